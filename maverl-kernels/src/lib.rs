@@ -1,0 +1,2 @@
+//! The numeric hot spots of maverl, as safe functions over slices.
+#![deny(missing_docs)]
