@@ -1,0 +1,311 @@
+//! Agents: a typed input, a prompt made of it, and a typed reply read back from text.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A role: how it is asked and how its reply is read. Usually written by `#[agent]`; by hand where a prompt needs logic.
+///
+/// `prompt` and `parse` are pure, so an agent is tested without a model.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an agent",
+    label = "not declared with `#[agent]`",
+    note = "add `#[agent(name = \"team/role\", input = .., output = .., prompt = \"..\")]` above the definition of `{Self}`, or write `impl Agent for {Self}`"
+)]
+pub trait Agent: Send + Sync + 'static {
+    /// What it is asked with.
+    type Input: Input;
+    /// What its reply is read as.
+    type Output: Reply;
+
+    /// The conversation opener (or, in a growing conversation, the next user message) for `input`.
+    fn prompt(&self, input: &Self::Input) -> Prompt;
+
+    /// Reads a reply. A malformed one is an error of that turn, never a default value.
+    ///
+    /// # Errors
+    ///
+    /// If the reply does not follow [`Reply::format`].
+    fn parse(&self, reply: &str) -> Result<Self::Output, ReplyError> {
+        Self::Output::parse(reply)
+    }
+}
+
+/// The registered name of an agent; written by `#[agent]`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no agent name",
+    label = "not declared with `#[agent]`",
+    note = "add `#[agent(name = \"team/role\", ..)]` above the definition of `{Self}`"
+)]
+pub trait AgentName: Agent {
+    /// `team/role`, in snake_case.
+    const NAME: &'static str;
+    /// The first line of the type's documentation.
+    const SUMMARY: &'static str;
+}
+
+/// What an agent is asked with; derive it for a struct of named fields.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be shown in a prompt",
+    label = "not an agent input",
+    note = "add `#[derive(Input)]` to `{Self}`"
+)]
+pub trait Input: Send + Sync {
+    /// The names a prompt may mention as `{{ name }}`, in order.
+    const FIELDS: &'static [&'static str];
+    /// Which of [`Self::FIELDS`] are observations (`#[input(observation)]`): text of the world that may be shortened when
+    /// `rollout.overflow = "truncate_observation"`.
+    const OBSERVATIONS: &'static [&'static str];
+
+    /// The text that replaces `{{ FIELDS[field] }}`.
+    fn show(&self, field: usize) -> String;
+}
+
+/// How a value is shown in a prompt.
+#[diagnostic::on_unimplemented(
+    message = "a field of type `{Self}` cannot be shown in a prompt",
+    note = "implement `maverl::Show` for `{Self}`, or use `String`, a number, `bool`, `Option<_>` or `Vec<_>` of those"
+)]
+pub trait Show {
+    /// The text.
+    fn show(&self) -> String;
+}
+
+macro_rules! show_by_display {
+    ($($t:ty),*) => {$(
+        impl Show for $t {
+            fn show(&self) -> String {
+                self.to_string()
+            }
+        }
+    )*};
+}
+show_by_display!(
+    String, str, bool, char, u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize, f32,
+    f64
+);
+
+impl<T: Show + ?Sized> Show for &T {
+    fn show(&self) -> String {
+        (**self).show()
+    }
+}
+
+impl<T: Show + ?Sized> Show for Box<T> {
+    fn show(&self) -> String {
+        (**self).show()
+    }
+}
+
+impl<T: Show + ?Sized> Show for std::sync::Arc<T> {
+    fn show(&self) -> String {
+        (**self).show()
+    }
+}
+
+/// `(none)` where there is nothing.
+impl<T: Show> Show for Option<T> {
+    fn show(&self) -> String {
+        self.as_ref().map_or_else(|| "(none)".to_owned(), Show::show)
+    }
+}
+
+/// One item a line; `(none)` where there is nothing.
+impl<T: Show> Show for Vec<T> {
+    fn show(&self) -> String {
+        if self.is_empty() {
+            return "(none)".to_owned();
+        }
+        self.iter().map(Show::show).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// A rendered prompt: an optional system section and the user section, with the observations in it marked.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Prompt {
+    /// Instructions, before the conversation.
+    pub system: Option<String>,
+    /// What the user says.
+    pub user: String,
+    /// Byte ranges of `user` that may be shortened from their end, in order and apart from each other.
+    pub observations: Vec<std::ops::Range<usize>>,
+}
+
+impl Prompt {
+    /// A prompt without a system section and without observations.
+    pub fn user(text: impl Into<String>) -> Self {
+        Self { user: text.into(), ..Self::default() }
+    }
+
+    /// Sets the system section.
+    #[must_use]
+    pub fn with_system(mut self, text: impl Into<String>) -> Self {
+        self.system = Some(text.into());
+        self
+    }
+
+    /// Appends text that is never shortened.
+    pub fn push(&mut self, text: &str) {
+        self.user.push_str(text);
+    }
+
+    /// Appends an observation, which may be shortened.
+    pub fn push_observation(&mut self, text: &str) {
+        let start = self.user.len();
+        self.user.push_str(text);
+        self.observations.push(start..self.user.len());
+    }
+}
+
+/// What a reply is read as. The derive makes the parser *and* the sentence that tells the model the format.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be read from a reply",
+    label = "not an agent output",
+    note = "add `#[derive(Reply)]` and `#[reply(tag = \"..\")]` to `{Self}`, or use `String` for the whole reply"
+)]
+pub trait Reply: Sized + Send + 'static {
+    /// Whether replies follow a format; the prompt must then contain `{{ reply_format }}`.
+    const TYPED: bool;
+
+    /// The sentence that replaces `{{ reply_format }}`.
+    fn format() -> String;
+
+    /// Reads a reply.
+    ///
+    /// # Errors
+    ///
+    /// If the reply does not follow [`Self::format`].
+    fn parse(reply: &str) -> Result<Self, ReplyError>;
+}
+
+/// The whole reply, trimmed; an empty one is an error.
+impl Reply for String {
+    const TYPED: bool = false;
+
+    fn format() -> String {
+        String::new()
+    }
+
+    fn parse(reply: &str) -> Result<Self, ReplyError> {
+        let reply = reply.trim();
+        if reply.is_empty() { Err(ReplyError::Empty) } else { Ok(reply.to_owned()) }
+    }
+}
+
+/// Why a reply could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplyError {
+    /// Nothing was said.
+    #[error("the reply is empty")]
+    Empty,
+    /// The reply was cut off before it was complete.
+    #[error("the reply was cut off after {tokens} tokens")]
+    Truncated {
+        /// Sampled tokens.
+        tokens: usize,
+    },
+    /// A block is missing.
+    #[error("no <{tag}>...</{tag}> block")]
+    Missing {
+        /// The block's tag.
+        tag: String,
+    },
+    /// A block occurs more than once.
+    #[error("{count} <{tag}> blocks where exactly one is asked for")]
+    Repeated {
+        /// The block's tag.
+        tag: String,
+        /// How many.
+        count: usize,
+    },
+    /// Tags are not closed, closed before they are opened, or overlap.
+    #[error("the <{tag}> block is not properly opened and closed")]
+    Crossed {
+        /// The block's tag.
+        tag: String,
+    },
+    /// A block's content is none of the words asked for.
+    #[error("<{tag}> holds {found:?}; expected one of {expected:?}")]
+    Unexpected {
+        /// The block's tag.
+        tag: String,
+        /// What it holds.
+        found: String,
+        /// What it may hold.
+        expected: Vec<String>,
+    },
+    /// A block's content could not be read as a value.
+    #[error("<{tag}> holds {found:?}: {message}")]
+    Value {
+        /// The block's tag.
+        tag: String,
+        /// What it holds.
+        found: String,
+        /// Why that is no value of the type.
+        message: String,
+    },
+    /// An error of a hand-written parser.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// The content of the one `<tag>...</tag>` block of a reply, trimmed.
+///
+/// Tags are matched without regard to case. None, several, unclosed or crossed tags are errors.
+///
+/// ```
+/// use maverl::agent::tag;
+///
+/// assert_eq!(tag("so <Search> rust </search>.", "search").unwrap(), "rust");
+/// assert!(tag("</search>rust<search>", "search").is_err());
+/// ```
+///
+/// # Errors
+///
+/// [`ReplyError::Missing`], [`ReplyError::Repeated`] or [`ReplyError::Crossed`].
+pub fn tag<'a>(reply: &'a str, tag: &str) -> Result<&'a str, ReplyError> {
+    let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
+    let lower = reply.to_ascii_lowercase();
+    let opens: Vec<usize> =
+        lower.match_indices(&open.to_ascii_lowercase()).map(|(at, _)| at).collect();
+    let closes: Vec<usize> =
+        lower.match_indices(&close.to_ascii_lowercase()).map(|(at, _)| at).collect();
+    match (opens.as_slice(), closes.as_slice()) {
+        ([], []) => Err(ReplyError::Missing { tag: tag.to_owned() }),
+        ([start], [end]) if start + open.len() <= *end => {
+            Ok(reply[start + open.len()..*end].trim())
+        }
+        ([_] | [], [_] | []) => Err(ReplyError::Crossed { tag: tag.to_owned() }),
+        _ => {
+            Err(ReplyError::Repeated { tag: tag.to_owned(), count: opens.len().max(closes.len()) })
+        }
+    }
+}
+
+/// Why `team.ask` did not return the agent's output.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AskError {
+    /// The reply was malformed or truncated. Unless the orchestra handles it, the episode ends *scored*: what the task
+    /// gives for no answer, plus the invalid-reply penalty on that turn.
+    Reply(ReplyError),
+    /// A fault that is not the policy's: the episode ends *unscored*.
+    Fault(crate::trajectory::Fault),
+}
+
+impl fmt::Display for AskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reply(error) => write!(f, "malformed reply: {error}"),
+            Self::Fault(fault) => fault.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for AskError {}
+
+impl From<crate::trajectory::Fault> for AskError {
+    fn from(fault: crate::trajectory::Fault) -> Self {
+        Self::Fault(fault)
+    }
+}

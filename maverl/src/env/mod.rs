@@ -1,0 +1,125 @@
+//! Environments: the world a team acts in, and the judge of its answer.
+
+use std::future::Future;
+use std::path::Path;
+
+use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::task::{Action, Observation, Score, Task};
+
+/// A world: it answers actions and judges answers. Its fields are its options; heavy state is made in [`Environment::start`].
+///
+/// One environment serves every episode of a run at once, so `act` takes `&self`; what belongs to one episode is in
+/// the [`Session`], which is data, so an environment can be local or behind a wire without the orchestra knowing.
+pub trait Environment: Send + Sync + 'static {
+    /// Makes what the options describe (an index, a client), once, before the first episode. Relative paths in
+    /// options are relative to `base`.
+    ///
+    /// # Errors
+    ///
+    /// If the options cannot be met; the run does not start.
+    fn start(&mut self, base: &Path) -> Result<(), EnvError> {
+        let _ = base;
+        Ok(())
+    }
+
+    /// The state an episode on `task` starts with.
+    fn open(&self, task: &Task, seed: u64) -> Value {
+        let _ = (task, seed);
+        Value::Null
+    }
+
+    /// Answers an action.
+    ///
+    /// # Errors
+    ///
+    /// Only for failures that are not the policy's: the episode ends unscored. A foolish action gets an observation
+    /// that says so.
+    fn act(
+        &self,
+        session: &mut Session,
+        action: Action,
+    ) -> impl Future<Output = Result<Observation, EnvError>> + Send;
+
+    /// Judges the answer; `None` where the team gave none.
+    fn score(&self, session: &Session, answer: Option<&str>) -> Score;
+}
+
+/// The registered name of an environment; written by `#[environment]`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no environment name",
+    label = "not declared with `#[environment]`",
+    note = "add `#[environment(name = \"..\")]` above the definition of `{Self}`"
+)]
+pub trait EnvironmentName: Environment {
+    /// One or more snake_case words.
+    const NAME: &'static str;
+    /// The first line of the type's documentation.
+    const SUMMARY: &'static str;
+    /// Words of the actions it understands (`offers("search")`).
+    const OFFERS: &'static [&'static str];
+}
+
+/// One episode's side of an environment, as data.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Session {
+    /// The task being played.
+    pub task: Task,
+    /// For environments that draw lots.
+    pub seed: u64,
+    /// Actions so far.
+    pub actions: u32,
+    /// The environment's own state.
+    pub state: Value,
+}
+
+/// A failure of an environment that is not the policy's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct EnvError(
+    /// What happened, and what would help.
+    pub String,
+);
+
+impl EnvError {
+    /// An error with what happened, and what would help.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
+    }
+}
+
+/// An [`Environment`] behind a pointer.
+pub trait DynEnvironment: Send + Sync {
+    /// A session for an episode.
+    fn open(&self, task: &Task, seed: u64) -> Session;
+    /// See [`Environment::act`].
+    fn act<'a>(
+        &'a self,
+        session: &'a mut Session,
+        action: Action,
+    ) -> BoxFuture<'a, Result<Observation, EnvError>>;
+    /// See [`Environment::score`].
+    fn score(&self, session: &Session, answer: Option<&str>) -> Score;
+}
+
+impl<E: Environment> DynEnvironment for E {
+    fn open(&self, task: &Task, seed: u64) -> Session {
+        let state = Environment::open(self, task, seed);
+        Session { task: task.clone(), seed, actions: 0, state }
+    }
+
+    fn act<'a>(
+        &'a self,
+        session: &'a mut Session,
+        action: Action,
+    ) -> BoxFuture<'a, Result<Observation, EnvError>> {
+        session.actions += 1;
+        Box::pin(Environment::act(self, session, action))
+    }
+
+    fn score(&self, session: &Session, answer: Option<&str>) -> Score {
+        Environment::score(self, session, answer)
+    }
+}

@@ -1,0 +1,52 @@
+//! Orchestras: the control flow of a team, as straight-line async Rust for *one* episode.
+
+mod team;
+
+pub use team::{Ask, Chat, Conversation, Member, Said, SeatOf, Table, Team, Voice};
+
+use std::future::Future;
+
+use crate::agent::{AgentName, AskError};
+use crate::task::Task;
+
+/// The control flow of a team for one episode. Its fields are its configuration.
+///
+/// Batching is the runtime's job: thousands of episodes run at once, and agents that share a model share its batches.
+pub trait Orchestra: Send + Sync + 'static {
+    /// Plays one episode and returns the team's answer, `None` if it has none.
+    ///
+    /// # Errors
+    ///
+    /// What `ask` and `act` return, handed on by `?`: a malformed reply ends the episode *scored*, a fault *unscored*.
+    fn run(
+        &self,
+        task: &Task,
+        team: &Team<Self>,
+    ) -> impl Future<Output = Result<Option<String>, AskError>> + Send;
+}
+
+/// The registered name and members of an orchestra; written by `#[orchestra]`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no orchestra name",
+    label = "not declared with `#[orchestra]`",
+    note = "add `#[orchestra(name = \"team/flow\", agents(..))]` above the definition of `{Self}`"
+)]
+pub trait OrchestraName: Orchestra {
+    /// `team/flow`, in snake_case.
+    const NAME: &'static str;
+    /// The first line of the type's documentation.
+    const SUMMARY: &'static str;
+    /// Words of the actions it sends (`needs("search")`); the environment must offer each.
+    const NEEDS: &'static [&'static str];
+
+    /// Who sits in it with these options.
+    fn members(&self) -> Vec<crate::trajectory::Seat>;
+}
+
+/// Implemented for each member of an orchestra; what makes `team.ask::<A>` compile.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` may not ask `{A}`",
+    label = "`{A}` is not a member of this orchestra",
+    note = "declare it: `#[orchestra(.., agents({A}))]`"
+)]
+pub trait Includes<A: AgentName> {}

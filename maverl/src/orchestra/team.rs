@@ -1,0 +1,409 @@
+//! What an orchestra sees of the world: asking agents, acting in the environment.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::future::BoxFuture;
+
+use crate::agent::{AgentName, AskError, Prompt, ReplyError};
+use crate::env::{DynEnvironment, Session};
+use crate::orchestra::Includes;
+use crate::task::{Action, Observation, Task};
+use crate::trajectory::{Fault, FaultKind, Message, Role, Seat, Tokens, Turn, TurnPath};
+
+/// What answers for a seat: a model in a worker group, a script, a server.
+pub trait Voice: Send + Sync {
+    /// The policy's (or outsider's) name, as recorded in each turn.
+    fn name(&self) -> &str;
+
+    /// Says the next thing in a conversation. Appends the prompt's messages and its own reply to it.
+    fn say<'a>(
+        &'a self,
+        conversation: &'a mut Conversation,
+        ask: Ask,
+    ) -> BoxFuture<'a, Result<Said, Fault>>;
+}
+
+/// One question put to a [`Voice`].
+#[derive(Debug, Clone)]
+pub struct Ask {
+    /// Who is asked.
+    pub seat: Seat,
+    /// Where in the episode.
+    pub path: TurnPath,
+    /// The request's own seed, derived from the episode's seed and the path.
+    pub seed: u64,
+    /// What is asked. The system section is used only when the conversation is empty.
+    pub prompt: Prompt,
+}
+
+/// What a [`Voice`] said.
+#[derive(Debug, Clone)]
+pub struct Said {
+    /// The reply as text, special tokens left out.
+    pub reply: String,
+    /// Ids and log-probs, if the voice has them.
+    pub tokens: Option<Tokens>,
+    /// The reply was cut off.
+    pub truncated: bool,
+    /// Characters cut from observations to fit the context.
+    pub shortened: usize,
+    /// The conversation had to be rendered afresh (see [`Turn::forked`]).
+    pub forked: bool,
+}
+
+/// A conversation with one seat: its messages and, for a model, exactly the ids it has seen and made.
+#[derive(Debug, Clone, Default)]
+pub struct Conversation {
+    /// Everything said so far, replies included.
+    pub messages: Vec<Message>,
+    /// Token ids of everything so far, in the order the model saw and made them; empty for an outsider.
+    pub ids: Vec<u32>,
+    /// The rendered text of the last prompt, as the chat template gave it.
+    pub rendered: String,
+}
+
+/// One seat at the table: the agent (options applied) and what speaks for it.
+#[derive(Clone)]
+pub struct Member {
+    /// The agent, a value of the type registered under the seat's agent name.
+    pub agent: Arc<dyn Any + Send + Sync>,
+    /// What answers.
+    pub voice: Arc<dyn Voice>,
+}
+
+/// Everything one episode's team shares: the task, the members, the environment session, the turns so far.
+pub struct Table {
+    task: Task,
+    seed: u64,
+    members: Arc<BTreeMap<Seat, Member>>,
+    environment: Arc<dyn DynEnvironment>,
+    session: tokio::sync::Mutex<Session>,
+    turns: Mutex<Vec<Turn>>,
+}
+
+impl Table {
+    /// Lays the table for one episode.
+    pub fn new(
+        task: Task,
+        seed: u64,
+        members: Arc<BTreeMap<Seat, Member>>,
+        environment: Arc<dyn DynEnvironment>,
+    ) -> Self {
+        let session = environment.open(&task, seed);
+        Self { task, seed, members, environment, session: session.into(), turns: Mutex::default() }
+    }
+
+    /// The task being played.
+    pub fn task(&self) -> &Task {
+        &self.task
+    }
+
+    /// The turns recorded so far, sorted by path.
+    pub fn turns(&self) -> Vec<Turn> {
+        let mut turns = lock(&self.turns).clone();
+        turns.sort_by(|a, b| a.path.cmp(&b.path));
+        turns
+    }
+
+    /// Judges the answer.
+    pub async fn score(&self, answer: Option<&str>) -> crate::task::Score {
+        let session = self.session.lock().await;
+        self.environment.score(&session, answer)
+    }
+}
+
+/// A team at work on one task, as its orchestra sees it.
+pub struct Team<O: ?Sized> {
+    table: Arc<Table>,
+    branch: Arc<Branch>,
+    orchestra: PhantomData<fn(&O)>,
+}
+
+impl<O: ?Sized> Team<O> {
+    /// The team of one episode.
+    pub fn new(table: Arc<Table>) -> Self {
+        Self { table, branch: Arc::default(), orchestra: PhantomData }
+    }
+
+    /// Asks an agent in a fresh conversation.
+    ///
+    /// The turn's place in the episode is taken when `ask` is *called*, so several asks may be joined:
+    /// `join!(team.ask::<A>(&x), team.ask::<B>(&y))`. Where branches ask several times each, give each a
+    /// [`Team::branch`].
+    ///
+    /// # Errors
+    ///
+    /// See [`AskError`].
+    pub fn ask<A: AgentName>(
+        &self,
+        input: &A::Input,
+    ) -> impl Future<Output = Result<A::Output, AskError>> + Send + use<A, O>
+    where
+        O: Includes<A>,
+    {
+        self.put::<A>(Seat::only(A::NAME), input, Conversation::default()).answer()
+    }
+
+    /// Starts a growing conversation with an agent.
+    pub fn chat<A: AgentName>(&self) -> Chat<'_, O, A>
+    where
+        O: Includes<A>,
+    {
+        Chat {
+            team: self,
+            seat: Seat::only(A::NAME),
+            conversation: Conversation::default(),
+            agent: PhantomData,
+        }
+    }
+
+    /// One seat of an agent that sits several times (`agents(Debater[3])`), from 0.
+    pub fn seat<A: AgentName>(&self, index: usize) -> SeatOf<'_, O, A>
+    where
+        O: Includes<A>,
+    {
+        let index = u32::try_from(index).unwrap_or(u32::MAX);
+        SeatOf { team: self, seat: Seat::at(A::NAME, index), agent: PhantomData }
+    }
+
+    /// A team whose turns stand on a branch of their own, for concurrent parts that each ask more than once.
+    ///
+    /// ```ignore
+    /// let sides = (0..2).map(|i| { let side = team.branch(); async move { argue(i, &side).await } });
+    /// futures::future::try_join_all(sides).await?;
+    /// ```
+    #[must_use]
+    pub fn branch(&self) -> Self {
+        let (path, unordered) = match self.branch.enter() {
+            Ok(path) => (path, false),
+            Err(path) => (path, true),
+        };
+        self.branch.leave();
+        let branch = Arc::new(Branch { path, unordered, state: Mutex::default() });
+        Self { table: Arc::clone(&self.table), branch, orchestra: PhantomData }
+    }
+
+    /// Acts in the environment.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError::Fault`] of kind `environment` if the environment fails; the episode then ends unscored.
+    pub async fn act(&self, action: Action) -> Result<Observation, AskError> {
+        let mut session = self.table.session.lock().await;
+        let done = self.table.environment.act(&mut session, action).await;
+        done.map_err(|error| Fault::new(FaultKind::Environment, error.to_string()).into())
+    }
+
+    /// The task being played.
+    pub fn task(&self) -> &Task {
+        &self.table.task
+    }
+
+    fn put<A: AgentName>(
+        &self,
+        seat: Seat,
+        input: &A::Input,
+        conversation: Conversation,
+    ) -> Put<A> {
+        let (place, path) = Place::take(&self.branch);
+        let member = self.table.members.get(&seat).and_then(|member| {
+            let agent = Arc::clone(&member.agent).downcast::<A>().ok()?;
+            Some((agent, Arc::clone(&member.voice)))
+        });
+        let prompt = member.as_ref().map(|(agent, _)| agent.prompt(input)).unwrap_or_default();
+        Put { table: Arc::clone(&self.table), place, path, seat, member, prompt, conversation }
+    }
+}
+
+/// One seat of an agent that sits several times.
+pub struct SeatOf<'t, O: ?Sized, A> {
+    team: &'t Team<O>,
+    seat: Seat,
+    agent: PhantomData<fn(&A)>,
+}
+
+impl<'t, O: ?Sized, A: AgentName> SeatOf<'t, O, A> {
+    /// Asks this seat in a fresh conversation; see [`Team::ask`].
+    ///
+    /// # Errors
+    ///
+    /// See [`AskError`].
+    pub fn ask(
+        &self,
+        input: &A::Input,
+    ) -> impl Future<Output = Result<A::Output, AskError>> + Send + use<A, O> {
+        self.team.put::<A>(self.seat.clone(), input, Conversation::default()).answer()
+    }
+
+    /// Starts a growing conversation with this seat.
+    pub fn chat(&self) -> Chat<'t, O, A> {
+        let conversation = Conversation::default();
+        Chat { team: self.team, seat: self.seat.clone(), conversation, agent: PhantomData }
+    }
+}
+
+/// A growing conversation: each `say` appends to what was said before, token by token.
+pub struct Chat<'t, O: ?Sized, A> {
+    team: &'t Team<O>,
+    seat: Seat,
+    conversation: Conversation,
+    agent: PhantomData<fn(&A)>,
+}
+
+impl<'t, O: ?Sized, A: AgentName> Chat<'t, O, A> {
+    /// Says the next thing and waits for the reply.
+    ///
+    /// # Errors
+    ///
+    /// See [`AskError`]. After a malformed reply the conversation holds that reply and may go on.
+    pub fn say<'c>(
+        &'c mut self,
+        input: &A::Input,
+    ) -> impl Future<Output = Result<A::Output, AskError>> + Send + use<'c, 't, A, O> {
+        // A copy, so that a cancelled `say` leaves the conversation as it was.
+        let conversation = self.conversation.clone();
+        let put = self.team.put::<A>(self.seat.clone(), input, conversation);
+        let home = &mut self.conversation;
+        async move {
+            let (conversation, output) = put.say().await;
+            *home = conversation;
+            output
+        }
+    }
+}
+
+/// An ask that has its place and its prompt, and waits to be answered.
+struct Put<A> {
+    table: Arc<Table>,
+    place: Result<Place, Fault>,
+    path: TurnPath,
+    seat: Seat,
+    member: Option<(Arc<A>, Arc<dyn Voice>)>,
+    prompt: Prompt,
+    conversation: Conversation,
+}
+
+impl<A: AgentName> Put<A> {
+    async fn answer(self) -> Result<A::Output, AskError> {
+        self.say().await.1
+    }
+
+    async fn say(self) -> (Conversation, Result<A::Output, AskError>) {
+        let Self { table, place, path, seat, member, prompt, mut conversation } = self;
+        let _place = match place {
+            Ok(place) => place,
+            Err(fault) => return (conversation, Err(fault.into())),
+        };
+        let Some((agent, voice)) = member else {
+            let message = format!("seat `{seat}` is not laid; the plan has {:?}", table.seats());
+            return (conversation, Err(Fault::new(FaultKind::Orchestra, message).into()));
+        };
+        let seed = path
+            .0
+            .iter()
+            .fold(table.seed, |seed, &step| maverl_kernels::sample::mix(seed, u64::from(step)));
+        let ask = Ask { seat: seat.clone(), path: path.clone(), seed, prompt };
+        let said = match voice.say(&mut conversation, ask).await {
+            Ok(said) => said,
+            Err(fault) => return (conversation, Err(fault.into())),
+        };
+        let parsed = match &said.tokens {
+            Some(tokens) if said.truncated => {
+                Err(ReplyError::Truncated { tokens: tokens.completion.len() })
+            }
+            None if said.truncated => Err(ReplyError::Truncated { tokens: 0 }),
+            _ => agent.parse(&said.reply),
+        };
+        let mut prompt = conversation.messages.clone();
+        if prompt.last().is_some_and(|last| last.role == Role::Assistant) {
+            prompt.pop();
+        }
+        lock(&table.turns).push(Turn {
+            path,
+            seat,
+            policy: voice.name().to_owned(),
+            prompt,
+            reply: said.reply,
+            error: parsed.as_ref().err().map(ToString::to_string),
+            truncated: said.truncated,
+            shortened: said.shortened,
+            forked: said.forked,
+            tokens: said.tokens,
+        });
+        (conversation, parsed.map_err(AskError::Reply))
+    }
+}
+
+impl Table {
+    fn seats(&self) -> Vec<String> {
+        self.members.keys().map(ToString::to_string).collect()
+    }
+}
+
+/// Numbers the asks of one branch, and notices when completion would decide their order.
+#[derive(Default)]
+struct Branch {
+    path: TurnPath,
+    /// The branch itself was taken in an order that completion decided.
+    unordered: bool,
+    state: Mutex<BranchState>,
+}
+
+#[derive(Default)]
+struct BranchState {
+    next: u32,
+    in_flight: usize,
+    /// An ask ended while another was in flight: whoever asks now may owe its turn to the order of completion.
+    raced: bool,
+}
+
+impl Branch {
+    /// Takes the next place; `Err` if its number depends on which concurrent ask ended first.
+    fn enter(&self) -> Result<TurnPath, TurnPath> {
+        let mut state = lock(&self.state);
+        let mut path = self.path.clone();
+        path.0.push(state.next);
+        state.next += 1;
+        let raced = self.unordered || (state.in_flight > 0 && state.raced);
+        state.in_flight += 1;
+        if raced { Err(path) } else { Ok(path) }
+    }
+
+    fn leave(&self) {
+        let mut state = lock(&self.state);
+        state.in_flight -= 1;
+        state.raced = state.in_flight > 0;
+    }
+}
+
+/// A taken place in a branch, given back when the ask ends or is dropped.
+struct Place(Arc<Branch>);
+
+impl Place {
+    fn take(branch: &Arc<Branch>) -> (Result<Self, Fault>, TurnPath) {
+        match branch.enter() {
+            Ok(path) => (Ok(Self(Arc::clone(branch))), path),
+            Err(path) => {
+                branch.leave();
+                let message = "concurrent parts of the orchestra ask more than once each, so the order of completion \
+                               would decide their turns; give each part a `team.branch()`";
+                (Err(Fault::new(FaultKind::Orchestra, message)), path)
+            }
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+/// Turns are pushed whole, so a panic elsewhere leaves nothing half-written behind a poisoned lock.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,192 @@
+//! The plan: what a configuration means for the declared team. A pure value; nothing is loaded to make it.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::config::{
+    Aggregation, CheckpointConfig, Config, EvalConfig, GroupBy, Kl, Preset, RolloutConfig,
+    RuntimeConfig, Schedule, Singleton, TaskConfig,
+};
+use crate::trajectory::Seat;
+
+/// What will happen: who sits in the team, which policy speaks for each seat, which worker group holds each policy,
+/// and what a step is.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Plan {
+    /// The resolved configuration, every default written out.
+    pub config: Config,
+    /// Relative paths are relative to this directory.
+    pub base: PathBuf,
+    /// From which every other seed derives.
+    pub seed: u64,
+    /// Training steps.
+    pub steps: u64,
+    /// Where tasks come from.
+    pub task: TaskConfig,
+    /// The environment's registered name and options.
+    pub environment: Chosen,
+    /// The orchestra's registered name and options.
+    pub orchestra: Chosen,
+    /// How episodes are played.
+    pub rollout: RolloutConfig,
+    /// Every seat of the team, sorted.
+    pub seats: Vec<SeatPlan>,
+    /// Every policy, sorted by name.
+    pub policies: Vec<PolicyPlan>,
+    /// Every worker group, sorted by name.
+    pub workers: Vec<WorkerPlan>,
+    /// How rewards become updates.
+    pub algorithm: AlgorithmPlan,
+    /// Reward functions and their weights, sorted by name.
+    pub rewards: Vec<(String, f64)>,
+    /// How held-out tasks are played.
+    pub eval: EvalConfig,
+    /// What is kept, and how often.
+    pub checkpoint: CheckpointConfig,
+    /// The machine.
+    pub runtime: RuntimeConfig,
+}
+
+/// A registered name with its options, defaults filled in.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Chosen {
+    /// The registered name.
+    pub name: String,
+    /// An object.
+    pub options: Value,
+}
+
+/// One seat of the team.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SeatPlan {
+    /// Who.
+    pub seat: Seat,
+    /// Index into [`Plan::policies`].
+    pub policy: usize,
+    /// Its turns are trained on.
+    pub trained: bool,
+    /// How it samples.
+    pub sampling: Sampling,
+    /// Coefficients of its rows.
+    pub loss: LossPlan,
+    /// The agent type's own fields.
+    pub options: Value,
+}
+
+/// Sampling with every value settled.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Sampling {
+    /// Divides the logits; 0 is greedy.
+    pub temperature: f32,
+    /// Keep the k likeliest tokens; 0 keeps all.
+    pub top_k: u32,
+    /// Keep the smallest set of likeliest tokens with this mass.
+    pub top_p: f32,
+    /// Drop tokens less likely than this times the likeliest.
+    pub min_p: f32,
+    /// Longest reply in tokens.
+    pub max_tokens: usize,
+    /// Texts that end a reply.
+    pub stop: Vec<String>,
+    /// Token ids that end a reply, beside the model's own.
+    pub stop_ids: Vec<u32>,
+}
+
+/// Per-row coefficients with every value settled.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct LossPlan {
+    /// Lower clip of the ratio: 1 - this.
+    pub clip_low: f32,
+    /// Upper clip of the ratio: 1 + this.
+    pub clip_high: f32,
+    /// Bound of the surrogate for negative advantages.
+    pub clip_dual: f32,
+    /// Coefficient of the KL to the reference.
+    pub kl_coef: f32,
+    /// Its estimator.
+    pub kl: Kl,
+    /// Coefficient of the entropy bonus.
+    pub entropy_coef: f32,
+    /// Subtracted from the reward of a turn whose reply is malformed or truncated.
+    pub invalid_reply_penalty: f64,
+}
+
+/// Weights and how they are updated.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PolicyPlan {
+    /// The name in metrics and checkpoints.
+    pub name: String,
+    /// Index into [`Plan::workers`].
+    pub worker: usize,
+    /// Some seat's turns train it.
+    pub trained: bool,
+    /// A frozen copy of the starting weights is kept for the KL.
+    pub reference: bool,
+    /// The optimizer.
+    pub optim: OptimPlan,
+}
+
+/// The optimizer with every value settled.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct OptimPlan {
+    /// AdamW step size.
+    pub lr: f64,
+    /// Decay rates of the moments.
+    pub betas: (f64, f64),
+    /// Added to the denominator.
+    pub eps: f64,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+    /// Global gradient norm is clipped to this.
+    pub grad_clip: f64,
+    /// How the step size moves.
+    pub schedule: Schedule,
+    /// Steps over which it rises from 0.
+    pub warmup_steps: u64,
+}
+
+/// A worker group: one thread that owns one base model.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WorkerPlan {
+    /// Its name: the model's, or `worker = ".."`.
+    pub name: String,
+    /// The name in `[models]`.
+    pub model: String,
+    /// Where the weights come from.
+    pub source: ModelSource,
+}
+
+/// Where a model's weights come from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelSource {
+    /// Embedded in the library.
+    Builtin(String),
+    /// A Hugging Face directory.
+    Directory(PathBuf),
+}
+
+/// How rewards become updates, with every part settled.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct AlgorithmPlan {
+    /// The preset it started from.
+    pub preset: Preset,
+    /// Which rows are compared with each other.
+    pub group_by: GroupBy,
+    /// Divide by the group's standard deviation.
+    pub normalize_std: bool,
+    /// Added to the standard deviation.
+    pub advantage_eps: f64,
+    /// The advantage of a group of one.
+    pub singleton: Singleton,
+    /// How token losses become one number.
+    pub aggregation: Aggregation,
+    /// Optimizer steps a batch is split into, per epoch.
+    pub minibatches: usize,
+    /// Passes over a batch.
+    pub epochs: usize,
+    /// Flat steps in a row after which the run stops.
+    pub max_flat_steps: u64,
+}

@@ -1,0 +1,295 @@
+//! What is declared in the linked crates: agents, orchestras, environments, rewards.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use crate::agent::{AgentName, AskError, Input, Reply};
+use crate::env::{DynEnvironment, EnvError, EnvironmentName};
+use crate::orchestra::{OrchestraName, Table, Team};
+use crate::reward::Rewards;
+use crate::trajectory::{Episode, Seat};
+
+/// Where something was declared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Source file, as the compiler was given it.
+    pub file: &'static str,
+    /// Line, from 1.
+    pub line: u32,
+    /// The Rust path of the item.
+    pub item: &'static str,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}:{}", self.item, self.file, self.line)
+    }
+}
+
+/// A value made of options; written by the attributes. The options are the type's own fields.
+pub trait Build: Sized {
+    /// The options with their defaults, an object.
+    fn defaults() -> Value;
+
+    /// The value for these options; keys left out have their defaults.
+    ///
+    /// # Errors
+    ///
+    /// The first unknown key or wrong type, as serde words it.
+    fn build(options: &Value) -> Result<Self, String>;
+}
+
+/// One declaration, as the attributes submit it.
+pub enum Entry {
+    /// From `#[agent]`.
+    Agent(AgentEntry),
+    /// From `#[orchestra]`.
+    Orchestra(OrchestraEntry),
+    /// From `#[environment]`.
+    Environment(EnvironmentEntry),
+    /// From `#[reward]`.
+    Reward(RewardEntry),
+}
+
+inventory::collect!(Entry);
+
+/// What all declarations have.
+#[derive(Debug, Clone, Copy)]
+pub struct Declaration {
+    /// The registered name.
+    pub name: &'static str,
+    /// The first line of its documentation.
+    pub summary: &'static str,
+    /// Where it is.
+    pub place: Place,
+    /// Its options with their defaults.
+    pub defaults: fn() -> Value,
+}
+
+/// A declared agent.
+#[derive(Clone, Copy)]
+pub struct AgentEntry {
+    /// Name, summary, place, options.
+    pub declaration: Declaration,
+    /// The fields of its input.
+    pub inputs: &'static [&'static str],
+    /// The sentence that tells the model the reply format; empty for plain text.
+    pub reply_format: fn() -> String,
+    /// Makes the agent from its options.
+    pub build: fn(&Value) -> Result<Arc<dyn Any + Send + Sync>, String>,
+}
+
+/// A declared orchestra.
+#[derive(Clone, Copy)]
+pub struct OrchestraEntry {
+    /// Name, summary, place, options.
+    pub declaration: Declaration,
+    /// Words of the actions it sends.
+    pub needs: &'static [&'static str],
+    /// Makes the orchestra from its options.
+    pub build: fn(&Value) -> Result<Arc<dyn DynOrchestra>, String>,
+}
+
+/// A declared environment.
+#[derive(Clone, Copy)]
+pub struct EnvironmentEntry {
+    /// Name, summary, place, options.
+    pub declaration: Declaration,
+    /// Words of the actions it understands.
+    pub offers: &'static [&'static str],
+    /// Checks options without starting anything.
+    pub check: fn(&Value) -> Result<(), String>,
+    /// Makes and starts the environment; paths in options are relative to the directory.
+    pub start: fn(&Value, &Path) -> Result<Arc<dyn DynEnvironment>, EnvError>,
+}
+
+/// A declared reward function.
+#[derive(Clone, Copy)]
+pub struct RewardEntry {
+    /// Name, summary, place (no options).
+    pub declaration: Declaration,
+    /// The function.
+    pub reward: fn(&Episode) -> Rewards,
+}
+
+impl Entry {
+    /// An agent's entry.
+    pub const fn agent<A: AgentName + Build>(place: Place) -> Self {
+        Self::Agent(AgentEntry {
+            declaration: Declaration {
+                name: A::NAME,
+                summary: A::SUMMARY,
+                place,
+                defaults: A::defaults,
+            },
+            inputs: <A::Input as Input>::FIELDS,
+            reply_format: <A::Output as Reply>::format,
+            build: |options| Ok(Arc::new(A::build(options)?)),
+        })
+    }
+
+    /// An orchestra's entry.
+    pub const fn orchestra<O: OrchestraName + Build>(place: Place) -> Self {
+        Self::Orchestra(OrchestraEntry {
+            declaration: Declaration {
+                name: O::NAME,
+                summary: O::SUMMARY,
+                place,
+                defaults: O::defaults,
+            },
+            needs: O::NEEDS,
+            build: |options| Ok(Arc::new(O::build(options)?)),
+        })
+    }
+
+    /// An environment's entry.
+    pub const fn environment<E: EnvironmentName + Build>(place: Place) -> Self {
+        Self::Environment(EnvironmentEntry {
+            declaration: Declaration {
+                name: E::NAME,
+                summary: E::SUMMARY,
+                place,
+                defaults: E::defaults,
+            },
+            offers: E::OFFERS,
+            check: |options| E::build(options).map(drop),
+            start: |options, base| {
+                let mut environment = E::build(options).map_err(EnvError)?;
+                environment.start(base)?;
+                Ok(Arc::new(environment))
+            },
+        })
+    }
+
+    /// A reward function's entry.
+    pub const fn reward(
+        name: &'static str,
+        summary: &'static str,
+        place: Place,
+        reward: fn(&Episode) -> Rewards,
+    ) -> Self {
+        let defaults = || Value::Object(serde_json::Map::new());
+        Self::Reward(RewardEntry {
+            declaration: Declaration { name, summary, place, defaults },
+            reward,
+        })
+    }
+
+    fn declaration(&self) -> (&'static str, &Declaration) {
+        match self {
+            Self::Agent(entry) => ("agent", &entry.declaration),
+            Self::Orchestra(entry) => ("orchestra", &entry.declaration),
+            Self::Environment(entry) => ("environment", &entry.declaration),
+            Self::Reward(entry) => ("reward", &entry.declaration),
+        }
+    }
+}
+
+/// An [`Orchestra`](crate::orchestra::Orchestra) behind a pointer.
+pub trait DynOrchestra: Send + Sync {
+    /// Who sits in it.
+    fn members(&self) -> Vec<Seat>;
+    /// Plays one episode.
+    fn run<'a>(&'a self, table: Arc<Table>) -> BoxFuture<'a, Result<Option<String>, AskError>>;
+}
+
+impl<O: OrchestraName> DynOrchestra for O {
+    fn members(&self) -> Vec<Seat> {
+        OrchestraName::members(self)
+    }
+
+    fn run<'a>(&'a self, table: Arc<Table>) -> BoxFuture<'a, Result<Option<String>, AskError>> {
+        Box::pin(async move {
+            let team = Team::new(Arc::clone(&table));
+            crate::orchestra::Orchestra::run(self, table.task(), &team).await
+        })
+    }
+}
+
+/// Every declaration of the linked crates, by name. A value: built once in `main`, passed by reference.
+#[derive(Default)]
+pub struct Registry {
+    /// Agents.
+    pub agents: BTreeMap<&'static str, AgentEntry>,
+    /// Orchestras.
+    pub orchestras: BTreeMap<&'static str, OrchestraEntry>,
+    /// Environments.
+    pub environments: BTreeMap<&'static str, EnvironmentEntry>,
+    /// Reward functions.
+    pub rewards: BTreeMap<&'static str, RewardEntry>,
+}
+
+/// Why the linked crates make no registry.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RegistryError {
+    /// No crate with declarations is linked.
+    #[error(
+        "no agent or orchestra is registered: the compiler drops a dependency that is never named, and its declarations \
+         with it. Name each crate that declares agents in your `main.rs`:\n\n    maverl::main!(my_team, orchestras);\n\n\
+         or, with a `main` of your own, `use my_team as _;`"
+    )]
+    Empty,
+    /// Names that were declared more than once.
+    #[error("{}", .0.join("\n"))]
+    Conflicts(Vec<String>),
+}
+
+impl Registry {
+    /// Collects the declarations of every linked crate.
+    ///
+    /// # Errors
+    ///
+    /// See [`RegistryError`]; all conflicts at once, each with both source places.
+    pub fn collect() -> Result<Self, RegistryError> {
+        Self::from_entries(inventory::iter::<Entry>)
+    }
+
+    /// The same over explicit entries.
+    ///
+    /// # Errors
+    ///
+    /// See [`RegistryError`].
+    pub fn from_entries<'e>(
+        entries: impl IntoIterator<Item = &'e Entry>,
+    ) -> Result<Self, RegistryError> {
+        let mut registry = Self::default();
+        let mut places: BTreeMap<(&str, &str), Vec<Place>> = BTreeMap::new();
+        for entry in entries {
+            let (kind, declaration) = entry.declaration();
+            places.entry((kind, declaration.name)).or_default().push(declaration.place);
+            match entry {
+                Entry::Agent(entry) => drop(registry.agents.insert(declaration.name, *entry)),
+                Entry::Orchestra(entry) => {
+                    drop(registry.orchestras.insert(declaration.name, *entry))
+                }
+                Entry::Environment(entry) => {
+                    drop(registry.environments.insert(declaration.name, *entry))
+                }
+                Entry::Reward(entry) => drop(registry.rewards.insert(declaration.name, *entry)),
+            }
+        }
+        if registry.agents.is_empty() && registry.orchestras.is_empty() {
+            return Err(RegistryError::Empty);
+        }
+        let conflicts: Vec<String> = places
+            .into_iter()
+            .filter(|(_, places)| places.len() > 1)
+            .map(|((kind, name), mut places)| {
+                places.sort_by_key(|place| (place.file, place.line));
+                let places: Vec<String> = places.iter().map(|place| format!("  {place}")).collect();
+                format!(
+                    "{kind} `{name}` is declared {} times; rename all but one:\n{}",
+                    places.len(),
+                    places.join("\n")
+                )
+            })
+            .collect();
+        if conflicts.is_empty() { Ok(registry) } else { Err(RegistryError::Conflicts(conflicts)) }
+    }
+}

@@ -1,0 +1,252 @@
+//! Worker groups and the policies on them: generation and updates on one set of weights.
+//!
+//! - **RT-1** An update is a barrier: it runs after every generation sent before it has ended, and before any sent after.
+//! - **RT-2** Every completion carries the number of updates its policy had seen.
+//! - **RT-3** A worker's panic resolves every pending call to [`RuntimeError::Gone`].
+//! - **K-1** A completion never depends on what else is in the batch, to the bit.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::model::Tokenizer;
+use crate::plan::{LossPlan, Plan, Sampling};
+use crate::trajectory::Finish;
+
+/// One request for a completion.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Token ids the model is given.
+    pub prompt: Vec<u32>,
+    /// How to sample; `max_tokens` is cut to what the context leaves.
+    pub sampling: Arc<Sampling>,
+    /// Of this request alone: the same prompt, sampling, weights and seed give the same completion.
+    pub seed: u64,
+}
+
+/// What a policy completed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Completion {
+    /// Sampled ids, stop id included.
+    pub ids: Vec<u32>,
+    /// Log-probability of each, under the temperature-scaled, unfiltered softmax.
+    pub logprobs: Vec<f32>,
+    /// Updates the policy had seen.
+    pub version: u64,
+    /// Why it ended.
+    pub finish: Finish,
+}
+
+/// A training row: one turn.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// What the model was given; never trained on.
+    pub prompt: Vec<u32>,
+    /// What it said (or, in SFT, should say); every token is trained on.
+    pub completion: Vec<u32>,
+    /// Log-probs at rollout, one per completion token; empty in SFT.
+    pub logprobs: Vec<f32>,
+    /// The advantage of each of its tokens.
+    pub advantage: f32,
+    /// The temperature of its log-probs (1 where it was greedy).
+    pub temperature: f32,
+    /// Its coefficients.
+    pub loss: LossPlan,
+}
+
+/// What a batch is trained for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Objective {
+    /// The clipped surrogate on advantages, with KL and entropy terms.
+    PolicyGradient,
+    /// The negative log-likelihood of the completions.
+    Supervised,
+}
+
+/// One step's rows for one policy, in the order that fixes every sum.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Batch {
+    /// Sorted by (task, episode, turn path).
+    pub rows: Vec<Row>,
+    /// What it is trained for.
+    pub objective: Objective,
+    /// Optimizer steps an epoch is split into.
+    pub minibatches: usize,
+    /// Passes over the rows.
+    pub epochs: usize,
+    /// How token losses become one number.
+    pub aggregation: crate::config::Aggregation,
+    /// The step size, schedule applied.
+    pub lr: f64,
+}
+
+/// What an update did. Means are over true token counts.
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
+pub struct UpdateStats {
+    /// The loss, mean over optimizer steps.
+    pub loss: f64,
+    /// Its surrogate part (or the negative log-likelihood).
+    pub pg_loss: f64,
+    /// KL to the reference, by the configured estimator; 0 without reference.
+    pub kl: f64,
+    /// Entropy in nats.
+    pub entropy: f64,
+    /// Share of tokens whose ratio was clipped from below, above, and by the dual bound.
+    pub clip_frac_low: f64,
+    /// See `clip_frac_low`.
+    pub clip_frac_high: f64,
+    /// See `clip_frac_low`.
+    pub clip_frac_dual: f64,
+    /// Mean of logp_old - logp (k1 to the rollout policy).
+    pub ppo_kl: f64,
+    /// Gradient norm before clipping, mean over optimizer steps.
+    pub grad_norm: f64,
+    /// |trainer log-prob - rollout log-prob| over the tokens seen before the first optimizer step: mean.
+    pub mismatch_mean: f64,
+    /// The same: largest.
+    pub mismatch_max: f64,
+    /// Optimizer steps taken.
+    pub optimizer_steps: u64,
+    /// Rows trained on.
+    pub rows: u64,
+    /// Completion tokens trained on.
+    pub tokens: u64,
+    /// The policy's version after the update.
+    pub version: u64,
+}
+
+/// Why the runtime could not do what was asked.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum RuntimeError {
+    /// A worker's thread ended: a bug of ours, or memory ran out.
+    #[error("worker group `{worker}` is gone: {reason}")]
+    Gone {
+        /// Its name.
+        worker: String,
+        /// What is known.
+        reason: String,
+    },
+    /// The model could not be loaded, run or saved.
+    #[error("worker group `{worker}`: {message}")]
+    Model {
+        /// Its name.
+        worker: String,
+        /// What happened.
+        message: String,
+    },
+    /// A loss, gradient or log-prob is not finite; the weights are as before the update.
+    #[error(
+        "policy `{policy}`: {what} is not finite; the weights were left as they were. A smaller `optim.lr` or \
+         `optim.grad_clip` usually helps"
+    )]
+    NotFinite {
+        /// Its name.
+        policy: String,
+        /// Which number.
+        what: String,
+    },
+    /// A prompt does not fit the context.
+    #[error("a prompt of {prompt} tokens leaves no room in a context of {context}")]
+    Overflow {
+        /// Its length.
+        prompt: usize,
+        /// The model's context.
+        context: usize,
+    },
+}
+
+/// Every worker group of a plan, running.
+pub struct Runtime {}
+
+/// A handle to one policy. Cheap to clone.
+#[derive(Clone)]
+pub struct Policy {}
+
+impl Runtime {
+    /// Loads every model and starts a thread for each worker group.
+    ///
+    /// # Errors
+    ///
+    /// All models that could not be loaded, joined.
+    pub fn start(plan: &Plan) -> Result<Self, RuntimeError> {
+        let _ = plan;
+        unreachable!()
+    }
+
+    /// The policies, in the plan's order.
+    pub fn policies(&self) -> &[Policy] {
+        unreachable!()
+    }
+
+    /// Ends every thread after what it was sent, and waits for it.
+    pub fn shutdown(self) {
+        unreachable!()
+    }
+}
+
+impl Policy {
+    /// The name in the plan.
+    pub fn name(&self) -> &str {
+        unreachable!()
+    }
+
+    /// The tokenizer and chat template of its model.
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        unreachable!()
+    }
+
+    /// Longest sequence of its model, prompt and completion together.
+    pub fn context(&self) -> usize {
+        unreachable!()
+    }
+
+    /// Completes a prompt. Waits for admission (`runtime.max_requests`). Dropping the future cancels the request.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn generate(&self, request: Request) -> Result<Completion, RuntimeError> {
+        let _ = request;
+        unreachable!()
+    }
+
+    /// Updates the weights. A barrier (RT-1). On error the weights are as before.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn update(&self, batch: Batch) -> Result<UpdateStats, RuntimeError> {
+        let _ = batch;
+        unreachable!()
+    }
+
+    /// Writes the policy into an existing directory: a Hugging Face model directory, plus `optimizer.safetensors`
+    /// (moments and step, for [`Policy::load`]).
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn save(&self, dir: &Path) -> Result<(), RuntimeError> {
+        let _ = dir;
+        unreachable!()
+    }
+
+    /// Reads weights, moments and version back from a directory that [`Policy::save`] wrote.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn load(&self, dir: &Path) -> Result<(), RuntimeError> {
+        let _ = dir;
+        unreachable!()
+    }
+
+    /// SHA-256 over every weight, in name order: equal exactly when the weights are equal to the bit.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn fingerprint(&self) -> Result<String, RuntimeError> {
+        unreachable!()
+    }
+}
