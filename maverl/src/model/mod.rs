@@ -128,3 +128,6 @@ fn in_f32(config: &[u8]) -> Vec<u8> {
     }
     serde_json::to_vec_pretty(&json).unwrap_or_else(|_| config.to_vec())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,2 @@
+//! Numbers.
+pub mod loss;
