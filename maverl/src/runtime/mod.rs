@@ -287,3 +287,6 @@ impl Policy {
         self.worker.at_barrier(job).await
     }
 }
+
+#[cfg(test)]
+mod tests;

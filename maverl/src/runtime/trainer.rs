@@ -234,10 +234,10 @@ fn whole(halves: &[f32]) -> (u64, u64) {
 /// How many rows each micro-batch takes: as many as fit the token budget, at least one.
 fn micro_batches(rows: &[&Row], tokens: usize) -> Vec<usize> {
     let mut sizes: Vec<usize> = Vec::new();
-    let mut used = usize::MAX;
+    let mut used = 0;
     for row in rows {
         let length = row.prompt.len() + row.completion.len() - 1;
-        if used.saturating_add(length) > tokens {
+        if sizes.is_empty() || used + length > tokens {
             sizes.push(0);
             used = 0;
         }
