@@ -1,6 +1,7 @@
 //! Models and tokenizers, read from Hugging Face directories (or embedded in the library).
 
 pub mod builtin;
+pub mod create;
 pub mod files;
 pub mod hf_config;
 pub mod nn;
