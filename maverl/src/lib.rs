@@ -5,6 +5,7 @@
 extern crate self as maverl;
 
 pub mod agent;
+pub mod check;
 pub mod config;
 pub mod env;
 pub mod model;
@@ -17,6 +18,7 @@ pub mod task;
 pub mod trajectory;
 
 pub use agent::{Agent, AgentName, AskError, Input, Prompt, Reply, ReplyError, Show};
+pub use check::{Purpose, Sources, check};
 
 /// Not public API. Used by generated code.
 #[doc(hidden)]
