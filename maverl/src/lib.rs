@@ -6,6 +6,7 @@ extern crate self as maverl;
 
 pub mod agent;
 pub mod algo;
+pub mod check;
 pub mod config;
 pub mod env;
 pub mod model;
@@ -18,6 +19,7 @@ pub mod task;
 pub mod trajectory;
 
 pub use agent::{Agent, AgentName, AskError, Input, Prompt, Reply, ReplyError, Show};
+pub use check::{Purpose, Sources, check};
 
 /// Not public API. Used by generated code.
 #[doc(hidden)]
