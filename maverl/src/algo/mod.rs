@@ -1,2 +1,0 @@
-//! Numbers.
-pub mod loss;
