@@ -5,6 +5,7 @@
 extern crate self as maverl;
 
 pub mod agent;
+pub mod algo;
 pub mod config;
 pub mod env;
 pub mod model;
