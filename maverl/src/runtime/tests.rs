@@ -1,65 +1,12 @@
 #![allow(clippy::unwrap_used)]
 
-use std::path::PathBuf;
-
 use super::*;
-use crate::config::{
-    Aggregation, CheckpointConfig, Config, EvalConfig, GroupBy, Kl, Preset, RolloutConfig, RuntimeConfig, Schedule,
-    Singleton, TaskConfig,
-};
-use crate::plan::{AlgorithmPlan, Chosen, ModelSource, OptimPlan, PolicyPlan, WorkerPlan};
+use crate::algo::testing::{LOSS, plan as seats_plan};
+use crate::config::Aggregation;
 
+/// A plan of trained policies, one worker group each.
 fn plan(policies: &[&str]) -> Plan {
-    let optim = OptimPlan {
-        lr: 1e-3,
-        betas: (0.9, 0.999),
-        eps: 1e-8,
-        weight_decay: 0.0,
-        grad_clip: 1.0,
-        schedule: Schedule::Constant,
-        warmup_steps: 0,
-    };
-    let chosen = || Chosen { name: "none".to_owned(), options: serde_json::Value::Null };
-    let policy = |(worker, name): (usize, &&str)| PolicyPlan {
-        name: (*name).to_owned(),
-        worker,
-        trained: true,
-        reference: false,
-        optim,
-    };
-    let worker = |name: &&str| WorkerPlan {
-        name: (*name).to_owned(),
-        model: "tiny".to_owned(),
-        source: ModelSource::Builtin("tiny".to_owned()),
-    };
-    Plan {
-        config: Config::default(),
-        base: PathBuf::from("."),
-        seed: 0,
-        steps: 1,
-        task: TaskConfig::default(),
-        environment: chosen(),
-        orchestra: chosen(),
-        rollout: RolloutConfig::default(),
-        seats: Vec::new(),
-        policies: policies.iter().enumerate().map(policy).collect(),
-        workers: policies.iter().map(worker).collect(),
-        algorithm: AlgorithmPlan {
-            preset: Preset::Grpo,
-            group_by: GroupBy::Task,
-            normalize_std: true,
-            advantage_eps: 1e-6,
-            singleton: Singleton::Zero,
-            aggregation: Aggregation::TokenMean,
-            minibatches: 1,
-            epochs: 1,
-            max_flat_steps: 10,
-        },
-        rewards: Vec::new(),
-        eval: EvalConfig::default(),
-        checkpoint: CheckpointConfig::default(),
-        runtime: RuntimeConfig::default(),
-    }
+    seats_plan(&policies.iter().map(|policy| (*policy, true)).collect::<Vec<_>>())
 }
 
 fn sampling(max_tokens: usize) -> Arc<Sampling> {
@@ -80,22 +27,13 @@ fn request(i: u64) -> Request {
 }
 
 fn row(completion: &Completion, prompt: Vec<u32>, advantage: f32) -> Row {
-    let loss = LossPlan {
-        clip_low: 0.2,
-        clip_high: 0.2,
-        clip_dual: 3.0,
-        kl_coef: 0.0,
-        kl: Kl::K3,
-        entropy_coef: 0.0,
-        invalid_reply_penalty: 0.0,
-    };
     Row {
         prompt,
         completion: completion.ids.clone(),
         logprobs: completion.logprobs.clone(),
         advantage,
         temperature: 1.0,
-        loss,
+        loss: LOSS,
     }
 }
 

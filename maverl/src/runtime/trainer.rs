@@ -149,19 +149,26 @@ impl Trainer {
         let per_token = |value: &dyn Fn(&Row) -> f32| -> Vec<f32> {
             rows.iter().flat_map(|row| std::iter::repeat_n(value(row), row.completion.len())).collect()
         };
-        let old = vector(rows.iter().flat_map(|row| row.logprobs.iter().copied()).collect())?;
-        let advantages = vector(per_token(&|row| row.advantage))?;
-        let clip = loss::Clip {
-            low: vector(per_token(&|row| row.loss.clip_low))?,
-            high: vector(per_token(&|row| row.loss.clip_high))?,
-            dual: vector(per_token(&|row| row.loss.clip_dual))?,
-        };
-        let surrogate = loss::clipped_surrogate(logp, &old, &advantages, &clip)?;
-        totals.surrogate(&loss::surrogate_stats(logp, &old, &advantages, &clip)?);
+        let old: Vec<f32> = rows.iter().flat_map(|row| row.logprobs.iter().copied()).collect();
+        let advantages = per_token(&|row| row.advantage);
+        let low = per_token(&|row| row.loss.clip_low);
+        let high = per_token(&|row| row.loss.clip_high);
+        let dual = per_token(&|row| row.loss.clip_dual);
+        nn::with_values(logp, |logp| {
+            totals.surrogate += loss::surrogate_stats(logp, &old, &advantages, &low, &high, &dual);
+            if first {
+                totals.mismatch(logp, &old);
+            }
+        })?;
+        let surrogate = loss::clipped_surrogate(
+            logp,
+            &vector(old)?,
+            &vector(advantages)?,
+            &vector(low)?,
+            &vector(high)?,
+            &vector(dual)?,
+        )?;
         totals.weighted(&surrogate, entropy, weights)?;
-        if first {
-            totals.mismatch(logp, &old)?;
-        }
         let mut total = surrogate;
         let entropy_coef = per_token(&|row| row.loss.entropy_coef);
         if entropy_coef.iter().any(|&c| c != 0.0) {
@@ -336,21 +343,13 @@ impl Totals {
         Ok(())
     }
 
-    fn surrogate(&mut self, stats: &loss::SurrogateStats) {
-        self.surrogate.add(stats);
-    }
-
-    fn mismatch(&mut self, logp: &Tensor, old: &Tensor) -> candle_core::Result<()> {
-        let (sum, max, tokens) = nn::with_values(logp, |logp| {
-            nn::with_values(old, |old| {
-                let differences = logp.iter().zip(old).map(|(a, b)| f64::from((a - b).abs()));
-                differences.fold((0.0, 0.0_f64, 0), |(sum, max, n), d| (sum + d, max.max(d), n + 1))
-            })
-        })??;
-        self.mismatch += sum;
-        self.mismatch_max = self.mismatch_max.max(max);
-        self.mismatch_tokens += tokens;
-        Ok(())
+    /// |trainer - rollout| of the tokens seen before the first optimizer step.
+    fn mismatch(&mut self, logp: &[f32], old: &[f32]) {
+        for difference in logp.iter().zip(old).map(|(a, b)| f64::from((a - b).abs())) {
+            self.mismatch += difference;
+            self.mismatch_max = self.mismatch_max.max(difference);
+            self.mismatch_tokens += 1;
+        }
     }
 
     fn stats(&self, batch: &Batch, version: u64) -> UpdateStats {
@@ -364,7 +363,7 @@ impl Totals {
             clip_frac_low: self.surrogate.clipped_low as f64 / tokens,
             clip_frac_high: self.surrogate.clipped_high as f64 / tokens,
             clip_frac_dual: self.surrogate.clipped_dual as f64 / tokens,
-            ppo_kl: self.surrogate.old_minus_new / tokens,
+            ppo_kl: self.surrogate.ppo_kl / tokens,
             grad_norm: self.grad_norm / steps,
             mismatch_mean: self.mismatch / self.mismatch_tokens.max(1) as f64,
             mismatch_max: self.mismatch_max,
