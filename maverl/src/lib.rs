@@ -14,6 +14,7 @@ pub mod orchestra;
 pub mod plan;
 pub mod registry;
 pub mod reward;
+pub mod rollout;
 pub mod runtime;
 pub mod task;
 pub mod trajectory;
