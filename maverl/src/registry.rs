@@ -106,8 +106,11 @@ pub struct EnvironmentEntry {
     /// Checks options without starting anything.
     pub check: fn(&Value) -> Result<(), String>,
     /// Makes and starts the environment; paths in options are relative to the directory.
-    pub start: fn(&Value, &Path) -> Result<Arc<dyn DynEnvironment>, EnvError>,
+    pub start: fn(&Value, &Path) -> Started,
 }
+
+/// An environment that is ready to play, or why it is not.
+pub type Started = Result<Arc<dyn DynEnvironment>, EnvError>;
 
 /// A declared reward function.
 #[derive(Clone, Copy)]

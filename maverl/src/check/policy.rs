@@ -54,7 +54,7 @@ struct Group<'m> {
 pub(super) fn assign(
     config: &Config,
     members: &[Member],
-    models: Models,
+    models: &Models,
     problems: &mut Problems<'_>,
 ) -> Option<(Vec<SeatPlan>, Vec<PolicyPlan>, Vec<WorkerPlan>)> {
     let groups = groups(config, members, problems)?;

@@ -5,14 +5,14 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::agent::{Agent, AgentName, AskError, Prompt};
-use crate::config::{GroupBy, Named};
+use crate::config::GroupBy;
 use crate::env::{EnvError, Environment, EnvironmentName, Session};
 use crate::orchestra::{Orchestra, OrchestraName, Team};
 use crate::plan::{ModelSource, json as plan_json, table};
 use crate::registry::{Build, Entry, Place};
 use crate::reward::Rewards;
 use crate::task::{Action, Observation, Score, Task};
-use crate::trajectory::{Seat, Turn};
+use crate::trajectory::Seat;
 
 struct Question;
 
@@ -484,8 +484,7 @@ fn every_default_is_written_out_in_short_decimals() {
 
 #[test]
 fn the_table_says_what_a_step_means() {
-    let plan = super::check(&text(DEBATE), &everything(), Purpose::Train).unwrap();
-    let mut plan = plan;
+    let mut plan = super::check(&text(DEBATE), &everything(), Purpose::Train).unwrap();
     plan.workers.iter_mut().for_each(|worker| worker.parameters = 1_500_000);
     let expected = r#"
 debate/vote on quiz, 100 steps of drmas
@@ -1276,4 +1275,79 @@ data = "questions.jsonl"
   help: a path is relative to the file that names it; `builtin:facts` needs no file
 "#,
     );
+}
+
+#[test]
+fn a_name_with_a_slash_is_quoted() {
+    check(
+        &search(),
+        r#"
+[agents.search/verifier]
+frozen = true
+"#,
+        r#"
+  x run.toml is not TOML: invalid table header; expected `.`, `]`
+   ,-[run.toml:1:15]
+ 1 | [agents.search/verifier]
+   :               ^
+   `----
+  help: a name with `/` is quoted: `[agents."search/verifier"]`
+"#,
+    );
+}
+
+#[test]
+fn unknown_parts_of_an_algorithm_list_the_known_ones() {
+    check(
+        &search(),
+        r#"
+[algorithm]
+name = "reinforce"
+aggregation = "token-mean"
+[algorithm.loss]
+kl = "k4"
+"#,
+        r#"
+  x `algorithm.name` is "reinforce"; expected one of "drmas", "grpo", "sft"
+   ,-[run.toml:2:8]
+ 2 | name = "reinforce"
+   :        ^^^^^^^^^^^
+   `----
+  x `algorithm.aggregation` is "token-mean"; expected one of "token_mean", "sequence_mean", "sequence_sum"
+   ,-[run.toml:3:15]
+ 3 | aggregation = "token-mean"
+   :               ^^^^^^^^^^^^
+   `----
+  help: did you mean "token_mean"?
+  x `algorithm.loss.kl` is "k4"; expected one of "k1", "k2", "k3"
+   ,-[run.toml:5:6]
+ 5 | kl = "k4"
+   :      ^^^^
+   `----
+  help: did you mean "k1"?
+"#,
+    );
+}
+
+#[test]
+fn a_directory_with_a_model_is_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let header = br#"{"w":{"dtype":"F32","shape":[3,4],"data_offsets":[0,48]}}"#;
+    let weights = [&(header.len() as u64).to_le_bytes(), &header[..], &[0; 48]].concat();
+    std::fs::create_dir(dir.path().join("qwen")).unwrap();
+    for (name, bytes) in
+        [("config.json", &b"{}"[..]), ("tokenizer.json", b"{}"), ("model.safetensors", &weights)]
+    {
+        std::fs::write(dir.path().join("qwen").join(name), bytes).unwrap();
+    }
+    let file = dir.path().join("run.toml");
+    std::fs::write(&file, "[models.small]\npath = \"qwen\"\n[algorithm.loss]\nkl_coef = 0.1")
+        .unwrap();
+    let sources = Sources { file: Some(File::Path(file)), ..Sources::default() };
+    let plan = plan_of(&sources);
+    assert_eq!(plan.base, dir.path());
+    assert_eq!(plan.workers[0].source, ModelSource::Directory(dir.path().join("qwen")));
+    let worker = &plan.summary().workers[0];
+    assert_eq!((worker.parameters, worker.weight_bytes, worker.reference_bytes), (12, 48, 48));
+    assert_eq!((worker.gradient_bytes, worker.moment_bytes, worker.bytes()), (48, 96, 240));
 }
