@@ -8,9 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::trajectory::TurnPath;
 
 /// The message of the fault that a raced ask ends with.
-pub(super) const RACED: &str =
-    "concurrent parts of the orchestra ask or act more than once each, so the order of completion \
-     would decide their turns; give each part a `team.branch()`";
+pub(super) const RACED: &str = "concurrent parts of the orchestra ask or act more than once \
+    each, so the order of completion would decide their turns; give each part a `team.branch()`";
 
 /// Numbers the asks of one branch, and notices when completion would decide their order.
 #[derive(Default)]
