@@ -15,6 +15,7 @@ pub mod reward;
 pub mod runtime;
 pub mod task;
 pub mod trajectory;
+pub mod world;
 
 pub use agent::{Agent, AgentName, AskError, Input, Prompt, Reply, ReplyError, Show};
 
