@@ -6,6 +6,8 @@ extern crate self as maverl;
 
 pub mod agent;
 pub mod config;
+pub mod data;
+pub mod draw;
 pub mod env;
 pub mod model;
 pub mod orchestra;

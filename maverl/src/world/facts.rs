@@ -13,7 +13,8 @@
 
 use serde_json::{Map, json};
 
-use super::{Document, Draw};
+use super::Document;
+use crate::draw::Draw;
 use crate::task::Task;
 
 /// The word that names this world in a configuration.

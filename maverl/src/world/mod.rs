@@ -1,9 +1,6 @@
 //! Built-in worlds: generated corpora and tasks that need no download.
 
-mod draw;
 pub mod facts;
-
-pub use draw::Draw;
 
 use serde::{Deserialize, Serialize};
 
@@ -16,4 +13,22 @@ pub struct Document {
     pub title: String,
     /// What it says.
     pub text: String,
+}
+
+impl Document {
+    /// A document whose title is the first line of its contents, in quotes, as Search-R1's corpora have it.
+    pub fn from_contents(key: impl Into<String>, contents: &str) -> Self {
+        let (title, text) = contents.split_once('\n').unwrap_or(("", contents));
+        Self {
+            key: key.into(),
+            title: title.trim().trim_matches('"').to_owned(),
+            text: text.trim().to_owned(),
+        }
+    }
+
+    /// `(title) text` on one line.
+    pub fn line(&self) -> String {
+        let words = self.text.split_whitespace().collect::<Vec<_>>().join(" ");
+        if self.title.is_empty() { words } else { format!("({}) {words}", self.title) }
+    }
 }
