@@ -8,6 +8,8 @@ pub mod agent;
 pub mod algo;
 pub mod check;
 pub mod config;
+pub mod data;
+pub mod draw;
 pub mod env;
 pub mod model;
 pub mod orchestra;
@@ -18,6 +20,7 @@ pub mod rollout;
 pub mod runtime;
 pub mod task;
 pub mod trajectory;
+pub mod world;
 
 pub use agent::{Agent, AgentName, AskError, Input, Prompt, Reply, ReplyError, Show};
 pub use check::{Purpose, Sources, check};
