@@ -78,7 +78,8 @@ impl Oracle {
             let values = task.data.get(field).and_then(|value| value.as_array());
             values.into_iter().flatten().filter_map(|v| v.as_str()).map(str::to_owned).collect()
         };
-        let path = texts("support").iter().filter_map(|key| corpus.documents.get(key)).cloned();
+        let support = texts("support");
+        let path = support.iter().filter_map(|key| corpus.documents.get(key)).cloned();
         Self {
             path: path.collect(),
             answer: texts("answers").into_iter().next().unwrap_or_default(),
