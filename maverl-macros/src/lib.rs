@@ -323,3 +323,90 @@ pub fn derive_input(item: TokenStream) -> TokenStream {
 pub fn derive_reply(item: TokenStream) -> TokenStream {
     reply::reply(item.into()).into()
 }
+
+#[cfg(test)]
+mod tests {
+    use quote::quote;
+
+    #[test]
+    fn generated_code_finds_everything_through_the_crate_argument() {
+        let expansions = [
+            crate::agent::agent(
+                quote!(
+                    name = "a/b",
+                    input = In,
+                    output = Out,
+                    prompt_text = "# system\n{{ x }}{{ agent.y }}\n# user\n{{ x }}{{ agent.y }}{{ reply_format }}",
+                    crate = other
+                ),
+                quote!(
+                    struct A {
+                        y: u32,
+                    }
+                ),
+            ),
+            crate::agent::agent(
+                quote!(crate = other::name, name = "a/b"),
+                quote!(
+                    struct A;
+                ),
+            ),
+            crate::orchestra::orchestra(
+                quote!(name = "a/b", crate = other, agents(A, B[2], C[n])),
+                quote!(
+                    struct O {
+                        n: u32,
+                    }
+                ),
+            ),
+            crate::environment::environment(
+                quote!(name = "a", crate = other),
+                quote!(
+                    struct E;
+                ),
+            ),
+            crate::reward::reward(
+                quote!(crate = other),
+                quote!(
+                    fn r(_: &Episode) -> Rewards {}
+                ),
+            ),
+            crate::input::input(quote!(
+                #[input(crate = other)]
+                struct I<T> {
+                    x: T,
+                }
+            )),
+            crate::reply::reply(quote!(
+                #[reply(tag = "x", crate = other)]
+                enum R {
+                    A,
+                }
+            )),
+            crate::reply::reply(quote!(
+                #[reply(crate = other)]
+                struct R<T> {
+                    a: T,
+                    b: Option<T>,
+                }
+            )),
+        ];
+        for expansion in expansions {
+            let text = expansion.to_string();
+            assert!(!text.contains("maverl") && !text.contains("compile_error"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_item_stands_as_it_was_written() {
+        let item = quote! {
+            /// Words.
+            #[derive(Clone)]
+            pub(crate) struct A;
+        };
+        let text = crate::agent::agent(quote!(name = "a/b"), item.clone()).to_string();
+        assert!(text.starts_with(&item.to_string()), "{text}");
+        let text = crate::agent::agent(quote!(nmae = "a/b"), item.clone()).to_string();
+        assert!(text.starts_with(&item.to_string()) && text.contains("compile_error"), "{text}");
+    }
+}
