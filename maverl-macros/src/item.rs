@@ -11,7 +11,7 @@ use syn::{
 use crate::errors::Errors;
 
 /// The struct, or the item as it was with an error.
-pub(crate) fn parse_struct(attribute: &str, item: TokenStream) -> Result<ItemStruct, TokenStream> {
+pub(crate) fn parse_struct(attribute: &str, item: &TokenStream) -> Result<ItemStruct, TokenStream> {
     let error = match syn::parse2::<Item>(item.clone()) {
         Ok(Item::Struct(item)) => return Ok(item),
         Ok(other) => {
@@ -137,7 +137,7 @@ pub(crate) fn build(item: &ItemStruct, krate: &Path) -> TokenStream {
 }
 
 /// `inventory::submit!` of an entry.
-pub(crate) fn submit(krate: &Path, entry: TokenStream) -> TokenStream {
+pub(crate) fn submit(krate: &Path, entry: &TokenStream) -> TokenStream {
     quote!(#krate::__private::inventory::submit! { #entry })
 }
 

@@ -21,7 +21,7 @@ pub(crate) fn agent(agent: &Agent, item: &ItemStruct) -> TokenStream {
     });
     let build = item::build(item, krate);
     let place = item::place(krate, ident);
-    let submit = item::submit(krate, quote!(#krate::registry::Entry::agent::<#ident>(#place)));
+    let submit = item::submit(krate, &quote!(#krate::registry::Entry::agent::<#ident>(#place)));
     quote! {
         #item
 

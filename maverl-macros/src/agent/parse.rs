@@ -50,7 +50,7 @@ pub(crate) struct Prompt {
 }
 
 impl Args {
-    pub(crate) fn read(tokens: TokenStream, errors: &mut Errors) -> Self {
+    pub(crate) fn read(tokens: &TokenStream, errors: &mut Errors) -> Self {
         let (mut path, mut name, mut input_type, mut output) = (None, None, None, None);
         let (mut prompt, mut prompt_text) = (None, None);
         read_args(tokens.clone(), &KEYS, errors, |key, input, _| {
@@ -64,7 +64,15 @@ impl Args {
             }
             Ok(())
         });
-        Self { tokens, krate: krate(path), name, input: input_type, output, prompt, prompt_text }
+        Self {
+            tokens: tokens.clone(),
+            krate: krate(path),
+            name,
+            input: input_type,
+            output,
+            prompt,
+            prompt_text,
+        }
     }
 
     pub(crate) fn check(&self, item: &ItemStruct, mut errors: Errors) -> syn::Result<Agent> {

@@ -19,7 +19,7 @@ pub(crate) fn orchestra(orchestra: &Orchestra, item: &ItemStruct) -> TokenStream
     let build = item::build(item, krate);
     let place = item::place(krate, ident);
     let entry = quote!(#krate::registry::Entry::orchestra::<#ident>(#place));
-    let submit = item::submit(krate, entry);
+    let submit = item::submit(krate, &entry);
     quote! {
         #item
 

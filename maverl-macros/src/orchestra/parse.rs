@@ -46,7 +46,7 @@ pub(crate) enum Seats {
 }
 
 impl Args {
-    pub(crate) fn read(tokens: TokenStream, errors: &mut Errors) -> Self {
+    pub(crate) fn read(tokens: &TokenStream, errors: &mut Errors) -> Self {
         let (mut path, mut name, mut needs) = (None, None, Vec::new());
         let (mut members, mut agents_given) = (Vec::new(), false);
         read_args(tokens.clone(), &KEYS, errors, |key, input, errors| {
@@ -61,7 +61,7 @@ impl Args {
             }
             Ok(())
         });
-        Self { krate: krate(path), members, tokens, name, agents_given, needs }
+        Self { krate: krate(path), members, tokens: tokens.clone(), name, agents_given, needs }
     }
 
     pub(crate) fn check(self, item: &ItemStruct, mut errors: Errors) -> syn::Result<Orchestra> {
