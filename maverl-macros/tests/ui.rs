@@ -39,14 +39,12 @@ fn check(case: &Path, maverl: &Path) {
     let recorded = fs::read_to_string(case.with_extension("stderr")).unwrap();
     let lines: Vec<&str> = recorded.lines().collect();
     for (i, line) in lines.iter().enumerate() {
-        // A message without a code is one of ours; of the compiler's own only the first is about the mistake itself.
-        let ours = line.strip_prefix("error: ").filter(|_| lines.get(i + 1).is_some());
-        let Some(message) =
-            ours.or_else(|| line.split_once("]: ").map(|(_, text)| text).filter(|_| i == 0))
-        else {
-            continue;
-        };
-        let message = message.trim_start_matches("evaluation panicked: ").replace("$DIR/", "");
+        // A message without a code is ours; of the compiler's own the first has our words.
+        let ours = line.strip_prefix("error: ");
+        let first = line.split_once("]: ").map(|(_, message)| message).filter(|_| i == 0);
+        let Some(message) = ours.or(first) else { continue };
+        let message = message.trim_start_matches("evaluation panicked: ");
+        let message = message.replace("$DIR", env!("CARGO_MANIFEST_DIR"));
         let place = lines[i + 1].trim_start_matches([' ', '-', '>']);
         let (file, line) =
             place.rsplit_once(':').unwrap_or((place, "")).0.rsplit_once(':').unwrap();
@@ -62,6 +60,7 @@ fn compile(case: &Path, maverl: &Path) -> String {
     let out = env::temp_dir().join(format!("maverl-ui-{}", std::process::id()));
     fs::create_dir_all(&out).unwrap();
     let output = Command::new(rustc())
+        .env("CARGO_PKG_NAME", "maverl-macros-tests") // as trybuild calls it
         .args(["--edition", "2024", "--emit", "metadata", "--out-dir"])
         .arg(&out)
         .arg("--extern")
