@@ -5,13 +5,16 @@
 extern crate self as maverl;
 
 pub mod agent;
+pub mod checkpoint;
 pub mod config;
 pub mod env;
+pub mod metrics;
 pub mod model;
 pub mod orchestra;
 pub mod plan;
 pub mod registry;
 pub mod reward;
+pub mod run_dir;
 pub mod runtime;
 pub mod task;
 pub mod trajectory;
