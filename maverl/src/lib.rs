@@ -8,6 +8,7 @@ pub mod agent;
 pub mod checkpoint;
 pub mod config;
 pub mod env;
+pub mod eval;
 pub mod metrics;
 pub mod model;
 pub mod orchestra;
@@ -17,6 +18,7 @@ pub mod reward;
 pub mod run_dir;
 pub mod runtime;
 pub mod task;
+pub mod train;
 pub mod trajectory;
 
 pub use agent::{Agent, AgentName, AskError, Input, Prompt, Reply, ReplyError, Show};
