@@ -1,9 +1,30 @@
 //! The numeric hot spots of maverl, as safe functions over slices.
+//!
+//! Every array is a row-major `f32` slice, every shape is asserted in the first lines of the function that takes it, and
+//! every operation with a gradient has its backward next to it. Two promises hold for all of them:
+//!
+//! - **K-1**: a row's result never depends on the other rows, to the bit. A row alone, in a batch, in another order, in
+//!   another number of threads, in one piece or token by token with a cache: the same bits.
+//! - Sums over rows (weight gradients, statistics) are taken in an order that the shapes alone decide, never the
+//!   scheduler.
+//!
+//! Threads are those of the current rayon pool. Vector instructions are chosen at run time; the bits are those of fused
+//! multiply-adds, so processors without them are correct but slow.
 #![deny(missing_docs)]
-/// stub
-pub mod sample {
-    /// m
-    pub fn mix(a: u64, b: u64) -> u64 {
-        a ^ b
-    }
-}
+
+mod lanes;
+mod par;
+
+pub mod adamw;
+pub mod advantage;
+pub mod attention;
+pub mod embedding;
+pub mod logprob;
+pub mod matmul;
+pub mod mlp;
+pub mod norm;
+pub mod rope;
+pub mod sample;
+
+#[cfg(test)]
+mod testing;

@@ -6,6 +6,7 @@ extern crate self as maverl;
 
 pub mod agent;
 pub mod checkpoint;
+pub mod algo;
 pub mod config;
 pub mod env;
 pub mod eval;

@@ -1,0 +1,129 @@
+//! AdamW, and the norm that clips its gradient.
+
+use rayon::prelude::*;
+
+use crate::{lanes, par};
+
+/// Elements that [`sum_of_squares`] adds before they meet the others.
+const BLOCK: usize = par::GRAIN;
+
+/// The constants of an AdamW update ([Loshchilov and Hutter, 2019], Algorithm 2), as `torch.optim.AdamW` reads them.
+///
+/// [Loshchilov and Hutter, 2019]: https://arxiv.org/abs/1711.05101
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AdamW {
+    /// Learning rate of this step.
+    pub lr: f64,
+    /// Decay of the first moment.
+    pub beta1: f64,
+    /// Decay of the second moment.
+    pub beta2: f64,
+    /// Added to the denominator.
+    pub eps: f64,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+}
+
+/// Updates one parameter and its moments `m`, `v` in place; all four slices have one length.
+///
+/// ```text
+/// g = scale · grad,   p ← p (1 − lr λ)
+/// m ← β₁ m + (1 − β₁) g,   v ← β₂ v + (1 − β₂) g²
+/// p ← p − lr/(1 − β₁ᵗ) · m / (√v / √(1 − β₂ᵗ) + ε)
+/// ```
+///
+/// # Panics
+///
+/// If the lengths differ, or `step` is 0: the first step is 1.
+pub fn adamw_step(
+    cfg: &AdamW,
+    step: u64,
+    grad_scale: f32,
+    param: &mut [f32],
+    grad: &[f32],
+    m: &mut [f32],
+    v: &mut [f32],
+) {
+    assert!(step > 0, "adamw_step: the first step is 1");
+    let n = param.len();
+    for (name, len) in [("grad", grad.len()), ("m", m.len()), ("v", v.len())] {
+        assert_eq!(len, n, "adamw_step: {name} has {len} elements, param has {n}");
+    }
+    let t = step as f64;
+    let rates = Rates {
+        keep: (1.0 - cfg.lr * cfg.weight_decay) as f32,
+        beta2: cfg.beta2 as f32,
+        gain1: (1.0 - cfg.beta1) as f32,
+        gain2: (1.0 - cfg.beta2) as f32,
+        correction: (1.0 - cfg.beta2.powf(t)).sqrt() as f32,
+        eps: cfg.eps as f32,
+        rate: (cfg.lr / (1.0 - cfg.beta1.powf(t))) as f32,
+        scale: grad_scale,
+    };
+    if !par::worth_it(n) {
+        return update(rates, param, grad, m, v);
+    }
+    let moments = m.par_chunks_mut(BLOCK).zip(v.par_chunks_mut(BLOCK));
+    let parts = param.par_chunks_mut(BLOCK).zip(grad.par_chunks(BLOCK)).zip(moments);
+    parts.for_each(|((param, grad), (m, v))| update(rates, param, grad, m, v));
+}
+
+/// Returns `Σ xᵢ²` in f64: the square of a gradient's norm. Blocks of fixed size are added in their order, so the bits do
+/// not depend on threads.
+pub fn sum_of_squares(x: &[f32]) -> f64 {
+    if !par::worth_it(x.len()) {
+        return x.chunks(BLOCK).map(block_of_squares).sum();
+    }
+    let blocks: Vec<f64> = x.par_chunks(BLOCK).map(block_of_squares).collect();
+    blocks.iter().sum()
+}
+
+#[derive(Clone, Copy)]
+struct Rates {
+    keep: f32,
+    beta2: f32,
+    gain1: f32,
+    gain2: f32,
+    correction: f32,
+    eps: f32,
+    rate: f32,
+    scale: f32,
+}
+
+fn update(rates: Rates, param: &mut [f32], grad: &[f32], m: &mut [f32], v: &mut [f32]) {
+    lanes::dispatch(
+        #[inline(always)]
+        || {
+            let moments = m.iter_mut().zip(v);
+            for ((param, &grad), (m, v)) in param.iter_mut().zip(grad).zip(moments) {
+                let grad = grad * rates.scale;
+                *m = (grad - *m).mul_add(rates.gain1, *m);
+                *v = (*v * rates.beta2) + rates.gain2 * (grad * grad);
+                let denominator = v.sqrt() / rates.correction + rates.eps;
+                *param = *param * rates.keep - rates.rate * (*m / denominator);
+            }
+        },
+    );
+}
+
+fn block_of_squares(x: &[f32]) -> f64 {
+    lanes::dispatch(
+        #[inline(always)]
+        || {
+            let mut lanes = [0.0; 16];
+            let (body, tail) = x.as_chunks::<16>();
+            for x in body {
+                for l in 0..16 {
+                    lanes[l] += f64::from(x[l]) * f64::from(x[l]);
+                }
+            }
+            for (lane, &x) in lanes.iter_mut().zip(tail) {
+                *lane += f64::from(x) * f64::from(x);
+            }
+            lanes.iter().sum()
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests;

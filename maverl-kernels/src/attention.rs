@@ -1,0 +1,244 @@
+//! Causal grouped-query attention over ragged rows, forward, backward, and with a cache.
+//!
+//! ```text
+//! sᵢⱼ = qᵢ · kⱼ / √dim,   pᵢ = softmax(sᵢ, j ≤ i),   outᵢ = Σⱼ pᵢⱼ vⱼ
+//! ```
+//!
+//! One query at a time holds its scores; there is no `[T, T]` matrix. Every sum has an order that only the absolute index
+//! of a key in its row decides: products over `dim` in sixteen lanes, the softmax sum in sixteen lanes by key, the
+//! weighted values in four by key. Two inner loops follow this order, one over keys transposed into vectors (many
+//! queries, training and prefill) and one over keys as they lie (decode), so all uses give a query the same bits (K-1).
+
+mod backward;
+mod forward;
+mod vector;
+
+use rayon::prelude::*;
+
+use crate::par;
+use forward::Task;
+
+/// Queries of one task; its keys are transposed once.
+const QUERIES: usize = 128;
+/// Multiplications that weigh as much as one element of [`par::GRAIN`].
+const PER_ELEMENT: usize = 16;
+
+/// The shape of a grouped-query attention. Scores are scaled by `1 / √dim`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heads {
+    /// Query heads; a multiple of `kv`.
+    pub q: usize,
+    /// Key and value heads.
+    pub kv: usize,
+    /// Elements of a head.
+    pub dim: usize,
+}
+
+impl Heads {
+    /// Elements of a token's queries.
+    fn q_width(self) -> usize {
+        self.q * self.dim
+    }
+
+    /// Elements of a token's keys, or values.
+    fn kv_width(self) -> usize {
+        self.kv * self.dim
+    }
+
+    /// Query heads that share a key head.
+    fn group(self) -> usize {
+        self.q / self.kv
+    }
+
+    fn scale(self) -> f32 {
+        1.0 / (self.dim as f32).sqrt()
+    }
+
+    #[track_caller]
+    fn check(self, name: &str) {
+        let Self { q, kv, dim } = self;
+        assert!(
+            dim > 0 && kv > 0 && q > 0 && q.is_multiple_of(kv),
+            "{name}: {q} query heads over {kv} of {dim}"
+        );
+    }
+}
+
+/// One sequence of [`attention_cached`]: all its keys and values, those of the new tokens at the end.
+#[derive(Debug, Clone, Copy)]
+pub struct Segment<'a> {
+    /// How many of the last tokens are queries.
+    pub new_tokens: usize,
+    /// `[past + new_tokens, kv * dim]`.
+    pub keys: &'a [f32],
+    /// `[past + new_tokens, kv * dim]`.
+    pub values: &'a [f32],
+}
+
+/// Attends within packed rows: `q`, `out` are `[n, heads.q * dim]`, `k`, `v` are `[n, heads.kv * dim]`; row `r` is the
+/// tokens `offsets[r]..offsets[r + 1]`, and a token sees those of its row up to itself.
+///
+/// # Panics
+///
+/// If the lengths differ from the shapes, or `offsets` does not rise from 0 to `n`.
+pub fn attention(
+    q: &[f32],
+    k: &[f32],
+    v: &[f32],
+    offsets: &[usize],
+    heads: Heads,
+    out: &mut [f32],
+) {
+    let n = check_rows("attention", offsets, heads);
+    let (qw, kvw) = (heads.q_width(), heads.kv_width());
+    for (name, len, width) in
+        [("q", q.len(), qw), ("k", k.len(), kvw), ("v", v.len(), kvw), ("out", out.len(), qw)]
+    {
+        assert_eq!(len, n * width, "attention: {name} has {len} elements, not [{n}, {width}]");
+    }
+    let mut tasks = Vec::with_capacity(offsets.len() + n / QUERIES);
+    let mut out = out;
+    for row in offsets.windows(2) {
+        let at = row[0] * kvw..row[1] * kvw;
+        let queries = &q[row[0] * qw..row[1] * qw];
+        push_tasks(&mut tasks, queries, &k[at.clone()], &v[at], heads, &mut out);
+    }
+    run(tasks, heads);
+}
+
+/// Attends from the new tokens of each segment to its whole past: `q`, `out` are `[Σ new_tokens, heads.q * dim]`, packed
+/// in the order of the segments. The `i`-th new token sees keys `0..=past + i`. The bits are those of [`attention`] on the
+/// whole row, however the row is cut into calls.
+///
+/// # Panics
+///
+/// If the lengths differ from the shapes.
+pub fn attention_cached(q: &[f32], segments: &[Segment<'_>], heads: Heads, out: &mut [f32]) {
+    heads.check("attention_cached");
+    let n: usize = segments.iter().map(|s| s.new_tokens).sum();
+    let (qw, kvw) = (heads.q_width(), heads.kv_width());
+    for (name, len) in [("q", q.len()), ("out", out.len())] {
+        assert_eq!(len, n * qw, "attention_cached: {name} has {len} elements, not [{n}, {qw}]");
+    }
+    let mut tasks = Vec::with_capacity(segments.len() + n / QUERIES);
+    let (mut q, mut out) = (q, out);
+    for (i, segment) in segments.iter().enumerate() {
+        let Segment { new_tokens, keys, values } = *segment;
+        assert!(
+            keys.len().is_multiple_of(kvw) && keys.len() >= new_tokens * kvw,
+            "attention_cached: segment {i} has {} key elements for {new_tokens} tokens of {kvw}",
+            keys.len()
+        );
+        assert_eq!(values.len(), keys.len(), "attention_cached: keys and values of segment {i}");
+        let (queries, rest) = q.split_at(new_tokens * qw);
+        q = rest;
+        push_tasks(&mut tasks, queries, keys, values, heads, &mut out);
+    }
+    run(tasks, heads);
+}
+
+/// The gradients of [`attention`], from its `out` and `dout`; `dq`, `dk`, `dv` are overwritten. Probabilities are computed
+/// again, and a row's sums are taken in the order of its queries.
+///
+/// ```text
+/// dpᵢⱼ = doutᵢ · vⱼ,   dsᵢⱼ = pᵢⱼ (dpᵢⱼ − doutᵢ · outᵢ)
+/// dqᵢ = Σⱼ dsᵢⱼ kⱼ / √dim,   dkⱼ = Σᵢ dsᵢⱼ qᵢ / √dim,   dvⱼ = Σᵢ pᵢⱼ doutᵢ
+/// ```
+///
+/// # Panics
+///
+/// As [`attention`].
+#[expect(clippy::too_many_arguments, reason = "five arrays in, three out")]
+pub fn attention_bwd(
+    q: &[f32],
+    k: &[f32],
+    v: &[f32],
+    out: &[f32],
+    dout: &[f32],
+    offsets: &[usize],
+    heads: Heads,
+    dq: &mut [f32],
+    dk: &mut [f32],
+    dv: &mut [f32],
+) {
+    let n = check_rows("attention_bwd", offsets, heads);
+    let (qw, kvw) = (heads.q_width(), heads.kv_width());
+    let wide = [("q", q.len()), ("out", out.len()), ("dout", dout.len()), ("dq", dq.len())];
+    for (name, len) in wide {
+        assert_eq!(len, n * qw, "attention_bwd: {name} has {len} elements, not [{n}, {qw}]");
+    }
+    for (name, len) in [("k", k.len()), ("v", v.len()), ("dk", dk.len()), ("dv", dv.len())] {
+        assert_eq!(len, n * kvw, "attention_bwd: {name} has {len} elements, not [{n}, {kvw}]");
+    }
+    let (mut dq, mut dk, mut dv) = (dq, dk, dv);
+    let mut rows = Vec::with_capacity(offsets.len());
+    for row in offsets.windows(2) {
+        let (at_q, at_kv) = (row[0] * qw..row[1] * qw, row[0] * kvw..row[1] * kvw);
+        let inputs = backward::Row {
+            q: &q[at_q.clone()],
+            k: &k[at_kv.clone()],
+            v: &v[at_kv.clone()],
+            out: &out[at_q.clone()],
+            dout: &dout[at_q.clone()],
+            tokens: row[1] - row[0],
+        };
+        let grads =
+            (split(&mut dq, at_q.len()), split(&mut dk, at_kv.len()), split(&mut dv, at_kv.len()));
+        rows.push((inputs, grads));
+    }
+    let work: usize = rows.iter().map(|(r, _)| r.tokens * (r.tokens + 1) / 2 * qw).sum();
+    if !par::worth_it(work / PER_ELEMENT) {
+        rows.into_iter().for_each(|(row, (dq, dk, dv))| row.run(heads, dq, dk, dv));
+    } else if rows.len() < 2 * rayon::current_num_threads() {
+        rows.into_iter().for_each(|(row, (dq, dk, dv))| row.run_by_head(heads, dq, dk, dv));
+    } else {
+        rows.into_par_iter().for_each(|(row, (dq, dk, dv))| row.run(heads, dq, dk, dv));
+    }
+}
+
+/// Asserts that `offsets` rises from zero, and returns where it ends: the number of tokens.
+#[track_caller]
+fn check_rows(name: &str, offsets: &[usize], heads: Heads) -> usize {
+    heads.check(name);
+    assert_eq!(offsets.first(), Some(&0), "{name}: offsets begin at 0");
+    assert!(offsets.is_sorted(), "{name}: offsets rise");
+    offsets.last().copied().unwrap_or(0)
+}
+
+/// Takes the first `len` elements off a slice.
+fn split<'a>(slice: &mut &'a mut [f32], len: usize) -> &'a mut [f32] {
+    let (first, rest) = std::mem::take(slice).split_at_mut(len);
+    *slice = rest;
+    first
+}
+
+/// Adds the tasks of the last queries of one row, taking their outputs off `out`.
+fn push_tasks<'a>(
+    tasks: &mut Vec<Task<'a>>,
+    q: &'a [f32],
+    k: &'a [f32],
+    v: &'a [f32],
+    heads: Heads,
+    out: &mut &'a mut [f32],
+) {
+    let (qw, kvw) = (heads.q_width(), heads.kv_width());
+    let past = (k.len() / kvw) - (q.len() / qw);
+    for (i, q) in q.chunks(QUERIES * qw).enumerate() {
+        let first = past + i * QUERIES;
+        let keys = (first + q.len() / qw) * kvw;
+        let out = split(out, q.len());
+        tasks.push(Task { q, k: &k[..keys], v: &v[..keys], first, out });
+    }
+}
+
+fn run(tasks: Vec<Task<'_>>, heads: Heads) {
+    let work: usize = tasks.iter().map(|t| t.k.len() / heads.kv_width() * t.q.len()).sum();
+    if par::worth_it(work / PER_ELEMENT) {
+        tasks.into_par_iter().for_each(|task| task.run(heads));
+    } else {
+        tasks.into_iter().for_each(|task| task.run(heads));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,74 @@
+//! Attention of a few queries of one row.
+
+use pulp::{Arch, Simd, WithSimd};
+
+use super::{Heads, vector};
+use crate::lanes;
+
+/// Queries from which transposing the keys pays.
+const MANY: usize = 8;
+
+/// Consecutive queries of one row, with the keys and values up to the last of them.
+pub(super) struct Task<'a> {
+    /// `[queries, heads.q * dim]`.
+    pub(super) q: &'a [f32],
+    /// `[first + queries, heads.kv * dim]`.
+    pub(super) k: &'a [f32],
+    /// `[first + queries, heads.kv * dim]`.
+    pub(super) v: &'a [f32],
+    /// Index in the row of the first query.
+    pub(super) first: usize,
+    /// `[queries, heads.q * dim]`.
+    pub(super) out: &'a mut [f32],
+}
+
+impl Task<'_> {
+    pub(super) fn run(self, heads: Heads) {
+        Arch::new().dispatch(Forward { task: self, heads });
+    }
+}
+
+struct Forward<'a> {
+    task: Task<'a>,
+    heads: Heads,
+}
+
+impl WithSimd for Forward<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { task, heads } = self;
+        let Task { q, k, v, first, out } = task;
+        let (dim, qw, kvw) = (heads.dim, heads.q_width(), heads.kv_width());
+        let queries = q.len() / qw;
+        let mut query = vec![0.0; vector::padded(dim)];
+        let mut scores = vec![0.0; vector::padded(first + queries)];
+        for head in 0..heads.kv {
+            let at = head * dim;
+            let many = queries >= MANY;
+            let keys = if many { first + queries } else { 0 };
+            let transposed = vector::transpose(simd, k, kvw, at, dim, keys);
+            for (i, (q, out)) in q.chunks_exact(qw).zip(out.chunks_exact_mut(qw)).enumerate() {
+                let keys = first + i + 1;
+                let scores = &mut scores[..vector::padded(keys)];
+                let group = head * heads.group() * dim..(head + 1) * heads.group() * dim;
+                let pairs =
+                    q[group.clone()].chunks_exact(dim).zip(out[group].chunks_exact_mut(dim));
+                for (q, out) in pairs {
+                    let scale = heads.scale();
+                    query.iter_mut().zip(q).for_each(|(query, q)| *query = q * scale);
+                    if many {
+                        vector::products(simd, &query, &transposed, scores);
+                    } else {
+                        for (score, k) in scores.iter_mut().zip(k.chunks_exact(kvw)).take(keys) {
+                            *score = lanes::dot(&query[..dim], &k[at..at + dim]);
+                        }
+                    }
+                    let inverse = vector::softmax(scores, keys);
+                    vector::weighted(simd, &scores[..keys], v, kvw, at, inverse, out);
+                }
+            }
+        }
+    }
+}

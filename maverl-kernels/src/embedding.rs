@@ -1,0 +1,55 @@
+//! Looking up rows of a table, and the gradient of it.
+
+use rayon::prelude::*;
+
+use crate::par;
+
+/// Copies row `ids[i]` of `table [V, d]` to row `i` of `out [n, d]`.
+///
+/// # Panics
+///
+/// If the lengths differ from the shapes, or an id is not in the table.
+pub fn gather(table: &[f32], ids: &[u32], d: usize, out: &mut [f32]) {
+    check("gather", table.len(), ids, d, out.len());
+    par::parts(out, d, |start, out| {
+        for (&id, out) in ids[start / d..].iter().zip(out.chunks_exact_mut(d)) {
+            out.copy_from_slice(&table[id as usize * d..][..d]);
+        }
+    });
+}
+
+/// Adds row `i` of `dy [n, d]` to row `ids[i]` of `dtable [V, d]`, in ascending `i`.
+///
+/// # Panics
+///
+/// If the lengths differ from the shapes, or an id is not in the table.
+pub fn scatter_add(dy: &[f32], ids: &[u32], d: usize, dtable: &mut [f32]) {
+    check("scatter_add", dtable.len(), ids, d, dy.len());
+    // Each thread owns a range of ids and reads all tokens, so a row of the table is always summed in token order.
+    let add = |first: usize, rows: &mut [f32]| {
+        let range = first..first + rows.len() / d;
+        for (&id, dy) in ids.iter().zip(dy.chunks_exact(d)) {
+            if range.contains(&(id as usize)) {
+                let row = &mut rows[(id as usize - first) * d..][..d];
+                row.iter_mut().zip(dy).for_each(|(row, dy)| *row += dy);
+            }
+        }
+    };
+    if !par::worth_it(dy.len()) {
+        return add(0, dtable);
+    }
+    let rows = (dtable.len() / d).div_ceil(4 * rayon::current_num_threads());
+    let parts = dtable.par_chunks_mut(rows * d).enumerate();
+    parts.for_each(|(i, part)| add(i * rows, part));
+}
+
+fn check(name: &str, table: usize, ids: &[u32], d: usize, tokens: usize) {
+    let n = ids.len();
+    assert!(d > 0 && table.is_multiple_of(d), "{name}: table of {table} is not rows of {d}");
+    assert_eq!(tokens, n * d, "{name}: token rows have {tokens} elements, not [{n}, {d}]");
+    let most = ids.iter().max().map_or(0, |&id| id as usize + 1);
+    assert!(most <= table / d, "{name}: id {} of a table of {}", most.max(1) - 1, table / d);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,40 @@
+//! When and how a kernel is spread over threads: over its outputs, never over a sum.
+
+use rayon::prelude::*;
+
+/// Elements of work below which another thread costs more than it saves.
+pub(crate) const GRAIN: usize = 16 * 1024;
+
+/// Whether `work` elements are worth a second thread.
+pub(crate) fn worth_it(work: usize) -> bool {
+    work >= 2 * GRAIN && rayon::current_num_threads() > 1
+}
+
+/// Elements of a block of at least [`GRAIN`] that holds whole units.
+fn block(unit: usize) -> usize {
+    GRAIN.div_ceil(unit.max(1)) * unit.max(1)
+}
+
+/// Calls `f(start, part)` for parts of `out` that hold whole units of `unit` elements and begin at element `start`.
+pub(crate) fn parts(out: &mut [f32], unit: usize, f: impl Fn(usize, &mut [f32]) + Sync) {
+    if !worth_it(out.len()) {
+        return f(0, out);
+    }
+    let block = block(unit);
+    out.par_chunks_mut(block).enumerate().for_each(|(i, part)| f(i * block, part));
+}
+
+/// [`parts`] of two outputs of the same length.
+pub(crate) fn parts2(
+    a: &mut [f32],
+    b: &mut [f32],
+    unit: usize,
+    f: impl Fn(usize, &mut [f32], &mut [f32]) + Sync,
+) {
+    if !worth_it(a.len()) {
+        return f(0, a, b);
+    }
+    let block = block(unit);
+    let pairs = a.par_chunks_mut(block).zip(b.par_chunks_mut(block)).enumerate();
+    pairs.for_each(|(i, (a, b))| f(i * block, a, b));
+}

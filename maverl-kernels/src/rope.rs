@@ -1,0 +1,110 @@
+//! Rotary position embedding in the rotate-half convention of Hugging Face.
+
+use crate::{lanes, par};
+
+/// Cosines and sines of every position and frequency.
+#[derive(Debug, Clone)]
+pub struct RopeTable {
+    half: usize,
+    /// `[positions, half]`.
+    cos: Vec<f32>,
+    /// `[positions, half]`.
+    sin: Vec<f32>,
+}
+
+impl RopeTable {
+    /// The table of positions `0..max_positions`; `inv_freq` has half a head's dimension. Angles are `f32` products, as
+    /// in Hugging Face.
+    pub fn new(inv_freq: &[f32], max_positions: usize) -> Self {
+        let angles = || (0..max_positions).flat_map(|p| inv_freq.iter().map(move |f| p as f32 * f));
+        let cos = angles().map(f32::cos).collect();
+        let sin = angles().map(f32::sin).collect();
+        Self { half: inv_freq.len(), cos, sin }
+    }
+
+    /// The dimension of a head.
+    pub fn head_dim(&self) -> usize {
+        2 * self.half
+    }
+
+    /// How many positions the table holds.
+    pub fn max_positions(&self) -> usize {
+        self.cos.len().checked_div(self.half).unwrap_or(0)
+    }
+}
+
+/// Rotates each head of each token by its position: `x`, `out` are `[n, heads * head_dim]`, `positions [n]`.
+///
+/// ```text
+/// (a, b) = halves of a head:   out = (a cos θ − b sin θ, b cos θ + a sin θ)
+/// ```
+///
+/// # Panics
+///
+/// If the lengths differ from the shapes, or a position is not in the table.
+pub fn rope(x: &[f32], positions: &[u32], heads: usize, table: &RopeTable, out: &mut [f32]) {
+    rotate("rope", x, positions, heads, table, out, 1.0);
+}
+
+/// The gradient of [`rope`]: the rotation by the negative angle. `dx` is overwritten.
+///
+/// # Panics
+///
+/// As [`rope`].
+pub fn rope_bwd(dy: &[f32], positions: &[u32], heads: usize, table: &RopeTable, dx: &mut [f32]) {
+    rotate("rope_bwd", dy, positions, heads, table, dx, -1.0);
+}
+
+fn rotate(
+    name: &str,
+    x: &[f32],
+    positions: &[u32],
+    heads: usize,
+    table: &RopeTable,
+    out: &mut [f32],
+    sign: f32,
+) {
+    let half = table.half;
+    let width = heads * 2 * half;
+    let n = positions.len();
+    assert!(width > 0, "{name}: no heads, or a table of no frequencies");
+    assert_eq!(x.len(), n * width, "{name}: input has {} elements, not [{n}, {width}]", x.len());
+    assert_eq!(out.len(), x.len(), "{name}: output has {} elements, not {}", out.len(), x.len());
+    let most = positions.iter().max().map_or(0, |&p| p as usize + 1);
+    let have = table.max_positions();
+    assert!(most <= have, "{name}: position {} of a table of {have}", most.saturating_sub(1));
+    par::parts(out, width, |start, out| {
+        let x = &x[start..start + out.len()];
+        let positions = &positions[start / width..];
+        lanes::dispatch(
+            #[inline(always)]
+            || {
+                let tokens = x.chunks_exact(width).zip(out.chunks_exact_mut(width));
+                for ((x, out), &position) in tokens.zip(positions) {
+                    let at = position as usize * half..(position as usize + 1) * half;
+                    let (cos, sin) = (&table.cos[at.clone()], &table.sin[at]);
+                    let heads = x.chunks_exact(2 * half).zip(out.chunks_exact_mut(2 * half));
+                    for (x, out) in heads {
+                        rotate_head(x, cos, sin, sign, out);
+                    }
+                }
+            },
+        );
+    });
+}
+
+#[inline(always)]
+fn rotate_head(x: &[f32], cos: &[f32], sin: &[f32], sign: f32, out: &mut [f32]) {
+    let (a, b) = x.split_at(cos.len());
+    let (out_a, out_b) = out.split_at_mut(cos.len());
+    let angles = cos.iter().zip(sin);
+    let inputs = a.iter().zip(b);
+    for ((out, (&cos, &sin)), (&a, &b)) in out_a.iter_mut().zip(out_b).zip(angles).zip(inputs) {
+        let sin = sign * sin;
+        *out.0 = a * cos - b * sin;
+        *out.1 = b * cos + a * sin;
+    }
+}
+
+#[cfg(test)]
+mod tests;

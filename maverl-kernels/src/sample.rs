@@ -1,0 +1,142 @@
+//! Choosing a token: counter-based random numbers, filters, and inverse-CDF sampling.
+//!
+//! Nothing here has state: a draw is a function of a seed and a counter, and a token a function of logits and a draw.
+
+mod filter;
+
+use std::fmt;
+
+use crate::{lanes, logprob::Row};
+
+/// Derives a seed from two numbers: both are put through the finalizer of SplitMix64 ([Steele et al., 2014]), one after
+/// the other, so that near inputs give unrelated outputs and the order matters.
+///
+/// [Steele et al., 2014]: https://doi.org/10.1145/2714064.2660195
+pub fn mix(a: u64, b: u64) -> u64 {
+    const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+    let finalize = |mut z: u64| {
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    };
+    finalize(
+        finalize(a.wrapping_add(GOLDEN)).wrapping_add(b.wrapping_mul(GOLDEN)).wrapping_add(GOLDEN),
+    )
+}
+
+/// Returns the `counter`-th number of the stream `seed`, uniform in `[0, 1)` with 53 bits. With [`mix`] underneath, a
+/// stream is SplitMix64 begun at a hash of its seed.
+pub fn uniform(seed: u64, counter: u64) -> f64 {
+    (mix(seed, counter) >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+}
+
+/// Temperature and the filters after it, in the order of Hugging Face.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Filter {
+    /// Divides the logits; 0 is greedy, and below 1e-6 is 1e-6.
+    pub temperature: f32,
+    /// Keeps the `k` largest logits and those equal to the last of them; 0 is off.
+    pub top_k: usize,
+    /// Keeps the most probable tokens until their mass reaches this, at least one; 1 is off. Of equally probable tokens
+    /// the lower id comes first.
+    pub top_p: f32,
+    /// Keeps tokens at least this probable relative to the most probable one; 0 is off.
+    pub min_p: f32,
+}
+
+impl Default for Filter {
+    fn default() -> Self {
+        Self { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0 }
+    }
+}
+
+/// Temperatures between zero and this are this, so that scaled logits stay finite.
+const COLDEST: f32 = 1e-6;
+
+/// A sampled token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampled {
+    /// The token.
+    pub id: u32,
+    /// Its log-probability under the temperature-scaled, unfiltered softmax.
+    pub logprob: f32,
+    /// The entropy of that softmax, in nats.
+    pub entropy: f32,
+}
+
+/// Logits that describe no distribution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadLogits {
+    /// There are none.
+    Empty,
+    /// This one is not a number.
+    Nan(usize),
+    /// This one is positive infinity.
+    Infinite(usize),
+    /// All are negative infinity.
+    NoMass,
+}
+
+impl fmt::Display for BadLogits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => write!(f, "there are no logits"),
+            Self::Nan(i) => write!(f, "logit {i} is not a number"),
+            Self::Infinite(i) => write!(f, "logit {i} is infinite"),
+            Self::NoMass => write!(f, "every logit is negative infinity"),
+        }
+    }
+}
+
+impl std::error::Error for BadLogits {}
+
+/// Samples a token from `logits [V]` with the draw `u` in `[0, 1)`: filters, then the first id, ascending, at which the
+/// kept mass passes `u` of its total.
+///
+/// Temperature 0 takes the largest logit, the lowest id of equals; its log-probability and entropy are those at
+/// temperature 1. A token of zero probability is never returned.
+///
+/// # Errors
+///
+/// If the logits describe no distribution.
+///
+/// # Panics
+///
+/// If `u` is not in `[0, 1)`, the temperature is negative or not finite, or `top_p` or `min_p` is not in `[0, 1]`.
+pub fn sample(logits: &[f32], filter: &Filter, u: f64) -> Result<Sampled, BadLogits> {
+    assert!((0.0..1.0).contains(&u), "sample: u = {u} is not in [0, 1)");
+    let temperature = filter.temperature;
+    assert!(temperature >= 0.0 && temperature.is_finite(), "sample: temperature {temperature}");
+    assert!((0.0..=1.0).contains(&filter.top_p), "sample: top_p {}", filter.top_p);
+    assert!((0.0..=1.0).contains(&filter.min_p), "sample: min_p {}", filter.min_p);
+
+    let best = check(logits)?;
+    let greedy = temperature == 0.0;
+    let inverse = if greedy { 1.0 } else { 1.0 / temperature.max(COLDEST) };
+    let row = lanes::dispatch(
+        #[inline(always)]
+        || Row::of(logits, inverse),
+    );
+    let id = if greedy { best } else { filter::draw(logits, &row, filter, u) };
+    Ok(Sampled { id: id as u32, logprob: row.logp(logits[id]), entropy: row.entropy() as f32 })
+}
+
+/// The lowest id of the largest logit.
+fn check(logits: &[f32]) -> Result<usize, BadLogits> {
+    let (max, nans) = lanes::dispatch(
+        #[inline(always)]
+        || (lanes::max(logits), logits.iter().map(|z| u32::from(z.is_nan())).sum::<u32>()),
+    );
+    if nans > 0 {
+        return Err(BadLogits::Nan(logits.iter().position(|z| z.is_nan()).unwrap_or(0)));
+    }
+    match logits.iter().position(|&z| z == max) {
+        None => Err(BadLogits::Empty),
+        Some(i) if max == f32::INFINITY => Err(BadLogits::Infinite(i)),
+        Some(_) if max == f32::NEG_INFINITY => Err(BadLogits::NoMass),
+        Some(i) => Ok(i),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+//! One step's rows for each policy, in the order that fixes every sum.
+
+use crate::algo::{Sample, lr};
+use crate::plan::Plan;
+use crate::runtime::{Batch, Objective, Row};
+use crate::trajectory::Episode;
+
+/// The batch of each policy that has samples, sorted by policy, with the step size of training step `step`.
+///
+/// Rows keep the order of `samples`: (task, episode index, turn path). Rows with advantage 0 stay: they count in every
+/// denominator and feel the KL and entropy terms. A row sampled greedily has log-probs of temperature 1.
+///
+/// # Panics
+///
+/// If `advantages` is not one per sample, or a sample has no tokens; [`crate::algo::samples`] gives none such.
+pub fn batches(
+    plan: &Plan,
+    episodes: &[Episode],
+    samples: &[Sample],
+    advantages: &[f64],
+    step: u64,
+) -> Vec<(usize, Batch)> {
+    assert_eq!(advantages.len(), samples.len(), "batches: one advantage per sample");
+    let rows_of = |policy: usize| -> Vec<Row> {
+        samples
+            .iter()
+            .zip(advantages)
+            .filter(|(sample, _)| sample.policy == policy)
+            .map(|(sample, &advantage)| row(plan, episodes, sample, advantage))
+            .collect()
+    };
+    let batch = |policy: usize| Batch {
+        rows: rows_of(policy),
+        objective: Objective::PolicyGradient,
+        minibatches: plan.algorithm.minibatches,
+        epochs: plan.algorithm.epochs,
+        aggregation: plan.algorithm.aggregation,
+        lr: lr(step, plan.steps, &plan.policies[policy].optim),
+    };
+    let all = (0..plan.policies.len()).map(|policy| (policy, batch(policy)));
+    all.filter(|(_, batch)| !batch.rows.is_empty()).collect()
+}
+
+fn row(plan: &Plan, episodes: &[Episode], sample: &Sample, advantage: f64) -> Row {
+    let turn = &episodes[sample.episode].turns[sample.turn];
+    let tokens = turn.tokens.as_ref().expect("a sample is a turn with tokens");
+    Row {
+        prompt: tokens.prompt.clone(),
+        completion: tokens.completion.clone(),
+        logprobs: tokens.logprobs.clone(),
+        advantage: advantage as f32,
+        temperature: if tokens.temperature == 0.0 { 1.0 } else { tokens.temperature },
+        loss: plan.seats[sample.seat].loss,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::algo::testing::{episode, plan, turn};
+    use crate::algo::{advantages, samples};
+
+    #[test]
+    fn shared_seats_make_one_batch_and_frozen_seats_none() {
+        let mut plan = plan(&[("t/a", true), ("t/b", true), ("t/c", false)]);
+        plan.seats[1].policy = 0;
+        plan.seats[1].loss.clip_low = 0.1;
+        let turns = || vec![turn("t/a", 0), turn("t/b", 1), turn("t/c", 2)];
+        let episodes = [episode("p", 1, 1.0, turns()), episode("p", 0, 0.0, turns())];
+        let samples = samples(&episodes, &plan);
+        let values = advantages(&samples, &plan.algorithm).values;
+        let batches = batches(&plan, &episodes, &samples, &values, 0);
+        assert_eq!(batches.iter().map(|(policy, _)| *policy).collect::<Vec<_>>(), [0]);
+        let rows = &batches[0].1.rows;
+        assert_eq!(
+            rows.iter().map(|r| r.advantage < 0.0).collect::<Vec<_>>(),
+            [true, true, false, false]
+        );
+        assert_eq!(rows.iter().map(|r| r.loss.clip_low).collect::<Vec<_>>(), [0.2, 0.1, 0.2, 0.1]);
+        assert_eq!(batches[0].1.lr, plan.policies[0].optim.lr);
+    }
+
+    #[test]
+    fn rows_without_advantage_stay_and_greedy_rows_have_temperature_one() {
+        let plan = plan(&[("t/a", true)]);
+        let mut episodes = [
+            episode("p", 0, 1.0, vec![turn("t/a", 0)]),
+            episode("p", 1, 1.0, vec![turn("t/a", 0)]),
+        ];
+        episodes[0].turns[0].tokens.as_mut().unwrap().temperature = 0.0;
+        episodes[1].turns[0].tokens.as_mut().unwrap().temperature = 0.7;
+        let samples = samples(&episodes, &plan);
+        let batches = batches(&plan, &episodes, &samples, &[0.0, 0.0], 3);
+        let temperatures: Vec<_> = batches[0].1.rows.iter().map(|row| row.temperature).collect();
+        assert_eq!(temperatures, [1.0, 0.7]);
+    }
+}

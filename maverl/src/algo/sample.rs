@@ -1,0 +1,122 @@
+//! Which turns are trained on.
+
+use crate::plan::Plan;
+use crate::trajectory::Episode;
+
+/// A task, apart from every other: ids are unique only within a source.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskKey {
+    /// [`crate::task::Task::source`].
+    pub source: String,
+    /// [`crate::task::Task::id`].
+    pub id: String,
+}
+
+/// One turn that is trained on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// Index into the step's episodes.
+    pub episode: usize,
+    /// Index into the episode's turns.
+    pub turn: usize,
+    /// What was asked.
+    pub task: TaskKey,
+    /// Index into [`Plan::seats`].
+    pub seat: usize,
+    /// Index into [`Plan::policies`].
+    pub policy: usize,
+    /// [`Episode::turn_reward`]: the score plus the parts for this turn.
+    pub reward: f64,
+    /// Its episode solved the task.
+    pub solved: bool,
+}
+
+/// The turns of `episodes` that are trained on, sorted by (task, episode index, turn path).
+///
+/// A turn is a sample if its episode is *scored*, its seat is trained, and it has tokens; a malformed or truncated reply
+/// is a sample like any other. Turns of frozen seats and of outsiders are not, so they enter no statistic of a group.
+pub fn samples(episodes: &[Episode], plan: &Plan) -> Vec<Sample> {
+    let mut samples: Vec<Sample> = episodes
+        .iter()
+        .enumerate()
+        .flat_map(|(index, episode)| of_episode(index, episode, plan))
+        .collect();
+    // Turns are sorted by path in their episode; the last key tells apart equal tasks drawn twice in a step.
+    samples.sort_by(|a, b| {
+        let key = |s: &Sample| (episodes[s.episode].index, s.episode, s.turn);
+        a.task.cmp(&b.task).then_with(|| key(a).cmp(&key(b)))
+    });
+    samples
+}
+
+fn of_episode<'a>(
+    index: usize,
+    episode: &'a Episode,
+    plan: &'a Plan,
+) -> impl Iterator<Item = Sample> + 'a {
+    episode.turns.iter().enumerate().filter_map(move |(turn, played)| {
+        played.tokens.as_ref()?;
+        let seat = plan.seats.iter().position(|seat| seat.seat == played.seat)?;
+        let trained = &plan.seats[seat];
+        trained.trained.then_some(())?;
+        Some(Sample {
+            episode: index,
+            turn,
+            task: TaskKey { source: episode.task.source.clone(), id: episode.task.id.clone() },
+            seat,
+            policy: trained.policy,
+            reward: episode.turn_reward(turn)?,
+            solved: episode.score()?.solved,
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::algo::testing::{episode, plan, turn};
+    use crate::trajectory::{Fault, FaultKind, Outcome, RewardOf, RewardPart};
+
+    #[test]
+    fn one_sample_per_turn_with_tokens_of_a_trained_seat_of_a_scored_episode() {
+        let plan = plan(&[("t/a", true), ("t/b", false)]);
+        let mut outsider = turn("t/a", 2);
+        outsider.tokens = None;
+        let mut unscored = episode("p", 1, 1.0, vec![turn("t/a", 0)]);
+        unscored.outcome = Outcome::Unscored(Fault::new(FaultKind::Environment, "down"));
+        let played =
+            episode("p", 0, 1.0, vec![turn("t/a", 0), turn("t/b", 1), outsider, turn("t/a", 3)]);
+        let got = samples(&[unscored, played], &plan);
+        let places: Vec<_> = got.iter().map(|s| (s.episode, s.turn, s.seat)).collect();
+        assert_eq!(places, [(1, 0, 0), (1, 3, 0)]);
+    }
+
+    #[test]
+    fn a_malformed_reply_is_a_sample_with_a_lower_reward() {
+        let plan = plan(&[("t/a", true)]);
+        let mut played = episode("p", 0, 1.0, vec![turn("t/a", 0), turn("t/a", 1)]);
+        played.turns[1].error = Some("no <x>...</x> block".to_owned());
+        let of = RewardOf::Turn(1);
+        played.rewards.push(RewardPart { name: "invalid_reply".to_owned(), value: -0.25, of });
+        let rewards: Vec<_> = samples(&[played], &plan).iter().map(|s| s.reward).collect();
+        assert_eq!(rewards, [1.0, 0.75]);
+    }
+
+    #[test]
+    fn samples_are_sorted_whatever_the_order_of_episodes() {
+        let plan = plan(&[("t/a", true)]);
+        let one = |task: &str, index| episode(task, index, 0.0, vec![turn("t/a", 0)]);
+        let key = |episodes: &[Episode]| {
+            let sorted = samples(episodes, &plan);
+            sorted
+                .iter()
+                .map(|s| (s.task.id.clone(), episodes[s.episode].index))
+                .collect::<Vec<_>>()
+        };
+        let sorted = key(&[one("b", 1), one("a", 1), one("b", 0), one("a", 0)]);
+        assert_eq!(sorted, key(&[one("a", 0), one("a", 1), one("b", 0), one("b", 1)]));
+        assert_eq!(sorted[0], ("a".to_owned(), 0));
+    }
+}

@@ -1,0 +1,137 @@
+//! Plans and episodes for the tests of `algo`.
+
+use serde_json::{Map, Value};
+
+use crate::config::{
+    Aggregation, CheckpointConfig, Config, EvalConfig, GroupBy, Kl, Preset, RolloutConfig,
+    RuntimeConfig, Schedule, Singleton, TaskConfig,
+};
+use crate::plan::{
+    AlgorithmPlan, Chosen, LossPlan, ModelSource, OptimPlan, Plan, PolicyPlan, Sampling, SeatPlan,
+    WorkerPlan,
+};
+use crate::task::{Score, Task};
+use crate::trajectory::{Episode, Finish, Outcome, Seat, Tokens, Turn, TurnPath};
+
+pub(crate) const LOSS: LossPlan = LossPlan {
+    clip_low: 0.2,
+    clip_high: 0.2,
+    clip_dual: 3.0,
+    kl_coef: 0.0,
+    kl: Kl::K3,
+    entropy_coef: 0.0,
+    invalid_reply_penalty: 0.1,
+};
+
+pub(crate) const OPTIM: OptimPlan = OptimPlan {
+    lr: 0.5,
+    betas: (0.9, 0.999),
+    eps: 1e-8,
+    weight_decay: 0.0,
+    grad_clip: 1.0,
+    schedule: Schedule::Constant,
+    warmup_steps: 0,
+};
+
+/// A Dr. MAS plan of seats, each with a policy of its own and trained or not.
+pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
+    let chosen = |name: &str| Chosen { name: name.to_owned(), options: Value::Object(Map::new()) };
+    let seat = |(policy, &(name, trained)): (usize, &(&str, bool))| SeatPlan {
+        seat: Seat::try_from(name.to_owned()).unwrap_or_else(|error| panic!("{error}")),
+        policy,
+        trained,
+        sampling: Sampling {
+            temperature: 1.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            max_tokens: 8,
+            stop: Vec::new(),
+            stop_ids: Vec::new(),
+        },
+        loss: LOSS,
+        options: Value::Object(Map::new()),
+    };
+    let policy = |(worker, &(name, trained)): (usize, &(&str, bool))| PolicyPlan {
+        name: name.to_owned(),
+        worker,
+        trained,
+        reference: false,
+        optim: OPTIM,
+    };
+    let worker = |&(name, _): &(&str, bool)| WorkerPlan {
+        name: name.to_owned(),
+        model: "tiny".to_owned(),
+        source: ModelSource::Builtin("tiny".to_owned()),
+    };
+    Plan {
+        config: Config::default(),
+        base: ".".into(),
+        seed: 7,
+        steps: 10,
+        task: TaskConfig::default(),
+        environment: chosen("echo"),
+        orchestra: chosen("t/relay"),
+        rollout: RolloutConfig::default(),
+        seats: seats.iter().enumerate().map(seat).collect(),
+        policies: seats.iter().enumerate().map(policy).collect(),
+        workers: seats.iter().map(worker).collect(),
+        algorithm: AlgorithmPlan {
+            preset: Preset::Drmas,
+            group_by: GroupBy::TaskSeat,
+            normalize_std: true,
+            advantage_eps: 1e-6,
+            singleton: Singleton::Zero,
+            aggregation: Aggregation::TokenMean,
+            minibatches: 1,
+            epochs: 1,
+            max_flat_steps: 10,
+        },
+        rewards: Vec::new(),
+        eval: EvalConfig::default(),
+        checkpoint: CheckpointConfig::default(),
+        runtime: RuntimeConfig::default(),
+    }
+}
+
+/// A scored episode; solved if its reward is above a half.
+pub(crate) fn episode(task: &str, index: u32, reward: f64, turns: Vec<Turn>) -> Episode {
+    Episode {
+        task: Task {
+            id: task.to_owned(),
+            source: "test".to_owned(),
+            question: "?".to_owned(),
+            data: Map::new(),
+        },
+        index,
+        seed: u64::from(index),
+        turns,
+        answer: None,
+        outcome: Outcome::Scored(Score { reward, solved: reward > 0.5, metrics: Map::new() }),
+        rewards: Vec::new(),
+    }
+}
+
+/// A turn of two sampled tokens.
+pub(crate) fn turn(seat: &str, place: u32) -> Turn {
+    Turn {
+        path: TurnPath(vec![place]),
+        seat: Seat::only(seat),
+        policy: seat.to_owned(),
+        prompt: Vec::new(),
+        reply: String::new(),
+        error: None,
+        truncated: false,
+        shortened: 0,
+        forked: false,
+        tokens: Some(Tokens {
+            prompt: vec![1, 2, 3],
+            completion: vec![4, 5],
+            logprobs: vec![-0.5, -0.25],
+            version: 0,
+            seed: 0,
+            temperature: 1.0,
+            finish: Finish::Stop,
+        }),
+    }
+}
