@@ -5,8 +5,9 @@
 extern crate self as maverl;
 
 pub mod agent;
-pub mod checkpoint;
 pub mod algo;
+pub mod check;
+pub mod checkpoint;
 pub mod config;
 pub mod env;
 pub mod eval;
@@ -23,6 +24,7 @@ pub mod train;
 pub mod trajectory;
 
 pub use agent::{Agent, AgentName, AskError, Input, Prompt, Reply, ReplyError, Show};
+pub use check::{Purpose, Sources, check};
 
 /// Not public API. Used by generated code.
 #[doc(hidden)]

@@ -91,6 +91,7 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         eval: EvalConfig::default(),
         checkpoint: CheckpointConfig::default(),
         runtime: RuntimeConfig::default(),
+        warnings: Vec::new(),
     }
 }
 

@@ -1,5 +1,11 @@
 //! The plan: what a configuration means for the declared team. A pure value; nothing is loaded to make it.
 
+mod settled;
+mod summary;
+pub(crate) mod weights;
+
+pub use summary::{SeatSummary, StepSummary, Summary, WorkerSummary, json, table};
+
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -47,6 +53,8 @@ pub struct Plan {
     pub checkpoint: CheckpointConfig,
     /// The machine.
     pub runtime: RuntimeConfig,
+    /// What is legal, and probably not meant.
+    pub warnings: Vec<String>,
 }
 
 /// A registered name with its options, defaults filled in.
@@ -156,6 +164,8 @@ pub struct WorkerPlan {
     pub model: String,
     /// Where the weights come from.
     pub source: ModelSource,
+    /// How many numbers the weights are.
+    pub parameters: u64,
 }
 
 /// Where a model's weights come from.
@@ -164,7 +174,7 @@ pub struct WorkerPlan {
 pub enum ModelSource {
     /// Embedded in the library.
     Builtin(String),
-    /// A Hugging Face directory.
+    /// A Hugging Face directory, as it is opened from the working directory.
     Directory(PathBuf),
 }
 

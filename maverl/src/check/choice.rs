@@ -1,0 +1,172 @@
+//! Which orchestra plays in which environment, and with what options.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use super::diagnostic::{Problems, did_you_mean, key, list, path, suggestion, within};
+use crate::config::Named;
+use crate::plan::Chosen;
+use crate::registry::{Declaration, Registry};
+use crate::trajectory::Seat;
+
+/// The orchestra of a run.
+pub(super) struct Orchestra {
+    pub(super) chosen: Chosen,
+    pub(super) members: BTreeSet<Seat>,
+}
+
+/// The environment of a run.
+pub(super) struct Environment {
+    pub(super) chosen: Chosen,
+}
+
+pub(super) fn orchestra(
+    named: &Named,
+    registry: &Registry,
+    problems: &mut Problems<'_>,
+) -> Option<Orchestra> {
+    let (name, entry) = choose("orchestra", named, &registry.orchestras, problems)?;
+    let table = path(["orchestra"]);
+    let build = |options: &Value| (entry.build)(options).map(drop);
+    let options = options(&table, &named.options, &entry.declaration, build, problems)?;
+    // The options were built key by key and together just before.
+    let members = (entry.build)(&options).ok()?.members().into_iter().collect();
+    Some(Orchestra { chosen: Chosen { name, options }, members })
+}
+
+pub(super) fn environment(
+    named: &Named,
+    registry: &Registry,
+    problems: &mut Problems<'_>,
+) -> Option<Environment> {
+    let (name, entry) = choose("environment", named, &registry.environments, problems)?;
+    let table = path(["environment"]);
+    let options = options(&table, &named.options, &entry.declaration, entry.check, problems)?;
+    Some(Environment { chosen: Chosen { name, options } })
+}
+
+/// Reports actions of the orchestra that the environment does not understand.
+pub(super) fn fit(
+    environment: &Environment,
+    orchestra: &Orchestra,
+    registry: &Registry,
+    problems: &mut Problems<'_>,
+) {
+    let (world, flow) = (environment.chosen.name.as_str(), orchestra.chosen.name.as_str());
+    let offers = registry.environments[world].offers;
+    for need in registry.orchestras[flow].needs.iter().filter(|need| !offers.contains(need)) {
+        let others = registry.environments.iter().filter(|(_, entry)| entry.offers.contains(need));
+        let help = format!("environments that do: {}", list(others.map(|(name, _)| *name)));
+        let message = format!(
+            "orchestra `{flow}` sends `{need}` actions, and environment `{world}` does not understand them"
+        );
+        problems.value(&path(["environment", "name"]), message, help);
+    }
+}
+
+/// As a user would write it.
+pub(super) fn written(chosen: &Chosen) -> Named {
+    Named {
+        name: Some(chosen.name.clone()),
+        options: without_nulls(chosen.options.as_object().cloned().unwrap_or_default()),
+    }
+}
+
+/// TOML has no null: what is null is left out.
+pub(super) fn without_nulls(options: Map<String, Value>) -> Map<String, Value> {
+    options
+        .into_iter()
+        .filter(|(_, value)| !value.is_null())
+        .map(|(key, value)| match value {
+            Value::Object(inner) => (key, Value::Object(without_nulls(inner))),
+            value => (key, value),
+        })
+        .collect()
+}
+
+/// The entry that is named, or the only one there is.
+fn choose<'r, E>(
+    kind: &str,
+    named: &Named,
+    entries: &'r BTreeMap<&'static str, E>,
+    problems: &mut Problems<'_>,
+) -> Option<(String, &'r E)> {
+    let at = path([kind, "name"]);
+    if problems.reported(&at) {
+        return None;
+    }
+    let names = || entries.keys().copied();
+    match (&named.name, entries.len()) {
+        (Some(name), _) => match entries.get(name.as_str()) {
+            Some(entry) => Some((name.clone(), entry)),
+            None => {
+                let message = format!("no {kind} is called `{name}`");
+                problems.value(&at, message, suggestion(name, names()));
+                None
+            }
+        },
+        (None, 1) => entries.iter().next().map(|(name, entry)| ((*name).to_owned(), entry)),
+        (None, 0) => {
+            let message = format!("no {kind} is linked");
+            let help = format!("declare one with `#[{kind}]`, or link a crate that does");
+            problems.key(&at, message, help);
+            None
+        }
+        (None, n) => {
+            let message =
+                format!("`{kind}.name` is not set, and {n} are linked: {}", list(names()));
+            let first = names().next().unwrap_or_default();
+            problems.key(&at, message, format!("write `name = \"{first}\"` in `[{kind}]`"));
+            None
+        }
+    }
+}
+
+/// The options with their defaults filled in; every unknown key and wrong type is reported.
+pub(super) fn options(
+    table: &[String],
+    given: &Map<String, Value>,
+    declaration: &Declaration,
+    build: impl Fn(&Value) -> Result<(), String>,
+    problems: &mut Problems<'_>,
+) -> Option<Value> {
+    let mut all = match (declaration.defaults)() {
+        Value::Object(defaults) => defaults,
+        _ => Map::new(),
+    };
+    let known: Vec<String> = all.keys().cloned().collect();
+    let known = || known.iter().map(String::as_str);
+    let mut fine = true;
+    for (name, value) in given {
+        let at = within(table, name);
+        let alone = Value::Object(Map::from_iter([(name.clone(), value.clone())]));
+        if !known().any(|option| option == name) {
+            let message =
+                format!("unknown key `{}`: `{}` has no such option", key(&at), declaration.name);
+            let help = match did_you_mean(name, known()) {
+                Some(close) => format!("did you mean `{close}`?"),
+                None => format!("its options are {}", list(known())),
+            };
+            problems.key(&at, message, help);
+            fine = false;
+        } else if let Err(error) = build(&alone) {
+            problems.value(&at, format!("`{}`: {error}", key(&at)), None);
+            fine = false;
+        }
+    }
+    if !fine {
+        return None;
+    }
+    all.extend(given.clone());
+    let all = Value::Object(all);
+    match build(&all) {
+        Ok(()) => Some(all),
+        Err(error) => {
+            let message =
+                format!("the options of `{}` do not go together: {error}", declaration.name);
+            problems.key(table, message, None);
+            None
+        }
+    }
+}

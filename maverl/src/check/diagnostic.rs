@@ -1,0 +1,267 @@
+//! What is wrong with a configuration, said in terms of what the user wrote.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::Range;
+
+use miette::{
+    GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode, SourceSpan,
+};
+
+use super::sources::{Layers, Unreadable};
+
+/// One thing that is wrong: what was found, where, and what would do.
+#[derive(Debug)]
+pub struct Diagnostic {
+    message: String,
+    help: Option<String>,
+    source: Option<NamedSource<String>>,
+    labels: Vec<LabeledSpan>,
+    order: (usize, usize),
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Diagnostic {}
+
+impl miette::Diagnostic for Diagnostic {
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        self.source.as_ref().map(|source| source as &dyn SourceCode)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        (!self.labels.is_empty())
+            .then(|| Box::new(self.labels.iter().cloned()) as Box<dyn Iterator<Item = LabeledSpan>>)
+    }
+}
+
+/// All diagnostics as text, for a terminal or (`GraphicalTheme::none()`) for a file.
+pub fn render(diagnostics: &[Diagnostic], theme: GraphicalTheme) -> String {
+    let handler = GraphicalReportHandler::new_themed(theme).with_width(110).with_context_lines(0);
+    let mut text = String::new();
+    for diagnostic in diagnostics {
+        handler
+            .render_report(&mut text, diagnostic)
+            .expect("writing to a String cannot fail, and every span lies in its source");
+    }
+    text
+}
+
+/// A key path as in TOML: parts that are no bare keys are quoted.
+pub(super) fn key(path: &[String]) -> String {
+    let bare = |part: &str| {
+        !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+    };
+    let parts: Vec<String> = path
+        .iter()
+        .map(|part| if bare(part) { part.clone() } else { format!("{part:?}") })
+        .collect();
+    parts.join(".")
+}
+
+/// `["agents", name]` as a path.
+pub(super) fn path<const N: usize>(parts: [&str; N]) -> Vec<String> {
+    parts.map(str::to_owned).to_vec()
+}
+
+/// A path with one more part.
+pub(super) fn within(path: &[String], part: &str) -> Vec<String> {
+    [path, &[part.to_owned()]].concat()
+}
+
+/// The known name closest to what was found, if it is close: few letters off, or the last part of it.
+pub(super) fn did_you_mean<'a>(
+    found: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let limit = 1 + found.len() / 4;
+    known
+        .into_iter()
+        .map(|name| {
+            let role = name.rsplit('/').next() == Some(found);
+            (if role { 0 } else { strsim::damerau_levenshtein(found, name) }, name)
+        })
+        .filter(|(distance, _)| *distance <= limit)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}
+
+/// `` `a`, `b` and `c` ``
+pub(super) fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
+    match names.split_last() {
+        None => "none".to_owned(),
+        Some((last, [])) => last.clone(),
+        Some((last, names)) => format!("{} and {last}", names.join(", ")),
+    }
+}
+
+/// Help for a name that is not known: the closest one, or all.
+pub(super) fn suggestion<'a>(
+    found: &str,
+    known: impl IntoIterator<Item = &'a str> + Clone,
+) -> String {
+    match did_you_mean(found, known.clone()) {
+        Some(name) => format!("did you mean `{name}`?"),
+        None => format!("known: {}", list(known)),
+    }
+}
+
+/// What of an entry is underlined.
+#[derive(Clone, Copy)]
+pub(super) enum Part {
+    Key,
+    Value,
+}
+
+/// What is found wrong, collected. The first problem of a key hides later ones of it.
+pub(super) struct Problems<'l> {
+    layers: &'l Layers,
+    found: Vec<Diagnostic>,
+    keys: BTreeSet<Vec<String>>,
+}
+
+impl<'l> Problems<'l> {
+    pub(super) fn new(layers: &'l Layers) -> Self {
+        Self { layers, found: Vec::new(), keys: BTreeSet::new() }
+    }
+
+    pub(super) fn layers(&self) -> &'l Layers {
+        self.layers
+    }
+
+    /// Whether a key, or a table around it, is already reported.
+    pub(super) fn reported(&self, path: &[String]) -> bool {
+        (1..=path.len()).any(|end| self.keys.contains(&path[..end]))
+    }
+
+    /// Reports a source that could not be read.
+    pub(super) fn unreadable(&mut self, problem: Unreadable) {
+        let labels = problem.span.map(|span| (span, None)).into_iter().collect();
+        self.push(Some(problem.layer), labels, problem.message, problem.help);
+    }
+
+    /// Reports a key.
+    pub(super) fn key(
+        &mut self,
+        path: &[String],
+        message: String,
+        help: impl Into<Option<String>>,
+    ) {
+        self.one(path, Part::Key, message, help.into());
+    }
+
+    /// Reports a key's value.
+    pub(super) fn value(
+        &mut self,
+        path: &[String],
+        message: String,
+        help: impl Into<Option<String>>,
+    ) {
+        self.one(path, Part::Value, message, help.into());
+    }
+
+    /// Reports values that do not go together, each with a note.
+    pub(super) fn values(
+        &mut self,
+        notes: &[(Vec<String>, String)],
+        message: String,
+        help: String,
+    ) {
+        let Some((first, _)) = notes.first() else { return };
+        if !self.keys.insert(first.clone()) {
+            return;
+        }
+        let mut layer = None;
+        let mut labels = Vec::new();
+        for (path, note) in notes.iter().filter(|(path, _)| self.layers.has(path)) {
+            let Some(place) = self.layers.place(path) else { continue };
+            if *layer.get_or_insert(place.layer) == place.layer {
+                labels.push((place.value, Some(note.clone())));
+            }
+        }
+        self.push(layer, labels, message, Some(help));
+    }
+
+    /// Reports what has no key.
+    pub(super) fn whole(&mut self, message: String, help: impl Into<Option<String>>) {
+        self.push(None, Vec::new(), message, help.into());
+    }
+
+    fn one(&mut self, path: &[String], part: Part, message: String, help: Option<String>) {
+        if self.reported(path) {
+            return;
+        }
+        self.keys.insert(path.to_vec());
+        match self.layers.place(path) {
+            None => self.push(None, Vec::new(), message, help),
+            Some(place) => {
+                let span = match part {
+                    Part::Key => place.key,
+                    Part::Value => place.value,
+                };
+                self.push(Some(place.layer), vec![(span, None)], message, help);
+            }
+        }
+    }
+
+    fn push(
+        &mut self,
+        layer: Option<usize>,
+        spans: Vec<(Range<usize>, Option<String>)>,
+        message: String,
+        help: Option<String>,
+    ) {
+        let start = spans.iter().map(|(span, _)| span.start).min().unwrap_or(0);
+        let source = layer.map(|index| {
+            let layer = self.layers.layer(index);
+            NamedSource::new(&layer.name, layer.text.to_string())
+        });
+        let labels = spans
+            .into_iter()
+            .map(|(span, note)| LabeledSpan::new_with_span(note, SourceSpan::from(span)))
+            .collect();
+        let order = (layer.unwrap_or(usize::MAX), start);
+        self.found.push(Diagnostic { message, help, source, labels, order });
+    }
+
+    /// The value, or everything that is wrong, in the order of the sources.
+    pub(super) fn finish<T>(self, value: Option<T>) -> Result<T, Vec<Diagnostic>> {
+        let mut found = self.found;
+        found.sort_by_key(|diagnostic| diagnostic.order);
+        match value {
+            Some(value) if found.is_empty() => Ok(value),
+            _ => {
+                assert!(!found.is_empty(), "whatever stops the plan is reported");
+                Err(found)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_close_to_a_known_one_is_suggested() {
+        let known = ["steps", "seed", "search/verifier"];
+        assert_eq!(did_you_mean("stpes", known), Some("steps"));
+        assert_eq!(did_you_mean("verifier", known), Some("search/verifier"));
+        assert_eq!(did_you_mean("search/verifer", known), Some("search/verifier"));
+        assert_eq!(did_you_mean("temperature", known), None);
+    }
+
+    #[test]
+    fn keys_are_written_as_in_toml() {
+        assert_eq!(key(&path(["agents", "math/solver", "model"])), "agents.\"math/solver\".model");
+    }
+}

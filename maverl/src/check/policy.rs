@@ -1,0 +1,303 @@
+//! Which policy speaks for each seat, which worker group holds each policy, and how each is updated.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::diagnostic::{Problems, key, list, path, suggestion, within};
+use super::team::{self, Member};
+use crate::config::{Config, OptimConfig, Preset};
+use crate::plan::weights::{self, BUILTIN};
+use crate::plan::{LossPlan, ModelSource, OptimPlan, PolicyPlan, Sampling, SeatPlan, WorkerPlan};
+use crate::trajectory::Seat;
+
+/// Every model that can be opened, with its size.
+pub(super) type Models = BTreeMap<String, (ModelSource, u64)>;
+
+/// Opens every model's headers; what cannot be opened is reported.
+pub(super) fn models(config: &Config, base: &Path, problems: &mut Problems<'_>) -> Models {
+    let mut models = Models::new();
+    for (name, model) in &config.models {
+        let at = path(["models", name, "path"]);
+        if problems.reported(&at) {
+            continue;
+        }
+        let source = match model.path.strip_prefix("builtin:") {
+            Some(name) if BUILTIN.contains(&name) => ModelSource::Builtin(name.to_owned()),
+            Some(name) => {
+                let message = format!("no built-in model is called {name:?}");
+                problems.value(&at, message, suggestion(name, BUILTIN.iter().copied()));
+                continue;
+            }
+            None => ModelSource::Directory(base.join(&model.path)),
+        };
+        match weights::parameters(&source) {
+            Ok(parameters) => drop(models.insert(name.clone(), (source, parameters))),
+            Err(error) => {
+                let help = "`path` names a Hugging Face model directory, relative to the file that names it; \
+                            `builtin:tiny` needs no files";
+                problems.value(&at, error, help.to_owned());
+            }
+        }
+    }
+    models
+}
+
+/// The seats that one worker group speaks for.
+struct Group<'m> {
+    model: String,
+    members: Vec<&'m Member>,
+}
+
+/// Seats, policies and worker groups, each sorted; `None` if a model is missing.
+pub(super) fn assign(
+    config: &Config,
+    members: &[Member],
+    models: Models,
+    problems: &mut Problems<'_>,
+) -> Option<(Vec<SeatPlan>, Vec<PolicyPlan>, Vec<WorkerPlan>)> {
+    let groups = groups(config, members, problems)?;
+    let (mut policies, mut workers) = (Vec::new(), Vec::new());
+    let mut seats = Vec::new();
+    for (name, group) in &groups {
+        let index = workers.len();
+        let optim = optim(config, name, group, problems);
+        let group_seats: Vec<SeatPlan> =
+            group.members.iter().map(|member| seat(config, member, group, index)).collect();
+        let supervised = config.algorithm.name == Preset::Sft;
+        let has_kl = |seat: &SeatPlan| seat.trained && seat.loss.kl_coef > 0.0;
+        policies.push(PolicyPlan {
+            name: name.clone(),
+            worker: index,
+            trained: group_seats.iter().any(|seat| seat.trained),
+            reference: !supervised && group_seats.iter().any(has_kl),
+            optim,
+        });
+        // A model that could not be opened is reported, and there will be no plan.
+        let (source, parameters) = models.get(&group.model)?.clone();
+        workers.push(WorkerPlan {
+            name: name.clone(),
+            model: group.model.clone(),
+            source,
+            parameters,
+        });
+        seats.extend(group_seats);
+    }
+    seats.sort_by(|a, b| a.seat.cmp(&b.seat));
+    Some((seats, policies, workers))
+}
+
+fn seat(config: &Config, member: &Member, group: &Group<'_>, policy: usize) -> SeatPlan {
+    let sampling = member.config.sampling.clone().unwrap_or_default().over(&config.sampling);
+    let loss = member.config.loss.clone().unwrap_or_default().over(&config.algorithm.loss);
+    SeatPlan {
+        seat: member.seat.clone(),
+        policy,
+        trained: trained(config, member, &group.model),
+        sampling: Sampling::from(&sampling),
+        loss: LossPlan::from(&loss),
+        options: member.options.clone(),
+    }
+}
+
+fn trained(config: &Config, member: &Member, model: &str) -> bool {
+    !config.models[model].frozen && member.config.frozen != Some(true)
+}
+
+/// Members by worker group.
+fn groups<'m>(
+    config: &Config,
+    members: &'m [Member],
+    problems: &mut Problems<'_>,
+) -> Option<BTreeMap<String, Group<'m>>> {
+    let mut groups: BTreeMap<String, Group<'m>> = BTreeMap::new();
+    let mut fine = true;
+    for member in members {
+        let Some(model) = model(config, member, problems) else {
+            fine = false;
+            continue;
+        };
+        if config.models[&model].frozen && member.config.frozen == Some(false) {
+            let message =
+                format!("`{}` is to be trained, but its model `{model}` is frozen", member.seat);
+            let notes = [
+                (source(problems, &member.seat, "frozen", None), "trained".to_owned()),
+                (path(["models", &model, "frozen"]), "frozen".to_owned()),
+            ];
+            problems.values(&notes, message, "remove one of the two".to_owned());
+        }
+        let worker = member.config.worker.clone().unwrap_or_else(|| model.clone());
+        let group = groups
+            .entry(worker.clone())
+            .or_insert_with(|| Group { model: model.clone(), members: Vec::new() });
+        if group.model != model {
+            let other = group.members[0];
+            let message = format!(
+                "worker `{worker}` is model `{}` for `{}`, but model `{model}` for `{}`",
+                group.model, other.seat, member.seat
+            );
+            let notes = [member, other].map(|member| {
+                let at = source(problems, &member.seat, "worker", Some(path(["models", &worker])));
+                (at, format!("for `{}`", member.seat))
+            });
+            let help =
+                "a worker group holds one model: give one of them another `worker` name".to_owned();
+            problems.values(&notes, message, help);
+        }
+        group.members.push(member);
+    }
+    fine.then_some(groups)
+}
+
+/// The name of a member's model.
+fn model(config: &Config, member: &Member, problems: &mut Problems<'_>) -> Option<String> {
+    let known = || config.models.keys().map(String::as_str);
+    let at = source(problems, &member.seat, "model", None);
+    match &member.config.model {
+        Some(name) if config.models.contains_key(name) => Some(name.clone()),
+        Some(name) => {
+            let message =
+                format!("`{}` is {name:?}, but `[models]` has only {}", key(&at), list(known()));
+            problems.value(&at, message, suggestion(name, known()));
+            None
+        }
+        None if config.models.len() == 1 => known().next().map(str::to_owned),
+        None => {
+            let message = format!(
+                "agent `{}` has no `model`, and there are {}: {}",
+                member.seat.agent,
+                config.models.len(),
+                list(known())
+            );
+            let first = known().next().unwrap_or_default();
+            let table = key(&path(["agents", &member.seat.agent]));
+            problems.key(&at, message, format!("write `model = \"{first}\"` in `[{table}]`"));
+            None
+        }
+    }
+}
+
+/// The key of a seat that wins among those that are there; the fallback or the agent's own if none is.
+fn source(
+    problems: &Problems<'_>,
+    seat: &Seat,
+    name: &str,
+    fallback: Option<Vec<String>>,
+) -> Vec<String> {
+    let own: Vec<Vec<String>> = team::tables(seat)
+        .iter()
+        .map(|table| name.split('.').fold(table.clone(), |table, part| within(&table, part)))
+        .collect();
+    let agent = own.last().cloned().unwrap_or_default();
+    let given = own.into_iter().find(|path| problems.layers().has(path));
+    given.or(fallback).unwrap_or(agent)
+}
+
+/// The optimizer of a policy. A key on which its trained members do not agree is reported.
+fn optim(
+    config: &Config,
+    worker: &str,
+    group: &Group<'_>,
+    problems: &mut Problems<'_>,
+) -> OptimPlan {
+    let base = &config.models[&group.model].optim;
+    let settled: Vec<(&Member, OptimPlan)> = group
+        .members
+        .iter()
+        .filter(|member| trained(config, member, &group.model))
+        .map(|member| {
+            let own = member.config.optim.clone().unwrap_or_default();
+            (*member, OptimPlan::from(&own.over(base)))
+        })
+        .collect();
+    let Some((first, rest)) = settled.split_first() else { return OptimPlan::from(base) };
+    for (member, optim) in rest {
+        let (ours, theirs) = (values(&first.1), values(optim));
+        for (name, value) in ours.iter().filter(|(name, value)| theirs[*name] != **value) {
+            let found = [(first.0, value), (member, &theirs[name])];
+            disagreement(worker, &group.model, name, found, problems);
+        }
+    }
+    first.1
+}
+
+fn values(optim: &OptimPlan) -> Map<String, Value> {
+    match serde_json::to_value(OptimConfig::from(optim)) {
+        Ok(Value::Object(values)) => values,
+        _ => Map::new(),
+    }
+}
+
+fn disagreement(
+    worker: &str,
+    model: &str,
+    name: &str,
+    found: [(&Member, &Value); 2],
+    problems: &mut Problems<'_>,
+) {
+    let mut found = found.map(|(member, value)| {
+        let shared = path(["models", model, "optim", name]);
+        (
+            source(problems, &member.seat, &format!("optim.{name}"), Some(shared.clone())),
+            shared,
+            member,
+            value,
+        )
+    });
+    if found[0].0 == found[0].1 {
+        found.swap(0, 1);
+    }
+    let [(_, _, one, a), (_, _, other, b)] = &found;
+    let message = format!(
+        "`optim.{name}` is {a} for `{}` and {b} for `{}`, but both are policy `{worker}`",
+        one.seat, other.seat
+    );
+    let table = key(&path(["agents", &one.seat.agent]));
+    let copy = one.seat.agent.rsplit('/').next().unwrap_or_default();
+    let help = format!(
+        "shared weights have one optimizer: write one value for both, or give `{}` its own copy with \
+         `worker = \"{copy}\"` in `[{table}]`",
+        one.seat
+    );
+    let notes = found.map(|(at, _, member, _)| (at, format!("for `{}`", member.seat)));
+    problems.values(&notes, message, help);
+}
+
+/// Reports what cannot be trained with.
+pub(super) fn trainable(config: &Config, seats: &[SeatPlan], problems: &mut Problems<'_>) {
+    if !seats.iter().any(|seat| seat.trained) {
+        let message = "nothing is trained: every agent, or its model, is frozen".to_owned();
+        problems.whole(message, "remove `frozen = true` from one of them".to_owned());
+    }
+    if config.algorithm.name == Preset::Sft {
+        return;
+    }
+    for seat in seats.iter().filter(|seat| seat.trained) {
+        let s = &seat.sampling;
+
+        if s.temperature == 0.0 {
+            let message =
+                format!("`{}` is trained, but its replies are greedy (temperature 0)", seat.seat);
+            let help = "training needs replies that differ; `eval.temperature = 0` makes evaluation greedy";
+            let at = sampling_key(problems, seat, "temperature");
+            problems.value(&at, message, help.to_owned());
+        }
+        let filters = [("top_k", s.top_k > 0), ("top_p", s.top_p < 1.0), ("min_p", s.min_p > 0.0)];
+        for (name, _) in filters.iter().filter(|(_, on)| *on) {
+            let message = format!(
+                "`{name}` is set for `{}`, which is trained with the ratio of unfiltered probabilities",
+                seat.seat
+            );
+            let help = "remove it, or freeze the agent: log-probabilities of filtered samples would be wrong";
+            let at = sampling_key(problems, seat, name);
+            problems.value(&at, message, help.to_owned());
+        }
+    }
+}
+
+/// The key that sets how a seat samples.
+fn sampling_key(problems: &Problems<'_>, seat: &SeatPlan, name: &str) -> Vec<String> {
+    let shared = path(["sampling", name]);
+    source(problems, &seat.seat, &format!("sampling.{name}"), Some(shared))
+}

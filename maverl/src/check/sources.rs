@@ -1,0 +1,394 @@
+//! Where a configuration comes from: the layers, merged by figment, and the text behind every key.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use figment::value::{Dict, Map, Tag, Value};
+use figment::{Figment, Metadata, Profile, Provider};
+use toml_edit::{ImDocument, Item, TableLike};
+
+/// Environment variables that start like keys and are none.
+const RESERVED: &[&str] = &["MAVERL_LOG", "MAVERL_TEST_DATA"];
+
+/// Where a configuration comes from. Later fields win over earlier ones.
+#[derive(Debug, Clone, Default)]
+pub struct Sources {
+    /// The file, if any.
+    pub file: Option<File>,
+    /// Environment variables; those that start with `MAVERL_` are keys (`MAVERL_RUNTIME__THREADS=2`).
+    pub env: Vec<(String, String)>,
+    /// What was given as `--set key=value`.
+    pub set: Vec<String>,
+}
+
+/// A configuration file.
+#[derive(Debug, Clone)]
+pub enum File {
+    /// To be read from disk; relative paths in it are relative to its directory.
+    Path(PathBuf),
+    /// Already read, or embedded.
+    Text {
+        /// What messages call it.
+        name: String,
+        /// Its content.
+        text: String,
+        /// Relative paths in it are relative to this directory.
+        base: PathBuf,
+    },
+}
+
+impl Sources {
+    /// The file at a path and this process's environment.
+    pub fn file(path: impl Into<PathBuf>) -> Self {
+        Self { file: Some(File::Path(path.into())), ..Self::environment() }
+    }
+
+    /// This process's environment alone.
+    pub fn environment() -> Self {
+        let env = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        Self { env, ..Self::default() }
+    }
+
+    /// Adds `key=value`, as `--set` does.
+    #[must_use]
+    pub fn with(mut self, assignment: impl Into<String>) -> Self {
+        self.set.push(assignment.into());
+        self
+    }
+
+    /// The directory that relative paths are relative to.
+    pub(super) fn base(&self) -> PathBuf {
+        match &self.file {
+            Some(File::Path(path)) => path.parent().map(Path::to_path_buf).unwrap_or_default(),
+            Some(File::Text { base, .. }) => base.clone(),
+            None => PathBuf::new(),
+        }
+    }
+}
+
+/// One source of values, with the text they stand in.
+#[derive(Debug)]
+pub(super) struct Layer {
+    /// What messages call it.
+    pub(super) name: String,
+    /// The text.
+    pub(super) text: Arc<str>,
+    content: Content,
+}
+
+#[derive(Debug)]
+enum Content {
+    File(ImDocument<String>),
+    Assignment {
+        path: Vec<String>,
+        key: Range<usize>,
+        value: Range<usize>,
+        parsed: Value,
+    },
+    /// Could not be read.
+    Nothing,
+}
+
+/// Why a source could not be read.
+pub(super) struct Unreadable {
+    /// Index of its layer.
+    pub(super) layer: usize,
+    /// Where in its text.
+    pub(super) span: Option<Range<usize>>,
+    /// What is wrong.
+    pub(super) message: String,
+    /// What would do.
+    pub(super) help: Option<String>,
+}
+
+/// Where a key and its value stand in a layer's text.
+pub(super) struct Place {
+    /// Index of the layer.
+    pub(super) layer: usize,
+    /// The key.
+    pub(super) key: Range<usize>,
+    /// The value; the key again for a table with a header.
+    pub(super) value: Range<usize>,
+}
+
+/// All layers, and what they make together.
+pub(super) struct Layers {
+    layers: Vec<Layer>,
+    figment: Figment,
+    merged: Value,
+}
+
+impl Layers {
+    /// Reads every source; what could not be read has no values.
+    pub(super) fn read(sources: &Sources) -> (Self, Vec<Unreadable>) {
+        let mut unreadable = Vec::new();
+        let mut layers = Vec::new();
+        let mut add = |(layer, problem): (Layer, Option<Problem>)| {
+            if let Some((span, message, help)) = problem {
+                unreadable.push(Unreadable { layer: layers.len(), span, message, help });
+            }
+            layers.push(layer);
+        };
+        if let Some(file) = &sources.file {
+            add(read_file(file));
+        }
+        let mut env: Vec<&(String, String)> =
+            sources.env.iter().filter(|(name, _)| is_key(name)).collect();
+        env.sort();
+        for (name, value) in env {
+            add(read_variable(name, value));
+        }
+        for assignment in &sources.set {
+            add(read_assignment(assignment));
+        }
+        let figment = (0..layers.len())
+            .fold(Figment::new(), |figment, index| figment.merge(Numbered(index, &layers[index])));
+        let merged = figment.find_value("").unwrap_or_else(|_| Dict::new().into());
+        (Self { layers, figment, merged }, unreadable)
+    }
+
+    pub(super) fn layer(&self, index: usize) -> &Layer {
+        &self.layers[index]
+    }
+
+    /// Every layer's values together, later ones over earlier ones.
+    pub(super) fn merged(&self) -> &Value {
+        &self.merged
+    }
+
+    /// Whether any layer has a value for a key.
+    pub(super) fn has(&self, path: &[String]) -> bool {
+        find(&self.merged, path).1 == path.len()
+    }
+
+    /// Where a key's value comes from; if it has none, where the innermost table around it does.
+    pub(super) fn place(&self, path: &[String]) -> Option<Place> {
+        let (value, depth) = find(&self.merged, path);
+        let layer = self.index(value.tag())?;
+        let path = &path[..depth];
+        let (key, value) = match &self.layers[layer].content {
+            Content::File(document) => spans(document.as_table(), path)?,
+            Content::Assignment { path: assigned, key, value, .. } => {
+                if path.is_empty() || assigned.is_empty() {
+                    return None;
+                }
+                (key.clone(), value.clone())
+            }
+            Content::Nothing => return None,
+        };
+        Some(Place { layer, key, value })
+    }
+
+    fn index(&self, tag: Tag) -> Option<usize> {
+        self.figment.get_metadata(tag)?.name.parse().ok()
+    }
+}
+
+/// The innermost value on a path, and how many of its keys lead there.
+fn find<'v>(value: &'v Value, path: &[String]) -> (&'v Value, usize) {
+    let mut found = (value, 0);
+    for key in path {
+        match found.0.as_dict().and_then(|dict| dict.get(key)) {
+            Some(inner) => found = (inner, found.1 + 1),
+            None => break,
+        }
+    }
+    found
+}
+
+/// Key and value of the innermost item on a path.
+fn spans(table: &dyn TableLike, path: &[String]) -> Option<(Range<usize>, Range<usize>)> {
+    let (first, rest) = path.split_first()?;
+    let (key, item) = table.get_key_value(first)?;
+    if let Some(inner) = item.as_table_like().and_then(|table| spans(table, rest)) {
+        return Some(inner);
+    }
+    let key = key.span()?;
+    let value = match item {
+        Item::Value(value) => value.span(),
+        Item::None | Item::Table(_) | Item::ArrayOfTables(_) => None,
+    };
+    Some((key.clone(), value.unwrap_or(key)))
+}
+
+/// A layer, and the index that its values are tagged with.
+struct Numbered<'l>(usize, &'l Layer);
+
+impl Provider for Numbered<'_> {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(self.0.to_string())
+    }
+
+    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
+        let dict = match &self.1.content {
+            Content::File(document) => table_value(document.as_table()),
+            Content::Assignment { path, parsed, .. } => nested(path, parsed.clone()),
+            Content::Nothing => Dict::new(),
+        };
+        Ok(Profile::Default.collect(dict))
+    }
+}
+
+fn nested(path: &[String], value: Value) -> Dict {
+    let Some((last, tables)) = path.split_last() else { return Dict::new() };
+    let innermost = Dict::from([(last.clone(), value)]);
+    tables.iter().rev().fold(innermost, |inner, key| Dict::from([(key.clone(), inner.into())]))
+}
+
+fn table_value(table: &dyn TableLike) -> Dict {
+    table.iter().map(|(key, item)| (key.to_owned(), item_value(item))).collect()
+}
+
+fn item_value(item: &Item) -> Value {
+    match item {
+        Item::None => Dict::new().into(),
+        Item::Value(value) => toml_value(value),
+        Item::Table(table) => table_value(table).into(),
+        Item::ArrayOfTables(tables) => {
+            tables.iter().map(|table| table_value(table)).collect::<Vec<_>>().into()
+        }
+    }
+}
+
+fn toml_value(value: &toml_edit::Value) -> Value {
+    use toml_edit::Value as Toml;
+    match value {
+        Toml::String(value) => value.value().clone().into(),
+        Toml::Integer(value) => (*value.value()).into(),
+        Toml::Float(value) => (*value.value()).into(),
+        Toml::Boolean(value) => (*value.value()).into(),
+        Toml::Datetime(value) => value.value().to_string().into(),
+        Toml::Array(values) => values.iter().map(toml_value).collect::<Vec<_>>().into(),
+        Toml::InlineTable(table) => table_value(table).into(),
+    }
+}
+
+/// Where, what is wrong, what would do.
+type Problem = (Option<Range<usize>>, String, Option<String>);
+
+fn read_file(file: &File) -> (Layer, Option<Problem>) {
+    let (name, text) = match file {
+        File::Text { name, text, .. } => (name.clone(), Ok(text.clone())),
+        File::Path(path) => (path.display().to_string(), std::fs::read_to_string(path)),
+    };
+    let (text, read) = match text {
+        Err(error) => {
+            let message = format!("{name} could not be read: {error}");
+            (String::new(), Err((None, message, None)))
+        }
+        Ok(text) => {
+            let parsed = ImDocument::parse(text.clone()).map_err(|error| {
+                let what = error.message().trim().replace('\n', "; ");
+                (error.span(), format!("{name} is not TOML: {what}"), None)
+            });
+            (text, parsed)
+        }
+    };
+    let (content, problem) = match read {
+        Ok(document) => (Content::File(document), None),
+        Err(problem) => (Content::Nothing, Some(problem)),
+    };
+    (Layer { name, text: text.into(), content }, problem)
+}
+
+fn is_key(name: &str) -> bool {
+    name.starts_with("MAVERL_") && !RESERVED.contains(&name)
+}
+
+fn read_variable(name: &str, value: &str) -> (Layer, Option<Problem>) {
+    let path: Vec<String> =
+        name["MAVERL_".len()..].to_lowercase().split("__").map(str::to_owned).collect();
+    let text = format!("{name}={value}");
+    assigned("environment", text, path, 0..name.len(), name.len() + 1)
+}
+
+fn read_assignment(text: &str) -> (Layer, Option<Problem>) {
+    match split_assignment(text) {
+        Some((path, equals)) => assigned("--set", text.to_owned(), path, 0..equals, equals + 1),
+        None => {
+            let problem = (
+                Some(0..text.len()),
+                "`--set` is given something that is not `key=value`".to_owned(),
+                Some("write `--set task.group_size=4`".to_owned()),
+            );
+            let layer =
+                Layer { name: "--set".to_owned(), text: text.into(), content: Content::Nothing };
+            (layer, Some(problem))
+        }
+    }
+}
+
+fn assigned(
+    name: &str,
+    text: String,
+    path: Vec<String>,
+    key: Range<usize>,
+    start: usize,
+) -> (Layer, Option<Problem>) {
+    let value = start..text.len();
+    let (content, problem) = match written_value(&text[value.clone()]) {
+        Ok(parsed) => (Content::Assignment { path, key, value, parsed }, None),
+        Err(message) => (Content::Nothing, Some((Some(value), message, None))),
+    };
+    (Layer { name: name.to_owned(), text: text.into(), content }, problem)
+}
+
+/// A value outside of a file: TOML, or else a bare text.
+fn written_value(text: &str) -> Result<Value, String> {
+    match text.trim().parse::<toml_edit::Value>() {
+        Ok(value) => Ok(toml_value(&value)),
+        Err(error) if text.trim_start().starts_with(['"', '\'', '[', '{']) => {
+            Err(format!("the value is not TOML: {}", error.message().trim().replace('\n', "; ")))
+        }
+        Err(_) => Ok(text.trim().into()),
+    }
+}
+
+/// The keys before the first `=` outside of quotes, and where that is. Quotes are as in TOML; only dots part keys.
+fn split_assignment(text: &str) -> Option<(Vec<String>, usize)> {
+    let mut path = vec![String::new()];
+    let mut quote = None;
+    for (at, c) in text.char_indices() {
+        let last = path.last_mut()?;
+        match (quote, c) {
+            (Some(open), _) if c == open => quote = None,
+            (None, '"' | '\'') => quote = Some(c),
+            (None, '.') => path.push(String::new()),
+            (None, '=') => {
+                let path: Vec<String> = path.iter().map(|key| key.trim().to_owned()).collect();
+                return path.iter().all(|key| !key.is_empty()).then_some((path, at));
+            }
+            _ => last.push(c),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn assignments_are_split_at_dots_and_the_first_equals_sign_outside_of_quotes() {
+        let cases: [(&str, Option<(&[&str], usize)>); 7] = [
+            ("steps=3", Some((&["steps"], 5))),
+            ("task.data=a=b.jsonl", Some((&["task", "data"], 9))),
+            (
+                "agents.math/solver.sampling.temperature=0.5",
+                Some((&["agents", "math/solver", "sampling", "temperature"], 39)),
+            ),
+            ("models.\"qwen2.5\".path=x", Some((&["models", "qwen2.5", "path"], 21))),
+            ("agents.'a=b'.model = \"m\"", Some((&["agents", "a=b", "model"], 19))),
+            ("steps", None),
+            (".steps=3", None),
+        ];
+        for (text, expected) in cases {
+            let expected =
+                expected.map(|(path, at)| (path.iter().map(|&key| key.to_owned()).collect(), at));
+            assert_eq!(split_assignment(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Who sits in the team, and what the file says about each.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use super::choice;
+use super::diagnostic::{Problems, did_you_mean, list, path, within};
+use crate::config::{AgentConfig, Config};
+use crate::plan::SeatPlan;
+use crate::registry::Registry;
+use crate::trajectory::Seat;
+
+/// A seat, and its agent's table with its own on top.
+pub(super) struct Member {
+    pub(super) seat: Seat,
+    pub(super) config: AgentConfig,
+    /// The agent type's own fields, defaults filled in.
+    pub(super) options: Value,
+}
+
+/// The tables that may hold a key of a seat, the one that wins first.
+pub(super) fn tables(seat: &Seat) -> Vec<Vec<String>> {
+    let agent = path(["agents", &seat.agent]);
+    let own = seat.index.map(|index| seat_table(&agent, index));
+    own.into_iter().chain([agent]).collect()
+}
+
+fn seat_table(agent: &[String], index: u32) -> Vec<String> {
+    within(&within(agent, "seats"), &index.to_string())
+}
+
+/// Every seat, sorted; `None` if an option is wrong.
+pub(super) fn seats(
+    config: &Config,
+    orchestra: &str,
+    seats: &BTreeSet<Seat>,
+    registry: &Registry,
+    problems: &mut Problems<'_>,
+) -> Option<Vec<Member>> {
+    let mut members: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+    for seat in seats {
+        members.entry(&seat.agent).or_default().extend(seat.index);
+    }
+    strangers(config, orchestra, &members, registry, problems);
+    let mut fine = true;
+    for (name, numbers) in &members {
+        if !registry.agents.contains_key(name) {
+            let message =
+                format!("`{name}`, a member of orchestra `{orchestra}`, is not registered");
+            let help = "declare it with `#[agent]`, or link the crate that does";
+            problems.value(&path(["orchestra", "name"]), message, help.to_owned());
+            fine = false;
+        }
+        numbered(config, name, numbers, problems);
+    }
+    if !fine {
+        return None;
+    }
+    let members: Vec<Option<Member>> =
+        seats.iter().map(|seat| member(config, seat, registry, problems)).collect();
+    members.into_iter().collect()
+}
+
+/// Reports tables of agents that do not sit in the team.
+fn strangers(
+    config: &Config,
+    orchestra: &str,
+    members: &BTreeMap<&str, Vec<u32>>,
+    registry: &Registry,
+    problems: &mut Problems<'_>,
+) {
+    for name in config.agents.keys().filter(|name| !members.contains_key(name.as_str())) {
+        let team = format!("the members of `{orchestra}` are {}", list(members.keys().copied()));
+        let (message, help) = if registry.agents.contains_key(name.as_str()) {
+            (format!("agent `{name}` is not a member of orchestra `{orchestra}`"), team)
+        } else {
+            let help = match did_you_mean(name, members.keys().copied()) {
+                Some(close) => format!("did you mean `{close}`?"),
+                None => team,
+            };
+            (format!("no agent is called `{name}`"), help)
+        };
+        problems.key(&path(["agents", name]), message, help);
+    }
+}
+
+/// Reports tables of seats that are not there.
+fn numbered(config: &Config, name: &str, numbers: &[u32], problems: &mut Problems<'_>) {
+    let Some(agent) = config.agents.get(name) else { return };
+    let table = path(["agents", name]);
+    for (number, seat) in &agent.seats {
+        let at = seat_table(&table, *number);
+        if !numbers.contains(number) {
+            let help = match (numbers.iter().min(), numbers.iter().max()) {
+                (Some(first), Some(last)) => format!("its seats are {first} to {last}"),
+                _ => "it sits once: write the keys in its own table".to_owned(),
+            };
+            problems.key(&at, format!("agent `{name}` has no seat {number}"), help);
+        }
+        if !seat.seats.is_empty() {
+            let message = format!("seat {number} of agent `{name}` has no seats of its own");
+            problems.key(&within(&at, "seats"), message, None);
+        }
+    }
+}
+
+fn member(
+    config: &Config,
+    seat: &Seat,
+    registry: &Registry,
+    problems: &mut Problems<'_>,
+) -> Option<Member> {
+    let entry = registry.agents[seat.agent.as_str()];
+    let table = path(["agents", &seat.agent]);
+    let agent = config.agents.get(&seat.agent).cloned().unwrap_or_default();
+    let over = seat.index.and_then(|index| Some((index, agent.seats.get(&index)?)));
+    let merged = match over {
+        Some((_, over)) => over.over(&agent),
+        None => AgentConfig { seats: BTreeMap::new(), ..agent.clone() },
+    };
+    let mut options = |table: &[String], given: &Map<String, Value>| {
+        let build = |options: &Value| (entry.build)(options).map(drop);
+        choice::options(&within(table, "options"), given, &entry.declaration, build, problems)
+    };
+    let mut built = options(&table, &agent.options);
+    if let Some((index, over)) = over {
+        let alone = options(&seat_table(&table, index), &over.options);
+        built = built.and(alone).and_then(|_| options(&table, &merged.options));
+    }
+    Some(Member { seat: seat.clone(), config: merged, options: built? })
+}
+
+/// Writes out what the file leaves open about each agent.
+pub(super) fn write_out(config: &mut Config, seats: &[SeatPlan]) {
+    let only = config.models.keys().next().filter(|_| config.models.len() == 1).cloned();
+    for seat in seats {
+        let agent = config.agents.entry(seat.seat.agent.clone()).or_default();
+        agent.model = agent.model.take().or_else(|| only.clone());
+        agent.frozen.get_or_insert(false);
+        if agent.seats.is_empty() {
+            agent.worker = agent.worker.take().or_else(|| agent.model.clone());
+            let options = seat.options.as_object().cloned().unwrap_or_default();
+            agent.options = choice::without_nulls(options);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+#![allow(clippy::unwrap_used)]
+
+use miette::GraphicalTheme;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::agent::{Agent, AgentName, AskError, Prompt};
+use crate::config::{GroupBy, Named};
+use crate::env::{EnvError, Environment, EnvironmentName, Session};
+use crate::orchestra::{Orchestra, OrchestraName, Team};
+use crate::plan::{ModelSource, json as plan_json, table};
+use crate::registry::{Build, Entry, Place};
+use crate::reward::Rewards;
+use crate::task::{Action, Observation, Score, Task};
+use crate::trajectory::{Seat, Turn};
+
+struct Question;
+
+impl crate::agent::Input for Question {
+    const FIELDS: &'static [&'static str] = &["question"];
+    const OBSERVATIONS: &'static [&'static str] = &[];
+
+    fn show(&self, _: usize) -> String {
+        String::new()
+    }
+}
+
+/// `defaults` and `build` by serde, as the attributes write them.
+macro_rules! options {
+    ($t:ident { $($field:ident: $ty:ty = $default:expr),* }) => {
+        #[derive(serde::Serialize, serde::Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        struct $t { $($field: $ty),* }
+
+        impl Default for $t {
+            fn default() -> Self {
+                Self { $($field: $default),* }
+            }
+        }
+
+        impl Build for $t {
+            fn defaults() -> Value {
+                serde_json::to_value(Self::default()).unwrap()
+            }
+
+            fn build(options: &Value) -> Result<Self, String> {
+                serde_json::from_value(options.clone()).map_err(|error| error.to_string())
+            }
+        }
+    };
+}
+
+macro_rules! agent {
+    ($t:ident $name:literal) => {
+        options!($t { style: Option<String> = None, examples: u32 = 2 });
+
+        impl Agent for $t {
+            type Input = Question;
+            type Output = String;
+
+            fn prompt(&self, _: &Question) -> Prompt {
+                Prompt::default()
+            }
+        }
+
+        impl AgentName for $t {
+            const NAME: &'static str = $name;
+            const SUMMARY: &'static str = "An agent.";
+        }
+    };
+}
+
+agent!(Verifier "search/verifier");
+agent!(Searcher "search/searcher");
+agent!(Answerer "search/answerer");
+agent!(Debater "debate/debater");
+
+macro_rules! orchestra {
+    ($t:ident $name:literal needs $needs:expr, |$self:ident| $members:expr) => {
+        impl Orchestra for $t {
+            async fn run(&self, _: &Task, _: &Team<Self>) -> Result<Option<String>, AskError> {
+                Ok(None)
+            }
+        }
+
+        impl OrchestraName for $t {
+            const NAME: &'static str = $name;
+            const SUMMARY: &'static str = "An orchestra.";
+            const NEEDS: &'static [&'static str] = $needs;
+
+            fn members(&$self) -> Vec<Seat> {
+                $members
+            }
+        }
+    };
+}
+
+options!(Route { max_turns: u32 = 4, greeting: String = "hello".to_owned() });
+orchestra!(Route "search/route" needs &["search"], |self| {
+    ["verifier", "searcher", "answerer"].map(|role| Seat::only(format!("search/{role}"))).to_vec()
+});
+options!(Debate { debaters: u32 = 3 });
+orchestra!(Debate "debate/vote" needs &[], |self| {
+    (0..self.debaters).map(|index| Seat::at("debate/debater", index)).collect()
+});
+
+macro_rules! environment {
+    ($t:ident $name:literal offers $offers:expr) => {
+        options!($t { top: u32 = 3 });
+
+        impl Environment for $t {
+            async fn act(&self, _: &mut Session, _: Action) -> Result<Observation, EnvError> {
+                Ok(Observation::new(""))
+            }
+
+            fn score(&self, _: &Session, _: Option<&str>) -> Score {
+                Score::binary(false)
+            }
+        }
+
+        impl EnvironmentName for $t {
+            const NAME: &'static str = $name;
+            const SUMMARY: &'static str = "A world.";
+            const OFFERS: &'static [&'static str] = $offers;
+        }
+    };
+}
+
+environment!(Library "library" offers &["search"]);
+environment!(Quiz "quiz" offers &[]);
+
+const HERE: Place = Place { file: file!(), line: 1, item: "here" };
+
+/// Search and debate in a library or a quiz.
+fn everything() -> Registry {
+    registry(&[
+        Entry::agent::<Verifier>(HERE),
+        Entry::agent::<Searcher>(HERE),
+        Entry::agent::<Answerer>(HERE),
+        Entry::agent::<Debater>(HERE),
+        Entry::orchestra::<Route>(HERE),
+        Entry::orchestra::<Debate>(HERE),
+        Entry::environment::<Library>(HERE),
+        Entry::environment::<Quiz>(HERE),
+        Entry::reward("brevity", "Short replies.", HERE, |_| Rewards::none()),
+    ])
+}
+
+/// Search in a library: nothing needs a name.
+fn search() -> Registry {
+    registry(&[
+        Entry::agent::<Verifier>(HERE),
+        Entry::agent::<Searcher>(HERE),
+        Entry::agent::<Answerer>(HERE),
+        Entry::orchestra::<Route>(HERE),
+        Entry::environment::<Library>(HERE),
+    ])
+}
+
+fn registry(entries: &[Entry]) -> Registry {
+    Registry::from_entries(entries).unwrap()
+}
+
+fn text(toml: &str) -> Sources {
+    let file = File::Text { name: "run.toml".into(), text: toml.into(), base: ".".into() };
+    Sources { file: Some(file), ..Sources::default() }
+}
+
+fn plan_of(sources: &Sources) -> Plan {
+    super::check(sources, &search(), Purpose::Train)
+        .unwrap_or_else(|problems| panic!("{}", render(&problems, GraphicalTheme::none())))
+}
+
+fn problems(sources: &Sources, registry: &Registry) -> String {
+    let problems = super::check(sources, registry, Purpose::Train).unwrap_err();
+    render(&problems, GraphicalTheme::none())
+}
+
+/// Compares without the space at line ends and around the whole.
+fn same(found: &str, expected: &str) {
+    let plain = |text: &str| {
+        let lines: Vec<&str> = text.trim_matches('\n').lines().map(str::trim_end).collect();
+        lines.join("\n")
+    };
+    assert!(plain(found) == plain(expected), "found:\n{found}\nexpected:\n{expected}");
+}
+
+const SEARCH: &str = "[orchestra]\nname = \"search/route\"\n[environment]\nname = \"library\"\n";
+
+#[test]
+fn an_empty_file_is_a_plan_where_one_of_each_is_linked() {
+    let plan = plan_of(&text(""));
+    assert_eq!(plan.orchestra.name, "search/route");
+    assert_eq!(plan.orchestra.options, json!({ "max_turns": 4, "greeting": "hello" }));
+    assert_eq!(plan.environment.name, "library");
+    assert_eq!(plan.policies.len(), 1);
+    assert_eq!(plan.policies[0].name, "tiny");
+    assert!(plan.policies[0].trained && !plan.policies[0].reference);
+    assert_eq!(plan.workers[0].source, ModelSource::Builtin("tiny".into()));
+    let seats: Vec<String> = plan.seats.iter().map(|seat| seat.seat.to_string()).collect();
+    assert_eq!(seats, ["search/answerer", "search/searcher", "search/verifier"]);
+    assert!(plan.seats.iter().all(|seat| seat.trained && seat.policy == 0));
+    assert_eq!(plan.seats[0].sampling, Sampling::default());
+    assert_eq!(plan.seats[0].options, json!({ "style": null, "examples": 2 }));
+    assert_eq!(plan.algorithm.group_by, GroupBy::TaskSeat);
+    assert!(plan.warnings.is_empty());
+}

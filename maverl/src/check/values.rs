@@ -1,0 +1,115 @@
+//! Numbers that have the right type and cannot be meant.
+
+use std::fmt::Display;
+
+use super::diagnostic::{Problems, key, path, within};
+use crate::config::{AgentConfig, Config, LossConfig, OptimConfig, SamplingConfig};
+
+/// A range of numbers, in words.
+#[derive(Clone, Copy)]
+struct Range {
+    holds: fn(f64) -> bool,
+    words: &'static str,
+}
+
+const FINITE: Range = Range { holds: |x| x.is_finite(), words: "a finite number" };
+const NOT_NEGATIVE: Range =
+    Range { holds: |x| x.is_finite() && x >= 0.0, words: "finite and at least 0" };
+const POSITIVE: Range = Range { holds: |x| x.is_finite() && x > 0.0, words: "finite and above 0" };
+const SHARE: Range = Range { holds: |x| (0.0..=1.0).contains(&x), words: "from 0 to 1" };
+const ABOVE_0_TO_1: Range =
+    Range { holds: |x| x > 0.0 && x <= 1.0, words: "above 0 and at most 1" };
+const DECAY: Range = Range { holds: |x| (0.0..1.0).contains(&x), words: "from 0 to below 1" };
+const ABOVE_1: Range = Range { holds: |x| x.is_finite() && x > 1.0, words: "finite and above 1" };
+
+/// Reports every number out of its range.
+pub(super) fn check(config: &Config, problems: &mut Problems<'_>) {
+    sampling(&config.sampling, &path(["sampling"]), problems);
+    loss(&config.algorithm.loss, &path(["algorithm", "loss"]), problems);
+    let eps = config.algorithm.advantage_eps;
+    number(problems, &path(["algorithm"]), "advantage_eps", eps, NOT_NEGATIVE);
+    for (name, model) in &config.models {
+        label_name(name, &path(["models", name]), problems);
+        optim(&model.optim, &path(["models", name, "optim"]), problems);
+    }
+    for (name, config) in &config.agents {
+        agent(config, &path(["agents", name]), problems);
+    }
+    for (name, reward) in &config.rewards {
+        let table = path(["rewards", name]);
+        number(problems, &table, "weight", Some(reward.weight), FINITE);
+    }
+    let rollout = path(["rollout"]);
+    number(problems, &rollout, "timeout_s", Some(config.rollout.timeout_s), POSITIVE);
+    number(problems, &rollout, "max_unscored", Some(config.rollout.max_unscored), SHARE);
+    number(problems, &path(["eval"]), "temperature", config.eval.temperature, NOT_NEGATIVE);
+}
+
+fn agent(config: &AgentConfig, table: &[String], problems: &mut Problems<'_>) {
+    if let Some(worker) = &config.worker {
+        label_name(worker, &within(table, "worker"), problems);
+    }
+    if let Some(config) = &config.sampling {
+        sampling(config, &within(table, "sampling"), problems);
+    }
+    if let Some(config) = &config.loss {
+        loss(config, &within(table, "loss"), problems);
+    }
+    if let Some(config) = &config.optim {
+        optim(config, &within(table, "optim"), problems);
+    }
+    for (number, config) in &config.seats {
+        agent(config, &within(&within(table, "seats"), &number.to_string()), problems);
+    }
+}
+
+fn sampling(config: &SamplingConfig, table: &[String], problems: &mut Problems<'_>) {
+    number(problems, table, "temperature", config.temperature, NOT_NEGATIVE);
+    number(problems, table, "top_p", config.top_p, ABOVE_0_TO_1);
+    number(problems, table, "min_p", config.min_p, SHARE);
+}
+
+fn loss(config: &LossConfig, table: &[String], problems: &mut Problems<'_>) {
+    number(problems, table, "clip_low", config.clip_low, ABOVE_0_TO_1);
+    number(problems, table, "clip_high", config.clip_high, POSITIVE);
+    number(problems, table, "clip_dual", config.clip_dual, ABOVE_1);
+    number(problems, table, "kl_coef", config.kl_coef, NOT_NEGATIVE);
+    number(problems, table, "entropy_coef", config.entropy_coef, NOT_NEGATIVE);
+    number(problems, table, "invalid_reply_penalty", config.invalid_reply_penalty, NOT_NEGATIVE);
+}
+
+fn optim(config: &OptimConfig, table: &[String], problems: &mut Problems<'_>) {
+    number(problems, table, "lr", config.lr, POSITIVE);
+    number(problems, table, "betas", config.betas.map(|betas| betas.0), DECAY);
+    number(problems, table, "betas", config.betas.map(|betas| betas.1), DECAY);
+    number(problems, table, "eps", config.eps, POSITIVE);
+    number(problems, table, "weight_decay", config.weight_decay, NOT_NEGATIVE);
+    number(problems, table, "grad_clip", config.grad_clip, POSITIVE);
+}
+
+fn number<T: Into<f64> + Display + Copy>(
+    problems: &mut Problems<'_>,
+    table: &[String],
+    name: &str,
+    value: Option<T>,
+    range: Range,
+) {
+    if let Some(value) = value.filter(|&value| !(range.holds)(value.into())) {
+        let path = within(table, name);
+        let message = match name {
+            "betas" => format!("`{}` holds {value}; each is {}", key(&path), range.words),
+            _ => format!("`{}` is {value}; it is {}", key(&path), range.words),
+        };
+        problems.value(&path, message, None);
+    }
+}
+
+/// Names of models and workers are names of metrics and directories too.
+fn label_name(name: &str, path: &[String], problems: &mut Problems<'_>) {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    if name.is_empty() || name.starts_with('.') || !name.chars().all(fits) {
+        let message = format!("{name:?} cannot name a model or worker");
+        let help = "it becomes the name of metrics and of a directory: use letters, digits, `_`, `-` and `.`";
+        problems.value(path, message, help.to_owned());
+    }
+}

@@ -1,0 +1,208 @@
+//! Models, the agents on them, and how both sample and learn.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Map, Value};
+
+use crate::config::LossConfig;
+
+/// `[sampling]` and `[agents.*.sampling]`; what is left out is inherited.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SamplingConfig {
+    /// Divides the logits; 0 is greedy. **(default: `1.0`)**
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "short")]
+    pub temperature: Option<f32>,
+    /// Keep the k likeliest tokens; 0 keeps all. **(default: `0`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub top_k: Option<u32>,
+    /// Keep the smallest set of likeliest tokens with this mass. **(default: `1.0`)**
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "short")]
+    pub top_p: Option<f32>,
+    /// Drop tokens less likely than this times the likeliest. **(default: `0.0`)**
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "short")]
+    pub min_p: Option<f32>,
+    /// Longest reply in tokens. **(default: `256`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<NonZeroUsize>,
+    /// Texts that end a reply (kept in it), beside the model's own stop ids. **(default: none)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop: Option<Vec<String>>,
+    /// Token ids that end a reply, beside the model's own. **(default: none)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_ids: Option<Vec<u32>>,
+}
+
+/// `[models.NAME]`: a base, and how the policy on it is updated.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelConfig {
+    /// `builtin:tiny`, or a Hugging Face directory relative to the file that names it.
+    pub path: String,
+    /// How it is updated.
+    #[serde(default)]
+    pub optim: OptimConfig,
+    /// Never update it. **(default: `false`)**
+    #[serde(default)]
+    pub frozen: bool,
+}
+
+/// `optim = { .. }` of a model, or of an agent with a worker of its own; what is left out is inherited.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OptimConfig {
+    /// AdamW step size. **(default: `1e-6`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lr: Option<f64>,
+    /// Decay rates of the moments. **(default: `[0.9, 0.999]`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub betas: Option<(f64, f64)>,
+    /// Added to the denominator. **(default: `1e-8`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eps: Option<f64>,
+    /// Decoupled weight decay. **(default: `0.01`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight_decay: Option<f64>,
+    /// Global gradient norm is clipped to this. **(default: `1.0`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grad_clip: Option<f64>,
+    /// How the step size moves over `steps`. **(default: `"constant"`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<Schedule>,
+    /// Steps over which the step size rises from 0. **(default: `0`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warmup_steps: Option<u64>,
+}
+
+/// How the step size moves after warm-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Schedule {
+    /// It stays.
+    #[default]
+    Constant,
+    /// Straight to zero at the last step.
+    Linear,
+    /// Half a cosine to zero at the last step.
+    Cosine,
+}
+
+/// `[agents."team/role"]` and, on top of it, `[agents."team/role".seats.N]`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AgentConfig {
+    /// A name of `[models]`. **(default: the only model)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Agents with the same model and worker share weights; another name makes another copy. **(default: the model's name)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker: Option<String>,
+    /// Never train on this agent's turns. **(default: `false`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frozen: Option<bool>,
+    /// Per policy: allowed only where every agent of the policy agrees.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub optim: Option<OptimConfig>,
+    /// Per row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<SamplingConfig>,
+    /// Per row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss: Option<LossConfig>,
+    /// The agent type's own fields.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub options: Map<String, Value>,
+    /// Overrides for single seats, by number from 0.
+    #[serde(with = "seats", skip_serializing_if = "BTreeMap::is_empty")]
+    pub seats: BTreeMap<u32, AgentConfig>,
+}
+
+macro_rules! layered {
+    ($config:ty { $($field:ident),* $(,)? }) => {
+        impl $config {
+            /// These values, and where one is left out, that of `base`.
+            #[must_use]
+            pub fn over(&self, base: &Self) -> Self {
+                Self { $($field: self.$field.clone().or_else(|| base.$field.clone())),* }
+            }
+        }
+    };
+}
+pub(super) use layered;
+
+layered!(SamplingConfig { temperature, top_k, top_p, min_p, max_tokens, stop, stop_ids });
+layered!(OptimConfig { lr, betas, eps, weight_decay, grad_clip, schedule, warmup_steps });
+
+impl AgentConfig {
+    /// A seat's table on top of its agent's.
+    #[must_use]
+    pub fn over(&self, base: &Self) -> Self {
+        let mut options = base.options.clone();
+        options.extend(self.options.clone());
+        Self {
+            model: self.model.clone().or_else(|| base.model.clone()),
+            worker: self.worker.clone().or_else(|| base.worker.clone()),
+            frozen: self.frozen.or(base.frozen),
+            optim: either(&self.optim, &base.optim, OptimConfig::over),
+            sampling: either(&self.sampling, &base.sampling, SamplingConfig::over),
+            loss: either(&self.loss, &base.loss, LossConfig::over),
+            options,
+            seats: BTreeMap::new(),
+        }
+    }
+}
+
+fn either<T: Clone>(ours: &Option<T>, base: &Option<T>, over: fn(&T, &T) -> T) -> Option<T> {
+    match (ours, base) {
+        (Some(ours), Some(base)) => Some(over(ours, base)),
+        (ours, base) => ours.clone().or_else(|| base.clone()),
+    }
+}
+
+/// TOML keys are text, seats are numbers.
+mod seats {
+    use std::collections::BTreeMap;
+
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::AgentConfig;
+
+    #[derive(PartialEq, Eq, PartialOrd, Ord)]
+    struct Number(u32);
+
+    impl<'de> Deserialize<'de> for Number {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            let text = String::deserialize(deserializer)?;
+            let number = text.parse().map_err(|_| {
+                D::Error::custom(format!(
+                    "seat `{text}` is not a number; seats are numbered from 0"
+                ))
+            })?;
+            Ok(Self(number))
+        }
+    }
+
+    pub(super) fn serialize<S: Serializer>(
+        seats: &BTreeMap<u32, AgentConfig>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(seats.iter().map(|(number, seat)| (number.to_string(), seat)))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<BTreeMap<u32, AgentConfig>, D::Error> {
+        let seats = BTreeMap::<Number, AgentConfig>::deserialize(deserializer)?;
+        Ok(seats.into_iter().map(|(number, seat)| (number.0, seat)).collect())
+    }
+}
+
+/// Writes an `f32` as the shortest decimal that reads back as it: 0.8, not 0.800000011920929.
+pub(super) fn short<S: Serializer>(value: &Option<f32>, serializer: S) -> Result<S::Ok, S::Error> {
+    value
+        .map(|value| value.to_string().parse::<f64>().unwrap_or(f64::from(value)))
+        .serialize(serializer)
+}

@@ -1,0 +1,178 @@
+//! Defaults, and how settled values and what a user writes become each other.
+
+use std::num::NonZeroUsize;
+
+use super::{AlgorithmPlan, LossPlan, OptimPlan, Sampling};
+use crate::config::{
+    Aggregation, AlgorithmConfig, GroupBy, Kl, LossConfig, OptimConfig, Preset, SamplingConfig,
+    Schedule, Singleton,
+};
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Self {
+            temperature: 1.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            max_tokens: 256,
+            stop: Vec::new(),
+            stop_ids: Vec::new(),
+        }
+    }
+}
+
+impl From<&SamplingConfig> for Sampling {
+    fn from(config: &SamplingConfig) -> Self {
+        let default = Self::default();
+        Self {
+            temperature: config.temperature.unwrap_or(default.temperature),
+            top_k: config.top_k.unwrap_or(default.top_k),
+            top_p: config.top_p.unwrap_or(default.top_p),
+            min_p: config.min_p.unwrap_or(default.min_p),
+            max_tokens: config.max_tokens.map_or(default.max_tokens, NonZeroUsize::get),
+            stop: config.stop.clone().unwrap_or_default(),
+            stop_ids: config.stop_ids.clone().unwrap_or_default(),
+        }
+    }
+}
+
+impl From<&Sampling> for SamplingConfig {
+    fn from(sampling: &Sampling) -> Self {
+        Self {
+            temperature: Some(sampling.temperature),
+            top_k: Some(sampling.top_k),
+            top_p: Some(sampling.top_p),
+            min_p: Some(sampling.min_p),
+            max_tokens: NonZeroUsize::new(sampling.max_tokens),
+            stop: Some(sampling.stop.clone()),
+            stop_ids: Some(sampling.stop_ids.clone()),
+        }
+    }
+}
+
+impl Default for LossPlan {
+    fn default() -> Self {
+        Self {
+            clip_low: 0.2,
+            clip_high: 0.2,
+            clip_dual: 3.0,
+            kl_coef: 0.0,
+            kl: Kl::K3,
+            entropy_coef: 0.0,
+            invalid_reply_penalty: 0.1,
+        }
+    }
+}
+
+impl From<&LossConfig> for LossPlan {
+    fn from(config: &LossConfig) -> Self {
+        let default = Self::default();
+        Self {
+            clip_low: config.clip_low.unwrap_or(default.clip_low),
+            clip_high: config.clip_high.unwrap_or(default.clip_high),
+            clip_dual: config.clip_dual.unwrap_or(default.clip_dual),
+            kl_coef: config.kl_coef.unwrap_or(default.kl_coef),
+            kl: config.kl.unwrap_or(default.kl),
+            entropy_coef: config.entropy_coef.unwrap_or(default.entropy_coef),
+            invalid_reply_penalty: config
+                .invalid_reply_penalty
+                .unwrap_or(default.invalid_reply_penalty),
+        }
+    }
+}
+
+impl From<&LossPlan> for LossConfig {
+    fn from(loss: &LossPlan) -> Self {
+        Self {
+            clip_low: Some(loss.clip_low),
+            clip_high: Some(loss.clip_high),
+            clip_dual: Some(loss.clip_dual),
+            kl_coef: Some(loss.kl_coef),
+            kl: Some(loss.kl),
+            entropy_coef: Some(loss.entropy_coef),
+            invalid_reply_penalty: Some(loss.invalid_reply_penalty),
+        }
+    }
+}
+
+impl Default for OptimPlan {
+    fn default() -> Self {
+        Self {
+            lr: 1e-6,
+            betas: (0.9, 0.999),
+            eps: 1e-8,
+            weight_decay: 0.01,
+            grad_clip: 1.0,
+            schedule: Schedule::Constant,
+            warmup_steps: 0,
+        }
+    }
+}
+
+impl From<&OptimConfig> for OptimPlan {
+    fn from(config: &OptimConfig) -> Self {
+        let default = Self::default();
+        Self {
+            lr: config.lr.unwrap_or(default.lr),
+            betas: config.betas.unwrap_or(default.betas),
+            eps: config.eps.unwrap_or(default.eps),
+            weight_decay: config.weight_decay.unwrap_or(default.weight_decay),
+            grad_clip: config.grad_clip.unwrap_or(default.grad_clip),
+            schedule: config.schedule.unwrap_or(default.schedule),
+            warmup_steps: config.warmup_steps.unwrap_or(default.warmup_steps),
+        }
+    }
+}
+
+impl From<&OptimPlan> for OptimConfig {
+    fn from(optim: &OptimPlan) -> Self {
+        Self {
+            lr: Some(optim.lr),
+            betas: Some(optim.betas),
+            eps: Some(optim.eps),
+            weight_decay: Some(optim.weight_decay),
+            grad_clip: Some(optim.grad_clip),
+            schedule: Some(optim.schedule),
+            warmup_steps: Some(optim.warmup_steps),
+        }
+    }
+}
+
+impl From<&AlgorithmConfig> for AlgorithmPlan {
+    fn from(config: &AlgorithmConfig) -> Self {
+        let group_by = match config.name {
+            Preset::Drmas | Preset::Sft => GroupBy::TaskSeat,
+            Preset::Grpo => GroupBy::Task,
+        };
+        Self {
+            preset: config.name,
+            group_by: config.group_by.unwrap_or(group_by),
+            normalize_std: config.normalize_std.unwrap_or(true),
+            advantage_eps: config.advantage_eps.unwrap_or(1e-6),
+            singleton: config.singleton.unwrap_or(Singleton::Zero),
+            aggregation: config.aggregation.unwrap_or(Aggregation::TokenMean),
+            minibatches: config.minibatches.map_or(1, NonZeroUsize::get),
+            epochs: config.epochs.map_or(1, NonZeroUsize::get),
+            max_flat_steps: config.max_flat_steps,
+        }
+    }
+}
+
+impl AlgorithmPlan {
+    /// The same as a user would write it, with these coefficients of the loss.
+    pub(crate) fn written(&self, loss: &LossPlan) -> AlgorithmConfig {
+        AlgorithmConfig {
+            name: self.preset,
+            group_by: Some(self.group_by),
+            normalize_std: Some(self.normalize_std),
+            advantage_eps: Some(self.advantage_eps),
+            singleton: Some(self.singleton),
+            loss: LossConfig::from(loss),
+            aggregation: Some(self.aggregation),
+            minibatches: NonZeroUsize::new(self.minibatches),
+            epochs: NonZeroUsize::new(self.epochs),
+            max_flat_steps: self.max_flat_steps,
+        }
+    }
+}

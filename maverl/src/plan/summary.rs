@@ -1,0 +1,273 @@
+//! What a plan means in numbers: who is trained where, how many episodes a step plays, how much memory it takes.
+
+use comfy_table::{Table, presets::ASCII_BORDERS_ONLY_CONDENSED};
+use serde::Serialize;
+
+use super::{ModelSource, Plan};
+use crate::config::Preset;
+use crate::trajectory::Seat;
+
+/// Bytes of one number: weights, gradients and moments are kept in f32.
+const NUMBER: u64 = 4;
+
+/// A plan in numbers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    /// What a step is.
+    pub step: StepSummary,
+    /// Every worker group, in the plan's order.
+    pub workers: Vec<WorkerSummary>,
+    /// Every seat, in the plan's order.
+    pub seats: Vec<SeatSummary>,
+}
+
+/// A step in numbers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StepSummary {
+    /// Tasks.
+    pub tasks: u64,
+    /// Episodes of each task.
+    pub group_size: u64,
+    /// Episodes; 0 in supervised training, which plays none.
+    pub episodes: u64,
+    /// Samples, where every seat speaks once an episode. How often it does is the orchestra's decision.
+    pub samples_per_call: u64,
+    /// Sampled tokens at most, where every seat speaks once an episode.
+    pub tokens_per_call: u64,
+    /// Optimizer steps of each policy.
+    pub optimizer_steps: u64,
+}
+
+/// A worker group in numbers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WorkerSummary {
+    /// Its name.
+    pub name: String,
+    /// The name in `[models]`.
+    pub model: String,
+    /// Where the weights come from, as a user writes it.
+    pub path: String,
+    /// The agents it speaks for.
+    pub agents: Vec<String>,
+    /// Whether its weights change.
+    pub trained: bool,
+    /// How many numbers the weights are.
+    pub parameters: u64,
+    /// Bytes of the weights.
+    pub weight_bytes: u64,
+    /// Bytes of the frozen copy that the KL refers to.
+    pub reference_bytes: u64,
+    /// Bytes of the gradients.
+    pub gradient_bytes: u64,
+    /// Bytes of the optimizer's two moments.
+    pub moment_bytes: u64,
+}
+
+impl WorkerSummary {
+    /// All of its bytes, without activations and caches.
+    pub fn bytes(&self) -> u64 {
+        self.weight_bytes + self.reference_bytes + self.gradient_bytes + self.moment_bytes
+    }
+}
+
+/// A seat in numbers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SeatSummary {
+    /// Who.
+    pub seat: Seat,
+    /// The policy that speaks for it.
+    pub policy: String,
+    /// Its turns are trained on.
+    pub trained: bool,
+    /// How it samples.
+    pub temperature: f32,
+    /// Longest reply in tokens.
+    pub max_tokens: u64,
+    /// Samples of a step, where it speaks once an episode.
+    pub samples_per_call: u64,
+}
+
+impl Plan {
+    /// The plan in numbers.
+    pub fn summary(&self) -> Summary {
+        let tasks = self.task.tasks_per_step.get() as u64;
+        let group_size = u64::from(self.task.group_size.get());
+        let plays = self.algorithm.preset != Preset::Sft;
+        let episodes = if plays { tasks * group_size } else { 0 };
+        let longest: u64 = self.seats.iter().map(|seat| seat.sampling.max_tokens as u64).sum();
+        Summary {
+            step: StepSummary {
+                tasks,
+                group_size,
+                episodes,
+                samples_per_call: episodes * self.seats.len() as u64,
+                tokens_per_call: episodes * longest,
+                optimizer_steps: (self.algorithm.minibatches * self.algorithm.epochs) as u64,
+            },
+            workers: (0..self.workers.len()).map(|worker| self.worker_summary(worker)).collect(),
+            seats: self
+                .seats
+                .iter()
+                .map(|seat| SeatSummary {
+                    seat: seat.seat.clone(),
+                    policy: self.policies[seat.policy].name.clone(),
+                    trained: seat.trained,
+                    temperature: seat.sampling.temperature,
+                    max_tokens: seat.sampling.max_tokens as u64,
+                    samples_per_call: episodes,
+                })
+                .collect(),
+        }
+    }
+
+    fn worker_summary(&self, index: usize) -> WorkerSummary {
+        let worker = &self.workers[index];
+        let policies = || self.policies.iter().filter(|policy| policy.worker == index);
+        let bytes = worker.parameters * NUMBER;
+        let trained = policies().filter(|policy| policy.trained).count() as u64;
+        let references = policies().filter(|policy| policy.reference).count() as u64;
+        let mut agents: Vec<String> = self
+            .seats
+            .iter()
+            .filter(|seat| self.policies[seat.policy].worker == index)
+            .map(|seat| seat.seat.to_string())
+            .collect();
+        agents.sort();
+        WorkerSummary {
+            name: worker.name.clone(),
+            model: worker.model.clone(),
+            path: match &worker.source {
+                ModelSource::Builtin(name) => format!("builtin:{name}"),
+                ModelSource::Directory(dir) => dir.display().to_string(),
+            },
+            agents,
+            trained: trained > 0,
+            parameters: worker.parameters,
+            weight_bytes: bytes,
+            reference_bytes: references * bytes,
+            gradient_bytes: trained * bytes,
+            moment_bytes: trained * 2 * bytes,
+        }
+    }
+}
+
+/// The plan for readers: worker groups, seats, and what a step is.
+pub fn table(plan: &Plan) -> String {
+    let summary = plan.summary();
+    let mut text = format!(
+        "{} on {}, {} steps of {:?}\n\n",
+        plan.orchestra.name, plan.environment.name, plan.steps, plan.algorithm.preset
+    )
+    .to_lowercase();
+    text += &workers(&summary);
+    text += "\n\n";
+    text += &seats(&summary);
+    let step = &summary.step;
+    text += &match plan.algorithm.preset {
+        Preset::Sft => "\n\na step plays no episode: replies are given\n".to_owned(),
+        Preset::Drmas | Preset::Grpo => format!(
+            "\n\na step: {} tasks x {} episodes = {} episodes; each time every seat speaks once, {} samples and at most \
+             {} tokens\n",
+            step.tasks, step.group_size, step.episodes, step.samples_per_call, step.tokens_per_call
+        ),
+    };
+    for warning in &plan.warnings {
+        text += &format!("warning: {warning}\n");
+    }
+    text
+}
+
+fn workers(summary: &Summary) -> String {
+    let mut table = Table::new();
+    table.load_style(ASCII_BORDERS_ONLY_CONDENSED).set_header([
+        "worker",
+        "model",
+        "agents",
+        "parameters",
+        "weights",
+        "reference",
+        "gradients",
+        "moments",
+        "together",
+    ]);
+    for worker in &summary.workers {
+        table.add_row([
+            worker.name.clone(),
+            worker.path.clone(),
+            worker.agents.join("\n"),
+            count(worker.parameters),
+            bytes(worker.weight_bytes),
+            bytes(worker.reference_bytes),
+            bytes(worker.gradient_bytes),
+            bytes(worker.moment_bytes),
+            bytes(worker.bytes()),
+        ]);
+    }
+    table.trim_fmt()
+}
+
+fn seats(summary: &Summary) -> String {
+    let mut table = Table::new();
+    table.load_style(ASCII_BORDERS_ONLY_CONDENSED).set_header([
+        "seat",
+        "policy",
+        "trained",
+        "temperature",
+        "max tokens",
+    ]);
+    for seat in &summary.seats {
+        table.add_row([
+            seat.seat.to_string(),
+            seat.policy.clone(),
+            if seat.trained { "yes" } else { "no" }.to_owned(),
+            seat.temperature.to_string(),
+            seat.max_tokens.to_string(),
+        ]);
+    }
+    table.trim_fmt()
+}
+
+/// `1234567` is `1.23M`.
+fn count(n: u64) -> String {
+    scaled(n, 1000.0, &["", "k", "M", "G", "T"])
+}
+
+/// Bytes in binary units.
+fn bytes(n: u64) -> String {
+    if n == 0 { "-".to_owned() } else { scaled(n, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB"]) }
+}
+
+fn scaled(n: u64, base: f64, units: &[&str]) -> String {
+    let mut value = n as f64;
+    let mut unit = 0;
+    while value >= base && unit + 1 < units.len() {
+        value /= base;
+        unit += 1;
+    }
+    if unit == 0 { format!("{n}{}", units[0]) } else { format!("{value:.2}{}", units[unit]) }
+}
+
+/// The plan for machines: `{"summary": .., "plan": ..}`.
+pub fn json(plan: &Plan) -> String {
+    #[derive(Serialize)]
+    struct Json<'a> {
+        summary: Summary,
+        plan: &'a Plan,
+    }
+    serde_json::to_string_pretty(&Json { summary: plan.summary(), plan })
+        .expect("a plan has text keys and finite numbers, so it is JSON")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_and_bytes_are_short() {
+        assert_eq!(count(999), "999");
+        assert_eq!(count(1_234_567), "1.23M");
+        assert_eq!(bytes(0), "-");
+        assert_eq!(bytes(1536), "1.50 KiB");
+        assert_eq!(bytes(7 << 30), "7.00 GiB");
+    }
+}

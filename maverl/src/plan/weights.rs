@@ -1,0 +1,169 @@
+//! How large a model is, from the headers of its files; no tensor is read.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use safetensors::tensor::Metadata;
+use serde_json::Value;
+
+use super::ModelSource;
+
+/// Names that `path = "builtin:NAME"` may have.
+pub(crate) const BUILTIN: &[&str] = &["tiny"];
+
+/// Headers larger than this are damage, not headers.
+const MAX_HEADER: u64 = 100_000_000;
+
+/// The number of parameters of a model.
+///
+/// # Errors
+///
+/// What is missing or damaged in its directory.
+pub(crate) fn parameters(source: &ModelSource) -> Result<u64, String> {
+    match source {
+        ModelSource::Builtin(_) => Ok(0),
+        ModelSource::Directory(dir) => directory(dir),
+    }
+}
+
+fn directory(dir: &Path) -> Result<u64, String> {
+    if !dir.is_dir() {
+        return Err(format!("{} is not a directory", dir.display()));
+    }
+    for file in ["config.json", "tokenizer.json"] {
+        if !dir.join(file).is_file() {
+            return Err(format!("{} has no `{file}`", dir.display()));
+        }
+    }
+    json(&dir.join("config.json"))?;
+    let single = dir.join("model.safetensors");
+    if single.is_file() {
+        return header(&single);
+    }
+    let index = dir.join("model.safetensors.index.json");
+    if !index.is_file() {
+        return Err(format!(
+            "{} has neither `model.safetensors` nor `model.safetensors.index.json`",
+            dir.display()
+        ));
+    }
+    shards(&index)?.iter().map(|shard| header(&dir.join(shard))).sum()
+}
+
+fn json(path: &Path) -> Result<Value, String> {
+    let text = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    serde_json::from_slice(&text).map_err(|error| format!("{} is damaged: {error}", path.display()))
+}
+
+fn shards(index: &Path) -> Result<BTreeSet<String>, String> {
+    let value = json(index)?;
+    let Some(map) = value.get("weight_map").and_then(Value::as_object) else {
+        return Err(format!("{} has no `weight_map`", index.display()));
+    };
+    Ok(map.values().filter_map(Value::as_str).map(str::to_owned).collect())
+}
+
+/// The number of parameters in one file, which must be as long as its header says.
+fn header(path: &Path) -> Result<u64, String> {
+    let damaged = |what: String| format!("{} is damaged: {what}", path.display());
+    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    let mut file = File::open(path).map_err(failed)?;
+    let found = file.metadata().map_err(failed)?.len();
+    let mut length = [0; 8];
+    file.read_exact(&mut length).map_err(|_| damaged("it is too short for a header".to_owned()))?;
+    let length = u64::from_le_bytes(length);
+    if length > MAX_HEADER || length + 8 > found {
+        return Err(damaged(format!("a header of {length} bytes in a file of {found}")));
+    }
+    let mut bytes = Vec::new();
+    file.take(length).read_to_end(&mut bytes).map_err(failed)?;
+    let metadata: Metadata =
+        serde_json::from_slice(&bytes).map_err(|error| damaged(format!("its header: {error}")))?;
+    let expected = 8 + length + metadata.data_len() as u64;
+    if expected != found {
+        return Err(damaged(format!("it has {found} bytes where its header promises {expected}")));
+    }
+    let size = |shape: &[usize]| shape.iter().map(|&n| n as u64).product::<u64>();
+    Ok(metadata.tensors().values().map(|tensor| size(&tensor.shape)).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn safetensors(shapes: &[&[usize]]) -> Vec<u8> {
+        let mut at = 0;
+        let mut map = serde_json::Map::new();
+        for (i, shape) in shapes.iter().enumerate() {
+            let end = at + 4 * shape.iter().product::<usize>();
+            let info =
+                serde_json::json!({ "dtype": "F32", "shape": shape, "data_offsets": [at, end] });
+            map.insert(format!("t{i}"), info);
+            at = end;
+        }
+        let header = serde_json::to_vec(&map).unwrap();
+        let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+        bytes.extend(header);
+        bytes.resize(bytes.len() + at, 0);
+        bytes
+    }
+
+    fn model(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, bytes) in files {
+            std::fs::write(dir.path().join(name), bytes).unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn parameters_are_counted_from_headers() {
+        let one = safetensors(&[&[3, 4], &[5]]);
+        let dir = model(&[
+            ("config.json", b"{}"),
+            ("tokenizer.json", b"{}"),
+            ("model.safetensors", &one),
+        ]);
+        assert_eq!(directory(dir.path()), Ok(17));
+
+        let index = br#"{"weight_map": {"a": "1.safetensors", "b": "2.safetensors", "c": "1.safetensors"}}"#;
+        let two = safetensors(&[&[2]]);
+        let dir = model(&[
+            ("config.json", b"{}"),
+            ("tokenizer.json", b"{}"),
+            ("model.safetensors.index.json", index),
+            ("1.safetensors", &one),
+            ("2.safetensors", &two),
+        ]);
+        assert_eq!(directory(dir.path()), Ok(19));
+    }
+
+    #[test]
+    fn missing_and_damaged_files_are_named() {
+        let whole = safetensors(&[&[3, 4]]);
+        let half = &whole[..whole.len() - 5];
+        let cases: [(&[(&str, &[u8])], &str); 6] = [
+            (&[], "has no `config.json`"),
+            (&[("config.json", b"{}")], "has no `tokenizer.json`"),
+            (&[("config.json", b"{}"), ("tokenizer.json", b"{}")], "neither `model.safetensors`"),
+            (&[("config.json", b"{"), ("tokenizer.json", b"{}")], "config.json is damaged"),
+            (
+                &[("config.json", b"{}"), ("tokenizer.json", b"{}"), ("model.safetensors", half)],
+                "bytes where its header promises",
+            ),
+            (
+                &[("config.json", b"{}"), ("tokenizer.json", b"{}"), ("model.safetensors", b"x")],
+                "too short for a header",
+            ),
+        ];
+        for (files, expected) in cases {
+            let dir = model(files);
+            let error = directory(dir.path()).unwrap_err();
+            assert!(error.contains(expected), "{error:?} does not say {expected:?}");
+        }
+    }
+}
