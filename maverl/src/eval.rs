@@ -147,7 +147,7 @@ impl EvalReport {
     /// The report as a table: a row for each source, and one for all.
     pub fn table(&self) -> String {
         let mut table = Table::new();
-        table.load_preset(comfy_table::presets::UTF8_BORDERS_ONLY);
+        table.load_style(comfy_table::presets::ASCII_BORDERS_ONLY_CONDENSED);
         let ks: Vec<u32> = self.overall.pass.keys().copied().filter(|&k| k > 1).collect();
         let pass = ks.iter().map(|k| format!("pass@{k} (95 %)"));
         let head = ["source", "tasks", "episodes"].into_iter().map(str::to_owned);

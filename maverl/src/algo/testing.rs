@@ -63,6 +63,7 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         name: name.to_owned(),
         model: "tiny".to_owned(),
         source: ModelSource::Builtin("tiny".to_owned()),
+        parameters: 0,
     };
     Plan {
         config: Config::default(),

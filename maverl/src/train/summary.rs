@@ -113,7 +113,9 @@ impl Summary {
 /// A table, `None` if it has no row.
 fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Option<String> {
     let mut table = Table::new();
-    table.load_preset(comfy_table::presets::UTF8_BORDERS_ONLY).set_header(header.iter().copied());
+    table
+        .load_style(comfy_table::presets::ASCII_BORDERS_ONLY_CONDENSED)
+        .set_header(header.iter().copied());
     table.add_rows(rows);
     (!table.is_empty()).then(|| table.to_string())
 }
