@@ -54,6 +54,11 @@ impl AppendFile {
         Ok(())
     }
 
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Nothing has been appended yet.
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes == 0

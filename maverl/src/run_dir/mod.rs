@@ -28,7 +28,7 @@ mod rollouts;
 pub(crate) mod tests;
 
 pub use error::RunDirError;
-pub use journal::Journal;
+pub use journal::{Journal, STEP_SECONDS};
 pub use manifest::{FORMAT, FileHash, MANIFEST, Manifest};
 pub use provenance::Provenance;
 pub use rollouts::{read_rollouts, write_rollouts};
@@ -166,22 +166,39 @@ impl RunDir {
         Ok(Origin { given: read(CONFIG)?, config, provenance })
     }
 
-    /// Prepares the directory for being written again: refuses another origin, forgets what a finished run left.
+    /// Refuses anything else than the run started from.
     ///
     /// # Errors
     ///
     /// [`RunDirError::Changed`] with every difference, if anything but `steps` differs.
-    pub fn reopen(&self, now: &Origin) -> Result<(), RunDirError> {
-        let then = self.origin()?;
-        let differences = then.differences(now, &self.path)?;
-        if !differences.is_empty() {
-            return Err(RunDirError::Changed { path: self.path.clone(), differences });
+    pub fn compare(&self, now: &Origin) -> Result<(), RunDirError> {
+        let differences = self.origin()?.differences(now, &self.path)?;
+        if differences.is_empty() {
+            return Ok(());
         }
-        sweep(&self.path)?;
-        sweep(&self.path.join("rollouts"))?;
-        sweep(&self.path.join("evaluations"))?;
-        write_atomic(&self.path.join(RESOLVED), resolved(&now.config, &self.path)?.as_bytes())?;
-        Ok(())
+        Err(RunDirError::Changed { path: self.path.clone(), differences })
+    }
+
+    /// Prepares the directory for going on after `step`, perhaps for more steps than before: what a crash left and what
+    /// belongs to later steps is removed.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn reopen(&self, config: &Config, step: u64) -> Result<(), RunDirError> {
+        for part in ["", "rollouts", "evaluations"] {
+            sweep(&self.path.join(part))?;
+        }
+        remove(&self.summary())?;
+        if config.steps > step {
+            remove(&self.evaluation("after"))?;
+        }
+        let later = entries(&self.path.join("rollouts"))?
+            .into_iter()
+            .filter(|path| step_of(path).is_some_and(|of| of > step));
+        later.into_iter().try_for_each(|path| remove(&path))?;
+        let path = self.path.join(RESOLVED);
+        write_atomic(&path, resolved(config, &self.path)?.as_bytes())
     }
 
     /// The rollouts of a step.
@@ -194,16 +211,14 @@ impl RunDir {
         self.path.join(format!("evaluations/{name}.json"))
     }
 
-    /// Removes the rollouts of the steps after `step`.
-    ///
-    /// # Errors
-    ///
-    /// If one cannot be removed.
-    pub fn forget_after(&self, step: u64) -> Result<(), RunDirError> {
-        let later = entries(&self.path.join("rollouts"))?
-            .into_iter()
-            .filter(|path| step_of(path).is_some_and(|of| of > step));
-        later.into_iter().try_for_each(|path| remove(&path))
+    /// What came of the run.
+    pub fn summary(&self) -> PathBuf {
+        self.path.join("summary.json")
+    }
+
+    /// Whether the run has appended any row of metrics.
+    pub fn has_rows(&self) -> bool {
+        Journal::has_rows(&self.path)
     }
 
     /// Lists every file in the manifest. Called when nothing is being written.

@@ -68,7 +68,7 @@ fn a_new_run_directory_opens_and_says_what_it_started_from() {
     RunDir::create(&path, &origin).unwrap();
     let dir = RunDir::open(&path).unwrap();
     assert_eq!(dir.origin().unwrap(), origin);
-    dir.reopen(&origin).unwrap();
+    dir.compare(&origin).unwrap();
     assert_eq!(entries(&home.path().join("runs")).unwrap(), [path]);
 }
 
@@ -100,12 +100,13 @@ fn a_changed_configuration_is_refused_with_every_key_except_steps() {
     let dir = RunDir::create(&home.path().join("a"), &origin()).unwrap();
     let mut now = origin();
     now.config.steps = 7;
-    dir.reopen(&now).unwrap();
+    dir.compare(&now).unwrap();
+    dir.reopen(&now.config, 0).unwrap();
     assert_eq!(dir.origin().unwrap().config.steps, 7);
     now.config.seed = 9;
     now.config.agents.entry("search/verifier".into()).or_default().frozen = Some(true);
     now.provenance.data.insert("train".into(), "c".repeat(64));
-    let error = dir.reopen(&now).unwrap_err().to_string();
+    let error = dir.compare(&now).unwrap_err().to_string();
     for part in ["`seed` was 0, is 9", "`agents.\"search/verifier\"`", "data of `train`"] {
         assert!(error.contains(part), "{error}");
     }
@@ -124,15 +125,21 @@ fn what_is_no_run_or_was_tampered_with_does_not_open() {
 }
 
 #[test]
-fn rollouts_after_a_step_are_forgotten() {
+fn going_on_removes_what_belongs_to_later_steps() {
     let home = tempfile::tempdir().unwrap();
     let dir = RunDir::create(&home.path().join("a"), &origin()).unwrap();
     for step in [1, 2, 10, 1_000_000] {
         write_rollouts(&dir.rollouts(step), &[]).unwrap();
     }
-    dir.forget_after(2).unwrap();
+    for file in [dir.summary(), dir.evaluation("before"), dir.evaluation("after")] {
+        fs::write(file, "{}").unwrap();
+    }
+    fs::write(dir.path().join("rollouts/.tmp-step-000003.jsonl.zst"), "half").unwrap();
+    dir.reopen(&origin().config, 2).unwrap();
     let left = entries(&dir.path().join("rollouts")).unwrap();
     assert_eq!(left, [dir.rollouts(1), dir.rollouts(2)]);
+    assert_eq!(entries(&dir.path().join("evaluations")).unwrap(), [dir.evaluation("before")]);
+    assert!(!dir.summary().exists());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What came of a run.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use comfy_table::Table;
 use serde::{Deserialize, Serialize};
@@ -107,6 +107,29 @@ impl Summary {
         );
         let parts = [scores, agents].into_iter().flatten().chain([last]);
         parts.collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// What came of [`crate::train`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// The run directory.
+    pub dir: PathBuf,
+    /// What is in its `summary.json`.
+    pub summary: Summary,
+    /// The run was asked to stop and did; it can be resumed.
+    pub interrupted: bool,
+}
+
+impl Report {
+    /// What a command that trains exits with: 0, or 130 if it was interrupted.
+    pub fn exit_code(&self) -> u8 {
+        if self.interrupted { 130 } else { 0 }
+    }
+
+    /// The summary for people.
+    pub fn table(&self) -> String {
+        self.summary.table(&self.dir)
     }
 }
 
