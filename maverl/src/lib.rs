@@ -18,6 +18,7 @@ pub mod plan;
 pub mod registry;
 pub mod reward;
 pub mod run_dir;
+pub mod rollout;
 pub mod runtime;
 pub mod task;
 pub mod train;

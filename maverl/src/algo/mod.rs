@@ -33,7 +33,7 @@ mod sample;
 mod schedule;
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 pub use advantage::{Advantages, GroupSummary, advantages};
 pub use batch::batches;

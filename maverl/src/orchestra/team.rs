@@ -83,6 +83,7 @@ pub struct Table {
     environment: Arc<dyn DynEnvironment>,
     session: tokio::sync::Mutex<Session>,
     turns: Mutex<Vec<Turn>>,
+    fault: Mutex<Option<Fault>>,
 }
 
 impl Table {
@@ -93,8 +94,9 @@ impl Table {
         members: Arc<BTreeMap<Seat, Member>>,
         environment: Arc<dyn DynEnvironment>,
     ) -> Self {
-        let session = environment.open(&task, seed);
-        Self { task, seed, members, environment, session: session.into(), turns: Mutex::default() }
+        let session = environment.open(&task, seed).into();
+        let (turns, fault) = Default::default();
+        Self { task, seed, members, environment, session, turns, fault }
     }
 
     /// The task being played.
@@ -109,10 +111,37 @@ impl Table {
         turns
     }
 
+    /// The first fault that an ask or act ran into, even if the orchestra went on without it: no handling turns a
+    /// failure that is not the policy's into a reward.
+    pub fn fault(&self) -> Option<Fault> {
+        lock(&self.fault).clone()
+    }
+
     /// Judges the answer.
     pub async fn score(&self, answer: Option<&str>) -> crate::task::Score {
         let session = self.session.lock().await;
         self.environment.score(&session, answer)
+    }
+
+    /// Records a turn as soon as it is said, so that a panic in its parser leaves it behind (RO-2).
+    fn record(&self, turn: Turn) {
+        lock(&self.turns).push(turn);
+    }
+
+    /// Notes why the reply of a recorded turn could not be read.
+    fn reject(&self, path: &TurnPath, error: &ReplyError) {
+        if let Some(turn) = lock(&self.turns).iter_mut().find(|turn| turn.path == *path) {
+            turn.error = Some(error.to_string());
+        }
+    }
+
+    fn fail(&self, fault: Fault) -> AskError {
+        lock(&self.fault).get_or_insert_with(|| fault.clone());
+        fault.into()
+    }
+
+    fn seats(&self) -> String {
+        self.members.keys().map(|seat| format!("`{seat}`")).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -178,24 +207,21 @@ impl<O: ?Sized> Team<O> {
     /// ```
     #[must_use]
     pub fn branch(&self) -> Self {
-        let (path, unordered) = match self.branch.enter() {
-            Ok(path) => (path, false),
-            Err(path) => (path, true),
-        };
-        self.branch.leave();
-        let branch = Arc::new(Branch { path, unordered, state: Mutex::default() });
+        let (path, raced) = self.branch.next();
+        let branch = Arc::new(Branch { path, raced, state: Mutex::default() });
         Self { table: Arc::clone(&self.table), branch, orchestra: PhantomData }
     }
 
-    /// Acts in the environment.
+    /// Acts in the environment. Acts of one episode are done one after another, in the order in which they come.
     ///
     /// # Errors
     ///
     /// [`AskError::Fault`] of kind `environment` if the environment fails; the episode then ends unscored.
     pub async fn act(&self, action: Action) -> Result<Observation, AskError> {
+        let _flight = Flight::start(&self.branch);
         let mut session = self.table.session.lock().await;
         let done = self.table.environment.act(&mut session, action).await;
-        done.map_err(|error| Fault::new(FaultKind::Environment, error.to_string()).into())
+        done.map_err(|error| self.table.fail(Fault::new(FaultKind::Environment, error.to_string())))
     }
 
     /// The task being played.
@@ -209,13 +235,15 @@ impl<O: ?Sized> Team<O> {
         input: &A::Input,
         conversation: Conversation,
     ) -> Put<A> {
-        let (place, path) = Place::take(&self.branch);
+        let (path, raced) = self.branch.next();
+        let flight = Flight::start(&self.branch);
         let member = self.table.members.get(&seat).and_then(|member| {
             let agent = Arc::clone(&member.agent).downcast::<A>().ok()?;
             Some((agent, Arc::clone(&member.voice)))
         });
         let prompt = member.as_ref().map(|(agent, _)| agent.prompt(input)).unwrap_or_default();
-        Put { table: Arc::clone(&self.table), place, path, seat, member, prompt, conversation }
+        let table = Arc::clone(&self.table);
+        Put { table, flight, path, raced, seat, member, prompt, conversation }
     }
 }
 
@@ -279,8 +307,9 @@ impl<'t, O: ?Sized, A: AgentName> Chat<'t, O, A> {
 /// An ask that has its place and its prompt, and waits to be answered.
 struct Put<A> {
     table: Arc<Table>,
-    place: Result<Place, Fault>,
+    flight: Flight,
     path: TurnPath,
+    raced: bool,
     seat: Seat,
     member: Option<(Arc<A>, Arc<dyn Voice>)>,
     prompt: Prompt,
@@ -293,63 +322,64 @@ impl<A: AgentName> Put<A> {
     }
 
     async fn say(self) -> (Conversation, Result<A::Output, AskError>) {
-        let Self { table, place, path, seat, member, prompt, mut conversation } = self;
-        let _place = match place {
-            Ok(place) => place,
-            Err(fault) => return (conversation, Err(fault.into())),
-        };
+        let Self { table, flight: _flight, path, raced, seat, member, prompt, mut conversation } =
+            self;
+        if raced {
+            let fault = Fault::new(FaultKind::Orchestra, RACED);
+            return (conversation, Err(table.fail(fault)));
+        }
         let Some((agent, voice)) = member else {
-            let message = format!("seat `{seat}` is not laid; the plan has {:?}", table.seats());
-            return (conversation, Err(Fault::new(FaultKind::Orchestra, message).into()));
+            let message = format!("nobody sits at `{seat}`; the seats are {}", table.seats());
+            let fault = Fault::new(FaultKind::Orchestra, message);
+            return (conversation, Err(table.fail(fault)));
         };
-        let seed = path
-            .0
-            .iter()
-            .fold(table.seed, |seed, &step| maverl_kernels::sample::mix(seed, u64::from(step)));
+        let mix = |seed, &step: &u32| maverl_kernels::sample::mix(seed, u64::from(step));
+        let seed = path.0.iter().fold(table.seed, mix);
         let ask = Ask { seat: seat.clone(), path: path.clone(), seed, prompt };
         let said = match voice.say(&mut conversation, ask).await {
             Ok(said) => said,
-            Err(fault) => return (conversation, Err(fault.into())),
+            Err(fault) => return (conversation, Err(table.fail(fault))),
         };
-        let parsed = match &said.tokens {
-            Some(tokens) if said.truncated => {
-                Err(ReplyError::Truncated { tokens: tokens.completion.len() })
-            }
-            None if said.truncated => Err(ReplyError::Truncated { tokens: 0 }),
-            _ => agent.parse(&said.reply),
+        let (reply, truncated) = (said.reply.clone(), said.truncated);
+        let tokens = said.tokens.as_ref().map_or(0, |tokens| tokens.completion.len());
+        table.record(turn(path.clone(), seat, voice.name(), &conversation, said));
+        let parsed = match truncated {
+            true => Err(ReplyError::Truncated { tokens }),
+            false => agent.parse(&reply),
         };
-        let mut prompt = conversation.messages.clone();
-        if prompt.last().is_some_and(|last| last.role == Role::Assistant) {
-            prompt.pop();
+        if let Err(error) = &parsed {
+            table.reject(&path, error);
         }
-        lock(&table.turns).push(Turn {
-            path,
-            seat,
-            policy: voice.name().to_owned(),
-            prompt,
-            reply: said.reply,
-            error: parsed.as_ref().err().map(ToString::to_string),
-            truncated: said.truncated,
-            shortened: said.shortened,
-            forked: said.forked,
-            tokens: said.tokens,
-        });
         (conversation, parsed.map_err(AskError::Reply))
     }
 }
 
-impl Table {
-    fn seats(&self) -> Vec<String> {
-        self.members.keys().map(ToString::to_string).collect()
+fn turn(path: TurnPath, seat: Seat, policy: &str, conversation: &Conversation, said: Said) -> Turn {
+    let mut prompt = conversation.messages.clone();
+    prompt.pop_if(|last| last.role == Role::Assistant);
+    Turn {
+        path,
+        seat,
+        policy: policy.to_owned(),
+        prompt,
+        reply: said.reply,
+        error: None,
+        truncated: said.truncated,
+        shortened: said.shortened,
+        forked: said.forked,
+        tokens: said.tokens,
     }
 }
+
+const RACED: &str = "concurrent parts of the orchestra ask or act more than once each, so the order of completion would \
+                     decide their turns; give each part a `team.branch()`";
 
 /// Numbers the asks of one branch, and notices when completion would decide their order.
 #[derive(Default)]
 struct Branch {
     path: TurnPath,
     /// The branch itself was taken in an order that completion decided.
-    unordered: bool,
+    raced: bool,
     state: Mutex<BranchState>,
 }
 
@@ -357,49 +387,36 @@ struct Branch {
 struct BranchState {
     next: u32,
     in_flight: usize,
-    /// An ask ended while another was in flight: whoever asks now may owe its turn to the order of completion.
+    /// An ask or act ended while another was in flight: whoever asks now may owe its turn to the order of completion.
     raced: bool,
 }
 
 impl Branch {
-    /// Takes the next place; `Err` if its number depends on which concurrent ask ended first.
-    fn enter(&self) -> Result<TurnPath, TurnPath> {
+    /// The next place, and whether its number depends on which concurrent ask or act ended first.
+    fn next(&self) -> (TurnPath, bool) {
         let mut state = lock(&self.state);
         let mut path = self.path.clone();
         path.0.push(state.next);
         state.next += 1;
-        let raced = self.unordered || (state.in_flight > 0 && state.raced);
-        state.in_flight += 1;
-        if raced { Err(path) } else { Ok(path) }
+        (path, self.raced || state.raced)
     }
+}
 
-    fn leave(&self) {
-        let mut state = lock(&self.state);
+/// An ask or act under way in a branch, until it ends or is dropped.
+struct Flight(Arc<Branch>);
+
+impl Flight {
+    fn start(branch: &Arc<Branch>) -> Self {
+        lock(&branch.state).in_flight += 1;
+        Self(Arc::clone(branch))
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        let mut state = lock(&self.0.state);
         state.in_flight -= 1;
         state.raced = state.in_flight > 0;
-    }
-}
-
-/// A taken place in a branch, given back when the ask ends or is dropped.
-struct Place(Arc<Branch>);
-
-impl Place {
-    fn take(branch: &Arc<Branch>) -> (Result<Self, Fault>, TurnPath) {
-        match branch.enter() {
-            Ok(path) => (Ok(Self(Arc::clone(branch))), path),
-            Err(path) => {
-                branch.leave();
-                let message = "concurrent parts of the orchestra ask more than once each, so the order of completion \
-                               would decide their turns; give each part a `team.branch()`";
-                (Err(Fault::new(FaultKind::Orchestra, message)), path)
-            }
-        }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.leave();
     }
 }
 
@@ -407,3 +424,6 @@ impl Drop for Place {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+//! Rollout: many episodes at once, each one an async task, their turns batched by the runtime.
+//!
+//! - **RO-1** What goes wrong in an episode ends that episode, never another.
+//! - **RO-2** A turn is recorded before its reply is parsed.
+//! - Nothing depends on the order in which episodes or asks end: seeds come from [`episode_seed`] and turn paths,
+//!   results are in the order of the requests.
+
+mod prompt;
+mod replay;
+mod script;
+mod seed;
+mod troupe;
+mod voice;
+
+#[cfg(test)]
+pub(crate) mod testing;
+
+pub use replay::{Difference, Replayed, replay};
+pub use script::{Script, Scripted};
+pub use seed::episode_seed;
+pub use troupe::{EpisodeRequest, INVALID_REPLY, Troupe, WeightedReward};
+pub use voice::ModelVoice;
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use crate::env::EnvError;
+use crate::orchestra::{Member, Voice};
+use crate::plan::{Plan, SeatPlan};
+use crate::registry::Registry;
+use crate::runtime::Policy;
+use crate::trajectory::{Episode, Seat};
+
+/// Why a rollout could not be started.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RolloutError {
+    /// The environment did not start.
+    #[error("environment `{name}` did not start: {error}")]
+    Environment {
+        /// Its registered name.
+        name: String,
+        /// What happened.
+        error: EnvError,
+    },
+    /// The plan names something that this registry lacks, or gives it options that it does not take.
+    #[error("{kind} `{name}` {problem}; the plan was made with another registry")]
+    Declaration {
+        /// Agent, orchestra, environment or reward.
+        kind: &'static str,
+        /// The registered name.
+        name: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+/// A team that plays many episodes at once. Cheap to clone.
+#[derive(Clone)]
+pub struct Rollout {
+    troupe: Arc<Troupe>,
+    max_episodes: NonZeroUsize,
+}
+
+impl Rollout {
+    /// A troupe that plays at most so many episodes at once.
+    pub fn new(troupe: Troupe, max_episodes: NonZeroUsize) -> Self {
+        Self { troupe: Arc::new(troupe), max_episodes }
+    }
+
+    /// Builds the plan's agents and orchestra, starts its environment, and lets each seat's policy speak for it.
+    /// `policies` are in the plan's order, as from [`crate::runtime::Runtime::policies`].
+    ///
+    /// # Errors
+    ///
+    /// See [`RolloutError`].
+    pub fn start(
+        plan: &Plan,
+        registry: &Registry,
+        policies: &[Policy],
+    ) -> Result<Self, RolloutError> {
+        Self::start_with(plan, registry, |seat| {
+            model_voice(plan, policies, seat, seat.sampling.temperature)
+        })
+    }
+
+    /// The same with any voices, for instance a [`Script`].
+    ///
+    /// # Errors
+    ///
+    /// See [`RolloutError`].
+    pub fn start_with(
+        plan: &Plan,
+        registry: &Registry,
+        mut voice: impl FnMut(&SeatPlan) -> Arc<dyn Voice>,
+    ) -> Result<Self, RolloutError> {
+        let mut members = BTreeMap::new();
+        for seat in &plan.seats {
+            let entry = find("agent", &registry.agents, &seat.seat.agent)?;
+            let agent = (entry.build)(&seat.options)
+                .map_err(|problem| declaration("agent", &seat.seat.agent, problem))?;
+            members.insert(seat.seat.clone(), Member { agent, voice: voice(seat) });
+        }
+        let name = &plan.orchestra.name;
+        let entry = find("orchestra", &registry.orchestras, name)?;
+        let orchestra = (entry.build)(&plan.orchestra.options)
+            .map_err(|problem| declaration("orchestra", name, problem))?;
+        let name = &plan.environment.name;
+        let entry = find("environment", &registry.environments, name)?;
+        let environment = (entry.start)(&plan.environment.options, &plan.base)
+            .map_err(|error| RolloutError::Environment { name: name.clone(), error })?;
+        let reward = |(name, weight): &(String, f64)| {
+            let reward = find("reward", &registry.rewards, name)?.reward;
+            Ok(WeightedReward { name: name.clone(), weight: *weight, reward })
+        };
+        let troupe = Troupe {
+            members: Arc::new(members),
+            orchestra,
+            environment,
+            rewards: plan.rewards.iter().map(reward).collect::<Result<_, _>>()?,
+            penalties: penalties(plan),
+            timeout: Duration::try_from_secs_f64(plan.rollout.timeout_s).unwrap_or(Duration::MAX),
+        };
+        Ok(Self::new(troupe, plan.rollout.max_episodes))
+    }
+
+    /// The same team at another temperature, for evaluation; it shares agents, orchestra and environment with this one.
+    #[must_use]
+    pub fn at_temperature(&self, plan: &Plan, policies: &[Policy], temperature: f32) -> Self {
+        let mut members = (*self.troupe.members).clone();
+        for seat in &plan.seats {
+            if let Some(member) = members.get_mut(&seat.seat) {
+                member.voice = model_voice(plan, policies, seat, temperature);
+            }
+        }
+        let troupe = Troupe {
+            members: Arc::new(members),
+            orchestra: Arc::clone(&self.troupe.orchestra),
+            environment: Arc::clone(&self.troupe.environment),
+            rewards: self.troupe.rewards.clone(),
+            penalties: self.troupe.penalties.clone(),
+            timeout: self.troupe.timeout,
+        };
+        Self::new(troupe, self.max_episodes)
+    }
+
+    /// The team.
+    pub fn troupe(&self) -> &Troupe {
+        &self.troupe
+    }
+
+    /// Plays every episode, `rollout.max_episodes` at once, and returns them in the order of the requests. `ended` is
+    /// called as each one ends, in whatever order that is. Dropping the future ends every episode.
+    pub async fn collect(
+        &self,
+        requests: Vec<EpisodeRequest>,
+        mut ended: impl FnMut(&Episode),
+    ) -> Vec<Episode> {
+        let mut episodes: Vec<Option<Episode>> = requests.iter().map(|_| None).collect();
+        let mut waiting = requests.into_iter().enumerate();
+        let mut playing = JoinSet::new();
+        loop {
+            for (place, request) in waiting.by_ref().take(self.max_episodes.get() - playing.len()) {
+                let troupe = Arc::clone(&self.troupe);
+                playing.spawn(async move { (place, troupe.play(request).await) });
+            }
+            let Some(joined) = playing.join_next().await else { break };
+            let (place, episode) = joined.expect("RO-1: `play` catches every panic");
+            ended(&episode);
+            episodes[place] = Some(episode);
+        }
+        episodes.into_iter().flatten().collect()
+    }
+}
+
+fn model_voice(
+    plan: &Plan,
+    policies: &[Policy],
+    seat: &SeatPlan,
+    temperature: f32,
+) -> Arc<dyn Voice> {
+    let mut sampling = seat.sampling.clone();
+    sampling.temperature = temperature;
+    Arc::new(ModelVoice::new(policies[seat.policy].clone(), sampling, plan.rollout.overflow))
+}
+
+fn penalties(plan: &Plan) -> BTreeMap<Seat, f64> {
+    plan.seats.iter().map(|seat| (seat.seat.clone(), seat.loss.invalid_reply_penalty)).collect()
+}
+
+fn find<'r, T>(
+    kind: &'static str,
+    entries: &'r BTreeMap<&'static str, T>,
+    name: &str,
+) -> Result<&'r T, RolloutError> {
+    entries.get(name).ok_or_else(|| declaration(kind, name, "is not registered".to_owned()))
+}
+
+fn declaration(kind: &'static str, name: &str, problem: String) -> RolloutError {
+    RolloutError::Declaration { kind, name: name.to_owned(), problem }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,225 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+const START: &str = "<|s|>";
+const END: &str = "<|e|>";
+const START_ID: u32 = 1;
+const END_ID: u32 = 2;
+/// Stands for `ab`, as a merge of a real tokenizer would.
+const AB: u32 = 3;
+
+/// ChatML over characters, with one merge.
+struct Fake {
+    /// How earlier replies are shown.
+    earlier: fn(&str) -> String,
+}
+
+const KEEPS: Fake = Fake { earlier: str::to_owned };
+/// Leaves the thoughts of earlier turns out, as templates of reasoning models do.
+const FORGETS: Fake = Fake { earlier: |reply| reply.rsplit("</think>").next().unwrap().to_owned() };
+
+impl Templater for Fake {
+    fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        let (mut rest, mut ids) = (text, Vec::new());
+        while let Some(char) = rest.chars().next() {
+            let special = [(START, START_ID), (END, END_ID), ("ab", AB)];
+            let (piece, id) = special
+                .into_iter()
+                .find(|(piece, _)| rest.starts_with(piece))
+                .unwrap_or((&rest[..char.len_utf8()], u32::from(char)));
+            ids.push(id);
+            rest = &rest[piece.len()..];
+        }
+        Ok(ids)
+    }
+
+    fn decode_raw(&self, ids: &[u32]) -> String {
+        let text = |id: &u32| match *id {
+            START_ID => START.to_owned(),
+            END_ID => END.to_owned(),
+            AB => "ab".to_owned(),
+            other => char::from_u32(other).unwrap().to_string(),
+        };
+        ids.iter().map(text).collect()
+    }
+
+    fn render(
+        &self,
+        messages: &[Message],
+        generation_prompt: bool,
+    ) -> Result<String, TokenizerError> {
+        let last_user = messages.iter().rposition(|message| message.role == Role::User);
+        let mut text = String::new();
+        for (i, Message { role, content }) in messages.iter().enumerate() {
+            let (role, content) = match role {
+                Role::System => ("system", content.clone()),
+                Role::User if content == "raise" => {
+                    return Err(TokenizerError("the template raised".to_owned()));
+                }
+                Role::User => ("user", content.clone()),
+                Role::Assistant if Some(i) < last_user => ("assistant", (self.earlier)(content)),
+                Role::Assistant => ("assistant", content.clone()),
+            };
+            text.push_str(&format!("{START}{role}\n{content}{END}\n"));
+        }
+        if generation_prompt {
+            text.push_str(&format!("{START}assistant\n"));
+        }
+        Ok(text)
+    }
+}
+
+fn room(context: usize, overflow: Overflow) -> Room {
+    Room { context, max_tokens: 10, overflow }
+}
+
+const ROOMY: Room = Room { context: 1000, max_tokens: 10, overflow: Overflow::Error };
+
+fn next(fake: &Fake, conversation: &Conversation, text: &str) -> Next {
+    next_prompt(fake, conversation, &Prompt::user(text), &[END_ID], ROOMY).unwrap()
+}
+
+/// The conversation after `next` was answered with these ids.
+fn answered(next: Next, reply: &str, ids: &[u32]) -> Conversation {
+    let Next { mut messages, ids: prompt, rendered, .. } = next;
+    messages.push(Message { role: Role::Assistant, content: reply.to_owned() });
+    Conversation { messages, ids: [prompt.as_slice(), ids].concat(), rendered }
+}
+
+const A: u32 = 'a' as u32;
+const B: u32 = 'b' as u32;
+
+#[test]
+fn a_fresh_conversation_is_rendered_and_encoded_with_its_system_section() {
+    let prompt = Prompt::user("hi").with_system("be kind");
+    let next = next_prompt(&KEEPS, &Conversation::default(), &prompt, &[END_ID], ROOMY).unwrap();
+    let want = "<|s|>system\nbe kind<|e|>\n<|s|>user\nhi<|e|>\n<|s|>assistant\n";
+    assert_eq!((next.rendered.as_str(), KEEPS.decode_raw(&next.ids).as_str()), (want, want));
+    assert!(!next.forked && next.shortened == 0);
+}
+
+#[test]
+fn a_growing_conversation_keeps_the_sampled_ids_and_the_newline_after_the_stop_id() {
+    let first = next(&KEEPS, &Conversation::default(), "hi");
+    // `ab` was sampled as two ids; encoding it again would give one.
+    let conversation = answered(first, "ab", &[A, B, END_ID]);
+    let second = next(&KEEPS, &conversation, "more");
+    let (kept, added) = second.ids.split_at(conversation.ids.len());
+    assert_eq!(kept, conversation.ids);
+    assert_eq!(KEEPS.decode_raw(added), "\n<|s|>user\nmore<|e|>\n<|s|>assistant\n");
+    assert_eq!(KEEPS.decode_raw(&second.ids), second.rendered);
+    assert!(!second.forked);
+
+    let conversation = answered(second, "b", &[B, END_ID]);
+    let third = next(&KEEPS, &conversation, "and more");
+    assert!(third.ids.starts_with(&conversation.ids) && !third.forked);
+    assert_eq!(KEEPS.decode_raw(&third.ids), third.rendered);
+}
+
+#[test]
+fn a_reply_without_a_stop_id_is_closed_by_the_template() {
+    let first = next(&KEEPS, &Conversation::default(), "hi");
+    let conversation = answered(first, "ab", &[A, B]);
+    let second = next(&KEEPS, &conversation, "more");
+    let added = &second.ids[conversation.ids.len()..];
+    assert_eq!(KEEPS.decode_raw(added), "<|e|>\n<|s|>user\nmore<|e|>\n<|s|>assistant\n");
+}
+
+#[test]
+fn the_system_section_is_not_repeated() {
+    let conversation = answered(next(&KEEPS, &Conversation::default(), "hi"), "b", &[B, END_ID]);
+    let prompt = Prompt::user("more").with_system("be kind");
+    let next = next_prompt(&KEEPS, &conversation, &prompt, &[END_ID], ROOMY).unwrap();
+    assert!(next.messages.iter().all(|message| message.role != Role::System));
+}
+
+#[test]
+fn a_template_that_changes_earlier_turns_forks_the_conversation() {
+    let first = next(&FORGETS, &Conversation::default(), "hi");
+    let reply = "x</think>ab";
+    let ids = [FORGETS.encode("x</think>").unwrap(), vec![A, B, END_ID]].concat();
+    let second = next(&FORGETS, &answered(first, reply, &ids), "more");
+    assert!(second.forked);
+    assert_eq!(second.ids, FORGETS.encode(&second.rendered).unwrap());
+    assert!(!second.rendered.contains("</think>") && second.ids.contains(&AB));
+}
+
+#[test]
+fn a_reply_that_the_template_does_not_show_as_it_was_forks_the_conversation() {
+    let first = next(&KEEPS, &Conversation::default(), "hi");
+    let mut conversation = answered(first, "ab", &[A, B, END_ID]);
+    conversation.rendered.push_str("<think>"); // what the generation prompt opened and the history does not show
+    assert!(next(&KEEPS, &conversation, "more").forked);
+}
+
+#[test]
+fn a_template_that_fails_is_a_worker_fault() {
+    let raise = Prompt::user("raise");
+    let fault = next_prompt(&KEEPS, &Conversation::default(), &raise, &[], ROOMY).unwrap_err();
+    assert_eq!(fault, Fault::new(FaultKind::Worker, "the template raised"));
+}
+
+fn documents() -> Prompt {
+    let mut prompt = Prompt::user("read: ");
+    prompt.push_observation(&"é".repeat(40));
+    prompt.push(" and ");
+    prompt.push_observation("short");
+    prompt.push(" and ");
+    prompt.push_observation(&"x".repeat(30));
+    prompt.push(" end");
+    prompt
+}
+
+fn fitted(prompt: &Prompt, context: usize) -> Result<Next, Fault> {
+    let room = room(context, Overflow::TruncateObservation);
+    next_prompt(&KEEPS, &Conversation::default(), prompt, &[END_ID], room)
+}
+
+#[test]
+fn the_longest_observations_are_shortened_first_and_no_more_than_needed() {
+    let prompt = documents();
+    let whole = fitted(&prompt, 1000).unwrap();
+    let needed = whole.ids.len() + 10;
+    assert_eq!(fitted(&prompt, needed).unwrap(), whole);
+
+    let one = fitted(&prompt, needed - 1).unwrap();
+    assert_eq!(one.shortened, 1);
+    assert!(one.rendered.contains(&format!(" {} and", "é".repeat(39))));
+    // Ten off the first bring both long ones to 30; the next two come off each of them.
+    let twelve = fitted(&prompt, needed - 12).unwrap();
+    assert_eq!(twelve.shortened, 12);
+    assert!(twelve.rendered.contains(&format!(
+        "{} and short and {} end",
+        "é".repeat(29),
+        "x".repeat(29)
+    )));
+    let most = fitted(&prompt, needed - 75).unwrap();
+    assert!(most.rendered.contains("read:  and  and  end") && most.shortened == 75);
+}
+
+#[test]
+fn what_does_not_fit_even_without_observations_is_an_overflow() {
+    let fault = fitted(&documents(), 40).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Overflow);
+    assert!(fault.message.starts_with("even without its observations, a prompt of "));
+    assert!(fault.message.contains("`sampling.max_tokens` = 10 in a context of 40"));
+}
+
+#[test]
+fn overflow_as_an_error_names_the_settings_that_help() {
+    let room = room(40, Overflow::Error);
+    let fault = next_prompt(&KEEPS, &Conversation::default(), &documents(), &[], room).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Overflow);
+    assert!(fault.message.contains("lower `sampling.max_tokens`"));
+    assert!(fault.message.contains("`rollout.overflow = \"truncate_observation\"`"));
+}
+
+#[test]
+fn only_the_new_prompt_of_a_growing_conversation_is_shortened() {
+    let conversation = answered(fitted(&documents(), 1000).unwrap(), "b", &[B, END_ID]);
+    let room = room(conversation.ids.len() + 80, Overflow::TruncateObservation);
+    let next = next_prompt(&KEEPS, &conversation, &documents(), &[END_ID], room).unwrap();
+    assert!(next.ids.starts_with(&conversation.ids) && next.shortened > 0);
+    assert!(next.ids.len() + 10 <= room.context);
+}

@@ -1,0 +1,157 @@
+//! Playing a recorded episode again, to the bit.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::rollout::{EpisodeRequest, Rollout};
+use crate::trajectory::{Episode, Tokens, Turn, TurnPath};
+
+/// A recorded episode, played again.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Replayed {
+    /// As it was played now.
+    pub episode: Episode,
+    /// What is not as it was recorded, by turn.
+    pub differences: Vec<Difference>,
+}
+
+impl Replayed {
+    /// Every turn has the ids and log-probs that were recorded, to the bit.
+    pub fn identical(&self) -> bool {
+        self.differences.is_empty()
+    }
+}
+
+/// One turn that is not as it was recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// The turn.
+    pub path: TurnPath,
+    /// What differs in it first.
+    pub what: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "turn {}: {}", self.path, self.what)
+    }
+}
+
+/// Plays a recorded episode again, with its own seed, and compares every turn: who was asked, the ids it was given, the
+/// ids it sampled, their log-probs bit for bit; the text, where there are no ids.
+///
+/// The rollout's policies must hold the weights that the episode was played with.
+pub async fn replay(rollout: &Rollout, recorded: &Episode) -> Replayed {
+    let request =
+        EpisodeRequest { task: recorded.task.clone(), index: recorded.index, seed: recorded.seed };
+    let episode = rollout.troupe().play(request).await;
+    let differences = differences(&recorded.turns, &episode.turns);
+    Replayed { episode, differences }
+}
+
+fn differences(recorded: &[Turn], played: &[Turn]) -> Vec<Difference> {
+    let mut pairs: BTreeMap<&TurnPath, [Option<&Turn>; 2]> = BTreeMap::new();
+    for (side, turns) in [recorded, played].into_iter().enumerate() {
+        for turn in turns {
+            pairs.entry(&turn.path).or_default()[side] = Some(turn);
+        }
+    }
+    let differ = |[recorded, played]: [Option<&Turn>; 2]| match (recorded, played) {
+        (Some(recorded), Some(played)) => turn_difference(recorded, played),
+        (Some(_), None) => Some("it was not played again".to_owned()),
+        (None, _) => Some("it was not recorded".to_owned()),
+    };
+    pairs
+        .into_iter()
+        .filter_map(|(path, pair)| Some(Difference { path: path.clone(), what: differ(pair)? }))
+        .collect()
+}
+
+fn turn_difference(recorded: &Turn, played: &Turn) -> Option<String> {
+    if recorded.seat != played.seat {
+        return Some(format!("`{}` was asked, now `{}`", recorded.seat, played.seat));
+    }
+    match (&recorded.tokens, &played.tokens) {
+        (Some(recorded), Some(played)) => token_difference(recorded, played),
+        (None, None) if recorded.reply == played.reply => None,
+        (None, None) => Some(format!("the reply was {:?}, now {:?}", recorded.reply, played.reply)),
+        (Some(_), None) => Some("the tokens were recorded, now there are none".to_owned()),
+        (None, Some(_)) => Some("no tokens were recorded, now there are some".to_owned()),
+    }
+}
+
+fn token_difference(recorded: &Tokens, played: &Tokens) -> Option<String> {
+    let bits = |logprobs: &[f32]| logprobs.iter().map(|p| p.to_bits()).collect::<Vec<_>>();
+    first("prompt id", &recorded.prompt, &played.prompt)
+        .or_else(|| first("sampled id", &recorded.completion, &played.completion))
+        .or_else(|| {
+            let at = mismatch(&bits(&recorded.logprobs), &bits(&played.logprobs))?;
+            let (was, is) = (recorded.logprobs.get(at), played.logprobs.get(at));
+            Some(format!("log-prob {at} was {was:?}, now {is:?}"))
+        })
+}
+
+fn first(what: &str, recorded: &[u32], played: &[u32]) -> Option<String> {
+    let at = mismatch(recorded, played)?;
+    let show = |ids: &[u32]| ids.get(at).map_or_else(|| "missing".to_owned(), u32::to_string);
+    Some(format!("{what} {at} was {}, now {}", show(recorded), show(played)))
+}
+
+/// Where two lists differ first, an end included.
+fn mismatch<T: PartialEq>(a: &[T], b: &[T]) -> Option<usize> {
+    let same = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    (same < a.len().max(b.len())).then_some(same)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::rollout::testing::{Flow, Speaker, Talker, line, rollout, task};
+
+    fn two_turns() -> Flow {
+        Flow::new(|_, team| {
+            Box::pin(async move {
+                let first = team.ask::<Speaker>(&line("one")).await?;
+                Ok(Some(team.ask::<Speaker>(&line(&first.0)).await?.0))
+            })
+        })
+    }
+
+    async fn recorded(rollout: &Rollout) -> Episode {
+        let request = EpisodeRequest { task: task("p"), index: 0, seed: 11 };
+        rollout.collect(vec![request], |_| ()).await.remove(0)
+    }
+
+    #[tokio::test]
+    async fn an_episode_played_again_is_the_same_to_the_bit() {
+        let rollout = rollout(two_turns(), Talker::default());
+        let episode = recorded(&rollout).await;
+        let again = replay(&rollout, &episode).await;
+        assert!(again.identical(), "{:?}", again.differences);
+        assert_eq!(again.episode, episode);
+    }
+
+    #[tokio::test]
+    async fn every_kind_of_difference_is_named() {
+        let rollout = rollout(two_turns(), Talker::default());
+        let episode = recorded(&rollout).await;
+        let differ = async |change: fn(&mut Episode)| {
+            let mut changed = episode.clone();
+            change(&mut changed);
+            let differences = replay(&rollout, &changed).await.differences;
+            differences.first().map(ToString::to_string).unwrap_or_default()
+        };
+        let tokens = |episode: &mut Episode| episode.turns[1].tokens.clone().unwrap();
+        assert!(tokens(&mut episode.clone()).completion.len() > 1);
+        let found = differ(|e| e.turns[1].tokens.as_mut().unwrap().completion[1] += 1).await;
+        assert!(found.starts_with("turn 1: sampled id 1 was"), "{found}");
+        let found = differ(|e| e.turns[1].tokens.as_mut().unwrap().logprobs[0] = -0.0).await;
+        assert!(found.starts_with("turn 1: log-prob 0 was"), "{found}");
+        let found = differ(|e| drop(e.turns[0].tokens.as_mut().unwrap().prompt.pop())).await;
+        assert!(found.contains("was missing, now"), "{found}");
+        let found = differ(|e| drop(e.turns.pop())).await;
+        assert_eq!(found, "turn 1: it was not recorded");
+    }
+}

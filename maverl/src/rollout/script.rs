@@ -1,0 +1,232 @@
+//! A scripted policy: an orchestra played without a model.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde_json::{Map, Value};
+
+use crate::agent::AgentName;
+use crate::env::{DynEnvironment, Environment};
+use crate::orchestra::{Ask, Conversation, Member, OrchestraName, Said, Voice};
+use crate::registry::{DynOrchestra, Registry};
+use crate::rollout::prompt::opened;
+use crate::rollout::{EpisodeRequest, Troupe};
+use crate::task::Task;
+use crate::trajectory::{Episode, Fault, FaultKind, Message, Outcome, Role, Seat};
+
+type Line = dyn Fn(&Seat, &[Message]) -> String + Send + Sync;
+
+/// A [`Voice`] that replies what a function says. It is an outsider: its turns have no tokens and are never trained.
+pub struct Script(Box<Line>);
+
+impl Script {
+    /// A script: given who is asked and the conversation so far, what is replied.
+    pub fn new(line: impl Fn(&Seat, &[Message]) -> String + Send + Sync + 'static) -> Self {
+        Self(Box::new(line))
+    }
+
+    async fn answer(&self, conversation: &mut Conversation, ask: Ask) -> Result<Said, Fault> {
+        // As with a model, no reply comes at once, so that asks which race are noticed here too.
+        tokio::task::yield_now().await;
+        let Ask { seat, prompt, .. } = ask;
+        let mut messages = opened(&conversation.messages, prompt.system.as_deref(), prompt.user);
+        let reply = (self.0)(&seat, &messages);
+        messages.push(Message { role: Role::Assistant, content: reply.clone() });
+        conversation.messages = messages;
+        Ok(Said { reply, tokens: None, truncated: false, shortened: 0, forked: false })
+    }
+}
+
+impl Voice for Script {
+    fn name(&self) -> &str {
+        "script"
+    }
+
+    fn say<'a>(
+        &'a self,
+        conversation: &'a mut Conversation,
+        ask: Ask,
+    ) -> BoxFuture<'a, Result<Said, Fault>> {
+        self.answer(conversation, ask).boxed()
+    }
+}
+
+/// An orchestra whose every seat follows one [`Script`], to test it without a model.
+///
+/// ```
+/// # use maverl::{Agent, AgentName, AskError, Input, Prompt};
+/// # use maverl::env::{EnvError, Environment, Session};
+/// # use maverl::orchestra::{Includes, Orchestra, OrchestraName, Team};
+/// # use maverl::task::{Action, Observation, Score, Task};
+/// # use maverl::trajectory::Seat;
+/// # struct Question(String);
+/// # impl Input for Question {
+/// #     const FIELDS: &'static [&'static str] = &["question"];
+/// #     const OBSERVATIONS: &'static [&'static str] = &[];
+/// #     fn show(&self, _: usize) -> String { self.0.clone() }
+/// # }
+/// # struct Oracle;
+/// # impl Agent for Oracle {
+/// #     type Input = Question;
+/// #     type Output = String;
+/// #     fn prompt(&self, input: &Question) -> Prompt { Prompt::user(input.0.clone()) }
+/// # }
+/// # impl AgentName for Oracle {
+/// #     const NAME: &'static str = "quiz/oracle";
+/// #     const SUMMARY: &'static str = "Knows.";
+/// # }
+/// # struct Quiz;
+/// # impl Orchestra for Quiz {
+/// #     async fn run(&self, task: &Task, team: &Team<Self>) -> Result<Option<String>, AskError> {
+/// #         Ok(Some(team.ask::<Oracle>(&Question(task.question.clone())).await?))
+/// #     }
+/// # }
+/// # impl Includes<Oracle> for Quiz {}
+/// # impl OrchestraName for Quiz {
+/// #     const NAME: &'static str = "quiz/ask";
+/// #     const SUMMARY: &'static str = "Asks once.";
+/// #     const NEEDS: &'static [&'static str] = &[];
+/// #     fn members(&self) -> Vec<Seat> { vec![Seat::only("quiz/oracle")] }
+/// # }
+/// # struct Exact;
+/// # impl Environment for Exact {
+/// #     async fn act(&self, _: &mut Session, _: Action) -> Result<Observation, EnvError> {
+/// #         Ok(Observation::new(""))
+/// #     }
+/// #     fn score(&self, session: &Session, answer: Option<&str>) -> Score {
+/// #         Score::binary(answer == session.task.data["answer"].as_str())
+/// #     }
+/// # }
+/// use maverl::rollout::Scripted;
+///
+/// let quiz = Scripted::new(Quiz, Exact, |_seat, messages| match messages[0].content.as_str() {
+///     "Capital of Norway?" => "Oslo".to_owned(),
+///     _ => "I do not know".to_owned(),
+/// })
+/// .agent(Oracle); // not needed where `#[agent]` has registered it
+///
+/// let task = Task {
+///     id: "1".to_owned(),
+///     source: "quiz".to_owned(),
+///     question: "Capital of Norway?".to_owned(),
+///     data: [("answer".to_owned(), "Oslo".into())].into_iter().collect(),
+/// };
+/// let episode = quiz.play_blocking(&task);
+/// assert_eq!(episode.turns.len(), 1);
+/// assert!(episode.score().unwrap().solved);
+/// ```
+pub struct Scripted {
+    orchestra: Arc<dyn DynOrchestra>,
+    environment: Arc<dyn DynEnvironment>,
+    script: Arc<Script>,
+    agents: BTreeMap<&'static str, Arc<dyn Any + Send + Sync>>,
+}
+
+impl Scripted {
+    /// An orchestra in a world that is started already, with what its agents say.
+    pub fn new(
+        orchestra: impl OrchestraName,
+        environment: impl Environment,
+        script: impl Fn(&Seat, &[Message]) -> String + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            orchestra: Arc::new(orchestra),
+            environment: Arc::new(environment),
+            script: Arc::new(Script::new(script)),
+            agents: BTreeMap::new(),
+        }
+    }
+
+    /// Seats this agent, with its options, instead of the registered one with its defaults.
+    #[must_use]
+    pub fn agent<A: AgentName>(mut self, agent: A) -> Self {
+        self.agents.insert(A::NAME, Arc::new(agent));
+        self
+    }
+
+    /// Plays one episode, without reward functions and penalties.
+    pub async fn play(&self, task: &Task) -> Episode {
+        let request = EpisodeRequest { task: task.clone(), index: 0, seed: 0 };
+        let members = match self.members() {
+            Ok(members) => Arc::new(members),
+            Err(fault) => return request.ended(Outcome::Unscored(fault)),
+        };
+        let troupe = Troupe {
+            members,
+            orchestra: Arc::clone(&self.orchestra),
+            environment: Arc::clone(&self.environment),
+            rewards: Vec::new(),
+            penalties: BTreeMap::new(),
+            timeout: Duration::MAX,
+        };
+        troupe.play(request).await
+    }
+
+    /// [`Scripted::play`] where there is no async runtime, as in an ordinary `#[test]`.
+    ///
+    /// # Panics
+    ///
+    /// If called from async code.
+    pub fn play_blocking(&self, task: &Task) -> Episode {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        runtime.expect("a runtime of this thread alone can be built").block_on(self.play(task))
+    }
+
+    fn members(&self) -> Result<BTreeMap<Seat, Member>, Fault> {
+        let fault = |message: String| Fault::new(FaultKind::Orchestra, message);
+        let mut members = BTreeMap::new();
+        for seat in self.orchestra.members() {
+            let agent = match self.agents.get(seat.agent.as_str()) {
+                Some(agent) => Arc::clone(agent),
+                None => registered(&seat.agent).map_err(fault)?,
+            };
+            members.insert(seat, Member { agent, voice: self.script.clone() });
+        }
+        Ok(members)
+    }
+}
+
+fn registered(name: &str) -> Result<Arc<dyn Any + Send + Sync>, String> {
+    let registry = Registry::collect().map_err(|error| error.to_string())?;
+    let entry = registry.agents.get(name);
+    let entry = entry.ok_or_else(|| {
+        format!("agent `{name}` is not registered; seat it with `Scripted::agent`")
+    })?;
+    (entry.build)(&Value::Object(Map::new()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::rollout::testing::{Critic, Flow, Speaker, World, line, task};
+
+    fn once() -> Flow {
+        Flow::new(|_, team| {
+            Box::pin(async move { Ok(Some(team.ask::<Speaker>(&line("speak")).await?.0)) })
+        })
+    }
+
+    #[test]
+    fn an_orchestra_is_played_without_a_model() {
+        let scripted = Scripted::new(once(), World, |seat, messages| {
+            assert_eq!((seat.agent.as_str(), messages[1].content.as_str()), ("t/speaker", "speak"));
+            "<w>yes</w>".to_owned()
+        });
+        let episode = scripted.agent(Speaker).agent(Critic).play_blocking(&task("p"));
+        assert!(episode.score().unwrap().solved);
+        assert_eq!((episode.turns[0].policy.as_str(), &episode.turns[0].tokens), ("script", &None));
+    }
+
+    #[test]
+    fn an_agent_that_is_not_there_is_named() {
+        let episode = Scripted::new(once(), World, |_, _| String::new()).play_blocking(&task("p"));
+        let Outcome::Unscored(fault) = episode.outcome else { panic!("scored") };
+        assert_eq!((fault.kind, episode.turns.len()), (FaultKind::Orchestra, 0));
+    }
+}

@@ -1,0 +1,226 @@
+//! Agents, an orchestra, a world and a voice for tests, written by hand.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde_json::Map;
+
+use crate::agent::{Agent, AgentName, AskError, Input, Prompt, Reply, ReplyError, tag};
+use crate::env::{EnvError, Environment, Session};
+use crate::orchestra::{
+    Ask, Conversation, Includes, Member, Orchestra, OrchestraName, Said, Team, Voice,
+};
+use crate::rollout::prompt::opened;
+use crate::rollout::{Rollout, Troupe};
+use crate::task::{Action, Observation, Score, Task};
+use crate::trajectory::{Fault, FaultKind, Finish, Message, Role, Seat, Tokens};
+
+pub(crate) fn task(id: &str) -> Task {
+    Task {
+        id: id.to_owned(),
+        source: "test".to_owned(),
+        question: "?".to_owned(),
+        data: Map::new(),
+    }
+}
+
+pub(crate) struct Line(pub(crate) String);
+
+pub(crate) fn line(text: &str) -> Line {
+    Line(text.to_owned())
+}
+
+impl Input for Line {
+    const FIELDS: &'static [&'static str] = &["text"];
+    const OBSERVATIONS: &'static [&'static str] = &[];
+
+    fn show(&self, _field: usize) -> String {
+        self.0.clone()
+    }
+}
+
+/// What stands in the one `<w>..</w>`.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Word(pub(crate) String);
+
+impl Reply for Word {
+    const TYPED: bool = true;
+
+    fn format() -> String {
+        "<w>a word</w>".to_owned()
+    }
+
+    fn parse(reply: &str) -> Result<Self, ReplyError> {
+        assert_ne!(reply, "parser panic");
+        Ok(Self(tag(reply, "w")?.to_owned()))
+    }
+}
+
+macro_rules! agent {
+    ($type:ident, $name:literal) => {
+        pub(crate) struct $type;
+
+        impl Agent for $type {
+            type Input = Line;
+            type Output = Word;
+
+            fn prompt(&self, input: &Line) -> Prompt {
+                assert_ne!(input.0, "prompt panic");
+                Prompt::user(input.0.clone()).with_system(concat!("You are ", $name))
+            }
+        }
+
+        impl AgentName for $type {
+            const NAME: &'static str = $name;
+            const SUMMARY: &'static str = "";
+        }
+
+        impl Includes<$type> for Flow {}
+    };
+}
+agent!(Speaker, "t/speaker");
+agent!(Critic, "t/critic");
+
+pub(crate) type Answer<'a> = BoxFuture<'a, Result<Option<String>, AskError>>;
+type Run = dyn for<'a> Fn(&'a Task, &'a Team<Flow>) -> Answer<'a> + Send + Sync;
+
+/// An orchestra made of a function.
+pub(crate) struct Flow(Box<Run>);
+
+impl Flow {
+    pub(crate) fn new(
+        run: impl for<'a> Fn(&'a Task, &'a Team<Flow>) -> Answer<'a> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Box::new(run))
+    }
+}
+
+impl Orchestra for Flow {
+    async fn run(&self, task: &Task, team: &Team<Self>) -> Result<Option<String>, AskError> {
+        (self.0)(task, team).await
+    }
+}
+
+impl OrchestraName for Flow {
+    const NAME: &'static str = "t/flow";
+    const SUMMARY: &'static str = "";
+    const NEEDS: &'static [&'static str] = &[];
+
+    /// A speaker, and three critics beside the one that sits alone.
+    fn members(&self) -> Vec<Seat> {
+        let critics = (0..3).map(|index| Seat::at("t/critic", index));
+        [Seat::only("t/speaker"), Seat::only("t/critic")].into_iter().chain(critics).collect()
+    }
+}
+
+/// A world in which `yes` is the answer to everything.
+pub(crate) struct World;
+
+impl Environment for World {
+    fn open(&self, task: &Task, _seed: u64) -> serde_json::Value {
+        assert_ne!(task.id, "open panic");
+        serde_json::Value::Null
+    }
+
+    async fn act(&self, _session: &mut Session, action: Action) -> Result<Observation, EnvError> {
+        let Action::Text(text) = action else { panic!("a tool") };
+        match text.as_str() {
+            "fail" => return Err(EnvError::new("the retriever is down")),
+            "panic" => panic!("the world ended"),
+            "sleep" => tokio::time::sleep(Duration::from_secs(3600)).await,
+            _ => tokio::task::yield_now().await,
+        }
+        Ok(Observation::new(text))
+    }
+
+    fn score(&self, _session: &Session, answer: Option<&str>) -> Score {
+        assert_ne!(answer, Some("score panic"));
+        let mut score = Score::binary(answer == Some("yes"));
+        if answer == Some("nan") {
+            score.reward = f64::NAN;
+        }
+        score
+    }
+}
+
+/// A voice with tokens: a function says the words, another how long that takes.
+pub(crate) struct Talker {
+    pub(crate) say: fn(&Ask, &[Message]) -> String,
+    pub(crate) yields: fn(&Ask) -> u64,
+}
+
+/// Repeats what it is asked, after one yield.
+impl Default for Talker {
+    fn default() -> Self {
+        Self { say: |ask, _| format!("<w>{}</w>", ask.prompt.user), yields: |_| 1 }
+    }
+}
+
+impl Talker {
+    async fn answer(&self, conversation: &mut Conversation, ask: Ask) -> Result<Said, Fault> {
+        for _ in 0..(self.yields)(&ask) {
+            tokio::task::yield_now().await;
+        }
+        if ask.prompt.user == "worker fault" {
+            return Err(Fault::new(FaultKind::Worker, "gone"));
+        }
+        let (system, user) = (ask.prompt.system.as_deref(), ask.prompt.user.clone());
+        let messages = opened(&conversation.messages, system, user);
+        let reply = (self.say)(&ask, &messages);
+        let truncated = reply.ends_with("...");
+        let ids = |text: &str| text.bytes().map(u32::from).collect::<Vec<_>>();
+        let tokens = Tokens {
+            prompt: messages.iter().flat_map(|message| ids(&message.content)).collect(),
+            completion: ids(&reply),
+            logprobs: reply.bytes().map(|_| -((1 + ask.seed % 7) as f32) / 8.0).collect(),
+            version: 0,
+            seed: ask.seed,
+            temperature: 1.0,
+            finish: if truncated { Finish::Length } else { Finish::Stop },
+        };
+        conversation.messages = messages;
+        conversation.messages.push(Message { role: Role::Assistant, content: reply.clone() });
+        Ok(Said { reply, tokens: Some(tokens), truncated, shortened: 0, forked: false })
+    }
+}
+
+impl Voice for Talker {
+    fn name(&self) -> &str {
+        "talker"
+    }
+
+    fn say<'a>(
+        &'a self,
+        conversation: &'a mut Conversation,
+        ask: Ask,
+    ) -> BoxFuture<'a, Result<Said, Fault>> {
+        self.answer(conversation, ask).boxed()
+    }
+}
+
+/// A team in [`World`] whose every seat has this voice and pays a quarter for an invalid reply.
+pub(crate) fn troupe(flow: Flow, talker: Talker) -> Troupe {
+    let voice: Arc<dyn Voice> = Arc::new(talker);
+    let seats = flow.members();
+    let member = |seat: &Seat| match seat.agent.as_str() {
+        "t/speaker" => Member { agent: Arc::new(Speaker), voice: Arc::clone(&voice) },
+        _ => Member { agent: Arc::new(Critic), voice: Arc::clone(&voice) },
+    };
+    Troupe {
+        members: Arc::new(seats.iter().map(|seat| (seat.clone(), member(seat))).collect()),
+        orchestra: Arc::new(flow),
+        environment: Arc::new(World),
+        rewards: Vec::new(),
+        penalties: seats.into_iter().map(|seat| (seat, 0.25)).collect::<BTreeMap<_, _>>(),
+        timeout: Duration::from_secs(60),
+    }
+}
+
+/// [`troupe`], at most four episodes at once.
+pub(crate) fn rollout(flow: Flow, talker: Talker) -> Rollout {
+    Rollout::new(troupe(flow, talker), NonZeroUsize::MIN.saturating_add(3))
+}

@@ -1,0 +1,196 @@
+//! Everything episodes share, and how one is played.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+
+use crate::agent::AskError;
+use crate::env::DynEnvironment;
+use crate::orchestra::{Member, Table};
+use crate::registry::DynOrchestra;
+use crate::reward::Rewards;
+use crate::task::{Score, Task};
+use crate::trajectory::{Episode, Fault, FaultKind, Outcome, RewardOf, RewardPart, Seat, Turn};
+
+/// The name of the reward part that a malformed or truncated reply costs.
+pub const INVALID_REPLY: &str = "invalid_reply";
+
+/// One episode to play.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EpisodeRequest {
+    /// What the team is asked.
+    pub task: Task,
+    /// Which of the group's episodes on this task, from 0.
+    pub index: u32,
+    /// See [`crate::rollout::episode_seed`].
+    pub seed: u64,
+}
+
+impl EpisodeRequest {
+    /// The episode, ended so before anything happened.
+    pub(crate) fn ended(self, outcome: Outcome) -> Episode {
+        let Self { task, index, seed } = self;
+        Episode { task, index, seed, turns: vec![], answer: None, outcome, rewards: vec![] }
+    }
+}
+
+/// A reward function and what its values are multiplied by.
+#[derive(Debug, Clone)]
+pub struct WeightedReward {
+    /// Its registered name.
+    pub name: String,
+    /// Multiplies what it gives.
+    pub weight: f64,
+    /// The function.
+    pub reward: fn(&Episode) -> Rewards,
+}
+
+/// A team ready to play: its members, orchestra, environment and rewards. Every episode of a run shares it.
+pub struct Troupe {
+    /// Who sits where.
+    pub members: Arc<BTreeMap<Seat, Member>>,
+    /// The control flow.
+    pub orchestra: Arc<dyn DynOrchestra>,
+    /// The world.
+    pub environment: Arc<dyn DynEnvironment>,
+    /// Reward functions beside the environment's score.
+    pub rewards: Vec<WeightedReward>,
+    /// What a malformed or truncated reply costs each seat; seats left out pay nothing.
+    pub penalties: BTreeMap<Seat, f64>,
+    /// How long an episode may take.
+    pub timeout: Duration,
+}
+
+impl Troupe {
+    /// Plays one episode. It never fails and never panics: what goes wrong is its [`Outcome`].
+    ///
+    /// - **Scored**: the orchestra returned, or handed on a malformed reply (what the environment gives for no answer).
+    /// - **Unscored**: a fault, even one that the orchestra swallowed; a timeout; a panic of the orchestra, an agent, the
+    ///   environment or a reward; a score or reward that is not finite. The turns so far are recorded.
+    pub async fn play(&self, request: EpisodeRequest) -> Episode {
+        let (task, seed) = (request.task.clone(), request.seed);
+        let lay = || {
+            let (members, environment) = (Arc::clone(&self.members), Arc::clone(&self.environment));
+            Arc::new(Table::new(task, seed, members, environment))
+        };
+        let table = match catch_unwind(AssertUnwindSafe(lay)) {
+            Ok(table) => table,
+            Err(panic) => {
+                return request.ended(Outcome::Unscored(panicked("the environment", &*panic)));
+            }
+        };
+        let (answer, outcome) = self.perform(&table).await;
+        let mut episode = Episode { answer, turns: table.turns(), ..request.ended(outcome) };
+        if episode.score().is_some()
+            && let Err(fault) = self.reward(&mut episode)
+        {
+            episode.rewards.clear();
+            episode.outcome = Outcome::Unscored(fault);
+        }
+        episode
+    }
+
+    /// Lets the orchestra run and the environment judge.
+    async fn perform(&self, table: &Arc<Table>) -> (Option<String>, Outcome) {
+        let answer = match self.run(table).await {
+            Ok(answer) => answer,
+            Err(fault) => return (None, Outcome::Unscored(fault)),
+        };
+        match judge(table, answer.as_deref()).await {
+            Ok(score) => (answer, Outcome::Scored(score)),
+            Err(fault) => (answer, Outcome::Unscored(fault)),
+        }
+    }
+
+    async fn run(&self, table: &Arc<Table>) -> Result<Option<String>, Fault> {
+        let table = Arc::clone(table);
+        let run = async { tokio::time::timeout(self.timeout, self.orchestra.run(table)).await };
+        match AssertUnwindSafe(run).catch_unwind().await {
+            Err(panic) => Err(panicked("the orchestra or an agent", &*panic)),
+            Ok(Err(_elapsed)) => Err(late(self.timeout)),
+            Ok(Ok(Err(AskError::Fault(fault)))) => Err(fault),
+            Ok(Ok(Err(AskError::Reply(_)))) => Ok(None),
+            Ok(Ok(Ok(answer))) => Ok(answer),
+        }
+    }
+
+    /// Adds the reward parts of a scored episode; parts of 0 are left out.
+    fn reward(&self, episode: &mut Episode) -> Result<(), Fault> {
+        let invalid = |turn: &Turn| turn.error.is_some() || turn.truncated;
+        let price = |turn: &Turn| self.penalties.get(&turn.seat).copied().unwrap_or(0.0);
+        let invalid = episode.turns.iter().enumerate().filter(|(_, turn)| invalid(turn));
+        let parts: Vec<RewardPart> = invalid
+            .map(|(i, turn)| part(INVALID_REPLY, -price(turn), RewardOf::Turn(i)))
+            .filter(|part| part.value != 0.0)
+            .collect();
+        episode.rewards.extend(parts);
+        for WeightedReward { name, weight, reward } in &self.rewards {
+            let given = catch_unwind(AssertUnwindSafe(|| reward(episode)))
+                .map_err(|panic| panicked(&format!("reward `{name}`"), &*panic))?;
+            for (of, value) in given.parts() {
+                self.known(name, of, episode)?;
+                let value = finite(&format!("reward `{name}`"), value * weight)?;
+                if value != 0.0 {
+                    episode.rewards.push(part(name, value, of.clone()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A reward for someone who is not there would be lost without a word.
+    fn known(&self, name: &str, of: &RewardOf, episode: &Episode) -> Result<(), Fault> {
+        let turns = episode.turns.len();
+        let message = match of {
+            RewardOf::Turn(turn) if *turn >= turns => {
+                format!("reward `{name}` is for turn {turn} of an episode of {turns} turns")
+            }
+            RewardOf::Seat(seat) if !self.members.contains_key(seat) => {
+                format!("reward `{name}` is for seat `{seat}`, where nobody sits")
+            }
+            _ => return Ok(()),
+        };
+        Err(Fault::new(FaultKind::Environment, message))
+    }
+}
+
+async fn judge(table: &Table, answer: Option<&str>) -> Result<Score, Fault> {
+    if let Some(fault) = table.fault() {
+        return Err(fault);
+    }
+    let score = AssertUnwindSafe(table.score(answer)).catch_unwind().await;
+    let score = score.map_err(|panic| panicked("the environment's score", &*panic))?;
+    finite("the environment's score", score.reward)?;
+    Ok(score)
+}
+
+fn part(name: &str, value: f64, of: RewardOf) -> RewardPart {
+    RewardPart { name: name.to_owned(), value, of }
+}
+
+fn finite(what: &str, value: f64) -> Result<f64, Fault> {
+    if value.is_finite() {
+        return Ok(value);
+    }
+    Err(Fault::new(FaultKind::Environment, format!("{what} is {value}; it must be finite")))
+}
+
+fn late(timeout: Duration) -> Fault {
+    let message =
+        format!("the episode took longer than `rollout.timeout_s` = {}", timeout.as_secs_f64());
+    Fault::new(FaultKind::Timeout, message)
+}
+
+fn panicked(what: &str, panic: &(dyn Any + Send)) -> Fault {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let message = format!("{what} panicked: {}", text.unwrap_or("(no message)"));
+    Fault::new(FaultKind::Panic, message)
+}
+
+#[cfg(test)]
+mod tests;

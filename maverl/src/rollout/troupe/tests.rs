@@ -1,0 +1,210 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::agent::ReplyError;
+use crate::algo;
+use crate::algo::testing::plan;
+use crate::rollout::testing::{Critic, Flow, Speaker, Talker, line, task, troupe};
+use crate::task::Action;
+
+/// Asks the speaker each line in turn and answers with the last word.
+fn asks(lines: &'static [&'static str]) -> Flow {
+    Flow::new(move |_, team| {
+        Box::pin(async move {
+            let mut answer = None;
+            for text in lines {
+                answer = Some(team.ask::<Speaker>(&line(text)).await?.0);
+            }
+            Ok(answer)
+        })
+    })
+}
+
+/// Says the prompt itself, so that a test writes the replies.
+fn parrot() -> Talker {
+    Talker { say: |ask, _| ask.prompt.user.clone(), ..Talker::default() }
+}
+
+async fn play(troupe: &Troupe) -> Episode {
+    troupe.play(EpisodeRequest { task: task("p"), index: 0, seed: 3 }).await
+}
+
+#[track_caller]
+fn fault(episode: &Episode) -> &Fault {
+    assert!(episode.rewards.is_empty());
+    match &episode.outcome {
+        Outcome::Unscored(fault) => fault,
+        Outcome::Scored(score) => panic!("the episode is scored: {score:?}"),
+    }
+}
+
+fn samples(episode: Episode) -> Vec<f64> {
+    let plan = plan(&[("t/speaker", true), ("t/critic", true)]);
+    algo::samples(&[episode], &plan).iter().map(|sample| sample.reward).collect()
+}
+
+#[tokio::test]
+async fn a_good_answer_is_scored() {
+    let episode = play(&troupe(asks(&["<w>hm</w>", "<w>yes</w>"]), parrot())).await;
+    assert_eq!(episode.answer.as_deref(), Some("yes"));
+    assert!(episode.score().unwrap().solved && episode.rewards.is_empty());
+    assert_eq!(samples(episode), [1.0, 1.0]);
+}
+
+#[tokio::test]
+async fn an_unhandled_malformed_reply_ends_scored_and_costs_its_turn() {
+    let episode = play(&troupe(asks(&["<w>hm</w>", "hm", "<w>yes</w>"]), parrot())).await;
+    assert_eq!((episode.answer.clone(), episode.turns.len()), (None, 2));
+    assert_eq!(episode.score(), Some(&Score::binary(false)));
+    assert_eq!(episode.rewards, [part(INVALID_REPLY, -0.25, RewardOf::Turn(1))]);
+    assert_eq!(samples(episode), [0.0, -0.25]);
+}
+
+#[tokio::test]
+async fn a_handled_malformed_or_truncated_reply_costs_its_turn_too() {
+    let flow = Flow::new(|_, team| {
+        Box::pin(async move {
+            for text in ["hm", "<w>yes</w>...", "<w>yes</w>"] {
+                if let Ok(word) = team.ask::<Speaker>(&line(text)).await {
+                    return Ok(Some(word.0));
+                }
+            }
+            Ok(None)
+        })
+    });
+    let episode = play(&troupe(flow, parrot())).await;
+    assert!(episode.score().unwrap().solved);
+    assert_eq!(samples(episode), [0.75, 0.75, 1.0]);
+}
+
+#[tokio::test]
+async fn a_penalty_of_zero_leaves_no_part() {
+    let mut troupe = troupe(asks(&["hm"]), parrot());
+    troupe.penalties.clear();
+    assert!(play(&troupe).await.rewards.is_empty());
+}
+
+/// Asks once, then acts, and says yes whatever comes of it.
+fn careless(action: &'static str) -> Flow {
+    Flow::new(move |_, team| {
+        Box::pin(async move {
+            team.ask::<Speaker>(&line("<w>look</w>")).await?;
+            team.act(Action::Text(action.to_owned())).await.ok();
+            Ok(Some("yes".to_owned()))
+        })
+    })
+}
+
+#[tokio::test]
+async fn an_environment_fault_is_unscored_even_if_swallowed_and_leaves_no_sample() {
+    let episode = play(&troupe(careless("fail"), parrot())).await;
+    assert_eq!(*fault(&episode), Fault::new(FaultKind::Environment, "the retriever is down"));
+    assert_eq!((episode.turns.len(), episode.answer.as_deref()), (1, Some("yes")));
+    assert!(samples(episode).is_empty());
+}
+
+#[tokio::test]
+async fn a_worker_fault_is_unscored() {
+    let episode = play(&troupe(asks(&["<w>a</w>", "worker fault"]), parrot())).await;
+    assert_eq!((fault(&episode).kind, episode.turns.len()), (FaultKind::Worker, 1));
+}
+
+#[tokio::test]
+async fn a_timeout_is_unscored_and_keeps_the_turns_so_far() {
+    let mut troupe = troupe(careless("sleep"), parrot());
+    troupe.timeout = Duration::from_millis(20);
+    let episode = play(&troupe).await;
+    let message = "the episode took longer than `rollout.timeout_s` = 0.02";
+    assert_eq!(*fault(&episode), Fault::new(FaultKind::Timeout, message));
+    assert_eq!(episode.turns.len(), 1);
+}
+
+#[tokio::test]
+async fn a_panic_anywhere_is_unscored_and_keeps_the_turns_so_far() {
+    let orchestra = || {
+        Flow::new(|_, team| {
+            Box::pin(async move {
+                team.ask::<Speaker>(&line("<w>a</w>")).await?;
+                panic!("lost {}", "count")
+            })
+        })
+    };
+    let cases = [
+        (orchestra(), 1, "the orchestra or an agent panicked: lost count"),
+        (careless("panic"), 1, "the orchestra or an agent panicked: the world ended"),
+        (asks(&["<w>a</w>", "prompt panic"]), 1, "the orchestra or an agent panicked: "),
+        (asks(&["<w>a</w>", "parser panic"]), 2, "the orchestra or an agent panicked: "),
+        (asks(&["<w>score panic</w>"]), 1, "the environment's score panicked: "),
+    ];
+    for (flow, turns, message) in cases {
+        let episode = play(&troupe(flow, parrot())).await;
+        let fault = fault(&episode);
+        assert_eq!((fault.kind, episode.turns.len()), (FaultKind::Panic, turns), "{message}");
+        assert!(fault.message.starts_with(message), "{}", fault.message);
+    }
+    let request = EpisodeRequest { task: task("open panic"), index: 0, seed: 3 };
+    let episode = troupe(asks(&[]), parrot()).play(request).await;
+    assert!(fault(&episode).message.starts_with("the environment panicked: "));
+}
+
+#[tokio::test]
+async fn a_score_that_is_not_finite_is_a_fault() {
+    let episode = play(&troupe(asks(&["<w>nan</w>"]), parrot())).await;
+    let message = "the environment's score is NaN; it must be finite";
+    assert_eq!(*fault(&episode), Fault::new(FaultKind::Environment, message));
+}
+
+fn with(reward: fn(&Episode) -> Rewards) -> Troupe {
+    let mut troupe = troupe(asks(&["<w>a</w>", "<w>yes</w>"]), parrot());
+    troupe.rewards = vec![WeightedReward { name: "brevity".to_owned(), weight: 2.0, reward }];
+    troupe
+}
+
+#[tokio::test]
+async fn reward_functions_add_named_weighted_parts() {
+    let troupe = with(|episode| {
+        assert_eq!(episode.answer.as_deref(), Some("yes"));
+        Rewards::episode(0.5).seat(Seat::only("t/critic"), 0.0).turn(1, -0.125)
+    });
+    let episode = play(&troupe).await;
+    let want = [part("brevity", 1.0, RewardOf::Episode), part("brevity", -0.25, RewardOf::Turn(1))];
+    assert_eq!(episode.rewards, want);
+    assert_eq!(samples(episode), [2.0, 1.75]);
+}
+
+#[tokio::test]
+async fn a_reward_that_fails_makes_the_episode_unscored() {
+    let cases: [(fn(&Episode) -> Rewards, FaultKind, &str); 4] = [
+        (|_| panic!("no"), FaultKind::Panic, "reward `brevity` panicked: no"),
+        (|_| Rewards::episode(f64::INFINITY), FaultKind::Environment, "reward `brevity` is inf;"),
+        (
+            |_| Rewards::none().turn(2, 1.0),
+            FaultKind::Environment,
+            "reward `brevity` is for turn 2 of an episode of 2 turns",
+        ),
+        (
+            |_| Rewards::none().seat(Seat::only("t/nobody"), 1.0),
+            FaultKind::Environment,
+            "reward `brevity` is for seat `t/nobody`",
+        ),
+    ];
+    for (reward, kind, message) in cases {
+        let episode = play(&with(reward)).await;
+        assert_eq!(fault(&episode).kind, kind);
+        assert!(fault(&episode).message.starts_with(message), "{}", fault(&episode).message);
+        assert_eq!(episode.turns.len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn the_error_handed_on_by_the_orchestra_may_be_one_of_its_own() {
+    let flow = Flow::new(|_, team| {
+        Box::pin(async move {
+            let word = team.ask::<Critic>(&line("<w>a</w>")).await?;
+            Err(ReplyError::Other(format!("`{}` is no verdict", word.0))).map_err(AskError::Reply)
+        })
+    });
+    let episode = play(&troupe(flow, parrot())).await;
+    assert_eq!(episode.score(), Some(&Score::binary(false)));
+    assert_eq!(samples(episode), [0.0]);
+}

@@ -1,0 +1,125 @@
+//! A model as a [`Voice`].
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use crate::config::Overflow;
+use crate::orchestra::{Ask, Conversation, Said, Voice};
+use crate::plan::Sampling;
+use crate::rollout::prompt::{Next, Room, next_prompt};
+use crate::runtime::{Completion, Policy, Request, RuntimeError};
+use crate::trajectory::{Fault, FaultKind, Finish, Message, Role, Tokens};
+
+/// A policy that speaks for a seat. Token in, token out: a growing conversation appends ids, and nothing that was sampled
+/// is ever encoded again.
+pub struct ModelVoice {
+    policy: Policy,
+    sampling: Arc<Sampling>,
+    stop_ids: Vec<u32>,
+    overflow: Overflow,
+}
+
+impl ModelVoice {
+    /// A voice that samples so, and does so when a prompt does not fit.
+    pub fn new(policy: Policy, sampling: Sampling, overflow: Overflow) -> Self {
+        let stop_ids = [policy.tokenizer().stop_ids(), &sampling.stop_ids].concat();
+        Self { policy, sampling: Arc::new(sampling), stop_ids, overflow }
+    }
+
+    async fn answer(&self, conversation: &mut Conversation, ask: Ask) -> Result<Said, Fault> {
+        let room = Room {
+            context: self.policy.context(),
+            max_tokens: self.sampling.max_tokens,
+            overflow: self.overflow,
+        };
+        let tokenizer = &**self.policy.tokenizer();
+        let next = next_prompt(tokenizer, conversation, &ask.prompt, &self.stop_ids, room)?;
+        let sampling = Arc::clone(&self.sampling);
+        let request = Request { prompt: next.ids.clone(), sampling, seed: ask.seed };
+        let completion = self.policy.generate(request).await.map_err(fault)?;
+        let reply = tokenizer.decode(spoken(&completion.ids, &self.stop_ids));
+        Ok(self.said(conversation, next, completion, reply, ask.seed))
+    }
+
+    fn said(
+        &self,
+        conversation: &mut Conversation,
+        next: Next,
+        completion: Completion,
+        reply: String,
+        seed: u64,
+    ) -> Said {
+        conversation.messages = next.messages;
+        conversation.messages.push(Message { role: Role::Assistant, content: reply.clone() });
+        conversation.ids = [next.ids.as_slice(), &completion.ids].concat();
+        conversation.rendered = next.rendered;
+        Said {
+            reply,
+            truncated: completion.finish == Finish::Length,
+            shortened: next.shortened,
+            forked: next.forked,
+            tokens: Some(Tokens {
+                prompt: next.ids,
+                completion: completion.ids,
+                logprobs: completion.logprobs,
+                version: completion.version,
+                seed,
+                temperature: self.sampling.temperature,
+                finish: completion.finish,
+            }),
+        }
+    }
+}
+
+impl Voice for ModelVoice {
+    fn name(&self) -> &str {
+        self.policy.name()
+    }
+
+    fn say<'a>(
+        &'a self,
+        conversation: &'a mut Conversation,
+        ask: Ask,
+    ) -> BoxFuture<'a, Result<Said, Fault>> {
+        self.answer(conversation, ask).boxed()
+    }
+}
+
+/// What was sampled, without the stop id at its end.
+fn spoken<'a>(ids: &'a [u32], stop_ids: &[u32]) -> &'a [u32] {
+    match ids.split_last() {
+        Some((last, rest)) if stop_ids.contains(last) => rest,
+        _ => ids,
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "an argument of `map_err`")]
+fn fault(error: RuntimeError) -> Fault {
+    let kind = match error {
+        RuntimeError::Overflow { .. } => FaultKind::Overflow,
+        _ => FaultKind::Worker,
+    };
+    Fault::new(kind, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_stop_id_at_the_end_is_not_spoken() {
+        assert_eq!(spoken(&[9, 4, 9], &[9]), [9, 4]);
+        assert_eq!(spoken(&[9, 4], &[9]), [9, 4]);
+        assert!(spoken(&[], &[9]).is_empty());
+    }
+
+    #[test]
+    fn a_prompt_too_long_for_the_worker_is_an_overflow() {
+        let error = RuntimeError::Overflow { prompt: 9, context: 8 };
+        assert_eq!(fault(error).kind, FaultKind::Overflow);
+        let gone = RuntimeError::Gone { worker: "w".to_owned(), reason: "panic".to_owned() };
+        assert_eq!(fault(gone).kind, FaultKind::Worker);
+    }
+}
