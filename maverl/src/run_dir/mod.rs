@@ -150,6 +150,11 @@ impl RunDir {
         &self.path
     }
 
+    /// The configuration with every default: a file that `maverl` reads like any other.
+    pub fn resolved(&self) -> PathBuf {
+        self.path.join(RESOLVED)
+    }
+
     /// What the run started from.
     ///
     /// # Errors

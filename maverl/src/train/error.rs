@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::data::DataError;
+use crate::rollout::RolloutError;
 use crate::run_dir::RunDirError;
 use crate::runtime::RuntimeError;
 
@@ -15,21 +17,21 @@ pub enum TrainError {
     /// A model could not be loaded, run, updated or saved.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
-    /// Tasks or the team could not be made.
-    #[error("{0}")]
-    Setup(
-        /// What happened, and what would help.
-        String,
-    ),
-    /// A split that is needed has no task.
-    #[error("`{key}` is {split:?}, but {data} has no task in that split")]
-    NoTasks {
-        /// The key that names the split.
-        key: &'static str,
-        /// The split.
-        split: String,
-        /// The data.
+    /// The team could not be made.
+    #[error(transparent)]
+    Rollout(#[from] RolloutError),
+    /// Tasks or demonstrations could not be loaded.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// A demonstration cannot be rendered as the model's chat template wants it.
+    #[error("demonstration {number} of `{data}`: {reason}")]
+    Demonstration {
+        /// From 1, in the order of the file.
+        number: usize,
+        /// The file.
         data: String,
+        /// What happened.
+        reason: String,
     },
     /// Too many episodes failed for reasons that are not the policy's.
     #[error(

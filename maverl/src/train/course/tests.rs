@@ -31,7 +31,7 @@ impl Stirring {
                 self.fuse.set(left);
                 Ok(())
             }
-            None => Err(TrainError::Setup("killed".into())),
+            None => Err(TrainError::Flat { steps: 0 }),
         }
     }
 }
