@@ -1,5 +1,7 @@
 //! Environments: the world a team acts in, and the judge of its answer.
 
+pub mod search;
+
 use std::future::Future;
 use std::path::Path;
 

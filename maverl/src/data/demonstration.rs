@@ -1,0 +1,71 @@
+//! Demonstrations for supervised training: a conversation, and what should be said next.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::{DataError, File};
+use crate::trajectory::{Message, Role};
+
+/// A conversation and the reply to learn.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Demonstration {
+    /// What the model is given.
+    pub prompt: Vec<Message>,
+    /// What it should say.
+    pub reply: String,
+}
+
+/// Demonstrations in TRL's forms, one JSON object a line: `messages`, of which the last is the assistant's; or `prompt`
+/// and `completion`, each a text or messages.
+///
+/// # Errors
+///
+/// See [`DataError`]; a file without demonstrations is one.
+pub fn demonstrations(path: &Path) -> Result<Vec<Demonstration>, DataError> {
+    let file = File::read(path)?;
+    let rows: Vec<Demonstration> = file
+        .objects()
+        .map(|object| {
+            let (line, object) = object?;
+            demonstration(&object).map_err(|message| file.damaged(line, message))
+        })
+        .collect::<Result<_, _>>()?;
+    if rows.is_empty() {
+        let wanted = "write one JSON object a line with `messages`, or `prompt` and `completion`";
+        let place = path.display().to_string();
+        return Err(DataError::Empty { place, what: "demonstrations", wanted });
+    }
+    Ok(rows)
+}
+
+fn demonstration(object: &Map<String, Value>) -> Result<Demonstration, String> {
+    let mut prompt = match (object.get("messages"), object.get("prompt"), object.get("completion"))
+    {
+        (Some(all), _, _) => messages(all, "messages", Role::User)?,
+        (None, Some(prompt), Some(completion)) => {
+            let mut all = messages(prompt, "prompt", Role::User)?;
+            all.extend(messages(completion, "completion", Role::Assistant)?);
+            all
+        }
+        _ => {
+            let keys: Vec<&str> = object.keys().map(String::as_str).collect();
+            return Err(format!("no `messages`, nor `prompt` and `completion`, among {keys:?}"));
+        }
+    };
+    match prompt.pop() {
+        Some(Message { role: Role::Assistant, content: reply }) if !prompt.is_empty() => {
+            Ok(Demonstration { prompt, reply })
+        }
+        _ => Err("the conversation must end with the assistant's reply to something".to_owned()),
+    }
+}
+
+/// A text said in a role, or a list of messages.
+fn messages(value: &Value, key: &str, role: Role) -> Result<Vec<Message>, String> {
+    if let Value::String(content) = value {
+        return Ok(vec![Message { role, content: content.clone() }]);
+    }
+    serde_json::from_value(value.clone())
+        .map_err(|error| format!("`{key}` is no list of `role` and `content`: {error}"))
+}

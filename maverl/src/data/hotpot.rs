@@ -1,0 +1,109 @@
+//! HotpotQA: a list of `question`, `answer`, `context`. A paragraph of a context is a document, keyed by its title;
+//! a title that several contexts share is one document.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Map, json};
+
+use super::{DataError, File, Row};
+use crate::task::Task;
+use crate::world::Document;
+
+#[derive(Deserialize)]
+struct Question {
+    #[serde(alias = "_id")]
+    id: Option<String>,
+    question: String,
+    answer: String,
+    #[serde(default)]
+    supporting_facts: Facts,
+    #[serde(default)]
+    context: Context,
+}
+
+/// As the authors publish it, or as columns.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Context {
+    Rows(Vec<(String, Vec<String>)>),
+    Columns { title: Vec<String>, sentences: Vec<Vec<String>> },
+}
+
+impl Default for Context {
+    fn default() -> Self {
+        Self::Rows(Vec::new())
+    }
+}
+
+impl Context {
+    fn paragraphs(self) -> Vec<(String, Vec<String>)> {
+        match self {
+            Self::Rows(rows) => rows,
+            Self::Columns { title, sentences } => title.into_iter().zip(sentences).collect(),
+        }
+    }
+}
+
+/// As the authors publish it, or as columns.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Facts {
+    Rows(Vec<(String, usize)>),
+    Columns { title: Vec<String> },
+}
+
+impl Default for Facts {
+    fn default() -> Self {
+        Self::Rows(Vec::new())
+    }
+}
+
+impl Facts {
+    /// Titles in order, each once.
+    fn titles(self) -> Vec<String> {
+        let all: Vec<String> = match self {
+            Self::Rows(rows) => rows.into_iter().map(|(title, _)| title).collect(),
+            Self::Columns { title } => title,
+        };
+        let mut titles = Vec::new();
+        for title in all {
+            if !titles.contains(&title) {
+                titles.push(title);
+            }
+        }
+        titles
+    }
+}
+
+fn questions(file: &File) -> Result<Vec<Question>, DataError> {
+    file.parse("HotpotQA file (a list of `question`, `answer`, `context`)")
+}
+
+pub(super) fn documents(file: &File) -> Result<Vec<Document>, DataError> {
+    let mut documents = BTreeMap::new();
+    for question in questions(file)? {
+        for (title, sentences) in question.context.paragraphs() {
+            documents.entry(title).or_insert_with(|| sentences.concat());
+        }
+    }
+    let documents = documents.into_iter();
+    Ok(documents.map(|(title, text)| Document { key: title.clone(), title, text }).collect())
+}
+
+/// A question without an id is called by its number in the file, from 1.
+pub(super) fn tasks(file: &File) -> Result<Vec<Row>, DataError> {
+    let source = file.stem();
+    let rows = questions(file)?.into_iter().enumerate().map(|(index, question)| {
+        let data = Map::from_iter([
+            ("answers".to_owned(), json!([question.answer])),
+            ("support".to_owned(), json!(question.supporting_facts.titles())),
+        ]);
+        let id = question.id.unwrap_or_else(|| (index + 1).to_string());
+        Row {
+            task: Task { id, source: source.clone(), question: question.question, data },
+            split: None,
+        }
+    });
+    Ok(rows.collect())
+}

@@ -1,0 +1,134 @@
+//! One JSON object a line: our own rows, verl's, TRL's, and documents.
+
+use serde_json::{Map, Value, json};
+
+use super::{DataError, File, Row};
+use crate::task::Task;
+use crate::world::Document;
+
+/// Keys that hold reference answers, the first found counts.
+const ANSWERS: [&str; 3] = ["answers", "answer", "golden_answers"];
+
+pub(super) fn tasks(file: &File) -> Result<Vec<Row>, DataError> {
+    let source = file.stem();
+    file.objects()
+        .map(|object| {
+            let (line, object) = object?;
+            row(object, line, &source).map_err(|message| file.damaged(line, message))
+        })
+        .collect()
+}
+
+/// `data` of the task keeps every key of the row that is not read as something else.
+fn row(mut object: Map<String, Value>, line: usize, source: &str) -> Result<Row, String> {
+    let question = question(&mut object)?;
+    let answers = answers(&mut object)?;
+    let mut extra = match object.remove("extra_info") {
+        Some(Value::Object(extra)) => extra,
+        _ => Map::new(),
+    };
+    let id = text(object.remove("id").or_else(|| extra.remove("id")));
+    let own_source = text(object.remove("source").or_else(|| object.remove("data_source")));
+    let source = own_source.unwrap_or_else(|| source.to_owned());
+    let split = text(object.remove("split").or_else(|| extra.remove("split")));
+    let mut data = object;
+    data.extend(extra);
+    if let Some(answers) = answers {
+        data.insert("answers".to_owned(), json!(answers));
+    }
+    let id = id.unwrap_or_else(|| line.to_string());
+    Ok(Row { task: Task { id, source, question, data }, split })
+}
+
+/// `question`; or `prompt`, a text or messages of which the last user's counts.
+fn question(object: &mut Map<String, Value>) -> Result<String, String> {
+    if let Some(question) = object.remove("question") {
+        return match question {
+            Value::String(question) => Ok(question),
+            other => Err(format!("`question` is {other}; write a text")),
+        };
+    }
+    match object.remove("prompt") {
+        Some(Value::String(prompt)) => Ok(prompt),
+        Some(Value::Array(messages)) => messages
+            .iter()
+            .rev()
+            .find(|message| message["role"] == "user")
+            .and_then(|message| message["content"].as_str())
+            .map(str::to_owned)
+            .ok_or_else(|| {
+                "`prompt` has no message with `role` \"user\" and a `content`".to_owned()
+            }),
+        Some(other) => Err(format!("`prompt` is {other}; write a text or a list of messages")),
+        None => {
+            let keys: Vec<&str> = object.keys().map(String::as_str).collect();
+            Err(format!("no `question` or `prompt` among the keys {keys:?}"))
+        }
+    }
+}
+
+/// Reference answers, if the row has any; a row may be judged by something else.
+fn answers(object: &mut Map<String, Value>) -> Result<Option<Vec<String>>, String> {
+    let found = ANSWERS.iter().find_map(|key| Some((*key, object.remove(*key)?)));
+    let (key, value) = match (found, object.remove("reward_model")) {
+        (Some(found), _) => found,
+        (None, Some(Value::Object(mut model))) => match model.remove("ground_truth") {
+            Some(truth) => ("reward_model.ground_truth", truth),
+            None => return Err("`reward_model` has no `ground_truth`".to_owned()),
+        },
+        (None, _) => return Ok(None),
+    };
+    let value = match value {
+        Value::Object(mut truth) => truth
+            .remove("target")
+            .ok_or_else(|| format!("`{key}` is an object without `target`"))?,
+        value => value,
+    };
+    let values = match value {
+        Value::Array(values) => values,
+        value => vec![value],
+    };
+    let answers: Option<Vec<String>> = values.into_iter().map(|value| text(Some(value))).collect();
+    match answers {
+        Some(answers) if !answers.is_empty() => Ok(Some(answers)),
+        Some(_) => Err(format!("`{key}` is empty; write at least one answer")),
+        None => Err(format!("`{key}` holds something that is neither text nor a number")),
+    }
+}
+
+/// A text, or a number as one.
+fn text(value: Option<Value>) -> Option<String> {
+    match value? {
+        Value::String(text) => Some(text),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(truth) => Some(if truth { "yes" } else { "no" }.to_owned()),
+        _ => None,
+    }
+}
+
+pub(super) fn documents(file: &File) -> Result<Vec<Document>, DataError> {
+    file.objects()
+        .map(|object| {
+            let (line, object) = object?;
+            document(object, line).map_err(|message| file.damaged(line, message))
+        })
+        .collect()
+}
+
+/// `contents`, as Search-R1 has it, begins with the title in quotes on a line of its own.
+fn document(mut object: Map<String, Value>, line: usize) -> Result<Document, String> {
+    let key = text(object.remove("id").or_else(|| object.remove("_id")));
+    let key = key.unwrap_or_else(|| format!("{line:08}"));
+    let title = text(object.remove("title"));
+    if let Some(body) = text(object.remove("text")) {
+        return Ok(Document { key, title: title.unwrap_or_default(), text: body });
+    }
+    let Some(contents) = text(object.remove("contents")) else {
+        let keys: Vec<&str> = object.keys().map(String::as_str).collect();
+        return Err(format!("no `text` or `contents` among the keys {keys:?}"));
+    };
+    Ok(match title {
+        Some(title) => Document { key, title, text: contents },
+        None => Document::from_contents(key, &contents),
+    })
+}

@@ -1,0 +1,260 @@
+//! Where tasks, documents and demonstrations come from: files in the forms people have them in, and built-in worlds.
+//!
+//! A file without splits is split by a hash of each task's id: 80 % `train`, 10 % `validation`, 10 % `test`, the same in
+//! every run and whatever else the file holds. `all` takes everything.
+
+mod demonstration;
+mod hotpot;
+mod jsonl;
+mod sampler;
+mod squad;
+
+pub use demonstration::{Demonstration, demonstrations};
+pub use sampler::Sampler;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::config::{DataFormat, TaskConfig};
+use crate::task::Task;
+use crate::world::{Document, facts};
+
+/// The split that takes every task.
+pub const ALL: &str = "all";
+
+/// Why data could not be loaded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DataError {
+    /// The file cannot be read.
+    #[error("`{}` cannot be read: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// A line or the whole file is not in the form it should be in.
+    #[error("{}:{line}: {message}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+        /// What was found, and what is wanted.
+        message: String,
+    },
+    /// Two tasks or documents have the same id.
+    #[error(
+        "`{place}` has the id `{id}` more than once; ids are part of every seed, so give each its own"
+    )]
+    Duplicate {
+        /// The file or world.
+        place: String,
+        /// The id.
+        id: String,
+    },
+    /// There is nothing in the split.
+    #[error("`{place}` has no tasks in split `{split}`; it has {found}")]
+    NoTasks {
+        /// The file or world.
+        place: String,
+        /// The split that was asked for.
+        split: String,
+        /// What there is instead.
+        found: String,
+    },
+    /// There are no documents, or no demonstrations.
+    #[error("`{place}` has no {what}; {wanted}")]
+    Empty {
+        /// The file.
+        place: String,
+        /// What is missing.
+        what: &'static str,
+        /// What to write.
+        wanted: &'static str,
+    },
+    /// The name of a built-in world that does not exist.
+    #[error("`{0}` is no built-in world; there is `builtin:facts`, or name a file")]
+    UnknownWorld(String),
+}
+
+/// A task and the split its file puts it in, if it does.
+struct Row {
+    task: Task,
+    split: Option<String>,
+}
+
+/// The tasks of a split, in file order. `limit` takes the first so many of them.
+///
+/// # Errors
+///
+/// See [`DataError`]; a split without tasks is one.
+pub fn load(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Task>, DataError> {
+    let rows = match world(&config.data)? {
+        true => facts::SPLITS.iter().flat_map(|split| builtin_rows(split)).collect(),
+        false => {
+            let file = File::read(&base.join(&config.data))?;
+            match file.form(config.format)? {
+                DataFormat::Squad => squad::tasks(&file)?,
+                DataFormat::Hotpot => hotpot::tasks(&file)?,
+                DataFormat::Auto | DataFormat::Jsonl => jsonl::tasks(&file)?,
+            }
+        }
+    };
+    let mut tasks = choose(rows, split, &config.data)?;
+    tasks.truncate(config.limit.map_or(usize::MAX, std::num::NonZero::get));
+    Ok(tasks)
+}
+
+/// The documents of a corpus, sorted by key: `builtin:facts`, or a file relative to `base`. JSONL of `id`, `title`, and
+/// `text` or `contents`; SQuAD and HotpotQA files give their paragraphs.
+///
+/// # Errors
+///
+/// See [`DataError`]; a corpus without documents is one.
+pub fn corpus(name: &str, base: &Path) -> Result<Vec<Document>, DataError> {
+    if world(name)? {
+        return Ok(facts::corpus());
+    }
+    let file = File::read(&base.join(name))?;
+    let mut documents = match file.form(DataFormat::Auto)? {
+        DataFormat::Squad => squad::documents(&file)?,
+        DataFormat::Hotpot => hotpot::documents(&file)?,
+        DataFormat::Auto | DataFormat::Jsonl => jsonl::documents(&file)?,
+    };
+    documents.sort_by(|a, b| a.key.cmp(&b.key));
+    if let Some(pair) = documents.windows(2).find(|pair| pair[0].key == pair[1].key) {
+        return Err(DataError::Duplicate { place: name.to_owned(), id: pair[0].key.clone() });
+    }
+    if documents.is_empty() {
+        let wanted = "write one JSON object a line with `id`, `title` and `text`, or name a SQuAD or HotpotQA file";
+        return Err(DataError::Empty { place: name.to_owned(), what: "documents", wanted });
+    }
+    Ok(documents)
+}
+
+/// Whether a name means a built-in world and not a file.
+fn world(name: &str) -> Result<bool, DataError> {
+    match name {
+        facts::NAME => Ok(true),
+        _ if name.starts_with("builtin:") => Err(DataError::UnknownWorld(name.to_owned())),
+        _ => Ok(false),
+    }
+}
+
+fn builtin_rows(split: &str) -> Vec<Row> {
+    let tasks = facts::tasks(split).unwrap_or_default();
+    tasks.into_iter().map(|task| Row { task, split: Some(split.to_owned()) }).collect()
+}
+
+/// The tasks of a split; ids are checked over all of them.
+fn choose(rows: Vec<Row>, split: &str, place: &str) -> Result<Vec<Task>, DataError> {
+    let mut seen = BTreeSet::new();
+    let mut sizes: BTreeMap<String, usize> = BTreeMap::new();
+    let mut tasks = Vec::new();
+    for Row { task, split: own } in rows {
+        if !seen.insert((task.source.clone(), task.id.clone())) {
+            return Err(DataError::Duplicate { place: place.to_owned(), id: task.id });
+        }
+        let own = own.unwrap_or_else(|| hashed_split(&task.id).to_owned());
+        if split == ALL || split == own {
+            tasks.push(task);
+        }
+        *sizes.entry(own).or_default() += 1;
+    }
+    if tasks.is_empty() {
+        let found: Vec<String> = sizes.iter().map(|(name, n)| format!("`{name}`: {n}")).collect();
+        let found = if found.is_empty() { "none at all".to_owned() } else { found.join(", ") };
+        let (place, split) = (place.to_owned(), split.to_owned());
+        return Err(DataError::NoTasks { place, split, found });
+    }
+    Ok(tasks)
+}
+
+/// The split of a task whose file has none.
+fn hashed_split(id: &str) -> &'static str {
+    let digest = Sha256::digest(id.as_bytes());
+    match u16::from_be_bytes([digest[0], digest[1]]) % 10 {
+        0..=7 => "train",
+        8 => "validation",
+        _ => "test",
+    }
+}
+
+/// A file's text, and where it came from for messages.
+struct File {
+    path: PathBuf,
+    text: String,
+}
+
+impl File {
+    fn read(path: &Path) -> Result<Self, DataError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| DataError::Read { path: path.to_owned(), source })?;
+        Ok(Self { path: path.to_owned(), text })
+    }
+
+    /// The last part of the path without its ending; the source of tasks that name none.
+    fn stem(&self) -> String {
+        self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    fn damaged(&self, line: usize, message: impl Into<String>) -> DataError {
+        DataError::Damaged { path: self.path.clone(), line, message: message.into() }
+    }
+
+    /// A form other than `Auto`: what was asked for, or what the content looks like.
+    fn form(&self, asked: DataFormat) -> Result<DataFormat, DataError> {
+        if asked != DataFormat::Auto {
+            return Ok(asked);
+        }
+        let text = self.text.trim_start();
+        if text.is_empty() {
+            return Ok(DataFormat::Jsonl);
+        }
+        if text.starts_with('[') {
+            return Ok(DataFormat::Hotpot);
+        }
+        if !text.starts_with('{') {
+            let start: String = text.chars().take(20).collect();
+            let message = format!("starts with {start:?}; a data file holds JSON: `{{` or `[`");
+            return Err(self.damaged(1, message));
+        }
+        // One object a line, or one object in all.
+        let first = text.lines().next().unwrap_or_default();
+        let whole = match serde_json::from_str::<Value>(first) {
+            Ok(first) => first,
+            Err(_) if text.lines().nth(1).is_some() => {
+                serde_json::from_str(text).unwrap_or_default()
+            }
+            Err(_) => Value::Null,
+        };
+        let squad = whole.get("data").is_some_and(Value::is_array);
+        Ok(if squad { DataFormat::Squad } else { DataFormat::Jsonl })
+    }
+
+    /// The whole file as one JSON value of a form.
+    fn parse<T: serde::de::DeserializeOwned>(&self, form: &str) -> Result<T, DataError> {
+        serde_json::from_str(&self.text)
+            .map_err(|error| self.damaged(error.line().max(1), format!("no {form}: {error}")))
+    }
+
+    /// Each line that is not blank, as a JSON object, with its number.
+    fn objects(
+        &self,
+    ) -> impl Iterator<Item = Result<(usize, serde_json::Map<String, Value>), DataError>> {
+        let lines = self.text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+        lines.map(|(index, line)| {
+            let object = serde_json::from_str(line)
+                .map_err(|error| self.damaged(index + 1, format!("no JSON object: {error}")))?;
+            Ok((index + 1, object))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! SQuAD: `data[].paragraphs[].qas[]`. A paragraph is a document, and what supports its questions.
+
+use serde::Deserialize;
+use serde_json::{Map, json};
+
+use super::{DataError, File, Row};
+use crate::task::Task;
+use crate::world::Document;
+
+#[derive(Deserialize)]
+struct Squad {
+    data: Vec<Article>,
+}
+
+#[derive(Deserialize)]
+struct Article {
+    #[serde(default)]
+    title: String,
+    paragraphs: Vec<Paragraph>,
+}
+
+#[derive(Deserialize)]
+struct Paragraph {
+    context: String,
+    #[serde(default)]
+    qas: Vec<Question>,
+}
+
+#[derive(Deserialize)]
+struct Question {
+    id: String,
+    question: String,
+    #[serde(default)]
+    answers: Vec<Answer>,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    text: String,
+}
+
+/// Paragraphs with their keys, which number articles and paragraphs.
+fn paragraphs(file: &File) -> Result<Vec<(Document, Vec<Question>)>, DataError> {
+    let squad: Squad = file.parse("SQuAD file (`data[].paragraphs[].qas[]`)")?;
+    let articles = squad.data.into_iter().enumerate().flat_map(|(i, article)| {
+        let title = article.title.replace('_', " ");
+        article.paragraphs.into_iter().enumerate().map(move |(j, paragraph)| {
+            let key = format!("{:04}-{:04}", i, j);
+            let document = Document { key, title: title.clone(), text: paragraph.context };
+            (document, paragraph.qas)
+        })
+    });
+    Ok(articles.collect())
+}
+
+pub(super) fn documents(file: &File) -> Result<Vec<Document>, DataError> {
+    Ok(paragraphs(file)?.into_iter().map(|(document, _)| document).collect())
+}
+
+/// Questions without an answer (SQuAD 2) are left out: nothing to score them by.
+pub(super) fn tasks(file: &File) -> Result<Vec<Row>, DataError> {
+    let source = file.stem();
+    let mut rows = Vec::new();
+    for (document, questions) in paragraphs(file)? {
+        for Question { id, question, answers } in questions {
+            let mut answers: Vec<String> = answers.into_iter().map(|answer| answer.text).collect();
+            answers.dedup();
+            if answers.is_empty() {
+                continue;
+            }
+            let data = Map::from_iter([
+                ("answers".to_owned(), json!(answers)),
+                ("support".to_owned(), json!([document.key])),
+            ]);
+            let task = Task { id, source: source.clone(), question, data };
+            rows.push(Row { task, split: None });
+        }
+    }
+    Ok(rows)
+}

@@ -1,0 +1,216 @@
+#![allow(clippy::unwrap_used)]
+
+use std::num::NonZeroUsize;
+
+use super::*;
+use crate::trajectory::Role;
+
+/// A directory with one file.
+fn file(name: &str, content: &str) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join(name), content).unwrap();
+    dir
+}
+
+fn read(name: &str, content: &str, split: &str) -> Result<Vec<Task>, DataError> {
+    let config = TaskConfig { data: name.to_owned(), ..TaskConfig::default() };
+    load(&config, split, file(name, content).path())
+}
+
+fn answers(task: &Task) -> Vec<String> {
+    serde_json::from_value(task.data["answers"].clone()).unwrap()
+}
+
+#[test]
+fn the_built_in_world_has_its_own_splits() {
+    let config = TaskConfig::default();
+    for split in facts::SPLITS {
+        let tasks = load(&config, split, Path::new("/nowhere")).unwrap();
+        assert_eq!(tasks, facts::tasks(split).unwrap());
+    }
+    let error = load(&config, "dev", Path::new("")).unwrap_err().to_string();
+    assert!(error.contains("no tasks in split `dev`; it has `test`: "), "{error}");
+}
+
+#[test]
+fn rows_say_the_same_in_every_form() {
+    let rows = r#"{"question": "Who?", "answers": ["Ada", "Ada T."], "id": "a"}
+{"question": "Who?", "answer": "Ada", "id": 7, "source": "mine"}
+{"question": "Who?", "golden_answers": ["Ada"], "level": 3}
+
+{"prompt": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Who?"}], "data_source": "nq", "reward_model": {"style": "rule", "ground_truth": {"target": ["Ada"]}}, "extra_info": {"index": 4}}
+{"prompt": [{"role": "user", "content": "Who?"}], "reward_model": {"ground_truth": "Ada"}, "data_source": "nq"}
+{"prompt": "Who?"}
+"#;
+    let tasks = read("rows.jsonl", rows, ALL).unwrap();
+    assert!(tasks.iter().all(|task| task.question == "Who?"));
+    let ids: Vec<&str> = tasks.iter().map(|task| task.id.as_str()).collect();
+    assert_eq!(ids, ["a", "7", "3", "5", "6", "7"]);
+    let sources: Vec<&str> = tasks.iter().map(|task| task.source.as_str()).collect();
+    assert_eq!(sources, ["rows", "mine", "rows", "nq", "nq", "rows"]);
+    assert_eq!(answers(&tasks[0]), ["Ada", "Ada T."]);
+    assert!(tasks[1..5].iter().all(|task| answers(task) == ["Ada"]));
+    assert_eq!(tasks[2].data["level"], 3);
+    assert_eq!(tasks[3].data["index"], 4);
+    assert!(tasks[5].data.is_empty());
+}
+
+#[test]
+fn squad_paragraphs_support_their_questions() {
+    let text = r#"{"version": "1.1", "data": [{"title": "Super_Bowl", "paragraphs": [
+        {"context": "It was loud.", "qas": [
+            {"id": "q1", "question": "How was it?", "answers": [{"text": "loud", "answer_start": 7}]},
+            {"id": "q2", "question": "Unanswerable?", "answers": []}]},
+        {"context": "It was long.", "qas": []}]}]}"#;
+    for text in [text.to_owned(), text.replace('\n', " ")] {
+        let tasks = read("squad.json", &text, ALL).unwrap();
+        assert_eq!(tasks.len(), 1);
+        assert_eq!(answers(&tasks[0]), ["loud"]);
+        let documents = corpus("squad.json", file("squad.json", &text).path()).unwrap();
+        assert_eq!(tasks[0].data["support"][0], documents[0].key.as_str());
+        assert_eq!(documents[0].line(), "(Super Bowl) It was loud.");
+        assert_eq!(documents.len(), 2);
+    }
+}
+
+#[test]
+fn hotpot_is_read_as_published_and_as_columns() {
+    let published = r#"[{"_id": "x1", "question": "Q?", "answer": "yes", "supporting_facts": [["B", 0], ["A", 0], ["B", 1]],
+        "context": [["A", ["One.", " Two."]], ["B", ["Three."]]]}]"#;
+    let columns = r#"[{"question": "Q?", "answer": "yes", "supporting_facts": {"title": ["B", "A", "B"], "sent_id": [0, 0, 1]},
+        "context": {"title": ["A", "B"], "sentences": [["One.", " Two."], ["Three."]]}}]"#;
+    for (text, id) in [(published, "x1"), (columns, "1")] {
+        let tasks = read("hotpot.json", text, ALL).unwrap();
+        assert_eq!((tasks[0].id.as_str(), answers(&tasks[0])), (id, vec!["yes".to_owned()]));
+        assert_eq!(tasks[0].data["support"], serde_json::json!(["B", "A"]));
+        let documents = corpus("hotpot.json", file("hotpot.json", text).path()).unwrap();
+        assert_eq!(documents[0].text, "One. Two.");
+        assert_eq!(documents[1].line(), "(B) Three.");
+    }
+}
+
+#[test]
+fn documents_have_text_or_contents() {
+    let text = r#"{"id": "b", "title": "T", "text": "Body"}
+{"id": "a", "contents": "\"T\"\nBody"}
+"#;
+    let documents = corpus("c.jsonl", file("c.jsonl", text).path()).unwrap();
+    let lines: Vec<String> = documents.iter().map(Document::line).collect();
+    assert_eq!(lines, ["(T) Body", "(T) Body"]);
+    assert_eq!(documents[0].key, "a");
+}
+
+#[test]
+fn a_file_without_splits_is_split_by_id() {
+    let rows = |ids: std::ops::Range<u32>| -> String {
+        ids.map(|id| format!("{{\"id\": \"q{id}\", \"question\": \"?\"}}\n")).collect()
+    };
+    let all = rows(0..2000);
+    let sizes = facts::SPLITS.map(|split| read("q.jsonl", &all, split).unwrap().len());
+    assert_eq!(sizes.iter().sum::<usize>(), 2000);
+    assert!(sizes[0].abs_diff(1600) < 80 && sizes[1].abs_diff(200) < 60, "{sizes:?}");
+    let few = read("q.jsonl", &rows(0..1000), "test").unwrap();
+    assert_eq!(few, read("q.jsonl", &all, "test").unwrap()[..few.len()]);
+}
+
+#[test]
+fn a_split_in_the_row_counts() {
+    let rows = r#"{"question": "1", "split": "test"}
+{"prompt": "2", "extra_info": {"split": "dev"}}"#;
+    assert_eq!(read("q.jsonl", rows, "test").unwrap()[0].question, "1");
+    assert_eq!(read("q.jsonl", rows, "dev").unwrap()[0].question, "2");
+    assert!(read("q.jsonl", rows, "train").is_err());
+}
+
+#[test]
+fn a_limit_takes_the_first() {
+    let config = TaskConfig { limit: NonZeroUsize::new(3), ..TaskConfig::default() };
+    let tasks = load(&config, "test", Path::new("")).unwrap();
+    assert_eq!(tasks, facts::tasks("test").unwrap()[..3]);
+}
+
+#[test]
+fn mistakes_are_named_with_their_line() {
+    for (content, expected) in [
+        (
+            "{\"question\": \"?\"}\n{\"query\": \"?\"}",
+            ":2: no `question` or `prompt` among the keys [\"query\"]",
+        ),
+        ("{\"question\": \"?\"}\n{oops", ":2: no JSON object: "),
+        ("{\"question\": 3}", ":1: `question` is 3; write a text"),
+        ("{\"question\": \"?\", \"answers\": []}", ":1: `answers` is empty"),
+        (
+            "{\"question\": \"?\", \"answers\": [{}]}",
+            ":1: `answers` holds something that is neither",
+        ),
+        ("{\"prompt\": \"?\", \"reward_model\": {}}", ":1: `reward_model` has no `ground_truth`"),
+        ("{\"data\": [\n{\"title\": 3}]}", ":2: no SQuAD file"),
+        ("[{\"question\": \"?\"}]", ":1: no HotpotQA file"),
+        ("id,question\n", ":1: starts with \"id,question"),
+        (
+            "{\"id\": 1, \"question\": \"?\"}\n{\"id\": 1, \"question\": \"!\"}",
+            "has the id `1` more than once",
+        ),
+        ("", "no tasks in split `all`; it has none at all"),
+    ] {
+        let error = read("bad.json", content, ALL).unwrap_err().to_string();
+        assert!(error.contains(expected), "{content}: {error}");
+        assert!(error.contains("bad.json"), "{error}");
+    }
+    let missing = load(
+        &TaskConfig { data: "no.jsonl".into(), ..TaskConfig::default() },
+        ALL,
+        Path::new("/x"),
+    );
+    assert!(missing.unwrap_err().to_string().starts_with("`/x/no.jsonl` cannot be read: "));
+    let world =
+        load(&TaskConfig { data: "builtin:x".into(), ..TaskConfig::default() }, ALL, Path::new(""));
+    assert!(world.unwrap_err().to_string().contains("there is `builtin:facts`"));
+}
+
+#[test]
+fn mistakes_in_a_corpus_are_named() {
+    for (content, expected) in [
+        ("", "`c.jsonl` has no documents; write one JSON object a line"),
+        ("{\"id\": 1}", ":1: no `text` or `contents` among the keys"),
+        (
+            "{\"id\": 1, \"text\": \"a\"}\n{\"id\": 1, \"text\": \"b\"}",
+            "has the id `1` more than once",
+        ),
+    ] {
+        let error = corpus("c.jsonl", file("c.jsonl", content).path()).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn demonstrations_are_read_in_both_of_their_forms() {
+    let rows = r#"{"messages": [{"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "2"}]}
+{"prompt": "1 + 1?", "completion": "2"}
+{"prompt": [{"role": "user", "content": "1 + 1?"}], "completion": [{"role": "assistant", "content": "2"}]}"#;
+    let dir = file("d.jsonl", rows);
+    for demonstration in demonstrations(&dir.path().join("d.jsonl")).unwrap() {
+        assert_eq!(demonstration.reply, "2");
+        assert_eq!(demonstration.prompt.len(), 1);
+        assert_eq!(demonstration.prompt[0].role, Role::User);
+        assert_eq!(demonstration.prompt[0].content, "1 + 1?");
+    }
+}
+
+#[test]
+fn a_demonstration_ends_with_the_assistant() {
+    for (row, expected) in [
+        (
+            r#"{"messages": [{"role": "user", "content": "?"}]}"#,
+            "must end with the assistant's reply",
+        ),
+        (r#"{"messages": [{"role": "assistant", "content": "!"}]}"#, "reply to something"),
+        (r#"{"messages": 3}"#, "`messages` is no list of"),
+        (r#"{"prompt": "?"}"#, ":1: no `messages`, nor `prompt` and `completion`"),
+        ("", "has no demonstrations; write one JSON object a line"),
+    ] {
+        let dir = file("d.jsonl", row);
+        let error = demonstrations(&dir.path().join("d.jsonl")).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}

@@ -1,0 +1,143 @@
+//! A client of Search-R1's retriever: `POST {"queries": [..], "topk": k, "return_scores": true}`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::env::EnvError;
+use crate::world::Document;
+
+/// Longest pause between two attempts.
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// Pause before the second attempt; doubles with each.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
+/// A retriever somewhere else. Every failure is an error of the environment, never text for a model.
+pub struct Retriever {
+    url: String,
+    agent: ureq::Agent,
+    retries: u32,
+}
+
+/// Why one attempt gave no documents.
+enum Failure {
+    /// Worth another attempt.
+    Passing(String),
+    Final(String),
+}
+
+/// What a server answers: a list of documents for each query.
+#[derive(Deserialize)]
+struct Answer {
+    result: Vec<Vec<Item>>,
+}
+
+/// With scores, a document is wrapped; without, it stands alone.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Item {
+    Scored { document: Passage },
+    Bare(Passage),
+}
+
+#[derive(Deserialize)]
+struct Passage {
+    #[serde(default)]
+    id: Value,
+    title: Option<String>,
+    #[serde(alias = "text")]
+    contents: String,
+}
+
+impl Retriever {
+    /// A client of the server at a URL.
+    pub fn new(url: &str, timeout: Duration, retries: u32) -> Self {
+        let config = ureq::Agent::config_builder()
+            .timeout_global(Some(timeout))
+            .http_status_as_error(false)
+            .build();
+        Self { url: url.to_owned(), agent: config.into(), retries }
+    }
+
+    /// The best `k` documents for a query, as the server ranks them. A server that is busy, failing or out of reach is
+    /// asked again, with growing pauses.
+    ///
+    /// # Errors
+    ///
+    /// If the server refuses, answers something else, or every attempt failed.
+    pub async fn search(self: &Arc<Self>, query: &str, k: usize) -> Result<Vec<Document>, EnvError> {
+        let body = json!({"queries": [query], "topk": k, "return_scores": true});
+        let mut pause = FIRST_PAUSE;
+        for attempt in 0.. {
+            let (retriever, body) = (Arc::clone(self), body.clone());
+            let done = tokio::task::spawn_blocking(move || retriever.ask(&body)).await;
+            let failure = done.unwrap_or_else(|error| Err(Failure::Final(error.to_string())));
+            match failure {
+                Ok(mut documents) => {
+                    documents.truncate(k);
+                    return Ok(documents);
+                }
+                Err(Failure::Passing(_)) if attempt < self.retries => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(MAX_PAUSE);
+                }
+                Err(Failure::Passing(reason) | Failure::Final(reason)) => {
+                    let attempts = attempt + 1;
+                    let message = format!("retriever `{}`: {reason} ({attempts} attempts)", self.url);
+                    return Err(EnvError(message));
+                }
+            }
+        }
+        unreachable!("attempts end with `retries`")
+    }
+
+    fn ask(&self, body: &Value) -> Result<Vec<Document>, Failure> {
+        let mut response = self.agent.post(&self.url).send_json(body).map_err(failure)?;
+        let status = response.status().as_u16();
+        let text = response.body_mut().read_to_string().map_err(failure)?;
+        match status {
+            200 => {}
+            500 | 502 | 503 | 504 => {
+                return Err(Failure::Passing(format!("status {status}: {}", start(&text))));
+            }
+            _ => return Err(Failure::Final(format!("status {status}: {}", start(&text)))),
+        }
+        let answer: Answer = serde_json::from_str(&text).map_err(|error| {
+            let wanted = "`{\"result\": [[{\"document\": {\"contents\": ..}, \"score\": ..}]]}`";
+            Failure::Final(format!("answered {}, not {wanted}: {error}", start(&text)))
+        })?;
+        let first = answer.result.into_iter().next();
+        let items = first.ok_or_else(|| Failure::Final("answered no query".to_owned()))?;
+        Ok(items.into_iter().map(Item::document).collect())
+    }
+}
+
+impl Item {
+    fn document(self) -> Document {
+        let (Self::Scored { document } | Self::Bare(document)) = self;
+        let Passage { id, title, contents } = document;
+        let key = id.as_str().map_or_else(|| id.to_string(), str::to_owned);
+        match title {
+            Some(title) => Document { key, title, text: contents },
+            None => Document::from_contents(key, &contents),
+        }
+    }
+}
+
+/// Timeouts and broken connections may pass; anything else will not.
+fn failure(error: ureq::Error) -> Failure {
+    use ureq::Error::{ConnectionFailed, HostNotFound, Io, Protocol, Timeout};
+    match error {
+        Io(_) | Timeout(_) | ConnectionFailed | HostNotFound | Protocol(_) => {
+            Failure::Passing(error.to_string())
+        }
+        error => Failure::Final(error.to_string()),
+    }
+}
+
+/// The start of what a server said, for messages.
+fn start(text: &str) -> String {
+    format!("{:?}", text.chars().take(80).collect::<String>())
+}

@@ -1,0 +1,331 @@
+//! `builtin:facts`: a small invented encyclopedia, and questions about it.
+//!
+//! The world is a number of countries. A country has cities (one of them its capital), people who are born and die in
+//! them, and works that they wrote; nothing leads from one country to another. Each split asks about countries of its
+//! own, so no fact behind a held-out question is ever asked for in training, while the documents of all countries are
+//! in the one corpus a team searches.
+//!
+//! A question is a relation put to a subject: "When was {} founded?". Put to a name it takes one document to answer,
+//! put to a reference, "the birthplace of Ada Tovik", it takes two.
+//!
+//! Names are two syllables out of sixty, so that a byte-pair vocabulary of a few hundred entries spells them in two
+//! tokens, and a small model can learn to copy names it has never seen.
+
+use serde_json::{Map, json};
+
+use super::Document;
+use crate::draw::Draw;
+use crate::task::Task;
+
+/// The word that names this world in a configuration.
+pub const NAME: &str = "builtin:facts";
+
+/// Which questions exist.
+pub const SPLITS: [&str; 3] = ["train", "validation", "test"];
+
+const SEED: u64 = 20_260_211;
+/// Countries of each split, in the order of [`SPLITS`].
+const COUNTRIES: [usize; 3] = [20, 6, 9];
+const CITIES: usize = 3;
+const PEOPLE: usize = 8;
+const WORKS: usize = 12;
+
+const STARTS: [&str; 30] = [
+    "Ba", "Be", "Bo", "Da", "De", "Do", "Fa", "Fe", "Ga", "Ka", "Ke", "Ko", "La", "Le", "Lo", "Ma",
+    "Me", "Mo", "Na", "No", "Pa", "Po", "Ra", "Ro", "Sa", "Se", "Ta", "To", "Va", "Vo",
+];
+const ENDS: [&str; 32] = [
+    "ban", "bek", "dor", "dul", "din", "fim", "gar", "gim", "kal", "kan", "kos", "kur", "lan",
+    "lek", "lim", "lur", "mar", "mel", "mir", "nar", "nok", "nul", "ril", "rok", "run", "sim",
+    "tir", "tok", "vak", "vim", "zan", "zel",
+];
+const FIRST_NAMES: [&str; 16] = [
+    "Ada", "Ben", "Eva", "Ivo", "Leo", "Mia", "Noa", "Ola", "Pia", "Rex", "Sam", "Tom", "Uma",
+    "Val", "Yan", "Zoe",
+];
+const PROFESSIONS: [&str; 10] = [
+    "painter", "baker", "sailor", "doctor", "farmer", "singer", "teacher", "miner", "hunter",
+    "judge",
+];
+const CRAFTS: [&str; 10] =
+    ["glass", "wine", "silk", "salt", "bread", "bells", "tea", "honey", "cheese", "clocks"];
+const COINS: [&str; 8] = ["crown", "mark", "ducat", "penny", "florin", "dollar", "lira", "rand"];
+const FORMS: [&str; 4] = ["novel", "poem", "song", "play"];
+
+/// What can be asked of a subject. Each phrasing has one `{}` for it.
+struct Relation([&'static str; 2]);
+
+const AUTHOR: Relation = Relation(["Who wrote {}?", "Who is the author of {}?"]);
+const PUBLISHED: Relation = Relation(["When was {} published?", "In which year did {} come out?"]);
+const BORN: Relation = Relation(["Where was {} born?", "In which city was {} born?"]);
+const DIED: Relation = Relation(["Where did {} die?", "In which city did {} die?"]);
+const PROFESSION: Relation =
+    Relation(["What was the profession of {}?", "What did {} do for a living?"]);
+const COUNTRY: Relation = Relation(["In which country is {}?", "To which country does {} belong?"]);
+const FOUNDED: Relation = Relation(["When was {} founded?", "In which year was {} founded?"]);
+const CRAFT: Relation = Relation(["What is {} known for?", "For what is {} known?"]);
+const CAPITAL: Relation =
+    Relation(["What is the capital of {}?", "Which city is the capital of {}?"]);
+const COIN: Relation = Relation(["What coin is used in {}?", "With which coin do you pay in {}?"]);
+
+/// How a subject is named by way of another, the first of two hops.
+const THE_AUTHOR: Relation = Relation(["the author of {}", "the person who wrote {}"]);
+const THE_BIRTHPLACE: Relation = Relation(["the birthplace of {}", "the city where {} was born"]);
+const THE_CAPITAL: Relation = Relation(["the capital of {}", "the capital city of {}"]);
+const THE_COUNTRY: Relation = Relation(["the country of {}", "the country where {} is"]);
+
+struct Country {
+    name: String,
+    coin: &'static str,
+    /// The first is the capital.
+    cities: Vec<City>,
+    people: Vec<Person>,
+    works: Vec<Work>,
+}
+
+struct City {
+    name: String,
+    founded: usize,
+    craft: &'static str,
+}
+
+struct Person {
+    name: String,
+    profession: &'static str,
+    /// Index into the country's cities.
+    born: usize,
+    /// Another one.
+    died: usize,
+}
+
+struct Work {
+    name: String,
+    form: &'static str,
+    /// Index into the country's people.
+    author: usize,
+    published: usize,
+}
+
+/// Every document of the encyclopedia, sorted by key.
+pub fn corpus() -> Vec<Document> {
+    let mut draw = Draw::new(SEED ^ 1);
+    let mut documents: Vec<Document> =
+        world().iter().flat_map(|country| country.documents(&mut draw)).collect();
+    documents.sort_by(|a, b| a.key.cmp(&b.key));
+    documents
+}
+
+/// The questions of a split of [`SPLITS`], in an order that mixes all kinds; `None` for any other name.
+///
+/// `data` of a task holds `answers`, `support` (keys of the documents that lead to the answer, in the order in which
+/// they do) and `hops`.
+pub fn tasks(split: &str) -> Option<Vec<Task>> {
+    let index = SPLITS.iter().position(|name| *name == split)?;
+    let first = COUNTRIES[..index].iter().sum();
+    let mut draw = Draw::new(SEED ^ (2 + index as u64));
+    let mut tasks: Vec<Task> = world()[first..first + COUNTRIES[index]]
+        .iter()
+        .flat_map(|country| country.tasks(&mut draw))
+        .collect();
+    draw.shuffle(&mut tasks);
+    for (number, task) in tasks.iter_mut().enumerate() {
+        task.id = format!("{split}-{number:04}");
+    }
+    Some(tasks)
+}
+
+fn world() -> Vec<Country> {
+    let mut draw = Draw::new(SEED);
+    let mut names: Vec<String> = STARTS
+        .iter()
+        .flat_map(|start| ENDS.iter().map(move |end| format!("{start}{end}")))
+        .collect();
+    draw.shuffle(&mut names);
+    (0..COUNTRIES.iter().sum()).map(|_| Country::invent(&mut draw, &mut names)).collect()
+}
+
+impl Country {
+    fn invent(draw: &mut Draw, names: &mut Vec<String>) -> Self {
+        let mut name = || names.pop().expect("there are more syllable pairs than things to name");
+        let country = name();
+        let cities = (0..CITIES).map(|_| City {
+            name: name(),
+            founded: 1000 + draw.below(600),
+            craft: draw.pick(&CRAFTS),
+        });
+        let cities = cities.collect();
+        let people = (0..PEOPLE).map(|_| {
+            let born = draw.below(CITIES);
+            Person {
+                name: format!("{} {}", draw.pick(&FIRST_NAMES), name()),
+                profession: draw.pick(&PROFESSIONS),
+                born,
+                died: (born + 1 + draw.below(CITIES - 1)) % CITIES,
+            }
+        });
+        let people = people.collect();
+        let works = (0..WORKS).map(|_| Work {
+            name: name(),
+            form: draw.pick(&FORMS),
+            author: draw.below(PEOPLE),
+            published: 1600 + draw.below(400),
+        });
+        let works = works.collect();
+        Self { name: country, coin: draw.pick(&COINS), cities, people, works }
+    }
+
+    fn documents(&self, draw: &mut Draw) -> Vec<Document> {
+        let mut documents = vec![document(&self.name, self.text(draw))];
+        for city in &self.cities {
+            documents.push(document(&city.name, self.city_text(city, draw)));
+        }
+        for person in &self.people {
+            documents.push(document(&person.name, self.person_text(person, draw)));
+        }
+        for work in &self.works {
+            documents.push(document(&work.name, self.work_text(work, draw)));
+        }
+        documents
+    }
+
+    fn text(&self, draw: &mut Draw) -> String {
+        let (name, capital, coin) = (&self.name, &self.cities[0].name, self.coin);
+        match draw.below(3) {
+            0 => format!("{name} is a country with the capital {capital}. Its coin is the {coin}."),
+            1 => format!("The capital of {name} is {capital}. People there pay with the {coin}."),
+            _ => {
+                format!("The country {name} uses the {coin} as its coin. {capital} is its capital.")
+            }
+        }
+    }
+
+    fn city_text(&self, city: &City, draw: &mut Draw) -> String {
+        let (City { name, founded, craft }, country) = (city, &self.name);
+        match draw.below(3) {
+            0 => format!(
+                "{name} is a city in {country}, founded in {founded} and known for {craft}."
+            ),
+            1 => format!(
+                "The city of {name} belongs to {country}. It is known for {craft} and dates from {founded}."
+            ),
+            _ => format!(
+                "Founded in {founded}, the city {name} in {country} is famous for its {craft}."
+            ),
+        }
+    }
+
+    fn person_text(&self, person: &Person, draw: &mut Draw) -> String {
+        let Person { name, profession, .. } = person;
+        let (born, died) = (&self.cities[person.born].name, &self.cities[person.died].name);
+        match draw.below(3) {
+            0 => format!("{name} was a {profession}, born in {born}, who died in {died}."),
+            1 => format!("The {profession} {name} was a native of {born} and died in {died}."),
+            _ => format!(
+                "{name} worked as a {profession}. Place of birth: {born}. Place of death: {died}."
+            ),
+        }
+    }
+
+    fn work_text(&self, work: &Work, draw: &mut Draw) -> String {
+        let Work { name, form, published, .. } = work;
+        let author = &self.people[work.author].name;
+        match draw.below(3) {
+            0 => format!("{name} is a {form} by {author}, published in {published}."),
+            1 => format!("The {form} {name} was written by {author} and came out in {published}."),
+            _ => format!("{author} is the author of the {form} {name} of {published}."),
+        }
+    }
+
+    fn tasks(&self, draw: &mut Draw) -> Vec<Task> {
+        let mut asked = Asked { draw, tasks: Vec::new() };
+        let Self { name, coin, cities, people, works } = self;
+        let capital = &cities[0];
+        asked.one_hop(&CAPITAL, name, name, &capital.name);
+        asked.one_hop(&COIN, name, name, coin);
+        asked.two_hop(&FOUNDED, (&THE_CAPITAL, name), [name, &capital.name], &capital.founded);
+        asked.two_hop(&CRAFT, (&THE_CAPITAL, name), [name, &capital.name], &capital.craft);
+        for city in cities {
+            asked.one_hop(&COUNTRY, &city.name, &city.name, name);
+            asked.one_hop(&FOUNDED, &city.name, &city.name, &city.founded);
+            asked.one_hop(&CRAFT, &city.name, &city.name, city.craft);
+            asked.two_hop(&COIN, (&THE_COUNTRY, &city.name), [&city.name, name], coin);
+        }
+        for city in &cities[1..] {
+            let via = (&THE_COUNTRY, city.name.as_str());
+            asked.two_hop(&CAPITAL, via, [&city.name, name], &capital.name);
+        }
+        for person in people {
+            let (born, died) = (&cities[person.born], &cities[person.died]);
+            asked.one_hop(&BORN, &person.name, &person.name, &born.name);
+            asked.one_hop(&DIED, &person.name, &person.name, &died.name);
+            asked.one_hop(&PROFESSION, &person.name, &person.name, person.profession);
+            let (via, path) =
+                ((&THE_BIRTHPLACE, person.name.as_str()), [&*person.name, &born.name]);
+            asked.two_hop(&COUNTRY, via, path, name);
+            asked.two_hop(&FOUNDED, via, path, &born.founded);
+            asked.two_hop(&CRAFT, via, path, &born.craft);
+        }
+        for work in works {
+            let author = &people[work.author];
+            let subject = format!("the {} {}", work.form, work.name);
+            asked.one_hop(&AUTHOR, &subject, &work.name, &author.name);
+            asked.one_hop(&PUBLISHED, &subject, &work.name, &work.published);
+            let (via, path) = ((&THE_AUTHOR, subject.as_str()), [&*work.name, &author.name]);
+            asked.two_hop(&BORN, via, path, &cities[author.born].name);
+            asked.two_hop(&DIED, via, path, &cities[author.died].name);
+            asked.two_hop(&PROFESSION, via, path, &author.profession);
+        }
+        asked.tasks
+    }
+}
+
+/// Questions as they are put, each in a phrasing drawn for it.
+struct Asked<'a> {
+    draw: &'a mut Draw,
+    tasks: Vec<Task>,
+}
+
+impl Asked<'_> {
+    fn one_hop(&mut self, relation: &Relation, subject: &str, entity: &str, answer: impl ToString) {
+        let question = self.phrase(relation, subject);
+        self.push(question, &[entity], &answer.to_string());
+    }
+
+    fn two_hop(
+        &mut self,
+        relation: &Relation,
+        (link, subject): (&Relation, &str),
+        path: [&str; 2],
+        answer: &dyn ToString,
+    ) {
+        let reference = self.phrase(link, subject);
+        let question = self.phrase(relation, &reference);
+        self.push(question, &path, &answer.to_string());
+    }
+
+    fn phrase(&mut self, relation: &Relation, subject: &str) -> String {
+        self.draw.pick(&relation.0).replace("{}", subject)
+    }
+
+    fn push(&mut self, question: String, path: &[&str], answer: &str) {
+        let support: Vec<String> = path.iter().map(|name| key(name)).collect();
+        let data = Map::from_iter([
+            ("answers".to_owned(), json!([answer])),
+            ("support".to_owned(), json!(support)),
+            ("hops".to_owned(), json!(path.len())),
+        ]);
+        let source = format!("facts/{}_hop", if path.len() == 1 { "one" } else { "two" });
+        self.tasks.push(Task { id: String::new(), source, question, data });
+    }
+}
+
+fn document(name: &str, text: String) -> Document {
+    Document { key: key(name), title: name.to_owned(), text }
+}
+
+fn key(name: &str) -> String {
+    name.to_ascii_lowercase().replace(' ', "-")
+}
+
+#[cfg(test)]
+mod tests;
