@@ -19,8 +19,8 @@ pub mod orchestra;
 pub mod plan;
 pub mod registry;
 pub mod reward;
-pub mod run_dir;
 pub mod rollout;
+pub mod run_dir;
 pub mod runtime;
 pub mod task;
 pub mod train;
@@ -29,6 +29,7 @@ pub mod world;
 
 pub use agent::{Agent, AgentName, AskError, Input, Prompt, Reply, ReplyError, Show};
 pub use check::{Purpose, Sources, check};
+pub use train::{eval, train};
 
 #[doc(hidden)]
 pub mod __private;

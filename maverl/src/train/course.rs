@@ -170,7 +170,8 @@ impl<W: Work> Course<W> {
         self.state.flat_steps = if done.flat { self.state.flat_steps + 1 } else { 0 };
         done.metrics.set("group/flat_steps", self.state.flat_steps as f64);
         if done.flat {
-            done.warnings.push(format!("step {step}: every group has one reward; nothing was updated"));
+            done.warnings
+                .push(format!("step {step}: every group has one reward; nothing was updated"));
         }
         self.state.step = step;
         let improved = self.validate(&mut done).await?;

@@ -93,8 +93,11 @@ pub(super) fn timing(episodes: &[Episode], played: Duration, all: Duration) -> M
     let tokens: u64 = by_seat(episodes).values().map(|totals| totals.completion_tokens).sum();
     let (rollout, update) = (played.as_secs_f64(), (all - played).as_secs_f64());
     let speed = tokens as f64 / rollout.max(1e-9);
-    let values =
-        [("time/rollout_s", rollout), ("time/update_s", update), ("perf/rollout_tokens_per_s", speed)];
+    let values = [
+        ("time/rollout_s", rollout),
+        ("time/update_s", update),
+        ("perf/rollout_tokens_per_s", speed),
+    ];
     values.into_iter().collect()
 }
 
@@ -104,7 +107,12 @@ mod tests {
 
     #[test]
     fn every_statistic_of_an_update_is_a_metric() {
-        let stats = UpdateStats { clip_frac_dual: 0.25, mismatch_max: 1e-6, version: 3, ..UpdateStats::default() };
+        let stats = UpdateStats {
+            clip_frac_dual: 0.25,
+            mismatch_max: 1e-6,
+            version: 3,
+            ..UpdateStats::default()
+        };
         let metrics = update_metrics("small", &stats);
         assert_eq!(metrics.get("policy/small/clip_frac_dual"), Some(0.25));
         assert_eq!(metrics.get("mismatch/small/logp_abs_max"), Some(1e-6));

@@ -49,7 +49,12 @@ pub struct Options {
 impl Options {
     /// A silent run in a directory that nothing stops.
     pub fn new(place: Place) -> Self {
-        Self { place, given: String::new(), progress: Arc::new(Silent), interrupt: Interrupt::default() }
+        Self {
+            place,
+            given: String::new(),
+            progress: Arc::new(Silent),
+            interrupt: Interrupt::default(),
+        }
     }
 }
 
@@ -75,7 +80,9 @@ pub async fn train(
             eval: plan.eval.clone(),
             checkpoint: plan.checkpoint.clone(),
         };
-        match Course::open(&place, &origin, settings, team, Arc::clone(&progress), interrupt).await? {
+        match Course::open(&place, &origin, settings, team, Arc::clone(&progress), interrupt)
+            .await?
+        {
             Opened::Ready(course) => course.run().await,
             Opened::Complete(report) => {
                 progress.note("the run is complete; give more `steps` to go on with it");
@@ -110,9 +117,7 @@ pub async fn eval(
 ) -> Result<EvalReport, TrainError> {
     let checkpoint = match weights {
         Weights::Start => None,
-        Weights::Run(dir, which) => {
-            Some(Checkpoints::of(RunDir::open(dir)?.path()).open(*which)?)
-        }
+        Weights::Run(dir, which) => Some(Checkpoints::of(RunDir::open(dir)?.path()).open(*which)?),
     };
     let runtime = Runtime::start(plan)?;
     let report = async {

@@ -51,7 +51,8 @@ fn batch(plan: &Plan, rows: Vec<Row>, lr: f64) -> Batch {
 
 /// The prompt as the model would be given it, and the reply as the template ends it.
 fn row(tokenizer: &Tokenizer, shown: &Demonstration, loss: LossPlan) -> Result<Row, String> {
-    let render = |messages: &[Message], open| tokenizer.render(messages, open).map_err(|e| e.to_string());
+    let render =
+        |messages: &[Message], open| tokenizer.render(messages, open).map_err(|e| e.to_string());
     let encode = |text: &str| tokenizer.encode(text).map_err(|e| e.to_string());
     let prompt = render(&shown.prompt, true)?;
     let reply = Message { role: Role::Assistant, content: shown.reply.clone() };

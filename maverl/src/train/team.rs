@@ -125,7 +125,8 @@ impl<'p> Team<'p> {
             index,
             seed: episode_seed(self.plan.seed, stage, step, task, index),
         };
-        let requests = tasks.into_iter().flat_map(|task| (0..samples).map(move |i| request(task, i)));
+        let requests =
+            tasks.into_iter().flat_map(|task| (0..samples).map(move |i| request(task, i)));
         let episodes = rollout.collect(requests.collect(), |_| {}).await;
         scored(&episodes, self.plan.rollout.max_unscored)?;
         Ok(episodes)
@@ -149,7 +150,9 @@ impl Work for Team<'_> {
     async fn evaluate(&self, spec: &EvalSpec) -> Result<EvalReport, TrainError> {
         let rollout = match spec.temperature {
             None => self.rollout.clone(),
-            Some(temperature) => self.rollout.at_temperature(self.plan, &self.policies, temperature),
+            Some(temperature) => {
+                self.rollout.at_temperature(self.plan, &self.policies, temperature)
+            }
         };
         let tasks = self.held_out.get(&spec.split).map(Vec::as_slice).unwrap_or_default();
         let stage = format!("eval/{}", spec.split);
@@ -244,14 +247,19 @@ fn unscored(episodes: &[Episode], allowed: f64) -> TrainError {
 }
 
 fn hash<T: serde::Serialize>(rows: &[T]) -> String {
-    let lines = rows.iter().map(|row| serde_json::to_string(row).expect("tasks and messages have string keys"));
+    let lines = rows
+        .iter()
+        .map(|row| serde_json::to_string(row).expect("tasks and messages have string keys"));
     hash_bytes(lines.collect::<Vec<_>>().join("\n").as_bytes())
 }
 
 fn absolute(base: &Path) -> Result<std::path::PathBuf, RunDirError> {
     let base = if base.as_os_str().is_empty() { Path::new(".") } else { base };
-    std::path::absolute(base)
-        .map_err(|source| RunDirError::Io { action: "find", path: base.to_owned(), source })
+    std::path::absolute(base).map_err(|source| RunDirError::Io {
+        action: "find",
+        path: base.to_owned(),
+        source,
+    })
 }
 
 #[cfg(test)]

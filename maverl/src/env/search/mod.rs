@@ -95,9 +95,13 @@ impl Environment for SearchEnvironment {
             return Ok(Observation::new("the query is empty"));
         }
         let documents = match &self.backend {
-            Backend::Index(index) => index.search(&query, self.top_k)?.into_iter().cloned().collect(),
+            Backend::Index(index) => {
+                index.search(&query, self.top_k)?.into_iter().cloned().collect()
+            }
             Backend::Retriever(retriever) => retriever.search(&query, self.top_k).await?,
-            Backend::NotStarted => return Err(EnvError::new("the search environment was not started")),
+            Backend::NotStarted => {
+                return Err(EnvError::new("the search environment was not started"));
+            }
         };
         Ok(Observation::new(self.show(&documents)))
     }
