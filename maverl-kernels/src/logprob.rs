@@ -17,7 +17,7 @@ use rayon::prelude::*;
 use crate::{lanes, matmul, par};
 
 /// Logits of one chunk.
-const CHUNK: usize = 1 << 18;
+const CHUNK: usize = 1 << 21;
 
 /// Computes log-probability and entropy `[n]` of `targets [n]` under the softmax of `(h wᵀ) * inv_temperature[row]`, with
 /// `h [n, d]` and `w [V, d]`.
@@ -132,7 +132,7 @@ pub fn logprobs(
 
 /// Rows of a chunk: a product of few rows is mostly reading `w`, one of too many leaves the cache.
 fn chunk_rows(vocab: usize) -> usize {
-    (CHUNK / vocab).clamp(64, 512)
+    (CHUNK / vocab).clamp(128, 512)
 }
 
 fn all_rows(

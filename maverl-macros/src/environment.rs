@@ -56,7 +56,7 @@ impl Environment {
         let Self { krate, name, offers } = self;
         let ident = &item.ident;
         let summary = item::summary(&item.attrs);
-        let item = item::with_derives(item, krate);
+        let item = &item::with_derives(item, krate);
         let build = item::build(item, krate);
         let place = item::place(krate, ident);
         let entry = quote!(#krate::registry::Entry::environment::<#ident>(#place));

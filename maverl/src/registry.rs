@@ -106,8 +106,11 @@ pub struct EnvironmentEntry {
     /// Checks options without starting anything.
     pub check: fn(&Value) -> Result<(), String>,
     /// Makes and starts the environment; paths in options are relative to the directory.
-    pub start: fn(&Value, &Path) -> Result<Arc<dyn DynEnvironment>, EnvError>,
+    pub start: fn(&Value, &Path) -> Started,
 }
+
+/// An environment that is ready to play, or why it is not.
+pub type Started = Result<Arc<dyn DynEnvironment>, EnvError>;
 
 /// A declared reward function.
 #[derive(Clone, Copy)]
@@ -264,14 +267,18 @@ impl Registry {
             let (kind, declaration) = entry.declaration();
             places.entry((kind, declaration.name)).or_default().push(declaration.place);
             match entry {
-                Entry::Agent(entry) => drop(registry.agents.insert(declaration.name, *entry)),
+                Entry::Agent(entry) => {
+                    registry.agents.insert(declaration.name, *entry);
+                }
                 Entry::Orchestra(entry) => {
-                    drop(registry.orchestras.insert(declaration.name, *entry))
+                    registry.orchestras.insert(declaration.name, *entry);
                 }
                 Entry::Environment(entry) => {
-                    drop(registry.environments.insert(declaration.name, *entry))
+                    registry.environments.insert(declaration.name, *entry);
                 }
-                Entry::Reward(entry) => drop(registry.rewards.insert(declaration.name, *entry)),
+                Entry::Reward(entry) => {
+                    registry.rewards.insert(declaration.name, *entry);
+                }
             }
         }
         if registry.agents.is_empty() && registry.orchestras.is_empty() {
@@ -291,5 +298,85 @@ impl Registry {
             })
             .collect();
         if conflicts.is_empty() { Ok(registry) } else { Err(RegistryError::Conflicts(conflicts)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn declaration(name: &'static str, file: &'static str, line: u32) -> Declaration {
+        let place = Place { file, line, item: "team::Item" };
+        Declaration { name, summary: "An item.", place, defaults: || Value::Null }
+    }
+
+    fn agent(name: &'static str, file: &'static str, line: u32) -> Entry {
+        Entry::Agent(AgentEntry {
+            declaration: declaration(name, file, line),
+            inputs: &[],
+            reply_format: String::new,
+            build: |_| Ok(Arc::new(())),
+        })
+    }
+
+    fn orchestra(name: &'static str, file: &'static str, line: u32) -> Entry {
+        Entry::Orchestra(OrchestraEntry {
+            declaration: declaration(name, file, line),
+            needs: &[],
+            build: |_| Err("never built".to_owned()),
+        })
+    }
+
+    fn reward(name: &'static str) -> Entry {
+        let place = Place { file: "reward.rs", line: 1, item: "team::reward" };
+        Entry::reward(name, "A reward.", place, |_| Rewards::none())
+    }
+
+    #[test]
+    fn declarations_are_sorted_by_name() {
+        let entries = [agent("b/z", "x.rs", 1), agent("a/z", "x.rs", 2), agent("b/a", "x.rs", 3)];
+        let registry = Registry::from_entries(&entries).unwrap();
+        assert_eq!(registry.agents.keys().copied().collect::<Vec<_>>(), ["a/z", "b/a", "b/z"]);
+    }
+
+    #[test]
+    fn one_name_may_be_an_agent_and_an_orchestra() {
+        let entries = [agent("math/solve", "x.rs", 1), orchestra("math/solve", "x.rs", 2)];
+        assert!(Registry::from_entries(&entries).is_ok());
+    }
+
+    #[test]
+    fn every_conflict_is_reported_with_every_place() {
+        let entries = [
+            orchestra("math/refine", "flow.rs", 7),
+            agent("math/solver", "b.rs", 20),
+            agent("math/verifier", "a.rs", 1),
+            agent("math/solver", "a.rs", 9),
+            orchestra("math/refine", "flow.rs", 3),
+            agent("math/solver", "b.rs", 4),
+        ];
+        let error = Registry::from_entries(&entries).err().unwrap();
+        let expected = "\
+agent `math/solver` is declared 3 times; rename all but one:
+  team::Item at a.rs:9
+  team::Item at b.rs:4
+  team::Item at b.rs:20
+orchestra `math/refine` is declared 2 times; rename all but one:
+  team::Item at flow.rs:3
+  team::Item at flow.rs:7";
+        assert_eq!(error.to_string(), expected);
+    }
+
+    #[test]
+    fn an_empty_registry_says_which_line_to_write() {
+        for entries in [vec![], vec![reward("brevity")]] {
+            let error = Registry::from_entries(&entries).err().unwrap();
+            assert_eq!(error, RegistryError::Empty);
+            let text = error.to_string();
+            assert!(text.contains("maverl::main!(my_team, orchestras);"), "{text}");
+            assert!(text.contains("use my_team as _;"), "{text}");
+        }
     }
 }

@@ -164,7 +164,7 @@ impl Block<'_> {
 
             let p = &mut scratch.p[slot * pitch..][..pitch];
             let ds = &mut scratch.ds[slot * pitch..][..pitch];
-            let (seen, _) = (vector::padded(i + 1), ());
+            let seen = vector::padded(i + 1);
             vector::products(simd, q, self.keys, &mut p[..seen]);
             let inverse = vector::softmax(&mut p[..seen], i + 1);
             vector::products(simd, dout, self.values, &mut ds[..seen]);

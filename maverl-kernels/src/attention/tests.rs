@@ -1,1 +1,209 @@
+use super::*;
+use crate::testing::{close, numeric, random, same_bits, threads, weigh, wide};
 
+fn reference(q: &[f64], k: &[f64], v: &[f64], offsets: &[usize], heads: Heads) -> Vec<f64> {
+    let Heads { q: hq, kv: hkv, dim } = heads;
+    let mut out = vec![0.0; q.len()];
+    for row in offsets.windows(2) {
+        for i in row[0]..row[1] {
+            for h in 0..hq {
+                let g = h / (hq / hkv);
+                let at = |j: usize, d: usize| (j * hkv + g) * dim + d;
+                let query = &q[(i * hq + h) * dim..][..dim];
+                let score = |j: usize| {
+                    let dot: f64 = (0..dim).map(|d| query[d] * k[at(j, d)]).sum();
+                    dot / (dim as f64).sqrt()
+                };
+                let scores: Vec<f64> = (row[0]..=i).map(score).collect();
+                let max = scores.iter().fold(f64::MIN, |a, &b| a.max(b));
+                let sum: f64 = scores.iter().map(|s| (s - max).exp()).sum();
+                for (j, s) in (row[0]..=i).zip(&scores) {
+                    let p = (s - max).exp() / sum;
+                    for d in 0..dim {
+                        out[(i * hq + h) * dim + d] += p * v[at(j, d)];
+                    }
+                }
+            }
+        }
+    }
+    out
+}
+
+struct Case {
+    q: Vec<f32>,
+    k: Vec<f32>,
+    v: Vec<f32>,
+}
+
+fn case(n: usize, heads: Heads) -> Case {
+    let (qw, kvw) = (n * heads.q_width(), n * heads.kv_width());
+    let q = random(1, qw).iter().map(|q| q * 4.0).collect();
+    Case { q, k: random(2, kvw), v: random(3, kvw) }
+}
+
+fn forward(c: &Case, offsets: &[usize], heads: Heads) -> Vec<f32> {
+    let mut out = vec![f32::NAN; c.q.len()];
+    attention(&c.q, &c.k, &c.v, offsets, heads, &mut out);
+    out
+}
+
+fn backward(c: &Case, dout: &[f32], offsets: &[usize], heads: Heads) -> [Vec<f32>; 3] {
+    let out = forward(c, offsets, heads);
+    let mut grads = [&c.q, &c.k, &c.v].map(|x| vec![f32::NAN; x.len()]);
+    let [dq, dk, dv] = &mut grads;
+    attention_bwd(&c.q, &c.k, &c.v, &out, dout, offsets, heads, dq, dk, dv);
+    grads
+}
+
+const SHAPES: [Heads; 6] = [
+    Heads { q: 4, kv: 4, dim: 32 },
+    Heads { q: 4, kv: 2, dim: 16 },
+    Heads { q: 3, kv: 1, dim: 7 },
+    Heads { q: 2, kv: 1, dim: 128 },
+    Heads { q: 1, kv: 1, dim: 1 },
+    Heads { q: 6, kv: 3, dim: 40 },
+];
+
+#[test]
+fn forward_agrees_with_f64_on_ragged_rows() {
+    for heads in SHAPES {
+        let offsets = [0, 1, 1, 18, 19, 60, 190];
+        let c = case(190, heads);
+        let want = reference(&wide(&c.q), &wide(&c.k), &wide(&c.v), &offsets, heads);
+        close(&forward(&c, &offsets, heads), &want, 2e-6);
+    }
+}
+
+#[test]
+fn backward_agrees_with_central_differences_on_ragged_rows() {
+    for heads in [SHAPES[1], SHAPES[2], SHAPES[4], Heads { q: 2, kv: 2, dim: 20 }] {
+        let offsets = [0, 1, 4, 4, 22];
+        let c = case(22, heads);
+        let dout = random(4, c.q.len());
+        let [dq, dk, dv] = backward(&c, &dout, &offsets, heads);
+        let (q, k, v) = (wide(&c.q), wide(&c.k), wide(&c.v));
+        let loss =
+            |q: &[f64], k: &[f64], v: &[f64]| weigh(&reference(q, k, v, &offsets, heads), &dout);
+        close(&dq, &numeric(&q, |q| loss(q, &k, &v)), 1e-4);
+        close(&dk, &numeric(&k, |k| loss(&q, k, &v)), 1e-4);
+        close(&dv, &numeric(&v, |v| loss(&q, &k, v)), 1e-4);
+    }
+}
+
+/// The last `new` tokens of the first `len` of a row.
+fn cached(c: &Case, start: usize, len: usize, new: usize, heads: Heads) -> Vec<f32> {
+    let (qw, kvw) = (heads.q_width(), heads.kv_width());
+    let keys = &c.k[start * kvw..(start + len) * kvw];
+    let values = &c.v[start * kvw..(start + len) * kvw];
+    let q = &c.q[(start + len - new) * qw..(start + len) * qw];
+    let mut out = vec![f32::NAN; q.len()];
+    attention_cached(q, &[Segment { new_tokens: new, keys, values }], heads, &mut out);
+    out
+}
+
+#[test]
+fn tokens_one_by_one_or_in_chunks_have_the_bits_of_the_whole_row() {
+    for heads in SHAPES {
+        let (start, n) = (9, 300);
+        let c = case(n, heads);
+        let whole = forward(&c, &[0, start, n], heads);
+        let len = n - start;
+        for new in [1, 3, 7, 8, 9, 64, 129] {
+            let mut out = Vec::new();
+            for first in (0..len).step_by(new) {
+                let end = len.min(first + new);
+                out.extend(cached(&c, start, end, end - first, heads));
+            }
+            same_bits(&out, &whole[start * heads.q_width()..]);
+        }
+    }
+}
+
+#[test]
+fn segments_do_not_know_each_other() {
+    let heads = SHAPES[0];
+    let (qw, kvw) = (heads.q_width(), heads.kv_width());
+    let c = case(400, heads);
+    let parts =
+        [(0, 40, 1), (40, 100, 100), (140, 33, 5), (173, 1, 1), (174, 200, 20), (374, 5, 0)];
+    let alone: Vec<Vec<f32>> =
+        parts.iter().map(|&(start, len, new)| cached(&c, start, len, new, heads)).collect();
+    for order in [[0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0], [2, 0, 5, 1, 4, 3]] {
+        let segments = order.map(|i| {
+            let (start, len, new_tokens) = parts[i];
+            let at = start * kvw..(start + len) * kvw;
+            Segment { new_tokens, keys: &c.k[at.clone()], values: &c.v[at] }
+        });
+        let q: Vec<f32> = order
+            .iter()
+            .flat_map(|&i| {
+                let (start, len, new) = parts[i];
+                &c.q[(start + len - new) * qw..(start + len) * qw]
+            })
+            .copied()
+            .collect();
+        let mut out = vec![f32::NAN; q.len()];
+        attention_cached(&q, &segments, heads, &mut out);
+        let want: Vec<f32> = order.iter().flat_map(|&i| &alone[i]).copied().collect();
+        same_bits(&out, &want);
+    }
+}
+
+#[test]
+fn rows_and_threads_do_not_change_bits() {
+    for heads in [SHAPES[0], SHAPES[1]] {
+        let mut offsets = vec![0];
+        offsets.extend((0..64).scan(0, |end, i| {
+            *end += 1 + i * 37 % 90;
+            Some(*end)
+        }));
+        let n = offsets[64];
+        let c = case(n, heads);
+        let dout = random(4, c.q.len());
+        let run = |count| {
+            threads(count, || {
+                let [dq, dk, dv] = backward(&c, &dout, &offsets, heads);
+                [forward(&c, &offsets, heads), dq, dk, dv]
+            })
+        };
+        let (one, four) = (run(1), run(4));
+        one.iter().zip(&four).for_each(|(a, b)| same_bits(a, b));
+        let (qw, kvw) = (heads.q_width(), heads.kv_width());
+        for row in [0, 1, 31, 63] {
+            let (at_q, at_kv) = (
+                offsets[row] * qw..offsets[row + 1] * qw,
+                offsets[row] * kvw..offsets[row + 1] * kvw,
+            );
+            let alone = Case {
+                q: c.q[at_q.clone()].to_vec(),
+                k: c.k[at_kv.clone()].to_vec(),
+                v: c.v[at_kv.clone()].to_vec(),
+            };
+            let len = [0, offsets[row + 1] - offsets[row]];
+            same_bits(&forward(&alone, &len, heads), &one[0][at_q.clone()]);
+            let grads = backward(&alone, &dout[at_q.clone()], &len, heads);
+            for (grad, (whole, at)) in
+                grads.iter().zip(one[1..].iter().zip([at_q, at_kv.clone(), at_kv]))
+            {
+                same_bits(grad, &whole[at]);
+            }
+        }
+    }
+}
+
+#[test]
+fn one_long_row_by_head_has_the_bits_of_one_thread() {
+    let heads = Heads { q: 4, kv: 2, dim: 64 };
+    let c = case(600, heads);
+    let dout = random(4, c.q.len());
+    let one = threads(1, || backward(&c, &dout, &[0, 600], heads));
+    let two = threads(2, || backward(&c, &dout, &[0, 600], heads));
+    one.iter().zip(&two).for_each(|(a, b)| same_bits(a, b));
+}
+
+#[test]
+#[should_panic(expected = "k has 8 elements, not [3, 4]")]
+fn wrong_shapes_are_named() {
+    let heads = Heads { q: 1, kv: 1, dim: 4 };
+    attention(&[0.0; 12], &[0.0; 8], &[0.0; 12], &[0, 3], heads, &mut [0.0; 12]);
+}

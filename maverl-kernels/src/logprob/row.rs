@@ -14,7 +14,7 @@ pub(crate) struct Row {
     /// Of the scaled logits.
     pub(crate) max: f32,
     /// `Σ exp(z − max)`.
-    sum: f64,
+    pub(super) sum: f64,
     /// `Σ exp(z − max) (z − max)`.
     moment: f64,
 }

@@ -1,1 +1,145 @@
+use super::*;
+use crate::testing::{close, numeric, random, same_bits, threads, weigh, wide};
 
+/// Log-probability of the target and entropy of one row, in f64.
+fn reference_row(logits: &[f64], target: usize) -> (f64, f64) {
+    let max = logits.iter().fold(f64::MIN, |a, &b| a.max(b));
+    let sum: f64 = logits.iter().map(|z| (z - max).exp()).sum();
+    let log = |z: f64| z - max - sum.ln();
+    let entropy = logits.iter().map(|&z| -log(z).exp() * log(z)).sum();
+    (log(logits[target]), entropy)
+}
+
+fn reference(h: &[f64], w: &[f64], targets: &[u32], inverse: &[f32], d: usize) -> [Vec<f64>; 2] {
+    let rows = h.chunks(d).zip(targets).zip(inverse).map(|((h, &t), &inverse)| {
+        let dot = |w: &[f64]| h.iter().zip(w).map(|(h, w)| h * w).sum::<f64>();
+        let logits: Vec<f64> = w.chunks(d).map(|w| dot(w) * f64::from(inverse)).collect();
+        reference_row(&logits, t as usize)
+    });
+    let (logp, entropy) = rows.unzip();
+    [logp, entropy]
+}
+
+struct Case {
+    h: Vec<f32>,
+    w: Vec<f32>,
+    targets: Vec<u32>,
+    inverse: Vec<f32>,
+}
+
+fn case(n: usize, d: usize, vocab: usize) -> Case {
+    Case {
+        h: random(1, n * d).iter().map(|h| h * 3.0).collect(),
+        w: random(2, vocab * d),
+        targets: (0..n).map(|i| (i * 7 % vocab) as u32).collect(),
+        inverse: (0..n).map(|i| 0.5 + i as f32 % 3.0).collect(),
+    }
+}
+
+fn forward(c: &Case, d: usize) -> [Vec<f32>; 2] {
+    let n = c.targets.len();
+    let (mut logp, mut entropy) = (vec![f32::NAN; n], vec![f32::NAN; n]);
+    linear_logprob(&c.h, &c.w, &c.targets, &c.inverse, d, &mut logp, &mut entropy);
+    [logp, entropy]
+}
+
+#[test]
+fn forward_agrees_with_f64() {
+    for (n, d, vocab) in [(1, 8, 2), (5, 16, 33), (70, 24, 500)] {
+        let c = case(n, d, vocab);
+        let [logp, entropy] = forward(&c, d);
+        let [want_logp, want_entropy] =
+            reference(&wide(&c.h), &wide(&c.w), &c.targets, &c.inverse, d);
+        close(&logp, &want_logp, 2e-6);
+        close(&entropy, &want_entropy, 4e-6);
+    }
+}
+
+#[test]
+fn backward_agrees_with_central_differences() {
+    for (n, d, vocab) in [(1, 3, 2), (4, 5, 19), (9, 8, 33)] {
+        let c = case(n, d, vocab);
+        let (dlogp, dentropy) = (random(3, n), random(4, n));
+        let (mut dh, mut dw) = (vec![f32::NAN; n * d], vec![f32::NAN; vocab * d]);
+        linear_logprob_bwd(
+            &c.h, &c.w, &c.targets, &c.inverse, d, &dlogp, &dentropy, &mut dh, &mut dw,
+        );
+        let loss = |h: &[f64], w: &[f64]| {
+            let [logp, entropy] = reference(h, w, &c.targets, &c.inverse, d);
+            weigh(&logp, &dlogp) + weigh(&entropy, &dentropy)
+        };
+        let (h, w) = (wide(&c.h), wide(&c.w));
+        close(&dh, &numeric(&h, |h| loss(h, &w)), 1e-4);
+        close(&dw, &numeric(&w, |w| loss(&h, w)), 1e-4);
+    }
+}
+
+#[test]
+fn sums_over_a_large_vocabulary_agree_with_f64() {
+    let vocab = 150_000;
+    for scale in [0.1, 1.0, 8.0] {
+        let logits: Vec<f32> = random(5, vocab).iter().map(|z| z * scale).collect();
+        let (mut logp, mut entropy) = ([0.0], [0.0]);
+        logprobs(&logits, vocab, &[123], &[1.0], &mut logp, &mut entropy);
+        let (want_logp, want_entropy) = reference_row(&wide(&logits), 123);
+        close(&logp, &[want_logp], 1e-6);
+        close(&entropy, &[want_entropy], 1e-6);
+        let row = Row::of(&logits, 1.0);
+        let max = f64::from(row.max);
+        let sum: f64 = wide(&logits).iter().map(|z| (z - max).exp()).sum();
+        assert!((row.sum / sum - 1.0).abs() < 1e-6);
+    }
+}
+
+#[test]
+fn impossible_tokens_have_no_share() {
+    let (mut logp, mut entropy) = ([0.0; 2], [0.0; 2]);
+    let logits = [0.0, f32::NEG_INFINITY, 0.0, 0.0, f32::NEG_INFINITY, 5.0];
+    logprobs(&logits, 3, &[0, 2], &[1.0, 2.0], &mut logp, &mut entropy);
+    close(&logp[..1], &[0.5f64.ln()], 1e-6);
+    close(&entropy[..1], &[2f64.ln()], 1e-6);
+    assert!(entropy[1].is_finite());
+}
+
+#[test]
+fn a_row_has_the_same_bits_in_every_batch() {
+    let (n, d, vocab) = (700, 32, 400);
+    let c = case(n, d, vocab);
+    let [logp, entropy] = forward(&c, d);
+    for at in [0..1, 5..6, 10..17, 500..560, 699..700] {
+        let part = Case {
+            h: c.h[at.start * d..at.end * d].to_vec(),
+            w: c.w.clone(),
+            targets: c.targets[at.clone()].to_vec(),
+            inverse: c.inverse[at.clone()].to_vec(),
+        };
+        let [part_logp, part_entropy] = forward(&part, d);
+        same_bits(&part_logp, &logp[at.clone()]);
+        same_bits(&part_entropy, &entropy[at]);
+    }
+}
+
+#[test]
+fn the_fused_form_has_the_bits_of_the_two_steps_and_threads_do_not_matter() {
+    let (n, d, vocab) = (600, 32, 400);
+    let c = case(n, d, vocab);
+    let mut logits = vec![0.0; n * vocab];
+    matmul::matmul_nt(&c.h, &c.w, &mut logits, n, vocab, d);
+    let (mut logp, mut entropy) = (vec![0.0; n], vec![0.0; n]);
+    logprobs(&logits, vocab, &c.targets, &c.inverse, &mut logp, &mut entropy);
+    let ones = vec![1.0; n];
+    let run = |count| {
+        threads(count, || {
+            let [logp, entropy] = forward(&c, d);
+            let (mut dh, mut dw) = (vec![0.0; n * d], vec![0.0; vocab * d]);
+            linear_logprob_bwd(
+                &c.h, &c.w, &c.targets, &c.inverse, d, &ones, &ones, &mut dh, &mut dw,
+            );
+            [logp, entropy, dh, dw]
+        })
+    };
+    let (one, three) = (run(1), run(3));
+    one.iter().zip(&three).for_each(|(a, b)| same_bits(a, b));
+    same_bits(&one[0], &logp);
+    same_bits(&one[1], &entropy);
+}

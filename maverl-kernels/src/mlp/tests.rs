@@ -1,1 +1,42 @@
+use super::*;
+use crate::testing::{close, numeric, random, same_bits, weigh, wide};
 
+fn reference(gate: &[f64], up: &[f64]) -> Vec<f64> {
+    gate.iter().zip(up).map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect()
+}
+
+#[test]
+fn forward_and_backward_agree_with_f64() {
+    let n = 203;
+    let gate: Vec<f32> = random(1, n).iter().map(|g| g * 12.0).collect();
+    let (up, dout) = (random(2, n), random(3, n));
+    let mut out = vec![f32::NAN; n];
+    swiglu(&gate, &up, &mut out);
+    let (g, u) = (wide(&gate), wide(&up));
+    close(&out, &reference(&g, &u), 1e-6);
+    let (mut dgate, mut dup) = (vec![f32::NAN; n], vec![f32::NAN; n]);
+    swiglu_bwd(&gate, &up, &dout, &mut dgate, &mut dup);
+    close(&dgate, &numeric(&g, |g| weigh(&reference(g, &u), &dout)), 1e-5);
+    close(&dup, &numeric(&u, |u| weigh(&reference(&g, u), &dout)), 1e-5);
+}
+
+#[test]
+fn extreme_gates_stay_finite() {
+    let mut out = [f32::NAN; 3];
+    swiglu(&[-1e4, 1e4, 0.0], &[1.0; 3], &mut out);
+    assert_eq!(out[1..], [1e4, 0.0]);
+    assert!(out[0].abs() < 1e-30);
+}
+
+#[test]
+fn an_element_alone_has_the_same_bits() {
+    let n = 70_001;
+    let (gate, up) = (random(4, n), random(5, n));
+    let mut whole = vec![0.0; n];
+    swiglu(&gate, &up, &mut whole);
+    for i in [0, 17, 40_000, n - 1] {
+        let mut alone = [0.0];
+        swiglu(&gate[i..=i], &up[i..=i], &mut alone);
+        same_bits(&alone, &whole[i..=i]);
+    }
+}

@@ -1,1 +1,60 @@
+use super::*;
+use crate::testing::{close, numeric, random, same_bits, weigh, wide};
 
+fn frequencies(half: usize) -> Vec<f32> {
+    (0..half).map(|i| 10_000f32.powf(-(i as f32) / half as f32)).collect()
+}
+
+fn reference(x: &[f64], positions: &[u32], heads: usize, inv_freq: &[f32]) -> Vec<f64> {
+    let half = inv_freq.len();
+    let mut out = x.to_vec();
+    for (t, &position) in positions.iter().enumerate() {
+        for head in 0..heads {
+            for (i, &frequency) in inv_freq.iter().enumerate() {
+                let angle = f64::from(position as f32 * frequency);
+                let a = (t * heads + head) * 2 * half + i;
+                out[a] = x[a] * angle.cos() - x[a + half] * angle.sin();
+                out[a + half] = x[a + half] * angle.cos() + x[a] * angle.sin();
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn forward_agrees_with_f64_and_backward_with_central_differences() {
+    for half in [1, 3, 16] {
+        let (inv_freq, heads, positions) = (frequencies(half), 2, [0, 1, 5, 63, 5]);
+        let table = RopeTable::new(&inv_freq, 64);
+        assert_eq!((table.head_dim(), table.max_positions()), (2 * half, 64));
+        let n = positions.len() * heads * 2 * half;
+        let (x, dy) = (random(1, n), random(2, n));
+        let mut out = vec![f32::NAN; n];
+        rope(&x, &positions, heads, &table, &mut out);
+        let forward = |x: &[f64]| reference(x, &positions, heads, &inv_freq);
+        close(&out, &forward(&wide(&x)), 1e-6);
+        let mut dx = vec![f32::NAN; n];
+        rope_bwd(&dy, &positions, heads, &table, &mut dx);
+        close(&dx, &numeric(&wide(&x), |x| weigh(&forward(x), &dy)), 1e-5);
+    }
+}
+
+#[test]
+fn a_token_alone_has_the_same_bits() {
+    let table = RopeTable::new(&frequencies(16), 2048);
+    let positions: Vec<u32> = (0..2000).collect();
+    let x = random(3, 2000 * 64);
+    let mut whole = vec![0.0; x.len()];
+    rope(&x, &positions, 2, &table, &mut whole);
+    for t in [0, 1, 777, 1999] {
+        let mut alone = vec![0.0; 64];
+        rope(&x[t * 64..][..64], &positions[t..=t], 2, &table, &mut alone);
+        same_bits(&alone, &whole[t * 64..][..64]);
+    }
+}
+
+#[test]
+#[should_panic(expected = "position 4 of a table of 4")]
+fn a_position_beyond_the_table_is_refused() {
+    rope(&[0.0; 2], &[4], 1, &RopeTable::new(&[1.0], 4), &mut [0.0; 2]);
+}

@@ -12,7 +12,7 @@ pub(crate) fn agent(agent: &Agent, item: &ItemStruct) -> TokenStream {
     let Agent { krate, name, asking } = agent;
     let ident = &item.ident;
     let summary = item::summary(&item.attrs);
-    let item = item::with_derives(item, krate);
+    let item = &item::with_derives(item, krate);
     let asking = asking.as_ref().map(|asking| {
         let check = check(krate, asking);
         let imp = impl_agent(krate, asking, item);
@@ -44,7 +44,7 @@ pub(crate) fn broken(args: &Args, item: &ItemStruct, error: &syn::Error) -> Toke
         return quote!(#item #error);
     }
     let ident = &item.ident;
-    let item = item::with_derives(item, krate);
+    let item = &item::with_derives(item, krate);
     let by_macro = args.prompt.is_some() || args.prompt_text.is_some();
     let dummies = match (input, output) {
         (Some(input), Some(output)) if by_macro => quote! {

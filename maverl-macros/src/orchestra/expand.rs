@@ -12,7 +12,7 @@ pub(crate) fn orchestra(orchestra: &Orchestra, item: &ItemStruct) -> TokenStream
     let Orchestra { krate, name, members, needs } = orchestra;
     let ident = &item.ident;
     let summary = item::summary(&item.attrs);
-    let item = item::with_derives(item, krate);
+    let item = &item::with_derives(item, krate);
     let includes = includes(krate, members, item);
     let seats = members.iter().map(|member| seats(krate, member));
     let build = item::build(item, krate);
@@ -49,7 +49,7 @@ pub(crate) fn broken(
     if !item.generics.params.is_empty() {
         return quote!(#item #error);
     }
-    let item = item::with_derives(item, krate);
+    let item = &item::with_derives(item, krate);
     let mut agents: Vec<Member> = Vec::new();
     for member in members {
         if !agents.iter().any(|other| other.agent == member.agent) {

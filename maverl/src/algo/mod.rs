@@ -28,7 +28,7 @@
 
 mod advantage;
 mod batch;
-mod loss;
+pub mod loss;
 mod sample;
 mod schedule;
 

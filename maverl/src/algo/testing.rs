@@ -89,6 +89,7 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
             max_flat_steps: 10,
         },
         rewards: Vec::new(),
+        warnings: Vec::new(),
         eval: EvalConfig::default(),
         checkpoint: CheckpointConfig::default(),
         runtime: RuntimeConfig::default(),

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use super::diagnostic::{Problems, did_you_mean, key, list, path, suggestion, within};
+use super::load::plain;
 use crate::config::Named;
 use crate::plan::Chosen;
 use crate::registry::{Declaration, Registry};
@@ -29,8 +30,8 @@ pub(super) fn orchestra(
     let (name, entry) = choose("orchestra", named, &registry.orchestras, problems)?;
     let table = path(["orchestra"]);
     let build = |options: &Value| (entry.build)(options).map(drop);
-    let options = options(&table, &named.options, &entry.declaration, build, problems)?;
-    // The options were built key by key and together just before.
+    let options = options(&table, &named.options, &entry.declaration, build, problems);
+    // Options that cannot be built are reported.
     let members = (entry.build)(&options).ok()?.members().into_iter().collect();
     Some(Orchestra { chosen: Chosen { name, options }, members })
 }
@@ -42,7 +43,7 @@ pub(super) fn environment(
 ) -> Option<Environment> {
     let (name, entry) = choose("environment", named, &registry.environments, problems)?;
     let table = path(["environment"]);
-    let options = options(&table, &named.options, &entry.declaration, entry.check, problems)?;
+    let options = options(&table, &named.options, &entry.declaration, entry.check, problems);
     Some(Environment { chosen: Chosen { name, options } })
 }
 
@@ -123,25 +124,24 @@ fn choose<'r, E>(
     }
 }
 
-/// The options with their defaults filled in; every unknown key and wrong type is reported.
+/// The options with their defaults filled in. Every unknown key and wrong type is reported and left out.
 pub(super) fn options(
     table: &[String],
     given: &Map<String, Value>,
     declaration: &Declaration,
     build: impl Fn(&Value) -> Result<(), String>,
     problems: &mut Problems<'_>,
-) -> Option<Value> {
-    let mut all = match (declaration.defaults)() {
+) -> Value {
+    let defaults = match (declaration.defaults)() {
         Value::Object(defaults) => defaults,
         _ => Map::new(),
     };
-    let known: Vec<String> = all.keys().cloned().collect();
-    let known = || known.iter().map(String::as_str);
-    let mut fine = true;
+    let known = || defaults.keys().map(String::as_str);
+    let mut all = defaults.clone();
     for (name, value) in given {
         let at = within(table, name);
         let alone = Value::Object(Map::from_iter([(name.clone(), value.clone())]));
-        if !known().any(|option| option == name) {
+        if !defaults.contains_key(name) {
             let message =
                 format!("unknown key `{}`: `{}` has no such option", key(&at), declaration.name);
             let help = match did_you_mean(name, known()) {
@@ -149,24 +149,30 @@ pub(super) fn options(
                 None => format!("its options are {}", list(known())),
             };
             problems.key(&at, message, help);
-            fine = false;
         } else if let Err(error) = build(&alone) {
-            problems.value(&at, format!("`{}`: {error}", key(&at)), None);
-            fine = false;
+            problems.value(&at, wrong_type(&key(&at), value, &error), None);
+        } else {
+            all.insert(name.clone(), value.clone());
         }
     }
-    if !fine {
-        return None;
-    }
-    all.extend(given.clone());
     let all = Value::Object(all);
     match build(&all) {
-        Ok(()) => Some(all),
+        Ok(()) => all,
         Err(error) => {
             let message =
                 format!("the options of `{}` do not go together: {error}", declaration.name);
             problems.key(table, message, None);
-            None
+            Value::Object(defaults)
         }
+    }
+}
+
+/// serde's words for a wrong type as this module's; other errors as they are.
+fn wrong_type(key: &str, value: &Value, error: &str) -> String {
+    match error.split_once(", expected ") {
+        Some((found, expected)) if found.starts_with("invalid ") => {
+            format!("`{key}` is {value}; expected {}", plain(expected))
+        }
+        _ => format!("`{key}`: {error}"),
     }
 }

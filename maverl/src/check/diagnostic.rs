@@ -5,7 +5,8 @@ use std::fmt;
 use std::ops::Range;
 
 use miette::{
-    GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode, SourceSpan,
+    GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError, NamedSource, SourceCode,
+    SourceSpan, SpanContents,
 };
 
 use super::sources::{Layers, Unreadable};
@@ -15,7 +16,7 @@ use super::sources::{Layers, Unreadable};
 pub struct Diagnostic {
     message: String,
     help: Option<String>,
-    source: Option<NamedSource<String>>,
+    source: Option<Source>,
     labels: Vec<LabeledSpan>,
     order: (usize, usize),
 }
@@ -43,9 +44,32 @@ impl miette::Diagnostic for Diagnostic {
     }
 }
 
+/// A named text of which only the lines with labels are shown, whatever context is asked for.
+#[derive(Debug)]
+struct Source(NamedSource<String>);
+
+impl SourceCode for Source {
+    fn read_span<'a>(
+        &'a self,
+        span: &SourceSpan,
+        before: usize,
+        after: usize,
+    ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
+        // Without context the place itself is asked for; its column must stay.
+        if before == 0 && after == 0 {
+            return self.0.read_span(span, 0, 0);
+        }
+        let text = self.0.inner();
+        let end = (span.offset() + span.len()).min(text.len());
+        let start = text[..span.offset().min(end)].rfind('\n').map_or(0, |at| at + 1);
+        let end = text[end..].find('\n').map_or(text.len(), |at| end + at);
+        self.0.read_span(&SourceSpan::from(start..end), 0, 0)
+    }
+}
+
 /// All diagnostics as text, for a terminal or (`GraphicalTheme::none()`) for a file.
 pub fn render(diagnostics: &[Diagnostic], theme: GraphicalTheme) -> String {
-    let handler = GraphicalReportHandler::new_themed(theme).with_width(110).with_context_lines(0);
+    let handler = GraphicalReportHandler::new_themed(theme).with_width(110);
     let mut text = String::new();
     for diagnostic in diagnostics {
         handler
@@ -82,7 +106,7 @@ pub(super) fn did_you_mean<'a>(
     found: &str,
     known: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
-    let limit = 1 + found.len() / 4;
+    let limit = (1 + found.len() / 4).min(found.len() / 2);
     known
         .into_iter()
         .map(|name| {
@@ -127,25 +151,44 @@ pub(super) struct Problems<'l> {
     layers: &'l Layers,
     found: Vec<Diagnostic>,
     keys: BTreeSet<Vec<String>>,
+    gone: BTreeSet<Vec<String>>,
+    conflicts: BTreeSet<Vec<String>>,
 }
 
 impl<'l> Problems<'l> {
     pub(super) fn new(layers: &'l Layers) -> Self {
-        Self { layers, found: Vec::new(), keys: BTreeSet::new() }
+        let found = Vec::new();
+        let (keys, gone, conflicts) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        Self { layers, found, keys, gone, conflicts }
     }
 
     pub(super) fn layers(&self) -> &'l Layers {
         self.layers
     }
 
-    /// Whether a key, or a table around it, is already reported.
+    /// Whether a key is already reported, or is gone with a table around it.
     pub(super) fn reported(&self, path: &[String]) -> bool {
-        (1..=path.len()).any(|end| self.keys.contains(&path[..end]))
+        self.keys.contains(path) || (1..path.len()).any(|end| self.gone.contains(&path[..end]))
+    }
+
+    /// Says that a reported value was taken out, so that nothing more is said of what is in it.
+    pub(super) fn gone(&mut self, path: &[String]) {
+        self.gone.insert(path.to_vec());
     }
 
     /// Reports a source that could not be read.
     pub(super) fn unreadable(&mut self, problem: Unreadable) {
-        let labels = problem.span.map(|span| (span, None)).into_iter().collect();
+        let text = &self.layers.layer(problem.layer).text;
+        // What is missing at the end of a line is shown there, not on the next line.
+        let ends =
+            |span: &Range<usize>| text.get(span.clone()).is_none_or(|c| c == "\n" || c.is_empty());
+        let before =
+            |at: usize| text.get(..at)?.char_indices().next_back().map(|(start, _)| start..at);
+        let span = problem.span.map(|span| match before(span.start) {
+            Some(before) if ends(&span) => before,
+            _ => span,
+        });
+        let labels = span.map(|span| (span, None)).into_iter().collect();
         self.push(Some(problem.layer), labels, problem.message, problem.help);
     }
 
@@ -177,7 +220,7 @@ impl<'l> Problems<'l> {
         help: String,
     ) {
         let Some((first, _)) = notes.first() else { return };
-        if !self.keys.insert(first.clone()) {
+        if !self.conflicts.insert(first.clone()) {
             return;
         }
         let mut layer = None;
@@ -223,7 +266,7 @@ impl<'l> Problems<'l> {
         let start = spans.iter().map(|(span, _)| span.start).min().unwrap_or(0);
         let source = layer.map(|index| {
             let layer = self.layers.layer(index);
-            NamedSource::new(&layer.name, layer.text.to_string())
+            Source(NamedSource::new(&layer.name, layer.text.to_string()))
         });
         let labels = spans
             .into_iter()

@@ -24,7 +24,8 @@ pub(super) fn config(problems: &mut Problems<'_>) -> Config {
                 continue;
             }
         } else if let Some(depth) = take(&mut value, &error.path) {
-            wrong(problems, &error.path[..depth], &error.kind);
+            wrong(problems, &error.path, depth, &error.kind);
+            problems.gone(&error.path[..depth]);
             continue;
         }
         problems.whole(error.kind.to_string(), None);
@@ -38,8 +39,10 @@ fn missing(problems: &mut Problems<'_>, table: &[String], field: &str) {
     problems.key(&within(table, field), message, help.to_owned());
 }
 
-fn wrong(problems: &mut Problems<'_>, path: &[String], kind: &Kind) {
-    let name = key(path);
+/// Reports what is wrong at a path, of which `depth` keys lead to a value of a table.
+fn wrong(problems: &mut Problems<'_>, path: &[String], depth: usize, kind: &Kind) {
+    let (path, item) = path.split_at(depth);
+    let name = item.iter().fold(key(path), |name, index| format!("{name}[{index}]"));
     match kind {
         Kind::UnknownField(field, known) => {
             problems.key(path, format!("unknown key `{name}`"), unknown_help(field, known));
@@ -53,7 +56,8 @@ fn wrong(problems: &mut Problems<'_>, path: &[String], kind: &Kind) {
         }
         Kind::InvalidType(found, expected) | Kind::InvalidValue(found, expected) => {
             let message = format!("`{name}` is {}; expected {}", shown(found), plain(expected));
-            problems.value(path, message, None);
+            let quoted = matches!(found, Actual::Str(text) if text.parse::<f64>().is_ok());
+            problems.value(path, message, quoted.then(|| "write it without quotes".to_owned()));
         }
         Kind::InvalidLength(found, expected) => {
             let message = format!("`{name}` has {found} items; expected {}", plain(expected));
@@ -71,7 +75,7 @@ fn unknown_help(field: &str, known: &[&str]) -> String {
         .map(|(table, _)| *table)
         .collect();
     if !homes.is_empty() {
-        return format!("`{field}` is a key of {}", homes.join(", "));
+        return format!("`{field}` is a key of {}", homes.join(" and "));
     }
     match did_you_mean(field, known.iter().copied()) {
         Some(name) => format!("did you mean `{name}`?"),
@@ -84,12 +88,12 @@ pub(crate) fn tables() -> [(&'static str, &'static [&'static str]); 13] {
     [
         ("the file itself (before any table)", fields::<Config>()),
         ("`[task]`", fields::<TaskConfig>()),
-        ("`[sampling]`", fields::<SamplingConfig>()),
+        ("`[sampling]` (or an agent's `sampling`)", fields::<SamplingConfig>()),
         ("`[models.NAME]`", fields::<ModelConfig>()),
-        ("`[models.NAME.optim]`", fields::<OptimConfig>()),
+        ("a model's (or agent's) `optim`", fields::<OptimConfig>()),
         ("`[agents.\"team/role\"]`", fields::<AgentConfig>()),
         ("`[algorithm]`", fields::<AlgorithmConfig>()),
-        ("`[algorithm.loss]`", fields::<LossConfig>()),
+        ("`[algorithm.loss]` (or an agent's `loss`)", fields::<LossConfig>()),
         ("`[rewards.NAME]`", fields::<RewardConfig>()),
         ("`[rollout]`", fields::<RolloutConfig>()),
         ("`[eval]`", fields::<EvalConfig>()),
@@ -121,8 +125,8 @@ fn shown(found: &Actual) -> String {
 }
 
 /// serde's expectations in the user's terms.
-fn plain(expected: &str) -> String {
-    let text = match expected {
+pub(super) fn plain(expected: &str) -> &str {
+    match expected {
         "u32" | "u64" | "usize" => "a whole number from 0",
         "a nonzero u32" | "a nonzero u64" | "a nonzero usize" => "a whole number from 1",
         "f32" | "f64" => "a number",
@@ -133,8 +137,7 @@ fn plain(expected: &str) -> String {
         "a tuple of size 2" => "a list of 2 numbers",
         other if other.starts_with("struct ") => "a table",
         other => other,
-    };
-    text.to_owned()
+    }
 }
 
 /// Takes out the innermost value on a path (a whole list for an item of it), and says how many keys lead to it.

@@ -85,10 +85,10 @@ fn plan(
     if let (Some(environment), Some(orchestra)) = (&environment, &orchestra) {
         choice::fit(environment, orchestra, registry, problems);
     }
-    let workers = policy::models(&config, base, problems);
+    let models = policy::models(&config, base, problems);
     let (orchestra, members) = orchestra.map(|chosen| (chosen.chosen, chosen.members))?;
     let seats = team::seats(&config, &orchestra.name, &members, registry, problems);
-    let (seats, policies, workers) = policy::assign(&config, &seats?, workers, problems)?;
+    let (seats, policies, workers) = policy::assign(&config, &seats?, &models, problems)?;
     let algorithm = AlgorithmPlan::from(&config.algorithm);
     if purpose == Purpose::Train {
         policy::trainable(&config, &seats, problems);

@@ -1,11 +1,11 @@
 //! Which policy speaks for each seat, which worker group holds each policy, and how each is updated.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::diagnostic::{Problems, key, list, path, suggestion, within};
+use super::diagnostic::{Problems, did_you_mean, key, list, path, suggestion, within};
 use super::team::{self, Member};
 use crate::config::{Config, OptimConfig, Preset};
 use crate::plan::weights::{self, BUILTIN};
@@ -54,7 +54,7 @@ struct Group<'m> {
 pub(super) fn assign(
     config: &Config,
     members: &[Member],
-    models: Models,
+    models: &Models,
     problems: &mut Problems<'_>,
 ) -> Option<(Vec<SeatPlan>, Vec<PolicyPlan>, Vec<WorkerPlan>)> {
     let groups = groups(config, members, problems)?;
@@ -112,10 +112,14 @@ fn groups<'m>(
     problems: &mut Problems<'_>,
 ) -> Option<BTreeMap<String, Group<'m>>> {
     let mut groups: BTreeMap<String, Group<'m>> = BTreeMap::new();
+    let mut undecided_agents = BTreeSet::new();
     let mut fine = true;
     for member in members {
         let Some(model) = model(config, member, problems) else {
             fine = false;
+            if member.config.model.is_none() {
+                undecided_agents.insert(member.seat.agent.as_str());
+            }
             continue;
         };
         if config.models[&model].frozen && member.config.frozen == Some(false) {
@@ -147,6 +151,7 @@ fn groups<'m>(
         }
         group.members.push(member);
     }
+    undecided(config, &undecided_agents, problems);
     fine.then_some(groups)
 }
 
@@ -159,23 +164,28 @@ fn model(config: &Config, member: &Member, problems: &mut Problems<'_>) -> Optio
         Some(name) => {
             let message =
                 format!("`{}` is {name:?}, but `[models]` has only {}", key(&at), list(known()));
-            problems.value(&at, message, suggestion(name, known()));
+            let help = did_you_mean(name, known()).map(|close| format!("did you mean `{close}`?"));
+            problems.value(&at, message, help);
             None
         }
         None if config.models.len() == 1 => known().next().map(str::to_owned),
-        None => {
-            let message = format!(
-                "agent `{}` has no `model`, and there are {}: {}",
-                member.seat.agent,
-                config.models.len(),
-                list(known())
-            );
-            let first = known().next().unwrap_or_default();
-            let table = key(&path(["agents", &member.seat.agent]));
-            problems.key(&at, message, format!("write `model = \"{first}\"` in `[{table}]`"));
-            None
-        }
+        None => None,
     }
+}
+
+/// Reports agents that could be on any of several models.
+fn undecided(config: &Config, agents: &BTreeSet<&str>, problems: &mut Problems<'_>) {
+    let known = || config.models.keys().map(String::as_str);
+    let (Some(agent), Some(model)) = (agents.first(), known().next()) else { return };
+    let table = path(["agents", agent]);
+    let help = format!("write `model = \"{model}\"` in `[{}]`", key(&table));
+    let message = format!(
+        "no `model` for {}, and `[models]` has several: {}",
+        list(agents.iter().copied()),
+        list(known())
+    );
+    let at = if problems.layers().has(&table) { table } else { path(["models"]) };
+    problems.values(&[(at, "which one?".to_owned())], message, help);
 }
 
 /// The key of a seat that wins among those that are there; the fallback or the agent's own if none is.
@@ -229,6 +239,19 @@ fn values(optim: &OptimPlan) -> Map<String, Value> {
     }
 }
 
+/// A value as a user writes it: 1e-5, not 0.00001.
+fn written(value: &Value) -> String {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            number.as_f64().map_or_else(String::new, |number| format!("{number:?}"))
+        }
+        Value::Array(items) => {
+            format!("[{}]", items.iter().map(written).collect::<Vec<_>>().join(", "))
+        }
+        value => value.to_string(),
+    }
+}
+
 fn disagreement(
     worker: &str,
     model: &str,
@@ -249,6 +272,7 @@ fn disagreement(
         found.swap(0, 1);
     }
     let [(_, _, one, a), (_, _, other, b)] = &found;
+    let (a, b) = (written(a), written(b));
     let message = format!(
         "`optim.{name}` is {a} for `{}` and {b} for `{}`, but both are policy `{worker}`",
         one.seat, other.seat

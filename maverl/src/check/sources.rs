@@ -282,7 +282,8 @@ fn read_file(file: &File) -> (Layer, Option<Problem>) {
         Ok(text) => {
             let parsed = ImDocument::parse(text.clone()).map_err(|error| {
                 let what = error.message().trim().replace('\n', "; ");
-                (error.span(), format!("{name} is not TOML: {what}"), None)
+                let help = error.span().and_then(|span| unquoted(&text, span.start));
+                (error.span(), format!("{name} is not TOML: {what}"), help)
             });
             (text, parsed)
         }
@@ -292,6 +293,14 @@ fn read_file(file: &File) -> (Layer, Option<Problem>) {
         Err(problem) => (Content::Nothing, Some(problem)),
     };
     (Layer { name, text: text.into(), content }, problem)
+}
+
+/// Help for the likeliest mistake: a table header with a `/` outside of quotes.
+fn unquoted(text: &str, at: usize) -> Option<String> {
+    let line = text.get(..at)?.rsplit('\n').next()?.trim_start();
+    let header = line.starts_with('[') && !line.contains(['"', '\'']);
+    (header && text.get(at..)?.starts_with('/'))
+        .then(|| "a name with `/` is quoted: `[agents.\"search/verifier\"]`".to_owned())
 }
 
 fn is_key(name: &str) -> bool {
@@ -373,21 +382,21 @@ mod tests {
 
     #[test]
     fn assignments_are_split_at_dots_and_the_first_equals_sign_outside_of_quotes() {
-        let cases: [(&str, Option<(&[&str], usize)>); 7] = [
-            ("steps=3", Some((&["steps"], 5))),
-            ("task.data=a=b.jsonl", Some((&["task", "data"], 9))),
+        let cases = [
+            ("steps=3", Some(("steps", 5))),
+            ("task.data=a=b.jsonl", Some(("task|data", 9))),
             (
                 "agents.math/solver.sampling.temperature=0.5",
-                Some((&["agents", "math/solver", "sampling", "temperature"], 39)),
+                Some(("agents|math/solver|sampling|temperature", 39)),
             ),
-            ("models.\"qwen2.5\".path=x", Some((&["models", "qwen2.5", "path"], 21))),
-            ("agents.'a=b'.model = \"m\"", Some((&["agents", "a=b", "model"], 19))),
+            ("models.\"qwen2.5\".path=x", Some(("models|qwen2.5|path", 21))),
+            ("agents.'a=b'.model = \"m\"", Some(("agents|a=b|model", 19))),
             ("steps", None),
             (".steps=3", None),
         ];
         for (text, expected) in cases {
             let expected =
-                expected.map(|(path, at)| (path.iter().map(|&key| key.to_owned()).collect(), at));
+                expected.map(|(path, at)| (path.split('|').map(str::to_owned).collect(), at));
             assert_eq!(split_assignment(text), expected, "{text}");
         }
     }

@@ -30,7 +30,7 @@ fn seat_table(agent: &[String], index: u32) -> Vec<String> {
     within(&within(agent, "seats"), &index.to_string())
 }
 
-/// Every seat, sorted; `None` if an option is wrong.
+/// Every seat, sorted; `None` if an agent is not linked.
 pub(super) fn seats(
     config: &Config,
     orchestra: &str,
@@ -57,9 +57,7 @@ pub(super) fn seats(
     if !fine {
         return None;
     }
-    let members: Vec<Option<Member>> =
-        seats.iter().map(|seat| member(config, seat, registry, problems)).collect();
-    members.into_iter().collect()
+    Some(seats.iter().map(|seat| member(config, seat, registry, problems)).collect())
 }
 
 /// Reports tables of agents that do not sit in the team.
@@ -110,7 +108,7 @@ fn member(
     seat: &Seat,
     registry: &Registry,
     problems: &mut Problems<'_>,
-) -> Option<Member> {
+) -> Member {
     let entry = registry.agents[seat.agent.as_str()];
     let table = path(["agents", &seat.agent]);
     let agent = config.agents.get(&seat.agent).cloned().unwrap_or_default();
@@ -125,10 +123,10 @@ fn member(
     };
     let mut built = options(&table, &agent.options);
     if let Some((index, over)) = over {
-        let alone = options(&seat_table(&table, index), &over.options);
-        built = built.and(alone).and_then(|_| options(&table, &merged.options));
+        options(&seat_table(&table, index), &over.options);
+        built = options(&table, &merged.options);
     }
-    Some(Member { seat: seat.clone(), config: merged, options: built? })
+    Member { seat: seat.clone(), config: merged, options: built }
 }
 
 /// Writes out what the file leaves open about each agent.
@@ -137,8 +135,9 @@ pub(super) fn write_out(config: &mut Config, seats: &[SeatPlan]) {
     for seat in seats {
         let agent = config.agents.entry(seat.seat.agent.clone()).or_default();
         agent.model = agent.model.take().or_else(|| only.clone());
-        agent.frozen.get_or_insert(false);
         if agent.seats.is_empty() {
+            // A frozen model says so itself.
+            agent.frozen = agent.frozen.or(seat.trained.then_some(false));
             agent.worker = agent.worker.take().or_else(|| agent.model.clone());
             let options = seat.options.as_object().cloned().unwrap_or_default();
             agent.options = choice::without_nulls(options);

@@ -1,6 +1,6 @@
 //! Numbers that have the right type and cannot be meant.
 
-use std::fmt::Display;
+use std::fmt::{Debug, Display};
 
 use super::diagnostic::{Problems, key, path, within};
 use crate::config::{AgentConfig, Config, LossConfig, OptimConfig, SamplingConfig};
@@ -14,13 +14,16 @@ struct Range {
 
 const FINITE: Range = Range { holds: |x| x.is_finite(), words: "a finite number" };
 const NOT_NEGATIVE: Range =
-    Range { holds: |x| x.is_finite() && x >= 0.0, words: "finite and at least 0" };
-const POSITIVE: Range = Range { holds: |x| x.is_finite() && x > 0.0, words: "finite and above 0" };
-const SHARE: Range = Range { holds: |x| (0.0..=1.0).contains(&x), words: "from 0 to 1" };
+    Range { holds: |x| x.is_finite() && x >= 0.0, words: "a finite number from 0" };
+const POSITIVE: Range =
+    Range { holds: |x| x.is_finite() && x > 0.0, words: "a finite number above 0" };
+const SHARE: Range = Range { holds: |x| (0.0..=1.0).contains(&x), words: "a number from 0 to 1" };
 const ABOVE_0_TO_1: Range =
-    Range { holds: |x| x > 0.0 && x <= 1.0, words: "above 0 and at most 1" };
-const DECAY: Range = Range { holds: |x| (0.0..1.0).contains(&x), words: "from 0 to below 1" };
-const ABOVE_1: Range = Range { holds: |x| x.is_finite() && x > 1.0, words: "finite and above 1" };
+    Range { holds: |x| x > 0.0 && x <= 1.0, words: "a number above 0 and at most 1" };
+const DECAY: Range =
+    Range { holds: |x| (0.0..1.0).contains(&x), words: "numbers from 0 to below 1" };
+const ABOVE_1: Range =
+    Range { holds: |x| x.is_finite() && x > 1.0, words: "a finite number above 1" };
 
 /// Reports every number out of its range.
 pub(super) fn check(config: &Config, problems: &mut Problems<'_>) {
@@ -87,7 +90,7 @@ fn optim(config: &OptimConfig, table: &[String], problems: &mut Problems<'_>) {
     number(problems, table, "grad_clip", config.grad_clip, POSITIVE);
 }
 
-fn number<T: Into<f64> + Display + Copy>(
+fn number<T: Into<f64> + Debug + Display + Copy>(
     problems: &mut Problems<'_>,
     table: &[String],
     name: &str,
@@ -96,10 +99,11 @@ fn number<T: Into<f64> + Display + Copy>(
 ) {
     if let Some(value) = value.filter(|&value| !(range.holds)(value.into())) {
         let path = within(table, name);
-        let message = match name {
-            "betas" => format!("`{}` holds {value}; each is {}", key(&path), range.words),
-            _ => format!("`{}` is {value}; it is {}", key(&path), range.words),
-        };
+        // 1e-6 rather than 0.000001, and 1 rather than 1.0.
+        let small = value.into() != 0.0 && value.into().abs() < 1e-4;
+        let value = if small { format!("{value:?}") } else { value.to_string() };
+        let verb = if name == "betas" { "holds" } else { "is" };
+        let message = format!("`{}` {verb} {value}; expected {}", key(&path), range.words);
         problems.value(&path, message, None);
     }
 }

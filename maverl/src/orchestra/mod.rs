@@ -1,5 +1,6 @@
 //! Orchestras: the control flow of a team, as straight-line async Rust for *one* episode.
 
+mod branch;
 mod team;
 
 pub use team::{Ask, Chat, Conversation, Member, Said, SeatOf, Table, Team, Voice};

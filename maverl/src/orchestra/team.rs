@@ -4,13 +4,14 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use futures::future::BoxFuture;
 
 use crate::agent::{AgentName, AskError, Prompt, ReplyError};
 use crate::env::{DynEnvironment, Session};
 use crate::orchestra::Includes;
+use crate::orchestra::branch::{Branch, Flight, RACED, lock};
 use crate::task::{Action, Observation, Task};
 use crate::trajectory::{Fault, FaultKind, Message, Role, Seat, Tokens, Turn, TurnPath};
 
@@ -208,7 +209,7 @@ impl<O: ?Sized> Team<O> {
     #[must_use]
     pub fn branch(&self) -> Self {
         let (path, raced) = self.branch.next();
-        let branch = Arc::new(Branch { path, raced, state: Mutex::default() });
+        let branch = Arc::new(Branch::new(path, raced));
         Self { table: Arc::clone(&self.table), branch, orchestra: PhantomData }
     }
 
@@ -236,14 +237,13 @@ impl<O: ?Sized> Team<O> {
         conversation: Conversation,
     ) -> Put<A> {
         let (path, raced) = self.branch.next();
-        let flight = Flight::start(&self.branch);
         let member = self.table.members.get(&seat).and_then(|member| {
             let agent = Arc::clone(&member.agent).downcast::<A>().ok()?;
             Some((agent, Arc::clone(&member.voice)))
         });
         let prompt = member.as_ref().map(|(agent, _)| agent.prompt(input)).unwrap_or_default();
-        let table = Arc::clone(&self.table);
-        Put { table, flight, path, raced, seat, member, prompt, conversation }
+        let (table, branch) = (Arc::clone(&self.table), Arc::clone(&self.branch));
+        Put { table, branch, path, raced, seat, member, prompt, conversation }
     }
 }
 
@@ -307,7 +307,7 @@ impl<'t, O: ?Sized, A: AgentName> Chat<'t, O, A> {
 /// An ask that has its place and its prompt, and waits to be answered.
 struct Put<A> {
     table: Arc<Table>,
-    flight: Flight,
+    branch: Arc<Branch>,
     path: TurnPath,
     raced: bool,
     seat: Seat,
@@ -322,8 +322,8 @@ impl<A: AgentName> Put<A> {
     }
 
     async fn say(self) -> (Conversation, Result<A::Output, AskError>) {
-        let Self { table, flight: _flight, path, raced, seat, member, prompt, mut conversation } =
-            self;
+        let Self { table, branch, path, raced, seat, member, prompt, mut conversation } = self;
+        let _flight = Flight::start(&branch);
         if raced {
             let fault = Fault::new(FaultKind::Orchestra, RACED);
             return (conversation, Err(table.fail(fault)));
@@ -369,60 +369,6 @@ fn turn(path: TurnPath, seat: Seat, policy: &str, conversation: &Conversation, s
         forked: said.forked,
         tokens: said.tokens,
     }
-}
-
-const RACED: &str = "concurrent parts of the orchestra ask or act more than once each, so the order of completion would \
-                     decide their turns; give each part a `team.branch()`";
-
-/// Numbers the asks of one branch, and notices when completion would decide their order.
-#[derive(Default)]
-struct Branch {
-    path: TurnPath,
-    /// The branch itself was taken in an order that completion decided.
-    raced: bool,
-    state: Mutex<BranchState>,
-}
-
-#[derive(Default)]
-struct BranchState {
-    next: u32,
-    in_flight: usize,
-    /// An ask or act ended while another was in flight: whoever asks now may owe its turn to the order of completion.
-    raced: bool,
-}
-
-impl Branch {
-    /// The next place, and whether its number depends on which concurrent ask or act ended first.
-    fn next(&self) -> (TurnPath, bool) {
-        let mut state = lock(&self.state);
-        let mut path = self.path.clone();
-        path.0.push(state.next);
-        state.next += 1;
-        (path, self.raced || state.raced)
-    }
-}
-
-/// An ask or act under way in a branch, until it ends or is dropped.
-struct Flight(Arc<Branch>);
-
-impl Flight {
-    fn start(branch: &Arc<Branch>) -> Self {
-        lock(&branch.state).in_flight += 1;
-        Self(Arc::clone(branch))
-    }
-}
-
-impl Drop for Flight {
-    fn drop(&mut self) {
-        let mut state = lock(&self.0.state);
-        state.in_flight -= 1;
-        state.raced = state.in_flight > 0;
-    }
-}
-
-/// Turns are pushed whole, so a panic elsewhere leaves nothing half-written behind a poisoned lock.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

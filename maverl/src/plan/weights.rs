@@ -40,7 +40,7 @@ fn directory(dir: &Path) -> Result<u64, String> {
     json(&dir.join("config.json"))?;
     let single = dir.join("model.safetensors");
     if single.is_file() {
-        return header(&single);
+        return file(&single);
     }
     let index = dir.join("model.safetensors.index.json");
     if !index.is_file() {
@@ -49,7 +49,7 @@ fn directory(dir: &Path) -> Result<u64, String> {
             dir.display()
         ));
     }
-    shards(&index)?.iter().map(|shard| header(&dir.join(shard))).sum()
+    shards(&index)?.iter().map(|shard| file(&dir.join(shard))).sum()
 }
 
 fn json(path: &Path) -> Result<Value, String> {
@@ -65,25 +65,28 @@ fn shards(index: &Path) -> Result<BTreeSet<String>, String> {
     Ok(map.values().filter_map(Value::as_str).map(str::to_owned).collect())
 }
 
-/// The number of parameters in one file, which must be as long as its header says.
-fn header(path: &Path) -> Result<u64, String> {
-    let damaged = |what: String| format!("{} is damaged: {what}", path.display());
+fn file(path: &Path) -> Result<u64, String> {
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
-    let mut file = File::open(path).map_err(failed)?;
-    let found = file.metadata().map_err(failed)?.len();
+    let file = File::open(path).map_err(failed)?;
+    let length = file.metadata().map_err(failed)?.len();
+    header(file, length).map_err(|what| format!("{} is damaged: {what}", path.display()))
+}
+
+/// The number of parameters in a file of `found` bytes, which must be as long as its header says.
+fn header(mut file: impl Read, found: u64) -> Result<u64, String> {
     let mut length = [0; 8];
-    file.read_exact(&mut length).map_err(|_| damaged("it is too short for a header".to_owned()))?;
+    file.read_exact(&mut length).map_err(|_| "it is too short for a header".to_owned())?;
     let length = u64::from_le_bytes(length);
     if length > MAX_HEADER || length + 8 > found {
-        return Err(damaged(format!("a header of {length} bytes in a file of {found}")));
+        return Err(format!("a header of {length} bytes in a file of {found}"));
     }
     let mut bytes = Vec::new();
-    file.take(length).read_to_end(&mut bytes).map_err(failed)?;
+    file.take(length).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
     let metadata: Metadata =
-        serde_json::from_slice(&bytes).map_err(|error| damaged(format!("its header: {error}")))?;
+        serde_json::from_slice(&bytes).map_err(|error| format!("its header: {error}"))?;
     let expected = 8 + length + metadata.data_len() as u64;
     if expected != found {
-        return Err(damaged(format!("it has {found} bytes where its header promises {expected}")));
+        return Err(format!("it has {found} bytes where its header promises {expected}"));
     }
     let size = |shape: &[usize]| shape.iter().map(|&n| n as u64).product::<u64>();
     Ok(metadata.tensors().values().map(|tensor| size(&tensor.shape)).sum())
@@ -146,7 +149,8 @@ mod tests {
     fn missing_and_damaged_files_are_named() {
         let whole = safetensors(&[&[3, 4]]);
         let half = &whole[..whole.len() - 5];
-        let cases: [(&[(&str, &[u8])], &str); 6] = [
+        type Files<'a> = &'a [(&'a str, &'a [u8])];
+        let cases: [(Files<'_>, &str); 6] = [
             (&[], "has no `config.json`"),
             (&[("config.json", b"{}")], "has no `tokenizer.json`"),
             (&[("config.json", b"{}"), ("tokenizer.json", b"{}")], "neither `model.safetensors`"),

@@ -40,7 +40,8 @@ impl fmt::Display for Difference {
 /// Plays a recorded episode again, with its own seed, and compares every turn: who was asked, the ids it was given, the
 /// ids it sampled, their log-probs bit for bit; the text, where there are no ids.
 ///
-/// The rollout's policies must hold the weights that the episode was played with.
+/// The rollout's policies must hold the weights that the episode was played with, and sample at its temperature: an
+/// evaluation at another one is replayed by [`Rollout::at_temperature`].
 pub async fn replay(rollout: &Rollout, recorded: &Episode) -> Replayed {
     let request =
         EpisodeRequest { task: recorded.task.clone(), index: recorded.index, seed: recorded.seed };
@@ -149,9 +150,9 @@ mod tests {
         assert!(found.starts_with("turn 1: sampled id 1 was"), "{found}");
         let found = differ(|e| e.turns[1].tokens.as_mut().unwrap().logprobs[0] = -0.0).await;
         assert!(found.starts_with("turn 1: log-prob 0 was"), "{found}");
-        let found = differ(|e| drop(e.turns[0].tokens.as_mut().unwrap().prompt.pop())).await;
+        let found = differ(|e| e.turns[0].tokens.as_mut().unwrap().prompt.truncate(1)).await;
         assert!(found.contains("was missing, now"), "{found}");
-        let found = differ(|e| drop(e.turns.pop())).await;
+        let found = differ(|e| e.turns.truncate(1)).await;
         assert_eq!(found, "turn 1: it was not recorded");
     }
 }

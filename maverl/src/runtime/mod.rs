@@ -5,12 +5,18 @@
 //! - **RT-3** A worker's panic resolves every pending call to [`RuntimeError::Gone`].
 //! - **K-1** A completion never depends on what else is in the batch, to the bit.
 
+mod engine;
+mod trainer;
+mod worker;
+
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use crate::model::Tokenizer;
 use crate::plan::{LossPlan, Plan, Sampling};
 use crate::trajectory::Finish;
+use worker::{Owned, Worker};
 
 /// One request for a completion.
 #[derive(Debug, Clone)]
@@ -134,9 +140,9 @@ pub enum RuntimeError {
         /// What happened.
         message: String,
     },
-    /// A loss, gradient or log-prob is not finite; the weights are as before the update.
+    /// A loss or gradient is not finite; the optimizer step it would have entered was not taken.
     #[error(
-        "policy `{policy}`: {what} is not finite; the weights were left as they were. A smaller `optim.lr` or \
+        "policy `{policy}`: {what} is not finite; the optimizer step was not taken. A smaller `optim.lr` or \
          `optim.grad_clip` usually helps"
     )]
     NotFinite {
@@ -156,48 +162,73 @@ pub enum RuntimeError {
 }
 
 /// Every worker group of a plan, running.
-pub struct Runtime {}
+pub struct Runtime {
+    policies: Vec<Policy>,
+    threads: Vec<JoinHandle<()>>,
+}
 
 /// A handle to one policy. Cheap to clone.
 #[derive(Clone)]
-pub struct Policy {}
+pub struct Policy {
+    name: Arc<str>,
+    worker: Worker,
+}
 
 impl Runtime {
     /// Loads every model and starts a thread for each worker group.
     ///
     /// # Errors
     ///
-    /// All models that could not be loaded, joined.
+    /// The first model that could not be loaded.
     pub fn start(plan: &Plan) -> Result<Self, RuntimeError> {
-        let _ = plan;
-        unreachable!()
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(plan.runtime.threads)
+            .build()
+            .map_err(|e| RuntimeError::Model {
+                worker: "(threads)".to_owned(),
+                message: format!("no threads: {e}"),
+            })?;
+        let pool = Arc::new(pool);
+        let (mut policies, mut threads) = (Vec::new(), Vec::new());
+        for policy in &plan.policies {
+            let (worker, thread) =
+                Worker::spawn(plan, &plan.workers[policy.worker], policy, &pool)?;
+            policies.push(Policy { name: policy.name.as_str().into(), worker });
+            threads.push(thread);
+        }
+        Ok(Self { policies, threads })
     }
 
     /// The policies, in the plan's order.
     pub fn policies(&self) -> &[Policy] {
-        unreachable!()
+        &self.policies
     }
 
-    /// Ends every thread after what it was sent, and waits for it.
+    /// Ends every thread after what it was sent, and waits for it. Handles that are still held keep theirs alive, so
+    /// drop them first.
     pub fn shutdown(self) {
-        unreachable!()
+        drop(self.policies);
+        for thread in self.threads {
+            // A thread that panicked has said so, and its callers got `Gone` (RT-3).
+            drop(thread.join());
+        }
     }
 }
 
 impl Policy {
     /// The name in the plan.
     pub fn name(&self) -> &str {
-        unreachable!()
+        &self.name
     }
 
     /// The tokenizer and chat template of its model.
     pub fn tokenizer(&self) -> &Arc<Tokenizer> {
-        unreachable!()
+        &self.worker.tokenizer
     }
 
     /// Longest sequence of its model, prompt and completion together.
     pub fn context(&self) -> usize {
-        unreachable!()
+        self.worker.context
     }
 
     /// Completes a prompt. Waits for admission (`runtime.max_requests`). Dropping the future cancels the request.
@@ -206,29 +237,32 @@ impl Policy {
     ///
     /// See [`RuntimeError`].
     pub async fn generate(&self, request: Request) -> Result<Completion, RuntimeError> {
-        let _ = request;
-        unreachable!()
+        self.worker.generate(request).await
     }
 
-    /// Updates the weights. A barrier (RT-1). On error the weights are as before.
+    /// Updates the weights. A barrier (RT-1).
     ///
     /// # Errors
     ///
     /// See [`RuntimeError`].
     pub async fn update(&self, batch: Batch) -> Result<UpdateStats, RuntimeError> {
-        let _ = batch;
-        unreachable!()
+        self.worker.at_barrier(move |Owned { model, trainer }| trainer.update(model, &batch)).await
     }
 
     /// Writes the policy into an existing directory: a Hugging Face model directory, plus `optimizer.safetensors`
-    /// (moments and step, for [`Policy::load`]).
+    /// (moments and counters, for [`Policy::load`]).
     ///
     /// # Errors
     ///
     /// See [`RuntimeError`].
     pub async fn save(&self, dir: &Path) -> Result<(), RuntimeError> {
-        let _ = dir;
-        unreachable!()
+        let (dir, worker) = (dir.to_owned(), self.worker.name.to_string());
+        let job = move |owned: &mut Owned| {
+            let saved =
+                owned.model.save(&dir).and_then(|()| owned.trainer.save(&owned.model, &dir));
+            saved.map_err(|e| RuntimeError::Model { worker, message: e.0 })
+        };
+        self.worker.at_barrier(job).await
     }
 
     /// Reads weights, moments and version back from a directory that [`Policy::save`] wrote.
@@ -237,16 +271,28 @@ impl Policy {
     ///
     /// See [`RuntimeError`].
     pub async fn load(&self, dir: &Path) -> Result<(), RuntimeError> {
-        let _ = dir;
-        unreachable!()
+        let (dir, worker) = (dir.to_owned(), self.worker.name.to_string());
+        let job = move |owned: &mut Owned| {
+            let loaded = owned.trainer.load(&owned.model, &dir);
+            loaded.map_err(|e| RuntimeError::Model { worker, message: e.0 })
+        };
+        self.worker.at_barrier(job).await
     }
 
-    /// SHA-256 over every weight, in name order: equal exactly when the weights are equal to the bit.
+    /// SHA-256 over every weight, in checkpoint order: equal exactly when the weights are equal to the bit.
     ///
     /// # Errors
     ///
     /// See [`RuntimeError`].
     pub async fn fingerprint(&self) -> Result<String, RuntimeError> {
-        unreachable!()
+        let worker = self.worker.name.to_string();
+        let job = move |owned: &mut Owned| {
+            let print = owned.model.weights.fingerprint();
+            print.map_err(|e| RuntimeError::Model { worker, message: e.to_string() })
+        };
+        self.worker.at_barrier(job).await
     }
 }
+
+#[cfg(test)]
+mod tests;

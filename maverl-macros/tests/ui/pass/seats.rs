@@ -86,7 +86,7 @@ fn declarations_are_in_the_registry_with_their_places() {
 
     let debate = &registry.orchestras["seats/debate"];
     assert_eq!(debate.declaration.summary, "Opens, debates, votes.");
-    assert_eq!(debate.declaration.place.line, 29);
+    assert_eq!(debate.declaration.place.line, 27);
     assert!(debate.declaration.place.file.ends_with("seats.rs"));
     assert_eq!(debate.needs, ["look_up", "vote"]);
     assert_eq!((debate.declaration.defaults)(), json!({"n_voters": 1, "guests": 0}));

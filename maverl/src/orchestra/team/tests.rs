@@ -111,6 +111,21 @@ async fn branches_may_be_taken_while_others_are_under_way() {
 }
 
 #[tokio::test]
+async fn an_ask_that_nobody_has_polled_yet_races_with_nothing() {
+    let flow = Flow::new(|_, team| {
+        Box::pin(async move {
+            let first = team.ask::<Speaker>(&line("first"));
+            two_asks(team).await?;
+            first.await?;
+            Ok(None)
+        })
+    });
+    let episode = play(flow, Talker::default()).await;
+    assert!(episode.score().is_some(), "{:?}", episode.outcome);
+    assert_eq!(episode.turns[0].prompt[1].content, "first");
+}
+
+#[tokio::test]
 async fn each_seat_speaks_for_itself() {
     let flow = Flow::new(|_, team| {
         Box::pin(async move {

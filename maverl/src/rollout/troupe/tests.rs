@@ -174,7 +174,8 @@ async fn reward_functions_add_named_weighted_parts() {
 
 #[tokio::test]
 async fn a_reward_that_fails_makes_the_episode_unscored() {
-    let cases: [(fn(&Episode) -> Rewards, FaultKind, &str); 4] = [
+    type Reward = fn(&Episode) -> Rewards;
+    let cases: [(Reward, FaultKind, &str); 4] = [
         (|_| panic!("no"), FaultKind::Panic, "reward `brevity` panicked: no"),
         (|_| Rewards::episode(f64::INFINITY), FaultKind::Environment, "reward `brevity` is inf;"),
         (
@@ -201,7 +202,7 @@ async fn the_error_handed_on_by_the_orchestra_may_be_one_of_its_own() {
     let flow = Flow::new(|_, team| {
         Box::pin(async move {
             let word = team.ask::<Critic>(&line("<w>a</w>")).await?;
-            Err(ReplyError::Other(format!("`{}` is no verdict", word.0))).map_err(AskError::Reply)
+            Err(AskError::Reply(ReplyError::Other(format!("`{}` is no verdict", word.0))))
         })
     });
     let episode = play(&troupe(flow, parrot())).await;

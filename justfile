@@ -1,0 +1,32 @@
+# What CI runs. `just` alone lists the recipes.
+
+default:
+    @just --list
+
+# Formatting.
+fmt:
+    cargo fmt --all -- --check
+
+# Lints, warnings are errors.
+lint:
+    cargo clippy --workspace --all-targets -- -D warnings
+
+# Every test, doc tests included.
+test:
+    cargo test --workspace
+
+# The API documentation, warnings are errors.
+doc:
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+
+# Benchmarks of the numeric kernels.
+bench:
+    cargo bench -p maverl-kernels
+
+# The main job: train the three-agent search team from the shipped model.
+example:
+    cargo run --release --example search_orchestra
+
+# Makes the shipped model again (about half an hour on two cores).
+tiny:
+    cargo run --release --example make_tiny

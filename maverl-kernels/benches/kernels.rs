@@ -1,0 +1,166 @@
+//! Every kernel at the shape it is tuned for and at a larger one: `cargo bench -p maverl-kernels [-- filter]`.
+//!
+//! Elements per second are multiply-adds for products, attention and log-probs, and elements of the main input elsewhere.
+
+use std::{hint::black_box, time::Duration};
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use maverl_kernels::{
+    adamw::{AdamW, adamw_step, sum_of_squares},
+    attention::{Heads, Segment, attention, attention_bwd, attention_cached},
+    embedding, logprob, matmul, mlp, norm,
+    rope::{RopeTable, rope},
+    sample::{self, Filter},
+};
+
+struct Shape {
+    name: &'static str,
+    n: usize,
+    d: usize,
+    heads: Heads,
+    ff: usize,
+    vocab: usize,
+    /// Tokens of a row.
+    row: usize,
+}
+
+const SHAPES: [Shape; 2] = [
+    Shape {
+        name: "small",
+        n: 8192,
+        d: 128,
+        heads: Heads { q: 4, kv: 4, dim: 32 },
+        ff: 384,
+        vocab: 512,
+        row: 100,
+    },
+    Shape {
+        name: "medium",
+        n: 2048,
+        d: 512,
+        heads: Heads { q: 8, kv: 8, dim: 64 },
+        ff: 1408,
+        vocab: 8192,
+        row: 512,
+    },
+];
+
+fn random(seed: u64, n: usize) -> Vec<f32> {
+    (0..n).map(|i| (sample::uniform(seed, i as u64) * 2.0 - 1.0) as f32).collect()
+}
+
+fn time(c: &mut Criterion, shape: &Shape, name: &str, work: usize, mut f: impl FnMut()) {
+    let mut group = c.benchmark_group(shape.name);
+    group.sample_size(10).warm_up_time(Duration::from_millis(200));
+    group
+        .measurement_time(Duration::from_millis(700))
+        .throughput(Throughput::Elements(work as u64));
+    group.bench_function(name, |b| b.iter(&mut f));
+}
+
+fn products(c: &mut Criterion) {
+    for shape in &SHAPES {
+        let Shape { n, d, ff, .. } = *shape;
+        let (x, w, dy) = (random(1, n * d), random(2, ff * d), random(3, n * ff));
+        let (mut y, mut dx, mut dw) = (vec![0.0; n * ff], vec![0.0; n * d], vec![0.0; ff * d]);
+        let work = n * d * ff;
+        time(c, shape, "matmul_nt", work, || matmul::matmul_nt(&x, &w, &mut y, n, ff, d));
+        time(c, shape, "matmul_nn", work, || matmul::matmul_nn(&dy, &w, &mut dx, n, d, ff));
+        time(c, shape, "matmul_tn_acc", work, || matmul::matmul_tn_acc(&dy, &x, &mut dw, ff, d, n));
+        for m in [1, 8, 64] {
+            time(c, shape, &format!("matmul_nt_{m}_rows"), m * d * ff, || {
+                matmul::matmul_nt(&x[..m * d], &w, &mut y[..m * ff], m, ff, d);
+            });
+        }
+    }
+}
+
+fn elementwise(c: &mut Criterion) {
+    for shape in &SHAPES {
+        let Shape { n, d, ff, heads, vocab, .. } = *shape;
+        let (x, w, dy) = (random(1, n * d), random(2, d), random(3, n * d));
+        let (mut y, mut dw) = (vec![0.0; n * d], vec![0.0; d]);
+        time(c, shape, "rms_norm", n * d, || norm::rms_norm(&x, &w, 1e-6, &mut y));
+        time(c, shape, "rms_norm_bwd", n * d, || {
+            norm::rms_norm_bwd(&x, &w, 1e-6, &dy, &mut y, &mut dw)
+        });
+        let table = RopeTable::new(&random(4, heads.dim / 2), shape.row);
+        let positions: Vec<u32> = (0..n).map(|i| (i % shape.row) as u32).collect();
+        time(c, shape, "rope", n * d, || rope(&x, &positions, heads.q, &table, &mut y));
+        let ids: Vec<u32> = (0..n).map(|i| (i * i % vocab) as u32).collect();
+        let mut embeddings = random(5, vocab * d);
+        time(c, shape, "gather", n * d, || embedding::gather(&embeddings, &ids, d, &mut y));
+        time(c, shape, "scatter_add", n * d, || {
+            embedding::scatter_add(&dy, &ids, d, &mut embeddings)
+        });
+        let (gate, up, dout) = (random(6, n * ff), random(7, n * ff), random(8, n * ff));
+        let (mut a, mut b) = (vec![0.0; n * ff], vec![0.0; n * ff]);
+        time(c, shape, "swiglu", n * ff, || mlp::swiglu(&gate, &up, &mut a));
+        time(c, shape, "swiglu_bwd", n * ff, || mlp::swiglu_bwd(&gate, &up, &dout, &mut a, &mut b));
+        let cfg = AdamW { lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01 };
+        let (mut m, mut v) = (vec![0.0; n * d], vec![0.0; n * d]);
+        time(c, shape, "adamw_step", n * d, || {
+            adamw_step(&cfg, 5, 1.0, &mut y, &dy, &mut m, &mut v)
+        });
+        time(c, shape, "sum_of_squares", n * d, || {
+            black_box(sum_of_squares(&dy));
+        });
+    }
+}
+
+fn attentions(c: &mut Criterion) {
+    for shape in &SHAPES {
+        let Shape { n, d, heads, row, .. } = *shape;
+        let (q, k, v, dout) =
+            (random(1, n * d), random(2, n * d), random(3, n * d), random(4, n * d));
+        let mut offsets: Vec<usize> = (0..n).step_by(row).collect();
+        offsets.push(n);
+        let mut out = vec![0.0; n * d];
+        let work = n * d * row;
+        time(c, shape, "attention", work, || attention(&q, &k, &v, &offsets, heads, &mut out));
+        let (mut dq, mut dk, mut dv) = (vec![0.0; n * d], vec![0.0; n * d], vec![0.0; n * d]);
+        time(c, shape, "attention_bwd", work * 5 / 2, || {
+            attention_bwd(&q, &k, &v, &out, &dout, &offsets, heads, &mut dq, &mut dk, &mut dv);
+        });
+        let segments: Vec<Segment<'_>> = k
+            .chunks_exact(row * d)
+            .zip(v.chunks_exact(row * d))
+            .map(|(keys, values)| Segment { new_tokens: 1, keys, values })
+            .collect();
+        let m = segments.len() * d;
+        time(c, shape, "attention_decode", 2 * m * row, || {
+            attention_cached(&q[..m], &segments, heads, &mut out[..m]);
+        });
+    }
+}
+
+fn heads(c: &mut Criterion) {
+    for shape in &SHAPES {
+        let Shape { n, d, vocab, .. } = *shape;
+        let (h, w) = (random(1, n * d), random(2, vocab * d));
+        let targets: Vec<u32> = (0..n).map(|i| (i % vocab) as u32).collect();
+        let (inverse, grads) = (vec![1.0; n], random(3, n));
+        let (mut logp, mut entropy) = (vec![0.0; n], vec![0.0; n]);
+        time(c, shape, "linear_logprob", n * d * vocab, || {
+            logprob::linear_logprob(&h, &w, &targets, &inverse, d, &mut logp, &mut entropy);
+        });
+        let (mut dh, mut dw) = (vec![0.0; n * d], vec![0.0; vocab * d]);
+        time(c, shape, "linear_logprob_bwd", 3 * n * d * vocab, || {
+            logprob::linear_logprob_bwd(
+                &h, &w, &targets, &inverse, d, &grads, &grads, &mut dh, &mut dw,
+            );
+        });
+        let logits = random(4, vocab);
+        let plain = Filter { temperature: 0.8, ..Filter::default() };
+        let filtered = Filter { top_k: 50, top_p: 0.9, ..plain };
+        time(c, shape, "sample", vocab, || {
+            black_box(sample::sample(&logits, &plain, 0.7)).ok();
+        });
+        time(c, shape, "sample_filtered", vocab, || {
+            black_box(sample::sample(&logits, &filtered, 0.7)).ok();
+        });
+    }
+}
+
+criterion_group!(benches, products, elementwise, attentions, heads);
+criterion_main!(benches);

@@ -1,0 +1,203 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::algo::testing::{LOSS, plan as seats_plan};
+use crate::config::Aggregation;
+
+/// A plan of trained policies, one worker group each.
+fn plan(policies: &[&str]) -> Plan {
+    seats_plan(&policies.iter().map(|policy| (*policy, true)).collect::<Vec<_>>())
+}
+
+fn sampling(max_tokens: usize) -> Arc<Sampling> {
+    Arc::new(Sampling {
+        temperature: 1.0,
+        top_k: 0,
+        top_p: 1.0,
+        min_p: 0.0,
+        max_tokens,
+        stop: Vec::new(),
+        stop_ids: Vec::new(),
+    })
+}
+
+fn request(i: u64) -> Request {
+    let prompt = (0..5 + 7 * i % 40).map(|t| (i * 31 + t * 17) as u32 % 500).collect();
+    Request { prompt, sampling: sampling(3 + i as usize % 20), seed: i }
+}
+
+fn row(completion: &Completion, prompt: Vec<u32>, advantage: f32) -> Row {
+    Row {
+        prompt,
+        completion: completion.ids.clone(),
+        logprobs: completion.logprobs.clone(),
+        advantage,
+        temperature: 1.0,
+        loss: LOSS,
+    }
+}
+
+fn batch(rows: Vec<Row>) -> Batch {
+    Batch {
+        rows,
+        objective: Objective::PolicyGradient,
+        minibatches: 1,
+        epochs: 1,
+        aggregation: Aggregation::TokenMean,
+        lr: 1e-3,
+    }
+}
+
+#[tokio::test]
+async fn a_completion_is_the_same_to_the_bit_alone_in_a_batch_and_in_another_order() {
+    let runtime = Runtime::start(&plan(&["p"])).unwrap();
+    let policy = runtime.policies()[0].clone();
+    let mut alone = Vec::new();
+    for i in 0..64 {
+        alone.push(policy.generate(request(i)).await.unwrap());
+    }
+    let together = futures::future::join_all((0..64).map(|i| policy.generate(request(i)))).await;
+    let mut reversed =
+        futures::future::join_all((0..64).rev().map(|i| policy.generate(request(i)))).await;
+    reversed.reverse();
+    for (i, alone) in alone.iter().enumerate() {
+        assert_eq!(alone, together[i].as_ref().unwrap(), "request {i}");
+        assert_eq!(alone, reversed[i].as_ref().unwrap(), "request {i}");
+    }
+}
+
+#[tokio::test]
+async fn trainer_and_rollout_log_probs_agree_and_the_update_counts_a_version() {
+    let runtime = Runtime::start(&plan(&["p"])).unwrap();
+    let policy = runtime.policies()[0].clone();
+    let mut rows = Vec::new();
+    for i in 0..32 {
+        let request = request(i);
+        let done = policy.generate(request.clone()).await.unwrap();
+        assert_eq!(done.version, 0);
+        rows.push(row(&done, request.prompt, if i % 2 == 0 { 1.0 } else { -1.0 }));
+    }
+    let stats = policy.update(batch(rows)).await.unwrap();
+    println!("mismatch: mean {:e}, max {:e}", stats.mismatch_mean, stats.mismatch_max);
+    assert!(stats.mismatch_max < 1e-4);
+    assert_eq!(policy.generate(request(0)).await.unwrap().version, 1);
+}
+
+#[tokio::test]
+async fn an_update_raises_the_probability_of_rewarded_tokens_and_leaves_other_policies_alone() {
+    let runtime = Runtime::start(&plan(&["a", "b"])).unwrap();
+    let (a, b) = (runtime.policies()[0].clone(), runtime.policies()[1].clone());
+    let untouched = b.fingerprint().await.unwrap();
+    let before = a.generate(request(1)).await.unwrap();
+    for _ in 0..3 {
+        let done = Completion {
+            ids: before.ids.clone(),
+            logprobs: before.logprobs.clone(),
+            ..before.clone()
+        };
+        let mut batch = batch(vec![row(&done, request(1).prompt, 1.0)]);
+        batch.objective = Objective::Supervised;
+        a.update(batch).await.unwrap();
+    }
+    let stats = {
+        let mut batch = batch(vec![row(&before, request(1).prompt, 1.0)]);
+        batch.objective = Objective::Supervised;
+        a.update(batch).await.unwrap()
+    };
+    let old: f64 =
+        before.logprobs.iter().map(|l| -f64::from(*l)).sum::<f64>() / before.logprobs.len() as f64;
+    assert!(stats.pg_loss < old, "{} is not below {old}", stats.pg_loss);
+    assert_eq!(b.fingerprint().await.unwrap(), untouched);
+}
+
+#[tokio::test]
+async fn micro_batches_of_any_size_give_the_same_update() {
+    let mut prints = Vec::new();
+    for tokens in [usize::MAX, 64, 1] {
+        let mut plan = plan(&["p"]);
+        plan.runtime.micro_batch_tokens = tokens.try_into().unwrap();
+        let runtime = Runtime::start(&plan).unwrap();
+        let policy = runtime.policies()[0].clone();
+        let mut rows = Vec::new();
+        for i in 0..12 {
+            let request = request(i);
+            let done = policy.generate(request.clone()).await.unwrap();
+            rows.push(row(&done, request.prompt, i as f32 / 6.0 - 1.0));
+        }
+        let stats = policy.update(batch(rows)).await.unwrap();
+        prints.push((stats.loss, stats.grad_norm));
+    }
+    for (loss, norm) in &prints[1..] {
+        assert!((loss - prints[0].0).abs() < 1e-6, "{prints:?}");
+        assert!((norm - prints[0].1).abs() < 1e-5 * norm, "{prints:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_saved_policy_loads_and_goes_on_as_if_never_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = |completions: &[(Vec<u32>, Completion)]| -> Vec<Row> {
+        completions.iter().map(|(prompt, done)| row(done, prompt.clone(), 1.0)).collect()
+    };
+    let runtime = Runtime::start(&plan(&["p"])).unwrap();
+    let policy = runtime.policies()[0].clone();
+    let mut completions = Vec::new();
+    for i in 0..4 {
+        completions.push((request(i).prompt, policy.generate(request(i)).await.unwrap()));
+    }
+    policy.update(batch(rows(&completions))).await.unwrap();
+    policy.save(dir.path()).await.unwrap();
+    policy.update(batch(rows(&completions))).await.unwrap();
+    let uninterrupted = policy.fingerprint().await.unwrap();
+
+    let resumed = Runtime::start(&plan(&["p"])).unwrap();
+    let policy = resumed.policies()[0].clone();
+    policy.load(dir.path()).await.unwrap();
+    let stats = policy.update(batch(rows(&completions))).await.unwrap();
+    assert_eq!(stats.version, 2);
+    assert_eq!(policy.fingerprint().await.unwrap(), uninterrupted);
+}
+
+#[tokio::test]
+async fn a_stop_string_a_stop_id_and_max_tokens_end_a_completion() {
+    let runtime = Runtime::start(&plan(&["p"])).unwrap();
+    let policy = runtime.policies()[0].clone();
+    // Nearly uniform, so that the model's own stop ids hardly ever come.
+    let hot = Sampling { temperature: 20.0, ..(*sampling(30)).clone() };
+    let hot_request = |sampling: Sampling| Request { sampling: Arc::new(sampling), ..request(2) };
+    let free = policy.generate(hot_request(hot.clone())).await.unwrap();
+    assert_eq!((free.ids.len(), free.finish), (30, Finish::Length));
+    let by_id = Sampling { stop_ids: vec![free.ids[4]], ..hot.clone() };
+    let stopped = policy.generate(hot_request(by_id)).await.unwrap();
+    assert_eq!(stopped.finish, Finish::Stop);
+    let first = free.ids.iter().position(|id| *id == free.ids[4]).unwrap();
+    assert_eq!(stopped.ids, free.ids[..=first]);
+    let text = policy.tokenizer().decode_raw(&free.ids[..12]);
+    let stop: String = text.chars().skip(text.chars().count() / 2).take(2).collect();
+    let by_text = Sampling { stop: vec![stop.clone()], ..hot };
+    let stopped = policy.generate(hot_request(by_text)).await.unwrap();
+    assert_eq!(stopped.finish, Finish::Stop);
+    assert!(policy.tokenizer().decode_raw(&stopped.ids).contains(&stop));
+    assert!(stopped.ids.len() < 30);
+}
+
+#[tokio::test]
+async fn a_loss_that_is_not_finite_is_an_error_and_changes_nothing() {
+    let runtime = Runtime::start(&plan(&["p"])).unwrap();
+    let policy = runtime.policies()[0].clone();
+    let done = policy.generate(request(1)).await.unwrap();
+    let before = policy.fingerprint().await.unwrap();
+    let error =
+        policy.update(batch(vec![row(&done, request(1).prompt, f32::NAN)])).await.unwrap_err();
+    assert!(error.to_string().contains("the loss is not finite"), "{error}");
+    assert_eq!(policy.fingerprint().await.unwrap(), before);
+}
+
+#[tokio::test]
+async fn a_prompt_that_fills_the_context_is_refused() {
+    let runtime = Runtime::start(&plan(&["p"])).unwrap();
+    let policy = runtime.policies()[0].clone();
+    let prompt = vec![1; policy.context()];
+    let error = policy.generate(Request { prompt, ..request(1) }).await.unwrap_err();
+    assert!(matches!(error, RuntimeError::Overflow { .. }), "{error}");
+}

@@ -1,0 +1,442 @@
+//! One policy's optimizer: packed micro-batches, accumulated gradients, AdamW.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::sync::Arc;
+
+use candle_core::{CpuStorage, InplaceOp1, Layout, Tensor, Var, bail};
+use maverl_kernels::adamw::{AdamW, adamw_step, sum_of_squares};
+
+use crate::algo::loss;
+use crate::config::Kl;
+use crate::model::weights::{Shards, save_buffers};
+use crate::model::{Context, Model, ModelError, Qwen2, nn};
+use crate::plan::{OptimPlan, PolicyPlan};
+use crate::runtime::{Batch, Objective, Row, RuntimeError, UpdateStats};
+
+/// Moments and counters of one policy, and the frozen copy its KL is taken to.
+pub(crate) struct Trainer {
+    policy: String,
+    optim: OptimPlan,
+    micro_batch_tokens: usize,
+    moments: Vec<(Vec<f32>, Vec<f32>)>,
+    optimizer_step: u64,
+    reference: Option<Qwen2>,
+    /// Updates applied: what RT-2 hands out.
+    pub(crate) version: u64,
+}
+
+/// Rows packed one after the other, and what the loss needs of each completion token.
+struct Packed {
+    ids: Arc<[u32]>,
+    positions: Arc<[u32]>,
+    offsets: Arc<[usize]>,
+    /// Index into `ids` of the token *before* each completion token.
+    before: Arc<[u32]>,
+    targets: Arc<[u32]>,
+    inv_temperature: Arc<[f32]>,
+}
+
+impl Trainer {
+    pub(crate) fn new(
+        plan: &PolicyPlan,
+        model: &Model,
+        micro_batch_tokens: usize,
+    ) -> Result<Self, ModelError> {
+        let zeros = |var: &Var| vec![0.0; var.elem_count()];
+        let moments = match plan.trained {
+            true => model.weights.vars().iter().map(|(_, var)| (zeros(var), zeros(var))).collect(),
+            false => Vec::new(),
+        };
+        let reference = match plan.reference {
+            true => Some(crate::model::decoder(&model.config, &model.weights.duplicate()?, false)?),
+            false => None,
+        };
+        let (policy, optim) = (plan.name.clone(), plan.optim);
+        Ok(Self {
+            policy,
+            optim,
+            micro_batch_tokens,
+            moments,
+            optimizer_step: 0,
+            reference,
+            version: 0,
+        })
+    }
+
+    /// Trains on a batch: `epochs` passes, each in `minibatches` optimizer steps.
+    ///
+    /// A loss or gradient that is not finite ends it before the optimizer step it would have entered.
+    pub(crate) fn update(
+        &mut self,
+        model: &Model,
+        batch: &Batch,
+    ) -> Result<UpdateStats, RuntimeError> {
+        let mut totals = Totals::default();
+        for _ in 0..batch.epochs {
+            for part in 0..batch.minibatches {
+                let rows: Vec<&Row> =
+                    batch.rows.iter().skip(part).step_by(batch.minibatches).collect();
+                if !rows.is_empty() {
+                    self.optimizer_step(model, batch, &rows, &mut totals)?;
+                }
+            }
+        }
+        self.version += 1;
+        Ok(totals.stats(batch, self.version))
+    }
+
+    fn optimizer_step(
+        &mut self,
+        model: &Model,
+        batch: &Batch,
+        rows: &[&Row],
+        totals: &mut Totals,
+    ) -> Result<(), RuntimeError> {
+        let lengths: Vec<usize> = rows.iter().map(|row| row.completion.len()).collect();
+        let weights = loss::token_weights(&lengths, batch.aggregation);
+        let mut gradients: Vec<Vec<f32>> =
+            self.moments.iter().map(|(m, _)| vec![0.0; m.len()]).collect();
+        let (mut row_at, mut token_at) = (0, 0);
+        for micro in micro_batches(rows, self.micro_batch_tokens) {
+            let rows = &rows[row_at..row_at + micro];
+            let tokens: usize = rows.iter().map(|row| row.completion.len()).sum();
+            let weights = &weights[token_at..token_at + tokens];
+            let first = totals.steps == 0;
+            self.accumulate(model, batch.objective, rows, weights, &mut gradients, totals, first)
+                .map_err(|error| self.failed(&error))?;
+            (row_at, token_at) = (row_at + micro, token_at + tokens);
+        }
+        let norm = gradients.iter().map(|g| sum_of_squares(g)).sum::<f64>().sqrt();
+        if !totals.loss.is_finite() || !norm.is_finite() {
+            let what = if totals.loss.is_finite() { "the gradient" } else { "the loss" };
+            return Err(RuntimeError::NotFinite {
+                policy: self.policy.clone(),
+                what: what.to_owned(),
+            });
+        }
+        totals.grad_norm += norm;
+        totals.steps += 1;
+        self.apply(model, batch.lr, norm, &gradients).map_err(|error| self.failed(&error.into()))
+    }
+
+    /// Adds the gradient of one micro-batch; losses are sums over tokens times their weights, so any split adds up.
+    #[expect(clippy::too_many_arguments, reason = "one call, in the loop above")]
+    fn accumulate(
+        &self,
+        model: &Model,
+        objective: Objective,
+        rows: &[&Row],
+        weights: &[f32],
+        gradients: &mut [Vec<f32>],
+        totals: &mut Totals,
+        first: bool,
+    ) -> Result<(), ModelError> {
+        let packed = Packed::new(rows);
+        let out = packed.logprobs(&model.tracked)?;
+        let (logp, entropy) = (out.get(0)?, out.get(1)?);
+        let weights = vector(weights.to_vec())?;
+        let token_loss = match objective {
+            Objective::Supervised => {
+                totals.supervised(&logp, &entropy, &weights)?;
+                logp.neg()?
+            }
+            Objective::PolicyGradient => {
+                self.policy_loss(&packed, rows, &logp, &entropy, &weights, totals, first)?
+            }
+        };
+        let loss = (token_loss * weights)?.sum_all()?;
+        totals.loss += f64::from(loss.to_scalar::<f32>()?);
+        let grads = loss.backward()?;
+        for ((name, var), sum) in model.weights.vars().iter().zip(gradients) {
+            let Some(grad) = grads.get(var) else {
+                return Err(ModelError(format!("`{name}` got no gradient (MO-1)")));
+            };
+            nn::with_values(grad, |grad| sum.iter_mut().zip(grad).for_each(|(sum, g)| *sum += g))?;
+        }
+        Ok(())
+    }
+
+    /// Surrogate, KL and entropy terms per token `[M]`.
+    #[expect(clippy::too_many_arguments, reason = "one call, above")]
+    fn policy_loss(
+        &self,
+        packed: &Packed,
+        rows: &[&Row],
+        logp: &Tensor,
+        entropy: &Tensor,
+        weights: &Tensor,
+        totals: &mut Totals,
+        first: bool,
+    ) -> Result<Tensor, ModelError> {
+        let per_token = |value: &dyn Fn(&Row) -> f32| -> Vec<f32> {
+            rows.iter()
+                .flat_map(|row| std::iter::repeat_n(value(row), row.completion.len()))
+                .collect()
+        };
+        let old: Vec<f32> = rows.iter().flat_map(|row| row.logprobs.iter().copied()).collect();
+        let advantages = per_token(&|row| row.advantage);
+        let low = per_token(&|row| row.loss.clip_low);
+        let high = per_token(&|row| row.loss.clip_high);
+        let dual = per_token(&|row| row.loss.clip_dual);
+        nn::with_values(logp, |logp| {
+            totals.surrogate += loss::surrogate_stats(logp, &old, &advantages, &low, &high, &dual);
+            if first {
+                totals.mismatch(logp, &old);
+            }
+        })?;
+        let surrogate = loss::clipped_surrogate(
+            logp,
+            &vector(old)?,
+            &vector(advantages)?,
+            &vector(low)?,
+            &vector(high)?,
+            &vector(dual)?,
+        )?;
+        totals.weighted(&surrogate, entropy, weights)?;
+        let mut total = surrogate;
+        let entropy_coef = per_token(&|row| row.loss.entropy_coef);
+        if entropy_coef.iter().any(|&c| c != 0.0) {
+            total = (total - (entropy * vector(entropy_coef)?)?)?;
+        }
+        if let Some(reference) = &self.reference {
+            let reference = packed.logprobs(reference)?.get(0)?;
+            for kind in [Kl::K1, Kl::K2, Kl::K3] {
+                let coef =
+                    per_token(&|row| if row.loss.kl == kind { row.loss.kl_coef } else { 0.0 });
+                if coef.iter().any(|&c| c != 0.0) {
+                    let kl = loss::kl(kind, logp, &reference)?;
+                    totals.kl += dot(&kl, weights)?;
+                    total = (total + (kl * vector(coef)?)?)?;
+                }
+            }
+        }
+        Ok(total)
+    }
+
+    fn apply(
+        &mut self,
+        model: &Model,
+        lr: f64,
+        norm: f64,
+        gradients: &[Vec<f32>],
+    ) -> candle_core::Result<()> {
+        self.optimizer_step += 1;
+        let OptimPlan { betas: (beta1, beta2), eps, weight_decay, grad_clip, .. } = self.optim;
+        let adamw = AdamW { lr, beta1, beta2, eps, weight_decay };
+        let scale = (grad_clip / (norm + 1e-6)).min(1.0) as f32;
+        for (((_, var), grad), moments) in
+            model.weights.vars().iter().zip(gradients).zip(&mut self.moments)
+        {
+            let step = self.optimizer_step;
+            var.inplace_op1(&Step { adamw, step, scale, grad, moments: RefCell::new(moments) })?;
+        }
+        Ok(())
+    }
+
+    /// Writes moments and counters into `dir/optimizer.safetensors`.
+    pub(crate) fn save(&self, model: &Model, dir: &Path) -> Result<(), ModelError> {
+        let mut buffers =
+            vec![("counters".to_owned(), vec![4], halves(self.optimizer_step, self.version))];
+        for ((name, var), (m, v)) in model.weights.vars().iter().zip(&self.moments) {
+            buffers.push((format!("m.{name}"), var.dims().to_vec(), m.clone()));
+            buffers.push((format!("v.{name}"), var.dims().to_vec(), v.clone()));
+        }
+        save_buffers(&dir.join("optimizer.safetensors"), &buffers)
+    }
+
+    /// Reads weights, moments and counters back from a directory that was saved.
+    pub(crate) fn load(&mut self, model: &Model, dir: &Path) -> Result<(), ModelError> {
+        model.weights.assign(&Shards::open_file(&dir.join("model.safetensors"))?)?;
+        let saved = Shards::open_file(&dir.join("optimizer.safetensors"))?;
+        let values = |name: &str| -> Result<Vec<f32>, ModelError> {
+            Ok(saved.tensor(name)?.flatten_all()?.to_vec1()?)
+        };
+        (self.optimizer_step, self.version) = whole(&values("counters")?);
+        for ((name, _), (m, v)) in model.weights.vars().iter().zip(&mut self.moments) {
+            *m = values(&format!("m.{name}"))?;
+            *v = values(&format!("v.{name}"))?;
+        }
+        Ok(())
+    }
+
+    fn failed(&self, error: &ModelError) -> RuntimeError {
+        RuntimeError::Model { worker: self.policy.clone(), message: error.0.clone() }
+    }
+}
+
+/// Two counters as four f32 that hold 24 bits each exactly.
+fn halves(a: u64, b: u64) -> Vec<f32> {
+    [a >> 24, a & 0xff_ffff, b >> 24, b & 0xff_ffff].iter().map(|&half| half as f32).collect()
+}
+
+fn whole(halves: &[f32]) -> (u64, u64) {
+    let at = |i: usize| halves.get(i).map_or(0, |&half| half as u64);
+    (at(0) << 24 | at(1), at(2) << 24 | at(3))
+}
+
+/// How many rows each micro-batch takes: as many as fit the token budget, at least one.
+fn micro_batches(rows: &[&Row], tokens: usize) -> Vec<usize> {
+    let mut sizes: Vec<usize> = Vec::new();
+    let mut used = 0;
+    for row in rows {
+        let length = row.prompt.len() + row.completion.len() - 1;
+        if sizes.is_empty() || used + length > tokens {
+            sizes.push(0);
+            used = 0;
+        }
+        used += length;
+        if let Some(size) = sizes.last_mut() {
+            *size += 1;
+        }
+    }
+    sizes
+}
+
+impl Packed {
+    /// Packs rows; the last token of a row predicts nothing and is left out.
+    fn new(rows: &[&Row]) -> Self {
+        let (mut ids, mut positions, mut offsets) = (Vec::new(), Vec::new(), vec![0]);
+        let (mut before, mut targets, mut inv_temperature) = (Vec::new(), Vec::new(), Vec::new());
+        for row in rows {
+            let start = ids.len();
+            ids.extend_from_slice(&row.prompt);
+            ids.extend_from_slice(&row.completion[..row.completion.len() - 1]);
+            positions.extend(0..(ids.len() - start) as u32);
+            let first = start + row.prompt.len() - 1;
+            before.extend((first..ids.len()).map(|at| at as u32));
+            targets.extend_from_slice(&row.completion);
+            inv_temperature
+                .extend(std::iter::repeat_n(1.0 / row.temperature, row.completion.len()));
+            offsets.push(ids.len());
+        }
+        Self {
+            ids: ids.into(),
+            positions: positions.into(),
+            offsets: offsets.into(),
+            before: before.into(),
+            targets: targets.into(),
+            inv_temperature: inv_temperature.into(),
+        }
+    }
+
+    /// Log-probs and entropies of the completion tokens, `[2, M]`.
+    fn logprobs(&self, model: &Qwen2) -> candle_core::Result<Tensor> {
+        let hidden = model.forward(&self.ids, &self.positions, Context::Packed(&self.offsets))?;
+        let hidden = nn::pick(&hidden, &self.before)?;
+        nn::token_logprobs(
+            &hidden,
+            model.head(),
+            Arc::clone(&self.targets),
+            Arc::clone(&self.inv_temperature),
+        )
+    }
+}
+
+/// One AdamW step on a variable's own storage: rollout sees it at once.
+struct Step<'a> {
+    adamw: AdamW,
+    step: u64,
+    scale: f32,
+    grad: &'a [f32],
+    moments: RefCell<&'a mut (Vec<f32>, Vec<f32>)>,
+}
+
+impl InplaceOp1 for Step<'_> {
+    fn name(&self) -> &'static str {
+        "adamw"
+    }
+
+    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> candle_core::Result<()> {
+        let (CpuStorage::F32(values), Some((start, end))) = (storage, layout.contiguous_offsets())
+        else {
+            bail!("adamw: a contiguous f32 variable is needed");
+        };
+        let mut moments = self.moments.borrow_mut();
+        let (m, v) = &mut **moments;
+        adamw_step(&self.adamw, self.step, self.scale, &mut values[start..end], self.grad, m, v);
+        Ok(())
+    }
+}
+
+/// Sums that become [`UpdateStats`].
+#[derive(Default)]
+struct Totals {
+    loss: f64,
+    pg_loss: f64,
+    kl: f64,
+    entropy: f64,
+    grad_norm: f64,
+    surrogate: loss::SurrogateStats,
+    mismatch: f64,
+    mismatch_max: f64,
+    mismatch_tokens: u64,
+    steps: u64,
+}
+
+impl Totals {
+    fn supervised(
+        &mut self,
+        logp: &Tensor,
+        entropy: &Tensor,
+        weights: &Tensor,
+    ) -> candle_core::Result<()> {
+        self.pg_loss -= dot(logp, weights)?;
+        self.entropy += dot(entropy, weights)?;
+        Ok(())
+    }
+
+    fn weighted(
+        &mut self,
+        surrogate: &Tensor,
+        entropy: &Tensor,
+        weights: &Tensor,
+    ) -> candle_core::Result<()> {
+        self.pg_loss += dot(surrogate, weights)?;
+        self.entropy += dot(entropy, weights)?;
+        Ok(())
+    }
+
+    /// |trainer - rollout| of the tokens seen before the first optimizer step.
+    fn mismatch(&mut self, logp: &[f32], old: &[f32]) {
+        for difference in logp.iter().zip(old).map(|(a, b)| f64::from((a - b).abs())) {
+            self.mismatch += difference;
+            self.mismatch_max = self.mismatch_max.max(difference);
+            self.mismatch_tokens += 1;
+        }
+    }
+
+    fn stats(&self, batch: &Batch, version: u64) -> UpdateStats {
+        let steps = self.steps.max(1) as f64;
+        let tokens = self.surrogate.tokens.max(1) as f64;
+        UpdateStats {
+            loss: self.loss / steps,
+            pg_loss: self.pg_loss / steps,
+            kl: self.kl / steps,
+            entropy: self.entropy / steps,
+            clip_frac_low: self.surrogate.clipped_low as f64 / tokens,
+            clip_frac_high: self.surrogate.clipped_high as f64 / tokens,
+            clip_frac_dual: self.surrogate.clipped_dual as f64 / tokens,
+            ppo_kl: self.surrogate.ppo_kl / tokens,
+            grad_norm: self.grad_norm / steps,
+            mismatch_mean: self.mismatch / self.mismatch_tokens.max(1) as f64,
+            mismatch_max: self.mismatch_max,
+            optimizer_steps: self.steps,
+            rows: batch.rows.len() as u64,
+            tokens: batch.rows.iter().map(|row| row.completion.len() as u64).sum(),
+            version,
+        }
+    }
+}
+
+fn vector(values: Vec<f32>) -> candle_core::Result<Tensor> {
+    let len = values.len();
+    nn::tensor(values, len)
+}
+
+/// Σ aᵢ bᵢ in f64.
+fn dot(a: &Tensor, b: &Tensor) -> candle_core::Result<f64> {
+    nn::with_values(a, |a| {
+        nn::with_values(b, |b| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum())
+    })?
+}

@@ -1,0 +1,128 @@
+//! A worker group: one thread that owns one base model and answers a queue.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use rayon::ThreadPool;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+
+use crate::model::{Model, ModelFiles, Tokenizer};
+use crate::plan::{Plan, PolicyPlan, WorkerPlan};
+use crate::runtime::engine::{Engine, Reply};
+use crate::runtime::trainer::Trainer;
+use crate::runtime::{Completion, Request, RuntimeError};
+
+/// What a worker owns.
+pub(crate) struct Owned {
+    pub(crate) model: Model,
+    pub(crate) trainer: Trainer,
+}
+
+type Barrier = Box<dyn FnOnce(&mut Owned) + Send>;
+
+enum Job {
+    Generate(Request, Reply<Completion>, OwnedSemaphorePermit),
+    /// Runs after everything sent before it and before anything sent after (RT-1).
+    Barrier(Barrier),
+}
+
+/// A handle to a worker group. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Worker {
+    pub(crate) name: Arc<str>,
+    pub(crate) tokenizer: Arc<Tokenizer>,
+    pub(crate) context: usize,
+    jobs: mpsc::Sender<Job>,
+    admission: Arc<Semaphore>,
+}
+
+impl Worker {
+    /// Loads the model on a thread of its own and starts to answer.
+    pub(crate) fn spawn(
+        plan: &Plan,
+        worker: &WorkerPlan,
+        policy: &PolicyPlan,
+        pool: &Arc<ThreadPool>,
+    ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
+        let name: Arc<str> = worker.name.as_str().into();
+        let failed = |message: String| RuntimeError::Model { worker: worker.name.clone(), message };
+        let files = ModelFiles::new(&worker.source);
+        let tokenizer = Arc::new(Tokenizer::load(&files).map_err(|e| failed(e.0))?);
+        tokenizer.require_template().map_err(|e| failed(e.0))?;
+        let model = Model::load(&files).map_err(|e| failed(e.0))?;
+        if tokenizer.len() > model.config.vocab_size {
+            let (tokens, rows) = (tokenizer.len(), model.config.vocab_size);
+            return Err(failed(format!(
+                "the tokenizer has {tokens} tokens, the embedding {rows} rows"
+            )));
+        }
+        let context = model.config.max_position_embeddings;
+        let trainer = Trainer::new(policy, &model, plan.runtime.micro_batch_tokens.get())
+            .map_err(|e| failed(e.0))?;
+        let engine =
+            Engine::new(&worker.name, Arc::clone(&tokenizer), plan.runtime.prefill_tokens.get());
+        let requests = plan.runtime.max_requests.get();
+        // Admission bounds the generations; barriers come from one trainer, a few at a time.
+        let (jobs, queue) = mpsc::channel(requests + 8);
+        let (owned, pool) = (Owned { model, trainer }, Arc::clone(pool));
+        let thread = std::thread::Builder::new()
+            .name(format!("worker {name}"))
+            .spawn(move || serve(owned, engine, queue, &pool))
+            .map_err(|e| failed(format!("no thread: {e}")))?;
+        let admission = Arc::new(Semaphore::new(requests));
+        Ok((Self { name, tokenizer, context, jobs, admission }, thread))
+    }
+
+    pub(crate) async fn generate(&self, request: Request) -> Result<Completion, RuntimeError> {
+        let permit = Arc::clone(&self.admission).acquire_owned().await.map_err(|_| self.gone())?;
+        let (reply, answer) = oneshot::channel();
+        self.jobs.send(Job::Generate(request, reply, permit)).await.map_err(|_| self.gone())?;
+        answer.await.map_err(|_| self.gone())?
+    }
+
+    /// Runs `job` at a barrier (RT-1).
+    pub(crate) async fn at_barrier<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Owned) -> Result<T, RuntimeError> + Send + 'static,
+    ) -> Result<T, RuntimeError> {
+        let (reply, answer) = oneshot::channel();
+        // A caller that has gone needs no answer.
+        let job: Barrier = Box::new(move |owned| drop(reply.send(job(owned))));
+        self.jobs.send(Job::Barrier(job)).await.map_err(|_| self.gone())?;
+        answer.await.map_err(|_| self.gone())?
+    }
+
+    fn gone(&self) -> RuntimeError {
+        let reason = "its thread ended; what it printed above says why".to_owned();
+        RuntimeError::Gone { worker: self.name.to_string(), reason }
+    }
+}
+
+/// The thread's loop: requests join between forward passes; a barrier waits until none is under way, and holds back what
+/// was sent after it. It ends when every handle is dropped.
+fn serve(mut owned: Owned, mut engine: Engine, mut queue: mpsc::Receiver<Job>, pool: &ThreadPool) {
+    let mut barrier: Option<Barrier> = None;
+    loop {
+        while barrier.is_none() {
+            let job = match queue.try_recv() {
+                Ok(job) => job,
+                Err(_) if !engine.is_idle() => break,
+                Err(_) => match queue.blocking_recv() {
+                    Some(job) => job,
+                    None => return,
+                },
+            };
+            match job {
+                Job::Generate(request, reply, permit) => {
+                    engine.admit(&owned.model, request, owned.trainer.version, reply, permit);
+                }
+                Job::Barrier(job) => barrier = Some(job),
+            }
+        }
+        if !engine.is_idle() {
+            pool.install(|| engine.step(&owned.model));
+        } else if let Some(job) = barrier.take() {
+            pool.install(|| job(&mut owned));
+        }
+    }
+}
