@@ -270,7 +270,15 @@ impl Draft {
         Manifest::of(&self.dir)?.write(&self.dir)?;
         fs::rename(&self.dir, &self.target).at("write", &self.target)?;
         sync_dir(crate::run_dir::disk::parent(&self.target))?;
-        Ok(self.target)
+        Ok(self.target.clone())
+    }
+}
+
+/// What is not committed only takes space, perhaps on a disk that is full.
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // Best effort: what stays is swept when the run is resumed. After a commit there is nothing under this name.
+        let _ = remove(&self.dir);
     }
 }
 
@@ -331,12 +339,21 @@ mod tests {
         let state = write(&checkpoints, 1, None);
         let draft = checkpoints.begin(2).unwrap();
         draft.policy("small").unwrap();
-        drop(draft);
+        std::mem::forget(draft);
         assert_eq!(checkpoints.steps().unwrap(), [1]);
         checkpoints.rewind(&state).unwrap();
         assert_eq!(entries(&checkpoints.dir).unwrap(), [checkpoints.path(1)]);
         write(&checkpoints, 2, None);
         assert_eq!(checkpoints.steps().unwrap(), [1, 2]);
+    }
+
+    #[test]
+    fn a_draft_that_fails_leaves_nothing() {
+        let (_run, checkpoints) = run();
+        let draft = checkpoints.begin(2).unwrap();
+        draft.policy("small").unwrap();
+        drop(draft);
+        assert!(entries(&checkpoints.dir).unwrap().is_empty());
     }
 
     #[test]

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use comfy_table::Table;
 use serde::{Deserialize, Serialize};
 
+use crate::config::EvalConfig;
 use crate::metrics::{Metrics, SeatSummary, by_seat, unscored};
 use crate::trajectory::{Episode, Seat};
 
@@ -75,6 +76,13 @@ pub struct EvalSpec {
     pub samples: u32,
     /// Of every agent; `None` leaves each its own.
     pub temperature: Option<f32>,
+}
+
+impl EvalSpec {
+    /// A split, played as `[eval]` says.
+    pub fn new(eval: &EvalConfig, split: &str) -> Self {
+        Self { split: split.to_owned(), samples: eval.samples.get(), temperature: eval.temperature }
+    }
 }
 
 /// The tasks of `(scored, solved, sum of rewards)`, sorted, so that every sum has one order.

@@ -93,7 +93,6 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         eval: EvalConfig::default(),
         checkpoint: CheckpointConfig::default(),
         runtime: RuntimeConfig::default(),
-        warnings: Vec::new(),
     }
 }
 

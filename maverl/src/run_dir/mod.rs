@@ -203,7 +203,11 @@ impl RunDir {
             .filter(|path| step_of(path).is_some_and(|of| of > step));
         later.into_iter().try_for_each(|path| remove(&path))?;
         let path = self.path.join(RESOLVED);
-        write_atomic(&path, resolved(config, &self.path)?.as_bytes())
+        write_atomic(&path, resolved(config, &self.path)?.as_bytes())?;
+        // While a run is under way the manifest lists what does not change any more.
+        let mut manifest = Manifest::read(&self.path)?;
+        manifest.files.retain(|file, _| file == CONFIG || file == PROVENANCE);
+        manifest.write(&self.path)
     }
 
     /// The rollouts of a step.

@@ -12,7 +12,7 @@ pub struct Provenance {
     pub version: String,
     /// The directory that relative paths of the configuration are relative to.
     pub base: PathBuf,
-    /// SHA-256 of the tasks of each split that is used, as JSON lines.
+    /// SHA-256 of the tasks of each split that is used, as JSON.
     pub data: BTreeMap<String, String>,
     /// Fingerprint of each policy's starting weights.
     pub weights: BTreeMap<String, String>,

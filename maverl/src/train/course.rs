@@ -135,7 +135,7 @@ impl<W: Work> Course<W> {
         self.progress.note(&format!("run directory: {}", self.dir.path().display()));
         if self.state.step == 0 && self.settings.eval.before_and_after {
             match self.evaluation("before").await? {
-                Some(before) => self.row(0, evaluation_metrics(&before), Metrics::default())?,
+                Some(before) => self.row(0, &evaluation_metrics(&before), &Metrics::default())?,
                 None => return self.finish(),
             }
         }
@@ -143,10 +143,9 @@ impl<W: Work> Course<W> {
         let steps = self.steps().await;
         self.progress.end();
         steps?;
-        if self.settings.eval.before_and_after && !self.interrupt.raised() {
-            if let Some(after) = self.evaluation("after").await? {
-                self.row(self.state.step, evaluation_metrics(&after), Metrics::default())?;
-            }
+        let evaluate = self.settings.eval.before_and_after && !self.interrupt.raised();
+        if evaluate && let Some(after) = self.evaluation("after").await? {
+            self.row(self.state.step, &evaluation_metrics(&after), &Metrics::default())?;
         }
         self.finish()
     }
@@ -179,7 +178,7 @@ impl<W: Work> Course<W> {
         self.progress.step(&line);
         done.warnings.iter().for_each(|warning| self.progress.warn(warning));
         done.timing.set(STEP_SECONDS, line.seconds);
-        self.row(step, done.metrics, done.timing)?;
+        self.row(step, &done.metrics, &done.timing)?;
         let checkpoint = &self.settings.checkpoint;
         let due = checkpoint.every > 0 && step.is_multiple_of(checkpoint.every);
         if due || (improved && checkpoint.best) {
@@ -198,7 +197,7 @@ impl<W: Work> Course<W> {
             return Ok(false);
         }
         let start = Instant::now();
-        let report = self.work.evaluate(&spec(eval, &eval.split)).await?;
+        let report = self.work.evaluate(&EvalSpec::new(eval, &eval.split)).await?;
         let exact_match = report.exact_match();
         done.metrics.extend(report.metrics(&eval.split));
         done.timing.set("time/eval_s", start.elapsed().as_secs_f64());
@@ -217,7 +216,7 @@ impl<W: Work> Course<W> {
         }
         let eval = &self.settings.eval;
         self.progress.note(&format!("evaluating on `{}` {name} training", eval.test_split));
-        let sampled = spec(eval, &eval.test_split);
+        let sampled = EvalSpec::new(eval, &eval.test_split);
         let greedy = EvalSpec { samples: 1, temperature: Some(0.0), ..sampled.clone() };
         let both = async {
             let sampled = self.work.evaluate(&sampled).await?;
@@ -244,9 +243,9 @@ impl<W: Work> Course<W> {
         Ok(())
     }
 
-    fn row(&mut self, step: u64, metrics: Metrics, timing: Metrics) -> Result<(), RunDirError> {
+    fn row(&mut self, step: u64, metrics: &Metrics, timing: &Metrics) -> Result<(), RunDirError> {
         let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0.0, |since| since.as_secs_f64());
-        self.journal.append(step, &metrics, &timing, now)
+        self.journal.append(step, metrics, timing, now)
     }
 
     /// The step for people. Its seconds are those since the last, evaluations left out.
@@ -312,10 +311,6 @@ fn complete(dir: &RunDir, steps: u64) -> Result<Option<Summary>, RunDirError> {
     }
     let summary: Summary = read_json(&dir.summary())?;
     Ok(Some(summary).filter(|summary| summary.complete && summary.steps == steps))
-}
-
-fn spec(eval: &EvalConfig, split: &str) -> EvalSpec {
-    EvalSpec { split: split.to_owned(), samples: eval.samples.get(), temperature: eval.temperature }
 }
 
 fn evaluation_metrics(evaluation: &Evaluation) -> Metrics {

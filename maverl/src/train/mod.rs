@@ -24,6 +24,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::checkpoint::{Checkpoints, Which};
+use crate::config::{EvalConfig, Preset};
 use crate::eval::{EvalReport, EvalSpec};
 use crate::plan::Plan;
 use crate::registry::Registry;
@@ -69,15 +70,16 @@ pub async fn train(
     options: Options,
 ) -> Result<Report, TrainError> {
     let Options { place, given, progress, interrupt } = options;
+    let eval = evaluations(plan);
     let runtime = Runtime::start(plan)?;
     let report = async {
-        let team = Team::start(plan, registry, &runtime, Needs::Training)?;
+        let team = Team::start(plan, registry, &runtime, Needs::Training(&eval))?;
         let origin = team.origin(given).await?;
         let settings = Settings {
             seed: plan.seed,
             steps: plan.steps,
             max_flat_steps: plan.algorithm.max_flat_steps,
-            eval: plan.eval.clone(),
+            eval: eval.clone(),
             checkpoint: plan.checkpoint.clone(),
         };
         match Course::open(&place, &origin, settings, team, Arc::clone(&progress), interrupt)
@@ -93,6 +95,16 @@ pub async fn train(
     let report = report.await;
     runtime.shutdown();
     report
+}
+
+/// When to evaluate. Demonstrations are no tasks: supervised training evaluates only where `eval.data` names some.
+fn evaluations(plan: &Plan) -> EvalConfig {
+    let mut eval = plan.eval.clone();
+    if plan.algorithm.preset == Preset::Sft && eval.data.is_none() {
+        eval.before_and_after = false;
+        eval.every = 0;
+    }
+    eval
 }
 
 /// Which weights are evaluated.

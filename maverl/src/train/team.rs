@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::checkpoint::{Checkpoint, Draft};
-use crate::config::{Preset, TaskConfig};
+use crate::config::{EvalConfig, Preset, TaskConfig};
 use crate::data::{self, Demonstration, Sampler};
 use crate::eval::{EvalReport, EvalSpec};
 use crate::plan::Plan;
@@ -22,10 +22,10 @@ use crate::trajectory::{Episode, Outcome};
 const MESSAGES: usize = 3;
 
 /// What a team is made for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Needs<'s> {
-    /// The splits that a run of the plan uses.
-    Training,
+    /// A run that evaluates as said.
+    Training(&'s EvalConfig),
     /// One held-out split.
     Split(&'s str),
 }
@@ -62,10 +62,10 @@ impl<'p> Team<'p> {
     ) -> Result<Self, TrainError> {
         let lessons = match needs {
             Needs::Split(_) => Lessons::Tasks(Vec::new()),
-            Needs::Training if plan.algorithm.preset == Preset::Sft => {
+            Needs::Training(_) if plan.algorithm.preset == Preset::Sft => {
                 Lessons::Demonstrations(data::demonstrations(&plan.base.join(&plan.task.data))?)
             }
-            Needs::Training => {
+            Needs::Training(_) => {
                 Lessons::Tasks(data::load(&plan.task, &plan.task.split, &plan.base)?)
             }
         };
@@ -76,7 +76,7 @@ impl<'p> Team<'p> {
             shuffle: plan.task.shuffle,
         };
         let held_out = needs
-            .splits(plan)
+            .splits()
             .into_iter()
             .map(|split| Ok((split.to_owned(), held_out(plan, split)?)))
             .collect::<Result<_, TrainError>>()?;
@@ -176,11 +176,10 @@ impl Work for Team<'_> {
 }
 
 impl Needs<'_> {
-    fn splits<'s>(&'s self, plan: &'s Plan) -> Vec<&'s str> {
-        let eval = &plan.eval;
+    fn splits(&self) -> Vec<&str> {
         match self {
             Self::Split(split) => vec![split],
-            Self::Training => {
+            Self::Training(eval) => {
                 let test = eval.before_and_after.then_some(eval.test_split.as_str());
                 let validation = (eval.every > 0).then_some(eval.split.as_str());
                 test.into_iter().chain(validation).collect()
@@ -247,10 +246,7 @@ fn unscored(episodes: &[Episode], allowed: f64) -> TrainError {
 }
 
 fn hash<T: serde::Serialize>(rows: &[T]) -> String {
-    let lines = rows
-        .iter()
-        .map(|row| serde_json::to_string(row).expect("tasks and messages have string keys"));
-    hash_bytes(lines.collect::<Vec<_>>().join("\n").as_bytes())
+    hash_bytes(&serde_json::to_vec(rows).expect("tasks and messages have string keys"))
 }
 
 fn absolute(base: &Path) -> Result<std::path::PathBuf, RunDirError> {

@@ -99,6 +99,11 @@ async fn train(place: Place, steps: u64, work: Stirring) -> Result<Report, Train
     }
 }
 
+/// In memory where that is possible: these tests sync thousands of files.
+fn home() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
 /// Everything that must be the same in a run that was cut off: metrics, rollouts, the last checkpoint's weights.
 fn outcome(dir: &Path) -> (String, Vec<String>, String) {
     let metrics = fs::read_to_string(dir.join("metrics.jsonl")).unwrap();
@@ -110,7 +115,7 @@ fn outcome(dir: &Path) -> (String, Vec<String>, String) {
 
 #[tokio::test]
 async fn a_run_writes_what_it_did() {
-    let home = tempfile::tempdir().unwrap();
+    let home = home();
     let report =
         train(Place::New(home.path().join("a")), 7, Stirring::new(u32::MAX)).await.unwrap();
     assert_eq!((report.exit_code(), report.summary.complete, report.summary.steps), (0, true, 7));
@@ -129,7 +134,7 @@ async fn a_run_writes_what_it_did() {
 
 #[tokio::test]
 async fn a_run_killed_at_any_moment_ends_as_if_it_had_not_been() {
-    let home = tempfile::tempdir().unwrap();
+    let home = home();
     let whole =
         train(Place::New(home.path().join("whole")), 7, Stirring::new(u32::MAX)).await.unwrap();
     let expected = outcome(&whole.dir);
@@ -153,7 +158,7 @@ async fn a_run_killed_at_any_moment_ends_as_if_it_had_not_been() {
 
 #[tokio::test]
 async fn n_steps_and_then_n_more_are_2n_steps() {
-    let home = tempfile::tempdir().unwrap();
+    let home = home();
     let (whole, halves) = (home.path().join("whole"), home.path().join("halves"));
     train(Place::New(whole.clone()), 8, Stirring::new(u32::MAX)).await.unwrap();
     train(Place::New(halves.clone()), 4, Stirring::new(u32::MAX)).await.unwrap();
@@ -165,7 +170,7 @@ async fn n_steps_and_then_n_more_are_2n_steps() {
 
 #[tokio::test]
 async fn a_complete_run_is_not_touched() {
-    let home = tempfile::tempdir().unwrap();
+    let home = home();
     let dir = home.path().join("a");
     let first = train(Place::New(dir.clone()), 3, Stirring::new(u32::MAX)).await.unwrap();
     let second = train(Place::Resume(dir), 3, Stirring::new(0)).await.unwrap();
@@ -174,7 +179,7 @@ async fn a_complete_run_is_not_touched() {
 
 #[tokio::test]
 async fn an_interrupted_run_finishes_its_step_and_can_go_on() {
-    let home = tempfile::tempdir().unwrap();
+    let home = home();
     let whole =
         train(Place::New(home.path().join("whole")), 7, Stirring::new(u32::MAX)).await.unwrap();
     let dir = home.path().join("a");
@@ -193,7 +198,7 @@ async fn an_interrupted_run_finishes_its_step_and_can_go_on() {
 
 #[tokio::test]
 async fn too_many_flat_steps_in_a_row_end_the_run_with_what_would_help() {
-    let home = tempfile::tempdir().unwrap();
+    let home = home();
     let dir = home.path().join("a");
     let mut work = Stirring::new(u32::MAX);
     work.flat_from = 2;
@@ -205,7 +210,7 @@ async fn too_many_flat_steps_in_a_row_end_the_run_with_what_would_help() {
 
 #[tokio::test]
 async fn a_run_without_checkpoints_but_with_rows_is_not_started_over() {
-    let home = tempfile::tempdir().unwrap();
+    let home = home();
     let dir = home.path().join("a");
     train(Place::New(dir.clone()), 3, Stirring::new(5)).await.unwrap_err();
     for checkpoint in entries(&dir.join("checkpoints")).unwrap() {
