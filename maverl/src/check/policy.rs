@@ -8,7 +8,8 @@ use serde_json::{Map, Value};
 use super::diagnostic::{Problems, did_you_mean, key, list, path, suggestion, within};
 use super::team::{self, Member};
 use crate::config::{Config, OptimConfig, Preset};
-use crate::plan::weights::{self, BUILTIN};
+use crate::model::builtin;
+use crate::plan::weights;
 use crate::plan::{LossPlan, ModelSource, OptimPlan, PolicyPlan, Sampling, SeatPlan, WorkerPlan};
 use crate::trajectory::Seat;
 
@@ -24,10 +25,10 @@ pub(super) fn models(config: &Config, base: &Path, problems: &mut Problems<'_>) 
             continue;
         }
         let source = match model.path.strip_prefix("builtin:") {
-            Some(name) if BUILTIN.contains(&name) => ModelSource::Builtin(name.to_owned()),
+            Some(name) if builtin::NAMES.contains(&name) => ModelSource::Builtin(name.to_owned()),
             Some(name) => {
                 let message = format!("no built-in model is called {name:?}");
-                problems.value(&at, message, suggestion(name, BUILTIN.iter().copied()));
+                problems.value(&at, message, suggestion(name, builtin::NAMES.iter().copied()));
                 continue;
             }
             None => ModelSource::Directory(base.join(&model.path)),

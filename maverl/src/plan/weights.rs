@@ -9,9 +9,7 @@ use safetensors::tensor::Metadata;
 use serde_json::Value;
 
 use super::ModelSource;
-
-/// Names that `path = "builtin:NAME"` may have.
-pub(crate) const BUILTIN: &[&str] = &["tiny"];
+use crate::model::builtin;
 
 /// Headers larger than this are damage, not headers.
 const MAX_HEADER: u64 = 100_000_000;
@@ -23,7 +21,11 @@ const MAX_HEADER: u64 = 100_000_000;
 /// What is missing or damaged in its directory.
 pub(crate) fn parameters(source: &ModelSource) -> Result<u64, String> {
     match source {
-        ModelSource::Builtin(_) => Ok(0),
+        ModelSource::Builtin(name) => {
+            let bytes = builtin::file(name, "model.safetensors")
+                .ok_or_else(|| format!("builtin:{name} has no weights"))?;
+            header(bytes, bytes.len() as u64)
+        }
         ModelSource::Directory(dir) => directory(dir),
     }
 }
