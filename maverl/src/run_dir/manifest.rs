@@ -160,7 +160,8 @@ mod tests {
     #[test]
     fn every_kind_of_damage_is_refused_with_the_name_of_the_file() {
         let weights = "policies/small/model.safetensors";
-        let damages: [(&str, &dyn Fn(&Path), &str); 6] = [
+        type Case<'c> = (&'c str, &'c dyn Fn(&Path), &'c str);
+        let damages: [Case<'_>; 6] = [
             ("model.safetensors", &|d| fs::write(d.join(weights), b"weightz").unwrap(), "checksum"),
             ("model.safetensors", &|d| fs::write(d.join(weights), b"weig").unwrap(), "4 bytes"),
             ("model.safetensors", &|d| fs::remove_file(d.join(weights)).unwrap(), "missing"),
