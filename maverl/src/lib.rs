@@ -8,23 +8,29 @@ pub mod agent;
 pub mod algo;
 pub mod check;
 pub mod cli;
+pub mod checkpoint;
 pub mod config;
 pub mod data;
 pub mod draw;
 pub mod env;
+pub mod eval;
+pub mod metrics;
 pub mod model;
 pub mod orchestra;
 pub mod plan;
 pub mod registry;
 pub mod reward;
 pub mod rollout;
+pub mod run_dir;
 pub mod runtime;
 pub mod task;
+pub mod train;
 pub mod trajectory;
 pub mod world;
 
 pub use agent::{Agent, AgentName, AskError, Input, Prompt, Reply, ReplyError, Show};
 pub use check::{Purpose, Sources, check};
+pub use train::{eval, train};
 
 #[doc(hidden)]
 pub mod __private;

@@ -4,8 +4,13 @@
 pub const NAMES: &[&str] = &["tiny"];
 
 /// The files that make up a model directory here.
-pub const FILES: &[&str] =
-    &["config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"];
+pub const FILES: &[&str] = &[
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+];
 
 macro_rules! embedded {
     ($name:literal) => {

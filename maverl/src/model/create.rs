@@ -53,13 +53,14 @@ pub fn byte_level_bpe(texts: &[String], vocab_size: usize) -> Result<String, Mod
         .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
         .special_tokens(SPECIAL.iter().map(|token| AddedToken::from(*token, true)).collect())
         .build();
-    let mut tokenizer = TokenizerBuilder::<BPE, NormalizerWrapper, ByteLevel, ByteLevel, ByteLevel>::new()
-        .with_model(BPE::default())
-        .with_pre_tokenizer(Some(ByteLevel::new(false, true, true)))
-        .with_post_processor(Some(ByteLevel::new(false, true, true)))
-        .with_decoder(Some(ByteLevel::new(false, true, true)))
-        .build()
-        .map_err(failed)?;
+    let mut tokenizer =
+        TokenizerBuilder::<BPE, NormalizerWrapper, ByteLevel, ByteLevel, ByteLevel>::new()
+            .with_model(BPE::default())
+            .with_pre_tokenizer(Some(ByteLevel::new(false, true, true)))
+            .with_post_processor(Some(ByteLevel::new(false, true, true)))
+            .with_decoder(Some(ByteLevel::new(false, true, true)))
+            .build()
+            .map_err(failed)?;
     tokenizer.train(&mut trainer, texts.iter()).map_err(failed)?;
     tokenizer.to_string(true).map_err(failed)
 }
@@ -101,11 +102,13 @@ pub fn random_model(dir: &Path, size: Size, tokenizer: &str, seed: u64) -> Resul
     let generation = json!({ "eos_token_id": [2], "pad_token_id": 0 });
     let write = |name: &str, text: String| {
         let path = dir.join(name);
-        std::fs::write(&path, text).map_err(|e| ModelError(format!("cannot write {}: {e}", path.display())))
+        std::fs::write(&path, text)
+            .map_err(|e| ModelError(format!("cannot write {}: {e}", path.display())))
     };
     let text = format!("{config:#}");
     let parsed = HfConfig::parse(text.as_bytes()).map_err(|e| ModelError(e.to_string()))?;
-    std::fs::create_dir_all(dir).map_err(|e| ModelError(format!("cannot make {}: {e}", dir.display())))?;
+    std::fs::create_dir_all(dir)
+        .map_err(|e| ModelError(format!("cannot make {}: {e}", dir.display())))?;
     write("config.json", text)?;
     write("tokenizer_config.json", format!("{tokenizer_config:#}"))?;
     write("generation_config.json", format!("{generation:#}"))?;

@@ -60,7 +60,10 @@ impl ModelFiles {
     /// If it is not there or cannot be read.
     pub fn require(&self, name: &str) -> Result<Cow<'static, [u8]>, ModelError> {
         if let Some(dir) = self.directory().filter(|dir| !dir.is_dir()) {
-            return Err(ModelError(format!("{} is not a directory; `path` names a Hugging Face model directory", dir.display())));
+            return Err(ModelError(format!(
+                "{} is not a directory; `path` names a Hugging Face model directory",
+                dir.display()
+            )));
         }
         self.read(name)?.ok_or_else(|| ModelError(format!("{} has no `{name}`", self.describe())))
     }

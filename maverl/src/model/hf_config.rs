@@ -44,7 +44,8 @@ impl HfConfig {
     ///
     /// If it is not JSON, lacks a key, or asks for something that is not supported; the key is named.
     pub fn parse(text: &[u8]) -> Result<Self, HfConfigError> {
-        let json: Value = serde_json::from_slice(text).map_err(|e| HfConfigError(format!("not JSON: {e}")))?;
+        let json: Value =
+            serde_json::from_slice(text).map_err(|e| HfConfigError(format!("not JSON: {e}")))?;
         supported(&json)?;
         let hidden_size = size(&json, "hidden_size")?;
         let num_attention_heads = size(&json, "num_attention_heads")?;
@@ -52,14 +53,19 @@ impl HfConfig {
             hidden_size,
             num_hidden_layers: size(&json, "num_hidden_layers")?,
             num_attention_heads,
-            num_key_value_heads: optional_size(&json, "num_key_value_heads")?.unwrap_or(num_attention_heads),
-            head_dim: optional_size(&json, "head_dim")?.unwrap_or(hidden_size / num_attention_heads),
+            num_key_value_heads: optional_size(&json, "num_key_value_heads")?
+                .unwrap_or(num_attention_heads),
+            head_dim: optional_size(&json, "head_dim")?
+                .unwrap_or(hidden_size / num_attention_heads),
             intermediate_size: size(&json, "intermediate_size")?,
             vocab_size: size(&json, "vocab_size")?,
             max_position_embeddings: size(&json, "max_position_embeddings")?,
             rms_norm_eps: number(&json, "rms_norm_eps")?.unwrap_or(1e-6) as f32,
             rope_theta: rope_theta(&json)?,
-            tie_word_embeddings: json.get("tie_word_embeddings").and_then(Value::as_bool).unwrap_or(false),
+            tie_word_embeddings: json
+                .get("tie_word_embeddings")
+                .and_then(Value::as_bool)
+                .unwrap_or(false),
         };
         config.check()
     }
@@ -72,7 +78,10 @@ impl HfConfig {
             )));
         }
         if self.head_dim == 0 || self.head_dim % 2 != 0 {
-            return Err(HfConfigError(format!("`head_dim` is {}; rotary heads have an even width", self.head_dim)));
+            return Err(HfConfigError(format!(
+                "`head_dim` is {}; rotary heads have an even width",
+                self.head_dim
+            )));
         }
         Ok(self)
     }
@@ -80,7 +89,8 @@ impl HfConfig {
     /// The name and shape of every tensor of a checkpoint, in a fixed order.
     pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
         let (d, ff) = (self.hidden_size, self.intermediate_size);
-        let (q, kv) = (self.num_attention_heads * self.head_dim, self.num_key_value_heads * self.head_dim);
+        let (q, kv) =
+            (self.num_attention_heads * self.head_dim, self.num_key_value_heads * self.head_dim);
         let mut tensors = vec![("model.embed_tokens.weight".to_owned(), vec![self.vocab_size, d])];
         for layer in 0..self.num_hidden_layers {
             let mut add = |name: &str, shape: &[usize]| {
@@ -108,13 +118,19 @@ impl HfConfig {
 fn supported(json: &Value) -> Result<(), HfConfigError> {
     let model_type = json.get("model_type").and_then(Value::as_str).unwrap_or("(none)");
     if model_type != "qwen2" {
-        return Err(HfConfigError(format!("`model_type` is \"{model_type}\"; supported: \"qwen2\"")));
+        return Err(HfConfigError(format!(
+            "`model_type` is \"{model_type}\"; supported: \"qwen2\""
+        )));
     }
     if json.get("use_sliding_window").and_then(Value::as_bool) == Some(true) {
-        return Err(HfConfigError("`use_sliding_window` is true; only full attention is supported".to_owned()));
+        return Err(HfConfigError(
+            "`use_sliding_window` is true; only full attention is supported".to_owned(),
+        ));
     }
     if json.get("quantization_config").is_some_and(|q| !q.is_null()) {
-        return Err(HfConfigError("`quantization_config` is set; only f32, f16 and bf16 weights are supported".to_owned()));
+        return Err(HfConfigError(
+            "`quantization_config` is set; only f32, f16 and bf16 weights are supported".to_owned(),
+        ));
     }
     match json.get("hidden_act").and_then(Value::as_str) {
         None | Some("silu") => Ok(()),
@@ -126,16 +142,23 @@ fn supported(json: &Value) -> Result<(), HfConfigError> {
 fn rope_theta(json: &Value) -> Result<f64, HfConfigError> {
     for key in ["rope_parameters", "rope_scaling"] {
         let Some(rope) = json.get(key).filter(|rope| !rope.is_null()) else { continue };
-        let kind = rope.get("rope_type").or_else(|| rope.get("type")).and_then(Value::as_str).unwrap_or("default");
+        let kind = rope
+            .get("rope_type")
+            .or_else(|| rope.get("type"))
+            .and_then(Value::as_str)
+            .unwrap_or("default");
         if kind != "default" {
-            return Err(HfConfigError(format!("`{key}.rope_type` is \"{kind}\"; supported: \"default\"")));
+            return Err(HfConfigError(format!(
+                "`{key}.rope_type` is \"{kind}\"; supported: \"default\""
+            )));
         }
         if let Some(theta) = number(rope, "rope_theta")? {
             return Ok(theta);
         }
     }
-    number(json, "rope_theta")?
-        .ok_or_else(|| HfConfigError("neither `rope_parameters.rope_theta` nor `rope_theta` is there".to_owned()))
+    number(json, "rope_theta")?.ok_or_else(|| {
+        HfConfigError("neither `rope_parameters.rope_theta` nor `rope_theta` is there".to_owned())
+    })
 }
 
 fn number(json: &Value, key: &str) -> Result<Option<f64>, HfConfigError> {

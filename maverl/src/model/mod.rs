@@ -85,9 +85,14 @@ impl Model {
     /// # Errors
     ///
     /// If the weights are not those of the configuration.
-    pub fn new(config: HfConfig, weights: Weights, companions: Vec<(String, Vec<u8>)>) -> Result<Self, ModelError> {
+    pub fn new(
+        config: HfConfig,
+        weights: Weights,
+        companions: Vec<(String, Vec<u8>)>,
+    ) -> Result<Self, ModelError> {
         let config = Arc::new(config);
-        let (tracked, frozen) = (decoder(&config, &weights, true)?, decoder(&config, &weights, false)?);
+        let (tracked, frozen) =
+            (decoder(&config, &weights, true)?, decoder(&config, &weights, false)?);
         Ok(Self { config, weights, tracked, frozen, companions })
     }
 
@@ -100,7 +105,8 @@ impl Model {
         for (name, bytes) in &self.companions {
             let path = dir.join(name);
             let bytes = if name == "config.json" { in_f32(bytes) } else { bytes.clone() };
-            std::fs::write(&path, bytes).map_err(|e| ModelError(format!("cannot write {}: {e}", path.display())))?;
+            std::fs::write(&path, bytes)
+                .map_err(|e| ModelError(format!("cannot write {}: {e}", path.display())))?;
         }
         self.weights.save(&dir.join("model.safetensors"))
     }
@@ -111,17 +117,26 @@ impl Model {
 /// # Errors
 ///
 /// If the weights are not those of the configuration.
-pub fn decoder(config: &Arc<HfConfig>, weights: &Weights, tracked: bool) -> Result<Qwen2, ModelError> {
+pub fn decoder(
+    config: &Arc<HfConfig>,
+    weights: &Weights,
+    tracked: bool,
+) -> Result<Qwen2, ModelError> {
     let by_name = weights.by_name(tracked);
     let mut get = |name: &str| -> candle_core::Result<Tensor> {
-        by_name.get(name).cloned().ok_or_else(|| candle_core::Error::Msg(format!("no weight `{name}`")))
+        by_name
+            .get(name)
+            .cloned()
+            .ok_or_else(|| candle_core::Error::Msg(format!("no weight `{name}`")))
     };
     Ok(Qwen2::new(config, &mut get)?)
 }
 
 /// Trained weights are written as f32, so `dtype` says so (`torch_dtype` in transformers 4).
 fn in_f32(config: &[u8]) -> Vec<u8> {
-    let Ok(mut json) = serde_json::from_slice::<serde_json::Value>(config) else { return config.to_vec() };
+    let Ok(mut json) = serde_json::from_slice::<serde_json::Value>(config) else {
+        return config.to_vec();
+    };
     for key in ["dtype", "torch_dtype"] {
         if let Some(dtype) = json.get_mut(key) {
             *dtype = "float32".into();

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use candle_core::{
-    CpuStorage, CustomOp1, CustomOp2, CustomOp3, Device, Layout, Result, Shape, Storage, Tensor, bail,
+    CpuStorage, CustomOp1, CustomOp2, CustomOp3, Device, Layout, Result, Shape, Storage, Tensor,
+    bail,
 };
 use maverl_kernels::attention::{Heads, Segment, attention, attention_bwd, attention_cached};
 use maverl_kernels::rope::{RopeTable, rope, rope_bwd};
@@ -14,7 +15,9 @@ use maverl_kernels::{embedding, logprob, matmul, mlp, norm};
 
 /// The f32 values of a contiguous tensor's storage.
 fn floats<'a>(storage: &'a CpuStorage, layout: &Layout, op: &'static str) -> Result<&'a [f32]> {
-    let CpuStorage::F32(values) = storage else { bail!("{op}: f32 is needed, got {:?}", storage_dtype(storage)) };
+    let CpuStorage::F32(values) = storage else {
+        bail!("{op}: f32 is needed, got {:?}", storage_dtype(storage))
+    };
     match layout.contiguous_offsets() {
         Some((start, end)) => Ok(&values[start..end]),
         None => bail!("{op}: a contiguous tensor is needed, got {layout:?}"),
@@ -81,7 +84,9 @@ impl Linear {
         };
         let dw = if w.track_op() {
             let mut dw = vec![0.0; o * i];
-            with_values(dy, |dy| with_values(x, |x| matmul::matmul_tn_acc(dy, x, &mut dw, o, i, n)))??;
+            with_values(dy, |dy| {
+                with_values(x, |x| matmul::matmul_tn_acc(dy, x, &mut dw, o, i, n))
+            })??;
             Some(tensor(dw, (o, i))?)
         } else {
             None
@@ -95,14 +100,26 @@ impl CustomOp2 for Linear {
         "linear"
     }
 
-    fn cpu_fwd(&self, x: &CpuStorage, xl: &Layout, w: &CpuStorage, wl: &Layout) -> Result<(CpuStorage, Shape)> {
+    fn cpu_fwd(
+        &self,
+        x: &CpuStorage,
+        xl: &Layout,
+        w: &CpuStorage,
+        wl: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
         let (n, i, o) = Self::dims(xl.shape(), wl.shape())?;
         let mut y = vec![0.0; n * o];
         matmul::matmul_nt(floats(x, xl, "linear")?, floats(w, wl, "linear")?, &mut y, n, o, i);
         Ok(stored(y, (n, o)))
     }
 
-    fn bwd(&self, x: &Tensor, w: &Tensor, _: &Tensor, dy: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
+    fn bwd(
+        &self,
+        x: &Tensor,
+        w: &Tensor,
+        _: &Tensor,
+        dy: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
         Self::grads(x, w, dy)
     }
 }
@@ -158,17 +175,31 @@ impl CustomOp2 for RmsNorm {
         "rms_norm"
     }
 
-    fn cpu_fwd(&self, x: &CpuStorage, xl: &Layout, w: &CpuStorage, wl: &Layout) -> Result<(CpuStorage, Shape)> {
+    fn cpu_fwd(
+        &self,
+        x: &CpuStorage,
+        xl: &Layout,
+        w: &CpuStorage,
+        wl: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
         let x = floats(x, xl, "rms_norm")?;
         let mut y = vec![0.0; x.len()];
         norm::rms_norm(x, floats(w, wl, "rms_norm")?, self.eps, &mut y);
         Ok(stored(y, xl.shape()))
     }
 
-    fn bwd(&self, x: &Tensor, w: &Tensor, _: &Tensor, dy: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
+    fn bwd(
+        &self,
+        x: &Tensor,
+        w: &Tensor,
+        _: &Tensor,
+        dy: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let (mut dx, mut dw) = (vec![0.0; x.elem_count()], vec![0.0; w.elem_count()]);
         with_values(x, |x| {
-            with_values(w, |w| with_values(dy, |dy| norm::rms_norm_bwd(x, w, self.eps, dy, &mut dx, &mut dw)))
+            with_values(w, |w| {
+                with_values(dy, |dy| norm::rms_norm_bwd(x, w, self.eps, dy, &mut dx, &mut dw))
+            })
         })???;
         let dw = if w.track_op() { Some(tensor(dw, w.shape())?) } else { None };
         Ok((Some(tensor(dx, x.shape())?), dw))
@@ -176,7 +207,12 @@ impl CustomOp2 for RmsNorm {
 }
 
 /// Rotates the heads of `x [N, H * head_dim]` by their positions `[N]` (Su et al., 2021; halves rotated as in Hugging Face).
-pub fn rotary(x: &Tensor, positions: &Arc<[u32]>, heads: usize, table: &Arc<RopeTable>) -> Result<Tensor> {
+pub fn rotary(
+    x: &Tensor,
+    positions: &Arc<[u32]>,
+    heads: usize,
+    table: &Arc<RopeTable>,
+) -> Result<Tensor> {
     x.apply_op1(Rotary { positions: Arc::clone(positions), heads, table: Arc::clone(table) })
 }
 
@@ -207,7 +243,13 @@ impl CustomOp1 for Rotary {
 
 /// Causal grouped-query attention within each packed row: `q [N, Hq * dim]`, `k` and `v` `[N, Hkv * dim]`; row `r` is
 /// the tokens `offsets[r]..offsets[r + 1]`.
-pub fn attend(q: &Tensor, k: &Tensor, v: &Tensor, offsets: &Arc<[usize]>, heads: Heads) -> Result<Tensor> {
+pub fn attend(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    offsets: &Arc<[usize]>,
+    heads: Heads,
+) -> Result<Tensor> {
     q.apply_op3(k, v, Attention { offsets: Arc::clone(offsets), heads })
 }
 
@@ -250,7 +292,11 @@ impl CustomOp3 for Attention {
         let [q_, k_, v_, out, dout] = [q, k, v, out, dout].map(|t| with_values(t, <[f32]>::to_vec));
         let (offsets, heads) = (&self.offsets, self.heads);
         attention_bwd(&q_?, &k_?, &v_?, &out?, &dout?, offsets, heads, &mut dq, &mut dk, &mut dv);
-        Ok((Some(tensor(dq, q.shape())?), Some(tensor(dk, k.shape())?), Some(tensor(dv, v.shape())?)))
+        Ok((
+            Some(tensor(dq, q.shape())?),
+            Some(tensor(dk, k.shape())?),
+            Some(tensor(dv, v.shape())?),
+        ))
     }
 }
 
@@ -273,17 +319,31 @@ impl CustomOp2 for Swiglu {
         "swiglu"
     }
 
-    fn cpu_fwd(&self, gate: &CpuStorage, gl: &Layout, up: &CpuStorage, ul: &Layout) -> Result<(CpuStorage, Shape)> {
+    fn cpu_fwd(
+        &self,
+        gate: &CpuStorage,
+        gl: &Layout,
+        up: &CpuStorage,
+        ul: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
         let gate = floats(gate, gl, "swiglu")?;
         let mut out = vec![0.0; gate.len()];
         mlp::swiglu(gate, floats(up, ul, "swiglu")?, &mut out);
         Ok(stored(out, gl.shape()))
     }
 
-    fn bwd(&self, gate: &Tensor, up: &Tensor, _: &Tensor, dout: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
+    fn bwd(
+        &self,
+        gate: &Tensor,
+        up: &Tensor,
+        _: &Tensor,
+        dout: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let (mut dgate, mut dup) = (vec![0.0; gate.elem_count()], vec![0.0; up.elem_count()]);
         with_values(gate, |gate| {
-            with_values(up, |up| with_values(dout, |dout| mlp::swiglu_bwd(gate, up, dout, &mut dgate, &mut dup)))
+            with_values(up, |up| {
+                with_values(dout, |dout| mlp::swiglu_bwd(gate, up, dout, &mut dgate, &mut dup))
+            })
         })???;
         Ok((Some(tensor(dgate, gate.shape())?), Some(tensor(dup, up.shape())?)))
     }
@@ -332,7 +392,12 @@ impl CustomOp1 for Gather {
 /// Log-probability and entropy of targets under `softmax(h wᵀ / temperature)`, without keeping `[M, V]` logits.
 ///
 /// `h [M, D]`, `w [V, D]`, `targets [M]`, `inv_temperature [M]`; returns `[2, M]`: log-probs, then entropies in nats.
-pub fn token_logprobs(h: &Tensor, w: &Tensor, targets: Arc<[u32]>, inv_temperature: Arc<[f32]>) -> Result<Tensor> {
+pub fn token_logprobs(
+    h: &Tensor,
+    w: &Tensor,
+    targets: Arc<[u32]>,
+    inv_temperature: Arc<[f32]>,
+) -> Result<Tensor> {
     h.apply_op2(w, TokenLogprobs { targets, inv_temperature })
 }
 
@@ -346,7 +411,13 @@ impl CustomOp2 for TokenLogprobs {
         "token_logprobs"
     }
 
-    fn cpu_fwd(&self, h: &CpuStorage, hl: &Layout, w: &CpuStorage, wl: &Layout) -> Result<(CpuStorage, Shape)> {
+    fn cpu_fwd(
+        &self,
+        h: &CpuStorage,
+        hl: &Layout,
+        w: &CpuStorage,
+        wl: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
         let ((m, d), (vocab, _)) = (hl.shape().dims2()?, wl.shape().dims2()?);
         if let Some(id) = self.targets.iter().find(|&&id| id as usize >= vocab) {
             bail!("token_logprobs: token id {id} in a vocabulary of {vocab}");
@@ -358,7 +429,13 @@ impl CustomOp2 for TokenLogprobs {
         Ok(stored(out, (2, m)))
     }
 
-    fn bwd(&self, h: &Tensor, w: &Tensor, _: &Tensor, dout: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
+    fn bwd(
+        &self,
+        h: &Tensor,
+        w: &Tensor,
+        _: &Tensor,
+        dout: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let (m, d) = h.dims2()?;
         let (mut dh, mut dw) = (vec![0.0; m * d], vec![0.0; w.elem_count()]);
         with_values(h, |h| {
@@ -366,7 +443,9 @@ impl CustomOp2 for TokenLogprobs {
                 with_values(dout, |dout| {
                     let (dlogp, dentropy) = dout.split_at(m);
                     let (targets, inv_t) = (&self.targets, &self.inv_temperature);
-                    logprob::linear_logprob_bwd(h, w, targets, inv_t, d, dlogp, dentropy, &mut dh, &mut dw);
+                    logprob::linear_logprob_bwd(
+                        h, w, targets, inv_t, d, dlogp, dentropy, &mut dh, &mut dw,
+                    );
                 })
             })
         })???;

@@ -75,7 +75,10 @@ impl Qwen2 {
     /// # Errors
     ///
     /// What `get` returns.
-    pub fn new(config: &Arc<HfConfig>, get: &mut dyn FnMut(&str) -> Result<Tensor>) -> Result<Self> {
+    pub fn new(
+        config: &Arc<HfConfig>,
+        get: &mut dyn FnMut(&str) -> Result<Tensor>,
+    ) -> Result<Self> {
         let embed = get("model.embed_tokens.weight")?;
         let mut layers = Vec::with_capacity(config.num_hidden_layers);
         for i in 0..config.num_hidden_layers {
@@ -112,7 +115,12 @@ impl Qwen2 {
     /// # Errors
     ///
     /// If an id or position is out of range.
-    pub fn forward(&self, ids: &Arc<[u32]>, positions: &Arc<[u32]>, mut context: Context<'_>) -> Result<Tensor> {
+    pub fn forward(
+        &self,
+        ids: &Arc<[u32]>,
+        positions: &Arc<[u32]>,
+        mut context: Context<'_>,
+    ) -> Result<Tensor> {
         let eps = self.config.rms_norm_eps;
         let mut x = nn::embed(&self.embed, ids)?;
         for (index, layer) in self.layers.iter().enumerate() {
@@ -171,7 +179,13 @@ impl Qwen2 {
 }
 
 /// Appends each sequence's share of the new keys and values `[N, width]` to its cache.
-fn append(sequences: &mut [(&mut KvCache, usize)], layer: usize, k: &Tensor, v: &Tensor, width: usize) -> Result<()> {
+fn append(
+    sequences: &mut [(&mut KvCache, usize)],
+    layer: usize,
+    k: &Tensor,
+    v: &Tensor,
+    width: usize,
+) -> Result<()> {
     nn::with_values(k, |k| {
         nn::with_values(v, |v| {
             let mut at = 0;

@@ -47,7 +47,10 @@ impl Reference {
 
 /// The rows of `input_ids` without their padding.
 fn rows(reference: &Reference, side: &str) -> Vec<Vec<u32>> {
-    let (ids, mask) = (reference.ints(&format!("{side}.input_ids")), reference.ints(&format!("{side}.attention_mask")));
+    let (ids, mask) = (
+        reference.ints(&format!("{side}.input_ids")),
+        reference.ints(&format!("{side}.attention_mask")),
+    );
     let row = |(ids, mask): (&Vec<i64>, &Vec<i64>)| -> Vec<u32> {
         ids.iter().zip(mask).filter(|(_, m)| **m == 1).map(|(id, _)| *id as u32).collect()
     };
@@ -78,15 +81,18 @@ fn packed_logits_equal_the_reference() {
         let model = Model::load(&ModelFiles::new(&ModelSource::Directory(dir))).unwrap();
         let rows = rows(&reference, "right");
         let packed = pack(&rows);
-        let hidden =
-            model.frozen.forward(&packed.ids, &packed.positions, Context::Packed(&packed.offsets)).unwrap();
+        let hidden = model
+            .frozen
+            .forward(&packed.ids, &packed.positions, Context::Packed(&packed.offsets))
+            .unwrap();
         let logits = model.frozen.logits(&hidden).unwrap().to_vec2::<f32>().unwrap();
         let expected: Vec<Vec<Vec<f32>>> = reference.tensor("right.logits").to_vec3().unwrap();
         let mut at = 0;
         let mut worst = 0.0_f32;
         for (row, expected) in rows.iter().zip(&expected) {
             for expected in &expected[..row.len()] {
-                worst = logits[at].iter().zip(expected).fold(worst, |w, (a, b)| w.max((a - b).abs()));
+                worst =
+                    logits[at].iter().zip(expected).fold(worst, |w, (a, b)| w.max((a - b).abs()));
                 at += 1;
             }
         }
@@ -114,23 +120,44 @@ fn every_gradient_equals_the_reference() {
         start += row.len();
     }
     let total: f32 = mask.iter().sum();
-    let hidden = model.tracked.forward(&packed.ids, &packed.positions, Context::Packed(&packed.offsets)).unwrap();
+    let hidden = model
+        .tracked
+        .forward(&packed.ids, &packed.positions, Context::Packed(&packed.offsets))
+        .unwrap();
     let hidden = nn::pick(&hidden, &before.into()).unwrap();
     let inv_temperature = vec![1.0; targets.len()].into();
-    let out = nn::token_logprobs(&hidden, model.tracked.head(), targets.into(), inv_temperature).unwrap();
+    let out =
+        nn::token_logprobs(&hidden, model.tracked.head(), targets.into(), inv_temperature).unwrap();
     let n = weights.len();
     let weights = nn::tensor(weights, n).unwrap();
-    let loss = ((out.get(0).unwrap() * weights).unwrap().sum_all().unwrap() / -f64::from(total)).unwrap();
+    let loss =
+        ((out.get(0).unwrap() * weights).unwrap().sum_all().unwrap() / -f64::from(total)).unwrap();
     let expected = reference.floats("loss")[0];
     assert!((loss.to_scalar::<f32>().unwrap() - expected).abs() < 1e-4);
     let grads = loss.backward().unwrap();
     for (name, var) in model.weights.vars() {
         let grad: Vec<f32> = grads.get(var).unwrap().flatten_all().unwrap().to_vec1().unwrap();
         let norm = grad.iter().map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt();
-        let expected: f64 = reference.tensor(&format!("grad_l2.{name}")).flatten_all().unwrap().to_vec1::<f64>().unwrap()[0];
-        assert!((norm - expected).abs() <= 1e-3 * expected, "{name}: |g| {norm}, reference {expected}");
+        let expected: f64 = reference
+            .tensor(&format!("grad_l2.{name}"))
+            .flatten_all()
+            .unwrap()
+            .to_vec1::<f64>()
+            .unwrap()[0];
+        assert!(
+            (norm - expected).abs() <= 1e-3 * expected,
+            "{name}: |g| {norm}, reference {expected}"
+        );
         let dot: f64 = grad.iter().enumerate().map(|(i, g)| f64::from(*g) * (i as f64).cos()).sum();
-        let expected_dot = reference.tensor(&format!("grad_dot.{name}")).flatten_all().unwrap().to_vec1::<f64>().unwrap()[0];
-        assert!((dot - expected_dot).abs() <= 1e-3 * expected.max(1e-6), "{name}: dot {dot}, reference {expected_dot}");
+        let expected_dot = reference
+            .tensor(&format!("grad_dot.{name}"))
+            .flatten_all()
+            .unwrap()
+            .to_vec1::<f64>()
+            .unwrap()[0];
+        assert!(
+            (dot - expected_dot).abs() <= 1e-3 * expected.max(1e-6),
+            "{name}: dot {dot}, reference {expected_dot}"
+        );
     }
 }

@@ -34,7 +34,8 @@ impl Tokenizer {
     /// only [`Tokenizer::render`] needs one.
     pub fn load(files: &ModelFiles) -> Result<Self, ModelError> {
         let place = files.describe();
-        let failed = |file: &str, e: &dyn std::fmt::Display| ModelError(format!("{place}: {file}: {e}"));
+        let failed =
+            |file: &str, e: &dyn std::fmt::Display| ModelError(format!("{place}: {file}: {e}"));
         let tokenizer = tokenizers::Tokenizer::from_bytes(files.require("tokenizer.json")?)
             .map_err(|e| failed("tokenizer.json", &e))?;
         let json = |file: &str| -> Result<serde_json::Value, ModelError> {
@@ -43,12 +44,14 @@ impl Tokenizer {
                 Some(bytes) => serde_json::from_slice(&bytes).map_err(|e| failed(file, &e)),
             }
         };
-        let (config, generation) = (json("tokenizer_config.json")?, json("generation_config.json")?);
+        let (config, generation) =
+            (json("tokenizer_config.json")?, json("generation_config.json")?);
         let source = match files.read("chat_template.jinja")? {
             Some(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
             None => template_source(&config["chat_template"]),
         };
-        let template = source.map(parse_template).transpose().map_err(|e| failed("chat template", &e))?;
+        let template =
+            source.map(parse_template).transpose().map_err(|e| failed("chat template", &e))?;
         let (bos, eos) = (special(&config["bos_token"]), special(&config["eos_token"]));
         let mut stop_ids = ids(&generation["eos_token_id"]);
         if stop_ids.is_empty() {
@@ -63,7 +66,10 @@ impl Tokenizer {
     ///
     /// If the tokenizer cannot encode it.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
-        let encoding = self.tokenizer.encode(text, false).map_err(|e| TokenizerError(format!("cannot encode: {e}")))?;
+        let encoding = self
+            .tokenizer
+            .encode(text, false)
+            .map_err(|e| TokenizerError(format!("cannot encode: {e}")))?;
         Ok(encoding.get_ids().to_vec())
     }
 
@@ -82,7 +88,11 @@ impl Tokenizer {
     /// # Errors
     ///
     /// If the model has no chat template, or the template fails or raises.
-    pub fn render(&self, messages: &[Message], generation_prompt: bool) -> Result<String, TokenizerError> {
+    pub fn render(
+        &self,
+        messages: &[Message],
+        generation_prompt: bool,
+    ) -> Result<String, TokenizerError> {
         let Some(template) = &self.template else {
             return Err(TokenizerError(self.no_template()));
         };
@@ -154,7 +164,8 @@ fn ids(value: &serde_json::Value) -> Vec<u32> {
 /// A template environment that behaves as the one of transformers.
 fn parse_template(source: String) -> Result<Environment<'static>, Error> {
     let mut environment = Environment::new();
-    let syntax = minijinja::syntax::SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
+    let syntax =
+        minijinja::syntax::SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
     environment.set_syntax(syntax);
     environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
     environment.add_filter("tojson", tojson);
@@ -163,7 +174,10 @@ fn parse_template(source: String) -> Result<Environment<'static>, Error> {
     });
     // Training templates mark assistant spans; our masks come from the token ids themselves.
     let source = ["generation", "endgeneration"].iter().fold(source, |source, tag| {
-        source.replace(&format!("{{% {tag} %}}"), "").replace(&format!("{{%- {tag} %}}"), "").replace(&format!("{{%- {tag} -%}}"), "")
+        source
+            .replace(&format!("{{% {tag} %}}"), "")
+            .replace(&format!("{{%- {tag} %}}"), "")
+            .replace(&format!("{{%- {tag} -%}}"), "")
     });
     environment.add_template_owned("chat", source)?;
     Ok(environment)
@@ -177,11 +191,17 @@ fn tojson(_: &State<'_, '_>, value: &Value, options: Kwargs) -> Result<String, E
     let json = serde_json::to_value(value).map_err(failed)?;
     let mut out = Vec::new();
     let written = match indent {
-        None => serde::Serialize::serialize(&json, &mut serde_json::Serializer::with_formatter(&mut out, PythonJson)),
+        None => serde::Serialize::serialize(
+            &json,
+            &mut serde_json::Serializer::with_formatter(&mut out, PythonJson),
+        ),
         Some(indent) => {
             let indent = " ".repeat(indent);
             let pretty = serde_json::ser::PrettyFormatter::with_indent(indent.as_bytes());
-            serde::Serialize::serialize(&json, &mut serde_json::Serializer::with_formatter(&mut out, pretty))
+            serde::Serialize::serialize(
+                &json,
+                &mut serde_json::Serializer::with_formatter(&mut out, pretty),
+            )
         }
     };
     written.map_err(failed)?;
@@ -192,15 +212,26 @@ fn tojson(_: &State<'_, '_>, value: &Value, options: Kwargs) -> Result<String, E
 struct PythonJson;
 
 impl serde_json::ser::Formatter for PythonJson {
-    fn begin_array_value<W: ?Sized + std::io::Write>(&mut self, writer: &mut W, first: bool) -> std::io::Result<()> {
+    fn begin_array_value<W: ?Sized + std::io::Write>(
+        &mut self,
+        writer: &mut W,
+        first: bool,
+    ) -> std::io::Result<()> {
         if first { Ok(()) } else { writer.write_all(b", ") }
     }
 
-    fn begin_object_key<W: ?Sized + std::io::Write>(&mut self, writer: &mut W, first: bool) -> std::io::Result<()> {
+    fn begin_object_key<W: ?Sized + std::io::Write>(
+        &mut self,
+        writer: &mut W,
+        first: bool,
+    ) -> std::io::Result<()> {
         if first { Ok(()) } else { writer.write_all(b", ") }
     }
 
-    fn begin_object_value<W: ?Sized + std::io::Write>(&mut self, writer: &mut W) -> std::io::Result<()> {
+    fn begin_object_value<W: ?Sized + std::io::Write>(
+        &mut self,
+        writer: &mut W,
+    ) -> std::io::Result<()> {
         writer.write_all(b": ")
     }
 }

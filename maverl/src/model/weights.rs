@@ -34,7 +34,8 @@ impl Weights {
         let mut vars = Vec::with_capacity(wanted.len());
         for (name, _) in wanted {
             let tensor = shards.tensor(&name)?;
-            let var = Var::from_tensor(&tensor).map_err(|e| ModelError(format!("`{name}`: {e}")))?;
+            let var =
+                Var::from_tensor(&tensor).map_err(|e| ModelError(format!("`{name}`: {e}")))?;
             vars.push((name, var));
         }
         Ok(Self { vars })
@@ -45,13 +46,17 @@ impl Weights {
     /// # Errors
     ///
     /// If `init` returns a buffer of another length.
-    pub fn init(config: &HfConfig, mut init: impl FnMut(&str, &[usize]) -> Vec<f32>) -> Result<Self, ModelError> {
+    pub fn init(
+        config: &HfConfig,
+        mut init: impl FnMut(&str, &[usize]) -> Vec<f32>,
+    ) -> Result<Self, ModelError> {
         let vars = config.tensors().into_iter().map(|(name, shape)| {
             let values = init(&name, &shape);
             let tensor = Tensor::from_vec(values, shape, &Device::Cpu)?;
             Ok((name, Var::from_tensor(&tensor)?))
         });
-        let vars = vars.collect::<candle_core::Result<_>>().map_err(|e| ModelError(e.to_string()))?;
+        let vars =
+            vars.collect::<candle_core::Result<_>>().map_err(|e| ModelError(e.to_string()))?;
         Ok(Self { vars })
     }
 
@@ -71,13 +76,17 @@ impl Weights {
     ///
     /// If memory cannot be had.
     pub fn duplicate(&self) -> candle_core::Result<Self> {
-        let vars = self.vars.iter().map(|(name, var)| Ok((name.clone(), Var::from_tensor(&var.as_tensor().copy()?)?)));
+        let vars = self
+            .vars
+            .iter()
+            .map(|(name, var)| Ok((name.clone(), Var::from_tensor(&var.as_tensor().copy()?)?)));
         Ok(Self { vars: vars.collect::<candle_core::Result<_>>()? })
     }
 
     /// The tensors by name, tracked by autograd if `tracked`.
     pub fn by_name(&self, tracked: bool) -> BTreeMap<&str, Tensor> {
-        let view = |var: &Var| if tracked { var.as_tensor().clone() } else { var.as_detached_tensor() };
+        let view =
+            |var: &Var| if tracked { var.as_tensor().clone() } else { var.as_detached_tensor() };
         self.vars.iter().map(|(name, var)| (name.as_str(), view(var))).collect()
     }
 
@@ -104,7 +113,9 @@ impl Weights {
         for (name, var) in &self.vars {
             hash.update(name.as_bytes());
             hash.update(format!("{:?}", var.dims()).as_bytes());
-            with_values(var.as_tensor(), |values| values.iter().for_each(|v| hash.update(v.to_le_bytes())))?;
+            with_values(var.as_tensor(), |values| {
+                values.iter().for_each(|v| hash.update(v.to_le_bytes()))
+            })?;
         }
         Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
     }
@@ -117,7 +128,8 @@ impl Weights {
     pub fn save(&self, file: &Path) -> Result<(), ModelError> {
         let mut buffers = Vec::with_capacity(self.vars.len());
         for (name, var) in &self.vars {
-            let values = with_values(var.as_tensor(), <[f32]>::to_vec).map_err(|e| ModelError(e.to_string()))?;
+            let values = with_values(var.as_tensor(), <[f32]>::to_vec)
+                .map_err(|e| ModelError(e.to_string()))?;
             buffers.push((name.clone(), var.dims().to_vec(), values));
         }
         save_buffers(file, &buffers)
@@ -129,16 +141,21 @@ impl Weights {
 /// # Errors
 ///
 /// If the file cannot be written.
-pub fn save_buffers(file: &Path, buffers: &[(String, Vec<usize>, Vec<f32>)]) -> Result<(), ModelError> {
-    let failed = |e: &dyn std::fmt::Display| ModelError(format!("cannot write {}: {e}", file.display()));
+pub fn save_buffers(
+    file: &Path,
+    buffers: &[(String, Vec<usize>, Vec<f32>)],
+) -> Result<(), ModelError> {
+    let failed =
+        |e: &dyn std::fmt::Display| ModelError(format!("cannot write {}: {e}", file.display()));
     let bytes: Vec<Vec<u8>> = buffers
         .iter()
         .map(|(_, _, values)| values.iter().flat_map(|v| v.to_le_bytes()).collect())
         .collect();
     let mut views = Vec::with_capacity(buffers.len());
     for ((name, shape, _), bytes) in buffers.iter().zip(&bytes) {
-        let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, shape.clone(), bytes)
-            .map_err(|e| failed(&e))?;
+        let view =
+            safetensors::tensor::TensorView::new(safetensors::Dtype::F32, shape.clone(), bytes)
+                .map_err(|e| failed(&e))?;
         views.push((name.clone(), view));
     }
     let metadata = [("format".to_owned(), "pt".to_owned())].into_iter().collect();
@@ -175,7 +192,9 @@ impl Shards {
     /// If a file is missing or is not safetensors; it is named.
     pub fn open(files: &ModelFiles) -> Result<Self, ModelError> {
         let names = match files.read("model.safetensors.index.json")? {
-            Some(index) => index_files(&index).map_err(|e| ModelError(format!("{}: model.safetensors.index.json: {e}", files.describe())))?,
+            Some(index) => index_files(&index).map_err(|e| {
+                ModelError(format!("{}: model.safetensors.index.json: {e}", files.describe()))
+            })?,
             None => vec!["model.safetensors".to_owned()],
         };
         let mut opened = Vec::new();
@@ -183,9 +202,13 @@ impl Shards {
             let bytes = match files.directory() {
                 None => Bytes::Static(match files.require(&name)? {
                     std::borrow::Cow::Borrowed(bytes) => bytes,
-                    std::borrow::Cow::Owned(_) => return Err(ModelError(format!("{name} is not embedded"))),
+                    std::borrow::Cow::Owned(_) => {
+                        return Err(ModelError(format!("{name} is not embedded")));
+                    }
                 }),
-                Some(dir) if !dir.is_dir() => return Err(files.require(&name).err().unwrap_or_else(|| ModelError(name))),
+                Some(dir) if !dir.is_dir() => {
+                    return Err(files.require(&name).err().unwrap_or_else(|| ModelError(name)));
+                }
                 Some(dir) => Bytes::Mapped(Arc::new(map(&dir.join(&name))?)),
             };
             opened.push((format!("{}/{name}", files.describe()), bytes));
@@ -220,13 +243,16 @@ impl Shards {
     pub fn tensor(&self, name: &str) -> Result<Tensor, ModelError> {
         let failed = |e: &dyn std::fmt::Display| ModelError(format!("tensor `{name}`: {e}"));
         let index = *self.at.get(name).ok_or_else(|| failed(&"missing"))?;
-        let tensors = SafeTensors::deserialize(self.files[index].1.as_slice()).map_err(|e| failed(&e))?;
+        let tensors =
+            SafeTensors::deserialize(self.files[index].1.as_slice()).map_err(|e| failed(&e))?;
         let view = tensors.tensor(name).map_err(|e| failed(&e))?;
         let dtype = match view.dtype() {
             safetensors::Dtype::F32 => DType::F32,
             safetensors::Dtype::F16 => DType::F16,
             safetensors::Dtype::BF16 => DType::BF16,
-            other => return Err(failed(&format!("{other:?} is not supported; f32, f16 or bf16 are"))),
+            other => {
+                return Err(failed(&format!("{other:?} is not supported; f32, f16 or bf16 are")));
+            }
         };
         Tensor::from_raw_buffer(view.data(), dtype, view.shape(), &Device::Cpu)
             .and_then(|tensor| tensor.to_dtype(DType::F32))
@@ -239,16 +265,24 @@ impl Shards {
     }
 
     fn shape(&self, name: &str) -> Option<Vec<usize>> {
-        let tensors = SafeTensors::deserialize(self.files[*self.at.get(name)?].1.as_slice()).ok()?;
+        let tensors =
+            SafeTensors::deserialize(self.files[*self.at.get(name)?].1.as_slice()).ok()?;
         Some(tensors.tensor(name).ok()?.shape().to_vec())
     }
 
-    fn check(&self, wanted: &[(String, Vec<usize>)], config: &HfConfig, place: &str) -> Result<(), ModelError> {
+    fn check(
+        &self,
+        wanted: &[(String, Vec<usize>)],
+        config: &HfConfig,
+        place: &str,
+    ) -> Result<(), ModelError> {
         let mut problems = Vec::new();
         for (name, shape) in wanted {
             match self.shape(name) {
                 None => problems.push(format!("`{name}` {shape:?} is missing")),
-                Some(found) if found != *shape => problems.push(format!("`{name}` is {found:?}; config.json asks for {shape:?}")),
+                Some(found) if found != *shape => {
+                    problems.push(format!("`{name}` is {found:?}; config.json asks for {shape:?}"))
+                }
                 Some(_) => {}
             }
         }
@@ -259,12 +293,17 @@ impl Shards {
                 problems.push(format!("`{name}` is not part of this architecture"));
             }
         }
-        if problems.is_empty() { Ok(()) } else { Err(ModelError(format!("{place}: {}", problems.join("; ")))) }
+        if problems.is_empty() {
+            Ok(())
+        } else {
+            Err(ModelError(format!("{place}: {}", problems.join("; "))))
+        }
     }
 }
 
 fn index_files(index: &[u8]) -> Result<Vec<String>, String> {
-    let index: serde_json::Value = serde_json::from_slice(index).map_err(|e| format!("not JSON: {e}"))?;
+    let index: serde_json::Value =
+        serde_json::from_slice(index).map_err(|e| format!("not JSON: {e}"))?;
     let map = index.get("weight_map").and_then(|map| map.as_object()).ok_or("no `weight_map`")?;
     let mut files = BTreeSet::new();
     for (tensor, file) in map {

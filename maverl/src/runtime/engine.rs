@@ -133,13 +133,17 @@ impl Engine {
 }
 
 /// Samples the next token of each request from its row of `logits [R, V]`.
-fn choose(logits: &Tensor, ready: &mut [(&Request, &mut Vec<u32>, &mut Vec<f32>)]) -> Result<(), ModelError> {
+fn choose(
+    logits: &Tensor,
+    ready: &mut [(&Request, &mut Vec<u32>, &mut Vec<f32>)],
+) -> Result<(), ModelError> {
     let (_, vocab) = logits.dims2()?;
     let results = nn::with_values(logits, |logits| {
         let rows = ready.par_iter_mut().zip(logits.par_chunks_exact(vocab));
         rows.map(|((request, ids, logprobs), row)| {
             let u = uniform(request.seed, ids.len() as u64);
-            let sampled = sample(row, &filter(&request.sampling), u).map_err(|e| ModelError(e.to_string()))?;
+            let sampled = sample(row, &filter(&request.sampling), u)
+                .map_err(|e| ModelError(e.to_string()))?;
             ids.push(sampled.id);
             logprobs.push(sampled.logprob);
             Ok(())
@@ -159,7 +163,10 @@ impl Slot {
     fn finish(&self, tokenizer: &Tokenizer) -> Option<Finish> {
         let last = *self.ids.last()?;
         let sampling = &self.request.sampling;
-        if tokenizer.stop_ids().contains(&last) || sampling.stop_ids.contains(&last) || self.stopped(tokenizer) {
+        if tokenizer.stop_ids().contains(&last)
+            || sampling.stop_ids.contains(&last)
+            || self.stopped(tokenizer)
+        {
             return Some(Finish::Stop);
         }
         (self.ids.len() >= self.room).then_some(Finish::Length)

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crate::model::Tokenizer;
-use worker::{Owned, Worker};
 use crate::plan::{LossPlan, Plan, Sampling};
 use crate::trajectory::Finish;
+use worker::{Owned, Worker};
 
 /// One request for a completion.
 #[derive(Debug, Clone)]
@@ -181,13 +181,18 @@ impl Runtime {
     ///
     /// The first model that could not be loaded.
     pub fn start(plan: &Plan) -> Result<Self, RuntimeError> {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(plan.runtime.threads).build().map_err(|e| {
-            RuntimeError::Model { worker: "(threads)".to_owned(), message: format!("no threads: {e}") }
-        })?;
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(plan.runtime.threads)
+            .build()
+            .map_err(|e| RuntimeError::Model {
+                worker: "(threads)".to_owned(),
+                message: format!("no threads: {e}"),
+            })?;
         let pool = Arc::new(pool);
         let (mut policies, mut threads) = (Vec::new(), Vec::new());
         for policy in &plan.policies {
-            let (worker, thread) = Worker::spawn(plan, &plan.workers[policy.worker], policy, &pool)?;
+            let (worker, thread) =
+                Worker::spawn(plan, &plan.workers[policy.worker], policy, &pool)?;
             policies.push(Policy { name: policy.name.as_str().into(), worker });
             threads.push(thread);
         }
@@ -253,7 +258,8 @@ impl Policy {
     pub async fn save(&self, dir: &Path) -> Result<(), RuntimeError> {
         let (dir, worker) = (dir.to_owned(), self.worker.name.to_string());
         let job = move |owned: &mut Owned| {
-            let saved = owned.model.save(&dir).and_then(|()| owned.trainer.save(&owned.model, &dir));
+            let saved =
+                owned.model.save(&dir).and_then(|()| owned.trainer.save(&owned.model, &dir));
             saved.map_err(|e| RuntimeError::Model { worker, message: e.0 })
         };
         self.worker.at_barrier(job).await

@@ -57,7 +57,8 @@ async fn a_completion_is_the_same_to_the_bit_alone_in_a_batch_and_in_another_ord
         alone.push(policy.generate(request(i)).await.unwrap());
     }
     let together = futures::future::join_all((0..64).map(|i| policy.generate(request(i)))).await;
-    let mut reversed = futures::future::join_all((0..64).rev().map(|i| policy.generate(request(i)))).await;
+    let mut reversed =
+        futures::future::join_all((0..64).rev().map(|i| policy.generate(request(i)))).await;
     reversed.reverse();
     for (i, alone) in alone.iter().enumerate() {
         assert_eq!(alone, together[i].as_ref().unwrap(), "request {i}");
@@ -89,7 +90,11 @@ async fn an_update_raises_the_probability_of_rewarded_tokens_and_leaves_other_po
     let untouched = b.fingerprint().await.unwrap();
     let before = a.generate(request(1)).await.unwrap();
     for _ in 0..3 {
-        let done = Completion { ids: before.ids.clone(), logprobs: before.logprobs.clone(), ..before.clone() };
+        let done = Completion {
+            ids: before.ids.clone(),
+            logprobs: before.logprobs.clone(),
+            ..before.clone()
+        };
         let mut batch = batch(vec![row(&done, request(1).prompt, 1.0)]);
         batch.objective = Objective::Supervised;
         a.update(batch).await.unwrap();
@@ -99,7 +104,8 @@ async fn an_update_raises_the_probability_of_rewarded_tokens_and_leaves_other_po
         batch.objective = Objective::Supervised;
         a.update(batch).await.unwrap()
     };
-    let old: f64 = before.logprobs.iter().map(|l| -f64::from(*l)).sum::<f64>() / before.logprobs.len() as f64;
+    let old: f64 =
+        before.logprobs.iter().map(|l| -f64::from(*l)).sum::<f64>() / before.logprobs.len() as f64;
     assert!(stats.pg_loss < old, "{} is not below {old}", stats.pg_loss);
     assert_eq!(b.fingerprint().await.unwrap(), untouched);
 }
@@ -181,7 +187,8 @@ async fn a_loss_that_is_not_finite_is_an_error_and_changes_nothing() {
     let policy = runtime.policies()[0].clone();
     let done = policy.generate(request(1)).await.unwrap();
     let before = policy.fingerprint().await.unwrap();
-    let error = policy.update(batch(vec![row(&done, request(1).prompt, f32::NAN)])).await.unwrap_err();
+    let error =
+        policy.update(batch(vec![row(&done, request(1).prompt, f32::NAN)])).await.unwrap_err();
     assert!(error.to_string().contains("the loss is not finite"), "{error}");
     assert_eq!(policy.fingerprint().await.unwrap(), before);
 }

@@ -38,7 +38,11 @@ struct Packed {
 }
 
 impl Trainer {
-    pub(crate) fn new(plan: &PolicyPlan, model: &Model, micro_batch_tokens: usize) -> Result<Self, ModelError> {
+    pub(crate) fn new(
+        plan: &PolicyPlan,
+        model: &Model,
+        micro_batch_tokens: usize,
+    ) -> Result<Self, ModelError> {
         let zeros = |var: &Var| vec![0.0; var.elem_count()];
         let moments = match plan.trained {
             true => model.weights.vars().iter().map(|(_, var)| (zeros(var), zeros(var))).collect(),
@@ -49,17 +53,30 @@ impl Trainer {
             false => None,
         };
         let (policy, optim) = (plan.name.clone(), plan.optim);
-        Ok(Self { policy, optim, micro_batch_tokens, moments, optimizer_step: 0, reference, version: 0 })
+        Ok(Self {
+            policy,
+            optim,
+            micro_batch_tokens,
+            moments,
+            optimizer_step: 0,
+            reference,
+            version: 0,
+        })
     }
 
     /// Trains on a batch: `epochs` passes, each in `minibatches` optimizer steps.
     ///
     /// A loss or gradient that is not finite ends it before the optimizer step it would have entered.
-    pub(crate) fn update(&mut self, model: &Model, batch: &Batch) -> Result<UpdateStats, RuntimeError> {
+    pub(crate) fn update(
+        &mut self,
+        model: &Model,
+        batch: &Batch,
+    ) -> Result<UpdateStats, RuntimeError> {
         let mut totals = Totals::default();
         for _ in 0..batch.epochs {
             for part in 0..batch.minibatches {
-                let rows: Vec<&Row> = batch.rows.iter().skip(part).step_by(batch.minibatches).collect();
+                let rows: Vec<&Row> =
+                    batch.rows.iter().skip(part).step_by(batch.minibatches).collect();
                 if !rows.is_empty() {
                     self.optimizer_step(model, batch, &rows, &mut totals)?;
                 }
@@ -78,7 +95,8 @@ impl Trainer {
     ) -> Result<(), RuntimeError> {
         let lengths: Vec<usize> = rows.iter().map(|row| row.completion.len()).collect();
         let weights = loss::token_weights(&lengths, batch.aggregation);
-        let mut gradients: Vec<Vec<f32>> = self.moments.iter().map(|(m, _)| vec![0.0; m.len()]).collect();
+        let mut gradients: Vec<Vec<f32>> =
+            self.moments.iter().map(|(m, _)| vec![0.0; m.len()]).collect();
         let (mut row_at, mut token_at) = (0, 0);
         for micro in micro_batches(rows, self.micro_batch_tokens) {
             let rows = &rows[row_at..row_at + micro];
@@ -92,7 +110,10 @@ impl Trainer {
         let norm = gradients.iter().map(|g| sum_of_squares(g)).sum::<f64>().sqrt();
         if !totals.loss.is_finite() || !norm.is_finite() {
             let what = if totals.loss.is_finite() { "the gradient" } else { "the loss" };
-            return Err(RuntimeError::NotFinite { policy: self.policy.clone(), what: what.to_owned() });
+            return Err(RuntimeError::NotFinite {
+                policy: self.policy.clone(),
+                what: what.to_owned(),
+            });
         }
         totals.grad_norm += norm;
         totals.steps += 1;
@@ -120,7 +141,9 @@ impl Trainer {
                 totals.supervised(&logp, &entropy, &weights)?;
                 logp.neg()?
             }
-            Objective::PolicyGradient => self.policy_loss(&packed, rows, &logp, &entropy, &weights, totals, first)?,
+            Objective::PolicyGradient => {
+                self.policy_loss(&packed, rows, &logp, &entropy, &weights, totals, first)?
+            }
         };
         let loss = (token_loss * weights)?.sum_all()?;
         totals.loss += f64::from(loss.to_scalar::<f32>()?);
@@ -147,7 +170,9 @@ impl Trainer {
         first: bool,
     ) -> Result<Tensor, ModelError> {
         let per_token = |value: &dyn Fn(&Row) -> f32| -> Vec<f32> {
-            rows.iter().flat_map(|row| std::iter::repeat_n(value(row), row.completion.len())).collect()
+            rows.iter()
+                .flat_map(|row| std::iter::repeat_n(value(row), row.completion.len()))
+                .collect()
         };
         let old: Vec<f32> = rows.iter().flat_map(|row| row.logprobs.iter().copied()).collect();
         let advantages = per_token(&|row| row.advantage);
@@ -177,7 +202,8 @@ impl Trainer {
         if let Some(reference) = &self.reference {
             let reference = packed.logprobs(reference)?.get(0)?;
             for kind in [Kl::K1, Kl::K2, Kl::K3] {
-                let coef = per_token(&|row| if row.loss.kl == kind { row.loss.kl_coef } else { 0.0 });
+                let coef =
+                    per_token(&|row| if row.loss.kl == kind { row.loss.kl_coef } else { 0.0 });
                 if coef.iter().any(|&c| c != 0.0) {
                     let kl = loss::kl(kind, logp, &reference)?;
                     totals.kl += dot(&kl, weights)?;
@@ -188,12 +214,20 @@ impl Trainer {
         Ok(total)
     }
 
-    fn apply(&mut self, model: &Model, lr: f64, norm: f64, gradients: &[Vec<f32>]) -> candle_core::Result<()> {
+    fn apply(
+        &mut self,
+        model: &Model,
+        lr: f64,
+        norm: f64,
+        gradients: &[Vec<f32>],
+    ) -> candle_core::Result<()> {
         self.optimizer_step += 1;
         let OptimPlan { betas: (beta1, beta2), eps, weight_decay, grad_clip, .. } = self.optim;
         let adamw = AdamW { lr, beta1, beta2, eps, weight_decay };
         let scale = (grad_clip / (norm + 1e-6)).min(1.0) as f32;
-        for (((_, var), grad), moments) in model.weights.vars().iter().zip(gradients).zip(&mut self.moments) {
+        for (((_, var), grad), moments) in
+            model.weights.vars().iter().zip(gradients).zip(&mut self.moments)
+        {
             let step = self.optimizer_step;
             var.inplace_op1(&Step { adamw, step, scale, grad, moments: RefCell::new(moments) })?;
         }
@@ -202,7 +236,8 @@ impl Trainer {
 
     /// Writes moments and counters into `dir/optimizer.safetensors`.
     pub(crate) fn save(&self, model: &Model, dir: &Path) -> Result<(), ModelError> {
-        let mut buffers = vec![("counters".to_owned(), vec![4], halves(self.optimizer_step, self.version))];
+        let mut buffers =
+            vec![("counters".to_owned(), vec![4], halves(self.optimizer_step, self.version))];
         for ((name, var), (m, v)) in model.weights.vars().iter().zip(&self.moments) {
             buffers.push((format!("m.{name}"), var.dims().to_vec(), m.clone()));
             buffers.push((format!("v.{name}"), var.dims().to_vec(), v.clone()));
@@ -214,7 +249,9 @@ impl Trainer {
     pub(crate) fn load(&mut self, model: &Model, dir: &Path) -> Result<(), ModelError> {
         model.weights.assign(&Shards::open_file(&dir.join("model.safetensors"))?)?;
         let saved = Shards::open_file(&dir.join("optimizer.safetensors"))?;
-        let values = |name: &str| -> Result<Vec<f32>, ModelError> { Ok(saved.tensor(name)?.flatten_all()?.to_vec1()?) };
+        let values = |name: &str| -> Result<Vec<f32>, ModelError> {
+            Ok(saved.tensor(name)?.flatten_all()?.to_vec1()?)
+        };
         (self.optimizer_step, self.version) = whole(&values("counters")?);
         for ((name, _), (m, v)) in model.weights.vars().iter().zip(&mut self.moments) {
             *m = values(&format!("m.{name}"))?;
@@ -269,7 +306,8 @@ impl Packed {
             let first = start + row.prompt.len() - 1;
             before.extend((first..ids.len()).map(|at| at as u32));
             targets.extend_from_slice(&row.completion);
-            inv_temperature.extend(std::iter::repeat_n(1.0 / row.temperature, row.completion.len()));
+            inv_temperature
+                .extend(std::iter::repeat_n(1.0 / row.temperature, row.completion.len()));
             offsets.push(ids.len());
         }
         Self {
@@ -286,7 +324,12 @@ impl Packed {
     fn logprobs(&self, model: &Qwen2) -> candle_core::Result<Tensor> {
         let hidden = model.forward(&self.ids, &self.positions, Context::Packed(&self.offsets))?;
         let hidden = nn::pick(&hidden, &self.before)?;
-        nn::token_logprobs(&hidden, model.head(), Arc::clone(&self.targets), Arc::clone(&self.inv_temperature))
+        nn::token_logprobs(
+            &hidden,
+            model.head(),
+            Arc::clone(&self.targets),
+            Arc::clone(&self.inv_temperature),
+        )
     }
 }
 
@@ -305,7 +348,8 @@ impl InplaceOp1 for Step<'_> {
     }
 
     fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> candle_core::Result<()> {
-        let (CpuStorage::F32(values), Some((start, end))) = (storage, layout.contiguous_offsets()) else {
+        let (CpuStorage::F32(values), Some((start, end))) = (storage, layout.contiguous_offsets())
+        else {
             bail!("adamw: a contiguous f32 variable is needed");
         };
         let mut moments = self.moments.borrow_mut();
@@ -331,13 +375,23 @@ struct Totals {
 }
 
 impl Totals {
-    fn supervised(&mut self, logp: &Tensor, entropy: &Tensor, weights: &Tensor) -> candle_core::Result<()> {
+    fn supervised(
+        &mut self,
+        logp: &Tensor,
+        entropy: &Tensor,
+        weights: &Tensor,
+    ) -> candle_core::Result<()> {
         self.pg_loss -= dot(logp, weights)?;
         self.entropy += dot(entropy, weights)?;
         Ok(())
     }
 
-    fn weighted(&mut self, surrogate: &Tensor, entropy: &Tensor, weights: &Tensor) -> candle_core::Result<()> {
+    fn weighted(
+        &mut self,
+        surrogate: &Tensor,
+        entropy: &Tensor,
+        weights: &Tensor,
+    ) -> candle_core::Result<()> {
         self.pg_loss += dot(surrogate, weights)?;
         self.entropy += dot(entropy, weights)?;
         Ok(())

@@ -52,11 +52,15 @@ impl Worker {
         let model = Model::load(&files).map_err(|e| failed(e.0))?;
         if tokenizer.len() > model.config.vocab_size {
             let (tokens, rows) = (tokenizer.len(), model.config.vocab_size);
-            return Err(failed(format!("the tokenizer has {tokens} tokens, the embedding {rows} rows")));
+            return Err(failed(format!(
+                "the tokenizer has {tokens} tokens, the embedding {rows} rows"
+            )));
         }
         let context = model.config.max_position_embeddings;
-        let trainer = Trainer::new(policy, &model, plan.runtime.micro_batch_tokens.get()).map_err(|e| failed(e.0))?;
-        let engine = Engine::new(&worker.name, Arc::clone(&tokenizer), plan.runtime.prefill_tokens.get());
+        let trainer = Trainer::new(policy, &model, plan.runtime.micro_batch_tokens.get())
+            .map_err(|e| failed(e.0))?;
+        let engine =
+            Engine::new(&worker.name, Arc::clone(&tokenizer), plan.runtime.prefill_tokens.get());
         let requests = plan.runtime.max_requests.get();
         // Admission bounds the generations; barriers come from one trainer, a few at a time.
         let (jobs, queue) = mpsc::channel(requests + 8);

@@ -1,0 +1,386 @@
+//! Checkpoints: everything a run needs to go on, written so that a crash leaves all of it or nothing.
+//!
+//! ```text
+//! checkpoints/step-000010/
+//!   policies/small/            a Hugging Face model directory, and the optimizer's moments
+//!   trainer.json               see `TrainerState`
+//!   manifest.json              written last: checksums of the others
+//! checkpoints/best.json        which step did best on the validation split
+//! ```
+//!
+//! A checkpoint is written as `.tmp-step-000010`, synced file by file, and renamed. What fails its checksums is refused
+//! by name; an older checkpoint is never taken in its place unasked.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::metrics::SeatTotals;
+use crate::run_dir::disk::{
+    TEMPORARY, entries, file_name, name, read_json, remove, step_of, sweep, sync_dir, sync_tree,
+    temporary, write_json,
+};
+use crate::run_dir::error::{At, damaged};
+use crate::run_dir::{Manifest, RunDirError};
+use crate::trajectory::Seat;
+
+const TRAINER: &str = "trainer.json";
+const BEST: &str = "best.json";
+
+/// Where training stands, beside weights and moments. Task order and every seed derive from `seed` and `step`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct TrainerState {
+    /// Steps done.
+    pub step: u64,
+    /// The run's seed.
+    pub seed: u64,
+    /// Steps in a row, up to this one, in which no group had spread.
+    pub flat_steps: u64,
+    /// The best validation so far.
+    pub best: Option<Best>,
+    /// Sums over every training episode, by seat.
+    pub agents: BTreeMap<Seat, SeatTotals>,
+    /// Length of each file that grows.
+    pub files: BTreeMap<String, u64>,
+}
+
+/// The best validation so far.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Best {
+    /// After how many steps.
+    pub step: u64,
+    /// Its share of solved tasks.
+    pub exact_match: f64,
+}
+
+/// Which checkpoint of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// The newest.
+    Last,
+    /// The best by validation.
+    Best,
+    /// The one after so many steps.
+    Step(u64),
+}
+
+/// The checkpoints of one run.
+#[derive(Debug, Clone)]
+pub struct Checkpoints {
+    dir: PathBuf,
+}
+
+/// A checkpoint whose files are as they were written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Checkpoint {
+    /// Where training stood.
+    pub state: TrainerState,
+    dir: PathBuf,
+}
+
+/// A checkpoint being written; it counts for nothing until [`Draft::commit`].
+#[derive(Debug)]
+pub struct Draft {
+    dir: PathBuf,
+    target: PathBuf,
+}
+
+impl Checkpoints {
+    /// The checkpoints of the run in a directory.
+    pub fn of(run: &Path) -> Self {
+        Self { dir: run.join("checkpoints") }
+    }
+
+    /// The steps there are checkpoints of, ascending.
+    ///
+    /// # Errors
+    ///
+    /// If the directory cannot be listed.
+    pub fn steps(&self) -> Result<Vec<u64>, RunDirError> {
+        let named = |path: &PathBuf| !name(path).starts_with(TEMPORARY) && path.is_dir();
+        let mut steps: Vec<u64> = entries(&self.dir)?
+            .iter()
+            .filter(|path| named(path))
+            .filter_map(|path| step_of(path))
+            .collect();
+        steps.sort_unstable();
+        Ok(steps)
+    }
+
+    /// Opens a checkpoint and checks every file of it.
+    ///
+    /// # Errors
+    ///
+    /// If there is none such, or a file of it is damaged, which is named.
+    pub fn open(&self, which: Which) -> Result<Checkpoint, RunDirError> {
+        let steps = self.steps()?;
+        let best = self.best()?;
+        let (wanted, step) = match which {
+            Which::Last => ("checkpoint".to_owned(), steps.last().copied()),
+            Which::Best => {
+                ("best checkpoint (`eval.every` makes them)".to_owned(), best.map(|best| best.step))
+            }
+            Which::Step(step) => (format!("checkpoint of step {step}"), Some(step)),
+        };
+        let Some(step) = step.filter(|step| steps.contains(step)) else {
+            let found = steps.iter().map(|step| format!("step {step}")).collect();
+            return Err(RunDirError::NoCheckpoint { path: self.dir.clone(), wanted, found });
+        };
+        let dir = self.path(step);
+        let read = || {
+            Manifest::read(&dir)?.verify(&dir, |_| true)?;
+            read_json(&dir.join(TRAINER))
+        };
+        match read() {
+            Ok(state) => Ok(Checkpoint { state, dir }),
+            Err(RunDirError::Damaged { path, reason }) => {
+                Err(damaged(&path, reason + &self.remedy(step, &steps)))
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    fn remedy(&self, step: u64, steps: &[u64]) -> String {
+        let dir = self.path(step);
+        match steps.iter().rev().find(|&&older| older < step) {
+            Some(older) => {
+                format!("; to go on from step {older} instead, remove `{}`", dir.display())
+            }
+            None => format!("; there is no older checkpoint than `{}`", dir.display()),
+        }
+    }
+
+    /// The best validation, if there was one.
+    ///
+    /// # Errors
+    ///
+    /// If `best.json` is there and cannot be read.
+    pub fn best(&self) -> Result<Option<Best>, RunDirError> {
+        let path = self.dir.join(BEST);
+        if path.exists() { read_json(&path).map(Some) } else { Ok(None) }
+    }
+
+    /// Starts writing the checkpoint of a step.
+    ///
+    /// # Errors
+    ///
+    /// If its directory cannot be made.
+    pub fn begin(&self, step: u64) -> Result<Draft, RunDirError> {
+        let target = self.path(step);
+        let dir = temporary(&target);
+        remove(&dir)?;
+        fs::create_dir_all(&dir).at("make", &dir)?;
+        Ok(Draft { dir, target })
+    }
+
+    /// Removes what a crash left and what belongs to steps after `state`, so that the run can go on from there.
+    ///
+    /// # Errors
+    ///
+    /// If something cannot be removed.
+    pub fn rewind(&self, state: &TrainerState) -> Result<(), RunDirError> {
+        sweep(&self.dir)?;
+        self.point_at_best(state)?;
+        self.steps()?
+            .into_iter()
+            .filter(|&step| step > state.step)
+            .try_for_each(|step| self.discard(step))
+    }
+
+    /// Points `best.json` at the best of a state, and removes all but the newest `keep` and, if `keep_best`, the best.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn prune(
+        &self,
+        state: &TrainerState,
+        keep: usize,
+        keep_best: bool,
+    ) -> Result<(), RunDirError> {
+        self.point_at_best(state)?;
+        let best = state.best.filter(|_| keep_best).map(|best| best.step);
+        let steps = self.steps()?;
+        let old = steps.iter().rev().skip(keep).filter(|step| Some(**step) != best);
+        old.into_iter().try_for_each(|&step| self.discard(step))
+    }
+
+    fn point_at_best(&self, state: &TrainerState) -> Result<(), RunDirError> {
+        let path = self.dir.join(BEST);
+        match state.best {
+            Some(best) if self.best()? == Some(best) => Ok(()),
+            Some(best) => write_json(&path, &best),
+            None => remove(&path),
+        }
+    }
+
+    /// Takes the name away first, so that what is half removed is never taken for a damaged checkpoint.
+    fn discard(&self, step: u64) -> Result<(), RunDirError> {
+        let path = self.path(step);
+        let doomed = temporary(&path);
+        remove(&doomed)?;
+        fs::rename(&path, &doomed).at("remove", &path)?;
+        remove(&doomed)
+    }
+
+    fn path(&self, step: u64) -> PathBuf {
+        self.dir.join(format!("step-{step:06}"))
+    }
+}
+
+impl Checkpoint {
+    /// The directory a policy was saved in.
+    ///
+    /// # Errors
+    ///
+    /// If the checkpoint has no such policy.
+    pub fn policy(&self, policy: &str) -> Result<PathBuf, RunDirError> {
+        let dir = policy_dir(&self.dir, policy);
+        if dir.is_dir() { Ok(dir) } else { Err(damaged(&dir, "it is missing")) }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.dir
+    }
+}
+
+impl Draft {
+    /// Makes the directory a policy is to be saved in.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be made.
+    pub fn policy(&self, policy: &str) -> Result<PathBuf, RunDirError> {
+        let dir = policy_dir(&self.dir, policy);
+        fs::create_dir_all(&dir).at("make", &dir)?;
+        Ok(dir)
+    }
+
+    /// Makes the checkpoint count.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails; the checkpoint then does not count.
+    pub fn commit(self, state: &TrainerState) -> Result<PathBuf, RunDirError> {
+        write_json(&self.dir.join(TRAINER), state)?;
+        sync_tree(&self.dir)?;
+        Manifest::of(&self.dir)?.write(&self.dir)?;
+        fs::rename(&self.dir, &self.target).at("write", &self.target)?;
+        sync_dir(crate::run_dir::disk::parent(&self.target))?;
+        Ok(self.target.clone())
+    }
+}
+
+/// What is not committed only takes space, perhaps on a disk that is full.
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // Best effort: what stays is swept when the run is resumed. After a commit there is nothing under this name.
+        let _ = remove(&self.dir);
+    }
+}
+
+fn policy_dir(checkpoint: &Path, policy: &str) -> PathBuf {
+    checkpoint.join("policies").join(file_name(policy))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn run() -> (tempfile::TempDir, Checkpoints) {
+        let run = tempfile::tempdir().unwrap();
+        let checkpoints = Checkpoints::of(run.path());
+        fs::create_dir(&checkpoints.dir).unwrap();
+        (run, checkpoints)
+    }
+
+    fn write(checkpoints: &Checkpoints, step: u64, best: Option<u64>) -> TrainerState {
+        let best = best.map(|step| Best { step, exact_match: 0.5 });
+        let state = TrainerState { step, seed: 7, best, ..TrainerState::default() };
+        let draft = checkpoints.begin(step).unwrap();
+        let policy = draft.policy("search/verifier").unwrap();
+        fs::write(policy.join("model.safetensors"), format!("weights of {step}")).unwrap();
+        draft.commit(&state).unwrap();
+        state
+    }
+
+    #[test]
+    fn a_checkpoint_opens_as_it_was_written() {
+        let (_run, checkpoints) = run();
+        let state = write(&checkpoints, 10, None);
+        let checkpoint = checkpoints.open(Which::Last).unwrap();
+        assert_eq!(checkpoint.state, state);
+        let weights = checkpoint.policy("search/verifier").unwrap().join("model.safetensors");
+        assert_eq!(fs::read_to_string(weights).unwrap(), "weights of 10");
+        assert!(checkpoint.policy("search/answerer").is_err());
+    }
+
+    #[test]
+    fn the_newest_and_the_best_are_kept() {
+        let (_run, checkpoints) = run();
+        for step in [0, 5, 10, 15] {
+            let state = write(&checkpoints, step, (step >= 5).then_some(5));
+            checkpoints.prune(&state, 1, true).unwrap();
+        }
+        assert_eq!(checkpoints.steps().unwrap(), [5, 15]);
+        assert_eq!(checkpoints.open(Which::Best).unwrap().state.step, 5);
+        assert_eq!(checkpoints.open(Which::Last).unwrap().state.step, 15);
+        let error = checkpoints.open(Which::Step(10)).unwrap_err().to_string();
+        assert!(error.contains("no checkpoint of step 10; it has step 5, step 15"), "{error}");
+    }
+
+    #[test]
+    fn a_checkpoint_that_was_never_committed_is_not_seen_and_swept() {
+        let (_run, checkpoints) = run();
+        let state = write(&checkpoints, 1, None);
+        let draft = checkpoints.begin(2).unwrap();
+        draft.policy("small").unwrap();
+        std::mem::forget(draft);
+        assert_eq!(checkpoints.steps().unwrap(), [1]);
+        checkpoints.rewind(&state).unwrap();
+        assert_eq!(entries(&checkpoints.dir).unwrap(), [checkpoints.path(1)]);
+        write(&checkpoints, 2, None);
+        assert_eq!(checkpoints.steps().unwrap(), [1, 2]);
+    }
+
+    #[test]
+    fn a_draft_that_fails_leaves_nothing() {
+        let (_run, checkpoints) = run();
+        let draft = checkpoints.begin(2).unwrap();
+        draft.policy("small").unwrap();
+        drop(draft);
+        assert!(entries(&checkpoints.dir).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_damaged_checkpoint_is_refused_by_name_with_a_way_out() {
+        let (_run, checkpoints) = run();
+        write(&checkpoints, 1, None);
+        write(&checkpoints, 2, None);
+        let weights = checkpoints.path(2).join("policies/search%2Fverifier/model.safetensors");
+        fs::write(&weights, "WEIGHTS of 2").unwrap();
+        let error = checkpoints.open(Which::Last).unwrap_err().to_string();
+        assert!(
+            error.contains("search%2Fverifier/model.safetensors") && error.contains("step 1"),
+            "{error}"
+        );
+        fs::remove_dir_all(checkpoints.path(2)).unwrap();
+        assert_eq!(checkpoints.open(Which::Last).unwrap().state.step, 1);
+    }
+
+    #[test]
+    fn rewinding_restores_the_best_of_the_state() {
+        let (_run, checkpoints) = run();
+        let first = write(&checkpoints, 1, None);
+        let second = write(&checkpoints, 2, Some(2));
+        checkpoints.prune(&second, 2, true).unwrap();
+        assert!(checkpoints.best().unwrap().is_some());
+        checkpoints.rewind(&first).unwrap();
+        assert_eq!(checkpoints.best().unwrap(), None);
+        assert_eq!(checkpoints.steps().unwrap(), [1]);
+    }
+}

@@ -1,0 +1,347 @@
+//! Evaluation: how often a team solves held-out tasks, and how sure that is.
+//!
+//! ```text
+//! avg@k   mean over tasks of c/n                          c of a task's n episodes solved it
+//! pass@k  mean over tasks of 1 − C(n−c, k) / C(n, k)      unbiased; Chen et al., arXiv:2107.03374 eq. 1
+//! ```
+//!
+//! The unit is the task: its episodes are one draw each of the same thing. Intervals are Wilson's score interval at 95 %
+//! with the effective number of independent draws `n_eff = p(1−p) / SE²`, `SE` being the standard error of the mean over
+//! tasks (Korn and Graubard, 1998), held between the number of tasks and the number of episodes. With one episode a task
+//! it is Wilson's interval itself; it never leaves `[0, 1]`, is never empty at 0 or 1, and needs no random numbers.
+
+use std::collections::BTreeMap;
+
+use comfy_table::Table;
+use serde::{Deserialize, Serialize};
+
+use crate::config::EvalConfig;
+use crate::metrics::{Metrics, SeatSummary, by_seat, unscored};
+use crate::trajectory::{Episode, Seat};
+
+/// The quantile of the standard normal distribution for a two-sided 95 % interval.
+const Z: f64 = 1.959_963_984_540_054;
+
+/// A share, with its 95 % confidence interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// The mean over tasks.
+    pub mean: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+/// How a team did on some tasks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Solved {
+    /// Tasks with a scored episode.
+    pub tasks: u64,
+    /// Scored episodes.
+    pub episodes: u64,
+    /// avg@k: the share of solved episodes.
+    pub avg: Estimate,
+    /// pass@k for 1, 2, 4, .. and the number of samples; a task with fewer than k scored episodes is left out of it.
+    pub pass: BTreeMap<u32, Estimate>,
+    /// Mean over tasks of the mean reward of the score.
+    pub score_mean: f64,
+}
+
+/// What an evaluation found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EvalReport {
+    /// The split that was played.
+    pub split: String,
+    /// Episodes a task: k of avg@k.
+    pub samples: u32,
+    /// The temperature, where it was not each agent's own.
+    pub temperature: Option<f32>,
+    /// Episodes that could not be scored and count nowhere.
+    pub unscored: u64,
+    /// On every task.
+    pub overall: Solved,
+    /// By data source.
+    pub sources: BTreeMap<String, Solved>,
+    /// By seat.
+    pub agents: BTreeMap<Seat, SeatSummary>,
+}
+
+/// What is played in an evaluation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EvalSpec {
+    /// The split.
+    pub split: String,
+    /// Episodes a task.
+    pub samples: u32,
+    /// Of every agent; `None` leaves each its own.
+    pub temperature: Option<f32>,
+}
+
+impl EvalSpec {
+    /// A split, played as `[eval]` says.
+    pub fn new(eval: &EvalConfig, split: &str) -> Self {
+        Self { split: split.to_owned(), samples: eval.samples.get(), temperature: eval.temperature }
+    }
+}
+
+/// The tasks of `(scored, solved, sum of rewards)`, sorted, so that every sum has one order.
+type Tally<'e> = BTreeMap<(&'e str, &'e str), (u32, u32, f64)>;
+
+impl EvalReport {
+    /// The report on the episodes of an evaluation; `None` if not one of them was scored.
+    pub fn of(spec: &EvalSpec, episodes: &[Episode]) -> Option<Self> {
+        let mut tally = Tally::new();
+        for episode in episodes {
+            let Some(score) = episode.score() else { continue };
+            let key = (episode.task.source.as_str(), episode.task.id.as_str());
+            let (n, c, reward) = tally.entry(key).or_default();
+            *n += 1;
+            *c += u32::from(score.solved);
+            *reward += score.reward;
+        }
+        let mut sources: BTreeMap<String, Vec<(u32, u32, f64)>> = BTreeMap::new();
+        for (&(source, _), &counts) in &tally {
+            sources.entry(source.to_owned()).or_default().push(counts);
+        }
+        let all: Vec<(u32, u32, f64)> = tally.into_values().collect();
+        let of = |counts: &[(u32, u32, f64)]| Solved::of(counts, spec.samples);
+        Some(Self {
+            split: spec.split.clone(),
+            samples: spec.samples,
+            temperature: spec.temperature,
+            unscored: unscored(episodes).values().sum(),
+            overall: of(&all)?,
+            sources: sources
+                .iter()
+                .filter_map(|(name, counts)| Some((name.clone(), of(counts)?)))
+                .collect(),
+            agents: by_seat(episodes)
+                .iter()
+                .map(|(seat, totals)| (seat.clone(), totals.summary()))
+                .collect(),
+        })
+    }
+
+    /// The share of solved episodes: the mean over tasks.
+    pub fn exact_match(&self) -> f64 {
+        self.overall.avg.mean
+    }
+
+    /// The metrics of the report, named `eval/<name>/..`.
+    pub fn metrics(&self, name: &str) -> Metrics {
+        let mut metrics = Metrics::default();
+        let mut solved = |prefix: &str, solved: &Solved| {
+            metrics.set(format!("{prefix}/exact_match"), solved.avg.mean);
+            metrics.set(format!("{prefix}/score_mean"), solved.score_mean);
+            for (k, pass) in solved.pass.iter().filter(|(k, _)| **k > 1) {
+                metrics.set(format!("{prefix}/pass@{k}"), pass.mean);
+            }
+        };
+        solved(&format!("eval/{name}"), &self.overall);
+        if self.sources.len() > 1 {
+            for (source, on) in &self.sources {
+                solved(&format!("eval/{name}/{source}"), on);
+            }
+        }
+        metrics.set(format!("eval/{name}/unscored"), self.unscored as f64);
+        for (seat, agent) in &self.agents {
+            metrics.set(format!("eval/{name}/{seat}/reply_error_rate"), agent.reply_error_rate);
+            metrics.set(format!("eval/{name}/{seat}/reward_mean"), agent.reward_mean);
+        }
+        metrics
+    }
+
+    /// The report as a table: a row for each source, and one for all.
+    pub fn table(&self) -> String {
+        let mut table = Table::new();
+        table.load_style(comfy_table::presets::ASCII_BORDERS_ONLY_CONDENSED);
+        let ks: Vec<u32> = self.overall.pass.keys().copied().filter(|&k| k > 1).collect();
+        let pass = ks.iter().map(|k| format!("pass@{k} (95 %)"));
+        let head = ["source", "tasks", "episodes"].into_iter().map(str::to_owned);
+        table.set_header(head.chain([format!("avg@{} (95 %)", self.samples)]).chain(pass));
+        let row = |name: &str, on: &Solved| {
+            let pass =
+                ks.iter().map(|k| on.pass.get(k).map_or("-".to_owned(), ToString::to_string));
+            let head = [name.to_owned(), on.tasks.to_string(), on.episodes.to_string()];
+            head.into_iter().chain([on.avg.to_string()]).chain(pass).collect::<Vec<_>>()
+        };
+        for (name, on) in &self.sources {
+            table.add_row(row(name, on));
+        }
+        if self.sources.len() != 1 {
+            table.add_row(row("all", &self.overall));
+        }
+        table.to_string()
+    }
+}
+
+impl std::fmt::Display for Estimate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:.3} ({:.3} to {:.3})", self.mean, self.low, self.high)
+    }
+}
+
+impl Solved {
+    fn of(counts: &[(u32, u32, f64)], samples: u32) -> Option<Self> {
+        if counts.is_empty() {
+            return None;
+        }
+        let avg: Vec<f64> = counts.iter().map(|&(n, c, _)| f64::from(c) / f64::from(n)).collect();
+        let score = counts.iter().map(|&(n, _, reward)| reward / f64::from(n)).sum::<f64>();
+        let episodes = counts.iter().map(|&(n, ..)| u64::from(n)).sum();
+        let pass = |k: u32| {
+            let enough = counts.iter().filter(|&&(n, ..)| n >= k);
+            let values: Vec<f64> = enough.map(|&(n, c, _)| pass_at_k(n, c, k)).collect();
+            Some((k, share(&values, episodes)?))
+        };
+        Some(Self {
+            tasks: counts.len() as u64,
+            episodes,
+            avg: share(&avg, episodes)?,
+            pass: powers_up_to(samples).filter_map(pass).collect(),
+            score_mean: score / counts.len() as f64,
+        })
+    }
+}
+
+/// 1, 2, 4, .. below `k`, and `k`.
+fn powers_up_to(k: u32) -> impl Iterator<Item = u32> {
+    std::iter::successors(Some(1u32), |k| k.checked_mul(2))
+        .take_while(move |&power| power < k)
+        .chain([k])
+}
+
+/// The chance that one of `k` episodes drawn without replacement from `n`, of which `c` solved the task, solved it:
+/// `1 − C(n−c, k) / C(n, k)`, as a product that never overflows. Needs `c ≤ n` and `k ≤ n`.
+pub fn pass_at_k(n: u32, c: u32, k: u32) -> f64 {
+    assert!(c <= n && k <= n, "pass_at_k: {c} solved and {k} drawn of {n}");
+    if n - c < k {
+        return 1.0;
+    }
+    1.0 - (n - c + 1..=n).map(|i| 1.0 - f64::from(k) / f64::from(i)).product::<f64>()
+}
+
+/// The mean of one value in `[0, 1]` a task, with the interval of the module's documentation.
+fn share(values: &[f64], episodes: u64) -> Option<Estimate> {
+    if values.is_empty() {
+        return None;
+    }
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / n;
+    let draws = if variance > 0.0 {
+        (mean * (1.0 - mean) * n / variance).clamp(n, (episodes as f64).max(n))
+    } else {
+        n
+    };
+    let scale = 1.0 + Z * Z / draws;
+    let center = (mean + Z * Z / (2.0 * draws)) / scale;
+    let half = Z / scale * (mean * (1.0 - mean) / draws + (Z / (2.0 * draws)).powi(2)).sqrt();
+    Some(Estimate { mean, low: (center - half).max(0.0), high: (center + half).min(1.0) })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::run_dir::tests::episode;
+    use crate::trajectory::{Fault, FaultKind, Outcome};
+
+    /// The share of all subsets of `k` of `n` episodes that hold one of the first `c`.
+    fn brute_force(n: u32, c: u32, k: u32) -> f64 {
+        let subsets: Vec<u32> = (0u32..1 << n).filter(|set| set.count_ones() == k).collect();
+        let good = subsets.iter().filter(|&&set| set & ((1 << c) - 1) != 0).count();
+        good as f64 / subsets.len() as f64
+    }
+
+    #[test]
+    fn pass_at_k_is_the_share_of_subsets_with_a_solution() {
+        for n in 1..=9 {
+            for c in 0..=n {
+                for k in 1..=n {
+                    let (exact, counted) = (pass_at_k(n, c, k), brute_force(n, c, k));
+                    assert!(
+                        (exact - counted).abs() < 1e-12,
+                        "n {n}, c {c}, k {k}: {exact}, {counted}"
+                    );
+                }
+            }
+        }
+        assert!((pass_at_k(100_000, 1, 50_000) - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn with_one_episode_a_task_the_interval_is_wilsons() {
+        // 8 of 10: the textbook's 0.490 to 0.943.
+        let values: Vec<f64> = (0..10).map(|i| f64::from(u8::from(i < 8))).collect();
+        let estimate = share(&values, 10).unwrap();
+        assert!((estimate.low - 0.490_162).abs() < 1e-5, "{estimate}");
+        assert!((estimate.high - 0.943_318).abs() < 1e-5, "{estimate}");
+        let none = share(&[0.0; 20], 20).unwrap();
+        assert!(none.low == 0.0 && (none.high - 0.161_125).abs() < 1e-5, "{none}");
+    }
+
+    /// The next of a fixed sequence of numbers in `[0, 1)` (SplitMix64).
+    fn uniform(state: &mut u64) -> f64 {
+        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    #[test]
+    fn the_interval_covers_the_truth_95_times_in_100() {
+        // Tasks differ in how hard they are: solved with chance u² for u uniform, so the truth is 1/3.
+        for (tasks, k) in [(60, 1u32), (60, 4), (300, 8)] {
+            let mut state = 7;
+            let trials = 2000;
+            let covered = (0..trials).filter(|_| {
+                let values: Vec<f64> = (0..tasks)
+                    .map(|_| {
+                        let chance = uniform(&mut state).powi(2);
+                        let solved = (0..k).filter(|_| uniform(&mut state) < chance).count();
+                        solved as f64 / f64::from(k)
+                    })
+                    .collect();
+                let estimate = share(&values, tasks * u64::from(k)).unwrap();
+                (estimate.low..=estimate.high).contains(&(1.0 / 3.0))
+            });
+            let coverage = covered.count() as f64 / f64::from(trials);
+            assert!((0.93..=0.97).contains(&coverage), "{tasks} tasks of {k}: {coverage}");
+        }
+    }
+
+    #[test]
+    fn the_unit_is_the_task_and_sources_are_kept_apart() {
+        let mut episodes = vec![
+            episode("a", 0, true, 1),
+            episode("a", 1, true, 1),
+            episode("b", 0, false, 3),
+            episode("b", 1, true, 3),
+            episode("c", 0, false, 2),
+            episode("c", 1, false, 2),
+        ];
+        episodes[4].task.source = "squad".into();
+        episodes[5].task.source = "squad".into();
+        episodes[5].outcome = Outcome::Unscored(Fault::new(FaultKind::Timeout, "600 s"));
+        let spec = EvalSpec { split: "test".into(), samples: 2, temperature: None };
+        let report = EvalReport::of(&spec, &episodes).unwrap();
+        assert_eq!(report.unscored, 1);
+        assert!((report.exact_match() - 0.5).abs() < 1e-12);
+        assert!((report.sources["facts"].avg.mean - 0.75).abs() < 1e-12);
+        assert_eq!(report.sources["squad"].episodes, 1);
+        assert_eq!(report.sources["squad"].pass.keys().copied().collect::<Vec<_>>(), [1]);
+        assert!((report.overall.pass[&2].mean - 1.0).abs() < 1e-12);
+        assert_eq!(report.agents[&Seat::only("t/a")].calls, 10);
+        assert!(report.table().contains("squad") && report.table().contains("all"));
+        let text = serde_json::to_string(&report).unwrap();
+        assert_eq!(serde_json::from_str::<EvalReport>(&text).unwrap(), report);
+    }
+
+    #[test]
+    fn nothing_scored_is_no_report() {
+        let spec = EvalSpec { split: "test".into(), samples: 1, temperature: None };
+        assert_eq!(EvalReport::of(&spec, &[]), None);
+    }
+}

@@ -1,0 +1,298 @@
+//! Named numbers of a step, and the statistics of episodes they are made from.
+//!
+//! Names are `stage/subject/quantity`. Nothing here reads a clock, so two equal runs write equal rows; what is not
+//! finite is an error, never `null`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::trajectory::{Episode, FaultKind, Outcome, Seat, Turn};
+
+/// Every kind of fault has its column, so that rows of one run have the same columns.
+const KINDS: [FaultKind; 6] = [
+    FaultKind::Environment,
+    FaultKind::Worker,
+    FaultKind::Overflow,
+    FaultKind::Timeout,
+    FaultKind::Panic,
+    FaultKind::Orchestra,
+];
+
+/// Named numbers, sorted by name.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Metrics(BTreeMap<String, f64>);
+
+/// A metric is NaN or infinite.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("metric `{name}` is {value} in step {step}; the run stops rather than going on with it")]
+pub struct NotFinite {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub value: f64,
+    /// When.
+    pub step: u64,
+}
+
+impl Metrics {
+    /// Sets a metric.
+    pub fn set(&mut self, name: impl Into<String>, value: f64) {
+        self.0.insert(name.into(), value);
+    }
+
+    /// The value of a metric.
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.0.get(name).copied()
+    }
+
+    /// Takes over all metrics of another.
+    pub fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    /// Names and values, sorted.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), *value))
+    }
+
+    /// A line of JSON: the step, then every metric by name.
+    ///
+    /// # Errors
+    ///
+    /// The first value that is not finite.
+    pub fn row(&self, step: u64) -> Result<String, NotFinite> {
+        let mut row = Map::from_iter([("step".to_owned(), Value::from(step))]);
+        for (name, &value) in &self.0 {
+            let finite = serde_json::Number::from_f64(value).ok_or_else(|| NotFinite {
+                name: name.clone(),
+                value,
+                step,
+            })?;
+            row.insert(name.clone(), finite.into());
+        }
+        Ok(format!("{}\n", Value::Object(row)))
+    }
+}
+
+impl<N: Into<String>> FromIterator<(N, f64)> for Metrics {
+    fn from_iter<I: IntoIterator<Item = (N, f64)>>(values: I) -> Self {
+        Self(values.into_iter().map(|(name, value)| (name.into(), value)).collect())
+    }
+}
+
+/// Sums over the turns of one seat in scored episodes.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct SeatTotals {
+    /// Turns.
+    pub calls: u64,
+    /// Turns whose reply could not be read.
+    pub reply_errors: u64,
+    /// Turns whose reply was cut off.
+    pub truncated: u64,
+    /// Characters cut from observations.
+    pub shortened: u64,
+    /// Conversations rendered afresh.
+    pub forked: u64,
+    /// Tokens given.
+    pub prompt_tokens: u64,
+    /// Tokens sampled.
+    pub completion_tokens: u64,
+    /// Sum of the turns' rewards.
+    pub reward: f64,
+}
+
+/// How a seat did, for the summary.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct SeatSummary {
+    /// Turns in scored episodes.
+    pub calls: u64,
+    /// Share of them whose reply could not be read.
+    pub reply_error_rate: f64,
+    /// Share of them whose reply was cut off.
+    pub truncated_rate: f64,
+    /// Mean reward of a turn.
+    pub reward_mean: f64,
+}
+
+impl SeatTotals {
+    fn add_turn(&mut self, turn: &Turn, reward: f64) {
+        self.calls += 1;
+        self.reply_errors += u64::from(turn.error.is_some());
+        self.truncated += u64::from(turn.truncated);
+        self.shortened += turn.shortened as u64;
+        self.forked += u64::from(turn.forked);
+        if let Some(tokens) = &turn.tokens {
+            self.prompt_tokens += tokens.prompt.len() as u64;
+            self.completion_tokens += tokens.completion.len() as u64;
+        }
+        self.reward += reward;
+    }
+
+    /// Adds the sums of another.
+    pub fn add(&mut self, other: &Self) {
+        self.calls += other.calls;
+        self.reply_errors += other.reply_errors;
+        self.truncated += other.truncated;
+        self.shortened += other.shortened;
+        self.forked += other.forked;
+        self.prompt_tokens += other.prompt_tokens;
+        self.completion_tokens += other.completion_tokens;
+        self.reward += other.reward;
+    }
+
+    /// The rates and means; all 0 for a seat that was never called.
+    pub fn summary(&self) -> SeatSummary {
+        SeatSummary {
+            calls: self.calls,
+            reply_error_rate: self.per_call(self.reply_errors as f64),
+            truncated_rate: self.per_call(self.truncated as f64),
+            reward_mean: self.per_call(self.reward),
+        }
+    }
+
+    fn per_call(&self, sum: f64) -> f64 {
+        sum / self.calls.max(1) as f64
+    }
+}
+
+/// Sums by seat over the scored episodes.
+pub fn by_seat(episodes: &[Episode]) -> BTreeMap<Seat, SeatTotals> {
+    let mut seats: BTreeMap<Seat, SeatTotals> = BTreeMap::new();
+    for episode in episodes {
+        for (i, turn) in episode.turns.iter().enumerate() {
+            if let Some(reward) = episode.turn_reward(i) {
+                seats.entry(turn.seat.clone()).or_default().add_turn(turn, reward);
+            }
+        }
+    }
+    seats
+}
+
+/// Unscored episodes by kind, every kind listed.
+pub fn unscored(episodes: &[Episode]) -> BTreeMap<FaultKind, u64> {
+    let mut kinds: BTreeMap<FaultKind, u64> = KINDS.into_iter().map(|kind| (kind, 0)).collect();
+    for episode in episodes {
+        if let Outcome::Unscored(fault) = &episode.outcome {
+            *kinds.entry(fault.kind).or_default() += 1;
+        }
+    }
+    kinds
+}
+
+/// The metrics of a step's episodes: `rollout/..` for the team, `rollout/<seat>/..` for each seat. Means are over
+/// scored episodes and their turns; a mean over nothing is left out.
+pub fn rollout(episodes: &[Episode]) -> Metrics {
+    let mut metrics = Metrics::default();
+    metrics.set("rollout/episodes", episodes.len() as f64);
+    let faults = unscored(episodes);
+    metrics.set("rollout/unscored", faults.values().sum::<u64>() as f64);
+    for (kind, n) in faults {
+        metrics.set(format!("rollout/unscored/{}", kind.name()), n as f64);
+    }
+    metrics.extend(means(episodes));
+    for (seat, totals) in by_seat(episodes) {
+        let values = [
+            ("turns", totals.calls as f64),
+            ("reward_mean", totals.per_call(totals.reward)),
+            ("reply_error_rate", totals.per_call(totals.reply_errors as f64)),
+            ("truncated_rate", totals.per_call(totals.truncated as f64)),
+            ("prompt_tokens_mean", totals.per_call(totals.prompt_tokens as f64)),
+            ("completion_tokens_mean", totals.per_call(totals.completion_tokens as f64)),
+            ("shortened_chars", totals.shortened as f64),
+            ("forked", totals.forked as f64),
+        ];
+        for (quantity, value) in values {
+            metrics.set(format!("rollout/{seat}/{quantity}"), value);
+        }
+    }
+    metrics
+}
+
+/// Means over the scored episodes: score, its named quantities, reward parts by name.
+fn means(episodes: &[Episode]) -> Metrics {
+    let mut sums: BTreeMap<String, (f64, u64)> = BTreeMap::new();
+    let mut add = |name: String, value: f64| {
+        let (sum, n) = sums.entry(name).or_default();
+        *sum += value;
+        *n += 1;
+    };
+    for episode in episodes {
+        let Some(score) = episode.score() else { continue };
+        add("rollout/solved".to_owned(), f64::from(u8::from(score.solved)));
+        add("rollout/score_mean".to_owned(), score.reward);
+        add("rollout/turns_mean".to_owned(), episode.turns.len() as f64);
+        for (name, value) in &score.metrics {
+            if let Some(value) = value.as_f64() {
+                add(format!("rollout/score/{name}"), value);
+            }
+        }
+        for part in &episode.rewards {
+            add(format!("rollout/reward/{}", part.name), part.value);
+        }
+    }
+    let scored = sums.get("rollout/solved").map_or(0, |(_, n)| *n);
+    sums.into_iter()
+        .map(|(name, (sum, n))| {
+            // A reward part that an episode lacks is 0 there.
+            let n = if name.starts_with("rollout/reward/") { scored } else { n };
+            (name, sum / n as f64)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::run_dir::tests::episode;
+    use crate::trajectory::{Fault, RewardOf, RewardPart};
+
+    #[test]
+    fn a_row_is_the_step_and_then_the_metrics_by_name() {
+        let metrics: Metrics =
+            [("rollout/solved", 0.5), ("eval/test/avg", 0.1)].into_iter().collect();
+        let row = metrics.row(12).unwrap();
+        assert_eq!(row, "{\"step\":12,\"eval/test/avg\":0.1,\"rollout/solved\":0.5}\n");
+    }
+
+    #[test]
+    fn a_metric_that_is_not_finite_is_an_error_with_its_name() {
+        let metrics: Metrics = [("policy/small/loss", f64::NAN)].into_iter().collect();
+        let error = metrics.row(3).unwrap_err().to_string();
+        assert!(error.contains("`policy/small/loss` is NaN in step 3"), "{error}");
+    }
+
+    #[test]
+    fn unscored_episodes_are_counted_and_leave_every_mean() {
+        let mut bad = episode("b", 0, true, 5);
+        bad.outcome = Outcome::Unscored(Fault::new(FaultKind::Environment, "down"));
+        let mut wrong = episode("a", 1, false, 1);
+        wrong.turns[0].error = Some("no tag".into());
+        wrong.rewards.push(RewardPart {
+            name: "invalid_reply".into(),
+            value: -0.1,
+            of: RewardOf::Turn(0),
+        });
+        let metrics = rollout(&[episode("a", 0, true, 3), wrong, bad]);
+        let expected = [
+            ("rollout/episodes", 3.0),
+            ("rollout/unscored", 1.0),
+            ("rollout/unscored/environment", 1.0),
+            ("rollout/unscored/timeout", 0.0),
+            ("rollout/solved", 0.5),
+            ("rollout/turns_mean", 2.0),
+            ("rollout/reward/invalid_reply", -0.05),
+            ("rollout/t/a/turns", 4.0),
+            ("rollout/t/a/reply_error_rate", 0.25),
+            ("rollout/t/a/reward_mean", 2.9 / 4.0),
+            ("rollout/t/a/completion_tokens_mean", 2.0),
+        ];
+        for (name, value) in expected {
+            let found = metrics.get(name).unwrap_or_else(|| panic!("{name} is missing"));
+            assert!((found - value).abs() < 1e-12, "{name}: {found} and not {value}");
+        }
+    }
+}

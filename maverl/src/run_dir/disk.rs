@@ -1,0 +1,197 @@
+//! Writing files so that a crash leaves the old one or the new one, and nothing in between.
+//!
+//! Whatever is not complete yet is called `.tmp-*`; such names are never read and are swept when a run is opened.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
+
+use super::error::{At, RunDirError, damaged};
+
+/// How the names of incomplete files and directories begin.
+pub(crate) const TEMPORARY: &str = ".tmp-";
+
+/// Writes a file under a temporary name, syncs and renames it.
+pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), RunDirError> {
+    let temporary = temporary(path);
+    let write = || {
+        let mut file = File::create(&temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    };
+    if let Err(source) = write() {
+        // What is left of the attempt only takes space; the error worth telling is the first one.
+        let _ = fs::remove_file(&temporary);
+        return Err(RunDirError::Io { action: "write", path: path.to_owned(), source });
+    }
+    sync_dir(parent(path))
+}
+
+/// [`write_atomic`] of a value as indented JSON.
+pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), RunDirError> {
+    let mut text = serde_json::to_string_pretty(value)
+        .map_err(|e| RunDirError::Encode { path: path.to_owned(), reason: e.to_string() })?;
+    text.push('\n');
+    write_atomic(path, text.as_bytes())
+}
+
+/// Reads a JSON file that maverl wrote.
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, RunDirError> {
+    let bytes = fs::read(path).at("read", path)?;
+    serde_json::from_slice(&bytes).map_err(|e| damaged(path, e.to_string()))
+}
+
+/// The temporary name beside a path.
+pub(crate) fn temporary(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!("{TEMPORARY}{name}"))
+}
+
+/// The directory a path is in.
+pub(crate) fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Makes the names in a directory durable.
+pub(crate) fn sync_dir(dir: &Path) -> Result<(), RunDirError> {
+    File::open(dir).and_then(|dir| dir.sync_all()).at("sync", dir)
+}
+
+/// Makes a directory and everything below it durable.
+pub(crate) fn sync_tree(dir: &Path) -> Result<(), RunDirError> {
+    for path in entries(dir)? {
+        if path.is_dir() {
+            sync_tree(&path)?;
+        } else {
+            File::open(&path).and_then(|file| file.sync_all()).at("sync", &path)?;
+        }
+    }
+    sync_dir(dir)
+}
+
+/// The paths in a directory, sorted.
+pub(crate) fn entries(dir: &Path) -> Result<Vec<PathBuf>, RunDirError> {
+    let list = || fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>();
+    let mut paths = list().at("list", dir)?;
+    paths.sort();
+    Ok(paths)
+}
+
+/// The last part of a path, as text.
+pub(crate) fn name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The number in `step-000012` and `step-000012.jsonl.zst`.
+pub(crate) fn step_of(path: &Path) -> Option<u64> {
+    let name = name(path);
+    let number = name.strip_prefix("step-")?;
+    number.split('.').next()?.parse().ok()
+}
+
+/// Removes everything in a directory whose name says that it was never completed.
+pub(crate) fn sweep(dir: &Path) -> Result<(), RunDirError> {
+    for path in entries(dir)?.into_iter().filter(|path| name(path).starts_with(TEMPORARY)) {
+        remove(&path)?;
+    }
+    Ok(())
+}
+
+/// Removes a file or a directory, if it is there.
+pub(crate) fn remove(path: &Path) -> Result<(), RunDirError> {
+    let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    match removed {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other.at("remove", path),
+    }
+}
+
+/// The SHA-256 of a file in hexadecimal, and its length.
+pub(crate) fn hash_file(path: &Path) -> Result<(String, u64), RunDirError> {
+    let hash = || {
+        let (mut file, mut sha, mut bytes) = (File::open(path)?, Sha256::new(), 0u64);
+        let mut buffer = vec![0; 1 << 20];
+        loop {
+            let n = file.read(&mut buffer)?;
+            if n == 0 {
+                return Ok((hex(&sha.finalize()), bytes));
+            }
+            sha.update(&buffer[..n]);
+            bytes += n as u64;
+        }
+    };
+    hash().at("read", path)
+}
+
+/// The SHA-256 of bytes in hexadecimal.
+pub(crate) fn hash_bytes(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        // Writing to a `String` cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// A file name for any text: other characters than `a-z A-Z 0-9 _ - .` are written `%XX`, as is a leading point. No two
+/// texts have the same file name.
+pub(crate) fn file_name(text: &str) -> String {
+    let mut name = String::with_capacity(text.len());
+    for (i, byte) in text.bytes().enumerate() {
+        let plain =
+            byte.is_ascii_alphanumeric() || b"_-".contains(&byte) || (byte == b'.' && i > 0);
+        if plain {
+            name.push(char::from(byte));
+        } else {
+            let _ = write!(name, "%{byte:02X}");
+        }
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_failed_write_leaves_the_old_file_and_no_litter() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
+        write_atomic(&path, b"old").unwrap();
+        fs::create_dir(temporary(&path)).unwrap();
+        let error = write_atomic(&path, b"new").unwrap_err().to_string();
+        assert!(error.contains("a.json"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+    }
+
+    #[test]
+    fn names_with_slashes_and_points_become_distinct_file_names() {
+        assert_eq!(file_name("search/verifier"), "search%2Fverifier");
+        assert_eq!(file_name(".."), "%2E.");
+        assert_eq!(file_name("a%2Fb"), "a%252Fb");
+        assert_eq!(file_name("größe"), "gr%C3%B6%C3%9Fe");
+    }
+
+    #[test]
+    fn the_hash_of_a_file_is_the_hash_of_its_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("abc");
+        fs::write(&path, b"abc").unwrap();
+        let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"; // FIPS 180-2, B.1
+        assert_eq!(hash_file(&path).unwrap(), (expected.to_owned(), 3));
+        assert_eq!(hash_bytes(b"abc"), expected);
+    }
+}

@@ -1,0 +1,94 @@
+//! The files of a run that grow with every step.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use super::append::AppendFile;
+use super::error::{At, RunDirError, damaged};
+use super::events;
+use crate::metrics::Metrics;
+
+const METRICS: &str = "metrics.jsonl";
+const TIMING: &str = "timing.jsonl";
+/// TensorBoard looks for `tfevents` in the name; a fixed one lets a resumed run continue the file.
+const EVENTS: &str = "events.out.tfevents.0.maverl";
+
+/// The name in `timing.jsonl` of how long a step took, evaluations left out.
+pub const STEP_SECONDS: &str = "time/step_s";
+
+/// The files of a run that grow with every step: metrics, timing, TensorBoard events.
+#[derive(Debug)]
+pub struct Journal {
+    metrics: AppendFile,
+    timing: AppendFile,
+    events: AppendFile,
+}
+
+impl Journal {
+    /// Opens the files of a run directory, cut back to the lengths a checkpoint knows; a file it does not know is new.
+    ///
+    /// # Errors
+    ///
+    /// If another process writes this run, or a file is shorter than the checkpoint knows it.
+    pub fn open(dir: &Path, bytes: &BTreeMap<String, u64>) -> Result<Self, RunDirError> {
+        let open =
+            |name: &str| AppendFile::open(&dir.join(name), bytes.get(name).copied().unwrap_or(0));
+        Ok(Self { metrics: open(METRICS)?, timing: open(TIMING)?, events: open(EVENTS)? })
+    }
+
+    /// Whether a run has any row.
+    pub(super) fn has_rows(dir: &Path) -> bool {
+        fs::metadata(dir.join(METRICS)).is_ok_and(|metadata| metadata.len() > 0)
+    }
+
+    /// Appends a step's row to each file. `wall_time` (seconds since 1970) goes to TensorBoard only.
+    ///
+    /// # Errors
+    ///
+    /// If a value is not finite (nothing is written then) or the disk is full.
+    pub fn append(
+        &mut self,
+        step: u64,
+        metrics: &Metrics,
+        timing: &Metrics,
+        wall_time: f64,
+    ) -> Result<(), RunDirError> {
+        let (row, clock) = (metrics.row(step)?, timing.row(step)?);
+        self.metrics.append(row.as_bytes())?;
+        self.timing.append(clock.as_bytes())?;
+        let mut records = Vec::new();
+        if self.events.is_empty() {
+            records.extend(events::header(wall_time));
+        }
+        records.extend(events::scalars(wall_time, step, metrics.iter().chain(timing.iter())));
+        self.events.append(&records)
+    }
+
+    /// Seconds of all steps so far, those of earlier processes included.
+    ///
+    /// # Errors
+    ///
+    /// If `timing.jsonl` cannot be read.
+    pub fn seconds(&self) -> Result<f64, RunDirError> {
+        let path = self.timing.path();
+        let text = fs::read_to_string(path).at("read", path)?;
+        text.lines()
+            .map(|line| {
+                let row: BTreeMap<String, f64> =
+                    serde_json::from_str(line).map_err(|e| damaged(path, e.to_string()))?;
+                Ok(row.get(STEP_SECONDS).copied().unwrap_or(0.0))
+            })
+            .sum()
+    }
+
+    /// Makes everything appended durable, and gives the length of each file for a checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn sync(&self) -> Result<BTreeMap<String, u64>, RunDirError> {
+        let files = [(METRICS, &self.metrics), (TIMING, &self.timing), (EVENTS, &self.events)];
+        files.into_iter().map(|(name, file)| Ok((name.to_owned(), file.sync()?))).collect()
+    }
+}

@@ -1,0 +1,158 @@
+//! Episodes on disk: compressed JSON lines, one for each episode followed by one for each of its turns.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::disk::write_atomic;
+use super::error::{At, RunDirError, damaged};
+use crate::task::Task;
+use crate::trajectory::{Episode, Outcome, RewardPart, Turn};
+
+/// One line. Externally tagged, so that numbers are read straight into their types and round-trip to the bit.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    /// `turns` lines of its turns follow.
+    Episode {
+        task: Task,
+        index: u32,
+        seed: u64,
+        answer: Option<String>,
+        outcome: Outcome,
+        rewards: Vec<RewardPart>,
+        turns: usize,
+    },
+    /// The task's id and the episode's index are repeated, so that a line found by `grep` says where it belongs.
+    Turn { task: String, episode: u32, turn: Turn },
+}
+
+/// Writes episodes to a file, atomically.
+///
+/// # Errors
+///
+/// If the file cannot be written.
+pub fn write_rollouts(path: &Path, episodes: &[Episode]) -> Result<(), RunDirError> {
+    let encode = || {
+        let mut out = zstd::Encoder::new(Vec::new(), 3)?;
+        for episode in episodes {
+            for line in lines(episode) {
+                serde_json::to_writer(&mut out, &line)?;
+                std::io::Write::write_all(&mut out, b"\n")?;
+            }
+        }
+        out.finish()
+    };
+    let bytes = encode().at("compress", path)?;
+    write_atomic(path, &bytes)
+}
+
+fn lines(episode: &Episode) -> impl Iterator<Item = Line> {
+    let Episode { task, index, seed, turns, answer, outcome, rewards } = episode;
+    let header = Line::Episode {
+        task: task.clone(),
+        index: *index,
+        seed: *seed,
+        answer: answer.clone(),
+        outcome: outcome.clone(),
+        rewards: rewards.clone(),
+        turns: turns.len(),
+    };
+    let turns = turns.iter().map(|turn| Line::Turn {
+        task: task.id.clone(),
+        episode: *index,
+        turn: turn.clone(),
+    });
+    std::iter::once(header).chain(turns)
+}
+
+/// Reads what [`write_rollouts`] wrote.
+///
+/// # Errors
+///
+/// If the file cannot be read, or a line of it is not what was written; the line is named.
+pub fn read_rollouts(path: &Path) -> Result<Vec<Episode>, RunDirError> {
+    let file = fs::File::open(path).at("open", path)?;
+    let reader = BufReader::new(zstd::Decoder::new(file).at("read", path)?);
+    let mut episodes: Vec<Episode> = Vec::new();
+    let mut missing = 0;
+    for (number, line) in reader.lines().enumerate() {
+        let wrong = |what: &str| damaged(path, format!("line {}: {what}", number + 1));
+        let line = line.map_err(|e| wrong(&e.to_string()))?;
+        match serde_json::from_str(&line).map_err(|e| wrong(&e.to_string()))? {
+            Line::Episode { task, index, seed, answer, outcome, rewards, turns }
+                if missing == 0 =>
+            {
+                missing = turns;
+                let turns = Vec::with_capacity(turns);
+                episodes.push(Episode { task, index, seed, turns, answer, outcome, rewards });
+            }
+            Line::Turn { turn, .. } if missing > 0 => {
+                missing -= 1;
+                episodes
+                    .last_mut()
+                    .ok_or_else(|| wrong("a turn without episode"))?
+                    .turns
+                    .push(turn);
+            }
+            Line::Episode { .. } => return Err(wrong("the episode before it lacks turns")),
+            Line::Turn { .. } => return Err(wrong("its episode has all its turns")),
+        }
+    }
+    if missing > 0 {
+        return Err(damaged(path, format!("its last episode lacks {missing} turns")));
+    }
+    Ok(episodes)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::run_dir::tests::episode;
+    use crate::trajectory::{Fault, FaultKind, RewardOf};
+
+    #[test]
+    fn episodes_read_back_as_they_were_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("step-000001.jsonl.zst");
+        let mut scored = episode("facts/1", 0, true, 3);
+        scored.rewards.push(RewardPart { name: "brief".into(), value: 0.1, of: RewardOf::Turn(1) });
+        let mut unscored = episode("facts/2", 1, false, 0);
+        unscored.outcome = Outcome::Unscored(Fault::new(FaultKind::Timeout, "600 s"));
+        write_rollouts(&path, &[scored.clone(), unscored.clone()]).unwrap();
+        assert_eq!(read_rollouts(&path).unwrap(), [scored, unscored]);
+    }
+
+    #[test]
+    fn log_probs_round_trip_to_the_bit() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("step-000001.jsonl.zst");
+        let mut one = episode("facts/1", 0, true, 1);
+        let tokens = one.turns[0].tokens.as_mut().unwrap();
+        tokens.seed = u64::MAX;
+        tokens.logprobs =
+            (1..10_000u32).map(|i| -f32::from_bits(i.wrapping_mul(214_013))).collect();
+        tokens.logprobs.retain(|logprob| logprob.is_finite());
+        write_rollouts(&path, std::slice::from_ref(&one)).unwrap();
+        let read = read_rollouts(&path).unwrap().remove(0);
+        let bits = |e: &Episode| -> Vec<u32> {
+            e.turns[0].tokens.as_ref().unwrap().logprobs.iter().map(|l| l.to_bits()).collect()
+        };
+        assert_eq!(bits(&read), bits(&one));
+        assert_eq!(read, one);
+    }
+
+    #[test]
+    fn a_file_cut_short_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("step-000001.jsonl.zst");
+        write_rollouts(&path, &[episode("facts/1", 0, true, 3)]).unwrap();
+        let bytes = fs::read(&path).unwrap();
+        fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+        let error = read_rollouts(&path).unwrap_err().to_string();
+        assert!(error.contains("step-000001.jsonl.zst"), "{error}");
+    }
+}

@@ -1,0 +1,145 @@
+//! Training: the loop over steps, and everything a run leaves behind.
+//!
+//! ```text
+//! Tasks ─► Episodes ─► Samples ─► Advantages ─► Batches ─► Update          one step: `step.rs`
+//! checkpoint, evaluations, rows, rollouts, going on after a crash          their course: `course.rs`
+//! ```
+
+mod course;
+mod error;
+mod interrupt;
+mod measure;
+mod progress;
+mod step;
+mod summary;
+mod supervised;
+mod team;
+
+pub use error::TrainError;
+pub use interrupt::Interrupt;
+pub use progress::{Progress, Silent, StepLine, stderr};
+pub use summary::{Evaluation, Report, Score, Summary};
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::checkpoint::{Checkpoints, Which};
+use crate::config::{EvalConfig, Preset};
+use crate::eval::{EvalReport, EvalSpec};
+use crate::plan::Plan;
+use crate::registry::Registry;
+use crate::run_dir::{Place, RunDir};
+use crate::runtime::Runtime;
+
+use course::{Course, Opened, Settings, Work};
+use team::{Needs, Team};
+
+/// How a run is carried out; nothing here changes its numbers.
+#[derive(Clone)]
+pub struct Options {
+    /// Where it is written.
+    pub place: Place,
+    /// The configuration as the user gave it, for `config.toml`; empty where there was no file.
+    pub given: String,
+    /// Is told how it goes.
+    pub progress: Arc<dyn Progress>,
+    /// Can stop it.
+    pub interrupt: Interrupt,
+}
+
+impl Options {
+    /// A silent run in a directory that nothing stops.
+    pub fn new(place: Place) -> Self {
+        Self {
+            place,
+            given: String::new(),
+            progress: Arc::new(Silent),
+            interrupt: Interrupt::default(),
+        }
+    }
+}
+
+/// Trains the team of a plan, or goes on with a run that was cut off.
+///
+/// # Errors
+///
+/// See [`TrainError`]; what was written before stays, and `Place::Resume` goes on from the last checkpoint.
+pub async fn train(
+    plan: &Plan,
+    registry: &Registry,
+    options: Options,
+) -> Result<Report, TrainError> {
+    let Options { place, given, progress, interrupt } = options;
+    let eval = evaluations(plan);
+    let runtime = Runtime::start(plan)?;
+    let report = async {
+        let team = Team::start(plan, registry, &runtime, Needs::Training(&eval))?;
+        let origin = team.origin(given).await?;
+        let settings = Settings {
+            seed: plan.seed,
+            steps: plan.steps,
+            max_flat_steps: plan.algorithm.max_flat_steps,
+            eval: eval.clone(),
+            checkpoint: plan.checkpoint.clone(),
+        };
+        match Course::open(&place, &origin, settings, team, Arc::clone(&progress), interrupt)
+            .await?
+        {
+            Opened::Ready(course) => course.run().await,
+            Opened::Complete(report) => {
+                progress.note("the run is complete; give more `steps` to go on with it");
+                Ok(report)
+            }
+        }
+    };
+    let report = report.await;
+    runtime.shutdown();
+    report
+}
+
+/// When to evaluate. Demonstrations are no tasks: supervised training evaluates only where `eval.data` names some.
+fn evaluations(plan: &Plan) -> EvalConfig {
+    let mut eval = plan.eval.clone();
+    if plan.algorithm.preset == Preset::Sft && eval.data.is_none() {
+        eval.before_and_after = false;
+        eval.every = 0;
+    }
+    eval
+}
+
+/// Which weights are evaluated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Weights {
+    /// Those the plan starts from.
+    Start,
+    /// Those of a checkpoint of a run.
+    Run(PathBuf, Which),
+}
+
+/// Plays held-out tasks with a plan's team and says how many it solves.
+///
+/// # Errors
+///
+/// See [`TrainError`].
+pub async fn eval(
+    plan: &Plan,
+    registry: &Registry,
+    weights: &Weights,
+    spec: &EvalSpec,
+) -> Result<EvalReport, TrainError> {
+    let checkpoint = match weights {
+        Weights::Start => None,
+        Weights::Run(dir, which) => Some(Checkpoints::of(RunDir::open(dir)?.path()).open(*which)?),
+    };
+    let runtime = Runtime::start(plan)?;
+    let report = async {
+        let mut team = Team::start(plan, registry, &runtime, Needs::Split(&spec.split))?;
+        if let Some(checkpoint) = &checkpoint {
+            team.load(checkpoint).await?;
+        }
+        team.evaluate(spec).await
+    };
+    let report = report.await;
+    runtime.shutdown();
+    report
+}

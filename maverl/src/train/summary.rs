@@ -1,0 +1,181 @@
+//! What came of a run.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use comfy_table::Table;
+use serde::{Deserialize, Serialize};
+
+use crate::checkpoint::Best;
+use crate::eval::EvalReport;
+use crate::metrics::SeatSummary;
+use crate::trajectory::Seat;
+
+/// An evaluation before or after training, in full; `evaluations/before.json` and `after.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Evaluation {
+    /// At the training temperature, or that of `[eval]`.
+    pub sampled: EvalReport,
+    /// At temperature 0.
+    pub greedy: EvalReport,
+}
+
+/// An evaluation in the summary.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Score {
+    /// The share of solved episodes at the training temperature.
+    pub exact_match: f64,
+    /// Its 95 % confidence interval.
+    pub interval: (f64, f64),
+    /// The same at temperature 0.
+    pub greedy: f64,
+    /// Tasks played.
+    pub tasks: u64,
+}
+
+impl From<&Evaluation> for Score {
+    fn from(evaluation: &Evaluation) -> Self {
+        let overall = &evaluation.sampled.overall;
+        Self {
+            exact_match: overall.avg.mean,
+            interval: (overall.avg.low, overall.avg.high),
+            greedy: evaluation.greedy.exact_match(),
+            tasks: overall.tasks,
+        }
+    }
+}
+
+/// What came of a run; `summary.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Every step was done, and the evaluation after them.
+    pub complete: bool,
+    /// Steps done.
+    pub steps: u64,
+    /// From which every other seed derives.
+    pub seed: u64,
+    /// The evaluation before the first step.
+    pub before: Option<Score>,
+    /// The evaluation after the last step.
+    pub after: Option<Score>,
+    /// The best validation.
+    pub best: Option<Best>,
+    /// Seconds of training, evaluations left out.
+    pub train_seconds: f64,
+    /// How each seat did over all training episodes.
+    pub agents: BTreeMap<Seat, SeatSummary>,
+}
+
+impl Summary {
+    /// The summary for people: exact match before and after, each agent, the run directory.
+    pub fn table(&self, dir: &Path) -> String {
+        let scores = table(
+            &["", "exact match (95 %)", "greedy", "tasks"],
+            [("before", &self.before), ("after", &self.after)].into_iter().filter_map(
+                |(when, score)| {
+                    let score = score.as_ref()?;
+                    let (low, high) = score.interval;
+                    let share = format!("{:.3} ({low:.3} to {high:.3})", score.exact_match);
+                    Some(vec![
+                        when.into(),
+                        share,
+                        format!("{:.3}", score.greedy),
+                        score.tasks.to_string(),
+                    ])
+                },
+            ),
+        );
+        let agents = table(
+            &["agent", "calls", "reply errors", "truncated", "reward"],
+            self.agents.iter().map(|(seat, agent)| {
+                let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+                vec![
+                    seat.to_string(),
+                    agent.calls.to_string(),
+                    percent(agent.reply_error_rate),
+                    percent(agent.truncated_rate),
+                    format!("{:.3}", agent.reward_mean),
+                ]
+            }),
+        );
+        let state = if self.complete { "" } else { ", not complete" };
+        let last = format!(
+            "{} steps in {:.1} s{state}; {}",
+            self.steps,
+            self.train_seconds,
+            dir.display()
+        );
+        let parts = [scores, agents].into_iter().flatten().chain([last]);
+        parts.collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// What came of [`crate::train`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// The run directory.
+    pub dir: PathBuf,
+    /// What is in its `summary.json`.
+    pub summary: Summary,
+    /// The run was asked to stop and did; it can be resumed.
+    pub interrupted: bool,
+}
+
+impl Report {
+    /// What a command that trains exits with: 0, or 130 if it was interrupted.
+    pub fn exit_code(&self) -> u8 {
+        if self.interrupted { 130 } else { 0 }
+    }
+
+    /// The summary for people.
+    pub fn table(&self) -> String {
+        self.summary.table(&self.dir)
+    }
+}
+
+/// A table, `None` if it has no row.
+fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Option<String> {
+    let mut table = Table::new();
+    table
+        .load_style(comfy_table::presets::ASCII_BORDERS_ONLY_CONDENSED)
+        .set_header(header.iter().copied());
+    table.add_rows(rows);
+    (!table.is_empty()).then(|| table.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_shows_before_and_after_the_agents_and_the_directory() {
+        let score =
+            |exact_match| Score { exact_match, interval: (0.1, 0.9), greedy: 0.5, tasks: 512 };
+        let agent = SeatSummary {
+            calls: 12,
+            reply_error_rate: 0.25,
+            truncated_rate: 0.0,
+            reward_mean: 0.5,
+        };
+        let mut summary = Summary {
+            complete: true,
+            steps: 3,
+            seed: 7,
+            before: Some(score(0.375)),
+            after: Some(score(0.875)),
+            best: None,
+            train_seconds: 1.5,
+            agents: BTreeMap::from([(Seat::at("debate/debater", 2), agent)]),
+        };
+        let text = summary.table(Path::new("runs/a"));
+        for part in ["0.375", "0.875", "debate/debater#2", "25.0 %", "runs/a", "3 steps in 1.5 s;"]
+        {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
+        summary.before = None;
+        summary.after = None;
+        summary.complete = false;
+        let text = summary.table(Path::new("runs/a"));
+        assert!(!text.contains("greedy") && text.contains("not complete"), "{text}");
+    }
+}

@@ -1,0 +1,76 @@
+//! One step of supervised training: replies are given, and every trained policy learns to say them.
+
+use std::time::{Duration, Instant};
+
+use crate::algo::lr;
+use crate::data::Demonstration;
+use crate::model::Tokenizer;
+use crate::plan::{LossPlan, Plan};
+use crate::runtime::{Batch, Objective, Row};
+use crate::train::course::Stepped;
+use crate::train::team::Team;
+use crate::train::{TrainError, measure};
+use crate::trajectory::{Message, Role};
+
+/// Does step `step`, from 0, on `task.tasks_per_step` demonstrations.
+pub(super) async fn step(
+    team: &Team<'_>,
+    demonstrations: &[Demonstration],
+    step: u64,
+) -> Result<Stepped, TrainError> {
+    let plan = team.plan;
+    let start = Instant::now();
+    let chosen = team.sampler.step(step);
+    let mut batches = Vec::new();
+    for (policy, planned) in plan.policies.iter().enumerate().filter(|(_, policy)| policy.trained) {
+        let Some(seat) = plan.seats.iter().find(|seat| seat.policy == policy) else { continue };
+        let tokenizer = team.policies[policy].tokenizer();
+        let row = |&i: &usize| {
+            let data = plan.task.data.clone();
+            row(tokenizer, &demonstrations[i], seat.loss)
+                .map_err(|reason| TrainError::Demonstration { number: i + 1, data, reason })
+        };
+        let rows = chosen.iter().map(row).collect::<Result<_, _>>()?;
+        batches.push((policy, batch(plan, rows, lr(step, plan.steps, &planned.optim))));
+    }
+    let metrics = measure::update(team, batches).await?;
+    let timing = measure::timing(&[], Duration::ZERO, start.elapsed());
+    Ok(Stepped { metrics, timing, ..Stepped::default() })
+}
+
+fn batch(plan: &Plan, rows: Vec<Row>, lr: f64) -> Batch {
+    Batch {
+        rows,
+        objective: Objective::Supervised,
+        minibatches: plan.algorithm.minibatches,
+        epochs: plan.algorithm.epochs,
+        aggregation: plan.algorithm.aggregation,
+        lr,
+    }
+}
+
+/// The prompt as the model would be given it, and the reply as the template ends it.
+fn row(tokenizer: &Tokenizer, shown: &Demonstration, loss: LossPlan) -> Result<Row, String> {
+    let render =
+        |messages: &[Message], open| tokenizer.render(messages, open).map_err(|e| e.to_string());
+    let encode = |text: &str| tokenizer.encode(text).map_err(|e| e.to_string());
+    let prompt = render(&shown.prompt, true)?;
+    let reply = Message { role: Role::Assistant, content: shown.reply.clone() };
+    let whole = render(&[shown.prompt.as_slice(), &[reply]].concat(), false)?;
+    let said = whole
+        .strip_prefix(&prompt)
+        .ok_or("the chat template changes the prompt when the reply is appended")?;
+    let mut completion = encode(said)?;
+    // What the template writes after the stop id is the next turn's business.
+    if let Some(end) = completion.iter().position(|id| tokenizer.stop_ids().contains(id)) {
+        completion.truncate(end + 1);
+    }
+    Ok(Row {
+        prompt: encode(&prompt)?,
+        completion,
+        logprobs: Vec::new(),
+        advantage: 0.0,
+        temperature: 1.0,
+        loss,
+    })
+}

@@ -1,0 +1,279 @@
+//! A team with its policies and tasks, ready to train and to be evaluated.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::checkpoint::{Checkpoint, Draft};
+use crate::config::{EvalConfig, Preset, TaskConfig};
+use crate::data::{self, Demonstration, Sampler};
+use crate::eval::{EvalReport, EvalSpec};
+use crate::plan::Plan;
+use crate::registry::Registry;
+use crate::rollout::{EpisodeRequest, Rollout, episode_seed};
+use crate::run_dir::disk::hash_bytes;
+use crate::run_dir::{Origin, Provenance, RunDirError};
+use crate::runtime::{Policy, Runtime};
+use crate::task::Task;
+use crate::train::course::{Stepped, Work};
+use crate::train::{TrainError, measure, step, supervised};
+use crate::trajectory::{Episode, Outcome};
+
+/// How many messages of faults are worth showing.
+const MESSAGES: usize = 3;
+
+/// What a team is made for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Needs<'s> {
+    /// A run that evaluates as said.
+    Training(&'s EvalConfig),
+    /// One held-out split.
+    Split(&'s str),
+}
+
+/// A team with its policies and tasks.
+pub(super) struct Team<'p> {
+    pub(super) plan: &'p Plan,
+    /// In the plan's order.
+    pub(super) policies: Vec<Policy>,
+    pub(super) rollout: Rollout,
+    lessons: Lessons,
+    pub(super) sampler: Sampler,
+    /// Held-out tasks by split.
+    held_out: BTreeMap<String, Vec<Task>>,
+    /// The user was told about groups of one.
+    warned: bool,
+}
+
+/// What a step is taken from.
+enum Lessons {
+    /// Questions to try.
+    Tasks(Vec<Task>),
+    /// Replies to learn.
+    Demonstrations(Vec<Demonstration>),
+}
+
+impl<'p> Team<'p> {
+    /// Loads the tasks, then starts the environment and builds the team.
+    pub(super) fn start(
+        plan: &'p Plan,
+        registry: &Registry,
+        runtime: &Runtime,
+        needs: Needs<'_>,
+    ) -> Result<Self, TrainError> {
+        let lessons = match needs {
+            Needs::Split(_) => Lessons::Tasks(Vec::new()),
+            Needs::Training(_) if plan.algorithm.preset == Preset::Sft => {
+                Lessons::Demonstrations(data::demonstrations(&plan.base.join(&plan.task.data))?)
+            }
+            Needs::Training(_) => {
+                Lessons::Tasks(data::load(&plan.task, &plan.task.split, &plan.base)?)
+            }
+        };
+        let sampler = Sampler {
+            seed: plan.seed,
+            tasks: lessons.len(),
+            per_step: plan.task.tasks_per_step.get(),
+            shuffle: plan.task.shuffle,
+        };
+        let held_out = needs
+            .splits()
+            .into_iter()
+            .map(|split| Ok((split.to_owned(), held_out(plan, split)?)))
+            .collect::<Result<_, TrainError>>()?;
+        let policies = runtime.policies().to_vec();
+        let rollout = Rollout::start(plan, registry, &policies)?;
+        Ok(Self { plan, policies, rollout, lessons, sampler, held_out, warned: false })
+    }
+
+    /// What a run of this team starts from.
+    pub(super) async fn origin(&self, given: String) -> Result<Origin, TrainError> {
+        let mut data = BTreeMap::new();
+        data.insert(self.plan.task.split.clone(), self.lessons.hash());
+        for (split, tasks) in &self.held_out {
+            data.insert(format!("held out {split}"), hash(tasks));
+        }
+        let mut weights = BTreeMap::new();
+        for policy in &self.policies {
+            weights.insert(policy.name().to_owned(), policy.fingerprint().await?);
+        }
+        let threads = match self.plan.runtime.threads {
+            0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            threads => threads,
+        };
+        let provenance = Provenance {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            base: absolute(&self.plan.base)?,
+            data,
+            weights,
+            device: format!("cpu {} {}", std::env::consts::ARCH, std::env::consts::OS),
+            threads,
+        };
+        Ok(Origin { given, config: self.plan.config.clone(), provenance })
+    }
+
+    /// Plays `samples` episodes on each task.
+    pub(super) async fn play<'t>(
+        &self,
+        rollout: &Rollout,
+        stage: &str,
+        step: u64,
+        tasks: impl IntoIterator<Item = &'t Task>,
+        samples: u32,
+    ) -> Result<Vec<Episode>, TrainError> {
+        let request = |task: &Task, index| EpisodeRequest {
+            task: task.clone(),
+            index,
+            seed: episode_seed(self.plan.seed, stage, step, task, index),
+        };
+        let requests =
+            tasks.into_iter().flat_map(|task| (0..samples).map(move |i| request(task, i)));
+        let episodes = rollout.collect(requests.collect(), |_| {}).await;
+        scored(&episodes, self.plan.rollout.max_unscored)?;
+        Ok(episodes)
+    }
+}
+
+impl Work for Team<'_> {
+    async fn step(&mut self, step: u64) -> Result<Stepped, TrainError> {
+        let mut done = match &self.lessons {
+            Lessons::Tasks(tasks) => step::step(self, tasks, step).await?,
+            Lessons::Demonstrations(rows) => supervised::step(self, rows, step).await?,
+        };
+        if let Some(warning) = measure::singletons(&done.metrics).filter(|_| !self.warned) {
+            self.warned = true;
+            done.warnings.push(warning);
+        }
+        Ok(done)
+    }
+
+    /// Seeds do not depend on the step, so that evaluations of one run compare weights on equal draws.
+    async fn evaluate(&self, spec: &EvalSpec) -> Result<EvalReport, TrainError> {
+        let rollout = match spec.temperature {
+            None => self.rollout.clone(),
+            Some(temperature) => {
+                self.rollout.at_temperature(self.plan, &self.policies, temperature)
+            }
+        };
+        let tasks = self.held_out.get(&spec.split).map(Vec::as_slice).unwrap_or_default();
+        let stage = format!("eval/{}", spec.split);
+        let episodes = self.play(&rollout, &stage, 0, tasks, spec.samples).await?;
+        EvalReport::of(spec, &episodes).ok_or_else(|| unscored(&episodes, 1.0))
+    }
+
+    async fn save(&self, draft: &Draft) -> Result<(), TrainError> {
+        for policy in &self.policies {
+            policy.save(&draft.policy(policy.name())?).await?;
+        }
+        Ok(())
+    }
+
+    async fn load(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError> {
+        for policy in &self.policies {
+            policy.load(&checkpoint.policy(policy.name())?).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Needs<'_> {
+    fn splits(&self) -> Vec<&str> {
+        match self {
+            Self::Split(split) => vec![split],
+            Self::Training(eval) => {
+                let test = eval.before_and_after.then_some(eval.test_split.as_str());
+                let validation = (eval.every > 0).then_some(eval.split.as_str());
+                test.into_iter().chain(validation).collect()
+            }
+        }
+    }
+}
+
+impl Lessons {
+    fn len(&self) -> usize {
+        match self {
+            Self::Tasks(tasks) => tasks.len(),
+            Self::Demonstrations(rows) => rows.len(),
+        }
+    }
+
+    fn hash(&self) -> String {
+        match self {
+            Self::Tasks(tasks) => hash(tasks),
+            Self::Demonstrations(rows) => {
+                let rows: Vec<_> = rows.iter().map(|row| (&row.prompt, &row.reply)).collect();
+                hash(&rows)
+            }
+        }
+    }
+}
+
+/// The tasks of a held-out split: the first `eval.tasks` of the evaluation's data, or of the training data's.
+fn held_out(plan: &Plan, split: &str) -> Result<Vec<Task>, TrainError> {
+    let mut config = TaskConfig { limit: Some(plan.eval.tasks), ..plan.task.clone() };
+    if let Some(data) = &plan.eval.data {
+        config = TaskConfig { data: data.clone(), limit: config.limit, ..TaskConfig::default() };
+    }
+    Ok(data::load(&config, split, &plan.base)?)
+}
+
+/// Refuses episodes of which more than a share could not be scored.
+fn scored(episodes: &[Episode], allowed: f64) -> Result<(), TrainError> {
+    let failed = episodes.iter().filter(|episode| episode.score().is_none()).count();
+    if failed as f64 > allowed * episodes.len() as f64 {
+        return Err(unscored(episodes, allowed));
+    }
+    Ok(())
+}
+
+fn unscored(episodes: &[Episode], allowed: f64) -> TrainError {
+    let kinds = crate::metrics::unscored(episodes).into_iter().filter(|(_, n)| *n > 0);
+    let kinds: Vec<String> = kinds.map(|(kind, n)| format!("{}: {n}", kind.name())).collect();
+    let mut messages: Vec<String> = Vec::new();
+    for episode in episodes {
+        let Outcome::Unscored(fault) = &episode.outcome else { continue };
+        let message = fault.to_string();
+        if messages.len() < MESSAGES && !messages.contains(&message) {
+            messages.push(message);
+        }
+    }
+    TrainError::Unscored {
+        unscored: episodes.iter().filter(|episode| episode.score().is_none()).count(),
+        episodes: episodes.len(),
+        allowed,
+        kinds: kinds.join(", "),
+        messages,
+    }
+}
+
+fn hash<T: serde::Serialize>(rows: &[T]) -> String {
+    hash_bytes(&serde_json::to_vec(rows).expect("tasks and messages have string keys"))
+}
+
+fn absolute(base: &Path) -> Result<std::path::PathBuf, RunDirError> {
+    let base = if base.as_os_str().is_empty() { Path::new(".") } else { base };
+    std::path::absolute(base).map_err(|source| RunDirError::Io {
+        action: "find",
+        path: base.to_owned(),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run_dir::tests::episode;
+    use crate::trajectory::{Fault, FaultKind};
+
+    #[test]
+    fn too_many_unscored_episodes_are_an_error_with_kinds_and_messages() {
+        let mut episodes = vec![episode("a", 0, true, 1), episode("a", 1, true, 1)];
+        assert!(scored(&episodes, 0.0).is_ok());
+        episodes[1].outcome = Outcome::Unscored(Fault::new(FaultKind::Timeout, "too late"));
+        assert!(scored(&episodes, 0.5).is_ok());
+        let error = scored(&episodes, 0.4).map_err(|e| e.to_string());
+        let text = error.expect_err("half is more than 0.4");
+        for part in ["1 of 2 episodes", "timeout: 1", "too late", "`rollout.max_unscored` = 0.4"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+}
