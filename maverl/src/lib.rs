@@ -21,10 +21,38 @@ pub mod world;
 
 pub use agent::{Agent, AgentName, AskError, Input, Prompt, Reply, ReplyError, Show};
 
-/// Not public API. Used by generated code.
 #[doc(hidden)]
-pub mod __private {
-    pub use inventory;
-    pub use serde;
-    pub use serde_json;
+pub mod __private;
+
+pub use maverl_macros::{Input, Reply, agent, environment, orchestra, reward};
+
+/// Everything a team crate needs: `use maverl::prelude::*;`.
+pub mod prelude {
+    pub use crate::agent::{
+        Agent, AgentName, AskError, Input, Prompt, Reply, ReplyError, Show, tag,
+    };
+    pub use crate::env::{EnvError, Environment, Session};
+    pub use crate::orchestra::{Orchestra, OrchestraName, Team};
+    pub use crate::reward::Rewards;
+    pub use crate::task::{Action, Observation, Score, Task};
+    pub use crate::trajectory::{Episode, Seat, Turn};
+    pub use maverl_macros::{Input, Reply, agent, environment, orchestra, reward};
+}
+
+/// Writes the `main` of a binary that has the `maverl` command line and the declarations of the named crates.
+///
+/// ```ignore
+/// maverl::main!(my_team, orchestras);
+/// ```
+///
+/// A dependency that is never named registers nothing: the compiler drops it, and its declarations with it.
+#[macro_export]
+macro_rules! main {
+    ($($team:ident),* $(,)?) => {
+        $(use $team as _;)*
+
+        fn main() -> ::std::process::ExitCode {
+            $crate::cli::main()
+        }
+    };
 }

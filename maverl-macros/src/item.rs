@@ -1,0 +1,168 @@
+//! The struct an attribute stands on: its documentation, and its fields as options.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::ext::IdentExt;
+use syn::punctuated::Punctuated;
+use syn::{
+    Attribute, Expr, ExprLit, Fields, Ident, Item, ItemStruct, Lit, LitStr, Meta, Path, Token,
+};
+
+use crate::errors::Errors;
+
+/// The struct, or the item as it was with an error.
+pub(crate) fn parse_struct(attribute: &str, item: &TokenStream) -> Result<ItemStruct, TokenStream> {
+    let error = match syn::parse2::<Item>(item.clone()) {
+        Ok(Item::Struct(item)) => return Ok(item),
+        Ok(other) => {
+            let message = format!(
+                "`#[{attribute}]` stands on a struct: `struct Name;`, or `struct Name {{ .. }}` with options"
+            );
+            match name_of(&other) {
+                Some(ident) => syn::Error::new(ident.span(), message),
+                None => syn::Error::new_spanned(&other, message),
+            }
+        }
+        Err(error) => error,
+    };
+    let error = error.to_compile_error();
+    Err(quote!(#item #error))
+}
+
+fn name_of(item: &Item) -> Option<&Ident> {
+    match item {
+        Item::Enum(item) => Some(&item.ident),
+        Item::Fn(item) => Some(&item.sig.ident),
+        Item::Trait(item) => Some(&item.ident),
+        Item::Type(item) => Some(&item.ident),
+        Item::Mod(item) => Some(&item.ident),
+        _ => None,
+    }
+}
+
+/// Adds mistakes for shapes that cannot have a name or options.
+pub(crate) fn check_struct(item: &ItemStruct, kind: &str, errors: &mut Errors) {
+    if !item.generics.params.is_empty() {
+        let message = format!(
+            "{kind} cannot be generic: its name stands for one concrete type; inputs and outputs may be generic"
+        );
+        errors.at(&item.generics, message);
+    }
+    if let Fields::Unnamed(fields) = &item.fields {
+        let message =
+            "options have names: write `struct Name { option: Type }`, or `struct Name;` for none";
+        errors.at(fields, message);
+    }
+}
+
+/// The names of the fields.
+pub(crate) fn field_names(item: &ItemStruct) -> Vec<String> {
+    item.fields
+        .iter()
+        .filter_map(|field| field.ident.as_ref())
+        .map(|ident| ident.unraw().to_string())
+        .collect()
+}
+
+/// The struct with the serde derives its options need and it does not have yet.
+pub(crate) fn with_derives(item: &ItemStruct, krate: &Path) -> ItemStruct {
+    let mut item = item.clone();
+    if item.fields.is_empty() || matches!(item.fields, Fields::Unnamed(_)) {
+        return item;
+    }
+    let given = listed(&item.attrs, "derive");
+    let traits = ["Serialize", "Deserialize"].map(|name| Ident::new(name, item.ident.span()));
+    let missing = traits.iter().filter(|name| !given.contains(&name.to_string()));
+    let derive = syn::parse_quote!(#[derive(#(#krate::__private::serde::#missing),*)]);
+
+    let path = |name| {
+        let path = quote!(#krate::__private).to_string().replace(' ', "");
+        LitStr::new(&format!("{path}::{name}"), item.ident.span())
+    };
+    let (serde, defaults) = (path("serde"), path("defaults"));
+    let settings = [
+        ("crate", quote!(crate = #serde)),
+        ("default", quote!(default = #defaults)),
+        ("deny_unknown_fields", quote!(deny_unknown_fields)),
+    ];
+    let given = listed(&item.attrs, "serde");
+    let settings = settings.iter().filter(|(key, _)| !given.iter().any(|given| given == key));
+    let settings = settings.map(|(_, tokens)| tokens);
+    let serde = syn::parse_quote!(#[serde(#(#settings),*)]);
+
+    // A helper attribute comes after the derive it belongs to, whoever wrote either.
+    item.attrs.insert(0, derive);
+    item.attrs.push(serde);
+    item
+}
+
+/// The last words of the paths listed in `#[name(a, b::c, d = ..)]`.
+fn listed(attrs: &[Attribute], name: &str) -> Vec<String> {
+    let lists = attrs.iter().filter(|attr| attr.path().is_ident(name)).filter_map(|attr| {
+        attr.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated).ok()
+    });
+    lists
+        .flatten()
+        .filter_map(|meta| Some(meta.path().segments.last()?.ident.to_string()))
+        .collect()
+}
+
+/// `impl Build`.
+pub(crate) fn build(item: &ItemStruct, krate: &Path) -> TokenStream {
+    let ident = &item.ident;
+    let (defaults, build) = if item.fields.is_empty() {
+        let value = match item.fields {
+            Fields::Unit => quote!(Self),
+            _ => quote!(Self {}),
+        };
+        let refuse = quote!(#krate::__private::refuse_options(options));
+        (quote!(#krate::__private::no_options()), quote!(#refuse.map(|()| #value)))
+    } else {
+        let defaults = quote!(#krate::__private::default_options::<Self>());
+        (defaults, quote!(#krate::__private::from_options(options)))
+    };
+    quote! {
+        impl #krate::registry::Build for #ident {
+            fn defaults() -> #krate::__private::serde_json::Value {
+                #defaults
+            }
+
+            fn build(
+                options: &#krate::__private::serde_json::Value,
+            ) -> ::core::result::Result<Self, ::std::string::String> {
+                #build
+            }
+        }
+    }
+}
+
+/// `inventory::submit!` of an entry.
+pub(crate) fn submit(krate: &Path, entry: &TokenStream) -> TokenStream {
+    quote!(#krate::__private::inventory::submit! { #entry })
+}
+
+/// Where the item is declared.
+pub(crate) fn place(krate: &Path, ident: &Ident) -> TokenStream {
+    let name = ident.to_string();
+    quote! {
+        #krate::registry::Place {
+            file: ::core::file!(),
+            line: ::core::line!(),
+            item: ::core::concat!(::core::module_path!(), "::", #name),
+        }
+    }
+}
+
+/// The first line of the documentation.
+pub(crate) fn summary(attrs: &[Attribute]) -> String {
+    let lines = attrs.iter().filter(|attr| attr.path().is_ident("doc")).filter_map(|attr| {
+        let Meta::NameValue(meta) = &attr.meta else { return None };
+        match &meta.value {
+            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
+            _ => None,
+        }
+    });
+    let lines: Vec<String> = lines.collect();
+    let text = lines.join("\n");
+    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned()
+}

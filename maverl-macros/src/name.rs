@@ -1,0 +1,97 @@
+//! Registered names: `snake_case` parts joined by `/`.
+
+use syn::LitStr;
+
+use crate::errors::Errors;
+
+/// How many parts a name has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// `team/role`, or more parts.
+    Team,
+    /// `word`, or more parts.
+    Any,
+}
+
+/// Adds a mistake if `name` is not what its form asks for.
+pub(crate) fn check(name: &LitStr, form: Form, errors: &mut Errors) {
+    let text = name.value();
+    let parts: Vec<&str> = text.split('/').collect();
+    let problem = if !parts.iter().all(|part| is_snake(part)) {
+        "names are `snake_case` parts joined by `/`"
+    } else if form == Form::Team && parts.len() < 2 {
+        "a name begins with its team: `team/role`"
+    } else {
+        return;
+    };
+    let hint = suggestion(&text, form).map(|name| format!("; try \"{name}\"")).unwrap_or_default();
+    errors.at(name, format!("{problem}{hint}"));
+}
+
+/// Adds a mistake if `word` is not one snake_case word.
+pub(crate) fn check_word(word: &LitStr, errors: &mut Errors) {
+    let text = word.value();
+    if !is_snake(&text) {
+        let fixed = snake(&text);
+        let hint = if is_snake(&fixed) { format!("; try \"{fixed}\"") } else { String::new() };
+        errors.at(word, format!("words of actions are in `snake_case`{hint}"));
+    }
+}
+
+fn suggestion(text: &str, form: Form) -> Option<String> {
+    let mut parts: Vec<String> =
+        text.split('/').map(snake).filter(|part| !part.is_empty()).collect();
+    if form == Form::Team && parts.len() == 1 {
+        let team =
+            std::env::var("CARGO_PKG_NAME").map_or_else(|_| "team".to_owned(), |c| snake(&c));
+        parts.insert(0, team);
+    }
+    (!parts.is_empty() && parts.iter().all(|part| is_snake(part))).then(|| parts.join("/"))
+}
+
+/// Letters and digits in words joined by single `_`, a letter first.
+pub(crate) fn is_snake(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_lowercase())
+        && word.split('_').all(|part| {
+            !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
+        })
+}
+
+/// `Verifier Agent` and `VerifierAgent` both become `verifier_agent`.
+pub(crate) fn snake(text: &str) -> String {
+    let mut words = vec![String::new()];
+    let mut after_lower = false;
+    for c in text.chars() {
+        if !c.is_ascii_alphanumeric() || (c.is_ascii_uppercase() && after_lower) {
+            words.push(String::new());
+        }
+        if c.is_ascii_alphanumeric() {
+            words.last_mut().expect("there is always a word").push(c.to_ascii_lowercase());
+        }
+        after_lower = c.is_ascii_lowercase() || c.is_ascii_digit();
+    }
+    words.retain(|word| !word.is_empty());
+    words.join("_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_snake_case() {
+        assert_eq!(snake("Verifier Agent"), "verifier_agent");
+        assert_eq!(snake("VerifierAgent2"), "verifier_agent2");
+        assert_eq!(snake("-a--b_"), "a_b");
+        assert_eq!(snake("HTTPClient"), "httpclient");
+    }
+
+    #[test]
+    fn a_suggestion_is_always_a_good_name() {
+        assert_eq!(suggestion("Math/ Verifier", Form::Team).as_deref(), Some("math/verifier"));
+        assert_eq!(suggestion("math//verifier", Form::Team).as_deref(), Some("math/verifier"));
+        assert_eq!(suggestion("Search!", Form::Any).as_deref(), Some("search"));
+        assert_eq!(suggestion("4/2", Form::Any), None);
+        assert_eq!(suggestion("", Form::Any), None);
+    }
+}

@@ -1,0 +1,315 @@
+//! Not public API: what generated code calls, so that it stays short and needs no dependency but `maverl`.
+
+use std::fmt::Display;
+use std::num::NonZero;
+use std::str::FromStr;
+
+use ::serde::Serialize;
+use ::serde::de::DeserializeOwned;
+use ::serde_json::{Map, Value};
+
+use crate::agent::{Agent, AgentName, Input, Prompt, Reply, ReplyError, tag};
+use crate::trajectory::Seat;
+
+pub use inventory;
+pub use serde;
+pub use serde_json;
+
+/// `show` was called with the index of no field.
+pub fn no_field<I: Input>(field: usize) -> ! {
+    panic!("there is no field {field}; the fields are {:?}", I::FIELDS)
+}
+
+/// The text of a field, by name.
+pub fn show_field<A: Agent>(input: &A::Input, name: &str) -> String {
+    let field = A::Input::FIELDS.iter().position(|field| *field == name);
+    input.show(field.expect("`PromptCheck` refuses names that are no fields"))
+}
+
+/// Appends the text of a field: an observation where the input says so.
+pub fn push_field<A: Agent>(prompt: &mut Prompt, input: &A::Input, name: &str) {
+    let text = show_field::<A>(input, name);
+    if A::Input::OBSERVATIONS.contains(&name) {
+        prompt.push_observation(&text);
+    } else {
+        prompt.push(&text);
+    }
+}
+
+/// The sentence about an agent's reply.
+pub fn reply_format<A: Agent>() -> String {
+    A::Output::format()
+}
+
+/// What only the compiler can check of a prompt: run in a `const`, it fails the build.
+pub struct PromptCheck {
+    /// What the prompt is called in messages.
+    pub prompt: &'static str,
+    /// The input type, as it was written.
+    pub input: &'static str,
+    /// The output type, as it was written.
+    pub output: &'static str,
+    /// The input fields it mentions, each with its place.
+    pub fields: &'static [(&'static str, &'static str)],
+    /// Whether it has `{{ reply_format }}`.
+    pub tells_format: bool,
+}
+
+impl PromptCheck {
+    /// Checks it.
+    ///
+    /// # Panics
+    ///
+    /// If a field does not exist, or if replies follow a format that is not told.
+    #[track_caller]
+    pub const fn run<A: Agent>(&self) {
+        let fields = A::Input::FIELDS;
+        let mut message = Message::new();
+        let mut i = 0;
+        while i < self.fields.len() {
+            let (name, place) = self.fields[i];
+            if !contains(fields, name) {
+                message.push(if message.length == 0 { "" } else { "; " });
+                message.push_all(&[place, ": `", self.input, "` has no field `", name, "`"]);
+            }
+            i += 1;
+        }
+        if message.length > 0 {
+            message.push("; its fields are: ");
+            message.push_list(fields);
+        }
+        if A::Output::TYPED && !self.tells_format {
+            message.push(if message.length == 0 { "" } else { "; " });
+            message.push_all(&[self.prompt, ": the model must be told how to reply with a `"]);
+            message.push_all(&[self.output, "`: write `{{ reply_format }}` into the prompt"]);
+        }
+        assert!(message.length == 0, "{}", message.text());
+    }
+}
+
+/// A text put together in a `const`. What does not fit is left out.
+struct Message {
+    bytes: [u8; 2048],
+    length: usize,
+}
+
+impl Message {
+    const fn new() -> Self {
+        Self { bytes: [0; 2048], length: 0 }
+    }
+
+    const fn push(&mut self, text: &str) {
+        let text = text.as_bytes();
+        if self.length + text.len() <= self.bytes.len() {
+            let (_, rest) = self.bytes.split_at_mut(self.length);
+            let (space, _) = rest.split_at_mut(text.len());
+            space.copy_from_slice(text);
+            self.length += text.len();
+        }
+    }
+
+    const fn push_all(&mut self, texts: &[&str]) {
+        let mut i = 0;
+        while i < texts.len() {
+            self.push(texts[i]);
+            i += 1;
+        }
+    }
+
+    const fn push_list(&mut self, words: &[&str]) {
+        let mut i = 0;
+        while i < words.len() {
+            self.push(if i == 0 { "`" } else { ", `" });
+            self.push_all(&[words[i], "`"]);
+            i += 1;
+        }
+    }
+
+    const fn text(&self) -> &str {
+        match std::str::from_utf8(self.bytes.split_at(self.length).0) {
+            Ok(text) => text,
+            Err(_) => unreachable!(),
+        }
+    }
+}
+
+const fn contains(words: &[&str], word: &str) -> bool {
+    let mut i = 0;
+    while i < words.len() {
+        if equal(words[i].as_bytes(), word.as_bytes()) {
+            return true;
+        }
+        i += 1;
+    }
+    false
+}
+
+const fn equal(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    let mut i = 0;
+    while i < a.len() {
+        if a[i] != b[i] {
+            return false;
+        }
+        i += 1;
+    }
+    true
+}
+
+/// Reads a block that holds one of some words.
+pub fn read_word<T, const N: usize>(
+    reply: &str,
+    name: &str,
+    words: [(&'static str, T); N],
+) -> Result<T, ReplyError> {
+    let found = tag(reply, name)?;
+    let expected = words.each_ref().map(|(word, _)| *word);
+    let word = words.into_iter().find(|(word, _)| word.eq_ignore_ascii_case(found));
+    word.map(|(_, value)| value).ok_or_else(|| ReplyError::Unexpected {
+        tag: name.to_owned(),
+        found: found.to_owned(),
+        expected: expected.map(str::to_owned).to_vec(),
+    })
+}
+
+/// What a block can be read as.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be read from a reply's block",
+    label = "has no `FromStr`",
+    note = "use `String` or a number, or write `impl FromStr for {Self}` with an `Err` that can be displayed"
+)]
+pub trait BlockValue: Sized {
+    /// The value, or why it is none.
+    fn read(content: &str) -> Result<Self, String>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: FromStr<Err: Display>> BlockValue for T {
+    fn read(content: &str) -> Result<Self, String> {
+        if content.is_empty() {
+            return Err("it is empty".to_owned());
+        }
+        content.parse().map_err(|error: T::Err| error.to_string())
+    }
+}
+
+/// Reads a block as a value.
+pub fn read_value<T: BlockValue>(reply: &str, name: &str) -> Result<T, ReplyError> {
+    let found = tag(reply, name)?;
+    T::read(found).map_err(|message| ReplyError::Value {
+        tag: name.to_owned(),
+        found: found.to_owned(),
+        message,
+    })
+}
+
+/// The same for a block that may be left out.
+pub fn read_optional<T: BlockValue>(reply: &str, name: &str) -> Result<Option<T>, ReplyError> {
+    match read_value(reply, name) {
+        Ok(value) => Ok(Some(value)),
+        Err(ReplyError::Missing { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The seat of an agent that sits once.
+pub fn only_seat<A: AgentName>() -> Vec<Seat> {
+    vec![Seat::only(A::NAME)]
+}
+
+/// The seats of an agent that sits several times.
+pub fn seats<A: AgentName>(count: impl SeatCount) -> Vec<Seat> {
+    (0..count.seats()).map(|index| Seat::at(A::NAME, index)).collect()
+}
+
+/// A number of seats.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a number of seats",
+    note = "use `u8`, `u16`, `u32`, `usize`, or a `NonZero` of those"
+)]
+pub trait SeatCount {
+    /// As a number.
+    fn seats(self) -> u32;
+}
+
+macro_rules! seat_count {
+    ($($number:ty),*) => {$(
+        impl SeatCount for $number {
+            fn seats(self) -> u32 {
+                u32::try_from(self).unwrap_or(u32::MAX)
+            }
+        }
+
+        impl SeatCount for NonZero<$number> {
+            fn seats(self) -> u32 {
+                self.get().seats()
+            }
+        }
+    )*};
+}
+seat_count!(u8, u16, u32, u64, usize);
+
+/// The options of something without any.
+pub fn no_options() -> Value {
+    Value::Object(Map::new())
+}
+
+/// Refuses every option.
+pub fn refuse_options(options: &Value) -> Result<(), String> {
+    let keys: Vec<String> = table(options)?.keys().map(|key| format!("`{key}`")).collect();
+    match keys.as_slice() {
+        [] => Ok(()),
+        keys => Err(format!("unknown option {}: it has no options", keys.join(", "))),
+    }
+}
+
+/// The value of a type whose options are all left out.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has options, but no defaults for those that are left out",
+    label = "has no `Default`",
+    note = "add `#[derive(Default)]`, or write `impl Default for {Self}`"
+)]
+pub trait Defaults {
+    /// The value.
+    fn defaults() -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Default> Defaults for T {
+    fn defaults() -> Self {
+        Self::default()
+    }
+}
+
+/// What serde takes for options that are left out.
+pub fn defaults<T: Defaults>() -> T {
+    T::defaults()
+}
+
+/// The options with their defaults.
+pub fn default_options<T: Serialize + DeserializeOwned>() -> Value {
+    let value: T = from_options(&no_options()).expect("every option has a default");
+    ::serde_json::to_value(value).expect("options are made of what JSON can say")
+}
+
+/// Makes the value, or says what is wrong with each key.
+pub fn from_options<T: DeserializeOwned>(options: &Value) -> Result<T, String> {
+    let table = table(options)?;
+    T::deserialize(options).map_err(|error| {
+        // All keys have defaults, so each can be tried alone.
+        let alone = table.iter().filter_map(|(key, value)| {
+            let option = Map::from_iter([(key.clone(), value.clone())]);
+            let error = T::deserialize(Value::Object(option)).err()?.to_string();
+            let named = error.contains(&format!("`{key}`"));
+            Some(if named { error } else { format!("`{key}`: {error}") })
+        });
+        let alone: Vec<String> = alone.collect();
+        if alone.is_empty() { error.to_string() } else { alone.join("; ") }
+    })
+}
+
+fn table(options: &Value) -> Result<&Map<String, Value>, String> {
+    options.as_object().ok_or_else(|| format!("options are a table, not {options}"))
+}
