@@ -1,1 +1,3 @@
-//! TBD
+//! The agents that ship with maverl.
+
+pub mod search;

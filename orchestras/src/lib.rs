@@ -1,1 +1,3 @@
-//! TBD
+//! The orchestras that ship with maverl.
+
+pub mod search;

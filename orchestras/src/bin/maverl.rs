@@ -1,1 +1,3 @@
-fn main() {}
+//! The stock binary: the teams that ship with maverl.
+
+maverl::main!(orchestras);

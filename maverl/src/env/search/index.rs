@@ -55,7 +55,8 @@ impl Index {
         }
         let terms = words.iter().map(|word| {
             let term = Term::from_field_text(self.field, word);
-            let query: Box<dyn Query> = Box::new(TermQuery::new(term, IndexRecordOption::WithFreqs));
+            let query: Box<dyn Query> =
+                Box::new(TermQuery::new(term, IndexRecordOption::WithFreqs));
             (Occur::Should, query)
         });
         let best = TopDocs::with_limit(k).order_by((

@@ -67,7 +67,11 @@ impl Retriever {
     /// # Errors
     ///
     /// If the server refuses, answers something else, or every attempt failed.
-    pub async fn search(self: &Arc<Self>, query: &str, k: usize) -> Result<Vec<Document>, EnvError> {
+    pub async fn search(
+        self: &Arc<Self>,
+        query: &str,
+        k: usize,
+    ) -> Result<Vec<Document>, EnvError> {
         let body = json!({"queries": [query], "topk": k, "return_scores": true});
         let mut pause = FIRST_PAUSE;
         for attempt in 0.. {
@@ -85,7 +89,8 @@ impl Retriever {
                 }
                 Err(Failure::Passing(reason) | Failure::Final(reason)) => {
                     let attempts = attempt + 1;
-                    let message = format!("retriever `{}`: {reason} ({attempts} attempts)", self.url);
+                    let message =
+                        format!("retriever `{}`: {reason} ({attempts} attempts)", self.url);
                     return Err(EnvError(message));
                 }
             }

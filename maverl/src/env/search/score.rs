@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 /// Lower case, without ASCII punctuation, without the articles a, an, the, with single spaces.
 pub fn normalize(text: &str) -> String {
-    let kept: String =
-        text.to_lowercase().chars().filter(|c| !c.is_ascii_punctuation()).collect();
+    let kept: String = text.to_lowercase().chars().filter(|c| !c.is_ascii_punctuation()).collect();
     // An article is a whole word; what is no letter or digit ends a word and stays.
     let mut out = String::with_capacity(kept.len());
     let mut word = String::new();
@@ -33,8 +32,14 @@ pub fn exact_match(answer: &str, reference: &str) -> bool {
 pub fn f1(answer: &str, reference: &str) -> f64 {
     let (answer, reference) = (normalize(answer), normalize(reference));
     let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
-    answer.split(' ').filter(|word| !word.is_empty()).for_each(|word| counts.entry(word).or_default().0 += 1);
-    reference.split(' ').filter(|word| !word.is_empty()).for_each(|word| counts.entry(word).or_default().1 += 1);
+    answer
+        .split(' ')
+        .filter(|word| !word.is_empty())
+        .for_each(|word| counts.entry(word).or_default().0 += 1);
+    reference
+        .split(' ')
+        .filter(|word| !word.is_empty())
+        .for_each(|word| counts.entry(word).or_default().1 += 1);
     let (mut given, mut wanted, mut common) = (0, 0, 0);
     for (a, r) in counts.values() {
         given += a;

@@ -97,7 +97,8 @@ fn rare_words_count_more_and_repeated_ones_once() {
 #[test]
 fn only_the_answer_counts() {
     let environment = SearchEnvironment::default();
-    let mut session = Session { task: task(&["Velim", "the Velim"]), seed: 0, actions: 0, state: Value::Null };
+    let mut session =
+        Session { task: task(&["Velim", "the Velim"]), seed: 0, actions: 0, state: Value::Null };
     let score = |session: &Session, answer| Environment::score(&environment, session, answer);
     assert!(score(&session, Some("velim.")).solved);
     assert_eq!(score(&session, Some("velim.")).reward, 1.0);
@@ -153,7 +154,10 @@ fn serve(answers: &'static [(u16, &'static str)]) -> (String, std::thread::JoinH
             let (stream, _) = listener.accept().unwrap();
             let mut reader = BufReader::new(stream);
             let (mut length, mut line) = (0, String::new());
-            while { line.clear(); reader.read_line(&mut line).unwrap() > 2 } {
+            while {
+                line.clear();
+                reader.read_line(&mut line).unwrap() > 2
+            } {
                 if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
                     length = value.trim().parse().unwrap();
                 }
@@ -161,7 +165,9 @@ fn serve(answers: &'static [(u16, &'static str)]) -> (String, std::thread::JoinH
             let mut sent = vec![0; length];
             reader.read_exact(&mut sent).unwrap();
             let length = body.len();
-            let head = format!("HTTP/1.1 {status} Status\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
+            let head = format!(
+                "HTTP/1.1 {status} Status\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
+            );
             reader.get_mut().write_all((head + body).as_bytes()).unwrap();
             serde_json::from_slice(&sent).unwrap()
         };
@@ -171,8 +177,13 @@ fn serve(answers: &'static [(u16, &'static str)]) -> (String, std::thread::JoinH
 }
 
 async fn retrieve(url: String, retries: u32) -> Result<String, EnvError> {
-    let environment =
-        SearchEnvironment { retriever: url, retries, top_k: 2, timeout_s: 5.0, ..SearchEnvironment::default() };
+    let environment = SearchEnvironment {
+        retriever: url,
+        retries,
+        top_k: 2,
+        timeout_s: 5.0,
+        ..SearchEnvironment::default()
+    };
     act(&started(environment), Action::Text("who".into())).await
 }
 

@@ -1,0 +1,93 @@
+//! Agents that answer a question by looking things up. Prompts are short, so that a small model can follow them.
+
+use maverl::prelude::*;
+
+/// A question, and what has been found out about it.
+#[derive(Input, Debug, Clone, PartialEq)]
+pub struct Inquiry {
+    /// What is asked.
+    pub question: String,
+    /// What each search showed, oldest first.
+    #[input(observation)]
+    pub information: Vec<String>,
+}
+
+/// Decides whether the information is enough to answer.
+#[agent(
+    name = "search/verifier",
+    input = Inquiry,
+    output = Verdict,
+    prompt = "../prompts/search/verifier.md"
+)]
+pub struct Verifier;
+
+/// Whether the information is enough.
+#[derive(Reply, Debug, Clone, Copy, PartialEq, Eq)]
+#[reply(tag = "verify", format = "Reply <verify>yes</verify> or <verify>no</verify>.")]
+pub enum Verdict {
+    /// The answer can be given.
+    #[reply("yes")]
+    Enough,
+    /// Something is still to be looked up.
+    #[reply("no")]
+    Missing,
+}
+
+/// Writes the next query.
+#[agent(
+    name = "search/searcher",
+    input = Inquiry,
+    output = Query,
+    prompt = "../prompts/search/searcher.md"
+)]
+pub struct Searcher;
+
+/// Words to look up.
+#[derive(Reply, Debug, Clone, PartialEq, Eq)]
+#[reply(tag = "search", format = "Reply <search>words</search>.")]
+pub struct Query(pub String);
+
+/// Answers from the information.
+#[agent(
+    name = "search/answerer",
+    input = Inquiry,
+    output = Answer,
+    prompt = "../prompts/search/answerer.md"
+)]
+pub struct Answerer;
+
+/// The answer, as short as it can be.
+#[derive(Reply, Debug, Clone, PartialEq, Eq)]
+#[reply(tag = "answer", format = "Reply <answer>words</answer>.")]
+pub struct Answer(pub String);
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn prompts_hold_the_question_and_what_was_found() {
+        let mut inquiry = Inquiry { question: "Who wrote Sarok?".into(), information: Vec::new() };
+        let user = "Question: Who wrote Sarok?\n(none)\nIs this enough to answer? \
+                    Reply <verify>yes</verify> or <verify>no</verify>.";
+        assert_eq!(Verifier.prompt(&inquiry).user, user);
+        inquiry.information = vec!["Doc 1: one".into(), "Doc 1: two".into()];
+        let prompt = Searcher.prompt(&inquiry);
+        let user = "Question: Who wrote Sarok?\nDoc 1: one\nDoc 1: two\nWhat is to be looked up? \
+                    Reply <search>words</search>.";
+        assert_eq!(prompt.user, user);
+        assert_eq!(&prompt.user[prompt.observations[0].clone()], "Doc 1: one\nDoc 1: two");
+    }
+
+    #[test]
+    fn replies_are_read_as_the_prompts_ask_for_them() {
+        assert_eq!(Verifier.parse("<verify>Yes</verify>").unwrap(), Verdict::Enough);
+        assert_eq!(Verifier.parse("<verify>no</verify>").unwrap(), Verdict::Missing);
+        assert!(Verifier.parse("yes").is_err());
+        assert_eq!(Searcher.parse("<search> Sarok </search>").unwrap(), Query("Sarok".into()));
+        assert_eq!(Answerer.parse("<answer>1745</answer>").unwrap(), Answer("1745".into()));
+        assert!(Answerer.parse("<answer>1745").is_err());
+    }
+}

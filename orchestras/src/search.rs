@@ -1,0 +1,40 @@
+//! Teams that answer a question by looking things up.
+
+mod oracle;
+
+pub use oracle::{Oracle, demonstrations};
+
+use agents::search::{Answer, Answerer, Inquiry, Query, Searcher, Verdict, Verifier};
+use maverl::prelude::*;
+
+/// Looks things up until the verifier finds them enough, then answers.
+#[orchestra(name = "search/route", agents(Verifier, Searcher, Answerer), needs("search"))]
+pub struct Route {
+    /// Turns of an episode at most: each but the last may search, the last answers. Three make five calls at most.
+    pub max_turns: u32,
+}
+
+impl Default for Route {
+    fn default() -> Self {
+        Self { max_turns: 3 }
+    }
+}
+
+impl Orchestra for Route {
+    async fn run(&self, task: &Task, team: &Team<Self>) -> Result<Option<String>, AskError> {
+        let mut inquiry = Inquiry { question: task.question.clone(), information: Vec::new() };
+        for _ in 1..self.max_turns {
+            if team.ask::<Verifier>(&inquiry).await? == Verdict::Enough {
+                break;
+            }
+            let Query(query) = team.ask::<Searcher>(&inquiry).await?;
+            let found = team.act(Action::Text(query)).await?;
+            inquiry.information.push(found.text);
+        }
+        let Answer(answer) = team.ask::<Answerer>(&inquiry).await?;
+        Ok(Some(answer))
+    }
+}
+
+#[cfg(test)]
+mod tests;

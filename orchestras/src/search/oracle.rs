@@ -1,0 +1,249 @@
+//! Plays the search team on tasks whose way is known, as well or as badly as wanted: demonstrations to learn from.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use agents::search::{Answerer, Searcher, Verifier};
+use maverl::data::Sampler;
+use maverl::draw::Draw;
+use maverl::env::DynEnvironment;
+use maverl::env::search::{SearchEnvironment, texts};
+use maverl::orchestra::{Ask, Conversation, Member, Said, Table, Voice};
+use maverl::prelude::*;
+use maverl::trajectory::{Fault, Message, Role};
+use maverl::world::{Document, facts};
+
+use super::Route;
+
+/// Knows the way to a task's answer, and errs at each decision with a given probability.
+#[derive(Debug, Clone)]
+pub struct Oracle {
+    /// Documents that lead to the answer, in the order in which they do.
+    path: Vec<Document>,
+    answer: String,
+    /// Every title of the corpus, for errors that look like something.
+    titles: Arc<[String]>,
+    noise: f64,
+}
+
+/// `n` turns of the team on training tasks of `builtin:facts`, one search result a query, where each decision is wrong
+/// with probability `noise`: verdicts flipped, queries for the wrong thing, answers copied from the wrong place, now
+/// and then a reply without its tags. What follows an error is decided from what there is then.
+///
+/// # Errors
+///
+/// If the environment fails.
+pub async fn demonstrations(seed: u64, n: usize, noise: f64) -> Result<Vec<Turn>, EnvError> {
+    let mut environment = SearchEnvironment::default();
+    environment.top_k = 1;
+    environment.start(Path::new(""))?;
+    let environment: Arc<dyn DynEnvironment> = Arc::new(environment);
+    let corpus = Corpus::of(&facts::corpus());
+    let tasks = facts::tasks("train").expect("`train` is one of SPLITS");
+    let sampler = Sampler { seed, tasks: tasks.len(), per_step: 1, shuffle: true };
+    let mut seeds = Draw::new(seed);
+    let mut turns = Vec::new();
+    let mut episode = 0;
+    while turns.len() < n {
+        let task = &tasks[sampler.step(episode)[0]];
+        let oracle = Oracle::new(task, &corpus, noise);
+        turns.extend(oracle.play(task, seeds.bits(), &environment).await.1);
+        episode += 1;
+    }
+    turns.truncate(n);
+    Ok(turns)
+}
+
+/// Documents by key, and their titles.
+struct Corpus {
+    documents: BTreeMap<String, Document>,
+    titles: Arc<[String]>,
+}
+
+impl Corpus {
+    fn of(documents: &[Document]) -> Self {
+        Self {
+            documents: documents.iter().map(|doc| (doc.key.clone(), doc.clone())).collect(),
+            titles: documents.iter().map(|document| document.title.clone()).collect(),
+        }
+    }
+}
+
+impl Oracle {
+    fn new(task: &Task, corpus: &Corpus, noise: f64) -> Self {
+        let path = texts(task, "support").into_iter();
+        Self {
+            path: path.filter_map(|key| corpus.documents.get(&key).cloned()).collect(),
+            answer: texts(task, "answers").into_iter().next().unwrap_or_default(),
+            titles: Arc::clone(&corpus.titles),
+            noise,
+        }
+    }
+
+    /// Plays one episode of [`Route`]; the score, and its turns.
+    async fn play(
+        self,
+        task: &Task,
+        seed: u64,
+        environment: &Arc<dyn DynEnvironment>,
+    ) -> (Score, Vec<Turn>) {
+        let voice = Arc::new(self);
+        let members = BTreeMap::from([
+            (
+                Seat::only(Verifier::NAME),
+                Member { agent: Arc::new(Verifier), voice: voice.clone() },
+            ),
+            (
+                Seat::only(Searcher::NAME),
+                Member { agent: Arc::new(Searcher), voice: voice.clone() },
+            ),
+            (Seat::only(Answerer::NAME), Member { agent: Arc::new(Answerer), voice }),
+        ]);
+        let environment = Arc::clone(environment);
+        let table = Arc::new(Table::new(task.clone(), seed, Arc::new(members), environment));
+        let team = Team::new(Arc::clone(&table));
+        let answer = Route::default().run(task, &team).await.ok().flatten();
+        (table.score(answer.as_deref()).await, table.turns())
+    }
+
+    /// The reply to a prompt.
+    fn reply(&self, ask: &Ask) -> String {
+        let mut draw = Draw::new(ask.seed);
+        let information: String =
+            ask.prompt.observations.iter().map(|range| &ask.prompt.user[range.clone()]).collect();
+        let known = self.path.iter().take_while(|doc| information.contains(&doc.line())).count();
+        let right = !draw.chance(self.noise);
+        let (tag, content) = match ask.seat.agent.as_str() {
+            Verifier::NAME => {
+                let enough = (known == self.path.len()) == right;
+                ("verify", if enough { "yes" } else { "no" }.to_owned())
+            }
+            Searcher::NAME if right => ("search", self.next(known).to_owned()),
+            Searcher::NAME => ("search", self.wrong_query(known, &ask.prompt.user, &mut draw)),
+            _ if !right => ("answer", self.wrong_answer(&information, &mut draw)),
+            _ if known == self.path.len() => ("answer", self.answer.clone()),
+            _ => ("answer", "unknown".to_owned()),
+        };
+        // One error in eight is one of form.
+        match right || !draw.chance(0.125) {
+            true => format!("<{tag}>{content}</{tag}>"),
+            false if draw.chance(0.5) => format!("<{tag}>{content}"),
+            false => content,
+        }
+    }
+
+    /// What is to be looked up when the first `known` documents of the path are known.
+    fn next(&self, known: usize) -> &str {
+        let next = self.path.get(known).or(self.path.last());
+        next.map_or("", |document| &document.title)
+    }
+
+    fn wrong_query(&self, known: usize, prompt: &str, draw: &mut Draw) -> String {
+        let question = prompt.lines().next().unwrap_or_default();
+        let question = question.trim_start_matches("Question: ").trim_end_matches('?');
+        let mut words = question.split(' ');
+        match draw.below(3) {
+            // What is known already, or words that name nothing.
+            0 if known > 0 => self.path[known - 1].title.clone(),
+            0 => words.by_ref().take(3).collect::<Vec<_>>().join(" "),
+            // Half of the right thing and half of another.
+            1 => {
+                let (right, other) =
+                    (self.next(known), &self.titles[draw.below(self.titles.len())]);
+                let cut = right.len().min(right.rfind(' ').map_or(2, |space| space + 3));
+                format!("{}{}", &right[..cut], &other[other.len() - 3..])
+            }
+            // Something else altogether.
+            _ => self.titles[draw.below(self.titles.len())].clone(),
+        }
+    }
+
+    /// A name that stands in the information but is not the answer.
+    fn wrong_answer(&self, information: &str, draw: &mut Draw) -> String {
+        let wrong: Vec<&String> = self
+            .titles
+            .iter()
+            .filter(|title| **title != self.answer && information.contains(title.as_str()))
+            .collect();
+        match wrong.as_slice() {
+            [] => self.next(0).to_owned(),
+            wrong => draw.pick(wrong).clone(),
+        }
+    }
+}
+
+impl Voice for Oracle {
+    fn name(&self) -> &str {
+        "oracle"
+    }
+
+    fn say<'a>(
+        &'a self,
+        conversation: &'a mut Conversation,
+        ask: Ask,
+    ) -> Pin<Box<dyn Future<Output = Result<Said, Fault>> + Send + 'a>> {
+        let reply = self.reply(&ask);
+        let says = |role, content| Message { role, content };
+        conversation.messages.extend(ask.prompt.system.map(|text| says(Role::System, text)));
+        conversation.messages.push(says(Role::User, ask.prompt.user));
+        conversation.messages.push(says(Role::Assistant, reply.clone()));
+        let said = Said { reply, tokens: None, truncated: false, shortened: 0, forked: false };
+        Box::pin(std::future::ready(Ok(said)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// Exact match of an oracle over the first `n` tasks of a split, and the most calls of an episode.
+    async fn exact_match(split: &str, n: usize, noise: f64) -> (f64, usize) {
+        let mut environment = SearchEnvironment::default();
+        environment.top_k = 1;
+        environment.start(Path::new("")).unwrap();
+        let environment: Arc<dyn DynEnvironment> = Arc::new(environment);
+        let corpus = Corpus::of(&facts::corpus());
+        let tasks = facts::tasks(split).unwrap();
+        let (mut solved, mut calls) = (0, 0);
+        for (i, task) in tasks[..n].iter().enumerate() {
+            let oracle = Oracle::new(task, &corpus, noise);
+            let (score, turns) = oracle.play(task, i as u64, &environment).await;
+            solved += usize::from(score.solved);
+            calls = calls.max(turns.len());
+        }
+        (solved as f64 / n as f64, calls)
+    }
+
+    #[tokio::test]
+    async fn right_decisions_find_every_answer_in_five_calls() {
+        let (exact, calls) = exact_match("test", 1000, 0.0).await;
+        assert!(exact >= 0.99, "{exact}");
+        assert_eq!(calls, 5);
+    }
+
+    #[tokio::test]
+    async fn every_kind_of_error_costs_answers() {
+        let (exact, _) = exact_match("train", 1000, 0.25).await;
+        println!("exact match with a quarter of the decisions wrong: {exact}");
+        assert!((0.2..0.5).contains(&exact), "{exact}");
+        assert_eq!(exact_match("train", 200, 1.0).await.0, 0.0);
+    }
+
+    #[tokio::test]
+    async fn demonstrations_are_the_same_for_the_same_seed() {
+        let first = demonstrations(7, 500, 0.2).await.unwrap();
+        assert_eq!(first, demonstrations(7, 500, 0.2).await.unwrap());
+        assert_ne!(first, demonstrations(8, 500, 0.2).await.unwrap());
+        assert_eq!(first.len(), 500);
+        for agent in [Verifier::NAME, Searcher::NAME, Answerer::NAME] {
+            let turns = || first.iter().filter(|turn| turn.seat.agent == agent);
+            assert!(turns().count() > 50, "{agent}");
+            assert!(turns().any(|turn| turn.error.is_some()), "{agent}");
+        }
+    }
+}
