@@ -57,7 +57,8 @@ fn main() -> Result<()> {
 
 async fn make(arguments: &Arguments) -> Result<()> {
     let demonstrations = arguments.batch * arguments.steps as usize;
-    let turns = orchestras::search::demonstrations(arguments.seed, demonstrations, arguments.noise).await?;
+    let turns =
+        orchestras::search::demonstrations(arguments.seed, demonstrations, arguments.noise).await?;
     let tokenizer = byte_level_bpe(&texts(&turns[..turns.len().min(20_000)]), SIZE.vocab_size)?;
     random_model(&arguments.out, SIZE, &tokenizer, arguments.seed)?;
 

@@ -52,6 +52,18 @@ impl Sources {
         Self { env, ..Self::default() }
     }
 
+    /// A configuration that is already read, or embedded; relative paths in it are relative to `base`.
+    #[must_use]
+    pub fn text(
+        mut self,
+        name: impl Into<String>,
+        text: impl Into<String>,
+        base: impl Into<PathBuf>,
+    ) -> Self {
+        self.file = Some(File::Text { name: name.into(), text: text.into(), base: base.into() });
+        self
+    }
+
     /// Adds `key=value`, as `--set` does.
     #[must_use]
     pub fn with(mut self, assignment: impl Into<String>) -> Self {
