@@ -19,8 +19,7 @@ use maverl::world::{Document, facts};
 use super::Route;
 
 /// Knows the way to a task's answer, and errs at each decision with a given probability.
-#[derive(Debug, Clone)]
-pub struct Oracle {
+struct Oracle {
     /// Documents that lead to the answer, in the order in which they do.
     path: Vec<Document>,
     answer: String,
