@@ -1,6 +1,6 @@
 //! The arguments of an attribute: `key = value`, `key(..)` or `key`, separated by commas.
 
-use proc_macro2::{TokenStream, TokenTree};
+use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream, Parser};
 use syn::{Ident, LitStr, Path, Token, token};
@@ -23,6 +23,7 @@ pub(crate) fn read_args(
                 .and_then(|()| end_of_argument(input));
             if let Err(error) = done {
                 errors.push(error);
+                errors.wrong_arguments = true;
                 skip_argument(input)?;
             }
             input.parse::<Option<Token![,]>>()?;
@@ -113,4 +114,16 @@ pub(crate) fn crate_path(input: ParseStream<'_>) -> syn::Result<Path> {
 /// Where the framework is found.
 pub(crate) fn krate(given: Option<Path>) -> Path {
     given.unwrap_or_else(|| syn::parse_quote!(::maverl))
+}
+
+/// The same path as if written at `span`: an error about an expression underlines it from its first token.
+pub(crate) fn shown_at(span: Span, path: &Path) -> Path {
+    let mut path = path.clone();
+    if let Some(colons) = &mut path.leading_colon {
+        colons.spans = [span; 2];
+    }
+    for segment in &mut path.segments {
+        segment.ident.set_span(span);
+    }
+    path
 }

@@ -1,6 +1,6 @@
 //! `#[environment]`.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::TokenStream;
 use quote::quote;
 use syn::{ItemStruct, LitStr, Path};
 
@@ -8,7 +8,7 @@ use crate::args::{crate_path, krate, read_args, value, words};
 use crate::errors::Errors;
 use crate::{item, name};
 
-pub(crate) fn environment(args: TokenStream, item: TokenStream) -> TokenStream {
+pub(crate) fn environment(args: &TokenStream, item: &TokenStream) -> TokenStream {
     let item = match item::parse_struct("environment", item) {
         Ok(item) => item,
         Err(tokens) => return tokens,
@@ -30,10 +30,10 @@ struct Environment {
 }
 
 impl Environment {
-    fn parse(args: TokenStream, item: &ItemStruct) -> syn::Result<Self> {
+    fn parse(args: &TokenStream, item: &ItemStruct) -> syn::Result<Self> {
         let mut errors = Errors::default();
         let (mut name, mut offers, mut path) = (None, Vec::new(), None);
-        read_args(args, &["name", "offers", "crate"], &mut errors, |key, input, errors| {
+        read_args(args.clone(), &["name", "offers", "crate"], &mut errors, |key, input, errors| {
             match key {
                 "name" => name = Some(value::<LitStr>(input, "name = \"word\"")?),
                 "offers" => offers = words(input, "offers(\"word\", ..)", errors)?,
@@ -43,10 +43,8 @@ impl Environment {
         });
         match &name {
             Some(name) => name::check(name, name::Form::Any, &mut errors),
-            None => errors.at_span(
-                Span::call_site(),
-                "an environment needs a name: `#[environment(name = \"word\")]`",
-            ),
+            None => errors
+                .missing(args, "an environment needs a name: `#[environment(name = \"word\")]`"),
         }
         item::check_struct(item, "an environment", &mut errors);
         errors.finish(name.map(|name| Self { krate: krate(path), name, offers }))
@@ -60,7 +58,7 @@ impl Environment {
         let build = item::build(item, krate);
         let place = item::place(krate, ident);
         let entry = quote!(#krate::registry::Entry::environment::<#ident>(#place));
-        let submit = item::submit(krate, entry);
+        let submit = item::submit(krate, &entry);
         quote! {
             #item
 

@@ -1,24 +1,38 @@
 //! Mistakes are collected and reported together.
 
-use proc_macro2::Span;
+use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
 
 /// The mistakes found so far in one item.
 #[derive(Default)]
-pub(crate) struct Errors(Option<syn::Error>);
+pub(crate) struct Errors {
+    all: Option<syn::Error>,
+    /// Some argument of the attribute could not be read.
+    pub(crate) wrong_arguments: bool,
+}
 
 impl Errors {
     /// Adds a mistake.
     pub(crate) fn push(&mut self, error: syn::Error) {
-        match &mut self.0 {
+        match &mut self.all {
             Some(errors) => errors.combine(error),
-            None => self.0 = Some(error),
+            None => self.all = Some(error),
         }
     }
 
     /// Adds a mistake at some tokens.
     pub(crate) fn at(&mut self, tokens: impl ToTokens, message: impl std::fmt::Display) {
         self.push(syn::Error::new_spanned(tokens, message));
+    }
+
+    /// Adds that an argument is missing, at the arguments that are there. If one of those is wrong, it is likely the
+    /// missing one and nothing more is said.
+    pub(crate) fn missing(&mut self, args: &TokenStream, message: impl std::fmt::Display) {
+        match (self.wrong_arguments, args.is_empty()) {
+            (true, _) => {}
+            (false, true) => self.at_span(Span::call_site(), message),
+            (false, false) => self.at(args, message),
+        }
     }
 
     /// Adds a mistake at a span.
@@ -33,7 +47,7 @@ impl Errors {
 
     /// The value if there were no mistakes; it is there whenever none were added.
     pub(crate) fn finish<T>(self, value: Option<T>) -> syn::Result<T> {
-        match (self.0, value) {
+        match (self.all, value) {
             (Some(errors), _) => Err(errors),
             (None, Some(value)) => Ok(value),
             (None, None) => unreachable!("a part is missing only where a mistake was added"),

@@ -6,7 +6,7 @@ use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Data, DeriveInput, Field, Fields, GenericParam, Ident, Path};
 
-use crate::args::{crate_path, krate, read_args};
+use crate::args::{crate_path, krate, read_args, shown_at};
 use crate::errors::Errors;
 
 pub(crate) fn input(item: TokenStream) -> TokenStream {
@@ -76,6 +76,7 @@ impl<'i> Input<'i> {
         let observations = fields.iter().filter(|field| field.observation).map(|field| &field.name);
         let arms = fields.iter().enumerate().map(|(i, field)| {
             let ident = field.ident;
+            let krate = shown_at(ident.span(), krate);
             quote_spanned!(ident.span()=> #i => #krate::Show::show(&self.#ident),)
         });
         quote! {

@@ -4,12 +4,14 @@ use proc_macro2::TokenStream;
 use quote::quote;
 use syn::ext::IdentExt;
 use syn::punctuated::Punctuated;
-use syn::{Attribute, Expr, ExprLit, Fields, Ident, Item, ItemStruct, Lit, Meta, Path, Token};
+use syn::{
+    Attribute, Expr, ExprLit, Fields, Ident, Item, ItemStruct, Lit, LitStr, Meta, Path, Token,
+};
 
 use crate::errors::Errors;
 
 /// The struct, or the item as it was with an error.
-pub(crate) fn parse_struct(attribute: &str, item: TokenStream) -> Result<ItemStruct, TokenStream> {
+pub(crate) fn parse_struct(attribute: &str, item: &TokenStream) -> Result<ItemStruct, TokenStream> {
     let error = match syn::parse2::<Item>(item.clone()) {
         Ok(Item::Struct(item)) => return Ok(item),
         Ok(other) => {
@@ -65,7 +67,7 @@ pub(crate) fn field_names(item: &ItemStruct) -> Vec<String> {
 /// The struct with the serde derives its options need and it does not have yet.
 pub(crate) fn with_derives(item: &ItemStruct, krate: &Path) -> ItemStruct {
     let mut item = item.clone();
-    if item.fields.is_empty() {
+    if item.fields.is_empty() || matches!(item.fields, Fields::Unnamed(_)) {
         return item;
     }
     let given = listed(&item.attrs, "derive");
@@ -73,10 +75,14 @@ pub(crate) fn with_derives(item: &ItemStruct, krate: &Path) -> ItemStruct {
     let missing = traits.iter().filter(|name| !given.contains(&name.to_string()));
     let derive = syn::parse_quote!(#[derive(#(#krate::__private::serde::#missing),*)]);
 
-    let path = quote!(#krate::__private::serde).to_string().replace(' ', "");
+    let path = |name| {
+        let path = quote!(#krate::__private).to_string().replace(' ', "");
+        LitStr::new(&format!("{path}::{name}"), item.ident.span())
+    };
+    let (serde, defaults) = (path("serde"), path("defaults"));
     let settings = [
-        ("crate", quote!(crate = #path)),
-        ("default", quote!(default)),
+        ("crate", quote!(crate = #serde)),
+        ("default", quote!(default = #defaults)),
         ("deny_unknown_fields", quote!(deny_unknown_fields)),
     ];
     let given = listed(&item.attrs, "serde");
@@ -131,7 +137,7 @@ pub(crate) fn build(item: &ItemStruct, krate: &Path) -> TokenStream {
 }
 
 /// `inventory::submit!` of an entry.
-pub(crate) fn submit(krate: &Path, entry: TokenStream) -> TokenStream {
+pub(crate) fn submit(krate: &Path, entry: &TokenStream) -> TokenStream {
     quote!(#krate::__private::inventory::submit! { #entry })
 }
 

@@ -84,7 +84,7 @@ use proc_macro::TokenStream;
 /// placeholder that is no field, and a typed output whose prompt lacks `{{ reply_format }}`, all at compile time.
 #[proc_macro_attribute]
 pub fn agent(args: TokenStream, item: TokenStream) -> TokenStream {
-    agent::agent(args.into(), item.into()).into()
+    agent::agent(&args.into(), &item.into()).into()
 }
 
 /// Declares an orchestra: the control flow of a team, and who is in it.
@@ -150,7 +150,7 @@ pub fn agent(args: TokenStream, item: TokenStream) -> TokenStream {
 /// `#[agent]`.
 #[proc_macro_attribute]
 pub fn orchestra(args: TokenStream, item: TokenStream) -> TokenStream {
-    orchestra::orchestra(args.into(), item.into()).into()
+    orchestra::orchestra(&args.into(), &item.into()).into()
 }
 
 /// Declares an environment: a world that answers actions and judges answers.
@@ -191,7 +191,7 @@ pub fn orchestra(args: TokenStream, item: TokenStream) -> TokenStream {
 /// Bad names and arguments, generics, an item that is no struct.
 #[proc_macro_attribute]
 pub fn environment(args: TokenStream, item: TokenStream) -> TokenStream {
-    environment::environment(args.into(), item.into()).into()
+    environment::environment(&args.into(), &item.into()).into()
 }
 
 /// Declares a reward function: a named part of the reward beside the environment's score.
@@ -226,7 +226,7 @@ pub fn environment(args: TokenStream, item: TokenStream) -> TokenStream {
 /// A function that is async, unsafe or generic, or takes or returns something else.
 #[proc_macro_attribute]
 pub fn reward(args: TokenStream, item: TokenStream) -> TokenStream {
-    reward::reward(args.into(), item.into()).into()
+    reward::reward(&args.into(), &item.into()).into()
 }
 
 /// Makes a struct with named fields something an agent is asked with.
@@ -322,4 +322,73 @@ pub fn derive_input(item: TokenStream) -> TokenStream {
 #[proc_macro_derive(Reply, attributes(reply))]
 pub fn derive_reply(item: TokenStream) -> TokenStream {
     reply::reply(item.into()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quote::quote;
+
+    #[test]
+    fn generated_code_finds_everything_through_the_crate_argument() {
+        let prompt =
+            "# system\n{{ x }}{{ agent.y }}\n# user\n{{ x }}{{ agent.y }}{{ reply_format }}";
+        let asking = quote!(name = "a/b", input = I, output = R, prompt_text = #prompt);
+        let unit = quote!(
+            struct Name;
+        );
+        let options = quote!(
+            struct Name {
+                n: u32,
+                y: u32,
+            }
+        );
+        let agents = quote!(name = "a/b", agents(A, B[2], C[n]));
+        let function = quote!(
+            fn name(_: &Episode) -> Rewards {}
+        );
+        let expansions = [
+            agent::agent(&quote!(#asking, crate = other), &options),
+            agent::agent(&quote!(crate = other::name, name = "a/b"), &unit),
+            orchestra::orchestra(&quote!(#agents, crate = other), &options),
+            environment::environment(&quote!(name = "a", crate = other), &unit),
+            reward::reward(&quote!(crate = other), &function),
+            input::input(quote!(
+                #[input(crate = other)]
+                struct I<T> {
+                    x: T,
+                }
+            )),
+            reply::reply(quote!(
+                #[reply(tag = "x", crate = other)]
+                enum R {
+                    A,
+                }
+            )),
+            reply::reply(quote!(
+                #[reply(crate = other)]
+                struct R<T> {
+                    a: T,
+                    b: Option<T>,
+                }
+            )),
+        ];
+        for expansion in expansions {
+            let text = expansion.to_string();
+            assert!(!text.contains("maverl") && !text.contains("compile_error"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_item_stands_as_it_was_written() {
+        let item = quote! {
+            /// Words.
+            #[derive(Clone)]
+            pub(crate) struct A;
+        };
+        let text = agent::agent(&quote!(name = "a/b"), &item).to_string();
+        assert!(text.starts_with(&item.to_string()), "{text}");
+        let text = agent::agent(&quote!(nmae = "a/b"), &item).to_string();
+        assert!(text.starts_with(&item.to_string()) && text.contains("compile_error"), "{text}");
+    }
 }

@@ -9,10 +9,10 @@ use crate::args::{crate_path, krate, read_args, value};
 use crate::errors::Errors;
 use crate::{item, name};
 
-pub(crate) fn reward(args: TokenStream, item: TokenStream) -> TokenStream {
+pub(crate) fn reward(args: &TokenStream, item: &TokenStream) -> TokenStream {
     let Ok(function) = syn::parse2::<ItemFn>(item.clone()) else {
         let message = format!("`#[reward]` stands on a function: `{}`", signature("name"));
-        let error = syn::Error::new_spanned(&item, message).to_compile_error();
+        let error = syn::Error::new_spanned(item, message).to_compile_error();
         return quote!(#item #error);
     };
     match Reward::parse(args, &function) {
@@ -30,10 +30,10 @@ struct Reward {
 }
 
 impl Reward {
-    fn parse(args: TokenStream, function: &ItemFn) -> syn::Result<Self> {
+    fn parse(args: &TokenStream, function: &ItemFn) -> syn::Result<Self> {
         let mut errors = Errors::default();
         let (mut name, mut path) = (None, None);
-        read_args(args, &["name", "crate"], &mut errors, |key, input, _| {
+        read_args(args.clone(), &["name", "crate"], &mut errors, |key, input, _| {
             match key {
                 "name" => name = Some(value::<LitStr>(input, "name = \"word\"")?),
                 _ => path = Some(crate_path(input)?),
@@ -53,7 +53,7 @@ impl Reward {
         let summary = item::summary(&function.attrs);
         let place = item::place(krate, ident);
         let entry = quote!(#krate::registry::Entry::reward(#name, #summary, #place, #ident));
-        let submit = item::submit(krate, entry);
+        let submit = item::submit(krate, &entry);
         quote!(#function #submit)
     }
 }

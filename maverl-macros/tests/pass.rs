@@ -1,5 +1,5 @@
 //! What must compile, each file with tests of what it then does.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 #[path = "ui/pass/by_hand.rs"]
 mod by_hand;

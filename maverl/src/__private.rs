@@ -8,7 +8,7 @@ use ::serde::Serialize;
 use ::serde::de::DeserializeOwned;
 use ::serde_json::{Map, Value};
 
-use crate::agent::{AgentName, Input, Prompt, Reply, ReplyError, tag};
+use crate::agent::{Agent, AgentName, Input, Prompt, Reply, ReplyError, tag};
 use crate::trajectory::Seat;
 
 pub use inventory;
@@ -21,19 +21,24 @@ pub fn no_field<I: Input>(field: usize) -> ! {
 }
 
 /// The text of a field, by name.
-pub fn show_field<I: Input>(input: &I, name: &str) -> String {
-    let field = I::FIELDS.iter().position(|field| *field == name);
+pub fn show_field<A: Agent>(input: &A::Input, name: &str) -> String {
+    let field = A::Input::FIELDS.iter().position(|field| *field == name);
     input.show(field.expect("`PromptCheck` refuses names that are no fields"))
 }
 
 /// Appends the text of a field: an observation where the input says so.
-pub fn push_field<I: Input>(prompt: &mut Prompt, input: &I, name: &str) {
-    let text = show_field(input, name);
-    if I::OBSERVATIONS.contains(&name) {
+pub fn push_field<A: Agent>(prompt: &mut Prompt, input: &A::Input, name: &str) {
+    let text = show_field::<A>(input, name);
+    if A::Input::OBSERVATIONS.contains(&name) {
         prompt.push_observation(&text);
     } else {
         prompt.push(&text);
     }
+}
+
+/// The sentence about an agent's reply.
+pub fn reply_format<A: Agent>() -> String {
+    A::Output::format()
 }
 
 /// What only the compiler can check of a prompt: run in a `const`, it fails the build.
@@ -57,12 +62,13 @@ impl PromptCheck {
     ///
     /// If a field does not exist, or if replies follow a format that is not told.
     #[track_caller]
-    pub const fn run<I: Input, O: Reply>(&self) {
+    pub const fn run<A: Agent>(&self) {
+        let fields = A::Input::FIELDS;
         let mut message = Message::new();
         let mut i = 0;
         while i < self.fields.len() {
             let (name, place) = self.fields[i];
-            if !contains(I::FIELDS, name) {
+            if !contains(fields, name) {
                 message.push(if message.length == 0 { "" } else { "; " });
                 message.push_all(&[place, ": `", self.input, "` has no field `", name, "`"]);
             }
@@ -70,9 +76,9 @@ impl PromptCheck {
         }
         if message.length > 0 {
             message.push("; its fields are: ");
-            message.push_list(I::FIELDS);
+            message.push_list(fields);
         }
-        if O::TYPED && !self.tells_format {
+        if A::Output::TYPED && !self.tells_format {
             message.push(if message.length == 0 { "" } else { "; " });
             message.push_all(&[self.prompt, ": the model must be told how to reply with a `"]);
             message.push_all(&[self.output, "`: write `{{ reply_format }}` into the prompt"]);
@@ -168,25 +174,39 @@ pub fn read_word<T, const N: usize>(
     })
 }
 
+/// What a block can be read as.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be read from a reply's block",
+    label = "has no `FromStr`",
+    note = "use `String` or a number, or write `impl FromStr for {Self}` with an `Err` that can be displayed"
+)]
+pub trait BlockValue: Sized {
+    /// The value, or why it is none.
+    fn read(content: &str) -> Result<Self, String>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: FromStr<Err: Display>> BlockValue for T {
+    fn read(content: &str) -> Result<Self, String> {
+        if content.is_empty() {
+            return Err("it is empty".to_owned());
+        }
+        content.parse().map_err(|error: T::Err| error.to_string())
+    }
+}
+
 /// Reads a block as a value.
-pub fn read_value<T: FromStr<Err: Display>>(reply: &str, name: &str) -> Result<T, ReplyError> {
+pub fn read_value<T: BlockValue>(reply: &str, name: &str) -> Result<T, ReplyError> {
     let found = tag(reply, name)?;
-    let error = |message: String| ReplyError::Value {
+    T::read(found).map_err(|message| ReplyError::Value {
         tag: name.to_owned(),
         found: found.to_owned(),
         message,
-    };
-    if found.is_empty() {
-        return Err(error("it is empty".to_owned()));
-    }
-    found.parse().map_err(|message: T::Err| error(message.to_string()))
+    })
 }
 
 /// The same for a block that may be left out.
-pub fn read_optional<T: FromStr<Err: Display>>(
-    reply: &str,
-    name: &str,
-) -> Result<Option<T>, ReplyError> {
+pub fn read_optional<T: BlockValue>(reply: &str, name: &str) -> Result<Option<T>, ReplyError> {
     match read_value(reply, name) {
         Ok(value) => Ok(Some(value)),
         Err(ReplyError::Missing { .. }) => Ok(None),
@@ -245,9 +265,33 @@ pub fn refuse_options(options: &Value) -> Result<(), String> {
     }
 }
 
+/// The value of a type whose options are all left out.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has options, but no defaults for those that are left out",
+    label = "has no `Default`",
+    note = "add `#[derive(Default)]`, or write `impl Default for {Self}`"
+)]
+pub trait Defaults {
+    /// The value.
+    fn defaults() -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Default> Defaults for T {
+    fn defaults() -> Self {
+        Self::default()
+    }
+}
+
+/// What serde takes for options that are left out.
+pub fn defaults<T: Defaults>() -> T {
+    T::defaults()
+}
+
 /// The options with their defaults.
-pub fn default_options<T: Serialize + Default>() -> Value {
-    ::serde_json::to_value(T::default()).expect("options are made of what JSON can say")
+pub fn default_options<T: Serialize + DeserializeOwned>() -> Value {
+    let value: T = from_options(&no_options()).expect("every option has a default");
+    ::serde_json::to_value(value).expect("options are made of what JSON can say")
 }
 
 /// Makes the value, or says what is wrong with each key.

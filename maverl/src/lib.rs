@@ -7,6 +7,7 @@ extern crate self as maverl;
 pub mod agent;
 pub mod algo;
 pub mod check;
+pub mod cli;
 pub mod checkpoint;
 pub mod config;
 pub mod data;

@@ -2,10 +2,11 @@
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, format_ident, quote, quote_spanned};
-use syn::{ItemStruct, Path};
+use syn::{Ident, ItemStruct, Path};
 
 use super::parse::{Agent, Args, Asking};
 use super::prompt::{Piece, Placed};
+use crate::args::shown_at;
 use crate::item;
 
 pub(crate) fn agent(agent: &Agent, item: &ItemStruct) -> TokenStream {
@@ -14,13 +15,13 @@ pub(crate) fn agent(agent: &Agent, item: &ItemStruct) -> TokenStream {
     let summary = item::summary(&item.attrs);
     let item = &item::with_derives(item, krate);
     let asking = asking.as_ref().map(|asking| {
-        let check = check(krate, asking);
+        let check = check(krate, asking, ident);
         let imp = impl_agent(krate, asking, item);
         quote!(#check #imp)
     });
     let build = item::build(item, krate);
     let place = item::place(krate, ident);
-    let submit = item::submit(krate, quote!(#krate::registry::Entry::agent::<#ident>(#place)));
+    let submit = item::submit(krate, &quote!(#krate::registry::Entry::agent::<#ident>(#place)));
     quote! {
         #item
 
@@ -74,7 +75,7 @@ pub(crate) fn broken(args: &Args, item: &ItemStruct, error: &syn::Error) -> Toke
 }
 
 /// The checks only the compiler can make: that fields exist, and that a format is told.
-fn check(krate: &Path, asking: &Asking) -> TokenStream {
+fn check(krate: &Path, asking: &Asking, ident: &Ident) -> TokenStream {
     let Asking { input, output, prompt } = asking;
     let span = prompt.literal.span();
     let file = prompt.file.as_ref().map(|file| {
@@ -97,6 +98,7 @@ fn check(krate: &Path, asking: &Asking) -> TokenStream {
     };
     let [input_name, output_name] =
         [input, output].map(|ty| ty.to_token_stream().to_string().replace(' ', ""));
+    let krate = shown_at(span, krate);
     let check = quote_spanned! {span=>
         const _: () = #krate::__private::PromptCheck {
             prompt: #whole,
@@ -105,7 +107,7 @@ fn check(krate: &Path, asking: &Asking) -> TokenStream {
             fields: &[#(#fields),*],
             tells_format: #tells_format,
         }
-        .run::<#input, #output>();
+        .run::<#ident>();
     };
     quote!(#file #check)
 }
@@ -137,7 +139,7 @@ fn push(krate: &Path, asking: &Asking, (piece, _): &Placed) -> TokenStream {
     match piece {
         Piece::Text(text) => quote!(prompt.push(#text);),
         Piece::Field(name) => {
-            quote!(#krate::__private::push_field(&mut prompt, input, #name);)
+            quote!(#krate::__private::push_field::<Self>(&mut prompt, input, #name);)
         }
         piece => {
             let text = text_of(krate, asking, piece);
@@ -150,12 +152,14 @@ fn push(krate: &Path, asking: &Asking, (piece, _): &Placed) -> TokenStream {
 fn text_of(krate: &Path, asking: &Asking, piece: &Piece) -> TokenStream {
     match piece {
         Piece::Text(text) => quote!(::std::string::String::from(#text)),
-        Piece::Field(name) => quote!(#krate::__private::show_field(input, #name)),
+        Piece::Field(name) => quote!(#krate::__private::show_field::<Self>(input, #name)),
         Piece::Option(name) => {
             let option =
-                syn::parse_str::<syn::Ident>(name).unwrap_or_else(|_| format_ident!("r#{name}"));
-            quote_spanned!(asking.prompt.literal.span()=> #krate::Show::show(&self.#option))
+                syn::parse_str::<Ident>(name).unwrap_or_else(|_| format_ident!("r#{name}"));
+            let span = asking.prompt.literal.span();
+            let krate = shown_at(span, krate);
+            quote_spanned!(span=> #krate::Show::show(&self.#option))
         }
-        Piece::ReplyFormat => quote!(<Self::Output as #krate::Reply>::format()),
+        Piece::ReplyFormat => quote!(#krate::__private::reply_format::<Self>()),
     }
 }

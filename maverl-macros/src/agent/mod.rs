@@ -9,7 +9,7 @@ use proc_macro2::TokenStream;
 use crate::errors::Errors;
 use crate::item;
 
-pub(crate) fn agent(args: TokenStream, item: TokenStream) -> TokenStream {
+pub(crate) fn agent(args: &TokenStream, item: &TokenStream) -> TokenStream {
     let item = match item::parse_struct("agent", item) {
         Ok(item) => item,
         Err(tokens) => return tokens,

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use proc_macro2::{Span, TokenStream};
+use quote::ToTokens;
 use syn::{ItemStruct, LitStr, Path, Type};
 
 use super::prompt::{Mistake, Piece, Template};
@@ -16,6 +17,7 @@ const FORM: &str =
 
 /// The arguments as they were written.
 pub(crate) struct Args {
+    tokens: TokenStream,
     pub(crate) krate: Path,
     pub(crate) name: Option<LitStr>,
     pub(crate) input: Option<Type>,
@@ -48,10 +50,10 @@ pub(crate) struct Prompt {
 }
 
 impl Args {
-    pub(crate) fn read(args: TokenStream, errors: &mut Errors) -> Self {
+    pub(crate) fn read(tokens: &TokenStream, errors: &mut Errors) -> Self {
         let (mut path, mut name, mut input_type, mut output) = (None, None, None, None);
         let (mut prompt, mut prompt_text) = (None, None);
-        read_args(args, &KEYS, errors, |key, input, _| {
+        read_args(tokens.clone(), &KEYS, errors, |key, input, _| {
             match key {
                 "name" => name = Some(value(input, "name = \"team/role\"")?),
                 "input" => input_type = Some(value(input, "input = Type")?),
@@ -62,7 +64,15 @@ impl Args {
             }
             Ok(())
         });
-        Self { krate: krate(path), name, input: input_type, output, prompt, prompt_text }
+        Self {
+            tokens: tokens.clone(),
+            krate: krate(path),
+            name,
+            input: input_type,
+            output,
+            prompt,
+            prompt_text,
+        }
     }
 
     pub(crate) fn check(&self, item: &ItemStruct, mut errors: Errors) -> syn::Result<Agent> {
@@ -70,7 +80,7 @@ impl Args {
         match &self.name {
             Some(name) => name::check(name, name::Form::Team, &mut errors),
             None => {
-                errors.at_span(Span::call_site(), format!("an agent needs a name: `{FORM}`"));
+                errors.missing(&self.tokens, format!("an agent needs a name: `{FORM}`"));
             }
         }
         let asking = self.asking(item, &mut errors);
@@ -88,11 +98,11 @@ impl Args {
                 return None;
             }
             (Some(file), None) => read_file(file, errors),
-            (None, Some(text)) => parse_template(text, None, &text.value(), errors),
+            (None, Some(text)) => Some(parse_template(text, None, &text.value(), errors)),
             (None, None) => {
-                for given in self.input.iter().chain(&self.output) {
-                    errors.at(
-                        given,
+                if let Some(given) = self.input.as_ref().or(self.output.as_ref()) {
+                    errors.missing(
+                        &given.to_token_stream(),
                         "there is no prompt: add `prompt = \"file.md\"` or `prompt_text = \"..\"`, or remove `input` and \
                          `output` and write `impl Agent` by hand",
                     );
@@ -100,11 +110,15 @@ impl Args {
                 return None;
             }
         };
-        for (key, given) in [("input", &self.input), ("output", &self.output)] {
-            if given.is_none() {
-                let message = format!("an agent with a prompt needs `{key}`: `{FORM}`");
-                errors.at_span(Span::call_site(), message);
-            }
+        let missing = match (&self.input, &self.output) {
+            (Some(_), Some(_)) => None,
+            (Some(_), None) => Some("`output`"),
+            (None, Some(_)) => Some("`input`"),
+            (None, None) => Some("`input` and `output`"),
+        };
+        if let Some(missing) = missing {
+            let message = format!("an agent with a prompt needs {missing}: `{FORM}`");
+            errors.missing(&self.tokens, message);
         }
         let prompt = prompt?;
         check_options(&prompt, item, errors);
@@ -130,7 +144,7 @@ fn place(literal: &LitStr, is_file: bool, line: usize) -> String {
 fn read_file(literal: &LitStr, errors: &mut Errors) -> Option<Prompt> {
     let file = directory(literal.span()).join(literal.value());
     match std::fs::read_to_string(&file) {
-        Ok(text) => parse_template(literal, Some(file), &text, errors),
+        Ok(text) => Some(parse_template(literal, Some(file), &text, errors)),
         Err(error) => {
             let message = format!(
                 "cannot read the prompt {}: {error}; the path is relative to this source file",
@@ -159,17 +173,13 @@ fn parse_template(
     file: Option<PathBuf>,
     text: &str,
     errors: &mut Errors,
-) -> Option<Prompt> {
-    match Template::parse(text) {
-        Ok(template) => Some(Prompt { literal: literal.clone(), file, template }),
-        Err(mistakes) => {
-            for Mistake { line, message } in mistakes {
-                let place = place(literal, file.is_some(), line);
-                errors.at(literal, format!("{place}: {message}"));
-            }
-            None
-        }
+) -> Prompt {
+    let (template, mistakes) = Template::parse(text);
+    for Mistake { line, message } in mistakes {
+        let place = place(literal, file.is_some(), line);
+        errors.at(literal, format!("{place}: {message}"));
     }
+    Prompt { literal: literal.clone(), file, template }
 }
 
 fn check_options(prompt: &Prompt, item: &ItemStruct, errors: &mut Errors) {

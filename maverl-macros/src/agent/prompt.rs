@@ -36,7 +36,8 @@ pub(crate) struct Mistake {
 }
 
 impl Template {
-    pub(crate) fn parse(text: &str) -> Result<Self, Vec<Mistake>> {
+    /// What could be read, and what could not.
+    pub(crate) fn parse(text: &str) -> (Self, Vec<Mistake>) {
         let mut mistakes = Vec::new();
         let (system, user) = sections(text, &mut mistakes);
         let system = system.map(|range| pieces(text, range, &mut mistakes));
@@ -47,7 +48,7 @@ impl Template {
             });
         }
         let user = pieces(text, user, &mut mistakes);
-        if mistakes.is_empty() { Ok(Self { system, user }) } else { Err(mistakes) }
+        (Self { system, user }, mistakes)
     }
 
     /// All pieces, in order.
@@ -160,13 +161,19 @@ mod tests {
         Piece::Field(name.to_owned())
     }
 
+    fn read(prompt: &str) -> Template {
+        let (template, mistakes) = Template::parse(prompt);
+        assert_eq!(mistakes, []);
+        template
+    }
+
     fn lines_of(prompt: &str) -> Vec<usize> {
-        Template::parse(prompt).unwrap_err().iter().map(|mistake| mistake.line).collect()
+        Template::parse(prompt).1.iter().map(|mistake| mistake.line).collect()
     }
 
     #[test]
     fn without_markers_everything_is_the_user_section() {
-        let template = Template::parse("Ask: {{question}}.\n\n{{ agent.tone }}\n").unwrap();
+        let template = read("Ask: {{question}}.\n\n{{ agent.tone }}\n");
         assert_eq!(template.system, None);
         let option = Piece::Option("tone".to_owned());
         let user = [(text("Ask: "), 1), (field("question"), 1), (text(".\n\n"), 1), (option, 3)];
@@ -175,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_system_section_comes_first_and_line_breaks_around_sections_go() {
-        let template = Template::parse("# System\r\n\nBe {{ mood }}.\n\n# user\n\nGo.\n").unwrap();
+        let template = read("# System\r\n\nBe {{ mood }}.\n\n# user\n\nGo.\n");
         let system = vec![(text("Be "), 3), (field("mood"), 3), (text("."), 3)];
         assert_eq!(template.system, Some(system));
         assert_eq!(template.user, [(text("Go."), 7)]);
@@ -187,7 +194,7 @@ mod tests {
         assert_eq!(lines_of("# user\ntext"), [1]);
         assert_eq!(lines_of("text\n# system\nmore"), [2]);
         assert_eq!(lines_of("# system\na\n# user\nb\n# user\nc"), [5]);
-        assert_eq!(lines_of("# system\na\n# user\n"), [3]);
+        assert_eq!(lines_of("# system\na\n# user\n"), [4]);
         assert_eq!(lines_of(""), [1]);
     }
 
@@ -199,7 +206,7 @@ mod tests {
 
     #[test]
     fn braces_that_are_not_doubled_are_text() {
-        let template = Template::parse(r#"{"a": {"b": 1}} \boxed{x}"#).unwrap();
+        let template = read(r#"{"a": {"b": 1}} \boxed{x}"#);
         assert_eq!(template.user, [(text(r#"{"a": {"b": 1}} \boxed{x}"#), 1)]);
     }
 }

@@ -6,6 +6,7 @@ use syn::spanned::Spanned;
 use syn::{ItemStruct, Path};
 
 use super::parse::{Member, Orchestra, Seats};
+use crate::args::shown_at;
 use crate::item;
 
 pub(crate) fn orchestra(orchestra: &Orchestra, item: &ItemStruct) -> TokenStream {
@@ -18,7 +19,7 @@ pub(crate) fn orchestra(orchestra: &Orchestra, item: &ItemStruct) -> TokenStream
     let build = item::build(item, krate);
     let place = item::place(krate, ident);
     let entry = quote!(#krate::registry::Entry::orchestra::<#ident>(#place));
-    let submit = item::submit(krate, entry);
+    let submit = item::submit(krate, &entry);
     quote! {
         #item
 
@@ -63,6 +64,7 @@ pub(crate) fn broken(
 fn includes(krate: &Path, members: &[Member], item: &ItemStruct) -> TokenStream {
     let ident = &item.ident;
     let impls = members.iter().map(|Member { agent, .. }| {
+        let krate = shown_at(agent.span(), krate);
         quote_spanned!(agent.span()=> impl #krate::orchestra::Includes<#agent> for #ident {})
     });
     quote!(#(#impls)*)
@@ -76,6 +78,7 @@ fn seats(krate: &Path, Member { agent, seats }: &Member) -> TokenStream {
             quote!(#krate::__private::seats::<#agent>(#n))
         }
         Some(Seats::Field(field)) => {
+            let krate = shown_at(field.span(), krate);
             quote_spanned!(field.span()=> #krate::__private::seats::<#agent>(self.#field))
         }
     }

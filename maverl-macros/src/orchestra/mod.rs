@@ -8,7 +8,7 @@ use proc_macro2::TokenStream;
 use crate::errors::Errors;
 use crate::item;
 
-pub(crate) fn orchestra(args: TokenStream, item: TokenStream) -> TokenStream {
+pub(crate) fn orchestra(args: &TokenStream, item: &TokenStream) -> TokenStream {
     let item = match item::parse_struct("orchestra", item) {
         Ok(item) => item,
         Err(tokens) => return tokens,

@@ -1,6 +1,6 @@
 //! The arguments of `#[orchestra]`.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::TokenStream;
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
@@ -17,6 +17,7 @@ const AGENTS: &str = "agents(Solver, Debater[3], ..)";
 pub(crate) struct Args {
     pub(crate) krate: Path,
     pub(crate) members: Vec<Member>,
+    tokens: TokenStream,
     name: Option<LitStr>,
     agents_given: bool,
     needs: Vec<LitStr>,
@@ -45,10 +46,10 @@ pub(crate) enum Seats {
 }
 
 impl Args {
-    pub(crate) fn read(args: TokenStream, errors: &mut Errors) -> Self {
+    pub(crate) fn read(tokens: &TokenStream, errors: &mut Errors) -> Self {
         let (mut path, mut name, mut needs) = (None, None, Vec::new());
         let (mut members, mut agents_given) = (Vec::new(), false);
-        read_args(args, &KEYS, errors, |key, input, errors| {
+        read_args(tokens.clone(), &KEYS, errors, |key, input, errors| {
             match key {
                 "name" => name = Some(value(input, "name = \"team/flow\"")?),
                 "agents" => {
@@ -60,22 +61,22 @@ impl Args {
             }
             Ok(())
         });
-        Self { krate: krate(path), members, name, agents_given, needs }
+        Self { krate: krate(path), members, tokens: tokens.clone(), name, agents_given, needs }
     }
 
     pub(crate) fn check(self, item: &ItemStruct, mut errors: Errors) -> syn::Result<Orchestra> {
-        let Self { krate, members, name, agents_given, needs } = self;
+        let Self { krate, members, tokens, name, agents_given, needs } = self;
         item::check_struct(item, "an orchestra", &mut errors);
         match &name {
             Some(name) => name::check(name, name::Form::Team, &mut errors),
-            None => errors.at_span(
-                Span::call_site(),
+            None => errors.missing(
+                &tokens,
                 "an orchestra needs a name: `#[orchestra(name = \"team/flow\", agents(..))]`",
             ),
         }
         if !agents_given {
             let message = format!("an orchestra lists the agents it asks: `{AGENTS}`");
-            errors.at_span(Span::call_site(), message);
+            errors.missing(&tokens, message);
         }
         check_members(&members, item, &mut errors);
         errors.finish(name.map(|name| Orchestra { krate, name, members, needs }))

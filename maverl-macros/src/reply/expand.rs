@@ -6,6 +6,7 @@ use syn::spanned::Spanned;
 use syn::{DeriveInput, GenericParam, Path};
 
 use super::parse::{Block, Reply, Shape, Word};
+use crate::args::shown_at;
 
 pub(crate) fn reply(reply: &Reply, item: &DeriveInput) -> TokenStream {
     let krate = &reply.krate;
@@ -13,7 +14,7 @@ pub(crate) fn reply(reply: &Reply, item: &DeriveInput) -> TokenStream {
     let mut generics = item.generics.clone();
     for param in &mut generics.params {
         if let GenericParam::Type(param) = param {
-            param.bounds.push(syn::parse_quote!(::core::str::FromStr<Err: ::core::fmt::Display>));
+            param.bounds.push(syn::parse_quote!(#krate::__private::BlockValue));
             param.bounds.push(syn::parse_quote!(::core::marker::Send));
             param.bounds.push(syn::parse_quote!('static));
         }
@@ -50,11 +51,10 @@ fn parse_word(krate: &Path, tag: &str, words: &[Word]) -> TokenStream {
 
 fn parse_blocks(krate: &Path, blocks: &[Block]) -> TokenStream {
     let fields = blocks.iter().map(|Block { member, tag, value, optional, .. }| {
-        if *optional {
-            quote_spanned!(value.span()=> #member: #krate::__private::read_optional::<#value>(reply, #tag)?)
-        } else {
-            quote_spanned!(value.span()=> #member: #krate::__private::read_value::<#value>(reply, #tag)?)
-        }
+        let span = value.span();
+        let krate = shown_at(span, krate);
+        let read = if *optional { quote!(read_optional) } else { quote!(read_value) };
+        quote_spanned!(span=> #member: #krate::__private::#read::<#value>(reply, #tag)?)
     });
     quote!(::core::result::Result::Ok(Self { #(#fields),* }))
 }

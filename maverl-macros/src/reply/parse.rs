@@ -292,7 +292,7 @@ fn check_format(shape: &Shape, format: &LitStr, errors: &mut Errors) {
         Shape::Blocks(blocks) => blocks.iter().map(|block| &block.tag).collect(),
     };
     let text = format.value().to_ascii_lowercase();
-    for tag in tags {
+    for tag in tags.into_iter().filter(|tag| is_tag(tag)) {
         if !text.contains(&format!("<{}>", tag.to_ascii_lowercase())) {
             errors.at(
                 format,

@@ -10,7 +10,7 @@ use agents::search::{Answerer, Searcher, Verifier};
 use maverl::data::Sampler;
 use maverl::draw::Draw;
 use maverl::env::DynEnvironment;
-use maverl::env::search::SearchEnvironment;
+use maverl::env::search::{SearchEnvironment, texts};
 use maverl::orchestra::{Ask, Conversation, Member, Said, Table, Voice};
 use maverl::prelude::*;
 use maverl::trajectory::{Fault, Message, Role};
@@ -74,14 +74,10 @@ impl Corpus {
 
 impl Oracle {
     fn new(task: &Task, corpus: &Corpus, noise: f64) -> Self {
-        let texts = |field: &str| -> Vec<String> {
-            let values = task.data.get(field).and_then(|value| value.as_array());
-            values.into_iter().flatten().filter_map(|v| v.as_str()).map(str::to_owned).collect()
-        };
-        let path = texts("support").iter().filter_map(|key| corpus.documents.get(key)).cloned();
+        let path = texts(task, "support").into_iter();
         Self {
-            path: path.collect(),
-            answer: texts("answers").into_iter().next().unwrap_or_default(),
+            path: path.filter_map(|key| corpus.documents.get(&key).cloned()).collect(),
+            answer: texts(task, "answers").into_iter().next().unwrap_or_default(),
             titles: Arc::clone(&corpus.titles),
             noise,
         }

@@ -107,7 +107,7 @@ impl Environment for SearchEnvironment {
     }
 
     fn score(&self, session: &Session, answer: Option<&str>) -> Score {
-        let references = strings(&session.task, "answers");
+        let references = texts(&session.task, "answers");
         let answer = answer.unwrap_or_default();
         let solved = references.iter().any(|reference| exact_match(answer, reference));
         let best = references.iter().map(|reference| f1(answer, reference)).fold(0.0, f64::max);
@@ -126,7 +126,7 @@ impl SearchEnvironment {
         let Backend::Index(index) = &self.backend else { return Ok(None) };
         let (mut found, mut total) = (0_u32, 0_u32);
         for task in tasks {
-            let support = strings(task, "support");
+            let support = texts(task, "support");
             if support.is_empty() {
                 continue;
             }
@@ -154,8 +154,8 @@ impl SearchEnvironment {
     }
 }
 
-/// A list of texts in a task's data; empty where there is none.
-fn strings(task: &Task, field: &str) -> Vec<String> {
+/// A list of texts in a task's data, like `answers` or `support`; empty where there is none.
+pub fn texts(task: &Task, field: &str) -> Vec<String> {
     let values = task.data.get(field).and_then(|value| value.as_array());
     values.into_iter().flatten().filter_map(|value| value.as_str()).map(str::to_owned).collect()
 }

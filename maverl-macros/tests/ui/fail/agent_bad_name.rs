@@ -1,0 +1,12 @@
+use maverl::prelude::*;
+
+#[derive(Input)]
+struct Question {
+    text: String,
+    passages: Vec<String>,
+}
+
+#[agent(name = "Verifier Agent", input = Question, output = String, prompt_text = "{{ text }}")]
+struct Verifier;
+
+fn main() {}

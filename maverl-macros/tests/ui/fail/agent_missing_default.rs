@@ -1,0 +1,14 @@
+use maverl::prelude::*;
+
+#[derive(Input)]
+struct Question {
+    text: String,
+    passages: Vec<String>,
+}
+
+#[agent(name = "math/verifier", input = Question, output = String, prompt_text = "{{ text }}")]
+struct Verifier {
+    tone: String,
+}
+
+fn main() {}

@@ -1,0 +1,6 @@
+use maverl::prelude::*;
+
+#[agent(name = "math/verifier")]
+struct Verifier;
+
+fn main() {}

@@ -1,0 +1,8 @@
+use maverl::prelude::*;
+
+#[agent(name = "math/verifier")]
+enum Verifier {
+    Strict,
+}
+
+fn main() {}

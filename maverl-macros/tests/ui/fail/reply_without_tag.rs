@@ -1,0 +1,12 @@
+use maverl::prelude::*;
+
+#[derive(Reply)]
+enum Verdict {
+    Approve,
+    Reject,
+}
+
+#[derive(Reply)]
+struct SearchQuery(String);
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! tbd
+/// x
+pub fn main() -> std::process::ExitCode { std::process::ExitCode::SUCCESS }
