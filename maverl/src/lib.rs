@@ -28,7 +28,7 @@
 //! |---|---|
 //! | [`task`], [`trajectory`] | what a team is asked, and what happened: plain data |
 //! | [`mod@agent`], [`mod@orchestra`] | roles with typed inputs and replies; control flow of one episode |
-//! | [`env`], [`mod@reward`] | the world and the judge; further parts of the reward |
+//! | [`mod@env`], [`mod@reward`] | the world and the judge; further parts of the reward |
 //! | [`registry`] | everything that is declared in the linked crates |
 //! | [`config`], [`mod@check`], [`plan`] | what a user writes; the border where all of it is checked; what it means |
 //! | [`world`], [`data`] | built-in worlds; files of tasks, documents and demonstrations |
