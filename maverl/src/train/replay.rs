@@ -163,10 +163,11 @@ async fn return_to(
         }
     };
     if from < steps {
-        let first = from + 1;
-        progress.note(&format!(
-            "weights of step {from}; learning again from the stored episodes of steps {first} to {steps}"
-        ));
+        let learned = match steps - from {
+            1 => format!("step {steps}"),
+            _ => format!("steps {} to {steps}", from + 1),
+        };
+        progress.note(&format!("weights after step {from}, and {learned} learned again"));
     }
     let rows = run.metrics()?;
     for step in from..steps {
