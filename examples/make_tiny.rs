@@ -15,6 +15,7 @@ use maverl::runtime::{Batch, Objective, Policy, Row, Runtime};
 use maverl::trajectory::{Message, Role, Turn};
 use maverl::world::facts;
 use maverl::{Purpose, Sources, check, plan};
+use orchestras::search::Noise;
 
 /// Makes the shipped model again.
 #[derive(Parser)]
@@ -32,8 +33,11 @@ struct Arguments {
     #[arg(long, default_value_t = 3e-3)]
     lr: f64,
     /// How often a demonstrated decision is wrong.
-    #[arg(long, default_value_t = 0.25)]
+    #[arg(long, default_value_t = 0.2)]
     noise: f64,
+    /// The same halfway to an answer of two hops.
+    #[arg(long, default_value_t = 0.6)]
+    halfway: f64,
     /// From which weights and demonstrations derive.
     #[arg(long, default_value_t = 20_260_211)]
     seed: u64,
@@ -41,7 +45,7 @@ struct Arguments {
 
 /// 0.9 million parameters: what learns to copy a name, and not much more.
 const SIZE: Size = Size {
-    vocab_size: 512,
+    vocab_size: 800,
     hidden_size: 128,
     num_hidden_layers: 4,
     num_attention_heads: 4,
@@ -57,9 +61,10 @@ fn main() -> Result<()> {
 
 async fn make(arguments: &Arguments) -> Result<()> {
     let demonstrations = arguments.batch * arguments.steps as usize;
-    let turns =
-        orchestras::search::demonstrations(arguments.seed, demonstrations, arguments.noise).await?;
-    let tokenizer = byte_level_bpe(&texts(&turns[..turns.len().min(20_000)]), SIZE.vocab_size)?;
+    let noise = Noise { halfway: arguments.halfway, elsewhere: arguments.noise };
+    let turns = orchestras::search::demonstrations(arguments.seed, demonstrations, noise).await?;
+    let texts = texts(&turns[..turns.len().min(20_000)]);
+    let tokenizer = byte_level_bpe(&texts, SIZE.vocab_size, facts::pieces)?;
     random_model(&arguments.out, SIZE, &tokenizer, arguments.seed)?;
 
     let runtime = start(&arguments.out, arguments.lr)?;
