@@ -30,7 +30,7 @@ name = "letters"
 
 [models.tiny]
 path = "model"
-optim = { lr = 1e-2 }
+optim = { lr = 3e-3 }
 
 [eval]
 tasks = 4

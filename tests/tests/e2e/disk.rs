@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
-use maverl_tests::lab::{Ended, Run};
+use maverl_tests::lab::Ended;
 
 use crate::lab;
 
@@ -49,6 +49,7 @@ fn on_a_full_disk_a_run_stops_with_the_files_name_and_goes_on_when_there_is_spac
     let filler = disk.join("filler");
     let mut file = fs::File::create(&filler).unwrap();
     while file.write_all(&[0; 4096]).is_ok() {}
+    drop(file);
     let resume = ["train", "--resume", "disk/run", "--steps", "4"];
     lab.run(&resume).failed().says(&["No space left on device", "disk/run/"]);
     for (name, bytes) in before.iter().filter(|(name, _)| name.starts_with("checkpoints")) {

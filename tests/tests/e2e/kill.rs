@@ -11,10 +11,10 @@ const KILLS: usize = 20;
 const SEED: u64 = 1;
 /// A checkpoint a step, validation, slow looks: every part of a run takes its share of the time.
 const SET: [&str; 6] = [
-    "steps=5",
+    "steps=8",
     "checkpoint.every=1",
     "eval.every=2",
-    "environment.delay_ms=10",
+    "environment.delay_ms=20",
     "algorithm.loss.kl_coef=0.01",
     "models.tiny.optim.schedule=\"linear\"",
 ];
@@ -82,7 +82,7 @@ fn a_run_killed_at_20_random_moments_ends_as_if_it_had_never_been() {
     println!("seed {SEED}; an uninterrupted run takes {whole:.2} s");
     let (mut state, mut kills, mut runs) = (SEED, 0, Vec::new());
     while kills < KILLS {
-        // Four kills in a run, anywhere in the first half of what a fresh run takes; then it may end.
+        // Four kills in a run, each anywhere in the first 60 % of what a fresh run takes; then it may end.
         let out = format!("run-{}", runs.len());
         let run = Run(lab.path(&out));
         let mut ended = false;

@@ -20,7 +20,8 @@ fn number(row: &Value, name: &str) -> f64 {
 
 #[test]
 fn an_optimizer_step_of_a_shared_policy_uses_the_rows_of_all_its_agents() {
-    let run = lab().train("run", &set(&[]));
+    let lab = lab();
+    let run = lab.train("run", &set(&[]));
     for row in run.steps() {
         let turns = |agent: &str| number(&row, &format!("rollout/duo/{agent}/turns"));
         assert!(turns("opener") > 0.0 && turns("closer") > 0.0);
@@ -38,7 +39,8 @@ fn an_optimizer_step_of_a_shared_policy_uses_the_rows_of_all_its_agents() {
 
 #[test]
 fn agents_with_their_own_workers_train_their_own_weights() {
-    let run = lab().train("run", &set(&[OWN]));
+    let lab = lab();
+    let run = lab.train("run", &set(&[OWN]));
     for row in run.steps() {
         let pairs = [("tiny", "opener"), ("own", "closer")];
         for (policy, agent) in pairs {
@@ -52,7 +54,8 @@ fn agents_with_their_own_workers_train_their_own_weights() {
 
 #[test]
 fn weights_that_get_no_update_keep_every_bit() {
-    let run = lab().train("run", &set(&[OWN, "orchestra.close=false"]));
+    let lab = lab();
+    let run = lab.train("run", &set(&[OWN, "orchestra.close=false"]));
     assert_ne!(run.weights(0, "tiny"), run.weights(1, "tiny"));
     for step in 1..=3 {
         assert!(run.weights(step, "own") == run.weights(0, "own"), "step {step}");
@@ -79,7 +82,8 @@ fn what_is_set_for_one_agent_reaches_its_rows_and_no_others() {
         "agents.\"duo/closer\".sampling={temperature=0.5,max_tokens=3}",
         "agents.\"duo/closer\".loss={invalid_reply_penalty=0.5}",
     ];
-    let run = lab().train("run", &set(&own));
+    let lab = lab();
+    let run = lab.train("run", &set(&own));
     let mut penalties = 0;
     for episode in run.episodes(1) {
         for (i, turn) in episode.turns.iter().enumerate() {
