@@ -94,6 +94,9 @@ const MUST_NOT_KNOW: &[(&str, &[&str])] = &[
 /// Lines of a file, tests left out.
 const LONGEST: usize = 400;
 
+/// Lines of a function.
+const LONGEST_FUNCTION: usize = 60;
+
 /// What is not left in code.
 const NEVER: &[&str] = &["todo!", "unimplemented!", "dbg!", "FIXME", "XXX"];
 
@@ -291,6 +294,36 @@ fn no_file_is_longer_than_400_lines_without_its_tests() {
         }
     }
     none(problems);
+}
+
+#[test]
+fn no_function_is_longer_than_60_lines() {
+    let mut problems = Vec::new();
+    for dir in CRATES {
+        for path in rust_files(&root().join(dir)).iter().filter(|path| !is_test(path)) {
+            let code = code(path);
+            for (i, line) in code.iter().enumerate().filter(|(_, line)| opens_function(line)) {
+                let indent: String = line.chars().take_while(|c| *c == ' ').collect();
+                let end = format!("{indent}}}");
+                let lines = code[i..].iter().position(|line| *line == end).unwrap_or(0) + 1;
+                if lines > LONGEST_FUNCTION {
+                    problems.push(format!("{} has {lines} lines", place(path, i)));
+                }
+            }
+        }
+    }
+    none(problems);
+}
+
+/// Whether a function begins on a line, and does not end on it.
+fn opens_function(line: &str) -> bool {
+    let code = uncommented(line).trim_start();
+    let named = code.split("fn ").next().is_some_and(|before| {
+        before.split_whitespace().all(|word| {
+            ["pub", "async", "const", "unsafe"].contains(&word) || word.starts_with("pub(")
+        })
+    });
+    code.contains("fn ") && named && !code.ends_with([';', '}'])
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Runs that are asked to stop.
 
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use maverl_tests::lab::{Ended, Run, train_args, wait_until};
 
@@ -59,6 +60,24 @@ fn an_interrupt_in_the_first_evaluation_loses_nothing() {
     let ended = Ended::of(&child.wait_with_output().unwrap());
     assert_eq!(ended.code, Some(130), "{ended}");
     assert_eq!(run.json("summary.json")["steps"], 0);
+    lab.run(&["train", "--resume", "run"]).succeeded();
+    assert_eq!(run.json("summary.json")["complete"], true);
+}
+
+#[test]
+fn a_second_signal_ends_the_run_at_once_and_damages_nothing() {
+    let lab = lab();
+    let set = ["steps=1", "environment.delay_ms=1500", "eval.before_and_after=false"];
+    let mut command = lab.command(&train_args("run", &set));
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let run = Run(lab.path("run"));
+    wait_until("the first checkpoint", || run.0.join("checkpoints/step-000000").exists());
+    signal(&child, "INT");
+    std::thread::sleep(Duration::from_millis(100));
+    signal(&child, "INT");
+    let ended = Ended::of(&child.wait_with_output().unwrap());
+    assert_eq!(ended.code, Some(130), "{ended}");
+    assert!(run.rows().is_empty() && !run.0.join("summary.json").exists());
     lab.run(&["train", "--resume", "run"]).succeeded();
     assert_eq!(run.json("summary.json")["complete"], true);
 }

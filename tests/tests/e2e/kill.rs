@@ -10,8 +10,10 @@ use crate::lab;
 const KILLS: usize = 20;
 const SEED: u64 = 1;
 /// A checkpoint a step, validation, slow looks: every part of a run takes its share of the time.
-const SET: [&str; 6] = [
+const SET: [&str; 8] = [
     "steps=8",
+    "rollout.max_episodes=4",
+    "eval.samples=6",
     "checkpoint.every=1",
     "eval.every=2",
     "environment.delay_ms=20",
@@ -70,7 +72,10 @@ fn standing(run: &Run) -> String {
         return "before or in the first evaluation".to_owned();
     }
     let torn = if run.is_tidy() { "" } else { ", while something is being written" };
-    format!("with {} steps{torn}", run.steps().len())
+    match run.steps().len() {
+        8 => format!("in or before the last evaluation{torn}"),
+        steps => format!("with {steps} steps{torn}"),
+    }
 }
 
 #[test]
