@@ -12,9 +12,10 @@ use maverl::draw::Draw;
 use maverl::model::create::{Size, byte_level_bpe, random_model};
 use maverl::registry::Registry;
 use maverl::runtime::{Batch, Objective, Policy, Row, Runtime};
-use maverl::trajectory::{Message, Role, Turn};
+use maverl::trajectory::Turn;
 use maverl::world::facts;
 use maverl::{Purpose, Sources, check, plan};
+use orchestras::search::Noise;
 
 /// Makes the shipped model again.
 #[derive(Parser)]
@@ -32,8 +33,11 @@ struct Arguments {
     #[arg(long, default_value_t = 3e-3)]
     lr: f64,
     /// How often a demonstrated decision is wrong.
-    #[arg(long, default_value_t = 0.25)]
+    #[arg(long, default_value_t = 0.2)]
     noise: f64,
+    /// The same halfway to an answer of two hops.
+    #[arg(long, default_value_t = 0.6)]
+    halfway: f64,
     /// From which weights and demonstrations derive.
     #[arg(long, default_value_t = 20_260_211)]
     seed: u64,
@@ -41,7 +45,7 @@ struct Arguments {
 
 /// 0.9 million parameters: what learns to copy a name, and not much more.
 const SIZE: Size = Size {
-    vocab_size: 512,
+    vocab_size: 800,
     hidden_size: 128,
     num_hidden_layers: 4,
     num_attention_heads: 4,
@@ -57,9 +61,10 @@ fn main() -> Result<()> {
 
 async fn make(arguments: &Arguments) -> Result<()> {
     let demonstrations = arguments.batch * arguments.steps as usize;
-    let turns =
-        orchestras::search::demonstrations(arguments.seed, demonstrations, arguments.noise).await?;
-    let tokenizer = byte_level_bpe(&texts(&turns[..turns.len().min(20_000)]), SIZE.vocab_size)?;
+    let noise = Noise { halfway: arguments.halfway, elsewhere: arguments.noise };
+    let turns = orchestras::search::demonstrations(arguments.seed, demonstrations, noise).await?;
+    let texts = texts(&turns[..turns.len().min(20_000)]);
+    let tokenizer = byte_level_bpe(&texts, SIZE.vocab_size, facts::pieces)?;
     random_model(&arguments.out, SIZE, &tokenizer, arguments.seed)?;
 
     let runtime = start(&arguments.out, arguments.lr)?;
@@ -123,13 +128,13 @@ fn start(model: &std::path::Path, lr: f64) -> Result<Runtime> {
 
 fn row(policy: &Policy, turn: &Turn) -> Result<Row> {
     let tokenizer = policy.tokenizer();
-    let prompt = tokenizer.encode(&tokenizer.render(&turn.prompt, true)?)?;
-    let mut conversation = turn.prompt.clone();
-    conversation.push(Message { role: Role::Assistant, content: turn.reply.clone() });
-    let mut completion = tokenizer.encode(&turn.reply)?;
-    completion.push(*tokenizer.stop_ids().first().context("the model has a stop id")?);
+    let mut ids = tokenizer.encode(&tokenizer.render(&turn.prompt, true)?)?;
+    ids.extend(tokenizer.encode(&turn.reply)?);
+    ids.push(*tokenizer.stop_ids().first().context("the model has a stop id")?);
+    // Prompts are learned too: names come again in them, which is how a small model learns to copy.
+    let completion = ids.split_off(1);
     Ok(Row {
-        prompt,
+        prompt: ids,
         completion,
         logprobs: Vec::new(),
         advantage: 0.0,

@@ -69,13 +69,13 @@ mod tests {
 
     #[test]
     fn prompts_hold_the_question_and_what_was_found() {
-        let mut inquiry = Inquiry { question: "Who wrote Sarok?".into(), information: Vec::new() };
-        let user = "Question: Who wrote Sarok?\n(none)\nIs this enough to answer? \
+        let mut inquiry = Inquiry { question: "Who wrote Magdor?".into(), information: Vec::new() };
+        let user = "Question: Who wrote Magdor?\n(none)\nIs this enough to answer? \
                     Reply <verify>yes</verify> or <verify>no</verify>.";
         assert_eq!(Verifier.prompt(&inquiry).user, user);
         inquiry.information = vec!["Doc 1: one".into(), "Doc 1: two".into()];
         let prompt = Searcher.prompt(&inquiry);
-        let user = "Question: Who wrote Sarok?\nDoc 1: one\nDoc 1: two\nWhat is to be looked up? \
+        let user = "Question: Who wrote Magdor?\nDoc 1: one\nDoc 1: two\nWhat is to be looked up? \
                     Reply <search>words</search>.";
         assert_eq!(prompt.user, user);
         assert_eq!(&prompt.user[prompt.observations[0].clone()], "Doc 1: one\nDoc 1: two");
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(Verifier.parse("<verify>Yes</verify>").unwrap(), Verdict::Enough);
         assert_eq!(Verifier.parse("<verify>no</verify>").unwrap(), Verdict::Missing);
         assert!(Verifier.parse("yes").is_err());
-        assert_eq!(Searcher.parse("<search> Sarok </search>").unwrap(), Query("Sarok".into()));
+        assert_eq!(Searcher.parse("<search> Magdor </search>").unwrap(), Query("Magdor".into()));
         assert_eq!(Answerer.parse("<answer>1745</answer>").unwrap(), Answer("1745".into()));
         assert!(Answerer.parse("<answer>1745").is_err());
     }

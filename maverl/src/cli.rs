@@ -15,8 +15,15 @@ use crate::run_dir::{Place, RunDir};
 use crate::train::{self, Interrupt, Options, Weights};
 
 mod info;
+mod new;
+mod replay;
+
+pub use new::{NewError, new_team};
 
 /// Trains teams of language-model agents with reinforcement learning.
+///
+/// Begin with `maverl list`: it shows what is linked into this binary. A run is described by a TOML file, which `check`
+/// explains and `train` carries out; `eval`, `info` and `replay` look at the run directory it leaves.
 #[derive(Parser)]
 #[command(name = "maverl", version)]
 struct Cli {
@@ -26,9 +33,21 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Lists the agents, orchestras, environments and rewards that are linked in.
+    /// Writes the crate of a new team, ready to run.
+    New {
+        /// The directory and the crate to make, in snake_case; agents' names begin with it.
+        name: String,
+        /// A checkout of maverl for the new crate to depend on.
+        ///
+        /// Without it, the checkout that this maverl was built from, or else the published version.
+        #[arg(long, value_name = "DIR")]
+        maverl: Option<PathBuf>,
+    },
+    /// Lists what is linked in: agents, orchestras, environments and rewards, with their options.
     List,
-    /// Says what a configuration means, and touches no weights.
+    /// Says what a configuration means, or everything that is wrong with it.
+    ///
+    /// Shows who speaks through which model, and how many episodes, rows and bytes a step is. It loads no weights.
     Check {
         #[command(flatten)]
         config: ConfigArgs,
@@ -36,27 +55,50 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Trains the team.
+    /// Trains a team, and evaluates it before and after.
+    ///
+    /// Without CONFIG every key has its default: `maverl check` shows what that means. Ctrl-C stops after the step that
+    /// is under way; `--resume` goes on with a run however it ended.
     Train(RunArgs),
-    /// Plays held-out tasks: avg@k and pass@k, per data source.
+    /// Plays held-out tasks and says how many are solved: avg@k and pass@k, per data source.
+    ///
+    /// With `--run` the weights are those of a checkpoint, with CONFIG (or without either) those training would start
+    /// from. How many tasks and episodes is `[eval]` in the configuration.
     Eval(EvalArgs),
     /// Says what a run directory holds, and what came of the run.
     Info {
         /// The run directory.
+        #[arg(value_name = "RUN")]
         run: PathBuf,
+    },
+    /// Plays a training episode of a run again, and compares every turn to the bit.
+    ///
+    /// The weights are those the episode was played with: a checkpoint's, and from there learned again from the stored
+    /// episodes of the steps between. Prints each turn; fails if any is not the same. Evaluations cannot be replayed,
+    /// as their episodes are not stored.
+    Replay {
+        /// The run directory.
+        #[arg(value_name = "RUN")]
+        run: PathBuf,
+        /// `STEP/TASK/INDEX`, for example `12/train-0001/3`. Less than that (`12`, `12/train-0001`) shows what there is.
+        #[arg(value_name = "EPISODE")]
+        episode: String,
+        /// Print the turns as JSON.
+        #[arg(long)]
+        json: bool,
     },
 }
 
 /// Where a configuration comes from; later ones win.
 #[derive(Args, Debug, Clone, Default)]
 pub struct ConfigArgs {
-    /// The configuration; without one, defaults.
+    /// The configuration, a TOML file. Without one every key has its default.
     #[arg(value_name = "CONFIG")]
     file: Option<PathBuf>,
-    /// The same, by name.
+    /// The same as CONFIG.
     #[arg(long = "config", value_name = "FILE", conflicts_with = "file")]
     named: Option<PathBuf>,
-    /// Sets a key, as `--set models.small.optim.lr=1e-5`; may be given several times.
+    /// Sets a key over the file's, as `--set models.small.optim.lr=1e-5`; may be given several times.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// The same as `--set seed=N`.
@@ -72,11 +114,11 @@ pub struct RunArgs {
     /// The same as `--set steps=N`; the one key that may change when a run is resumed.
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
-    /// The run directory, which must be empty or new. Without it, `runs/<name>-<n>`.
+    /// The run directory to write, which must be new or empty. [default: `runs/<name of CONFIG>-<n>`]
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     out: Option<PathBuf>,
     /// Goes on with the run in this directory, from its last checkpoint, with its configuration.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "named"])]
     resume: Option<PathBuf>,
 }
 
@@ -84,14 +126,14 @@ pub struct RunArgs {
 struct EvalArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Evaluate a checkpoint of this run, with its configuration.
-    #[arg(long, value_name = "DIR")]
+    /// Evaluate a checkpoint of the run in this directory, with its configuration.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "named"])]
     run: Option<PathBuf>,
-    /// Which checkpoint: `last`, `best` or a step.
-    #[arg(long, default_value = "last", requires = "run", value_parser = which)]
+    /// Which checkpoint: `last`, `best` (by validation, see `eval.every`), or the number of a step.
+    #[arg(long, value_name = "WHICH", default_value = "last", requires = "run", value_parser = which)]
     checkpoint: Which,
-    /// The split. [default: `eval.test_split`]
-    #[arg(long)]
+    /// The split of the data to play. [default: `eval.test_split`]
+    #[arg(long, value_name = "SPLIT")]
     split: Option<String>,
     /// Print the report as JSON.
     #[arg(long)]
@@ -118,6 +160,7 @@ pub fn main() -> ExitCode {
 ///
 /// The example's `base` is what relative paths in its configuration are relative to.
 pub fn train_example(name: &str, config: &str, base: &Path) -> ExitCode {
+    /// Trains the team of this example. Takes what `maverl train` takes; CONFIG replaces the example's own.
     #[derive(Parser)]
     struct Example {
         #[command(flatten)]
@@ -136,6 +179,7 @@ fn exit(result: Result<ExitCode, Failure>) -> ExitCode {
 
 fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
+        Command::New { name, maverl } => new(&name, maverl.as_deref()),
         Command::List => print(&info::list(&Registry::collect()?)),
         Command::Check { config, json } => {
             let plan = planned(&config.sources(None), &Registry::collect()?, Purpose::Train)?;
@@ -144,7 +188,13 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Train(args) => train(&args, None),
         Command::Eval(args) => eval(&args),
         Command::Info { run } => print(&info::run(&run)?),
+        Command::Replay { run, episode, json } => replay::replay(&run, &episode, json),
     }
+}
+
+fn new(name: &str, maverl: Option<&Path>) -> Result<ExitCode, Failure> {
+    let dir = new_team(Path::new(""), name, maverl)?;
+    print(&format!("wrote {0}; go on with `cd {0}` and `cargo run -- list`", dir.display()))
 }
 
 /// A configuration that comes with a program.
@@ -200,22 +250,23 @@ fn train(args: &RunArgs, given: Option<Given<'_>>) -> Result<ExitCode, Failure> 
             (args.config.over(sources), text, Place::Resume(dir.clone()))
         }
         None => {
-            let text = match (args.config.path(), &given) {
-                (Some(path), _) => std::fs::read_to_string(path).unwrap_or_default(),
-                (None, Some(given)) => given.text.to_owned(),
-                (None, None) => String::new(),
+            let (stem, text) = match (args.config.path(), &given) {
+                (Some(path), _) => {
+                    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+                    // A file that cannot be read is reported with the plan.
+                    (stem, std::fs::read_to_string(path).unwrap_or_default())
+                }
+                (None, Some(given)) => (given.name.to_owned(), given.text.to_owned()),
+                (None, None) => {
+                    eprintln!(
+                        "no configuration given: every key has its default, as `maverl check` shows"
+                    );
+                    ("run".to_owned(), String::new())
+                }
             };
-            let stem = match (args.config.path(), &given) {
-                (Some(path), _) => path.file_stem().map(|stem| stem.to_string_lossy().into_owned()),
-                (None, given) => given.as_ref().map(|given| given.name.to_owned()),
-            };
-            let stem = stem.unwrap_or_else(|| "run".to_owned());
             let next = || Place::Next { parent: PathBuf::from("runs"), stem };
-            (
-                args.config.sources(given.as_ref()),
-                text,
-                args.out.clone().map_or_else(next, Place::New),
-            )
+            let place = args.out.clone().map_or_else(next, Place::New);
+            (args.config.sources(given.as_ref()), text, place)
         }
     };
     let plan = planned(&steps.into_iter().fold(sources, Sources::with), &registry, Purpose::Train)?;

@@ -6,7 +6,10 @@ use maverl_kernels::sample::{mix, uniform};
 use serde_json::json;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::{AddedToken, NormalizerWrapper, TokenizerBuilder};
+use tokenizers::{
+    AddedToken, NormalizerWrapper, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer,
+    TokenizerBuilder, Trainer,
+};
 
 use crate::model::{HfConfig, ModelError, Weights};
 
@@ -40,12 +43,17 @@ pub struct Size {
 
 /// Trains a byte-level BPE on texts, so that any text encodes; the result is `tokenizer.json`.
 ///
-/// The same texts in the same order give the same tokenizer.
+/// No token crosses the border between the two `pieces` of a word, where it has them: names made of syllables are then
+/// spelled in syllables, the unseen ones too. The same texts in the same order give the same tokenizer.
 ///
 /// # Errors
 ///
 /// If the texts give no tokenizer (they are empty).
-pub fn byte_level_bpe(texts: &[String], vocab_size: usize) -> Result<String, ModelError> {
+pub fn byte_level_bpe(
+    texts: &[String],
+    vocab_size: usize,
+    pieces: impl Fn(&str) -> Option<(&str, &str)> + Sync,
+) -> Result<String, ModelError> {
     let failed = |e: tokenizers::Error| ModelError(format!("cannot train a tokenizer: {e}"));
     let mut trainer = BpeTrainer::builder()
         .vocab_size(vocab_size)
@@ -53,16 +61,38 @@ pub fn byte_level_bpe(texts: &[String], vocab_size: usize) -> Result<String, Mod
         .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
         .special_tokens(SPECIAL.iter().map(|token| AddedToken::from(*token, true)).collect())
         .build();
+    let byte_level = ByteLevel::new(false, true, true);
+    let words = |text: &str| -> tokenizers::Result<Vec<String>> {
+        let mut text = PreTokenizedString::from(text);
+        byte_level.pre_tokenize(&mut text)?;
+        let words = text.get_splits(OffsetReferential::Normalized, OffsetType::Byte);
+        Ok(words.into_iter().flat_map(|(word, ..)| split(word, &pieces)).collect())
+    };
+    trainer.feed(texts.iter(), words).map_err(failed)?;
+    let mut model = BPE::default();
+    let special = trainer.train(&mut model).map_err(failed)?;
     let mut tokenizer =
         TokenizerBuilder::<BPE, NormalizerWrapper, ByteLevel, ByteLevel, ByteLevel>::new()
-            .with_model(BPE::default())
-            .with_pre_tokenizer(Some(ByteLevel::new(false, true, true)))
-            .with_post_processor(Some(ByteLevel::new(false, true, true)))
-            .with_decoder(Some(ByteLevel::new(false, true, true)))
+            .with_model(model)
+            .with_pre_tokenizer(Some(byte_level))
+            .with_post_processor(Some(byte_level))
+            .with_decoder(Some(byte_level))
             .build()
             .map_err(failed)?;
-    tokenizer.train(&mut trainer, texts.iter()).map_err(failed)?;
+    tokenizer.add_special_tokens(special).map_err(failed)?;
     tokenizer.to_string(true).map_err(failed)
+}
+
+/// A byte-level word, cut where its pieces meet. The space before a word is written `Ġ`.
+fn split(word: &str, pieces: impl Fn(&str) -> Option<(&str, &str)>) -> Vec<String> {
+    let (space, bare) = match word.strip_prefix('Ġ') {
+        Some(bare) => ("Ġ", bare),
+        None => ("", word),
+    };
+    match pieces(bare) {
+        Some((start, end)) => vec![format!("{space}{start}"), end.to_owned()],
+        None => vec![word.to_owned()],
+    }
 }
 
 /// Writes a Qwen2 model directory with random weights: normal(0, 0.02), biases 0, norms 1.
@@ -129,7 +159,11 @@ pub fn random_weights(config: &HfConfig, seed: u64) -> Result<Weights, ModelErro
         match name {
             name if name.ends_with(".bias") => vec![0.0; n],
             name if name.ends_with("norm.weight") => vec![1.0; n],
-            _ => (0..n as u64).map(|i| 0.02 * normal(mix(seed, tensor), i)).collect(),
+            name => {
+                let fan_in = shape.last().copied().unwrap_or(1) as f32;
+                let std = if name.contains("embed") { 0.1 } else { fan_in.sqrt().recip() };
+                (0..n as u64).map(|i| std * normal(mix(seed, tensor), i)).collect()
+            }
         }
     })
 }
@@ -152,8 +186,8 @@ mod tests {
     fn a_made_model_loads_and_any_text_goes_there_and_back() {
         let dir = tempfile::tempdir().unwrap();
         let texts = vec!["the cat sat on the mat; the cat ate".to_owned(); 3];
-        let tokenizer = byte_level_bpe(&texts, 280).unwrap();
-        assert_eq!(tokenizer, byte_level_bpe(&texts, 280).unwrap());
+        let tokenizer = byte_level_bpe(&texts, 280, |_| None).unwrap();
+        assert_eq!(tokenizer, byte_level_bpe(&texts, 280, |_| None).unwrap());
         let size = Size {
             vocab_size: 280,
             hidden_size: 32,

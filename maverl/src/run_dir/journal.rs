@@ -17,6 +17,14 @@ const EVENTS: &str = "events.out.tfevents.0.maverl";
 /// The name in `timing.jsonl` of how long a step took, evaluations left out.
 pub const STEP_SECONDS: &str = "time/step_s";
 
+/// A line of `metrics.jsonl`.
+#[derive(serde::Deserialize)]
+struct Row {
+    step: u64,
+    #[serde(flatten)]
+    metrics: Metrics,
+}
+
 /// The files of a run that grow with every step: metrics, timing, TensorBoard events.
 #[derive(Debug)]
 pub struct Journal {
@@ -40,6 +48,18 @@ impl Journal {
     /// Whether a run has any row.
     pub(super) fn has_rows(dir: &Path) -> bool {
         fs::metadata(dir.join(METRICS)).is_ok_and(|metadata| metadata.len() > 0)
+    }
+
+    /// The rows of a run, by step; rows of one step are one. A line that is still being written is left out.
+    pub(super) fn metrics(dir: &Path) -> Result<BTreeMap<u64, Metrics>, RunDirError> {
+        let path = dir.join(METRICS);
+        let text = fs::read_to_string(&path).at("read", &path)?;
+        let mut rows: BTreeMap<u64, Metrics> = BTreeMap::new();
+        for line in text.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
+            let row: Row = serde_json::from_str(line).map_err(|e| damaged(&path, e.to_string()))?;
+            rows.entry(row.step).or_default().extend(row.metrics);
+        }
+        Ok(rows)
     }
 
     /// Appends a step's row to each file. `wall_time` (seconds since 1970) goes to TensorBoard only.
@@ -90,5 +110,29 @@ impl Journal {
     pub fn sync(&self) -> Result<BTreeMap<String, u64>, RunDirError> {
         let files = [(METRICS, &self.metrics), (TIMING, &self.timing), (EVENTS, &self.events)];
         files.into_iter().map(|(name, file)| Ok((name.to_owned(), file.sync()?))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn rows_read_back_to_the_bit_and_those_of_one_step_are_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(dir.path(), &BTreeMap::new()).unwrap();
+        let lr = 5e-4 / 3.0;
+        for (step, name, value) in [(1, "policy/a/lr", lr), (2, "loss", -3.0), (2, "eval", 0.5)] {
+            let metrics = [(name, value)].into_iter().collect();
+            journal.append(step, &metrics, &Metrics::default(), 0.0).unwrap();
+        }
+        let path = dir.path().join(METRICS);
+        fs::write(&path, fs::read_to_string(&path).unwrap() + "{\"step\":3,").unwrap();
+        let rows = Journal::metrics(dir.path()).unwrap();
+        assert_eq!(rows.keys().copied().collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(rows[&1].get("policy/a/lr"), Some(lr));
+        assert_eq!((rows[&2].get("loss"), rows[&2].get("eval")), (Some(-3.0), Some(0.5)));
+        assert_eq!(rows[&2].get("step"), None);
     }
 }

@@ -33,6 +33,7 @@ pub use manifest::{FORMAT, FileHash, MANIFEST, Manifest};
 pub use provenance::Provenance;
 pub use rollouts::{read_rollouts, write_rollouts};
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -43,6 +44,7 @@ use self::disk::{
 };
 use self::error::{At, damaged};
 use crate::config::Config;
+use crate::metrics::Metrics;
 
 const CONFIG: &str = "config.toml";
 const RESOLVED: &str = "resolved.toml";
@@ -213,6 +215,27 @@ impl RunDir {
     /// The rollouts of a step.
     pub fn rollouts(&self, step: u64) -> PathBuf {
         self.path.join(format!("rollouts/step-{step:06}.jsonl.zst"))
+    }
+
+    /// The steps there are rollouts of, ascending.
+    ///
+    /// # Errors
+    ///
+    /// If the directory cannot be listed.
+    pub fn rollout_steps(&self) -> Result<Vec<u64>, RunDirError> {
+        let mut steps: Vec<u64> =
+            entries(&self.path.join("rollouts"))?.iter().filter_map(|path| step_of(path)).collect();
+        steps.sort_unstable();
+        Ok(steps)
+    }
+
+    /// The metrics of every step, by step; those of the evaluation before training are step 0's.
+    ///
+    /// # Errors
+    ///
+    /// If `metrics.jsonl` cannot be read.
+    pub fn metrics(&self) -> Result<BTreeMap<u64, Metrics>, RunDirError> {
+        Journal::metrics(&self.path)
     }
 
     /// The report of an evaluation (`before`, `after`).

@@ -71,6 +71,16 @@ pub enum TrainError {
         /// How many.
         steps: u64,
     },
+    /// A run has no such training episode.
+    #[error("`{}` has no training episode `{name}`: {found}", run.display())]
+    NoEpisode {
+        /// The run.
+        run: PathBuf,
+        /// What was asked for.
+        name: String,
+        /// What there is instead.
+        found: String,
+    },
     /// A resumed run has done more steps than it is to do.
     #[error("`{}` has done {done} steps and `steps` is {steps}; give at least {done}", dir.display())]
     StepsBehind {

@@ -3,6 +3,7 @@
 //! ```text
 //! Tasks ─► Episodes ─► Samples ─► Advantages ─► Batches ─► Update          one step: `step.rs`
 //! checkpoint, evaluations, rows, rollouts, going on after a crash          their course: `course.rs`
+//! a stored episode again, with the weights of its step                     `replay.rs`
 //! ```
 
 mod course;
@@ -10,6 +11,7 @@ mod error;
 mod interrupt;
 mod measure;
 mod progress;
+mod replay;
 mod step;
 mod summary;
 mod supervised;
@@ -18,6 +20,7 @@ mod team;
 pub use error::TrainError;
 pub use interrupt::Interrupt;
 pub use progress::{Progress, Silent, StepLine, stderr};
+pub use replay::{Recorded, replay};
 pub use summary::{Evaluation, Report, Score, Summary};
 
 use std::path::PathBuf;

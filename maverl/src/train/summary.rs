@@ -110,7 +110,7 @@ impl Summary {
     }
 }
 
-/// What came of [`crate::train`].
+/// What came of [`fn@crate::train`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     /// The run directory.

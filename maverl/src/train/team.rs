@@ -31,6 +31,8 @@ pub(super) enum Needs<'s> {
     Training(&'s EvalConfig),
     /// One held-out split.
     Split(&'s str),
+    /// Episodes that are given.
+    Nothing,
 }
 
 /// A team with its policies and tasks.
@@ -64,7 +66,7 @@ impl<'p> Team<'p> {
         needs: Needs<'_>,
     ) -> Result<Self, TrainError> {
         let lessons = match needs {
-            Needs::Split(_) => Lessons::Tasks(Vec::new()),
+            Needs::Split(_) | Needs::Nothing => Lessons::Tasks(Vec::new()),
             Needs::Training(_) if plan.algorithm.preset == Preset::Sft => {
                 Lessons::Demonstrations(data::demonstrations(&plan.base.join(&plan.task.data))?)
             }
@@ -194,6 +196,7 @@ impl Needs<'_> {
     fn splits(&self) -> Vec<&str> {
         match self {
             Self::Split(split) => vec![split],
+            Self::Nothing => Vec::new(),
             Self::Training(eval) => {
                 let test = eval.before_and_after.then_some(eval.test_split.as_str());
                 let validation = (eval.every > 0).then_some(eval.split.as_str());

@@ -8,8 +8,9 @@
 //! A question is a relation put to a subject: "When was {} founded?". Put to a name it takes one document to answer,
 //! put to a reference, "the birthplace of Ada Tovik", it takes two.
 //!
-//! Names are two syllables out of sixty, so that a byte-pair vocabulary of a few hundred entries spells them in two
-//! tokens, and a small model can learn to copy names it has never seen.
+//! Names are two syllables out of sixty, and years a century and a rest out of thirty. No two letters that meet in the
+//! middle of a name, and no two digits in the middle of a year, are neighbors anywhere else; so a byte-pair vocabulary
+//! learned from their [`pieces`] spells each in two tokens, and a small model can learn to copy names it has never seen.
 
 use serde_json::{Map, json};
 
@@ -30,14 +31,14 @@ const CITIES: usize = 3;
 const PEOPLE: usize = 8;
 const WORKS: usize = 12;
 
-const STARTS: [&str; 30] = [
-    "Ba", "Be", "Bo", "Da", "De", "Do", "Fa", "Fe", "Ga", "Ka", "Ke", "Ko", "La", "Le", "Lo", "Ma",
-    "Me", "Mo", "Na", "No", "Pa", "Po", "Ra", "Ro", "Sa", "Se", "Ta", "To", "Va", "Vo",
+const STARTS: [&str; 24] = [
+    "Bav", "Bez", "Dov", "Dug", "Gav", "Hab", "Hov", "Juz", "Kag", "Kev", "Lab", "Lug", "Mag",
+    "Mez", "Nab", "Nov", "Pag", "Pev", "Rab", "Rov", "Sab", "Sev", "Tag", "Vez",
 ];
-const ENDS: [&str; 32] = [
-    "ban", "bek", "dor", "dul", "din", "fim", "gar", "gim", "kal", "kan", "kos", "kur", "lan",
-    "lek", "lim", "lur", "mar", "mel", "mir", "nar", "nok", "nul", "ril", "rok", "run", "sim",
-    "tir", "tok", "vak", "vim", "zan", "zel",
+const ENDS: [&str; 36] = [
+    "dal", "dek", "dil", "dim", "dor", "dun", "fal", "fel", "fen", "fim", "fok", "fur", "kan",
+    "kel", "kem", "kir", "kol", "kur", "mak", "mel", "mir", "mol", "mor", "mul", "nak", "nar",
+    "nel", "nim", "nol", "nuk", "tak", "tek", "tel", "tim", "tol", "tur",
 ];
 const FIRST_NAMES: [&str; 16] = [
     "Ada", "Ben", "Eva", "Ivo", "Leo", "Mia", "Noa", "Ola", "Pia", "Rex", "Sam", "Tom", "Uma",
@@ -51,6 +52,13 @@ const CRAFTS: [&str; 10] =
     ["glass", "wine", "silk", "salt", "bread", "bells", "tea", "honey", "cheese", "clocks"];
 const COINS: [&str; 8] = ["crown", "mark", "ducat", "penny", "florin", "dollar", "lira", "rand"];
 const FORMS: [&str; 4] = ["novel", "poem", "song", "play"];
+
+/// When cities were founded, and works published: a century, then tens and ones that never make a century or, the other
+/// way round, the rest of a year.
+const FOUNDED_IN: [usize; 5] = [10, 12, 13, 14, 15];
+const PUBLISHED_IN: [usize; 4] = [16, 17, 18, 19];
+const TENS: [usize; 6] = [2, 3, 4, 5, 6, 7];
+const ONES: [usize; 4] = [0, 1, 8, 9];
 
 /// What can be asked of a subject. Each phrasing has one `{}` for it.
 struct Relation([&'static str; 2]);
@@ -134,6 +142,14 @@ pub fn tasks(split: &str) -> Option<Vec<Task>> {
     Some(tasks)
 }
 
+/// The two halves of a name or a year of this world, as a tokenizer should learn them; `None` for any other word.
+pub fn pieces(word: &str) -> Option<(&str, &str)> {
+    let (start, end) = word.split_at_checked(word.len() / 2)?;
+    let name = STARTS.contains(&start) && ENDS.contains(&end);
+    let year = word.len() == 4 && word.bytes().all(|byte| byte.is_ascii_digit());
+    (name || year).then_some((start, end))
+}
+
 fn world() -> Vec<Country> {
     let mut draw = Draw::new(SEED);
     let mut names: Vec<String> = STARTS
@@ -144,13 +160,17 @@ fn world() -> Vec<Country> {
     (0..COUNTRIES.iter().sum()).map(|_| Country::invent(&mut draw, &mut names)).collect()
 }
 
+fn year(draw: &mut Draw, centuries: &[usize]) -> usize {
+    100 * draw.pick(centuries) + 10 * draw.pick(&TENS) + draw.pick(&ONES)
+}
+
 impl Country {
     fn invent(draw: &mut Draw, names: &mut Vec<String>) -> Self {
         let mut name = || names.pop().expect("there are more syllable pairs than things to name");
         let country = name();
         let cities = (0..CITIES).map(|_| City {
             name: name(),
-            founded: 1000 + draw.below(600),
+            founded: year(draw, &FOUNDED_IN),
             craft: draw.pick(&CRAFTS),
         });
         let cities = cities.collect();
@@ -168,7 +188,7 @@ impl Country {
             name: name(),
             form: draw.pick(&FORMS),
             author: draw.below(PEOPLE),
-            published: 1600 + draw.below(400),
+            published: year(draw, &PUBLISHED_IN),
         });
         let works = works.collect();
         Self { name: country, coin: draw.pick(&COINS), cities, people, works }
@@ -247,7 +267,7 @@ impl Country {
         for city in cities {
             asked.one_hop(&COUNTRY, &city.name, &city.name, name);
             asked.one_hop(&FOUNDED, &city.name, &city.name, &city.founded);
-            asked.one_hop(&CRAFT, &city.name, &city.name, city.craft);
+            asked.one_hop(&CRAFT, &city.name, &city.name, &city.craft);
             asked.two_hop(&COIN, (&THE_COUNTRY, &city.name), [&city.name, name], coin);
         }
         for city in &cities[1..] {
@@ -258,7 +278,7 @@ impl Country {
             let (born, died) = (&cities[person.born], &cities[person.died]);
             asked.one_hop(&BORN, &person.name, &person.name, &born.name);
             asked.one_hop(&DIED, &person.name, &person.name, &died.name);
-            asked.one_hop(&PROFESSION, &person.name, &person.name, person.profession);
+            asked.one_hop(&PROFESSION, &person.name, &person.name, &person.profession);
             let (via, path) =
                 ((&THE_BIRTHPLACE, person.name.as_str()), [&*person.name, &born.name]);
             asked.two_hop(&COUNTRY, via, path, name);
@@ -286,7 +306,7 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    fn one_hop(&mut self, relation: &Relation, subject: &str, entity: &str, answer: impl ToString) {
+    fn one_hop(&mut self, relation: &Relation, subject: &str, entity: &str, answer: &dyn ToString) {
         let question = self.phrase(relation, subject);
         self.push(question, &[entity], &answer.to_string());
     }

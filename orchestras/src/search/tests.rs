@@ -1,7 +1,15 @@
 #![allow(clippy::unwrap_used)]
 
-use maverl::orchestra::OrchestraName;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use maverl::agent::ReplyError;
+use maverl::env::search::SearchEnvironment;
+use maverl::orchestra::{Ask, Conversation, Member, OrchestraName, Said, Table, Voice};
 use maverl::registry::Registry;
+use maverl::trajectory::{Fault, FaultKind};
 
 use super::*;
 
@@ -14,4 +22,87 @@ fn the_team_is_registered_with_what_it_needs() {
     let members: Vec<String> = Route::default().members().iter().map(ToString::to_string).collect();
     assert_eq!(members, ["search/verifier", "search/searcher", "search/answerer"]);
     assert!(members.iter().all(|name| registry.agents.contains_key(name.as_str())));
+}
+
+/// Always says the same.
+struct Parrot(&'static str);
+
+impl Voice for Parrot {
+    fn name(&self) -> &str {
+        "parrot"
+    }
+
+    fn say<'a>(
+        &'a self,
+        _: &'a mut Conversation,
+        _: Ask,
+    ) -> Pin<Box<dyn Future<Output = Result<Said, Fault>> + Send + 'a>> {
+        let reply = self.0.to_owned();
+        let said = Said { reply, tokens: None, truncated: false, shortened: 0, forked: false };
+        Box::pin(std::future::ready(Ok(said)))
+    }
+}
+
+/// The end of an episode in which everybody always says the same, and who spoke.
+async fn play(
+    max_turns: u32,
+    environment: SearchEnvironment,
+    [verifier, searcher, answerer]: [&'static str; 3],
+) -> (Result<Option<String>, AskError>, Vec<String>) {
+    let member = |agent, reply| Member { agent, voice: Arc::new(Parrot(reply)) };
+    let members = BTreeMap::from([
+        (Seat::only("search/verifier"), member(Arc::new(Verifier), verifier)),
+        (Seat::only("search/searcher"), member(Arc::new(Searcher), searcher)),
+        (Seat::only("search/answerer"), member(Arc::new(Answerer), answerer)),
+    ]);
+    let task = maverl::world::facts::tasks("test").unwrap().remove(0);
+    let table = Arc::new(Table::new(task, 0, Arc::new(members), Arc::new(environment)));
+    let end = Route { max_turns }.run(table.task(), &Team::new(Arc::clone(&table))).await;
+    (end, table.turns().iter().map(|turn| turn.seat.agent.clone()).collect())
+}
+
+fn started() -> SearchEnvironment {
+    let mut environment = SearchEnvironment::default();
+    environment.start(Path::new("")).unwrap();
+    environment
+}
+
+const YES: &str = "<verify>yes</verify>";
+const NO: &str = "<verify>no</verify>";
+const QUERY: &str = "<search>city</search>";
+const ANSWER: &str = "<answer>glass</answer>";
+
+#[tokio::test]
+async fn enough_goes_to_the_answerer() {
+    let (end, turns) = play(3, started(), [YES, QUERY, ANSWER]).await;
+    assert_eq!(end.unwrap().unwrap(), "glass");
+    assert_eq!(turns, ["search/verifier", "search/answerer"]);
+}
+
+#[tokio::test]
+async fn the_last_turn_answers_without_asking_the_verifier() {
+    for (max_turns, calls) in [(0, 1), (1, 1), (2, 3), (3, 5)] {
+        let (end, turns) = play(max_turns, started(), [NO, QUERY, ANSWER]).await;
+        assert_eq!(end.unwrap().unwrap(), "glass");
+        assert_eq!(turns.len(), calls);
+    }
+}
+
+#[tokio::test]
+async fn a_malformed_reply_ends_the_episode_with_that_error() {
+    for (replies, tag) in [
+        (["perhaps", QUERY, ANSWER], "verify"),
+        ([NO, "city", ANSWER], "search"),
+        ([YES, QUERY, "glass"], "answer"),
+    ] {
+        let (end, _) = play(3, started(), replies).await;
+        assert_eq!(end.unwrap_err(), AskError::Reply(ReplyError::Missing { tag: tag.into() }));
+    }
+}
+
+#[tokio::test]
+async fn an_environment_that_fails_is_a_fault() {
+    let (end, _) = play(3, SearchEnvironment::default(), [NO, QUERY, ANSWER]).await;
+    let Err(AskError::Fault(fault)) = end else { panic!("{end:?}") };
+    assert_eq!(fault.kind, FaultKind::Environment);
 }

@@ -100,3 +100,38 @@ fn no_name_is_a_word_of_a_template() {
     let both: Vec<_> = names.intersection(&lowercase).collect();
     assert!(both.is_empty(), "{both:?}");
 }
+
+#[test]
+fn names_and_years_come_in_two_pieces() {
+    assert_eq!(pieces("Magdor"), Some(("Mag", "dor")));
+    assert_eq!(pieces("1728"), Some(("17", "28")));
+    for word in ["", "M", "Ada", "magdor", "city", "Magdorx", "éé", "172"] {
+        assert_eq!(pieces(word), None, "{word}");
+    }
+    for document in corpus() {
+        assert!(pieces(document.title.split(' ').next_back().unwrap()).is_some(), "{document:?}");
+    }
+}
+
+#[test]
+fn what_meets_in_the_middle_of_a_name_or_year_meets_nowhere_else() {
+    let documents = corpus().into_iter().map(|document| document.text);
+    let questions = tasks("train").unwrap().into_iter().map(|task| task.question);
+    let (mut middles, mut inside) = (BTreeSet::new(), BTreeSet::new());
+    let mut neighbors = |piece: &str| {
+        inside.extend(piece.as_bytes().windows(2).map(<[u8]>::to_vec));
+    };
+    for text in documents.chain(questions) {
+        for word in text.split(|c: char| !c.is_ascii_alphanumeric()) {
+            let Some((start, end)) = pieces(word) else {
+                neighbors(word);
+                continue;
+            };
+            neighbors(start);
+            neighbors(end);
+            middles.insert(word.as_bytes()[start.len() - 1..=start.len()].to_vec());
+        }
+    }
+    let both: Vec<_> = middles.intersection(&inside).map(|b| String::from_utf8_lossy(b)).collect();
+    assert!(both.is_empty(), "{both:?}");
+}

@@ -1,0 +1,270 @@
+//! `maverl new`: the crate of a new team, which `docs/src/walkthrough.md` walks through.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The name the files here are written with; the new one takes its place.
+const NAME: &str = "my_team";
+
+/// What the manifest here says of maverl; where it really is takes its place.
+const MAVERL: &str = "maverl = { path = \"../maverl/maverl\" }";
+
+/// The files of a team crate.
+const FILES: [(&str, &str); 9] = [
+    ("Cargo.toml", include_str!("new/manifest.toml")),
+    ("src/lib.rs", include_str!("new/lib.rs")),
+    ("src/main.rs", include_str!("new/main.rs")),
+    ("prompts/writer.md", include_str!("new/writer.md")),
+    ("prompts/critic.md", include_str!("new/critic.md")),
+    ("run.toml", include_str!("new/run.toml")),
+    ("tasks.jsonl", include_str!("new/tasks.jsonl")),
+    ("README.md", include_str!("new/README.md")),
+    (".gitignore", include_str!("new/gitignore")),
+];
+
+/// Words that Rust keeps for itself.
+const KEYWORDS: [&str; 51] = [
+    "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate",
+    "do", "dyn", "else", "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl",
+    "in", "let", "loop", "macro", "match", "mod", "move", "mut", "override", "priv", "pub", "ref",
+    "return", "self", "static", "struct", "super", "trait", "true", "try", "type", "typeof",
+    "unsafe", "unsized", "use", "virtual", "where", "while", "yield",
+];
+
+/// Crates that every team already has, and names that Cargo keeps for directories of its own.
+const TAKEN: [&str; 10] = [
+    "alloc",
+    "build",
+    "core",
+    "deps",
+    "examples",
+    "incremental",
+    "maverl",
+    "proc_macro",
+    "std",
+    "test",
+];
+
+/// Why no crate was written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NewError {
+    /// The name cannot be that of a team crate.
+    #[error("`{name}` cannot be the name of a team: {reason}; {}", instead.as_ref().map_or_else(
+        || "for example `my_team`".to_owned(), |name| format!("did you mean `{name}`?")))]
+    Name {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        reason: &'static str,
+        /// A name that would do.
+        instead: Option<String>,
+    },
+    /// There is something under that name.
+    #[error("`{}` is already there; choose another name, or remove it", .0.display())]
+    Exists(PathBuf),
+    /// `--maverl` names something else.
+    #[error(
+        "`{}` is not the source of maverl: neither it nor its `maverl` directory has a `Cargo.toml` of the package \
+         `maverl`; give the directory of a checkout", .0.display()
+    )]
+    NotMaverl(PathBuf),
+    /// The operating system refused.
+    #[error("cannot write `{}`: {source}", path.display())]
+    Write {
+        /// What.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Writes the crate of a new team into `parent`, and says where. It depends on maverl alone: the source at `maverl`
+/// (a checkout, or the crate in it); without one the checkout that this maverl was built from; without that the
+/// published version.
+///
+/// # Errors
+///
+/// See [`NewError`]; nothing is left behind.
+pub fn new_team(parent: &Path, name: &str, maverl: Option<&Path>) -> Result<PathBuf, NewError> {
+    check_name(name)?;
+    let dependency = dependency(maverl)?;
+    let dir = parent.join(name);
+    if fs::symlink_metadata(&dir).is_ok() {
+        return Err(NewError::Exists(dir));
+    }
+    let written = FILES.iter().try_for_each(|(file, text)| {
+        let path = dir.join(file);
+        let text = text.replace(MAVERL, &dependency).replace(NAME, name);
+        write(&path, &text).map_err(|source| NewError::Write { path, source })
+    });
+    if let Err(error) = written {
+        // What is left of the attempt only takes space; the error worth telling is the first one.
+        let _ = fs::remove_dir_all(&dir);
+        return Err(error);
+    }
+    Ok(dir)
+}
+
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    path.parent().map_or(Ok(()), fs::create_dir_all)?;
+    fs::write(path, text)
+}
+
+/// Accepts what is the name of a crate, of a Rust path, and the first part of the names of agents.
+fn check_name(name: &str) -> Result<(), NewError> {
+    let reason = if !is_snake(name) {
+        "names are words of a-z and 0-9 joined by single `_`, a letter first"
+    } else if KEYWORDS.contains(&name) {
+        "Rust keeps this word for itself"
+    } else if TAKEN.contains(&name) {
+        "the name is taken"
+    } else {
+        return Ok(());
+    };
+    let free =
+        |name: &String| is_snake(name) && !KEYWORDS.contains(&&**name) && !TAKEN.contains(&&**name);
+    let instead = [snake(name), format!("{}_team", snake(name))].into_iter().find(free);
+    Err(NewError::Name { name: name.to_owned(), reason, instead })
+}
+
+fn is_snake(name: &str) -> bool {
+    let word = |word: &str| {
+        !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+    };
+    name.starts_with(|c: char| c.is_ascii_lowercase()) && name.split('_').all(word)
+}
+
+/// `MyTeam` and `my-team` as `my_team`.
+fn snake(name: &str) -> String {
+    let mut snake = String::new();
+    let mut after_lower = false;
+    for c in name.chars() {
+        if !c.is_ascii_alphanumeric() || (c.is_ascii_uppercase() && after_lower) {
+            snake.push('_');
+        }
+        if c.is_ascii_alphanumeric() {
+            snake.push(c.to_ascii_lowercase());
+        }
+        after_lower = c.is_ascii_lowercase() || c.is_ascii_digit();
+    }
+    snake.split('_').filter(|word| !word.is_empty()).collect::<Vec<_>>().join("_")
+}
+
+/// The line of the manifest that says where maverl is.
+fn dependency(maverl: Option<&Path>) -> Result<String, NewError> {
+    let path = match maverl {
+        Some(given) => {
+            let found = source(given).ok_or_else(|| NewError::NotMaverl(given.to_owned()))?;
+            Some(found)
+        }
+        None => checkout(),
+    };
+    Ok(match path {
+        Some(path) => {
+            let path = toml::Value::String(path.display().to_string());
+            format!("maverl = {{ path = {path} }}")
+        }
+        None => format!("maverl = \"{}\"", env!("CARGO_PKG_VERSION")),
+    })
+}
+
+/// maverl's crate at a path or in its `maverl` directory, as an absolute path.
+fn source(given: &Path) -> Option<PathBuf> {
+    let is_maverl = |dir: &PathBuf| {
+        let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap_or_default();
+        let manifest: toml::Table = manifest.parse().unwrap_or_default();
+        manifest.get("package").and_then(|package| package.get("name")?.as_str()) == Some("maverl")
+    };
+    let dir = [given.to_owned(), given.join("maverl")].into_iter().find(is_maverl)?;
+    fs::canonicalize(dir).ok()
+}
+
+/// The crate in the checkout that this maverl was built from, if it is still there. Cargo's copy of a published crate
+/// has no workspace above it.
+fn checkout() -> Option<PathBuf> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let workspace = dir.parent()?.join("Cargo.toml").is_file();
+    source(dir).filter(|_| workspace)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn refused(name: &str) -> String {
+        check_name(name).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn names_of_crates_that_are_parts_of_agents_names_are_accepted() {
+        for name in ["a", "my_team", "team2", "math_3b"] {
+            assert!(check_name(name).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn other_names_are_refused_with_one_that_would_do() {
+        let cases = [
+            ("my-team", "my_team"),
+            ("MyTeam", "my_team"),
+            ("my__team_", "my_team"),
+            ("My Team 2", "my_team_2"),
+            ("../team", "team"),
+            ("match", "match_team"),
+            ("Self", "self_team"),
+            ("maverl", "maverl_team"),
+            ("proc-macro", "proc_macro_team"),
+        ];
+        for (name, instead) in cases {
+            let text = refused(name);
+            assert!(text.ends_with(&format!("did you mean `{instead}`?")), "{text}");
+        }
+        for name in ["", "2", "2nd", "_", "größe/", "/"] {
+            let text = refused(name);
+            assert!(text.contains("did you mean `gr_e`?") || text.ends_with("`my_team`"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_crate_is_written_under_its_name_and_only_once() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = new_team(home.path(), "word_game", None).unwrap();
+        assert_eq!(dir, home.path().join("word_game"));
+        for (file, _) in FILES {
+            let text = fs::read_to_string(dir.join(file)).unwrap();
+            assert!(!text.contains(NAME), "{file}");
+        }
+        let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap();
+        let manifest: toml::Table = manifest.parse().unwrap();
+        assert_eq!(manifest["package"]["name"].as_str(), Some("word_game"));
+        assert_eq!(manifest["dependencies"].as_table().unwrap().len(), 1);
+        let path = manifest["dependencies"]["maverl"]["path"].as_str().unwrap();
+        assert_eq!(Path::new(path), fs::canonicalize(env!("CARGO_MANIFEST_DIR")).unwrap());
+        let error = new_team(home.path(), "word_game", None).unwrap_err().to_string();
+        assert!(error.contains("word_game` is already there"), "{error}");
+    }
+
+    #[test]
+    fn maverl_is_found_at_a_checkout_or_at_its_crate_and_nowhere_else() {
+        let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let found = source(crate_dir);
+        assert!(found.is_some());
+        assert_eq!(source(crate_dir.parent().unwrap()), found);
+        let home = tempfile::tempdir().unwrap();
+        let error = new_team(home.path(), "a", Some(home.path())).unwrap_err().to_string();
+        assert!(error.contains("not the source of maverl"), "{error}");
+        assert!(!home.path().join("a").exists());
+    }
+
+    #[test]
+    fn the_files_name_what_is_replaced_in_them() {
+        assert!(FILES[0].1.contains(MAVERL));
+        for (file, text) in FILES.iter().filter(|(file, _)| file.ends_with("rs")) {
+            assert!(text.contains(NAME), "{file}");
+        }
+    }
+}

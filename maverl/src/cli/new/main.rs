@@ -1,0 +1,1 @@
+maverl::main!(my_team);

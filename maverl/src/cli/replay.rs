@@ -1,0 +1,160 @@
+//! `maverl replay`: a recorded episode beside what is played now, turn by turn.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use super::{Failure, block_on, of_run, planned, print};
+use crate::check::Purpose;
+use crate::registry::Registry;
+use crate::rollout::Replayed;
+use crate::run_dir::RunDir;
+use crate::train::{self, Recorded};
+use crate::trajectory::{Outcome, Seat, Turn};
+
+/// How many characters of a prompt are shown, from its end.
+const TAIL: usize = 240;
+
+/// Replays an episode and prints it; fails if it is not what was recorded.
+pub(super) fn replay(dir: &Path, episode: &str, json: bool) -> Result<ExitCode, Failure> {
+    let run = RunDir::open(dir)?;
+    let recorded = Recorded::read(&run, episode)?;
+    let registry = Registry::collect()?;
+    let plan = planned(&of_run(dir)?.0, &registry, Purpose::Eval)?;
+    let progress = train::stderr();
+    let replayed = block_on(async {
+        Ok::<_, Failure>(train::replay(&plan, &registry, &run, &recorded, &*progress).await?)
+    })?;
+    let report = Report::new(&recorded, &replayed);
+    print(&if json { serde_json::to_string_pretty(&report)? } else { report.text() })?;
+    Ok(if report.identical { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A recorded episode, and how it differs from what is played now.
+#[derive(Debug, Serialize)]
+struct Report {
+    episode: String,
+    question: String,
+    identical: bool,
+    turns: Vec<TurnReport>,
+    answer: Option<String>,
+    outcome: Outcome,
+}
+
+#[derive(Debug, Serialize)]
+struct TurnReport {
+    path: String,
+    seat: Seat,
+    /// The last message.
+    prompt: String,
+    reply: String,
+    /// Why the reply could not be read.
+    error: Option<String>,
+    /// What is not as it was recorded.
+    difference: Option<String>,
+}
+
+impl Report {
+    fn new(recorded: &Recorded, replayed: &Replayed) -> Self {
+        let Recorded { episode, .. } = recorded;
+        let is_recorded = |turn: &&Turn| episode.turns.iter().any(|other| other.path == turn.path);
+        let played = replayed.episode.turns.iter().filter(|turn| !is_recorded(turn));
+        let turn = |turn: &Turn| {
+            let mut differences = replayed.differences.iter();
+            TurnReport {
+                path: turn.path.to_string(),
+                seat: turn.seat.clone(),
+                prompt: turn.prompt.last().map_or_else(String::new, |last| last.content.clone()),
+                reply: turn.reply.clone(),
+                error: turn.error.clone(),
+                difference: differences.find(|d| d.path == turn.path).map(|d| d.what.clone()),
+            }
+        };
+        Self {
+            episode: recorded.name(),
+            question: episode.task.question.clone(),
+            identical: replayed.identical(),
+            turns: episode.turns.iter().chain(played).map(turn).collect(),
+            answer: episode.answer.clone(),
+            outcome: episode.outcome.clone(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("episode {}: {}\n", self.episode, self.question);
+        for turn in &self.turns {
+            let TurnReport { path, seat, prompt, reply, error, difference } = turn;
+            text.push_str(&format!("\nturn {path}, {seat}\n"));
+            text.push_str(&block("prompt", &tail(prompt)));
+            text.push_str(&block("reply", reply));
+            if let Some(error) = error {
+                text.push_str(&block("error", error));
+            }
+            text.push_str(&block("now", difference.as_deref().unwrap_or("same")));
+        }
+        let different = self.turns.iter().filter(|turn| turn.difference.is_some()).count();
+        let end = match (self.identical, &self.outcome) {
+            (false, _) => format!("{different} of {} turns are not the same", self.turns.len()),
+            (true, Outcome::Scored(score)) => format!("identical; reward {}", score.reward),
+            (true, Outcome::Unscored(fault)) => format!("identical; unscored: {fault}"),
+        };
+        text + "\n" + &end
+    }
+}
+
+/// A label and a text, further lines below the first.
+fn block(label: &str, text: &str) -> String {
+    format!("  {label:<8}{}\n", text.trim_end().replace('\n', "\n          "))
+}
+
+/// The end of a text.
+fn tail(text: &str) -> String {
+    match text.char_indices().rev().nth(TAIL) {
+        None => text.to_owned(),
+        Some((start, first)) => format!("...{}", &text[start + first.len_utf8()..]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rollout::Difference;
+    use crate::run_dir::tests::episode;
+    use crate::trajectory::TurnPath;
+
+    fn report(turns: [u32; 2], differences: Vec<Difference>) -> Report {
+        let recorded = Recorded { step: 12, episode: episode("train/1", 3, true, turns[0]) };
+        let played = episode("train/1", 3, true, turns[1]);
+        Report::new(&recorded, &Replayed { episode: played, differences })
+    }
+
+    fn difference(turn: u32, what: &str) -> Difference {
+        Difference { path: TurnPath(vec![turn]), what: what.to_owned() }
+    }
+
+    #[test]
+    fn an_identical_episode_says_so_turn_by_turn() {
+        let text = report([2, 2], Vec::new()).text();
+        assert!(text.starts_with("episode 12/train/1/3: who?\n\nturn 0, t/a\n"), "{text}");
+        assert_eq!(text.matches("  now     same\n").count(), 2, "{text}");
+        assert!(text.ends_with("\nidentical; reward 1"), "{text}");
+    }
+
+    #[test]
+    fn differences_stand_with_their_turns_also_those_that_were_not_recorded() {
+        let differences = vec![difference(1, "sampled id 0 was 4, now 5"), difference(2, "new")];
+        let report = report([2, 3], differences);
+        let found: Vec<_> = report.turns.iter().map(|turn| turn.difference.as_deref()).collect();
+        assert_eq!(found, [None, Some("sampled id 0 was 4, now 5"), Some("new")]);
+        assert!(report.text().ends_with("\n2 of 3 turns are not the same"), "{}", report.text());
+    }
+
+    #[test]
+    fn long_prompts_show_their_end_and_lines_stay_in_their_column() {
+        let long = "ä".repeat(TAIL + 1);
+        assert_eq!(tail(&long), format!("...{}", "ä".repeat(TAIL)));
+        assert_eq!(tail(&long[2..]), &long[2..]);
+        assert_eq!(block("prompt", "one\ntwo\n"), "  prompt  one\n          two\n");
+    }
+}

@@ -1,0 +1,273 @@
+//! Playing a training episode of a run again, with the weights it was played with.
+//!
+//! A run keeps few checkpoints and every episode. Weights between two checkpoints are made again by learning from the
+//! stored episodes of the steps between, which takes no generation and gives the same bits.
+
+use std::path::Path;
+
+use crate::checkpoint::{Checkpoint, Checkpoints, Which};
+use crate::plan::Plan;
+use crate::registry::Registry;
+use crate::rollout::{self, Replayed};
+use crate::run_dir::{RunDir, RunDirError, read_rollouts};
+use crate::runtime::Runtime;
+use crate::train::course::Work;
+use crate::train::step::lesson;
+use crate::train::team::{Needs, Team};
+use crate::train::{Progress, TrainError, measure};
+use crate::trajectory::Episode;
+
+/// How many names an error shows.
+const NAMES: usize = 6;
+
+/// A training episode as its run stored it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recorded {
+    /// The step it was played in, from 1.
+    pub step: u64,
+    /// What was played.
+    pub episode: Episode,
+}
+
+impl Recorded {
+    /// Reads the episode of a name: `STEP/TASK/INDEX`, or `STEP/SOURCE/TASK/INDEX` where two data sources have the task.
+    ///
+    /// # Errors
+    ///
+    /// [`TrainError::NoEpisode`] with names that there are, or a file that cannot be read.
+    pub fn read(run: &RunDir, name: &str) -> Result<Self, TrainError> {
+        let no_episode = |found: String| TrainError::NoEpisode {
+            run: run.path().to_owned(),
+            name: name.to_owned(),
+            found,
+        };
+        let steps = run.rollout_steps()?;
+        let (Some(&first), Some(last)) = (steps.first(), steps.last()) else {
+            return Err(no_episode("it has done no step".to_owned()));
+        };
+        let (step, rest) = name.split_once('/').unwrap_or((name, ""));
+        match step.parse().ok().filter(|step| steps.contains(step)) {
+            Some(step) => {
+                let episodes = read_rollouts(&run.rollouts(step))?;
+                let at = find(&episodes, step, rest).map_err(no_episode)?;
+                let episode = episodes.into_iter().nth(at).expect("`find` gives a place in it");
+                Ok(Self { step, episode })
+            }
+            None => {
+                let episodes = read_rollouts(&run.rollouts(first))?;
+                Err(no_episode(format!(
+                    "its steps are {first} to {last}; {}",
+                    there_are(&episodes, first, "")
+                )))
+            }
+        }
+    }
+
+    /// Its name, as [`Recorded::read`] reads it.
+    pub fn name(&self) -> String {
+        name(self.step, &self.episode)
+    }
+}
+
+fn name(step: u64, episode: &Episode) -> String {
+    format!("{step}/{}/{}", episode.task.id, episode.index)
+}
+
+fn with_source(step: u64, episode: &Episode) -> String {
+    format!("{step}/{}/{}/{}", episode.task.source, episode.task.id, episode.index)
+}
+
+/// Where the episode called `rest` stands among those of a step; else what there is instead.
+fn find(episodes: &[Episode], step: u64, rest: &str) -> Result<usize, String> {
+    let wanted = format!("{step}/{rest}");
+    let called =
+        |episode: &Episode| name(step, episode) == wanted || with_source(step, episode) == wanted;
+    let found: Vec<usize> = (0..episodes.len()).filter(|&at| called(&episodes[at])).collect();
+    let source = |at: usize| &episodes[at].task.source;
+    match found[..] {
+        [] => Err(there_are(episodes, step, rest)),
+        // A task that was drawn twice in a step was played twice in the same way.
+        [first, ..] if found.iter().all(|&at| source(at) == source(first)) => Ok(first),
+        _ => {
+            let names = found.iter().map(|&at| with_source(step, &episodes[at]));
+            Err(format!("it is one of {}", quoted(names)))
+        }
+    }
+}
+
+/// The first names of a step, of the task that was asked for if there is one.
+fn there_are(episodes: &[Episode], step: u64, rest: &str) -> String {
+    let task = format!("{step}/{}/", rest.trim_end_matches('/'));
+    let of_task: Vec<String> = episodes
+        .iter()
+        .flat_map(|episode| [name(step, episode), with_source(step, episode)])
+        .filter(|name| !rest.is_empty() && name.starts_with(&task))
+        .collect();
+    let names = match of_task.is_empty() {
+        true => episodes.iter().map(|episode| name(step, episode)).collect(),
+        false => of_task,
+    };
+    match names.len() {
+        0 => format!("step {step} played none, as training on demonstrations does not"),
+        n => {
+            let more = if n > NAMES { ", ..." } else { "" };
+            format!("step {step} has {}{more}", quoted(names.into_iter().take(NAMES)))
+        }
+    }
+}
+
+fn quoted(names: impl Iterator<Item = String>) -> String {
+    names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+/// Plays a training episode of a run again with the weights it was played with, and compares every turn to the bit.
+///
+/// `plan` is that of the run's own configuration. No evaluation is replayed: runs keep their reports, not their episodes.
+///
+/// # Errors
+///
+/// See [`TrainError`]; that the episode is another now is no error.
+pub async fn replay(
+    plan: &Plan,
+    registry: &Registry,
+    run: &RunDir,
+    recorded: &Recorded,
+    progress: &dyn Progress,
+) -> Result<Replayed, TrainError> {
+    let runtime = Runtime::start(plan)?;
+    let replayed = async {
+        let mut team = Team::start(plan, registry, &runtime, Needs::Nothing)?;
+        return_to(&mut team, run, recorded.step.saturating_sub(1), progress).await?;
+        Ok(rollout::replay(&team.rollout, &recorded.episode).await)
+    };
+    let replayed = replayed.await;
+    runtime.shutdown();
+    replayed
+}
+
+/// Gives a fresh team the weights that the run had after `steps` steps.
+async fn return_to(
+    team: &mut Team<'_>,
+    run: &RunDir,
+    steps: u64,
+    progress: &dyn Progress,
+) -> Result<(), TrainError> {
+    let from = match checkpoint(run.path(), steps)? {
+        Some(checkpoint) => {
+            team.load(&checkpoint).await?;
+            checkpoint.state.step
+        }
+        None => {
+            same_start(team, run).await?;
+            0
+        }
+    };
+    if from < steps {
+        let learned = match steps - from {
+            1 => format!("step {steps}"),
+            _ => format!("steps {} to {steps}", from + 1),
+        };
+        progress.note(&format!("weights after step {from}, and {learned} learned again"));
+    }
+    let rows = run.metrics()?;
+    for step in from..steps {
+        let episodes = read_rollouts(&run.rollouts(step + 1))?;
+        let mut batches = lesson(team.plan, &episodes, step)?.batches;
+        for (policy, batch) in &mut batches {
+            // The row knows it; the plan may not: a run that went on for more steps has another schedule now.
+            let name = format!("policy/{}/lr", team.policies[*policy].name());
+            let lr = rows.get(&(step + 1)).and_then(|row| row.get(&name));
+            batch.lr = lr.unwrap_or(batch.lr);
+        }
+        measure::update(team, batches).await?;
+    }
+    Ok(())
+}
+
+/// The newest intact checkpoint of at most so many steps. A damaged one is passed over: an older one, and the starting
+/// weights, lead to the same place.
+fn checkpoint(run: &Path, steps: u64) -> Result<Option<Checkpoint>, RunDirError> {
+    let checkpoints = Checkpoints::of(run);
+    for step in checkpoints.steps()?.into_iter().rev().filter(|&step| step <= steps) {
+        match checkpoints.open(Which::Step(step)) {
+            Ok(checkpoint) => return Ok(Some(checkpoint)),
+            Err(RunDirError::Damaged { .. }) => {}
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(None)
+}
+
+/// Refuses starting weights that are not those the run started from.
+async fn same_start(team: &Team<'_>, run: &RunDir) -> Result<(), TrainError> {
+    let mut now = run.origin()?;
+    for policy in &team.policies {
+        now.provenance.weights.insert(policy.name().to_owned(), policy.fingerprint().await?);
+    }
+    Ok(run.compare(&now)?)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::run_dir::tests::{episode, origin};
+    use crate::run_dir::write_rollouts;
+
+    fn run(home: &Path, steps: &[(u64, &[Episode])]) -> RunDir {
+        let run = RunDir::create(&home.join("a"), &origin()).unwrap();
+        for (step, episodes) in steps {
+            write_rollouts(&run.rollouts(*step), episodes).unwrap();
+        }
+        run
+    }
+
+    fn error(run: &RunDir, name: &str) -> String {
+        Recorded::read(run, name).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_episode_is_found_by_its_name_whatever_the_id_of_its_task() {
+        let home = tempfile::tempdir().unwrap();
+        let played = [episode("train/1", 0, true, 1), episode("train/1", 1, false, 2)];
+        let run = run(home.path(), &[(3, &played)]);
+        let recorded = Recorded::read(&run, "3/train/1/1").unwrap();
+        assert_eq!((recorded.step, &recorded.episode), (3, &played[1]));
+        assert_eq!(recorded.name(), "3/train/1/1");
+        assert_eq!(Recorded::read(&run, "3/facts/train/1/1").unwrap(), recorded);
+    }
+
+    #[test]
+    fn a_name_of_no_episode_is_answered_with_names_that_there_are() {
+        let home = tempfile::tempdir().unwrap();
+        let many: Vec<_> = (0..8).map(|index| episode("a", index, true, 1)).collect();
+        let run = run(home.path(), &[(1, &many), (2, &[episode("b", 0, true, 1)]), (3, &[])]);
+        let text = error(&run, "9/a/0");
+        assert!(text.contains("its steps are 1 to 3; step 1 has `1/a/0`, `1/a/1`"), "{text}");
+        assert!(text.ends_with("`1/a/5`, ..."), "{text}");
+        for name in ["2", "2/", "2/a", "2/b", "2/b/", "2/b/1", "2/b/x"] {
+            let text = error(&run, name);
+            assert!(text.ends_with("step 2 has `2/b/0`"), "{name}: {text}");
+        }
+        assert!(error(&run, "3/a/0").contains("step 3 played none"));
+        assert!(error(&run, "last").contains("its steps are"));
+    }
+
+    #[test]
+    fn a_run_without_a_step_has_no_episode() {
+        let home = tempfile::tempdir().unwrap();
+        assert!(error(&run(home.path(), &[]), "1/a/0").ends_with("it has done no step"));
+    }
+
+    #[test]
+    fn a_task_of_two_sources_is_named_with_its_source() {
+        let home = tempfile::tempdir().unwrap();
+        let mut other = episode("a", 0, true, 2);
+        other.task.source = "hotpot".to_owned();
+        let run = run(home.path(), &[(1, &[episode("a", 0, true, 1), other.clone()])]);
+        let text = error(&run, "1/a/0");
+        assert!(text.ends_with("it is one of `1/facts/a/0`, `1/hotpot/a/0`"), "{text}");
+        assert_eq!(Recorded::read(&run, "1/hotpot/a/0").unwrap().episode, other);
+    }
+}

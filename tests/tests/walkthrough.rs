@@ -1,0 +1,189 @@
+//! The team crate of `docs/src/walkthrough.md`: written by `maverl new` outside the workspace, built, and run as the page
+//! says.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use maverl::cli::new_team;
+use serde_json::Value;
+
+/// How the page writes the dependency.
+const DEPENDENCY: &str = "maverl = { path = \"../maverl/maverl\" }";
+
+fn workspace() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+/// The crate's files by path, the dependency as the page writes it.
+fn files(dir: &Path) -> BTreeMap<String, String> {
+    let mut files = BTreeMap::new();
+    let mut dirs = vec![dir.to_owned()];
+    while let Some(next) = dirs.pop() {
+        for entry in fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                dirs.push(path);
+                continue;
+            }
+            let name = path.strip_prefix(dir).unwrap().to_str().unwrap().to_owned();
+            let text = fs::read_to_string(&path).unwrap();
+            let line = |line| if str::starts_with(line, "maverl = ") { DEPENDENCY } else { line };
+            let text: Vec<&str> = text.lines().map(line).collect();
+            files.insert(name, text.join("\n") + "\n");
+        }
+    }
+    files
+}
+
+/// The files that a page shows: `<!-- file: NAME -->`, then a fenced block.
+fn shown(page: &str) -> BTreeMap<String, String> {
+    let mut files = BTreeMap::new();
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
+        let Some(name) = line.strip_prefix("<!-- file: ") else { continue };
+        let name = name.strip_suffix(" -->").unwrap();
+        let fence = lines.next().unwrap();
+        let fence = &fence[..fence.find(|c| c != '`').unwrap_or(fence.len())];
+        assert!(fence.len() >= 3, "no block follows `{line}`");
+        let text: String = lines
+            .by_ref()
+            .take_while(|line| *line != fence)
+            .map(|line| format!("{line}\n"))
+            .collect();
+        files.insert(name.to_owned(), text);
+    }
+    files
+}
+
+#[test]
+fn the_page_shows_exactly_the_files_that_maverl_new_writes() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = new_team(home.path(), "my_team", Some(workspace())).unwrap();
+    let page = fs::read_to_string(workspace().join("docs/src/walkthrough.md")).unwrap();
+    let (files, shown) = (files(&dir), shown(&page));
+    assert_eq!(shown.keys().collect::<Vec<_>>(), files.keys().collect::<Vec<_>>());
+    for (name, text) in &files {
+        assert_eq!(&shown[name], text, "{name}");
+    }
+    let rust =
+        files.iter().filter(|(name, _)| name.ends_with(".rs")).flat_map(|(_, text)| text.lines());
+    let lines = rust.filter(|line| !line.trim().is_empty()).count();
+    assert!(lines < 60, "{lines} lines of Rust");
+}
+
+/// The binary of a team crate, run in its directory.
+struct Team {
+    dir: PathBuf,
+    binary: PathBuf,
+}
+
+impl Team {
+    /// Writes the crate outside the workspace and builds it there, with the workspace's versions and its dependencies'
+    /// build.
+    fn build(home: &Path) -> Self {
+        let dir = new_team(home, "my_team", Some(workspace())).unwrap();
+        fs::copy(workspace().join("Cargo.lock"), dir.join("Cargo.lock")).unwrap();
+        let target = target();
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--offline"])
+            .current_dir(&dir)
+            .env("CARGO_TARGET_DIR", &target)
+            .output()
+            .unwrap();
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        let name = format!("my_team{}", std::env::consts::EXE_SUFFIX);
+        Self { dir, binary: target.join("debug").join(name) }
+    }
+
+    fn output(&self, args: &[&str]) -> Output {
+        Command::new(&self.binary).args(args).current_dir(&self.dir).output().unwrap()
+    }
+
+    /// What a command prints; it must succeed.
+    fn run(&self, args: &[&str]) -> String {
+        let output = self.output(args);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {error}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What a command says when it fails, as it must.
+    fn fail(&self, args: &[&str]) -> String {
+        let output = self.output(args);
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+/// The workspace's own target directory: the test runs from it.
+fn target() -> PathBuf {
+    let deps = std::env::current_exe().unwrap();
+    deps.ancestors().nth(3).unwrap().to_owned()
+}
+
+#[test]
+fn a_new_team_lists_checks_trains_evaluates_and_replays() {
+    let home = tempfile::tempdir().unwrap();
+    let team = Team::build(home.path());
+
+    let list = team.run(&["list"]);
+    for name in ["my_team/writer", "my_team/critic", "my_team/drafts", "my_team/letters"] {
+        assert!(list.contains(name), "{list}");
+    }
+    assert!(team.run(&["check", "run.toml"]).contains("my_team/writer"));
+
+    let train = team.run(&["train", "run.toml", "--steps", "2", "--out", "runs/first"]);
+    assert!(train.contains("my_team/critic"), "{train}");
+    let run = team.dir.join("runs/first");
+    let summary: Value =
+        serde_json::from_slice(&fs::read(run.join("summary.json")).unwrap()).unwrap();
+    assert_eq!((&summary["complete"], &summary["steps"]), (&true.into(), &2.into()));
+    let rows = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    let rows: Vec<Value> = rows.lines().map(|row| serde_json::from_str(row).unwrap()).collect();
+    let learned = |row: &&Value| row["policy/tiny/rows"].as_f64().is_some_and(|rows| rows > 0.0);
+    assert_eq!(rows.iter().filter(learned).count(), 2, "a step was flat");
+
+    let report: Value =
+        serde_json::from_str(&team.run(&["eval", "--run", "runs/first", "--json"])).unwrap();
+    assert_eq!(report["split"], "test");
+    assert!(team.run(&["info", "runs/first"]).contains("my_team/drafts"));
+
+    replays(&team);
+    names_are_checked(&team);
+}
+
+fn replays(team: &Team) {
+    let identical = |episode: &str| {
+        let text = team.run(&["replay", "runs/first", episode, "--json"]);
+        let report: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(report["identical"], true, "{text}");
+        assert!(!report["turns"].as_array().unwrap().is_empty());
+    };
+    identical("1/train-1/7"); // from the checkpoint before the first step
+    identical("2/train-3/0"); // a step learned again
+    fs::remove_dir_all(team.dir.join("runs/first/checkpoints/step-000000")).unwrap();
+    identical("2/train-3/5"); // the same from the starting weights
+    let text = team.run(&["replay", "runs/first", "2/train-3/1"]);
+    assert!(text.contains("my_team/writer") && text.contains("identical; reward"), "{text}");
+    let error = team.fail(&["replay", "runs/first", "2/train-3"]);
+    assert!(error.contains("step 2 has `2/train-3/0`, `2/train-3/1`"), "{error}");
+    // With another temperature it is another episode: recorded and played differ.
+    let resolved = team.dir.join("runs/first/resolved.toml");
+    let text = fs::read_to_string(&resolved).unwrap();
+    fs::write(&resolved, text.replace("temperature = 1.0", "temperature = 0.5")).unwrap();
+    let output = team.output(&["replay", "runs/first", "1/train-1/7"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("turns are not the same"));
+}
+
+fn names_are_checked(team: &Team) {
+    assert!(team.fail(&["new", "my-team"]).contains("did you mean `my_team`?"));
+    let checkout = workspace().to_str().unwrap();
+    assert!(team.run(&["new", "other", "--maverl", checkout]).contains("wrote other"));
+    assert!(team.dir.join("other/src/lib.rs").is_file());
+    assert!(team.fail(&["new", "other"]).contains("already there"));
+}
