@@ -179,8 +179,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::model::{Model, ModelFiles, Tokenizer};
-    use crate::plan::ModelSource;
+    use crate::model::{Model, ModelFiles, ModelSource, Tokenizer};
     use crate::trajectory::{Message, Role};
 
     #[test]
