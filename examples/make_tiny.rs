@@ -3,12 +3,13 @@
 //!
 //! `cargo run --release --example make_tiny` writes `maverl/models/tiny` again, bit for bit on the same processor type.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Parser;
 use maverl::config::Aggregation;
 use maverl::draw::Draw;
+use maverl::model::builtin;
 use maverl::model::create::{Size, byte_level_bpe, random_model};
 use maverl::registry::Registry;
 use maverl::runtime::{Batch, Objective, Policy, Row, Runtime};
@@ -23,15 +24,15 @@ struct Arguments {
     /// Where it is written.
     #[arg(long, default_value = "maverl/models/tiny")]
     out: PathBuf,
-    /// Optimizer steps.
-    #[arg(long, default_value_t = 1200)]
-    steps: u64,
-    /// Demonstrations a step.
-    #[arg(long, default_value_t = 128)]
-    batch: usize,
-    /// Largest step size.
-    #[arg(long, default_value_t = 3e-3)]
-    lr: f64,
+    /// Skips the first phase and starts from this model.
+    #[arg(long)]
+    from: Option<PathBuf>,
+    /// Optimizer steps on whole rows: to learn the language, and to copy.
+    #[arg(long, default_value_t = 1600)]
+    reading_steps: usize,
+    /// Optimizer steps on replies: to learn what to copy.
+    #[arg(long, default_value_t = 600)]
+    reply_steps: usize,
     /// How often a demonstrated decision is wrong.
     #[arg(long, default_value_t = 0.2)]
     noise: f64,
@@ -41,6 +42,15 @@ struct Arguments {
     /// From which weights and demonstrations derive.
     #[arg(long, default_value_t = 20_260_211)]
     seed: u64,
+}
+
+/// How rows are learned.
+struct Phase {
+    steps: usize,
+    rows_per_step: usize,
+    lr: f64,
+    /// Learn the prompts too: names come again in them, which is how a small model learns to copy.
+    whole: bool,
 }
 
 /// 0.9 million parameters: what learns to copy a name, and not much more.
@@ -60,40 +70,79 @@ fn main() -> Result<()> {
 }
 
 async fn make(arguments: &Arguments) -> Result<()> {
-    let demonstrations = arguments.batch * arguments.steps as usize;
     let noise = Noise { halfway: arguments.halfway, elsewhere: arguments.noise };
-    let turns = orchestras::search::demonstrations(arguments.seed, demonstrations, noise).await?;
-    let texts = texts(&turns[..turns.len().min(20_000)]);
-    let tokenizer = byte_level_bpe(&texts, SIZE.vocab_size, facts::pieces)?;
-    random_model(&arguments.out, SIZE, &tokenizer, arguments.seed)?;
+    let Arguments { out, seed, .. } = arguments;
+    match &arguments.from {
+        Some(from) => copy(from, out)?,
+        None => {
+            let phase =
+                Phase { steps: arguments.reading_steps, rows_per_step: 64, lr: 3e-3, whole: true };
+            let rows = phase.steps * phase.rows_per_step;
+            let turns = orchestras::search::demonstrations(*seed, rows, noise).await?;
+            let texts = texts(&turns[..turns.len().min(20_000)]);
+            let tokenizer = byte_level_bpe(&texts, SIZE.vocab_size, facts::pieces)?;
+            random_model(out, SIZE, &tokenizer, *seed)?;
+            learn(out, turns, &phase, *seed).await?;
+        }
+    }
+    let phase =
+        Phase { steps: arguments.reply_steps, rows_per_step: 128, lr: 1.5e-3, whole: false };
+    // Three times as many as are used, so that there are enough of each agent.
+    let rows = phase.steps * phase.rows_per_step;
+    let turns = orchestras::search::demonstrations(seed + 1, 3 * rows, noise).await?;
+    learn(out, balanced(turns, rows), &phase, seed + 1).await?;
+    println!("wrote {}", out.display());
+    Ok(())
+}
 
-    let runtime = start(&arguments.out, arguments.lr)?;
+/// `rows` turns, half of them the answerer's, whose task is hardest.
+fn balanced(turns: Vec<Turn>, rows: usize) -> Vec<Turn> {
+    let (mut answers, mut others) = (rows / 2, rows - rows / 2);
+    let keep = |turn: &Turn| {
+        let left = if turn.seat.agent == "search/answerer" { &mut answers } else { &mut others };
+        let keep = *left > 0;
+        *left = left.saturating_sub(1);
+        keep
+    };
+    turns.into_iter().filter(keep).collect()
+}
+
+/// Trains the model in a directory, in place, in one pass over the turns.
+async fn learn(dir: &Path, turns: Vec<Turn>, phase: &Phase, seed: u64) -> Result<()> {
+    let runtime = start(dir, phase.lr)?;
     let policy = runtime.policies()[0].clone();
-    let mut rows = turns.iter().map(|turn| row(&policy, turn)).collect::<Result<Vec<Row>>>()?;
-    Draw::new(arguments.seed).shuffle(&mut rows);
+    let row = |turn: &Turn| row(&policy, turn, phase.whole);
+    let mut rows = turns.iter().map(row).collect::<Result<Vec<Row>>>()?;
+    Draw::new(seed).shuffle(&mut rows);
     let tokens: usize = rows.iter().map(|row| row.prompt.len() + row.completion.len()).sum();
     println!("{} rows of {:.1} tokens", rows.len(), tokens as f64 / rows.len() as f64);
-    for (step, rows) in rows.chunks(arguments.batch).enumerate() {
-        let lr = arguments.lr * shape(step as f64 / arguments.steps as f64);
+    for (step, rows) in rows.chunks(phase.rows_per_step).enumerate() {
         let batch = Batch {
             rows: rows.to_vec(),
             objective: Objective::Supervised,
             minibatches: 1,
             epochs: 1,
             aggregation: Aggregation::TokenMean,
-            lr,
+            lr: phase.lr * shape(step as f64 / phase.steps as f64),
         };
         let stats = policy.update(batch).await?;
         if step % 20 == 0 {
             println!("step {step}: loss {:.4}, gradient norm {:.3}", stats.loss, stats.grad_norm);
         }
     }
-    policy.save(&arguments.out).await?;
+    policy.save(dir).await?;
     drop(policy);
     runtime.shutdown();
     // The moments are of no use to who starts from here.
-    std::fs::remove_file(arguments.out.join("optimizer.safetensors"))?;
-    println!("wrote {}", arguments.out.display());
+    Ok(std::fs::remove_file(dir.join("optimizer.safetensors"))?)
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to)?;
+    for file in builtin::FILES {
+        std::fs::copy(from.join(file), to.join(file))
+            .with_context(|| format!("cannot copy {file}"))?;
+    }
     Ok(())
 }
 
@@ -112,7 +161,7 @@ fn texts(turns: &[Turn]) -> Vec<String> {
     turns.iter().flat_map(said).chain(roles).chain(documents).collect()
 }
 
-fn start(model: &std::path::Path, lr: f64) -> Result<Runtime> {
+fn start(model: &Path, lr: f64) -> Result<Runtime> {
     let sources = Sources::default()
         .with(format!("models.tiny.path={:?}", std::path::absolute(model)?))
         .with(format!("models.tiny.optim.lr={lr:e}"))
@@ -126,13 +175,13 @@ fn start(model: &std::path::Path, lr: f64) -> Result<Runtime> {
     Ok(Runtime::start(&plan)?)
 }
 
-fn row(policy: &Policy, turn: &Turn) -> Result<Row> {
+fn row(policy: &Policy, turn: &Turn, whole: bool) -> Result<Row> {
     let tokenizer = policy.tokenizer();
     let mut ids = tokenizer.encode(&tokenizer.render(&turn.prompt, true)?)?;
+    let asked = if whole { 1 } else { ids.len() };
     ids.extend(tokenizer.encode(&turn.reply)?);
     ids.push(*tokenizer.stop_ids().first().context("the model has a stop id")?);
-    // Prompts are learned too: names come again in them, which is how a small model learns to copy.
-    let completion = ids.split_off(1);
+    let completion = ids.split_off(asked);
     Ok(Row {
         prompt: ids,
         completion,
