@@ -1,1 +1,70 @@
-//! Examples.
+//! Examples, each one idea. They run with `cargo run --release --example NAME`.
+//!
+//! - `search_orchestra`: three agents learn to search and answer, from the model and on the questions that ship with maverl.
+//! - `make_tiny`: makes that model again: tokenizer, random weights, supervised training on imperfect demonstrations.
+//!
+//! The Rust code of the README and of the book is compiled and run by this crate's documentation tests; their
+//! configurations are checked by the test below.
+
+#[cfg(doctest)]
+mod book {
+    #[doc = include_str!("../README.md")]
+    mod readme {}
+    #[doc = include_str!("../docs/src/declare.md")]
+    mod declare {}
+    #[doc = include_str!("../docs/src/configuring.md")]
+    mod configuring {}
+    #[doc = include_str!("../docs/src/sharing.md")]
+    mod sharing {}
+    #[doc = include_str!("../docs/src/corpora.md")]
+    mod corpora {}
+    #[doc = include_str!("../docs/src/testing.md")]
+    mod testing {}
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use maverl::registry::Registry;
+    use maverl::{Purpose, Sources, check};
+    use orchestras as _; // brings `search/route` and its agents
+
+    fn pages() -> Vec<PathBuf> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let list = |dir: &str| fs::read_dir(root.join(dir)).unwrap();
+        let files = list("docs/src").chain(list("docs/src/algorithms"));
+        let pages = files.map(|file| file.unwrap().path());
+        // What the walk-through shows are files of a crate, tested as such.
+        let wanted = |path: &PathBuf| {
+            path.extension().is_some_and(|e| e == "md") && !path.ends_with("walkthrough.md")
+        };
+        let mut pages: Vec<PathBuf> = pages.filter(wanted).collect();
+        pages.push(root.join("README.md"));
+        pages
+    }
+
+    #[test]
+    fn configurations_in_the_book_have_only_known_keys_and_right_types() {
+        let registry = Registry::collect().unwrap();
+        let mut blocks = 0;
+        for page in pages() {
+            let text = fs::read_to_string(&page).unwrap();
+            for block in text.split("```toml\n").skip(1) {
+                let block = block.split("```").next().unwrap();
+                let sources = Sources::default().text("run.toml", block, "");
+                let problems = check(&sources, &registry, Purpose::Train).err().unwrap_or_default();
+                for problem in problems.iter().map(ToString::to_string) {
+                    let wrong = ["unknown key", "expected", "TOML"];
+                    let wrong = wrong.iter().any(|words| problem.contains(words));
+                    assert!(!wrong, "{}: {problem}\n{block}", page.display());
+                }
+                blocks += 1;
+            }
+        }
+        assert!(blocks > 10, "only {blocks} configurations were found");
+    }
+}

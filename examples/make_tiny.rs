@@ -12,7 +12,7 @@ use maverl::draw::Draw;
 use maverl::model::create::{Size, byte_level_bpe, random_model};
 use maverl::registry::Registry;
 use maverl::runtime::{Batch, Objective, Policy, Row, Runtime};
-use maverl::trajectory::{Message, Role, Turn};
+use maverl::trajectory::Turn;
 use maverl::world::facts;
 use maverl::{Purpose, Sources, check, plan};
 use orchestras::search::Noise;
@@ -128,13 +128,13 @@ fn start(model: &std::path::Path, lr: f64) -> Result<Runtime> {
 
 fn row(policy: &Policy, turn: &Turn) -> Result<Row> {
     let tokenizer = policy.tokenizer();
-    let prompt = tokenizer.encode(&tokenizer.render(&turn.prompt, true)?)?;
-    let mut conversation = turn.prompt.clone();
-    conversation.push(Message { role: Role::Assistant, content: turn.reply.clone() });
-    let mut completion = tokenizer.encode(&turn.reply)?;
-    completion.push(*tokenizer.stop_ids().first().context("the model has a stop id")?);
+    let mut ids = tokenizer.encode(&tokenizer.render(&turn.prompt, true)?)?;
+    ids.extend(tokenizer.encode(&turn.reply)?);
+    ids.push(*tokenizer.stop_ids().first().context("the model has a stop id")?);
+    // Prompts are learned too: names come again in them, which is how a small model learns to copy.
+    let completion = ids.split_off(1);
     Ok(Row {
-        prompt,
+        prompt: ids,
         completion,
         logprobs: Vec::new(),
         advantage: 0.0,

@@ -1,4 +1,43 @@
 //! maverl trains *teams* of language-model agents with reinforcement learning.
+//!
+//! A team is declared as ordinary Rust: agents with `#[agent]`, their control flow with `#[orchestra]`. A TOML file maps
+//! the agents onto models. Then a run is:
+//!
+//! ```no_run
+//! use maverl::registry::Registry;
+//! use maverl::run_dir::Place;
+//! use maverl::train::Options;
+//! use maverl::{Purpose, Sources, check};
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let registry = Registry::collect()?;
+//! let plan = check(&Sources::file("run.toml"), &registry, Purpose::Train)
+//!     .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
+//! let options = Options::new(Place::New("runs/mine".into()));
+//! let report = maverl::train(&plan, &registry, options).await?;
+//! println!("{}", report.table());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`main!`] makes the same into a command line. A team crate needs [`prelude`] alone.
+//!
+//! # Modules, in reading order
+//!
+//! | | |
+//! |---|---|
+//! | [`task`], [`trajectory`] | what a team is asked, and what happened: plain data |
+//! | [`mod@agent`], [`mod@orchestra`] | roles with typed inputs and replies; control flow of one episode |
+//! | [`mod@env`], [`mod@reward`] | the world and the judge; further parts of the reward |
+//! | [`registry`] | everything that is declared in the linked crates |
+//! | [`config`], [`mod@check`], [`plan`] | what a user writes; the border where all of it is checked; what it means |
+//! | [`world`], [`data`] | built-in worlds; files of tasks, documents and demonstrations |
+//! | [`model`], [`runtime`] | transformers; the threads that own them, generate and update |
+//! | [`rollout`] | many episodes at once, by models or by scripts |
+//! | [`algo`] | samples, advantages, losses, batches |
+//! | [`metrics`], [`mod@eval`] | the numbers of a step, and of an evaluation |
+//! | [`run_dir`], [`checkpoint`] | what a run leaves on disk |
+//! | [`mod@train`], [`cli`] | the course of a run, and the command line |
 #![warn(missing_docs)]
 
 #[allow(unused_extern_crates)] // generated code says `::maverl` inside this crate too

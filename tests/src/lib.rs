@@ -1,1 +1,4 @@
-//! TBD
+//! What the end-to-end tests share: a team that a random model can play, and a laboratory that runs it as a user would.
+
+pub mod lab;
+pub mod team;

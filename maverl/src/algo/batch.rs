@@ -1,9 +1,52 @@
 //! One step's rows for each policy, in the order that fixes every sum.
 
 use crate::algo::{Sample, lr};
-use crate::plan::Plan;
-use crate::runtime::{Batch, Objective, Row};
+use crate::config::Aggregation;
+use crate::plan::{LossPlan, Plan};
 use crate::trajectory::Episode;
+
+/// A training row: one turn.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// What the model was given; never trained on.
+    pub prompt: Vec<u32>,
+    /// What it said (or, in SFT, should say); every token is trained on.
+    pub completion: Vec<u32>,
+    /// Log-probs at rollout, one per completion token; empty in SFT.
+    pub logprobs: Vec<f32>,
+    /// The advantage of each of its tokens.
+    pub advantage: f32,
+    /// The temperature of its log-probs (1 where it was greedy).
+    pub temperature: f32,
+    /// Its coefficients.
+    pub loss: LossPlan,
+}
+
+/// What a batch is trained for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Objective {
+    /// The clipped surrogate on advantages, with KL and entropy terms.
+    PolicyGradient,
+    /// The negative log-likelihood of the completions.
+    Supervised,
+}
+
+/// One step's rows for one policy, in the order that fixes every sum.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Batch {
+    /// Sorted by (task, episode, turn path).
+    pub rows: Vec<Row>,
+    /// What it is trained for.
+    pub objective: Objective,
+    /// Optimizer steps an epoch is split into.
+    pub minibatches: usize,
+    /// Passes over the rows.
+    pub epochs: usize,
+    /// How token losses become one number.
+    pub aggregation: Aggregation,
+    /// The step size, schedule applied.
+    pub lr: f64,
+}
 
 /// The batch of each policy that has samples, sorted by policy, with the step size of training step `step`.
 ///

@@ -36,7 +36,7 @@ mod schedule;
 pub(crate) mod testing;
 
 pub use advantage::{Advantages, GroupSummary, advantages};
-pub use batch::batches;
+pub use batch::{Batch, Objective, Row, batches};
 pub use loss::{SurrogateStats, clipped_surrogate, kl, surrogate_stats, token_weights};
 pub use sample::{Sample, TaskKey, samples};
 pub use schedule::lr;

@@ -27,6 +27,16 @@ pub trait Environment: Send + Sync + 'static {
         Ok(())
     }
 
+    /// What the user may want to know before these tasks are played: whether they can be solved here at all.
+    ///
+    /// # Errors
+    ///
+    /// If the world cannot be looked at; the run does not start.
+    fn note(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
+        let _ = tasks;
+        Ok(None)
+    }
+
     /// The state an episode on `task` starts with.
     fn open(&self, task: &Task, seed: u64) -> Value {
         let _ = (task, seed);
@@ -94,6 +104,8 @@ impl EnvError {
 
 /// An [`Environment`] behind a pointer.
 pub trait DynEnvironment: Send + Sync {
+    /// See [`Environment::note`].
+    fn note(&self, tasks: &[Task]) -> Result<Option<String>, EnvError>;
     /// A session for an episode.
     fn open(&self, task: &Task, seed: u64) -> Session;
     /// See [`Environment::act`].
@@ -107,6 +119,10 @@ pub trait DynEnvironment: Send + Sync {
 }
 
 impl<E: Environment> DynEnvironment for E {
+    fn note(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
+        Environment::note(self, tasks)
+    }
+
     fn open(&self, task: &Task, seed: u64) -> Session {
         let state = Environment::open(self, task, seed);
         Session { task: task.clone(), seed, actions: 0, state }

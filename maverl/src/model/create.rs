@@ -159,7 +159,11 @@ pub fn random_weights(config: &HfConfig, seed: u64) -> Result<Weights, ModelErro
         match name {
             name if name.ends_with(".bias") => vec![0.0; n],
             name if name.ends_with("norm.weight") => vec![1.0; n],
-            _ => (0..n as u64).map(|i| 0.02 * normal(mix(seed, tensor), i)).collect(),
+            name => {
+                let fan_in = shape.last().copied().unwrap_or(1) as f32;
+                let std = if name.contains("embed") { 0.1 } else { fan_in.sqrt().recip() };
+                (0..n as u64).map(|i| std * normal(mix(seed, tensor), i)).collect()
+            }
         }
     })
 }
@@ -175,8 +179,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::model::{Model, ModelFiles, Tokenizer};
-    use crate::plan::ModelSource;
+    use crate::model::{Model, ModelFiles, ModelSource, Tokenizer};
     use crate::trajectory::{Message, Role};
 
     #[test]

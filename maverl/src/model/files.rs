@@ -3,9 +3,20 @@
 use std::borrow::Cow;
 use std::path::PathBuf;
 
+use serde::Serialize;
+
 use crate::model::ModelError;
 use crate::model::builtin;
-use crate::plan::ModelSource;
+
+/// Where a model's weights come from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelSource {
+    /// Embedded in the library.
+    Builtin(String),
+    /// A Hugging Face directory, as it is opened from the working directory.
+    Directory(PathBuf),
+}
 
 /// A file of a model, by name.
 pub struct ModelFiles {

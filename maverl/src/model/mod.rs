@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use candle_core::Tensor;
 
-pub use files::ModelFiles;
+pub use files::{ModelFiles, ModelSource};
 pub use hf_config::HfConfig;
 pub use qwen2::{Context, KvCache, Qwen2};
 pub use tokenizer::{Tokenizer, TokenizerError};

@@ -3,6 +3,10 @@
 //! Activations are `[N, D]`: the tokens of all rows one after the other, without padding. Every operation here has a
 //! backward pass; the ready-made fused operations of candle have none and would cut the gradient without a word.
 
+mod logprobs;
+
+pub use logprobs::token_logprobs;
+
 use std::sync::Arc;
 
 use candle_core::{
@@ -11,7 +15,7 @@ use candle_core::{
 };
 use maverl_kernels::attention::{Heads, Segment, attention, attention_bwd, attention_cached};
 use maverl_kernels::rope::{RopeTable, rope, rope_bwd};
-use maverl_kernels::{embedding, logprob, matmul, mlp, norm};
+use maverl_kernels::{embedding, matmul, mlp, norm};
 
 /// The f32 values of a contiguous tensor's storage.
 fn floats<'a>(storage: &'a CpuStorage, layout: &Layout, op: &'static str) -> Result<&'a [f32]> {
@@ -386,70 +390,5 @@ impl CustomOp1 for Gather {
         let mut dtable = vec![0.0; table.elem_count()];
         with_values(dout, |dout| embedding::scatter_add(dout, &self.ids, d, &mut dtable))?;
         Ok(Some(tensor(dtable, table.shape())?))
-    }
-}
-
-/// Log-probability and entropy of targets under `softmax(h wᵀ / temperature)`, without keeping `[M, V]` logits.
-///
-/// `h [M, D]`, `w [V, D]`, `targets [M]`, `inv_temperature [M]`; returns `[2, M]`: log-probs, then entropies in nats.
-pub fn token_logprobs(
-    h: &Tensor,
-    w: &Tensor,
-    targets: Arc<[u32]>,
-    inv_temperature: Arc<[f32]>,
-) -> Result<Tensor> {
-    h.apply_op2(w, TokenLogprobs { targets, inv_temperature })
-}
-
-struct TokenLogprobs {
-    targets: Arc<[u32]>,
-    inv_temperature: Arc<[f32]>,
-}
-
-impl CustomOp2 for TokenLogprobs {
-    fn name(&self) -> &'static str {
-        "token_logprobs"
-    }
-
-    fn cpu_fwd(
-        &self,
-        h: &CpuStorage,
-        hl: &Layout,
-        w: &CpuStorage,
-        wl: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let ((m, d), (vocab, _)) = (hl.shape().dims2()?, wl.shape().dims2()?);
-        if let Some(id) = self.targets.iter().find(|&&id| id as usize >= vocab) {
-            bail!("token_logprobs: token id {id} in a vocabulary of {vocab}");
-        }
-        let mut out = vec![0.0; 2 * m];
-        let (logp, entropy) = out.split_at_mut(m);
-        let (h, w) = (floats(h, hl, "token_logprobs")?, floats(w, wl, "token_logprobs")?);
-        logprob::linear_logprob(h, w, &self.targets, &self.inv_temperature, d, logp, entropy);
-        Ok(stored(out, (2, m)))
-    }
-
-    fn bwd(
-        &self,
-        h: &Tensor,
-        w: &Tensor,
-        _: &Tensor,
-        dout: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
-        let (m, d) = h.dims2()?;
-        let (mut dh, mut dw) = (vec![0.0; m * d], vec![0.0; w.elem_count()]);
-        with_values(h, |h| {
-            with_values(w, |w| {
-                with_values(dout, |dout| {
-                    let (dlogp, dentropy) = dout.split_at(m);
-                    let (targets, inv_t) = (&self.targets, &self.inv_temperature);
-                    logprob::linear_logprob_bwd(
-                        h, w, targets, inv_t, d, dlogp, dentropy, &mut dh, &mut dw,
-                    );
-                })
-            })
-        })???;
-        let dw = if w.track_op() { Some(tensor(dw, w.shape())?) } else { None };
-        Ok((Some(tensor(dh, (m, d))?), dw))
     }
 }

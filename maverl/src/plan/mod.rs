@@ -4,6 +4,7 @@ mod settled;
 mod summary;
 pub(crate) mod weights;
 
+pub use crate::model::ModelSource;
 pub use summary::{SeatSummary, StepSummary, Summary, WorkerSummary, json, table};
 
 use std::path::PathBuf;
@@ -166,16 +167,6 @@ pub struct WorkerPlan {
     pub source: ModelSource,
     /// How many numbers the weights are.
     pub parameters: u64,
-}
-
-/// Where a model's weights come from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ModelSource {
-    /// Embedded in the library.
-    Builtin(String),
-    /// A Hugging Face directory, as it is opened from the working directory.
-    Directory(PathBuf),
 }
 
 /// How rewards become updates, with every part settled.

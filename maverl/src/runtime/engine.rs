@@ -132,6 +132,10 @@ impl Engine {
     }
 }
 
+/// Why logits describe no distribution, and what would help.
+const BLOWN_UP: &str =
+    "the weights have blown up; a smaller `optim.lr` or `optim.grad_clip` usually helps";
+
 /// Samples the next token of each request from its row of `logits [R, V]`.
 fn choose(
     logits: &Tensor,
@@ -143,7 +147,7 @@ fn choose(
         rows.map(|((request, ids, logprobs), row)| {
             let u = uniform(request.seed, ids.len() as u64);
             let sampled = sample(row, &filter(&request.sampling), u)
-                .map_err(|e| ModelError(e.to_string()))?;
+                .map_err(|e| ModelError(format!("{e}: {BLOWN_UP}")))?;
             ids.push(sampled.id);
             logprobs.push(sampled.logprob);
             Ok(())

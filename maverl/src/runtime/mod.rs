@@ -6,15 +6,19 @@
 //! - **K-1** A completion never depends on what else is in the batch, to the bit.
 
 mod engine;
+mod memory;
+mod packed;
 mod trainer;
 mod worker;
+
+pub use crate::algo::{Batch, Objective, Row};
 
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crate::model::Tokenizer;
-use crate::plan::{LossPlan, Plan, Sampling};
+use crate::plan::{Plan, Sampling};
 use crate::trajectory::Finish;
 use worker::{Owned, Worker};
 
@@ -40,49 +44,6 @@ pub struct Completion {
     pub version: u64,
     /// Why it ended.
     pub finish: Finish,
-}
-
-/// A training row: one turn.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Row {
-    /// What the model was given; never trained on.
-    pub prompt: Vec<u32>,
-    /// What it said (or, in SFT, should say); every token is trained on.
-    pub completion: Vec<u32>,
-    /// Log-probs at rollout, one per completion token; empty in SFT.
-    pub logprobs: Vec<f32>,
-    /// The advantage of each of its tokens.
-    pub advantage: f32,
-    /// The temperature of its log-probs (1 where it was greedy).
-    pub temperature: f32,
-    /// Its coefficients.
-    pub loss: LossPlan,
-}
-
-/// What a batch is trained for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Objective {
-    /// The clipped surrogate on advantages, with KL and entropy terms.
-    PolicyGradient,
-    /// The negative log-likelihood of the completions.
-    Supervised,
-}
-
-/// One step's rows for one policy, in the order that fixes every sum.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Batch {
-    /// Sorted by (task, episode, turn path).
-    pub rows: Vec<Row>,
-    /// What it is trained for.
-    pub objective: Objective,
-    /// Optimizer steps an epoch is split into.
-    pub minibatches: usize,
-    /// Passes over the rows.
-    pub epochs: usize,
-    /// How token losses become one number.
-    pub aggregation: crate::config::Aggregation,
-    /// The step size, schedule applied.
-    pub lr: f64,
 }
 
 /// What an update did. Means are over true token counts.
@@ -181,6 +142,7 @@ impl Runtime {
     ///
     /// The first model that could not be loaded.
     pub fn start(plan: &Plan) -> Result<Self, RuntimeError> {
+        memory::keep_freed();
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(plan.runtime.threads)
             .build()

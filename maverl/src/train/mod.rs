@@ -77,6 +77,9 @@ pub async fn train(
     let runtime = Runtime::start(plan)?;
     let report = async {
         let team = Team::start(plan, registry, &runtime, Needs::Training(&eval))?;
+        if let Some(note) = team.note()? {
+            progress.note(&note);
+        }
         let origin = team.origin(given).await?;
         let settings = Settings {
             seed: plan.seed,

@@ -1,6 +1,7 @@
 //! A team with its policies and tasks, ready to train and to be evaluated.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::path::Path;
 
 use crate::checkpoint::{Checkpoint, Draft};
@@ -9,7 +10,7 @@ use crate::data::{self, Demonstration, Sampler};
 use crate::eval::{EvalReport, EvalSpec};
 use crate::plan::Plan;
 use crate::registry::Registry;
-use crate::rollout::{EpisodeRequest, Rollout, episode_seed};
+use crate::rollout::{EpisodeRequest, Rollout, RolloutError, episode_seed};
 use crate::run_dir::disk::hash_bytes;
 use crate::run_dir::{Origin, Provenance, RunDirError};
 use crate::runtime::{Policy, Runtime};
@@ -20,6 +21,8 @@ use crate::trajectory::{Episode, Outcome};
 
 /// How many messages of faults are worth showing.
 const MESSAGES: usize = 3;
+/// How many tasks the environment looks at before the run.
+const NOTED: usize = 1000;
 
 /// What a team is made for.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -111,6 +114,18 @@ impl<'p> Team<'p> {
             threads,
         };
         Ok(Origin { given, config: self.plan.config.clone(), provenance })
+    }
+
+    /// What the environment has to say about the data, whatever split is played.
+    pub(super) fn note(&self) -> Result<Option<String>, TrainError> {
+        if let Lessons::Demonstrations(_) = self.lessons {
+            return Ok(None);
+        }
+        let config = TaskConfig { limit: NonZeroUsize::new(NOTED), ..self.plan.task.clone() };
+        let tasks = data::load(&config, data::ALL, &self.plan.base)?;
+        let name = || self.plan.environment.name.clone();
+        let note = self.rollout.troupe().environment.note(&tasks);
+        Ok(note.map_err(|error| RolloutError::Environment { name: name(), error })?)
     }
 
     /// Plays `samples` episodes on each task.

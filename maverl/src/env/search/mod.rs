@@ -83,6 +83,18 @@ impl Environment for SearchEnvironment {
         Ok(())
     }
 
+    /// How often BM25 finds what supports a task, if the tasks say so: what even a perfect team cannot do without.
+    fn note(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
+        let supported: Vec<Task> =
+            tasks.iter().filter(|task| !texts(task, "support").is_empty()).cloned().collect();
+        let k = self.top_k;
+        let note = |recall| {
+            let n = supported.len();
+            format!("BM25 recall@{k} of the supporting document: {recall:.3} on {n} questions")
+        };
+        Ok(self.recall(&supported, k)?.map(note))
+    }
+
     async fn act(&self, _: &mut Session, action: Action) -> Result<Observation, EnvError> {
         let query = match action {
             Action::Text(query) => query,

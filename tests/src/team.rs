@@ -1,0 +1,114 @@
+//! A team that needs no skill: a random model gets rewards that differ, malformed replies, and something to learn.
+
+use std::time::Duration;
+
+use maverl::prelude::*;
+use serde_json::Map;
+
+/// A question, and what was said about it.
+#[derive(Input)]
+pub struct Talk {
+    /// What is asked.
+    pub question: String,
+    /// What the world made of the opening.
+    pub seen: Option<String>,
+}
+
+/// Says anything.
+#[agent(name = "duo/opener", input = Talk, output = String, prompt_text = "Open: {{ question }}")]
+pub struct Opener;
+
+/// Says anything of an even number of characters.
+#[agent(
+    name = "duo/closer",
+    input = Talk,
+    output = Even,
+    prompt_text = "Close: {{ question }} {{ seen }} {{ reply_format }}"
+)]
+pub struct Closer;
+
+/// An even number of characters, so that a random model is about as often right as wrong.
+pub struct Even(pub String);
+
+impl Reply for Even {
+    const TYPED: bool = true;
+
+    fn format() -> String {
+        "Evenly.".to_owned()
+    }
+
+    fn parse(reply: &str) -> Result<Self, ReplyError> {
+        match reply.chars().count() % 2 {
+            0 => Ok(Self(reply.to_owned())),
+            _ => Err(ReplyError::Other("an odd number of characters".to_owned())),
+        }
+    }
+}
+
+/// One opens, the other closes.
+#[orchestra(name = "duo/relay", agents(Opener, Closer), needs("look"))]
+pub struct Relay {
+    /// Whether the closer is asked at all.
+    pub close: bool,
+}
+
+impl Default for Relay {
+    fn default() -> Self {
+        Self { close: true }
+    }
+}
+
+impl Orchestra for Relay {
+    async fn run(&self, task: &Task, team: &Team<Self>) -> Result<Option<String>, AskError> {
+        let question = task.question.clone();
+        let open = team.ask::<Opener>(&Talk { question: question.clone(), seen: None }).await?;
+        let seen = team.act(Action::Text(open.clone())).await?;
+        if !self.close {
+            return Ok(Some(open));
+        }
+        let Even(close) = team.ask::<Closer>(&Talk { question, seen: Some(seen.text) }).await?;
+        Ok(Some(close))
+    }
+}
+
+/// Pays for long answers, and fails as it is told to.
+#[environment(name = "letters", offers("look"))]
+#[derive(Default)]
+pub struct Letters {
+    /// Looking fails in tasks whose question contains this; empty for none.
+    pub fault: String,
+    /// Every score is NaN.
+    pub nan: bool,
+    /// Every score is 1.
+    pub flat: bool,
+    /// How long a look takes.
+    pub delay_ms: u64,
+}
+
+impl Environment for Letters {
+    async fn act(&self, session: &mut Session, action: Action) -> Result<Observation, EnvError> {
+        tokio::time::sleep(Duration::from_millis(self.delay_ms)).await;
+        if !self.fault.is_empty() && session.task.question.contains(&self.fault) {
+            return Err(EnvError::new("the world is down, as asked"));
+        }
+        let Action::Text(text) = action else { return Ok(Observation::new("")) };
+        Ok(Observation::new(text.chars().rev().collect::<String>()))
+    }
+
+    fn score(&self, _: &Session, answer: Option<&str>) -> Score {
+        let length = answer.map_or(0, |answer| answer.chars().count().min(8));
+        let reward = match (self.nan, self.flat) {
+            (true, _) => f64::NAN,
+            (_, true) => 1.0,
+            _ => length as f64 / 8.0,
+        };
+        Score { reward, solved: length >= 4, metrics: Map::new() }
+    }
+}
+
+/// Pays every turn for the length of its reply.
+#[reward]
+fn length(episode: &Episode) -> Rewards {
+    let lengths = episode.turns.iter().map(|turn| turn.reply.chars().count() as f64);
+    lengths.enumerate().fold(Rewards::none(), |all, (i, n)| all.turn(i, n / 100.0))
+}

@@ -1,0 +1,97 @@
+//! What the other commands print.
+
+use maverl::eval::EvalReport;
+use serde_json::Value;
+
+use crate::lab;
+
+#[test]
+fn list_names_everything_that_is_linked_in() {
+    let text = lab().run(&["list"]).succeeded().stdout;
+    let lines = [
+        ("orchestra", "duo/relay", "One opens, the other closes."),
+        ("orchestra", "search/route", "max_turns = 3"),
+        ("agent", "duo/opener", "Says anything."),
+        ("agent", "search/verifier", ""),
+        ("environment", "letters", "delay_ms = 0"),
+        ("environment", "search", "top_k = 3"),
+        ("reward", "length", "Pays every turn for the length of its reply."),
+    ];
+    for (kind, name, more) in lines {
+        let has = |line: &&str| line.contains(kind) && line.contains(name) && line.contains(more);
+        assert!(text.lines().any(|line| has(&line)), "{kind} {name} is missing in\n{text}");
+    }
+}
+
+#[test]
+fn check_prints_the_plan_for_people_and_for_machines() {
+    let lab = lab();
+    let own = ["check", "run.toml", "--set", "agents.\"duo/closer\".worker=\"own\""];
+    let table = lab.run(&own).succeeded().stdout;
+    for part in ["duo/relay", "duo/opener", "duo/closer", "own", "2 tasks x 4 episodes"] {
+        assert!(table.contains(part), "{part} is missing in\n{table}");
+    }
+    let json = lab.run(&[&own[..], &["--json"]].concat()).succeeded().stdout;
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["summary"]["step"]["episodes"], 8);
+    let workers = json["summary"]["workers"].as_array().unwrap();
+    assert_eq!(workers.iter().map(|w| &w["name"]).collect::<Vec<_>>(), ["own", "tiny"]);
+    // Embedding 280 x 32; a layer: norms, q, k, v with biases, o, and the MLP; the last norm.
+    let layer = 2 * 32 + (32 * 32 + 32) + 2 * (32 * 16 + 16) + 32 * 32 + 3 * 32 * 48;
+    let parameters = 280 * 32 + 2 * layer + 32;
+    assert_eq!(workers[0]["parameters"], parameters);
+    assert_eq!(workers[0]["weight_bytes"], 4 * parameters);
+    assert_eq!(json["plan"]["seats"][0]["seat"], "duo/closer");
+    assert!(!lab.path("runs").exists(), "checking writes nothing");
+}
+
+#[test]
+fn eval_reports_every_k_with_intervals() {
+    let lab = lab();
+    let args = ["eval", "run.toml", "--set", "eval.samples=4", "--split", "validation"];
+    let table = lab.run(&args).succeeded().stdout;
+    assert!(table.contains("avg@4 (95 %)") && table.contains("pass@4"), "{table}");
+    let json = lab.run(&[&args[..], &["--json"]].concat()).succeeded().stdout;
+    let report: EvalReport = serde_json::from_str(&json).unwrap();
+    assert_eq!((report.split.as_str(), report.samples), ("validation", 4));
+    assert_eq!((report.overall.tasks, report.overall.episodes), (4, 16));
+    assert_eq!(report.overall.pass.keys().copied().collect::<Vec<_>>(), [1, 2, 4]);
+    for estimate in report.overall.pass.values().chain([&report.overall.avg]) {
+        assert!(estimate.low <= estimate.mean && estimate.mean <= estimate.high, "{estimate}");
+    }
+    assert_eq!(report.sources["tasks"], report.overall);
+}
+
+#[test]
+fn a_run_says_how_it_went_in_its_summary_its_table_and_info() {
+    let lab = lab();
+    let out = lab.run(&["train", "run.toml", "--out", "run", "--seed", "9"]).succeeded();
+    let run = maverl_tests::lab::Run(lab.path("run"));
+    let summary = run.json("summary.json");
+    assert_eq!((&summary["complete"], &summary["seed"]), (&Value::from(true), &Value::from(9)));
+    for when in ["before", "after"] {
+        let score = summary[when]["exact_match"].as_f64().unwrap();
+        assert!((0.0..=1.0).contains(&score));
+        assert_eq!(summary[when]["tasks"], 4);
+    }
+    assert!(summary["train_seconds"].as_f64().unwrap() > 0.0);
+    assert!(summary["agents"]["duo/opener"]["calls"].as_u64().unwrap() >= 32);
+    let info = lab.run(&["info", "run"]).succeeded().stdout;
+    for text in [&out.stdout, &info] {
+        for part in ["before", "after", "duo/opener", "duo/closer", "reply errors", "run"] {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
+    }
+    assert!(info.contains("steps 2, 4"), "{info}");
+    out.says(&["exact match before training", "step 4/4"]);
+}
+
+#[test]
+fn runs_without_a_name_are_numbered() {
+    let lab = lab();
+    for _ in 0..2 {
+        lab.run(&["train", "run.toml", "--steps", "0"]).succeeded();
+    }
+    assert!(lab.path("runs/run-1/summary.json").exists());
+    assert!(lab.path("runs/run-2/summary.json").exists());
+}

@@ -1,0 +1,97 @@
+//! Disks that fill up.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+
+use maverl_tests::lab::{Ended, Run};
+
+use crate::lab;
+
+const SET: [&str; 4] =
+    ["steps=2", "checkpoint.every=1", "checkpoint.keep=9", "eval.before_and_after=false"];
+
+/// Panics unless every checkpoint file of before is still what it was.
+fn kept(run: &Run, before: &[(String, Vec<u8>)]) {
+    for (name, bytes) in before.iter().filter(|(name, _)| name.starts_with("checkpoints")) {
+        assert!(run.bytes(name) == *bytes, "{name} has changed");
+    }
+}
+
+/// The file that an error is about.
+fn blamed(ended: &Ended) -> &str {
+    let error = ended.stderr.lines().find(|line| line.starts_with("error: ")).unwrap();
+    assert!(error.contains("run/"), "{ended}");
+    error
+}
+
+#[test]
+fn a_file_that_may_not_grow_is_named_and_the_run_goes_on_when_it_may() {
+    let lab = lab();
+    let run = lab.train("run", &SET);
+    let before = run.lasting();
+    let resume = ["train", "--resume", "run", "--steps", "4"];
+    // In blocks of 512 or 1024 bytes: metrics, events and weights do not fit one after the other. The signal that would
+    // end the process is ignored.
+    for blocks in ["0", "6", "12", "24", "48", "96"] {
+        let command = lab.command(&resume);
+        let limited = Command::new("sh")
+            .args(["-c", &format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"")])
+            .arg(command.get_program())
+            .args(&resume)
+            .current_dir(lab.path(""))
+            .output();
+        let ended = Ended::of(&limited.unwrap()).failed().says(&["File too large"]);
+        println!("{blocks} blocks: {}", blamed(&ended));
+        kept(&run, &before);
+    }
+    lab.run(&resume).succeeded();
+    run.equals(&lab.train("whole", &[&SET[1..], &["steps=4"]].concat()));
+    assert!(run.is_tidy());
+}
+
+#[test]
+fn on_a_full_disk_a_run_stops_with_the_files_name_and_goes_on_when_there_is_space() {
+    let lab = lab();
+    let disk = lab.path("disk");
+    fs::create_dir(&disk).unwrap();
+    let Some(mount) = Mount::small(&disk) else {
+        println!("skipped: mounting a tmpfs needs root and the right to mount");
+        return;
+    };
+    let run = lab.train("disk/run", &SET);
+    let before = run.lasting();
+    let resume = ["train", "--resume", "disk/run", "--steps", "4"];
+    for free in [0, 16 << 10, 48 << 10, 160 << 10] {
+        let path = disk.join("filler");
+        let mut filler = fs::File::create(&path).unwrap();
+        while filler.write_all(&[0; 4096]).is_ok() {}
+        filler.set_len(filler.metadata().unwrap().len() - free).unwrap();
+        let ended = lab.run(&resume).failed().says(&["No space left on device"]);
+        println!("{free} bytes free: {}", blamed(&ended));
+        kept(&run, &before);
+        fs::remove_file(path).unwrap();
+    }
+    lab.run(&resume).succeeded();
+    run.equals(&lab.train("whole", &[&SET[1..], &["steps=4"]].concat()));
+    drop(mount);
+}
+
+/// A small disk in memory, until it is dropped.
+struct Mount<'p>(&'p Path);
+
+impl<'p> Mount<'p> {
+    fn small(at: &'p Path) -> Option<Self> {
+        let mut mount = Command::new("mount");
+        let mounted = mount.args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"]).arg(at).output();
+        mounted.is_ok_and(|output| output.status.success()).then_some(Self(at))
+    }
+}
+
+impl Drop for Mount<'_> {
+    fn drop(&mut self) {
+        // Best effort: the laboratory's directory goes next.
+        let _ = Command::new("umount").arg(self.0).status();
+    }
+}

@@ -1,0 +1,112 @@
+//! Runs that are killed.
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use maverl_tests::lab::{Ended, Lab, Run, train_args};
+
+use crate::lab;
+
+const KILLS: usize = 20;
+const SEED: u64 = 1;
+/// A checkpoint a step, validation, slow looks: every part of a run takes its share of the time.
+const SET: [&str; 8] = [
+    "steps=8",
+    "rollout.max_episodes=4",
+    "eval.samples=6",
+    "checkpoint.every=1",
+    "eval.every=2",
+    "environment.delay_ms=20",
+    "algorithm.loss.kl_coef=0.01",
+    "models.tiny.optim.schedule=\"linear\"",
+];
+
+/// The next of a fixed sequence of numbers in `[0, 1)` (SplitMix64).
+fn uniform(state: &mut u64) -> f64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+}
+
+/// Begins a run, or goes on with it if there is one.
+fn start(lab: &Lab, out: &str) -> Child {
+    let args = match lab.path(out).exists() {
+        true => vec!["train", "--resume", out],
+        false => train_args(out, &SET),
+    };
+    lab.command(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Kills a child after a time; `false` if it had ended by then, which it must have done well.
+fn kill_after(mut child: Child, time: Duration) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        if child.try_wait().unwrap().is_some() {
+            Ended::of(&child.wait_with_output().unwrap()).succeeded();
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    let ended = Ended::of(&child.wait_with_output().unwrap());
+    match ended.code {
+        None => true,
+        Some(_) => {
+            ended.succeeded();
+            false
+        }
+    }
+}
+
+/// Where a run stands, in words.
+fn standing(run: &Run) -> String {
+    if !run.0.exists() {
+        return "before there is a run directory".to_owned();
+    }
+    let exists = |name: &str| run.0.join(name).exists();
+    if exists("evaluations/after.json") {
+        return "after the last evaluation".to_owned();
+    }
+    if !exists("metrics.jsonl") || !exists("evaluations/before.json") {
+        return "before or in the first evaluation".to_owned();
+    }
+    let torn = if run.is_tidy() { "" } else { ", while something is being written" };
+    match run.steps().len() {
+        8 => format!("in or before the last evaluation{torn}"),
+        steps => format!("with {steps} steps{torn}"),
+    }
+}
+
+#[test]
+fn a_run_killed_at_20_random_moments_ends_as_if_it_had_never_been() {
+    let lab = lab();
+    let begun = Instant::now();
+    let baseline = lab.train("baseline", &SET);
+    let whole = begun.elapsed().as_secs_f64();
+    println!("seed {SEED}; an uninterrupted run takes {whole:.2} s");
+    let (mut state, mut kills, mut runs) = (SEED, 0, Vec::new());
+    while kills < KILLS {
+        // Four kills in a run, each anywhere in the first 60 % of what a fresh run takes; then it may end.
+        let out = format!("run-{}", runs.len());
+        let run = Run(lab.path(&out));
+        let mut ended = false;
+        for _ in 0..4 {
+            let after = 0.6 * whole * uniform(&mut state);
+            if !kill_after(start(&lab, &out), Duration::from_secs_f64(after)) {
+                ended = true;
+                break;
+            }
+            kills += 1;
+            println!("kill {kills}: {out} after {after:.3} s, {}", standing(&run));
+        }
+        if !ended {
+            Ended::of(&start(&lab, &out).wait_with_output().unwrap()).succeeded();
+        }
+        runs.push(run);
+    }
+    for run in &runs {
+        run.equals(&baseline);
+        assert!(run.is_tidy(), "{}", run.0.display());
+    }
+}

@@ -1,0 +1,18 @@
+//! Runs of the command line, from the outside.
+#![allow(clippy::unwrap_used)]
+
+mod bad_input;
+mod commands;
+mod disk;
+mod interrupt;
+mod kill;
+mod numbers;
+mod sharing;
+mod xquad;
+
+use maverl_tests::lab::Lab;
+
+/// A laboratory with the tests' own team.
+fn lab() -> Lab {
+    Lab::new(env!("CARGO_BIN_EXE_team"))
+}

@@ -1,0 +1,118 @@
+//! What a run computes: the same numbers every time, and the right ones.
+
+use maverl::trajectory::{Outcome, RewardOf, Turn};
+use maverl_tests::lab::Ended;
+use serde_json::Value;
+
+use crate::lab;
+
+fn number(row: &Value, name: &str) -> f64 {
+    row[name].as_f64().unwrap_or_else(|| panic!("`{name}` is missing in {row:#}"))
+}
+
+#[test]
+fn equal_seeds_give_equal_runs_on_any_number_of_threads_and_other_seeds_do_not() {
+    let lab = lab();
+    let first = lab.train("first", &[]);
+    lab.train("second", &[]).equals(&first);
+    for threads in ["1", "2"] {
+        let args = ["train", "run.toml", "--out", threads];
+        let output = lab.command(&args).env("MAVERL_RUNTIME__THREADS", threads).output().unwrap();
+        Ended::of(&output).succeeded();
+        let run = maverl_tests::lab::Run(lab.path(threads));
+        assert_eq!(run.bytes("metrics.jsonl"), first.bytes("metrics.jsonl"));
+        assert_eq!(run.weights(4, "tiny"), first.weights(4, "tiny"));
+        let resolved = String::from_utf8(run.bytes("resolved.toml")).unwrap();
+        assert!(resolved.contains(&format!("threads = {threads}")), "{resolved}");
+    }
+    lab.run(&["train", "run.toml", "--out", "other", "--seed", "8"]).succeeded();
+    let other = maverl_tests::lab::Run(lab.path("other"));
+    assert_ne!(other.bytes("metrics.jsonl"), first.bytes("metrics.jsonl"));
+}
+
+#[test]
+fn micro_batches_do_not_change_what_is_learned() {
+    let lab = lab();
+    let whole = lab.train("whole", &["steps=1"]);
+    let parts = lab.train("parts", &["steps=1", "runtime.micro_batch_tokens=200"]);
+    let (whole, parts) = (&whole.steps()[0], &parts.steps()[0]);
+    for name in ["policy/tiny/loss", "policy/tiny/grad_norm", "policy/tiny/entropy"] {
+        let (whole, parts) = (number(whole, name), number(parts, name));
+        assert!((whole - parts).abs() < 1e-5 * (1.0 + whole.abs()), "{name}: {whole}, {parts}");
+    }
+}
+
+#[test]
+fn rollout_and_trainer_agree_on_the_log_probs_of_every_token() {
+    let lab = lab();
+    let run = lab.train("run", &["steps=6", "sampling.temperature=0.8"]);
+    let steps = run.steps();
+    assert_eq!(steps.len(), 6);
+    for row in &steps {
+        let worst = number(row, "mismatch/tiny/logp_abs_max");
+        assert!(worst < 1e-5, "step {}: {worst}", row["step"]);
+    }
+}
+
+#[test]
+fn a_malformed_reply_lowers_the_score_of_its_turn_and_is_trained_on() {
+    let lab = lab();
+    let run = lab.train("run", &["steps=1", "algorithm.loss.invalid_reply_penalty=0.25"]);
+    let episodes = run.episodes(1);
+    let invalid = |turn: &Turn| turn.error.is_some();
+    let malformed = episodes.iter().flat_map(|episode| &episode.turns).filter(|t| invalid(t));
+    assert!(malformed.count() > 0, "the seed gives no malformed reply; choose another");
+    for episode in &episodes {
+        let score = episode.score().expect("a malformed reply does not make an episode unscored");
+        for (i, turn) in episode.turns.iter().enumerate() {
+            let penalty = if invalid(turn) { 0.25 } else { 0.0 };
+            assert_eq!(episode.turn_reward(i), Some(score.reward - penalty));
+        }
+        let parts = episode.rewards.iter().map(|part| (part.name.as_str(), &part.of));
+        let invalid = (0..episode.turns.len()).filter(|&i| invalid(&episode.turns[i]));
+        let expected: Vec<_> = invalid.map(RewardOf::Turn).collect();
+        let expected: Vec<_> = expected.iter().map(|of| ("invalid_reply", of)).collect();
+        assert_eq!(parts.collect::<Vec<_>>(), expected);
+    }
+    let turns: usize = episodes.iter().map(|episode| episode.turns.len()).sum();
+    assert_eq!(number(&run.steps()[0], "policy/tiny/rows"), turns as f64);
+}
+
+#[test]
+fn a_fault_of_the_environment_is_counted_and_not_trained_on() {
+    let lab = lab();
+    // 7 of the 18 training tasks have a 1 in their question.
+    let set = ["environment.fault=\"1\"", "eval.before_and_after=false"];
+    let run = lab.train("run", &[&set[..], &["rollout.max_unscored=1"]].concat());
+    let mut faults = 0;
+    for row in run.steps() {
+        let episodes = run.episodes(row["step"].as_u64().unwrap());
+        let (scored, unscored): (Vec<_>, Vec<_>) =
+            episodes.iter().partition(|episode| episode.score().is_some());
+        assert_eq!(number(&row, "rollout/unscored/environment"), unscored.len() as f64);
+        assert_eq!(number(&row, "rollout/unscored"), unscored.len() as f64);
+        let turns: usize = scored.iter().map(|episode| episode.turns.len()).sum();
+        assert_eq!(number(&row, "policy/tiny/rows"), turns as f64);
+        for episode in unscored {
+            assert!(episode.task.question.contains('1') && episode.rewards.is_empty());
+            let Outcome::Unscored(fault) = &episode.outcome else { unreachable!() };
+            assert!(fault.message.contains("the world is down"), "{fault}");
+            assert!(!episode.turns.is_empty(), "what was said before is recorded");
+            faults += 1;
+        }
+    }
+    assert!(faults > 0, "the seed draws no task that fails; choose another");
+}
+
+#[test]
+fn the_weights_of_a_checkpoint_load_as_a_model() {
+    let lab = lab();
+    lab.train("run", &["steps=2"]);
+    let path = "models.tiny.path=\"run/checkpoints/step-000002/policies/tiny\"";
+    let run = ["eval", "run.toml", "--json", "--set"];
+    let loaded = lab.run(&[&run[..], &[path]].concat()).succeeded();
+    let resumed = lab.run(&["eval", "--run", "run", "--json"]).succeeded();
+    assert_eq!(loaded.stdout, resumed.stdout);
+    let start = lab.run(&["eval", "run.toml", "--json"]).succeeded();
+    assert_ne!(loaded.stdout, start.stdout);
+}

@@ -1,0 +1,73 @@
+//! The search team on real paragraphs and questions.
+
+use maverl_tests::lab::{Ended, Lab, Run};
+use serde_json::Value;
+
+use crate::lab;
+
+/// Runs two steps of the search team on XQuAD, with settings; `None`, with the reason printed, where it is not there.
+fn search(lab: &Lab, set: &[&str]) -> Option<(Ended, Run)> {
+    let Some(shared) = std::env::var_os("MAVERL_TEST_DATA") else {
+        println!("skipped: MAVERL_TEST_DATA is not set");
+        return None;
+    };
+    let data = std::path::Path::new(&shared).join("data/xquad.en.json");
+    let config = format!(
+        r#"
+seed = 7
+steps = 2
+task = {{ data = {data:?}, tasks_per_step = 2, group_size = 4 }}
+orchestra = {{ name = "search/route" }}
+environment = {{ name = "search", corpus = {data:?}, top_k = 3 }}
+sampling = {{ max_tokens = 24 }}
+rollout = {{ overflow = "truncate_observation" }}
+eval = {{ tasks = 4 }}
+"#
+    );
+    lab.write("xquad.toml", &config);
+    let args = ["train", "xquad.toml", "--out", "run"];
+    let args = [&args[..], &set.iter().flat_map(|set| ["--set", set]).collect::<Vec<_>>()].concat();
+    Some((lab.run(&args).succeeded(), Run(lab.path("run"))))
+}
+
+/// The share in the note on BM25.
+fn recall(ended: &Ended) -> f64 {
+    let note = ended.stderr.lines().find(|line| line.contains("BM25 recall@3")).unwrap();
+    println!("{note}");
+    assert!(note.ends_with("893 questions"), "{note}");
+    let share = note.split(": ").nth(1).unwrap().split(' ').next().unwrap();
+    share.parse().unwrap()
+}
+
+#[test]
+fn any_qwen2_directory_trains_on_real_paragraphs_and_questions() {
+    let lab = lab();
+    lab.model("random", 512);
+    // A random model finds no tag; paid by length, it has something to learn all the same.
+    let set = ["models.any.path=\"random\"", "rewards.length.weight=1"];
+    let Some((ended, run)) = search(&lab, &set) else { return };
+    assert!(recall(&ended) >= 0.95);
+    for row in run.steps() {
+        assert_eq!(row["rollout/unscored"], 0.0);
+        assert!(row["policy/any/rows"].as_f64().unwrap() >= 8.0, "{row:#}");
+        assert!(row["mismatch/any/logp_abs_max"].as_f64().unwrap() < 1e-4);
+    }
+    assert_ne!(run.weights(0, "any"), run.weights(2, "any"));
+    assert_eq!(run.json("summary.json")["complete"], true);
+}
+
+#[test]
+fn paragraphs_too_long_for_the_shipped_model_are_shortened() {
+    let lab = lab();
+    let Some((ended, run)) = search(&lab, &["models.tiny.path=\"builtin:tiny\""]) else { return };
+    assert!(recall(&ended) >= 0.95);
+    let mut searched = 0;
+    for row in run.steps() {
+        assert_eq!(row["rollout/unscored"], 0.0);
+        searched += row["rollout/search/searcher/turns"].as_u64().unwrap_or(0);
+    }
+    println!("{searched} searches");
+    let shortened = |row: &Value| row["rollout/search/answerer/shortened_chars"].as_f64();
+    let shortened: f64 = run.steps().iter().filter_map(shortened).sum();
+    assert!(searched == 0 || shortened > 0.0, "three paragraphs fit no small context");
+}

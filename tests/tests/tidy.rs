@@ -1,0 +1,394 @@
+//! What the code must look like, held as data: who may use whom, how long a file may be, what is never written.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What each module of `maverl` may use of the others; itself always, and `crate` macros and re-exports never.
+const MAY_USE: &[(&str, &[&str])] = &[
+    // Plain data.
+    ("task", &[]),
+    ("trajectory", &["task"]),
+    ("draw", &[]),
+    ("config", &[]),
+    // Declarations.
+    ("agent", &["trajectory"]),
+    ("reward", &["trajectory"]),
+    ("world", &["draw", "task"]),
+    ("data", &["config", "draw", "task", "trajectory", "world"]),
+    ("env", &["data", "task", "world"]),
+    ("orchestra", &["agent", "env", "task", "trajectory"]),
+    ("registry", &["agent", "env", "orchestra", "reward", "task", "trajectory"]),
+    // What a configuration means.
+    ("model", &["trajectory"]),
+    ("plan", &["config", "model", "trajectory"]),
+    ("check", &["config", "model", "plan", "registry", "trajectory"]),
+    // What a step does.
+    ("algo", &["config", "plan", "trajectory"]),
+    ("runtime", &["algo", "config", "model", "plan", "trajectory"]),
+    (
+        "rollout",
+        &[
+            "agent",
+            "config",
+            "env",
+            "model",
+            "orchestra",
+            "plan",
+            "registry",
+            "reward",
+            "runtime",
+            "task",
+            "trajectory",
+        ],
+    ),
+    // What a run leaves.
+    ("metrics", &["trajectory"]),
+    ("eval", &["config", "metrics", "trajectory"]),
+    ("run_dir", &["config", "metrics", "task", "trajectory"]),
+    ("checkpoint", &["metrics", "run_dir", "trajectory"]),
+    (
+        "train",
+        &[
+            "algo",
+            "checkpoint",
+            "config",
+            "data",
+            "eval",
+            "metrics",
+            "model",
+            "plan",
+            "registry",
+            "rollout",
+            "run_dir",
+            "runtime",
+            "task",
+            "trajectory",
+        ],
+    ),
+];
+
+/// Modules at the top, which use what they like, and which nothing else may use.
+const TOP: &[&str] = &["lib", "cli", "__private"];
+
+/// Words that the code of a module does not contain: what it must know nothing of.
+const MUST_NOT_KNOW: &[(&str, &[&str])] = &[
+    // AL-1: no file, clock or random number decides an update.
+    (
+        "algo",
+        &["std::fs", "std::io", "std::env", "std::time", "Instant", "SystemTime", "rand", "tokio"],
+    ),
+    ("model", &["tokio", "inventory", "std::time"]),
+    ("plan", &["std::thread", "tokio", "rayon", "candle", "std::time"]),
+    ("config", &["candle", "std::fs", "tokio", "std::env"]),
+    ("check", &["candle", "tokio", "std::thread"]),
+    ("orchestra", &["candle", "figment", "toml"]),
+    ("agent", &["candle", "figment", "toml", "tokio"]),
+    ("metrics", &["Instant", "SystemTime", "std::time"]),
+    ("trajectory", &["candle", "std::fs", "tokio"]),
+    ("rollout", &["candle", "Instant", "SystemTime"]),
+    ("train", &["clap", "candle"]),
+];
+
+/// Lines of a file, tests left out.
+const LONGEST: usize = 400;
+
+/// Lines of a function.
+const LONGEST_FUNCTION: usize = 60;
+
+/// What is not left in code.
+const NEVER: &[&str] = &["todo!", "unimplemented!", "dbg!", "FIXME", "XXX"];
+
+/// Workspace dependencies that no code names, and why they are there.
+const UNNAMED: &[(&str, &str)] =
+    &[("gemm", "its feature turns AVX-512 on for candle's own dependency on it")];
+
+const CRATES: &[&str] =
+    &["maverl", "maverl-macros", "maverl-kernels", "agents", "orchestras", "examples", "tests"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// Every Rust file below a directory, sorted; what is expected not to compile is left out.
+fn rust_files(dir: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let skipped = path.ends_with("target") || path.ends_with("ui/fail");
+        if path.is_dir() && !skipped {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
+
+/// Whether a file holds nothing but tests.
+fn is_test(path: &Path) -> bool {
+    let name = |path: &Path| path.file_stem().unwrap().to_string_lossy().into_owned();
+    let inside = path.strip_prefix(root()).unwrap();
+    matches!(name(path).as_str(), "tests" | "testing")
+        || inside.components().any(|part| part.as_os_str() == "tests")
+}
+
+/// The lines of a file that are no tests: whatever follows `#[cfg(test)]` is left out, up to the end of its block.
+fn code(path: &Path) -> Vec<String> {
+    let text = fs::read_to_string(path).unwrap();
+    let mut lines = text.lines();
+    let mut kept = Vec::new();
+    while let Some(line) = lines.next() {
+        if line.trim() != "#[cfg(test)]" {
+            kept.push(line.to_owned());
+            continue;
+        }
+        let indent: String = line.chars().take_while(|c| *c == ' ').collect();
+        let (semicolon, brace) = (";", format!("{indent}}}"));
+        let _ = lines.find(|line| {
+            let deeper = line.starts_with(&format!("{indent} "));
+            !deeper && (line.ends_with(semicolon) || line.trim_end() == brace)
+        });
+    }
+    kept
+}
+
+/// A line without its comment.
+fn uncommented(line: &str) -> &str {
+    line.split("//").next().unwrap_or_default()
+}
+
+/// The module of `maverl` that a file belongs to.
+fn module(path: &Path) -> String {
+    let source = root().join("maverl/src");
+    let first = path.strip_prefix(source).unwrap().components().next().unwrap();
+    first.as_os_str().to_string_lossy().trim_end_matches(".rs").to_owned()
+}
+
+/// How deep below the crate a file's module is: 1 for `agent.rs` and `model/mod.rs`.
+fn depth(path: &Path) -> usize {
+    let parts = path.strip_prefix(root().join("maverl/src")).unwrap().components().count();
+    if path.ends_with("mod.rs") { parts - 1 } else { parts }
+}
+
+/// The modules a line uses by `crate::`, or by `super::` up to the crate.
+fn used(line: &str, depth: usize) -> Vec<String> {
+    let name = |rest: &str| -> String {
+        rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+    };
+    let word = |at: usize| !line[..at].ends_with(|c: char| c.is_alphanumeric() || "_$".contains(c));
+    let mut found: Vec<String> = line
+        .match_indices("crate::")
+        .filter(|(at, _)| word(*at))
+        .map(|(at, _)| name(&line[at + "crate::".len()..]))
+        .collect();
+    let up = "super::".repeat(depth);
+    let above = line.match_indices(&up).filter(|(at, _)| word(*at) && !line[..*at].ends_with("::"));
+    found.extend(above.map(|(at, _)| name(&line[at + up.len()..])));
+    found
+}
+
+/// Fails with every problem at once.
+fn none(problems: Vec<String>) {
+    assert!(problems.is_empty(), "{} problems\n{}", problems.len(), problems.join("\n"));
+}
+
+fn place(path: &Path, line: usize) -> String {
+    format!("{}:{}", path.strip_prefix(root()).unwrap().display(), line + 1)
+}
+
+#[test]
+fn modules_use_only_those_they_may() {
+    let mut problems = Vec::new();
+    for path in rust_files(&root().join("maverl/src")).iter().filter(|path| !is_test(path)) {
+        let module = module(path);
+        if TOP.contains(&module.as_str()) {
+            continue;
+        }
+        let Some((_, allowed)) = MAY_USE.iter().find(|(name, _)| *name == module) else {
+            problems.push(format!("`{module}` is not in the table"));
+            continue;
+        };
+        for (i, line) in code(path).iter().enumerate() {
+            for name in used(uncommented(line), depth(path)) {
+                if name != module && !allowed.contains(&name.as_str()) {
+                    let place = place(path, i);
+                    problems.push(format!("{place}: `{module}` may not use `{name}`"));
+                }
+            }
+        }
+    }
+    none(problems);
+}
+
+#[test]
+fn uses_are_found_however_they_are_written() {
+    assert_eq!(used("use crate::runtime::{Batch, Row};", 2), ["runtime"]);
+    assert_eq!(
+        used("    let x: Vec<crate::task::Task> = crate::data::load();", 1),
+        ["task", "data"]
+    );
+    assert_eq!(used("use super::super::plan::Plan;", 2), ["plan"]);
+    assert_eq!(used("use super::plan::Plan;", 2), [""; 0]);
+    assert_eq!(used("$crate::cli::main()", 1), [""; 0]);
+}
+
+#[test]
+fn the_table_has_no_circle_and_no_module_that_is_not_there() {
+    // Taken away again and again: what uses nothing that is left.
+    let mut left: Vec<_> = MAY_USE.to_vec();
+    loop {
+        let names: BTreeSet<&str> = left.iter().map(|(name, _)| *name).collect();
+        let before = left.len();
+        left.retain(|(_, uses)| uses.iter().any(|used| names.contains(used)));
+        if left.len() == before {
+            break;
+        }
+    }
+    let circle: Vec<&str> = left.iter().map(|(name, _)| *name).collect();
+    assert!(circle.is_empty(), "a circle among {circle:?}");
+    for (name, _) in MAY_USE {
+        let source = root().join("maverl/src");
+        let there = source.join(name).is_dir() || source.join(format!("{name}.rs")).is_file();
+        assert!(there, "there is no module `{name}`");
+    }
+}
+
+#[test]
+fn modules_do_not_know_what_they_must_not() {
+    let mut problems = Vec::new();
+    for path in rust_files(&root().join("maverl/src")).iter().filter(|path| !is_test(path)) {
+        let module = module(path);
+        let words = MUST_NOT_KNOW.iter().find(|(name, _)| *name == module);
+        let words = words.map(|(_, words)| *words).unwrap_or_default();
+        // `candle_core::Error` at the borders of numeric modules is no tensor; the words here are for whole modules.
+        for (i, line) in code(path).iter().enumerate() {
+            let line = uncommented(line);
+            for word in words.iter().filter(|word| has_word(line, word)) {
+                problems.push(format!("{}: `{module}` has `{word}`", place(path, i)));
+            }
+        }
+    }
+    none(problems);
+}
+
+/// Whether a line has a word, alone or as the first part of a name like `candle_core`.
+fn has_word(line: &str, word: &str) -> bool {
+    let starts = |at: usize| !line[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+    let ends = |at: usize| !line[at + word.len()..].starts_with(char::is_alphanumeric);
+    line.match_indices(word).any(|(at, _)| starts(at) && ends(at))
+}
+
+#[test]
+fn no_file_is_longer_than_400_lines_without_its_tests() {
+    let mut problems = Vec::new();
+    for dir in CRATES {
+        let files = rust_files(&root().join(dir));
+        for path in files.iter().filter(|path| !is_test(path)) {
+            let lines = code(path).len();
+            if lines > LONGEST {
+                problems.push(format!("{} has {lines} lines", place(path, 0)));
+            }
+        }
+    }
+    none(problems);
+}
+
+#[test]
+fn no_function_is_longer_than_60_lines() {
+    let mut problems = Vec::new();
+    for dir in CRATES {
+        for path in rust_files(&root().join(dir)).iter().filter(|path| !is_test(path)) {
+            let code = code(path);
+            for (i, line) in code.iter().enumerate().filter(|(_, line)| opens_function(line)) {
+                let indent: String = line.chars().take_while(|c| *c == ' ').collect();
+                let end = format!("{indent}}}");
+                let lines = code[i..].iter().position(|line| *line == end).unwrap_or(0) + 1;
+                if lines > LONGEST_FUNCTION {
+                    problems.push(format!("{} has {lines} lines", place(path, i)));
+                }
+            }
+        }
+    }
+    none(problems);
+}
+
+/// Whether a function begins on a line, and does not end on it.
+fn opens_function(line: &str) -> bool {
+    let code = uncommented(line).trim_start();
+    let named = code.split("fn ").next().is_some_and(|before| {
+        before.split_whitespace().all(|word| {
+            ["pub", "async", "const", "unsafe"].contains(&word) || word.starts_with("pub(")
+        })
+    });
+    code.contains("fn ") && named && !code.ends_with([';', '}'])
+}
+
+#[test]
+fn nothing_is_left_to_be_done() {
+    let mut problems = Vec::new();
+    let here = Path::new(file!()).file_name().unwrap();
+    for dir in CRATES {
+        let files = rust_files(&root().join(dir));
+        for path in files.iter().filter(|path| path.file_name() != Some(here)) {
+            let text = fs::read_to_string(path).unwrap();
+            for (i, line) in text.lines().enumerate() {
+                for word in NEVER.iter().filter(|word| line.contains(**word)) {
+                    problems.push(format!("{}: `{word}`", place(path, i)));
+                }
+            }
+        }
+    }
+    none(problems);
+}
+
+#[test]
+fn every_dependency_is_used_and_comes_from_the_workspace() {
+    let read = |path: &Path| -> toml::Table { fs::read_to_string(path).unwrap().parse().unwrap() };
+    let workspace = read(&root().join("Cargo.toml"));
+    let mut unused: BTreeSet<&String> =
+        workspace["workspace"]["dependencies"].as_table().unwrap().keys().collect();
+    let mut problems = Vec::new();
+    for dir in CRATES {
+        let dir = root().join(dir);
+        let manifest = read(&dir.join("Cargo.toml"));
+        let files = rust_files(&dir);
+        let code: Vec<String> =
+            files.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+        let tables = ["dependencies", "dev-dependencies", "build-dependencies"];
+        for (name, dependency) in
+            tables.iter().filter_map(|table| manifest.get(*table)?.as_table()).flatten()
+        {
+            unused.remove(name);
+            let at = dir.strip_prefix(root()).unwrap().display();
+            if dependency.get("workspace") != Some(&true.into()) {
+                problems.push(format!("{at}: `{name}` has a version of its own"));
+            }
+            let ident = name.replace('-', "_");
+            let named = code.iter().any(|text| text.lines().any(|line| has_word(line, &ident)));
+            if !named && !UNNAMED.iter().any(|(unnamed, _)| unnamed == name) {
+                problems.push(format!("{at}: `{name}` is not used"));
+            }
+        }
+    }
+    problems.extend(unused.iter().map(|name| format!("no crate depends on `{name}`")));
+    none(problems);
+}
+
+#[test]
+fn maverl_names_no_agent_and_no_crate_above_it() {
+    let mut problems = Vec::new();
+    for path in rust_files(&root().join("maverl/src")).iter().filter(|path| !is_test(path)) {
+        for (i, line) in code(path).iter().enumerate() {
+            let line = uncommented(line);
+            for above in ["agents::", "orchestras::", "maverl_tests"] {
+                if has_word(line, above.trim_end_matches(':')) && line.contains(above) {
+                    problems.push(format!("{}: `{above}`", place(path, i)));
+                }
+            }
+        }
+    }
+    none(problems);
+}
