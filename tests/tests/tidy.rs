@@ -304,8 +304,12 @@ fn no_function_is_longer_than_60_lines() {
             let code = code(path);
             for (i, line) in code.iter().enumerate().filter(|(_, line)| opens_function(line)) {
                 let indent: String = line.chars().take_while(|c| *c == ' ').collect();
-                let end = format!("{indent}}}");
-                let lines = code[i..].iter().position(|line| *line == end).unwrap_or(0) + 1;
+                // A method that is only declared ends with the semicolon after its arguments.
+                let (end, declared) = (format!("{indent}}}"), format!("{indent})"));
+                let ends = |line: &String| {
+                    *line == end || (line.starts_with(&declared) && line.ends_with(';'))
+                };
+                let lines = code[i..].iter().position(ends).unwrap_or(0) + 1;
                 if lines > LONGEST_FUNCTION {
                     problems.push(format!("{} has {lines} lines", place(path, i)));
                 }

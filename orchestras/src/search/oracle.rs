@@ -52,11 +52,7 @@ impl Noise {
 /// # Errors
 ///
 /// If the environment fails.
-pub async fn demonstrations(
-    seed: u64,
-    n: usize,
-    noise: Noise,
-) -> Result<Vec<Turn>, EnvError> {
+pub async fn demonstrations(seed: u64, n: usize, noise: Noise) -> Result<Vec<Turn>, EnvError> {
     let mut environment = SearchEnvironment::default();
     environment.top_k = 1;
     environment.start(Path::new(""))?;
