@@ -6,6 +6,7 @@
 //! - **K-1** A completion never depends on what else is in the batch, to the bit.
 
 mod engine;
+mod memory;
 mod packed;
 mod trainer;
 mod worker;
@@ -141,6 +142,7 @@ impl Runtime {
     ///
     /// The first model that could not be loaded.
     pub fn start(plan: &Plan) -> Result<Self, RuntimeError> {
+        memory::keep_freed();
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(plan.runtime.threads)
             .build()
