@@ -167,7 +167,7 @@ pub fn train_example(name: &str, config: &str, base: &Path) -> ExitCode {
         run: RunArgs,
     }
     let example = Example::parse();
-    exit(train(&example.run, Some(Given { name, text: config, base })))
+    exit(train(&example.run, Some(&Given { name, text: config, base })))
 }
 
 fn exit(result: Result<ExitCode, Failure>) -> ExitCode {
@@ -241,7 +241,7 @@ fn planned(sources: &Sources, registry: &Registry, purpose: Purpose) -> Result<P
     Ok(plan)
 }
 
-fn train(args: &RunArgs, given: Option<Given<'_>>) -> Result<ExitCode, Failure> {
+fn train(args: &RunArgs, given: Option<&Given<'_>>) -> Result<ExitCode, Failure> {
     let registry = Registry::collect()?;
     let steps = args.steps.map(|steps| format!("steps={steps}"));
     let (sources, text, place) = match &args.resume {
@@ -250,7 +250,7 @@ fn train(args: &RunArgs, given: Option<Given<'_>>) -> Result<ExitCode, Failure> 
             (args.config.over(sources), text, Place::Resume(dir.clone()))
         }
         None => {
-            let (stem, text) = match (args.config.path(), &given) {
+            let (stem, text) = match (args.config.path(), given) {
                 (Some(path), _) => {
                     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
                     // A file that cannot be read is reported with the plan.
@@ -266,7 +266,7 @@ fn train(args: &RunArgs, given: Option<Given<'_>>) -> Result<ExitCode, Failure> 
             };
             let next = || Place::Next { parent: PathBuf::from("runs"), stem };
             let place = args.out.clone().map_or_else(next, Place::New);
-            (args.config.sources(given.as_ref()), text, place)
+            (args.config.sources(given), text, place)
         }
     };
     let plan = planned(&steps.into_iter().fold(sources, Sources::with), &registry, Purpose::Train)?;
