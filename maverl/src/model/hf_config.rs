@@ -71,13 +71,13 @@ impl HfConfig {
     }
 
     fn check(self) -> Result<Self, HfConfigError> {
-        if self.num_attention_heads % self.num_key_value_heads != 0 {
+        if !self.num_attention_heads.is_multiple_of(self.num_key_value_heads) {
             return Err(HfConfigError(format!(
                 "`num_attention_heads` ({}) is not a multiple of `num_key_value_heads` ({})",
                 self.num_attention_heads, self.num_key_value_heads
             )));
         }
-        if self.head_dim == 0 || self.head_dim % 2 != 0 {
+        if self.head_dim == 0 || !self.head_dim.is_multiple_of(2) {
             return Err(HfConfigError(format!(
                 "`head_dim` is {}; rotary heads have an even width",
                 self.head_dim

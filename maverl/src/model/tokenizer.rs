@@ -184,6 +184,7 @@ fn parse_template(source: String) -> Result<Environment<'static>, Error> {
 }
 
 /// `json.dumps(value, ensure_ascii=False)`, which transformers installs as `tojson`.
+#[expect(clippy::needless_pass_by_value, reason = "as templates hand over arguments")]
 fn tojson(_: &State<'_, '_>, value: &Value, options: Kwargs) -> Result<String, Error> {
     let failed = |e: serde_json::Error| Error::new(ErrorKind::BadSerialization, e.to_string());
     let indent: Option<usize> = options.get("indent")?;

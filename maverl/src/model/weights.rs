@@ -207,7 +207,7 @@ impl Shards {
                     }
                 }),
                 Some(dir) if !dir.is_dir() => {
-                    return Err(files.require(&name).err().unwrap_or_else(|| ModelError(name)));
+                    return Err(files.require(&name).err().unwrap_or(ModelError(name)));
                 }
                 Some(dir) => Bytes::Mapped(Arc::new(map(&dir.join(&name))?)),
             };

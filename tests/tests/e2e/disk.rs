@@ -39,7 +39,7 @@ fn a_file_that_may_not_grow_is_named_and_the_run_goes_on_when_it_may() {
         let limited = Command::new("sh")
             .args(["-c", &format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"")])
             .arg(command.get_program())
-            .args(&resume)
+            .args(resume)
             .current_dir(lab.path(""))
             .output();
         let ended = Ended::of(&limited.unwrap()).failed().says(&["File too large"]);

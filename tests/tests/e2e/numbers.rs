@@ -107,12 +107,27 @@ fn a_fault_of_the_environment_is_counted_and_not_trained_on() {
 #[test]
 fn the_weights_of_a_checkpoint_load_as_a_model() {
     let lab = lab();
-    lab.train("run", &["steps=2"]);
-    let path = "models.tiny.path=\"run/checkpoints/step-000002/policies/tiny\"";
-    let run = ["eval", "run.toml", "--json", "--set"];
-    let loaded = lab.run(&[&run[..], &[path]].concat()).succeeded();
-    let resumed = lab.run(&["eval", "--run", "run", "--json"]).succeeded();
-    assert_eq!(loaded.stdout, resumed.stdout);
-    let start = lab.run(&["eval", "run.toml", "--json"]).succeeded();
-    assert_ne!(loaded.stdout, start.stdout);
+    let samples = ["--json", "--set", "eval.samples=8"];
+    lab.train("run", &["eval.samples=8", "models.tiny.optim.lr=1e-2"]);
+    let eval = |args: &[&str]| lab.run(&[&["eval"], args, &samples].concat()).succeeded().stdout;
+    let path = "models.tiny.path=\"run/checkpoints/step-000004/policies/tiny\"";
+    let loaded = eval(&["run.toml", "--set", path]);
+    assert_eq!(loaded, eval(&["--run", "run"]));
+    assert_ne!(loaded, eval(&["run.toml"]));
+}
+
+#[test]
+fn a_replayed_episode_has_the_tokens_that_were_recorded() {
+    let lab = lab();
+    let run = lab.train("run", &["checkpoint.every=1", "checkpoint.keep=9"]);
+    for step in [1, 3] {
+        let episode = &run.episodes(step)[5];
+        let name = format!("{step}/{}/{}", episode.task.id, episode.index);
+        let json = lab.run(&["replay", "run", &name, "--json"]).succeeded().stdout;
+        let report: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(report["identical"], true, "{report:#}");
+        let replies = report["turns"].as_array().unwrap().iter().map(|turn| &turn["reply"]);
+        let recorded = episode.turns.iter().map(|turn| &turn.reply);
+        assert!(replies.eq(recorded), "{report:#}");
+    }
 }
