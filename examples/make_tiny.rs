@@ -28,16 +28,16 @@ struct Arguments {
     #[arg(long)]
     from: Option<PathBuf>,
     /// Optimizer steps on whole rows: to learn the language, and to copy.
-    #[arg(long, default_value_t = 1600)]
+    #[arg(long, default_value_t = 1500)]
     reading_steps: usize,
     /// Optimizer steps on replies: to learn what to copy.
-    #[arg(long, default_value_t = 600)]
+    #[arg(long, default_value_t = 800)]
     reply_steps: usize,
     /// How often a demonstrated decision is wrong.
     #[arg(long, default_value_t = 0.2)]
     noise: f64,
     /// The same halfway to an answer of two hops.
-    #[arg(long, default_value_t = 0.6)]
+    #[arg(long, default_value_t = 0.4)]
     halfway: f64,
     /// From which weights and demonstrations derive.
     #[arg(long, default_value_t = 20_260_211)]
@@ -78,7 +78,8 @@ async fn make(arguments: &Arguments) -> Result<()> {
             let phase =
                 Phase { steps: arguments.reading_steps, rows_per_step: 64, lr: 3e-3, whole: true };
             let rows = phase.steps * phase.rows_per_step;
-            let turns = orchestras::search::demonstrations(*seed, rows, noise).await?;
+            let turns = orchestras::search::demonstrations(*seed, 3 * rows, noise).await?;
+            let turns = balanced(turns, rows);
             let texts = texts(&turns[..turns.len().min(20_000)]);
             let tokenizer = byte_level_bpe(&texts, SIZE.vocab_size, facts::pieces)?;
             random_model(out, SIZE, &tokenizer, *seed)?;

@@ -143,18 +143,12 @@ impl Runtime {
     /// The first model that could not be loaded.
     pub fn start(plan: &Plan) -> Result<Self, RuntimeError> {
         memory::keep_freed();
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(plan.runtime.threads)
-            .build()
-            .map_err(|e| RuntimeError::Model {
-                worker: "(threads)".to_owned(),
-                message: format!("no threads: {e}"),
-            })?;
-        let pool = Arc::new(pool);
+        // Kernels run on rayon's global pool, in autograd's own thread too. Where it is already there, as for a second
+        // runtime in one process, it stays as it is: results do not depend on its size.
+        drop(rayon::ThreadPoolBuilder::new().num_threads(plan.runtime.threads).build_global());
         let (mut policies, mut threads) = (Vec::new(), Vec::new());
         for policy in &plan.policies {
-            let (worker, thread) =
-                Worker::spawn(plan, &plan.workers[policy.worker], policy, &pool)?;
+            let (worker, thread) = Worker::spawn(plan, &plan.workers[policy.worker], policy)?;
             policies.push(Policy { name: policy.name.as_str().into(), worker });
             threads.push(thread);
         }

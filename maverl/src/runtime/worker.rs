@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use rayon::ThreadPool;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::model::{Model, ModelFiles, Tokenizer};
@@ -42,7 +41,6 @@ impl Worker {
         plan: &Plan,
         worker: &WorkerPlan,
         policy: &PolicyPlan,
-        pool: &Arc<ThreadPool>,
     ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
         let name: Arc<str> = worker.name.as_str().into();
         let failed = |message: String| RuntimeError::Model { worker: worker.name.clone(), message };
@@ -64,10 +62,10 @@ impl Worker {
         let requests = plan.runtime.max_requests.get();
         // Admission bounds the generations; barriers come from one trainer, a few at a time.
         let (jobs, queue) = mpsc::channel(requests + 8);
-        let (owned, pool) = (Owned { model, trainer }, Arc::clone(pool));
+        let owned = Owned { model, trainer };
         let thread = std::thread::Builder::new()
             .name(format!("worker {name}"))
-            .spawn(move || serve(owned, engine, queue, &pool))
+            .spawn(move || serve(owned, engine, queue))
             .map_err(|e| failed(format!("no thread: {e}")))?;
         let admission = Arc::new(Semaphore::new(requests));
         Ok((Self { name, tokenizer, context, jobs, admission }, thread))
@@ -100,7 +98,7 @@ impl Worker {
 
 /// The thread's loop: requests join between forward passes; a barrier waits until none is under way, and holds back what
 /// was sent after it. It ends when every handle is dropped.
-fn serve(mut owned: Owned, mut engine: Engine, mut queue: mpsc::Receiver<Job>, pool: &ThreadPool) {
+fn serve(mut owned: Owned, mut engine: Engine, mut queue: mpsc::Receiver<Job>) {
     let mut barrier: Option<Barrier> = None;
     loop {
         while barrier.is_none() {
@@ -120,9 +118,9 @@ fn serve(mut owned: Owned, mut engine: Engine, mut queue: mpsc::Receiver<Job>, p
             }
         }
         if !engine.is_idle() {
-            pool.install(|| engine.step(&owned.model));
+            engine.step(&owned.model);
         } else if let Some(job) = barrier.take() {
-            pool.install(|| job(&mut owned));
+            job(&mut owned);
         }
     }
 }

@@ -114,32 +114,69 @@ struct Work {
     published: usize,
 }
 
-/// Every document of the encyclopedia, sorted by key.
-pub fn corpus() -> Vec<Document> {
-    let mut draw = Draw::new(SEED ^ 1);
-    let mut documents: Vec<Document> =
-        world().iter().flat_map(|country| country.documents(&mut draw)).collect();
-    documents.sort_by(|a, b| a.key.cmp(&b.key));
-    documents
+/// An encyclopedia, and the questions about it. [`World::builtin`] is the one that ships; others have the same names and
+/// forms and other facts.
+pub struct World {
+    seed: u64,
+    countries: Vec<Country>,
 }
 
-/// The questions of a split of [`SPLITS`], in an order that mixes all kinds; `None` for any other name.
-///
-/// `data` of a task holds `answers`, `support` (keys of the documents that lead to the answer, in the order in which
-/// they do) and `hops`.
+/// Every document of the shipped encyclopedia, sorted by key.
+pub fn corpus() -> Vec<Document> {
+    World::builtin().corpus()
+}
+
+/// The questions of a split of the shipped encyclopedia; see [`World::tasks`].
 pub fn tasks(split: &str) -> Option<Vec<Task>> {
-    let index = SPLITS.iter().position(|name| *name == split)?;
-    let first = COUNTRIES[..index].iter().sum();
-    let mut draw = Draw::new(SEED ^ (2 + index as u64));
-    let mut tasks: Vec<Task> = world()[first..first + COUNTRIES[index]]
-        .iter()
-        .flat_map(|country| country.tasks(&mut draw))
-        .collect();
-    draw.shuffle(&mut tasks);
-    for (number, task) in tasks.iter_mut().enumerate() {
-        task.id = format!("{split}-{number:04}");
+    World::builtin().tasks(split)
+}
+
+impl World {
+    /// The encyclopedia that ships.
+    pub fn builtin() -> Self {
+        Self::invent(SEED)
     }
-    Some(tasks)
+
+    /// The encyclopedia of a seed.
+    pub fn invent(seed: u64) -> Self {
+        let mut draw = Draw::new(seed);
+        let mut names: Vec<String> = STARTS
+            .iter()
+            .flat_map(|start| ENDS.iter().map(move |end| format!("{start}{end}")))
+            .collect();
+        draw.shuffle(&mut names);
+        let countries =
+            (0..COUNTRIES.iter().sum()).map(|_| Country::invent(&mut draw, &mut names)).collect();
+        Self { seed, countries }
+    }
+
+    /// Every document, sorted by key.
+    pub fn corpus(&self) -> Vec<Document> {
+        let mut draw = Draw::new(self.seed ^ 1);
+        let mut documents: Vec<Document> =
+            self.countries.iter().flat_map(|country| country.documents(&mut draw)).collect();
+        documents.sort_by(|a, b| a.key.cmp(&b.key));
+        documents
+    }
+
+    /// The questions of a split of [`SPLITS`], in an order that mixes all kinds; `None` for any other name.
+    ///
+    /// `data` of a task holds `answers`, `support` (keys of the documents that lead to the answer, in the order in which
+    /// they do) and `hops`.
+    pub fn tasks(&self, split: &str) -> Option<Vec<Task>> {
+        let index = SPLITS.iter().position(|name| *name == split)?;
+        let first = COUNTRIES[..index].iter().sum();
+        let mut draw = Draw::new(self.seed ^ (2 + index as u64));
+        let mut tasks: Vec<Task> = self.countries[first..first + COUNTRIES[index]]
+            .iter()
+            .flat_map(|country| country.tasks(&mut draw))
+            .collect();
+        draw.shuffle(&mut tasks);
+        for (number, task) in tasks.iter_mut().enumerate() {
+            task.id = format!("{split}-{number:04}");
+        }
+        Some(tasks)
+    }
 }
 
 /// The two halves of a name or a year of this world, as a tokenizer should learn them; `None` for any other word.
@@ -148,16 +185,6 @@ pub fn pieces(word: &str) -> Option<(&str, &str)> {
     let name = STARTS.contains(&start) && ENDS.contains(&end);
     let year = word.len() == 4 && word.bytes().all(|byte| byte.is_ascii_digit());
     (name || year).then_some((start, end))
-}
-
-fn world() -> Vec<Country> {
-    let mut draw = Draw::new(SEED);
-    let mut names: Vec<String> = STARTS
-        .iter()
-        .flat_map(|start| ENDS.iter().map(move |end| format!("{start}{end}")))
-        .collect();
-    draw.shuffle(&mut names);
-    (0..COUNTRIES.iter().sum()).map(|_| Country::invent(&mut draw, &mut names)).collect()
 }
 
 fn year(draw: &mut Draw, centuries: &[usize]) -> usize {

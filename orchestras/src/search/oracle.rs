@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use agents::search::{Answerer, Searcher, Verifier};
-use maverl::data::Sampler;
 use maverl::draw::Draw;
 use maverl::env::DynEnvironment;
 use maverl::env::search::{SearchEnvironment, texts};
@@ -45,7 +43,7 @@ impl Noise {
     }
 }
 
-/// `n` turns of the team on training tasks of `builtin:facts`, one search result a query, where each decision is wrong
+/// `n` turns of the team on tasks of invented worlds like `builtin:facts`, none of whose facts they tell, one search result a query, where each decision is wrong
 /// as often as `noise` says: verdicts flipped, queries for the wrong thing, answers copied from the wrong place, now
 /// and then a reply without its tags. What follows an error is decided from what there is then.
 ///
@@ -53,25 +51,26 @@ impl Noise {
 ///
 /// If the environment fails.
 pub async fn demonstrations(seed: u64, n: usize, noise: Noise) -> Result<Vec<Turn>, EnvError> {
-    let mut environment = SearchEnvironment::default();
-    environment.top_k = 1;
-    environment.start(Path::new(""))?;
-    let environment: Arc<dyn DynEnvironment> = Arc::new(environment);
-    let corpus = Corpus::of(&facts::corpus());
-    let tasks = facts::tasks("train").expect("`train` is one of SPLITS");
-    let sampler = Sampler { seed, tasks: tasks.len(), per_step: 1, shuffle: true };
     let mut seeds = Draw::new(seed);
     let mut turns = Vec::new();
-    let mut episode = 0;
     while turns.len() < n {
-        let task = &tasks[sampler.step(episode)[0]];
-        let oracle = Oracle::new(task, &corpus, noise);
-        turns.extend(oracle.play(task, seeds.bits(), &environment).await.1);
-        episode += 1;
+        let world = facts::World::invent(seeds.bits());
+        let environment: Arc<dyn DynEnvironment> =
+            Arc::new(SearchEnvironment::over(world.corpus(), 1)?);
+        let corpus = Corpus::of(&world.corpus());
+        let tasks = world.tasks("train").expect("`train` is one of SPLITS");
+        for task in tasks.iter().take(TASKS_PER_WORLD) {
+            let oracle = Oracle::new(task, &corpus, noise);
+            turns.extend(oracle.play(task, seeds.bits(), &environment).await.1);
+        }
     }
     turns.truncate(n);
     Ok(turns)
 }
+
+/// Tasks demonstrated in a world before the next one is invented: names then mean other things, so what is learned is to
+/// look, not to remember.
+const TASKS_PER_WORLD: usize = 500;
 
 /// Documents by key, and their titles.
 struct Corpus {

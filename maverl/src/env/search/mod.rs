@@ -128,6 +128,16 @@ impl Environment for SearchEnvironment {
 }
 
 impl SearchEnvironment {
+    /// A started environment over given documents, which shows the best `top_k` of them.
+    ///
+    /// # Errors
+    ///
+    /// If there are no documents, or two have one key.
+    pub fn over(documents: Vec<Document>, top_k: usize) -> Result<Self, EnvError> {
+        let backend = Backend::Index(Index::new(documents)?);
+        Ok(Self { top_k, backend, ..Self::default() })
+    }
+
     /// Share of tasks whose question, as the query, finds a document of `data.support` among the best `k`. Tasks
     /// without `data.support` are left out; `None` if that leaves none, or if there is no index here.
     ///
