@@ -220,10 +220,8 @@ mod tests {
 
     /// Exact match of an oracle over the first `n` tasks of a split, and the most calls of an episode.
     async fn exact_match(split: &str, n: usize, noise: f64) -> (f64, usize) {
-        let mut environment = SearchEnvironment::default();
-        environment.top_k = 1;
-        environment.start(Path::new("")).unwrap();
-        let environment: Arc<dyn DynEnvironment> = Arc::new(environment);
+        let environment: Arc<dyn DynEnvironment> =
+            Arc::new(SearchEnvironment::over(facts::corpus(), 1).unwrap());
         let corpus = Corpus::of(&facts::corpus());
         let tasks = facts::tasks(split).unwrap();
         let (mut solved, mut calls) = (0, 0);
