@@ -1,7 +1,7 @@
 //! Makes `builtin:tiny`: a tokenizer trained on the world's texts, random weights, and supervised training on imperfect
 //! demonstrations of the search team.
 //!
-//! `cargo run --release --example make_tiny` writes `maverl/models/tiny` again, bit for bit on the same processor type.
+//! `cargo run --release --example make_tiny` writes `maverl/models/tiny` again.
 
 use std::path::{Path, PathBuf};
 
@@ -24,20 +24,23 @@ struct Arguments {
     /// Where it is written.
     #[arg(long, default_value = "maverl/models/tiny")]
     out: PathBuf,
-    /// Skips the first phase and starts from this model.
+    /// Skips the first two phases and starts from this model.
     #[arg(long)]
     from: Option<PathBuf>,
     /// Optimizer steps on whole rows: to learn the language, and to copy.
     #[arg(long, default_value_t = 1500)]
     reading_steps: usize,
-    /// Optimizer steps on replies: to learn what to copy.
-    #[arg(long, default_value_t = 800)]
+    /// Optimizer steps on flawless replies: to learn what to copy.
+    #[arg(long, default_value_t = 1500)]
     reply_steps: usize,
-    /// How often a demonstrated decision is wrong.
-    #[arg(long, default_value_t = 0.2)]
+    /// Optimizer steps on imperfect replies: to leave something to learn.
+    #[arg(long, default_value_t = 200)]
+    imperfect_steps: usize,
+    /// How often a decision of those is wrong.
+    #[arg(long, default_value_t = 0.25)]
     noise: f64,
     /// The same halfway to an answer of two hops.
-    #[arg(long, default_value_t = 0.4)]
+    #[arg(long, default_value_t = 0.25)]
     halfway: f64,
     /// From which weights and demonstrations derive.
     #[arg(long, default_value_t = 20_260_211)]
@@ -51,6 +54,8 @@ struct Phase {
     lr: f64,
     /// Learn the prompts too: names come again in them, which is how a small model learns to copy.
     whole: bool,
+    noise: Noise,
+    seed: u64,
 }
 
 /// 0.9 million parameters: what learns to copy a name, and not much more.
@@ -70,30 +75,55 @@ fn main() -> Result<()> {
 }
 
 async fn make(arguments: &Arguments) -> Result<()> {
-    let noise = Noise { halfway: arguments.halfway, elsewhere: arguments.noise };
     let Arguments { out, seed, .. } = arguments;
     match &arguments.from {
         Some(from) => copy(from, out)?,
         None => {
-            let phase =
-                Phase { steps: arguments.reading_steps, rows_per_step: 64, lr: 3e-3, whole: true };
-            let rows = phase.steps * phase.rows_per_step;
-            let turns = orchestras::search::demonstrations(*seed, 3 * rows, noise).await?;
-            let turns = balanced(turns, rows);
+            let reading = Phase {
+                steps: arguments.reading_steps,
+                rows_per_step: 64,
+                lr: 3e-3,
+                whole: true,
+                noise: Noise::even(0.0),
+                seed: *seed,
+            };
+            let turns = reading.turns().await?;
             let texts = texts(&turns[..turns.len().min(20_000)]);
             let tokenizer = byte_level_bpe(&texts, SIZE.vocab_size, facts::pieces)?;
             random_model(out, SIZE, &tokenizer, *seed)?;
-            learn(out, turns, &phase, *seed).await?;
+            learn(out, turns, &reading).await?;
+            let flawless = Phase {
+                steps: arguments.reply_steps,
+                rows_per_step: 128,
+                lr: 1.5e-3,
+                whole: false,
+                seed: seed + 1,
+                ..reading
+            };
+            learn(out, flawless.turns().await?, &flawless).await?;
         }
     }
-    let phase =
-        Phase { steps: arguments.reply_steps, rows_per_step: 128, lr: 1.5e-3, whole: false };
-    // Three times as many as are used, so that there are enough of each agent.
-    let rows = phase.steps * phase.rows_per_step;
-    let turns = orchestras::search::demonstrations(seed + 1, 3 * rows, noise).await?;
-    learn(out, balanced(turns, rows), &phase, seed + 1).await?;
+    let imperfect = Phase {
+        steps: arguments.imperfect_steps,
+        rows_per_step: 128,
+        lr: 5e-4,
+        whole: false,
+        noise: Noise { halfway: arguments.halfway, elsewhere: arguments.noise },
+        seed: seed + 2,
+    };
+    learn(out, imperfect.turns().await?, &imperfect).await?;
     println!("wrote {}", out.display());
     Ok(())
+}
+
+impl Phase {
+    /// What is learned, in the order in which it was demonstrated.
+    async fn turns(&self) -> Result<Vec<Turn>> {
+        // Three times as many as are used, so that there are enough of each agent.
+        let rows = self.steps * self.rows_per_step;
+        let turns = orchestras::search::demonstrations(self.seed, 3 * rows, self.noise).await?;
+        Ok(balanced(turns, rows))
+    }
 }
 
 /// `rows` turns, half of them the answerer's, whose task is hardest.
@@ -109,12 +139,12 @@ fn balanced(turns: Vec<Turn>, rows: usize) -> Vec<Turn> {
 }
 
 /// Trains the model in a directory, in place, in one pass over the turns.
-async fn learn(dir: &Path, turns: Vec<Turn>, phase: &Phase, seed: u64) -> Result<()> {
+async fn learn(dir: &Path, turns: Vec<Turn>, phase: &Phase) -> Result<()> {
     let runtime = start(dir, phase.lr)?;
     let policy = runtime.policies()[0].clone();
     let row = |turn: &Turn| row(&policy, turn, phase.whole);
     let mut rows = turns.iter().map(row).collect::<Result<Vec<Row>>>()?;
-    Draw::new(seed).shuffle(&mut rows);
+    Draw::new(phase.seed).shuffle(&mut rows);
     let tokens: usize = rows.iter().map(|row| row.prompt.len() + row.completion.len()).sum();
     println!("{} rows of {:.1} tokens", rows.len(), tokens as f64 / rows.len() as f64);
     for (step, rows) in rows.chunks(phase.rows_per_step).enumerate() {

@@ -220,7 +220,6 @@ fn layers_are_defaults_then_file_then_environment_then_set() {
         ("MAVERL_MODELS__SMALL__PATH", "builtin:tiny"),
         ("MAVERL_MODELS__SMALL__OPTIM__LR", "1e-5"),
         ("MAVERL_TEST_DATA", "/nowhere"),
-        ("MAVERL_LOG", "debug"),
         ("HOME", "/root"),
     ];
     sources.env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();

@@ -83,9 +83,9 @@ pub enum Schedule {
     /// It stays.
     #[default]
     Constant,
-    /// Straight to zero at the last step.
+    /// Straight down; it would be zero one step after the last.
     Linear,
-    /// Half a cosine to zero at the last step.
+    /// Half a cosine down; it would be zero one step after the last.
     Cosine,
 }
 

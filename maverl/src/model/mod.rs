@@ -2,10 +2,10 @@
 
 pub mod builtin;
 pub mod create;
+pub mod decoder;
 pub mod files;
 pub mod hf_config;
 pub mod nn;
-pub mod qwen2;
 pub mod tokenizer;
 pub mod weights;
 
@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use candle_core::Tensor;
 
+pub use decoder::{Context, Decoder, KvCache};
 pub use files::{ModelFiles, ModelSource};
 pub use hf_config::HfConfig;
-pub use qwen2::{Context, KvCache, Qwen2};
 pub use tokenizer::{Tokenizer, TokenizerError};
 pub use weights::{Shards, Weights};
 
@@ -41,9 +41,9 @@ pub struct Model {
     /// The weights.
     pub weights: Weights,
     /// The decoder whose operations autograd records.
-    pub tracked: Qwen2,
+    pub tracked: Decoder,
     /// The decoder for rollout.
-    pub frozen: Qwen2,
+    pub frozen: Decoder,
     /// Files that are written back as they were read: configuration, tokenizer, template.
     companions: Vec<(String, Vec<u8>)>,
 }
@@ -121,7 +121,7 @@ pub fn decoder(
     config: &Arc<HfConfig>,
     weights: &Weights,
     tracked: bool,
-) -> Result<Qwen2, ModelError> {
+) -> Result<Decoder, ModelError> {
     let by_name = weights.by_name(tracked);
     let mut get = |name: &str| -> candle_core::Result<Tensor> {
         by_name
@@ -129,7 +129,7 @@ pub fn decoder(
             .cloned()
             .ok_or_else(|| candle_core::Error::Msg(format!("no weight `{name}`")))
     };
-    Ok(Qwen2::new(config, &mut get)?)
+    Ok(Decoder::new(config, &mut get)?)
 }
 
 /// Trained weights are written as f32, so `dtype` says so (`torch_dtype` in transformers 4).

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use candle_core::Tensor;
 
-use crate::model::{Context, Qwen2, nn};
+use crate::model::{Context, Decoder, nn};
 use crate::runtime::Row;
 
 /// Rows packed one after the other, and what the loss needs of each completion token.
@@ -46,7 +46,7 @@ impl Packed {
     }
 
     /// Log-probs and entropies of the completion tokens, `[2, M]`.
-    pub(crate) fn logprobs(&self, model: &Qwen2) -> candle_core::Result<Tensor> {
+    pub(crate) fn logprobs(&self, model: &Decoder) -> candle_core::Result<Tensor> {
         let hidden = model.forward(&self.ids, &self.positions, Context::Packed(&self.offsets))?;
         let hidden = nn::pick(&hidden, &self.before)?;
         nn::token_logprobs(

@@ -9,7 +9,7 @@ use maverl_kernels::adamw::{AdamW, adamw_step, sum_of_squares};
 use crate::algo::loss;
 use crate::config::Kl;
 use crate::model::weights::{Shards, save_buffers};
-use crate::model::{Model, ModelError, Qwen2, nn};
+use crate::model::{Decoder, Model, ModelError, nn};
 use crate::plan::{OptimPlan, PolicyPlan};
 use crate::runtime::packed::{Packed, micro_batches};
 use crate::runtime::{Batch, Objective, Row, RuntimeError, UpdateStats};
@@ -21,7 +21,7 @@ pub(crate) struct Trainer {
     micro_batch_tokens: usize,
     moments: Vec<(Vec<f32>, Vec<f32>)>,
     optimizer_step: u64,
-    reference: Option<Qwen2>,
+    reference: Option<Decoder>,
     /// Updates applied: what RT-2 hands out.
     pub(crate) version: u64,
 }

@@ -1,4 +1,4 @@
-//! The Qwen2 decoder on packed rows (Yang et al., 2024, arXiv:2407.10671; reference: transformers `modeling_qwen2.py`).
+//! The decoder on packed rows (Qwen2: Yang et al., 2024, arXiv:2407.10671; reference: transformers `modeling_qwen2.py`).
 //!
 //! One function serves training (rows packed one after the other, gradients flow) and rollout (new tokens on top of
 //! key-value caches): the cache is an argument. `[N, D]` is tokens by width, without padding.
@@ -47,7 +47,7 @@ impl KvCache {
 
 /// A decoder over given tensors: gradients flow to those that are variables.
 #[derive(Clone)]
-pub struct Qwen2 {
+pub struct Decoder {
     config: Arc<HfConfig>,
     embed: Tensor,
     layers: Vec<Layer>,
@@ -59,17 +59,31 @@ pub struct Qwen2 {
 #[derive(Clone)]
 struct Layer {
     input_norm: Tensor,
-    q: (Tensor, Tensor),
-    k: (Tensor, Tensor),
-    v: (Tensor, Tensor),
-    o: Tensor,
+    q: Projection,
+    k: Projection,
+    v: Projection,
+    o: Projection,
     post_norm: Tensor,
-    gate: Tensor,
-    up: Tensor,
-    down: Tensor,
+    gate: Projection,
+    up: Projection,
+    down: Projection,
 }
 
-impl Qwen2 {
+/// A linear map as a checkpoint stores it: `weight [O, I]`, `bias [O]`.
+#[derive(Clone)]
+struct Projection {
+    weight: Tensor,
+    bias: Option<Tensor>,
+}
+
+impl Projection {
+    /// `y [N, O] = x [N, I] weightᵀ + bias`.
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        nn::linear_bias(x, &self.weight, self.bias.as_ref())
+    }
+}
+
+impl Decoder {
     /// Builds the decoder; `get` returns a checkpoint's tensor by name and shape.
     ///
     /// # Errors
@@ -82,17 +96,24 @@ impl Qwen2 {
         let embed = get("model.embed_tokens.weight")?;
         let mut layers = Vec::with_capacity(config.num_hidden_layers);
         for i in 0..config.num_hidden_layers {
-            let mut at = |name: &str| get(&format!("model.layers.{i}.{name}"));
+            let mut at = |name: &str| get(&format!("model.layers.{i}.{name}.weight"));
+            let (input_norm, post_norm) = (at("input_layernorm")?, at("post_attention_layernorm")?);
+            let mut projection = |name: &str, bias: bool| -> Result<Projection> {
+                let place = format!("model.layers.{i}.{name}");
+                let weight = get(&format!("{place}.weight"))?;
+                let bias = bias.then(|| get(&format!("{place}.bias"))).transpose()?;
+                Ok(Projection { weight, bias })
+            };
             layers.push(Layer {
-                input_norm: at("input_layernorm.weight")?,
-                q: (at("self_attn.q_proj.weight")?, at("self_attn.q_proj.bias")?),
-                k: (at("self_attn.k_proj.weight")?, at("self_attn.k_proj.bias")?),
-                v: (at("self_attn.v_proj.weight")?, at("self_attn.v_proj.bias")?),
-                o: at("self_attn.o_proj.weight")?,
-                post_norm: at("post_attention_layernorm.weight")?,
-                gate: at("mlp.gate_proj.weight")?,
-                up: at("mlp.up_proj.weight")?,
-                down: at("mlp.down_proj.weight")?,
+                input_norm,
+                q: projection("self_attn.q_proj", true)?,
+                k: projection("self_attn.k_proj", true)?,
+                v: projection("self_attn.v_proj", true)?,
+                o: projection("self_attn.o_proj", false)?,
+                post_norm,
+                gate: projection("mlp.gate_proj", false)?,
+                up: projection("mlp.up_proj", false)?,
+                down: projection("mlp.down_proj", false)?,
             });
         }
         let norm = get("model.norm.weight")?;
@@ -127,8 +148,8 @@ impl Qwen2 {
             let h = nn::rms_norm(&x, &layer.input_norm, eps)?;
             x = (x + self.attention(index, layer, &h, positions, &mut context)?)?;
             let h = nn::rms_norm(&x, &layer.post_norm, eps)?;
-            let h = nn::swiglu(&nn::linear(&h, &layer.gate)?, &nn::linear(&h, &layer.up)?)?;
-            x = (x + nn::linear(&h, &layer.down)?)?;
+            let h = nn::swiglu(&layer.gate.forward(&h)?, &layer.up.forward(&h)?)?;
+            x = (x + layer.down.forward(&h)?)?;
         }
         if let Context::Cached(sequences) = context {
             sequences.iter_mut().for_each(|(cache, new)| cache.len += *new);
@@ -155,9 +176,9 @@ impl Qwen2 {
     ) -> Result<Tensor> {
         let HfConfig { num_attention_heads, num_key_value_heads, head_dim, .. } = *self.config;
         let heads = Heads { q: num_attention_heads, kv: num_key_value_heads, dim: head_dim };
-        let q = nn::linear_bias(h, &layer.q.0, Some(&layer.q.1))?;
-        let k = nn::linear_bias(h, &layer.k.0, Some(&layer.k.1))?;
-        let v = nn::linear_bias(h, &layer.v.0, Some(&layer.v.1))?;
+        let q = layer.q.forward(h)?;
+        let k = layer.k.forward(h)?;
+        let v = layer.v.forward(h)?;
         let q = nn::rotary(&q, positions, heads.q, &self.rope)?;
         let k = nn::rotary(&k, positions, heads.kv, &self.rope)?;
         let out = match context {
@@ -174,7 +195,7 @@ impl Qwen2 {
                 nn::attend_cached(&q, &segments, heads)?
             }
         };
-        nn::linear(&out, &layer.o)
+        layer.o.forward(&out)
     }
 }
 
