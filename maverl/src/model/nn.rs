@@ -4,8 +4,10 @@
 //! backward pass; the ready-made fused operations of candle have none and would cut the gradient without a word.
 
 mod logprobs;
+mod lora;
 
 pub use logprobs::token_logprobs;
+pub use lora::{Dropout, Lora, lora_linear};
 
 use std::sync::Arc;
 
@@ -43,9 +45,29 @@ pub fn with_values<R>(tensor: &Tensor, f: impl FnOnce(&[f32]) -> R) -> Result<R>
     }
 }
 
+/// Calls `f` with the values of several CPU tensors, copied only where they are not contiguous.
+fn with_all<const N: usize, R>(
+    tensors: [&Tensor; N],
+    f: impl FnOnce([&[f32]; N]) -> R,
+) -> Result<R> {
+    let tensors = tensors.iter().map(|t| t.contiguous()).collect::<Result<Vec<Tensor>>>()?;
+    let guards: Vec<_> = tensors.iter().map(Tensor::storage_and_layout).collect();
+    let mut values: [&[f32]; N] = [&[]; N];
+    for (values, (storage, layout)) in values.iter_mut().zip(&guards) {
+        let Storage::Cpu(storage) = &**storage else { bail!("with_all: a CPU tensor is needed") };
+        *values = floats(storage, layout, "with_all")?;
+    }
+    Ok(f(values))
+}
+
 /// A tensor over a buffer.
 pub fn tensor(values: Vec<f32>, shape: impl Into<Shape>) -> Result<Tensor> {
     Tensor::from_vec(values, shape.into(), &Device::Cpu)
+}
+
+/// The gradient of an argument, if anything asks for it.
+fn tracked(argument: &Tensor, gradient: Vec<f32>) -> Result<Option<Tensor>> {
+    argument.track_op().then(|| tensor(gradient, argument.shape())).transpose()
 }
 
 fn stored(values: Vec<f32>, shape: impl Into<Shape>) -> (CpuStorage, Shape) {
@@ -205,8 +227,7 @@ impl CustomOp2 for RmsNorm {
                 with_values(dy, |dy| norm::rms_norm_bwd(x, w, self.eps, dy, &mut dx, &mut dw))
             })
         })???;
-        let dw = if w.track_op() { Some(tensor(dw, w.shape())?) } else { None };
-        Ok((Some(tensor(dx, x.shape())?), dw))
+        Ok((tracked(x, dx)?, tracked(w, dw)?))
     }
 }
 
@@ -296,11 +317,7 @@ impl CustomOp3 for Attention {
         let [q_, k_, v_, out, dout] = [q, k, v, out, dout].map(|t| with_values(t, <[f32]>::to_vec));
         let (offsets, heads) = (&self.offsets, self.heads);
         attention_bwd(&q_?, &k_?, &v_?, &out?, &dout?, offsets, heads, &mut dq, &mut dk, &mut dv);
-        Ok((
-            Some(tensor(dq, q.shape())?),
-            Some(tensor(dk, k.shape())?),
-            Some(tensor(dv, v.shape())?),
-        ))
+        Ok((tracked(q, dq)?, tracked(k, dk)?, tracked(v, dv)?))
     }
 }
 
@@ -349,7 +366,7 @@ impl CustomOp2 for Swiglu {
                 with_values(dout, |dout| mlp::swiglu_bwd(gate, up, dout, &mut dgate, &mut dup))
             })
         })???;
-        Ok((Some(tensor(dgate, gate.shape())?), Some(tensor(dup, up.shape())?)))
+        Ok((tracked(gate, dgate)?, tracked(up, dup)?))
     }
 }
 

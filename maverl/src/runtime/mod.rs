@@ -243,8 +243,8 @@ impl Policy {
     pub async fn fingerprint(&self) -> Result<String, RuntimeError> {
         let worker = self.worker.name.to_string();
         let job = move |owned: &mut Owned| {
-            let print = owned.model.weights.fingerprint();
-            print.map_err(|e| RuntimeError::Model { worker, message: e.to_string() })
+            let print = owned.model.fingerprint();
+            print.map_err(|e| RuntimeError::Model { worker, message: e.0 })
         };
         self.worker.at_barrier(job).await
     }

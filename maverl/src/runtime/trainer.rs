@@ -8,7 +8,8 @@ use maverl_kernels::adamw::{AdamW, adamw_step, sum_of_squares};
 
 use crate::algo::loss;
 use crate::config::Kl;
-use crate::model::weights::{Shards, save_buffers};
+use crate::model::save::{self, Entry};
+use crate::model::weights::Shards;
 use crate::model::{Decoder, Model, ModelError, nn};
 use crate::plan::{OptimPlan, PolicyPlan};
 use crate::runtime::packed::{Packed, micro_batches};
@@ -34,11 +35,11 @@ impl Trainer {
     ) -> Result<Self, ModelError> {
         let zeros = |var: &Var| vec![0.0; var.elem_count()];
         let moments = match plan.trained {
-            true => model.weights.vars().iter().map(|(_, var)| (zeros(var), zeros(var))).collect(),
+            true => model.trainable().iter().map(|(_, var)| (zeros(var), zeros(var))).collect(),
             false => Vec::new(),
         };
         let reference = match plan.reference {
-            true => Some(crate::model::decoder(&model.config, &model.weights.duplicate()?, false)?),
+            true => Some(model.duplicate()?.frozen),
             false => None,
         };
         let (policy, optim) = (plan.name.clone(), plan.optim);
@@ -137,7 +138,7 @@ impl Trainer {
         let loss = (token_loss * weights)?.sum_all()?;
         totals.loss += f64::from(loss.to_scalar::<f32>()?);
         let grads = loss.backward()?;
-        for ((name, var), sum) in model.weights.vars().iter().zip(gradients) {
+        for ((name, var), sum) in model.trainable().iter().zip(gradients) {
             let Some(grad) = grads.get(var) else {
                 return Err(ModelError(format!("`{name}` got no gradient (MO-1)")));
             };
@@ -215,7 +216,7 @@ impl Trainer {
         let adamw = AdamW { lr, beta1, beta2, eps, weight_decay };
         let scale = (grad_clip / (norm + 1e-6)).min(1.0) as f32;
         for (((_, var), grad), moments) in
-            model.weights.vars().iter().zip(gradients).zip(&mut self.moments)
+            model.trainable().iter().zip(gradients).zip(&mut self.moments)
         {
             let step = self.optimizer_step;
             var.inplace_op1(&Step { adamw, step, scale, grad, moments: RefCell::new(moments) })?;
@@ -225,24 +226,24 @@ impl Trainer {
 
     /// Writes moments and counters into `dir/optimizer.safetensors`.
     pub(crate) fn save(&self, model: &Model, dir: &Path) -> Result<(), ModelError> {
-        let mut buffers =
-            vec![("counters".to_owned(), vec![4], halves(self.optimizer_step, self.version))];
-        for ((name, var), (m, v)) in model.weights.vars().iter().zip(&self.moments) {
-            buffers.push((format!("m.{name}"), var.dims().to_vec(), m.clone()));
-            buffers.push((format!("v.{name}"), var.dims().to_vec(), v.clone()));
+        let counters = halves(self.optimizer_step, self.version);
+        let mut entries = vec![Entry::slice("counters", &[4], &counters)];
+        for ((name, var), (m, v)) in model.trainable().iter().zip(&self.moments) {
+            entries.push(Entry::slice(format!("m.{name}"), var.dims(), m));
+            entries.push(Entry::slice(format!("v.{name}"), var.dims(), v));
         }
-        save_buffers(&dir.join("optimizer.safetensors"), &buffers)
+        save::one_file(&dir.join("optimizer.safetensors"), &entries)
     }
 
     /// Reads weights, moments and counters back from a directory that was saved.
     pub(crate) fn load(&mut self, model: &Model, dir: &Path) -> Result<(), ModelError> {
-        model.weights.assign(&Shards::open_file(&dir.join("model.safetensors"))?)?;
+        model.restore(dir)?;
         let saved = Shards::open_file(&dir.join("optimizer.safetensors"))?;
         let values = |name: &str| -> Result<Vec<f32>, ModelError> {
             Ok(saved.tensor(name)?.flatten_all()?.to_vec1()?)
         };
         (self.optimizer_step, self.version) = whole(&values("counters")?);
-        for ((name, _), (m, v)) in model.weights.vars().iter().zip(&mut self.moments) {
+        for ((name, _), (m, v)) in model.trainable().iter().zip(&mut self.moments) {
             *m = values(&format!("m.{name}"))?;
             *v = values(&format!("v.{name}"))?;
         }
