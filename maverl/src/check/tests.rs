@@ -1054,7 +1054,7 @@ model = "a"
    :        ^^^^^^^^^^^^^^
    `----
   help: did you mean `tiny`?
-  x "b c" cannot name a model or worker
+  x "b c" cannot name a model, worker or adapter
    ,-[run.toml:3:9]
  3 | [models."b c"]
    :         ^^^^^

@@ -138,6 +138,15 @@ impl Model {
         self.with_adapter(Adapter::load(dir, &self.config)?)
     }
 
+    /// The base of this model without its adapter. Its storage is shared, not copied.
+    ///
+    /// # Errors
+    ///
+    /// If the weights are not those of the configuration.
+    pub fn base(&self) -> Result<Self, ModelError> {
+        self.over(self.weights.clone())
+    }
+
     /// The adapter, if it has one.
     pub fn adapter(&self) -> Option<&Adapter> {
         self.adapter.as_ref()

@@ -14,7 +14,7 @@ pub const CONFIG_FILE: &str = "adapter_config.json";
 pub const WEIGHTS_FILE: &str = "adapter_model.safetensors";
 
 /// Ranks above this are a damaged file or a slip of the pen.
-const MAX_RANK: u64 = 1 << 16;
+pub const MAX_RANK: u64 = 1 << 16;
 
 /// What an adapter is: its rank, its scale, and where it sits.
 #[derive(Debug, Clone, PartialEq, Serialize)]
