@@ -170,12 +170,12 @@ pub(super) fn bases(
         let Some((name, group)) = groups.iter().find(on_it) else { continue };
         let sitter = group.members[0];
         let message = format!(
-            "`{}` trains the weights of worker `{}`, on which adapter `{name}` of `{}` sits",
-            learner.seat, own.worker, sitter.seat
+            "`{}` trains the weights that adapter `{name}` of `{}` sits on",
+            learner.seat, sitter.seat
         );
         let help = format!(
-            "weights under an adapter stay as they are: write `lora` in `[{}]`, so that `{}` trains an adapter too, or \
-             freeze it, or give it its own copy with `worker`",
+            "weights under an adapter stay as they are: with `lora` in `[{}]` `{}` trains an adapter too; or freeze it, \
+             or give it its own copy with `worker`",
             key(&path(["models", &own.model])),
             learner.seat
         );

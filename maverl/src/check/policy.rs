@@ -332,7 +332,7 @@ fn disagreement(
         "`{name}` is {a} for `{}` and {b} for `{}`, but both are policy `{policy}`",
         one.seat, other.seat
     );
-    let help = format!("a policy has one: write one value for both, or {}", apart(one));
+    let help = format!("a policy has one value of it: write the same for both, or {}", apart(one));
     let notes = found.map(|(at, member, _)| (at, format!("for `{}`", member.seat)));
     problems.values(&notes, message, help);
 }

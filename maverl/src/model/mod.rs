@@ -4,6 +4,7 @@ pub mod builtin;
 pub mod create;
 pub mod decoder;
 pub mod files;
+pub mod heads;
 pub mod hf_config;
 pub mod lora;
 pub mod nn;
@@ -18,6 +19,7 @@ use candle_core::{Tensor, Var};
 
 pub use decoder::{Context, Decoder, KvCache};
 pub use files::{ModelFiles, ModelSource};
+pub use heads::{Critic, Head, HeadKind};
 pub use hf_config::HfConfig;
 pub use lora::{Adapter, LoraConfig};
 pub use save::{SaveOptions, StoredDtype};
@@ -213,13 +215,14 @@ impl Model {
         Ok(nn::with_values(&self.frozen.logits(&hidden)?, <[f32]>::to_vec)?)
     }
 
-    /// SHA-256 over names, shapes and values of the trainable weights.
+    /// SHA-256 over names, shapes and values of every weight, the adapter's after the base's.
     ///
     /// # Errors
     ///
     /// If a weight is not on the CPU.
     pub fn fingerprint(&self) -> Result<String, ModelError> {
-        Ok(weights::fingerprint(self.trainable())?)
+        let adapter = self.adapter.as_ref().map_or(&[][..], Adapter::vars);
+        Ok(weights::fingerprint(self.weights.vars().iter().chain(adapter))?)
     }
 
     /// The type in which the weights were stored, as `config.json` says; f32 if it does not.

@@ -244,8 +244,8 @@ impl Policy {
         self.worker.at_barrier(self.slot, job).await
     }
 
-    /// SHA-256 over every weight of the policy (an adapter's are its own, not those of its base), in checkpoint order:
-    /// equal exactly when the weights are equal to the bit.
+    /// SHA-256 over every weight that the policy speaks with, in checkpoint order: equal exactly when the weights are
+    /// equal to the bit.
     ///
     /// # Errors
     ///
