@@ -147,7 +147,15 @@ fn heads(c: &mut Criterion) {
         let (mut dh, mut dw) = (vec![0.0; n * d], vec![0.0; vocab * d]);
         time(c, shape, "linear_logprob_bwd", 3 * n * d * vocab, || {
             logprob::linear_logprob_bwd(
-                &h, &w, &targets, &inverse, d, &grads, &grads, &mut dh, &mut dw,
+                &h,
+                &w,
+                &targets,
+                &inverse,
+                d,
+                &grads,
+                &grads,
+                &mut dh,
+                Some(&mut dw),
             );
         });
         let logits = random(4, vocab);

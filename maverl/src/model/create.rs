@@ -11,7 +11,7 @@ use tokenizers::{
     TokenizerBuilder, Trainer,
 };
 
-use crate::model::{HfConfig, ModelError, Weights};
+use crate::model::{HfConfig, ModelError, SaveOptions, Weights, save};
 
 /// The special tokens of ChatML: padding, and the borders of a turn.
 const SPECIAL: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
@@ -143,7 +143,7 @@ pub fn random_model(dir: &Path, size: Size, tokenizer: &str, seed: u64) -> Resul
     write("tokenizer_config.json", format!("{tokenizer_config:#}"))?;
     write("generation_config.json", format!("{generation:#}"))?;
     write("tokenizer.json", tokenizer.to_owned())?;
-    random_weights(&parsed, seed)?.save(&dir.join("model.safetensors"))
+    save::weights(dir, random_weights(&parsed, seed)?.vars(), &SaveOptions::default())
 }
 
 /// Random weights: normal(0, 0.02), biases 0, norms 1.

@@ -10,7 +10,7 @@ use maverl_kernels::attention::{Heads, Segment};
 use maverl_kernels::rope::RopeTable;
 
 use crate::model::hf_config::HfConfig;
-use crate::model::nn;
+use crate::model::nn::{self, Lora};
 
 /// What the tokens of a forward pass may attend to.
 pub enum Context<'a> {
@@ -69,17 +69,36 @@ struct Layer {
     down: Projection,
 }
 
-/// A linear map as a checkpoint stores it: `weight [O, I]`, `bias [O]`.
+/// A linear map as a checkpoint stores it: `weight [O, I]`, `bias [O]`; and what an adapter adds to it.
 #[derive(Clone)]
 struct Projection {
     weight: Tensor,
     bias: Option<Tensor>,
+    lora: Option<Lora>,
 }
 
 impl Projection {
-    /// `y [N, O] = x [N, I] weightᵀ + bias`.
+    /// `y [N, O] = x [N, I] weightᵀ + bias`, and the adapter's part.
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        nn::linear_bias(x, &self.weight, self.bias.as_ref())
+        match &self.lora {
+            None => nn::linear_bias(x, &self.weight, self.bias.as_ref()),
+            Some(lora) => nn::lora_linear(x, &self.weight, self.bias.as_ref(), lora),
+        }
+    }
+}
+
+impl Layer {
+    /// What an adapter adds to each linear map, by the map's name within the layer.
+    fn loras(&mut self) -> [(&'static str, &mut Option<Lora>); 7] {
+        [
+            ("self_attn.q_proj", &mut self.q.lora),
+            ("self_attn.k_proj", &mut self.k.lora),
+            ("self_attn.v_proj", &mut self.v.lora),
+            ("self_attn.o_proj", &mut self.o.lora),
+            ("mlp.gate_proj", &mut self.gate.lora),
+            ("mlp.up_proj", &mut self.up.lora),
+            ("mlp.down_proj", &mut self.down.lora),
+        ]
     }
 }
 
@@ -102,7 +121,7 @@ impl Decoder {
                 let place = format!("model.layers.{i}.{name}");
                 let weight = get(&format!("{place}.weight"))?;
                 let bias = bias.then(|| get(&format!("{place}.bias"))).transpose()?;
-                Ok(Projection { weight, bias })
+                Ok(Projection { weight, bias, lora: None })
             };
             layers.push(Layer {
                 input_norm,
@@ -124,6 +143,14 @@ impl Decoder {
             .collect();
         let rope = Arc::new(RopeTable::new(&inv_freq, config.max_position_embeddings));
         Ok(Self { config: Arc::clone(config), embed, layers, norm, head, rope })
+    }
+
+    /// What an adapter adds to each linear map, by the map's name (`model.layers.0.self_attn.q_proj`), in a fixed order.
+    pub(super) fn loras(&mut self) -> impl Iterator<Item = (String, &mut Option<Lora>)> {
+        self.layers.iter_mut().enumerate().flat_map(|(index, layer)| {
+            let named = layer.loras().into_iter();
+            named.map(move |(name, lora)| (format!("model.layers.{index}.{name}"), lora))
+        })
     }
 
     /// The output head `[V, D]`.

@@ -9,7 +9,7 @@ use super::*;
 use crate::plan::ModelSource;
 
 /// The reference fixtures, if this machine has them.
-fn fixture(name: &str) -> Option<PathBuf> {
+pub(super) fn fixture(name: &str) -> Option<PathBuf> {
     let Ok(data) = std::env::var("MAVERL_TEST_DATA") else {
         println!("skipped: MAVERL_TEST_DATA is not set, so there is no reference to compare with");
         return None;
@@ -17,15 +17,15 @@ fn fixture(name: &str) -> Option<PathBuf> {
     Some(PathBuf::from(data).join("fixtures").join(name))
 }
 
-struct Reference(safetensors::SafeTensors<'static>);
+pub(super) struct Reference(safetensors::SafeTensors<'static>);
 
 impl Reference {
-    fn open(dir: &Path) -> Self {
+    pub(super) fn open(dir: &Path) -> Self {
         let bytes = std::fs::read(dir.join("reference.safetensors")).unwrap().leak();
         Self(safetensors::SafeTensors::deserialize(bytes).unwrap())
     }
 
-    fn tensor(&self, name: &str) -> Tensor {
+    pub(super) fn tensor(&self, name: &str) -> Tensor {
         let view = self.0.tensor(name).unwrap();
         let dtype = match view.dtype() {
             safetensors::Dtype::F32 => DType::F32,
@@ -36,17 +36,17 @@ impl Reference {
         Tensor::from_raw_buffer(view.data(), dtype, view.shape(), &Device::Cpu).unwrap()
     }
 
-    fn floats(&self, name: &str) -> Vec<f32> {
+    pub(super) fn floats(&self, name: &str) -> Vec<f32> {
         self.tensor(name).to_dtype(DType::F32).unwrap().flatten_all().unwrap().to_vec1().unwrap()
     }
 
-    fn ints(&self, name: &str) -> Vec<Vec<i64>> {
+    pub(super) fn ints(&self, name: &str) -> Vec<Vec<i64>> {
         self.tensor(name).to_vec2().unwrap()
     }
 }
 
 /// The rows of `input_ids` without their padding.
-fn rows(reference: &Reference, side: &str) -> Vec<Vec<u32>> {
+pub(super) fn rows(reference: &Reference, side: &str) -> Vec<Vec<u32>> {
     let (ids, mask) = (
         reference.ints(&format!("{side}.input_ids")),
         reference.ints(&format!("{side}.attention_mask")),
@@ -57,13 +57,13 @@ fn rows(reference: &Reference, side: &str) -> Vec<Vec<u32>> {
     ids.iter().zip(&mask).map(row).collect()
 }
 
-struct PackedRows {
-    ids: Arc<[u32]>,
-    positions: Arc<[u32]>,
-    offsets: Arc<[usize]>,
+pub(super) struct PackedRows {
+    pub(super) ids: Arc<[u32]>,
+    pub(super) positions: Arc<[u32]>,
+    pub(super) offsets: Arc<[usize]>,
 }
 
-fn pack(rows: &[Vec<u32>]) -> PackedRows {
+pub(super) fn pack(rows: &[Vec<u32>]) -> PackedRows {
     let mut offsets = vec![0];
     rows.iter().for_each(|row| offsets.push(offsets.last().unwrap() + row.len()));
     PackedRows {

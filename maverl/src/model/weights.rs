@@ -1,4 +1,4 @@
-//! Weights of a model: read from safetensors (one file or shards), held as f32 variables, written back.
+//! Weights of a model: read from safetensors (one file or shards), held as f32 variables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -16,7 +16,8 @@ use crate::model::nn::with_values;
 
 /// Every weight of a model by its checkpoint name, in a fixed order, as f32 variables on the CPU.
 ///
-/// Rollout and training read the same storage: there is nothing to synchronize.
+/// Rollout and training read the same storage: there is nothing to synchronize. Cloning shares it too.
+#[derive(Clone)]
 pub struct Weights {
     vars: Vec<(String, Var)>,
 }
@@ -102,65 +103,25 @@ impl Weights {
         }
         Ok(())
     }
-
-    /// SHA-256 over names, shapes and values, in checkpoint order.
-    ///
-    /// # Errors
-    ///
-    /// If a weight is not on the CPU.
-    pub fn fingerprint(&self) -> candle_core::Result<String> {
-        let mut hash = Sha256::new();
-        for (name, var) in &self.vars {
-            hash.update(name.as_bytes());
-            hash.update(format!("{:?}", var.dims()).as_bytes());
-            with_values(var.as_tensor(), |values| {
-                values.iter().for_each(|v| hash.update(v.to_le_bytes()))
-            })?;
-        }
-        Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
-    }
-
-    /// Writes `file` in safetensors form, f32.
-    ///
-    /// # Errors
-    ///
-    /// If the file cannot be written.
-    pub fn save(&self, file: &Path) -> Result<(), ModelError> {
-        let mut buffers = Vec::with_capacity(self.vars.len());
-        for (name, var) in &self.vars {
-            let values = with_values(var.as_tensor(), <[f32]>::to_vec)
-                .map_err(|e| ModelError(e.to_string()))?;
-            buffers.push((name.clone(), var.dims().to_vec(), values));
-        }
-        save_buffers(file, &buffers)
-    }
 }
 
-/// Writes named f32 buffers as one safetensors file.
+/// SHA-256 over names, shapes and values, in the order given.
 ///
 /// # Errors
 ///
-/// If the file cannot be written.
-pub fn save_buffers(
-    file: &Path,
-    buffers: &[(String, Vec<usize>, Vec<f32>)],
-) -> Result<(), ModelError> {
-    let failed =
-        |e: &dyn std::fmt::Display| ModelError(format!("cannot write {}: {e}", file.display()));
-    let bytes: Vec<Vec<u8>> = buffers
-        .iter()
-        .map(|(_, _, values)| values.iter().flat_map(|v| v.to_le_bytes()).collect())
-        .collect();
-    let mut views = Vec::with_capacity(buffers.len());
-    for ((name, shape, _), bytes) in buffers.iter().zip(&bytes) {
-        let view =
-            safetensors::tensor::TensorView::new(safetensors::Dtype::F32, shape.clone(), bytes)
-                .map_err(|e| failed(&e))?;
-        views.push((name.clone(), view));
+/// If a weight is not on the CPU.
+pub fn fingerprint<'v>(
+    vars: impl IntoIterator<Item = &'v (String, Var)>,
+) -> candle_core::Result<String> {
+    let mut hash = Sha256::new();
+    for (name, var) in vars {
+        hash.update(name.as_bytes());
+        hash.update(format!("{:?}", var.dims()).as_bytes());
+        with_values(var.as_tensor(), |values| {
+            values.iter().for_each(|v| hash.update(v.to_le_bytes()))
+        })?;
     }
-    let metadata = [("format".to_owned(), "pt".to_owned())].into_iter().collect();
-    let data = safetensors::serialize(views, Some(metadata)).map_err(|e| failed(&e))?;
-    std::fs::write(file, data).map_err(|e| failed(&e))
+    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// The safetensors files of a checkpoint, memory-mapped.
@@ -264,7 +225,8 @@ impl Shards {
         self.at.keys().map(String::as_str)
     }
 
-    fn shape(&self, name: &str) -> Option<Vec<usize>> {
+    /// The shape of a tensor, if it is there.
+    pub fn shape(&self, name: &str) -> Option<Vec<usize>> {
         let tensors =
             SafeTensors::deserialize(self.files[*self.at.get(name)?].1.as_slice()).ok()?;
         Some(tensors.tensor(name).ok()?.shape().to_vec())
