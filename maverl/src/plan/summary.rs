@@ -3,7 +3,7 @@
 use comfy_table::{Table, presets::ASCII_BORDERS_ONLY_CONDENSED};
 use serde::Serialize;
 
-use super::{ModelSource, Plan};
+use super::Plan;
 use crate::config::Preset;
 use crate::trajectory::Seat;
 
@@ -136,10 +136,7 @@ impl Plan {
         WorkerSummary {
             name: worker.name.clone(),
             model: worker.model.clone(),
-            path: match &worker.source {
-                ModelSource::Builtin(name) => format!("builtin:{name}"),
-                ModelSource::Directory(dir) => dir.display().to_string(),
-            },
+            path: worker.source.to_string(),
             agents,
             trained: trained > 0,
             parameters: worker.parameters,

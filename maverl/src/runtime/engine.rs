@@ -46,6 +46,11 @@ impl Engine {
         self.slots.is_empty()
     }
 
+    /// What the oldest request has so far.
+    pub(crate) fn made(&self) -> &[u32] {
+        self.slots.first().map_or(&[], |slot| &slot.ids)
+    }
+
     /// Takes a request in; it joins the next forward pass.
     pub(crate) fn admit(
         &mut self,

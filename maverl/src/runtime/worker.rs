@@ -44,6 +44,7 @@ impl Worker {
     ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
         let name: Arc<str> = worker.name.as_str().into();
         let failed = |message: String| RuntimeError::Model { worker: worker.name.clone(), message };
+        worker.source.fetch().map_err(|e| failed(e.0))?;
         let files = ModelFiles::new(&worker.source);
         let tokenizer = Arc::new(Tokenizer::load(&files).map_err(|e| failed(e.0))?);
         tokenizer.require_template().map_err(|e| failed(e.0))?;
