@@ -17,7 +17,7 @@ use candle_core::Tensor;
 pub use decoder::{Context, Decoder, KvCache};
 pub use files::{ModelFiles, ModelSource};
 pub use hf_config::HfConfig;
-pub use tokenizer::{Chat, ChatMessage, Detokenizer, Rendered, Tokenizer, TokenizerError};
+pub use tokenizer::{ChatInput, ChatMessage, Detokenizer, Rendered, Tokenizer, TokenizerError};
 pub use weights::{Shards, Weights};
 
 /// Why a model could not be read, run or written: the place, what was found, what is needed.

@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use serde_json::{Map, Value};
 use tokenizers::{AddedToken, DecoderWrapper, ModelWrapper};
 
-pub use self::chat::{Chat, ChatMessage};
+pub use self::chat::{ChatInput, ChatMessage};
 pub use self::detokenize::Detokenizer;
 use self::settings::Settings;
 pub use self::special::Rendered;
@@ -48,7 +48,7 @@ impl Tokenizer {
     /// `chat_template.jinja`, `additional_chat_templates/`, `generation_config.json` and `config.json` of a model.
     ///
     /// Truncation, padding and dropout that `tokenizer.json` may ask for are off. The date that a template asks for
-    /// (`strftime_now`) is that of this moment, for as long as the tokenizer lives.
+    /// (`strftime_now`) is always 26 July 2024, so that a run is the same on every day; see [`Tokenizer::dated`].
     ///
     /// # Errors
     ///
@@ -62,12 +62,9 @@ impl Tokenizer {
         let settings = Settings::read(files)?;
         let (tokenizer, specials) =
             caught(|| parse(&json, &settings)).and_then(|parsed| parsed).map_err(of_tokenizer)?;
-        let templates = match settings.templates.is_empty() {
-            true => None,
-            false => {
-                Some(Templates::parse(settings.templates, jiff::Zoned::now()).map_err(failed)?)
-            }
-        };
+        let templates = (!settings.templates.is_empty())
+            .then(|| Templates::parse(settings.templates).map_err(failed))
+            .transpose()?;
         let mut stop_ids = settings.stop_ids;
         let eos = settings.named.get("eos_token").and_then(|eos| tokenizer.token_to_id(eos));
         stop_ids.extend(eos.filter(|eos| !stop_ids.contains(eos)));
@@ -75,6 +72,15 @@ impl Tokenizer {
             settings.named.into_iter().map(|(name, token)| (name, Value::String(token))).collect();
         let byte_level = matches!(tokenizer.get_decoder(), Some(DecoderWrapper::ByteLevel(_)));
         Ok(Self { tokenizer, specials, templates, variables, stop_ids, byte_level, place })
+    }
+
+    /// The tokenizer with another date to tell chat templates that ask for one.
+    #[must_use]
+    pub fn dated(mut self, now: jiff::civil::DateTime) -> Self {
+        if let Some(templates) = &mut self.templates {
+            templates.tell(now);
+        }
+        self
     }
 
     /// Ids of a text, special tokens in it recognized, none added.
@@ -166,7 +172,7 @@ impl Tokenizer {
         generation_prompt: bool,
     ) -> Result<Rendered, TokenizerError> {
         let add_generation_prompt = generation_prompt;
-        self.render_chat(&Chat { add_generation_prompt, ..Chat::new(messages) })
+        self.render_chat(&ChatInput { add_generation_prompt, ..ChatInput::new(messages) })
     }
 
     /// Renders a conversation with the chat template.
@@ -175,7 +181,7 @@ impl Tokenizer {
     ///
     /// If the model has no chat template, or none of the name; or the template fails or raises, or does something else
     /// with a special token that a message spells than to show it.
-    pub fn render_chat(&self, chat: &Chat) -> Result<Rendered, TokenizerError> {
+    pub fn render_chat(&self, chat: &ChatInput) -> Result<Rendered, TokenizerError> {
         let Some(templates) = &self.templates else {
             return Err(TokenizerError(self.no_template()));
         };
@@ -196,6 +202,11 @@ impl Tokenizer {
     /// If the model has no chat template.
     pub fn require_template(&self) -> Result<(), ModelError> {
         if self.templates.is_some() { Ok(()) } else { Err(ModelError(self.no_template())) }
+    }
+
+    /// Names of the chat templates; a model's only one is `default`.
+    pub fn template_names(&self) -> &[String] {
+        self.templates.as_ref().map(Templates::names).unwrap_or_default()
     }
 
     /// Ids that end a reply: `eos_token_id` of `generation_config.json` (of `config.json` if that has none), and the

@@ -130,7 +130,8 @@ impl Stops {
     fn new(templater: &impl Templater, conversation: &Conversation, stop_ids: &[u32]) -> Self {
         let text = |id: &u32| templater.decode_raw(&[*id]);
         let said = conversation.ids.last().filter(|id| stop_ids.contains(id));
-        Self { said: said.map(text).unwrap_or_default(), all: stop_ids.iter().map(text).collect() }
+        let all = stop_ids.iter().map(text).filter(|stop| !stop.is_empty()).collect();
+        Self { said: said.map(text).unwrap_or_default(), all }
     }
 }
 

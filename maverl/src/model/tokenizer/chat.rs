@@ -7,7 +7,7 @@ use crate::trajectory::{Message, Role};
 
 /// What a chat template is given. As JSON it is a row of a chat data set: `{"messages": [...], "tools": [...]}`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Chat {
+pub struct ChatInput {
     /// The conversation, from its beginning.
     pub messages: Vec<ChatMessage>,
     /// JSON schemas of the functions the model may call.
@@ -27,7 +27,7 @@ pub struct Chat {
     pub chat_template_kwargs: Map<String, Value>,
 }
 
-impl Chat {
+impl ChatInput {
     /// A conversation that is complete, without tools.
     pub fn new(messages: impl IntoIterator<Item = impl Into<ChatMessage>>) -> Self {
         Self { messages: messages.into_iter().map(Into::into).collect(), ..Self::default() }
@@ -84,7 +84,7 @@ impl ChatMessage {
         name: impl Into<String>,
         arguments: Map<String, Value>,
     ) -> Self {
-        let function = json!({ "name": name.into(), "arguments": arguments });
+        let function = json!({ "name": name.into(), "arguments": Value::Object(arguments) });
         let call = json!({ "type": "function", "function": function });
         match self.0.get_mut("tool_calls").and_then(Value::as_array_mut) {
             Some(calls) => calls.push(call),

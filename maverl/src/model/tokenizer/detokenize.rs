@@ -53,7 +53,7 @@ impl<'a> Detokenizer<'a> {
                 if is_byte(&token) {
                     return String::new();
                 }
-                let new = beyond(context, self.tokenizer.decode_raw(ids));
+                let new = beyond(context, &self.tokenizer.decode_raw(ids));
                 if new.is_empty() || new.ends_with(char::REPLACEMENT_CHARACTER) {
                     return String::new();
                 }
@@ -69,13 +69,13 @@ impl<'a> Detokenizer<'a> {
     pub fn finish(self) -> String {
         match self.held {
             Held::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-            Held::Ids { ids, context, .. } => beyond(&context, self.tokenizer.decode_raw(&ids)),
+            Held::Ids { ids, context, .. } => beyond(&context, &self.tokenizer.decode_raw(&ids)),
         }
     }
 }
 
 /// What a text adds to its beginning.
-fn beyond(context: &str, text: String) -> String {
+fn beyond(context: &str, text: &str) -> String {
     text.strip_prefix(context).map(str::to_owned).unwrap_or_default()
 }
 

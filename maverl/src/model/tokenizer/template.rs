@@ -1,4 +1,4 @@
-//! Chat templates, rendered as `transformers` does.
+//! ChatInput templates, rendered as `transformers` does.
 //!
 //! An environment behaves like `jinja2`'s `ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)` with loop
 //! controls and what `transformers` adds: `tojson` is `json.dumps(..., ensure_ascii=False)`, `raise_exception`,
@@ -6,14 +6,14 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Zoned;
+use jiff::civil::{DateTime, date};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde, Value, from_args};
 use minijinja::{Environment, Error, ErrorKind, Output, State};
 use minijinja_contrib::pycompat::unknown_method_callback as python_method;
 use serde_json::Map;
 
-use crate::model::tokenizer::{Chat, TokenizerError, python};
+use crate::model::tokenizer::{ChatInput, TokenizerError, python};
 
 /// Instructions a rendering may take: a template that loops without end is an error after a second or two.
 const FUEL: u64 = 20_000_000;
@@ -25,22 +25,35 @@ pub(super) struct Templates {
 }
 
 impl Templates {
-    /// Parses templates; `now` is the time they are told.
+    /// Parses templates.
     ///
     /// # Errors
     ///
-    /// If there is none, or one does not parse; it is named, with the line.
-    pub(super) fn parse(
-        sources: BTreeMap<String, String>,
-        now: Zoned,
-    ) -> Result<Self, TokenizerError> {
+    /// If one does not parse; it is named, with the line.
+    pub(super) fn parse(sources: BTreeMap<String, String>) -> Result<Self, TokenizerError> {
         let names = sources.keys().cloned().collect();
-        let mut environment = environment(now).map_err(|e| told(&e))?;
+        let mut environment = environment().map_err(|e| told(&e))?;
         for (name, source) in sources {
             let source = generation_as_scope(&source);
             environment.add_template_owned(name, source).map_err(|e| told(&e))?;
         }
-        Ok(Self { environment, names })
+        let mut templates = Self { environment, names };
+        // What Llama 3.2's template falls back to.
+        templates.tell(date(2024, 7, 26).at(0, 0, 0, 0));
+        Ok(templates)
+    }
+
+    /// Sets the time that templates are told.
+    pub(super) fn tell(&mut self, now: DateTime) {
+        self.environment.add_function("strftime_now", move |format: String| {
+            jiff::fmt::strtime::format(format, now)
+                .map_err(|e| Error::new(ErrorKind::InvalidOperation, format!("strftime_now: {e}")))
+        });
+    }
+
+    /// The names of the templates, sorted.
+    pub(super) fn names(&self) -> &[String] {
+        &self.names
     }
 
     /// The name of the template that renders a conversation.
@@ -48,7 +61,7 @@ impl Templates {
     /// # Errors
     ///
     /// If the one that is asked for does not exist, or nothing says which of several is meant.
-    pub(super) fn choose(&self, chat: &Chat) -> Result<&str, TokenizerError> {
+    pub(super) fn choose(&self, chat: &ChatInput) -> Result<&str, TokenizerError> {
         let named = |wanted: &str| self.names.iter().find(|name| *name == wanted);
         let found = match (&chat.chat_template, self.names.as_slice()) {
             (Some(name), _) => named(name),
@@ -99,7 +112,7 @@ fn told(error: &Error) -> TokenizerError {
 
 const RAISED: &str = "the template raised: ";
 
-fn environment(now: Zoned) -> Result<Environment<'static>, Error> {
+fn environment() -> Result<Environment<'static>, Error> {
     let mut environment = Environment::new();
     let blocks = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
     environment.set_syntax(blocks);
@@ -114,13 +127,12 @@ fn environment(now: Zoned) -> Result<Environment<'static>, Error> {
         .map_err(Error::from)
     });
     environment.add_filter("tojson", tojson);
+    environment.add_filter("trim", |text: String, of: Option<String>| {
+        strip(&text, of.as_deref(), true, true).to_owned()
+    });
     environment.add_filter("string", |value: &Value| python::text(value));
     environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, format!("{RAISED}{message}")))
-    });
-    environment.add_function("strftime_now", move |format: String| {
-        jiff::fmt::strtime::format(format, &now)
-            .map_err(|e| Error::new(ErrorKind::InvalidOperation, format!("strftime_now: {e}")))
     });
     Ok(environment)
 }
@@ -193,6 +205,17 @@ fn indentation(indent: &Value) -> Result<Option<String>, Error> {
     }
 }
 
+/// A text without certain characters at its ends, without an argument those that are white to Python: Unicode's, and the
+/// separators of ASCII.
+fn strip<'a>(text: &'a str, of: Option<&str>, left: bool, right: bool) -> &'a str {
+    let goes = |char: char| match of {
+        Some(of) => of.contains(char),
+        None => char.is_whitespace() || ('\x1c'..='\x1f').contains(&char),
+    };
+    let text = if left { text.trim_start_matches(goes) } else { text };
+    if right { text.trim_end_matches(goes) } else { text }
+}
+
 /// Methods of Python's types: those of `pycompat`, and what it lacks.
 fn method(
     state: &mut State<'_, '_>,
@@ -201,6 +224,10 @@ fn method(
     args: &[Value],
 ) -> Result<Value, Error> {
     match (value.as_str(), name) {
+        (Some(text), "strip" | "lstrip" | "rstrip") => {
+            let (of,): (Option<&str>,) = from_args(args)?;
+            Ok(Value::from(strip(text, of, name != "rstrip", name != "lstrip")))
+        }
         (Some(text), "removeprefix") => {
             let (prefix,): (&str,) = from_args(args)?;
             Ok(Value::from(text.strip_prefix(prefix).unwrap_or(text)))

@@ -8,8 +8,7 @@ use super::*;
 const CASES: &str = include_str!("testdata/cases.json");
 
 fn parse(source: &str) -> Result<Templates, TokenizerError> {
-    let now = "2026-02-03T04:05:06+00:00[UTC]".parse().unwrap();
-    Templates::parse([("default".to_owned(), source.to_owned())].into(), now)
+    Templates::parse([("default".to_owned(), source.to_owned())].into())
 }
 
 fn rendered(source: &str, variables: &serde_json::Value) -> Result<String, TokenizerError> {
@@ -53,9 +52,12 @@ fn a_generation_block_leaves_its_content_and_the_lines_where_they_were() {
 }
 
 #[test]
-fn a_template_is_told_the_date_it_asks_for() {
-    let text = rendered("{{ strftime_now('%d %b %Y %H:%M %%') }}", &json!({})).unwrap();
-    assert_eq!(text, "03 Feb 2026 04:05 %");
+fn a_template_is_told_a_date_that_does_not_change_unless_it_is_set() {
+    let source = "{{ strftime_now('%d %b %Y %H:%M %%') }}";
+    let mut templates = parse(source).unwrap();
+    assert_eq!(templates.render("default", &Map::new()).unwrap(), "26 Jul 2024 00:00 %");
+    templates.tell(date(2026, 2, 3).at(4, 5, 6, 0));
+    assert_eq!(templates.render("default", &Map::new()).unwrap(), "03 Feb 2026 04:05 %");
     assert!(error("{{ strftime_now('%Q%') }}").contains("strftime_now: "));
 }
 
@@ -70,7 +72,7 @@ fn a_template_that_does_not_parse_is_named_with_the_line() {
     let told = parse("a\nb\n{% for m in %}").err().unwrap().0;
     assert!(told.starts_with("chat template, line 3: syntax error: "), "{told}");
     let source = "{% if %}".to_owned();
-    let told = Templates::parse([("tool_use".to_owned(), source)].into(), Zoned::now());
+    let told = Templates::parse([("tool_use".to_owned(), source)].into());
     assert!(told.err().unwrap().0.starts_with("chat template `tool_use`, line 1: syntax error: "));
 }
 
@@ -92,21 +94,22 @@ fn a_template_that_does_not_end_is_an_error() {
 #[test]
 fn a_name_or_else_the_tools_choose_between_templates() {
     let source = |name: &str| (name.to_owned(), format!("{name} {{{{ tools is none }}}}"));
-    let several = Templates::parse(
-        [source("default"), source("tool_use"), source("rag")].into(),
-        Zoned::now(),
-    );
+    let several = Templates::parse([source("default"), source("tool_use"), source("rag")].into());
     let several = several.unwrap();
-    let chosen = |chat: Chat| several.choose(&chat).map(str::to_owned);
-    assert_eq!(chosen(Chat::default()).unwrap(), "default");
-    assert_eq!(chosen(Chat { tools: Some(vec![]), ..Chat::default() }).unwrap(), "tool_use");
-    let named = |name: &str| Chat { chat_template: Some(name.to_owned()), ..Chat::default() };
+    let chosen = |chat: ChatInput| several.choose(&chat).map(str::to_owned);
+    assert_eq!(chosen(ChatInput::default()).unwrap(), "default");
+    assert_eq!(
+        chosen(ChatInput { tools: Some(vec![]), ..ChatInput::default() }).unwrap(),
+        "tool_use"
+    );
+    let named =
+        |name: &str| ChatInput { chat_template: Some(name.to_owned()), ..ChatInput::default() };
     assert_eq!(chosen(named("rag")).unwrap(), "rag");
     let told = chosen(named("json")).unwrap_err().0;
     assert_eq!(told, "no chat template `json`; the model has `default`, `rag`, `tool_use`");
 
-    let unclear = Templates::parse([source("a"), source("b")].into(), Zoned::now()).unwrap();
-    let told = unclear.choose(&Chat::default()).unwrap_err().0;
+    let unclear = Templates::parse([source("a"), source("b")].into()).unwrap();
+    let told = unclear.choose(&ChatInput::default()).unwrap_err().0;
     assert_eq!(told, "no chat template `default`; the model has `a`, `b`");
 }
 

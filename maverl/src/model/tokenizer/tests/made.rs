@@ -46,7 +46,9 @@ pub(super) const METASPACE: Files<'static> = Files {
     model: "",
 };
 
-pub(super) const KINDS: [(&str, fn() -> Value); 4] = [
+type Kind = (&'static str, fn() -> Value);
+
+pub(super) const KINDS: [Kind; 4] = [
     ("metaspace", metaspace),
     ("byte fallback", byte_fallback),
     ("word pieces", word_pieces),
@@ -251,7 +253,7 @@ fn the_templates_of_a_file_come_before_those_of_the_configuration() {
     let config = r#"{"chat_template": [{"name": "default", "template": "one"}, {"name": "tool_use", "template": "two"}]}"#;
     let several = Files { template: "", config, ..METASPACE }.load().unwrap();
     assert_eq!(several.render(&[], false).unwrap().text(), "one");
-    let tools = Chat { tools: Some(vec![json!({})]), ..Chat::default() };
+    let tools = ChatInput { tools: Some(vec![json!({})]), ..ChatInput::default() };
     assert_eq!(several.render_chat(&tools).unwrap().text(), "two");
     let file = Files { template: "file", config, ..METASPACE }.load().unwrap();
     assert_eq!(file.render_chat(&tools).unwrap().text(), "file");
@@ -267,10 +269,10 @@ fn the_templates_of_a_file_come_before_those_of_the_configuration() {
     std::fs::write(dir.path().join("chat_template.jinja"), "main").unwrap();
     let tokenizer = load(dir.path()).unwrap();
     assert_eq!(tokenizer.render(&[], false).unwrap().text(), "main");
-    let quoting = Chat {
+    let quoting = ChatInput {
         documents: Some(vec![json!({"title": "t", "text": "quoted"})]),
         chat_template: Some("rag".to_owned()),
-        ..Chat::default()
+        ..ChatInput::default()
     };
     assert_eq!(tokenizer.render_chat(&quoting).unwrap().text(), "quoted");
 }
