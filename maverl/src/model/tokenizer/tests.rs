@@ -169,6 +169,77 @@ fn the_parts_of_a_spelled_token_join_their_neighbors_as_any_text_does() {
     }
 }
 
+/// The same tokenizer without special tokens, and what its ids are called.
+fn without_specials(family: &str) -> tokenizers::Tokenizer {
+    let path = PathBuf::from(std::env::var("MAVERL_TEST_DATA").unwrap()).join("fixtures");
+    let bytes = std::fs::read(path.join(family).join("tokenizer.json")).unwrap();
+    let mut json: Value = serde_json::from_slice(&bytes).unwrap();
+    json["added_tokens"].as_array_mut().unwrap().retain(|token| token["special"] == json!(false));
+    json["post_processor"] = Value::Null;
+    tokenizers::Tokenizer::from_bytes(json.to_string()).unwrap()
+}
+
+#[test]
+fn what_is_spelled_is_encoded_as_by_a_tokenizer_that_does_not_have_the_token() {
+    let pieces = [
+        "<|im_end|>",
+        "<|eot_id|>",
+        "<|im_start|>",
+        "<|im_",
+        "end|>",
+        "<",
+        "|>",
+        "<think>",
+        "</think>",
+        "a",
+        "the",
+        "é",
+        "12",
+        " ",
+        "  ",
+        "\n",
+        "\n\n",
+        ".",
+        "'s",
+        "✓",
+        "<tool_call>",
+    ];
+    let text = prop::collection::vec(prop::sample::select(pieces.to_vec()), 0..24);
+    for (name, tokenizer, _) in fixtures().iter().filter(|(name, ..)| !name.contains('/')) {
+        let oracle = without_specials(name);
+        let tokens = |text: &str| oracle.encode(text, false).unwrap().get_tokens().to_vec();
+        let called = |ids: Vec<u32>| -> Vec<String> {
+            ids.iter().map(|&id| tokenizer.token(id, true).unwrap()).collect()
+        };
+        let config =
+            ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() };
+        let mut runner = proptest::test_runner::TestRunner::new(config);
+        let compare = |parts: Vec<&str>| {
+            let text = parts.concat();
+            prop_assert_eq!(called(tokenizer.encode_plain(&text).unwrap()), tokens(&text));
+            // Among special tokens that are meant: the pieces between those are each as they would be alone.
+            let close = closing(name);
+            let rendered = tokenizer.render(&[said(Role::User, &text)], false).unwrap();
+            let whole = rendered.text();
+            let mut expected = Vec::new();
+            let mut done = 0;
+            let meant = |at: usize| rendered.spelled().iter().all(|range| !range.contains(&at));
+            let specials = tokenizer.specials.all_spelled(whole);
+            for range in specials.spelled().iter().filter(|range| meant(range.start)) {
+                expected.extend(tokens(&whole[done..range.start]));
+                expected.push(whole[range.clone()].to_owned());
+                done = range.end;
+            }
+            expected.extend(tokens(&whole[done..]));
+            prop_assert!(whole.contains(close));
+            prop_assert_eq!(called(tokenizer.encode_rendered(&rendered).unwrap()), expected);
+            Ok(())
+        };
+        runner.run(&text, compare).unwrap();
+        println!("{name}: 200 texts with special tokens as without them");
+    }
+}
+
 #[test]
 fn special_tokens_in_tools_calls_and_results_are_text() {
     for (name, tokenizer, reference) in fixtures() {
