@@ -208,9 +208,9 @@ fn start(model: &Path, lr: f64) -> Result<Runtime> {
 
 fn row(policy: &Policy, turn: &Turn, whole: bool) -> Result<Row> {
     let tokenizer = policy.tokenizer();
-    let mut ids = tokenizer.encode(&tokenizer.render(&turn.prompt, true)?)?;
+    let mut ids = tokenizer.encode_rendered(&tokenizer.render(&turn.prompt, true)?)?;
     let asked = if whole { 1 } else { ids.len() };
-    ids.extend(tokenizer.encode(&turn.reply)?);
+    ids.extend(tokenizer.encode_plain(&turn.reply)?);
     ids.push(*tokenizer.stop_ids().first().context("the model has a stop id")?);
     let completion = ids.split_off(asked);
     Ok(Row {
