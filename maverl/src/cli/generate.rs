@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::models::ModelArgs;
 use super::{Failure, print};
-use crate::model::{Chat, ChatMessage, Tokenizer};
+use crate::model::{ChatInput, ChatMessage, Tokenizer};
 use crate::plan::Sampling;
 use crate::runtime::{self, Completion, Request};
 use crate::trajectory::Finish;
@@ -84,7 +84,7 @@ impl GenerateArgs {
         }
         let system = self.system.as_deref().map(|text| ChatMessage::new("system", text));
         let user = ChatMessage::new("user", self.prompt.as_str());
-        let rendered = tokenizer.render_chat(&Chat::open(system.into_iter().chain([user])))?;
+        let rendered = tokenizer.render_chat(&ChatInput::open(system.into_iter().chain([user])))?;
         Ok(tokenizer.encode_rendered(&rendered)?)
     }
 

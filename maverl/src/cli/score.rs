@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 use super::models::ModelArgs;
 use super::{Failure, print};
-use crate::model::{Chat, Model, Tokenizer};
+use crate::model::{ChatInput, Model, Tokenizer};
 use crate::run_dir::disk::temporary;
 use crate::runtime::{self, Scores};
 
@@ -93,7 +93,8 @@ fn scored(reader: &Reader<'_>, batch: Vec<Row>) -> Result<Vec<Answer>, Failure> 
     }
     let ids: Vec<Vec<u32>> = batch.iter().map(|row| row.ids.clone()).collect();
     let scores = runtime::score(reader.model, &ids)?;
-    let finite = |scores: &Scores| scores.logprobs.iter().chain(&scores.entropy).all(|x| x.is_finite());
+    let finite =
+        |scores: &Scores| scores.logprobs.iter().chain(&scores.entropy).all(|x| x.is_finite());
     if let Some((row, _)) = batch.iter().zip(&scores).find(|(_, scores)| !finite(scores)) {
         let place = format!("{}:{}", reader.path.display(), row.line);
         return Err(Failure(format!("{place}: a log-prob is not finite: the weights are damaged")));
@@ -193,7 +194,7 @@ impl Reader<'_> {
             let keys: Vec<&String> = object.keys().collect();
             return Err(format!("no `input_ids`, `text` or `messages` among the keys {keys:?}"));
         }
-        let chat: Chat =
+        let chat: ChatInput =
             serde_json::from_value(Value::Object(object.clone())).map_err(|e| e.to_string())?;
         let rendered = self.tokenizer.render_chat(&chat).map_err(|e| e.to_string())?;
         self.tokenizer.encode_rendered(&rendered).map_err(|e| e.to_string())

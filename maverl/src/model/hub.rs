@@ -322,7 +322,8 @@ fn forget(path: &Path) {
 fn sha256_of(path: &Path) -> std::io::Result<String> {
     use sha2::{Digest, Sha256};
     use std::io::Read;
-    let (mut file, mut sha, mut buffer) = (std::fs::File::open(path)?, Sha256::new(), vec![0; 1 << 20]);
+    let (mut file, mut sha, mut buffer) =
+        (std::fs::File::open(path)?, Sha256::new(), vec![0; 1 << 20]);
     loop {
         let n = file.read(&mut buffer)?;
         if n == 0 {

@@ -1,5 +1,6 @@
 //! Models and tokenizers, read from Hugging Face directories (or embedded in the library).
 
+pub mod blank;
 pub mod builtin;
 pub mod create;
 pub mod decoder;

@@ -103,7 +103,10 @@ mod tests {
             assert_eq!(streamed, done.ids);
             let row = [prompt.clone(), done.ids.clone()].concat();
             let scores = score(&model, std::slice::from_ref(&row)).unwrap();
-            assert_eq!((scores[0].logprobs.len(), scores[0].entropy.len()), (row.len() - 1, row.len()));
+            assert_eq!(
+                (scores[0].logprobs.len(), scores[0].entropy.len()),
+                (row.len() - 1, row.len())
+            );
             let logprobs = &scores[0].logprobs[prompt.len() - 1..];
             let differences = logprobs.iter().zip(&done.logprobs).map(|(a, b)| (a - b).abs());
             worst = differences.fold(worst, f32::max);
@@ -119,7 +122,7 @@ mod tests {
             [1_u32, 2, 33, 7, 120].map(|n| (0..n).map(|i| (i * i + n) % 700).collect()).into();
         let packed = score(&model, &rows).unwrap();
         for (row, packed) in rows.iter().zip(&packed) {
-            assert_eq!(score(&model, std::slice::from_ref(row)).unwrap(), [packed.clone()]);
+            assert_eq!(score(&model, std::slice::from_ref(row)).unwrap()[0], *packed);
         }
         assert!(packed[0].logprobs.is_empty() && packed[0].entropy.len() == 1);
     }

@@ -41,7 +41,10 @@ impl Hub {
         let inside = |name: &str| name.split('/').all(|part| !["", ".", ".."].contains(&part));
         let named = |file: &Sibling| inside(&file.rfilename) && !file.rfilename.contains('\\');
         if !is_commit(&listing.sha) || !listing.siblings.iter().all(named) {
-            return Err(ModelError(format!("{id}: {} does not answer as the hub does", self.endpoint)));
+            return Err(ModelError(format!(
+                "{id}: {} does not answer as the hub does",
+                self.endpoint
+            )));
         }
         let file = |file: Sibling| RemoteFile {
             name: file.rfilename,
@@ -52,7 +55,11 @@ impl Hub {
     }
 
     /// Brings a file into the cache.
-    pub(super) fn transfer(&self, snapshot: &Snapshot, file: &RemoteFile) -> Result<(), ModelError> {
+    pub(super) fn transfer(
+        &self,
+        snapshot: &Snapshot,
+        file: &RemoteFile,
+    ) -> Result<(), ModelError> {
         let repo = (snapshot.repo.clone(), snapshot.commit.clone());
         let repo = Repo::with_revision(repo.0, RepoType::Model, repo.1);
         let got = self.api().and_then(|api| api.repo(repo).download(&file.name));
@@ -79,10 +86,14 @@ impl Hub {
             ApiError::TooManyRetries(error) => self.explain(error, file),
             ApiError::RequestError(error) => match **error {
                 ureq::Error::StatusCode(401) if self.token.is_none() => {
-                    format!("{at} asks who you are (401): it is private, gated or not there; set `HF_TOKEN`")
+                    format!(
+                        "{at} asks who you are (401): it is private, gated or not there; set `HF_TOKEN`"
+                    )
                 }
                 ureq::Error::StatusCode(401) => {
-                    format!("{at} does not accept the token in `HF_TOKEN` (401), or the model is not there")
+                    format!(
+                        "{at} does not accept the token in `HF_TOKEN` (401), or the model is not there"
+                    )
                 }
                 ureq::Error::StatusCode(403) => format!(
                     "{at} denies access (403): accept the model's terms on its page, and set `HF_TOKEN` to a token \
@@ -92,7 +103,9 @@ impl Hub {
                     Some(file) => format!("{at} has no file `{file}` there (404)"),
                     None => format!("{at} has no such model or revision (404)"),
                 },
-                ureq::Error::StatusCode(code) => format!("{at} answers with status {code}; try again later"),
+                ureq::Error::StatusCode(code) => {
+                    format!("{at} answers with status {code}; try again later")
+                }
                 ureq::Error::Json(ref e) => format!("{at} does not answer as the hub does: {e}"),
                 ref other => format!(
                     "{at} cannot be reached: {other}; `HF_ENDPOINT` may name a mirror, and `HF_HUB_OFFLINE=1` uses \
@@ -103,7 +116,10 @@ impl Hub {
                 format!("another process is downloading it ({}); wait for that", path.display())
             }
             ApiError::InvalidResume => {
-                format!("an earlier part of it is damaged; remove `blobs/*.part` in {}", self.cache.display())
+                format!(
+                    "an earlier part of it is damaged; remove `blobs/*.part` in {}",
+                    self.cache.display()
+                )
             }
             ApiError::IoError(error) => format!("{error} (the cache is {})", self.cache.display()),
             other => format!("{at} does not answer as the hub does: {other}"),
