@@ -8,7 +8,9 @@ use clap::{Args, ValueEnum};
 use super::{Failure, inspect, models, print};
 use crate::checkpoint::{Checkpoints, Which};
 use crate::model::lora::is_adapter;
-use crate::model::{Context, Model, ModelFiles, ModelSource, SaveOptions, StoredDtype, nn};
+use crate::model::{
+    Context, Model, ModelFiles, ModelSource, SaveOptions, StoredDtype, Tokenizer, nn,
+};
 use crate::run_dir::RunDir;
 use crate::run_dir::disk::{
     entries, file_name, name, parent, remove, sync_dir, sync_tree, temporary,
@@ -107,16 +109,25 @@ impl ExportArgs {
                 }
             }
         };
-        models::load(&models::files(&model)?, adapter.as_deref())
+        let files = models::files(&model)?;
+        // It is written as it is, and would be of no use if it were damaged.
+        Tokenizer::load(&files)?;
+        models::load(&files, adapter.as_deref())
     }
 
     /// The base of a policy that is an adapter.
     fn base(&self, dir: &Path) -> Result<String, Failure> {
-        let named =
-            self.model.clone().map_or_else(|| inspect::base(dir), |model| Ok(Some(model)))?;
-        named.ok_or_else(|| {
-            Failure(format!("{} does not name its base; give it as `--model`", dir.display()))
-        })
+        if let Some(model) = &self.model {
+            return Ok(model.clone());
+        }
+        let place = dir.display();
+        match inspect::base(dir)? {
+            None => Err(Failure(format!("{place} does not name its base; give it as `--model`"))),
+            Some(base) if !base.contains(':') && !Path::new(&base).is_dir() => Err(Failure(
+                format!("{place} has the base {base}, which is not there; give it as `--model`"),
+            )),
+            Some(base) => Ok(base),
+        }
     }
 }
 

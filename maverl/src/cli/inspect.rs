@@ -261,7 +261,11 @@ pub(super) fn base(dir: &Path) -> Result<Option<String>, Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure(format!("{}: {error}", path.display()));
     let text = std::fs::read(&path).map_err(|e| failed(&e))?;
     let json: Value = serde_json::from_slice(&text).map_err(|e| failed(&e))?;
-    Ok(json["base_model_name_or_path"].as_str().map(str::to_owned))
+    let (base, revision) = (json["base_model_name_or_path"].as_str(), json["revision"].as_str());
+    Ok(base.map(|base| match revision {
+        None => base.to_owned(),
+        Some(revision) => format!("hf:{base}@{revision}"),
+    }))
 }
 
 fn dtypes(headers: &[Metadata]) -> BTreeMap<String, u64> {

@@ -7,7 +7,9 @@ mod algorithm;
 #[cfg(test)]
 mod tests;
 
-pub use agent::{AgentConfig, ModelConfig, OptimConfig, SamplingConfig, Schedule};
+pub use agent::{
+    AgentConfig, LoraConfig, ModelConfig, OptimConfig, SamplingConfig, Schedule, TargetModules,
+};
 pub use algorithm::{
     Aggregation, AlgorithmConfig, GroupBy, Kl, LossConfig, Preset, RewardConfig, Singleton,
 };

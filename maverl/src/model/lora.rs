@@ -20,7 +20,9 @@ use candle_core::{Tensor, Var};
 use maverl_kernels::matmul;
 use maverl_kernels::sample::{mix, uniform};
 
-pub use config::{CONFIG_FILE, LoraConfig, Target, WEIGHTS_FILE, is_adapter, linear_names};
+pub use config::{
+    CONFIG_FILE, LoraConfig, MAX_RANK, Target, WEIGHTS_FILE, is_adapter, linear_names,
+};
 
 use crate::model::nn::{self, Dropout, Lora, with_values};
 use crate::model::save::{self, Entry};

@@ -5,6 +5,7 @@ pub mod builtin;
 pub mod create;
 pub mod decoder;
 pub mod files;
+pub mod heads;
 pub mod hf_config;
 pub mod hub;
 pub mod lora;
@@ -20,6 +21,7 @@ use candle_core::{Tensor, Var};
 
 pub use decoder::{Context, Decoder, KvCache};
 pub use files::{ModelFiles, ModelSource};
+pub use heads::{Critic, Head, HeadKind};
 pub use hf_config::HfConfig;
 pub use hub::{Hub, HubId, Snapshot};
 pub use lora::{Adapter, LoraConfig};
@@ -141,6 +143,15 @@ impl Model {
         self.with_adapter(Adapter::load(dir, &self.config)?)
     }
 
+    /// The base of this model without its adapter. Its storage is shared, not copied.
+    ///
+    /// # Errors
+    ///
+    /// If the weights are not those of the configuration.
+    pub fn base(&self) -> Result<Self, ModelError> {
+        self.over(self.weights.clone())
+    }
+
     /// The adapter, if it has one.
     pub fn adapter(&self) -> Option<&Adapter> {
         self.adapter.as_ref()
@@ -207,13 +218,14 @@ impl Model {
         Ok(nn::with_values(&self.frozen.logits(&hidden)?, <[f32]>::to_vec)?)
     }
 
-    /// SHA-256 over names, shapes and values of the trainable weights.
+    /// SHA-256 over names, shapes and values of every weight, the adapter's after the base's.
     ///
     /// # Errors
     ///
     /// If a weight is not on the CPU.
     pub fn fingerprint(&self) -> Result<String, ModelError> {
-        Ok(weights::fingerprint(self.trainable())?)
+        let adapter = self.adapter.as_ref().map_or(&[][..], Adapter::vars);
+        Ok(weights::fingerprint(self.weights.vars().iter().chain(adapter))?)
     }
 
     /// The type in which the weights were stored, as `config.json` says; f32 if it does not.

@@ -242,7 +242,85 @@ pub(super) fn with_dtype(config: &[u8], dtype: StoredDtype) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::fs;
+
     use super::*;
+    use crate::model::tests::fixture;
+    use crate::model::{Model, ModelFiles, ModelSource};
+
+    fn load(source: ModelSource) -> Model {
+        Model::load(&ModelFiles::new(&source)).unwrap()
+    }
+
+    /// Writes a model, reads it back, and compares everything; returns how many shards there were.
+    fn round_trip(model: &Model, shard_bytes: u64) -> usize {
+        let dir = tempfile::tempdir().unwrap();
+        let options = SaveOptions { dtype: model.stored_dtype(), shard_bytes };
+        model.save_full(dir.path(), &options).unwrap();
+        let read = load(ModelSource::Directory(dir.path().to_owned()));
+        assert_eq!(read.fingerprint().unwrap(), model.fingerprint().unwrap());
+        assert_eq!(read.companions, model.companions);
+        assert_eq!(read.stored_dtype(), model.stored_dtype());
+        let files = fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().path());
+        let files: Vec<_> =
+            files.filter(|file| file.extension().is_some_and(|e| e == "safetensors")).collect();
+        assert_eq!(dir.path().join("model.safetensors.index.json").exists(), files.len() > 1);
+        files.len()
+    }
+
+    #[test]
+    fn a_model_written_and_read_back_is_the_same_whole_or_in_shards() {
+        let tiny = load(ModelSource::Builtin("tiny".to_owned()));
+        assert_eq!(round_trip(&tiny, SHARD_BYTES), 1);
+        let shards = round_trip(&tiny, 1 << 20);
+        assert!(shards > 1, "{shards}");
+        for name in FIXTURES {
+            let Some(dir) = fixture(name) else { return };
+            let model = load(ModelSource::Directory(dir));
+            println!("{name}: {:?} in {} shards", model.stored_dtype(), round_trip(&model, 50_000));
+        }
+    }
+
+    const FIXTURES: &[&str] = &["qwen2"];
+
+    #[test]
+    fn an_index_names_the_file_of_every_tensor_and_their_size() {
+        let tiny = load(ModelSource::Builtin("tiny".to_owned()));
+        let dir = tempfile::tempdir().unwrap();
+        let options = SaveOptions { dtype: StoredDtype::Bf16, shard_bytes: 1 << 20 };
+        tiny.save_full(dir.path(), &options).unwrap();
+        let read = |name: &str| fs::read(dir.path().join(name)).unwrap();
+        let index: Value = serde_json::from_slice(&read("model.safetensors.index.json")).unwrap();
+        let map = index["weight_map"].as_object().unwrap();
+        assert_eq!(map.len(), tiny.weights.vars().len());
+        assert_eq!(index["metadata"]["total_size"], 2 * tiny.weights.parameters());
+        assert_eq!(index["metadata"]["total_parameters"], tiny.weights.parameters());
+        assert_eq!(StoredDtype::of_config(&read("config.json")), Some(StoredDtype::Bf16));
+        let mut files: Vec<&str> = map.values().map(|file| file.as_str().unwrap()).collect();
+        files.sort();
+        files.dedup();
+        let n = files.len();
+        for (i, file) in files.iter().enumerate() {
+            assert_eq!(*file, format!("model-{:05}-of-{n:05}.safetensors", i + 1));
+        }
+        // What was rounded once is not rounded again.
+        let once = load(ModelSource::Directory(dir.path().to_owned()));
+        assert_ne!(once.fingerprint().unwrap(), tiny.fingerprint().unwrap());
+        assert_eq!(once.stored_dtype(), StoredDtype::Bf16);
+        round_trip(&once, SHARD_BYTES);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_is_named() {
+        let tiny = load(ModelSource::Builtin("tiny".to_owned()));
+        let nowhere = Path::new("/nowhere/at/all");
+        let error = tiny.save_full(nowhere, &SaveOptions::default()).unwrap_err().0;
+        assert!(error.contains("/nowhere/at/all/config.json"), "{error}");
+        let error = weights(nowhere, tiny.weights.vars(), &SaveOptions::default()).unwrap_err().0;
+        assert!(error.contains("/nowhere/at/all/model.safetensors"), "{error}");
+    }
 
     #[test]
     fn shards_are_as_full_as_they_may_be_and_a_large_tensor_is_alone() {

@@ -110,7 +110,9 @@ impl Weights {
 /// # Errors
 ///
 /// If a weight is not on the CPU.
-pub fn fingerprint(vars: &[(String, Var)]) -> candle_core::Result<String> {
+pub fn fingerprint<'v>(
+    vars: impl IntoIterator<Item = &'v (String, Var)>,
+) -> candle_core::Result<String> {
     let mut hash = Sha256::new();
     for (name, var) in vars {
         hash.update(name.as_bytes());

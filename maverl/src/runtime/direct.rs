@@ -27,10 +27,10 @@ pub fn complete(
     let permit = Arc::new(Semaphore::new(1)).try_acquire_owned();
     let permit = permit.expect("a new semaphore has its permit");
     let (reply, mut answer) = oneshot::channel();
-    engine.admit(model, request, 0, reply, permit);
+    engine.admit(0, model, 0, request, reply, permit);
     let mut given = 0;
     while !engine.is_idle() {
-        engine.step(model);
+        engine.step(std::iter::once(model));
         engine.made().iter().skip(given).for_each(|id| each(*id));
         given = given.max(engine.made().len());
     }

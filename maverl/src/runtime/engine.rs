@@ -17,6 +17,8 @@ pub(crate) type Reply<T> = oneshot::Sender<Result<T, RuntimeError>>;
 
 /// A request on its way through the engine.
 struct Slot {
+    /// Of the worker.
+    policy: usize,
     request: Request,
     reply: Reply<Completion>,
     cache: KvCache,
@@ -25,11 +27,13 @@ struct Slot {
     /// Longest completion: `max_tokens`, or what the context leaves.
     room: usize,
     version: u64,
+    /// Tokens of the forward pass under way.
+    next: usize,
     /// Admission is given back when the slot is dropped.
     _permit: OwnedSemaphorePermit,
 }
 
-/// The requests being completed by one model.
+/// The requests being completed on one base.
 pub(crate) struct Engine {
     worker: String,
     tokenizer: Arc<Tokenizer>,
@@ -54,9 +58,10 @@ impl Engine {
     /// Takes a request in; it joins the next forward pass.
     pub(crate) fn admit(
         &mut self,
+        policy: usize,
         model: &Model,
-        request: Request,
         version: u64,
+        request: Request,
         reply: Reply<Completion>,
         permit: OwnedSemaphorePermit,
     ) {
@@ -68,26 +73,37 @@ impl Engine {
         }
         let room = request.sampling.max_tokens.min(context - prompt);
         self.slots.push(Slot {
+            policy,
             cache: KvCache::new(&model.config, prompt + room),
             ids: Vec::with_capacity(room),
             logprobs: Vec::with_capacity(room),
             room,
             version,
+            next: 0,
             request,
             reply,
             _permit: permit,
         });
     }
 
-    /// One forward pass: every decoding request advances by a token, and waiting prompts by up to `prefill_tokens`.
-    pub(crate) fn step(&mut self, model: &Model) {
+    /// A forward pass of each policy that has requests: every decoding request advances by a token, and waiting prompts
+    /// by up to `prefill_tokens` together.
+    pub(crate) fn step<'m>(&mut self, models: impl Iterator<Item = &'m Model>) {
         self.slots.retain(|slot| !slot.reply.is_closed());
-        if let Err(error) = self.advance(model) {
+        let mut budget = self.prefill_tokens;
+        for slot in &mut self.slots {
+            slot.next = 1;
+            if slot.ids.is_empty() {
+                slot.next = (slot.request.prompt.len() - slot.cache.len()).min(budget);
+                budget -= slot.next;
+            }
+        }
+        for (policy, model) in models.enumerate() {
+            let Err(error) = self.advance(policy, model) else { continue };
             let error = RuntimeError::Model { worker: self.worker.clone(), message: error.0 };
-            for slot in self.slots.drain(..) {
+            for slot in self.slots.extract_if(.., |slot| slot.policy == policy) {
                 drop(slot.reply.send(Err(error.clone())));
             }
-            return;
         }
         let tokenizer = &self.tokenizer;
         let done = |slot: &mut Slot| slot.finish(tokenizer).is_some();
@@ -99,33 +115,27 @@ impl Engine {
         }
     }
 
-    fn advance(&mut self, model: &Model) -> Result<(), ModelError> {
+    /// One forward pass of a policy, over the next tokens of its requests.
+    fn advance(&mut self, policy: usize, model: &Model) -> Result<(), ModelError> {
         let (mut ids, mut positions, mut ends) = (Vec::new(), Vec::new(), Vec::new());
-        let mut sequences = Vec::with_capacity(self.slots.len());
-        let mut ready = Vec::with_capacity(self.slots.len());
-        let mut budget = self.prefill_tokens;
-        for slot in &mut self.slots {
-            let Slot { request, cache, ids: made, logprobs, .. } = slot;
+        let (mut sequences, mut ready) = (Vec::new(), Vec::new());
+        let mine = |slot: &&mut Slot| slot.policy == policy && slot.next > 0;
+        for slot in self.slots.iter_mut().filter(mine) {
+            let Slot { request, cache, ids: made, logprobs, next, .. } = slot;
             let from = cache.len();
-            let last = made.last().copied();
-            let next = match &last {
-                Some(last) => std::slice::from_ref(last),
-                None => {
-                    let take = (request.prompt.len() - from).min(budget);
-                    budget -= take;
-                    &request.prompt[from..from + take]
-                }
-            };
-            if next.is_empty() {
-                continue;
+            match made.last() {
+                Some(last) => ids.push(*last),
+                None => ids.extend_from_slice(&request.prompt[from..from + *next]),
             }
-            ids.extend_from_slice(next);
-            positions.extend((from..from + next.len()).map(|position| position as u32));
-            if from + next.len() >= request.prompt.len() {
+            positions.extend((from..from + *next).map(|position| position as u32));
+            if from + *next >= request.prompt.len() {
                 ends.push(ids.len() as u32 - 1);
                 ready.push((&*request, made, logprobs));
             }
-            sequences.push((cache, next.len()));
+            sequences.push((cache, *next));
+        }
+        if ids.is_empty() {
+            return Ok(());
         }
         let (ids, positions): (Arc<[u32]>, Arc<[u32]>) = (ids.into(), positions.into());
         let hidden = model.frozen.forward(&ids, &positions, Context::Cached(&mut sequences))?;

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+mod adapters;
+
 use super::*;
 use crate::algo::testing::{LOSS, plan as seats_plan};
 use crate::config::Aggregation;

@@ -25,7 +25,9 @@ const SILENT: [&str; 10] = [
 /// Runs a command with a hub, a cache of its own and further variables.
 fn with(lab: &Lab, server: &HubServer, set: &[(&str, &str)], args: &[&str]) -> Ended {
     let mut command = lab.command(args);
-    SILENT.iter().for_each(|name| drop(command.env_remove(name)));
+    for name in SILENT {
+        command.env_remove(name);
+    }
     command.env("HF_ENDPOINT", server.address()).env("HF_HOME", lab.path("hf"));
     command.envs(set.iter().copied());
     Ended::of(&command.output().unwrap())

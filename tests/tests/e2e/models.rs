@@ -164,10 +164,7 @@ fn generate_and_score_agree_to_the_bit_with_and_without_an_adapter() {
         let made = json_of(&lab, &args);
         let (prompt, made_ids) = (ids(&made["prompt_ids"]), ids(&made["ids"]));
         let row = [&prompt[..], &made_ids].concat();
-        lab.write(
-            "in.jsonl",
-            &json!({ "input_ids": row }).to_string(),
-        );
+        lab.write("in.jsonl", &json!({ "input_ids": row }).to_string());
         let score = ["score", "--model", "model", "--input", "in.jsonl", "--output", "out.jsonl"];
         lab.run(&[&score[..], adapter].concat()).succeeded();
         let scored = &rows(&lab.path("out.jsonl"))[0];
@@ -330,13 +327,36 @@ fn a_policy_of_a_run_is_exported_from_the_checkpoint_that_is_named() {
 }
 
 #[test]
+fn a_policy_that_is_an_adapter_is_exported_as_one_or_merged_into_its_base() {
+    let lab = lab();
+    lab.train("run", &["models.tiny.lora={rank=2}", "eval.before_and_after=false"]);
+    lab.run(&["export", "--run", "run", "--out", "apart"]).succeeded();
+    assert_eq!(json_of(&lab, &["inspect", "apart", "--json"])["rank"], 2);
+    assert!(!lab.path("apart/optimizer.safetensors").exists());
+    let told =
+        lab.run(&["export", "--run", "run", "--merge", "--out", "merged"]).succeeded().stdout;
+    assert!(told.contains("no logit moves by more than"), "{told}");
+    let said = |args: &[&str]| {
+        let greedy = ["--greedy", "--max-tokens", "20", "--prompt", "what", "--json"];
+        json_of(&lab, &[&["generate"], args, &greedy[..]].concat())["ids"].clone()
+    };
+    let merged = said(&["--model", "merged"]);
+    assert_eq!(merged, said(&["--model", "model", "--adapter", "apart"]));
+    fs::rename(lab.path("model"), lab.path("moved")).unwrap();
+    let from = ["export", "--run", "run", "--merge", "--out", "again"];
+    lab.run(&from).failed().says(&["has the base", "is not there", "`--model`"]);
+    lab.run(&[&from[..], &["--model", "moved"]].concat()).succeeded();
+    assert_eq!(merged, said(&["--model", "again"]));
+}
+
+#[test]
 fn a_new_model_has_the_shape_of_what_it_is_like() {
     let lab = lab();
     let new = ["new-model", "--like", "bench-s", "--out", "s", "--seed", "4"];
     lab.run(&new).succeeded();
     let json = json_of(&lab, &["inspect", "s", "--json"]);
-    assert_eq!(json["parameters"]["total"], 1_114_752);
-    assert_eq!(json["dtypes"]["bf16"], 1_114_752);
+    assert_eq!(json["parameters"]["total"], 1_116_288);
+    assert_eq!(json["dtypes"]["bf16"], 1_116_288);
     let args =
         ["generate", "--model", "s", "--prompt", "who", "--chat", "--max-tokens", "3", "--json"];
     assert!(ids(&json_of(&lab, &args)["ids"]).len() <= 3);
@@ -347,8 +367,7 @@ fn a_new_model_has_the_shape_of_what_it_is_like() {
 /// The directory of the reference models; says so if there is none.
 fn fixtures() -> Option<PathBuf> {
     let data = std::env::var_os("MAVERL_TEST_DATA");
-    let found =
-        data.map(|data| PathBuf::from(data).join("fixtures")).filter(|dir| dir.is_dir());
+    let found = data.map(|data| PathBuf::from(data).join("fixtures")).filter(|dir| dir.is_dir());
     if found.is_none() {
         println!("skipped: `MAVERL_TEST_DATA` names no directory with `fixtures`");
     }
