@@ -162,7 +162,7 @@ impl Adapter {
         Ok(Self { config: self.config.clone(), targets: self.targets.clone(), vars })
     }
 
-    /// Puts the adapter on a decoder of its base.
+    /// Puts the adapter on a decoder of its base, in place of one that is there.
     pub(super) fn attach(&self, decoder: &mut Decoder, tracked: bool) {
         let view = |index: usize| -> Tensor {
             let var = &self.vars[index].1;
@@ -170,10 +170,10 @@ impl Adapter {
         };
         let (names, scale) = (self.targets.iter().map(|target| &target.name), self.config.scale());
         for (name, lora) in decoder.loras() {
-            if let Some(index) = names.clone().position(|target| *target == name) {
+            *lora = names.clone().position(|target| *target == name).map(|index| {
                 let (a, b) = (view(2 * index), view(2 * index + 1));
-                *lora = Some(Lora { a, b, scale, dropout: None });
-            }
+                Lora { a, b, scale, dropout: None }
+            });
         }
     }
 
