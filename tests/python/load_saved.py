@@ -22,9 +22,12 @@ import tempfile
 import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
 
 TEXTS = ["The quick brown fox", "naïve café ✓ 1234", "def f(x):\n    return x + 1\n", "a"]
 TOLERANCE = 1e-4
+
+logging.disable_progress_bar()
 
 
 def run(*args):

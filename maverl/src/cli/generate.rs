@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
-use serde_json::json;
+use serde::Serialize;
 
 use super::models::ModelArgs;
 use super::{Failure, print};
@@ -65,7 +65,7 @@ pub(super) fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
     let request = Request { prompt: prompt.clone(), sampling, seed: args.seed };
     if args.json {
         let done = runtime::complete(&model, &tokenizer, request, |_| ())?;
-        return print(&serde_json::to_string_pretty(&report(&prompt, &done, &tokenizer))?);
+        return print(&serde_json::to_string_pretty(&Report::new(&prompt, &done, &tokenizer))?);
     }
     let (mut stream, mut out) = (tokenizer.detokenizer(), std::io::stdout());
     let mut show = |text: String| {
@@ -100,18 +100,27 @@ impl GenerateArgs {
     }
 }
 
-fn report(prompt: &[u32], done: &Completion, tokenizer: &Tokenizer) -> serde_json::Value {
-    let finish = match done.finish {
-        Finish::Stop => "stop",
-        Finish::Length => "length",
-    };
-    json!({
-        "prompt_ids": prompt,
-        "ids": done.ids,
-        "text": tokenizer.decode(&done.ids),
-        "logprobs": done.logprobs,
-        "finish_reason": finish,
-    })
+/// A completion for machines.
+#[derive(Serialize)]
+struct Report<'a> {
+    prompt_ids: &'a [u32],
+    /// The stop id included.
+    ids: &'a [u32],
+    text: String,
+    /// Of each id, under the temperature-scaled, unfiltered softmax.
+    logprobs: &'a [f32],
+    finish_reason: &'static str,
+}
+
+impl<'a> Report<'a> {
+    fn new(prompt_ids: &'a [u32], done: &'a Completion, tokenizer: &Tokenizer) -> Self {
+        let finish_reason = match done.finish {
+            Finish::Stop => "stop",
+            Finish::Length => "length",
+        };
+        let (ids, logprobs, text) = (&done.ids, &done.logprobs, tokenizer.decode(&done.ids));
+        Self { prompt_ids, ids, text, logprobs, finish_reason }
+    }
 }
 
 fn from_0(text: &str) -> Result<f32, String> {
