@@ -21,7 +21,8 @@ const LINE: usize = 80;
 
 #[derive(Args)]
 pub(super) struct InspectArgs {
-    /// The model or adapter: a directory, `hf:ORG/NAME` or `hf:ORG/NAME@REVISION` on the hub, or `builtin:tiny`.
+    /// The model or adapter: a directory, `hf:ORG/NAME` or `hf:ORG/NAME@REVISION` on the hub (which is downloaded), or
+    /// `builtin:tiny`.
     #[arg(value_name = "MODEL")]
     model: String,
     /// Print it as JSON.

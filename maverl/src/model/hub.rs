@@ -141,6 +141,7 @@ impl Snapshot {
 
 /// The hub, and the cache of what came from it.
 #[derive(Debug, Clone)]
+#[cfg_attr(not(feature = "hub"), expect(dead_code, reason = "what only the client reads"))]
 pub struct Hub {
     endpoint: String,
     cache: PathBuf,
@@ -349,6 +350,15 @@ mod tests {
             let told = HubId::parse(wrong).unwrap_err().0;
             assert!(told.contains("hf:ORG/NAME@REVISION"), "{told}");
         }
+    }
+
+    #[cfg(not(feature = "hub"))]
+    #[test]
+    fn without_the_feature_a_model_on_the_hub_is_an_error_that_names_it() {
+        let endpoint = "http://127.0.0.1:9".to_owned();
+        let hub = Hub { endpoint, cache: PathBuf::from("none"), token: None, offline: false };
+        let told = hub.pin(&HubId::parse("a/b").unwrap()).unwrap_err().0;
+        assert!(told.contains("without the feature `hub`"), "{told}");
     }
 
     fn snapshot(names: &[&str]) -> Snapshot {
