@@ -9,7 +9,6 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::model::{Context, KvCache, Model, ModelError, Tokenizer, nn};
 use crate::plan::Sampling;
-use crate::runtime::worker::Owned;
 use crate::runtime::{Completion, Request, RuntimeError};
 use crate::trajectory::Finish;
 
@@ -51,11 +50,17 @@ impl Engine {
         self.slots.is_empty()
     }
 
+    /// What the oldest request has so far.
+    pub(crate) fn made(&self) -> &[u32] {
+        self.slots.first().map_or(&[], |slot| &slot.ids)
+    }
+
     /// Takes a request in; it joins the next forward pass.
     pub(crate) fn admit(
         &mut self,
         policy: usize,
-        Owned { model, trainer }: &Owned,
+        model: &Model,
+        version: u64,
         request: Request,
         reply: Reply<Completion>,
         permit: OwnedSemaphorePermit,
@@ -73,7 +78,7 @@ impl Engine {
             ids: Vec::with_capacity(room),
             logprobs: Vec::with_capacity(room),
             room,
-            version: trainer.version,
+            version,
             next: 0,
             request,
             reply,
@@ -83,7 +88,7 @@ impl Engine {
 
     /// A forward pass of each policy that has requests: every decoding request advances by a token, and waiting prompts
     /// by up to `prefill_tokens` together.
-    pub(crate) fn step(&mut self, owned: &[Owned]) {
+    pub(crate) fn step<'m>(&mut self, models: impl Iterator<Item = &'m Model>) {
         self.slots.retain(|slot| !slot.reply.is_closed());
         let mut budget = self.prefill_tokens;
         for slot in &mut self.slots {
@@ -93,7 +98,7 @@ impl Engine {
                 budget -= slot.next;
             }
         }
-        for (policy, Owned { model, .. }) in owned.iter().enumerate() {
+        for (policy, model) in models.enumerate() {
             let Err(error) = self.advance(policy, model) else { continue };
             let error = RuntimeError::Model { worker: self.worker.clone(), message: error.0 };
             for slot in self.slots.extract_if(.., |slot| slot.policy == policy) {
