@@ -71,11 +71,7 @@ impl Adapter {
     /// If the directory uses an option of PEFT that is not supported, or its tensors are not those of its configuration;
     /// all of them are named.
     pub fn load(dir: &Path, base: &HfConfig) -> Result<Self, ModelError> {
-        let config = LoraConfig::read(dir)?;
-        let file = dir.join(WEIGHTS_FILE);
-        let shards = Shards::open_file(&file)?;
-        check(&shards, &config, base)
-            .map_err(|problems| ModelError(format!("{}: {problems}", file.display())))?;
+        let (config, shards) = open(dir, base)?;
         Self::build(base, config, |_, target, part| {
             let tensor = shards.tensor(&format!("{PREFIX}{}", part.name(target)))?;
             Ok(tensor.flatten_all()?.to_vec1()?)
@@ -233,6 +229,24 @@ impl Part {
             Self::B => [target.output, rank],
         }
     }
+}
+
+/// What a PEFT directory says of its adapter, once its tensors are found to be those of a base; none is read.
+///
+/// # Errors
+///
+/// See [`Adapter::load`].
+pub fn inspect(dir: &Path, base: &HfConfig) -> Result<LoraConfig, ModelError> {
+    open(dir, base).map(|(config, _)| config)
+}
+
+fn open(dir: &Path, base: &HfConfig) -> Result<(LoraConfig, Shards), ModelError> {
+    let config = LoraConfig::read(dir)?;
+    let file = dir.join(WEIGHTS_FILE);
+    let shards = Shards::open_file(&file)?;
+    check(&shards, &config, base)
+        .map_err(|problems| ModelError(format!("{}: {problems}", file.display())))?;
+    Ok((config, shards))
 }
 
 /// Every tensor of the file that is missing, misshapen or not of this adapter.
