@@ -353,3 +353,6 @@ fn map(path: &Path) -> Result<Mmap, ModelError> {
     // cuts short while it is read can end this one (SIGBUS), as for every reader that maps its weights.
     unsafe { Mmap::map(&file) }.map_err(failed)
 }
+
+#[cfg(test)]
+mod tests;
