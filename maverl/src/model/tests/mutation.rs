@@ -47,7 +47,7 @@ const PIECES: &[&str] = &[
     "[[[[[[[[[[[[[[[[",
 ];
 
-/// A file with one to eight changes.
+/// A file with one to four changes: of bytes, or of what stands where JSON has a value.
 pub(in crate::model) fn mutated(file: &[u8], case: u64) -> Vec<u8> {
     let mut lot = 0;
     let mut below = |n: usize| {
@@ -55,10 +55,10 @@ pub(in crate::model) fn mutated(file: &[u8], case: u64) -> Vec<u8> {
         (uniform(mix(11, case), lot) * n as f64) as usize
     };
     let mut file = file.to_vec();
-    for _ in 0..=below(8) {
+    for _ in 0..=below(4) {
         let from = below(file.len() + 1);
         let to = (from + below(24)).min(file.len());
-        match below(8) {
+        match below(10) {
             0 => file.truncate(from),
             1 => drop(file.drain(from..to)),
             2 => {
@@ -67,14 +67,14 @@ pub(in crate::model) fn mutated(file: &[u8], case: u64) -> Vec<u8> {
                 file.splice(at..at, copy);
             }
             3 | 4 => drop(file.splice(from..from, PIECES[below(PIECES.len())].bytes())),
-            5 => {
-                // A number in place of a number.
-                let digit = |byte: &u8| byte.is_ascii_digit();
-                let Some(start) = file[from..].iter().position(digit).map(|at| from + at) else {
-                    continue;
-                };
-                let end = start + file[start..].iter().take_while(|byte| digit(byte)).count();
-                drop(file.splice(start..end, PIECES[below(10)].bytes()));
+            5..9 => {
+                // A value, up to what ends it, becomes another.
+                let colon = file[from..].iter().position(|byte| *byte == b':');
+                let Some(at) = colon else { continue };
+                let start = from + at + 1;
+                let ends = |byte: &u8| b",}\n".contains(byte);
+                let length = file[start..].iter().position(ends).unwrap_or(0);
+                drop(file.splice(start..start + length, PIECES[below(PIECES.len())].bytes()));
             }
             _ => file[from..to].iter_mut().take(2).for_each(|byte| *byte ^= 1 << below(8)),
         }
