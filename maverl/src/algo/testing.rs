@@ -57,6 +57,8 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         worker,
         trained,
         reference: false,
+        gradient_checkpointing: false,
+        activation_bytes: None,
         adapter: None,
         optim: OPTIM,
     };

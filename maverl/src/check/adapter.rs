@@ -89,7 +89,12 @@ pub(super) fn plan(
     }
 }
 
-fn base(source: &ModelSource) -> Result<HfConfig, ModelError> {
+/// The shape of a base.
+///
+/// # Errors
+///
+/// If its `config.json` is missing, or asks for what is not supported.
+pub(super) fn base(source: &ModelSource) -> Result<HfConfig, ModelError> {
     let files = ModelFiles::new(source);
     HfConfig::parse(&files.require("config.json")?)
         .map_err(|e| ModelError(format!("{}: {e}", files.describe())))

@@ -217,6 +217,7 @@ impl ModelConfig {
             path: "builtin:tiny".to_owned(),
             optim: OptimConfig::default(),
             frozen: false,
+            gradient_checkpointing: false,
             lora: None,
             adapter: None,
         }

@@ -11,7 +11,7 @@ use super::diagnostic::{Problems, did_you_mean, key, list, path, suggestion, wit
 use super::team::{self, Member};
 use crate::config::{Config, OptimConfig, Preset};
 use crate::model::{LoraConfig, builtin};
-use crate::plan::weights;
+use crate::plan::{activation_bytes, weights};
 use crate::plan::{LossPlan, ModelSource, OptimPlan, PolicyPlan, Sampling, SeatPlan, WorkerPlan};
 use crate::trajectory::Seat;
 
@@ -103,10 +103,19 @@ pub(super) fn assign(
             .collect();
         let supervised = config.algorithm.name == Preset::Sft;
         let has_kl = |seat: &SeatPlan| seat.trained && seat.loss.kl_coef > 0.0;
+        let gradient_checkpointing = config.models[&group.model].gradient_checkpointing;
+        let trained = group_seats.iter().any(|seat| seat.trained);
+        let shape = adapter::base(&models.get(&group.model)?.source).ok();
+        let activation_bytes = shape.filter(|_| trained).map(|shape| {
+            let tokens = config.runtime.micro_batch_tokens.get();
+            activation_bytes(&shape, tokens, tokens, gradient_checkpointing, adapter.is_some())
+        });
         policies.push(PolicyPlan {
             name: name.clone(),
             worker: workers.iter().position(|worker| worker.name == group.worker)?,
-            trained: group_seats.iter().any(|seat| seat.trained),
+            trained,
+            gradient_checkpointing,
+            activation_bytes,
             reference: !supervised && group_seats.iter().any(has_kl),
             adapter,
             optim,

@@ -181,22 +181,49 @@ impl Decoder {
         positions: &Arc<[u32]>,
         mut context: Context<'_>,
     ) -> Result<Tensor> {
-        let (eps, context_length) = (self.config.rms_norm_eps, self.config.max_position_embeddings);
-        if let Some(position) = positions.iter().find(|&&p| p as usize >= context_length) {
-            bail!("position {position} of a model for sequences of {context_length} tokens");
-        }
-        let mut x = nn::embed(&self.embed, ids)?;
-        for (index, layer) in self.layers.iter().enumerate() {
-            let h = nn::rms_norm(&x, &layer.input_norm, eps)?;
-            x = (x + self.attention(index, layer, &h, positions, &mut context)?)?;
-            let h = nn::rms_norm(&x, &layer.post_norm, eps)?;
-            let h = nn::swiglu(&layer.gate.forward(&h)?, &layer.up.forward(&h)?)?;
-            x = (x + layer.down.forward(&h)?)?;
+        let mut x = self.embed(ids, positions)?;
+        for index in 0..self.layers.len() {
+            x = self.layer(index, &x, positions, &mut context)?;
         }
         if let Context::Cached(sequences) = context {
             sequences.iter_mut().for_each(|(cache, new)| cache.len += *new);
         }
-        nn::rms_norm(&x, &self.norm, eps)
+        self.last_norm(&x)
+    }
+
+    /// The first part of [`Decoder::forward`]: the embeddings `[N, D]`, which the layers follow.
+    pub(crate) fn embed(&self, ids: &Arc<[u32]>, positions: &Arc<[u32]>) -> Result<Tensor> {
+        let longest = self.config.max_position_embeddings;
+        if let Some(position) = positions.iter().find(|&&p| p as usize >= longest) {
+            bail!("position {position} of a model for sequences of {longest} tokens");
+        }
+        nn::embed(&self.embed, ids)
+    }
+
+    /// How many layers there are.
+    pub(crate) fn layers(&self) -> usize {
+        self.layers.len()
+    }
+
+    /// What layer `index` makes of its input `x [N, D]`.
+    pub(crate) fn layer(
+        &self,
+        index: usize,
+        x: &Tensor,
+        positions: &Arc<[u32]>,
+        context: &mut Context<'_>,
+    ) -> Result<Tensor> {
+        let (layer, eps) = (&self.layers[index], self.config.rms_norm_eps);
+        let h = nn::rms_norm(x, &layer.input_norm, eps)?;
+        let x = (x + self.attention(index, layer, &h, positions, context)?)?;
+        let h = nn::rms_norm(&x, &layer.post_norm, eps)?;
+        let h = nn::swiglu(&layer.gate.forward(&h)?, &layer.up.forward(&h)?)?;
+        x + layer.down.forward(&h)?
+    }
+
+    /// The last part of [`Decoder::forward`]: the norm after the layers.
+    pub(crate) fn last_norm(&self, x: &Tensor) -> Result<Tensor> {
+        nn::rms_norm(x, &self.norm, self.config.rms_norm_eps)
     }
 
     /// Logits `[M, V]` of hidden states `[M, D]`.

@@ -6,10 +6,12 @@
 mod gather;
 mod logprobs;
 mod lora;
+mod seed;
 
 pub use gather::{embed, pick};
 pub use logprobs::token_logprobs;
 pub use lora::{Dropout, Lora, lora_linear};
+pub use seed::seed;
 
 use std::sync::Arc;
 

@@ -1,11 +1,13 @@
 //! The plan: what a configuration means for the declared team. A pure value; nothing is loaded to make it.
 
+mod activations;
 mod settled;
 mod summary;
 pub(crate) mod weights;
 
 pub use crate::model::{LoraConfig, ModelSource};
 pub use summary::{PolicySummary, SeatSummary, StepSummary, Summary, WorkerSummary, json, table};
+pub use activations::activation_bytes;
 pub(crate) use summary::{bytes, count};
 
 use std::path::PathBuf;
@@ -134,6 +136,11 @@ pub struct PolicyPlan {
     pub trained: bool,
     /// A frozen copy of the starting weights is kept for the KL.
     pub reference: bool,
+    /// An update computes layers again for the gradient instead of keeping what they computed.
+    pub gradient_checkpointing: bool,
+    /// What a full micro-batch takes beside weights, moments and gradients, at most; `None` where it is not updated, or its
+    /// `config.json` cannot be read.
+    pub activation_bytes: Option<u64>,
     /// The adapter that it is; without one it is the base's own weights.
     pub adapter: Option<AdapterPlan>,
     /// The optimizer.

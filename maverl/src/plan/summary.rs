@@ -8,7 +8,7 @@ use crate::config::Preset;
 use crate::trajectory::Seat;
 
 /// Bytes of one number: weights, gradients and moments are kept in f32.
-const NUMBER: u64 = 4;
+pub(super) const NUMBER: u64 = 4;
 
 /// A plan in numbers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -65,6 +65,8 @@ pub struct WorkerSummary {
     pub gradient_bytes: u64,
     /// Bytes of the optimizers' two moments.
     pub moment_bytes: u64,
+    /// Bytes of activations in an update, at most, where no row is longer than a micro-batch.
+    pub activation_bytes: u64,
 }
 
 /// A policy in numbers.
@@ -177,6 +179,7 @@ impl Plan {
             reference_bytes: references * NUMBER,
             gradient_bytes: trained().max().unwrap_or(0) * NUMBER,
             moment_bytes: trained().sum::<u64>() * 2 * NUMBER,
+            activation_bytes: policies().filter_map(|p| p.activation_bytes).max().unwrap_or(0),
         }
     }
 
@@ -239,6 +242,7 @@ fn workers(summary: &Summary) -> String {
         "gradients",
         "moments",
         "together",
+        "activations",
     ]);
     for worker in &summary.workers {
         table.add_row([
@@ -251,6 +255,7 @@ fn workers(summary: &Summary) -> String {
             bytes(worker.gradient_bytes),
             bytes(worker.moment_bytes),
             bytes(worker.bytes()),
+            format!("<= {}", bytes(worker.activation_bytes)),
         ]);
     }
     table.trim_fmt()

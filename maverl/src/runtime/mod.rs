@@ -7,8 +7,10 @@
 
 mod direct;
 mod engine;
+mod gradients;
 mod memory;
 mod packed;
+mod tape;
 mod trainer;
 mod worker;
 

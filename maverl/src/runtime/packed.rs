@@ -7,12 +7,13 @@ use maverl_kernels::sample::mix;
 
 use crate::model::{Context, Decoder, nn};
 use crate::runtime::Row;
+use crate::runtime::tape::Tape;
 
 /// Rows packed one after the other, and what the loss needs of each completion token.
 pub(crate) struct Packed {
-    ids: Arc<[u32]>,
-    positions: Arc<[u32]>,
-    offsets: Arc<[usize]>,
+    pub(super) ids: Arc<[u32]>,
+    pub(super) positions: Arc<[u32]>,
+    pub(super) offsets: Arc<[usize]>,
     /// Index into `ids` of the token *before* each completion token.
     before: Arc<[u32]>,
     targets: Arc<[u32]>,
@@ -59,7 +60,21 @@ impl Packed {
     /// Log-probs and entropies of the completion tokens, `[2, M]`.
     pub(crate) fn logprobs(&self, model: &Decoder) -> candle_core::Result<Tensor> {
         let hidden = model.forward(&self.ids, &self.positions, Context::Packed(&self.offsets))?;
-        let hidden = nn::pick(&hidden, &self.before)?;
+        self.under_head(model, &hidden)
+    }
+
+    /// The same, with the record for a backward pass.
+    pub(crate) fn recorded<'a>(
+        &'a self,
+        model: &'a Decoder,
+        checkpointing: bool,
+    ) -> candle_core::Result<(Tape<'a>, Tensor)> {
+        let (tape, hidden) = Tape::record(model, self, checkpointing)?;
+        Ok((tape, self.under_head(model, &model.last_norm(&hidden)?)?))
+    }
+
+    fn under_head(&self, model: &Decoder, hidden: &Tensor) -> candle_core::Result<Tensor> {
+        let hidden = nn::pick(hidden, &self.before)?;
         nn::token_logprobs(
             &hidden,
             model.head(),

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::path::Path;
 
 use candle_core::{CpuStorage, InplaceOp1, Layout, Tensor, Var, bail};
-use maverl_kernels::adamw::{AdamW, adamw_step, sum_of_squares};
+use maverl_kernels::adamw::{AdamW, adamw_step};
 use maverl_kernels::sample::mix;
 
 use crate::algo::loss;
@@ -15,6 +15,7 @@ use crate::model::save::{self, Entry};
 use crate::model::weights::Shards;
 use crate::model::{Decoder, Model, ModelError, lora, nn};
 use crate::plan::{OptimPlan, PolicyPlan};
+use crate::runtime::gradients::Gradients;
 use crate::runtime::packed::{Packed, micro_batches};
 use crate::runtime::{Batch, Objective, Row, RuntimeError, UpdateStats};
 
@@ -25,6 +26,7 @@ pub(crate) struct Trainer {
     /// From which dropout masks derive.
     seed: u64,
     micro_batch_tokens: usize,
+    checkpointing: bool,
     moments: Vec<(Vec<f32>, Vec<f32>)>,
     optimizer_step: u64,
     reference: Option<Decoder>,
@@ -54,6 +56,7 @@ impl Trainer {
             optim,
             seed,
             micro_batch_tokens,
+            checkpointing: plan.gradient_checkpointing,
             moments,
             optimizer_step: 0,
             reference,
@@ -92,8 +95,7 @@ impl Trainer {
     ) -> Result<(), RuntimeError> {
         let lengths: Vec<usize> = rows.iter().map(|row| row.completion.len()).collect();
         let weights = loss::token_weights(&lengths, batch.aggregation);
-        let mut gradients: Vec<Vec<f32>> =
-            self.moments.iter().map(|(m, _)| vec![0.0; m.len()]).collect();
+        let mut gradients = Gradients::new(model);
         let (mut row_at, mut token_at) = (0, 0);
         for micro in micro_batches(rows, self.micro_batch_tokens) {
             let rows = &rows[row_at..row_at + micro];
@@ -104,7 +106,7 @@ impl Trainer {
                 .map_err(|error| self.failed(&error))?;
             (row_at, token_at) = (row_at + rows.len(), token_at + tokens);
         }
-        let norm = gradients.iter().map(|g| sum_of_squares(g)).sum::<f64>().sqrt();
+        let norm = gradients.norm();
         if !totals.loss.is_finite() || !norm.is_finite() {
             let what = if totals.loss.is_finite() { "the gradient" } else { "the loss" };
             return Err(RuntimeError::NotFinite {
@@ -114,7 +116,8 @@ impl Trainer {
         }
         totals.grad_norm += norm;
         totals.steps += 1;
-        self.apply(model, batch.lr, norm, &gradients).map_err(|error| self.failed(&error.into()))
+        let sums = gradients.sums().map_err(|error| self.failed(&error))?;
+        self.apply(model, batch.lr, norm, sums).map_err(|error| self.failed(&error.into()))
     }
 
     /// Adds the gradient of one micro-batch; losses are sums over tokens times their weights, so any split adds up.
@@ -123,10 +126,25 @@ impl Trainer {
         model: &Model,
         objective: Objective,
         micro: &Micro<'_>,
-        gradients: &mut [Vec<f32>],
+        gradients: &mut Gradients<'_>,
         totals: &mut Totals,
     ) -> Result<(), ModelError> {
-        let out = micro.packed.logprobs(&self.decoder(model, micro))?;
+        let decoder = self.decoder(model, micro);
+        let (tape, out) = micro.packed.recorded(&decoder, self.checkpointing)?;
+        let loss = self.loss(objective, micro, &out, totals)?;
+        drop(out);
+        tape.backward(loss, |found| gradients.take(found))?;
+        Ok(())
+    }
+
+    /// The loss of one micro-batch, from log-probs and entropies `[2, M]`.
+    fn loss(
+        &self,
+        objective: Objective,
+        micro: &Micro<'_>,
+        out: &Tensor,
+        totals: &mut Totals,
+    ) -> Result<Tensor, ModelError> {
         let (logp, entropy) = (out.get(0)?, out.get(1)?);
         let weights = vector(micro.weights.to_vec())?;
         let token_loss = match objective {
@@ -140,14 +158,7 @@ impl Trainer {
         };
         let loss = (token_loss * weights)?.sum_all()?;
         totals.loss += f64::from(loss.to_scalar::<f32>()?);
-        let grads = loss.backward()?;
-        for ((name, var), sum) in model.trainable().iter().zip(gradients) {
-            let Some(grad) = grads.get(var) else {
-                return Err(ModelError(format!("`{name}` got no gradient (MO-1)")));
-            };
-            nn::with_values(grad, |grad| sum.iter_mut().zip(grad).for_each(|(sum, g)| *sum += g))?;
-        }
-        Ok(())
+        Ok(loss)
     }
 
     /// The decoder to train with: with dropout, if the adapter has any. Its mask is a function of the seed, the optimizer
