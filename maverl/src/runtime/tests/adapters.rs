@@ -184,3 +184,30 @@ async fn the_reference_of_an_adapter_is_where_it_started() {
     assert!(with_kl(policy).await.abs() < 1e-6);
     assert!(with_kl(policy).await > 1e-6);
 }
+
+#[tokio::test]
+async fn gradient_checkpointing_changes_no_bit_of_an_update() {
+    for (dropout, tokens) in [(None, usize::MAX), (None, 64), (Some(0.0), 64), (Some(0.3), 64)] {
+        let mut prints = Vec::new();
+        for checkpointing in [false, true] {
+            let mut plan = match dropout {
+                None => plan(&["a"]),
+                Some(dropout) => adapters(&["a"], dropout),
+            };
+            plan.runtime.micro_batch_tokens = tokens.try_into().unwrap();
+            for policy in &mut plan.policies {
+                policy.gradient_checkpointing = checkpointing;
+                policy.reference = policy.trained;
+            }
+            let runtime = Runtime::start(&plan).unwrap();
+            let policy = runtime.policies()[0].clone();
+            for _ in 0..2 {
+                let mut rows = rows(&policy, 8).await;
+                rows.iter_mut().for_each(|row| row.loss.kl_coef = 0.1);
+                policy.update(batch(rows)).await.unwrap();
+            }
+            prints.push(policy.fingerprint().await.unwrap());
+        }
+        assert_eq!(prints[0], prints[1], "dropout {dropout:?}, {tokens} tokens");
+    }
+}

@@ -1,0 +1,180 @@
+//! What an update takes, counted by the allocator and by the system, against what the plan says.
+//!
+//! Each case runs in a process of its own: the most that a process ever held cannot be set back.
+#![allow(clippy::unwrap_used)]
+#![allow(unsafe_code)] // an allocator is nothing else
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use maverl::config::Aggregation;
+use maverl::model::StoredDtype;
+use maverl::model::blank::{SHAPES, blank_model};
+use maverl::plan::{Plan, WorkerSummary};
+use maverl::registry::Registry;
+use maverl::runtime::{Batch, Objective, Row, Runtime};
+use maverl::{Purpose, Sources, check};
+use maverl_tests as _;
+
+struct Counting;
+
+static HELD: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system's allocator as it is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        MOST.fetch_max(HELD.fetch_add(layout.size(), SeqCst) + layout.size(), SeqCst);
+        // SAFETY: the caller's promises are the system's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        HELD.fetch_sub(layout.size(), SeqCst);
+        // SAFETY: as above.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const CASE: &str = "MAVERL_MEMORY_CASE";
+
+/// A model's shape, tokens of the micro-batch, and settings.
+type Case = (&'static str, usize, &'static [&'static str]);
+
+const CHECKPOINTING: &str = "models.any.gradient_checkpointing=true";
+const LORA: &str = "models.any.lora.rank=8";
+
+const MEDIUM: [Case; 5] = [
+    ("bench-m", 1024, &[]),
+    ("bench-m", 1024, &[CHECKPOINTING]),
+    ("bench-m", 1024, &[LORA]),
+    ("bench-m", 1024, &[LORA, CHECKPOINTING]),
+    ("bench-m", 128, &[]),
+];
+const HALF_BILLION: [Case; 3] = [
+    ("qwen2.5-0.5b", 512, &[CHECKPOINTING]),
+    ("qwen2.5-0.5b", 512, &[LORA, CHECKPOINTING]),
+    ("qwen2.5-0.5b", 512, &[LORA]),
+];
+
+#[test]
+fn an_update_takes_what_the_plan_says() {
+    for case in 0..MEDIUM.len() {
+        apart(case);
+    }
+}
+
+#[test]
+#[ignore = "minutes, and 10 GiB of memory"]
+fn an_update_of_half_a_billion_parameters_takes_what_the_plan_says() {
+    for case in 0..HALF_BILLION.len() {
+        apart(MEDIUM.len() + case);
+    }
+}
+
+/// Runs a case in a process of its own.
+fn apart(case: usize) {
+    let this = std::env::current_exe().unwrap();
+    let output = Command::new(this)
+        .args(["--ignored", "--exact", "one_case", "--nocapture"])
+        .env(CASE, case.to_string())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    said.lines().filter(|line| line.contains("counted")).for_each(|line| println!("{line}"));
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+#[ignore = "run by the others"]
+fn one_case() {
+    let Ok(case) = std::env::var(CASE) else { return };
+    let case: usize = case.parse().unwrap();
+    let (shape, tokens, set) = [&MEDIUM[..], &HALF_BILLION].concat()[case];
+    let dir = tempfile::tempdir().unwrap();
+    let size = SHAPES.iter().find(|(name, _)| *name == shape).unwrap().1;
+    blank_model(dir.path(), size, StoredDtype::Bf16, 1).unwrap();
+    let plan = plan(dir.path(), tokens, set);
+    let planned = plan.summary().workers.remove(0);
+
+    let before = HELD.load(SeqCst);
+    let runtime = Runtime::start(&plan).unwrap();
+    let started = HELD.load(SeqCst) - before;
+    let policy = runtime.policies()[0].clone();
+    MOST.store(HELD.load(SeqCst), SeqCst);
+    let base = HELD.load(SeqCst);
+    tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap()
+        .block_on(policy.update(batch(tokens, size.vocab_size as u32)))
+        .unwrap();
+    let taken = MOST.load(SeqCst) - base;
+    report(shape, tokens, set, &planned, [started, taken, resident()]);
+}
+
+/// Prints a case, and asserts that what was counted is what was planned.
+fn report(
+    shape: &str,
+    tokens: usize,
+    set: &[&str],
+    planned: &WorkerSummary,
+    [started, taken, resident]: [usize; 3],
+) {
+    const MIB: f64 = 1_048_576.0;
+    let mib = |bytes: u64| bytes as f64 / MIB;
+    let [started, taken, resident] = [started, taken, resident].map(|bytes| bytes as f64 / MIB);
+    let kept = mib(planned.weight_bytes + planned.moment_bytes);
+    let (activations, gradients) = (mib(planned.activation_bytes), mib(planned.gradient_bytes));
+    let counted = taken - gradients;
+    let whole = kept + gradients + activations;
+    println!(
+        "{shape}, {tokens} tokens, {set:?}: activations planned {activations:.1} MiB, counted {counted:.1} \
+         ({:+.1}%); weights and moments {kept:.1}, counted {started:.1}; all {whole:.1}, resident {resident:.1}",
+        100.0 * (counted / activations - 1.0)
+    );
+    assert!((started - kept).abs() < 16.0);
+    assert!((counted / activations - 1.0).abs() < 0.15);
+    assert!((resident - whole).abs() < 0.25 * whole + 150.0);
+}
+
+/// The most that this process ever held of the machine's memory.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    1024 * line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap()
+}
+
+fn plan(model: &Path, tokens: usize, set: &[&str]) -> Plan {
+    let text = format!(
+        "models.any.path = {model:?}\nruntime.micro_batch_tokens = {tokens}\norchestra.name = \"duo/relay\"\n"
+    );
+    let mut sources = Sources::default().text("memory.toml", text, model);
+    sources.set = set.iter().map(|set| (*set).to_owned()).collect();
+    check(&sources, &Registry::collect().unwrap(), Purpose::Train).unwrap()
+}
+
+/// One micro-batch of rows of 128 tokens, every one of them learned.
+fn batch(tokens: usize, vocabulary: u32) -> Batch {
+    const LENGTH: usize = 128;
+    let row = |i: u32| Row {
+        prompt: vec![i],
+        completion: (0..LENGTH as u32).map(|t| (i * 131 + t * 17) % vocabulary).collect(),
+        logprobs: vec![-9.0; LENGTH],
+        advantage: if i % 2 == 0 { 1.0 } else { -1.0 },
+        temperature: 1.0,
+        loss: maverl::plan::LossPlan::default(),
+    };
+    Batch {
+        rows: (0..(tokens / LENGTH) as u32).map(row).collect(),
+        objective: Objective::PolicyGradient,
+        minibatches: 1,
+        epochs: 1,
+        aggregation: Aggregation::TokenMean,
+        lr: 1e-6,
+    }
+}
