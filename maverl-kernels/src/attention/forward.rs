@@ -2,20 +2,21 @@
 
 use pulp::{Arch, Simd, WithSimd};
 
+use super::rows::Rows;
 use super::{Heads, vector};
 use crate::lanes;
 
 /// Queries from which transposing the keys pays.
 const MANY: usize = 8;
 
-/// Consecutive queries of one row, with the keys and values up to the last of them.
+/// Consecutive queries of one row, with the keys and values at least up to the last of them.
 pub(super) struct Task<'a> {
     /// `[queries, heads.q * dim]`.
     pub(super) q: &'a [f32],
-    /// `[first + queries, heads.kv * dim]`.
-    pub(super) k: &'a [f32],
-    /// `[first + queries, heads.kv * dim]`.
-    pub(super) v: &'a [f32],
+    /// `[.., heads.kv * dim]`.
+    pub(super) k: Rows<'a>,
+    /// `[.., heads.kv * dim]`.
+    pub(super) v: Rows<'a>,
     /// Index in the row of the first query.
     pub(super) first: usize,
     /// `[queries, heads.q * dim]`.
@@ -61,7 +62,8 @@ impl WithSimd for Forward<'_> {
                     if many {
                         vector::products(simd, &query, &transposed, scores);
                     } else {
-                        for (score, k) in scores.iter_mut().zip(k.chunks_exact(kvw)).take(keys) {
+                        let rows = k.runs(keys, kvw).flat_map(|run| run.chunks_exact(kvw));
+                        for (score, k) in scores.iter_mut().zip(rows) {
                             *score = lanes::dot(&query[..dim], &k[at..at + dim]);
                         }
                     }

@@ -6,6 +6,7 @@ pub mod decoder;
 pub mod files;
 pub mod heads;
 pub mod hf_config;
+pub mod kv;
 pub mod lora;
 pub mod nn;
 pub mod save;
@@ -17,10 +18,11 @@ use std::sync::Arc;
 
 use candle_core::{Tensor, Var};
 
-pub use decoder::{Context, Decoder, KvCache};
+pub use decoder::{Context, Decoder};
 pub use files::{ModelFiles, ModelSource};
 pub use heads::{Critic, Head, HeadKind};
 pub use hf_config::HfConfig;
+pub use kv::KvStore;
 pub use lora::{Adapter, LoraConfig};
 pub use save::{SaveOptions, StoredDtype};
 pub use tokenizer::{Tokenizer, TokenizerError};
