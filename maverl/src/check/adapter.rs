@@ -7,7 +7,7 @@ use super::diagnostic::{Problems, key, path, within};
 use super::policy::{Group, Opened, agree, source, trained, values};
 use super::team::Member;
 use crate::config::{self, Config, ModelConfig};
-use crate::model::{HfConfig, LoraConfig, ModelError, ModelFiles};
+use crate::model::{HfConfig, LoraConfig, ModelError, ModelFiles, lora};
 use crate::plan::{AdapterPlan, ModelSource};
 
 /// The adapter that adapters on a model start from; one that cannot be read is reported.
@@ -51,7 +51,7 @@ pub(super) fn plan(
     let members = || group.members.iter().copied();
     let all = members().map(|member| (member, settled(config, member, &group.model)));
     let (with, without): (Vec<_>, Vec<_>) = all.partition(|(_, lora)| lora.is_some());
-    let ((first, lora), rest) = with.split_first().map(|(first, rest)| (first.clone(), rest))?;
+    let ((first, own), rest) = with.split_first().map(|(first, rest)| (first.clone(), rest))?;
     if let Some((other, _)) = without.first() {
         one_sided(config, policy, group, [first, other], problems);
         return None;
@@ -61,16 +61,20 @@ pub(super) fn plan(
     let full = |lora: &Option<config::LoraConfig>| {
         lora.clone().unwrap_or_default().over(&from).over(&AdapterPlan::defaults())
     };
-    let lora_of_first = full(&lora);
+    let settled = full(&own);
     for (member, lora) in rest {
-        let found = [(first, values(&lora_of_first)), (*member, values(&full(lora)))];
+        let found = [(first, values(&settled)), (*member, values(&full(lora)))];
         agree(config, policy, group, "lora", &found, problems);
     }
     let base = base(&opened.source)
         .map_err(|error| problems.value(&path(["models", &group.model, "path"]), error.0, None))
         .ok()?;
     let dir = start.map(|(dir, _)| dir.clone());
-    match AdapterPlan::new(&lora_of_first, dir, &base) {
+    if let Some(error) = dir.as_ref().and_then(|dir| lora::inspect(dir, &base).err()) {
+        problems.value(&path(["models", &group.model, "adapter"]), error.0, None);
+        return None;
+    }
+    match AdapterPlan::new(&settled, dir, &base) {
         Ok(plan) => {
             if let Some((dir, lora)) = start {
                 same_shape(group, first, &plan.lora, (dir, lora), problems);

@@ -71,11 +71,7 @@ impl Adapter {
     /// If the directory uses an option of PEFT that is not supported, or its tensors are not those of its configuration;
     /// all of them are named.
     pub fn load(dir: &Path, base: &HfConfig) -> Result<Self, ModelError> {
-        let config = LoraConfig::read(dir)?;
-        let file = dir.join(WEIGHTS_FILE);
-        let shards = Shards::open_file(&file)?;
-        check(&shards, &config, base)
-            .map_err(|problems| ModelError(format!("{}: {problems}", file.display())))?;
+        let (config, shards) = open(dir, base)?;
         Self::build(base, config, |_, target, part| {
             let tensor = shards.tensor(&format!("{PREFIX}{}", part.name(target)))?;
             Ok(tensor.flatten_all()?.to_vec1()?)
@@ -162,7 +158,7 @@ impl Adapter {
         Ok(Self { config: self.config.clone(), targets: self.targets.clone(), vars })
     }
 
-    /// Puts the adapter on a decoder of its base.
+    /// Puts the adapter on a decoder of its base, in place of one that is there.
     pub(super) fn attach(&self, decoder: &mut Decoder, tracked: bool) {
         let view = |index: usize| -> Tensor {
             let var = &self.vars[index].1;
@@ -170,10 +166,10 @@ impl Adapter {
         };
         let (names, scale) = (self.targets.iter().map(|target| &target.name), self.config.scale());
         for (name, lora) in decoder.loras() {
-            if let Some(index) = names.clone().position(|target| *target == name) {
+            *lora = names.clone().position(|target| *target == name).map(|index| {
                 let (a, b) = (view(2 * index), view(2 * index + 1));
-                *lora = Some(Lora { a, b, scale, dropout: None });
-            }
+                Lora { a, b, scale, dropout: None }
+            });
         }
     }
 
@@ -233,6 +229,24 @@ impl Part {
             Self::B => [target.output, rank],
         }
     }
+}
+
+/// What a PEFT directory says of its adapter, once its tensors are found to be those of a base; none is read.
+///
+/// # Errors
+///
+/// See [`Adapter::load`].
+pub fn inspect(dir: &Path, base: &HfConfig) -> Result<LoraConfig, ModelError> {
+    open(dir, base).map(|(config, _)| config)
+}
+
+fn open(dir: &Path, base: &HfConfig) -> Result<(LoraConfig, Shards), ModelError> {
+    let config = LoraConfig::read(dir)?;
+    let file = dir.join(WEIGHTS_FILE);
+    let shards = Shards::open_file(&file)?;
+    check(&shards, &config, base)
+        .map_err(|problems| ModelError(format!("{}: {problems}", file.display())))?;
+    Ok((config, shards))
 }
 
 /// Every tensor of the file that is missing, misshapen or not of this adapter.

@@ -44,7 +44,8 @@ impl From<candle_core::Error> for ModelError {
 
 /// A model: configuration, weights, and two decoders over the same storage, with and without gradients.
 ///
-/// Its trainable weights are its own, or, on a base that stays as it is, those of an adapter.
+/// Its trainable weights are its own, or, on a base that stays as it is, those of an adapter. Cloning shares all of them.
+#[derive(Clone)]
 pub struct Model {
     /// The shape.
     pub config: Arc<HfConfig>,
@@ -90,7 +91,10 @@ impl Model {
                 companions.push(((*name).to_owned(), bytes.into_owned()));
             }
         }
-        Ok(Self { name: files.describe(), ..Self::new(config, weights, companions)? })
+        // As a directory it is found from anywhere.
+        let absolute = files.directory().and_then(|dir| std::path::absolute(dir).ok());
+        let name = absolute.map_or_else(|| files.describe(), |dir| dir.display().to_string());
+        Ok(Self { name, ..Self::new(config, weights, companions)? })
     }
 
     /// A model over given weights; `companions` are the files a saved directory gets beside them.
@@ -103,34 +107,21 @@ impl Model {
         weights: Weights,
         companions: Vec<(String, Vec<u8>)>,
     ) -> Result<Self, ModelError> {
-        Self::build(Arc::new(config), weights, None, String::new(), companions.into())
+        let config = Arc::new(config);
+        let (tracked, frozen) =
+            (decoder(&config, &weights, true)?, decoder(&config, &weights, false)?);
+        let (name, companions) = (String::new(), companions.into());
+        Ok(Self { config, weights, tracked, frozen, adapter: None, name, companions })
     }
 
-    fn build(
-        config: Arc<HfConfig>,
-        weights: Weights,
-        adapter: Option<Adapter>,
-        name: String,
-        companions: Arc<[(String, Vec<u8>)]>,
-    ) -> Result<Self, ModelError> {
-        let mut tracked = decoder(&config, &weights, adapter.is_none())?;
-        let mut frozen = decoder(&config, &weights, false)?;
-        if let Some(adapter) = &adapter {
-            adapter.attach(&mut tracked, true);
-            adapter.attach(&mut frozen, false);
-        }
-        Ok(Self { config, weights, tracked, frozen, adapter, name, companions })
-    }
-
-    /// The base of this model under an adapter. The base's storage is shared, not copied.
-    ///
-    /// # Errors
-    ///
-    /// If the weights are not those of the configuration.
-    pub fn with_adapter(&self, adapter: Adapter) -> Result<Self, ModelError> {
-        let (weights, companions) = (self.weights.clone(), Arc::clone(&self.companions));
-        let (config, name) = (Arc::clone(&self.config), self.name.clone());
-        Self::build(config, weights, Some(adapter), name, companions)
+    /// The base of this model under an adapter. Everything of the base is shared, nothing copied.
+    #[must_use]
+    pub fn with_adapter(&self, adapter: Adapter) -> Self {
+        // The tracked decoder too has a base that autograd does not see.
+        let (mut tracked, mut frozen) = (self.frozen.clone(), self.frozen.clone());
+        adapter.attach(&mut tracked, true);
+        adapter.attach(&mut frozen, false);
+        Self { tracked, frozen, adapter: Some(adapter), ..self.clone() }
     }
 
     /// The base of this model under an adapter that is read from a PEFT directory.
@@ -139,16 +130,7 @@ impl Model {
     ///
     /// See [`Adapter::load`].
     pub fn load_adapter(&self, dir: &Path) -> Result<Self, ModelError> {
-        self.with_adapter(Adapter::load(dir, &self.config)?)
-    }
-
-    /// The base of this model without its adapter. Its storage is shared, not copied.
-    ///
-    /// # Errors
-    ///
-    /// If the weights are not those of the configuration.
-    pub fn base(&self) -> Result<Self, ModelError> {
-        self.over(self.weights.clone())
+        Ok(self.with_adapter(Adapter::load(dir, &self.config)?))
     }
 
     /// The adapter, if it has one.
@@ -168,15 +150,16 @@ impl Model {
     /// If memory cannot be had.
     pub fn duplicate(&self) -> Result<Self, ModelError> {
         match &self.adapter {
-            Some(adapter) => self.with_adapter(adapter.duplicate()?),
+            Some(adapter) => Ok(self.with_adapter(adapter.duplicate()?)),
             None => self.over(self.weights.duplicate()?),
         }
     }
 
     /// The same model over other weights, without an adapter.
     fn over(&self, weights: Weights) -> Result<Self, ModelError> {
-        let (config, name) = (Arc::clone(&self.config), self.name.clone());
-        Self::build(config, weights, None, name, Arc::clone(&self.companions))
+        let (tracked, frozen) =
+            (decoder(&self.config, &weights, true)?, decoder(&self.config, &weights, false)?);
+        Ok(Self { weights, tracked, frozen, adapter: None, ..self.clone() })
     }
 
     /// A model without adapter whose own weights hold it, and the largest difference of the two models' logits on a row

@@ -3,9 +3,11 @@
 //! Activations are `[N, D]`: the tokens of all rows one after the other, without padding. Every operation here has a
 //! backward pass; the ready-made fused operations of candle have none and would cut the gradient without a word.
 
+mod gather;
 mod logprobs;
 mod lora;
 
+pub use gather::{embed, pick};
 pub use logprobs::token_logprobs;
 pub use lora::{Dropout, Lora, lora_linear};
 
@@ -19,7 +21,7 @@ use maverl_kernels::attention::{
     Blocks, Heads, Segment, attention, attention_bwd, attention_cached,
 };
 use maverl_kernels::rope::{RopeTable, rope, rope_bwd};
-use maverl_kernels::{embedding, matmul, mlp, norm};
+use maverl_kernels::{matmul, mlp, norm};
 
 /// The f32 values of a contiguous tensor's storage.
 fn floats<'a>(storage: &'a CpuStorage, layout: &Layout, op: &'static str) -> Result<&'a [f32]> {
@@ -374,45 +376,5 @@ impl CustomOp2 for Swiglu {
             })
         })???;
         Ok((tracked(gate, dgate)?, tracked(up, dup)?))
-    }
-}
-
-/// Looks up rows of `table [V, D]`: `[N, D]`.
-pub fn embed(table: &Tensor, ids: &Arc<[u32]>) -> Result<Tensor> {
-    table.apply_op1(Gather { ids: Arc::clone(ids) })
-}
-
-/// Picks rows of `x [N, D]` by index: `[M, D]`.
-pub fn pick(x: &Tensor, rows: &Arc<[u32]>) -> Result<Tensor> {
-    embed(x, rows)
-}
-
-struct Gather {
-    ids: Arc<[u32]>,
-}
-
-impl CustomOp1 for Gather {
-    fn name(&self) -> &'static str {
-        "gather"
-    }
-
-    fn cpu_fwd(&self, table: &CpuStorage, tl: &Layout) -> Result<(CpuStorage, Shape)> {
-        let (rows, d) = tl.shape().dims2()?;
-        if let Some(id) = self.ids.iter().find(|&&id| id as usize >= rows) {
-            bail!("gather: row {id} of a table with {rows} rows");
-        }
-        let mut out = vec![0.0; self.ids.len() * d];
-        embedding::gather(floats(table, tl, "gather")?, &self.ids, d, &mut out);
-        Ok(stored(out, (self.ids.len(), d)))
-    }
-
-    fn bwd(&self, table: &Tensor, _: &Tensor, dout: &Tensor) -> Result<Option<Tensor>> {
-        if !table.track_op() {
-            return Ok(None);
-        }
-        let (_, d) = table.dims2()?;
-        let mut dtable = vec![0.0; table.elem_count()];
-        with_values(dout, |dout| embedding::scatter_add(dout, &self.ids, d, &mut dtable))?;
-        Ok(Some(tensor(dtable, table.shape())?))
     }
 }

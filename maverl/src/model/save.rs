@@ -1,7 +1,7 @@
 //! Writing weights: safetensors, one file or shards over a size, in the type that is asked for.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
@@ -158,7 +158,7 @@ impl View for &Entry<'_> {
 ///
 /// If the file cannot be written.
 pub fn one_file(file: &Path, entries: &[Entry<'_>]) -> Result<(), ModelError> {
-    let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+    let metadata = [("format".to_owned(), "pt".to_owned())].into_iter().collect();
     let views = entries.iter().map(|entry| (entry.name.as_str(), entry));
     safetensors::serialize_to_file(views, Some(metadata), file)
         .map_err(|e| ModelError(format!("cannot write {}: {e}", file.display())))
@@ -250,8 +250,8 @@ mod tests {
     use crate::model::tests::fixture;
     use crate::model::{Model, ModelFiles, ModelSource};
 
-    fn load(source: ModelSource) -> Model {
-        Model::load(&ModelFiles::new(&source)).unwrap()
+    fn load(source: &ModelSource) -> Model {
+        Model::load(&ModelFiles::new(source)).unwrap()
     }
 
     /// Writes a model, reads it back, and compares everything; returns how many shards there were.
@@ -259,7 +259,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let options = SaveOptions { dtype: model.stored_dtype(), shard_bytes };
         model.save_full(dir.path(), &options).unwrap();
-        let read = load(ModelSource::Directory(dir.path().to_owned()));
+        let read = load(&ModelSource::Directory(dir.path().to_owned()));
         assert_eq!(read.fingerprint().unwrap(), model.fingerprint().unwrap());
         assert_eq!(read.companions, model.companions);
         assert_eq!(read.stored_dtype(), model.stored_dtype());
@@ -272,13 +272,13 @@ mod tests {
 
     #[test]
     fn a_model_written_and_read_back_is_the_same_whole_or_in_shards() {
-        let tiny = load(ModelSource::Builtin("tiny".to_owned()));
+        let tiny = load(&ModelSource::Builtin("tiny".to_owned()));
         assert_eq!(round_trip(&tiny, SHARD_BYTES), 1);
         let shards = round_trip(&tiny, 1 << 20);
         assert!(shards > 1, "{shards}");
         for name in FIXTURES {
             let Some(dir) = fixture(name) else { return };
-            let model = load(ModelSource::Directory(dir));
+            let model = load(&ModelSource::Directory(dir));
             println!("{name}: {:?} in {} shards", model.stored_dtype(), round_trip(&model, 50_000));
         }
     }
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn an_index_names_the_file_of_every_tensor_and_their_size() {
-        let tiny = load(ModelSource::Builtin("tiny".to_owned()));
+        let tiny = load(&ModelSource::Builtin("tiny".to_owned()));
         let dir = tempfile::tempdir().unwrap();
         let options = SaveOptions { dtype: StoredDtype::Bf16, shard_bytes: 1 << 20 };
         tiny.save_full(dir.path(), &options).unwrap();
@@ -306,7 +306,7 @@ mod tests {
             assert_eq!(*file, format!("model-{:05}-of-{n:05}.safetensors", i + 1));
         }
         // What was rounded once is not rounded again.
-        let once = load(ModelSource::Directory(dir.path().to_owned()));
+        let once = load(&ModelSource::Directory(dir.path().to_owned()));
         assert_ne!(once.fingerprint().unwrap(), tiny.fingerprint().unwrap());
         assert_eq!(once.stored_dtype(), StoredDtype::Bf16);
         round_trip(&once, SHARD_BYTES);
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_written_is_named() {
-        let tiny = load(ModelSource::Builtin("tiny".to_owned()));
+        let tiny = load(&ModelSource::Builtin("tiny".to_owned()));
         let nowhere = Path::new("/nowhere/at/all");
         let error = tiny.save_full(nowhere, &SaveOptions::default()).unwrap_err().0;
         assert!(error.contains("/nowhere/at/all/config.json"), "{error}");
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn shards_are_as_full_as_they_may_be_and_a_large_tensor_is_alone() {
         assert_eq!(split(&[4, 4, 9, 1, 2, 3], 8), [0..2, 2..3, 3..6]);
-        assert_eq!(split(&[4, 4], 8), [0..2]);
+        assert_eq!(split(&[4, 4], 8).len(), 1);
         assert!(split(&[], 8).is_empty());
     }
 

@@ -23,13 +23,13 @@ impl Owned {
     fn new(plan: &Plan, policy: &PolicyPlan, base: &Model) -> Result<Self, ModelError> {
         let seed = policy.name.bytes().fold(plan.seed, |seed, byte| mix(seed, u64::from(byte)));
         let model = match &policy.adapter {
-            None => base.base()?,
+            None => base.clone(),
             Some(AdapterPlan { lora, start: None, .. }) => {
-                base.with_adapter(Adapter::new(&base.config, lora.clone(), seed)?)?
+                base.with_adapter(Adapter::new(&base.config, lora.clone(), seed)?)
             }
             Some(AdapterPlan { lora, start: Some(dir), .. }) => {
                 let adapter = Adapter::load(dir, &base.config)?;
-                base.with_adapter(adapter.with_dropout(lora.dropout))?
+                base.with_adapter(adapter.with_dropout(lora.dropout))
             }
         };
         let micro_batch_tokens = plan.runtime.micro_batch_tokens.get();

@@ -212,6 +212,12 @@ fn an_adapter_starts_from_a_directory_of_peft() {
     assert_eq!(plan_of(&text(&resolved)), plan, "{resolved}");
 
     says(&toml("lora = { rank = 16 }"), &["`lora.rank` is 16, but the adapter in", "has 2"]);
-    std::fs::remove_file(dir.path().join("adapter_config.json")).unwrap();
+    let file = dir.path().join("adapter_config.json");
+    let config = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, config.replace("\"r\": 2", "\"r\": 3")).unwrap();
+    says(&toml(""), &["q_proj.lora_A.weight` is [2, ", "ask for [3, "]);
+    std::fs::write(&file, config.replace("\"q_proj\"", "\"c_attn\"")).unwrap();
+    says(&toml(""), &["\"c_attn\", which names no linear map"]);
+    std::fs::remove_file(&file).unwrap();
     says(&toml(""), &["adapter_config.json", "names a PEFT directory"]);
 }

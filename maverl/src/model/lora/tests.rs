@@ -31,7 +31,7 @@ fn trained(base: &Model, seed: u64) -> Model {
         let values = (0..n).map(|i| 0.2 * uniform(mix(seed, index as u64), i) as f32 - 0.1);
         var.set(&nn::tensor(values.collect(), var.shape()).unwrap()).unwrap();
     }
-    base.with_adapter(adapter).unwrap()
+    base.with_adapter(adapter)
 }
 
 fn some_rows() -> PackedRows {
@@ -116,7 +116,7 @@ fn a_new_adapter_changes_nothing_and_its_seed_decides_it() {
     let new = |seed| Adapter::new(&base.config, config(&base), seed).unwrap();
     assert_eq!(values(&new(1)), values(&new(1)));
     assert_ne!(values(&new(1)), values(&new(2)));
-    let model = base.with_adapter(new(1)).unwrap();
+    let model = base.with_adapter(new(1));
     assert_eq!(logits(&model.frozen, &some_rows()), logits(&base.frozen, &some_rows()));
     let bound = (base.config.hidden_size as f32).sqrt().recip();
     let a = new(1).vars()[0].1.flatten_all().unwrap().to_vec1::<f32>().unwrap();
@@ -150,7 +150,7 @@ fn several_adapters_over_one_base_cost_one_base() {
 fn adapter_weights_get_gradients_and_the_base_none() {
     let base = tiny();
     let fresh = Adapter::new(&base.config, config(&base), 1).unwrap();
-    for model in [trained(&base, 1), base.with_adapter(fresh).unwrap()] {
+    for model in [trained(&base, 1), base.with_adapter(fresh)] {
         let packed = some_rows();
         let context = Context::Packed(&packed.offsets);
         let hidden = model.tracked.forward(&packed.ids, &packed.positions, context).unwrap();
@@ -295,26 +295,61 @@ fn another_adapter_is_not_restored_from() {
     let dir = tempfile::tempdir().unwrap();
     let model = trained(&base, 1);
     model.save(dir.path()).unwrap();
-    let fresh = base.with_adapter(Adapter::new(&base.config, config(&base), 9).unwrap()).unwrap();
+    let fresh = base.with_adapter(Adapter::new(&base.config, config(&base), 9).unwrap());
     fresh.restore(dir.path()).unwrap();
     assert_eq!(fresh.fingerprint().unwrap(), model.fingerprint().unwrap());
     let other = LoraConfig { alpha: 16.0, ..config(&base) };
-    let other = base.with_adapter(Adapter::new(&base.config, other, 9).unwrap()).unwrap();
+    let other = base.with_adapter(Adapter::new(&base.config, other, 9).unwrap());
     let error = other.restore(dir.path()).unwrap_err().0;
     assert!(error.contains("holds another adapter: rank 4, alpha 8"), "{error}");
 }
 
-proptest::proptest! {
-    /// Whatever a configuration holds, reading it gives a value or an error.
-    #[test]
-    fn a_damaged_configuration_never_panics(at in 0usize..400, byte: u8) {
+#[test]
+fn an_adapter_takes_the_place_of_another() {
+    let base = tiny();
+    let (one, other) = (trained(&base, 1), trained(&base, 2));
+    let adapter = other.adapter().unwrap().clone();
+    let replaced = logits(&one.with_adapter(adapter).frozen, &some_rows());
+    assert_eq!(replaced, logits(&other.frozen, &some_rows()));
+    let few = LoraConfig { target_modules: vec!["q_proj".to_owned()], ..config(&base) };
+    let few = Adapter::new(&base.config, few, 1).unwrap();
+    assert_eq!(
+        logits(&one.with_adapter(few).frozen, &some_rows()),
+        logits(&base.frozen, &some_rows())
+    );
+}
+
+/// The files of an adapter, and its base.
+fn stored() -> &'static (Model, Vec<u8>, Vec<u8>) {
+    static STORED: std::sync::OnceLock<(Model, Vec<u8>, Vec<u8>)> = std::sync::OnceLock::new();
+    STORED.get_or_init(|| {
         let dir = tempfile::tempdir().unwrap();
-        let base = LoraConfig {
-            rank: 4, alpha: 8.0, dropout: 0.0, target_modules: vec!["q_proj".to_owned()], rslora: false,
-        };
-        base.write(dir.path(), "base").unwrap();
-        let mut text = std::fs::read(dir.path().join(CONFIG_FILE)).unwrap();
-        if let Some(old) = text.get_mut(at) { *old = byte; }
-        drop(LoraConfig::parse(&text));
+        let base = tiny();
+        trained(&base, 1).save(dir.path()).unwrap();
+        let read = |file: &str| std::fs::read(dir.path().join(file)).unwrap();
+        (base, read(CONFIG_FILE), read(WEIGHTS_FILE))
+    })
+}
+
+proptest::proptest! {
+    /// Whatever the files hold, reading them gives an adapter or an error.
+    #[test]
+    fn a_damaged_adapter_never_panics(
+        bytes in proptest::collection::vec((0usize..3000, proptest::num::u8::ANY), 1..4),
+        cut in proptest::option::of(0usize..5000),
+        in_config: bool,
+    ) {
+        let (base, config, weights) = stored();
+        let (mut config, mut weights) = (config.clone(), weights.clone());
+        let damaged = if in_config { &mut config } else { &mut weights };
+        for (at, byte) in bytes {
+            let at = at % damaged.len();
+            damaged[at] = byte;
+        }
+        if let Some(cut) = cut { damaged.truncate(cut); }
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(CONFIG_FILE), config).unwrap();
+        std::fs::write(dir.path().join(WEIGHTS_FILE), weights).unwrap();
+        drop(Adapter::load(dir.path(), &base.config));
     }
 }
