@@ -103,8 +103,10 @@ impl WithSimd for Head<'_> {
         let Self { row, heads, head } = self;
         let (dim, tokens, kvw) = (heads.dim, row.tokens, heads.kv_width());
         let wide = vector::padded(dim);
-        let keys = vector::transpose(simd, Rows::Whole(row.k), kvw, head * dim, dim, tokens);
-        let values = vector::transpose(simd, Rows::Whole(row.v), kvw, head * dim, dim, tokens);
+        let (mut keys, mut values) = (Vec::new(), Vec::new());
+        for (x, out) in [(row.k, &mut keys), (row.v, &mut values)] {
+            vector::transpose(simd, Rows::Whole(x), kvw, head * dim, dim, tokens, out);
+        }
         let size = QUERIES * vector::padded(tokens);
         let mut scratch = Scratch {
             q: vec![0.0; QUERIES * wide],

@@ -20,10 +20,12 @@ pub(super) fn transpose<S: Simd>(
     at: usize,
     dim: usize,
     tokens: usize,
-) -> Vec<f32> {
+    out: &mut Vec<f32>,
+) {
     let lanes = S::F32_LANES;
     let block = padded(dim) * lanes;
-    let mut out = vec![0.0; tokens.div_ceil(lanes) * block];
+    out.clear();
+    out.resize(tokens.div_ceil(lanes) * block, 0.0);
     let rows = x.runs(tokens, width).flat_map(|run| run.chunks(lanes * width));
     for (block, x) in out.chunks_exact_mut(block).zip(rows) {
         for (lane, x) in x.chunks_exact(width).enumerate() {
@@ -32,7 +34,6 @@ pub(super) fn transpose<S: Simd>(
             }
         }
     }
-    out
 }
 
 /// The products of `q` with the transposed keys of as many blocks as `out` holds, each in lane order: the bits of

@@ -255,11 +255,13 @@ impl Engine {
         let mut work = lock(&self.work[policy]);
         let before = work.decoded;
         for slot in self.slots.iter_mut().filter(|slot| slot.policy == policy && slot.next > 0) {
+            let sampled = slot.sampled();
             let Slot { held, tokens, next, .. } = slot;
             held.len += *next;
-            let first = slot.sampled() == 1 && held.len + 1 == tokens.len();
-            self.cache.publish(held, tokens, first);
-            match slot.sampled() > 1 && *next == 1 {
+            // All of the prompt, so that others may begin with it to the last token.
+            let whole = sampled == 1 && held.len + 1 == tokens.len();
+            self.cache.publish(held, tokens, whole);
+            match sampled > 1 && *next == 1 {
                 true => work.decoded += 1,
                 false => work.prefilled += *next as u64,
             }

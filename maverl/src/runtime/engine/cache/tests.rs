@@ -125,7 +125,7 @@ fn op() -> impl Strategy<Value = Op> {
 
 /// Does one operation on requests under way.
 fn perform(cache: &mut Cache, requests: &mut Vec<(Vec<u32>, Held, usize)>, op: Op) {
-    let at = |which: usize| which % requests.len().max(1);
+    let n = requests.len();
     match op {
         Op::Start(tokens, policy) => {
             let mut held = Held::nothing(policy);
@@ -133,8 +133,8 @@ fn perform(cache: &mut Cache, requests: &mut Vec<(Vec<u32>, Held, usize)>, op: O
             cache.join_part(&mut held, &tokens);
             requests.push((tokens, held, policy));
         }
-        Op::Grow(which, n) if !requests.is_empty() => {
-            let (tokens, held, _) = &mut requests[which % requests.len()];
+        Op::Grow(which, n) if n > 0 => {
+            let (tokens, held, _) = &mut requests[which % n];
             let to = tokens.len().min(held.len + n.get());
             let fits = Cache::lacking(held, to) <= cache.available();
             assert_eq!(cache.reserve(held, to), fits);
@@ -143,12 +143,12 @@ fn perform(cache: &mut Cache, requests: &mut Vec<(Vec<u32>, Held, usize)>, op: O
                 cache.publish(held, tokens, n.get() % 2 == 0);
             }
         }
-        Op::Leave(which) if !requests.is_empty() => {
-            let (tokens, mut held, _) = requests.remove(at(which));
+        Op::Leave(which) if n > 0 => {
+            let (tokens, mut held, _) = requests.remove(which % n);
             cache.leave(&mut held, &tokens);
         }
-        Op::LetGo(which) if !requests.is_empty() => {
-            cache.let_go(&mut requests.remove(at(which)).1);
+        Op::LetGo(which) if n > 0 => {
+            cache.let_go(&mut requests.remove(which % n).1);
         }
         // A barrier waits for every request.
         Op::Forget(policy) if requests.iter().all(|(.., of)| *of != policy) => cache.forget(policy),
