@@ -47,8 +47,8 @@ impl Held {
     }
 
     /// Where in the tree the next block comes, and its tokens; `None` if so many `tokens` do not fill it.
-    pub(super) fn next_block<'t>(&self, tokens: &'t [u32]) -> Option<(NodeId, &'t [u32])> {
-        Some((self.node, tokens.get(self.published * TOKENS..)?.get(..TOKENS)?))
+    pub(super) fn next_block(&self, tokens: &[u32]) -> Option<(NodeId, [u32; TOKENS])> {
+        Some((self.node, *tokens.get(self.published * TOKENS..)?.first_chunk()?))
     }
 }
 

@@ -171,7 +171,6 @@ impl Engine {
             if slot.pending() > 1 {
                 shares.prefill -= next;
                 let block = slot.held.next_block(&slot.tokens).filter(|_| self.cache.shares());
-                let block = block.and_then(|(node, key)| Some((node, key.try_into().ok()?)));
                 shares.computing.extend(block);
             }
         }
@@ -186,7 +185,6 @@ impl Engine {
         let Slot { held, tokens, policy, .. } = &mut self.slots[at];
         self.cache.join(held, tokens);
         let block = held.next_block(tokens);
-        let block = block.and_then(|(node, key)| Some((node, key.try_into().ok()?)));
         if block.is_some_and(|block| shares.computing.contains(&block)) {
             self.cache.let_go(held);
             return false;

@@ -1,7 +1,5 @@
 #![allow(clippy::unwrap_used)]
 
-use std::num::NonZeroUsize;
-
 use proptest::prelude::*;
 
 use super::*;
@@ -106,17 +104,16 @@ enum Op {
     /// A request for a sequence, of a policy.
     Start(Vec<u32>, usize),
     /// The next tokens of a request.
-    Grow(usize, NonZeroUsize),
+    Grow(usize, usize),
     Leave(usize),
     LetGo(usize),
     Forget(usize),
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let some = (1..40usize).prop_map(|n| NonZeroUsize::new(n).unwrap());
     prop_oneof![
         4 => (sequence(), 0..2usize).prop_map(|(tokens, policy)| Op::Start(tokens, policy)),
-        8 => (any::<usize>(), some).prop_map(|(which, n)| Op::Grow(which, n)),
+        8 => (any::<usize>(), 1..40usize).prop_map(|(which, by)| Op::Grow(which, by)),
         2 => any::<usize>().prop_map(Op::Leave),
         1 => any::<usize>().prop_map(Op::LetGo),
         1 => (0..2usize).prop_map(Op::Forget),
@@ -133,14 +130,14 @@ fn perform(cache: &mut Cache, requests: &mut Vec<(Vec<u32>, Held, usize)>, op: O
             cache.join_part(&mut held, &tokens);
             requests.push((tokens, held, policy));
         }
-        Op::Grow(which, n) if n > 0 => {
+        Op::Grow(which, by) if n > 0 => {
             let (tokens, held, _) = &mut requests[which % n];
-            let to = tokens.len().min(held.len + n.get());
+            let to = tokens.len().min(held.len + by);
             let fits = Cache::lacking(held, to) <= cache.available();
             assert_eq!(cache.reserve(held, to), fits);
             if fits {
                 held.len = to;
-                cache.publish(held, tokens, n.get() % 2 == 0);
+                cache.publish(held, tokens, by % 2 == 0);
             }
         }
         Op::Leave(which) if n > 0 => {
