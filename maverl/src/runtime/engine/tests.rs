@@ -237,6 +237,21 @@ fn memory_is_bounded_and_who_came_first_is_never_set_back() {
 }
 
 #[test]
+fn requests_that_grow_out_of_memory_are_set_back_and_lose_nothing() {
+    let world = World::new();
+    let owned = &world.versions[0];
+    let growing = |i| request(vec![5 + i as u32; 10], 60, i);
+    let expected = world.alone(0, (0..8).map(growing));
+    for share in [true, false] {
+        let mut engine = world.engine(8, share, 4096);
+        let answers = (0..8).map(|i| send(&mut engine, owned, growing(i))).collect();
+        assert_eq!(finish(&mut engine, owned, answers), expected);
+        println!("prefixes shared: {share}; {:?}", work(&engine));
+        assert!(work(&engine).preempted > 2);
+    }
+}
+
+#[test]
 fn a_request_that_can_never_fit_is_refused() {
     let world = World::new();
     let mut engine = world.engine(2, true, 4096);
