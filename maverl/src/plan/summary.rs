@@ -65,7 +65,7 @@ pub struct WorkerSummary {
     pub gradient_bytes: u64,
     /// Bytes of the optimizers' two moments.
     pub moment_bytes: u64,
-    /// Bytes of keys and values during rollout, at most (`runtime.kv_mib`). They are given back before an update.
+    /// Bytes of keys and values during rollout, at most (`runtime.kv_mib`).
     pub kv_bytes: u64,
 }
 
