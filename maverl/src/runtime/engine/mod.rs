@@ -221,7 +221,9 @@ impl Engine {
     /// One forward pass of a policy, over the next tokens of its requests.
     fn advance(&mut self, policy: usize, model: &Model) -> Result<(), ModelError> {
         let Pass { ids, positions, ends } = &mut self.pass;
-        (ids.clear(), positions.clear(), ends.clear());
+        ids.clear();
+        positions.clear();
+        ends.clear();
         let mut segments = Vec::with_capacity(self.slots.len());
         let mine = |slot: &Slot| slot.policy == policy && slot.next > 0;
         for slot in self.slots.iter().filter(|slot| mine(slot)) {
