@@ -206,7 +206,7 @@ mod tests {
             assert_eq!(tokenizer.decode(&ids), text);
         }
         let messages = [Message { role: Role::User, content: "hi".to_owned() }];
-        let text = tokenizer.render(&messages, true).unwrap();
+        let text = tokenizer.render(&messages, true).unwrap().text().to_owned();
         assert_eq!(text, "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
         assert_eq!(tokenizer.encode("<|im_end|>").unwrap(), [2]);
         assert_eq!(tokenizer.stop_ids(), [2]);

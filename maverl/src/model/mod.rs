@@ -25,7 +25,7 @@ pub use hf_config::HfConfig;
 pub use kv::KvStore;
 pub use lora::{Adapter, LoraConfig};
 pub use save::{SaveOptions, StoredDtype};
-pub use tokenizer::{Tokenizer, TokenizerError};
+pub use tokenizer::{ChatInput, ChatMessage, Detokenizer, Rendered, Tokenizer, TokenizerError};
 pub use weights::{Shards, Weights};
 
 /// Why a model could not be read, run or written: the place, what was found, what is needed.

@@ -46,7 +46,7 @@ fn batch(rows: Vec<Row>) -> Batch {
         minibatches: 1,
         epochs: 1,
         aggregation: Aggregation::TokenMean,
-        lr: 1e-3,
+        lr: 1e-4,
     }
 }
 
