@@ -174,15 +174,27 @@ fn requests(episodes: usize) -> Vec<EpisodeRequest> {
         .collect()
 }
 
-/// Resident memory of this process in KiB, where the system tells.
-fn resident() -> usize {
+/// The most memory this process had so far, in KiB, where the system tells.
+fn peak() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+/// Says what episodes cost in memory: all that is recorded of them, and what more is held while all are under way.
+fn memory(runtime: &tokio::runtime::Runtime) {
+    let mut before = peak();
+    for at_once in [100, 10_000] {
+        let played = runtime.block_on(rollout(at_once).collect(requests(10_000), |_| {}));
+        let after = peak();
+        println!("{} episodes, {at_once} at once: {} KiB more", played.len(), after - before);
+        before = after;
+    }
 }
 
 fn scheduler(c: &mut Criterion) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime can be built");
+    memory(&runtime);
     let mut group = c.benchmark_group("turn");
     group.sample_size(10);
     for episodes in EPISODES {
@@ -203,12 +215,6 @@ fn scheduler(c: &mut Criterion) {
         });
     }
     group.finish();
-    for at_once in [10_000, 100] {
-        let before = resident();
-        let played = runtime.block_on(rollout(at_once).collect(requests(10_000), |_| {}));
-        let grown = resident().saturating_sub(before);
-        println!("{} episodes, {at_once} at once: {grown} KiB more than before", played.len());
-    }
 }
 
 criterion_group!(benches, scheduler);
