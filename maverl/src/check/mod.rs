@@ -98,6 +98,7 @@ fn plan(
     }
     let warnings = warnings(&config, &policies, purpose);
     let environment = environment?.chosen;
+    policy::pin(&mut config, &models);
     write_out(&mut config, &environment, &orchestra, &seats);
     Some(Plan {
         base: base.to_path_buf(),

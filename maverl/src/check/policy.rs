@@ -41,6 +41,14 @@ pub(super) fn models(config: &Config, base: &Path, problems: &mut Problems<'_>) 
                 problems.value(&at, message, suggestion(name, builtin::NAMES.iter().copied()));
                 continue;
             }
+            None if model.path.starts_with("hf:") => match ModelSource::parse(&model.path) {
+                Ok(source) => source,
+                Err(error) => {
+                    let help = "`hf:ORG/NAME` or `hf:ORG/NAME@REVISION` names a model on the Hugging Face hub";
+                    problems.value(&at, error.0, help.to_owned());
+                    continue;
+                }
+            },
             None => ModelSource::Directory(base.join(&model.path)),
         };
         match weights::parameters(&source) {
@@ -56,6 +64,15 @@ pub(super) fn models(config: &Config, base: &Path, problems: &mut Problems<'_>) 
         }
     }
     models
+}
+
+/// Writes the commit of every model from the hub into its path, so that a run that is resumed goes on with the same one.
+pub(super) fn pin(config: &mut Config, models: &Models) {
+    for (name, Opened { source, .. }) in models {
+        if let (ModelSource::Hub(_), Some(model)) = (source, config.models.get_mut(name)) {
+            model.path = source.to_string();
+        }
+    }
 }
 
 /// The seats that one policy speaks for.

@@ -40,7 +40,7 @@ pub struct SamplingConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {
-    /// `builtin:tiny`, or a Hugging Face directory relative to the file that names it.
+    /// `builtin:tiny`, a Hugging Face directory relative to the file that names it, or `hf:ORG/NAME@REVISION` on the hub.
     pub path: String,
     /// How it is updated.
     #[serde(default)]

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use maverl_kernels::sample::{mix, uniform};
+use rayon::prelude::*;
 use serde_json::json;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
@@ -155,17 +156,22 @@ pub fn random_weights(config: &HfConfig, seed: u64) -> Result<Weights, ModelErro
     let mut tensor = 0;
     Weights::init(config, |name, shape| {
         tensor += 1;
-        let n = shape.iter().product();
-        match name {
-            name if name.ends_with(".bias") => vec![0.0; n],
-            name if name.ends_with("norm.weight") => vec![1.0; n],
-            name => {
-                let fan_in = shape.last().copied().unwrap_or(1) as f32;
-                let std = if name.contains("embed") { 0.1 } else { fan_in.sqrt().recip() };
-                (0..n as u64).map(|i| std * normal(mix(seed, tensor), i)).collect()
-            }
-        }
+        drawn(name, shape, mix(seed, tensor))
     })
+}
+
+/// Random values of a tensor, by its name.
+pub(super) fn drawn(name: &str, shape: &[usize], seed: u64) -> Vec<f32> {
+    let n = shape.iter().product();
+    match name {
+        name if name.ends_with(".bias") => vec![0.0; n],
+        name if name.ends_with("norm.weight") => vec![1.0; n],
+        name => {
+            let fan_in = shape.last().copied().unwrap_or(1) as f32;
+            let std = if name.contains("embed") { 0.1 } else { fan_in.sqrt().recip() };
+            (0..n as u64).into_par_iter().map(|i| std * normal(seed, i)).collect()
+        }
+    }
 }
 
 /// A standard normal number (Box & Muller, 1958).

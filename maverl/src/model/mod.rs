@@ -1,11 +1,13 @@
 //! Models and tokenizers, read from Hugging Face directories (or embedded in the library).
 
+pub mod blank;
 pub mod builtin;
 pub mod create;
 pub mod decoder;
 pub mod files;
 pub mod heads;
 pub mod hf_config;
+pub mod hub;
 pub mod kv;
 pub mod lora;
 pub mod nn;
@@ -22,6 +24,7 @@ pub use decoder::{Context, Decoder};
 pub use files::{ModelFiles, ModelSource};
 pub use heads::{Critic, Head, HeadKind};
 pub use hf_config::HfConfig;
+pub use hub::{Hub, HubId, Snapshot};
 pub use kv::KvStore;
 pub use lora::{Adapter, LoraConfig};
 pub use save::{SaveOptions, StoredDtype};

@@ -263,7 +263,8 @@ impl Shards {
     }
 }
 
-fn index_files(index: &[u8]) -> Result<Vec<String>, String> {
+/// The files that an index names, sorted.
+pub(crate) fn index_files(index: &[u8]) -> Result<Vec<String>, String> {
     let index: serde_json::Value =
         serde_json::from_slice(index).map_err(|e| format!("not JSON: {e}"))?;
     let map = index.get("weight_map").and_then(|map| map.as_object()).ok_or("no `weight_map`")?;

@@ -6,6 +6,7 @@ pub(crate) mod weights;
 
 pub use crate::model::{LoraConfig, ModelSource};
 pub use summary::{PolicySummary, SeatSummary, StepSummary, Summary, WorkerSummary, json, table};
+pub(crate) use summary::{bytes, count};
 
 use std::path::PathBuf;
 

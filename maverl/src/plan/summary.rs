@@ -3,7 +3,7 @@
 use comfy_table::{Table, presets::ASCII_BORDERS_ONLY_CONDENSED};
 use serde::Serialize;
 
-use super::{LoraConfig, ModelSource, Plan, PolicyPlan};
+use super::{LoraConfig, Plan, PolicyPlan};
 use crate::config::Preset;
 use crate::trajectory::Seat;
 
@@ -170,10 +170,7 @@ impl Plan {
         WorkerSummary {
             name: worker.name.clone(),
             model: worker.model.clone(),
-            path: match &worker.source {
-                ModelSource::Builtin(name) => format!("builtin:{name}"),
-                ModelSource::Directory(dir) => dir.display().to_string(),
-            },
+            path: worker.source.to_string(),
             agents: self.agents(|policy| self.policies[policy].worker == index),
             trained: trained().count() > 0,
             parameters: worker.parameters,
@@ -313,12 +310,12 @@ fn seats(summary: &Summary) -> String {
 }
 
 /// `1234567` is `1.23M`.
-fn count(n: u64) -> String {
+pub(crate) fn count(n: u64) -> String {
     scaled(n, 1000.0, &["", "k", "M", "G", "T"])
 }
 
 /// Bytes in binary units.
-fn bytes(n: u64) -> String {
+pub(crate) fn bytes(n: u64) -> String {
     if n == 0 { "-".to_owned() } else { scaled(n, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB"]) }
 }
 

@@ -5,6 +5,7 @@
 //! - **RT-3** A worker's panic resolves every pending call to [`RuntimeError::Gone`].
 //! - **K-1** A completion never depends on what else is in the batch, to the bit.
 
+mod direct;
 mod engine;
 mod memory;
 mod packed;
@@ -13,6 +14,7 @@ mod work;
 mod worker;
 
 pub use crate::algo::{Batch, Objective, Row};
+pub use direct::{Scores, complete, score};
 pub use work::Work;
 
 use std::collections::BTreeMap;

@@ -68,6 +68,7 @@ impl Worker {
     ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
         let name: Arc<str> = worker.name.as_str().into();
         let failed = |message: String| RuntimeError::Model { worker: worker.name.clone(), message };
+        worker.source.fetch().map_err(|e| failed(e.0))?;
         let files = ModelFiles::new(&worker.source);
         let tokenizer = Arc::new(Tokenizer::load(&files).map_err(|e| failed(e.0))?);
         tokenizer.require_template().map_err(|e| failed(e.0))?;
@@ -146,13 +147,14 @@ fn serve(mut owned: Vec<Owned>, mut engine: Engine, mut queue: mpsc::Receiver<Jo
             };
             match job {
                 Job::Generate(policy, request, reply, permit) => {
-                    engine.admit(policy, &owned[policy], request, reply, permit);
+                    let Owned { model, trainer } = &owned[policy];
+                    engine.admit(policy, model, trainer.version, request, reply, permit);
                 }
                 Job::Barrier(policy, job) => barrier = Some((policy, job)),
             }
         }
         if !engine.is_idle() {
-            engine.step(&owned);
+            engine.step(owned.iter().map(|owned| &owned.model));
         } else if let Some((policy, job)) = barrier.take() {
             engine.forget(policy);
             job(&mut owned);

@@ -163,6 +163,9 @@ impl LoraConfig {
         let alpha = if whole { json!(self.alpha as u64) } else { json!(self.alpha) };
         // 0.05, not 0.05000000074505806.
         let dropout: f64 = self.dropout.to_string().parse().unwrap_or(f64::from(self.dropout));
+        // A base on the hub is called as PEFT calls it.
+        let hub = base.strip_prefix("hf:").and_then(|id| id.split_once('@'));
+        let (base, revision) = hub.map_or((base, None), |(repo, commit)| (repo, Some(commit)));
         json!({
             "alpha_pattern": {},
             "auto_mapping": null,
@@ -179,7 +182,7 @@ impl LoraConfig {
             "peft_type": "LORA",
             "r": self.rank,
             "rank_pattern": {},
-            "revision": null,
+            "revision": revision,
             "target_modules": self.target_modules,
             "task_type": "CAUSAL_LM",
             "use_dora": false,

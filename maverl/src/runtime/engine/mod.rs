@@ -16,7 +16,6 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::config::RuntimeConfig;
 use crate::model::{Context, HfConfig, KvStore, Model, ModelError, Tokenizer, nn};
-use crate::runtime::worker::Owned;
 use crate::runtime::{Completion, Request, RuntimeError, Work};
 use cache::Cache;
 use prefix::NodeId;
@@ -88,6 +87,11 @@ impl Engine {
         self.slots.is_empty()
     }
 
+    /// What the oldest request has so far.
+    pub(crate) fn made(&self) -> &[u32] {
+        self.slots.first().map_or(&[], Slot::made)
+    }
+
     /// Forgets what a policy's weights have computed, because they may have changed.
     pub(crate) fn forget(&mut self, policy: usize) {
         debug_assert!(self.is_idle(), "a barrier waits for every request (RT-1)");
@@ -98,7 +102,8 @@ impl Engine {
     pub(crate) fn admit(
         &mut self,
         policy: usize,
-        Owned { model, trainer }: &Owned,
+        model: &Model,
+        version: u64,
         request: Request,
         reply: Reply<Completion>,
         permit: OwnedSemaphorePermit,
@@ -114,17 +119,17 @@ impl Engine {
             let worker = self.worker.clone();
             return drop(reply.send(Err(RuntimeError::Memory { worker, tokens, capacity })));
         }
-        self.slots.push(Slot::new((policy, trainer.version), request, room, reply, permit));
+        self.slots.push(Slot::new((policy, version), request, room, reply, permit));
     }
 
     /// A forward pass of each policy that has requests: every decoding request advances by a token, and waiting prompts
     /// by up to `prefill_tokens` together.
-    pub(crate) fn step(&mut self, owned: &[Owned]) {
+    pub(crate) fn step<'m>(&mut self, models: impl Iterator<Item = &'m Model>) {
         for mut slot in self.slots.extract_if(.., |slot| slot.reply.is_closed()) {
             self.cache.leave(&mut slot.held, &slot.tokens);
         }
         self.share_out();
-        for (policy, Owned { model, .. }) in owned.iter().enumerate() {
+        for (policy, model) in models.enumerate() {
             let Err(error) = self.advance(policy, model) else { continue };
             let error = RuntimeError::Model { worker: self.worker.clone(), message: error.0 };
             for mut slot in self.slots.extract_if(.., |slot| slot.policy == policy) {

@@ -70,9 +70,14 @@ impl Slot {
         self.next > 0 && self.next == self.pending()
     }
 
-    /// Tokens sampled so far.
+    /// How many tokens were sampled so far.
     pub(super) fn sampled(&self) -> usize {
         self.logprobs.len()
+    }
+
+    /// What was sampled so far.
+    pub(super) fn made(&self) -> &[u32] {
+        &self.tokens[self.tokens.len() - self.sampled()..]
     }
 
     /// Why the completion is complete, if it is.
@@ -96,8 +101,8 @@ impl Slot {
     fn stopped(&self, tokenizer: &Tokenizer) -> bool {
         let stop = &self.sampling.stop;
         let Some(longest) = stop.iter().map(String::len).max() else { return false };
-        let tail = self.sampled().min(longest + 1);
-        let tail = tokenizer.decode_raw(&self.tokens[self.tokens.len() - tail..]);
+        let made = self.made();
+        let tail = tokenizer.decode_raw(&made[made.len().saturating_sub(longest + 1)..]);
         stop.iter().any(|stop| tail.contains(stop.as_str()))
     }
 

@@ -4,18 +4,16 @@ use proptest::prelude::*;
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::algo::testing::plan;
 use crate::model::create::{Size, byte_level_bpe, random_model};
 use crate::model::{ModelFiles, ModelSource};
 use crate::plan::Sampling;
-use crate::runtime::trainer::Trainer;
 
 type Answer = oneshot::Receiver<Result<Completion, RuntimeError>>;
 
 /// A small model with random weights, in two versions.
 struct World {
     tokenizer: Arc<Tokenizer>,
-    versions: [Vec<Owned>; 2],
+    versions: [Model; 2],
 }
 
 impl World {
@@ -33,19 +31,16 @@ impl World {
             max_position_embeddings: 1024,
         };
         let files = ModelFiles::new(&ModelSource::Directory(dir.path().to_owned()));
-        let policy = &plan(&[("p", false)]).policies[0];
         let versions = [1, 2].map(|seed| {
             random_model(dir.path(), size, &tokenizer, seed).unwrap();
-            let model = Model::load(&files).unwrap();
-            let trainer = Trainer::new(policy, &model, 0, 64).unwrap();
-            vec![Owned { model, trainer }]
+            Model::load(&files).unwrap()
         });
         Self { tokenizer: Arc::new(Tokenizer::load(&files).unwrap()), versions }
     }
 
     /// An engine with room for so many blocks.
     fn engine(&self, blocks: usize, share: bool, prefill_tokens: usize) -> Engine {
-        let config = &*self.versions[0][0].model.config;
+        let config = &*self.versions[0].config;
         let runtime = RuntimeConfig {
             prefill_tokens: prefill_tokens.try_into().unwrap(),
             ..RuntimeConfig::default()
@@ -68,23 +63,23 @@ impl World {
     }
 }
 
-fn send(engine: &mut Engine, owned: &[Owned], request: Request) -> Answer {
+fn send(engine: &mut Engine, model: &Model, request: Request) -> Answer {
     let (reply, answer) = oneshot::channel();
     let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-    engine.admit(0, &owned[0], request, reply, permit);
+    engine.admit(0, model, 0, request, reply, permit);
     answer
 }
 
 /// Steps until nothing is left to do; every count is right after each.
-fn finish(engine: &mut Engine, owned: &[Owned], answers: Vec<Answer>) -> Vec<Completion> {
+fn finish(engine: &mut Engine, model: &Model, answers: Vec<Answer>) -> Vec<Completion> {
     while !engine.is_idle() {
-        step(engine, owned);
+        step(engine, model);
     }
     answers.into_iter().map(|mut answer| answer.try_recv().unwrap().unwrap()).collect()
 }
 
-fn step(engine: &mut Engine, owned: &[Owned]) {
-    engine.step(owned);
+fn step(engine: &mut Engine, model: &Model) {
+    engine.step(std::iter::once(model));
     engine.cache.check(&engine.slots.iter().map(|slot| &slot.held).collect::<Vec<_>>());
 }
 
@@ -168,15 +163,15 @@ fn whatever_is_shared_set_back_or_cancelled_every_completion_is_the_same_to_the_
 #[test]
 fn a_group_computes_its_prompt_once_though_it_arrives_at_once() {
     let world = World::new();
-    let owned = &world.versions[0];
+    let model = &world.versions[0];
     let group = |prompt: usize| {
         let prompt: Vec<u32> = (0..prompt as u32).map(|t| 3 + t * 7 % 250).collect();
         (0..8).map(move |seed| request(prompt.clone(), 8, seed))
     };
     let prefilled = |share: bool, prompt: usize, chunk: usize| {
         let mut engine = world.engine(1000, share, chunk);
-        let answers = group(prompt).map(|request| send(&mut engine, owned, request)).collect();
-        let done = finish(&mut engine, owned, answers);
+        let answers = group(prompt).map(|request| send(&mut engine, model, request)).collect();
+        let done = finish(&mut engine, model, answers);
         (work(&engine).prefilled, done)
     };
     for (prompt, chunk) in [(512, 4096), (512, 100), (500, 4096), (40, 4096)] {
@@ -192,13 +187,13 @@ fn a_group_computes_its_prompt_once_though_it_arrives_at_once() {
 #[test]
 fn a_conversation_computes_only_what_is_new_until_the_weights_change() {
     let world = World::new();
-    let owned = &world.versions[0];
+    let model = &world.versions[0];
     let mut engine = world.engine(1000, true, 4096);
     let mut prompt: Vec<u32> = (0..100).map(|t| 3 + t * 11 % 250).collect();
     let mut before = 0_usize;
     for turn in 0..4 {
-        let answer = send(&mut engine, owned, request(prompt.clone(), 20, turn));
-        let done = finish(&mut engine, owned, vec![answer]).remove(0);
+        let answer = send(&mut engine, model, request(prompt.clone(), 20, turn));
+        let done = finish(&mut engine, model, vec![answer]).remove(0);
         assert_eq!(std::mem::take(&mut *lock(&engine.work[0])).reused, before as u64);
         // All that was said, but for the last token, has its keys and values.
         before = prompt.len() + done.ids.len() - 1;
@@ -206,22 +201,22 @@ fn a_conversation_computes_only_what_is_new_until_the_weights_change() {
         prompt.extend([5, 6, 7]);
     }
     engine.forget(0);
-    let answer = send(&mut engine, owned, request(prompt.clone(), 20, 0));
-    finish(&mut engine, owned, vec![answer]);
+    let answer = send(&mut engine, model, request(prompt.clone(), 20, 0));
+    finish(&mut engine, model, vec![answer]);
     assert_eq!((work(&engine).reused, work(&engine).prefilled), (0, prompt.len() as u64));
 }
 
 #[test]
 fn memory_is_bounded_and_who_came_first_is_never_set_back() {
     let world = World::new();
-    let owned = &world.versions[0];
+    let model = &world.versions[0];
     let expected = world.alone(0, (0..64).map(some));
     for (share, blocks) in [(true, 8), (false, 8), (true, 40), (false, 40)] {
         let mut engine = world.engine(blocks, share, 4096);
-        let answers: Vec<Answer> = (0..64).map(|i| send(&mut engine, owned, some(i))).collect();
+        let answers: Vec<Answer> = (0..64).map(|i| send(&mut engine, model, some(i))).collect();
         let mut before = (0, 0);
         while !engine.is_idle() {
-            step(&mut engine, owned);
+            step(&mut engine, model);
             assert!(engine.cache.blocks() <= blocks);
             let Some(oldest) = engine.slots.first() else { break };
             let now = (oldest.seed, oldest.held.len);
@@ -239,13 +234,13 @@ fn memory_is_bounded_and_who_came_first_is_never_set_back() {
 #[test]
 fn requests_that_grow_out_of_memory_are_set_back_and_lose_nothing() {
     let world = World::new();
-    let owned = &world.versions[0];
+    let model = &world.versions[0];
     let growing = |i| request(vec![5 + i as u32; 10], 60, i);
     let expected = world.alone(0, (0..8).map(growing));
     for share in [true, false] {
         let mut engine = world.engine(8, share, 4096);
-        let answers = (0..8).map(|i| send(&mut engine, owned, growing(i))).collect();
-        assert_eq!(finish(&mut engine, owned, answers), expected);
+        let answers = (0..8).map(|i| send(&mut engine, model, growing(i))).collect();
+        assert_eq!(finish(&mut engine, model, answers), expected);
         println!("prefixes shared: {share}; {:?}", work(&engine));
         assert!(work(&engine).preempted > 2);
     }
