@@ -12,6 +12,7 @@
 #[cfg(feature = "hub")]
 mod client;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -131,7 +132,8 @@ impl Snapshot {
             return Ok(self.file(SINGLE).into_iter().collect());
         }
         let index = std::fs::read(self.dir.join(INDEX)).map_err(|e| format!("`{INDEX}`: {e}"))?;
-        let names = crate::model::weights::index_files(&index)?;
+        let names: BTreeSet<String> =
+            crate::model::weights::weight_map(&index)?.into_values().collect();
         let find = |name: &String| {
             self.file(name).ok_or_else(|| format!("`{INDEX}` names `{name}`, which is not there"))
         };

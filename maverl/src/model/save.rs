@@ -283,7 +283,7 @@ mod tests {
         }
     }
 
-    const FIXTURES: &[&str] = &["qwen2"];
+    const FIXTURES: &[&str] = &["qwen2", "qwen3", "llama"];
 
     #[test]
     fn an_index_names_the_file_of_every_tensor_and_their_size() {

@@ -4,9 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
+use maverl_kernels::sample::{mix, uniform};
+use serde_json::{Value, json};
 
 use super::*;
-use crate::plan::ModelSource;
+
+mod alike;
+pub(super) mod counting;
+pub(super) mod mutation;
+mod reference;
 
 /// The reference fixtures, if this machine has them.
 pub(super) fn fixture(name: &str) -> Option<PathBuf> {
@@ -34,6 +40,11 @@ impl Reference {
             other => panic!("{other:?}"),
         };
         Tensor::from_raw_buffer(view.data(), dtype, view.shape(), &Device::Cpu).unwrap()
+    }
+
+    /// Whether there is a tensor of that name.
+    fn has(&self, name: &str) -> bool {
+        self.0.tensor(name).is_ok()
     }
 
     pub(super) fn floats(&self, name: &str) -> Vec<f32> {
@@ -73,91 +84,97 @@ pub(super) fn pack(rows: &[Vec<u32>]) -> PackedRows {
     }
 }
 
-#[test]
-fn packed_logits_equal_the_reference() {
-    let Some(dir) = fixture("qwen2") else { return };
-    let reference = Reference::open(&dir);
-    for dir in [dir.clone()] {
-        let model = Model::load(&ModelFiles::new(&ModelSource::Directory(dir))).unwrap();
-        let rows = rows(&reference, "right");
-        let packed = pack(&rows);
-        let hidden = model
-            .frozen
-            .forward(&packed.ids, &packed.positions, Context::Packed(&packed.offsets))
-            .unwrap();
-        let logits = model.frozen.logits(&hidden).unwrap().to_vec2::<f32>().unwrap();
-        let expected: Vec<Vec<Vec<f32>>> = reference.tensor("right.logits").to_vec3().unwrap();
-        let mut at = 0;
-        let mut worst = 0.0_f32;
-        for (row, expected) in rows.iter().zip(&expected) {
-            for expected in &expected[..row.len()] {
-                worst =
-                    logits[at].iter().zip(expected).fold(worst, |w, (a, b)| w.max((a - b).abs()));
-                at += 1;
+/// The reference fixtures in every layout they come in: what to call it, where its reference is, and the model.
+fn layouts() -> Vec<(String, PathBuf, Model)> {
+    let layouts = ["qwen2", "qwen2/legacy_4x", "qwen3", "qwen3/legacy_4x", "qwen3/sharded"];
+    let layouts = layouts.into_iter().chain(["llama", "llama/legacy_4x"]);
+    let load = |name: &str| {
+        let (dir, reference) = (fixture(name)?, fixture(name.split('/').next()?)?);
+        // The family's files, and over them those of the layout.
+        let whole = tempfile::tempdir().unwrap();
+        for from in [&reference, &dir] {
+            for entry in std::fs::read_dir(from).unwrap().map(|entry| entry.unwrap().path()) {
+                if entry.is_file() && !entry.ends_with("reference.safetensors") {
+                    std::fs::copy(&entry, whole.path().join(entry.file_name().unwrap())).unwrap();
+                }
             }
         }
-        println!("max |logit difference| {worst:e}");
-        assert!(worst < 2e-4, "{worst}");
-    }
+        if name.ends_with("sharded") {
+            std::fs::remove_file(whole.path().join("model.safetensors")).unwrap();
+        }
+        let source = ModelSource::Directory(whole.path().to_owned());
+        Some((name.to_owned(), reference, Model::load(&ModelFiles::new(&source)).unwrap()))
+    };
+    layouts.filter_map(load).collect()
 }
 
-#[test]
-fn every_gradient_equals_the_reference() {
-    let Some(dir) = fixture("qwen2") else { return };
-    let reference = Reference::open(&dir);
-    let model = Model::load(&ModelFiles::new(&ModelSource::Directory(dir))).unwrap();
-    let rows = rows(&reference, "right");
-    let packed = pack(&rows);
-    let (mask, width) = (reference.floats("loss_mask"), 31);
-    let (mut before, mut targets, mut weights) = (Vec::new(), Vec::new(), Vec::new());
-    let mut start = 0;
-    for (r, row) in rows.iter().enumerate() {
-        for t in 0..row.len() - 1 {
-            before.push((start + t) as u32);
-            targets.push(row[t + 1]);
-            weights.push(mask[r * width + t]);
-        }
-        start += row.len();
-    }
-    let total: f32 = mask.iter().sum();
-    let hidden = model
-        .tracked
-        .forward(&packed.ids, &packed.positions, Context::Packed(&packed.offsets))
-        .unwrap();
-    let hidden = nn::pick(&hidden, &before.into()).unwrap();
-    let inv_temperature = vec![1.0; targets.len()].into();
-    let out =
-        nn::token_logprobs(&hidden, model.tracked.head(), targets.into(), inv_temperature).unwrap();
-    let n = weights.len();
-    let weights = nn::tensor(weights, n).unwrap();
-    let loss =
-        ((out.get(0).unwrap() * weights).unwrap().sum_all().unwrap() / -f64::from(total)).unwrap();
-    let expected = reference.floats("loss")[0];
-    assert!((loss.to_scalar::<f32>().unwrap() - expected).abs() < 1e-4);
-    let grads = loss.backward().unwrap();
-    for (name, var) in model.weights.vars() {
-        let grad: Vec<f32> = grads.get(var).unwrap().flatten_all().unwrap().to_vec1().unwrap();
-        let norm = grad.iter().map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt();
-        let expected: f64 = reference
-            .tensor(&format!("grad_l2.{name}"))
-            .flatten_all()
-            .unwrap()
-            .to_vec1::<f64>()
-            .unwrap()[0];
-        assert!(
-            (norm - expected).abs() <= 1e-3 * expected,
-            "{name}: |g| {norm}, reference {expected}"
-        );
-        let dot: f64 = grad.iter().enumerate().map(|(i, g)| f64::from(*g) * (i as f64).cos()).sum();
-        let expected_dot = reference
-            .tensor(&format!("grad_dot.{name}"))
-            .flatten_all()
-            .unwrap()
-            .to_vec1::<f64>()
-            .unwrap()[0];
-        assert!(
-            (dot - expected_dot).abs() <= 1e-3 * expected.max(1e-6),
-            "{name}: dot {dot}, reference {expected_dot}"
-        );
-    }
+/// The `config.json` of a small model of each kind that the families make: queries, keys and values with a bias and tied
+/// embeddings; normalized heads of their own width; scaled rope; a bias everywhere.
+fn made_configs() -> [Value; 4] {
+    let sizes = json!({
+        "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "intermediate_size": 40, "vocab_size": 60,
+        "max_position_embeddings": 256, "rms_norm_eps": 1e-6, "hidden_act": "silu"
+    });
+    let llama3 = json!({
+        "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0, "original_max_position_embeddings": 32
+    });
+    let kinds = [
+        json!({"model_type": "qwen2", "rope_theta": 1e6, "tie_word_embeddings": true}),
+        json!({"model_type": "qwen3", "rope_theta": 1e6, "head_dim": 10}),
+        json!({"model_type": "llama", "rope_parameters": llama3, "tie_word_embeddings": true}),
+        json!({"model_type": "llama", "attention_bias": true, "mlp_bias": true}),
+    ];
+    kinds.map(|kind| {
+        let mut config = sizes.clone();
+        config.as_object_mut().unwrap().extend(kind.as_object().unwrap().clone());
+        config
+    })
+}
+
+/// A model of a configuration, with random numbers everywhere: norms around 1, biases around 0.
+fn made(config: &Value) -> Model {
+    let config = HfConfig::parse(config.to_string().as_bytes()).unwrap();
+    let mut tensor = 0;
+    let weights = Weights::init(&config, |name, shape| {
+        tensor += 1;
+        let (center, width) = match shape {
+            [_] if name.ends_with("norm.weight") => (1.0, 0.3),
+            [_] => (0.0, 0.5),
+            shape => (0.0, 1.7 / (shape[1] as f64).sqrt()),
+        };
+        let n = shape.iter().product::<usize>() as u64;
+        let draw = |i| center + width * (2.0 * uniform(mix(7, tensor), i) - 1.0);
+        (0..n).map(|i| draw(i) as f32).collect()
+    });
+    Model::new(config, weights.unwrap(), Vec::new()).unwrap()
+}
+
+/// The logits of each row's tokens, from one pass over all rows.
+fn packed_logits(model: &Model, rows: &[Vec<u32>]) -> Vec<Vec<Vec<f32>>> {
+    let packed = pack(rows);
+    let context = Context::Packed(&packed.offsets);
+    let hidden = model.frozen.forward(&packed.ids, &packed.positions, context).unwrap();
+    let logits: Vec<Vec<f32>> = model.frozen.logits(&hidden).unwrap().to_vec2().unwrap();
+    packed.offsets.windows(2).map(|row| logits[row[0]..row[1]].to_vec()).collect()
+}
+
+/// Feeds each sequence its next tokens on top of its cache, in one pass; the logits of those tokens.
+fn cached_logits(model: &Model, caches: &mut [KvCache], next: &[Vec<u32>]) -> Vec<Vec<Vec<f32>>> {
+    let positions = caches.iter().zip(next);
+    let positions = positions.flat_map(|(cache, next)| (cache.len() as u32..).take(next.len()));
+    let (ids, positions): (Arc<[u32]>, Arc<[u32]>) = (next.concat().into(), positions.collect());
+    let mut sequences: Vec<_> = caches.iter_mut().zip(next.iter().map(Vec::len)).collect();
+    let hidden = model.frozen.forward(&ids, &positions, Context::Cached(&mut sequences)).unwrap();
+    let mut logits = model.frozen.logits(&hidden).unwrap().to_vec2().unwrap().into_iter();
+    next.iter().map(|next| logits.by_ref().take(next.len()).collect()).collect()
+}
+
+/// The largest difference between numbers.
+fn furthest<'a>(a: impl IntoIterator<Item = &'a f32>, b: impl IntoIterator<Item = &'a f32>) -> f32 {
+    a.into_iter().zip(b).fold(0.0, |most, (a, b)| {
+        assert!(a.is_finite() && b.is_finite(), "{a} and {b}");
+        most.max((a - b).abs())
+    })
 }

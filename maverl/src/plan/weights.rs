@@ -118,7 +118,7 @@ fn header(mut file: impl Read, found: u64) -> Result<Metadata, String> {
     file.take(length).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
     let metadata: Metadata =
         serde_json::from_slice(&bytes).map_err(|error| format!("its header: {error}"))?;
-    let expected = 8 + length + metadata.data_len() as u64;
+    let expected = (8 + length).saturating_add(metadata.data_len() as u64);
     if expected != found {
         return Err(format!("it has {found} bytes where its header promises {expected}"));
     }

@@ -401,7 +401,7 @@ fn tensors(path: &Path) -> BTreeMap<String, (Vec<usize>, Vec<f64>)> {
 }
 
 /// The families of the reference models.
-const FAMILIES: [&str; 1] = ["qwen2"];
+const FAMILIES: [&str; 3] = ["qwen2", "qwen3", "llama"];
 
 #[test]
 fn scores_are_those_of_the_reference() {
