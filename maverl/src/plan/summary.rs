@@ -65,6 +65,8 @@ pub struct WorkerSummary {
     pub gradient_bytes: u64,
     /// Bytes of the optimizers' two moments.
     pub moment_bytes: u64,
+    /// Bytes of keys and values during rollout, at most (`runtime.kv_mib`).
+    pub kv_bytes: u64,
 }
 
 /// A policy in numbers.
@@ -87,7 +89,7 @@ pub struct PolicySummary {
 }
 
 impl WorkerSummary {
-    /// All of its bytes, without activations and caches.
+    /// All of its bytes, without activations and without keys and values.
     pub fn bytes(&self) -> u64 {
         self.weight_bytes + self.reference_bytes + self.gradient_bytes + self.moment_bytes
     }
@@ -177,6 +179,7 @@ impl Plan {
             reference_bytes: references * NUMBER,
             gradient_bytes: trained().max().unwrap_or(0) * NUMBER,
             moment_bytes: trained().sum::<u64>() * 2 * NUMBER,
+            kv_bytes: (self.runtime.kv_mib.get() as u64) << 20,
         }
     }
 
@@ -239,6 +242,7 @@ fn workers(summary: &Summary) -> String {
         "gradients",
         "moments",
         "together",
+        "keys, values",
     ]);
     for worker in &summary.workers {
         table.add_row([
@@ -251,6 +255,7 @@ fn workers(summary: &Summary) -> String {
             bytes(worker.gradient_bytes),
             bytes(worker.moment_bytes),
             bytes(worker.bytes()),
+            format!("<= {}", bytes(worker.kv_bytes)),
         ]);
     }
     table.trim_fmt()
