@@ -11,8 +11,8 @@ use super::diagnostic::{Problems, did_you_mean, key, list, path, suggestion, wit
 use super::team::{self, Member};
 use crate::config::{Config, OptimConfig, Preset};
 use crate::model::{LoraConfig, builtin};
-use crate::plan::{activation_bytes, weights};
 use crate::plan::{LossPlan, ModelSource, OptimPlan, PolicyPlan, Sampling, SeatPlan, WorkerPlan};
+use crate::plan::{activation_bytes, weights};
 use crate::trajectory::Seat;
 
 /// Every model that can be opened.

@@ -179,12 +179,15 @@ impl Reader<'_> {
         }
     }
 
-    /// The ids of a row: its own, or those of its text or conversation.
+    /// The ids of a row: its own if it has them (what was scored before has), or those of its text or conversation.
     fn ids(&self, object: &Map<String, Value>) -> Result<Vec<u32>, String> {
         if let Some(ids) = object.get("input_ids") {
             let read = |id: &Value| id.as_u64().and_then(|id| u32::try_from(id).ok());
             let ids = ids.as_array().and_then(|ids| ids.iter().map(read).collect());
             return ids.ok_or_else(|| "`input_ids` is no list of token ids".to_owned());
+        }
+        if object.contains_key("text") && object.contains_key("messages") {
+            return Err("both `text` and `messages` are there; keep one".to_owned());
         }
         if let Some(text) = object.get("text") {
             let text = text.as_str().ok_or_else(|| format!("`text` is {text}; write a text"))?;

@@ -11,39 +11,15 @@ use maverl_kernels::attention::{Heads, Segment};
 use maverl_kernels::rope::RopeTable;
 
 use crate::model::hf_config::HfConfig;
+use crate::model::kv::KvStore;
 use crate::model::nn::{self, Lora};
 
 /// What the tokens of a forward pass may attend to.
 pub enum Context<'a> {
     /// Row `r` is the tokens `offsets[r]..offsets[r + 1]` and sees itself.
     Packed(&'a Arc<[usize]>),
-    /// Each sequence has so many new tokens, in order, on top of its cache; they are appended to it.
-    Cached(&'a mut [(&'a mut KvCache, usize)]),
-}
-
-/// Keys and values of one sequence, `[len, Hkv * head_dim]` a layer.
-#[derive(Debug, Clone, Default)]
-pub struct KvCache {
-    layers: Vec<(Vec<f32>, Vec<f32>)>,
-    len: usize,
-}
-
-impl KvCache {
-    /// An empty cache with room for `tokens`.
-    pub fn new(config: &HfConfig, tokens: usize) -> Self {
-        let room = || Vec::with_capacity(tokens * config.num_key_value_heads * config.head_dim);
-        Self { layers: (0..config.num_hidden_layers).map(|_| (room(), room())).collect(), len: 0 }
-    }
-
-    /// Tokens in it.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether it holds no token.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
+    /// Each segment's new tokens, in order, on top of its blocks; they are written to them.
+    Cached(&'a mut KvStore, &'a [Segment<'a>]),
 }
 
 /// A decoder over given tensors: gradients flow to those that are variables.
@@ -185,9 +161,6 @@ impl Decoder {
         for index in 0..self.layers.len() {
             x = self.layer(index, &x, positions, &mut context)?;
         }
-        if let Context::Cached(sequences) = context {
-            sequences.iter_mut().for_each(|(cache, new)| cache.len += *new);
-        }
         self.last_norm(&x)
     }
 
@@ -252,16 +225,11 @@ impl Decoder {
         let k = nn::rotary(&k, positions, heads.kv, &self.rope)?;
         let out = match context {
             Context::Packed(offsets) => nn::attend(&q, &k, &v, offsets, heads)?,
-            Context::Cached(sequences) => {
-                append(sequences, index, &k, &v, heads.kv * heads.dim)?;
-                let segments: Vec<Segment<'_>> = sequences
-                    .iter()
-                    .map(|(cache, new)| {
-                        let (keys, values) = &cache.layers[index];
-                        Segment { new_tokens: *new, keys, values }
-                    })
-                    .collect();
-                nn::attend_cached(&q, &segments, heads)?
+            Context::Cached(store, segments) => {
+                nn::with_values(&k, |k| {
+                    nn::with_values(&v, |v| store.append(index, k, v, segments))
+                })??;
+                nn::attend_cached(&q, store.layer(index), segments, heads)?
             }
         };
         layer.o.forward(&out)
@@ -274,25 +242,4 @@ impl Decoder {
             Some(weight) => nn::rms_norm(&x, weight, self.config.rms_norm_eps),
         }
     }
-}
-
-/// Appends each sequence's share of the new keys and values `[N, width]` to its cache.
-fn append(
-    sequences: &mut [(&mut KvCache, usize)],
-    layer: usize,
-    k: &Tensor,
-    v: &Tensor,
-    width: usize,
-) -> Result<()> {
-    nn::with_values(k, |k| {
-        nn::with_values(v, |v| {
-            let mut at = 0;
-            for (cache, new) in sequences.iter_mut() {
-                let span = at * width..(at + *new) * width;
-                cache.layers[layer].0.extend_from_slice(&k[span.clone()]);
-                cache.layers[layer].1.extend_from_slice(&v[span]);
-                at += *new;
-            }
-        })
-    })?
 }

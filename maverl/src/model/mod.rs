@@ -8,6 +8,7 @@ pub mod files;
 pub mod heads;
 pub mod hf_config;
 pub mod hub;
+pub mod kv;
 pub mod lora;
 pub mod nn;
 pub mod save;
@@ -19,11 +20,12 @@ use std::sync::Arc;
 
 use candle_core::{Tensor, Var};
 
-pub use decoder::{Context, Decoder, KvCache};
+pub use decoder::{Context, Decoder};
 pub use files::{ModelFiles, ModelSource};
 pub use heads::{Critic, Head, HeadKind};
 pub use hf_config::HfConfig;
 pub use hub::{Hub, HubId, Snapshot};
+pub use kv::KvStore;
 pub use lora::{Adapter, LoraConfig};
 pub use save::{SaveOptions, StoredDtype};
 pub use tokenizer::{ChatInput, ChatMessage, Detokenizer, Rendered, Tokenizer, TokenizerError};

@@ -19,7 +19,9 @@ use candle_core::{
     CpuStorage, CustomOp1, CustomOp2, CustomOp3, Device, Layout, Result, Shape, Storage, Tensor,
     bail,
 };
-use maverl_kernels::attention::{Heads, Segment, attention, attention_bwd, attention_cached};
+use maverl_kernels::attention::{
+    Blocks, Heads, Segment, attention, attention_bwd, attention_cached,
+};
 use maverl_kernels::rope::{RopeTable, rope, rope_bwd};
 use maverl_kernels::{matmul, mlp, norm};
 
@@ -326,9 +328,14 @@ impl CustomOp3 for Attention {
 }
 
 /// The same for new tokens on top of cached ones, without a gradient.
-pub fn attend_cached(q: &Tensor, segments: &[Segment<'_>], heads: Heads) -> Result<Tensor> {
+pub fn attend_cached(
+    q: &Tensor,
+    blocks: Blocks<'_>,
+    segments: &[Segment<'_>],
+    heads: Heads,
+) -> Result<Tensor> {
     let mut out = vec![0.0; q.elem_count()];
-    with_values(q, |q| attention_cached(q, segments, heads, &mut out))?;
+    with_values(q, |q| attention_cached(q, blocks, segments, heads, &mut out))?;
     tensor(out, q.shape())
 }
 

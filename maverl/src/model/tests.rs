@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
+use maverl_kernels::attention::Segment;
 use maverl_kernels::sample::{mix, uniform};
 use serde_json::{Value, json};
 
@@ -160,13 +161,49 @@ fn packed_logits(model: &Model, rows: &[Vec<u32>]) -> Vec<Vec<Vec<f32>>> {
     packed.offsets.windows(2).map(|row| logits[row[0]..row[1]].to_vec()).collect()
 }
 
+/// Sequences in one store, each with its blocks and how many tokens they hold.
+struct Caches {
+    store: KvStore,
+    rows: Vec<(Vec<u32>, usize)>,
+}
+
+impl Caches {
+    fn new(model: &Model, rows: usize) -> Self {
+        Self { store: KvStore::new(&model.config), rows: vec![Default::default(); rows] }
+    }
+
+    /// So many sequences that begin with the only one there is: whole blocks are shared, the last is copied.
+    fn fan_out(&mut self, rows: usize) {
+        let (blocks, len) = self.rows.remove(0);
+        let (whole, rest) = (len / KvStore::TOKENS, len % KvStore::TOKENS);
+        for _ in 0..rows {
+            let mut own = blocks[..whole].to_vec();
+            if rest > 0 {
+                own.push(self.store.add());
+                self.store.copy(blocks[whole], own[whole], rest);
+            }
+            self.rows.push((own, len));
+        }
+    }
+}
+
 /// Feeds each sequence its next tokens on top of its cache, in one pass; the logits of those tokens.
-fn cached_logits(model: &Model, caches: &mut [KvCache], next: &[Vec<u32>]) -> Vec<Vec<Vec<f32>>> {
-    let positions = caches.iter().zip(next);
-    let positions = positions.flat_map(|(cache, next)| (cache.len() as u32..).take(next.len()));
-    let (ids, positions): (Arc<[u32]>, Arc<[u32]>) = (next.concat().into(), positions.collect());
-    let mut sequences: Vec<_> = caches.iter_mut().zip(next.iter().map(Vec::len)).collect();
-    let hidden = model.frozen.forward(&ids, &positions, Context::Cached(&mut sequences)).unwrap();
+fn cached_logits(model: &Model, caches: &mut Caches, next: &[Vec<u32>]) -> Vec<Vec<Vec<f32>>> {
+    let Caches { store, rows } = caches;
+    let mut positions = Vec::new();
+    for ((blocks, len), next) in rows.iter_mut().zip(next) {
+        positions.extend((*len as u32..).take(next.len()));
+        *len += next.len();
+        while blocks.len() * KvStore::TOKENS < *len {
+            blocks.push(store.add());
+        }
+    }
+    let segments = rows.iter().zip(next);
+    let segments: Vec<Segment<'_>> = segments
+        .map(|((blocks, len), next)| Segment { new_tokens: next.len(), len: *len, blocks })
+        .collect();
+    let context = Context::Cached(store, &segments);
+    let hidden = model.frozen.forward(&next.concat().into(), &positions.into(), context).unwrap();
     let mut logits = model.frozen.logits(&hidden).unwrap().to_vec2().unwrap().into_iter();
     next.iter().map(|next| logits.by_ref().take(next.len()).collect()).collect()
 }

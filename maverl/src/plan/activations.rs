@@ -47,8 +47,7 @@ pub fn activation_bytes(
     let backward = down.max(gated).max(up).max(attention);
     let one_layer = if checkpointing { layer } else { kept_layers };
 
-    let worst = (cuts + kept_layers + head)
-        .max(cuts + one_layer + backward)
-        .max(2 * n * d + 3 * table);
+    let worst =
+        (cuts + kept_layers + head).max(cuts + one_layer + backward).max(2 * n * d + 3 * table);
     worst * NUMBER
 }

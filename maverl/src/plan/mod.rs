@@ -6,8 +6,8 @@ mod summary;
 pub(crate) mod weights;
 
 pub use crate::model::{LoraConfig, ModelSource};
-pub use summary::{PolicySummary, SeatSummary, StepSummary, Summary, WorkerSummary, json, table};
 pub use activations::activation_bytes;
+pub use summary::{PolicySummary, SeatSummary, StepSummary, Summary, WorkerSummary, json, table};
 pub(crate) use summary::{bytes, count};
 
 use std::path::PathBuf;

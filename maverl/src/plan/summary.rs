@@ -67,6 +67,8 @@ pub struct WorkerSummary {
     pub moment_bytes: u64,
     /// Bytes of activations in an update, at most, where no row is longer than a micro-batch.
     pub activation_bytes: u64,
+    /// Bytes of keys and values during rollout, at most (`runtime.kv_mib`).
+    pub kv_bytes: u64,
 }
 
 /// A policy in numbers.
@@ -89,7 +91,7 @@ pub struct PolicySummary {
 }
 
 impl WorkerSummary {
-    /// All of its bytes, without activations and caches.
+    /// All of its bytes, without activations, keys and values.
     pub fn bytes(&self) -> u64 {
         self.weight_bytes + self.reference_bytes + self.gradient_bytes + self.moment_bytes
     }
@@ -180,6 +182,7 @@ impl Plan {
             gradient_bytes: trained().max().unwrap_or(0) * NUMBER,
             moment_bytes: trained().sum::<u64>() * 2 * NUMBER,
             activation_bytes: policies().filter_map(|p| p.activation_bytes).max().unwrap_or(0),
+            kv_bytes: (self.runtime.kv_mib.get() as u64) << 20,
         }
     }
 
@@ -243,6 +246,7 @@ fn workers(summary: &Summary) -> String {
         "moments",
         "together",
         "activations",
+        "keys, values",
     ]);
     for worker in &summary.workers {
         table.add_row([
@@ -255,7 +259,8 @@ fn workers(summary: &Summary) -> String {
             bytes(worker.gradient_bytes),
             bytes(worker.moment_bytes),
             bytes(worker.bytes()),
-            format!("<= {}", bytes(worker.activation_bytes)),
+            at_most(worker.activation_bytes),
+            at_most(worker.kv_bytes),
         ]);
     }
     table.trim_fmt()
@@ -317,6 +322,10 @@ pub(crate) fn count(n: u64) -> String {
 /// Bytes in binary units.
 pub(crate) fn bytes(n: u64) -> String {
     if n == 0 { "-".to_owned() } else { scaled(n, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB"]) }
+}
+
+fn at_most(n: u64) -> String {
+    if n == 0 { bytes(n) } else { format!("<= {}", bytes(n)) }
 }
 
 fn scaled(n: u64, base: f64, units: &[&str]) -> String {

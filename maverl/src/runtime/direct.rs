@@ -22,8 +22,8 @@ pub fn complete(
     mut each: impl FnMut(u32),
 ) -> Result<Completion, RuntimeError> {
     memory::keep_freed();
-    let prefill = RuntimeConfig::default().prefill_tokens.get();
-    let mut engine = Engine::new("model", Arc::clone(tokenizer), prefill);
+    let (tokenizer, runtime) = (Arc::clone(tokenizer), RuntimeConfig::default());
+    let mut engine = Engine::new("model", tokenizer, &model.config, &runtime, 1);
     let permit = Arc::new(Semaphore::new(1)).try_acquire_owned();
     let permit = permit.expect("a new semaphore has its permit");
     let (reply, mut answer) = oneshot::channel();

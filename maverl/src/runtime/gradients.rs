@@ -23,7 +23,8 @@ impl<'m> Gradients<'m> {
 
     /// Adds what a part of a backward pass found, and frees it.
     pub(crate) fn take(&mut self, found: &mut GradStore) -> candle_core::Result<()> {
-        for (((_, var), sum), reached) in self.vars.iter().zip(&mut self.sums).zip(&mut self.reached)
+        for (((_, var), sum), reached) in
+            self.vars.iter().zip(&mut self.sums).zip(&mut self.reached)
         {
             if let Some(gradient) = found.remove(var) {
                 nn::with_values(&gradient, |gradient| {

@@ -12,14 +12,16 @@ mod memory;
 mod packed;
 mod tape;
 mod trainer;
+mod work;
 mod worker;
 
 pub use crate::algo::{Batch, Objective, Row};
 pub use direct::{Scores, complete, score};
+pub use work::Work;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 
 use crate::model::Tokenizer;
@@ -125,6 +127,19 @@ pub enum RuntimeError {
         /// The model's context.
         context: usize,
     },
+    /// A request does not fit the memory for keys and values, even alone.
+    #[error(
+        "worker group `{worker}`: a request of up to {tokens} tokens, where `runtime.kv_mib` has room for the keys and \
+         values of {capacity}; raise it, or lower `sampling.max_tokens`"
+    )]
+    Memory {
+        /// Its name.
+        worker: String,
+        /// Tokens of the prompt and of the longest completion.
+        tokens: usize,
+        /// Tokens that fit.
+        capacity: usize,
+    },
 }
 
 /// Every worker group of a plan, running.
@@ -197,6 +212,11 @@ impl Policy {
     /// Longest sequence of its model, prompt and completion together.
     pub fn context(&self) -> usize {
         self.worker.context
+    }
+
+    /// What its completions have cost so far.
+    pub fn work(&self) -> Work {
+        *self.worker.work[self.slot].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Completes a prompt. Waits for admission (`runtime.max_requests`). Dropping the future cancels the request.

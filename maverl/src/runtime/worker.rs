@@ -1,6 +1,6 @@
 //! A worker group: one thread that owns one base model, the policies on it, and answers a queue.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use maverl_kernels::sample::mix;
@@ -10,7 +10,7 @@ use crate::model::{Adapter, Model, ModelError, ModelFiles, Tokenizer};
 use crate::plan::{AdapterPlan, Plan, PolicyPlan, WorkerPlan};
 use crate::runtime::engine::{Engine, Reply};
 use crate::runtime::trainer::Trainer;
-use crate::runtime::{Completion, Request, RuntimeError};
+use crate::runtime::{Completion, Request, RuntimeError, Work};
 
 /// A policy as its worker owns it. All models of a worker share the storage of its base.
 pub(crate) struct Owned {
@@ -43,8 +43,8 @@ type Barrier = Box<dyn FnOnce(&mut [Owned]) + Send>;
 enum Job {
     /// By a policy of this worker.
     Generate(usize, Request, Reply<Completion>, OwnedSemaphorePermit),
-    /// Runs after everything sent before it and before anything sent after (RT-1).
-    Barrier(Barrier),
+    /// Runs after everything sent before it and before anything sent after (RT-1); may change this policy.
+    Barrier(usize, Barrier),
 }
 
 /// A handle to a worker group. Cheap to clone.
@@ -53,6 +53,8 @@ pub(crate) struct Worker {
     pub(crate) name: Arc<str>,
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) context: usize,
+    /// Of each policy.
+    pub(crate) work: Arc<[Arc<Mutex<Work>>]>,
     jobs: mpsc::Sender<Job>,
     admission: Arc<Semaphore>,
 }
@@ -83,8 +85,9 @@ impl Worker {
             .map(|policy| Owned::new(plan, policy, &base))
             .collect::<Result<_, _>>()
             .map_err(|e| failed(e.0))?;
-        let engine =
-            Engine::new(&worker.name, Arc::clone(&tokenizer), plan.runtime.prefill_tokens.get());
+        let spoken = Arc::clone(&tokenizer);
+        let engine = Engine::new(&worker.name, spoken, &base.config, &plan.runtime, policies.len());
+        let work = engine.work().into();
         let requests = plan.runtime.max_requests.get();
         // Admission bounds the generations; barriers come from one trainer, a few at a time.
         let (jobs, queue) = mpsc::channel(requests + 8);
@@ -93,7 +96,7 @@ impl Worker {
             .spawn(move || serve(owned, engine, queue))
             .map_err(|e| failed(format!("no thread: {e}")))?;
         let admission = Arc::new(Semaphore::new(requests));
-        Ok((Self { name, tokenizer, context, jobs, admission }, thread))
+        Ok((Self { name, tokenizer, context, work, jobs, admission }, thread))
     }
 
     /// Completes a prompt with one of the worker's policies.
@@ -118,7 +121,7 @@ impl Worker {
         let (reply, answer) = oneshot::channel();
         // A caller that has gone needs no answer.
         let job: Barrier = Box::new(move |owned| drop(reply.send(job(&mut owned[policy]))));
-        self.jobs.send(Job::Barrier(job)).await.map_err(|_| self.gone())?;
+        self.jobs.send(Job::Barrier(policy, job)).await.map_err(|_| self.gone())?;
         answer.await.map_err(|_| self.gone())?
     }
 
@@ -131,7 +134,7 @@ impl Worker {
 /// The thread's loop: requests join between forward passes; a barrier waits until none is under way, and holds back what
 /// was sent after it. It ends when every handle is dropped.
 fn serve(mut owned: Vec<Owned>, mut engine: Engine, mut queue: mpsc::Receiver<Job>) {
-    let mut barrier: Option<Barrier> = None;
+    let mut barrier: Option<(usize, Barrier)> = None;
     loop {
         while barrier.is_none() {
             let job = match queue.try_recv() {
@@ -147,12 +150,13 @@ fn serve(mut owned: Vec<Owned>, mut engine: Engine, mut queue: mpsc::Receiver<Jo
                     let Owned { model, trainer } = &owned[policy];
                     engine.admit(policy, model, trainer.version, request, reply, permit);
                 }
-                Job::Barrier(job) => barrier = Some(job),
+                Job::Barrier(policy, job) => barrier = Some((policy, job)),
             }
         }
         if !engine.is_idle() {
             engine.step(owned.iter().map(|owned| &owned.model));
-        } else if let Some(job) = barrier.take() {
+        } else if let Some((policy, job)) = barrier.take() {
+            engine.forget(policy);
             job(&mut owned);
         }
     }

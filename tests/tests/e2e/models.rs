@@ -452,7 +452,10 @@ fn conversations_have_the_ids_of_the_reference() {
         let messages = |case: &Value| case["messages"].as_array().unwrap().len();
         let case = cases.iter().filter(plain).min_by_key(|case| messages(case)).unwrap();
         let model = dir.display().to_string();
-        lab.write("in.jsonl", &format!("{case}\n"));
+        let keys = ["messages", "tools", "add_generation_prompt"];
+        let row: serde_json::Map<String, Value> =
+            keys.iter().map(|key| ((*key).to_owned(), case[*key].clone())).collect();
+        lab.write("in.jsonl", &format!("{}\n", Value::Object(row)));
         lab.run(&["score", "--model", &model, "--input", "in.jsonl", "--output", "out.jsonl"])
             .succeeded();
         assert_eq!(rows(&lab.path("out.jsonl"))[0]["input_ids"], case["ids"], "{family}");

@@ -16,10 +16,6 @@ fn models() -> [Model; 4] {
     made_configs().map(|config| made(&config))
 }
 
-fn empty(model: &Model) -> KvCache {
-    KvCache::new(&model.config, 64)
-}
-
 #[test]
 fn a_row_has_the_same_bits_alone_and_packed_in_any_order() {
     let models = models();
@@ -44,7 +40,7 @@ fn a_cache_fed_in_chunks_in_any_company_gives_the_bits_of_no_cache() {
     proptest!(ProptestConfig::with_cases(48), |((rows, chunks, which) in cases)| {
         let model = &models[which];
         let expected = packed_logits(model, &rows);
-        let mut caches: Vec<KvCache> = rows.iter().map(|_| empty(model)).collect();
+        let mut caches = Caches::new(model, rows.len());
         let mut found: Vec<Vec<Vec<f32>>> = rows.iter().map(|_| Vec::new()).collect();
         // Every sequence goes on by chunks of its own size; those at their end have no new tokens.
         while found.iter().zip(&rows).any(|(found, row)| found.len() < row.len()) {
@@ -71,9 +67,9 @@ fn continuations_of_a_reused_prefix_have_the_bits_of_whole_rows() {
         let rows: Vec<Vec<u32>> =
             endings.iter().map(|ending| [&prefix[..], ending].concat()).collect();
         let expected = packed_logits(model, &rows);
-        let mut once = [empty(model)];
-        cached_logits(model, &mut once, std::slice::from_ref(&prefix));
-        let mut caches: Vec<KvCache> = endings.iter().map(|_| once[0].clone()).collect();
+        let mut caches = Caches::new(model, 1);
+        cached_logits(model, &mut caches, std::slice::from_ref(&prefix));
+        caches.fan_out(endings.len());
         let found = cached_logits(model, &mut caches, &endings);
         for (found, expected) in found.iter().zip(&expected) {
             prop_assert_eq!(bits(found), bits(&expected[prefix.len()..]));

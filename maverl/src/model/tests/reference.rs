@@ -234,7 +234,7 @@ fn greedy_tokens_and_their_logprobs_equal_the_reference() {
             .map(|(ids, mask)| ids.iter().zip(mask).filter(|(_, m)| **m == 1))
             .map(|kept| kept.map(|(id, _)| *id as u32).collect())
             .collect();
-        let mut caches: Vec<_> = next.iter().map(|_| KvCache::new(&model.config, 48)).collect();
+        let mut caches = Caches::new(&model, next.len());
         let (mut ids, mut logprobs) = (vec![Vec::new(); 3], vec![Vec::new(); 3]);
         for _ in 0..32 {
             let logits = cached_logits(&model, &mut caches, &next);
