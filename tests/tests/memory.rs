@@ -151,7 +151,8 @@ fn resident() -> usize {
 
 fn plan(model: &Path, tokens: usize, set: &[&str]) -> Plan {
     let text = format!(
-        "models.any.path = {model:?}\nruntime.micro_batch_tokens = {tokens}\norchestra.name = \"duo/relay\"\n"
+        "models.any.path = {model:?}\nruntime.micro_batch_tokens = {tokens}\norchestra.name = \"duo/relay\"\n\
+         environment.name = \"letters\"\n"
     );
     let mut sources = Sources::default().text("memory.toml", text, model);
     sources.set = set.iter().map(|set| (*set).to_owned()).collect();
