@@ -29,6 +29,8 @@ const DROPPED: Range =
     Range { holds: |x| (0.0..1.0).contains(&x), words: "a number from 0 to below 1" };
 const RANK: Range =
     Range { holds: |x| x <= MAX_RANK as f64, words: "a whole number from 1 to 65536" };
+const THREADS: Range =
+    Range { holds: |x| x <= 1024.0, words: "a whole number from 0 (one per core) to 1024" };
 const ABOVE_1: Range =
     Range { holds: |x| x.is_finite() && x > 1.0, words: "a finite number above 1" };
 
@@ -52,6 +54,8 @@ pub(super) fn check(config: &Config, problems: &mut Problems<'_>) {
         let table = path(["rewards", name]);
         number(problems, &table, "weight", Some(reward.weight), FINITE);
     }
+    let threads = u32::try_from(config.runtime.threads).unwrap_or(u32::MAX);
+    number(problems, &path(["runtime"]), "threads", Some(threads), THREADS);
     let rollout = path(["rollout"]);
     number(problems, &rollout, "timeout_s", Some(config.rollout.timeout_s), POSITIVE);
     number(problems, &rollout, "max_unscored", Some(config.rollout.max_unscored), SHARE);

@@ -8,7 +8,7 @@ use safetensors::tensor::View;
 use serde_json::{Value, json};
 
 use crate::model::create::{Size, drawn};
-use crate::model::save::Entry;
+use crate::model::save::{Entry, safetensors_file};
 use crate::model::{HfConfig, ModelError, StoredDtype, builtin};
 
 /// Shapes by name: that of Qwen2.5-0.5B (494 M parameters), and two that are quick to measure (1.1 M and 26.8 M).
@@ -84,10 +84,7 @@ pub fn blank_model(
     let blanks = tensors.into_iter().zip(1..).map(|((name, shape), index)| {
         (name.clone(), Blank { name, shape, dtype, seed: mix(seed, index) })
     });
-    let metadata = [("format".to_owned(), "pt".to_owned())].into_iter().collect();
-    let file = dir.join("model.safetensors");
-    safetensors::serialize_to_file(blanks, Some(metadata), &file)
-        .map_err(|e| ModelError(format!("cannot write {}: {e}", file.display())))?;
+    safetensors_file(&dir.join("model.safetensors"), blanks)?;
     Ok(parameters)
 }
 

@@ -152,16 +152,32 @@ impl View for &Entry<'_> {
     }
 }
 
-/// Writes one safetensors file, as PyTorch's readers want it.
+/// Writes one safetensors file.
 ///
 /// # Errors
 ///
 /// If the file cannot be written.
 pub fn one_file(file: &Path, entries: &[Entry<'_>]) -> Result<(), ModelError> {
+    safetensors_file(file, entries.iter().map(|entry| (entry.name.as_str(), entry)))
+}
+
+/// Writes a safetensors file, as PyTorch's readers want it. Whoever may read the files beside it may read this one, too:
+/// the library by itself makes it private.
+///
+/// # Errors
+///
+/// If the file cannot be written.
+pub(crate) fn safetensors_file<S: AsRef<str> + Ord + std::fmt::Display, V: View>(
+    file: &Path,
+    views: impl IntoIterator<Item = (S, V)>,
+) -> Result<(), ModelError> {
+    let failed =
+        |e: &dyn std::fmt::Display| ModelError(format!("cannot write {}: {e}", file.display()));
     let metadata = [("format".to_owned(), "pt".to_owned())].into_iter().collect();
-    let views = entries.iter().map(|entry| (entry.name.as_str(), entry));
-    safetensors::serialize_to_file(views, Some(metadata), file)
-        .map_err(|e| ModelError(format!("cannot write {}: {e}", file.display())))
+    let made = std::fs::File::create(file).and_then(|file| file.metadata());
+    let permissions = made.map_err(|e| failed(&e))?.permissions();
+    safetensors::serialize_to_file(views, Some(metadata), file).map_err(|e| failed(&e))?;
+    std::fs::set_permissions(file, permissions).map_err(|e| failed(&e))
 }
 
 /// Writes the weights of a model; see [`shards`].
@@ -284,6 +300,15 @@ mod tests {
     }
 
     const FIXTURES: &[&str] = &["qwen2", "qwen3", "llama"];
+
+    #[test]
+    fn weights_may_be_read_by_whoever_may_read_the_configuration() {
+        let tiny = load(&ModelSource::Builtin("tiny".to_owned()));
+        let dir = tempfile::tempdir().unwrap();
+        tiny.save(dir.path()).unwrap();
+        let permissions = |name| std::fs::metadata(dir.path().join(name)).unwrap().permissions();
+        assert_eq!(permissions("model.safetensors"), permissions("config.json"));
+    }
 
     #[test]
     fn an_index_names_the_file_of_every_tensor_and_their_size() {
