@@ -11,7 +11,7 @@ use rayon::prelude::*;
 
 use super::kernel::{Kernel, MOST_ROWS, Sums};
 use super::layout::{BLOCK, Element, GAP, Line, Matrix, PANEL, Panel, Panels};
-use super::path::Path;
+use super::path::{Path, prefetch};
 
 /// Words of a sum that are added before they meet the earlier ones.
 pub(super) const MOST_WORDS: usize = 512;
@@ -67,6 +67,16 @@ impl<'a> Out<'a> {
         assert!(columns.end <= self.columns && start + columns.len() <= self.len);
         // SAFETY: in bounds of the borrowed slice, and ours alone by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(start), columns.len()) }
+    }
+}
+
+impl Out<'_> {
+    /// Asks for the places of a kernel's sums while they are computed.
+    fn prefetch(&self, rows: &Range<usize>, column: usize) {
+        for row in rows.clone() {
+            let start = self.start.wrapping_add(row * self.columns + column);
+            (0..PANEL).step_by(BLOCK).for_each(|i| prefetch(start.wrapping_add(i)));
+        }
     }
 }
 
@@ -209,21 +219,34 @@ impl<E: Element> Product<'_, E> {
         // Tiles as equal as can be.
         let size = rows.len().div_ceil(rows.len().div_ceil(self.path.rows()));
         for start in rows.clone().step_by(size) {
-            let rows = start..rows.end.min(start + size);
+            let next = rows.end.min(start + size)..rows.end.min(start + 2 * size);
+            let rows = start..next.start;
             self.a.tile(rows.clone(), words.clone(), tile, self.path);
             tile[rows.len() * stride..self.path.padded_rows(rows.len()) * stride].fill(0);
-            for start in columns.clone().step_by(PANEL) {
+            let panel_starts = columns.clone().step_by(PANEL);
+            let parts = panel_starts.len();
+            for (part, start) in panel_starts.enumerate() {
+                self.a.prefetch(&next, words, part, parts);
+                self.out.prefetch(&rows, start);
                 kernel.multiply::<E>(tile, panels.panel(start), rows.len(), &mut sums);
                 for (row, sums) in rows.clone().zip(&sums) {
                     // SAFETY: rows and columns of different tasks do not meet.
                     let out = unsafe { self.out.row(row, start..columns.end.min(start + PANEL)) };
-                    match set {
-                        true => out.copy_from_slice(&sums[..out.len()]),
-                        false => out.iter_mut().zip(sums).for_each(|(out, sum)| *out += sum),
-                    }
+                    finish(out, sums, set);
                 }
             }
         }
+    }
+}
+
+/// Sets or adds what a kernel has computed.
+#[inline(always)]
+fn finish(out: &mut [f32], sums: &[f32; PANEL], set: bool) {
+    match (out.as_chunks_mut::<PANEL>().0, set) {
+        ([out], true) => *out = *sums,
+        ([out], false) => out.iter_mut().zip(sums).for_each(|(out, sum)| *out += sum),
+        (_, true) => out.copy_from_slice(&sums[..out.len()]),
+        (_, false) => out.iter_mut().zip(sums).for_each(|(out, sum)| *out += sum),
     }
 }
 

@@ -8,11 +8,12 @@
 
 #![allow(unsafe_code)]
 
-use std::ops::Range;
+use std::{ops::Range, ptr::copy_nonoverlapping as copy};
 
 use half::bf16;
 
-use super::path::Path;
+use super::path::{Path, prefetch};
+use crate::lanes;
 
 /// Columns of a panel.
 pub(super) const PANEL: usize = 32;
@@ -92,6 +93,20 @@ pub(super) fn words<E: Element>(terms: usize) -> usize {
 /// The lines of all panels of `columns` sums of `terms`.
 pub(super) fn panel_lines<E: Element>(columns: usize, terms: usize) -> usize {
     columns.div_ceil(PANEL) * words::<E>(terms)
+}
+
+/// The words of consecutive terms.
+#[inline(always)]
+fn copy_words<E: Element>(terms: &[E], out: &mut [u32]) {
+    assert_eq!(terms.len(), out.len() * E::TERMS, "terms fill their words");
+    if cfg!(target_endian = "little") {
+        // SAFETY: the first term of a word is its low bits, so the bytes are the same, and by the assertion as many.
+        unsafe { copy(terms.as_ptr().cast::<u8>(), out.as_mut_ptr().cast(), size_of_val(out)) };
+        return;
+    }
+    for (out, terms) in out.iter_mut().zip(terms.chunks_exact(E::TERMS)) {
+        *out = E::word(terms[0], terms[E::TERMS - 1]);
+    }
 }
 
 /// The bits of an `f32` rounded to the nearest `bf16`, ties to even.
@@ -175,26 +190,42 @@ impl<'a, E: Element> Matrix<'a, E> {
         out: &mut [u32],
         path: Path,
     ) {
-        let stride = words.len() + GAP;
-        if self.order == Order::Terms {
-            for (row, out) in rows.zip(out.chunks_exact_mut(stride)) {
-                self.terms_of(row, words.start, &mut out[..words.len()]);
-            }
-            return;
-        }
-        for (i, first) in rows.clone().step_by(BLOCK).enumerate() {
-            let rows = first..rows.end.min(first + BLOCK);
-            let out = &mut out[i * BLOCK * stride..];
-            for (at, first) in (0..).step_by(BLOCK).zip(words.clone().step_by(BLOCK)) {
-                let mut block = [[0; BLOCK]; BLOCK];
-                let words = first..words.end.min(first + BLOCK);
-                for (line, word) in block.iter_mut().zip(words.clone()) {
-                    self.indices_of(word, &rows, line);
+        lanes::dispatch(
+            #[inline(always)]
+            || match self.order {
+                Order::Terms => {
+                    let stride = words.len() + GAP;
+                    for (row, out) in rows.zip(out.chunks_exact_mut(stride)) {
+                        self.terms_of(row, words.start, &mut out[..words.len()]);
+                    }
                 }
-                path.transpose(&mut block);
-                for (out, turned) in out.chunks_exact_mut(stride).zip(&block[..rows.len()]) {
-                    // The gap has room for what a last block is too long.
-                    out[at..at + BLOCK].copy_from_slice(turned);
+                Order::Indices => self.transposed_tile(rows, words, out, path),
+            },
+        );
+    }
+
+    /// Asks for a part of what [`Matrix::tile`] will read.
+    pub(super) fn prefetch(
+        &self,
+        rows: &Range<usize>,
+        words: &Range<usize>,
+        part: usize,
+        parts: usize,
+    ) {
+        let line = 64 / size_of::<E>();
+        let terms = words.start * E::TERMS..self.terms.min(words.end * E::TERMS);
+        let ask = |at: usize| prefetch(self.data.as_ptr().wrapping_add(at));
+        match self.order {
+            Order::Terms => {
+                for row in rows.clone().skip(part).step_by(parts) {
+                    terms.clone().step_by(line).for_each(|term| ask(row * self.terms + term));
+                }
+            }
+            Order::Indices if rows.is_empty() => {}
+            Order::Indices => {
+                for term in terms.skip(part).step_by(parts) {
+                    ask(term * self.indices + rows.start);
+                    ask(term * self.indices + rows.end - 1);
                 }
             }
         }
@@ -221,14 +252,17 @@ impl<'a, E: Element> Matrix<'a, E> {
         out: &mut [Line],
         path: Path,
     ) {
-        match self.order {
-            Order::Terms => self.transposed_panel(columns, words, out, path),
-            Order::Indices => {
-                for (word, Line(out)) in words.zip(out) {
-                    self.indices_of(word, &columns, out);
+        lanes::dispatch(
+            #[inline(always)]
+            || match self.order {
+                Order::Terms => self.transposed_panel(columns, words, out, path),
+                Order::Indices => {
+                    for (word, Line(out)) in words.zip(out) {
+                        self.indices_of(word, &columns, out);
+                    }
                 }
-            }
-        }
+            },
+        );
     }
 
     /// The words of one index from `first` on, when its terms are consecutive.
@@ -239,9 +273,7 @@ impl<'a, E: Element> Matrix<'a, E> {
         let whole = (terms.len() / E::TERMS).min(out.len());
         let (out, rest) = out.split_at_mut(whole);
         let (terms, last) = terms.split_at(whole * E::TERMS);
-        for (out, terms) in out.iter_mut().zip(terms.chunks_exact(E::TERMS)) {
-            *out = E::word(terms[0], terms[E::TERMS - 1]);
-        }
+        copy_words(terms, out);
         if !rest.is_empty() {
             rest.fill(0);
             rest[0] = last.first().map_or(0, |&last| E::word(last, E::default()));
@@ -253,22 +285,53 @@ impl<'a, E: Element> Matrix<'a, E> {
     fn indices_of<const N: usize>(&self, word: usize, indices: &Range<usize>, out: &mut [u32; N]) {
         let of = |term: usize| &self.data[term * self.indices..][indices.clone()];
         let (low, high) = (word * E::TERMS, (word + 1) * E::TERMS - 1);
-        if high < self.terms && indices.len() == N {
-            let (low, high) = (of(low).as_chunks::<N>().0, of(high).as_chunks::<N>().0);
-            *out = std::array::from_fn(|i| E::word(low[0][i], high[0][i]));
-            return;
+        if E::TERMS == 1 && indices.len() == N {
+            return copy_words(of(low), out);
         }
-        *out = [0; N];
+        let (set, rest) = out.split_at_mut(indices.len());
+        rest.fill(0);
         if high < self.terms {
             let pairs = of(low).iter().zip(of(high));
-            out.iter_mut().zip(pairs).for_each(|(out, (&l, &h))| *out = E::word(l, h));
+            set.iter_mut().zip(pairs).for_each(|(out, (&l, &h))| *out = E::word(l, h));
         } else if low < self.terms {
             let ends = of(low).iter();
-            out.iter_mut().zip(ends).for_each(|(out, &l)| *out = E::word(l, E::default()));
+            set.iter_mut().zip(ends).for_each(|(out, &l)| *out = E::word(l, E::default()));
+        } else {
+            set.fill(0);
+        }
+    }
+
+    /// Blocks of 16 rows and 16 words, each read along the rows and turned.
+    #[inline(always)]
+    fn transposed_tile(
+        &self,
+        rows: Range<usize>,
+        words: Range<usize>,
+        out: &mut [u32],
+        path: Path,
+    ) {
+        let stride = words.len() + GAP;
+        for (i, first) in rows.clone().step_by(BLOCK).enumerate() {
+            let have = rows.end.min(first + BLOCK) - first;
+            // Rows of the next tile are read too: whole lines are faster.
+            let rows = first..self.indices.min(first + BLOCK);
+            let out = &mut out[i * BLOCK * stride..];
+            for (at, first) in (0..).step_by(BLOCK).zip(words.clone().step_by(BLOCK)) {
+                let mut block = [[0; BLOCK]; BLOCK];
+                for (line, word) in block.iter_mut().zip(first..words.end) {
+                    self.indices_of(word, &rows, line);
+                }
+                path.transpose(&mut block);
+                for (out, turned) in out.chunks_exact_mut(stride).zip(&block[..have]) {
+                    // The gap has room for what the last block is too long.
+                    out[at..at + BLOCK].copy_from_slice(turned);
+                }
+            }
         }
     }
 
     /// Blocks of 16 columns and 16 words, each read along the terms and turned.
+    #[inline(always)]
     fn transposed_panel(
         &self,
         columns: Range<usize>,
@@ -276,16 +339,23 @@ impl<'a, E: Element> Matrix<'a, E> {
         out: &mut [Line],
         path: Path,
     ) {
-        for (half, first) in (columns.start..columns.start + PANEL).step_by(BLOCK).enumerate() {
+        for half in 0..2 {
+            let first = columns.start + half * BLOCK;
             let have = columns.end.saturating_sub(first).min(BLOCK);
             for (start, out) in words.clone().step_by(BLOCK).zip(out.chunks_mut(BLOCK)) {
                 let mut block = [[0; BLOCK]; BLOCK];
-                for (c, line) in block[..have].iter_mut().enumerate() {
-                    self.terms_of(first + c, start, line);
+                let whole = (start + BLOCK) * E::TERMS <= self.terms;
+                for (column, line) in (first..first + have).zip(&mut block) {
+                    if !whole {
+                        self.terms_of(column, start, line);
+                        continue;
+                    }
+                    let terms = &self.data[column * self.terms + start * E::TERMS..];
+                    copy_words(&terms[..BLOCK * E::TERMS], line);
                 }
                 path.transpose(&mut block);
-                for (Line(line), turned) in out.iter_mut().zip(block) {
-                    line[half * BLOCK..][..BLOCK].copy_from_slice(&turned);
+                for (Line(line), turned) in out.iter_mut().zip(&block) {
+                    line[half * BLOCK..][..BLOCK].copy_from_slice(turned);
                 }
             }
         }

@@ -104,6 +104,13 @@ fn pairs(words: __m512i) -> __m512bh {
     unsafe { std::mem::transmute(words) }
 }
 
+/// Asks for a cache line.
+#[inline(always)]
+pub(super) fn prefetch(address: *const i8) {
+    // SAFETY: a prefetch reads nothing that the program sees and does not fault, whatever the address.
+    unsafe { _mm_prefetch::<_MM_HINT_T1>(address) }
+}
+
 /// Turns a block of words.
 pub(super) fn transpose(block: &mut [[u32; BLOCK]; BLOCK]) {
     assert!(has_avx512(), "the AVX-512 path is for processors that have it");
