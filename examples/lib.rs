@@ -16,6 +16,8 @@ mod book {
     mod configuring {}
     #[doc = include_str!("../docs/src/sharing.md")]
     mod sharing {}
+    #[doc = include_str!("../docs/src/adapters.md")]
+    mod adapters {}
     #[doc = include_str!("../docs/src/corpora.md")]
     mod corpora {}
     #[doc = include_str!("../docs/src/testing.md")]

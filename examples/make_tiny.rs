@@ -1,5 +1,5 @@
-//! Makes `builtin:tiny`: a tokenizer trained on the world's texts, random weights, and supervised training on imperfect
-//! demonstrations of the search team.
+//! Makes `builtin:tiny`: a tokenizer trained on the world's texts, random weights, and supervised training on flawless,
+//! then on imperfect demonstrations of the search team.
 //!
 //! `cargo run --release --example make_tiny` writes `maverl/models/tiny` again.
 
@@ -16,7 +16,6 @@ use maverl::runtime::{Batch, Objective, Policy, Row, Runtime};
 use maverl::trajectory::Turn;
 use maverl::world::facts;
 use maverl::{Purpose, Sources, check, plan};
-use orchestras::search::Noise;
 
 /// Makes the shipped model again.
 #[derive(Parser)]
@@ -28,20 +27,17 @@ struct Arguments {
     #[arg(long)]
     from: Option<PathBuf>,
     /// Optimizer steps on whole rows: to learn the language, and to copy.
-    #[arg(long, default_value_t = 1500)]
+    #[arg(long, default_value_t = 1200)]
     reading_steps: usize,
     /// Optimizer steps on flawless replies: to learn what to copy.
     #[arg(long, default_value_t = 1500)]
     reply_steps: usize,
     /// Optimizer steps on imperfect replies: to leave something to learn.
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 150)]
     imperfect_steps: usize,
     /// How often a decision of those is wrong.
     #[arg(long, default_value_t = 0.25)]
     noise: f64,
-    /// The same halfway to an answer of two hops.
-    #[arg(long, default_value_t = 0.25)]
-    halfway: f64,
     /// From which weights and demonstrations derive.
     #[arg(long, default_value_t = 20_260_211)]
     seed: u64,
@@ -54,7 +50,8 @@ struct Phase {
     lr: f64,
     /// Learn the prompts too: names come again in them, which is how a small model learns to copy.
     whole: bool,
-    noise: Noise,
+    /// How often a demonstrated decision is wrong.
+    noise: f64,
     seed: u64,
 }
 
@@ -84,7 +81,7 @@ async fn make(arguments: &Arguments) -> Result<()> {
                 rows_per_step: 64,
                 lr: 3e-3,
                 whole: true,
-                noise: Noise::even(0.0),
+                noise: 0.0,
                 seed: *seed,
             };
             let turns = reading.turns().await?;
@@ -108,7 +105,7 @@ async fn make(arguments: &Arguments) -> Result<()> {
         rows_per_step: 128,
         lr: 5e-4,
         whole: false,
-        noise: Noise { halfway: arguments.halfway, elsewhere: arguments.noise },
+        noise: arguments.noise,
         seed: seed + 2,
     };
     learn(out, imperfect.turns().await?, &imperfect).await?;
@@ -208,9 +205,9 @@ fn start(model: &Path, lr: f64) -> Result<Runtime> {
 
 fn row(policy: &Policy, turn: &Turn, whole: bool) -> Result<Row> {
     let tokenizer = policy.tokenizer();
-    let mut ids = tokenizer.encode(&tokenizer.render(&turn.prompt, true)?)?;
+    let mut ids = tokenizer.encode_rendered(&tokenizer.render(&turn.prompt, true)?)?;
     let asked = if whole { 1 } else { ids.len() };
-    ids.extend(tokenizer.encode(&turn.reply)?);
+    ids.extend(tokenizer.encode_plain(&turn.reply)?);
     ids.push(*tokenizer.stop_ids().first().context("the model has a stop id")?);
     let completion = ids.split_off(asked);
     Ok(Row {

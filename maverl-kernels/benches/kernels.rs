@@ -8,7 +8,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use half::bf16;
 use maverl_kernels::{
     adamw::{AdamW, adamw_step, sum_of_squares},
-    attention::{Heads, Segment, attention, attention_bwd, attention_cached},
+    attention::{Blocks, Heads, Segment, attention, attention_bwd, attention_cached},
     embedding, logprob,
     matmul::{self, Element, Packed},
     mlp, norm,
@@ -180,14 +180,20 @@ fn attentions(c: &mut Criterion) {
         time(c, shape, "attention_bwd", work * 5 / 2, || {
             attention_bwd(&q, &k, &v, &out, &dout, &offsets, heads, &mut dq, &mut dk, &mut dv);
         });
-        let segments: Vec<Segment<'_>> = k
-            .chunks_exact(row * d)
-            .zip(v.chunks_exact(row * d))
-            .map(|(keys, values)| Segment { new_tokens: 1, keys, values })
+        let (block, per_row) = (16, row.div_ceil(16));
+        let storage: Vec<Box<[f32]>> = k
+            .chunks_exact(block * d)
+            .map(|keys| [keys, keys].concat().into_boxed_slice())
+            .collect();
+        let blocks = Blocks { storage: &storage, tokens: block, keys: 0, values: block * d };
+        let ids: Vec<u32> = (0..n / row * per_row).map(|i| (i % storage.len()) as u32).collect();
+        let segments: Vec<Segment<'_>> = ids
+            .chunks_exact(per_row)
+            .map(|blocks| Segment { new_tokens: 1, len: row, blocks })
             .collect();
         let m = segments.len() * d;
         time(c, shape, "attention_decode", 2 * m * row, || {
-            attention_cached(&q[..m], &segments, heads, &mut out[..m]);
+            attention_cached(&q[..m], blocks, &segments, heads, &mut out[..m]);
         });
     }
 }
@@ -205,7 +211,15 @@ fn heads(c: &mut Criterion) {
         let (mut dh, mut dw) = (vec![0.0; n * d], vec![0.0; vocab * d]);
         time(c, shape, "linear_logprob_bwd", 3 * n * d * vocab, || {
             logprob::linear_logprob_bwd(
-                &h, &w, &targets, &inverse, d, &grads, &grads, &mut dh, &mut dw,
+                &h,
+                &w,
+                &targets,
+                &inverse,
+                d,
+                &grads,
+                &grads,
+                &mut dh,
+                Some(&mut dw),
             );
         });
         let logits = random(4, vocab);

@@ -11,12 +11,14 @@
 
 mod backward;
 mod forward;
+mod rows;
 mod vector;
 
 use rayon::prelude::*;
 
 use crate::par;
 use forward::Task;
+use rows::Rows;
 
 /// Queries of one task; its keys are transposed once.
 const QUERIES: usize = 128;
@@ -64,15 +66,28 @@ impl Heads {
     }
 }
 
-/// One sequence of [`attention_cached`]: all its keys and values, those of the new tokens at the end.
+/// Keys and values of many sequences, in blocks of equally many tokens.
+#[derive(Debug, Clone, Copy)]
+pub struct Blocks<'a> {
+    /// Every block.
+    pub storage: &'a [Box<[f32]>],
+    /// Tokens of a block; a multiple of 16.
+    pub tokens: usize,
+    /// Where the keys `[tokens, kv * dim]` begin in a block.
+    pub keys: usize,
+    /// Where the values `[tokens, kv * dim]` begin in a block.
+    pub values: usize,
+}
+
+/// One sequence of [`attention_cached`].
 #[derive(Debug, Clone, Copy)]
 pub struct Segment<'a> {
     /// How many of the last tokens are queries.
     pub new_tokens: usize,
-    /// `[past + new_tokens, kv * dim]`.
-    pub keys: &'a [f32],
-    /// `[past + new_tokens, kv * dim]`.
-    pub values: &'a [f32],
+    /// Tokens of the sequence, those that are queries at the end.
+    pub len: usize,
+    /// The blocks that hold them, in order.
+    pub blocks: &'a [u32],
 }
 
 /// Attends within packed rows: `q`, `out` are `[n, heads.q * dim]`, `k`, `v` are `[n, heads.kv * dim]`; row `r` is the
@@ -101,38 +116,47 @@ pub fn attention(
     for row in offsets.windows(2) {
         let at = row[0] * kvw..row[1] * kvw;
         let queries = &q[row[0] * qw..row[1] * qw];
-        push_tasks(&mut tasks, queries, &k[at.clone()], &v[at], heads, &mut out);
+        let (keys, values) = (Rows::Whole(&k[at.clone()]), Rows::Whole(&v[at]));
+        push_tasks(&mut tasks, queries, 0, (keys, values), heads, &mut out);
     }
     run(tasks, heads);
 }
 
 /// Attends from the new tokens of each segment to its whole past: `q`, `out` are `[Σ new_tokens, heads.q * dim]`, packed
 /// in the order of the segments. The `i`-th new token sees keys `0..=past + i`. The bits are those of [`attention`] on the
-/// whole row, however the row is cut into calls.
+/// whole row, however the row is cut into calls and wherever its blocks lie.
 ///
 /// # Panics
 ///
-/// If the lengths differ from the shapes.
-pub fn attention_cached(q: &[f32], segments: &[Segment<'_>], heads: Heads, out: &mut [f32]) {
+/// If the lengths differ from the shapes, or a block is not there.
+pub fn attention_cached(
+    q: &[f32],
+    blocks: Blocks<'_>,
+    segments: &[Segment<'_>],
+    heads: Heads,
+    out: &mut [f32],
+) {
     heads.check("attention_cached");
+    let (qw, kvw, tokens) = (heads.q_width(), heads.kv_width(), blocks.tokens);
+    let whole = tokens > 0 && tokens.is_multiple_of(crate::lanes::LANES);
+    assert!(whole, "attention_cached: blocks of {tokens} tokens, which is no multiple of 16");
     let n: usize = segments.iter().map(|s| s.new_tokens).sum();
-    let (qw, kvw) = (heads.q_width(), heads.kv_width());
     for (name, len) in [("q", q.len()), ("out", out.len())] {
         assert_eq!(len, n * qw, "attention_cached: {name} has {len} elements, not [{n}, {qw}]");
     }
     let mut tasks = Vec::with_capacity(segments.len() + n / QUERIES);
     let (mut q, mut out) = (q, out);
     for (i, segment) in segments.iter().enumerate() {
-        let Segment { new_tokens, keys, values } = *segment;
+        let Segment { new_tokens, len, blocks: ids } = *segment;
         assert!(
-            keys.len().is_multiple_of(kvw) && keys.len() >= new_tokens * kvw,
-            "attention_cached: segment {i} has {} key elements for {new_tokens} tokens of {kvw}",
-            keys.len()
+            new_tokens <= len && len <= ids.len() * tokens,
+            "attention_cached: segment {i} has {new_tokens} new of {len} tokens in {} blocks",
+            ids.len()
         );
-        assert_eq!(values.len(), keys.len(), "attention_cached: keys and values of segment {i}");
         let (queries, rest) = q.split_at(new_tokens * qw);
         q = rest;
-        push_tasks(&mut tasks, queries, keys, values, heads, &mut out);
+        let rows = (Rows::keys(&blocks, ids, kvw), Rows::values(&blocks, ids, kvw));
+        push_tasks(&mut tasks, queries, len - new_tokens, rows, heads, &mut out);
     }
     run(tasks, heads);
 }
@@ -212,27 +236,24 @@ fn split<'a>(slice: &mut &'a mut [f32], len: usize) -> &'a mut [f32] {
     first
 }
 
-/// Adds the tasks of the last queries of one row, taking their outputs off `out`.
+/// Adds the tasks of the queries of one row from the `past`-th on, taking their outputs off `out`.
 fn push_tasks<'a>(
     tasks: &mut Vec<Task<'a>>,
     q: &'a [f32],
-    k: &'a [f32],
-    v: &'a [f32],
+    past: usize,
+    (k, v): (Rows<'a>, Rows<'a>),
     heads: Heads,
     out: &mut &'a mut [f32],
 ) {
-    let (qw, kvw) = (heads.q_width(), heads.kv_width());
-    let past = (k.len() / kvw) - (q.len() / qw);
-    for (i, q) in q.chunks(QUERIES * qw).enumerate() {
-        let first = past + i * QUERIES;
-        let keys = (first + q.len() / qw) * kvw;
-        let out = split(out, q.len());
-        tasks.push(Task { q, k: &k[..keys], v: &v[..keys], first, out });
+    for (i, q) in q.chunks(QUERIES * heads.q_width()).enumerate() {
+        let (first, out) = (past + i * QUERIES, split(out, q.len()));
+        tasks.push(Task { q, k, v, first, out });
     }
 }
 
 fn run(tasks: Vec<Task<'_>>, heads: Heads) {
-    let work: usize = tasks.iter().map(|t| t.k.len() / heads.kv_width() * t.q.len()).sum();
+    let keys = |task: &Task<'_>| task.first + task.q.len() / heads.q_width();
+    let work: usize = tasks.iter().map(|task| keys(task) * task.q.len()).sum();
     if par::worth_it(work / PER_ELEMENT) {
         tasks.into_par_iter().for_each(|task| task.run(heads));
     } else {

@@ -49,7 +49,8 @@ pub fn linear_logprob(
     }
 }
 
-/// The gradients of [`linear_logprob`], from those of its two outputs; `dh [n, d]` and `dw [V, d]` are overwritten.
+/// The gradients of [`linear_logprob`], from those of its two outputs; `dh [n, d]` and `dw [V, d]`, which a frozen head
+/// does without, are overwritten.
 ///
 /// ```text
 /// dz_v = dlogp (1[v = t] − p_v) − dH p_v (log p_v + H),   dlogits = dz / T
@@ -68,7 +69,7 @@ pub fn linear_logprob_bwd(
     dlogp: &[f32],
     dentropy: &[f32],
     dh: &mut [f32],
-    dw: &mut [f32],
+    mut dw: Option<&mut [f32]>,
 ) {
     let (n, vocab) = check_linear("linear_logprob_bwd", h, w, targets, d);
     check_rows("linear_logprob_bwd", n, inv_temperature, dlogp, dentropy);
@@ -79,14 +80,16 @@ pub fn linear_logprob_bwd(
         dh.len(),
         h.len()
     );
-    assert_eq!(
-        dw.len(),
-        w.len(),
-        "linear_logprob_bwd: dw has {} elements, w {}",
-        dw.len(),
-        w.len()
-    );
-    dw.fill(0.0);
+    if let Some(dw) = dw.as_deref_mut() {
+        assert_eq!(
+            dw.len(),
+            w.len(),
+            "linear_logprob_bwd: dw has {} elements, w {}",
+            dw.len(),
+            w.len()
+        );
+        dw.fill(0.0);
+    }
     let rows = chunk_rows(vocab).min(n.max(1));
     let mut logits = vec![0.0; rows * vocab];
     let packed = Packed::pack(w, vocab, d);
@@ -107,7 +110,9 @@ pub fn linear_logprob_bwd(
             }
         });
         matmul::matmul_nn(logits, w, &mut dh[start * d..at.end * d], at.len(), d, vocab);
-        matmul::matmul_tn_acc(logits, h, dw, vocab, d, at.len());
+        if let Some(dw) = dw.as_deref_mut() {
+            matmul::matmul_tn_acc(logits, h, dw, vocab, d, at.len());
+        }
     }
 }
 

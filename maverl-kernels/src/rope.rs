@@ -1,14 +1,24 @@
 //! Rotary position embedding in the rotate-half convention of Hugging Face.
 
+use std::sync::{Arc, PoisonError, RwLock};
+
 use crate::{lanes, par};
 
-/// Cosines and sines of every position and frequency.
-#[derive(Debug, Clone)]
+/// Cosines and sines by position and frequency.
+///
+/// They are computed when a position is first asked for: a model may allow far longer sequences than it ever sees.
+#[derive(Debug)]
 pub struct RopeTable {
-    half: usize,
-    /// `[positions, half]`.
+    inv_freq: Vec<f32>,
+    max_positions: usize,
+    /// Of the first positions, up to the last that was asked for and on to a power of two.
+    rows: RwLock<Arc<Rows>>,
+}
+
+/// Both are `[positions, half]`.
+#[derive(Debug, Default)]
+struct Rows {
     cos: Vec<f32>,
-    /// `[positions, half]`.
     sin: Vec<f32>,
 }
 
@@ -16,20 +26,37 @@ impl RopeTable {
     /// The table of positions `0..max_positions`; `inv_freq` has half a head's dimension. Angles are `f32` products, as
     /// in Hugging Face.
     pub fn new(inv_freq: &[f32], max_positions: usize) -> Self {
-        let angles = || (0..max_positions).flat_map(|p| inv_freq.iter().map(move |f| p as f32 * f));
-        let cos = angles().map(f32::cos).collect();
-        let sin = angles().map(f32::sin).collect();
-        Self { half: inv_freq.len(), cos, sin }
+        Self { inv_freq: inv_freq.to_vec(), max_positions, rows: RwLock::default() }
     }
 
     /// The dimension of a head.
     pub fn head_dim(&self) -> usize {
-        2 * self.half
+        2 * self.inv_freq.len()
     }
 
     /// How many positions the table holds.
     pub fn max_positions(&self) -> usize {
-        self.cos.len().checked_div(self.half).unwrap_or(0)
+        self.max_positions
+    }
+
+    /// The rows of at least the first `positions`, which must be in the table.
+    fn rows(&self, positions: usize) -> Arc<Rows> {
+        let needed = positions * self.inv_freq.len();
+        let rows = Arc::clone(&self.rows.read().unwrap_or_else(PoisonError::into_inner));
+        if rows.cos.len() >= needed {
+            return rows;
+        }
+        let end = positions.next_power_of_two().min(self.max_positions);
+        let angles = || (0..end).flat_map(|p| self.inv_freq.iter().map(move |f| p as f32 * f));
+        let rows = Arc::new(Rows {
+            cos: angles().map(f32::cos).collect(),
+            sin: angles().map(f32::sin).collect(),
+        });
+        let mut held = self.rows.write().unwrap_or_else(PoisonError::into_inner);
+        if held.cos.len() < rows.cos.len() {
+            *held = Arc::clone(&rows);
+        }
+        rows
     }
 }
 
@@ -95,11 +122,11 @@ fn rotate_in_place(
     table: &RopeTable,
     sign: f32,
 ) {
-    let (n, half) = (positions.len(), table.half);
+    let (n, half) = (positions.len(), table.head_dim() / 2);
     let rotated = heads * 2 * half;
     assert!(rotated > 0 && rotated <= width, "{name}: heads of {rotated} in rows of {width}");
     assert_eq!(x.len(), n * width, "{name}: x has {} elements, not [{n}, {width}]", x.len());
-    check_positions(name, positions, table);
+    let table = &*checked_rows(name, positions, table);
     par::parts(x, width, |start, x| {
         lanes::dispatch(
             #[inline(always)]
@@ -120,10 +147,12 @@ fn rotate_in_place(
     });
 }
 
-fn check_positions(name: &str, positions: &[u32], table: &RopeTable) {
+/// The table's rows of some positions, which are asserted to be in it.
+fn checked_rows(name: &str, positions: &[u32], table: &RopeTable) -> Arc<Rows> {
     let most = positions.iter().max().map_or(0, |&p| p as usize + 1);
     let have = table.max_positions();
     assert!(most <= have, "{name}: position {} of a table of {have}", most.saturating_sub(1));
+    table.rows(most)
 }
 
 fn rotate(
@@ -135,13 +164,13 @@ fn rotate(
     out: &mut [f32],
     sign: f32,
 ) {
-    let half = table.half;
+    let half = table.inv_freq.len();
     let width = heads * 2 * half;
     let n = positions.len();
     assert!(width > 0, "{name}: no heads, or a table of no frequencies");
     assert_eq!(x.len(), n * width, "{name}: input has {} elements, not [{n}, {width}]", x.len());
     assert_eq!(out.len(), x.len(), "{name}: output has {} elements, not {}", out.len(), x.len());
-    check_positions(name, positions, table);
+    let table = &*checked_rows(name, positions, table);
     par::parts(out, width, |start, out| {
         let x = &x[start..start + out.len()];
         let positions = &positions[start / width..];

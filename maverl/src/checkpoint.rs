@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! checkpoints/step-000010/
-//!   policies/small/            a Hugging Face model directory, and the optimizer's moments
+//!   policies/small/            a Hugging Face model directory, or for an adapter PEFT's; and the optimizer's moments
 //!   trainer.json               see `TrainerState`
 //!   manifest.json              written last: checksums of the others
 //! checkpoints/best.json        which step did best on the validation split

@@ -14,16 +14,23 @@ use crate::registry::Registry;
 use crate::run_dir::{Place, RunDir};
 use crate::train::{self, Interrupt, Options, Weights};
 
+mod blank;
+mod export;
+mod generate;
 mod info;
+mod inspect;
+mod models;
 mod new;
 mod replay;
+mod score;
 
 pub use new::{NewError, new_team};
 
 /// Trains teams of language-model agents with reinforcement learning.
 ///
 /// Begin with `maverl list`: it shows what is linked into this binary. A run is described by a TOML file, which `check`
-/// explains and `train` carries out; `eval`, `info` and `replay` look at the run directory it leaves.
+/// explains and `train` carries out; `eval`, `info` and `replay` look at the run directory it leaves. `inspect`,
+/// `generate`, `score` and `export` are for models by themselves.
 #[derive(Parser)]
 #[command(name = "maverl", version)]
 struct Cli {
@@ -87,6 +94,21 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Completes a prompt, and prints the text as it is made.
+    ///
+    /// Uses the engine that plays episodes: the same weights, prompt ids, sampling and seed give the same completion.
+    Generate(generate::GenerateArgs),
+    /// Writes the log-probs of given texts, conversations or token ids.
+    ///
+    /// A row of the output is the row of the input with `input_ids`, `logprobs` (of each next token, one less than
+    /// there are ids) and `entropy` (in nats, after each token).
+    Score(score::ScoreArgs),
+    /// Says what a model or an adapter is: shape, size, vocabulary, chat template, special tokens, files.
+    Inspect(inspect::InspectArgs),
+    /// Writes a model, an adapter or a policy of a run as a directory that other programs load.
+    Export(export::ExportArgs),
+    /// Writes a model of a known shape with random weights, for measurements.
+    NewModel(blank::BlankArgs),
 }
 
 /// Where a configuration comes from; later ones win.
@@ -189,6 +211,11 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Eval(args) => eval(&args),
         Command::Info { run } => print(&info::run(&run)?),
         Command::Replay { run, episode, json } => replay::replay(&run, &episode, json),
+        Command::Generate(args) => generate::generate(&args),
+        Command::Score(args) => score::score(&args),
+        Command::Inspect(args) => inspect::inspect(&args),
+        Command::Export(args) => export::export(&args),
+        Command::NewModel(args) => blank::blank(&args),
     }
 }
 

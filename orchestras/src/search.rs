@@ -2,7 +2,7 @@
 
 mod oracle;
 
-pub use oracle::{Noise, demonstrations};
+pub use oracle::demonstrations;
 
 use agents::search::{Answer, Answerer, Inquiry, Query, Searcher, Verdict, Verifier};
 use maverl::prelude::*;

@@ -3,6 +3,7 @@
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
+use super::rows::Rows;
 use super::{Heads, vector};
 use crate::lanes;
 
@@ -102,8 +103,10 @@ impl WithSimd for Head<'_> {
         let Self { row, heads, head } = self;
         let (dim, tokens, kvw) = (heads.dim, row.tokens, heads.kv_width());
         let wide = vector::padded(dim);
-        let keys = vector::transpose(simd, row.k, kvw, head * dim, dim, tokens);
-        let values = vector::transpose(simd, row.v, kvw, head * dim, dim, tokens);
+        let (mut keys, mut values) = (Vec::new(), Vec::new());
+        for (x, out) in [(row.k, &mut keys), (row.v, &mut values)] {
+            vector::transpose(simd, Rows::Whole(x), kvw, head * dim, dim, tokens, out);
+        }
         let size = QUERIES * vector::padded(tokens);
         let mut scratch = Scratch {
             q: vec![0.0; QUERIES * wide],
@@ -177,7 +180,7 @@ impl Block<'_> {
             ds[seen..].fill(0.0);
             let dq = &mut grads.dq[(i * heads.group() + self.member) * dim..][..dim];
             let kvw = heads.kv_width();
-            vector::weighted(simd, &ds[..=i], row.k, kvw, head * dim, scale, dq);
+            vector::weighted(simd, &ds[..=i], Rows::Whole(row.k), kvw, head * dim, scale, dq);
         }
         let used = (self.end - self.start) * pitch;
         let rows = (self.end - self.start) * wide;

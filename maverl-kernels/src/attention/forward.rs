@@ -1,36 +1,54 @@
 //! Attention of a few queries of one row.
 
+use std::cell::RefCell;
+
 use pulp::{Arch, Simd, WithSimd};
 
+use super::rows::Rows;
 use super::{Heads, vector};
 use crate::lanes;
 
 /// Queries from which transposing the keys pays.
 const MANY: usize = 8;
 
-/// Consecutive queries of one row, with the keys and values up to the last of them.
+/// Consecutive queries of one row, with the keys and values at least up to the last of them.
 pub(super) struct Task<'a> {
     /// `[queries, heads.q * dim]`.
     pub(super) q: &'a [f32],
-    /// `[first + queries, heads.kv * dim]`.
-    pub(super) k: &'a [f32],
-    /// `[first + queries, heads.kv * dim]`.
-    pub(super) v: &'a [f32],
+    /// `[.., heads.kv * dim]`.
+    pub(super) k: Rows<'a>,
+    /// `[.., heads.kv * dim]`.
+    pub(super) v: Rows<'a>,
     /// Index in the row of the first query.
     pub(super) first: usize,
     /// `[queries, heads.q * dim]`.
     pub(super) out: &'a mut [f32],
 }
 
+/// What a task needs for a while; each thread keeps its own.
+#[derive(Default)]
+struct Scratch {
+    query: Vec<f32>,
+    scores: Vec<f32>,
+    transposed: Vec<f32>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
 impl Task<'_> {
     pub(super) fn run(self, heads: Heads) {
-        Arch::new().dispatch(Forward { task: self, heads });
+        SCRATCH.with_borrow_mut(|scratch| {
+            Arch::new().dispatch(Forward { task: self, heads, scratch });
+        });
     }
 }
 
 struct Forward<'a> {
     task: Task<'a>,
     heads: Heads,
+    scratch: &'a mut Scratch,
 }
 
 impl WithSimd for Forward<'_> {
@@ -38,17 +56,19 @@ impl WithSimd for Forward<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { task, heads } = self;
+        let Self { task, heads, scratch } = self;
+        let Scratch { query, scores, transposed } = scratch;
         let Task { q, k, v, first, out } = task;
         let (dim, qw, kvw) = (heads.dim, heads.q_width(), heads.kv_width());
         let queries = q.len() / qw;
-        let mut query = vec![0.0; vector::padded(dim)];
-        let mut scores = vec![0.0; vector::padded(first + queries)];
+        query.clear();
+        query.resize(vector::padded(dim), 0.0);
+        scores.resize(vector::padded(first + queries), 0.0);
         for head in 0..heads.kv {
             let at = head * dim;
             let many = queries >= MANY;
             let keys = if many { first + queries } else { 0 };
-            let transposed = vector::transpose(simd, k, kvw, at, dim, keys);
+            vector::transpose(simd, k, kvw, at, dim, keys, transposed);
             for (i, (q, out)) in q.chunks_exact(qw).zip(out.chunks_exact_mut(qw)).enumerate() {
                 let keys = first + i + 1;
                 let scores = &mut scores[..vector::padded(keys)];
@@ -59,9 +79,10 @@ impl WithSimd for Forward<'_> {
                     let scale = heads.scale();
                     query.iter_mut().zip(q).for_each(|(query, q)| *query = q * scale);
                     if many {
-                        vector::products(simd, &query, &transposed, scores);
+                        vector::products(simd, query, transposed, scores);
                     } else {
-                        for (score, k) in scores.iter_mut().zip(k.chunks_exact(kvw)).take(keys) {
+                        let rows = k.runs(keys, kvw).flat_map(|run| run.chunks_exact(kvw));
+                        for (score, k) in scores.iter_mut().zip(rows) {
                             *score = lanes::dot(&query[..dim], &k[at..at + dim]);
                         }
                     }

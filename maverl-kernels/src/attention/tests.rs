@@ -90,14 +90,51 @@ fn backward_agrees_with_central_differences_on_ragged_rows() {
     }
 }
 
+/// Sequences in blocks of sixteen tokens that lie in any order; what no token wrote is NaN.
+#[derive(Default)]
+struct Store {
+    storage: Vec<Box<[f32]>>,
+}
+
+impl Store {
+    const TOKENS: usize = 16;
+
+    /// Puts tokens `start..start + len` into blocks of their own, between blocks of nobody.
+    fn put(&mut self, c: &Case, start: usize, len: usize, heads: Heads) -> Vec<u32> {
+        let kvw = heads.kv_width();
+        let mut ids = Vec::new();
+        for first in (0..len).step_by(Self::TOKENS) {
+            let mut block = vec![f32::NAN; 2 * Self::TOKENS * kvw];
+            let at = (start + first) * kvw..(start + len.min(first + Self::TOKENS)) * kvw;
+            let (keys, values) = block.split_at_mut(Self::TOKENS * kvw);
+            keys[..at.len()].copy_from_slice(&c.k[at.clone()]);
+            values[..at.len()].copy_from_slice(&c.v[at]);
+            self.storage.push(block.into());
+            self.storage.push(Box::default());
+            ids.insert(0, self.storage.len() as u32 - 2);
+        }
+        // The first tokens in the last block.
+        let last = self.storage.len();
+        self.storage[last - 2 * ids.len()..].reverse();
+        ids.iter_mut().for_each(|id| *id += 1);
+        ids
+    }
+
+    fn blocks(&self, heads: Heads) -> Blocks<'_> {
+        let values = Self::TOKENS * heads.kv_width();
+        Blocks { storage: &self.storage, tokens: Self::TOKENS, keys: 0, values }
+    }
+}
+
 /// The last `new` tokens of the first `len` of a row.
 fn cached(c: &Case, start: usize, len: usize, new: usize, heads: Heads) -> Vec<f32> {
-    let (qw, kvw) = (heads.q_width(), heads.kv_width());
-    let keys = &c.k[start * kvw..(start + len) * kvw];
-    let values = &c.v[start * kvw..(start + len) * kvw];
+    let qw = heads.q_width();
+    let mut store = Store::default();
+    let ids = store.put(c, start, len, heads);
     let q = &c.q[(start + len - new) * qw..(start + len) * qw];
     let mut out = vec![f32::NAN; q.len()];
-    attention_cached(q, &[Segment { new_tokens: new, keys, values }], heads, &mut out);
+    let segment = Segment { new_tokens: new, len, blocks: &ids };
+    attention_cached(q, store.blocks(heads), &[segment], heads, &mut out);
     out
 }
 
@@ -122,17 +159,18 @@ fn tokens_one_by_one_or_in_chunks_have_the_bits_of_the_whole_row() {
 #[test]
 fn segments_do_not_know_each_other() {
     let heads = SHAPES[0];
-    let (qw, kvw) = (heads.q_width(), heads.kv_width());
+    let qw = heads.q_width();
     let c = case(400, heads);
     let parts =
         [(0, 40, 1), (40, 100, 100), (140, 33, 5), (173, 1, 1), (174, 200, 20), (374, 5, 0)];
     let alone: Vec<Vec<f32>> =
         parts.iter().map(|&(start, len, new)| cached(&c, start, len, new, heads)).collect();
     for order in [[0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0], [2, 0, 5, 1, 4, 3]] {
-        let segments = order.map(|i| {
-            let (start, len, new_tokens) = parts[i];
-            let at = start * kvw..(start + len) * kvw;
-            Segment { new_tokens, keys: &c.k[at.clone()], values: &c.v[at] }
+        let mut store = Store::default();
+        let ids = order.map(|i| store.put(&c, parts[i].0, parts[i].1, heads));
+        let segments = std::array::from_fn::<_, 6, _>(|at| {
+            let (_, len, new_tokens) = parts[order[at]];
+            Segment { new_tokens, len, blocks: &ids[at] }
         });
         let q: Vec<f32> = order
             .iter()
@@ -143,7 +181,7 @@ fn segments_do_not_know_each_other() {
             .copied()
             .collect();
         let mut out = vec![f32::NAN; q.len()];
-        attention_cached(&q, &segments, heads, &mut out);
+        attention_cached(&q, store.blocks(heads), &segments, heads, &mut out);
         let want: Vec<f32> = order.iter().flat_map(|&i| &alone[i]).copied().collect();
         same_bits(&out, &want);
     }

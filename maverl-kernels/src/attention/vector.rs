@@ -2,6 +2,7 @@
 
 use pulp::{Scalar, Simd};
 
+use super::rows::Rows;
 use crate::lanes::{self, LANES};
 
 /// `dim` rounded up to whole groups of lanes; what is added is zero.
@@ -9,28 +10,30 @@ pub(super) fn padded(dim: usize) -> usize {
     dim.next_multiple_of(LANES)
 }
 
-/// Transposes the first `tokens` rows of one head, `x[.., at..at + dim]` of rows of `width`, into blocks of as many tokens
+/// Transposes the first `tokens` rows of one head, columns `at..at + dim` of rows of `width`, into blocks of as many tokens
 /// as a vector has lanes: `[tokens / lanes, padded dim, lanes]`, zeros where there is nothing.
 #[inline(always)]
 pub(super) fn transpose<S: Simd>(
     _simd: S,
-    x: &[f32],
+    x: Rows<'_>,
     width: usize,
     at: usize,
     dim: usize,
     tokens: usize,
-) -> Vec<f32> {
+    out: &mut Vec<f32>,
+) {
     let lanes = S::F32_LANES;
     let block = padded(dim) * lanes;
-    let mut out = vec![0.0; tokens.div_ceil(lanes) * block];
-    for (block, x) in out.chunks_exact_mut(block).zip(x[..tokens * width].chunks(lanes * width)) {
+    out.clear();
+    out.resize(tokens.div_ceil(lanes) * block, 0.0);
+    let rows = x.runs(tokens, width).flat_map(|run| run.chunks(lanes * width));
+    for (block, x) in out.chunks_exact_mut(block).zip(rows) {
         for (lane, x) in x.chunks_exact(width).enumerate() {
             for (column, &x) in block.chunks_exact_mut(lanes).zip(&x[at..at + dim]) {
                 column[lane] = x;
             }
         }
     }
-    out
 }
 
 /// The products of `q` with the transposed keys of as many blocks as `out` holds, each in lane order: the bits of
@@ -75,12 +78,12 @@ pub(super) fn softmax(scores: &mut [f32], keys: usize) -> f32 {
     1.0 / lanes::sum_lanes(sums)
 }
 
-/// `out[dim] = scale Σⱼ weights[j] x[j]` over the rows `x[j * width + at..][..dim]`: four sums, of every fourth `j`.
+/// `out[dim] = scale Σⱼ weights[j] x[j]` over columns `at..at + dim` of the rows of `width`: four sums, of every fourth `j`.
 #[inline(always)]
 pub(super) fn weighted<S: Simd>(
     simd: S,
     weights: &[f32],
-    x: &[f32],
+    x: Rows<'_>,
     width: usize,
     at: usize,
     scale: f32,
@@ -113,7 +116,7 @@ pub(super) fn weighted<S: Simd>(
 fn weighted_columns<S: Simd, const N: usize>(
     simd: S,
     weights: &[f32],
-    x: &[f32],
+    x: Rows<'_>,
     width: usize,
     at: usize,
     scale: f32,
@@ -121,21 +124,26 @@ fn weighted_columns<S: Simd, const N: usize>(
 ) {
     let mut sums = [[simd.splat_f32s(0.0); N]; 4];
     let size = N * S::F32_LANES;
-    let add = |weight: f32, row: usize, sum: &mut [S::f32s; N]| {
+    let add = |weight: f32, x: &[f32], row: usize, sum: &mut [S::f32s; N]| {
         let (x, _) = S::as_simd_f32s(&x[row * width + at..][..size]);
         let weight = simd.splat_f32s(weight);
         for i in 0..N {
             sum[i] = simd.mul_add_f32s(weight, x[i], sum[i]);
         }
     };
-    let (body, tail) = weights.as_chunks::<4>();
-    for (i, weights) in body.iter().enumerate() {
-        for r in 0..4 {
-            add(weights[r], 4 * i + r, &mut sums[r]);
+    let mut weights = weights;
+    for x in x.runs(weights.len(), width) {
+        let (here, rest) = weights.split_at(x.len() / width);
+        weights = rest;
+        let (body, tail) = here.as_chunks::<4>();
+        for (i, weights) in body.iter().enumerate() {
+            for r in 0..4 {
+                add(weights[r], x, 4 * i + r, &mut sums[r]);
+            }
         }
-    }
-    for (r, &weight) in tail.iter().enumerate() {
-        add(weight, 4 * body.len() + r, &mut sums[r]);
+        for (r, &weight) in tail.iter().enumerate() {
+            add(weight, x, 4 * body.len() + r, &mut sums[r]);
+        }
     }
     let (out, _) = S::as_mut_simd_f32s(out);
     for i in 0..N {

@@ -54,6 +54,18 @@ fn a_token_alone_has_the_same_bits() {
 }
 
 #[test]
+fn positions_cost_memory_when_they_are_used() {
+    let table = RopeTable::new(&frequencies(32), 1 << 30);
+    let (x, mut short, mut again) = (random(4, 64), vec![0.0; 64], vec![0.0; 64]);
+    rope(&x, &[5], 1, &table, &mut short);
+    assert_eq!(table.rows(0).cos.len(), 8 * 32);
+    rope(&x, &[1000], 1, &table, &mut again);
+    assert_eq!(table.rows(0).cos.len(), 1024 * 32);
+    rope(&x, &[5], 1, &table, &mut again);
+    same_bits(&short, &again);
+}
+
+#[test]
 #[should_panic(expected = "position 4 of a table of 4")]
 fn a_position_beyond_the_table_is_refused() {
     rope(&[0.0; 2], &[4], 1, &RopeTable::new(&[1.0], 4), &mut [0.0; 2]);

@@ -57,6 +57,7 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         worker,
         trained,
         reference: false,
+        adapter: None,
         optim: OPTIM,
     };
     let worker = |&(name, _): &(&str, bool)| WorkerPlan {

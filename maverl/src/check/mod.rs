@@ -8,6 +8,7 @@
 //!
 //! Behind it nobody checks again. It reads the headers of model files, and loads nothing.
 
+mod adapter;
 mod choice;
 mod diagnostic;
 mod load;
@@ -26,7 +27,9 @@ pub use sources::{File, Sources};
 use std::path::Path;
 
 use crate::config::{Config, LossConfig, ModelConfig, OptimConfig, Preset, SamplingConfig};
-use crate::plan::{AlgorithmPlan, Chosen, LossPlan, OptimPlan, Plan, Sampling, SeatPlan};
+use crate::plan::{
+    AlgorithmPlan, Chosen, LossPlan, OptimPlan, Plan, PolicyPlan, Sampling, SeatPlan,
+};
 use crate::registry::Registry;
 
 use diagnostic::{Problems, path, suggestion};
@@ -93,8 +96,9 @@ fn plan(
     if purpose == Purpose::Train {
         policy::trainable(&config, &seats, problems);
     }
-    let warnings = warnings(&config, purpose);
+    let warnings = warnings(&config, &policies, purpose);
     let environment = environment?.chosen;
+    policy::pin(&mut config, &models);
     write_out(&mut config, &environment, &orchestra, &seats);
     Some(Plan {
         base: base.to_path_buf(),
@@ -152,7 +156,7 @@ fn rewards(
     config.rewards.iter().map(|(name, reward)| (name.clone(), reward.weight)).collect()
 }
 
-fn warnings(config: &Config, purpose: Purpose) -> Vec<String> {
+fn warnings(config: &Config, policies: &[PolicyPlan], purpose: Purpose) -> Vec<String> {
     let mut warnings = Vec::new();
     if purpose == Purpose::Eval {
         return warnings;
@@ -167,6 +171,17 @@ fn warnings(config: &Config, purpose: Purpose) -> Vec<String> {
             warnings.push(format!(
                 "`models.{name}.optim.warmup_steps` is {warmup}, more than the {} steps of the run",
                 config.steps
+            ));
+        }
+    }
+    let drops =
+        |policy: &&PolicyPlan| policy.adapter.as_ref().is_some_and(|a| a.lora.dropout > 0.0);
+    for policy in policies.iter().filter(|policy| policy.trained).filter(drops) {
+        if config.algorithm.name != Preset::Sft {
+            warnings.push(format!(
+                "`lora.dropout` of policy `{}` is above 0: rollout drops nothing, so the ratio of an update does not begin \
+                 at 1",
+                policy.name
             ));
         }
     }
@@ -192,11 +207,18 @@ fn write_out(config: &mut Config, environment: &Chosen, orchestra: &Chosen, seat
         model.optim = OptimConfig::from(&OptimPlan::from(&model.optim));
     }
     team::write_out(config, seats);
+    adapter::write_out(config);
 }
 
 impl ModelConfig {
     /// The shipped model.
     fn tiny() -> Self {
-        Self { path: "builtin:tiny".to_owned(), optim: OptimConfig::default(), frozen: false }
+        Self {
+            path: "builtin:tiny".to_owned(),
+            optim: OptimConfig::default(),
+            frozen: false,
+            lora: None,
+            adapter: None,
+        }
     }
 }

@@ -1,20 +1,30 @@
 //! Which policy speaks for each seat, which worker group holds each policy, and how each is updated.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::adapter;
 use super::diagnostic::{Problems, did_you_mean, key, list, path, suggestion, within};
 use super::team::{self, Member};
 use crate::config::{Config, OptimConfig, Preset};
-use crate::model::builtin;
+use crate::model::{LoraConfig, builtin};
 use crate::plan::weights;
 use crate::plan::{LossPlan, ModelSource, OptimPlan, PolicyPlan, Sampling, SeatPlan, WorkerPlan};
 use crate::trajectory::Seat;
 
-/// Every model that can be opened, with its size.
-pub(super) type Models = BTreeMap<String, (ModelSource, u64)>;
+/// Every model that can be opened.
+pub(super) type Models = BTreeMap<String, Opened>;
+
+/// A model whose headers are fine.
+pub(super) struct Opened {
+    pub(super) source: ModelSource,
+    pub(super) parameters: u64,
+    /// The adapter that adapters on it start from.
+    pub(super) start: Option<(PathBuf, LoraConfig)>,
+}
 
 /// Opens every model's headers; what cannot be opened is reported.
 pub(super) fn models(config: &Config, base: &Path, problems: &mut Problems<'_>) -> Models {
@@ -31,10 +41,21 @@ pub(super) fn models(config: &Config, base: &Path, problems: &mut Problems<'_>) 
                 problems.value(&at, message, suggestion(name, builtin::NAMES.iter().copied()));
                 continue;
             }
+            None if model.path.starts_with("hf:") => match ModelSource::parse(&model.path) {
+                Ok(source) => source,
+                Err(error) => {
+                    let help = "`hf:ORG/NAME` or `hf:ORG/NAME@REVISION` names a model on the Hugging Face hub";
+                    problems.value(&at, error.0, help.to_owned());
+                    continue;
+                }
+            },
             None => ModelSource::Directory(base.join(&model.path)),
         };
         match weights::parameters(&source) {
-            Ok(parameters) => drop(models.insert(name.clone(), (source, parameters))),
+            Ok(parameters) => {
+                let start = adapter::start(name, model, base, problems);
+                models.insert(name.clone(), Opened { source, parameters, start });
+            }
             Err(error) => {
                 let help = "`path` names a Hugging Face model directory, relative to the file that names it; \
                             `builtin:tiny` needs no files";
@@ -45,10 +66,20 @@ pub(super) fn models(config: &Config, base: &Path, problems: &mut Problems<'_>) 
     models
 }
 
-/// The seats that one worker group speaks for.
-struct Group<'m> {
-    model: String,
-    members: Vec<&'m Member>,
+/// Writes the commit of every model from the hub into its path, so that a run that is resumed goes on with the same one.
+pub(super) fn pin(config: &mut Config, models: &Models) {
+    for (name, Opened { source, .. }) in models {
+        if let (ModelSource::Hub(_), Some(model)) = (source, config.models.get_mut(name)) {
+            model.path = source.to_string();
+        }
+    }
+}
+
+/// The seats that one policy speaks for.
+pub(super) struct Group<'m> {
+    pub(super) worker: String,
+    pub(super) model: String,
+    pub(super) members: Vec<&'m Member>,
 }
 
 /// Seats, policies and worker groups, each sorted; `None` if a model is missing.
@@ -59,34 +90,47 @@ pub(super) fn assign(
     problems: &mut Problems<'_>,
 ) -> Option<(Vec<SeatPlan>, Vec<PolicyPlan>, Vec<WorkerPlan>)> {
     let groups = groups(config, members, problems)?;
-    let (mut policies, mut workers) = (Vec::new(), Vec::new());
-    let mut seats = Vec::new();
+    adapter::bases(config, &groups, problems);
+    let workers = workers(&groups, models)?;
+    let (mut policies, mut seats) = (Vec::new(), Vec::new());
     for (name, group) in &groups {
-        let index = workers.len();
         let optim = optim(config, name, group, problems);
-        let group_seats: Vec<SeatPlan> =
-            group.members.iter().map(|member| seat(config, member, group, index)).collect();
+        let adapter = adapter::plan(config, name, group, models.get(&group.model)?, problems);
+        let group_seats: Vec<SeatPlan> = group
+            .members
+            .iter()
+            .map(|member| seat(config, member, group, policies.len()))
+            .collect();
         let supervised = config.algorithm.name == Preset::Sft;
         let has_kl = |seat: &SeatPlan| seat.trained && seat.loss.kl_coef > 0.0;
         policies.push(PolicyPlan {
             name: name.clone(),
-            worker: index,
+            worker: workers.iter().position(|worker| worker.name == group.worker)?,
             trained: group_seats.iter().any(|seat| seat.trained),
             reference: !supervised && group_seats.iter().any(has_kl),
+            adapter,
             optim,
-        });
-        // A model that could not be opened is reported, and there will be no plan.
-        let (source, parameters) = models.get(&group.model)?.clone();
-        workers.push(WorkerPlan {
-            name: name.clone(),
-            model: group.model.clone(),
-            source,
-            parameters,
         });
         seats.extend(group_seats);
     }
     seats.sort_by(|a, b| a.seat.cmp(&b.seat));
     Some((seats, policies, workers))
+}
+
+/// The worker groups, sorted; `None` if a model could not be opened, which is reported.
+fn workers(groups: &BTreeMap<String, Group<'_>>, models: &Models) -> Option<Vec<WorkerPlan>> {
+    let names: BTreeMap<&str, &str> =
+        groups.values().map(|group| (group.worker.as_str(), group.model.as_str())).collect();
+    let plan = |(name, model): (&str, &str)| {
+        let Opened { source, parameters, .. } = models.get(model)?;
+        Some(WorkerPlan {
+            name: name.to_owned(),
+            model: model.to_owned(),
+            source: source.clone(),
+            parameters: *parameters,
+        })
+    };
+    names.into_iter().map(plan).collect()
 }
 
 fn seat(config: &Config, member: &Member, group: &Group<'_>, policy: usize) -> SeatPlan {
@@ -102,17 +146,18 @@ fn seat(config: &Config, member: &Member, group: &Group<'_>, policy: usize) -> S
     }
 }
 
-fn trained(config: &Config, member: &Member, model: &str) -> bool {
+pub(super) fn trained(config: &Config, member: &Member, model: &str) -> bool {
     !config.models[model].frozen && member.config.frozen != Some(true)
 }
 
-/// Members by worker group.
+/// Members by policy.
 fn groups<'m>(
     config: &Config,
     members: &'m [Member],
     problems: &mut Problems<'_>,
 ) -> Option<BTreeMap<String, Group<'m>>> {
     let mut groups: BTreeMap<String, Group<'m>> = BTreeMap::new();
+    let mut workers: BTreeMap<String, (String, &Member)> = BTreeMap::new();
     let mut undecided_agents = BTreeSet::new();
     let mut fine = true;
     for member in members {
@@ -133,27 +178,39 @@ fn groups<'m>(
             problems.values(&notes, message, "remove one of the two".to_owned());
         }
         let worker = member.config.worker.clone().unwrap_or_else(|| model.clone());
-        let group = groups
-            .entry(worker.clone())
-            .or_insert_with(|| Group { model: model.clone(), members: Vec::new() });
-        if group.model != model {
-            let other = group.members[0];
-            let message = format!(
-                "worker `{worker}` is model `{}` for `{}`, but model `{model}` for `{}`",
-                group.model, other.seat, member.seat
-            );
-            let notes = [member, other].map(|member| {
-                let at = source(problems, &member.seat, "worker", Some(path(["models", &worker])));
-                (at, format!("for `{}`", member.seat))
-            });
-            let help =
-                "a worker group holds one model: give one of them another `worker` name".to_owned();
-            problems.values(&notes, message, help);
+        let (held, first) = workers.entry(worker.clone()).or_insert((model.clone(), member));
+        if *held != model {
+            other_model(&worker, [(member, model.as_str()), (*first, held.as_str())], problems);
+        }
+        let policy = member.config.adapter.clone().unwrap_or_else(|| worker.clone());
+        let group = groups.entry(policy.clone()).or_insert_with(|| Group {
+            worker: worker.clone(),
+            model,
+            members: Vec::new(),
+        });
+        if group.worker != worker {
+            let places = [(member, worker.as_str()), (group.members[0], group.worker.as_str())];
+            adapter::elsewhere(&policy, places, problems);
         }
         group.members.push(member);
     }
     undecided(config, &undecided_agents, problems);
     fine.then_some(groups)
+}
+
+/// Reports a worker group that is to hold two models.
+fn other_model(worker: &str, found: [(&Member, &str); 2], problems: &mut Problems<'_>) {
+    let [(member, model), (other, held)] = found;
+    let message = format!(
+        "worker `{worker}` is model `{held}` for `{}`, but model `{model}` for `{}`",
+        other.seat, member.seat
+    );
+    let notes = [member, other].map(|member| {
+        let at = source(problems, &member.seat, "worker", Some(path(["models", worker])));
+        (at, format!("for `{}`", member.seat))
+    });
+    let help = "a worker group holds one model: give one of them another `worker` name".to_owned();
+    problems.values(&notes, message, help);
 }
 
 /// The name of a member's model.
@@ -190,7 +247,7 @@ fn undecided(config: &Config, agents: &BTreeSet<&str>, problems: &mut Problems<'
 }
 
 /// The key of a seat that wins among those that are there; the fallback or the agent's own if none is.
-fn source(
+pub(super) fn source(
     problems: &Problems<'_>,
     seat: &Seat,
     name: &str,
@@ -208,7 +265,7 @@ fn source(
 /// The optimizer of a policy. A key on which its trained members do not agree is reported.
 fn optim(
     config: &Config,
-    worker: &str,
+    policy: &str,
     group: &Group<'_>,
     problems: &mut Problems<'_>,
 ) -> OptimPlan {
@@ -223,20 +280,36 @@ fn optim(
         })
         .collect();
     let Some((first, rest)) = settled.split_first() else { return OptimPlan::from(base) };
+    let values = |optim: &OptimPlan| values(&OptimConfig::from(optim));
     for (member, optim) in rest {
-        let (ours, theirs) = (values(&first.1), values(optim));
-        for (name, value) in ours.iter().filter(|(name, value)| theirs[*name] != **value) {
-            let found = [(first.0, value), (member, &theirs[name])];
-            disagreement(worker, &group.model, name, found, problems);
-        }
+        let found = [(first.0, values(&first.1)), (*member, values(optim))];
+        agree(config, policy, group, "optim", &found, problems);
     }
     first.1
 }
 
-fn values(optim: &OptimPlan) -> Map<String, Value> {
-    match serde_json::to_value(OptimConfig::from(optim)) {
+/// The values of a table by key.
+pub(super) fn values(table: &impl Serialize) -> Map<String, Value> {
+    match serde_json::to_value(table) {
         Ok(Value::Object(values)) => values,
         _ => Map::new(),
+    }
+}
+
+/// Reports every key of a table that two members of a policy would set differently.
+pub(super) fn agree(
+    config: &Config,
+    policy: &str,
+    group: &Group<'_>,
+    table: &str,
+    found: &[(&Member, Map<String, Value>); 2],
+    problems: &mut Problems<'_>,
+) {
+    let [(one, ours), (other, theirs)] = found;
+    for (name, value) in ours.iter().filter(|(name, value)| theirs[*name] != **value) {
+        let found = [(*one, value), (*other, &theirs[name])];
+        let apart = |member: &Member| adapter::apart(config, &group.model, member);
+        disagreement(policy, &group.model, &format!("{table}.{name}"), found, apart, problems);
     }
 }
 
@@ -254,38 +327,30 @@ fn written(value: &Value) -> String {
 }
 
 fn disagreement(
-    worker: &str,
+    policy: &str,
     model: &str,
     name: &str,
     found: [(&Member, &Value); 2],
+    apart: impl Fn(&Member) -> String,
     problems: &mut Problems<'_>,
 ) {
+    let parts = ["models", model].into_iter().chain(name.split('.')).map(str::to_owned);
+    let shared: Vec<String> = parts.collect();
     let mut found = found.map(|(member, value)| {
-        let shared = path(["models", model, "optim", name]);
-        (
-            source(problems, &member.seat, &format!("optim.{name}"), Some(shared.clone())),
-            shared,
-            member,
-            value,
-        )
+        let at = source(problems, &member.seat, name, Some(shared.clone()));
+        (at, member, value)
     });
-    if found[0].0 == found[0].1 {
+    if found[0].0 == shared {
         found.swap(0, 1);
     }
-    let [(_, _, one, a), (_, _, other, b)] = &found;
+    let [(_, one, a), (_, other, b)] = &found;
     let (a, b) = (written(a), written(b));
     let message = format!(
-        "`optim.{name}` is {a} for `{}` and {b} for `{}`, but both are policy `{worker}`",
+        "`{name}` is {a} for `{}` and {b} for `{}`, but both are policy `{policy}`",
         one.seat, other.seat
     );
-    let table = key(&path(["agents", &one.seat.agent]));
-    let copy = one.seat.agent.rsplit('/').next().unwrap_or_default();
-    let help = format!(
-        "shared weights have one optimizer: write one value for both, or give `{}` its own copy with \
-         `worker = \"{copy}\"` in `[{table}]`",
-        one.seat
-    );
-    let notes = found.map(|(at, _, member, _)| (at, format!("for `{}`", member.seat)));
+    let help = format!("a policy has one value of it: write the same for both, or {}", apart(one));
+    let notes = found.map(|(at, member, _)| (at, format!("for `{}`", member.seat)));
     problems.values(&notes, message, help);
 }
 

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+mod adapters;
+
 use miette::GraphicalTheme;
 use serde_json::{Value, json};
 
@@ -488,12 +490,12 @@ fn the_table_says_what_a_step_means() {
     let expected = r#"
 debate/vote on quiz, 100 steps of drmas
 
-+------------------------------------------------------------------------------------------------------------------+
-| worker   model          agents             parameters   weights    reference   gradients   moments     together  |
-+==================================================================================================================+
-| large    builtin:tiny   debate/debater#1   1.50M        5.72 MiB   -           -           -           5.72 MiB  |
-| small    builtin:tiny   debate/debater#0   1.50M        5.72 MiB   -           5.72 MiB    11.44 MiB   22.89 MiB |
-+------------------------------------------------------------------------------------------------------------------+
++---------------------------------------------------------------------------------------------------------------------------------+
+| worker   model          agents             parameters   weights    reference   gradients   moments     together    keys, values |
++=================================================================================================================================+
+| large    builtin:tiny   debate/debater#1   1.50M        5.72 MiB   -           -           -           5.72 MiB    <= 4.00 GiB  |
+| small    builtin:tiny   debate/debater#0   1.50M        5.72 MiB   -           5.72 MiB    11.44 MiB   22.89 MiB   <= 4.00 GiB  |
++---------------------------------------------------------------------------------------------------------------------------------+
 
 +----------------------------------------------------------------+
 | seat               policy   trained   temperature   max tokens |
@@ -952,16 +954,18 @@ optim = { lr = 5e-6, warmup_steps = 3 }
    :                ^^|^
    :                  `-- for `search/verifier`
    `----
-  help: shared weights have one optimizer: write one value for both, or give `search/verifier` its own copy
-        with `worker = "verifier"` in `[agents."search/verifier"]`
+  help: a policy has one value of it: write the same for both, or give `search/verifier` its own copy with
+        `worker = "verifier"` in `[agents."search/verifier"]`, or, with `lora` in `[models.small]`, its own
+        adapter with `adapter = "verifier"`
   x `optim.warmup_steps` is 3 for `search/verifier` and 0 for `search/answerer`, but both are policy `small`
    ,-[run.toml:5:37]
  5 | optim = { lr = 5e-6, warmup_steps = 3 }
    :                                     |
    :                                     `-- for `search/verifier`
    `----
-  help: shared weights have one optimizer: write one value for both, or give `search/verifier` its own copy
-        with `worker = "verifier"` in `[agents."search/verifier"]`
+  help: a policy has one value of it: write the same for both, or give `search/verifier` its own copy with
+        `worker = "verifier"` in `[agents."search/verifier"]`, or, with `lora` in `[models.small]`, its own
+        adapter with `adapter = "verifier"`
 "#,
     );
 }
@@ -990,8 +994,9 @@ optim.lr = 1e-7
    :            ^^|^
    :              `-- for `search/verifier`
    `----
-  help: shared weights have one optimizer: write one value for both, or give `search/answerer` its own copy
-        with `worker = "answerer"` in `[agents."search/answerer"]`
+  help: a policy has one value of it: write the same for both, or give `search/answerer` its own copy with
+        `worker = "answerer"` in `[agents."search/answerer"]`, or, with `lora` in `[models.tiny]`, its own
+        adapter with `adapter = "answerer"`
 "#,
     );
 }
@@ -1054,7 +1059,7 @@ model = "a"
    :        ^^^^^^^^^^^^^^
    `----
   help: did you mean `tiny`?
-  x "b c" cannot name a model or worker
+  x "b c" cannot name a model, worker or adapter
    ,-[run.toml:3:9]
  3 | [models."b c"]
    :         ^^^^^

@@ -3,7 +3,10 @@
 use std::fmt::{Debug, Display};
 
 use super::diagnostic::{Problems, key, path, within};
-use crate::config::{AgentConfig, Config, LossConfig, OptimConfig, SamplingConfig};
+use crate::config::{
+    AgentConfig, Config, LoraConfig, LossConfig, OptimConfig, SamplingConfig, TargetModules,
+};
+use crate::model::lora::MAX_RANK;
 
 /// A range of numbers, in words.
 #[derive(Clone, Copy)]
@@ -22,6 +25,10 @@ const ABOVE_0_TO_1: Range =
     Range { holds: |x| x > 0.0 && x <= 1.0, words: "a number above 0 and at most 1" };
 const DECAY: Range =
     Range { holds: |x| (0.0..1.0).contains(&x), words: "numbers from 0 to below 1" };
+const DROPPED: Range =
+    Range { holds: |x| (0.0..1.0).contains(&x), words: "a number from 0 to below 1" };
+const RANK: Range =
+    Range { holds: |x| x <= MAX_RANK as f64, words: "a whole number from 1 to 65536" };
 const ABOVE_1: Range =
     Range { holds: |x| x.is_finite() && x > 1.0, words: "a finite number above 1" };
 
@@ -34,6 +41,9 @@ pub(super) fn check(config: &Config, problems: &mut Problems<'_>) {
     for (name, model) in &config.models {
         label_name(name, &path(["models", name]), problems);
         optim(&model.optim, &path(["models", name, "optim"]), problems);
+        if let Some(config) = &model.lora {
+            lora(config, &path(["models", name, "lora"]), problems);
+        }
     }
     for (name, config) in &config.agents {
         agent(config, &path(["agents", name]), problems);
@@ -51,6 +61,12 @@ pub(super) fn check(config: &Config, problems: &mut Problems<'_>) {
 fn agent(config: &AgentConfig, table: &[String], problems: &mut Problems<'_>) {
     if let Some(worker) = &config.worker {
         label_name(worker, &within(table, "worker"), problems);
+    }
+    if let Some(adapter) = &config.adapter {
+        label_name(adapter, &within(table, "adapter"), problems);
+    }
+    if let Some(config) = &config.lora {
+        lora(config, &within(table, "lora"), problems);
     }
     if let Some(config) = &config.sampling {
         sampling(config, &within(table, "sampling"), problems);
@@ -90,6 +106,18 @@ fn optim(config: &OptimConfig, table: &[String], problems: &mut Problems<'_>) {
     number(problems, table, "grad_clip", config.grad_clip, POSITIVE);
 }
 
+fn lora(config: &LoraConfig, table: &[String], problems: &mut Problems<'_>) {
+    let rank = config.rank.map(|rank| rank.get() as f64);
+    number(problems, table, "rank", rank, RANK);
+    number(problems, table, "alpha", config.alpha, POSITIVE);
+    number(problems, table, "dropout", config.dropout, DROPPED);
+    if config.target_modules == Some(TargetModules::Named(Vec::new())) {
+        let path = within(table, "target_modules");
+        let message = format!("`{}` names no module", key(&path));
+        problems.value(&path, message, "remove it: all linear maps are corrected".to_owned());
+    }
+}
+
 fn number<T: Into<f64> + Debug + Display + Copy>(
     problems: &mut Problems<'_>,
     table: &[String],
@@ -108,11 +136,11 @@ fn number<T: Into<f64> + Debug + Display + Copy>(
     }
 }
 
-/// Names of models and workers are names of metrics and directories too.
+/// Names of models, workers and adapters are names of metrics and directories too.
 fn label_name(name: &str, path: &[String], problems: &mut Problems<'_>) {
     let fits = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     if name.is_empty() || name.starts_with('.') || !name.chars().all(fits) {
-        let message = format!("{name:?} cannot name a model or worker");
+        let message = format!("{name:?} cannot name a model, worker or adapter");
         let help = "it becomes the name of metrics and of a directory: use letters, digits, `_`, `-` and `.`";
         problems.value(path, message, help.to_owned());
     }

@@ -1,9 +1,10 @@
 //! Models, the agents on them, and how both sample and learn.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::num::NonZeroUsize;
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::{Map, Value};
 
 use crate::config::LossConfig;
@@ -39,7 +40,7 @@ pub struct SamplingConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {
-    /// `builtin:tiny`, or a Hugging Face directory relative to the file that names it.
+    /// `builtin:tiny`, a Hugging Face directory relative to the file that names it, or `hf:ORG/NAME@REVISION` on the hub.
     pub path: String,
     /// How it is updated.
     #[serde(default)]
@@ -47,6 +48,86 @@ pub struct ModelConfig {
     /// Never update it. **(default: `false`)**
     #[serde(default)]
     pub frozen: bool,
+    /// Train an adapter on it; its own weights stay as they are. **(default: none)**
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lora: Option<LoraConfig>,
+    /// A PEFT directory that adapters on it start from, relative to the file that names it. **(default: none)**
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<String>,
+}
+
+/// `lora = { .. }` of a model, or of an agent with an adapter of its own; what is left out is inherited.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LoraConfig {
+    /// Rows of A and columns of B. **(default: `8`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank: Option<NonZeroUsize>,
+    /// The scale is `alpha / rank`. **(default: `16`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alpha: Option<f64>,
+    /// Share of the inputs of A that is dropped in training. **(default: `0.0`)**
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "short")]
+    pub dropout: Option<f32>,
+    /// Which linear maps it corrects. **(default: `"all-linear"`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_modules: Option<TargetModules>,
+    /// The scale is `alpha / sqrt(rank)`. **(default: `false`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rslora: Option<bool>,
+}
+
+/// Which linear maps an adapter corrects.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum TargetModules {
+    /// `"all-linear"`: every one of the decoder's layers.
+    #[default]
+    AllLinear,
+    /// Those whose names end so.
+    Named(Vec<String>),
+}
+
+impl TargetModules {
+    const ALL: &str = "all-linear";
+}
+
+impl Serialize for TargetModules {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::AllLinear => Self::ALL.serialize(serializer),
+            Self::Named(names) => names.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for TargetModules {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = TargetModules;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(
+                    "\"all-linear\" or a list of module names such as [\"q_proj\", \"v_proj\"]",
+                )
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                match text {
+                    TargetModules::ALL => Ok(TargetModules::AllLinear),
+                    other => Err(E::invalid_value(de::Unexpected::Str(other), &self)),
+                }
+            }
+
+            fn visit_seq<A: de::SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
+                let items = de::value::SeqAccessDeserializer::new(items);
+                Deserialize::deserialize(items).map(TargetModules::Named)
+            }
+        }
+
+        deserializer.deserialize_any(Visitor)
+    }
 }
 
 /// `optim = { .. }` of a model, or of an agent with a worker of its own; what is left out is inherited.
@@ -99,6 +180,13 @@ pub struct AgentConfig {
     /// Agents with the same model and worker share weights; another name makes another copy. **(default: the model's name)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
+    /// Agents with the same model, worker and adapter share it; another name makes another adapter on the same base.
+    /// **(default: the worker's name, where the model has `lora`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<String>,
+    /// Per policy: allowed only where every agent of the policy agrees.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lora: Option<LoraConfig>,
     /// Never train on this agent's turns. **(default: `false`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frozen: Option<bool>,
@@ -134,6 +222,7 @@ pub(super) use layered;
 
 layered!(SamplingConfig { temperature, top_k, top_p, min_p, max_tokens, stop, stop_ids });
 layered!(OptimConfig { lr, betas, eps, weight_decay, grad_clip, schedule, warmup_steps });
+layered!(LoraConfig { rank, alpha, dropout, target_modules, rslora });
 
 impl AgentConfig {
     /// A seat's table on top of its agent's.
@@ -144,6 +233,8 @@ impl AgentConfig {
         Self {
             model: self.model.clone().or_else(|| base.model.clone()),
             worker: self.worker.clone().or_else(|| base.worker.clone()),
+            adapter: self.adapter.clone().or_else(|| base.adapter.clone()),
+            lora: either(&self.lora, &base.lora, LoraConfig::over),
             frozen: self.frozen.or(base.frozen),
             optim: either(&self.optim, &base.optim, OptimConfig::over),
             sampling: either(&self.sampling, &base.sampling, SamplingConfig::over),

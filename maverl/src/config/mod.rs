@@ -7,7 +7,9 @@ mod algorithm;
 #[cfg(test)]
 mod tests;
 
-pub use agent::{AgentConfig, ModelConfig, OptimConfig, SamplingConfig, Schedule};
+pub use agent::{
+    AgentConfig, LoraConfig, ModelConfig, OptimConfig, SamplingConfig, Schedule, TargetModules,
+};
 pub use algorithm::{
     Aggregation, AlgorithmConfig, GroupBy, Kl, LossConfig, Preset, RewardConfig, Singleton,
 };
@@ -235,6 +237,11 @@ pub struct RuntimeConfig {
     pub max_requests: NonZeroUsize,
     /// Prompt tokens computed between two decode steps. **(default: `4096`)**
     pub prefill_tokens: NonZeroUsize,
+    /// MiB of keys and values that a worker group may hold. Where they do not suffice, requests wait or are computed again
+    /// later; results do not depend on it. **(default: `4096`)**
+    pub kv_mib: NonZeroUsize,
+    /// Compute what prompts have in common once. Results do not depend on it. **(default: `true`)**
+    pub prefix_cache: bool,
     /// Tokens of a training micro-batch. **(default: `8192`)**
     pub micro_batch_tokens: NonZeroUsize,
 }
@@ -245,6 +252,8 @@ impl Default for RuntimeConfig {
             threads: 0,
             max_requests: NonZeroUsize::MIN.saturating_add(511),
             prefill_tokens: NonZeroUsize::MIN.saturating_add(4095),
+            kv_mib: NonZeroUsize::MIN.saturating_add(4095),
+            prefix_cache: true,
             micro_batch_tokens: NonZeroUsize::MIN.saturating_add(8191),
         }
     }

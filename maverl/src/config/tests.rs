@@ -26,6 +26,8 @@ fn defaults() -> Config {
         path: "builtin:tiny".to_owned(),
         optim: OptimConfig::from(&OptimPlan::default()),
         frozen: false,
+        lora: None,
+        adapter: None,
     };
     Config {
         sampling: SamplingConfig::from(&Sampling::default()),
@@ -44,12 +46,13 @@ fn the_reference_is_exactly_the_defaults() {
 fn the_reference_with_its_examples_has_every_key_and_no_other() {
     toml::from_str::<Config>(&with_examples()).unwrap();
     let all: toml::Table = with_examples().parse().unwrap();
-    let paths: [&[&str]; 13] = [
+    let paths: [&[&str]; 14] = [
         &[],
         &["task"],
         &["sampling"],
         &["models", "tiny"],
         &["models", "tiny", "optim"],
+        &["models", "tiny", "lora"],
         &["agents", "search/verifier"],
         &["algorithm"],
         &["algorithm", "loss"],

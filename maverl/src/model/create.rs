@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use maverl_kernels::sample::{mix, uniform};
+use rayon::prelude::*;
 use serde_json::json;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
@@ -11,7 +12,7 @@ use tokenizers::{
     TokenizerBuilder, Trainer,
 };
 
-use crate::model::{HfConfig, ModelError, Weights};
+use crate::model::{HfConfig, ModelError, SaveOptions, Weights, save};
 
 /// The special tokens of ChatML: padding, and the borders of a turn.
 const SPECIAL: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
@@ -143,7 +144,7 @@ pub fn random_model(dir: &Path, size: Size, tokenizer: &str, seed: u64) -> Resul
     write("tokenizer_config.json", format!("{tokenizer_config:#}"))?;
     write("generation_config.json", format!("{generation:#}"))?;
     write("tokenizer.json", tokenizer.to_owned())?;
-    random_weights(&parsed, seed)?.save(&dir.join("model.safetensors"))
+    save::weights(dir, random_weights(&parsed, seed)?.vars(), &SaveOptions::default())
 }
 
 /// Random weights: normal(0, 0.02), biases 0, norms 1.
@@ -155,17 +156,22 @@ pub fn random_weights(config: &HfConfig, seed: u64) -> Result<Weights, ModelErro
     let mut tensor = 0;
     Weights::init(config, |name, shape| {
         tensor += 1;
-        let n = shape.iter().product();
-        match name {
-            name if name.ends_with(".bias") => vec![0.0; n],
-            name if name.ends_with("norm.weight") => vec![1.0; n],
-            name => {
-                let fan_in = shape.last().copied().unwrap_or(1) as f32;
-                let std = if name.contains("embed") { 0.1 } else { fan_in.sqrt().recip() };
-                (0..n as u64).map(|i| std * normal(mix(seed, tensor), i)).collect()
-            }
-        }
+        drawn(name, shape, mix(seed, tensor))
     })
+}
+
+/// Random values of a tensor, by its name.
+pub(super) fn drawn(name: &str, shape: &[usize], seed: u64) -> Vec<f32> {
+    let n = shape.iter().product();
+    match name {
+        name if name.ends_with(".bias") => vec![0.0; n],
+        name if name.ends_with("norm.weight") => vec![1.0; n],
+        name => {
+            let fan_in = shape.last().copied().unwrap_or(1) as f32;
+            let std = if name.contains("embed") { 0.1 } else { fan_in.sqrt().recip() };
+            (0..n as u64).into_par_iter().map(|i| std * normal(seed, i)).collect()
+        }
+    }
 }
 
 /// A standard normal number (Box & Muller, 1958).
@@ -206,7 +212,7 @@ mod tests {
             assert_eq!(tokenizer.decode(&ids), text);
         }
         let messages = [Message { role: Role::User, content: "hi".to_owned() }];
-        let text = tokenizer.render(&messages, true).unwrap();
+        let text = tokenizer.render(&messages, true).unwrap().text().to_owned();
         assert_eq!(text, "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
         assert_eq!(tokenizer.encode("<|im_end|>").unwrap(), [2]);
         assert_eq!(tokenizer.stop_ids(), [2]);

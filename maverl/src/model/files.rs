@@ -1,12 +1,14 @@
-//! Where a model's files come from: a Hugging Face directory, or the library itself.
+//! Where a model's files come from: a Hugging Face directory, the hub, or the library itself.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::path::PathBuf;
 
 use serde::Serialize;
 
 use crate::model::ModelError;
 use crate::model::builtin;
+use crate::model::hub::{Hub, HubId, Snapshot};
 
 /// Where a model's weights come from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -16,6 +18,55 @@ pub enum ModelSource {
     Builtin(String),
     /// A Hugging Face directory, as it is opened from the working directory.
     Directory(PathBuf),
+    /// A commit of a repository on the hub, which is in the local cache once it is [fetched](ModelSource::fetch).
+    Hub(Snapshot),
+}
+
+impl ModelSource {
+    /// What a path on the command line means: `builtin:NAME`, `hf:ORG/NAME`, `hf:ORG/NAME@REVISION`, or a directory. A
+    /// repository on the hub is pinned to a commit, see [`Hub::pin`].
+    ///
+    /// # Errors
+    ///
+    /// If no built-in model has the name, or the hub has no such model.
+    pub fn parse(path: &str) -> Result<Self, ModelError> {
+        if let Some(name) = path.strip_prefix("builtin:") {
+            return match builtin::NAMES.contains(&name) {
+                true => Ok(Self::Builtin(name.to_owned())),
+                false => Err(ModelError(format!(
+                    "no built-in model is called {name:?}; there is `builtin:{}`",
+                    builtin::NAMES.join("`, `builtin:")
+                ))),
+            };
+        }
+        match path.strip_prefix("hf:") {
+            Some(id) => Ok(Self::Hub(Hub::from_env()?.pin(&HubId::parse(id)?)?)),
+            None => Ok(Self::Directory(path.into())),
+        }
+    }
+
+    /// Downloads what is not there yet; nothing, unless the source is on the hub.
+    ///
+    /// # Errors
+    ///
+    /// See [`Hub::download`].
+    pub fn fetch(&self) -> Result<(), ModelError> {
+        match self {
+            Self::Builtin(_) | Self::Directory(_) => Ok(()),
+            Self::Hub(snapshot) => Hub::from_env()?.download(snapshot),
+        }
+    }
+}
+
+/// As a user writes it.
+impl fmt::Display for ModelSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Builtin(name) => write!(f, "builtin:{name}"),
+            Self::Directory(dir) => dir.display().fmt(f),
+            Self::Hub(snapshot) => snapshot.fmt(f),
+        }
+    }
 }
 
 /// A file of a model, by name.
@@ -24,17 +75,14 @@ pub struct ModelFiles {
 }
 
 impl ModelFiles {
-    /// The files of a source.
+    /// The files of a source; of one on the hub, those that are in the local cache.
     pub fn new(source: &ModelSource) -> Self {
         Self { source: source.clone() }
     }
 
     /// What messages call it.
     pub fn describe(&self) -> String {
-        match &self.source {
-            ModelSource::Builtin(name) => format!("builtin:{name}"),
-            ModelSource::Directory(dir) => dir.display().to_string(),
-        }
+        self.source.to_string()
     }
 
     /// The directory, unless it is embedded.
@@ -42,6 +90,7 @@ impl ModelFiles {
         match &self.source {
             ModelSource::Builtin(_) => None,
             ModelSource::Directory(dir) => Some(dir),
+            ModelSource::Hub(snapshot) => Some(&snapshot.dir),
         }
     }
 
@@ -51,16 +100,18 @@ impl ModelFiles {
     ///
     /// If it is there but cannot be read.
     pub fn read(&self, name: &str) -> Result<Option<Cow<'static, [u8]>>, ModelError> {
-        match &self.source {
-            ModelSource::Builtin(model) => Ok(builtin::file(model, name).map(Cow::Borrowed)),
-            ModelSource::Directory(dir) => {
-                let path = dir.join(name);
-                match std::fs::read(&path) {
-                    Ok(bytes) => Ok(Some(Cow::Owned(bytes))),
-                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-                    Err(error) => Err(ModelError(format!("{}: {error}", path.display()))),
-                }
+        let dir = match &self.source {
+            ModelSource::Builtin(model) => {
+                return Ok(builtin::file(model, name).map(Cow::Borrowed));
             }
+            ModelSource::Directory(dir) => dir,
+            ModelSource::Hub(snapshot) => &snapshot.dir,
+        };
+        let path = dir.join(name);
+        match std::fs::read(&path) {
+            Ok(bytes) => Ok(Some(Cow::Owned(bytes))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(ModelError(format!("{}: {error}", path.display()))),
         }
     }
 

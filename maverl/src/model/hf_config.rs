@@ -1,10 +1,21 @@
 //! `config.json` of a Hugging Face model directory.
 
+mod families;
+mod reader;
+mod rope;
+
 use serde_json::Value;
 
-/// The shape of a Qwen2-family decoder, as `config.json` gives it (transformers 4 and 5 spellings).
+use reader::Reader;
+pub use rope::{Llama3, Rope};
+
+/// The shape of a decoder, as `config.json` gives it (transformers 4 and 5 spellings).
+///
+/// One decoder serves every family; what sets them apart are the fields below. See [`HfConfig::FAMILIES`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct HfConfig {
+    /// The family, one of [`HfConfig::FAMILIES`].
+    pub model_type: &'static str,
     /// Width of the residual stream, D.
     pub hidden_size: usize,
     /// Decoder layers.
@@ -13,7 +24,7 @@ pub struct HfConfig {
     pub num_attention_heads: usize,
     /// Key and value heads.
     pub num_key_value_heads: usize,
-    /// Width of a head.
+    /// Width of a head; need not be `hidden_size / num_attention_heads`.
     pub head_dim: usize,
     /// Width of the MLP.
     pub intermediate_size: usize,
@@ -23,164 +34,168 @@ pub struct HfConfig {
     pub max_position_embeddings: usize,
     /// Added to the mean square.
     pub rms_norm_eps: f32,
-    /// Base of the rotary frequencies.
-    pub rope_theta: f64,
+    /// How positions turn queries and keys.
+    pub rope: Rope,
     /// The output head is the embedding.
     pub tie_word_embeddings: bool,
+    /// Queries, keys and values have a bias.
+    pub qkv_bias: bool,
+    /// The projection after attention has a bias.
+    pub o_bias: bool,
+    /// The projections of the MLP have a bias.
+    pub mlp_bias: bool,
+    /// Each head's query and key are normalized before they are turned.
+    pub qk_norm: bool,
 }
 
 /// Why a `config.json` cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("config.json: {0}")]
 pub struct HfConfigError(
-    /// Which key, what was found, what is supported.
+    /// Which keys, what was found, what is supported.
     pub String,
 );
 
+/// Most decoder layers; each is some tensors, and their list is made before a weight is read.
+const MOST_LAYERS: usize = 1024;
+/// Largest width of the residual stream, of all heads together, and of the MLP.
+const WIDEST: usize = 1 << 20;
+/// Most rows of the embedding.
+const MOST_TOKENS: usize = 1 << 24;
+/// Most positions.
+const LONGEST: usize = 1 << 30;
+
 impl HfConfig {
-    /// Reads a `config.json`.
+    /// The families that are supported, as `model_type` has them.
+    ///
+    /// - `llama`: Llama 3 and its kin (Grattafiori et al., 2024, arXiv:2407.21783);
+    /// - `qwen2`: Qwen2 and Qwen2.5 (Yang et al., 2024, arXiv:2407.10671);
+    /// - `qwen3`: the dense Qwen3 (Yang et al., 2025, arXiv:2505.09388).
+    pub const FAMILIES: &[&str] = families::NAMES;
+
+    /// Reads a `config.json`. A key that is missing means what it means to transformers.
     ///
     /// # Errors
     ///
-    /// If it is not JSON, lacks a key, or asks for something that is not supported; the key is named.
+    /// If it is not JSON, lacks keys, or asks for what is not supported; every such key is named.
     pub fn parse(text: &[u8]) -> Result<Self, HfConfigError> {
         let json: Value =
             serde_json::from_slice(text).map_err(|e| HfConfigError(format!("not JSON: {e}")))?;
-        supported(&json)?;
-        let hidden_size = size(&json, "hidden_size")?;
-        let num_attention_heads = size(&json, "num_attention_heads")?;
-        let config = Self {
-            hidden_size,
-            num_hidden_layers: size(&json, "num_hidden_layers")?,
-            num_attention_heads,
-            num_key_value_heads: optional_size(&json, "num_key_value_heads")?
-                .unwrap_or(num_attention_heads),
-            head_dim: optional_size(&json, "head_dim")?
-                .unwrap_or(hidden_size / num_attention_heads),
-            intermediate_size: size(&json, "intermediate_size")?,
-            vocab_size: size(&json, "vocab_size")?,
-            max_position_embeddings: size(&json, "max_position_embeddings")?,
-            rms_norm_eps: number(&json, "rms_norm_eps")?.unwrap_or(1e-6) as f32,
-            rope_theta: rope_theta(&json)?,
-            tie_word_embeddings: json
-                .get("tie_word_embeddings")
-                .and_then(Value::as_bool)
-                .unwrap_or(false),
-        };
-        config.check()
+        let json = json.as_object().ok_or_else(|| HfConfigError("not a JSON object".to_owned()))?;
+        let mut keys = Reader::new(json);
+        let config = Self::read(&mut keys);
+        match &keys.problems[..] {
+            [] => Ok(config),
+            problems => Err(HfConfigError(problems.join("; "))),
+        }
     }
 
-    fn check(self) -> Result<Self, HfConfigError> {
-        if !self.num_attention_heads.is_multiple_of(self.num_key_value_heads) {
-            return Err(HfConfigError(format!(
-                "`num_attention_heads` ({}) is not a multiple of `num_key_value_heads` ({})",
-                self.num_attention_heads, self.num_key_value_heads
-            )));
+    fn read(keys: &mut Reader<'_>) -> Self {
+        let num_hidden_layers = keys.size("num_hidden_layers", MOST_LAYERS);
+        let family = families::read(keys, num_hidden_layers);
+        let hidden_size = keys.size("hidden_size", WIDEST);
+        let num_attention_heads = keys.size("num_attention_heads", WIDEST);
+        let config = Self {
+            model_type: family.name,
+            hidden_size,
+            num_hidden_layers,
+            num_attention_heads,
+            num_key_value_heads: keys
+                .optional_size("num_key_value_heads", WIDEST)
+                .unwrap_or(num_attention_heads),
+            head_dim: match keys.optional_size("head_dim", WIDEST).or(family.head_dim) {
+                Some(head_dim) => head_dim,
+                None => head_dim(keys, hidden_size, num_attention_heads),
+            },
+            intermediate_size: keys.size("intermediate_size", WIDEST),
+            vocab_size: keys.size("vocab_size", MOST_TOKENS),
+            max_position_embeddings: keys.size("max_position_embeddings", LONGEST),
+            rms_norm_eps: keys.number("rms_norm_eps").unwrap_or(1e-6) as f32,
+            rope: Rope::read(keys),
+            tie_word_embeddings: keys.flag("tie_word_embeddings"),
+            qkv_bias: family.qkv_bias,
+            o_bias: family.o_bias,
+            mlp_bias: family.mlp_bias,
+            qk_norm: family.qk_norm,
+        };
+        // Sizes that are missing or wrong make no sense together either.
+        if keys.problems.is_empty() {
+            keys.problems.extend(config.mismatches());
         }
-        if self.head_dim == 0 || !self.head_dim.is_multiple_of(2) {
-            return Err(HfConfigError(format!(
-                "`head_dim` is {}; rotary heads have an even width",
-                self.head_dim
-            )));
-        }
-        Ok(self)
+        config
+    }
+
+    /// What does not fit together.
+    fn mismatches(&self) -> impl Iterator<Item = String> {
+        let Self { num_attention_heads: heads, num_key_value_heads: kv, head_dim, .. } = *self;
+        let groups = (!heads.is_multiple_of(kv)).then(|| {
+            format!(
+                "`num_attention_heads` ({heads}) is not a multiple of `num_key_value_heads` ({kv})"
+            )
+        });
+        let odd = (!head_dim.is_multiple_of(2))
+            .then(|| format!("`head_dim` is {head_dim}; rotary heads have an even width"));
+        let wide = (heads * head_dim > WIDEST).then(|| {
+            format!(
+                "`num_attention_heads` ({heads}) of `head_dim` ({head_dim}) are wider than {WIDEST}"
+            )
+        });
+        [groups, odd, wide].into_iter().flatten()
     }
 
     /// The name and shape of every tensor of a checkpoint, in a fixed order.
     pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
-        let (d, ff) = (self.hidden_size, self.intermediate_size);
-        let (q, kv) =
-            (self.num_attention_heads * self.head_dim, self.num_key_value_heads * self.head_dim);
-        let mut tensors = vec![("model.embed_tokens.weight".to_owned(), vec![self.vocab_size, d])];
+        let mut tensors =
+            vec![("model.embed_tokens.weight".to_owned(), vec![self.vocab_size, self.hidden_size])];
         for layer in 0..self.num_hidden_layers {
-            let mut add = |name: &str, shape: &[usize]| {
+            self.layer_tensors(&mut |name, shape| {
                 tensors.push((format!("model.layers.{layer}.{name}"), shape.to_vec()));
-            };
-            add("input_layernorm.weight", &[d]);
-            for (name, out) in [("q_proj", q), ("k_proj", kv), ("v_proj", kv)] {
-                add(&format!("self_attn.{name}.weight"), &[out, d]);
-                add(&format!("self_attn.{name}.bias"), &[out]);
-            }
-            add("self_attn.o_proj.weight", &[d, q]);
-            add("post_attention_layernorm.weight", &[d]);
-            add("mlp.gate_proj.weight", &[ff, d]);
-            add("mlp.up_proj.weight", &[ff, d]);
-            add("mlp.down_proj.weight", &[d, ff]);
+            });
         }
-        tensors.push(("model.norm.weight".to_owned(), vec![d]));
+        tensors.push(("model.norm.weight".to_owned(), vec![self.hidden_size]));
         if !self.tie_word_embeddings {
-            tensors.push(("lm_head.weight".to_owned(), vec![self.vocab_size, d]));
+            tensors.push(("lm_head.weight".to_owned(), vec![self.vocab_size, self.hidden_size]));
         }
         tensors
     }
+
+    /// Calls `add` with the name and shape of each tensor of a layer.
+    fn layer_tensors(&self, add: &mut dyn FnMut(&str, &[usize])) {
+        let (d, ff) = (self.hidden_size, self.intermediate_size);
+        let (q, kv) =
+            (self.num_attention_heads * self.head_dim, self.num_key_value_heads * self.head_dim);
+        let linear = |add: &mut dyn FnMut(&str, &[usize]), name: &str, shape: [usize; 2], bias| {
+            add(&format!("{name}.weight"), &shape);
+            if bias {
+                add(&format!("{name}.bias"), &shape[..1]);
+            }
+        };
+        add("input_layernorm.weight", &[d]);
+        linear(add, "self_attn.q_proj", [q, d], self.qkv_bias);
+        linear(add, "self_attn.k_proj", [kv, d], self.qkv_bias);
+        linear(add, "self_attn.v_proj", [kv, d], self.qkv_bias);
+        linear(add, "self_attn.o_proj", [d, q], self.o_bias);
+        if self.qk_norm {
+            add("self_attn.q_norm.weight", &[self.head_dim]);
+            add("self_attn.k_norm.weight", &[self.head_dim]);
+        }
+        add("post_attention_layernorm.weight", &[d]);
+        linear(add, "mlp.gate_proj", [ff, d], self.mlp_bias);
+        linear(add, "mlp.up_proj", [ff, d], self.mlp_bias);
+        linear(add, "mlp.down_proj", [d, ff], self.mlp_bias);
+    }
 }
 
-fn supported(json: &Value) -> Result<(), HfConfigError> {
-    let model_type = json.get("model_type").and_then(Value::as_str).unwrap_or("(none)");
-    if model_type != "qwen2" {
-        return Err(HfConfigError(format!(
-            "`model_type` is \"{model_type}\"; supported: \"qwen2\""
-        )));
-    }
-    if json.get("use_sliding_window").and_then(Value::as_bool) == Some(true) {
-        return Err(HfConfigError(
-            "`use_sliding_window` is true; only full attention is supported".to_owned(),
+/// The width of a head where no key gives it.
+fn head_dim(keys: &mut Reader<'_>, hidden_size: usize, heads: usize) -> usize {
+    if keys.problems.is_empty() && !hidden_size.is_multiple_of(heads) {
+        keys.problem(format!(
+            "`head_dim` is missing, and `hidden_size` ({hidden_size}) is not a multiple of \
+             `num_attention_heads` ({heads})"
         ));
     }
-    if json.get("quantization_config").is_some_and(|q| !q.is_null()) {
-        return Err(HfConfigError(
-            "`quantization_config` is set; only f32, f16 and bf16 weights are supported".to_owned(),
-        ));
-    }
-    match json.get("hidden_act").and_then(Value::as_str) {
-        None | Some("silu") => Ok(()),
-        Some(act) => Err(HfConfigError(format!("`hidden_act` is \"{act}\"; supported: \"silu\""))),
-    }
+    hidden_size / heads
 }
 
-/// `rope_parameters.rope_theta` (transformers 5) or `rope_theta` (transformers 4).
-fn rope_theta(json: &Value) -> Result<f64, HfConfigError> {
-    for key in ["rope_parameters", "rope_scaling"] {
-        let Some(rope) = json.get(key).filter(|rope| !rope.is_null()) else { continue };
-        let kind = rope
-            .get("rope_type")
-            .or_else(|| rope.get("type"))
-            .and_then(Value::as_str)
-            .unwrap_or("default");
-        if kind != "default" {
-            return Err(HfConfigError(format!(
-                "`{key}.rope_type` is \"{kind}\"; supported: \"default\""
-            )));
-        }
-        if let Some(theta) = number(rope, "rope_theta")? {
-            return Ok(theta);
-        }
-    }
-    number(json, "rope_theta")?.ok_or_else(|| {
-        HfConfigError("neither `rope_parameters.rope_theta` nor `rope_theta` is there".to_owned())
-    })
-}
-
-fn number(json: &Value, key: &str) -> Result<Option<f64>, HfConfigError> {
-    match json.get(key) {
-        None | Some(Value::Null) => Ok(None),
-        Some(value) => match value.as_f64() {
-            Some(number) if number.is_finite() && number > 0.0 => Ok(Some(number)),
-            _ => Err(HfConfigError(format!("`{key}` is {value}; a positive number is needed"))),
-        },
-    }
-}
-
-fn optional_size(json: &Value, key: &str) -> Result<Option<usize>, HfConfigError> {
-    match json.get(key) {
-        None | Some(Value::Null) => Ok(None),
-        Some(value) => match value.as_u64() {
-            Some(size) if size > 0 && size <= 1 << 32 => Ok(Some(size as usize)),
-            _ => Err(HfConfigError(format!("`{key}` is {value}; a positive integer is needed"))),
-        },
-    }
-}
-
-fn size(json: &Value, key: &str) -> Result<usize, HfConfigError> {
-    optional_size(json, key)?.ok_or_else(|| HfConfigError(format!("`{key}` is missing")))
-}
+#[cfg(test)]
+mod tests;

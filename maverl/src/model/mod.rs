@@ -1,23 +1,34 @@
 //! Models and tokenizers, read from Hugging Face directories (or embedded in the library).
 
+pub mod blank;
 pub mod builtin;
 pub mod create;
 pub mod decoder;
 pub mod files;
+pub mod heads;
 pub mod hf_config;
+pub mod hub;
+pub mod kv;
+pub mod lora;
 pub mod nn;
+pub mod save;
 pub mod tokenizer;
 pub mod weights;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use candle_core::Tensor;
+use candle_core::{Tensor, Var};
 
-pub use decoder::{Context, Decoder, KvCache};
+pub use decoder::{Context, Decoder};
 pub use files::{ModelFiles, ModelSource};
+pub use heads::{Critic, Head, HeadKind};
 pub use hf_config::HfConfig;
-pub use tokenizer::{Tokenizer, TokenizerError};
+pub use hub::{Hub, HubId, Snapshot};
+pub use kv::KvStore;
+pub use lora::{Adapter, LoraConfig};
+pub use save::{SaveOptions, StoredDtype};
+pub use tokenizer::{ChatInput, ChatMessage, Detokenizer, Rendered, Tokenizer, TokenizerError};
 pub use weights::{Shards, Weights};
 
 /// Why a model could not be read, run or written: the place, what was found, what is needed.
@@ -35,17 +46,23 @@ impl From<candle_core::Error> for ModelError {
 }
 
 /// A model: configuration, weights, and two decoders over the same storage, with and without gradients.
+///
+/// Its trainable weights are its own, or, on a base that stays as it is, those of an adapter. Cloning shares all of them.
+#[derive(Clone)]
 pub struct Model {
     /// The shape.
     pub config: Arc<HfConfig>,
-    /// The weights.
+    /// The weights of the base.
     pub weights: Weights,
     /// The decoder whose operations autograd records.
     pub tracked: Decoder,
     /// The decoder for rollout.
     pub frozen: Decoder,
+    adapter: Option<Adapter>,
+    /// What an adapter's configuration calls the base.
+    name: String,
     /// Files that are written back as they were read: configuration, tokenizer, template.
-    companions: Vec<(String, Vec<u8>)>,
+    companions: Arc<[(String, Vec<u8>)]>,
 }
 
 /// Files beside the weights that a saved directory gets unchanged.
@@ -77,7 +94,10 @@ impl Model {
                 companions.push(((*name).to_owned(), bytes.into_owned()));
             }
         }
-        Self::new(config, weights, companions)
+        // As a directory it is found from anywhere.
+        let absolute = files.directory().and_then(|dir| std::path::absolute(dir).ok());
+        let name = absolute.map_or_else(|| files.describe(), |dir| dir.display().to_string());
+        Ok(Self { name, ..Self::new(config, weights, companions)? })
     }
 
     /// A model over given weights; `companions` are the files a saved directory gets beside them.
@@ -93,24 +113,160 @@ impl Model {
         let config = Arc::new(config);
         let (tracked, frozen) =
             (decoder(&config, &weights, true)?, decoder(&config, &weights, false)?);
-        Ok(Self { config, weights, tracked, frozen, companions })
+        let (name, companions) = (String::new(), companions.into());
+        Ok(Self { config, weights, tracked, frozen, adapter: None, name, companions })
     }
 
-    /// Writes a Hugging Face model directory.
+    /// The base of this model under an adapter. Everything of the base is shared, nothing copied.
+    #[must_use]
+    pub fn with_adapter(&self, adapter: Adapter) -> Self {
+        // The tracked decoder too has a base that autograd does not see.
+        let (mut tracked, mut frozen) = (self.frozen.clone(), self.frozen.clone());
+        adapter.attach(&mut tracked, true);
+        adapter.attach(&mut frozen, false);
+        Self { tracked, frozen, adapter: Some(adapter), ..self.clone() }
+    }
+
+    /// The base of this model under an adapter that is read from a PEFT directory.
+    ///
+    /// # Errors
+    ///
+    /// See [`Adapter::load`].
+    pub fn load_adapter(&self, dir: &Path) -> Result<Self, ModelError> {
+        Ok(self.with_adapter(Adapter::load(dir, &self.config)?))
+    }
+
+    /// The adapter, if it has one.
+    pub fn adapter(&self) -> Option<&Adapter> {
+        self.adapter.as_ref()
+    }
+
+    /// Names and variables of what an update may change: the adapter's, or without one every weight.
+    pub fn trainable(&self) -> &[(String, Var)] {
+        self.adapter.as_ref().map_or(self.weights.vars(), Adapter::vars)
+    }
+
+    /// The same model with a copy of its trainable weights; the base under an adapter stays shared.
+    ///
+    /// # Errors
+    ///
+    /// If memory cannot be had.
+    pub fn duplicate(&self) -> Result<Self, ModelError> {
+        match &self.adapter {
+            Some(adapter) => Ok(self.with_adapter(adapter.duplicate()?)),
+            None => self.over(self.weights.duplicate()?),
+        }
+    }
+
+    /// The same model over other weights, without an adapter.
+    fn over(&self, weights: Weights) -> Result<Self, ModelError> {
+        let (tracked, frozen) =
+            (decoder(&self.config, &weights, true)?, decoder(&self.config, &weights, false)?);
+        Ok(Self { weights, tracked, frozen, adapter: None, ..self.clone() })
+    }
+
+    /// A model without adapter whose own weights hold it, and the largest difference of the two models' logits on a row
+    /// of token ids.
+    ///
+    /// # Errors
+    ///
+    /// If there is no adapter, or the logits differ by more than a merge in f32 explains.
+    pub fn merge(&self) -> Result<(Self, f32), ModelError> {
+        let Some(adapter) = &self.adapter else {
+            return Err(ModelError("there is no adapter to merge".to_owned()));
+        };
+        let weights = self.weights.duplicate()?;
+        adapter.add_to(&weights)?;
+        let merged = self.over(weights)?;
+        let (ours, theirs) = (self.probe()?, merged.probe()?);
+        let size = ours.iter().fold(1.0_f32, |most, logit| most.max(logit.abs()));
+        let differences = ours.iter().zip(&theirs).map(|(a, b)| (a - b).abs());
+        // `max` would pass over a logit that is not a number.
+        let worst = differences.fold(0.0_f32, |w, d| if d > w || d.is_nan() { d } else { w });
+        if worst <= MERGE_TOLERANCE * size {
+            Ok((merged, worst))
+        } else {
+            Err(ModelError(format!(
+                "the merged model's logits differ by {worst:e} from those with the adapter; at most {:e} was expected",
+                MERGE_TOLERANCE * size
+            )))
+        }
+    }
+
+    /// Logits of a row of ids spread over the vocabulary.
+    fn probe(&self) -> Result<Vec<f32>, ModelError> {
+        let n = self.config.max_position_embeddings.min(32);
+        let ids: Arc<[u32]> = (0..n).map(|i| (i * 7919 % self.config.vocab_size) as u32).collect();
+        let positions: Arc<[u32]> = (0..n as u32).collect();
+        let offsets: Arc<[usize]> = [0, n].into();
+        let hidden = self.frozen.forward(&ids, &positions, Context::Packed(&offsets))?;
+        Ok(nn::with_values(&self.frozen.logits(&hidden)?, <[f32]>::to_vec)?)
+    }
+
+    /// SHA-256 over names, shapes and values of every weight, the adapter's after the base's.
+    ///
+    /// # Errors
+    ///
+    /// If a weight is not on the CPU.
+    pub fn fingerprint(&self) -> Result<String, ModelError> {
+        let adapter = self.adapter.as_ref().map_or(&[][..], Adapter::vars);
+        Ok(weights::fingerprint(self.weights.vars().iter().chain(adapter))?)
+    }
+
+    /// The type in which the weights were stored, as `config.json` says; f32 if it does not.
+    pub fn stored_dtype(&self) -> StoredDtype {
+        let config = self.companions.iter().find(|(name, _)| name == "config.json");
+        config.and_then(|(_, config)| StoredDtype::of_config(config)).unwrap_or_default()
+    }
+
+    /// Writes what is trainable into a directory: a Hugging Face model, or the adapter as PEFT does; in f32.
     ///
     /// # Errors
     ///
     /// If a file cannot be written; it is named.
     pub fn save(&self, dir: &Path) -> Result<(), ModelError> {
-        for (name, bytes) in &self.companions {
+        match &self.adapter {
+            Some(adapter) => adapter.save(dir, &self.name),
+            None => self.save_full(dir, &SaveOptions::default()),
+        }
+    }
+
+    /// Writes the base as a Hugging Face model directory: configuration, tokenizer, template, weights.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be written; it is named.
+    pub fn save_full(&self, dir: &Path, options: &SaveOptions) -> Result<(), ModelError> {
+        for (name, bytes) in self.companions.iter() {
             let path = dir.join(name);
-            let bytes = if name == "config.json" { in_f32(bytes) } else { bytes.clone() };
+            let bytes = match name.as_str() {
+                "config.json" => save::with_dtype(bytes, options.dtype),
+                _ => bytes.clone(),
+            };
             std::fs::write(&path, bytes)
                 .map_err(|e| ModelError(format!("cannot write {}: {e}", path.display())))?;
         }
-        self.weights.save(&dir.join("model.safetensors"))
+        save::weights(dir, self.weights.vars(), options)
+    }
+
+    /// Takes the trainable weights from a directory that [`Model::save`] wrote.
+    ///
+    /// # Errors
+    ///
+    /// If it does not hold weights of the same shape.
+    pub fn restore(&self, dir: &Path) -> Result<(), ModelError> {
+        match &self.adapter {
+            Some(adapter) => adapter.restore(dir, &self.config),
+            None => {
+                let files = ModelFiles::new(&ModelSource::Directory(dir.to_owned()));
+                self.weights.assign(&Shards::open(&files)?)
+            }
+        }
     }
 }
+
+/// How far a merge in f32 moves logits, relative to the largest of them (or 1).
+const MERGE_TOLERANCE: f32 = 1e-4;
 
 /// A decoder over weights, tracked by autograd or not.
 ///
@@ -130,19 +286,6 @@ pub fn decoder(
             .ok_or_else(|| candle_core::Error::Msg(format!("no weight `{name}`")))
     };
     Ok(Decoder::new(config, &mut get)?)
-}
-
-/// Trained weights are written as f32, so `dtype` says so (`torch_dtype` in transformers 4).
-fn in_f32(config: &[u8]) -> Vec<u8> {
-    let Ok(mut json) = serde_json::from_slice::<serde_json::Value>(config) else {
-        return config.to_vec();
-    };
-    for key in ["dtype", "torch_dtype"] {
-        if let Some(dtype) = json.get_mut(key) {
-            *dtype = "float32".into();
-        }
-    }
-    serde_json::to_vec_pretty(&json).unwrap_or_else(|_| config.to_vec())
 }
 
 #[cfg(test)]

@@ -3,9 +3,13 @@
 //! Activations are `[N, D]`: the tokens of all rows one after the other, without padding. Every operation here has a
 //! backward pass; the ready-made fused operations of candle have none and would cut the gradient without a word.
 
+mod gather;
 mod logprobs;
+mod lora;
 
+pub use gather::{embed, pick};
 pub use logprobs::token_logprobs;
+pub use lora::{Dropout, Lora, lora_linear};
 
 use std::sync::Arc;
 
@@ -13,9 +17,11 @@ use candle_core::{
     CpuStorage, CustomOp1, CustomOp2, CustomOp3, Device, Layout, Result, Shape, Storage, Tensor,
     bail,
 };
-use maverl_kernels::attention::{Heads, Segment, attention, attention_bwd, attention_cached};
+use maverl_kernels::attention::{
+    Blocks, Heads, Segment, attention, attention_bwd, attention_cached,
+};
 use maverl_kernels::rope::{RopeTable, rope, rope_bwd};
-use maverl_kernels::{embedding, matmul, mlp, norm};
+use maverl_kernels::{matmul, mlp, norm};
 
 /// The f32 values of a contiguous tensor's storage.
 fn floats<'a>(storage: &'a CpuStorage, layout: &Layout, op: &'static str) -> Result<&'a [f32]> {
@@ -43,9 +49,29 @@ pub fn with_values<R>(tensor: &Tensor, f: impl FnOnce(&[f32]) -> R) -> Result<R>
     }
 }
 
+/// Calls `f` with the values of several CPU tensors, copied only where they are not contiguous.
+fn with_all<const N: usize, R>(
+    tensors: [&Tensor; N],
+    f: impl FnOnce([&[f32]; N]) -> R,
+) -> Result<R> {
+    let tensors = tensors.iter().map(|t| t.contiguous()).collect::<Result<Vec<Tensor>>>()?;
+    let guards: Vec<_> = tensors.iter().map(Tensor::storage_and_layout).collect();
+    let mut values: [&[f32]; N] = [&[]; N];
+    for (values, (storage, layout)) in values.iter_mut().zip(&guards) {
+        let Storage::Cpu(storage) = &**storage else { bail!("with_all: a CPU tensor is needed") };
+        *values = floats(storage, layout, "with_all")?;
+    }
+    Ok(f(values))
+}
+
 /// A tensor over a buffer.
 pub fn tensor(values: Vec<f32>, shape: impl Into<Shape>) -> Result<Tensor> {
     Tensor::from_vec(values, shape.into(), &Device::Cpu)
+}
+
+/// The gradient of an argument, if anything asks for it.
+fn tracked(argument: &Tensor, gradient: Vec<f32>) -> Result<Option<Tensor>> {
+    argument.track_op().then(|| tensor(gradient, argument.shape())).transpose()
 }
 
 fn stored(values: Vec<f32>, shape: impl Into<Shape>) -> (CpuStorage, Shape) {
@@ -205,8 +231,7 @@ impl CustomOp2 for RmsNorm {
                 with_values(dy, |dy| norm::rms_norm_bwd(x, w, self.eps, dy, &mut dx, &mut dw))
             })
         })???;
-        let dw = if w.track_op() { Some(tensor(dw, w.shape())?) } else { None };
-        Ok((Some(tensor(dx, x.shape())?), dw))
+        Ok((tracked(x, dx)?, tracked(w, dw)?))
     }
 }
 
@@ -296,18 +321,19 @@ impl CustomOp3 for Attention {
         let [q_, k_, v_, out, dout] = [q, k, v, out, dout].map(|t| with_values(t, <[f32]>::to_vec));
         let (offsets, heads) = (&self.offsets, self.heads);
         attention_bwd(&q_?, &k_?, &v_?, &out?, &dout?, offsets, heads, &mut dq, &mut dk, &mut dv);
-        Ok((
-            Some(tensor(dq, q.shape())?),
-            Some(tensor(dk, k.shape())?),
-            Some(tensor(dv, v.shape())?),
-        ))
+        Ok((tracked(q, dq)?, tracked(k, dk)?, tracked(v, dv)?))
     }
 }
 
 /// The same for new tokens on top of cached ones, without a gradient.
-pub fn attend_cached(q: &Tensor, segments: &[Segment<'_>], heads: Heads) -> Result<Tensor> {
+pub fn attend_cached(
+    q: &Tensor,
+    blocks: Blocks<'_>,
+    segments: &[Segment<'_>],
+    heads: Heads,
+) -> Result<Tensor> {
     let mut out = vec![0.0; q.elem_count()];
-    with_values(q, |q| attention_cached(q, segments, heads, &mut out))?;
+    with_values(q, |q| attention_cached(q, blocks, segments, heads, &mut out))?;
     tensor(out, q.shape())
 }
 
@@ -349,46 +375,6 @@ impl CustomOp2 for Swiglu {
                 with_values(dout, |dout| mlp::swiglu_bwd(gate, up, dout, &mut dgate, &mut dup))
             })
         })???;
-        Ok((Some(tensor(dgate, gate.shape())?), Some(tensor(dup, up.shape())?)))
-    }
-}
-
-/// Looks up rows of `table [V, D]`: `[N, D]`.
-pub fn embed(table: &Tensor, ids: &Arc<[u32]>) -> Result<Tensor> {
-    table.apply_op1(Gather { ids: Arc::clone(ids) })
-}
-
-/// Picks rows of `x [N, D]` by index: `[M, D]`.
-pub fn pick(x: &Tensor, rows: &Arc<[u32]>) -> Result<Tensor> {
-    embed(x, rows)
-}
-
-struct Gather {
-    ids: Arc<[u32]>,
-}
-
-impl CustomOp1 for Gather {
-    fn name(&self) -> &'static str {
-        "gather"
-    }
-
-    fn cpu_fwd(&self, table: &CpuStorage, tl: &Layout) -> Result<(CpuStorage, Shape)> {
-        let (rows, d) = tl.shape().dims2()?;
-        if let Some(id) = self.ids.iter().find(|&&id| id as usize >= rows) {
-            bail!("gather: row {id} of a table with {rows} rows");
-        }
-        let mut out = vec![0.0; self.ids.len() * d];
-        embedding::gather(floats(table, tl, "gather")?, &self.ids, d, &mut out);
-        Ok(stored(out, (self.ids.len(), d)))
-    }
-
-    fn bwd(&self, table: &Tensor, _: &Tensor, dout: &Tensor) -> Result<Option<Tensor>> {
-        if !table.track_op() {
-            return Ok(None);
-        }
-        let (_, d) = table.dims2()?;
-        let mut dtable = vec![0.0; table.elem_count()];
-        with_values(dout, |dout| embedding::scatter_add(dout, &self.ids, d, &mut dtable))?;
-        Ok(Some(tensor(dtable, table.shape())?))
+        Ok((tracked(gate, dgate)?, tracked(up, dup)?))
     }
 }

@@ -4,12 +4,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
+use maverl_kernels::attention::Segment;
+use maverl_kernels::sample::{mix, uniform};
+use serde_json::{Value, json};
 
 use super::*;
-use crate::plan::ModelSource;
+
+mod alike;
+pub(super) mod counting;
+pub(super) mod mutation;
+mod reference;
 
 /// The reference fixtures, if this machine has them.
-fn fixture(name: &str) -> Option<PathBuf> {
+pub(super) fn fixture(name: &str) -> Option<PathBuf> {
     let Ok(data) = std::env::var("MAVERL_TEST_DATA") else {
         println!("skipped: MAVERL_TEST_DATA is not set, so there is no reference to compare with");
         return None;
@@ -17,15 +24,15 @@ fn fixture(name: &str) -> Option<PathBuf> {
     Some(PathBuf::from(data).join("fixtures").join(name))
 }
 
-struct Reference(safetensors::SafeTensors<'static>);
+pub(super) struct Reference(safetensors::SafeTensors<'static>);
 
 impl Reference {
-    fn open(dir: &Path) -> Self {
+    pub(super) fn open(dir: &Path) -> Self {
         let bytes = std::fs::read(dir.join("reference.safetensors")).unwrap().leak();
         Self(safetensors::SafeTensors::deserialize(bytes).unwrap())
     }
 
-    fn tensor(&self, name: &str) -> Tensor {
+    pub(super) fn tensor(&self, name: &str) -> Tensor {
         let view = self.0.tensor(name).unwrap();
         let dtype = match view.dtype() {
             safetensors::Dtype::F32 => DType::F32,
@@ -36,17 +43,22 @@ impl Reference {
         Tensor::from_raw_buffer(view.data(), dtype, view.shape(), &Device::Cpu).unwrap()
     }
 
-    fn floats(&self, name: &str) -> Vec<f32> {
+    /// Whether there is a tensor of that name.
+    fn has(&self, name: &str) -> bool {
+        self.0.tensor(name).is_ok()
+    }
+
+    pub(super) fn floats(&self, name: &str) -> Vec<f32> {
         self.tensor(name).to_dtype(DType::F32).unwrap().flatten_all().unwrap().to_vec1().unwrap()
     }
 
-    fn ints(&self, name: &str) -> Vec<Vec<i64>> {
+    pub(super) fn ints(&self, name: &str) -> Vec<Vec<i64>> {
         self.tensor(name).to_vec2().unwrap()
     }
 }
 
 /// The rows of `input_ids` without their padding.
-fn rows(reference: &Reference, side: &str) -> Vec<Vec<u32>> {
+pub(super) fn rows(reference: &Reference, side: &str) -> Vec<Vec<u32>> {
     let (ids, mask) = (
         reference.ints(&format!("{side}.input_ids")),
         reference.ints(&format!("{side}.attention_mask")),
@@ -57,13 +69,13 @@ fn rows(reference: &Reference, side: &str) -> Vec<Vec<u32>> {
     ids.iter().zip(&mask).map(row).collect()
 }
 
-struct PackedRows {
-    ids: Arc<[u32]>,
-    positions: Arc<[u32]>,
-    offsets: Arc<[usize]>,
+pub(super) struct PackedRows {
+    pub(super) ids: Arc<[u32]>,
+    pub(super) positions: Arc<[u32]>,
+    pub(super) offsets: Arc<[usize]>,
 }
 
-fn pack(rows: &[Vec<u32>]) -> PackedRows {
+pub(super) fn pack(rows: &[Vec<u32>]) -> PackedRows {
     let mut offsets = vec![0];
     rows.iter().for_each(|row| offsets.push(offsets.last().unwrap() + row.len()));
     PackedRows {
@@ -73,91 +85,133 @@ fn pack(rows: &[Vec<u32>]) -> PackedRows {
     }
 }
 
-#[test]
-fn packed_logits_equal_the_reference() {
-    let Some(dir) = fixture("qwen2") else { return };
-    let reference = Reference::open(&dir);
-    for dir in [dir.clone()] {
-        let model = Model::load(&ModelFiles::new(&ModelSource::Directory(dir))).unwrap();
-        let rows = rows(&reference, "right");
-        let packed = pack(&rows);
-        let hidden = model
-            .frozen
-            .forward(&packed.ids, &packed.positions, Context::Packed(&packed.offsets))
-            .unwrap();
-        let logits = model.frozen.logits(&hidden).unwrap().to_vec2::<f32>().unwrap();
-        let expected: Vec<Vec<Vec<f32>>> = reference.tensor("right.logits").to_vec3().unwrap();
-        let mut at = 0;
-        let mut worst = 0.0_f32;
-        for (row, expected) in rows.iter().zip(&expected) {
-            for expected in &expected[..row.len()] {
-                worst =
-                    logits[at].iter().zip(expected).fold(worst, |w, (a, b)| w.max((a - b).abs()));
-                at += 1;
+/// The reference fixtures in every layout they come in: what to call it, where its reference is, and the model.
+fn layouts() -> Vec<(String, PathBuf, Model)> {
+    let layouts = ["qwen2", "qwen2/legacy_4x", "qwen3", "qwen3/legacy_4x", "qwen3/sharded"];
+    let layouts = layouts.into_iter().chain(["llama", "llama/legacy_4x"]);
+    let load = |name: &str| {
+        let (dir, reference) = (fixture(name)?, fixture(name.split('/').next()?)?);
+        // The family's files, and over them those of the layout.
+        let whole = tempfile::tempdir().unwrap();
+        for from in [&reference, &dir] {
+            for entry in std::fs::read_dir(from).unwrap().map(|entry| entry.unwrap().path()) {
+                if entry.is_file() && !entry.ends_with("reference.safetensors") {
+                    std::fs::copy(&entry, whole.path().join(entry.file_name().unwrap())).unwrap();
+                }
             }
         }
-        println!("max |logit difference| {worst:e}");
-        assert!(worst < 2e-4, "{worst}");
+        if name.ends_with("sharded") {
+            std::fs::remove_file(whole.path().join("model.safetensors")).unwrap();
+        }
+        let source = ModelSource::Directory(whole.path().to_owned());
+        Some((name.to_owned(), reference, Model::load(&ModelFiles::new(&source)).unwrap()))
+    };
+    layouts.filter_map(load).collect()
+}
+
+/// The `config.json` of a small model of each kind that the families make: queries, keys and values with a bias and tied
+/// embeddings; normalized heads of their own width; scaled rope; a bias everywhere.
+fn made_configs() -> [Value; 4] {
+    let sizes = json!({
+        "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "intermediate_size": 40, "vocab_size": 60,
+        "max_position_embeddings": 256, "rms_norm_eps": 1e-6, "hidden_act": "silu"
+    });
+    let llama3 = json!({
+        "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0, "original_max_position_embeddings": 32
+    });
+    let kinds = [
+        json!({"model_type": "qwen2", "rope_theta": 1e6, "tie_word_embeddings": true}),
+        json!({"model_type": "qwen3", "rope_theta": 1e6, "head_dim": 10}),
+        json!({"model_type": "llama", "rope_parameters": llama3, "tie_word_embeddings": true}),
+        json!({"model_type": "llama", "attention_bias": true, "mlp_bias": true}),
+    ];
+    kinds.map(|kind| {
+        let mut config = sizes.clone();
+        config.as_object_mut().unwrap().extend(kind.as_object().unwrap().clone());
+        config
+    })
+}
+
+/// A model of a configuration, with random numbers everywhere: norms around 1, biases around 0.
+fn made(config: &Value) -> Model {
+    let config = HfConfig::parse(config.to_string().as_bytes()).unwrap();
+    let mut tensor = 0;
+    let weights = Weights::init(&config, |name, shape| {
+        tensor += 1;
+        let (center, width) = match shape {
+            [_] if name.ends_with("norm.weight") => (1.0, 0.3),
+            [_] => (0.0, 0.5),
+            shape => (0.0, 1.7 / (shape[1] as f64).sqrt()),
+        };
+        let n = shape.iter().product::<usize>() as u64;
+        let draw = |i| center + width * (2.0 * uniform(mix(7, tensor), i) - 1.0);
+        (0..n).map(|i| draw(i) as f32).collect()
+    });
+    Model::new(config, weights.unwrap(), Vec::new()).unwrap()
+}
+
+/// The logits of each row's tokens, from one pass over all rows.
+fn packed_logits(model: &Model, rows: &[Vec<u32>]) -> Vec<Vec<Vec<f32>>> {
+    let packed = pack(rows);
+    let context = Context::Packed(&packed.offsets);
+    let hidden = model.frozen.forward(&packed.ids, &packed.positions, context).unwrap();
+    let logits: Vec<Vec<f32>> = model.frozen.logits(&hidden).unwrap().to_vec2().unwrap();
+    packed.offsets.windows(2).map(|row| logits[row[0]..row[1]].to_vec()).collect()
+}
+
+/// Sequences in one store, each with its blocks and how many tokens they hold.
+struct Caches {
+    store: KvStore,
+    rows: Vec<(Vec<u32>, usize)>,
+}
+
+impl Caches {
+    fn new(model: &Model, rows: usize) -> Self {
+        Self { store: KvStore::new(&model.config), rows: vec![Default::default(); rows] }
+    }
+
+    /// So many sequences that begin with the only one there is: whole blocks are shared, the last is copied.
+    fn fan_out(&mut self, rows: usize) {
+        let (blocks, len) = self.rows.remove(0);
+        let (whole, rest) = (len / KvStore::TOKENS, len % KvStore::TOKENS);
+        for _ in 0..rows {
+            let mut own = blocks[..whole].to_vec();
+            if rest > 0 {
+                own.push(self.store.add());
+                self.store.copy(blocks[whole], own[whole], rest);
+            }
+            self.rows.push((own, len));
+        }
     }
 }
 
-#[test]
-fn every_gradient_equals_the_reference() {
-    let Some(dir) = fixture("qwen2") else { return };
-    let reference = Reference::open(&dir);
-    let model = Model::load(&ModelFiles::new(&ModelSource::Directory(dir))).unwrap();
-    let rows = rows(&reference, "right");
-    let packed = pack(&rows);
-    let (mask, width) = (reference.floats("loss_mask"), 31);
-    let (mut before, mut targets, mut weights) = (Vec::new(), Vec::new(), Vec::new());
-    let mut start = 0;
-    for (r, row) in rows.iter().enumerate() {
-        for t in 0..row.len() - 1 {
-            before.push((start + t) as u32);
-            targets.push(row[t + 1]);
-            weights.push(mask[r * width + t]);
+/// Feeds each sequence its next tokens on top of its cache, in one pass; the logits of those tokens.
+fn cached_logits(model: &Model, caches: &mut Caches, next: &[Vec<u32>]) -> Vec<Vec<Vec<f32>>> {
+    let Caches { store, rows } = caches;
+    let mut positions = Vec::new();
+    for ((blocks, len), next) in rows.iter_mut().zip(next) {
+        positions.extend((*len as u32..).take(next.len()));
+        *len += next.len();
+        while blocks.len() * KvStore::TOKENS < *len {
+            blocks.push(store.add());
         }
-        start += row.len();
     }
-    let total: f32 = mask.iter().sum();
-    let hidden = model
-        .tracked
-        .forward(&packed.ids, &packed.positions, Context::Packed(&packed.offsets))
-        .unwrap();
-    let hidden = nn::pick(&hidden, &before.into()).unwrap();
-    let inv_temperature = vec![1.0; targets.len()].into();
-    let out =
-        nn::token_logprobs(&hidden, model.tracked.head(), targets.into(), inv_temperature).unwrap();
-    let n = weights.len();
-    let weights = nn::tensor(weights, n).unwrap();
-    let loss =
-        ((out.get(0).unwrap() * weights).unwrap().sum_all().unwrap() / -f64::from(total)).unwrap();
-    let expected = reference.floats("loss")[0];
-    assert!((loss.to_scalar::<f32>().unwrap() - expected).abs() < 1e-4);
-    let grads = loss.backward().unwrap();
-    for (name, var) in model.weights.vars() {
-        let grad: Vec<f32> = grads.get(var).unwrap().flatten_all().unwrap().to_vec1().unwrap();
-        let norm = grad.iter().map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt();
-        let expected: f64 = reference
-            .tensor(&format!("grad_l2.{name}"))
-            .flatten_all()
-            .unwrap()
-            .to_vec1::<f64>()
-            .unwrap()[0];
-        assert!(
-            (norm - expected).abs() <= 1e-3 * expected,
-            "{name}: |g| {norm}, reference {expected}"
-        );
-        let dot: f64 = grad.iter().enumerate().map(|(i, g)| f64::from(*g) * (i as f64).cos()).sum();
-        let expected_dot = reference
-            .tensor(&format!("grad_dot.{name}"))
-            .flatten_all()
-            .unwrap()
-            .to_vec1::<f64>()
-            .unwrap()[0];
-        assert!(
-            (dot - expected_dot).abs() <= 1e-3 * expected.max(1e-6),
-            "{name}: dot {dot}, reference {expected_dot}"
-        );
-    }
+    let segments = rows.iter().zip(next);
+    let segments: Vec<Segment<'_>> = segments
+        .map(|((blocks, len), next)| Segment { new_tokens: next.len(), len: *len, blocks })
+        .collect();
+    let context = Context::Cached(store, &segments);
+    let hidden = model.frozen.forward(&next.concat().into(), &positions.into(), context).unwrap();
+    let mut logits = model.frozen.logits(&hidden).unwrap().to_vec2().unwrap().into_iter();
+    next.iter().map(|next| logits.by_ref().take(next.len()).collect()).collect()
+}
+
+/// The largest difference between numbers.
+fn furthest<'a>(a: impl IntoIterator<Item = &'a f32>, b: impl IntoIterator<Item = &'a f32>) -> f32 {
+    a.into_iter().zip(b).fold(0.0, |most, (a, b)| {
+        assert!(a.is_finite() && b.is_finite(), "{a} and {b}");
+        most.max((a - b).abs())
+    })
 }

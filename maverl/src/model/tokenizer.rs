@@ -1,8 +1,23 @@
 //! Text to ids and back, and the chat template of a model.
 
-use minijinja::value::{Kwargs, Serde, Value};
-use minijinja::{Environment, Error, ErrorKind, State, context};
+mod chat;
+mod detokenize;
+mod python;
+mod settings;
+mod special;
+mod template;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use serde_json::{Map, Value};
+use tokenizers::{AddedToken, DecoderWrapper, ModelWrapper};
+
+pub use self::chat::{ChatInput, ChatMessage};
+pub use self::detokenize::Detokenizer;
+use self::settings::Settings;
+pub use self::special::Rendered;
+use self::special::Specials;
+use self::template::Templates;
 use crate::model::ModelError;
 use crate::model::files::ModelFiles;
 use crate::trajectory::Message;
@@ -10,15 +25,18 @@ use crate::trajectory::Message;
 /// A tokenizer with its chat template.
 pub struct Tokenizer {
     tokenizer: tokenizers::Tokenizer,
-    template: Option<Environment<'static>>,
-    bos: Option<String>,
-    eos: Option<String>,
+    specials: Specials,
+    templates: Option<Templates>,
+    /// Variables of every template: special tokens by name.
+    variables: Map<String, Value>,
     stop_ids: Vec<u32>,
+    /// Its tokens are bytes, each for itself.
+    byte_level: bool,
     place: String,
 }
 
 /// Why a text could not be encoded or a conversation rendered.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TokenizerError(
     /// What happened.
@@ -26,38 +44,43 @@ pub struct TokenizerError(
 );
 
 impl Tokenizer {
-    /// Reads `tokenizer.json`, `tokenizer_config.json`, `chat_template.jinja` and `generation_config.json` of a model.
+    /// Reads `tokenizer.json` and, if they are there, `tokenizer_config.json`, `special_tokens_map.json`,
+    /// `chat_template.jinja`, `additional_chat_templates/`, `generation_config.json` and `config.json` of a model.
+    ///
+    /// Truncation, padding and dropout that `tokenizer.json` may ask for are off. The date that a template asks for
+    /// (`strftime_now`) is always 26 July 2024, so that a run is the same on every day; see [`Tokenizer::dated`].
     ///
     /// # Errors
     ///
-    /// If the tokenizer is missing or damaged, or the chat template does not parse. A model without a template loads;
-    /// only [`Tokenizer::render`] needs one.
+    /// If the tokenizer is missing or damaged, a file beside it is damaged, or a chat template does not parse. A model
+    /// without a template loads; only [`Tokenizer::render`] needs one.
     pub fn load(files: &ModelFiles) -> Result<Self, ModelError> {
         let place = files.describe();
-        let failed =
-            |file: &str, e: &dyn std::fmt::Display| ModelError(format!("{place}: {file}: {e}"));
-        let tokenizer = tokenizers::Tokenizer::from_bytes(files.require("tokenizer.json")?)
-            .map_err(|e| failed("tokenizer.json", &e))?;
-        let json = |file: &str| -> Result<serde_json::Value, ModelError> {
-            match files.read(file)? {
-                None => Ok(serde_json::Value::Null),
-                Some(bytes) => serde_json::from_slice(&bytes).map_err(|e| failed(file, &e)),
-            }
-        };
-        let (config, generation) =
-            (json("tokenizer_config.json")?, json("generation_config.json")?);
-        let source = match files.read("chat_template.jinja")? {
-            Some(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
-            None => template_source(&config["chat_template"]),
-        };
-        let template =
-            source.map(parse_template).transpose().map_err(|e| failed("chat template", &e))?;
-        let (bos, eos) = (special(&config["bos_token"]), special(&config["eos_token"]));
-        let mut stop_ids = ids(&generation["eos_token_id"]);
-        if stop_ids.is_empty() {
-            stop_ids.extend(eos.as_deref().and_then(|eos| tokenizer.token_to_id(eos)));
+        let failed = |e: TokenizerError| ModelError(format!("{place}: {e}"));
+        let of_tokenizer = |e: TokenizerError| ModelError(format!("{place}: tokenizer.json: {e}"));
+        let json = files.require("tokenizer.json")?;
+        let settings = Settings::read(files)?;
+        let (tokenizer, specials) =
+            caught(|| parse(&json, &settings)).and_then(|parsed| parsed).map_err(of_tokenizer)?;
+        let templates = (!settings.templates.is_empty())
+            .then(|| Templates::parse(settings.templates).map_err(failed))
+            .transpose()?;
+        let mut stop_ids = settings.stop_ids;
+        let eos = settings.named.get("eos_token").and_then(|eos| tokenizer.token_to_id(eos));
+        stop_ids.extend(eos.filter(|eos| !stop_ids.contains(eos)));
+        let variables =
+            settings.named.into_iter().map(|(name, token)| (name, Value::String(token))).collect();
+        let byte_level = matches!(tokenizer.get_decoder(), Some(DecoderWrapper::ByteLevel(_)));
+        Ok(Self { tokenizer, specials, templates, variables, stop_ids, byte_level, place })
+    }
+
+    /// The tokenizer with another date to tell chat templates that ask for one.
+    #[must_use]
+    pub fn dated(mut self, now: jiff::civil::DateTime) -> Self {
+        if let Some(templates) = &mut self.templates {
+            templates.tell(now);
         }
-        Ok(Self { tokenizer, template, bos, eos, stop_ids, place })
+        self
     }
 
     /// Ids of a text, special tokens in it recognized, none added.
@@ -66,44 +89,110 @@ impl Tokenizer {
     ///
     /// If the tokenizer cannot encode it.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
-        let encoding = self
-            .tokenizer
-            .encode(text, false)
+        self.encoded(text, false)
+    }
+
+    /// Ids of a text, special tokens in it recognized, within those that the tokenizer puts around a text (as Llama's
+    /// `<|begin_of_text|>`). It is what `transformers` gives for `tokenizer(text)`.
+    ///
+    /// # Errors
+    ///
+    /// If the tokenizer cannot encode it.
+    pub fn encode_framed(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        self.encoded(text, true)
+    }
+
+    /// Ids of a text that was written by anyone: a special token in it is ordinary text.
+    ///
+    /// # Errors
+    ///
+    /// If the tokenizer cannot encode it.
+    pub fn encode_plain(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        self.encode_rendered(&self.specials.all_spelled(text))
+    }
+
+    /// Ids of a rendered conversation. A special token is one where the template wrote it, and ordinary text where a
+    /// message spells it; a conversation that spells none has the ids that `transformers` gives it.
+    ///
+    /// # Errors
+    ///
+    /// If the tokenizer cannot encode it.
+    pub fn encode_rendered(&self, rendered: &Rendered) -> Result<Vec<u32>, TokenizerError> {
+        if rendered.spelled().is_empty() {
+            return self.encode(rendered.text());
+        }
+        caught(|| self.specials.encode(&self.tokenizer, rendered))?
+    }
+
+    fn encoded(&self, text: &str, framed: bool) -> Result<Vec<u32>, TokenizerError> {
+        let encoding = caught(|| self.tokenizer.encode_fast(text, framed))?
             .map_err(|e| TokenizerError(format!("cannot encode: {e}")))?;
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// Text of ids, special tokens left out.
+    /// Text of ids, special tokens left out; U+FFFD if the tokenizer has no text for them.
     pub fn decode(&self, ids: &[u32]) -> String {
-        self.tokenizer.decode(ids, true).unwrap_or_default()
+        self.decoded(ids, true)
     }
 
-    /// Text of ids, special tokens kept.
+    /// Text of ids, special tokens kept; U+FFFD if the tokenizer has no text for them.
     pub fn decode_raw(&self, ids: &[u32]) -> String {
-        self.tokenizer.decode(ids, false).unwrap_or_default()
+        self.decoded(ids, false)
     }
 
-    /// Renders a conversation with the chat template; `generation_prompt` opens the assistant's next turn.
+    fn decoded(&self, ids: &[u32], skip_special: bool) -> String {
+        let text = caught(|| self.tokenizer.decode(ids, skip_special).ok());
+        text.ok().flatten().unwrap_or_else(|| char::REPLACEMENT_CHARACTER.to_string())
+    }
+
+    /// Turns ids to text as they come, special tokens left out.
+    pub fn detokenizer(&self) -> Detokenizer<'_> {
+        Detokenizer::new(self, false)
+    }
+
+    /// Turns ids to text as they come, special tokens kept.
+    pub fn detokenizer_raw(&self) -> Detokenizer<'_> {
+        Detokenizer::new(self, true)
+    }
+
+    /// What a tokenizer calls an id; `None` for no token, and for a special one unless those are kept.
+    fn token(&self, id: u32, keep_special: bool) -> Option<String> {
+        let special = |token: &str| self.tokenizer.get_added_vocabulary().is_special_token(token);
+        self.tokenizer.id_to_token(id).filter(|token| keep_special || !special(token))
+    }
+
+    /// Renders messages with the chat template; `generation_prompt` opens the assistant's next turn.
     ///
     /// # Errors
     ///
-    /// If the model has no chat template, or the template fails or raises.
+    /// See [`Tokenizer::render_chat`].
     pub fn render(
         &self,
         messages: &[Message],
         generation_prompt: bool,
-    ) -> Result<String, TokenizerError> {
-        let Some(template) = &self.template else {
+    ) -> Result<Rendered, TokenizerError> {
+        let add_generation_prompt = generation_prompt;
+        self.render_chat(&ChatInput { add_generation_prompt, ..ChatInput::new(messages) })
+    }
+
+    /// Renders a conversation with the chat template.
+    ///
+    /// # Errors
+    ///
+    /// If the model has no chat template, or none of the name; or the template fails or raises, or does something else
+    /// with a special token that a message spells than to show it.
+    pub fn render_chat(&self, chat: &ChatInput) -> Result<Rendered, TokenizerError> {
+        let Some(templates) = &self.templates else {
             return Err(TokenizerError(self.no_template()));
         };
-        let context = context! {
-            messages => Value::from(Serde(messages)),
-            add_generation_prompt => generation_prompt,
-            bos_token => self.bos.as_deref().unwrap_or(""),
-            eos_token => self.eos.as_deref().unwrap_or(""),
+        let failed = |e: TokenizerError| TokenizerError(format!("{}: {e}", self.place));
+        let name = templates.choose(chat).map_err(failed)?;
+        let render = |variables: &Map<String, Value>| {
+            let mut all = self.variables.clone();
+            all.extend(variables.clone());
+            templates.render(name, &all)
         };
-        let failed = |e: Error| TokenizerError(format!("{}: chat template: {e:#}", self.place));
-        template.get_template("chat").map_err(failed)?.render(context).map_err(failed)
+        self.specials.render(&chat.variables(), render).map_err(failed)
     }
 
     /// Checks that conversations can be rendered at all.
@@ -112,12 +201,28 @@ impl Tokenizer {
     ///
     /// If the model has no chat template.
     pub fn require_template(&self) -> Result<(), ModelError> {
-        if self.template.is_some() { Ok(()) } else { Err(ModelError(self.no_template())) }
+        if self.templates.is_some() { Ok(()) } else { Err(ModelError(self.no_template())) }
     }
 
-    /// Ids that end a reply: `eos_token_id` of `generation_config.json`, else the tokenizer's end of sequence.
+    /// Names of the chat templates; a model's only one is `default`.
+    pub fn template_names(&self) -> &[String] {
+        self.templates.as_ref().map(Templates::names).unwrap_or_default()
+    }
+
+    /// Ids that end a reply: `eos_token_id` of `generation_config.json` (of `config.json` if that has none), and the
+    /// tokenizer's own `eos_token`.
     pub fn stop_ids(&self) -> &[u32] {
         &self.stop_ids
+    }
+
+    /// Special tokens that have a name, with the name, as `eos_token`.
+    pub fn named_tokens(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.variables.iter().filter_map(|(name, token)| Some((name.as_str(), token.as_str()?)))
+    }
+
+    /// The id of a token, special or not.
+    pub fn token_id(&self, token: &str) -> Option<u32> {
+        self.tokenizer.token_to_id(token)
     }
 
     /// Entries of the vocabulary, added tokens included.
@@ -139,100 +244,70 @@ impl Tokenizer {
     }
 }
 
-/// A template is a string, or a list of named ones of which `default` is taken.
-fn template_source(value: &serde_json::Value) -> Option<String> {
-    if let Some(source) = value.as_str() {
-        return Some(source.to_owned());
+/// A tokenizer as `transformers` sets it up: with the tokens that the configuration adds, and every token special that it
+/// names or that ends a reply.
+fn parse(
+    json: &[u8],
+    settings: &Settings,
+) -> Result<(tokenizers::Tokenizer, Specials), TokenizerError> {
+    let failed = |e: tokenizers::Error| TokenizerError(e.to_string());
+    let mut tokenizer = tokenizers::Tokenizer::from_bytes(json).map_err(failed)?;
+    tokenizer.with_padding(None).with_truncation(None).map_err(failed)?;
+    if let ModelWrapper::BPE(bpe) = tokenizer.get_model()
+        && bpe.dropout.is_some()
+    {
+        let mut bpe = bpe.clone();
+        bpe.dropout = None;
+        tokenizer.with_model(bpe);
     }
-    let named = value.as_array()?.iter().find(|entry| entry["name"] == "default")?;
-    Some(named["template"].as_str()?.to_owned())
+    add(&mut tokenizer, settings)?;
+    let stops = settings.stop_ids.iter().filter_map(|&id| tokenizer.id_to_token(id));
+    let special: Vec<String> =
+        settings.named.values().chain(&settings.unnamed).cloned().chain(stops).collect();
+    let added = tokenizer.get_added_tokens_decoder();
+    let promoted: Vec<AddedToken> = special
+        .into_iter()
+        .filter_map(|token| {
+            let id = tokenizer.token_to_id(&token)?;
+            let known = added.get(&id).cloned();
+            Some(known.unwrap_or_else(|| AddedToken::from(token, true)).special(true))
+        })
+        .filter(|token| !tokenizer.get_added_vocabulary().is_special_token(&token.content))
+        .collect();
+    tokenizer.add_special_tokens(promoted).map_err(failed)?;
+    let specials = Specials::new(&tokenizer)?;
+    Ok((tokenizer, specials))
 }
 
-/// A special token is a string, or an object with `content`.
-fn special(value: &serde_json::Value) -> Option<String> {
-    value.as_str().or_else(|| value["content"].as_str()).map(str::to_owned)
-}
-
-fn ids(value: &serde_json::Value) -> Vec<u32> {
-    let id = |value: &serde_json::Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
-    match value.as_array() {
-        Some(many) => many.iter().filter_map(id).collect(),
-        None => id(value).into_iter().collect(),
-    }
-}
-
-/// A template environment that behaves as the one of transformers.
-fn parse_template(source: String) -> Result<Environment<'static>, Error> {
-    let mut environment = Environment::new();
-    let syntax =
-        minijinja::syntax::SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
-    environment.set_syntax(syntax);
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-    environment.add_filter("tojson", tojson);
-    environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
-        Err(Error::new(ErrorKind::InvalidOperation, format!("the template raised: {message}")))
-    });
-    // Training templates mark assistant spans; our masks come from the token ids themselves.
-    let source = ["generation", "endgeneration"].iter().fold(source, |source, tag| {
-        source
-            .replace(&format!("{{% {tag} %}}"), "")
-            .replace(&format!("{{%- {tag} %}}"), "")
-            .replace(&format!("{{%- {tag} -%}}"), "")
-    });
-    environment.add_template_owned("chat", source)?;
-    Ok(environment)
-}
-
-/// `json.dumps(value, ensure_ascii=False)`, which transformers installs as `tojson`.
-#[expect(clippy::needless_pass_by_value, reason = "as templates hand over arguments")]
-fn tojson(_: &State<'_, '_>, value: &Value, options: Kwargs) -> Result<String, Error> {
-    let failed = |e: serde_json::Error| Error::new(ErrorKind::BadSerialization, e.to_string());
-    let indent: Option<usize> = options.get("indent")?;
-    options.assert_all_used()?;
-    let json = serde_json::to_value(value).map_err(failed)?;
-    let mut out = Vec::new();
-    let written = match indent {
-        None => serde::Serialize::serialize(
-            &json,
-            &mut serde_json::Serializer::with_formatter(&mut out, PythonJson),
-        ),
-        Some(indent) => {
-            let indent = " ".repeat(indent);
-            let pretty = serde_json::ser::PrettyFormatter::with_indent(indent.as_bytes());
-            serde::Serialize::serialize(
-                &json,
-                &mut serde_json::Serializer::with_formatter(&mut out, pretty),
-            )
+/// Adds the tokens of `added_tokens_decoder` that `tokenizer.json` lacks.
+fn add(tokenizer: &mut tokenizers::Tokenizer, settings: &Settings) -> Result<(), TokenizerError> {
+    for (&id, token) in &settings.added {
+        let token: AddedToken = serde_json::from_value(token.clone())
+            .map_err(|e| TokenizerError(format!("`added_tokens_decoder` {id}: {e}")))?;
+        if tokenizer.token_to_id(&token.content).is_some() {
+            continue;
         }
-    };
-    written.map_err(failed)?;
-    String::from_utf8(out).map_err(|e| Error::new(ErrorKind::BadSerialization, e.to_string()))
+        let content = token.content.clone();
+        tokenizer.add_tokens([token]).map_err(|e| TokenizerError(e.to_string()))?;
+        if tokenizer.token_to_id(&content) != Some(id) {
+            return Err(TokenizerError(format!(
+                "`added_tokens_decoder` of `tokenizer_config.json` gives {content:?} the id {id}, which is not the next \
+                 one that is free; save the tokenizer anew so that `tokenizer.json` holds all tokens"
+            )));
+        }
+    }
+    Ok(())
 }
 
-/// `", "` and `": "` between items, as Python writes them.
-struct PythonJson;
-
-impl serde_json::ser::Formatter for PythonJson {
-    fn begin_array_value<W: ?Sized + std::io::Write>(
-        &mut self,
-        writer: &mut W,
-        first: bool,
-    ) -> std::io::Result<()> {
-        if first { Ok(()) } else { writer.write_all(b", ") }
-    }
-
-    fn begin_object_key<W: ?Sized + std::io::Write>(
-        &mut self,
-        writer: &mut W,
-        first: bool,
-    ) -> std::io::Result<()> {
-        if first { Ok(()) } else { writer.write_all(b", ") }
-    }
-
-    fn begin_object_value<W: ?Sized + std::io::Write>(
-        &mut self,
-        writer: &mut W,
-    ) -> std::io::Result<()> {
-        writer.write_all(b": ")
-    }
+/// Does what may panic. `tokenizers` indexes and unwraps by what `tokenizer.json` says, and there is no checking it from
+/// outside; a damaged file must not end the process.
+fn caught<T>(work: impl FnOnce() -> T) -> Result<T, TokenizerError> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason");
+        TokenizerError(format!("the tokenizer panicked, as it does on damaged files: {text}"))
+    })
 }
+
+#[cfg(test)]
+mod tests;

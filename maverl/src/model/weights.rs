@@ -1,12 +1,15 @@
-//! Weights of a model: read from safetensors (one file or shards), held as f32 variables, written back.
+//! Weights of a model: read from safetensors (one file or shards), held as f32 variables.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor, Var};
 use memmap2::Mmap;
-use safetensors::SafeTensors;
+use safetensors::Dtype;
+use safetensors::tensor::{Metadata, TensorInfo};
 use sha2::{Digest, Sha256};
 
 use crate::model::ModelError;
@@ -14,9 +17,13 @@ use crate::model::files::ModelFiles;
 use crate::model::hf_config::HfConfig;
 use crate::model::nn::with_values;
 
+const SINGLE: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+
 /// Every weight of a model by its checkpoint name, in a fixed order, as f32 variables on the CPU.
 ///
-/// Rollout and training read the same storage: there is nothing to synchronize.
+/// Rollout and training read the same storage: there is nothing to synchronize. Cloning shares it too.
+#[derive(Clone)]
 pub struct Weights {
     vars: Vec<(String, Var)>,
 }
@@ -29,10 +36,9 @@ impl Weights {
     /// Every missing, extra or misshapen tensor at once; a file that is not safetensors.
     pub fn load(files: &ModelFiles, config: &HfConfig) -> Result<Self, ModelError> {
         let shards = Shards::open(files)?;
-        let wanted = config.tensors();
-        shards.check(&wanted, config, &files.describe())?;
-        let mut vars = Vec::with_capacity(wanted.len());
-        for (name, _) in wanted {
+        shards.check(config).map_err(|what| ModelError(format!("{}: {what}", files.describe())))?;
+        let mut vars = Vec::new();
+        for (name, _) in config.tensors() {
             let tensor = shards.tensor(&name)?;
             let var =
                 Var::from_tensor(&tensor).map_err(|e| ModelError(format!("`{name}`: {e}")))?;
@@ -102,77 +108,44 @@ impl Weights {
         }
         Ok(())
     }
-
-    /// SHA-256 over names, shapes and values, in checkpoint order.
-    ///
-    /// # Errors
-    ///
-    /// If a weight is not on the CPU.
-    pub fn fingerprint(&self) -> candle_core::Result<String> {
-        let mut hash = Sha256::new();
-        for (name, var) in &self.vars {
-            hash.update(name.as_bytes());
-            hash.update(format!("{:?}", var.dims()).as_bytes());
-            with_values(var.as_tensor(), |values| {
-                values.iter().for_each(|v| hash.update(v.to_le_bytes()))
-            })?;
-        }
-        Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
-    }
-
-    /// Writes `file` in safetensors form, f32.
-    ///
-    /// # Errors
-    ///
-    /// If the file cannot be written.
-    pub fn save(&self, file: &Path) -> Result<(), ModelError> {
-        let mut buffers = Vec::with_capacity(self.vars.len());
-        for (name, var) in &self.vars {
-            let values = with_values(var.as_tensor(), <[f32]>::to_vec)
-                .map_err(|e| ModelError(e.to_string()))?;
-            buffers.push((name.clone(), var.dims().to_vec(), values));
-        }
-        save_buffers(file, &buffers)
-    }
 }
 
-/// Writes named f32 buffers as one safetensors file.
+/// SHA-256 over names, shapes and values, in the order given.
 ///
 /// # Errors
 ///
-/// If the file cannot be written.
-pub fn save_buffers(
-    file: &Path,
-    buffers: &[(String, Vec<usize>, Vec<f32>)],
-) -> Result<(), ModelError> {
-    let failed =
-        |e: &dyn std::fmt::Display| ModelError(format!("cannot write {}: {e}", file.display()));
-    let bytes: Vec<Vec<u8>> = buffers
-        .iter()
-        .map(|(_, _, values)| values.iter().flat_map(|v| v.to_le_bytes()).collect())
-        .collect();
-    let mut views = Vec::with_capacity(buffers.len());
-    for ((name, shape, _), bytes) in buffers.iter().zip(&bytes) {
-        let view =
-            safetensors::tensor::TensorView::new(safetensors::Dtype::F32, shape.clone(), bytes)
-                .map_err(|e| failed(&e))?;
-        views.push((name.clone(), view));
+/// If a weight is not on the CPU.
+pub fn fingerprint<'v>(
+    vars: impl IntoIterator<Item = &'v (String, Var)>,
+) -> candle_core::Result<String> {
+    let mut hash = Sha256::new();
+    for (name, var) in vars {
+        hash.update(name.as_bytes());
+        hash.update(format!("{:?}", var.dims()).as_bytes());
+        with_values(var.as_tensor(), |values| {
+            values.iter().for_each(|v| hash.update(v.to_le_bytes()))
+        })?;
     }
-    let metadata = [("format".to_owned(), "pt".to_owned())].into_iter().collect();
-    let data = safetensors::serialize(views, Some(metadata)).map_err(|e| failed(&e))?;
-    std::fs::write(file, data).map_err(|e| failed(&e))
+    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// The safetensors files of a checkpoint, memory-mapped.
 pub struct Shards {
-    files: Vec<(String, Bytes)>,
-    /// Tensor name to index of its file.
-    at: BTreeMap<String, usize>,
+    files: Vec<Bytes>,
+    tensors: BTreeMap<String, Stored>,
+}
+
+/// Where a tensor is.
+struct Stored {
+    file: usize,
+    span: Range<usize>,
+    dtype: Dtype,
+    shape: Vec<usize>,
 }
 
 enum Bytes {
     Static(&'static [u8]),
-    Mapped(Arc<Mmap>),
+    Mapped(Mmap),
 }
 
 impl Bytes {
@@ -189,31 +162,22 @@ impl Shards {
     ///
     /// # Errors
     ///
-    /// If a file is missing or is not safetensors; it is named.
+    /// Every file that is missing or is not safetensors, and every tensor that is not where the index says it is.
     pub fn open(files: &ModelFiles) -> Result<Self, ModelError> {
-        let names = match files.read("model.safetensors.index.json")? {
-            Some(index) => index_files(&index).map_err(|e| {
-                ModelError(format!("{}: model.safetensors.index.json: {e}", files.describe()))
-            })?,
-            None => vec!["model.safetensors".to_owned()],
-        };
-        let mut opened = Vec::new();
-        for name in names {
-            let bytes = match files.directory() {
-                None => Bytes::Static(match files.require(&name)? {
-                    std::borrow::Cow::Borrowed(bytes) => bytes,
-                    std::borrow::Cow::Owned(_) => {
-                        return Err(ModelError(format!("{name} is not embedded")));
-                    }
-                }),
-                Some(dir) if !dir.is_dir() => {
-                    return Err(files.require(&name).err().unwrap_or(ModelError(name)));
-                }
-                Some(dir) => Bytes::Mapped(Arc::new(map(&dir.join(&name))?)),
+        let Some(dir) = files.directory() else {
+            return match files.require(SINGLE)? {
+                Cow::Borrowed(bytes) => Self::read(Bytes::Static(bytes), &files.describe()),
+                Cow::Owned(_) => Err(ModelError(format!("{} is not embedded", files.describe()))),
             };
-            opened.push((format!("{}/{name}", files.describe()), bytes));
+        };
+        if dir.join(SINGLE).is_file() {
+            return Self::open_file(&dir.join(SINGLE));
         }
-        Self::index(opened)
+        let index = files.read(INDEX)?.ok_or_else(|| {
+            ModelError(format!("{} has neither `{SINGLE}` nor `{INDEX}`", dir.display()))
+        })?;
+        Self::sharded(dir, &index)
+            .map_err(|what| ModelError(format!("{}: {INDEX}: {what}", dir.display())))
     }
 
     /// Opens one file.
@@ -222,17 +186,45 @@ impl Shards {
     ///
     /// If it is missing or is not safetensors.
     pub fn open_file(path: &Path) -> Result<Self, ModelError> {
-        Self::index(vec![(path.display().to_string(), Bytes::Mapped(Arc::new(map(path)?)))])
+        Self::read(Bytes::Mapped(map(path)?), &path.display().to_string())
     }
 
-    fn index(files: Vec<(String, Bytes)>) -> Result<Self, ModelError> {
-        let mut at = BTreeMap::new();
-        for (index, (name, bytes)) in files.iter().enumerate() {
-            let tensors = SafeTensors::deserialize(bytes.as_slice())
-                .map_err(|e| ModelError(format!("{name} is damaged or not safetensors: {e}")))?;
-            at.extend(tensors.names().into_iter().map(|tensor| (tensor.to_owned(), index)));
+    fn read(bytes: Bytes, place: &str) -> Result<Self, ModelError> {
+        let tensors = stored(bytes.as_slice(), 0)
+            .map_err(|what| ModelError(format!("{place} is damaged or not safetensors: {what}")))?;
+        Ok(Self { files: vec![bytes], tensors })
+    }
+
+    fn sharded(dir: &Path, index: &[u8]) -> Result<Self, String> {
+        let places = weight_map(index)?;
+        let (mut shards, mut problems) =
+            (Self { files: Vec::new(), tensors: BTreeMap::new() }, Vec::new());
+        for file in places.values().collect::<BTreeSet<_>>() {
+            let mut listed = places.iter().filter(|(_, place)| *place == file);
+            match Self::open_file(&dir.join(file)) {
+                Err(error) => {
+                    problems.push(format!("{error}, where {} tensors should be", listed.count()))
+                }
+                Ok(shard) => {
+                    let lost =
+                        listed.by_ref().filter(|(name, _)| !shard.tensors.contains_key(*name));
+                    problems.extend(lost.map(|(name, _)| format!("`{name}` is not in {file}")));
+                    shards.add(shard, |name| places.get(name).is_none_or(|place| place == file));
+                }
+            }
         }
-        Ok(Self { files, at })
+        if problems.is_empty() { Ok(shards) } else { Err(listed(&problems)) }
+    }
+
+    /// Takes over what another file holds, but for tensors that belong elsewhere.
+    fn add(&mut self, shard: Self, belongs: impl Fn(&str) -> bool) {
+        let base = self.files.len();
+        self.files.extend(shard.files);
+        for (name, stored) in shard.tensors {
+            if belongs(&name) {
+                self.tensors.insert(name, Stored { file: base + stored.file, ..stored });
+            }
+        }
     }
 
     /// A tensor as f32.
@@ -242,78 +234,115 @@ impl Shards {
     /// If it is not there, or its type is not f32, f16 or bf16.
     pub fn tensor(&self, name: &str) -> Result<Tensor, ModelError> {
         let failed = |e: &dyn std::fmt::Display| ModelError(format!("tensor `{name}`: {e}"));
-        let index = *self.at.get(name).ok_or_else(|| failed(&"missing"))?;
-        let tensors =
-            SafeTensors::deserialize(self.files[index].1.as_slice()).map_err(|e| failed(&e))?;
-        let view = tensors.tensor(name).map_err(|e| failed(&e))?;
-        let dtype = match view.dtype() {
-            safetensors::Dtype::F32 => DType::F32,
-            safetensors::Dtype::F16 => DType::F16,
-            safetensors::Dtype::BF16 => DType::BF16,
-            other => {
-                return Err(failed(&format!("{other:?} is not supported; f32, f16 or bf16 are")));
-            }
-        };
-        Tensor::from_raw_buffer(view.data(), dtype, view.shape(), &Device::Cpu)
+        let stored = self.tensors.get(name).ok_or_else(|| failed(&"missing"))?;
+        let dtype = supported(stored.dtype).ok_or_else(|| {
+            failed(&format!("{:?} is not supported; f32, f16 or bf16 are", stored.dtype))
+        })?;
+        let data = &self.files[stored.file].as_slice()[stored.span.clone()];
+        Tensor::from_raw_buffer(data, dtype, &stored.shape, &Device::Cpu)
             .and_then(|tensor| tensor.to_dtype(DType::F32))
             .map_err(|e| failed(&e))
     }
 
     /// Names in all files.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.at.keys().map(String::as_str)
+        self.tensors.keys().map(String::as_str)
     }
 
-    fn shape(&self, name: &str) -> Option<Vec<usize>> {
-        let tensors =
-            SafeTensors::deserialize(self.files[*self.at.get(name)?].1.as_slice()).ok()?;
-        Some(tensors.tensor(name).ok()?.shape().to_vec())
+    /// The shape of a tensor, if it is there.
+    pub fn shape(&self, name: &str) -> Option<Vec<usize>> {
+        self.tensors.get(name).map(|stored| stored.shape.clone())
     }
 
-    fn check(
-        &self,
-        wanted: &[(String, Vec<usize>)],
-        config: &HfConfig,
-        place: &str,
-    ) -> Result<(), ModelError> {
+    /// Holds the tensors against those that a configuration asks for.
+    fn check(&self, config: &HfConfig) -> Result<(), String> {
+        let (layers, found) = (config.num_hidden_layers, self.tensors.len());
+        if layers > found {
+            return Err(format!("config.json asks for {layers} layers; there are {found} tensors"));
+        }
+        let wanted: BTreeMap<String, Vec<usize>> = config.tensors().into_iter().collect();
         let mut problems = Vec::new();
-        for (name, shape) in wanted {
-            match self.shape(name) {
-                None => problems.push(format!("`{name}` {shape:?} is missing")),
-                Some(found) if found != *shape => {
-                    problems.push(format!("`{name}` is {found:?}; config.json asks for {shape:?}"))
-                }
-                Some(_) => {}
+        for (name, shape) in &wanted {
+            let Some(stored) = self.tensors.get(name) else {
+                problems.push(format!("`{name}` {shape:?} is missing"));
+                continue;
+            };
+            if stored.shape != *shape {
+                let found = &stored.shape;
+                problems.push(format!("`{name}` is {found:?}; config.json asks for {shape:?}"));
+            }
+            if supported(stored.dtype).is_none() {
+                problems.push(format!(
+                    "`{name}` is {:?}; f32, f16 or bf16 are supported",
+                    stored.dtype
+                ));
             }
         }
-        let known: BTreeSet<&str> = wanted.iter().map(|(name, _)| name.as_str()).collect();
-        for name in self.names().filter(|name| !known.contains(name)) {
-            // Checkpoints with a tied head may store it all the same.
-            if !(config.tie_word_embeddings && name == "lm_head.weight") {
-                problems.push(format!("`{name}` is not part of this architecture"));
-            }
-        }
-        if problems.is_empty() {
-            Ok(())
-        } else {
-            Err(ModelError(format!("{place}: {}", problems.join("; "))))
-        }
+        // Checkpoints with a tied head may store it all the same.
+        let known = |name: &str| {
+            wanted.contains_key(name) || (config.tie_word_embeddings && name == "lm_head.weight")
+        };
+        let extra = self.names().filter(|name| !known(name));
+        problems.extend(extra.map(|name| format!("`{name}` is not part of this architecture")));
+        if problems.is_empty() { Ok(()) } else { Err(listed(&problems)) }
     }
 }
 
-fn index_files(index: &[u8]) -> Result<Vec<String>, String> {
+fn supported(dtype: Dtype) -> Option<DType> {
+    match dtype {
+        Dtype::F32 => Some(DType::F32),
+        Dtype::F16 => Some(DType::F16),
+        Dtype::BF16 => Some(DType::BF16),
+        _ => None,
+    }
+}
+
+/// Problems in one line; so many that nobody would read them are counted.
+fn listed(problems: &[String]) -> String {
+    const MOST: usize = 64;
+    let text = problems[..problems.len().min(MOST)].join("; ");
+    match problems.len().saturating_sub(MOST) {
+        0 => text,
+        more => format!("{text}; and {more} more"),
+    }
+}
+
+/// The tensors of a safetensors file, by name.
+fn stored(bytes: &[u8], file: usize) -> Result<BTreeMap<String, Stored>, String> {
+    let (length, rest) = bytes.split_first_chunk().ok_or("it is too short for a header")?;
+    let length = u64::from_le_bytes(*length);
+    let (header, data) = usize::try_from(length)
+        .ok()
+        .and_then(|length| rest.split_at_checked(length))
+        .ok_or_else(|| format!("a header of {length} bytes in a file of {}", bytes.len()))?;
+    let metadata: Metadata =
+        serde_json::from_slice(header).map_err(|e| format!("its header: {e}"))?;
+    let (expected, found) = (metadata.data_len(), data.len());
+    if expected != found {
+        return Err(format!("{found} bytes of tensors where its header promises {expected}"));
+    }
+    let start = 8 + header.len();
+    let place = |(name, info): (String, &TensorInfo)| {
+        let (from, to) = info.data_offsets;
+        let span = start + from..start + to;
+        (name, Stored { file, span, dtype: info.dtype, shape: info.shape.clone() })
+    };
+    Ok(metadata.tensors().into_iter().map(place).collect())
+}
+
+/// The file of each tensor, as an index says it.
+pub(crate) fn weight_map(index: &[u8]) -> Result<BTreeMap<String, String>, String> {
     let index: serde_json::Value =
         serde_json::from_slice(index).map_err(|e| format!("not JSON: {e}"))?;
     let map = index.get("weight_map").and_then(|map| map.as_object()).ok_or("no `weight_map`")?;
-    let mut files = BTreeSet::new();
-    for (tensor, file) in map {
+    let place = |(tensor, file): (&String, &serde_json::Value)| {
         let file = file.as_str().ok_or_else(|| format!("`{tensor}` names no file"))?;
-        if Path::new(file).components().count() != 1 || file.contains("..") {
+        if Path::new(file).file_name() != Some(OsStr::new(file)) {
             return Err(format!("`{tensor}` is in {file:?}; a file beside the index is needed"));
         }
-        files.insert(file.to_owned());
-    }
-    Ok(files.into_iter().collect())
+        Ok((tensor.clone(), file.to_owned()))
+    };
+    map.iter().map(place).collect()
 }
 
 #[allow(unsafe_code)] // weights are mapped, not copied
@@ -324,3 +353,6 @@ fn map(path: &Path) -> Result<Mmap, ModelError> {
     // cuts short while it is read can end this one (SIGBUS), as for every reader that maps its weights.
     unsafe { Mmap::map(&file) }.map_err(failed)
 }
+
+#[cfg(test)]
+mod tests;

@@ -112,6 +112,13 @@ impl Table {
         turns
     }
 
+    /// Takes out the turns recorded so far, sorted by path: the episode is over.
+    pub(crate) fn take_turns(&self) -> Vec<Turn> {
+        let mut turns = std::mem::take(&mut *lock(&self.turns));
+        turns.sort_by(|a, b| a.path.cmp(&b.path));
+        turns
+    }
+
     /// The first fault that an ask or act ran into, even if the orchestra went on without it: no handling turns a
     /// failure that is not the policy's into a reward.
     pub fn fault(&self) -> Option<Fault> {

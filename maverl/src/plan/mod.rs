@@ -4,8 +4,9 @@ mod settled;
 mod summary;
 pub(crate) mod weights;
 
-pub use crate::model::ModelSource;
-pub use summary::{SeatSummary, StepSummary, Summary, WorkerSummary, json, table};
+pub use crate::model::{LoraConfig, ModelSource};
+pub use summary::{PolicySummary, SeatSummary, StepSummary, Summary, WorkerSummary, json, table};
+pub(crate) use summary::{bytes, count};
 
 use std::path::PathBuf;
 
@@ -122,7 +123,7 @@ pub struct LossPlan {
     pub invalid_reply_penalty: f64,
 }
 
-/// Weights and how they are updated.
+/// Weights, a base's own or an adapter on it, and how they are updated.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PolicyPlan {
     /// The name in metrics and checkpoints.
@@ -133,8 +134,21 @@ pub struct PolicyPlan {
     pub trained: bool,
     /// A frozen copy of the starting weights is kept for the KL.
     pub reference: bool,
+    /// The adapter that it is; without one it is the base's own weights.
+    pub adapter: Option<AdapterPlan>,
     /// The optimizer.
     pub optim: OptimPlan,
+}
+
+/// An adapter with every value settled.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct AdapterPlan {
+    /// Rank, scale, dropout and targets.
+    pub lora: LoraConfig,
+    /// The PEFT directory it starts from; else it is drawn from the seed and changes nothing yet.
+    pub start: Option<PathBuf>,
+    /// How many numbers it is.
+    pub parameters: u64,
 }
 
 /// The optimizer with every value settled.

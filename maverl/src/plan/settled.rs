@@ -2,11 +2,14 @@
 
 use std::num::NonZeroUsize;
 
-use super::{AlgorithmPlan, LossPlan, OptimPlan, Sampling};
+use std::path::PathBuf;
+
+use super::{AdapterPlan, AlgorithmPlan, LoraConfig, LossPlan, OptimPlan, Sampling};
 use crate::config::{
-    Aggregation, AlgorithmConfig, GroupBy, Kl, LossConfig, OptimConfig, Preset, SamplingConfig,
-    Schedule, Singleton,
+    self, Aggregation, AlgorithmConfig, GroupBy, Kl, LossConfig, OptimConfig, Preset,
+    SamplingConfig, Schedule, Singleton, TargetModules,
 };
+use crate::model::{HfConfig, ModelError, lora};
 
 impl Default for Sampling {
     fn default() -> Self {
@@ -135,6 +138,59 @@ impl From<&OptimPlan> for OptimConfig {
             grad_clip: Some(optim.grad_clip),
             schedule: Some(optim.schedule),
             warmup_steps: Some(optim.warmup_steps),
+        }
+    }
+}
+
+impl AdapterPlan {
+    /// What an adapter is where nothing else is written.
+    pub(crate) fn defaults() -> config::LoraConfig {
+        config::LoraConfig {
+            rank: NonZeroUsize::new(8),
+            alpha: Some(16.0),
+            dropout: Some(0.0),
+            target_modules: Some(TargetModules::AllLinear),
+            rslora: Some(false),
+        }
+    }
+
+    /// An adapter on a base; what `config` leaves out has its default.
+    ///
+    /// # Errors
+    ///
+    /// If a target module is not in the base.
+    pub(crate) fn new(
+        config: &config::LoraConfig,
+        start: Option<PathBuf>,
+        base: &HfConfig,
+    ) -> Result<Self, ModelError> {
+        let config = config.over(&Self::defaults());
+        let mut target_modules = match config.target_modules {
+            Some(TargetModules::Named(names)) => names,
+            _ => lora::linear_names(base),
+        };
+        target_modules.sort();
+        target_modules.dedup();
+        let lora = LoraConfig {
+            rank: config.rank.map_or(1, NonZeroUsize::get),
+            alpha: config.alpha.unwrap_or_default(),
+            dropout: config.dropout.unwrap_or_default(),
+            target_modules,
+            rslora: config.rslora.unwrap_or_default(),
+        };
+        let parameters = lora.parameters(base)?;
+        Ok(Self { lora, start, parameters })
+    }
+}
+
+impl From<&LoraConfig> for config::LoraConfig {
+    fn from(lora: &LoraConfig) -> Self {
+        Self {
+            rank: NonZeroUsize::new(lora.rank),
+            alpha: Some(lora.alpha),
+            dropout: Some(lora.dropout),
+            target_modules: Some(TargetModules::Named(lora.target_modules.clone())),
+            rslora: Some(lora.rslora),
         }
     }
 }

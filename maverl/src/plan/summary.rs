@@ -3,7 +3,7 @@
 use comfy_table::{Table, presets::ASCII_BORDERS_ONLY_CONDENSED};
 use serde::Serialize;
 
-use super::{ModelSource, Plan};
+use super::{LoraConfig, Plan, PolicyPlan};
 use crate::config::Preset;
 use crate::trajectory::Seat;
 
@@ -17,6 +17,8 @@ pub struct Summary {
     pub step: StepSummary,
     /// Every worker group, in the plan's order.
     pub workers: Vec<WorkerSummary>,
+    /// Every policy, in the plan's order.
+    pub policies: Vec<PolicySummary>,
     /// Every seat, in the plan's order.
     pub seats: Vec<SeatSummary>,
 }
@@ -51,20 +53,43 @@ pub struct WorkerSummary {
     pub agents: Vec<String>,
     /// Whether its weights change.
     pub trained: bool,
-    /// How many numbers the weights are.
+    /// How many numbers the weights of the base are.
     pub parameters: u64,
-    /// Bytes of the weights.
+    /// How many numbers updates change: those of trained adapters, or the base's.
+    pub trainable_parameters: u64,
+    /// Bytes of the weights, adapters included.
     pub weight_bytes: u64,
-    /// Bytes of the frozen copy that the KL refers to.
+    /// Bytes of the frozen copies that the KL refers to.
     pub reference_bytes: u64,
-    /// Bytes of the gradients.
+    /// Bytes of the gradients; policies of one worker are updated one after the other.
     pub gradient_bytes: u64,
-    /// Bytes of the optimizer's two moments.
+    /// Bytes of the optimizers' two moments.
     pub moment_bytes: u64,
+    /// Bytes of keys and values during rollout, at most (`runtime.kv_mib`).
+    pub kv_bytes: u64,
+}
+
+/// A policy in numbers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PolicySummary {
+    /// Its name.
+    pub name: String,
+    /// The worker group that holds it.
+    pub worker: String,
+    /// Its rank, scale and targets, if it is an adapter.
+    pub adapter: Option<LoraConfig>,
+    /// The agents it speaks for.
+    pub agents: Vec<String>,
+    /// Whether it is updated.
+    pub trained: bool,
+    /// How many numbers it is: the adapter's, or the base's.
+    pub parameters: u64,
+    /// Bytes that it adds to its worker's base: weights, reference and moments. The base's own weights add none.
+    pub bytes: u64,
 }
 
 impl WorkerSummary {
-    /// All of its bytes, without activations and caches.
+    /// All of its bytes, without activations and without keys and values.
     pub fn bytes(&self) -> u64 {
         self.weight_bytes + self.reference_bytes + self.gradient_bytes + self.moment_bytes
     }
@@ -105,6 +130,7 @@ impl Plan {
                 optimizer_steps: (self.algorithm.minibatches * self.algorithm.epochs) as u64,
             },
             workers: (0..self.workers.len()).map(|worker| self.worker_summary(worker)).collect(),
+            policies: (0..self.policies.len()).map(|policy| self.policy_summary(policy)).collect(),
             seats: self
                 .seats
                 .iter()
@@ -120,33 +146,56 @@ impl Plan {
         }
     }
 
+    /// How many numbers a policy is.
+    fn parameters(&self, policy: &PolicyPlan) -> u64 {
+        let base = self.workers[policy.worker].parameters;
+        policy.adapter.as_ref().map_or(base, |adapter| adapter.parameters)
+    }
+
+    /// The seats that are spoken for by policies that fit, as text.
+    fn agents(&self, fits: impl Fn(usize) -> bool) -> Vec<String> {
+        let seats = self.seats.iter().filter(|seat| fits(seat.policy));
+        let mut agents: Vec<String> = seats.map(|seat| seat.seat.to_string()).collect();
+        agents.sort();
+        agents
+    }
+
     fn worker_summary(&self, index: usize) -> WorkerSummary {
         let worker = &self.workers[index];
         let policies = || self.policies.iter().filter(|policy| policy.worker == index);
-        let bytes = worker.parameters * NUMBER;
-        let trained = policies().filter(|policy| policy.trained).count() as u64;
-        let references = policies().filter(|policy| policy.reference).count() as u64;
-        let mut agents: Vec<String> = self
-            .seats
-            .iter()
-            .filter(|seat| self.policies[seat.policy].worker == index)
-            .map(|seat| seat.seat.to_string())
-            .collect();
-        agents.sort();
+        let numbers = |policy: &PolicyPlan| self.parameters(policy);
+        let trained = || policies().filter(|policy| policy.trained).map(numbers);
+        let adapters: u64 = policies().filter(|p| p.adapter.is_some()).map(numbers).sum();
+        let references: u64 = policies().filter(|policy| policy.reference).map(numbers).sum();
         WorkerSummary {
             name: worker.name.clone(),
             model: worker.model.clone(),
-            path: match &worker.source {
-                ModelSource::Builtin(name) => format!("builtin:{name}"),
-                ModelSource::Directory(dir) => dir.display().to_string(),
-            },
-            agents,
-            trained: trained > 0,
+            path: worker.source.to_string(),
+            agents: self.agents(|policy| self.policies[policy].worker == index),
+            trained: trained().count() > 0,
             parameters: worker.parameters,
-            weight_bytes: bytes,
-            reference_bytes: references * bytes,
-            gradient_bytes: trained * bytes,
-            moment_bytes: trained * 2 * bytes,
+            trainable_parameters: trained().sum(),
+            weight_bytes: (worker.parameters + adapters) * NUMBER,
+            reference_bytes: references * NUMBER,
+            gradient_bytes: trained().max().unwrap_or(0) * NUMBER,
+            moment_bytes: trained().sum::<u64>() * 2 * NUMBER,
+            kv_bytes: (self.runtime.kv_mib.get() as u64) << 20,
+        }
+    }
+
+    fn policy_summary(&self, index: usize) -> PolicySummary {
+        let policy = &self.policies[index];
+        let parameters = self.parameters(policy);
+        let copies = [(policy.adapter.is_some(), 1), (policy.reference, 1), (policy.trained, 2)];
+        let copies: u64 = copies.iter().filter(|(there, _)| *there).map(|(_, n)| n).sum();
+        PolicySummary {
+            name: policy.name.clone(),
+            worker: self.workers[policy.worker].name.clone(),
+            adapter: policy.adapter.as_ref().map(|adapter| adapter.lora.clone()),
+            agents: self.agents(|policy| policy == index),
+            trained: policy.trained,
+            parameters,
+            bytes: copies * parameters * NUMBER,
         }
     }
 }
@@ -161,6 +210,10 @@ pub fn table(plan: &Plan) -> String {
     .to_lowercase();
     text += &workers(&summary);
     text += "\n\n";
+    if summary.policies.iter().any(|policy| policy.adapter.is_some()) {
+        text += &policies(&summary);
+        text += "\n\n";
+    }
     text += &seats(&summary);
     let step = &summary.step;
     text += &match plan.algorithm.preset {
@@ -189,6 +242,7 @@ fn workers(summary: &Summary) -> String {
         "gradients",
         "moments",
         "together",
+        "keys, values",
     ]);
     for worker in &summary.workers {
         table.add_row([
@@ -201,6 +255,34 @@ fn workers(summary: &Summary) -> String {
             bytes(worker.gradient_bytes),
             bytes(worker.moment_bytes),
             bytes(worker.bytes()),
+            format!("<= {}", bytes(worker.kv_bytes)),
+        ]);
+    }
+    table.trim_fmt()
+}
+
+fn policies(summary: &Summary) -> String {
+    let mut table = Table::new();
+    table.load_style(ASCII_BORDERS_ONLY_CONDENSED).set_header([
+        "policy",
+        "worker",
+        "weights",
+        "agents",
+        "trained",
+        "parameters",
+        "added",
+    ]);
+    for policy in &summary.policies {
+        table.add_row([
+            policy.name.clone(),
+            policy.worker.clone(),
+            policy.adapter.as_ref().map_or("the base's own".to_owned(), |lora| {
+                format!("adapter of rank {}", lora.rank)
+            }),
+            policy.agents.join("\n"),
+            if policy.trained { "yes" } else { "no" }.to_owned(),
+            count(policy.parameters),
+            bytes(policy.bytes),
         ]);
     }
     table.trim_fmt()
@@ -228,12 +310,12 @@ fn seats(summary: &Summary) -> String {
 }
 
 /// `1234567` is `1.23M`.
-fn count(n: u64) -> String {
+pub(crate) fn count(n: u64) -> String {
     scaled(n, 1000.0, &["", "k", "M", "G", "T"])
 }
 
 /// Bytes in binary units.
-fn bytes(n: u64) -> String {
+pub(crate) fn bytes(n: u64) -> String {
     if n == 0 { "-".to_owned() } else { scaled(n, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB"]) }
 }
 

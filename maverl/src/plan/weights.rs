@@ -9,28 +9,59 @@ use safetensors::tensor::Metadata;
 use serde_json::Value;
 
 use super::ModelSource;
-use crate::model::builtin;
+use crate::model::{HfConfig, Snapshot, builtin};
 
 /// Headers larger than this are damage, not headers.
 const MAX_HEADER: u64 = 100_000_000;
 
-/// The number of parameters of a model.
+/// The number of parameters of a model. One on the hub is not downloaded for that: its `config.json` says how many it has.
 ///
 /// # Errors
 ///
 /// What is missing or damaged in its directory.
 pub(crate) fn parameters(source: &ModelSource) -> Result<u64, String> {
     match source {
-        ModelSource::Builtin(name) => {
-            let bytes = builtin::file(name, "model.safetensors")
-                .ok_or_else(|| format!("builtin:{name} has no weights"))?;
-            header(bytes, bytes.len() as u64)
+        ModelSource::Hub(snapshot) => configured(snapshot),
+        ModelSource::Builtin(_) | ModelSource::Directory(_) => {
+            Ok(headers(source)?.iter().map(size).sum())
         }
-        ModelSource::Directory(dir) => directory(dir),
     }
 }
 
-fn directory(dir: &Path) -> Result<u64, String> {
+/// The headers of the files that hold a model's weights.
+///
+/// # Errors
+///
+/// What is missing or damaged in its directory.
+pub(crate) fn headers(source: &ModelSource) -> Result<Vec<Metadata>, String> {
+    match source {
+        ModelSource::Builtin(name) => {
+            let bytes = builtin::file(name, "model.safetensors")
+                .ok_or_else(|| format!("builtin:{name} has no weights"))?;
+            Ok(vec![header(bytes, bytes.len() as u64)?])
+        }
+        ModelSource::Directory(dir) => directory(dir),
+        ModelSource::Hub(snapshot) => directory(&snapshot.dir),
+    }
+}
+
+/// The number of parameters in a file.
+fn size(header: &Metadata) -> u64 {
+    header.tensors().values().map(|tensor| numbers(&tensor.shape)).sum()
+}
+
+fn numbers(shape: &[usize]) -> u64 {
+    shape.iter().map(|&n| n as u64).product()
+}
+
+fn configured(snapshot: &Snapshot) -> Result<u64, String> {
+    let path = snapshot.dir.join("config.json");
+    let text = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let config = HfConfig::parse(&text).map_err(|error| format!("{snapshot}: {error}"))?;
+    Ok(config.tensors().iter().map(|(_, shape)| numbers(shape)).sum())
+}
+
+fn directory(dir: &Path) -> Result<Vec<Metadata>, String> {
     if !dir.is_dir() {
         return Err(format!("{} is not a directory", dir.display()));
     }
@@ -42,7 +73,7 @@ fn directory(dir: &Path) -> Result<u64, String> {
     json(&dir.join("config.json"))?;
     let single = dir.join("model.safetensors");
     if single.is_file() {
-        return file(&single);
+        return Ok(vec![file(&single)?]);
     }
     let index = dir.join("model.safetensors.index.json");
     if !index.is_file() {
@@ -51,7 +82,7 @@ fn directory(dir: &Path) -> Result<u64, String> {
             dir.display()
         ));
     }
-    shards(&index)?.iter().map(|shard| file(&dir.join(shard))).sum()
+    shards(&index)?.iter().map(|shard| file(&dir.join(shard))).collect()
 }
 
 fn json(path: &Path) -> Result<Value, String> {
@@ -67,15 +98,16 @@ fn shards(index: &Path) -> Result<BTreeSet<String>, String> {
     Ok(map.values().filter_map(Value::as_str).map(str::to_owned).collect())
 }
 
-fn file(path: &Path) -> Result<u64, String> {
+/// The header of a safetensors file.
+pub(crate) fn file(path: &Path) -> Result<Metadata, String> {
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
     let file = File::open(path).map_err(failed)?;
     let length = file.metadata().map_err(failed)?.len();
     header(file, length).map_err(|what| format!("{} is damaged: {what}", path.display()))
 }
 
-/// The number of parameters in a file of `found` bytes, which must be as long as its header says.
-fn header(mut file: impl Read, found: u64) -> Result<u64, String> {
+/// The header of a file of `found` bytes, which must be as long as its header says.
+fn header(mut file: impl Read, found: u64) -> Result<Metadata, String> {
     let mut length = [0; 8];
     file.read_exact(&mut length).map_err(|_| "it is too short for a header".to_owned())?;
     let length = u64::from_le_bytes(length);
@@ -86,12 +118,11 @@ fn header(mut file: impl Read, found: u64) -> Result<u64, String> {
     file.take(length).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
     let metadata: Metadata =
         serde_json::from_slice(&bytes).map_err(|error| format!("its header: {error}"))?;
-    let expected = 8 + length + metadata.data_len() as u64;
+    let expected = (8 + length).saturating_add(metadata.data_len() as u64);
     if expected != found {
         return Err(format!("it has {found} bytes where its header promises {expected}"));
     }
-    let size = |shape: &[usize]| shape.iter().map(|&n| n as u64).product::<u64>();
-    Ok(metadata.tensors().values().map(|tensor| size(&tensor.shape)).sum())
+    Ok(metadata)
 }
 
 #[cfg(test)]
@@ -125,6 +156,10 @@ mod tests {
         dir
     }
 
+    fn counted(dir: &Path) -> Result<u64, String> {
+        parameters(&ModelSource::Directory(dir.to_owned()))
+    }
+
     #[test]
     fn parameters_are_counted_from_headers() {
         let one = safetensors(&[&[3, 4], &[5]]);
@@ -133,7 +168,7 @@ mod tests {
             ("tokenizer.json", b"{}"),
             ("model.safetensors", &one),
         ]);
-        assert_eq!(directory(dir.path()), Ok(17));
+        assert_eq!(counted(dir.path()), Ok(17));
 
         let index = br#"{"weight_map": {"a": "1.safetensors", "b": "2.safetensors", "c": "1.safetensors"}}"#;
         let two = safetensors(&[&[2]]);
@@ -144,7 +179,7 @@ mod tests {
             ("1.safetensors", &one),
             ("2.safetensors", &two),
         ]);
-        assert_eq!(directory(dir.path()), Ok(19));
+        assert_eq!(counted(dir.path()), Ok(19));
     }
 
     #[test]
@@ -168,7 +203,7 @@ mod tests {
         ];
         for (files, expected) in cases {
             let dir = model(files);
-            let error = directory(dir.path()).unwrap_err();
+            let error = counted(dir.path()).unwrap_err();
             assert!(error.contains(expected), "{error:?} does not say {expected:?}");
         }
     }

@@ -2,24 +2,24 @@
 
 use crate::agent::Prompt;
 use crate::config::Overflow;
-use crate::model::{Tokenizer, TokenizerError};
+use crate::model::{Rendered, Tokenizer, TokenizerError};
 use crate::orchestra::Conversation;
 use crate::trajectory::{Fault, FaultKind, Message, Role};
 
 /// A tokenizer with its chat template, as far as a prompt needs it. See [`Tokenizer`] for each method.
 pub(crate) trait Templater {
-    fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError>;
+    fn encode_rendered(&self, rendered: &Rendered) -> Result<Vec<u32>, TokenizerError>;
     fn decode_raw(&self, ids: &[u32]) -> String;
     fn render(
         &self,
         messages: &[Message],
         generation_prompt: bool,
-    ) -> Result<String, TokenizerError>;
+    ) -> Result<Rendered, TokenizerError>;
 }
 
 impl Templater for Tokenizer {
-    fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
-        self.encode(text)
+    fn encode_rendered(&self, rendered: &Rendered) -> Result<Vec<u32>, TokenizerError> {
+        self.encode_rendered(rendered)
     }
 
     fn decode_raw(&self, ids: &[u32]) -> String {
@@ -30,7 +30,7 @@ impl Templater for Tokenizer {
         &self,
         messages: &[Message],
         generation_prompt: bool,
-    ) -> Result<String, TokenizerError> {
+    ) -> Result<Rendered, TokenizerError> {
         self.render(messages, generation_prompt)
     }
 }
@@ -55,8 +55,8 @@ pub(crate) struct Next {
     pub(crate) forked: bool,
 }
 
-/// Adds `prompt` to a conversation: its ids grow where the chat template keeps earlier turns as they were, and are made
-/// afresh (`forked`) where it does not.
+/// Adds `prompt` to a conversation: its ids grow if the rendering of the longer conversation begins with what the model
+/// saw and said, and are made afresh (`forked`) if it does not.
 ///
 /// # Errors
 ///
@@ -69,10 +69,10 @@ pub(crate) fn next_prompt(
     stop_ids: &[u32],
     room: Room,
 ) -> Result<Next, Fault> {
-    let kept = kept(templater, conversation, stop_ids)?;
+    let stops = Stops::new(templater, conversation, stop_ids);
     let compose = |longest: usize| {
         let (user, shortened) = cut(prompt, longest);
-        let next = compose(templater, conversation, kept.as_ref(), prompt, user)?;
+        let next = compose(templater, conversation, &stops, prompt, user)?;
         Ok(Next { shortened, ..next })
     };
     let fits = |next: &Next| next.ids.len() + room.max_tokens <= room.context;
@@ -118,49 +118,55 @@ fn cut(prompt: &Prompt, longest: usize) -> (String, usize) {
     (user, cut)
 }
 
-/// A history whose ids can stay: its text as it is rendered now, of which the part from `from` on has no ids yet.
-struct Kept {
-    text: String,
-    from: usize,
+/// The texts of stop ids.
+struct Stops {
+    /// Of the one that the last reply ends with; empty if it was cut off.
+    said: String,
+    /// Of all.
+    all: Vec<String>,
 }
 
-/// The history of a conversation, if the template still renders it as the model saw and said it.
-fn kept(
-    templater: &impl Templater,
-    conversation: &Conversation,
-    stop_ids: &[u32],
-) -> Result<Option<Kept>, Fault> {
-    let Some(reply) = conversation.messages.last().filter(|last| last.role == Role::Assistant)
-    else {
-        return Ok(None);
-    };
-    let text = templater.render(&conversation.messages, false).map_err(template)?;
+impl Stops {
+    fn new(templater: &impl Templater, conversation: &Conversation, stop_ids: &[u32]) -> Self {
+        let text = |id: &u32| templater.decode_raw(&[*id]);
+        let said = conversation.ids.last().filter(|id| stop_ids.contains(id));
+        let all = stop_ids.iter().map(text).filter(|stop| !stop.is_empty()).collect();
+        Self { said: said.map(text).unwrap_or_default(), all }
+    }
+}
+
+/// Where a rendering goes on after what the model saw and said; `None` if it does not begin with that.
+///
+/// The template closes the reply, mostly with the stop token that the model closed it with itself. Another stop token
+/// comes on top. A template that adds anything else has changed the reply.
+fn continues(text: &str, conversation: &Conversation, stops: &Stops) -> Option<usize> {
+    let reply = conversation.messages.last().filter(|last| last.role == Role::Assistant)?;
     let rest = text
         .strip_prefix(conversation.rendered.as_str())
-        .and_then(|text| text.strip_prefix(reply.content.as_str()));
-    let Some(rest) = rest else { return Ok(None) };
-    // The template closes the reply; if the model did so itself, its stop id is in `ids` already.
-    let stop = conversation.ids.last().filter(|id| stop_ids.contains(id));
-    let stop = stop.map(|&id| templater.decode_raw(&[id])).unwrap_or_default();
-    let from = text.len() - rest.strip_prefix(stop.as_str()).unwrap_or(rest).len();
-    Ok(Some(Kept { text, from }))
+        .and_then(|text| text.strip_prefix(reply.content.as_str()))?;
+    let rest = match rest.strip_prefix(stops.said.as_str()) {
+        Some(rest) => rest,
+        None if stops.all.iter().any(|stop| rest.starts_with(stop)) => rest,
+        None => return None,
+    };
+    Some(text.len() - rest.len())
 }
 
 fn compose(
     templater: &impl Templater,
     conversation: &Conversation,
-    kept: Option<&Kept>,
+    stops: &Stops,
     prompt: &Prompt,
     user: String,
 ) -> Result<Next, Fault> {
     let messages = opened(&conversation.messages, prompt.system.as_deref(), user);
     let rendered = templater.render(&messages, true).map_err(template)?;
-    let kept = kept.filter(|kept| rendered.starts_with(&kept.text));
-    let (mut ids, from) =
-        kept.map_or((Vec::new(), 0), |kept| (conversation.ids.clone(), kept.from));
-    ids.extend(templater.encode(&rendered[from..]).map_err(template)?);
-    let forked = kept.is_none() && !conversation.messages.is_empty();
-    Ok(Next { messages, ids, rendered, shortened: 0, forked })
+    let from = continues(rendered.text(), conversation, stops);
+    let mut ids = from.map(|_| conversation.ids.clone()).unwrap_or_default();
+    let new = rendered.after(from.unwrap_or(0));
+    ids.extend(templater.encode_rendered(&new).map_err(template)?);
+    let forked = from.is_none() && !conversation.messages.is_empty();
+    Ok(Next { messages, ids, rendered: rendered.text().to_owned(), shortened: 0, forked })
 }
 
 /// The messages so far and the next one. The system section opens a conversation and is left out of a growing one.

@@ -84,7 +84,7 @@ impl Troupe {
             }
         };
         let (answer, outcome) = self.perform(&table).await;
-        let mut episode = Episode { answer, turns: table.turns(), ..request.ended(outcome) };
+        let mut episode = Episode { answer, turns: table.take_turns(), ..request.ended(outcome) };
         if episode.score().is_some()
             && let Err(fault) = self.reward(&mut episode)
         {

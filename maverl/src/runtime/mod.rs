@@ -1,24 +1,29 @@
-//! Worker groups and the policies on them: generation and updates on one set of weights.
+//! Worker groups and the policies on them: generation and updates on one base.
 //!
 //! - **RT-1** An update is a barrier: it runs after every generation sent before it has ended, and before any sent after.
 //! - **RT-2** Every completion carries the number of updates its policy had seen.
 //! - **RT-3** A worker's panic resolves every pending call to [`RuntimeError::Gone`].
 //! - **K-1** A completion never depends on what else is in the batch, to the bit.
 
+mod direct;
 mod engine;
 mod memory;
 mod packed;
 mod trainer;
+mod work;
 mod worker;
 
 pub use crate::algo::{Batch, Objective, Row};
+pub use direct::{Scores, complete, score};
+pub use work::Work;
 
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 
 use crate::model::Tokenizer;
-use crate::plan::{Plan, Sampling};
+use crate::plan::{Plan, PolicyPlan, Sampling};
 use crate::trajectory::Finish;
 use worker::{Owned, Worker};
 
@@ -120,6 +125,19 @@ pub enum RuntimeError {
         /// The model's context.
         context: usize,
     },
+    /// A request does not fit the memory for keys and values, even alone.
+    #[error(
+        "worker group `{worker}`: a request of up to {tokens} tokens, where `runtime.kv_mib` has room for the keys and \
+         values of {capacity}; raise it, or lower `sampling.max_tokens`"
+    )]
+    Memory {
+        /// Its name.
+        worker: String,
+        /// Tokens of the prompt and of the longest completion.
+        tokens: usize,
+        /// Tokens that fit.
+        capacity: usize,
+    },
 }
 
 /// Every worker group of a plan, running.
@@ -132,6 +150,8 @@ pub struct Runtime {
 #[derive(Clone)]
 pub struct Policy {
     name: Arc<str>,
+    /// Its place among the policies of its worker.
+    slot: usize,
     worker: Worker,
 }
 
@@ -146,13 +166,18 @@ impl Runtime {
         // Kernels run on rayon's global pool, in autograd's own thread too. Where it is already there, as for a second
         // runtime in one process, it stays as it is: results do not depend on its size.
         drop(rayon::ThreadPoolBuilder::new().num_threads(plan.runtime.threads).build_global());
-        let (mut policies, mut threads) = (Vec::new(), Vec::new());
-        for policy in &plan.policies {
-            let (worker, thread) = Worker::spawn(plan, &plan.workers[policy.worker], policy)?;
-            policies.push(Policy { name: policy.name.as_str().into(), worker });
+        let (mut policies, mut threads) = (BTreeMap::new(), Vec::new());
+        for (index, worker) in plan.workers.iter().enumerate() {
+            let on_it = || plan.policies.iter().enumerate().filter(|(_, p)| p.worker == index);
+            let planned: Vec<&PolicyPlan> = on_it().map(|(_, policy)| policy).collect();
+            let (worker, thread) = Worker::spawn(plan, worker, &planned)?;
             threads.push(thread);
+            for (slot, (at, policy)) in on_it().enumerate() {
+                let (name, worker) = (policy.name.as_str().into(), worker.clone());
+                policies.insert(at, Policy { name, slot, worker });
+            }
         }
-        Ok(Self { policies, threads })
+        Ok(Self { policies: policies.into_values().collect(), threads })
     }
 
     /// The policies, in the plan's order.
@@ -187,13 +212,18 @@ impl Policy {
         self.worker.context
     }
 
+    /// What its completions have cost so far.
+    pub fn work(&self) -> Work {
+        *self.worker.work[self.slot].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Completes a prompt. Waits for admission (`runtime.max_requests`). Dropping the future cancels the request.
     ///
     /// # Errors
     ///
     /// See [`RuntimeError`].
     pub async fn generate(&self, request: Request) -> Result<Completion, RuntimeError> {
-        self.worker.generate(request).await
+        self.worker.generate(self.slot, request).await
     }
 
     /// Updates the weights. A barrier (RT-1).
@@ -202,11 +232,12 @@ impl Policy {
     ///
     /// See [`RuntimeError`].
     pub async fn update(&self, batch: Batch) -> Result<UpdateStats, RuntimeError> {
-        self.worker.at_barrier(move |Owned { model, trainer }| trainer.update(model, &batch)).await
+        let job = move |Owned { model, trainer }: &mut Owned| trainer.update(model, &batch);
+        self.worker.at_barrier(self.slot, job).await
     }
 
-    /// Writes the policy into an existing directory: a Hugging Face model directory, plus `optimizer.safetensors`
-    /// (moments and counters, for [`Policy::load`]).
+    /// Writes the policy into an existing directory: a Hugging Face model directory or, where the policy is an adapter, a
+    /// PEFT directory; plus `optimizer.safetensors` (moments and counters, for [`Policy::load`]).
     ///
     /// # Errors
     ///
@@ -218,7 +249,7 @@ impl Policy {
                 owned.model.save(&dir).and_then(|()| owned.trainer.save(&owned.model, &dir));
             saved.map_err(|e| RuntimeError::Model { worker, message: e.0 })
         };
-        self.worker.at_barrier(job).await
+        self.worker.at_barrier(self.slot, job).await
     }
 
     /// Reads weights, moments and version back from a directory that [`Policy::save`] wrote.
@@ -232,10 +263,11 @@ impl Policy {
             let loaded = owned.trainer.load(&owned.model, &dir);
             loaded.map_err(|e| RuntimeError::Model { worker, message: e.0 })
         };
-        self.worker.at_barrier(job).await
+        self.worker.at_barrier(self.slot, job).await
     }
 
-    /// SHA-256 over every weight, in checkpoint order: equal exactly when the weights are equal to the bit.
+    /// SHA-256 over every weight that the policy speaks with, in checkpoint order: equal exactly when the weights are
+    /// equal to the bit.
     ///
     /// # Errors
     ///
@@ -243,10 +275,10 @@ impl Policy {
     pub async fn fingerprint(&self) -> Result<String, RuntimeError> {
         let worker = self.worker.name.to_string();
         let job = move |owned: &mut Owned| {
-            let print = owned.model.weights.fingerprint();
-            print.map_err(|e| RuntimeError::Model { worker, message: e.to_string() })
+            let print = owned.model.fingerprint();
+            print.map_err(|e| RuntimeError::Model { worker, message: e.0 })
         };
-        self.worker.at_barrier(job).await
+        self.worker.at_barrier(self.slot, job).await
     }
 }
 

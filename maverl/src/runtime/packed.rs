@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use candle_core::Tensor;
+use maverl_kernels::sample::mix;
 
 use crate::model::{Context, Decoder, nn};
 use crate::runtime::Row;
@@ -43,6 +44,16 @@ impl Packed {
             targets: targets.into(),
             inv_temperature: inv_temperature.into(),
         }
+    }
+
+    /// A number for each token, of its row (the first of these is row `first` of the minibatch) and its position alone.
+    pub(crate) fn keys(&self, seed: u64, first: usize) -> Vec<u64> {
+        let rows = self.offsets.windows(2).zip(first as u64..);
+        let keys = rows.flat_map(|(span, row)| {
+            let positions = &self.positions[span[0]..span[1]];
+            positions.iter().map(move |&position| mix(mix(seed, row), u64::from(position)))
+        });
+        keys.collect()
     }
 
     /// Log-probs and entropies of the completion tokens, `[2, M]`.

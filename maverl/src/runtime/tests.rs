@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+mod adapters;
+
 use super::*;
 use crate::algo::testing::{LOSS, plan as seats_plan};
 use crate::config::Aggregation;
@@ -44,7 +46,7 @@ fn batch(rows: Vec<Row>) -> Batch {
         minibatches: 1,
         epochs: 1,
         aggregation: Aggregation::TokenMean,
-        lr: 1e-3,
+        lr: 1e-4,
     }
 }
 

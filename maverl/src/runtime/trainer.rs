@@ -1,15 +1,19 @@
-//! One policy's optimizer: packed micro-batches, accumulated gradients, AdamW.
+//! One policy's optimizer: packed micro-batches, accumulated gradients, AdamW. It has moments and gradients of what the
+//! policy may change, and of nothing else: a base under an adapter costs neither.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::path::Path;
 
 use candle_core::{CpuStorage, InplaceOp1, Layout, Tensor, Var, bail};
 use maverl_kernels::adamw::{AdamW, adamw_step, sum_of_squares};
+use maverl_kernels::sample::mix;
 
 use crate::algo::loss;
 use crate::config::Kl;
-use crate::model::weights::{Shards, save_buffers};
-use crate::model::{Decoder, Model, ModelError, nn};
+use crate::model::save::{self, Entry};
+use crate::model::weights::Shards;
+use crate::model::{Decoder, Model, ModelError, lora, nn};
 use crate::plan::{OptimPlan, PolicyPlan};
 use crate::runtime::packed::{Packed, micro_batches};
 use crate::runtime::{Batch, Objective, Row, RuntimeError, UpdateStats};
@@ -18,6 +22,8 @@ use crate::runtime::{Batch, Objective, Row, RuntimeError, UpdateStats};
 pub(crate) struct Trainer {
     policy: String,
     optim: OptimPlan,
+    /// From which dropout masks derive.
+    seed: u64,
     micro_batch_tokens: usize,
     moments: Vec<(Vec<f32>, Vec<f32>)>,
     optimizer_step: u64,
@@ -30,21 +36,23 @@ impl Trainer {
     pub(crate) fn new(
         plan: &PolicyPlan,
         model: &Model,
+        seed: u64,
         micro_batch_tokens: usize,
     ) -> Result<Self, ModelError> {
         let zeros = |var: &Var| vec![0.0; var.elem_count()];
         let moments = match plan.trained {
-            true => model.weights.vars().iter().map(|(_, var)| (zeros(var), zeros(var))).collect(),
+            true => model.trainable().iter().map(|(_, var)| (zeros(var), zeros(var))).collect(),
             false => Vec::new(),
         };
         let reference = match plan.reference {
-            true => Some(crate::model::decoder(&model.config, &model.weights.duplicate()?, false)?),
+            true => Some(model.duplicate()?.frozen),
             false => None,
         };
         let (policy, optim) = (plan.name.clone(), plan.optim);
         Ok(Self {
             policy,
             optim,
+            seed,
             micro_batch_tokens,
             moments,
             optimizer_step: 0,
@@ -91,10 +99,10 @@ impl Trainer {
             let rows = &rows[row_at..row_at + micro];
             let tokens: usize = rows.iter().map(|row| row.completion.len()).sum();
             let weights = &weights[token_at..token_at + tokens];
-            let first = totals.steps == 0;
-            self.accumulate(model, batch.objective, rows, weights, &mut gradients, totals, first)
+            let micro = Micro { rows, weights, packed: Packed::new(rows), first_row: row_at };
+            self.accumulate(model, batch.objective, &micro, &mut gradients, totals)
                 .map_err(|error| self.failed(&error))?;
-            (row_at, token_at) = (row_at + micro, token_at + tokens);
+            (row_at, token_at) = (row_at + rows.len(), token_at + tokens);
         }
         let norm = gradients.iter().map(|g| sum_of_squares(g)).sum::<f64>().sqrt();
         if !totals.loss.is_finite() || !norm.is_finite() {
@@ -110,34 +118,30 @@ impl Trainer {
     }
 
     /// Adds the gradient of one micro-batch; losses are sums over tokens times their weights, so any split adds up.
-    #[expect(clippy::too_many_arguments, reason = "one call, in the loop above")]
     fn accumulate(
         &self,
         model: &Model,
         objective: Objective,
-        rows: &[&Row],
-        weights: &[f32],
+        micro: &Micro<'_>,
         gradients: &mut [Vec<f32>],
         totals: &mut Totals,
-        first: bool,
     ) -> Result<(), ModelError> {
-        let packed = Packed::new(rows);
-        let out = packed.logprobs(&model.tracked)?;
+        let out = micro.packed.logprobs(&self.decoder(model, micro))?;
         let (logp, entropy) = (out.get(0)?, out.get(1)?);
-        let weights = vector(weights.to_vec())?;
+        let weights = vector(micro.weights.to_vec())?;
         let token_loss = match objective {
             Objective::Supervised => {
                 totals.supervised(&logp, &entropy, &weights)?;
                 logp.neg()?
             }
             Objective::PolicyGradient => {
-                self.policy_loss(&packed, rows, &logp, &entropy, &weights, totals, first)?
+                self.policy_loss(micro, &logp, &entropy, &weights, totals)?
             }
         };
         let loss = (token_loss * weights)?.sum_all()?;
         totals.loss += f64::from(loss.to_scalar::<f32>()?);
         let grads = loss.backward()?;
-        for ((name, var), sum) in model.weights.vars().iter().zip(gradients) {
+        for ((name, var), sum) in model.trainable().iter().zip(gradients) {
             let Some(grad) = grads.get(var) else {
                 return Err(ModelError(format!("`{name}` got no gradient (MO-1)")));
             };
@@ -146,17 +150,26 @@ impl Trainer {
         Ok(())
     }
 
+    /// The decoder to train with: with dropout, if the adapter has any. Its mask is a function of the seed, the optimizer
+    /// step, the row and the position, so that no split into micro-batches changes it.
+    fn decoder<'m>(&self, model: &'m Model, micro: &Micro<'_>) -> Cow<'m, Decoder> {
+        let dropout = model.adapter().map_or(0.0, |adapter| adapter.config().dropout);
+        if dropout == 0.0 {
+            return Cow::Borrowed(&model.tracked);
+        }
+        let step = mix(self.seed, self.optimizer_step);
+        let keys = micro.packed.keys(step, micro.first_row).into();
+        Cow::Owned(lora::with_dropout(&model.tracked, dropout, &keys))
+    }
+
     /// Surrogate, KL and entropy terms per token `[M]`.
-    #[expect(clippy::too_many_arguments, reason = "one call, above")]
     fn policy_loss(
         &self,
-        packed: &Packed,
-        rows: &[&Row],
+        Micro { rows, packed, .. }: &Micro<'_>,
         logp: &Tensor,
         entropy: &Tensor,
         weights: &Tensor,
         totals: &mut Totals,
-        first: bool,
     ) -> Result<Tensor, ModelError> {
         let per_token = |value: &dyn Fn(&Row) -> f32| -> Vec<f32> {
             rows.iter()
@@ -170,7 +183,7 @@ impl Trainer {
         let dual = per_token(&|row| row.loss.clip_dual);
         nn::with_values(logp, |logp| {
             totals.surrogate += loss::surrogate_stats(logp, &old, &advantages, &low, &high, &dual);
-            if first {
+            if totals.steps == 0 {
                 totals.mismatch(logp, &old);
             }
         })?;
@@ -215,7 +228,7 @@ impl Trainer {
         let adamw = AdamW { lr, beta1, beta2, eps, weight_decay };
         let scale = (grad_clip / (norm + 1e-6)).min(1.0) as f32;
         for (((_, var), grad), moments) in
-            model.weights.vars().iter().zip(gradients).zip(&mut self.moments)
+            model.trainable().iter().zip(gradients).zip(&mut self.moments)
         {
             let step = self.optimizer_step;
             var.inplace_op1(&Step { adamw, step, scale, grad, moments: RefCell::new(moments) })?;
@@ -225,24 +238,24 @@ impl Trainer {
 
     /// Writes moments and counters into `dir/optimizer.safetensors`.
     pub(crate) fn save(&self, model: &Model, dir: &Path) -> Result<(), ModelError> {
-        let mut buffers =
-            vec![("counters".to_owned(), vec![4], halves(self.optimizer_step, self.version))];
-        for ((name, var), (m, v)) in model.weights.vars().iter().zip(&self.moments) {
-            buffers.push((format!("m.{name}"), var.dims().to_vec(), m.clone()));
-            buffers.push((format!("v.{name}"), var.dims().to_vec(), v.clone()));
+        let counters = halves(self.optimizer_step, self.version);
+        let mut entries = vec![Entry::slice("counters", &[4], &counters)];
+        for ((name, var), (m, v)) in model.trainable().iter().zip(&self.moments) {
+            entries.push(Entry::slice(format!("m.{name}"), var.dims(), m));
+            entries.push(Entry::slice(format!("v.{name}"), var.dims(), v));
         }
-        save_buffers(&dir.join("optimizer.safetensors"), &buffers)
+        save::one_file(&dir.join("optimizer.safetensors"), &entries)
     }
 
     /// Reads weights, moments and counters back from a directory that was saved.
     pub(crate) fn load(&mut self, model: &Model, dir: &Path) -> Result<(), ModelError> {
-        model.weights.assign(&Shards::open_file(&dir.join("model.safetensors"))?)?;
+        model.restore(dir)?;
         let saved = Shards::open_file(&dir.join("optimizer.safetensors"))?;
         let values = |name: &str| -> Result<Vec<f32>, ModelError> {
             Ok(saved.tensor(name)?.flatten_all()?.to_vec1()?)
         };
         (self.optimizer_step, self.version) = whole(&values("counters")?);
-        for ((name, _), (m, v)) in model.weights.vars().iter().zip(&mut self.moments) {
+        for ((name, _), (m, v)) in model.trainable().iter().zip(&mut self.moments) {
             *m = values(&format!("m.{name}"))?;
             *v = values(&format!("v.{name}"))?;
         }
@@ -252,6 +265,16 @@ impl Trainer {
     fn failed(&self, error: &ModelError) -> RuntimeError {
         RuntimeError::Model { worker: self.policy.clone(), message: error.0.clone() }
     }
+}
+
+/// Rows that go through the model together.
+struct Micro<'a> {
+    rows: &'a [&'a Row],
+    /// Of each completion token, in the loss.
+    weights: &'a [f32],
+    packed: Packed,
+    /// The place of the first row in the minibatch.
+    first_row: usize,
 }
 
 /// Two counters as four f32 that hold 24 bits each exactly.

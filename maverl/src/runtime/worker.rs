@@ -1,28 +1,50 @@
-//! A worker group: one thread that owns one base model and answers a queue.
+//! A worker group: one thread that owns one base model, the policies on it, and answers a queue.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+use maverl_kernels::sample::mix;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-use crate::model::{Model, ModelFiles, Tokenizer};
-use crate::plan::{Plan, PolicyPlan, WorkerPlan};
+use crate::model::{Adapter, Model, ModelError, ModelFiles, Tokenizer};
+use crate::plan::{AdapterPlan, Plan, PolicyPlan, WorkerPlan};
 use crate::runtime::engine::{Engine, Reply};
 use crate::runtime::trainer::Trainer;
-use crate::runtime::{Completion, Request, RuntimeError};
+use crate::runtime::{Completion, Request, RuntimeError, Work};
 
-/// What a worker owns.
+/// A policy as its worker owns it. All models of a worker share the storage of its base.
 pub(crate) struct Owned {
     pub(crate) model: Model,
     pub(crate) trainer: Trainer,
 }
 
-type Barrier = Box<dyn FnOnce(&mut Owned) + Send>;
+impl Owned {
+    /// The base itself, or an adapter on it: read from where it is to start, or drawn from the run's seed and its name.
+    fn new(plan: &Plan, policy: &PolicyPlan, base: &Model) -> Result<Self, ModelError> {
+        let seed = policy.name.bytes().fold(plan.seed, |seed, byte| mix(seed, u64::from(byte)));
+        let model = match &policy.adapter {
+            None => base.clone(),
+            Some(AdapterPlan { lora, start: None, .. }) => {
+                base.with_adapter(Adapter::new(&base.config, lora.clone(), seed)?)
+            }
+            Some(AdapterPlan { lora, start: Some(dir), .. }) => {
+                let adapter = Adapter::load(dir, &base.config)?;
+                base.with_adapter(adapter.with_dropout(lora.dropout))
+            }
+        };
+        let micro_batch_tokens = plan.runtime.micro_batch_tokens.get();
+        let trainer = Trainer::new(policy, &model, seed, micro_batch_tokens)?;
+        Ok(Self { model, trainer })
+    }
+}
+
+type Barrier = Box<dyn FnOnce(&mut [Owned]) + Send>;
 
 enum Job {
-    Generate(Request, Reply<Completion>, OwnedSemaphorePermit),
-    /// Runs after everything sent before it and before anything sent after (RT-1).
-    Barrier(Barrier),
+    /// By a policy of this worker.
+    Generate(usize, Request, Reply<Completion>, OwnedSemaphorePermit),
+    /// Runs after everything sent before it and before anything sent after (RT-1); may change this policy.
+    Barrier(usize, Barrier),
 }
 
 /// A handle to a worker group. Cheap to clone.
@@ -31,62 +53,75 @@ pub(crate) struct Worker {
     pub(crate) name: Arc<str>,
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) context: usize,
+    /// Of each policy.
+    pub(crate) work: Arc<[Arc<Mutex<Work>>]>,
     jobs: mpsc::Sender<Job>,
     admission: Arc<Semaphore>,
 }
 
 impl Worker {
-    /// Loads the model on a thread of its own and starts to answer.
+    /// Loads the model and what `policies` add to it, and starts to answer on a thread of its own.
     pub(crate) fn spawn(
         plan: &Plan,
         worker: &WorkerPlan,
-        policy: &PolicyPlan,
+        policies: &[&PolicyPlan],
     ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
         let name: Arc<str> = worker.name.as_str().into();
         let failed = |message: String| RuntimeError::Model { worker: worker.name.clone(), message };
+        worker.source.fetch().map_err(|e| failed(e.0))?;
         let files = ModelFiles::new(&worker.source);
         let tokenizer = Arc::new(Tokenizer::load(&files).map_err(|e| failed(e.0))?);
         tokenizer.require_template().map_err(|e| failed(e.0))?;
-        let model = Model::load(&files).map_err(|e| failed(e.0))?;
-        if tokenizer.len() > model.config.vocab_size {
-            let (tokens, rows) = (tokenizer.len(), model.config.vocab_size);
+        let base = Model::load(&files).map_err(|e| failed(e.0))?;
+        if tokenizer.len() > base.config.vocab_size {
+            let (tokens, rows) = (tokenizer.len(), base.config.vocab_size);
             return Err(failed(format!(
                 "the tokenizer has {tokens} tokens, the embedding {rows} rows"
             )));
         }
-        let context = model.config.max_position_embeddings;
-        let trainer = Trainer::new(policy, &model, plan.runtime.micro_batch_tokens.get())
+        let context = base.config.max_position_embeddings;
+        let owned: Vec<Owned> = policies
+            .iter()
+            .map(|policy| Owned::new(plan, policy, &base))
+            .collect::<Result<_, _>>()
             .map_err(|e| failed(e.0))?;
-        let engine =
-            Engine::new(&worker.name, Arc::clone(&tokenizer), plan.runtime.prefill_tokens.get());
+        let spoken = Arc::clone(&tokenizer);
+        let engine = Engine::new(&worker.name, spoken, &base.config, &plan.runtime, policies.len());
+        let work = engine.work().into();
         let requests = plan.runtime.max_requests.get();
         // Admission bounds the generations; barriers come from one trainer, a few at a time.
         let (jobs, queue) = mpsc::channel(requests + 8);
-        let owned = Owned { model, trainer };
         let thread = std::thread::Builder::new()
             .name(format!("worker {name}"))
             .spawn(move || serve(owned, engine, queue))
             .map_err(|e| failed(format!("no thread: {e}")))?;
         let admission = Arc::new(Semaphore::new(requests));
-        Ok((Self { name, tokenizer, context, jobs, admission }, thread))
+        Ok((Self { name, tokenizer, context, work, jobs, admission }, thread))
     }
 
-    pub(crate) async fn generate(&self, request: Request) -> Result<Completion, RuntimeError> {
+    /// Completes a prompt with one of the worker's policies.
+    pub(crate) async fn generate(
+        &self,
+        policy: usize,
+        request: Request,
+    ) -> Result<Completion, RuntimeError> {
         let permit = Arc::clone(&self.admission).acquire_owned().await.map_err(|_| self.gone())?;
         let (reply, answer) = oneshot::channel();
-        self.jobs.send(Job::Generate(request, reply, permit)).await.map_err(|_| self.gone())?;
+        let job = Job::Generate(policy, request, reply, permit);
+        self.jobs.send(job).await.map_err(|_| self.gone())?;
         answer.await.map_err(|_| self.gone())?
     }
 
-    /// Runs `job` at a barrier (RT-1).
+    /// Runs `job` on one of the worker's policies, at a barrier for all of them (RT-1).
     pub(crate) async fn at_barrier<T: Send + 'static>(
         &self,
+        policy: usize,
         job: impl FnOnce(&mut Owned) -> Result<T, RuntimeError> + Send + 'static,
     ) -> Result<T, RuntimeError> {
         let (reply, answer) = oneshot::channel();
         // A caller that has gone needs no answer.
-        let job: Barrier = Box::new(move |owned| drop(reply.send(job(owned))));
-        self.jobs.send(Job::Barrier(job)).await.map_err(|_| self.gone())?;
+        let job: Barrier = Box::new(move |owned| drop(reply.send(job(&mut owned[policy]))));
+        self.jobs.send(Job::Barrier(policy, job)).await.map_err(|_| self.gone())?;
         answer.await.map_err(|_| self.gone())?
     }
 
@@ -98,8 +133,8 @@ impl Worker {
 
 /// The thread's loop: requests join between forward passes; a barrier waits until none is under way, and holds back what
 /// was sent after it. It ends when every handle is dropped.
-fn serve(mut owned: Owned, mut engine: Engine, mut queue: mpsc::Receiver<Job>) {
-    let mut barrier: Option<Barrier> = None;
+fn serve(mut owned: Vec<Owned>, mut engine: Engine, mut queue: mpsc::Receiver<Job>) {
+    let mut barrier: Option<(usize, Barrier)> = None;
     loop {
         while barrier.is_none() {
             let job = match queue.try_recv() {
@@ -111,15 +146,17 @@ fn serve(mut owned: Owned, mut engine: Engine, mut queue: mpsc::Receiver<Job>) {
                 },
             };
             match job {
-                Job::Generate(request, reply, permit) => {
-                    engine.admit(&owned.model, request, owned.trainer.version, reply, permit);
+                Job::Generate(policy, request, reply, permit) => {
+                    let Owned { model, trainer } = &owned[policy];
+                    engine.admit(policy, model, trainer.version, request, reply, permit);
                 }
-                Job::Barrier(job) => barrier = Some(job),
+                Job::Barrier(policy, job) => barrier = Some((policy, job)),
             }
         }
         if !engine.is_idle() {
-            engine.step(&owned.model);
-        } else if let Some(job) = barrier.take() {
+            engine.step(owned.iter().map(|owned| &owned.model));
+        } else if let Some((policy, job)) = barrier.take() {
+            engine.forget(policy);
             job(&mut owned);
         }
     }

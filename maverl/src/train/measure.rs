@@ -6,7 +6,7 @@ use futures::future::join_all;
 
 use crate::algo::GroupSummary;
 use crate::metrics::{Metrics, by_seat};
-use crate::runtime::{Batch, UpdateStats};
+use crate::runtime::{Batch, Policy, UpdateStats, Work};
 use crate::train::TrainError;
 use crate::train::team::Team;
 use crate::trajectory::Episode;
@@ -99,6 +99,29 @@ pub(super) fn timing(episodes: &[Episode], played: Duration, all: Duration) -> M
         ("perf/rollout_tokens_per_s", speed),
     ];
     values.into_iter().collect()
+}
+
+/// What the policies have cost so far.
+pub(super) fn work(policies: &[Policy]) -> Vec<Work> {
+    policies.iter().map(Policy::work).collect()
+}
+
+/// What the policies have cost since `before`.
+pub(super) fn engine(policies: &[Policy], before: &[Work]) -> Metrics {
+    let mut metrics = Metrics::default();
+    for (policy, before) in policies.iter().zip(before) {
+        let work = policy.work() - *before;
+        let values = [
+            ("prefill_tokens", work.prefilled as f64),
+            ("reused_tokens", work.reused as f64),
+            ("preemptions", work.preempted as f64),
+            ("decode_batch_mean", work.decode_batch()),
+        ];
+        for (quantity, value) in values {
+            metrics.set(format!("engine/{}/{quantity}", policy.name()), value);
+        }
+    }
+    metrics
 }
 
 #[cfg(test)]

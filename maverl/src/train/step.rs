@@ -19,6 +19,7 @@ pub(super) async fn step(
     step: u64,
 ) -> Result<Stepped, TrainError> {
     let (plan, start) = (team.plan, Instant::now());
+    let before = measure::work(&team.policies);
     let tasks = team.sampler.step(step).into_iter().map(|task| &tasks[task]);
     let group_size = plan.task.group_size.get();
     let episodes = team.play(&team.rollout, "train", step, tasks, group_size).await?;
@@ -26,7 +27,8 @@ pub(super) async fn step(
     let Lesson { mut metrics, batches } = lesson(plan, &episodes, step)?;
     let flat = batches.is_empty();
     metrics.extend(measure::update(team, batches).await?);
-    let timing = measure::timing(&episodes, played, start.elapsed());
+    let mut timing = measure::timing(&episodes, played, start.elapsed());
+    timing.extend(measure::engine(&team.policies, &before));
     Ok(Stepped { episodes, metrics, timing, flat, warnings: Vec::new() })
 }
 

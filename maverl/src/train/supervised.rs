@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::algo::lr;
 use crate::data::Demonstration;
-use crate::model::Tokenizer;
+use crate::model::{Rendered, Tokenizer};
 use crate::plan::{LossPlan, Plan};
 use crate::runtime::{Batch, Objective, Row};
 use crate::train::course::Stepped;
@@ -53,14 +53,14 @@ fn batch(plan: &Plan, rows: Vec<Row>, lr: f64) -> Batch {
 fn row(tokenizer: &Tokenizer, shown: &Demonstration, loss: LossPlan) -> Result<Row, String> {
     let render =
         |messages: &[Message], open| tokenizer.render(messages, open).map_err(|e| e.to_string());
-    let encode = |text: &str| tokenizer.encode(text).map_err(|e| e.to_string());
+    let encode = |text: &Rendered| tokenizer.encode_rendered(text).map_err(|e| e.to_string());
     let prompt = render(&shown.prompt, true)?;
     let reply = Message { role: Role::Assistant, content: shown.reply.clone() };
     let whole = render(&[shown.prompt.as_slice(), &[reply]].concat(), false)?;
-    let said = whole
-        .strip_prefix(&prompt)
-        .ok_or("the chat template changes the prompt when the reply is appended")?;
-    let mut completion = encode(said)?;
+    if !whole.text().starts_with(prompt.text()) {
+        return Err("the chat template changes the prompt when the reply is appended".to_owned());
+    }
+    let mut completion = encode(&whole.after(prompt.text().len()))?;
     // What the template writes after the stop id is the next turn's business.
     if let Some(end) = completion.iter().position(|id| tokenizer.stop_ids().contains(id)) {
         completion.truncate(end + 1);

@@ -23,34 +23,19 @@ struct Oracle {
     answer: String,
     /// Every title of the corpus, for errors that look like something.
     titles: Arc<[String]>,
-    noise: Noise,
+    /// How often a decision is wrong.
+    noise: f64,
 }
 
-/// How often a demonstrated decision is wrong.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Noise {
-    /// Where the first document of two is known and the second is not: the verdict and the query that decide whether a
-    /// two-hop question can be answered at all.
-    pub halfway: f64,
-    /// Everywhere else.
-    pub elsewhere: f64,
-}
-
-impl Noise {
-    /// The same everywhere.
-    pub fn even(noise: f64) -> Self {
-        Self { halfway: noise, elsewhere: noise }
-    }
-}
-
-/// `n` turns of the team on tasks of invented worlds like `builtin:facts`, none of whose facts they tell, one search result a query, where each decision is wrong
-/// as often as `noise` says: verdicts flipped, queries for the wrong thing, answers copied from the wrong place, now
-/// and then a reply without its tags. What follows an error is decided from what there is then.
+/// `n` turns of the team on tasks of invented worlds like `builtin:facts`, none of whose facts they tell, one search
+/// result a query. Each decision is wrong with probability `noise`: verdicts flipped, queries for the wrong thing,
+/// answers copied from the wrong place, now and then a reply without its tags. What follows an error is decided from
+/// what there is then.
 ///
 /// # Errors
 ///
 /// If the environment fails.
-pub async fn demonstrations(seed: u64, n: usize, noise: Noise) -> Result<Vec<Turn>, EnvError> {
+pub async fn demonstrations(seed: u64, n: usize, noise: f64) -> Result<Vec<Turn>, EnvError> {
     let mut seeds = Draw::new(seed);
     let mut turns = Vec::new();
     while turns.len() < n {
@@ -88,7 +73,7 @@ impl Corpus {
 }
 
 impl Oracle {
-    fn new(task: &Task, corpus: &Corpus, noise: Noise) -> Self {
+    fn new(task: &Task, corpus: &Corpus, noise: f64) -> Self {
         let path = texts(task, "support").into_iter();
         Self {
             path: path.filter_map(|key| corpus.documents.get(&key).cloned()).collect(),
@@ -130,9 +115,7 @@ impl Oracle {
         let information: String =
             ask.prompt.observations.iter().map(|range| &ask.prompt.user[range.clone()]).collect();
         let known = self.path.iter().take_while(|doc| information.contains(&doc.line())).count();
-        let halfway = known == 1 && self.path.len() == 2 && ask.seat.agent != Answerer::NAME;
-        let noise = if halfway { self.noise.halfway } else { self.noise.elsewhere };
-        let right = !draw.chance(noise);
+        let right = !draw.chance(self.noise);
         let (tag, content) = match ask.seat.agent.as_str() {
             Verifier::NAME => {
                 let enough = (known == self.path.len()) == right;
@@ -226,7 +209,7 @@ mod tests {
         let tasks = facts::tasks(split).unwrap();
         let (mut solved, mut calls) = (0, 0);
         for (i, task) in tasks[..n].iter().enumerate() {
-            let oracle = Oracle::new(task, &corpus, Noise::even(noise));
+            let oracle = Oracle::new(task, &corpus, noise);
             let (score, turns) = oracle.play(task, i as u64, &environment).await;
             solved += usize::from(score.solved);
             calls = calls.max(turns.len());
@@ -251,9 +234,9 @@ mod tests {
 
     #[tokio::test]
     async fn demonstrations_are_the_same_for_the_same_seed() {
-        let first = demonstrations(7, 500, Noise::even(0.2)).await.unwrap();
-        assert_eq!(first, demonstrations(7, 500, Noise::even(0.2)).await.unwrap());
-        assert_ne!(first, demonstrations(8, 500, Noise::even(0.2)).await.unwrap());
+        let first = demonstrations(7, 500, 0.2).await.unwrap();
+        assert_eq!(first, demonstrations(7, 500, 0.2).await.unwrap());
+        assert_ne!(first, demonstrations(8, 500, 0.2).await.unwrap());
         assert_eq!(first.len(), 500);
         for agent in [Verifier::NAME, Searcher::NAME, Answerer::NAME] {
             let turns = || first.iter().filter(|turn| turn.seat.agent == agent);

@@ -4,8 +4,10 @@
 mod bad_input;
 mod commands;
 mod disk;
+mod hub;
 mod interrupt;
 mod kill;
+mod models;
 mod numbers;
 mod sharing;
 mod xquad;

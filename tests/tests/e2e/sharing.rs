@@ -1,6 +1,7 @@
 //! Which weights a step changes, and with whose rows.
 
-use serde_json::Value;
+use maverl_tests::lab::Run;
+use serde_json::{Value, json};
 
 use crate::lab;
 
@@ -103,8 +104,50 @@ fn what_is_set_for_one_agent_reaches_its_rows_and_no_others() {
     assert!(penalties > 0, "the seed gives the closer no malformed reply; choose another");
 }
 
+/// The adapter of a policy in the checkpoint of a step.
+fn adapter(run: &Run, step: u64, policy: &str) -> Vec<u8> {
+    let dir = format!("checkpoints/step-{step:06}/policies/{policy}");
+    assert!(!run.0.join(&dir).join("model.safetensors").exists(), "the base is not saved again");
+    run.bytes(&format!("{dir}/adapter_model.safetensors"))
+}
+
+#[test]
+fn adapters_of_one_base_train_apart_and_go_on_after_a_resume() {
+    let adapters = ["models.tiny.lora={rank=2}", "agents.\"duo/closer\".adapter=\"own\""];
+    let lab = lab();
+    let whole = lab.train("whole", &set(&adapters));
+    for row in whole.steps() {
+        for (policy, agent) in [("tiny", "opener"), ("own", "closer")] {
+            let turns = number(&row, &format!("rollout/duo/{agent}/turns"));
+            assert_eq!(number(&row, &format!("policy/{policy}/rows")), turns);
+            assert!(number(&row, &format!("mismatch/{policy}/logp_abs_max")) < 1e-4);
+        }
+    }
+    for policy in ["tiny", "own"] {
+        assert_ne!(adapter(&whole, 3, policy), adapter(&whole, 0, policy));
+        let config = format!("checkpoints/step-000003/policies/{policy}/adapter_config.json");
+        let config = whole.json(&config);
+        assert_eq!((&config["r"], &config["peft_type"]), (&json!(2), &json!("LORA")));
+        assert!(config["base_model_name_or_path"].as_str().unwrap().ends_with("model"));
+    }
+    let args = [&set(&adapters)[..], &["steps=2"]].concat();
+    let resumed = lab.train("resumed", &args);
+    lab.run(&["train", "--resume", "resumed", "--steps", "3"]).succeeded();
+    for policy in ["tiny", "own"] {
+        assert!(adapter(&resumed, 3, policy) == adapter(&whole, 3, policy), "{policy}");
+    }
+    assert_eq!(resumed.bytes("metrics.jsonl"), whole.bytes("metrics.jsonl"));
+
+    // Another run starts from where this one ended.
+    let path = whole.0.join("checkpoints/step-000003/policies/own").display().to_string();
+    let start = format!("models.tiny.adapter={path:?}");
+    let on = lab.train("on", &set(&[&start]));
+    assert_eq!(adapter(&on, 0, "tiny"), adapter(&whole, 3, "own"));
+    assert_ne!(adapter(&on, 3, "tiny"), adapter(&on, 0, "tiny"));
+}
+
 #[test]
 fn optimizers_of_agents_that_share_cannot_differ() {
     let set = set(&["agents.\"duo/closer\".optim={lr=1e-4}"]);
-    lab().fails("run", &set).says(&["duo/closer", "optim", "worker"]);
+    lab().fails("run", &set).says(&["duo/closer", "optim", "worker", "adapter"]);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, bail};
 use maverl_kernels::logprob;
 
-use super::{floats, stored, tensor, with_values};
+use super::{floats, stored, tensor, with_all};
 
 /// Log-probability and entropy of targets under `softmax(h wᵀ / temperature)`, without keeping `[M, V]` logits.
 ///
@@ -55,19 +55,16 @@ impl CustomOp2 for TokenLogprobs {
         dout: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let (m, d) = h.dims2()?;
-        let (mut dh, mut dw) = (vec![0.0; m * d], vec![0.0; w.elem_count()]);
-        with_values(h, |h| {
-            with_values(w, |w| {
-                with_values(dout, |dout| {
-                    let (dlogp, dentropy) = dout.split_at(m);
-                    let (targets, inv_t) = (&self.targets, &self.inv_temperature);
-                    logprob::linear_logprob_bwd(
-                        h, w, targets, inv_t, d, dlogp, dentropy, &mut dh, &mut dw,
-                    );
-                })
-            })
-        })???;
-        let dw = if w.track_op() { Some(tensor(dw, w.shape())?) } else { None };
+        let mut dh = vec![0.0; m * d];
+        // The gradient of a frozen head is never built.
+        let mut dw = w.track_op().then(|| vec![0.0; w.elem_count()]);
+        with_all([h, w, dout], |[h, w, dout]| {
+            let (dlogp, dentropy) = dout.split_at(m);
+            let (targets, inv_t) = (&self.targets, &self.inv_temperature);
+            let dw = dw.as_deref_mut();
+            logprob::linear_logprob_bwd(h, w, targets, inv_t, d, dlogp, dentropy, &mut dh, dw);
+        })?;
+        let dw = dw.map(|dw| tensor(dw, w.shape())).transpose()?;
         Ok((Some(tensor(dh, (m, d))?), dw))
     }
 }

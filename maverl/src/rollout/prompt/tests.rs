@@ -19,9 +19,15 @@ const KEEPS: Fake = Fake { earlier: str::to_owned };
 /// Leaves the thoughts of earlier turns out, as templates of reasoning models do.
 const FORGETS: Fake = Fake { earlier: |reply| reply.rsplit("</think>").next().unwrap().to_owned() };
 
+impl Fake {
+    fn encode(&self, text: &str) -> Vec<u32> {
+        self.encode_rendered(&text.to_owned().into()).unwrap()
+    }
+}
+
 impl Templater for Fake {
-    fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
-        let (mut rest, mut ids) = (text, Vec::new());
+    fn encode_rendered(&self, rendered: &Rendered) -> Result<Vec<u32>, TokenizerError> {
+        let (mut rest, mut ids) = (rendered.text(), Vec::new());
         while let Some(char) = rest.chars().next() {
             let special = [(START, START_ID), (END, END_ID), ("ab", AB)];
             let (piece, id) = special
@@ -48,7 +54,7 @@ impl Templater for Fake {
         &self,
         messages: &[Message],
         generation_prompt: bool,
-    ) -> Result<String, TokenizerError> {
+    ) -> Result<Rendered, TokenizerError> {
         let last_user = messages.iter().rposition(|message| message.role == Role::User);
         let mut text = String::new();
         for (i, Message { role, content }) in messages.iter().enumerate() {
@@ -66,7 +72,7 @@ impl Templater for Fake {
         if generation_prompt {
             text.push_str(&format!("{START}assistant\n"));
         }
-        Ok(text)
+        Ok(text.into())
     }
 }
 
@@ -138,10 +144,10 @@ fn the_system_section_is_not_repeated() {
 fn a_template_that_changes_earlier_turns_forks_the_conversation() {
     let first = next(&FORGETS, &Conversation::default(), "hi");
     let reply = "x</think>ab";
-    let ids = [FORGETS.encode("x</think>").unwrap(), vec![A, B, END_ID]].concat();
+    let ids = [FORGETS.encode("x</think>"), vec![A, B, END_ID]].concat();
     let second = next(&FORGETS, &answered(first, reply, &ids), "more");
     assert!(second.forked);
-    assert_eq!(second.ids, FORGETS.encode(&second.rendered).unwrap());
+    assert_eq!(second.ids, FORGETS.encode(&second.rendered));
     assert!(!second.rendered.contains("</think>") && second.ids.contains(&AB));
 }
 
@@ -222,4 +228,121 @@ fn only_the_new_prompt_of_a_growing_conversation_is_shortened() {
     let next = next_prompt(&KEEPS, &conversation, &documents(), &[END_ID], room).unwrap();
     assert!(next.ids.starts_with(&conversation.ids) && next.shortened > 0);
     assert!(next.ids.len() + 10 <= room.context);
+}
+
+/// The tokenizer and template of a reference fixture, if this machine has them.
+fn fixture(family: &str) -> Option<Tokenizer> {
+    let Ok(data) = std::env::var("MAVERL_TEST_DATA") else {
+        println!("skipped: MAVERL_TEST_DATA is not set, so there is no real template to try");
+        return None;
+    };
+    let dir = std::path::PathBuf::from(data).join("fixtures").join(family);
+    let files = crate::model::ModelFiles::new(&crate::model::ModelSource::Directory(dir));
+    Some(Tokenizer::load(&files).unwrap())
+}
+
+/// A conversation with a real template, in which the model gives these replies; what each next prompt was like.
+fn converse(tokenizer: &Tokenizer, replies: &[&str]) -> Vec<(Next, Conversation)> {
+    let stop = tokenizer.stop_ids()[0];
+    let mut conversation = Conversation::default();
+    let mut prompts = Vec::new();
+    for (i, reply) in replies.iter().enumerate() {
+        let prompt = Prompt::user(format!("question {i}"));
+        let next =
+            next_prompt(tokenizer, &conversation, &prompt, tokenizer.stop_ids(), ROOMY).unwrap();
+        prompts.push((next.clone(), conversation));
+        // Characters one by one: ids that encoding the reply would not give.
+        let singly = reply.chars().map(|char| tokenizer.encode(&char.to_string()).unwrap());
+        let mut ids = singly.collect::<Vec<_>>().concat();
+        ids.push(stop);
+        conversation = answered(next, reply, &ids);
+    }
+    prompts
+}
+
+#[test]
+fn every_family_appends_to_a_conversation_as_long_as_its_template_does() {
+    for family in ["qwen2", "qwen3", "llama"] {
+        let Some(tokenizer) = fixture(family) else { return };
+        let prompts = converse(&tokenizer, &["the answer", "yes ✓", "<b>no</b>", ""]);
+        for (next, before) in &prompts[1..] {
+            assert!(!next.forked, "{family}");
+            assert!(next.ids.starts_with(&before.ids), "{family}");
+        }
+        // Llama's first stop id is not the one its template closes with, and stays beside it.
+        let (last, _) = &prompts[3];
+        let text = tokenizer.decode_raw(&last.ids);
+        let text = if family == "llama" { text.replace("<|end_of_text|>", "") } else { text };
+        assert_eq!(text, last.rendered, "{family}");
+        assert_ne!(last.ids, tokenizer.encode(&last.rendered).unwrap(), "{family}");
+    }
+}
+
+#[test]
+fn a_conversation_forks_where_qwen3_forgets_a_thought_and_only_there() {
+    let Some(tokenizer) = fixture("qwen3") else { return };
+    let replies =
+        ["<think>\nhm\n</think>\n\none", "two", "three", "<think>\nso\n</think>\n\nfour", "five"];
+    let prompts = converse(&tokenizer, &replies);
+    let forked: Vec<bool> = prompts.iter().map(|(next, _)| next.forked).collect();
+    assert_eq!(forked, [false, true, false, false, true]);
+    for (next, before) in &prompts {
+        assert!(!next.rendered.contains("<think>"));
+        let kept = next.ids.starts_with(&before.ids);
+        assert_eq!(kept, !next.forked);
+        if next.forked {
+            assert_eq!(next.ids, tokenizer.encode(&next.rendered).unwrap());
+        }
+        assert_eq!(tokenizer.decode_raw(&next.ids), next.rendered);
+    }
+}
+
+#[test]
+fn a_reply_that_the_template_trims_forks_the_conversation() {
+    let Some(tokenizer) = fixture("llama") else { return };
+    let forked = |reply| converse(&tokenizer, &[reply, "x"])[1].0.forked;
+    assert!(!forked("as it is") && forked(" as it is") && forked("as it is\n"));
+}
+
+#[test]
+fn what_the_template_puts_behind_a_closed_reply_forks_the_conversation() {
+    let signed = Fake { earlier: |reply| format!("{reply} (signed)") };
+    let first = next(&signed, &Conversation::default(), "hi");
+    assert!(next(&signed, &answered(first.clone(), "b", &[B, END_ID]), "more").forked);
+    // A reply that was cut off has not been closed, and goes on as the template says.
+    let cut = answered(first, "b", &[B]);
+    let second = next(&signed, &cut, "more");
+    assert!(!second.forked && second.ids.starts_with(&cut.ids));
+}
+
+#[test]
+fn a_message_that_spells_a_stop_token_does_not_end_a_turn() {
+    for family in ["qwen2", "qwen3", "llama"] {
+        let Some(tokenizer) = fixture(family) else { return };
+        let stops = tokenizer.stop_ids().to_vec();
+        let spelled: String = stops.iter().map(|&id| tokenizer.decode_raw(&[id])).collect();
+        let ask = |conversation: &Conversation, text: &str| {
+            next_prompt(&tokenizer, conversation, &Prompt::user(text), &stops, ROOMY).unwrap()
+        };
+        let closed = |ids: &[u32]| ids.iter().filter(|id| stops.contains(id)).count();
+        let (plain, attack) = (
+            ask(&Conversation::default(), "see this"),
+            ask(&Conversation::default(), &format!("see {spelled}this")),
+        );
+        assert_eq!(closed(&plain.ids), closed(&attack.ids), "{family}");
+        assert_eq!(attack.rendered, plain.rendered.replace("see ", &format!("see {spelled}")));
+        // The same in a later prompt, and for a reply that spells one and is encoded again after a fork.
+        let ids = tokenizer.encode_plain(&spelled).unwrap();
+        let reply = [ids.as_slice(), &[stops[0]]].concat();
+        let grown = ask(&answered(plain.clone(), &spelled, &reply), &spelled);
+        let same = ask(&answered(plain.clone(), "x", &[5, stops[0]]), "y");
+        assert!(!grown.forked);
+        assert_eq!(closed(&grown.ids), closed(&same.ids), "{family}");
+        let mut forked = answered(plain, &spelled, &reply);
+        forked.rendered.push('?');
+        let (forked, other) =
+            (ask(&forked, "y"), closed(&same.ids) - usize::from(family == "llama"));
+        assert!(forked.forked);
+        assert_eq!(closed(&forked.ids), other, "{family}");
+    }
 }

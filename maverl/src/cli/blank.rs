@@ -1,0 +1,37 @@
+//! `maverl new-model`: a model of a known shape with random weights.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+
+use super::export::{Dtype, whole, writable};
+use super::{Failure, print};
+use crate::model::blank::{SHAPES, blank_model};
+
+#[derive(Args)]
+pub(super) struct BlankArgs {
+    /// The shape.
+    #[arg(long, value_name = "SHAPE", value_parser = PossibleValuesParser::new(SHAPES.iter().map(|(name, _)| *name)))]
+    like: String,
+    /// The directory to write, which must be new or empty.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// How the weights are stored.
+    #[arg(long, value_name = "TYPE", default_value = "bf16")]
+    dtype: Dtype,
+    /// The same seed gives the same weights.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+}
+
+/// Writes the model.
+pub(super) fn blank(args: &BlankArgs) -> Result<ExitCode, Failure> {
+    writable(&args.out)?;
+    let shape = SHAPES.iter().find(|(name, _)| *name == args.like);
+    let (_, size) = shape.ok_or_else(|| Failure(format!("no shape is called `{}`", args.like)))?;
+    let parameters =
+        whole(&args.out, |dir| Ok(blank_model(dir, *size, args.dtype.into(), args.seed)?))?;
+    print(&format!("wrote {}: {parameters} random parameters", args.out.display()))
+}

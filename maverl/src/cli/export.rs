@@ -1,0 +1,248 @@
+//! `maverl export`: a model, an adapter, or a policy of a run, as a directory that other programs load.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+
+use super::{Failure, inspect, models, print};
+use crate::checkpoint::{Checkpoints, Which};
+use crate::model::lora::is_adapter;
+use crate::model::{
+    Context, Model, ModelFiles, ModelSource, SaveOptions, StoredDtype, Tokenizer, nn,
+};
+use crate::run_dir::RunDir;
+use crate::run_dir::disk::{
+    entries, file_name, name, parent, remove, sync_dir, sync_tree, temporary,
+};
+
+/// How far a merge may move a logit, relative to the largest (or 1).
+const TOLERANCE: f32 = 1e-4;
+
+#[derive(Args)]
+pub(super) struct ExportArgs {
+    /// The model: a Hugging Face directory, `hf:ORG/NAME` or `hf:ORG/NAME@REVISION` on the hub, or `builtin:tiny`.
+    ///
+    /// With `--run` only for a policy that is an adapter, where its base is not found under the name it had.
+    #[arg(long, value_name = "MODEL", required_unless_present = "run")]
+    model: Option<String>,
+    /// An adapter on it, a PEFT directory.
+    #[arg(long, value_name = "DIR", conflicts_with = "run")]
+    adapter: Option<PathBuf>,
+    /// Export a policy of the run in this directory.
+    #[arg(long, value_name = "RUN")]
+    run: Option<PathBuf>,
+    /// Which policy; may be left out where the run has only one.
+    #[arg(long, value_name = "NAME", requires = "run")]
+    policy: Option<String>,
+    /// Which checkpoint: `last`, `best` (by validation), or the number of a step.
+    #[arg(long, value_name = "WHICH", default_value = "last", requires = "run", value_parser = super::which)]
+    checkpoint: Which,
+    /// Write one model that holds the adapter; without this an adapter is written as one.
+    #[arg(long)]
+    merge: bool,
+    /// The directory to write, which must be new or empty.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// How the weights are stored. [default: as `config.json` says; an adapter always f32]
+    #[arg(long, value_name = "TYPE")]
+    dtype: Option<Dtype>,
+    /// Weights of more bytes become several files: a number, or one with KB, MB or GB.
+    #[arg(long, value_name = "SIZE", default_value = "5GB", value_parser = size)]
+    max_shard_size: u64,
+}
+
+/// How numbers are stored.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum Dtype {
+    /// 32 bits, as trained.
+    F32,
+    /// The upper half of f32.
+    Bf16,
+    /// Half precision.
+    F16,
+}
+
+impl From<Dtype> for StoredDtype {
+    fn from(dtype: Dtype) -> Self {
+        match dtype {
+            Dtype::F32 => Self::F32,
+            Dtype::Bf16 => Self::Bf16,
+            Dtype::F16 => Self::F16,
+        }
+    }
+}
+
+/// Exports what the arguments name.
+pub(super) fn export(args: &ExportArgs) -> Result<ExitCode, Failure> {
+    writable(&args.out)?;
+    let model = args.open()?;
+    if args.merge && model.adapter().is_none() {
+        return Err(Failure("`--merge` is for adapters, and there is none".to_owned()));
+    }
+    let told = whole(&args.out, |dir| {
+        if model.adapter().is_some() && !args.merge {
+            model.save(dir)?;
+            return Ok("an adapter; `--merge` would make one model of it and its base".to_owned());
+        }
+        let dtype = args.dtype.map_or_else(|| model.stored_dtype(), StoredDtype::from);
+        let options = SaveOptions { dtype, shard_bytes: args.max_shard_size };
+        if args.merge {
+            return merged(&model, dir, &options);
+        }
+        model.save_full(dir, &options)?;
+        Ok(format!("a model of {} parameters in {}", model.weights.parameters(), dtype.name()))
+    })?;
+    print(&format!("wrote {}: {told}", args.out.display()))
+}
+
+impl ExportArgs {
+    fn open(&self) -> Result<Model, Failure> {
+        let (model, adapter) = match &self.run {
+            None => (self.model.clone().unwrap_or_default(), self.adapter.clone()),
+            Some(run) => {
+                let dir = policy(run, self.checkpoint, self.policy.as_deref())?;
+                if is_adapter(&dir) {
+                    (self.base(&dir)?, Some(dir))
+                } else {
+                    (dir.display().to_string(), None)
+                }
+            }
+        };
+        let files = models::files(&model)?;
+        // It is written as it is, and would be of no use if it were damaged.
+        Tokenizer::load(&files)?;
+        models::load(&files, adapter.as_deref())
+    }
+
+    /// The base of a policy that is an adapter.
+    fn base(&self, dir: &Path) -> Result<String, Failure> {
+        if let Some(model) = &self.model {
+            return Ok(model.clone());
+        }
+        let place = dir.display();
+        match inspect::base(dir)? {
+            None => Err(Failure(format!("{place} does not name its base; give it as `--model`"))),
+            Some(base) if !base.contains(':') && !Path::new(&base).is_dir() => Err(Failure(
+                format!("{place} has the base {base}, which is not there; give it as `--model`"),
+            )),
+            Some(base) => Ok(base),
+        }
+    }
+}
+
+/// The directory of a policy in a checkpoint.
+fn policy(run: &Path, which: Which, policy: Option<&str>) -> Result<PathBuf, Failure> {
+    let run = RunDir::open(run)?;
+    let checkpoint = Checkpoints::of(run.path()).open(which)?;
+    let dirs = entries(&checkpoint.path().join("policies"))?;
+    let known = dirs.iter().map(|dir| name(dir)).collect::<Vec<_>>().join("`, `");
+    match (policy, dirs.as_slice()) {
+        (None, [only]) => Ok(only.clone()),
+        (None, _) => Err(Failure(format!(
+            "the run has several policies: give one of `{known}` as `--policy`"
+        ))),
+        (Some(policy), _) => {
+            let found = dirs.iter().find(|dir| name(dir) == file_name(policy));
+            found.cloned().ok_or_else(|| {
+                Failure(format!("the run has no policy `{policy}`; it has `{known}`"))
+            })
+        }
+    }
+}
+
+/// Writes a model with its adapter merged in, reads it back, and compares it with the one that has the adapter apart.
+fn merged(model: &Model, dir: &Path, options: &SaveOptions) -> Result<String, Failure> {
+    let (merged, exact) = model.merge()?;
+    merged.save_full(dir, options)?;
+    drop(merged);
+    let written = Model::load(&ModelFiles::new(&ModelSource::Directory(dir.to_owned())))?;
+    let (ours, theirs) = (logits(model)?, logits(&written)?);
+    let size = ours.iter().fold(1.0_f32, |most, logit| most.max(logit.abs()));
+    let differences = ours.iter().zip(&theirs).map(|(a, b)| (a - b).abs());
+    // `max` would pass over a logit that is not a number.
+    let worst = differences.fold(0.0_f32, |w, d| if d > w || d.is_nan() { d } else { w });
+    let n = ours.len() / model.config.vocab_size;
+    if options.dtype == StoredDtype::F32 {
+        return if worst <= TOLERANCE * size {
+            Ok(format!("merged in float32; on {n} tokens no logit moves by more than {worst:.1e}"))
+        } else {
+            Err(Failure(format!(
+                "the merged model's logits are off by {worst:e}, of at most {:e}; nothing is written",
+                TOLERANCE * size
+            )))
+        };
+    }
+    let name = options.dtype.name();
+    Ok(format!(
+        "merged; on {n} tokens no logit moves by more than {exact:.1e} in float32, before the weights are rounded, and \
+         {worst:.1e} as written in {name}"
+    ))
+}
+
+/// Logits of ids spread over the vocabulary.
+fn logits(model: &Model) -> Result<Vec<f32>, Failure> {
+    let n = model.config.max_position_embeddings.min(64);
+    let ids: Vec<u32> = (0..n).map(|i| (i * 7919 % model.config.vocab_size) as u32).collect();
+    let positions: Vec<u32> = (0..n as u32).collect();
+    let offsets = [0, n].into();
+    let hidden = model.frozen.forward(&ids.into(), &positions.into(), Context::Packed(&offsets))?;
+    Ok(nn::with_values(&model.frozen.logits(&hidden)?, <[f32]>::to_vec)?)
+}
+
+/// Refuses a directory with something in it.
+pub(super) fn writable(out: &Path) -> Result<(), Failure> {
+    if out.exists() && (!out.is_dir() || !entries(out)?.is_empty()) {
+        return Err(Failure(format!("{} is not empty; give another `--out`", out.display())));
+    }
+    Ok(())
+}
+
+/// Writes a directory that appears under its name when all of it is there.
+pub(super) fn whole<T>(
+    out: &Path,
+    write: impl FnOnce(&Path) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let staged = temporary(out);
+    remove(&staged)?;
+    let made = std::fs::create_dir_all(&staged)
+        .map_err(|e| Failure(format!("cannot make {}: {e}", staged.display())))
+        .and_then(|()| write(&staged))
+        .and_then(|told| {
+            sync_tree(&staged)?;
+            std::fs::rename(&staged, out)
+                .map_err(|e| Failure(format!("cannot write {}: {e}", out.display())))?;
+            sync_dir(parent(out))?;
+            Ok(told)
+        });
+    if made.is_err() {
+        // What is left only takes space; the error worth telling is the first one.
+        let _ = remove(&staged);
+    }
+    made
+}
+
+/// `5000`, `300MB`, `5GB`; units are powers of 1000, as `save_pretrained` has them.
+fn size(text: &str) -> Result<u64, String> {
+    let upper = text.to_uppercase();
+    let units = [("KB", 1_000), ("MB", 1_000_000), ("GB", 1_000_000_000)];
+    let unit = units.iter().find_map(|(name, unit)| Some((upper.strip_suffix(name)?, *unit)));
+    let (number, unit) = unit.unwrap_or((&upper, 1_u64));
+    let bytes = number.trim().parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
+    bytes.filter(|bytes| *bytes > 0).ok_or_else(|| "write bytes, or as `300MB` or `5GB`".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_bytes_with_or_without_a_unit() {
+        assert_eq!(size("5000"), Ok(5000));
+        assert_eq!(size("300MB"), Ok(300_000_000));
+        assert_eq!(size("5gb"), Ok(5_000_000_000));
+        for wrong in ["", "0", "-1", "1.5GB", "5TB", "99999999999999GB"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! `maverl generate`: a completion, printed as it is made.
+
+use std::io::Write;
+use std::num::NonZeroUsize;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::models::ModelArgs;
+use super::{Failure, print};
+use crate::model::{ChatInput, ChatMessage, Tokenizer};
+use crate::plan::Sampling;
+use crate::runtime::{self, Completion, Request};
+use crate::trajectory::Finish;
+
+#[derive(Args)]
+pub(super) struct GenerateArgs {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// What the model is given.
+    #[arg(long, value_name = "TEXT")]
+    prompt: String,
+    /// Ask it as a user, in the model's chat template; without this the model continues the text.
+    #[arg(long)]
+    chat: bool,
+    /// A system message before it.
+    #[arg(long, value_name = "TEXT", requires = "chat")]
+    system: Option<String>,
+    /// Always take the likeliest token; the same as `--temperature 0`.
+    #[arg(long, conflicts_with_all = ["temperature", "top_k", "top_p", "min_p"])]
+    greedy: bool,
+    /// Divides the logits; 0 is greedy.
+    #[arg(long, value_name = "T", default_value_t = 1.0, value_parser = from_0)]
+    temperature: f32,
+    /// Keep the k likeliest tokens; 0 keeps all.
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    top_k: u32,
+    /// Keep the smallest set of likeliest tokens with this mass.
+    #[arg(long, value_name = "P", default_value_t = 1.0, value_parser = above_0_to_1)]
+    top_p: f32,
+    /// Drop tokens less likely than this times the likeliest.
+    #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = from_0_to_1)]
+    min_p: f32,
+    /// Longest completion in tokens.
+    #[arg(long, value_name = "N", default_value = "256")]
+    max_tokens: NonZeroUsize,
+    /// The same seed gives the same completion.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// Print ids, text and log-probs as JSON, at the end.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Completes a prompt.
+pub(super) fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
+    let (model, tokenizer) = args.model.open()?;
+    let prompt = args.prompt_ids(&tokenizer)?;
+    if prompt.is_empty() {
+        return Err(Failure("`--prompt` is empty; the model needs at least one token".to_owned()));
+    }
+    let sampling = Arc::new(args.sampling());
+    let request = Request { prompt: prompt.clone(), sampling, seed: args.seed };
+    if args.json {
+        let done = runtime::complete(&model, &tokenizer, request, |_| ())?;
+        return print(&serde_json::to_string_pretty(&Report::new(&prompt, &done, &tokenizer))?);
+    }
+    let (mut stream, mut out) = (tokenizer.detokenizer(), std::io::stdout());
+    let mut show = |text: String| {
+        // A reader that has gone (`| head`) is no error.
+        let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    };
+    runtime::complete(&model, &tokenizer, request, |id| show(stream.push(id)))?;
+    show(stream.finish() + "\n");
+    Ok(ExitCode::SUCCESS)
+}
+
+impl GenerateArgs {
+    fn prompt_ids(&self, tokenizer: &Tokenizer) -> Result<Vec<u32>, Failure> {
+        if !self.chat {
+            return Ok(tokenizer.encode_framed(&self.prompt)?);
+        }
+        let system = self.system.as_deref().map(|text| ChatMessage::new("system", text));
+        let user = ChatMessage::new("user", self.prompt.as_str());
+        let rendered = tokenizer.render_chat(&ChatInput::open(system.into_iter().chain([user])))?;
+        Ok(tokenizer.encode_rendered(&rendered)?)
+    }
+
+    fn sampling(&self) -> Sampling {
+        Sampling {
+            temperature: if self.greedy { 0.0 } else { self.temperature },
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            max_tokens: self.max_tokens.get(),
+            ..Sampling::default()
+        }
+    }
+}
+
+/// A completion for machines.
+#[derive(Serialize)]
+struct Report<'a> {
+    prompt_ids: &'a [u32],
+    /// The stop id included.
+    ids: &'a [u32],
+    text: String,
+    /// Of each id, under the temperature-scaled, unfiltered softmax.
+    logprobs: &'a [f32],
+    finish_reason: &'static str,
+}
+
+impl<'a> Report<'a> {
+    fn new(prompt_ids: &'a [u32], done: &'a Completion, tokenizer: &Tokenizer) -> Self {
+        let finish_reason = match done.finish {
+            Finish::Stop => "stop",
+            Finish::Length => "length",
+        };
+        let (ids, logprobs, text) = (&done.ids, &done.logprobs, tokenizer.decode(&done.ids));
+        Self { prompt_ids, ids, text, logprobs, finish_reason }
+    }
+}
+
+fn from_0(text: &str) -> Result<f32, String> {
+    number(text, "a finite number from 0", |x| x.is_finite() && x >= 0.0)
+}
+
+fn from_0_to_1(text: &str) -> Result<f32, String> {
+    number(text, "a number from 0 to 1", |x| (0.0..=1.0).contains(&x))
+}
+
+fn above_0_to_1(text: &str) -> Result<f32, String> {
+    number(text, "a number above 0 and at most 1", |x| x > 0.0 && x <= 1.0)
+}
+
+fn number(text: &str, words: &str, holds: fn(f32) -> bool) -> Result<f32, String> {
+    let number = text.parse().ok().filter(|number| holds(*number));
+    number.ok_or_else(|| format!("expected {words}"))
+}

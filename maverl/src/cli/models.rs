@@ -1,0 +1,65 @@
+//! What the commands about models take: where a model is, and an adapter on it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+
+use super::Failure;
+use crate::model::lora::is_adapter;
+use crate::model::{Model, ModelFiles, ModelSource, Tokenizer};
+
+/// Where a model is.
+#[derive(Args, Debug, Clone)]
+pub(super) struct ModelArgs {
+    /// The model: a Hugging Face directory, `hf:ORG/NAME` or `hf:ORG/NAME@REVISION` on the hub, or `builtin:tiny`.
+    #[arg(long, value_name = "MODEL")]
+    model: String,
+    /// An adapter on it, a PEFT directory.
+    #[arg(long, value_name = "DIR")]
+    adapter: Option<PathBuf>,
+}
+
+impl ModelArgs {
+    /// Loads the model, under the adapter if there is one, and its tokenizer.
+    pub(super) fn open(&self) -> Result<(Model, Arc<Tokenizer>), Failure> {
+        let files = files(&self.model)?;
+        let tokenizer = Arc::new(Tokenizer::load(&files)?);
+        let model = load(&files, self.adapter.as_deref())?;
+        let (tokens, rows) = (tokenizer.len(), model.config.vocab_size);
+        if tokens > rows {
+            let place = files.describe();
+            return Err(Failure(format!(
+                "{place}: the tokenizer has {tokens} tokens, the embedding {rows} rows"
+            )));
+        }
+        Ok((model, tokenizer))
+    }
+}
+
+/// The files of a model, all of them here.
+pub(super) fn files(path: &str) -> Result<ModelFiles, Failure> {
+    let source = ModelSource::parse(path)?;
+    source.fetch()?;
+    let files = ModelFiles::new(&source);
+    match files.directory().filter(|dir| is_adapter(dir)) {
+        None => Ok(files),
+        Some(dir) => Err(Failure(format!(
+            "{} is an adapter: give it as `--adapter`, and the model it is for as `--model`",
+            dir.display()
+        ))),
+    }
+}
+
+/// Loads a model, under an adapter if one is given.
+pub(super) fn load(files: &ModelFiles, adapter: Option<&Path>) -> Result<Model, Failure> {
+    let model = Model::load(files)?;
+    match adapter {
+        None => Ok(model),
+        Some(dir) if is_adapter(dir) => Ok(model.load_adapter(dir)?),
+        Some(dir) => Err(Failure(format!(
+            "{} is no adapter: it has no `adapter_config.json`, which PEFT writes",
+            dir.display()
+        ))),
+    }
+}

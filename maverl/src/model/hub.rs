@@ -1,0 +1,384 @@
+//! Models on the Hugging Face hub, downloaded once into the cache that its other libraries use too.
+//!
+//! ```text
+//! hf:org/name@main ─► pin ─► Snapshot: a commit, and the files it has ─► download ─► a model directory
+//!                      └ config.json                                      └ tokenizer, template, safetensors
+//! ```
+//!
+//! The environment says where and how: `HF_ENDPOINT`, `HF_TOKEN` (else the token that `hf auth login` wrote),
+//! `HF_HUB_CACHE` (else `hub` in `HF_HOME`), and `HF_HUB_OFFLINE`, which takes everything from the cache. Only the
+//! client itself needs the feature `hub`.
+
+#[cfg(feature = "hub")]
+mod client;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::model::{COMPANIONS, ModelError};
+
+const SINGLE: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+/// Further chat templates, which transformers 5 keeps in files of their own.
+const TEMPLATES: &str = "additional_chat_templates/";
+
+/// A repository on the hub, and which state of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HubId {
+    repo: String,
+    revision: String,
+}
+
+impl HubId {
+    /// Reads `ORG/NAME` or `ORG/NAME@REVISION`; a revision is a branch, a tag or a commit, `main` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// If it is something else.
+    pub fn parse(text: &str) -> Result<Self, ModelError> {
+        let (repo, revision) = text.split_once('@').unwrap_or((text, "main"));
+        let plain = |part: &str| {
+            let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            !part.is_empty() && !part.starts_with('.') && part.chars().all(fits)
+        };
+        let fine = repo.split('/').count() <= 2
+            && repo.split('/').all(plain)
+            && revision.split('/').all(plain);
+        if fine {
+            Ok(Self { repo: repo.to_owned(), revision: revision.to_owned() })
+        } else {
+            Err(ModelError(format!(
+                "`hf:{text}` names no model; write `hf:ORG/NAME` or `hf:ORG/NAME@REVISION`"
+            )))
+        }
+    }
+}
+
+/// As a user writes it.
+impl fmt::Display for HubId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "hf:{}@{}", self.repo, self.revision)
+    }
+}
+
+/// A commit of a repository, and where its files are once they are downloaded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Snapshot {
+    /// `ORG/NAME`.
+    pub repo: String,
+    /// The commit, in hexadecimal.
+    pub commit: String,
+    /// The model directory in the cache.
+    #[serde(skip)]
+    pub dir: PathBuf,
+    /// Every file of the repository.
+    #[serde(skip)]
+    files: Vec<RemoteFile>,
+}
+
+/// A file of a repository, and what the hub says of its content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct RemoteFile {
+    name: String,
+    size: Option<u64>,
+    sha256: Option<String>,
+}
+
+/// As a user writes it.
+impl fmt::Display for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "hf:{}@{}", self.repo, self.commit)
+    }
+}
+
+impl Snapshot {
+    fn file(&self, name: &str) -> Option<&RemoteFile> {
+        self.files.iter().find(|file| file.name == name)
+    }
+
+    /// Refuses a repository that lacks what every model has.
+    fn check(&self) -> Result<(), String> {
+        for name in ["config.json", "tokenizer.json"] {
+            if self.file(name).is_none() {
+                return Err(format!("there is no `{name}`"));
+            }
+        }
+        if self.file(SINGLE).is_some() || self.file(INDEX).is_some() {
+            return Ok(());
+        }
+        let others = self.files.iter().filter(|file| file.name.ends_with(".bin"));
+        let others: Vec<&str> = others.map(|file| file.name.as_str()).collect();
+        let instead = match others.first() {
+            Some(other) => format!("; `{other}` is not read: convert it to safetensors"),
+            None => String::new(),
+        };
+        Err(format!("there is neither `{SINGLE}` nor `{INDEX}`{instead}"))
+    }
+
+    /// The files beside the weights.
+    fn companions(&self) -> impl Iterator<Item = &RemoteFile> {
+        self.files.iter().filter(|file| {
+            let template = file.name.starts_with(TEMPLATES) && file.name.ends_with(".jinja");
+            COMPANIONS.contains(&file.name.as_str()) || template
+        })
+    }
+
+    /// The files with the weights; those that an index names, as soon as it is there.
+    fn weights(&self) -> Result<Vec<&RemoteFile>, String> {
+        if self.file(INDEX).is_none() {
+            return Ok(self.file(SINGLE).into_iter().collect());
+        }
+        let index = std::fs::read(self.dir.join(INDEX)).map_err(|e| format!("`{INDEX}`: {e}"))?;
+        let names: BTreeSet<String> =
+            crate::model::weights::weight_map(&index)?.into_values().collect();
+        let find = |name: &String| {
+            self.file(name).ok_or_else(|| format!("`{INDEX}` names `{name}`, which is not there"))
+        };
+        names.iter().map(find).collect()
+    }
+}
+
+/// The hub, and the cache of what came from it.
+#[derive(Debug, Clone)]
+#[cfg_attr(not(feature = "hub"), expect(dead_code, reason = "what only the client reads"))]
+pub struct Hub {
+    endpoint: String,
+    cache: PathBuf,
+    token: Option<String>,
+    offline: bool,
+}
+
+impl Hub {
+    /// The hub that the environment names.
+    ///
+    /// # Errors
+    ///
+    /// If there is no place for a cache.
+    pub fn from_env() -> Result<Self, ModelError> {
+        let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let path = |name: &str| set(name).map(PathBuf::from);
+        let endpoint = set("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
+        let home = path("HF_HOME").or_else(|| {
+            let caches = path("XDG_CACHE_HOME").or_else(|| Some(path("HOME")?.join(".cache")));
+            Some(caches?.join("huggingface"))
+        });
+        let cache = path("HF_HUB_CACHE").or_else(|| Some(home.as_ref()?.join("hub")));
+        let cache = cache.ok_or_else(|| {
+            ModelError("no place for downloads: set `HF_HOME`, `HF_HUB_CACHE` or `HOME`".to_owned())
+        })?;
+        let cache = std::path::absolute(&cache)
+            .map_err(|e| ModelError(format!("{}: {e}", cache.display())))?;
+        let token_file = path("HF_TOKEN_PATH").or_else(|| Some(home?.join("token")));
+        let stored = || Some(std::fs::read_to_string(token_file?).ok()?.trim().to_owned());
+        let token = set("HF_TOKEN").or_else(stored).filter(|token| !token.is_empty());
+        let on = |value: String| ["1", "ON", "YES", "TRUE"].contains(&&*value.to_uppercase());
+        let offline = set("HF_HUB_OFFLINE").is_some_and(on);
+        Ok(Self { endpoint: endpoint.trim_end_matches('/').to_owned(), cache, token, offline })
+    }
+
+    /// Asks which commit a revision is now, and fetches its `config.json`. Offline, the commit is the one in the cache.
+    ///
+    /// # Errors
+    ///
+    /// If the hub has no such model, refuses it or is out of reach; offline, if the cache does not have all of it.
+    pub fn pin(&self, id: &HubId) -> Result<Snapshot, ModelError> {
+        let wrong = |what: String| ModelError(format!("{id}: {what}"));
+        if self.offline {
+            return self.cached(id).map_err(|what| {
+                wrong(format!(
+                    "{what} in {}, and `HF_HUB_OFFLINE` is set; unset it to download the model",
+                    self.cache.display()
+                ))
+            });
+        }
+        let (commit, files) = self.list(id)?;
+        let dir = self.repo(&id.repo).join("snapshots").join(&commit);
+        let snapshot = Snapshot { repo: id.repo.clone(), commit, dir, files };
+        snapshot.check().map_err(wrong)?;
+        self.refer(id, &snapshot.commit)?;
+        snapshot.file("config.json").map_or(Ok(()), |file| self.get(&snapshot, file))?;
+        Ok(snapshot)
+    }
+
+    /// Downloads what a model directory needs of a snapshot and the cache does not have: configuration, tokenizer, chat
+    /// templates and safetensors. What comes is checked against the hub's sizes and checksums.
+    ///
+    /// # Errors
+    ///
+    /// If a file is missing, damaged or refused, or the hub is out of reach; repository, file and remedy are named.
+    pub fn download(&self, snapshot: &Snapshot) -> Result<(), ModelError> {
+        let wrong = |what: String| ModelError(format!("{snapshot}: {what}"));
+        for file in snapshot.companions().chain(snapshot.file(INDEX)) {
+            self.get(snapshot, file)?;
+        }
+        for file in snapshot.weights().map_err(wrong)? {
+            self.get(snapshot, file)?;
+        }
+        Ok(())
+    }
+
+    /// Fetches a file, unless the cache has all of it.
+    fn get(&self, snapshot: &Snapshot, file: &RemoteFile) -> Result<(), ModelError> {
+        let path = snapshot.dir.join(&file.name);
+        let whole = |path: &Path| {
+            let length = std::fs::metadata(path).ok().map(|found| found.len());
+            length.is_some_and(|length| file.size.is_none_or(|size| size == length))
+        };
+        if whole(&path) {
+            return Ok(());
+        }
+        let wrong = |what: &str| ModelError(format!("{snapshot}: `{}` {what}", file.name));
+        if self.offline {
+            return Err(wrong("is not in the cache, and `HF_HUB_OFFLINE` is set"));
+        }
+        forget(&path);
+        self.transfer(snapshot, file)?;
+        let damaged = !whole(&path)
+            || match &file.sha256 {
+                Some(sha256) => sha256_of(&path).map_err(|e| wrong(&e.to_string()))? != *sha256,
+                None => false,
+            };
+        if damaged {
+            forget(&path);
+            return Err(wrong("came damaged: it is not what the hub lists; try again"));
+        }
+        Ok(())
+    }
+
+    /// What the cache has of a revision, if that is a whole model.
+    fn cached(&self, id: &HubId) -> Result<Snapshot, String> {
+        let repo = self.repo(&id.repo);
+        let commit = std::fs::read_to_string(repo.join("refs").join(&id.revision));
+        let commit = commit.map_or_else(|_| id.revision.clone(), |commit| commit.trim().to_owned());
+        let dir = repo.join("snapshots").join(&commit);
+        if !is_commit(&commit) || !dir.is_dir() {
+            return Err("it is not".to_owned());
+        }
+        let mut files = Vec::new();
+        for (below, prefix) in [(dir.clone(), ""), (dir.join(TEMPLATES), TEMPLATES)] {
+            let entries = std::fs::read_dir(below).into_iter().flatten().flatten();
+            // A link to what is gone is no file.
+            let names = entries.filter(|entry| entry.path().is_file());
+            let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+            files.extend(names.map(|name| RemoteFile {
+                name: format!("{prefix}{name}"),
+                size: None,
+                sha256: None,
+            }));
+        }
+        files.sort_by(|a, b| a.name.cmp(&b.name));
+        let snapshot = Snapshot { repo: id.repo.clone(), commit, dir, files };
+        snapshot.check()?;
+        snapshot.weights()?;
+        Ok(snapshot)
+    }
+
+    /// Notes which commit a revision is, for when there is no network.
+    fn refer(&self, id: &HubId, commit: &str) -> Result<(), ModelError> {
+        let path = self.repo(&id.repo).join("refs").join(&id.revision);
+        let write = || {
+            path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+            std::fs::write(&path, commit)
+        };
+        write().map_err(|e| ModelError(format!("cannot write {}: {e}", path.display())))
+    }
+
+    fn repo(&self, repo: &str) -> PathBuf {
+        self.cache.join(format!("models--{}", repo.replace('/', "--")))
+    }
+
+    #[cfg(not(feature = "hub"))]
+    fn list(&self, id: &HubId) -> Result<(String, Vec<RemoteFile>), ModelError> {
+        Err(without_feature(id))
+    }
+
+    #[cfg(not(feature = "hub"))]
+    fn transfer(&self, snapshot: &Snapshot, _: &RemoteFile) -> Result<(), ModelError> {
+        Err(without_feature(snapshot))
+    }
+}
+
+#[cfg(not(feature = "hub"))]
+fn without_feature(what: impl fmt::Display) -> ModelError {
+    ModelError(format!(
+        "{what}: this program was built without the feature `hub` of maverl; give a directory, or build it with \
+         `features = [\"hub\"]`"
+    ))
+}
+
+/// Whether a text is a commit, in full.
+fn is_commit(text: &str) -> bool {
+    text.len() == 40 && text.chars().all(|c| c.is_ascii_hexdigit())
+}
+
+/// Removes what is not whole: the link, and what it leads to.
+fn forget(path: &Path) {
+    let content = std::fs::canonicalize(path);
+    // Best effort: what stays is found out again.
+    let _ = std::fs::remove_file(path);
+    let _ = content.map(std::fs::remove_file);
+}
+
+fn sha256_of(path: &Path) -> std::io::Result<String> {
+    use sha2::{Digest, Sha256};
+    use std::io::Read;
+    let (mut file, mut sha, mut buffer) =
+        (std::fs::File::open(path)?, Sha256::new(), vec![0; 1 << 20]);
+    loop {
+        let n = file.read(&mut buffer)?;
+        if n == 0 {
+            return Ok(sha.finalize().iter().map(|byte| format!("{byte:02x}")).collect());
+        }
+        sha.update(&buffer[..n]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn names_on_the_hub_are_read_and_nothing_else_is() {
+        let id = HubId::parse("Qwen/Qwen2.5-0.5B").unwrap();
+        assert_eq!(id.to_string(), "hf:Qwen/Qwen2.5-0.5B@main");
+        assert_eq!(HubId::parse("a/b@refs/pr/1").unwrap().revision, "refs/pr/1");
+        assert_eq!(HubId::parse("gpt2").unwrap().repo, "gpt2");
+        for wrong in ["", "a/b/c", "../b", "a/..", "a/b@", "a/b@../x", "a b", "/a", "a/"] {
+            let told = HubId::parse(wrong).unwrap_err().0;
+            assert!(told.contains("hf:ORG/NAME@REVISION"), "{told}");
+        }
+    }
+
+    #[cfg(not(feature = "hub"))]
+    #[test]
+    fn without_the_feature_a_model_on_the_hub_is_an_error_that_names_it() {
+        let endpoint = "http://127.0.0.1:9".to_owned();
+        let hub = Hub { endpoint, cache: PathBuf::from("none"), token: None, offline: false };
+        let told = hub.pin(&HubId::parse("a/b").unwrap()).unwrap_err().0;
+        assert!(told.contains("without the feature `hub`"), "{told}");
+    }
+
+    fn snapshot(names: &[&str]) -> Snapshot {
+        let file = |name: &&str| RemoteFile { name: (*name).to_owned(), size: None, sha256: None };
+        let files = names.iter().map(file).collect();
+        Snapshot { repo: "a/b".to_owned(), commit: "0".repeat(40), dir: PathBuf::new(), files }
+    }
+
+    #[test]
+    fn a_repository_without_safetensors_or_tokenizer_is_no_model() {
+        let told = snapshot(&["config.json"]).check().unwrap_err();
+        assert_eq!(told, "there is no `tokenizer.json`");
+        let bin = snapshot(&["config.json", "tokenizer.json", "pytorch_model.bin"]);
+        let told = bin.check().unwrap_err();
+        assert!(told.contains("`pytorch_model.bin` is not read"), "{told}");
+        let fine = snapshot(&["config.json", "tokenizer.json", INDEX, "x.bin", "README.md"]);
+        fine.check().unwrap();
+        let names: Vec<&str> = fine.companions().map(|file| file.name.as_str()).collect();
+        assert_eq!(names, ["config.json", "tokenizer.json"]);
+    }
+}

@@ -1,0 +1,105 @@
+//! Keys and values in blocks of a few tokens, so that sequences share what they have in common.
+
+use maverl_kernels::attention::{Blocks, Segment};
+
+use crate::model::hf_config::HfConfig;
+
+/// Blocks of keys and values of a decoder's layers. Who holds which block is not known here.
+///
+/// A block holds [`KvStore::TOKENS`] tokens: for each layer keys `[TOKENS, Hkv * head_dim]`, then values.
+#[derive(Debug)]
+pub struct KvStore {
+    blocks: Vec<Box<[f32]>>,
+    layers: usize,
+    /// Elements of a token's keys, or values, in a layer.
+    width: usize,
+}
+
+impl KvStore {
+    /// Tokens of a block.
+    pub const TOKENS: usize = 16;
+
+    /// An empty store for sequences of one model.
+    pub fn new(config: &HfConfig) -> Self {
+        let width = config.num_key_value_heads * config.head_dim;
+        Self { blocks: Vec::new(), layers: config.num_hidden_layers, width }
+    }
+
+    /// Bytes of a block.
+    pub fn block_bytes(&self) -> usize {
+        self.block() * size_of::<f32>()
+    }
+
+    /// Blocks it has.
+    pub fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Whether it has no block.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// Adds a block and returns its number; numbers rise from 0.
+    pub fn add(&mut self) -> u32 {
+        self.blocks.push(vec![0.0; self.block()].into());
+        self.blocks.len() as u32 - 1
+    }
+
+    /// Gives every block back to the allocator.
+    pub fn clear(&mut self) {
+        self.blocks.clear();
+    }
+
+    /// Copies the first tokens of one block into another.
+    ///
+    /// # Panics
+    ///
+    /// If they are the same block, or one is not there.
+    pub fn copy(&mut self, from: u32, to: u32, tokens: usize) {
+        let (part, len) = (self.part(), tokens * self.width);
+        let [from, to] = self
+            .blocks
+            .get_disjoint_mut([from as usize, to as usize])
+            .expect("two blocks of this store");
+        for (from, to) in from.chunks_exact(part).zip(to.chunks_exact_mut(part)) {
+            to[..len].copy_from_slice(&from[..len]);
+        }
+    }
+
+    /// The blocks as attention in one layer reads them.
+    pub(super) fn layer(&self, layer: usize) -> Blocks<'_> {
+        let keys = 2 * layer * self.part();
+        Blocks { storage: &self.blocks, tokens: Self::TOKENS, keys, values: keys + self.part() }
+    }
+
+    /// Writes each segment's share of a layer's new keys and values `[N, width]` to where the segment ends.
+    pub(super) fn append(&mut self, layer: usize, k: &[f32], v: &[f32], segments: &[Segment<'_>]) {
+        let (width, part) = (self.width, self.part());
+        let mut done = 0;
+        for segment in segments {
+            let mut position = segment.len - segment.new_tokens;
+            while position < segment.len {
+                let (index, row) = (position / Self::TOKENS, position % Self::TOKENS);
+                let rows = (Self::TOKENS - row).min(segment.len - position);
+                let new = done * width..(done + rows) * width;
+                let block = &mut self.blocks[segment.blocks[index] as usize][2 * layer * part..];
+                let (keys, values) = block.split_at_mut(part);
+                let at = row * width..(row + rows) * width;
+                keys[at.clone()].copy_from_slice(&k[new.clone()]);
+                values[at].copy_from_slice(&v[new]);
+                (done, position) = (done + rows, position + rows);
+            }
+        }
+    }
+
+    /// Elements of a layer's keys, or values, in a block.
+    fn part(&self) -> usize {
+        Self::TOKENS * self.width
+    }
+
+    /// Elements of a block.
+    fn block(&self) -> usize {
+        2 * self.layers * self.part()
+    }
+}

@@ -1,0 +1,278 @@
+//! Adapters: trained low-rank corrections of a base whose own weights stay as they are (LoRA: Hu et al., 2021,
+//! arXiv:2106.09685; rslora: Kalajdzievski, 2023, arXiv:2312.03732), read and written as PEFT does.
+//!
+//! ```text
+//! Model::load(files)            the base
+//!   .with_adapter(adapter)      the base's storage under an adapter: several adapters cost one base
+//!   .load_adapter(dir)          the same, read from a PEFT directory
+//!     .save(dir)                adapter_config.json and adapter_model.safetensors
+//!     .merge()                  a model whose own weights hold the adapter, checked against the unmerged one
+//! ```
+//!
+//! A directory that holds `adapter_config.json` is an adapter ([`is_adapter`]).
+
+mod config;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use candle_core::{Tensor, Var};
+use maverl_kernels::matmul;
+use maverl_kernels::sample::{mix, uniform};
+
+pub use config::{
+    CONFIG_FILE, LoraConfig, MAX_RANK, Target, WEIGHTS_FILE, is_adapter, linear_names,
+};
+
+use crate::model::nn::{self, Dropout, Lora, with_values};
+use crate::model::save::{self, Entry};
+use crate::model::weights::{Shards, Weights};
+use crate::model::{Decoder, HfConfig, ModelError};
+
+/// What PEFT writes before the names of a base's modules.
+const PREFIX: &str = "base_model.model.";
+
+/// The weights of an adapter, as f32 variables. Cloning shares them.
+#[derive(Clone)]
+pub struct Adapter {
+    config: LoraConfig,
+    targets: Vec<Target>,
+    /// `NAME.lora_A.weight [r, I]` and `NAME.lora_B.weight [O, r]` of each target, in the order of the base's layers.
+    vars: Vec<(String, Var)>,
+}
+
+impl Adapter {
+    /// A new adapter for a base: every A uniform in `±1 / sqrt(I)`, as PEFT draws it (He et al., 2015, with a = √5), every
+    /// B zero, so that it changes nothing yet. Equal seeds give equal adapters.
+    ///
+    /// # Errors
+    ///
+    /// If a target module is not in the base.
+    pub fn new(base: &HfConfig, config: LoraConfig, seed: u64) -> Result<Self, ModelError> {
+        let rank = config.rank;
+        Self::build(base, config, |index, target, part| {
+            Ok(match part {
+                Part::A => {
+                    let bound = (target.input as f64).sqrt().recip();
+                    let stream = mix(seed, index as u64);
+                    let draw = |i| (bound * (2.0 * uniform(stream, i) - 1.0)) as f32;
+                    (0..(rank * target.input) as u64).map(draw).collect()
+                }
+                Part::B => vec![0.0; target.output * rank],
+            })
+        })
+    }
+
+    /// Reads a PEFT directory for a base. Its dropout is not taken over: what trains the adapter says whether there is
+    /// any.
+    ///
+    /// # Errors
+    ///
+    /// If the directory uses an option of PEFT that is not supported, or its tensors are not those of its configuration;
+    /// all of them are named.
+    pub fn load(dir: &Path, base: &HfConfig) -> Result<Self, ModelError> {
+        let (config, shards) = open(dir, base)?;
+        Self::build(base, config, |_, target, part| {
+            let tensor = shards.tensor(&format!("{PREFIX}{}", part.name(target)))?;
+            Ok(tensor.flatten_all()?.to_vec1()?)
+        })
+    }
+
+    fn build(
+        base: &HfConfig,
+        config: LoraConfig,
+        mut values: impl FnMut(usize, &Target, Part) -> Result<Vec<f32>, ModelError>,
+    ) -> Result<Self, ModelError> {
+        let targets = config.targets(base)?;
+        let mut vars = Vec::with_capacity(2 * targets.len());
+        for (index, target) in targets.iter().enumerate() {
+            for part in [Part::A, Part::B] {
+                let shape = part.shape(target, config.rank);
+                let tensor = nn::tensor(values(index, target, part)?, shape.as_slice())?;
+                vars.push((part.name(target), Var::from_tensor(&tensor)?));
+            }
+        }
+        Ok(Self { config, targets, vars })
+    }
+
+    /// Rank, scale, dropout and targets.
+    pub fn config(&self) -> &LoraConfig {
+        &self.config
+    }
+
+    /// The same weights with another dropout in training.
+    #[must_use]
+    pub fn with_dropout(mut self, dropout: f32) -> Self {
+        self.config.dropout = dropout;
+        self
+    }
+
+    /// Names (without PEFT's prefix) and variables, A before B, in the order of the base's layers.
+    pub fn vars(&self) -> &[(String, Var)] {
+        &self.vars
+    }
+
+    /// Writes `adapter_config.json` and `adapter_model.safetensors`; `base` is what the configuration calls the base.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be written.
+    pub fn save(&self, dir: &Path, base: &str) -> Result<(), ModelError> {
+        self.config.write(dir, base)?;
+        let entries: Vec<Entry<'_>> = self
+            .vars
+            .iter()
+            .map(|(name, var)| Entry::tensor(format!("{PREFIX}{name}"), var.as_tensor()))
+            .collect();
+        save::one_file(&dir.join(WEIGHTS_FILE), &entries)
+    }
+
+    /// Takes the values of an adapter of the same shape from a PEFT directory.
+    ///
+    /// # Errors
+    ///
+    /// If it is not there, or is another adapter.
+    pub fn restore(&self, dir: &Path, base: &HfConfig) -> Result<(), ModelError> {
+        let saved = Self::load(dir, base)?;
+        let (ours, theirs) = (self.config.shape(), saved.config.shape());
+        if ours != theirs {
+            let place = dir.display();
+            return Err(ModelError(format!("{place} holds another adapter: {theirs}, not {ours}")));
+        }
+        for ((_, var), (_, saved)) in self.vars.iter().zip(&saved.vars) {
+            var.set(saved.as_tensor())?;
+        }
+        Ok(())
+    }
+
+    /// A copy that shares nothing with this one.
+    ///
+    /// # Errors
+    ///
+    /// If memory cannot be had.
+    pub fn duplicate(&self) -> candle_core::Result<Self> {
+        let copy = |(name, var): &(String, Var)| {
+            Ok((name.clone(), Var::from_tensor(&var.as_tensor().copy()?)?))
+        };
+        let vars = self.vars.iter().map(copy).collect::<candle_core::Result<_>>()?;
+        Ok(Self { config: self.config.clone(), targets: self.targets.clone(), vars })
+    }
+
+    /// Puts the adapter on a decoder of its base, in place of one that is there.
+    pub(super) fn attach(&self, decoder: &mut Decoder, tracked: bool) {
+        let view = |index: usize| -> Tensor {
+            let var = &self.vars[index].1;
+            if tracked { var.as_tensor().clone() } else { var.as_detached_tensor() }
+        };
+        let (names, scale) = (self.targets.iter().map(|target| &target.name), self.config.scale());
+        for (name, lora) in decoder.loras() {
+            *lora = names.clone().position(|target| *target == name).map(|index| {
+                let (a, b) = (view(2 * index), view(2 * index + 1));
+                Lora { a, b, scale, dropout: None }
+            });
+        }
+    }
+
+    /// Adds `scale · B A` to the weights of the base that it corrects.
+    pub(super) fn add_to(&self, weights: &Weights) -> Result<(), ModelError> {
+        let scale = self.config.scale();
+        for (target, ab) in self.targets.iter().zip(self.vars.chunks_exact(2)) {
+            let name = format!("{}.weight", target.name);
+            let Some((_, weight)) = weights.vars().iter().find(|(found, _)| *found == name) else {
+                return Err(ModelError(format!("the base has no weight `{name}`")));
+            };
+            let (o, r, i) = (target.output, self.config.rank, target.input);
+            let mut delta = vec![0.0; o * i];
+            with_values(ab[0].1.as_tensor(), |a| {
+                with_values(ab[1].1.as_tensor(), |b| {
+                    matmul::matmul_nn(b, a, &mut delta, o, i, r);
+                })
+            })??;
+            with_values(weight.as_tensor(), |weight| {
+                delta.iter_mut().zip(weight).for_each(|(d, w)| *d = w + scale * *d);
+            })?;
+            weight.set(&nn::tensor(delta, (o, i))?)?;
+        }
+        Ok(())
+    }
+}
+
+/// A decoder whose adapter drops a share `p` of its inputs, by a key for each token of the batch it is given next.
+pub fn with_dropout(decoder: &Decoder, p: f32, keys: &Arc<[u64]>) -> Decoder {
+    let mut decoder = decoder.clone();
+    for (place, (_, lora)) in decoder.loras().enumerate() {
+        if let Some(lora) = lora {
+            lora.dropout = Some(Dropout { p, place: place as u64, keys: Arc::clone(keys) });
+        }
+    }
+    decoder
+}
+
+/// One of an adapter's two matrices for a linear map.
+#[derive(Clone, Copy)]
+enum Part {
+    A,
+    B,
+}
+
+impl Part {
+    fn name(self, target: &Target) -> String {
+        match self {
+            Self::A => format!("{}.lora_A.weight", target.name),
+            Self::B => format!("{}.lora_B.weight", target.name),
+        }
+    }
+
+    fn shape(self, target: &Target, rank: usize) -> [usize; 2] {
+        match self {
+            Self::A => [rank, target.input],
+            Self::B => [target.output, rank],
+        }
+    }
+}
+
+/// What a PEFT directory says of its adapter, once its tensors are found to be those of a base; none is read.
+///
+/// # Errors
+///
+/// See [`Adapter::load`].
+pub fn inspect(dir: &Path, base: &HfConfig) -> Result<LoraConfig, ModelError> {
+    open(dir, base).map(|(config, _)| config)
+}
+
+fn open(dir: &Path, base: &HfConfig) -> Result<(LoraConfig, Shards), ModelError> {
+    let config = LoraConfig::read(dir)?;
+    let file = dir.join(WEIGHTS_FILE);
+    let shards = Shards::open_file(&file)?;
+    check(&shards, &config, base)
+        .map_err(|problems| ModelError(format!("{}: {problems}", file.display())))?;
+    Ok((config, shards))
+}
+
+/// Every tensor of the file that is missing, misshapen or not of this adapter.
+fn check(shards: &Shards, config: &LoraConfig, base: &HfConfig) -> Result<(), String> {
+    let targets = config.targets(base).map_err(|error| error.0)?;
+    let mut problems = Vec::new();
+    let mut known = std::collections::BTreeSet::new();
+    for target in &targets {
+        for part in [Part::A, Part::B] {
+            let name = format!("{PREFIX}{}", part.name(target));
+            let wanted = part.shape(target, config.rank);
+            match shards.shape(&name) {
+                None => problems.push(format!("`{name}` {wanted:?} is missing")),
+                Some(found) if found != wanted => problems.push(format!(
+                    "`{name}` is {found:?}; {CONFIG_FILE} and the base ask for {wanted:?}"
+                )),
+                Some(_) => {}
+            }
+            known.insert(name);
+        }
+    }
+    for name in shards.names().filter(|name| !known.contains(*name)) {
+        problems.push(format!("`{name}` is no correction of a target module"));
+    }
+    if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
+}
+
+#[cfg(test)]
+mod tests;

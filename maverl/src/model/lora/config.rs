@@ -1,0 +1,274 @@
+//! `adapter_config.json`, and which linear maps it means.
+
+use std::fmt;
+use std::path::Path;
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::model::{HfConfig, ModelError};
+
+/// The file that makes a directory an adapter.
+pub const CONFIG_FILE: &str = "adapter_config.json";
+/// Its weights.
+pub const WEIGHTS_FILE: &str = "adapter_model.safetensors";
+
+/// Ranks above this are a damaged file or a slip of the pen.
+pub const MAX_RANK: u64 = 1 << 16;
+
+/// What an adapter is: its rank, its scale, and where it sits.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LoraConfig {
+    /// Rows of A and columns of B.
+    pub rank: usize,
+    /// The scale is `alpha / rank`, or `alpha / sqrt(rank)` with rslora.
+    pub alpha: f64,
+    /// Share of the inputs of A that is dropped in training; never in rollout.
+    pub dropout: f32,
+    /// Ends of the names of the linear maps that are corrected (`q_proj`, `self_attn.q_proj`), sorted.
+    pub target_modules: Vec<String>,
+    /// Rank-stabilized scale (Kalajdzievski, 2023).
+    pub rslora: bool,
+}
+
+/// A linear map of the base that an adapter corrects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// As in checkpoints, without `.weight`.
+    pub name: String,
+    /// Its width on the way in.
+    pub input: usize,
+    /// Its width on the way out.
+    pub output: usize,
+}
+
+/// Whether a directory holds an adapter.
+pub fn is_adapter(dir: &Path) -> bool {
+    dir.join(CONFIG_FILE).is_file()
+}
+
+/// The linear maps of a decoder's layers: every matrix in them.
+fn linears(base: &HfConfig) -> impl Iterator<Item = Target> {
+    base.tensors().into_iter().filter_map(|(name, shape)| match (&shape[..], &name) {
+        (&[output, input], name) if name.starts_with("model.layers.") => {
+            let name = name.strip_suffix(".weight")?.to_owned();
+            Some(Target { name, input, output })
+        }
+        _ => None,
+    })
+}
+
+/// What the linear maps of a layer are called: what `target_modules` may name, and what `"all-linear"` means. Sorted.
+pub fn linear_names(base: &HfConfig) -> Vec<String> {
+    let last = |target: Target| target.name.rsplit('.').next().unwrap_or_default().to_owned();
+    let mut names: Vec<String> = linears(base).map(last).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// PEFT's rule: the whole name, or its end after a dot.
+fn names(target: &str, module: &str) -> bool {
+    module.strip_suffix(target).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+}
+
+impl LoraConfig {
+    /// By how much the correction is multiplied.
+    pub fn scale(&self) -> f32 {
+        let rank = self.rank as f64;
+        (self.alpha / if self.rslora { rank.sqrt() } else { rank }) as f32
+    }
+
+    /// The linear maps of a base that are corrected, in the order of its layers.
+    ///
+    /// # Errors
+    ///
+    /// If an entry of `target_modules` names none.
+    pub fn targets(&self, base: &HfConfig) -> Result<Vec<Target>, ModelError> {
+        let all: Vec<Target> = linears(base).collect();
+        let named = |entry: &str| all.iter().any(|target| names(entry, &target.name));
+        if let Some(unknown) = self.target_modules.iter().find(|entry| !named(entry)) {
+            let known = linear_names(base).join("`, `");
+            return Err(ModelError(format!(
+                "`target_modules` has {unknown:?}, which names no linear map of the model; there are `{known}`"
+            )));
+        }
+        let meant = |target: &Target| self.target_modules.iter().any(|e| names(e, &target.name));
+        Ok(all.into_iter().filter(meant).collect())
+    }
+
+    /// How many numbers an adapter of a base is.
+    ///
+    /// # Errors
+    ///
+    /// See [`LoraConfig::targets`].
+    pub fn parameters(&self, base: &HfConfig) -> Result<u64, ModelError> {
+        let size = |target: &Target| (self.rank * (target.input + target.output)) as u64;
+        Ok(self.targets(base)?.iter().map(size).sum())
+    }
+
+    /// What must be equal for the weights of one adapter to mean the same in another, in words.
+    pub(super) fn shape(&self) -> String {
+        let Self { rank, alpha, target_modules, rslora, .. } = self;
+        format!(
+            "rank {rank}, alpha {alpha}, rslora {rslora}, target_modules {}",
+            target_modules.join(" ")
+        )
+    }
+
+    /// Reads the `adapter_config.json` of a PEFT directory.
+    ///
+    /// # Errors
+    ///
+    /// If it is not there, is damaged, or asks for what is not supported; the key is named.
+    pub fn read(dir: &Path) -> Result<Self, ModelError> {
+        let path = dir.join(CONFIG_FILE);
+        let failed = |e: &dyn fmt::Display| ModelError(format!("{}: {e}", path.display()));
+        let text = std::fs::read(&path).map_err(|e| failed(&e))?;
+        Self::parse(&text).map_err(|e| failed(&e))
+    }
+
+    /// Reads an `adapter_config.json`.
+    ///
+    /// # Errors
+    ///
+    /// The key that is missing, wrong or not supported, and what was found.
+    pub fn parse(text: &[u8]) -> Result<Self, String> {
+        let json: Map<String, Value> =
+            serde_json::from_slice(text).map_err(|e| format!("not a JSON object: {e}"))?;
+        supported(&json)?;
+        let rank = match json.get("r").and_then(Value::as_u64) {
+            Some(rank) if (1..=MAX_RANK).contains(&rank) => rank as usize,
+            _ => return Err(found(&json, "r", "a rank from 1")),
+        };
+        let alpha = match json.get("lora_alpha").and_then(Value::as_f64) {
+            Some(alpha) if alpha.is_finite() && alpha > 0.0 => alpha,
+            _ => return Err(found(&json, "lora_alpha", "a number above 0")),
+        };
+        let rslora = json.get("use_rslora").and_then(Value::as_bool).unwrap_or(false);
+        let target_modules = target_modules(&json)?;
+        Ok(Self { rank, alpha, dropout: 0.0, target_modules, rslora })
+    }
+
+    /// Writes the `adapter_config.json` of a PEFT directory.
+    pub(super) fn write(&self, dir: &Path, base: &str) -> Result<(), ModelError> {
+        let path = dir.join(CONFIG_FILE);
+        let text = format!("{:#}\n", self.json(base));
+        std::fs::write(&path, text)
+            .map_err(|e| ModelError(format!("cannot write {}: {e}", path.display())))
+    }
+
+    fn json(&self, base: &str) -> Value {
+        let whole = self.alpha.fract() == 0.0 && self.alpha < 1e15;
+        let alpha = if whole { json!(self.alpha as u64) } else { json!(self.alpha) };
+        // 0.05, not 0.05000000074505806.
+        let dropout: f64 = self.dropout.to_string().parse().unwrap_or(f64::from(self.dropout));
+        // A base on the hub is called as PEFT calls it.
+        let hub = base.strip_prefix("hf:").and_then(|id| id.split_once('@'));
+        let (base, revision) = hub.map_or((base, None), |(repo, commit)| (repo, Some(commit)));
+        json!({
+            "alpha_pattern": {},
+            "auto_mapping": null,
+            "base_model_name_or_path": base,
+            "bias": "none",
+            "fan_in_fan_out": false,
+            "inference_mode": true,
+            "init_lora_weights": true,
+            "layers_pattern": null,
+            "layers_to_transform": null,
+            "lora_alpha": alpha,
+            "lora_dropout": dropout,
+            "modules_to_save": null,
+            "peft_type": "LORA",
+            "r": self.rank,
+            "rank_pattern": {},
+            "revision": revision,
+            "target_modules": self.target_modules,
+            "task_type": "CAUSAL_LM",
+            "use_dora": false,
+            "use_rslora": self.rslora,
+        })
+    }
+}
+
+/// Keys that are read here, or that do not change what a stored adapter computes.
+const KNOWN: &[&str] = &[
+    "auto_mapping",
+    "base_model_name_or_path",
+    "ensure_weight_tying",
+    "inference_mode",
+    "layers_pattern",
+    "lora_alpha",
+    "lora_dropout",
+    "megatron_core",
+    "peft_version",
+    "qalora_group_size",
+    "r",
+    "revision",
+    "runtime_config",
+    "target_modules",
+    "use_rslora",
+];
+
+/// Refuses every option that changes what an adapter computes and is not supported, also such as are not known yet: only
+/// what is off (`null`, `false`, empty) can be passed over.
+fn supported(json: &Map<String, Value>) -> Result<(), String> {
+    for (key, value) in json {
+        let fine = match key.as_str() {
+            key if KNOWN.contains(&key) => true,
+            "peft_type" => value == "LORA",
+            "task_type" => value.is_null() || value == "CAUSAL_LM",
+            "bias" => value == "none",
+            // Others change the base's weights too.
+            "init_lora_weights" => value.is_boolean() || value == "gaussian",
+            _ => off(value),
+        };
+        if !fine {
+            let wanted = match key.as_str() {
+                "peft_type" => "\"LORA\"",
+                "task_type" => "\"CAUSAL_LM\"",
+                "bias" => "\"none\"",
+                "init_lora_weights" => "true, false or \"gaussian\"",
+                _ => "an adapter without it",
+            };
+            return Err(found(json, key, wanted));
+        }
+    }
+    if !json.contains_key("peft_type") {
+        return Err(found(json, "peft_type", "\"LORA\""));
+    }
+    Ok(())
+}
+
+fn off(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(items) => items.is_empty(),
+        _ => false,
+    }
+}
+
+fn found(json: &Map<String, Value>, key: &str, wanted: &str) -> String {
+    match json.get(key) {
+        None => format!("`{key}` is missing; expected {wanted}"),
+        Some(value) => format!("`{key}` is {value}; expected {wanted}"),
+    }
+}
+
+/// The list that PEFT writes, sorted.
+fn target_modules(json: &Map<String, Value>) -> Result<Vec<String>, String> {
+    let wanted = "a list of module names, such as [\"q_proj\", \"v_proj\"]";
+    let list = json.get("target_modules").and_then(Value::as_array);
+    let named = list.and_then(|list| {
+        list.iter().map(|name| name.as_str().map(str::to_owned)).collect::<Option<Vec<String>>>()
+    });
+    match named {
+        Some(mut names) if !names.is_empty() => {
+            names.sort();
+            names.dedup();
+            Ok(names)
+        }
+        _ => Err(found(json, "target_modules", wanted)),
+    }
+}

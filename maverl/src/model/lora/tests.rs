@@ -1,0 +1,361 @@
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::model::nn::token_logprobs;
+use crate::model::tests::{PackedRows, Reference, fixture, pack, rows};
+use crate::model::{Context, Model, ModelFiles, ModelSource};
+
+fn tiny() -> Model {
+    Model::load(&ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()))).unwrap()
+}
+
+fn config(base: &Model) -> LoraConfig {
+    LoraConfig {
+        rank: 4,
+        alpha: 8.0,
+        dropout: 0.0,
+        target_modules: linear_names(&base.config),
+        rslora: false,
+    }
+}
+
+/// A base under an adapter that changes something.
+fn trained(base: &Model, seed: u64) -> Model {
+    let adapter = Adapter::new(&base.config, config(base), seed).unwrap();
+    for (index, (_, var)) in adapter.vars().iter().enumerate() {
+        let n = var.elem_count() as u64;
+        let values = (0..n).map(|i| 0.2 * uniform(mix(seed, index as u64), i) as f32 - 0.1);
+        var.set(&nn::tensor(values.collect(), var.shape()).unwrap()).unwrap();
+    }
+    base.with_adapter(adapter)
+}
+
+fn some_rows() -> PackedRows {
+    pack(&[(1..20).collect(), (30..37).collect()])
+}
+
+fn logits(decoder: &Decoder, packed: &PackedRows) -> Vec<Vec<f32>> {
+    let context = Context::Packed(&packed.offsets);
+    let hidden = decoder.forward(&packed.ids, &packed.positions, context).unwrap();
+    decoder.logits(&hidden).unwrap().to_vec2().unwrap()
+}
+
+/// Every number of an adapter, by the name of its tensor.
+fn values(adapter: &Adapter) -> BTreeMap<String, Vec<u32>> {
+    let bits = |var: &Var| -> Vec<u32> {
+        with_values(var.as_tensor(), |v| v.iter().map(|v| v.to_bits()).collect()).unwrap()
+    };
+    adapter.vars().iter().map(|(name, var)| (name.clone(), bits(var))).collect()
+}
+
+#[test]
+fn logits_under_an_adapter_of_peft_equal_the_reference() {
+    let Some(dir) = fixture("qwen2") else { return };
+    let reference = Reference::open(&dir);
+    let base = Model::load(&ModelFiles::new(&ModelSource::Directory(dir.clone()))).unwrap();
+    let model = base.load_adapter(&dir.join("lora")).unwrap();
+    let rows = rows(&reference, "right");
+    let expected: Vec<Vec<Vec<f32>>> = reference.tensor("lora.right.logits").to_vec3().unwrap();
+    let expected = rows.iter().zip(&expected).flat_map(|(row, e)| &e[..row.len()]);
+    for decoder in [&model.frozen, &model.tracked] {
+        let mut worst = 0.0_f32;
+        for (ours, theirs) in logits(decoder, &pack(&rows)).iter().zip(expected.clone()) {
+            worst = ours.iter().zip(theirs).fold(worst, |w, (a, b)| w.max((a - b).abs()));
+        }
+        println!("max |logit difference| under the adapter {worst:e}");
+        assert!(worst < 2e-4, "{worst}");
+    }
+    let (_, moved) = model.merge().unwrap();
+    println!("max |logit difference| of the merged model {moved:e}");
+    assert!(moved < 1e-4);
+}
+
+#[test]
+fn an_adapter_written_and_read_back_is_the_same_to_the_bit() {
+    let base = tiny();
+    let model = trained(&base, 3);
+    let dir = tempfile::tempdir().unwrap();
+    model.save(dir.path()).unwrap();
+    let read = base.load_adapter(dir.path()).unwrap();
+    assert_eq!(values(read.adapter().unwrap()), values(model.adapter().unwrap()));
+    assert_eq!(read.adapter().unwrap().config(), model.adapter().unwrap().config());
+    let again = tempfile::tempdir().unwrap();
+    read.save(again.path()).unwrap();
+    for file in [CONFIG_FILE, WEIGHTS_FILE] {
+        let [a, b] = [&dir, &again].map(|dir| std::fs::read(dir.path().join(file)).unwrap());
+        assert_eq!(a, b, "{file}");
+    }
+    let text = std::fs::read_to_string(dir.path().join(CONFIG_FILE)).unwrap();
+    for line in [r#""base_model_name_or_path": "builtin:tiny""#, r#""lora_alpha": 8,"#] {
+        assert!(text.contains(line), "{text}");
+    }
+}
+
+#[test]
+fn the_adapter_of_peft_is_written_back_with_the_same_tensors() {
+    let Some(dir) = fixture("qwen2") else { return };
+    let base = Model::load(&ModelFiles::new(&ModelSource::Directory(dir.clone()))).unwrap();
+    let out = tempfile::tempdir().unwrap();
+    base.load_adapter(&dir.join("lora")).unwrap().save(out.path()).unwrap();
+    let [a, b] = [dir.join("lora"), out.path().to_owned()]
+        .map(|dir| std::fs::read(dir.join(WEIGHTS_FILE)).unwrap());
+    let [a, b] = [&a, &b].map(|bytes| safetensors::SafeTensors::deserialize(bytes).unwrap());
+    assert_eq!(a.len(), b.len());
+    for (name, tensor) in a.tensors() {
+        assert_eq!(tensor.data(), b.tensor(&name).unwrap().data(), "{name}");
+    }
+}
+
+#[test]
+fn a_new_adapter_changes_nothing_and_its_seed_decides_it() {
+    let base = tiny();
+    let new = |seed| Adapter::new(&base.config, config(&base), seed).unwrap();
+    assert_eq!(values(&new(1)), values(&new(1)));
+    assert_ne!(values(&new(1)), values(&new(2)));
+    let model = base.with_adapter(new(1));
+    assert_eq!(logits(&model.frozen, &some_rows()), logits(&base.frozen, &some_rows()));
+    let bound = (base.config.hidden_size as f32).sqrt().recip();
+    let a = new(1).vars()[0].1.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+    assert!(a.iter().all(|a| a.abs() <= bound) && a.iter().any(|a| a.abs() > 0.9 * bound));
+}
+
+/// Where the numbers of a variable lie in memory.
+fn address(var: &Var) -> usize {
+    with_values(var.as_tensor(), |values| values.as_ptr() as usize).unwrap()
+}
+
+#[test]
+fn several_adapters_over_one_base_cost_one_base() {
+    let base = tiny();
+    let models = [trained(&base, 1), trained(&base, 2), trained(&base, 3)];
+    let mut buffers = BTreeMap::new();
+    for model in &models {
+        for (_, var) in model.weights.vars().iter().chain(model.trainable()) {
+            buffers.insert(address(var), 4 * var.elem_count());
+        }
+    }
+    let of = |vars: &[(String, Var)]| vars.iter().map(|(_, v)| 4 * v.elem_count()).sum::<usize>();
+    let (base_bytes, adapter_bytes) = (of(base.weights.vars()), of(models[0].trainable()));
+    println!("a base of {base_bytes} bytes under three adapters of {adapter_bytes}");
+    assert_eq!(buffers.values().sum::<usize>(), base_bytes + 3 * adapter_bytes);
+    let parameters = config(&base).parameters(&base.config).unwrap();
+    assert_eq!(4 * parameters as usize, adapter_bytes);
+}
+
+#[test]
+fn adapter_weights_get_gradients_and_the_base_none() {
+    let base = tiny();
+    let fresh = Adapter::new(&base.config, config(&base), 1).unwrap();
+    for model in [trained(&base, 1), base.with_adapter(fresh)] {
+        let packed = some_rows();
+        let context = Context::Packed(&packed.offsets);
+        let hidden = model.tracked.forward(&packed.ids, &packed.positions, context).unwrap();
+        let n = packed.ids.len();
+        let targets = packed.ids.iter().map(|id| (id + 1) % 500).collect();
+        let out = token_logprobs(&hidden, model.tracked.head(), targets, vec![1.0; n].into());
+        let grads = out.unwrap().get(0).unwrap().sum_all().unwrap().backward().unwrap();
+        for (name, var) in model.trainable() {
+            assert!(grads.get(var).is_some(), "{name} got no gradient");
+        }
+        for (name, var) in model.weights.vars() {
+            assert!(grads.get(var).is_none(), "{name} got a gradient");
+        }
+        // What is left after the backward pass is the adapter's gradient, to the last number, and that of the embedded
+        // tokens, which candle's addition makes though nothing asks for it.
+        let left: usize = grads.get_ids().map(|id| grads.get_id(*id).unwrap().elem_count()).sum();
+        let adapter: usize = model.trainable().iter().map(|(_, var)| var.elem_count()).sum();
+        println!("gradients of {left} numbers for an adapter of {adapter}");
+        assert_eq!(left, adapter + n * base.config.hidden_size);
+    }
+}
+
+#[test]
+fn dropout_depends_on_its_keys_alone_and_is_off_without_them() {
+    let base = tiny();
+    let model = trained(&base, 1);
+    let packed = some_rows();
+    let keys: Vec<u64> = (0..packed.ids.len() as u64).collect();
+    let dropped = |keys: &[u64]| {
+        let decoder = with_dropout(&model.tracked, 0.5, &keys.to_vec().into());
+        logits(&decoder, &packed)
+    };
+    assert_eq!(dropped(&keys), dropped(&keys));
+    assert_ne!(dropped(&keys), logits(&model.tracked, &packed));
+    let mut other = keys.clone();
+    *other.last_mut().unwrap() += 1000;
+    let (a, b) = (dropped(&keys), dropped(&other));
+    let last = a.len() - 1;
+    assert_eq!(a[..last], b[..last], "a token's mask reaches other tokens");
+    assert_ne!(a[last], b[last]);
+    // The second row alone, with its own keys.
+    let alone = pack(&[packed.ids[19..].to_vec()]);
+    let decoder = with_dropout(&model.tracked, 0.5, &keys[19..].to_vec().into());
+    assert_eq!(logits(&decoder, &alone), a[19..]);
+}
+
+#[test]
+fn a_merged_model_holds_the_adapter_and_leaves_the_base_alone() {
+    let base = tiny();
+    let before = base.fingerprint().unwrap();
+    let (merged, moved) = trained(&base, 5).merge().unwrap();
+    println!("max |logit difference| of the merged model {moved:e}");
+    assert!(merged.adapter().is_none());
+    assert_ne!(merged.fingerprint().unwrap(), before);
+    assert_eq!(base.fingerprint().unwrap(), before);
+    assert!(base.merge().err().unwrap().0.contains("no adapter"));
+}
+
+#[test]
+fn rank_stabilized_adapters_scale_with_the_root_of_the_rank() {
+    let config = |rslora| LoraConfig {
+        rank: 16,
+        alpha: 8.0,
+        dropout: 0.0,
+        target_modules: vec!["q_proj".to_owned()],
+        rslora,
+    };
+    assert_eq!((config(false).scale(), config(true).scale()), (0.5, 2.0));
+}
+
+#[test]
+fn targets_are_named_by_their_ends() {
+    let base = tiny();
+    let targets = |entries: &[&str]| {
+        let target_modules = entries.iter().map(|&e| e.to_owned()).collect();
+        let targets = LoraConfig { target_modules, ..config(&base) }.targets(&base.config);
+        targets.map(|targets| targets.into_iter().map(|t| t.name).collect::<Vec<_>>())
+    };
+    let first = "model.layers.0.self_attn.q_proj";
+    assert_eq!(targets(&[first]).unwrap(), [first]);
+    assert_eq!(targets(&["self_attn.q_proj"]), targets(&["q_proj"]));
+    assert_eq!(linear_names(&base.config).len(), 7);
+    let error = targets(&["q_proj", "query"]).unwrap_err().0;
+    assert!(error.contains("\"query\"") && error.contains("`up_proj`"), "{error}");
+    assert!(targets(&["proj"]).is_err(), "an end after a dot, not any end");
+}
+
+#[test]
+fn what_is_not_supported_is_refused_by_name() {
+    let good = r#"{"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"]}"#;
+    let parse = |key: &str, value: Value| {
+        let mut object: serde_json::Map<String, Value> = serde_json::from_str(good).unwrap();
+        object.insert(key.to_owned(), value);
+        LoraConfig::parse(&serde_json::to_vec(&object).unwrap())
+    };
+    assert!(LoraConfig::parse(good.as_bytes()).is_ok());
+    for (key, value) in [
+        ("bias", json!("lora_only")),
+        ("use_dora", json!(true)),
+        ("modules_to_save", json!(["lm_head"])),
+        ("rank_pattern", json!({"q_proj": 8})),
+        ("alpha_pattern", json!({"q_proj": 8})),
+        ("layers_to_transform", json!([0])),
+        ("peft_type", json!("IA3")),
+        ("task_type", json!("SEQ_CLS")),
+        ("init_lora_weights", json!("pissa")),
+        ("fan_in_fan_out", json!(true)),
+        ("an_option_of_tomorrow", json!({"on": 1})),
+        ("target_modules", json!("all-linear")),
+        ("target_modules", json!([])),
+        ("r", json!(0)),
+        ("r", json!(-4)),
+        ("r", json!(1u64 << 60)),
+        ("lora_alpha", json!("8")),
+        ("lora_alpha", Value::Null),
+    ] {
+        let error = parse(key, value.clone()).unwrap_err();
+        assert!(error.contains(&format!("`{key}` is {value}")), "{error}");
+    }
+    assert!(LoraConfig::parse(b"[]").unwrap_err().contains("not a JSON object"));
+    assert!(LoraConfig::parse(b"{}").unwrap_err().contains("`peft_type` is missing"));
+}
+
+#[test]
+fn every_tensor_that_does_not_fit_is_named_at_once() {
+    let base = tiny();
+    let dir = tempfile::tempdir().unwrap();
+    trained(&base, 1).save(dir.path()).unwrap();
+    let path = dir.path().join(CONFIG_FILE);
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(
+        &path,
+        text.replace("\"r\": 4", "\"r\": 2").replace("\"up_proj\"", "\"o_proj\""),
+    )
+    .unwrap();
+    let error = base.load_adapter(dir.path()).err().unwrap().0;
+    for part in ["q_proj.lora_A.weight` is [4, ", "up_proj.lora_B.weight` is no correction"] {
+        assert!(error.contains(part), "{error}");
+    }
+    std::fs::remove_file(&path).unwrap();
+    let error = base.load_adapter(dir.path()).err().unwrap().0;
+    assert!(error.contains("adapter_config.json"), "{error}");
+}
+
+#[test]
+fn another_adapter_is_not_restored_from() {
+    let base = tiny();
+    let dir = tempfile::tempdir().unwrap();
+    let model = trained(&base, 1);
+    model.save(dir.path()).unwrap();
+    let fresh = base.with_adapter(Adapter::new(&base.config, config(&base), 9).unwrap());
+    fresh.restore(dir.path()).unwrap();
+    assert_eq!(fresh.fingerprint().unwrap(), model.fingerprint().unwrap());
+    let other = LoraConfig { alpha: 16.0, ..config(&base) };
+    let other = base.with_adapter(Adapter::new(&base.config, other, 9).unwrap());
+    let error = other.restore(dir.path()).unwrap_err().0;
+    assert!(error.contains("holds another adapter: rank 4, alpha 8"), "{error}");
+}
+
+#[test]
+fn an_adapter_takes_the_place_of_another() {
+    let base = tiny();
+    let (one, other) = (trained(&base, 1), trained(&base, 2));
+    let adapter = other.adapter().unwrap().clone();
+    let replaced = logits(&one.with_adapter(adapter).frozen, &some_rows());
+    assert_eq!(replaced, logits(&other.frozen, &some_rows()));
+    let few = LoraConfig { target_modules: vec!["q_proj".to_owned()], ..config(&base) };
+    let few = Adapter::new(&base.config, few, 1).unwrap();
+    assert_eq!(
+        logits(&one.with_adapter(few).frozen, &some_rows()),
+        logits(&base.frozen, &some_rows())
+    );
+}
+
+/// The files of an adapter, and its base.
+fn stored() -> &'static (Model, Vec<u8>, Vec<u8>) {
+    static STORED: std::sync::OnceLock<(Model, Vec<u8>, Vec<u8>)> = std::sync::OnceLock::new();
+    STORED.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let base = tiny();
+        trained(&base, 1).save(dir.path()).unwrap();
+        let read = |file: &str| std::fs::read(dir.path().join(file)).unwrap();
+        (base, read(CONFIG_FILE), read(WEIGHTS_FILE))
+    })
+}
+
+proptest::proptest! {
+    /// Whatever the files hold, reading them gives an adapter or an error.
+    #[test]
+    fn a_damaged_adapter_never_panics(
+        bytes in proptest::collection::vec((0usize..3000, proptest::num::u8::ANY), 1..4),
+        cut in proptest::option::of(0usize..5000),
+        in_config: bool,
+    ) {
+        let (base, config, weights) = stored();
+        let (mut config, mut weights) = (config.clone(), weights.clone());
+        let damaged = if in_config { &mut config } else { &mut weights };
+        for (at, byte) in bytes {
+            let at = at % damaged.len();
+            damaged[at] = byte;
+        }
+        if let Some(cut) = cut { damaged.truncate(cut); }
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(CONFIG_FILE), config).unwrap();
+        std::fs::write(dir.path().join(WEIGHTS_FILE), weights).unwrap();
+        drop(Adapter::load(dir.path(), &base.config));
+    }
+}

@@ -1,0 +1,67 @@
+//! An allocator that counts, for what hostile files may cost.
+#![allow(unsafe_code)] // an allocator is nothing else
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+struct Counting;
+
+thread_local! {
+    /// Bytes that this thread holds now, and the most that it held since [`peak`] began.
+    static HELD: Cell<(isize, isize)> = const { Cell::new((0, 0)) };
+}
+
+fn count(bytes: isize) {
+    // A thread that ends allocates after its locals are gone.
+    let _ = HELD.try_with(|held| {
+        let (now, most) = held.get();
+        held.set((now + bytes, most.max(now + bytes)));
+    });
+}
+
+// SAFETY: every call goes to the system's allocator as it is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: the caller's promises are the system's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        // SAFETY: as above.
+        unsafe { System.dealloc(at, layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // While it is copied, both are there.
+        count(size as isize);
+        count(-(layout.size() as isize));
+        // SAFETY: as above.
+        unsafe { System.realloc(at, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// What `f` returns, and the most bytes that this thread held during it, over those it held before.
+pub(in crate::model) fn peak<R>(f: impl FnOnce() -> R) -> (R, usize) {
+    let before = HELD.with(|held| {
+        let (now, _) = held.get();
+        held.set((now, now));
+        now
+    });
+    let result = f();
+    let (_, most) = HELD.with(Cell::get);
+    (result, (most - before) as usize)
+}
+
+#[test]
+fn the_most_that_was_held_is_counted() {
+    let (_, bytes) = peak(|| {
+        drop(vec![0_u8; 1000]);
+        vec![0_u8; 500]
+    });
+    assert_eq!(bytes, 1000);
+}

@@ -1,0 +1,111 @@
+//! Damage to files, the same for the same case. `MAVERL_FUZZ_CASES` says how many cases a test tries.
+
+use super::*;
+
+/// How many cases a test tries.
+pub(in crate::model) fn cases() -> u64 {
+    std::env::var("MAVERL_FUZZ_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(3000)
+}
+
+/// What is put into files: numbers at the borders, and pieces of JSON.
+const PIECES: &[&str] = &[
+    "0",
+    "1",
+    "-1",
+    "1.5",
+    "1e400",
+    "4294967296",
+    "18446744073709551615",
+    "18446744073709551616",
+    "9223372036854775807",
+    "2305843009213693952",
+    "null",
+    "true",
+    "\"\"",
+    "[",
+    "]",
+    "{",
+    "}",
+    ",",
+    ":",
+    "\"",
+    "\\",
+    "\\u0000",
+    "\u{fffd}",
+    "[]",
+    "{}",
+    "\"I64\"",
+    "\"F4\"",
+    "..",
+    "/",
+    "1024",
+    "1048576",
+    "\"llama\"",
+    "\"llama3\"",
+    "\"qwen3\"",
+    "\"sliding_attention\"",
+    "[[[[[[[[[[[[[[[[",
+];
+
+/// A file with one to four changes: of bytes, or of what stands where JSON has a value.
+pub(in crate::model) fn mutated(file: &[u8], case: u64) -> Vec<u8> {
+    let mut lot = 0;
+    let mut below = |n: usize| {
+        lot += 1;
+        (uniform(mix(11, case), lot) * n as f64) as usize
+    };
+    let mut file = file.to_vec();
+    for _ in 0..=below(4) {
+        let from = below(file.len() + 1);
+        let to = (from + below(24)).min(file.len());
+        match below(10) {
+            0 => file.truncate(from),
+            1 => drop(file.drain(from..to)),
+            2 => {
+                let copy = file[from..to].to_vec();
+                let at = below(file.len() + 1);
+                file.splice(at..at, copy);
+            }
+            3 | 4 => drop(file.splice(from..from, PIECES[below(PIECES.len())].bytes())),
+            5..9 => {
+                // A value, up to what ends it, becomes another.
+                let colon = file[from..].iter().position(|byte| *byte == b':');
+                let Some(at) = colon else { continue };
+                let start = from + at + 1;
+                let ends = |byte: &u8| b",}\n".contains(byte);
+                let length = file[start..].iter().position(ends).unwrap_or(0);
+                drop(file.splice(start..start + length, PIECES[below(PIECES.len())].bytes()));
+            }
+            _ => file[from..to].iter_mut().take(2).for_each(|byte| *byte ^= 1 << below(8)),
+        }
+    }
+    file
+}
+
+/// Tries mutations of files, and prints the largest cost in bytes for each byte of a file. `read` says whether a file
+/// was good.
+///
+/// # Panics
+///
+/// If `read` does, or if it holds more than `factor` times the file's bytes and some on top.
+pub(in crate::model) fn fuzz(
+    what: &str,
+    files: &[Vec<u8>],
+    factor: usize,
+    mut read: impl FnMut(&[u8]) -> bool,
+) {
+    const ON_TOP: usize = 64 * 1024;
+    let (mut good, mut worst) = (0, 0.0_f64);
+    for case in 0..cases() {
+        let file = mutated(&files[case as usize % files.len()], case);
+        let (fine, bytes) = counting::peak(|| read(&file));
+        good += u64::from(fine);
+        worst = worst.max(bytes as f64 / (file.len() + 64) as f64);
+        assert!(
+            bytes <= factor * file.len() + ON_TOP,
+            "{what}, case {case}: {bytes} bytes for a file of {}",
+            file.len()
+        );
+    }
+    println!("{what}: {} cases, {good} good, at most {worst:.1} bytes a byte", cases());
+}

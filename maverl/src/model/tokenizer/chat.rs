@@ -1,0 +1,134 @@
+//! A conversation as chat templates know it.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::trajectory::{Message, Role};
+
+/// What a chat template is given. As JSON it is a row of a chat data set: `{"messages": [...], "tools": [...]}`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ChatInput {
+    /// The conversation, from its beginning.
+    pub messages: Vec<ChatMessage>,
+    /// JSON schemas of the functions the model may call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<Value>>,
+    /// What may be quoted: objects, by custom with `title` and `text`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub documents: Option<Vec<Value>>,
+    /// Whether the assistant's next turn is opened.
+    #[serde(default)]
+    pub add_generation_prompt: bool,
+    /// The name of the template, where a model has several; else `tool_use` if there are tools, and `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chat_template: Option<String>,
+    /// Further variables of the template, as `enable_thinking`.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub chat_template_kwargs: Map<String, Value>,
+}
+
+impl ChatInput {
+    /// A conversation that is complete, without tools.
+    pub fn new(messages: impl IntoIterator<Item = impl Into<ChatMessage>>) -> Self {
+        Self { messages: messages.into_iter().map(Into::into).collect(), ..Self::default() }
+    }
+
+    /// The same, with the assistant's next turn opened.
+    pub fn open(messages: impl IntoIterator<Item = impl Into<ChatMessage>>) -> Self {
+        Self { add_generation_prompt: true, ..Self::new(messages) }
+    }
+
+    /// Every variable of the template that comes from the conversation.
+    pub(super) fn variables(&self) -> Map<String, Value> {
+        let mut variables = self.chat_template_kwargs.clone();
+        let messages = self.messages.iter().map(|message| Value::Object(message.0.clone()));
+        variables.insert("messages".to_owned(), messages.collect());
+        variables.insert("tools".to_owned(), json!(self.tools));
+        variables.insert("documents".to_owned(), json!(self.documents));
+        variables.insert("add_generation_prompt".to_owned(), json!(self.add_generation_prompt));
+        variables
+    }
+}
+
+/// One message: an object with a `role` and whatever else templates read, as `content`, `tool_calls`, `name`,
+/// `reasoning_content`. It reaches the template as it is, in the order of its keys.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Map<String, Value>", into = "Map<String, Value>")]
+pub struct ChatMessage(Map<String, Value>);
+
+impl ChatMessage {
+    /// A message of a role (`system`, `user`, `assistant`, `tool`), with content: a text, null, or a list of parts.
+    pub fn new(role: impl Into<String>, content: impl Into<Value>) -> Self {
+        let mut message = Map::new();
+        message.insert("role".to_owned(), Value::String(role.into()));
+        message.insert("content".to_owned(), content.into());
+        Self(message)
+    }
+
+    /// What a function gave back.
+    pub fn tool(name: impl Into<String>, content: impl Into<String>) -> Self {
+        Self::new("tool", content.into()).with("name", name.into())
+    }
+
+    /// The message with a further key, or another value of it.
+    #[must_use]
+    pub fn with(mut self, key: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.0.insert(key.into(), value.into());
+        self
+    }
+
+    /// The message with one more call of a function, its arguments as an object: templates iterate over them.
+    #[must_use]
+    pub fn with_tool_call(
+        mut self,
+        name: impl Into<String>,
+        arguments: Map<String, Value>,
+    ) -> Self {
+        let function = json!({ "name": name.into(), "arguments": Value::Object(arguments) });
+        let call = json!({ "type": "function", "function": function });
+        match self.0.get_mut("tool_calls").and_then(Value::as_array_mut) {
+            Some(calls) => calls.push(call),
+            None => drop(self.0.insert("tool_calls".to_owned(), json!([call]))),
+        }
+        self
+    }
+
+    /// Who speaks.
+    pub fn role(&self) -> &str {
+        self.0.get("role").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.0.get(key)
+    }
+}
+
+impl TryFrom<Map<String, Value>> for ChatMessage {
+    type Error = String;
+
+    fn try_from(message: Map<String, Value>) -> Result<Self, String> {
+        match message.get("role") {
+            Some(Value::String(_)) => Ok(Self(message)),
+            Some(other) => Err(format!("the `role` of a message is {other}, not a string")),
+            None => Err("a message has no `role`".to_owned()),
+        }
+    }
+}
+
+impl From<ChatMessage> for Map<String, Value> {
+    fn from(message: ChatMessage) -> Self {
+        message.0
+    }
+}
+
+impl From<&Message> for ChatMessage {
+    fn from(message: &Message) -> Self {
+        let role = match message.role {
+            Role::System => "system",
+            Role::User => "user",
+            Role::Assistant => "assistant",
+        };
+        Self::new(role, message.content.as_str())
+    }
+}

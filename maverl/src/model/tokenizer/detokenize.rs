@@ -1,0 +1,120 @@
+//! The text of a reply while it is being made.
+
+use crate::model::Tokenizer;
+
+/// Ids in, text out, never a part of a character.
+///
+/// All that [`push`](Self::push) and [`finish`](Self::finish) give, joined, is [`Tokenizer::decode`] of all the ids. What
+/// may still change with the next id is held back: the first bytes of a character, and with byte-fallback tokenizers a
+/// run of bytes, which is text only as a whole. Bytes that are no character become U+FFFD, once that is certain.
+pub struct Detokenizer<'a> {
+    tokenizer: &'a Tokenizer,
+    keep_special: bool,
+    held: Held,
+}
+
+/// What has been taken in and not given out.
+enum Held {
+    /// Tokens are bytes, and these are not yet a character.
+    Bytes(Vec<u8>),
+    /// Tokens are texts that depend on their neighbors.
+    Ids {
+        /// What was given out last, as context, and from `fresh` on what was not.
+        ids: Vec<u32>,
+        fresh: usize,
+        /// The text of the context.
+        context: String,
+    },
+}
+
+impl<'a> Detokenizer<'a> {
+    pub(super) fn new(tokenizer: &'a Tokenizer, keep_special: bool) -> Self {
+        let held = if tokenizer.byte_level {
+            Held::Bytes(Vec::new())
+        } else {
+            Held::Ids { ids: Vec::new(), fresh: 0, context: String::new() }
+        };
+        Self { tokenizer, keep_special, held }
+    }
+
+    /// Takes in the next id, and gives what text that makes certain.
+    pub fn push(&mut self, id: u32) -> String {
+        let Some(token) = self.tokenizer.token(id, self.keep_special) else { return String::new() };
+        match &mut self.held {
+            Held::Bytes(bytes) => {
+                match token.chars().map(byte).collect::<Option<Vec<u8>>>() {
+                    Some(of_token) => bytes.extend(of_token),
+                    None => bytes.extend_from_slice(token.as_bytes()),
+                }
+                characters(bytes)
+            }
+            Held::Ids { ids, fresh, context } => {
+                ids.push(id);
+                if is_byte(&token) {
+                    return String::new();
+                }
+                let new = beyond(context, &self.tokenizer.decode_raw(ids));
+                if new.is_empty() || new.ends_with(char::REPLACEMENT_CHARACTER) {
+                    return String::new();
+                }
+                ids.drain(..*fresh);
+                *fresh = ids.len();
+                *context = self.tokenizer.decode_raw(ids);
+                new
+            }
+        }
+    }
+
+    /// What is left when no id follows.
+    pub fn finish(self) -> String {
+        match self.held {
+            Held::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Held::Ids { ids, context, .. } => beyond(&context, &self.tokenizer.decode_raw(&ids)),
+        }
+    }
+}
+
+/// What a text adds to its beginning.
+fn beyond(context: &str, text: &str) -> String {
+    text.strip_prefix(context).map(str::to_owned).unwrap_or_default()
+}
+
+/// Takes whole characters out of bytes, and leaves what may be the beginning of one.
+fn characters(bytes: &mut Vec<u8>) -> String {
+    let mut text = String::new();
+    let mut done = 0;
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        done += chunk.valid().len();
+        let invalid = chunk.invalid();
+        let unfinished = std::str::from_utf8(invalid).is_err_and(|e| e.error_len().is_none());
+        if unfinished && done + invalid.len() == bytes.len() {
+            break;
+        }
+        if !invalid.is_empty() {
+            text.push(char::REPLACEMENT_CHARACTER);
+            done += invalid.len();
+        }
+    }
+    bytes.drain(..done);
+    text
+}
+
+/// The byte that a character of a byte-level token stands for: itself if it is printable, else one from U+0100 on, in
+/// order (`bytes_to_unicode` of GPT-2).
+fn byte(char: char) -> Option<u8> {
+    let byte = match u32::from(char) {
+        code @ (0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF) => code,
+        code @ 0x100..=0x120 => code - 0x100,
+        code @ 0x121..=0x142 => code - 0x121 + 0x7F,
+        0x143 => 0xAD,
+        _ => return None,
+    };
+    u8::try_from(byte).ok()
+}
+
+/// Whether a token is a byte of a byte-fallback tokenizer, as `<0x0A>`.
+fn is_byte(token: &str) -> bool {
+    let digits = token.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>'));
+    digits.is_some_and(|digits| digits.len() == 2 && u8::from_str_radix(digits, 16).is_ok())
+}

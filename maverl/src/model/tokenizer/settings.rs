@@ -1,0 +1,149 @@
+//! What stands beside `tokenizer.json`: special tokens by name, chat templates, the ids that end a reply.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::model::ModelError;
+use crate::model::files::ModelFiles;
+
+/// The settings of a model's tokenizer.
+pub(super) struct Settings {
+    /// Special tokens that have a name, as `eos_token`. Templates know them by it.
+    pub(super) named: BTreeMap<String, String>,
+    /// Further special tokens.
+    pub(super) unnamed: Vec<String>,
+    /// Tokens that `tokenizer_config.json` adds, by id.
+    pub(super) added: BTreeMap<u32, Value>,
+    /// `eos_token_id` of `generation_config.json`, or else of `config.json`.
+    pub(super) stop_ids: Vec<u32>,
+    /// Chat templates by name; a model's only one is `default`.
+    pub(super) templates: BTreeMap<String, String>,
+}
+
+impl Settings {
+    /// Reads them in both layouts: transformers 4's with `special_tokens_map.json`, and transformers 5's.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be read, is damaged, or says something that has no meaning; file and key are named.
+    pub(super) fn read(files: &ModelFiles) -> Result<Self, ModelError> {
+        let place = files.describe();
+        let wrong = |what: String| ModelError(format!("{place}: {what}"));
+        let config = object(files, "tokenizer_config.json")?;
+        let older = object(files, "special_tokens_map.json")?;
+        // Where both name a token, the newer file's comes last and holds.
+        let entries = || older.iter().chain(&config);
+        let named = entries().filter(|(name, _)| name.ends_with("_token"));
+        let named =
+            named.filter_map(|(name, token)| Some((name.clone(), content(token)?.to_owned())));
+        let lists = ["additional_special_tokens", "extra_special_tokens"];
+        let unnamed = entries().filter(|(key, _)| lists.contains(&key.as_str()));
+        let unnamed = unnamed.flat_map(|(_, list)| match list {
+            Value::Array(tokens) => tokens.iter().filter_map(content).collect(),
+            Value::Object(tokens) => tokens.values().filter_map(content).collect(),
+            _ => Vec::new(),
+        });
+        let mut stop_ids = eos(&object(files, "generation_config.json")?)
+            .map_err(|e| wrong(format!("generation_config.json: {e}")))?;
+        if stop_ids.is_empty() {
+            stop_ids = eos(&object(files, "config.json")?)
+                .map_err(|e| wrong(format!("config.json: {e}")))?;
+        }
+        let mut templates = templates(files)?;
+        if templates.is_empty() {
+            templates = in_config(config.get("chat_template"))
+                .map_err(|e| wrong(format!("tokenizer_config.json: {e}")))?;
+        }
+        Ok(Self {
+            named: named.collect(),
+            unnamed: unnamed.map(str::to_owned).collect(),
+            added: added(config.get("added_tokens_decoder"))
+                .map_err(|e| wrong(format!("tokenizer_config.json: {e}")))?,
+            stop_ids,
+            templates,
+        })
+    }
+}
+
+/// A file with a JSON object; an absent one is empty.
+fn object(files: &ModelFiles, name: &str) -> Result<Map<String, Value>, ModelError> {
+    let Some(bytes) = files.read(name)? else { return Ok(Map::new()) };
+    serde_json::from_slice(&bytes)
+        .map_err(|e| ModelError(format!("{}: {name}: {e}", files.describe())))
+}
+
+/// A token is a string, or an object with `content`.
+fn content(token: &Value) -> Option<&str> {
+    token.as_str().or_else(|| token.get("content")?.as_str()).filter(|text| !text.is_empty())
+}
+
+/// `eos_token_id`: null, a number, or a list of numbers.
+fn eos(config: &Map<String, Value>) -> Result<Vec<u32>, String> {
+    let value = config.get("eos_token_id").unwrap_or(&Value::Null);
+    let id = |value: &Value| {
+        let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
+        id.ok_or_else(|| format!("`eos_token_id` is {value}, not an id or a list of ids"))
+    };
+    match value {
+        Value::Null => Ok(Vec::new()),
+        Value::Array(many) => many.iter().map(id).collect(),
+        one => Ok(vec![id(one)?]),
+    }
+}
+
+fn added(tokens: Option<&Value>) -> Result<BTreeMap<u32, Value>, String> {
+    let entries = tokens.and_then(Value::as_object).into_iter().flatten();
+    let entry = |(id, token): (&String, &Value)| match id.parse() {
+        Ok(id) => Ok((id, token.clone())),
+        Err(_) => Err(format!("`added_tokens_decoder` has the key {id:?}, which is not an id")),
+    };
+    entries.map(entry).collect()
+}
+
+/// Templates in files of their own, which come before those in `tokenizer_config.json`.
+fn templates(files: &ModelFiles) -> Result<BTreeMap<String, String>, ModelError> {
+    let failed = |file: &str, e: &dyn std::fmt::Display| {
+        ModelError(format!("{}: {file}: {e}", files.describe()))
+    };
+    let mut templates = BTreeMap::new();
+    if let Some(bytes) = files.read(MAIN_TEMPLATE)? {
+        let source =
+            String::from_utf8(bytes.into_owned()).map_err(|e| failed(MAIN_TEMPLATE, &e))?;
+        templates.insert("default".to_owned(), source);
+    }
+    let further =
+        files.directory().and_then(|dir| std::fs::read_dir(dir.join(FURTHER_TEMPLATES)).ok());
+    for entry in further.into_iter().flatten() {
+        let path = entry.map_err(|e| failed(FURTHER_TEMPLATES, &e))?.path();
+        let name = path.file_stem().and_then(|stem| stem.to_str());
+        if let Some(name) = name.filter(|_| path.extension().is_some_and(|end| end == "jinja")) {
+            let source =
+                std::fs::read_to_string(&path).map_err(|e| failed(FURTHER_TEMPLATES, &e))?;
+            templates.insert(name.to_owned(), source);
+        }
+    }
+    Ok(templates)
+}
+
+const MAIN_TEMPLATE: &str = "chat_template.jinja";
+const FURTHER_TEMPLATES: &str = "additional_chat_templates";
+
+/// `chat_template` is a template, or a list of `{"name": ..., "template": ...}`.
+fn in_config(value: Option<&Value>) -> Result<BTreeMap<String, String>, String> {
+    let named = |entry: &Value| {
+        let text = |key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
+        text("name").zip(text("template")).ok_or_else(|| {
+            "an entry of the list `chat_template` lacks `name` or `template`, both strings"
+                .to_owned()
+        })
+    };
+    match value {
+        None | Some(Value::Null) => Ok(BTreeMap::new()),
+        Some(Value::String(source)) => Ok([("default".to_owned(), source.clone())].into()),
+        Some(Value::Array(entries)) => entries.iter().map(named).collect(),
+        Some(_) => {
+            Err("`chat_template` is neither a string nor a list of named templates".to_owned())
+        }
+    }
+}

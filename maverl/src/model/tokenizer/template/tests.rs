@@ -1,0 +1,121 @@
+#![allow(clippy::unwrap_used)]
+
+use serde_json::json;
+
+use super::*;
+
+/// Templates and what `jinja2` makes of them; see `testdata/make.py`.
+const CASES: &str = include_str!("testdata/cases.json");
+
+fn parse(source: &str) -> Result<Templates, TokenizerError> {
+    Templates::parse([("default".to_owned(), source.to_owned())].into())
+}
+
+fn rendered(source: &str, variables: &serde_json::Value) -> Result<String, TokenizerError> {
+    parse(source)?.render("default", variables.as_object().unwrap())
+}
+
+fn error(source: &str) -> String {
+    rendered(source, &json!({})).unwrap_err().0
+}
+
+#[test]
+fn templates_render_as_jinja2_renders_them() {
+    let cases: serde_json::Value = serde_json::from_str(CASES).unwrap();
+    let (mut same, mut wrong) = (0, Vec::new());
+    for case in cases.as_array().unwrap() {
+        let lines = case["template"].as_array().unwrap().iter();
+        let source = lines.map(|line| line.as_str().unwrap()).collect::<Vec<_>>().join("\n");
+        match (rendered(&source, &case["variables"]), case["text"].as_str()) {
+            (Ok(text), Some(expected)) if text == expected => same += 1,
+            (Err(error), None) if error.0.contains("the template raised") => {
+                assert!(error.0.contains(case["error"].as_str().unwrap()), "{error}");
+                same += 1;
+            }
+            (Err(_), None) => same += 1,
+            (got, expected) => {
+                wrong.push(format!("{}:\n{got:?}\n{expected:?}", case["name"]));
+            }
+        }
+    }
+    println!("{same} templates render as with jinja2");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn a_generation_block_leaves_its_content_and_the_lines_where_they_were() {
+    let source =
+        "{% generation %}\n{{- a }}{%endgeneration-%} \n{%+ generation +%}{# {% generations %} #}";
+    let scoped = "{% with %}\n{{- a }}{%endwith-%} \n{%+ with +%}{# {% generations %} #}";
+    assert_eq!(generation_as_scope(source), scoped);
+    assert_eq!(generation_as_scope("{% if generation %}{%"), "{% if generation %}{%");
+}
+
+#[test]
+fn a_template_is_told_a_date_that_does_not_change_unless_it_is_set() {
+    let source = "{{ strftime_now('%d %b %Y %H:%M %%') }}";
+    let mut templates = parse(source).unwrap();
+    assert_eq!(templates.render("default", &Map::new()).unwrap(), "26 Jul 2024 00:00 %");
+    templates.tell(date(2026, 2, 3).at(4, 5, 6, 0));
+    assert_eq!(templates.render("default", &Map::new()).unwrap(), "03 Feb 2026 04:05 %");
+    assert!(error("{{ strftime_now('%Q%') }}").contains("strftime_now: "));
+}
+
+#[test]
+fn what_a_template_raises_is_said_in_its_words_with_the_line() {
+    let source = "{{ 1 }}\n{{ raise_exception('roles must alternate') }}";
+    assert_eq!(error(source), "chat template, line 2: the template raised: roles must alternate");
+}
+
+#[test]
+fn a_template_that_does_not_parse_is_named_with_the_line() {
+    let told = parse("a\nb\n{% for m in %}").err().unwrap().0;
+    assert!(told.starts_with("chat template, line 3: syntax error: "), "{told}");
+    let source = "{% if %}".to_owned();
+    let told = Templates::parse([("tool_use".to_owned(), source)].into());
+    assert!(told.err().unwrap().0.starts_with("chat template `tool_use`, line 1: syntax error: "));
+}
+
+#[test]
+fn a_template_that_does_not_end_is_an_error() {
+    let source = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}";
+    assert!(error(source).contains("did not come to an end"), "{}", error(source));
+    let source = "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}";
+    assert!(error(source).contains("recursion"), "{}", error(source));
+    let source =
+        "{% set n = namespace(x=[]) %}{% for a in range(500) %}{% set n.x = [n.x] %}{% endfor %}";
+    for show in ["{{ n.x | tojson }}", "{{ n.x }}", "{{ n.x | string }}"] {
+        let told = error(&format!("{source}{show}"));
+        assert!(told.contains("nested too deeply"), "{told}");
+    }
+    assert!(error("{{ 1 | tojson(indent=1000000000000) }}").contains("`indent` is a number up to"));
+}
+
+#[test]
+fn a_name_or_else_the_tools_choose_between_templates() {
+    let source = |name: &str| (name.to_owned(), format!("{name} {{{{ tools is none }}}}"));
+    let several = Templates::parse([source("default"), source("tool_use"), source("rag")].into());
+    let several = several.unwrap();
+    let chosen = |chat: ChatInput| several.choose(&chat).map(str::to_owned);
+    assert_eq!(chosen(ChatInput::default()).unwrap(), "default");
+    assert_eq!(
+        chosen(ChatInput { tools: Some(vec![]), ..ChatInput::default() }).unwrap(),
+        "tool_use"
+    );
+    let named =
+        |name: &str| ChatInput { chat_template: Some(name.to_owned()), ..ChatInput::default() };
+    assert_eq!(chosen(named("rag")).unwrap(), "rag");
+    let told = chosen(named("json")).unwrap_err().0;
+    assert_eq!(told, "no chat template `json`; the model has `default`, `rag`, `tool_use`");
+
+    let unclear = Templates::parse([source("a"), source("b")].into()).unwrap();
+    let told = unclear.choose(&ChatInput::default()).unwrap_err().0;
+    assert_eq!(told, "no chat template `default`; the model has `a`, `b`");
+}
+
+#[test]
+fn what_json_has_no_word_for_is_an_error() {
+    assert!(error("{{ nothing | tojson }}").contains("`tojson` of a value of type undefined"));
+    assert!(error("{{ 1 | tojson(separators=[1]) }}").contains("`separators` is a pair"));
+    assert!(error("{{ 1 | tojson(indents=1) }}").contains("indents"));
+}

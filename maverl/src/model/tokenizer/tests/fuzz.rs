@@ -1,0 +1,279 @@
+//! Damaged tokenizers and templates: whatever they say, there is an error or an answer, and no panic.
+//! `MAVERL_FUZZ_CASES` says how many of each.
+
+use super::*;
+
+fn cases() -> u64 {
+    std::env::var("MAVERL_FUZZ_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(300)
+}
+
+/// Lots for one case.
+struct Lots(u64);
+
+impl Lots {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % n.max(1)
+    }
+
+    fn of<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
+        &choices[self.below(choices.len())]
+    }
+}
+
+/// Every value within a value, as JSON pointers.
+fn pointers(value: &Value, at: &str, out: &mut Vec<String>) {
+    out.push(at.to_owned());
+    match value {
+        Value::Array(items) => {
+            items
+                .iter()
+                .enumerate()
+                .for_each(|(i, item)| pointers(item, &format!("{at}/{i}"), out));
+        }
+        Value::Object(entries) => entries.iter().for_each(|(key, item)| {
+            let key = key.replace('~', "~0").replace('/', "~1");
+            pointers(item, &format!("{at}/{key}"), out);
+        }),
+        _ => {}
+    }
+}
+
+/// Changes values in the skeleton mostly, and in the vocabulary now and then.
+fn damage(value: &mut Value, lots: &mut Lots) {
+    let mut all = Vec::new();
+    pointers(value, "", &mut all);
+    let skeleton: Vec<String> = all
+        .iter()
+        .filter(|at| !at.starts_with("/model/vocab/") && !at.starts_with("/model/merges/"))
+        .cloned()
+        .collect();
+    for _ in 0..=lots.below(6).saturating_sub(3) {
+        let from = if lots.below(2) == 0 { &all } else { &skeleton };
+        let (at, other) = (lots.of(from).clone(), lots.of(from).clone());
+        let replacements = [
+            Value::Null,
+            json!(true),
+            json!(0),
+            json!(-1),
+            json!(1.5),
+            json!(u32::MAX),
+            json!(u64::MAX),
+            json!(""),
+            json!("a"),
+            json!("\u{2581}"),
+            json!("<end>"),
+            json!([]),
+            json!({}),
+            json!("(a+)+$"),
+            json!("ByteLevel"),
+            json!("BPE"),
+            json!("Unigram"),
+            json!("First"),
+            json!("AAAA"),
+            value.pointer(&other).cloned().unwrap_or_default(),
+        ];
+        let Some(place) = value.pointer_mut(&at) else { continue };
+        match (place, lots.below(3)) {
+            (Value::Array(items), 0) if !items.is_empty() => {
+                let i = lots.below(items.len());
+                items.push(items[i].clone());
+            }
+            (Value::Array(items), 1) if !items.is_empty() => {
+                drop(items.remove(lots.below(items.len())))
+            }
+            (Value::Object(entries), 0 | 1) if !entries.is_empty() => {
+                let key =
+                    entries.keys().nth(lots.below(entries.len())).cloned().unwrap_or_default();
+                entries.remove(&key);
+            }
+            (place, _) => {
+                let like = |other: &&Value| {
+                    std::mem::discriminant(*other) == std::mem::discriminant(place)
+                };
+                let alike: Vec<&Value> = replacements.iter().filter(like).collect();
+                *place = match alike.is_empty() || lots.below(3) == 0 {
+                    true => lots.of(&replacements).clone(),
+                    false => (*lots.of(&alike)).clone(),
+                };
+            }
+        }
+    }
+}
+
+/// Uses all of a tokenizer; gives how often it panicked inside and was caught.
+fn exercise(tokenizer: &Tokenizer, lots: &mut Lots) -> usize {
+    let texts = ["", " ", "a the <end>b", "é🙂\n\n", "<start><|im_end|>x</s>", "th' n't ##s ."];
+    let mut caught = 0;
+    for text in texts {
+        let results =
+            [tokenizer.encode(text), tokenizer.encode_framed(text), tokenizer.encode_plain(text)];
+        for result in results {
+            match result {
+                Ok(ids) => {
+                    let (streamed, whole) =
+                        (streamed(tokenizer, &ids, true), tokenizer.decode_raw(&ids));
+                    assert!(streamed == whole || !tokenizer.byte_level, "{streamed:?} {whole:?}");
+                }
+                Err(error) => caught += usize::from(error.0.contains("panicked")),
+            }
+        }
+        if let Ok(rendered) = tokenizer.render(&[said(Role::User, text)], true) {
+            let _ = tokenizer.encode_rendered(&rendered);
+        }
+    }
+    let ids: Vec<u32> = (0..20).map(|_| u32::try_from(lots.below(600)).unwrap()).collect();
+    let _ = streamed(tokenizer, &ids, false);
+    caught
+}
+
+#[test]
+fn damaged_tokenizers_are_errors_or_work() {
+    let mut bases: Vec<Value> = made::KINDS.iter().map(|(_, tokenizer)| tokenizer()).collect();
+    if let Ok(data) = std::env::var("MAVERL_TEST_DATA") {
+        for family in ["qwen3", "llama"] {
+            let path = PathBuf::from(&data).join("fixtures").join(family).join("tokenizer.json");
+            bases.push(serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap());
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("chat_template.jinja"), made::METASPACE.template).unwrap();
+    let (mut loaded, mut panics, mut later) = (0, 0, 0);
+    for case in 0..cases() {
+        let mut lots = Lots(case);
+        let mut value = lots.of(&bases).clone();
+        damage(&mut value, &mut lots);
+        let mut bytes = value.to_string().into_bytes();
+        if lots.below(10) == 0 {
+            let at = lots.below(bytes.len());
+            bytes[at] = *lots.of(b"\"{}[],:0a\\\xff");
+        }
+        std::fs::write(dir.path().join("tokenizer.json"), &bytes).unwrap();
+        match load(dir.path()) {
+            Ok(tokenizer) => {
+                loaded += 1;
+                later += exercise(&tokenizer, &mut lots);
+            }
+            Err(error) => panics += usize::from(error.0.contains("panicked")),
+        }
+    }
+    println!(
+        "{} damaged tokenizers: {loaded} load; caught {panics} panics in loading, {later} in use",
+        cases()
+    );
+}
+
+#[test]
+fn damaged_settings_are_errors_or_work() {
+    let base = json!({
+        "bos_token": "<start>", "eos_token": {"content": "<end>", "special": true},
+        "additional_special_tokens": ["<start>", {"content": "a"}], "extra_special_tokens": {"image_token": "b"},
+        "added_tokens_decoder": {"43": special_token("<new>"), "41": special_token("<start>")},
+        "chat_template": [{"name": "default", "template": "{{ messages }}"}, {"name": "rag", "template": "{{ documents }}"}],
+        "eos_token_id": [1, 42]
+    });
+    let mut loaded = 0;
+    for case in 0..cases() {
+        let mut lots = Lots(case);
+        let texts = [(); 4].map(|()| {
+            let mut value = base.clone();
+            if lots.below(4) == 0 {
+                damage(&mut value, &mut lots);
+            }
+            value.to_string()
+        });
+        let [config, map, generation, model] = texts.each_ref().map(String::as_str);
+        let files = made::Files { config, map, generation, model, template: "", ..made::METASPACE };
+        if let Ok(tokenizer) = files.load() {
+            loaded += 1;
+            exercise(&tokenizer, &mut lots);
+        }
+    }
+    println!("{} damaged settings: {loaded} load", cases());
+}
+
+fn special_token(content: &str) -> Value {
+    json!({
+        "content": content, "lstrip": false, "normalized": false, "rstrip": false, "single_word": false, "special": true
+    })
+}
+
+/// Within `{{ }}` mostly, where a change is more often one that parses.
+fn disturb(source: &mut String, texts: &[String], lots: &mut Lots) {
+    let extras = [
+        "{% for x in range(99999) %}",
+        "{% endfor %}",
+        "{{ loop }}",
+        "{{ x",
+        "%}",
+        "{#",
+        "| tojson",
+        "(",
+        ")",
+        "[",
+        "-1",
+        "99999999999999999999",
+        "{% set messages = messages[1:] %}",
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "{% generation %}",
+        "{% endgeneration %}",
+        "| join",
+        ".split('')",
+        ".rsplit('', 3)",
+        "* 99999999",
+        "🙂",
+        "~ messages",
+    ];
+    let printed: Vec<(usize, &str)> = source.match_indices("{{").collect();
+    let at = match printed.is_empty() || lots.below(3) == 0 {
+        true => lots.below(source.chars().count()),
+        false => source[..lots.of(&printed).0].chars().count() + 3 + lots.below(20),
+    };
+    let mut chars: Vec<char> = source.chars().collect();
+    let at = at.min(chars.len());
+    let end = (at + lots.below(12)).min(chars.len());
+    let piece: Vec<char> = match lots.below(4) {
+        0 => Vec::new(),
+        1 => lots.of(&extras).chars().collect(),
+        2 => chars[at..end].repeat(2),
+        _ => {
+            let other: Vec<char> = lots.of(texts).chars().collect();
+            let from = lots.below(other.len());
+            other[from..(from + 30).min(other.len())].to_vec()
+        }
+    };
+    chars.splice(at..end, piece);
+    *source = chars.into_iter().collect();
+}
+
+#[test]
+fn damaged_templates_are_errors_or_render() {
+    let cases_file: Value =
+        serde_json::from_str(include_str!("../template/testdata/cases.json")).unwrap();
+    let texts: Vec<String> = cases_file
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|case| {
+            let lines = case["template"].as_array().unwrap().iter();
+            lines.map(|line| line.as_str().unwrap()).collect::<Vec<_>>().join("\n")
+        })
+        .collect();
+    let (mut parsed, mut rendered) = (0, 0);
+    for case in 0..cases() {
+        let mut lots = Lots(case);
+        let mut source = lots.of(&texts).clone();
+        for _ in 0..=lots.below(5).saturating_sub(3) {
+            disturb(&mut source, &texts, &mut lots);
+        }
+        let sources = [("default".to_owned(), source)].into();
+        if let Ok(templates) = Templates::parse(sources) {
+            parsed += 1;
+            let variables =
+                lots.of(cases_file.as_array().unwrap())["variables"].as_object().unwrap();
+            rendered += usize::from(templates.render("default", variables).is_ok());
+        }
+    }
+    println!("{} damaged templates: {parsed} parse, {rendered} render", cases());
+}

@@ -1,0 +1,204 @@
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::create::Size;
+
+impl Cache {
+    /// Asserts that the counts are those of these requests and of the tree, and that no block is lost.
+    pub(in crate::runtime::engine) fn check(&self, held: &[&Held]) {
+        let mut refs = vec![0; self.store.len()];
+        for block in held.iter().flat_map(|held| &held.blocks) {
+            refs[*block as usize] += 1;
+        }
+        let own = |id: &usize| refs[*id] == 0 && self.cached[*id];
+        assert_eq!(self.idle, (0..refs.len()).filter(own).count(), "idle blocks");
+        refs.iter_mut().zip(&self.cached).for_each(|(refs, cached)| *refs += u32::from(*cached));
+        assert_eq!(refs, self.refs, "reference counts");
+        let mut free = self.free.clone();
+        free.sort_unstable();
+        let unheld = (0..refs.len()).filter(|&id| refs[id] == 0).map(|id| id as u32);
+        assert_eq!(free, unheld.collect::<Vec<u32>>(), "free blocks");
+        assert!(self.store.len() <= self.capacity);
+    }
+
+    /// Blocks there are.
+    pub(in crate::runtime::engine) fn blocks(&self) -> usize {
+        self.store.len()
+    }
+}
+
+fn config() -> HfConfig {
+    let dir = tempfile::tempdir().unwrap();
+    let size = Size {
+        vocab_size: 8,
+        hidden_size: 4,
+        num_hidden_layers: 1,
+        num_attention_heads: 1,
+        num_key_value_heads: 1,
+        intermediate_size: 4,
+        max_position_embeddings: 256,
+    };
+    crate::model::create::random_model(dir.path(), size, "{}", 0).unwrap();
+    HfConfig::parse(&std::fs::read(dir.path().join("config.json")).unwrap()).unwrap()
+}
+
+fn cache(config: &HfConfig, blocks: usize) -> Cache {
+    Cache::new(config, blocks * KvStore::new(config).block_bytes(), true, 2)
+}
+
+/// Sequences that agree for a while: runs of 0 and 1, each as long as it says.
+fn sequence() -> impl Strategy<Value = Vec<u32>> {
+    prop::collection::vec(1..20usize, 1..5).prop_map(|runs| {
+        let runs = runs.into_iter().enumerate();
+        runs.flat_map(|(i, run)| std::iter::repeat_n(i as u32 % 2, run)).collect()
+    })
+}
+
+/// Computes a whole sequence.
+fn compute(cache: &mut Cache, held: &mut Held, tokens: &[u32]) {
+    assert!(cache.reserve(held, tokens.len()));
+    held.len = tokens.len();
+}
+
+fn runner(cases: u32) -> proptest::test_runner::TestRunner {
+    proptest::test_runner::TestRunner::new(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(cases)
+    })
+}
+
+#[test]
+fn a_request_joins_the_longest_start_that_any_other_computed() {
+    let config = config();
+    let sequences = (prop::collection::vec(sequence(), 1..8), sequence());
+    let longest = |known: &[Vec<u32>], tokens: &[u32]| {
+        let agree = |other: &Vec<u32>| other.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+        known.iter().map(agree).max().unwrap_or(0).min(tokens.len() - 1)
+    };
+    let result = runner(256).run(&sequences, |(known, tokens)| {
+        let mut cache = cache(&config, 100);
+        for sequence in &known {
+            let mut held = Held::nothing(0);
+            cache.join(&mut held, sequence);
+            compute(&mut cache, &mut held, sequence);
+            cache.check(&[&held]);
+            cache.leave(&mut held, sequence);
+        }
+        let (mut held, mut stranger) = (Held::nothing(0), Held::nothing(1));
+        cache.join(&mut held, &tokens);
+        cache.join_part(&mut held, &tokens);
+        prop_assert_eq!(held.len, longest(&known, &tokens));
+        cache.join(&mut stranger, &tokens);
+        cache.join_part(&mut stranger, &tokens);
+        prop_assert_eq!(stranger.len, 0);
+        cache.check(&[&held, &stranger]);
+        Ok(())
+    });
+    result.unwrap();
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    /// A request for a sequence, of a policy.
+    Start(Vec<u32>, usize),
+    /// The next tokens of a request.
+    Grow(usize, usize),
+    Leave(usize),
+    LetGo(usize),
+    Forget(usize),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        4 => (sequence(), 0..2usize).prop_map(|(tokens, policy)| Op::Start(tokens, policy)),
+        8 => (any::<usize>(), 1..40usize).prop_map(|(which, by)| Op::Grow(which, by)),
+        2 => any::<usize>().prop_map(Op::Leave),
+        1 => any::<usize>().prop_map(Op::LetGo),
+        1 => (0..2usize).prop_map(Op::Forget),
+    ]
+}
+
+/// Does one operation on requests under way.
+fn perform(cache: &mut Cache, requests: &mut Vec<(Vec<u32>, Held, usize)>, op: Op) {
+    let n = requests.len();
+    match op {
+        Op::Start(tokens, policy) => {
+            let mut held = Held::nothing(policy);
+            cache.join(&mut held, &tokens);
+            cache.join_part(&mut held, &tokens);
+            requests.push((tokens, held, policy));
+        }
+        Op::Grow(which, by) if n > 0 => {
+            let (tokens, held, _) = &mut requests[which % n];
+            let to = tokens.len().min(held.len + by);
+            let fits = Cache::lacking(held, to) <= cache.available();
+            assert_eq!(cache.reserve(held, to), fits);
+            if fits {
+                held.len = to;
+                cache.publish(held, tokens, by % 2 == 0);
+            }
+        }
+        Op::Leave(which) if n > 0 => {
+            let (tokens, mut held, _) = requests.remove(which % n);
+            cache.leave(&mut held, &tokens);
+        }
+        Op::LetGo(which) if n > 0 => {
+            cache.let_go(&mut requests.remove(which % n).1);
+        }
+        // A barrier waits for every request.
+        Op::Forget(policy) if requests.iter().all(|(.., of)| *of != policy) => cache.forget(policy),
+        _ => {}
+    }
+}
+
+#[test]
+fn no_block_is_lost_or_held_twice_in_any_sequence_of_operations() {
+    let config = config();
+    let ops = (1..12usize, prop::collection::vec(op(), 1..120));
+    let result = runner(256).run(&ops, |(blocks, ops)| {
+        let (mut cache, mut requests) = (cache(&config, blocks), Vec::new());
+        for op in ops {
+            perform(&mut cache, &mut requests, op);
+            cache.check(&requests.iter().map(|(_, held, _)| held).collect::<Vec<&Held>>());
+        }
+        for (tokens, mut held, _) in requests {
+            cache.leave(&mut held, &tokens);
+        }
+        prop_assert_eq!(cache.available(), blocks);
+        cache.forget(0);
+        cache.forget(1);
+        prop_assert_eq!(cache.blocks(), 0);
+        Ok(())
+    });
+    result.unwrap();
+}
+
+#[test]
+fn what_was_asked_for_longest_ago_is_evicted_first_and_from_its_end() {
+    let config = config();
+    let mut cache = cache(&config, 4);
+    let [old, new] = [5, 6].map(|token| vec![token; 2 * TOKENS]);
+    for tokens in [&old, &new] {
+        let mut held = Held::nothing(0);
+        compute(&mut cache, &mut held, tokens);
+        cache.leave(&mut held, tokens);
+    }
+    let known = |cache: &mut Cache, tokens: &[u32]| {
+        let (mut held, tokens) = (Held::nothing(0), [tokens, &[7]].concat());
+        cache.join(&mut held, &tokens);
+        let len = held.len;
+        cache.let_go(&mut held);
+        len
+    };
+    let mut held = Held::nothing(0);
+    assert!(cache.reserve(&mut held, 1));
+    assert_eq!(known(&mut cache, &new), 2 * TOKENS);
+    assert_eq!(known(&mut cache, &old), TOKENS, "its last block went");
+    assert!(cache.reserve(&mut held, 2 * TOKENS));
+    assert_eq!(known(&mut cache, &old), TOKENS, "it was asked for after the other");
+    assert_eq!(known(&mut cache, &new), TOKENS);
+    assert!(!cache.reserve(&mut held, 5 * TOKENS));
+    cache.check(&[&held]);
+}

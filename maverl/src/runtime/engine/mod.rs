@@ -1,0 +1,284 @@
+//! Continuous batching: requests of every episode and agent join and leave between forward passes.
+//!
+//! Requests are served in the order in which they came: an older one may take the keys and values of younger ones when
+//! memory is full, and those compute them again later. Neither that order, nor what a request shares with others, nor how
+//! often it was set back, touches its result (K-1).
+
+mod cache;
+mod prefix;
+mod slot;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use maverl_kernels::attention::Segment;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use crate::config::RuntimeConfig;
+use crate::model::{Context, HfConfig, KvStore, Model, ModelError, Tokenizer, nn};
+use crate::runtime::{Completion, Request, RuntimeError, Work};
+use cache::Cache;
+use prefix::NodeId;
+use slot::{Slot, choose};
+
+/// Where a completion goes.
+pub(crate) type Reply<T> = oneshot::Sender<Result<T, RuntimeError>>;
+
+/// The requests being completed on one base.
+pub(crate) struct Engine {
+    worker: String,
+    tokenizer: Arc<Tokenizer>,
+    prefill_tokens: usize,
+    /// In the order in which they came.
+    slots: Vec<Slot>,
+    cache: Cache,
+    /// Of each policy.
+    work: Vec<Arc<Mutex<Work>>>,
+    pass: Pass,
+}
+
+/// What one forward pass is given; kept from pass to pass.
+#[derive(Default)]
+struct Pass {
+    ids: Vec<u32>,
+    positions: Vec<u32>,
+    /// Rows of the last tokens of requests that get a new one.
+    ends: Vec<u32>,
+}
+
+/// What is left to hand out while a step is planned.
+struct Shares {
+    /// Prompt tokens.
+    prefill: usize,
+    /// Requests that hold blocks, each of which may soon want another.
+    running: usize,
+    /// Blocks that are being computed: what begins with one of them waits for it.
+    computing: BTreeSet<(NodeId, [u32; KvStore::TOKENS])>,
+    /// A request waits for memory, and those after it wait behind it.
+    full: bool,
+}
+
+impl Engine {
+    pub(crate) fn new(
+        worker: &str,
+        tokenizer: Arc<Tokenizer>,
+        config: &HfConfig,
+        runtime: &RuntimeConfig,
+        policies: usize,
+    ) -> Self {
+        let bytes = runtime.kv_mib.get() << 20;
+        Self {
+            worker: worker.to_owned(),
+            tokenizer,
+            prefill_tokens: runtime.prefill_tokens.get(),
+            slots: Vec::new(),
+            cache: Cache::new(config, bytes, runtime.prefix_cache, policies),
+            work: (0..policies).map(|_| Arc::default()).collect(),
+            pass: Pass::default(),
+        }
+    }
+
+    /// What is counted for each policy.
+    pub(crate) fn work(&self) -> &[Arc<Mutex<Work>>] {
+        &self.work
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// What the oldest request has so far.
+    pub(crate) fn made(&self) -> &[u32] {
+        self.slots.first().map_or(&[], Slot::made)
+    }
+
+    /// Forgets what a policy's weights have computed, because they may have changed.
+    pub(crate) fn forget(&mut self, policy: usize) {
+        debug_assert!(self.is_idle(), "a barrier waits for every request (RT-1)");
+        self.cache.forget(policy);
+    }
+
+    /// Takes a request in; it joins the next forward pass.
+    pub(crate) fn admit(
+        &mut self,
+        policy: usize,
+        model: &Model,
+        version: u64,
+        request: Request,
+        reply: Reply<Completion>,
+        permit: OwnedSemaphorePermit,
+    ) {
+        let (prompt, context) = (request.prompt.len(), model.config.max_position_embeddings);
+        // A caller that has gone needs no answer.
+        if prompt == 0 || prompt >= context {
+            return drop(reply.send(Err(RuntimeError::Overflow { prompt, context })));
+        }
+        let room = request.sampling.max_tokens.min(context - prompt);
+        let (tokens, capacity) = (prompt + room, self.cache.tokens());
+        if tokens > capacity {
+            let worker = self.worker.clone();
+            return drop(reply.send(Err(RuntimeError::Memory { worker, tokens, capacity })));
+        }
+        self.slots.push(Slot::new((policy, version), request, room, reply, permit));
+    }
+
+    /// A forward pass of each policy that has requests: every decoding request advances by a token, and waiting prompts
+    /// by up to `prefill_tokens` together.
+    pub(crate) fn step<'m>(&mut self, models: impl Iterator<Item = &'m Model>) {
+        for mut slot in self.slots.extract_if(.., |slot| slot.reply.is_closed()) {
+            self.cache.leave(&mut slot.held, &slot.tokens);
+        }
+        self.share_out();
+        for (policy, model) in models.enumerate() {
+            let Err(error) = self.advance(policy, model) else { continue };
+            let error = RuntimeError::Model { worker: self.worker.clone(), message: error.0 };
+            for mut slot in self.slots.extract_if(.., |slot| slot.policy == policy) {
+                self.cache.let_go(&mut slot.held);
+                drop(slot.reply.send(Err(error.clone())));
+            }
+        }
+        let mut at = 0;
+        while at < self.slots.len() {
+            match self.slots[at].finish(&self.tokenizer) {
+                None => at += 1,
+                Some(finish) => {
+                    let mut slot = self.slots.remove(at);
+                    self.cache.leave(&mut slot.held, &slot.tokens);
+                    slot.answer(finish);
+                }
+            }
+        }
+    }
+
+    /// Decides how many tokens each request gets in this step, and gets the blocks for them.
+    fn share_out(&mut self) {
+        let running = self.slots.iter().filter(|slot| !slot.held.is_empty()).count();
+        let mut shares = Shares {
+            prefill: self.prefill_tokens,
+            running,
+            computing: BTreeSet::new(),
+            full: false,
+        };
+        for at in 0..self.slots.len() {
+            self.slots[at].next = 0;
+            if self.slots[at].held.is_empty() && !self.start(at, &mut shares) {
+                continue;
+            }
+            let next = match self.slots[at].pending() {
+                1 => 1,
+                pending => pending.min(shares.prefill),
+            };
+            if next == 0 || !self.reserve(at, next, &mut shares) {
+                continue;
+            }
+            let slot = &mut self.slots[at];
+            slot.next = next;
+            if slot.pending() > 1 {
+                shares.prefill -= next;
+                let block = slot.held.next_block(&slot.tokens).filter(|_| self.cache.shares());
+                shares.computing.extend(block);
+            }
+        }
+    }
+
+    /// Lets a request begin with what others have computed, if there is memory for the rest of it. One that would begin
+    /// with a block that is being computed waits for that.
+    fn start(&mut self, at: usize, shares: &mut Shares) -> bool {
+        if shares.full || shares.prefill == 0 {
+            return false;
+        }
+        let Slot { held, tokens, policy, .. } = &mut self.slots[at];
+        self.cache.join(held, tokens);
+        let block = held.next_block(tokens);
+        if block.is_some_and(|block| shares.computing.contains(&block)) {
+            self.cache.let_go(held);
+            return false;
+        }
+        let wanted = Cache::lacking(held, tokens.len()) + shares.running;
+        if shares.running > 0 && wanted > self.cache.available() {
+            self.cache.let_go(held);
+            shares.full = true;
+            return false;
+        }
+        self.cache.join_part(held, tokens);
+        lock(&self.work[*policy]).reused += held.len as u64;
+        shares.running += 1;
+        true
+    }
+
+    /// Gets the blocks for the next tokens of a request, if need be from those that came after it.
+    fn reserve(&mut self, at: usize, next: usize, shares: &mut Shares) -> bool {
+        loop {
+            let held = &mut self.slots[at].held;
+            let tokens = held.len + next;
+            if self.cache.reserve(held, tokens) {
+                return true;
+            }
+            shares.full = true;
+            let younger = self.slots[at + 1..].iter_mut().rev().find(|slot| !slot.held.is_empty());
+            let Some(slot) = younger else { return false };
+            self.cache.leave(&mut slot.held, &slot.tokens);
+            shares.running -= 1;
+            lock(&self.work[slot.policy]).preempted += 1;
+        }
+    }
+
+    /// One forward pass of a policy, over the next tokens of its requests.
+    fn advance(&mut self, policy: usize, model: &Model) -> Result<(), ModelError> {
+        let Pass { ids, positions, ends } = &mut self.pass;
+        ids.clear();
+        positions.clear();
+        ends.clear();
+        let mut segments = Vec::with_capacity(self.slots.len());
+        let mine = |slot: &Slot| slot.policy == policy && slot.next > 0;
+        for slot in self.slots.iter().filter(|slot| mine(slot)) {
+            let (from, len) = (slot.held.len, slot.held.len + slot.next);
+            ids.extend_from_slice(&slot.tokens[from..len]);
+            positions.extend((from..len).map(|position| position as u32));
+            if slot.is_ready() {
+                ends.push(ids.len() as u32 - 1);
+            }
+            segments.push(Segment { new_tokens: slot.next, len, blocks: &slot.held.blocks });
+        }
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let (ids, positions) = (ids.as_slice().into(), positions.as_slice().into());
+        let context = Context::Cached(&mut self.cache.store, &segments);
+        let hidden = model.frozen.forward(&ids, &positions, context)?;
+        if !ends.is_empty() {
+            let logits = model.frozen.logits(&nn::pick(&hidden, &ends.as_slice().into())?)?;
+            let mine = self.slots.iter_mut().filter(|slot| mine(slot) && slot.is_ready());
+            choose(&logits, &mut mine.collect::<Vec<&mut Slot>>())?;
+        }
+        self.settle(policy);
+        Ok(())
+    }
+
+    /// Notes what a forward pass has computed, and lets later requests begin with it.
+    fn settle(&mut self, policy: usize) {
+        let mut work = lock(&self.work[policy]);
+        let before = work.decoded;
+        for slot in self.slots.iter_mut().filter(|slot| slot.policy == policy && slot.next > 0) {
+            let sampled = slot.sampled();
+            let Slot { held, tokens, next, .. } = slot;
+            held.len += *next;
+            // All of the prompt, so that others may begin with it to the last token.
+            let whole = sampled == 1 && held.len + 1 == tokens.len();
+            self.cache.publish(held, tokens, whole);
+            match sampled > 1 && *next == 1 {
+                true => work.decoded += 1,
+                false => work.prefilled += *next as u64,
+            }
+        }
+        work.passes += u64::from(work.decoded > before);
+    }
+}
+
+/// Counters are whole whatever happened to who held the lock.
+fn lock(work: &Mutex<Work>) -> std::sync::MutexGuard<'_, Work> {
+    work.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+//! What blocks of keys and values hold: a radix tree over token ids, a block to an edge.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// A place in the tree: the tokens on the way to it.
+pub(super) type NodeId = usize;
+
+/// A tree for each root, over nodes of one arena. Only leaves may hold less than a whole block.
+pub(super) struct Prefixes {
+    nodes: Vec<Node>,
+    roots: usize,
+    /// Nodes to be used again.
+    spare: Vec<NodeId>,
+    clock: u64,
+}
+
+struct Node {
+    parent: NodeId,
+    key: Arc<[u32]>,
+    block: u32,
+    children: BTreeMap<Arc<[u32]>, NodeId>,
+    /// When it was last asked for.
+    used: u64,
+}
+
+/// What came of an insertion.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Inserted {
+    /// The tree has these tokens already, in this block.
+    There { node: NodeId, block: u32 },
+    /// The tree now holds the block, and no longer the one that held the start of the same tokens.
+    New { node: NodeId, replaced: Option<u32> },
+}
+
+impl Prefixes {
+    /// Empty trees, whose roots are the nodes `0..roots`.
+    pub(super) fn new(roots: usize) -> Self {
+        let root = |node| Node {
+            parent: node,
+            key: Arc::default(),
+            block: u32::MAX,
+            children: BTreeMap::new(),
+            used: 0,
+        };
+        Self { nodes: (0..roots).map(root).collect(), roots, spare: Vec::new(), clock: 0 }
+    }
+
+    /// The node after these tokens, and the block that holds them.
+    pub(super) fn child(&mut self, node: NodeId, key: &[u32]) -> Option<(NodeId, u32)> {
+        let &child = self.nodes[node].children.get(key)?;
+        Some((child, self.touch(child)))
+    }
+
+    /// The block whose tokens begin most like these, and how many agree; at least one.
+    pub(super) fn nearest(&mut self, node: NodeId, key: &[u32]) -> Option<(u32, usize)> {
+        // Of keys in order, the neighbours share the most.
+        let children = &self.nodes[node].children;
+        let mut before = children.range::<[u32], _>((Bound::Unbounded, Bound::Included(key)));
+        let mut after = children.range::<[u32], _>((Bound::Excluded(key), Bound::Unbounded));
+        let neighbours = before.next_back().into_iter().chain(after.next());
+        let (agree, child) =
+            neighbours.map(|(other, &child)| (agreeing(key, other), child)).max()?;
+        (agree > 0).then(|| (self.touch(child), agree))
+    }
+
+    /// Says that `block` holds `key`, the tokens after `parent`.
+    pub(super) fn insert(&mut self, parent: NodeId, key: &[u32], block: u32) -> Inserted {
+        let children = &self.nodes[parent].children;
+        let after = children.range::<[u32], _>((Bound::Included(key), Bound::Unbounded)).next();
+        if let Some((_, &node)) = after.filter(|(other, _)| other.starts_with(key)) {
+            return Inserted::There { node, block: self.touch(node) };
+        }
+        let mut before = children.range::<[u32], _>((Bound::Unbounded, Bound::Excluded(key)));
+        let start = before.next_back().filter(|(other, _)| key.starts_with(other)).map(|(_, &n)| n);
+        let replaced = start.map(|node| self.remove(node));
+        let key: Arc<[u32]> = key.into();
+        let node =
+            Node { parent, key: Arc::clone(&key), block, children: BTreeMap::new(), used: 0 };
+        let id = match self.spare.pop() {
+            Some(id) => {
+                self.nodes[id] = node;
+                id
+            }
+            None => {
+                self.nodes.push(node);
+                self.nodes.len() - 1
+            }
+        };
+        self.touch(id);
+        self.nodes[parent].children.insert(key, id);
+        Inserted::New { node: id, replaced }
+    }
+
+    /// Removes up to `many` leaves that are `idle`, those first that were asked for longest ago, and hands their blocks to
+    /// `freed`. A node whose last child goes is a leaf.
+    pub(super) fn evict(
+        &mut self,
+        many: usize,
+        idle: impl Fn(u32) -> bool,
+        mut freed: impl FnMut(u32),
+    ) {
+        let leaf =
+            |node: &Node| node.children.is_empty() && !node.key.is_empty() && idle(node.block);
+        let leaves = self.nodes.iter().enumerate().filter(|(_, node)| leaf(node));
+        let mut oldest: BinaryHeap<Reverse<(u64, NodeId)>> =
+            leaves.map(|(id, node)| Reverse((node.used, id))).collect();
+        for _ in 0..many {
+            let Some(Reverse((_, id))) = oldest.pop() else { return };
+            let parent = self.nodes[id].parent;
+            freed(self.remove(id));
+            if leaf(&self.nodes[parent]) {
+                oldest.push(Reverse((self.nodes[parent].used, parent)));
+            }
+        }
+    }
+
+    /// Empties the tree of one root.
+    pub(super) fn clear(&mut self, root: NodeId, mut freed: impl FnMut(u32)) {
+        let mut below: Vec<NodeId> = self.nodes[root].children.values().copied().collect();
+        self.nodes[root].children.clear();
+        while let Some(id) = below.pop() {
+            let children = std::mem::take(&mut self.nodes[id].children);
+            below.extend(children.into_values());
+            freed(self.vacate(id));
+        }
+    }
+
+    /// Takes out a leaf; returns its block.
+    fn remove(&mut self, id: NodeId) -> u32 {
+        let Node { parent, key, children, .. } = &self.nodes[id];
+        debug_assert!(children.is_empty() && id >= self.roots, "only leaves are removed");
+        let (parent, key) = (*parent, Arc::clone(key));
+        self.nodes[parent].children.remove(&key);
+        self.vacate(id)
+    }
+
+    fn vacate(&mut self, id: NodeId) -> u32 {
+        self.nodes[id].key = Arc::default();
+        self.spare.push(id);
+        self.nodes[id].block
+    }
+
+    fn touch(&mut self, id: NodeId) -> u32 {
+        self.clock += 1;
+        self.nodes[id].used = self.clock;
+        self.nodes[id].block
+    }
+}
+
+/// How many tokens agree from the start.
+fn agreeing(a: &[u32], b: &[u32]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+#[cfg(test)]
+mod tests;

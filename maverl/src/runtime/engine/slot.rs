@@ -1,0 +1,133 @@
+//! A request on its way through the engine.
+
+use std::sync::Arc;
+
+use candle_core::Tensor;
+use maverl_kernels::sample::{Filter, sample, uniform};
+use rayon::prelude::*;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::Reply;
+use super::cache::Held;
+use crate::model::{ModelError, Tokenizer, nn};
+use crate::plan::Sampling;
+use crate::runtime::{Completion, Request};
+use crate::trajectory::Finish;
+
+/// A request on its way through the engine. One that was preempted differs from one that is new in nothing but its
+/// tokens: keys and values of all but the last are computed, then the last gives the next.
+pub(super) struct Slot {
+    /// Of the worker.
+    pub(super) policy: usize,
+    /// The prompt, and what was sampled so far.
+    pub(super) tokens: Vec<u32>,
+    pub(super) held: Held,
+    /// Tokens of the forward pass under way.
+    pub(super) next: usize,
+    pub(super) reply: Reply<Completion>,
+    sampling: Arc<Sampling>,
+    pub(super) seed: u64,
+    logprobs: Vec<f32>,
+    /// Longest completion: `max_tokens`, or what the context leaves.
+    room: usize,
+    version: u64,
+    /// Admission is given back when the slot is dropped.
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Slot {
+    pub(super) fn new(
+        (policy, version): (usize, u64),
+        request: Request,
+        room: usize,
+        reply: Reply<Completion>,
+        permit: OwnedSemaphorePermit,
+    ) -> Self {
+        let Request { prompt: mut tokens, sampling, seed } = request;
+        tokens.reserve_exact(room);
+        Self {
+            policy,
+            tokens,
+            held: Held::nothing(policy),
+            next: 0,
+            reply,
+            sampling,
+            seed,
+            logprobs: Vec::with_capacity(room),
+            room,
+            version,
+            _permit: permit,
+        }
+    }
+
+    /// Tokens whose keys and values are not there; at least one, the last.
+    pub(super) fn pending(&self) -> usize {
+        self.tokens.len() - self.held.len
+    }
+
+    /// Whether this pass reaches the last token, so that a new one can be sampled.
+    pub(super) fn is_ready(&self) -> bool {
+        self.next > 0 && self.next == self.pending()
+    }
+
+    /// How many tokens were sampled so far.
+    pub(super) fn sampled(&self) -> usize {
+        self.logprobs.len()
+    }
+
+    /// What was sampled so far.
+    pub(super) fn made(&self) -> &[u32] {
+        &self.tokens[self.tokens.len() - self.sampled()..]
+    }
+
+    /// Why the completion is complete, if it is.
+    pub(super) fn finish(&self, tokenizer: &Tokenizer) -> Option<Finish> {
+        let last = self.tokens.last().filter(|_| self.sampled() > 0)?;
+        let stops = [tokenizer.stop_ids(), &self.sampling.stop_ids];
+        if stops.iter().any(|ids| ids.contains(last)) || self.stopped(tokenizer) {
+            return Some(Finish::Stop);
+        }
+        (self.sampled() >= self.room).then_some(Finish::Length)
+    }
+
+    /// Answers the caller; one that has gone needs no answer.
+    pub(super) fn answer(mut self, finish: Finish) {
+        let ids = self.tokens.split_off(self.tokens.len() - self.sampled());
+        let Self { reply, logprobs, version, .. } = self;
+        drop(reply.send(Ok(Completion { ids, logprobs, version, finish })));
+    }
+
+    /// Whether a stop string ends the completion. A string of n bytes lies within the last n tokens and the one before.
+    fn stopped(&self, tokenizer: &Tokenizer) -> bool {
+        let stop = &self.sampling.stop;
+        let Some(longest) = stop.iter().map(String::len).max() else { return false };
+        let made = self.made();
+        let tail = tokenizer.decode_raw(&made[made.len().saturating_sub(longest + 1)..]);
+        stop.iter().any(|stop| tail.contains(stop.as_str()))
+    }
+
+    /// Samples the next token from its `logits [V]`.
+    fn choose(&mut self, logits: &[f32]) -> Result<(), ModelError> {
+        let Sampling { temperature, top_k, top_p, min_p, .. } = *self.sampling;
+        let filter = Filter { temperature, top_k: top_k as usize, top_p, min_p };
+        let u = uniform(self.seed, self.sampled() as u64);
+        let sampled =
+            sample(logits, &filter, u).map_err(|e| ModelError(format!("{e}: {BLOWN_UP}")))?;
+        self.tokens.push(sampled.id);
+        self.logprobs.push(sampled.logprob);
+        Ok(())
+    }
+}
+
+/// Why logits describe no distribution, and what would help.
+const BLOWN_UP: &str =
+    "the weights have blown up; a smaller `optim.lr` or `optim.grad_clip` usually helps";
+
+/// Samples the next token of each request from its row of `logits [R, V]`.
+pub(super) fn choose(logits: &Tensor, ready: &mut [&mut Slot]) -> Result<(), ModelError> {
+    let (_, vocab) = logits.dims2()?;
+    nn::with_values(logits, |logits| {
+        let rows = ready.par_iter_mut().zip(logits.par_chunks_exact(vocab));
+        rows.try_for_each(|(slot, row)| slot.choose(row))
+    })?
+}

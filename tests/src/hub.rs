@@ -1,0 +1,209 @@
+//! A hub on this machine: enough of the Hugging Face protocol to serve one repository from a directory.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+use serde_json::{Value, json};
+
+/// The repository that is served.
+pub const REPO: &str = "org/tiny";
+/// The commit of its only revision, `main`.
+pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
+/// What a server does wrong with a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Answers with a status.
+    Status(u16),
+    /// Sends the first half of it, as if that were all.
+    Short,
+    /// Changes a byte of it.
+    Damaged,
+    /// Sends the reader to another server, which has it.
+    Elsewhere,
+}
+
+/// A request as it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// The path, with its query.
+    pub path: String,
+    /// What it authorized itself with.
+    pub authorization: Option<String>,
+}
+
+struct State {
+    dir: PathBuf,
+    /// By file, or `""` for the repository itself.
+    faults: BTreeMap<String, Fault>,
+    asked: Mutex<Vec<Asked>>,
+    /// Where another server has the files.
+    elsewhere: Option<String>,
+    stop: AtomicBool,
+}
+
+/// A running server; it ends when it is dropped.
+pub struct HubServer {
+    address: String,
+    state: Arc<State>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl HubServer {
+    /// Serves the files of a directory, some of them with faults; [`Fault::Elsewhere`] starts a second server.
+    pub fn start(dir: &Path, faults: &[(&str, Fault)]) -> Self {
+        let second = faults.iter().any(|(_, fault)| *fault == Fault::Elsewhere);
+        let second = second.then(|| Self::start(dir, &[]));
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = format!("http://{}", listener.local_addr().expect("a bound address"));
+        let state = Arc::new(State {
+            dir: dir.to_owned(),
+            faults: faults.iter().map(|(file, fault)| ((*file).to_owned(), *fault)).collect(),
+            asked: Mutex::default(),
+            elsewhere: second.as_ref().map(|second| second.address.clone()),
+            stop: AtomicBool::new(false),
+        });
+        let shared = Arc::clone(&state);
+        let thread = std::thread::spawn(move || {
+            let _second = second;
+            for stream in listener.incoming() {
+                if shared.stop.load(Ordering::SeqCst) {
+                    return;
+                }
+                // A client that goes away is its own affair.
+                let _ = stream.and_then(|stream| shared.serve(stream));
+            }
+        });
+        Self { address, state, thread: Some(thread) }
+    }
+
+    /// What `HF_ENDPOINT` is to be.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// What was asked since the last time this was called.
+    pub fn asked(&self) -> Vec<Asked> {
+        std::mem::take(&mut *self.state.asked())
+    }
+}
+
+impl Drop for HubServer {
+    fn drop(&mut self) {
+        self.state.stop.store(true, Ordering::SeqCst);
+        // Wakes the thread up; if nobody listens any more, it has ended.
+        let _ = TcpStream::connect(self.address.trim_start_matches("http://"));
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// An answer: status, headers, body.
+type Answer = (u16, Vec<(&'static str, String)>, Vec<u8>);
+
+impl State {
+    fn asked(&self) -> MutexGuard<'_, Vec<Asked>> {
+        self.asked.lock().expect("no thread panics with the lock")
+    }
+
+    fn serve(&self, mut stream: TcpStream) -> std::io::Result<()> {
+        let mut lines = BufReader::new(stream.try_clone()?).lines();
+        let first = lines.next().transpose()?.unwrap_or_default();
+        let path = first.split(' ').nth(1).unwrap_or_default().to_owned();
+        let mut headers = BTreeMap::new();
+        for line in lines {
+            let line = line?;
+            let Some((name, value)) = line.split_once(':') else { break };
+            headers.insert(name.to_lowercase(), value.trim().to_owned());
+        }
+        let authorization = headers.get("authorization").cloned();
+        self.asked().push(Asked { path: path.clone(), authorization });
+        let (status, more, body) = self.answer(&path, headers.get("range").map(String::as_str));
+        write!(
+            stream,
+            "HTTP/1.1 {status} x\r\nConnection: close\r\nContent-Length: {}\r\n",
+            body.len()
+        )?;
+        for (name, value) in more {
+            write!(stream, "{name}: {value}\r\n")?;
+        }
+        stream.write_all(b"\r\n")?;
+        stream.write_all(&body)
+    }
+
+    fn answer(&self, path: &str, range: Option<&str>) -> Answer {
+        let path = path.split('?').next().unwrap_or_default();
+        let nothing = |status| (status, Vec::new(), Vec::new());
+        if path == format!("/api/models/{REPO}/revision/main")
+            || path == format!("/api/models/{REPO}/revision/{COMMIT}")
+        {
+            return match self.faults.get("") {
+                Some(Fault::Status(status)) => nothing(*status),
+                _ => (200, Vec::new(), self.listing().to_string().into_bytes()),
+            };
+        }
+        let Some(name) = path.strip_prefix(&format!("/{REPO}/resolve/{COMMIT}/")) else {
+            return nothing(404);
+        };
+        match fs::read(self.dir.join(name)) {
+            Ok(content) => self.file(name, content, range),
+            Err(_) => nothing(404),
+        }
+    }
+
+    fn file(&self, name: &str, mut content: Vec<u8>, range: Option<&str>) -> Answer {
+        let etag = format!("\"{}\"", etag(name));
+        let commit = ("X-Repo-Commit", COMMIT.to_owned());
+        let total = content.len();
+        match self.faults.get(name) {
+            Some(Fault::Status(status)) => return (*status, Vec::new(), Vec::new()),
+            Some(Fault::Elsewhere) => {
+                let at = self.elsewhere.as_deref().unwrap_or_default();
+                let location = ("Location", format!("{at}/{REPO}/resolve/{COMMIT}/{name}"));
+                return (302, vec![commit, location, ("X-Linked-Etag", etag)], Vec::new());
+            }
+            Some(Fault::Short) => content.truncate(total / 2),
+            Some(Fault::Damaged) => content[total / 2] ^= 1,
+            None => {}
+        }
+        let asked = range.and_then(|range| range.strip_prefix("bytes="));
+        let (from, to) = asked.and_then(|range| range.split_once('-')).unwrap_or(("0", ""));
+        let from = from.parse().unwrap_or(0).min(content.len());
+        let to = to.parse::<usize>().map_or(content.len(), |to| to + 1).min(content.len());
+        let body = content[from..to.max(from)].to_vec();
+        let range = format!("bytes {from}-{}/{total}", to.max(1) - 1);
+        (206, vec![commit, ("ETag", etag), ("Content-Range", range)], body)
+    }
+
+    /// Sizes of every file, and checksums of the large ones.
+    fn listing(&self) -> Value {
+        let mut names: Vec<String> = fs::read_dir(&self.dir)
+            .expect("the served directory")
+            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        let file = |name: &String| {
+            let content = fs::read(self.dir.join(name)).expect("a served file");
+            let lfs = name.ends_with(".safetensors").then(|| json!({ "sha256": sha256(&content) }));
+            json!({ "rfilename": name, "size": content.len(), "lfs": lfs })
+        };
+        json!({ "sha": COMMIT, "siblings": names.iter().map(file).collect::<Vec<Value>>() })
+    }
+}
+
+/// Something that is a file name and says which file it is.
+fn etag(name: &str) -> String {
+    name.bytes().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn sha256(content: &[u8]) -> String {
+    use sha2::{Digest, Sha256};
+    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+}

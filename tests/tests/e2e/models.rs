@@ -1,0 +1,473 @@
+//! The commands about models by themselves: `inspect`, `generate`, `score`, `export`, `new-model`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use maverl_tests::lab::Lab;
+use serde_json::{Value, json};
+
+use crate::lab;
+
+/// The standard output of a command that succeeds, as JSON.
+fn json_of(lab: &Lab, args: &[&str]) -> Value {
+    serde_json::from_str(&lab.run(args).succeeded().stdout).unwrap()
+}
+
+fn floats(value: &Value) -> Vec<f32> {
+    value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect()
+}
+
+fn ids(value: &Value) -> Vec<u64> {
+    value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect()
+}
+
+/// The rows of a JSONL file.
+fn rows(path: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(path).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Writes an adapter for the laboratory's model, as PEFT does: rank 2, alpha 4, on `q_proj` and `down_proj`.
+fn adapter(lab: &Lab, name: &str) -> PathBuf {
+    let (mut header, mut data) = (serde_json::Map::new(), Vec::<u8>::new());
+    for layer in 0..2 {
+        for (module, input, output) in [("self_attn.q_proj", 32, 32), ("mlp.down_proj", 48, 32)] {
+            for (part, shape) in [("A", [2, input]), ("B", [output, 2])] {
+                let start = data.len();
+                let numbers = 0..shape[0] * shape[1];
+                data.extend(
+                    numbers.flat_map(|i| ((i * 37 % 101) as f32 / 200.0 - 0.25).to_le_bytes()),
+                );
+                let key =
+                    format!("base_model.model.model.layers.{layer}.{module}.lora_{part}.weight");
+                let entry =
+                    json!({ "dtype": "F32", "shape": shape, "data_offsets": [start, data.len()] });
+                header.insert(key, entry);
+            }
+        }
+    }
+    let header = Value::Object(header).to_string().into_bytes();
+    let file = [&(header.len() as u64).to_le_bytes()[..], &header, &data].concat();
+    let dir = lab.path(name);
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("adapter_model.safetensors"), file).unwrap();
+    let config = json!({
+        "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": "model", "r": 2, "lora_alpha": 4,
+        "target_modules": ["q_proj", "down_proj"], "bias": "none", "lora_dropout": 0.0
+    });
+    fs::write(dir.join("adapter_config.json"), config.to_string()).unwrap();
+    dir
+}
+
+#[test]
+fn inspect_says_what_a_model_is() {
+    let lab = lab();
+    let text = lab.run(&["inspect", "model"]).succeeded().stdout;
+    for part in
+        ["Qwen2ForCausalLM, 2 layers", "280 rows", "head tied", "prefix-preserving", "<|im_end|>"]
+    {
+        assert!(text.contains(part), "{part} is missing in\n{text}");
+    }
+    let json = json_of(&lab, &["inspect", "model", "--json"]);
+    let layer = 2 * 32 + (32 * 32 + 32) + 2 * (32 * 16 + 16) + 32 * 32 + 3 * 32 * 48;
+    assert_eq!(json["parameters"]["total"], 280 * 32 + 2 * layer + 32);
+    assert_eq!(json["parameters"]["embedding"], 280 * 32);
+    assert_eq!(json["dtypes"]["f32"], json["parameters"]["total"]);
+    assert_eq!((&json["context"], &json["tied"]), (&json!(256), &json!(true)));
+    assert_eq!(json["chat_template"]["prefix_preserving"], true);
+    assert_eq!(json["stop_ids"], json!([2]));
+    let built_in = json_of(&lab, &["inspect", "builtin:tiny", "--json"]);
+    assert_eq!(built_in["vocabulary"]["rows"], 800);
+    lab.run(&["inspect", "builtin:huge"]).failed().says(&["builtin:tiny"]);
+}
+
+#[test]
+fn inspect_says_what_an_adapter_is_and_other_commands_ask_for_its_base() {
+    let lab = lab();
+    adapter(&lab, "lora");
+    let json = json_of(&lab, &["inspect", "lora", "--json"]);
+    let parameters = 2 * (2 * (32 + 32) + 2 * (48 + 32));
+    assert_eq!((&json["rank"], &json["scale"]), (&json!(2), &json!(2.0)));
+    assert_eq!((&json["base"], &json["parameters"]), (&json!("model"), &json!(parameters)));
+    assert!(lab.run(&["inspect", "lora"]).succeeded().stdout.contains("rank 2, alpha 4, scale 2"));
+    let args = ["generate", "--model", "lora", "--prompt", "x"];
+    lab.run(&args).failed().says(&["lora is an adapter", "`--adapter`", "`--model`"]);
+    let args = ["generate", "--model", "model", "--adapter", "model", "--prompt", "x"];
+    lab.run(&args).failed().says(&["model is no adapter", "adapter_config.json"]);
+}
+
+#[test]
+fn damaged_directories_end_with_one_message() {
+    let lab = lab();
+    type Damage = fn(&Path);
+    let cases: [(Damage, &str); 6] = [
+        (|dir| fs::remove_file(dir.join("config.json")).unwrap(), "config.json"),
+        (|dir| fs::write(dir.join("config.json"), "{").unwrap(), "config.json"),
+        (|dir| fs::remove_file(dir.join("tokenizer.json")).unwrap(), "tokenizer.json"),
+        (|dir| fs::write(dir.join("tokenizer.json"), "{}").unwrap(), "tokenizer.json"),
+        (|dir| fs::write(dir.join("model.safetensors"), "short").unwrap(), "model.safetensors"),
+        (|dir| fs::write(dir.join("tokenizer_config.json"), "[").unwrap(), "tokenizer_config.json"),
+    ];
+    for (index, (damage, told)) in cases.iter().enumerate() {
+        let name = format!("damaged-{index}");
+        lab.model(&name, 64);
+        damage(&lab.path(&name));
+        lab.run(&["inspect", &name]).failed().says(&[told]);
+        lab.run(&["generate", "--model", &name, "--prompt", "x"]).failed().says(&[told]);
+        lab.run(&["export", "--model", &name, "--out", "out"]).failed();
+        assert!(!lab.path("out").exists());
+    }
+    lab.run(&["inspect", "nowhere"]).failed().says(&["nowhere", "is not a directory"]);
+}
+
+const GENERATE: [&str; 5] = ["generate", "--model", "model", "--prompt", "who answers, Zoë?"];
+
+#[test]
+fn generate_streams_the_text_it_reports() {
+    let lab = lab();
+    let made = |more: &[&str]| {
+        let json = json_of(&lab, &[&GENERATE[..], more, &["--json"]].concat());
+        let text = lab.run(&[&GENERATE[..], more].concat()).succeeded().stdout;
+        assert_eq!(text, format!("{}\n", json["text"].as_str().unwrap()));
+        json
+    };
+    let first = made(&["--seed", "1", "--max-tokens", "50"]);
+    assert_eq!(first, made(&["--seed", "1", "--max-tokens", "50"]));
+    assert_ne!(first["ids"], made(&["--seed", "2", "--max-tokens", "50"])["ids"]);
+    let finish = first["finish_reason"].as_str().unwrap();
+    assert!(finish == "stop" || (finish == "length" && ids(&first["ids"]).len() == 50));
+    let greedy = made(&["--greedy", "--max-tokens", "9"]);
+    assert_eq!(greedy["ids"], made(&["--temperature", "0", "--max-tokens", "9"])["ids"]);
+    assert_eq!(greedy["ids"], made(&["--top-k", "1", "--seed", "5", "--max-tokens", "9"])["ids"]);
+    let chat = made(&["--chat", "--system", "Be brief.", "--max-tokens", "3"]);
+    assert_eq!(ids(&chat["prompt_ids"])[0], 1, "the template opens a turn");
+    for wrong in [&["--greedy", "--top-k", "3"][..], &["--top-p", "0"], &["--system", "x"]] {
+        assert_eq!(lab.run(&[&GENERATE[..], wrong].concat()).code, Some(2), "{wrong:?}");
+    }
+    lab.run(&["generate", "--model", "model", "--prompt", ""])
+        .failed()
+        .says(&["`--prompt` is empty"]);
+    let long = "who ".repeat(300);
+    let long = lab.run(&["generate", "--model", "model", "--prompt", &long]).failed();
+    long.says(&["leaves no room in a context of 256"]);
+}
+
+#[test]
+fn generate_and_score_agree_to_the_bit_with_and_without_an_adapter() {
+    let lab = lab();
+    adapter(&lab, "lora");
+    let mut ids_of = Vec::new();
+    for adapter in [&[][..], &["--adapter", "lora"]] {
+        let args =
+            [&GENERATE[..], adapter, &["--json", "--max-tokens", "60", "--seed", "3"]].concat();
+        let made = json_of(&lab, &args);
+        let (prompt, made_ids) = (ids(&made["prompt_ids"]), ids(&made["ids"]));
+        let row = [&prompt[..], &made_ids].concat();
+        lab.write("in.jsonl", &json!({ "input_ids": row }).to_string());
+        let score = ["score", "--model", "model", "--input", "in.jsonl", "--output", "out.jsonl"];
+        lab.run(&[&score[..], adapter].concat()).succeeded();
+        let scored = &rows(&lab.path("out.jsonl"))[0];
+        let logprobs = floats(&scored["logprobs"]);
+        assert_eq!(logprobs.len() + 1, prompt.len() + made_ids.len());
+        assert_eq!(floats(&scored["entropy"]).len(), prompt.len() + made_ids.len());
+        assert_eq!(logprobs[prompt.len() - 1..], floats(&made["logprobs"]));
+        ids_of.push(made_ids);
+    }
+    assert_ne!(ids_of[0], ids_of[1], "the adapter does something");
+}
+
+const SCORE: [&str; 7] =
+    ["score", "--model", "model", "--input", "in.jsonl", "--output", "out.jsonl"];
+
+#[test]
+fn score_keeps_the_rows_and_does_not_depend_on_the_batches() {
+    let lab = lab();
+    let mut text = String::new();
+    for i in 0..20 {
+        let words = "what who when ".repeat(1 + i * 7 % 12);
+        let row = match i % 3 {
+            0 => json!({ "id": i, "text": words }),
+            1 => json!({ "messages": [{ "role": "user", "content": words }], "id": i }),
+            _ => json!({ "id": i, "logprobs": "old", "input_ids": [i, 7, 200, 3] }),
+        };
+        text.push_str(&format!("{row}\n\n"));
+    }
+    lab.write("in.jsonl", &text);
+    let told = lab.run(&SCORE).succeeded().stdout;
+    assert!(told.contains("scored 20 rows"), "{told}");
+    let whole = fs::read(lab.path("out.jsonl")).unwrap();
+    let scored = rows(&lab.path("out.jsonl"));
+    for (i, row) in scored.iter().enumerate() {
+        let n = ids(&row["input_ids"]).len();
+        assert_eq!((&row["id"], floats(&row["logprobs"]).len()), (&json!(i), n - 1));
+        assert!(floats(&row["entropy"]).iter().all(|&entropy| entropy > 0.0));
+    }
+    assert_eq!(
+        scored[0].as_object().unwrap().keys().collect::<Vec<_>>(),
+        ["id", "text", "input_ids", "logprobs", "entropy"]
+    );
+    for tokens in ["1", "60"] {
+        lab.run(&[&SCORE[..], &["--batch-tokens", tokens]].concat()).succeeded();
+        assert_eq!(fs::read(lab.path("out.jsonl")).unwrap(), whole);
+    }
+    // What was written can be scored again.
+    lab.run(&["score", "--model", "model", "--input", "out.jsonl", "--output", "out.jsonl"])
+        .succeeded();
+    assert_eq!(rows(&lab.path("out.jsonl")), scored);
+}
+
+#[test]
+fn every_row_that_cannot_be_scored_is_named_and_nothing_is_written() {
+    let lab = lab();
+    let bad = [
+        ("{\"input_ids\": [1, 280]}", "there is no token 280; the model has 280"),
+        ("{\"input_ids\": [1, -2]}", "`input_ids` is no list of token ids"),
+        ("{\"input_ids\": []}", "no tokens"),
+        ("{\"text\": 3}", "`text` is 3"),
+        ("{\"txt\": \"a\"}", "no `input_ids`, `text` or `messages`"),
+        ("{\"messages\": [{\"content\": \"a\"}]}", "a message has no `role`"),
+        ("[1]", "no JSON object"),
+        ("{", "no JSON object"),
+    ];
+    let long = json!({ "input_ids": vec![5; 257] }).to_string();
+    let mut lines = vec!["{\"text\": \"fine\"}"];
+    lines.extend(bad.iter().map(|(line, _)| *line));
+    lines.push(&long);
+    lab.write("in.jsonl", &lines.join("\n"));
+    let ended =
+        lab.run(&SCORE).failed().says(&["9 of 10 rows", "in.jsonl:10: 257 tokens do not fit"]);
+    for (index, (_, told)) in bad.iter().enumerate() {
+        let line = format!("in.jsonl:{}: {told}", index + 2);
+        assert!(ended.stderr.contains(&line), "{line:?} is missing in\n{ended}");
+    }
+    assert!(!lab.path("out.jsonl").exists() && !lab.path(".tmp-out.jsonl").exists());
+    lab.write("in.jsonl", "\n");
+    lab.run(&SCORE).failed().says(&["in.jsonl has no rows"]);
+    let missing =
+        ["score", "--model", "model", "--input", "nowhere.jsonl", "--output", "out.jsonl"];
+    lab.run(&missing).failed().says(&["cannot read nowhere.jsonl"]);
+}
+
+#[test]
+fn an_exported_model_is_the_model() {
+    let lab = lab();
+    lab.run(&["export", "--model", "model", "--out", "a"]).succeeded();
+    for file in ["model.safetensors", "tokenizer.json", "tokenizer_config.json", "config.json"] {
+        let read = |dir: &str| fs::read(lab.path(dir).join(file)).unwrap();
+        assert_eq!(read("a"), read("model"), "{file}");
+    }
+    lab.run(&["export", "--model", "a", "--out", "b", "--max-shard-size", "40KB"]).succeeded();
+    let shards = json_of(&lab, &["inspect", "b", "--json"]);
+    let names =
+        shards["files"].as_array().unwrap().iter().map(|file| file["name"].as_str().unwrap());
+    assert!(names.filter(|name| name.starts_with("model-0000")).count() > 1);
+    lab.run(&["export", "--model", "b", "--out", "c"]).succeeded();
+    let read = |dir: &str| fs::read(lab.path(dir).join("model.safetensors")).unwrap();
+    assert_eq!(read("c"), read("model"));
+    lab.run(&["export", "--model", "model", "--out", "half", "--dtype", "bf16"]).succeeded();
+    let half = json_of(&lab, &["inspect", "half", "--json"]);
+    assert_eq!(half["dtypes"]["bf16"], half["parameters"]["total"]);
+    lab.run(&["export", "--model", "half", "--out", "again"]).succeeded();
+    assert_eq!(read("again"), read("half"), "stored as it was");
+    lab.run(&["export", "--model", "model", "--out", "a"]).failed().says(&["a is not empty"]);
+    lab.run(&["export", "--model", "model", "--out", "run.toml"])
+        .failed()
+        .says(&["run.toml is not empty"]);
+    lab.run(&["export", "--model", "model", "--out", "d", "--merge"]).failed().says(&["`--merge`"]);
+}
+
+#[test]
+fn a_merged_model_speaks_as_the_one_with_the_adapter() {
+    let lab = lab();
+    adapter(&lab, "lora");
+    let from = ["export", "--model", "model", "--adapter", "lora", "--out"];
+    let told = lab.run(&[&from[..], &["merged", "--merge"]].concat()).succeeded().stdout;
+    assert!(told.contains("no logit moves by more than"), "{told}");
+    print!("{told}");
+    let told =
+        lab.run(&[&from[..], &["half", "--merge", "--dtype", "f16"]].concat()).succeeded().stdout;
+    assert!(told.contains("before the weights are rounded") && told.contains("float16"), "{told}");
+    print!("{told}");
+    let said = |args: &[&str]| {
+        let greedy = ["--greedy", "--max-tokens", "20", "--prompt", "what", "--json"];
+        json_of(&lab, &[&["generate"], args, &greedy[..]].concat())["ids"].clone()
+    };
+    let apart = said(&["--model", "model", "--adapter", "lora"]);
+    assert_eq!(apart, said(&["--model", "merged"]));
+    assert_ne!(apart, said(&["--model", "model"]));
+    // Without `--merge` the adapter stays one.
+    lab.run(&[&from[..], &["apart"]].concat()).succeeded();
+    let read = |dir: &str| json_of(&lab, &["inspect", dir, "--json"])["parameters"].clone();
+    assert_eq!(read("apart"), read("lora"));
+    assert_eq!(apart, said(&["--model", "model", "--adapter", "apart"]));
+}
+
+#[test]
+fn a_policy_of_a_run_is_exported_from_the_checkpoint_that_is_named() {
+    let lab = lab();
+    let own = "agents.\"duo/closer\".worker=\"own\"";
+    let run = lab.train("run", &[own, "eval.before_and_after=false", "checkpoint.keep=9"]);
+    let from = ["export", "--run", "run", "--policy"];
+    for (policy, checkpoint, step) in [("own", "last", 4), ("tiny", "2", 2)] {
+        let out = format!("{policy}-{step}");
+        lab.run(&[&from[..], &[policy, "--checkpoint", checkpoint, "--out", &out]].concat())
+            .succeeded();
+        let exported = fs::read(lab.path(&out).join("model.safetensors")).unwrap();
+        assert_eq!(exported, run.weights(step, policy));
+        assert!(!lab.path(&out).join("optimizer.safetensors").exists());
+    }
+    lab.run(&["export", "--run", "run", "--out", "x"])
+        .failed()
+        .says(&["`own`, `tiny`", "`--policy`"]);
+    lab.run(&[&from[..], &["other", "--out", "x"]].concat()).failed().says(&["no policy `other`"]);
+    let best = [&from[..], &["own", "--checkpoint", "best", "--out", "x"]].concat();
+    lab.run(&best).failed().says(&["best"]);
+    lab.run(&["export", "--run", "model", "--out", "x"]).failed().says(&["not a run directory"]);
+}
+
+#[test]
+fn a_policy_that_is_an_adapter_is_exported_as_one_or_merged_into_its_base() {
+    let lab = lab();
+    lab.train("run", &["models.tiny.lora={rank=2}", "eval.before_and_after=false"]);
+    lab.run(&["export", "--run", "run", "--out", "apart"]).succeeded();
+    assert_eq!(json_of(&lab, &["inspect", "apart", "--json"])["rank"], 2);
+    assert!(!lab.path("apart/optimizer.safetensors").exists());
+    let told =
+        lab.run(&["export", "--run", "run", "--merge", "--out", "merged"]).succeeded().stdout;
+    assert!(told.contains("no logit moves by more than"), "{told}");
+    let said = |args: &[&str]| {
+        let greedy = ["--greedy", "--max-tokens", "20", "--prompt", "what", "--json"];
+        json_of(&lab, &[&["generate"], args, &greedy[..]].concat())["ids"].clone()
+    };
+    let merged = said(&["--model", "merged"]);
+    assert_eq!(merged, said(&["--model", "model", "--adapter", "apart"]));
+    fs::rename(lab.path("model"), lab.path("moved")).unwrap();
+    let from = ["export", "--run", "run", "--merge", "--out", "again"];
+    lab.run(&from).failed().says(&["has the base", "is not there", "`--model`"]);
+    lab.run(&[&from[..], &["--model", "moved"]].concat()).succeeded();
+    assert_eq!(merged, said(&["--model", "again"]));
+}
+
+#[test]
+fn a_new_model_has_the_shape_of_what_it_is_like() {
+    let lab = lab();
+    let new = ["new-model", "--like", "bench-s", "--out", "s", "--seed", "4"];
+    lab.run(&new).succeeded();
+    let json = json_of(&lab, &["inspect", "s", "--json"]);
+    assert_eq!(json["parameters"]["total"], 1_116_288);
+    assert_eq!(json["dtypes"]["bf16"], 1_116_288);
+    let args =
+        ["generate", "--model", "s", "--prompt", "who", "--chat", "--max-tokens", "3", "--json"];
+    assert!(ids(&json_of(&lab, &args)["ids"]).len() <= 3);
+    lab.run(&new).failed().says(&["s is not empty"]);
+    assert_eq!(lab.run(&["new-model", "--like", "gpt", "--out", "t"]).code, Some(2));
+}
+
+/// The directory of the reference models; says so if there is none.
+fn fixtures() -> Option<PathBuf> {
+    let data = std::env::var_os("MAVERL_TEST_DATA");
+    let found = data.map(|data| PathBuf::from(data).join("fixtures")).filter(|dir| dir.is_dir());
+    if found.is_none() {
+        println!("skipped: `MAVERL_TEST_DATA` names no directory with `fixtures`");
+    }
+    found
+}
+
+/// Tensors of a safetensors file by name: shape and numbers.
+fn tensors(path: &Path) -> BTreeMap<String, (Vec<usize>, Vec<f64>)> {
+    let bytes = fs::read(path).unwrap();
+    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let header: Value = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
+    let sizes =
+        |value: &Value| -> Vec<usize> { ids(value).into_iter().map(|n| n as usize).collect() };
+    let tensor = |(name, entry): (&String, &Value)| {
+        let at = sizes(&entry["data_offsets"]);
+        let data = &bytes[8 + length..][at[0]..at[1]];
+        let numbers = match entry["dtype"].as_str().unwrap() {
+            "I64" => data.as_chunks().0.iter().map(|b| i64::from_le_bytes(*b) as f64).collect(),
+            "F32" => data.as_chunks().0.iter().map(|b| f64::from(f32::from_le_bytes(*b))).collect(),
+            _ => Vec::new(),
+        };
+        (name.clone(), (sizes(&entry["shape"]), numbers))
+    };
+    header
+        .as_object()
+        .unwrap()
+        .iter()
+        .filter(|(name, _)| *name != "__metadata__")
+        .map(tensor)
+        .collect()
+}
+
+/// The families of the reference models.
+const FAMILIES: [&str; 3] = ["qwen2", "qwen3", "llama"];
+
+#[test]
+fn scores_are_those_of_the_reference() {
+    let Some(fixtures) = fixtures() else { return };
+    let lab = lab();
+    for family in FAMILIES {
+        let dir = fixtures.join(family);
+        let reference = tensors(&dir.join("reference.safetensors"));
+        let (shape, input) = &reference["right.input_ids"];
+        let mask = &reference["right.attention_mask"].1;
+        let width = shape[1];
+        let mut text = String::new();
+        for row in 0..shape[0] {
+            let n = mask[row * width..(row + 1) * width].iter().sum::<f64>() as usize;
+            let ids: Vec<u64> = input[row * width..][..n].iter().map(|&id| id as u64).collect();
+            text.push_str(&format!("{}\n", json!({ "input_ids": ids })));
+        }
+        lab.write("in.jsonl", &text);
+        let model = dir.display().to_string();
+        lab.run(&["score", "--model", &model, "--input", "in.jsonl", "--output", "out.jsonl"])
+            .succeeded();
+        let mut worst = [0.0_f64; 2];
+        for (row, scored) in rows(&lab.path("out.jsonl")).iter().enumerate() {
+            let kinds = [("logprobs", width - 1), ("entropy", width)];
+            for (worst, (kind, width)) in worst.iter_mut().zip(kinds) {
+                let expected = &reference[&format!("right.{kind}")].1[row * width..];
+                for (found, expected) in floats(&scored[kind]).iter().zip(expected) {
+                    *worst = worst.max((f64::from(*found) - expected).abs());
+                }
+            }
+        }
+        println!("{family}: log-probs within {:.1e}, entropies within {:.1e}", worst[0], worst[1]);
+        assert!(worst.iter().all(|&worst| worst < 1e-4), "{family}: {worst:?}");
+    }
+}
+
+#[test]
+fn conversations_have_the_ids_of_the_reference() {
+    let Some(fixtures) = fixtures() else { return };
+    let lab = lab();
+    for family in FAMILIES {
+        let dir = fixtures.join(family);
+        let reference: Value =
+            serde_json::from_slice(&fs::read(dir.join("reference.json")).unwrap()).unwrap();
+        let cases = reference["chat"].as_array().unwrap();
+        let plain =
+            |case: &&Value| case["add_generation_prompt"] == true && case["tools"].is_null();
+        let messages = |case: &Value| case["messages"].as_array().unwrap().len();
+        let case = cases.iter().filter(plain).min_by_key(|case| messages(case)).unwrap();
+        let model = dir.display().to_string();
+        let keys = ["messages", "tools", "add_generation_prompt"];
+        let row: serde_json::Map<String, Value> =
+            keys.iter().map(|key| ((*key).to_owned(), case[*key].clone())).collect();
+        lab.write("in.jsonl", &format!("{}\n", Value::Object(row)));
+        lab.run(&["score", "--model", &model, "--input", "in.jsonl", "--output", "out.jsonl"])
+            .succeeded();
+        assert_eq!(rows(&lab.path("out.jsonl"))[0]["input_ids"], case["ids"], "{family}");
+    }
+}
+
+#[test]
+fn the_adapter_of_the_reference_is_merged_without_moving_a_logit() {
+    let Some(fixtures) = fixtures() else { return };
+    let lab = lab();
+    let [model, lora] =
+        ["qwen2", "qwen2/lora"].map(|name| fixtures.join(name).display().to_string());
+    let args = ["export", "--model", &model, "--adapter", &lora, "--merge", "--out", "merged"];
+    print!("{}", lab.run(&args).succeeded().stdout);
+}
