@@ -9,7 +9,7 @@ use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use std::sync::OnceLock;
 
 use super::kernel::Sums;
-use super::layout::{GAP, PANEL, Panel};
+use super::layout::{PANEL, Panel, Tile};
 
 /// Words of a tile's row.
 const ROW: usize = 16;
@@ -89,17 +89,18 @@ impl Drop for Tiles {
     }
 }
 
-/// Sets the first `rows` (16 or 32) rows of `sums` to `tile [rows, depth + GAP]` times `panel [depth, PANEL]`, with a depth of
+/// Sets the first `rows` (16 or 32) rows of `sums` to `tile [rows, depth]` times `panel [depth, PANEL]`, with a depth of
 /// whole rows of tiles.
 ///
 /// # Panics
 ///
 /// If the shapes differ from that.
-pub(super) fn kernel(_: &Tiles, tile: &[u32], panel: Panel<'_>, rows: usize, sums: &mut Sums) {
+pub(super) fn kernel(_: &Tiles, tile: Tile<'_>, panel: Panel<'_>, rows: usize, sums: &mut Sums) {
     let Panel { words, stride, depth } = panel;
     assert!(depth > 0 && depth.is_multiple_of(ROW), "a depth of {depth} words");
     assert!(stride == PANEL && words.len() >= depth * PANEL, "a panel of {} words", words.len());
-    assert!(tile.len() + GAP >= rows * (depth + GAP), "a tile of {} words", tile.len());
+    assert_eq!(tile.word, 1, "the words of a row are read together");
+    tile.check(rows, depth);
     match rows {
         16 => sixteen(tile, panel, sums),
         32 => thirty_two(tile, panel, sums),
@@ -108,15 +109,15 @@ pub(super) fn kernel(_: &Tiles, tile: &[u32], panel: Panel<'_>, rows: usize, sum
 }
 
 /// Two tiles of sums: 16 rows, 32 columns.
-fn sixteen(tile: &[u32], panel: Panel<'_>, sums: &mut Sums) {
+fn sixteen(tile: Tile<'_>, panel: Panel<'_>, sums: &mut Sums) {
     // SAFETY: a `Tiles` is alive, so the tiles are configured. Each of `depth / 16` steps reads 16 rows of 64 bytes
-    // `depth + GAP` words apart from `tile`, which has them, and 16 lines of `panel`. The sums are written to 16 rows of `sums`.
+    // `tile.row` words apart from `tile`, which has them, and 16 lines of `panel`. The sums are written to 16 rows of `sums`.
     unsafe {
         asm!(
             "tilezero tmm0",
             "tilezero tmm1",
             "2:",
-            "tileloadd tmm4, [{a} + {depth}*1]",
+            "tileloadd tmm4, [{a} + {row}*1]",
             "tileloadd tmm6, [{b} + {line}*1]",
             "tileloadd tmm7, [{b} + {line}*1 + 64]",
             "tdpbf16ps tmm0, tmm4, tmm6",
@@ -127,10 +128,10 @@ fn sixteen(tile: &[u32], panel: Panel<'_>, sums: &mut Sums) {
             "jnz 2b",
             "tilestored [{out} + {line}*1], tmm0",
             "tilestored [{out} + {line}*1 + 64], tmm1",
-            a = inout(reg) tile.as_ptr() => _,
+            a = inout(reg) tile.words.as_ptr() => _,
             b = inout(reg) panel.words.as_ptr() => _,
             steps = inout(reg) panel.depth / ROW => _,
-            depth = in(reg) (panel.depth + GAP) * 4,
+            row = in(reg) tile.row * 4,
             line = in(reg) PANEL * 4,
             out = in(reg) sums.as_mut_ptr(),
             out("tmm0") _, out("tmm1") _, out("tmm4") _, out("tmm6") _, out("tmm7") _,
@@ -140,7 +141,7 @@ fn sixteen(tile: &[u32], panel: Panel<'_>, sums: &mut Sums) {
 }
 
 /// Four tiles of sums: 32 rows, 32 columns.
-fn thirty_two(tile: &[u32], panel: Panel<'_>, sums: &mut Sums) {
+fn thirty_two(tile: Tile<'_>, panel: Panel<'_>, sums: &mut Sums) {
     // SAFETY: as in `sixteen`, with 32 rows of `tile` and `sums`.
     unsafe {
         asm!(
@@ -149,11 +150,11 @@ fn thirty_two(tile: &[u32], panel: Panel<'_>, sums: &mut Sums) {
             "tilezero tmm2",
             "tilezero tmm3",
             "2:",
-            "tileloadd tmm4, [{a} + {depth}*1]",
+            "tileloadd tmm4, [{a} + {row}*1]",
             "tileloadd tmm6, [{b} + {line}*1]",
             "tileloadd tmm7, [{b} + {line}*1 + 64]",
             "tdpbf16ps tmm0, tmm4, tmm6",
-            "tileloadd tmm5, [{a2} + {depth}*1]",
+            "tileloadd tmm5, [{a2} + {row}*1]",
             "tdpbf16ps tmm1, tmm4, tmm7",
             "tdpbf16ps tmm2, tmm5, tmm6",
             "tdpbf16ps tmm3, tmm5, tmm7",
@@ -166,11 +167,11 @@ fn thirty_two(tile: &[u32], panel: Panel<'_>, sums: &mut Sums) {
             "tilestored [{out} + {line}*1 + 64], tmm1",
             "tilestored [{out} + {line}*1 + 2048], tmm2",
             "tilestored [{out} + {line}*1 + 2112], tmm3",
-            a = inout(reg) tile.as_ptr() => _,
-            a2 = inout(reg) tile[16 * (panel.depth + GAP)..].as_ptr() => _,
+            a = inout(reg) tile.words.as_ptr() => _,
+            a2 = inout(reg) tile.words[16 * tile.row..].as_ptr() => _,
             b = inout(reg) panel.words.as_ptr() => _,
             steps = inout(reg) panel.depth / ROW => _,
-            depth = in(reg) (panel.depth + GAP) * 4,
+            row = in(reg) tile.row * 4,
             line = in(reg) PANEL * 4,
             out = in(reg) sums.as_mut_ptr(),
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,

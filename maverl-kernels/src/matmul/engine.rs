@@ -214,15 +214,13 @@ impl<E: Element> Product<'_, E> {
         let (columns, words) = (&panels.columns, &panels.words);
         let set = words.start == 0 && self.then == Then::Set;
         let mut sums: Sums = [[0.0; PANEL]; MOST_ROWS];
-        let stride = words.len() + GAP;
-        let tile = aligned(scratch, (MOST_ROWS + 1) * stride);
+        let tile = aligned(scratch, (MOST_ROWS + 1) * (words.len() + GAP));
         // Tiles as equal as can be.
         let size = rows.len().div_ceil(rows.len().div_ceil(self.path.rows()));
         for start in rows.clone().step_by(size) {
             let next = rows.end.min(start + size)..rows.end.min(start + 2 * size);
             let rows = start..next.start;
-            self.a.tile(rows.clone(), words.clone(), tile, self.path);
-            tile[rows.len() * stride..self.path.padded_rows(rows.len()) * stride].fill(0);
+            let tile = self.a.tile(rows.clone(), words.clone(), tile, self.path);
             let panel_starts = columns.clone().step_by(PANEL);
             let parts = panel_starts.len();
             for (part, start) in panel_starts.enumerate() {

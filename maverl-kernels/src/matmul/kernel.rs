@@ -1,6 +1,7 @@
 //! The inner loop: a tile of the left side times a panel of the right.
+#![allow(unsafe_code)]
 
-use super::layout::{Element, GAP, PANEL, Panel};
+use super::layout::{Element, PANEL, Panel, Tile};
 use super::path::Path;
 use crate::lanes::{self, LANES};
 
@@ -31,11 +32,11 @@ impl Kernel {
         }
     }
 
-    /// Sets the first `rows` rows of `sums` to the product of `tile [rows, depth + GAP]` and `panel [depth, PANEL]`. AMX reads
+    /// Sets the first `rows` rows of `sums` to the product of `tile` and `panel`. AMX reads
     /// the tile up to a multiple of 16 rows, and sets as many.
     pub(super) fn multiply<E: Element>(
         &self,
-        tile: &[u32],
+        tile: Tile<'_>,
         panel: Panel<'_>,
         rows: usize,
         sums: &mut Sums,
@@ -58,8 +59,10 @@ impl Kernel {
 
 /// Six rows and half a panel at once: twelve sums of eight lanes are what AVX2 has registers for.
 #[inline(always)]
-pub(super) fn portable<E: Element>(tile: &[u32], panel: Panel<'_>, sums: &mut [[f32; PANEL]]) {
-    for (tile, sums) in tile.chunks(6 * (panel.depth + GAP)).zip(sums.chunks_mut(6)) {
+pub(super) fn portable<E: Element>(tile: Tile<'_>, panel: Panel<'_>, sums: &mut [[f32; PANEL]]) {
+    tile.check(sums.len(), panel.depth);
+    for (i, sums) in sums.chunks_mut(6).enumerate() {
+        let tile = Tile { words: &tile.words[6 * i * tile.row..], ..tile };
         for half in 0..2 {
             match sums.len() {
                 1 => some_rows::<E, 1>(tile, panel, half, sums),
@@ -75,19 +78,19 @@ pub(super) fn portable<E: Element>(tile: &[u32], panel: Panel<'_>, sums: &mut [[
 
 #[inline(always)]
 fn some_rows<E: Element, const R: usize>(
-    tile: &[u32],
+    tile: Tile<'_>,
     panel: Panel<'_>,
     half: usize,
     sums: &mut [[f32; PANEL]],
 ) {
-    let rows: [&[u32]; R] =
-        std::array::from_fn(|r| &tile[r * (panel.depth + GAP)..][..panel.depth]);
+    tile.check(R, panel.depth);
     let mut acc = [[0.0; LANES]; R];
     let lines = panel.words[half * LANES..].chunks(panel.stride);
     for (p, line) in lines.take(panel.depth).enumerate() {
         let b = &line.as_chunks::<LANES>().0[0];
         for r in 0..R {
-            let a = rows[r][p];
+            // SAFETY: `r < R` and `p < depth`, which the tile has.
+            let a = unsafe { *tile.words.get_unchecked(r * tile.row + p * tile.word) };
             for l in 0..LANES {
                 acc[r][l] = E::multiply_add(a, b[l], acc[r][l]);
             }

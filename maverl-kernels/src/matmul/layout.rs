@@ -3,7 +3,7 @@
 //! A *word* is 32 bits of consecutive terms: one `f32`, or two `bf16` with the earlier term in the low half. All layouts
 //! are in words, so that both precisions share them:
 //!
-//! - a *tile* is some rows of the left side, `[rows, words + GAP]`;
+//! - a *tile* is some rows of the left side, `[rows, words + GAP]`, or `[words, BLOCK]` where that is how they come;
 //! - a *panel* is [`PANEL`] columns of the right side, `[words, PANEL]`, zeros where there is no column.
 
 #![allow(unsafe_code)]
@@ -135,6 +135,23 @@ impl<'a> Panel<'a> {
     }
 }
 
+/// A tile as a kernel reads it: word `p` of row `r` is `words[r * row + p * word]`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tile<'a> {
+    pub(super) words: &'a [u32],
+    pub(super) row: usize,
+    pub(super) word: usize,
+}
+
+impl Tile<'_> {
+    /// Asserts that a number of rows and words are there.
+    #[inline(always)]
+    pub(super) fn check(&self, rows: usize, words: usize) {
+        let last = rows.max(1).saturating_sub(1) * self.row + words.saturating_sub(1) * self.word;
+        assert!(last < self.words.len(), "a tile of {rows} rows and {words} words");
+    }
+}
+
 /// What is consecutive in memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Order {
@@ -182,26 +199,38 @@ impl<'a, E: Element> Matrix<'a, E> {
         words::<E>(self.terms)
     }
 
-    /// The tile of some rows and words: `out [rows, words + GAP]`.
-    pub(super) fn tile(
+    /// The tile of some rows and words, in `out`. Paths that read whole rows find zeros in rows up to a multiple of 16.
+    pub(super) fn tile<'o>(
         &self,
         rows: Range<usize>,
         words: Range<usize>,
-        out: &mut [u32],
+        out: &'o mut [u32],
         path: Path,
-    ) {
+    ) -> Tile<'o> {
+        let stride = words.len() + GAP;
+        let by_row = self.order == Order::Terms || path.reads_rows();
+        if path.reads_rows() {
+            out[rows.len() * stride..rows.len().next_multiple_of(BLOCK) * stride].fill(0);
+        }
         lanes::dispatch(
             #[inline(always)]
-            || match self.order {
-                Order::Terms => {
-                    let stride = words.len() + GAP;
+            || {
+                if self.order == Order::Terms {
                     for (row, out) in rows.zip(out.chunks_exact_mut(stride)) {
                         self.terms_of(row, words.start, &mut out[..words.len()]);
                     }
+                } else if by_row {
+                    self.transposed_tile(rows, words, out, path);
+                } else {
+                    let rows = rows.start..self.indices.min(rows.start + BLOCK);
+                    for (word, out) in words.zip(out.as_chunks_mut::<BLOCK>().0) {
+                        self.indices_of(word, &rows, out);
+                    }
                 }
-                Order::Indices => self.transposed_tile(rows, words, out, path),
             },
         );
+        let (row, word) = if by_row { (stride, 1) } else { (1, BLOCK) };
+        Tile { words: out, row, word }
     }
 
     /// Asks for a part of what [`Matrix::tile`] will read.

@@ -63,9 +63,9 @@ impl Path {
         }
     }
 
-    /// The rows that a tile of `rows` has in memory: what a kernel reads.
-    pub(super) fn padded_rows(self, rows: usize) -> usize {
-        if self.rows() == 32 { rows.next_multiple_of(16) } else { rows }
+    /// Whether the words of a tile's row are read together.
+    pub(super) fn reads_rows(self) -> bool {
+        self.rows() == 32
     }
 
     /// Turns a block of words.

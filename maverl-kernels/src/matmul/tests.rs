@@ -1,4 +1,4 @@
-use super::layout::Panel;
+use super::layout::{Panel, Tile};
 use super::*;
 use crate::testing::{close, random, same_bits, threads};
 
@@ -141,17 +141,17 @@ fn avx2_has_the_bits_of_the_portable_path() {
         return;
     };
     let (rows, depth) = (11, 70);
-    let tile: Vec<u32> =
-        random(1, rows * (depth + layout::GAP)).into_iter().map(f32::to_bits).collect();
+    let tile: Vec<u32> = random(1, rows * depth).into_iter().map(f32::to_bits).collect();
+    let tile = Tile { words: &tile, row: depth, word: 1 };
     let panel: Vec<Line> = random(2, depth * layout::PANEL)
         .chunks_exact(layout::PANEL)
         .map(|line| Line(std::array::from_fn(|i| line[i].to_bits())))
         .collect();
     let (mut a, mut b) = ([[0.0; layout::PANEL]; 11], [[0.0; layout::PANEL]; 11]);
-    kernel::portable::<f32>(&tile, Panel::of(&panel), &mut a);
+    kernel::portable::<f32>(tile, Panel::of(&panel), &mut a);
     simd.vectorize(
         #[inline(always)]
-        || kernel::portable::<f32>(&tile, Panel::of(&panel), &mut b),
+        || kernel::portable::<f32>(tile, Panel::of(&panel), &mut b),
     );
     same_bits(a.as_flattened(), b.as_flattened());
 }

@@ -3,7 +3,7 @@
 
 use std::arch::x86_64::*;
 
-use super::layout::{BLOCK, Element, GAP, PANEL, Panel};
+use super::layout::{BLOCK, Element, PANEL, Panel, Tile};
 
 /// What [`kernel`] needs for `f32`.
 pub(super) fn has_avx512() -> bool {
@@ -15,12 +15,12 @@ pub(super) fn has_avx512_bf16() -> bool {
     has_avx512() && is_x86_feature_detected!("avx512bf16")
 }
 
-/// Sets `sums [rows, PANEL]` to `tile [rows, depth + GAP]` times `panel [depth, PANEL]`, of at most twelve rows.
+/// Sets `sums [rows, PANEL]` to `tile [rows, depth]` times `panel [depth, PANEL]`, of at most twelve rows.
 ///
 /// # Panics
 ///
 /// If the processor lacks the instructions.
-pub(super) fn kernel<E: Element>(tile: &[u32], panel: Panel<'_>, sums: &mut [[f32; PANEL]]) {
+pub(super) fn kernel<E: Element>(tile: Tile<'_>, panel: Panel<'_>, sums: &mut [[f32; PANEL]]) {
     if E::TERMS == 1 {
         assert!(has_avx512(), "the AVX-512 path is for processors that have it");
         // SAFETY: the processor has AVX-512F.
@@ -36,7 +36,7 @@ pub(super) fn kernel<E: Element>(tile: &[u32], panel: Panel<'_>, sums: &mut [[f3
 macro_rules! kernels {
     ($rows:ident, $some:ident, $features:literal, $multiply_add:expr) => {
         #[target_feature(enable = $features)]
-        fn $rows(tile: &[u32], panel: Panel<'_>, sums: &mut [[f32; PANEL]]) {
+        fn $rows(tile: Tile<'_>, panel: Panel<'_>, sums: &mut [[f32; PANEL]]) {
             match sums.len() {
                 0 => {}
                 1 => $some::<1>(tile, panel, sums),
@@ -56,21 +56,22 @@ macro_rules! kernels {
         }
 
         #[target_feature(enable = $features)]
-        fn $some<const R: usize>(tile: &[u32], panel: Panel<'_>, sums: &mut [[f32; PANEL]]) {
+        fn $some<const R: usize>(tile: Tile<'_>, panel: Panel<'_>, sums: &mut [[f32; PANEL]]) {
             let Panel { words, stride, depth } = panel;
-            let row = depth + GAP;
-            assert!(tile.len() + GAP >= R * row && sums.len() == R);
+            tile.check(R, depth);
+            assert_eq!(sums.len(), R, "a kernel for its rows");
             assert!(depth == 0 || words.len() >= (depth - 1) * stride + PANEL);
             let mut acc = [[_mm512_setzero_ps(); 2]; R];
             for p in 0..depth {
-                // SAFETY: the last line ends within `words`, by the second assertion.
+                // SAFETY: the last line ends within `words`, by the last assertion.
                 let b = unsafe {
                     let line = words.as_ptr().add(p * stride).cast();
                     [_mm512_loadu_epi32(line), _mm512_loadu_epi32(line.add(16))]
                 };
                 for (r, acc) in acc.iter_mut().enumerate() {
-                    // SAFETY: `r < R` and `p < depth`; the last row has `depth` words, by the first assertion.
-                    let a = _mm512_set1_epi32(unsafe { *tile.get_unchecked(r * row + p) } as i32);
+                    // SAFETY: `r < R` and `p < depth`, which the tile has.
+                    let a = unsafe { *tile.words.get_unchecked(r * tile.row + p * tile.word) };
+                    let a = _mm512_set1_epi32(a as i32);
                     acc[0] = $multiply_add(a, b[0], acc[0]);
                     acc[1] = $multiply_add(a, b[1], acc[1]);
                 }
