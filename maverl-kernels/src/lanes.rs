@@ -42,6 +42,24 @@ pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     sum_lanes(lanes)
 }
 
+/// `Σ (aᵢ bᵢ) cᵢ` in lane order.
+#[inline(always)]
+pub(crate) fn dot3(a: &[f32], b: &[f32], c: &[f32]) -> f32 {
+    let mut lanes = [0.0; LANES];
+    let (a_body, a_tail) = a.as_chunks::<LANES>();
+    let (b_body, b_tail) = b.as_chunks::<LANES>();
+    let (c_body, c_tail) = c.as_chunks::<LANES>();
+    for ((a, b), c) in a_body.iter().zip(b_body).zip(c_body) {
+        for l in 0..LANES {
+            lanes[l] = (a[l] * b[l]).mul_add(c[l], lanes[l]);
+        }
+    }
+    for (l, ((a, b), c)) in a_tail.iter().zip(b_tail).zip(c_tail).enumerate() {
+        lanes[l] = (a * b).mul_add(*c, lanes[l]);
+    }
+    sum_lanes(lanes)
+}
+
 /// The largest element; negative infinity for none. A maximum has no order, so its bits are free.
 #[inline(always)]
 pub(crate) fn max(x: &[f32]) -> f32 {

@@ -14,7 +14,8 @@ pub(crate) use row::{Row, distance};
 
 use rayon::prelude::*;
 
-use crate::{lanes, matmul, par};
+use crate::matmul::{self, Packed};
+use crate::{lanes, par};
 
 /// Logits of one chunk.
 const CHUNK: usize = 1 << 21;
@@ -38,10 +39,11 @@ pub fn linear_logprob(
     check_rows("linear_logprob", n, inv_temperature, logp, entropy);
     let rows = chunk_rows(vocab).min(n.max(1));
     let mut logits = vec![0.0; rows * vocab];
+    let packed = Packed::pack(w, vocab, d);
     for start in (0..n).step_by(rows) {
         let at = start..n.min(start + rows);
         let logits = &mut logits[..at.len() * vocab];
-        matmul::matmul_nt(&h[start * d..at.end * d], w, logits, at.len(), vocab, d);
+        matmul::matmul_nt_packed(&h[start * d..at.end * d], &packed, logits, at.len());
         let (targets, inverse) = (&targets[at.clone()], &inv_temperature[at.clone()]);
         all_rows(logits, vocab, targets, inverse, &mut logp[at.clone()], &mut entropy[at]);
     }
@@ -90,11 +92,12 @@ pub fn linear_logprob_bwd(
     }
     let rows = chunk_rows(vocab).min(n.max(1));
     let mut logits = vec![0.0; rows * vocab];
+    let packed = Packed::pack(w, vocab, d);
     for start in (0..n).step_by(rows) {
         let at = start..n.min(start + rows);
         let logits = &mut logits[..at.len() * vocab];
         let h = &h[start * d..at.end * d];
-        matmul::matmul_nt(h, w, logits, at.len(), vocab, d);
+        matmul::matmul_nt_packed(h, &packed, logits, at.len());
         par::parts(logits, vocab, |first, logits| {
             let first = start + first / vocab;
             for (i, logits) in logits.chunks_exact_mut(vocab).enumerate() {

@@ -1,66 +1,64 @@
-//! Matrix products whose rows do not know of each other.
+//! Matrix products whose rows do not know of each other, in `f32` and `bf16`.
 //!
-//! The `gemm` crate does the work. Left alone it breaks K-1 in three places, each closed here: small products (16 x 16
-//! outputs and less) and those of one row or column go through other instructions, so few rows are padded; sums over more
-//! than 512 terms are cut where the cache sizes say, so they are cut here, by their length alone; sums of one or two terms
-//! have their own path, and here too.
-#![allow(unsafe_code)]
+//! An element of a product is the sum of its terms taken in ascending order, one chain of fused multiply-adds for each
+//! piece of at most 512 words (a word is one `f32` or two `bf16`), the pieces added in their order. Nothing else enters: not the other
+//! rows, not the number of threads, not how a matrix was cut or packed. K-1 follows without a special case. In `f32` every
+//! path has the same bits; in `bf16` the processor's own dot product decides how two terms meet, so bits hold on one
+//! path and agree to rounding between paths.
+//!
+//! The right side is taken in panels of 32 columns. [`Packed`] keeps a weight in that form, which few rows need (decoding):
+//! their product is one pass over the weight's memory. [`matmul_nt`] lays it out anew in each call, which many rows pay
+//! for.
 
-use gemm::Parallelism;
+mod engine;
+mod kernel;
+mod layout;
+mod path;
 
-use crate::{lanes, par};
+#[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
-/// Terms that `gemm` sums in one go whatever the other sizes are.
-const TERMS: usize = 512;
-/// Outputs up to which `gemm` may take the path for small products.
-const SMALL: usize = 16 * 16;
-/// Rows that a product has at least.
-const MIN_ROWS: usize = 8;
-/// Columns below which rows are plain dot products.
-const MIN_COLS: usize = 8;
-/// Multiplications below which threads are not worth starting.
-const PARALLEL: usize = 64 * 64 * 128;
+use engine::{Out, Product, Then};
+use half::bf16;
+use layout::{Line, Matrix, Order, Panels};
+use path::Path;
 
-/// A matrix as `gemm` sees it: where element `(i, j)` lies.
-#[derive(Clone, Copy)]
-struct Layout {
-    row: isize,
-    col: isize,
-}
+pub use layout::Element;
 
 /// Computes `out[m, n] = a[m, k] · b[n, k]ᵀ`: a linear layer, `y = x Wᵀ`.
 ///
 /// # Panics
 ///
 /// If a slice does not have the length of its shape.
-pub fn matmul_nt(a: &[f32], b: &[f32], out: &mut [f32], m: usize, n: usize, k: usize) {
+pub fn matmul_nt<E: Element>(a: &[E], b: &[E], out: &mut [f32], m: usize, n: usize, k: usize) {
     check("matmul_nt", [("a", a.len(), m, k), ("b", b.len(), n, k), ("out", out.len(), m, n)]);
-    if n < MIN_COLS || k <= 2 {
-        par::parts(out, n.max(1), |start, out| {
-            lanes::dispatch(
-                #[inline(always)]
-                || dots(&a[start / n.max(1) * k..], b, out, n, k),
-            );
-        });
-        return;
-    }
-    rows(a, b, Layout { row: 1, col: k as isize }, out, m, n, k);
+    let (a, b) = (Matrix::new(a, m, k, Order::Terms), Matrix::new(b, n, k, Order::Terms));
+    run(a, Panels::Of(b), out, Then::Set, Path::best::<E>());
 }
 
-/// Computes `out[m, n] = a[m, k] · b[k, n]`.
+/// Computes `out[m, n] = a[m, k] · wᵀ` with `w [n, k]` packed: the bits of [`matmul_nt`], without its look at `w`.
 ///
 /// # Panics
 ///
 /// If a slice does not have the length of its shape.
-pub fn matmul_nn(a: &[f32], b: &[f32], out: &mut [f32], m: usize, n: usize, k: usize) {
+pub fn matmul_nt_packed<E: Element>(a: &[E], w: &Packed<E>, out: &mut [f32], m: usize) {
+    let (n, k) = w.shape();
+    check("matmul_nt_packed", [("a", a.len(), m, k), ("w", n * k, n, k), ("out", out.len(), m, n)]);
+    let a = Matrix::new(a, m, k, Order::Terms);
+    run(a, Panels::Packed { lines: &w.lines, columns: n }, out, Then::Set, Path::best::<E>());
+}
+
+/// Computes `out[m, n] = a[m, k] · b[k, n]`: the gradient of a layer's input, `dx = dy W`.
+///
+/// # Panics
+///
+/// If a slice does not have the length of its shape.
+pub fn matmul_nn<E: Element>(a: &[E], b: &[E], out: &mut [f32], m: usize, n: usize, k: usize) {
     check("matmul_nn", [("a", a.len(), m, k), ("b", b.len(), k, n), ("out", out.len(), m, n)]);
-    if n < MIN_COLS || k <= 2 {
-        let transposed: Vec<f32> = (0..n * k).map(|i| b[i % k * n + i / k]).collect();
-        return par::parts(out, n.max(1), |start, out| {
-            dots(&a[start / n.max(1) * k..], &transposed, out, n, k);
-        });
-    }
-    rows(a, b, Layout { row: n as isize, col: 1 }, out, m, n, k);
+    let (a, b) = (Matrix::new(a, m, k, Order::Terms), Matrix::new(b, n, k, Order::Indices));
+    run(a, Panels::Of(b), out, Then::Set, Path::best::<E>());
 }
 
 /// Computes `out[m, n] += a[k, m]ᵀ · b[k, n]`: the gradient of a weight, summed over `k` rows.
@@ -68,11 +66,75 @@ pub fn matmul_nn(a: &[f32], b: &[f32], out: &mut [f32], m: usize, n: usize, k: u
 /// # Panics
 ///
 /// If a slice does not have the length of its shape.
-pub fn matmul_tn_acc(a: &[f32], b: &[f32], out: &mut [f32], m: usize, n: usize, k: usize) {
+pub fn matmul_tn_acc<E: Element>(a: &[E], b: &[E], out: &mut [f32], m: usize, n: usize, k: usize) {
     check("matmul_tn_acc", [("a", a.len(), k, m), ("b", b.len(), k, n), ("out", out.len(), m, n)]);
-    let a_layout = Layout { row: 1, col: m as isize };
-    let b_layout = Layout { row: n as isize, col: 1 };
-    product(a, a_layout, b, b_layout, out, m, n, k, Then::Add);
+    let (a, b) = (Matrix::new(a, m, k, Order::Indices), Matrix::new(b, n, k, Order::Indices));
+    run(a, Panels::Of(b), out, Then::Add, Path::best::<E>());
+}
+
+/// A weight `[outputs, inputs]` in the form that products read: made once, used by every [`matmul_nt_packed`] until the
+/// weight changes, then [`Packed::update`]d by its owner.
+///
+/// It takes the memory of the weight, its outputs rounded up to 32 (and in `bf16` its inputs to 32).
+#[derive(Debug, Clone)]
+pub struct Packed<E> {
+    outputs: usize,
+    inputs: usize,
+    lines: Vec<Line>,
+    element: std::marker::PhantomData<E>,
+}
+
+/// A packed weight in single precision.
+pub type PackedWeight = Packed<f32>;
+
+impl<E: Element> Packed<E> {
+    /// Packs `w [outputs, inputs]`.
+    ///
+    /// # Panics
+    ///
+    /// If `w` does not have the length of its shape.
+    pub fn pack(w: &[E], outputs: usize, inputs: usize) -> Self {
+        let lines = vec![Line::default(); layout::panel_lines::<E>(outputs, inputs)];
+        let mut packed = Self { outputs, inputs, lines, element: std::marker::PhantomData };
+        packed.update(w);
+        packed
+    }
+
+    /// Packs the values that the weight has now, into the memory of the old ones.
+    ///
+    /// # Panics
+    ///
+    /// If `w` does not have the length of the packed shape.
+    pub fn update(&mut self, w: &[E]) {
+        let (o, i) = self.shape();
+        assert_eq!(w.len(), o * i, "packed weight: w has {} elements, not [{o}, {i}]", w.len());
+        engine::pack(Matrix::new(w, o, i, Order::Terms), &mut self.lines, Path::best::<E>());
+    }
+
+    /// Outputs and inputs.
+    pub fn shape(&self) -> (usize, usize) {
+        (self.outputs, self.inputs)
+    }
+}
+
+/// Rounds to the nearest `bf16`, ties to even, as the processor's own instructions do; NaN stays NaN.
+///
+/// # Panics
+///
+/// If the lengths differ.
+pub fn round_to_bf16(x: &[f32], out: &mut [bf16]) {
+    assert_eq!(out.len(), x.len(), "round_to_bf16: out has {}, x has {}", out.len(), x.len());
+    crate::par::parts(out, 1, |start, out| {
+        let x = &x[start..start + out.len()];
+        crate::lanes::dispatch(
+            #[inline(always)]
+            || {
+                for (out, &x) in out.iter_mut().zip(x) {
+                    *out = bf16::from_bits(layout::nearest_bf16(x.to_bits()));
+                }
+            },
+        );
+    });
 }
 
 /// Asserts that each slice holds its `rows x cols`.
@@ -82,115 +144,9 @@ fn check(name: &str, shapes: [(&str, usize, usize, usize); 3]) {
     }
 }
 
-/// Rows of dot products `out[.., n] = a[.., k] · b[n, k]ᵀ`, for the shapes that are kept from `gemm`.
-#[inline(always)]
-fn dots(a: &[f32], b: &[f32], out: &mut [f32], n: usize, k: usize) {
-    if k == 0 {
-        return out.fill(0.0);
-    }
-    for (a, out) in a.chunks_exact(k).zip(out.chunks_exact_mut(n.max(1))) {
-        for (b, out) in b.chunks_exact(k).zip(out) {
-            *out = lanes::dot(a, b);
-        }
-    }
-}
-
-/// `out[m, n] = a[m, k] · b`, with enough rows for the bits of one not to depend on how many there are.
-fn rows(a: &[f32], b: &[f32], b_layout: Layout, out: &mut [f32], m: usize, n: usize, k: usize) {
-    let a_layout = Layout { row: k as isize, col: 1 };
-    let enough = MIN_ROWS.max(SMALL / n + 1);
-    if m == 0 || m >= enough {
-        return cut(a, a_layout, b, b_layout, out, m, n, k);
-    }
-    let mut padded = vec![0.0; enough * k];
-    padded[..m * k].copy_from_slice(a);
-    let mut result = vec![0.0; enough * n];
-    cut(&padded, a_layout, b, b_layout, &mut result, enough, n, k);
-    out.copy_from_slice(&result[..m * n]);
-}
-
-/// A product cut into pieces of at most [`TERMS`] terms, as equal as can be.
-#[expect(clippy::too_many_arguments, reason = "two matrices, their layouts and three sizes")]
-fn cut(
-    a: &[f32],
-    a_layout: Layout,
-    b: &[f32],
-    b_layout: Layout,
-    out: &mut [f32],
-    m: usize,
-    n: usize,
-    k: usize,
-) {
-    let size = k.div_ceil(k.div_ceil(TERMS));
-    for start in (0..k).step_by(size) {
-        let then = if start == 0 { Then::Set } else { Then::Add };
-        let (a, b) = (&a[start * a_layout.col as usize..], &b[start * b_layout.row as usize..]);
-        product(a, a_layout, b, b_layout, out, m, n, size.min(k - start), then);
-    }
-}
-
-/// What happens to the value that an output had.
-#[derive(Clone, Copy, PartialEq)]
-enum Then {
-    Set,
-    Add,
-}
-
-/// The largest index of a matrix plus one.
-fn extent(layout: Layout, rows: usize, cols: usize) -> usize {
-    if rows == 0 || cols == 0 {
-        return 0;
-    }
-    (rows - 1) * layout.row as usize + (cols - 1) * layout.col as usize + 1
-}
-
-/// The one call to `gemm`: `out[m, n] (+)= a[m, k] · b[k, n]` with `out` row-major.
-#[expect(clippy::too_many_arguments, reason = "two matrices, their layouts and three sizes")]
-fn product(
-    a: &[f32],
-    a_layout: Layout,
-    b: &[f32],
-    b_layout: Layout,
-    out: &mut [f32],
-    m: usize,
-    n: usize,
-    k: usize,
-    then: Then,
-) {
-    assert!(a.len() >= extent(a_layout, m, k) && b.len() >= extent(b_layout, k, n));
-    assert_eq!(out.len(), m * n);
-    let threads = rayon::current_num_threads();
-    let parallelism = if threads > 1 && m * n * k >= PARALLEL {
-        Parallelism::Rayon(threads)
-    } else {
-        Parallelism::None
-    };
-    // SAFETY: the strides are non-negative, so the largest index read from `a` and `b` is their extent minus one, which
-    // the first assertion holds below their lengths; `out` is `m * n` contiguous elements, borrowed mutably and thus not
-    // overlapping `a` or `b`; all pointers are valid for `f32`.
-    unsafe {
-        gemm::gemm(
-            m,
-            n,
-            k,
-            out.as_mut_ptr(),
-            1,
-            n as isize,
-            then == Then::Add,
-            a.as_ptr(),
-            a_layout.col,
-            a_layout.row,
-            b.as_ptr(),
-            b_layout.col,
-            b_layout.row,
-            1.0,
-            1.0,
-            false,
-            false,
-            false,
-            parallelism,
-        );
-    }
+fn run<E: Element>(a: Matrix<'_, E>, b: Panels<'_, E>, out: &mut [f32], then: Then, path: Path) {
+    let out = Out::new(out, b.columns());
+    Product { a, b, out, then, path }.run();
 }
 
 #[cfg(test)]

@@ -35,6 +35,32 @@ pub fn rms_norm(x: &[f32], w: &[f32], eps: f32, out: &mut [f32]) {
     });
 }
 
+/// Adds `branch [n, d]` to the residual stream `x [n, d]` and normalizes the sum: [`rms_norm`] of the new `x`, in one pass.
+///
+/// # Panics
+///
+/// As [`rms_norm`], for `branch` too.
+pub fn add_rms_norm(x: &mut [f32], branch: &[f32], w: &[f32], eps: f32, out: &mut [f32]) {
+    check("add_rms_norm", x, w, [("branch", branch.len()), ("out", out.len())]);
+    let d = w.len();
+    par::parts2(x, out, d, |start, x, out| {
+        let branch = &branch[start..start + out.len()];
+        lanes::dispatch(
+            #[inline(always)]
+            || {
+                let rows = x.chunks_exact_mut(d).zip(branch.chunks_exact(d));
+                for ((x, branch), out) in rows.zip(out.chunks_exact_mut(d)) {
+                    x.iter_mut().zip(branch).for_each(|(x, branch)| *x += branch);
+                    let inverse = inverse_rms(x, eps);
+                    for ((out, &x), &w) in out.iter_mut().zip(&*x).zip(w) {
+                        *out = w * (x * inverse);
+                    }
+                }
+            },
+        );
+    });
+}
+
 /// The gradients of [`rms_norm`]; `dx [n, d]` and `dw [d]` are overwritten.
 ///
 /// ```text
@@ -46,10 +72,39 @@ pub fn rms_norm(x: &[f32], w: &[f32], eps: f32, out: &mut [f32]) {
 ///
 /// If `x` is not whole rows of `w.len()`, or `dy`, `dx` or `dw` have another length than `x`, `x` and `w`.
 pub fn rms_norm_bwd(x: &[f32], w: &[f32], eps: f32, dy: &[f32], dx: &mut [f32], dw: &mut [f32]) {
-    check("rms_norm_bwd", x, w, [("dy", dy.len())]);
-    check("rms_norm_bwd", x, w, [("dx", dx.len())]);
+    backward::<false>("rms_norm_bwd", x, w, eps, dy, dx, dw);
+}
+
+/// The gradients of [`add_rms_norm`], whose two summands have the same one: `x` is the sum, and `dx [n, d]` has on entry
+/// what reached the sum by other ways. The norm's share is added to it; `dw [d]` is overwritten.
+///
+/// # Panics
+///
+/// As [`rms_norm_bwd`].
+pub fn add_rms_norm_bwd(
+    x: &[f32],
+    w: &[f32],
+    eps: f32,
+    dy: &[f32],
+    dx: &mut [f32],
+    dw: &mut [f32],
+) {
+    backward::<true>("add_rms_norm_bwd", x, w, eps, dy, dx, dw);
+}
+
+/// Both backward passes; `ADD` keeps what `dx` had.
+fn backward<const ADD: bool>(
+    name: &str,
+    x: &[f32],
+    w: &[f32],
+    eps: f32,
+    dy: &[f32],
+    dx: &mut [f32],
+    dw: &mut [f32],
+) {
+    check(name, x, w, [("dy", dy.len()), ("dx", dx.len())]);
     let d = w.len();
-    assert_eq!(dw.len(), d, "rms_norm_bwd: dw has {} elements, w has {d}", dw.len());
+    assert_eq!(dw.len(), d, "{name}: dw has {} elements, w has {d}", dw.len());
     let block = ROWS * d;
     let mut partials = vec![0.0; x.len().div_ceil(block) * d];
     let one = |start: usize, dx: &mut [f32], dw: &mut [f32]| {
@@ -60,7 +115,7 @@ pub fn rms_norm_bwd(x: &[f32], w: &[f32], eps: f32, dy: &[f32], dx: &mut [f32], 
             || {
                 let rows = x.chunks_exact(d).zip(dy.chunks_exact(d)).zip(dx.chunks_exact_mut(d));
                 for ((x, dy), dx) in rows {
-                    row_bwd(x, w, eps, dy, dx, dw);
+                    row_bwd::<ADD>(x, w, eps, dy, dx, dw);
                 }
             },
         );
@@ -97,16 +152,22 @@ fn inverse_rms(x: &[f32], eps: f32) -> f32 {
 
 /// One row's `dx`, and its share added to `dw`.
 #[inline(always)]
-fn row_bwd(x: &[f32], w: &[f32], eps: f32, dy: &[f32], dx: &mut [f32], dw: &mut [f32]) {
+fn row_bwd<const ADD: bool>(
+    x: &[f32],
+    w: &[f32],
+    eps: f32,
+    dy: &[f32],
+    dx: &mut [f32],
+    dw: &mut [f32],
+) {
     let inverse = inverse_rms(x, eps);
-    for ((dx, &dy), &w) in dx.iter_mut().zip(dy).zip(w) {
-        *dx = dy * w;
-    }
-    let mean = lanes::dot(dx, x) / x.len() as f32;
+    let mean = lanes::dot3(dy, w, x) / x.len() as f32;
     let pull = inverse * inverse * mean;
-    for ((dx, dw), (&x, &dy)) in dx.iter_mut().zip(dw).zip(x.iter().zip(dy)) {
+    let inputs = x.iter().zip(w).zip(dy);
+    for ((dx, dw), ((&x, &w), &dy)) in dx.iter_mut().zip(dw).zip(inputs) {
         *dw += dy * (x * inverse);
-        *dx = inverse * (*dx - x * pull);
+        let share = inverse * (dy * w - x * pull);
+        *dx = if ADD { *dx + share } else { share };
     }
 }
 

@@ -16,7 +16,7 @@ fn block(unit: usize) -> usize {
 }
 
 /// Calls `f(start, part)` for parts of `out` that hold whole units of `unit` elements and begin at element `start`.
-pub(crate) fn parts(out: &mut [f32], unit: usize, f: impl Fn(usize, &mut [f32]) + Sync) {
+pub(crate) fn parts<T: Send>(out: &mut [T], unit: usize, f: impl Fn(usize, &mut [T]) + Sync) {
     if !worth_it(out.len()) {
         return f(0, out);
     }

@@ -82,6 +82,79 @@ pub fn rope_bwd(dy: &[f32], positions: &[u32], heads: usize, table: &RopeTable, 
     rotate("rope_bwd", dy, positions, heads, table, dx, -1.0);
 }
 
+/// [`rope`] in place on the first `heads` heads of rows of `width`: the queries and keys at the front of the output of one
+/// product for queries, keys and values. `x` is `[n, width]`.
+///
+/// # Panics
+///
+/// If the heads are wider than a row, the lengths differ from the shapes, or a position is not in the table.
+pub fn rope_in_place(
+    x: &mut [f32],
+    width: usize,
+    positions: &[u32],
+    heads: usize,
+    table: &RopeTable,
+) {
+    rotate_in_place("rope_in_place", x, width, positions, heads, table, 1.0);
+}
+
+/// The gradient of [`rope_in_place`], in place: the rotation by the negative angle.
+///
+/// # Panics
+///
+/// As [`rope_in_place`].
+pub fn rope_in_place_bwd(
+    dx: &mut [f32],
+    width: usize,
+    positions: &[u32],
+    heads: usize,
+    table: &RopeTable,
+) {
+    rotate_in_place("rope_in_place_bwd", dx, width, positions, heads, table, -1.0);
+}
+
+fn rotate_in_place(
+    name: &str,
+    x: &mut [f32],
+    width: usize,
+    positions: &[u32],
+    heads: usize,
+    table: &RopeTable,
+    sign: f32,
+) {
+    let (n, half) = (positions.len(), table.head_dim() / 2);
+    let rotated = heads * 2 * half;
+    assert!(rotated > 0 && rotated <= width, "{name}: heads of {rotated} in rows of {width}");
+    assert_eq!(x.len(), n * width, "{name}: x has {} elements, not [{n}, {width}]", x.len());
+    let table = &*checked_rows(name, positions, table);
+    par::parts(x, width, |start, x| {
+        lanes::dispatch(
+            #[inline(always)]
+            || {
+                for (x, &position) in x.chunks_exact_mut(width).zip(&positions[start / width..]) {
+                    let at = position as usize * half..(position as usize + 1) * half;
+                    let (cos, sin) = (&table.cos[at.clone()], &table.sin[at]);
+                    for x in x[..rotated].chunks_exact_mut(2 * half) {
+                        let (a, b) = x.split_at_mut(half);
+                        for ((a, b), (&cos, &sin)) in a.iter_mut().zip(b).zip(cos.iter().zip(sin)) {
+                            let sin = sign * sin;
+                            (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
+                        }
+                    }
+                }
+            },
+        );
+    });
+}
+
+/// The table's rows of some positions, which are asserted to be in it.
+fn checked_rows(name: &str, positions: &[u32], table: &RopeTable) -> Arc<Rows> {
+    let most = positions.iter().max().map_or(0, |&p| p as usize + 1);
+    let have = table.max_positions();
+    assert!(most <= have, "{name}: position {} of a table of {have}", most.saturating_sub(1));
+    table.rows(most)
+}
+
 fn rotate(
     name: &str,
     x: &[f32],
@@ -97,10 +170,7 @@ fn rotate(
     assert!(width > 0, "{name}: no heads, or a table of no frequencies");
     assert_eq!(x.len(), n * width, "{name}: input has {} elements, not [{n}, {width}]", x.len());
     assert_eq!(out.len(), x.len(), "{name}: output has {} elements, not {}", out.len(), x.len());
-    let most = positions.iter().max().map_or(0, |&p| p as usize + 1);
-    let have = table.max_positions();
-    assert!(most <= have, "{name}: position {} of a table of {have}", most.saturating_sub(1));
-    let table = &*table.rows(most);
+    let table = &*checked_rows(name, positions, table);
     par::parts(out, width, |start, out| {
         let x = &x[start..start + out.len()];
         let positions = &positions[start / width..];

@@ -52,3 +52,24 @@ fn rows_and_threads_do_not_change_bits() {
     rms_norm(&x[7 * d..8 * d], &w, 1e-6, &mut alone);
     same_bits(&alone, &one[0][7 * d..8 * d]);
 }
+
+#[test]
+fn the_sum_with_a_branch_is_normalized_in_one_pass() {
+    for (n, d) in [(3, 7), (1500, 96)] {
+        let (x, branch, w) = (random(9, n * d), random(10, n * d), random(11, d));
+        let sum: Vec<f32> = x.iter().zip(&branch).map(|(x, b)| x + b).collect();
+        let (mut got, mut want, mut stream) = (vec![0.0; n * d], vec![1.0; n * d], x);
+        add_rms_norm(&mut stream, &branch, &w, 1e-5, &mut got);
+        rms_norm(&sum, &w, 1e-5, &mut want);
+        same_bits(&stream, &sum);
+        same_bits(&got, &want);
+        let (dy, other) = (random(12, n * d), random(13, n * d));
+        let (mut dx, mut dw) = (other.clone(), vec![f32::NAN; d]);
+        add_rms_norm_bwd(&sum, &w, 1e-5, &dy, &mut dx, &mut dw);
+        let (mut share, mut want_dw) = (vec![0.0; n * d], vec![0.0; d]);
+        rms_norm_bwd(&sum, &w, 1e-5, &dy, &mut share, &mut want_dw);
+        share.iter_mut().zip(&other).for_each(|(share, other)| *share += other);
+        same_bits(&dx, &share);
+        same_bits(&dw, &want_dw);
+    }
+}

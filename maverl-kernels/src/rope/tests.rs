@@ -70,3 +70,26 @@ fn positions_cost_memory_when_they_are_used() {
 fn a_position_beyond_the_table_is_refused() {
     rope(&[0.0; 2], &[4], 1, &RopeTable::new(&[1.0], 4), &mut [0.0; 2]);
 }
+
+#[test]
+fn the_front_of_a_row_is_rotated_in_place() {
+    let table = RopeTable::new(&frequencies(8), 1000);
+    let (heads, width) = (3, 80);
+    let positions: Vec<u32> = (0..900).collect();
+    let x = random(4, 900 * width);
+    let front =
+        |x: &[f32]| -> Vec<f32> { x.chunks(width).flat_map(|x| x[..48].to_vec()).collect() };
+    let back = |x: &[f32]| -> Vec<f32> { x.chunks(width).flat_map(|x| x[48..].to_vec()).collect() };
+    for (in_place, to) in [
+        (rope_in_place as fn(&mut [f32], usize, &[u32], usize, &RopeTable), rope as Rope),
+        (rope_in_place_bwd, rope_bwd),
+    ] {
+        let (mut got, mut want) = (x.clone(), vec![0.0; 900 * 48]);
+        in_place(&mut got, width, &positions, heads, &table);
+        to(&front(&x), &positions, heads, &table, &mut want);
+        same_bits(&front(&got), &want);
+        same_bits(&back(&got), &back(&x));
+    }
+}
+
+type Rope = fn(&[f32], &[u32], usize, &RopeTable, &mut [f32]);

@@ -1,0 +1,277 @@
+//! The loops around the kernel: how a product is cut for the caches and for threads.
+//!
+//! A task has some rows and some columns. It takes its columns [`COLUMNS`] at a time and the sums in pieces of at most
+//! [`MOST_WORDS`], so that the panels of a piece stay in the second cache while all rows of the task pass by, one tile at a
+//! time. How rows and columns are cut never touches an element's sum; how sums are cut depends on their length alone.
+#![allow(unsafe_code)]
+
+use std::{cell::RefCell, marker::PhantomData, ops::Range};
+
+use rayon::prelude::*;
+
+use super::kernel::{Kernel, MOST_ROWS, Sums};
+use super::layout::{BLOCK, Element, GAP, Line, Matrix, PANEL, Panel, Panels};
+use super::path::{Path, prefetch};
+
+/// Words of a sum that are added before they meet the earlier ones.
+pub(super) const MOST_WORDS: usize = 512;
+/// Columns whose panels are used while they are in the cache.
+const COLUMNS: usize = 8 * PANEL;
+/// Rows up to which a right side whose columns are consecutive is not worth laying out.
+const IN_PLACE_ROWS: usize = 128;
+/// Multiplications of words that are worth a task of their own.
+const GRAIN: usize = 1 << 19;
+/// Tasks for each thread, where there is enough to do: the last ones even out what the others took.
+const TASKS: usize = 4;
+
+/// What happens to the value that an output had.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Then {
+    Set,
+    Add,
+}
+
+/// `out (+)= a · b`.
+pub(super) struct Product<'a, E> {
+    pub(super) a: Matrix<'a, E>,
+    pub(super) b: Panels<'a, E>,
+    pub(super) out: Out<'a>,
+    pub(super) then: Then,
+    pub(super) path: Path,
+}
+
+/// The output, which tasks write at different places.
+pub(super) struct Out<'a> {
+    start: *mut f32,
+    len: usize,
+    columns: usize,
+    borrow: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: it stands for a `&mut [f32]`, and tasks write disjoint parts of it (`Out::row`).
+unsafe impl Sync for Out<'_> {}
+
+impl<'a> Out<'a> {
+    pub(super) fn new(out: &'a mut [f32], columns: usize) -> Self {
+        Self { start: out.as_mut_ptr(), len: out.len(), columns, borrow: PhantomData }
+    }
+
+    /// Some columns of a row.
+    ///
+    /// # Safety
+    ///
+    /// While the result lives, nobody else has a part of it.
+    #[expect(clippy::mut_from_ref, reason = "the parts of different tasks do not meet")]
+    unsafe fn row(&self, row: usize, columns: Range<usize>) -> &mut [f32] {
+        let start = row * self.columns + columns.start;
+        assert!(columns.end <= self.columns && start + columns.len() <= self.len);
+        // SAFETY: in bounds of the borrowed slice, and ours alone by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(start), columns.len()) }
+    }
+}
+
+impl Out<'_> {
+    /// Asks for the places of a kernel's sums while they are computed.
+    fn prefetch(&self, rows: &Range<usize>, column: usize) {
+        for row in rows.clone() {
+            let start = self.start.wrapping_add(row * self.columns + column);
+            (0..PANEL).step_by(BLOCK).for_each(|i| prefetch(start.wrapping_add(i)));
+        }
+    }
+}
+
+/// The panels of a piece.
+struct View<'a, E> {
+    /// Panels that are read where they lie.
+    in_place: Option<&'a Matrix<'a, E>>,
+    /// The others.
+    lines: &'a [Line],
+    /// Lines from one panel to the next.
+    stride: usize,
+    columns: Range<usize>,
+    words: Range<usize>,
+}
+
+impl<E: Element> View<'_, E> {
+    /// The panel that begins at a column.
+    fn panel(&self, column: usize) -> Panel<'_> {
+        let lines = match self.in_place {
+            Some(matrix) if column + PANEL <= self.columns.end => {
+                return matrix.panel_in_place(column, self.words.clone());
+            }
+            Some(_) => self.lines,
+            None => &self.lines[(column - self.columns.start) / PANEL * self.stride..],
+        };
+        Panel::of(&lines[..self.words.len()])
+    }
+}
+
+/// Room for one tile and the panels of one piece, kept by each thread.
+#[derive(Default)]
+struct Scratch {
+    tile: Vec<u32>,
+    panels: Vec<Line>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+impl<E: Element> Product<'_, E> {
+    /// Computes the product in the current pool.
+    pub(super) fn run(&self) {
+        let (m, n) = (self.a.indices, self.b.columns());
+        if m == 0 || n == 0 {
+            return;
+        }
+        let (rows, columns) = self.cut();
+        let across = n.div_ceil(columns);
+        let tasks = m.div_ceil(rows) * across;
+        let task = |i: usize| {
+            let (row, column) = (i / across * rows, i % across * columns);
+            self.task(row..m.min(row + rows), column..n.min(column + columns));
+        };
+        match tasks {
+            1 => task(0),
+            _ => (0..tasks).into_par_iter().with_max_len(1).for_each(task),
+        }
+    }
+
+    /// Rows and columns of a task. Columns are cut before rows, because each task lays out its own columns; but not
+    /// below what pays for its look at the rows.
+    fn cut(&self) -> (usize, usize) {
+        let (m, n) = (self.a.indices, self.b.columns());
+        let panels = n.div_ceil(PANEL);
+        let most = TASKS * rayon::current_num_threads();
+        let tasks = match rayon::current_num_threads() {
+            1 => 1,
+            _ => (m * panels * PANEL * self.a.words() / GRAIN).clamp(1, most),
+        };
+        let least_panels = if m <= 4 * self.path.rows() { 1 } else { COLUMNS / PANEL };
+        let across = tasks.min(panels.div_ceil(least_panels));
+        let down = tasks.div_ceil(across).min(m.div_ceil(self.path.rows()));
+        let rows = m.div_ceil(down).next_multiple_of(self.path.rows());
+        (rows, panels.div_ceil(across) * PANEL)
+    }
+
+    /// Some rows and columns of the product.
+    fn task(&self, rows: Range<usize>, columns: Range<usize>) {
+        let kernel = Kernel::of(self.path);
+        SCRATCH.with_borrow_mut(|Scratch { tile, panels }| {
+            for start in columns.clone().step_by(COLUMNS) {
+                let columns = start..columns.end.min(start + COLUMNS);
+                if self.a.words() == 0 && self.then == Then::Set {
+                    // SAFETY: rows and columns of different tasks do not meet.
+                    rows.clone()
+                        .for_each(|row| unsafe { self.out.row(row, columns.clone()) }.fill(0.0));
+                }
+                for words in pieces(self.a.words()) {
+                    let panels = self.panels(rows.len(), columns.clone(), words, panels);
+                    self.piece(&kernel, &rows, &panels, tile);
+                }
+            }
+        });
+    }
+
+    /// The panels of some columns and words: where they lie, or laid out in `scratch` for so many rows.
+    fn panels<'s>(
+        &'s self,
+        rows: usize,
+        columns: Range<usize>,
+        words: Range<usize>,
+        scratch: &'s mut Vec<Line>,
+    ) -> View<'s, E> {
+        let depth = words.len();
+        let matrix = match &self.b {
+            Panels::Of(matrix) => matrix,
+            Panels::Packed { lines, .. } => {
+                let stride = self.a.words();
+                let lines = &lines[columns.start / PANEL * stride + words.start..];
+                return View { in_place: None, lines, stride, columns, words };
+            }
+        };
+        let in_place = (rows <= IN_PLACE_ROWS && matrix.has_panels_in_place()).then_some(matrix);
+        let skipped = if in_place.is_some() { columns.len() / PANEL * PANEL } else { 0 };
+        let starts = (columns.start + skipped..columns.end).step_by(PANEL);
+        if scratch.len() < starts.len() * depth {
+            scratch.resize(starts.len() * depth, Line::default());
+        }
+        for (start, out) in starts.zip(scratch.chunks_exact_mut(depth)) {
+            let columns = start..columns.end.min(start + PANEL);
+            matrix.panel(columns, words.clone(), out, self.path);
+        }
+        View { in_place, lines: scratch, stride: depth, columns, words }
+    }
+
+    /// One piece of the sums of some rows and columns.
+    fn piece(
+        &self,
+        kernel: &Kernel,
+        rows: &Range<usize>,
+        panels: &View<'_, E>,
+        scratch: &mut Vec<u32>,
+    ) {
+        let (columns, words) = (&panels.columns, &panels.words);
+        let set = words.start == 0 && self.then == Then::Set;
+        let mut sums: Sums = [[0.0; PANEL]; MOST_ROWS];
+        let tile = aligned(scratch, (MOST_ROWS + 1) * (words.len() + GAP));
+        // Tiles as equal as can be.
+        let size = rows.len().div_ceil(rows.len().div_ceil(self.path.rows()));
+        for start in rows.clone().step_by(size) {
+            let next = rows.end.min(start + size)..rows.end.min(start + 2 * size);
+            let rows = start..next.start;
+            let tile = self.a.tile(rows.clone(), words.clone(), tile, self.path);
+            let panel_starts = columns.clone().step_by(PANEL);
+            let parts = panel_starts.len();
+            for (part, start) in panel_starts.enumerate() {
+                self.a.prefetch(&next, words, part, parts);
+                self.out.prefetch(&rows, start);
+                kernel.multiply::<E>(tile, panels.panel(start), rows.len(), &mut sums);
+                for (row, sums) in rows.clone().zip(&sums) {
+                    // SAFETY: rows and columns of different tasks do not meet.
+                    let out = unsafe { self.out.row(row, start..columns.end.min(start + PANEL)) };
+                    finish(out, sums, set);
+                }
+            }
+        }
+    }
+}
+
+/// Sets or adds what a kernel has computed.
+#[inline(always)]
+fn finish(out: &mut [f32], sums: &[f32; PANEL], set: bool) {
+    match (out.as_chunks_mut::<PANEL>().0, set) {
+        ([out], true) => *out = *sums,
+        ([out], false) => out.iter_mut().zip(sums).for_each(|(out, sum)| *out += sum),
+        (_, true) => out.copy_from_slice(&sums[..out.len()]),
+        (_, false) => out.iter_mut().zip(sums).for_each(|(out, sum)| *out += sum),
+    }
+}
+
+/// The pieces of a sum, as equal as steps allow.
+fn pieces(words: usize) -> impl Iterator<Item = Range<usize>> {
+    let steps = words.div_ceil(BLOCK);
+    let size = steps.div_ceil(words.div_ceil(MOST_WORDS).max(1)).max(1) * BLOCK;
+    (0..words).step_by(size).map(move |start| start..words.min(start + size))
+}
+
+/// The first `len` words of `scratch` that begin at a cache line.
+fn aligned(scratch: &mut Vec<u32>, len: usize) -> &mut [u32] {
+    if scratch.len() < len + BLOCK {
+        scratch.resize(len + BLOCK, 0);
+    }
+    let start = scratch.as_ptr().align_offset(64).min(BLOCK);
+    &mut scratch[start..start + len]
+}
+
+/// Lays out all panels of a matrix, `[panels, words, PANEL]`.
+pub(super) fn pack<E: Element>(matrix: Matrix<'_, E>, lines: &mut [Line], path: Path) {
+    let words = matrix.words();
+    if words == 0 {
+        return;
+    }
+    lines.par_chunks_exact_mut(words).enumerate().for_each(|(panel, out)| {
+        let start = panel * PANEL;
+        matrix.panel(start..matrix.indices.min(start + PANEL), 0..words, out, path);
+    });
+}

@@ -1,0 +1,392 @@
+//! How matrices lie in memory, and how they are laid out for the kernels.
+//!
+//! A *word* is 32 bits of consecutive terms: one `f32`, or two `bf16` with the earlier term in the low half. All layouts
+//! are in words, so that both precisions share them:
+//!
+//! - a *tile* is some rows of the left side, `[rows, words + GAP]`, or `[words, BLOCK]` where that is how they come;
+//! - a *panel* is [`PANEL`] columns of the right side, `[words, PANEL]`, zeros where there is no column.
+
+#![allow(unsafe_code)]
+
+use std::{ops::Range, ptr::copy_nonoverlapping as copy};
+
+use half::bf16;
+
+use super::path::{Path, prefetch};
+use crate::lanes;
+
+/// Columns of a panel.
+pub(super) const PANEL: usize = 32;
+/// Rows and columns of what is transposed at once.
+pub(super) const BLOCK: usize = 16;
+
+/// Words between the end of a tile's row and the next row: rows of a power of two would meet in the cache.
+pub(super) const GAP: usize = 16;
+
+/// One word of every column of a panel.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[repr(C, align(64))]
+pub(super) struct Line(pub(super) [u32; PANEL]);
+
+/// A number that products are made of: `f32` or [`bf16`].
+pub trait Element: Copy + Default + Send + Sync + sealed::Word + 'static {}
+
+impl Element for f32 {}
+impl Element for bf16 {}
+
+pub(super) mod sealed {
+    /// How terms make words.
+    pub trait Word: Sized {
+        /// Terms of a word.
+        const TERMS: usize;
+        /// Sums have a multiple of so many words, the last ones zero: what a tile instruction takes at once.
+        const STEP: usize;
+        /// The word of a term and the next; `f32` has no next.
+        fn word(low: Self, high: Self) -> u32;
+        /// Terms as words, where they are.
+        fn as_words(terms: &[Self]) -> Option<&[u32]>;
+        /// `sum` plus the products of the terms of two words, one after the other.
+        fn multiply_add(a: u32, b: u32, sum: f32) -> f32;
+    }
+}
+
+impl sealed::Word for f32 {
+    const TERMS: usize = 1;
+    const STEP: usize = 1;
+    #[inline(always)]
+    fn word(low: Self, _: Self) -> u32 {
+        low.to_bits()
+    }
+    fn as_words(terms: &[Self]) -> Option<&[u32]> {
+        // SAFETY: an `f32` and its bits have the same size and alignment, and any bits are a `u32`.
+        Some(unsafe { std::slice::from_raw_parts(terms.as_ptr().cast(), terms.len()) })
+    }
+    #[inline(always)]
+    fn multiply_add(a: u32, b: u32, sum: f32) -> f32 {
+        Self::from_bits(a).mul_add(Self::from_bits(b), sum)
+    }
+}
+
+impl sealed::Word for bf16 {
+    const TERMS: usize = 2;
+    const STEP: usize = 16;
+    #[inline(always)]
+    fn word(low: Self, high: Self) -> u32 {
+        u32::from(low.to_bits()) | u32::from(high.to_bits()) << 16
+    }
+    fn as_words(_: &[Self]) -> Option<&[u32]> {
+        None
+    }
+    #[inline(always)]
+    fn multiply_add(a: u32, b: u32, sum: f32) -> f32 {
+        const HIGH: u32 = 0xffff_0000;
+        let low = f32::from_bits(a << 16).mul_add(f32::from_bits(b << 16), sum);
+        f32::from_bits(a & HIGH).mul_add(f32::from_bits(b & HIGH), low)
+    }
+}
+
+/// The words of a sum of `terms`.
+pub(super) fn words<E: Element>(terms: usize) -> usize {
+    terms.div_ceil(E::TERMS).next_multiple_of(E::STEP)
+}
+
+/// The lines of all panels of `columns` sums of `terms`.
+pub(super) fn panel_lines<E: Element>(columns: usize, terms: usize) -> usize {
+    columns.div_ceil(PANEL) * words::<E>(terms)
+}
+
+/// The words of consecutive terms.
+#[inline(always)]
+fn copy_words<E: Element>(terms: &[E], out: &mut [u32]) {
+    assert_eq!(terms.len(), out.len() * E::TERMS, "terms fill their words");
+    if cfg!(target_endian = "little") {
+        // SAFETY: the first term of a word is its low bits, so the bytes are the same, and by the assertion as many.
+        unsafe { copy(terms.as_ptr().cast::<u8>(), out.as_mut_ptr().cast(), size_of_val(out)) };
+        return;
+    }
+    for (out, terms) in out.iter_mut().zip(terms.chunks_exact(E::TERMS)) {
+        *out = E::word(terms[0], terms[E::TERMS - 1]);
+    }
+}
+
+/// The bits of an `f32` rounded to the nearest `bf16`, ties to even.
+#[inline(always)]
+pub(super) fn nearest_bf16(bits: u32) -> u16 {
+    let nan = bits & 0x7fff_ffff > 0x7f80_0000;
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+    (if nan { bits >> 16 | 0x40 } else { rounded }) as u16
+}
+
+/// A panel as a kernel reads it: [`PANEL`] words, `stride` from one line to the next, `depth` lines.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Panel<'a> {
+    pub(super) words: &'a [u32],
+    pub(super) stride: usize,
+    pub(super) depth: usize,
+}
+
+impl<'a> Panel<'a> {
+    /// Lines that lie one after the other.
+    pub(super) fn of(lines: &'a [Line]) -> Self {
+        // SAFETY: a line is `PANEL` words without padding.
+        let words =
+            unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), lines.len() * PANEL) };
+        Self { words, stride: PANEL, depth: lines.len() }
+    }
+}
+
+/// A tile as a kernel reads it: word `p` of row `r` is `words[r * row + p * word]`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tile<'a> {
+    pub(super) words: &'a [u32],
+    pub(super) row: usize,
+    pub(super) word: usize,
+}
+
+impl Tile<'_> {
+    /// Asserts that a number of rows and words are there.
+    #[inline(always)]
+    pub(super) fn check(&self, rows: usize, words: usize) {
+        let last = rows.max(1).saturating_sub(1) * self.row + words.saturating_sub(1) * self.word;
+        assert!(last < self.words.len(), "a tile of {rows} rows and {words} words");
+    }
+}
+
+/// What is consecutive in memory.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Order {
+    /// The terms of one index: `[indices, terms]`.
+    Terms,
+    /// The indices of one term: `[terms, indices]`.
+    Indices,
+}
+
+/// One side of a product: for every index (a row of the left side, a column of the right) the terms of a sum.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Matrix<'a, E> {
+    data: &'a [E],
+    pub(super) indices: usize,
+    pub(super) terms: usize,
+    order: Order,
+}
+
+/// The right side of a product.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Panels<'a, E> {
+    /// Laid out when needed.
+    Of(Matrix<'a, E>),
+    /// Laid out before: `[panels, words, PANEL]`.
+    Packed { lines: &'a [Line], columns: usize },
+}
+
+impl<E: Element> Panels<'_, E> {
+    pub(super) fn columns(&self) -> usize {
+        match self {
+            Self::Of(matrix) => matrix.indices,
+            Self::Packed { columns, .. } => *columns,
+        }
+    }
+}
+
+impl<'a, E: Element> Matrix<'a, E> {
+    pub(super) fn new(data: &'a [E], indices: usize, terms: usize, order: Order) -> Self {
+        assert_eq!(data.len(), indices * terms, "a matrix holds its elements");
+        Self { data, indices, terms, order }
+    }
+
+    /// The words of every sum.
+    pub(super) fn words(&self) -> usize {
+        words::<E>(self.terms)
+    }
+
+    /// The tile of some rows and words, in `out`. Paths that read whole rows find zeros in rows up to a multiple of 16.
+    pub(super) fn tile<'o>(
+        &self,
+        rows: Range<usize>,
+        words: Range<usize>,
+        out: &'o mut [u32],
+        path: Path,
+    ) -> Tile<'o> {
+        let stride = words.len() + GAP;
+        let by_row = self.order == Order::Terms || path.reads_rows();
+        if path.reads_rows() {
+            out[rows.len() * stride..rows.len().next_multiple_of(BLOCK) * stride].fill(0);
+        }
+        lanes::dispatch(
+            #[inline(always)]
+            || {
+                if self.order == Order::Terms {
+                    for (row, out) in rows.zip(out.chunks_exact_mut(stride)) {
+                        self.terms_of(row, words.start, &mut out[..words.len()]);
+                    }
+                } else if by_row {
+                    self.transposed_tile(rows, words, out, path);
+                } else {
+                    let rows = rows.start..self.indices.min(rows.start + BLOCK);
+                    for (word, out) in words.zip(out.as_chunks_mut::<BLOCK>().0) {
+                        self.indices_of(word, &rows, out);
+                    }
+                }
+            },
+        );
+        let (row, word) = if by_row { (stride, 1) } else { (1, BLOCK) };
+        Tile { words: out, row, word }
+    }
+
+    /// Asks for a part of what [`Matrix::tile`] will read.
+    pub(super) fn prefetch(
+        &self,
+        rows: &Range<usize>,
+        words: &Range<usize>,
+        part: usize,
+        parts: usize,
+    ) {
+        let line = 64 / size_of::<E>();
+        let terms = words.start * E::TERMS..self.terms.min(words.end * E::TERMS);
+        let ask = |at: usize| prefetch(self.data.as_ptr().wrapping_add(at));
+        match self.order {
+            Order::Terms => {
+                for row in rows.clone().skip(part).step_by(parts) {
+                    terms.clone().step_by(line).for_each(|term| ask(row * self.terms + term));
+                }
+            }
+            Order::Indices if rows.is_empty() => {}
+            Order::Indices => {
+                for term in terms.skip(part).step_by(parts) {
+                    ask(term * self.indices + rows.start);
+                    ask(term * self.indices + rows.end - 1);
+                }
+            }
+        }
+    }
+
+    /// Whether [`Matrix::panel_in_place`] may be called.
+    pub(super) fn has_panels_in_place(&self) -> bool {
+        self.order == Order::Indices && E::as_words(self.data).is_some()
+    }
+
+    /// A panel where it lies: all of its columns are there and consecutive in memory.
+    pub(super) fn panel_in_place(&self, column: usize, words: Range<usize>) -> Panel<'a> {
+        assert!(self.order == Order::Indices && column + PANEL <= self.indices);
+        let all = E::as_words(self.data).expect("a word is one term");
+        let words_of = &all[words.start * self.indices + column..];
+        Panel { words: words_of, stride: self.indices, depth: words.len() }
+    }
+
+    /// The panel of at most [`PANEL`] columns and some words: `out [words, PANEL]`.
+    pub(super) fn panel(
+        &self,
+        columns: Range<usize>,
+        words: Range<usize>,
+        out: &mut [Line],
+        path: Path,
+    ) {
+        lanes::dispatch(
+            #[inline(always)]
+            || match self.order {
+                Order::Terms => self.transposed_panel(columns, words, out, path),
+                Order::Indices => {
+                    for (word, Line(out)) in words.zip(out) {
+                        self.indices_of(word, &columns, out);
+                    }
+                }
+            },
+        );
+    }
+
+    /// The words of one index from `first` on, when its terms are consecutive.
+    #[inline(always)]
+    fn terms_of(&self, index: usize, first: usize, out: &mut [u32]) {
+        let terms = &self.data[index * self.terms..(index + 1) * self.terms];
+        let terms = &terms[(first * E::TERMS).min(self.terms)..];
+        let whole = (terms.len() / E::TERMS).min(out.len());
+        let (out, rest) = out.split_at_mut(whole);
+        let (terms, last) = terms.split_at(whole * E::TERMS);
+        copy_words(terms, out);
+        if !rest.is_empty() {
+            rest.fill(0);
+            rest[0] = last.first().map_or(0, |&last| E::word(last, E::default()));
+        }
+    }
+
+    /// One word of some indices, when those are consecutive; zeros in the rest of `out` and where the sum has ended.
+    #[inline(always)]
+    fn indices_of<const N: usize>(&self, word: usize, indices: &Range<usize>, out: &mut [u32; N]) {
+        let of = |term: usize| &self.data[term * self.indices..][indices.clone()];
+        let (low, high) = (word * E::TERMS, (word + 1) * E::TERMS - 1);
+        if E::TERMS == 1 && indices.len() == N {
+            return copy_words(of(low), out);
+        }
+        let (set, rest) = out.split_at_mut(indices.len());
+        rest.fill(0);
+        if high < self.terms {
+            let pairs = of(low).iter().zip(of(high));
+            set.iter_mut().zip(pairs).for_each(|(out, (&l, &h))| *out = E::word(l, h));
+        } else if low < self.terms {
+            let ends = of(low).iter();
+            set.iter_mut().zip(ends).for_each(|(out, &l)| *out = E::word(l, E::default()));
+        } else {
+            set.fill(0);
+        }
+    }
+
+    /// Blocks of 16 rows and 16 words, each read along the rows and turned.
+    #[inline(always)]
+    fn transposed_tile(
+        &self,
+        rows: Range<usize>,
+        words: Range<usize>,
+        out: &mut [u32],
+        path: Path,
+    ) {
+        let stride = words.len() + GAP;
+        for (i, first) in rows.clone().step_by(BLOCK).enumerate() {
+            let have = rows.end.min(first + BLOCK) - first;
+            // Rows of the next tile are read too: whole lines are faster.
+            let rows = first..self.indices.min(first + BLOCK);
+            let out = &mut out[i * BLOCK * stride..];
+            for (at, first) in (0..).step_by(BLOCK).zip(words.clone().step_by(BLOCK)) {
+                let mut block = [[0; BLOCK]; BLOCK];
+                for (line, word) in block.iter_mut().zip(first..words.end) {
+                    self.indices_of(word, &rows, line);
+                }
+                path.transpose(&mut block);
+                for (out, turned) in out.chunks_exact_mut(stride).zip(&block[..have]) {
+                    // The gap has room for what the last block is too long.
+                    out[at..at + BLOCK].copy_from_slice(turned);
+                }
+            }
+        }
+    }
+
+    /// Blocks of 16 columns and 16 words, each read along the terms and turned.
+    #[inline(always)]
+    fn transposed_panel(
+        &self,
+        columns: Range<usize>,
+        words: Range<usize>,
+        out: &mut [Line],
+        path: Path,
+    ) {
+        for half in 0..2 {
+            let first = columns.start + half * BLOCK;
+            let have = columns.end.saturating_sub(first).min(BLOCK);
+            for (start, out) in words.clone().step_by(BLOCK).zip(out.chunks_mut(BLOCK)) {
+                let mut block = [[0; BLOCK]; BLOCK];
+                let whole = (start + BLOCK) * E::TERMS <= self.terms;
+                for (column, line) in (first..first + have).zip(&mut block) {
+                    if !whole {
+                        self.terms_of(column, start, line);
+                        continue;
+                    }
+                    let terms = &self.data[column * self.terms + start * E::TERMS..];
+                    copy_words(&terms[..BLOCK * E::TERMS], line);
+                }
+                path.transpose(&mut block);
+                for (Line(line), turned) in out.iter_mut().zip(&block) {
+                    line[half * BLOCK..][..BLOCK].copy_from_slice(turned);
+                }
+            }
+        }
+    }
+}
