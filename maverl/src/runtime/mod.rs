@@ -7,10 +7,8 @@
 
 mod direct;
 mod engine;
-mod gradients;
 mod memory;
 mod packed;
-mod tape;
 mod trainer;
 mod work;
 mod worker;

@@ -12,10 +12,10 @@ use maverl_kernels::sample::mix;
 use crate::algo::loss;
 use crate::config::Kl;
 use crate::model::save::{self, Entry};
+use crate::model::values::{tensor, with_values};
 use crate::model::weights::Shards;
-use crate::model::{Decoder, Model, ModelError, lora, nn};
+use crate::model::{Decoder, Gradients, Model, ModelError, Pool, Tape, lora};
 use crate::plan::{OptimPlan, PolicyPlan};
-use crate::runtime::gradients::Gradients;
 use crate::runtime::packed::{Packed, micro_batches};
 use crate::runtime::{Batch, Objective, Row, RuntimeError, UpdateStats};
 
@@ -47,7 +47,7 @@ impl Trainer {
             false => Vec::new(),
         };
         let reference = match plan.reference {
-            true => Some(model.duplicate()?.frozen),
+            true => Some(model.duplicate()?.decoder),
             false => None,
         };
         let (policy, optim) = (plan.name.clone(), plan.optim);
@@ -95,14 +95,14 @@ impl Trainer {
     ) -> Result<(), RuntimeError> {
         let lengths: Vec<usize> = rows.iter().map(|row| row.completion.len()).collect();
         let weights = loss::token_weights(&lengths, batch.aggregation);
-        let mut gradients = Gradients::new(model);
+        let (mut gradients, mut pool) = (Gradients::new(model.trainable()), Pool::default());
         let (mut row_at, mut token_at) = (0, 0);
         for micro in micro_batches(rows, self.micro_batch_tokens) {
             let rows = &rows[row_at..row_at + micro];
             let tokens: usize = rows.iter().map(|row| row.completion.len()).sum();
             let weights = &weights[token_at..token_at + tokens];
             let micro = Micro { rows, weights, packed: Packed::new(rows), first_row: row_at };
-            self.accumulate(model, batch.objective, &micro, &mut gradients, totals)
+            self.accumulate(model, batch.objective, &micro, &mut gradients, totals, &mut pool)
                 .map_err(|error| self.failed(&error))?;
             (row_at, token_at) = (row_at + rows.len(), token_at + tokens);
         }
@@ -128,12 +128,26 @@ impl Trainer {
         micro: &Micro<'_>,
         gradients: &mut Gradients<'_>,
         totals: &mut Totals,
+        pool: &mut Pool,
     ) -> Result<(), ModelError> {
         let decoder = self.decoder(model, micro);
-        let (tape, out) = micro.packed.recorded(&decoder, self.checkpointing)?;
-        let loss = self.loss(objective, micro, &out, totals)?;
-        drop(out);
-        tape.backward(loss, |found| gradients.take(found))?;
+        let packed = &micro.packed;
+        let tape = Tape::record(&decoder, packed.rows(), self.checkpointing, pool)?;
+        let hidden = packed.predicting(tape.hidden());
+        let (targets, inv_temperature) = (&packed.targets, &packed.inv_temperature);
+        let (logp, entropy) = decoder.logprobs(&hidden, targets, inv_temperature)?;
+        let m = targets.len();
+        let out = Var::from_tensor(&tensor([logp, entropy].concat(), (2, m))?)?;
+        let mut found = self.loss(objective, micro, &out, totals, pool)?.backward()?;
+        let Some(dout) = found.remove(&out) else {
+            return Err(ModelError("the loss does not depend on the log-probs".to_owned()));
+        };
+        let dhidden = with_values(&dout, |dout| {
+            let (dlogp, dentropy) = dout.split_at(m);
+            let dout = [dlogp, dentropy];
+            decoder.logprobs_backward(&hidden, targets, inv_temperature, dout, gradients)
+        })?;
+        tape.backward(&packed.spread(&dhidden), gradients, pool);
         Ok(())
     }
 
@@ -144,6 +158,7 @@ impl Trainer {
         micro: &Micro<'_>,
         out: &Tensor,
         totals: &mut Totals,
+        pool: &mut Pool,
     ) -> Result<Tensor, ModelError> {
         let (logp, entropy) = (out.get(0)?, out.get(1)?);
         let weights = vector(micro.weights.to_vec())?;
@@ -153,7 +168,7 @@ impl Trainer {
                 logp.neg()?
             }
             Objective::PolicyGradient => {
-                self.policy_loss(micro, &logp, &entropy, &weights, totals)?
+                self.policy_loss(micro, [&logp, &entropy, &weights], totals, pool)?
             }
         };
         let loss = (token_loss * weights)?.sum_all()?;
@@ -166,21 +181,20 @@ impl Trainer {
     fn decoder<'m>(&self, model: &'m Model, micro: &Micro<'_>) -> Cow<'m, Decoder> {
         let dropout = model.adapter().map_or(0.0, |adapter| adapter.config().dropout);
         if dropout == 0.0 {
-            return Cow::Borrowed(&model.tracked);
+            return Cow::Borrowed(&model.decoder);
         }
         let step = mix(self.seed, self.optimizer_step);
         let keys = micro.packed.keys(step, micro.first_row).into();
-        Cow::Owned(lora::with_dropout(&model.tracked, dropout, &keys))
+        Cow::Owned(lora::with_dropout(&model.decoder, dropout, &keys))
     }
 
     /// Surrogate, KL and entropy terms per token `[M]`.
     fn policy_loss(
         &self,
         Micro { rows, packed, .. }: &Micro<'_>,
-        logp: &Tensor,
-        entropy: &Tensor,
-        weights: &Tensor,
+        [logp, entropy, weights]: [&Tensor; 3],
         totals: &mut Totals,
+        pool: &mut Pool,
     ) -> Result<Tensor, ModelError> {
         let per_token = |value: &dyn Fn(&Row) -> f32| -> Vec<f32> {
             rows.iter()
@@ -192,7 +206,7 @@ impl Trainer {
         let low = per_token(&|row| row.loss.clip_low);
         let high = per_token(&|row| row.loss.clip_high);
         let dual = per_token(&|row| row.loss.clip_dual);
-        nn::with_values(logp, |logp| {
+        with_values(logp, |logp| {
             totals.surrogate += loss::surrogate_stats(logp, &old, &advantages, &low, &high, &dual);
             if totals.steps == 0 {
                 totals.mismatch(logp, &old);
@@ -213,7 +227,7 @@ impl Trainer {
             total = (total - (entropy * vector(entropy_coef)?)?)?;
         }
         if let Some(reference) = &self.reference {
-            let reference = packed.logprobs(reference)?.get(0)?;
+            let reference = vector(packed.logprobs(reference, pool)?)?;
             for kind in [Kl::K1, Kl::K2, Kl::K3] {
                 let coef =
                     per_token(&|row| if row.loss.kl == kind { row.loss.kl_coef } else { 0.0 });
@@ -396,12 +410,12 @@ impl Totals {
 
 fn vector(values: Vec<f32>) -> candle_core::Result<Tensor> {
     let len = values.len();
-    nn::tensor(values, len)
+    tensor(values, len)
 }
 
 /// Σ aᵢ bᵢ in f64.
 fn dot(a: &Tensor, b: &Tensor) -> candle_core::Result<f64> {
-    nn::with_values(a, |a| {
-        nn::with_values(b, |b| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum())
+    with_values(a, |a| {
+        with_values(b, |b| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum())
     })?
 }

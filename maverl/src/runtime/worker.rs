@@ -154,10 +154,12 @@ fn serve(mut owned: Vec<Owned>, mut engine: Engine, mut queue: mpsc::Receiver<Jo
             }
         }
         if !engine.is_idle() {
-            engine.step(owned.iter().map(|owned| &owned.model));
+            // On a thread of the pool, which need not be woken for each kernel.
+            rayon::scope(|_| engine.step(owned.iter().map(|owned| &owned.model)));
         } else if let Some((policy, job)) = barrier.take() {
             engine.forget(policy);
-            job(&mut owned);
+            owned.iter().for_each(|owned| owned.model.decoder.unpack());
+            rayon::scope(|_| job(&mut owned));
         }
     }
 }
