@@ -14,6 +14,7 @@ use crate::registry::Registry;
 use crate::run_dir::{Place, RunDir};
 use crate::train::{self, Interrupt, Options, Weights};
 
+mod bench;
 mod blank;
 mod export;
 mod generate;
@@ -109,6 +110,11 @@ enum Command {
     Export(export::ExportArgs),
     /// Writes a model of a known shape with random weights, for measurements.
     NewModel(blank::BlankArgs),
+    /// Measures this machine: rollout, training and their parts, on models with random weights.
+    ///
+    /// Every figure is a median over repeats, after one that is not counted. Each part runs in a process of its own, so that
+    /// its peak of memory is its own too.
+    Bench(bench::BenchArgs),
 }
 
 /// Where a configuration comes from; later ones win.
@@ -216,6 +222,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Inspect(args) => inspect::inspect(&args),
         Command::Export(args) => export::export(&args),
         Command::NewModel(args) => blank::blank(&args),
+        Command::Bench(args) => bench::bench(&args),
     }
 }
 
