@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use candle_core::{CpuStorage, InplaceOp1, Layout, Tensor, Var, bail};
 use maverl_kernels::adamw::{AdamW, adamw_step};
@@ -27,6 +28,8 @@ pub(crate) struct Trainer {
     seed: u64,
     micro_batch_tokens: usize,
     checkpointing: bool,
+    /// Activations; every trainer of a worker uses the same, one after the other.
+    pool: Arc<Mutex<Pool>>,
     moments: Vec<(Vec<f32>, Vec<f32>)>,
     optimizer_step: u64,
     reference: Option<Decoder>,
@@ -40,6 +43,7 @@ impl Trainer {
         model: &Model,
         seed: u64,
         micro_batch_tokens: usize,
+        pool: Arc<Mutex<Pool>>,
     ) -> Result<Self, ModelError> {
         let zeros = |var: &Var| vec![0.0; var.elem_count()];
         let moments = match plan.trained {
@@ -57,6 +61,7 @@ impl Trainer {
             seed,
             micro_batch_tokens,
             checkpointing: plan.gradient_checkpointing,
+            pool,
             moments,
             optimizer_step: 0,
             reference,
@@ -95,7 +100,9 @@ impl Trainer {
     ) -> Result<(), RuntimeError> {
         let lengths: Vec<usize> = rows.iter().map(|row| row.completion.len()).collect();
         let weights = loss::token_weights(&lengths, batch.aggregation);
-        let (mut gradients, mut pool) = (Gradients::new(model.trainable()), Pool::default());
+        let pool = Arc::clone(&self.pool);
+        let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gradients = Gradients::new(model.trainable());
         let (mut row_at, mut token_at) = (0, 0);
         for micro in micro_batches(rows, self.micro_batch_tokens) {
             let rows = &rows[row_at..row_at + micro];

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use maverl_kernels::sample::mix;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-use crate::model::{Adapter, Model, ModelError, ModelFiles, Tokenizer};
+use crate::model::{Adapter, Model, ModelError, ModelFiles, Pool, Tokenizer};
 use crate::plan::{AdapterPlan, Plan, PolicyPlan, WorkerPlan};
 use crate::runtime::engine::{Engine, Reply};
 use crate::runtime::trainer::Trainer;
@@ -20,7 +20,12 @@ pub(crate) struct Owned {
 
 impl Owned {
     /// The base itself, or an adapter on it: read from where it is to start, or drawn from the run's seed and its name.
-    fn new(plan: &Plan, policy: &PolicyPlan, base: &Model) -> Result<Self, ModelError> {
+    fn new(
+        plan: &Plan,
+        policy: &PolicyPlan,
+        base: &Model,
+        pool: Arc<Mutex<Pool>>,
+    ) -> Result<Self, ModelError> {
         let seed = policy.name.bytes().fold(plan.seed, |seed, byte| mix(seed, u64::from(byte)));
         let model = match &policy.adapter {
             None => base.clone(),
@@ -33,7 +38,7 @@ impl Owned {
             }
         };
         let micro_batch_tokens = plan.runtime.micro_batch_tokens.get();
-        let trainer = Trainer::new(policy, &model, seed, micro_batch_tokens)?;
+        let trainer = Trainer::new(policy, &model, seed, micro_batch_tokens, pool)?;
         Ok(Self { model, trainer })
     }
 }
@@ -80,9 +85,10 @@ impl Worker {
             )));
         }
         let context = base.config.max_position_embeddings;
+        let pool = Arc::default();
         let owned: Vec<Owned> = policies
             .iter()
-            .map(|policy| Owned::new(plan, policy, &base))
+            .map(|policy| Owned::new(plan, policy, &base, Arc::clone(&pool)))
             .collect::<Result<_, _>>()
             .map_err(|e| failed(e.0))?;
         let spoken = Arc::clone(&tokenizer);

@@ -3,8 +3,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use half::bf16;
-use maverl_kernels::matmul::{Element, Packed, matmul_nn, matmul_nt_packed};
+use maverl_kernels::matmul::{Packed, Precision};
 use maverl_kernels::sample::uniform;
 use rayon::prelude::*;
 
@@ -28,8 +27,8 @@ pub(super) fn kernels(args: &BenchArgs) -> Vec<Figure> {
     let repeats = args.repeats.get();
     let mut figures = Vec::new();
     for shape in PRODUCTS {
-        figures.extend(products::<f32>("f32", shape, repeats));
-        figures.extend(products::<bf16>("bf16", shape, repeats));
+        figures.extend(products(Precision::F32, shape, repeats));
+        figures.extend(products(Precision::Bf16, shape, repeats));
     }
     figures.extend(memory(repeats));
     figures
@@ -37,40 +36,28 @@ pub(super) fn kernels(args: &BenchArgs) -> Vec<Figure> {
 
 /// GFLOP/s that a large product reaches.
 pub(super) fn limit(dtype: Dtype) -> f64 {
-    let figures = match dtype {
-        Dtype::F32 => products::<f32>("f32", LIMIT, 3),
-        Dtype::Bf16 => products::<bf16>("bf16", LIMIT, 3),
+    let precision = match dtype {
+        Dtype::F32 => Precision::F32,
+        Dtype::Bf16 => Precision::Bf16,
     };
+    let figures = products(precision, LIMIT, 3);
     figures.iter().map(|figure| figure.median).fold(0.0, f64::max)
 }
 
-/// A number as an element of a matrix.
-trait Number: Element {
-    fn of(x: f32) -> Self;
-}
-
-impl Number for f32 {
-    fn of(x: f32) -> Self {
-        x
-    }
-}
-
-impl Number for bf16 {
-    fn of(x: f32) -> Self {
-        Self::from_f32(x)
-    }
-}
-
 /// A product of two matrices as they lie, and one with a weight that is packed once, as layers have it.
-fn products<E: Number>(dtype: &str, [m, n, k]: [usize; 3], repeats: usize) -> [Figure; 2] {
-    let random = |seed, len: usize| -> Vec<E> {
-        (0..len as u64).map(|i| E::of(uniform(seed, i) as f32 - 0.5)).collect()
+fn products(precision: Precision, [m, n, k]: [usize; 3], repeats: usize) -> [Figure; 2] {
+    let random = |seed, len: usize| -> Vec<f32> {
+        (0..len as u64).map(|i| uniform(seed, i) as f32 - 0.5).collect()
     };
     let (a, b, mut out) = (random(1, m * k), random(2, k * n), vec![0.0; m * n]);
     let flop = (2 * m * n * k) as f64;
-    let plain = seconds(repeats, || matmul_nn(&a, &b, black_box(&mut out), m, n, k));
-    let weight = Packed::pack(&b, n, k);
-    let packed = seconds(repeats, || matmul_nt_packed(&a, &weight, black_box(&mut out), m));
+    let plain = seconds(repeats, || precision.set().nn(&a, &b, black_box(&mut out), m, n, k));
+    let weight = Packed::pack(precision, &b, n, k);
+    let packed = seconds(repeats, || precision.set().nt_packed(&a, &weight, black_box(&mut out), m));
+    let dtype = match precision {
+        Precision::F32 => "f32",
+        Precision::Bf16 => "bf16",
+    };
     [("", plain), (", packed", packed)].map(|(how, seconds)| {
         let what = format!("{m} x {k} x {n} {dtype}{how}");
         Figure::rate(what, "GFLOP/s", flop / 1e9, &seconds)
@@ -122,9 +109,8 @@ mod tests {
 
     #[test]
     fn products_are_measured_in_both_types() {
-        for figures in
-            [products::<f32>("f32", [8, 32, 16], 1), products::<bf16>("bf16", [8, 32, 16], 1)]
-        {
+        for precision in [Precision::F32, Precision::Bf16] {
+            let figures = products(precision, [8, 32, 16], 1);
             assert!(figures.iter().all(|figure| figure.median > 0.0));
         }
     }
