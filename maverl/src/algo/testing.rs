@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::config::{
-    Aggregation, CheckpointConfig, Config, EvalConfig, GroupBy, Kl, Preset, RolloutConfig,
+    Aggregation, CheckpointConfig, Config, Dtype, EvalConfig, GroupBy, Kl, Preset, RolloutConfig,
     RuntimeConfig, Schedule, Singleton, TaskConfig,
 };
 use crate::plan::{
@@ -66,7 +66,9 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         name: name.to_owned(),
         model: "tiny".to_owned(),
         source: ModelSource::Builtin("tiny".to_owned()),
+        dtype: Dtype::F32,
         parameters: 0,
+        packed_bytes: None,
     };
     Plan {
         config: Config::default(),

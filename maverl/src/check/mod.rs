@@ -26,7 +26,7 @@ pub use sources::{File, Sources};
 
 use std::path::Path;
 
-use crate::config::{Config, LossConfig, ModelConfig, OptimConfig, Preset, SamplingConfig};
+use crate::config::{Config, Dtype, LossConfig, ModelConfig, OptimConfig, Preset, SamplingConfig};
 use crate::plan::{
     AlgorithmPlan, Chosen, LossPlan, OptimPlan, Plan, PolicyPlan, Sampling, SeatPlan,
 };
@@ -217,6 +217,7 @@ impl ModelConfig {
             path: "builtin:tiny".to_owned(),
             optim: OptimConfig::default(),
             frozen: false,
+            dtype: Dtype::F32,
             gradient_checkpointing: false,
             lora: None,
             adapter: None,

@@ -12,7 +12,7 @@ use super::team::{self, Member};
 use crate::config::{Config, OptimConfig, Preset};
 use crate::model::{LoraConfig, builtin};
 use crate::plan::{LossPlan, ModelSource, OptimPlan, PolicyPlan, Sampling, SeatPlan, WorkerPlan};
-use crate::plan::{activation_bytes, weights};
+use crate::plan::{activation_bytes, packed_bytes, weights};
 use crate::trajectory::Seat;
 
 /// Every model that can be opened.
@@ -91,7 +91,7 @@ pub(super) fn assign(
 ) -> Option<(Vec<SeatPlan>, Vec<PolicyPlan>, Vec<WorkerPlan>)> {
     let groups = groups(config, members, problems)?;
     adapter::bases(config, &groups, problems);
-    let workers = workers(&groups, models)?;
+    let workers = workers(config, &groups, models)?;
     let (mut policies, mut seats) = (Vec::new(), Vec::new());
     for (name, group) in &groups {
         let optim = optim(config, name, group, problems);
@@ -108,7 +108,8 @@ pub(super) fn assign(
         let shape = adapter::base(&models.get(&group.model)?.source).ok();
         let activation_bytes = shape.filter(|_| trained).map(|shape| {
             let tokens = config.runtime.micro_batch_tokens.get();
-            activation_bytes(&shape, tokens, tokens, gradient_checkpointing, adapter.is_some())
+            let dtype = config.models[&group.model].dtype;
+            activation_bytes(&shape, tokens, tokens, gradient_checkpointing, dtype.into())
         });
         policies.push(PolicyPlan {
             name: name.clone(),
@@ -127,16 +128,23 @@ pub(super) fn assign(
 }
 
 /// The worker groups, sorted; `None` if a model could not be opened, which is reported.
-fn workers(groups: &BTreeMap<String, Group<'_>>, models: &Models) -> Option<Vec<WorkerPlan>> {
+fn workers(
+    config: &Config,
+    groups: &BTreeMap<String, Group<'_>>,
+    models: &Models,
+) -> Option<Vec<WorkerPlan>> {
     let names: BTreeMap<&str, &str> =
         groups.values().map(|group| (group.worker.as_str(), group.model.as_str())).collect();
     let plan = |(name, model): (&str, &str)| {
         let Opened { source, parameters, .. } = models.get(model)?;
+        let (dtype, shape) = (config.models[model].dtype, adapter::base(source).ok());
         Some(WorkerPlan {
             name: name.to_owned(),
             model: model.to_owned(),
             source: source.clone(),
+            dtype,
             parameters: *parameters,
+            packed_bytes: shape.map(|shape| packed_bytes(&shape, dtype.into())),
         })
     };
     names.into_iter().map(plan).collect()

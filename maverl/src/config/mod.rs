@@ -8,7 +8,8 @@ mod algorithm;
 mod tests;
 
 pub use agent::{
-    AgentConfig, LoraConfig, ModelConfig, OptimConfig, SamplingConfig, Schedule, TargetModules,
+    AgentConfig, Dtype, LoraConfig, ModelConfig, OptimConfig, SamplingConfig, Schedule,
+    TargetModules,
 };
 pub use algorithm::{
     Aggregation, AlgorithmConfig, GroupBy, Kl, LossConfig, Preset, RewardConfig, Singleton,

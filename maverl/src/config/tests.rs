@@ -26,6 +26,7 @@ fn defaults() -> Config {
         path: "builtin:tiny".to_owned(),
         optim: OptimConfig::from(&OptimPlan::default()),
         frozen: false,
+        dtype: Dtype::F32,
         gradient_checkpointing: false,
         lora: None,
         adapter: None,

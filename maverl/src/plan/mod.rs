@@ -6,7 +6,7 @@ mod summary;
 pub(crate) mod weights;
 
 pub use crate::model::{LoraConfig, ModelSource};
-pub use activations::activation_bytes;
+pub use activations::{activation_bytes, packed_bytes};
 pub use summary::{PolicySummary, SeatSummary, StepSummary, Summary, WorkerSummary, json, table};
 pub(crate) use summary::{bytes, count};
 
@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::config::{
-    Aggregation, CheckpointConfig, Config, EvalConfig, GroupBy, Kl, Preset, RolloutConfig,
+    Aggregation, CheckpointConfig, Config, Dtype, EvalConfig, GroupBy, Kl, Preset, RolloutConfig,
     RuntimeConfig, Schedule, Singleton, TaskConfig,
 };
 use crate::trajectory::Seat;
@@ -186,8 +186,12 @@ pub struct WorkerPlan {
     pub model: String,
     /// Where the weights come from.
     pub source: ModelSource,
+    /// What its products round their terms to.
+    pub dtype: Dtype,
     /// How many numbers the weights are.
     pub parameters: u64,
+    /// What the weights take as products read them, while agents speak; `None` if its `config.json` cannot be read.
+    pub packed_bytes: Option<u64>,
 }
 
 /// How rewards become updates, with every part settled.

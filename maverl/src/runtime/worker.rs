@@ -78,6 +78,7 @@ impl Worker {
         let tokenizer = Arc::new(Tokenizer::load(&files).map_err(|e| failed(e.0))?);
         tokenizer.require_template().map_err(|e| failed(e.0))?;
         let base = Model::load(&files).map_err(|e| failed(e.0))?;
+        let base = base.with_precision(worker.dtype.into());
         if tokenizer.len() > base.config.vocab_size {
             let (tokens, rows) = (tokenizer.len(), base.config.vocab_size);
             return Err(failed(format!(

@@ -53,7 +53,8 @@ fn products(precision: Precision, [m, n, k]: [usize; 3], repeats: usize) -> [Fig
     let flop = (2 * m * n * k) as f64;
     let plain = seconds(repeats, || precision.set().nn(&a, &b, black_box(&mut out), m, n, k));
     let weight = Packed::pack(precision, &b, n, k);
-    let packed = seconds(repeats, || precision.set().nt_packed(&a, &weight, black_box(&mut out), m));
+    let packed =
+        seconds(repeats, || precision.set().nt_packed(&a, &weight, black_box(&mut out), m));
     let dtype = match precision {
         Precision::F32 => "f32",
         Precision::Bf16 => "bf16",
