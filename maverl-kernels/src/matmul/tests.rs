@@ -277,9 +277,7 @@ fn every_product_may_be_added_to_what_is_there() {
     let (m, n, k) = (20, 40, 1300);
     for precision in [Precision::F32, Precision::Bf16] {
         let (a, b) = (random(1, m * k), random(2, k * n));
-        let products: [fn(Matmul, &[f32], &[f32], &mut [f32], usize, usize, usize); 3] =
-            [Matmul::nt, Matmul::nn, Matmul::tn];
-        for product in products {
+        for product in [Matmul::nt, Matmul::nn, Matmul::tn] {
             let (mut set, mut add) = (vec![f32::NAN; m * n], vec![0.5; m * n]);
             product(precision.set(), &a, &b, &mut set, m, n, k);
             product(precision.add(), &a, &b, &mut add, m, n, k);

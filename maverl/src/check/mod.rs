@@ -18,6 +18,7 @@ mod team;
 #[cfg(test)]
 mod tests;
 mod values;
+mod worker;
 
 pub use diagnostic::{Diagnostic, render};
 #[cfg(test)]

@@ -9,10 +9,11 @@ use serde_json::{Map, Value};
 use super::adapter;
 use super::diagnostic::{Problems, did_you_mean, key, list, path, suggestion, within};
 use super::team::{self, Member};
+use super::worker;
 use crate::config::{Config, OptimConfig, Preset};
 use crate::model::{LoraConfig, builtin};
 use crate::plan::{LossPlan, ModelSource, OptimPlan, PolicyPlan, Sampling, SeatPlan, WorkerPlan};
-use crate::plan::{activation_bytes, packed_bytes, weights};
+use crate::plan::{activation_bytes, weights};
 use crate::trajectory::Seat;
 
 /// Every model that can be opened.
@@ -91,7 +92,7 @@ pub(super) fn assign(
 ) -> Option<(Vec<SeatPlan>, Vec<PolicyPlan>, Vec<WorkerPlan>)> {
     let groups = groups(config, members, problems)?;
     adapter::bases(config, &groups, problems);
-    let workers = workers(config, &groups, models)?;
+    let workers = worker::plan(config, &groups, models)?;
     let (mut policies, mut seats) = (Vec::new(), Vec::new());
     for (name, group) in &groups {
         let optim = optim(config, name, group, problems);
@@ -125,29 +126,6 @@ pub(super) fn assign(
     }
     seats.sort_by(|a, b| a.seat.cmp(&b.seat));
     Some((seats, policies, workers))
-}
-
-/// The worker groups, sorted; `None` if a model could not be opened, which is reported.
-fn workers(
-    config: &Config,
-    groups: &BTreeMap<String, Group<'_>>,
-    models: &Models,
-) -> Option<Vec<WorkerPlan>> {
-    let names: BTreeMap<&str, &str> =
-        groups.values().map(|group| (group.worker.as_str(), group.model.as_str())).collect();
-    let plan = |(name, model): (&str, &str)| {
-        let Opened { source, parameters, .. } = models.get(model)?;
-        let (dtype, shape) = (config.models[model].dtype, adapter::base(source).ok());
-        Some(WorkerPlan {
-            name: name.to_owned(),
-            model: model.to_owned(),
-            source: source.clone(),
-            dtype,
-            parameters: *parameters,
-            packed_bytes: shape.map(|shape| packed_bytes(&shape, dtype.into())),
-        })
-    };
-    names.into_iter().map(plan).collect()
 }
 
 fn seat(config: &Config, member: &Member, group: &Group<'_>, policy: usize) -> SeatPlan {

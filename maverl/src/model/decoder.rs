@@ -6,6 +6,7 @@
 //! key-value caches): the cache is an argument.
 
 mod backward;
+mod saved;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ use crate::model::kv::KvStore;
 use crate::model::linear::{Linear, Lora};
 use crate::model::pool::Pool;
 use crate::model::values::Param;
+
+pub(super) use saved::Saved;
 
 /// What the tokens of a forward pass may attend to.
 pub enum Context<'a> {
@@ -58,34 +61,6 @@ struct Layer {
     gate: Linear,
     up: Linear,
     down: Linear,
-}
-
-/// What a layer computed on its way, which its way back needs.
-pub(super) struct Saved {
-    /// The input `[N, D]`.
-    pub(super) x: Vec<f32>,
-    /// Queries and keys before their norms, where they have some.
-    raw_q: Option<Vec<f32>>,
-    raw_k: Option<Vec<f32>>,
-    /// As attention reads them: normalized and rotated.
-    q: Vec<f32>,
-    k: Vec<f32>,
-    v: Vec<f32>,
-    attended: Vec<f32>,
-    /// The residual stream between attention and MLP.
-    mid: Vec<f32>,
-    gate: Vec<f32>,
-    up: Vec<f32>,
-}
-
-impl Saved {
-    /// Gives back all but the input.
-    pub(super) fn keep_input(self, pool: &mut Pool) -> Vec<f32> {
-        let Self { x, raw_q, raw_k, q, k, v, attended, mid, gate, up } = self;
-        pool.give([q, k, v, attended, mid, gate, up]);
-        pool.give(raw_q.into_iter().chain(raw_k));
-        x
-    }
 }
 
 impl Layer {

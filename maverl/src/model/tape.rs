@@ -33,7 +33,7 @@ pub struct Tape<'a> {
 
 /// What is kept of a layer.
 enum Kept {
-    All(Saved),
+    All(Box<Saved>),
     Input(Vec<f32>),
 }
 
@@ -56,7 +56,7 @@ impl<'a> Tape<'a> {
             let (out, saved) = decoder.layer(index, x, rows.positions, &mut context, pool);
             layers.push(match checkpointing {
                 true => Kept::Input(saved.keep_input(pool)),
-                false => Kept::All(saved),
+                false => Kept::All(Box::new(saved)),
             });
             x = out;
         }
@@ -77,7 +77,7 @@ impl<'a> Tape<'a> {
         pool.give([last, hidden]);
         for (index, kept) in layers.into_iter().enumerate().rev() {
             let saved = match kept {
-                Kept::All(saved) => saved,
+                Kept::All(saved) => *saved,
                 Kept::Input(x) => {
                     let mut context = Context::Packed(offsets);
                     let (out, saved) = decoder.layer(index, x, positions, &mut context, pool);
@@ -85,7 +85,7 @@ impl<'a> Tape<'a> {
                     saved
                 }
             };
-            decoder.layer_backward(index, saved, positions, offsets, &mut dx, gradients, pool);
+            decoder.layer_backward(index, saved, rows, &mut dx, gradients, pool);
         }
         decoder.embed_backward(ids, &dx, gradients);
         pool.give([dx]);

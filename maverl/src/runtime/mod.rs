@@ -9,6 +9,7 @@ mod direct;
 mod engine;
 mod memory;
 mod packed;
+mod totals;
 mod trainer;
 mod work;
 mod worker;

@@ -18,6 +18,7 @@ use crate::model::weights::Shards;
 use crate::model::{Decoder, Gradients, Model, ModelError, Pool, Tape, lora};
 use crate::plan::{OptimPlan, PolicyPlan};
 use crate::runtime::packed::{Packed, micro_batches};
+use crate::runtime::totals::{Totals, dot};
 use crate::runtime::{Batch, Objective, Row, RuntimeError, UpdateStats};
 
 /// Moments and counters of one policy, and the frozen copy its KL is taken to.
@@ -345,84 +346,7 @@ impl InplaceOp1 for Step<'_> {
     }
 }
 
-/// Sums that become [`UpdateStats`].
-#[derive(Default)]
-struct Totals {
-    loss: f64,
-    pg_loss: f64,
-    kl: f64,
-    entropy: f64,
-    grad_norm: f64,
-    surrogate: loss::SurrogateStats,
-    mismatch: f64,
-    mismatch_max: f64,
-    mismatch_tokens: u64,
-    steps: u64,
-}
-
-impl Totals {
-    fn supervised(
-        &mut self,
-        logp: &Tensor,
-        entropy: &Tensor,
-        weights: &Tensor,
-    ) -> candle_core::Result<()> {
-        self.pg_loss -= dot(logp, weights)?;
-        self.entropy += dot(entropy, weights)?;
-        Ok(())
-    }
-
-    fn weighted(
-        &mut self,
-        surrogate: &Tensor,
-        entropy: &Tensor,
-        weights: &Tensor,
-    ) -> candle_core::Result<()> {
-        self.pg_loss += dot(surrogate, weights)?;
-        self.entropy += dot(entropy, weights)?;
-        Ok(())
-    }
-
-    /// |trainer - rollout| of the tokens seen before the first optimizer step.
-    fn mismatch(&mut self, logp: &[f32], old: &[f32]) {
-        for difference in logp.iter().zip(old).map(|(a, b)| f64::from((a - b).abs())) {
-            self.mismatch += difference;
-            self.mismatch_max = self.mismatch_max.max(difference);
-            self.mismatch_tokens += 1;
-        }
-    }
-
-    fn stats(&self, batch: &Batch, version: u64) -> UpdateStats {
-        let steps = self.steps.max(1) as f64;
-        let tokens = self.surrogate.tokens.max(1) as f64;
-        UpdateStats {
-            loss: self.loss / steps,
-            pg_loss: self.pg_loss / steps,
-            kl: self.kl / steps,
-            entropy: self.entropy / steps,
-            clip_frac_low: self.surrogate.clipped_low as f64 / tokens,
-            clip_frac_high: self.surrogate.clipped_high as f64 / tokens,
-            clip_frac_dual: self.surrogate.clipped_dual as f64 / tokens,
-            ppo_kl: self.surrogate.ppo_kl / tokens,
-            grad_norm: self.grad_norm / steps,
-            mismatch_mean: self.mismatch / self.mismatch_tokens.max(1) as f64,
-            mismatch_max: self.mismatch_max,
-            optimizer_steps: self.steps,
-            rows: batch.rows.len() as u64,
-            tokens: batch.rows.iter().map(|row| row.completion.len() as u64).sum(),
-            version,
-        }
-    }
-}
-
 fn vector(values: Vec<f32>) -> candle_core::Result<Tensor> {
     let len = values.len();
     tensor(values, len)
-}
-
-/// Σ aᵢ bᵢ in f64.
-fn dot(a: &Tensor, b: &Tensor) -> candle_core::Result<f64> {
-    with_values(a, |a| {
-        with_values(b, |b| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum())
-    })?
 }

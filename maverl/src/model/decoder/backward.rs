@@ -7,6 +7,7 @@ use maverl_kernels::{embedding, mlp, norm};
 use super::{Decoder, Saved};
 use crate::model::gradients::Gradients;
 use crate::model::pool::Pool;
+use crate::model::tape::Rows;
 use crate::model::values::Param;
 
 impl Decoder {
@@ -15,24 +16,34 @@ impl Decoder {
         &self,
         index: usize,
         saved: Saved,
-        positions: &[u32],
-        offsets: &[usize],
+        rows: Rows<'_>,
         dx: &mut [f32],
         gradients: &mut Gradients<'_>,
         pool: &mut Pool,
     ) {
         let Saved { x, raw_q, raw_k, q, k, v, attended, mid, gate, up } = saved;
-        self.mlp_backward(index, &mid, gate, up, dx, gradients, pool);
+        self.mlp_backward(index, &mid, [gate, up], dx, gradients, pool);
         pool.give([mid]);
         let (layer, precision) = (&self.layers[index], self.precision);
         let mut dattended = pool.take(attended.len());
         layer.o.backward(&attended, dx, &mut dattended, precision.set(), gradients, pool);
         let [mut dq, mut dk, mut dv] = [&q, &k, &v].map(|like| pool.take(like.len()));
         let heads = self.heads();
-        attention_bwd(&q, &k, &v, &attended, &dattended, offsets, heads, &mut dq, &mut dk, &mut dv);
+        attention_bwd(
+            &q,
+            &k,
+            &v,
+            &attended,
+            &dattended,
+            rows.offsets,
+            heads,
+            &mut dq,
+            &mut dk,
+            &mut dv,
+        );
         pool.give([q, k, v, attended, dattended]);
-        rope_bwd(&mut dq, positions, heads.q, &self.rope);
-        rope_bwd(&mut dk, positions, heads.kv, &self.rope);
+        rope_bwd(&mut dq, rows.positions, heads.q, &self.rope);
+        rope_bwd(&mut dk, rows.positions, heads.kv, &self.rope);
         let dq = self.head_norm_backward(raw_q, layer.q_norm.as_ref(), dq, gradients, pool);
         let dk = self.head_norm_backward(raw_k, layer.k_norm.as_ref(), dk, gradients, pool);
         let (mut h, mut dh) = (pool.take(x.len()), pool.take(x.len()));
@@ -49,8 +60,7 @@ impl Decoder {
         &self,
         index: usize,
         mid: &[f32],
-        gate: Vec<f32>,
-        up: Vec<f32>,
+        [gate, up]: [Vec<f32>; 2],
         dx: &mut [f32],
         gradients: &mut Gradients<'_>,
         pool: &mut Pool,
