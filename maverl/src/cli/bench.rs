@@ -15,6 +15,7 @@ use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use super::{Failure, block_on, print};
+use measure::Watch;
 use report::Report;
 
 #[derive(Args, Debug, Clone)]
@@ -34,7 +35,7 @@ pub(super) struct BenchArgs {
     /// How often each figure is measured.
     #[arg(long, value_name = "N", default_value = "5")]
     repeats: NonZeroUsize,
-    /// Measure `rollout` and `train` with N and N * N times the work too, to see how costs grow.
+    /// Measure `rollout`, `train` and `sft` with N and N * N times the work too, to see how costs grow.
     #[arg(long, value_name = "N", default_value = "1")]
     times: NonZeroUsize,
     /// Sets a key of the configuration, as `--set runtime.micro_batch_tokens=2048`; may be given several times.
@@ -107,6 +108,7 @@ impl BenchArgs {
     /// Measures a part in this process.
     fn measure(&self, part: Part) -> Result<Report, Failure> {
         block_on(async {
+            let watch = Watch::start();
             let figures = match part {
                 Part::Rollout => policy::rollout(self).await?,
                 Part::Train => policy::train(self).await?,
@@ -116,9 +118,11 @@ impl BenchArgs {
                 Part::Kernels => kernels::kernels(self),
             };
             // Before the limit is measured, which takes memory of its own.
-            let peak = measure::peak();
+            let (peak_bytes, other_cores) = (measure::peak(), watch.others());
             let limit = (part != Part::Kernels).then(|| kernels::limit(self.dtype));
-            Ok(Report::new(part, self, figures, peak, limit))
+            let mut report = Report::new(part, self, figures, limit);
+            (report.peak_bytes, report.other_cores) = (peak_bytes, other_cores);
+            Ok(report)
         })
     }
 

@@ -34,6 +34,54 @@ pub(super) fn median(values: &[f64]) -> f64 {
     }
 }
 
+/// What the processors did while something was measured.
+pub(super) struct Watch {
+    start: Instant,
+    before: Option<Busy>,
+}
+
+/// Processor seconds so far: of the whole machine, time that its host took from it included, and of this process.
+struct Busy {
+    machine: f64,
+    own: f64,
+}
+
+impl Watch {
+    pub(super) fn start() -> Self {
+        Self { start: Instant::now(), before: Busy::now() }
+    }
+
+    /// How many processors others kept busy since the start, in the mean, where the system tells. A measurement beside
+    /// others is worth little.
+    pub(super) fn others(&self) -> Option<f64> {
+        let (before, now) = (self.before.as_ref()?, Busy::now()?);
+        let others = (now.machine - before.machine) - (now.own - before.own);
+        Some((others / self.start.elapsed().as_secs_f64()).max(0.0))
+    }
+}
+
+impl Busy {
+    fn now() -> Option<Self> {
+        let (machine, own) = ("/proc/stat", "/proc/self/stat");
+        Self::of(&std::fs::read_to_string(machine).ok()?, &std::fs::read_to_string(own).ok()?)
+    }
+
+    fn of(machine: &str, own: &str) -> Option<Self> {
+        // user nice system idle iowait irq softirq steal; guests are counted in user already.
+        let machine = machine.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
+        let machine = machine.take(8).enumerate().filter(|(i, _)| ![3, 4].contains(i));
+        // The name of the program may hold anything; what follows its bracket has utime and stime at 11 and 12.
+        let own = own.rsplit_once(')')?.1.split_whitespace().skip(11).take(2);
+        Some(Self { machine: hundredths(machine.map(|(_, field)| field))?, own: hundredths(own)? })
+    }
+}
+
+/// Seconds; the kernel counts in hundredths of one for everyone who asks.
+fn hundredths<'a>(fields: impl Iterator<Item = &'a str>) -> Option<f64> {
+    let all = fields.map(|field| field.parse::<u64>().ok()).sum::<Option<u64>>()?;
+    Some(all as f64 / 100.0)
+}
+
 /// The most memory that this process ever held in bytes, where the system tells.
 pub(super) fn peak() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
@@ -53,6 +101,15 @@ mod tests {
         assert_eq!(median(&[3.0]), 3.0);
         assert_eq!(median(&[9.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 9.0, 2.0]), 3.0);
+    }
+
+    #[test]
+    fn processor_time_is_read_as_the_kernel_writes_it() {
+        let machine = "cpu  100 20 30 9999 999 4 5 6 70 0\ncpu0 1 2 3";
+        let own = "7 (a) b) R 1 1 1 0 -1 0 0 0 0 0 250 50 0 0 20";
+        let busy = Busy::of(machine, own).unwrap();
+        assert_eq!((busy.machine, busy.own), (1.65, 3.0));
+        assert!(Busy::of("cpu x", own).is_none() && Busy::of(machine, "7 a").is_none());
     }
 
     #[tokio::test]

@@ -20,7 +20,10 @@ pub(super) struct Report {
     matmul_gflops: Option<f64>,
     /// The most memory that the process held, where the system tells.
     #[serde(skip_serializing_if = "Option::is_none")]
-    peak_bytes: Option<u64>,
+    pub(super) peak_bytes: Option<u64>,
+    /// How many processors others kept busy meanwhile, in the mean, where the system tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) other_cores: Option<f64>,
 }
 
 /// A number that was measured several times.
@@ -73,42 +76,54 @@ impl Report {
         part: Part,
         args: &BenchArgs,
         mut figures: Vec<Figure>,
-        peak_bytes: Option<u64>,
         matmul_gflops: Option<f64>,
     ) -> Self {
         for figure in &mut figures {
             figure.share = figure.gflops.zip(matmul_gflops).map(|(reached, limit)| reached / limit);
         }
         let (size, dtype, threads) = (args.size, args.dtype, rayon::current_num_threads());
-        Self { part, size, dtype, threads, figures, matmul_gflops, peak_bytes }
+        Self {
+            part,
+            size,
+            dtype,
+            threads,
+            figures,
+            matmul_gflops,
+            peak_bytes: None,
+            other_cores: None,
+        }
     }
 }
 
 /// A line per figure.
 pub(super) fn table(reports: &[Report]) -> String {
+    let Some(Report { size, dtype, threads, .. }) = reports.first() else { return String::new() };
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header([
-        "part",
-        "what",
-        "median",
-        "min",
-        "max",
-        "unit",
-        "GFLOP/s",
-        "of matmul",
-        "peak",
-    ]);
-    for (at, figure) in reports.iter().flat_map(|report| {
-        report
-            .figures
-            .iter()
-            .enumerate()
-            .map(move |(i, figure)| ((i == 0).then_some(report), figure))
-    }) {
-        let first = |text: fn(&Report) -> String| at.map(text).unwrap_or_default();
+    table.load_style(presets::NOTHING).set_header(HEADER);
+    for report in reports {
+        for (i, figure) in report.figures.iter().enumerate() {
+            table.add_row(report.line(figure, i == 0));
+        }
+    }
+    for (_, column) in table.column_iter_mut().enumerate().filter(|(i, _)| NUMBERS.contains(i)) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let (size, dtype) = (super::written(size), super::written(dtype));
+    format!("size {size}, {dtype}, {threads} threads\n\n{table}")
+}
+
+const HEADER: [&str; 10] =
+    ["part", "what", "median", "min", "max", "unit", "GFLOP/s", "of matmul", "peak", "others"];
+/// The columns that hold numbers.
+const NUMBERS: [usize; 7] = [2, 3, 4, 6, 7, 8, 9];
+
+impl Report {
+    /// A line of the table; what belongs to the part as a whole stands in the first.
+    fn line(&self, figure: &Figure, first: bool) -> [String; 10] {
         let some = |value: Option<String>| value.unwrap_or_default();
-        table.add_row([
-            first(|report| super::written(&report.part)),
+        let whole = |value: Option<String>| some(value.filter(|_| first));
+        [
+            whole(Some(super::written(&self.part))),
             figure.what.clone(),
             rounded(figure.median),
             rounded(figure.min),
@@ -116,18 +131,10 @@ pub(super) fn table(reports: &[Report]) -> String {
             figure.unit.clone(),
             some(figure.gflops.map(rounded)),
             some(figure.share.map(|share| format!("{:.0}%", 100.0 * share))),
-            first(|report| report.peak_bytes.map(plan::bytes).unwrap_or_default()),
-        ]);
+            whole(self.peak_bytes.map(plan::bytes)),
+            whole(self.other_cores.map(rounded)),
+        ]
     }
-    for column in [2, 3, 4, 6, 7, 8] {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    let Some(Report { size, dtype, threads, .. }) = reports.first() else { return String::new() };
-    let head =
-        format!("size {}, {}, {threads} threads\n\n", super::written(size), super::written(dtype));
-    head + &table.to_string()
 }
 
 /// As many digits as a measurement is worth.
