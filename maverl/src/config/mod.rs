@@ -4,6 +4,7 @@
 
 mod agent;
 mod algorithm;
+mod preset;
 #[cfg(test)]
 mod tests;
 
@@ -11,8 +12,10 @@ pub use agent::{
     AgentConfig, LoraConfig, ModelConfig, OptimConfig, SamplingConfig, Schedule, TargetModules,
 };
 pub use algorithm::{
-    Aggregation, AlgorithmConfig, GroupBy, Kl, LossConfig, Preset, RewardConfig, Singleton,
+    Aggregation, AlgorithmConfig, Baseline, GroupBy, Kl, LossConfig, Ratio, RewardConfig,
+    Singleton, Surrogate,
 };
+pub use preset::Preset;
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroUsize};
