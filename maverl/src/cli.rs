@@ -15,6 +15,7 @@ use crate::run_dir::{Place, RunDir};
 use crate::train::{self, Interrupt, Options, Weights};
 
 mod blank;
+mod explain;
 mod export;
 mod generate;
 mod info;
@@ -52,6 +53,8 @@ enum Command {
     },
     /// Lists what is linked in: agents, orchestras, environments and rewards, with their options.
     List,
+    /// Says what a name in a configuration stands for: the parts of an algorithm.
+    Explain(explain::ExplainArgs),
     /// Says what a configuration means, or everything that is wrong with it.
     ///
     /// Shows who speaks through which model, and how many episodes, rows and bytes a step is. It loads no weights.
@@ -207,6 +210,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             let plan = planned(&config.sources(None), &Registry::collect()?, Purpose::Train)?;
             print(&if json { plan::json(&plan) } else { plan::table(&plan) })
         }
+        Command::Explain(args) => print(&explain::explain(&args)?),
         Command::Train(args) => train(&args, None),
         Command::Eval(args) => eval(&args),
         Command::Info { run } => print(&info::run(&run)?),

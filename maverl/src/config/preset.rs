@@ -218,3 +218,31 @@ impl Preset {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_is_in_the_documentation_with_its_paper() {
+        let index = include_str!("../../../docs/src/algorithms/index.md");
+        let papers = include_str!("../../../docs/src/papers.md");
+        for preset in Preset::ALL {
+            let name = preset.name();
+            assert!(index.contains(&format!("\n| `{name}` |")), "{name} is not in the index");
+            if let Some(paper) = preset.paper() {
+                assert!(papers.contains(&format!("[{paper}]")), "{name}: {paper} is not in papers");
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_what_a_configuration_reads() {
+        for preset in Preset::ALL {
+            let read: AlgorithmConfig =
+                toml::from_str(&format!("name = {:?}", preset.name())).expect("a name is read");
+            assert_eq!(read.name, preset);
+            assert_eq!(preset.parts().name, preset);
+        }
+    }
+}
