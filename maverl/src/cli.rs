@@ -16,6 +16,7 @@ use crate::train::{self, Interrupt, Options, Weights};
 
 mod bench;
 mod blank;
+mod explain;
 mod export;
 mod generate;
 mod info;
@@ -53,6 +54,8 @@ enum Command {
     },
     /// Lists what is linked in: agents, orchestras, environments and rewards, with their options.
     List,
+    /// Says what a name in a configuration stands for: the parts of an algorithm.
+    Explain(explain::ExplainArgs),
     /// Says what a configuration means, or everything that is wrong with it.
     ///
     /// Shows who speaks through which model, and how many episodes, rows and bytes a step is. It loads no weights.
@@ -213,6 +216,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             let plan = planned(&config.sources(None), &Registry::collect()?, Purpose::Train)?;
             print(&if json { plan::json(&plan) } else { plan::table(&plan) })
         }
+        Command::Explain(args) => print(&explain::explain(&args)?),
         Command::Train(args) => train(&args, None),
         Command::Eval(args) => eval(&args),
         Command::Info { run } => print(&info::run(&run)?),

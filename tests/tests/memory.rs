@@ -176,6 +176,8 @@ fn batch(tokens: usize, vocabulary: u32) -> Batch {
         minibatches: 1,
         epochs: 1,
         aggregation: Aggregation::TokenMean,
+        longest: 1,
+        target_kl: 0.0,
         lr: 1e-6,
     }
 }

@@ -9,6 +9,7 @@
 //! Behind it nobody checks again. It reads the headers of model files, and loads nothing.
 
 mod adapter;
+mod algorithm;
 mod choice;
 mod diagnostic;
 mod load;
@@ -82,6 +83,7 @@ fn plan(
     purpose: Purpose,
     problems: &mut Problems<'_>,
 ) -> Option<Plan> {
+    algorithm::preset(&mut config);
     data(&config, base, problems);
     let rewards = rewards(&config, registry, problems);
     let environment = choice::environment(&config.environment, registry, problems);
@@ -95,6 +97,7 @@ fn plan(
     let (seats, policies, workers) = policy::assign(&config, &seats?, &models, problems)?;
     let algorithm = AlgorithmPlan::from(&config.algorithm);
     if purpose == Purpose::Train {
+        algorithm::check(&config, &algorithm, &seats, problems);
         policy::trainable(&config, &seats, problems);
     }
     let warnings = warnings(&config, &policies, purpose);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::agent::{Agent, AgentName, AskError, Prompt};
-use crate::config::GroupBy;
+use crate::config::{GroupBy, Ratio};
 use crate::env::{EnvError, Environment, EnvironmentName, Session};
 use crate::orchestra::{Orchestra, OrchestraName, Team};
 use crate::plan::{ModelSource, json as plan_json, table};
@@ -422,6 +422,37 @@ fn a_preset_sets_its_parts_and_each_can_be_overridden() {
 }
 
 #[test]
+fn agents_inherit_the_loss_of_the_preset() {
+    let plan = plan_of(&text("[algorithm]\nname = \"gspo\"\nloss = { clip_low = 0.1 }"));
+    let loss = &plan.seats[0].loss;
+    assert_eq!((loss.ratio, loss.clip_low, loss.clip_high), (Ratio::Sequence, 0.1, 4e-4));
+    let resolved = toml::to_string(&plan.config).unwrap();
+    assert_eq!(plan_of(&text(&resolved)), plan);
+}
+
+#[test]
+fn parts_of_an_algorithm_that_do_not_go_together_are_refused_with_the_reason() {
+    let refused = |toml: &str, part: &str| {
+        let problems = super::check(&text(toml), &search(), Purpose::Train).unwrap_err();
+        let found = render(&problems, GraphicalTheme::none());
+        assert!(found.contains(part), "{found}");
+    };
+    refused(
+        "[algorithm]\nbaseline = \"none\"",
+        "`algorithm.normalize_std` is true, and `algorithm.baseline` is \"none\"",
+    );
+    refused(
+        "[algorithm]\nname = \"dapo\"\n[task]\ngroup_size = 1",
+        "`algorithm.resample` is 10, and `task.group_size` is 1",
+    );
+    refused("[algorithm]\nname = \"rloo\"\n[task]\ngroup_size = 1", "compares with other episodes");
+    refused(
+        "[algorithm]\nname = \"cispo\"\nloss = { ratio = \"sequence\" }",
+        "is trained with the surrogate \"cispo\" and a ratio of the reply",
+    );
+}
+
+#[test]
 fn a_group_of_one_is_legal_and_warned_about() {
     let plan = plan_of(&text("[task]\ngroup_size = 1"));
     assert_eq!(plan.warnings.len(), 1);
@@ -603,7 +634,8 @@ name = "drmass"
  13 | stop = 3
     :        ^
     `----
-  x `algorithm.name` is "drmass"; expected one of "drmas", "grpo", "sft"
+  x `algorithm.name` is "drmass"; expected one of "drmas", "grpo", "drgrpo", "dapo", "rloo", "gigpo",
+  | "reinforce++", "reinforce++_baseline", "gspo", "cispo", "sapo", "cpgd", "passk", "sft"
     ,-[run.toml:15:8]
  15 | name = "drmass"
     :        ^^^^^^^^
@@ -1312,12 +1344,15 @@ aggregation = "token-mean"
 kl = "k4"
 "#,
         r#"
-  x `algorithm.name` is "reinforce"; expected one of "drmas", "grpo", "sft"
+  x `algorithm.name` is "reinforce"; expected one of "drmas", "grpo", "drgrpo", "dapo", "rloo", "gigpo",
+  | "reinforce++", "reinforce++_baseline", "gspo", "cispo", "sapo", "cpgd", "passk", "sft"
    ,-[run.toml:2:8]
  2 | name = "reinforce"
    :        ^^^^^^^^^^^
    `----
-  x `algorithm.aggregation` is "token-mean"; expected one of "token_mean", "sequence_mean", "sequence_sum"
+  help: did you mean "reinforce++"?
+  x `algorithm.aggregation` is "token-mean"; expected one of "token_mean", "sequence_mean", "sequence_sum",
+  | "constant"
    ,-[run.toml:3:15]
  3 | aggregation = "token-mean"
    :               ^^^^^^^^^^^^

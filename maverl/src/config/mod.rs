@@ -4,6 +4,7 @@
 
 mod agent;
 mod algorithm;
+mod preset;
 #[cfg(test)]
 mod tests;
 
@@ -12,8 +13,10 @@ pub use agent::{
     TargetModules,
 };
 pub use algorithm::{
-    Aggregation, AlgorithmConfig, GroupBy, Kl, LossConfig, Preset, RewardConfig, Singleton,
+    Aggregation, AlgorithmConfig, Baseline, GroupBy, Kl, LossConfig, Ratio, RewardConfig,
+    Singleton, Surrogate,
 };
+pub use preset::Preset;
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroUsize};

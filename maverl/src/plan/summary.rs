@@ -210,8 +210,11 @@ impl Plan {
 pub fn table(plan: &Plan) -> String {
     let summary = plan.summary();
     let mut text = format!(
-        "{} on {}, {} steps of {:?}\n\n",
-        plan.orchestra.name, plan.environment.name, plan.steps, plan.algorithm.preset
+        "{} on {}, {} steps of {}\n\n",
+        plan.orchestra.name,
+        plan.environment.name,
+        plan.steps,
+        plan.algorithm.preset.name()
     )
     .to_lowercase();
     text += &workers(&summary);
@@ -224,7 +227,7 @@ pub fn table(plan: &Plan) -> String {
     let step = &summary.step;
     text += &match plan.algorithm.preset {
         Preset::Sft => "\n\na step plays no episode: replies are given\n".to_owned(),
-        Preset::Drmas | Preset::Grpo => format!(
+        _ => format!(
             "\n\na step: {} tasks x {} episodes = {} episodes; each time every seat speaks once, {} samples and at most \
              {} tokens\n",
             step.tasks, step.group_size, step.episodes, step.samples_per_call, step.tokens_per_call

@@ -9,7 +9,6 @@ mod direct;
 mod engine;
 mod memory;
 mod packed;
-mod totals;
 mod trainer;
 mod work;
 mod worker;

@@ -46,6 +46,8 @@ fn batch(rows: Vec<Row>) -> Batch {
         minibatches: 1,
         epochs: 1,
         aggregation: Aggregation::TokenMean,
+        longest: 64,
+        target_kl: 0.0,
         lr: 1e-4,
     }
 }

@@ -6,19 +6,16 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use candle_core::{CpuStorage, InplaceOp1, Layout, Tensor, Var, bail};
+use candle_core::{CpuStorage, InplaceOp1, Layout, Var, bail};
 use maverl_kernels::adamw::{AdamW, adamw_step};
 use maverl_kernels::sample::mix;
 
-use crate::algo::loss;
-use crate::config::Kl;
+use crate::algo::loss::{self, PolicyLoss, RowTokens};
 use crate::model::save::{self, Entry};
-use crate::model::values::{tensor, with_values};
 use crate::model::weights::Shards;
 use crate::model::{Decoder, Gradients, Model, ModelError, Pool, Tape, lora};
 use crate::plan::{OptimPlan, PolicyPlan};
 use crate::runtime::packed::{Packed, micro_batches};
-use crate::runtime::totals::{Totals, dot};
 use crate::runtime::{Batch, Objective, Row, RuntimeError, UpdateStats};
 
 /// Moments and counters of one policy, and the frozen copy its KL is taken to.
@@ -80,12 +77,18 @@ impl Trainer {
     ) -> Result<UpdateStats, RuntimeError> {
         let mut totals = Totals::default();
         for _ in 0..batch.epochs {
+            let before = totals.policy;
             for part in 0..batch.minibatches {
                 let rows: Vec<&Row> =
                     batch.rows.iter().skip(part).step_by(batch.minibatches).collect();
                 if !rows.is_empty() {
                     self.optimizer_step(model, batch, &rows, &mut totals)?;
                 }
+            }
+            let tokens = (totals.policy.tokens - before.tokens).max(1) as f64;
+            let kl = (totals.policy.ppo_kl - before.ppo_kl) / tokens;
+            if batch.target_kl > 0.0 && kl > batch.target_kl {
+                break;
             }
         }
         self.version += 1;
@@ -100,7 +103,7 @@ impl Trainer {
         totals: &mut Totals,
     ) -> Result<(), RuntimeError> {
         let lengths: Vec<usize> = rows.iter().map(|row| row.completion.len()).collect();
-        let weights = loss::token_weights(&lengths, batch.aggregation);
+        let weights = loss::token_weights(&lengths, batch.aggregation, batch.longest);
         let pool = Arc::clone(&self.pool);
         let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
         let mut gradients = Gradients::new(model.trainable());
@@ -115,8 +118,8 @@ impl Trainer {
             (row_at, token_at) = (row_at + rows.len(), token_at + tokens);
         }
         let norm = gradients.norm();
-        if !totals.loss.is_finite() || !norm.is_finite() {
-            let what = if totals.loss.is_finite() { "the gradient" } else { "the loss" };
+        if !totals.policy.loss.is_finite() || !norm.is_finite() {
+            let what = if totals.policy.loss.is_finite() { "the gradient" } else { "the loss" };
             return Err(RuntimeError::NotFinite {
                 policy: self.policy.clone(),
                 what: what.to_owned(),
@@ -144,44 +147,50 @@ impl Trainer {
         let hidden = packed.predicting(tape.hidden());
         let (targets, inv_temperature) = (&packed.targets, &packed.inv_temperature);
         let (logp, entropy) = decoder.logprobs(&hidden, targets, inv_temperature)?;
-        let m = targets.len();
-        let out = Var::from_tensor(&tensor([logp, entropy].concat(), (2, m))?)?;
-        let mut found = self.loss(objective, micro, &out, totals, pool)?.backward()?;
-        let Some(dout) = found.remove(&out) else {
-            return Err(ModelError("the loss does not depend on the log-probs".to_owned()));
-        };
-        let dhidden = with_values(&dout, |dout| {
-            let (dlogp, dentropy) = dout.split_at(m);
-            let dout = [dlogp, dentropy];
-            decoder.logprobs_backward(&hidden, targets, inv_temperature, dout, gradients)
-        })?;
+        let [dlogp, dentropy] = self.loss(objective, micro, [&logp, &entropy], totals, pool)?;
+        let dout = [&dlogp[..], &dentropy];
+        let dhidden = decoder.logprobs_backward(&hidden, targets, inv_temperature, dout, gradients);
         tape.backward(&packed.spread(&dhidden), gradients, pool);
         Ok(())
     }
 
-    /// The loss of one micro-batch, from log-probs and entropies `[2, M]`.
+    /// The derivatives of the loss of one micro-batch by log-probs and entropies, `[M]` each.
     fn loss(
         &self,
         objective: Objective,
-        micro: &Micro<'_>,
-        out: &Tensor,
+        Micro { rows, packed, weights, .. }: &Micro<'_>,
+        [logp, entropy]: [&[f32]; 2],
         totals: &mut Totals,
         pool: &mut Pool,
-    ) -> Result<Tensor, ModelError> {
-        let (logp, entropy) = (out.get(0)?, out.get(1)?);
-        let weights = vector(micro.weights.to_vec())?;
-        let token_loss = match objective {
-            Objective::Supervised => {
-                totals.supervised(&logp, &entropy, &weights)?;
-                logp.neg()?
-            }
-            Objective::PolicyGradient => {
-                self.policy_loss(micro, [&logp, &entropy, &weights], totals, pool)?
-            }
+    ) -> Result<[Vec<f32>; 2], ModelError> {
+        let reference = match (&self.reference, objective) {
+            (Some(reference), Objective::PolicyGradient) => Some(packed.logprobs(reference, pool)?),
+            _ => None,
         };
-        let loss = (token_loss * weights)?.sum_all()?;
-        totals.loss += f64::from(loss.to_scalar::<f32>()?);
-        Ok(loss)
+        let (mut d_logp, mut d_entropy) = (vec![0.0; logp.len()], vec![0.0; logp.len()]);
+        let mut end = 0;
+        for row in *rows {
+            let span = end..end + row.completion.len();
+            end = span.end;
+            let tokens = RowTokens {
+                logp: &logp[span.clone()],
+                entropy: &entropy[span.clone()],
+                old: &row.logprobs,
+                reference: reference.as_deref().map(|reference| &reference[span.clone()]),
+                weights: &weights[span.clone()],
+            };
+            let (d_logp, d_entropy) = (&mut d_logp[span.clone()], &mut d_entropy[span]);
+            if totals.steps == 0 && objective == Objective::PolicyGradient {
+                totals.mismatch(tokens.logp, tokens.old);
+            }
+            totals.policy += match objective {
+                Objective::Supervised => loss::log_likelihood(&tokens, d_logp),
+                Objective::PolicyGradient => {
+                    loss::policy_gradient(&tokens, row.advantage, &row.loss, d_logp, d_entropy)
+                }
+            };
+        }
+        Ok([d_logp, d_entropy])
     }
 
     /// The decoder to train with: with dropout, if the adapter has any. Its mask is a function of the seed, the optimizer
@@ -194,59 +203,6 @@ impl Trainer {
         let step = mix(self.seed, self.optimizer_step);
         let keys = micro.packed.keys(step, micro.first_row).into();
         Cow::Owned(lora::with_dropout(&model.decoder, dropout, &keys))
-    }
-
-    /// Surrogate, KL and entropy terms per token `[M]`.
-    fn policy_loss(
-        &self,
-        Micro { rows, packed, .. }: &Micro<'_>,
-        [logp, entropy, weights]: [&Tensor; 3],
-        totals: &mut Totals,
-        pool: &mut Pool,
-    ) -> Result<Tensor, ModelError> {
-        let per_token = |value: &dyn Fn(&Row) -> f32| -> Vec<f32> {
-            rows.iter()
-                .flat_map(|row| std::iter::repeat_n(value(row), row.completion.len()))
-                .collect()
-        };
-        let old: Vec<f32> = rows.iter().flat_map(|row| row.logprobs.iter().copied()).collect();
-        let advantages = per_token(&|row| row.advantage);
-        let low = per_token(&|row| row.loss.clip_low);
-        let high = per_token(&|row| row.loss.clip_high);
-        let dual = per_token(&|row| row.loss.clip_dual);
-        with_values(logp, |logp| {
-            totals.surrogate += loss::surrogate_stats(logp, &old, &advantages, &low, &high, &dual);
-            if totals.steps == 0 {
-                totals.mismatch(logp, &old);
-            }
-        })?;
-        let surrogate = loss::clipped_surrogate(
-            logp,
-            &vector(old)?,
-            &vector(advantages)?,
-            &vector(low)?,
-            &vector(high)?,
-            &vector(dual)?,
-        )?;
-        totals.weighted(&surrogate, entropy, weights)?;
-        let mut total = surrogate;
-        let entropy_coef = per_token(&|row| row.loss.entropy_coef);
-        if entropy_coef.iter().any(|&c| c != 0.0) {
-            total = (total - (entropy * vector(entropy_coef)?)?)?;
-        }
-        if let Some(reference) = &self.reference {
-            let reference = vector(packed.logprobs(reference, pool)?)?;
-            for kind in [Kl::K1, Kl::K2, Kl::K3] {
-                let coef =
-                    per_token(&|row| if row.loss.kl == kind { row.loss.kl_coef } else { 0.0 });
-                if coef.iter().any(|&c| c != 0.0) {
-                    let kl = loss::kl(kind, logp, &reference)?;
-                    totals.kl += dot(&kl, weights)?;
-                    total = (total + (kl * vector(coef)?)?)?;
-                }
-            }
-        }
-        Ok(total)
     }
 
     fn apply(
@@ -346,7 +302,48 @@ impl InplaceOp1 for Step<'_> {
     }
 }
 
-fn vector(values: Vec<f32>) -> candle_core::Result<Tensor> {
-    let len = values.len();
-    tensor(values, len)
+/// Sums that become [`UpdateStats`].
+#[derive(Default)]
+struct Totals {
+    policy: PolicyLoss,
+    grad_norm: f64,
+    mismatch: f64,
+    mismatch_max: f64,
+    mismatch_tokens: u64,
+    steps: u64,
+}
+
+impl Totals {
+    /// |trainer - rollout| of the tokens seen before the first optimizer step.
+    fn mismatch(&mut self, logp: &[f32], old: &[f32]) {
+        for difference in logp.iter().zip(old).map(|(a, b)| f64::from((a - b).abs())) {
+            self.mismatch += difference;
+            self.mismatch_max = self.mismatch_max.max(difference);
+            self.mismatch_tokens += 1;
+        }
+    }
+
+    fn stats(&self, batch: &Batch, version: u64) -> UpdateStats {
+        let steps = self.steps.max(1) as f64;
+        let sums = &self.policy;
+        let tokens = sums.tokens.max(1) as f64;
+        let [low, high, dual] = sums.clipped.map(|clipped| clipped as f64 / tokens);
+        UpdateStats {
+            loss: sums.loss / steps,
+            pg_loss: sums.surrogate / steps,
+            kl: sums.kl / steps,
+            entropy: sums.entropy / steps,
+            clip_frac_low: low,
+            clip_frac_high: high,
+            clip_frac_dual: dual,
+            ppo_kl: sums.ppo_kl / tokens,
+            grad_norm: self.grad_norm / steps,
+            mismatch_mean: self.mismatch / self.mismatch_tokens.max(1) as f64,
+            mismatch_max: self.mismatch_max,
+            optimizer_steps: self.steps,
+            rows: batch.rows.len() as u64,
+            tokens: batch.rows.iter().map(|row| row.completion.len() as u64).sum(),
+            version,
+        }
+    }
 }

@@ -150,9 +150,12 @@ pub(super) fn row(
 
 /// Rows to learn from, in one optimizer step.
 pub(super) fn batch(rows: Vec<Row>, objective: Objective) -> Batch {
+    let longest = rows.iter().map(|row| row.completion.len()).max().unwrap_or(0);
     Batch {
         rows,
         objective,
+        longest,
+        target_kl: 0.0,
         minibatches: 1,
         epochs: 1,
         aggregation: Aggregation::TokenMean,
