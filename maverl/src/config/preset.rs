@@ -131,15 +131,11 @@ impl Preset {
 
     /// The parts it sets; what it leaves out has the default of its key.
     pub fn parts(self) -> AlgorithmConfig {
-        let by_task = AlgorithmConfig {
-            name: self,
-            group_by: Some(GroupBy::Task),
-            ..AlgorithmConfig::default()
-        };
-        let loss = LossConfig::default();
+        let none = AlgorithmConfig { name: self, loss: self.loss(), ..AlgorithmConfig::default() };
+        let by_task = AlgorithmConfig { group_by: Some(GroupBy::Task), ..none.clone() };
         match self {
-            Self::Drmas | Self::Sft => AlgorithmConfig { name: self, ..AlgorithmConfig::default() },
-            Self::Grpo => by_task,
+            Self::Drmas | Self::Sft => none,
+            Self::Grpo | Self::Cpgd => by_task,
             Self::Drgrpo => AlgorithmConfig {
                 normalize_std: Some(false),
                 aggregation: Some(Aggregation::Constant),
@@ -148,19 +144,12 @@ impl Preset {
             Self::Dapo => AlgorithmConfig {
                 resample: Some(10),
                 aggregation: Some(Aggregation::TokenMean),
-                loss: LossConfig {
-                    clip_high: Some(0.28),
-                    overlong_buffer: Some(0.2),
-                    overlong_penalty: Some(1.0),
-                    ..loss
-                },
                 ..by_task
             },
             Self::Rloo => AlgorithmConfig {
                 baseline: Some(Baseline::LeaveOneOut),
                 normalize_std: Some(false),
                 aggregation: Some(Aggregation::SequenceMean),
-                loss: LossConfig { ratio: Some(Ratio::Product), ..loss },
                 ..by_task
             },
             Self::Gigpo => AlgorithmConfig {
@@ -178,43 +167,41 @@ impl Preset {
             Self::ReinforcePlusPlusBaseline => {
                 AlgorithmConfig { normalize_std: Some(false), whiten: Some(true), ..by_task }
             }
-            Self::Gspo => AlgorithmConfig {
-                aggregation: Some(Aggregation::SequenceMean),
-                loss: LossConfig {
-                    ratio: Some(Ratio::Sequence),
-                    clip_low: Some(3e-4),
-                    clip_high: Some(4e-4),
-                    ..loss
-                },
-                ..by_task
-            },
-            Self::Cispo => AlgorithmConfig {
-                aggregation: Some(Aggregation::TokenMean),
-                loss: LossConfig {
-                    surrogate: Some(Surrogate::Cispo),
-                    clip_high: Some(4.0),
-                    ..loss
-                },
-                ..by_task
-            },
-            Self::Sapo => AlgorithmConfig {
-                aggregation: Some(Aggregation::SequenceMean),
-                loss: LossConfig {
-                    surrogate: Some(Surrogate::Sapo),
-                    gate: Some((1.0, 1.05)),
-                    ..loss
-                },
-                ..by_task
-            },
-            Self::Cpgd => AlgorithmConfig {
-                loss: LossConfig {
-                    surrogate: Some(Surrogate::Cpgd),
-                    drift_coef: Some(0.001),
-                    ..loss
-                },
-                ..by_task
-            },
+            Self::Gspo | Self::Sapo => {
+                AlgorithmConfig { aggregation: Some(Aggregation::SequenceMean), ..by_task }
+            }
+            Self::Cispo => AlgorithmConfig { aggregation: Some(Aggregation::TokenMean), ..by_task },
             Self::Passk => AlgorithmConfig { baseline: Some(Baseline::SecondBest), ..by_task },
+        }
+    }
+
+    /// The coefficients of the loss among its parts.
+    fn loss(self) -> LossConfig {
+        let none = LossConfig::default();
+        match self {
+            Self::Dapo => LossConfig {
+                clip_high: Some(0.28),
+                overlong_buffer: Some(0.2),
+                overlong_penalty: Some(1.0),
+                ..none
+            },
+            Self::Rloo => LossConfig { ratio: Some(Ratio::Product), ..none },
+            Self::Gspo => LossConfig {
+                ratio: Some(Ratio::Sequence),
+                clip_low: Some(3e-4),
+                clip_high: Some(4e-4),
+                ..none
+            },
+            Self::Cispo => {
+                LossConfig { surrogate: Some(Surrogate::Cispo), clip_high: Some(4.0), ..none }
+            }
+            Self::Sapo => {
+                LossConfig { surrogate: Some(Surrogate::Sapo), gate: Some((1.0, 1.05)), ..none }
+            }
+            Self::Cpgd => {
+                LossConfig { surrogate: Some(Surrogate::Cpgd), drift_coef: Some(0.001), ..none }
+            }
+            _ => none,
         }
     }
 }

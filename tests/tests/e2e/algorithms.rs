@@ -31,7 +31,8 @@ fn every_preset_plays_learns_and_says_so() {
 fn a_target_of_the_kl_ends_the_epochs() {
     let set = ["steps=1", "eval.before_and_after=false", "algorithm.epochs=8"];
     let steps = |more: &str| {
-        let run = lab().train("run", &[&set[..], &[more]].concat());
+        let lab = lab();
+        let run = lab.train("run", &[&set[..], &[more]].concat());
         run.steps()[0]["policy/tiny/optimizer_steps"].as_f64().unwrap()
     };
     assert_eq!(steps("algorithm.target_kl=0"), 8.0);
