@@ -1,5 +1,7 @@
 //! Rollout and trainer may disagree on the log-prob of a token; what then counts how much.
 
+use super::surrogate::at_most;
+
 /// What is done about tokens whose log-prob differs between the sampler and the trainer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Correction {
@@ -39,7 +41,7 @@ pub fn correction_weights(
     let ratios = || trainer.iter().zip(rollout).map(|(t, r)| f64::from(*t) - f64::from(*r));
     let within = |log_ratio: f64| f64::from(u8::from(log_ratio.abs() <= cap.ln()));
     match correction {
-        Correction::Truncate => ratios().map(|log_ratio| log_ratio.exp().min(cap)).collect(),
+        Correction::Truncate => ratios().map(|log_ratio| at_most(log_ratio.exp(), cap)).collect(),
         Correction::MaskTokens => ratios().map(within).collect(),
         Correction::MaskSequences => {
             let mean = ratios().sum::<f64>() / trainer.len().max(1) as f64;

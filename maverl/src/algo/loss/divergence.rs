@@ -1,7 +1,7 @@
 //! How far a policy has gone, from a reference or from itself.
 
 use super::Term;
-use super::surrogate::LOG_RATIO_MAX;
+use super::surrogate::{LOG_RATIO_MAX, at_most};
 use crate::config::Kl;
 
 /// The KL divergence to a reference, estimated on one sampled token; the derivative is with respect to `logp`.
@@ -39,7 +39,7 @@ pub fn kl(estimator: Kl, logp: f64, logp_ref: f64) -> Term {
 ///
 /// [2512.02556]: https://arxiv.org/abs/2512.02556
 pub fn importance_corrected(kl: Term, log_ratio: f64) -> Term {
-    let ratio = log_ratio.min(LOG_RATIO_MAX).exp();
+    let ratio = at_most(log_ratio, LOG_RATIO_MAX).exp();
     let grows = if log_ratio < LOG_RATIO_MAX { kl.value } else { 0.0 };
     Term { value: ratio * kl.value, slope: ratio * (kl.slope + grows) }
 }
@@ -54,7 +54,7 @@ pub fn importance_corrected(kl: Term, log_ratio: f64) -> Term {
 ///
 /// [2505.12504]: https://arxiv.org/abs/2505.12504
 pub fn policy_drift(log_ratio: f64) -> Term {
-    let pull = log_ratio.exp_m1().min(2.0);
+    let pull = at_most(log_ratio.exp_m1(), 2.0);
     Term { value: pull * log_ratio, slope: pull }
 }
 

@@ -70,7 +70,7 @@ pub fn preference(kind: Preference, beta: f64, pair: &Pair) -> PreferenceLoss {
         }
         Preference::Hinge => {
             let slope = if d < 1.0 { -beta } else { 0.0 };
-            loss((1.0 - d).max(0.0), slope, (1.0, 1.0))
+            loss(1.0 - super::surrogate::at_most(d, 1.0), slope, (1.0, 1.0))
         }
         Preference::Ipo => {
             let (own, other) = (chosen_tokens.max(1) as f64, rejected_tokens.max(1) as f64);

@@ -520,3 +520,20 @@ fn micro_batches_add_up_to_the_whole_batch() {
     ];
     assert_close("aggregates", &got, &want, 1e-6);
 }
+
+#[test]
+fn what_is_not_a_number_never_becomes_one() {
+    let nan = f64::NAN;
+    for advantage in [1.0, -1.0] {
+        assert!(clipped_surrogate(nan, advantage, (0.2, 0.2, 10.0)).term.value.is_nan());
+        assert!(cispo(-1.0, nan, advantage, 0.2).term.value.is_nan());
+        assert!(sapo(nan, advantage, (1.0, 1.05)).term.value.is_nan());
+        assert!(cpgd(nan, advantage, (0.2, 0.2)).term.value.is_nan());
+    }
+    for estimator in [Kl::K1, Kl::K2, Kl::K3] {
+        assert!(kl(estimator, nan, 0.0).value.is_nan());
+        assert!(importance_corrected(kl(estimator, -1.0, -2.0), nan).value.is_nan());
+    }
+    assert!(policy_drift(nan).value.is_nan());
+    assert!(correction_weights(Correction::Truncate, 2.0, &[f32::NAN], &[0.0])[0].is_nan());
+}
