@@ -13,6 +13,7 @@ use crate::agent::{AgentName, AskError, Input, Reply};
 use crate::env::{DynEnvironment, EnvError, EnvironmentName};
 use crate::orchestra::{OrchestraName, Table, Team};
 use crate::reward::Rewards;
+use crate::task::Task;
 use crate::trajectory::{Episode, Seat};
 
 /// Where something was declared.
@@ -105,6 +106,8 @@ pub struct EnvironmentEntry {
     pub offers: &'static [&'static str],
     /// Checks options without starting anything.
     pub check: fn(&Value) -> Result<(), String>,
+    /// See [`Environment::look`](crate::env::Environment::look); paths in options are relative to the directory.
+    pub look: fn(&Value, &Path, &[Task]) -> Result<Vec<String>, EnvError>,
     /// Makes and starts the environment; paths in options are relative to the directory.
     pub start: fn(&Value, &Path) -> Started,
 }
@@ -162,6 +165,7 @@ impl Entry {
             },
             offers: E::OFFERS,
             check: |options| E::build(options).map(drop),
+            look: |options, base, tasks| E::build(options).map_err(EnvError)?.look(base, tasks),
             start: |options, base| {
                 let mut environment = E::build(options).map_err(EnvError)?;
                 environment.start(base)?;

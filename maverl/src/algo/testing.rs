@@ -67,6 +67,7 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         model: "tiny".to_owned(),
         source: ModelSource::Builtin("tiny".to_owned()),
         parameters: 0,
+        chat_template_kwargs: serde_json::Map::new(),
     };
     Plan {
         config: Config::default(),

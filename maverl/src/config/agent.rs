@@ -58,6 +58,9 @@ pub struct ModelConfig {
     /// A PEFT directory that adapters on it start from, relative to the file that names it. **(default: none)**
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapter: Option<String>,
+    /// Further variables of its chat template, as `enable_thinking` of Qwen3's. **(default: none)**
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub chat_template_kwargs: Map<String, Value>,
 }
 
 /// `lora = { .. }` of a model, or of an agent with an adapter of its own; what is left out is inherited.

@@ -207,8 +207,12 @@ impl Plan {
 pub fn table(plan: &Plan) -> String {
     let summary = plan.summary();
     let mut text = format!(
-        "{} on {}, {} steps of {:?}\n\n",
-        plan.orchestra.name, plan.environment.name, plan.steps, plan.algorithm.preset
+        "{} on {}, {} {} of {:?}\n\n",
+        plan.orchestra.name,
+        plan.environment.name,
+        plan.steps,
+        if plan.steps == 1 { "step" } else { "steps" },
+        plan.algorithm.preset
     )
     .to_lowercase();
     text += &workers(&summary);

@@ -57,7 +57,9 @@ async fn play(
     ]);
     let task = maverl::world::facts::tasks("test").unwrap().remove(0);
     let table = Arc::new(Table::new(task, 0, Arc::new(members), Arc::new(environment)));
-    let end = Route { max_turns }.run(table.task(), &Team::new(Arc::clone(&table))).await;
+    let end = Route { max_turns: NonZeroU32::new(max_turns).unwrap() }
+        .run(table.task(), &Team::new(Arc::clone(&table)))
+        .await;
     (end, table.turns().iter().map(|turn| turn.seat.agent.clone()).collect())
 }
 
@@ -81,7 +83,7 @@ async fn enough_goes_to_the_answerer() {
 
 #[tokio::test]
 async fn the_last_turn_answers_without_asking_the_verifier() {
-    for (max_turns, calls) in [(0, 1), (1, 1), (2, 3), (3, 5)] {
+    for (max_turns, calls) in [(1, 1), (2, 3), (3, 5)] {
         let (end, turns) = play(max_turns, started(), [NO, QUERY, ANSWER]).await;
         assert_eq!(end.unwrap().unwrap(), "glass");
         assert_eq!(turns.len(), calls);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use maverl_tests::lab::Lab;
+use maverl_tests::lab::{Lab, Run};
 use serde_json::{Value, json};
 
 use crate::lab;
@@ -470,4 +470,49 @@ fn the_adapter_of_the_reference_is_merged_without_moving_a_logit() {
         ["qwen2", "qwen2/lora"].map(|name| fixtures.join(name).display().to_string());
     let args = ["export", "--model", &model, "--adapter", &lora, "--merge", "--out", "merged"];
     print!("{}", lab.run(&args).succeeded().stdout);
+}
+
+/// A template that opens a reply with whatever it is told.
+const OPENING: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n\
+                       {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{{ opening }}{% endif %}";
+
+#[test]
+fn what_a_chat_template_is_told_reaches_rollouts_replays_completions_and_scores() {
+    let lab = lab();
+    lab.write("model/chat_template.jinja", OPENING);
+    let prompt = |run: &Run| run.episodes(1)[0].turns[0].tokens.clone().unwrap().prompt;
+    let plain = lab.train("plain", &["steps=1", "eval.before_and_after=false"]);
+    let told =
+        ["steps=1", "eval.before_and_after=false", "models.tiny.chat_template_kwargs.opening=zz"];
+    let run = lab.train("told", &told);
+    let (without, with) = (prompt(&plain), prompt(&run));
+    assert_eq!(with[..without.len()], without);
+    assert_eq!(with.len(), without.len() + 2, "the opening is two tokens");
+    let resolved = String::from_utf8(run.bytes("resolved.toml")).unwrap();
+    assert!(resolved.contains("opening = \"zz\""), "{resolved}");
+    let episode = &run.episodes(1)[0];
+    let name = format!("1/{}/{}", episode.task.id, episode.index);
+    let replayed = json_of(&lab, &["replay", "told", &name, "--json"]);
+    assert_eq!(replayed["identical"], true);
+
+    let told = ["--chat-template-kwargs", r#"{"opening": "zz"}"#];
+    let generate = [&GENERATE[..], &["--chat", "--json", "--max-tokens", "1"]].concat();
+    let prompt = |args: &[&str]| ids(&json_of(&lab, args)["prompt_ids"]);
+    let (without, with) = (prompt(&generate), prompt(&[&generate[..], &told].concat()));
+    assert_eq!((&with[..without.len()], with.len()), (&without[..], without.len() + 2));
+    let bare = lab.run(&[&GENERATE[..], &told].concat()).failed();
+    bare.says(&["`--chat-template-kwargs` is for a chat template; add `--chat`"]);
+    for wrong in ["[]", r#"{"messages": []}"#] {
+        let args = [&generate[..], &["--chat-template-kwargs", wrong]].concat();
+        assert_eq!(lab.run(&args).code, Some(2), "{wrong}");
+    }
+
+    let asked = json!({ "messages": [{ "role": "user", "content": "who" }], "add_generation_prompt": true });
+    let mut own = asked.clone();
+    own["chat_template_kwargs"] = json!({ "opening": "" });
+    lab.write("in.jsonl", &format!("{asked}\n{own}\n"));
+    lab.run(&[&SCORE[..], &told].concat()).succeeded();
+    let scored = rows(&lab.path("out.jsonl"));
+    let [told, own] = [0, 1].map(|row: usize| ids(&scored[row]["input_ids"]));
+    assert_eq!((&told[..own.len()], told.len()), (&own[..], own.len() + 2));
 }
