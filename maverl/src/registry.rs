@@ -107,13 +107,16 @@ pub struct EnvironmentEntry {
     /// Checks options without starting anything.
     pub check: fn(&Value) -> Result<(), String>,
     /// See [`Environment::look`](crate::env::Environment::look); paths in options are relative to the directory.
-    pub look: fn(&Value, &Path, &[Task]) -> Result<Vec<String>, EnvError>,
+    pub look: fn(&Value, &Path, &[Task]) -> Looked,
     /// Makes and starts the environment; paths in options are relative to the directory.
     pub start: fn(&Value, &Path) -> Started,
 }
 
 /// An environment that is ready to play, or why it is not.
 pub type Started = Result<Arc<dyn DynEnvironment>, EnvError>;
+
+/// The warnings of an environment that has looked at its options, or why they cannot be met.
+pub type Looked = Result<Vec<String>, EnvError>;
 
 /// A declared reward function.
 #[derive(Clone, Copy)]

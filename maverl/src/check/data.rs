@@ -45,7 +45,7 @@ pub(super) fn tasks(
             Ok(_) => {}
             Err(error @ DataError::NoTasks { .. }) => {
                 let help = format!(
-                    "name a split that is there, put `\"split\": \"{split}\"` into some rows, or write `{without}`"
+                    "name one that is there as `eval.{key}`, put `\"split\": \"{split}\"` into some rows, or write `{without}`"
                 );
                 problems.value(&path(["eval", key]), error.to_string(), help);
             }

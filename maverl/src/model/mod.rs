@@ -244,8 +244,11 @@ impl Model {
                 "config.json" => save::with_dtype(bytes, options.dtype),
                 _ => bytes.clone(),
             };
-            path.parent()
-                .map_or(Ok(()), std::fs::create_dir_all)
+            // Only the folder of further templates may have to be made.
+            let folder = name
+                .split_once('/')
+                .map_or(Ok(()), |(folder, _)| std::fs::create_dir_all(dir.join(folder)));
+            folder
                 .and_then(|()| std::fs::write(&path, bytes))
                 .map_err(|e| ModelError(format!("cannot write {}: {e}", path.display())))?;
         }

@@ -130,4 +130,8 @@ fn a_replayed_episode_has_the_tokens_that_were_recorded() {
         let recorded = episode.turns.iter().map(|turn| &turn.reply);
         assert!(replies.eq(recorded), "{report:#}");
     }
+    let listed = lab.run(&["replay", "run", "2"]).succeeded().stdout;
+    let names = run.episodes(2).into_iter().map(|e| format!("2/{}/{}", e.task.id, e.index));
+    assert!(listed.lines().eq(names), "{listed}");
+    lab.run(&["replay", "run", "9"]).failed().says(&["its steps are 1 to 4; step 1 has `1/"]);
 }

@@ -279,18 +279,28 @@ fn what_is_not_supported_is_refused_by_name() {
 fn every_tensor_that_does_not_fit_is_named_at_once() {
     let base = tiny();
     let dir = tempfile::tempdir().unwrap();
-    trained(&base, 1).save(dir.path()).unwrap();
+    let names = ["q_proj", "v_proj"].map(|name| format!("layers.0.self_attn.{name}"));
+    let few = LoraConfig { target_modules: names.to_vec(), ..config(&base) };
+    Adapter::new(&base.config, few, 1).unwrap().save(dir.path(), "base").unwrap();
     let path = dir.path().join(CONFIG_FILE);
     let text = std::fs::read_to_string(&path).unwrap();
-    std::fs::write(
-        &path,
-        text.replace("\"r\": 4", "\"r\": 2").replace("\"up_proj\"", "\"o_proj\""),
-    )
-    .unwrap();
+    let other = text.replace("\"r\": 4", "\"r\": 2").replace("v_proj\"", "k_proj\"");
+    std::fs::write(&path, other).unwrap();
     let error = base.load_adapter(dir.path()).err().unwrap().0;
-    for part in ["q_proj.lora_A.weight` is [4, ", "up_proj.lora_B.weight` is no correction"] {
+    for part in [
+        "q_proj.lora_A.weight` is [4, ",
+        "k_proj.lora_B.weight` [",
+        "v_proj.lora_B.weight` is no correction",
+    ] {
         assert!(error.contains(part), "{error}");
     }
+    trained(&base, 1).save(dir.path()).unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("\"r\": 4", "\"r\": 2")).unwrap();
+    let error = base.load_adapter(dir.path()).err().unwrap().0;
+    let tensors = 2 * config(&base).targets(&base.config).unwrap().len();
+    assert_eq!(error.matches(" is [").count(), 8, "{error}");
+    assert!(error.ends_with(&format!("; and {} more", tensors - 8)), "{error}");
     std::fs::remove_file(&path).unwrap();
     let error = base.load_adapter(dir.path()).err().unwrap().0;
     assert!(error.contains("adapter_config.json"), "{error}");
