@@ -192,6 +192,9 @@ pub(super) fn options(
 
 /// serde's words for a wrong type as this module's; other errors as they are.
 fn wrong_type(key: &str, value: &Value, error: &str) -> String {
+    // The option that is wrong is the last part of the key.
+    let named = error.strip_prefix('`').and_then(|rest| rest.split_once("`: "));
+    let error = named.map_or(error, |(_, rest)| rest);
     match error.split_once(", expected ") {
         Some((found, expected)) if found.starts_with("invalid ") => {
             format!("`{key}` is {value}; expected {}", plain(expected))

@@ -512,6 +512,8 @@ debate/vote on quiz, 100 steps of drmas
 a step: 16 tasks x 8 episodes = 128 episodes; each time every seat speaks once, 256 samples and at most 16384 tokens
 "#;
     same(&table(&plan), expected);
+    let one = table(&plan_of(&text("steps = 1")));
+    assert!(one.starts_with("search/route on library, 1 step of drmas"), "{one}");
 }
 
 #[test]

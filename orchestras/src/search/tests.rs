@@ -1,11 +1,13 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use maverl::agent::ReplyError;
+use maverl::check::{Purpose, Sources, check};
 use maverl::env::search::SearchEnvironment;
 use maverl::orchestra::{Ask, Conversation, Member, OrchestraName, Said, Table, Voice};
 use maverl::registry::Registry;
@@ -79,6 +81,16 @@ async fn enough_goes_to_the_answerer() {
     let (end, turns) = play(3, started(), [YES, QUERY, ANSWER]).await;
     assert_eq!(end.unwrap().unwrap(), "glass");
     assert_eq!(turns, ["search/verifier", "search/answerer"]);
+}
+
+#[test]
+fn an_episode_without_a_turn_is_refused() {
+    let registry = Registry::collect().unwrap();
+    let sources =
+        Sources::default().with("orchestra.max_turns=0").with("orchestra.name=search/route");
+    let problems = check(&sources, &registry, Purpose::Train).unwrap_err();
+    let told = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    assert_eq!(told, "`orchestra.max_turns` is 0; expected a whole number from 1");
 }
 
 #[tokio::test]

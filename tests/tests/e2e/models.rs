@@ -254,6 +254,23 @@ fn every_row_that_cannot_be_scored_is_named_and_nothing_is_written() {
 }
 
 #[test]
+fn a_row_of_the_embedding_that_is_no_token_is_not_scored() {
+    let lab = lab();
+    let path = lab.path("model/tokenizer.json");
+    let mut tokenizer: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let model = &mut tokenizer["model"];
+    let vocabulary = model["vocab"].as_object_mut().unwrap();
+    vocabulary.retain(|_, id| *id != 279);
+    assert_eq!(vocabulary.len(), 279);
+    model["merges"].as_array_mut().unwrap().pop();
+    fs::write(&path, tokenizer.to_string()).unwrap();
+    lab.write("in.jsonl", "{\"input_ids\": [1, 278]}\n{\"input_ids\": [1, 279]}\n");
+    lab.run(&SCORE)
+        .failed()
+        .says(&["1 of 2 rows", "in.jsonl:2: there is no token 279: the model's"]);
+}
+
+#[test]
 fn an_exported_model_is_the_model() {
     let lab = lab();
     lab.run(&["export", "--model", "model", "--out", "a"]).succeeded();
