@@ -54,11 +54,11 @@ enum Command {
     List,
     /// Says what a configuration means, or everything that is wrong with it.
     ///
-    /// Shows who speaks through which model, and how many episodes, rows and bytes a step is. Everything that `train` would
-    /// refuse at its start is reported at once. It reads the configuration; of each model `config.json`, the tokenizer, the
-    /// chat template and the headers of the weights (of one on the hub only `config.json`, unless it is in the cache); of an
-    /// adapter the configuration and the header; every task of the splits that are used; and the corpus. It loads no weights,
-    /// starts no environment and asks no retriever.
+    /// Shows who speaks through which model, and how many episodes, rows and bytes a step is. What `train` would refuse at
+    /// its start is reported at once, but for tensors of a model that do not fit its `config.json`. It reads the
+    /// configuration; of each model `config.json`, the tokenizer, the chat template and the headers of the weights (of one
+    /// on the hub only `config.json`, unless it is in the cache); of an adapter the configuration and the header; every task
+    /// of the splits that are used; and the corpus. It loads no weights, starts no environment and asks no retriever.
     Check {
         #[command(flatten)]
         config: ConfigArgs,
