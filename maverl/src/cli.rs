@@ -58,7 +58,11 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Says what a configuration means, or everything that is wrong with it.
     ///
-    /// Shows who speaks through which model, and how many episodes, rows and bytes a step is. It loads no weights.
+    /// Shows who speaks through which model, and how many episodes, rows and bytes a step is. What `train` would refuse at
+    /// its start is reported at once, but for tensors of a model that do not fit its `config.json`. It reads the
+    /// configuration; of each model `config.json`, the tokenizer, the chat template and the headers of the weights (of one
+    /// on the hub only `config.json`, unless it is in the cache); of an adapter the configuration and the header; every task
+    /// of the splits that are used; and the corpus. It loads no weights, starts no environment and asks no retriever.
     Check {
         #[command(flatten)]
         config: ConfigArgs,
@@ -91,10 +95,10 @@ enum Command {
         /// The run directory.
         #[arg(value_name = "RUN")]
         run: PathBuf,
-        /// `STEP/TASK/INDEX`, for example `12/train-0001/3`. Less than that (`12`, `12/train-0001`) shows what there is.
+        /// `STEP/TASK/INDEX`, for example `12/train-0001/3`. A step alone (`12`) lists its episodes.
         #[arg(value_name = "EPISODE")]
         episode: String,
-        /// Print the turns as JSON.
+        /// Print the turns, or the list, as JSON.
         #[arg(long)]
         json: bool,
     },
@@ -133,7 +137,7 @@ pub struct ConfigArgs {
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// The same as `--set seed=N`.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     seed: Option<u64>,
 }
 
@@ -142,7 +146,7 @@ pub struct ConfigArgs {
 pub struct RunArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// The same as `--set steps=N`; the one key that may change when a run is resumed.
+    /// The same as `--set steps=N`; it may change when a run is resumed.
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
     /// The run directory to write, which must be new or empty. [default: `runs/<name of CONFIG>-<n>`]

@@ -75,7 +75,8 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         source: ModelSource::Builtin("tiny".to_owned()),
         dtype: Dtype::F32,
         parameters: 0,
-        packed_bytes: None,
+        packed_bytes: 0,
+        chat_template_kwargs: serde_json::Map::new(),
     };
     Plan {
         config: Config::default(),

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod adapters;
+mod files;
 
 use miette::GraphicalTheme;
 use serde_json::{Value, json};
@@ -9,6 +10,7 @@ use super::*;
 use crate::agent::{Agent, AgentName, AskError, Prompt};
 use crate::config::{GroupBy, Ratio};
 use crate::env::{EnvError, Environment, EnvironmentName, Session};
+use crate::model::{Model, ModelFiles};
 use crate::orchestra::{Orchestra, OrchestraName, Team};
 use crate::plan::{ModelSource, json as plan_json, table};
 use crate::registry::{Build, Entry, Place};
@@ -229,12 +231,12 @@ fn layers_are_defaults_then_file_then_environment_then_set() {
         .with("runtime.threads=3")
         .with("agents.search/verifier.sampling.temperature=0.5")
         .with("agents.\"search/answerer\".sampling = { temperature = 0.25, stop = ['x'] }")
-        .with("task.split=dev");
+        .with("task.split=validation");
     let plan = plan_of(&sources);
     assert_eq!((plan.seed, plan.steps), (1, 2));
     assert_eq!((plan.runtime.threads, plan.runtime.max_requests.get()), (3, 7));
     assert_eq!(plan.policies[0].optim.lr, 1e-5);
-    assert_eq!(plan.task.split, "dev");
+    assert_eq!(plan.task.split, "validation");
     let temperatures: Vec<f32> = plan.seats.iter().map(|seat| seat.sampling.temperature).collect();
     assert_eq!(temperatures, [0.25, 1.0, 0.5]);
     assert_eq!(plan.seats[0].sampling.stop, ["x"]);
@@ -457,8 +459,11 @@ fn a_group_of_one_is_legal_and_warned_about() {
     let plan = plan_of(&text("[task]\ngroup_size = 1"));
     assert_eq!(plan.warnings.len(), 1);
     assert!(plan.warnings[0].starts_with("`task.group_size` is 1"), "{:?}", plan.warnings);
-    let supervised = plan_of(&text("[task]\ngroup_size = 1\n[algorithm]\nname = \"sft\""));
-    assert!(supervised.warnings.is_empty());
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("shown.jsonl");
+    std::fs::write(&data, "{\"prompt\": \"a\", \"completion\": \"b\"}").unwrap();
+    let data = format!("[task]\ngroup_size = 1\ndata = {data:?}\n[algorithm]\nname = \"sft\"");
+    assert!(plan_of(&text(&data)).warnings.is_empty());
 }
 
 #[test]
@@ -538,6 +543,8 @@ debate/vote on quiz, 100 steps of drmas
 a step: 16 tasks x 8 episodes = 128 episodes; each time every seat speaks once, 256 samples and at most 16384 tokens
 "#;
     same(&table(&plan), expected);
+    let one = table(&plan_of(&text("steps = 1")));
+    assert!(one.starts_with("search/route on library, 1 step of drmas"), "{one}");
 }
 
 #[test]
@@ -1137,6 +1144,8 @@ timeout_s = 0
 max_unscored = 1.5
 [eval]
 temperature = -0.5
+[runtime]
+threads = 1025
 "#,
         r#"
   x `sampling.temperature` is -1; expected a finite number from 0
@@ -1214,8 +1223,24 @@ temperature = -0.5
  18 | temperature = -0.5
     :               ^^^^
     `----
+  x `runtime.threads` is 1025; expected a whole number from 0 (one per core) to 1024
+    ,-[run.toml:20:11]
+ 20 | threads = 1025
+    :           ^^^^
+    `----
 "#,
     );
+}
+
+#[test]
+fn a_number_that_is_too_large_and_a_stop_that_is_empty_are_reported() {
+    let seed = text("").with("seed=99999999999999999999");
+    let found = problems(&seed, &search());
+    assert!(found.contains("`seed` is 99999999999999999999; the largest is 9223372036854775807"));
+    let found = problems(&text("").with("seed='7'"), &search());
+    assert!(found.contains("write it without quotes"), "{found}");
+    let found = problems(&text("[sampling]\nstop = ['</a>', '']"), &search());
+    assert!(found.contains("`sampling.stop` holds an empty text"), "{found}");
 }
 
 #[test]
@@ -1371,14 +1396,10 @@ kl = "k4"
 #[test]
 fn a_directory_with_a_model_is_measured() {
     let dir = tempfile::tempdir().unwrap();
-    let header = br#"{"w":{"dtype":"F32","shape":[3,4],"data_offsets":[0,48]}}"#;
-    let weights = [&(header.len() as u64).to_le_bytes(), &header[..], &[0; 48]].concat();
     std::fs::create_dir(dir.path().join("qwen")).unwrap();
-    for (name, bytes) in
-        [("config.json", &b"{}"[..]), ("tokenizer.json", b"{}"), ("model.safetensors", &weights)]
-    {
-        std::fs::write(dir.path().join("qwen").join(name), bytes).unwrap();
-    }
+    let tiny = ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()));
+    let tiny = Model::load(&tiny).unwrap();
+    tiny.save(&dir.path().join("qwen")).unwrap();
     let file = dir.path().join("run.toml");
     std::fs::write(&file, "[models.small]\npath = \"qwen\"\n[algorithm.loss]\nkl_coef = 0.1")
         .unwrap();
@@ -1387,6 +1408,8 @@ fn a_directory_with_a_model_is_measured() {
     assert_eq!(plan.base, dir.path());
     assert_eq!(plan.workers[0].source, ModelSource::Directory(dir.path().join("qwen")));
     let worker = &plan.summary().workers[0];
-    assert_eq!((worker.parameters, worker.weight_bytes, worker.reference_bytes), (12, 48, 48));
-    assert_eq!((worker.gradient_bytes, worker.moment_bytes, worker.bytes()), (48, 96, 240));
+    let n = tiny.weights.parameters() as u64;
+    let bytes = (worker.weight_bytes, worker.reference_bytes, worker.gradient_bytes);
+    assert_eq!((worker.parameters, bytes), (n, (4 * n, 4 * n, 4 * n)));
+    assert_eq!((worker.moment_bytes, worker.bytes()), (8 * n, 20 * n));
 }

@@ -7,6 +7,7 @@ use crate::config::{
     AgentConfig, AlgorithmConfig, Config, LoraConfig, LossConfig, OptimConfig, SamplingConfig,
     TargetModules,
 };
+use crate::model::ChatInput;
 use crate::model::lora::MAX_RANK;
 
 /// A range of numbers, in words.
@@ -45,6 +46,12 @@ pub(super) fn check(config: &Config, problems: &mut Problems<'_>) {
         optim(&model.optim, &path(["models", name, "optim"]), problems);
         if let Some(config) = &model.lora {
             lora(config, &path(["models", name, "lora"]), problems);
+        }
+        let kwargs = model.chat_template_kwargs.keys();
+        for kwarg in kwargs.filter(|kwarg| ChatInput::VARIABLES.contains(&kwarg.as_str())) {
+            let path = path(["models", name, "chat_template_kwargs", kwarg]);
+            let message = format!("`{}` is what a conversation itself gives", key(&path));
+            problems.key(&path, message, "remove it".to_owned());
         }
     }
     for (name, config) in &config.agents {
@@ -97,6 +104,12 @@ fn sampling(config: &SamplingConfig, table: &[String], problems: &mut Problems<'
     number(problems, table, "temperature", config.temperature, NOT_NEGATIVE);
     number(problems, table, "top_p", config.top_p, ABOVE_0_TO_1);
     number(problems, table, "min_p", config.min_p, SHARE);
+    if config.stop.iter().flatten().any(String::is_empty) {
+        let path = within(table, "stop");
+        let message =
+            format!("`{}` holds an empty text, which ends every reply at once", key(&path));
+        problems.value(&path, message, "remove it".to_owned());
+    }
 }
 
 fn loss(config: &LossConfig, table: &[String], problems: &mut Problems<'_>) {

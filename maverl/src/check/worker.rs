@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::adapter;
-use super::policy::{Group, Models, Opened};
+use super::models::{Models, Opened};
+use super::policy::Group;
 use crate::config::Config;
 use crate::plan::{WorkerPlan, packed_bytes};
 
@@ -16,15 +16,16 @@ pub(super) fn plan(
     let names: BTreeMap<&str, &str> =
         groups.values().map(|group| (group.worker.as_str(), group.model.as_str())).collect();
     let plan = |(name, model): (&str, &str)| {
-        let Opened { source, parameters, .. } = models.get(model)?;
-        let (dtype, shape) = (config.models[model].dtype, adapter::base(source).ok());
+        let Opened { source, parameters, shape, .. } = models.get(model)?;
+        let dtype = config.models[model].dtype;
         Some(WorkerPlan {
             name: name.to_owned(),
             model: model.to_owned(),
             source: source.clone(),
             dtype,
             parameters: *parameters,
-            packed_bytes: shape.map(|shape| packed_bytes(&shape, dtype.into())),
+            packed_bytes: packed_bytes(shape, dtype.into()),
+            chat_template_kwargs: config.models[model].chat_template_kwargs.clone(),
         })
     };
     names.into_iter().map(plan).collect()

@@ -102,6 +102,12 @@ impl ExportArgs {
                 let dir = policy(run, self.checkpoint, self.policy.as_deref())?;
                 if is_adapter(&dir) {
                     (self.base(&dir)?, Some(dir))
+                } else if self.model.is_some() {
+                    return Err(Failure(
+                        "`--model` is the base of an adapter, and this policy is none: it has its own weights; leave \
+                         `--model` out"
+                            .to_owned(),
+                    ));
                 } else {
                     (dir.display().to_string(), None)
                 }

@@ -63,6 +63,9 @@ pub struct ModelConfig {
     /// A PEFT directory that adapters on it start from, relative to the file that names it. **(default: none)**
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapter: Option<String>,
+    /// Further variables of its chat template, as `enable_thinking` of Qwen3's. **(default: none)**
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub chat_template_kwargs: Map<String, Value>,
 }
 
 /// What matrix products round their terms to.

@@ -213,6 +213,30 @@ impl Default for EvalConfig {
     }
 }
 
+impl EvalConfig {
+    /// When training evaluates. Demonstrations are no tasks: supervised training does only where [`EvalConfig::data`] names
+    /// some.
+    #[must_use]
+    pub fn used(&self, preset: Preset) -> Self {
+        let without = preset == Preset::Sft && self.data.is_none();
+        Self {
+            every: if without { 0 } else { self.every },
+            before_and_after: self.before_and_after && !without,
+            ..self.clone()
+        }
+    }
+
+    /// Where held-out tasks come from: the evaluation's own file, or that of the training data. Of a split, the first
+    /// [`EvalConfig::tasks`].
+    pub fn held_out(&self, task: &TaskConfig) -> TaskConfig {
+        let limit = Some(self.tasks);
+        match &self.data {
+            Some(data) => TaskConfig { data: data.clone(), limit, ..TaskConfig::default() },
+            None => TaskConfig { limit, ..task.clone() },
+        }
+    }
+}
+
 /// `[checkpoint]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -30,6 +30,7 @@ fn defaults() -> Config {
         gradient_checkpointing: false,
         lora: None,
         adapter: None,
+        chat_template_kwargs: serde_json::Map::new(),
     };
     Config {
         sampling: SamplingConfig::from(&Sampling::default()),

@@ -27,7 +27,7 @@ pub use config::{
 use crate::model::linear::{Dropout, Lora};
 use crate::model::save::{self, Entry};
 use crate::model::values::{Param, tensor, with_values};
-use crate::model::weights::{Shards, Weights};
+use crate::model::weights::{Shards, Weights, listed};
 use crate::model::{Decoder, HfConfig, ModelError};
 
 /// What PEFT writes before the names of a base's modules.
@@ -272,7 +272,7 @@ fn check(shards: &Shards, config: &LoraConfig, base: &HfConfig) -> Result<(), St
     for name in shards.names().filter(|name| !known.contains(*name)) {
         problems.push(format!("`{name}` is no correction of a target module"));
     }
-    if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
+    if problems.is_empty() { Ok(()) } else { Err(listed(&problems)) }
 }
 
 #[cfg(test)]

@@ -96,9 +96,10 @@ impl Model {
             .map_err(|e| ModelError(format!("{}: {e}", files.describe())))?;
         let weights = Weights::load(files, &config)?;
         let mut companions = Vec::new();
-        for name in COMPANIONS {
-            if let Some(bytes) = files.read(name)? {
-                companions.push(((*name).to_owned(), bytes.into_owned()));
+        let names = COMPANIONS.iter().map(|name| (*name).to_owned());
+        for name in names.chain(files.list(tokenizer::FURTHER_TEMPLATES)?) {
+            if let Some(bytes) = files.read(&name)? {
+                companions.push((name, bytes.into_owned()));
             }
         }
         // As a directory it is found from anywhere.
@@ -262,7 +263,12 @@ impl Model {
                 "config.json" => save::with_dtype(bytes, options.dtype),
                 _ => bytes.clone(),
             };
-            std::fs::write(&path, bytes)
+            // Only the folder of further templates may have to be made.
+            let folder = name
+                .split_once('/')
+                .map_or(Ok(()), |(folder, _)| std::fs::create_dir_all(dir.join(folder)));
+            folder
+                .and_then(|()| std::fs::write(&path, bytes))
                 .map_err(|e| ModelError(format!("cannot write {}: {e}", path.display())))?;
         }
         save::weights(dir, self.weights.vars(), options)

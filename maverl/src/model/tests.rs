@@ -110,7 +110,7 @@ fn layouts() -> Vec<(String, PathBuf, Model)> {
 
 /// The `config.json` of a small model of each kind that the families make: queries, keys and values with a bias and tied
 /// embeddings; normalized heads of their own width; scaled rope; a bias everywhere.
-fn made_configs() -> [Value; 4] {
+pub(super) fn made_configs() -> [Value; 4] {
     let sizes = json!({
         "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
         "num_key_value_heads": 2, "intermediate_size": 40, "vocab_size": 60,
@@ -134,7 +134,7 @@ fn made_configs() -> [Value; 4] {
 }
 
 /// A model of a configuration, with random numbers everywhere: norms around 1, biases around 0.
-fn made(config: &Value) -> Model {
+pub(super) fn made(config: &Value) -> Model {
     let config = HfConfig::parse(config.to_string().as_bytes()).unwrap();
     let mut tensor = 0;
     let weights = Weights::init(&config, |name, shape| {

@@ -304,8 +304,8 @@ fn supported(dtype: Dtype) -> Option<DType> {
 }
 
 /// Problems in one line; so many that nobody would read them are counted.
-fn listed(problems: &[String]) -> String {
-    const MOST: usize = 64;
+pub(super) fn listed(problems: &[String]) -> String {
+    const MOST: usize = 8;
     let text = problems[..problems.len().min(MOST)].join("; ");
     match problems.len().saturating_sub(MOST) {
         0 => text,

@@ -15,7 +15,7 @@ pub(crate) use summary::{bytes, count};
 use std::path::PathBuf;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::config::{
     Aggregation, Baseline, CheckpointConfig, Config, Dtype, EvalConfig, GroupBy, Kl, Preset, Ratio,
@@ -154,8 +154,7 @@ pub struct PolicyPlan {
     pub reference: bool,
     /// An update computes layers again for the gradient instead of keeping what they computed.
     pub gradient_checkpointing: bool,
-    /// What a full micro-batch takes beside weights, moments and gradients, at most; `None` where it is not updated, or its
-    /// `config.json` cannot be read.
+    /// What a full micro-batch takes beside weights, moments and gradients, at most; `None` where it is not updated.
     pub activation_bytes: Option<u64>,
     /// The adapter that it is; without one it is the base's own weights.
     pub adapter: Option<AdapterPlan>,
@@ -206,8 +205,10 @@ pub struct WorkerPlan {
     pub dtype: Dtype,
     /// How many numbers the weights are.
     pub parameters: u64,
-    /// What the weights take as products read them, while agents speak; `None` if its `config.json` cannot be read.
-    pub packed_bytes: Option<u64>,
+    /// What the weights take as products read them, while agents speak.
+    pub packed_bytes: u64,
+    /// Further variables of its chat template.
+    pub chat_template_kwargs: Map<String, Value>,
 }
 
 /// How rewards become updates, with every part settled.

@@ -184,7 +184,7 @@ impl Plan {
             gradient_bytes: trained().max().unwrap_or(0) * NUMBER,
             moment_bytes: trained().sum::<u64>() * 2 * NUMBER,
             activation_bytes: policies().filter_map(|p| p.activation_bytes).max().unwrap_or(0),
-            packed_bytes: worker.packed_bytes.unwrap_or(0),
+            packed_bytes: worker.packed_bytes,
             kv_bytes: (self.runtime.kv_mib.get() as u64) << 20,
         }
     }
@@ -210,10 +210,11 @@ impl Plan {
 pub fn table(plan: &Plan) -> String {
     let summary = plan.summary();
     let mut text = format!(
-        "{} on {}, {} steps of {}\n\n",
+        "{} on {}, {} {} of {}\n\n",
         plan.orchestra.name,
         plan.environment.name,
         plan.steps,
+        if plan.steps == 1 { "step" } else { "steps" },
         plan.algorithm.preset.name()
     )
     .to_lowercase();

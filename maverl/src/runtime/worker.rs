@@ -75,7 +75,8 @@ impl Worker {
         let failed = |message: String| RuntimeError::Model { worker: worker.name.clone(), message };
         worker.source.fetch().map_err(|e| failed(e.0))?;
         let files = ModelFiles::new(&worker.source);
-        let tokenizer = Arc::new(Tokenizer::load(&files).map_err(|e| failed(e.0))?);
+        let tokenizer = Tokenizer::load(&files).map_err(|e| failed(e.0))?;
+        let tokenizer = Arc::new(tokenizer.telling(&worker.chat_template_kwargs));
         tokenizer.require_template().map_err(|e| failed(e.0))?;
         let base = Model::load(&files).map_err(|e| failed(e.0))?;
         let base = base.with_precision(worker.dtype.into());

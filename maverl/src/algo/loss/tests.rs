@@ -1,4 +1,5 @@
 #![allow(clippy::unwrap_used)]
+#![allow(clippy::approx_constant)] // values of the reference, as it prints them
 
 use serde_json::Value;
 
