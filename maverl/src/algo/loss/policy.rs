@@ -142,10 +142,10 @@ fn surrogates(
 ) {
     let n = row.logp.len();
     if plan.ratio == Ratio::Token {
-        for t in 0..n {
+        for (t, d) in d_logp.iter_mut().enumerate() {
             let found = surrogate(plan, f64::from(row.logp[t]), log_ratio(row, t), advantage);
             let weight = f64::from(row.weights[t]);
-            d_logp[t] += (weight * found.term.slope) as f32;
+            *d += (weight * found.term.slope) as f32;
             sums.surrogate += weight * found.term.value;
             sums.count(found.clip, 1);
         }
@@ -170,10 +170,7 @@ fn surrogate(plan: &LossPlan, logp: f64, log_ratio: f64, advantage: f64) -> Clip
             clipped_surrogate(log_ratio, advantage, (low, high, f64::from(plan.clip_dual)))
         }
         Surrogate::Cispo => cispo(logp, log_ratio, advantage, high),
-        Surrogate::Sapo => {
-            let (positive, negative) = plan.gate;
-            sapo(log_ratio, advantage, (f64::from(positive), f64::from(negative)))
-        }
+        Surrogate::Sapo => sapo(log_ratio, advantage, plan.gate),
         Surrogate::Cpgd => cpgd(log_ratio, advantage, (low, high)),
     }
 }

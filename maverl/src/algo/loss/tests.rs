@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::approx_constant)]
 
 use serde_json::Value;
 
@@ -177,6 +177,25 @@ fn a_ratio_that_overflows_has_no_nan() {
     let found = far.loss(&LOSS, Aggregation::SequenceMean, 0);
     assert_eq!(found.d_logp, [0.0; 5]);
     assert_close("clipped", &[found.sums.loss], &[(-1.2 + 3.0) / 2.0], 1e-6);
+}
+
+#[test]
+fn a_log_prob_that_is_no_number_makes_the_loss_none() {
+    for surrogate in [Surrogate::Clip, Surrogate::Cispo, Surrogate::Sapo, Surrogate::Cpgd] {
+        for ratio in [Ratio::Token, Ratio::Sequence, Ratio::Product] {
+            for advantage in [1.0, -1.0] {
+                let rows = Rows {
+                    logp: vec![vec![-1.0, f64::NAN]],
+                    old: vec![vec![-1.0, -1.0]],
+                    advantages: vec![advantage],
+                    ..Rows::default()
+                };
+                let plan = LossPlan { surrogate, ratio, ..LOSS };
+                let found = rows.loss(&plan, Aggregation::TokenMean, 0);
+                assert!(found.sums.loss.is_nan(), "{surrogate:?} {ratio:?}");
+            }
+        }
+    }
 }
 
 /// What TRL calls a loss type, in parts.
