@@ -1,7 +1,7 @@
 //! How far a policy has gone, from a reference or from itself.
 
 use super::Term;
-use super::surrogate::{LOG_RATIO_MAX, at_most};
+use super::surrogate::{LOG_RATIO_MAX, at_most, ratio};
 use crate::config::Kl;
 
 /// The KL divergence to a reference, estimated on one sampled token; the derivative is with respect to `logp`.
@@ -39,7 +39,7 @@ pub fn kl(estimator: Kl, logp: f64, logp_ref: f64) -> Term {
 ///
 /// [2512.02556]: https://arxiv.org/abs/2512.02556
 pub fn importance_corrected(kl: Term, log_ratio: f64) -> Term {
-    let ratio = at_most(log_ratio, LOG_RATIO_MAX).exp();
+    let ratio = ratio(log_ratio);
     let grows = if log_ratio < LOG_RATIO_MAX { kl.value } else { 0.0 };
     Term { value: ratio * kl.value, slope: ratio * (kl.slope + grows) }
 }

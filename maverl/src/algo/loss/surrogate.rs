@@ -7,6 +7,11 @@ use super::Term;
 /// Beyond this `log ρ` every clip has long cut the gradient; cutting here keeps infinities out.
 pub(super) const LOG_RATIO_MAX: f64 = 20.0;
 
+/// `ρ`, bounded; what is not a number stays so, and is found in the loss.
+pub(super) fn ratio(log_ratio: f64) -> f64 {
+    at_most(log_ratio, LOG_RATIO_MAX).exp()
+}
+
 /// Which bound of the ratio cut the gradient.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clip {
@@ -64,7 +69,7 @@ pub fn clipped_surrogate(
     advantage: f64,
     (low, high, dual): (f64, f64, f64),
 ) -> Clipped {
-    let ratio = at_most(log_ratio, LOG_RATIO_MAX).exp();
+    let ratio = ratio(log_ratio);
     if advantage > 0.0 && ratio > 1.0 + high {
         Clipped::cut(-advantage * (1.0 + high), Clip::High)
     } else if advantage < 0.0 && ratio < 1.0 - low {
@@ -86,7 +91,7 @@ pub fn clipped_surrogate(
 ///
 /// [2506.13585]: https://arxiv.org/abs/2506.13585
 pub fn cispo(logp: f64, log_ratio: f64, advantage: f64, high: f64) -> Clipped {
-    let ratio = at_most(log_ratio, LOG_RATIO_MAX).exp();
+    let ratio = ratio(log_ratio);
     let weight = at_most(ratio, 1.0 + high);
     let term = Term { value: -weight * advantage * logp, slope: -weight * advantage };
     Clipped { term, clip: (ratio > weight).then_some(Clip::High) }
@@ -103,7 +108,7 @@ pub fn cispo(logp: f64, log_ratio: f64, advantage: f64, high: f64) -> Clipped {
 /// [2511.20347]: https://arxiv.org/abs/2511.20347
 pub fn sapo(log_ratio: f64, advantage: f64, (positive, negative): (f64, f64)) -> Clipped {
     let tau = if advantage > 0.0 { positive } else { negative };
-    let ratio = at_most(log_ratio, LOG_RATIO_MAX).exp();
+    let ratio = ratio(log_ratio);
     let gate = 1.0 / (1.0 + (-tau * (ratio - 1.0)).exp());
     let slope = -advantage * 4.0 * gate * (1.0 - gate) * ratio;
     Clipped::free(-advantage * 4.0 / tau * gate, slope)

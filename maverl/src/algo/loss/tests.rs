@@ -180,6 +180,25 @@ fn a_ratio_that_overflows_has_no_nan() {
     assert_close("clipped", &[found.sums.loss], &[(-1.2 + 3.0) / 2.0], 1e-6);
 }
 
+#[test]
+fn a_log_prob_that_is_no_number_makes_the_loss_none() {
+    for surrogate in [Surrogate::Clip, Surrogate::Cispo, Surrogate::Sapo, Surrogate::Cpgd] {
+        for ratio in [Ratio::Token, Ratio::Sequence, Ratio::Product] {
+            for advantage in [1.0, -1.0] {
+                let rows = Rows {
+                    logp: vec![vec![-1.0, f64::NAN]],
+                    old: vec![vec![-1.0, -1.0]],
+                    advantages: vec![advantage],
+                    ..Rows::default()
+                };
+                let plan = LossPlan { surrogate, ratio, ..LOSS };
+                let found = rows.loss(&plan, Aggregation::TokenMean, 0);
+                assert!(found.sums.loss.is_nan(), "{surrogate:?} {ratio:?}");
+            }
+        }
+    }
+}
+
 /// What TRL calls a loss type, in parts.
 fn parts(params: &Value) -> (LossPlan, Aggregation) {
     let number = |key: &str, default: f64| params[key].as_f64().unwrap_or(default) as f32;
