@@ -45,7 +45,7 @@ pub enum Purpose {
 }
 
 /// Worlds embedded in the library: names that `data = "builtin:NAME"` may have.
-const BUILTIN_DATA: &[&str] = &["facts"];
+const BUILTIN_DATA: &[&str] = &["arithmetic", "facts"];
 
 /// What the sources mean for the declared team.
 ///
@@ -83,7 +83,7 @@ fn plan(
 ) -> Option<Plan> {
     data(&config, base, problems);
     let rewards = rewards(&config, registry, problems);
-    let environment = choice::environment(&config.environment, registry, problems);
+    let environment = choice::environment(&config, registry, problems);
     let orchestra = choice::orchestra(&config.orchestra, registry, problems);
     if let (Some(environment), Some(orchestra)) = (&environment, &orchestra) {
         choice::fit(environment, orchestra, registry, problems);
