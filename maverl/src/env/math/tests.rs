@@ -217,7 +217,7 @@ fn rewritings(gold: &str) -> Vec<String> {
             false => bare.replace('(', "\\left(").replace(')', "\\right)"),
         },
     ];
-    let number = bare.replace(",\\!", "").replace(' ', "").replace(',', "");
+    let number = bare.replace(",\\!", "").replace([' ', ','], "");
     let listed = bare.contains(", ") || bare == "-2,1" || bare == "1,-2";
     if let Ok(number) = number.parse::<i64>()
         && !listed
@@ -235,14 +235,16 @@ fn rewritings(gold: &str) -> Vec<String> {
             thousands(number).replace(',', ",\\!"),
         ]);
     }
-    if let Some(word) = bare.strip_prefix("\\text{").and_then(|rest| rest.strip_suffix('}')) {
-        all.extend([word.to_lowercase(), word.to_uppercase(), format!("\\mbox{{{word}}}")]);
+    let worded = ["\\text{", "\\mbox{"].iter().find_map(|start| bare.strip_prefix(start));
+    if let Some(word) = worded.and_then(|rest| rest.strip_suffix('}')) {
+        all.extend([word.to_lowercase(), word.to_uppercase()]);
+        all.extend([format!("\\mbox{{{word}}}"), format!("\\text{{{word}}}")]);
     }
     if let Some(degrees) = bare.strip_suffix("^\\circ").filter(|rest| !rest.contains(',')) {
         let ways = ["", "^{\\circ}", "°", " degrees", "\\text{ degrees}", "\\degree"];
         all.extend(ways.map(|unit| format!("{degrees}{unit}")));
     }
-    if bare.contains(char::is_numeric) && !bare.contains("text") {
+    if !bare.contains("text") && !bare.contains("mbox") {
         all.push(format!("\\,{bare}"));
         all.extend([bare.replace("\\pi", "π"), bare.replace("\\sqrt", "\\sqrt ")]);
     }
@@ -332,7 +334,7 @@ fn mutations(gold: &str, draw: &mut Draw) -> Vec<String> {
     let mut changed = plain.clone().into_bytes();
     changed[at] = other;
     all.push(String::from_utf8(changed).unwrap());
-    if plain.trim_matches(['0', '.']) != "" {
+    if !plain.trim_matches(['0', '.']).is_empty() {
         all.extend([format!("{plain}0").replace(".0", ".9"), format!("-({plain})")]);
         all.retain(|text| !text.ends_with('0') || !plain.contains('.'));
     }

@@ -232,31 +232,10 @@ impl Lexer {
 
     fn number(&mut self) {
         let mut digits = self.take(|c| c.is_ascii_digit());
-        let group = |lexer: &Self, from: usize| {
-            (0..3).all(|i| lexer.peek(from + i).is_ascii_digit())
-                && !lexer.peek(from + 3).is_ascii_digit()
-        };
-        let short = (1..=3).contains(&digits.len());
-        while short {
-            let start = self.at;
-            let parted = match self.peek(0) {
-                ',' => self.depth == 0,
-                THOUSANDS => true,
-                _ => false,
-            };
-            if parted {
-                let marked = self.peek(0) == THOUSANDS;
-                self.at += 1;
-                if marked {
-                    self.take(char::is_whitespace);
-                }
+        if (1..=3).contains(&digits.len()) {
+            while let Some(group) = self.thousands() {
+                digits.push_str(&group);
             }
-            if !parted || !group(self, 0) {
-                self.at = start;
-                break;
-            }
-            digits.extend((0..3).map(|i| self.peek(i)));
-            self.at += 3;
         }
         let mut decimals = String::new();
         if self.peek(0) == '.' && self.peek(1).is_ascii_digit() {
@@ -275,6 +254,24 @@ impl Lexer {
         let point = if decimals.is_empty() { "" } else { "." };
         let digits = format!("{digits}{point}{decimals}");
         self.tokens.push(Token::Number { value, digits });
+    }
+
+    /// A comma that parts thousands, and the three digits after it.
+    fn thousands(&mut self) -> Option<String> {
+        let blanks = match self.peek(0) {
+            ',' if self.depth == 0 => 0,
+            // LaTeX's spaces after a comma that is marked.
+            THOUSANDS => (1..4).take_while(|at| self.peek(*at).is_whitespace()).count(),
+            _ => return None,
+        };
+        let start = 1 + blanks;
+        let digits: String =
+            (start..start + 3).map(|at| self.peek(at)).filter(char::is_ascii_digit).collect();
+        let three = digits.len() == 3 && !self.peek(start + 3).is_ascii_digit();
+        if three {
+            self.at += start + 3;
+        }
+        three.then_some(digits)
     }
 
     /// The power of ten in `1.5e-3`.
