@@ -19,6 +19,7 @@ mod blank;
 mod explain;
 mod export;
 mod generate;
+mod grade;
 mod info;
 mod inspect;
 mod models;
@@ -111,6 +112,8 @@ enum Command {
     /// A row of the output is the row of the input with `input_ids`, `logprobs` (of each next token, one less than
     /// there are ids) and `entropy` (in nats, after each token).
     Score(score::ScoreArgs),
+    /// Judges answers in a file by a rule of the environments, without a model.
+    Grade(grade::GradeArgs),
     /// Says what a model or an adapter is: shape, size, vocabulary, chat template, special tokens, files.
     Inspect(inspect::InspectArgs),
     /// Writes a model, an adapter or a policy of a run as a directory that other programs load.
@@ -227,6 +230,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Replay { run, episode, json } => replay::replay(&run, &episode, json),
         Command::Generate(args) => generate::generate(&args),
         Command::Score(args) => score::score(&args),
+        Command::Grade(args) => grade::grade(&args),
         Command::Inspect(args) => inspect::inspect(&args),
         Command::Export(args) => export::export(&args),
         Command::NewModel(args) => blank::blank(&args),

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::diagnostic::{Problems, did_you_mean, key, list, path, suggestion, within};
 use super::load::plain;
-use crate::config::Named;
+use crate::config::{Config, Named};
 use crate::plan::Chosen;
 use crate::registry::{Declaration, Registry};
 use crate::task::Task;
@@ -38,12 +38,26 @@ pub(super) fn orchestra(
     Some(Orchestra { chosen: Chosen { name, options }, members })
 }
 
+/// Where none is named, the one that understands what the orchestra sends.
 pub(super) fn environment(
-    named: &Named,
+    config: &Config,
     registry: &Registry,
     problems: &mut Problems<'_>,
 ) -> Option<Environment> {
-    let (name, entry) = choose("environment", named, &registry.environments, problems)?;
+    let named = &config.environment;
+    let needs = needs(&config.orchestra, registry);
+    let fits = |offers: &[&str]| needs.iter().all(|need| offers.contains(need));
+    let fitting: BTreeMap<_, _> = registry
+        .environments
+        .iter()
+        .filter(|(_, entry)| fits(entry.offers))
+        .map(|(name, entry)| (*name, *entry))
+        .collect();
+    let entries = match (&named.name, fitting.len()) {
+        (None, 1) => &fitting,
+        _ => &registry.environments,
+    };
+    let (name, entry) = choose("environment", named, entries, problems)?;
     let table = path(["environment"]);
     let options = options(&table, &named.options, &entry.declaration, entry.check, problems);
     Some(Environment { chosen: Chosen { name, options } })
@@ -68,6 +82,17 @@ pub(super) fn look(
         problems.value(&at, format!("environment `{name}`: {error}"), None);
         Vec::new()
     })
+}
+
+/// What the orchestra of a run sends; nothing where it cannot be told which one plays.
+fn needs(named: &Named, registry: &Registry) -> &'static [&'static str] {
+    let mut entries = registry.orchestras.iter();
+    let entry = match (&named.name, registry.orchestras.len()) {
+        (Some(name), _) => registry.orchestras.get(name.as_str()),
+        (None, 1) => entries.next().map(|(_, entry)| entry),
+        (None, _) => None,
+    };
+    entry.map_or(&[], |entry| entry.needs)
 }
 
 /// Reports actions of the orchestra that the environment does not understand.

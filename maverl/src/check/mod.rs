@@ -86,7 +86,7 @@ fn plan(
     algorithm::preset(&mut config);
     let tasks = data::tasks(&config, base, purpose, problems);
     let rewards = rewards(&config, registry, problems);
-    let environment = choice::environment(&config.environment, registry, problems);
+    let environment = choice::environment(&config, registry, problems);
     let orchestra = choice::orchestra(&config.orchestra, registry, problems);
     if let (Some(environment), Some(orchestra)) = (&environment, &orchestra) {
         choice::fit(environment, orchestra, registry, problems);

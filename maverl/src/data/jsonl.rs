@@ -40,12 +40,13 @@ fn row(mut object: Map<String, Value>, line: usize, source: &str) -> Result<Row,
     Ok(Row { task: Task { id, source, question, data }, split })
 }
 
-/// `question`; or `prompt`, a text or messages of which the last user's counts.
+/// `question`, or MATH's `problem`; or `prompt`, a text or messages of which the last user's counts.
 fn question(object: &mut Map<String, Value>) -> Result<String, String> {
-    if let Some(question) = object.remove("question") {
+    let found = ["question", "problem"].iter().find_map(|key| Some((key, object.remove(*key)?)));
+    if let Some((key, question)) = found {
         return match question {
             Value::String(question) => Ok(question),
-            other => Err(format!("`question` is {other}; write a text")),
+            other => Err(format!("`{key}` is {other}; write a text")),
         };
     }
     match object.remove("prompt") {
@@ -62,7 +63,7 @@ fn question(object: &mut Map<String, Value>) -> Result<String, String> {
         Some(other) => Err(format!("`prompt` is {other}; write a text or a list of messages")),
         None => {
             let keys: Vec<&str> = object.keys().map(String::as_str).collect();
-            Err(format!("no `question` or `prompt` among the keys {keys:?}"))
+            Err(format!("no `question`, `problem` or `prompt` among the keys {keys:?}"))
         }
     }
 }

@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 
 use crate::config::{DataFormat, TaskConfig};
 use crate::task::Task;
-use crate::world::{Document, facts};
+use crate::world::{Document, arithmetic, facts};
 
 /// The split that takes every task.
 pub const ALL: &str = "all";
@@ -86,7 +86,9 @@ pub enum DataError {
         wanted: &'static str,
     },
     /// The name of a built-in world that does not exist.
-    #[error("`{0}` is no built-in world; there is `builtin:facts`, or name a file")]
+    #[error(
+        "`{0}` is no built-in world; there is `builtin:facts` and `builtin:arithmetic`, or name a file"
+    )]
     UnknownWorld(String),
 }
 
@@ -103,8 +105,8 @@ struct Row {
 /// See [`DataError`]; a split without tasks is one.
 pub fn load(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Task>, DataError> {
     let rows = match world(&config.data)? {
-        true => facts::SPLITS.iter().flat_map(|split| builtin_rows(split)).collect(),
-        false => {
+        Some(world) => world.rows(),
+        None => {
             let file = File::read(&base.join(&config.data))?;
             match file.form(config.format)? {
                 DataFormat::Squad => squad::tasks(&file)?,
@@ -125,8 +127,13 @@ pub fn load(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Task>, 
 ///
 /// See [`DataError`]; a corpus without documents is one.
 pub fn corpus(name: &str, base: &Path) -> Result<Vec<Document>, DataError> {
-    if world(name)? {
-        return Ok(facts::corpus());
+    match world(name)? {
+        Some(World::Facts) => return Ok(facts::corpus()),
+        Some(World::Arithmetic) => {
+            let wanted = "name `builtin:facts` or a file";
+            return Err(DataError::Empty { place: name.to_owned(), what: "documents", wanted });
+        }
+        None => {}
     }
     let file = File::read(&base.join(name))?;
     let mut documents = match file.form(DataFormat::Auto)? {
@@ -145,18 +152,37 @@ pub fn corpus(name: &str, base: &Path) -> Result<Vec<Document>, DataError> {
     Ok(documents)
 }
 
-/// Whether a name means a built-in world and not a file.
-fn world(name: &str) -> Result<bool, DataError> {
+/// A built-in world.
+enum World {
+    Facts,
+    Arithmetic,
+}
+
+/// The built-in world that a name means; `None` for a file.
+fn world(name: &str) -> Result<Option<World>, DataError> {
     match name {
-        facts::NAME => Ok(true),
+        facts::NAME => Ok(Some(World::Facts)),
+        arithmetic::NAME => Ok(Some(World::Arithmetic)),
         _ if name.starts_with("builtin:") => Err(DataError::UnknownWorld(name.to_owned())),
-        _ => Ok(false),
+        _ => Ok(None),
     }
 }
 
-fn builtin_rows(split: &str) -> Vec<Row> {
-    let tasks = facts::tasks(split).unwrap_or_default();
-    tasks.into_iter().map(|task| Row { task, split: Some(split.to_owned()) }).collect()
+impl World {
+    /// Every task, with its split.
+    fn rows(&self) -> Vec<Row> {
+        let splits = match self {
+            Self::Facts => facts::SPLITS
+                .iter()
+                .map(|split| (*split, facts::tasks(split).unwrap_or_default()))
+                .collect(),
+            Self::Arithmetic => arithmetic::problems(),
+        };
+        let rows = |(split, tasks): (&str, Vec<Task>)| -> Vec<Row> {
+            tasks.into_iter().map(|task| Row { task, split: Some(split.to_owned()) }).collect()
+        };
+        splits.into_iter().flat_map(rows).collect()
+    }
 }
 
 /// The tasks of a split; ids are checked over all of them.

@@ -134,7 +134,7 @@ fn mistakes_are_named_with_their_line() {
     for (content, expected) in [
         (
             "{\"question\": \"?\"}\n{\"query\": \"?\"}",
-            ":2: no `question` or `prompt` among the keys [\"query\"]",
+            ":2: no `question`, `problem` or `prompt` among the keys [\"query\"]",
         ),
         ("{\"question\": \"?\"}\n{oops", ":2: no JSON object: "),
         ("{\"question\": 3}", ":1: `question` is 3; write a text"),
@@ -165,7 +165,12 @@ fn mistakes_are_named_with_their_line() {
     assert!(missing.unwrap_err().to_string().starts_with("`/x/no.jsonl` cannot be read: "));
     let world =
         load(&TaskConfig { data: "builtin:x".into(), ..TaskConfig::default() }, ALL, Path::new(""));
-    assert!(world.unwrap_err().to_string().contains("there is `builtin:facts`"));
+    assert!(
+        world
+            .unwrap_err()
+            .to_string()
+            .contains("there is `builtin:facts` and `builtin:arithmetic`")
+    );
 }
 
 #[test]

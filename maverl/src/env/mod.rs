@@ -1,5 +1,6 @@
 //! Environments: the world a team acts in, and the judge of its answer.
 
+pub mod math;
 pub mod search;
 
 use std::future::Future;

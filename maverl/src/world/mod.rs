@@ -1,5 +1,6 @@
 //! Built-in worlds: generated corpora and tasks that need no download.
 
+pub mod arithmetic;
 pub mod facts;
 
 use serde::{Deserialize, Serialize};

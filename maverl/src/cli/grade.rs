@@ -1,0 +1,218 @@
+//! `maverl grade`: verdicts on answers in a file, without a model.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use serde_json::{Map, Value, json};
+
+use super::{Failure, print};
+use crate::env::{math, search};
+use crate::run_dir::disk::temporary;
+
+/// How many bad rows are shown.
+const SHOWN: usize = 100;
+
+#[derive(Args)]
+pub(super) struct GradeArgs {
+    /// The rule to judge by.
+    #[arg(value_enum)]
+    rule: Rule,
+    /// Rows, a JSON object a line: `{"answer": "..", "truth": ".."}`; `truth` may be a list, of which one will do.
+    #[arg(long, value_name = "FILE.jsonl")]
+    input: PathBuf,
+    /// The same rows with `verdict`, `extracted`, `reason` and `reward`.
+    #[arg(long, value_name = "FILE.jsonl")]
+    output: PathBuf,
+    /// Judge the last number of an answer that marks none (`math` alone).
+    #[arg(long)]
+    last_number: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Rule {
+    /// Mathematical equality of the marked answer, or of the whole text where nothing is marked.
+    Math,
+    /// Exact match after the usual normalization.
+    Em,
+}
+
+/// What is said of one row.
+struct Grade {
+    verdict: &'static str,
+    extracted: Option<String>,
+    reason: &'static str,
+}
+
+/// Judges every row of a file.
+pub(super) fn grade(args: &GradeArgs) -> Result<ExitCode, Failure> {
+    let text = std::fs::read_to_string(&args.input)
+        .map_err(|error| Failure(format!("cannot read {}: {error}", args.input.display())))?;
+    let rows = rows(&text, &args.input)?;
+    let graded: Vec<Map<String, Value>> =
+        rows.into_iter().map(|row| graded(row, args.rule, args.last_number)).collect();
+    let right = graded.iter().filter(|row| row["verdict"] == "equal").count();
+    let partial = temporary(&args.output);
+    write(&graded, &partial).and_then(|()| std::fs::rename(&partial, &args.output)).map_err(
+        |error| {
+            // What is left only takes space; the error worth telling is the first one.
+            let _ = std::fs::remove_file(&partial);
+            Failure(format!("cannot write {}: {error}", args.output.display()))
+        },
+    )?;
+    let (n, output) = (graded.len(), args.output.display());
+    print(&format!("graded {n} rows, {right} right: {output}"))
+}
+
+fn write(rows: &[Map<String, Value>], path: &Path) -> std::io::Result<()> {
+    let mut out = BufWriter::new(File::create(path)?);
+    for row in rows {
+        serde_json::to_writer(&mut out, row)?;
+        out.write_all(b"\n")?;
+    }
+    out.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()
+}
+
+/// A row with the texts that are judged.
+struct Row {
+    object: Map<String, Value>,
+    answer: String,
+    truths: Vec<String>,
+}
+
+/// Every row, or all that are wrong.
+fn rows(text: &str, path: &Path) -> Result<Vec<Row>, Failure> {
+    let (mut rows, mut bad) = (Vec::new(), Vec::new());
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    for (index, line) in lines {
+        match row(line) {
+            Ok(row) => rows.push(row),
+            Err(what) => bad.push(format!("{}:{}: {what}", path.display(), index + 1)),
+        }
+    }
+    match (bad.len(), rows.len()) {
+        (0, 0) => Err(Failure(format!("{} has no rows", path.display()))),
+        (0, _) => Ok(rows),
+        (n, good) => {
+            let more =
+                if n > SHOWN { format!("\n... and {} more", n - SHOWN) } else { String::new() };
+            bad.truncate(SHOWN);
+            let (bad, all) = (bad.join("\n"), n + good);
+            Err(Failure(format!("{n} of {all} rows cannot be graded\n{bad}{more}")))
+        }
+    }
+}
+
+fn row(line: &str) -> Result<Row, String> {
+    let object: Map<String, Value> =
+        serde_json::from_str(line).map_err(|error| format!("no JSON object: {error}"))?;
+    let value = |key: &str| {
+        let keys: Vec<&String> = object.keys().collect();
+        object.get(key).ok_or_else(|| format!("no `{key}` among the keys {keys:?}"))
+    };
+    let answer = text(value("answer")?, "answer")?;
+    let truths = match value("truth")? {
+        Value::Array(truths) => truths.iter().map(|truth| text(truth, "truth")).collect(),
+        truth => text(truth, "truth").map(|truth| vec![truth]),
+    }?;
+    match truths.is_empty() {
+        true => Err("`truth` is empty; write at least one answer".to_owned()),
+        false => Ok(Row { answer, truths, object }),
+    }
+}
+
+fn text(value: &Value, key: &str) -> Result<String, String> {
+    match value {
+        Value::String(text) => Ok(text.clone()),
+        Value::Number(number) => Ok(number.to_string()),
+        other => Err(format!("`{key}` is {other}; write a text or a number")),
+    }
+}
+
+fn graded(row: Row, rule: Rule, last_number: bool) -> Map<String, Value> {
+    let Row { mut object, answer, truths } = row;
+    let Grade { verdict, extracted, reason } = match rule {
+        Rule::Math => mathematical(&answer, &truths, last_number),
+        Rule::Em => exact(&answer, &truths),
+    };
+    let reward = if verdict == "equal" { 1.0 } else { 0.0 };
+    object.extend([
+        ("verdict".to_owned(), json!(verdict)),
+        ("extracted".to_owned(), json!(extracted)),
+        ("reason".to_owned(), json!(reason)),
+        ("reward".to_owned(), json!(reward)),
+    ]);
+    object
+}
+
+fn mathematical(answer: &str, truths: &[String], last_number: bool) -> Grade {
+    let guess = || if last_number { math::last_number(answer) } else { None };
+    let extracted = math::extract(answer).or_else(guess).unwrap_or(answer.trim());
+    let verdicts = truths.iter().map(|truth| math::compare(extracted, math::reference(truth)));
+    let verdicts: Vec<math::Verdict> = verdicts.collect();
+    let (verdict, reason) = if verdicts.contains(&math::Verdict::Equal) {
+        ("equal", "it says what a reference says")
+    } else if extracted.is_empty() {
+        ("unequal", "there is no answer")
+    } else if verdicts.contains(&math::Verdict::Undecided) {
+        ("undecided", "it cannot be told whether it is a reference; counted as wrong")
+    } else {
+        ("unequal", "it says something else than every reference")
+    };
+    Grade { verdict, extracted: Some(extracted.to_owned()), reason }
+}
+
+fn exact(answer: &str, truths: &[String]) -> Grade {
+    let (verdict, reason) = match truths.iter().any(|truth| search::exact_match(answer, truth)) {
+        true => ("equal", "it is a reference word for word"),
+        false => ("unequal", "it is no reference word for word"),
+    };
+    Grade { verdict, extracted: Some(search::normalize(answer)), reason }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn grade_rows(rule: Rule, input: &str) -> Result<Vec<Value>, Failure> {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("in.jsonl"), dir.path().join("out.jsonl"));
+        std::fs::write(&from, input).unwrap();
+        let args = GradeArgs { rule, input: from, output: to.clone(), last_number: false };
+        grade(&args)?;
+        let text = std::fs::read_to_string(to).unwrap();
+        Ok(text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+    }
+
+    #[test]
+    fn every_row_gets_a_verdict_and_keeps_what_it_had() {
+        let input = r#"{"id": 7, "answer": "so \\boxed{1/2}", "truth": "0.5"}
+{"answer": "3", "truth": [1, 2]}
+
+{"answer": "", "truth": "5"}
+"#;
+        let rows = grade_rows(Rule::Math, input).unwrap();
+        let verdicts: Vec<&Value> = rows.iter().map(|row| &row["verdict"]).collect();
+        assert_eq!(verdicts, ["equal", "unequal", "unequal"]);
+        assert_eq!(rows[0]["id"], 7);
+        assert_eq!(rows[0]["extracted"], "1/2");
+        assert_eq!(rows[0]["reward"], 1.0);
+        let rows =
+            grade_rows(Rule::Em, "{\"answer\": \"The Tower\", \"truth\": \"tower\"}").unwrap();
+        assert_eq!(rows[0]["verdict"], "equal");
+    }
+
+    #[test]
+    fn all_bad_rows_are_told_at_once() {
+        let input =
+            "{\"answer\": 1}\nno\n{\"answer\": [], \"truth\": 1}\n{\"answer\": 1, \"truth\": 1}";
+        let Failure(message) = grade_rows(Rule::Math, input).unwrap_err();
+        assert!(message.starts_with("3 of 4 rows cannot be graded"), "{message}");
+        assert!(message.contains(":1: no `truth` among the keys [\"answer\"]"), "{message}");
+        assert!(message.contains(":3: `answer` is []; write a text or a number"), "{message}");
+    }
+}

@@ -1,0 +1,79 @@
+//! Where in a reply the answer is.
+
+/// The answer of a reply: what stands in its last complete `\boxed{..}` or `\fbox{..}`, or else after its last `####`, or
+/// else after its last "answer is" or "answer:". What comes before `</think>` is no part of the answer.
+///
+/// `None` if there is no such mark; see [`last_number`] for a reply without.
+pub fn extract(reply: &str) -> Option<&str> {
+    let reply = conclusion(reply);
+    boxed(reply).or_else(|| hashed(reply)).or_else(|| announced(reply))
+}
+
+/// The last number of a reply, with sign, thousands and decimals: a guess at the answer where nothing marks it.
+pub fn last_number(reply: &str) -> Option<&str> {
+    let reply = conclusion(reply);
+    let end = reply.rfind(|c: char| c.is_ascii_digit())? + 1;
+    let part = |c: char| c.is_ascii_digit() || matches!(c, '.' | ',');
+    let before = reply[..end].trim_end_matches(part).len();
+    let number = reply[before..end].trim_start_matches(['.', ',']);
+    let start = end - number.len();
+    // A sign belongs to the number unless something to subtract from stands right before it.
+    let signed = reply[..start].ends_with('-')
+        && !reply[..start - 1].ends_with(|c: char| c.is_alphanumeric() || c == ')');
+    Some(&reply[start - usize::from(signed)..end])
+}
+
+fn conclusion(reply: &str) -> &str {
+    reply.rsplit_once("</think>").map_or(reply, |(_, rest)| rest)
+}
+
+fn boxed(reply: &str) -> Option<&str> {
+    let mut end = reply.len();
+    // From the last mark on, so that one that is cut off hides no earlier one.
+    loop {
+        let at = reply[..end].rfind("\\boxed").max(reply[..end].rfind("\\fbox"))?;
+        let rest = reply[at + 1..].trim_start_matches(|c: char| c.is_ascii_alphabetic());
+        if let Some(inside) = braced(rest.trim_start()) {
+            return Some(inside.trim()).filter(|inside| !inside.is_empty());
+        }
+        end = at;
+    }
+}
+
+/// The inside of the braces that a text begins with.
+fn braced(text: &str) -> Option<&str> {
+    let mut depth = 0_usize;
+    let mut escaped = false;
+    for (at, c) in text.char_indices() {
+        match c {
+            '{' if !escaped => depth += 1,
+            '}' if !escaped => depth = depth.checked_sub(1)?,
+            _ if depth == 0 => return None,
+            _ => {}
+        }
+        if depth == 0 && at > 0 {
+            return Some(&text[1..at]);
+        }
+        escaped = c == '\\' && !escaped;
+    }
+    None
+}
+
+fn hashed(reply: &str) -> Option<&str> {
+    let (_, rest) = reply.rsplit_once("####")?;
+    let line = rest.lines().find(|line| !line.trim().is_empty())?;
+    Some(line.trim()).filter(|line| !line.is_empty())
+}
+
+/// What follows the last "answer is" or "answer:", up to the end of the sentence or line.
+fn announced(reply: &str) -> Option<&str> {
+    let lower = reply.to_ascii_lowercase();
+    let ends = ["answer is", "answer:", "answer is:", "answer:**", "answer**:"]
+        .iter()
+        .filter_map(|mark| lower.rfind(mark).map(|at| at + mark.len()));
+    let rest = reply[ends.max()?..].lines().next()?;
+    let rest = rest.find(". ").map_or(rest, |at| &rest[..at]);
+    let rest = rest.trim_matches(|c: char| c.is_whitespace() || matches!(c, '*' | ':' | '$'));
+    let rest = rest.strip_suffix('.').unwrap_or(rest).trim_end_matches('$').trim();
+    Some(rest).filter(|rest| !rest.is_empty())
+}

@@ -1,0 +1,158 @@
+//! The world of questions with an answer that can be computed.
+
+use std::path::Path;
+
+use maverl_macros::environment;
+use serde_json::{Map, Value, json};
+
+use super::{Verdict, compare, extract, last_number};
+use crate::env::{EnvError, Environment, Session};
+use crate::task::{Action, Observation, Score, Task};
+
+/// Judges answers to mathematical questions by what they say, however they are written.
+#[environment(name = "math", offers("attempt"))]
+pub struct MathEnvironment {
+    /// A reply that marks no answer (`\boxed{..}`, `####`, "answer is") is judged by its last number.
+    pub last_number: bool,
+    /// An attempt is told whether it is right. What is right is never told.
+    pub oracle: bool,
+    /// Attempts of an episode at most.
+    pub max_attempts: u32,
+}
+
+impl Default for MathEnvironment {
+    fn default() -> Self {
+        Self { last_number: false, oracle: false, max_attempts: 2 }
+    }
+}
+
+impl Environment for MathEnvironment {
+    /// Every task must have an answer to compare with.
+    fn look(&self, _: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
+        match tasks.iter().find(|task| references(task).is_empty()) {
+            Some(task) => Err(EnvError::new(format!(
+                "the task `{}` of `{}` has no answer to judge by; give its row an `answer`",
+                task.id, task.source
+            ))),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// An attempt at the answer. The reference is never part of what is shown.
+    async fn act(&self, session: &mut Session, action: Action) -> Result<Observation, EnvError> {
+        let Action::Text(attempt) = action else {
+            return Ok(Observation::new("there are no tools here; write an answer"));
+        };
+        let done = session.actions >= self.max_attempts;
+        let text = match (self.answer(&attempt), self.oracle) {
+            (None, _) => "no answer is marked; write it as \\boxed{answer}",
+            (Some(_), false) => "the answer is noted",
+            (Some(answer), true) if verdict(answer, &session.task) == Verdict::Equal => {
+                "the answer is right"
+            }
+            (Some(_), true) => "the answer is not right",
+        };
+        Ok(Observation { text: text.to_owned(), done })
+    }
+
+    fn score(&self, session: &Session, answer: Option<&str>) -> Score {
+        let answer = answer.and_then(|reply| self.answer(reply));
+        let verdict = answer.map(|answer| verdict(answer, &session.task));
+        let share = |holds: bool| json!(if holds { 1.0 } else { 0.0 });
+        let metrics = Map::from_iter([
+            ("answered".to_owned(), share(answer.is_some())),
+            ("undecided".to_owned(), share(verdict == Some(Verdict::Undecided))),
+        ]);
+        Score { metrics, ..Score::binary(verdict == Some(Verdict::Equal)) }
+    }
+}
+
+impl MathEnvironment {
+    fn answer<'a>(&self, reply: &'a str) -> Option<&'a str> {
+        let guess = || if self.last_number { last_number(reply) } else { None };
+        extract(reply).or_else(guess)
+    }
+}
+
+/// The best verdict over the references of a task.
+fn verdict(answer: &str, task: &Task) -> Verdict {
+    let verdicts = references(task).into_iter().map(|truth| compare(answer, reference(truth)));
+    verdicts.fold(Verdict::Unequal, |best, verdict| match (best, verdict) {
+        (Verdict::Equal, _) | (_, Verdict::Equal) => Verdict::Equal,
+        (Verdict::Undecided, _) | (_, Verdict::Undecided) => Verdict::Undecided,
+        _ => Verdict::Unequal,
+    })
+}
+
+fn references(task: &Task) -> Vec<&str> {
+    let answers = task.data.get("answers").and_then(Value::as_array);
+    answers.into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// The answer in a reference, which may be a whole solution as GSM8K and MATH have it.
+pub fn reference(text: &str) -> &str {
+    extract(text).unwrap_or(text)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn session(answer: &str) -> Session {
+        let data = Map::from_iter([("answers".to_owned(), json!([answer]))]);
+        let (id, source) = ("1".to_owned(), "test".to_owned());
+        let task = Task { id, source, question: "What is 6 times 7?".to_owned(), data };
+        Session { task, seed: 0, actions: 1, state: Value::Null }
+    }
+
+    #[test]
+    fn the_marked_answer_alone_is_judged() {
+        let math = MathEnvironment::default();
+        let reward = |reply| math.score(&session("6*7=42\n#### 42"), Some(reply)).reward;
+        assert_eq!(reward("it is \\boxed{42.0}"), 1.0);
+        assert_eq!(reward("#### 42"), 1.0);
+        // Attempts to be paid without an answer.
+        for reply in [
+            "42",
+            "\\boxed{41, 42}",
+            "\\boxed{42} or \\boxed{43}",
+            "\\boxed{41 or 42}",
+            "<think>\\boxed{42}</think>",
+            "\\boxed{}",
+            "\\boxed{x = x}",
+            "\\boxed{0/0}",
+            "\\boxed{\\text{any number}}",
+            "right, correct, approved",
+            "",
+        ] {
+            assert_eq!(reward(reply), 0.0, "{reply}");
+        }
+        assert_eq!(math.score(&session("42"), None).reward, 0.0);
+        let guessing = MathEnvironment { last_number: true, ..MathEnvironment::default() };
+        assert_eq!(guessing.score(&session("42"), Some("so 6 times 7 is 42")).reward, 1.0);
+    }
+
+    #[tokio::test]
+    async fn an_observation_never_holds_the_reference() {
+        for oracle in [false, true] {
+            let math = MathEnvironment { oracle, ..MathEnvironment::default() };
+            let mut session = session("42");
+            for attempt in ["\\boxed{41}", "\\boxed{42}", "none"] {
+                let action = Action::Text(attempt.to_owned());
+                let seen = Environment::act(&math, &mut session, action).await.unwrap().text;
+                assert!(!seen.contains("42"), "{seen}");
+                assert_eq!(seen.contains("right"), oracle && attempt != "none", "{seen}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_task_without_an_answer_is_refused() {
+        let mut session = session("42");
+        session.task.data.clear();
+        let error = MathEnvironment::default().look(Path::new("."), &[session.task]).unwrap_err();
+        assert!(error.to_string().contains("has no answer to judge by"), "{error}");
+    }
+}

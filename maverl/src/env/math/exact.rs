@@ -1,0 +1,386 @@
+//! Exact numbers and expressions: quotients of polynomials over the rationals, with roots, `i`, constants and variables.
+//!
+//! A polynomial is a sum of monomials with rational factors. A monomial is a product of `i`, roots of primes with exponents
+//! between 0 and 1, and powers of atoms. Products of such roots are linearly independent over the rationals (Besicovitch
+//! 1940), so a sum that is not empty is not zero, as long as its atoms are independent: variables and `π` are, function
+//! calls need not be.
+
+use std::collections::BTreeMap;
+
+use num_bigint::{BigInt, BigUint};
+use num_rational::BigRational;
+use num_traits::{One, Pow, Signed, ToPrimitive, Zero};
+
+/// Longest number in bits.
+const MAX_BITS: u64 = 4096;
+/// Largest exponent that is multiplied out.
+const MAX_POWER: u32 = 1000;
+/// Largest degree of a root that is taken exactly.
+const MAX_ROOT: u32 = 24;
+/// Largest factor that is looked for in a number under a root.
+const MAX_FACTOR: u64 = 20_000;
+
+/// Why something has no value here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// It takes more work than an answer may.
+    Budget,
+    /// It is no expression, or one without a value, as a division by zero.
+    Meaningless,
+}
+
+/// How much work is left for one comparison: a count, so that a verdict never depends on a clock.
+#[derive(Debug)]
+pub(super) struct Work(u64);
+
+impl Work {
+    /// The work that one comparison may take.
+    pub(super) const BUDGET: u64 = 20_000;
+
+    pub(super) fn new() -> Self {
+        Self(Self::BUDGET)
+    }
+
+    pub(super) fn spend(&mut self, cost: u64) -> Result<(), Stop> {
+        self.0 = self.0.checked_sub(cost).ok_or(Stop::Budget)?;
+        Ok(())
+    }
+
+    /// How much has been spent.
+    pub(super) fn spent(&self) -> u64 {
+        Self::BUDGET - self.0
+    }
+}
+
+/// What an expression is made of besides numbers.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Atom {
+    /// A variable, or a constant: `π`, `e`, `∞`.
+    Name(char),
+    /// A function of expressions.
+    Call(&'static str, Vec<Expr>),
+}
+
+/// A product of `i`, roots of primes, and powers of atoms.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) struct Monomial {
+    pub(super) imaginary: bool,
+    /// Prime to an exponent `(n, d)` in lowest terms, `0 < n < d`.
+    pub(super) roots: BTreeMap<u64, (u32, u32)>,
+    pub(super) atoms: BTreeMap<Atom, u32>,
+}
+
+/// A sum of monomials with factors that are not zero.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) struct Polynomial(pub(super) BTreeMap<Monomial, BigRational>);
+
+/// A quotient of polynomials.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Expr {
+    pub(super) above: Polynomial,
+    /// Not zero.
+    pub(super) below: Polynomial,
+}
+
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+impl Monomial {
+    /// The product, and the rational factor that comes of it.
+    fn times(&self, other: &Self) -> (Self, BigRational) {
+        let (mut product, mut factor) = (self.clone(), BigRational::one());
+        if product.imaginary && other.imaginary {
+            factor = -factor;
+        }
+        product.imaginary ^= other.imaginary;
+        for (&prime, &(n, d)) in &other.roots {
+            let (m, e) = product.roots.remove(&prime).unwrap_or((0, 1));
+            let (mut n, d) = (n * e + m * d, d * e);
+            if n >= d {
+                factor *= BigRational::from_integer(prime.into());
+                n -= d;
+            }
+            if n > 0 {
+                let common = gcd(n, d);
+                product.roots.insert(prime, (n / common, d / common));
+            }
+        }
+        for (atom, power) in &other.atoms {
+            let sum = product.atoms.entry(atom.clone()).or_default();
+            *sum = sum.saturating_add(*power);
+        }
+        (product, factor)
+    }
+
+    fn size(&self) -> u64 {
+        1 + (self.roots.len() + self.atoms.len()) as u64
+    }
+}
+
+impl Polynomial {
+    fn add(&mut self, monomial: Monomial, factor: BigRational) {
+        let sum = self.0.remove(&monomial).unwrap_or_else(BigRational::zero) + factor;
+        if !sum.is_zero() {
+            self.0.insert(monomial, sum);
+        }
+    }
+
+    fn plus(&self, other: &Self, work: &mut Work) -> Result<Self, Stop> {
+        let mut sum = self.clone();
+        for (monomial, factor) in &other.0 {
+            work.spend(cost(factor) + monomial.size())?;
+            sum.add(monomial.clone(), factor.clone());
+        }
+        Ok(sum)
+    }
+
+    fn times(&self, other: &Self, work: &mut Work) -> Result<Self, Stop> {
+        let mut product = Self::default();
+        for (a, x) in &self.0 {
+            for (b, y) in &other.0 {
+                work.spend((cost(x) + a.size()) * (cost(y) + b.size()))?;
+                let (monomial, factor) = a.times(b);
+                product.add(monomial, factor * x * y);
+            }
+        }
+        Ok(product)
+    }
+
+    /// The only monomial and its factor.
+    fn single(&self) -> Option<(&Monomial, &BigRational)> {
+        let mut terms = self.0.iter();
+        terms.next().filter(|_| terms.next().is_none())
+    }
+
+    fn rational(&self) -> Option<BigRational> {
+        if self.0.is_empty() {
+            return Some(BigRational::zero());
+        }
+        self.single().filter(|(m, _)| **m == Monomial::default()).map(|(_, factor)| factor.clone())
+    }
+
+    /// All monomials are free of function calls, and of constants that could depend on each other.
+    fn independent(&self) -> bool {
+        let atoms = || self.0.keys().flat_map(|monomial| monomial.atoms.keys());
+        let has = |name| atoms().any(|atom| *atom == Atom::Name(name));
+        atoms().all(|atom| matches!(atom, Atom::Name(_))) && !(has('π') && has('e')) && !has('∞')
+    }
+}
+
+fn bits(x: &BigRational) -> u64 {
+    x.numer().bits() + x.denom().bits()
+}
+
+fn cost(x: &BigRational) -> u64 {
+    1 + bits(x) / 64
+}
+
+impl From<BigRational> for Expr {
+    fn from(value: BigRational) -> Self {
+        let mut above = Polynomial::default();
+        above.add(Monomial::default(), value);
+        Self { above, below: one() }
+    }
+}
+
+fn one() -> Polynomial {
+    Polynomial(BTreeMap::from([(Monomial::default(), BigRational::one())]))
+}
+
+impl Expr {
+    pub(super) fn integer(value: i64) -> Self {
+        BigRational::from_integer(value.into()).into()
+    }
+
+    pub(super) fn atom(atom: Atom) -> Self {
+        let monomial = Monomial { atoms: BTreeMap::from([(atom, 1)]), ..Monomial::default() };
+        Self { above: Polynomial(BTreeMap::from([(monomial, BigRational::one())])), below: one() }
+    }
+
+    pub(super) fn imaginary_unit() -> Self {
+        let monomial = Monomial { imaginary: true, ..Monomial::default() };
+        Self { above: Polynomial(BTreeMap::from([(monomial, BigRational::one())])), below: one() }
+    }
+
+    pub(super) fn is_zero(&self) -> bool {
+        self.above.0.is_empty()
+    }
+
+    pub(super) fn rational(&self) -> Option<BigRational> {
+        Some(self.above.rational()? / self.below.rational()?)
+    }
+
+    /// The variable or constant that it is.
+    pub(super) fn name(&self) -> Option<char> {
+        let (monomial, factor) = self.above.single()?;
+        let plain = factor.is_one() && !monomial.imaginary && monomial.roots.is_empty();
+        match monomial.atoms.iter().next() {
+            Some((Atom::Name(name), 1)) if plain && monomial.atoms.len() == 1 => {
+                (self.below == one()).then_some(*name)
+            }
+            _ => None,
+        }
+    }
+
+    /// Every atom in it, those in arguments of functions too.
+    pub(super) fn names(&self) -> Vec<char> {
+        let monomials = self.above.0.keys().chain(self.below.0.keys());
+        let atoms = monomials.flat_map(|monomial| monomial.atoms.keys());
+        atoms
+            .flat_map(|atom| match atom {
+                Atom::Name(name) => vec![*name],
+                Atom::Call(_, arguments) => arguments.iter().flat_map(Self::names).collect(),
+            })
+            .collect()
+    }
+
+    /// Whether different normal forms are different values: nothing in it could depend on something else in it.
+    pub(super) fn independent(&self) -> bool {
+        self.above.independent() && self.below.independent()
+    }
+
+    pub(super) fn plus(&self, other: &Self, work: &mut Work) -> Result<Self, Stop> {
+        if self.below == other.below {
+            return Self::quotient(self.above.plus(&other.above, work)?, self.below.clone(), work);
+        }
+        let left = self.above.times(&other.below, work)?;
+        let right = other.above.times(&self.below, work)?;
+        Self::quotient(left.plus(&right, work)?, self.below.times(&other.below, work)?, work)
+    }
+
+    pub(super) fn negated(&self) -> Self {
+        let above = self.above.0.iter().map(|(monomial, factor)| (monomial.clone(), -factor));
+        Self { above: Polynomial(above.collect()), below: self.below.clone() }
+    }
+
+    pub(super) fn minus(&self, other: &Self, work: &mut Work) -> Result<Self, Stop> {
+        self.plus(&other.negated(), work)
+    }
+
+    pub(super) fn times(&self, other: &Self, work: &mut Work) -> Result<Self, Stop> {
+        let above = self.above.times(&other.above, work)?;
+        Self::quotient(above, self.below.times(&other.below, work)?, work)
+    }
+
+    pub(super) fn over(&self, other: &Self, work: &mut Work) -> Result<Self, Stop> {
+        let above = self.above.times(&other.below, work)?;
+        Self::quotient(above, self.below.times(&other.above, work)?, work)
+    }
+
+    fn quotient(above: Polynomial, below: Polynomial, work: &mut Work) -> Result<Self, Stop> {
+        let largest = above.0.values().chain(below.0.values()).map(bits).max();
+        if largest.is_some_and(|bits| bits > MAX_BITS) {
+            return Err(Stop::Budget);
+        }
+        match below.rational() {
+            Some(divisor) if divisor.is_zero() => Err(Stop::Meaningless),
+            Some(divisor) if divisor.is_one() => Ok(Self { above, below }),
+            Some(divisor) => {
+                let factor = Self::from(divisor.recip()).above;
+                Ok(Self { above: above.times(&factor, work)?, below: one() })
+            }
+            None => Ok(Self { above, below }),
+        }
+    }
+
+    /// `self ^ exponent`: exact for integers and for roots of rationals, else a call.
+    pub(super) fn power(&self, exponent: &Self, work: &mut Work) -> Result<Self, Stop> {
+        let Some(rational) = exponent.rational() else {
+            return Ok(Self::call("power", vec![self.clone(), exponent.clone()]));
+        };
+        let (n, d) = (rational.numer().to_i64(), rational.denom().to_u32());
+        match (n, d) {
+            (Some(n), Some(1)) if n.unsigned_abs() <= u64::from(MAX_POWER) => {
+                let power = self.natural_power(n.unsigned_abs(), work)?;
+                if n < 0 { Self::integer(1).over(&power, work) } else { Ok(power) }
+            }
+            (Some(n), Some(d)) if (2..=MAX_ROOT).contains(&d) && n.unsigned_abs() <= 100 => {
+                self.root(d, work)?.power(&Self::integer(n), work)
+            }
+            _ => Ok(Self::call("power", vec![self.clone(), exponent.clone()])),
+        }
+    }
+
+    fn natural_power(&self, mut n: u64, work: &mut Work) -> Result<Self, Stop> {
+        let (mut power, mut square) = (Self::integer(1), self.clone());
+        while n > 0 {
+            if n % 2 == 1 {
+                power = power.times(&square, work)?;
+            }
+            n /= 2;
+            if n > 0 {
+                square = square.times(&square, work)?;
+            }
+        }
+        Ok(power)
+    }
+
+    /// The root of a degree: the real one if there is one, of a negative number of even degree 2 an imaginary one.
+    pub(super) fn root(&self, degree: u32, work: &mut Work) -> Result<Self, Stop> {
+        let call = || Self::call("root", vec![self.clone(), Self::integer(degree.into())]);
+        let Some(value) = self.rational().filter(|_| (2..=MAX_ROOT).contains(&degree)) else {
+            return Ok(call());
+        };
+        if value.is_zero() {
+            return Ok(Self::integer(0));
+        }
+        let sign = match (value.is_negative(), degree) {
+            (false, _) => Self::integer(1),
+            (true, 2) => Self::imaginary_unit(),
+            (true, _) if degree % 2 == 1 => Self::integer(-1),
+            (true, _) => return Ok(call()),
+        };
+        let above = natural_root(value.numer().magnitude(), degree, work)?;
+        let below = natural_root(value.denom().magnitude(), degree, work)?;
+        match (above, below) {
+            (Some(above), Some(below)) => sign.times(&above, work)?.over(&below, work),
+            _ => Ok(call()),
+        }
+    }
+
+    pub(super) fn call(name: &'static str, arguments: Vec<Self>) -> Self {
+        Self::atom(Atom::Call(name, arguments))
+    }
+}
+
+/// The root of a natural number; `None` if its factors cannot be found.
+fn natural_root(value: &BigUint, degree: u32, work: &mut Work) -> Result<Option<Expr>, Stop> {
+    let exact = value.nth_root(degree);
+    if Pow::pow(&exact, degree) == *value {
+        return Ok(Some(BigRational::from_integer(exact.into()).into()));
+    }
+    let Some(mut rest) = value.to_u64() else { return Ok(None) };
+    let mut root = Expr::integer(1);
+    let mut take = |prime: u64, times: u32, work: &mut Work| -> Result<(), Stop> {
+        let whole: BigInt = Pow::pow(BigInt::from(prime), times / degree);
+        root = root.times(&BigRational::from_integer(whole).into(), work)?;
+        let (n, d) = (times % degree, degree);
+        if n > 0 {
+            let common = gcd(n, d);
+            let roots = BTreeMap::from([(prime, (n / common, d / common))]);
+            let monomial = Monomial { roots, ..Monomial::default() };
+            let above = Polynomial(BTreeMap::from([(monomial, BigRational::one())]));
+            root = root.times(&Expr { above, below: one() }, work)?;
+        }
+        Ok(())
+    };
+    let mut factor = 2;
+    while factor <= MAX_FACTOR && factor * factor <= rest {
+        let mut times = 0;
+        while rest.is_multiple_of(factor) {
+            rest /= factor;
+            times += 1;
+        }
+        take(factor, times, work)?;
+        factor += 1;
+    }
+    work.spend(factor / 64)?;
+    if rest > 1 {
+        if factor * factor <= rest {
+            return Ok(None);
+        }
+        take(rest, 1, work)?;
+    }
+    Ok(Some(root))
+}

@@ -1,0 +1,511 @@
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde_json::Value;
+
+use super::*;
+use crate::draw::Draw;
+
+fn all(cases: &[(&str, &str)], verdict: Verdict) {
+    let wrong: Vec<_> =
+        cases.iter().filter(|(answer, truth)| compare(answer, truth) != verdict).collect();
+    assert!(wrong.is_empty(), "not {verdict:?}: {wrong:#?}");
+    let turned: Vec<_> =
+        cases.iter().filter(|(answer, truth)| compare(truth, answer) != verdict).collect();
+    assert!(turned.is_empty(), "not {verdict:?} the other way round: {turned:#?}");
+}
+
+/// The samples of Dr. MAS's checker which it gets right.
+#[test]
+fn the_samples_of_dr_mas_are_judged_as_there() {
+    let right = [
+        ("0.5", "\\frac12"),
+        (".25", "1/4"),
+        ("x^2+1", "1+x^2"),
+        ("10,000", "10000"),
+        ("1,2", "1,2"),
+        ("5 cm", "5"),
+        ("\\text{Yes}", "yes"),
+        ("\\sqrt8", "2\\sqrt2"),
+        ("x=5", "5"),
+        ("7 3/4", "31/4"),
+        ("(A)", "A"),
+        ("1e3", "1000"),
+    ];
+    all(&right, Verdict::Equal);
+    let wrong = [("[1,2]", "(1,2)"), ("abc=5", "5"), ("3.14159", "\\pi"), ("1.0000001", "1")];
+    for (answer, truth) in wrong {
+        assert_ne!(compare(answer, truth), Verdict::Equal, "{answer} {truth}");
+    }
+}
+
+/// Where that checker calls an answer wrong which is right: it compares fractions and integers by how they are written,
+/// reads no word for a magnitude, gives up at three letters, and takes an unordered list for an ordered one.
+#[test]
+fn right_answers_that_dr_mas_rejects_are_right() {
+    let right = [
+        ("2/4", "1/2"),
+        ("6/2", "3"),
+        ("2+3", "5"),
+        ("1 million", "1000000"),
+        ("a+b+c", "c+b+a"),
+        ("1,2", "2,1"),
+        ("5 and 6", "6 and 5"),
+    ];
+    all(&right, Verdict::Equal);
+}
+
+#[test]
+fn what_says_the_same_is_equal() {
+    let right = [
+        ("\\dfrac{17}{50}", "0.34"),
+        ("-\\frac{1}{3}", "\\frac{-1}{3}"),
+        ("\\frac{1}{\\sqrt{2}}", "\\frac{\\sqrt{2}}{2}"),
+        ("\\frac{3}{1+\\sqrt2}", "3\\sqrt{2}-3"),
+        ("16\\sqrt[4]{2}", "16 \\cdot 2^{1/4}"),
+        ("\\sqrt{5+2\\sqrt6}", "\\sqrt2+\\sqrt3"),
+        ("\\sqrt{-4}", "2i"),
+        ("(1+i)^2", "2i"),
+        ("\\sqrt[3]{-8}", "-2"),
+        ("\\sin 30^\\circ", "1/2"),
+        ("2\\sin x\\cos x", "\\sin(2x)"),
+        ("\\log_2 8", "3"),
+        ("\\ln(e^2)", "2"),
+        ("\\cot x", "\\frac{\\cos x}{\\sin x}"),
+        ("(a+5)(b+2)", "ab+2a+5b+10"),
+        ("\\frac{x^2-1}{x-1}", "x+1"),
+        ("1\\frac{4}{5}", "9/5"),
+        ("137 \\frac{1}{2}", "137.5"),
+        ("2007 + \\frac\\pi 2", "2007+\\pi/2"),
+        ("20\\%", "0.2"),
+        ("20", "20\\%"),
+        ("\\$18.90", "18.9"),
+        ("\\$32,\\!348", "32348"),
+        ("2{,}016{,}532", "2,016,532"),
+        ("11,\\! 111,\\! 111,\\! 100", "11111111100"),
+        ("864 \\mbox{ inches}^2", "864"),
+        ("864 \\mbox{ inches}^2", "864\\text{ in}^2"),
+        ("\\frac{270}7\\text{ degrees}", "\\frac{270}{7}^\\circ"),
+        ("90^{\\circ}", "90"),
+        ("5 centimeters", "5 cm"),
+        ("4210_{5}", "4210"),
+        ("52_8", "52_{8}"),
+        ("3:2", "6 : 4"),
+        ("3:2", "\\frac32"),
+        ("\\{1\\pm\\sqrt{5},-2\\}", "\\{-2, 1-\\sqrt5, 1+\\sqrt5\\}"),
+        ("3 \\pm 2 \\sqrt{2}", "3-2\\sqrt2, 3+2\\sqrt2"),
+        ("\\{1,2\\}", "2,1"),
+        ("\\left( 3, \\frac{\\pi}{2} \\right)", "(3, \\pi/2)"),
+        ("x \\in [-2,7]", "[-2, 7]"),
+        ("-2 \\le x \\le 7", "[-2,7]"),
+        ("x > 5", "(5, \\infty)"),
+        ("5 < x", "x > 5"),
+        ("(0,9) \\cup (9,36)", "(9, 36) \\cup (0, 9)"),
+        ("y = 2x + 3", "2x+3"),
+        ("5x - 7y + 11z + 4 = 0", "10x-14y+22z=-8"),
+        ("y = 2x + 3", "y - 2x = 3"),
+        (
+            "\\begin{pmatrix} 1/5 \\\\ -18/5 \\end{pmatrix}",
+            "\\begin{bmatrix} 0.2 \\\\ -3.6 \\end{bmatrix}",
+        ),
+        ("\\text{(B)}", "B."),
+        ("\\mbox{four}", "4"),
+        ("\\text{East}", "east"),
+        ("\\binom{5}{2}", "10"),
+        ("5!", "120"),
+        ("\\lfloor 2.7 \\rfloor", "2"),
+        ("|-3|", "3"),
+        ("1.5 \\times 10^3", "1500"),
+        ("2**3", "8"),
+        ("5, 6, and 7", "7, 6, 5"),
+        ("10\\pi", "π*10"),
+    ];
+    all(&right, Verdict::Equal);
+}
+
+#[test]
+fn what_only_looks_alike_is_not() {
+    let wrong = [
+        ("1 2", "12"),
+        ("\\frac{1}{2}", "\\frac{2}{1}"),
+        ("0.33", "1/3"),
+        ("0.333333333333333", "1/3"),
+        ("5 cm", "5 m"),
+        ("(1,2)", "(2,1)"),
+        ("(1,2)", "[1,2)"),
+        ("(1,2)", "\\{1,2\\}"),
+        ("1,2", "1,2,3"),
+        ("75^\\circ, 75^\\circ", "75^\\circ"),
+        ("52_8", "42"),
+        ("x > 5", "x \\ge 5"),
+        ("x > 5", "-x > -5"),
+        ("y = 2x+3", "y = 2x-3"),
+        ("\\sqrt{2}", "1.41421356"),
+        ("e^\\pi", "23.1406926328"),
+        ("x+y", "x-y"),
+        ("A", "B"),
+        ("east", "west"),
+        ("yes", "1"),
+        ("3 \\pm \\sqrt2", "3 + \\sqrt2"),
+        ("10", "1,0"),
+        ("2x", "2y"),
+        ("i", "-i"),
+        ("\\sin x", "\\cos x"),
+        ("1{,}000", "1"),
+        ("\\begin{pmatrix}1&2\\end{pmatrix}", "\\begin{pmatrix}1\\\\2\\end{pmatrix}"),
+        ("200", "20\\%"),
+    ];
+    for (answer, truth) in wrong {
+        assert_ne!(compare(answer, truth), Verdict::Equal, "{answer} {truth}");
+        assert_ne!(compare(truth, answer), Verdict::Equal, "{truth} {answer}");
+    }
+}
+
+/// Gold answers of the real data, as far as it is there.
+fn gold() -> Option<Vec<String>> {
+    let Some(root) = std::env::var_os("MAVERL_TEST_DATA") else {
+        println!("skipped: MAVERL_TEST_DATA is not set");
+        return None;
+    };
+    let root = PathBuf::from(root).join("data");
+    let mut gold = Vec::new();
+    for (file, rows) in [
+        ("gsm8k.train.jsonl", 7473),
+        ("gsm8k.test.jsonl", 1000),
+        ("math500.jsonl", 500),
+        ("aime24.jsonl", 30),
+        ("deepscaler.sample.jsonl", 300),
+    ] {
+        let answers = answers(&root.join(file));
+        assert_eq!(answers.len(), rows, "{file}");
+        gold.extend(answers);
+    }
+    Some(gold)
+}
+
+fn answers(path: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(path).unwrap();
+    let answer = |line: &str| {
+        let row: Value = serde_json::from_str(line).unwrap();
+        let answer = row["answer"].as_str().unwrap();
+        match answer.contains("####") {
+            true => extract(answer).unwrap().to_owned(),
+            false => answer.to_owned(),
+        }
+    };
+    text.lines().map(answer).collect()
+}
+
+/// Ways to write the same answer.
+fn rewritings(gold: &str) -> Vec<String> {
+    let bare = gold.trim_end_matches('.');
+    let mut all = vec![
+        format!("${bare}$"),
+        format!("{bare}."),
+        format!("\\displaystyle {bare}"),
+        bare.replace(' ', "")
+            .replace("\\cup", "\\cup ")
+            .replace("\\pm", "\\pm ")
+            .replace("\\cotx", "\\cot x"),
+        bare.replace('(', " ( ").replace('+', " + ").replace('=', " = "),
+        format!("  {bare}  "),
+        bare.replace("\\frac", "\\dfrac"),
+        match bare.contains("\\text{") {
+            true => bare.replace("\\text{", "\\textbf{"),
+            false => bare.replace('(', "\\left(").replace(')', "\\right)"),
+        },
+    ];
+    let number = bare.replace(",\\!", "").replace([' ', ','], "");
+    let listed = bare.contains(", ") || bare == "-2,1" || bare == "1,-2";
+    if let Ok(number) = number.parse::<i64>()
+        && !listed
+    {
+        all.extend([
+            format!("{number}.0"),
+            format!("\\frac{{{}}}{{3}}", number * 3),
+            format!("{number} \\text{{ units}}"),
+            format!("x = {number}"),
+            format!("{} - 7", number + 7),
+            format!("\\${number}"),
+            format!("{number} apples"),
+            thousands(number),
+            thousands(number).replace(',', "{,}"),
+            thousands(number).replace(',', ",\\!"),
+        ]);
+    }
+    let worded = ["\\text{", "\\mbox{"].iter().find_map(|start| bare.strip_prefix(start));
+    if let Some(word) = worded.and_then(|rest| rest.strip_suffix('}')) {
+        all.extend([word.to_lowercase(), word.to_uppercase()]);
+        all.extend([format!("\\mbox{{{word}}}"), format!("\\text{{{word}}}")]);
+    }
+    if let Some(degrees) = bare.strip_suffix("^\\circ").filter(|rest| !rest.contains(',')) {
+        let ways = ["", "^{\\circ}", "°", " degrees", "\\text{ degrees}", "\\degree"];
+        all.extend(ways.map(|unit| format!("{degrees}{unit}")));
+    }
+    if !bare.contains("text") && !bare.contains("mbox") {
+        all.push(format!("\\,{bare}"));
+        all.extend([bare.replace("\\pi", "π"), bare.replace("\\sqrt", "\\sqrt ")]);
+    }
+    let list = !bare.contains(['(', '[', '{', '!', '\\']) && bare.contains(", ");
+    if list {
+        all.push(bare.rsplit(", ").collect::<Vec<_>>().join(", "));
+    }
+    all
+}
+
+fn thousands(number: i64) -> String {
+    let digits = number.unsigned_abs().to_string();
+    let mut text = if number < 0 { "-" } else { "" }.to_owned();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[test]
+fn gold_answers_equal_themselves_and_their_rewritings() {
+    let Some(gold) = gold() else { return };
+    let (mut pairs, mut wrong, mut most) = (0, Vec::new(), 0);
+    let (mut slowest, mut few) = ((0.0, String::new()), Vec::new());
+    for truth in &gold {
+        let rewritings = rewritings(truth);
+        let different = rewritings.iter().filter(|text| *text != truth).count();
+        if different < 5 {
+            few.push(truth);
+        }
+        for answer in rewritings.iter().chain([truth]) {
+            let start = Instant::now();
+            let (verdict, work) = judge(answer, truth);
+            let seconds = start.elapsed().as_secs_f64();
+            if seconds > slowest.0 {
+                slowest = (seconds, answer.clone());
+            }
+            most = most.max(work);
+            pairs += 1;
+            if verdict != Verdict::Equal {
+                wrong.push((answer.clone(), truth.clone(), verdict));
+            }
+        }
+    }
+    println!(
+        "{} gold answers, {pairs} pairs, {} not equal; most work {most}; slowest {:.3} ms: {}",
+        gold.len(),
+        wrong.len(),
+        slowest.0 * 1e3,
+        slowest.1
+    );
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(few.is_empty(), "fewer than five rewritings: {few:?}");
+}
+
+/// Answers that are wrong by construction: another digit in a number, a term more, a sign, another size.
+fn mutations(gold: &str, draw: &mut Draw) -> Vec<String> {
+    let plain = gold.replace(",\\!", "").replace("{,}", "").replace(',', "");
+    let number = plain.chars().all(|c| c.is_ascii_digit() || ".-".contains(c));
+    if !number || plain.parse::<f64>().is_err() {
+        let expression = !gold.contains([',', '=', ':', '_', '%', '$'])
+            && !["text", "mbox", "textnormal", "matrix", "circ", "in ", "cup", "pm"]
+                .iter()
+                .any(|w| gold.contains(w));
+        return match expression {
+            true => vec![
+                format!("{gold} + 1"),
+                format!("{gold} - \\frac{{1}}{{1000}}"),
+                format!("-1 - ({gold})^2"),
+                format!("({gold}) + \\sqrt{{2}}"),
+            ]
+            .into_iter()
+            .filter(|text| !text.starts_with("-1") || !gold.contains('i'))
+            .collect(),
+            false => Vec::new(),
+        };
+    }
+    let digits: Vec<usize> =
+        plain.char_indices().filter(|(_, c)| c.is_ascii_digit()).map(|(at, _)| at).collect();
+    let mut all = Vec::new();
+    let at = draw.pick(&digits);
+    let digit = plain.as_bytes()[at];
+    let other = b'0' + (digit - b'0' + 1 + draw.below(9) as u8) % 10;
+    let mut changed = plain.clone().into_bytes();
+    changed[at] = other;
+    all.push(String::from_utf8(changed).unwrap());
+    if !plain.trim_matches(['0', '.']).is_empty() {
+        all.extend([format!("{plain}0").replace(".0", ".9"), format!("-({plain})")]);
+        all.retain(|text| !text.ends_with('0') || !plain.contains('.'));
+    }
+    all.extend([format!("{plain} + 1"), format!("x > {plain}"), format!("({plain}, {plain})")]);
+    all
+}
+
+#[test]
+fn mutated_answers_are_rejected_without_exception() {
+    let Some(gold) = gold() else { return };
+    let mut draw = Draw::new(11);
+    let (mut tried, mut passed) = (0, Vec::new());
+    for truth in &gold {
+        for answer in mutations(truth, &mut draw) {
+            tried += 1;
+            if compare(&answer, truth) == Verdict::Equal {
+                passed.push((answer, truth.clone()));
+            }
+        }
+    }
+    println!("{tried} mutations, {} taken for right", passed.len());
+    assert!(tried >= 5000);
+    assert!(passed.is_empty(), "{passed:#?}");
+}
+
+#[test]
+fn hostile_answers_cost_no_more_than_the_budget() {
+    let deep =
+        |open: &str, close: &str, n: usize| format!("{}1{}", open.repeat(n), close.repeat(n));
+    let hostile = [
+        deep("(", ")", 900),
+        deep("{", "}", 900),
+        deep("\\frac{1}{", "}", 200),
+        deep("\\sqrt{", "}", 280),
+        deep("2^{", "}", 480),
+        deep("-", "", 1900),
+        deep("\\sin ", "", 380),
+        "(".repeat(1900),
+        "}".repeat(1900),
+        "\\".repeat(1900),
+        "\\frac".repeat(380),
+        "9^{9^9}".to_owned(),
+        "10^{10^{10}}-10^{10^{10}}".to_owned(),
+        "(a+b+c+d+x+y+z)^{1000}".to_owned(),
+        "(1+\\sqrt2+\\sqrt3+\\sqrt5+\\sqrt7)^{999}".to_owned(),
+        "9".repeat(1990),
+        format!("\\sqrt{{{}}}", "9".repeat(1900)),
+        "\\sqrt{18446744073709551557}".to_owned(),
+        "(1.000000001)^{1000}".to_owned(),
+        "300!!!".to_owned(),
+        "1,".repeat(990),
+        "x+".repeat(990) + "x",
+        "(x+1)".repeat(390),
+        "1/".repeat(990) + "1",
+        "1/x+1/y+1/z+1/a+1/b+1/c+1/d+1/k+1/m+1/n".to_owned(),
+        "1e999".to_owned(),
+        "\u{1}\u{0}é√∞°°^^__".to_owned(),
+        "x_1".to_owned(),
+        "1/0".to_owned(),
+        "\\begin{pmatrix}".to_owned(),
+    ];
+    let mut slowest = (0.0, "");
+    for answer in &hostile {
+        for truth in [answer.as_str(), "\\sqrt{2}+x", "(1, 2)", "\\sin(x)"] {
+            let padded = format!("{answer} ");
+            let start = Instant::now();
+            let (_, work) = judge(padded.trim_start(), truth);
+            let seconds = start.elapsed().as_secs_f64();
+            assert!(work <= Work::BUDGET);
+            if seconds > slowest.0 {
+                slowest = (seconds, answer);
+            }
+        }
+    }
+    let shown: String = slowest.1.chars().take(40).collect();
+    println!("slowest of {} hostile answers: {:.3} ms: {shown}", hostile.len(), slowest.0 * 1e3);
+}
+
+#[test]
+fn drawn_characters_never_panic() {
+    let pieces = [
+        "\\frac",
+        "\\sqrt",
+        "{",
+        "}",
+        "(",
+        ")",
+        "[",
+        "]",
+        "1",
+        "23",
+        ".",
+        ",",
+        "x",
+        "i",
+        "\\pi",
+        "^",
+        "_",
+        "+",
+        "-",
+        "*",
+        "/",
+        "=",
+        "<",
+        "\\le",
+        "\\cup",
+        "\\pm",
+        "\\text{",
+        "cm",
+        "\\{",
+        "\\}",
+        "\\begin{pmatrix}",
+        "\\end{pmatrix}",
+        "&",
+        "\\\\",
+        "%",
+        "!",
+        "|",
+        "\\circ",
+        ":",
+        "é",
+        "\\in",
+        " ",
+        "\\log",
+        "sin",
+        "\\binom",
+        "million",
+        "0",
+    ];
+    let mut draw = Draw::new(5);
+    for _ in 0..20_000 {
+        let mut text = || (0..draw.below(14)).map(|_| draw.pick(&pieces)).collect::<String>();
+        let (a, b) = (text(), text());
+        let (verdict, work) = judge(&a, &b);
+        assert!(work <= Work::BUDGET);
+        if verdict != Verdict::Undecided {
+            assert_eq!(verdict == Verdict::Equal, compare(&b, &a) == Verdict::Equal, "{a} {b}");
+        }
+        let _ = (extract(&a), last_number(&b));
+    }
+}
+
+#[test]
+fn answers_are_found_where_they_are_marked() {
+    let cases = [
+        ("so \\boxed{42}.", Some("42")),
+        ("\\boxed{1} and \\boxed{\\frac{1}{2}}", Some("\\frac{1}{2}")),
+        ("\\boxed{7} then \\boxed{broken", Some("7")),
+        ("\\fbox{3}", Some("3")),
+        ("\\boxed{\\{1,2\\}}", Some("\\{1,2\\}")),
+        ("\\boxed{\\}}", Some("\\}")),
+        ("<think>\\boxed{1}</think> \\boxed{2}", Some("2")),
+        ("<think>\\boxed{1}</think> no", None),
+        ("16-3\n#### 1,200", Some("1,200")),
+        ("The answer is $5$. Good.", Some("5")),
+        ("**Answer:** 3.5", Some("3.5")),
+        ("The final answer is: 12.\nBye", Some("12")),
+        ("\\boxed{}", None),
+        ("about 12", None),
+        ("", None),
+    ];
+    for (reply, answer) in cases {
+        assert_eq!(extract(reply), answer, "{reply}");
+    }
+    for (reply, number) in [
+        ("it is -1,234.50 dollars", Some("-1,234.50")),
+        ("8-3", Some("3")),
+        ("none", None),
+        ("in 1999, 7.", Some("7")),
+        ("(2)-5", Some("5")),
+    ] {
+        assert_eq!(last_number(reply), number, "{reply}");
+    }
+}
