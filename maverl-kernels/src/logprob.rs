@@ -49,7 +49,7 @@ pub fn linear_logprob(
     }
 }
 
-/// The gradients of [`linear_logprob`], from those of its two outputs; `dh [n, d]` is overwritten; to
+/// [`linear_logprob`] and its gradients, from those of its two outputs; `dh [n, d]` is overwritten; to
 /// `dw [V, d]`, which a frozen head does without, it is added.
 ///
 /// ```text

@@ -1,6 +1,6 @@
 //! The loops around the kernel: how a product is cut for the caches and for threads.
 //!
-//! A task has some rows and some columns. It takes its columns [`COLUMNS`] at a time and the sums in pieces of at most
+//! A task has some rows and some columns. It takes as many columns at a time as the cache has room for and the sums in pieces of at most
 //! [`MOST_WORDS`], so that the panels of a piece stay in the second cache while all rows of the task pass by, one tile at a
 //! time. How rows and columns are cut never touches an element's sum; how sums are cut depends on their length alone.
 #![allow(unsafe_code)]
@@ -15,8 +15,8 @@ use super::path::{Path, prefetch};
 
 /// Words of a sum that are added before they meet the earlier ones.
 pub(super) const MOST_WORDS: usize = 512;
-/// Columns whose panels are used while they are in the cache.
-const COLUMNS: usize = 8 * PANEL;
+/// Words of the panels that are used while they are in the cache: half a megabyte.
+const CACHED: usize = 8 * PANEL * MOST_WORDS;
 /// Rows up to which a right side whose columns are consecutive is not worth laying out.
 const IN_PLACE_ROWS: usize = 128;
 /// Multiplications of words that are worth a task of their own.
@@ -147,19 +147,26 @@ impl<E: Element> Product<'_, E> {
             1 => 1,
             _ => (m * panels * PANEL * self.a.words() / GRAIN).clamp(1, most),
         };
-        let least_panels = if m <= 4 * self.path.rows() { 1 } else { COLUMNS / PANEL };
+        let least_panels = if m <= 4 * self.path.rows() { 1 } else { 8 };
         let across = tasks.min(panels.div_ceil(least_panels));
         let down = tasks.div_ceil(across).min(m.div_ceil(self.path.rows()));
         let rows = m.div_ceil(down).next_multiple_of(self.path.rows());
         (rows, panels.div_ceil(across) * PANEL)
     }
 
+    /// Columns whose panels fit the cache, for the longest piece of a sum.
+    fn cached_columns(&self) -> usize {
+        let words = self.a.words().clamp(1, MOST_WORDS);
+        CACHED / words / PANEL * PANEL
+    }
+
     /// Some rows and columns of the product.
     fn task(&self, rows: Range<usize>, columns: Range<usize>) {
         let kernel = Kernel::of(self.path);
         SCRATCH.with_borrow_mut(|Scratch { tile, panels }| {
-            for start in columns.clone().step_by(COLUMNS) {
-                let columns = start..columns.end.min(start + COLUMNS);
+            let most = self.cached_columns();
+            for start in columns.clone().step_by(most) {
+                let columns = start..columns.end.min(start + most);
                 if self.a.words() == 0 && self.then == Then::Set {
                     // SAFETY: rows and columns of different tasks do not meet.
                     rows.clone()
