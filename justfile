@@ -19,9 +19,9 @@ test:
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
-# Benchmarks of the numeric kernels.
+# Benchmarks of the numeric kernels and of what surrounds the model. `maverl bench` measures the whole.
 bench:
-    cargo bench -p maverl-kernels
+    cargo bench -p maverl-kernels -p maverl
 
 # The main job: train the three-agent search team from the shipped model.
 example:

@@ -151,6 +151,8 @@ async fn learn(dir: &Path, turns: Vec<Turn>, phase: &Phase) -> Result<()> {
             minibatches: 1,
             epochs: 1,
             aggregation: Aggregation::TokenMean,
+            longest: 1,
+            target_kl: 0.0,
             lr: phase.lr * shape(step as f64 / phase.steps as f64),
         };
         let stats = policy.update(batch).await?;

@@ -5,14 +5,13 @@
 use std::{hint::black_box, time::Duration};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use half::bf16;
 use maverl_kernels::{
     adamw::{AdamW, adamw_step, sum_of_squares},
     attention::{Blocks, Heads, Segment, attention, attention_bwd, attention_cached},
     embedding, logprob,
-    matmul::{self, Element, Packed},
+    matmul::{Packed, Precision},
     mlp, norm,
-    rope::{RopeTable, rope, rope_in_place},
+    rope::{RopeTable, rope},
     sample::{self, Filter},
 };
 
@@ -63,72 +62,32 @@ fn time(c: &mut Criterion, shape: &Shape, name: &str, work: usize, mut f: impl F
 
 fn products(c: &mut Criterion) {
     for shape in &SHAPES {
-        products_of::<f32>(c, shape, "f32", |x| x);
-        products_of::<bf16>(c, shape, "bf16", |x| x.into_iter().map(bf16::from_f32).collect());
+        products_of(c, shape, "f32", Precision::F32);
+        products_of(c, shape, "bf16", Precision::Bf16);
     }
 }
 
 /// The three products of a linear layer, and its forward for the few rows of decoding.
-fn products_of<E: Element>(
-    c: &mut Criterion,
-    shape: &Shape,
-    name: &str,
-    of: impl Fn(Vec<f32>) -> Vec<E>,
-) {
+fn products_of(c: &mut Criterion, shape: &Shape, name: &str, precision: Precision) {
     let Shape { n, d, ff, .. } = *shape;
-    let (x, w, dy) = (of(random(1, n * d)), of(random(2, ff * d)), of(random(3, n * ff)));
+    let (x, w, dy) = (random(1, n * d), random(2, ff * d), random(3, n * ff));
     let (mut y, mut dx, mut dw) = (vec![0.0; n * ff], vec![0.0; n * d], vec![0.0; ff * d]);
-    let mut packed = Packed::pack(&w, ff, d);
+    let mut packed = Packed::pack(precision, &w, ff, d);
     let work = n * d * ff;
     let mut time = |what: &str, work, f: &mut dyn FnMut()| {
         time(c, shape, &format!("{what}_{name}"), work, f);
     };
-    time("matmul_nt", work, &mut || matmul::matmul_nt(&x, &w, &mut y, n, ff, d));
-    time("matmul_nn", work, &mut || matmul::matmul_nn(&dy, &w, &mut dx, n, d, ff));
-    time("matmul_tn_acc", work, &mut || matmul::matmul_tn_acc(&dy, &x, &mut dw, ff, d, n));
+    time("matmul_nt", work, &mut || precision.set().nt(&x, &w, &mut y, n, ff, d));
+    time("matmul_nn", work, &mut || precision.set().nn(&dy, &w, &mut dx, n, d, ff));
+    time("matmul_tn", work, &mut || precision.add().tn(&dy, &x, &mut dw, ff, d, n));
     time("pack", d * ff, &mut || packed.update(&w));
     for m in [1, 8, 64, n] {
         let (x, y) = (&x[..m * d], &mut y[..m * ff]);
         time(&format!("matmul_nt_{m}_rows"), m * d * ff, &mut || {
-            matmul::matmul_nt(x, &w, y, m, ff, d);
+            precision.set().nt(x, &w, y, m, ff, d);
         });
         time(&format!("matmul_nt_packed_{m}_rows"), m * d * ff, &mut || {
-            matmul::matmul_nt_packed(x, &packed, y, m);
-        });
-    }
-}
-
-/// Fused operations against the ones they are made of.
-fn fused(c: &mut Criterion) {
-    for shape in &SHAPES {
-        let Shape { n, d, ff, heads, row, .. } = *shape;
-        let (branch, w, dy) = (random(1, n * d), random(2, d), random(3, n * d));
-        let (mut x, mut y, mut dw) = (random(4, n * d), vec![0.0; n * d], vec![0.0; d]);
-        let mut share = vec![0.0; n * d];
-        time(c, shape, "add_rms_norm", n * d, || {
-            norm::add_rms_norm(&mut x, &branch, &w, 1e-6, &mut y);
-        });
-        time(c, shape, "add_rms_norm_in_two", n * d, || {
-            x.iter_mut().zip(&branch).for_each(|(x, branch)| *x += branch);
-            norm::rms_norm(&x, &w, 1e-6, &mut y);
-        });
-        time(c, shape, "add_rms_norm_bwd", n * d, || {
-            norm::add_rms_norm_bwd(&x, &w, 1e-6, &dy, &mut y, &mut dw);
-        });
-        time(c, shape, "add_rms_norm_bwd_in_two", n * d, || {
-            norm::rms_norm_bwd(&x, &w, 1e-6, &dy, &mut share, &mut dw);
-            y.iter_mut().zip(&share).for_each(|(y, share)| *y += share);
-        });
-        let table = RopeTable::new(&random(5, heads.dim / 2), row);
-        let positions: Vec<u32> = (0..n).map(|i| (i % row) as u32).collect();
-        time(c, shape, "rope_in_place", n * d, || {
-            rope_in_place(&mut x, d, &positions, heads.q, &table);
-        });
-        let (merged, dout) = (random(6, 2 * n * ff), random(7, n * ff));
-        let (mut out, mut dmerged) = (vec![0.0; n * ff], vec![0.0; 2 * n * ff]);
-        time(c, shape, "swiglu_merged", n * ff, || mlp::swiglu_merged(&merged, ff, &mut out));
-        time(c, shape, "swiglu_merged_bwd", n * ff, || {
-            mlp::swiglu_merged_bwd(&merged, ff, &dout, &mut dmerged);
+            precision.set().nt_packed(x, &packed, y, m);
         });
     }
 }
@@ -140,11 +99,11 @@ fn elementwise(c: &mut Criterion) {
         let (mut y, mut dw) = (vec![0.0; n * d], vec![0.0; d]);
         time(c, shape, "rms_norm", n * d, || norm::rms_norm(&x, &w, 1e-6, &mut y));
         time(c, shape, "rms_norm_bwd", n * d, || {
-            norm::rms_norm_bwd(&x, &w, 1e-6, &dy, &mut y, &mut dw)
+            norm::rms_norm_bwd(&x, &w, 1e-6, &dy, &mut y, Some(&mut dw))
         });
         let table = RopeTable::new(&random(4, heads.dim / 2), shape.row);
         let positions: Vec<u32> = (0..n).map(|i| (i % shape.row) as u32).collect();
-        time(c, shape, "rope", n * d, || rope(&x, &positions, heads.q, &table, &mut y));
+        time(c, shape, "rope", n * d, || rope(&mut y, &positions, heads.q, &table));
         let ids: Vec<u32> = (0..n).map(|i| (i * i % vocab) as u32).collect();
         let mut embeddings = random(5, vocab * d);
         time(c, shape, "gather", n * d, || embedding::gather(&embeddings, &ids, d, &mut y));
@@ -206,7 +165,15 @@ fn heads(c: &mut Criterion) {
         let (inverse, grads) = (vec![1.0; n], random(3, n));
         let (mut logp, mut entropy) = (vec![0.0; n], vec![0.0; n]);
         time(c, shape, "linear_logprob", n * d * vocab, || {
-            logprob::linear_logprob(&h, &w, &targets, &inverse, d, &mut logp, &mut entropy);
+            logprob::linear_logprob(
+                &h,
+                &w,
+                &targets,
+                &inverse,
+                Precision::F32,
+                &mut logp,
+                &mut entropy,
+            );
         });
         let (mut dh, mut dw) = (vec![0.0; n * d], vec![0.0; vocab * d]);
         time(c, shape, "linear_logprob_bwd", 3 * n * d * vocab, || {
@@ -215,7 +182,7 @@ fn heads(c: &mut Criterion) {
                 &w,
                 &targets,
                 &inverse,
-                d,
+                Precision::F32,
                 &grads,
                 &grads,
                 &mut dh,
@@ -234,5 +201,5 @@ fn heads(c: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, products, fused, elementwise, attentions, heads);
+criterion_group!(benches, products, elementwise, attentions, heads);
 criterion_main!(benches);

@@ -1,8 +1,7 @@
 //! The numeric hot spots of maverl, as safe functions over slices.
 //!
-//! Every array is a row-major slice, of `f32` unless it says otherwise ([`matmul`] takes `bf16` too), every shape
-//! is asserted in the first lines of the function that takes it, and every operation with a gradient has its backward next
-//! to it. Two promises hold for all of them:
+//! Every array is a row-major slice of `f32`, every shape is asserted in the first lines of the function that takes it,
+//! and every operation with a gradient has its backward next to it. Two promises hold for all of them:
 //!
 //! - **K-1**: a row's result never depends on the other rows, to the bit. A row alone, in a batch, in another order, in
 //!   another number of threads, in one piece or token by token with a cache: the same bits.

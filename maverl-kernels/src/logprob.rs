@@ -14,7 +14,7 @@ pub(crate) use row::{Row, distance};
 
 use rayon::prelude::*;
 
-use crate::matmul::{self, Packed};
+use crate::matmul::{Packed, Precision};
 use crate::{lanes, par};
 
 /// Logits of one chunk.
@@ -31,26 +31,26 @@ pub fn linear_logprob(
     w: &[f32],
     targets: &[u32],
     inv_temperature: &[f32],
-    d: usize,
+    precision: Precision,
     logp: &mut [f32],
     entropy: &mut [f32],
 ) {
-    let (n, vocab) = check_linear("linear_logprob", h, w, targets, d);
+    let (n, vocab, d) = check_linear("linear_logprob", h, w, targets);
     check_rows("linear_logprob", n, inv_temperature, logp, entropy);
     let rows = chunk_rows(vocab).min(n.max(1));
     let mut logits = vec![0.0; rows * vocab];
-    let packed = Packed::pack(w, vocab, d);
+    let packed = Packed::pack(precision, w, vocab, d);
     for start in (0..n).step_by(rows) {
         let at = start..n.min(start + rows);
         let logits = &mut logits[..at.len() * vocab];
-        matmul::matmul_nt_packed(&h[start * d..at.end * d], &packed, logits, at.len());
+        precision.set().nt_packed(&h[start * d..at.end * d], &packed, logits, at.len());
         let (targets, inverse) = (&targets[at.clone()], &inv_temperature[at.clone()]);
         all_rows(logits, vocab, targets, inverse, &mut logp[at.clone()], &mut entropy[at]);
     }
 }
 
-/// The gradients of [`linear_logprob`], from those of its two outputs; `dh [n, d]` and `dw [V, d]`, which a frozen head
-/// does without, are overwritten.
+/// The gradients of [`linear_logprob`], from those of its two outputs; `dh [n, d]` is overwritten; to
+/// `dw [V, d]`, which a frozen head does without, it is added.
 ///
 /// ```text
 /// dz_v = dlogp (1[v = t] − p_v) − dH p_v (log p_v + H),   dlogits = dz / T
@@ -65,13 +65,13 @@ pub fn linear_logprob_bwd(
     w: &[f32],
     targets: &[u32],
     inv_temperature: &[f32],
-    d: usize,
+    precision: Precision,
     dlogp: &[f32],
     dentropy: &[f32],
     dh: &mut [f32],
     mut dw: Option<&mut [f32]>,
 ) {
-    let (n, vocab) = check_linear("linear_logprob_bwd", h, w, targets, d);
+    let (n, vocab, d) = check_linear("linear_logprob_bwd", h, w, targets);
     check_rows("linear_logprob_bwd", n, inv_temperature, dlogp, dentropy);
     assert_eq!(
         dh.len(),
@@ -88,16 +88,15 @@ pub fn linear_logprob_bwd(
             dw.len(),
             w.len()
         );
-        dw.fill(0.0);
     }
     let rows = chunk_rows(vocab).min(n.max(1));
     let mut logits = vec![0.0; rows * vocab];
-    let packed = Packed::pack(w, vocab, d);
+    let packed = Packed::pack(precision, w, vocab, d);
     for start in (0..n).step_by(rows) {
         let at = start..n.min(start + rows);
         let logits = &mut logits[..at.len() * vocab];
         let h = &h[start * d..at.end * d];
-        matmul::matmul_nt_packed(h, &packed, logits, at.len());
+        precision.set().nt_packed(h, &packed, logits, at.len());
         par::parts(logits, vocab, |first, logits| {
             let first = start + first / vocab;
             for (i, logits) in logits.chunks_exact_mut(vocab).enumerate() {
@@ -109,9 +108,9 @@ pub fn linear_logprob_bwd(
                 );
             }
         });
-        matmul::matmul_nn(logits, w, &mut dh[start * d..at.end * d], at.len(), d, vocab);
+        precision.set().nn(logits, w, &mut dh[start * d..at.end * d], at.len(), d, vocab);
         if let Some(dw) = dw.as_deref_mut() {
-            matmul::matmul_tn_acc(logits, h, dw, vocab, d, at.len());
+            precision.add().tn(logits, h, dw, vocab, d, at.len());
         }
     }
 }
@@ -170,13 +169,15 @@ fn all_rows(
     }
 }
 
-/// Asserts the shapes of a linear layer and its targets; returns rows and vocabulary.
-fn check_linear(name: &str, h: &[f32], w: &[f32], targets: &[u32], d: usize) -> (usize, usize) {
+/// Asserts the shapes of a linear layer and its targets; returns rows, vocabulary and width.
+fn check_linear(name: &str, h: &[f32], w: &[f32], targets: &[u32]) -> (usize, usize, usize) {
     let n = targets.len();
-    assert_eq!(h.len(), n * d, "{name}: h has {} elements, not [{n}, {d}]", h.len());
-    assert!(d > 0 && !w.is_empty() && w.len().is_multiple_of(d), "{name}: w of {}", w.len());
-    check_targets(name, targets, w.len() / d);
-    (n, w.len() / d)
+    let d = h.len() / n.max(1);
+    assert_eq!(h.len(), n * d, "{name}: h has {} elements, not whole rows of {n}", h.len());
+    assert!(n == 0 || d > 0 && w.len().is_multiple_of(d), "{name}: w of {}", w.len());
+    let vocab = w.len() / d.max(1);
+    check_targets(name, targets, vocab);
+    (n, vocab, d)
 }
 
 fn check_targets(name: &str, targets: &[u32], vocab: usize) {

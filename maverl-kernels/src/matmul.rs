@@ -7,8 +7,8 @@
 //! path and agree to rounding between paths.
 //!
 //! The right side is taken in panels of 32 columns. [`Packed`] keeps a weight in that form, which few rows need (decoding):
-//! their product is one pass over the weight's memory. [`matmul_nt`] lays it out anew in each call, which many rows pay
-//! for.
+//! their product is one pass over the weight's memory. [`Matmul::nt`] lays it out anew in each call, which many rows pay
+//! for. Arrays are `f32` always; [`Precision::Bf16`] rounds them where they are laid out.
 
 mod engine;
 mod kernel;
@@ -21,81 +21,123 @@ mod amx;
 mod x86;
 
 use engine::{Out, Product, Then};
-use half::bf16;
-use layout::{Line, Matrix, Order, Panels};
+use layout::{Bf16, Element, F32, Line, Matrix, Order, Panels};
 use path::Path;
 
-pub use layout::Element;
-
-/// Computes `out[m, n] = a[m, k] · b[n, k]ᵀ`: a linear layer, `y = x Wᵀ`.
-///
-/// # Panics
-///
-/// If a slice does not have the length of its shape.
-pub fn matmul_nt<E: Element>(a: &[E], b: &[E], out: &mut [f32], m: usize, n: usize, k: usize) {
-    check("matmul_nt", [("a", a.len(), m, k), ("b", b.len(), n, k), ("out", out.len(), m, n)]);
-    let (a, b) = (Matrix::new(a, m, k, Order::Terms), Matrix::new(b, n, k, Order::Terms));
-    run(a, Panels::Of(b), out, Then::Set, Path::best::<E>());
+/// What the terms of a product are rounded to. Sums are `f32` in any case, and so are the arrays.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Precision {
+    /// Not at all.
+    #[default]
+    F32,
+    /// To the nearest `bf16`.
+    Bf16,
 }
 
-/// Computes `out[m, n] = a[m, k] · wᵀ` with `w [n, k]` packed: the bits of [`matmul_nt`], without its look at `w`.
-///
-/// # Panics
-///
-/// If a slice does not have the length of its shape.
-pub fn matmul_nt_packed<E: Element>(a: &[E], w: &Packed<E>, out: &mut [f32], m: usize) {
-    let (n, k) = w.shape();
-    check("matmul_nt_packed", [("a", a.len(), m, k), ("w", n * k, n, k), ("out", out.len(), m, n)]);
-    let a = Matrix::new(a, m, k, Order::Terms);
-    run(a, Panels::Packed { lines: &w.lines, columns: n }, out, Then::Set, Path::best::<E>());
+impl Precision {
+    /// Products that overwrite what they are given.
+    pub fn set(self) -> Matmul {
+        Matmul { precision: self, then: Then::Set }
+    }
+
+    /// Products that are added to what they are given.
+    pub fn add(self) -> Matmul {
+        Matmul { precision: self, then: Then::Add }
+    }
 }
 
-/// Computes `out[m, n] = a[m, k] · b[k, n]`: the gradient of a layer's input, `dx = dy W`.
-///
-/// # Panics
-///
-/// If a slice does not have the length of its shape.
-pub fn matmul_nn<E: Element>(a: &[E], b: &[E], out: &mut [f32], m: usize, n: usize, k: usize) {
-    check("matmul_nn", [("a", a.len(), m, k), ("b", b.len(), k, n), ("out", out.len(), m, n)]);
-    let (a, b) = (Matrix::new(a, m, k, Order::Terms), Matrix::new(b, n, k, Order::Indices));
-    run(a, Panels::Of(b), out, Then::Set, Path::best::<E>());
+/// A matrix product: its precision, and what happens to the values that the output had.
+#[derive(Debug, Clone, Copy)]
+pub struct Matmul {
+    precision: Precision,
+    then: Then,
 }
 
-/// Computes `out[m, n] += a[k, m]ᵀ · b[k, n]`: the gradient of a weight, summed over `k` rows.
-///
-/// # Panics
-///
-/// If a slice does not have the length of its shape.
-pub fn matmul_tn_acc<E: Element>(a: &[E], b: &[E], out: &mut [f32], m: usize, n: usize, k: usize) {
-    check("matmul_tn_acc", [("a", a.len(), k, m), ("b", b.len(), k, n), ("out", out.len(), m, n)]);
-    let (a, b) = (Matrix::new(a, m, k, Order::Indices), Matrix::new(b, n, k, Order::Indices));
-    run(a, Panels::Of(b), out, Then::Add, Path::best::<E>());
+impl Matmul {
+    /// What terms are rounded to.
+    pub fn precision(self) -> Precision {
+        self.precision
+    }
+
+    /// `out[m, n] (+)= a[m, k] · b[n, k]ᵀ`: a linear layer, `y = x Wᵀ`.
+    ///
+    /// # Panics
+    ///
+    /// If a slice does not have the length of its shape.
+    pub fn nt(self, a: &[f32], b: &[f32], out: &mut [f32], m: usize, n: usize, k: usize) {
+        check("nt", [("a", a.len(), m, k), ("b", b.len(), n, k), ("out", out.len(), m, n)]);
+        self.run((a, m, Order::Terms), (b, n, Order::Terms), out, k);
+    }
+
+    /// `out[m, n] (+)= a[m, k] · wᵀ` with `w [n, k]` packed: the bits of [`Matmul::nt`], without its look at `w`.
+    ///
+    /// # Panics
+    ///
+    /// If a slice does not have the length of its shape, or `w` was packed for another precision.
+    pub fn nt_packed(self, a: &[f32], w: &Packed, out: &mut [f32], m: usize) {
+        let (n, k) = w.shape();
+        check("nt_packed", [("a", a.len(), m, k), ("w", n * k, n, k), ("out", out.len(), m, n)]);
+        assert_eq!(w.precision, self.precision, "nt_packed: w is packed for another precision");
+        match self.precision {
+            Precision::F32 => self.run_packed::<F32>(a, m, w, out),
+            Precision::Bf16 => self.run_packed::<Bf16>(a, m, w, out),
+        }
+    }
+
+    /// `out[m, n] (+)= a[m, k] · b[k, n]`: the gradient of a layer's input, `dx = dy W`.
+    ///
+    /// # Panics
+    ///
+    /// If a slice does not have the length of its shape.
+    pub fn nn(self, a: &[f32], b: &[f32], out: &mut [f32], m: usize, n: usize, k: usize) {
+        check("nn", [("a", a.len(), m, k), ("b", b.len(), k, n), ("out", out.len(), m, n)]);
+        self.run((a, m, Order::Terms), (b, n, Order::Indices), out, k);
+    }
+
+    /// `out[m, n] (+)= a[k, m]ᵀ · b[k, n]`: the gradient of a weight, summed over `k` rows.
+    ///
+    /// # Panics
+    ///
+    /// If a slice does not have the length of its shape.
+    pub fn tn(self, a: &[f32], b: &[f32], out: &mut [f32], m: usize, n: usize, k: usize) {
+        check("tn", [("a", a.len(), k, m), ("b", b.len(), k, n), ("out", out.len(), m, n)]);
+        self.run((a, m, Order::Indices), (b, n, Order::Indices), out, k);
+    }
+
+    fn run(self, a: Side<'_>, b: Side<'_>, out: &mut [f32], terms: usize) {
+        match self.precision {
+            Precision::F32 => run::<F32>(a, b, out, terms, self.then, Path::best::<F32>()),
+            Precision::Bf16 => run::<Bf16>(a, b, out, terms, self.then, Path::best::<Bf16>()),
+        }
+    }
+
+    fn run_packed<E: Element>(self, a: &[f32], m: usize, w: &Packed, out: &mut [f32]) {
+        let a = Matrix::<E>::new(a, m, w.inputs, Order::Terms);
+        let b = Panels::Packed { lines: &w.lines, columns: w.outputs };
+        let out = Out::new(out, w.outputs);
+        Product { a, b, out, then: self.then, path: Path::best::<E>() }.run();
+    }
 }
 
-/// A weight `[outputs, inputs]` in the form that products read: made once, used by every [`matmul_nt_packed`] until the
+/// A weight `[outputs, inputs]` in the form that products read: made once, used by every [`Matmul::nt_packed`] until the
 /// weight changes, then [`Packed::update`]d by its owner.
-///
-/// It takes the memory of the weight, its outputs rounded up to 32 (and in `bf16` its inputs to 32).
 #[derive(Debug, Clone)]
-pub struct Packed<E> {
+pub struct Packed {
+    precision: Precision,
     outputs: usize,
     inputs: usize,
     lines: Vec<Line>,
-    element: std::marker::PhantomData<E>,
 }
 
-/// A packed weight in single precision.
-pub type PackedWeight = Packed<f32>;
-
-impl<E: Element> Packed<E> {
+impl Packed {
     /// Packs `w [outputs, inputs]`.
     ///
     /// # Panics
     ///
     /// If `w` does not have the length of its shape.
-    pub fn pack(w: &[E], outputs: usize, inputs: usize) -> Self {
-        let lines = vec![Line::default(); layout::panel_lines::<E>(outputs, inputs)];
-        let mut packed = Self { outputs, inputs, lines, element: std::marker::PhantomData };
+    pub fn pack(precision: Precision, w: &[f32], outputs: usize, inputs: usize) -> Self {
+        let lines = vec![Line::default(); lines(precision, outputs, inputs)];
+        let mut packed = Self { precision, outputs, inputs, lines };
         packed.update(w);
         packed
     }
@@ -105,36 +147,54 @@ impl<E: Element> Packed<E> {
     /// # Panics
     ///
     /// If `w` does not have the length of the packed shape.
-    pub fn update(&mut self, w: &[E]) {
+    pub fn update(&mut self, w: &[f32]) {
         let (o, i) = self.shape();
         assert_eq!(w.len(), o * i, "packed weight: w has {} elements, not [{o}, {i}]", w.len());
-        engine::pack(Matrix::new(w, o, i, Order::Terms), &mut self.lines, Path::best::<E>());
+        match self.precision {
+            Precision::F32 => {
+                let w = Matrix::<F32>::new(w, o, i, Order::Terms);
+                engine::pack(&w, &mut self.lines, Path::best::<F32>());
+            }
+            Precision::Bf16 => {
+                let w = Matrix::<Bf16>::new(w, o, i, Order::Terms);
+                engine::pack(&w, &mut self.lines, Path::best::<Bf16>());
+            }
+        }
     }
 
     /// Outputs and inputs.
     pub fn shape(&self) -> (usize, usize) {
         (self.outputs, self.inputs)
     }
+
+    /// Bytes of a packed weight: its outputs are rounded up to 32, and in `bf16`, where a term has two bytes, its inputs
+    /// to 32.
+    pub fn bytes(precision: Precision, outputs: usize, inputs: usize) -> usize {
+        lines(precision, outputs, inputs) * size_of::<Line>()
+    }
 }
 
-/// Rounds to the nearest `bf16`, ties to even, as the processor's own instructions do; NaN stays NaN.
-///
-/// # Panics
-///
-/// If the lengths differ.
-pub fn round_to_bf16(x: &[f32], out: &mut [bf16]) {
-    assert_eq!(out.len(), x.len(), "round_to_bf16: out has {}, x has {}", out.len(), x.len());
-    crate::par::parts(out, 1, |start, out| {
-        let x = &x[start..start + out.len()];
-        crate::lanes::dispatch(
-            #[inline(always)]
-            || {
-                for (out, &x) in out.iter_mut().zip(x) {
-                    *out = bf16::from_bits(layout::nearest_bf16(x.to_bits()));
-                }
-            },
-        );
-    });
+fn lines(precision: Precision, outputs: usize, inputs: usize) -> usize {
+    match precision {
+        Precision::F32 => layout::panel_lines::<F32>(outputs, inputs),
+        Precision::Bf16 => layout::panel_lines::<Bf16>(outputs, inputs),
+    }
+}
+
+/// Values, how many sums they enter, and how they lie.
+type Side<'a> = (&'a [f32], usize, Order);
+
+fn run<E: Element>(
+    (a, m, a_order): Side<'_>,
+    (b, n, b_order): Side<'_>,
+    out: &mut [f32],
+    terms: usize,
+    then: Then,
+    path: Path,
+) {
+    let a = Matrix::<E>::new(a, m, terms, a_order);
+    let b = Panels::Of(Matrix::new(b, n, terms, b_order));
+    Product { a, b, out: Out::new(out, n), then, path }.run();
 }
 
 /// Asserts that each slice holds its `rows x cols`.
@@ -142,11 +202,6 @@ fn check(name: &str, shapes: [(&str, usize, usize, usize); 3]) {
     for (slice, len, rows, cols) in shapes {
         assert_eq!(len, rows * cols, "{name}: {slice} has {len} elements, not [{rows}, {cols}]");
     }
-}
-
-fn run<E: Element>(a: Matrix<'_, E>, b: Panels<'_, E>, out: &mut [f32], then: Then, path: Path) {
-    let out = Out::new(out, b.columns());
-    Product { a, b, out, then, path }.run();
 }
 
 #[cfg(test)]

@@ -35,33 +35,7 @@ pub fn rms_norm(x: &[f32], w: &[f32], eps: f32, out: &mut [f32]) {
     });
 }
 
-/// Adds `branch [n, d]` to the residual stream `x [n, d]` and normalizes the sum: [`rms_norm`] of the new `x`, in one pass.
-///
-/// # Panics
-///
-/// As [`rms_norm`], for `branch` too.
-pub fn add_rms_norm(x: &mut [f32], branch: &[f32], w: &[f32], eps: f32, out: &mut [f32]) {
-    check("add_rms_norm", x, w, [("branch", branch.len()), ("out", out.len())]);
-    let d = w.len();
-    par::parts2(x, out, d, |start, x, out| {
-        let branch = &branch[start..start + out.len()];
-        lanes::dispatch(
-            #[inline(always)]
-            || {
-                let rows = x.chunks_exact_mut(d).zip(branch.chunks_exact(d));
-                for ((x, branch), out) in rows.zip(out.chunks_exact_mut(d)) {
-                    x.iter_mut().zip(branch).for_each(|(x, branch)| *x += branch);
-                    let inverse = inverse_rms(x, eps);
-                    for ((out, &x), &w) in out.iter_mut().zip(&*x).zip(w) {
-                        *out = w * (x * inverse);
-                    }
-                }
-            },
-        );
-    });
-}
-
-/// The gradients of [`rms_norm`]; `dx [n, d]` and `dw [d]` are overwritten.
+/// The gradients of [`rms_norm`]: `dx [n, d]` is overwritten; to `dw [d]`, which a frozen weight does without, it is added.
 ///
 /// ```text
 /// r = 1 / √(mean(x²) + ε)
@@ -71,25 +45,31 @@ pub fn add_rms_norm(x: &mut [f32], branch: &[f32], w: &[f32], eps: f32, out: &mu
 /// # Panics
 ///
 /// If `x` is not whole rows of `w.len()`, or `dy`, `dx` or `dw` have another length than `x`, `x` and `w`.
-pub fn rms_norm_bwd(x: &[f32], w: &[f32], eps: f32, dy: &[f32], dx: &mut [f32], dw: &mut [f32]) {
-    backward::<false>("rms_norm_bwd", x, w, eps, dy, dx, dw);
-}
-
-/// The gradients of [`add_rms_norm`], whose two summands have the same one: `x` is the sum, and `dx [n, d]` has on entry
-/// what reached the sum by other ways. The norm's share is added to it; `dw [d]` is overwritten.
-///
-/// # Panics
-///
-/// As [`rms_norm_bwd`].
-pub fn add_rms_norm_bwd(
+pub fn rms_norm_bwd(
     x: &[f32],
     w: &[f32],
     eps: f32,
     dy: &[f32],
     dx: &mut [f32],
-    dw: &mut [f32],
+    dw: Option<&mut [f32]>,
 ) {
-    backward::<true>("add_rms_norm_bwd", x, w, eps, dy, dx, dw);
+    backward::<false>("rms_norm_bwd", x, w, eps, dy, dx, dw);
+}
+
+/// [`rms_norm_bwd`] in a residual stream: `dx [n, d]` has on entry what reached `x` by other ways. The norm's share is added to it, and `dw [d]` is added to.
+///
+/// # Panics
+///
+/// As [`rms_norm_bwd`].
+pub fn rms_norm_bwd_add(
+    x: &[f32],
+    w: &[f32],
+    eps: f32,
+    dy: &[f32],
+    dx: &mut [f32],
+    dw: Option<&mut [f32]>,
+) {
+    backward::<true>("rms_norm_bwd_add", x, w, eps, dy, dx, dw);
 }
 
 /// Both backward passes; `ADD` keeps what `dx` had.
@@ -100,11 +80,10 @@ fn backward<const ADD: bool>(
     eps: f32,
     dy: &[f32],
     dx: &mut [f32],
-    dw: &mut [f32],
+    dw: Option<&mut [f32]>,
 ) {
     check(name, x, w, [("dy", dy.len()), ("dx", dx.len())]);
     let d = w.len();
-    assert_eq!(dw.len(), d, "{name}: dw has {} elements, w has {d}", dw.len());
     let block = ROWS * d;
     let mut partials = vec![0.0; x.len().div_ceil(block) * d];
     let one = |start: usize, dx: &mut [f32], dw: &mut [f32]| {
@@ -127,7 +106,8 @@ fn backward<const ADD: bool>(
         let parts = dx.chunks_mut(block).zip(partials.chunks_mut(d)).enumerate();
         parts.for_each(|(i, (dx, dw))| one(i, dx, dw));
     }
-    dw.fill(0.0);
+    let Some(dw) = dw else { return };
+    assert_eq!(dw.len(), d, "{name}: dw has {} elements, w has {d}", dw.len());
     for partial in partials.chunks_exact(d) {
         dw.iter_mut().zip(partial).for_each(|(dw, p)| *dw += p);
     }

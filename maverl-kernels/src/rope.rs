@@ -60,71 +60,39 @@ impl RopeTable {
     }
 }
 
-/// Rotates each head of each token by its position: `x`, `out` are `[n, heads * head_dim]`, `positions [n]`.
+/// Rotates each head of each token by its position, in place: `x` is `[n, heads * head_dim]`, `positions [n]`.
 ///
 /// ```text
-/// (a, b) = halves of a head:   out = (a cos θ − b sin θ, b cos θ + a sin θ)
+/// (a, b) = halves of a head:   (a, b) ← (a cos θ − b sin θ, b cos θ + a sin θ)
 /// ```
 ///
 /// # Panics
 ///
 /// If the lengths differ from the shapes, or a position is not in the table.
-pub fn rope(x: &[f32], positions: &[u32], heads: usize, table: &RopeTable, out: &mut [f32]) {
-    rotate("rope", x, positions, heads, table, out, 1.0);
+pub fn rope(x: &mut [f32], positions: &[u32], heads: usize, table: &RopeTable) {
+    rotate("rope", x, positions, heads, table, 1.0);
 }
 
-/// The gradient of [`rope`]: the rotation by the negative angle. `dx` is overwritten.
+/// The gradient of [`rope`], in place: the rotation by the negative angle.
 ///
 /// # Panics
 ///
 /// As [`rope`].
-pub fn rope_bwd(dy: &[f32], positions: &[u32], heads: usize, table: &RopeTable, dx: &mut [f32]) {
-    rotate("rope_bwd", dy, positions, heads, table, dx, -1.0);
+pub fn rope_bwd(dx: &mut [f32], positions: &[u32], heads: usize, table: &RopeTable) {
+    rotate("rope_bwd", dx, positions, heads, table, -1.0);
 }
 
-/// [`rope`] in place on the first `heads` heads of rows of `width`: the queries and keys at the front of the output of one
-/// product for queries, keys and values. `x` is `[n, width]`.
-///
-/// # Panics
-///
-/// If the heads are wider than a row, the lengths differ from the shapes, or a position is not in the table.
-pub fn rope_in_place(
-    x: &mut [f32],
-    width: usize,
-    positions: &[u32],
-    heads: usize,
-    table: &RopeTable,
-) {
-    rotate_in_place("rope_in_place", x, width, positions, heads, table, 1.0);
-}
-
-/// The gradient of [`rope_in_place`], in place: the rotation by the negative angle.
-///
-/// # Panics
-///
-/// As [`rope_in_place`].
-pub fn rope_in_place_bwd(
-    dx: &mut [f32],
-    width: usize,
-    positions: &[u32],
-    heads: usize,
-    table: &RopeTable,
-) {
-    rotate_in_place("rope_in_place_bwd", dx, width, positions, heads, table, -1.0);
-}
-
-fn rotate_in_place(
+fn rotate(
     name: &str,
     x: &mut [f32],
-    width: usize,
     positions: &[u32],
     heads: usize,
     table: &RopeTable,
     sign: f32,
 ) {
     let (n, half) = (positions.len(), table.head_dim() / 2);
-    let rotated = heads * 2 * half;
-    assert!(rotated > 0 && rotated <= width, "{name}: heads of {rotated} in rows of {width}");
+    let width = heads * 2 * half;
+    assert!(width > 0, "{name}: no heads, or a table of no frequencies");
     assert_eq!(x.len(), n * width, "{name}: x has {} elements, not [{n}, {width}]", x.len());
     let table = &*checked_rows(name, positions, table);
     par::parts(x, width, |start, x| {
@@ -134,7 +102,7 @@ fn rotate_in_place(
                 for (x, &position) in x.chunks_exact_mut(width).zip(&positions[start / width..]) {
                     let at = position as usize * half..(position as usize + 1) * half;
                     let (cos, sin) = (&table.cos[at.clone()], &table.sin[at]);
-                    for x in x[..rotated].chunks_exact_mut(2 * half) {
+                    for x in x.chunks_exact_mut(2 * half) {
                         let (a, b) = x.split_at_mut(half);
                         for ((a, b), (&cos, &sin)) in a.iter_mut().zip(b).zip(cos.iter().zip(sin)) {
                             let sin = sign * sin;
@@ -153,55 +121,6 @@ fn checked_rows(name: &str, positions: &[u32], table: &RopeTable) -> Arc<Rows> {
     let have = table.max_positions();
     assert!(most <= have, "{name}: position {} of a table of {have}", most.saturating_sub(1));
     table.rows(most)
-}
-
-fn rotate(
-    name: &str,
-    x: &[f32],
-    positions: &[u32],
-    heads: usize,
-    table: &RopeTable,
-    out: &mut [f32],
-    sign: f32,
-) {
-    let half = table.inv_freq.len();
-    let width = heads * 2 * half;
-    let n = positions.len();
-    assert!(width > 0, "{name}: no heads, or a table of no frequencies");
-    assert_eq!(x.len(), n * width, "{name}: input has {} elements, not [{n}, {width}]", x.len());
-    assert_eq!(out.len(), x.len(), "{name}: output has {} elements, not {}", out.len(), x.len());
-    let table = &*checked_rows(name, positions, table);
-    par::parts(out, width, |start, out| {
-        let x = &x[start..start + out.len()];
-        let positions = &positions[start / width..];
-        lanes::dispatch(
-            #[inline(always)]
-            || {
-                let tokens = x.chunks_exact(width).zip(out.chunks_exact_mut(width));
-                for ((x, out), &position) in tokens.zip(positions) {
-                    let at = position as usize * half..(position as usize + 1) * half;
-                    let (cos, sin) = (&table.cos[at.clone()], &table.sin[at]);
-                    let heads = x.chunks_exact(2 * half).zip(out.chunks_exact_mut(2 * half));
-                    for (x, out) in heads {
-                        rotate_head(x, cos, sin, sign, out);
-                    }
-                }
-            },
-        );
-    });
-}
-
-#[inline(always)]
-fn rotate_head(x: &[f32], cos: &[f32], sin: &[f32], sign: f32, out: &mut [f32]) {
-    let (a, b) = x.split_at(cos.len());
-    let (out_a, out_b) = out.split_at_mut(cos.len());
-    let angles = cos.iter().zip(sin);
-    let inputs = a.iter().zip(b);
-    for ((out, (&cos, &sin)), (&a, &b)) in out_a.iter_mut().zip(out_b).zip(angles).zip(inputs) {
-        let sin = sign * sin;
-        *out.0 = a * cos - b * sin;
-        *out.1 = b * cos + a * sin;
-    }
 }
 
 #[cfg(test)]

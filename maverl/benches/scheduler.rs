@@ -157,6 +157,7 @@ fn rollout(at_once: usize) -> Rollout {
         environment: Arc::new(World),
         rewards: Vec::new(),
         penalties: BTreeMap::new(),
+        overlong: BTreeMap::new(),
         timeout: Duration::from_secs(600),
     };
     Rollout::new(troupe, NonZeroUsize::new(at_once).expect("some episodes are played at once"))

@@ -14,7 +14,9 @@ use crate::registry::Registry;
 use crate::run_dir::{Place, RunDir};
 use crate::train::{self, Interrupt, Options, Weights};
 
+mod bench;
 mod blank;
+mod explain;
 mod export;
 mod generate;
 mod grade;
@@ -53,9 +55,15 @@ enum Command {
     },
     /// Lists what is linked in: agents, orchestras, environments and rewards, with their options.
     List,
+    /// Says what a name in a configuration stands for: the parts of an algorithm.
+    Explain(explain::ExplainArgs),
     /// Says what a configuration means, or everything that is wrong with it.
     ///
-    /// Shows who speaks through which model, and how many episodes, rows and bytes a step is. It loads no weights.
+    /// Shows who speaks through which model, and how many episodes, rows and bytes a step is. What `train` would refuse at
+    /// its start is reported at once, but for tensors of a model that do not fit its `config.json`. It reads the
+    /// configuration; of each model `config.json`, the tokenizer, the chat template and the headers of the weights (of one
+    /// on the hub only `config.json`, unless it is in the cache); of an adapter the configuration and the header; every task
+    /// of the splits that are used; and the corpus. It loads no weights, starts no environment and asks no retriever.
     Check {
         #[command(flatten)]
         config: ConfigArgs,
@@ -88,10 +96,10 @@ enum Command {
         /// The run directory.
         #[arg(value_name = "RUN")]
         run: PathBuf,
-        /// `STEP/TASK/INDEX`, for example `12/train-0001/3`. Less than that (`12`, `12/train-0001`) shows what there is.
+        /// `STEP/TASK/INDEX`, for example `12/train-0001/3`. A step alone (`12`) lists its episodes.
         #[arg(value_name = "EPISODE")]
         episode: String,
-        /// Print the turns as JSON.
+        /// Print the turns, or the list, as JSON.
         #[arg(long)]
         json: bool,
     },
@@ -112,6 +120,11 @@ enum Command {
     Export(export::ExportArgs),
     /// Writes a model of a known shape with random weights, for measurements.
     NewModel(blank::BlankArgs),
+    /// Measures this machine: rollout, training and their parts, on models with random weights.
+    ///
+    /// Every figure is a median over repeats, after one that is not counted. Each part runs in a process of its own, so that
+    /// its peak of memory is its own too.
+    Bench(bench::BenchArgs),
 }
 
 /// Where a configuration comes from; later ones win.
@@ -127,7 +140,7 @@ pub struct ConfigArgs {
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// The same as `--set seed=N`.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     seed: Option<u64>,
 }
 
@@ -136,7 +149,7 @@ pub struct ConfigArgs {
 pub struct RunArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// The same as `--set steps=N`; the one key that may change when a run is resumed.
+    /// The same as `--set steps=N`; it may change when a run is resumed.
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
     /// The run directory to write, which must be new or empty. [default: `runs/<name of CONFIG>-<n>`]
@@ -210,6 +223,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             let plan = planned(&config.sources(None), &Registry::collect()?, Purpose::Train)?;
             print(&if json { plan::json(&plan) } else { plan::table(&plan) })
         }
+        Command::Explain(args) => print(&explain::explain(&args)?),
         Command::Train(args) => train(&args, None),
         Command::Eval(args) => eval(&args),
         Command::Info { run } => print(&info::run(&run)?),
@@ -220,6 +234,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Inspect(args) => inspect::inspect(&args),
         Command::Export(args) => export::export(&args),
         Command::NewModel(args) => blank::blank(&args),
+        Command::Bench(args) => bench::bench(&args),
     }
 }
 

@@ -13,6 +13,7 @@ use crate::agent::{AgentName, AskError, Input, Reply};
 use crate::env::{DynEnvironment, EnvError, EnvironmentName};
 use crate::orchestra::{OrchestraName, Table, Team};
 use crate::reward::Rewards;
+use crate::task::Task;
 use crate::trajectory::{Episode, Seat};
 
 /// Where something was declared.
@@ -105,12 +106,17 @@ pub struct EnvironmentEntry {
     pub offers: &'static [&'static str],
     /// Checks options without starting anything.
     pub check: fn(&Value) -> Result<(), String>,
+    /// See [`Environment::look`](crate::env::Environment::look); paths in options are relative to the directory.
+    pub look: fn(&Value, &Path, &[Task]) -> Looked,
     /// Makes and starts the environment; paths in options are relative to the directory.
     pub start: fn(&Value, &Path) -> Started,
 }
 
 /// An environment that is ready to play, or why it is not.
 pub type Started = Result<Arc<dyn DynEnvironment>, EnvError>;
+
+/// The warnings of an environment that has looked at its options, or why they cannot be met.
+pub type Looked = Result<Vec<String>, EnvError>;
 
 /// A declared reward function.
 #[derive(Clone, Copy)]
@@ -162,6 +168,7 @@ impl Entry {
             },
             offers: E::OFFERS,
             check: |options| E::build(options).map(drop),
+            look: |options, base, tasks| E::build(options).map_err(EnvError)?.look(base, tasks),
             start: |options, base| {
                 let mut environment = E::build(options).map_err(EnvError)?;
                 environment.start(base)?;

@@ -4,6 +4,8 @@ mod oracle;
 
 pub use oracle::demonstrations;
 
+use std::num::NonZeroU32;
+
 use agents::search::{Answer, Answerer, Inquiry, Query, Searcher, Verdict, Verifier};
 use maverl::prelude::*;
 
@@ -11,19 +13,19 @@ use maverl::prelude::*;
 #[orchestra(name = "search/route", agents(Verifier, Searcher, Answerer), needs("search"))]
 pub struct Route {
     /// Turns of an episode at most: each but the last may search, the last answers. Three make five calls at most.
-    pub max_turns: u32,
+    pub max_turns: NonZeroU32,
 }
 
 impl Default for Route {
     fn default() -> Self {
-        Self { max_turns: 3 }
+        Self { max_turns: NonZeroU32::MIN.saturating_add(2) }
     }
 }
 
 impl Orchestra for Route {
     async fn run(&self, task: &Task, team: &Team<Self>) -> Result<Option<String>, AskError> {
         let mut inquiry = Inquiry { question: task.question.clone(), information: Vec::new() };
-        for _ in 1..self.max_turns {
+        for _ in 1..self.max_turns.get() {
             if team.ask::<Verifier>(&inquiry).await? == Verdict::Enough {
                 break;
             }

@@ -23,7 +23,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // What a configuration means.
     ("model", &["trajectory"]),
     ("plan", &["config", "model", "trajectory"]),
-    ("check", &["config", "model", "plan", "registry", "trajectory"]),
+    ("check", &["config", "data", "model", "plan", "registry", "task", "trajectory"]),
     // What a step does.
     ("algo", &["config", "plan", "trajectory"]),
     ("runtime", &["algo", "config", "model", "plan", "trajectory"]),

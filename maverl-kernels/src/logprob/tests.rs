@@ -36,10 +36,10 @@ fn case(n: usize, d: usize, vocab: usize) -> Case {
     }
 }
 
-fn forward(c: &Case, d: usize) -> [Vec<f32>; 2] {
+fn forward(c: &Case) -> [Vec<f32>; 2] {
     let n = c.targets.len();
     let (mut logp, mut entropy) = (vec![f32::NAN; n], vec![f32::NAN; n]);
-    linear_logprob(&c.h, &c.w, &c.targets, &c.inverse, d, &mut logp, &mut entropy);
+    linear_logprob(&c.h, &c.w, &c.targets, &c.inverse, Precision::F32, &mut logp, &mut entropy);
     [logp, entropy]
 }
 
@@ -47,7 +47,7 @@ fn forward(c: &Case, d: usize) -> [Vec<f32>; 2] {
 fn forward_agrees_with_f64() {
     for (n, d, vocab) in [(1, 8, 2), (5, 16, 33), (70, 24, 500)] {
         let c = case(n, d, vocab);
-        let [logp, entropy] = forward(&c, d);
+        let [logp, entropy] = forward(&c);
         let [want_logp, want_entropy] =
             reference(&wide(&c.h), &wide(&c.w), &c.targets, &c.inverse, d);
         close(&logp, &want_logp, 2e-6);
@@ -60,9 +60,19 @@ fn backward_agrees_with_central_differences() {
     for (n, d, vocab) in [(1, 3, 2), (4, 5, 19), (9, 8, 33)] {
         let c = case(n, d, vocab);
         let (dlogp, dentropy) = (random(3, n), random(4, n));
-        let (mut dh, mut dw) = (vec![f32::NAN; n * d], vec![f32::NAN; vocab * d]);
+        let (mut dh, mut dw) = (vec![f32::NAN; n * d], vec![0.0; vocab * d]);
         let backward = |dh: &mut [f32], dw: Option<&mut [f32]>| {
-            linear_logprob_bwd(&c.h, &c.w, &c.targets, &c.inverse, d, &dlogp, &dentropy, dh, dw);
+            linear_logprob_bwd(
+                &c.h,
+                &c.w,
+                &c.targets,
+                &c.inverse,
+                Precision::F32,
+                &dlogp,
+                &dentropy,
+                dh,
+                dw,
+            );
         };
         backward(&mut dh, Some(&mut dw));
         let mut frozen = vec![f32::NAN; n * d];
@@ -109,7 +119,7 @@ fn impossible_tokens_have_no_share() {
 fn a_row_has_the_same_bits_in_every_batch() {
     let (n, d, vocab) = (700, 32, 400);
     let c = case(n, d, vocab);
-    let [logp, entropy] = forward(&c, d);
+    let [logp, entropy] = forward(&c);
     for at in [0..1, 5..6, 10..17, 500..560, 699..700] {
         let part = Case {
             h: c.h[at.start * d..at.end * d].to_vec(),
@@ -117,7 +127,7 @@ fn a_row_has_the_same_bits_in_every_batch() {
             targets: c.targets[at.clone()].to_vec(),
             inverse: c.inverse[at.clone()].to_vec(),
         };
-        let [part_logp, part_entropy] = forward(&part, d);
+        let [part_logp, part_entropy] = forward(&part);
         same_bits(&part_logp, &logp[at.clone()]);
         same_bits(&part_entropy, &entropy[at]);
     }
@@ -128,20 +138,20 @@ fn the_fused_form_has_the_bits_of_the_two_steps_and_threads_do_not_matter() {
     let (n, d, vocab) = (600, 32, 400);
     let c = case(n, d, vocab);
     let mut logits = vec![0.0; n * vocab];
-    matmul::matmul_nt(&c.h, &c.w, &mut logits, n, vocab, d);
+    Precision::F32.set().nt(&c.h, &c.w, &mut logits, n, vocab, d);
     let (mut logp, mut entropy) = (vec![0.0; n], vec![0.0; n]);
     logprobs(&logits, vocab, &c.targets, &c.inverse, &mut logp, &mut entropy);
     let ones = vec![1.0; n];
     let run = |count| {
         threads(count, || {
-            let [logp, entropy] = forward(&c, d);
+            let [logp, entropy] = forward(&c);
             let (mut dh, mut dw) = (vec![0.0; n * d], vec![0.0; vocab * d]);
             linear_logprob_bwd(
                 &c.h,
                 &c.w,
                 &c.targets,
                 &c.inverse,
-                d,
+                Precision::F32,
                 &ones,
                 &ones,
                 &mut dh,

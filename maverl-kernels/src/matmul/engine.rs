@@ -265,7 +265,7 @@ fn aligned(scratch: &mut Vec<u32>, len: usize) -> &mut [u32] {
 }
 
 /// Lays out all panels of a matrix, `[panels, words, PANEL]`.
-pub(super) fn pack<E: Element>(matrix: Matrix<'_, E>, lines: &mut [Line], path: Path) {
+pub(super) fn pack<E: Element>(matrix: &Matrix<'_, E>, lines: &mut [Line], path: Path) {
     let words = matrix.words();
     if words == 0 {
         return;

@@ -88,11 +88,11 @@ fn some_rows<E: Element, const R: usize>(
     let lines = panel.words[half * LANES..].chunks(panel.stride);
     for (p, line) in lines.take(panel.depth).enumerate() {
         let b = &line.as_chunks::<LANES>().0[0];
-        for r in 0..R {
+        for (r, acc) in acc.iter_mut().enumerate() {
             // SAFETY: `r < R` and `p < depth`, which the tile has.
             let a = unsafe { *tile.words.get_unchecked(r * tile.row + p * tile.word) };
-            for l in 0..LANES {
-                acc[r][l] = E::multiply_add(a, b[l], acc[r][l]);
+            for (acc, &b) in acc.iter_mut().zip(b) {
+                *acc = E::multiply_add(a, b, *acc);
             }
         }
     }

@@ -8,9 +8,7 @@
 
 #![allow(unsafe_code)]
 
-use std::{ops::Range, ptr::copy_nonoverlapping as copy};
-
-use half::bf16;
+use std::{marker::PhantomData, ops::Range};
 
 use super::path::{Path, prefetch};
 use crate::lanes;
@@ -28,54 +26,43 @@ pub(super) const GAP: usize = 16;
 #[repr(C, align(64))]
 pub(super) struct Line(pub(super) [u32; PANEL]);
 
-/// A number that products are made of: `f32` or [`bf16`].
-pub trait Element: Copy + Default + Send + Sync + sealed::Word + 'static {}
-
-impl Element for f32 {}
-impl Element for bf16 {}
-
-pub(super) mod sealed {
-    /// How terms make words.
-    pub trait Word: Sized {
-        /// Terms of a word.
-        const TERMS: usize;
-        /// Sums have a multiple of so many words, the last ones zero: what a tile instruction takes at once.
-        const STEP: usize;
-        /// The word of a term and the next; `f32` has no next.
-        fn word(low: Self, high: Self) -> u32;
-        /// Terms as words, where they are.
-        fn as_words(terms: &[Self]) -> Option<&[u32]>;
-        /// `sum` plus the products of the terms of two words, one after the other.
-        fn multiply_add(a: u32, b: u32, sum: f32) -> f32;
-    }
+/// How a precision makes words of terms.
+pub(super) trait Element: Send + Sync + 'static {
+    /// Terms of a word.
+    const TERMS: usize;
+    /// Sums have a multiple of so many words, the last ones zero: what a tile instruction takes at once.
+    const STEP: usize;
+    /// The word of a term and the next; `f32` has no next.
+    fn word(low: f32, high: f32) -> u32;
+    /// `sum` plus the products of the terms of two words, one after the other.
+    fn multiply_add(a: u32, b: u32, sum: f32) -> f32;
 }
 
-impl sealed::Word for f32 {
+/// Terms as they are.
+pub(super) enum F32 {}
+
+/// Terms rounded to `bf16` (to the nearest, ties to even), two to a word.
+pub(super) enum Bf16 {}
+
+impl Element for F32 {
     const TERMS: usize = 1;
     const STEP: usize = 1;
     #[inline(always)]
-    fn word(low: Self, _: Self) -> u32 {
+    fn word(low: f32, _: f32) -> u32 {
         low.to_bits()
-    }
-    fn as_words(terms: &[Self]) -> Option<&[u32]> {
-        // SAFETY: an `f32` and its bits have the same size and alignment, and any bits are a `u32`.
-        Some(unsafe { std::slice::from_raw_parts(terms.as_ptr().cast(), terms.len()) })
     }
     #[inline(always)]
     fn multiply_add(a: u32, b: u32, sum: f32) -> f32 {
-        Self::from_bits(a).mul_add(Self::from_bits(b), sum)
+        f32::from_bits(a).mul_add(f32::from_bits(b), sum)
     }
 }
 
-impl sealed::Word for bf16 {
+impl Element for Bf16 {
     const TERMS: usize = 2;
     const STEP: usize = 16;
     #[inline(always)]
-    fn word(low: Self, high: Self) -> u32 {
-        u32::from(low.to_bits()) | u32::from(high.to_bits()) << 16
-    }
-    fn as_words(_: &[Self]) -> Option<&[u32]> {
-        None
+    fn word(low: f32, high: f32) -> u32 {
+        nearest_bf16(low.to_bits()) >> 16 | nearest_bf16(high.to_bits())
     }
     #[inline(always)]
     fn multiply_add(a: u32, b: u32, sum: f32) -> f32 {
@@ -83,6 +70,14 @@ impl sealed::Word for bf16 {
         let low = f32::from_bits(a << 16).mul_add(f32::from_bits(b << 16), sum);
         f32::from_bits(a & HIGH).mul_add(f32::from_bits(b & HIGH), low)
     }
+}
+
+/// The bits of an `f32` rounded to the nearest `bf16`, ties to even, in the upper half; zeros in the lower. NaN stays NaN.
+#[inline(always)]
+pub(super) fn nearest_bf16(bits: u32) -> u32 {
+    let nan = bits & 0x7fff_ffff > 0x7f80_0000;
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
+    (if nan { bits | 0x40_0000 } else { rounded }) & 0xffff_0000
 }
 
 /// The words of a sum of `terms`.
@@ -97,24 +92,14 @@ pub(super) fn panel_lines<E: Element>(columns: usize, terms: usize) -> usize {
 
 /// The words of consecutive terms.
 #[inline(always)]
-fn copy_words<E: Element>(terms: &[E], out: &mut [u32]) {
+fn copy_words<E: Element>(terms: &[f32], out: &mut [u32]) {
     assert_eq!(terms.len(), out.len() * E::TERMS, "terms fill their words");
-    if cfg!(target_endian = "little") {
-        // SAFETY: the first term of a word is its low bits, so the bytes are the same, and by the assertion as many.
-        unsafe { copy(terms.as_ptr().cast::<u8>(), out.as_mut_ptr().cast(), size_of_val(out)) };
-        return;
+    if E::TERMS == 1 {
+        return out.iter_mut().zip(terms).for_each(|(out, &term)| *out = term.to_bits());
     }
-    for (out, terms) in out.iter_mut().zip(terms.chunks_exact(E::TERMS)) {
-        *out = E::word(terms[0], terms[E::TERMS - 1]);
+    for (out, terms) in out.iter_mut().zip(terms.as_chunks::<2>().0) {
+        *out = E::word(terms[0], terms[1]);
     }
-}
-
-/// The bits of an `f32` rounded to the nearest `bf16`, ties to even.
-#[inline(always)]
-pub(super) fn nearest_bf16(bits: u32) -> u16 {
-    let nan = bits & 0x7fff_ffff > 0x7f80_0000;
-    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
-    (if nan { bits >> 16 | 0x40 } else { rounded }) as u16
 }
 
 /// A panel as a kernel reads it: [`PANEL`] words, `stride` from one line to the next, `depth` lines.
@@ -162,16 +147,15 @@ pub(super) enum Order {
 }
 
 /// One side of a product: for every index (a row of the left side, a column of the right) the terms of a sum.
-#[derive(Debug, Clone, Copy)]
 pub(super) struct Matrix<'a, E> {
-    data: &'a [E],
+    data: &'a [f32],
     pub(super) indices: usize,
     pub(super) terms: usize,
     order: Order,
+    element: PhantomData<E>,
 }
 
 /// The right side of a product.
-#[derive(Debug, Clone, Copy)]
 pub(super) enum Panels<'a, E> {
     /// Laid out when needed.
     Of(Matrix<'a, E>),
@@ -189,9 +173,9 @@ impl<E: Element> Panels<'_, E> {
 }
 
 impl<'a, E: Element> Matrix<'a, E> {
-    pub(super) fn new(data: &'a [E], indices: usize, terms: usize, order: Order) -> Self {
+    pub(super) fn new(data: &'a [f32], indices: usize, terms: usize, order: Order) -> Self {
         assert_eq!(data.len(), indices * terms, "a matrix holds its elements");
-        Self { data, indices, terms, order }
+        Self { data, indices, terms, order, element: PhantomData }
     }
 
     /// The words of every sum.
@@ -241,7 +225,7 @@ impl<'a, E: Element> Matrix<'a, E> {
         part: usize,
         parts: usize,
     ) {
-        let line = 64 / size_of::<E>();
+        let line = 64 / size_of::<f32>();
         let terms = words.start * E::TERMS..self.terms.min(words.end * E::TERMS);
         let ask = |at: usize| prefetch(self.data.as_ptr().wrapping_add(at));
         match self.order {
@@ -262,15 +246,16 @@ impl<'a, E: Element> Matrix<'a, E> {
 
     /// Whether [`Matrix::panel_in_place`] may be called.
     pub(super) fn has_panels_in_place(&self) -> bool {
-        self.order == Order::Indices && E::as_words(self.data).is_some()
+        self.order == Order::Indices && E::TERMS == 1
     }
 
     /// A panel where it lies: all of its columns are there and consecutive in memory.
     pub(super) fn panel_in_place(&self, column: usize, words: Range<usize>) -> Panel<'a> {
         assert!(self.order == Order::Indices && column + PANEL <= self.indices);
-        let all = E::as_words(self.data).expect("a word is one term");
-        let words_of = &all[words.start * self.indices + column..];
-        Panel { words: words_of, stride: self.indices, depth: words.len() }
+        let of = &self.data[words.start * self.indices + column..];
+        // SAFETY: an `f32` and its bits have the same size and alignment, and any bits are a `u32`.
+        let of = unsafe { std::slice::from_raw_parts(of.as_ptr().cast(), of.len()) };
+        Panel { words: of, stride: self.indices, depth: words.len() }
     }
 
     /// The panel of at most [`PANEL`] columns and some words: `out [words, PANEL]`.
@@ -302,10 +287,10 @@ impl<'a, E: Element> Matrix<'a, E> {
         let whole = (terms.len() / E::TERMS).min(out.len());
         let (out, rest) = out.split_at_mut(whole);
         let (terms, last) = terms.split_at(whole * E::TERMS);
-        copy_words(terms, out);
+        copy_words::<E>(terms, out);
         if !rest.is_empty() {
             rest.fill(0);
-            rest[0] = last.first().map_or(0, |&last| E::word(last, E::default()));
+            rest[0] = last.first().map_or(0, |&last| E::word(last, 0.0));
         }
     }
 
@@ -315,7 +300,7 @@ impl<'a, E: Element> Matrix<'a, E> {
         let of = |term: usize| &self.data[term * self.indices..][indices.clone()];
         let (low, high) = (word * E::TERMS, (word + 1) * E::TERMS - 1);
         if E::TERMS == 1 && indices.len() == N {
-            return copy_words(of(low), out);
+            return copy_words::<E>(of(low), out);
         }
         let (set, rest) = out.split_at_mut(indices.len());
         rest.fill(0);
@@ -324,7 +309,7 @@ impl<'a, E: Element> Matrix<'a, E> {
             set.iter_mut().zip(pairs).for_each(|(out, (&l, &h))| *out = E::word(l, h));
         } else if low < self.terms {
             let ends = of(low).iter();
-            set.iter_mut().zip(ends).for_each(|(out, &l)| *out = E::word(l, E::default()));
+            set.iter_mut().zip(ends).for_each(|(out, &l)| *out = E::word(l, 0.0));
         } else {
             set.fill(0);
         }
@@ -380,7 +365,7 @@ impl<'a, E: Element> Matrix<'a, E> {
                         continue;
                     }
                     let terms = &self.data[column * self.terms + start * E::TERMS..];
-                    copy_words(&terms[..BLOCK * E::TERMS], line);
+                    copy_words::<E>(&terms[..BLOCK * E::TERMS], line);
                 }
                 path.transpose(&mut block);
                 for (Line(line), turned) in out.iter_mut().zip(&block) {

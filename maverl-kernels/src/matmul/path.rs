@@ -74,11 +74,9 @@ impl Path {
         if matches!(self, Self::Avx512 | Self::Amx) {
             return super::x86::transpose(block);
         }
-        for i in 0..BLOCK {
-            for j in 0..i {
-                let (a, b) = (block[i][j], block[j][i]);
-                (block[i][j], block[j][i]) = (b, a);
-            }
+        let lines = *block;
+        for (i, line) in block.iter_mut().enumerate() {
+            line.iter_mut().zip(&lines).for_each(|(word, line)| *word = line[i]);
         }
     }
 }

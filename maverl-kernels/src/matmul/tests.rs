@@ -1,8 +1,8 @@
+use half::bf16;
+
 use super::layout::{Panel, Tile};
 use super::*;
 use crate::testing::{close, random, same_bits, threads};
-
-type Function<E> = fn(&[E], &[E], &mut [f32], usize, usize, usize);
 
 /// `Σ_p a(i, p) b(p, j)` in f64.
 fn naive(
@@ -33,27 +33,23 @@ const SIZES: [(usize, usize, usize); 13] = [
     (61, 90, 2051),
 ];
 
-/// Numbers between −1 and 1 in either precision.
+/// Numbers between −1 and 1 that a precision has.
 trait Random: Element {
-    fn random(seed: u64, n: usize) -> Vec<Self>;
-    fn wide(self) -> f32;
+    const PRECISION: Precision;
+    fn random(seed: u64, n: usize) -> Vec<f32>;
 }
 
-impl Random for f32 {
-    fn random(seed: u64, n: usize) -> Vec<Self> {
+impl Random for F32 {
+    const PRECISION: Precision = Precision::F32;
+    fn random(seed: u64, n: usize) -> Vec<f32> {
         random(seed, n)
     }
-    fn wide(self) -> f32 {
-        self
-    }
 }
 
-impl Random for bf16 {
-    fn random(seed: u64, n: usize) -> Vec<Self> {
-        random(seed, n).into_iter().map(bf16::from_f32).collect()
-    }
-    fn wide(self) -> f32 {
-        self.to_f32()
+impl Random for Bf16 {
+    const PRECISION: Precision = Precision::Bf16;
+    fn random(seed: u64, n: usize) -> Vec<f32> {
+        random(seed, n).into_iter().map(|x| bf16::from_f32(x).to_f32()).collect()
     }
 }
 
@@ -72,34 +68,31 @@ fn paths<E: Element>() -> Vec<Path> {
     here
 }
 
-fn nt<E: Element>(path: Path, a: &[E], b: &[E], out: &mut [f32], m: usize, n: usize, k: usize) {
-    let (a, b) = (Matrix::new(a, m, k, Order::Terms), Matrix::new(b, n, k, Order::Terms));
-    run(a, Panels::Of(b), out, Then::Set, path);
+fn nt<E: Element>(path: Path, a: &[f32], b: &[f32], out: &mut [f32], [m, n, k]: [usize; 3]) {
+    run::<E>((a, m, Order::Terms), (b, n, Order::Terms), out, k, Then::Set, path);
 }
 
-fn nn<E: Element>(path: Path, a: &[E], b: &[E], out: &mut [f32], m: usize, n: usize, k: usize) {
-    let (a, b) = (Matrix::new(a, m, k, Order::Terms), Matrix::new(b, n, k, Order::Indices));
-    run(a, Panels::Of(b), out, Then::Set, path);
+fn nn<E: Element>(path: Path, a: &[f32], b: &[f32], out: &mut [f32], [m, n, k]: [usize; 3]) {
+    run::<E>((a, m, Order::Terms), (b, n, Order::Indices), out, k, Then::Set, path);
 }
 
-fn tn<E: Element>(path: Path, a: &[E], b: &[E], out: &mut [f32], m: usize, n: usize, k: usize) {
-    let (a, b) = (Matrix::new(a, m, k, Order::Indices), Matrix::new(b, n, k, Order::Indices));
-    run(a, Panels::Of(b), out, Then::Add, path);
+fn tn<E: Element>(path: Path, a: &[f32], b: &[f32], out: &mut [f32], [m, n, k]: [usize; 3]) {
+    run::<E>((a, m, Order::Indices), (b, n, Order::Indices), out, k, Then::Add, path);
 }
 
 fn every_path_agrees_with_f64<E: Random>() {
     for path in paths::<E>() {
         for (m, n, k) in SIZES {
             let (a, b) = (E::random(1, m * k), E::random(2, k * n));
-            let (at, bt) = (|i: usize| a[i].wide(), |i: usize| b[i].wide());
+            let (at, bt) = (|i: usize| a[i], |i: usize| b[i]);
             let mut out = vec![f32::NAN; m * n];
-            nt(path, &a, &b, &mut out, m, n, k);
+            nt::<E>(path, &a, &b, &mut out, [m, n, k]);
             close(&out, &naive(m, n, k, |i, p| at(i * k + p), |p, j| bt(j * k + p)), 2e-6);
             out.fill(f32::NAN);
-            nn(path, &a, &b, &mut out, m, n, k);
+            nn::<E>(path, &a, &b, &mut out, [m, n, k]);
             close(&out, &naive(m, n, k, |i, p| at(i * k + p), |p, j| bt(p * n + j)), 2e-6);
             out.fill(0.25);
-            tn(path, &a, &b, &mut out, m, n, k);
+            tn::<E>(path, &a, &b, &mut out, [m, n, k]);
             let mut want = naive(m, n, k, |i, p| at(p * m + i), |p, j| bt(p * n + j));
             want.iter_mut().for_each(|w| *w += 0.25);
             close(&out, &want, 4e-6);
@@ -109,12 +102,12 @@ fn every_path_agrees_with_f64<E: Random>() {
 
 #[test]
 fn every_path_agrees_with_f64_in_f32() {
-    every_path_agrees_with_f64::<f32>();
+    every_path_agrees_with_f64::<F32>();
 }
 
 #[test]
 fn every_path_agrees_with_f64_in_bf16() {
-    every_path_agrees_with_f64::<bf16>();
+    every_path_agrees_with_f64::<Bf16>();
 }
 
 #[test]
@@ -122,10 +115,10 @@ fn every_path_of_f32_has_the_same_bits() {
     for (m, n, k) in SIZES {
         let (a, b) = (random(1, m * k), random(2, k * n));
         let mut want = vec![0.0; m * n];
-        nt(Path::Portable, &a, &b, &mut want, m, n, k);
-        for path in paths::<f32>() {
+        nt::<F32>(Path::Portable, &a, &b, &mut want, [m, n, k]);
+        for path in paths::<F32>() {
             let mut out = vec![0.0; m * n];
-            nt(path, &a, &b, &mut out, m, n, k);
+            nt::<F32>(path, &a, &b, &mut out, [m, n, k]);
             same_bits(&out, &want);
         }
     }
@@ -148,10 +141,10 @@ fn avx2_has_the_bits_of_the_portable_path() {
         .map(|line| Line(std::array::from_fn(|i| line[i].to_bits())))
         .collect();
     let (mut a, mut b) = ([[0.0; layout::PANEL]; 11], [[0.0; layout::PANEL]; 11]);
-    kernel::portable::<f32>(tile, Panel::of(&panel), &mut a);
+    kernel::portable::<F32>(tile, Panel::of(&panel), &mut a);
     simd.vectorize(
         #[inline(always)]
-        || kernel::portable::<f32>(tile, Panel::of(&panel), &mut b),
+        || kernel::portable::<F32>(tile, Panel::of(&panel), &mut b),
     );
     same_bits(a.as_flattened(), b.as_flattened());
 }
@@ -159,32 +152,32 @@ fn avx2_has_the_bits_of_the_portable_path() {
 #[test]
 fn no_terms_give_zero() {
     let mut out = [1.0; 64];
-    matmul_nt::<f32>(&[], &[], &mut out, 4, 16, 0);
+    Precision::F32.set().nt(&[], &[], &mut out, 4, 16, 0);
     assert_eq!(out, [0.0; 64]);
     out.fill(1.0);
-    matmul_nn::<bf16>(&[], &[], &mut out, 4, 16, 0);
+    Precision::Bf16.set().nn(&[], &[], &mut out, 4, 16, 0);
     assert_eq!(out, [0.0; 64]);
-    matmul_tn_acc::<f32>(&[], &[], &mut out, 4, 16, 0);
+    Precision::F32.add().tn(&[], &[], &mut out, 4, 16, 0);
     assert_eq!(out, [0.0; 64]);
 }
 
 fn a_row_has_the_same_bits_in_every_batch<E: Random>() {
     for path in paths::<E>() {
-        for product in [nt, nn] {
+        for product in [nt::<E>, nn::<E>] {
             for (n, k) in [(1, 128), (3, 5), (12, 513), (32, 32), (384, 128), (64, 2), (512, 1030)]
             {
                 let most = 300;
                 let (a, b) = (E::random(3, most * k), E::random(4, n * k));
                 let mut whole = vec![0.0; most * n];
-                product(path, &a, &b, &mut whole, most, n, k);
+                product(path, &a, &b, &mut whole, [most, n, k]);
                 for m in (1..=40).chain([63, 64, 65, 127, 129, 255, 257]) {
                     let mut out = vec![0.0; m * n];
-                    product(path, &a[..m * k], &b, &mut out, m, n, k);
+                    product(path, &a[..m * k], &b, &mut out, [m, n, k]);
                     same_bits(&out, &whole[..m * n]);
                 }
                 // The last row alone, at another place in memory.
                 let mut out = vec![0.0; n];
-                product(path, &a[(most - 1) * k..], &b, &mut out, 1, n, k);
+                product(path, &a[(most - 1) * k..], &b, &mut out, [1, n, k]);
                 same_bits(&out, &whole[(most - 1) * n..]);
             }
         }
@@ -193,23 +186,23 @@ fn a_row_has_the_same_bits_in_every_batch<E: Random>() {
 
 #[test]
 fn a_row_has_the_same_bits_in_every_batch_in_f32() {
-    a_row_has_the_same_bits_in_every_batch::<f32>();
+    a_row_has_the_same_bits_in_every_batch::<F32>();
 }
 
 #[test]
 fn a_row_has_the_same_bits_in_every_batch_in_bf16() {
-    a_row_has_the_same_bits_in_every_batch::<bf16>();
+    a_row_has_the_same_bits_in_every_batch::<Bf16>();
 }
 
 fn threads_do_not_change_bits<E: Random>() {
     for path in paths::<E>() {
         for (m, n, k) in [(512, 300, 700), (128, 384, 4096), (4096, 128, 128), (20, 900, 600)] {
             let (a, b) = (E::random(5, m * k), E::random(6, n * k));
-            for product in [nt, nn, tn] {
+            for product in [nt::<E>, nn::<E>, tn::<E>] {
                 let run = |count| {
                     threads(count, || {
                         let mut out = vec![0.0; m * n];
-                        product(path, &a, &b, &mut out, m, n, k);
+                        product(path, &a, &b, &mut out, [m, n, k]);
                         out
                     })
                 };
@@ -224,40 +217,40 @@ fn threads_do_not_change_bits<E: Random>() {
 
 #[test]
 fn threads_do_not_change_bits_in_f32() {
-    threads_do_not_change_bits::<f32>();
+    threads_do_not_change_bits::<F32>();
 }
 
 #[test]
 fn threads_do_not_change_bits_in_bf16() {
-    threads_do_not_change_bits::<bf16>();
+    threads_do_not_change_bits::<Bf16>();
 }
 
 fn a_packed_weight_gives_the_bits_of_the_weight<E: Random>() {
     for (m, n, k) in SIZES {
         let (a, b, c) = (E::random(1, m * k), E::random(2, n * k), E::random(3, n * k));
-        let mut packed = Packed::pack(&c, n, k);
+        let mut packed = Packed::pack(E::PRECISION, &c, n, k);
         packed.update(&b);
         assert_eq!(packed.shape(), (n, k));
         let (mut got, mut want) = (vec![1.0; m * n], vec![2.0; m * n]);
-        matmul_nt_packed(&a, &packed, &mut got, m);
-        matmul_nt(&a, &b, &mut want, m, n, k);
+        E::PRECISION.set().nt_packed(&a, &packed, &mut got, m);
+        E::PRECISION.set().nt(&a, &b, &mut want, m, n, k);
         same_bits(&got, &want);
     }
 }
 
 #[test]
 fn a_packed_weight_gives_the_bits_of_the_weight_in_both_precisions() {
-    a_packed_weight_gives_the_bits_of_the_weight::<f32>();
-    a_packed_weight_gives_the_bits_of_the_weight::<bf16>();
+    a_packed_weight_gives_the_bits_of_the_weight::<F32>();
+    a_packed_weight_gives_the_bits_of_the_weight::<Bf16>();
 }
 
 #[test]
 fn infinities_and_nan_reach_the_output() {
-    for path in paths::<f32>() {
+    for path in paths::<F32>() {
         let mut a = random(1, 3 * 40);
         (a[5], a[45]) = (f32::INFINITY, f32::NAN);
         let mut out = vec![0.0; 3 * 33];
-        nt(path, &a, &vec![1.0; 33 * 40], &mut out, 3, 33, 40);
+        nt::<F32>(path, &a, &vec![1.0; 33 * 40], &mut out, [3, 33, 40]);
         assert!(out[..33].iter().all(|&x| x == f32::INFINITY), "{path:?}");
         assert!(out[33..66].iter().all(|x| x.is_nan()), "{path:?}");
         assert!(out[66..].iter().all(|x| x.is_finite()), "{path:?}");
@@ -272,34 +265,30 @@ fn rounding_to_bf16_is_that_of_half() {
             [0x3f80_8000_u32, 0x3f81_8000, 0x7f7f_ffff].map(|b| f32::from_bits(b + i))
         }),
     );
-    let mut got = vec![bf16::ZERO; x.len()];
-    round_to_bf16(&x, &mut got);
-    for (x, got) in x.into_iter().zip(got) {
-        assert_eq!(got.to_bits(), bf16::from_f32(x).to_bits(), "{x:e}");
+    for x in x {
+        let got = layout::nearest_bf16(x.to_bits());
+        assert_eq!(got, u32::from(bf16::from_f32(x).to_bits()) << 16, "{x:e}");
+        assert_eq!(Bf16::word(x, 1.0), 0x3f80_0000 | got >> 16);
     }
 }
 
 #[test]
-fn public_products_take_the_best_path() {
-    let (m, n, k) = (20, 40, 50);
-    let (a, b) = (random(1, m * k), random(2, k * n));
-    let (mut got, mut want) = (vec![0.5; m * n], vec![0.5; m * n]);
-    for (public, path) in [
-        (
-            matmul_nt as Function<f32>,
-            nt as fn(Path, &[f32], &[f32], &mut [f32], usize, usize, usize),
-        ),
-        (matmul_nn, nn),
-        (matmul_tn_acc, tn),
-    ] {
-        public(&a, &b, &mut got, m, n, k);
-        path(Path::best::<f32>(), &a, &b, &mut want, m, n, k);
-        same_bits(&got, &want);
+fn every_product_may_be_added_to_what_is_there() {
+    let (m, n, k) = (20, 40, 1300);
+    for precision in [Precision::F32, Precision::Bf16] {
+        let (a, b) = (random(1, m * k), random(2, k * n));
+        for product in [Matmul::nt, Matmul::nn, Matmul::tn] {
+            let (mut set, mut add) = (vec![f32::NAN; m * n], vec![0.5; m * n]);
+            product(precision.set(), &a, &b, &mut set, m, n, k);
+            product(precision.add(), &a, &b, &mut add, m, n, k);
+            let want: Vec<f64> = set.iter().map(|&x| f64::from(x) + 0.5).collect();
+            close(&add, &want, 1e-5);
+        }
     }
 }
 
 #[test]
 #[should_panic(expected = "b has 3 elements, not [2, 2]")]
 fn wrong_shapes_are_named() {
-    matmul_nt(&[0.0; 2], &[0.0; 3], &mut [0.0; 2], 1, 2, 2);
+    Precision::F32.set().nt(&[0.0; 2], &[0.0; 3], &mut [0.0; 2], 1, 2, 2);
 }

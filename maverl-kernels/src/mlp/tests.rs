@@ -40,24 +40,3 @@ fn an_element_alone_has_the_same_bits() {
         same_bits(&alone, &whole[i..=i]);
     }
 }
-
-#[test]
-fn merged_rows_have_the_bits_of_two_slices() {
-    for (n, width) in [(3, 5), (700, 96)] {
-        let (merged, dout) = (random(6, 2 * n * width), random(7, n * width));
-        let half = |of: &[f32], at: usize| -> Vec<f32> {
-            of.chunks_exact(2 * width).flat_map(|row| row[at..at + width].to_vec()).collect()
-        };
-        let (gate, up) = (half(&merged, 0), half(&merged, width));
-        let (mut got, mut want) = (vec![0.0; n * width], vec![1.0; n * width]);
-        swiglu_merged(&merged, width, &mut got);
-        swiglu(&gate, &up, &mut want);
-        same_bits(&got, &want);
-        let mut dmerged = vec![f32::NAN; merged.len()];
-        let (mut dgate, mut dup) = (vec![0.0; n * width], vec![0.0; n * width]);
-        swiglu_merged_bwd(&merged, width, &dout, &mut dmerged);
-        swiglu_bwd(&gate, &up, &dout, &mut dgate, &mut dup);
-        same_bits(&half(&dmerged, 0), &dgate);
-        same_bits(&half(&dmerged, width), &dup);
-    }
-}

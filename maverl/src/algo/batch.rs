@@ -44,6 +44,10 @@ pub struct Batch {
     pub epochs: usize,
     /// How token losses become one number.
     pub aggregation: Aggregation,
+    /// The longest reply, in tokens, that a seat of the policy may give.
+    pub longest: usize,
+    /// Mean KL to the policy that sampled beyond which no further epoch begins; 0 is never.
+    pub target_kl: f64,
     /// The step size, schedule applied.
     pub lr: f64,
 }
@@ -78,6 +82,8 @@ pub fn batches(
         minibatches: plan.algorithm.minibatches,
         epochs: plan.algorithm.epochs,
         aggregation: plan.algorithm.aggregation,
+        longest: plan.longest_reply(policy),
+        target_kl: plan.algorithm.target_kl,
         lr: lr(step, plan.steps, &plan.policies[policy].optim),
     };
     let all = (0..plan.policies.len()).map(|policy| (policy, batch(policy)));
@@ -113,7 +119,7 @@ mod tests {
         let turns = || vec![turn("t/a", 0), turn("t/b", 1), turn("t/c", 2)];
         let episodes = [episode("p", 1, 1.0, turns()), episode("p", 0, 0.0, turns())];
         let samples = samples(&episodes, &plan);
-        let values = advantages(&samples, &plan.algorithm).values;
+        let values = advantages(&episodes, &samples, &plan.algorithm).values;
         let batches = batches(&plan, &episodes, &samples, &values, 0);
         assert_eq!(batches.iter().map(|(policy, _)| *policy).collect::<Vec<_>>(), [0]);
         let rows = &batches[0].1.rows;

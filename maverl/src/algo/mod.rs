@@ -3,12 +3,28 @@
 //! | function | equation | paper | file |
 //! |---|---|---|---|
 //! | [`samples`] | which turns are trained on | | `sample.rs` |
-//! | [`advantages`], by task | `A = (r̄_episode − μ_task) / (σ_task + ε)` | GRPO, [2402.03300] §4.1.2 | `advantage.rs` |
-//! | [`advantages`], by task and seat | `A = (r − μ_{task,seat}) / (σ_{task,seat} + ε)` | Dr. MAS, [2602.08847] eq. 5 | `advantage.rs` |
-//! | [`clipped_surrogate`] | `max(−Aρ, −A·clip(ρ, 1−ε_low, 1+ε_high))` | PPO, [1707.06347] eq. 7; DAPO, [2503.14476] eq. 8 | `loss.rs` |
-//! | its dual bound | `min(·, −A·c)` where `A < 0` | dual-clip PPO, [1912.09729] eq. 8 | `loss.rs` |
-//! | [`kl()`] | k1, k2, k3 | Schulman, [Approximating KL divergence] | `loss.rs` |
-//! | [`token_weights`] | how token losses become one number | [2503.20783] compares them | `loss.rs` |
+//! | [`flat_tasks`] | tasks whose episodes all earned the same | DAPO, [2503.14476] §3.2 | `sample.rs` |
+//! | [`advantages`] | its parts, as the algorithm names them | | `advantage.rs` |
+//! | [`advantage::relative`], by task | `A = (r̄_episode − μ_task) / (σ_task + ε)` | GRPO, [2402.03300] §4.1.2 | `advantage/relative.rs` |
+//! | by task and seat | `A = (r − μ_{task,seat}) / (σ_{task,seat} + ε)` | Dr. MAS, [2602.08847] eq. 5 | `advantage/relative.rs` |
+//! | leave one out | `A = n / (n − 1) · (r − μ)` | RLOO, [2402.14740] §2 | `advantage/relative.rs` |
+//! | second best | `A = r_max − r_2nd` for the best | pass@k, [2503.19595] | `advantage/relative.rs` |
+//! | [`advantage::whiten`] | `A = (x − mean) / sqrt(var + 1e-8)` | REINFORCE++, [2501.03262] | `advantage/whiten.rs` |
+//! | [`advantage::discounted_returns`] | `Rₜ = rₜ + γ Rₜ₊₁`, compared among equal prompts | GiGPO, [2505.10978] | `advantage/anchor.rs` |
+//! | [`advantage::gae`] | `Aₜ = δₜ + γλ Aₜ₊₁` | GAE, [1506.02438] eq. 16 | `advantage/chain.rs` |
+//! | [`advantage::chained_gae`] | the same, from agent to agent | MARFT, [2504.16129] | `advantage/chain.rs` |
+//! | [`advantage::EmaBaseline`] | `A = r − b_seat` | | `advantage/ema.rs` |
+//! | [`advantage::discounted_scores`], [`advantage::influence_bonus`] | scores and influence over turns | MAPoRL, [2502.18439] | `advantage/shaping.rs` |
+//! | [`clipped_surrogate`](loss::clipped_surrogate) | `max(−Aρ, −A·clip(ρ, 1−ε_low, 1+ε_high))` | PPO, [1707.06347] eq. 7; DAPO eq. 8 | `loss/surrogate.rs` |
+//! | its dual bound | `min(·, −A·c)` where `A < 0` | dual-clip PPO, [1912.09729] eq. 8 | `loss/surrogate.rs` |
+//! | [`cispo`](loss::cispo) | `−sg(min(ρ, 1+ε))·A·logp` | MiniMax-M1, [2506.13585] | `loss/surrogate.rs` |
+//! | [`sapo`](loss::sapo) | `−A·(4/τ)·sigmoid(τ(ρ−1))` | SAPO, [2511.20347] | `loss/surrogate.rs` |
+//! | [`cpgd`](loss::cpgd), [`policy_drift`](loss::policy_drift) | `−A·clip(log ρ)` | CPGD, [2505.12504] | `loss/surrogate.rs` |
+//! | [`policy_gradient`](loss::policy_gradient) | the loss of a row; ratios of rows | GSPO, [2507.18071] | `loss/policy.rs` |
+//! | [`kl`](loss::kl) | k1, k2, k3 | Schulman, [Approximating KL divergence] | `loss/divergence.rs` |
+//! | [`preference`](loss::preference) | losses of pairs | DPO, [2305.18290] | `loss/preference.rs` |
+//! | [`clipped_value`](loss::clipped_value) | `½ max((V−R)², (V'−R)²)` | [2006.05990] | `loss/value.rs` |
+//! | [`token_weights`](loss::token_weights) | how token losses become one number | [2503.20783] compares them | `loss/aggregate.rs` |
 //! | [`batches`] | rows in the order that fixes every sum | | `batch.rs` |
 //! | [`lr`] | warm-up, then constant, linear or cosine | [1608.03983] eq. 5 | `schedule.rs` |
 //!
@@ -19,6 +35,19 @@
 //!
 //! [2402.03300]: https://arxiv.org/abs/2402.03300
 //! [2602.08847]: https://arxiv.org/abs/2602.08847
+//! [2402.14740]: https://arxiv.org/abs/2402.14740
+//! [2503.19595]: https://arxiv.org/abs/2503.19595
+//! [2501.03262]: https://arxiv.org/abs/2501.03262
+//! [2505.10978]: https://arxiv.org/abs/2505.10978
+//! [1506.02438]: https://arxiv.org/abs/1506.02438
+//! [2504.16129]: https://arxiv.org/abs/2504.16129
+//! [2502.18439]: https://arxiv.org/abs/2502.18439
+//! [2506.13585]: https://arxiv.org/abs/2506.13585
+//! [2511.20347]: https://arxiv.org/abs/2511.20347
+//! [2505.12504]: https://arxiv.org/abs/2505.12504
+//! [2507.18071]: https://arxiv.org/abs/2507.18071
+//! [2305.18290]: https://arxiv.org/abs/2305.18290
+//! [2006.05990]: https://arxiv.org/abs/2006.05990
 //! [1707.06347]: https://arxiv.org/abs/1707.06347
 //! [2503.14476]: https://arxiv.org/abs/2503.14476
 //! [1912.09729]: https://arxiv.org/abs/1912.09729
@@ -26,7 +55,7 @@
 //! [2503.20783]: https://arxiv.org/abs/2503.20783
 //! [1608.03983]: https://arxiv.org/abs/1608.03983
 
-mod advantage;
+pub mod advantage;
 mod batch;
 pub mod loss;
 mod sample;
@@ -37,6 +66,6 @@ pub(crate) mod testing;
 
 pub use advantage::{Advantages, GroupSummary, advantages};
 pub use batch::{Batch, Objective, Row, batches};
-pub use loss::{SurrogateStats, clipped_surrogate, kl, surrogate_stats, token_weights};
-pub use sample::{Sample, TaskKey, samples};
+pub use loss::{PolicyLoss, RowTokens, policy_gradient, token_weights};
+pub use sample::{Sample, TaskKey, flat_tasks, samples};
 pub use schedule::lr;

@@ -1,5 +1,7 @@
 //! Which turns are trained on.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::plan::Plan;
 use crate::trajectory::Episode;
 
@@ -29,6 +31,26 @@ pub struct Sample {
     pub reward: f64,
     /// Its episode solved the task.
     pub solved: bool,
+    /// How many tokens are trained on.
+    pub tokens: usize,
+}
+
+/// The tasks whose scored episodes, of which there are some, all earned the same: nothing is learned from them.
+///
+/// Dynamic sampling of DAPO, [2503.14476](https://arxiv.org/abs/2503.14476) §3.2, replaces them by others. What counts is
+/// the score of the episode alone, before reward parts and penalties.
+pub fn flat_tasks(episodes: &[Episode]) -> BTreeSet<TaskKey> {
+    let mut rewards: BTreeMap<TaskKey, (f64, f64)> = BTreeMap::new();
+    for episode in episodes {
+        let Some(score) = episode.score() else { continue };
+        let (low, high) = rewards.entry(key(episode)).or_insert((f64::INFINITY, f64::NEG_INFINITY));
+        (*low, *high) = (low.min(score.reward), high.max(score.reward));
+    }
+    rewards.into_iter().filter(|(_, (low, high))| low == high).map(|(task, _)| task).collect()
+}
+
+fn key(episode: &Episode) -> TaskKey {
+    TaskKey { source: episode.task.source.clone(), id: episode.task.id.clone() }
 }
 
 /// The turns of `episodes` that are trained on, sorted by (task, episode index, turn path).
@@ -55,18 +77,19 @@ fn of_episode<'a>(
     plan: &'a Plan,
 ) -> impl Iterator<Item = Sample> + 'a {
     episode.turns.iter().enumerate().filter_map(move |(turn, played)| {
-        played.tokens.as_ref()?;
+        let tokens = played.tokens.as_ref()?.completion.len();
         let seat = plan.seats.iter().position(|seat| seat.seat == played.seat)?;
         let trained = &plan.seats[seat];
         trained.trained.then_some(())?;
         Some(Sample {
             episode: index,
             turn,
-            task: TaskKey { source: episode.task.source.clone(), id: episode.task.id.clone() },
+            task: key(episode),
             seat,
             policy: trained.policy,
             reward: episode.turn_reward(turn)?,
             solved: episode.score()?.solved,
+            tokens,
         })
     })
 }

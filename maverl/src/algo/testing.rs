@@ -3,8 +3,8 @@
 use serde_json::{Map, Value};
 
 use crate::config::{
-    Aggregation, CheckpointConfig, Config, EvalConfig, GroupBy, Kl, Preset, RolloutConfig,
-    RuntimeConfig, Schedule, Singleton, TaskConfig,
+    AlgorithmConfig, CheckpointConfig, Config, Dtype, EvalConfig, Kl, Ratio, RolloutConfig,
+    RuntimeConfig, Schedule, Surrogate, TaskConfig,
 };
 use crate::plan::{
     AlgorithmPlan, Chosen, LossPlan, ModelSource, OptimPlan, Plan, PolicyPlan, Sampling, SeatPlan,
@@ -14,13 +14,20 @@ use crate::task::{Score, Task};
 use crate::trajectory::{Episode, Finish, Outcome, Seat, Tokens, Turn, TurnPath};
 
 pub(crate) const LOSS: LossPlan = LossPlan {
+    surrogate: Surrogate::Clip,
+    ratio: Ratio::Token,
+    gate: (1.0, 1.05),
     clip_low: 0.2,
     clip_high: 0.2,
     clip_dual: 3.0,
     kl_coef: 0.0,
     kl: Kl::K3,
+    kl_corrected: false,
+    drift_coef: 0.0,
     entropy_coef: 0.0,
     invalid_reply_penalty: 0.1,
+    overlong_buffer: 0.0,
+    overlong_penalty: 1.0,
 };
 
 pub(crate) const OPTIM: OptimPlan = OptimPlan {
@@ -66,7 +73,10 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         name: name.to_owned(),
         model: "tiny".to_owned(),
         source: ModelSource::Builtin("tiny".to_owned()),
+        dtype: Dtype::F32,
         parameters: 0,
+        packed_bytes: 0,
+        chat_template_kwargs: serde_json::Map::new(),
     };
     Plan {
         config: Config::default(),
@@ -80,17 +90,7 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         seats: seats.iter().enumerate().map(seat).collect(),
         policies: seats.iter().enumerate().map(policy).collect(),
         workers: seats.iter().map(worker).collect(),
-        algorithm: AlgorithmPlan {
-            preset: Preset::Drmas,
-            group_by: GroupBy::TaskSeat,
-            normalize_std: true,
-            advantage_eps: 1e-6,
-            singleton: Singleton::Zero,
-            aggregation: Aggregation::TokenMean,
-            minibatches: 1,
-            epochs: 1,
-            max_flat_steps: 10,
-        },
+        algorithm: AlgorithmPlan::from(&AlgorithmConfig::default()),
         rewards: Vec::new(),
         warnings: Vec::new(),
         eval: EvalConfig::default(),
@@ -139,4 +139,43 @@ pub(crate) fn turn(seat: &str, place: u32) -> Turn {
             finish: Finish::Stop,
         }),
     }
+}
+
+/// A case of `fixtures/rl_math.json` under `MAVERL_TEST_DATA`; `None`, with the reason printed, where that is not set.
+pub(crate) fn rl_math(name: &str) -> Option<Value> {
+    let Some(dir) = std::env::var_os("MAVERL_TEST_DATA") else {
+        eprintln!("skipped: MAVERL_TEST_DATA is not set");
+        return None;
+    };
+    let path = std::path::Path::new(&dir).join("fixtures/rl_math.json");
+    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{error}"));
+    let all: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}"));
+    let cases = all["cases"].as_array().unwrap_or_else(|| panic!("no cases"));
+    let case = cases.iter().find(|case| case["name"] == name);
+    Some(case.unwrap_or_else(|| panic!("no case {name}")).clone())
+}
+
+/// The numbers of a list; a missing one is NaN.
+pub(crate) fn numbers(value: &Value) -> Vec<f64> {
+    let list = value.as_array().unwrap_or_else(|| panic!("{value} is not a list"));
+    list.iter().map(|value| value.as_f64().unwrap_or(f64::NAN)).collect()
+}
+
+/// The rows of a matrix.
+pub(crate) fn matrix(value: &Value) -> Vec<Vec<f64>> {
+    let rows = value.as_array().unwrap_or_else(|| panic!("{value} is not a matrix"));
+    rows.iter().map(numbers).collect()
+}
+
+#[track_caller]
+pub(crate) fn assert_close(name: &str, got: &[f64], want: &[f64], tolerance: f64) {
+    let close = |(got, want): (&f64, &f64)| (got - want).abs() <= tolerance * want.abs().max(1.0);
+    let all = got.len() == want.len() && got.iter().zip(want).all(close);
+    assert!(all, "{name}\n got {got:?}\nwant {want:?}");
+}
+
+/// The derivative of `f` at `x`, by central differences.
+pub(crate) fn central(f: impl Fn(f64) -> f64, x: f64) -> f64 {
+    const H: f64 = 1e-6;
+    (f(x + H) - f(x - H)) / (2.0 * H)
 }

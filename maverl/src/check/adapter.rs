@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::diagnostic::{Problems, key, path, within};
-use super::policy::{Group, Opened, agree, source, trained, values};
+use super::models::Opened;
+use super::policy::{Group, agree, source, trained, values};
 use super::team::Member;
 use crate::config::{self, Config, ModelConfig};
-use crate::model::{HfConfig, LoraConfig, ModelError, ModelFiles, lora};
-use crate::plan::{AdapterPlan, ModelSource};
+use crate::model::{LoraConfig, lora};
+use crate::plan::AdapterPlan;
 
 /// The adapter that adapters on a model start from; one that cannot be read is reported.
 pub(super) fn start(
@@ -66,15 +67,13 @@ pub(super) fn plan(
         let found = [(first, values(&settled)), (*member, values(&full(lora)))];
         agree(config, policy, group, "lora", &found, problems);
     }
-    let base = base(&opened.source)
-        .map_err(|error| problems.value(&path(["models", &group.model, "path"]), error.0, None))
-        .ok()?;
+    let base = &opened.shape;
     let dir = start.map(|(dir, _)| dir.clone());
-    if let Some(error) = dir.as_ref().and_then(|dir| lora::inspect(dir, &base).err()) {
+    if let Some(error) = dir.as_ref().and_then(|dir| lora::inspect(dir, base).err()) {
         problems.value(&path(["models", &group.model, "adapter"]), error.0, None);
         return None;
     }
-    match AdapterPlan::new(&settled, dir, &base) {
+    match AdapterPlan::new(&settled, dir, base) {
         Ok(plan) => {
             if let Some((dir, lora)) = start {
                 same_shape(group, first, &plan.lora, (dir, lora), problems);
@@ -87,17 +86,6 @@ pub(super) fn plan(
             None
         }
     }
-}
-
-/// The shape of a base.
-///
-/// # Errors
-///
-/// If its `config.json` is missing, or asks for what is not supported.
-pub(super) fn base(source: &ModelSource) -> Result<HfConfig, ModelError> {
-    let files = ModelFiles::new(source);
-    HfConfig::parse(&files.require("config.json")?)
-        .map_err(|e| ModelError(format!("{}: {e}", files.describe())))
 }
 
 /// The key that sets something of a member's adapter.

@@ -1,6 +1,7 @@
 //! Which orchestra plays in which environment, and with what options.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use serde_json::{Map, Value};
 
@@ -9,6 +10,7 @@ use super::load::plain;
 use crate::config::{Config, Named};
 use crate::plan::Chosen;
 use crate::registry::{Declaration, Registry};
+use crate::task::Task;
 use crate::trajectory::Seat;
 
 /// The orchestra of a run.
@@ -70,6 +72,27 @@ fn needs(named: &Named, registry: &Registry) -> &'static [&'static str] {
         (None, _) => None,
     };
     entry.map_or(&[], |entry| entry.needs)
+}
+
+/// Lets the environment look at its options and the tasks, and reports what it does not accept. Gives its warnings.
+pub(super) fn look(
+    environment: &Environment,
+    base: &Path,
+    tasks: &[Task],
+    registry: &Registry,
+    problems: &mut Problems<'_>,
+) -> Vec<String> {
+    let Chosen { name, options } = &environment.chosen;
+    let table = path(["environment"]);
+    (registry.environments[name.as_str()].look)(options, base, tasks).unwrap_or_else(|error| {
+        // An option that the message begins with is shown.
+        let quoted = error.0.strip_prefix('`').and_then(|rest| rest.split_once('`'));
+        let option =
+            quoted.map(|(option, _)| option).filter(|option| options.get(option).is_some());
+        let at = option.map_or(table.clone(), |option| within(&table, option));
+        problems.value(&at, format!("environment `{name}`: {error}"), None);
+        Vec::new()
+    })
 }
 
 /// Reports actions of the orchestra that the environment does not understand.
@@ -194,6 +217,9 @@ pub(super) fn options(
 
 /// serde's words for a wrong type as this module's; other errors as they are.
 fn wrong_type(key: &str, value: &Value, error: &str) -> String {
+    // The option that is wrong is the last part of the key.
+    let named = error.strip_prefix('`').and_then(|rest| rest.split_once("`: "));
+    let error = named.map_or(error, |(_, rest)| rest);
     match error.split_once(", expected ") {
         Some((found, expected)) if found.starts_with("invalid ") => {
             format!("`{key}` is {value}; expected {}", plain(expected))

@@ -55,6 +55,9 @@ fn wrong(problems: &mut Problems<'_>, path: &[String], depth: usize, kind: &Kind
             let message = format!("`{name}` is {found:?}; expected one of {}", known.join(", "));
             problems.value(path, message, help);
         }
+        Kind::InvalidType(Actual::Str(text), expected) if too_large(text, expected) => {
+            problems.value(path, format!("`{name}` is {text}; the largest is {}", i64::MAX), None);
+        }
         Kind::InvalidType(found, expected) | Kind::InvalidValue(found, expected) => {
             let message = format!("`{name}` is {}; expected {}", shown(found), plain(expected));
             let quoted = matches!(found, Actual::Str(text) if text.parse::<f64>().is_ok());
@@ -66,6 +69,12 @@ fn wrong(problems: &mut Problems<'_>, path: &[String], depth: usize, kind: &Kind
         }
         other => problems.value(path, format!("`{name}`: {other}"), None),
     }
+}
+
+/// Whether a text is a number of its own that TOML has no room for.
+fn too_large(text: &str, expected: &str) -> bool {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    expected.starts_with('u') && digits && !text.is_empty() && text.parse::<i64>().is_err()
 }
 
 /// The closest key of this table; else the tables that do have the key; else all keys of this one.

@@ -6,18 +6,23 @@
 //!  #[agent] #[orchestra] ───────────► Registry ───┘
 //! ```
 //!
-//! Behind it nobody checks again. It reads the headers of model files, and loads nothing.
+//! Behind it nobody checks again. It reads whatever is not large: configurations, tokenizers and templates of models, the
+//! headers of their weights, tasks and corpora; no weights.
 
 mod adapter;
+mod algorithm;
 mod choice;
+mod data;
 mod diagnostic;
 mod load;
+mod models;
 mod policy;
 mod sources;
 mod team;
 #[cfg(test)]
 mod tests;
 mod values;
+mod worker;
 
 pub use diagnostic::{Diagnostic, render};
 #[cfg(test)]
@@ -26,7 +31,7 @@ pub use sources::{File, Sources};
 
 use std::path::Path;
 
-use crate::config::{Config, LossConfig, ModelConfig, OptimConfig, Preset, SamplingConfig};
+use crate::config::{Config, Dtype, LossConfig, ModelConfig, OptimConfig, Preset, SamplingConfig};
 use crate::plan::{
     AlgorithmPlan, Chosen, LossPlan, OptimPlan, Plan, PolicyPlan, Sampling, SeatPlan,
 };
@@ -43,9 +48,6 @@ pub enum Purpose {
     /// Playing held-out tasks.
     Eval,
 }
-
-/// Worlds embedded in the library: names that `data = "builtin:NAME"` may have.
-const BUILTIN_DATA: &[&str] = &["arithmetic", "facts"];
 
 /// What the sources mean for the declared team.
 ///
@@ -81,24 +83,31 @@ fn plan(
     purpose: Purpose,
     problems: &mut Problems<'_>,
 ) -> Option<Plan> {
-    data(&config, base, problems);
+    algorithm::preset(&mut config);
+    let tasks = data::tasks(&config, base, purpose, problems);
     let rewards = rewards(&config, registry, problems);
     let environment = choice::environment(&config, registry, problems);
     let orchestra = choice::orchestra(&config.orchestra, registry, problems);
     if let (Some(environment), Some(orchestra)) = (&environment, &orchestra) {
         choice::fit(environment, orchestra, registry, problems);
     }
-    let models = policy::models(&config, base, problems);
+    let mut warnings = Vec::new();
+    if let Some(environment) = &environment {
+        warnings.extend(choice::look(environment, base, &tasks, registry, problems));
+    }
+    let models = models::open(&config, base, problems);
     let (orchestra, members) = orchestra.map(|chosen| (chosen.chosen, chosen.members))?;
     let seats = team::seats(&config, &orchestra.name, &members, registry, problems);
-    let (seats, policies, workers) = policy::assign(&config, &seats?, &models, problems)?;
+    let (seats, policies, workers) = policy::assign(&config, &seats?, &models, purpose, problems)?;
     let algorithm = AlgorithmPlan::from(&config.algorithm);
     if purpose == Purpose::Train {
+        algorithm::check(&config, &algorithm, &seats, problems);
         policy::trainable(&config, &seats, problems);
+        warnings.extend(data::warnings(&config));
+        warnings.extend(training_warnings(&config, &policies));
     }
-    let warnings = warnings(&config, &policies, purpose);
     let environment = environment?.chosen;
-    policy::pin(&mut config, &models);
+    models::pin(&mut config, &models);
     write_out(&mut config, &environment, &orchestra, &seats);
     Some(Plan {
         base: base.to_path_buf(),
@@ -121,28 +130,6 @@ fn plan(
     })
 }
 
-/// Reports data that is not there.
-fn data(config: &Config, base: &Path, problems: &mut Problems<'_>) {
-    let given = [
-        (path(["task", "data"]), Some(&config.task.data)),
-        (path(["eval", "data"]), config.eval.data.as_ref()),
-    ];
-    for (at, data) in given {
-        let Some(data) = data else { continue };
-        if let Some(name) = data.strip_prefix("builtin:") {
-            if !BUILTIN_DATA.contains(&name) {
-                let message = format!("no built-in data is called {name:?}");
-                problems.value(&at, message, suggestion(name, BUILTIN_DATA.iter().copied()));
-            }
-        } else if !base.join(data).is_file() {
-            let message = format!("there is no file {}", base.join(data).display());
-            let help =
-                "a path is relative to the file that names it; `builtin:facts` needs no file";
-            problems.value(&at, message, help.to_owned());
-        }
-    }
-}
-
 fn rewards(
     config: &Config,
     registry: &Registry,
@@ -156,11 +143,8 @@ fn rewards(
     config.rewards.iter().map(|(name, reward)| (name.clone(), reward.weight)).collect()
 }
 
-fn warnings(config: &Config, policies: &[PolicyPlan], purpose: Purpose) -> Vec<String> {
+fn training_warnings(config: &Config, policies: &[PolicyPlan]) -> Vec<String> {
     let mut warnings = Vec::new();
-    if purpose == Purpose::Eval {
-        return warnings;
-    }
     if config.algorithm.name != Preset::Sft && config.task.group_size.get() == 1 {
         warnings.push(
             "`task.group_size` is 1: an episode has no other to be compared with, so most advantages are 0".to_owned(),
@@ -169,7 +153,7 @@ fn warnings(config: &Config, policies: &[PolicyPlan], purpose: Purpose) -> Vec<S
     for (name, model) in &config.models {
         if let Some(warmup) = model.optim.warmup_steps.filter(|&warmup| warmup > config.steps) {
             warnings.push(format!(
-                "`models.{name}.optim.warmup_steps` is {warmup}, more than the {} steps of the run",
+                "`models.{name}.optim.warmup_steps` is {warmup}, more than `steps`, which is {}",
                 config.steps
             ));
         }
@@ -217,9 +201,11 @@ impl ModelConfig {
             path: "builtin:tiny".to_owned(),
             optim: OptimConfig::default(),
             frozen: false,
+            dtype: Dtype::F32,
             gradient_checkpointing: false,
             lora: None,
             adapter: None,
+            chat_template_kwargs: serde_json::Map::new(),
         }
     }
 }

@@ -1,79 +1,20 @@
 //! Which policy speaks for each seat, which worker group holds each policy, and how each is updated.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::Purpose;
 use super::adapter;
-use super::diagnostic::{Problems, did_you_mean, key, list, path, suggestion, within};
+use super::diagnostic::{Problems, did_you_mean, key, list, path, within};
+use super::models::{self, Models};
 use super::team::{self, Member};
+use super::worker;
 use crate::config::{Config, OptimConfig, Preset};
-use crate::model::{LoraConfig, builtin};
-use crate::plan::{LossPlan, ModelSource, OptimPlan, PolicyPlan, Sampling, SeatPlan, WorkerPlan};
-use crate::plan::{activation_bytes, weights};
+use crate::plan::activation_bytes;
+use crate::plan::{LossPlan, OptimPlan, PolicyPlan, Sampling, SeatPlan, WorkerPlan};
 use crate::trajectory::Seat;
-
-/// Every model that can be opened.
-pub(super) type Models = BTreeMap<String, Opened>;
-
-/// A model whose headers are fine.
-pub(super) struct Opened {
-    pub(super) source: ModelSource,
-    pub(super) parameters: u64,
-    /// The adapter that adapters on it start from.
-    pub(super) start: Option<(PathBuf, LoraConfig)>,
-}
-
-/// Opens every model's headers; what cannot be opened is reported.
-pub(super) fn models(config: &Config, base: &Path, problems: &mut Problems<'_>) -> Models {
-    let mut models = Models::new();
-    for (name, model) in &config.models {
-        let at = path(["models", name, "path"]);
-        if problems.reported(&at) {
-            continue;
-        }
-        let source = match model.path.strip_prefix("builtin:") {
-            Some(name) if builtin::NAMES.contains(&name) => ModelSource::Builtin(name.to_owned()),
-            Some(name) => {
-                let message = format!("no built-in model is called {name:?}");
-                problems.value(&at, message, suggestion(name, builtin::NAMES.iter().copied()));
-                continue;
-            }
-            None if model.path.starts_with("hf:") => match ModelSource::parse(&model.path) {
-                Ok(source) => source,
-                Err(error) => {
-                    let help = "`hf:ORG/NAME` or `hf:ORG/NAME@REVISION` names a model on the Hugging Face hub";
-                    problems.value(&at, error.0, help.to_owned());
-                    continue;
-                }
-            },
-            None => ModelSource::Directory(base.join(&model.path)),
-        };
-        match weights::parameters(&source) {
-            Ok(parameters) => {
-                let start = adapter::start(name, model, base, problems);
-                models.insert(name.clone(), Opened { source, parameters, start });
-            }
-            Err(error) => {
-                let help = "`path` names a Hugging Face model directory, relative to the file that names it; \
-                            `builtin:tiny` needs no files";
-                problems.value(&at, error, help.to_owned());
-            }
-        }
-    }
-    models
-}
-
-/// Writes the commit of every model from the hub into its path, so that a run that is resumed goes on with the same one.
-pub(super) fn pin(config: &mut Config, models: &Models) {
-    for (name, Opened { source, .. }) in models {
-        if let (ModelSource::Hub(_), Some(model)) = (source, config.models.get_mut(name)) {
-            model.path = source.to_string();
-        }
-    }
-}
 
 /// The seats that one policy speaks for.
 pub(super) struct Group<'m> {
@@ -87,15 +28,17 @@ pub(super) fn assign(
     config: &Config,
     members: &[Member],
     models: &Models,
+    purpose: Purpose,
     problems: &mut Problems<'_>,
 ) -> Option<(Vec<SeatPlan>, Vec<PolicyPlan>, Vec<WorkerPlan>)> {
     let groups = groups(config, members, problems)?;
     adapter::bases(config, &groups, problems);
-    let workers = workers(&groups, models)?;
+    let workers = worker::plan(config, &groups, models)?;
     let (mut policies, mut seats) = (Vec::new(), Vec::new());
     for (name, group) in &groups {
         let optim = optim(config, name, group, problems);
-        let adapter = adapter::plan(config, name, group, models.get(&group.model)?, problems);
+        let opened = models.get(&group.model)?;
+        let adapter = adapter::plan(config, name, group, opened, problems);
         let group_seats: Vec<SeatPlan> = group
             .members
             .iter()
@@ -105,11 +48,14 @@ pub(super) fn assign(
         let has_kl = |seat: &SeatPlan| seat.trained && seat.loss.kl_coef > 0.0;
         let gradient_checkpointing = config.models[&group.model].gradient_checkpointing;
         let trained = group_seats.iter().any(|seat| seat.trained);
-        let shape = adapter::base(&models.get(&group.model)?.source).ok();
-        let activation_bytes = shape.filter(|_| trained).map(|shape| {
-            let tokens = config.runtime.micro_batch_tokens.get();
-            activation_bytes(&shape, tokens, tokens, gradient_checkpointing, adapter.is_some())
+        let activation_bytes = trained.then(|| {
+            let (shape, tokens) = (&opened.shape, config.runtime.micro_batch_tokens.get());
+            let dtype = config.models[&group.model].dtype;
+            activation_bytes(shape, tokens, tokens, gradient_checkpointing, dtype.into())
         });
+        if samples(config, purpose) {
+            models::fits(&group_seats, &group.model, &opened.shape, problems);
+        }
         policies.push(PolicyPlan {
             name: name.clone(),
             worker: workers.iter().position(|worker| worker.name == group.worker)?,
@@ -126,20 +72,10 @@ pub(super) fn assign(
     Some((seats, policies, workers))
 }
 
-/// The worker groups, sorted; `None` if a model could not be opened, which is reported.
-fn workers(groups: &BTreeMap<String, Group<'_>>, models: &Models) -> Option<Vec<WorkerPlan>> {
-    let names: BTreeMap<&str, &str> =
-        groups.values().map(|group| (group.worker.as_str(), group.model.as_str())).collect();
-    let plan = |(name, model): (&str, &str)| {
-        let Opened { source, parameters, .. } = models.get(model)?;
-        Some(WorkerPlan {
-            name: name.to_owned(),
-            model: model.to_owned(),
-            source: source.clone(),
-            parameters: *parameters,
-        })
-    };
-    names.into_iter().map(plan).collect()
+/// Whether anything is played: supervised training alone plays nothing.
+fn samples(config: &Config, purpose: Purpose) -> bool {
+    let (preset, eval) = (config.algorithm.name, config.eval.used(config.algorithm.name));
+    purpose == Purpose::Eval || preset != Preset::Sft || eval.before_and_after || eval.every > 0
 }
 
 fn seat(config: &Config, member: &Member, group: &Group<'_>, policy: usize) -> SeatPlan {
@@ -374,7 +310,6 @@ pub(super) fn trainable(config: &Config, seats: &[SeatPlan], problems: &mut Prob
     }
     for seat in seats.iter().filter(|seat| seat.trained) {
         let s = &seat.sampling;
-
         if s.temperature == 0.0 {
             let message =
                 format!("`{}` is trained, but its replies are greedy (temperature 0)", seat.seat);
@@ -396,7 +331,7 @@ pub(super) fn trainable(config: &Config, seats: &[SeatPlan], problems: &mut Prob
 }
 
 /// The key that sets how a seat samples.
-fn sampling_key(problems: &Problems<'_>, seat: &SeatPlan, name: &str) -> Vec<String> {
+pub(super) fn sampling_key(problems: &Problems<'_>, seat: &SeatPlan, name: &str) -> Vec<String> {
     let shared = path(["sampling", name]);
     source(problems, &seat.seat, &format!("sampling.{name}"), Some(shared))
 }

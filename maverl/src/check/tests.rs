@@ -1,14 +1,16 @@
 #![allow(clippy::unwrap_used)]
 
 mod adapters;
+mod files;
 
 use miette::GraphicalTheme;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::agent::{Agent, AgentName, AskError, Prompt};
-use crate::config::GroupBy;
+use crate::config::{GroupBy, Ratio};
 use crate::env::{EnvError, Environment, EnvironmentName, Session};
+use crate::model::{Model, ModelFiles};
 use crate::orchestra::{Orchestra, OrchestraName, Team};
 use crate::plan::{ModelSource, json as plan_json, table};
 use crate::registry::{Build, Entry, Place};
@@ -229,12 +231,12 @@ fn layers_are_defaults_then_file_then_environment_then_set() {
         .with("runtime.threads=3")
         .with("agents.search/verifier.sampling.temperature=0.5")
         .with("agents.\"search/answerer\".sampling = { temperature = 0.25, stop = ['x'] }")
-        .with("task.split=dev");
+        .with("task.split=validation");
     let plan = plan_of(&sources);
     assert_eq!((plan.seed, plan.steps), (1, 2));
     assert_eq!((plan.runtime.threads, plan.runtime.max_requests.get()), (3, 7));
     assert_eq!(plan.policies[0].optim.lr, 1e-5);
-    assert_eq!(plan.task.split, "dev");
+    assert_eq!(plan.task.split, "validation");
     let temperatures: Vec<f32> = plan.seats.iter().map(|seat| seat.sampling.temperature).collect();
     assert_eq!(temperatures, [0.25, 1.0, 0.5]);
     assert_eq!(plan.seats[0].sampling.stop, ["x"]);
@@ -422,12 +424,46 @@ fn a_preset_sets_its_parts_and_each_can_be_overridden() {
 }
 
 #[test]
+fn agents_inherit_the_loss_of_the_preset() {
+    let plan = plan_of(&text("[algorithm]\nname = \"gspo\"\nloss = { clip_low = 0.1 }"));
+    let loss = &plan.seats[0].loss;
+    assert_eq!((loss.ratio, loss.clip_low, loss.clip_high), (Ratio::Sequence, 0.1, 4e-4));
+    let resolved = toml::to_string(&plan.config).unwrap();
+    assert_eq!(plan_of(&text(&resolved)), plan);
+}
+
+#[test]
+fn parts_of_an_algorithm_that_do_not_go_together_are_refused_with_the_reason() {
+    let refused = |toml: &str, part: &str| {
+        let problems = super::check(&text(toml), &search(), Purpose::Train).unwrap_err();
+        let found = render(&problems, GraphicalTheme::none());
+        assert!(found.contains(part), "{found}");
+    };
+    refused(
+        "[algorithm]\nbaseline = \"none\"",
+        "`algorithm.normalize_std` is true, and `algorithm.baseline` is \"none\"",
+    );
+    refused(
+        "[algorithm]\nname = \"dapo\"\n[task]\ngroup_size = 1",
+        "`algorithm.resample` is 10, and `task.group_size` is 1",
+    );
+    refused("[algorithm]\nname = \"rloo\"\n[task]\ngroup_size = 1", "compares with other episodes");
+    refused(
+        "[algorithm]\nname = \"cispo\"\nloss = { ratio = \"sequence\" }",
+        "is trained with the surrogate \"cispo\" and a ratio of the reply",
+    );
+}
+
+#[test]
 fn a_group_of_one_is_legal_and_warned_about() {
     let plan = plan_of(&text("[task]\ngroup_size = 1"));
     assert_eq!(plan.warnings.len(), 1);
     assert!(plan.warnings[0].starts_with("`task.group_size` is 1"), "{:?}", plan.warnings);
-    let supervised = plan_of(&text("[task]\ngroup_size = 1\n[algorithm]\nname = \"sft\""));
-    assert!(supervised.warnings.is_empty());
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("shown.jsonl");
+    std::fs::write(&data, "{\"prompt\": \"a\", \"completion\": \"b\"}").unwrap();
+    let data = format!("[task]\ngroup_size = 1\ndata = {data:?}\n[algorithm]\nname = \"sft\"");
+    assert!(plan_of(&text(&data)).warnings.is_empty());
 }
 
 #[test]
@@ -490,12 +526,12 @@ fn the_table_says_what_a_step_means() {
     let expected = r#"
 debate/vote on quiz, 100 steps of drmas
 
-+---------------------------------------------------------------------------------------------------------------------------------+
-| worker   model          agents             parameters   weights    reference   gradients   moments     together    keys, values |
-+=================================================================================================================================+
-| large    builtin:tiny   debate/debater#1   1.50M        5.72 MiB   -           -           -           5.72 MiB    <= 4.00 GiB  |
-| small    builtin:tiny   debate/debater#0   1.50M        5.72 MiB   -           5.72 MiB    11.44 MiB   22.89 MiB   <= 4.00 GiB  |
-+---------------------------------------------------------------------------------------------------------------------------------+
++------------------------------------------------------------------------------------------------------------------------------------------------------------+
+| worker   model          agents             parameters   weights    reference   gradients   moments     together    activations     packed     keys, values |
++============================================================================================================================================================+
+| large    builtin:tiny   debate/debater#1   1.50M        5.72 MiB   -           -           -           5.72 MiB    -               3.39 MiB   <= 4.00 GiB  |
+| small    builtin:tiny   debate/debater#0   1.50M        5.72 MiB   -           5.72 MiB    11.44 MiB   22.89 MiB   <= 244.00 MiB   3.39 MiB   <= 4.00 GiB  |
++------------------------------------------------------------------------------------------------------------------------------------------------------------+
 
 +----------------------------------------------------------------+
 | seat               policy   trained   temperature   max tokens |
@@ -507,6 +543,8 @@ debate/vote on quiz, 100 steps of drmas
 a step: 16 tasks x 8 episodes = 128 episodes; each time every seat speaks once, 256 samples and at most 16384 tokens
 "#;
     same(&table(&plan), expected);
+    let one = table(&plan_of(&text("steps = 1")));
+    assert!(one.starts_with("search/route on library, 1 step of drmas"), "{one}");
 }
 
 #[test]
@@ -603,7 +641,8 @@ name = "drmass"
  13 | stop = 3
     :        ^
     `----
-  x `algorithm.name` is "drmass"; expected one of "drmas", "grpo", "sft"
+  x `algorithm.name` is "drmass"; expected one of "drmas", "grpo", "drgrpo", "dapo", "rloo", "gigpo",
+  | "reinforce++", "reinforce++_baseline", "gspo", "cispo", "sapo", "cpgd", "passk", "sft"
     ,-[run.toml:15:8]
  15 | name = "drmass"
     :        ^^^^^^^^
@@ -1105,6 +1144,8 @@ timeout_s = 0
 max_unscored = 1.5
 [eval]
 temperature = -0.5
+[runtime]
+threads = 1025
 "#,
         r#"
   x `sampling.temperature` is -1; expected a finite number from 0
@@ -1182,8 +1223,24 @@ temperature = -0.5
  18 | temperature = -0.5
     :               ^^^^
     `----
+  x `runtime.threads` is 1025; expected a whole number from 0 (one per core) to 1024
+    ,-[run.toml:20:11]
+ 20 | threads = 1025
+    :           ^^^^
+    `----
 "#,
     );
+}
+
+#[test]
+fn a_number_that_is_too_large_and_a_stop_that_is_empty_are_reported() {
+    let seed = text("").with("seed=99999999999999999999");
+    let found = problems(&seed, &search());
+    assert!(found.contains("`seed` is 99999999999999999999; the largest is 9223372036854775807"));
+    let found = problems(&text("").with("seed='7'"), &search());
+    assert!(found.contains("write it without quotes"), "{found}");
+    let found = problems(&text("[sampling]\nstop = ['</a>', '']"), &search());
+    assert!(found.contains("`sampling.stop` holds an empty text"), "{found}");
 }
 
 #[test]
@@ -1312,12 +1369,15 @@ aggregation = "token-mean"
 kl = "k4"
 "#,
         r#"
-  x `algorithm.name` is "reinforce"; expected one of "drmas", "grpo", "sft"
+  x `algorithm.name` is "reinforce"; expected one of "drmas", "grpo", "drgrpo", "dapo", "rloo", "gigpo",
+  | "reinforce++", "reinforce++_baseline", "gspo", "cispo", "sapo", "cpgd", "passk", "sft"
    ,-[run.toml:2:8]
  2 | name = "reinforce"
    :        ^^^^^^^^^^^
    `----
-  x `algorithm.aggregation` is "token-mean"; expected one of "token_mean", "sequence_mean", "sequence_sum"
+  help: did you mean "reinforce++"?
+  x `algorithm.aggregation` is "token-mean"; expected one of "token_mean", "sequence_mean", "sequence_sum",
+  | "constant"
    ,-[run.toml:3:15]
  3 | aggregation = "token-mean"
    :               ^^^^^^^^^^^^
@@ -1336,14 +1396,10 @@ kl = "k4"
 #[test]
 fn a_directory_with_a_model_is_measured() {
     let dir = tempfile::tempdir().unwrap();
-    let header = br#"{"w":{"dtype":"F32","shape":[3,4],"data_offsets":[0,48]}}"#;
-    let weights = [&(header.len() as u64).to_le_bytes(), &header[..], &[0; 48]].concat();
     std::fs::create_dir(dir.path().join("qwen")).unwrap();
-    for (name, bytes) in
-        [("config.json", &b"{}"[..]), ("tokenizer.json", b"{}"), ("model.safetensors", &weights)]
-    {
-        std::fs::write(dir.path().join("qwen").join(name), bytes).unwrap();
-    }
+    let tiny = ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()));
+    let tiny = Model::load(&tiny).unwrap();
+    tiny.save(&dir.path().join("qwen")).unwrap();
     let file = dir.path().join("run.toml");
     std::fs::write(&file, "[models.small]\npath = \"qwen\"\n[algorithm.loss]\nkl_coef = 0.1")
         .unwrap();
@@ -1352,6 +1408,8 @@ fn a_directory_with_a_model_is_measured() {
     assert_eq!(plan.base, dir.path());
     assert_eq!(plan.workers[0].source, ModelSource::Directory(dir.path().join("qwen")));
     let worker = &plan.summary().workers[0];
-    assert_eq!((worker.parameters, worker.weight_bytes, worker.reference_bytes), (12, 48, 48));
-    assert_eq!((worker.gradient_bytes, worker.moment_bytes, worker.bytes()), (48, 96, 240));
+    let n = tiny.weights.parameters() as u64;
+    let bytes = (worker.weight_bytes, worker.reference_bytes, worker.gradient_bytes);
+    assert_eq!((worker.parameters, bytes), (n, (4 * n, 4 * n, 4 * n)));
+    assert_eq!((worker.moment_bytes, worker.bytes()), (8 * n, 20 * n));
 }

@@ -4,8 +4,10 @@ use std::fmt::{Debug, Display};
 
 use super::diagnostic::{Problems, key, path, within};
 use crate::config::{
-    AgentConfig, Config, LoraConfig, LossConfig, OptimConfig, SamplingConfig, TargetModules,
+    AgentConfig, AlgorithmConfig, Config, LoraConfig, LossConfig, OptimConfig, SamplingConfig,
+    TargetModules,
 };
+use crate::model::ChatInput;
 use crate::model::lora::MAX_RANK;
 
 /// A range of numbers, in words.
@@ -38,13 +40,18 @@ const ABOVE_1: Range =
 pub(super) fn check(config: &Config, problems: &mut Problems<'_>) {
     sampling(&config.sampling, &path(["sampling"]), problems);
     loss(&config.algorithm.loss, &path(["algorithm", "loss"]), problems);
-    let eps = config.algorithm.advantage_eps;
-    number(problems, &path(["algorithm"]), "advantage_eps", eps, NOT_NEGATIVE);
+    algorithm(&config.algorithm, &path(["algorithm"]), problems);
     for (name, model) in &config.models {
         label_name(name, &path(["models", name]), problems);
         optim(&model.optim, &path(["models", name, "optim"]), problems);
         if let Some(config) = &model.lora {
             lora(config, &path(["models", name, "lora"]), problems);
+        }
+        let kwargs = model.chat_template_kwargs.keys();
+        for kwarg in kwargs.filter(|kwarg| ChatInput::VARIABLES.contains(&kwarg.as_str())) {
+            let path = path(["models", name, "chat_template_kwargs", kwarg]);
+            let message = format!("`{}` is what a conversation itself gives", key(&path));
+            problems.key(&path, message, "remove it".to_owned());
         }
     }
     for (name, config) in &config.agents {
@@ -60,6 +67,13 @@ pub(super) fn check(config: &Config, problems: &mut Problems<'_>) {
     number(problems, &rollout, "timeout_s", Some(config.rollout.timeout_s), POSITIVE);
     number(problems, &rollout, "max_unscored", Some(config.rollout.max_unscored), SHARE);
     number(problems, &path(["eval"]), "temperature", config.eval.temperature, NOT_NEGATIVE);
+}
+
+fn algorithm(config: &AlgorithmConfig, table: &[String], problems: &mut Problems<'_>) {
+    number(problems, table, "advantage_eps", config.advantage_eps, NOT_NEGATIVE);
+    number(problems, table, "anchor_weight", config.anchor_weight, NOT_NEGATIVE);
+    number(problems, table, "discount", config.discount, SHARE);
+    number(problems, table, "target_kl", config.target_kl, NOT_NEGATIVE);
 }
 
 fn agent(config: &AgentConfig, table: &[String], problems: &mut Problems<'_>) {
@@ -90,15 +104,26 @@ fn sampling(config: &SamplingConfig, table: &[String], problems: &mut Problems<'
     number(problems, table, "temperature", config.temperature, NOT_NEGATIVE);
     number(problems, table, "top_p", config.top_p, ABOVE_0_TO_1);
     number(problems, table, "min_p", config.min_p, SHARE);
+    if config.stop.iter().flatten().any(String::is_empty) {
+        let path = within(table, "stop");
+        let message =
+            format!("`{}` holds an empty text, which ends every reply at once", key(&path));
+        problems.value(&path, message, "remove it".to_owned());
+    }
 }
 
 fn loss(config: &LossConfig, table: &[String], problems: &mut Problems<'_>) {
+    number(problems, table, "gate", config.gate.map(|gate| gate.0), POSITIVE);
+    number(problems, table, "gate", config.gate.map(|gate| gate.1), POSITIVE);
     number(problems, table, "clip_low", config.clip_low, ABOVE_0_TO_1);
     number(problems, table, "clip_high", config.clip_high, POSITIVE);
     number(problems, table, "clip_dual", config.clip_dual, ABOVE_1);
     number(problems, table, "kl_coef", config.kl_coef, NOT_NEGATIVE);
+    number(problems, table, "drift_coef", config.drift_coef, NOT_NEGATIVE);
     number(problems, table, "entropy_coef", config.entropy_coef, NOT_NEGATIVE);
     number(problems, table, "invalid_reply_penalty", config.invalid_reply_penalty, NOT_NEGATIVE);
+    number(problems, table, "overlong_buffer", config.overlong_buffer, SHARE);
+    number(problems, table, "overlong_penalty", config.overlong_penalty, NOT_NEGATIVE);
 }
 
 fn optim(config: &OptimConfig, table: &[String], problems: &mut Problems<'_>) {
@@ -134,7 +159,7 @@ fn number<T: Into<f64> + Debug + Display + Copy>(
         // 1e-6 rather than 0.000001, and 1 rather than 1.0.
         let small = value.into() != 0.0 && value.into().abs() < 1e-4;
         let value = if small { format!("{value:?}") } else { value.to_string() };
-        let verb = if name == "betas" { "holds" } else { "is" };
+        let verb = if matches!(name, "betas" | "gate") { "holds" } else { "is" };
         let message = format!("`{}` {verb} {value}; expected {}", key(&path), range.words);
         problems.value(&path, message, None);
     }

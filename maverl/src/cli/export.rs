@@ -8,9 +8,7 @@ use clap::{Args, ValueEnum};
 use super::{Failure, inspect, models, print};
 use crate::checkpoint::{Checkpoints, Which};
 use crate::model::lora::is_adapter;
-use crate::model::{
-    Context, Model, ModelFiles, ModelSource, SaveOptions, StoredDtype, Tokenizer, nn,
-};
+use crate::model::{Model, ModelFiles, ModelSource, SaveOptions, StoredDtype, Tokenizer};
 use crate::run_dir::RunDir;
 use crate::run_dir::disk::{
     entries, file_name, name, parent, remove, sync_dir, sync_tree, temporary,
@@ -104,6 +102,12 @@ impl ExportArgs {
                 let dir = policy(run, self.checkpoint, self.policy.as_deref())?;
                 if is_adapter(&dir) {
                     (self.base(&dir)?, Some(dir))
+                } else if self.model.is_some() {
+                    return Err(Failure(
+                        "`--model` is the base of an adapter, and this policy is none: it has its own weights; leave \
+                         `--model` out"
+                            .to_owned(),
+                    ));
                 } else {
                     (dir.display().to_string(), None)
                 }
@@ -184,10 +188,7 @@ fn merged(model: &Model, dir: &Path, options: &SaveOptions) -> Result<String, Fa
 fn logits(model: &Model) -> Result<Vec<f32>, Failure> {
     let n = model.config.max_position_embeddings.min(64);
     let ids: Vec<u32> = (0..n).map(|i| (i * 7919 % model.config.vocab_size) as u32).collect();
-    let positions: Vec<u32> = (0..n as u32).collect();
-    let offsets = [0, n].into();
-    let hidden = model.frozen.forward(&ids.into(), &positions.into(), Context::Packed(&offsets))?;
-    Ok(nn::with_values(&model.frozen.logits(&hidden)?, <[f32]>::to_vec)?)
+    Ok(model.logits(&ids)?)
 }
 
 /// Refuses a directory with something in it.

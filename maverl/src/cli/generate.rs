@@ -80,6 +80,10 @@ pub(super) fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
 impl GenerateArgs {
     fn prompt_ids(&self, tokenizer: &Tokenizer) -> Result<Vec<u32>, Failure> {
         if !self.chat {
+            if self.model.chat_template_kwargs.is_some() {
+                let message = "`--chat-template-kwargs` is for a chat template; add `--chat`";
+                return Err(Failure(message.to_owned()));
+            }
             return Ok(tokenizer.encode_framed(&self.prompt)?);
         }
         let system = self.system.as_deref().map(|text| ChatMessage::new("system", text));

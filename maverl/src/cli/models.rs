@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
+use serde_json::{Map, Value};
 
 use super::Failure;
 use crate::model::lora::is_adapter;
-use crate::model::{Model, ModelFiles, ModelSource, Tokenizer};
+use crate::model::{ChatInput, Model, ModelFiles, ModelSource, Tokenizer};
 
 /// Where a model is.
 #[derive(Args, Debug, Clone)]
@@ -18,13 +19,17 @@ pub(super) struct ModelArgs {
     /// An adapter on it, a PEFT directory.
     #[arg(long, value_name = "DIR")]
     adapter: Option<PathBuf>,
+    /// Further variables of its chat template, a JSON object: `{"enable_thinking": false}`.
+    #[arg(long, value_name = "JSON", value_parser = kwargs)]
+    pub(super) chat_template_kwargs: Option<Map<String, Value>>,
 }
 
 impl ModelArgs {
     /// Loads the model, under the adapter if there is one, and its tokenizer.
     pub(super) fn open(&self) -> Result<(Model, Arc<Tokenizer>), Failure> {
         let files = files(&self.model)?;
-        let tokenizer = Arc::new(Tokenizer::load(&files)?);
+        let told = self.chat_template_kwargs.clone().unwrap_or_default();
+        let tokenizer = Arc::new(Tokenizer::load(&files)?.telling(&told));
         let model = load(&files, self.adapter.as_deref())?;
         let (tokens, rows) = (tokenizer.len(), model.config.vocab_size);
         if tokens > rows {
@@ -34,6 +39,16 @@ impl ModelArgs {
             )));
         }
         Ok((model, tokenizer))
+    }
+}
+
+/// Variables of a chat template, but none that a conversation gives.
+fn kwargs(text: &str) -> Result<Map<String, Value>, String> {
+    let kwargs: Map<String, Value> =
+        serde_json::from_str(text).map_err(|error| format!("no JSON object: {error}"))?;
+    match kwargs.keys().find(|name| ChatInput::VARIABLES.contains(&name.as_str())) {
+        Some(name) => Err(format!("`{name}` is what the conversation itself gives")),
+        None => Ok(kwargs),
     }
 }
 

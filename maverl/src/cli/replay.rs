@@ -16,9 +16,14 @@ use crate::trajectory::{Outcome, Seat, Turn};
 /// How many characters of a prompt are shown, from its end.
 const TAIL: usize = 240;
 
-/// Replays an episode and prints it; fails if it is not what was recorded.
+/// Replays an episode and prints it; fails if it is not what was recorded. Of a step, the names of its episodes are
+/// printed.
 pub(super) fn replay(dir: &Path, episode: &str, json: bool) -> Result<ExitCode, Failure> {
     let run = RunDir::open(dir)?;
+    let listed = episode.parse().ok().map(|step| Recorded::names(&run, step)).transpose()?;
+    if let Some(names) = listed.flatten().filter(|names| !names.is_empty()) {
+        return print(&if json { serde_json::to_string_pretty(&names)? } else { names.join("\n") });
+    }
     let recorded = Recorded::read(&run, episode)?;
     let registry = Registry::collect()?;
     let plan = planned(&of_run(dir)?.0, &registry, Purpose::Eval)?;

@@ -39,6 +39,12 @@ pub(super) struct ScoreArgs {
 
 /// Scores every row of a file.
 pub(super) fn score(args: &ScoreArgs) -> Result<ExitCode, Failure> {
+    if same_file(&args.input, &args.output) {
+        let (input, output) = (args.input.display(), args.output.display());
+        return Err(Failure(format!(
+            "`--output` {output} is `--input` {input}; rows are not overwritten: name another file"
+        )));
+    }
     let (model, tokenizer) = args.model.open()?;
     let reader = Reader { path: &args.input, model: &model, tokenizer: &tokenizer };
     reader.check()?;
@@ -53,6 +59,12 @@ pub(super) fn score(args: &ScoreArgs) -> Result<ExitCode, Failure> {
         let _ = std::fs::remove_file(&temporary);
     })?;
     print(&format!("scored {rows} rows, {tokens} tokens: {}", args.output.display()))
+}
+
+/// Whether two paths are one file, however they are written.
+fn same_file(a: &Path, b: &Path) -> bool {
+    let real = |path: &Path| std::fs::canonicalize(path).ok();
+    real(a).is_some_and(|a| real(b).is_some_and(|b| a == b))
 }
 
 /// Scores and writes all rows; how many there were, and how many tokens.
@@ -130,8 +142,9 @@ impl Reader<'_> {
         let rows = lines.filter_map(move |(index, text)| match text {
             Ok(text) if text.trim().is_empty() => None,
             Ok(text) => {
+                let text = text.strip_prefix('\u{feff}').filter(|_| index == 0).unwrap_or(&text);
                 let place = || format!("{}:{}", self.path.display(), index + 1);
-                Some(Ok(self.row(index + 1, &text).map_err(|what| format!("{}: {what}", place()))))
+                Some(Ok(self.row(index + 1, text).map_err(|what| format!("{}: {what}", place()))))
             }
             Err(error) => Some(Err(unreadable(error))),
         });
@@ -173,19 +186,34 @@ impl Reader<'_> {
         if ids.len() > context {
             return Err(format!("{} tokens do not fit the context of {context}", ids.len()));
         }
-        match ids.iter().find(|&&id| id as usize >= rows) {
-            Some(id) => Err(format!("there is no token {id}; the model has {rows}")),
+        if let Some(id) = ids.iter().find(|&&id| id as usize >= rows) {
+            return Err(format!("there is no token {id}; the model has {rows}"));
+        }
+        match ids.iter().find(|&&id| !self.tokenizer.has(id)) {
+            Some(id) => Err(format!(
+                "there is no token {id}: the model's embedding has a row for it, the tokenizer no text"
+            )),
             None => Ok(Row { line, object, ids }),
         }
     }
 
-    /// The ids of a row: its own if it has them (what was scored before has), or those of its text or conversation.
+    /// The ids of a row: its own, or those of its text or conversation. A row that was scored before has both, and they
+    /// agree.
     fn ids(&self, object: &Map<String, Value>) -> Result<Vec<u32>, String> {
-        if let Some(ids) = object.get("input_ids") {
-            let read = |id: &Value| id.as_u64().and_then(|id| u32::try_from(id).ok());
-            let ids = ids.as_array().and_then(|ids| ids.iter().map(read).collect());
-            return ids.ok_or_else(|| "`input_ids` is no list of token ids".to_owned());
+        let told = object.contains_key("text") || object.contains_key("messages");
+        let Some(ids) = object.get("input_ids") else { return self.encoded(object) };
+        let read = |id: &Value| id.as_u64().and_then(|id| u32::try_from(id).ok());
+        let ids: Option<Vec<u32>> = ids.as_array().and_then(|ids| ids.iter().map(read).collect());
+        let ids = ids.ok_or_else(|| "`input_ids` is no list of token ids".to_owned())?;
+        if told && self.encoded(object)? != ids {
+            let key = if object.contains_key("text") { "text" } else { "messages" };
+            return Err(format!("`{key}` has other ids than `input_ids`; keep one of them"));
         }
+        Ok(ids)
+    }
+
+    /// The ids of a row's text or conversation.
+    fn encoded(&self, object: &Map<String, Value>) -> Result<Vec<u32>, String> {
         if object.contains_key("text") && object.contains_key("messages") {
             return Err("both `text` and `messages` are there; keep one".to_owned());
         }

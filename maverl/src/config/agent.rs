@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroUsize;
 
+use maverl_kernels::matmul::Precision;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::{Map, Value};
 
@@ -48,6 +49,10 @@ pub struct ModelConfig {
     /// Never update it. **(default: `false`)**
     #[serde(default)]
     pub frozen: bool,
+    /// What matrix products round their terms to: `f32` not at all, `bf16` is faster where the processor has it. Weights,
+    /// sums, gradients and moments are f32 in any case. **(default: `f32`)**
+    #[serde(default)]
+    pub dtype: Dtype,
     /// In an update, keep the inputs of its layers alone and compute the layers again for the gradient: less memory, about
     /// a third more time, the same result. **(default: `false`)**
     #[serde(default)]
@@ -58,6 +63,29 @@ pub struct ModelConfig {
     /// A PEFT directory that adapters on it start from, relative to the file that names it. **(default: none)**
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapter: Option<String>,
+    /// Further variables of its chat template, as `enable_thinking` of Qwen3's. **(default: none)**
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub chat_template_kwargs: Map<String, Value>,
+}
+
+/// What matrix products round their terms to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Dtype {
+    /// Nothing: single precision.
+    #[default]
+    F32,
+    /// The nearest `bf16`.
+    Bf16,
+}
+
+impl From<Dtype> for Precision {
+    fn from(dtype: Dtype) -> Self {
+        match dtype {
+            Dtype::F32 => Self::F32,
+            Dtype::Bf16 => Self::Bf16,
+        }
+    }
 }
 
 /// `lora = { .. }` of a model, or of an agent with an adapter of its own; what is left out is inherited.

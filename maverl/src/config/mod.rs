@@ -4,15 +4,19 @@
 
 mod agent;
 mod algorithm;
+mod preset;
 #[cfg(test)]
 mod tests;
 
 pub use agent::{
-    AgentConfig, LoraConfig, ModelConfig, OptimConfig, SamplingConfig, Schedule, TargetModules,
+    AgentConfig, Dtype, LoraConfig, ModelConfig, OptimConfig, SamplingConfig, Schedule,
+    TargetModules,
 };
 pub use algorithm::{
-    Aggregation, AlgorithmConfig, GroupBy, Kl, LossConfig, Preset, RewardConfig, Singleton,
+    Aggregation, AlgorithmConfig, Baseline, GroupBy, Kl, LossConfig, Ratio, RewardConfig,
+    Singleton, Surrogate,
 };
+pub use preset::Preset;
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -205,6 +209,30 @@ impl Default for EvalConfig {
             samples: NonZeroU32::MIN,
             temperature: None,
             before_and_after: true,
+        }
+    }
+}
+
+impl EvalConfig {
+    /// When training evaluates. Demonstrations are no tasks: supervised training does only where [`EvalConfig::data`] names
+    /// some.
+    #[must_use]
+    pub fn used(&self, preset: Preset) -> Self {
+        let without = preset == Preset::Sft && self.data.is_none();
+        Self {
+            every: if without { 0 } else { self.every },
+            before_and_after: self.before_and_after && !without,
+            ..self.clone()
+        }
+    }
+
+    /// Where held-out tasks come from: the evaluation's own file, or that of the training data. Of a split, the first
+    /// [`EvalConfig::tasks`].
+    pub fn held_out(&self, task: &TaskConfig) -> TaskConfig {
+        let limit = Some(self.tasks);
+        match &self.data {
+            Some(data) => TaskConfig { data: data.clone(), limit, ..TaskConfig::default() },
+            None => TaskConfig { limit, ..task.clone() },
         }
     }
 }

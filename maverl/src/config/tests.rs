@@ -26,9 +26,11 @@ fn defaults() -> Config {
         path: "builtin:tiny".to_owned(),
         optim: OptimConfig::from(&OptimPlan::default()),
         frozen: false,
+        dtype: Dtype::F32,
         gradient_checkpointing: false,
         lora: None,
         adapter: None,
+        chat_template_kwargs: serde_json::Map::new(),
     };
     Config {
         sampling: SamplingConfig::from(&Sampling::default()),

@@ -57,6 +57,14 @@ pub enum DataError {
         /// The id.
         id: String,
     },
+    /// A task asks nothing.
+    #[error("`{place}`: the question of task `{id}` is empty")]
+    NoQuestion {
+        /// The file.
+        place: String,
+        /// The task's id; without one in the file, its line.
+        id: String,
+    },
     /// There is nothing in the split.
     #[error("`{place}` has no tasks in split `{split}`; it has {found}")]
     NoTasks {
@@ -186,6 +194,9 @@ fn choose(rows: Vec<Row>, split: &str, place: &str) -> Result<Vec<Task>, DataErr
         if !seen.insert((task.source.clone(), task.id.clone())) {
             return Err(DataError::Duplicate { place: place.to_owned(), id: task.id });
         }
+        if task.question.trim().is_empty() {
+            return Err(DataError::NoQuestion { place: place.to_owned(), id: task.id });
+        }
         let own = own.unwrap_or_else(|| hashed_split(&task.id).to_owned());
         if split == ALL || split == own {
             tasks.push(task);
@@ -219,8 +230,11 @@ struct File {
 
 impl File {
     fn read(path: &Path) -> Result<Self, DataError> {
-        let text = std::fs::read_to_string(path)
+        let mut text = std::fs::read_to_string(path)
             .map_err(|source| DataError::Read { path: path.to_owned(), source })?;
+        if text.starts_with('\u{feff}') {
+            text.drain(..'\u{feff}'.len_utf8());
+        }
         Ok(Self { path: path.to_owned(), text })
     }
 

@@ -1,5 +1,7 @@
 //! Which tasks a step uses.
 
+use std::collections::BTreeSet;
+
 use crate::draw::Draw;
 
 /// Goes through the tasks in epochs, each in an order of its own, without leaving any out or repeating one.
@@ -38,6 +40,15 @@ impl Sampler {
             .collect()
     }
 
+    /// The tasks that a step does not use, in an order of its own: for tasks that turn out to teach nothing.
+    pub fn others(&self, step: u64) -> Vec<usize> {
+        let used: BTreeSet<usize> = self.step(step).into_iter().collect();
+        let mut others: Vec<usize> = (0..self.tasks).filter(|task| !used.contains(task)).collect();
+        let seed = Draw::new(self.seed).bits() ^ Draw::new(step).bits();
+        Draw::new(seed).shuffle(&mut others);
+        others
+    }
+
     /// The order of an epoch.
     fn order(&self, epoch: u64) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.tasks).collect();
@@ -52,8 +63,6 @@ impl Sampler {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -66,6 +75,10 @@ mod tests {
             let sampler = Sampler { seed, tasks, per_step, shuffle };
             let steps = 3 * tasks as u64;
             let drawn: Vec<usize> = (0..steps).flat_map(|step| sampler.step(step)).collect();
+            let (mut used, others) = (sampler.step(7), sampler.others(7));
+            prop_assert!(others.iter().all(|task| !used.contains(task)));
+            used.extend(others);
+            prop_assert_eq!(used.into_iter().collect::<BTreeSet<_>>().len(), tasks);
             for epoch in drawn.chunks_exact(tasks) {
                 prop_assert_eq!(epoch.iter().collect::<BTreeSet<_>>().len(), tasks);
             }

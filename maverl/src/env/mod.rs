@@ -16,7 +16,24 @@ use crate::task::{Action, Observation, Score, Task};
 ///
 /// One environment serves every episode of a run at once, so `act` takes `&self`; what belongs to one episode is in
 /// the [`Session`], which is data, so an environment can be local or behind a wire without the orchestra knowing.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no environment",
+    label = "does not implement `Environment`",
+    note = "write `impl Environment for {Self}` with `act` and `score`"
+)]
 pub trait Environment: Send + Sync + 'static {
+    /// Looks at the options, and at tasks to be played with them, before anything is started: what `maverl check` says
+    /// beside what types say. Gives warnings. Cheap; relative paths in options are relative to `base`, and there may be no
+    /// tasks yet.
+    ///
+    /// # Errors
+    ///
+    /// If the options cannot be met. A message that begins with an option's name in backticks is shown with its place.
+    fn look(&self, base: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
+        let _ = (base, tasks);
+        Ok(Vec::new())
+    }
+
     /// Makes what the options describe (an index, a client), once, before the first episode. Relative paths in
     /// options are relative to `base`.
     ///

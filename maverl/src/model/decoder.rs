@@ -1,149 +1,192 @@
 //! The decoder of every family on packed rows (reference: transformers `modeling_llama.py`, `modeling_qwen2.py`,
 //! `modeling_qwen3.py`). The families differ in biases, norms of queries and keys, and rope: see [`HfConfig`].
 //!
-//! One function serves training (rows packed one after the other, gradients flow) and rollout (new tokens on top of
-//! key-value caches): the cache is an argument. `[N, D]` is tokens by width, without padding.
+//! Activations are `[N, D]`: the tokens of all rows one after the other, without padding. One function serves training
+//! (rows packed one after the other, see [`Tape`](crate::model::Tape) for the way back) and rollout (new tokens on top of
+//! key-value caches): the cache is an argument.
 
+mod backward;
+mod saved;
+
+use std::ops::Deref;
 use std::sync::Arc;
 
-use candle_core::{Result, Tensor, bail};
-use maverl_kernels::attention::{Heads, Segment};
-use maverl_kernels::rope::RopeTable;
+use maverl_kernels::attention::{Heads, Segment, attention, attention_cached};
+use maverl_kernels::matmul::Precision;
+use maverl_kernels::rope::{RopeTable, rope};
+use maverl_kernels::{embedding, logprob, mlp, norm};
 
+use crate::model::ModelError;
+use crate::model::gradients::Gradients;
 use crate::model::hf_config::HfConfig;
 use crate::model::kv::KvStore;
-use crate::model::nn::{self, Lora};
+use crate::model::linear::{Linear, Lora};
+use crate::model::pool::Pool;
+use crate::model::values::Param;
+
+pub(super) use saved::Saved;
 
 /// What the tokens of a forward pass may attend to.
 pub enum Context<'a> {
     /// Row `r` is the tokens `offsets[r]..offsets[r + 1]` and sees itself.
-    Packed(&'a Arc<[usize]>),
+    Packed(&'a [usize]),
     /// Each segment's new tokens, in order, on top of its blocks; they are written to them.
     Cached(&'a mut KvStore, &'a [Segment<'a>]),
 }
 
-/// A decoder over given tensors: gradients flow to those that are variables.
+/// A decoder over given weights.
 #[derive(Clone)]
 pub struct Decoder {
     config: Arc<HfConfig>,
-    embed: Tensor,
+    precision: Precision,
+    embed: Param,
     layers: Vec<Layer>,
-    norm: Tensor,
-    head: Tensor,
+    norm: Param,
+    head: Linear,
     rope: Arc<RopeTable>,
 }
 
 #[derive(Clone)]
 struct Layer {
-    input_norm: Tensor,
-    q: Projection,
-    k: Projection,
-    v: Projection,
-    o: Projection,
+    input_norm: Param,
+    q: Linear,
+    k: Linear,
+    v: Linear,
+    o: Linear,
     /// `[head_dim]`.
-    q_norm: Option<Tensor>,
+    q_norm: Option<Param>,
     /// `[head_dim]`.
-    k_norm: Option<Tensor>,
-    post_norm: Tensor,
-    gate: Projection,
-    up: Projection,
-    down: Projection,
-}
-
-/// A linear map as a checkpoint stores it: `weight [O, I]`, `bias [O]`; and what an adapter adds to it.
-#[derive(Clone)]
-struct Projection {
-    weight: Tensor,
-    bias: Option<Tensor>,
-    lora: Option<Lora>,
-}
-
-impl Projection {
-    /// `y [N, O] = x [N, I] weightᵀ + bias`, and the adapter's part.
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        match &self.lora {
-            None => nn::linear_bias(x, &self.weight, self.bias.as_ref()),
-            Some(lora) => nn::lora_linear(x, &self.weight, self.bias.as_ref(), lora),
-        }
-    }
+    k_norm: Option<Param>,
+    post_norm: Param,
+    gate: Linear,
+    up: Linear,
+    down: Linear,
 }
 
 impl Layer {
     fn new(
         config: &HfConfig,
         index: usize,
-        get: &mut dyn FnMut(&str) -> Result<Tensor>,
-    ) -> Result<Self> {
+        get: &mut dyn FnMut(&str) -> Result<Param, ModelError>,
+    ) -> Result<Self, ModelError> {
         let mut at = |name: &str| get(&format!("model.layers.{index}.{name}"));
         let mut norm = |name: &str| at(&format!("{name}.weight"));
         let (input_norm, post_norm) = (norm("input_layernorm")?, norm("post_attention_layernorm")?);
         let mut head_norm = |name: &str| config.qk_norm.then(|| norm(name)).transpose();
         let (q_norm, k_norm) = (head_norm("self_attn.q_norm")?, head_norm("self_attn.k_norm")?);
-        let mut projection = |name: &str, bias: bool| -> Result<Projection> {
+        let mut linear = |name: &str, bias: bool| -> Result<Linear, ModelError> {
             let weight = at(&format!("{name}.weight"))?;
             let bias = bias.then(|| at(&format!("{name}.bias"))).transpose()?;
-            Ok(Projection { weight, bias, lora: None })
+            Ok(Linear::new(weight, bias))
         };
         Ok(Self {
             input_norm,
-            q: projection("self_attn.q_proj", config.qkv_bias)?,
-            k: projection("self_attn.k_proj", config.qkv_bias)?,
-            v: projection("self_attn.v_proj", config.qkv_bias)?,
-            o: projection("self_attn.o_proj", config.o_bias)?,
+            q: linear("self_attn.q_proj", config.qkv_bias)?,
+            k: linear("self_attn.k_proj", config.qkv_bias)?,
+            v: linear("self_attn.v_proj", config.qkv_bias)?,
+            o: linear("self_attn.o_proj", config.o_bias)?,
             q_norm,
             k_norm,
             post_norm,
-            gate: projection("mlp.gate_proj", config.mlp_bias)?,
-            up: projection("mlp.up_proj", config.mlp_bias)?,
-            down: projection("mlp.down_proj", config.mlp_bias)?,
+            gate: linear("mlp.gate_proj", config.mlp_bias)?,
+            up: linear("mlp.up_proj", config.mlp_bias)?,
+            down: linear("mlp.down_proj", config.mlp_bias)?,
         })
     }
 
-    /// What an adapter adds to each linear map, by the map's name within the layer.
-    fn loras(&mut self) -> [(&'static str, &mut Option<Lora>); 7] {
+    /// Each linear map, by its name within the layer.
+    fn linears(&mut self) -> [(&'static str, &mut Linear); 7] {
         [
-            ("self_attn.q_proj", &mut self.q.lora),
-            ("self_attn.k_proj", &mut self.k.lora),
-            ("self_attn.v_proj", &mut self.v.lora),
-            ("self_attn.o_proj", &mut self.o.lora),
-            ("mlp.gate_proj", &mut self.gate.lora),
-            ("mlp.up_proj", &mut self.up.lora),
-            ("mlp.down_proj", &mut self.down.lora),
+            ("self_attn.q_proj", &mut self.q),
+            ("self_attn.k_proj", &mut self.k),
+            ("self_attn.v_proj", &mut self.v),
+            ("self_attn.o_proj", &mut self.o),
+            ("mlp.gate_proj", &mut self.gate),
+            ("mlp.up_proj", &mut self.up),
+            ("mlp.down_proj", &mut self.down),
         ]
+    }
+
+    fn freeze(&mut self) {
+        self.input_norm.freeze();
+        self.post_norm.freeze();
+        self.q_norm.iter_mut().chain(&mut self.k_norm).for_each(Param::freeze);
+        self.linears().into_iter().flat_map(|(_, linear)| linear.params()).for_each(Param::freeze);
     }
 }
 
 impl Decoder {
-    /// Builds the decoder; `get` returns a checkpoint's tensor by name and shape.
+    /// Builds the decoder; `get` returns a checkpoint's weight by name.
     ///
     /// # Errors
     ///
     /// What `get` returns.
     pub fn new(
         config: &Arc<HfConfig>,
-        get: &mut dyn FnMut(&str) -> Result<Tensor>,
-    ) -> Result<Self> {
+        get: &mut dyn FnMut(&str) -> Result<Param, ModelError>,
+    ) -> Result<Self, ModelError> {
         let embed = get("model.embed_tokens.weight")?;
         let layers = (0..config.num_hidden_layers).map(|i| Layer::new(config, i, get));
-        let layers = layers.collect::<Result<_>>()?;
+        let layers = layers.collect::<Result<_, _>>()?;
         let norm = get("model.norm.weight")?;
         let head = if config.tie_word_embeddings { embed.clone() } else { get("lm_head.weight")? };
         let inv_freq = config.rope.inv_freq(config.head_dim);
         let rope = Arc::new(RopeTable::new(&inv_freq, config.max_position_embeddings));
-        Ok(Self { config: Arc::clone(config), embed, layers, norm, head, rope })
+        let (config, head) = (Arc::clone(config), Linear::new(head, None));
+        Ok(Self { config, precision: Precision::F32, embed, layers, norm, head, rope })
+    }
+
+    /// The same decoder with products of another precision.
+    #[must_use]
+    pub(super) fn with_precision(self, precision: Precision) -> Self {
+        Self { precision, ..self }
+    }
+
+    pub(super) fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// The same weights, none of them trained.
+    #[must_use]
+    pub(super) fn frozen(mut self) -> Self {
+        self.embed.freeze();
+        self.norm.freeze();
+        self.head.params().for_each(Param::freeze);
+        self.layers.iter_mut().for_each(Layer::freeze);
+        self
     }
 
     /// What an adapter adds to each linear map, by the map's name (`model.layers.0.self_attn.q_proj`), in a fixed order.
     pub(super) fn loras(&mut self) -> impl Iterator<Item = (String, &mut Option<Lora>)> {
         self.layers.iter_mut().enumerate().flat_map(|(index, layer)| {
-            let named = layer.loras().into_iter();
-            named.map(move |(name, lora)| (format!("model.layers.{index}.{name}"), lora))
+            let named = layer.linears().into_iter();
+            named.map(move |(name, linear)| {
+                (format!("model.layers.{index}.{name}"), &mut linear.lora)
+            })
         })
     }
 
+    fn linears(&self) -> impl Iterator<Item = &Linear> {
+        let layers = self.layers.iter().flat_map(|layer| {
+            [&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down]
+        });
+        layers.chain([&self.head])
+    }
+
+    /// Keeps every linear map's weight in the form that products of few rows read, until [`Decoder::unpack`]. Decoders
+    /// over the same base share it.
+    pub fn pack(&self) {
+        self.linears().for_each(|linear| linear.pack(self.precision));
+    }
+
+    /// Forgets what was packed: the weights may change.
+    pub fn unpack(&self) {
+        self.linears().for_each(Linear::unpack);
+    }
+
     /// The output head `[V, D]`.
-    pub fn head(&self) -> &Tensor {
-        &self.head
+    fn head_values(&self) -> impl Deref<Target = [f32]> {
+        self.head.weight().values()
     }
 
     /// Hidden states `[N, D]` after the last norm, for all tokens. `ids` and `positions` are `[N]`.
@@ -153,93 +196,182 @@ impl Decoder {
     /// If an id or position is out of range.
     pub fn forward(
         &self,
-        ids: &Arc<[u32]>,
-        positions: &Arc<[u32]>,
+        ids: &[u32],
+        positions: &[u32],
         mut context: Context<'_>,
-    ) -> Result<Tensor> {
-        let mut x = self.embed(ids, positions)?;
+        pool: &mut Pool,
+    ) -> Result<Vec<f32>, ModelError> {
+        let mut x = self.embed(ids, positions, pool)?;
         for index in 0..self.layers.len() {
-            x = self.layer(index, &x, positions, &mut context)?;
+            let (out, saved) = self.layer(index, x, positions, &mut context, pool);
+            let x_in = saved.keep_input(pool);
+            pool.give([x_in]);
+            x = out;
         }
-        self.last_norm(&x)
+        let hidden = self.last_norm(&x, pool);
+        pool.give([x]);
+        Ok(hidden)
     }
 
     /// The first part of [`Decoder::forward`]: the embeddings `[N, D]`, which the layers follow.
-    pub(crate) fn embed(&self, ids: &Arc<[u32]>, positions: &Arc<[u32]>) -> Result<Tensor> {
-        let longest = self.config.max_position_embeddings;
+    pub(super) fn embed(
+        &self,
+        ids: &[u32],
+        positions: &[u32],
+        pool: &mut Pool,
+    ) -> Result<Vec<f32>, ModelError> {
+        let HfConfig { hidden_size, vocab_size, max_position_embeddings: longest, .. } =
+            *self.config;
         if let Some(position) = positions.iter().find(|&&p| p as usize >= longest) {
-            bail!("position {position} of a model for sequences of {longest} tokens");
+            return Err(ModelError(format!(
+                "position {position} of a model for sequences of {longest} tokens"
+            )));
         }
-        nn::embed(&self.embed, ids)
+        if let Some(id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
+            return Err(ModelError(format!("token id {id} in a vocabulary of {vocab_size}")));
+        }
+        let mut x = pool.take(ids.len() * hidden_size);
+        embedding::gather(&self.embed.values(), ids, hidden_size, &mut x);
+        Ok(x)
     }
 
     /// How many layers there are.
-    pub(crate) fn layers(&self) -> usize {
+    pub(super) fn layers(&self) -> usize {
         self.layers.len()
     }
 
-    /// What layer `index` makes of its input `x [N, D]`.
-    pub(crate) fn layer(
+    /// What layer `index` makes of its input `x [N, D]`, and what it computed on the way.
+    ///
+    /// ```text
+    /// mid = x + o(attention(q(h), k(h), v(h))),   h = norm(x)
+    /// out = mid + down(silu(gate(h)) * up(h)),    h = norm(mid)
+    /// ```
+    pub(super) fn layer(
         &self,
         index: usize,
-        x: &Tensor,
-        positions: &Arc<[u32]>,
+        x: Vec<f32>,
+        positions: &[u32],
         context: &mut Context<'_>,
-    ) -> Result<Tensor> {
-        let (layer, eps) = (&self.layers[index], self.config.rms_norm_eps);
-        let h = nn::rms_norm(x, &layer.input_norm, eps)?;
-        let x = (x + self.attention(index, layer, &h, positions, context)?)?;
-        let h = nn::rms_norm(&x, &layer.post_norm, eps)?;
-        let h = nn::swiglu(&layer.gate.forward(&h)?, &layer.up.forward(&h)?)?;
-        x + layer.down.forward(&h)?
+        pool: &mut Pool,
+    ) -> (Vec<f32>, Saved) {
+        let (layer, eps, precision) = (&self.layers[index], self.eps(), self.precision);
+        let mut h = pool.take(x.len());
+        norm::rms_norm(&x, &layer.input_norm.values(), eps, &mut h);
+        let q = layer.q.project(&h, precision, pool);
+        let k = layer.k.project(&h, precision, pool);
+        let v = layer.v.project(&h, precision, pool);
+        let (mut q, raw_q) = self.head_norm(q, layer.q_norm.as_ref(), pool);
+        let (mut k, raw_k) = self.head_norm(k, layer.k_norm.as_ref(), pool);
+        let heads = self.heads();
+        rope(&mut q, positions, heads.q, &self.rope);
+        rope(&mut k, positions, heads.kv, &self.rope);
+        let mut attended = pool.take(q.len());
+        match context {
+            Context::Packed(offsets) => attention(&q, &k, &v, offsets, heads, &mut attended),
+            Context::Cached(store, segments) => {
+                store.append(index, &k, &v, segments);
+                attention_cached(&q, store.layer(index), segments, heads, &mut attended);
+            }
+        }
+        let mut mid = pool.copy(&x);
+        layer.o.forward(&attended, &mut mid, precision.add(), pool);
+        norm::rms_norm(&mid, &layer.post_norm.values(), eps, &mut h);
+        let gate = layer.gate.project(&h, precision, pool);
+        let up = layer.up.project(&h, precision, pool);
+        let mut act = pool.take(gate.len());
+        mlp::swiglu(&gate, &up, &mut act);
+        let mut out = pool.copy(&mid);
+        layer.down.forward(&act, &mut out, precision.add(), pool);
+        pool.give([h, act]);
+        (out, Saved { x, raw_q, raw_k, q, k, v, attended, mid, gate, up })
     }
 
     /// The last part of [`Decoder::forward`]: the norm after the layers.
-    pub(crate) fn last_norm(&self, x: &Tensor) -> Result<Tensor> {
-        nn::rms_norm(x, &self.norm, self.config.rms_norm_eps)
+    pub(super) fn last_norm(&self, x: &[f32], pool: &mut Pool) -> Vec<f32> {
+        let mut hidden = pool.take(x.len());
+        norm::rms_norm(x, &self.norm.values(), self.eps(), &mut hidden);
+        hidden
     }
 
     /// Logits `[M, V]` of hidden states `[M, D]`.
+    pub fn logits(&self, hidden: &[f32], pool: &mut Pool) -> Vec<f32> {
+        self.head.project(hidden, self.precision, pool)
+    }
+
+    /// Log-probabilities and entropies (in nats) `[M]` of targets `[M]` under `softmax(logits * inv_temperature)`, for
+    /// hidden states `[M, D]`, without keeping `[M, V]` logits.
     ///
     /// # Errors
     ///
-    /// If the widths differ.
-    pub fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
-        nn::linear(hidden, &self.head)
-    }
-
-    fn attention(
+    /// If a target is not in the vocabulary.
+    pub fn logprobs(
         &self,
-        index: usize,
-        layer: &Layer,
-        h: &Tensor,
-        positions: &Arc<[u32]>,
-        context: &mut Context<'_>,
-    ) -> Result<Tensor> {
-        let HfConfig { num_attention_heads, num_key_value_heads, head_dim, .. } = *self.config;
-        let heads = Heads { q: num_attention_heads, kv: num_key_value_heads, dim: head_dim };
-        let q = self.head_norm(layer.q.forward(h)?, layer.q_norm.as_ref())?;
-        let k = self.head_norm(layer.k.forward(h)?, layer.k_norm.as_ref())?;
-        let v = layer.v.forward(h)?;
-        let q = nn::rotary(&q, positions, heads.q, &self.rope)?;
-        let k = nn::rotary(&k, positions, heads.kv, &self.rope)?;
-        let out = match context {
-            Context::Packed(offsets) => nn::attend(&q, &k, &v, offsets, heads)?,
-            Context::Cached(store, segments) => {
-                nn::with_values(&k, |k| {
-                    nn::with_values(&v, |v| store.append(index, k, v, segments))
-                })??;
-                nn::attend_cached(&q, store.layer(index), segments, heads)?
-            }
-        };
-        layer.o.forward(&out)
+        hidden: &[f32],
+        targets: &[u32],
+        inv_temperature: &[f32],
+    ) -> Result<(Vec<f32>, Vec<f32>), ModelError> {
+        let vocab = self.config.vocab_size;
+        if let Some(id) = targets.iter().find(|&&id| id as usize >= vocab) {
+            return Err(ModelError(format!("token id {id} in a vocabulary of {vocab}")));
+        }
+        let (mut logp, mut entropy) = (vec![0.0; targets.len()], vec![0.0; targets.len()]);
+        let (head, p) = (self.head_values(), self.precision);
+        logprob::linear_logprob(
+            hidden,
+            &head,
+            targets,
+            inv_temperature,
+            p,
+            &mut logp,
+            &mut entropy,
+        );
+        Ok((logp, entropy))
     }
 
-    /// Normalizes each head of `x [N, H * head_dim]` where there is a weight for it.
-    fn head_norm(&self, x: Tensor, weight: Option<&Tensor>) -> Result<Tensor> {
-        match weight {
-            None => Ok(x),
-            Some(weight) => nn::rms_norm(&x, weight, self.config.rms_norm_eps),
-        }
+    /// The gradient `[M, D]` of the hidden states of [`Decoder::logprobs`], from those of log-probs and entropies; the
+    /// head's is added up.
+    pub fn logprobs_backward(
+        &self,
+        hidden: &[f32],
+        targets: &[u32],
+        inv_temperature: &[f32],
+        [dlogp, dentropy]: [&[f32]; 2],
+        gradients: &mut Gradients<'_>,
+    ) -> Vec<f32> {
+        let mut dhidden = vec![0.0; hidden.len()];
+        logprob::linear_logprob_bwd(
+            hidden,
+            &self.head_values(),
+            targets,
+            inv_temperature,
+            self.precision,
+            dlogp,
+            dentropy,
+            &mut dhidden,
+            gradients.of(self.head.weight().slot()),
+        );
+        dhidden
+    }
+
+    fn heads(&self) -> Heads {
+        let HfConfig { num_attention_heads, num_key_value_heads, head_dim, .. } = *self.config;
+        Heads { q: num_attention_heads, kv: num_key_value_heads, dim: head_dim }
+    }
+
+    fn eps(&self) -> f32 {
+        self.config.rms_norm_eps
+    }
+
+    /// Normalizes each head of `x [N, H * head_dim]` where there is a weight for it; then what was is returned too.
+    fn head_norm(
+        &self,
+        x: Vec<f32>,
+        weight: Option<&Param>,
+        pool: &mut Pool,
+    ) -> (Vec<f32>, Option<Vec<f32>>) {
+        let Some(weight) = weight else { return (x, None) };
+        let mut y = pool.take(x.len());
+        norm::rms_norm(&x, &weight.values(), self.eps(), &mut y);
+        (y, Some(x))
     }
 }

@@ -115,6 +115,29 @@ impl ModelFiles {
         }
     }
 
+    /// The names of the files in a folder of the directory, as [`ModelFiles::read`] takes them, sorted; none if there is no
+    /// such folder.
+    ///
+    /// # Errors
+    ///
+    /// If it is there but cannot be listed.
+    pub fn list(&self, folder: &str) -> Result<Vec<String>, ModelError> {
+        let Some(path) = self.directory().map(|dir| dir.join(folder)).filter(|path| path.is_dir())
+        else {
+            return Ok(Vec::new());
+        };
+        let failed = |e: std::io::Error| ModelError(format!("{}: {e}", path.display()));
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&path).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            if let Some(name) = entry.file_name().to_str().filter(|_| entry.path().is_file()) {
+                names.push(format!("{folder}/{name}"));
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
     /// The content of a file that must be there.
     ///
     /// # Errors

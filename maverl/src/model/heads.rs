@@ -1,17 +1,18 @@
 //! Heads of one number on the hidden states of a decoder: values (one for each token) and rewards (one for each row).
 //!
-//! A head sits on the trunk of the policy, with or without sending its gradient there, or on a trunk of its own
+//! A head sits on the trunk of the policy, where its gradient may be passed on or dropped, or on a trunk of its own
 //! ([`Critic`]). It is kept in the model directory as `value_head.safetensors` or `reward_head.safetensors`, with the
 //! tensors `value_head.weight [1, D]` and `value_head.bias [1]` (`reward_head` likewise), beside what other tools read.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use candle_core::{Tensor, Var};
+use maverl_kernels::matmul::Precision;
 
 use crate::model::save::{self, Entry};
+use crate::model::values::{tensor, with_values};
 use crate::model::weights::Shards;
-use crate::model::{Context, HfConfig, Model, ModelError, nn};
+use crate::model::{Gradients, HfConfig, Model, ModelError, Pool, Rows, Tape};
 
 /// What a head says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,15 +37,6 @@ impl HeadKind {
     }
 }
 
-/// Where the gradient of a head ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gradient {
-    /// In the trunk's weights.
-    Trunk,
-    /// In the head's own.
-    Head,
-}
-
 /// `h · w + b`: a linear map to one number, as f32 variables. Cloning shares them.
 #[derive(Debug, Clone)]
 pub struct Head {
@@ -61,7 +53,7 @@ impl Head {
     /// If memory cannot be had.
     pub fn new(kind: HeadKind, trunk: &HfConfig) -> Result<Self, ModelError> {
         let width = trunk.hidden_size;
-        let values = [nn::tensor(vec![0.0; width], (1, width))?, nn::tensor(vec![0.0], 1)?];
+        let values = [tensor(vec![0.0; width], (1, width))?, tensor(vec![0.0], 1)?];
         Self::over(kind, values)
     }
 
@@ -117,37 +109,58 @@ impl Head {
     }
 
     /// A number for each token, `[N]`, from the hidden states `[N, D]` of packed rows.
-    ///
-    /// # Errors
-    ///
-    /// If the widths differ.
-    pub fn values(&self, hidden: &Tensor, gradient: Gradient) -> Result<Tensor, ModelError> {
-        let hidden = match gradient {
-            Gradient::Trunk => hidden.clone(),
-            Gradient::Head => hidden.detach(),
-        };
-        let [(_, weight), (_, bias)] = &self.vars[..] else {
-            return Err(ModelError("a head is a weight and a bias".to_owned()));
-        };
-        Ok(nn::linear_bias(&hidden, weight, Some(bias))?.flatten_all()?)
+    pub fn values(&self, hidden: &[f32]) -> Vec<f32> {
+        let (weight, bias) = self.params();
+        let width = weight.len();
+        let mut values = vec![bias[0]; hidden.len() / width];
+        Precision::F32.add().nt(hidden, &weight, &mut values, hidden.len() / width, 1, width);
+        values
     }
 
     /// A number for each row, `[R]`: that of its last token. Row `r` is the tokens `offsets[r]..offsets[r + 1]`.
     ///
     /// # Errors
     ///
-    /// If the widths differ, or a row is empty.
-    pub fn scores(
-        &self,
-        hidden: &Tensor,
-        offsets: &[usize],
-        gradient: Gradient,
-    ) -> Result<Tensor, ModelError> {
+    /// If a row is empty.
+    pub fn scores(&self, hidden: &[f32], offsets: &[usize]) -> Result<Vec<f32>, ModelError> {
         if offsets.windows(2).any(|row| row[0] >= row[1]) {
             return Err(ModelError("a row without tokens has no score".to_owned()));
         }
-        let last: Arc<[u32]> = offsets.iter().skip(1).map(|&end| end as u32 - 1).collect();
-        self.values(&nn::pick(hidden, &last)?, gradient)
+        let width = self.params().0.len();
+        let last = offsets.iter().skip(1).flat_map(|&end| &hidden[(end - 1) * width..end * width]);
+        Ok(self.values(&last.copied().collect::<Vec<f32>>()))
+    }
+
+    /// The gradient `[N, D]` of the hidden states, from that of the values `[N]`; the head's own is added up, by
+    /// [`Head::vars`].
+    ///
+    /// ```text
+    /// dh = dv wᵀ,   dw += Σ dv h,   db += Σ dv
+    /// ```
+    pub fn backward(
+        &self,
+        hidden: &[f32],
+        dvalues: &[f32],
+        gradients: &mut Gradients<'_>,
+    ) -> Vec<f32> {
+        let weight = self.params().0;
+        let (n, width) = (dvalues.len(), weight.len());
+        if let Some(dw) = gradients.of(Some(0)) {
+            Precision::F32.add().tn(dvalues, hidden, dw, 1, width, n);
+        }
+        if let Some(db) = gradients.of(Some(1)) {
+            db[0] += dvalues.iter().sum::<f32>();
+        }
+        dvalues.iter().flat_map(|dv| weight.iter().map(move |w| dv * w)).collect()
+    }
+
+    /// The values of weight and bias.
+    fn params(&self) -> (Vec<f32>, Vec<f32>) {
+        let of = |index: usize| -> Vec<f32> {
+            with_values(self.vars[index].1.as_tensor(), <[f32]>::to_vec)
+                .expect("a head's variables are f32 on the CPU")
+        };
+        (of(0), of(1))
     }
 }
 
@@ -160,27 +173,33 @@ pub struct Critic {
 }
 
 impl Critic {
-    /// The numbers of packed rows, `[N]`, with a gradient to the trunk. `ids` and `positions` are `[N]`; row `r` is the
-    /// tokens `offsets[r]..offsets[r + 1]`.
+    /// Runs the trunk on packed rows: the tape, for the way back, and the numbers of the tokens `[N]`.
     ///
     /// # Errors
     ///
     /// If an id or position is out of range.
-    pub fn values(
-        &self,
-        ids: &Arc<[u32]>,
-        positions: &Arc<[u32]>,
-        offsets: &Arc<[usize]>,
-    ) -> Result<Tensor, ModelError> {
-        let hidden = self.model.tracked.forward(ids, positions, Context::Packed(offsets))?;
-        self.head.values(&hidden, Gradient::Trunk)
+    pub fn values<'a>(
+        &'a self,
+        rows: Rows<'a>,
+        pool: &mut Pool,
+    ) -> Result<(Tape<'a>, Vec<f32>), ModelError> {
+        let tape = Tape::record(&self.model.decoder, rows, false, pool)?;
+        let values = self.head.values(tape.hidden());
+        Ok((tape, values))
     }
 
-    /// Names and variables of the trunk's trainable weights that reach the head, and of the head. A separate output head
-    /// (`lm_head.weight`) is not among them: no value depends on it.
-    pub fn trainable(&self) -> impl Iterator<Item = &(String, Var)> {
-        let trunk = self.model.trainable().iter().filter(|(name, _)| name != "lm_head.weight");
-        trunk.chain(self.head.vars())
+    /// Adds up the gradients of trunk and head from that of the values `[N]`; `trunk` is over [`Model::trainable`], `head`
+    /// over [`Head::vars`]. A separate output head (`lm_head.weight`) gets none: no value depends on it.
+    pub fn backward(
+        &self,
+        tape: Tape<'_>,
+        dvalues: &[f32],
+        trunk: &mut Gradients<'_>,
+        head: &mut Gradients<'_>,
+        pool: &mut Pool,
+    ) {
+        let dhidden = self.head.backward(tape.hidden(), dvalues, head);
+        tape.backward(&dhidden, trunk, pool);
     }
 
     /// Writes trunk and head into a directory.
@@ -195,136 +214,4 @@ impl Critic {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use maverl_kernels::sample::uniform;
-
-    use super::*;
-    use crate::model::{ModelFiles, ModelSource};
-
-    fn random(seed: u64, shape: &[usize]) -> Tensor {
-        let n: usize = shape.iter().product();
-        let values = (0..n as u64).map(|i| uniform(seed, i) as f32 - 0.5).collect();
-        nn::tensor(values, shape).unwrap()
-    }
-
-    fn tiny() -> Model {
-        Model::load(&ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()))).unwrap()
-    }
-
-    fn head(kind: HeadKind, width: usize) -> Head {
-        Head::over(kind, [random(1, &[1, width]), random(2, &[1])]).unwrap()
-    }
-
-    /// `Σ c (h · w + b)` in f64.
-    fn reference(h: &[f64], w: &[f64], b: f64, c: &[f64]) -> f64 {
-        let value = |row: &[f64]| row.iter().zip(w).map(|(h, w)| h * w).sum::<f64>() + b;
-        h.chunks_exact(w.len()).zip(c).map(|(row, c)| c * value(row)).sum()
-    }
-
-    fn wide(tensor: &Tensor) -> Vec<f64> {
-        let values = tensor.flatten_all().unwrap().to_vec1::<f32>().unwrap();
-        values.into_iter().map(f64::from).collect()
-    }
-
-    fn close(ours: &Tensor, at: &[f64], f: impl Fn(&[f64]) -> f64) {
-        for (i, ours) in wide(ours).iter().enumerate() {
-            let moved = |h: f64| {
-                let mut at = at.to_vec();
-                at[i] += h;
-                f(&at)
-            };
-            let expected = (moved(1e-4) - moved(-1e-4)) / 2e-4;
-            assert!((ours - expected).abs() < 1e-5, "{ours} is not {expected}");
-        }
-    }
-
-    #[test]
-    fn gradients_agree_with_central_differences_and_end_where_they_are_to() {
-        let head = head(HeadKind::Value, 12);
-        let hidden = Var::from_tensor(&random(3, &[5, 12])).unwrap();
-        let c = random(4, &[5]);
-        let [h, w, b, wc] =
-            [hidden.as_tensor(), head.vars()[0].1.as_tensor(), head.vars()[1].1.as_tensor(), &c]
-                .map(wide);
-        for gradient in [Gradient::Trunk, Gradient::Head] {
-            let values = head.values(&hidden, gradient).unwrap();
-            assert_eq!(values.dims(), [5]);
-            let loss = (values * &c).unwrap().sum_all().unwrap();
-            let expected = reference(&h, &w, b[0], &wc);
-            assert!((f64::from(loss.to_scalar::<f32>().unwrap()) - expected).abs() < 1e-5);
-            let grads = loss.backward().unwrap();
-            close(grads.get(&head.vars()[0].1).unwrap(), &w, |w| reference(&h, w, b[0], &wc));
-            close(grads.get(&head.vars()[1].1).unwrap(), &b, |b| reference(&h, &w, b[0], &wc));
-            match (gradient, grads.get(&hidden)) {
-                (Gradient::Trunk, Some(dh)) => close(dh, &h, |h| reference(h, &w, b[0], &wc)),
-                (Gradient::Head, None) => {}
-                (_, found) => panic!("{gradient:?}: {found:?}"),
-            }
-        }
-    }
-
-    #[test]
-    fn a_row_is_scored_at_its_last_token_and_alone_as_in_a_batch() {
-        let head = head(HeadKind::Reward, 12);
-        let hidden = random(3, &[20, 12]);
-        let values = head.values(&hidden, Gradient::Head).unwrap().to_vec1::<f32>().unwrap();
-        let scores = head.scores(&hidden, &[0, 7, 8, 20], Gradient::Head).unwrap();
-        assert_eq!(scores.to_vec1::<f32>().unwrap(), [values[6], values[7], values[19]]);
-        for (i, value) in values.iter().enumerate() {
-            let alone = head.values(&hidden.narrow(0, i, 1).unwrap(), Gradient::Head).unwrap();
-            assert_eq!(alone.to_vec1::<f32>().unwrap(), [*value]);
-        }
-        assert!(head.scores(&hidden, &[0, 7, 7], Gradient::Head).is_err());
-    }
-
-    #[test]
-    fn a_head_written_and_read_back_is_the_same_to_the_bit() {
-        let model = tiny();
-        let dir = tempfile::tempdir().unwrap();
-        let load = |kind| Head::load(kind, dir.path(), &model.config);
-        assert!(load(HeadKind::Value).unwrap().is_none());
-        for kind in [HeadKind::Value, HeadKind::Reward] {
-            let head = head(kind, model.config.hidden_size);
-            head.save(dir.path()).unwrap();
-            let read = load(kind).unwrap().unwrap();
-            for ((name, ours), (other, read)) in head.vars().iter().zip(read.vars()) {
-                assert_eq!((name, wide(ours)), (other, wide(read)));
-            }
-        }
-        head(HeadKind::Value, model.config.hidden_size + 1).save(dir.path()).unwrap();
-        let error = load(HeadKind::Value).unwrap_err().0;
-        assert!(error.contains("value_head.safetensors: weight is [1, "), "{error}");
-    }
-
-    #[test]
-    fn every_weight_of_a_critic_gets_a_gradient_and_it_is_saved_whole() {
-        let model = tiny();
-        let head = head(HeadKind::Value, model.config.hidden_size);
-        let critic = Critic { model, head };
-        let ids: Arc<[u32]> = (1..20).collect();
-        let positions: Arc<[u32]> = (0..19).collect();
-        let values = critic.values(&ids, &positions, &[0, 19].into()).unwrap();
-        let grads = values.sum_all().unwrap().backward().unwrap();
-        for (name, var) in critic.trainable() {
-            assert!(grads.get(var).is_some(), "{name} got no gradient");
-        }
-        let dir = tempfile::tempdir().unwrap();
-        critic.save(dir.path()).unwrap();
-        let files = ModelFiles::new(&ModelSource::Directory(dir.path().to_owned()));
-        let model = Model::load(&files).unwrap();
-        let head = Head::load(HeadKind::Value, dir.path(), &model.config).unwrap().unwrap();
-        let read = Critic { model, head };
-        let again = read.values(&ids, &positions, &[0, 19].into()).unwrap();
-        assert_eq!(wide(&again), wide(&values));
-    }
-
-    #[test]
-    fn a_new_head_says_zero() {
-        let model = tiny();
-        let head = Head::new(HeadKind::Value, &model.config).unwrap();
-        let hidden = random(1, &[3, model.config.hidden_size]);
-        assert_eq!(wide(&head.values(&hidden, Gradient::Trunk).unwrap()), [0.0; 3]);
-    }
-}
+mod tests;

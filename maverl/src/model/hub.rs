@@ -161,6 +161,13 @@ impl Hub {
         let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let path = |name: &str| set(name).map(PathBuf::from);
         let endpoint = set("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
+        let after = ["http://", "https://"].iter().find_map(|scheme| endpoint.strip_prefix(scheme));
+        if !after.is_some_and(|host| host.starts_with(|c: char| c.is_alphanumeric() || c == '[')) {
+            return Err(ModelError(format!(
+                "the environment variable `HF_ENDPOINT` is {endpoint:?}; it names a hub as a whole URL, as \
+                 \"https://huggingface.co\""
+            )));
+        }
         let home = path("HF_HOME").or_else(|| {
             let caches = path("XDG_CACHE_HOME").or_else(|| Some(path("HOME")?.join(".cache")));
             Some(caches?.join("huggingface"))

@@ -16,17 +16,18 @@ mod config;
 use std::path::Path;
 use std::sync::Arc;
 
-use candle_core::{Tensor, Var};
-use maverl_kernels::matmul;
+use candle_core::Var;
+use maverl_kernels::matmul::Precision;
 use maverl_kernels::sample::{mix, uniform};
 
 pub use config::{
     CONFIG_FILE, LoraConfig, MAX_RANK, Target, WEIGHTS_FILE, is_adapter, linear_names,
 };
 
-use crate::model::nn::{self, Dropout, Lora, with_values};
+use crate::model::linear::{Dropout, Lora};
 use crate::model::save::{self, Entry};
-use crate::model::weights::{Shards, Weights};
+use crate::model::values::{Param, tensor, with_values};
+use crate::model::weights::{Shards, Weights, listed};
 use crate::model::{Decoder, HfConfig, ModelError};
 
 /// What PEFT writes before the names of a base's modules.
@@ -88,7 +89,7 @@ impl Adapter {
         for (index, target) in targets.iter().enumerate() {
             for part in [Part::A, Part::B] {
                 let shape = part.shape(target, config.rank);
-                let tensor = nn::tensor(values(index, target, part)?, shape.as_slice())?;
+                let tensor = tensor(values(index, target, part)?, shape.as_slice())?;
                 vars.push((part.name(target), Var::from_tensor(&tensor)?));
             }
         }
@@ -159,15 +160,15 @@ impl Adapter {
     }
 
     /// Puts the adapter on a decoder of its base, in place of one that is there.
-    pub(super) fn attach(&self, decoder: &mut Decoder, tracked: bool) {
-        let view = |index: usize| -> Tensor {
-            let var = &self.vars[index].1;
-            if tracked { var.as_tensor().clone() } else { var.as_detached_tensor() }
+    pub(super) fn attach(&self, decoder: &mut Decoder) {
+        let param = |index: usize| {
+            let tensor = self.vars[index].1.as_detached_tensor();
+            Param::new(tensor, Some(index)).expect("an adapter's variables are f32 on the CPU")
         };
         let (names, scale) = (self.targets.iter().map(|target| &target.name), self.config.scale());
         for (name, lora) in decoder.loras() {
             *lora = names.clone().position(|target| *target == name).map(|index| {
-                let (a, b) = (view(2 * index), view(2 * index + 1));
+                let (a, b) = (param(2 * index), param(2 * index + 1));
                 Lora { a, b, scale, dropout: None }
             });
         }
@@ -185,13 +186,13 @@ impl Adapter {
             let mut delta = vec![0.0; o * i];
             with_values(ab[0].1.as_tensor(), |a| {
                 with_values(ab[1].1.as_tensor(), |b| {
-                    matmul::matmul_nn(b, a, &mut delta, o, i, r);
+                    Precision::F32.set().nn(b, a, &mut delta, o, i, r);
                 })
             })??;
             with_values(weight.as_tensor(), |weight| {
                 delta.iter_mut().zip(weight).for_each(|(d, w)| *d = w + scale * *d);
             })?;
-            weight.set(&nn::tensor(delta, (o, i))?)?;
+            weight.set(&tensor(delta, (o, i))?)?;
         }
         Ok(())
     }
@@ -271,7 +272,7 @@ fn check(shards: &Shards, config: &LoraConfig, base: &HfConfig) -> Result<(), St
     for name in shards.names().filter(|name| !known.contains(*name)) {
         problems.push(format!("`{name}` is no correction of a target module"));
     }
-    if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
+    if problems.is_empty() { Ok(()) } else { Err(listed(&problems)) }
 }
 
 #[cfg(test)]

@@ -5,30 +5,39 @@ pub mod builtin;
 pub mod create;
 pub mod decoder;
 pub mod files;
+pub mod gradients;
 pub mod heads;
 pub mod hf_config;
 pub mod hub;
 pub mod kv;
+mod linear;
 pub mod lora;
-pub mod nn;
+pub mod pool;
 pub mod save;
+pub mod tape;
 pub mod tokenizer;
+pub mod values;
 pub mod weights;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use candle_core::{Tensor, Var};
+use candle_core::Var;
+use maverl_kernels::matmul::Precision;
 
 pub use decoder::{Context, Decoder};
 pub use files::{ModelFiles, ModelSource};
+pub use gradients::Gradients;
 pub use heads::{Critic, Head, HeadKind};
 pub use hf_config::HfConfig;
 pub use hub::{Hub, HubId, Snapshot};
 pub use kv::KvStore;
 pub use lora::{Adapter, LoraConfig};
+pub use pool::Pool;
 pub use save::{SaveOptions, StoredDtype};
+pub use tape::{Rows, Tape};
 pub use tokenizer::{ChatInput, ChatMessage, Detokenizer, Rendered, Tokenizer, TokenizerError};
+pub use values::Param;
 pub use weights::{Shards, Weights};
 
 /// Why a model could not be read, run or written: the place, what was found, what is needed.
@@ -45,7 +54,7 @@ impl From<candle_core::Error> for ModelError {
     }
 }
 
-/// A model: configuration, weights, and two decoders over the same storage, with and without gradients.
+/// A model: configuration, weights, and the decoder over their storage.
 ///
 /// Its trainable weights are its own, or, on a base that stays as it is, those of an adapter. Cloning shares all of them.
 #[derive(Clone)]
@@ -54,10 +63,8 @@ pub struct Model {
     pub config: Arc<HfConfig>,
     /// The weights of the base.
     pub weights: Weights,
-    /// The decoder whose operations autograd records.
-    pub tracked: Decoder,
-    /// The decoder for rollout.
-    pub frozen: Decoder,
+    /// The decoder, for rollout and training.
+    pub decoder: Decoder,
     adapter: Option<Adapter>,
     /// What an adapter's configuration calls the base.
     name: String,
@@ -89,9 +96,10 @@ impl Model {
             .map_err(|e| ModelError(format!("{}: {e}", files.describe())))?;
         let weights = Weights::load(files, &config)?;
         let mut companions = Vec::new();
-        for name in COMPANIONS {
-            if let Some(bytes) = files.read(name)? {
-                companions.push(((*name).to_owned(), bytes.into_owned()));
+        let names = COMPANIONS.iter().map(|name| (*name).to_owned());
+        for name in names.chain(files.list(tokenizer::FURTHER_TEMPLATES)?) {
+            if let Some(bytes) = files.read(&name)? {
+                companions.push((name, bytes.into_owned()));
             }
         }
         // As a directory it is found from anywhere.
@@ -111,20 +119,23 @@ impl Model {
         companions: Vec<(String, Vec<u8>)>,
     ) -> Result<Self, ModelError> {
         let config = Arc::new(config);
-        let (tracked, frozen) =
-            (decoder(&config, &weights, true)?, decoder(&config, &weights, false)?);
+        let decoder = decoder(&config, &weights)?;
         let (name, companions) = (String::new(), companions.into());
-        Ok(Self { config, weights, tracked, frozen, adapter: None, name, companions })
+        Ok(Self { config, weights, decoder, adapter: None, name, companions })
+    }
+
+    /// The same model, with products of another precision; its weights stay f32.
+    #[must_use]
+    pub fn with_precision(self, precision: Precision) -> Self {
+        Self { decoder: self.decoder.with_precision(precision), ..self }
     }
 
     /// The base of this model under an adapter. Everything of the base is shared, nothing copied.
     #[must_use]
     pub fn with_adapter(&self, adapter: Adapter) -> Self {
-        // The tracked decoder too has a base that autograd does not see.
-        let (mut tracked, mut frozen) = (self.frozen.clone(), self.frozen.clone());
-        adapter.attach(&mut tracked, true);
-        adapter.attach(&mut frozen, false);
-        Self { tracked, frozen, adapter: Some(adapter), ..self.clone() }
+        let mut decoder = self.decoder.clone().frozen();
+        adapter.attach(&mut decoder);
+        Self { decoder, adapter: Some(adapter), ..self.clone() }
     }
 
     /// The base of this model under an adapter that is read from a PEFT directory.
@@ -160,9 +171,8 @@ impl Model {
 
     /// The same model over other weights, without an adapter.
     fn over(&self, weights: Weights) -> Result<Self, ModelError> {
-        let (tracked, frozen) =
-            (decoder(&self.config, &weights, true)?, decoder(&self.config, &weights, false)?);
-        Ok(Self { weights, tracked, frozen, adapter: None, ..self.clone() })
+        let decoder = decoder(&self.config, &weights)?.with_precision(self.decoder.precision());
+        Ok(Self { weights, decoder, adapter: None, ..self.clone() })
     }
 
     /// A model without adapter whose own weights hold it, and the largest difference of the two models' logits on a row
@@ -196,11 +206,21 @@ impl Model {
     /// Logits of a row of ids spread over the vocabulary.
     fn probe(&self) -> Result<Vec<f32>, ModelError> {
         let n = self.config.max_position_embeddings.min(32);
-        let ids: Arc<[u32]> = (0..n).map(|i| (i * 7919 % self.config.vocab_size) as u32).collect();
-        let positions: Arc<[u32]> = (0..n as u32).collect();
-        let offsets: Arc<[usize]> = [0, n].into();
-        let hidden = self.frozen.forward(&ids, &positions, Context::Packed(&offsets))?;
-        Ok(nn::with_values(&self.frozen.logits(&hidden)?, <[f32]>::to_vec)?)
+        let ids: Vec<u32> = (0..n).map(|i| (i * 7919 % self.config.vocab_size) as u32).collect();
+        self.logits(&ids)
+    }
+
+    /// The logits `[N, V]` of one row of token ids.
+    ///
+    /// # Errors
+    ///
+    /// If an id is not in the vocabulary, or the row is too long.
+    pub fn logits(&self, ids: &[u32]) -> Result<Vec<f32>, ModelError> {
+        let positions: Vec<u32> = (0..ids.len() as u32).collect();
+        let (context, mut pool) = ([0, ids.len()], Pool::default());
+        let context = Context::Packed(&context);
+        let hidden = self.decoder.forward(ids, &positions, context, &mut pool)?;
+        Ok(self.decoder.logits(&hidden, &mut pool))
     }
 
     /// SHA-256 over names, shapes and values of every weight, the adapter's after the base's.
@@ -243,7 +263,12 @@ impl Model {
                 "config.json" => save::with_dtype(bytes, options.dtype),
                 _ => bytes.clone(),
             };
-            std::fs::write(&path, bytes)
+            // Only the folder of further templates may have to be made.
+            let folder = name
+                .split_once('/')
+                .map_or(Ok(()), |(folder, _)| std::fs::create_dir_all(dir.join(folder)));
+            folder
+                .and_then(|()| std::fs::write(&path, bytes))
                 .map_err(|e| ModelError(format!("cannot write {}: {e}", path.display())))?;
         }
         save::weights(dir, self.weights.vars(), options)
@@ -268,24 +293,17 @@ impl Model {
 /// How far a merge in f32 moves logits, relative to the largest of them (or 1).
 const MERGE_TOLERANCE: f32 = 1e-4;
 
-/// A decoder over weights, tracked by autograd or not.
+/// A decoder over weights, all of them trained.
 ///
 /// # Errors
 ///
 /// If the weights are not those of the configuration.
-pub fn decoder(
-    config: &Arc<HfConfig>,
-    weights: &Weights,
-    tracked: bool,
-) -> Result<Decoder, ModelError> {
-    let by_name = weights.by_name(tracked);
-    let mut get = |name: &str| -> candle_core::Result<Tensor> {
-        by_name
-            .get(name)
-            .cloned()
-            .ok_or_else(|| candle_core::Error::Msg(format!("no weight `{name}`")))
+pub fn decoder(config: &Arc<HfConfig>, weights: &Weights) -> Result<Decoder, ModelError> {
+    let params = weights.params()?;
+    let mut get = |name: &str| {
+        params.get(name).cloned().ok_or_else(|| ModelError(format!("no weight `{name}`")))
     };
-    Ok(Decoder::new(config, &mut get)?)
+    Decoder::new(config, &mut get)
 }
 
 #[cfg(test)]

@@ -299,6 +299,21 @@ mod tests {
         }
     }
 
+    #[test]
+    fn further_templates_are_written_back() {
+        let tiny = load(&ModelSource::Builtin("tiny".to_owned()));
+        let (dir, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        tiny.save(dir.path()).unwrap();
+        let further = "additional_chat_templates";
+        fs::create_dir(dir.path().join(further)).unwrap();
+        fs::write(dir.path().join(further).join("rag.jinja"), "{{ documents }}").unwrap();
+        let model = load(&ModelSource::Directory(dir.path().to_owned()));
+        model.save_full(out.path(), &SaveOptions::default()).unwrap();
+        let written = fs::read_to_string(out.path().join(further).join("rag.jinja")).unwrap();
+        assert_eq!(written, "{{ documents }}");
+        round_trip(&model, SHARD_BYTES);
+    }
+
     const FIXTURES: &[&str] = &["qwen2", "qwen3", "llama"];
 
     #[test]

@@ -1,7 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
 use maverl_kernels::attention::Segment;
@@ -70,18 +69,18 @@ pub(super) fn rows(reference: &Reference, side: &str) -> Vec<Vec<u32>> {
 }
 
 pub(super) struct PackedRows {
-    pub(super) ids: Arc<[u32]>,
-    pub(super) positions: Arc<[u32]>,
-    pub(super) offsets: Arc<[usize]>,
+    pub(super) ids: Vec<u32>,
+    pub(super) positions: Vec<u32>,
+    pub(super) offsets: Vec<usize>,
 }
 
 pub(super) fn pack(rows: &[Vec<u32>]) -> PackedRows {
     let mut offsets = vec![0];
     rows.iter().for_each(|row| offsets.push(offsets.last().unwrap() + row.len()));
     PackedRows {
-        ids: rows.concat().into(),
+        ids: rows.concat(),
         positions: rows.iter().flat_map(|row| 0..row.len() as u32).collect(),
-        offsets: offsets.into(),
+        offsets,
     }
 }
 
@@ -111,7 +110,7 @@ fn layouts() -> Vec<(String, PathBuf, Model)> {
 
 /// The `config.json` of a small model of each kind that the families make: queries, keys and values with a bias and tied
 /// embeddings; normalized heads of their own width; scaled rope; a bias everywhere.
-fn made_configs() -> [Value; 4] {
+pub(super) fn made_configs() -> [Value; 4] {
     let sizes = json!({
         "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
         "num_key_value_heads": 2, "intermediate_size": 40, "vocab_size": 60,
@@ -135,7 +134,7 @@ fn made_configs() -> [Value; 4] {
 }
 
 /// A model of a configuration, with random numbers everywhere: norms around 1, biases around 0.
-fn made(config: &Value) -> Model {
+pub(super) fn made(config: &Value) -> Model {
     let config = HfConfig::parse(config.to_string().as_bytes()).unwrap();
     let mut tensor = 0;
     let weights = Weights::init(&config, |name, shape| {
@@ -152,12 +151,40 @@ fn made(config: &Value) -> Model {
     Model::new(config, weights.unwrap(), Vec::new()).unwrap()
 }
 
+/// The logits of packed rows, `[N, V]`.
+pub(super) fn logits_of(decoder: &Decoder, packed: &PackedRows) -> Vec<f32> {
+    let (context, mut pool) = (Context::Packed(&packed.offsets), Pool::default());
+    let hidden = decoder.forward(&packed.ids, &packed.positions, context, &mut pool).unwrap();
+    decoder.logits(&hidden, &mut pool)
+}
+
+/// Logits token by token.
+fn split(logits: &[f32], model: &Model) -> Vec<Vec<f32>> {
+    logits.chunks_exact(model.config.vocab_size).map(<[f32]>::to_vec).collect()
+}
+
+/// The gradients of everything that is trained, from those of log-probs of targets after each token.
+pub(super) fn gradients_of<'m>(
+    model: &'m Model,
+    packed: &PackedRows,
+    targets: &[u32],
+    dlogp: &[f32],
+) -> Gradients<'m> {
+    let mut gradients = Gradients::new(model.trainable());
+    let (mut pool, even) = (Pool::default(), vec![1.0; targets.len()]);
+    let rows = Rows { ids: &packed.ids, positions: &packed.positions, offsets: &packed.offsets };
+    let tape = Tape::record(&model.decoder, rows, false, &mut pool).unwrap();
+    let dout = [dlogp, &vec![0.0; dlogp.len()]];
+    let decoder = &model.decoder;
+    let dhidden = decoder.logprobs_backward(tape.hidden(), targets, &even, dout, &mut gradients);
+    tape.backward(&dhidden, &mut gradients, &mut pool);
+    gradients
+}
+
 /// The logits of each row's tokens, from one pass over all rows.
 fn packed_logits(model: &Model, rows: &[Vec<u32>]) -> Vec<Vec<Vec<f32>>> {
     let packed = pack(rows);
-    let context = Context::Packed(&packed.offsets);
-    let hidden = model.frozen.forward(&packed.ids, &packed.positions, context).unwrap();
-    let logits: Vec<Vec<f32>> = model.frozen.logits(&hidden).unwrap().to_vec2().unwrap();
+    let logits = split(&logits_of(&model.decoder, &packed), model);
     packed.offsets.windows(2).map(|row| logits[row[0]..row[1]].to_vec()).collect()
 }
 
@@ -202,9 +229,9 @@ fn cached_logits(model: &Model, caches: &mut Caches, next: &[Vec<u32>]) -> Vec<V
     let segments: Vec<Segment<'_>> = segments
         .map(|((blocks, len), next)| Segment { new_tokens: next.len(), len: *len, blocks })
         .collect();
-    let context = Context::Cached(store, &segments);
-    let hidden = model.frozen.forward(&next.concat().into(), &positions.into(), context).unwrap();
-    let mut logits = model.frozen.logits(&hidden).unwrap().to_vec2().unwrap().into_iter();
+    let (context, mut pool) = (Context::Cached(store, &segments), Pool::default());
+    let hidden = model.decoder.forward(&next.concat(), &positions, context, &mut pool).unwrap();
+    let mut logits = split(&model.decoder.logits(&hidden, &mut pool), model).into_iter();
     next.iter().map(|next| logits.by_ref().take(next.len()).collect()).collect()
 }
 

@@ -14,6 +14,7 @@ use tokenizers::{AddedToken, DecoderWrapper, ModelWrapper};
 
 pub use self::chat::{ChatInput, ChatMessage};
 pub use self::detokenize::Detokenizer;
+pub(super) use self::settings::FURTHER_TEMPLATES;
 use self::settings::Settings;
 pub use self::special::Rendered;
 use self::special::Specials;
@@ -29,6 +30,8 @@ pub struct Tokenizer {
     templates: Option<Templates>,
     /// Variables of every template: special tokens by name.
     variables: Map<String, Value>,
+    /// Further ones, see [`Tokenizer::telling`].
+    told: Map<String, Value>,
     stop_ids: Vec<u32>,
     /// Its tokens are bytes, each for itself.
     byte_level: bool,
@@ -71,7 +74,16 @@ impl Tokenizer {
         let variables =
             settings.named.into_iter().map(|(name, token)| (name, Value::String(token))).collect();
         let byte_level = matches!(tokenizer.get_decoder(), Some(DecoderWrapper::ByteLevel(_)));
-        Ok(Self { tokenizer, specials, templates, variables, stop_ids, byte_level, place })
+        let told = Map::new();
+        Ok(Self { tokenizer, specials, templates, variables, told, stop_ids, byte_level, place })
+    }
+
+    /// The tokenizer with further variables that chat templates know, as `enable_thinking`. A conversation that gives one
+    /// itself ([`ChatInput::chat_template_kwargs`]) has its own.
+    #[must_use]
+    pub fn telling(mut self, variables: &Map<String, Value>) -> Self {
+        self.told.extend(variables.clone());
+        self
     }
 
     /// The tokenizer with another date to tell chat templates that ask for one.
@@ -189,6 +201,7 @@ impl Tokenizer {
         let name = templates.choose(chat).map_err(failed)?;
         let render = |variables: &Map<String, Value>| {
             let mut all = self.variables.clone();
+            all.extend(self.told.clone());
             all.extend(variables.clone());
             templates.render(name, &all)
         };
@@ -223,6 +236,11 @@ impl Tokenizer {
     /// The id of a token, special or not.
     pub fn token_id(&self, token: &str) -> Option<u32> {
         self.tokenizer.token_to_id(token)
+    }
+
+    /// Whether an id is a token.
+    pub fn has(&self, id: u32) -> bool {
+        self.tokenizer.id_to_token(id).is_some()
     }
 
     /// Entries of the vocabulary, added tokens included.
@@ -302,10 +320,17 @@ fn add(tokenizer: &mut tokenizers::Tokenizer, settings: &Settings) -> Result<(),
 /// Does what may panic. `tokenizers` indexes and unwraps by what `tokenizer.json` says, and there is no checking it from
 /// outside; a damaged file must not end the process.
 fn caught<T>(work: impl FnOnce() -> T) -> Result<T, TokenizerError> {
+    caught_in(work).map_err(|text| {
+        TokenizerError(format!("the tokenizer panicked, as it does on damaged files: {text}"))
+    })
+}
+
+/// What work gives, or why it panicked.
+fn caught_in<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason");
-        TokenizerError(format!("the tokenizer panicked, as it does on damaged files: {text}"))
+        text.to_owned()
     })
 }
 

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use crate::model::ModelError;
 use crate::model::files::ModelFiles;
 use crate::model::hf_config::HfConfig;
-use crate::model::nn::with_values;
+use crate::model::values::{Param, with_values};
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -89,11 +89,17 @@ impl Weights {
         Ok(Self { vars: vars.collect::<candle_core::Result<_>>()? })
     }
 
-    /// The tensors by name, tracked by autograd if `tracked`.
-    pub fn by_name(&self, tracked: bool) -> BTreeMap<&str, Tensor> {
-        let view =
-            |var: &Var| if tracked { var.as_tensor().clone() } else { var.as_detached_tensor() };
-        self.vars.iter().map(|(name, var)| (name.as_str(), view(var))).collect()
+    /// The weights by name, each with its place among them.
+    ///
+    /// # Errors
+    ///
+    /// If one is not on the CPU.
+    pub fn params(&self) -> Result<BTreeMap<&str, Param>, ModelError> {
+        let vars = self.vars.iter().enumerate();
+        let params = vars.map(|(slot, (name, var))| {
+            Ok((name.as_str(), Param::new(var.as_detached_tensor(), Some(slot))?))
+        });
+        params.collect()
     }
 
     /// Copies values from named buffers; names and lengths must be those of these weights.
@@ -298,8 +304,8 @@ fn supported(dtype: Dtype) -> Option<DType> {
 }
 
 /// Problems in one line; so many that nobody would read them are counted.
-fn listed(problems: &[String]) -> String {
-    const MOST: usize = 64;
+pub(super) fn listed(problems: &[String]) -> String {
+    const MOST: usize = 8;
     let text = problems[..problems.len().min(MOST)].join("; ");
     match problems.len().saturating_sub(MOST) {
         0 => text,

@@ -13,6 +13,11 @@ use crate::task::Task;
 /// The control flow of a team for one episode. Its fields are its configuration.
 ///
 /// Batching is the runtime's job: thousands of episodes run at once, and agents that share a model share its batches.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no orchestra",
+    label = "does not implement `Orchestra`",
+    note = "write `impl Orchestra for {Self}` with `run`"
+)]
 pub trait Orchestra: Send + Sync + 'static {
     /// Plays one episode and returns the team's answer, `None` if it has none.
     ///

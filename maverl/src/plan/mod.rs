@@ -1,23 +1,25 @@
 //! The plan: what a configuration means for the declared team. A pure value; nothing is loaded to make it.
 
 mod activations;
+mod overlong;
 mod settled;
 mod summary;
 pub(crate) mod weights;
 
 pub use crate::model::{LoraConfig, ModelSource};
-pub use activations::activation_bytes;
+pub use activations::{activation_bytes, packed_bytes};
+pub use overlong::Overlong;
 pub use summary::{PolicySummary, SeatSummary, StepSummary, Summary, WorkerSummary, json, table};
 pub(crate) use summary::{bytes, count};
 
 use std::path::PathBuf;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::config::{
-    Aggregation, CheckpointConfig, Config, EvalConfig, GroupBy, Kl, Preset, RolloutConfig,
-    RuntimeConfig, Schedule, Singleton, TaskConfig,
+    Aggregation, Baseline, CheckpointConfig, Config, Dtype, EvalConfig, GroupBy, Kl, Preset, Ratio,
+    RolloutConfig, RuntimeConfig, Schedule, Singleton, Surrogate, TaskConfig,
 };
 use crate::trajectory::Seat;
 
@@ -109,6 +111,12 @@ pub struct Sampling {
 /// Per-row coefficients with every value settled.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct LossPlan {
+    /// What a token loses for its advantage.
+    pub surrogate: Surrogate,
+    /// What the ratio of new to old probability is of.
+    pub ratio: Ratio,
+    /// Steepness of SAPO's gate for positive and negative advantages.
+    pub gate: (f64, f64),
     /// Lower clip of the ratio: 1 - this.
     pub clip_low: f32,
     /// Upper clip of the ratio: 1 + this.
@@ -119,10 +127,18 @@ pub struct LossPlan {
     pub kl_coef: f32,
     /// Its estimator.
     pub kl: Kl,
+    /// The KL of a token is weighted by its ratio.
+    pub kl_corrected: bool,
+    /// Coefficient of the pull towards the policy that sampled.
+    pub drift_coef: f32,
     /// Coefficient of the entropy bonus.
     pub entropy_coef: f32,
     /// Subtracted from the reward of a turn whose reply is malformed or truncated.
     pub invalid_reply_penalty: f64,
+    /// Share of `max_tokens`, at the end, in which a reply loses reward with its length.
+    pub overlong_buffer: f64,
+    /// What a reply of `max_tokens` loses by that.
+    pub overlong_penalty: f64,
 }
 
 /// Weights, a base's own or an adapter on it, and how they are updated.
@@ -138,8 +154,7 @@ pub struct PolicyPlan {
     pub reference: bool,
     /// An update computes layers again for the gradient instead of keeping what they computed.
     pub gradient_checkpointing: bool,
-    /// What a full micro-batch takes beside weights, moments and gradients, at most; `None` where it is not updated, or its
-    /// `config.json` cannot be read.
+    /// What a full micro-batch takes beside weights, moments and gradients, at most; `None` where it is not updated.
     pub activation_bytes: Option<u64>,
     /// The adapter that it is; without one it is the base's own weights.
     pub adapter: Option<AdapterPlan>,
@@ -186,8 +201,14 @@ pub struct WorkerPlan {
     pub model: String,
     /// Where the weights come from.
     pub source: ModelSource,
+    /// What its products round their terms to.
+    pub dtype: Dtype,
     /// How many numbers the weights are.
     pub parameters: u64,
+    /// What the weights take as products read them, while agents speak.
+    pub packed_bytes: u64,
+    /// Further variables of its chat template.
+    pub chat_template_kwargs: Map<String, Value>,
 }
 
 /// How rewards become updates, with every part settled.
@@ -195,20 +216,34 @@ pub struct WorkerPlan {
 pub struct AlgorithmPlan {
     /// The preset it started from.
     pub preset: Preset,
+    /// What a reward is compared with.
+    pub baseline: Baseline,
     /// Which rows are compared with each other.
     pub group_by: GroupBy,
+    /// Which rows the deviation is taken over.
+    pub deviation_by: GroupBy,
     /// Divide by the group's standard deviation.
     pub normalize_std: bool,
     /// Added to the standard deviation.
     pub advantage_eps: f64,
     /// The advantage of a group of one.
     pub singleton: Singleton,
+    /// The advantages of a step's tokens are given mean 0 and deviation 1.
+    pub whiten: bool,
+    /// Weight of advantages among turns that were given the same prompt.
+    pub anchor_weight: f64,
+    /// Of later rewards, per turn, where turns with the same prompt are compared.
+    pub discount: f64,
+    /// Times that tasks whose episodes all earned the same are replaced by others.
+    pub resample: u32,
     /// How token losses become one number.
     pub aggregation: Aggregation,
     /// Optimizer steps a batch is split into, per epoch.
     pub minibatches: usize,
     /// Passes over a batch.
     pub epochs: usize,
+    /// Mean KL to the policy that sampled beyond which no further epoch begins; 0 is never.
+    pub target_kl: f64,
     /// Flat steps in a row after which the run stops.
     pub max_flat_steps: u64,
 }

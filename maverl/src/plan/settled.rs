@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use super::{AdapterPlan, AlgorithmPlan, LoraConfig, LossPlan, OptimPlan, Sampling};
 use crate::config::{
-    self, Aggregation, AlgorithmConfig, GroupBy, Kl, LossConfig, OptimConfig, Preset,
-    SamplingConfig, Schedule, Singleton, TargetModules,
+    self, AlgorithmConfig, GroupBy, Kl, LossConfig, OptimConfig, Ratio, SamplingConfig, Schedule,
+    Surrogate, TargetModules,
 };
 use crate::model::{HfConfig, ModelError, lora};
 
@@ -57,13 +57,20 @@ impl From<&Sampling> for SamplingConfig {
 impl Default for LossPlan {
     fn default() -> Self {
         Self {
+            surrogate: Surrogate::Clip,
+            ratio: Ratio::Token,
+            gate: (1.0, 1.05),
             clip_low: 0.2,
             clip_high: 0.2,
             clip_dual: 3.0,
             kl_coef: 0.0,
             kl: Kl::K3,
+            kl_corrected: false,
+            drift_coef: 0.0,
             entropy_coef: 0.0,
             invalid_reply_penalty: 0.1,
+            overlong_buffer: 0.0,
+            overlong_penalty: 1.0,
         }
     }
 }
@@ -72,15 +79,22 @@ impl From<&LossConfig> for LossPlan {
     fn from(config: &LossConfig) -> Self {
         let default = Self::default();
         Self {
+            surrogate: config.surrogate.unwrap_or(default.surrogate),
+            ratio: config.ratio.unwrap_or(default.ratio),
+            gate: config.gate.unwrap_or(default.gate),
             clip_low: config.clip_low.unwrap_or(default.clip_low),
             clip_high: config.clip_high.unwrap_or(default.clip_high),
             clip_dual: config.clip_dual.unwrap_or(default.clip_dual),
             kl_coef: config.kl_coef.unwrap_or(default.kl_coef),
             kl: config.kl.unwrap_or(default.kl),
+            kl_corrected: config.kl_corrected.unwrap_or(default.kl_corrected),
+            drift_coef: config.drift_coef.unwrap_or(default.drift_coef),
             entropy_coef: config.entropy_coef.unwrap_or(default.entropy_coef),
             invalid_reply_penalty: config
                 .invalid_reply_penalty
                 .unwrap_or(default.invalid_reply_penalty),
+            overlong_buffer: config.overlong_buffer.unwrap_or(default.overlong_buffer),
+            overlong_penalty: config.overlong_penalty.unwrap_or(default.overlong_penalty),
         }
     }
 }
@@ -88,13 +102,20 @@ impl From<&LossConfig> for LossPlan {
 impl From<&LossPlan> for LossConfig {
     fn from(loss: &LossPlan) -> Self {
         Self {
+            surrogate: Some(loss.surrogate),
+            ratio: Some(loss.ratio),
+            gate: Some(loss.gate),
             clip_low: Some(loss.clip_low),
             clip_high: Some(loss.clip_high),
             clip_dual: Some(loss.clip_dual),
             kl_coef: Some(loss.kl_coef),
             kl: Some(loss.kl),
+            kl_corrected: Some(loss.kl_corrected),
+            drift_coef: Some(loss.drift_coef),
             entropy_coef: Some(loss.entropy_coef),
             invalid_reply_penalty: Some(loss.invalid_reply_penalty),
+            overlong_buffer: Some(loss.overlong_buffer),
+            overlong_penalty: Some(loss.overlong_penalty),
         }
     }
 }
@@ -196,20 +217,26 @@ impl From<&LoraConfig> for config::LoraConfig {
 }
 
 impl From<&AlgorithmConfig> for AlgorithmPlan {
+    /// What is written, over what the preset sets, over the defaults.
     fn from(config: &AlgorithmConfig) -> Self {
-        let group_by = match config.name {
-            Preset::Drmas | Preset::Sft => GroupBy::TaskSeat,
-            Preset::Grpo => GroupBy::Task,
-        };
+        let config = config.over(&config.name.parts());
+        let group_by = config.group_by.unwrap_or(GroupBy::TaskSeat);
         Self {
             preset: config.name,
-            group_by: config.group_by.unwrap_or(group_by),
+            baseline: config.baseline.unwrap_or_default(),
+            group_by,
+            deviation_by: config.deviation_by.unwrap_or(group_by),
             normalize_std: config.normalize_std.unwrap_or(true),
             advantage_eps: config.advantage_eps.unwrap_or(1e-6),
-            singleton: config.singleton.unwrap_or(Singleton::Zero),
-            aggregation: config.aggregation.unwrap_or(Aggregation::TokenMean),
+            singleton: config.singleton.unwrap_or_default(),
+            whiten: config.whiten.unwrap_or(false),
+            anchor_weight: config.anchor_weight.unwrap_or(0.0),
+            discount: config.discount.unwrap_or(0.95),
+            resample: config.resample.unwrap_or(0),
+            aggregation: config.aggregation.unwrap_or_default(),
             minibatches: config.minibatches.map_or(1, NonZeroUsize::get),
             epochs: config.epochs.map_or(1, NonZeroUsize::get),
+            target_kl: config.target_kl.unwrap_or(0.0),
             max_flat_steps: config.max_flat_steps,
         }
     }
@@ -220,14 +247,21 @@ impl AlgorithmPlan {
     pub(crate) fn written(&self, loss: &LossPlan) -> AlgorithmConfig {
         AlgorithmConfig {
             name: self.preset,
+            baseline: Some(self.baseline),
             group_by: Some(self.group_by),
+            deviation_by: Some(self.deviation_by),
             normalize_std: Some(self.normalize_std),
             advantage_eps: Some(self.advantage_eps),
             singleton: Some(self.singleton),
+            whiten: Some(self.whiten),
+            anchor_weight: Some(self.anchor_weight),
+            discount: Some(self.discount),
+            resample: Some(self.resample),
             loss: LossConfig::from(loss),
             aggregation: Some(self.aggregation),
             minibatches: NonZeroUsize::new(self.minibatches),
             epochs: NonZeroUsize::new(self.epochs),
+            target_kl: Some(self.target_kl),
             max_flat_steps: self.max_flat_steps,
         }
     }

@@ -67,6 +67,8 @@ pub struct WorkerSummary {
     pub moment_bytes: u64,
     /// Bytes of activations in an update, at most, where no row is longer than a micro-batch.
     pub activation_bytes: u64,
+    /// Bytes of the weights as products of few rows read them, kept while agents speak.
+    pub packed_bytes: u64,
     /// Bytes of keys and values during rollout, at most (`runtime.kv_mib`).
     pub kv_bytes: u64,
 }
@@ -91,7 +93,7 @@ pub struct PolicySummary {
 }
 
 impl WorkerSummary {
-    /// All of its bytes, without activations, keys and values.
+    /// All of its bytes that are there in updates and rollouts.
     pub fn bytes(&self) -> u64 {
         self.weight_bytes + self.reference_bytes + self.gradient_bytes + self.moment_bytes
     }
@@ -182,6 +184,7 @@ impl Plan {
             gradient_bytes: trained().max().unwrap_or(0) * NUMBER,
             moment_bytes: trained().sum::<u64>() * 2 * NUMBER,
             activation_bytes: policies().filter_map(|p| p.activation_bytes).max().unwrap_or(0),
+            packed_bytes: worker.packed_bytes,
             kv_bytes: (self.runtime.kv_mib.get() as u64) << 20,
         }
     }
@@ -207,8 +210,12 @@ impl Plan {
 pub fn table(plan: &Plan) -> String {
     let summary = plan.summary();
     let mut text = format!(
-        "{} on {}, {} steps of {:?}\n\n",
-        plan.orchestra.name, plan.environment.name, plan.steps, plan.algorithm.preset
+        "{} on {}, {} {} of {}\n\n",
+        plan.orchestra.name,
+        plan.environment.name,
+        plan.steps,
+        if plan.steps == 1 { "step" } else { "steps" },
+        plan.algorithm.preset.name()
     )
     .to_lowercase();
     text += &workers(&summary);
@@ -221,7 +228,7 @@ pub fn table(plan: &Plan) -> String {
     let step = &summary.step;
     text += &match plan.algorithm.preset {
         Preset::Sft => "\n\na step plays no episode: replies are given\n".to_owned(),
-        Preset::Drmas | Preset::Grpo => format!(
+        _ => format!(
             "\n\na step: {} tasks x {} episodes = {} episodes; each time every seat speaks once, {} samples and at most \
              {} tokens\n",
             step.tasks, step.group_size, step.episodes, step.samples_per_call, step.tokens_per_call
@@ -246,6 +253,7 @@ fn workers(summary: &Summary) -> String {
         "moments",
         "together",
         "activations",
+        "packed",
         "keys, values",
     ]);
     for worker in &summary.workers {
@@ -260,6 +268,7 @@ fn workers(summary: &Summary) -> String {
             bytes(worker.moment_bytes),
             bytes(worker.bytes()),
             at_most(worker.activation_bytes),
+            bytes(worker.packed_bytes),
             at_most(worker.kv_bytes),
         ]);
     }

@@ -70,7 +70,6 @@ fn directory(dir: &Path) -> Result<Vec<Metadata>, String> {
             return Err(format!("{} has no `{file}`", dir.display()));
         }
     }
-    json(&dir.join("config.json"))?;
     let single = dir.join("model.safetensors");
     if single.is_file() {
         return Ok(vec![file(&single)?]);
@@ -191,7 +190,14 @@ mod tests {
             (&[], "has no `config.json`"),
             (&[("config.json", b"{}")], "has no `tokenizer.json`"),
             (&[("config.json", b"{}"), ("tokenizer.json", b"{}")], "neither `model.safetensors`"),
-            (&[("config.json", b"{"), ("tokenizer.json", b"{}")], "config.json is damaged"),
+            (
+                &[
+                    ("config.json", b"{}"),
+                    ("tokenizer.json", b"{}"),
+                    ("model.safetensors.index.json", b"{"),
+                ],
+                "index.json is damaged",
+            ),
             (
                 &[("config.json", b"{}"), ("tokenizer.json", b"{}"), ("model.safetensors", half)],
                 "bytes where its header promises",

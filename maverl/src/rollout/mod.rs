@@ -30,7 +30,7 @@ use tokio::task::JoinSet;
 
 use crate::env::EnvError;
 use crate::orchestra::{Member, Voice};
-use crate::plan::{Plan, SeatPlan};
+use crate::plan::{Overlong, Plan, SeatPlan};
 use crate::registry::Registry;
 use crate::runtime::Policy;
 use crate::trajectory::{Episode, Seat};
@@ -122,6 +122,7 @@ impl Rollout {
             environment,
             rewards: plan.rewards.iter().map(reward).collect::<Result<_, _>>()?,
             penalties: penalties(plan),
+            overlong: overlong(plan),
             timeout: Duration::try_from_secs_f64(plan.rollout.timeout_s).unwrap_or(Duration::MAX),
         };
         Ok(Self::new(troupe, plan.rollout.max_episodes))
@@ -142,6 +143,7 @@ impl Rollout {
             environment: Arc::clone(&self.troupe.environment),
             rewards: self.troupe.rewards.clone(),
             penalties: self.troupe.penalties.clone(),
+            overlong: self.troupe.overlong.clone(),
             timeout: self.troupe.timeout,
         };
         Self::new(troupe, self.max_episodes)
@@ -189,6 +191,10 @@ fn model_voice(
 
 fn penalties(plan: &Plan) -> BTreeMap<Seat, f64> {
     plan.seats.iter().map(|seat| (seat.seat.clone(), seat.loss.invalid_reply_penalty)).collect()
+}
+
+fn overlong(plan: &Plan) -> BTreeMap<Seat, Overlong> {
+    plan.seats.iter().filter_map(|seat| Some((seat.seat.clone(), seat.overlong()?))).collect()
 }
 
 fn find<'r, T>(

@@ -161,6 +161,7 @@ impl Scripted {
             environment: Arc::clone(&self.environment),
             rewards: Vec::new(),
             penalties: BTreeMap::new(),
+            overlong: BTreeMap::new(),
             timeout: Duration::MAX,
         };
         troupe.play(request).await

@@ -216,6 +216,7 @@ pub(crate) fn troupe(flow: Flow, talker: Talker) -> Troupe {
         environment: Arc::new(World),
         rewards: Vec::new(),
         penalties: seats.into_iter().map(|seat| (seat, 0.25)).collect::<BTreeMap<_, _>>(),
+        overlong: BTreeMap::new(),
         timeout: Duration::from_secs(60),
     }
 }

@@ -11,6 +11,7 @@ use futures::FutureExt;
 use crate::agent::AskError;
 use crate::env::DynEnvironment;
 use crate::orchestra::{Member, Table};
+use crate::plan::Overlong;
 use crate::registry::DynOrchestra;
 use crate::reward::Rewards;
 use crate::task::{Score, Task};
@@ -18,6 +19,9 @@ use crate::trajectory::{Episode, Fault, FaultKind, Outcome, RewardOf, RewardPart
 
 /// The name of the reward part that a malformed or truncated reply costs.
 pub const INVALID_REPLY: &str = "invalid_reply";
+
+/// The name of the reward part that a reply costs by being close to as long as it may be.
+pub(super) const OVERLONG_REPLY: &str = "overlong_reply";
 
 /// One episode to play.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,6 +65,8 @@ pub struct Troupe {
     pub rewards: Vec<WeightedReward>,
     /// What a malformed or truncated reply costs each seat; seats left out pay nothing.
     pub penalties: BTreeMap<Seat, f64>,
+    /// What a long reply costs each seat; seats left out pay nothing.
+    pub overlong: BTreeMap<Seat, Overlong>,
     /// How long an episode may take.
     pub timeout: Duration,
 }
@@ -122,11 +128,19 @@ impl Troupe {
     fn reward(&self, episode: &mut Episode) -> Result<(), Fault> {
         let invalid = |turn: &Turn| turn.error.is_some() || turn.truncated;
         let price = |turn: &Turn| self.penalties.get(&turn.seat).copied().unwrap_or(0.0);
-        let invalid = episode.turns.iter().enumerate().filter(|(_, turn)| invalid(turn));
-        let parts: Vec<RewardPart> = invalid
-            .map(|(i, turn)| part(INVALID_REPLY, -price(turn), RewardOf::Turn(i)))
-            .filter(|part| part.value != 0.0)
-            .collect();
+        let long = |turn: &Turn| {
+            let length = turn.tokens.as_ref()?.completion.len();
+            Some(self.overlong.get(&turn.seat)?.reward(length))
+        };
+        let costs = episode.turns.iter().enumerate().flat_map(|(i, turn)| {
+            let malformed = if invalid(turn) { -price(turn) } else { 0.0 };
+            let of = RewardOf::Turn(i);
+            [
+                part(INVALID_REPLY, malformed, of.clone()),
+                part(OVERLONG_REPLY, long(turn).unwrap_or(0.0), of),
+            ]
+        });
+        let parts: Vec<RewardPart> = costs.filter(|part| part.value != 0.0).collect();
         episode.rewards.extend(parts);
         for WeightedReward { name, weight, reward } in &self.rewards {
             let given = catch_unwind(AssertUnwindSafe(|| reward(episode)))

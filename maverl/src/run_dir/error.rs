@@ -55,7 +55,7 @@ pub enum RunDirError {
         found: u64,
     },
     /// `--resume` with something else than the run was started with.
-    #[error("`{}` was made with something else; only `steps` may change:\n  {}", path.display(), differences.join("\n  "))]
+    #[error("`{}` was made with something else; only `steps` may change, and `runtime` but for its `micro_batch_tokens`:\n  {}", path.display(), differences.join("\n  "))]
     Changed {
         /// The run directory.
         path: PathBuf,

@@ -43,7 +43,7 @@ use self::disk::{
     entries, name, parent, read_json, remove, sweep, sync_dir, sync_tree, write_atomic,
 };
 use self::error::{At, damaged};
-use crate::config::Config;
+use crate::config::{Config, RuntimeConfig};
 use crate::metrics::Metrics;
 
 const CONFIG: &str = "config.toml";
@@ -96,6 +96,7 @@ impl RunDir {
         let above = parent(path);
         let staged = above.join(format!("{TEMPORARY}{}-{}", name(path), std::process::id()));
         fs::create_dir_all(above).at("make", above)?;
+        sweep_of_the_dead(path)?;
         let made = stage(&staged, origin).and_then(|()| {
             // Renaming replaces an empty directory and refuses any other, so two runs never share one.
             fs::rename(&staged, path).map_err(|source| match source.kind() {
@@ -177,7 +178,7 @@ impl RunDir {
     ///
     /// # Errors
     ///
-    /// [`RunDirError::Changed`] with every difference, if anything but `steps` differs.
+    /// [`RunDirError::Changed`] with every difference, if anything but `steps` and the machine differs.
     pub fn compare(&self, now: &Origin) -> Result<(), RunDirError> {
         let differences = self.origin()?.differences(now, &self.path)?;
         if differences.is_empty() {
@@ -264,11 +265,14 @@ impl RunDir {
 }
 
 impl Origin {
-    /// Everything but `steps` that differs, as lines for the user.
+    /// Everything that makes another run of it, as lines for the user: not `steps`, nor what of the machine no result
+    /// depends on.
     fn differences(&self, now: &Self, path: &Path) -> Result<Vec<String>, RunDirError> {
         let mut lines = Vec::new();
         let value = |config: &Config| {
-            let config = Config { steps: 0, ..config.clone() };
+            let micro_batch_tokens = config.runtime.micro_batch_tokens;
+            let runtime = RuntimeConfig { micro_batch_tokens, ..RuntimeConfig::default() };
+            let config = Config { steps: 0, runtime, ..config.clone() };
             toml::Value::try_from(config).map_err(|e| RunDirError::Encode {
                 path: path.join(RESOLVED),
                 reason: e.to_string(),
@@ -305,6 +309,22 @@ fn compare(
     let show =
         |value: Option<&toml::Value>| value.map_or("not set".to_owned(), ToString::to_string);
     lines.push(format!("`{key}` was {}, is {}", show(then), show(now)));
+}
+
+/// Removes what processes that are gone have left of this run directory under a temporary name. Whether one is gone is
+/// known where there is `/proc`.
+fn sweep_of_the_dead(path: &Path) -> Result<(), RunDirError> {
+    let prefix = format!("{TEMPORARY}{}-", name(path));
+    let gone = |process: u32| {
+        Path::new("/proc/self").exists() && !Path::new(&format!("/proc/{process}")).exists()
+    };
+    for left in entries(parent(path))? {
+        let process = name(&left).strip_prefix(&prefix).and_then(|process| process.parse().ok());
+        if process.is_some_and(gone) {
+            remove(&left)?;
+        }
+    }
+    Ok(())
 }
 
 fn resolved(config: &Config, dir: &Path) -> Result<String, RunDirError> {

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use std::collections::BTreeMap;
 use std::fs;
+use std::num::NonZeroUsize;
 
 use super::*;
 use crate::metrics::Metrics;
@@ -86,6 +87,24 @@ fn a_directory_with_something_in_it_is_refused_and_an_empty_one_is_used() {
 }
 
 #[test]
+fn what_a_dead_process_left_of_a_run_directory_is_removed() {
+    let home = tempfile::tempdir().unwrap();
+    // No process has a number so large.
+    let [dead, other] = ["a", "b"].map(|run| home.path().join(format!(".tmp-{run}-4294967295")));
+    let alive = home.path().join(".tmp-a-1");
+    for dir in [&dead, &other, &alive] {
+        fs::create_dir(dir).unwrap();
+    }
+    RunDir::create(&home.path().join("a"), &origin()).unwrap();
+    let left = entries(home.path()).unwrap();
+    let expected = [alive, other, home.path().join("a")];
+    match Path::new("/proc/self").exists() {
+        true => assert_eq!(left, expected),
+        false => assert_eq!(left.len(), expected.len() + 1),
+    }
+}
+
+#[test]
 fn the_next_run_takes_the_first_free_number() {
     let home = tempfile::tempdir().unwrap();
     let names: Vec<String> = (0..3)
@@ -103,11 +122,22 @@ fn a_changed_configuration_is_refused_with_every_key_except_steps() {
     dir.compare(&now).unwrap();
     dir.reopen(&now.config, 0).unwrap();
     assert_eq!(dir.origin().unwrap().config.steps, 7);
+    // Nor does the machine.
+    now.config.runtime.threads = 3;
+    now.config.runtime.prefix_cache = false;
+    now.provenance.threads = 3;
+    dir.compare(&now).unwrap();
+    now.config.runtime.micro_batch_tokens = NonZeroUsize::MIN;
     now.config.seed = 9;
     now.config.agents.entry("search/verifier".into()).or_default().frozen = Some(true);
     now.provenance.data.insert("train".into(), "c".repeat(64));
     let error = dir.compare(&now).unwrap_err().to_string();
-    for part in ["`seed` was 0, is 9", "`agents.\"search/verifier\"`", "data of `train`"] {
+    for part in [
+        "`seed` was 0, is 9",
+        "`runtime.micro_batch_tokens` was 8192, is 1",
+        "`agents.\"search/verifier\"`",
+        "data of `train`",
+    ] {
         assert!(error.contains(part), "{error}");
     }
 }

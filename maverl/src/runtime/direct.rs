@@ -7,7 +7,7 @@ use tokio::sync::{Semaphore, oneshot};
 use super::engine::Engine;
 use super::{Completion, Request, RuntimeError, memory};
 use crate::config::RuntimeConfig;
-use crate::model::{Context, Model, ModelError, Tokenizer, nn};
+use crate::model::{Context, Model, ModelError, Pool, Tokenizer};
 
 /// Completes a prompt, and calls `each` with every id as soon as it is sampled. The result is to the bit what a policy
 /// with these weights completes (K-1).
@@ -62,19 +62,15 @@ pub fn score(model: &Model, rows: &[Vec<u32>]) -> Result<Vec<Scores>, ModelError
         targets.extend(row.iter().skip(1).chain(row.last()));
         offsets.push(positions.len());
     }
-    let ids: Arc<[u32]> = rows.concat().into();
-    let (targets, even): (Arc<[u32]>, Arc<[f32]>) = (targets.into(), vec![1.0; ids.len()].into());
-    let offsets: Arc<[usize]> = offsets.into();
-    let hidden = model.frozen.forward(&ids, &positions.into(), Context::Packed(&offsets))?;
-    let out = nn::token_logprobs(&hidden, model.frozen.head(), targets, even)?;
-    Ok(nn::with_values(&out, |out| {
-        let (logprobs, entropy) = out.split_at(ids.len());
-        let of_row = |row: &[usize]| Scores {
-            logprobs: logprobs[row[0]..row[1].saturating_sub(1).max(row[0])].to_vec(),
-            entropy: entropy[row[0]..row[1]].to_vec(),
-        };
-        offsets.windows(2).map(of_row).collect()
-    })?)
+    let (ids, even) = (rows.concat(), vec![1.0; positions.len()]);
+    let (context, mut pool) = (Context::Packed(&offsets), Pool::default());
+    let hidden = model.decoder.forward(&ids, &positions, context, &mut pool)?;
+    let (logprobs, entropy) = model.decoder.logprobs(&hidden, &targets, &even)?;
+    let of_row = |row: &[usize]| Scores {
+        logprobs: logprobs[row[0]..row[1].saturating_sub(1).max(row[0])].to_vec(),
+        entropy: entropy[row[0]..row[1]].to_vec(),
+    };
+    Ok(offsets.windows(2).map(of_row).collect())
 }
 
 #[cfg(test)]

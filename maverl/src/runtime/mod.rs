@@ -7,10 +7,8 @@
 
 mod direct;
 mod engine;
-mod gradients;
 mod memory;
 mod packed;
-mod tape;
 mod trainer;
 mod work;
 mod worker;
@@ -20,6 +18,7 @@ pub use direct::{Scores, complete, score};
 pub use work::Work;
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
@@ -100,6 +99,14 @@ pub enum RuntimeError {
         /// What is known.
         reason: String,
     },
+    /// The system does not give the threads that the kernels are to have.
+    #[error("`runtime.threads` is {threads}: {reason}")]
+    Threads {
+        /// What was asked for; 0 is one per core.
+        threads: usize,
+        /// What the system says.
+        reason: String,
+    },
     /// The model could not be loaded, run or saved.
     #[error("worker group `{worker}`: {message}")]
     Model {
@@ -165,9 +172,7 @@ impl Runtime {
     /// The first model that could not be loaded.
     pub fn start(plan: &Plan) -> Result<Self, RuntimeError> {
         memory::keep_freed();
-        // Kernels run on rayon's global pool, in autograd's own thread too. Where it is already there, as for a second
-        // runtime in one process, it stays as it is: results do not depend on its size.
-        drop(rayon::ThreadPoolBuilder::new().num_threads(plan.runtime.threads).build_global());
+        pool(plan.runtime.threads)?;
         let (mut policies, mut threads) = (BTreeMap::new(), Vec::new());
         for (index, worker) in plan.workers.iter().enumerate() {
             let on_it = || plan.policies.iter().enumerate().filter(|(_, p)| p.worker == index);
@@ -180,6 +185,18 @@ impl Runtime {
             }
         }
         Ok(Self { policies: policies.into_values().collect(), threads })
+    }
+
+    /// What is not as the plan says, and changes no result.
+    pub fn notes(&self, plan: &Plan) -> Vec<String> {
+        let (asked, found) = (plan.runtime.threads, rayon::current_num_threads());
+        let other = asked != 0 && asked != found;
+        let note = || {
+            format!(
+                "`runtime.threads` is {asked}, but the kernels of this process already have {found}: they are started once"
+            )
+        };
+        other.then(note).into_iter().collect()
     }
 
     /// The policies, in the plan's order.
@@ -195,6 +212,17 @@ impl Runtime {
             // A thread that panicked has said so, and its callers got `Gone` (RT-3).
             drop(thread.join());
         }
+    }
+}
+
+/// Starts the threads of the kernels, which run on rayon's global pool, in autograd's own thread too. Where it is already
+/// there, as for a second runtime in one process, it stays as it is: results do not depend on its size.
+fn pool(threads: usize) -> Result<(), RuntimeError> {
+    match rayon::ThreadPoolBuilder::new().num_threads(threads).build_global() {
+        Err(error) if error.source().is_some() => {
+            Err(RuntimeError::Threads { threads, reason: error.to_string() })
+        }
+        _ => Ok(()),
     }
 }
 

@@ -1,23 +1,22 @@
 //! Training rows as the model sees them: packed one after the other, without padding.
 
-use std::sync::Arc;
-
-use candle_core::Tensor;
+use maverl_kernels::embedding;
 use maverl_kernels::sample::mix;
 
-use crate::model::{Context, Decoder, nn};
+use crate::model::{Context, Decoder, ModelError, Pool, Rows};
 use crate::runtime::Row;
-use crate::runtime::tape::Tape;
 
 /// Rows packed one after the other, and what the loss needs of each completion token.
 pub(crate) struct Packed {
-    pub(super) ids: Arc<[u32]>,
-    pub(super) positions: Arc<[u32]>,
-    pub(super) offsets: Arc<[usize]>,
+    ids: Vec<u32>,
+    positions: Vec<u32>,
+    offsets: Vec<usize>,
     /// Index into `ids` of the token *before* each completion token.
-    before: Arc<[u32]>,
-    targets: Arc<[u32]>,
-    inv_temperature: Arc<[f32]>,
+    before: Vec<u32>,
+    /// The completion tokens `[M]`.
+    pub(crate) targets: Vec<u32>,
+    /// Of each completion token.
+    pub(crate) inv_temperature: Vec<f32>,
 }
 
 impl Packed {
@@ -37,14 +36,7 @@ impl Packed {
                 .extend(std::iter::repeat_n(1.0 / row.temperature, row.completion.len()));
             offsets.push(ids.len());
         }
-        Self {
-            ids: ids.into(),
-            positions: positions.into(),
-            offsets: offsets.into(),
-            before: before.into(),
-            targets: targets.into(),
-            inv_temperature: inv_temperature.into(),
-        }
+        Self { ids, positions, offsets, before, targets, inv_temperature }
     }
 
     /// A number for each token, of its row (the first of these is row `first` of the minibatch) and its position alone.
@@ -57,30 +49,40 @@ impl Packed {
         keys.collect()
     }
 
-    /// Log-probs and entropies of the completion tokens, `[2, M]`.
-    pub(crate) fn logprobs(&self, model: &Decoder) -> candle_core::Result<Tensor> {
-        let hidden = model.forward(&self.ids, &self.positions, Context::Packed(&self.offsets))?;
-        self.under_head(model, &hidden)
+    /// What the decoder is given.
+    pub(crate) fn rows(&self) -> Rows<'_> {
+        Rows { ids: &self.ids, positions: &self.positions, offsets: &self.offsets }
     }
 
-    /// The same, with the record for a backward pass.
-    pub(crate) fn recorded<'a>(
-        &'a self,
-        model: &'a Decoder,
-        checkpointing: bool,
-    ) -> candle_core::Result<(Tape<'a>, Tensor)> {
-        let (tape, hidden) = Tape::record(model, self, checkpointing)?;
-        Ok((tape, self.under_head(model, &model.last_norm(&hidden)?)?))
+    /// Of hidden states `[N, D]` those that predict completion tokens, `[M, D]`.
+    pub(crate) fn predicting(&self, hidden: &[f32]) -> Vec<f32> {
+        let width = hidden.len() / self.ids.len();
+        let mut picked = vec![0.0; self.before.len() * width];
+        embedding::gather(hidden, &self.before, width, &mut picked);
+        picked
     }
 
-    fn under_head(&self, model: &Decoder, hidden: &Tensor) -> candle_core::Result<Tensor> {
-        let hidden = nn::pick(hidden, &self.before)?;
-        nn::token_logprobs(
-            &hidden,
-            model.head(),
-            Arc::clone(&self.targets),
-            Arc::clone(&self.inv_temperature),
-        )
+    /// The way back: `[M, D]` to `[N, D]`, zeros elsewhere.
+    pub(crate) fn spread(&self, dpicked: &[f32]) -> Vec<f32> {
+        let width = dpicked.len() / self.before.len();
+        let mut dhidden = vec![0.0; self.ids.len() * width];
+        for (&at, dpicked) in self.before.iter().zip(dpicked.chunks_exact(width)) {
+            dhidden[at as usize * width..][..width].copy_from_slice(dpicked);
+        }
+        dhidden
+    }
+
+    /// Log-probs of the completion tokens, `[M]`.
+    pub(crate) fn logprobs(
+        &self,
+        model: &Decoder,
+        pool: &mut Pool,
+    ) -> Result<Vec<f32>, ModelError> {
+        let context = Context::Packed(&self.offsets);
+        let hidden = model.forward(&self.ids, &self.positions, context, pool)?;
+        let picked = self.predicting(&hidden);
+        pool.give([hidden]);
+        Ok(model.logprobs(&picked, &self.targets, &self.inv_temperature)?.0)
     }
 }
 

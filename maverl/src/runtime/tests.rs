@@ -46,7 +46,28 @@ fn batch(rows: Vec<Row>) -> Batch {
         minibatches: 1,
         epochs: 1,
         aggregation: Aggregation::TokenMean,
+        longest: 64,
+        target_kl: 0.0,
         lr: 1e-4,
+    }
+}
+
+#[test]
+fn a_pool_of_another_size_than_asked_for_is_told() {
+    let threads = rayon::current_num_threads();
+    let mut plan = plan(&["p"]);
+    for (asked, told) in [(0, false), (threads, false), (threads + 1, true)] {
+        plan.runtime.threads = asked;
+        let runtime = Runtime::start(&plan).unwrap();
+        let notes = runtime.notes(&plan);
+        assert_eq!(notes.len(), usize::from(told), "{notes:?}");
+        if told {
+            let text = format!(
+                "`runtime.threads` is {asked}, but the kernels of this process already have {threads}"
+            );
+            assert!(notes[0].starts_with(&text), "{notes:?}");
+        }
+        runtime.shutdown();
     }
 }
 

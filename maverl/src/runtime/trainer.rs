@@ -4,18 +4,17 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use candle_core::{CpuStorage, InplaceOp1, Layout, Tensor, Var, bail};
+use candle_core::{CpuStorage, InplaceOp1, Layout, Var, bail};
 use maverl_kernels::adamw::{AdamW, adamw_step};
 use maverl_kernels::sample::mix;
 
-use crate::algo::loss;
-use crate::config::Kl;
+use crate::algo::loss::{self, PolicyLoss, RowTokens};
 use crate::model::save::{self, Entry};
 use crate::model::weights::Shards;
-use crate::model::{Decoder, Model, ModelError, lora, nn};
+use crate::model::{Decoder, Gradients, Model, ModelError, Pool, Tape, lora};
 use crate::plan::{OptimPlan, PolicyPlan};
-use crate::runtime::gradients::Gradients;
 use crate::runtime::packed::{Packed, micro_batches};
 use crate::runtime::{Batch, Objective, Row, RuntimeError, UpdateStats};
 
@@ -27,6 +26,8 @@ pub(crate) struct Trainer {
     seed: u64,
     micro_batch_tokens: usize,
     checkpointing: bool,
+    /// Activations; every trainer of a worker uses the same, one after the other.
+    pool: Arc<Mutex<Pool>>,
     moments: Vec<(Vec<f32>, Vec<f32>)>,
     optimizer_step: u64,
     reference: Option<Decoder>,
@@ -40,6 +41,7 @@ impl Trainer {
         model: &Model,
         seed: u64,
         micro_batch_tokens: usize,
+        pool: Arc<Mutex<Pool>>,
     ) -> Result<Self, ModelError> {
         let zeros = |var: &Var| vec![0.0; var.elem_count()];
         let moments = match plan.trained {
@@ -47,7 +49,7 @@ impl Trainer {
             false => Vec::new(),
         };
         let reference = match plan.reference {
-            true => Some(model.duplicate()?.frozen),
+            true => Some(model.duplicate()?.decoder),
             false => None,
         };
         let (policy, optim) = (plan.name.clone(), plan.optim);
@@ -57,6 +59,7 @@ impl Trainer {
             seed,
             micro_batch_tokens,
             checkpointing: plan.gradient_checkpointing,
+            pool,
             moments,
             optimizer_step: 0,
             reference,
@@ -74,12 +77,18 @@ impl Trainer {
     ) -> Result<UpdateStats, RuntimeError> {
         let mut totals = Totals::default();
         for _ in 0..batch.epochs {
+            let before = totals.policy;
             for part in 0..batch.minibatches {
                 let rows: Vec<&Row> =
                     batch.rows.iter().skip(part).step_by(batch.minibatches).collect();
                 if !rows.is_empty() {
                     self.optimizer_step(model, batch, &rows, &mut totals)?;
                 }
+            }
+            let tokens = (totals.policy.tokens - before.tokens).max(1) as f64;
+            let kl = (totals.policy.ppo_kl - before.ppo_kl) / tokens;
+            if batch.target_kl > 0.0 && kl > batch.target_kl {
+                break;
             }
         }
         self.version += 1;
@@ -94,21 +103,23 @@ impl Trainer {
         totals: &mut Totals,
     ) -> Result<(), RuntimeError> {
         let lengths: Vec<usize> = rows.iter().map(|row| row.completion.len()).collect();
-        let weights = loss::token_weights(&lengths, batch.aggregation);
-        let mut gradients = Gradients::new(model);
+        let weights = loss::token_weights(&lengths, batch.aggregation, batch.longest);
+        let pool = Arc::clone(&self.pool);
+        let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gradients = Gradients::new(model.trainable());
         let (mut row_at, mut token_at) = (0, 0);
         for micro in micro_batches(rows, self.micro_batch_tokens) {
             let rows = &rows[row_at..row_at + micro];
             let tokens: usize = rows.iter().map(|row| row.completion.len()).sum();
             let weights = &weights[token_at..token_at + tokens];
             let micro = Micro { rows, weights, packed: Packed::new(rows), first_row: row_at };
-            self.accumulate(model, batch.objective, &micro, &mut gradients, totals)
+            self.accumulate(model, batch.objective, &micro, &mut gradients, totals, &mut pool)
                 .map_err(|error| self.failed(&error))?;
             (row_at, token_at) = (row_at + rows.len(), token_at + tokens);
         }
         let norm = gradients.norm();
-        if !totals.loss.is_finite() || !norm.is_finite() {
-            let what = if totals.loss.is_finite() { "the gradient" } else { "the loss" };
+        if !totals.policy.loss.is_finite() || !norm.is_finite() {
+            let what = if totals.policy.loss.is_finite() { "the gradient" } else { "the loss" };
             return Err(RuntimeError::NotFinite {
                 policy: self.policy.clone(),
                 what: what.to_owned(),
@@ -128,37 +139,58 @@ impl Trainer {
         micro: &Micro<'_>,
         gradients: &mut Gradients<'_>,
         totals: &mut Totals,
+        pool: &mut Pool,
     ) -> Result<(), ModelError> {
         let decoder = self.decoder(model, micro);
-        let (tape, out) = micro.packed.recorded(&decoder, self.checkpointing)?;
-        let loss = self.loss(objective, micro, &out, totals)?;
-        drop(out);
-        tape.backward(loss, |found| gradients.take(found))?;
+        let packed = &micro.packed;
+        let tape = Tape::record(&decoder, packed.rows(), self.checkpointing, pool)?;
+        let hidden = packed.predicting(tape.hidden());
+        let (targets, inv_temperature) = (&packed.targets, &packed.inv_temperature);
+        let (logp, entropy) = decoder.logprobs(&hidden, targets, inv_temperature)?;
+        let [dlogp, dentropy] = self.loss(objective, micro, [&logp, &entropy], totals, pool)?;
+        let dout = [&dlogp[..], &dentropy];
+        let dhidden = decoder.logprobs_backward(&hidden, targets, inv_temperature, dout, gradients);
+        tape.backward(&packed.spread(&dhidden), gradients, pool);
         Ok(())
     }
 
-    /// The loss of one micro-batch, from log-probs and entropies `[2, M]`.
+    /// The derivatives of the loss of one micro-batch by log-probs and entropies, `[M]` each.
     fn loss(
         &self,
         objective: Objective,
-        micro: &Micro<'_>,
-        out: &Tensor,
+        Micro { rows, packed, weights, .. }: &Micro<'_>,
+        [logp, entropy]: [&[f32]; 2],
         totals: &mut Totals,
-    ) -> Result<Tensor, ModelError> {
-        let (logp, entropy) = (out.get(0)?, out.get(1)?);
-        let weights = vector(micro.weights.to_vec())?;
-        let token_loss = match objective {
-            Objective::Supervised => {
-                totals.supervised(&logp, &entropy, &weights)?;
-                logp.neg()?
-            }
-            Objective::PolicyGradient => {
-                self.policy_loss(micro, &logp, &entropy, &weights, totals)?
-            }
+        pool: &mut Pool,
+    ) -> Result<[Vec<f32>; 2], ModelError> {
+        let reference = match (&self.reference, objective) {
+            (Some(reference), Objective::PolicyGradient) => Some(packed.logprobs(reference, pool)?),
+            _ => None,
         };
-        let loss = (token_loss * weights)?.sum_all()?;
-        totals.loss += f64::from(loss.to_scalar::<f32>()?);
-        Ok(loss)
+        let (mut d_logp, mut d_entropy) = (vec![0.0; logp.len()], vec![0.0; logp.len()]);
+        let mut end = 0;
+        for row in *rows {
+            let span = end..end + row.completion.len();
+            end = span.end;
+            let tokens = RowTokens {
+                logp: &logp[span.clone()],
+                entropy: &entropy[span.clone()],
+                old: &row.logprobs,
+                reference: reference.as_deref().map(|reference| &reference[span.clone()]),
+                weights: &weights[span.clone()],
+            };
+            let (d_logp, d_entropy) = (&mut d_logp[span.clone()], &mut d_entropy[span]);
+            if totals.steps == 0 && objective == Objective::PolicyGradient {
+                totals.mismatch(tokens.logp, tokens.old);
+            }
+            totals.policy += match objective {
+                Objective::Supervised => loss::log_likelihood(&tokens, d_logp),
+                Objective::PolicyGradient => {
+                    loss::policy_gradient(&tokens, row.advantage, &row.loss, d_logp, d_entropy)
+                }
+            };
+        }
+        Ok([d_logp, d_entropy])
     }
 
     /// The decoder to train with: with dropout, if the adapter has any. Its mask is a function of the seed, the optimizer
@@ -166,65 +198,11 @@ impl Trainer {
     fn decoder<'m>(&self, model: &'m Model, micro: &Micro<'_>) -> Cow<'m, Decoder> {
         let dropout = model.adapter().map_or(0.0, |adapter| adapter.config().dropout);
         if dropout == 0.0 {
-            return Cow::Borrowed(&model.tracked);
+            return Cow::Borrowed(&model.decoder);
         }
         let step = mix(self.seed, self.optimizer_step);
         let keys = micro.packed.keys(step, micro.first_row).into();
-        Cow::Owned(lora::with_dropout(&model.tracked, dropout, &keys))
-    }
-
-    /// Surrogate, KL and entropy terms per token `[M]`.
-    fn policy_loss(
-        &self,
-        Micro { rows, packed, .. }: &Micro<'_>,
-        logp: &Tensor,
-        entropy: &Tensor,
-        weights: &Tensor,
-        totals: &mut Totals,
-    ) -> Result<Tensor, ModelError> {
-        let per_token = |value: &dyn Fn(&Row) -> f32| -> Vec<f32> {
-            rows.iter()
-                .flat_map(|row| std::iter::repeat_n(value(row), row.completion.len()))
-                .collect()
-        };
-        let old: Vec<f32> = rows.iter().flat_map(|row| row.logprobs.iter().copied()).collect();
-        let advantages = per_token(&|row| row.advantage);
-        let low = per_token(&|row| row.loss.clip_low);
-        let high = per_token(&|row| row.loss.clip_high);
-        let dual = per_token(&|row| row.loss.clip_dual);
-        nn::with_values(logp, |logp| {
-            totals.surrogate += loss::surrogate_stats(logp, &old, &advantages, &low, &high, &dual);
-            if totals.steps == 0 {
-                totals.mismatch(logp, &old);
-            }
-        })?;
-        let surrogate = loss::clipped_surrogate(
-            logp,
-            &vector(old)?,
-            &vector(advantages)?,
-            &vector(low)?,
-            &vector(high)?,
-            &vector(dual)?,
-        )?;
-        totals.weighted(&surrogate, entropy, weights)?;
-        let mut total = surrogate;
-        let entropy_coef = per_token(&|row| row.loss.entropy_coef);
-        if entropy_coef.iter().any(|&c| c != 0.0) {
-            total = (total - (entropy * vector(entropy_coef)?)?)?;
-        }
-        if let Some(reference) = &self.reference {
-            let reference = packed.logprobs(reference)?.get(0)?;
-            for kind in [Kl::K1, Kl::K2, Kl::K3] {
-                let coef =
-                    per_token(&|row| if row.loss.kl == kind { row.loss.kl_coef } else { 0.0 });
-                if coef.iter().any(|&c| c != 0.0) {
-                    let kl = loss::kl(kind, logp, &reference)?;
-                    totals.kl += dot(&kl, weights)?;
-                    total = (total + (kl * vector(coef)?)?)?;
-                }
-            }
-        }
-        Ok(total)
+        Cow::Owned(lora::with_dropout(&model.decoder, dropout, &keys))
     }
 
     fn apply(
@@ -327,12 +305,8 @@ impl InplaceOp1 for Step<'_> {
 /// Sums that become [`UpdateStats`].
 #[derive(Default)]
 struct Totals {
-    loss: f64,
-    pg_loss: f64,
-    kl: f64,
-    entropy: f64,
+    policy: PolicyLoss,
     grad_norm: f64,
-    surrogate: loss::SurrogateStats,
     mismatch: f64,
     mismatch_max: f64,
     mismatch_tokens: u64,
@@ -340,28 +314,6 @@ struct Totals {
 }
 
 impl Totals {
-    fn supervised(
-        &mut self,
-        logp: &Tensor,
-        entropy: &Tensor,
-        weights: &Tensor,
-    ) -> candle_core::Result<()> {
-        self.pg_loss -= dot(logp, weights)?;
-        self.entropy += dot(entropy, weights)?;
-        Ok(())
-    }
-
-    fn weighted(
-        &mut self,
-        surrogate: &Tensor,
-        entropy: &Tensor,
-        weights: &Tensor,
-    ) -> candle_core::Result<()> {
-        self.pg_loss += dot(surrogate, weights)?;
-        self.entropy += dot(entropy, weights)?;
-        Ok(())
-    }
-
     /// |trainer - rollout| of the tokens seen before the first optimizer step.
     fn mismatch(&mut self, logp: &[f32], old: &[f32]) {
         for difference in logp.iter().zip(old).map(|(a, b)| f64::from((a - b).abs())) {
@@ -373,16 +325,18 @@ impl Totals {
 
     fn stats(&self, batch: &Batch, version: u64) -> UpdateStats {
         let steps = self.steps.max(1) as f64;
-        let tokens = self.surrogate.tokens.max(1) as f64;
+        let sums = &self.policy;
+        let tokens = sums.tokens.max(1) as f64;
+        let [low, high, dual] = sums.clipped.map(|clipped| clipped as f64 / tokens);
         UpdateStats {
-            loss: self.loss / steps,
-            pg_loss: self.pg_loss / steps,
-            kl: self.kl / steps,
-            entropy: self.entropy / steps,
-            clip_frac_low: self.surrogate.clipped_low as f64 / tokens,
-            clip_frac_high: self.surrogate.clipped_high as f64 / tokens,
-            clip_frac_dual: self.surrogate.clipped_dual as f64 / tokens,
-            ppo_kl: self.surrogate.ppo_kl / tokens,
+            loss: sums.loss / steps,
+            pg_loss: sums.surrogate / steps,
+            kl: sums.kl / steps,
+            entropy: sums.entropy / steps,
+            clip_frac_low: low,
+            clip_frac_high: high,
+            clip_frac_dual: dual,
+            ppo_kl: sums.ppo_kl / tokens,
             grad_norm: self.grad_norm / steps,
             mismatch_mean: self.mismatch / self.mismatch_tokens.max(1) as f64,
             mismatch_max: self.mismatch_max,
@@ -392,16 +346,4 @@ impl Totals {
             version,
         }
     }
-}
-
-fn vector(values: Vec<f32>) -> candle_core::Result<Tensor> {
-    let len = values.len();
-    nn::tensor(values, len)
-}
-
-/// Σ aᵢ bᵢ in f64.
-fn dot(a: &Tensor, b: &Tensor) -> candle_core::Result<f64> {
-    nn::with_values(a, |a| {
-        nn::with_values(b, |b| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum())
-    })?
 }

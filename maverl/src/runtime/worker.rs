@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use maverl_kernels::sample::mix;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-use crate::model::{Adapter, Model, ModelError, ModelFiles, Tokenizer};
+use crate::model::{Adapter, Model, ModelError, ModelFiles, Pool, Tokenizer};
 use crate::plan::{AdapterPlan, Plan, PolicyPlan, WorkerPlan};
 use crate::runtime::engine::{Engine, Reply};
 use crate::runtime::trainer::Trainer;
@@ -20,7 +20,12 @@ pub(crate) struct Owned {
 
 impl Owned {
     /// The base itself, or an adapter on it: read from where it is to start, or drawn from the run's seed and its name.
-    fn new(plan: &Plan, policy: &PolicyPlan, base: &Model) -> Result<Self, ModelError> {
+    fn new(
+        plan: &Plan,
+        policy: &PolicyPlan,
+        base: &Model,
+        pool: Arc<Mutex<Pool>>,
+    ) -> Result<Self, ModelError> {
         let seed = policy.name.bytes().fold(plan.seed, |seed, byte| mix(seed, u64::from(byte)));
         let model = match &policy.adapter {
             None => base.clone(),
@@ -33,7 +38,7 @@ impl Owned {
             }
         };
         let micro_batch_tokens = plan.runtime.micro_batch_tokens.get();
-        let trainer = Trainer::new(policy, &model, seed, micro_batch_tokens)?;
+        let trainer = Trainer::new(policy, &model, seed, micro_batch_tokens, pool)?;
         Ok(Self { model, trainer })
     }
 }
@@ -70,9 +75,11 @@ impl Worker {
         let failed = |message: String| RuntimeError::Model { worker: worker.name.clone(), message };
         worker.source.fetch().map_err(|e| failed(e.0))?;
         let files = ModelFiles::new(&worker.source);
-        let tokenizer = Arc::new(Tokenizer::load(&files).map_err(|e| failed(e.0))?);
+        let tokenizer = Tokenizer::load(&files).map_err(|e| failed(e.0))?;
+        let tokenizer = Arc::new(tokenizer.telling(&worker.chat_template_kwargs));
         tokenizer.require_template().map_err(|e| failed(e.0))?;
         let base = Model::load(&files).map_err(|e| failed(e.0))?;
+        let base = base.with_precision(worker.dtype.into());
         if tokenizer.len() > base.config.vocab_size {
             let (tokens, rows) = (tokenizer.len(), base.config.vocab_size);
             return Err(failed(format!(
@@ -80,9 +87,10 @@ impl Worker {
             )));
         }
         let context = base.config.max_position_embeddings;
+        let pool = Arc::default();
         let owned: Vec<Owned> = policies
             .iter()
-            .map(|policy| Owned::new(plan, policy, &base))
+            .map(|policy| Owned::new(plan, policy, &base, Arc::clone(&pool)))
             .collect::<Result<_, _>>()
             .map_err(|e| failed(e.0))?;
         let spoken = Arc::clone(&tokenizer);
@@ -154,10 +162,12 @@ fn serve(mut owned: Vec<Owned>, mut engine: Engine, mut queue: mpsc::Receiver<Jo
             }
         }
         if !engine.is_idle() {
-            engine.step(owned.iter().map(|owned| &owned.model));
+            // On a thread of the pool, which need not be woken for each kernel.
+            rayon::scope(|_| engine.step(owned.iter().map(|owned| &owned.model)));
         } else if let Some((policy, job)) = barrier.take() {
             engine.forget(policy);
-            job(&mut owned);
+            owned.iter().for_each(|owned| owned.model.decoder.unpack());
+            rayon::scope(|_| job(&mut owned));
         }
     }
 }

@@ -82,7 +82,7 @@ pub enum TrainError {
         found: String,
     },
     /// A resumed run has done more steps than it is to do.
-    #[error("`{}` has done {done} steps and `steps` is {steps}; give at least {done}", dir.display())]
+    #[error("`{}` has gone to step {done} and `steps` is {steps}; give at least {done}", dir.display())]
     StepsBehind {
         /// The run.
         dir: PathBuf,

@@ -27,7 +27,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::checkpoint::{Checkpoints, Which};
-use crate::config::{EvalConfig, Preset};
 use crate::eval::{EvalReport, EvalSpec};
 use crate::plan::Plan;
 use crate::registry::Registry;
@@ -73,8 +72,9 @@ pub async fn train(
     options: Options,
 ) -> Result<Report, TrainError> {
     let Options { place, given, progress, interrupt } = options;
-    let eval = evaluations(plan);
+    let eval = plan.eval.used(plan.algorithm.preset);
     let runtime = Runtime::start(plan)?;
+    runtime.notes(plan).iter().for_each(|note| progress.warn(note));
     let report = async {
         let team = Team::start(plan, registry, &runtime, Needs::Training(&eval))?;
         if let Some(note) = team.note()? {
@@ -101,16 +101,6 @@ pub async fn train(
     let report = report.await;
     runtime.shutdown();
     report
-}
-
-/// When to evaluate. Demonstrations are no tasks: supervised training evaluates only where `eval.data` names some.
-fn evaluations(plan: &Plan) -> EvalConfig {
-    let mut eval = plan.eval.clone();
-    if plan.algorithm.preset == Preset::Sft && eval.data.is_none() {
-        eval.before_and_after = false;
-        eval.every = 0;
-    }
-    eval
 }
 
 /// Which weights are evaluated.

@@ -3,6 +3,7 @@
 //! A run keeps few checkpoints and every episode. Weights between two checkpoints are made again by learning from the
 //! stored episodes of the steps between, which takes no generation and gives the same bits.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::checkpoint::{Checkpoint, Checkpoints, Which};
@@ -61,6 +62,28 @@ impl Recorded {
                 )))
             }
         }
+    }
+
+    /// The names of a step's episodes, in their order; `None` if the run has no such step.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read.
+    pub fn names(run: &RunDir, step: u64) -> Result<Option<Vec<String>>, TrainError> {
+        if !run.rollout_steps()?.contains(&step) {
+            return Ok(None);
+        }
+        let episodes = read_rollouts(&run.rollouts(step))?;
+        let sources: BTreeSet<(&str, &str)> = episodes
+            .iter()
+            .map(|episode| (episode.task.id.as_str(), episode.task.source.as_str()))
+            .collect();
+        let shared = |id: &str| sources.iter().filter(|(other, _)| *other == id).count() > 1;
+        let name = |episode: &Episode| match shared(&episode.task.id) {
+            true => with_source(step, episode),
+            false => name(step, episode),
+        };
+        Ok(Some(episodes.iter().map(name).collect()))
     }
 
     /// Its name, as [`Recorded::read`] reads it.
@@ -252,6 +275,22 @@ mod tests {
         }
         assert!(error(&run, "3/a/0").contains("step 3 played none"));
         assert!(error(&run, "last").contains("its steps are"));
+    }
+
+    #[test]
+    fn the_episodes_of_a_step_are_listed_by_names_that_are_read() {
+        let home = tempfile::tempdir().unwrap();
+        let mut other = episode("b", 0, true, 2);
+        other.task.source = "hotpot".to_owned();
+        let played = [episode("a", 0, true, 1), episode("b", 0, true, 1), other];
+        let run = run(home.path(), &[(1, &played), (2, &[])]);
+        let names = Recorded::names(&run, 1).unwrap().unwrap();
+        assert_eq!(names, ["1/a/0", "1/facts/b/0", "1/hotpot/b/0"]);
+        for (name, played) in names.iter().zip(&played) {
+            assert_eq!(Recorded::read(&run, name).unwrap().episode, *played);
+        }
+        assert_eq!(Recorded::names(&run, 2).unwrap().unwrap(), [""; 0]);
+        assert_eq!(Recorded::names(&run, 3).unwrap(), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::algo::{advantages, batches, samples};
+use crate::algo::{advantages, batches, flat_tasks, samples};
 use crate::metrics::{Metrics, rollout};
 use crate::plan::Plan;
 use crate::runtime::Batch;
@@ -20,9 +20,7 @@ pub(super) async fn step(
 ) -> Result<Stepped, TrainError> {
     let (plan, start) = (team.plan, Instant::now());
     let before = measure::work(&team.policies);
-    let tasks = team.sampler.step(step).into_iter().map(|task| &tasks[task]);
-    let group_size = plan.task.group_size.get();
-    let episodes = team.play(&team.rollout, "train", step, tasks, group_size).await?;
+    let episodes = play(team, tasks, step).await?;
     let played = start.elapsed();
     let Lesson { mut metrics, batches } = lesson(plan, &episodes, step)?;
     let flat = batches.is_empty();
@@ -30,6 +28,29 @@ pub(super) async fn step(
     let mut timing = measure::timing(&episodes, played, start.elapsed());
     timing.extend(measure::engine(&team.policies, &before));
     Ok(Stepped { episodes, metrics, timing, flat, warnings: Vec::new() })
+}
+
+/// Plays the step's tasks, and, as often as the algorithm says, others in the place of those that teach nothing.
+async fn play(team: &Team<'_>, tasks: &[Task], step: u64) -> Result<Vec<Episode>, TrainError> {
+    let group_size = team.plan.task.group_size.get();
+    let first = team.sampler.step(step).into_iter().map(|task| &tasks[task]);
+    let mut episodes = team.play(&team.rollout, "train", step, first, group_size).await?;
+    let mut others = match team.plan.algorithm.resample {
+        0 => Vec::new(),
+        _ => team.sampler.others(step),
+    }
+    .into_iter();
+    let mut seen = 0;
+    for _ in 0..team.plan.algorithm.resample {
+        let flat = flat_tasks(&episodes[seen..]).len();
+        let fresh: Vec<&Task> = others.by_ref().take(flat).map(|task| &tasks[task]).collect();
+        if fresh.is_empty() {
+            break;
+        }
+        seen = episodes.len();
+        episodes.extend(team.play(&team.rollout, "train", step, fresh, group_size).await?);
+    }
+    Ok(episodes)
 }
 
 /// What the episodes of a step teach.
@@ -43,13 +64,18 @@ pub(super) struct Lesson {
 
 /// What the episodes of step `step`, from 0, teach. Pure, so a stored step teaches the same again.
 pub(super) fn lesson(plan: &Plan, episodes: &[Episode], step: u64) -> Result<Lesson, TrainError> {
-    let samples = samples(episodes, plan);
+    let mut samples = samples(episodes, plan);
     if samples.is_empty() {
         let scored = episodes.iter().filter(|episode| episode.score().is_some()).count();
         return Err(TrainError::NoSamples { step: step + 1, episodes: scored });
     }
-    let advantages = advantages(&samples, &plan.algorithm);
     let mut metrics = rollout(episodes);
+    if plan.algorithm.resample > 0 {
+        let flat = flat_tasks(episodes);
+        metrics.set("group/dropped", flat.len() as f64);
+        samples.retain(|sample| !flat.contains(&sample.task));
+    }
+    let advantages = advantages(episodes, &samples, &plan.algorithm);
     metrics.extend(measure::groups(&advantages.groups));
     let batches = match advantages.groups.flat {
         true => Vec::new(),

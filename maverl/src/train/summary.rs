@@ -100,8 +100,9 @@ impl Summary {
         );
         let state = if self.complete { "" } else { ", not complete" };
         let last = format!(
-            "{} steps in {:.1} s{state}; {}",
+            "{} {} in {:.1} s{state}; {}",
             self.steps,
+            if self.steps == 1 { "step" } else { "steps" },
             self.train_seconds,
             dir.display()
         );

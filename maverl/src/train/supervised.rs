@@ -31,20 +31,22 @@ pub(super) async fn step(
                 .map_err(|reason| TrainError::Demonstration { number: i + 1, data, reason })
         };
         let rows = chosen.iter().map(row).collect::<Result<_, _>>()?;
-        batches.push((policy, batch(plan, rows, lr(step, plan.steps, &planned.optim))));
+        batches.push((policy, batch(plan, policy, rows, lr(step, plan.steps, &planned.optim))));
     }
     let metrics = measure::update(team, batches).await?;
     let timing = measure::timing(&[], Duration::ZERO, start.elapsed());
     Ok(Stepped { metrics, timing, ..Stepped::default() })
 }
 
-fn batch(plan: &Plan, rows: Vec<Row>, lr: f64) -> Batch {
+fn batch(plan: &Plan, policy: usize, rows: Vec<Row>, lr: f64) -> Batch {
     Batch {
         rows,
         objective: Objective::Supervised,
         minibatches: plan.algorithm.minibatches,
         epochs: plan.algorithm.epochs,
         aggregation: plan.algorithm.aggregation,
+        longest: plan.longest_reply(policy),
+        target_kl: 0.0,
         lr,
     }
 }

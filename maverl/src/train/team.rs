@@ -87,7 +87,9 @@ impl<'p> Team<'p> {
             .collect::<Result<_, TrainError>>()?;
         let policies = runtime.policies().to_vec();
         let rollout = Rollout::start(plan, registry, &policies)?;
-        Ok(Self { plan, policies, rollout, lessons, sampler, held_out, warned: false })
+        // Of groups that are all of one, the plan warns.
+        let warned = plan.task.group_size.get() == 1;
+        Ok(Self { plan, policies, rollout, lessons, sampler, held_out, warned })
     }
 
     /// What a run of this team starts from.
@@ -227,11 +229,7 @@ impl Lessons {
 
 /// The tasks of a held-out split: the first `eval.tasks` of the evaluation's data, or of the training data's.
 fn held_out(plan: &Plan, split: &str) -> Result<Vec<Task>, TrainError> {
-    let mut config = TaskConfig { limit: Some(plan.eval.tasks), ..plan.task.clone() };
-    if let Some(data) = &plan.eval.data {
-        config = TaskConfig { data: data.clone(), limit: config.limit, ..TaskConfig::default() };
-    }
-    Ok(data::load(&config, split, &plan.base)?)
+    Ok(data::load(&plan.eval.held_out(&plan.task), split, &plan.base)?)
 }
 
 /// Refuses episodes of which more than a share could not be scored.

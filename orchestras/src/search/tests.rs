@@ -1,11 +1,13 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use maverl::agent::ReplyError;
+use maverl::check::{Purpose, Sources, check};
 use maverl::env::search::SearchEnvironment;
 use maverl::orchestra::{Ask, Conversation, Member, OrchestraName, Said, Table, Voice};
 use maverl::registry::Registry;
@@ -57,7 +59,9 @@ async fn play(
     ]);
     let task = maverl::world::facts::tasks("test").unwrap().remove(0);
     let table = Arc::new(Table::new(task, 0, Arc::new(members), Arc::new(environment)));
-    let end = Route { max_turns }.run(table.task(), &Team::new(Arc::clone(&table))).await;
+    let end = Route { max_turns: NonZeroU32::new(max_turns).unwrap() }
+        .run(table.task(), &Team::new(Arc::clone(&table)))
+        .await;
     (end, table.turns().iter().map(|turn| turn.seat.agent.clone()).collect())
 }
 
@@ -79,9 +83,19 @@ async fn enough_goes_to_the_answerer() {
     assert_eq!(turns, ["search/verifier", "search/answerer"]);
 }
 
+#[test]
+fn an_episode_without_a_turn_is_refused() {
+    let registry = Registry::collect().unwrap();
+    let sources =
+        Sources::default().with("orchestra.max_turns=0").with("orchestra.name=search/route");
+    let problems = check(&sources, &registry, Purpose::Train).unwrap_err();
+    let told = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    assert_eq!(told, "`orchestra.max_turns` is 0; expected a whole number from 1");
+}
+
 #[tokio::test]
 async fn the_last_turn_answers_without_asking_the_verifier() {
-    for (max_turns, calls) in [(0, 1), (1, 1), (2, 3), (3, 5)] {
+    for (max_turns, calls) in [(1, 1), (2, 3), (3, 5)] {
         let (end, turns) = play(max_turns, started(), [NO, QUERY, ANSWER]).await;
         assert_eq!(end.unwrap().unwrap(), "glass");
         assert_eq!(turns.len(), calls);

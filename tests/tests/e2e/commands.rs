@@ -95,3 +95,36 @@ fn runs_without_a_name_are_numbered() {
     assert!(lab.path("runs/run-1/summary.json").exists());
     assert!(lab.path("runs/run-2/summary.json").exists());
 }
+
+#[test]
+fn bench_gives_figures_for_people_and_for_machines() {
+    let lab = lab();
+    let args = ["bench", "rollout", "--size", "S", "--repeats", "1"];
+    let json = lab.run(&[&args[..], &["--json"]].concat()).succeeded().stdout;
+    let report: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&report["part"], &report["size"]), (&"rollout".into(), &"S".into()));
+    let figure = &report["figures"][0];
+    assert_eq!(
+        (figure["what"].as_str(), figure["unit"].as_str()),
+        (Some("64 rows"), Some("new tokens/s"))
+    );
+    assert_eq!(
+        (figure["values"].as_array().unwrap().len(), &figure["min"]),
+        (1, &figure["median"])
+    );
+    assert!(
+        figure["gflops"].as_f64().unwrap() > 0.0 && report["matmul_gflops"].as_f64().unwrap() > 0.0
+    );
+    // Two parts, each in a process of its own.
+    let table = lab.run(&[&args[..], &["sft"]].concat()).succeeded().stdout;
+    for part in ["size S, f32", "rollout", "sft", "new tokens/s", "% "] {
+        assert!(table.contains(part), "{part} is missing in\n{table}");
+    }
+}
+
+#[test]
+fn bench_says_what_is_wrong_with_what_it_is_given() {
+    let lab = lab();
+    let stderr = lab.run(&["bench", "sft", "--set", "runtime.micro_batch_token=1"]).failed().stderr;
+    assert!(stderr.contains("did you mean `micro_batch_tokens`?"), "{stderr}");
+}

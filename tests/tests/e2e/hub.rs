@@ -140,6 +140,17 @@ fn offline_without_a_cache_says_so() {
 }
 
 #[test]
+fn a_hub_that_is_no_url_is_named_with_the_variable() {
+    let lab = lab();
+    for endpoint in ["nonsense", "http://", "htp://x", "https:///a"] {
+        let mut command = lab.command(&["inspect", "hf:org/name"]);
+        let output = command.env("HF_ENDPOINT", endpoint).output().unwrap();
+        let told = format!("`HF_ENDPOINT` is {endpoint:?}; it names a hub as a whole URL");
+        Ended::of(&output).failed().says(&[&told]);
+    }
+}
+
+#[test]
 fn a_refusal_names_the_repository_and_what_would_help() {
     let lab = lab();
     let cases = [

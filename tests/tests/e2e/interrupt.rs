@@ -92,5 +92,5 @@ fn a_complete_run_is_left_as_it_is_and_goes_on_for_more_steps() {
     lab.run(&["train", "--resume", "run", "--steps", "4"]).succeeded();
     run.equals(&lab.train("longer", &["steps=4"]));
     let ended = lab.run(&["train", "--resume", "run", "--steps", "3"]).failed();
-    ended.says(&["has done 4 steps and `steps` is 3"]);
+    ended.says(&["has gone to step 4 and `steps` is 3"]);
 }

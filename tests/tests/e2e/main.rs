@@ -1,6 +1,7 @@
 //! Runs of the command line, from the outside.
 #![allow(clippy::unwrap_used)]
 
+mod algorithms;
 mod bad_input;
 mod commands;
 mod disk;

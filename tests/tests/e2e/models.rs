@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use maverl_tests::lab::Lab;
+use maverl_tests::lab::{Lab, Run};
 use serde_json::{Value, json};
 
 use crate::lab;
@@ -183,7 +183,8 @@ const SCORE: [&str; 7] =
 #[test]
 fn score_keeps_the_rows_and_does_not_depend_on_the_batches() {
     let lab = lab();
-    let mut text = String::new();
+    // Editors of some systems begin a file with a byte order mark.
+    let mut text = String::from("\u{feff}");
     for i in 0..20 {
         let words = "what who when ".repeat(1 + i * 7 % 12);
         let row = match i % 3 {
@@ -212,9 +213,11 @@ fn score_keeps_the_rows_and_does_not_depend_on_the_batches() {
         assert_eq!(fs::read(lab.path("out.jsonl")).unwrap(), whole);
     }
     // What was written can be scored again.
-    lab.run(&["score", "--model", "model", "--input", "out.jsonl", "--output", "out.jsonl"])
-        .succeeded();
-    assert_eq!(rows(&lab.path("out.jsonl")), scored);
+    let again = ["score", "--model", "model", "--input", "out.jsonl", "--output"];
+    lab.run(&[&again[..], &["again.jsonl"]].concat()).succeeded();
+    assert_eq!(rows(&lab.path("again.jsonl")), scored);
+    let same = lab.run(&[&again[..], &["./out.jsonl"]].concat()).failed();
+    same.says(&["`--output` ./out.jsonl is `--input` out.jsonl"]);
 }
 
 #[test]
@@ -227,6 +230,7 @@ fn every_row_that_cannot_be_scored_is_named_and_nothing_is_written() {
         ("{\"text\": 3}", "`text` is 3"),
         ("{\"txt\": \"a\"}", "no `input_ids`, `text` or `messages`"),
         ("{\"messages\": [{\"content\": \"a\"}]}", "a message has no `role`"),
+        ("{\"text\": \"a\", \"input_ids\": [1, 2]}", "`text` has other ids than `input_ids`"),
         ("[1]", "no JSON object"),
         ("{", "no JSON object"),
     ];
@@ -236,7 +240,7 @@ fn every_row_that_cannot_be_scored_is_named_and_nothing_is_written() {
     lines.push(&long);
     lab.write("in.jsonl", &lines.join("\n"));
     let ended =
-        lab.run(&SCORE).failed().says(&["9 of 10 rows", "in.jsonl:10: 257 tokens do not fit"]);
+        lab.run(&SCORE).failed().says(&["10 of 11 rows", "in.jsonl:11: 257 tokens do not fit"]);
     for (index, (_, told)) in bad.iter().enumerate() {
         let line = format!("in.jsonl:{}: {told}", index + 2);
         assert!(ended.stderr.contains(&line), "{line:?} is missing in\n{ended}");
@@ -247,6 +251,23 @@ fn every_row_that_cannot_be_scored_is_named_and_nothing_is_written() {
     let missing =
         ["score", "--model", "model", "--input", "nowhere.jsonl", "--output", "out.jsonl"];
     lab.run(&missing).failed().says(&["cannot read nowhere.jsonl"]);
+}
+
+#[test]
+fn a_row_of_the_embedding_that_is_no_token_is_not_scored() {
+    let lab = lab();
+    let path = lab.path("model/tokenizer.json");
+    let mut tokenizer: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let model = &mut tokenizer["model"];
+    let vocabulary = model["vocab"].as_object_mut().unwrap();
+    vocabulary.retain(|_, id| *id != 279);
+    assert_eq!(vocabulary.len(), 279);
+    model["merges"].as_array_mut().unwrap().pop();
+    fs::write(&path, tokenizer.to_string()).unwrap();
+    lab.write("in.jsonl", "{\"input_ids\": [1, 278]}\n{\"input_ids\": [1, 279]}\n");
+    lab.run(&SCORE)
+        .failed()
+        .says(&["1 of 2 rows", "in.jsonl:2: there is no token 279: the model's"]);
 }
 
 #[test]
@@ -321,6 +342,8 @@ fn a_policy_of_a_run_is_exported_from_the_checkpoint_that_is_named() {
         .failed()
         .says(&["`own`, `tiny`", "`--policy`"]);
     lab.run(&[&from[..], &["other", "--out", "x"]].concat()).failed().says(&["no policy `other`"]);
+    let base = [&from[..], &["own", "--model", "model", "--out", "x"]].concat();
+    lab.run(&base).failed().says(&["`--model` is the base of an adapter, and this policy is none"]);
     let best = [&from[..], &["own", "--checkpoint", "best", "--out", "x"]].concat();
     lab.run(&best).failed().says(&["best"]);
     lab.run(&["export", "--run", "model", "--out", "x"]).failed().says(&["not a run directory"]);
@@ -470,4 +493,49 @@ fn the_adapter_of_the_reference_is_merged_without_moving_a_logit() {
         ["qwen2", "qwen2/lora"].map(|name| fixtures.join(name).display().to_string());
     let args = ["export", "--model", &model, "--adapter", &lora, "--merge", "--out", "merged"];
     print!("{}", lab.run(&args).succeeded().stdout);
+}
+
+/// A template that opens a reply with whatever it is told.
+const OPENING: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n\
+                       {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{{ opening }}{% endif %}";
+
+#[test]
+fn what_a_chat_template_is_told_reaches_rollouts_replays_completions_and_scores() {
+    let lab = lab();
+    lab.write("model/chat_template.jinja", OPENING);
+    let prompt = |run: &Run| run.episodes(1)[0].turns[0].tokens.clone().unwrap().prompt;
+    let plain = lab.train("plain", &["steps=1", "eval.before_and_after=false"]);
+    let told =
+        ["steps=1", "eval.before_and_after=false", "models.tiny.chat_template_kwargs.opening=zz"];
+    let run = lab.train("told", &told);
+    let (without, with) = (prompt(&plain), prompt(&run));
+    assert_eq!(with[..without.len()], without);
+    assert_eq!(with.len(), without.len() + 2, "the opening is two tokens");
+    let resolved = String::from_utf8(run.bytes("resolved.toml")).unwrap();
+    assert!(resolved.contains("opening = \"zz\""), "{resolved}");
+    let episode = &run.episodes(1)[0];
+    let name = format!("1/{}/{}", episode.task.id, episode.index);
+    let replayed = json_of(&lab, &["replay", "told", &name, "--json"]);
+    assert_eq!(replayed["identical"], true);
+
+    let told = ["--chat-template-kwargs", r#"{"opening": "zz"}"#];
+    let generate = [&GENERATE[..], &["--chat", "--json", "--max-tokens", "1"]].concat();
+    let prompt = |args: &[&str]| ids(&json_of(&lab, args)["prompt_ids"]);
+    let (without, with) = (prompt(&generate), prompt(&[&generate[..], &told].concat()));
+    assert_eq!((&with[..without.len()], with.len()), (&without[..], without.len() + 2));
+    let bare = lab.run(&[&GENERATE[..], &told].concat()).failed();
+    bare.says(&["`--chat-template-kwargs` is for a chat template; add `--chat`"]);
+    for wrong in ["[]", r#"{"messages": []}"#] {
+        let args = [&generate[..], &["--chat-template-kwargs", wrong]].concat();
+        assert_eq!(lab.run(&args).code, Some(2), "{wrong}");
+    }
+
+    let asked = json!({ "messages": [{ "role": "user", "content": "who" }], "add_generation_prompt": true });
+    let mut own = asked.clone();
+    own["chat_template_kwargs"] = json!({ "opening": "" });
+    lab.write("in.jsonl", &format!("{asked}\n{own}\n"));
+    lab.run(&[&SCORE[..], &told].concat()).succeeded();
+    let scored = rows(&lab.path("out.jsonl"));
+    let [told, own] = [0, 1].map(|row: usize| ids(&scored[row]["input_ids"]));
+    assert_eq!((&told[..own.len()], told.len()), (&own[..], own.len() + 2));
 }

@@ -1,7 +1,7 @@
 //! What a run computes: the same numbers every time, and the right ones.
 
 use maverl::trajectory::{Outcome, RewardOf, Turn};
-use maverl_tests::lab::Ended;
+use maverl_tests::lab::{Ended, train_args};
 use serde_json::Value;
 
 use crate::lab;
@@ -130,4 +130,17 @@ fn a_replayed_episode_has_the_tokens_that_were_recorded() {
         let recorded = episode.turns.iter().map(|turn| &turn.reply);
         assert!(replies.eq(recorded), "{report:#}");
     }
+    let listed = lab.run(&["replay", "run", "2"]).succeeded().stdout;
+    let names = run.episodes(2).into_iter().map(|e| format!("2/{}/{}", e.task.id, e.index));
+    assert!(listed.lines().eq(names), "{listed}");
+    lab.run(&["replay", "run", "9"]).failed().says(&["its steps are 1 to 4; step 1 has `1/"]);
+}
+
+#[test]
+fn groups_of_one_are_warned_about_once() {
+    let lab = lab();
+    let set = ["task.group_size=1", "steps=2", "eval.before_and_after=false"];
+    let told = lab.run(&train_args("run", &set)).succeeded().stderr;
+    assert_eq!(told.matches("warning: `task.group_size` is 1").count(), 1, "{told}");
+    assert!(!told.contains("have one member"), "{told}");
 }

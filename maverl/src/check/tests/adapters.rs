@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::{Adapter, Model, ModelFiles};
+use crate::model::Adapter;
 
 /// Two adapters on one base: the verifier's own, and the one of the others.
 const TWO: &str = r#"

@@ -4,6 +4,7 @@
 //! is judged; nothing that was retrieved can count as one.
 
 mod index;
+mod look;
 mod retriever;
 mod score;
 
@@ -13,13 +14,11 @@ pub use score::{exact_match, f1, normalize};
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use maverl_macros::environment;
 use serde_json::{Map, json};
 
 use super::{EnvError, Environment, Session};
-use crate::data;
 use crate::task::{Action, Observation, Score, Task};
 use crate::world::{Document, facts};
 
@@ -66,18 +65,19 @@ impl Default for SearchEnvironment {
 }
 
 impl Environment for SearchEnvironment {
-    fn start(&mut self, base: &Path) -> Result<(), EnvError> {
-        if self.top_k == 0 {
-            return Err(EnvError::new("`top_k` is 0; a query must get at least one document"));
+    fn look(&self, base: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
+        self.timeout()?;
+        if self.retriever.is_empty() {
+            self.documents(base)?;
         }
+        Ok(look::warnings(self, tasks))
+    }
+
+    fn start(&mut self, base: &Path) -> Result<(), EnvError> {
+        let timeout = self.timeout()?;
         self.backend = if self.retriever.is_empty() {
-            let documents = data::corpus(&self.corpus, base)
-                .map_err(|error| EnvError::new(format!("`corpus`: {error}")))?;
-            Backend::Index(Index::new(documents)?)
+            Backend::Index(Index::new(self.documents(base)?)?)
         } else {
-            let timeout = Duration::try_from_secs_f64(self.timeout_s).map_err(|_| {
-                EnvError::new(format!("`timeout_s` is {}; write seconds above 0", self.timeout_s))
-            })?;
             Backend::Retriever(Arc::new(Retriever::new(&self.retriever, timeout, self.retries)))
         };
         Ok(())

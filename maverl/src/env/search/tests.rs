@@ -136,7 +136,7 @@ fn plain_bm25_finds_the_paragraphs_of_xquad() {
     };
     let name = "data/xquad.en.json".to_owned();
     let config = TaskConfig { data: name.clone(), ..TaskConfig::default() };
-    let tasks = data::load(&config, data::ALL, &shared).unwrap();
+    let tasks = crate::data::load(&config, crate::data::ALL, &shared).unwrap();
     assert_eq!(tasks.len(), 893);
     let mut environment = SearchEnvironment { corpus: name, ..SearchEnvironment::default() };
     environment.start(&shared).unwrap();

@@ -81,15 +81,9 @@ fn continuations_of_a_reused_prefix_have_the_bits_of_whole_rows() {
 fn every_parameter_of_every_kind_gets_a_gradient() {
     for model in models() {
         let packed = pack(&[(0..30).collect(), (20..60).rev().collect()]);
-        let context = Context::Packed(&packed.offsets);
-        let hidden = model.tracked.forward(&packed.ids, &packed.positions, context).unwrap();
         let targets: Vec<u32> = packed.ids.iter().map(|id| (id * 7 + 3) % 60).collect();
-        let even = vec![1.0; targets.len()].into();
-        let out = nn::token_logprobs(&hidden, model.tracked.head(), targets.into(), even).unwrap();
-        let grads = out.get(0).unwrap().sum_all().unwrap().backward().unwrap();
-        for (name, var) in model.weights.vars() {
-            let grad = grads.get(var).unwrap_or_else(|| panic!("`{name}` gets no gradient"));
-            let grad: Vec<f32> = grad.flatten_all().unwrap().to_vec1().unwrap();
+        let gradients = gradients_of(&model, &packed, &targets, &vec![1.0; targets.len()]);
+        for ((name, _), grad) in model.weights.vars().iter().zip(gradients.sums().unwrap()) {
             let some = grad.iter().filter(|g| g.is_finite() && g.abs() > 1e-6).count();
             assert!(2 * some > grad.len(), "`{name}`: {some} of {} numbers", grad.len());
         }
@@ -99,8 +93,10 @@ fn every_parameter_of_every_kind_gets_a_gradient() {
 #[test]
 fn a_position_beyond_the_longest_sequence_is_an_error() {
     let model = made(&made_configs()[0]);
-    let (ids, positions): (Arc<[u32]>, Arc<[u32]>) = ([1].into(), [256].into());
-    let error =
-        model.frozen.forward(&ids, &positions, Context::Packed(&[0, 1].into())).unwrap_err();
+    let context = || Context::Packed(&[0, 1]);
+    let forward = |id, at| model.decoder.forward(&[id], &[at], context(), &mut Pool::default());
+    let error = forward(1, 256).unwrap_err();
     assert!(error.to_string().contains("position 256"), "{error}");
+    let error = forward(60, 0).unwrap_err();
+    assert!(error.to_string().contains("token id 60 in a vocabulary of 60"), "{error}");
 }

@@ -82,6 +82,16 @@ pub(in crate::model) fn mutated(file: &[u8], case: u64) -> Vec<u8> {
     file
 }
 
+/// Gives a damaged safetensors file without other braces than the header's the length that the header has, so that it is
+/// read: serializers pad it with spaces.
+pub(in crate::model) fn length_fits(file: &mut [u8]) {
+    let brace = file.iter().rposition(|byte| *byte == b'}').map_or(0, |at| at + 1);
+    let padding = file[brace..].iter().take_while(|byte| **byte == b' ').count();
+    if let Some(length) = (brace + padding).checked_sub(8) {
+        file[..8].copy_from_slice(&(length as u64).to_le_bytes());
+    }
+}
+
 /// Tries mutations of files, and prints the largest cost in bytes for each byte of a file. `read` says whether a file
 /// was good.
 ///

@@ -1,8 +1,9 @@
 //! Every family against transformers, in every layout. What the comparisons find is printed.
 
-use maverl_kernels::adamw::{AdamW, adamw_step, sum_of_squares};
+use maverl_kernels::adamw::{AdamW, adamw_step};
 
 use super::*;
+use crate::model::values::{tensor, with_values};
 
 const LOGITS: f32 = 2e-4;
 const LOGPROBS: f32 = 1e-4;
@@ -45,8 +46,6 @@ fn logits_logprobs_and_entropies_equal_the_reference_however_rows_were_padded() 
         let reference = Reference::open(&dir);
         for side in ["left", "right"] {
             let (rows, packed) = stripped(&reference, side);
-            let context = Context::Packed(&packed.offsets);
-            let hidden = model.frozen.forward(&packed.ids, &packed.positions, context).unwrap();
             let logits = packed_logits(&model, &rows).concat().concat();
             let expected = unpadded(&reference, &format!("{side}.logits"), model.config.vocab_size);
             assert_eq!(logits.len(), expected.len());
@@ -55,22 +54,24 @@ fn logits_logprobs_and_entropies_equal_the_reference_however_rows_were_padded() 
             // The last token of a row has no next one: any will do, and its log-prob is left out.
             let targets = rows.iter().flat_map(|row| row.iter().copied().skip(1).chain([0]));
             let targets: Vec<u32> = targets.collect();
-            let even = vec![1.0; targets.len()].into();
-            let out =
-                nn::token_logprobs(&hidden, model.frozen.head(), targets.into(), even).unwrap();
-            let out: Vec<Vec<f32>> = out.to_vec2().unwrap();
+            let (even, mut pool) = (vec![1.0; targets.len()], Pool::default());
+            let context = Context::Packed(&packed.offsets);
+            let decoder = &model.decoder;
+            let hidden =
+                decoder.forward(&packed.ids, &packed.positions, context, &mut pool).unwrap();
+            let (logp, entropy) = decoder.logprobs(&hidden, &targets, &even).unwrap();
             let logprobs: Vec<f32> = packed
                 .offsets
                 .windows(2)
-                .flat_map(|row| &out[0][row[0]..row[1] - 1])
+                .flat_map(|row| &logp[row[0]..row[1] - 1])
                 .copied()
                 .collect();
             let expected = unpadded(&reference, &format!("{side}.logprobs"), 1);
             assert_eq!(logprobs.len(), expected.len());
             let logprobs = furthest(&logprobs, &expected);
             let expected = unpadded(&reference, &format!("{side}.entropy"), 1);
-            assert_eq!(out[1].len(), expected.len());
-            let entropies = furthest(&out[1], &expected);
+            assert_eq!(entropy.len(), expected.len());
+            let entropies = furthest(&entropy, &expected);
 
             println!(
                 "{name}, padded {side}: furthest logit {logits:.1e}, log-prob {logprobs:.1e}, \
@@ -81,37 +82,25 @@ fn logits_logprobs_and_entropies_equal_the_reference_however_rows_were_padded() 
     }
 }
 
-/// The loss of the reference: the mean negative log-prob of the targets that count.
-fn loss(reference: &Reference, model: &Model) -> Tensor {
+/// The loss of the reference, the mean negative log-prob of the targets that count, and the gradient of each parameter.
+fn loss<'m>(reference: &Reference, model: &'m Model) -> (f64, Gradients<'m>) {
     let (rows, packed) = stripped(reference, "right");
     let (mask, width) = (reference.floats("loss_mask"), 31);
-    let (mut before, mut targets, mut weights) = (Vec::new(), Vec::new(), Vec::new());
+    let total = mask.iter().sum::<f32>();
+    let (mut targets, mut dlogp) = (Vec::new(), Vec::new());
     for (r, row) in rows.iter().enumerate() {
-        for t in 0..row.len() - 1 {
-            before.push((packed.offsets[r] + t) as u32);
-            targets.push(row[t + 1]);
-            weights.push(mask[r * width + t]);
-        }
+        // The last token of a row has no next one: any will do, and counts for nothing.
+        targets.extend(row.iter().copied().skip(1).chain([0]));
+        dlogp.extend(mask[r * width..][..row.len() - 1].iter().map(|mask| -mask / total));
+        dlogp.push(0.0);
     }
+    let (even, mut pool) = (vec![1.0; targets.len()], Pool::default());
     let context = Context::Packed(&packed.offsets);
-    let hidden = model.tracked.forward(&packed.ids, &packed.positions, context).unwrap();
-    let hidden = nn::pick(&hidden, &before.into()).unwrap();
-    let (n, total) = (weights.len(), f64::from(mask.iter().sum::<f32>()));
-    let even = vec![1.0; n].into();
-    let out = nn::token_logprobs(&hidden, model.tracked.head(), targets.into(), even).unwrap();
-    let weighted = (out.get(0).unwrap() * nn::tensor(weights, n).unwrap()).unwrap();
-    (weighted.sum_all().unwrap() / -total).unwrap()
-}
-
-/// The gradient of each parameter, by name; there must be one.
-fn gradients(loss: &Tensor, model: &Model) -> Vec<(String, Vec<f32>)> {
-    let grads = loss.backward().unwrap();
-    let vars = model.weights.vars().iter();
-    let grad = |(name, var): &(String, candle_core::Var)| {
-        let grad = grads.get(var).unwrap_or_else(|| panic!("`{name}` gets no gradient"));
-        (name.clone(), grad.flatten_all().unwrap().to_vec1().unwrap())
-    };
-    vars.map(grad).collect()
+    let decoder = &model.decoder;
+    let hidden = decoder.forward(&packed.ids, &packed.positions, context, &mut pool).unwrap();
+    let (logp, _) = decoder.logprobs(&hidden, &targets, &even).unwrap();
+    let loss = logp.iter().zip(&dlogp).map(|(l, d)| f64::from(*l) * f64::from(*d)).sum();
+    (loss, gradients_of(model, &packed, &targets, &dlogp))
 }
 
 fn norm(values: impl IntoIterator<Item = f64>) -> f64 {
@@ -133,10 +122,12 @@ fn scalar(reference: &Reference, name: &str) -> f64 {
 fn every_gradient_equals_the_reference() {
     for (name, dir, model) in layouts() {
         let reference = Reference::open(&dir);
-        let loss = loss(&reference, &model);
-        let off = f64::from(loss.to_scalar::<f32>().unwrap()) - scalar(&reference, "loss");
+        let (loss, gradients) = loss(&reference, &model);
+        let off = loss - scalar(&reference, "loss");
         assert!(off.abs() <= f64::from(LOGPROBS), "{name}: the loss is {off} off");
-        let gradients = gradients(&loss, &model);
+        let names = model.weights.vars().iter().map(|(name, _)| name);
+        let global = gradients.norm();
+        let gradients: Vec<_> = names.zip(gradients.sums().unwrap()).collect();
         let (mut whole, mut norms, mut dots, mut count) = (0.0_f64, 0.0_f64, 0.0_f64, 0);
         for (parameter, grad) in &gradients {
             let expected = scalar(&reference, &format!("grad_l2.{parameter}"));
@@ -152,12 +143,12 @@ fn every_gradient_equals_the_reference() {
             }
         }
         let (embed, d) = ("model.embed_tokens.weight", model.config.hidden_size);
-        let (_, grad) = gradients.iter().find(|(parameter, _)| parameter == embed).unwrap();
+        let (_, grad) = gradients.iter().find(|(parameter, _)| *parameter == embed).unwrap();
         let index: Vec<i64> = reference.tensor("grad_rows.index").to_vec1().unwrap();
         let rows = index.iter().flat_map(|&row| &grad[row as usize * d..][..d]);
         let rows: Vec<f32> = rows.copied().collect();
         let rows = apart(&rows, &reference.floats(&format!("grad_rows.{embed}")));
-        let all = gradients.iter().map(|(_, grad)| sum_of_squares(grad)).sum::<f64>().sqrt();
+        let all = global;
         let expected = scalar(&reference, "grad_norm");
         let all = (all - expected).abs() / expected;
         println!(
@@ -179,17 +170,17 @@ fn five_steps_of_adamw_equal_the_reference() {
             model.weights.vars().iter().map(|(_, var)| (zeros(var), zeros(var))).collect();
         let (mut losses, mut norms) = (Vec::new(), Vec::new());
         for step in 1..=5 {
-            let loss = loss(&reference, &model);
-            let gradients = gradients(&loss, &model);
-            let norm = gradients.iter().map(|(_, grad)| sum_of_squares(grad)).sum::<f64>().sqrt();
+            let (loss, gradients) = loss(&reference, &model);
+            let norm = gradients.norm();
             let scale = (1.0 / (norm + 1e-6)).min(1.0) as f32;
-            losses.push(loss.to_scalar::<f32>().unwrap());
+            losses.push(loss as f32);
             norms.push(norm as f32);
-            let state = model.weights.vars().iter().zip(&gradients).zip(&mut moments);
-            for (((_, var), (_, grad)), (m, v)) in state {
-                let mut values = nn::with_values(var.as_tensor(), <[f32]>::to_vec).unwrap();
+            let state =
+                model.weights.vars().iter().zip(gradients.sums().unwrap()).zip(&mut moments);
+            for (((_, var), grad), (m, v)) in state {
+                let mut values = with_values(var.as_tensor(), <[f32]>::to_vec).unwrap();
                 adamw_step(&constants, step, scale, &mut values, grad, m, v);
-                var.set(&nn::tensor(values, var.shape()).unwrap()).unwrap();
+                var.set(&tensor(values, var.shape()).unwrap()).unwrap();
             }
         }
         let losses = furthest(&losses, &reference.floats("adamw.losses"));
@@ -198,7 +189,7 @@ fn five_steps_of_adamw_equal_the_reference() {
         for (parameter, var) in model.weights.vars() {
             let stored = format!("adamw.final.{parameter}");
             if reference.has(&stored) {
-                let values = nn::with_values(var.as_tensor(), <[f32]>::to_vec).unwrap();
+                let values = with_values(var.as_tensor(), <[f32]>::to_vec).unwrap();
                 last = last.max(furthest(&values, &reference.floats(&stored)));
                 count += 1;
             }

@@ -28,6 +28,9 @@ pub struct ChatInput {
 }
 
 impl ChatInput {
+    /// Variables that a conversation itself gives its template.
+    pub const VARIABLES: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
+
     /// A conversation that is complete, without tools.
     pub fn new(messages: impl IntoIterator<Item = impl Into<ChatMessage>>) -> Self {
         Self { messages: messages.into_iter().map(Into::into).collect(), ..Self::default() }

@@ -1,6 +1,7 @@
 //! What stands beside `tokenizer.json`: special tokens by name, chat templates, the ids that end a reply.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde_json::{Map, Value};
 
@@ -112,14 +113,12 @@ fn templates(files: &ModelFiles) -> Result<BTreeMap<String, String>, ModelError>
             String::from_utf8(bytes.into_owned()).map_err(|e| failed(MAIN_TEMPLATE, &e))?;
         templates.insert("default".to_owned(), source);
     }
-    let further =
-        files.directory().and_then(|dir| std::fs::read_dir(dir.join(FURTHER_TEMPLATES)).ok());
-    for entry in further.into_iter().flatten() {
-        let path = entry.map_err(|e| failed(FURTHER_TEMPLATES, &e))?.path();
-        let name = path.file_stem().and_then(|stem| stem.to_str());
-        if let Some(name) = name.filter(|_| path.extension().is_some_and(|end| end == "jinja")) {
-            let source =
-                std::fs::read_to_string(&path).map_err(|e| failed(FURTHER_TEMPLATES, &e))?;
+    for file in files.list(FURTHER_TEMPLATES)? {
+        let name = Path::new(&file).file_stem().and_then(|stem| stem.to_str());
+        if let (Some(name), Some(bytes)) =
+            (name.filter(|_| file.ends_with(".jinja")), files.read(&file)?)
+        {
+            let source = String::from_utf8(bytes.into_owned()).map_err(|e| failed(&file, &e))?;
             templates.insert(name.to_owned(), source);
         }
     }
@@ -127,7 +126,9 @@ fn templates(files: &ModelFiles) -> Result<BTreeMap<String, String>, ModelError>
 }
 
 const MAIN_TEMPLATE: &str = "chat_template.jinja";
-const FURTHER_TEMPLATES: &str = "additional_chat_templates";
+
+/// The folder of further templates, a file each.
+pub(in crate::model) const FURTHER_TEMPLATES: &str = "additional_chat_templates";
 
 /// `chat_template` is a template, or a list of `{"name": ..., "template": ...}`.
 fn in_config(value: Option<&Value>) -> Result<BTreeMap<String, String>, String> {

@@ -13,7 +13,7 @@ use minijinja::{Environment, Error, ErrorKind, Output, State};
 use minijinja_contrib::pycompat::unknown_method_callback as python_method;
 use serde_json::Map;
 
-use crate::model::tokenizer::{ChatInput, TokenizerError, python};
+use crate::model::tokenizer::{ChatInput, TokenizerError, caught_in, python};
 
 /// Instructions a rendering may take: a template that loops without end is an error after a second or two.
 const FUEL: u64 = 20_000_000;
@@ -88,7 +88,10 @@ impl Templates {
         variables: &Map<String, serde_json::Value>,
     ) -> Result<String, TokenizerError> {
         let template = self.environment.get_template(name).map_err(|e| told(&e))?;
-        template.render(Value::from(Serde(variables))).map_err(|e| told(&e))
+        // `minijinja` indexes into an empty text that is reversed (`text[::-1]`), and may so elsewhere.
+        caught_in(|| template.render(Value::from(Serde(variables))))
+            .map_err(|panic| TokenizerError(format!("chat template `{name}` panicked: {panic}")))?
+            .map_err(|e| told(&e))
     }
 }
 

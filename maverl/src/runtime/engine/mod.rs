@@ -12,10 +12,11 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use maverl_kernels::attention::Segment;
+use maverl_kernels::embedding;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::config::RuntimeConfig;
-use crate::model::{Context, HfConfig, KvStore, Model, ModelError, Tokenizer, nn};
+use crate::model::{Context, HfConfig, KvStore, Model, ModelError, Pool, Tokenizer};
 use crate::runtime::{Completion, Request, RuntimeError, Work};
 use cache::Cache;
 use prefix::NodeId;
@@ -44,6 +45,7 @@ struct Pass {
     positions: Vec<u32>,
     /// Rows of the last tokens of requests that get a new one.
     ends: Vec<u32>,
+    pool: Pool,
 }
 
 /// What is left to hand out while a step is planned.
@@ -225,7 +227,7 @@ impl Engine {
 
     /// One forward pass of a policy, over the next tokens of its requests.
     fn advance(&mut self, policy: usize, model: &Model) -> Result<(), ModelError> {
-        let Pass { ids, positions, ends } = &mut self.pass;
+        let Pass { ids, positions, ends, pool } = &mut self.pass;
         ids.clear();
         positions.clear();
         ends.clear();
@@ -243,14 +245,19 @@ impl Engine {
         if ids.is_empty() {
             return Ok(());
         }
-        let (ids, positions) = (ids.as_slice().into(), positions.as_slice().into());
+        model.decoder.pack();
         let context = Context::Cached(&mut self.cache.store, &segments);
-        let hidden = model.frozen.forward(&ids, &positions, context)?;
+        let hidden = model.decoder.forward(ids, positions, context, pool)?;
         if !ends.is_empty() {
-            let logits = model.frozen.logits(&nn::pick(&hidden, &ends.as_slice().into())?)?;
+            let width = model.config.hidden_size;
+            let mut last = pool.take(ends.len() * width);
+            embedding::gather(&hidden, ends, width, &mut last);
+            let logits = model.decoder.logits(&last, pool);
             let mine = self.slots.iter_mut().filter(|slot| mine(slot) && slot.is_ready());
             choose(&logits, &mut mine.collect::<Vec<&mut Slot>>())?;
+            pool.give([last, logits]);
         }
+        pool.give([hidden]);
         self.settle(policy);
         Ok(())
     }

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use candle_core::Tensor;
 use maverl_kernels::sample::{Filter, sample, uniform};
 use rayon::prelude::*;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Reply;
 use super::cache::Held;
-use crate::model::{ModelError, Tokenizer, nn};
+use crate::model::{ModelError, Tokenizer};
 use crate::plan::Sampling;
 use crate::runtime::{Completion, Request};
 use crate::trajectory::Finish;
@@ -124,10 +123,8 @@ const BLOWN_UP: &str =
     "the weights have blown up; a smaller `optim.lr` or `optim.grad_clip` usually helps";
 
 /// Samples the next token of each request from its row of `logits [R, V]`.
-pub(super) fn choose(logits: &Tensor, ready: &mut [&mut Slot]) -> Result<(), ModelError> {
-    let (_, vocab) = logits.dims2()?;
-    nn::with_values(logits, |logits| {
-        let rows = ready.par_iter_mut().zip(logits.par_chunks_exact(vocab));
-        rows.try_for_each(|(slot, row)| slot.choose(row))
-    })?
+pub(super) fn choose(logits: &[f32], ready: &mut [&mut Slot]) -> Result<(), ModelError> {
+    let vocab = logits.len() / ready.len();
+    let rows = ready.par_iter_mut().zip(logits.par_chunks_exact(vocab));
+    rows.try_for_each(|(slot, row)| slot.choose(row))
 }

@@ -165,7 +165,7 @@ async fn n_steps_and_then_n_more_are_2n_steps() {
     train(Place::Resume(halves.clone()), 8, Stirring::new(u32::MAX)).await.unwrap();
     assert_eq!(outcome(&halves), outcome(&whole));
     let error = train(Place::Resume(halves), 5, Stirring::new(0)).await.unwrap_err().to_string();
-    assert!(error.contains("has done 8 steps and `steps` is 5"), "{error}");
+    assert!(error.contains("has gone to step 8 and `steps` is 5"), "{error}");
 }
 
 #[tokio::test]

@@ -119,3 +119,9 @@ fn what_json_has_no_word_for_is_an_error() {
     assert!(error("{{ 1 | tojson(separators=[1]) }}").contains("`separators` is a pair"));
     assert!(error("{{ 1 | tojson(indents=1) }}").contains("indents"));
 }
+
+#[test]
+fn a_template_at_which_the_engine_panics_is_an_error() {
+    let told = error("{{ ''[::-1] }}");
+    assert!(told.starts_with("chat template `default` panicked: "), "{told}");
+}

@@ -232,6 +232,22 @@ fn named_tokens_are_variables_of_the_template_and_special() {
 }
 
 #[test]
+fn what_a_tokenizer_is_told_reaches_every_template_unless_the_conversation_says_otherwise() {
+    let template =
+        "{{ bos_token }}|{{ style | default('plain') }}|{{ depth }}|{{ messages | length }}";
+    let config = r#"{"bos_token": "<start>"}"#;
+    let tokenizer = Files { template, config, ..METASPACE }.load().unwrap();
+    assert_eq!(tokenizer.render(&[], false).unwrap().text(), "<start>|plain||0");
+    let told =
+        json!({"style": "short", "depth": [1, true], "bos_token": "mine", "messages": [1, 2]});
+    let tokenizer = tokenizer.telling(told.as_object().unwrap());
+    assert_eq!(tokenizer.render(&[], false).unwrap().text(), "mine|short|[1, True]|0");
+    let own = json!({"messages": [], "chat_template_kwargs": {"style": "long"}});
+    let own: ChatInput = serde_json::from_value(own).unwrap();
+    assert_eq!(tokenizer.render_chat(&own).unwrap().text(), "mine|long|[1, True]|0");
+}
+
+#[test]
 fn tokens_that_only_the_configuration_has_are_added() {
     let added = |id: u32| {
         let token = |content: &str| json!({"content": content, "lstrip": false, "normalized": false, "rstrip": false, "single_word": false, "special": true});

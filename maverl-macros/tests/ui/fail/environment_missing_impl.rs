@@ -1,0 +1,7 @@
+use maverl::prelude::*;
+
+/// A world that does nothing.
+#[environment(name = "world")]
+struct World;
+
+fn main() {}

@@ -1,0 +1,538 @@
+#![allow(clippy::unwrap_used)]
+#![allow(clippy::approx_constant)] // values of the reference, as it prints them
+
+use serde_json::Value;
+
+use super::*;
+use crate::algo::loss::kl;
+use crate::algo::testing::{assert_close, episode, matrix, numbers, plan, rl_math, turn};
+use crate::algo::{TaskKey, samples};
+use crate::config::Kl;
+
+fn sample(task: &str, episode: usize, seat: usize, reward: f64) -> Sample {
+    Sample {
+        episode,
+        turn: 0,
+        task: TaskKey { source: "test".to_owned(), id: task.to_owned() },
+        seat,
+        policy: 0,
+        reward,
+        solved: reward > 0.5,
+        tokens: 1,
+    }
+}
+
+/// The golden batch of Dr. MAS: one task; t0: S 1, V 1; t1: S 0, V −0.1, S 0; t2: S 1, V 1, S 1.
+fn golden() -> Vec<Sample> {
+    let rows = [
+        (0, 0, 1.0),
+        (0, 1, 1.0),
+        (1, 0, 0.0),
+        (1, 1, -0.1),
+        (1, 0, 0.0),
+        (2, 0, 1.0),
+        (2, 1, 1.0),
+        (2, 0, 1.0),
+    ];
+    rows.into_iter().map(|(episode, seat, reward)| sample("p", episode, seat, reward)).collect()
+}
+
+fn algorithm(group_by: GroupBy) -> AlgorithmPlan {
+    AlgorithmPlan { group_by, deviation_by: group_by, ..plan(&[]).algorithm }
+}
+
+#[test]
+fn dr_mas_agrees_with_the_reference() {
+    let mut algorithm = algorithm(GroupBy::TaskSeat);
+    let want = [0.730295, 0.577349, -1.095443, -1.154699, -1.095443, 0.730295, 0.577349, 0.730295];
+    assert_close("golden", &advantages(&[], &golden(), &algorithm).values, &want, 1e-6);
+    algorithm.normalize_std = false;
+    let want = [0.4, 0.366667, -0.6, -0.733333, -0.6, 0.4, 0.366667, 0.4];
+    assert_close("golden", &advantages(&[], &golden(), &algorithm).values, &want, 1e-6);
+}
+
+#[test]
+fn grpo_compares_episodes_not_rows() {
+    let got = advantages(&[], &golden(), &algorithm(GroupBy::Task));
+    let (up, down) = (0.577349, -1.154699);
+    assert_close("golden", &got.values, &[up, up, down, down, down, up, up, up], 1e-6);
+    assert_eq!((got.groups.count, got.groups.size_min), (1, 3));
+}
+
+#[test]
+fn tasks_of_two_sources_with_one_id_are_two_groups() {
+    let mut samples = vec![sample("p", 0, 0, 1.0), sample("p", 1, 0, 0.0)];
+    samples[1].task.source = "other".to_owned();
+    let got = advantages(&[], &samples, &algorithm(GroupBy::TaskSeat));
+    assert_eq!((got.groups.count, got.groups.singletons), (2, 2));
+}
+
+#[test]
+fn a_group_of_one_is_zero_or_raw() {
+    let samples = [sample("p", 0, 0, 1.0)];
+    let mut algorithm = algorithm(GroupBy::TaskSeat);
+    let zero = advantages(&[], &samples, &algorithm);
+    assert_eq!((zero.values, zero.groups.singletons, zero.groups.flat), (vec![0.0], 1, true));
+    algorithm.singleton = Singleton::Raw;
+    let raw = advantages(&[], &samples, &algorithm);
+    assert_close("raw", &raw.values, &[0.999999], 1e-6);
+    assert!(!raw.groups.flat);
+}
+
+#[test]
+fn a_step_is_flat_when_no_group_has_spread_rounding_aside() {
+    let equal = |task: &str, reward: f64| {
+        let task = task.to_owned();
+        (0..7).map(move |episode| sample(&task, episode, 0, reward))
+    };
+    let mut samples: Vec<_> = equal("p", 0.1).chain(equal("q", 0.7)).collect();
+    let got = advantages(&[], &samples, &algorithm(GroupBy::TaskSeat)).groups;
+    assert!(got.flat);
+    assert_eq!((got.zero_std_frac, got.all_good_frac, got.all_bad_frac), (1.0, 0.5, 0.5));
+    samples[0].reward = 0.0;
+    let got = advantages(&[], &samples, &algorithm(GroupBy::TaskSeat)).groups;
+    assert!(!got.flat);
+    assert_eq!(got.zero_std_frac, 0.5);
+}
+
+#[test]
+fn no_samples_give_no_advantages_and_a_flat_step() {
+    let got = advantages(&[], &[], &algorithm(GroupBy::Task));
+    assert!(got.values.is_empty() && got.groups.flat);
+}
+
+/// One group of everything.
+fn together(n: usize) -> Grouping {
+    Grouping { unit: (0..n).collect(), group: vec![0; n] }
+}
+
+fn in_groups(n: usize, size: usize) -> Grouping {
+    Grouping { unit: (0..n).collect(), group: (0..n).map(|row| row / size).collect() }
+}
+
+const TRL: Relative = Relative {
+    baseline: Baseline::Mean,
+    singleton: Singleton::Zero,
+    normalize_std: true,
+    eps: 1e-4,
+};
+
+/// The advantages of the rows that have a value; 0 for the others.
+fn scored(values: &[Option<f64>], of: impl Fn(&[f64], &[usize]) -> Vec<f64>) -> Vec<f64> {
+    let rows: Vec<usize> = (0..values.len()).filter(|&row| values[row].is_some()).collect();
+    let present: Vec<f64> = rows.iter().filter_map(|&row| values[row]).collect();
+    let mut all = vec![0.0; values.len()];
+    for (row, value) in rows.iter().zip(of(&present, &rows)) {
+        all[*row] = value;
+    }
+    all
+}
+
+fn normalized(values: &[f64]) -> Vec<f64> {
+    let all = together(values.len());
+    relative(values, &all, &all, &TRL).0
+}
+
+#[test]
+fn group_advantages_agree_with_trl() {
+    for name in ["group", "batch", "none", "binary", "two_functions_with_nulls"] {
+        let name = format!("grpo_advantages/{name}");
+        let Some(case) = rl_math(&name) else { return };
+        let (params, weights) = (&case["params"], numbers(&case["params"]["reward_weights"]));
+        let size = params["num_generations"].as_u64().unwrap() as usize;
+        let rewards: Vec<Option<f64>> = matrix(&case["inputs"]["rewards_per_func"])
+            .iter()
+            .map(|row| {
+                let given: Vec<_> = row.iter().map(|x| (!x.is_nan()).then_some(*x)).collect();
+                weighted_rewards(&given, &weights)
+            })
+            .collect();
+        let got = scored(&rewards, |values, rows| {
+            let unit = (0..rows.len()).collect();
+            let mean = Grouping { unit, group: rows.iter().map(|row| row / size).collect() };
+            let deviation = match params["scale_rewards"].as_str() {
+                Some("batch") => together(rows.len()),
+                _ => mean.clone(),
+            };
+            let normalize_std = params["scale_rewards"] != "none";
+            relative(values, &mean, &deviation, &Relative { normalize_std, ..TRL }).0
+        });
+        assert_close(&name, &got, &numbers(&case["outputs"]["advantages"]), 1e-9);
+    }
+}
+
+#[test]
+fn rewards_normalized_before_they_are_summed_agree_with_trl() {
+    let name = "grpo_advantages/normalize_then_sum";
+    let Some(case) = rl_math(name) else { return };
+    let (rows, weights) = (matrix(&case["inputs"]["rewards_per_func"]), [1.0, 0.5]);
+    let by_group = in_groups(rows.len(), 4);
+    let each = [0, 1].map(|k| {
+        let values: Vec<f64> = rows.iter().map(|row| row[k]).collect();
+        relative(&values, &by_group, &by_group, &TRL).0
+    });
+    let sums: Vec<f64> = (0..rows.len())
+        .filter_map(|row| weighted_rewards(&[Some(each[0][row]), Some(each[1][row])], &weights))
+        .collect();
+    assert_close(name, &normalized(&sums), &numbers(&case["outputs"]["advantages"]), 1e-9);
+}
+
+#[test]
+fn leave_one_out_agrees_with_trl() {
+    for name in ["plain", "normalized", "clipped", "nulls", "kl_in_reward"] {
+        let name = format!("rloo_advantages/{name}");
+        let Some(case) = rl_math(&name) else { return };
+        let params = &case["params"];
+        let mut rewards: Vec<f64> = matrix(&case["inputs"]["rewards_per_func"]).concat();
+        if let Some(range) = params["reward_clip_range"].as_array() {
+            let bound = |i: usize| range[i].as_f64().unwrap();
+            rewards.iter_mut().for_each(|reward| *reward = reward.clamp(bound(0), bound(1)));
+        }
+        let beta = params["beta"].as_f64().unwrap();
+        if beta > 0.0 {
+            let of = |key: &str| matrix(&case["inputs"][key]);
+            let (logp, reference, mask) = (of("logps"), of("ref_logps"), of("completion_mask"));
+            for (row, reward) in rewards.iter_mut().enumerate() {
+                let k1 = |t: usize| kl(Kl::K1, logp[row][t], reference[row][t]).value;
+                *reward -= beta * (0..mask[row].len()).map(|t| mask[row][t] * k1(t)).sum::<f64>();
+            }
+        }
+        let given: Vec<_> = rewards.iter().map(|x| (!x.is_nan()).then_some(*x)).collect();
+        let mut got = scored(&given, |values, rows| {
+            let unit = (0..rows.len()).collect();
+            let by = Grouping { unit, group: rows.iter().map(|row| row / 4).collect() };
+            let baseline = Baseline::LeaveOneOut;
+            let options = Relative { baseline, normalize_std: false, ..TRL };
+            relative(values, &by, &by, &options).0
+        });
+        if params["normalize_advantages"] == true {
+            got = normalized(&got);
+        }
+        assert_close(&name, &got, &numbers(&case["outputs"]["advantages"]), 1e-9);
+    }
+}
+
+#[test]
+fn whitening_agrees_with_trl() {
+    let name = "masked_whiten/shift_mean=true";
+    let Some(case) = rl_math(name) else { return };
+    let keep = |key: &Value| -> Vec<f64> {
+        let masks = matrix(&case["inputs"]["mask"]).concat();
+        matrix(key)
+            .concat()
+            .into_iter()
+            .zip(masks)
+            .filter(|(_, m)| *m > 0.0)
+            .map(|(x, _)| x)
+            .collect()
+    };
+    let mut values = keep(&case["inputs"]["values"]);
+    let tokens = vec![1; values.len()];
+    whiten(&mut values, &tokens);
+    assert_close(name, &values, &keep(&case["outputs"]["whitened"]), 1e-9);
+}
+
+#[test]
+fn a_row_of_many_tokens_is_whitened_like_as_many_rows() {
+    let (mut rows, mut tokens) = (vec![1.0, -2.0, 0.5], vec![1.0, 1.0, -2.0, 0.5, 0.5, 0.5]);
+    whiten(&mut rows, &[2, 1, 3]);
+    whiten(&mut tokens, &[1; 6]);
+    assert_close("whiten", &rows, &[tokens[0], tokens[2], tokens[3]], 1e-12);
+}
+
+#[test]
+fn gae_agrees_with_trl() {
+    for (gamma, lambda) in [("0.99", "0.95"), ("1.0", "1.0"), ("0.95", "0.0")] {
+        let name = format!("gae/gamma={gamma},lam={lambda}");
+        let Some(case) = rl_math(&name) else { return };
+        let of = |key: &str| matrix(&case["inputs"][key]);
+        let hop = Hop { gamma: gamma.parse().unwrap(), lambda: lambda.parse().unwrap() };
+        let (rewards, values, mask) = (of("rewards"), of("values"), of("mask"));
+        for row in 0..rewards.len() {
+            let n = mask[row].iter().sum::<f64>() as usize;
+            let (advantages, returns) = gae(&rewards[row][..n], &values[row][..n], hop, 0.0);
+            let want = |key: &str| matrix(&case["outputs"][key])[row][..n].to_vec();
+            assert_close(&name, &advantages, &want("advantages"), 1e-9);
+            assert_close(&name, &returns, &want("returns"), 1e-9);
+        }
+    }
+}
+
+#[test]
+fn rewards_with_kl_and_their_advantages_agree_with_trl() {
+    for name in
+        ["1.0,lam=0.95,kl=k1", "0.99,lam=0.9,kl=k3", "1.0,lam=1.0,kl=k1", "0.9,lam=0.0,kl=k1"]
+    {
+        let name = format!("ppo_gae/gamma={name}");
+        let Some(case) = rl_math(&name) else { return };
+        let of = |key: &str| matrix(&case["inputs"][key]);
+        let (logp, reference, values) = (of("logprobs"), of("ref_logprobs"), of("values"));
+        let (scores, ends) =
+            (numbers(&case["inputs"]["scores"]), numbers(&case["inputs"]["sequence_lengths"]));
+        let param = |key: &str| case["params"][key].as_f64().unwrap();
+        let estimator = if case["params"]["kl_estimator"] == "k1" { Kl::K1 } else { Kl::K3 };
+        let hop = Hop { gamma: param("gamma"), lambda: param("lam") };
+        let out = |key: &str| matrix(&case["outputs"][key]);
+        let (mut kept, mut want) = (vec![], vec![]);
+        for row in 0..logp.len() {
+            let (end, width) = (ends[row] as usize, logp[row].len());
+            let n = (end + 2).min(width);
+            let penalty = |t: usize| match t <= end {
+                true => -param("kl_coef") * kl(estimator, logp[row][t], reference[row][t]).value,
+                false => 0.0,
+            };
+            let mut rewards: Vec<f64> = (0..n).map(penalty).collect();
+            rewards[n - 1] += scores[row];
+            let (advantages, returns) = gae(&rewards, &values[row][..n], hop, 0.0);
+            assert_close(&name, &rewards, &out("rewards")[row][..n], 1e-9);
+            assert_close(&name, &advantages, &out("advantages_raw")[row][..n], 1e-9);
+            assert_close(&name, &returns, &out("returns")[row][..n], 1e-9);
+            kept.extend_from_slice(&advantages[..=end]);
+            want.extend_from_slice(&out("advantages")[row][..=end]);
+        }
+        let tokens = vec![1; kept.len()];
+        whiten(&mut kept, &tokens);
+        assert_close(&name, &kept, &want, 1e-9);
+    }
+}
+
+#[test]
+fn chained_advantages_agree_with_the_reference() {
+    let hop = Hop { gamma: 0.99, lambda: 0.95 };
+    let want = [0.77329, 0.718012, 0.6603, 0.6];
+    let (actions, _) =
+        chained_gae(&[&[0.0], &[0.0], &[0.0], &[1.0]], &[&[0.1], &[0.2], &[0.3], &[0.4]], hop, hop);
+    assert_close("marl.md 8.3, actions", &actions.concat(), &want, 1e-6);
+    let (rewards, values) = ([[0.0, 0.0], [0.0, 1.0]], [[0.1, 0.2], [0.3, 0.4]]);
+    let [rewards, values] = [&rewards, &values].map(|rows| [&rows[0][..], &rows[1][..]]);
+    let (tokens, _) = chained_gae(&rewards, &values, hop, hop);
+    assert_close("marl.md 8.3, tokens", &tokens.concat(), &want, 1e-6);
+    let one = Hop { gamma: 1.0, lambda: 1.0 };
+    let (tokens, returns) = chained_gae(&rewards, &values, one, one);
+    assert_close("marl.md 8.3, undiscounted", &tokens.concat(), &[0.9, 0.8, 0.7, 0.6], 1e-12);
+    // Without discount, an advantage and its value are what is still to be earned.
+    assert_close("sum of a chain", &returns.concat(), &[1.0; 4], 1e-12);
+}
+
+#[test]
+fn a_chain_of_one_agent_is_plain_gae() {
+    let (rewards, values) = ([0.1, -0.2, 1.0], [0.3, 0.1, -0.4]);
+    let hop = Hop { gamma: 0.9, lambda: 0.8 };
+    let (chained, _) = chained_gae(&[&rewards], &[&values], hop, Hop { gamma: 0.5, lambda: 0.5 });
+    assert_eq!(chained[0], gae(&rewards, &values, hop, 0.0).0);
+    let (row, returns) = gae(&[0.0, 1.0], &[0.1, 0.2], Hop { gamma: 1.0, lambda: 0.95 }, 0.0);
+    assert_close("drmas.md §4, GAE row", &returns, &[0.96, 1.0], 1e-12);
+    assert_eq!(row.len(), 2);
+}
+
+#[test]
+fn anchors_agree_with_the_reference() {
+    // Steps of trajectory a are 1, 1, 2 with a reward at 2; of b 1, 2, 3 without any.
+    let [a, b] = [[0.0, 1.0].as_slice(), &[0.0; 3]].map(|r| discounted_returns(r, 0.95));
+    let returns = [a[0], a[0], a[1], b[0], b[1], b[2]];
+    let step = Grouping { unit: (0..6).collect(), group: vec![0, 0, 1, 0, 1, 2] };
+    let episode = Grouping { unit: vec![0, 0, 0, 1, 1, 1], group: vec![0; 6] };
+    let scores = [1.0, 1.0, 1.0, 0.0, 0.0, 0.0];
+    for (normalize_std, want) in [
+        (false, [0.816667, 0.816667, 1.0, -1.133333, -1.0, -0.5]),
+        (true, [1.284455, 1.284455, 1.414212, -1.861804, -1.414212, -0.707106]),
+    ] {
+        let options = Relative { normalize_std, eps: 1e-6, ..TRL };
+        let whole = relative(&scores, &episode, &episode, &options).0;
+        let parts = relative(&returns, &step, &step, &options).0;
+        let got: Vec<f64> = whole.iter().zip(parts).map(|(a, b)| a + b).collect();
+        assert_close("GiGPO", &got, &want, 1e-6);
+    }
+}
+
+#[test]
+fn turns_with_one_prompt_are_compared_with_each_other() {
+    let mut plan = plan(&[("t/a", true)]);
+    plan.algorithm.anchor_weight = 1.0;
+    plan.algorithm.group_by = GroupBy::Task;
+    plan.algorithm.deviation_by = GroupBy::Task;
+    plan.algorithm.normalize_std = false;
+    let mut good = episode("p", 0, 1.0, vec![turn("t/a", 0), turn("t/a", 1)]);
+    let bad = episode("p", 1, 0.0, vec![turn("t/a", 0)]);
+    good.turns[1].tokens.as_mut().unwrap().prompt = vec![9];
+    let episodes = [good, bad];
+    let samples = samples(&episodes, &plan);
+    let got = advantages(&episodes, &samples, &plan.algorithm).values;
+    // 0.5 of the episode; the first turns against each other have 0.95 and 0, the second turn is alone.
+    assert_close("anchors", &got, &[0.5 + 0.475, 0.5, -0.5 - 0.475], 1e-12);
+}
+
+#[test]
+fn leave_one_out_by_seat_agrees_with_the_reference() {
+    let mut algorithm = algorithm(GroupBy::TaskSeat);
+    algorithm.baseline = Baseline::LeaveOneOut;
+    algorithm.normalize_std = false;
+    let want = [0.5, 0.55, -0.75, -1.1, -0.75, 0.5, 0.55, 0.5];
+    assert_close("RLOO", &advantages(&[], &golden(), &algorithm).values, &want, 1e-6);
+}
+
+#[test]
+fn mean_and_deviation_may_be_of_the_task_or_of_the_seat() {
+    let parts = |mean, deviation| {
+        let mut algorithm = algorithm(mean);
+        algorithm.deviation_by = deviation;
+        advantages(&[], &golden(), &algorithm).values
+    };
+    // Row 1 is the verifier's in a solved episode: 1 − 0.6333 over its own σ 0.6351 or that of episodes 0.5966.
+    let (task, seat) = (GroupBy::Task, GroupBy::TaskSeat);
+    let episodes = [1.0_f64, -0.1 / 3.0, 1.0];
+    let mean = episodes.iter().sum::<f64>() / 3.0;
+    let std = (episodes.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 2.0).sqrt();
+    let own = (2.0 * (1.0_f64 - 1.9 / 3.0).powi(2) + (-0.1_f64 - 1.9 / 3.0).powi(2)) / 2.0;
+    let got =
+        [parts(seat, seat)[1], parts(seat, task)[1], parts(task, seat)[1], parts(task, task)[1]];
+    let want = [
+        (1.0 - 1.9 / 3.0) / own.sqrt(),
+        (1.0 - 1.9 / 3.0) / std,
+        (1.0 - mean) / own.sqrt(),
+        (1.0 - mean) / std,
+    ];
+    assert_close("four baselines", &got, &want, 1e-5);
+}
+
+#[test]
+fn only_the_best_learns_where_it_is_compared_with_the_second_best() {
+    let by = Grouping { unit: vec![0, 0, 1, 2, 3], group: vec![0, 0, 0, 0, 1] };
+    let baseline = Baseline::SecondBest;
+    let options = Relative { baseline, normalize_std: false, ..TRL };
+    let of = |values: &[f64]| relative(values, &by, &by, &options).0;
+    assert_eq!(of(&[3.0, 3.0, 1.0, 2.0, 7.0]), [1.0, 1.0, 0.0, 0.0, 0.0]);
+    assert_eq!(of(&[2.0, 2.0, 1.0, 2.0, 7.0]), [0.0; 5]);
+    assert_eq!(of(&[-1.0, -1.0, -2.0, -5.0, 7.0])[0], 1.0);
+}
+
+#[test]
+fn a_baseline_of_each_seat_moves_after_its_advantages() {
+    let mut ema = EmaBaseline::new(0.9);
+    assert_eq!(ema.step(&[1.0, 0.0, 2.0], &[0, 0, 1]), [1.0, 0.0, 2.0]);
+    assert_close("ema", &[ema.seats[&0], ema.seats[&1]], &[0.05, 0.2], 1e-12);
+    assert_close("ema", &ema.step(&[1.0], &[1]), &[0.8], 1e-12);
+    assert_close("ema", &[ema.seats[&0], ema.seats[&1]], &[0.05, 0.28], 1e-12);
+}
+
+/// Seat 0 speaks 0, 1 and 3 times in three episodes, seat 1 once in each; a second task has one episode.
+fn ragged() -> Vec<Sample> {
+    let mut rows = vec![
+        sample("p", 0, 1, 0.3),
+        sample("p", 1, 0, 1.0),
+        sample("p", 1, 1, 0.9),
+        sample("p", 2, 0, 0.0),
+        sample("p", 2, 0, -0.1),
+        sample("p", 2, 0, 0.2),
+        sample("p", 2, 1, 0.0),
+        sample("q", 3, 0, 0.7),
+    ];
+    for (i, row) in rows.iter_mut().enumerate() {
+        row.tokens = 1 + i % 3;
+    }
+    rows
+}
+
+fn every_algorithm() -> Vec<AlgorithmPlan> {
+    let mut all = vec![];
+    for baseline in [Baseline::Mean, Baseline::LeaveOneOut, Baseline::SecondBest, Baseline::None] {
+        for (group_by, deviation_by) in [
+            (GroupBy::Task, GroupBy::Task),
+            (GroupBy::Task, GroupBy::TaskSeat),
+            (GroupBy::TaskSeat, GroupBy::Task),
+            (GroupBy::TaskSeat, GroupBy::TaskSeat),
+        ] {
+            for (normalize_std, whiten) in [(true, false), (false, false), (false, true)] {
+                let base = algorithm(group_by);
+                all.push(AlgorithmPlan { baseline, deviation_by, normalize_std, whiten, ..base });
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn the_order_of_rows_changes_no_advantage() {
+    let (rows, order) = (ragged(), [5, 2, 7, 0, 3, 6, 1, 4]);
+    let permuted: Vec<Sample> = order.iter().map(|&row| rows[row].clone()).collect();
+    for algorithm in every_algorithm() {
+        let whole = advantages(&[], &rows, &algorithm).values;
+        let got = advantages(&[], &permuted, &algorithm).values;
+        let want: Vec<f64> = order.iter().map(|&row| whole[row]).collect();
+        assert_close(&format!("{algorithm:?}"), &got, &want, 1e-12);
+    }
+}
+
+#[test]
+fn equal_rewards_teach_nothing_and_one_member_has_no_comparison() {
+    for algorithm in every_algorithm().iter().filter(|a| a.baseline != Baseline::None) {
+        let mut rows = ragged();
+        for row in &mut rows {
+            row.reward = 0.1;
+        }
+        let got = advantages(&[], &rows, algorithm);
+        assert!(got.groups.flat, "{algorithm:?}");
+        assert!(got.values.iter().all(|a| a.abs() < 1e-9), "{algorithm:?}: {:?}", got.values);
+        let alone = advantages(&[], &ragged(), algorithm).values;
+        if !algorithm.whiten {
+            assert_eq!(alone[7], 0.0, "{algorithm:?}");
+        }
+        assert!(alone.iter().all(|a| a.is_finite() && a.abs() < 100.0), "{algorithm:?}: {alone:?}");
+    }
+}
+
+#[test]
+fn without_a_baseline_a_step_is_flat_when_rewards_are_zero_or_whitened_to_zero() {
+    let mut algorithm = algorithm(GroupBy::Task);
+    algorithm.baseline = Baseline::None;
+    algorithm.normalize_std = false;
+    let of = |reward: f64, algorithm: &AlgorithmPlan| {
+        let rows = [sample("p", 0, 0, reward), sample("p", 1, 0, reward)];
+        advantages(&[], &rows, algorithm).groups.flat
+    };
+    assert!(of(0.0, &algorithm) && !of(1.0, &algorithm));
+    algorithm.whiten = true;
+    assert!(of(0.0, &algorithm) && of(1.0, &algorithm));
+}
+
+#[test]
+fn scores_over_turns_agree_with_the_reference() {
+    let scores = vec![vec![1.0, 0.0], vec![0.0, 1.0], vec![1.0, 1.0]];
+    let of = |scores: &[Vec<f64>], gamma, share| discounted_scores(scores, gamma, share).concat();
+    for (gamma, share, want) in [
+        (0.3, ScoreShare::All, [0.892086, 0.172662, 0.230769, 1.0, 1.0, 1.0]),
+        (1.0, ScoreShare::All, [0.833333, 0.5, 0.5, 1.0, 1.0, 1.0]),
+        (0.3, ScoreShare::Individual, [0.784173, 0.280576, 0.230769, 1.0, 1.0, 1.0]),
+    ] {
+        assert_close("marl.md 8.1", &of(&scores, gamma, share), &want, 1e-6);
+    }
+    let short = of(&scores[..2], 0.3, ScoreShare::All);
+    assert_close("marl.md 8.1, two turns", &short, &[0.884615, 0.115385, 0.0, 1.0], 1e-6);
+    assert_close("undiscounted later", &of(&scores, 0.0, ScoreShare::All), &scores.concat(), 1e-12);
+}
+
+#[test]
+fn influence_agrees_with_the_published_code_in_its_sign_and_with_the_paper_in_ours() {
+    let right = |turns: [[u8; 2]; 3]| turns.map(|turn| turn.map(|x| x == 1).to_vec());
+    let bonus =
+        Bonus { follow: 0.1, resist: 0.2, provoke: 0.3, persuade: 0.4, published_sign: true };
+    for (turns, want) in [
+        ([[1, 0], [0, 1], [1, 1]], [0.0, 0.0, -0.1, -0.3, 0.1, 0.0]),
+        ([[0, 0], [1, 0], [1, 1]], [0.0, 0.0, -0.2, 0.0, 0.0, 0.1]),
+        ([[1, 1], [0, 1], [0, 0]], [0.0, 0.0, 0.2, 0.0, 0.0, -0.1]),
+    ] {
+        let got = influence_bonus(&right(turns), &bonus).concat();
+        assert_close("marl.md 8.2", &got, &want, 1e-12);
+    }
+    let ours = Bonus { published_sign: false, ..bonus };
+    let got = influence_bonus(&right([[1, 0], [0, 1], [1, 1]]), &ours);
+    assert_close("sign", &got[1], &[-0.1, 0.1 + 0.4], 1e-12);
+}
+
+#[test]
+fn margins_and_qualities_agree_with_the_reference() {
+    let of = |reward| [margin(reward, 0.25, 0.5), quality(reward, 0.25, 0.5)];
+    assert_eq!((of(1.0), of(0.0)), ([1.375, 1.125], [-0.125, -0.375]));
+    assert_eq!(difference_rewards(1.0, &[0.0, 1.0]), [1.0, 0.0]);
+    assert_eq!(weighted_rewards(&[None, None], &[1.0, 2.0]), None);
+}

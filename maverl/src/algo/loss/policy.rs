@@ -1,0 +1,187 @@
+//! The loss of one row, put together from its parts.
+
+use std::ops::AddAssign;
+
+use super::surrogate::{Clip, Clipped, cispo, clipped_surrogate, cpgd, sapo};
+use super::{Term, importance_corrected, kl, policy_drift};
+use crate::config::{Ratio, Surrogate};
+use crate::plan::LossPlan;
+
+/// The tokens of one row. All `[T]`.
+#[derive(Debug, Clone, Copy)]
+pub struct RowTokens<'a> {
+    /// Log-probs now.
+    pub logp: &'a [f32],
+    /// Entropies of the distributions they were drawn from, now.
+    pub entropy: &'a [f32],
+    /// Log-probs when they were sampled.
+    pub old: &'a [f32],
+    /// Log-probs under the reference; only where the row has a KL term.
+    pub reference: Option<&'a [f32]>,
+    /// How much each counts: [`token_weights`](super::token_weights).
+    pub weights: &'a [f32],
+}
+
+/// Sums over tokens; those of rows add up.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct PolicyLoss {
+    /// `Σ w · (surrogate + β · kl + δ · drift − η · entropy)`.
+    pub loss: f64,
+    /// `Σ w · surrogate`.
+    pub surrogate: f64,
+    /// `Σ w · kl`.
+    pub kl: f64,
+    /// `Σ w · entropy`.
+    pub entropy: f64,
+    /// How many tokens.
+    pub tokens: u64,
+    /// Tokens that met each bound: `[low, high, dual]`.
+    pub clipped: [u64; 3],
+    /// `Σ (logp_old − logp)`: k1 of the KL from the policy that sampled.
+    pub ppo_kl: f64,
+}
+
+impl AddAssign for PolicyLoss {
+    fn add_assign(&mut self, other: Self) {
+        self.loss += other.loss;
+        self.surrogate += other.surrogate;
+        self.kl += other.kl;
+        self.entropy += other.entropy;
+        self.tokens += other.tokens;
+        self.ppo_kl += other.ppo_kl;
+        for (ours, theirs) in self.clipped.iter_mut().zip(other.clipped) {
+            *ours += theirs;
+        }
+    }
+}
+
+/// The policy-gradient loss of one row; adds its derivatives by `logp [T]` and by `entropy [T]`.
+///
+/// ```text
+/// ratio token      log ρₜ = logpₜ − logp_oldₜ
+/// ratio sequence   log ρ  = mean over the row                GSPO, 2507.18071 eq. 7
+/// ratio product    log ρ  = sum over the row                 RLOO, 2402.14740 §2
+/// ```
+///
+/// A ratio of the whole row gives every token the same surrogate, and its derivative reaches every token.
+///
+/// # Panics
+///
+/// If the lengths differ.
+pub fn policy_gradient(
+    row: &RowTokens<'_>,
+    advantage: f32,
+    plan: &LossPlan,
+    d_logp: &mut [f32],
+    d_entropy: &mut [f32],
+) -> PolicyLoss {
+    let n = row.logp.len();
+    let lengths =
+        [row.entropy.len(), row.old.len(), row.weights.len(), d_logp.len(), d_entropy.len()];
+    assert!(lengths.iter().all(|&len| len == n), "policy_gradient: {lengths:?} for {n} tokens");
+    let mut sums = PolicyLoss { tokens: n as u64, ..PolicyLoss::default() };
+    surrogates(row, f64::from(advantage), plan, d_logp, &mut sums);
+    for t in 0..n {
+        let weight = f64::from(row.weights[t]);
+        let (logp, log_ratio) = (f64::from(row.logp[t]), log_ratio(row, t));
+        sums.ppo_kl -= log_ratio;
+        let mut pull = 0.0;
+        if let Some(reference) = row.reference.filter(|_| plan.kl_coef != 0.0) {
+            let kl = divergence(plan, logp, f64::from(reference[t]), log_ratio);
+            sums.kl += weight * kl.value;
+            sums.loss += weight * f64::from(plan.kl_coef) * kl.value;
+            pull += f64::from(plan.kl_coef) * kl.slope;
+        }
+        if plan.drift_coef != 0.0 {
+            let drift = policy_drift(log_ratio);
+            sums.loss += weight * f64::from(plan.drift_coef) * drift.value;
+            pull += f64::from(plan.drift_coef) * drift.slope;
+        }
+        d_logp[t] += (weight * pull) as f32;
+        d_entropy[t] -= (weight * f64::from(plan.entropy_coef)) as f32;
+        let entropy = weight * f64::from(row.entropy[t]);
+        sums.entropy += entropy;
+        sums.loss -= f64::from(plan.entropy_coef) * entropy;
+    }
+    sums.loss += sums.surrogate;
+    sums
+}
+
+/// The negative log-likelihood of one row: supervised training. Adds its derivative by `logp [T]`.
+///
+/// ```text
+/// L = −Σ w · logp
+/// ```
+pub fn log_likelihood(row: &RowTokens<'_>, d_logp: &mut [f32]) -> PolicyLoss {
+    let mut sums = PolicyLoss::default();
+    for (t, &weight) in row.weights.iter().enumerate() {
+        sums.surrogate -= f64::from(weight) * f64::from(row.logp[t]);
+        sums.entropy += f64::from(weight) * f64::from(row.entropy[t]);
+        d_logp[t] -= weight;
+    }
+    sums.loss = sums.surrogate;
+    sums
+}
+
+fn log_ratio(row: &RowTokens<'_>, t: usize) -> f64 {
+    f64::from(row.logp[t]) - f64::from(row.old[t])
+}
+
+fn divergence(plan: &LossPlan, logp: f64, reference: f64, log_ratio: f64) -> Term {
+    let kl = kl(plan.kl, logp, reference);
+    if plan.kl_corrected { importance_corrected(kl, log_ratio) } else { kl }
+}
+
+/// The surrogates of a row, at the level of its ratio.
+fn surrogates(
+    row: &RowTokens<'_>,
+    advantage: f64,
+    plan: &LossPlan,
+    d_logp: &mut [f32],
+    sums: &mut PolicyLoss,
+) {
+    let n = row.logp.len();
+    if plan.ratio == Ratio::Token {
+        for (t, d_logp) in d_logp.iter_mut().enumerate() {
+            let found = surrogate(plan, f64::from(row.logp[t]), log_ratio(row, t), advantage);
+            let weight = f64::from(row.weights[t]);
+            *d_logp += (weight * found.term.slope) as f32;
+            sums.surrogate += weight * found.term.value;
+            sums.count(found.clip, 1);
+        }
+        return;
+    }
+    let share = if plan.ratio == Ratio::Sequence { 1.0 / n.max(1) as f64 } else { 1.0 };
+    let whole = |of: &dyn Fn(usize) -> f64| share * (0..n).map(of).sum::<f64>();
+    let (logp, log_ratio) = (whole(&|t| f64::from(row.logp[t])), whole(&|t| log_ratio(row, t)));
+    let found = surrogate(plan, logp, log_ratio, advantage);
+    let weight: f64 = row.weights.iter().map(|&weight| f64::from(weight)).sum();
+    for d in d_logp {
+        *d += (weight * found.term.slope * share) as f32;
+    }
+    sums.surrogate += weight * found.term.value;
+    sums.count(found.clip, n as u64);
+}
+
+fn surrogate(plan: &LossPlan, logp: f64, log_ratio: f64, advantage: f64) -> Clipped {
+    let (low, high) = (f64::from(plan.clip_low), f64::from(plan.clip_high));
+    match plan.surrogate {
+        Surrogate::Clip => {
+            clipped_surrogate(log_ratio, advantage, (low, high, f64::from(plan.clip_dual)))
+        }
+        Surrogate::Cispo => cispo(logp, log_ratio, advantage, high),
+        Surrogate::Sapo => sapo(log_ratio, advantage, plan.gate),
+        Surrogate::Cpgd => cpgd(log_ratio, advantage, (low, high)),
+    }
+}
+
+impl PolicyLoss {
+    fn count(&mut self, clip: Option<Clip>, tokens: u64) {
+        match clip {
+            Some(Clip::Low) => self.clipped[0] += tokens,
+            Some(Clip::High) => self.clipped[1] += tokens,
+            Some(Clip::Dual) => self.clipped[2] += tokens,
+            None => {}
+        }
+    }
+}

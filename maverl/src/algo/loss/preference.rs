@@ -1,0 +1,95 @@
+//! Losses of pairs: one reply is better than another.
+
+/// How a pair becomes a loss.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Preference {
+    /// `−(1 − s) · log sigmoid(d) − s · log sigmoid(−d)`; `s` is the label smoothing.
+    /// DPO, [2305.18290](https://arxiv.org/abs/2305.18290) eq. 7.
+    Sigmoid {
+        /// Share of labels taken to be wrong.
+        smoothing: f64,
+    },
+    /// `max(0, 1 − d)`. SLiC-HF, [2305.10425](https://arxiv.org/abs/2305.10425).
+    Hinge,
+    /// `(h − 1 / (2β))²`, `h` over mean log-ratios. IPO, [2310.12036](https://arxiv.org/abs/2310.12036).
+    Ipo,
+    /// `(−(1 − s) · log sigmoid(d) + s · log sigmoid(−d)) / (1 − 2s)`.
+    /// Robust DPO, [2403.00409](https://arxiv.org/abs/2403.00409).
+    Robust {
+        /// Share of labels that are wrong, below a half.
+        smoothing: f64,
+    },
+}
+
+/// A pair of replies: sums of log-probs over their tokens, less those of the reference, and how many tokens.
+///
+/// Without a reference ("reference-free") the sums are of the log-probs alone.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Pair {
+    /// Sum over the better reply, and its tokens.
+    pub chosen: (f64, usize),
+    /// Sum over the worse reply, and its tokens.
+    pub rejected: (f64, usize),
+}
+
+/// What a pair loses.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PreferenceLoss {
+    /// The loss.
+    pub value: f64,
+    /// Its derivative by the log-prob of each token of the better reply.
+    pub chosen: f64,
+    /// Its derivative by the log-prob of each token of the worse reply.
+    pub rejected: f64,
+    /// β times the sum over the better reply: its implicit reward.
+    pub reward_chosen: f64,
+    /// β times the sum over the worse reply.
+    pub reward_rejected: f64,
+}
+
+/// What a pair of replies loses.
+///
+/// ```text
+/// h = Σ (logp − logp_ref) over chosen − Σ (logp − logp_ref) over rejected
+/// d = β · h
+/// ```
+pub fn preference(kind: Preference, beta: f64, pair: &Pair) -> PreferenceLoss {
+    let ((chosen, chosen_tokens), (rejected, rejected_tokens)) = (pair.chosen, pair.rejected);
+    let d = beta * (chosen - rejected);
+    let loss = |value, slope: f64, scales: (f64, f64)| PreferenceLoss {
+        value,
+        chosen: slope * scales.0,
+        rejected: -slope * scales.1,
+        reward_chosen: beta * chosen,
+        reward_rejected: beta * rejected,
+    };
+    match kind {
+        Preference::Sigmoid { smoothing: s } => {
+            let value = (1.0 - s) * softplus(-d) + s * softplus(d);
+            loss(value, beta * (s * sigmoid(d) - (1.0 - s) * sigmoid(-d)), (1.0, 1.0))
+        }
+        Preference::Hinge => {
+            let slope = if d < 1.0 { -beta } else { 0.0 };
+            loss(1.0 - super::surrogate::at_most(d, 1.0), slope, (1.0, 1.0))
+        }
+        Preference::Ipo => {
+            let (own, other) = (chosen_tokens.max(1) as f64, rejected_tokens.max(1) as f64);
+            let error = chosen / own - rejected / other - 1.0 / (2.0 * beta);
+            loss(error * error, 2.0 * error, (1.0 / own, 1.0 / other))
+        }
+        Preference::Robust { smoothing: s } => {
+            let value = ((1.0 - s) * softplus(-d) - s * softplus(d)) / (1.0 - 2.0 * s);
+            let slope = -beta * ((1.0 - s) * sigmoid(-d) + s * sigmoid(d)) / (1.0 - 2.0 * s);
+            loss(value, slope, (1.0, 1.0))
+        }
+    }
+}
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// `log(1 + eˣ)`, also where `eˣ` overflows.
+fn softplus(x: f64) -> f64 {
+    x.max(0.0) + (-x.abs()).exp().ln_1p()
+}

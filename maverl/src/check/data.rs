@@ -1,0 +1,116 @@
+//! The tasks of a configuration, read as training reads them.
+
+use std::path::Path;
+
+use super::Purpose;
+use super::diagnostic::{Problems, path, suggestion};
+use crate::config::{Config, Preset, TaskConfig};
+use crate::data::{self, DataError};
+use crate::task::Task;
+
+/// Worlds embedded in the library: names that `data = "builtin:NAME"` may have.
+const BUILTIN: &[&str] = &["arithmetic", "facts"];
+
+/// Reports data that is not there, and, before training, data that cannot be trained or evaluated with. Gives the tasks
+/// that are trained on.
+pub(super) fn tasks(
+    config: &Config,
+    base: &Path,
+    purpose: Purpose,
+    problems: &mut Problems<'_>,
+) -> Vec<Task> {
+    for (at, data) in [
+        (path(["task", "data"]), Some(&config.task.data)),
+        (path(["eval", "data"]), config.eval.data.as_ref()),
+    ] {
+        if let Some(data) = data {
+            exists(data, &at, base, problems);
+        }
+    }
+    if purpose == Purpose::Eval {
+        return Vec::new();
+    }
+    let lessons = lessons(config, base, problems);
+    let eval = config.eval.used(config.algorithm.name);
+    let held_out = [
+        ("test_split", &eval.test_split, eval.before_and_after, "eval.before_and_after = false"),
+        ("split", &eval.split, eval.every > 0, "eval.every = 0"),
+    ];
+    for (key, split, _, without) in held_out.into_iter().filter(|(_, _, used, _)| *used) {
+        let source = if eval.data.is_some() { ["eval", "data"] } else { ["task", "data"] };
+        if problems.reported(&path(source)) {
+            continue;
+        }
+        match data::load(&eval.held_out(&config.task), split, base) {
+            Ok(_) => {}
+            Err(error @ DataError::NoTasks { .. }) => {
+                let help = format!(
+                    "name one that is there as `eval.{key}`, put `\"split\": \"{split}\"` into some rows, or write `{without}`"
+                );
+                problems.value(&path(["eval", key]), error.to_string(), help);
+            }
+            Err(error) => problems.value(&path(source), error.to_string(), None),
+        }
+    }
+    lessons
+}
+
+/// The tasks that are trained on; none for demonstrations.
+fn lessons(config: &Config, base: &Path, problems: &mut Problems<'_>) -> Vec<Task> {
+    let at = path(["task", "data"]);
+    if problems.reported(&at) {
+        return Vec::new();
+    }
+    let TaskConfig { data, split, .. } = &config.task;
+    let supervised = config.algorithm.name == Preset::Sft;
+    if supervised && data.starts_with("builtin:") {
+        let message = format!("`task.data` is {data:?}, which has questions and no demonstrations");
+        problems.value(&at, message, "supervised training needs a file of them".to_owned());
+        return Vec::new();
+    }
+    let read = match supervised {
+        true => data::demonstrations(&base.join(data)).map(|_| Vec::new()),
+        false => data::load(&config.task, split, base),
+    };
+    read.unwrap_or_else(|error| {
+        let at = match error {
+            DataError::NoTasks { .. } => path(["task", "split"]),
+            _ => at,
+        };
+        problems.value(&at, error.to_string(), None);
+        Vec::new()
+    })
+}
+
+fn exists(data: &str, at: &[String], base: &Path, problems: &mut Problems<'_>) {
+    if let Some(name) = data.strip_prefix("builtin:") {
+        if !BUILTIN.contains(&name) {
+            let message = format!("no built-in data is called {name:?}");
+            problems.value(at, message, suggestion(name, BUILTIN.iter().copied()));
+        }
+    } else if !base.join(data).is_file() {
+        let message = format!("there is no file {}", base.join(data).display());
+        let help = "a path is relative to the file that names it; `builtin:facts` needs no file";
+        problems.value(at, message, help.to_owned());
+    }
+}
+
+/// What is said of splits that are trained on and evaluated on.
+pub(super) fn warnings(config: &Config) -> Vec<String> {
+    let (eval, split) = (config.eval.used(config.algorithm.name), &config.task.split);
+    if eval.data.as_ref().is_some_and(|data| *data != config.task.data) {
+        return Vec::new();
+    }
+    let held_out = [
+        ("test_split", &eval.test_split, eval.before_and_after),
+        ("split", &eval.split, eval.every > 0),
+    ];
+    let trained = held_out.into_iter().filter(|(_, held, used)| *used && *held == split);
+    trained
+        .map(|(key, _, _)| {
+            format!(
+                "`eval.{key}` is {split:?}, which is trained on: evaluations say nothing about tasks not seen before"
+            )
+        })
+        .collect()
+}

@@ -1,0 +1,168 @@
+//! The models of a configuration: whatever their files say without a weight being read.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::adapter;
+use super::diagnostic::{Problems, path, suggestion};
+use super::policy::sampling_key;
+use crate::config::Config;
+use crate::model::{HfConfig, LoraConfig, ModelError, ModelFiles, Tokenizer, builtin};
+use crate::plan::{ModelSource, SeatPlan, weights};
+
+/// Every model that can be opened.
+pub(super) type Models = BTreeMap<String, Opened>;
+
+/// A model whose files are fine.
+pub(super) struct Opened {
+    pub(super) source: ModelSource,
+    pub(super) parameters: u64,
+    pub(super) shape: HfConfig,
+    /// The adapter that adapters on it start from.
+    pub(super) start: Option<(PathBuf, LoraConfig)>,
+}
+
+/// Opens every model; what cannot be opened is reported.
+pub(super) fn open(config: &Config, base: &Path, problems: &mut Problems<'_>) -> Models {
+    let mut models = Models::new();
+    for (name, model) in &config.models {
+        let at = path(["models", name, "path"]);
+        if problems.reported(&at) {
+            continue;
+        }
+        let Some(source) = source(&model.path, &at, base, problems) else { continue };
+        let start = adapter::start(name, model, base, problems);
+        match read(&source) {
+            Ok((parameters, shape)) => {
+                models.insert(name.clone(), Opened { source, parameters, shape, start });
+            }
+            Err(wrong) => problems.value(&at, wrong.join("; "), help(&model.path, &source)),
+        }
+    }
+    models
+}
+
+/// Where a model is. A name that means nothing is reported.
+fn source(
+    given: &str,
+    at: &[String],
+    base: &Path,
+    problems: &mut Problems<'_>,
+) -> Option<ModelSource> {
+    if let Some(name) = given.strip_prefix("builtin:") {
+        if builtin::NAMES.contains(&name) {
+            return Some(ModelSource::Builtin(name.to_owned()));
+        }
+        let message = format!("no built-in model is called {name:?}");
+        problems.value(at, message, suggestion(name, builtin::NAMES.iter().copied()));
+        return None;
+    }
+    if !given.starts_with("hf:") {
+        return Some(ModelSource::Directory(base.join(given)));
+    }
+    let source = ModelSource::parse(given);
+    source
+        .map_err(|error| {
+            let help =
+                "`hf:ORG/NAME` or `hf:ORG/NAME@REVISION` names a model on the Hugging Face hub";
+            problems.value(at, error.0, help.to_owned());
+        })
+        .ok()
+}
+
+/// What would do instead of a path where no model is; `None` if there is one.
+fn help(given: &str, source: &ModelSource) -> Option<String> {
+    let ModelSource::Directory(dir) = source else { return None };
+    if dir.join("config.json").is_file() {
+        return None;
+    }
+    let name = |part: &str| !part.is_empty() && !part.starts_with('.');
+    let on_hub = given
+        .split_once('/')
+        .is_some_and(|(org, repo)| name(org) && name(repo) && !repo.contains('/'));
+    Some(match on_hub && !dir.exists() {
+        true => format!("a model of the Hugging Face hub is written `path = \"hf:{given}\"`"),
+        false => {
+            "`path` names a Hugging Face model directory, relative to the file that names it; \
+                  `builtin:tiny` needs no files"
+                .to_owned()
+        }
+    })
+}
+
+/// How many numbers a model is, and its shape; or everything that is wrong with its files.
+fn read(source: &ModelSource) -> Result<(u64, HfConfig), Vec<String>> {
+    if let ModelSource::Directory(dir) = source
+        && !dir.is_dir()
+    {
+        return Err(vec![format!("{} is not a directory", dir.display())]);
+    }
+    let mut wrong: Vec<String> = Vec::new();
+    let mut note = |what: String| {
+        if !wrong.contains(&what) {
+            wrong.push(what);
+        }
+    };
+    let parameters = weights::parameters(source).map_err(&mut note);
+    let shape = shape(source).map_err(|error| note(error.0));
+    let tokens = tokens(source).map_err(|error| note(error.0));
+    if let (Ok(shape), Ok(Some(tokens))) = (&shape, &tokens)
+        && *tokens > shape.vocab_size
+    {
+        let rows = shape.vocab_size;
+        note(format!("{source}: the tokenizer has {tokens} tokens, the embedding {rows} rows"));
+    }
+    match (parameters, shape) {
+        (Ok(parameters), Ok(shape)) if wrong.is_empty() => Ok((parameters, shape)),
+        _ => Err(wrong),
+    }
+}
+
+fn shape(source: &ModelSource) -> Result<HfConfig, ModelError> {
+    let files = ModelFiles::new(source);
+    HfConfig::parse(&files.require("config.json")?)
+        .map_err(|e| ModelError(format!("{}: {e}", files.describe())))
+}
+
+/// How many tokens a tokenizer with a chat template has; `None` for one on the hub that is not here yet.
+fn tokens(source: &ModelSource) -> Result<Option<usize>, ModelError> {
+    if let ModelSource::Hub(snapshot) = source
+        && !snapshot.dir.join("tokenizer.json").is_file()
+    {
+        return Ok(None);
+    }
+    let tokenizer = Tokenizer::load(&ModelFiles::new(source))?;
+    tokenizer.require_template()?;
+    Ok(Some(tokenizer.len()))
+}
+
+/// Reports seats that cannot sample from their model: no room in its context, or stop ids that it does not have.
+pub(super) fn fits(seats: &[SeatPlan], model: &str, shape: &HfConfig, problems: &mut Problems<'_>) {
+    let (context, rows) = (shape.max_position_embeddings, shape.vocab_size);
+    for seat in seats {
+        let (most, who) = (seat.sampling.max_tokens, &seat.seat);
+        if most >= context {
+            let message = format!(
+                "`max_tokens` is {most} for `{who}`, and the context of model `{model}` is {context}: no prompt fits"
+            );
+            let help = "a prompt and its reply share the context; lower `sampling.max_tokens`";
+            problems.value(&sampling_key(problems, seat, "max_tokens"), message, help.to_owned());
+        }
+        if let Some(id) = seat.sampling.stop_ids.iter().find(|id| **id as usize >= rows) {
+            let message = format!(
+                "`stop_ids` has {id} for `{who}`, and model `{model}` has ids from 0 to {}",
+                rows.saturating_sub(1)
+            );
+            problems.value(&sampling_key(problems, seat, "stop_ids"), message, None);
+        }
+    }
+}
+
+/// Writes the commit of every model from the hub into its path, so that a run that is resumed goes on with the same one.
+pub(super) fn pin(config: &mut Config, models: &Models) {
+    for (name, Opened { source, .. }) in models {
+        if let (ModelSource::Hub(_), Some(model)) = (source, config.models.get_mut(name)) {
+            model.path = source.to_string();
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! What is read beside the configuration: models, tasks, the environment's own files.
+
+use super::*;
+use crate::env::search::SearchEnvironment;
+
+/// A laboratory: a model called `model`, and a way to check configurations beside it.
+struct Lab(tempfile::TempDir);
+
+impl Lab {
+    fn new() -> Self {
+        let lab = Self(tempfile::tempdir().unwrap());
+        let tiny = ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()));
+        std::fs::create_dir(lab.path("model")).unwrap();
+        Model::load(&tiny).unwrap().save(&lab.path("model")).unwrap();
+        lab
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
+    fn sources(&self, toml: &str) -> Sources {
+        let base = self.0.path().to_owned();
+        let file = File::Text { name: "run.toml".into(), text: toml.trim_start().into(), base };
+        Sources { file: Some(file), ..Sources::default() }
+    }
+
+    /// The problems of a configuration in one line each, paths left out.
+    fn problems(&self, registry: &Registry, toml: &str) -> Vec<String> {
+        let found = super::super::check(&self.sources(toml), registry, Purpose::Train);
+        let base = format!("{}/", self.0.path().display());
+        let found = found.err().unwrap_or_default().into_iter();
+        found.map(|problem| problem.to_string().replace(&base, "")).collect()
+    }
+
+    fn warnings(&self, registry: &Registry, toml: &str) -> Vec<String> {
+        let plan = super::super::check(&self.sources(toml), registry, Purpose::Train);
+        plan.unwrap_or_else(|problems| panic!("{}", render(&problems, GraphicalTheme::none())))
+            .warnings
+    }
+}
+
+const MODEL: &str = "[models.small]\npath = \"model\"\n";
+
+#[test]
+fn everything_that_is_wrong_with_a_models_files_is_told_at_once() {
+    let lab = Lab::new();
+    assert_eq!(lab.problems(&search(), MODEL), [""; 0]);
+    let config = std::fs::read_to_string(lab.path("model/config.json")).unwrap();
+    lab.write("model/config.json", &config.replace("\"qwen2\"", "\"mamba\""));
+    lab.write("model/chat_template.jinja", "{% if %}");
+    let found = lab.problems(&search(), MODEL);
+    assert_eq!(found.len(), 1);
+    for part in ["`model_type` is \"mamba\"", "; model: chat template, line 1: syntax error"] {
+        assert!(found[0].contains(part), "{found:?}");
+    }
+    lab.write(
+        "model/config.json",
+        &config.replace("\"vocab_size\": ", "\"vocab_size\": 3, \"x\": "),
+    );
+    std::fs::remove_file(lab.path("model/chat_template.jinja")).unwrap();
+    let found = lab.problems(&search(), MODEL).concat();
+    assert!(found.contains("the embedding 3 rows"), "{found}");
+    lab.write("model/config.json", &config);
+    lab.write("model/tokenizer_config.json", "{}");
+    let found = lab.problems(&search(), MODEL).concat();
+    assert!(found.contains("model: no chat template"), "{found}");
+    lab.write("model/tokenizer.json", "{");
+    let found = lab.problems(&search(), MODEL).concat();
+    assert!(found.contains("model: tokenizer.json: "), "{found}");
+}
+
+#[test]
+fn a_name_that_looks_like_one_on_the_hub_is_answered_with_how_that_is_written() {
+    let help = |toml: &str| problems(&text(toml), &search());
+    let found = help("[models.small]\npath = \"Qwen/Qwen2.5-0.5B\"");
+    assert!(found.contains("is written `path = \"hf:Qwen/Qwen2.5-0.5B\"`"), "{found}");
+    for path in ["./Qwen", "a/b/c", "../a", "a"] {
+        let found = help(&format!("[models.small]\npath = \"{path}\""));
+        assert!(found.contains("builtin:tiny") && !found.contains("hf:"), "{found}");
+    }
+    let found = help("[models.small.optim]\nlr = 1e-5");
+    assert!(found.contains("`models.small` has no `path`"), "{found}");
+    assert!(found.contains("write `path = \"builtin:tiny\"`, or the path of"), "{found}");
+}
+
+#[test]
+fn replies_have_to_fit_the_model() {
+    let lab = Lab::new();
+    let found = lab.problems(
+        &search(),
+        "[sampling]\nmax_tokens = 512\n[agents.\"search/searcher\"]\nsampling = { max_tokens = 511, stop_ids = [5, 4096] }",
+    );
+    assert_eq!(
+        found,
+        [
+            "`max_tokens` is 512 for `search/answerer`, and the context of model `tiny` is 512: no prompt fits",
+            "`stop_ids` has 4096 for `search/searcher`, and model `tiny` has ids from 0 to 799",
+        ]
+    );
+}
+
+#[test]
+fn a_template_is_not_told_what_the_conversation_gives() {
+    let toml = "[models.small]\npath = \"builtin:tiny\"\n[models.small.chat_template_kwargs]\nenable_thinking = false\n";
+    let plan = plan_of(&text(toml));
+    let told = &plan.workers[0].chat_template_kwargs;
+    assert_eq!(Value::Object(told.clone()), json!({ "enable_thinking": false }));
+    let found = problems(&text(&format!("{toml}tools = []\n")), &search());
+    assert!(
+        found.contains("`models.small.chat_template_kwargs.tools` is what a conversation itself"),
+        "{found}"
+    );
+}
+
+/// Rows of questions, each in a split.
+fn rows(rows: &[(&str, &str)]) -> String {
+    rows.iter()
+        .map(|(question, split)| {
+            json!({ "question": question, "answer": "x", "split": split }).to_string() + "\n"
+        })
+        .collect()
+}
+
+#[test]
+fn tasks_are_read_as_training_reads_them() {
+    let lab = Lab::new();
+    let toml = "[task]\ndata = \"q.jsonl\"\n";
+    let found = |more: &str| lab.problems(&search(), &format!("{toml}{more}"));
+    lab.write("q.jsonl", &rows(&[("a", "train"), ("b", "train"), ("c", "test")]));
+    assert_eq!(found(""), [""; 0]);
+    assert_eq!(
+        found("split = \"dev\"\n[eval]\nevery = 2"),
+        [
+            "`q.jsonl` has no tasks in split `dev`; it has `test`: 1, `train`: 2",
+            "`q.jsonl` has no tasks in split `validation`; it has `test`: 1, `train`: 2",
+        ]
+    );
+    lab.write("q.jsonl", &rows(&[("a", "train")]));
+    let told = problems(&lab.sources(toml), &search());
+    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in
+        ["no tasks in split `test`", "as `eval.test_split`", "`eval.before_and_after = false`"]
+    {
+        assert!(told.contains(part), "{told}");
+    }
+    assert_eq!(found("[eval]\nbefore_and_after = false"), [""; 0]);
+    lab.write("q.jsonl", &(rows(&[("a", "train"), ("b", "test")]) + "{\"answer\": 3}\n"));
+    assert_eq!(found(""), ["q.jsonl:3: no `question` or `prompt` among the keys [\"answer\"]"]);
+    lab.write("q.jsonl", &rows(&[("a", "train"), (" ", "test")]));
+    assert_eq!(found(""), ["`q.jsonl`: the question of task `2` is empty"]);
+    lab.write("q.jsonl", &format!("\u{feff}{}", rows(&[("a", "train"), ("b", "test")])));
+    assert_eq!(found(""), [""; 0]);
+    lab.write("d.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"prompt\": \"a\"}\n");
+    let sft = "[task]\ndata = \"d.jsonl\"\n[algorithm]\nname = \"sft\"\n";
+    let found = lab.problems(&search(), sft);
+    assert!(found[0].starts_with("d.jsonl:2: no `messages`, nor `prompt`"), "{found:?}");
+    let found = lab.problems(&search(), "[algorithm]\nname = \"sft\"\n");
+    assert_eq!(
+        found,
+        ["`task.data` is \"builtin:facts\", which has questions and no demonstrations"]
+    );
+}
+
+#[test]
+fn evaluating_on_what_is_trained_on_is_warned_about() {
+    let lab = Lab::new();
+    lab.write("q.jsonl", &rows(&[("a", "train")]));
+    let warned =
+        lab.warnings(&search(), "[eval]\ntest_split = \"train\"\nsplit = \"train\"\nevery = 5");
+    assert_eq!(warned.len(), 2, "{warned:?}");
+    assert!(
+        warned[0].starts_with("`eval.test_split` is \"train\", which is trained on"),
+        "{warned:?}"
+    );
+    assert!(
+        lab.warnings(&search(), "[eval]\ntest_split = \"train\"\ndata = \"q.jsonl\"").is_empty()
+    );
+    assert!(lab.warnings(&search(), "[eval]\nsplit = \"train\"").is_empty());
+}
+
+#[test]
+fn the_environment_looks_at_its_options_and_at_the_tasks() {
+    let entries = [
+        Entry::agent::<Verifier>(HERE),
+        Entry::agent::<Searcher>(HERE),
+        Entry::agent::<Answerer>(HERE),
+        Entry::orchestra::<Route>(HERE),
+        Entry::environment::<SearchEnvironment>(HERE),
+    ];
+    let (lab, registry) = (Lab::new(), registry(&entries));
+    let toml = "[environment]\ncorpus = \"nowhere.jsonl\"\n";
+    let found = problems(&lab.sources(toml), &registry);
+    assert!(found.contains("environment `search`: `corpus`: `"), "{found}");
+    assert!(found.contains(",-[run.toml:2:10]"), "{found}");
+    for (option, told) in [
+        ("top_k = 0", "`top_k` is 0; a query must get at least one document"),
+        ("retriever = \"localhost:8000\"", "`retriever` is \"localhost:8000\"; write a whole URL"),
+        ("timeout_s = 0", "`timeout_s` is 0; write seconds above 0"),
+    ] {
+        let found = lab.problems(&registry, &format!("[environment]\n{option}\n"));
+        assert!(found.len() == 1 && found[0].contains(told), "{found:?}");
+    }
+    assert!(lab.warnings(&registry, "").is_empty());
+    lab.write(
+        "q.jsonl",
+        "{\"question\": \"a\", \"split\": \"train\"}\n{\"question\": \"b\", \"split\": \"test\"}\n",
+    );
+    let warned = lab.warnings(&registry, "[task]\ndata = \"q.jsonl\"");
+    assert_eq!(
+        warned,
+        [
+            "1 of 1 tasks have no `answers`, the first is `1`: no reply to them can be right",
+            "the questions are not those of `builtin:facts`, but `environment.corpus` is `builtin:facts`: name a file of \
+             documents that answer them",
+        ]
+    );
+}

@@ -1,0 +1,145 @@
+//! `maverl bench`: what this machine does with models of two sizes. The shapes and counts are those that other programs are
+//! measured with beside it, see the page on performance in the book.
+
+mod kernels;
+mod measure;
+mod policy;
+mod report;
+mod stand;
+mod team;
+
+use std::num::NonZeroUsize;
+use std::process::{Command, ExitCode, Stdio};
+
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+use super::{Failure, block_on, print};
+use measure::Watch;
+use report::Report;
+
+#[derive(Args, Debug, Clone)]
+pub(super) struct BenchArgs {
+    /// What to measure. [default: all]
+    #[arg(value_name = "PART")]
+    parts: Vec<Part>,
+    /// The shape of the model: S has 1.1 M parameters, M 26.8 M.
+    #[arg(long, value_name = "SIZE", default_value = "S", ignore_case = true)]
+    size: Size,
+    /// What products are computed in.
+    #[arg(long, value_name = "TYPE", default_value = "f32")]
+    dtype: Dtype,
+    /// Threads of the numeric kernels; 0 is one per core.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    threads: usize,
+    /// How often each figure is measured.
+    #[arg(long, value_name = "N", default_value = "5")]
+    repeats: NonZeroUsize,
+    /// Measure `rollout`, `train` and `sft` with N and N * N times the work too, to see how costs grow.
+    #[arg(long, value_name = "N", default_value = "1")]
+    times: NonZeroUsize,
+    /// Sets a key of the configuration, as `--set runtime.micro_batch_tokens=2048`; may be given several times.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Print a JSON object per part, a line each, with every single measurement.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What can be measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Part {
+    /// 64 prompts of 64 tokens, 64 new tokens each.
+    Rollout,
+    /// An update with 64 rows of 128 tokens: forward, log-probs, backward, AdamW.
+    Train,
+    /// A step: 8 replies of 64 tokens to each of 8 prompts, and the update with them.
+    Grpo,
+    /// An update on 64 texts of 128 tokens.
+    Sft,
+    /// Episodes of three agents with a slow tool, each at its own pace and in lock-step; and what a shared prompt saves.
+    Team,
+    /// Matrix products, and the memory's bandwidth.
+    Kernels,
+}
+
+/// The shapes of `new-model` that are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+enum Size {
+    #[value(name = "S")]
+    S,
+    #[value(name = "M")]
+    M,
+}
+
+/// What products are computed in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Dtype {
+    F32,
+    Bf16,
+}
+
+/// A value as it is written on the command line.
+fn written(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+/// Measures the parts that are asked for.
+pub(super) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
+    let parts = if args.parts.is_empty() { Part::value_variants() } else { &args.parts };
+    let mut reports = Vec::new();
+    for part in parts {
+        let report = match parts.len() {
+            1 => args.measure(*part)?,
+            _ => args.apart(*part)?,
+        };
+        if args.json {
+            print(&serde_json::to_string(&report)?)?;
+        } else {
+            reports.push(report);
+        }
+    }
+    if args.json { Ok(ExitCode::SUCCESS) } else { print(&report::table(&reports)) }
+}
+
+impl BenchArgs {
+    /// Measures a part in this process.
+    fn measure(&self, part: Part) -> Result<Report, Failure> {
+        block_on(async {
+            let watch = Watch::start();
+            let figures = match part {
+                Part::Rollout => policy::rollout(self).await?,
+                Part::Train => policy::train(self).await?,
+                Part::Grpo => policy::grpo(self).await?,
+                Part::Sft => policy::sft(self).await?,
+                Part::Team => team::team(self).await?,
+                Part::Kernels => kernels::kernels(self),
+            };
+            // Before the limit is measured, which takes memory of its own.
+            let (peak_bytes, other_cores) = (measure::peak(), watch.others());
+            let limit = (part != Part::Kernels).then(|| kernels::limit(self.dtype));
+            let mut report = Report::new(part, self, figures, limit);
+            (report.peak_bytes, report.other_cores) = (peak_bytes, other_cores);
+            Ok(report)
+        })
+    }
+
+    /// Measures a part in a process of its own: the most memory that a process ever held cannot be set back.
+    fn apart(&self, part: Part) -> Result<Report, Failure> {
+        let name = written(&part);
+        let output = Command::new(std::env::current_exe()?)
+            .args(["bench", &name, "--json"])
+            .args(["--size", &written(&self.size), "--dtype", &written(&self.dtype)])
+            .args(["--threads", &self.threads.to_string()])
+            .args(["--repeats", &self.repeats.to_string(), "--times", &self.times.to_string()])
+            .args(self.set.iter().flat_map(|set| ["--set", set]))
+            .stderr(Stdio::inherit())
+            .output()?;
+        if !output.status.success() {
+            return Err(Failure(format!("the part `{name}` ended with {}", output.status)));
+        }
+        Ok(serde_json::from_slice(&output.stdout)?)
+    }
+}

@@ -1,0 +1,88 @@
+//! Rollout and updates of one policy.
+
+use maverl_kernels::advantage::{GroupRelative, group_relative};
+use maverl_kernels::sample::mix;
+
+use super::measure::timed;
+use super::report::Figure;
+use super::stand::{PROMPT, REPLY, ROWS, Stand, batch, row};
+use super::{BenchArgs, Failure};
+use crate::runtime::Objective;
+
+/// Replies to a prompt in `grpo`.
+const GROUP: usize = 8;
+
+impl BenchArgs {
+    /// How many rows are measured, each with what the figure is called.
+    fn amounts(&self) -> Vec<(usize, String)> {
+        let n = self.times.get();
+        let powers = if n == 1 { vec![1] } else { vec![1, n, n * n] };
+        powers.into_iter().map(|times| (ROWS * times, format!("{} rows", ROWS * times))).collect()
+    }
+}
+
+/// Generated tokens a second: prefill and decoding.
+pub(super) async fn rollout(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
+    let stand = Stand::start(args, &[])?;
+    let mut figures = Vec::new();
+    for (rows, what) in args.amounts() {
+        let prompts: Vec<Vec<u32>> =
+            (0..rows as u64).map(|i| stand.ids(mix(0, i), PROMPT)).collect();
+        let work = async |()| stand.replies(&prompts, REPLY).await.map(drop);
+        let seconds = timed(args.repeats, async || stand.forget().await, work).await?;
+        let flop = stand.rollout_flop(PROMPT + REPLY, REPLY) / REPLY as f64;
+        let new = (rows * REPLY) as f64;
+        figures.push(Figure::rate(what, "new tokens/s", new, &seconds).of_flop(flop));
+    }
+    stand.stop();
+    Ok(figures)
+}
+
+/// Tokens a second of an update by the clipped surrogate.
+pub(super) async fn train(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
+    update(args, Objective::PolicyGradient).await
+}
+
+/// Tokens a second of an update by likelihood.
+pub(super) async fn sft(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
+    update(args, Objective::Supervised).await
+}
+
+async fn update(args: &BenchArgs, objective: Objective) -> Result<Vec<Figure>, Failure> {
+    let stand = Stand::start(args, &[])?;
+    let mut figures = Vec::new();
+    for (rows, what) in args.amounts() {
+        let batch = batch(stand.rows(rows), objective);
+        let work = async |batch| Ok(stand.policy.update(batch).await.map(drop)?);
+        let seconds = timed(args.repeats, async || Ok(batch.clone()), work).await?;
+        let (tokens, flop) = (rows * (PROMPT + REPLY), stand.training_flop(PROMPT + REPLY));
+        figures.push(Figure::rate(what, "tokens/s", tokens as f64, &seconds).of_flop(flop));
+    }
+    stand.stop();
+    Ok(figures)
+}
+
+/// Steps a minute: replies to prompts, advantages within each group, an update.
+pub(super) async fn grpo(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
+    let stand = Stand::start(args, &[])?;
+    let prompts: Vec<Vec<u32>> =
+        (0..ROWS as u64).map(|i| stand.ids(mix(0, i / GROUP as u64), PROMPT)).collect();
+    let (rows, groups): (Vec<usize>, Vec<usize>) = (0..ROWS).map(|i| (i, i / GROUP)).unzip();
+    let step = async |()| {
+        let replies = stand.replies(&prompts, REPLY).await?;
+        let odd = |ids: &[u32]| ids.iter().filter(|id| **id % 2 == 1).count() as f64;
+        let rewards: Vec<f64> =
+            replies.iter().map(|reply| odd(&reply.ids) / REPLY as f64).collect();
+        let (advantages, _) = group_relative(&rewards, &rows, &groups, &GroupRelative::default());
+        let learned =
+            prompts.iter().zip(replies).zip(advantages).map(|((prompt, reply), advantage)| {
+                row(prompt.clone(), reply.ids, reply.logprobs, advantage as f32)
+            });
+        let batch = batch(learned.collect(), Objective::PolicyGradient);
+        Ok(stand.policy.update(batch).await.map(drop)?)
+    };
+    let seconds = timed(args.repeats, async || Ok(()), step).await?;
+    stand.stop();
+    let what = format!("{} prompts x {GROUP} replies", ROWS / GROUP);
+    Ok(vec![Figure::rate(what, "steps/min", 60.0, &seconds)])
+}

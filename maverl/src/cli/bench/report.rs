@@ -1,0 +1,165 @@
+//! What was measured, for people and for machines.
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde::{Deserialize, Serialize};
+
+use super::measure::median;
+use super::{BenchArgs, Dtype, Part, Size};
+use crate::plan;
+
+/// Everything that was measured of a part.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Report {
+    part: Part,
+    size: Size,
+    dtype: Dtype,
+    threads: usize,
+    figures: Vec<Figure>,
+    /// GFLOP/s of a large matrix product, measured after the part in the same process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    matmul_gflops: Option<f64>,
+    /// The most memory that the process held, where the system tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) peak_bytes: Option<u64>,
+    /// How many processors others kept busy meanwhile, in the mean, where the system tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) other_cores: Option<f64>,
+}
+
+/// A number that was measured several times.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Figure {
+    pub(super) what: String,
+    pub(super) unit: String,
+    pub(super) median: f64,
+    min: f64,
+    max: f64,
+    /// In the order in which they were measured.
+    values: Vec<f64>,
+    /// Of the median.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gflops: Option<f64>,
+    /// Of what the matrix product reaches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    share: Option<f64>,
+}
+
+impl Figure {
+    /// A number that was measured as it is.
+    pub(super) fn new(what: impl Into<String>, unit: impl Into<String>, values: Vec<f64>) -> Self {
+        Self {
+            what: what.into(),
+            unit: unit.into(),
+            median: median(&values),
+            min: values.iter().copied().fold(f64::INFINITY, f64::min),
+            max: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            values,
+            gflops: None,
+            share: None,
+        }
+    }
+
+    /// A rate: `amount` in each of these many seconds.
+    pub(super) fn rate(what: impl Into<String>, unit: &str, amount: f64, seconds: &[f64]) -> Self {
+        Self::new(what, unit, seconds.iter().map(|seconds| amount / seconds).collect())
+    }
+
+    /// With the operations behind one of the unit.
+    pub(super) fn of_flop(mut self, flop: f64) -> Self {
+        self.gflops = Some(self.median * flop / 1e9);
+        self
+    }
+}
+
+impl Report {
+    pub(super) fn new(
+        part: Part,
+        args: &BenchArgs,
+        mut figures: Vec<Figure>,
+        matmul_gflops: Option<f64>,
+    ) -> Self {
+        for figure in &mut figures {
+            figure.share = figure.gflops.zip(matmul_gflops).map(|(reached, limit)| reached / limit);
+        }
+        let (size, dtype, threads) = (args.size, args.dtype, rayon::current_num_threads());
+        Self {
+            part,
+            size,
+            dtype,
+            threads,
+            figures,
+            matmul_gflops,
+            peak_bytes: None,
+            other_cores: None,
+        }
+    }
+}
+
+/// A line per figure.
+pub(super) fn table(reports: &[Report]) -> String {
+    let Some(Report { size, dtype, threads, .. }) = reports.first() else { return String::new() };
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(HEADER);
+    for report in reports {
+        for (i, figure) in report.figures.iter().enumerate() {
+            table.add_row(report.line(figure, i == 0));
+        }
+    }
+    for (_, column) in table.column_iter_mut().enumerate().filter(|(i, _)| NUMBERS.contains(i)) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let (size, dtype) = (super::written(size), super::written(dtype));
+    format!("size {size}, {dtype}, {threads} threads\n\n{table}")
+}
+
+const HEADER: [&str; 10] =
+    ["part", "what", "median", "min", "max", "unit", "GFLOP/s", "of matmul", "peak", "others"];
+/// The columns that hold numbers.
+const NUMBERS: [usize; 7] = [2, 3, 4, 6, 7, 8, 9];
+
+impl Report {
+    /// A line of the table; what belongs to the part as a whole stands in the first.
+    fn line(&self, figure: &Figure, first: bool) -> [String; 10] {
+        let some = |value: Option<String>| value.unwrap_or_default();
+        let whole = |value: Option<String>| some(value.filter(|_| first));
+        [
+            whole(Some(super::written(&self.part))),
+            figure.what.clone(),
+            rounded(figure.median),
+            rounded(figure.min),
+            rounded(figure.max),
+            figure.unit.clone(),
+            some(figure.gflops.map(rounded)),
+            some(figure.share.map(|share| format!("{:.0}%", 100.0 * share))),
+            whole(self.peak_bytes.map(plan::bytes)),
+            whole(self.other_cores.map(rounded)),
+        ]
+    }
+}
+
+/// As many digits as a measurement is worth.
+fn rounded(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_has_its_extremes_and_its_share_of_the_limit() {
+        let figure = Figure::rate("x1", "tokens/s", 8.0, &[4.0, 1.0, 2.0]).of_flop(2e9);
+        assert_eq!((figure.min, figure.median, figure.max), (2.0, 4.0, 8.0));
+        assert_eq!((figure.gflops, figure.values), (Some(8.0), vec![2.0, 8.0, 4.0]));
+    }
+
+    #[test]
+    fn figures_have_three_digits() {
+        let texts = [8192.4, 99.96, 12.345, 1.2345, 0.0].map(rounded);
+        assert_eq!(texts, ["8192", "100.0", "12.3", "1.23", "0.00"]);
+    }
+}

@@ -1,0 +1,235 @@
+//! Named choices of parts, each with the paper that made it.
+
+use serde::{Deserialize, Serialize};
+
+use super::algorithm::{
+    Aggregation, AlgorithmConfig, Baseline, GroupBy, LossConfig, Ratio, Surrogate,
+};
+
+/// A choice of parts with a paper behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Preset {
+    /// Group-relative per (task, seat), a turn at a time.
+    #[default]
+    Drmas,
+    /// Group-relative per task, an episode at a time.
+    Grpo,
+    /// GRPO without its two divisions: by the deviation, and by the length of a reply.
+    Drgrpo,
+    /// GRPO with a higher upper clip, groups without spread replaced, and long replies discouraged.
+    Dapo,
+    /// Each episode against the mean of the others, with the probability of the whole reply.
+    Rloo,
+    /// GRPO, and beside it turns that were given the same prompt, against each other.
+    Gigpo,
+    /// No group: rewards, whitened over the tokens of the step.
+    #[serde(rename = "reinforce++")]
+    ReinforcePlusPlus,
+    /// Rewards less the mean of their task, whitened over the tokens of the step.
+    #[serde(rename = "reinforce++_baseline")]
+    ReinforcePlusPlusBaseline,
+    /// GRPO with the ratio of the whole reply.
+    Gspo,
+    /// GRPO that cuts weights and no gradient.
+    Cispo,
+    /// GRPO with a soft gate in the place of the clip.
+    Sapo,
+    /// GRPO on clipped log-probabilities, with a pull towards the policy that sampled.
+    Cpgd,
+    /// Only the best of a group learns, by what it has over the second best.
+    Passk,
+    /// Supervised: raise the log-probability of given replies; no rollout.
+    Sft,
+}
+
+impl Preset {
+    /// Every preset, in the order of the documentation.
+    pub const ALL: [Self; 14] = [
+        Self::Drmas,
+        Self::Grpo,
+        Self::Drgrpo,
+        Self::Dapo,
+        Self::Rloo,
+        Self::Gigpo,
+        Self::ReinforcePlusPlus,
+        Self::ReinforcePlusPlusBaseline,
+        Self::Gspo,
+        Self::Cispo,
+        Self::Sapo,
+        Self::Cpgd,
+        Self::Passk,
+        Self::Sft,
+    ];
+
+    /// The name in a configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Drmas => "drmas",
+            Self::Grpo => "grpo",
+            Self::Drgrpo => "drgrpo",
+            Self::Dapo => "dapo",
+            Self::Rloo => "rloo",
+            Self::Gigpo => "gigpo",
+            Self::ReinforcePlusPlus => "reinforce++",
+            Self::ReinforcePlusPlusBaseline => "reinforce++_baseline",
+            Self::Gspo => "gspo",
+            Self::Cispo => "cispo",
+            Self::Sapo => "sapo",
+            Self::Cpgd => "cpgd",
+            Self::Passk => "passk",
+            Self::Sft => "sft",
+        }
+    }
+
+    /// The arXiv number of its paper, where it has one.
+    pub const fn paper(self) -> Option<&'static str> {
+        match self {
+            Self::Drmas => Some("2602.08847"),
+            Self::Grpo => Some("2402.03300"),
+            Self::Drgrpo => Some("2503.20783"),
+            Self::Dapo => Some("2503.14476"),
+            Self::Rloo => Some("2402.14740"),
+            Self::Gigpo => Some("2505.10978"),
+            Self::ReinforcePlusPlus | Self::ReinforcePlusPlusBaseline => Some("2501.03262"),
+            Self::Gspo => Some("2507.18071"),
+            Self::Cispo => Some("2506.13585"),
+            Self::Sapo => Some("2511.20347"),
+            Self::Cpgd => Some("2505.12504"),
+            Self::Passk => Some("2503.19595"),
+            Self::Sft => None,
+        }
+    }
+
+    /// What it is, in one sentence.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Drmas => "group-relative per task and seat, a turn at a time",
+            Self::Grpo => "group-relative per task, an episode at a time",
+            Self::Drgrpo => "GRPO without its divisions by the deviation and by the length",
+            Self::Dapo => {
+                "GRPO with a higher upper clip, groups without spread replaced, long replies discouraged"
+            }
+            Self::Rloo => "each episode against the mean of the others, ratios of whole replies",
+            Self::Gigpo => "GRPO, and turns that were given the same prompt against each other",
+            Self::ReinforcePlusPlus => "no group: rewards, whitened over the tokens of the step",
+            Self::ReinforcePlusPlusBaseline => {
+                "rewards less the mean of their task, whitened over the tokens of the step"
+            }
+            Self::Gspo => "GRPO with the ratio of the whole reply",
+            Self::Cispo => "GRPO that cuts the weight of a token, not its gradient",
+            Self::Sapo => "GRPO with a soft gate in the place of the clip",
+            Self::Cpgd => {
+                "GRPO on clipped log-probabilities, with a pull towards the policy that sampled"
+            }
+            Self::Passk => "only the best of a group learns, by what it has over the second best",
+            Self::Sft => {
+                "supervised: raises the log-probability of given replies, plays no episode"
+            }
+        }
+    }
+
+    /// The parts it sets; what it leaves out has the default of its key.
+    pub fn parts(self) -> AlgorithmConfig {
+        let none = AlgorithmConfig { name: self, loss: self.loss(), ..AlgorithmConfig::default() };
+        let by_task = AlgorithmConfig { group_by: Some(GroupBy::Task), ..none.clone() };
+        match self {
+            Self::Drmas | Self::Sft => none,
+            Self::Grpo | Self::Cpgd => by_task,
+            Self::Drgrpo => AlgorithmConfig {
+                normalize_std: Some(false),
+                aggregation: Some(Aggregation::Constant),
+                ..by_task
+            },
+            Self::Dapo => AlgorithmConfig {
+                resample: Some(10),
+                aggregation: Some(Aggregation::TokenMean),
+                ..by_task
+            },
+            Self::Rloo => AlgorithmConfig {
+                baseline: Some(Baseline::LeaveOneOut),
+                normalize_std: Some(false),
+                aggregation: Some(Aggregation::SequenceMean),
+                ..by_task
+            },
+            Self::Gigpo => AlgorithmConfig {
+                normalize_std: Some(false),
+                anchor_weight: Some(1.0),
+                discount: Some(0.95),
+                ..by_task
+            },
+            Self::ReinforcePlusPlus => AlgorithmConfig {
+                baseline: Some(Baseline::None),
+                normalize_std: Some(false),
+                whiten: Some(true),
+                ..by_task
+            },
+            Self::ReinforcePlusPlusBaseline => {
+                AlgorithmConfig { normalize_std: Some(false), whiten: Some(true), ..by_task }
+            }
+            Self::Gspo | Self::Sapo => {
+                AlgorithmConfig { aggregation: Some(Aggregation::SequenceMean), ..by_task }
+            }
+            Self::Cispo => AlgorithmConfig { aggregation: Some(Aggregation::TokenMean), ..by_task },
+            Self::Passk => AlgorithmConfig { baseline: Some(Baseline::SecondBest), ..by_task },
+        }
+    }
+
+    /// The coefficients of the loss among its parts.
+    fn loss(self) -> LossConfig {
+        let none = LossConfig::default();
+        match self {
+            Self::Dapo => LossConfig {
+                clip_high: Some(0.28),
+                overlong_buffer: Some(0.2),
+                overlong_penalty: Some(1.0),
+                ..none
+            },
+            Self::Rloo => LossConfig { ratio: Some(Ratio::Product), ..none },
+            Self::Gspo => LossConfig {
+                ratio: Some(Ratio::Sequence),
+                clip_low: Some(3e-4),
+                clip_high: Some(4e-4),
+                ..none
+            },
+            Self::Cispo => {
+                LossConfig { surrogate: Some(Surrogate::Cispo), clip_high: Some(4.0), ..none }
+            }
+            Self::Sapo => {
+                LossConfig { surrogate: Some(Surrogate::Sapo), gate: Some((1.0, 1.05)), ..none }
+            }
+            Self::Cpgd => {
+                LossConfig { surrogate: Some(Surrogate::Cpgd), drift_coef: Some(0.001), ..none }
+            }
+            _ => none,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_is_in_the_documentation_with_its_paper() {
+        let index = include_str!("../../../docs/src/algorithms/index.md");
+        let papers = include_str!("../../../docs/src/papers.md");
+        for preset in Preset::ALL {
+            let name = preset.name();
+            assert!(index.contains(&format!("\n| `{name}` |")), "{name} is not in the index");
+            if let Some(paper) = preset.paper() {
+                assert!(papers.contains(&format!("[{paper}]")), "{name}: {paper} is not in papers");
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_what_a_configuration_reads() {
+        for preset in Preset::ALL {
+            let read: AlgorithmConfig =
+                toml::from_str(&format!("name = {:?}", preset.name())).expect("a name is read");
+            assert_eq!(read.name, preset);
+            assert_eq!(preset.parts().name, preset);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! A training forward pass, and the way back through it.
+//!
+//! With checkpointing (Chen et al., 2016, arXiv:1604.06174) what a layer computed is not kept from the forward pass but
+//! computed again from the layer's input when its turn comes: the same operations on the same numbers, so the gradient is
+//! the same to the bit.
+
+use crate::model::ModelError;
+use crate::model::decoder::{Context, Decoder, Saved};
+use crate::model::gradients::Gradients;
+use crate::model::pool::Pool;
+
+/// Rows packed one after the other.
+#[derive(Debug, Clone, Copy)]
+pub struct Rows<'a> {
+    /// Token ids `[N]`.
+    pub ids: &'a [u32],
+    /// Each token's place in its row, `[N]`.
+    pub positions: &'a [u32],
+    /// Row `r` is the tokens `offsets[r]..offsets[r + 1]`.
+    pub offsets: &'a [usize],
+}
+
+/// What a forward pass computed, until its way back.
+pub struct Tape<'a> {
+    decoder: &'a Decoder,
+    rows: Rows<'a>,
+    layers: Vec<Kept>,
+    /// What the layers made, `[N, D]`.
+    last: Vec<f32>,
+    /// Hidden states after the last norm, `[N, D]`.
+    hidden: Vec<f32>,
+}
+
+/// What is kept of a layer.
+enum Kept {
+    All(Box<Saved>),
+    Input(Vec<f32>),
+}
+
+impl<'a> Tape<'a> {
+    /// Runs the decoder on rows.
+    ///
+    /// # Errors
+    ///
+    /// If an id or position is out of range.
+    pub fn record(
+        decoder: &'a Decoder,
+        rows: Rows<'a>,
+        checkpointing: bool,
+        pool: &mut Pool,
+    ) -> Result<Self, ModelError> {
+        let mut x = decoder.embed(rows.ids, rows.positions, pool)?;
+        let mut layers = Vec::with_capacity(decoder.layers());
+        for index in 0..decoder.layers() {
+            let mut context = Context::Packed(rows.offsets);
+            let (out, saved) = decoder.layer(index, x, rows.positions, &mut context, pool);
+            layers.push(match checkpointing {
+                true => Kept::Input(saved.keep_input(pool)),
+                false => Kept::All(Box::new(saved)),
+            });
+            x = out;
+        }
+        let hidden = decoder.last_norm(&x, pool);
+        Ok(Self { decoder, rows, layers, last: x, hidden })
+    }
+
+    /// Hidden states after the last norm, `[N, D]`.
+    pub fn hidden(&self) -> &[f32] {
+        &self.hidden
+    }
+
+    /// Adds up the gradients of every weight that is trained, from that of the hidden states `[N, D]`.
+    pub fn backward(self, dhidden: &[f32], gradients: &mut Gradients<'_>, pool: &mut Pool) {
+        let Self { decoder, rows, layers, last, hidden } = self;
+        let Rows { ids, positions, offsets } = rows;
+        let mut dx = decoder.last_norm_backward(&last, dhidden, gradients, pool);
+        pool.give([last, hidden]);
+        for (index, kept) in layers.into_iter().enumerate().rev() {
+            let saved = match kept {
+                Kept::All(saved) => *saved,
+                Kept::Input(x) => {
+                    let mut context = Context::Packed(offsets);
+                    let (out, saved) = decoder.layer(index, x, positions, &mut context, pool);
+                    pool.give([out]);
+                    saved
+                }
+            };
+            decoder.layer_backward(index, saved, rows, &mut dx, gradients, pool);
+        }
+        decoder.embed_backward(ids, &dx, gradients);
+        pool.give([dx]);
+    }
+}
