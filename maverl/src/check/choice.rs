@@ -63,6 +63,17 @@ pub(super) fn environment(
     Some(Environment { chosen: Chosen { name, options } })
 }
 
+/// What the orchestra of a run sends; nothing where it cannot be told which one plays.
+fn needs(named: &Named, registry: &Registry) -> &'static [&'static str] {
+    let mut entries = registry.orchestras.iter();
+    let entry = match (&named.name, registry.orchestras.len()) {
+        (Some(name), _) => registry.orchestras.get(name.as_str()),
+        (None, 1) => entries.next().map(|(_, entry)| entry),
+        (None, _) => None,
+    };
+    entry.map_or(&[], |entry| entry.needs)
+}
+
 /// Lets the environment look at its options and the tasks, and reports what it does not accept. Gives its warnings.
 pub(super) fn look(
     environment: &Environment,
@@ -82,17 +93,6 @@ pub(super) fn look(
         problems.value(&at, format!("environment `{name}`: {error}"), None);
         Vec::new()
     })
-}
-
-/// What the orchestra of a run sends; nothing where it cannot be told which one plays.
-fn needs(named: &Named, registry: &Registry) -> &'static [&'static str] {
-    let mut entries = registry.orchestras.iter();
-    let entry = match (&named.name, registry.orchestras.len()) {
-        (Some(name), _) => registry.orchestras.get(name.as_str()),
-        (None, 1) => entries.next().map(|(_, entry)| entry),
-        (None, _) => None,
-    };
-    entry.map_or(&[], |entry| entry.needs)
 }
 
 /// Reports actions of the orchestra that the environment does not understand.

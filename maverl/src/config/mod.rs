@@ -270,7 +270,7 @@ pub struct RuntimeConfig {
     pub kv_mib: NonZeroUsize,
     /// Compute what prompts have in common once. Results do not depend on it. **(default: `true`)**
     pub prefix_cache: bool,
-    /// Tokens of a training micro-batch. **(default: `8192`)**
+    /// Tokens of a training micro-batch. **(default: `4096`)**
     pub micro_batch_tokens: NonZeroUsize,
 }
 
@@ -282,7 +282,7 @@ impl Default for RuntimeConfig {
             prefill_tokens: NonZeroUsize::MIN.saturating_add(4095),
             kv_mib: NonZeroUsize::MIN.saturating_add(4095),
             prefix_cache: true,
-            micro_batch_tokens: NonZeroUsize::MIN.saturating_add(8191),
+            micro_batch_tokens: NonZeroUsize::MIN.saturating_add(4095),
         }
     }
 }

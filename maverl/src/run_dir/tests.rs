@@ -134,7 +134,7 @@ fn a_changed_configuration_is_refused_with_every_key_except_steps() {
     let error = dir.compare(&now).unwrap_err().to_string();
     for part in [
         "`seed` was 0, is 9",
-        "`runtime.micro_batch_tokens` was 8192, is 1",
+        "`runtime.micro_batch_tokens` was 4096, is 1",
         "`agents.\"search/verifier\"`",
         "data of `train`",
     ] {

@@ -27,15 +27,12 @@ impl Default for MathEnvironment {
 }
 
 impl Environment for MathEnvironment {
-    /// Every task must have an answer to compare with.
     fn look(&self, _: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
-        match tasks.iter().find(|task| references(task).is_empty()) {
-            Some(task) => Err(EnvError::new(format!(
-                "the task `{}` of `{}` has no answer to judge by; give its row an `answer`",
-                task.id, task.source
-            ))),
-            None => Ok(Vec::new()),
-        }
+        answered(tasks).map(|()| Vec::new())
+    }
+
+    fn note(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
+        answered(tasks).map(|()| None)
     }
 
     /// An attempt at the answer. The reference is never part of what is shown.
@@ -71,6 +68,17 @@ impl MathEnvironment {
     fn answer<'a>(&self, reply: &'a str) -> Option<&'a str> {
         let guess = || if self.last_number { last_number(reply) } else { None };
         extract(reply).or_else(guess)
+    }
+}
+
+/// Every task must have an answer to compare with.
+fn answered(tasks: &[Task]) -> Result<(), EnvError> {
+    match tasks.iter().find(|task| references(task).is_empty()) {
+        Some(task) => Err(EnvError::new(format!(
+            "the task `{}` of `{}` has no answer to judge by; give its row an `answer`",
+            task.id, task.source
+        ))),
+        None => Ok(()),
     }
 }
 
@@ -152,7 +160,7 @@ mod tests {
     fn a_task_without_an_answer_is_refused() {
         let mut session = session("42");
         session.task.data.clear();
-        let error = MathEnvironment::default().look(Path::new("."), &[session.task]).unwrap_err();
+        let error = MathEnvironment::default().note(&[session.task]).unwrap_err();
         assert!(error.to_string().contains("has no answer to judge by"), "{error}");
     }
 }
