@@ -530,7 +530,7 @@ debate/vote on quiz, 100 steps of drmas
 | worker   model          agents             parameters   weights    reference   gradients   moments     together    activations     packed     keys, values |
 +============================================================================================================================================================+
 | large    builtin:tiny   debate/debater#1   1.50M        5.72 MiB   -           -           -           5.72 MiB    -               3.39 MiB   <= 4.00 GiB  |
-| small    builtin:tiny   debate/debater#0   1.50M        5.72 MiB   -           5.72 MiB    11.44 MiB   22.89 MiB   <= 244.00 MiB   3.39 MiB   <= 4.00 GiB  |
+| small    builtin:tiny   debate/debater#0   1.50M        5.72 MiB   -           5.72 MiB    11.44 MiB   22.89 MiB   <= 122.00 MiB   3.39 MiB   <= 4.00 GiB  |
 +------------------------------------------------------------------------------------------------------------------------------------------------------------+
 
 +----------------------------------------------------------------+

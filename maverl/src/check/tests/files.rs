@@ -150,7 +150,10 @@ fn tasks_are_read_as_training_reads_them() {
     }
     assert_eq!(found("[eval]\nbefore_and_after = false"), [""; 0]);
     lab.write("q.jsonl", &(rows(&[("a", "train"), ("b", "test")]) + "{\"answer\": 3}\n"));
-    assert_eq!(found(""), ["q.jsonl:3: no `question`, `problem` or `prompt` among the keys [\"answer\"]"]);
+    assert_eq!(
+        found(""),
+        ["q.jsonl:3: no `question`, `problem` or `prompt` among the keys [\"answer\"]"]
+    );
     lab.write("q.jsonl", &rows(&[("a", "train"), (" ", "test")]));
     assert_eq!(found(""), ["`q.jsonl`: the question of task `2` is empty"]);
     lab.write("q.jsonl", &format!("\u{feff}{}", rows(&[("a", "train"), ("b", "test")])));
