@@ -20,11 +20,11 @@
 //! | [`cispo`](loss::cispo) | `−sg(min(ρ, 1+ε))·A·logp` | MiniMax-M1, [2506.13585] | `loss/surrogate.rs` |
 //! | [`sapo`](loss::sapo) | `−A·(4/τ)·sigmoid(τ(ρ−1))` | SAPO, [2511.20347] | `loss/surrogate.rs` |
 //! | [`cpgd`](loss::cpgd), [`policy_drift`](loss::policy_drift) | `−A·clip(log ρ)` | CPGD, [2505.12504] | `loss/surrogate.rs` |
-//! | [`policy_gradient`](loss::policy_gradient) | the loss of a row; ratios of rows | GSPO, [2507.18071] | `loss/policy.rs` |
+//! | [`policy_gradient`] | the loss of a row; ratios of rows | GSPO, [2507.18071] | `loss/policy.rs` |
 //! | [`kl`](loss::kl) | k1, k2, k3 | Schulman, [Approximating KL divergence] | `loss/divergence.rs` |
 //! | [`preference`](loss::preference) | losses of pairs | DPO, [2305.18290] | `loss/preference.rs` |
 //! | [`clipped_value`](loss::clipped_value) | `½ max((V−R)², (V'−R)²)` | [2006.05990] | `loss/value.rs` |
-//! | [`token_weights`](loss::token_weights) | how token losses become one number | [2503.20783] compares them | `loss/aggregate.rs` |
+//! | [`token_weights`] | how token losses become one number | [2503.20783] compares them | `loss/aggregate.rs` |
 //! | [`batches`] | rows in the order that fixes every sum | | `batch.rs` |
 //! | [`lr`] | warm-up, then constant, linear or cosine | [1608.03983] eq. 5 | `schedule.rs` |
 //!
