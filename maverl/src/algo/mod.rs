@@ -24,6 +24,7 @@
 //! | [`kl`](loss::kl) | k1, k2, k3 | Schulman, [Approximating KL divergence] | `loss/divergence.rs` |
 //! | [`preference`](loss::preference) | losses of pairs | DPO, [2305.18290] | `loss/preference.rs` |
 //! | [`clipped_value`](loss::clipped_value) | `½ max((V−R)², (V'−R)²)` | [2006.05990] | `loss/value.rs` |
+//! | [`Scale`] | values in units of the returns so far | MAPPO, [2103.01955]; PopArt, [1602.07714] | `value.rs` |
 //! | [`token_weights`] | how token losses become one number | [2503.20783] compares them | `loss/aggregate.rs` |
 //! | [`batches`] | rows in the order that fixes every sum | | `batch.rs` |
 //! | [`lr`] | warm-up, then constant, linear or cosine | [1608.03983] eq. 5 | `schedule.rs` |
@@ -48,6 +49,8 @@
 //! [2507.18071]: https://arxiv.org/abs/2507.18071
 //! [2305.18290]: https://arxiv.org/abs/2305.18290
 //! [2006.05990]: https://arxiv.org/abs/2006.05990
+//! [2103.01955]: https://arxiv.org/abs/2103.01955
+//! [1602.07714]: https://arxiv.org/abs/1602.07714
 //! [1707.06347]: https://arxiv.org/abs/1707.06347
 //! [2503.14476]: https://arxiv.org/abs/2503.14476
 //! [1912.09729]: https://arxiv.org/abs/1912.09729
@@ -60,6 +63,7 @@ mod batch;
 pub mod loss;
 mod sample;
 mod schedule;
+mod value;
 
 #[cfg(test)]
 pub(crate) mod testing;
@@ -69,3 +73,4 @@ pub use batch::{Batch, Objective, Row, batches};
 pub use loss::{PolicyLoss, RowTokens, policy_gradient, token_weights};
 pub use sample::{Sample, TaskKey, flat_tasks, samples};
 pub use schedule::lr;
+pub use value::{Aim, Scale, ValueBatch, ValueRow, ValueText, explained_variance, value_batches};

@@ -1,6 +1,7 @@
 //! The plan: what a configuration means for the declared team. A pure value; nothing is loaded to make it.
 
 mod activations;
+mod critic;
 mod overlong;
 mod settled;
 mod summary;
@@ -8,6 +9,7 @@ pub(crate) mod weights;
 
 pub use crate::model::{LoraConfig, ModelSource};
 pub use activations::{activation_bytes, packed_bytes};
+pub use critic::CriticPlan;
 pub use overlong::Overlong;
 pub use summary::{PolicySummary, SeatSummary, StepSummary, Summary, WorkerSummary, json, table};
 pub(crate) use summary::{bytes, count};
@@ -18,8 +20,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::config::{
-    Aggregation, Baseline, CheckpointConfig, Config, Dtype, EvalConfig, GroupBy, Kl, Preset, Ratio,
-    RolloutConfig, RuntimeConfig, Schedule, Singleton, Surrogate, TaskConfig,
+    Aggregation, Baseline, CheckpointConfig, Config, Dtype, EvalConfig, Factor, GroupBy, Kl, Order,
+    Preset, Ratio, RolloutConfig, RuntimeConfig, Schedule, Singleton, Surrogate, TaskConfig,
 };
 use crate::trajectory::Seat;
 
@@ -244,6 +246,14 @@ pub struct AlgorithmPlan {
     pub epochs: usize,
     /// Mean KL to the policy that sampled beyond which no further epoch begins; 0 is never.
     pub target_kl: f64,
+    /// Where values come from; without, advantages are among episodes.
+    pub critic: Option<CriticPlan>,
+    /// Whose policy is updated when.
+    pub order: Order,
+    /// What an update knows of those before it.
+    pub factor: Factor,
+    /// How far from 1 a clipped factor may be.
+    pub factor_clip: f64,
     /// Flat steps in a row after which the run stops.
     pub max_flat_steps: u64,
 }

@@ -5,15 +5,17 @@
 //! - **RT-3** A worker's panic resolves every pending call to [`RuntimeError::Gone`].
 //! - **K-1** A completion never depends on what else is in the batch, to the bit.
 
+mod critic;
 mod direct;
 mod engine;
 mod memory;
+mod optimizer;
 mod packed;
 mod trainer;
 mod work;
 mod worker;
 
-pub use crate::algo::{Batch, Objective, Row};
+pub use crate::algo::{Aim, Batch, Objective, Row, ValueBatch, ValueRow, ValueText};
 pub use direct::{Scores, complete, score};
 pub use work::Work;
 
@@ -85,6 +87,23 @@ pub struct UpdateStats {
     pub tokens: u64,
     /// The policy's version after the update.
     pub version: u64,
+}
+
+/// What an update of a critic did. Means are over values.
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
+pub struct ValueStats {
+    /// The value loss, mean over optimizer steps; in squared units of the normalization. 0 where slopes are given.
+    pub loss: f64,
+    /// Share of values further from where they began than the clip.
+    pub clip_frac: f64,
+    /// Gradient norm before clipping, mean over optimizer steps.
+    pub grad_norm: f64,
+    /// Optimizer steps taken.
+    pub optimizer_steps: u64,
+    /// Texts trained on.
+    pub rows: u64,
+    /// Values trained on.
+    pub values: u64,
 }
 
 /// Why the runtime could not do what was asked.
@@ -262,8 +281,70 @@ impl Policy {
     ///
     /// See [`RuntimeError`].
     pub async fn update(&self, batch: Batch) -> Result<UpdateStats, RuntimeError> {
-        let job = move |Owned { model, trainer }: &mut Owned| trainer.update(model, &batch);
+        let job = move |owned: &mut Owned| Ok(owned.update(&batch, None)?.0);
         self.worker.at_barrier(self.slot, job).await
+    }
+
+    /// Updates the weights and the critic on the same trunk, in the same optimizer steps. The texts of `values` are the
+    /// rows' own. A barrier (RT-1).
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`]; also if there is no critic on the trunk.
+    pub async fn update_with_values(
+        &self,
+        batch: Batch,
+        values: ValueBatch,
+    ) -> Result<(UpdateStats, ValueStats), RuntimeError> {
+        let missing = self.no_critic();
+        let job = move |owned: &mut Owned| match owned.update(&batch, Some(&values))? {
+            (policy, Some(critic)) => Ok((policy, critic)),
+            (_, None) => Err(missing),
+        };
+        self.worker.at_barrier(self.slot, job).await
+    }
+
+    /// The log-probs of the rows' completions now, each `[T]`. A barrier (RT-1).
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn logprobs(&self, rows: Vec<Row>) -> Result<Vec<Vec<f32>>, RuntimeError> {
+        let job = move |owned: &mut Owned| owned.trainer.logprobs(&owned.model, &rows);
+        self.worker.at_barrier(self.slot, job).await
+    }
+
+    /// What the critic beside the policy says of texts, each `[places]`. A barrier (RT-1).
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`]; also if there is no critic.
+    pub async fn values(&self, texts: Vec<ValueText>) -> Result<Vec<Vec<f32>>, RuntimeError> {
+        let missing = self.no_critic();
+        let job = move |owned: &mut Owned| match &owned.critic {
+            Some(critic) => critic.values(&owned.model, &texts),
+            None => Err(missing),
+        };
+        self.worker.at_barrier(self.slot, job).await
+    }
+
+    /// Updates the critic beside the policy, which has a trunk of its own. A barrier (RT-1).
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`]; also if there is no critic, or it is on the policy's trunk.
+    pub async fn update_critic(&self, batch: ValueBatch) -> Result<ValueStats, RuntimeError> {
+        let missing = self.no_critic();
+        let job = move |owned: &mut Owned| match &mut owned.critic {
+            Some(critic) => critic.update(&batch),
+            None => Err(missing),
+        };
+        self.worker.at_barrier(self.slot, job).await
+    }
+
+    fn no_critic(&self) -> RuntimeError {
+        let message = format!("there is no critic beside policy `{}`", self.name);
+        RuntimeError::Model { worker: self.worker.name.to_string(), message }
     }
 
     /// Writes the policy into an existing directory: a Hugging Face model directory or, where the policy is an adapter, a
@@ -275,9 +356,7 @@ impl Policy {
     pub async fn save(&self, dir: &Path) -> Result<(), RuntimeError> {
         let (dir, worker) = (dir.to_owned(), self.worker.name.to_string());
         let job = move |owned: &mut Owned| {
-            let saved =
-                owned.model.save(&dir).and_then(|()| owned.trainer.save(&owned.model, &dir));
-            saved.map_err(|e| RuntimeError::Model { worker, message: e.0 })
+            owned.save(&dir).map_err(|e| RuntimeError::Model { worker, message: e.0 })
         };
         self.worker.at_barrier(self.slot, job).await
     }
@@ -290,8 +369,7 @@ impl Policy {
     pub async fn load(&self, dir: &Path) -> Result<(), RuntimeError> {
         let (dir, worker) = (dir.to_owned(), self.worker.name.to_string());
         let job = move |owned: &mut Owned| {
-            let loaded = owned.trainer.load(&owned.model, &dir);
-            loaded.map_err(|e| RuntimeError::Model { worker, message: e.0 })
+            owned.load(&dir).map_err(|e| RuntimeError::Model { worker, message: e.0 })
         };
         self.worker.at_barrier(self.slot, job).await
     }
