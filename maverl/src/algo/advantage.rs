@@ -3,6 +3,7 @@
 
 mod anchor;
 mod chain;
+mod compound;
 mod ema;
 mod relative;
 mod shaping;
@@ -11,6 +12,7 @@ mod whiten;
 
 pub use anchor::discounted_returns;
 pub use chain::{Hop, chained_gae, gae};
+pub use compound::Compound;
 pub use ema::EmaBaseline;
 pub use relative::{Grouping, Relative, relative};
 pub use shaping::{

@@ -13,6 +13,8 @@
 //! | [`advantage::discounted_returns`] | `Rₜ = rₜ + γ Rₜ₊₁`, compared among equal prompts | GiGPO, [2505.10978] | `advantage/anchor.rs` |
 //! | [`advantage::gae`] | `Aₜ = δₜ + γλ Aₜ₊₁` | GAE, [1506.02438] eq. 16 | `advantage/chain.rs` |
 //! | [`advantage::chained_gae`] | the same, from agent to agent | MARFT, [2504.16129] | `advantage/chain.rs` |
+//! | [`advantage::valued`] | both, from what a critic said | PPO, IPPO, MAPPO, MARFT | `advantage/valued.rs` |
+//! | [`advantage::Compound`] | `F = Π π_new / π_old` of those before | HAPPO, [2109.11251] §4 | `advantage/compound.rs` |
 //! | [`advantage::EmaBaseline`] | `A = r − b_seat` | | `advantage/ema.rs` |
 //! | [`advantage::discounted_scores`], [`advantage::influence_bonus`] | scores and influence over turns | MAPoRL, [2502.18439] | `advantage/shaping.rs` |
 //! | [`clipped_surrogate`](loss::clipped_surrogate) | `max(−Aρ, −A·clip(ρ, 1−ε_low, 1+ε_high))` | PPO, [1707.06347] eq. 7; DAPO eq. 8 | `loss/surrogate.rs` |
@@ -49,6 +51,7 @@
 //! [2507.18071]: https://arxiv.org/abs/2507.18071
 //! [2305.18290]: https://arxiv.org/abs/2305.18290
 //! [2006.05990]: https://arxiv.org/abs/2006.05990
+//! [2109.11251]: https://arxiv.org/abs/2109.11251
 //! [2103.01955]: https://arxiv.org/abs/2103.01955
 //! [1602.07714]: https://arxiv.org/abs/1602.07714
 //! [1707.06347]: https://arxiv.org/abs/1707.06347

@@ -4,7 +4,7 @@ use std::fmt::{Debug, Display};
 
 use super::diagnostic::{Problems, key, path, within};
 use crate::config::{
-    AgentConfig, AlgorithmConfig, Config, LoraConfig, LossConfig, OptimConfig, SamplingConfig,
+    AgentConfig, AlgorithmConfig, Config, CriticConfig, LoraConfig, LossConfig, OptimConfig, SamplingConfig,
     TargetModules,
 };
 use crate::model::ChatInput;
@@ -74,6 +74,19 @@ fn algorithm(config: &AlgorithmConfig, table: &[String], problems: &mut Problems
     number(problems, table, "anchor_weight", config.anchor_weight, NOT_NEGATIVE);
     number(problems, table, "discount", config.discount, SHARE);
     number(problems, table, "target_kl", config.target_kl, NOT_NEGATIVE);
+    number(problems, table, "factor_clip", config.factor_clip, SHARE);
+    critic(&config.critic, &within(table, "critic"), problems);
+}
+
+fn critic(config: &CriticConfig, table: &[String], problems: &mut Problems<'_>) {
+    number(problems, table, "gamma", config.gamma, SHARE);
+    number(problems, table, "lambda", config.lambda, SHARE);
+    number(problems, table, "clip", config.clip, NOT_NEGATIVE);
+    number(problems, table, "coef", config.coef, NOT_NEGATIVE);
+    optim(&config.optim, &within(table, "optim"), problems);
+    if let Some(config) = &config.lora {
+        lora(config, &within(table, "lora"), problems);
+    }
 }
 
 fn agent(config: &AgentConfig, table: &[String], problems: &mut Problems<'_>) {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::critic::{Chain, CriticConfig, Estimator, Normalize, Order, Per, Reads};
 use super::algorithm::{
     Aggregation, AlgorithmConfig, Baseline, GroupBy, LossConfig, Ratio, Surrogate,
 };
@@ -39,13 +40,23 @@ pub enum Preset {
     Cpgd,
     /// Only the best of a group learns, by what it has over the second best.
     Passk,
+    /// Advantages from the values of one critic, which reads what each agent is given.
+    Ppo,
+    /// PPO, a critic for each policy.
+    Ippo,
+    /// PPO, one critic that reads everything that was said.
+    Mappo,
+    /// MAPPO, policies one after the other, each knowing what the updates before it did.
+    Happo,
+    /// MAPPO, advantages along the chain of agents.
+    Marft,
     /// Supervised: raise the log-probability of given replies; no rollout.
     Sft,
 }
 
 impl Preset {
     /// Every preset, in the order of the documentation.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 19] = [
         Self::Drmas,
         Self::Grpo,
         Self::Drgrpo,
@@ -59,6 +70,11 @@ impl Preset {
         Self::Sapo,
         Self::Cpgd,
         Self::Passk,
+        Self::Ppo,
+        Self::Ippo,
+        Self::Mappo,
+        Self::Happo,
+        Self::Marft,
         Self::Sft,
     ];
 
@@ -78,6 +94,11 @@ impl Preset {
             Self::Sapo => "sapo",
             Self::Cpgd => "cpgd",
             Self::Passk => "passk",
+            Self::Ppo => "ppo",
+            Self::Ippo => "ippo",
+            Self::Mappo => "mappo",
+            Self::Happo => "happo",
+            Self::Marft => "marft",
             Self::Sft => "sft",
         }
     }
@@ -97,6 +118,11 @@ impl Preset {
             Self::Sapo => Some("2511.20347"),
             Self::Cpgd => Some("2505.12504"),
             Self::Passk => Some("2503.19595"),
+            Self::Ppo => Some("1707.06347"),
+            Self::Ippo => Some("2011.09533"),
+            Self::Mappo => Some("2103.01955"),
+            Self::Happo => Some("2109.11251"),
+            Self::Marft => Some("2504.16129"),
             Self::Sft => None,
         }
     }
@@ -123,9 +149,38 @@ impl Preset {
                 "GRPO on clipped log-probabilities, with a pull towards the policy that sampled"
             }
             Self::Passk => "only the best of a group learns, by what it has over the second best",
+            Self::Ppo => "advantages from one critic, which reads what each agent is given",
+            Self::Ippo => "PPO, a critic for each policy",
+            Self::Mappo => "PPO, one critic that reads everything that was said",
+            Self::Happo => {
+                "MAPPO, policies one after the other, each knowing what the updates before it did"
+            }
+            Self::Marft => "MAPPO, advantages along the chain of agents",
             Self::Sft => {
                 "supervised: raises the log-probability of given replies, plays no episode"
             }
+        }
+    }
+
+    /// Where values come from, for those that have any.
+    fn critic(self) -> CriticConfig {
+        let ppo = CriticConfig { per: Some(Per::Team), ..CriticConfig::default() };
+        let central = CriticConfig {
+            reads: Some(Reads::Transcript),
+            normalize: Some(Normalize::Running),
+            ..ppo.clone()
+        };
+        match self {
+            Self::Ippo => CriticConfig { per: Some(Per::Policy), ..ppo },
+            Self::Mappo | Self::Happo => central,
+            Self::Marft => CriticConfig {
+                chain: Some(Chain::Team),
+                gamma: Some(0.99),
+                lambda: Some(0.95),
+                normalize: None,
+                ..central
+            },
+            _ => ppo,
         }
     }
 
@@ -166,6 +221,15 @@ impl Preset {
             },
             Self::ReinforcePlusPlusBaseline => {
                 AlgorithmConfig { normalize_std: Some(false), whiten: Some(true), ..by_task }
+            }
+            Self::Ppo | Self::Ippo | Self::Mappo | Self::Happo | Self::Marft => {
+                AlgorithmConfig {
+                    estimator: Some(Estimator::Critic),
+                    critic: self.critic(),
+                    whiten: Some(true),
+                    order: (self == Self::Happo).then_some(Order::Random),
+                    ..none
+                }
             }
             Self::Gspo | Self::Sapo => {
                 AlgorithmConfig { aggregation: Some(Aggregation::SequenceMean), ..by_task }

@@ -3,13 +3,21 @@
 use std::collections::BTreeMap;
 
 use futures::future::try_join_all;
+use maverl_kernels::sample::mix;
 
+use crate::algo::Sample;
+use crate::algo::advantage::Compound;
+use crate::config::Order;
+use crate::draw::Draw;
 use crate::metrics::Metrics;
 use crate::runtime::{Batch, RuntimeError, ValueBatch};
 use crate::train::step::{Lesson, drawn, lesson};
 use crate::train::team::Team;
 use crate::train::{TrainError, critic, measure};
 use crate::trajectory::Episode;
+
+/// What tells the seeds of orders from others.
+const ORDER: u64 = 0x6f72_6465_7200;
 
 /// What was learned.
 #[derive(Debug)]
@@ -41,7 +49,10 @@ pub(super) async fn learn(
     for (policy, batch) in &mut values {
         batch.lr = rate("critic", *policy).unwrap_or(batch.lr);
     }
-    metrics.extend(update(team, batches, values).await?);
+    metrics.extend(match team.plan.algorithm.order {
+        Order::Together => update(team, batches, values).await?,
+        order => in_turn(team, &samples, batches, values, sequence(team, order, step)).await?,
+    });
     Ok(Learned { metrics, flat })
 }
 
@@ -65,6 +76,50 @@ pub(super) async fn update(
     for found in try_join_all(updates).await? {
         metrics.extend(found);
     }
+    Ok(metrics)
+}
+
+/// The order in which policies are updated in a step.
+fn sequence(team: &Team<'_>, order: Order, step: u64) -> Vec<usize> {
+    let mut policies: Vec<usize> = (0..team.policies.len()).collect();
+    if order == Order::Random {
+        Draw::new(mix(mix(team.plan.seed, ORDER), step)).shuffle(&mut policies);
+    }
+    policies
+}
+
+/// Updates policies one after the other: what each learns from an episode is weighed by how much likelier those before it
+/// made what they said in it. Critics come last.
+async fn in_turn(
+    team: &Team<'_>,
+    samples: &[Sample],
+    batches: Vec<(usize, Batch)>,
+    values: Vec<(usize, ValueBatch)>,
+    sequence: Vec<usize>,
+) -> Result<Metrics, TrainError> {
+    let algorithm = &team.plan.algorithm;
+    let mut metrics = Metrics::default();
+    let mut compound = Compound::new(algorithm.factor, algorithm.factor_clip);
+    let mut batches: BTreeMap<usize, Batch> = batches.into_iter().collect();
+    let mut values: BTreeMap<usize, ValueBatch> = values.into_iter().collect();
+    for policy in sequence {
+        let Some(mut batch) = batches.remove(&policy) else { continue };
+        let its = samples.iter().filter(|sample| sample.policy == policy);
+        let episodes: Vec<usize> = its.map(|sample| sample.episode).collect();
+        metrics.extend(measure::factors(team.policies[policy].name(), &compound, &episodes));
+        for (row, &episode) in batch.rows.iter_mut().zip(&episodes) {
+            let factor = compound.of(episode) as f32;
+            row.advantages.iter_mut().for_each(|advantage| *advantage *= factor);
+        }
+        let rows = batch.rows.clone();
+        let shared = if team.plan.shares_trunk() { values.remove(&policy) } else { None };
+        metrics.extend(one(team, policy, Some(batch), shared).await?);
+        let now = team.policies[policy].logprobs(rows.clone()).await?;
+        for ((row, now), &episode) in rows.iter().zip(&now).zip(&episodes) {
+            compound.take(episode, &row.logprobs, now);
+        }
+    }
+    metrics.extend(update(team, Vec::new(), values.into_iter().collect()).await?);
     Ok(metrics)
 }
 

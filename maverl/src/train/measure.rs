@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::algo::advantage::Compound;
 use crate::algo::{GroupSummary, Sample, explained_variance};
 use crate::metrics::{Metrics, by_seat};
 use crate::plan::Plan;
@@ -59,6 +60,14 @@ pub(super) fn critic(policy: &str, lr: f64, stats: &ValueStats) -> Metrics {
     ];
     let name = |(name, value)| (format!("critic/{policy}/{name}"), value);
     values.into_iter().map(name).collect()
+}
+
+/// What a policy's advantages are multiplied by, because others were updated before it.
+pub(super) fn factors(policy: &str, compound: &Compound, episodes: &[usize]) -> Metrics {
+    let all = || episodes.iter().map(|&episode| compound.of(episode));
+    let mean = all().sum::<f64>() / episodes.len().max(1) as f64;
+    let (least, most) = (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max));
+    named(policy, [("factor_mean", mean), ("factor_min", least), ("factor_max", most)])
 }
 
 /// How what critics said compares with what was earned.

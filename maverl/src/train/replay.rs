@@ -15,7 +15,7 @@ use crate::runtime::Runtime;
 use crate::train::course::Work;
 use crate::train::learn::learn;
 use crate::train::team::{Needs, Team};
-use crate::train::{Progress, TrainError, measure};
+use crate::train::{Progress, TrainError};
 use crate::trajectory::Episode;
 
 /// How many names an error shows.

@@ -21,7 +21,7 @@ pub(super) async fn step(
     tasks: &[Task],
     step: u64,
 ) -> Result<Stepped, TrainError> {
-    let (plan, start) = (team.plan, Instant::now());
+    let start = Instant::now();
     let before = measure::work(&team.policies);
     let episodes = play(team, tasks, step).await?;
     let played = start.elapsed();
