@@ -6,6 +6,7 @@ mod chain;
 mod compound;
 mod ema;
 mod relative;
+mod rounds;
 mod shaping;
 mod valued;
 mod whiten;
@@ -15,6 +16,7 @@ pub use chain::{Hop, chained_gae, gae};
 pub use compound::Compound;
 pub use ema::EmaBaseline;
 pub use relative::{Grouping, Relative, relative};
+pub use rounds::of_rounds;
 pub use shaping::{
     Bonus, ScoreShare, difference_rewards, discounted_scores, influence_bonus, margin, quality,
     weighted_rewards,

@@ -20,9 +20,7 @@ pub(super) fn check(
     if algorithm.preset == Preset::Sft {
         return;
     }
-    if algorithm.critic.is_none()
-        && algorithm.baseline == Baseline::None
-        && algorithm.normalize_std
+    if algorithm.critic.is_none() && algorithm.baseline == Baseline::None && algorithm.normalize_std
     {
         let message = "`algorithm.normalize_std` is true, and `algorithm.baseline` is \"none\"";
         let help = "the deviation is that of a group: compare with the group, or set `normalize_std = false`; \

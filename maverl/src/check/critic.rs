@@ -2,7 +2,9 @@
 
 use super::diagnostic::{Problems, key, path, within};
 use super::models::Models;
-use crate::config::{Chain, Config, CriticConfig, Level, Mixer, Normalize, Per, Preset, Reads, Trunk};
+use crate::config::{
+    Chain, Config, CriticConfig, Level, Mixer, Normalize, Per, Preset, Reads, Trunk,
+};
 use crate::plan::{AdapterPlan, AlgorithmPlan, CriticPlan, PolicyPlan, WorkerPlan};
 
 /// Reports critics that have nothing to sit on, or parts of one that do not go together.
@@ -32,7 +34,18 @@ pub(super) fn check(
     let trained: Vec<&PolicyPlan> = policies.iter().filter(|policy| policy.trained).collect();
     parts(critic, trained.len(), problems);
     if critic.per == Per::Team {
-        one_model(&trained, workers, problems);
+        let help = "set `algorithm.critic.per = \"policy\"`: each policy has a critic that reads its tokens";
+        one_model("per", "one critic for the team cannot read", help, &trained, workers, problems);
+    } else if critic.mixer == Mixer::Monotone {
+        let help = "use one model for all of them, or set `mixer = \"sum\"`, which has no state";
+        one_model(
+            "mixer",
+            "one mixer cannot take its state from",
+            help,
+            &trained,
+            workers,
+            problems,
+        );
     }
     if critic.trunk == Trunk::Lora {
         adapters(written, &trained, workers, models, problems);
@@ -102,21 +115,27 @@ fn parts(critic: &CriticPlan, trained: usize, problems: &mut Problems<'_>) {
     }
 }
 
-/// Reports policies of one critic that read different tokens.
-fn one_model(trained: &[&PolicyPlan], workers: &[WorkerPlan], problems: &mut Problems<'_>) {
+/// Reports policies that are to have in common what only policies of one model can.
+fn one_model(
+    name: &str,
+    what: &str,
+    help: &str,
+    trained: &[&PolicyPlan],
+    workers: &[WorkerPlan],
+    problems: &mut Problems<'_>,
+) {
     let Some(first) = trained.first() else { return };
     let model = |policy: &PolicyPlan| workers[policy.worker].model.as_str();
     let Some(other) = trained.iter().find(|policy| model(policy) != model(first)) else { return };
     let message = format!(
-        "one critic for the team cannot read both model `{}` of policy `{}` and model `{}` of policy `{}`",
+        "{what} both model `{}` of policy `{}` and model `{}` of policy `{}`",
         model(first),
         first.name,
         model(other),
         other.name
     );
-    let at = critic_key("per");
+    let at = critic_key(name);
     let at = if problems.layers().has(&at) { at } else { path(["algorithm", "name"]) };
-    let help = "set `algorithm.critic.per = \"policy\"`: each policy has a critic that reads its tokens";
     problems.value(&at, message, help.to_owned());
 }
 
@@ -131,8 +150,10 @@ fn adapters(
     for policy in trained {
         let model = &workers[policy.worker].model;
         if policy.adapter.is_none() {
-            let message =
-                format!("an adapter of a critic cannot sit on `{model}`: policy `{}` trains its weights", policy.name);
+            let message = format!(
+                "an adapter of a critic cannot sit on `{model}`: policy `{}` trains its weights",
+                policy.name
+            );
             let help = format!(
                 "weights under an adapter stay as they are: with `lora` in `[{}]` the policy is an adapter too; or set \
                  `trunk = \"own\"`",

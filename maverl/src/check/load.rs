@@ -6,9 +6,9 @@ use serde::Deserialize;
 
 use super::diagnostic::{Problems, did_you_mean, key, list, within};
 use crate::config::{
-    AgentConfig, AlgorithmConfig, CheckpointConfig, Config, CriticConfig, EvalConfig, LoraConfig, LossConfig,
-    ModelConfig, OptimConfig, RewardConfig, RolloutConfig, RuntimeConfig, SamplingConfig,
-    TaskConfig,
+    AgentConfig, AlgorithmConfig, CheckpointConfig, Config, CriticConfig, EvalConfig, LoraConfig,
+    LossConfig, ModelConfig, OptimConfig, RewardConfig, RolloutConfig, RuntimeConfig,
+    SamplingConfig, TaskConfig,
 };
 
 /// The configuration of the merged layers. What is wrong is reported, taken out, and so has its default.
@@ -146,6 +146,7 @@ pub(super) fn plain(expected: &str) -> &str {
         "a string" => "text in quotes",
         "a sequence" => "a list",
         "a map" => "a table",
+        "an array of length 4" => "a list of 4 numbers",
         "a tuple of size 2" => "a list of 2 numbers",
         other if other.starts_with("struct ") => "a table",
         other => other,

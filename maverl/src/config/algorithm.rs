@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use serde::{Deserialize, Serialize};
 
 use super::agent::layered;
-use super::critic::{CriticConfig, Estimator, Factor, Order};
+use super::critic::{CriticConfig, Estimator, Factor, Later, Order};
 use super::preset::Preset;
 
 /// `[algorithm]`: a preset's name; any part it sets can be overridden.
@@ -73,6 +73,15 @@ pub struct AlgorithmConfig {
     /// How far from 1 a clipped factor may be. **(default: `0.2`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub factor_clip: Option<f64>,
+    /// Whose later rewards a turn is worth too. **(default: `"none"`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub later: Option<Later>,
+    /// Of later rewards, per round. **(default: `0.3`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub later_discount: Option<f64>,
+    /// What is paid for following others, resisting them, provoking and persuading them. **(default: none)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub influence: Option<[f64; 4]>,
     /// Flat steps (no group has spread) in a row after which the run stops. **(default: `10`)**
     pub max_flat_steps: u64,
 }
@@ -101,6 +110,9 @@ impl Default for AlgorithmConfig {
             order: None,
             factor: None,
             factor_clip: None,
+            later: None,
+            later_discount: None,
+            influence: None,
             max_flat_steps: 10,
         }
     }
@@ -132,6 +144,9 @@ impl AlgorithmConfig {
             order: self.order.or(base.order),
             factor: self.factor.or(base.factor),
             factor_clip: self.factor_clip.or(base.factor_clip),
+            later: self.later.or(base.later),
+            later_discount: self.later_discount.or(base.later_discount),
+            influence: self.influence.or(base.influence),
             max_flat_steps: self.max_flat_steps,
         }
     }

@@ -205,6 +205,13 @@ pub enum Credit {
     Without,
 }
 
+impl Credit {
+    /// It needs values after replies too.
+    pub const fn knows_replies(self) -> bool {
+        matches!(self, Self::Difference | Self::Without)
+    }
+}
+
 /// Whose policy is updated when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -229,4 +236,17 @@ pub enum Factor {
     Length,
     /// The ratio, within `1 ± factor_clip`.
     Clipped,
+}
+
+/// Whose later scores a turn is worth too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Later {
+    /// Nobody's: a turn is worth its reward.
+    #[default]
+    None,
+    /// The mean over the team.
+    Team,
+    /// The agent's own.
+    Own,
 }

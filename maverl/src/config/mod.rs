@@ -18,8 +18,8 @@ pub use algorithm::{
     Singleton, Surrogate,
 };
 pub use critic::{
-    Chain, Credit, CriticConfig, Estimator, Factor, Level, Mixer, Normalize, Order, Per, Reads,
-    Trunk,
+    Chain, Credit, CriticConfig, Estimator, Factor, Later, Level, Mixer, Normalize, Order, Per,
+    Reads, Trunk,
 };
 pub use preset::Preset;
 

@@ -1,10 +1,14 @@
 //! Named choices of parts, each with the paper that made it.
 
+use std::num::NonZeroUsize;
+
 use serde::{Deserialize, Serialize};
 
-use super::critic::{Chain, CriticConfig, Estimator, Normalize, Order, Per, Reads};
 use super::algorithm::{
-    Aggregation, AlgorithmConfig, Baseline, GroupBy, LossConfig, Ratio, Surrogate,
+    Aggregation, AlgorithmConfig, Baseline, GroupBy, Kl, LossConfig, Ratio, Surrogate,
+};
+use super::critic::{
+    Chain, Credit, CriticConfig, Estimator, Later, Level, Mixer, Normalize, Order, Per, Reads,
 };
 
 /// A choice of parts with a paper behind it.
@@ -50,13 +54,19 @@ pub enum Preset {
     Happo,
     /// MAPPO, advantages along the chain of agents.
     Marft,
+    /// The values of agents add up to that of the team.
+    Vdn,
+    /// The values of agents are mixed into that of the team by a network that none of them can lower.
+    Qmix,
+    /// IPPO, a turn worth what the team earns after it too, with pay for influence.
+    Maporl,
     /// Supervised: raise the log-probability of given replies; no rollout.
     Sft,
 }
 
 impl Preset {
     /// Every preset, in the order of the documentation.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 22] = [
         Self::Drmas,
         Self::Grpo,
         Self::Drgrpo,
@@ -75,6 +85,9 @@ impl Preset {
         Self::Mappo,
         Self::Happo,
         Self::Marft,
+        Self::Vdn,
+        Self::Qmix,
+        Self::Maporl,
         Self::Sft,
     ];
 
@@ -99,6 +112,9 @@ impl Preset {
             Self::Mappo => "mappo",
             Self::Happo => "happo",
             Self::Marft => "marft",
+            Self::Vdn => "vdn",
+            Self::Qmix => "qmix",
+            Self::Maporl => "maporl",
             Self::Sft => "sft",
         }
     }
@@ -123,6 +139,9 @@ impl Preset {
             Self::Mappo => Some("2103.01955"),
             Self::Happo => Some("2109.11251"),
             Self::Marft => Some("2504.16129"),
+            Self::Vdn => Some("1706.05296"),
+            Self::Qmix => Some("1803.11485"),
+            Self::Maporl => Some("2502.18439"),
             Self::Sft => None,
         }
     }
@@ -156,6 +175,13 @@ impl Preset {
                 "MAPPO, policies one after the other, each knowing what the updates before it did"
             }
             Self::Marft => "MAPPO, advantages along the chain of agents",
+            Self::Vdn => {
+                "values of agents that add up to that of the team, learned from its reward"
+            }
+            Self::Qmix => "values of agents mixed into that of the team by a monotone network",
+            Self::Maporl => {
+                "IPPO, a turn worth what the team earns after it too, with pay for influence"
+            }
             Self::Sft => {
                 "supervised: raises the log-probability of given replies, plays no episode"
             }
@@ -170,8 +196,17 @@ impl Preset {
             normalize: Some(Normalize::Running),
             ..ppo.clone()
         };
+        let mixed = |mixer| CriticConfig {
+            per: Some(Per::Policy),
+            level: Some(Level::Turn),
+            mixer: Some(mixer),
+            credit: Some(Credit::Shared),
+            ..CriticConfig::default()
+        };
         match self {
-            Self::Ippo => CriticConfig { per: Some(Per::Policy), ..ppo },
+            Self::Vdn => mixed(Mixer::Sum),
+            Self::Qmix => mixed(Mixer::Monotone),
+            Self::Ippo | Self::Maporl => CriticConfig { per: Some(Per::Policy), ..ppo },
             Self::Mappo | Self::Happo => central,
             Self::Marft => CriticConfig {
                 chain: Some(Chain::Team),
@@ -188,6 +223,13 @@ impl Preset {
     pub fn parts(self) -> AlgorithmConfig {
         let none = AlgorithmConfig { name: self, loss: self.loss(), ..AlgorithmConfig::default() };
         let by_task = AlgorithmConfig { group_by: Some(GroupBy::Task), ..none.clone() };
+        let by_critic = AlgorithmConfig {
+            estimator: Some(Estimator::Critic),
+            critic: self.critic(),
+            whiten: Some(true),
+            order: (self == Self::Happo).then_some(Order::Random),
+            ..none.clone()
+        };
         match self {
             Self::Drmas | Self::Sft => none,
             Self::Grpo | Self::Cpgd => by_task,
@@ -222,15 +264,20 @@ impl Preset {
             Self::ReinforcePlusPlusBaseline => {
                 AlgorithmConfig { normalize_std: Some(false), whiten: Some(true), ..by_task }
             }
-            Self::Ppo | Self::Ippo | Self::Mappo | Self::Happo | Self::Marft => {
-                AlgorithmConfig {
-                    estimator: Some(Estimator::Critic),
-                    critic: self.critic(),
-                    whiten: Some(true),
-                    order: (self == Self::Happo).then_some(Order::Random),
-                    ..none
-                }
-            }
+            Self::Ppo
+            | Self::Ippo
+            | Self::Mappo
+            | Self::Happo
+            | Self::Marft
+            | Self::Vdn
+            | Self::Qmix => by_critic,
+            Self::Maporl => AlgorithmConfig {
+                later: Some(Later::Team),
+                later_discount: Some(0.3),
+                influence: Some([0.0; 4]),
+                epochs: NonZeroUsize::new(4),
+                ..by_critic
+            },
             Self::Gspo | Self::Sapo => {
                 AlgorithmConfig { aggregation: Some(Aggregation::SequenceMean), ..by_task }
             }
@@ -249,6 +296,7 @@ impl Preset {
                 overlong_penalty: Some(1.0),
                 ..none
             },
+            Self::Maporl => LossConfig { kl_coef: Some(0.002), kl: Some(Kl::K3), ..none },
             Self::Rloo => LossConfig { ratio: Some(Ratio::Product), ..none },
             Self::Gspo => LossConfig {
                 ratio: Some(Ratio::Sequence),

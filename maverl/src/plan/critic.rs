@@ -95,6 +95,11 @@ impl From<&CriticPlan> for CriticConfig {
 }
 
 impl Plan {
+    /// Where values of agents are mixed into one of the team: how.
+    pub fn mixed(&self) -> Option<&CriticPlan> {
+        self.algorithm.critic.as_ref().filter(|critic| critic.mixer != Mixer::None)
+    }
+
     /// Critics are heads on the policies, and are updated with them.
     pub fn shares_trunk(&self) -> bool {
         self.algorithm.critic.as_ref().is_some_and(|critic| critic.trunk == Trunk::Shared)

@@ -20,8 +20,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::config::{
-    Aggregation, Baseline, CheckpointConfig, Config, Dtype, EvalConfig, Factor, GroupBy, Kl, Order,
-    Preset, Ratio, RolloutConfig, RuntimeConfig, Schedule, Singleton, Surrogate, TaskConfig,
+    Aggregation, Baseline, CheckpointConfig, Config, Dtype, EvalConfig, Factor, GroupBy, Kl, Later,
+    Order, Preset, Ratio, RolloutConfig, RuntimeConfig, Schedule, Singleton, Surrogate, TaskConfig,
 };
 use crate::trajectory::Seat;
 
@@ -254,6 +254,12 @@ pub struct AlgorithmPlan {
     pub factor: Factor,
     /// How far from 1 a clipped factor may be.
     pub factor_clip: f64,
+    /// Whose later rewards a turn is worth too.
+    pub later: Later,
+    /// Of later rewards, per round.
+    pub later_discount: f64,
+    /// What is paid for following others, resisting them, provoking and persuading them.
+    pub influence: [f64; 4],
     /// Flat steps in a row after which the run stops.
     pub max_flat_steps: u64,
 }

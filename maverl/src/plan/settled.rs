@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use super::{AdapterPlan, AlgorithmPlan, CriticPlan, LoraConfig, LossPlan, OptimPlan, Sampling};
 use crate::config::{
-    self, AlgorithmConfig, CriticConfig, Estimator, GroupBy, Kl, LossConfig, OptimConfig, Ratio, SamplingConfig, Schedule,
-    Surrogate, TargetModules,
+    self, AlgorithmConfig, CriticConfig, Estimator, GroupBy, Kl, LossConfig, OptimConfig, Ratio,
+    SamplingConfig, Schedule, Surrogate, TargetModules,
 };
 use crate::model::{HfConfig, ModelError, lora};
 
@@ -242,6 +242,9 @@ impl From<&AlgorithmConfig> for AlgorithmPlan {
             order: config.order.unwrap_or_default(),
             factor: config.factor.unwrap_or_default(),
             factor_clip: config.factor_clip.unwrap_or(0.2),
+            later: config.later.unwrap_or_default(),
+            later_discount: config.later_discount.unwrap_or(0.3),
+            influence: config.influence.unwrap_or_default(),
             max_flat_steps: config.max_flat_steps,
         }
     }
@@ -275,6 +278,9 @@ impl AlgorithmPlan {
             order: Some(self.order),
             factor: Some(self.factor),
             factor_clip: Some(self.factor_clip),
+            later: Some(self.later),
+            later_discount: Some(self.later_discount),
+            influence: Some(self.influence),
             max_flat_steps: self.max_flat_steps,
         }
     }

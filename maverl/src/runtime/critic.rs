@@ -104,6 +104,27 @@ impl Critic {
         Ok(values)
     }
 
+    /// What the trunk makes of texts, each `[D]`: its hidden state at the first place.
+    pub(crate) fn states(
+        &self,
+        policy: &Model,
+        texts: &[ValueText],
+    ) -> Result<Vec<Vec<f32>>, RuntimeError> {
+        let decoder = &self.body.trunk.as_ref().unwrap_or(policy).decoder;
+        let mut pool = self.body.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = |text: &ValueText| {
+            let ids = &text.ids[..=text.ids.len() - text.places];
+            let positions: Vec<u32> = (0..ids.len() as u32).collect();
+            let context = Context::Packed(&[0, ids.len()]);
+            let hidden = decoder.forward(ids, &positions, context, &mut pool)?;
+            let state = hidden[hidden.len() - hidden.len() / ids.len()..].to_vec();
+            pool.give([hidden]);
+            Ok(state)
+        };
+        let states: Result<_, ModelError> = texts.iter().map(state).collect();
+        states.map_err(|error| self.failed(&error))
+    }
+
     /// Trains a critic with a trunk of its own: `epochs` passes, each in `minibatches` optimizer steps.
     pub(crate) fn update(&mut self, batch: &ValueBatch) -> Result<ValueStats, RuntimeError> {
         let rows = self.aim(batch).map_err(|error| self.failed(&error))?;
@@ -121,10 +142,7 @@ impl Critic {
     }
 
     /// Moves what values are measured in, and says everything in it.
-    fn aim<'a>(
-        &mut self,
-        batch: &'a ValueBatch,
-    ) -> Result<Vec<Aimed<'a>>, ModelError> {
+    fn aim<'a>(&mut self, batch: &'a ValueBatch) -> Result<Vec<Aimed<'a>>, ModelError> {
         let before = self.scale;
         if self.body.plan.normalize != Normalize::None {
             let returns = batch.rows.iter().flat_map(|row| match &row.aim {
@@ -248,8 +266,7 @@ impl Body {
             let (now, later) = left.split_at(micro);
             left = later;
             let packed = Packed::texts(now.iter().map(|row| row.text));
-            let tape =
-                Tape::record(&trunk.decoder, packed.rows(), self.checkpointing, &mut pool)?;
+            let tape = Tape::record(&trunk.decoder, packed.rows(), self.checkpointing, &mut pool)?;
             let hidden = packed.predicting(tape.hidden());
             let values = self.head.values(&hidden);
             let mut values = values.as_slice();
@@ -264,7 +281,6 @@ impl Body {
         }
         Ok((of_trunk, of_head))
     }
-
 }
 
 fn failed(policy: &str, error: &ModelError) -> RuntimeError {
@@ -304,10 +320,7 @@ pub(crate) struct Shared<'a> {
 }
 
 impl<'a> Shared<'a> {
-    pub(crate) fn new(
-        critic: &'a mut Critic,
-        batch: &'a ValueBatch,
-    ) -> Result<Self, RuntimeError> {
+    pub(crate) fn new(critic: &'a mut Critic, batch: &'a ValueBatch) -> Result<Self, RuntimeError> {
         let rows = critic.aim(batch).map_err(|error| failed(&critic.policy, &error))?;
         Ok(Self { critic, batch, rows, totals: Totals::default() })
     }

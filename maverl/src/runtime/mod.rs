@@ -328,6 +328,21 @@ impl Policy {
         self.worker.at_barrier(self.slot, job).await
     }
 
+    /// What the trunk of the critic beside the policy makes of texts, each `[D]`: its last hidden state at the first place.
+    /// A barrier (RT-1).
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`]; also if there is no critic.
+    pub async fn states(&self, texts: Vec<ValueText>) -> Result<Vec<Vec<f32>>, RuntimeError> {
+        let missing = self.no_critic();
+        let job = move |owned: &mut Owned| match &owned.critic {
+            Some(critic) => critic.states(&owned.model, &texts),
+            None => Err(missing),
+        };
+        self.worker.at_barrier(self.slot, job).await
+    }
+
     /// Updates the critic beside the policy, which has a trunk of its own. A barrier (RT-1).
     ///
     /// # Errors

@@ -3,8 +3,8 @@
 use maverl_kernels::embedding;
 use maverl_kernels::sample::mix;
 
-use crate::model::{Context, Decoder, ModelError, Pool, Rows};
 use crate::algo::ValueText;
+use crate::model::{Context, Decoder, ModelError, Pool, Rows};
 use crate::runtime::Row;
 
 /// Rows packed one after the other, and what the loss needs of each completion token.

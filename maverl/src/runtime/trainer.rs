@@ -222,7 +222,8 @@ impl Trainer {
             let packed = Packed::new(&now.iter().collect::<Vec<_>>());
             let all = packed.logprobs(&model.decoder, &mut pool).map_err(|e| self.failed(&e))?;
             let mut all = all.into_iter();
-            logprobs.extend(now.iter().map(|row| all.by_ref().take(row.completion.len()).collect()));
+            logprobs
+                .extend(now.iter().map(|row| all.by_ref().take(row.completion.len()).collect()));
         }
         Ok(logprobs)
     }

@@ -3,7 +3,7 @@
 use futures::future::try_join_all;
 
 use crate::algo::{Aim, Sample, ValueText};
-use crate::config::{Level, Reads};
+use crate::config::{Level, Mixer, Reads};
 use crate::plan::{CriticPlan, Plan};
 use crate::runtime::{Policy, RuntimeError};
 use crate::train::TrainError;
@@ -44,9 +44,19 @@ pub(super) async fn said(
         text(&team.policies[host], critic, &episodes[sample.episode], sample)
     };
     let texts: Vec<ValueText> = samples.iter().map(text).collect::<Result<_, _>>()?;
-    let asked = (0..plan.policies.len()).map(async |policy| {
+    let values = ask(team, samples, &texts).await?;
+    Ok(Said { texts, values })
+}
+
+/// What the critics say of the samples' texts now, `[N][places]`.
+pub(super) async fn ask(
+    team: &Team<'_>,
+    samples: &[Sample],
+    texts: &[ValueText],
+) -> Result<Vec<Vec<f64>>, TrainError> {
+    let asked = (0..team.policies.len()).map(async |policy| {
         let its: Vec<usize> =
-            (0..samples.len()).filter(|&i| host(plan, &samples[i]) == policy).collect();
+            (0..samples.len()).filter(|&i| host(team.plan, &samples[i]) == policy).collect();
         if its.is_empty() {
             return Ok(Vec::new());
         }
@@ -58,11 +68,11 @@ pub(super) async fn said(
     for (i, said) in try_join_all(asked).await?.into_iter().flatten() {
         values[i] = said.into_iter().map(f64::from).collect();
     }
-    Ok(Said { texts, values })
+    Ok(values)
 }
 
 /// The policy beside which a sample's critic is.
-fn host(plan: &Plan, sample: &Sample) -> usize {
+pub(super) fn host(plan: &Plan, sample: &Sample) -> usize {
     plan.critic_of(sample.policy).expect("a plan with critics has one for each trained policy")
 }
 
@@ -80,11 +90,17 @@ fn text(
         Reads::Transcript => transcript(policy, episode, sample.turn)?,
     };
     ids.extend_from_slice(&tokens.prompt);
-    let places = match critic.level {
-        Level::Turn => 1,
-        Level::Token => {
-            ids.extend_from_slice(&tokens.completion[..tokens.completion.len() - 1]);
-            tokens.completion.len()
+    let reply = &tokens.completion;
+    let places = match (critic.mixer, critic.level) {
+        // Before the reply and after it.
+        (Mixer::Sum | Mixer::Monotone, _) if critic.credit.knows_replies() => {
+            ids.extend_from_slice(reply);
+            reply.len() + 1
+        }
+        (_, Level::Turn) => 1,
+        (_, Level::Token) => {
+            ids.extend_from_slice(&reply[..reply.len() - 1]);
+            reply.len()
         }
     };
     let cut = ids.len().saturating_sub(policy.context());
@@ -93,8 +109,10 @@ fn text(
 
 /// Everything that was said before a turn, with who said it.
 fn transcript(policy: &Policy, episode: &Episode, turn: usize) -> Result<Vec<u32>, TrainError> {
-    let said: String =
-        episode.turns[..turn].iter().map(|turn| format!("{}: {}\n", turn.seat, turn.reply)).collect();
+    let said: String = episode.turns[..turn]
+        .iter()
+        .map(|turn| format!("{}: {}\n", turn.seat, turn.reply))
+        .collect();
     let ids = policy.tokenizer().encode_plain(&said);
     ids.map_err(|error| {
         let (worker, message) = (policy.name().to_owned(), format!("a transcript: {error}"));

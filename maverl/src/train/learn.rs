@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use futures::future::try_join_all;
-use maverl_kernels::sample::mix;
+use maverl_kernels::sample::mix as mixed;
 
 use crate::algo::Sample;
 use crate::algo::advantage::Compound;
@@ -11,9 +11,9 @@ use crate::config::Order;
 use crate::draw::Draw;
 use crate::metrics::Metrics;
 use crate::runtime::{Batch, RuntimeError, ValueBatch};
-use crate::train::step::{Lesson, drawn, lesson};
+use crate::train::step::{Lesson, drawn, lesson, weighed};
 use crate::train::team::Team;
-use crate::train::{TrainError, critic, measure};
+use crate::train::{TrainError, critic, measure, mix};
 use crate::trajectory::Episode;
 
 /// What tells the seeds of orders from others.
@@ -37,7 +37,15 @@ pub(super) async fn learn(
 ) -> Result<Learned, TrainError> {
     let (samples, mut metrics) = drawn(team.plan, episodes, step)?;
     let said = critic::said(team, episodes, &samples).await?;
-    let taught = lesson(team.plan, episodes, &samples, &said, step);
+    let taught = match team.plan.mixed() {
+        None => lesson(team.plan, episodes, &samples, &said, step),
+        Some(critic) => {
+            let mix::Mixed { advantages, metrics } =
+                mix::learn(team, critic, &samples, &said, step, rates).await?;
+            let batches = weighed(team.plan, episodes, &samples, advantages, step);
+            Lesson { metrics, batches, values: Vec::new(), flat: false }
+        }
+    };
     metrics.extend(taught.metrics);
     let Lesson { mut batches, mut values, flat, .. } = taught;
     let rate = |kind: &str, policy: usize| {
@@ -83,7 +91,7 @@ pub(super) async fn update(
 fn sequence(team: &Team<'_>, order: Order, step: u64) -> Vec<usize> {
     let mut policies: Vec<usize> = (0..team.policies.len()).collect();
     if order == Order::Random {
-        Draw::new(mix(mix(team.plan.seed, ORDER), step)).shuffle(&mut policies);
+        Draw::new(mixed(mixed(team.plan.seed, ORDER), step)).shuffle(&mut policies);
     }
     policies
 }

@@ -80,9 +80,8 @@ pub(super) fn values(
     let mut metrics = Metrics::default();
     for (host, policy) in plan.policies.iter().enumerate() {
         let of = |all: &[Vec<f64>]| -> Vec<f64> {
-            let its = |(_, sample): &(&Vec<f64>, &Sample)| {
-                plan.critic_of(sample.policy) == Some(host)
-            };
+            let its =
+                |(_, sample): &(&Vec<f64>, &Sample)| plan.critic_of(sample.policy) == Some(host);
             all.iter().zip(samples).filter(its).flat_map(|(values, _)| values.clone()).collect()
         };
         let (values, returns) = (of(values), of(returns));

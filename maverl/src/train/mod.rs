@@ -12,6 +12,7 @@ mod error;
 mod interrupt;
 mod learn;
 mod measure;
+mod mix;
 mod progress;
 mod replay;
 mod step;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::algo::advantage::{Valued, valued, whiten_tokens};
+use crate::algo::advantage::{Valued, of_rounds, valued, whiten_tokens};
 use crate::algo::{Sample, advantages, batches, flat_tasks, samples, value_batches};
 use crate::metrics::{Metrics, rollout};
 use crate::plan::Plan;
@@ -71,6 +71,7 @@ pub(super) fn drawn(
         metrics.set("group/dropped", flat.len() as f64);
         samples.retain(|sample| !flat.contains(&sample.task));
     }
+    of_rounds(&mut samples, &plan.algorithm);
     Ok((samples, metrics))
 }
 
@@ -107,18 +108,28 @@ pub(super) fn lesson(
         };
         return Lesson { metrics, batches, values: Vec::new(), flat };
     };
-    let Valued { mut advantages, returns } = valued(episodes, samples, &said.values, critic);
+    let Valued { advantages, returns } = valued(episodes, samples, &said.values, critic);
     metrics.extend(measure::values(plan, samples, &said.values, &returns));
+    let values = value_batches(plan, samples, &said.texts, &said.aims(&returns), step);
+    let batches = weighed(plan, episodes, samples, advantages, step);
+    Lesson { metrics, batches, values, flat: false }
+}
+
+/// The batches of policies from advantages that come from values `[N][T]`; none while critics warm up.
+pub(super) fn weighed(
+    plan: &Plan,
+    episodes: &[Episode],
+    samples: &[Sample],
+    mut advantages: Vec<Vec<f64>>,
+    step: u64,
+) -> Vec<(usize, Batch)> {
+    if plan.algorithm.critic.as_ref().is_some_and(|critic| step < critic.warmup_steps) {
+        return Vec::new();
+    }
     if plan.algorithm.whiten {
         whiten_tokens(&mut advantages);
     }
-    let aims = said.aims(&returns);
-    let values = value_batches(plan, samples, &said.texts, &aims, step);
-    let batches = match step < critic.warmup_steps {
-        true => Vec::new(),
-        false => batches(plan, episodes, samples, &advantages, step),
-    };
-    Lesson { metrics, batches, values, flat: false }
+    batches(plan, episodes, samples, &advantages, step)
 }
 
 #[cfg(test)]

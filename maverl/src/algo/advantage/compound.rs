@@ -43,7 +43,8 @@ impl Compound {
     /// If the lengths differ.
     pub fn take(&mut self, episode: usize, old: &[f32], new: &[f32]) {
         assert_eq!(old.len(), new.len(), "take: one log-prob before and after");
-        let sum: f64 = new.iter().zip(old).map(|(new, old)| f64::from(*new) - f64::from(*old)).sum();
+        let sum: f64 =
+            new.iter().zip(old).map(|(new, old)| f64::from(*new) - f64::from(*old)).sum();
         *self.changed.entry(episode).or_default() += match self.kind {
             Factor::Length => sum / new.len().max(1) as f64,
             Factor::Exact | Factor::Clipped => sum,
