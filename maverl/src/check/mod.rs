@@ -99,11 +99,11 @@ fn plan(
     let models = models::open(&config, base, problems);
     let (orchestra, members) = orchestra.map(|chosen| (chosen.chosen, chosen.members))?;
     let seats = team::seats(&config, &orchestra.name, &members, registry, problems);
-    let (seats, policies, workers) = policy::assign(&config, &seats?, &models, purpose, problems)?;
+    let (seats, mut policies, workers) = policy::assign(&config, &seats?, &models, purpose, problems)?;
     let algorithm = AlgorithmPlan::from(&config.algorithm);
     if purpose == Purpose::Train {
         algorithm::check(&config, &algorithm, &seats, problems);
-        critic::check(&config, &algorithm, &policies, &workers, &models, problems);
+        critic::check(&config, &algorithm, &mut policies, &workers, &models, problems);
         policy::trainable(&config, &seats, problems);
         warnings.extend(data::warnings(&config));
         warnings.extend(training_warnings(&config, &algorithm, &policies));
