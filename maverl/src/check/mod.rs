@@ -99,7 +99,8 @@ fn plan(
     let models = models::open(&config, base, problems);
     let (orchestra, members) = orchestra.map(|chosen| (chosen.chosen, chosen.members))?;
     let seats = team::seats(&config, &orchestra.name, &members, registry, problems);
-    let (seats, mut policies, workers) = policy::assign(&config, &seats?, &models, purpose, problems)?;
+    let (seats, mut policies, workers) =
+        policy::assign(&config, &seats?, &models, purpose, problems)?;
     let algorithm = AlgorithmPlan::from(&config.algorithm);
     if purpose == Purpose::Train {
         algorithm::check(&config, &algorithm, &seats, problems);

@@ -33,19 +33,55 @@ fn each_policy_or_the_team_has_a_critic() {
 #[test]
 fn parts_of_critics_that_do_not_go_together_are_told_with_what_would_do() {
     let cases = [
-        ("name = \"grpo\"\ncritic.gamma = 0.9", "`algorithm.critic` has no effect", "estimator = \"critic\""),
-        ("name = \"mappo\"\ncritic.trunk = \"shared\"\ncritic.per = \"policy\"", "not the transcript", "reads = \"prompt\""),
-        ("name = \"ppo\"\ncritic.trunk = \"shared\"", "the trunks of several policies", "per = \"policy\""),
-        ("name = \"ippo\"\ncritic = { trunk = \"shared\", warmup_steps = 3 }", "never before it", "remove `warmup_steps`"),
-        ("name = \"vdn\"\ncritic.trunk = \"shared\"", "a mixer updates critics by themselves", "trunk = \"own\""),
+        (
+            "name = \"grpo\"\ncritic.gamma = 0.9",
+            "`algorithm.critic` has no effect",
+            "estimator = \"critic\"",
+        ),
+        (
+            "name = \"mappo\"\ncritic.trunk = \"shared\"\ncritic.per = \"policy\"",
+            "not the transcript",
+            "reads = \"prompt\"",
+        ),
+        (
+            "name = \"ppo\"\ncritic.trunk = \"shared\"",
+            "the trunks of several policies",
+            "per = \"policy\"",
+        ),
+        (
+            "name = \"ippo\"\ncritic = { trunk = \"shared\", warmup_steps = 3 }",
+            "never before it",
+            "remove `warmup_steps`",
+        ),
+        (
+            "name = \"vdn\"\ncritic.trunk = \"shared\"",
+            "a mixer updates critics by themselves",
+            "trunk = \"own\"",
+        ),
         ("name = \"vdn\"\ncritic.level = \"token\"", "not of each token", "level = \"turn\""),
         ("name = \"vdn\"\ncritic.chain = \"team\"", "nothing is chained", "remove `chain`"),
-        ("name = \"vdn\"\ncritic.normalize = \"popart\"", "in units of reward", "remove `normalize`"),
-        ("name = \"ippo\"\ncritic.lora = { rank = 4 }", "`algorithm.critic.lora` has no effect", "trunk = \"lora\""),
-        ("name = \"ippo\"\ncritic.trunk = \"lora\"", "policy `small` trains its weights", "`lora` in `[models.small]`"),
+        (
+            "name = \"vdn\"\ncritic.normalize = \"popart\"",
+            "in units of reward",
+            "remove `normalize`",
+        ),
+        (
+            "name = \"ippo\"\ncritic.lora = { rank = 4 }",
+            "`algorithm.critic.lora` has no effect",
+            "trunk = \"lora\"",
+        ),
+        (
+            "name = \"ippo\"\ncritic.trunk = \"lora\"",
+            "policy `small` trains its weights",
+            "`lora` in `[models.small]`",
+        ),
         ("name = \"ippo\"\ncritic.gamma = 1.5", "`algorithm.critic.gamma` is 1.5", "from 0 to 1"),
         ("name = \"maporl\"\ninfluence = [1.0, 2.0]", "a list of 4 numbers", "influence"),
-        ("name = \"sft\"\nestimator = \"critic\"", "`algorithm.name` is \"sft\"", "remove `estimator`"),
+        (
+            "name = \"sft\"\nestimator = \"critic\"",
+            "`algorithm.name` is \"sft\"",
+            "remove `estimator`",
+        ),
     ];
     for (algorithm, message, help) in cases {
         says(&format!("{TWO}[algorithm]\n{algorithm}\n"), &[message, help]);
@@ -58,7 +94,10 @@ fn one_critic_does_not_read_the_tokens_of_two_models() {
                [agents.\"search/verifier\"]\nmodel = \"other\"\n[agents.\"search/searcher\"]\nmodel = \"small\"\n\
                [agents.\"search/answerer\"]\nmodel = \"small\"\n[algorithm]\n";
     says(&format!("{two}name = \"ppo\"\n"), &["one critic for the team", "per = \"policy\""]);
-    says(&format!("{two}name = \"qmix\"\n"), &["one mixer cannot take its state", "mixer = \"sum\""]);
+    says(
+        &format!("{two}name = \"qmix\"\n"),
+        &["one mixer cannot take its state", "mixer = \"sum\""],
+    );
     plan_of(&text(&format!("{two}name = \"ippo\"\n")));
     plan_of(&text(&format!("{two}name = \"vdn\"\n")));
 }
