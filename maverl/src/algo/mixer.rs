@@ -17,12 +17,12 @@ pub enum Mixing {
 ///
 /// ```text
 /// W₁ = |A₁ z + a₁|  [S, E]     b₁ = A₂ z + a₂  [E]     w₂ = |A₃ z + a₃|  [E]
-/// b₂ = w₄ · relu(A₄ z + a₄) + a₅
-/// V  = w₂ · elu(V W₁ + b₁) + b₂
+/// b₂ = w₄ · relu(A₄ z + a₄) / E + a₅
+/// V  = w₂ · elu(V W₁ + b₁) / E + b₂
 /// ```
 ///
-/// QMIX, [1803.11485](https://arxiv.org/abs/1803.11485) §4. No weight is negative, so `∂V/∂Vᵢ ≥ 0`. It begins near the
-/// sum of the values.
+/// QMIX, [1803.11485](https://arxiv.org/abs/1803.11485) §4, with means over hidden units for its sums: the same functions,
+/// but one step size suits any width. No weight is negative, so `∂V/∂Vᵢ ≥ 0`. It begins near the sum of the values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Monotone {
     seats: usize,
@@ -144,18 +144,13 @@ impl Monotone {
             let draw = |i: usize| middle + spread * (2.0 * uniform(seed, i as u64) - 1.0);
             params.extend((0..n).map(|i| draw(i) as f32));
         };
-        let share = 1.0 / width as f64;
-        let linear = [
-            (seats * width, spread, 1.0, 0.1),
-            (width, spread, 0.0, 0.0),
-            (width, spread * share, share, 0.1 * share),
-            (width, spread, 0.0, 0.0),
-        ];
-        for (rows, of_matrix, middle, around) in linear {
-            block(rows * state, 0.0, of_matrix);
+        let linear =
+            [(seats * width, 1.0, 0.1), (width, 0.0, 0.0), (width, 1.0, 0.1), (width, 0.0, 0.0)];
+        for (rows, middle, around) in linear {
+            block(rows * state, 0.0, spread);
             block(rows, middle, around);
         }
-        block(width, 0.0, 0.1 * share);
+        block(width, 0.0, 0.1);
         block(1, 0.0, 0.0);
         Self { seats, state, width, params }
     }
@@ -216,14 +211,16 @@ impl Monotone {
         let last = &self.params[self.start(4)..];
         let bias: f64 = hidden.iter().zip(last).map(|(h, w)| h.max(0.0) * f64::from(*w)).sum();
         let out: f64 = sums.iter().zip(&w2).map(|(sum, w)| elu(*sum) * w.abs()).sum();
-        let total = out + bias + f64::from(last[self.width]);
+        let total = (out + bias) / self.width as f64 + f64::from(last[self.width]);
         Pass { w1, sums, w2, hidden, total }
     }
 
     fn backward(&self, values: &[f64], state: &[f64], by: f64, gradient: &mut [f64]) -> Vec<f64> {
         let Pass { w1, sums, w2, hidden, .. } = self.forward(values, state);
+        let share = 1.0 / self.width as f64;
         // Of the team's value by what goes into each hidden unit.
-        let dsums: Vec<f64> = sums.iter().zip(&w2).map(|(s, w)| w.abs() * elu_slope(*s)).collect();
+        let dsums: Vec<f64> =
+            sums.iter().zip(&w2).map(|(s, w)| share * w.abs() * elu_slope(*s)).collect();
         let rows = || w1.chunks_exact(self.width);
         let slopes = rows().map(|row| row.iter().zip(&dsums).map(|(w, d)| w.abs() * d).sum());
         let slopes: Vec<f64> = slopes.collect();
@@ -233,19 +230,20 @@ impl Monotone {
                 row.iter().zip(&dsums).map(move |(w, d)| by * d * value * sign(*w))
             })
             .collect();
-        let dw2: Vec<f64> = sums.iter().zip(&w2).map(|(s, w)| by * elu(*s) * sign(*w)).collect();
+        let dw2: Vec<f64> =
+            sums.iter().zip(&w2).map(|(s, w)| by * share * elu(*s) * sign(*w)).collect();
         let db1: Vec<f64> = dsums.iter().map(|d| by * d).collect();
         let last = self.start(4);
         let dhidden: Vec<f64> = hidden
             .iter()
             .zip(&self.params[last..])
-            .map(|(h, w)| if *h > 0.0 { by * f64::from(*w) } else { 0.0 })
+            .map(|(h, w)| if *h > 0.0 { by * share * f64::from(*w) } else { 0.0 })
             .collect();
         for (index, dout) in [dw1, db1, dw2, dhidden].iter().enumerate() {
             self.linear_backward(index, state, dout, gradient);
         }
         for (d, h) in gradient[last..].iter_mut().zip(&hidden) {
-            *d += by * h.max(0.0);
+            *d += by * share * h.max(0.0);
         }
         gradient[last + self.width] += by;
         slopes
@@ -282,7 +280,7 @@ mod tests {
         network.with_params(params.iter().map(|&x| x as f32).collect()).unwrap()
     }
 
-    /// The network of marl.md 8.4, whose weights do not depend on the state.
+    /// The network of marl.md 8.4, whose weights do not depend on the state; half of w₂ is what it has.
     fn golden() -> Mixing {
         let network = Monotone::new(2, 1, 2, 0);
         let params = [
@@ -291,7 +289,7 @@ mod tests {
             &[0.0; 2],
             &[0.1, -0.2],
             &[0.0; 2],
-            &[0.7, 0.3],
+            &[1.4, 0.6],
             &[0.0; 6],
             &[0.05],
         ];

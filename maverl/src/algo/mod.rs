@@ -15,7 +15,7 @@
 //! | [`advantage::chained_gae`] | the same, from agent to agent | MARFT, [2504.16129] | `advantage/chain.rs` |
 //! | [`advantage::valued`] | both, from what a critic said | PPO, IPPO, MAPPO, MARFT | `advantage/valued.rs` |
 //! | [`advantage::Compound`] | `F = Π π_new / π_old` of those before | HAPPO, [2109.11251] §4 | `advantage/compound.rs` |
-//! | [`Mixing`] | `V = Σ Vᵢ`; `V = w₂ · elu(V W₁ + b₁) + b₂` | VDN, [1706.05296]; QMIX, [1803.11485] §4 | `mixer.rs` |
+//! | [`Mixing`] | `V = Σ Vᵢ`; `V = w₂ · elu(V W₁ + b₁) / E + b₂` | VDN, [1706.05296]; QMIX, [1803.11485] §4 | `mixer.rs` |
 //! | [`advantage::EmaBaseline`] | `A = r − b_seat` | | `advantage/ema.rs` |
 //! | [`advantage::discounted_scores`], [`advantage::influence_bonus`] | scores and influence over turns | MAPoRL, [2502.18439] | `advantage/shaping.rs` |
 //! | [`clipped_surrogate`](loss::clipped_surrogate) | `max(−Aρ, −A·clip(ρ, 1−ε_low, 1+ε_high))` | PPO, [1707.06347] eq. 7; DAPO eq. 8 | `loss/surrogate.rs` |

@@ -227,7 +227,10 @@ impl Rounds {
                 let spoke =
                     |seat: &usize| samples.iter().any(|s| s.episode == episode && s.seat == *seat);
                 let mask = seats.iter().map(|seat| f64::from(u8::from(spoke(seat))));
-                states.insert(episode, state.into_iter().map(f64::from).chain(mask).collect());
+                // Of length 1 in the mean, whatever the width.
+                let unit = (state.len() as f64).sqrt();
+                let state = state.into_iter().map(|value| f64::from(value) / unit);
+                states.insert(episode, state.chain(mask).collect());
             }
         }
         Ok(Self { seats, states })
