@@ -3,6 +3,8 @@
 //! ```text
 //! checkpoints/step-000010/
 //!   policies/small/            a Hugging Face model directory, or for an adapter PEFT's; and the optimizer's moments
+//!     critic/                  the critic beside it: its trunk, if it has its own, its head, its optimizer's moments
+//!   mixer.safetensors          where values of agents are mixed by a network
 //!   trainer.json               see `TrainerState`
 //!   manifest.json              written last: checksums of the others
 //! checkpoints/best.json        which step did best on the validation split
@@ -257,6 +259,11 @@ impl Draft {
         let dir = policy_dir(&self.dir, policy);
         fs::create_dir_all(&dir).at("make", &dir)?;
         Ok(dir)
+    }
+
+    /// Where a file that belongs to no policy is written.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
     }
 
     /// Makes the checkpoint count.

@@ -20,14 +20,15 @@ pub(super) fn check(
     if algorithm.preset == Preset::Sft {
         return;
     }
-    if algorithm.baseline == Baseline::None && algorithm.normalize_std {
+    if algorithm.critic.is_none() && algorithm.baseline == Baseline::None && algorithm.normalize_std
+    {
         let message = "`algorithm.normalize_std` is true, and `algorithm.baseline` is \"none\"";
         let help = "the deviation is that of a group: compare with the group, or set `normalize_std = false`; \
                     `whiten` divides by the deviation over the step";
         let at = path(["algorithm", "baseline"]);
         problems.value(&at, message.to_owned(), help.to_owned());
     }
-    if config.task.group_size.get() == 1 {
+    if config.task.group_size.get() == 1 && algorithm.critic.is_none() {
         if algorithm.resample > 0 {
             let message = format!(
                 "`algorithm.resample` is {}, and `task.group_size` is 1",

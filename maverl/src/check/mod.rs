@@ -12,6 +12,7 @@
 mod adapter;
 mod algorithm;
 mod choice;
+mod critic;
 mod data;
 mod diagnostic;
 mod load;
@@ -98,13 +99,15 @@ fn plan(
     let models = models::open(&config, base, problems);
     let (orchestra, members) = orchestra.map(|chosen| (chosen.chosen, chosen.members))?;
     let seats = team::seats(&config, &orchestra.name, &members, registry, problems);
-    let (seats, policies, workers) = policy::assign(&config, &seats?, &models, purpose, problems)?;
+    let (seats, mut policies, workers) =
+        policy::assign(&config, &seats?, &models, purpose, problems)?;
     let algorithm = AlgorithmPlan::from(&config.algorithm);
     if purpose == Purpose::Train {
         algorithm::check(&config, &algorithm, &seats, problems);
+        critic::check(&config, &algorithm, &mut policies, &workers, &models, problems);
         policy::trainable(&config, &seats, problems);
         warnings.extend(data::warnings(&config));
-        warnings.extend(training_warnings(&config, &policies));
+        warnings.extend(training_warnings(&config, &algorithm, &policies));
     }
     let environment = environment?.chosen;
     models::pin(&mut config, &models);
@@ -143,9 +146,14 @@ fn rewards(
     config.rewards.iter().map(|(name, reward)| (name.clone(), reward.weight)).collect()
 }
 
-fn training_warnings(config: &Config, policies: &[PolicyPlan]) -> Vec<String> {
+fn training_warnings(
+    config: &Config,
+    algorithm: &AlgorithmPlan,
+    policies: &[PolicyPlan],
+) -> Vec<String> {
     let mut warnings = Vec::new();
-    if config.algorithm.name != Preset::Sft && config.task.group_size.get() == 1 {
+    let among = config.algorithm.name != Preset::Sft && algorithm.critic.is_none();
+    if among && config.task.group_size.get() == 1 {
         warnings.push(
             "`task.group_size` is 1: an episode has no other to be compared with, so most advantages are 0".to_owned(),
         );

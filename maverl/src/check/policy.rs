@@ -62,6 +62,7 @@ pub(super) fn assign(
             trained,
             gradient_checkpointing,
             activation_bytes,
+            critic_parameters: 0,
             reference: !supervised && group_seats.iter().any(has_kl),
             adapter,
             optim,

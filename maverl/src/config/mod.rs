@@ -4,6 +4,7 @@
 
 mod agent;
 mod algorithm;
+mod critic;
 mod preset;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,10 @@ pub use agent::{
 pub use algorithm::{
     Aggregation, AlgorithmConfig, Baseline, GroupBy, Kl, LossConfig, Ratio, RewardConfig,
     Singleton, Surrogate,
+};
+pub use critic::{
+    Chain, Credit, CriticConfig, Estimator, Factor, Later, Level, Mixer, Normalize, Order, Per,
+    Reads, Trunk,
 };
 pub use preset::Preset;
 

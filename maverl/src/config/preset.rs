@@ -1,9 +1,14 @@
 //! Named choices of parts, each with the paper that made it.
 
+use std::num::NonZeroUsize;
+
 use serde::{Deserialize, Serialize};
 
 use super::algorithm::{
-    Aggregation, AlgorithmConfig, Baseline, GroupBy, LossConfig, Ratio, Surrogate,
+    Aggregation, AlgorithmConfig, Baseline, GroupBy, Kl, LossConfig, Ratio, Surrogate,
+};
+use super::critic::{
+    Chain, Credit, CriticConfig, Estimator, Later, Level, Mixer, Normalize, Order, Per, Reads,
 };
 
 /// A choice of parts with a paper behind it.
@@ -39,13 +44,29 @@ pub enum Preset {
     Cpgd,
     /// Only the best of a group learns, by what it has over the second best.
     Passk,
+    /// Advantages from the values of one critic, which reads what each agent is given.
+    Ppo,
+    /// PPO, a critic for each policy.
+    Ippo,
+    /// PPO, one critic that reads everything that was said.
+    Mappo,
+    /// MAPPO, policies one after the other, each knowing what the updates before it did.
+    Happo,
+    /// MAPPO, advantages along the chain of agents.
+    Marft,
+    /// The values of agents add up to that of the team.
+    Vdn,
+    /// The values of agents are mixed into that of the team by a network that none of them can lower.
+    Qmix,
+    /// IPPO, a turn worth what the team earns after it too, with pay for influence.
+    Maporl,
     /// Supervised: raise the log-probability of given replies; no rollout.
     Sft,
 }
 
 impl Preset {
     /// Every preset, in the order of the documentation.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 22] = [
         Self::Drmas,
         Self::Grpo,
         Self::Drgrpo,
@@ -59,6 +80,14 @@ impl Preset {
         Self::Sapo,
         Self::Cpgd,
         Self::Passk,
+        Self::Ppo,
+        Self::Ippo,
+        Self::Mappo,
+        Self::Happo,
+        Self::Marft,
+        Self::Vdn,
+        Self::Qmix,
+        Self::Maporl,
         Self::Sft,
     ];
 
@@ -78,6 +107,14 @@ impl Preset {
             Self::Sapo => "sapo",
             Self::Cpgd => "cpgd",
             Self::Passk => "passk",
+            Self::Ppo => "ppo",
+            Self::Ippo => "ippo",
+            Self::Mappo => "mappo",
+            Self::Happo => "happo",
+            Self::Marft => "marft",
+            Self::Vdn => "vdn",
+            Self::Qmix => "qmix",
+            Self::Maporl => "maporl",
             Self::Sft => "sft",
         }
     }
@@ -97,6 +134,14 @@ impl Preset {
             Self::Sapo => Some("2511.20347"),
             Self::Cpgd => Some("2505.12504"),
             Self::Passk => Some("2503.19595"),
+            Self::Ppo => Some("1707.06347"),
+            Self::Ippo => Some("2011.09533"),
+            Self::Mappo => Some("2103.01955"),
+            Self::Happo => Some("2109.11251"),
+            Self::Marft => Some("2504.16129"),
+            Self::Vdn => Some("1706.05296"),
+            Self::Qmix => Some("1803.11485"),
+            Self::Maporl => Some("2502.18439"),
             Self::Sft => None,
         }
     }
@@ -123,9 +168,75 @@ impl Preset {
                 "GRPO on clipped log-probabilities, with a pull towards the policy that sampled"
             }
             Self::Passk => "only the best of a group learns, by what it has over the second best",
+            Self::Ppo => "advantages from one critic, which reads what each agent is given",
+            Self::Ippo => "PPO, a critic for each policy",
+            Self::Mappo => "PPO, one critic that reads everything that was said",
+            Self::Happo => {
+                "MAPPO, policies one after the other, each knowing what the updates before it did"
+            }
+            Self::Marft => "MAPPO, advantages along the chain of agents",
+            Self::Vdn => {
+                "values of agents that add up to that of the team, learned from its reward"
+            }
+            Self::Qmix => "values of agents mixed into that of the team by a monotone network",
+            Self::Maporl => {
+                "IPPO, a turn worth what the team earns after it too, with pay for influence"
+            }
             Self::Sft => {
                 "supervised: raises the log-probability of given replies, plays no episode"
             }
+        }
+    }
+
+    /// The parts of those that estimate advantages from values.
+    fn with_critic(self, base: AlgorithmConfig) -> AlgorithmConfig {
+        let base = AlgorithmConfig {
+            estimator: Some(Estimator::Critic),
+            critic: self.critic(),
+            whiten: Some(true),
+            ..base
+        };
+        match self {
+            Self::Happo => AlgorithmConfig { order: Some(Order::Random), ..base },
+            Self::Maporl => AlgorithmConfig {
+                later: Some(Later::Team),
+                later_discount: Some(0.3),
+                influence: Some([0.0; 4]),
+                epochs: NonZeroUsize::new(4),
+                ..base
+            },
+            _ => base,
+        }
+    }
+
+    /// Where values come from, for those that have any.
+    fn critic(self) -> CriticConfig {
+        let ppo = CriticConfig { per: Some(Per::Team), ..CriticConfig::default() };
+        let central = CriticConfig {
+            reads: Some(Reads::Transcript),
+            normalize: Some(Normalize::Running),
+            ..ppo.clone()
+        };
+        let mixed = |mixer| CriticConfig {
+            per: Some(Per::Policy),
+            level: Some(Level::Turn),
+            mixer: Some(mixer),
+            credit: Some(Credit::Shared),
+            ..CriticConfig::default()
+        };
+        match self {
+            Self::Vdn => mixed(Mixer::Sum),
+            Self::Qmix => mixed(Mixer::Monotone),
+            Self::Ippo | Self::Maporl => CriticConfig { per: Some(Per::Policy), ..ppo },
+            Self::Mappo | Self::Happo => central,
+            Self::Marft => CriticConfig {
+                chain: Some(Chain::Team),
+                gamma: Some(0.99),
+                lambda: Some(0.95),
+                normalize: None,
+                ..central
+            },
+            _ => ppo,
         }
     }
 
@@ -167,6 +278,14 @@ impl Preset {
             Self::ReinforcePlusPlusBaseline => {
                 AlgorithmConfig { normalize_std: Some(false), whiten: Some(true), ..by_task }
             }
+            Self::Ppo
+            | Self::Ippo
+            | Self::Mappo
+            | Self::Happo
+            | Self::Marft
+            | Self::Vdn
+            | Self::Qmix
+            | Self::Maporl => self.with_critic(none),
             Self::Gspo | Self::Sapo => {
                 AlgorithmConfig { aggregation: Some(Aggregation::SequenceMean), ..by_task }
             }
@@ -185,6 +304,7 @@ impl Preset {
                 overlong_penalty: Some(1.0),
                 ..none
             },
+            Self::Maporl => LossConfig { kl_coef: Some(0.002), kl: Some(Kl::K3), ..none },
             Self::Rloo => LossConfig { ratio: Some(Ratio::Product), ..none },
             Self::Gspo => LossConfig {
                 ratio: Some(Ratio::Sequence),

@@ -4,10 +4,10 @@ use std::num::NonZeroUsize;
 
 use std::path::PathBuf;
 
-use super::{AdapterPlan, AlgorithmPlan, LoraConfig, LossPlan, OptimPlan, Sampling};
+use super::{AdapterPlan, AlgorithmPlan, CriticPlan, LoraConfig, LossPlan, OptimPlan, Sampling};
 use crate::config::{
-    self, AlgorithmConfig, GroupBy, Kl, LossConfig, OptimConfig, Ratio, SamplingConfig, Schedule,
-    Surrogate, TargetModules,
+    self, AlgorithmConfig, CriticConfig, Estimator, GroupBy, Kl, LossConfig, OptimConfig, Ratio,
+    SamplingConfig, Schedule, Surrogate, TargetModules,
 };
 use crate::model::{HfConfig, ModelError, lora};
 
@@ -237,6 +237,14 @@ impl From<&AlgorithmConfig> for AlgorithmPlan {
             minibatches: config.minibatches.map_or(1, NonZeroUsize::get),
             epochs: config.epochs.map_or(1, NonZeroUsize::get),
             target_kl: config.target_kl.unwrap_or(0.0),
+            critic: (config.estimator == Some(Estimator::Critic))
+                .then(|| CriticPlan::from(&config.critic)),
+            order: config.order.unwrap_or_default(),
+            factor: config.factor.unwrap_or_default(),
+            factor_clip: config.factor_clip.unwrap_or(0.2),
+            later: config.later.unwrap_or_default(),
+            later_discount: config.later_discount.unwrap_or(0.3),
+            influence: config.influence.unwrap_or_default(),
             max_flat_steps: config.max_flat_steps,
         }
     }
@@ -262,6 +270,17 @@ impl AlgorithmPlan {
             minibatches: NonZeroUsize::new(self.minibatches),
             epochs: NonZeroUsize::new(self.epochs),
             target_kl: Some(self.target_kl),
+            estimator: Some(match self.critic {
+                Some(_) => Estimator::Critic,
+                None => Estimator::Group,
+            }),
+            critic: self.critic.as_ref().map(CriticConfig::from).unwrap_or_default(),
+            order: Some(self.order),
+            factor: Some(self.factor),
+            factor_clip: Some(self.factor_clip),
+            later: Some(self.later),
+            later_discount: Some(self.later_discount),
+            influence: Some(self.influence),
             max_flat_steps: self.max_flat_steps,
         }
     }

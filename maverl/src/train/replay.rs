@@ -13,9 +13,9 @@ use crate::rollout::{self, Replayed};
 use crate::run_dir::{RunDir, RunDirError, read_rollouts};
 use crate::runtime::Runtime;
 use crate::train::course::Work;
-use crate::train::step::lesson;
+use crate::train::learn::learn;
 use crate::train::team::{Needs, Team};
-use crate::train::{Progress, TrainError, measure};
+use crate::train::{Progress, TrainError};
 use crate::trajectory::Episode;
 
 /// How many names an error shows.
@@ -195,14 +195,8 @@ async fn return_to(
     let rows = run.metrics()?;
     for step in from..steps {
         let episodes = read_rollouts(&run.rollouts(step + 1))?;
-        let mut batches = lesson(team.plan, &episodes, step)?.batches;
-        for (policy, batch) in &mut batches {
-            // The row knows it; the plan may not: a run that went on for more steps has another schedule now.
-            let name = format!("policy/{}/lr", team.policies[*policy].name());
-            let lr = rows.get(&(step + 1)).and_then(|row| row.get(&name));
-            batch.lr = lr.unwrap_or(batch.lr);
-        }
-        measure::update(team, batches).await?;
+        // The row knows the step sizes; the plan may not: a run that went on for more steps has another schedule now.
+        learn(team, &episodes, step, rows.get(&(step + 1))).await?;
     }
     Ok(())
 }

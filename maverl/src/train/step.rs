@@ -2,12 +2,15 @@
 
 use std::time::Instant;
 
-use crate::algo::{advantages, batches, flat_tasks, samples};
+use crate::algo::advantage::{Valued, of_rounds, valued, whiten_tokens};
+use crate::algo::{Sample, advantages, batches, flat_tasks, samples, value_batches};
 use crate::metrics::{Metrics, rollout};
 use crate::plan::Plan;
-use crate::runtime::Batch;
+use crate::runtime::{Batch, ValueBatch};
 use crate::task::Task;
 use crate::train::course::Stepped;
+use crate::train::critic::Said;
+use crate::train::learn::{Learned, learn};
 use crate::train::team::Team;
 use crate::train::{TrainError, measure};
 use crate::trajectory::Episode;
@@ -18,13 +21,11 @@ pub(super) async fn step(
     tasks: &[Task],
     step: u64,
 ) -> Result<Stepped, TrainError> {
-    let (plan, start) = (team.plan, Instant::now());
+    let start = Instant::now();
     let before = measure::work(&team.policies);
     let episodes = play(team, tasks, step).await?;
     let played = start.elapsed();
-    let Lesson { mut metrics, batches } = lesson(plan, &episodes, step)?;
-    let flat = batches.is_empty();
-    metrics.extend(measure::update(team, batches).await?);
+    let Learned { metrics, flat } = learn(team, &episodes, step, None).await?;
     let mut timing = measure::timing(&episodes, played, start.elapsed());
     timing.extend(measure::engine(&team.policies, &before));
     Ok(Stepped { episodes, metrics, timing, flat, warnings: Vec::new() })
@@ -53,17 +54,12 @@ async fn play(team: &Team<'_>, tasks: &[Task], step: u64) -> Result<Vec<Episode>
     Ok(episodes)
 }
 
-/// What the episodes of a step teach.
-#[derive(Debug)]
-pub(super) struct Lesson {
-    /// The numbers of the episodes and of their groups.
-    pub(super) metrics: Metrics,
-    /// A batch for each trained policy; none where the step is flat.
-    pub(super) batches: Vec<(usize, Batch)>,
-}
-
-/// What the episodes of step `step`, from 0, teach. Pure, so a stored step teaches the same again.
-pub(super) fn lesson(plan: &Plan, episodes: &[Episode], step: u64) -> Result<Lesson, TrainError> {
+/// The samples of the episodes of step `step`, from 0, that there is something to learn from, and their numbers.
+pub(super) fn drawn(
+    plan: &Plan,
+    episodes: &[Episode],
+    step: u64,
+) -> Result<(Vec<Sample>, Metrics), TrainError> {
     let mut samples = samples(episodes, plan);
     if samples.is_empty() {
         let scored = episodes.iter().filter(|episode| episode.score().is_some()).count();
@@ -75,13 +71,65 @@ pub(super) fn lesson(plan: &Plan, episodes: &[Episode], step: u64) -> Result<Les
         metrics.set("group/dropped", flat.len() as f64);
         samples.retain(|sample| !flat.contains(&sample.task));
     }
-    let advantages = advantages(episodes, &samples, &plan.algorithm);
-    metrics.extend(measure::groups(&advantages.groups));
-    let batches = match advantages.groups.flat {
-        true => Vec::new(),
-        false => batches(plan, episodes, &samples, &advantages.values, step),
+    of_rounds(&mut samples, &plan.algorithm);
+    Ok((samples, metrics))
+}
+
+/// What the samples of a step teach.
+#[derive(Debug)]
+pub(super) struct Lesson {
+    /// The numbers of their groups and values.
+    pub(super) metrics: Metrics,
+    /// A batch for each trained policy; none where the step is flat.
+    pub(super) batches: Vec<(usize, Batch)>,
+    /// A batch for each critic, by the policy it is beside.
+    pub(super) values: Vec<(usize, ValueBatch)>,
+    /// There is nothing to learn from.
+    pub(super) flat: bool,
+}
+
+/// What the samples of step `step`, from 0, teach, given what critics said of them. Pure, so a stored step teaches the
+/// same again.
+pub(super) fn lesson(
+    plan: &Plan,
+    episodes: &[Episode],
+    samples: &[Sample],
+    said: &Said,
+    step: u64,
+) -> Lesson {
+    let among = advantages(episodes, samples, &plan.algorithm);
+    let mut metrics = measure::groups(&among.groups);
+    let Some(critic) = &plan.algorithm.critic else {
+        let flat = among.groups.flat;
+        let by_token = among.by_token(samples);
+        let batches = match flat {
+            true => Vec::new(),
+            false => batches(plan, episodes, samples, &by_token, step),
+        };
+        return Lesson { metrics, batches, values: Vec::new(), flat };
     };
-    Ok(Lesson { metrics, batches })
+    let Valued { advantages, returns } = valued(episodes, samples, &said.values, critic);
+    metrics.extend(measure::values(plan, samples, &said.values, &returns));
+    let values = value_batches(plan, samples, &said.texts, &said.aims(&returns), step);
+    let batches = weighed(plan, episodes, samples, advantages, step);
+    Lesson { metrics, batches, values, flat: false }
+}
+
+/// The batches of policies from advantages that come from values `[N][T]`; none while critics warm up.
+pub(super) fn weighed(
+    plan: &Plan,
+    episodes: &[Episode],
+    samples: &[Sample],
+    mut advantages: Vec<Vec<f64>>,
+    step: u64,
+) -> Vec<(usize, Batch)> {
+    if plan.algorithm.critic.as_ref().is_some_and(|critic| step < critic.warmup_steps) {
+        return Vec::new();
+    }
+    if plan.algorithm.whiten {
+        whiten_tokens(&mut advantages);
+    }
+    batches(plan, episodes, samples, &advantages, step)
 }
 
 #[cfg(test)]
@@ -96,19 +144,25 @@ mod tests {
         [one(0, rewards[0]), one(1, rewards[1])]
     }
 
+    fn taught(plan: &Plan, episodes: &[Episode]) -> (Metrics, Lesson) {
+        let (samples, metrics) = drawn(plan, episodes, 0).unwrap();
+        (metrics, lesson(plan, episodes, &samples, &Said::default(), 0))
+    }
+
     #[test]
     fn a_flat_step_has_numbers_and_no_batch() {
         let plan = plan(&[("t/a", true)]);
-        let flat = lesson(&plan, &played([1.0, 1.0]), 0).unwrap();
-        assert!(flat.batches.is_empty());
+        let (rollout, flat) = taught(&plan, &played([1.0, 1.0]));
+        assert!(flat.batches.is_empty() && flat.flat);
+        assert_eq!(rollout.get("rollout/episodes"), Some(2.0));
         assert_eq!(flat.metrics.get("group/zero_std_frac"), Some(1.0));
-        assert_eq!(lesson(&plan, &played([1.0, 0.0]), 0).unwrap().batches[0].1.rows.len(), 2);
+        assert_eq!(taught(&plan, &played([1.0, 0.0])).1.batches[0].1.rows.len(), 2);
     }
 
     #[test]
     fn a_step_without_a_turn_to_train_on_is_an_error() {
         let plan = plan(&[("t/a", false)]);
-        let error = lesson(&plan, &played([1.0, 0.0]), 4).unwrap_err().to_string();
+        let error = drawn(&plan, &played([1.0, 0.0]), 4).unwrap_err().to_string();
         assert!(error.starts_with("step 5 has 2 scored episodes"), "{error}");
     }
 }

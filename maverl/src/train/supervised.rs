@@ -8,6 +8,7 @@ use crate::model::{Rendered, Tokenizer};
 use crate::plan::{LossPlan, Plan};
 use crate::runtime::{Batch, Objective, Row};
 use crate::train::course::Stepped;
+use crate::train::learn::update;
 use crate::train::team::Team;
 use crate::train::{TrainError, measure};
 use crate::trajectory::{Message, Role};
@@ -33,7 +34,7 @@ pub(super) async fn step(
         let rows = chosen.iter().map(row).collect::<Result<_, _>>()?;
         batches.push((policy, batch(plan, policy, rows, lr(step, plan.steps, &planned.optim))));
     }
-    let metrics = measure::update(team, batches).await?;
+    let metrics = update(team, batches, Vec::new()).await?;
     let timing = measure::timing(&[], Duration::ZERO, start.elapsed());
     Ok(Stepped { metrics, timing, ..Stepped::default() })
 }
@@ -71,7 +72,7 @@ fn row(tokenizer: &Tokenizer, shown: &Demonstration, loss: LossPlan) -> Result<R
         prompt: encode(&prompt)?,
         completion,
         logprobs: Vec::new(),
-        advantage: 0.0,
+        advantages: Vec::new(),
         temperature: 1.0,
         loss,
     })

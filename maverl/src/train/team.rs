@@ -1,5 +1,6 @@
 //! A team with its policies and tasks, ready to train and to be evaluated.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -8,17 +9,21 @@ use crate::checkpoint::{Checkpoint, Draft};
 use crate::config::{EvalConfig, Preset, TaskConfig};
 use crate::data::{self, Demonstration, Sampler};
 use crate::eval::{EvalReport, EvalSpec};
+use crate::model::ModelError;
 use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::rollout::{EpisodeRequest, Rollout, RolloutError, episode_seed};
 use crate::run_dir::disk::hash_bytes;
 use crate::run_dir::{Origin, Provenance, RunDirError};
-use crate::runtime::{Policy, Runtime};
+use crate::runtime::{Policy, Runtime, RuntimeError};
 use crate::task::Task;
 use crate::train::course::{Stepped, Work};
+use crate::train::mix::Mixer;
 use crate::train::{TrainError, measure, step, supervised};
 use crate::trajectory::{Episode, Outcome};
 
+/// Where a checkpoint has the mixer.
+const MIXER: &str = "mixer.safetensors";
 /// How many messages of faults are worth showing.
 const MESSAGES: usize = 3;
 /// How many tasks the environment looks at before the run.
@@ -47,6 +52,8 @@ pub(super) struct Team<'p> {
     held_out: BTreeMap<String, Vec<Task>>,
     /// The user was told about groups of one.
     warned: bool,
+    /// How the values of agents become one of the team; none before it was first needed.
+    pub(super) mixer: Cell<Option<Mixer>>,
 }
 
 /// What a step is taken from.
@@ -89,7 +96,8 @@ impl<'p> Team<'p> {
         let rollout = Rollout::start(plan, registry, &policies)?;
         // Of groups that are all of one, the plan warns.
         let warned = plan.task.group_size.get() == 1;
-        Ok(Self { plan, policies, rollout, lessons, sampler, held_out, warned })
+        let mixer = Cell::default();
+        Ok(Self { plan, policies, rollout, lessons, sampler, held_out, warned, mixer })
     }
 
     /// What a run of this team starts from.
@@ -183,6 +191,10 @@ impl Work for Team<'_> {
         for policy in &self.policies {
             policy.save(&draft.policy(policy.name())?).await?;
         }
+        let mixer = self.mixer.take();
+        let saved = mixer.as_ref().map_or(Ok(()), |mixer| mixer.save(&draft.file(MIXER)));
+        self.mixer.set(mixer);
+        saved.map_err(mixer_failed)?;
         Ok(())
     }
 
@@ -190,6 +202,8 @@ impl Work for Team<'_> {
         for policy in &self.policies {
             policy.load(&checkpoint.policy(policy.name())?).await?;
         }
+        let mixer = Mixer::load(self.plan, &checkpoint.path().join(MIXER));
+        self.mixer.set(mixer.map_err(mixer_failed)?);
         Ok(())
     }
 }
@@ -225,6 +239,10 @@ impl Lessons {
             }
         }
     }
+}
+
+fn mixer_failed(error: ModelError) -> RuntimeError {
+    RuntimeError::Model { worker: "mixer".to_owned(), message: error.0 }
 }
 
 /// The tasks of a held-out split: the first `eval.tasks` of the evaluation's data, or of the training data's.

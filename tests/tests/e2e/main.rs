@@ -8,6 +8,7 @@ mod disk;
 mod hub;
 mod interrupt;
 mod kill;
+mod learners;
 mod models;
 mod numbers;
 mod sharing;

@@ -145,7 +145,8 @@ pub(super) fn row(
     logprobs: Vec<f32>,
     advantage: f32,
 ) -> Row {
-    Row { prompt, completion, logprobs, advantage, temperature: 1.0, loss: LossPlan::default() }
+    let advantages = vec![advantage; completion.len()];
+    Row { prompt, completion, logprobs, advantages, temperature: 1.0, loss: LossPlan::default() }
 }
 
 /// Rows to learn from, in one optimizer step.
