@@ -218,6 +218,7 @@ fn row(policy: &Policy, turn: &Turn, whole: bool) -> Result<Row> {
         logprobs: Vec::new(),
         advantage: 0.0,
         temperature: 1.0,
+        weights: Vec::new(),
         loss: plan::LossPlan::default(),
     })
 }

@@ -4,6 +4,7 @@
 //! checkpoints/step-000010/
 //!   policies/small/            a Hugging Face model directory, or for an adapter PEFT's; and the optimizer's moments
 //!   trainer.json               see `TrainerState`
+//!   algorithm.json             what the algorithm remembers, if it does
 //!   manifest.json              written last: checksums of the others
 //! checkpoints/best.json        which step did best on the validation split
 //! ```
@@ -15,6 +16,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::metrics::SeatTotals;
@@ -241,6 +243,16 @@ impl Checkpoint {
         if dir.is_dir() { Ok(dir) } else { Err(damaged(&dir, "it is missing")) }
     }
 
+    /// A value that was written beside the policies; `None` if it was not.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read.
+    pub fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, RunDirError> {
+        let path = self.dir.join(name);
+        if path.exists() { read_json(&path).map(Some) } else { Ok(None) }
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.dir
@@ -257,6 +269,15 @@ impl Draft {
         let dir = policy_dir(&self.dir, policy);
         fs::create_dir_all(&dir).at("make", &dir)?;
         Ok(dir)
+    }
+
+    /// Writes a value beside the policies.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn write<T: Serialize>(&self, name: &str, value: &T) -> Result<(), RunDirError> {
+        write_json(&self.dir.join(name), value)
     }
 
     /// Makes the checkpoint count.

@@ -2,19 +2,22 @@
 //! `maverl_kernels::advantage`.
 
 mod anchor;
+mod baseline;
 mod chain;
 mod ema;
 mod relative;
 mod shaping;
 mod whiten;
 
-pub use anchor::discounted_returns;
+pub use anchor::{discounted_returns, similarity};
+pub use baseline::baselines;
+pub(crate) use baseline::is_greedy;
 pub use chain::{Hop, chained_gae, gae};
 pub use ema::EmaBaseline;
 pub use relative::{Grouping, Relative, relative};
 pub use shaping::{
     Bonus, ScoreShare, difference_rewards, discounted_scores, influence_bonus, margin, quality,
-    weighted_rewards,
+    shaped_rewards, weighted_rewards,
 };
 pub use whiten::whiten;
 
@@ -71,13 +74,14 @@ pub struct GroupSummary {
 /// - `σ` is the sample deviation (n − 1), over units; `normalize_std = false` leaves the division out.
 /// - Only samples count: the rows of a frozen seat are in no statistic.
 /// - A group of one has advantage 0, or its raw reward with `singleton = "raw"`.
-/// - An anchor is a prompt, token by token, of one seat on one task; alone it adds nothing.
+/// - An anchor is a prompt of one seat on one task, token by token or similar; alone it adds nothing.
+/// - What is known of a reward before the step ([`baselines`](crate::algo::baselines)) is taken off first.
 pub fn advantages(
     episodes: &[Episode],
     samples: &[Sample],
     algorithm: &AlgorithmPlan,
 ) -> Advantages {
-    let rewards: Vec<f64> = samples.iter().map(|sample| sample.reward).collect();
+    let rewards: Vec<f64> = samples.iter().map(|sample| sample.reward - sample.baseline).collect();
     let mean = grouping(samples, algorithm.group_by);
     let deviation = grouping(samples, algorithm.deviation_by);
     let options = Relative {
@@ -89,10 +93,7 @@ pub fn advantages(
     let (mut values, stats) = relative(&rewards, &mean, &deviation, &options);
     if algorithm.anchor_weight != 0.0 {
         let returns = anchor::returns(episodes, samples, algorithm.discount);
-        let anchors = Grouping {
-            unit: (0..samples.len()).collect(),
-            group: dense(samples.iter().map(|s| (&s.task, s.seat, anchor::prompt(episodes, s)))),
-        };
+        let anchors = anchor::groups(episodes, samples, algorithm.anchor_similarity);
         let options = Relative { baseline: Baseline::Mean, singleton: Singleton::Zero, ..options };
         let (among, _) = relative(&returns, &anchors, &anchors, &options);
         for (value, among) in values.iter_mut().zip(among) {
@@ -100,7 +101,7 @@ pub fn advantages(
         }
     }
     let mut groups = summary(samples, &mean.group, &stats, algorithm.singleton);
-    if algorithm.baseline == Baseline::None {
+    if !algorithm.baseline.of_group() {
         groups.flat = flat(&rewards, algorithm.whiten);
     }
     if algorithm.whiten {

@@ -64,7 +64,9 @@ mod schedule;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use advantage::{Advantages, GroupSummary, advantages};
+pub use advantage::{Advantages, GroupSummary, advantages, baselines, shaped_rewards};
+pub(crate) use advantage::is_greedy;
+pub(crate) use batch::row;
 pub use batch::{Batch, Objective, Row, batches};
 pub use loss::{PolicyLoss, RowTokens, policy_gradient, token_weights};
 pub use sample::{Sample, TaskKey, flat_tasks, samples};

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::diagnostic::{Problems, did_you_mean, key, list, within};
 use crate::config::{
     AgentConfig, AlgorithmConfig, CheckpointConfig, Config, EvalConfig, LoraConfig, LossConfig,
-    ModelConfig, OptimConfig, RewardConfig, RolloutConfig, RuntimeConfig, SamplingConfig,
+    ModelConfig, OptimConfig, PreferenceConfig, RewardConfig, RolloutConfig, RuntimeConfig, SamplingConfig,
     TaskConfig,
 };
 
@@ -94,7 +94,7 @@ fn unknown_help(field: &str, known: &[&str]) -> String {
 }
 
 /// Every table of a configuration with its keys, as serde knows them.
-pub(crate) fn tables() -> [(&'static str, &'static [&'static str]); 14] {
+pub(crate) fn tables() -> [(&'static str, &'static [&'static str]); 15] {
     [
         ("the file itself (before any table)", fields::<Config>()),
         ("`[task]`", fields::<TaskConfig>()),
@@ -105,6 +105,7 @@ pub(crate) fn tables() -> [(&'static str, &'static [&'static str]); 14] {
         ("`[agents.\"team/role\"]`", fields::<AgentConfig>()),
         ("`[algorithm]`", fields::<AlgorithmConfig>()),
         ("`[algorithm.loss]` (or an agent's `loss`)", fields::<LossConfig>()),
+        ("`[algorithm.preference]`", fields::<PreferenceConfig>()),
         ("`[rewards.NAME]`", fields::<RewardConfig>()),
         ("`[rollout]`", fields::<RolloutConfig>()),
         ("`[eval]`", fields::<EvalConfig>()),

@@ -31,7 +31,7 @@ pub use sources::{File, Sources};
 
 use std::path::Path;
 
-use crate::config::{Config, Dtype, LossConfig, ModelConfig, OptimConfig, Preset, SamplingConfig};
+use crate::config::{Config, Dtype, LossConfig, ModelConfig, OptimConfig, SamplingConfig};
 use crate::plan::{
     AlgorithmPlan, Chosen, LossPlan, OptimPlan, Plan, PolicyPlan, Sampling, SeatPlan,
 };
@@ -145,7 +145,9 @@ fn rewards(
 
 fn training_warnings(config: &Config, policies: &[PolicyPlan]) -> Vec<String> {
     let mut warnings = Vec::new();
-    if config.algorithm.name != Preset::Sft && config.task.group_size.get() == 1 {
+    let baseline = AlgorithmPlan::from(&config.algorithm).baseline;
+    let alone = config.task.group_size.get() == 1 && baseline.of_group();
+    if !config.algorithm.name.is_supervised() && alone {
         warnings.push(
             "`task.group_size` is 1: an episode has no other to be compared with, so most advantages are 0".to_owned(),
         );
@@ -161,7 +163,7 @@ fn training_warnings(config: &Config, policies: &[PolicyPlan]) -> Vec<String> {
     let drops =
         |policy: &&PolicyPlan| policy.adapter.as_ref().is_some_and(|a| a.lora.dropout > 0.0);
     for policy in policies.iter().filter(|policy| policy.trained).filter(drops) {
-        if config.algorithm.name != Preset::Sft {
+        if !config.algorithm.name.is_supervised() {
             warnings.push(format!(
                 "`lora.dropout` of policy `{}` is above 0: rollout drops nothing, so the ratio of an update does not begin \
                  at 1",

@@ -26,6 +26,10 @@ pub struct SamplingConfig {
     /// Drop tokens less likely than this times the likeliest. **(default: `0.0`)**
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "short")]
     pub min_p: Option<f32>,
+    /// Logits of tokens that are there already are divided by this where positive, multiplied where negative; 1 is off.
+    /// **(default: `1.0`)**
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "short")]
+    pub repetition_penalty: Option<f32>,
     /// Longest reply in tokens. **(default: `256`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<NonZeroUsize>,
@@ -252,7 +256,16 @@ macro_rules! layered {
 }
 pub(super) use layered;
 
-layered!(SamplingConfig { temperature, top_k, top_p, min_p, max_tokens, stop, stop_ids });
+layered!(SamplingConfig {
+    temperature,
+    top_k,
+    top_p,
+    min_p,
+    repetition_penalty,
+    max_tokens,
+    stop,
+    stop_ids,
+});
 layered!(OptimConfig { lr, betas, eps, weight_decay, grad_clip, schedule, warmup_steps });
 layered!(LoraConfig { rank, alpha, dropout, target_modules, rslora });
 

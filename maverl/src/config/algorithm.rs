@@ -31,12 +31,24 @@ pub struct AlgorithmConfig {
     /// The advantage of a group of one. **(default: `"zero"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub singleton: Option<Singleton>,
+    /// How much of a moving average stays, with `baseline = "moving_average"`. **(default: `0.9`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub baseline_momentum: Option<f64>,
+    /// How rewards of turns are shaped by what earlier rounds earned. **(default: `"none"`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shaping: Option<Shaping>,
+    /// How much. **(default: `0.5`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shaping_weight: Option<f64>,
     /// Give the advantages of a step's tokens mean 0 and deviation 1. **(default: `false`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub whiten: Option<bool>,
     /// Weight of advantages among turns that were given the same prompt; 0 is none. **(default: `0.0`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anchor_weight: Option<f64>,
+    /// How similar prompts must be to be compared: 1 is the same, token by token. **(default: `1.0`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub anchor_similarity: Option<f64>,
     /// Of later rewards, per turn, where turns with the same prompt are compared. **(default: `0.95`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub discount: Option<f64>,
@@ -57,6 +69,25 @@ pub struct AlgorithmConfig {
     /// Mean KL to the policy that sampled beyond which no further epoch begins; 0 is never. **(default: `0.0`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_kl: Option<f64>,
+    /// KL to the reference that `kl_coef` seeks by growing and shrinking; 0 leaves it as it is. **(default: `0.0`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kl_target: Option<f64>,
+    /// Rows over which `kl_coef` may change by a fifth. **(default: `10000.0`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kl_horizon: Option<f64>,
+    /// Steps after which two agents exchange their policies; 0 is never. **(default: `0`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub swap_every: Option<u64>,
+    /// What supervised training learns of a conversation. **(default: `"replies"`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub learn: Option<Learn>,
+    /// How much an observation counts beside a reply, which counts the rest of 1, with `learn = "both"`.
+    /// **(default: `0.5`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observation_weight: Option<f64>,
+    /// How a pair of replies becomes a loss.
+    #[serde(skip_serializing_if = "PreferenceConfig::is_empty")]
+    pub preference: PreferenceConfig,
     /// Flat steps (no group has spread) in a row after which the run stops. **(default: `10`)**
     pub max_flat_steps: u64,
 }
@@ -71,8 +102,12 @@ impl Default for AlgorithmConfig {
             normalize_std: None,
             advantage_eps: None,
             singleton: None,
+            baseline_momentum: None,
+            shaping: None,
+            shaping_weight: None,
             whiten: None,
             anchor_weight: None,
+            anchor_similarity: None,
             discount: None,
             resample: None,
             loss: LossConfig::default(),
@@ -80,6 +115,12 @@ impl Default for AlgorithmConfig {
             minibatches: None,
             epochs: None,
             target_kl: None,
+            kl_target: None,
+            kl_horizon: None,
+            swap_every: None,
+            learn: None,
+            observation_weight: None,
+            preference: PreferenceConfig::default(),
             max_flat_steps: 10,
         }
     }
@@ -97,8 +138,12 @@ impl AlgorithmConfig {
             normalize_std: self.normalize_std.or(base.normalize_std),
             advantage_eps: self.advantage_eps.or(base.advantage_eps),
             singleton: self.singleton.or(base.singleton),
+            baseline_momentum: self.baseline_momentum.or(base.baseline_momentum),
+            shaping: self.shaping.or(base.shaping),
+            shaping_weight: self.shaping_weight.or(base.shaping_weight),
             whiten: self.whiten.or(base.whiten),
             anchor_weight: self.anchor_weight.or(base.anchor_weight),
+            anchor_similarity: self.anchor_similarity.or(base.anchor_similarity),
             discount: self.discount.or(base.discount),
             resample: self.resample.or(base.resample),
             loss: self.loss.over(&base.loss),
@@ -106,6 +151,12 @@ impl AlgorithmConfig {
             minibatches: self.minibatches.or(base.minibatches),
             epochs: self.epochs.or(base.epochs),
             target_kl: self.target_kl.or(base.target_kl),
+            kl_target: self.kl_target.or(base.kl_target),
+            kl_horizon: self.kl_horizon.or(base.kl_horizon),
+            swap_every: self.swap_every.or(base.swap_every),
+            learn: self.learn.or(base.learn),
+            observation_weight: self.observation_weight.or(base.observation_weight),
+            preference: self.preference.over(&base.preference),
             max_flat_steps: self.max_flat_steps,
         }
     }
@@ -124,6 +175,84 @@ pub enum Baseline {
     SecondBest,
     /// Nothing: the reward itself.
     None,
+    /// The reward of an episode more on the same task, played greedily (ReMax).
+    Greedy,
+    /// The average reward of the seat over the steps so far.
+    MovingAverage,
+}
+
+impl Baseline {
+    /// Other episodes of the group are what a reward is compared with.
+    pub const fn of_group(self) -> bool {
+        matches!(self, Self::Mean | Self::LeaveOneOut | Self::SecondBest)
+    }
+}
+
+/// How the reward of a turn is shaped by what earlier rounds earned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shaping {
+    /// Not at all.
+    #[default]
+    None,
+    /// By how much better it is.
+    Margin,
+    /// By how much it agrees.
+    Quality,
+}
+
+/// What supervised training learns of a conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Learn {
+    /// The assistant's last reply (behavior cloning).
+    #[default]
+    Replies,
+    /// What the user says after a reply of the assistant's (a world model).
+    Observations,
+    /// Both.
+    Both,
+}
+
+/// `[algorithm.preference]`: how a pair of replies becomes a loss.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PreferenceConfig {
+    /// The loss of a pair. **(default: `"sigmoid"`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss: Option<PairLoss>,
+    /// How far the policy may go from the reference: less is further. **(default: `0.1`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beta: Option<f64>,
+    /// Share of pairs taken to be the wrong way round, with `sigmoid` and `robust`. **(default: `0.0`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label_smoothing: Option<f64>,
+    /// Compare with nothing instead of the starting weights. **(default: `false`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reference_free: Option<bool>,
+}
+
+impl PreferenceConfig {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+layered!(PreferenceConfig { loss, beta, label_smoothing, reference_free });
+
+/// The loss of a pair of replies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PairLoss {
+    /// Logistic (DPO). arXiv:2305.18290
+    #[default]
+    Sigmoid,
+    /// A margin of 1 (SLiC-HF). arXiv:2305.10425
+    Hinge,
+    /// Squared distance from a margin, over means of tokens (IPO). arXiv:2310.12036
+    Ipo,
+    /// Logistic, unbiased where a known share of the pairs is the wrong way round. arXiv:2403.00409
+    Robust,
 }
 
 /// Which rows are compared with each other.
@@ -193,6 +322,15 @@ pub struct LossConfig {
     /// Weigh the KL of a token by its ratio. **(default: `false`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kl_corrected: Option<bool>,
+    /// Where the KL counts. **(default: `"loss"`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kl_in: Option<KlIn>,
+    /// What is done where the sampler and the trainer disagree on a log-probability. **(default: `"none"`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub correction: Option<Correction>,
+    /// Largest ratio of the trainer's to the sampler's probability, and one over the smallest. **(default: `2.0`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub correction_cap: Option<f64>,
     /// Coefficient of the pull towards the policy that sampled. **(default: `0.0`)**
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "super::agent::short")]
     pub drift_coef: Option<f32>,
@@ -251,6 +389,32 @@ pub enum Kl {
     K3,
 }
 
+/// Where the KL to the reference counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KlIn {
+    /// In the loss, token by token.
+    #[default]
+    Loss,
+    /// In the reward of the turn: the sum over its tokens, as they were sampled.
+    Reward,
+}
+
+/// What is done about tokens whose log-prob differs between the sampler and the trainer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Correction {
+    /// Nothing: the ratio is to the sampler's.
+    #[default]
+    None,
+    /// Each token counts its ratio, up to the cap.
+    Truncate,
+    /// A token whose ratio leaves `[1 / cap, cap]` does not count.
+    MaskTokens,
+    /// A row whose mean ratio leaves `[1 / cap, cap]` does not count.
+    MaskSequences,
+}
+
 /// `[rewards.NAME]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -275,6 +439,9 @@ layered!(LossConfig {
     kl_coef,
     kl,
     kl_corrected,
+    kl_in,
+    correction,
+    correction_cap,
     drift_coef,
     entropy_coef,
     invalid_reply_penalty,

@@ -13,8 +13,8 @@ pub use agent::{
     TargetModules,
 };
 pub use algorithm::{
-    Aggregation, AlgorithmConfig, Baseline, GroupBy, Kl, LossConfig, Ratio, RewardConfig,
-    Singleton, Surrogate,
+    Aggregation, AlgorithmConfig, Baseline, Correction, GroupBy, Kl, KlIn, Learn, LossConfig,
+    PairLoss, PreferenceConfig, Ratio, RewardConfig, Shaping, Singleton, Surrogate,
 };
 pub use preset::Preset;
 
@@ -218,7 +218,7 @@ impl EvalConfig {
     /// some.
     #[must_use]
     pub fn used(&self, preset: Preset) -> Self {
-        let without = preset == Preset::Sft && self.data.is_none();
+        let without = preset.is_supervised() && self.data.is_none();
         Self {
             every: if without { 0 } else { self.every },
             before_and_after: self.before_and_after && !without,

@@ -39,13 +39,21 @@ pub enum Preset {
     Cpgd,
     /// Only the best of a group learns, by what it has over the second best.
     Passk,
+    /// Each episode against one more on its task, played greedily.
+    Remax,
+    /// GSPO where a reply counts with its length.
+    Luspo,
+    /// Two agents, the second of which sees what the first said; they exchange policies as they go.
+    Cory,
     /// Supervised: raise the log-probability of given replies; no rollout.
     Sft,
+    /// Supervised: raise the log-probability of the better of two given replies against the other's; no rollout.
+    Dpo,
 }
 
 impl Preset {
     /// Every preset, in the order of the documentation.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 18] = [
         Self::Drmas,
         Self::Grpo,
         Self::Drgrpo,
@@ -59,8 +67,17 @@ impl Preset {
         Self::Sapo,
         Self::Cpgd,
         Self::Passk,
+        Self::Remax,
+        Self::Luspo,
+        Self::Cory,
         Self::Sft,
+        Self::Dpo,
     ];
+
+    /// It learns from what is given, and plays no episode.
+    pub const fn is_supervised(self) -> bool {
+        matches!(self, Self::Sft | Self::Dpo)
+    }
 
     /// The name in a configuration.
     pub const fn name(self) -> &'static str {
@@ -78,7 +95,11 @@ impl Preset {
             Self::Sapo => "sapo",
             Self::Cpgd => "cpgd",
             Self::Passk => "passk",
+            Self::Remax => "remax",
+            Self::Luspo => "luspo",
+            Self::Cory => "cory",
             Self::Sft => "sft",
+            Self::Dpo => "dpo",
         }
     }
 
@@ -97,6 +118,10 @@ impl Preset {
             Self::Sapo => Some("2511.20347"),
             Self::Cpgd => Some("2505.12504"),
             Self::Passk => Some("2503.19595"),
+            Self::Remax => Some("2310.10505"),
+            Self::Luspo => Some("2602.05261"),
+            Self::Cory => Some("2410.06101"),
+            Self::Dpo => Some("2305.18290"),
             Self::Sft => None,
         }
     }
@@ -123,6 +148,10 @@ impl Preset {
                 "GRPO on clipped log-probabilities, with a pull towards the policy that sampled"
             }
             Self::Passk => "only the best of a group learns, by what it has over the second best",
+            Self::Remax => "each episode against one more on its task, played greedily",
+            Self::Luspo => "GSPO where a reply counts with its length",
+            Self::Cory => "a pioneer and an observer who sees its answer, and exchange of policies",
+            Self::Dpo => "supervised: raises the better of two given replies against the other",
             Self::Sft => {
                 "supervised: raises the log-probability of given replies, plays no episode"
             }
@@ -134,7 +163,7 @@ impl Preset {
         let none = AlgorithmConfig { name: self, loss: self.loss(), ..AlgorithmConfig::default() };
         let by_task = AlgorithmConfig { group_by: Some(GroupBy::Task), ..none.clone() };
         match self {
-            Self::Drmas | Self::Sft => none,
+            Self::Drmas | Self::Sft | Self::Dpo => none,
             Self::Grpo | Self::Cpgd => by_task,
             Self::Drgrpo => AlgorithmConfig {
                 normalize_std: Some(false),
@@ -171,6 +200,16 @@ impl Preset {
                 AlgorithmConfig { aggregation: Some(Aggregation::SequenceMean), ..by_task }
             }
             Self::Cispo => AlgorithmConfig { aggregation: Some(Aggregation::TokenMean), ..by_task },
+            Self::Remax => AlgorithmConfig {
+                baseline: Some(Baseline::Greedy),
+                normalize_std: Some(false),
+                aggregation: Some(Aggregation::SequenceSum),
+                ..by_task
+            },
+            Self::Luspo => {
+                AlgorithmConfig { aggregation: Some(Aggregation::SequenceSum), ..by_task }
+            }
+            Self::Cory => AlgorithmConfig { swap_every: Some(5), ..none },
             Self::Passk => AlgorithmConfig { baseline: Some(Baseline::SecondBest), ..by_task },
         }
     }
@@ -186,7 +225,7 @@ impl Preset {
                 ..none
             },
             Self::Rloo => LossConfig { ratio: Some(Ratio::Product), ..none },
-            Self::Gspo => LossConfig {
+            Self::Gspo | Self::Luspo => LossConfig {
                 ratio: Some(Ratio::Sequence),
                 clip_low: Some(3e-4),
                 clip_high: Some(4e-4),

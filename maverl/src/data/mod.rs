@@ -6,10 +6,12 @@
 mod demonstration;
 mod hotpot;
 mod jsonl;
+mod preference;
 mod sampler;
 mod squad;
 
 pub use demonstration::{Demonstration, demonstrations};
+pub use preference::{PreferencePair, preferences};
 pub use sampler::Sampler;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,7 +4,6 @@ use comfy_table::{Table, presets::ASCII_BORDERS_ONLY_CONDENSED};
 use serde::Serialize;
 
 use super::{LoraConfig, Plan, PolicyPlan};
-use crate::config::Preset;
 use crate::trajectory::Seat;
 
 /// Bytes of one number: weights, gradients and moments are kept in f32.
@@ -121,7 +120,7 @@ impl Plan {
     pub fn summary(&self) -> Summary {
         let tasks = self.task.tasks_per_step.get() as u64;
         let group_size = u64::from(self.task.group_size.get());
-        let plays = self.algorithm.preset != Preset::Sft;
+        let plays = !self.algorithm.preset.is_supervised();
         let episodes = if plays { tasks * group_size } else { 0 };
         let longest: u64 = self.seats.iter().map(|seat| seat.sampling.max_tokens as u64).sum();
         Summary {
@@ -226,9 +225,9 @@ pub fn table(plan: &Plan) -> String {
     }
     text += &seats(&summary);
     let step = &summary.step;
-    text += &match plan.algorithm.preset {
-        Preset::Sft => "\n\na step plays no episode: replies are given\n".to_owned(),
-        _ => format!(
+    text += &match plan.algorithm.preset.is_supervised() {
+        true => "\n\na step plays no episode: replies are given\n".to_owned(),
+        false => format!(
             "\n\na step: {} tasks x {} episodes = {} episodes; each time every seat speaks once, {} samples and at most \
              {} tokens\n",
             step.tasks, step.group_size, step.episodes, step.samples_per_call, step.tokens_per_call

@@ -131,10 +131,20 @@ impl Rollout {
     /// The same team at another temperature, for evaluation; it shares agents, orchestra and environment with this one.
     #[must_use]
     pub fn at_temperature(&self, plan: &Plan, policies: &[Policy], temperature: f32) -> Self {
+        self.with_voices(plan, |seat| model_voice(plan, policies, seat, temperature))
+    }
+
+    /// The same team with the policies that `plan` gives its seats; it shares the rest with this one.
+    #[must_use]
+    pub fn recast(&self, plan: &Plan, policies: &[Policy]) -> Self {
+        self.with_voices(plan, |seat| model_voice(plan, policies, seat, seat.sampling.temperature))
+    }
+
+    fn with_voices(&self, plan: &Plan, voice: impl Fn(&SeatPlan) -> Arc<dyn Voice>) -> Self {
         let mut members = (*self.troupe.members).clone();
         for seat in &plan.seats {
             if let Some(member) = members.get_mut(&seat.seat) {
-                member.voice = model_voice(plan, policies, seat, temperature);
+                member.voice = voice(seat);
             }
         }
         let troupe = Troupe {

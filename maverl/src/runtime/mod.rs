@@ -77,6 +77,10 @@ pub struct UpdateStats {
     pub mismatch_mean: f64,
     /// The same: largest.
     pub mismatch_max: f64,
+    /// How much a token counts, in the mean, where the sampler's log-probs are corrected for.
+    pub correction_mean: Option<f64>,
+    /// Of pairs of replies.
+    pub preference: Option<PairStats>,
     /// Optimizer steps taken.
     pub optimizer_steps: u64,
     /// Rows trained on.
@@ -85,6 +89,17 @@ pub struct UpdateStats {
     pub tokens: u64,
     /// The policy's version after the update.
     pub version: u64,
+}
+
+/// Means over pairs of replies, each as it stood before its optimizer step.
+#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
+pub struct PairStats {
+    /// Implicit reward of the better reply: beta times the sum of its log-ratios to the reference.
+    pub reward_chosen: f64,
+    /// That of the other.
+    pub reward_rejected: f64,
+    /// Share of pairs in which the better reply has the higher one.
+    pub accuracy: f64,
 }
 
 /// Why the runtime could not do what was asked.
@@ -263,6 +278,16 @@ impl Policy {
     /// See [`RuntimeError`].
     pub async fn update(&self, batch: Batch) -> Result<UpdateStats, RuntimeError> {
         let job = move |Owned { model, trainer }: &mut Owned| trainer.update(model, &batch);
+        self.worker.at_barrier(self.slot, job).await
+    }
+
+    /// Log-probs of the completion of each row under the reference, the frozen copy of the starting weights.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`]; that the plan keeps no reference for this policy is one.
+    pub async fn reference(&self, rows: Vec<Row>) -> Result<Vec<Vec<f32>>, RuntimeError> {
+        let job = move |Owned { trainer, .. }: &mut Owned| trainer.reference(&rows);
         self.worker.at_barrier(self.slot, job).await
     }
 

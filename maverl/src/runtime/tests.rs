@@ -35,6 +35,7 @@ fn row(completion: &Completion, prompt: Vec<u32>, advantage: f32) -> Row {
         logprobs: completion.logprobs.clone(),
         advantage,
         temperature: 1.0,
+        weights: Vec::new(),
         loss: LOSS,
     }
 }

@@ -1,22 +1,26 @@
 //! One policy's optimizer: packed micro-batches, accumulated gradients, AdamW. It has moments and gradients of what the
 //! policy may change, and of nothing else: a base under an adapter costs neither.
 
+mod before;
+
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use candle_core::{CpuStorage, InplaceOp1, Layout, Var, bail};
 use maverl_kernels::adamw::{AdamW, adamw_step};
 use maverl_kernels::sample::mix;
 
 use crate::algo::loss::{self, PolicyLoss, RowTokens};
+use crate::config::KlIn;
 use crate::model::save::{self, Entry};
 use crate::model::weights::Shards;
 use crate::model::{Decoder, Gradients, Model, ModelError, Pool, Tape, lora};
 use crate::plan::{OptimPlan, PolicyPlan};
 use crate::runtime::packed::{Packed, micro_batches};
-use crate::runtime::{Batch, Objective, Row, RuntimeError, UpdateStats};
+use crate::runtime::{Batch, Objective, PairStats, Row, RuntimeError, UpdateStats};
+use before::{Corrected, PairSums};
 
 /// Moments and counters of one policy, and the frozen copy its KL is taken to.
 pub(crate) struct Trainer {
@@ -76,11 +80,15 @@ impl Trainer {
         batch: &Batch,
     ) -> Result<UpdateStats, RuntimeError> {
         let mut totals = Totals::default();
+        let corrected = self.corrected(model, batch, &mut totals);
+        let Corrected { rows, mean_weight } = corrected.map_err(|error| self.failed(&error))?;
+        totals.mean_weight = mean_weight;
         for _ in 0..batch.epochs {
             let before = totals.policy;
             for part in 0..batch.minibatches {
+                let together = rows.chunks(batch.objective.rows());
                 let rows: Vec<&Row> =
-                    batch.rows.iter().skip(part).step_by(batch.minibatches).collect();
+                    together.skip(part).step_by(batch.minibatches).flatten().collect();
                 if !rows.is_empty() {
                     self.optimizer_step(model, batch, &rows, &mut totals)?;
                 }
@@ -102,10 +110,14 @@ impl Trainer {
         rows: &[&Row],
         totals: &mut Totals,
     ) -> Result<(), RuntimeError> {
-        let lengths: Vec<usize> = rows.iter().map(|row| row.completion.len()).collect();
-        let weights = loss::token_weights(&lengths, batch.aggregation, batch.longest);
         let pool = Arc::clone(&self.pool);
         let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let weights = match batch.objective {
+            Objective::Preference(plan) => self
+                .pair_slopes(model, rows, &plan, totals, &mut pool)
+                .map_err(|error| self.failed(&error))?,
+            Objective::PolicyGradient | Objective::Supervised => weights(batch, rows),
+        };
         let mut gradients = Gradients::new(model.trainable());
         let (mut row_at, mut token_at) = (0, 0);
         for micro in micro_batches(rows, self.micro_batch_tokens) {
@@ -141,7 +153,7 @@ impl Trainer {
         totals: &mut Totals,
         pool: &mut Pool,
     ) -> Result<(), ModelError> {
-        let decoder = self.decoder(model, micro);
+        let decoder = self.decoder(model, &micro.packed, micro.first_row);
         let packed = &micro.packed;
         let tape = Tape::record(&decoder, packed.rows(), self.checkpointing, pool)?;
         let hidden = packed.predicting(tape.hidden());
@@ -164,7 +176,11 @@ impl Trainer {
         pool: &mut Pool,
     ) -> Result<[Vec<f32>; 2], ModelError> {
         let reference = match (&self.reference, objective) {
-            (Some(reference), Objective::PolicyGradient) => Some(packed.logprobs(reference, pool)?),
+            (Some(reference), Objective::PolicyGradient)
+                if rows.iter().any(|row| row.loss.kl_in == KlIn::Loss) =>
+            {
+                Some(packed.logprobs(reference, pool)?)
+            }
             _ => None,
         };
         let (mut d_logp, mut d_entropy) = (vec![0.0; logp.len()], vec![0.0; logp.len()]);
@@ -180,11 +196,13 @@ impl Trainer {
                 weights: &weights[span.clone()],
             };
             let (d_logp, d_entropy) = (&mut d_logp[span.clone()], &mut d_entropy[span]);
-            if totals.steps == 0 && objective == Objective::PolicyGradient {
+            let first = totals.steps == 0 && totals.mean_weight.is_none();
+            if first && objective == Objective::PolicyGradient {
                 totals.mismatch(tokens.logp, tokens.old);
             }
             totals.policy += match objective {
                 Objective::Supervised => loss::log_likelihood(&tokens, d_logp),
+                Objective::Preference(_) => loss::linear(&tokens, d_logp),
                 Objective::PolicyGradient => {
                     loss::policy_gradient(&tokens, row.advantage, &row.loss, d_logp, d_entropy)
                 }
@@ -195,13 +213,13 @@ impl Trainer {
 
     /// The decoder to train with: with dropout, if the adapter has any. Its mask is a function of the seed, the optimizer
     /// step, the row and the position, so that no split into micro-batches changes it.
-    fn decoder<'m>(&self, model: &'m Model, micro: &Micro<'_>) -> Cow<'m, Decoder> {
+    fn decoder<'m>(&self, model: &'m Model, packed: &Packed, first_row: usize) -> Cow<'m, Decoder> {
         let dropout = model.adapter().map_or(0.0, |adapter| adapter.config().dropout);
         if dropout == 0.0 {
             return Cow::Borrowed(&model.decoder);
         }
         let step = mix(self.seed, self.optimizer_step);
-        let keys = micro.packed.keys(step, micro.first_row).into();
+        let keys = packed.keys(step, first_row).into();
         Cow::Owned(lora::with_dropout(&model.decoder, dropout, &keys))
     }
 
@@ -251,9 +269,27 @@ impl Trainer {
         Ok(())
     }
 
+    /// What it computes with; buffers are whole whatever happened to who held the lock.
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn failed(&self, error: &ModelError) -> RuntimeError {
         RuntimeError::Model { worker: self.policy.clone(), message: error.0.clone() }
     }
+}
+
+/// How much each token counts, packed: by the aggregation over all of the rows, and by the rows' own weights.
+fn weights(batch: &Batch, rows: &[&Row]) -> Vec<f32> {
+    let lengths: Vec<usize> = rows.iter().map(|row| row.completion.len()).collect();
+    let mut weights = loss::token_weights(&lengths, batch.aggregation, batch.longest);
+    let mut rest = weights.as_mut_slice();
+    for row in rows {
+        let (own, after) = rest.split_at_mut(row.completion.len());
+        own.iter_mut().zip(&row.weights).for_each(|(weight, by)| *weight *= by);
+        rest = after;
+    }
+    weights
 }
 
 /// Rows that go through the model together.
@@ -311,6 +347,9 @@ struct Totals {
     mismatch_max: f64,
     mismatch_tokens: u64,
     steps: u64,
+    pairs: PairSums,
+    /// Of the tokens whose log-probs were corrected.
+    mean_weight: Option<f64>,
 }
 
 impl Totals {
@@ -340,10 +379,23 @@ impl Totals {
             grad_norm: self.grad_norm / steps,
             mismatch_mean: self.mismatch / self.mismatch_tokens.max(1) as f64,
             mismatch_max: self.mismatch_max,
+            correction_mean: self.mean_weight,
+            preference: self.pairs.stats(),
             optimizer_steps: self.steps,
             rows: batch.rows.len() as u64,
             tokens: batch.rows.iter().map(|row| row.completion.len() as u64).sum(),
             version,
         }
+    }
+}
+
+impl PairSums {
+    fn stats(&self) -> Option<PairStats> {
+        let pairs = self.pairs as f64;
+        (self.pairs > 0).then(|| PairStats {
+            reward_chosen: self.chosen / pairs,
+            reward_rejected: self.rejected / pairs,
+            accuracy: self.right as f64 / pairs,
+        })
     }
 }

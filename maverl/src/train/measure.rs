@@ -56,6 +56,20 @@ fn update_metrics(policy: &str, stats: &UpdateStats) -> Metrics {
             ("version", stats.version as f64),
         ],
     );
+    if let Some(weight) = stats.correction_mean {
+        metrics.extend(named(policy, [("correction_mean", weight)]));
+    }
+    if let Some(pairs) = stats.preference {
+        metrics.extend(named(
+            policy,
+            [
+                ("reward_chosen", pairs.reward_chosen),
+                ("reward_rejected", pairs.reward_rejected),
+                ("reward_margin", pairs.reward_chosen - pairs.reward_rejected),
+                ("pair_accuracy", pairs.accuracy),
+            ],
+        ));
+    }
     metrics.set(format!("mismatch/{policy}/logp_abs_mean"), stats.mismatch_mean);
     metrics.set(format!("mismatch/{policy}/logp_abs_max"), stats.mismatch_max);
     metrics

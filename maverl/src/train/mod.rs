@@ -10,6 +10,7 @@ mod course;
 mod error;
 mod interrupt;
 mod measure;
+mod memory;
 mod progress;
 mod replay;
 mod step;

@@ -13,9 +13,9 @@ use crate::rollout::{self, Replayed};
 use crate::run_dir::{RunDir, RunDirError, read_rollouts};
 use crate::runtime::Runtime;
 use crate::train::course::Work;
-use crate::train::step::lesson;
+use crate::train::step::{learn, lesson};
 use crate::train::team::{Needs, Team};
-use crate::train::{Progress, TrainError, measure};
+use crate::train::{Progress, TrainError};
 use crate::trajectory::Episode;
 
 /// How many names an error shows.
@@ -161,7 +161,8 @@ pub async fn replay(
     let replayed = async {
         let mut team = Team::start(plan, registry, &runtime, Needs::Nothing)?;
         return_to(&mut team, run, recorded.step.saturating_sub(1), progress).await?;
-        Ok(rollout::replay(&team.rollout, &recorded.episode).await)
+        let rollout = team.rollout_of(recorded.step.saturating_sub(1), &recorded.episode);
+        Ok(rollout::replay(&rollout, &recorded.episode).await)
     };
     let replayed = replayed.await;
     runtime.shutdown();
@@ -195,14 +196,16 @@ async fn return_to(
     let rows = run.metrics()?;
     for step in from..steps {
         let episodes = read_rollouts(&run.rollouts(step + 1))?;
-        let mut batches = lesson(team.plan, &episodes, step)?.batches;
-        for (policy, batch) in &mut batches {
+        let (mut memory, plan) = (team.memory.clone(), team.cast(step).plan);
+        let mut lesson = lesson(plan, &episodes, step, &mut memory)?;
+        for (policy, batch) in &mut lesson.batches {
             // The row knows it; the plan may not: a run that went on for more steps has another schedule now.
             let name = format!("policy/{}/lr", team.policies[*policy].name());
             let lr = rows.get(&(step + 1)).and_then(|row| row.get(&name));
             batch.lr = lr.unwrap_or(batch.lr);
         }
-        measure::update(team, batches).await?;
+        learn(team, plan, lesson, &mut memory).await?;
+        team.memory = memory;
     }
     Ok(())
 }

@@ -17,6 +17,7 @@ fn sample(task: &str, episode: usize, seat: usize, reward: f64) -> Sample {
         seat,
         policy: 0,
         reward,
+        baseline: 0.0,
         solved: reward > 0.5,
         tokens: 1,
     }

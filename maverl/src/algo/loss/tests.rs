@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::algo::testing::{LOSS, assert_close, central, matrix, numbers, rl_math};
-use crate::config::{Aggregation, Kl, Ratio, Surrogate};
+use crate::config::{Aggregation, Correction, Kl, Ratio, Surrogate};
 use crate::plan::LossPlan;
 
 /// The rows of the golden vectors of Dr. MAS: A = +1 for three tokens, −1 for two.

@@ -145,7 +145,15 @@ pub(super) fn row(
     logprobs: Vec<f32>,
     advantage: f32,
 ) -> Row {
-    Row { prompt, completion, logprobs, advantage, temperature: 1.0, loss: LossPlan::default() }
+    Row {
+        prompt,
+        completion,
+        logprobs,
+        advantage,
+        temperature: 1.0,
+        weights: Vec::new(),
+        loss: LossPlan::default(),
+    }
 }
 
 /// Rows to learn from, in one optimizer step.
