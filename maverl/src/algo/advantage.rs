@@ -68,6 +68,7 @@ pub struct GroupSummary {
 /// A = (A − mean) / deviation               over the tokens of the step, if whitened
 ///
 /// group_by task        unit = episode, group = task            (GRPO)
+/// group_by task_turn   unit = row,     group = task            (the shared baseline Dr. MAS is compared with)
 /// group_by task_seat   unit = row,     group = (task, seat)    (Dr. MAS)
 /// ```
 ///
@@ -121,6 +122,10 @@ fn grouping(samples: &[Sample], by: GroupBy) -> Grouping {
     match by {
         GroupBy::Task => Grouping {
             unit: dense(samples.iter().map(|s| s.episode)),
+            group: dense(samples.iter().map(|s| &s.task)),
+        },
+        GroupBy::TaskTurn => Grouping {
+            unit: (0..samples.len()).collect(),
             group: dense(samples.iter().map(|s| &s.task)),
         },
         GroupBy::TaskSeat => Grouping {

@@ -80,7 +80,8 @@ fn swap(algorithm: &AlgorithmPlan, seats: &[SeatPlan], problems: &mut Problems<'
             trained.len(),
             trained.iter().map(|seat| seat.policy).collect::<BTreeSet<_>>().len()
         );
-        let help = "two trained agents exchange policies: give each an `adapter` (or `worker`) of its own";
+        let help =
+            "two trained agents exchange policies: give each an `adapter` (or `worker`) of its own";
         problems.value(&path(["algorithm", "swap_every"]), message, help.to_owned());
     }
 }
@@ -89,8 +90,15 @@ fn swap(algorithm: &AlgorithmPlan, seats: &[SeatPlan], problems: &mut Problems<'
 fn preference(algorithm: &AlgorithmPlan, problems: &mut Problems<'_>) {
     let pair = &algorithm.preference;
     if pair.label_smoothing > 0.0 && !matches!(pair.loss, PairLoss::Sigmoid | PairLoss::Robust) {
-        let message = format!("`algorithm.preference.label_smoothing` is {}, which this loss does not have", pair.label_smoothing);
+        let message = format!(
+            "`algorithm.preference.label_smoothing` is {}, which this loss does not have",
+            pair.label_smoothing
+        );
         let help = "remove it, or set `loss = \"sigmoid\"` or `loss = \"robust\"`";
-        problems.value(&path(["algorithm", "preference", "label_smoothing"]), message, help.to_owned());
+        problems.value(
+            &path(["algorithm", "preference", "label_smoothing"]),
+            message,
+            help.to_owned(),
+        );
     }
 }

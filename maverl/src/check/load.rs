@@ -7,8 +7,8 @@ use serde::Deserialize;
 use super::diagnostic::{Problems, did_you_mean, key, list, within};
 use crate::config::{
     AgentConfig, AlgorithmConfig, CheckpointConfig, Config, EvalConfig, LoraConfig, LossConfig,
-    ModelConfig, OptimConfig, PreferenceConfig, RewardConfig, RolloutConfig, RuntimeConfig, SamplingConfig,
-    TaskConfig,
+    ModelConfig, OptimConfig, PreferenceConfig, RewardConfig, RolloutConfig, RuntimeConfig,
+    SamplingConfig, TaskConfig,
 };
 
 /// The configuration of the merged layers. What is wrong is reported, taken out, and so has its default.

@@ -46,9 +46,7 @@ pub(super) fn assign(
             .collect();
         let reference = |seat: &SeatPlan| match config.algorithm.name {
             Preset::Sft => false,
-            Preset::Dpo => {
-                seat.trained && config.algorithm.preference.reference_free != Some(true)
-            }
+            Preset::Dpo => seat.trained && config.algorithm.preference.reference_free != Some(true),
             _ => seat.trained && seat.loss.kl_coef > 0.0,
         };
         let gradient_checkpointing = config.models[&group.model].gradient_checkpointing;

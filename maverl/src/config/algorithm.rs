@@ -261,6 +261,8 @@ pub enum PairLoss {
 pub enum GroupBy {
     /// Episodes of a task (GRPO): unit = episode, group = task.
     Task,
+    /// Turns on a task, whoever speaks: unit = row, group = task.
+    TaskTurn,
     /// Turns of a seat on a task (Dr. MAS): unit = row, group = (task, seat).
     TaskSeat,
 }

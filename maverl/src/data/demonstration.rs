@@ -56,8 +56,7 @@ pub fn demonstrations(path: &Path) -> Result<Vec<Demonstration>, DataError> {
 }
 
 fn conversation(object: &Map<String, Value>) -> Result<Vec<Message>, String> {
-    match (object.get("messages"), object.get("prompt"), object.get("completion"))
-    {
+    match (object.get("messages"), object.get("prompt"), object.get("completion")) {
         (Some(all), _, _) => messages(all, "messages", Role::User),
         (None, Some(prompt), Some(completion)) => {
             let mut all = messages(prompt, "prompt", Role::User)?;

@@ -53,7 +53,8 @@ fn pair(object: &Map<String, Value>) -> Result<PreferencePair, String> {
     };
     let whole = |reply: &Value, key: &str| {
         let reply = messages(reply, key, Role::Assistant)?;
-        demonstration([prompt.as_slice(), &reply].concat()).map_err(|error| format!("`{key}`: {error}"))
+        demonstration([prompt.as_slice(), &reply].concat())
+            .map_err(|error| format!("`{key}`: {error}"))
     };
     let (chosen, rejected) = (whole(chosen, "chosen")?, whole(rejected, "rejected")?);
     if chosen.prompt != rejected.prompt {

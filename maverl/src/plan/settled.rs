@@ -4,7 +4,9 @@ use std::num::NonZeroUsize;
 
 use std::path::PathBuf;
 
-use super::{AdapterPlan, AlgorithmPlan, LoraConfig, LossPlan, OptimPlan, PreferencePlan, Sampling};
+use super::{
+    AdapterPlan, AlgorithmPlan, LoraConfig, LossPlan, OptimPlan, PreferencePlan, Sampling,
+};
 use crate::config::{
     self, AlgorithmConfig, Correction, GroupBy, Kl, KlIn, LossConfig, OptimConfig,
     PreferenceConfig, Ratio, SamplingConfig, Schedule, Surrogate, TargetModules,

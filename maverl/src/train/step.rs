@@ -87,8 +87,7 @@ async fn charge_kl(
         if charged.is_empty() {
             continue;
         }
-        let rows: Vec<_> =
-            charged.iter().map(|sample| row(plan, episodes, sample, 0.0)).collect();
+        let rows: Vec<_> = charged.iter().map(|sample| row(plan, episodes, sample, 0.0)).collect();
         let sampled: Vec<Vec<f32>> = rows.iter().map(|row| row.logprobs.clone()).collect();
         let reference = policy.reference(rows).await?;
         let scale = memory.kl_scale(policy.name());

@@ -20,7 +20,8 @@ pub(super) async fn imitate(
     step: u64,
 ) -> Result<Stepped, TrainError> {
     let algorithm = &team.plan.algorithm;
-    let rows = |tokenizer: &Tokenizer, i: usize, loss| lessons(tokenizer, &shown[i], algorithm, loss);
+    let rows =
+        |tokenizer: &Tokenizer, i: usize, loss| lessons(tokenizer, &shown[i], algorithm, loss);
     learn(team, step, Objective::Supervised, rows).await
 }
 
@@ -32,10 +33,7 @@ pub(super) async fn prefer(
 ) -> Result<Stepped, TrainError> {
     let rows = |tokenizer: &Tokenizer, i: usize, loss| {
         let PreferencePair { prompt, chosen, rejected } = &pairs[i];
-        Ok(vec![
-            row(tokenizer, prompt, chosen, loss)?,
-            row(tokenizer, prompt, rejected, loss)?,
-        ])
+        Ok(vec![row(tokenizer, prompt, chosen, loss)?, row(tokenizer, prompt, rejected, loss)?])
     };
     learn(team, step, Objective::Preference(team.plan.algorithm.preference), rows).await
 }

@@ -186,6 +186,19 @@ impl<'p> Team<'p> {
         scored(&episodes, self.plan.rollout.max_unscored)?;
         Ok(episodes)
     }
+
+    /// Plays held-out tasks. Seeds do not depend on the step, so that evaluations of one run compare weights on equal draws.
+    pub(super) async fn perform(&self, spec: &EvalSpec) -> Result<Vec<Episode>, TrainError> {
+        let rollout = match spec.temperature {
+            None => self.rollout.clone(),
+            Some(temperature) => {
+                self.rollout.at_temperature(self.plan, &self.policies, temperature)
+            }
+        };
+        let tasks = self.held_out.get(&spec.split).map(Vec::as_slice).unwrap_or_default();
+        let stage = format!("eval/{}", spec.split);
+        self.play(&rollout, &stage, 0, tasks, 0..spec.samples).await
+    }
 }
 
 impl Work for Team<'_> {
@@ -207,18 +220,8 @@ impl Work for Team<'_> {
         Ok(done)
     }
 
-    /// Seeds do not depend on the step, so that evaluations of one run compare weights on equal draws.
     async fn evaluate(&self, spec: &EvalSpec) -> Result<EvalReport, TrainError> {
-        let rollout = match spec.temperature {
-            None => self.rollout.clone(),
-            Some(temperature) => {
-                self.rollout.at_temperature(self.plan, &self.policies, temperature)
-            }
-        };
-        let tasks = self.held_out.get(&spec.split).map(Vec::as_slice).unwrap_or_default();
-        let stage = format!("eval/{}", spec.split);
-        let episodes = self.play(&rollout, &stage, 0, tasks, 0..spec.samples).await?;
-        EvalReport::of(spec, &episodes).ok_or_else(|| unscored(&episodes, 1.0))
+        report(spec, &self.perform(spec).await?)
     }
 
     async fn save(&self, draft: &Draft) -> Result<(), TrainError> {
@@ -281,7 +284,9 @@ impl Lessons {
                 hash(&rows)
             }
             Self::Preferences(pairs) => {
-                let parts = |pair: &PreferencePair| serde_json::json!([pair.prompt, pair.chosen, pair.rejected]);
+                let parts = |pair: &PreferencePair| {
+                    serde_json::json!([pair.prompt, pair.chosen, pair.rejected])
+                };
                 hash(&pairs.iter().map(parts).collect::<Vec<_>>())
             }
         }
@@ -291,6 +296,11 @@ impl Lessons {
 /// The tasks of a held-out split: the first `eval.tasks` of the evaluation's data, or of the training data's.
 fn held_out(plan: &Plan, split: &str) -> Result<Vec<Task>, TrainError> {
     Ok(data::load(&plan.eval.held_out(&plan.task), split, &plan.base)?)
+}
+
+/// What episodes of held-out tasks say.
+pub(super) fn report(spec: &EvalSpec, episodes: &[Episode]) -> Result<EvalReport, TrainError> {
+    EvalReport::of(spec, episodes).ok_or_else(|| unscored(episodes, 1.0))
 }
 
 /// Refuses episodes of which more than a share could not be scored.

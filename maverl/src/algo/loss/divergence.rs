@@ -42,9 +42,10 @@ pub fn kl(estimator: Kl, logp: f64, logp_ref: f64) -> Term {
 /// If the lengths differ.
 pub fn kl_reward(estimator: Kl, coefficient: f64, logp: &[f32], logp_ref: &[f32]) -> f64 {
     assert_eq!(logp.len(), logp_ref.len(), "kl_reward: one log-prob of each per token");
-    let terms = logp.iter().zip(logp_ref).map(|(logp, logp_ref)| {
-        kl(estimator, f64::from(*logp), f64::from(*logp_ref)).value
-    });
+    let terms = logp
+        .iter()
+        .zip(logp_ref)
+        .map(|(logp, logp_ref)| kl(estimator, f64::from(*logp), f64::from(*logp_ref)).value);
     -coefficient * terms.sum::<f64>()
 }
 

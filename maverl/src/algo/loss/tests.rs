@@ -557,3 +557,9 @@ fn what_is_not_a_number_never_becomes_one() {
     assert!(policy_drift(nan).value.is_nan());
     assert!(correction_weights(Correction::Truncate, 2.0, &[f32::NAN], &[0.0])[0].is_nan());
 }
+
+#[test]
+fn a_reward_loses_what_the_reply_went_from_the_reference() {
+    let got = kl_reward(Kl::K1, 0.5, &[-1.0, -2.0], &[-1.5, -1.0]);
+    assert_close("sum of k1", &[got], &[-0.5 * (0.5 - 1.0)], 1e-12);
+}

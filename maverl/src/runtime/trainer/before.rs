@@ -52,7 +52,8 @@ impl Trainer {
         batch: &'b Batch,
         totals: &mut Totals,
     ) -> Result<Corrected<'b>, ModelError> {
-        let wrong = |row: &&Row| row.loss.correction != Correction::None && !row.logprobs.is_empty();
+        let wrong =
+            |row: &&Row| row.loss.correction != Correction::None && !row.logprobs.is_empty();
         let chosen: Vec<&Row> = batch.rows.iter().filter(wrong).collect();
         if chosen.is_empty() {
             return Ok(Corrected { rows: Cow::Borrowed(&batch.rows), mean_weight: None });
