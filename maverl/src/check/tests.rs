@@ -669,7 +669,8 @@ name = "drmass"
     :        ^
     `----
   x `algorithm.name` is "drmass"; expected one of "drmas", "grpo", "drgrpo", "dapo", "rloo", "gigpo",
-  | "reinforce++", "reinforce++_baseline", "gspo", "cispo", "sapo", "cpgd", "passk", "sft"
+  | "reinforce++", "reinforce++_baseline", "gspo", "cispo", "sapo", "cpgd", "passk", "remax", "luspo",
+  | "cory", "sft", "dpo"
     ,-[run.toml:15:8]
  15 | name = "drmass"
     :        ^^^^^^^^
@@ -1397,7 +1398,8 @@ kl = "k4"
 "#,
         r#"
   x `algorithm.name` is "reinforce"; expected one of "drmas", "grpo", "drgrpo", "dapo", "rloo", "gigpo",
-  | "reinforce++", "reinforce++_baseline", "gspo", "cispo", "sapo", "cpgd", "passk", "sft"
+  | "reinforce++", "reinforce++_baseline", "gspo", "cispo", "sapo", "cpgd", "passk", "remax", "luspo",
+  | "cory", "sft", "dpo"
    ,-[run.toml:2:8]
  2 | name = "reinforce"
    :        ^^^^^^^^^^^

@@ -4,6 +4,7 @@
 
 mod agent;
 mod algorithm;
+mod loss;
 mod preset;
 #[cfg(test)]
 mod tests;
@@ -13,9 +14,10 @@ pub use agent::{
     TargetModules,
 };
 pub use algorithm::{
-    Aggregation, AlgorithmConfig, Baseline, Correction, GroupBy, Kl, KlIn, Learn, LossConfig,
-    PairLoss, PreferenceConfig, Ratio, RewardConfig, Shaping, Singleton, Surrogate,
+    Aggregation, AlgorithmConfig, Baseline, GroupBy, Learn, PairLoss, PreferenceConfig,
+    RewardConfig, Shaping, Singleton,
 };
+pub use loss::{Correction, Kl, KlIn, LossConfig, Ratio, Surrogate};
 pub use preset::Preset;
 
 use std::collections::BTreeMap;

@@ -2,9 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::algorithm::{
-    Aggregation, AlgorithmConfig, Baseline, GroupBy, LossConfig, Ratio, Surrogate,
-};
+use super::algorithm::{Aggregation, AlgorithmConfig, Baseline, GroupBy};
+use super::loss::{LossConfig, Ratio, Surrogate};
 
 /// A choice of parts with a paper behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -19,7 +19,7 @@ use crate::model::weights::Shards;
 use crate::model::{Decoder, Gradients, Model, ModelError, Pool, Tape, lora};
 use crate::plan::{OptimPlan, PolicyPlan};
 use crate::runtime::packed::{Packed, micro_batches};
-use crate::runtime::{Batch, Objective, PairStats, Row, RuntimeError, UpdateStats};
+use crate::runtime::{Batch, Objective, Row, RuntimeError, UpdateStats};
 use before::{Corrected, PairSums};
 
 /// Moments and counters of one policy, and the frozen copy its KL is taken to.
@@ -386,16 +386,5 @@ impl Totals {
             tokens: batch.rows.iter().map(|row| row.completion.len() as u64).sum(),
             version,
         }
-    }
-}
-
-impl PairSums {
-    fn stats(&self) -> Option<PairStats> {
-        let pairs = self.pairs as f64;
-        (self.pairs > 0).then(|| PairStats {
-            reward_chosen: self.chosen / pairs,
-            reward_rejected: self.rejected / pairs,
-            accuracy: self.right as f64 / pairs,
-        })
     }
 }

@@ -8,7 +8,7 @@ use crate::config::Correction;
 use crate::model::{Decoder, Model, ModelError, Pool};
 use crate::plan::PreferencePlan;
 use crate::runtime::packed::{Packed, micro_batches};
-use crate::runtime::{Batch, Row, RuntimeError};
+use crate::runtime::{Batch, PairStats, Row, RuntimeError};
 
 /// Sums over pairs of replies.
 #[derive(Debug, Clone, Copy, Default)]
@@ -21,6 +21,18 @@ pub(super) struct PairSums {
     pub(super) rejected: f64,
     /// Pairs in which the better reply has the higher one.
     pub(super) right: u64,
+}
+
+impl PairSums {
+    /// Their means, if there were any.
+    pub(super) fn stats(&self) -> Option<PairStats> {
+        let pairs = self.pairs as f64;
+        (self.pairs > 0).then(|| PairStats {
+            reward_chosen: self.chosen / pairs,
+            reward_rejected: self.rejected / pairs,
+            accuracy: self.right as f64 / pairs,
+        })
+    }
 }
 
 /// A batch's rows where the sampler may have been wrong, and how much its tokens count in the mean.
