@@ -63,7 +63,7 @@ mod tests {
     fn each_layer_sees_the_one_before_and_the_aggregator_the_last() {
         let two = NonZeroU32::new(2).unwrap();
         let layers = Layers { proposers: two, layers: two, own_reward: 1.0 };
-        let episode = play(layers, |seat, shown| match (seat, shown.contains("<answer>")) {
+        let episode = play(layers, |seat, shown| match (seat, shown.contains("<answer>4")) {
             ("mixture/aggregator", _) => answer(&shown.matches("<answer>42").count().to_string()),
             ("mixture/proposer#0", false) => answer("41"),
             ("mixture/proposer#1", false) => "no answer".to_owned(),

@@ -84,8 +84,9 @@ impl Workflow {
             if i + 1 == nodes.len() {
                 *answer = Some(content.clone());
             }
-            let parts =
-                BTreeMap::from([("reply".to_owned(), reply), ("content".to_owned(), content)]);
+            let seen = known.get("seen").cloned().unwrap_or_default();
+            let names = ["reply", "content", "seen"].map(str::to_owned);
+            let parts = names.into_iter().zip([reply, content, seen]).collect();
             known.insert(node.id.clone(), graph::fill(&node.shown, &parts));
         }
         Ok(done)

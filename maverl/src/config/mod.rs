@@ -94,7 +94,7 @@ pub struct Named {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TaskConfig {
-    /// `builtin:facts`, `builtin:arithmetic`, or a file relative to the one that names it. **(default: `"builtin:facts"`)**
+    /// `builtin:facts`, `builtin:arithmetic`, `builtin:nli`, or a file relative to the one that names it. **(default: `"builtin:facts"`)**
     pub data: String,
     /// How the file is read. **(default: `"auto"`, by its content)**
     pub format: DataFormat,
@@ -131,7 +131,7 @@ pub enum DataFormat {
     /// By its content.
     #[default]
     Auto,
-    /// One JSON object a line: `question`, `answers` (or `answer`), optional `id` and `source`; or TRL and verl rows.
+    /// One JSON object a line: `question`, `answers` (or `answer`), optional `id` and `source`; or rows of TRL, verl, ANLI.
     Jsonl,
     /// SQuAD: `data[].paragraphs[].qas[]`.
     Squad,

@@ -21,7 +21,7 @@ pub struct Node {
     /// The block of the reply that counts (`answer` for `<answer>..</answer>`); without it, the whole reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
-    /// What other nodes are shown: text with `{{ reply }}` and `{{ content }}`, what counts of it.
+    /// What other nodes are shown: text with `{{ reply }}`, `{{ content }}` (what counts of it) and `{{ seen }}`.
     #[serde(default = "whole")]
     pub shown: String,
     /// Send what counts to the environment.
@@ -133,9 +133,10 @@ impl TryFrom<Vec<Node>> for Graph {
                 }
             }
             let shown = names(&node.shown).map_err(|open| GraphError(unclosed(id, open)))?;
-            if let Some(name) = shown.iter().find(|name| !["reply", "content"].contains(*name)) {
+            let known = ["reply", "content", "seen"];
+            if let Some(name) = shown.iter().find(|name| !known.contains(*name)) {
                 return error(format!(
-                    "`shown` of node `{id}` has `reply` and `content`, and no `{name}`"
+                    "`shown` of node `{id}` has `reply`, `content` and `seen`, and no `{name}`"
                 ));
             }
             waits.push(before);
