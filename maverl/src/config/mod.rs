@@ -4,6 +4,7 @@
 
 mod agent;
 mod algorithm;
+mod outsider;
 mod preset;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ pub use algorithm::{
     Aggregation, AlgorithmConfig, Baseline, GroupBy, Kl, LossConfig, Ratio, RewardConfig,
     Singleton, Surrogate,
 };
+pub use outsider::OutsiderConfig;
 pub use preset::Preset;
 
 use std::collections::BTreeMap;
@@ -44,6 +46,9 @@ pub struct Config {
     pub sampling: SamplingConfig,
     /// Models by the name agents refer to them by.
     pub models: BTreeMap<String, ModelConfig>,
+    /// Who speaks for agents without being a model, by the name agents refer to them by.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub outsiders: BTreeMap<String, OutsiderConfig>,
     /// Agents by their registered name; unlisted agents use the only model there is.
     pub agents: BTreeMap<String, AgentConfig>,
     /// How rewards become updates.
@@ -69,6 +74,7 @@ impl Default for Config {
             rollout: RolloutConfig::default(),
             sampling: SamplingConfig::default(),
             models: BTreeMap::new(),
+            outsiders: BTreeMap::new(),
             agents: BTreeMap::new(),
             algorithm: AlgorithmConfig::default(),
             rewards: BTreeMap::new(),

@@ -169,7 +169,7 @@ mod tests {
         for task in tasks.into_iter().take(30) {
             let truth = truth(&task).unwrap();
             let session = Session { task, seed: 0, actions: 0, state: Value::Null };
-            let reward = |reply| NliEnvironment.score(&session, reply).reward;
+            let reward = |reply: Option<&str>| NliEnvironment.score(&session, reply).reward;
             for label in Label::ALL {
                 assert_eq!(reward(Some(label.word())), f64::from(u8::from(label == truth)));
                 assert_eq!(reward(Some(&format!("not {}", label.word()))), 0.0);

@@ -3,7 +3,7 @@
 use comfy_table::{Table, presets::ASCII_BORDERS_ONLY_CONDENSED};
 use serde::Serialize;
 
-use super::{LoraConfig, Plan, PolicyPlan};
+use super::{LoraConfig, OutsiderPlan, Plan, PolicyPlan};
 use crate::config::Preset;
 use crate::trajectory::Seat;
 
@@ -224,7 +224,7 @@ pub fn table(plan: &Plan) -> String {
         text += &policies(&summary);
         text += "\n\n";
     }
-    text += &seats(&summary);
+    text += &seats(&summary, &plan.outsiders);
     let step = &summary.step;
     text += &match plan.algorithm.preset {
         Preset::Sft => "\n\na step plays no episode: replies are given\n".to_owned(),
@@ -302,7 +302,7 @@ fn policies(summary: &Summary) -> String {
     table.trim_fmt()
 }
 
-fn seats(summary: &Summary) -> String {
+fn seats(summary: &Summary, outsiders: &[OutsiderPlan]) -> String {
     let mut table = Table::new();
     table.load_style(ASCII_BORDERS_ONLY_CONDENSED).set_header([
         "seat",
@@ -318,6 +318,15 @@ fn seats(summary: &Summary) -> String {
             if seat.trained { "yes" } else { "no" }.to_owned(),
             seat.temperature.to_string(),
             seat.max_tokens.to_string(),
+        ]);
+    }
+    for OutsiderPlan { seat, name, sampling, .. } in outsiders {
+        table.add_row([
+            seat.to_string(),
+            format!("outsider {name}"),
+            "no".to_owned(),
+            sampling.temperature.to_string(),
+            sampling.max_tokens.to_string(),
         ]);
     }
     table.trim_fmt()

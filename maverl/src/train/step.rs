@@ -19,14 +19,15 @@ pub(super) async fn step(
     step: u64,
 ) -> Result<Stepped, TrainError> {
     let (plan, start) = (team.plan, Instant::now());
-    let before = measure::work(&team.policies);
+    let before = (measure::work(&team.policies), team.rollout.bills());
     let episodes = play(team, tasks, step).await?;
     let played = start.elapsed();
     let Lesson { mut metrics, batches } = lesson(plan, &episodes, step)?;
     let flat = batches.is_empty();
     metrics.extend(measure::update(team, batches).await?);
     let mut timing = measure::timing(&episodes, played, start.elapsed());
-    timing.extend(measure::engine(&team.policies, &before));
+    timing.extend(measure::engine(&team.policies, &before.0));
+    timing.extend(measure::outsiders(&team.rollout.bills(), &before.1));
     Ok(Stepped { episodes, metrics, timing, flat, warnings: Vec::new() })
 }
 
