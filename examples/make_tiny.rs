@@ -193,6 +193,7 @@ fn texts(turns: &[Turn]) -> Vec<String> {
 
 fn start(model: &Path, lr: f64) -> Result<Runtime> {
     let sources = Sources::default()
+        .with("orchestra.name=search/route")
         .with(format!("models.tiny.path={:?}", std::path::absolute(model)?))
         .with(format!("models.tiny.optim.lr={lr:e}"))
         .with("models.tiny.optim.betas=[0.9, 0.98]");

@@ -92,6 +92,7 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         orchestra: chosen("t/relay"),
         rollout: RolloutConfig::default(),
         seats: seats.iter().enumerate().map(seat).collect(),
+        outsiders: Vec::new(),
         policies: seats.iter().enumerate().map(policy).collect(),
         workers: seats.iter().map(worker).collect(),
         algorithm: AlgorithmPlan::from(&AlgorithmConfig::default()),

@@ -16,6 +16,7 @@ mod data;
 mod diagnostic;
 mod load;
 mod models;
+mod outsider;
 mod policy;
 mod sources;
 mod team;
@@ -98,7 +99,9 @@ fn plan(
     let models = models::open(&config, base, problems);
     let (orchestra, members) = orchestra.map(|chosen| (chosen.chosen, chosen.members))?;
     let seats = team::seats(&config, &orchestra.name, &members, registry, problems);
-    let (seats, policies, workers) = policy::assign(&config, &seats?, &models, purpose, problems)?;
+    outsider::check(&config, base, problems);
+    let (members, outsiders) = outsider::take(&config, seats?, problems);
+    let (seats, policies, workers) = policy::assign(&config, &members, &models, purpose, problems)?;
     let algorithm = AlgorithmPlan::from(&config.algorithm);
     if purpose == Purpose::Train {
         algorithm::check(&config, &algorithm, &seats, problems);
@@ -118,6 +121,7 @@ fn plan(
         orchestra,
         rollout: config.rollout.clone(),
         seats,
+        outsiders,
         policies,
         workers,
         algorithm,

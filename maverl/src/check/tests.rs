@@ -2,6 +2,7 @@
 
 mod adapters;
 mod files;
+mod outsiders;
 
 use miette::GraphicalTheme;
 use serde_json::{Value, json};

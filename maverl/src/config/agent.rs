@@ -213,6 +213,9 @@ pub struct AgentConfig {
     /// A name of `[models]`. **(default: the only model)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// A name of `[outsiders]`, which speaks for it instead of a model. **(default: none)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outsider: Option<String>,
     /// Agents with the same model and worker share weights; another name makes another copy. **(default: the model's name)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
@@ -277,6 +280,7 @@ impl AgentConfig {
         options.extend(self.options.clone());
         Self {
             model: self.model.clone().or_else(|| base.model.clone()),
+            outsider: self.outsider.clone().or_else(|| base.outsider.clone()),
             worker: self.worker.clone().or_else(|| base.worker.clone()),
             adapter: self.adapter.clone().or_else(|| base.adapter.clone()),
             lora: either(&self.lora, &base.lora, LoraConfig::over),

@@ -5,6 +5,7 @@
 mod agent;
 mod algorithm;
 mod loss;
+mod outsider;
 mod preset;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ pub use algorithm::{
     RewardConfig, Shaping, Singleton,
 };
 pub use loss::{Correction, Kl, KlIn, LossConfig, Ratio, Surrogate};
+pub use outsider::OutsiderConfig;
 pub use preset::Preset;
 
 use std::collections::BTreeMap;
@@ -46,6 +48,9 @@ pub struct Config {
     pub sampling: SamplingConfig,
     /// Models by the name agents refer to them by.
     pub models: BTreeMap<String, ModelConfig>,
+    /// Who speaks for agents without being a model, by the name agents refer to them by.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub outsiders: BTreeMap<String, OutsiderConfig>,
     /// Agents by their registered name; unlisted agents use the only model there is.
     pub agents: BTreeMap<String, AgentConfig>,
     /// How rewards become updates.
@@ -71,6 +76,7 @@ impl Default for Config {
             rollout: RolloutConfig::default(),
             sampling: SamplingConfig::default(),
             models: BTreeMap::new(),
+            outsiders: BTreeMap::new(),
             agents: BTreeMap::new(),
             algorithm: AlgorithmConfig::default(),
             rewards: BTreeMap::new(),
@@ -96,7 +102,7 @@ pub struct Named {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TaskConfig {
-    /// `builtin:facts`, `builtin:arithmetic`, or a file relative to the one that names it. **(default: `"builtin:facts"`)**
+    /// `builtin:facts`, `builtin:arithmetic`, `builtin:nli`, or a file relative to the one that names it. **(default: `"builtin:facts"`)**
     pub data: String,
     /// How the file is read. **(default: `"auto"`, by its content)**
     pub format: DataFormat,
@@ -133,7 +139,7 @@ pub enum DataFormat {
     /// By its content.
     #[default]
     Auto,
-    /// One JSON object a line: `question`, `answers` (or `answer`), optional `id` and `source`; or TRL and verl rows.
+    /// One JSON object a line: `question`, `answers` (or `answer`), optional `id` and `source`; or rows of TRL, verl, ANLI.
     Jsonl,
     /// SQuAD: `data[].paragraphs[].qas[]`.
     Squad,

@@ -19,8 +19,8 @@ use serde_json::{Map, Value};
 
 use crate::config::{
     Aggregation, Baseline, CheckpointConfig, Config, Correction, Dtype, EvalConfig, GroupBy, Kl,
-    KlIn, Learn, PairLoss, Preset, Ratio, RolloutConfig, RuntimeConfig, Schedule, Shaping,
-    Singleton, Surrogate, TaskConfig,
+    KlIn, Learn, OutsiderConfig, PairLoss, Preset, Ratio, RolloutConfig, RuntimeConfig, Schedule,
+    Shaping, Singleton, Surrogate, TaskConfig,
 };
 use crate::trajectory::Seat;
 
@@ -44,8 +44,10 @@ pub struct Plan {
     pub orchestra: Chosen,
     /// How episodes are played.
     pub rollout: RolloutConfig,
-    /// Every seat of the team, sorted.
+    /// Every seat that a policy speaks for, sorted.
     pub seats: Vec<SeatPlan>,
+    /// Every other seat, sorted.
+    pub outsiders: Vec<OutsiderPlan>,
     /// Every policy, sorted by name.
     pub policies: Vec<PolicyPlan>,
     /// Every worker group, sorted by name.
@@ -102,6 +104,21 @@ pub struct SeatPlan {
     pub sampling: Sampling,
     /// Coefficients of its rows.
     pub loss: LossPlan,
+    /// The agent type's own fields.
+    pub options: Value,
+}
+
+/// One seat of the team that no policy speaks for.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct OutsiderPlan {
+    /// Who.
+    pub seat: Seat,
+    /// The outsider's name.
+    pub name: String,
+    /// What it is.
+    pub outsider: OutsiderConfig,
+    /// What it is asked for.
+    pub sampling: Sampling,
     /// The agent type's own fields.
     pub options: Value,
 }

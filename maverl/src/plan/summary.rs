@@ -3,7 +3,7 @@
 use comfy_table::{Table, presets::ASCII_BORDERS_ONLY_CONDENSED};
 use serde::Serialize;
 
-use super::{LoraConfig, Plan, PolicyPlan};
+use super::{LoraConfig, OutsiderPlan, Plan, PolicyPlan};
 use crate::trajectory::Seat;
 
 /// Bytes of one number: weights, gradients and moments are kept in f32.
@@ -223,7 +223,7 @@ pub fn table(plan: &Plan) -> String {
         text += &policies(&summary);
         text += "\n\n";
     }
-    text += &seats(&summary);
+    text += &seats(&summary, &plan.outsiders);
     let step = &summary.step;
     text += &match plan.algorithm.preset.is_supervised() {
         true => "\n\na step plays no episode: replies are given\n".to_owned(),
@@ -301,7 +301,7 @@ fn policies(summary: &Summary) -> String {
     table.trim_fmt()
 }
 
-fn seats(summary: &Summary) -> String {
+fn seats(summary: &Summary, outsiders: &[OutsiderPlan]) -> String {
     let mut table = Table::new();
     table.load_style(ASCII_BORDERS_ONLY_CONDENSED).set_header([
         "seat",
@@ -317,6 +317,15 @@ fn seats(summary: &Summary) -> String {
             if seat.trained { "yes" } else { "no" }.to_owned(),
             seat.temperature.to_string(),
             seat.max_tokens.to_string(),
+        ]);
+    }
+    for OutsiderPlan { seat, name, sampling, .. } in outsiders {
+        table.add_row([
+            seat.to_string(),
+            format!("outsider {name}"),
+            "no".to_owned(),
+            sampling.temperature.to_string(),
+            sampling.max_tokens.to_string(),
         ]);
     }
     table.trim_fmt()

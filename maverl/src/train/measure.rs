@@ -1,11 +1,13 @@
 //! Updates, and the numbers of a step that are made from them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::future::join_all;
 
 use crate::algo::GroupSummary;
 use crate::metrics::{Metrics, by_seat};
+use crate::rollout::Bill;
 use crate::runtime::{Batch, Policy, UpdateStats, Work};
 use crate::train::TrainError;
 use crate::train::team::Team;
@@ -113,6 +115,25 @@ pub(super) fn timing(episodes: &[Episode], played: Duration, all: Duration) -> M
         ("perf/rollout_tokens_per_s", speed),
     ];
     values.into_iter().collect()
+}
+
+/// What outsiders were asked since `before`, and what that cost: another run may find them busier.
+pub(super) fn outsiders(now: &BTreeMap<String, Bill>, before: &BTreeMap<String, Bill>) -> Metrics {
+    let mut metrics = Metrics::default();
+    for (name, bill) in now {
+        let bill = *bill - before.get(name).copied().unwrap_or_default();
+        let values = [
+            ("requests", bill.requests as f64),
+            ("failures", bill.failures as f64),
+            ("prompt_tokens", bill.prompt_tokens as f64),
+            ("completion_tokens", bill.completion_tokens as f64),
+            ("cost", bill.cost),
+        ];
+        for (quantity, value) in values {
+            metrics.set(format!("outsider/{name}/{quantity}"), value);
+        }
+    }
+    metrics
 }
 
 /// What the policies have cost so far.

@@ -28,8 +28,8 @@ pub(super) async fn step(
     step: u64,
     memory: &mut Memory,
 ) -> Result<Stepped, TrainError> {
-    let (plan, start) = (team.cast(step).plan, Instant::now());
-    let before = measure::work(&team.policies);
+    let (Cast { plan, rollout }, start) = (team.cast(step), Instant::now());
+    let before = (measure::work(&team.policies), rollout.bills());
     let mut episodes = play(team, tasks, step).await?;
     let played = start.elapsed();
     charge_kl(team, plan, &mut episodes, memory).await?;
@@ -37,7 +37,8 @@ pub(super) async fn step(
     let flat = lesson.batches.is_empty();
     let metrics = learn(team, plan, lesson, memory).await?;
     let mut timing = measure::timing(&episodes, played, start.elapsed());
-    timing.extend(measure::engine(&team.policies, &before));
+    timing.extend(measure::engine(&team.policies, &before.0));
+    timing.extend(measure::outsiders(&rollout.bills(), &before.1));
     Ok(Stepped { episodes, metrics, timing, flat, warnings: Vec::new() })
 }
 
