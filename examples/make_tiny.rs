@@ -217,7 +217,7 @@ fn row(policy: &Policy, turn: &Turn, whole: bool) -> Result<Row> {
         prompt: ids,
         completion,
         logprobs: Vec::new(),
-        advantage: 0.0,
+        advantages: Vec::new(),
         temperature: 1.0,
         weights: Vec::new(),
         loss: plan::LossPlan::default(),

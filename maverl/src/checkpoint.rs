@@ -3,6 +3,8 @@
 //! ```text
 //! checkpoints/step-000010/
 //!   policies/small/            a Hugging Face model directory, or for an adapter PEFT's; and the optimizer's moments
+//!     critic/                  the critic beside it: its trunk, if it has its own, its head, its optimizer's moments
+//!   mixer.safetensors          where values of agents are mixed by a network
 //!   trainer.json               see `TrainerState`
 //!   algorithm.json             what the algorithm remembers, if it does
 //!   manifest.json              written last: checksums of the others
@@ -277,7 +279,12 @@ impl Draft {
     ///
     /// If the disk fails.
     pub fn write<T: Serialize>(&self, name: &str, value: &T) -> Result<(), RunDirError> {
-        write_json(&self.dir.join(name), value)
+        write_json(&self.file(name), value)
+    }
+
+    /// Where a file that belongs to no policy is written.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
     }
 
     /// Makes the checkpoint count.

@@ -166,7 +166,7 @@ fn batch(tokens: usize, vocabulary: u32) -> Batch {
         prompt: vec![i],
         completion: (0..LENGTH as u32).map(|t| (i * 131 + t * 17) % vocabulary).collect(),
         logprobs: vec![-9.0; LENGTH],
-        advantage: if i.is_multiple_of(2) { 1.0 } else { -1.0 },
+        advantages: vec![if i.is_multiple_of(2) { 1.0 } else { -1.0 }; LENGTH],
         temperature: 1.0,
         weights: Vec::new(),
         loss: maverl::plan::LossPlan::default(),

@@ -55,6 +55,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "checkpoint",
             "config",
             "data",
+            "draw",
             "eval",
             "metrics",
             "model",

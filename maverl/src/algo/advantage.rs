@@ -4,22 +4,28 @@
 mod anchor;
 mod baseline;
 mod chain;
+mod compound;
 mod ema;
 mod relative;
+mod rounds;
 mod shaping;
+mod valued;
 mod whiten;
 
 pub use anchor::{discounted_returns, similarity};
 pub use baseline::baselines;
 pub(crate) use baseline::is_greedy;
 pub use chain::{Hop, chained_gae, gae};
+pub use compound::Compound;
 pub use ema::EmaBaseline;
 pub use relative::{Grouping, Relative, relative};
+pub use rounds::of_rounds;
 pub use shaping::{
     Bonus, ScoreShare, difference_rewards, discounted_scores, influence_bonus, margin, quality,
     shaped_rewards, weighted_rewards,
 };
-pub use whiten::whiten;
+pub use valued::{Valued, valued};
+pub use whiten::{whiten, whiten_tokens};
 
 use std::collections::BTreeMap;
 
@@ -110,6 +116,13 @@ pub fn advantages(
         whiten(&mut values, &tokens);
     }
     Advantages { values, groups }
+}
+
+impl Advantages {
+    /// The advantage of each token of each sample: that of its sample. `[N][T]`
+    pub fn by_token(&self, samples: &[Sample]) -> Vec<Vec<f64>> {
+        self.values.iter().zip(samples).map(|(&value, s)| vec![value; s.tokens]).collect()
+    }
 }
 
 /// Without a baseline there is something to learn wherever a reward is not 0, or, whitened, not the same as another.

@@ -14,8 +14,8 @@ pub struct Row {
     pub completion: Vec<u32>,
     /// Log-probs at rollout, one per completion token; empty in SFT.
     pub logprobs: Vec<f32>,
-    /// The advantage of each of its tokens.
-    pub advantage: f32,
+    /// The advantage of each completion token; empty in SFT.
+    pub advantages: Vec<f32>,
     /// The temperature of its log-probs (1 where it was greedy).
     pub temperature: f32,
     /// How much each of its tokens counts beside [`Batch::aggregation`]; empty is 1 each.
@@ -73,21 +73,21 @@ pub struct Batch {
 ///
 /// # Panics
 ///
-/// If `advantages` is not one per sample, or a sample has no tokens; [`crate::algo::samples`] gives none such.
+/// If `advantages` are not those of each sample, or a sample has no tokens; [`crate::algo::samples`] gives none such.
 pub fn batches(
     plan: &Plan,
     episodes: &[Episode],
     samples: &[Sample],
-    advantages: &[f64],
+    advantages: &[Vec<f64>],
     step: u64,
 ) -> Vec<(usize, Batch)> {
-    assert_eq!(advantages.len(), samples.len(), "batches: one advantage per sample");
+    assert_eq!(advantages.len(), samples.len(), "batches: advantages of each sample");
     let rows_of = |policy: usize| -> Vec<Row> {
         samples
             .iter()
             .zip(advantages)
             .filter(|(sample, _)| sample.policy == policy)
-            .map(|(sample, &advantage)| row(plan, episodes, sample, advantage))
+            .map(|(sample, advantages)| row(plan, episodes, sample, advantages))
             .collect()
     };
     let batch = |policy: usize| Batch {
@@ -105,14 +105,14 @@ pub fn batches(
 }
 
 /// The row of one sample.
-pub(crate) fn row(plan: &Plan, episodes: &[Episode], sample: &Sample, advantage: f64) -> Row {
+pub(crate) fn row(plan: &Plan, episodes: &[Episode], sample: &Sample, advantages: &[f64]) -> Row {
     let turn = &episodes[sample.episode].turns[sample.turn];
     let tokens = turn.tokens.as_ref().expect("a sample is a turn with tokens");
     Row {
         prompt: tokens.prompt.clone(),
         completion: tokens.completion.clone(),
         logprobs: tokens.logprobs.clone(),
-        advantage: advantage as f32,
+        advantages: advantages.iter().map(|&advantage| advantage as f32).collect(),
         temperature: if tokens.temperature == 0.0 { 1.0 } else { tokens.temperature },
         weights: Vec::new(),
         loss: plan.seats[sample.seat].loss,
@@ -135,12 +135,12 @@ mod tests {
         let turns = || vec![turn("t/a", 0), turn("t/b", 1), turn("t/c", 2)];
         let episodes = [episode("p", 1, 1.0, turns()), episode("p", 0, 0.0, turns())];
         let samples = samples(&episodes, &plan);
-        let values = advantages(&episodes, &samples, &plan.algorithm).values;
+        let values = advantages(&episodes, &samples, &plan.algorithm).by_token(&samples);
         let batches = batches(&plan, &episodes, &samples, &values, 0);
         assert_eq!(batches.iter().map(|(policy, _)| *policy).collect::<Vec<_>>(), [0]);
         let rows = &batches[0].1.rows;
         assert_eq!(
-            rows.iter().map(|r| r.advantage < 0.0).collect::<Vec<_>>(),
+            rows.iter().map(|r| r.advantages[0] < 0.0).collect::<Vec<_>>(),
             [true, true, false, false]
         );
         assert_eq!(rows.iter().map(|r| r.loss.clip_low).collect::<Vec<_>>(), [0.2, 0.1, 0.2, 0.1]);
@@ -157,7 +157,7 @@ mod tests {
         episodes[0].turns[0].tokens.as_mut().unwrap().temperature = 0.0;
         episodes[1].turns[0].tokens.as_mut().unwrap().temperature = 0.7;
         let samples = samples(&episodes, &plan);
-        let batches = batches(&plan, &episodes, &samples, &[0.0, 0.0], 3);
+        let batches = batches(&plan, &episodes, &samples, &[vec![0.0; 2], vec![0.0; 2]], 3);
         let temperatures: Vec<_> = batches[0].1.rows.iter().map(|row| row.temperature).collect();
         assert_eq!(temperatures, [1.0, 0.7]);
     }

@@ -13,6 +13,9 @@
 //! | [`advantage::discounted_returns`] | `Rₜ = rₜ + γ Rₜ₊₁`, compared among equal prompts | GiGPO, [2505.10978] | `advantage/anchor.rs` |
 //! | [`advantage::gae`] | `Aₜ = δₜ + γλ Aₜ₊₁` | GAE, [1506.02438] eq. 16 | `advantage/chain.rs` |
 //! | [`advantage::chained_gae`] | the same, from agent to agent | MARFT, [2504.16129] | `advantage/chain.rs` |
+//! | [`advantage::valued`] | both, from what a critic said | PPO, IPPO, MAPPO, MARFT | `advantage/valued.rs` |
+//! | [`advantage::Compound`] | `F = Π π_new / π_old` of those before | HAPPO, [2109.11251] §4 | `advantage/compound.rs` |
+//! | [`Mixing`] | `V = Σ Vᵢ`; `V = w₂ · elu(V W₁ + b₁) + b₂` | VDN, [1706.05296]; QMIX, [1803.11485] §4 | `mixer.rs` |
 //! | [`advantage::similarity`] | which prompts are near enough | Ratcliff and Obershelp | `advantage/anchor.rs` |
 //! | [`baselines`] | `A = r − r_greedy`; `A = r − b_seat` | ReMax, [2310.10505] | `advantage/baseline.rs`, `ema.rs` |
 //! | [`shaped_rewards`] | `r + α (r − q)` | MARTI | `advantage/shaping.rs` |
@@ -28,6 +31,7 @@
 //! | [`correction_weights`](loss::correction_weights) | `min(p_trainer / p_rollout, C)` | IcePop, [2510.18855] | `loss/correction.rs` |
 //! | [`preference`](loss::preference) | losses of pairs | DPO, [2305.18290] | `loss/preference.rs` |
 //! | [`clipped_value`](loss::clipped_value) | `½ max((V−R)², (V'−R)²)` | [2006.05990] | `loss/value.rs` |
+//! | [`Scale`] | values in units of the returns so far | MAPPO, [2103.01955]; PopArt, [1602.07714] | `value.rs` |
 //! | [`token_weights`] | how token losses become one number | [2503.20783] compares them | `loss/aggregate.rs` |
 //! | [`batches`] | rows in the order that fixes every sum | | `batch.rs` |
 //! | [`lr`] | warm-up, then constant, linear or cosine | [1608.03983] eq. 5 | `schedule.rs` |
@@ -55,6 +59,11 @@
 //! [2507.18071]: https://arxiv.org/abs/2507.18071
 //! [2305.18290]: https://arxiv.org/abs/2305.18290
 //! [2006.05990]: https://arxiv.org/abs/2006.05990
+//! [1706.05296]: https://arxiv.org/abs/1706.05296
+//! [1803.11485]: https://arxiv.org/abs/1803.11485
+//! [2109.11251]: https://arxiv.org/abs/2109.11251
+//! [2103.01955]: https://arxiv.org/abs/2103.01955
+//! [1602.07714]: https://arxiv.org/abs/1602.07714
 //! [1707.06347]: https://arxiv.org/abs/1707.06347
 //! [2503.14476]: https://arxiv.org/abs/2503.14476
 //! [1912.09729]: https://arxiv.org/abs/1912.09729
@@ -65,8 +74,10 @@
 pub mod advantage;
 mod batch;
 pub mod loss;
+mod mixer;
 mod sample;
 mod schedule;
+mod value;
 
 #[cfg(test)]
 pub(crate) mod testing;
@@ -76,5 +87,7 @@ pub use advantage::{Advantages, GroupSummary, advantages, baselines, shaped_rewa
 pub(crate) use batch::row;
 pub use batch::{Batch, Objective, Row, batches};
 pub use loss::{PolicyLoss, RowTokens, policy_gradient, token_weights};
+pub use mixer::{Mixing, Monotone, Round};
 pub use sample::{Sample, TaskKey, flat_tasks, samples};
 pub use schedule::lr;
+pub use value::{Aim, Scale, ValueBatch, ValueRow, ValueText, explained_variance, value_batches};

@@ -23,7 +23,8 @@ pub(super) fn check(
     if algorithm.preset.is_supervised() {
         return preference(algorithm, problems);
     }
-    if !algorithm.baseline.of_group() && algorithm.normalize_std {
+    let group = algorithm.critic.is_none();
+    if group && !algorithm.baseline.of_group() && algorithm.normalize_std {
         let message =
             "`algorithm.normalize_std` is true, and `algorithm.baseline` compares with no group";
         let help = "the deviation is that of a group: compare with the group, or set `normalize_std = false`; \
@@ -36,7 +37,7 @@ pub(super) fn check(
         let help = "it is the coefficient that seeks the target: give it a value to begin with";
         problems.value(&path(["algorithm", "kl_target"]), message, help.to_owned());
     }
-    if config.task.group_size.get() == 1 {
+    if config.task.group_size.get() == 1 && group {
         if algorithm.resample > 0 {
             let message = format!(
                 "`algorithm.resample` is {}, and `task.group_size` is 1",

@@ -6,9 +6,9 @@ use serde::Deserialize;
 
 use super::diagnostic::{Problems, did_you_mean, key, list, within};
 use crate::config::{
-    AgentConfig, AlgorithmConfig, CheckpointConfig, Config, EvalConfig, LoraConfig, LossConfig,
-    ModelConfig, OptimConfig, OutsiderConfig, PreferenceConfig, RewardConfig, RolloutConfig,
-    RuntimeConfig, SamplingConfig, TaskConfig,
+    AgentConfig, AlgorithmConfig, CheckpointConfig, Config, CriticConfig, EvalConfig, LoraConfig,
+    LossConfig, ModelConfig, OptimConfig, OutsiderConfig, PreferenceConfig, RewardConfig,
+    RolloutConfig, RuntimeConfig, SamplingConfig, TaskConfig,
 };
 
 /// The configuration of the merged layers. What is wrong is reported, taken out, and so has its default.
@@ -94,7 +94,7 @@ fn unknown_help(field: &str, known: &[&str]) -> String {
 }
 
 /// Every table of a configuration with its keys, as serde knows them.
-pub(crate) fn tables() -> [(&'static str, &'static [&'static str]); 16] {
+pub(crate) fn tables() -> [(&'static str, &'static [&'static str]); 17] {
     [
         ("the file itself (before any table)", fields::<Config>()),
         ("`[task]`", fields::<TaskConfig>()),
@@ -107,6 +107,7 @@ pub(crate) fn tables() -> [(&'static str, &'static [&'static str]); 16] {
         ("`[algorithm]`", fields::<AlgorithmConfig>()),
         ("`[algorithm.loss]` (or an agent's `loss`)", fields::<LossConfig>()),
         ("`[algorithm.preference]`", fields::<PreferenceConfig>()),
+        ("`[algorithm.critic]`", fields::<CriticConfig>()),
         ("`[rewards.NAME]`", fields::<RewardConfig>()),
         ("`[rollout]`", fields::<RolloutConfig>()),
         ("`[eval]`", fields::<EvalConfig>()),
@@ -147,6 +148,7 @@ pub(super) fn plain(expected: &str) -> &str {
         "a string" => "text in quotes",
         "a sequence" => "a list",
         "a map" => "a table",
+        "an array of length 4" => "a list of 4 numbers",
         "a tuple of size 2" => "a list of 2 numbers",
         other if other.starts_with("struct ") => "a table",
         other => other,

@@ -12,6 +12,7 @@
 mod adapter;
 mod algorithm;
 mod choice;
+mod critic;
 mod data;
 mod diagnostic;
 mod load;
@@ -105,9 +106,10 @@ fn plan(
     let algorithm = AlgorithmPlan::from(&config.algorithm);
     if purpose == Purpose::Train {
         algorithm::check(&config, &algorithm, &seats, problems);
+        critic::check(&config, &algorithm, &policies, &workers, &models, problems);
         policy::trainable(&config, &seats, problems);
         warnings.extend(data::warnings(&config));
-        warnings.extend(training_warnings(&config, &policies));
+        warnings.extend(training_warnings(&config, &algorithm, &policies));
     }
     let environment = environment?.chosen;
     models::pin(&mut config, &models);
@@ -147,11 +149,14 @@ fn rewards(
     config.rewards.iter().map(|(name, reward)| (name.clone(), reward.weight)).collect()
 }
 
-fn training_warnings(config: &Config, policies: &[PolicyPlan]) -> Vec<String> {
+fn training_warnings(
+    config: &Config,
+    algorithm: &AlgorithmPlan,
+    policies: &[PolicyPlan],
+) -> Vec<String> {
     let mut warnings = Vec::new();
-    let baseline = AlgorithmPlan::from(&config.algorithm).baseline;
-    let alone = config.task.group_size.get() == 1 && baseline.of_group();
-    if !config.algorithm.name.is_supervised() && alone {
+    let alone = config.task.group_size.get() == 1 && algorithm.baseline.of_group();
+    if !config.algorithm.name.is_supervised() && algorithm.critic.is_none() && alone {
         warnings.push(
             "`task.group_size` is 1: an episode has no other to be compared with, so most advantages are 0".to_owned(),
         );

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod adapters;
+mod critics;
 mod files;
 mod outsiders;
 

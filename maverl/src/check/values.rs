@@ -4,8 +4,8 @@ use std::fmt::{Debug, Display};
 
 use super::diagnostic::{Problems, key, path, within};
 use crate::config::{
-    AgentConfig, AlgorithmConfig, Config, LoraConfig, LossConfig, OptimConfig, SamplingConfig,
-    TargetModules,
+    AgentConfig, AlgorithmConfig, Config, CriticConfig, LoraConfig, LossConfig, OptimConfig,
+    SamplingConfig, TargetModules,
 };
 use crate::model::ChatInput;
 use crate::model::lora::MAX_RANK;
@@ -82,9 +82,26 @@ fn algorithm(config: &AlgorithmConfig, table: &[String], problems: &mut Problems
     number(problems, table, "kl_target", config.kl_target, NOT_NEGATIVE);
     number(problems, table, "kl_horizon", config.kl_horizon, POSITIVE);
     number(problems, table, "observation_weight", config.observation_weight, SHARE);
+    number(problems, table, "factor_clip", config.factor_clip, SHARE);
+    number(problems, table, "later_discount", config.later_discount, SHARE);
+    for weight in config.influence.into_iter().flatten() {
+        number(problems, table, "influence", Some(weight), NOT_NEGATIVE);
+    }
+    critic(&config.critic, &within(table, "critic"), problems);
     let (preference, table) = (&config.preference, &within(table, "preference"));
     number(problems, table, "beta", preference.beta, POSITIVE);
     number(problems, table, "label_smoothing", preference.label_smoothing, BELOW_HALF);
+}
+
+fn critic(config: &CriticConfig, table: &[String], problems: &mut Problems<'_>) {
+    number(problems, table, "gamma", config.gamma, SHARE);
+    number(problems, table, "lambda", config.lambda, SHARE);
+    number(problems, table, "clip", config.clip, NOT_NEGATIVE);
+    number(problems, table, "coef", config.coef, NOT_NEGATIVE);
+    optim(&config.optim, &within(table, "optim"), problems);
+    if let Some(config) = &config.lora {
+        lora(config, &within(table, "lora"), problems);
+    }
 }
 
 fn agent(config: &AgentConfig, table: &[String], problems: &mut Problems<'_>) {
@@ -172,7 +189,7 @@ fn number<T: Into<f64> + Debug + Display + Copy>(
         // 1e-6 rather than 0.000001, and 1 rather than 1.0.
         let small = value.into() != 0.0 && value.into().abs() < 1e-4;
         let value = if small { format!("{value:?}") } else { value.to_string() };
-        let verb = if matches!(name, "betas" | "gate") { "holds" } else { "is" };
+        let verb = if matches!(name, "betas" | "gate" | "influence") { "holds" } else { "is" };
         let message = format!("`{}` {verb} {value}; expected {}", key(&path), range.words);
         problems.value(&path, message, None);
     }

@@ -272,6 +272,13 @@ layered!(SamplingConfig {
 layered!(OptimConfig { lr, betas, eps, weight_decay, grad_clip, schedule, warmup_steps });
 layered!(LoraConfig { rank, alpha, dropout, target_modules, rslora });
 
+impl OptimConfig {
+    /// Nothing is written.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 impl AgentConfig {
     /// A seat's table on top of its agent's.
     #[must_use]

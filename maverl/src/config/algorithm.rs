@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use serde::{Deserialize, Serialize};
 
 use super::agent::layered;
+use super::critic::{CriticConfig, Estimator, Factor, Later, Order};
 use super::loss::LossConfig;
 use super::preset::Preset;
 
@@ -70,6 +71,30 @@ pub struct AlgorithmConfig {
     /// Mean KL to the policy that sampled beyond which no further epoch begins; 0 is never. **(default: `0.0`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_kl: Option<f64>,
+    /// What advantages are estimated from. **(default: `"group"`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimator: Option<Estimator>,
+    /// Where values come from, with `estimator = "critic"`.
+    #[serde(skip_serializing_if = "CriticConfig::is_empty")]
+    pub critic: CriticConfig,
+    /// Whose policy is updated when. **(default: `"together"`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order: Option<Order>,
+    /// What an update knows of those before it, where they come one after the other. **(default: `"length"`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub factor: Option<Factor>,
+    /// How far from 1 a clipped factor may be. **(default: `0.2`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub factor_clip: Option<f64>,
+    /// Whose later rewards a turn is worth too. **(default: `"none"`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub later: Option<Later>,
+    /// Of later rewards, per round. **(default: `0.3`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub later_discount: Option<f64>,
+    /// What is paid for following others, resisting them, provoking and persuading them. **(default: none)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub influence: Option<[f64; 4]>,
     /// KL to the reference that `kl_coef` seeks by growing and shrinking; 0 leaves it as it is. **(default: `0.0`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kl_target: Option<f64>,
@@ -116,6 +141,14 @@ impl Default for AlgorithmConfig {
             minibatches: None,
             epochs: None,
             target_kl: None,
+            estimator: None,
+            critic: CriticConfig::default(),
+            order: None,
+            factor: None,
+            factor_clip: None,
+            later: None,
+            later_discount: None,
+            influence: None,
             kl_target: None,
             kl_horizon: None,
             swap_every: None,
@@ -152,6 +185,14 @@ impl AlgorithmConfig {
             minibatches: self.minibatches.or(base.minibatches),
             epochs: self.epochs.or(base.epochs),
             target_kl: self.target_kl.or(base.target_kl),
+            estimator: self.estimator.or(base.estimator),
+            critic: self.critic.over(&base.critic),
+            order: self.order.or(base.order),
+            factor: self.factor.or(base.factor),
+            factor_clip: self.factor_clip.or(base.factor_clip),
+            later: self.later.or(base.later),
+            later_discount: self.later_discount.or(base.later_discount),
+            influence: self.influence.or(base.influence),
             kl_target: self.kl_target.or(base.kl_target),
             kl_horizon: self.kl_horizon.or(base.kl_horizon),
             swap_every: self.swap_every.or(base.swap_every),

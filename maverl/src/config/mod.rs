@@ -4,6 +4,7 @@
 
 mod agent;
 mod algorithm;
+mod critic;
 mod loss;
 mod outsider;
 mod preset;
@@ -17,6 +18,10 @@ pub use agent::{
 pub use algorithm::{
     Aggregation, AlgorithmConfig, Baseline, GroupBy, Learn, PairLoss, PreferenceConfig,
     RewardConfig, Shaping, Singleton,
+};
+pub use critic::{
+    Chain, Credit, CriticConfig, Estimator, Factor, Later, Level, Mixer, Normalize, Order, Per,
+    Reads, Trunk,
 };
 pub use loss::{Correction, Kl, KlIn, LossConfig, Ratio, Surrogate};
 pub use outsider::OutsiderConfig;

@@ -1,9 +1,14 @@
 //! Named choices of parts, each with the paper that made it.
 
+use std::num::NonZeroUsize;
+
 use serde::{Deserialize, Serialize};
 
 use super::algorithm::{Aggregation, AlgorithmConfig, Baseline, GroupBy};
-use super::loss::{LossConfig, Ratio, Surrogate};
+use super::critic::{
+    Chain, Credit, CriticConfig, Estimator, Later, Level, Mixer, Normalize, Order, Per, Reads,
+};
+use super::loss::{Kl, LossConfig, Ratio, Surrogate};
 
 /// A choice of parts with a paper behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -44,6 +49,22 @@ pub enum Preset {
     Luspo,
     /// Two agents, the second of which sees what the first said; they exchange policies as they go.
     Cory,
+    /// Advantages from the values of one critic, which reads what each agent is given.
+    Ppo,
+    /// PPO, a critic for each policy.
+    Ippo,
+    /// PPO, one critic that reads everything that was said.
+    Mappo,
+    /// MAPPO, policies one after the other, each knowing what the updates before it did.
+    Happo,
+    /// MAPPO, advantages along the chain of agents.
+    Marft,
+    /// The values of agents add up to that of the team.
+    Vdn,
+    /// The values of agents are mixed into that of the team by a network that none of them can lower.
+    Qmix,
+    /// IPPO, a turn worth what the team earns after it too, with pay for influence.
+    Maporl,
     /// Supervised: raise the log-probability of given replies; no rollout.
     Sft,
     /// Supervised: raise the log-probability of the better of two given replies against the other's; no rollout.
@@ -52,7 +73,7 @@ pub enum Preset {
 
 impl Preset {
     /// Every preset, in the order of the documentation.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 26] = [
         Self::Drmas,
         Self::Grpo,
         Self::Drgrpo,
@@ -69,6 +90,14 @@ impl Preset {
         Self::Remax,
         Self::Luspo,
         Self::Cory,
+        Self::Ppo,
+        Self::Ippo,
+        Self::Mappo,
+        Self::Happo,
+        Self::Marft,
+        Self::Vdn,
+        Self::Qmix,
+        Self::Maporl,
         Self::Sft,
         Self::Dpo,
     ];
@@ -97,6 +126,14 @@ impl Preset {
             Self::Remax => "remax",
             Self::Luspo => "luspo",
             Self::Cory => "cory",
+            Self::Ppo => "ppo",
+            Self::Ippo => "ippo",
+            Self::Mappo => "mappo",
+            Self::Happo => "happo",
+            Self::Marft => "marft",
+            Self::Vdn => "vdn",
+            Self::Qmix => "qmix",
+            Self::Maporl => "maporl",
             Self::Sft => "sft",
             Self::Dpo => "dpo",
         }
@@ -121,6 +158,14 @@ impl Preset {
             Self::Luspo => Some("2602.05261"),
             Self::Cory => Some("2410.06101"),
             Self::Dpo => Some("2305.18290"),
+            Self::Ppo => Some("1707.06347"),
+            Self::Ippo => Some("2011.09533"),
+            Self::Mappo => Some("2103.01955"),
+            Self::Happo => Some("2109.11251"),
+            Self::Marft => Some("2504.16129"),
+            Self::Vdn => Some("1706.05296"),
+            Self::Qmix => Some("1803.11485"),
+            Self::Maporl => Some("2502.18439"),
             Self::Sft => None,
         }
     }
@@ -151,9 +196,54 @@ impl Preset {
             Self::Luspo => "GSPO where a reply counts with its length",
             Self::Cory => "a pioneer and an observer who sees its answer, and exchange of policies",
             Self::Dpo => "supervised: raises the better of two given replies against the other",
+            Self::Ppo => "advantages from one critic, which reads what each agent is given",
+            Self::Ippo => "PPO, a critic for each policy",
+            Self::Mappo => "PPO, one critic that reads everything that was said",
+            Self::Happo => {
+                "MAPPO, policies one after the other, each knowing what the updates before it did"
+            }
+            Self::Marft => "MAPPO, advantages along the chain of agents",
+            Self::Vdn => {
+                "values of agents that add up to that of the team, learned from its reward"
+            }
+            Self::Qmix => "values of agents mixed into that of the team by a monotone network",
+            Self::Maporl => {
+                "IPPO, a turn worth what the team earns after it too, with pay for influence"
+            }
             Self::Sft => {
                 "supervised: raises the log-probability of given replies, plays no episode"
             }
+        }
+    }
+
+    /// Where values come from, for those that have any.
+    fn critic(self) -> CriticConfig {
+        let ppo = CriticConfig { per: Some(Per::Team), ..CriticConfig::default() };
+        let central = CriticConfig {
+            reads: Some(Reads::Transcript),
+            normalize: Some(Normalize::Running),
+            ..ppo.clone()
+        };
+        let mixed = |mixer| CriticConfig {
+            per: Some(Per::Policy),
+            level: Some(Level::Turn),
+            mixer: Some(mixer),
+            credit: Some(Credit::Shared),
+            ..CriticConfig::default()
+        };
+        match self {
+            Self::Vdn => mixed(Mixer::Sum),
+            Self::Qmix => mixed(Mixer::Monotone),
+            Self::Ippo | Self::Maporl => CriticConfig { per: Some(Per::Policy), ..ppo },
+            Self::Mappo | Self::Happo => central,
+            Self::Marft => CriticConfig {
+                chain: Some(Chain::Team),
+                gamma: Some(0.99),
+                lambda: Some(0.95),
+                normalize: None,
+                ..central
+            },
+            _ => ppo,
         }
     }
 
@@ -161,6 +251,13 @@ impl Preset {
     pub fn parts(self) -> AlgorithmConfig {
         let none = AlgorithmConfig { name: self, loss: self.loss(), ..AlgorithmConfig::default() };
         let by_task = AlgorithmConfig { group_by: Some(GroupBy::Task), ..none.clone() };
+        let by_critic = AlgorithmConfig {
+            estimator: Some(Estimator::Critic),
+            critic: self.critic(),
+            whiten: Some(true),
+            order: (self == Self::Happo).then_some(Order::Random),
+            ..none.clone()
+        };
         match self {
             Self::Drmas | Self::Sft | Self::Dpo => none,
             Self::Grpo | Self::Cpgd => by_task,
@@ -195,6 +292,20 @@ impl Preset {
             Self::ReinforcePlusPlusBaseline => {
                 AlgorithmConfig { normalize_std: Some(false), whiten: Some(true), ..by_task }
             }
+            Self::Ppo
+            | Self::Ippo
+            | Self::Mappo
+            | Self::Happo
+            | Self::Marft
+            | Self::Vdn
+            | Self::Qmix => by_critic,
+            Self::Maporl => AlgorithmConfig {
+                later: Some(Later::Team),
+                later_discount: Some(0.3),
+                influence: Some([0.0; 4]),
+                epochs: NonZeroUsize::new(4),
+                ..by_critic
+            },
             Self::Gspo | Self::Sapo => {
                 AlgorithmConfig { aggregation: Some(Aggregation::SequenceMean), ..by_task }
             }
@@ -223,6 +334,7 @@ impl Preset {
                 overlong_penalty: Some(1.0),
                 ..none
             },
+            Self::Maporl => LossConfig { kl_coef: Some(0.002), kl: Some(Kl::K3), ..none },
             Self::Rloo => LossConfig { ratio: Some(Ratio::Product), ..none },
             Self::Gspo | Self::Luspo => LossConfig {
                 ratio: Some(Ratio::Sequence),

@@ -98,6 +98,32 @@ impl Head {
         save::one_file(&self.kind.file(dir), &entries)
     }
 
+    /// Takes the head back from a model directory.
+    ///
+    /// # Errors
+    ///
+    /// If it holds none of this kind and shape.
+    pub fn restore(&self, dir: &Path) -> Result<(), ModelError> {
+        let shards = Shards::open_file(&self.kind.file(dir))?;
+        for (name, var) in &self.vars {
+            var.set(&shards.tensor(name)?)?;
+        }
+        Ok(())
+    }
+
+    /// Multiplies everything it says by `by`, then adds `plus`.
+    ///
+    /// # Errors
+    ///
+    /// If memory cannot be had.
+    pub fn rescale(&self, by: f32, plus: f32) -> Result<(), ModelError> {
+        let (weight, bias) = self.params();
+        let width = weight.len();
+        let weight = weight.into_iter().map(|w| by * w).collect();
+        self.vars[0].1.set(&tensor(weight, (1, width))?)?;
+        Ok(self.vars[1].1.set(&tensor(vec![by * bias[0] + plus], 1)?)?)
+    }
+
     /// What it says.
     pub fn kind(&self) -> HeadKind {
         self.kind

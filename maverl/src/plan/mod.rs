@@ -1,6 +1,7 @@
 //! The plan: what a configuration means for the declared team. A pure value; nothing is loaded to make it.
 
 mod activations;
+mod critic;
 mod overlong;
 mod settled;
 mod summary;
@@ -8,6 +9,7 @@ pub(crate) mod weights;
 
 pub use crate::model::{LoraConfig, ModelSource};
 pub use activations::{activation_bytes, packed_bytes};
+pub use critic::CriticPlan;
 pub use overlong::Overlong;
 pub use summary::{PolicySummary, SeatSummary, StepSummary, Summary, WorkerSummary, json, table};
 pub(crate) use summary::{bytes, count};
@@ -18,9 +20,9 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::config::{
-    Aggregation, Baseline, CheckpointConfig, Config, Correction, Dtype, EvalConfig, GroupBy, Kl,
-    KlIn, Learn, OutsiderConfig, PairLoss, Preset, Ratio, RolloutConfig, RuntimeConfig, Schedule,
-    Shaping, Singleton, Surrogate, TaskConfig,
+    Aggregation, Baseline, CheckpointConfig, Config, Correction, Dtype, EvalConfig, Factor,
+    GroupBy, Kl, KlIn, Later, Learn, Order, OutsiderConfig, PairLoss, Preset, Ratio, RolloutConfig,
+    RuntimeConfig, Schedule, Shaping, Singleton, Surrogate, TaskConfig,
 };
 use crate::trajectory::Seat;
 
@@ -294,6 +296,20 @@ pub struct AlgorithmPlan {
     pub epochs: usize,
     /// Mean KL to the policy that sampled beyond which no further epoch begins; 0 is never.
     pub target_kl: f64,
+    /// Where values come from; without, advantages are among episodes.
+    pub critic: Option<CriticPlan>,
+    /// Whose policy is updated when.
+    pub order: Order,
+    /// What an update knows of those before it.
+    pub factor: Factor,
+    /// How far from 1 a clipped factor may be.
+    pub factor_clip: f64,
+    /// Whose later rewards a turn is worth too.
+    pub later: Later,
+    /// Of later rewards, per round.
+    pub later_discount: f64,
+    /// What is paid for following others, resisting them, provoking and persuading them.
+    pub influence: [f64; 4],
     /// KL to the reference that its coefficient seeks; 0 leaves the coefficient as it is.
     pub kl_target: f64,
     /// Rows over which the coefficient may change by a fifth.

@@ -5,11 +5,12 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use super::{
-    AdapterPlan, AlgorithmPlan, LoraConfig, LossPlan, OptimPlan, PreferencePlan, Sampling,
+    AdapterPlan, AlgorithmPlan, CriticPlan, LoraConfig, LossPlan, OptimPlan, PreferencePlan,
+    Sampling,
 };
 use crate::config::{
-    self, AlgorithmConfig, Correction, GroupBy, Kl, KlIn, LossConfig, OptimConfig,
-    PreferenceConfig, Ratio, SamplingConfig, Schedule, Surrogate, TargetModules,
+    self, AlgorithmConfig, Correction, CriticConfig, Estimator, GroupBy, Kl, KlIn, LossConfig,
+    OptimConfig, PreferenceConfig, Ratio, SamplingConfig, Schedule, Surrogate, TargetModules,
 };
 use crate::model::{HfConfig, ModelError, lora};
 
@@ -255,6 +256,14 @@ impl From<&AlgorithmConfig> for AlgorithmPlan {
             minibatches: config.minibatches.map_or(1, NonZeroUsize::get),
             epochs: config.epochs.map_or(1, NonZeroUsize::get),
             target_kl: config.target_kl.unwrap_or(0.0),
+            critic: (config.estimator == Some(Estimator::Critic))
+                .then(|| CriticPlan::from(&config.critic)),
+            order: config.order.unwrap_or_default(),
+            factor: config.factor.unwrap_or_default(),
+            factor_clip: config.factor_clip.unwrap_or(0.2),
+            later: config.later.unwrap_or_default(),
+            later_discount: config.later_discount.unwrap_or(0.3),
+            influence: config.influence.unwrap_or_default(),
             kl_target: config.kl_target.unwrap_or(0.0),
             kl_horizon: config.kl_horizon.unwrap_or(10_000.0),
             swap_every: config.swap_every.unwrap_or(0),
@@ -290,6 +299,17 @@ impl AlgorithmPlan {
             minibatches: NonZeroUsize::new(self.minibatches),
             epochs: NonZeroUsize::new(self.epochs),
             target_kl: Some(self.target_kl),
+            estimator: Some(match self.critic {
+                Some(_) => Estimator::Critic,
+                None => Estimator::Group,
+            }),
+            critic: self.critic.as_ref().map(CriticConfig::from).unwrap_or_default(),
+            order: Some(self.order),
+            factor: Some(self.factor),
+            factor_clip: Some(self.factor_clip),
+            later: Some(self.later),
+            later_discount: Some(self.later_discount),
+            influence: Some(self.influence),
             kl_target: Some(self.kl_target),
             kl_horizon: Some(self.kl_horizon),
             swap_every: Some(self.swap_every),

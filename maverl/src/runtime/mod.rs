@@ -5,16 +5,20 @@
 //! - **RT-3** A worker's panic resolves every pending call to [`RuntimeError::Gone`].
 //! - **K-1** A completion never depends on what else is in the batch, to the bit.
 
+mod critic;
 mod direct;
 mod engine;
 mod memory;
+mod optimizer;
 mod packed;
+mod stats;
 mod trainer;
 mod work;
 mod worker;
 
-pub use crate::algo::{Batch, Objective, Row};
+pub use crate::algo::{Aim, Batch, Objective, Row, ValueBatch, ValueRow, ValueText};
 pub use direct::{Scores, complete, score};
+pub use stats::{PairStats, UpdateStats, ValueStats};
 pub use work::Work;
 
 use std::collections::BTreeMap;
@@ -50,56 +54,6 @@ pub struct Completion {
     pub version: u64,
     /// Why it ended.
     pub finish: Finish,
-}
-
-/// What an update did. Means are over true token counts.
-#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
-pub struct UpdateStats {
-    /// The loss, mean over optimizer steps.
-    pub loss: f64,
-    /// Its surrogate part (or the negative log-likelihood).
-    pub pg_loss: f64,
-    /// KL to the reference, by the configured estimator; 0 without reference.
-    pub kl: f64,
-    /// Entropy in nats.
-    pub entropy: f64,
-    /// Share of tokens whose ratio was clipped from below, above, and by the dual bound.
-    pub clip_frac_low: f64,
-    /// See `clip_frac_low`.
-    pub clip_frac_high: f64,
-    /// See `clip_frac_low`.
-    pub clip_frac_dual: f64,
-    /// Mean of logp_old - logp (k1 to the rollout policy).
-    pub ppo_kl: f64,
-    /// Gradient norm before clipping, mean over optimizer steps.
-    pub grad_norm: f64,
-    /// |trainer log-prob - rollout log-prob| over the tokens seen before the first optimizer step: mean.
-    pub mismatch_mean: f64,
-    /// The same: largest.
-    pub mismatch_max: f64,
-    /// How much a token counts, in the mean, where the sampler's log-probs are corrected for.
-    pub correction_mean: Option<f64>,
-    /// Of pairs of replies.
-    pub preference: Option<PairStats>,
-    /// Optimizer steps taken.
-    pub optimizer_steps: u64,
-    /// Rows trained on.
-    pub rows: u64,
-    /// Completion tokens trained on.
-    pub tokens: u64,
-    /// The policy's version after the update.
-    pub version: u64,
-}
-
-/// Means over pairs of replies, each as it stood before its optimizer step.
-#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
-pub struct PairStats {
-    /// Implicit reward of the better reply: beta times the sum of its log-ratios to the reference.
-    pub reward_chosen: f64,
-    /// That of the other.
-    pub reward_rejected: f64,
-    /// Share of pairs in which the better reply has the higher one.
-    pub accuracy: f64,
 }
 
 /// Why the runtime could not do what was asked.
@@ -277,7 +231,7 @@ impl Policy {
     ///
     /// See [`RuntimeError`].
     pub async fn update(&self, batch: Batch) -> Result<UpdateStats, RuntimeError> {
-        let job = move |Owned { model, trainer }: &mut Owned| trainer.update(model, &batch);
+        let job = move |owned: &mut Owned| Ok(owned.update(&batch, None)?.0);
         self.worker.at_barrier(self.slot, job).await
     }
 
@@ -291,6 +245,83 @@ impl Policy {
         self.worker.at_barrier(self.slot, job).await
     }
 
+    /// Updates the weights and the critic on the same trunk, in the same optimizer steps. The texts of `values` are the
+    /// rows' own. A barrier (RT-1).
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`]; also if there is no critic on the trunk.
+    pub async fn update_with_values(
+        &self,
+        batch: Batch,
+        values: ValueBatch,
+    ) -> Result<(UpdateStats, ValueStats), RuntimeError> {
+        let missing = self.no_critic();
+        let job = move |owned: &mut Owned| match owned.update(&batch, Some(&values))? {
+            (policy, Some(critic)) => Ok((policy, critic)),
+            (_, None) => Err(missing),
+        };
+        self.worker.at_barrier(self.slot, job).await
+    }
+
+    /// The log-probs of the rows' completions now, each `[T]`. A barrier (RT-1).
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn logprobs(&self, rows: Vec<Row>) -> Result<Vec<Vec<f32>>, RuntimeError> {
+        let job = move |owned: &mut Owned| owned.trainer.logprobs(&owned.model, &rows);
+        self.worker.at_barrier(self.slot, job).await
+    }
+
+    /// What the critic beside the policy says of texts, each `[places]`. A barrier (RT-1).
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`]; also if there is no critic.
+    pub async fn values(&self, texts: Vec<ValueText>) -> Result<Vec<Vec<f32>>, RuntimeError> {
+        let missing = self.no_critic();
+        let job = move |owned: &mut Owned| match &owned.critic {
+            Some(critic) => critic.values(&owned.model, &texts),
+            None => Err(missing),
+        };
+        self.worker.at_barrier(self.slot, job).await
+    }
+
+    /// What the trunk of the critic beside the policy makes of texts, each `[D]`: its last hidden state at the first place.
+    /// A barrier (RT-1).
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`]; also if there is no critic.
+    pub async fn states(&self, texts: Vec<ValueText>) -> Result<Vec<Vec<f32>>, RuntimeError> {
+        let missing = self.no_critic();
+        let job = move |owned: &mut Owned| match &owned.critic {
+            Some(critic) => critic.states(&owned.model, &texts),
+            None => Err(missing),
+        };
+        self.worker.at_barrier(self.slot, job).await
+    }
+
+    /// Updates the critic beside the policy, which has a trunk of its own. A barrier (RT-1).
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`]; also if there is no critic, or it is on the policy's trunk.
+    pub async fn update_critic(&self, batch: ValueBatch) -> Result<ValueStats, RuntimeError> {
+        let missing = self.no_critic();
+        let job = move |owned: &mut Owned| match &mut owned.critic {
+            Some(critic) => critic.update(&batch),
+            None => Err(missing),
+        };
+        self.worker.at_barrier(self.slot, job).await
+    }
+
+    fn no_critic(&self) -> RuntimeError {
+        let message = format!("there is no critic beside policy `{}`", self.name);
+        RuntimeError::Model { worker: self.worker.name.to_string(), message }
+    }
+
     /// Writes the policy into an existing directory: a Hugging Face model directory or, where the policy is an adapter, a
     /// PEFT directory; plus `optimizer.safetensors` (moments and counters, for [`Policy::load`]).
     ///
@@ -300,9 +331,7 @@ impl Policy {
     pub async fn save(&self, dir: &Path) -> Result<(), RuntimeError> {
         let (dir, worker) = (dir.to_owned(), self.worker.name.to_string());
         let job = move |owned: &mut Owned| {
-            let saved =
-                owned.model.save(&dir).and_then(|()| owned.trainer.save(&owned.model, &dir));
-            saved.map_err(|e| RuntimeError::Model { worker, message: e.0 })
+            owned.save(&dir).map_err(|e| RuntimeError::Model { worker, message: e.0 })
         };
         self.worker.at_barrier(self.slot, job).await
     }
@@ -315,8 +344,7 @@ impl Policy {
     pub async fn load(&self, dir: &Path) -> Result<(), RuntimeError> {
         let (dir, worker) = (dir.to_owned(), self.worker.name.to_string());
         let job = move |owned: &mut Owned| {
-            let loaded = owned.trainer.load(&owned.model, &dir);
-            loaded.map_err(|e| RuntimeError::Model { worker, message: e.0 })
+            owned.load(&dir).map_err(|e| RuntimeError::Model { worker, message: e.0 })
         };
         self.worker.at_barrier(self.slot, job).await
     }

@@ -3,6 +3,7 @@
 use maverl_kernels::embedding;
 use maverl_kernels::sample::mix;
 
+use crate::algo::ValueText;
 use crate::model::{Context, Decoder, ModelError, Pool, Rows};
 use crate::runtime::Row;
 
@@ -36,6 +37,20 @@ impl Packed {
                 .extend(std::iter::repeat_n(1.0 / row.temperature, row.completion.len()));
             offsets.push(ids.len());
         }
+        Self { ids, positions, offsets, before, targets, inv_temperature }
+    }
+
+    /// Packs texts; their last `places` tokens predict, and nothing is known of what.
+    pub(crate) fn texts<'a>(texts: impl Iterator<Item = &'a ValueText>) -> Self {
+        let (mut ids, mut positions, mut offsets) = (Vec::new(), Vec::new(), vec![0]);
+        let mut before = Vec::new();
+        for text in texts {
+            ids.extend_from_slice(&text.ids);
+            positions.extend(0..text.ids.len() as u32);
+            before.extend((ids.len() - text.places..ids.len()).map(|at| at as u32));
+            offsets.push(ids.len());
+        }
+        let (targets, inv_temperature) = (Vec::new(), Vec::new());
         Self { ids, positions, offsets, before, targets, inv_temperature }
     }
 
@@ -86,12 +101,11 @@ impl Packed {
     }
 }
 
-/// How many rows each micro-batch takes: as many as fit the token budget, at least one.
-pub(crate) fn micro_batches(rows: &[&Row], tokens: usize) -> Vec<usize> {
+/// How many rows each micro-batch takes, from how many tokens each has: as many as fit the budget, at least one.
+pub(crate) fn micro_batches(lengths: impl Iterator<Item = usize>, tokens: usize) -> Vec<usize> {
     let mut sizes: Vec<usize> = Vec::new();
     let mut used = 0;
-    for row in rows {
-        let length = row.prompt.len() + row.completion.len() - 1;
+    for length in lengths {
         if sizes.is_empty() || used + length > tokens {
             sizes.push(0);
             used = 0;
@@ -102,4 +116,9 @@ pub(crate) fn micro_batches(rows: &[&Row], tokens: usize) -> Vec<usize> {
         }
     }
     sizes
+}
+
+/// How many tokens the model is given of a row.
+pub(crate) fn length(row: &Row) -> usize {
+    row.prompt.len() + row.completion.len() - 1
 }

@@ -35,7 +35,7 @@ fn row(completion: &Completion, prompt: Vec<u32>, advantage: f32) -> Row {
         prompt,
         completion: completion.ids.clone(),
         logprobs: completion.logprobs.clone(),
-        advantage,
+        advantages: vec![advantage; completion.ids.len()],
         temperature: 1.0,
         weights: Vec::new(),
         loss: LOSS,

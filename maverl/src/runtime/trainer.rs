@@ -4,12 +4,9 @@
 mod before;
 
 use std::borrow::Cow;
-use std::cell::RefCell;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use candle_core::{CpuStorage, InplaceOp1, Layout, Var, bail};
-use maverl_kernels::adamw::{AdamW, adamw_step};
 use maverl_kernels::sample::mix;
 
 use crate::algo::loss::{self, PolicyLoss, RowTokens};
@@ -17,23 +14,23 @@ use crate::config::KlIn;
 use crate::model::save::{self, Entry};
 use crate::model::weights::Shards;
 use crate::model::{Decoder, Gradients, Model, ModelError, Pool, Tape, lora};
-use crate::plan::{OptimPlan, PolicyPlan};
-use crate::runtime::packed::{Packed, micro_batches};
+use crate::plan::PolicyPlan;
+use crate::runtime::critic::{Joint, Shared};
+use crate::runtime::optimizer::{self, Optimizer, halves, whole};
+use crate::runtime::packed::{Packed, length, micro_batches};
 use crate::runtime::{Batch, Objective, Row, RuntimeError, UpdateStats};
 use before::{Corrected, PairSums};
 
 /// Moments and counters of one policy, and the frozen copy its KL is taken to.
 pub(crate) struct Trainer {
     policy: String,
-    optim: OptimPlan,
     /// From which dropout masks derive.
     seed: u64,
     micro_batch_tokens: usize,
     checkpointing: bool,
     /// Activations; every trainer of a worker uses the same, one after the other.
     pool: Arc<Mutex<Pool>>,
-    moments: Vec<(Vec<f32>, Vec<f32>)>,
-    optimizer_step: u64,
+    optimizer: Optimizer,
     reference: Option<Decoder>,
     /// Updates applied: what RT-2 hands out.
     pub(crate) version: u64,
@@ -47,25 +44,19 @@ impl Trainer {
         micro_batch_tokens: usize,
         pool: Arc<Mutex<Pool>>,
     ) -> Result<Self, ModelError> {
-        let zeros = |var: &Var| vec![0.0; var.elem_count()];
-        let moments = match plan.trained {
-            true => model.trainable().iter().map(|(_, var)| (zeros(var), zeros(var))).collect(),
-            false => Vec::new(),
-        };
+        let vars = if plan.trained { model.trainable() } else { &[] };
+        let optimizer = Optimizer::new(plan.optim, vars);
         let reference = match plan.reference {
             true => Some(model.duplicate()?.decoder),
             false => None,
         };
-        let (policy, optim) = (plan.name.clone(), plan.optim);
         Ok(Self {
-            policy,
-            optim,
+            policy: plan.name.clone(),
             seed,
             micro_batch_tokens,
             checkpointing: plan.gradient_checkpointing,
             pool,
-            moments,
-            optimizer_step: 0,
+            optimizer,
             reference,
             version: 0,
         })
@@ -78,6 +69,7 @@ impl Trainer {
         &mut self,
         model: &Model,
         batch: &Batch,
+        mut values: Option<&mut Shared<'_>>,
     ) -> Result<UpdateStats, RuntimeError> {
         let mut totals = Totals::default();
         let corrected = self.corrected(model, batch, &mut totals);
@@ -89,9 +81,11 @@ impl Trainer {
                 let together = rows.chunks(batch.objective.rows());
                 let rows: Vec<&Row> =
                     together.skip(part).step_by(batch.minibatches).flatten().collect();
-                if !rows.is_empty() {
-                    self.optimizer_step(model, batch, &rows, &mut totals)?;
+                if rows.is_empty() {
+                    continue;
                 }
+                let joint = values.as_mut().map(|values| values.part(part, batch.minibatches));
+                self.optimizer_step(model, batch, &rows, &mut totals, joint)?;
             }
             let tokens = (totals.policy.tokens - before.tokens).max(1) as f64;
             let kl = (totals.policy.ppo_kl - before.ppo_kl) / tokens;
@@ -109,6 +103,7 @@ impl Trainer {
         batch: &Batch,
         rows: &[&Row],
         totals: &mut Totals,
+        joint: Option<Joint<'_>>,
     ) -> Result<(), RuntimeError> {
         let pool = Arc::clone(&self.pool);
         let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
@@ -118,19 +113,21 @@ impl Trainer {
                 .map_err(|error| self.failed(&error))?,
             Objective::PolicyGradient | Objective::Supervised => weights(batch, rows),
         };
-        let mut gradients = Gradients::new(model.trainable());
+        let mut back = Back { gradients: Gradients::new(model.trainable()), joint };
         let (mut row_at, mut token_at) = (0, 0);
-        for micro in micro_batches(rows, self.micro_batch_tokens) {
+        for micro in micro_batches(rows.iter().map(|row| length(row)), self.micro_batch_tokens) {
             let rows = &rows[row_at..row_at + micro];
             let tokens: usize = rows.iter().map(|row| row.completion.len()).sum();
             let weights = &weights[token_at..token_at + tokens];
             let micro = Micro { rows, weights, packed: Packed::new(rows), first_row: row_at };
-            self.accumulate(model, batch.objective, &micro, &mut gradients, totals, &mut pool)
+            self.accumulate(model, batch.objective, &micro, &mut back, totals, &mut pool)
                 .map_err(|error| self.failed(&error))?;
             (row_at, token_at) = (row_at + rows.len(), token_at + tokens);
         }
+        let Back { gradients, joint } = back;
         let norm = gradients.norm();
-        if !totals.policy.loss.is_finite() || !norm.is_finite() {
+        let of_head = joint.as_ref().map_or(0.0, Joint::norm);
+        if ![totals.policy.loss, norm, of_head].iter().all(|value| value.is_finite()) {
             let what = if totals.policy.loss.is_finite() { "the gradient" } else { "the loss" };
             return Err(RuntimeError::NotFinite {
                 policy: self.policy.clone(),
@@ -139,8 +136,9 @@ impl Trainer {
         }
         totals.grad_norm += norm;
         totals.steps += 1;
-        let sums = gradients.sums().map_err(|error| self.failed(&error))?;
-        self.apply(model, batch.lr, norm, sums).map_err(|error| self.failed(&error.into()))
+        let applied = self.optimizer.apply(model.trainable(), &gradients, batch.lr, norm);
+        let applied = applied.and_then(|()| joint.map_or(Ok(()), |joint| joint.apply(of_head)));
+        applied.map_err(|error| self.failed(&error))
     }
 
     /// Adds the gradient of one micro-batch; losses are sums over tokens times their weights, so any split adds up.
@@ -149,7 +147,7 @@ impl Trainer {
         model: &Model,
         objective: Objective,
         micro: &Micro<'_>,
-        gradients: &mut Gradients<'_>,
+        Back { gradients, joint }: &mut Back<'_>,
         totals: &mut Totals,
         pool: &mut Pool,
     ) -> Result<(), ModelError> {
@@ -161,7 +159,12 @@ impl Trainer {
         let (logp, entropy) = decoder.logprobs(&hidden, targets, inv_temperature)?;
         let [dlogp, dentropy] = self.loss(objective, micro, [&logp, &entropy], totals, pool)?;
         let dout = [&dlogp[..], &dentropy];
-        let dhidden = decoder.logprobs_backward(&hidden, targets, inv_temperature, dout, gradients);
+        let mut dhidden =
+            decoder.logprobs_backward(&hidden, targets, inv_temperature, dout, gradients);
+        if let Some(joint) = joint {
+            let lengths = micro.rows.iter().map(|row| row.completion.len());
+            joint.backward(&hidden, micro.first_row, lengths, &mut dhidden);
+        }
         tape.backward(&packed.spread(&dhidden), gradients, pool);
         Ok(())
     }
@@ -204,7 +207,7 @@ impl Trainer {
                 Objective::Supervised => loss::log_likelihood(&tokens, d_logp),
                 Objective::Preference(_) => loss::linear(&tokens, d_logp),
                 Objective::PolicyGradient => {
-                    loss::policy_gradient(&tokens, row.advantage, &row.loss, d_logp, d_entropy)
+                    loss::policy_gradient(&tokens, &row.advantages, &row.loss, d_logp, d_entropy)
                 }
             };
         }
@@ -218,39 +221,27 @@ impl Trainer {
         if dropout == 0.0 {
             return Cow::Borrowed(&model.decoder);
         }
-        let step = mix(self.seed, self.optimizer_step);
+        let step = mix(self.seed, self.optimizer.step);
         let keys = packed.keys(step, first_row).into();
         Cow::Owned(lora::with_dropout(&model.decoder, dropout, &keys))
     }
 
-    fn apply(
-        &mut self,
+    /// The log-probs of the rows' completions now, each `[T]`.
+    pub(crate) fn logprobs(
+        &self,
         model: &Model,
-        lr: f64,
-        norm: f64,
-        gradients: &[Vec<f32>],
-    ) -> candle_core::Result<()> {
-        self.optimizer_step += 1;
-        let OptimPlan { betas: (beta1, beta2), eps, weight_decay, grad_clip, .. } = self.optim;
-        let adamw = AdamW { lr, beta1, beta2, eps, weight_decay };
-        let scale = (grad_clip / (norm + 1e-6)).min(1.0) as f32;
-        for (((_, var), grad), moments) in
-            model.trainable().iter().zip(gradients).zip(&mut self.moments)
-        {
-            let step = self.optimizer_step;
-            var.inplace_op1(&Step { adamw, step, scale, grad, moments: RefCell::new(moments) })?;
-        }
-        Ok(())
+        rows: &[Row],
+    ) -> Result<Vec<Vec<f32>>, RuntimeError> {
+        let rows: Vec<&Row> = rows.iter().collect();
+        let found = self.under(&rows, &mut self.pool(), |_, _| Cow::Borrowed(&model.decoder));
+        found.map_err(|error| self.failed(&error))
     }
 
     /// Writes moments and counters into `dir/optimizer.safetensors`.
     pub(crate) fn save(&self, model: &Model, dir: &Path) -> Result<(), ModelError> {
-        let counters = halves(self.optimizer_step, self.version);
+        let counters = halves(self.optimizer.step, self.version);
         let mut entries = vec![Entry::slice("counters", &[4], &counters)];
-        for ((name, var), (m, v)) in model.trainable().iter().zip(&self.moments) {
-            entries.push(Entry::slice(format!("m.{name}"), var.dims(), m));
-            entries.push(Entry::slice(format!("v.{name}"), var.dims(), v));
-        }
+        entries.extend(self.optimizer.entries(model.trainable()));
         save::one_file(&dir.join("optimizer.safetensors"), &entries)
     }
 
@@ -258,15 +249,9 @@ impl Trainer {
     pub(crate) fn load(&mut self, model: &Model, dir: &Path) -> Result<(), ModelError> {
         model.restore(dir)?;
         let saved = Shards::open_file(&dir.join("optimizer.safetensors"))?;
-        let values = |name: &str| -> Result<Vec<f32>, ModelError> {
-            Ok(saved.tensor(name)?.flatten_all()?.to_vec1()?)
-        };
-        (self.optimizer_step, self.version) = whole(&values("counters")?);
-        for ((name, _), (m, v)) in model.trainable().iter().zip(&mut self.moments) {
-            *m = values(&format!("m.{name}"))?;
-            *v = values(&format!("v.{name}"))?;
-        }
-        Ok(())
+        let (step, version) = whole(&optimizer::values(&saved, "counters")?);
+        self.version = version;
+        self.optimizer.restore(model.trainable(), &saved, step)
     }
 
     /// What it computes with; buffers are whole whatever happened to who held the lock.
@@ -277,6 +262,12 @@ impl Trainer {
     fn failed(&self, error: &ModelError) -> RuntimeError {
         RuntimeError::Model { worker: self.policy.clone(), message: error.0.clone() }
     }
+}
+
+/// Where gradients of one optimizer step are added up.
+struct Back<'a> {
+    gradients: Gradients<'a>,
+    joint: Option<Joint<'a>>,
 }
 
 /// How much each token counts, packed: by the aggregation over all of the rows, and by the rows' own weights.
@@ -300,42 +291,6 @@ struct Micro<'a> {
     packed: Packed,
     /// The place of the first row in the minibatch.
     first_row: usize,
-}
-
-/// Two counters as four f32 that hold 24 bits each exactly.
-fn halves(a: u64, b: u64) -> Vec<f32> {
-    [a >> 24, a & 0xff_ffff, b >> 24, b & 0xff_ffff].iter().map(|&half| half as f32).collect()
-}
-
-fn whole(halves: &[f32]) -> (u64, u64) {
-    let at = |i: usize| halves.get(i).map_or(0, |&half| half as u64);
-    (at(0) << 24 | at(1), at(2) << 24 | at(3))
-}
-
-/// One AdamW step on a variable's own storage: rollout sees it at once.
-struct Step<'a> {
-    adamw: AdamW,
-    step: u64,
-    scale: f32,
-    grad: &'a [f32],
-    moments: RefCell<&'a mut (Vec<f32>, Vec<f32>)>,
-}
-
-impl InplaceOp1 for Step<'_> {
-    fn name(&self) -> &'static str {
-        "adamw"
-    }
-
-    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> candle_core::Result<()> {
-        let (CpuStorage::F32(values), Some((start, end))) = (storage, layout.contiguous_offsets())
-        else {
-            bail!("adamw: a contiguous f32 variable is needed");
-        };
-        let mut moments = self.moments.borrow_mut();
-        let (m, v) = &mut **moments;
-        adamw_step(&self.adamw, self.step, self.scale, &mut values[start..end], self.grad, m, v);
-        Ok(())
-    }
 }
 
 /// Sums that become [`UpdateStats`].

@@ -1,5 +1,6 @@
 //! A worker group: one thread that owns one base model, the policies on it, and answers a queue.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -8,15 +9,23 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::model::{Adapter, Model, ModelError, ModelFiles, Pool, Tokenizer};
 use crate::plan::{AdapterPlan, Plan, PolicyPlan, WorkerPlan};
+use crate::runtime::critic::{Critic, Shared};
 use crate::runtime::engine::{Engine, Reply};
 use crate::runtime::trainer::Trainer;
-use crate::runtime::{Completion, Request, RuntimeError, Work};
+use crate::runtime::{
+    Batch, Completion, Request, RuntimeError, UpdateStats, ValueBatch, ValueStats, Work,
+};
 
 /// A policy as its worker owns it. All models of a worker share the storage of its base.
 pub(crate) struct Owned {
     pub(crate) model: Model,
     pub(crate) trainer: Trainer,
+    /// The critic beside it, if there is one.
+    pub(crate) critic: Option<Critic>,
 }
+
+/// What tells the seed of a critic's adapter from its policy's.
+const CRITIC: u64 = 0x0063_7269_7469_6300;
 
 impl Owned {
     /// The base itself, or an adapter on it: read from where it is to start, or drawn from the run's seed and its name.
@@ -38,8 +47,36 @@ impl Owned {
             }
         };
         let micro_batch_tokens = plan.runtime.micro_batch_tokens.get();
+        let critic = Critic::new(plan, policy, base, mix(seed, CRITIC), Arc::clone(&pool))?;
         let trainer = Trainer::new(policy, &model, seed, micro_batch_tokens, pool)?;
-        Ok(Self { model, trainer })
+        Ok(Self { model, trainer, critic })
+    }
+
+    /// Updates the weights; with those of a critic on the same trunk, if it has a batch.
+    pub(crate) fn update(
+        &mut self,
+        batch: &Batch,
+        values: Option<&ValueBatch>,
+    ) -> Result<(UpdateStats, Option<ValueStats>), RuntimeError> {
+        let mut shared = match (&mut self.critic, values) {
+            (Some(critic), Some(values)) => Some(Shared::new(critic, values)?),
+            _ => None,
+        };
+        let stats = self.trainer.update(&self.model, batch, shared.as_mut())?;
+        Ok((stats, shared.map(|shared| shared.stats())))
+    }
+
+    /// Writes policy and critic.
+    pub(crate) fn save(&self, dir: &Path) -> Result<(), ModelError> {
+        self.model.save(dir)?;
+        self.trainer.save(&self.model, dir)?;
+        self.critic.as_ref().map_or(Ok(()), |critic| critic.save(dir))
+    }
+
+    /// Reads policy and critic back.
+    pub(crate) fn load(&mut self, dir: &Path) -> Result<(), ModelError> {
+        self.trainer.load(&self.model, dir)?;
+        self.critic.as_mut().map_or(Ok(()), |critic| critic.load(dir))
     }
 }
 
@@ -155,7 +192,7 @@ fn serve(mut owned: Vec<Owned>, mut engine: Engine, mut queue: mpsc::Receiver<Jo
             };
             match job {
                 Job::Generate(policy, request, reply, permit) => {
-                    let Owned { model, trainer } = &owned[policy];
+                    let Owned { model, trainer, .. } = &owned[policy];
                     engine.admit(policy, model, trainer.version, request, reply, permit);
                 }
                 Job::Barrier(policy, job) => barrier = Some((policy, job)),

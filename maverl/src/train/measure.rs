@@ -1,45 +1,31 @@
-//! Updates, and the numbers of a step that are made from them.
+//! The numbers of a step.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use futures::future::join_all;
-
-use crate::algo::GroupSummary;
+use crate::algo::advantage::Compound;
+use crate::algo::{GroupSummary, Sample, explained_variance};
 use crate::metrics::{Metrics, by_seat};
+use crate::plan::Plan;
 use crate::rollout::Bill;
-use crate::runtime::{Batch, Policy, UpdateStats, Work};
-use crate::train::TrainError;
-use crate::train::team::Team;
+use crate::runtime::{Batch, Policy, UpdateStats, ValueStats, Work};
 use crate::trajectory::Episode;
 
-/// Updates each policy with its batch, at once where they do not share a worker, and measures what that did.
-pub(super) async fn update(
-    team: &Team<'_>,
-    batches: Vec<(usize, Batch)>,
-) -> Result<Metrics, TrainError> {
-    let updates = batches.into_iter().map(async |(policy, batch)| {
-        let policy = &team.policies[policy];
-        let before = batch_metrics(policy.name(), &batch);
-        (before, policy.name(), policy.update(batch).await)
-    });
-    let mut metrics = Metrics::default();
-    for (before, policy, stats) in join_all(updates).await {
-        metrics.extend(before);
-        metrics.extend(update_metrics(policy, &stats?));
-    }
-    Ok(metrics)
-}
-
-fn batch_metrics(policy: &str, batch: &Batch) -> Metrics {
+/// What a batch looks like.
+pub(super) fn batch(policy: &str, batch: &Batch) -> Metrics {
     let n = batch.rows.len().max(1) as f64;
-    let values = || batch.rows.iter().map(|row| f64::from(row.advantage));
+    // A row counts once, however long it is.
+    let mean_of = |values: &[f32]| {
+        values.iter().map(|&v| f64::from(v)).sum::<f64>() / values.len().max(1) as f64
+    };
+    let values = || batch.rows.iter().map(|row| mean_of(&row.advantages));
     let mean = values().sum::<f64>() / n;
     let variance = values().map(|value| (value - mean).powi(2)).sum::<f64>() / n;
     named(policy, [("lr", batch.lr), ("adv_mean", mean), ("adv_std", variance.sqrt())])
 }
 
-fn update_metrics(policy: &str, stats: &UpdateStats) -> Metrics {
+/// What an update did.
+pub(super) fn update(policy: &str, stats: &UpdateStats) -> Metrics {
     let mut metrics = named(
         policy,
         [
@@ -74,6 +60,56 @@ fn update_metrics(policy: &str, stats: &UpdateStats) -> Metrics {
     }
     metrics.set(format!("mismatch/{policy}/logp_abs_mean"), stats.mismatch_mean);
     metrics.set(format!("mismatch/{policy}/logp_abs_max"), stats.mismatch_max);
+    metrics
+}
+
+/// What a critic's batch looks like, and what its update did.
+pub(super) fn critic(policy: &str, lr: f64, stats: &ValueStats) -> Metrics {
+    let values = [
+        ("lr", lr),
+        ("loss", stats.loss),
+        ("clip_frac", stats.clip_frac),
+        ("grad_norm", stats.grad_norm),
+        ("optimizer_steps", stats.optimizer_steps as f64),
+        ("rows", stats.rows as f64),
+        ("values", stats.values as f64),
+    ];
+    let name = |(name, value)| (format!("critic/{policy}/{name}"), value);
+    values.into_iter().map(name).collect()
+}
+
+/// What a policy's advantages are multiplied by, because others were updated before it.
+pub(super) fn factors(policy: &str, compound: &Compound, episodes: &[usize]) -> Metrics {
+    let all = || episodes.iter().map(|&episode| compound.of(episode));
+    let mean = all().sum::<f64>() / episodes.len().max(1) as f64;
+    let (least, most) = (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max));
+    named(policy, [("factor_mean", mean), ("factor_min", least), ("factor_max", most)])
+}
+
+/// How what critics said compares with what was earned.
+pub(super) fn values(
+    plan: &Plan,
+    samples: &[Sample],
+    values: &[Vec<f64>],
+    returns: &[Vec<f64>],
+) -> Metrics {
+    let mut metrics = Metrics::default();
+    for (host, policy) in plan.policies.iter().enumerate() {
+        let of = |all: &[Vec<f64>]| -> Vec<f64> {
+            let its =
+                |(_, sample): &(&Vec<f64>, &Sample)| plan.critic_of(sample.policy) == Some(host);
+            all.iter().zip(samples).filter(its).flat_map(|(values, _)| values.clone()).collect()
+        };
+        let (values, returns) = (of(values), of(returns));
+        if values.is_empty() {
+            continue;
+        }
+        let mean = |all: &[f64]| all.iter().sum::<f64>() / all.len() as f64;
+        let name = |name: &str| format!("critic/{}/{name}", policy.name);
+        metrics.set(name("value_mean"), mean(&values));
+        metrics.set(name("return_mean"), mean(&returns));
+        metrics.set(name("explained_variance"), explained_variance(&values, &returns));
+    }
     metrics
 }
 
@@ -171,7 +207,7 @@ mod tests {
             version: 3,
             ..UpdateStats::default()
         };
-        let metrics = update_metrics("small", &stats);
+        let metrics = update("small", &stats);
         assert_eq!(metrics.get("policy/small/clip_frac_dual"), Some(0.25));
         assert_eq!(metrics.get("mismatch/small/logp_abs_max"), Some(1e-6));
         assert_eq!(metrics.iter().count(), 15);

@@ -1,16 +1,20 @@
 //! Training: the loop over steps, and everything a run leaves behind.
 //!
 //! ```text
-//! Tasks ─► Episodes ─► Samples ─► Advantages ─► Batches ─► Update          one step: `step.rs`
+//! Tasks ─► Episodes ─► Samples ─► Advantages ─► Batches ─► Update          one step: `step.rs`, `learn.rs`
 //! checkpoint, evaluations, rows, rollouts, going on after a crash          their course: `course.rs`
 //! a stored episode again, with the weights of its step                     `replay.rs`
 //! ```
 
 mod course;
+mod critic;
+mod distance;
 mod error;
 mod interrupt;
+mod learn;
 mod measure;
 mod memory;
+mod mix;
 mod progress;
 mod replay;
 mod step;

@@ -13,7 +13,7 @@ use crate::rollout::{self, Replayed};
 use crate::run_dir::{RunDir, RunDirError, read_rollouts};
 use crate::runtime::Runtime;
 use crate::train::course::Work;
-use crate::train::step::{learn, lesson};
+use crate::train::learn::learn;
 use crate::train::team::{Needs, Team};
 use crate::train::{Progress, TrainError};
 use crate::trajectory::Episode;
@@ -196,15 +196,9 @@ async fn return_to(
     let rows = run.metrics()?;
     for step in from..steps {
         let episodes = read_rollouts(&run.rollouts(step + 1))?;
-        let (mut memory, plan) = (team.memory.clone(), team.cast(step).plan);
-        let mut lesson = lesson(plan, &episodes, step, &mut memory)?;
-        for (policy, batch) in &mut lesson.batches {
-            // The row knows it; the plan may not: a run that went on for more steps has another schedule now.
-            let name = format!("policy/{}/lr", team.policies[*policy].name());
-            let lr = rows.get(&(step + 1)).and_then(|row| row.get(&name));
-            batch.lr = lr.unwrap_or(batch.lr);
-        }
-        learn(team, plan, lesson, &mut memory).await?;
+        let mut memory = team.memory.clone();
+        // The row knows the step sizes; the plan may not: a run that went on for more steps has another schedule now.
+        learn(team, &episodes, step, rows.get(&(step + 1)), &mut memory).await?;
         team.memory = memory;
     }
     Ok(())

@@ -3,23 +3,24 @@
 use std::borrow::Cow;
 use std::time::Instant;
 
-use crate::algo::loss::kl_reward;
+use crate::algo::advantage::{Valued, of_rounds, valued, whiten_tokens};
 use crate::algo::{
-    Sample, advantages, baselines, batches, flat_tasks, is_greedy, row, samples, shaped_rewards,
+    Sample, advantages, baselines, batches, flat_tasks, is_greedy, samples, shaped_rewards,
+    value_batches,
 };
-use crate::config::{Baseline, KlIn};
+use crate::config::Baseline;
 use crate::metrics::{Metrics, rollout};
-use crate::plan::{LossPlan, Plan};
-use crate::runtime::Batch;
+use crate::plan::Plan;
+use crate::runtime::{Batch, ValueBatch};
 use crate::task::Task;
 use crate::train::course::Stepped;
-use crate::train::memory::{Memory, REWARD_KL};
+use crate::train::critic::Said;
+use crate::train::distance;
+use crate::train::learn::{Learned, learn};
+use crate::train::memory::Memory;
 use crate::train::team::{Cast, Team};
 use crate::train::{TrainError, measure};
-use crate::trajectory::{Episode, RewardOf, RewardPart};
-
-/// The name of the reward part that the distance from the reference costs.
-const KL: &str = "kl";
+use crate::trajectory::Episode;
 
 /// Does step `step`, from 0: the team plays the step's tasks, and every trained policy learns from its turns.
 pub(super) async fn step(
@@ -32,10 +33,8 @@ pub(super) async fn step(
     let before = (measure::work(&team.policies), rollout.bills());
     let mut episodes = play(team, tasks, step).await?;
     let played = start.elapsed();
-    charge_kl(team, plan, &mut episodes, memory).await?;
-    let lesson = lesson(plan, &episodes, step, memory)?;
-    let flat = lesson.batches.is_empty();
-    let metrics = learn(team, plan, lesson, memory).await?;
+    distance::charge(team, plan, &mut episodes, memory).await?;
+    let Learned { metrics, flat } = learn(team, &episodes, step, None, memory).await?;
     let mut timing = measure::timing(&episodes, played, start.elapsed());
     timing.extend(measure::engine(&team.policies, &before.0));
     timing.extend(measure::outsiders(&rollout.bills(), &before.1));
@@ -73,75 +72,14 @@ async fn play(team: &Team<'_>, tasks: &[Task], step: u64) -> Result<Vec<Episode>
     Ok(episodes)
 }
 
-/// Takes what turns cost by their distance from the reference off their rewards, where it counts there.
-async fn charge_kl(
-    team: &Team<'_>,
-    plan: &Plan,
-    episodes: &mut [Episode],
-    memory: &Memory,
-) -> Result<(), TrainError> {
-    let samples = samples(episodes, plan);
-    for (index, policy) in team.policies.iter().enumerate() {
-        let loss = |sample: &Sample| &plan.seats[sample.seat].loss;
-        let pays = |sample: &&Sample| sample.policy == index && in_reward(loss(sample));
-        let charged: Vec<&Sample> = samples.iter().filter(pays).collect();
-        if charged.is_empty() {
-            continue;
-        }
-        let rows: Vec<_> = charged.iter().map(|sample| row(plan, episodes, sample, 0.0)).collect();
-        let sampled: Vec<Vec<f32>> = rows.iter().map(|row| row.logprobs.clone()).collect();
-        let reference = policy.reference(rows).await?;
-        let scale = memory.kl_scale(policy.name());
-        for ((sample, logp), reference) in charged.into_iter().zip(&sampled).zip(&reference) {
-            let LossPlan { kl, kl_coef, .. } = *loss(sample);
-            let value = kl_reward(kl, f64::from(kl_coef) * scale, logp, reference);
-            let of = RewardOf::Turn(sample.turn);
-            let part = RewardPart { name: KL.to_owned(), value, of };
-            episodes[sample.episode].rewards.extend((value != 0.0).then_some(part));
-        }
-    }
-    Ok(())
-}
-
-fn in_reward(loss: &LossPlan) -> bool {
-    loss.kl_in == KlIn::Reward && loss.kl_coef > 0.0
-}
-
-/// Lets every trained policy learn, and what the algorithm remembers go on by it.
-pub(super) async fn learn(
-    team: &Team<'_>,
-    plan: &Plan,
-    lesson: Lesson,
-    memory: &mut Memory,
-) -> Result<Metrics, TrainError> {
-    let Lesson { mut metrics, mut batches } = lesson;
-    for (policy, batch) in &mut batches {
-        let scale = memory.kl_scale(team.policies[*policy].name()) as f32;
-        batch.rows.iter_mut().for_each(|row| row.loss.kl_coef *= scale);
-    }
-    metrics.extend(measure::update(team, batches).await?);
-    let scales = memory.seek(plan, &metrics);
-    metrics.extend(scales);
-    Ok(metrics)
-}
-
-/// What the episodes of a step teach.
-#[derive(Debug)]
-pub(super) struct Lesson {
-    /// The numbers of the episodes and of their groups.
-    pub(super) metrics: Metrics,
-    /// A batch for each trained policy; none where the step is flat.
-    pub(super) batches: Vec<(usize, Batch)>,
-}
-
-/// What the episodes of step `step`, from 0, teach a team that remembers so much. Pure, so a stored step teaches the same
-/// again.
-pub(super) fn lesson(
+/// The samples of the episodes of step `step`, from 0, that there is something to learn from, and their numbers. What the
+/// algorithm remembers goes on by them.
+pub(super) fn drawn(
     plan: &Plan,
     episodes: &[Episode],
     step: u64,
     memory: &mut Memory,
-) -> Result<Lesson, TrainError> {
+) -> Result<(Vec<Sample>, Metrics), TrainError> {
     let mut samples = samples(episodes, plan);
     shaped_rewards(episodes, &mut samples, &plan.algorithm);
     baselines(plan, episodes, &mut samples, &mut memory.averages);
@@ -150,19 +88,71 @@ pub(super) fn lesson(
         return Err(TrainError::NoSamples { step: step + 1, episodes: scored });
     }
     let mut metrics = rollout(&compared(plan, episodes));
-    metrics.extend(reward_kl(plan, episodes, &samples, memory));
+    metrics.extend(distance::metrics(plan, episodes, &samples, memory));
     if plan.algorithm.resample > 0 {
         let flat = flat_tasks(&compared(plan, episodes));
         metrics.set("group/dropped", flat.len() as f64);
         samples.retain(|sample| !flat.contains(&sample.task));
     }
-    let advantages = advantages(episodes, &samples, &plan.algorithm);
-    metrics.extend(measure::groups(&advantages.groups));
-    let batches = match advantages.groups.flat {
-        true => Vec::new(),
-        false => batches(plan, episodes, &samples, &advantages.values, step),
+    of_rounds(&mut samples, &plan.algorithm);
+    Ok((samples, metrics))
+}
+
+/// What the samples of a step teach.
+#[derive(Debug)]
+pub(super) struct Lesson {
+    /// The numbers of their groups and values.
+    pub(super) metrics: Metrics,
+    /// A batch for each trained policy; none where the step is flat.
+    pub(super) batches: Vec<(usize, Batch)>,
+    /// A batch for each critic, by the policy it is beside.
+    pub(super) values: Vec<(usize, ValueBatch)>,
+    /// There is nothing to learn from.
+    pub(super) flat: bool,
+}
+
+/// What the samples of step `step`, from 0, teach, given what critics said of them. Pure, so a stored step teaches the
+/// same again.
+pub(super) fn lesson(
+    plan: &Plan,
+    episodes: &[Episode],
+    samples: &[Sample],
+    said: &Said,
+    step: u64,
+) -> Lesson {
+    let among = advantages(episodes, samples, &plan.algorithm);
+    let mut metrics = measure::groups(&among.groups);
+    let Some(critic) = &plan.algorithm.critic else {
+        let flat = among.groups.flat;
+        let by_token = among.by_token(samples);
+        let batches = match flat {
+            true => Vec::new(),
+            false => batches(plan, episodes, samples, &by_token, step),
+        };
+        return Lesson { metrics, batches, values: Vec::new(), flat };
     };
-    Ok(Lesson { metrics, batches })
+    let Valued { advantages, returns } = valued(episodes, samples, &said.values, critic);
+    metrics.extend(measure::values(plan, samples, &said.values, &returns));
+    let values = value_batches(plan, samples, &said.texts, &said.aims(&returns), step);
+    let batches = weighed(plan, episodes, samples, advantages, step);
+    Lesson { metrics, batches, values, flat: false }
+}
+
+/// The batches of policies from advantages that come from values `[N][T]`; none while critics warm up.
+pub(super) fn weighed(
+    plan: &Plan,
+    episodes: &[Episode],
+    samples: &[Sample],
+    mut advantages: Vec<Vec<f64>>,
+    step: u64,
+) -> Vec<(usize, Batch)> {
+    if plan.algorithm.critic.as_ref().is_some_and(|critic| step < critic.warmup_steps) {
+        return Vec::new();
+    }
+    if plan.algorithm.whiten {
+        whiten_tokens(&mut advantages);
+    }
+    batches(plan, episodes, samples, &advantages, step)
 }
 
 /// The episodes that are compared with each other: those played greedily only serve that.
@@ -171,29 +161,6 @@ fn compared<'e>(plan: &Plan, episodes: &'e [Episode]) -> Cow<'e, [Episode]> {
         return Cow::Borrowed(episodes);
     }
     episodes.iter().filter(|episode| !is_greedy(plan, episode)).cloned().collect()
-}
-
-/// The mean over tokens of the KL that each policy's turns were charged.
-fn reward_kl(plan: &Plan, episodes: &[Episode], samples: &[Sample], memory: &Memory) -> Metrics {
-    let mut metrics = Metrics::default();
-    for (index, policy) in plan.policies.iter().enumerate() {
-        let (mut kl, mut tokens) = (0.0, 0);
-        for sample in samples.iter().filter(|sample| sample.policy == index) {
-            let loss = &plan.seats[sample.seat].loss;
-            if !in_reward(loss) {
-                continue;
-            }
-            let parts = episodes[sample.episode].rewards.iter();
-            let mine = parts.filter(|p| p.name == KL && p.of == RewardOf::Turn(sample.turn));
-            let paid: f64 = mine.map(|part| part.value).sum();
-            kl -= paid / (f64::from(loss.kl_coef) * memory.kl_scale(&policy.name));
-            tokens += sample.tokens;
-        }
-        if tokens > 0 {
-            metrics.set(format!("policy/{}/{REWARD_KL}", policy.name), kl / tokens as f64);
-        }
-    }
-    metrics
 }
 
 #[cfg(test)]
@@ -208,20 +175,25 @@ mod tests {
         [one(0, rewards[0]), one(1, rewards[1])]
     }
 
+    fn taught(plan: &Plan, episodes: &[Episode]) -> (Metrics, Lesson) {
+        let (samples, metrics) = drawn(plan, episodes, 0, &mut Memory::default()).unwrap();
+        (metrics, lesson(plan, episodes, &samples, &Said::default(), 0))
+    }
+
     #[test]
     fn a_flat_step_has_numbers_and_no_batch() {
         let plan = plan(&[("t/a", true)]);
-        let lesson = |rewards| lesson(&plan, &played(rewards), 0, &mut Memory::default()).unwrap();
-        let flat = lesson([1.0, 1.0]);
-        assert!(flat.batches.is_empty());
+        let (rollout, flat) = taught(&plan, &played([1.0, 1.0]));
+        assert!(flat.batches.is_empty() && flat.flat);
+        assert_eq!(rollout.get("rollout/episodes"), Some(2.0));
         assert_eq!(flat.metrics.get("group/zero_std_frac"), Some(1.0));
-        assert_eq!(lesson([1.0, 0.0]).batches[0].1.rows.len(), 2);
+        assert_eq!(taught(&plan, &played([1.0, 0.0])).1.batches[0].1.rows.len(), 2);
     }
 
     #[test]
     fn a_step_without_a_turn_to_train_on_is_an_error() {
         let plan = plan(&[("t/a", false)]);
-        let error = lesson(&plan, &played([1.0, 0.0]), 4, &mut Memory::default());
+        let error = drawn(&plan, &played([1.0, 0.0]), 4, &mut Memory::default());
         let error = error.unwrap_err().to_string();
         assert!(error.starts_with("step 5 has 2 scored episodes"), "{error}");
     }

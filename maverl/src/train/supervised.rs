@@ -9,6 +9,7 @@ use crate::model::{Rendered, Tokenizer};
 use crate::plan::{AlgorithmPlan, LossPlan, Plan};
 use crate::runtime::{Batch, Objective, Row};
 use crate::train::course::Stepped;
+use crate::train::learn::update;
 use crate::train::team::Team;
 use crate::train::{TrainError, measure};
 use crate::trajectory::{Message, Role};
@@ -65,7 +66,7 @@ async fn learn(
             batches.push((policy, batch(plan, policy, objective, all, lr)));
         }
     }
-    let metrics = measure::update(team, batches).await?;
+    let metrics = update(team, batches, Vec::new()).await?;
     let timing = measure::timing(&[], Duration::ZERO, start.elapsed());
     Ok(Stepped { metrics, timing, ..Stepped::default() })
 }
@@ -161,7 +162,7 @@ fn continued(
         prompt: encode(&whole.before(at))?,
         completion,
         logprobs: Vec::new(),
-        advantage: 0.0,
+        advantages: Vec::new(),
         temperature: 1.0,
         weights: Vec::new(),
         loss,

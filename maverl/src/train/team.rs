@@ -1,5 +1,6 @@
 //! A team with its policies and tasks, ready to train and to be evaluated.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -10,18 +11,22 @@ use crate::checkpoint::{Checkpoint, Draft};
 use crate::config::{EvalConfig, Preset, TaskConfig};
 use crate::data::{self, Demonstration, PreferencePair, Sampler};
 use crate::eval::{EvalReport, EvalSpec};
+use crate::model::ModelError;
 use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::rollout::{EpisodeRequest, Rollout, RolloutError, episode_seed};
 use crate::run_dir::disk::hash_bytes;
 use crate::run_dir::{Origin, Provenance, RunDirError};
-use crate::runtime::{Policy, Runtime};
+use crate::runtime::{Policy, Runtime, RuntimeError};
 use crate::task::Task;
 use crate::train::course::{Stepped, Work};
 use crate::train::memory::Memory;
+use crate::train::mix::Mixer;
 use crate::train::{TrainError, measure, step, supervised};
 use crate::trajectory::{Episode, Outcome};
 
+/// Where a checkpoint has the mixer.
+const MIXER: &str = "mixer.safetensors";
 /// How many messages of faults are worth showing.
 const MESSAGES: usize = 3;
 /// The file of a checkpoint that holds what the algorithm remembers.
@@ -55,6 +60,8 @@ pub(super) struct Team<'p> {
     held_out: BTreeMap<String, Vec<Task>>,
     /// The user was told about groups of one.
     warned: bool,
+    /// How the values of agents become one of the team; none before it was first needed.
+    pub(super) mixer: Cell<Option<Mixer>>,
 }
 
 /// What a step is taken from.
@@ -107,7 +114,19 @@ impl<'p> Team<'p> {
         let memory = Memory::default();
         // Of groups that are all of one, the plan warns.
         let warned = plan.task.group_size.get() == 1;
-        Ok(Self { plan, policies, rollout, exchanged, memory, lessons, sampler, held_out, warned })
+        let mixer = Cell::default();
+        Ok(Self {
+            plan,
+            policies,
+            rollout,
+            exchanged,
+            memory,
+            lessons,
+            sampler,
+            held_out,
+            warned,
+            mixer,
+        })
     }
 
     /// What a run of this team starts from.
@@ -228,6 +247,10 @@ impl Work for Team<'_> {
         for policy in &self.policies {
             policy.save(&draft.policy(policy.name())?).await?;
         }
+        let mixer = self.mixer.take();
+        let saved = mixer.as_ref().map_or(Ok(()), |mixer| mixer.save(&draft.file(MIXER)));
+        self.mixer.set(mixer);
+        saved.map_err(mixer_failed)?;
         match self.memory == Memory::default() {
             true => Ok(()),
             false => Ok(draft.write(MEMORY, &self.memory)?),
@@ -239,6 +262,8 @@ impl Work for Team<'_> {
             policy.load(&checkpoint.policy(policy.name())?).await?;
         }
         self.memory = checkpoint.read(MEMORY)?.unwrap_or_default();
+        let mixer = Mixer::load(self.plan, &checkpoint.path().join(MIXER));
+        self.mixer.set(mixer.map_err(mixer_failed)?);
         Ok(())
     }
 }
@@ -291,6 +316,10 @@ impl Lessons {
             }
         }
     }
+}
+
+fn mixer_failed(error: ModelError) -> RuntimeError {
+    RuntimeError::Model { worker: "mixer".to_owned(), message: error.0 }
 }
 
 /// The tasks of a held-out split: the first `eval.tasks` of the evaluation's data, or of the training data's.

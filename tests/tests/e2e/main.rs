@@ -9,6 +9,7 @@ mod examples;
 mod hub;
 mod interrupt;
 mod kill;
+mod learners;
 mod models;
 mod numbers;
 mod sharing;

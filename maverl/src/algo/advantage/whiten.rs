@@ -26,3 +26,14 @@ pub fn whiten(values: &mut [f64], tokens: &[usize]) {
         *value = (*value - mean) / (variance + EPS).sqrt();
     }
 }
+
+/// Gives the values of all tokens `[N][T]` mean 0 and deviation 1; see [`whiten`].
+pub fn whiten_tokens(values: &mut [Vec<f64>]) {
+    let mut flat = values.concat();
+    let tokens = vec![1; flat.len()];
+    whiten(&mut flat, &tokens);
+    let mut flat = flat.into_iter();
+    for value in values.iter_mut().flatten() {
+        *value = flat.next().unwrap_or_default();
+    }
+}

@@ -63,24 +63,31 @@ impl AddAssign for PolicyLoss {
 /// ratio product    log ρ  = sum over the row                 RLOO, 2402.14740 §2
 /// ```
 ///
-/// A ratio of the whole row gives every token the same surrogate, and its derivative reaches every token.
+/// A ratio of the whole row gives every token the same surrogate, of the mean advantage, and its derivative reaches every
+/// token.
 ///
 /// # Panics
 ///
 /// If the lengths differ.
 pub fn policy_gradient(
     row: &RowTokens<'_>,
-    advantage: f32,
+    advantages: &[f32],
     plan: &LossPlan,
     d_logp: &mut [f32],
     d_entropy: &mut [f32],
 ) -> PolicyLoss {
     let n = row.logp.len();
-    let lengths =
-        [row.entropy.len(), row.old.len(), row.weights.len(), d_logp.len(), d_entropy.len()];
+    let lengths = [
+        row.entropy.len(),
+        row.old.len(),
+        row.weights.len(),
+        advantages.len(),
+        d_logp.len(),
+        d_entropy.len(),
+    ];
     assert!(lengths.iter().all(|&len| len == n), "policy_gradient: {lengths:?} for {n} tokens");
     let mut sums = PolicyLoss { tokens: n as u64, ..PolicyLoss::default() };
-    surrogates(row, f64::from(advantage), plan, d_logp, &mut sums);
+    surrogates(row, advantages, plan, d_logp, &mut sums);
     for t in 0..n {
         let weight = f64::from(row.weights[t]);
         let (logp, log_ratio) = (f64::from(row.logp[t]), log_ratio(row, t));
@@ -147,7 +154,7 @@ fn divergence(plan: &LossPlan, logp: f64, reference: f64, log_ratio: f64) -> Ter
 /// The surrogates of a row, at the level of its ratio.
 fn surrogates(
     row: &RowTokens<'_>,
-    advantage: f64,
+    advantages: &[f32],
     plan: &LossPlan,
     d_logp: &mut [f32],
     sums: &mut PolicyLoss,
@@ -155,6 +162,7 @@ fn surrogates(
     let n = row.logp.len();
     if plan.ratio == Ratio::Token {
         for (t, d_logp) in d_logp.iter_mut().enumerate() {
+            let advantage = f64::from(advantages[t]);
             let found = surrogate(plan, f64::from(row.logp[t]), log_ratio(row, t), advantage);
             let weight = f64::from(row.weights[t]);
             *d_logp += (weight * found.term.slope) as f32;
@@ -166,6 +174,10 @@ fn surrogates(
     let share = if plan.ratio == Ratio::Sequence { 1.0 / n.max(1) as f64 } else { 1.0 };
     let whole = |of: &dyn Fn(usize) -> f64| share * (0..n).map(of).sum::<f64>();
     let (logp, log_ratio) = (whole(&|t| f64::from(row.logp[t])), whole(&|t| log_ratio(row, t)));
+    // Where all tokens have one advantage, it is that one, without rounding.
+    let first = advantages.first().copied().unwrap_or(0.0);
+    let above: f64 = advantages.iter().map(|&a| f64::from(a) - f64::from(first)).sum();
+    let advantage = f64::from(first) + above / n.max(1) as f64;
     let found = surrogate(plan, logp, log_ratio, advantage);
     let weight: f64 = row.weights.iter().map(|&weight| f64::from(weight)).sum();
     for d in d_logp {

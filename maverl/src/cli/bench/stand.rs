@@ -145,11 +145,12 @@ pub(super) fn row(
     logprobs: Vec<f32>,
     advantage: f32,
 ) -> Row {
+    let advantages = vec![advantage; completion.len()];
     Row {
         prompt,
         completion,
         logprobs,
-        advantage,
+        advantages,
         temperature: 1.0,
         weights: Vec::new(),
         loss: LossPlan::default(),

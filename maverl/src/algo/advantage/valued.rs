@@ -1,0 +1,199 @@
+//! Advantages from the values of a critic.
+
+use std::collections::BTreeMap;
+
+use super::{Hop, chained_gae};
+use crate::algo::Sample;
+use crate::config::{Chain, Level};
+use crate::plan::CriticPlan;
+use crate::trajectory::{Episode, RewardOf};
+
+/// What values teach.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Valued {
+    /// Of each token of each sample. `[N][T]`
+    pub advantages: Vec<Vec<f64>>,
+    /// What each value was to be. `[N][places]`
+    pub returns: Vec<Vec<f64>>,
+}
+
+/// The advantages and returns of samples, given what the critic said of each `[N][places]` before it was spoken.
+///
+/// ```text
+/// chain turn   a reply is a chain by itself, and earns its reward at its end              (PPO, IPPO, MAPPO)
+/// chain seat   the replies of a seat in an episode, one after the other
+/// chain team   those of every seat, in the order in which they were given                 (MARFT)
+///
+/// level token  a place is a token                    level turn   a place is a reply
+/// A, G: see [`chained_gae`], with γ and λ from each place to the next
+/// ```
+///
+/// Along a chain of several replies each is paid once: the score and what is for the episode at the end of the chain, what
+/// is for a seat at the end of the seat's last reply, what is for a turn at the end of that turn.
+///
+/// # Panics
+///
+/// If there is not a list of values for each sample.
+pub fn valued(
+    episodes: &[Episode],
+    samples: &[Sample],
+    values: &[Vec<f64>],
+    critic: &CriticPlan,
+) -> Valued {
+    assert_eq!(values.len(), samples.len(), "valued: values for each sample");
+    let hop = Hop { gamma: critic.gamma, lambda: critic.lambda };
+    let mut advantages = vec![Vec::new(); samples.len()];
+    let mut returns = vec![Vec::new(); samples.len()];
+    for chain in chains(samples, critic.chain) {
+        let rewards: Vec<Vec<f64>> = chain
+            .iter()
+            .enumerate()
+            .map(|(place, &i)| {
+                let mut rewards = vec![0.0; values[i].len()];
+                if let Some(last) = rewards.last_mut() {
+                    *last = match critic.chain {
+                        Chain::Turn => samples[i].reward,
+                        _ => earned(episodes, samples, &chain, place),
+                    };
+                }
+                rewards
+            })
+            .collect();
+        let rewards: Vec<&[f64]> = rewards.iter().map(Vec::as_slice).collect();
+        let said: Vec<&[f64]> = chain.iter().map(|&i| values[i].as_slice()).collect();
+        let (a, g) = chained_gae(&rewards, &said, hop, hop);
+        for ((&i, a), g) in chain.iter().zip(a).zip(g) {
+            advantages[i] = match critic.level {
+                Level::Token => a,
+                Level::Turn => vec![a.first().copied().unwrap_or(0.0); samples[i].tokens],
+            };
+            returns[i] = g;
+        }
+    }
+    Valued { advantages, returns }
+}
+
+/// Samples that follow each other, in the order in which they were given.
+fn chains(samples: &[Sample], chain: Chain) -> Vec<Vec<usize>> {
+    let mut chains: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
+    for (i, sample) in samples.iter().enumerate() {
+        let key = match chain {
+            Chain::Turn => (i, 0),
+            Chain::Seat => (sample.episode, sample.seat),
+            Chain::Team => (sample.episode, 0),
+        };
+        chains.entry(key).or_default().push(i);
+    }
+    chains.into_values().collect()
+}
+
+/// What the reply at a place of a chain earns itself.
+fn earned(episodes: &[Episode], samples: &[Sample], chain: &[usize], place: usize) -> f64 {
+    let sample = &samples[chain[place]];
+    let episode = &episodes[sample.episode];
+    let parts = |of: &dyn Fn(&RewardOf) -> bool| -> f64 {
+        episode.rewards.iter().filter(|part| of(&part.of)).map(|part| part.value).sum()
+    };
+    let seat = &episode.turns[sample.turn].seat;
+    let for_turn = parts(&|of| matches!(of, RewardOf::Turn(turn) if *turn == sample.turn));
+    let for_seat = parts(&|of| matches!(of, RewardOf::Seat(of) if of == seat));
+    let whole = episode.turn_reward(sample.turn).unwrap_or(0.0);
+    let is_last = |of: &dyn Fn(usize) -> bool| !chain[place + 1..].iter().any(|&later| of(later));
+    let pay = |due: bool, reward: f64| if due { reward } else { 0.0 };
+    // Whatever was done to the sample's reward beside the episode's parts is the turn's own.
+    (sample.reward - whole)
+        + for_turn
+        + pay(is_last(&|later| samples[later].seat == sample.seat), for_seat)
+        + pay(is_last(&|_| true), whole - for_turn - for_seat)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::algo::samples;
+    use crate::algo::testing::{assert_close, episode, plan, turn};
+    use crate::config::CriticConfig;
+    use crate::trajectory::RewardPart;
+
+    fn critic(chain: Chain, level: Level, gamma: f64, lambda: f64) -> CriticPlan {
+        let config = CriticConfig {
+            chain: Some(chain),
+            level: Some(level),
+            gamma: Some(gamma),
+            lambda: Some(lambda),
+            ..CriticConfig::default()
+        };
+        CriticPlan::from(&config)
+    }
+
+    fn part(value: f64, of: RewardOf) -> RewardPart {
+        RewardPart { name: "part".to_owned(), value, of }
+    }
+
+    /// Two agents, the first of whom speaks twice.
+    fn played() -> (Vec<Episode>, Vec<Sample>) {
+        let turns = vec![turn("t/a", 0), turn("t/b", 1), turn("t/a", 2)];
+        let mut episode = episode("p", 0, 1.0, turns);
+        episode.rewards = vec![
+            part(0.5, RewardOf::Turn(1)),
+            part(0.25, RewardOf::Seat(episode.turns[0].seat.clone())),
+            part(-0.125, RewardOf::Episode),
+        ];
+        let episodes = vec![episode];
+        let samples = samples(&episodes, &plan(&[("t/a", true), ("t/b", true)]));
+        (episodes, samples)
+    }
+
+    #[test]
+    fn token_values_of_two_agents_agree_with_the_reference() {
+        // marl.md 8.3
+        let episodes = [episode("p", 0, 1.0, vec![turn("t/a", 0), turn("t/b", 1)])];
+        let samples = samples(&episodes, &plan(&[("t/a", true), ("t/b", true)]));
+        let values = [vec![0.1, 0.2], vec![0.3, 0.4]];
+        let of = |gamma, lambda| {
+            let critic = critic(Chain::Team, Level::Token, gamma, lambda);
+            valued(&episodes, &samples, &values, &critic).advantages.concat()
+        };
+        let want = [0.77329, 0.718012, 0.6603, 0.6];
+        assert_close("marl.md 8.3, tokens", &of(0.99, 0.95), &want, 1e-6);
+        assert_close("marl.md 8.3, undiscounted", &of(1.0, 1.0), &[0.9, 0.8, 0.7, 0.6], 1e-12);
+    }
+
+    #[test]
+    fn turn_values_give_every_token_the_advantage_of_its_reply() {
+        let episodes = [episode("p", 0, 1.0, vec![turn("t/a", 0), turn("t/b", 1)])];
+        let samples = samples(&episodes, &plan(&[("t/a", true), ("t/b", true)]));
+        let critic = critic(Chain::Team, Level::Turn, 1.0, 0.0);
+        let got = valued(&episodes, &samples, &[vec![0.25], vec![0.5]], &critic);
+        assert_eq!(got.advantages, [[0.25, 0.25], [0.5, 0.5]]);
+        assert_eq!(got.returns, [[0.5], [1.0]]);
+    }
+
+    #[test]
+    fn a_chain_pays_everything_once_and_a_turn_by_itself_all_of_it() {
+        let (episodes, samples) = played();
+        let values = vec![vec![0.0, 0.0]; 3];
+        let returns = |chain| {
+            let critic = critic(chain, Level::Token, 1.0, 1.0);
+            let got = valued(&episodes, &samples, &values, &critic);
+            got.returns.iter().map(|returns| returns[0]).collect::<Vec<_>>()
+        };
+        // The score less the episode's part is 0.875, the turn's 0.5, the seat's 0.25.
+        assert_close("turn", &returns(Chain::Turn), &[1.125, 1.375, 1.125], 1e-12);
+        assert_close("seat", &returns(Chain::Seat), &[1.125, 1.375, 1.125], 1e-12);
+        assert_close("team", &returns(Chain::Team), &[1.625, 1.625, 1.125], 1e-12);
+    }
+
+    #[test]
+    fn without_discount_advantages_along_a_chain_sum_up_to_the_return_less_the_first_value() {
+        // With λ = 0 an advantage is one difference, and the differences telescope.
+        let (episodes, samples) = played();
+        let values = [vec![0.3, -0.2], vec![0.7, 0.1], vec![0.4, 0.9]];
+        let critic = critic(Chain::Team, Level::Token, 1.0, 0.0);
+        let got = valued(&episodes, &samples, &values, &critic);
+        let sum: f64 = got.advantages.concat().iter().sum();
+        assert!((sum - (1.625 - 0.3)).abs() < 1e-12, "{sum}");
+    }
+}

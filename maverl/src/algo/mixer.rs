@@ -1,0 +1,390 @@
+//! One value of a team from those of its agents.
+
+use maverl_kernels::sample::{mix, uniform};
+
+use crate::config::Credit;
+
+/// How the values of agents become one of the team.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Mixing {
+    /// VDN, [1706.05296](https://arxiv.org/abs/1706.05296): `V = Σ Vᵢ`.
+    Sum,
+    /// QMIX.
+    Monotone(Monotone),
+}
+
+/// A network of the agents' values whose weights are functions of the state `z`, none of them negative.
+///
+/// ```text
+/// W₁ = |A₁ z + a₁|  [S, E]     b₁ = A₂ z + a₂  [E]     w₂ = |A₃ z + a₃|  [E]
+/// b₂ = w₄ · relu(A₄ z + a₄) + a₅
+/// V  = w₂ · elu(V W₁ + b₁) + b₂
+/// ```
+///
+/// QMIX, [1803.11485](https://arxiv.org/abs/1803.11485) §4. No weight is negative, so `∂V/∂Vᵢ ≥ 0`. It begins near the
+/// sum of the values.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Monotone {
+    seats: usize,
+    state: usize,
+    width: usize,
+    /// A₁, a₁, A₂, a₂, A₃, a₃, A₄, a₄, w₄, a₅.
+    params: Vec<f32>,
+}
+
+/// What a forward pass computed, until its way back.
+struct Pass {
+    /// Before the absolute value, `[S, E]`.
+    w1: Vec<f64>,
+    /// Before the elu, `[E]`.
+    sums: Vec<f64>,
+    /// Before the absolute value, `[E]`.
+    w2: Vec<f64>,
+    /// Before the relu, `[E]`.
+    hidden: Vec<f64>,
+    total: f64,
+}
+
+impl Mixing {
+    /// The value of the team from those of its seats `[S]`; one that did not speak has 0.
+    pub fn total(&self, values: &[f64], state: &[f64]) -> f64 {
+        match self {
+            Self::Sum => values.iter().sum(),
+            Self::Monotone(network) => network.forward(values, state).total,
+        }
+    }
+
+    /// The derivatives `[S]` of the team's value by those of its seats; those by the parameters, times `by`, are added up.
+    pub fn backward(
+        &self,
+        values: &[f64],
+        state: &[f64],
+        by: f64,
+        gradient: &mut [f64],
+    ) -> Vec<f64> {
+        match self {
+            Self::Sum => vec![1.0; values.len()],
+            Self::Monotone(network) => network.backward(values, state, by, gradient),
+        }
+    }
+
+    /// The parameters.
+    pub fn params(&self) -> &[f32] {
+        match self {
+            Self::Sum => &[],
+            Self::Monotone(network) => &network.params,
+        }
+    }
+
+    /// The parameters, to be changed.
+    pub fn params_mut(&mut self) -> &mut [f32] {
+        match self {
+            Self::Sum => &mut [],
+            Self::Monotone(network) => &mut network.params,
+        }
+    }
+
+    /// What each seat `[S]` is told of how an episode went.
+    ///
+    /// ```text
+    /// shared       A  = R − f(V)                                        VDAC, 2007.12306
+    /// weight       Aᵢ = S wᵢ / Σ w · (R − f(V))       w = ∂f/∂V         DOP, 2007.12322
+    /// difference   Aᵢ = f(Q) − f(Q with Vᵢ for Qᵢ)
+    /// without      Aᵢ = R − f(Q with Vᵢ for Qᵢ)                         COMA, 1705.08926
+    /// ```
+    ///
+    /// `V` are the values before the seats' replies, `Q` those after. Where no weight is above 0, all are taken to be equal.
+    pub fn credits(&self, round: &Round, credit: Credit) -> Vec<f64> {
+        let Round { reward, before, after, state } = round;
+        let team = reward - self.total(before, state);
+        let without = |seat: usize| {
+            let mut values = after.clone();
+            values[seat] = before[seat];
+            self.total(&values, state)
+        };
+        let seats = 0..before.len();
+        match credit {
+            Credit::Shared => vec![team; before.len()],
+            Credit::Weight => {
+                let mut unused = vec![0.0; self.params().len()];
+                let weights = self.backward(before, state, 0.0, &mut unused);
+                let sum: f64 = weights.iter().sum();
+                let share = |w: f64| if sum > 0.0 { weights.len() as f64 * w / sum } else { 1.0 };
+                weights.iter().map(|&weight| share(weight) * team).collect()
+            }
+            Credit::Difference => {
+                let with = self.total(after, state);
+                seats.map(|seat| with - without(seat)).collect()
+            }
+            Credit::Without => seats.map(|seat| reward - without(seat)).collect(),
+        }
+    }
+}
+
+/// An episode as a mixer sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Round {
+    /// What the team earned.
+    pub reward: f64,
+    /// The value of each seat before its replies, `[S]`; 0 of one that did not speak.
+    pub before: Vec<f64>,
+    /// The same after its replies, `[S]`.
+    pub after: Vec<f64>,
+    /// What the mixer's weights are functions of.
+    pub state: Vec<f64>,
+}
+
+impl Monotone {
+    /// The network of a seed, for so many seats, numbers of state, and hidden units.
+    pub fn new(seats: usize, state: usize, width: usize, seed: u64) -> Self {
+        let spread = 0.1 / (state as f64).sqrt().max(1.0);
+        let mut params = Vec::new();
+        let mut block = |n: usize, middle: f64, spread: f64| {
+            let seed = mix(seed, params.len() as u64);
+            let draw = |i: usize| middle + spread * (2.0 * uniform(seed, i as u64) - 1.0);
+            params.extend((0..n).map(|i| draw(i) as f32));
+        };
+        let share = 1.0 / width as f64;
+        let linear = [
+            (seats * width, spread, 1.0, 0.1),
+            (width, spread, 0.0, 0.0),
+            (width, spread * share, share, 0.1 * share),
+            (width, spread, 0.0, 0.0),
+        ];
+        for (rows, of_matrix, middle, around) in linear {
+            block(rows * state, 0.0, of_matrix);
+            block(rows, middle, around);
+        }
+        block(width, 0.0, 0.1 * share);
+        block(1, 0.0, 0.0);
+        Self { seats, state, width, params }
+    }
+
+    /// The network with given parameters, in the order of [`Mixing::params`]; `None` if it has another number of them.
+    pub fn with_params(mut self, params: Vec<f32>) -> Option<Self> {
+        (params.len() == self.params.len()).then(|| {
+            self.params = params;
+            self
+        })
+    }
+
+    /// How many numbers of state its weights are functions of.
+    pub fn state(&self) -> usize {
+        self.state
+    }
+
+    /// Rows of the blocks that are linear in the state, each `[rows, state]` and then `[rows]`.
+    fn blocks(&self) -> [usize; 4] {
+        [self.seats * self.width, self.width, self.width, self.width]
+    }
+
+    /// Where block `index` begins.
+    fn start(&self, index: usize) -> usize {
+        self.blocks()[..index].iter().map(|rows| rows * (self.state + 1)).sum()
+    }
+
+    /// `A z + a` of a block.
+    fn linear(&self, index: usize, state: &[f64]) -> Vec<f64> {
+        let (rows, start) = (self.blocks()[index], self.start(index));
+        let (matrix, rest) = self.params[start..].split_at(rows * self.state);
+        let dot = |row: &[f32]| row.iter().zip(state).map(|(a, z)| f64::from(*a) * z).sum::<f64>();
+        matrix
+            .chunks_exact(self.state)
+            .zip(rest)
+            .map(|(row, bias)| dot(row) + f64::from(*bias))
+            .collect()
+    }
+
+    /// The way back of [`Monotone::linear`].
+    fn linear_backward(&self, index: usize, state: &[f64], dout: &[f64], gradient: &mut [f64]) {
+        let (rows, start) = (self.blocks()[index], self.start(index));
+        let (matrix, rest) = gradient[start..].split_at_mut(rows * self.state);
+        for ((row, bias), d) in matrix.chunks_exact_mut(self.state).zip(rest).zip(dout) {
+            row.iter_mut().zip(state).for_each(|(a, z)| *a += d * z);
+            *bias += d;
+        }
+    }
+
+    fn forward(&self, values: &[f64], state: &[f64]) -> Pass {
+        assert!(values.len() == self.seats && state.len() == self.state, "mixer: shapes");
+        let (w1, w2) = (self.linear(0, state), self.linear(2, state));
+        let mut sums = self.linear(1, state);
+        for (row, value) in w1.chunks_exact(self.width).zip(values) {
+            sums.iter_mut().zip(row).for_each(|(sum, w)| *sum += w.abs() * value);
+        }
+        let hidden = self.linear(3, state);
+        let last = &self.params[self.start(4)..];
+        let bias: f64 = hidden.iter().zip(last).map(|(h, w)| h.max(0.0) * f64::from(*w)).sum();
+        let out: f64 = sums.iter().zip(&w2).map(|(sum, w)| elu(*sum) * w.abs()).sum();
+        let total = out + bias + f64::from(last[self.width]);
+        Pass { w1, sums, w2, hidden, total }
+    }
+
+    fn backward(&self, values: &[f64], state: &[f64], by: f64, gradient: &mut [f64]) -> Vec<f64> {
+        let Pass { w1, sums, w2, hidden, .. } = self.forward(values, state);
+        // Of the team's value by what goes into each hidden unit.
+        let dsums: Vec<f64> = sums.iter().zip(&w2).map(|(s, w)| w.abs() * elu_slope(*s)).collect();
+        let rows = || w1.chunks_exact(self.width);
+        let slopes = rows().map(|row| row.iter().zip(&dsums).map(|(w, d)| w.abs() * d).sum());
+        let slopes: Vec<f64> = slopes.collect();
+        let dw1: Vec<f64> = rows()
+            .zip(values)
+            .flat_map(|(row, value)| {
+                row.iter().zip(&dsums).map(move |(w, d)| by * d * value * sign(*w))
+            })
+            .collect();
+        let dw2: Vec<f64> = sums.iter().zip(&w2).map(|(s, w)| by * elu(*s) * sign(*w)).collect();
+        let db1: Vec<f64> = dsums.iter().map(|d| by * d).collect();
+        let last = self.start(4);
+        let dhidden: Vec<f64> = hidden
+            .iter()
+            .zip(&self.params[last..])
+            .map(|(h, w)| if *h > 0.0 { by * f64::from(*w) } else { 0.0 })
+            .collect();
+        for (index, dout) in [dw1, db1, dw2, dhidden].iter().enumerate() {
+            self.linear_backward(index, state, dout, gradient);
+        }
+        for (d, h) in gradient[last..].iter_mut().zip(&hidden) {
+            *d += by * h.max(0.0);
+        }
+        gradient[last + self.width] += by;
+        slopes
+    }
+}
+
+fn elu(x: f64) -> f64 {
+    if x > 0.0 { x } else { x.exp_m1() }
+}
+
+fn elu_slope(x: f64) -> f64 {
+    if x > 0.0 { 1.0 } else { x.exp() }
+}
+
+fn sign(x: f64) -> f64 {
+    if x < 0.0 { -1.0 } else { 1.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::algo::testing::assert_close;
+
+    fn numbers(seed: u64, n: usize) -> Vec<f64> {
+        (0..n as u64).map(|i| 4.0 * uniform(seed, i) - 2.0).collect()
+    }
+
+    /// A network with parameters far from where one begins.
+    fn wild(seats: usize, state: usize, width: usize, seed: u64) -> Monotone {
+        let network = Monotone::new(seats, state, width, seed);
+        let params = numbers(seed ^ 9, network.params.len());
+        network.with_params(params.iter().map(|&x| x as f32).collect()).unwrap()
+    }
+
+    /// The network of marl.md 8.4, whose weights do not depend on the state.
+    fn golden() -> Mixing {
+        let network = Monotone::new(2, 1, 2, 0);
+        let params = [
+            &[0.0; 4][..],
+            &[1.0, 0.5, 0.25, 2.0],
+            &[0.0; 2],
+            &[0.1, -0.2],
+            &[0.0; 2],
+            &[0.7, 0.3],
+            &[0.0; 6],
+            &[0.05],
+        ];
+        Mixing::Monotone(network.with_params(params.concat()).unwrap())
+    }
+
+    #[test]
+    fn a_mixer_agrees_with_the_reference() {
+        let (mixing, state) = (golden(), [0.0]);
+        let values = [0.5, -1.0];
+        assert_close("marl.md 8.4, Q_tot", &[mixing.total(&values, &state)], &[0.0376822], 1e-6);
+        let slopes = mixing.backward(&values, &state, 1.0, &mut [0.0; 23]);
+        assert_close("marl.md 8.4, dQ_tot/dq", &slopes, &[0.721341, 0.260364], 1e-6);
+        let round = Round {
+            reward: 1.0,
+            before: vec![0.2, 0.0],
+            after: values.to_vec(),
+            state: state.to_vec(),
+        };
+        let difference = mixing.credits(&round, Credit::Difference);
+        assert_close("marl.md 8.4, difference", &difference[..1], &[0.215945], 1e-5);
+    }
+
+    #[test]
+    fn no_agent_can_lower_the_value_of_the_team() {
+        for seed in 0..200 {
+            let mixing = Mixing::Monotone(wild(4, 6, 5, seed));
+            let (values, state) = (numbers(seed + 1000, 4), numbers(seed + 2000, 6));
+            let mut unused = vec![0.0; mixing.params().len()];
+            let slopes = mixing.backward(&values, &state, 0.0, &mut unused);
+            assert!(slopes.iter().all(|&slope| slope >= 0.0), "seed {seed}: {slopes:?}");
+            for seat in 0..4 {
+                let mut more = values.clone();
+                more[seat] += 0.7;
+                assert!(mixing.total(&more, &state) >= mixing.total(&values, &state));
+            }
+        }
+    }
+
+    #[test]
+    fn gradients_agree_with_central_differences() {
+        for seed in 0..5 {
+            let network = wild(3, 4, 5, seed);
+            let mixing = Mixing::Monotone(network.clone());
+            let (values, state) = (numbers(seed + 50, 3), numbers(seed + 60, 4));
+            let mut gradient = vec![0.0; network.params.len()];
+            let slopes = mixing.backward(&values, &state, 1.0, &mut gradient);
+            for (seat, slope) in slopes.iter().enumerate() {
+                let at = |x: f64| {
+                    let mut values = values.clone();
+                    values[seat] = x;
+                    mixing.total(&values, &state)
+                };
+                let want = (at(values[seat] + 1e-5) - at(values[seat] - 1e-5)) / 2e-5;
+                assert!((slope - want).abs() < 1e-6, "seat {seat}: {slope} is not {want}");
+            }
+            for (i, got) in gradient.iter().enumerate() {
+                // Parameters are f32: the difference that is really there is divided by.
+                let moved = |by: f32| {
+                    let mut params = network.params.clone();
+                    params[i] += by;
+                    let at = f64::from(params[i]);
+                    let mixing = Mixing::Monotone(network.clone().with_params(params).unwrap());
+                    (at, mixing.total(&values, &state))
+                };
+                let ((high, above), (low, below)) = (moved(1e-3), moved(-1e-3));
+                let want = (above - below) / (high - low);
+                assert!((got - want).abs() < 1e-3 * want.abs().max(1.0), "{i}: {got}, {want}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_new_network_is_near_the_sum_and_equal_seeds_make_equal_ones() {
+        let network = Monotone::new(3, 8, 32, 5);
+        assert_eq!(network, Monotone::new(3, 8, 32, 5));
+        let values = [0.2, 0.5, 0.3];
+        let total = Mixing::Monotone(network).total(&values, &numbers(3, 8));
+        assert!((total - 1.0).abs() < 0.3, "{total}");
+    }
+
+    #[test]
+    fn credits_of_a_sum_are_each_agents_own() {
+        let round = Round {
+            reward: 1.0,
+            before: vec![0.25, 0.25],
+            after: vec![0.5, 0.125],
+            state: Vec::new(),
+        };
+        let of = |credit| Mixing::Sum.credits(&round, credit);
+        assert_eq!(of(Credit::Shared), [0.5, 0.5]);
+        assert_eq!(of(Credit::Weight), [0.5, 0.5]);
+        assert_eq!(of(Credit::Difference), [0.25, -0.125]);
+        assert_eq!(of(Credit::Without), [1.0 - 0.375, 1.0 - 0.75]);
+    }
+}

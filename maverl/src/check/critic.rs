@@ -1,0 +1,172 @@
+//! Critics that cannot be.
+
+use super::diagnostic::{Problems, key, path, within};
+use super::models::Models;
+use crate::config::{
+    Chain, Config, CriticConfig, Level, Mixer, Normalize, Per, Preset, Reads, Trunk,
+};
+use crate::plan::{AdapterPlan, AlgorithmPlan, CriticPlan, PolicyPlan, WorkerPlan};
+
+/// Reports critics that have nothing to sit on, or parts of one that do not go together.
+pub(super) fn check(
+    config: &Config,
+    algorithm: &AlgorithmPlan,
+    policies: &[PolicyPlan],
+    workers: &[WorkerPlan],
+    models: &Models,
+    problems: &mut Problems<'_>,
+) {
+    let written = &config.algorithm.critic;
+    let Some(critic) = &algorithm.critic else {
+        if !written.is_empty() {
+            let message = "`algorithm.critic` has no effect: advantages are among episodes";
+            let help = "set `algorithm.estimator = \"critic\"`, or a `name` that has critics, as \"ppo\"; or remove it";
+            problems.key(&path(["algorithm", "critic"]), message.to_owned(), help.to_owned());
+        }
+        return;
+    };
+    if algorithm.preset == Preset::Sft {
+        let message = "`algorithm.estimator` is \"critic\", and `algorithm.name` is \"sft\"";
+        let help = "given replies have no reward that a critic could expect: remove `estimator`";
+        problems.value(&path(["algorithm", "estimator"]), message.to_owned(), help.to_owned());
+        return;
+    }
+    let trained: Vec<&PolicyPlan> = policies.iter().filter(|policy| policy.trained).collect();
+    parts(critic, trained.len(), problems);
+    if critic.per == Per::Team {
+        let help = "set `algorithm.critic.per = \"policy\"`: each policy has a critic that reads its tokens";
+        one_model("per", "one critic for the team cannot read", help, &trained, workers, problems);
+    } else if critic.mixer == Mixer::Monotone {
+        let help = "use one model for all of them, or set `mixer = \"sum\"`, which has no state";
+        one_model(
+            "mixer",
+            "one mixer cannot take its state from",
+            help,
+            &trained,
+            workers,
+            problems,
+        );
+    }
+    if critic.trunk == Trunk::Lora {
+        adapters(written, &trained, workers, models, problems);
+    } else if written.lora.is_some() {
+        let message = "`algorithm.critic.lora` has no effect: the critic is no adapter";
+        let help = "set `trunk = \"lora\"`, or remove it";
+        problems.key(&critic_key("lora"), message.to_owned(), help.to_owned());
+    }
+}
+
+fn critic_key(name: &str) -> Vec<String> {
+    within(&path(["algorithm", "critic"]), name)
+}
+
+/// Reports parts that do not go together.
+fn parts(critic: &CriticPlan, trained: usize, problems: &mut Problems<'_>) {
+    let shared = critic.trunk == Trunk::Shared;
+    let mixed = critic.mixer != Mixer::None;
+    let wrong: [(bool, [&str; 2], &str, &str); 7] = [
+        (
+            shared && critic.reads == Reads::Transcript,
+            ["trunk", "reads"],
+            "on the policy's trunk, a critic reads what the policy is given, not the transcript",
+            "set `reads = \"prompt\"`, or give it a trunk with `trunk = \"own\"` or `\"lora\"`",
+        ),
+        (
+            shared && critic.per == Per::Team && trained > 1,
+            ["trunk", "per"],
+            "one critic for the team cannot be on the trunks of several policies",
+            "set `per = \"policy\"`, or give it a trunk with `trunk = \"own\"`",
+        ),
+        (
+            shared && critic.warmup_steps > 0,
+            ["trunk", "warmup_steps"],
+            "a critic on the policy's trunk is updated with it, never before it",
+            "remove `warmup_steps`, or set `trunk = \"own\"` or `\"lora\"`",
+        ),
+        (
+            shared && mixed,
+            ["trunk", "mixer"],
+            "a mixer updates critics by themselves, and this one is on the policy's trunk",
+            "set `trunk = \"own\"` or `\"lora\"`",
+        ),
+        (
+            mixed && critic.level == Level::Token,
+            ["mixer", "level"],
+            "a mixer takes a value of each agent, not of each token",
+            "set `level = \"turn\"`",
+        ),
+        (
+            mixed && critic.chain != Chain::Turn,
+            ["mixer", "chain"],
+            "a mixer makes one value of an episode, along which nothing is chained",
+            "remove `chain`",
+        ),
+        (
+            mixed && critic.normalize != Normalize::None,
+            ["mixer", "normalize"],
+            "the values of a mixer are in units of reward",
+            "remove `normalize`",
+        ),
+    ];
+    for (_, names, message, help) in wrong.into_iter().filter(|(wrong, ..)| *wrong) {
+        let given = names.map(critic_key).into_iter().find(|key| problems.layers().has(key));
+        let at = given.unwrap_or_else(|| path(["algorithm", "name"]));
+        problems.value(&at, message.to_owned(), help.to_owned());
+    }
+}
+
+/// Reports policies that are to have in common what only policies of one model can.
+fn one_model(
+    name: &str,
+    what: &str,
+    help: &str,
+    trained: &[&PolicyPlan],
+    workers: &[WorkerPlan],
+    problems: &mut Problems<'_>,
+) {
+    let Some(first) = trained.first() else { return };
+    let model = |policy: &PolicyPlan| workers[policy.worker].model.as_str();
+    let Some(other) = trained.iter().find(|policy| model(policy) != model(first)) else { return };
+    let message = format!(
+        "{what} both model `{}` of policy `{}` and model `{}` of policy `{}`",
+        model(first),
+        first.name,
+        model(other),
+        other.name
+    );
+    let at = critic_key(name);
+    let at = if problems.layers().has(&at) { at } else { path(["algorithm", "name"]) };
+    problems.value(&at, message, help.to_owned());
+}
+
+/// Reports adapters that do not fit their base, or whose base is trained itself.
+fn adapters(
+    written: &CriticConfig,
+    trained: &[&PolicyPlan],
+    workers: &[WorkerPlan],
+    models: &Models,
+    problems: &mut Problems<'_>,
+) {
+    for policy in trained {
+        let model = &workers[policy.worker].model;
+        if policy.adapter.is_none() {
+            let message = format!(
+                "an adapter of a critic cannot sit on `{model}`: policy `{}` trains its weights",
+                policy.name
+            );
+            let help = format!(
+                "weights under an adapter stay as they are: with `lora` in `[{}]` the policy is an adapter too; or set \
+                 `trunk = \"own\"`",
+                key(&path(["models", model]))
+            );
+            problems.value(&critic_key("trunk"), message, help);
+            return;
+        }
+        let Some(opened) = models.get(model) else { continue };
+        let lora = written.lora.clone().unwrap_or_default();
+        if let Err(error) = AdapterPlan::new(&lora, None, &opened.shape) {
+            problems.value(&within(&critic_key("lora"), "target_modules"), error.0, None);
+            return;
+        }
+    }
+}

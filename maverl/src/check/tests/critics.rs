@@ -1,0 +1,115 @@
+use super::*;
+use crate::config::Trunk;
+
+fn says(toml: &str, parts: &[&str]) {
+    let found = problems(&text(toml.trim_start()), &search());
+    // Wrapped lines are one sentence.
+    let flat = found.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in parts {
+        assert!(flat.contains(part), "{part:?} is not in\n{found}");
+    }
+}
+
+/// The verifier has a policy of its own.
+const TWO: &str = r#"
+[models.small]
+path = "builtin:tiny"
+[agents."search/verifier"]
+worker = "verify"
+"#;
+
+#[test]
+fn each_policy_or_the_team_has_a_critic() {
+    let host = |algorithm: &str| {
+        let plan = plan_of(&text(&format!("{TWO}[algorithm]\n{algorithm}")));
+        (0..plan.policies.len()).map(|policy| plan.critic_of(policy)).collect::<Vec<_>>()
+    };
+    assert_eq!(host("name = \"ppo\""), [Some(0), Some(0)]);
+    assert_eq!(host("name = \"ippo\""), [Some(0), Some(1)]);
+    assert_eq!(host("name = \"grpo\""), [None, None]);
+    assert_eq!(host("name = \"ppo\"\nestimator = \"group\""), [None, None]);
+}
+
+#[test]
+fn parts_of_critics_that_do_not_go_together_are_told_with_what_would_do() {
+    let cases = [
+        (
+            "name = \"grpo\"\ncritic.gamma = 0.9",
+            "`algorithm.critic` has no effect",
+            "estimator = \"critic\"",
+        ),
+        (
+            "name = \"mappo\"\ncritic.trunk = \"shared\"\ncritic.per = \"policy\"",
+            "not the transcript",
+            "reads = \"prompt\"",
+        ),
+        (
+            "name = \"ppo\"\ncritic.trunk = \"shared\"",
+            "the trunks of several policies",
+            "per = \"policy\"",
+        ),
+        (
+            "name = \"ippo\"\ncritic = { trunk = \"shared\", warmup_steps = 3 }",
+            "never before it",
+            "remove `warmup_steps`",
+        ),
+        (
+            "name = \"vdn\"\ncritic.trunk = \"shared\"",
+            "a mixer updates critics by themselves",
+            "trunk = \"own\"",
+        ),
+        ("name = \"vdn\"\ncritic.level = \"token\"", "not of each token", "level = \"turn\""),
+        ("name = \"vdn\"\ncritic.chain = \"team\"", "nothing is chained", "remove `chain`"),
+        (
+            "name = \"vdn\"\ncritic.normalize = \"popart\"",
+            "in units of reward",
+            "remove `normalize`",
+        ),
+        (
+            "name = \"ippo\"\ncritic.lora = { rank = 4 }",
+            "`algorithm.critic.lora` has no effect",
+            "trunk = \"lora\"",
+        ),
+        (
+            "name = \"ippo\"\ncritic.trunk = \"lora\"",
+            "policy `small` trains its weights",
+            "`lora` in `[models.small]`",
+        ),
+        ("name = \"ippo\"\ncritic.gamma = 1.5", "`algorithm.critic.gamma` is 1.5", "from 0 to 1"),
+        ("name = \"maporl\"\ninfluence = [1.0, 2.0]", "a list of 4 numbers", "influence"),
+        (
+            "name = \"sft\"\nestimator = \"critic\"",
+            "`algorithm.name` is \"sft\"",
+            "remove `estimator`",
+        ),
+    ];
+    for (algorithm, message, help) in cases {
+        says(&format!("{TWO}[algorithm]\n{algorithm}\n"), &[message, help]);
+    }
+}
+
+#[test]
+fn one_critic_does_not_read_the_tokens_of_two_models() {
+    let two = "[models.small]\npath = \"builtin:tiny\"\n[models.other]\npath = \"builtin:tiny\"\n\
+               [agents.\"search/verifier\"]\nmodel = \"other\"\n[agents.\"search/searcher\"]\nmodel = \"small\"\n\
+               [agents.\"search/answerer\"]\nmodel = \"small\"\n[algorithm]\n";
+    says(&format!("{two}name = \"ppo\"\n"), &["one critic for the team", "per = \"policy\""]);
+    says(
+        &format!("{two}name = \"qmix\"\n"),
+        &["one mixer cannot take its state", "mixer = \"sum\""],
+    );
+    plan_of(&text(&format!("{two}name = \"ippo\"\n")));
+    plan_of(&text(&format!("{two}name = \"vdn\"\n")));
+}
+
+#[test]
+fn what_is_written_out_makes_the_same_critic() {
+    let lora = "[models.small]\npath = \"builtin:tiny\"\nlora = { rank = 2 }\n[algorithm]\nname = \"mappo\"\n\
+                critic = { trunk = \"lora\", lora = { rank = 4 }, optim = { lr = 1e-3 } }\n";
+    let plan = plan_of(&text(lora));
+    let critic = plan.algorithm.critic.clone().unwrap();
+    assert_eq!((critic.trunk, critic.optim.lr), (Trunk::Lora, 1e-3));
+    assert_eq!(critic.lora.rank.map(std::num::NonZero::get), Some(4));
+    let again = plan_of(&text(&toml::to_string(&plan.config).unwrap()));
+    assert_eq!(again.algorithm, plan.algorithm);
+}

@@ -1,0 +1,252 @@
+//! What values come from, and how advantages come from them.
+
+use std::num::NonZeroUsize;
+
+use serde::{Deserialize, Serialize};
+
+use super::agent::{LoraConfig, OptimConfig};
+
+/// `[algorithm.critic]`, which `estimator = "critic"` reads.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CriticConfig {
+    /// What its head sits on. **(default: `"own"`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trunk: Option<Trunk>,
+    /// With `trunk = "lora"`: the adapter. **(default: that of a model)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lora: Option<LoraConfig>,
+    /// What it reads before a reply. **(default: `"prompt"`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reads: Option<Reads>,
+    /// Who has one of its own. **(default: `"policy"`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per: Option<Per>,
+    /// What has a value. **(default: `"token"`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub level: Option<Level>,
+    /// Where an advantage ends to count what comes after. **(default: `"turn"`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chain: Option<Chain>,
+    /// Discount from one place to the next. **(default: `1.0`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gamma: Option<f64>,
+    /// How far an advantage looks: 0 is one place, 1 is to the end. **(default: `0.95`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lambda: Option<f64>,
+    /// How far an update may move a value before it gains nothing; 0 is any distance. **(default: `0.2`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip: Option<f64>,
+    /// With `trunk = "shared"`: what the value loss counts in the trunk; 0 keeps it out. **(default: `0.1`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub coef: Option<f64>,
+    /// What a value is measured in. **(default: `"none"`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub normalize: Option<Normalize>,
+    /// Steps in which critics learn, and policies not yet. **(default: `0`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warmup_steps: Option<u64>,
+    /// How the values of agents become one of the team. **(default: `"none"`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mixer: Option<Mixer>,
+    /// With a mixer: what an agent is told of the team's advantage. **(default: `"shared"`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credit: Option<Credit>,
+    /// With `mixer = "monotone"`: hidden units. **(default: `32`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mixer_width: Option<NonZeroUsize>,
+    /// How it is updated. **(default: that of a model, with `lr = 1e-5`)**
+    #[serde(skip_serializing_if = "OptimConfig::is_empty")]
+    pub optim: OptimConfig,
+}
+
+impl CriticConfig {
+    /// Nothing is written.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// These values, and where one is left out, that of `base`.
+    #[must_use]
+    pub fn over(&self, base: &Self) -> Self {
+        let lora = match (&self.lora, &base.lora) {
+            (Some(ours), Some(base)) => Some(ours.over(base)),
+            (ours, base) => ours.clone().or_else(|| base.clone()),
+        };
+        Self {
+            trunk: self.trunk.or(base.trunk),
+            lora,
+            reads: self.reads.or(base.reads),
+            per: self.per.or(base.per),
+            level: self.level.or(base.level),
+            chain: self.chain.or(base.chain),
+            gamma: self.gamma.or(base.gamma),
+            lambda: self.lambda.or(base.lambda),
+            clip: self.clip.or(base.clip),
+            coef: self.coef.or(base.coef),
+            normalize: self.normalize.or(base.normalize),
+            warmup_steps: self.warmup_steps.or(base.warmup_steps),
+            mixer: self.mixer.or(base.mixer),
+            credit: self.credit.or(base.credit),
+            mixer_width: self.mixer_width.or(base.mixer_width),
+            optim: self.optim.over(&base.optim),
+        }
+    }
+}
+
+/// What advantages are estimated from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Estimator {
+    /// Other episodes.
+    #[default]
+    Group,
+    /// A critic's values.
+    Critic,
+}
+
+/// What the head of a critic sits on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Trunk {
+    /// A copy of the model, every weight of it trained.
+    #[default]
+    Own,
+    /// An adapter on the policy's base, which stays as it is.
+    Lora,
+    /// The policy itself.
+    Shared,
+}
+
+/// What a critic reads before a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reads {
+    /// What the agent was given.
+    #[default]
+    Prompt,
+    /// That, after everything that anyone has said in the episode.
+    Transcript,
+}
+
+/// Who has a critic of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Per {
+    /// Each trained policy.
+    #[default]
+    Policy,
+    /// The team.
+    Team,
+}
+
+/// What has a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// Each token of a reply.
+    #[default]
+    Token,
+    /// A reply as a whole.
+    Turn,
+}
+
+/// Where an advantage ends to count what comes after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Chain {
+    /// At the end of the turn, which earns its whole reward there.
+    #[default]
+    Turn,
+    /// At the end of the seat's last turn.
+    Seat,
+    /// At the end of the team's last turn: the value of whoever speaks next counts.
+    Team,
+}
+
+/// What a value is measured in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Normalize {
+    /// Reward.
+    #[default]
+    None,
+    /// Deviations of the returns so far from their mean.
+    Running,
+    /// The same; when they move, the head moves against it, so that no value changes.
+    Popart,
+}
+
+/// How the values of agents become one of the team.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mixer {
+    /// Not at all: each has its own return.
+    #[default]
+    None,
+    /// Their sum (VDN).
+    Sum,
+    /// A network that no agent's value can lower (QMIX).
+    Monotone,
+}
+
+/// What an agent is told of the team's advantage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Credit {
+    /// All of it.
+    #[default]
+    Shared,
+    /// It, by how much the agent's value moves the team's, which is 1 on average.
+    Weight,
+    /// What the team's value gained by the agent's reply.
+    Difference,
+    /// The team's reward, less the team's value without the agent's reply.
+    Without,
+}
+
+impl Credit {
+    /// It needs values after replies too.
+    pub const fn knows_replies(self) -> bool {
+        matches!(self, Self::Difference | Self::Without)
+    }
+}
+
+/// Whose policy is updated when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// All at once.
+    #[default]
+    Together,
+    /// One after the other, in an order drawn for each step; each knows what those before did.
+    Random,
+    /// One after the other, by name.
+    Fixed,
+}
+
+/// What an update knows of those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Factor {
+    /// The ratio of the probabilities of what they said, after to before.
+    Exact,
+    /// Its geometric mean over tokens.
+    #[default]
+    Length,
+    /// The ratio, within `1 ± factor_clip`.
+    Clipped,
+}
+
+/// Whose later scores a turn is worth too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Later {
+    /// Nobody's: a turn is worth its reward.
+    #[default]
+    None,
+    /// The mean over the team.
+    Team,
+    /// The agent's own.
+    Own,
+}

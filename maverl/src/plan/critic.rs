@@ -1,0 +1,115 @@
+//! Critics with every value settled, and where they are.
+
+use std::num::NonZeroUsize;
+
+use serde::Serialize;
+
+use super::{AdapterPlan, OptimPlan, Plan};
+use crate::config::{
+    self, Chain, Credit, CriticConfig, Level, Mixer, Normalize, OptimConfig, Per, Reads, Trunk,
+};
+
+/// What values come from, and how advantages come from them.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CriticPlan {
+    /// What its head sits on.
+    pub trunk: Trunk,
+    /// The adapter, with [`Trunk::Lora`].
+    pub lora: config::LoraConfig,
+    /// What it reads before a reply.
+    pub reads: Reads,
+    /// Who has one of its own.
+    pub per: Per,
+    /// What has a value.
+    pub level: Level,
+    /// Where an advantage ends to count what comes after.
+    pub chain: Chain,
+    /// Discount from one place to the next.
+    pub gamma: f64,
+    /// How far an advantage looks.
+    pub lambda: f64,
+    /// How far an update may move a value before it gains nothing; 0 is any distance.
+    pub clip: f64,
+    /// What the value loss counts in a trunk that is shared.
+    pub coef: f64,
+    /// What a value is measured in.
+    pub normalize: Normalize,
+    /// Steps in which critics learn, and policies not yet.
+    pub warmup_steps: u64,
+    /// How the values of agents become one of the team.
+    pub mixer: Mixer,
+    /// What an agent is told of the team's advantage.
+    pub credit: Credit,
+    /// Hidden units of a monotone mixer.
+    pub mixer_width: usize,
+    /// The optimizer.
+    pub optim: OptimPlan,
+}
+
+impl From<&CriticConfig> for CriticPlan {
+    fn from(config: &CriticConfig) -> Self {
+        let optim = OptimConfig { lr: Some(1e-5), ..OptimConfig::default() };
+        Self {
+            trunk: config.trunk.unwrap_or_default(),
+            lora: config.lora.clone().unwrap_or_default().over(&AdapterPlan::defaults()),
+            reads: config.reads.unwrap_or_default(),
+            per: config.per.unwrap_or_default(),
+            level: config.level.unwrap_or_default(),
+            chain: config.chain.unwrap_or_default(),
+            gamma: config.gamma.unwrap_or(1.0),
+            lambda: config.lambda.unwrap_or(0.95),
+            clip: config.clip.unwrap_or(0.2),
+            coef: config.coef.unwrap_or(0.1),
+            normalize: config.normalize.unwrap_or_default(),
+            warmup_steps: config.warmup_steps.unwrap_or(0),
+            mixer: config.mixer.unwrap_or_default(),
+            credit: config.credit.unwrap_or_default(),
+            mixer_width: config.mixer_width.map_or(32, NonZeroUsize::get),
+            optim: OptimPlan::from(&config.optim.over(&optim)),
+        }
+    }
+}
+
+impl From<&CriticPlan> for CriticConfig {
+    /// The same as a user would write it.
+    fn from(plan: &CriticPlan) -> Self {
+        Self {
+            trunk: Some(plan.trunk),
+            lora: (plan.trunk == Trunk::Lora).then(|| plan.lora.clone()),
+            reads: Some(plan.reads),
+            per: Some(plan.per),
+            level: Some(plan.level),
+            chain: Some(plan.chain),
+            gamma: Some(plan.gamma),
+            lambda: Some(plan.lambda),
+            clip: Some(plan.clip),
+            coef: Some(plan.coef),
+            normalize: Some(plan.normalize),
+            warmup_steps: Some(plan.warmup_steps),
+            mixer: Some(plan.mixer),
+            credit: Some(plan.credit),
+            mixer_width: NonZeroUsize::new(plan.mixer_width),
+            optim: OptimConfig::from(&plan.optim),
+        }
+    }
+}
+
+impl Plan {
+    /// Where values of agents are mixed into one of the team: how.
+    pub fn mixed(&self) -> Option<&CriticPlan> {
+        self.algorithm.critic.as_ref().filter(|critic| critic.mixer != Mixer::None)
+    }
+
+    /// Critics are heads on the policies, and are updated with them.
+    pub fn shares_trunk(&self) -> bool {
+        self.algorithm.critic.as_ref().is_some_and(|critic| critic.trunk == Trunk::Shared)
+    }
+
+    /// The policy beside which the critic is that gives the values of a policy's turns; none without a critic.
+    pub fn critic_of(&self, policy: usize) -> Option<usize> {
+        match self.algorithm.critic.as_ref()?.per {
+            Per::Policy => Some(policy).filter(|&policy| self.policies[policy].trained),
+            Per::Team => self.policies.iter().position(|policy| policy.trained),
+        }
+    }
+}

@@ -1,0 +1,419 @@
+//! The critic beside a policy: a head on a trunk, what its values are measured in, and its optimizer.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use candle_core::Var;
+
+use crate::algo::loss::{ValueLoss, value_loss};
+use crate::algo::{Aim, Scale, ValueBatch, ValueRow, ValueText};
+use crate::config::{Normalize, Trunk};
+use crate::model::save::{self, Entry};
+use crate::model::weights::Shards;
+use crate::model::{Adapter, Context, Gradients, Head, HeadKind, Model, ModelError, Pool, Tape};
+use crate::plan::{AdapterPlan, CriticPlan, Plan, PolicyPlan};
+use crate::runtime::optimizer::{self, Optimizer, halves, whole};
+use crate::runtime::packed::{Packed, micro_batches};
+use crate::runtime::{RuntimeError, ValueStats};
+
+/// A head on a trunk of its own, or on the policy's.
+pub(crate) struct Critic {
+    policy: String,
+    body: Body,
+    scale: Scale,
+    /// Of the trunk and of the head.
+    optimizers: [Optimizer; 2],
+}
+
+/// What is run and differentiated.
+struct Body {
+    plan: CriticPlan,
+    /// Without one it is the policy's, and is updated with it.
+    trunk: Option<Model>,
+    head: Head,
+    micro_batch_tokens: usize,
+    checkpointing: bool,
+    pool: Arc<Mutex<Pool>>,
+}
+
+/// A text and what its values are to become, in the units of the head.
+struct Aimed<'a> {
+    text: &'a ValueText,
+    aim: Aim,
+}
+
+impl Critic {
+    /// The critic beside a policy, if the plan has one there. `base` is the policy's model without its adapter.
+    pub(crate) fn new(
+        plan: &Plan,
+        policy: &PolicyPlan,
+        base: &Model,
+        seed: u64,
+        pool: Arc<Mutex<Pool>>,
+    ) -> Result<Option<Self>, ModelError> {
+        let index = plan.policies.iter().position(|other| other.name == policy.name);
+        let here = index.is_some_and(|index| plan.critic_of(index) == Some(index));
+        let Some(critic) = plan.algorithm.critic.as_ref().filter(|_| here) else { return Ok(None) };
+        let trunk = match critic.trunk {
+            Trunk::Shared => None,
+            Trunk::Own => Some(base.duplicate()?),
+            Trunk::Lora => {
+                let lora = AdapterPlan::new(&critic.lora, None, &base.config)?.lora;
+                Some(base.with_adapter(Adapter::new(&base.config, lora, seed)?))
+            }
+        };
+        let head = Head::new(HeadKind::Value, &base.config)?;
+        let of_trunk = trunk.as_ref().map_or(&[][..], Model::trainable);
+        let optimizers = [of_trunk, head.vars()].map(|vars| Optimizer::new(critic.optim, vars));
+        let body = Body {
+            plan: critic.clone(),
+            trunk,
+            head,
+            micro_batch_tokens: plan.runtime.micro_batch_tokens.get(),
+            checkpointing: policy.gradient_checkpointing,
+            pool,
+        };
+        let (policy, scale) = (policy.name.clone(), Scale::default());
+        Ok(Some(Self { policy, body, scale, optimizers }))
+    }
+
+    /// The values of texts, each `[places]`, in rewards.
+    pub(crate) fn values(
+        &self,
+        policy: &Model,
+        texts: &[ValueText],
+    ) -> Result<Vec<Vec<f32>>, RuntimeError> {
+        let Body { trunk, head, micro_batch_tokens, pool, .. } = &self.body;
+        let decoder = &trunk.as_ref().unwrap_or(policy).decoder;
+        let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut values, mut texts) = (Vec::new(), texts);
+        for micro in micro_batches(texts.iter().map(|t| t.ids.len()), *micro_batch_tokens) {
+            let (now, later) = texts.split_at(micro);
+            texts = later;
+            let packed = Packed::texts(now.iter());
+            let rows = packed.rows();
+            let context = Context::Packed(rows.offsets);
+            let hidden = decoder
+                .forward(rows.ids, rows.positions, context, &mut pool)
+                .map_err(|error| self.failed(&error))?;
+            let all = head.values(&packed.predicting(&hidden));
+            pool.give([hidden]);
+            let mut all = all.into_iter().map(|value| self.scale.value(value));
+            values.extend(now.iter().map(|text| all.by_ref().take(text.places).collect()));
+        }
+        Ok(values)
+    }
+
+    /// What the trunk makes of texts, each `[D]`: its hidden state at the first place.
+    pub(crate) fn states(
+        &self,
+        policy: &Model,
+        texts: &[ValueText],
+    ) -> Result<Vec<Vec<f32>>, RuntimeError> {
+        let decoder = &self.body.trunk.as_ref().unwrap_or(policy).decoder;
+        let mut pool = self.body.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = |text: &ValueText| {
+            let ids = &text.ids[..=text.ids.len() - text.places];
+            let positions: Vec<u32> = (0..ids.len() as u32).collect();
+            let context = Context::Packed(&[0, ids.len()]);
+            let hidden = decoder.forward(ids, &positions, context, &mut pool)?;
+            let state = hidden[hidden.len() - hidden.len() / ids.len()..].to_vec();
+            pool.give([hidden]);
+            Ok(state)
+        };
+        let states: Result<_, ModelError> = texts.iter().map(state).collect();
+        states.map_err(|error| self.failed(&error))
+    }
+
+    /// Trains a critic with a trunk of its own: `epochs` passes, each in `minibatches` optimizer steps.
+    pub(crate) fn update(&mut self, batch: &ValueBatch) -> Result<ValueStats, RuntimeError> {
+        let rows = self.aim(batch).map_err(|error| self.failed(&error))?;
+        let mut totals = Totals::default();
+        for _ in 0..batch.epochs {
+            for part in 0..batch.minibatches {
+                let rows: Vec<&Aimed<'_>> =
+                    rows.iter().skip(part).step_by(batch.minibatches).collect();
+                if !rows.is_empty() {
+                    self.step(&rows, batch.lr, &mut totals)?;
+                }
+            }
+        }
+        Ok(totals.stats(batch))
+    }
+
+    /// Moves what values are measured in, and says everything in it.
+    fn aim<'a>(&mut self, batch: &'a ValueBatch) -> Result<Vec<Aimed<'a>>, ModelError> {
+        let before = self.scale;
+        if self.body.plan.normalize != Normalize::None {
+            let returns = batch.rows.iter().flat_map(|row| match &row.aim {
+                Aim::Returns { returns, .. } => returns.as_slice(),
+                Aim::Slopes(_) => &[],
+            });
+            self.scale.update(&returns.map(|&value| f64::from(value)).collect::<Vec<_>>());
+        }
+        // What the head says at the moment is in the old units, unless it was moved along.
+        let head_scale = match self.body.plan.normalize {
+            Normalize::Popart => {
+                let (by, plus) = self.scale.preserving(&before);
+                self.body.head.rescale(by, plus)?;
+                self.scale
+            }
+            Normalize::None | Normalize::Running => before,
+        };
+        let of = |scale: Scale, values: &[f32]| {
+            values.iter().map(|&value| scale.normalized(value)).collect::<Vec<f32>>()
+        };
+        let aimed = |row: &'a ValueRow| Aimed {
+            text: &row.text,
+            aim: match &row.aim {
+                Aim::Returns { old, returns } => {
+                    Aim::Returns { old: of(head_scale, old), returns: of(self.scale, returns) }
+                }
+                slopes @ Aim::Slopes(_) => slopes.clone(),
+            },
+        };
+        Ok(batch.rows.iter().map(aimed).collect())
+    }
+
+    fn step(
+        &mut self,
+        rows: &[&Aimed<'_>],
+        lr: f64,
+        totals: &mut Totals,
+    ) -> Result<(), RuntimeError> {
+        let found = self.body.gradients(rows, &mut totals.value);
+        let (of_trunk, of_head) = found.map_err(|error| failed(&self.policy, &error))?;
+        let norm = of_trunk.norm().hypot(of_head.norm());
+        if !totals.value.loss.is_finite() || !norm.is_finite() {
+            let what = if norm.is_finite() { "the value loss" } else { "the critic's gradient" };
+            let policy = self.policy.clone();
+            return Err(RuntimeError::NotFinite { policy, what: what.to_owned() });
+        }
+        totals.grad_norm += norm;
+        totals.steps += 1;
+        let [trunk, head] = &mut self.optimizers;
+        let applied = trunk
+            .apply(self.body.trunk_vars(), &of_trunk, lr, norm)
+            .and_then(|()| head.apply(self.body.head.vars(), &of_head, lr, norm));
+        applied.map_err(|error| failed(&self.policy, &error))
+    }
+
+    /// Writes trunk, head, units and moments into `dir/critic`.
+    pub(crate) fn save(&self, dir: &Path) -> Result<(), ModelError> {
+        let dir = place(dir);
+        let made = std::fs::create_dir_all(&dir);
+        made.map_err(|e| ModelError(format!("cannot make {}: {e}", dir.display())))?;
+        if let Some(trunk) = &self.body.trunk {
+            trunk.save(&dir)?;
+        }
+        self.body.head.save(&dir)?;
+        let counters = halves(self.optimizers[0].step, self.optimizers[1].step);
+        let mut entries = vec![
+            Entry::slice("counters", &[4], &counters),
+            Entry::slice("scale", &[3], &self.scale.sums),
+        ];
+        let [trunk, head] = &self.optimizers;
+        entries.extend(trunk.entries(self.body.trunk_vars()));
+        entries.extend(head.entries(self.body.head.vars()));
+        save::one_file(&dir.join("optimizer.safetensors"), &entries)
+    }
+
+    /// Reads everything back from a directory that [`Critic::save`] wrote into.
+    pub(crate) fn load(&mut self, dir: &Path) -> Result<(), ModelError> {
+        let dir = place(dir);
+        if let Some(trunk) = &self.body.trunk {
+            trunk.restore(&dir)?;
+        }
+        self.body.head.restore(&dir)?;
+        let saved = Shards::open_file(&dir.join("optimizer.safetensors"))?;
+        let steps = whole(&optimizer::values(&saved, "counters")?);
+        let sums = optimizer::values(&saved, "scale")?;
+        for (ours, saved) in self.scale.sums.iter_mut().zip(sums) {
+            *ours = saved;
+        }
+        let [trunk, head] = &mut self.optimizers;
+        trunk.restore(self.body.trunk_vars(), &saved, steps.0)?;
+        head.restore(self.body.head.vars(), &saved, steps.1)
+    }
+
+    fn failed(&self, error: &ModelError) -> RuntimeError {
+        failed(&self.policy, error)
+    }
+}
+
+impl Body {
+    fn trunk_vars(&self) -> &[(String, Var)] {
+        self.trunk.as_ref().map_or(&[], Model::trainable)
+    }
+
+    /// The gradients of one optimizer step, of the trunk's variables and of the head's.
+    fn gradients(
+        &self,
+        rows: &[&Aimed<'_>],
+        sums: &mut ValueLoss,
+    ) -> Result<(Gradients<'_>, Gradients<'_>), ModelError> {
+        let Some(trunk) = &self.trunk else {
+            return Err(ModelError("a critic on the policy's trunk is updated with it".to_owned()));
+        };
+        let mut of_trunk = Gradients::new(trunk.trainable());
+        let mut of_head = Gradients::new(self.head.vars());
+        // No value depends on a separate output head.
+        let unused = trunk.trainable().iter().position(|(name, _)| name == "lm_head.weight");
+        of_trunk.of(unused);
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let (weight, mut left) = (weight(rows), rows);
+        for micro in micro_batches(rows.iter().map(|r| r.text.ids.len()), self.micro_batch_tokens) {
+            let (now, later) = left.split_at(micro);
+            left = later;
+            let packed = Packed::texts(now.iter().map(|row| row.text));
+            let tape = Tape::record(&trunk.decoder, packed.rows(), self.checkpointing, &mut pool)?;
+            let hidden = packed.predicting(tape.hidden());
+            let values = self.head.values(&hidden);
+            let mut values = values.as_slice();
+            let mut dvalues = Vec::new();
+            for row in now {
+                let (own, others) = values.split_at(row.text.places);
+                values = others;
+                dvalues.extend(row.slopes(own, weight, self.plan.clip, sums));
+            }
+            let dhidden = self.head.backward(&hidden, &dvalues, &mut of_head);
+            tape.backward(&packed.spread(&dhidden), &mut of_trunk, &mut pool);
+        }
+        Ok((of_trunk, of_head))
+    }
+}
+
+fn failed(policy: &str, error: &ModelError) -> RuntimeError {
+    RuntimeError::Model { worker: policy.to_owned(), message: error.0.clone() }
+}
+
+/// Where in a policy's directory its critic is.
+fn place(dir: &Path) -> PathBuf {
+    dir.join("critic")
+}
+
+/// What each value of an optimizer step counts.
+fn weight(rows: &[&Aimed<'_>]) -> f64 {
+    1.0 / rows.iter().map(|row| row.text.places).sum::<usize>().max(1) as f64
+}
+
+impl Aimed<'_> {
+    /// The derivatives of the loss by the values `[places]`.
+    fn slopes(&self, values: &[f32], weight: f64, clip: f64, sums: &mut ValueLoss) -> Vec<f32> {
+        match &self.aim {
+            Aim::Slopes(slopes) => slopes.clone(),
+            Aim::Returns { old, returns } => {
+                let mut slopes = vec![0.0; values.len()];
+                *sums += value_loss([values, old, returns], weight, clip, &mut slopes);
+                slopes
+            }
+        }
+    }
+}
+
+/// A critic on the policy's trunk, while both are updated.
+pub(crate) struct Shared<'a> {
+    critic: &'a mut Critic,
+    batch: &'a ValueBatch,
+    rows: Vec<Aimed<'a>>,
+    totals: Totals,
+}
+
+impl<'a> Shared<'a> {
+    pub(crate) fn new(critic: &'a mut Critic, batch: &'a ValueBatch) -> Result<Self, RuntimeError> {
+        let rows = critic.aim(batch).map_err(|error| failed(&critic.policy, &error))?;
+        Ok(Self { critic, batch, rows, totals: Totals::default() })
+    }
+
+    /// One optimizer step, on every `parts`-th row from `part`.
+    pub(crate) fn part(&mut self, part: usize, parts: usize) -> Joint<'_> {
+        let rows: Vec<&Aimed<'_>> = self.rows.iter().skip(part).step_by(parts).collect();
+        let Critic { body, optimizers: [_, optimizer], .. } = &mut *self.critic;
+        Joint {
+            gradients: Gradients::new(body.head.vars()),
+            weight: weight(&rows),
+            body,
+            rows,
+            optimizer,
+            totals: &mut self.totals,
+            lr: self.batch.lr,
+        }
+    }
+
+    pub(crate) fn stats(&self) -> ValueStats {
+        self.totals.stats(self.batch)
+    }
+}
+
+/// The part of values in one optimizer step of a policy.
+pub(crate) struct Joint<'a> {
+    body: &'a Body,
+    rows: Vec<&'a Aimed<'a>>,
+    weight: f64,
+    gradients: Gradients<'a>,
+    optimizer: &'a mut Optimizer,
+    totals: &'a mut Totals,
+    lr: f64,
+}
+
+impl Joint<'_> {
+    /// Adds what values do to the gradient of the hidden states that predict the tokens of rows from `first`, of which
+    /// there are `lengths`. `[M, D]` both.
+    pub(crate) fn backward(
+        &mut self,
+        hidden: &[f32],
+        first: usize,
+        lengths: impl Iterator<Item = usize>,
+        dhidden: &mut [f32],
+    ) {
+        let CriticPlan { clip, coef, .. } = self.body.plan;
+        let values = self.body.head.values(hidden);
+        let mut dvalues = vec![0.0; values.len()];
+        let mut start = 0;
+        for (row, length) in self.rows[first..].iter().zip(lengths) {
+            let span = start..start + row.text.places;
+            let sums = &mut self.totals.value;
+            let slopes = row.slopes(&values[span.clone()], self.weight, clip, sums);
+            dvalues[span].copy_from_slice(&slopes);
+            start += length;
+        }
+        let through = self.body.head.backward(hidden, &dvalues, &mut self.gradients);
+        for (d, through) in dhidden.iter_mut().zip(through) {
+            *d += coef as f32 * through;
+        }
+    }
+
+    /// The norm of the head's gradient.
+    pub(crate) fn norm(&self) -> f64 {
+        self.gradients.norm()
+    }
+
+    /// Takes the head's step.
+    pub(crate) fn apply(self, norm: f64) -> Result<(), ModelError> {
+        self.totals.grad_norm += norm;
+        self.totals.steps += 1;
+        self.optimizer.apply(self.body.head.vars(), &self.gradients, self.lr, norm)
+    }
+}
+
+/// Sums that become [`ValueStats`].
+#[derive(Default)]
+struct Totals {
+    value: ValueLoss,
+    grad_norm: f64,
+    steps: u64,
+}
+
+impl Totals {
+    fn stats(&self, batch: &ValueBatch) -> ValueStats {
+        let steps = self.steps.max(1) as f64;
+        ValueStats {
+            loss: self.value.loss / steps,
+            clip_frac: self.value.clipped as f64 / self.value.values.max(1) as f64,
+            grad_norm: self.grad_norm / steps,
+            optimizer_steps: self.steps,
+            rows: batch.rows.len() as u64,
+            values: batch.rows.iter().map(|row| row.text.places as u64).sum(),
+        }
+    }
+}

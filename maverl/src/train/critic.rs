@@ -1,0 +1,121 @@
+//! What critics are given to read, and what they say of it.
+
+use futures::future::try_join_all;
+
+use crate::algo::{Aim, Sample, ValueText};
+use crate::config::{Level, Mixer, Reads};
+use crate::plan::{CriticPlan, Plan};
+use crate::runtime::{Policy, RuntimeError};
+use crate::train::TrainError;
+use crate::train::team::Team;
+use crate::trajectory::Episode;
+
+/// What critics said of samples, before anything was learned from them; empty without critics.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    /// What they were given. `[N]`
+    pub(super) texts: Vec<ValueText>,
+    /// What they said of it. `[N][places]`
+    pub(super) values: Vec<Vec<f64>>,
+}
+
+impl Said {
+    /// What the values are to become.
+    pub(super) fn aims(&self, returns: &[Vec<f64>]) -> Vec<Aim> {
+        let narrow = |values: &[f64]| values.iter().map(|&value| value as f32).collect();
+        let aim = |(old, returns): (&Vec<f64>, &Vec<f64>)| Aim::Returns {
+            old: narrow(old),
+            returns: narrow(returns),
+        };
+        self.values.iter().zip(returns).map(aim).collect()
+    }
+}
+
+/// Asks the critics about samples; those of different workers at once.
+pub(super) async fn said(
+    team: &Team<'_>,
+    episodes: &[Episode],
+    samples: &[Sample],
+) -> Result<Said, TrainError> {
+    let plan = team.plan;
+    let Some(critic) = &plan.algorithm.critic else { return Ok(Said::default()) };
+    let text = |sample: &Sample| {
+        let host = host(plan, sample);
+        text(&team.policies[host], critic, &episodes[sample.episode], sample)
+    };
+    let texts: Vec<ValueText> = samples.iter().map(text).collect::<Result<_, _>>()?;
+    let values = ask(team, samples, &texts).await?;
+    Ok(Said { texts, values })
+}
+
+/// What the critics say of the samples' texts now, `[N][places]`.
+pub(super) async fn ask(
+    team: &Team<'_>,
+    samples: &[Sample],
+    texts: &[ValueText],
+) -> Result<Vec<Vec<f64>>, TrainError> {
+    let asked = (0..team.policies.len()).map(async |policy| {
+        let its: Vec<usize> =
+            (0..samples.len()).filter(|&i| host(team.plan, &samples[i]) == policy).collect();
+        if its.is_empty() {
+            return Ok(Vec::new());
+        }
+        let texts = its.iter().map(|&i| texts[i].clone()).collect();
+        let values = team.policies[policy].values(texts).await?;
+        Ok::<_, RuntimeError>(its.into_iter().zip(values).collect())
+    });
+    let mut values = vec![Vec::new(); samples.len()];
+    for (i, said) in try_join_all(asked).await?.into_iter().flatten() {
+        values[i] = said.into_iter().map(f64::from).collect();
+    }
+    Ok(values)
+}
+
+/// The policy beside which a sample's critic is.
+pub(super) fn host(plan: &Plan, sample: &Sample) -> usize {
+    plan.critic_of(sample.policy).expect("a plan with critics has one for each trained policy")
+}
+
+/// What the critic beside `policy` reads of a turn: its prompt, perhaps after what was said before, and the reply up to its
+/// last value. Of a text that is longer than the context, the beginning is left out.
+fn text(
+    policy: &Policy,
+    critic: &CriticPlan,
+    episode: &Episode,
+    sample: &Sample,
+) -> Result<ValueText, TrainError> {
+    let tokens = episode.turns[sample.turn].tokens.as_ref().expect("a sample has tokens");
+    let mut ids = match critic.reads {
+        Reads::Prompt => Vec::new(),
+        Reads::Transcript => transcript(policy, episode, sample.turn)?,
+    };
+    ids.extend_from_slice(&tokens.prompt);
+    let reply = &tokens.completion;
+    let places = match (critic.mixer, critic.level) {
+        // Before the reply and after it.
+        (Mixer::Sum | Mixer::Monotone, _) if critic.credit.knows_replies() => {
+            ids.extend_from_slice(reply);
+            reply.len() + 1
+        }
+        (_, Level::Turn) => 1,
+        (_, Level::Token) => {
+            ids.extend_from_slice(&reply[..reply.len() - 1]);
+            reply.len()
+        }
+    };
+    let cut = ids.len().saturating_sub(policy.context());
+    Ok(ValueText { ids: ids.split_off(cut), places })
+}
+
+/// Everything that was said before a turn, with who said it.
+fn transcript(policy: &Policy, episode: &Episode, turn: usize) -> Result<Vec<u32>, TrainError> {
+    let said: String = episode.turns[..turn]
+        .iter()
+        .map(|turn| format!("{}: {}\n", turn.seat, turn.reply))
+        .collect();
+    let ids = policy.tokenizer().encode_plain(&said);
+    ids.map_err(|error| {
+        let (worker, message) = (policy.name().to_owned(), format!("a transcript: {error}"));
+        TrainError::Runtime(RuntimeError::Model { worker, message })
+    })
+}

@@ -1,0 +1,178 @@
+//! Learning from the episodes of a step: critics say what they expected, and policies and critics are updated.
+
+use std::collections::BTreeMap;
+
+use futures::future::try_join_all;
+use maverl_kernels::sample::mix as mixed;
+
+use crate::algo::Sample;
+use crate::algo::advantage::Compound;
+use crate::config::Order;
+use crate::draw::Draw;
+use crate::metrics::Metrics;
+use crate::runtime::{Batch, RuntimeError, ValueBatch};
+use crate::train::memory::Memory;
+use crate::train::step::{Lesson, drawn, lesson, weighed};
+use crate::train::team::Team;
+use crate::train::{TrainError, critic, measure, mix};
+use crate::trajectory::Episode;
+
+/// What tells the seeds of orders from others.
+const ORDER: u64 = 0x6f72_6465_7200;
+
+/// What was learned.
+#[derive(Debug)]
+pub(super) struct Learned {
+    /// The numbers of the step's episodes, lessons and updates.
+    pub(super) metrics: Metrics,
+    /// There was nothing to learn from, and nothing was updated.
+    pub(super) flat: bool,
+}
+
+/// Learns from the episodes of step `step`, from 0, with the step sizes that `rates` has, where it has any.
+pub(super) async fn learn(
+    team: &Team<'_>,
+    episodes: &[Episode],
+    step: u64,
+    rates: Option<&Metrics>,
+    memory: &mut Memory,
+) -> Result<Learned, TrainError> {
+    let plan = team.cast(step).plan;
+    let (samples, mut metrics) = drawn(plan, episodes, step, memory)?;
+    let said = critic::said(team, episodes, &samples).await?;
+    let taught = match plan.mixed() {
+        None => lesson(plan, episodes, &samples, &said, step),
+        Some(critic) => {
+            let mix::Mixed { advantages, metrics } =
+                mix::learn(team, critic, &samples, &said, step, rates).await?;
+            let batches = weighed(plan, episodes, &samples, advantages, step);
+            Lesson { metrics, batches, values: Vec::new(), flat: false }
+        }
+    };
+    metrics.extend(taught.metrics);
+    let Lesson { mut batches, mut values, flat, .. } = taught;
+    let rate = |kind: &str, policy: usize| {
+        rates?.get(&format!("{kind}/{}/lr", team.policies[policy].name()))
+    };
+    for (policy, batch) in &mut batches {
+        batch.lr = rate("policy", *policy).unwrap_or(batch.lr);
+        let scale = memory.kl_scale(team.policies[*policy].name()) as f32;
+        batch.rows.iter_mut().for_each(|row| row.loss.kl_coef *= scale);
+    }
+    for (policy, batch) in &mut values {
+        batch.lr = rate("critic", *policy).unwrap_or(batch.lr);
+    }
+    metrics.extend(match team.plan.algorithm.order {
+        Order::Together => update(team, batches, values).await?,
+        order => in_turn(team, &samples, batches, values, sequence(team, order, step)).await?,
+    });
+    let scales = memory.seek(plan, &metrics);
+    metrics.extend(scales);
+    Ok(Learned { metrics, flat })
+}
+
+/// Updates each policy and each critic with its batch, at once where they do not share a worker, and measures what that
+/// did. A critic on its policy's trunk is updated in the same optimizer steps.
+pub(super) async fn update(
+    team: &Team<'_>,
+    batches: Vec<(usize, Batch)>,
+    values: Vec<(usize, ValueBatch)>,
+) -> Result<Metrics, TrainError> {
+    let mut both: BTreeMap<usize, (Option<Batch>, Option<ValueBatch>)> = BTreeMap::new();
+    for (policy, batch) in batches {
+        both.entry(policy).or_default().0 = Some(batch);
+    }
+    for (policy, batch) in values {
+        both.entry(policy).or_default().1 = Some(batch);
+    }
+    let updates =
+        both.into_iter().map(|(policy, (batch, values))| one(team, policy, batch, values));
+    let mut metrics = Metrics::default();
+    for found in try_join_all(updates).await? {
+        metrics.extend(found);
+    }
+    Ok(metrics)
+}
+
+/// The order in which policies are updated in a step.
+fn sequence(team: &Team<'_>, order: Order, step: u64) -> Vec<usize> {
+    let mut policies: Vec<usize> = (0..team.policies.len()).collect();
+    if order == Order::Random {
+        Draw::new(mixed(mixed(team.plan.seed, ORDER), step)).shuffle(&mut policies);
+    }
+    policies
+}
+
+/// Updates policies one after the other: what each learns from an episode is weighed by how much likelier those before it
+/// made what they said in it. Critics come last.
+async fn in_turn(
+    team: &Team<'_>,
+    samples: &[Sample],
+    batches: Vec<(usize, Batch)>,
+    values: Vec<(usize, ValueBatch)>,
+    sequence: Vec<usize>,
+) -> Result<Metrics, TrainError> {
+    let algorithm = &team.plan.algorithm;
+    let mut metrics = Metrics::default();
+    let mut compound = Compound::new(algorithm.factor, algorithm.factor_clip);
+    let mut batches: BTreeMap<usize, Batch> = batches.into_iter().collect();
+    let mut values: BTreeMap<usize, ValueBatch> = values.into_iter().collect();
+    for policy in sequence {
+        let Some(mut batch) = batches.remove(&policy) else { continue };
+        let its = samples.iter().filter(|sample| sample.policy == policy);
+        let episodes: Vec<usize> = its.map(|sample| sample.episode).collect();
+        metrics.extend(measure::factors(team.policies[policy].name(), &compound, &episodes));
+        for (row, &episode) in batch.rows.iter_mut().zip(&episodes) {
+            let factor = compound.of(episode) as f32;
+            row.advantages.iter_mut().for_each(|advantage| *advantage *= factor);
+        }
+        let rows = batch.rows.clone();
+        let shared = if team.plan.shares_trunk() { values.remove(&policy) } else { None };
+        metrics.extend(one(team, policy, Some(batch), shared).await?);
+        let now = team.policies[policy].logprobs(rows.clone()).await?;
+        for ((row, now), &episode) in rows.iter().zip(&now).zip(&episodes) {
+            compound.take(episode, &row.logprobs, now);
+        }
+    }
+    metrics.extend(update(team, Vec::new(), values.into_iter().collect()).await?);
+    Ok(metrics)
+}
+
+/// Updates a policy and the critic beside it.
+async fn one(
+    team: &Team<'_>,
+    policy: usize,
+    batch: Option<Batch>,
+    values: Option<ValueBatch>,
+) -> Result<Metrics, RuntimeError> {
+    let policy = &team.policies[policy];
+    let mut metrics = Metrics::default();
+    if let Some(batch) = &batch {
+        metrics.extend(measure::batch(policy.name(), batch));
+    }
+    let lr = values.as_ref().map_or(0.0, |values| values.lr);
+    let (updated, valued) = match (batch, values) {
+        (Some(batch), Some(values)) if team.plan.shares_trunk() => {
+            let (updated, valued) = policy.update_with_values(batch, values).await?;
+            (Some(updated), Some(valued))
+        }
+        (batch, values) => {
+            let valued = match values {
+                Some(values) => Some(policy.update_critic(values).await?),
+                None => None,
+            };
+            let updated = match batch {
+                Some(batch) => Some(policy.update(batch).await?),
+                None => None,
+            };
+            (updated, valued)
+        }
+    };
+    if let Some(stats) = updated {
+        metrics.extend(measure::update(policy.name(), &stats));
+    }
+    if let Some(stats) = valued {
+        metrics.extend(measure::critic(policy.name(), lr, &stats));
+    }
+    Ok(metrics)
+}

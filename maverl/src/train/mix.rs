@@ -1,0 +1,297 @@
+//! Values of agents mixed into one of the team: what each agent is told of it, and how mixer and critics learn.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use maverl_kernels::adamw::{AdamW, adamw_step};
+use maverl_kernels::sample::mix;
+
+use crate::algo::loss::{ValueLoss, value_loss};
+use crate::algo::{Aim, Mixing, Monotone, Round, Sample, explained_variance, lr, value_batches};
+use crate::config;
+use crate::metrics::Metrics;
+use crate::model::ModelError;
+use crate::model::save::{Entry, one_file};
+use crate::model::weights::Shards;
+use crate::plan::{CriticPlan, OptimPlan, Plan};
+use crate::train::TrainError;
+use crate::train::critic::{Said, ask, host};
+use crate::train::team::Team;
+
+/// What tells the seed of a mixer from others.
+const MIXER: u64 = 0x006d_6978_6572;
+
+/// The mixer of a team, and its optimizer.
+#[derive(Debug)]
+pub(super) struct Mixer {
+    mixing: Mixing,
+    moments: [Vec<f32>; 2],
+    step: u64,
+}
+
+/// What a step's values teach.
+pub(super) struct Mixed {
+    /// Of each token of each sample. `[N][T]`
+    pub(super) advantages: Vec<Vec<f64>>,
+    pub(super) metrics: Metrics,
+}
+
+/// The episodes of a step, and the place of each trained seat in them.
+struct Rounds {
+    seats: Vec<usize>,
+    /// By index of the episode.
+    states: BTreeMap<usize, Vec<f64>>,
+}
+
+impl Mixer {
+    /// The mixer that a plan begins with, over a state of so many numbers.
+    fn new(plan: &Plan, critic: &CriticPlan, state: usize) -> Self {
+        let seats = plan.seats.iter().filter(|seat| seat.trained).count();
+        let mixing = match critic.mixer {
+            config::Mixer::Monotone => {
+                let seed = mix(plan.seed, MIXER);
+                Mixing::Monotone(Monotone::new(seats, state, critic.mixer_width, seed))
+            }
+            config::Mixer::None | config::Mixer::Sum => Mixing::Sum,
+        };
+        let zeros = vec![0.0; mixing.params().len()];
+        Self { mixing, moments: [zeros.clone(), zeros], step: 0 }
+    }
+
+    /// One AdamW step.
+    fn apply(&mut self, plan: &OptimPlan, lr: f64, gradient: &[f64]) {
+        if gradient.is_empty() {
+            return;
+        }
+        self.step += 1;
+        let norm = gradient.iter().map(|g| g * g).sum::<f64>().sqrt();
+        let scale = (plan.grad_clip / (norm + 1e-6)).min(1.0) as f32;
+        let OptimPlan { betas: (beta1, beta2), eps, weight_decay, .. } = *plan;
+        let adamw = AdamW { lr, beta1, beta2, eps, weight_decay };
+        let gradient: Vec<f32> = gradient.iter().map(|&g| g as f32).collect();
+        let [m, v] = &mut self.moments;
+        adamw_step(&adamw, self.step, scale, self.mixing.params_mut(), &gradient, m, v);
+    }
+
+    /// Writes parameters and moments into a file; a sum has none.
+    pub(super) fn save(&self, file: &Path) -> Result<(), ModelError> {
+        let Mixing::Monotone(network) = &self.mixing else { return Ok(()) };
+        let params = self.mixing.params();
+        let counters = [network.state() as f32, self.step as f32];
+        let n = [params.len()];
+        let entries = [
+            Entry::slice("counters", &[2], &counters),
+            Entry::slice("params", &n, params),
+            Entry::slice("m", &n, &self.moments[0]),
+            Entry::slice("v", &n, &self.moments[1]),
+        ];
+        one_file(file, &entries)
+    }
+
+    /// Reads a mixer back from a file that [`Mixer::save`] wrote; none if it wrote none.
+    pub(super) fn load(plan: &Plan, file: &Path) -> Result<Option<Self>, ModelError> {
+        let Some(critic) = plan.algorithm.critic.as_ref().filter(|_| file.is_file()) else {
+            return Ok(None);
+        };
+        let saved = Shards::open_file(file)?;
+        let values = |name: &str| -> Result<Vec<f32>, ModelError> {
+            Ok(saved.tensor(name)?.flatten_all()?.to_vec1()?)
+        };
+        let counters = values("counters")?;
+        let counter = |i: usize| counters.get(i).map_or(0, |&counter| counter as u64);
+        let mut mixer = Self::new(plan, critic, counter(0) as usize);
+        let parts = [("params", values("params")?), ("m", values("m")?), ("v", values("v")?)];
+        let n = mixer.mixing.params().len();
+        if let Some((name, part)) = parts.iter().find(|(_, part)| part.len() != n) {
+            let (file, found) = (file.display(), part.len());
+            return Err(ModelError(format!("{file}: `{name}` has {found} numbers, the mixer {n}")));
+        }
+        let [(_, params), (_, m), (_, v)] = parts;
+        mixer.mixing.params_mut().copy_from_slice(&params);
+        (mixer.moments, mixer.step) = ([m, v], counter(1));
+        Ok(Some(mixer))
+    }
+}
+
+/// The advantages of samples, from what critics said of them; then mixer and critics learn, together.
+pub(super) async fn learn(
+    team: &Team<'_>,
+    critic: &CriticPlan,
+    samples: &[Sample],
+    said: &Said,
+    step: u64,
+    rates: Option<&Metrics>,
+) -> Result<Mixed, TrainError> {
+    let (plan, mut metrics) = (team.plan, Metrics::default());
+    let rounds = Rounds::of(team, critic, samples, said).await?;
+    let size = rounds.states.values().next().map_or(0, Vec::len);
+    let mut mixer = team.mixer.take().unwrap_or_else(|| Mixer::new(plan, critic, size));
+    let first = rounds.all(samples, &said.values);
+    let mut advantages = vec![Vec::new(); samples.len()];
+    for (episode, round) in &first {
+        let credits = mixer.mixing.credits(round, critic.credit);
+        for (advantage, sample) in advantages.iter_mut().zip(samples) {
+            if sample.episode == *episode {
+                *advantage = vec![credits[rounds.place(sample)]; sample.tokens];
+            }
+        }
+    }
+    let old = totals(&mixer.mixing, &first);
+    metrics.extend(measured(&old, &first));
+    let lr = rates.and_then(|rates| rates.get("mixer/lr"));
+    let lr = lr.unwrap_or_else(|| lr_of(plan, critic, step));
+    let mut loss = 0.0;
+    for epoch in 0..plan.algorithm.epochs {
+        let values = match epoch {
+            0 => said.values.clone(),
+            _ => ask(team, samples, &said.texts).await?,
+        };
+        let now = rounds.all(samples, &values);
+        let mut gradient = vec![0.0; mixer.mixing.params().len()];
+        let mut slopes: Vec<Vec<f32>> =
+            values.iter().map(|values| vec![0.0; values.len()]).collect();
+        let sums = rounds.backward(
+            (&mixer.mixing, critic),
+            (&now, &old),
+            samples,
+            &mut slopes,
+            &mut gradient,
+        );
+        loss += sums.loss;
+        mixer.apply(&critic.optim, lr, &gradient);
+        let aims: Vec<Aim> = slopes.into_iter().map(Aim::Slopes).collect();
+        for (host, mut batch) in value_batches(plan, samples, &said.texts, &aims, step) {
+            (batch.minibatches, batch.epochs, batch.lr) = (1, 1, lr);
+            let stats = team.policies[host].update_critic(batch).await?;
+            let name = format!("critic/{}/grad_norm", team.policies[host].name());
+            metrics.set(name, stats.grad_norm);
+        }
+    }
+    team.mixer.set(Some(mixer));
+    metrics.set("mixer/lr", lr);
+    metrics.set("mixer/loss", loss / plan.algorithm.epochs as f64);
+    Ok(Mixed { advantages, metrics })
+}
+
+fn lr_of(plan: &Plan, critic: &CriticPlan, step: u64) -> f64 {
+    lr(step, plan.steps, &critic.optim)
+}
+
+/// The team's values of rounds before the replies and after them.
+fn totals(mixing: &Mixing, rounds: &[(usize, Round)]) -> Vec<[f64; 2]> {
+    let total = |(_, round): &(usize, Round)| {
+        [&round.before, &round.after].map(|values| mixing.total(values, &round.state))
+    };
+    rounds.iter().map(total).collect()
+}
+
+fn measured(totals: &[[f64; 2]], rounds: &[(usize, Round)]) -> Metrics {
+    let values: Vec<f64> = totals.iter().map(|[before, _]| *before).collect();
+    let returns: Vec<f64> = rounds.iter().map(|(_, round)| round.reward).collect();
+    let mean = |all: &[f64]| all.iter().sum::<f64>() / all.len().max(1) as f64;
+    let numbers = [
+        ("mixer/value_mean", mean(&values)),
+        ("mixer/return_mean", mean(&returns)),
+        ("mixer/explained_variance", explained_variance(&values, &returns)),
+    ];
+    numbers.into_iter().collect()
+}
+
+impl Rounds {
+    /// Looks at the state of each episode: what the critic makes of its first prompt, and which seats speak.
+    async fn of(
+        team: &Team<'_>,
+        critic: &CriticPlan,
+        samples: &[Sample],
+        said: &Said,
+    ) -> Result<Self, TrainError> {
+        let seats = team.plan.seats.iter().enumerate();
+        let seats: Vec<usize> = seats.filter(|(_, seat)| seat.trained).map(|(i, _)| i).collect();
+        let mut firsts: BTreeMap<usize, usize> = BTreeMap::new();
+        for (i, sample) in samples.iter().enumerate() {
+            firsts.entry(sample.episode).or_insert(i);
+        }
+        let mut states: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+        if critic.mixer == config::Mixer::Sum {
+            states.extend(firsts.keys().map(|&episode| (episode, Vec::new())));
+            return Ok(Self { seats, states });
+        }
+        let hosts: BTreeSet<usize> =
+            firsts.values().map(|&i| host(team.plan, &samples[i])).collect();
+        for policy in hosts {
+            let its = firsts.iter().filter(|&(_, &i)| host(team.plan, &samples[i]) == policy);
+            let (episodes, texts): (Vec<usize>, Vec<_>) =
+                its.map(|(&episode, &i)| (episode, said.texts[i].clone())).unzip();
+            let seen = team.policies[policy].states(texts).await?;
+            for (episode, state) in episodes.into_iter().zip(seen) {
+                let spoke =
+                    |seat: &usize| samples.iter().any(|s| s.episode == episode && s.seat == *seat);
+                let mask = seats.iter().map(|seat| f64::from(u8::from(spoke(seat))));
+                states.insert(episode, state.into_iter().map(f64::from).chain(mask).collect());
+            }
+        }
+        Ok(Self { seats, states })
+    }
+
+    /// The place of a sample's seat among those that are trained.
+    fn place(&self, sample: &Sample) -> usize {
+        let place = self.seats.iter().position(|&seat| seat == sample.seat);
+        place.expect("the seat of a sample is trained")
+    }
+
+    /// Every episode with its values: a seat that speaks several times has the mean.
+    fn all(&self, samples: &[Sample], values: &[Vec<f64>]) -> Vec<(usize, Round)> {
+        let of = |(&episode, state): (&usize, &Vec<f64>)| {
+            let its = || samples.iter().zip(values).filter(|(s, _)| s.episode == episode);
+            let mean = |at: &dyn Fn(&[f64]) -> Option<f64>| -> Vec<f64> {
+                let of = |&seat: &usize| {
+                    let said: Vec<f64> = its()
+                        .filter(|(sample, _)| sample.seat == seat)
+                        .filter_map(|(_, values)| at(values))
+                        .collect();
+                    said.iter().sum::<f64>() / said.len().max(1) as f64
+                };
+                self.seats.iter().map(of).collect()
+            };
+            let reward = its().map(|(s, _)| s.reward).sum::<f64>() / its().count().max(1) as f64;
+            let (before, after) =
+                (mean(&|values| values.first().copied()), mean(&|values| values.last().copied()));
+            (episode, Round { reward, before, after, state: state.clone() })
+        };
+        self.states.iter().map(of).collect()
+    }
+
+    /// The loss of the team's values, and its derivatives by those of samples and by the mixer's parameters.
+    fn backward(
+        &self,
+        (mixing, critic): (&Mixing, &CriticPlan),
+        (now, old): (&[(usize, Round)], &[[f64; 2]]),
+        samples: &[Sample],
+        slopes: &mut [Vec<f32>],
+        gradient: &mut [f64],
+    ) -> ValueLoss {
+        let mut sums = ValueLoss::default();
+        let weight = 1.0 / now.len().max(1) as f64;
+        let both: &[usize] = if critic.credit.knows_replies() { &[0, 1] } else { &[0] };
+        for ((episode, round), old) in now.iter().zip(old) {
+            let its: Vec<usize> =
+                (0..samples.len()).filter(|&i| samples[i].episode == *episode).collect();
+            for &when in both {
+                let values = [&round.before, &round.after][when];
+                let total = mixing.total(values, &round.state) as f32;
+                let row = [&[total][..], &[old[when] as f32], &[round.reward as f32]];
+                let mut d_total = [0.0];
+                sums += value_loss(row, weight, critic.clip, &mut d_total);
+                let by = f64::from(d_total[0]);
+                let d_values = mixing.backward(values, &round.state, by, gradient);
+                for &i in &its {
+                    let turns = its.iter().filter(|&&j| samples[j].seat == samples[i].seat).count();
+                    let slope = by * d_values[self.place(&samples[i])] / turns as f64;
+                    let at = if when == 0 { 0 } else { slopes[i].len() - 1 };
+                    slopes[i][at] += slope as f32;
+                }
+            }
+        }
+        sums
+    }
+}

@@ -1,0 +1,124 @@
+//! Learners with critics: they play, learn, come back to the bit, and what critics say comes nearer to what is earned.
+
+use maverl_tests::lab::{Lab, Run};
+use serde_json::Value;
+
+use crate::lab;
+
+const LEARNERS: [&str; 8] = ["ppo", "ippo", "mappo", "happo", "marft", "vdn", "qmix", "maporl"];
+/// Those with one critic for all policies.
+const OF_THE_TEAM: [&str; 4] = ["ppo", "mappo", "happo", "marft"];
+
+fn number(row: &Value, name: &str) -> f64 {
+    row[name].as_f64().unwrap_or_else(|| panic!("`{name}` is missing in {row:#}"))
+}
+
+/// Two policies of one model, each with a worker of its own.
+fn train(lab: &Lab, out: &str, learner: &str, more: &[&str]) -> Run {
+    let name = format!("algorithm.name=\"{learner}\"");
+    let set = [
+        &name[..],
+        "eval.before_and_after=false",
+        "agents.\"duo/closer\".worker=\"second\"",
+        "checkpoint.every=1",
+        "checkpoint.keep=9",
+    ];
+    lab.train(out, &[&set[..], more].concat())
+}
+
+#[test]
+fn every_learner_with_a_critic_goes_on_to_the_bit_after_a_step() {
+    let lab = lab();
+    for learner in LEARNERS {
+        let whole = train(&lab, &format!("{learner}-whole"), learner, &["steps=2"]);
+        let halves = train(&lab, &format!("{learner}-halves"), learner, &["steps=1"]);
+        let out = format!("{learner}-halves");
+        lab.run(&["train", "--resume", &out, "--steps", "2"]).succeeded();
+        assert_eq!(halves.bytes("metrics.jsonl"), whole.bytes("metrics.jsonl"), "{learner}");
+        let checkpoint = |run: &Run| -> Vec<(String, Vec<u8>)> {
+            let last = |(name, _): &(String, Vec<u8>)| {
+                name.starts_with("checkpoints/step-000002") && name.ends_with(".safetensors")
+            };
+            run.lasting().into_iter().filter(last).collect()
+        };
+        let files = checkpoint(&whole);
+        let critics = files.iter().filter(|(name, _)| name.contains("/critic/value_head"));
+        let expected = if OF_THE_TEAM.contains(&learner) { 1 } else { 2 };
+        assert_eq!(critics.count(), expected, "{learner}");
+        let mixer = files.iter().any(|(name, _)| name.ends_with("/mixer.safetensors"));
+        assert_eq!(mixer, learner == "qmix", "{learner}");
+        assert!(files == checkpoint(&halves), "{learner}: a checkpoint differs");
+    }
+}
+
+#[test]
+fn the_more_often_critics_see_a_batch_the_nearer_they_come_to_it() {
+    let lab = lab();
+    for learner in LEARNERS {
+        let loss = |epochs: &str| {
+            let epochs = format!("algorithm.epochs={epochs}");
+            let set = [
+                "steps=1",
+                "algorithm.critic.optim.lr=1e-2",
+                "algorithm.critic.clip=0",
+                "algorithm.critic.normalize=\"none\"",
+                &epochs[..],
+            ];
+            let run = train(&lab, &format!("{learner}-{}", epochs.len()), learner, &set);
+            let row = run.steps().remove(0);
+            let all = row.as_object().unwrap().iter();
+            let is_loss = |name: &str| {
+                name == "mixer/loss" || name.starts_with("critic/") && name.ends_with("/loss")
+            };
+            let its = all.filter(|(name, _)| is_loss(name));
+            its.map(|(_, value)| value.as_f64().unwrap()).sum::<f64>()
+        };
+        let (once, often) = (loss("1"), loss("30"));
+        println!("{learner}: value loss {once:.4}, over 30 epochs {often:.4}");
+        assert!(often < 0.7 * once, "{learner}: {once}, {often}");
+    }
+}
+
+#[test]
+fn a_head_on_the_policy_and_an_adapter_are_critics_too() {
+    let lab = lab();
+    let shared = |coef: &str| {
+        let coef = format!("algorithm.critic.coef={coef}");
+        let set = ["steps=3", "algorithm.critic.trunk=\"shared\"", &coef[..]];
+        let run = train(&lab, &format!("shared-{}", coef.len()), "ippo", &set);
+        let steps = run.steps();
+        assert!(number(&steps[2], "critic/tiny/grad_norm") > 0.0);
+        assert!(number(&steps[2], "policy/tiny/grad_norm") > 0.0);
+        run.weights(3, "tiny")
+    };
+    assert_ne!(shared("0"), shared("0.5"), "the value loss moves a trunk that it counts in");
+    let set = [
+        "steps=2",
+        "models.tiny.lora.rank=4",
+        "algorithm.critic.trunk=\"lora\"",
+        "algorithm.critic.per=\"policy\"",
+    ];
+    let run = train(&lab, "lora", "ppo", &set);
+    assert!(number(&run.steps()[1], "critic/tiny/grad_norm") > 0.0);
+    run.bytes("checkpoints/step-000002/policies/second/critic/adapter_model.safetensors");
+}
+
+#[test]
+fn the_first_policy_of_a_sequence_is_weighed_by_one_and_the_second_by_what_the_first_changed() {
+    let lab = lab();
+    let set = ["steps=1", "algorithm.order=\"fixed\"", "algorithm.factor=\"exact\""];
+    let row = &train(&lab, "happo", "happo", &set).steps()[0];
+    let of = |policy: &str, name: &str| number(row, &format!("policy/{policy}/factor_{name}"));
+    assert_eq!((of("second", "min"), of("second", "max")), (1.0, 1.0));
+    assert!(of("tiny", "min") != 1.0 || of("tiny", "max") != 1.0);
+}
+
+#[test]
+fn in_warm_up_critics_learn_and_policies_do_not() {
+    let lab = lab();
+    let run = train(&lab, "run", "ppo", &["steps=2", "algorithm.critic.warmup_steps=1"]);
+    let (first, second) = (&run.steps()[0], &run.steps()[1]);
+    assert!(first.get("policy/tiny/loss").is_none() && number(first, "critic/second/loss") > 0.0);
+    assert!(number(second, "policy/tiny/grad_norm") > 0.0);
+    assert_eq!(run.weights(0, "tiny"), run.weights(1, "tiny"));
+}
