@@ -12,11 +12,11 @@ const RESAMPLES: usize = 10_000;
 
 /// Which tasks were solved, by source and id.
 #[derive(Clone, Default)]
-pub struct Scores(BTreeMap<(String, String), f64>);
+pub(crate) struct Scores(BTreeMap<(String, String), f64>);
 
 impl Scores {
     /// Of episodes, one of each task; what could not be scored is left out.
-    pub fn of(episodes: &[Episode]) -> Self {
+    pub(crate) fn of(episodes: &[Episode]) -> Self {
         let scored = episodes.iter().filter_map(|episode| {
             let key = (episode.task.source.clone(), episode.task.id.clone());
             Some((key, f64::from(u8::from(episode.score()?.solved))))
@@ -25,7 +25,7 @@ impl Scores {
     }
 
     /// How many.
-    pub fn tasks(&self) -> usize {
+    pub(crate) fn tasks(&self) -> usize {
         self.0.len()
     }
 
@@ -40,7 +40,7 @@ impl Scores {
 }
 
 /// A run.
-pub struct Row {
+pub(crate) struct Row {
     preset: Preset,
     seed: u64,
     outcome: Result<Trained, String>,
@@ -55,7 +55,7 @@ struct Trained {
 
 impl Row {
     /// A run that ended well.
-    pub fn trained(
+    pub(crate) fn trained(
         preset: Preset,
         seed: u64,
         (steps, seconds): (u64, f64),
@@ -66,12 +66,12 @@ impl Row {
     }
 
     /// A run that did not.
-    pub fn failed(preset: Preset, seed: u64, error: &anyhow::Error) -> Self {
+    pub(crate) fn failed(preset: Preset, seed: u64, error: &anyhow::Error) -> Self {
         Self { preset, seed, outcome: Err(format!("{error:#}").replace('\n', "; ")) }
     }
 
     /// As a row of the table.
-    pub fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let head = format!("| `{}` | {} |", self.preset.name(), self.seed);
         match &self.outcome {
             Err(error) => format!("{head} | | | | failed: {error} | | |"),
@@ -91,7 +91,7 @@ impl Row {
 }
 
 /// Every run, and each preset over its seeds: there a task gains the mean of what it gained in the runs.
-pub fn table(rows: &[Row]) -> String {
+pub(crate) fn table(rows: &[Row]) -> String {
     let mut text =
         "| preset | seed | steps | seconds | before | after | gain | 95 % of gain | improves |\n\
                     |---|---|---|---|---|---|---|---|---|\n"

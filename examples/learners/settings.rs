@@ -55,7 +55,7 @@ const PAIR: [&str; 4] = [
 const LINES: usize = 4096;
 
 /// The plan of a run.
-pub async fn plan(
+pub(crate) async fn plan(
     preset: Preset,
     seed: u64,
     arguments: &Arguments,

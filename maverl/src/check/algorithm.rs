@@ -72,6 +72,11 @@ fn swap(algorithm: &AlgorithmPlan, seats: &[SeatPlan], problems: &mut Problems<'
     if algorithm.swap_every == 0 {
         return;
     }
+    if algorithm.critic.is_some() {
+        let message = "`algorithm.swap_every` is set, and advantages come from a critic".to_owned();
+        let help = "a critic stays with its policy while agents exchange theirs: set `estimator = \"group\"`";
+        problems.value(&path(["algorithm", "swap_every"]), message, help.to_owned());
+    }
     let trained: Vec<&SeatPlan> = seats.iter().filter(|seat| seat.trained).collect();
     let apart = matches!(&trained[..], [one, other] if one.policy != other.policy);
     if !apart {
