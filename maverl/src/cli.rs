@@ -346,7 +346,9 @@ fn eval(args: &EvalArgs) -> Result<ExitCode, Failure> {
         Some(dir) => (args.config.over(of_run(dir)?.0), Weights::Run(dir.clone(), args.checkpoint)),
         None => (args.config.sources(None), Weights::Start),
     };
-    let plan = planned(&sources, &registry, Purpose::Eval)?;
+    let mut plan = planned(&sources, &registry, Purpose::Eval)?;
+    // Nothing is learned, so nobody needs to know what is expected.
+    plan.algorithm.critic = None;
     let split = args.split.as_deref().unwrap_or(&plan.eval.test_split);
     let spec = EvalSpec::new(&plan.eval, split);
     let report = block_on(async {

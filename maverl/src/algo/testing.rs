@@ -70,6 +70,7 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         reference: false,
         gradient_checkpointing: false,
         activation_bytes: None,
+        critic_parameters: 0,
         adapter: None,
         optim: OPTIM,
     };

@@ -11,7 +11,7 @@ use crate::plan::{AdapterPlan, AlgorithmPlan, CriticPlan, PolicyPlan, WorkerPlan
 pub(super) fn check(
     config: &Config,
     algorithm: &AlgorithmPlan,
-    policies: &[PolicyPlan],
+    policies: &mut [PolicyPlan],
     workers: &[WorkerPlan],
     models: &Models,
     problems: &mut Problems<'_>,
@@ -53,6 +53,28 @@ pub(super) fn check(
         let message = "`algorithm.critic.lora` has no effect: the critic is no adapter";
         let help = "set `trunk = \"lora\"`, or remove it";
         problems.key(&critic_key("lora"), message.to_owned(), help.to_owned());
+    }
+    count(critic, policies, workers, models);
+}
+
+/// Says how many numbers each critic is.
+fn count(
+    critic: &CriticPlan,
+    policies: &mut [PolicyPlan],
+    workers: &[WorkerPlan],
+    models: &Models,
+) {
+    let hosts = if critic.per == Per::Team { 1 } else { policies.len() };
+    for policy in policies.iter_mut().filter(|policy| policy.trained).take(hosts) {
+        let worker = &workers[policy.worker];
+        let Some(opened) = models.get(&worker.model) else { continue };
+        let trunk = match critic.trunk {
+            Trunk::Shared => 0,
+            Trunk::Own => worker.parameters,
+            Trunk::Lora => AdapterPlan::new(&critic.lora, None, &opened.shape)
+                .map_or(0, |adapter| adapter.parameters),
+        };
+        policy.critic_parameters = trunk + opened.shape.hidden_size as u64 + 1;
     }
 }
 

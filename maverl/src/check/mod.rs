@@ -102,11 +102,12 @@ fn plan(
     let seats = team::seats(&config, &orchestra.name, &members, registry, problems);
     outsider::check(&config, base, problems);
     let (members, outsiders) = outsider::take(&config, seats?, problems);
-    let (seats, policies, workers) = policy::assign(&config, &members, &models, purpose, problems)?;
+    let (seats, mut policies, workers) =
+        policy::assign(&config, &members, &models, purpose, problems)?;
     let algorithm = AlgorithmPlan::from(&config.algorithm);
     if purpose == Purpose::Train {
         algorithm::check(&config, &algorithm, &seats, problems);
-        critic::check(&config, &algorithm, &policies, &workers, &models, problems);
+        critic::check(&config, &algorithm, &mut policies, &workers, &models, problems);
         policy::trainable(&config, &seats, problems);
         warnings.extend(data::warnings(&config));
         warnings.extend(training_warnings(&config, &algorithm, &policies));

@@ -65,6 +65,7 @@ pub(super) fn assign(
             trained,
             gradient_checkpointing,
             activation_bytes,
+            critic_parameters: 0,
             reference: group_seats.iter().any(reference),
             adapter,
             optim,

@@ -102,10 +102,10 @@ mod tests {
 
     #[test]
     fn an_unknown_preset_is_told_which_there_are() {
-        let what = What::Algorithm { name: Some("qmix".to_owned()) };
+        let what = What::Algorithm { name: Some("qmixx".to_owned()) };
         let Failure(message) = explain(&ExplainArgs { what }).unwrap_err();
         assert!(
-            message.starts_with("no preset is called `qmix`; there are drmas, grpo"),
+            message.starts_with("no preset is called `qmixx`; there are drmas, grpo"),
             "{message}"
         );
     }

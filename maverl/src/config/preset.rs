@@ -216,6 +216,27 @@ impl Preset {
         }
     }
 
+    /// The parts of those that estimate advantages from values.
+    fn with_critic(self, base: AlgorithmConfig) -> AlgorithmConfig {
+        let base = AlgorithmConfig {
+            estimator: Some(Estimator::Critic),
+            critic: self.critic(),
+            whiten: Some(true),
+            ..base
+        };
+        match self {
+            Self::Happo => AlgorithmConfig { order: Some(Order::Random), ..base },
+            Self::Maporl => AlgorithmConfig {
+                later: Some(Later::Team),
+                later_discount: Some(0.3),
+                influence: Some([0.0; 4]),
+                epochs: NonZeroUsize::new(4),
+                ..base
+            },
+            _ => base,
+        }
+    }
+
     /// Where values come from, for those that have any.
     fn critic(self) -> CriticConfig {
         let ppo = CriticConfig { per: Some(Per::Team), ..CriticConfig::default() };
@@ -251,13 +272,6 @@ impl Preset {
     pub fn parts(self) -> AlgorithmConfig {
         let none = AlgorithmConfig { name: self, loss: self.loss(), ..AlgorithmConfig::default() };
         let by_task = AlgorithmConfig { group_by: Some(GroupBy::Task), ..none.clone() };
-        let by_critic = AlgorithmConfig {
-            estimator: Some(Estimator::Critic),
-            critic: self.critic(),
-            whiten: Some(true),
-            order: (self == Self::Happo).then_some(Order::Random),
-            ..none.clone()
-        };
         match self {
             Self::Drmas | Self::Sft | Self::Dpo => none,
             Self::Grpo | Self::Cpgd => by_task,
@@ -298,14 +312,8 @@ impl Preset {
             | Self::Happo
             | Self::Marft
             | Self::Vdn
-            | Self::Qmix => by_critic,
-            Self::Maporl => AlgorithmConfig {
-                later: Some(Later::Team),
-                later_discount: Some(0.3),
-                influence: Some([0.0; 4]),
-                epochs: NonZeroUsize::new(4),
-                ..by_critic
-            },
+            | Self::Qmix
+            | Self::Maporl => self.with_critic(none),
             Self::Gspo | Self::Sapo => {
                 AlgorithmConfig { aggregation: Some(Aggregation::SequenceMean), ..by_task }
             }

@@ -200,6 +200,8 @@ pub struct PolicyPlan {
     pub gradient_checkpointing: bool,
     /// What a full micro-batch takes beside weights, moments and gradients, at most; `None` where it is not updated.
     pub activation_bytes: Option<u64>,
+    /// How many numbers the critic beside it learns; 0 without one.
+    pub critic_parameters: u64,
     /// The adapter that it is; without one it is the base's own weights.
     pub adapter: Option<AdapterPlan>,
     /// The optimizer.

@@ -56,7 +56,7 @@ pub struct WorkerSummary {
     pub parameters: u64,
     /// How many numbers updates change: those of trained adapters, or the base's.
     pub trainable_parameters: u64,
-    /// Bytes of the weights, adapters included.
+    /// Bytes of the weights, adapters and critics included.
     pub weight_bytes: u64,
     /// Bytes of the frozen copies that the KL refers to.
     pub reference_bytes: u64,
@@ -87,7 +87,8 @@ pub struct PolicySummary {
     pub trained: bool,
     /// How many numbers it is: the adapter's, or the base's.
     pub parameters: u64,
-    /// Bytes that it adds to its worker's base: weights, reference and moments. The base's own weights add none.
+    /// Bytes that it adds to its worker's base: weights, reference and moments, the critic's too. The base's own weights add
+    /// none.
     pub bytes: u64,
 }
 
@@ -170,6 +171,7 @@ impl Plan {
         let trained = || policies().filter(|policy| policy.trained).map(numbers);
         let adapters: u64 = policies().filter(|p| p.adapter.is_some()).map(numbers).sum();
         let references: u64 = policies().filter(|policy| policy.reference).map(numbers).sum();
+        let critics = || policies().map(|policy| policy.critic_parameters);
         WorkerSummary {
             name: worker.name.clone(),
             model: worker.model.clone(),
@@ -178,10 +180,10 @@ impl Plan {
             trained: trained().count() > 0,
             parameters: worker.parameters,
             trainable_parameters: trained().sum(),
-            weight_bytes: (worker.parameters + adapters) * NUMBER,
+            weight_bytes: (worker.parameters + adapters + critics().sum::<u64>()) * NUMBER,
             reference_bytes: references * NUMBER,
-            gradient_bytes: trained().max().unwrap_or(0) * NUMBER,
-            moment_bytes: trained().sum::<u64>() * 2 * NUMBER,
+            gradient_bytes: trained().chain(critics()).max().unwrap_or(0) * NUMBER,
+            moment_bytes: trained().chain(critics()).sum::<u64>() * 2 * NUMBER,
             activation_bytes: policies().filter_map(|p| p.activation_bytes).max().unwrap_or(0),
             packed_bytes: worker.packed_bytes,
             kv_bytes: (self.runtime.kv_mib.get() as u64) << 20,
@@ -200,7 +202,7 @@ impl Plan {
             agents: self.agents(|policy| policy == index),
             trained: policy.trained,
             parameters,
-            bytes: copies * parameters * NUMBER,
+            bytes: (copies * parameters + 3 * policy.critic_parameters) * NUMBER,
         }
     }
 }

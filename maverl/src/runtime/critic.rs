@@ -1,5 +1,9 @@
 //! The critic beside a policy: a head on a trunk, what its values are measured in, and its optimizer.
 
+mod joint;
+
+pub(crate) use joint::{Joint, Shared};
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -308,91 +312,6 @@ impl Aimed<'_> {
                 slopes
             }
         }
-    }
-}
-
-/// A critic on the policy's trunk, while both are updated.
-pub(crate) struct Shared<'a> {
-    critic: &'a mut Critic,
-    batch: &'a ValueBatch,
-    rows: Vec<Aimed<'a>>,
-    totals: Totals,
-}
-
-impl<'a> Shared<'a> {
-    pub(crate) fn new(critic: &'a mut Critic, batch: &'a ValueBatch) -> Result<Self, RuntimeError> {
-        let rows = critic.aim(batch).map_err(|error| failed(&critic.policy, &error))?;
-        Ok(Self { critic, batch, rows, totals: Totals::default() })
-    }
-
-    /// One optimizer step, on every `parts`-th row from `part`.
-    pub(crate) fn part(&mut self, part: usize, parts: usize) -> Joint<'_> {
-        let rows: Vec<&Aimed<'_>> = self.rows.iter().skip(part).step_by(parts).collect();
-        let Critic { body, optimizers: [_, optimizer], .. } = &mut *self.critic;
-        Joint {
-            gradients: Gradients::new(body.head.vars()),
-            weight: weight(&rows),
-            body,
-            rows,
-            optimizer,
-            totals: &mut self.totals,
-            lr: self.batch.lr,
-        }
-    }
-
-    pub(crate) fn stats(&self) -> ValueStats {
-        self.totals.stats(self.batch)
-    }
-}
-
-/// The part of values in one optimizer step of a policy.
-pub(crate) struct Joint<'a> {
-    body: &'a Body,
-    rows: Vec<&'a Aimed<'a>>,
-    weight: f64,
-    gradients: Gradients<'a>,
-    optimizer: &'a mut Optimizer,
-    totals: &'a mut Totals,
-    lr: f64,
-}
-
-impl Joint<'_> {
-    /// Adds what values do to the gradient of the hidden states that predict the tokens of rows from `first`, of which
-    /// there are `lengths`. `[M, D]` both.
-    pub(crate) fn backward(
-        &mut self,
-        hidden: &[f32],
-        first: usize,
-        lengths: impl Iterator<Item = usize>,
-        dhidden: &mut [f32],
-    ) {
-        let CriticPlan { clip, coef, .. } = self.body.plan;
-        let values = self.body.head.values(hidden);
-        let mut dvalues = vec![0.0; values.len()];
-        let mut start = 0;
-        for (row, length) in self.rows[first..].iter().zip(lengths) {
-            let span = start..start + row.text.places;
-            let sums = &mut self.totals.value;
-            let slopes = row.slopes(&values[span.clone()], self.weight, clip, sums);
-            dvalues[span].copy_from_slice(&slopes);
-            start += length;
-        }
-        let through = self.body.head.backward(hidden, &dvalues, &mut self.gradients);
-        for (d, through) in dhidden.iter_mut().zip(through) {
-            *d += coef as f32 * through;
-        }
-    }
-
-    /// The norm of the head's gradient.
-    pub(crate) fn norm(&self) -> f64 {
-        self.gradients.norm()
-    }
-
-    /// Takes the head's step.
-    pub(crate) fn apply(self, norm: f64) -> Result<(), ModelError> {
-        self.totals.grad_norm += norm;
-        self.totals.steps += 1;
-        self.optimizer.apply(self.body.head.vars(), &self.gradients, self.lr, norm)
     }
 }
 

@@ -122,3 +122,22 @@ fn in_warm_up_critics_learn_and_policies_do_not() {
     assert!(number(second, "policy/tiny/grad_norm") > 0.0);
     assert_eq!(run.weights(0, "tiny"), run.weights(1, "tiny"));
 }
+
+#[test]
+fn micro_batches_do_not_change_what_critics_learn() {
+    let lab = lab();
+    for (trunk, name) in [("own", "critic/tiny/grad_norm"), ("shared", "policy/tiny/grad_norm")] {
+        let trunk = format!("algorithm.critic.trunk=\"{trunk}\"");
+        let row = |tokens: &str| {
+            let tokens = format!("runtime.micro_batch_tokens={tokens}");
+            let set = ["steps=1", &trunk[..], &tokens, "algorithm.critic.coef=2"];
+            let out = format!("{}-{}", trunk.len(), tokens.len());
+            train(&lab, &out, "ippo", &set).steps().remove(0)
+        };
+        let (whole, parts) = (row("4096"), row("90"));
+        for name in [name, "critic/tiny/loss", "critic/tiny/value_mean"] {
+            let (whole, parts) = (number(&whole, name), number(&parts, name));
+            assert!((whole - parts).abs() < 1e-5 * (1.0 + whole.abs()), "{name}: {whole}, {parts}");
+        }
+    }
+}
