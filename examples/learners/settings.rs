@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
-use maverl::config::Preset;
+use maverl::config::{Estimator, Preset};
 use maverl::plan::Plan;
 use maverl::registry::Registry;
 use maverl::trajectory::{Message, Role, Turn};
@@ -51,6 +51,16 @@ const PAIR: [&str; 4] = [
     "task.group_size=8",
 ];
 
+/// A policy for each agent of the search team.
+const APART: [&str; 3] = [
+    "agents.\"search/verifier\".worker=\"verifier\"",
+    "agents.\"search/searcher\".worker=\"searcher\"",
+    "agents.\"search/answerer\".worker=\"answerer\"",
+];
+
+/// Critics begin with a head of zeros and have a minute.
+const CRITIC: &str = "algorithm.critic.optim.lr=5e-4";
+
 /// Lines of a file to learn from.
 const LINES: usize = 4096;
 
@@ -75,10 +85,20 @@ pub(crate) async fn plan(
             set.push("task.tasks_per_step=64".to_owned());
             set.push("eval.data=\"builtin:facts\"".to_owned());
         }
+        // PPO and MAPPO have one policy for all.
+        Preset::Ippo
+        | Preset::Happo
+        | Preset::Marft
+        | Preset::Vdn
+        | Preset::Qmix
+        | Preset::Maporl => set.extend(APART.map(str::to_owned)),
         _ => {}
     }
     if preset == Preset::Dpo {
         set.push("models.tiny.optim.lr=1e-4".to_owned());
+    }
+    if preset.parts().estimator == Some(Estimator::Critic) {
+        set.push(CRITIC.to_owned());
     }
     set.extend(arguments.set.iter().cloned());
     let start = Sources::default().text("learners.toml", SEARCH, "");
