@@ -15,6 +15,8 @@ pub use relative::{Baseline, Relative};
 pub use scan::{Hop, Hops, Places};
 pub use segments::{Grouping, Segments};
 
+#[cfg(all(test, feature = "cuda"))]
+pub(crate) use estimate::tests as estimate_tests;
 #[cfg(feature = "cuda")]
 pub(crate) use estimate::{WHITEN_EPS, same};
 

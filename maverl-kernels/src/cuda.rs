@@ -19,18 +19,21 @@
 //! | function | kernels | read | written |
 //! |---|---|---|---|
 //! | `relative`, no group over 512 | `relative_groups` | 4 | 4 |
-//! | `relative`, `relative_apart`, any groups | `moments_f32`, `merge`, `relative_rows` | 12 | 4 |
+//! | `relative`, any groups | `moments_f32`, `merge`, `relative_rows` | 12 | 4 |
+//! | `relative_apart` | `moments_f32` and `merge` twice, `relative_rows` | 20 | 4 |
 //! | `gae` | `gae` | 8, chains 9 | 8 |
 //! | `returns` | `gae` | 4 | 4 |
 //! | `step_groups` | `gae`, then as `relative` | 12 | 8 |
 //! | `whiten` | `moments_f32`, `merge`, `whiten_rows` | 16 | 4 |
 //! | `ema` | `moments_f32`, `merge`, `ema_rows`, `ema_move` | 12 | 4 |
 //!
-//! Beside that 24 bytes for each piece of a group, which is all its rows or 512 of them.
+//! Beside that 24 bytes for each piece of a group, which is all its rows or 512 of them. Units of several rows add 12 a
+//! row, and 72 a unit, by `moments_f32`, `means` and `moments_f64`.
 //!
 //! Logic above the driver is generic over [`Machine`], so that tests run it, and the kernels, without a GPU.
 
 mod driver;
+mod estimate;
 mod kernels;
 pub mod nvrtc;
 mod resident;
@@ -83,7 +86,8 @@ pub trait Machine {
     fn space<T: Element>(&self, n: usize) -> Result<Self::Array<T>, Self::Error>;
 
     /// The first `n` elements, when all that was launched before is done.
-    fn download<T: Element>(&self, array: &Self::Array<T>, n: usize) -> Result<Vec<T>, Self::Error>;
+    fn download<T: Element>(&self, array: &Self::Array<T>, n: usize)
+    -> Result<Vec<T>, Self::Error>;
 
     /// Where an array lies.
     fn address<T: Element>(&self, array: &Self::Array<T>) -> u64;
@@ -95,7 +99,12 @@ pub trait Machine {
     /// There are as many arguments as the kernel has parameters, of their meaning; what lies at the addresses is as long as
     /// the kernel reads and writes, lives until the launch has run, and what is written is not read by others meanwhile.
     #[allow(unsafe_code)]
-    unsafe fn launch(&self, kernel: &'static str, blocks: u32, args: &[u64]) -> Result<(), Self::Error>;
+    unsafe fn launch(
+        &self,
+        kernel: &'static str,
+        blocks: u32,
+        args: &[u64],
+    ) -> Result<(), Self::Error>;
 }
 
 #[cfg(test)]

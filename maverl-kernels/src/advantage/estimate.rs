@@ -300,3 +300,6 @@ fn each(n: usize, f: impl Fn(usize) -> f64 + Sync) -> Vec<f32> {
     });
     out
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -70,6 +70,7 @@ pub(crate) fn moments(by: &Segments, at: impl Fn(usize) -> (f64, f64) + Sync) ->
     };
     let Some(offsets) = by.pieces() else { return pieces };
     let of = |pair: &[u32]| &pieces[pair[0] as usize..pair[1] as usize];
-    let together = |pieces: &[Moments]| pieces.iter().copied().fold(Moments::default(), Moments::and);
+    let together =
+        |pieces: &[Moments]| pieces.iter().copied().fold(Moments::default(), Moments::and);
     offsets.windows(2).map(|pair| together(of(pair))).collect()
 }

@@ -38,7 +38,10 @@ impl Segments {
     /// If there are 2³¹ rows or groups, or more.
     pub fn of(group: &[usize]) -> Self {
         let (n, highest) = (group.len(), group.iter().max().copied().unwrap_or(0));
-        assert!(n.max(highest + 1) <= MOST, "Segments: {n} rows, highest id {highest}: not 31 bits");
+        assert!(
+            n.max(highest + 1) <= MOST,
+            "Segments: {n} rows, highest id {highest}: not 31 bits"
+        );
         let group: Vec<u32> = group.iter().map(|&id| id as u32).collect();
         let groups = group.iter().max().map_or(0, |&id| id as usize + 1);
         let mut offsets = vec![0; groups + 1];

@@ -3,8 +3,7 @@
 
 use super::{BLOCK, Element, GroupingOn, Machine, PlacesOn, SegmentsOn};
 use crate::advantage::{
-    Baseline, Estimate, Grouping, Hop, Hops, Moments, Places, Relative, Segments, Singleton, Steps,
-    WHITEN_EPS, same,
+    Baseline, Grouping, Hop, Hops, Places, Relative, Segments, Singleton, WHITEN_EPS,
 };
 
 /// Threads that share a piece of a group.
@@ -12,7 +11,7 @@ const LANES: usize = 8;
 /// Threads that share a row of a scan.
 const WARP: usize = 32;
 /// A null pointer: the argument is left out.
-const NONE: u64 = 0;
+pub(super) const NONE: u64 = 0;
 
 /// The estimators of [`Estimate`] on a machine.
 #[derive(Debug, Clone)]
@@ -81,7 +80,7 @@ impl<M: Machine> Kernels<M> {
         PlacesOn::new(&self.machine, places)
     }
 
-    fn at<T: Element>(&self, array: &M::Array<T>) -> u64 {
+    pub(super) fn at<T: Element>(&self, array: &M::Array<T>) -> u64 {
         self.machine.address(array)
     }
 
@@ -101,7 +100,7 @@ impl<M: Machine> Kernels<M> {
     }
 
     /// The moments of each group, three numbers each.
-    fn measure(
+    pub(super) fn measure(
         &self,
         kernel: &'static str,
         values: u64,
@@ -110,8 +109,7 @@ impl<M: Machine> Kernels<M> {
     ) -> Result<M::Array<f64>, M::Error> {
         let rows = self.maybe(by.rows.as_ref());
         let pieces = self.machine.space(3 * by.pieces.max(1))?;
-        let args =
-            [values, weights, rows, self.at(&by.starts), by.pieces as u64, self.at(&pieces)];
+        let args = [values, weights, rows, self.at(&by.starts), by.pieces as u64, self.at(&pieces)];
         self.launch(kernel, by.pieces * LANES, &args)?;
         let Some(offsets) = &by.offsets else { return Ok(pieces) };
         let groups = self.machine.space(3 * by.groups)?;
@@ -160,7 +158,15 @@ impl<M: Machine> Kernels<M> {
         if by.offsets.is_some() {
             let groups = self.measure("moments_f32", values, NONE, by)?;
             let (group, groups) = (self.at(&by.group), self.at(&groups));
-            return self.rows(values, [NONE; 2], [group, groups], [NONE; 2], (options, add), by.len, out);
+            return self.rows(
+                values,
+                [NONE; 2],
+                [group, groups],
+                [NONE; 2],
+                (options, add),
+                by.len,
+                out,
+            );
         }
         let rows = self.maybe(by.rows.as_ref());
         let (starts, groups) = (self.at(&by.starts), by.groups as u64);
@@ -251,17 +257,13 @@ impl<M: Machine> Kernels<M> {
         let args = [self.at(&groups), momentum.to_bits(), seats.groups as u64, averages];
         self.launch("ema_move", seats.groups, &args)
     }
+}
 
-    /// Runs `f` on the addresses of `values` and of as many numbers, which it returns.
-    fn map(
-        &self,
-        values: &[f32],
-        f: impl FnOnce(u64, u64) -> Result<(), M::Error>,
-    ) -> Result<Vec<f32>, M::Error> {
-        let (values, n) = (self.machine.upload(values)?, values.len());
-        let out = self.machine.space::<f32>(n.max(1))?;
-        f(self.at(&values), self.at(&out))?;
-        self.machine.download(&out, n)
+impl Scan {
+    /// Discounted rewards are advantages over values of 0, seen to the end.
+    pub(super) fn returns(rewards: u64, gamma: f64, out: u64) -> Self {
+        let hops = Hops::all(Hop { gamma, lambda: 1.0 });
+        Self { rewards, values: NONE, after: NONE, hops, advantages: out, returns: NONE }
     }
 }
 
@@ -274,130 +276,4 @@ fn bits(options: &Relative) -> u64 {
     };
     let raw = options.singleton == Singleton::Raw;
     baseline | u64::from(options.normalize_std) << 2 | u64::from(raw) << 3
-}
-
-impl<M: Machine> Estimate for Kernels<M> {
-    type Error = M::Error;
-
-    fn moments(&self, values: &[f32], by: &Segments) -> Result<Vec<Moments>, M::Error> {
-        same("moments", values.len(), by.len());
-        let (values, by) = (self.machine.upload(values)?, self.segments(by)?);
-        let groups = self.measure("moments_f32", self.at(&values), NONE, &by)?;
-        let numbers = self.machine.download(&groups, 3 * by.groups)?;
-        let of = |m: &[f64]| Moments { n: m[0], mean: m[1], m2: m[2] };
-        Ok(numbers.chunks_exact(3).map(of).collect())
-    }
-
-    fn relative(
-        &self,
-        values: &[f32],
-        by: &Grouping,
-        options: &Relative,
-    ) -> Result<Vec<f32>, M::Error> {
-        same("relative", values.len(), by.len());
-        let by = self.grouping(by)?;
-        self.map(values, |values, out| self.relative_at(values, &by, options, Add::NOTHING, out))
-    }
-
-    fn relative_apart(
-        &self,
-        values: &[f32],
-        mean: &Grouping,
-        deviation: &Grouping,
-        options: &Relative,
-    ) -> Result<Vec<f32>, M::Error> {
-        same("relative_apart", values.len(), mean.len());
-        same("relative_apart", values.len(), deviation.len());
-        let (mean, deviation) = (self.grouping(mean)?, self.grouping(deviation)?);
-        self.map(values, |values, out| {
-            self.relative_rows(values, &mean, Some(&deviation), options, Add::NOTHING, out)
-        })
-    }
-
-    fn step_groups(
-        &self,
-        episodes: &[f32],
-        rewards: &[f32],
-        steps: &Steps<'_>,
-        options: &Relative,
-    ) -> Result<Vec<f32>, M::Error> {
-        same("step_groups", episodes.len(), rewards.len());
-        same("step_groups", episodes.len(), steps.anchors.len());
-        same("step_groups", episodes.len(), steps.episodes.len());
-        let (places, anchors) = (self.places(steps.episodes)?, self.segments(steps.anchors)?);
-        let returns = self.machine.space::<f32>(rewards.len().max(1))?;
-        let rewards = self.machine.upload(rewards)?;
-        let scan = Scan::returns(self.at(&rewards), steps.gamma, self.at(&returns));
-        self.scan_at(&scan, &places)?;
-        self.map(episodes, |episodes, out| {
-            let add = Add { to: episodes, weight: steps.weight };
-            self.relative_segments(self.at(&returns), &anchors, options, add, out)
-        })
-    }
-
-    fn gae(
-        &self,
-        rewards: &[f32],
-        values: &[f32],
-        after: &[f32],
-        places: &Places,
-        hops: Hops,
-    ) -> Result<(Vec<f32>, Vec<f32>), M::Error> {
-        same("gae", rewards.len(), places.len());
-        same("gae", values.len(), places.len());
-        same("gae", after.len(), places.count());
-        let places = self.places(places)?;
-        let (values, after) = (self.machine.upload(values)?, self.machine.upload(after)?);
-        let returns = self.machine.space::<f32>(places.len.max(1))?;
-        let advantages = self.map(rewards, |rewards, advantages| {
-            let (values, after, returns) = (self.at(&values), self.at(&after), self.at(&returns));
-            self.scan_at(&Scan { rewards, values, after, hops, advantages, returns }, &places)
-        })?;
-        Ok((advantages, self.machine.download(&returns, places.len)?))
-    }
-
-    fn returns(&self, rewards: &[f32], places: &Places, gamma: f64) -> Result<Vec<f32>, M::Error> {
-        same("returns", rewards.len(), places.len());
-        let places = self.places(places)?;
-        self.map(rewards, |rewards, out| {
-            self.scan_at(&Scan::returns(rewards, gamma, out), &places)
-        })
-    }
-
-    fn whiten(
-        &self,
-        values: &[f32],
-        tokens: &[u32],
-        by: &Segments,
-    ) -> Result<Vec<f32>, M::Error> {
-        same("whiten", values.len(), by.len());
-        same("whiten", tokens.len(), by.len());
-        let (tokens, by) = (self.machine.upload(tokens)?, self.segments(by)?);
-        self.map(values, |values, out| self.whiten_at(values, self.at(&tokens), &by, out))
-    }
-
-    fn ema(
-        &self,
-        rewards: &[f32],
-        seats: &Segments,
-        momentum: f64,
-        averages: &mut [f64],
-    ) -> Result<Vec<f32>, M::Error> {
-        same("ema", rewards.len(), seats.len());
-        assert!(seats.groups() <= averages.len(), "ema: one average per seat");
-        let (seats, moved) = (self.segments(seats)?, self.machine.upload(averages)?);
-        let advantages = self.map(rewards, |rewards, out| {
-            self.ema_at(rewards, &seats, momentum, self.at(&moved), out)
-        })?;
-        averages.copy_from_slice(&self.machine.download(&moved, averages.len())?);
-        Ok(advantages)
-    }
-}
-
-impl Scan {
-    /// Discounted rewards are advantages over values of 0, seen to the end.
-    pub(super) fn returns(rewards: u64, gamma: f64, out: u64) -> Self {
-        let hops = Hops::all(Hop { gamma, lambda: 1.0 });
-        Self { rewards, values: NONE, after: NONE, hops, advantages: out, returns: NONE }
-    }
 }

@@ -59,9 +59,8 @@ fn open(folder: &Path) {
     let of = |path: &PathBuf, start: &str| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(start))
     };
-    let mut files: Vec<PathBuf> = files
-        .filter(|path| of(path, "libnvrtc.so") || of(path, "libnvrtc-builtins.so"))
-        .collect();
+    let mut files: Vec<PathBuf> =
+        files.filter(|path| of(path, "libnvrtc.so") || of(path, "libnvrtc-builtins.so")).collect();
     files.sort_by_key(|path| of(path, "libnvrtc.so"));
     for path in files {
         let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { continue };
