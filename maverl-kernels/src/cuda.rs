@@ -92,12 +92,14 @@ pub trait Machine {
     /// Where an array lies.
     fn address<T: Element>(&self, array: &Self::Array<T>) -> u64;
 
-    /// Runs a kernel in so many blocks of [`BLOCK`] threads; an argument is the bits of an address, an integer or an `f64`.
+    /// Runs a kernel in so many blocks of [`BLOCK`] threads; an argument is the bits of an
+    /// address, an integer or an `f64`.
     ///
     /// # Safety
     ///
-    /// There are as many arguments as the kernel has parameters, of their meaning; what lies at the addresses is as long as
-    /// the kernel reads and writes, lives until the launch has run, and what is written is not read by others meanwhile.
+    /// There are as many arguments as the kernel has parameters, of their meaning; what lies at the addresses is as
+    /// long as the kernel reads and writes, lives until the launch has run, and what is written is not read by others
+    /// meanwhile.
     #[allow(unsafe_code)]
     unsafe fn launch(
         &self,

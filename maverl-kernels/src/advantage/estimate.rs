@@ -24,8 +24,9 @@ pub struct Steps<'a> {
 
 /// Advantages of a batch, from arrays of f32 with sums in f64.
 ///
-/// Two implementations have these signatures: [`Cpu`], which is the reference, and with the feature `cuda` a GPU. They
-/// agree within 1e-5 of the largest advantage. Neither depends on the number of threads, and a row of one group or text not on the others.
+/// Two implementations have these signatures: [`Cpu`], which is the reference, and with the feature `cuda` a GPU. They are
+/// held to 1e-5 of the largest number. The bits of either depend on no number of threads, and those of a group or text on
+/// no other.
 pub trait Estimate {
     /// What may go wrong.
     type Error;

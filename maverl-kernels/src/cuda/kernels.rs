@@ -46,7 +46,7 @@ struct Measured<M: Machine> {
     groups: M::Array<f64>,
 }
 
-/// Private parts: addresses are those of arrays as long as the grouping or the rows beside them say.
+// An address is that of an array as long as the grouping or the rows beside it say.
 impl<M: Machine> Kernels<M> {
     /// The estimators on this machine.
     pub const fn new(machine: M) -> Self {
@@ -94,8 +94,8 @@ impl<M: Machine> Kernels<M> {
             return Ok(());
         }
         let blocks = threads.div_ceil(BLOCK as usize) as u32;
-        // SAFETY: every caller is in this module and passes what the kernel of that name declares, with counts taken from
-        // the arrays; the public functions assert that slices have these lengths.
+        // SAFETY: the callers, all above and below, pass what the kernel of that name declares, with counts of the
+        // groupings; public functions assert that slices have these lengths.
         unsafe { self.machine.launch(kernel, blocks, args) }
     }
 
