@@ -15,9 +15,9 @@ def run(source):
     name = "program.py"
     sys.path[:] = [entry for entry in sys.path if entry]
     sys.argv = [name]
-    main = sys.modules["__main__"]
-    main.__dict__.clear()
-    main.__dict__.update(__name__="__main__", __builtins__=__builtins__, __file__=name)
+    main = type(sys)("__main__")
+    main.__file__ = name
+    sys.modules["__main__"] = main
     try:
         exec(compile(source, name, "exec"), main.__dict__)
     except SystemExit:

@@ -24,7 +24,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit, setsid,
 };
-use rustix::thread::set_no_new_privs;
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 
 use super::filter::Filter;
 use super::landlock::Landlock;
@@ -236,7 +236,7 @@ impl Steps<'_> {
             let limit = Rlimit { current: Some(*limit), maximum: Some(*limit) };
             setrlimit(*resource, limit).map_err(|error| at(Step::Limits)(error.into()))?;
         }
-        set_no_new_privs(true).map_err(|error| at(Step::Privileges)(error.into()))?;
+        self.drop_privileges().map_err(at(Step::Privileges))?;
         if let Some(landlock) = landlock {
             landlock.apply(root.is_some()).map_err(at(Step::Landlock))?;
         }
@@ -252,6 +252,14 @@ impl Steps<'_> {
             );
         }
         Err(at(Step::Execute)(io::Error::last_os_error()))
+    }
+
+    /// Gives up every capability, and the way to get one by running a file.
+    fn drop_privileges(&self) -> io::Result<()> {
+        let none = CapabilitySet::empty();
+        let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
+        set_no_new_privs(true)?;
+        Ok(set_capabilities(None, none)?)
     }
 
     /// Descriptors 0 to 3, and no other.

@@ -1,12 +1,9 @@
 #![allow(clippy::unwrap_used)]
 
-use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
-use std::time::Duration;
+mod hostile;
+mod humaneval;
 
-use rayon::prelude::*;
-use serde_json::Value;
+use std::sync::OnceLock;
 
 use super::*;
 use crate::{Ending, Test};
@@ -21,12 +18,37 @@ fn sandbox() -> Option<&'static Sandbox> {
             }
             Some(sandbox)
         }
-        Err(error) => {
+        Err(error @ SandboxError::Lacking { .. }) => {
             eprintln!("skipped: {error}");
             None
         }
+        Err(error) => panic!("{error}"),
     });
     made.as_ref()
+}
+
+#[test]
+fn strict_mode_refuses_what_is_lacking() {
+    let Some(sandbox) = sandbox() else { return };
+    match (sandbox.missing(), Sandbox::new("python3", true)) {
+        ([], strict) => assert!(strict.is_ok()),
+        (missing, strict) => {
+            let error = strict.unwrap_err().to_string();
+            assert!(error.contains(&missing[0].to_string()), "{error}");
+            assert!(error.contains("strict mode"), "{error}");
+        }
+    }
+    let lacking = |root: Option<Root>, landlock, filter| {
+        let python = Python::find("python3").unwrap();
+        let missing = vec![Missing { layer: Layer::Seccomp, why: "made up".to_owned() }];
+        Sandbox { python, filter, landlock, root, missing }.enough(false)
+    };
+    let paths = &sandbox.python.paths;
+    let error = lacking(Root::new(paths).ok(), None, None).unwrap_err().to_string();
+    assert!(error.contains("without seccomp there is no sandbox"), "{error}");
+    let error = lacking(None, None, Filter::new().ok()).unwrap_err().to_string();
+    assert!(error.contains("one of namespaces and Landlock"), "{error}");
+    assert!(lacking(Root::new(paths).ok(), None, Filter::new().ok()).is_ok());
 }
 
 fn run(source: &str, stdin: &str) -> Option<Output> {

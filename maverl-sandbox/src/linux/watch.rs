@@ -84,6 +84,12 @@ impl Running {
         Ok(())
     }
 
+    /// The process's number.
+    #[cfg(test)]
+    pub(super) fn number(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
     /// Ends the process, and with it everything in its namespace.
     fn kill(&mut self, why: Ending) {
         if self.ended.is_none() {
