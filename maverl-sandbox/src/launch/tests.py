@@ -151,7 +151,10 @@ def describe(error):
 def check(code, entry, space):
     """A test with a function `check`: one point for every assertion, and one for reaching the end."""
     sites = Sites()
-    tree = sites.visit(ast.parse(code))
+    try:
+        tree = sites.visit(ast.parse(code))
+    except SyntaxError as error:
+        raise Broken(describe(error)) from None
     outcomes = {}
 
     def site(number, error):
