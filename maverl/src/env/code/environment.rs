@@ -61,7 +61,8 @@ impl Environment for CodeEnvironment {
         understood(tasks)?;
         let judge = self.new_judge()?;
         let missing = judge.sandbox().missing();
-        let warn = |layer| format!("the sandbox of programs lacks {layer}; the other layers hold alone");
+        let warn =
+            |layer| format!("the sandbox of programs lacks {layer}; the other layers hold alone");
         Ok(missing.iter().map(warn).collect())
     }
 
@@ -156,7 +157,9 @@ impl CodeEnvironment {
             drop(place);
             verdict
         });
-        let verdict = asked.await.map_err(|error| EnvError::new(format!("the judge of programs: {error}")))?;
+        let verdict = asked
+            .await
+            .map_err(|error| EnvError::new(format!("the judge of programs: {error}")))?;
         verdict.map_err(|error| failure(task, &error))
     }
 

@@ -88,7 +88,12 @@ impl Judge {
     /// # Errors
     ///
     /// If there is no sandbox; see [`Sandbox::new`].
-    pub fn new(python: &str, strict: bool, limits: Limits, every: bool) -> Result<Self, SandboxError> {
+    pub fn new(
+        python: &str,
+        strict: bool,
+        limits: Limits,
+        every: bool,
+    ) -> Result<Self, SandboxError> {
         Ok(Self { sandbox: Sandbox::new(python, strict)?, limits, every })
     }
 

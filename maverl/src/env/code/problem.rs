@@ -84,10 +84,15 @@ impl Problem {
         if let Some(rows) = data.get("tests").or_else(|| data.get("test_list")) {
             let entry = text("entry_point").or(text("fn_name")).map(str::to_owned);
             let entry = entry.or_else(|| defined(text("code").or(text("solution"))?));
-            let entry = entry.ok_or("it does not say which function is called; give its row an `entry_point`")?;
+            let entry = entry
+                .ok_or("it does not say which function is called; give its row an `entry_point`")?;
             let public = data.get("public_tests").map(|rows| calls(rows, "public_tests"));
             let public = public.transpose()?.unwrap_or_default();
-            return Ok(problem(Some(entry), Tests::Calls(calls(rows, "tests")?), Tests::Calls(public)));
+            return Ok(problem(
+                Some(entry),
+                Tests::Calls(calls(rows, "tests")?),
+                Tests::Calls(public),
+            ));
         }
         if let Some(pairs) = pairs(data)? {
             let entry = pairs.get("fn_name").and_then(Value::as_str).map(str::to_owned);
@@ -181,8 +186,8 @@ fn pairs(data: &Map<String, Value>) -> Result<Option<Map<String, Value>>, String
     let Some(text) = data.get("input_output").and_then(Value::as_str).or(answer) else {
         return Ok(None);
     };
-    let pairs: Map<String, Value> =
-        serde_json::from_str(text).map_err(|error| format!("its `inputs` and `outputs` are no JSON: {error}"))?;
+    let pairs: Map<String, Value> = serde_json::from_str(text)
+        .map_err(|error| format!("its `inputs` and `outputs` are no JSON: {error}"))?;
     Ok(Some(pairs))
 }
 
@@ -193,7 +198,9 @@ fn inputs_and_outputs(pairs: &Map<String, Value>, called: bool) -> Result<Tests,
     let (inputs, outputs) = (list("inputs")?, list("outputs")?);
     if inputs.is_empty() || inputs.len() != outputs.len() {
         let (n, m) = (inputs.len(), outputs.len());
-        return Err(format!("it has {n} `inputs` and {m} `outputs`; write as many of each, at least one"));
+        return Err(format!(
+            "it has {n} `inputs` and {m} `outputs`; write as many of each, at least one"
+        ));
     }
     let rows = inputs.iter().zip(outputs);
     if called {
@@ -220,7 +227,9 @@ fn arguments(input: &Value) -> Result<Vec<Value>, String> {
         Value::Array(arguments) => Ok(arguments.clone()),
         Value::String(lines) => lines
             .lines()
-            .map(|line| serde_json::from_str(line).map_err(|_| format!("{line:?} is no JSON value")))
+            .map(|line| {
+                serde_json::from_str(line).map_err(|_| format!("{line:?} is no JSON value"))
+            })
             .collect(),
         other => Err(format!("the arguments {other} are no list")),
     }
