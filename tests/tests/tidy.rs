@@ -11,6 +11,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("task", &[]),
     ("trajectory", &["task"]),
     ("draw", &[]),
+    ("tools", &[]),
     ("config", &[]),
     // Declarations.
     ("agent", &["trajectory"]),
