@@ -9,7 +9,7 @@ use crate::data::{self, DataError, Demonstration};
 use crate::task::Task;
 
 /// Worlds embedded in the library: names that `data = "builtin:NAME"` may have.
-const BUILTIN: &[&str] = &["arithmetic", "facts", "nli"];
+const BUILTIN: &[&str] = &["arithmetic", "code", "facts", "nli"];
 
 /// Reports data that is not there, and, before training, data that cannot be trained or evaluated with. Gives the tasks
 /// that are trained on.
