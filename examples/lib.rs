@@ -3,6 +3,7 @@
 //!
 //! - `single`, `act`, `refine`, `vote`, `debate`, `chain`, `summary`, `mixture`, `manager`, `tree`, `self_play`, `workflow`:
 //!   each orchestra that ships with maverl, on a world that ships with it.
+//! - `worlds`: two worlds at once, easy tasks first.
 //! - `search_orchestra`: three agents learn to search and answer, from the model and on the questions that ship with maverl.
 //! - `make_tiny`: makes that model again: tokenizer, random weights, supervised training on imperfect demonstrations.
 //!

@@ -3,6 +3,7 @@
 mod adapters;
 mod files;
 mod outsiders;
+mod worlds;
 
 use miette::GraphicalTheme;
 use serde_json::{Value, json};

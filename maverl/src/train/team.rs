@@ -74,11 +74,9 @@ impl<'p> Team<'p> {
                 Lessons::Tasks(data::load(&plan.task, &plan.task.split, &plan.base)?)
             }
         };
-        let sampler = Sampler {
-            seed: plan.seed,
-            tasks: lessons.len(),
-            per_step: plan.task.tasks_per_step.get(),
-            shuffle: plan.task.shuffle,
+        let sampler = match &lessons {
+            Lessons::Tasks(tasks) => Sampler::new(&plan.task, plan.seed, tasks),
+            Lessons::Demonstrations(rows) => Sampler::plain(&plan.task, plan.seed, rows.len()),
         };
         let held_out = needs
             .splits()
@@ -209,13 +207,6 @@ impl Needs<'_> {
 }
 
 impl Lessons {
-    fn len(&self) -> usize {
-        match self {
-            Self::Tasks(tasks) => tasks.len(),
-            Self::Demonstrations(rows) => rows.len(),
-        }
-    }
-
     fn hash(&self) -> String {
         match self {
             Self::Tasks(tasks) => hash(tasks),

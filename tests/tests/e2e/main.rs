@@ -11,6 +11,7 @@ mod interrupt;
 mod kill;
 mod models;
 mod numbers;
+mod outsiders;
 mod sharing;
 mod xquad;
 
