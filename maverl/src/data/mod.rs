@@ -103,12 +103,37 @@ struct Row {
     split: Option<String>,
 }
 
-/// The tasks of a split, in file order. `limit` takes the first so many of them.
+/// The tasks of a split, in file order. `limit` takes the first so many of them. Tasks of several worlds take turns, and
+/// their sources begin with the name of their world.
 ///
 /// # Errors
 ///
 /// See [`DataError`]; a split without tasks is one.
 pub fn load(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Task>, DataError> {
+    if config.worlds.is_empty() {
+        return read(config, split, base);
+    }
+    let mut worlds = Vec::new();
+    for (name, world) in &config.worlds {
+        let (data, format) = (world.data.clone(), world.format);
+        let mut tasks = read(&TaskConfig { data, format, ..TaskConfig::default() }, split, base)?;
+        tasks.iter_mut().for_each(|task| task.source = format!("{name}/{}", task.source));
+        worlds.push(tasks.into_iter());
+    }
+    let mut tasks = Vec::new();
+    loop {
+        let turn: Vec<Task> = worlds.iter_mut().filter_map(Iterator::next).collect();
+        if turn.is_empty() {
+            break;
+        }
+        tasks.extend(turn);
+    }
+    tasks.truncate(config.limit.map_or(usize::MAX, std::num::NonZero::get));
+    Ok(tasks)
+}
+
+/// The tasks of one world.
+fn read(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Task>, DataError> {
     let rows = match world(&config.data)? {
         Some(world) => world.rows(),
         None => {

@@ -179,12 +179,9 @@ fn mistakes_are_named_with_their_line() {
     assert!(missing.unwrap_err().to_string().starts_with("`/x/no.jsonl` cannot be read: "));
     let world =
         load(&TaskConfig { data: "builtin:x".into(), ..TaskConfig::default() }, ALL, Path::new(""));
-    assert!(
-        world
-            .unwrap_err()
-            .to_string()
-            .contains("there is `builtin:facts`, `builtin:arithmetic`, `builtin:nli` and `builtin:code`")
-    );
+    assert!(world.unwrap_err().to_string().contains(
+        "there is `builtin:facts`, `builtin:arithmetic`, `builtin:nli` and `builtin:code`"
+    ));
 }
 
 #[test]
