@@ -32,7 +32,7 @@ pub struct CodeEnvironment {
     pub parallel: usize,
     /// Made in [`Environment::start`].
     #[serde(skip)]
-    bench: Option<Bench>,
+    pub(super) bench: Option<Bench>,
 }
 
 /// A judge, and how many may ask it at once.
