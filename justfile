@@ -27,6 +27,14 @@ bench:
 example:
     cargo run --release --example search_orchestra
 
+# Trains every preset for a minute from each of three seeds, and says by how much it improves (about an hour).
+learners *ARGS:
+    cargo run --release --example learners -- {{ARGS}}
+
+# Draws the gradient norms of a team with unequal rewards under three baselines.
+gradient-norms:
+    cargo run --release --example gradient_norms
+
 # Makes the shipped model again (about half an hour on two cores).
 tiny:
     cargo run --release --example make_tiny

@@ -1,6 +1,11 @@
-//! Examples, each one idea. They run with `cargo run --release --example NAME`.
+//! Examples, each one idea. A configuration runs with `maverl train examples/NAME.toml`, with `--quick` in seconds; a
+//! program with `cargo run --release --example NAME`.
 //!
+//! - `single`, `act`, `refine`, `vote`, `debate`, `chain`, `summary`, `mixture`, `manager`, `tree`, `self_play`, `workflow`:
+//!   each orchestra that ships with maverl, on a world that ships with it.
 //! - `search_orchestra`: three agents learn to search and answer, from the model and on the questions that ship with maverl.
+//! - `learners`: trains every preset for a minute, and says by how much each improves.
+//! - `gradient_norms`: what unequal rewards do to gradients with one baseline for all and with one for each agent.
 //! - `make_tiny`: makes that model again: tokenizer, random weights, supervised training on imperfect demonstrations.
 //!
 //! The Rust code of the README and of the book is compiled and run by this crate's documentation tests; their

@@ -193,6 +193,7 @@ fn texts(turns: &[Turn]) -> Vec<String> {
 
 fn start(model: &Path, lr: f64) -> Result<Runtime> {
     let sources = Sources::default()
+        .with("orchestra.name=search/route")
         .with(format!("models.tiny.path={:?}", std::path::absolute(model)?))
         .with(format!("models.tiny.optim.lr={lr:e}"))
         .with("models.tiny.optim.betas=[0.9, 0.98]");
@@ -218,6 +219,7 @@ fn row(policy: &Policy, turn: &Turn, whole: bool) -> Result<Row> {
         logprobs: Vec::new(),
         advantages: Vec::new(),
         temperature: 1.0,
+        weights: Vec::new(),
         loss: plan::LossPlan::default(),
     })
 }

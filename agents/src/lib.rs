@@ -1,3 +1,19 @@
 //! The agents that ship with maverl.
 
+pub mod chain;
+pub mod cory;
+pub mod debate;
+pub mod manager;
+pub mod math;
+pub mod mixture;
 pub mod search;
+pub mod self_play;
+pub mod solo;
+pub mod summary;
+pub mod tree;
+pub mod vote;
+pub mod workflow;
+
+mod reply;
+
+pub use reply::{Rating, Review, Solution};

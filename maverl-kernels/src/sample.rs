@@ -121,6 +121,56 @@ pub fn sample(logits: &[f32], filter: &Filter, u: f64) -> Result<Sampled, BadLog
     Ok(Sampled { id: id as u32, logprob: row.logp(logits[id]), entropy: row.entropy() as f32 })
 }
 
+/// The same, after the logits of the tokens `seen` are made smaller: divided by `penalty` where positive, multiplied by it
+/// where negative, each once however often it was seen. CTRL, [1909.05858]; 1 is off.
+///
+/// Log-probability and entropy stay those of `logits` as they are, so that they depend on no filter and no history.
+///
+/// # Errors
+///
+/// If the logits describe no distribution.
+///
+/// # Panics
+///
+/// As [`sample`], or if `penalty` is not above 0 and finite, or an id not below `V`.
+///
+/// [1909.05858]: https://arxiv.org/abs/1909.05858
+pub fn sample_fresh(
+    logits: &[f32],
+    seen: &[u32],
+    penalty: f32,
+    filter: &Filter,
+    u: f64,
+) -> Result<Sampled, BadLogits> {
+    if penalty == 1.0 {
+        return sample(logits, filter, u);
+    }
+    let mut penalized = logits.to_vec();
+    penalize(&mut penalized, seen, penalty);
+    let Sampled { id, .. } = sample(&penalized, filter, u)?;
+    let Filter { temperature, .. } = *filter;
+    let inverse = if temperature == 0.0 { 1.0 } else { 1.0 / temperature.max(COLDEST) };
+    let row = lanes::dispatch(
+        #[inline(always)]
+        || Row::of(logits, inverse),
+    );
+    let logprob = row.logp(logits[id as usize]);
+    Ok(Sampled { id, logprob, entropy: row.entropy() as f32 })
+}
+
+/// Makes the logits of the tokens `seen` smaller, each once.
+fn penalize(logits: &mut [f32], seen: &[u32], penalty: f32) {
+    assert!(penalty > 0.0 && penalty.is_finite(), "sample: a repetition penalty of {penalty}");
+    let mut done = vec![false; logits.len()];
+    for &id in seen {
+        let id = id as usize;
+        if !std::mem::replace(&mut done[id], true) {
+            let z = logits[id];
+            logits[id] = if z < 0.0 { z * penalty } else { z / penalty };
+        }
+    }
+}
+
 /// The lowest id of the largest logit.
 fn check(logits: &[f32]) -> Result<usize, BadLogits> {
     let (max, nans) = lanes::dispatch(

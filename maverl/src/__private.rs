@@ -1,7 +1,6 @@
 //! Not public API: what generated code calls, so that it stays short and needs no dependency but `maverl`.
 
 use std::fmt::Display;
-use std::num::NonZero;
 use std::str::FromStr;
 
 use ::serde::Serialize;
@@ -9,6 +8,7 @@ use ::serde::de::DeserializeOwned;
 use ::serde_json::{Map, Value};
 
 use crate::agent::{Agent, AgentName, Input, Prompt, Reply, ReplyError, tag};
+use crate::orchestra::SeatCount;
 use crate::trajectory::Seat;
 
 pub use inventory;
@@ -220,36 +220,9 @@ pub fn only_seat<A: AgentName>() -> Vec<Seat> {
 }
 
 /// The seats of an agent that sits several times.
-pub fn seats<A: AgentName>(count: impl SeatCount) -> Vec<Seat> {
+pub fn seats<A: AgentName>(count: &impl SeatCount) -> Vec<Seat> {
     (0..count.seats()).map(|index| Seat::at(A::NAME, index)).collect()
 }
-
-/// A number of seats.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a number of seats",
-    note = "use `u8`, `u16`, `u32`, `usize`, or a `NonZero` of those"
-)]
-pub trait SeatCount {
-    /// As a number.
-    fn seats(self) -> u32;
-}
-
-macro_rules! seat_count {
-    ($($number:ty),*) => {$(
-        impl SeatCount for $number {
-            fn seats(self) -> u32 {
-                u32::try_from(self).unwrap_or(u32::MAX)
-            }
-        }
-
-        impl SeatCount for NonZero<$number> {
-            fn seats(self) -> u32 {
-                self.get().seats()
-            }
-        }
-    )*};
-}
-seat_count!(u8, u16, u32, u64, usize);
 
 /// The options of something without any.
 pub fn no_options() -> Value {

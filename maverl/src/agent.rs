@@ -293,6 +293,22 @@ pub enum AskError {
     Fault(crate::trajectory::Fault),
 }
 
+impl AskError {
+    /// What was said, or `None` where it could not be read: for an orchestra that goes on without it. The turn keeps its
+    /// penalty.
+    ///
+    /// # Errors
+    ///
+    /// A fault, which no orchestra goes on from.
+    pub fn or_none<T>(said: Result<T, Self>) -> Result<Option<T>, Self> {
+        match said {
+            Ok(said) => Ok(Some(said)),
+            Err(Self::Reply(_)) => Ok(None),
+            Err(fault) => Err(fault),
+        }
+    }
+}
+
 impl fmt::Display for AskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -6,6 +6,7 @@
 //!     critic/                  the critic beside it: its trunk, if it has its own, its head, its optimizer's moments
 //!   mixer.safetensors          where values of agents are mixed by a network
 //!   trainer.json               see `TrainerState`
+//!   algorithm.json             what the algorithm remembers, if it does
 //!   manifest.json              written last: checksums of the others
 //! checkpoints/best.json        which step did best on the validation split
 //! ```
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::metrics::SeatTotals;
@@ -243,6 +245,16 @@ impl Checkpoint {
         if dir.is_dir() { Ok(dir) } else { Err(damaged(&dir, "it is missing")) }
     }
 
+    /// A value that was written beside the policies; `None` if it was not.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read.
+    pub fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, RunDirError> {
+        let path = self.dir.join(name);
+        if path.exists() { read_json(&path).map(Some) } else { Ok(None) }
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.dir
@@ -259,6 +271,15 @@ impl Draft {
         let dir = policy_dir(&self.dir, policy);
         fs::create_dir_all(&dir).at("make", &dir)?;
         Ok(dir)
+    }
+
+    /// Writes a value beside the policies.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn write<T: Serialize>(&self, name: &str, value: &T) -> Result<(), RunDirError> {
+        write_json(&self.file(name), value)
     }
 
     /// Where a file that belongs to no policy is written.

@@ -142,7 +142,13 @@ pub struct ConfigArgs {
     /// The same as `--set seed=N`.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     seed: Option<u64>,
+    /// A few steps of a few tasks, to see that a configuration runs.
+    #[arg(long)]
+    quick: bool,
 }
+
+/// What `--quick` sets; what is given beside it wins.
+const QUICK: [&str; 4] = ["steps=2", "task.tasks_per_step=2", "task.group_size=4", "eval.tasks=4"];
 
 /// What `maverl train` takes; examples take the same.
 #[derive(Args, Debug, Clone, Default)]
@@ -268,8 +274,9 @@ impl ConfigArgs {
 
     /// The command line's layer on top of others.
     fn over(&self, sources: Sources) -> Sources {
+        let quick = QUICK.iter().filter(|_| self.quick).map(|set| (*set).to_owned());
         let seed = self.seed.map(|seed| format!("seed={seed}"));
-        self.set.iter().cloned().chain(seed).fold(sources, Sources::with)
+        quick.chain(self.set.iter().cloned()).chain(seed).fold(sources, Sources::with)
     }
 }
 

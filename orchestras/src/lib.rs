@@ -1,3 +1,21 @@
 //! The orchestras that ship with maverl.
 
+pub mod chain;
+pub mod cory;
+pub mod debate;
+pub mod manager;
+pub mod math;
+pub mod mixture;
 pub mod search;
+pub mod self_play;
+pub mod solo;
+pub mod summary;
+pub mod tree;
+pub mod vote;
+pub mod workflow;
+
+mod ballot;
+#[cfg(test)]
+mod testing;
+
+pub use ballot::{Ballot, Ties, alike};

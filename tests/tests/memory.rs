@@ -168,6 +168,7 @@ fn batch(tokens: usize, vocabulary: u32) -> Batch {
         logprobs: vec![-9.0; LENGTH],
         advantages: vec![if i.is_multiple_of(2) { 1.0 } else { -1.0 }; LENGTH],
         temperature: 1.0,
+        weights: Vec::new(),
         loss: maverl::plan::LossPlan::default(),
     };
     Batch {

@@ -157,3 +157,44 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn tokens_that_are_there_already_are_penalized_once_as_in_transformers() {
+    // rl_math.json: sampling_filter/repetition_penalty=1.3, its first row.
+    let logits = [
+        0.471652, 1.676674, -1.258212, 1.955736, 0.959044, -0.989139, -0.660717, -3.117553,
+        0.365656, 4.363111, 0.609733, -1.596719,
+    ];
+    let want = [
+        0.014463881,
+        0.053813230,
+        0.002859461,
+        0.071135133,
+        0.026255864,
+        0.002781428,
+        0.005197243,
+        0.000445433,
+        0.013331360,
+        0.789939495,
+        0.018514947,
+        0.001262521,
+    ];
+    let mut penalized = logits;
+    penalize(&mut penalized, &[5, 0, 0, 8, 11], 1.3);
+    let row = Row::of(&penalized, 1.0);
+    for (i, (&z, want)) in penalized.iter().zip(want).enumerate() {
+        let p = row.logp(z).exp();
+        assert!((p - want).abs() < 1e-6, "token {i}: {p} and not {want}");
+    }
+}
+
+#[test]
+fn a_penalty_changes_what_is_chosen_and_not_its_log_probability() {
+    let (logits, greedy) = (four(), Filter { temperature: 0.0, ..Filter::default() });
+    let plain = |id: u32| Row::of(&logits, 1.0).logp(logits[id as usize]);
+    // All logits are negative: a penalty of 4 makes 0.4 smaller than 0.3.
+    let fresh = sample_fresh(&logits, &[1, 1], 4.0, &greedy, 0.5).expect("good logits");
+    assert_eq!((fresh.id, fresh.logprob.to_bits()), (3, plain(3).to_bits()));
+    let off = sample_fresh(&logits, &[1], 1.0, &greedy, 0.5).expect("good logits");
+    assert_eq!(off, sample(&logits, &greedy, 0.5).expect("good logits"));
+}

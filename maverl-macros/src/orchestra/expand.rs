@@ -75,11 +75,11 @@ fn seats(krate: &Path, Member { agent, seats }: &Member) -> TokenStream {
         None => quote!(#krate::__private::only_seat::<#agent>()),
         Some(Seats::Literal(n)) => {
             let n: u32 = n.base10_parse().expect("the count was checked");
-            quote!(#krate::__private::seats::<#agent>(#n))
+            quote!(#krate::__private::seats::<#agent>(&#n))
         }
         Some(Seats::Field(field)) => {
             let krate = shown_at(field.span(), krate);
-            quote_spanned!(field.span()=> #krate::__private::seats::<#agent>(self.#field))
+            quote_spanned!(field.span()=> #krate::__private::seats::<#agent>(&self.#field))
         }
     }
 }

@@ -2,6 +2,7 @@
 //! `maverl_kernels::advantage`.
 
 mod anchor;
+mod baseline;
 mod chain;
 mod compound;
 mod ema;
@@ -11,7 +12,9 @@ mod shaping;
 mod valued;
 mod whiten;
 
-pub use anchor::discounted_returns;
+pub use anchor::{discounted_returns, similarity};
+pub use baseline::baselines;
+pub(crate) use baseline::is_greedy;
 pub use chain::{Hop, chained_gae, gae};
 pub use compound::Compound;
 pub use ema::EmaBaseline;
@@ -19,7 +22,7 @@ pub use relative::{Grouping, Relative, relative};
 pub use rounds::of_rounds;
 pub use shaping::{
     Bonus, ScoreShare, difference_rewards, discounted_scores, influence_bonus, margin, quality,
-    weighted_rewards,
+    shaped_rewards, weighted_rewards,
 };
 pub use valued::{Valued, valued};
 pub use whiten::{whiten, whiten_tokens};
@@ -71,19 +74,21 @@ pub struct GroupSummary {
 /// A = (A − mean) / deviation               over the tokens of the step, if whitened
 ///
 /// group_by task        unit = episode, group = task            (GRPO)
+/// group_by task_turn   unit = row,     group = task            (the shared baseline Dr. MAS is compared with)
 /// group_by task_seat   unit = row,     group = (task, seat)    (Dr. MAS)
 /// ```
 ///
 /// - `σ` is the sample deviation (n − 1), over units; `normalize_std = false` leaves the division out.
 /// - Only samples count: the rows of a frozen seat are in no statistic.
 /// - A group of one has advantage 0, or its raw reward with `singleton = "raw"`.
-/// - An anchor is a prompt, token by token, of one seat on one task; alone it adds nothing.
+/// - An anchor is a prompt of one seat on one task, token by token or similar; alone it adds nothing.
+/// - What is known of a reward before the step ([`baselines`](crate::algo::baselines)) is taken off first.
 pub fn advantages(
     episodes: &[Episode],
     samples: &[Sample],
     algorithm: &AlgorithmPlan,
 ) -> Advantages {
-    let rewards: Vec<f64> = samples.iter().map(|sample| sample.reward).collect();
+    let rewards: Vec<f64> = samples.iter().map(|sample| sample.reward - sample.baseline).collect();
     let mean = grouping(samples, algorithm.group_by);
     let deviation = grouping(samples, algorithm.deviation_by);
     let options = Relative {
@@ -95,10 +100,7 @@ pub fn advantages(
     let (mut values, stats) = relative(&rewards, &mean, &deviation, &options);
     if algorithm.anchor_weight != 0.0 {
         let returns = anchor::returns(episodes, samples, algorithm.discount);
-        let anchors = Grouping {
-            unit: (0..samples.len()).collect(),
-            group: dense(samples.iter().map(|s| (&s.task, s.seat, anchor::prompt(episodes, s)))),
-        };
+        let anchors = anchor::groups(episodes, samples, algorithm.anchor_similarity);
         let options = Relative { baseline: Baseline::Mean, singleton: Singleton::Zero, ..options };
         let (among, _) = relative(&returns, &anchors, &anchors, &options);
         for (value, among) in values.iter_mut().zip(among) {
@@ -106,7 +108,7 @@ pub fn advantages(
         }
     }
     let mut groups = summary(samples, &mean.group, &stats, algorithm.singleton);
-    if algorithm.baseline == Baseline::None {
+    if !algorithm.baseline.of_group() {
         groups.flat = flat(&rewards, algorithm.whiten);
     }
     if algorithm.whiten {
@@ -133,6 +135,10 @@ fn grouping(samples: &[Sample], by: GroupBy) -> Grouping {
     match by {
         GroupBy::Task => Grouping {
             unit: dense(samples.iter().map(|s| s.episode)),
+            group: dense(samples.iter().map(|s| &s.task)),
+        },
+        GroupBy::TaskTurn => Grouping {
+            unit: (0..samples.len()).collect(),
             group: dense(samples.iter().map(|s| &s.task)),
         },
         GroupBy::TaskSeat => Grouping {

@@ -2,7 +2,7 @@
 
 use crate::algo::{Sample, lr};
 use crate::config::Aggregation;
-use crate::plan::{LossPlan, Plan};
+use crate::plan::{LossPlan, Plan, PreferencePlan};
 use crate::trajectory::Episode;
 
 /// A training row: one turn.
@@ -18,17 +18,31 @@ pub struct Row {
     pub advantages: Vec<f32>,
     /// The temperature of its log-probs (1 where it was greedy).
     pub temperature: f32,
+    /// How much each of its tokens counts beside [`Batch::aggregation`]; empty is 1 each.
+    pub weights: Vec<f32>,
     /// Its coefficients.
     pub loss: LossPlan,
 }
 
 /// What a batch is trained for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Objective {
     /// The clipped surrogate on advantages, with KL and entropy terms.
     PolicyGradient,
     /// The negative log-likelihood of the completions.
     Supervised,
+    /// Pairs of completions, the better one first.
+    Preference(PreferencePlan),
+}
+
+impl Objective {
+    /// How many rows belong together.
+    pub const fn rows(self) -> usize {
+        match self {
+            Self::PolicyGradient | Self::Supervised => 1,
+            Self::Preference(_) => 2,
+        }
+    }
 }
 
 /// One step's rows for one policy, in the order that fixes every sum.
@@ -90,7 +104,8 @@ pub fn batches(
     all.filter(|(_, batch)| !batch.rows.is_empty()).collect()
 }
 
-fn row(plan: &Plan, episodes: &[Episode], sample: &Sample, advantages: &[f64]) -> Row {
+/// The row of one sample.
+pub(crate) fn row(plan: &Plan, episodes: &[Episode], sample: &Sample, advantages: &[f64]) -> Row {
     let turn = &episodes[sample.episode].turns[sample.turn];
     let tokens = turn.tokens.as_ref().expect("a sample is a turn with tokens");
     Row {
@@ -99,6 +114,7 @@ fn row(plan: &Plan, episodes: &[Episode], sample: &Sample, advantages: &[f64]) -
         logprobs: tokens.logprobs.clone(),
         advantages: advantages.iter().map(|&advantage| advantage as f32).collect(),
         temperature: if tokens.temperature == 0.0 { 1.0 } else { tokens.temperature },
+        weights: Vec::new(),
         loss: plan.seats[sample.seat].loss,
     }
 }

@@ -18,9 +18,9 @@ mod surrogate;
 mod value;
 
 pub use aggregate::token_weights;
-pub use correction::{Correction, correction_weights};
-pub use divergence::{AdaptiveKl, importance_corrected, kl, policy_drift};
-pub use policy::{PolicyLoss, RowTokens, log_likelihood, policy_gradient};
+pub use correction::correction_weights;
+pub use divergence::{AdaptiveKl, importance_corrected, kl, kl_reward, policy_drift};
+pub use policy::{PolicyLoss, RowTokens, linear, log_likelihood, policy_gradient};
 pub use preference::{Pair, Preference, PreferenceLoss, preference};
 pub use surrogate::{Clip, Clipped, cispo, clipped_surrogate, cpgd, sapo};
 pub use value::{ValueLoss, clipped_value, huber, value_loss};

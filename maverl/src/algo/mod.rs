@@ -16,7 +16,9 @@
 //! | [`advantage::valued`] | both, from what a critic said | PPO, IPPO, MAPPO, MARFT | `advantage/valued.rs` |
 //! | [`advantage::Compound`] | `F = Π π_new / π_old` of those before | HAPPO, [2109.11251] §4 | `advantage/compound.rs` |
 //! | [`Mixing`] | `V = Σ Vᵢ`; `V = w₂ · elu(V W₁ + b₁) / E + b₂` | VDN, [1706.05296]; QMIX, [1803.11485] §4 | `mixer.rs` |
-//! | [`advantage::EmaBaseline`] | `A = r − b_seat` | | `advantage/ema.rs` |
+//! | [`advantage::similarity`] | which prompts are near enough | Ratcliff and Obershelp | `advantage/anchor.rs` |
+//! | [`baselines`] | `A = r − r_greedy`; `A = r − b_seat` | ReMax, [2310.10505] | `advantage/baseline.rs`, `ema.rs` |
+//! | [`shaped_rewards`] | `r + α (r − q)` | MARTI | `advantage/shaping.rs` |
 //! | [`advantage::discounted_scores`], [`advantage::influence_bonus`] | scores and influence over turns | MAPoRL, [2502.18439] | `advantage/shaping.rs` |
 //! | [`clipped_surrogate`](loss::clipped_surrogate) | `max(−Aρ, −A·clip(ρ, 1−ε_low, 1+ε_high))` | PPO, [1707.06347] eq. 7; DAPO eq. 8 | `loss/surrogate.rs` |
 //! | its dual bound | `min(·, −A·c)` where `A < 0` | dual-clip PPO, [1912.09729] eq. 8 | `loss/surrogate.rs` |
@@ -25,6 +27,8 @@
 //! | [`cpgd`](loss::cpgd), [`policy_drift`](loss::policy_drift) | `−A·clip(log ρ)` | CPGD, [2505.12504] | `loss/surrogate.rs` |
 //! | [`policy_gradient`] | the loss of a row; ratios of rows | GSPO, [2507.18071] | `loss/policy.rs` |
 //! | [`kl`](loss::kl) | k1, k2, k3 | Schulman, [Approximating KL divergence] | `loss/divergence.rs` |
+//! | [`kl_reward`](loss::kl_reward), [`AdaptiveKl`](loss::AdaptiveKl) | `r − β Σ kl`; `β (1 + clip(kl / target − 1) n / h)` | [1909.08593] | `loss/divergence.rs` |
+//! | [`correction_weights`](loss::correction_weights) | `min(p_trainer / p_rollout, C)` | IcePop, [2510.18855] | `loss/correction.rs` |
 //! | [`preference`](loss::preference) | losses of pairs | DPO, [2305.18290] | `loss/preference.rs` |
 //! | [`clipped_value`](loss::clipped_value) | `½ max((V−R)², (V'−R)²)` | [2006.05990] | `loss/value.rs` |
 //! | [`Scale`] | values in units of the returns so far | MAPPO, [2103.01955]; PopArt, [1602.07714] | `value.rs` |
@@ -37,6 +41,9 @@
 //! Letters of dimensions, here and in `model`: `P` tasks, `G` episodes per task, `N` packed tokens (or samples, where
 //! there are no tokens), `B` rows of a micro-batch, `T` tokens of a row, `V` vocabulary, `D` hidden, `H` heads.
 //!
+//! [2310.10505]: https://arxiv.org/abs/2310.10505
+//! [1909.08593]: https://arxiv.org/abs/1909.08593
+//! [2510.18855]: https://arxiv.org/abs/2510.18855
 //! [2402.03300]: https://arxiv.org/abs/2402.03300
 //! [2602.08847]: https://arxiv.org/abs/2602.08847
 //! [2402.14740]: https://arxiv.org/abs/2402.14740
@@ -75,7 +82,9 @@ mod value;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use advantage::{Advantages, GroupSummary, advantages};
+pub(crate) use advantage::is_greedy;
+pub use advantage::{Advantages, GroupSummary, advantages, baselines, shaped_rewards};
+pub(crate) use batch::row;
 pub use batch::{Batch, Objective, Row, batches};
 pub use loss::{PolicyLoss, RowTokens, policy_gradient, token_weights};
 pub use mixer::{Mixing, Monotone, Round};

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::algo::advantage::is_greedy;
 use crate::plan::Plan;
 use crate::trajectory::Episode;
 
@@ -29,6 +30,8 @@ pub struct Sample {
     pub policy: usize,
     /// [`Episode::turn_reward`]: the score plus the parts for this turn.
     pub reward: f64,
+    /// What the reward is compared with beside its group: see [`crate::algo::baselines`].
+    pub baseline: f64,
     /// Its episode solved the task.
     pub solved: bool,
     /// How many tokens are trained on.
@@ -56,11 +59,13 @@ fn key(episode: &Episode) -> TaskKey {
 /// The turns of `episodes` that are trained on, sorted by (task, episode index, turn path).
 ///
 /// A turn is a sample if its episode is *scored*, its seat is trained, and it has tokens; a malformed or truncated reply
-/// is a sample like any other. Turns of frozen seats and of outsiders are not, so they enter no statistic of a group.
+/// is a sample like any other. Turns of frozen seats, of outsiders and of episodes played greedily to compare with are not,
+/// so they enter no statistic of a group.
 pub fn samples(episodes: &[Episode], plan: &Plan) -> Vec<Sample> {
     let mut samples: Vec<Sample> = episodes
         .iter()
         .enumerate()
+        .filter(|(_, episode)| !is_greedy(plan, episode))
         .flat_map(|(index, episode)| of_episode(index, episode, plan))
         .collect();
     // Turns are sorted by path in their episode; the last key tells apart equal tasks drawn twice in a step.
@@ -88,6 +93,7 @@ fn of_episode<'a>(
             seat,
             policy: trained.policy,
             reward: episode.turn_reward(turn)?,
+            baseline: 0.0,
             solved: episode.score()?.solved,
             tokens,
         })

@@ -3,8 +3,8 @@
 use serde_json::{Map, Value};
 
 use crate::config::{
-    AlgorithmConfig, CheckpointConfig, Config, Dtype, EvalConfig, Kl, Ratio, RolloutConfig,
-    RuntimeConfig, Schedule, Surrogate, TaskConfig,
+    AlgorithmConfig, CheckpointConfig, Config, Correction, Dtype, EvalConfig, Kl, KlIn, Ratio,
+    RolloutConfig, RuntimeConfig, Schedule, Surrogate, TaskConfig,
 };
 use crate::plan::{
     AlgorithmPlan, Chosen, LossPlan, ModelSource, OptimPlan, Plan, PolicyPlan, Sampling, SeatPlan,
@@ -23,6 +23,9 @@ pub(crate) const LOSS: LossPlan = LossPlan {
     kl_coef: 0.0,
     kl: Kl::K3,
     kl_corrected: false,
+    kl_in: KlIn::Loss,
+    correction: Correction::None,
+    correction_cap: 2.0,
     drift_coef: 0.0,
     entropy_coef: 0.0,
     invalid_reply_penalty: 0.1,
@@ -52,6 +55,7 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
             top_k: 0,
             top_p: 1.0,
             min_p: 0.0,
+            repetition_penalty: 1.0,
             max_tokens: 8,
             stop: Vec::new(),
             stop_ids: Vec::new(),
@@ -89,6 +93,7 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         orchestra: chosen("t/relay"),
         rollout: RolloutConfig::default(),
         seats: seats.iter().enumerate().map(seat).collect(),
+        outsiders: Vec::new(),
         policies: seats.iter().enumerate().map(policy).collect(),
         workers: seats.iter().map(worker).collect(),
         algorithm: AlgorithmPlan::from(&AlgorithmConfig::default()),

@@ -1,7 +1,9 @@
 //! Parts of an algorithm that do not go together.
 
+use std::collections::BTreeSet;
+
 use super::diagnostic::{Problems, path};
-use crate::config::{Baseline, Config, Preset, Ratio, Surrogate};
+use crate::config::{Baseline, Config, PairLoss, Ratio, Surrogate};
 use crate::plan::{AlgorithmPlan, SeatPlan};
 
 /// Fills in the coefficients of the loss that the preset sets, so that agents inherit them.
@@ -17,18 +19,25 @@ pub(super) fn check(
     seats: &[SeatPlan],
     problems: &mut Problems<'_>,
 ) {
-    if algorithm.preset == Preset::Sft {
-        return;
+    swap(algorithm, seats, problems);
+    if algorithm.preset.is_supervised() {
+        return preference(algorithm, problems);
     }
-    if algorithm.critic.is_none() && algorithm.baseline == Baseline::None && algorithm.normalize_std
-    {
-        let message = "`algorithm.normalize_std` is true, and `algorithm.baseline` is \"none\"";
+    let group = algorithm.critic.is_none();
+    if group && !algorithm.baseline.of_group() && algorithm.normalize_std {
+        let message =
+            "`algorithm.normalize_std` is true, and `algorithm.baseline` compares with no group";
         let help = "the deviation is that of a group: compare with the group, or set `normalize_std = false`; \
                     `whiten` divides by the deviation over the step";
         let at = path(["algorithm", "baseline"]);
         problems.value(&at, message.to_owned(), help.to_owned());
     }
-    if config.task.group_size.get() == 1 && algorithm.critic.is_none() {
+    if algorithm.kl_target > 0.0 && !seats.iter().any(|s| s.trained && s.loss.kl_coef > 0.0) {
+        let message = "`algorithm.kl_target` is set, and `algorithm.loss.kl_coef` is 0".to_owned();
+        let help = "it is the coefficient that seeks the target: give it a value to begin with";
+        problems.value(&path(["algorithm", "kl_target"]), message, help.to_owned());
+    }
+    if config.task.group_size.get() == 1 && group {
         if algorithm.resample > 0 {
             let message = format!(
                 "`algorithm.resample` is {}, and `task.group_size` is 1",
@@ -55,5 +64,47 @@ pub(super) fn check(
             problems.value(&path(["algorithm", "loss", "ratio"]), message, help.to_owned());
             break;
         }
+    }
+}
+
+/// Two agents of one kind of policy exchange what they have learned.
+fn swap(algorithm: &AlgorithmPlan, seats: &[SeatPlan], problems: &mut Problems<'_>) {
+    if algorithm.swap_every == 0 {
+        return;
+    }
+    if algorithm.critic.is_some() {
+        let message = "`algorithm.swap_every` is set, and advantages come from a critic".to_owned();
+        let help = "a critic stays with its policy while agents exchange theirs: set `estimator = \"group\"`";
+        problems.value(&path(["algorithm", "swap_every"]), message, help.to_owned());
+    }
+    let trained: Vec<&SeatPlan> = seats.iter().filter(|seat| seat.trained).collect();
+    let apart = matches!(&trained[..], [one, other] if one.policy != other.policy);
+    if !apart {
+        let message = format!(
+            "`algorithm.swap_every` is {}, and {} trained agents speak through {} policies",
+            algorithm.swap_every,
+            trained.len(),
+            trained.iter().map(|seat| seat.policy).collect::<BTreeSet<_>>().len()
+        );
+        let help =
+            "two trained agents exchange policies: give each an `adapter` (or `worker`) of its own";
+        problems.value(&path(["algorithm", "swap_every"]), message, help.to_owned());
+    }
+}
+
+/// A pair says which reply is better: only two losses can doubt it.
+fn preference(algorithm: &AlgorithmPlan, problems: &mut Problems<'_>) {
+    let pair = &algorithm.preference;
+    if pair.label_smoothing > 0.0 && !matches!(pair.loss, PairLoss::Sigmoid | PairLoss::Robust) {
+        let message = format!(
+            "`algorithm.preference.label_smoothing` is {}, which this loss does not have",
+            pair.label_smoothing
+        );
+        let help = "remove it, or set `loss = \"sigmoid\"` or `loss = \"robust\"`";
+        problems.value(
+            &path(["algorithm", "preference", "label_smoothing"]),
+            message,
+            help.to_owned(),
+        );
     }
 }

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use super::Purpose;
 use super::diagnostic::{Problems, path, suggestion};
-use crate::config::{Config, Preset, TaskConfig};
-use crate::data::{self, DataError};
+use crate::config::{Config, Learn, Preset, TaskConfig};
+use crate::data::{self, DataError, Demonstration};
 use crate::task::Task;
 
 /// Worlds embedded in the library: names that `data = "builtin:NAME"` may have.
-const BUILTIN: &[&str] = &["arithmetic", "facts"];
+const BUILTIN: &[&str] = &["arithmetic", "facts", "nli"];
 
 /// Reports data that is not there, and, before training, data that cannot be trained or evaluated with. Gives the tasks
 /// that are trained on.
@@ -62,15 +62,25 @@ fn lessons(config: &Config, base: &Path, problems: &mut Problems<'_>) -> Vec<Tas
         return Vec::new();
     }
     let TaskConfig { data, split, .. } = &config.task;
-    let supervised = config.algorithm.name == Preset::Sft;
+    let supervised = config.algorithm.name.is_supervised();
     if supervised && data.starts_with("builtin:") {
         let message = format!("`task.data` is {data:?}, which has questions and no demonstrations");
         problems.value(&at, message, "supervised training needs a file of them".to_owned());
         return Vec::new();
     }
-    let read = match supervised {
-        true => data::demonstrations(&base.join(data)).map(|_| Vec::new()),
-        false => data::load(&config.task, split, base),
+    let file = base.join(data);
+    let learn = config.algorithm.learn.unwrap_or_default();
+    let read = match config.algorithm.name {
+        Preset::Dpo => data::preferences(&file).map(|_| Vec::new()),
+        Preset::Sft => data::demonstrations(&file).map(|rows| {
+            if learn == Learn::Observations && !rows.iter().any(Demonstration::observes) {
+                let message = format!("`task.data` is {data:?}, in which no user answers a reply");
+                let help = "`learn = \"observations\"` learns what follows a reply: conversations of several turns";
+                problems.value(&path(["algorithm", "learn"]), message, help.to_owned());
+            }
+            Vec::new()
+        }),
+        _ => data::load(&config.task, split, base),
     };
     read.unwrap_or_else(|error| {
         let at = match error {

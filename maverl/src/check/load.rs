@@ -7,8 +7,8 @@ use serde::Deserialize;
 use super::diagnostic::{Problems, did_you_mean, key, list, within};
 use crate::config::{
     AgentConfig, AlgorithmConfig, CheckpointConfig, Config, CriticConfig, EvalConfig, LoraConfig,
-    LossConfig, ModelConfig, OptimConfig, RewardConfig, RolloutConfig, RuntimeConfig,
-    SamplingConfig, TaskConfig,
+    LossConfig, ModelConfig, OptimConfig, OutsiderConfig, PreferenceConfig, RewardConfig,
+    RolloutConfig, RuntimeConfig, SamplingConfig, TaskConfig,
 };
 
 /// The configuration of the merged layers. What is wrong is reported, taken out, and so has its default.
@@ -94,7 +94,7 @@ fn unknown_help(field: &str, known: &[&str]) -> String {
 }
 
 /// Every table of a configuration with its keys, as serde knows them.
-pub(crate) fn tables() -> [(&'static str, &'static [&'static str]); 15] {
+pub(crate) fn tables() -> [(&'static str, &'static [&'static str]); 17] {
     [
         ("the file itself (before any table)", fields::<Config>()),
         ("`[task]`", fields::<TaskConfig>()),
@@ -102,9 +102,11 @@ pub(crate) fn tables() -> [(&'static str, &'static [&'static str]); 15] {
         ("`[models.NAME]`", fields::<ModelConfig>()),
         ("a model's (or agent's) `optim`", fields::<OptimConfig>()),
         ("a model's (or agent's) `lora`", fields::<LoraConfig>()),
+        ("`[outsiders.NAME]`", fields::<OutsiderConfig>()),
         ("`[agents.\"team/role\"]`", fields::<AgentConfig>()),
         ("`[algorithm]`", fields::<AlgorithmConfig>()),
         ("`[algorithm.loss]` (or an agent's `loss`)", fields::<LossConfig>()),
+        ("`[algorithm.preference]`", fields::<PreferenceConfig>()),
         ("`[algorithm.critic]`", fields::<CriticConfig>()),
         ("`[rewards.NAME]`", fields::<RewardConfig>()),
         ("`[rollout]`", fields::<RolloutConfig>()),

@@ -17,6 +17,7 @@ mod data;
 mod diagnostic;
 mod load;
 mod models;
+mod outsider;
 mod policy;
 mod sources;
 mod team;
@@ -32,7 +33,7 @@ pub use sources::{File, Sources};
 
 use std::path::Path;
 
-use crate::config::{Config, Dtype, LossConfig, ModelConfig, OptimConfig, Preset, SamplingConfig};
+use crate::config::{Config, Dtype, LossConfig, ModelConfig, OptimConfig, SamplingConfig};
 use crate::plan::{
     AlgorithmPlan, Chosen, LossPlan, OptimPlan, Plan, PolicyPlan, Sampling, SeatPlan,
 };
@@ -99,8 +100,10 @@ fn plan(
     let models = models::open(&config, base, problems);
     let (orchestra, members) = orchestra.map(|chosen| (chosen.chosen, chosen.members))?;
     let seats = team::seats(&config, &orchestra.name, &members, registry, problems);
+    outsider::check(&config, base, problems);
+    let (members, outsiders) = outsider::take(&config, seats?, problems);
     let (seats, mut policies, workers) =
-        policy::assign(&config, &seats?, &models, purpose, problems)?;
+        policy::assign(&config, &members, &models, purpose, problems)?;
     let algorithm = AlgorithmPlan::from(&config.algorithm);
     if purpose == Purpose::Train {
         algorithm::check(&config, &algorithm, &seats, problems);
@@ -121,6 +124,7 @@ fn plan(
         orchestra,
         rollout: config.rollout.clone(),
         seats,
+        outsiders,
         policies,
         workers,
         algorithm,
@@ -152,8 +156,8 @@ fn training_warnings(
     policies: &[PolicyPlan],
 ) -> Vec<String> {
     let mut warnings = Vec::new();
-    let among = config.algorithm.name != Preset::Sft && algorithm.critic.is_none();
-    if among && config.task.group_size.get() == 1 {
+    let alone = config.task.group_size.get() == 1 && algorithm.baseline.of_group();
+    if !config.algorithm.name.is_supervised() && algorithm.critic.is_none() && alone {
         warnings.push(
             "`task.group_size` is 1: an episode has no other to be compared with, so most advantages are 0".to_owned(),
         );
@@ -169,7 +173,7 @@ fn training_warnings(
     let drops =
         |policy: &&PolicyPlan| policy.adapter.as_ref().is_some_and(|a| a.lora.dropout > 0.0);
     for policy in policies.iter().filter(|policy| policy.trained).filter(drops) {
-        if config.algorithm.name != Preset::Sft {
+        if !config.algorithm.name.is_supervised() {
             warnings.push(format!(
                 "`lora.dropout` of policy `{}` is above 0: rollout drops nothing, so the ratio of an update does not begin \
                  at 1",

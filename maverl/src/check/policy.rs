@@ -44,8 +44,11 @@ pub(super) fn assign(
             .iter()
             .map(|member| seat(config, member, group, policies.len()))
             .collect();
-        let supervised = config.algorithm.name == Preset::Sft;
-        let has_kl = |seat: &SeatPlan| seat.trained && seat.loss.kl_coef > 0.0;
+        let reference = |seat: &SeatPlan| match config.algorithm.name {
+            Preset::Sft => false,
+            Preset::Dpo => seat.trained && config.algorithm.preference.reference_free != Some(true),
+            _ => seat.trained && seat.loss.kl_coef > 0.0,
+        };
         let gradient_checkpointing = config.models[&group.model].gradient_checkpointing;
         let trained = group_seats.iter().any(|seat| seat.trained);
         let activation_bytes = trained.then(|| {
@@ -63,7 +66,7 @@ pub(super) fn assign(
             gradient_checkpointing,
             activation_bytes,
             critic_parameters: 0,
-            reference: !supervised && group_seats.iter().any(has_kl),
+            reference: group_seats.iter().any(reference),
             adapter,
             optim,
         });
@@ -76,7 +79,7 @@ pub(super) fn assign(
 /// Whether anything is played: supervised training alone plays nothing.
 fn samples(config: &Config, purpose: Purpose) -> bool {
     let (preset, eval) = (config.algorithm.name, config.eval.used(config.algorithm.name));
-    purpose == Purpose::Eval || preset != Preset::Sft || eval.before_and_after || eval.every > 0
+    purpose == Purpose::Eval || !preset.is_supervised() || eval.before_and_after || eval.every > 0
 }
 
 fn seat(config: &Config, member: &Member, group: &Group<'_>, policy: usize) -> SeatPlan {
@@ -306,7 +309,7 @@ pub(super) fn trainable(config: &Config, seats: &[SeatPlan], problems: &mut Prob
         let message = "nothing is trained: every agent, or its model, is frozen".to_owned();
         problems.whole(message, "remove `frozen = true` from one of them".to_owned());
     }
-    if config.algorithm.name == Preset::Sft {
+    if config.algorithm.name.is_supervised() {
         return;
     }
     for seat in seats.iter().filter(|seat| seat.trained) {
@@ -318,7 +321,13 @@ pub(super) fn trainable(config: &Config, seats: &[SeatPlan], problems: &mut Prob
             let at = sampling_key(problems, seat, "temperature");
             problems.value(&at, message, help.to_owned());
         }
-        let filters = [("top_k", s.top_k > 0), ("top_p", s.top_p < 1.0), ("min_p", s.min_p > 0.0)];
+        let repeats = s.repetition_penalty != 1.0;
+        let filters = [
+            ("top_k", s.top_k > 0),
+            ("top_p", s.top_p < 1.0),
+            ("min_p", s.min_p > 0.0),
+            ("repetition_penalty", repeats),
+        ];
         for (name, _) in filters.iter().filter(|(_, on)| *on) {
             let message = format!(
                 "`{name}` is set for `{}`, which is trained with the ratio of unfiltered probabilities",

@@ -3,6 +3,7 @@
 mod adapters;
 mod critics;
 mod files;
+mod outsiders;
 
 use miette::GraphicalTheme;
 use serde_json::{Value, json};
@@ -442,7 +443,34 @@ fn parts_of_an_algorithm_that_do_not_go_together_are_refused_with_the_reason() {
     };
     refused(
         "[algorithm]\nbaseline = \"none\"",
-        "`algorithm.normalize_std` is true, and `algorithm.baseline` is \"none\"",
+        "`algorithm.normalize_std` is true, and `algorithm.baseline` compares with no group",
+    );
+    refused(
+        "[algorithm]\nkl_target = 0.1",
+        "`algorithm.kl_target` is set, and `algorithm.loss.kl_coef` is 0",
+    );
+    refused(
+        "[algorithm]\nname = \"cory\"",
+        "`algorithm.swap_every` is 5, and 3 trained agents speak through 1 policies",
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        format!("[task]\ndata = {path:?}\n")
+    };
+    let pair = file("pairs.jsonl", r#"{"prompt": "a", "chosen": "b", "rejected": "c"}"#);
+    refused(
+        &(pair
+            + "[algorithm]\nname = \"dpo\"\npreference = { loss = \"ipo\", label_smoothing = 0.1 }"),
+        "`algorithm.preference.label_smoothing` is 0.1, which this loss does not have",
+    );
+    let same = file("same.jsonl", r#"{"prompt": "a", "chosen": "b", "rejected": "b"}"#);
+    refused(&(same + "[algorithm]\nname = \"dpo\""), "`chosen` and `rejected` are the same");
+    let shown = file("shown.jsonl", r#"{"prompt": "a", "completion": "b"}"#);
+    refused(
+        &(shown + "[algorithm]\nname = \"sft\"\nlearn = \"observations\""),
+        "in which no user answers a reply",
     );
     refused(
         "[algorithm]\nname = \"dapo\"\n[task]\ngroup_size = 1",
@@ -643,7 +671,8 @@ name = "drmass"
     :        ^
     `----
   x `algorithm.name` is "drmass"; expected one of "drmas", "grpo", "drgrpo", "dapo", "rloo", "gigpo",
-  | "reinforce++", "reinforce++_baseline", "gspo", "cispo", "sapo", "cpgd", "passk", "sft"
+  | "reinforce++", "reinforce++_baseline", "gspo", "cispo", "sapo", "cpgd", "passk", "remax", "luspo",
+  | "cory", "sft", "dpo"
     ,-[run.toml:15:8]
  15 | name = "drmass"
     :        ^^^^^^^^
@@ -1371,7 +1400,8 @@ kl = "k4"
 "#,
         r#"
   x `algorithm.name` is "reinforce"; expected one of "drmas", "grpo", "drgrpo", "dapo", "rloo", "gigpo",
-  | "reinforce++", "reinforce++_baseline", "gspo", "cispo", "sapo", "cpgd", "passk", "sft"
+  | "reinforce++", "reinforce++_baseline", "gspo", "cispo", "sapo", "cpgd", "passk", "remax", "luspo",
+  | "cory", "sft", "dpo"
    ,-[run.toml:2:8]
  2 | name = "reinforce"
    :        ^^^^^^^^^^^

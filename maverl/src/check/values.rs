@@ -29,6 +29,8 @@ const DECAY: Range =
     Range { holds: |x| (0.0..1.0).contains(&x), words: "numbers from 0 to below 1" };
 const DROPPED: Range =
     Range { holds: |x| (0.0..1.0).contains(&x), words: "a number from 0 to below 1" };
+const BELOW_HALF: Range =
+    Range { holds: |x| (0.0..0.5).contains(&x), words: "a number from 0 to below 0.5" };
 const RANK: Range =
     Range { holds: |x| x <= MAX_RANK as f64, words: "a whole number from 1 to 65536" };
 const THREADS: Range =
@@ -74,12 +76,21 @@ fn algorithm(config: &AlgorithmConfig, table: &[String], problems: &mut Problems
     number(problems, table, "anchor_weight", config.anchor_weight, NOT_NEGATIVE);
     number(problems, table, "discount", config.discount, SHARE);
     number(problems, table, "target_kl", config.target_kl, NOT_NEGATIVE);
+    number(problems, table, "anchor_similarity", config.anchor_similarity, ABOVE_0_TO_1);
+    number(problems, table, "baseline_momentum", config.baseline_momentum, DROPPED);
+    number(problems, table, "shaping_weight", config.shaping_weight, NOT_NEGATIVE);
+    number(problems, table, "kl_target", config.kl_target, NOT_NEGATIVE);
+    number(problems, table, "kl_horizon", config.kl_horizon, POSITIVE);
+    number(problems, table, "observation_weight", config.observation_weight, SHARE);
     number(problems, table, "factor_clip", config.factor_clip, SHARE);
     number(problems, table, "later_discount", config.later_discount, SHARE);
     for weight in config.influence.into_iter().flatten() {
         number(problems, table, "influence", Some(weight), NOT_NEGATIVE);
     }
     critic(&config.critic, &within(table, "critic"), problems);
+    let (preference, table) = (&config.preference, &within(table, "preference"));
+    number(problems, table, "beta", preference.beta, POSITIVE);
+    number(problems, table, "label_smoothing", preference.label_smoothing, BELOW_HALF);
 }
 
 fn critic(config: &CriticConfig, table: &[String], problems: &mut Problems<'_>) {
@@ -121,6 +132,7 @@ fn sampling(config: &SamplingConfig, table: &[String], problems: &mut Problems<'
     number(problems, table, "temperature", config.temperature, NOT_NEGATIVE);
     number(problems, table, "top_p", config.top_p, ABOVE_0_TO_1);
     number(problems, table, "min_p", config.min_p, SHARE);
+    number(problems, table, "repetition_penalty", config.repetition_penalty, POSITIVE);
     if config.stop.iter().flatten().any(String::is_empty) {
         let path = within(table, "stop");
         let message =
@@ -135,6 +147,7 @@ fn loss(config: &LossConfig, table: &[String], problems: &mut Problems<'_>) {
     number(problems, table, "clip_low", config.clip_low, ABOVE_0_TO_1);
     number(problems, table, "clip_high", config.clip_high, POSITIVE);
     number(problems, table, "clip_dual", config.clip_dual, ABOVE_1);
+    number(problems, table, "correction_cap", config.correction_cap, ABOVE_1);
     number(problems, table, "kl_coef", config.kl_coef, NOT_NEGATIVE);
     number(problems, table, "drift_coef", config.drift_coef, NOT_NEGATIVE);
     number(problems, table, "entropy_coef", config.entropy_coef, NOT_NEGATIVE);

@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
 use super::{Failure, print};
-use crate::env::{math, search};
+use crate::env::{math, nli, search};
 use crate::run_dir::disk::temporary;
 
 /// How many bad rows are shown.
@@ -37,6 +37,8 @@ enum Rule {
     Math,
     /// Exact match after the usual normalization.
     Em,
+    /// The label of natural language inference that is given: entailment, neutral or contradiction.
+    Nli,
 }
 
 /// What is said of one row.
@@ -136,6 +138,7 @@ fn graded(row: Row, rule: Rule, last_number: bool) -> Map<String, Value> {
     let Grade { verdict, extracted, reason } = match rule {
         Rule::Math => mathematical(&answer, &truths, last_number),
         Rule::Em => exact(&answer, &truths),
+        Rule::Nli => inferred(&answer, &truths),
     };
     let reward = if verdict == "equal" { 1.0 } else { 0.0 };
     object.extend([
@@ -172,6 +175,18 @@ fn exact(answer: &str, truths: &[String]) -> Grade {
     Grade { verdict, extracted: Some(search::normalize(answer)), reason }
 }
 
+fn inferred(answer: &str, truths: &[String]) -> Grade {
+    let extracted = nli::label(answer).map(nli::Label::word);
+    let verdicts: Option<Vec<bool>> = truths.iter().map(|t| nli::grade(answer, t)).collect();
+    let (verdict, reason) = match (verdicts, extracted) {
+        (None, _) => ("undecided", "the truth is no label; counted as wrong"),
+        (Some(verdicts), _) if verdicts.contains(&true) => ("equal", "it gives the label"),
+        (_, None) => ("unequal", "it gives no label, or more than one"),
+        _ => ("unequal", "it gives another label"),
+    };
+    Grade { verdict, extracted: extracted.map(str::to_owned), reason }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -204,6 +219,22 @@ mod tests {
         let rows =
             grade_rows(Rule::Em, "{\"answer\": \"The Tower\", \"truth\": \"tower\"}").unwrap();
         assert_eq!(rows[0]["verdict"], "equal");
+    }
+
+    #[test]
+    fn labels_are_graded_by_what_is_given() {
+        let input = r#"{"answer": "not neutral but entailment", "truth": "e"}
+{"answer": "entailment or neutral", "truth": "entailment"}
+{"answer": "neutral", "truth": 2}
+{"answer": "neutral", "truth": "maybe"}
+"#;
+        let rows = grade_rows(Rule::Nli, input).unwrap();
+        let verdicts: Vec<&Value> = rows.iter().map(|row| &row["verdict"]).collect();
+        assert_eq!(verdicts, ["equal", "unequal", "unequal", "undecided"]);
+        assert_eq!(
+            (&rows[0]["extracted"], &rows[1]["extracted"]),
+            (&json!("entailment"), &Value::Null)
+        );
     }
 
     #[test]

@@ -26,6 +26,10 @@ pub struct SamplingConfig {
     /// Drop tokens less likely than this times the likeliest. **(default: `0.0`)**
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "short")]
     pub min_p: Option<f32>,
+    /// Logits of tokens that are there already are divided by this where positive, multiplied where negative; 1 is off.
+    /// **(default: `1.0`)**
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "short")]
+    pub repetition_penalty: Option<f32>,
     /// Longest reply in tokens. **(default: `256`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<NonZeroUsize>,
@@ -209,6 +213,9 @@ pub struct AgentConfig {
     /// A name of `[models]`. **(default: the only model)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// A name of `[outsiders]`, which speaks for it instead of a model. **(default: none)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outsider: Option<String>,
     /// Agents with the same model and worker share weights; another name makes another copy. **(default: the model's name)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
@@ -252,7 +259,16 @@ macro_rules! layered {
 }
 pub(super) use layered;
 
-layered!(SamplingConfig { temperature, top_k, top_p, min_p, max_tokens, stop, stop_ids });
+layered!(SamplingConfig {
+    temperature,
+    top_k,
+    top_p,
+    min_p,
+    repetition_penalty,
+    max_tokens,
+    stop,
+    stop_ids,
+});
 layered!(OptimConfig { lr, betas, eps, weight_decay, grad_clip, schedule, warmup_steps });
 layered!(LoraConfig { rank, alpha, dropout, target_modules, rslora });
 
@@ -271,6 +287,7 @@ impl AgentConfig {
         options.extend(self.options.clone());
         Self {
             model: self.model.clone().or_else(|| base.model.clone()),
+            outsider: self.outsider.clone().or_else(|| base.outsider.clone()),
             worker: self.worker.clone().or_else(|| base.worker.clone()),
             adapter: self.adapter.clone().or_else(|| base.adapter.clone()),
             lora: either(&self.lora, &base.lora, LoraConfig::over),

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::agent::layered;
 use super::critic::{CriticConfig, Estimator, Factor, Later, Order};
+use super::loss::LossConfig;
 use super::preset::Preset;
 
 /// `[algorithm]`: a preset's name; any part it sets can be overridden.
@@ -32,12 +33,24 @@ pub struct AlgorithmConfig {
     /// The advantage of a group of one. **(default: `"zero"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub singleton: Option<Singleton>,
+    /// How much of a moving average stays, with `baseline = "moving_average"`. **(default: `0.9`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub baseline_momentum: Option<f64>,
+    /// How rewards of turns are shaped by what earlier rounds earned. **(default: `"none"`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shaping: Option<Shaping>,
+    /// How much. **(default: `0.5`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shaping_weight: Option<f64>,
     /// Give the advantages of a step's tokens mean 0 and deviation 1. **(default: `false`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub whiten: Option<bool>,
     /// Weight of advantages among turns that were given the same prompt; 0 is none. **(default: `0.0`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anchor_weight: Option<f64>,
+    /// How similar prompts must be to be compared: 1 is the same, token by token. **(default: `1.0`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub anchor_similarity: Option<f64>,
     /// Of later rewards, per turn, where turns with the same prompt are compared. **(default: `0.95`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub discount: Option<f64>,
@@ -82,6 +95,25 @@ pub struct AlgorithmConfig {
     /// What is paid for following others, resisting them, provoking and persuading them. **(default: none)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub influence: Option<[f64; 4]>,
+    /// KL to the reference that `kl_coef` seeks by growing and shrinking; 0 leaves it as it is. **(default: `0.0`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kl_target: Option<f64>,
+    /// Rows over which `kl_coef` may change by a fifth. **(default: `10000.0`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kl_horizon: Option<f64>,
+    /// Steps after which two agents exchange their policies; 0 is never. **(default: `0`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub swap_every: Option<u64>,
+    /// What supervised training learns of a conversation. **(default: `"replies"`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub learn: Option<Learn>,
+    /// How much an observation counts beside a reply, which counts the rest of 1, with `learn = "both"`.
+    /// **(default: `0.5`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observation_weight: Option<f64>,
+    /// How a pair of replies becomes a loss.
+    #[serde(skip_serializing_if = "PreferenceConfig::is_empty")]
+    pub preference: PreferenceConfig,
     /// Flat steps (no group has spread) in a row after which the run stops. **(default: `10`)**
     pub max_flat_steps: u64,
 }
@@ -96,8 +128,12 @@ impl Default for AlgorithmConfig {
             normalize_std: None,
             advantage_eps: None,
             singleton: None,
+            baseline_momentum: None,
+            shaping: None,
+            shaping_weight: None,
             whiten: None,
             anchor_weight: None,
+            anchor_similarity: None,
             discount: None,
             resample: None,
             loss: LossConfig::default(),
@@ -113,6 +149,12 @@ impl Default for AlgorithmConfig {
             later: None,
             later_discount: None,
             influence: None,
+            kl_target: None,
+            kl_horizon: None,
+            swap_every: None,
+            learn: None,
+            observation_weight: None,
+            preference: PreferenceConfig::default(),
             max_flat_steps: 10,
         }
     }
@@ -130,8 +172,12 @@ impl AlgorithmConfig {
             normalize_std: self.normalize_std.or(base.normalize_std),
             advantage_eps: self.advantage_eps.or(base.advantage_eps),
             singleton: self.singleton.or(base.singleton),
+            baseline_momentum: self.baseline_momentum.or(base.baseline_momentum),
+            shaping: self.shaping.or(base.shaping),
+            shaping_weight: self.shaping_weight.or(base.shaping_weight),
             whiten: self.whiten.or(base.whiten),
             anchor_weight: self.anchor_weight.or(base.anchor_weight),
+            anchor_similarity: self.anchor_similarity.or(base.anchor_similarity),
             discount: self.discount.or(base.discount),
             resample: self.resample.or(base.resample),
             loss: self.loss.over(&base.loss),
@@ -147,6 +193,12 @@ impl AlgorithmConfig {
             later: self.later.or(base.later),
             later_discount: self.later_discount.or(base.later_discount),
             influence: self.influence.or(base.influence),
+            kl_target: self.kl_target.or(base.kl_target),
+            kl_horizon: self.kl_horizon.or(base.kl_horizon),
+            swap_every: self.swap_every.or(base.swap_every),
+            learn: self.learn.or(base.learn),
+            observation_weight: self.observation_weight.or(base.observation_weight),
+            preference: self.preference.over(&base.preference),
             max_flat_steps: self.max_flat_steps,
         }
     }
@@ -165,6 +217,84 @@ pub enum Baseline {
     SecondBest,
     /// Nothing: the reward itself.
     None,
+    /// The reward of an episode more on the same task, played greedily (ReMax).
+    Greedy,
+    /// The average reward of the seat over the steps so far.
+    MovingAverage,
+}
+
+impl Baseline {
+    /// Other episodes of the group are what a reward is compared with.
+    pub const fn of_group(self) -> bool {
+        matches!(self, Self::Mean | Self::LeaveOneOut | Self::SecondBest)
+    }
+}
+
+/// How the reward of a turn is shaped by what earlier rounds earned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shaping {
+    /// Not at all.
+    #[default]
+    None,
+    /// By how much better it is.
+    Margin,
+    /// By how much it agrees.
+    Quality,
+}
+
+/// What supervised training learns of a conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Learn {
+    /// The assistant's last reply (behavior cloning).
+    #[default]
+    Replies,
+    /// What the user says after a reply of the assistant's (a world model).
+    Observations,
+    /// Both.
+    Both,
+}
+
+/// `[algorithm.preference]`: how a pair of replies becomes a loss.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PreferenceConfig {
+    /// The loss of a pair. **(default: `"sigmoid"`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss: Option<PairLoss>,
+    /// How far the policy may go from the reference: less is further. **(default: `0.1`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beta: Option<f64>,
+    /// Share of pairs taken to be the wrong way round, with `sigmoid` and `robust`. **(default: `0.0`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label_smoothing: Option<f64>,
+    /// Compare with nothing instead of the starting weights. **(default: `false`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reference_free: Option<bool>,
+}
+
+impl PreferenceConfig {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+layered!(PreferenceConfig { loss, beta, label_smoothing, reference_free });
+
+/// The loss of a pair of replies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PairLoss {
+    /// Logistic (DPO). arXiv:2305.18290
+    #[default]
+    Sigmoid,
+    /// A margin of 1 (SLiC-HF). arXiv:2305.10425
+    Hinge,
+    /// Squared distance from a margin, over means of tokens (IPO). arXiv:2310.12036
+    Ipo,
+    /// Logistic, unbiased where a known share of the pairs is the wrong way round. arXiv:2403.00409
+    Robust,
 }
 
 /// Which rows are compared with each other.
@@ -173,6 +303,8 @@ pub enum Baseline {
 pub enum GroupBy {
     /// Episodes of a task (GRPO): unit = episode, group = task.
     Task,
+    /// Turns on a task, whoever speaks: unit = row, group = task.
+    TaskTurn,
     /// Turns of a seat on a task (Dr. MAS): unit = row, group = (task, seat).
     TaskSeat,
 }
@@ -203,95 +335,6 @@ pub enum Aggregation {
     Constant,
 }
 
-/// Per-row coefficients of the loss; what is left out is inherited.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LossConfig {
-    /// What a token loses for its advantage. **(default: `"clip"`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub surrogate: Option<Surrogate>,
-    /// What the ratio of new to old probability is of. **(default: `"token"`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ratio: Option<Ratio>,
-    /// Steepness of SAPO's gate for positive and negative advantages. **(default: `[1.0, 1.05]`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub gate: Option<(f64, f64)>,
-    /// Lower clip of the ratio: 1 - this. **(default: `0.2`)**
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "super::agent::short")]
-    pub clip_low: Option<f32>,
-    /// Upper clip of the ratio: 1 + this. **(default: `0.2`)**
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "super::agent::short")]
-    pub clip_high: Option<f32>,
-    /// Bound of the surrogate for negative advantages (dual clip), above 1. **(default: `3.0`)**
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "super::agent::short")]
-    pub clip_dual: Option<f32>,
-    /// Coefficient of the KL to the reference (the starting weights). **(default: `0.0`)**
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "super::agent::short")]
-    pub kl_coef: Option<f32>,
-    /// Its estimator. **(default: `"k3"`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kl: Option<Kl>,
-    /// Weigh the KL of a token by its ratio. **(default: `false`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kl_corrected: Option<bool>,
-    /// Coefficient of the pull towards the policy that sampled. **(default: `0.0`)**
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "super::agent::short")]
-    pub drift_coef: Option<f32>,
-    /// Coefficient of the entropy bonus. **(default: `0.0`)**
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "super::agent::short")]
-    pub entropy_coef: Option<f32>,
-    /// Subtracted from the reward of a turn whose reply is malformed or truncated. **(default: `0.1`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub invalid_reply_penalty: Option<f64>,
-    /// Share of `max_tokens`, at the end, in which a reply loses reward with its length. **(default: `0.0`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub overlong_buffer: Option<f64>,
-    /// What a reply of `max_tokens` loses by that. **(default: `1.0`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub overlong_penalty: Option<f64>,
-}
-
-/// What a token loses for its advantage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Surrogate {
-    /// The clipped ratio (PPO).
-    #[default]
-    Clip,
-    /// The log-probability, weighted by the clipped ratio. arXiv:2506.13585
-    Cispo,
-    /// A soft gate of the ratio. arXiv:2511.20347
-    Sapo,
-    /// The clipped log-probability. arXiv:2505.12504
-    Cpgd,
-}
-
-/// What the ratio of new to old probability is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Ratio {
-    /// Each token.
-    #[default]
-    Token,
-    /// The whole reply: the geometric mean over its tokens (GSPO).
-    Sequence,
-    /// The whole reply: the product over its tokens (RLOO).
-    Product,
-}
-
-/// Estimators of the KL divergence to the reference (Schulman, "Approximating KL divergence").
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kl {
-    /// log p - log q
-    K1,
-    /// (log p - log q)² / 2
-    K2,
-    /// exp(log q - log p) - (log q - log p) - 1
-    #[default]
-    K3,
-}
-
 /// `[rewards.NAME]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -305,20 +348,3 @@ impl Default for RewardConfig {
         Self { weight: 1.0 }
     }
 }
-
-layered!(LossConfig {
-    surrogate,
-    ratio,
-    gate,
-    clip_low,
-    clip_high,
-    clip_dual,
-    kl_coef,
-    kl,
-    kl_corrected,
-    drift_coef,
-    entropy_coef,
-    invalid_reply_penalty,
-    overlong_buffer,
-    overlong_penalty,
-});

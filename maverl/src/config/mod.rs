@@ -5,6 +5,8 @@
 mod agent;
 mod algorithm;
 mod critic;
+mod loss;
+mod outsider;
 mod preset;
 #[cfg(test)]
 mod tests;
@@ -14,13 +16,15 @@ pub use agent::{
     TargetModules,
 };
 pub use algorithm::{
-    Aggregation, AlgorithmConfig, Baseline, GroupBy, Kl, LossConfig, Ratio, RewardConfig,
-    Singleton, Surrogate,
+    Aggregation, AlgorithmConfig, Baseline, GroupBy, Learn, PairLoss, PreferenceConfig,
+    RewardConfig, Shaping, Singleton,
 };
 pub use critic::{
     Chain, Credit, CriticConfig, Estimator, Factor, Later, Level, Mixer, Normalize, Order, Per,
     Reads, Trunk,
 };
+pub use loss::{Correction, Kl, KlIn, LossConfig, Ratio, Surrogate};
+pub use outsider::OutsiderConfig;
 pub use preset::Preset;
 
 use std::collections::BTreeMap;
@@ -49,6 +53,9 @@ pub struct Config {
     pub sampling: SamplingConfig,
     /// Models by the name agents refer to them by.
     pub models: BTreeMap<String, ModelConfig>,
+    /// Who speaks for agents without being a model, by the name agents refer to them by.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub outsiders: BTreeMap<String, OutsiderConfig>,
     /// Agents by their registered name; unlisted agents use the only model there is.
     pub agents: BTreeMap<String, AgentConfig>,
     /// How rewards become updates.
@@ -74,6 +81,7 @@ impl Default for Config {
             rollout: RolloutConfig::default(),
             sampling: SamplingConfig::default(),
             models: BTreeMap::new(),
+            outsiders: BTreeMap::new(),
             agents: BTreeMap::new(),
             algorithm: AlgorithmConfig::default(),
             rewards: BTreeMap::new(),
@@ -99,7 +107,7 @@ pub struct Named {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TaskConfig {
-    /// `builtin:facts`, `builtin:arithmetic`, or a file relative to the one that names it. **(default: `"builtin:facts"`)**
+    /// `builtin:facts`, `builtin:arithmetic`, `builtin:nli`, or a file relative to the one that names it. **(default: `"builtin:facts"`)**
     pub data: String,
     /// How the file is read. **(default: `"auto"`, by its content)**
     pub format: DataFormat,
@@ -136,7 +144,7 @@ pub enum DataFormat {
     /// By its content.
     #[default]
     Auto,
-    /// One JSON object a line: `question`, `answers` (or `answer`), optional `id` and `source`; or TRL and verl rows.
+    /// One JSON object a line: `question`, `answers` (or `answer`), optional `id` and `source`; or rows of TRL, verl, ANLI.
     Jsonl,
     /// SQuAD: `data[].paragraphs[].qas[]`.
     Squad,
@@ -223,7 +231,7 @@ impl EvalConfig {
     /// some.
     #[must_use]
     pub fn used(&self, preset: Preset) -> Self {
-        let without = preset == Preset::Sft && self.data.is_none();
+        let without = preset.is_supervised() && self.data.is_none();
         Self {
             every: if without { 0 } else { self.every },
             before_and_after: self.before_and_after && !without,

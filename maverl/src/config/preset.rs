@@ -4,12 +4,11 @@ use std::num::NonZeroUsize;
 
 use serde::{Deserialize, Serialize};
 
-use super::algorithm::{
-    Aggregation, AlgorithmConfig, Baseline, GroupBy, Kl, LossConfig, Ratio, Surrogate,
-};
+use super::algorithm::{Aggregation, AlgorithmConfig, Baseline, GroupBy};
 use super::critic::{
     Chain, Credit, CriticConfig, Estimator, Later, Level, Mixer, Normalize, Order, Per, Reads,
 };
+use super::loss::{Kl, LossConfig, Ratio, Surrogate};
 
 /// A choice of parts with a paper behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -44,6 +43,12 @@ pub enum Preset {
     Cpgd,
     /// Only the best of a group learns, by what it has over the second best.
     Passk,
+    /// Each episode against one more on its task, played greedily.
+    Remax,
+    /// GSPO where a reply counts with its length.
+    Luspo,
+    /// Two agents, the second of which sees what the first said; they exchange policies as they go.
+    Cory,
     /// Advantages from the values of one critic, which reads what each agent is given.
     Ppo,
     /// PPO, a critic for each policy.
@@ -62,11 +67,13 @@ pub enum Preset {
     Maporl,
     /// Supervised: raise the log-probability of given replies; no rollout.
     Sft,
+    /// Supervised: raise the log-probability of the better of two given replies against the other's; no rollout.
+    Dpo,
 }
 
 impl Preset {
     /// Every preset, in the order of the documentation.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 26] = [
         Self::Drmas,
         Self::Grpo,
         Self::Drgrpo,
@@ -80,6 +87,9 @@ impl Preset {
         Self::Sapo,
         Self::Cpgd,
         Self::Passk,
+        Self::Remax,
+        Self::Luspo,
+        Self::Cory,
         Self::Ppo,
         Self::Ippo,
         Self::Mappo,
@@ -89,7 +99,13 @@ impl Preset {
         Self::Qmix,
         Self::Maporl,
         Self::Sft,
+        Self::Dpo,
     ];
+
+    /// It learns from what is given, and plays no episode.
+    pub const fn is_supervised(self) -> bool {
+        matches!(self, Self::Sft | Self::Dpo)
+    }
 
     /// The name in a configuration.
     pub const fn name(self) -> &'static str {
@@ -107,6 +123,9 @@ impl Preset {
             Self::Sapo => "sapo",
             Self::Cpgd => "cpgd",
             Self::Passk => "passk",
+            Self::Remax => "remax",
+            Self::Luspo => "luspo",
+            Self::Cory => "cory",
             Self::Ppo => "ppo",
             Self::Ippo => "ippo",
             Self::Mappo => "mappo",
@@ -116,6 +135,7 @@ impl Preset {
             Self::Qmix => "qmix",
             Self::Maporl => "maporl",
             Self::Sft => "sft",
+            Self::Dpo => "dpo",
         }
     }
 
@@ -134,6 +154,10 @@ impl Preset {
             Self::Sapo => Some("2511.20347"),
             Self::Cpgd => Some("2505.12504"),
             Self::Passk => Some("2503.19595"),
+            Self::Remax => Some("2310.10505"),
+            Self::Luspo => Some("2602.05261"),
+            Self::Cory => Some("2410.06101"),
+            Self::Dpo => Some("2305.18290"),
             Self::Ppo => Some("1707.06347"),
             Self::Ippo => Some("2011.09533"),
             Self::Mappo => Some("2103.01955"),
@@ -168,6 +192,10 @@ impl Preset {
                 "GRPO on clipped log-probabilities, with a pull towards the policy that sampled"
             }
             Self::Passk => "only the best of a group learns, by what it has over the second best",
+            Self::Remax => "each episode against one more on its task, played greedily",
+            Self::Luspo => "GSPO where a reply counts with its length",
+            Self::Cory => "a pioneer and an observer who sees its answer, and exchange of policies",
+            Self::Dpo => "supervised: raises the better of two given replies against the other",
             Self::Ppo => "advantages from one critic, which reads what each agent is given",
             Self::Ippo => "PPO, a critic for each policy",
             Self::Mappo => "PPO, one critic that reads everything that was said",
@@ -245,7 +273,7 @@ impl Preset {
         let none = AlgorithmConfig { name: self, loss: self.loss(), ..AlgorithmConfig::default() };
         let by_task = AlgorithmConfig { group_by: Some(GroupBy::Task), ..none.clone() };
         match self {
-            Self::Drmas | Self::Sft => none,
+            Self::Drmas | Self::Sft | Self::Dpo => none,
             Self::Grpo | Self::Cpgd => by_task,
             Self::Drgrpo => AlgorithmConfig {
                 normalize_std: Some(false),
@@ -290,6 +318,16 @@ impl Preset {
                 AlgorithmConfig { aggregation: Some(Aggregation::SequenceMean), ..by_task }
             }
             Self::Cispo => AlgorithmConfig { aggregation: Some(Aggregation::TokenMean), ..by_task },
+            Self::Remax => AlgorithmConfig {
+                baseline: Some(Baseline::Greedy),
+                normalize_std: Some(false),
+                aggregation: Some(Aggregation::SequenceSum),
+                ..by_task
+            },
+            Self::Luspo => {
+                AlgorithmConfig { aggregation: Some(Aggregation::SequenceSum), ..by_task }
+            }
+            Self::Cory => AlgorithmConfig { swap_every: Some(5), ..none },
             Self::Passk => AlgorithmConfig { baseline: Some(Baseline::SecondBest), ..by_task },
         }
     }
@@ -306,7 +344,7 @@ impl Preset {
             },
             Self::Maporl => LossConfig { kl_coef: Some(0.002), kl: Some(Kl::K3), ..none },
             Self::Rloo => LossConfig { ratio: Some(Ratio::Product), ..none },
-            Self::Gspo => LossConfig {
+            Self::Gspo | Self::Luspo => LossConfig {
                 ratio: Some(Ratio::Sequence),
                 clip_low: Some(3e-4),
                 clip_high: Some(4e-4),

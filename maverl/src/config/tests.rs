@@ -49,16 +49,18 @@ fn the_reference_is_exactly_the_defaults() {
 fn the_reference_with_its_examples_has_every_key_and_no_other() {
     toml::from_str::<Config>(&with_examples()).unwrap();
     let all: toml::Table = with_examples().parse().unwrap();
-    let paths: [&[&str]; 15] = [
+    let paths: [&[&str]; 17] = [
         &[],
         &["task"],
         &["sampling"],
         &["models", "tiny"],
         &["models", "tiny", "optim"],
         &["models", "tiny", "lora"],
+        &["outsiders", "expert"],
         &["agents", "search/verifier"],
         &["algorithm"],
         &["algorithm", "loss"],
+        &["algorithm", "preference"],
         &["algorithm", "critic"],
         &["rewards", "brevity"],
         &["rollout"],
@@ -96,6 +98,7 @@ fn sections_of_the_reference_are_in_the_order_of_a_run() {
         "environment",
         "sampling",
         "models",
+        "outsiders",
         "agents",
         "algorithm",
         "rewards",

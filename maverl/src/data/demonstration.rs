@@ -16,6 +16,20 @@ pub struct Demonstration {
     pub reply: String,
 }
 
+impl Demonstration {
+    /// Whether the user answers a reply of the assistant's, somewhere before the last one.
+    pub fn observes(&self) -> bool {
+        self.observations().next().is_some()
+    }
+
+    /// The places in the prompt where the user answers a reply of the assistant's.
+    pub fn observations(&self) -> impl Iterator<Item = usize> + '_ {
+        let roles = self.prompt.windows(2).map(|pair| (pair[0].role, pair[1].role));
+        let answers = roles.map(|roles| roles == (Role::Assistant, Role::User));
+        answers.enumerate().filter(|(_, answers)| *answers).map(|(at, _)| at + 1)
+    }
+}
+
 /// Demonstrations in TRL's forms, one JSON object a line: `messages`, of which the last is the assistant's; or `prompt`
 /// and `completion`, each a text or messages.
 ///
@@ -28,7 +42,9 @@ pub fn demonstrations(path: &Path) -> Result<Vec<Demonstration>, DataError> {
         .objects()
         .map(|object| {
             let (line, object) = object?;
-            demonstration(&object).map_err(|message| file.damaged(line, message))
+            conversation(&object)
+                .and_then(demonstration)
+                .map_err(|message| file.damaged(line, message))
         })
         .collect::<Result<_, _>>()?;
     if rows.is_empty() {
@@ -39,20 +55,23 @@ pub fn demonstrations(path: &Path) -> Result<Vec<Demonstration>, DataError> {
     Ok(rows)
 }
 
-fn demonstration(object: &Map<String, Value>) -> Result<Demonstration, String> {
-    let mut prompt = match (object.get("messages"), object.get("prompt"), object.get("completion"))
-    {
-        (Some(all), _, _) => messages(all, "messages", Role::User)?,
+fn conversation(object: &Map<String, Value>) -> Result<Vec<Message>, String> {
+    match (object.get("messages"), object.get("prompt"), object.get("completion")) {
+        (Some(all), _, _) => messages(all, "messages", Role::User),
         (None, Some(prompt), Some(completion)) => {
             let mut all = messages(prompt, "prompt", Role::User)?;
             all.extend(messages(completion, "completion", Role::Assistant)?);
-            all
+            Ok(all)
         }
         _ => {
             let keys: Vec<&str> = object.keys().map(String::as_str).collect();
-            return Err(format!("no `messages`, nor `prompt` and `completion`, among {keys:?}"));
+            Err(format!("no `messages`, nor `prompt` and `completion`, among {keys:?}"))
         }
-    };
+    }
+}
+
+/// A conversation that ends with the reply to learn.
+pub(super) fn demonstration(mut prompt: Vec<Message>) -> Result<Demonstration, String> {
     match prompt.pop() {
         Some(Message { role: Role::Assistant, content: reply }) if !prompt.is_empty() => {
             Ok(Demonstration { prompt, reply })
@@ -62,7 +81,7 @@ fn demonstration(object: &Map<String, Value>) -> Result<Demonstration, String> {
 }
 
 /// A text said in a role, or a list of messages.
-fn messages(value: &Value, key: &str, role: Role) -> Result<Vec<Message>, String> {
+pub(super) fn messages(value: &Value, key: &str, role: Role) -> Result<Vec<Message>, String> {
     if let Value::String(content) = value {
         return Ok(vec![Message { role, content: content.clone() }]);
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{DataError, File, Row};
+use super::{DataError, File, Row, nli};
 use crate::task::Task;
 use crate::world::Document;
 
@@ -21,7 +21,10 @@ pub(super) fn tasks(file: &File) -> Result<Vec<Row>, DataError> {
 
 /// `data` of the task keeps every key of the row that is not read as something else.
 fn row(mut object: Map<String, Value>, line: usize, source: &str) -> Result<Row, String> {
-    let question = question(&mut object)?;
+    let question = match nli::task(&mut object)? {
+        Some(question) => question,
+        None => question(&mut object)?,
+    };
     let answers = answers(&mut object)?;
     let mut extra = match object.remove("extra_info") {
         Some(Value::Object(extra)) => extra,

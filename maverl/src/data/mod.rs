@@ -6,10 +6,13 @@
 mod demonstration;
 mod hotpot;
 mod jsonl;
+mod nli;
+mod preference;
 mod sampler;
 mod squad;
 
 pub use demonstration::{Demonstration, demonstrations};
+pub use preference::{PreferencePair, preferences};
 pub use sampler::Sampler;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +23,7 @@ use sha2::{Digest, Sha256};
 
 use crate::config::{DataFormat, TaskConfig};
 use crate::task::Task;
-use crate::world::{Document, arithmetic, facts};
+use crate::world::{self, Document, arithmetic, facts};
 
 /// The split that takes every task.
 pub const ALL: &str = "all";
@@ -87,7 +90,7 @@ pub enum DataError {
     },
     /// The name of a built-in world that does not exist.
     #[error(
-        "`{0}` is no built-in world; there is `builtin:facts` and `builtin:arithmetic`, or name a file"
+        "`{0}` is no built-in world; there is `builtin:facts`, `builtin:arithmetic` and `builtin:nli`, or name a file"
     )]
     UnknownWorld(String),
 }
@@ -129,7 +132,7 @@ pub fn load(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Task>, 
 pub fn corpus(name: &str, base: &Path) -> Result<Vec<Document>, DataError> {
     match world(name)? {
         Some(World::Facts) => return Ok(facts::corpus()),
-        Some(World::Arithmetic) => {
+        Some(World::Arithmetic | World::Nli) => {
             let wanted = "name `builtin:facts` or a file";
             return Err(DataError::Empty { place: name.to_owned(), what: "documents", wanted });
         }
@@ -156,6 +159,7 @@ pub fn corpus(name: &str, base: &Path) -> Result<Vec<Document>, DataError> {
 enum World {
     Facts,
     Arithmetic,
+    Nli,
 }
 
 /// The built-in world that a name means; `None` for a file.
@@ -163,6 +167,7 @@ fn world(name: &str) -> Result<Option<World>, DataError> {
     match name {
         facts::NAME => Ok(Some(World::Facts)),
         arithmetic::NAME => Ok(Some(World::Arithmetic)),
+        world::nli::NAME => Ok(Some(World::Nli)),
         _ if name.starts_with("builtin:") => Err(DataError::UnknownWorld(name.to_owned())),
         _ => Ok(None),
     }
@@ -177,6 +182,7 @@ impl World {
                 .map(|split| (*split, facts::tasks(split).unwrap_or_default()))
                 .collect(),
             Self::Arithmetic => arithmetic::problems(),
+            Self::Nli => world::nli::questions(),
         };
         let rows = |(split, tasks): (&str, Vec<Task>)| -> Vec<Row> {
             tasks.into_iter().map(|task| Row { task, split: Some(split.to_owned()) }).collect()

@@ -169,7 +169,7 @@ fn mistakes_are_named_with_their_line() {
         world
             .unwrap_err()
             .to_string()
-            .contains("there is `builtin:facts` and `builtin:arithmetic`")
+            .contains("there is `builtin:facts`, `builtin:arithmetic` and `builtin:nli`")
     );
 }
 

@@ -1,6 +1,7 @@
 //! Environments: the world a team acts in, and the judge of its answer.
 
 pub mod math;
+pub mod nli;
 pub mod search;
 
 use std::future::Future;

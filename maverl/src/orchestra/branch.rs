@@ -34,6 +34,11 @@ impl Branch {
         Self { path, raced, state: Mutex::default() }
     }
 
+    /// Where it stands.
+    pub(super) fn path(&self) -> &TurnPath {
+        &self.path
+    }
+
     /// The next place, and whether its number depends on which concurrent ask or act ended first.
     pub(super) fn next(&self) -> (TurnPath, bool) {
         let mut state = lock(&self.state);

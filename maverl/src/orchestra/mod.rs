@@ -6,6 +6,7 @@ mod team;
 pub use team::{Ask, Chat, Conversation, Member, Said, SeatOf, Table, Team, Voice};
 
 use std::future::Future;
+use std::num::NonZero;
 
 use crate::agent::{AgentName, AskError};
 use crate::task::Task;
@@ -56,3 +57,30 @@ pub trait OrchestraName: Orchestra {
     note = "declare it: `#[orchestra(.., agents({A}))]`"
 )]
 pub trait Includes<A: AgentName> {}
+
+/// What says how often a role sits: the field that `agents(Voter[field])` names.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a number of seats",
+    note = "use `u8`, `u16`, `u32`, `usize`, or a `NonZero` of those"
+)]
+pub trait SeatCount {
+    /// As a number.
+    fn seats(&self) -> u32;
+}
+
+macro_rules! seat_count {
+    ($($number:ty),*) => {$(
+        impl SeatCount for $number {
+            fn seats(&self) -> u32 {
+                u32::try_from(*self).unwrap_or(u32::MAX)
+            }
+        }
+
+        impl SeatCount for NonZero<$number> {
+            fn seats(&self) -> u32 {
+                self.get().seats()
+            }
+        }
+    )*};
+}
+seat_count!(u8, u16, u32, u64, usize);

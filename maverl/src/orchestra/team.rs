@@ -1,5 +1,7 @@
 //! What an orchestra sees of the world: asking agents, acting in the environment.
 
+mod ledger;
+
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -85,6 +87,7 @@ pub struct Table {
     session: tokio::sync::Mutex<Session>,
     turns: Mutex<Vec<Turn>>,
     fault: Mutex<Option<Fault>>,
+    ledger: Mutex<ledger::Ledger>,
 }
 
 impl Table {
@@ -96,8 +99,8 @@ impl Table {
         environment: Arc<dyn DynEnvironment>,
     ) -> Self {
         let session = environment.open(&task, seed).into();
-        let (turns, fault) = Default::default();
-        Self { task, seed, members, environment, session, turns, fault }
+        let (turns, fault, ledger) = Default::default();
+        Self { task, seed, members, environment, session, turns, fault, ledger }
     }
 
     /// The task being played.

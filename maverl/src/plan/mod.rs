@@ -20,8 +20,9 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::config::{
-    Aggregation, Baseline, CheckpointConfig, Config, Dtype, EvalConfig, Factor, GroupBy, Kl, Later,
-    Order, Preset, Ratio, RolloutConfig, RuntimeConfig, Schedule, Singleton, Surrogate, TaskConfig,
+    Aggregation, Baseline, CheckpointConfig, Config, Correction, Dtype, EvalConfig, Factor,
+    GroupBy, Kl, KlIn, Later, Learn, Order, OutsiderConfig, PairLoss, Preset, Ratio, RolloutConfig,
+    RuntimeConfig, Schedule, Shaping, Singleton, Surrogate, TaskConfig,
 };
 use crate::trajectory::Seat;
 
@@ -45,8 +46,10 @@ pub struct Plan {
     pub orchestra: Chosen,
     /// How episodes are played.
     pub rollout: RolloutConfig,
-    /// Every seat of the team, sorted.
+    /// Every seat that a policy speaks for, sorted.
     pub seats: Vec<SeatPlan>,
+    /// Every other seat, sorted.
+    pub outsiders: Vec<OutsiderPlan>,
     /// Every policy, sorted by name.
     pub policies: Vec<PolicyPlan>,
     /// Every worker group, sorted by name.
@@ -63,6 +66,22 @@ pub struct Plan {
     pub runtime: RuntimeConfig,
     /// What is legal, and probably not meant.
     pub warnings: Vec<String>,
+}
+
+impl Plan {
+    /// The same with the policies of its two trained seats exchanged: each speaks, from here on, as the other did, and
+    /// learns from what it says. A second exchange undoes the first.
+    ///
+    /// CORY, [2410.06101](https://arxiv.org/abs/2410.06101).
+    #[must_use]
+    pub fn exchanged(&self) -> Self {
+        let mut plan = self.clone();
+        let mut trained = plan.seats.iter_mut().filter(|seat| seat.trained);
+        if let (Some(one), Some(other)) = (trained.next(), trained.next()) {
+            std::mem::swap(&mut one.policy, &mut other.policy);
+        }
+        plan
+    }
 }
 
 /// A registered name with its options, defaults filled in.
@@ -91,6 +110,21 @@ pub struct SeatPlan {
     pub options: Value,
 }
 
+/// One seat of the team that no policy speaks for.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct OutsiderPlan {
+    /// Who.
+    pub seat: Seat,
+    /// The outsider's name.
+    pub name: String,
+    /// What it is.
+    pub outsider: OutsiderConfig,
+    /// What it is asked for.
+    pub sampling: Sampling,
+    /// The agent type's own fields.
+    pub options: Value,
+}
+
 /// Sampling with every value settled.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Sampling {
@@ -102,6 +136,8 @@ pub struct Sampling {
     pub top_p: f32,
     /// Drop tokens less likely than this times the likeliest.
     pub min_p: f32,
+    /// Divides positive and multiplies negative logits of tokens that are there already; 1 is off.
+    pub repetition_penalty: f32,
     /// Longest reply in tokens.
     pub max_tokens: usize,
     /// Texts that end a reply.
@@ -131,6 +167,12 @@ pub struct LossPlan {
     pub kl: Kl,
     /// The KL of a token is weighted by its ratio.
     pub kl_corrected: bool,
+    /// Where the KL counts.
+    pub kl_in: KlIn,
+    /// What is done where the sampler and the trainer disagree.
+    pub correction: Correction,
+    /// Largest ratio of the trainer's to the sampler's probability, and one over the smallest.
+    pub correction_cap: f64,
     /// Coefficient of the pull towards the policy that sampled.
     pub drift_coef: f32,
     /// Coefficient of the entropy bonus.
@@ -232,10 +274,18 @@ pub struct AlgorithmPlan {
     pub advantage_eps: f64,
     /// The advantage of a group of one.
     pub singleton: Singleton,
+    /// How much of a moving average stays.
+    pub baseline_momentum: f64,
+    /// How rewards of turns are shaped by what earlier rounds earned.
+    pub shaping: Shaping,
+    /// How much.
+    pub shaping_weight: f64,
     /// The advantages of a step's tokens are given mean 0 and deviation 1.
     pub whiten: bool,
     /// Weight of advantages among turns that were given the same prompt.
     pub anchor_weight: f64,
+    /// How similar prompts must be to be compared; 1 is the same.
+    pub anchor_similarity: f64,
     /// Of later rewards, per turn, where turns with the same prompt are compared.
     pub discount: f64,
     /// Times that tasks whose episodes all earned the same are replaced by others.
@@ -262,6 +312,31 @@ pub struct AlgorithmPlan {
     pub later_discount: f64,
     /// What is paid for following others, resisting them, provoking and persuading them.
     pub influence: [f64; 4],
+    /// KL to the reference that its coefficient seeks; 0 leaves the coefficient as it is.
+    pub kl_target: f64,
+    /// Rows over which the coefficient may change by a fifth.
+    pub kl_horizon: f64,
+    /// Steps after which two agents exchange their policies; 0 is never.
+    pub swap_every: u64,
+    /// What supervised training learns of a conversation.
+    pub learn: Learn,
+    /// How much an observation counts beside a reply.
+    pub observation_weight: f64,
+    /// How a pair of replies becomes a loss.
+    pub preference: PreferencePlan,
     /// Flat steps in a row after which the run stops.
     pub max_flat_steps: u64,
+}
+
+/// How a pair of replies becomes a loss, with every value settled.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct PreferencePlan {
+    /// The loss of a pair.
+    pub loss: PairLoss,
+    /// How far the policy may go from the reference: less is further.
+    pub beta: f64,
+    /// Share of pairs taken to be the wrong way round.
+    pub label_smoothing: f64,
+    /// Compare with nothing instead of the starting weights.
+    pub reference_free: bool,
 }

@@ -4,10 +4,13 @@ use std::num::NonZeroUsize;
 
 use std::path::PathBuf;
 
-use super::{AdapterPlan, AlgorithmPlan, CriticPlan, LoraConfig, LossPlan, OptimPlan, Sampling};
+use super::{
+    AdapterPlan, AlgorithmPlan, CriticPlan, LoraConfig, LossPlan, OptimPlan, PreferencePlan,
+    Sampling,
+};
 use crate::config::{
-    self, AlgorithmConfig, CriticConfig, Estimator, GroupBy, Kl, LossConfig, OptimConfig, Ratio,
-    SamplingConfig, Schedule, Surrogate, TargetModules,
+    self, AlgorithmConfig, Correction, CriticConfig, Estimator, GroupBy, Kl, KlIn, LossConfig,
+    OptimConfig, PreferenceConfig, Ratio, SamplingConfig, Schedule, Surrogate, TargetModules,
 };
 use crate::model::{HfConfig, ModelError, lora};
 
@@ -18,6 +21,7 @@ impl Default for Sampling {
             top_k: 0,
             top_p: 1.0,
             min_p: 0.0,
+            repetition_penalty: 1.0,
             max_tokens: 256,
             stop: Vec::new(),
             stop_ids: Vec::new(),
@@ -33,6 +37,7 @@ impl From<&SamplingConfig> for Sampling {
             top_k: config.top_k.unwrap_or(default.top_k),
             top_p: config.top_p.unwrap_or(default.top_p),
             min_p: config.min_p.unwrap_or(default.min_p),
+            repetition_penalty: config.repetition_penalty.unwrap_or(default.repetition_penalty),
             max_tokens: config.max_tokens.map_or(default.max_tokens, NonZeroUsize::get),
             stop: config.stop.clone().unwrap_or_default(),
             stop_ids: config.stop_ids.clone().unwrap_or_default(),
@@ -47,6 +52,7 @@ impl From<&Sampling> for SamplingConfig {
             top_k: Some(sampling.top_k),
             top_p: Some(sampling.top_p),
             min_p: Some(sampling.min_p),
+            repetition_penalty: Some(sampling.repetition_penalty),
             max_tokens: NonZeroUsize::new(sampling.max_tokens),
             stop: Some(sampling.stop.clone()),
             stop_ids: Some(sampling.stop_ids.clone()),
@@ -66,6 +72,9 @@ impl Default for LossPlan {
             kl_coef: 0.0,
             kl: Kl::K3,
             kl_corrected: false,
+            kl_in: KlIn::Loss,
+            correction: Correction::None,
+            correction_cap: 2.0,
             drift_coef: 0.0,
             entropy_coef: 0.0,
             invalid_reply_penalty: 0.1,
@@ -88,6 +97,9 @@ impl From<&LossConfig> for LossPlan {
             kl_coef: config.kl_coef.unwrap_or(default.kl_coef),
             kl: config.kl.unwrap_or(default.kl),
             kl_corrected: config.kl_corrected.unwrap_or(default.kl_corrected),
+            kl_in: config.kl_in.unwrap_or(default.kl_in),
+            correction: config.correction.unwrap_or(default.correction),
+            correction_cap: config.correction_cap.unwrap_or(default.correction_cap),
             drift_coef: config.drift_coef.unwrap_or(default.drift_coef),
             entropy_coef: config.entropy_coef.unwrap_or(default.entropy_coef),
             invalid_reply_penalty: config
@@ -111,6 +123,9 @@ impl From<&LossPlan> for LossConfig {
             kl_coef: Some(loss.kl_coef),
             kl: Some(loss.kl),
             kl_corrected: Some(loss.kl_corrected),
+            kl_in: Some(loss.kl_in),
+            correction: Some(loss.correction),
+            correction_cap: Some(loss.correction_cap),
             drift_coef: Some(loss.drift_coef),
             entropy_coef: Some(loss.entropy_coef),
             invalid_reply_penalty: Some(loss.invalid_reply_penalty),
@@ -229,8 +244,12 @@ impl From<&AlgorithmConfig> for AlgorithmPlan {
             normalize_std: config.normalize_std.unwrap_or(true),
             advantage_eps: config.advantage_eps.unwrap_or(1e-6),
             singleton: config.singleton.unwrap_or_default(),
+            baseline_momentum: config.baseline_momentum.unwrap_or(0.9),
+            shaping: config.shaping.unwrap_or_default(),
+            shaping_weight: config.shaping_weight.unwrap_or(0.5),
             whiten: config.whiten.unwrap_or(false),
             anchor_weight: config.anchor_weight.unwrap_or(0.0),
+            anchor_similarity: config.anchor_similarity.unwrap_or(1.0),
             discount: config.discount.unwrap_or(0.95),
             resample: config.resample.unwrap_or(0),
             aggregation: config.aggregation.unwrap_or_default(),
@@ -245,6 +264,12 @@ impl From<&AlgorithmConfig> for AlgorithmPlan {
             later: config.later.unwrap_or_default(),
             later_discount: config.later_discount.unwrap_or(0.3),
             influence: config.influence.unwrap_or_default(),
+            kl_target: config.kl_target.unwrap_or(0.0),
+            kl_horizon: config.kl_horizon.unwrap_or(10_000.0),
+            swap_every: config.swap_every.unwrap_or(0),
+            learn: config.learn.unwrap_or_default(),
+            observation_weight: config.observation_weight.unwrap_or(0.5),
+            preference: PreferencePlan::from(&config.preference),
             max_flat_steps: config.max_flat_steps,
         }
     }
@@ -261,8 +286,12 @@ impl AlgorithmPlan {
             normalize_std: Some(self.normalize_std),
             advantage_eps: Some(self.advantage_eps),
             singleton: Some(self.singleton),
+            baseline_momentum: Some(self.baseline_momentum),
+            shaping: Some(self.shaping),
+            shaping_weight: Some(self.shaping_weight),
             whiten: Some(self.whiten),
             anchor_weight: Some(self.anchor_weight),
+            anchor_similarity: Some(self.anchor_similarity),
             discount: Some(self.discount),
             resample: Some(self.resample),
             loss: LossConfig::from(loss),
@@ -281,7 +310,35 @@ impl AlgorithmPlan {
             later: Some(self.later),
             later_discount: Some(self.later_discount),
             influence: Some(self.influence),
+            kl_target: Some(self.kl_target),
+            kl_horizon: Some(self.kl_horizon),
+            swap_every: Some(self.swap_every),
+            learn: Some(self.learn),
+            observation_weight: Some(self.observation_weight),
+            preference: PreferenceConfig::from(&self.preference),
             max_flat_steps: self.max_flat_steps,
+        }
+    }
+}
+
+impl From<&PreferenceConfig> for PreferencePlan {
+    fn from(config: &PreferenceConfig) -> Self {
+        Self {
+            loss: config.loss.unwrap_or_default(),
+            beta: config.beta.unwrap_or(0.1),
+            label_smoothing: config.label_smoothing.unwrap_or(0.0),
+            reference_free: config.reference_free.unwrap_or(false),
+        }
+    }
+}
+
+impl From<&PreferencePlan> for PreferenceConfig {
+    fn from(plan: &PreferencePlan) -> Self {
+        Self {
+            loss: Some(plan.loss),
+            beta: Some(plan.beta),
+            label_smoothing: Some(plan.label_smoothing),
+            reference_free: Some(plan.reference_free),
         }
     }
 }

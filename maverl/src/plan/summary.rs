@@ -3,8 +3,7 @@
 use comfy_table::{Table, presets::ASCII_BORDERS_ONLY_CONDENSED};
 use serde::Serialize;
 
-use super::{LoraConfig, Plan, PolicyPlan};
-use crate::config::Preset;
+use super::{LoraConfig, OutsiderPlan, Plan, PolicyPlan};
 use crate::trajectory::Seat;
 
 /// Bytes of one number: weights, gradients and moments are kept in f32.
@@ -122,7 +121,7 @@ impl Plan {
     pub fn summary(&self) -> Summary {
         let tasks = self.task.tasks_per_step.get() as u64;
         let group_size = u64::from(self.task.group_size.get());
-        let plays = self.algorithm.preset != Preset::Sft;
+        let plays = !self.algorithm.preset.is_supervised();
         let episodes = if plays { tasks * group_size } else { 0 };
         let longest: u64 = self.seats.iter().map(|seat| seat.sampling.max_tokens as u64).sum();
         Summary {
@@ -226,11 +225,11 @@ pub fn table(plan: &Plan) -> String {
         text += &policies(&summary);
         text += "\n\n";
     }
-    text += &seats(&summary);
+    text += &seats(&summary, &plan.outsiders);
     let step = &summary.step;
-    text += &match plan.algorithm.preset {
-        Preset::Sft => "\n\na step plays no episode: replies are given\n".to_owned(),
-        _ => format!(
+    text += &match plan.algorithm.preset.is_supervised() {
+        true => "\n\na step plays no episode: replies are given\n".to_owned(),
+        false => format!(
             "\n\na step: {} tasks x {} episodes = {} episodes; each time every seat speaks once, {} samples and at most \
              {} tokens\n",
             step.tasks, step.group_size, step.episodes, step.samples_per_call, step.tokens_per_call
@@ -304,7 +303,7 @@ fn policies(summary: &Summary) -> String {
     table.trim_fmt()
 }
 
-fn seats(summary: &Summary) -> String {
+fn seats(summary: &Summary, outsiders: &[OutsiderPlan]) -> String {
     let mut table = Table::new();
     table.load_style(ASCII_BORDERS_ONLY_CONDENSED).set_header([
         "seat",
@@ -320,6 +319,15 @@ fn seats(summary: &Summary) -> String {
             if seat.trained { "yes" } else { "no" }.to_owned(),
             seat.temperature.to_string(),
             seat.max_tokens.to_string(),
+        ]);
+    }
+    for OutsiderPlan { seat, name, sampling, .. } in outsiders {
+        table.add_row([
+            seat.to_string(),
+            format!("outsider {name}"),
+            "no".to_owned(),
+            sampling.temperature.to_string(),
+            sampling.max_tokens.to_string(),
         ]);
     }
     table.trim_fmt()

@@ -5,6 +5,7 @@
 //! - Nothing depends on the order in which episodes or asks end: seeds come from [`episode_seed`] and turn paths,
 //!   results are in the order of the requests.
 
+mod outsider;
 mod prompt;
 mod replay;
 mod script;
@@ -15,6 +16,7 @@ mod voice;
 #[cfg(test)]
 pub(crate) mod testing;
 
+pub use outsider::{Bill, Outsider, OutsiderVoice};
 pub use replay::{Difference, Replayed, replay};
 pub use script::{Script, Scripted};
 pub use seed::episode_seed;
@@ -30,7 +32,7 @@ use tokio::task::JoinSet;
 
 use crate::env::EnvError;
 use crate::orchestra::{Member, Voice};
-use crate::plan::{Overlong, Plan, SeatPlan};
+use crate::plan::{OutsiderPlan, Overlong, Plan, SeatPlan};
 use crate::registry::Registry;
 use crate::runtime::Policy;
 use crate::trajectory::{Episode, Seat};
@@ -56,19 +58,33 @@ pub enum RolloutError {
         /// What is wrong with it.
         problem: String,
     },
+    /// An outsider cannot be asked.
+    #[error("outsider `{name}`: {problem}")]
+    Outsider {
+        /// Its name in the configuration.
+        name: String,
+        /// What is wrong.
+        problem: String,
+    },
 }
 
 /// A team that plays many episodes at once. Cheap to clone.
 #[derive(Clone)]
 pub struct Rollout {
     troupe: Arc<Troupe>,
+    outsiders: Arc<outsider::Outsiders>,
     max_episodes: NonZeroUsize,
 }
 
 impl Rollout {
     /// A troupe that plays at most so many episodes at once.
     pub fn new(troupe: Troupe, max_episodes: NonZeroUsize) -> Self {
-        Self { troupe: Arc::new(troupe), max_episodes }
+        Self { troupe: Arc::new(troupe), outsiders: Arc::default(), max_episodes }
+    }
+
+    /// What each outsider was asked so far, and what that cost.
+    pub fn bills(&self) -> BTreeMap<String, Bill> {
+        self.outsiders.iter().map(|(name, outsider)| (name.clone(), outsider.bill())).collect()
     }
 
     /// Builds the plan's agents and orchestra, starts its environment, and lets each seat's policy speak for it.
@@ -104,6 +120,7 @@ impl Rollout {
                 .map_err(|problem| declaration("agent", &seat.seat.agent, problem))?;
             members.insert(seat.seat.clone(), Member { agent, voice: voice(seat) });
         }
+        let outsiders = outsiders(plan, registry, &mut members)?;
         let name = &plan.orchestra.name;
         let entry = find("orchestra", &registry.orchestras, name)?;
         let orchestra = (entry.build)(&plan.orchestra.options)
@@ -125,16 +142,26 @@ impl Rollout {
             overlong: overlong(plan),
             timeout: Duration::try_from_secs_f64(plan.rollout.timeout_s).unwrap_or(Duration::MAX),
         };
-        Ok(Self::new(troupe, plan.rollout.max_episodes))
+        Ok(Self { outsiders: Arc::new(outsiders), ..Self::new(troupe, plan.rollout.max_episodes) })
     }
 
     /// The same team at another temperature, for evaluation; it shares agents, orchestra and environment with this one.
     #[must_use]
     pub fn at_temperature(&self, plan: &Plan, policies: &[Policy], temperature: f32) -> Self {
+        self.with_voices(plan, |seat| model_voice(plan, policies, seat, temperature))
+    }
+
+    /// The same team with the policies that `plan` gives its seats; it shares the rest with this one.
+    #[must_use]
+    pub fn recast(&self, plan: &Plan, policies: &[Policy]) -> Self {
+        self.with_voices(plan, |seat| model_voice(plan, policies, seat, seat.sampling.temperature))
+    }
+
+    fn with_voices(&self, plan: &Plan, voice: impl Fn(&SeatPlan) -> Arc<dyn Voice>) -> Self {
         let mut members = (*self.troupe.members).clone();
         for seat in &plan.seats {
             if let Some(member) = members.get_mut(&seat.seat) {
-                member.voice = model_voice(plan, policies, seat, temperature);
+                member.voice = voice(seat);
             }
         }
         let troupe = Troupe {
@@ -146,7 +173,7 @@ impl Rollout {
             overlong: self.troupe.overlong.clone(),
             timeout: self.troupe.timeout,
         };
-        Self::new(troupe, self.max_episodes)
+        Self { outsiders: Arc::clone(&self.outsiders), ..Self::new(troupe, self.max_episodes) }
     }
 
     /// The team.
@@ -176,6 +203,32 @@ impl Rollout {
         }
         episodes.into_iter().flatten().collect()
     }
+}
+
+/// Seats the outsiders of a plan.
+fn outsiders(
+    plan: &Plan,
+    registry: &Registry,
+    members: &mut BTreeMap<Seat, Member>,
+) -> Result<outsider::Outsiders, RolloutError> {
+    let mut outsiders = outsider::Outsiders::new();
+    for OutsiderPlan { seat, name, outsider, sampling, options } in &plan.outsiders {
+        let entry = find("agent", &registry.agents, &seat.agent)?;
+        let agent =
+            (entry.build)(options).map_err(|problem| declaration("agent", &seat.agent, problem))?;
+        let asked = match outsiders.get(name) {
+            Some(asked) => Arc::clone(asked),
+            None => {
+                let made = Outsider::new(name, outsider, &plan.base);
+                let problem = |problem| RolloutError::Outsider { name: name.clone(), problem };
+                Arc::new(made.map_err(problem)?)
+            }
+        };
+        outsiders.insert(name.clone(), Arc::clone(&asked));
+        let voice = Arc::new(OutsiderVoice::new(asked, sampling.clone()));
+        members.insert(seat.clone(), Member { agent, voice });
+    }
+    Ok(outsiders)
 }
 
 fn model_voice(

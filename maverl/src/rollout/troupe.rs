@@ -92,7 +92,7 @@ impl Troupe {
         let (answer, outcome) = self.perform(&table).await;
         let mut episode = Episode { answer, turns: table.take_turns(), ..request.ended(outcome) };
         if episode.score().is_some()
-            && let Err(fault) = self.reward(&mut episode)
+            && let Err(fault) = self.reward(&mut episode, &table)
         {
             episode.rewards.clear();
             episode.outcome = Outcome::Unscored(fault);
@@ -125,7 +125,11 @@ impl Troupe {
     }
 
     /// Adds the reward parts of a scored episode; parts of 0 are left out.
-    fn reward(&self, episode: &mut Episode) -> Result<(), Fault> {
+    fn reward(&self, episode: &mut Episode, table: &Table) -> Result<(), Fault> {
+        for part in table.pay(&episode.turns) {
+            finite(&format!("reward `{}` of the orchestra", part.name), part.value)?;
+            episode.rewards.push(part);
+        }
         let invalid = |turn: &Turn| turn.error.is_some() || turn.truncated;
         let price = |turn: &Turn| self.penalties.get(&turn.seat).copied().unwrap_or(0.0);
         let long = |turn: &Turn| {
@@ -177,7 +181,8 @@ async fn judge(table: &Table, answer: Option<&str>) -> Result<Score, Fault> {
         return Err(fault);
     }
     let score = AssertUnwindSafe(table.score(answer)).catch_unwind().await;
-    let score = score.map_err(|panic| panicked("the environment's score", &*panic))?;
+    let mut score = score.map_err(|panic| panicked("the environment's score", &*panic))?;
+    score.metrics.extend(table.notes());
     finite("the environment's score", score.reward)?;
     Ok(score)
 }

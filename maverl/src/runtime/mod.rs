@@ -18,7 +18,7 @@ mod worker;
 
 pub use crate::algo::{Aim, Batch, Objective, Row, ValueBatch, ValueRow, ValueText};
 pub use direct::{Scores, complete, score};
-pub use stats::{UpdateStats, ValueStats};
+pub use stats::{PairStats, UpdateStats, ValueStats};
 pub use work::Work;
 
 use std::collections::BTreeMap;
@@ -232,6 +232,16 @@ impl Policy {
     /// See [`RuntimeError`].
     pub async fn update(&self, batch: Batch) -> Result<UpdateStats, RuntimeError> {
         let job = move |owned: &mut Owned| Ok(owned.update(&batch, None)?.0);
+        self.worker.at_barrier(self.slot, job).await
+    }
+
+    /// Log-probs of the completion of each row under the reference, the frozen copy of the starting weights.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`]; that the plan keeps no reference for this policy is one.
+    pub async fn reference(&self, rows: Vec<Row>) -> Result<Vec<Vec<f32>>, RuntimeError> {
+        let job = move |Owned { trainer, .. }: &mut Owned| trainer.reference(&rows);
         self.worker.at_barrier(self.slot, job).await
     }
 

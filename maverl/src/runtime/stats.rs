@@ -27,6 +27,10 @@ pub struct UpdateStats {
     pub mismatch_mean: f64,
     /// The same: largest.
     pub mismatch_max: f64,
+    /// How much a token counts, in the mean, where the sampler's log-probs are corrected for.
+    pub correction_mean: Option<f64>,
+    /// Of pairs of replies.
+    pub preference: Option<PairStats>,
     /// Optimizer steps taken.
     pub optimizer_steps: u64,
     /// Rows trained on.
@@ -35,6 +39,17 @@ pub struct UpdateStats {
     pub tokens: u64,
     /// The policy's version after the update.
     pub version: u64,
+}
+
+/// Means over pairs of replies, each as it stood before its optimizer step.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct PairStats {
+    /// Implicit reward of the better reply: beta times the sum of its log-ratios to the reference.
+    pub reward_chosen: f64,
+    /// That of the other.
+    pub reward_rejected: f64,
+    /// Share of pairs in which the better reply has the higher one.
+    pub accuracy: f64,
 }
 
 /// What an update of a critic did. Means are over values.

@@ -4,7 +4,8 @@ mod adapters;
 
 use super::*;
 use crate::algo::testing::{LOSS, plan as seats_plan};
-use crate::config::Aggregation;
+use crate::config::{Aggregation, Correction, PairLoss};
+use crate::plan::PreferencePlan;
 
 /// A plan of trained policies, one worker group each.
 fn plan(policies: &[&str]) -> Plan {
@@ -17,6 +18,7 @@ fn sampling(max_tokens: usize) -> Arc<Sampling> {
         top_k: 0,
         top_p: 1.0,
         min_p: 0.0,
+        repetition_penalty: 1.0,
         max_tokens,
         stop: Vec::new(),
         stop_ids: Vec::new(),
@@ -35,6 +37,7 @@ fn row(completion: &Completion, prompt: Vec<u32>, advantage: f32) -> Row {
         logprobs: completion.logprobs.clone(),
         advantages: vec![advantage; completion.ids.len()],
         temperature: 1.0,
+        weights: Vec::new(),
         loss: LOSS,
     }
 }
@@ -223,4 +226,110 @@ async fn a_prompt_that_fills_the_context_is_refused() {
     let prompt = vec![1; policy.context()];
     let error = policy.generate(Request { prompt, ..request(1) }).await.unwrap_err();
     assert!(matches!(error, RuntimeError::Overflow { .. }), "{error}");
+}
+
+/// Two replies to each of some prompts, as the policy gave them, none of which are equal.
+async fn pairs(policy: &Policy, n: u64) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for i in 0..n {
+        let request = request(i);
+        for seed in [i, 1000 + i] {
+            let done = policy.generate(Request { seed, ..request.clone() }).await.unwrap();
+            rows.push(row(&done, request.prompt.clone(), 0.0));
+        }
+    }
+    rows
+}
+
+#[tokio::test]
+async fn pairs_are_learned_and_no_split_changes_what_is() {
+    let preference = PreferencePlan {
+        loss: PairLoss::Sigmoid,
+        beta: 0.5,
+        label_smoothing: 0.0,
+        reference_free: false,
+    };
+    let mut first = Vec::new();
+    for tokens in [usize::MAX, 32, 1] {
+        let mut plan = plan(&["p"]);
+        plan.runtime.micro_batch_tokens = tokens.try_into().unwrap();
+        plan.policies[0].reference = true;
+        let runtime = Runtime::start(&plan).unwrap();
+        let policy = runtime.policies()[0].clone();
+        let mut batch = batch(pairs(&policy, 6).await);
+        batch.objective = Objective::Preference(preference);
+        let stats = policy.update(batch.clone()).await.unwrap();
+        // The reference is the policy itself: no pair is told apart yet.
+        assert!((stats.loss - 2.0_f64.ln()).abs() < 1e-6, "{}", stats.loss);
+        assert_eq!(stats.preference.unwrap().accuracy, 0.0);
+        first.push(stats.grad_norm);
+        for _ in 0..5 {
+            policy.update(batch.clone()).await.unwrap();
+        }
+        batch.minibatches = 3;
+        let stats = policy.update(batch).await.unwrap();
+        let pairs = stats.preference.unwrap();
+        assert_eq!(stats.optimizer_steps, 3);
+        assert!(stats.loss < 2.0_f64.ln(), "{}", stats.loss);
+        assert!(pairs.accuracy > 0.9 && pairs.reward_chosen > pairs.reward_rejected, "{pairs:?}");
+    }
+    assert!(first.iter().all(|norm| (norm - first[0]).abs() < 1e-5 * norm), "{first:?}");
+}
+
+#[tokio::test]
+async fn log_probs_the_sampler_got_wrong_are_corrected_for() {
+    let norm = async |correction, noise: f32| {
+        let runtime = Runtime::start(&plan(&["p"])).unwrap();
+        let policy = runtime.policies()[0].clone();
+        let mut rows = Vec::new();
+        for i in 0..6 {
+            let done = policy.generate(request(i)).await.unwrap();
+            let mut row = row(&done, request(i).prompt, 1.0);
+            row.logprobs.iter_mut().for_each(|logp| *logp -= noise);
+            row.loss.correction = correction;
+            rows.push(row);
+        }
+        policy.update(batch(rows)).await.unwrap()
+    };
+    // Every ratio is e: cut to 2, or out of [1/2, 2].
+    let plain = norm(Correction::None, 0.0).await;
+    let cut = norm(Correction::Truncate, 1.0).await;
+    assert!((cut.grad_norm / plain.grad_norm - 2.0).abs() < 1e-3, "{cut:?}");
+    assert!((cut.correction_mean.unwrap() - 2.0).abs() < 1e-5);
+    assert!((cut.mismatch_mean - 1.0).abs() < 1e-5, "the mismatch is told all the same");
+    for masked in [Correction::MaskTokens, Correction::MaskSequences] {
+        let stats = norm(masked, 1.0).await;
+        assert_eq!((stats.grad_norm, stats.correction_mean), (0.0, Some(0.0)));
+        let agreed = norm(masked, 0.0).await;
+        assert_eq!(agreed.grad_norm, plain.grad_norm);
+    }
+}
+
+#[tokio::test]
+async fn a_reference_scores_rows_as_the_policy_did_at_the_start() {
+    let mut plan = plan(&["p"]);
+    plan.policies[0].reference = true;
+    let runtime = Runtime::start(&plan).unwrap();
+    let policy = runtime.policies()[0].clone();
+    let done = policy.generate(request(3)).await.unwrap();
+    let rows = vec![row(&done, request(3).prompt, 1.0)];
+    policy.update(batch(rows.clone())).await.unwrap();
+    assert_eq!(policy.reference(rows.clone()).await.unwrap(), [done.logprobs]);
+    let without = Runtime::start(&self::plan(&["p"])).unwrap();
+    let error = without.policies()[0].reference(rows).await.unwrap_err();
+    assert!(error.to_string().contains("no copy of the starting weights"), "{error}");
+}
+
+#[tokio::test]
+async fn repeated_tokens_come_less_often_under_a_penalty_and_keep_their_log_probs() {
+    let runtime = Runtime::start(&plan(&["p"])).unwrap();
+    let policy = runtime.policies()[0].clone();
+    let penalty = Sampling { repetition_penalty: 1.8, ..(*sampling(24)).clone() };
+    let request = Request { sampling: Arc::new(penalty), ..request(5) };
+    let done = policy.generate(request.clone()).await.unwrap();
+    let again = futures::future::join_all((0..4).map(|_| policy.generate(request.clone()))).await;
+    assert!(again.into_iter().all(|other| other.unwrap() == done), "K-1");
+    let mut rows = batch(vec![row(&done, request.prompt, 1.0)]);
+    rows.lr = 0.0;
+    assert_eq!(policy.update(rows).await.unwrap().mismatch_max, 0.0);
 }

@@ -1,14 +1,17 @@
 //! One policy's optimizer: packed micro-batches, accumulated gradients, AdamW. It has moments and gradients of what the
 //! policy may change, and of nothing else: a base under an adapter costs neither.
 
+mod before;
+
 use std::borrow::Cow;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use maverl_kernels::sample::mix;
 
 use crate::algo::loss::{self, PolicyLoss, RowTokens};
+use crate::config::KlIn;
 use crate::model::save::{self, Entry};
 use crate::model::weights::Shards;
 use crate::model::{Decoder, Gradients, Model, ModelError, Pool, Tape, lora};
@@ -17,6 +20,7 @@ use crate::runtime::critic::{Joint, Shared};
 use crate::runtime::optimizer::{self, Optimizer, halves, whole};
 use crate::runtime::packed::{Packed, length, micro_batches};
 use crate::runtime::{Batch, Objective, Row, RuntimeError, UpdateStats};
+use before::{Corrected, PairSums};
 
 /// Moments and counters of one policy, and the frozen copy its KL is taken to.
 pub(crate) struct Trainer {
@@ -69,11 +73,15 @@ impl Trainer {
         mut values: Option<&mut Shared<'_>>,
     ) -> Result<UpdateStats, RuntimeError> {
         let mut totals = Totals::default();
+        let corrected = self.corrected(model, batch, &mut totals);
+        let Corrected { rows, mean_weight } = corrected.map_err(|error| self.failed(&error))?;
+        totals.mean_weight = mean_weight;
         for _ in 0..batch.epochs {
             let before = totals.policy;
             for part in 0..batch.minibatches {
+                let together = rows.chunks(batch.objective.rows());
                 let rows: Vec<&Row> =
-                    batch.rows.iter().skip(part).step_by(batch.minibatches).collect();
+                    together.skip(part).step_by(batch.minibatches).flatten().collect();
                 if rows.is_empty() {
                     continue;
                 }
@@ -98,10 +106,14 @@ impl Trainer {
         totals: &mut Totals,
         joint: Option<Joint<'_>>,
     ) -> Result<(), RuntimeError> {
-        let lengths: Vec<usize> = rows.iter().map(|row| row.completion.len()).collect();
-        let weights = loss::token_weights(&lengths, batch.aggregation, batch.longest);
         let pool = Arc::clone(&self.pool);
         let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let weights = match batch.objective {
+            Objective::Preference(plan) => self
+                .pair_slopes(model, rows, &plan, totals, &mut pool)
+                .map_err(|error| self.failed(&error))?,
+            Objective::PolicyGradient | Objective::Supervised => weights(batch, rows),
+        };
         let mut back = Back { gradients: Gradients::new(model.trainable()), joint };
         let (mut row_at, mut token_at) = (0, 0);
         for micro in micro_batches(rows.iter().map(|row| length(row)), self.micro_batch_tokens) {
@@ -140,12 +152,16 @@ impl Trainer {
         totals: &mut Totals,
         pool: &mut Pool,
     ) -> Result<(), ModelError> {
-        let decoder = self.decoder(model, micro);
+        let decoder = self.decoder(model, &micro.packed, micro.first_row);
         let packed = &micro.packed;
         let tape = Tape::record(&decoder, packed.rows(), self.checkpointing, pool)?;
         let hidden = packed.predicting(tape.hidden());
         let reference = match (&self.reference, objective) {
-            (Some(reference), Objective::PolicyGradient) => Some(packed.logprobs(reference, pool)?),
+            (Some(reference), Objective::PolicyGradient)
+                if micro.rows.iter().any(|row| row.loss.kl_in == KlIn::Loss) =>
+            {
+                Some(packed.logprobs(reference, pool)?)
+            }
             _ => None,
         };
         let loss = |rows, given: [&[f32]; 2], derivatives: [&mut [f32]; 2]| {
@@ -165,13 +181,13 @@ impl Trainer {
 
     /// The decoder to train with: with dropout, if the adapter has any. Its mask is a function of the seed, the optimizer
     /// step, the row and the position, so that no split into micro-batches changes it.
-    fn decoder<'m>(&self, model: &'m Model, micro: &Micro<'_>) -> Cow<'m, Decoder> {
+    fn decoder<'m>(&self, model: &'m Model, packed: &Packed, first_row: usize) -> Cow<'m, Decoder> {
         let dropout = model.adapter().map_or(0.0, |adapter| adapter.config().dropout);
         if dropout == 0.0 {
             return Cow::Borrowed(&model.decoder);
         }
         let step = mix(self.seed, self.optimizer.step);
-        let keys = micro.packed.keys(step, micro.first_row).into();
+        let keys = packed.keys(step, first_row).into();
         Cow::Owned(lora::with_dropout(&model.decoder, dropout, &keys))
     }
 
@@ -181,18 +197,9 @@ impl Trainer {
         model: &Model,
         rows: &[Row],
     ) -> Result<Vec<Vec<f32>>, RuntimeError> {
-        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut logprobs, mut rows) = (Vec::new(), rows);
-        for micro in micro_batches(rows.iter().map(length), self.micro_batch_tokens) {
-            let (now, later) = rows.split_at(micro);
-            rows = later;
-            let packed = Packed::new(&now.iter().collect::<Vec<_>>());
-            let all = packed.logprobs(&model.decoder, &mut pool).map_err(|e| self.failed(&e))?;
-            let mut all = all.into_iter();
-            logprobs
-                .extend(now.iter().map(|row| all.by_ref().take(row.completion.len()).collect()));
-        }
-        Ok(logprobs)
+        let rows: Vec<&Row> = rows.iter().collect();
+        let found = self.under(&rows, &mut self.pool(), |_, _| Cow::Borrowed(&model.decoder));
+        found.map_err(|error| self.failed(&error))
     }
 
     /// Writes moments and counters into `dir/optimizer.safetensors`.
@@ -212,6 +219,11 @@ impl Trainer {
         self.optimizer.restore(model.trainable(), &saved, step)
     }
 
+    /// What it computes with; buffers are whole whatever happened to who held the lock.
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn failed(&self, error: &ModelError) -> RuntimeError {
         RuntimeError::Model { worker: self.policy.clone(), message: error.0.clone() }
     }
@@ -221,6 +233,19 @@ impl Trainer {
 struct Back<'a> {
     gradients: Gradients<'a>,
     joint: Option<Joint<'a>>,
+}
+
+/// How much each token counts, packed: by the aggregation over all of the rows, and by the rows' own weights.
+fn weights(batch: &Batch, rows: &[&Row]) -> Vec<f32> {
+    let lengths: Vec<usize> = rows.iter().map(|row| row.completion.len()).collect();
+    let mut weights = loss::token_weights(&lengths, batch.aggregation, batch.longest);
+    let mut rest = weights.as_mut_slice();
+    for row in rows {
+        let (own, after) = rest.split_at_mut(row.completion.len());
+        own.iter_mut().zip(&row.weights).for_each(|(weight, by)| *weight *= by);
+        rest = after;
+    }
+    weights
 }
 
 /// Rows that go through the model together.
@@ -258,11 +283,13 @@ impl Micro<'_> {
                 weights: &self.weights[all],
             };
             let (d_logp, d_entropy) = (&mut d_logp[here.clone()], &mut d_entropy[here]);
-            if totals.steps == 0 && objective == Objective::PolicyGradient {
+            let first = totals.steps == 0 && totals.mean_weight.is_none();
+            if first && objective == Objective::PolicyGradient {
                 totals.mismatch(tokens.logp, tokens.old);
             }
             totals.policy += match objective {
                 Objective::Supervised => loss::log_likelihood(&tokens, d_logp),
+                Objective::Preference(_) => loss::linear(&tokens, d_logp),
                 Objective::PolicyGradient => {
                     loss::policy_gradient(&tokens, &row.advantages, &row.loss, d_logp, d_entropy)
                 }
@@ -280,6 +307,9 @@ struct Totals {
     mismatch_max: f64,
     mismatch_tokens: u64,
     steps: u64,
+    pairs: PairSums,
+    /// Of the tokens whose log-probs were corrected.
+    mean_weight: Option<f64>,
 }
 
 impl Totals {
@@ -309,6 +339,8 @@ impl Totals {
             grad_norm: self.grad_norm / steps,
             mismatch_mean: self.mismatch / self.mismatch_tokens.max(1) as f64,
             mismatch_max: self.mismatch_max,
+            correction_mean: self.mean_weight,
+            preference: self.pairs.stats(),
             optimizer_steps: self.steps,
             rows: batch.rows.len() as u64,
             tokens: batch.rows.iter().map(|row| row.completion.len() as u64).sum(),

@@ -11,6 +11,7 @@ use crate::config::Order;
 use crate::draw::Draw;
 use crate::metrics::Metrics;
 use crate::runtime::{Batch, RuntimeError, ValueBatch};
+use crate::train::memory::Memory;
 use crate::train::step::{Lesson, drawn, lesson, weighed};
 use crate::train::team::Team;
 use crate::train::{TrainError, critic, measure, mix};
@@ -34,15 +35,17 @@ pub(super) async fn learn(
     episodes: &[Episode],
     step: u64,
     rates: Option<&Metrics>,
+    memory: &mut Memory,
 ) -> Result<Learned, TrainError> {
-    let (samples, mut metrics) = drawn(team.plan, episodes, step)?;
+    let plan = team.cast(step).plan;
+    let (samples, mut metrics) = drawn(plan, episodes, step, memory)?;
     let said = critic::said(team, episodes, &samples).await?;
-    let taught = match team.plan.mixed() {
-        None => lesson(team.plan, episodes, &samples, &said, step),
+    let taught = match plan.mixed() {
+        None => lesson(plan, episodes, &samples, &said, step),
         Some(critic) => {
             let mix::Mixed { advantages, metrics } =
                 mix::learn(team, critic, &samples, &said, step, rates).await?;
-            let batches = weighed(team.plan, episodes, &samples, advantages, step);
+            let batches = weighed(plan, episodes, &samples, advantages, step);
             Lesson { metrics, batches, values: Vec::new(), flat: false }
         }
     };
@@ -53,6 +56,8 @@ pub(super) async fn learn(
     };
     for (policy, batch) in &mut batches {
         batch.lr = rate("policy", *policy).unwrap_or(batch.lr);
+        let scale = memory.kl_scale(team.policies[*policy].name()) as f32;
+        batch.rows.iter_mut().for_each(|row| row.loss.kl_coef *= scale);
     }
     for (policy, batch) in &mut values {
         batch.lr = rate("critic", *policy).unwrap_or(batch.lr);
@@ -61,6 +66,8 @@ pub(super) async fn learn(
         Order::Together => update(team, batches, values).await?,
         order => in_turn(team, &samples, batches, values, sequence(team, order, step)).await?,
     });
+    let scales = memory.seek(plan, &metrics);
+    metrics.extend(scales);
     Ok(Learned { metrics, flat })
 }
 

@@ -1,11 +1,13 @@
 //! The numbers of a step.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::algo::advantage::Compound;
 use crate::algo::{GroupSummary, Sample, explained_variance};
 use crate::metrics::{Metrics, by_seat};
 use crate::plan::Plan;
+use crate::rollout::Bill;
 use crate::runtime::{Batch, Policy, UpdateStats, ValueStats, Work};
 use crate::trajectory::Episode;
 
@@ -42,6 +44,20 @@ pub(super) fn update(policy: &str, stats: &UpdateStats) -> Metrics {
             ("version", stats.version as f64),
         ],
     );
+    if let Some(weight) = stats.correction_mean {
+        metrics.extend(named(policy, [("correction_mean", weight)]));
+    }
+    if let Some(pairs) = stats.preference {
+        metrics.extend(named(
+            policy,
+            [
+                ("reward_chosen", pairs.reward_chosen),
+                ("reward_rejected", pairs.reward_rejected),
+                ("reward_margin", pairs.reward_chosen - pairs.reward_rejected),
+                ("pair_accuracy", pairs.accuracy),
+            ],
+        ));
+    }
     metrics.set(format!("mismatch/{policy}/logp_abs_mean"), stats.mismatch_mean);
     metrics.set(format!("mismatch/{policy}/logp_abs_max"), stats.mismatch_max);
     metrics
@@ -135,6 +151,25 @@ pub(super) fn timing(episodes: &[Episode], played: Duration, all: Duration) -> M
         ("perf/rollout_tokens_per_s", speed),
     ];
     values.into_iter().collect()
+}
+
+/// What outsiders were asked since `before`, and what that cost: another run may find them busier.
+pub(super) fn outsiders(now: &BTreeMap<String, Bill>, before: &BTreeMap<String, Bill>) -> Metrics {
+    let mut metrics = Metrics::default();
+    for (name, bill) in now {
+        let bill = *bill - before.get(name).copied().unwrap_or_default();
+        let values = [
+            ("requests", bill.requests as f64),
+            ("failures", bill.failures as f64),
+            ("prompt_tokens", bill.prompt_tokens as f64),
+            ("completion_tokens", bill.completion_tokens as f64),
+            ("cost", bill.cost),
+        ];
+        for (quantity, value) in values {
+            metrics.set(format!("outsider/{name}/{quantity}"), value);
+        }
+    }
+    metrics
 }
 
 /// What the policies have cost so far.

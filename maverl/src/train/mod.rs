@@ -8,10 +8,12 @@
 
 mod course;
 mod critic;
+mod distance;
 mod error;
 mod interrupt;
 mod learn;
 mod measure;
+mod memory;
 mod mix;
 mod progress;
 mod replay;
@@ -35,6 +37,7 @@ use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::run_dir::{Place, RunDir};
 use crate::runtime::Runtime;
+use crate::trajectory::Episode;
 
 use course::{Course, Opened, Settings, Work};
 use team::{Needs, Team};
@@ -126,19 +129,34 @@ pub async fn eval(
     weights: &Weights,
     spec: &EvalSpec,
 ) -> Result<EvalReport, TrainError> {
+    team::report(spec, &play(plan, registry, weights, spec).await?)
+}
+
+/// Plays held-out tasks with a plan's team: the episodes that [`eval`] counts. Equal plans play equal tasks on equal draws,
+/// so that the scores of two can be compared task by task.
+///
+/// # Errors
+///
+/// See [`TrainError`].
+pub async fn play(
+    plan: &Plan,
+    registry: &Registry,
+    weights: &Weights,
+    spec: &EvalSpec,
+) -> Result<Vec<Episode>, TrainError> {
     let checkpoint = match weights {
         Weights::Start => None,
         Weights::Run(dir, which) => Some(Checkpoints::of(RunDir::open(dir)?.path()).open(*which)?),
     };
     let runtime = Runtime::start(plan)?;
-    let report = async {
+    let episodes = async {
         let mut team = Team::start(plan, registry, &runtime, Needs::Split(&spec.split))?;
         if let Some(checkpoint) = &checkpoint {
             team.load(checkpoint).await?;
         }
-        team.evaluate(spec).await
+        team.perform(spec).await
     };
-    let report = report.await;
+    let episodes = episodes.await;
     runtime.shutdown();
-    report
+    episodes
 }

@@ -161,7 +161,8 @@ pub async fn replay(
     let replayed = async {
         let mut team = Team::start(plan, registry, &runtime, Needs::Nothing)?;
         return_to(&mut team, run, recorded.step.saturating_sub(1), progress).await?;
-        Ok(rollout::replay(&team.rollout, &recorded.episode).await)
+        let rollout = team.rollout_of(recorded.step.saturating_sub(1), &recorded.episode);
+        Ok(rollout::replay(&rollout, &recorded.episode).await)
     };
     let replayed = replayed.await;
     runtime.shutdown();
@@ -195,8 +196,10 @@ async fn return_to(
     let rows = run.metrics()?;
     for step in from..steps {
         let episodes = read_rollouts(&run.rollouts(step + 1))?;
+        let mut memory = team.memory.clone();
         // The row knows the step sizes; the plan may not: a run that went on for more steps has another schedule now.
-        learn(team, &episodes, step, rows.get(&(step + 1))).await?;
+        learn(team, &episodes, step, rows.get(&(step + 1)), &mut memory).await?;
+        team.memory = memory;
     }
     Ok(())
 }

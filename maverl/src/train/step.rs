@@ -1,17 +1,24 @@
 //! One step of reinforcement learning; reads like the figure in `ARCHITECTURE.md`.
 
+use std::borrow::Cow;
 use std::time::Instant;
 
 use crate::algo::advantage::{Valued, of_rounds, valued, whiten_tokens};
-use crate::algo::{Sample, advantages, batches, flat_tasks, samples, value_batches};
+use crate::algo::{
+    Sample, advantages, baselines, batches, flat_tasks, is_greedy, samples, shaped_rewards,
+    value_batches,
+};
+use crate::config::Baseline;
 use crate::metrics::{Metrics, rollout};
 use crate::plan::Plan;
 use crate::runtime::{Batch, ValueBatch};
 use crate::task::Task;
 use crate::train::course::Stepped;
 use crate::train::critic::Said;
+use crate::train::distance;
 use crate::train::learn::{Learned, learn};
-use crate::train::team::Team;
+use crate::train::memory::Memory;
+use crate::train::team::{Cast, Team};
 use crate::train::{TrainError, measure};
 use crate::trajectory::Episode;
 
@@ -20,22 +27,26 @@ pub(super) async fn step(
     team: &Team<'_>,
     tasks: &[Task],
     step: u64,
+    memory: &mut Memory,
 ) -> Result<Stepped, TrainError> {
-    let start = Instant::now();
-    let before = measure::work(&team.policies);
-    let episodes = play(team, tasks, step).await?;
+    let (Cast { plan, rollout }, start) = (team.cast(step), Instant::now());
+    let before = (measure::work(&team.policies), rollout.bills());
+    let mut episodes = play(team, tasks, step).await?;
     let played = start.elapsed();
-    let Learned { metrics, flat } = learn(team, &episodes, step, None).await?;
+    distance::charge(team, plan, &mut episodes, memory).await?;
+    let Learned { metrics, flat } = learn(team, &episodes, step, None, memory).await?;
     let mut timing = measure::timing(&episodes, played, start.elapsed());
-    timing.extend(measure::engine(&team.policies, &before));
+    timing.extend(measure::engine(&team.policies, &before.0));
+    timing.extend(measure::outsiders(&rollout.bills(), &before.1));
     Ok(Stepped { episodes, metrics, timing, flat, warnings: Vec::new() })
 }
 
 /// Plays the step's tasks, and, as often as the algorithm says, others in the place of those that teach nothing.
 async fn play(team: &Team<'_>, tasks: &[Task], step: u64) -> Result<Vec<Episode>, TrainError> {
-    let group_size = team.plan.task.group_size.get();
+    let group = 0..team.plan.task.group_size.get();
+    let Cast { plan, rollout } = team.cast(step);
     let first = team.sampler.step(step).into_iter().map(|task| &tasks[task]);
-    let mut episodes = team.play(&team.rollout, "train", step, first, group_size).await?;
+    let mut episodes = team.play(rollout, "train", step, first, group.clone()).await?;
     let mut others = match team.plan.algorithm.resample {
         0 => Vec::new(),
         _ => team.sampler.others(step),
@@ -49,25 +60,37 @@ async fn play(team: &Team<'_>, tasks: &[Task], step: u64) -> Result<Vec<Episode>
             break;
         }
         seen = episodes.len();
-        episodes.extend(team.play(&team.rollout, "train", step, fresh, group_size).await?);
+        episodes.extend(team.play(rollout, "train", step, fresh, group.clone()).await?);
+    }
+    if plan.algorithm.baseline == Baseline::Greedy {
+        let greedy = rollout.at_temperature(plan, &team.policies, 0.0);
+        let first = episodes.iter().filter(|episode| episode.index == group.start);
+        let asked: Vec<Task> = first.map(|episode| episode.task.clone()).collect();
+        let index = group.end..group.end + 1;
+        episodes.extend(team.play(&greedy, "train", step, &asked, index).await?);
     }
     Ok(episodes)
 }
 
-/// The samples of the episodes of step `step`, from 0, that there is something to learn from, and their numbers.
+/// The samples of the episodes of step `step`, from 0, that there is something to learn from, and their numbers. What the
+/// algorithm remembers goes on by them.
 pub(super) fn drawn(
     plan: &Plan,
     episodes: &[Episode],
     step: u64,
+    memory: &mut Memory,
 ) -> Result<(Vec<Sample>, Metrics), TrainError> {
     let mut samples = samples(episodes, plan);
+    shaped_rewards(episodes, &mut samples, &plan.algorithm);
+    baselines(plan, episodes, &mut samples, &mut memory.averages);
     if samples.is_empty() {
         let scored = episodes.iter().filter(|episode| episode.score().is_some()).count();
         return Err(TrainError::NoSamples { step: step + 1, episodes: scored });
     }
-    let mut metrics = rollout(episodes);
+    let mut metrics = rollout(&compared(plan, episodes));
+    metrics.extend(distance::metrics(plan, episodes, &samples, memory));
     if plan.algorithm.resample > 0 {
-        let flat = flat_tasks(episodes);
+        let flat = flat_tasks(&compared(plan, episodes));
         metrics.set("group/dropped", flat.len() as f64);
         samples.retain(|sample| !flat.contains(&sample.task));
     }
@@ -132,6 +155,14 @@ pub(super) fn weighed(
     batches(plan, episodes, samples, &advantages, step)
 }
 
+/// The episodes that are compared with each other: those played greedily only serve that.
+fn compared<'e>(plan: &Plan, episodes: &'e [Episode]) -> Cow<'e, [Episode]> {
+    if !episodes.iter().any(|episode| is_greedy(plan, episode)) {
+        return Cow::Borrowed(episodes);
+    }
+    episodes.iter().filter(|episode| !is_greedy(plan, episode)).cloned().collect()
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -145,7 +176,7 @@ mod tests {
     }
 
     fn taught(plan: &Plan, episodes: &[Episode]) -> (Metrics, Lesson) {
-        let (samples, metrics) = drawn(plan, episodes, 0).unwrap();
+        let (samples, metrics) = drawn(plan, episodes, 0, &mut Memory::default()).unwrap();
         (metrics, lesson(plan, episodes, &samples, &Said::default(), 0))
     }
 
@@ -162,7 +193,8 @@ mod tests {
     #[test]
     fn a_step_without_a_turn_to_train_on_is_an_error() {
         let plan = plan(&[("t/a", false)]);
-        let error = drawn(&plan, &played([1.0, 0.0]), 4).unwrap_err().to_string();
+        let error = drawn(&plan, &played([1.0, 0.0]), 4, &mut Memory::default());
+        let error = error.unwrap_err().to_string();
         assert!(error.starts_with("step 5 has 2 scored episodes"), "{error}");
     }
 }

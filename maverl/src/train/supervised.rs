@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use crate::algo::lr;
-use crate::data::Demonstration;
+use crate::config::Learn;
+use crate::data::{Demonstration, PreferencePair};
 use crate::model::{Rendered, Tokenizer};
-use crate::plan::{LossPlan, Plan};
+use crate::plan::{AlgorithmPlan, LossPlan, Plan};
 use crate::runtime::{Batch, Objective, Row};
 use crate::train::course::Stepped;
 use crate::train::learn::update;
@@ -13,11 +14,37 @@ use crate::train::team::Team;
 use crate::train::{TrainError, measure};
 use crate::trajectory::{Message, Role};
 
-/// Does step `step`, from 0, on `task.tasks_per_step` demonstrations.
-pub(super) async fn step(
+/// Does step `step`, from 0, on `task.tasks_per_step` demonstrations: every trained policy learns what they show.
+pub(super) async fn imitate(
     team: &Team<'_>,
-    demonstrations: &[Demonstration],
+    shown: &[Demonstration],
     step: u64,
+) -> Result<Stepped, TrainError> {
+    let algorithm = &team.plan.algorithm;
+    let rows =
+        |tokenizer: &Tokenizer, i: usize, loss| lessons(tokenizer, &shown[i], algorithm, loss);
+    learn(team, step, Objective::Supervised, rows).await
+}
+
+/// Does step `step`, from 0, on `task.tasks_per_step` pairs of replies: every trained policy learns which is better.
+pub(super) async fn prefer(
+    team: &Team<'_>,
+    pairs: &[PreferencePair],
+    step: u64,
+) -> Result<Stepped, TrainError> {
+    let rows = |tokenizer: &Tokenizer, i: usize, loss| {
+        let PreferencePair { prompt, chosen, rejected } = &pairs[i];
+        Ok(vec![row(tokenizer, prompt, chosen, loss)?, row(tokenizer, prompt, rejected, loss)?])
+    };
+    learn(team, step, Objective::Preference(team.plan.algorithm.preference), rows).await
+}
+
+/// Updates every trained policy with the rows of the step's lines of the file.
+async fn learn(
+    team: &Team<'_>,
+    step: u64,
+    objective: Objective,
+    rows: impl Fn(&Tokenizer, usize, LossPlan) -> Result<Vec<Row>, String>,
 ) -> Result<Stepped, TrainError> {
     let plan = team.plan;
     let start = Instant::now();
@@ -26,23 +53,28 @@ pub(super) async fn step(
     for (policy, planned) in plan.policies.iter().enumerate().filter(|(_, policy)| policy.trained) {
         let Some(seat) = plan.seats.iter().find(|seat| seat.policy == policy) else { continue };
         let tokenizer = team.policies[policy].tokenizer();
-        let row = |&i: &usize| {
+        let mut all = Vec::new();
+        for &i in &chosen {
             let data = plan.task.data.clone();
-            row(tokenizer, &demonstrations[i], seat.loss)
-                .map_err(|reason| TrainError::Demonstration { number: i + 1, data, reason })
-        };
-        let rows = chosen.iter().map(row).collect::<Result<_, _>>()?;
-        batches.push((policy, batch(plan, policy, rows, lr(step, plan.steps, &planned.optim))));
+            let found = rows(tokenizer, i, seat.loss)
+                .map_err(|reason| TrainError::Demonstration { number: i + 1, data, reason })?;
+            all.extend(found);
+        }
+        // Conversations in which nobody answers teach a world model nothing.
+        if !all.is_empty() {
+            let lr = lr(step, plan.steps, &planned.optim);
+            batches.push((policy, batch(plan, policy, objective, all, lr)));
+        }
     }
     let metrics = update(team, batches, Vec::new()).await?;
     let timing = measure::timing(&[], Duration::ZERO, start.elapsed());
     Ok(Stepped { metrics, timing, ..Stepped::default() })
 }
 
-fn batch(plan: &Plan, policy: usize, rows: Vec<Row>, lr: f64) -> Batch {
+fn batch(plan: &Plan, policy: usize, objective: Objective, rows: Vec<Row>, lr: f64) -> Batch {
     Batch {
         rows,
-        objective: Objective::Supervised,
+        objective,
         minibatches: plan.algorithm.minibatches,
         epochs: plan.algorithm.epochs,
         aggregation: plan.algorithm.aggregation,
@@ -52,28 +84,87 @@ fn batch(plan: &Plan, policy: usize, rows: Vec<Row>, lr: f64) -> Batch {
     }
 }
 
+/// What a demonstration teaches: its reply, what the user says after earlier replies, or both.
+fn lessons(
+    tokenizer: &Tokenizer,
+    shown: &Demonstration,
+    algorithm: &AlgorithmPlan,
+    loss: LossPlan,
+) -> Result<Vec<Row>, String> {
+    let mut rows = Vec::new();
+    if algorithm.learn != Learn::Observations {
+        rows.push(row(tokenizer, &shown.prompt, &shown.reply, loss)?);
+    }
+    let replies = rows.len();
+    if algorithm.learn != Learn::Replies {
+        for at in shown.observations() {
+            rows.push(observation(tokenizer, &shown.prompt[..=at], loss)?);
+        }
+    }
+    if algorithm.learn == Learn::Both {
+        let weight = algorithm.observation_weight as f32;
+        for (i, row) in rows.iter_mut().enumerate() {
+            let weight = if i < replies { 1.0 - weight } else { weight };
+            row.weights = vec![weight; row.completion.len()];
+        }
+    }
+    Ok(rows)
+}
+
 /// The prompt as the model would be given it, and the reply as the template ends it.
-fn row(tokenizer: &Tokenizer, shown: &Demonstration, loss: LossPlan) -> Result<Row, String> {
-    let render =
-        |messages: &[Message], open| tokenizer.render(messages, open).map_err(|e| e.to_string());
-    let encode = |text: &Rendered| tokenizer.encode_rendered(text).map_err(|e| e.to_string());
-    let prompt = render(&shown.prompt, true)?;
-    let reply = Message { role: Role::Assistant, content: shown.reply.clone() };
-    let whole = render(&[shown.prompt.as_slice(), &[reply]].concat(), false)?;
-    if !whole.text().starts_with(prompt.text()) {
+fn row(
+    tokenizer: &Tokenizer,
+    prompt: &[Message],
+    reply: &str,
+    loss: LossPlan,
+) -> Result<Row, String> {
+    let open = render(tokenizer, prompt, true)?;
+    let reply = Message { role: Role::Assistant, content: reply.to_owned() };
+    let whole = render(tokenizer, &[prompt, &[reply]].concat(), false)?;
+    continued(tokenizer, &whole, open.text().len(), open.text(), loss)
+}
+
+/// A conversation up to what the user says last: that is learned, and the role's header before it is given.
+fn observation(tokenizer: &Tokenizer, said: &[Message], loss: LossPlan) -> Result<Row, String> {
+    let (last, before) = said.split_last().ok_or("nothing is said")?;
+    let given = render(tokenizer, before, false)?;
+    let whole = render(tokenizer, said, false)?;
+    let after = whole.text().get(given.text().len()..).unwrap_or_default();
+    let header = after.find(last.content.trim()).ok_or("the chat template changes what is said")?;
+    continued(tokenizer, &whole, given.text().len() + header, given.text(), loss)
+}
+
+fn render(tokenizer: &Tokenizer, messages: &[Message], open: bool) -> Result<Rendered, String> {
+    tokenizer.render(messages, open).map_err(|error| error.to_string())
+}
+
+/// A row that is given `whole` up to `at`, which goes on from `start`, and learns what comes then, to the end of the turn.
+fn continued(
+    tokenizer: &Tokenizer,
+    whole: &Rendered,
+    at: usize,
+    start: &str,
+    loss: LossPlan,
+) -> Result<Row, String> {
+    if !whole.text().starts_with(start) {
         return Err("the chat template changes the prompt when the reply is appended".to_owned());
     }
-    let mut completion = encode(&whole.after(prompt.text().len()))?;
+    let encode = |text: &Rendered| tokenizer.encode_rendered(text).map_err(|e| e.to_string());
+    let mut completion = encode(&whole.after(at))?;
     // What the template writes after the stop id is the next turn's business.
     if let Some(end) = completion.iter().position(|id| tokenizer.stop_ids().contains(id)) {
         completion.truncate(end + 1);
     }
+    if completion.is_empty() {
+        return Err("there is nothing to learn in it".to_owned());
+    }
     Ok(Row {
-        prompt: encode(&prompt)?,
+        prompt: encode(&whole.before(at))?,
         completion,
         logprobs: Vec::new(),
         advantages: Vec::new(),
         temperature: 1.0,
+        weights: Vec::new(),
         loss,
     })
 }

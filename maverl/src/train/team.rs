@@ -3,11 +3,13 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::path::Path;
 
+use crate::algo::is_greedy;
 use crate::checkpoint::{Checkpoint, Draft};
 use crate::config::{EvalConfig, Preset, TaskConfig};
-use crate::data::{self, Demonstration, Sampler};
+use crate::data::{self, Demonstration, PreferencePair, Sampler};
 use crate::eval::{EvalReport, EvalSpec};
 use crate::model::ModelError;
 use crate::plan::Plan;
@@ -18,6 +20,7 @@ use crate::run_dir::{Origin, Provenance, RunDirError};
 use crate::runtime::{Policy, Runtime, RuntimeError};
 use crate::task::Task;
 use crate::train::course::{Stepped, Work};
+use crate::train::memory::Memory;
 use crate::train::mix::Mixer;
 use crate::train::{TrainError, measure, step, supervised};
 use crate::trajectory::{Episode, Outcome};
@@ -26,6 +29,8 @@ use crate::trajectory::{Episode, Outcome};
 const MIXER: &str = "mixer.safetensors";
 /// How many messages of faults are worth showing.
 const MESSAGES: usize = 3;
+/// The file of a checkpoint that holds what the algorithm remembers.
+const MEMORY: &str = "algorithm.json";
 /// How many tasks the environment looks at before the run.
 const NOTED: usize = 1000;
 
@@ -45,7 +50,10 @@ pub(super) struct Team<'p> {
     pub(super) plan: &'p Plan,
     /// In the plan's order.
     pub(super) policies: Vec<Policy>,
-    pub(super) rollout: Rollout,
+    rollout: Rollout,
+    /// The same with the policies of its two trained seats exchanged, where they are now and then.
+    exchanged: Option<(Plan, Rollout)>,
+    pub(super) memory: Memory,
     lessons: Lessons,
     pub(super) sampler: Sampler,
     /// Held-out tasks by split.
@@ -62,6 +70,15 @@ enum Lessons {
     Tasks(Vec<Task>),
     /// Replies to learn.
     Demonstrations(Vec<Demonstration>),
+    /// Pairs of replies, one of which is better.
+    Preferences(Vec<PreferencePair>),
+}
+
+/// Who speaks for whom in a step.
+#[derive(Clone, Copy)]
+pub(super) struct Cast<'t> {
+    pub(super) plan: &'t Plan,
+    pub(super) rollout: &'t Rollout,
 }
 
 impl<'p> Team<'p> {
@@ -74,12 +91,7 @@ impl<'p> Team<'p> {
     ) -> Result<Self, TrainError> {
         let lessons = match needs {
             Needs::Split(_) | Needs::Nothing => Lessons::Tasks(Vec::new()),
-            Needs::Training(_) if plan.algorithm.preset == Preset::Sft => {
-                Lessons::Demonstrations(data::demonstrations(&plan.base.join(&plan.task.data))?)
-            }
-            Needs::Training(_) => {
-                Lessons::Tasks(data::load(&plan.task, &plan.task.split, &plan.base)?)
-            }
+            Needs::Training(_) => Lessons::read(plan)?,
         };
         let sampler = Sampler {
             seed: plan.seed,
@@ -94,10 +106,27 @@ impl<'p> Team<'p> {
             .collect::<Result<_, TrainError>>()?;
         let policies = runtime.policies().to_vec();
         let rollout = Rollout::start(plan, registry, &policies)?;
+        let exchanged = (plan.algorithm.swap_every > 0).then(|| {
+            let exchanged = plan.exchanged();
+            let rollout = rollout.recast(&exchanged, &policies);
+            (exchanged, rollout)
+        });
+        let memory = Memory::default();
         // Of groups that are all of one, the plan warns.
         let warned = plan.task.group_size.get() == 1;
         let mixer = Cell::default();
-        Ok(Self { plan, policies, rollout, lessons, sampler, held_out, warned, mixer })
+        Ok(Self {
+            plan,
+            policies,
+            rollout,
+            exchanged,
+            memory,
+            lessons,
+            sampler,
+            held_out,
+            warned,
+            mixer,
+        })
     }
 
     /// What a run of this team starts from.
@@ -128,7 +157,7 @@ impl<'p> Team<'p> {
 
     /// What the environment has to say about the data, whatever split is played.
     pub(super) fn note(&self) -> Result<Option<String>, TrainError> {
-        if let Lessons::Demonstrations(_) = self.lessons {
+        if !matches!(self.lessons, Lessons::Tasks(_)) {
             return Ok(None);
         }
         let config = TaskConfig { limit: NonZeroUsize::new(NOTED), ..self.plan.task.clone() };
@@ -138,14 +167,32 @@ impl<'p> Team<'p> {
         Ok(note.map_err(|error| RolloutError::Environment { name: name(), error })?)
     }
 
-    /// Plays `samples` episodes on each task.
+    /// Who speaks for whom in step `step`, from 0.
+    pub(super) fn cast(&self, step: u64) -> Cast<'_> {
+        let turn = step.checked_div(self.plan.algorithm.swap_every).unwrap_or(0);
+        match &self.exchanged {
+            Some((plan, rollout)) if turn % 2 == 1 => Cast { plan, rollout },
+            _ => Cast { plan: self.plan, rollout: &self.rollout },
+        }
+    }
+
+    /// The team as it played a training episode of step `step`, from 0.
+    pub(super) fn rollout_of(&self, step: u64, episode: &Episode) -> Rollout {
+        let Cast { plan, rollout } = self.cast(step);
+        match is_greedy(plan, episode) {
+            true => rollout.at_temperature(plan, &self.policies, 0.0),
+            false => rollout.clone(),
+        }
+    }
+
+    /// Plays the episodes of these indices on each task.
     pub(super) async fn play<'t>(
         &self,
         rollout: &Rollout,
         stage: &str,
         step: u64,
         tasks: impl IntoIterator<Item = &'t Task>,
-        samples: u32,
+        indices: Range<u32>,
     ) -> Result<Vec<Episode>, TrainError> {
         let request = |task: &Task, index| EpisodeRequest {
             task: task.clone(),
@@ -153,28 +200,14 @@ impl<'p> Team<'p> {
             seed: episode_seed(self.plan.seed, stage, step, task, index),
         };
         let requests =
-            tasks.into_iter().flat_map(|task| (0..samples).map(move |i| request(task, i)));
+            tasks.into_iter().flat_map(|task| indices.clone().map(move |i| request(task, i)));
         let episodes = rollout.collect(requests.collect(), |_| {}).await;
         scored(&episodes, self.plan.rollout.max_unscored)?;
         Ok(episodes)
     }
-}
 
-impl Work for Team<'_> {
-    async fn step(&mut self, step: u64) -> Result<Stepped, TrainError> {
-        let mut done = match &self.lessons {
-            Lessons::Tasks(tasks) => step::step(self, tasks, step).await?,
-            Lessons::Demonstrations(rows) => supervised::step(self, rows, step).await?,
-        };
-        if let Some(warning) = measure::singletons(&done.metrics).filter(|_| !self.warned) {
-            self.warned = true;
-            done.warnings.push(warning);
-        }
-        Ok(done)
-    }
-
-    /// Seeds do not depend on the step, so that evaluations of one run compare weights on equal draws.
-    async fn evaluate(&self, spec: &EvalSpec) -> Result<EvalReport, TrainError> {
+    /// Plays held-out tasks. Seeds do not depend on the step, so that evaluations of one run compare weights on equal draws.
+    pub(super) async fn perform(&self, spec: &EvalSpec) -> Result<Vec<Episode>, TrainError> {
         let rollout = match spec.temperature {
             None => self.rollout.clone(),
             Some(temperature) => {
@@ -183,8 +216,31 @@ impl Work for Team<'_> {
         };
         let tasks = self.held_out.get(&spec.split).map(Vec::as_slice).unwrap_or_default();
         let stage = format!("eval/{}", spec.split);
-        let episodes = self.play(&rollout, &stage, 0, tasks, spec.samples).await?;
-        EvalReport::of(spec, &episodes).ok_or_else(|| unscored(&episodes, 1.0))
+        self.play(&rollout, &stage, 0, tasks, 0..spec.samples).await
+    }
+}
+
+impl Work for Team<'_> {
+    async fn step(&mut self, step: u64) -> Result<Stepped, TrainError> {
+        let mut done = match &self.lessons {
+            Lessons::Tasks(tasks) => {
+                let mut memory = self.memory.clone();
+                let done = step::step(self, tasks, step, &mut memory).await?;
+                self.memory = memory;
+                done
+            }
+            Lessons::Demonstrations(shown) => supervised::imitate(self, shown, step).await?,
+            Lessons::Preferences(pairs) => supervised::prefer(self, pairs, step).await?,
+        };
+        if let Some(warning) = measure::singletons(&done.metrics).filter(|_| !self.warned) {
+            self.warned = true;
+            done.warnings.push(warning);
+        }
+        Ok(done)
+    }
+
+    async fn evaluate(&self, spec: &EvalSpec) -> Result<EvalReport, TrainError> {
+        report(spec, &self.perform(spec).await?)
     }
 
     async fn save(&self, draft: &Draft) -> Result<(), TrainError> {
@@ -195,13 +251,17 @@ impl Work for Team<'_> {
         let saved = mixer.as_ref().map_or(Ok(()), |mixer| mixer.save(&draft.file(MIXER)));
         self.mixer.set(mixer);
         saved.map_err(mixer_failed)?;
-        Ok(())
+        match self.memory == Memory::default() {
+            true => Ok(()),
+            false => Ok(draft.write(MEMORY, &self.memory)?),
+        }
     }
 
     async fn load(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError> {
         for policy in &self.policies {
             policy.load(&checkpoint.policy(policy.name())?).await?;
         }
+        self.memory = checkpoint.read(MEMORY)?.unwrap_or_default();
         let mixer = Mixer::load(self.plan, &checkpoint.path().join(MIXER));
         self.mixer.set(mixer.map_err(mixer_failed)?);
         Ok(())
@@ -227,7 +287,18 @@ impl Lessons {
         match self {
             Self::Tasks(tasks) => tasks.len(),
             Self::Demonstrations(rows) => rows.len(),
+            Self::Preferences(pairs) => pairs.len(),
         }
+    }
+
+    /// What a plan trains on.
+    fn read(plan: &Plan) -> Result<Self, TrainError> {
+        let file = plan.base.join(&plan.task.data);
+        Ok(match plan.algorithm.preset {
+            Preset::Sft => Self::Demonstrations(data::demonstrations(&file)?),
+            Preset::Dpo => Self::Preferences(data::preferences(&file)?),
+            _ => Self::Tasks(data::load(&plan.task, &plan.task.split, &plan.base)?),
+        })
     }
 
     fn hash(&self) -> String {
@@ -236,6 +307,12 @@ impl Lessons {
             Self::Demonstrations(rows) => {
                 let rows: Vec<_> = rows.iter().map(|row| (&row.prompt, &row.reply)).collect();
                 hash(&rows)
+            }
+            Self::Preferences(pairs) => {
+                let parts = |pair: &PreferencePair| {
+                    serde_json::json!([pair.prompt, pair.chosen, pair.rejected])
+                };
+                hash(&pairs.iter().map(parts).collect::<Vec<_>>())
             }
         }
     }
@@ -248,6 +325,11 @@ fn mixer_failed(error: ModelError) -> RuntimeError {
 /// The tasks of a held-out split: the first `eval.tasks` of the evaluation's data, or of the training data's.
 fn held_out(plan: &Plan, split: &str) -> Result<Vec<Task>, TrainError> {
     Ok(data::load(&plan.eval.held_out(&plan.task), split, &plan.base)?)
+}
+
+/// What episodes of held-out tasks say.
+pub(super) fn report(spec: &EvalSpec, episodes: &[Episode]) -> Result<EvalReport, TrainError> {
+    EvalReport::of(spec, episodes).ok_or_else(|| unscored(episodes, 1.0))
 }
 
 /// Refuses episodes of which more than a share could not be scored.

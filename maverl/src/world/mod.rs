@@ -2,6 +2,7 @@
 
 pub mod arithmetic;
 pub mod facts;
+pub mod nli;
 
 use serde::{Deserialize, Serialize};
 

@@ -1,17 +1,29 @@
 //! Every preset trains.
 
 use maverl::config::Preset;
+use maverl_tests::lab::{Lab, Run};
 use serde_json::Value;
 
 use crate::lab;
 
+/// Two agents that can exchange what they have learned.
+const EXCHANGE: [&str; 3] = [
+    "models.tiny.lora={}",
+    r#"agents."duo/opener".adapter="tiny""#,
+    r#"agents."duo/closer".adapter="other""#,
+];
+
 #[test]
 fn every_preset_plays_learns_and_says_so() {
     let lab = lab();
-    for preset in Preset::ALL.into_iter().filter(|preset| *preset != Preset::Sft) {
+    for preset in Preset::ALL.into_iter().filter(|preset| !preset.is_supervised()) {
         let name = preset.name();
         let chosen = format!("algorithm.name=\"{name}\"");
-        let set = [&chosen, "steps=2", "eval.before_and_after=false", "algorithm.epochs=2"];
+        let mut set =
+            vec![&*chosen, "steps=2", "eval.before_and_after=false", "algorithm.epochs=2"];
+        if preset == Preset::Cory {
+            set.extend(EXCHANGE);
+        }
         let run = lab.train(&name.replace("++", "pp"), &set);
         let steps = run.steps();
         assert_eq!(steps.len(), 2, "{name}");
@@ -37,4 +49,115 @@ fn a_target_of_the_kl_ends_the_epochs() {
     };
     assert_eq!(steps("algorithm.target_kl=0"), 8.0);
     assert!((1.0..8.0).contains(&steps("algorithm.target_kl=1e-6")));
+}
+
+#[test]
+fn what_an_algorithm_remembers_is_in_the_checkpoint_and_in_replays() {
+    let lab = lab();
+    let set = [
+        "eval.before_and_after=false",
+        "algorithm.baseline=\"moving_average\"",
+        "algorithm.normalize_std=false",
+        "algorithm.loss.kl_coef=0.5",
+        "algorithm.loss.kl_in=\"reward\"",
+        "algorithm.loss.kl=\"k1\"",
+        "algorithm.kl_target=0.001",
+        "algorithm.kl_horizon=10",
+        "algorithm.shaping=\"margin\"",
+        "algorithm.anchor_weight=0.5",
+        "algorithm.anchor_similarity=0.9",
+    ];
+    let whole = lab.train("whole", &[&set[..], &["steps=4"]].concat());
+    lab.train("parted", &[&set[..], &["steps=2"]].concat());
+    lab.run(&["train", "--resume", "parted", "--steps", "4"]).succeeded();
+    let parted = Run(lab.path("parted"));
+    assert_eq!(whole.bytes("metrics.jsonl"), parted.bytes("metrics.jsonl"));
+    let memory = "checkpoints/step-000004/algorithm.json";
+    assert_eq!(whole.bytes(memory), parted.bytes(memory));
+    let last = &whole.steps()[3];
+    assert!(last["policy/tiny/reward_kl"].is_number(), "{last:#}");
+    assert_ne!(last["policy/tiny/kl_scale"], 1.0);
+    assert!(last["rollout/reward/kl"].is_number(), "{last:#}");
+    replays(&lab, "whole", 4);
+}
+
+#[test]
+fn a_greedy_baseline_is_played_beside_the_group_and_is_in_no_statistic() {
+    let lab = lab();
+    let run =
+        lab.train("run", &["algorithm.name=\"remax\"", "steps=2", "eval.before_and_after=false"]);
+    let episodes = run.episodes(2);
+    let greedy: Vec<_> = episodes.iter().filter(|episode| episode.index == 4).collect();
+    assert_eq!((episodes.len(), greedy.len()), (10, 2));
+    let cold = |turn: &maverl::trajectory::Turn| turn.tokens.as_ref().unwrap().temperature == 0.0;
+    assert!(greedy.iter().all(|episode| episode.turns.iter().all(cold)));
+    assert_eq!(run.steps()[1]["rollout/episodes"], 8.0);
+    replays(&lab, "run", 2);
+}
+
+#[test]
+fn two_agents_exchange_what_they_have_learned() {
+    let lab = lab();
+    let set = ["algorithm.swap_every=1", "steps=3", "eval.before_and_after=false"];
+    let run = lab.train("run", &[&set[..], &EXCHANGE].concat());
+    for step in 1..=3 {
+        for turn in run.episodes(step).iter().flat_map(|episode| &episode.turns) {
+            let own = if turn.seat.agent == "duo/opener" { "tiny" } else { "other" };
+            assert_eq!(turn.policy == own, step % 2 == 1, "step {step}: {turn:?}");
+        }
+        let row = &run.steps()[step as usize - 1];
+        assert_eq!(row["mismatch/tiny/logp_abs_max"], 0.0, "who spoke learns");
+        assert_eq!(row["mismatch/other/logp_abs_max"], 0.0);
+    }
+    replays(&lab, "run", 3);
+}
+
+#[test]
+fn pairs_and_conversations_are_learned_from_files() {
+    let lab = lab();
+    let pair = |i: usize| {
+        let prompt = format!("question {i}?");
+        serde_json::json!({ "prompt": prompt, "chosen": "open evenly", "rejected": "close, who?" })
+    };
+    lab.write("pairs.jsonl", &(0..8).map(|i| format!("{}\n", pair(i))).collect::<String>());
+    let set = ["algorithm.name=\"dpo\"", "task.data=\"pairs.jsonl\"", "steps=8"];
+    for loss in ["sigmoid", "hinge", "ipo", "robust"] {
+        let loss = format!("algorithm.preference.loss=\"{loss}\"");
+        let run = lab.train(&loss.replace('"', ""), &[&set[..], &[&loss]].concat());
+        let (rows, number) = (run.rows(), |row: &Value, key: &str| {
+            row[format!("policy/tiny/{key}")].as_f64().unwrap_or(f64::NAN)
+        });
+        assert_eq!(
+            number(&rows[0], "pair_accuracy"),
+            0.0,
+            "{loss}: at first nothing is told apart"
+        );
+        assert_eq!(number(&rows[7], "pair_accuracy"), 1.0, "{loss}");
+        assert!(number(&rows[7], "reward_margin") > 0.0, "{loss}");
+        assert!(number(&rows[7], "loss") < number(&rows[0], "loss"), "{loss}");
+    }
+    let said = |role: &str, content: &str| serde_json::json!({ "role": role, "content": content });
+    let talk = serde_json::json!({ "messages": [
+        said("user", "question?"), said("assistant", "open"), said("user", "who, when"), said("assistant", "close"),
+    ] });
+    lab.write("talks.jsonl", &format!("{talk}\n").repeat(4));
+    for (learn, rows) in [("replies", 2.0), ("observations", 2.0), ("both", 4.0)] {
+        let learn = format!("algorithm.learn=\"{learn}\"");
+        let set = ["algorithm.name=\"sft\"", "task.data=\"talks.jsonl\"", "steps=6", &learn];
+        let run = lab.train(&learn.replace('"', ""), &set);
+        let found = run.rows();
+        assert_eq!(found[0]["policy/tiny/rows"], rows, "{learn}");
+        let loss = |row: &Value| row["policy/tiny/pg_loss"].as_f64().unwrap();
+        assert!(loss(&found[5]) < loss(&found[0]), "{learn}");
+    }
+}
+
+/// Panics unless an episode of the step is played again to the bit.
+fn replays(lab: &Lab, run: &str, step: u64) {
+    let names = lab.run(&["replay", run, &step.to_string()]).succeeded().stdout;
+    for name in [names.lines().next().unwrap(), names.lines().last().unwrap()] {
+        let json = lab.run(&["replay", run, name.trim(), "--json"]).succeeded().stdout;
+        let json: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["identical"], true, "{name}");
+    }
 }

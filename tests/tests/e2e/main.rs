@@ -5,6 +5,7 @@ mod algorithms;
 mod bad_input;
 mod commands;
 mod disk;
+mod examples;
 mod hub;
 mod interrupt;
 mod kill;

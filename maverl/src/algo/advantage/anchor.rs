@@ -1,5 +1,9 @@
-//! Turns that were given the same prompt, against each other.
+//! Turns that were given the same prompt, or nearly, against each other.
 
+use std::collections::BTreeMap;
+
+use super::dense;
+use super::relative::Grouping;
 use crate::algo::Sample;
 use crate::trajectory::{Episode, RewardOf};
 
@@ -16,6 +20,91 @@ pub fn discounted_returns(rewards: &[f64], gamma: f64) -> Vec<f64> {
         returns[t - 1] += gamma * returns[t];
     }
     returns
+}
+
+/// How much of two sequences is the same, from 0 to 1.
+///
+/// ```text
+/// s = 2 · matches / (length of a + length of b)
+/// ```
+///
+/// Matches are those of Ratcliff and Obershelp: the longest run that both have, and the same again on either side of it;
+/// of equally long runs the first. That is `SequenceMatcher.ratio` of Python's difflib without its heuristics.
+pub fn similarity(a: &[u32], b: &[u32]) -> f64 {
+    let both = a.len() + b.len();
+    if both == 0 {
+        return 1.0;
+    }
+    let mut places: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for (at, &id) in b.iter().enumerate() {
+        places.entry(id).or_default().push(at);
+    }
+    let (mut matches, mut open) = (0, vec![([0, a.len()], [0, b.len()])]);
+    while let Some(([a_from, a_to], [b_from, b_to])) = open.pop() {
+        let (i, j, run) = longest_run(a, &places, [a_from, a_to], [b_from, b_to]);
+        if run > 0 {
+            matches += run;
+            open.push(([a_from, i], [b_from, j]));
+            open.push(([i + run, a_to], [j + run, b_to]));
+        }
+    }
+    2.0 * matches as f64 / both as f64
+}
+
+/// Where the longest run within both spans begins, and how long it is.
+fn longest_run(
+    a: &[u32],
+    places: &BTreeMap<u32, Vec<usize>>,
+    [a_from, a_to]: [usize; 2],
+    [b_from, b_to]: [usize; 2],
+) -> (usize, usize, usize) {
+    let mut best = (a_from, b_from, 0);
+    // Lengths of the runs that end at the last token of `a`, by where they end in `b`.
+    let mut ending: BTreeMap<usize, usize> = BTreeMap::new();
+    for (i, id) in a.iter().enumerate().take(a_to).skip(a_from) {
+        let mut now = BTreeMap::new();
+        let here = places.get(id).map_or(&[][..], Vec::as_slice);
+        for &j in here.iter().filter(|j| (b_from..b_to).contains(j)) {
+            let before = j.checked_sub(1).and_then(|j| ending.get(&j)).copied().unwrap_or(0);
+            let run = before + 1;
+            now.insert(j, run);
+            if run > best.2 {
+                best = (i + 1 - run, j + 1 - run, run);
+            }
+        }
+        ending = now;
+    }
+    best
+}
+
+/// Samples of one seat on one task, by what their turns were given: those whose prompts are at least so similar to that
+/// of the first of a group are in it.
+pub(super) fn groups(episodes: &[Episode], samples: &[Sample], least: f64) -> Grouping {
+    let unit = (0..samples.len()).collect();
+    if least >= 1.0 {
+        let keys = samples.iter().map(|s| (&s.task, s.seat, prompt(episodes, s)));
+        return Grouping { unit, group: dense(keys) };
+    }
+    let mut groups = 0;
+    let mut firsts: BTreeMap<_, Vec<(&[u32], usize)>> = BTreeMap::new();
+    let group = samples.iter().map(|sample| {
+        let prompt = prompt(episodes, sample);
+        let firsts = firsts.entry((&sample.task, sample.seat)).or_default();
+        let like = |first: &[u32]| {
+            // No run is longer than the shorter of both, which often decides.
+            let (short, long) = (first.len().min(prompt.len()), first.len().max(prompt.len()));
+            let most = 2.0 * short as f64 / (short + long).max(1) as f64;
+            most >= least && similarity(first, prompt) >= least
+        };
+        let found = firsts.iter().find(|(first, _)| like(first)).map(|(_, group)| *group);
+        found.unwrap_or_else(|| {
+            firsts.push((prompt, groups));
+            groups += 1;
+            groups - 1
+        })
+    });
+    let group = group.collect();
+    Grouping { unit, group }
 }
 
 /// The discounted rewards from each sample's turn on. A turn earns its own parts, the last turn what the episode earns.
@@ -38,7 +127,7 @@ pub(super) fn returns(episodes: &[Episode], samples: &[Sample], gamma: f64) -> V
 }
 
 /// The prompt of a sample, token by token.
-pub(super) fn prompt<'a>(episodes: &'a [Episode], sample: &Sample) -> &'a [u32] {
+fn prompt<'a>(episodes: &'a [Episode], sample: &Sample) -> &'a [u32] {
     let tokens = episodes[sample.episode].turns[sample.turn].tokens.as_ref();
     tokens.map_or(&[], |tokens| tokens.prompt.as_slice())
 }

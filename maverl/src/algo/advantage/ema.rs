@@ -24,16 +24,30 @@ impl EmaBaseline {
         Self { momentum, seats: BTreeMap::new() }
     }
 
+    /// The average of a seat.
+    pub fn of(&self, seat: usize) -> f64 {
+        self.seats.get(&seat).copied().unwrap_or(0.0)
+    }
+
     /// The advantages of a step's rows `[N]`, taken before the averages move.
     ///
     /// # Panics
     ///
     /// If the lengths differ.
     pub fn step(&mut self, rewards: &[f64], seats: &[usize]) -> Vec<f64> {
+        let of = |(reward, seat): (&f64, &usize)| reward - self.of(*seat);
+        let advantages = rewards.iter().zip(seats).map(of).collect();
+        self.observe(rewards, seats);
+        advantages
+    }
+
+    /// Lets the averages move by a step's rows `[N]`.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn observe(&mut self, rewards: &[f64], seats: &[usize]) {
         assert_eq!(rewards.len(), seats.len(), "EmaBaseline: one seat per reward");
-        let of = |seat: &usize| self.seats.get(seat).copied().unwrap_or(0.0);
-        let advantages =
-            rewards.iter().zip(seats).map(|(reward, seat)| reward - of(seat)).collect();
         let mut sums: BTreeMap<usize, (f64, usize)> = BTreeMap::new();
         for (reward, &seat) in rewards.iter().zip(seats) {
             let (sum, rows) = sums.entry(seat).or_default();
@@ -43,6 +57,11 @@ impl EmaBaseline {
             let average = self.seats.entry(seat).or_default();
             *average = self.momentum * *average + (1.0 - self.momentum) * sum / rows as f64;
         }
-        advantages
+    }
+}
+
+impl Default for EmaBaseline {
+    fn default() -> Self {
+        Self::new(0.9)
     }
 }

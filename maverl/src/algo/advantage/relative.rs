@@ -40,6 +40,7 @@ pub struct Relative {
 ///                 u − b = n / (n − 1) · (u − μ)         RLOO, 2402.14740 §2
 /// second_best     u − b = best − second best for the best unit, 0 for the others     2503.19595
 /// none            b = 0
+/// greedy, moving_average          b is in the values already, see [`baselines`](crate::algo::baselines)
 /// ```
 ///
 /// - Mean and deviation may be taken over different groups: the four variants of the ablation of Dr. MAS. A group of
@@ -62,11 +63,11 @@ pub fn relative(
     let advantages = (0..values.len()).map(|row| {
         let (unit, group) = (mean.unit[row], mean.group[row]);
         let (value, own) = (units[unit], stats[group]);
-        let alone = own.size == 1 && options.baseline != Baseline::None;
+        let alone = own.size == 1 && options.baseline.of_group();
         let centred = match options.baseline {
             _ if alone && options.singleton == Singleton::Zero => return 0.0,
             _ if alone => value,
-            Baseline::None => value,
+            Baseline::None | Baseline::Greedy | Baseline::MovingAverage => value,
             Baseline::Mean => value - own.mean,
             Baseline::LeaveOneOut => (value - own.mean) * own.size as f64 / (own.size - 1) as f64,
             Baseline::SecondBest => tops[group].lead(unit),

@@ -1,5 +1,12 @@
 //! Rewards of a team, shared out among its agents and turns.
 
+use std::collections::BTreeMap;
+
+use crate::algo::Sample;
+use crate::config::Shaping;
+use crate::plan::AlgorithmPlan;
+use crate::trajectory::{Episode, Seat};
+
 /// Several rewards of one row in one; a missing value leaves its function out.
 ///
 /// ```text
@@ -45,6 +52,45 @@ pub fn margin(reward: f64, earlier: f64, alpha: f64) -> f64 {
 /// ```
 pub fn quality(reward: f64, earlier: f64, alpha: f64) -> f64 {
     reward + alpha * (earlier * reward - (1.0 - earlier) * (1.0 - reward))
+}
+
+/// Shapes the rewards of samples by what earlier rounds of their episode earned, as the algorithm says.
+///
+/// The k-th turn of a seat is of round k. `q` is the mean reward of all turns of earlier rounds; those of the first round
+/// stay as they are. It takes rewards of turns to differ: where the score of the episode is all there is, a margin is 0.
+pub fn shaped_rewards(episodes: &[Episode], samples: &mut [Sample], algorithm: &AlgorithmPlan) {
+    let shape = match algorithm.shaping {
+        Shaping::None => return,
+        Shaping::Margin => margin,
+        Shaping::Quality => quality,
+    };
+    let earlier: Vec<Vec<Option<f64>>> = episodes.iter().map(earlier).collect();
+    for sample in samples {
+        if let Some(earlier) = earlier[sample.episode][sample.turn] {
+            sample.reward = shape(sample.reward, earlier, algorithm.shaping_weight);
+        }
+    }
+}
+
+/// The mean reward of the rounds before each turn; `None` in the first, and where there is no score.
+fn earlier(episode: &Episode) -> Vec<Option<f64>> {
+    let mut spoken: BTreeMap<&Seat, usize> = BTreeMap::new();
+    let rounds: Vec<usize> = episode
+        .turns
+        .iter()
+        .map(|turn| {
+            let round = spoken.entry(&turn.seat).or_default();
+            *round += 1;
+            *round
+        })
+        .collect();
+    let mean = |round: usize| {
+        let before = (0..rounds.len()).filter(|&turn| rounds[turn] < round);
+        let rewards: Option<Vec<f64>> = before.map(|turn| episode.turn_reward(turn)).collect();
+        let rewards = rewards.filter(|rewards| !rewards.is_empty())?;
+        Some(rewards.iter().sum::<f64>() / rewards.len() as f64)
+    };
+    rounds.iter().map(|&round| mean(round)).collect()
 }
 
 /// Whose later scores count.

@@ -7,7 +7,8 @@ use super::*;
 use crate::algo::loss::kl;
 use crate::algo::testing::{assert_close, episode, matrix, numbers, plan, rl_math, turn};
 use crate::algo::{TaskKey, samples};
-use crate::config::Kl;
+use crate::config::{Kl, Shaping};
+use crate::trajectory::{RewardOf, RewardPart};
 
 fn sample(task: &str, episode: usize, seat: usize, reward: f64) -> Sample {
     Sample {
@@ -17,6 +18,7 @@ fn sample(task: &str, episode: usize, seat: usize, reward: f64) -> Sample {
         seat,
         policy: 0,
         reward,
+        baseline: 0.0,
         solved: reward > 0.5,
         tokens: 1,
     }
@@ -535,4 +537,142 @@ fn margins_and_qualities_agree_with_the_reference() {
     assert_eq!((of(1.0), of(0.0)), ([1.375, 1.125], [-0.125, -0.375]));
     assert_eq!(difference_rewards(1.0, &[0.0, 1.0]), [1.0, 0.0]);
     assert_eq!(weighted_rewards(&[None, None], &[1.0, 2.0]), None);
+}
+
+#[test]
+fn similarity_is_that_of_difflib() {
+    // SequenceMatcher(None, a, b, autojunk=False).ratio() on the code points.
+    let cases = [
+        ("abcd", "bcde", 0.75),
+        ("", "", 1.0),
+        ("kitten", "sitting", 0.6153846153846154),
+        ("aaaa", "aa", 0.6666666666666666),
+        ("abxcd", "abcd", 0.8888888888888888),
+        ("the cat sat", "the hat sits", 0.782608695652174),
+        ("xyz", "", 0.0),
+    ];
+    for (a, b, want) in cases {
+        let ids = |text: &str| text.chars().map(u32::from).collect::<Vec<_>>();
+        assert_close(&format!("{a:?} {b:?}"), &[similarity(&ids(a), &ids(b))], &[want], 1e-12);
+    }
+}
+
+#[test]
+fn turns_with_similar_prompts_are_compared_where_that_is_wanted() {
+    let plan = plan(&[("t/a", true)]);
+    let mut episodes: Vec<_> = [1.0, 0.0, 0.5]
+        .into_iter()
+        .zip(0..)
+        .map(|(reward, index)| episode("p", index, reward, vec![turn("t/a", 0)]))
+        .collect();
+    let prompts = [vec![1, 2, 3, 4], vec![1, 2, 3, 5], vec![9, 9, 9, 9]];
+    for (episode, prompt) in episodes.iter_mut().zip(prompts) {
+        episode.turns[0].tokens.as_mut().unwrap().prompt = prompt;
+    }
+    let samples = samples(&episodes, &plan);
+    let groups = |least| anchor::groups(&episodes, &samples, least).group;
+    assert_eq!(groups(1.0), [0, 1, 2]);
+    assert_eq!(groups(0.8), [0, 1, 2]);
+    assert_eq!(groups(0.75), [0, 0, 1]);
+    assert_eq!(groups(0.01), [0, 0, 1]);
+}
+
+#[test]
+fn a_greedy_episode_is_compared_with_and_not_trained_on() {
+    let mut plan = plan(&[("t/a", true), ("t/b", true)]);
+    plan.algorithm.baseline = Baseline::Greedy;
+    plan.algorithm.normalize_std = false;
+    plan.task.group_size = std::num::NonZeroU32::new(2).unwrap();
+    let turns = || vec![turn("t/a", 0), turn("t/b", 1)];
+    let mut greedy = episode("p", 2, 0.25, vec![turn("t/a", 0), turn("t/a", 1)]);
+    greedy.rewards.push(RewardPart { name: "x".to_owned(), value: 0.5, of: RewardOf::Turn(1) });
+    let episodes = [
+        episode("p", 0, 1.0, turns()),
+        episode("p", 1, 0.0, turns()),
+        greedy,
+        episode("q", 0, 1.0, turns()), // its greedy episode was not scored
+    ];
+    let mut found = samples(&episodes, &plan);
+    assert_eq!(found.len(), 6);
+    baselines(&plan, &episodes, &mut found, &mut EmaBaseline::default());
+    // Seat a earned 0.25 and 0.75 greedily; b did not speak then.
+    assert_eq!(found.iter().map(|s| s.baseline).collect::<Vec<_>>(), [0.5; 4]);
+    let values = advantages(&episodes, &found, &plan.algorithm).values;
+    assert_eq!(values, [0.5, 0.5, -0.5, -0.5]);
+}
+
+#[test]
+fn a_moving_average_is_taken_off_before_it_moves() {
+    let mut plan = plan(&[("t/a", true), ("t/b", true)]);
+    plan.algorithm.baseline = Baseline::MovingAverage;
+    plan.algorithm.baseline_momentum = 0.5;
+    plan.algorithm.normalize_std = false;
+    let mut averages = EmaBaseline::default();
+    let mut step = |rewards: [f64; 2]| {
+        let of =
+            |(reward, index)| episode("p", index, reward, vec![turn("t/a", 0), turn("t/b", 1)]);
+        let episodes: Vec<_> = rewards.into_iter().zip(0..).map(of).collect();
+        let mut found = samples(&episodes, &plan);
+        baselines(&plan, &episodes, &mut found, &mut averages);
+        advantages(&episodes, &found, &plan.algorithm).values
+    };
+    assert_eq!(step([1.0, 0.0]), [1.0, 1.0, 0.0, 0.0]);
+    assert_eq!(step([1.0, 1.0]), [0.75; 4]);
+    assert_eq!(averages.of(1), 0.625);
+}
+
+#[test]
+fn rewards_are_shaped_by_those_of_earlier_rounds() {
+    let mut plan = plan(&[("t/a", true), ("t/b", true)]);
+    let turns = (0..4).map(|i| turn(if i % 2 == 0 { "t/a" } else { "t/b" }, i)).collect();
+    let mut debate = episode("p", 0, 0.0, turns);
+    for (turn, value) in [(0, 0.5), (2, 1.0)] {
+        let of = RewardOf::Turn(turn);
+        debate.rewards.push(RewardPart { name: "right".to_owned(), value, of });
+    }
+    let debate = [debate];
+    let mut shaped = |shaping| {
+        plan.algorithm.shaping = shaping;
+        let mut found = samples(&debate, &plan);
+        shaped_rewards(&debate, &mut found, &plan.algorithm);
+        found.iter().map(|sample| sample.reward).collect::<Vec<_>>()
+    };
+    assert_eq!(shaped(Shaping::None), [0.5, 0.0, 1.0, 0.0]);
+    // marl.md 8.8: Q = 0.25.
+    assert_eq!(shaped(Shaping::Margin), [0.5, 0.0, 1.375, -0.125]);
+    assert_eq!(shaped(Shaping::Quality), [0.5, 0.0, 1.125, -0.375]);
+}
+
+#[test]
+fn the_four_baselines_of_dr_mas_are_of_rows_of_a_seat_or_of_all() {
+    // Computed by Python's `statistics` (sample deviation, 1e-6 added) from the rows of the golden batch.
+    let by = |group_by, deviation_by| {
+        let algorithm = AlgorithmPlan { group_by, deviation_by, ..algorithm(group_by) };
+        advantages(&[], &golden(), &algorithm).values
+    };
+    let cases = [
+        (
+            "mean Turn, deviation Turn",
+            [GroupBy::TaskTurn, GroupBy::TaskTurn],
+            [0.723364, 0.723364, -1.143382, -1.330057, -1.143382, 0.723364, 0.723364, 0.723364],
+        ),
+        (
+            "mean Turn, deviation Seat",
+            [GroupBy::TaskTurn, GroupBy::TaskSeat],
+            [0.707474, 0.610153, -1.118265, -1.121895, -1.118265, 0.707474, 0.610153, 0.707474],
+        ),
+        (
+            "mean Seat, deviation Turn",
+            [GroupBy::TaskSeat, GroupBy::TaskTurn],
+            [0.746698, 0.684474, -1.120048, -1.368947, -1.120048, 0.746698, 0.684474, 0.746698],
+        ),
+        (
+            "mean Seat, deviation Seat",
+            [GroupBy::TaskSeat, GroupBy::TaskSeat],
+            [0.730295, 0.577349, -1.095443, -1.154699, -1.095443, 0.730295, 0.577349, 0.730295],
+        ),
+    ];
+    for (name, [group_by, deviation_by], want) in cases {
+        assert_close(name, &by(group_by, deviation_by), &want, 1e-5);
+    }
 }

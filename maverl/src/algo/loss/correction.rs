@@ -1,17 +1,7 @@
 //! Rollout and trainer may disagree on the log-prob of a token; what then counts how much.
 
 use super::surrogate::at_most;
-
-/// What is done about tokens whose log-prob differs between the sampler and the trainer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Correction {
-    /// Each token counts its ratio, up to the cap.
-    Truncate,
-    /// A token whose ratio leaves `[1 / cap, cap]` does not count.
-    MaskTokens,
-    /// A row whose mean ratio leaves `[1 / cap, cap]` does not count.
-    MaskSequences,
-}
+use crate::config::Correction;
 
 /// How much each token of a row counts, `[T]`, for the log-probs of the trainer before its update and of the sampler.
 ///
@@ -41,6 +31,7 @@ pub fn correction_weights(
     let ratios = || trainer.iter().zip(rollout).map(|(t, r)| f64::from(*t) - f64::from(*r));
     let within = |log_ratio: f64| f64::from(u8::from(log_ratio.abs() <= cap.ln()));
     match correction {
+        Correction::None => vec![1.0; trainer.len()],
         Correction::Truncate => ratios().map(|log_ratio| at_most(log_ratio.exp(), cap)).collect(),
         Correction::MaskTokens => ratios().map(within).collect(),
         Correction::MaskSequences => {

@@ -29,6 +29,26 @@ pub fn kl(estimator: Kl, logp: f64, logp_ref: f64) -> Term {
     }
 }
 
+/// What a reply loses of its reward for its distance from the reference: 0 or less, up to the estimator's noise.
+///
+/// ```text
+/// r = −β · Σ kl(logpₜ, logp_refₜ)                      over its tokens, as they were sampled
+/// ```
+///
+/// Fine-tuning language models from human preferences, [1909.08593](https://arxiv.org/abs/1909.08593) eq. 2.
+///
+/// # Panics
+///
+/// If the lengths differ.
+pub fn kl_reward(estimator: Kl, coefficient: f64, logp: &[f32], logp_ref: &[f32]) -> f64 {
+    assert_eq!(logp.len(), logp_ref.len(), "kl_reward: one log-prob of each per token");
+    let terms = logp
+        .iter()
+        .zip(logp_ref)
+        .map(|(logp, logp_ref)| kl(estimator, f64::from(*logp), f64::from(*logp_ref)).value);
+    -coefficient * terms.sum::<f64>()
+}
+
 /// The same divergence for a token that an older policy sampled, weighted by its ratio; gradients go through both.
 ///
 /// ```text

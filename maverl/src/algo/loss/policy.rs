@@ -4,7 +4,7 @@ use std::ops::AddAssign;
 
 use super::surrogate::{Clip, Clipped, cispo, clipped_surrogate, cpgd, sapo};
 use super::{Term, importance_corrected, kl, policy_drift};
-use crate::config::{Ratio, Surrogate};
+use crate::config::{KlIn, Ratio, Surrogate};
 use crate::plan::LossPlan;
 
 /// The tokens of one row. All `[T]`.
@@ -93,7 +93,7 @@ pub fn policy_gradient(
         let (logp, log_ratio) = (f64::from(row.logp[t]), log_ratio(row, t));
         sums.ppo_kl -= log_ratio;
         let mut pull = 0.0;
-        if let Some(reference) = row.reference.filter(|_| plan.kl_coef != 0.0) {
+        if let Some(reference) = row.reference.filter(|_| kl_in_loss(plan)) {
             let kl = divergence(plan, logp, f64::from(reference[t]), log_ratio);
             sums.kl += weight * kl.value;
             sums.loss += weight * f64::from(plan.kl_coef) * kl.value;
@@ -114,6 +114,10 @@ pub fn policy_gradient(
     sums
 }
 
+fn kl_in_loss(plan: &LossPlan) -> bool {
+    plan.kl_coef != 0.0 && plan.kl_in == KlIn::Loss
+}
+
 /// The negative log-likelihood of one row: supervised training. Adds its derivative by `logp [T]`.
 ///
 /// ```text
@@ -128,6 +132,14 @@ pub fn log_likelihood(row: &RowTokens<'_>, d_logp: &mut [f32]) -> PolicyLoss {
     }
     sums.loss = sums.surrogate;
     sums
+}
+
+/// A loss whose derivative by each log-prob is known already: it is that token's weight. Adds it.
+pub fn linear(row: &RowTokens<'_>, d_logp: &mut [f32]) -> PolicyLoss {
+    for (d_logp, weight) in d_logp.iter_mut().zip(row.weights) {
+        *d_logp += weight;
+    }
+    PolicyLoss::default()
 }
 
 fn log_ratio(row: &RowTokens<'_>, t: usize) -> f64 {

@@ -1,5 +1,21 @@
 //! Losses of pairs: one reply is better than another.
 
+use crate::config::PairLoss;
+use crate::plan::PreferencePlan;
+
+impl PreferencePlan {
+    /// Its loss, with what the loss needs.
+    pub fn kind(&self) -> Preference {
+        let smoothing = self.label_smoothing;
+        match self.loss {
+            PairLoss::Sigmoid => Preference::Sigmoid { smoothing },
+            PairLoss::Hinge => Preference::Hinge,
+            PairLoss::Ipo => Preference::Ipo,
+            PairLoss::Robust => Preference::Robust { smoothing },
+        }
+    }
+}
+
 /// How a pair becomes a loss.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Preference {

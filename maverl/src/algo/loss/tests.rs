@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::algo::testing::{LOSS, assert_close, central, matrix, numbers, rl_math};
-use crate::config::{Aggregation, Kl, Ratio, Surrogate};
+use crate::config::{Aggregation, Correction, Kl, Ratio, Surrogate};
 use crate::plan::LossPlan;
 
 /// The rows of the golden vectors of Dr. MAS: A = +1 for three tokens, −1 for two.
@@ -557,4 +557,10 @@ fn what_is_not_a_number_never_becomes_one() {
     }
     assert!(policy_drift(nan).value.is_nan());
     assert!(correction_weights(Correction::Truncate, 2.0, &[f32::NAN], &[0.0])[0].is_nan());
+}
+
+#[test]
+fn a_reward_loses_what_the_reply_went_from_the_reference() {
+    let got = kl_reward(Kl::K1, 0.5, &[-1.0, -2.0], &[-1.5, -1.0]);
+    assert_close("sum of k1", &[got], &[-0.5 * (0.5 - 1.0)], 1e-12);
 }

@@ -146,7 +146,15 @@ pub(super) fn row(
     advantage: f32,
 ) -> Row {
     let advantages = vec![advantage; completion.len()];
-    Row { prompt, completion, logprobs, advantages, temperature: 1.0, loss: LossPlan::default() }
+    Row {
+        prompt,
+        completion,
+        logprobs,
+        advantages,
+        temperature: 1.0,
+        weights: Vec::new(),
+        loss: LossPlan::default(),
+    }
 }
 
 /// Rows to learn from, in one optimizer step.

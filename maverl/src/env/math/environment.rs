@@ -12,7 +12,7 @@ use crate::task::{Action, Observation, Score, Task};
 /// Judges answers to mathematical questions by what they say, however they are written.
 #[environment(name = "math", offers("attempt"))]
 pub struct MathEnvironment {
-    /// A reply that marks no answer (`\boxed{..}`, `####`, "answer is") is judged by its last number.
+    /// A reply that marks no answer (`\boxed{..}`, `####`, "answer is") is judged by its last number, and not as a whole.
     pub last_number: bool,
     /// An attempt is told whether it is right. What is right is never told.
     pub oracle: bool,
@@ -42,7 +42,7 @@ impl Environment for MathEnvironment {
         };
         let done = session.actions >= self.max_attempts;
         let text = match (self.answer(&attempt), self.oracle) {
-            (None, _) => "no answer is marked; write it as \\boxed{answer}",
+            (None, _) => "there is no answer; write it as \\boxed{answer}",
             (Some(_), false) => "the answer is noted",
             (Some(answer), true) if verdict(answer, &session.task) == Verdict::Equal => {
                 "the answer is right"
@@ -65,9 +65,10 @@ impl Environment for MathEnvironment {
 }
 
 impl MathEnvironment {
+    /// What is marked, or else the last number if that is wanted, or else the whole reply.
     fn answer<'a>(&self, reply: &'a str) -> Option<&'a str> {
-        let guess = || if self.last_number { last_number(reply) } else { None };
-        extract(reply).or_else(guess)
+        let whole = || Some(reply.trim()).filter(|reply| !reply.is_empty());
+        extract(reply).or_else(|| if self.last_number { last_number(reply) } else { whole() })
     }
 }
 
@@ -121,9 +122,12 @@ mod tests {
         let reward = |reply| math.score(&session("6*7=42\n#### 42"), Some(reply)).reward;
         assert_eq!(reward("it is \\boxed{42.0}"), 1.0);
         assert_eq!(reward("#### 42"), 1.0);
+        assert_eq!(reward(" 42 "), 1.0, "a reply that marks nothing is judged as a whole");
         // Attempts to be paid without an answer.
         for reply in [
-            "42",
+            "41 42",
+            "it is 42",
+            "42 43",
             "\\boxed{41, 42}",
             "\\boxed{42} or \\boxed{43}",
             "\\boxed{41 or 42}",
@@ -147,11 +151,11 @@ mod tests {
         for oracle in [false, true] {
             let math = MathEnvironment { oracle, ..MathEnvironment::default() };
             let mut session = session("42");
-            for attempt in ["\\boxed{41}", "\\boxed{42}", "none"] {
+            for attempt in ["\\boxed{41}", "42", ""] {
                 let action = Action::Text(attempt.to_owned());
                 let seen = Environment::act(&math, &mut session, action).await.unwrap().text;
                 assert!(!seen.contains("42"), "{seen}");
-                assert_eq!(seen.contains("right"), oracle && attempt != "none", "{seen}");
+                assert_eq!(seen.contains("right"), oracle && !attempt.is_empty(), "{seen}");
             }
         }
     }

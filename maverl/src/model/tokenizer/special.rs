@@ -37,6 +37,16 @@ impl Rendered {
         &self.spelled
     }
 
+    /// What comes before a byte, which must be the first of a character.
+    #[must_use]
+    pub fn before(&self, at: usize) -> Self {
+        let spelled = self.spelled.iter().filter(|range| range.start < at);
+        Self {
+            text: self.text[..at].to_owned(),
+            spelled: spelled.map(|range| range.start..range.end.min(at)).collect(),
+        }
+    }
+
     /// The rest of it from a byte on, which must be the first of a character.
     #[must_use]
     pub fn after(&self, at: usize) -> Self {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use maverl_kernels::sample::{Filter, sample, uniform};
+use maverl_kernels::sample::{Filter, sample_fresh, uniform};
 use rayon::prelude::*;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -107,11 +107,11 @@ impl Slot {
 
     /// Samples the next token from its `logits [V]`.
     fn choose(&mut self, logits: &[f32]) -> Result<(), ModelError> {
-        let Sampling { temperature, top_k, top_p, min_p, .. } = *self.sampling;
+        let Sampling { temperature, top_k, top_p, min_p, repetition_penalty, .. } = *self.sampling;
         let filter = Filter { temperature, top_k: top_k as usize, top_p, min_p };
         let u = uniform(self.seed, self.sampled() as u64);
-        let sampled =
-            sample(logits, &filter, u).map_err(|e| ModelError(format!("{e}: {BLOWN_UP}")))?;
+        let sampled = sample_fresh(logits, &self.tokens, repetition_penalty, &filter, u)
+            .map_err(|e| ModelError(format!("{e}: {BLOWN_UP}")))?;
         self.tokens.push(sampled.id);
         self.logprobs.push(sampled.logprob);
         Ok(())

@@ -1,0 +1,84 @@
+//! Agents that debate a question, and a judge.
+
+use maverl::prelude::*;
+
+use crate::reply::{Solution, block};
+
+/// A question under debate.
+#[derive(Input, Debug, Clone, PartialEq)]
+pub struct Motion {
+    /// What is asked.
+    pub question: String,
+    /// What was said, each statement after who said it.
+    #[input(observation)]
+    pub heard: Vec<String>,
+    /// What the debater is to do.
+    pub task: String,
+}
+
+/// Answers, and argues with the others about it.
+#[agent(
+    name = "debate/debater",
+    input = Motion,
+    output = Solution,
+    prompt = "../prompts/debate/debater.md"
+)]
+pub struct Debater;
+
+/// What a judge has heard.
+#[derive(Input, Debug, Clone, PartialEq)]
+pub struct Hearing {
+    /// What is asked.
+    pub question: String,
+    /// The last statement of each debater.
+    #[input(observation)]
+    pub heard: Vec<String>,
+}
+
+/// Ends the debate with an answer, or says what is still to be discussed.
+#[agent(name = "debate/judge", input = Hearing, output = Ruling, prompt = "../prompts/debate/judge.md")]
+pub struct Judge;
+
+/// What a judge says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ruling {
+    /// The answer.
+    Answer(String),
+    /// The debate goes on, about this.
+    Discuss(String),
+}
+
+impl Reply for Ruling {
+    const TYPED: bool = true;
+
+    fn format() -> String {
+        "Reply <answer>words</answer>, or <discuss>words</discuss>.".to_owned()
+    }
+
+    fn parse(reply: &str) -> Result<Self, ReplyError> {
+        let both = "an <answer> and a <discuss> block where one of them is asked for";
+        match (block(reply, "answer"), block(reply, "discuss")) {
+            (Ok(answer), Err(ReplyError::Missing { .. })) => Ok(Self::Answer(answer.to_owned())),
+            (Err(ReplyError::Missing { .. }), Ok(about)) => Ok(Self::Discuss(about.to_owned())),
+            (Ok(_), Ok(_)) => Err(ReplyError::Other(both.to_owned())),
+            (Err(ReplyError::Missing { .. }) | Ok(_), Err(error)) | (Err(error), _) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_ruling_is_an_answer_or_a_matter_to_discuss() {
+        let discuss = Ruling::Discuss("why 4".to_owned());
+        assert_eq!(Ruling::parse("<discuss>why 4</discuss>").unwrap(), discuss);
+        assert_eq!(Ruling::parse("<answer>4</answer>").unwrap(), Ruling::Answer("4".to_owned()));
+        for reply in ["4", "<answer>4</answer><discuss>why</discuss>", "<answer>4<answer>"] {
+            assert!(Ruling::parse(reply).is_err(), "{reply}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What agents of many teams reply.
+
+use maverl::prelude::*;
+
+/// A reply, and the answer in it. The rest is for other agents to read; only the answer is ever judged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Solution {
+    /// The whole reply.
+    pub text: String,
+    /// What stands in its one `<answer>` block.
+    pub answer: String,
+}
+
+impl Reply for Solution {
+    const TYPED: bool = true;
+
+    fn format() -> String {
+        "Reply <answer>words</answer>.".to_owned()
+    }
+
+    fn parse(reply: &str) -> Result<Self, ReplyError> {
+        let answer = block(reply, "answer")?.to_owned();
+        Ok(Self { text: reply.trim().to_owned(), answer })
+    }
+}
+
+/// A reply that says whether something is right, and perhaps why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Review {
+    /// The whole reply.
+    pub text: String,
+    /// Whether it approves.
+    pub approves: bool,
+}
+
+impl Reply for Review {
+    const TYPED: bool = true;
+
+    fn format() -> String {
+        "Reply <verify>yes</verify> or <verify>no</verify>.".to_owned()
+    }
+
+    fn parse(reply: &str) -> Result<Self, ReplyError> {
+        let verdict = block(reply, "verify")?;
+        let approves = match verdict.to_ascii_lowercase().as_str() {
+            "yes" => true,
+            "no" => false,
+            _ => {
+                return Err(ReplyError::Unexpected {
+                    tag: "verify".to_owned(),
+                    found: verdict.to_owned(),
+                    expected: ["yes", "no"].map(str::to_owned).to_vec(),
+                });
+            }
+        };
+        Ok(Self { text: reply.trim().to_owned(), approves })
+    }
+}
+
+/// How good something is, from 0 to 10.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rating(pub u8);
+
+impl Rating {
+    /// As a share: 0 to 1.
+    pub fn share(self) -> f64 {
+        f64::from(self.0) / 10.0
+    }
+}
+
+impl Reply for Rating {
+    const TYPED: bool = true;
+
+    fn format() -> String {
+        "Reply <score>0 to 10</score>.".to_owned()
+    }
+
+    fn parse(reply: &str) -> Result<Self, ReplyError> {
+        let score = block(reply, "score")?;
+        match score.parse() {
+            Ok(rating @ 0..=10) => Ok(Self(rating)),
+            _ => Err(ReplyError::Value {
+                tag: "score".to_owned(),
+                found: score.to_owned(),
+                message: "a whole number from 0 to 10 is wanted".to_owned(),
+            }),
+        }
+    }
+}
+
+/// The content of the one block of a tag; an empty one is an error.
+pub(crate) fn block<'r>(reply: &'r str, name: &str) -> Result<&'r str, ReplyError> {
+    match tag(reply, name)? {
+        "" => Err(ReplyError::Missing { tag: name.to_owned() }),
+        content => Ok(content),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_solution_is_the_reply_and_the_answer_in_it() {
+        let solution = Solution::parse(" 2 and 2. <answer> 4 </answer>\n").unwrap();
+        assert_eq!(solution.text, "2 and 2. <answer> 4 </answer>");
+        assert_eq!(solution.answer, "4");
+        let wrong =
+            ["4", "<answer></answer>", "<answer>4", "<answer>4</answer> <answer>5</answer>"];
+        for reply in wrong {
+            assert!(Solution::parse(reply).is_err(), "{reply}");
+        }
+    }
+
+    #[test]
+    fn a_verdict_in_both_senses_is_none() {
+        assert!(Review::parse("Fine. <verify>Yes</verify>").unwrap().approves);
+        assert!(!Review::parse("<verify>no</verify> 2 + 2 is 4").unwrap().approves);
+        let wrong = [
+            "yes",
+            "<verify>yes</verify><verify>no</verify>",
+            "<verify>yes no</verify>",
+            "<verify></verify>",
+            "<verify>approved</verify>",
+        ];
+        for reply in wrong {
+            assert!(Review::parse(reply).is_err(), "{reply}");
+        }
+    }
+
+    #[test]
+    fn a_rating_lies_between_0_and_10() {
+        assert_eq!(Rating::parse("<score>7</score>").unwrap().share(), 0.7);
+        for reply in ["<score>11</score>", "<score>-1</score>", "<score>7/10</score>", "10"] {
+            assert!(Rating::parse(reply).is_err(), "{reply}");
+        }
+    }
+}

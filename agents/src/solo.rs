@@ -1,0 +1,105 @@
+//! Agents that work alone.
+
+use maverl::prelude::*;
+
+use crate::reply::{Solution, block};
+use crate::search::Inquiry;
+
+/// Answers at once.
+#[agent(
+    name = "solo/solver",
+    input = Inquiry,
+    output = Solution,
+    prompt = "../prompts/solo/solver.md"
+)]
+pub struct Solver;
+
+/// What an actor has before it.
+#[derive(Input, Debug, Clone, PartialEq)]
+pub struct Scene {
+    /// What is asked.
+    pub question: String,
+    /// What its last action showed; `None` before the first.
+    #[input(observation)]
+    pub seen: Option<String>,
+}
+
+/// Acts in the world until it answers.
+#[agent(name = "solo/actor")]
+pub struct Actor;
+
+impl Agent for Actor {
+    type Input = Scene;
+    type Output = Step;
+
+    /// The question first; then, in the same conversation, what was seen.
+    fn prompt(&self, scene: &Scene) -> Prompt {
+        let format = Step::format();
+        match &scene.seen {
+            None => {
+                Prompt::user(format!("Question: {}\nWhat is to be done? {format}", scene.question))
+            }
+            Some(seen) => {
+                let mut prompt = Prompt::default();
+                prompt.push_observation(seen);
+                prompt.push(&format!("\nWhat is to be done? {format}"));
+                prompt
+            }
+        }
+    }
+}
+
+/// What an actor does next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Acts.
+    Act(String),
+    /// Answers, which ends the episode.
+    Answer(String),
+}
+
+impl Reply for Step {
+    const TYPED: bool = true;
+
+    fn format() -> String {
+        "Reply <act>words</act> to act, or <answer>words</answer> to answer.".to_owned()
+    }
+
+    fn parse(reply: &str) -> Result<Self, ReplyError> {
+        let both = "an <act> and an <answer> block where one of them is asked for";
+        match (block(reply, "act"), block(reply, "answer")) {
+            (Ok(act), Err(ReplyError::Missing { .. })) => Ok(Self::Act(act.to_owned())),
+            (Err(ReplyError::Missing { .. }), Ok(answer)) => Ok(Self::Answer(answer.to_owned())),
+            (Ok(_), Ok(_)) => Err(ReplyError::Other(both.to_owned())),
+            (Err(ReplyError::Missing { .. }) | Ok(_), Err(error)) | (Err(error), _) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn what_was_seen_follows_without_the_question() {
+        let mut scene = Scene { question: "Who?".to_owned(), seen: None };
+        assert!(Actor.prompt(&scene).user.starts_with("Question: Who?\n"));
+        scene.seen = Some("nobody".to_owned());
+        let prompt = Actor.prompt(&scene);
+        assert!(prompt.user.starts_with("nobody\nWhat is to be done?"), "{}", prompt.user);
+        assert_eq!(&prompt.user[prompt.observations[0].clone()], "nobody");
+    }
+
+    #[test]
+    fn a_step_is_an_act_or_an_answer_and_not_both() {
+        assert_eq!(Step::parse("<act>look</act>").unwrap(), Step::Act("look".to_owned()));
+        assert_eq!(Step::parse("<answer>4</answer>").unwrap(), Step::Answer("4".to_owned()));
+        let wrong =
+            ["look", "<act>look</act><answer>4</answer>", "<act>look", "<act>a</act><act>b</act>"];
+        for reply in wrong {
+            assert!(Step::parse(reply).is_err(), "{reply}");
+        }
+    }
+}

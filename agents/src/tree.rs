@@ -1,0 +1,25 @@
+//! Agents that grow a tree of solutions.
+
+use maverl::prelude::*;
+
+use crate::math::Submission;
+use crate::reply::{Rating, Solution};
+use crate::search::Inquiry;
+
+/// Solves, or makes the solution that it is shown better.
+#[agent(
+    name = "tree/proposer",
+    input = Inquiry,
+    output = Solution,
+    prompt = "../prompts/tree/proposer.md"
+)]
+pub struct Proposer;
+
+/// Says how good a solution is.
+#[agent(
+    name = "tree/evaluator",
+    input = Submission,
+    output = Rating,
+    prompt = "../prompts/tree/evaluator.md"
+)]
+pub struct Evaluator;

@@ -1,0 +1,138 @@
+//! What each preset is trained with.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, anyhow};
+use maverl::config::{Estimator, Preset};
+use maverl::plan::Plan;
+use maverl::registry::Registry;
+use maverl::trajectory::{Message, Role, Turn};
+use maverl::{Purpose, Sources, check};
+use serde_json::{Value, json};
+
+use super::Arguments;
+
+/// The search team on the shipped world, as `search_orchestra` trains it.
+const SEARCH: &str = r#"
+[task]
+data = "builtin:facts"
+tasks_per_step = 16
+group_size = 8
+
+[orchestra]
+name = "search/route"
+max_turns = 3
+
+[environment]
+name = "search"
+corpus = "builtin:facts"
+top_k = 1
+
+[sampling]
+max_tokens = 24
+
+[models.tiny]
+path = "builtin:tiny"
+optim = { lr = 5e-4, betas = [0.9, 0.95], weight_decay = 0.0 }
+
+[eval]
+before_and_after = false
+
+[checkpoint]
+every = 0
+"#;
+
+/// Two answerers, the second of which sees what the first said, each with a policy of its own.
+const PAIR: [&str; 4] = [
+    "orchestra={name=\"cory/pair\",looks_up=true}",
+    "agents.\"cory/pioneer\".worker=\"one\"",
+    "agents.\"cory/observer\".worker=\"other\"",
+    "task.group_size=8",
+];
+
+/// A policy for each agent of the search team.
+const APART: [&str; 3] = [
+    "agents.\"search/verifier\".worker=\"verifier\"",
+    "agents.\"search/searcher\".worker=\"searcher\"",
+    "agents.\"search/answerer\".worker=\"answerer\"",
+];
+
+/// Critics begin with a head of zeros and have a minute.
+const CRITIC: &str = "algorithm.critic.optim.lr=5e-4";
+
+/// Lines of a file to learn from.
+const LINES: usize = 4096;
+
+/// The plan of a run.
+pub(crate) async fn plan(
+    preset: Preset,
+    seed: u64,
+    arguments: &Arguments,
+    registry: &Registry,
+) -> Result<Plan> {
+    let mut set = vec![
+        format!("algorithm.name={:?}", preset.name()),
+        format!("seed={seed}"),
+        format!("steps={}", arguments.steps),
+        format!("eval.tasks={}", arguments.tasks),
+    ];
+    match preset {
+        Preset::Cory => set.extend(PAIR.map(str::to_owned)),
+        Preset::Sft | Preset::Dpo => {
+            let file = lessons(preset, seed, &arguments.out).await?;
+            set.push(format!("task.data={:?}", std::path::absolute(file)?));
+            set.push("task.tasks_per_step=64".to_owned());
+            set.push("eval.data=\"builtin:facts\"".to_owned());
+        }
+        // PPO and MAPPO have one policy for all.
+        Preset::Ippo
+        | Preset::Happo
+        | Preset::Marft
+        | Preset::Vdn
+        | Preset::Qmix
+        | Preset::Maporl => set.extend(APART.map(str::to_owned)),
+        _ => {}
+    }
+    if preset == Preset::Dpo {
+        set.push("models.tiny.optim.lr=1e-4".to_owned());
+    }
+    if preset.parts().estimator == Some(Estimator::Critic) {
+        set.push(CRITIC.to_owned());
+    }
+    set.extend(arguments.set.iter().cloned());
+    let start = Sources::default().text("learners.toml", SEARCH, "");
+    let sources = set.into_iter().fold(start, Sources::with);
+    check(&sources, registry, Purpose::Train).map_err(|problems| {
+        let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        anyhow!(problems.join("\n"))
+    })
+}
+
+/// Writes what a supervised preset learns from: flawless replies in invented worlds; or those, each against the reply that
+/// the same agent gave to something else.
+async fn lessons(preset: Preset, seed: u64, out: &Path) -> Result<PathBuf> {
+    let turns = orchestras::search::demonstrations(1000 + seed, LINES, 0.0).await?;
+    let lines: Vec<Value> = match preset {
+        Preset::Dpo => {
+            turns.iter().enumerate().filter_map(|(at, turn)| pair(&turns, at, turn)).collect()
+        }
+        _ => turns.iter().map(|turn| json!({ "messages": conversation(turn) })).collect(),
+    };
+    let path = out.join(format!("{}-{seed}.jsonl", preset.name()));
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    fs::write(&path, text)?;
+    Ok(path)
+}
+
+fn conversation(turn: &Turn) -> Vec<Message> {
+    let reply = Message { role: Role::Assistant, content: turn.reply.clone() };
+    turn.prompt.iter().cloned().chain([reply]).collect()
+}
+
+/// A reply against the next of the same agent that says something else.
+fn pair(turns: &[Turn], at: usize, turn: &Turn) -> Option<Value> {
+    let other = |other: &&Turn| other.seat == turn.seat && other.reply != turn.reply;
+    let other = turns[at + 1..].iter().chain(&turns[..at]).find(other)?;
+    Some(json!({ "prompt": turn.prompt, "chosen": turn.reply, "rejected": other.reply }))
+}

@@ -1,0 +1,81 @@
+//! What a reward is compared with that its group does not say: a greedy episode, or what the seat earned before.
+
+use std::collections::BTreeMap;
+
+use super::EmaBaseline;
+use crate::algo::{Sample, TaskKey};
+use crate::config::Baseline;
+use crate::plan::Plan;
+use crate::trajectory::Episode;
+
+/// Whether an episode was played greedily, to compare others with: its index is that after those of the group.
+pub(crate) fn is_greedy(plan: &Plan, episode: &Episode) -> bool {
+    plan.algorithm.baseline == Baseline::Greedy && episode.index >= plan.task.group_size.get()
+}
+
+/// Gives samples what their rewards are compared with, where the algorithm has it before the step, and lets the averages
+/// of the seats move.
+///
+/// ```text
+/// greedy           A = r − r_greedy                        ReMax, 2310.10505 alg. 2
+/// moving_average   A = r − b_seat                          see [`EmaBaseline`]
+/// ```
+///
+/// - The greedy episode of a task says what its seat earned there, in the mean over its turns; a seat that did not speak
+///   in it is compared with the mean over all of its turns.
+/// - Samples of a task whose greedy episode could not be scored are left out.
+pub fn baselines(
+    plan: &Plan,
+    episodes: &[Episode],
+    samples: &mut Vec<Sample>,
+    averages: &mut EmaBaseline,
+) {
+    match plan.algorithm.baseline {
+        Baseline::Greedy => {
+            let greedy = greedy(plan, episodes);
+            samples.retain_mut(|sample| {
+                let Some(earned) = greedy.get(&sample.task) else { return false };
+                let of_seat = earned.get(&Some(sample.seat)).or_else(|| earned.get(&None));
+                let Some((sum, turns)) = of_seat else { return false };
+                sample.baseline = sum / *turns as f64;
+                true
+            });
+        }
+        Baseline::MovingAverage => {
+            let (rewards, seats): (Vec<f64>, Vec<usize>) =
+                samples.iter().map(|sample| (sample.reward, sample.seat)).unzip();
+            for sample in &mut *samples {
+                sample.baseline = averages.of(sample.seat);
+            }
+            averages.momentum = plan.algorithm.baseline_momentum;
+            averages.observe(&rewards, &seats);
+        }
+        Baseline::Mean | Baseline::LeaveOneOut | Baseline::SecondBest | Baseline::None => {}
+    }
+}
+
+/// Sums of rewards and numbers of turns, by seat and (under `None`) over all of them.
+type Earned = BTreeMap<Option<usize>, (f64, usize)>;
+
+/// What each task's greedy episode earned.
+fn greedy(plan: &Plan, episodes: &[Episode]) -> BTreeMap<TaskKey, Earned> {
+    let mut tasks: BTreeMap<TaskKey, Earned> = BTreeMap::new();
+    for episode in episodes.iter().filter(|episode| is_greedy(plan, episode)) {
+        let key = TaskKey { source: episode.task.source.clone(), id: episode.task.id.clone() };
+        for (at, turn) in episode.turns.iter().enumerate() {
+            let trained = |seat: usize| plan.seats[seat].trained;
+            let seat = plan.seats.iter().position(|seat| seat.seat == turn.seat);
+            let (Some(seat), Some(reward)) =
+                (seat.filter(|&seat| trained(seat)), episode.turn_reward(at))
+            else {
+                continue;
+            };
+            let earned = tasks.entry(key.clone()).or_default();
+            for of in [Some(seat), None] {
+                let (sum, turns) = earned.entry(of).or_default();
+                (*sum, *turns) = (*sum + reward, *turns + 1);
+            }
+        }
+    }
+    tasks
+}

@@ -1,0 +1,98 @@
+//! Agents that no model of the run speaks for.
+
+use std::path::Path;
+
+use super::diagnostic::{Problems, path, suggestion, within};
+use super::team::{self, Member};
+use crate::config::{Config, OutsiderConfig};
+use crate::plan::{OutsiderPlan, Sampling};
+
+/// Reports outsiders that cannot speak.
+pub(super) fn check(config: &Config, base: &Path, problems: &mut Problems<'_>) {
+    for (name, outsider) in &config.outsiders {
+        let table = path(["outsiders", name]);
+        let OutsiderConfig { url, model, script, .. } = outsider;
+        let wrong = match (url, model, script) {
+            (Some(_), _, Some(_)) => "has a `url` and a `script`",
+            (None, _, None) => "has neither a `url` nor a `script`",
+            (Some(_), None, None) => "has a `url` and no `model`",
+            _ => "",
+        };
+        if !wrong.is_empty() {
+            let help = "write `url` and `model` of a server, or `script`, a file of replies";
+            problems.key(&table, format!("outsider `{name}` {wrong}"), help.to_owned());
+        }
+        let web = |url: &String| url.starts_with("http://") || url.starts_with("https://");
+        if let Some(url) = url.as_ref().filter(|url| !web(url)) {
+            let message =
+                format!("`outsiders.{name}.url` is {url:?}; it begins with http:// or https://");
+            problems.value(&within(&table, "url"), message, None);
+        }
+        if let Some(script) = script.as_ref().filter(|script| !base.join(script).is_file()) {
+            let message = format!("there is no file {}", base.join(script).display());
+            problems.value(&within(&table, "script"), message, None);
+        }
+        for (key, value) in [
+            ("timeout_s", outsider.timeout_s),
+            ("prompt_price", outsider.prompt_price),
+            ("completion_price", outsider.completion_price),
+        ] {
+            let low = if key == "timeout_s" { f64::MIN_POSITIVE } else { 0.0 };
+            if !(low..=1e9).contains(&value) {
+                let message =
+                    format!("`outsiders.{name}.{key}` is {value}; expected a number above 0");
+                problems.value(&within(&table, key), message, None);
+            }
+        }
+    }
+}
+
+/// Takes the seats of outsiders out of the team: they have no policy.
+pub(super) fn take(
+    config: &Config,
+    members: Vec<Member>,
+    problems: &mut Problems<'_>,
+) -> (Vec<Member>, Vec<OutsiderPlan>) {
+    let (outside, inside): (Vec<Member>, Vec<Member>) =
+        members.into_iter().partition(|member| member.config.outsider.is_some());
+    let plans = outside.into_iter().filter_map(|member| plan(config, member, problems));
+    let plans = plans.collect();
+    (inside, plans)
+}
+
+fn plan(config: &Config, member: Member, problems: &mut Problems<'_>) -> Option<OutsiderPlan> {
+    let name = member.config.outsider.clone()?;
+    let tables = team::tables(&member.seat);
+    // The table that names it comes first.
+    let at = |key: &str| within(&tables[tables.len() - 1], key);
+    let Some(outsider) = config.outsiders.get(&name) else {
+        let message = format!("no outsider is called `{name}`");
+        let names = config.outsiders.keys().map(String::as_str);
+        problems.value(&at("outsider"), message, suggestion(&name, names));
+        return None;
+    };
+    let given = [
+        ("model", member.config.model.is_some()),
+        ("worker", member.config.worker.is_some()),
+        ("adapter", member.config.adapter.is_some()),
+        ("lora", member.config.lora.is_some()),
+        ("optim", member.config.optim.is_some()),
+        ("loss", member.config.loss.is_some()),
+        ("frozen", member.config.frozen == Some(false)),
+    ];
+    for (key, _) in given.into_iter().filter(|(_, given)| *given) {
+        let message = format!(
+            "`{}` is spoken for by the outsider `{name}`, which has no `{key}` and is never trained",
+            member.seat
+        );
+        problems.key(&at(key), message, "remove one of the two".to_owned());
+    }
+    let sampling = member.config.sampling.unwrap_or_default().over(&config.sampling);
+    Some(OutsiderPlan {
+        seat: member.seat,
+        name,
+        outsider: outsider.clone(),
+        sampling: Sampling::from(&sampling),
+        options: member.options,
+    })
+}

@@ -1,0 +1,67 @@
+//! Pairs of replies to one conversation, of which one is better.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::demonstration::{demonstration, messages};
+use super::{DataError, File};
+use crate::trajectory::{Message, Role};
+
+/// A conversation and two replies.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PreferencePair {
+    /// What the model is given.
+    pub prompt: Vec<Message>,
+    /// The better reply.
+    pub chosen: String,
+    /// The other.
+    pub rejected: String,
+}
+
+/// Pairs in TRL's forms, one JSON object a line: `prompt`, `chosen` and `rejected`, each a text or messages; or `chosen`
+/// and `rejected` alone, whole conversations that differ in the last message.
+///
+/// # Errors
+///
+/// See [`DataError`]; a file without pairs is one.
+pub fn preferences(path: &Path) -> Result<Vec<PreferencePair>, DataError> {
+    let file = File::read(path)?;
+    let pairs: Vec<PreferencePair> = file
+        .objects()
+        .map(|object| {
+            let (line, object) = object?;
+            pair(&object).map_err(|message| file.damaged(line, message))
+        })
+        .collect::<Result<_, _>>()?;
+    if pairs.is_empty() {
+        let wanted = "write one JSON object a line with `prompt`, `chosen` and `rejected`";
+        let place = path.display().to_string();
+        return Err(DataError::Empty { place, what: "pairs of replies", wanted });
+    }
+    Ok(pairs)
+}
+
+fn pair(object: &Map<String, Value>) -> Result<PreferencePair, String> {
+    let (Some(chosen), Some(rejected)) = (object.get("chosen"), object.get("rejected")) else {
+        let keys: Vec<&str> = object.keys().map(String::as_str).collect();
+        return Err(format!("no `chosen` and `rejected` among {keys:?}"));
+    };
+    let prompt = match object.get("prompt") {
+        Some(prompt) => messages(prompt, "prompt", Role::User)?,
+        None => Vec::new(),
+    };
+    let whole = |reply: &Value, key: &str| {
+        let reply = messages(reply, key, Role::Assistant)?;
+        demonstration([prompt.as_slice(), &reply].concat())
+            .map_err(|error| format!("`{key}`: {error}"))
+    };
+    let (chosen, rejected) = (whole(chosen, "chosen")?, whole(rejected, "rejected")?);
+    if chosen.prompt != rejected.prompt {
+        return Err("`chosen` and `rejected` reply to different conversations".to_owned());
+    }
+    if chosen.reply == rejected.reply {
+        return Err("`chosen` and `rejected` are the same".to_owned());
+    }
+    Ok(PreferencePair { prompt: chosen.prompt, chosen: chosen.reply, rejected: rejected.reply })
+}

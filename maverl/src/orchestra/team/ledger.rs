@@ -1,0 +1,103 @@
+//! What an orchestra adds to its episode: parts of rewards for a seat or a turn, and numbers worth logging.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::{SeatOf, Table, Team};
+use crate::agent::AgentName;
+use crate::orchestra::Includes;
+use crate::orchestra::branch::lock;
+use crate::task::Score;
+use crate::trajectory::{RewardOf, RewardPart, Seat, Turn, TurnPath};
+
+/// What is noted while an episode is played.
+#[derive(Default)]
+pub(super) struct Ledger {
+    pay: Vec<(Payee, &'static str, f64)>,
+    notes: BTreeMap<&'static str, Vec<f64>>,
+}
+
+/// Who is paid. A turn has no number before the episode is over.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Payee {
+    Seat(Seat),
+    Turn(TurnPath),
+}
+
+impl Table {
+    /// The reward parts that the orchestra gave, for an episode of these turns. Their order does not depend on the order
+    /// in which concurrent parts of the orchestra gave them.
+    pub(crate) fn pay(&self, turns: &[Turn]) -> Vec<RewardPart> {
+        let mut pay = lock(&self.ledger).pay.clone();
+        pay.sort_by(|(a, x, v), (b, y, w)| (a, x).cmp(&(b, y)).then(v.total_cmp(w)));
+        let of = |payee| match payee {
+            Payee::Seat(seat) => Some(RewardOf::Seat(seat)),
+            Payee::Turn(path) => turns.iter().position(|t| t.path == path).map(RewardOf::Turn),
+        };
+        let part = |(payee, name, value): (Payee, &str, f64)| {
+            Some(RewardPart { name: name.to_owned(), value, of: of(payee)? })
+        };
+        pay.into_iter().filter_map(part).collect()
+    }
+
+    /// The mean of each number that was noted.
+    pub(crate) fn notes(&self) -> Map<String, Value> {
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+        let ledger = lock(&self.ledger);
+        ledger.notes.iter().map(|(name, v)| ((*name).to_owned(), mean(v).into())).collect()
+    }
+}
+
+impl<O: ?Sized> Team<O> {
+    /// What the environment would score an answer, for [`SeatOf::pay`] and [`Team::note`]. An agent that is shown anything
+    /// that depends on it is told the truth.
+    pub async fn judge(&self, answer: &str) -> Score {
+        self.table.score(Some(answer)).await
+    }
+
+    /// Notes a number worth logging: `rollout/score/<name>`, the mean over an episode's notes and then over episodes.
+    pub fn note(&self, name: &'static str, value: f64) {
+        lock(&self.table.ledger).notes.entry(name).or_default().push(value);
+    }
+
+    /// The episode's seed, for orchestras that draw lots.
+    pub fn seed(&self) -> u64 {
+        self.table.seed
+    }
+
+    /// The seat of an agent that sits once.
+    pub fn only<A: AgentName>(&self) -> SeatOf<'_, O, A>
+    where
+        O: Includes<A>,
+    {
+        SeatOf { team: self, seat: Seat::only(A::NAME), agent: std::marker::PhantomData }
+    }
+}
+
+impl<O: ?Sized, A: AgentName> SeatOf<'_, O, A> {
+    /// Adds a named part to the reward of this seat's latest turn on this branch; nothing if there is none. A part of 0 is
+    /// left out.
+    pub fn pay(&self, name: &'static str, value: f64) {
+        let branch = self.team.branch.path();
+        let last = {
+            let turns = lock(&self.team.table.turns);
+            let ours = |turn: &&Turn| turn.seat == self.seat && turn.path.0.starts_with(&branch.0);
+            turns.iter().filter(ours).map(|turn| turn.path.clone()).max()
+        };
+        if let Some(path) = last {
+            self.enter(Payee::Turn(path), name, value);
+        }
+    }
+
+    /// Adds a named part to the reward of every turn of this seat.
+    pub fn pay_all(&self, name: &'static str, value: f64) {
+        self.enter(Payee::Seat(self.seat.clone()), name, value);
+    }
+
+    fn enter(&self, payee: Payee, name: &'static str, value: f64) {
+        if value != 0.0 {
+            lock(&self.team.table.ledger).pay.push((payee, name, value));
+        }
+    }
+}

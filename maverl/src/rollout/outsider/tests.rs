@@ -1,0 +1,141 @@
+#![allow(clippy::unwrap_used)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::sync::mpsc::{Receiver, channel};
+
+use super::*;
+use crate::agent::Prompt;
+use crate::trajectory::{Seat, TurnPath};
+
+/// A server that gives these answers, one a connection; the address, and the bodies it was sent.
+fn server(answers: Vec<(u16, &'static str)>) -> (String, Receiver<(String, Value)>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let (sender, bodies) = channel();
+    std::thread::spawn(move || {
+        for (status, answer) in answers {
+            let (stream, _) = listener.accept().unwrap();
+            let mut reader = BufReader::new(stream);
+            let (mut head, mut length) = (String::new(), 0);
+            loop {
+                let mut line = String::new();
+                reader.read_line(&mut line).unwrap();
+                if let Some(n) = line.to_lowercase().strip_prefix("content-length:") {
+                    length = n.trim().parse().unwrap();
+                }
+                if line.trim().is_empty() {
+                    break;
+                }
+                head += &line;
+            }
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).unwrap();
+            sender.send((head, serde_json::from_slice(&body).unwrap())).unwrap();
+            let n = answer.len();
+            let head =
+                format!("HTTP/1.1 {status} X\r\nContent-Length: {n}\r\nConnection: close\r\n\r\n");
+            reader.get_mut().write_all(format!("{head}{answer}").as_bytes()).unwrap();
+        }
+    });
+    (url, bodies)
+}
+
+const FINE: &str = r#"{"choices": [{"message": {"content": "yes"}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 30, "completion_tokens": 10}}"#;
+const CUT: &str = r#"{"choices": [{"message": {"content": "ye"}, "finish_reason": "length"}]}"#;
+
+fn config(url: String) -> OutsiderConfig {
+    OutsiderConfig {
+        url: Some(url),
+        model: Some("big".to_owned()),
+        retries: 1,
+        prompt_price: 1.0,
+        completion_price: 2.0,
+        ..OutsiderConfig::default()
+    }
+}
+
+fn ask(text: &str) -> Ask {
+    Ask {
+        seat: Seat::only("debate/judge"),
+        path: TurnPath(vec![0]),
+        seed: u64::MAX,
+        prompt: Prompt::user(text).with_system("Be brief."),
+    }
+}
+
+async fn say(outsider: &Arc<Outsider>, text: &str) -> Result<Said, Fault> {
+    let voice = OutsiderVoice::new(Arc::clone(outsider), Sampling::default());
+    voice.say(&mut Conversation::default(), ask(text)).await
+}
+
+#[tokio::test]
+async fn a_server_is_asked_again_where_that_may_help_and_its_tokens_are_counted() {
+    let (url, bodies) = server(vec![(503, "busy"), (200, FINE), (200, CUT)]);
+    let outsider = Arc::new(Outsider::new("expert", &config(url), Path::new("")).unwrap());
+    let said = say(&outsider, "Who is right?").await.unwrap();
+    assert_eq!((said.reply.as_str(), said.truncated, said.tokens), ("yes", false, None));
+    let (_, busy) = bodies.recv().unwrap();
+    let (head, body) = bodies.recv().unwrap();
+    assert_eq!(busy, body);
+    assert!(head.starts_with("POST /v1/chat/completions"), "{head}");
+    assert_eq!((&body["model"], &body["seed"]), (&json!("big"), &json!(i64::MAX)));
+    let said_to_it = json!([
+        { "role": "system", "content": "Be brief." },
+        { "role": "user", "content": "Who is right?" },
+    ]);
+    assert_eq!(body["messages"], said_to_it);
+    let bill = outsider.bill();
+    assert_eq!((bill.requests, bill.failures), (1, 1));
+    assert_eq!((bill.prompt_tokens, bill.completion_tokens), (30, 10));
+    assert!((bill.cost - 50e-6).abs() < 1e-15, "{bill:?}");
+    assert!(say(&outsider, "And now?").await.unwrap().truncated);
+    assert_eq!((outsider.bill() - bill).requests, 1);
+}
+
+#[tokio::test]
+async fn what_a_server_refuses_or_makes_up_is_a_fault_and_no_text() {
+    let cases = [
+        (vec![(401, "who are you")], "status 401: \"who are you\" (1 attempts)"),
+        (vec![(200, "<html>")], "no chat completion"),
+        (vec![(200, r#"{"choices": []}"#)], "answered with no choice"),
+        (vec![(500, "a"), (500, "b")], "status 500: \"b\" (2 attempts)"),
+    ];
+    for (answers, words) in cases {
+        let (url, _bodies) = server(answers);
+        let outsider = Arc::new(Outsider::new("expert", &config(url), Path::new("")).unwrap());
+        let fault = say(&outsider, "?").await.unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Worker);
+        assert!(fault.message.contains(words), "{}", fault.message);
+    }
+}
+
+#[tokio::test]
+async fn a_script_says_the_first_line_that_fits() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = r#"{"seat": "debate/other", "reply": "not me"}
+{"contains": "right", "reply": "the first"}
+
+{"seat": "debate/judge", "contains": "now", "reply": "the second"}"#;
+    std::fs::write(dir.path().join("judge.jsonl"), text).unwrap();
+    let script =
+        |name: &str| OutsiderConfig { script: Some(name.to_owned()), ..Default::default() };
+    let outsider = Outsider::new("judge", &script("judge.jsonl"), dir.path()).unwrap();
+    let outsider = Arc::new(outsider);
+    assert_eq!(say(&outsider, "Who is right?").await.unwrap().reply, "the first");
+    assert_eq!(say(&outsider, "And now?").await.unwrap().reply, "the second");
+    let fault = say(&outsider, "What?").await.unwrap_err();
+    assert!(fault.message.contains("no line of its script is for `debate/judge`"), "{fault}");
+    std::fs::write(dir.path().join("bad.jsonl"), "{\"replies\": 1}").unwrap();
+    let error = Outsider::new("judge", &script("bad.jsonl"), dir.path()).err().unwrap();
+    assert!(error.contains("bad.jsonl:1: unknown field `replies`"), "{error}");
+}
+
+#[test]
+fn a_key_comes_from_the_environment_and_must_be_there() {
+    let config =
+        OutsiderConfig { key_env: Some("MAVERL_NO_SUCH_KEY".to_owned()), ..config(String::new()) };
+    let error = Outsider::new("expert", &config, Path::new("")).err().unwrap();
+    assert_eq!(error, "the environment variable `MAVERL_NO_SUCH_KEY` is not set");
+}

@@ -1,0 +1,76 @@
+//! The KL to the reference, where it counts in the reward.
+
+use crate::algo::loss::kl_reward;
+use crate::algo::{Sample, row, samples};
+use crate::config::KlIn;
+use crate::metrics::Metrics;
+use crate::plan::{LossPlan, Plan};
+use crate::train::TrainError;
+use crate::train::memory::{Memory, REWARD_KL};
+use crate::train::team::Team;
+use crate::trajectory::{Episode, RewardOf, RewardPart};
+
+/// The name of the reward part that the distance from the reference costs.
+const KL: &str = "kl";
+
+/// Takes what turns cost by their distance from the reference off their rewards, where it counts there.
+pub(super) async fn charge(
+    team: &Team<'_>,
+    plan: &Plan,
+    episodes: &mut [Episode],
+    memory: &Memory,
+) -> Result<(), TrainError> {
+    let samples = samples(episodes, plan);
+    for (index, policy) in team.policies.iter().enumerate() {
+        let loss = |sample: &Sample| &plan.seats[sample.seat].loss;
+        let pays = |sample: &&Sample| sample.policy == index && in_reward(loss(sample));
+        let charged: Vec<&Sample> = samples.iter().filter(pays).collect();
+        if charged.is_empty() {
+            continue;
+        }
+        let rows: Vec<_> = charged.iter().map(|sample| row(plan, episodes, sample, &[])).collect();
+        let sampled: Vec<Vec<f32>> = rows.iter().map(|row| row.logprobs.clone()).collect();
+        let reference = policy.reference(rows).await?;
+        let scale = memory.kl_scale(policy.name());
+        for ((sample, logp), reference) in charged.into_iter().zip(&sampled).zip(&reference) {
+            let LossPlan { kl, kl_coef, .. } = *loss(sample);
+            let value = kl_reward(kl, f64::from(kl_coef) * scale, logp, reference);
+            let of = RewardOf::Turn(sample.turn);
+            let part = RewardPart { name: KL.to_owned(), value, of };
+            episodes[sample.episode].rewards.extend((value != 0.0).then_some(part));
+        }
+    }
+    Ok(())
+}
+
+fn in_reward(loss: &LossPlan) -> bool {
+    loss.kl_in == KlIn::Reward && loss.kl_coef > 0.0
+}
+
+/// The mean over tokens of the KL that each policy's turns were charged.
+pub(super) fn metrics(
+    plan: &Plan,
+    episodes: &[Episode],
+    samples: &[Sample],
+    memory: &Memory,
+) -> Metrics {
+    let mut metrics = Metrics::default();
+    for (index, policy) in plan.policies.iter().enumerate() {
+        let (mut kl, mut tokens) = (0.0, 0);
+        for sample in samples.iter().filter(|sample| sample.policy == index) {
+            let loss = &plan.seats[sample.seat].loss;
+            if !in_reward(loss) {
+                continue;
+            }
+            let parts = episodes[sample.episode].rewards.iter();
+            let mine = parts.filter(|p| p.name == KL && p.of == RewardOf::Turn(sample.turn));
+            let paid: f64 = mine.map(|part| part.value).sum();
+            kl -= paid / (f64::from(loss.kl_coef) * memory.kl_scale(&policy.name));
+            tokens += sample.tokens;
+        }
+        if tokens > 0 {
+            metrics.set(format!("policy/{}/{REWARD_KL}", policy.name), kl / tokens as f64);
+        }
+    }
+    metrics
+}

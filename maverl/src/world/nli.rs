@@ -1,0 +1,203 @@
+//! Natural language inference: whether a premise entails a hypothesis, contradicts it, or neither; and small premises about
+//! who owns what.
+//!
+//! The hypotheses of the three labels look alike: whoever does not read the premise cannot tell. A level is the number of
+//! facts in the premise.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use crate::draw::Draw;
+use crate::task::Task;
+
+/// The name a configuration calls it by.
+pub const NAME: &str = "builtin:nli";
+/// Splits of the shipped questions, and how many of each level and label they have.
+pub const SPLITS: [(&str, usize); 3] = [("train", 200), ("validation", 20), ("test", 40)];
+/// Facts in a premise.
+pub const LEVELS: [usize; 3] = [1, 2, 3];
+
+const SEED: u64 = 17;
+const NAMES: [&str; 8] = ["Ada", "Ben", "Eva", "Ivo", "Leo", "Mia", "Noa", "Sam"];
+const THINGS: [&str; 8] = ["bag", "bike", "boat", "cup", "door", "hat", "lamp", "pen"];
+const COLORS: [&str; 6] = ["black", "blue", "green", "red", "white", "yellow"];
+
+/// How a hypothesis stands to a premise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Label {
+    /// The hypothesis follows.
+    Entailment,
+    /// It may be so or not.
+    Neutral,
+    /// It cannot be so.
+    Contradiction,
+}
+
+impl Label {
+    /// All of them; ANLI's numbers are places here.
+    pub const ALL: [Self; 3] = [Self::Entailment, Self::Neutral, Self::Contradiction];
+
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Entailment => "entailment",
+            Self::Neutral => "neutral",
+            Self::Contradiction => "contradiction",
+        }
+    }
+
+    /// A label of a data set: its word, ANLI's letter, or its number.
+    pub fn read(label: &Value) -> Option<Self> {
+        match label {
+            Value::Number(number) => {
+                Self::ALL.get(usize::try_from(number.as_u64()?).ok()?).copied()
+            }
+            Value::String(text) => {
+                let text = text.trim().to_ascii_lowercase();
+                let is = |(i, label): &(usize, Self)| {
+                    text == label.word() || text == label.word()[..1] || text == i.to_string()
+                };
+                Self::ALL.into_iter().enumerate().find(is).map(|(_, label)| label)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What is asked about a premise and a hypothesis.
+pub fn question(premise: &str, hypothesis: &str) -> String {
+    format!(
+        "Premise: {premise}\nHypothesis: {hypothesis}\nIs this entailment, neutral or contradiction?"
+    )
+}
+
+/// What a task of this world holds beside its question.
+pub fn data(premise: &str, hypothesis: &str, label: Label) -> Map<String, Value> {
+    Map::from_iter([
+        ("premise".to_owned(), json!(premise)),
+        ("hypothesis".to_owned(), json!(hypothesis)),
+        ("answers".to_owned(), json!([label.word()])),
+        ("choices".to_owned(), json!(Label::ALL.map(Label::word))),
+    ])
+}
+
+/// The questions that ship, by split, levels and labels mixed.
+pub fn questions() -> Vec<(&'static str, Vec<Task>)> {
+    let mut draw = Draw::new(SEED);
+    let mut asked = BTreeSet::new();
+    let splits = SPLITS.iter().map(|(split, each)| {
+        let mut tasks = Vec::new();
+        for _ in 0..*each {
+            for level in LEVELS {
+                for label in Label::ALL {
+                    let id = format!("{split}-{:04}", tasks.len());
+                    tasks.push(fresh(id, level, label, &mut asked, &mut draw));
+                }
+            }
+        }
+        (*split, tasks)
+    });
+    splits.collect()
+}
+
+/// A question that has not been asked.
+fn fresh(
+    id: String,
+    level: usize,
+    label: Label,
+    asked: &mut BTreeSet<String>,
+    draw: &mut Draw,
+) -> Task {
+    loop {
+        let (premise, hypothesis) = invent(level, label, draw);
+        let question = question(&premise, &hypothesis);
+        if asked.insert(question.clone()) {
+            let mut data = data(&premise, &hypothesis, label);
+            data.insert("level".to_owned(), json!(level));
+            return Task { id, source: format!("nli/level_{level}"), question, data };
+        }
+    }
+}
+
+/// A premise of so many facts about different things, and a hypothesis that stands so to it.
+fn invent(level: usize, label: Label, draw: &mut Draw) -> (String, String) {
+    let mut things = THINGS;
+    draw.shuffle(&mut things);
+    let facts: Vec<[&str; 3]> = things[..level]
+        .iter()
+        .map(|thing| [*thing, draw.pick(&NAMES), draw.pick(&COLORS)])
+        .collect();
+    let [thing, name, color] = draw.pick(&facts);
+    let other = |of: &str, all: &[&'static str], draw: &mut Draw| {
+        let others: Vec<&str> = all.iter().copied().filter(|item| *item != of).collect();
+        draw.pick(&others)
+    };
+    let about = match label {
+        Label::Entailment => [thing, name, color],
+        Label::Contradiction => [thing, name, other(color, &COLORS, draw)],
+        // Nothing is said of the thing of somebody else.
+        Label::Neutral => [thing, other(name, &NAMES, draw), draw.pick(&COLORS)],
+    };
+    let say = |[thing, name, color]: [&str; 3]| format!("The {thing} of {name} is {color}.");
+    let premise: Vec<String> = facts.into_iter().map(say).collect();
+    (premise.join(" "), say(about))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn labels_are_read_as_data_sets_write_them() {
+        for (value, label) in [
+            (json!(0), Label::Entailment),
+            (json!("n"), Label::Neutral),
+            (json!("Contradiction"), Label::Contradiction),
+        ] {
+            assert_eq!(Label::read(&value), Some(label));
+        }
+        for value in [json!(3), json!(-1), json!("x"), json!(""), json!(null)] {
+            assert_eq!(Label::read(&value), None, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_label_is_what_the_premise_says_of_the_hypothesis() {
+        for task in questions().into_iter().flat_map(|(_, tasks)| tasks) {
+            let text = |key: &str| task.data[key].as_str().unwrap().to_owned();
+            let (premise, hypothesis) = (text("premise"), text("hypothesis"));
+            let (subject, _) = hypothesis.split_once(" is ").unwrap();
+            let expected = match (premise.contains(&hypothesis), premise.contains(subject)) {
+                (true, _) => "entailment",
+                (false, true) => "contradiction",
+                (false, false) => "neutral",
+            };
+            assert_eq!(task.data["answers"][0], expected, "{}", task.question);
+            assert_eq!(premise.matches('.').count() as u64, task.data["level"].as_u64().unwrap());
+        }
+    }
+
+    #[test]
+    fn the_hypothesis_alone_does_not_tell_the_label() {
+        let (_, train) = questions().swap_remove(0);
+        assert_eq!(questions()[0].1, train, "the same each time");
+        let mut colors: BTreeMap<String, [u32; 3]> = BTreeMap::new();
+        for task in &train {
+            let color = task.data["hypothesis"].as_str().unwrap().rsplit(' ').next().unwrap();
+            let label = Label::read(&task.data["answers"][0]).unwrap();
+            colors.entry(color.to_owned()).or_default()[label as usize] += 1;
+        }
+        for (color, counts) in colors {
+            let n: u32 = counts.iter().sum();
+            assert!(
+                counts.iter().all(|count| (n / 5..n / 2).contains(count)),
+                "{color}: {counts:?}"
+            );
+        }
+    }
+}

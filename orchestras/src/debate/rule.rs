@@ -1,0 +1,113 @@
+//! A judge by rules: what a text looks like, not whether it is right. A number to watch, never a reward: whoever is paid for
+//! it learns to write words that mean nothing.
+
+use std::collections::BTreeSet;
+
+/// Phrases that refer to evidence.
+const EVIDENCE: [&str; 8] = [
+    "research shows",
+    "studies indicate",
+    "according to",
+    "evidence suggests",
+    "data shows",
+    "statistics",
+    "for example",
+    "for instance",
+];
+
+/// Phrases that draw a conclusion.
+const REASONING: [&str; 8] = [
+    "therefore",
+    "thus",
+    "because",
+    "consequently",
+    "as a result",
+    "this means",
+    "implies that",
+    "follows that",
+];
+
+/// Words of a sentence at least; shorter ones do not count.
+const SENTENCE: usize = 5;
+
+/// How much an argument looks like one, from 0 to 1.
+///
+/// `(0.2 length + 0.25 evidence + 0.25 reasoning + 0.15 structure + 0.15 relevance) · distinct`, after MRLM's judge, but:
+///
+/// - phrases are whole words, a sentence counts for one phrase, and only sentences of five words count;
+/// - `distinct` is the share of different words among every three in a row, so repetition lowers all of it.
+pub fn rule(text: &str, question: &str) -> f64 {
+    let sentences: Vec<Vec<String>> = text
+        .split(['.', '!', '?', '\n'])
+        .map(words)
+        .filter(|words| words.len() >= SENTENCE)
+        .collect();
+    let all = words(text);
+    let (mut evidence, mut reasoning) = (0, 0);
+    for sentence in &sentences {
+        let sentence = format!(" {} ", sentence.join(" "));
+        let has = |phrases: &[&str]| phrases.iter().any(|p| sentence.contains(&format!(" {p} ")));
+        if has(&EVIDENCE) {
+            evidence += 1;
+        } else if has(&REASONING) {
+            reasoning += 1;
+        }
+    }
+    let asked: BTreeSet<String> =
+        words(question).into_iter().filter(|word| word.chars().count() > 3).collect();
+    let met = asked.iter().filter(|word| all.contains(word)).count();
+    let share = |n: usize, of: usize| (n as f64 / of.max(1) as f64).min(1.0);
+    let score = 0.2 * length(text.chars().count())
+        + 0.25 * share(evidence, 2)
+        + 0.25 * share(reasoning, 2)
+        + 0.15 * share(sentences.len(), 5)
+        + 0.15 * share(met, asked.len().min(3));
+    score * distinct(&all)
+}
+
+/// From 100 to 500 characters are as good as can be; twice as many are half as good.
+fn length(chars: usize) -> f64 {
+    match chars {
+        0..100 => chars as f64 / 100.0,
+        100..=500 => 1.0,
+        _ => (1.0 - (chars - 500) as f64 / 500.0).max(0.5),
+    }
+}
+
+/// Share of different ones among every three words in a row.
+fn distinct(words: &[String]) -> f64 {
+    let triples: Vec<&[String]> = words.windows(3).collect();
+    let different: BTreeSet<&[String]> = triples.iter().copied().collect();
+    if triples.is_empty() { 1.0 } else { different.len() as f64 / triples.len() as f64 }
+}
+
+fn words(text: &str) -> Vec<String> {
+    let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    words.map(str::to_lowercase).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUESTION: &str = "Should cities close their centers to private cars?";
+    const SENSIBLE: &str = "Cities that close their centers become quieter, and this means people stay longer. According \
+        to the mayor of Ghent, private cars fell by a third. Shops did not suffer, because more people came on foot.";
+
+    #[test]
+    fn an_argument_beats_a_soup_of_keywords() {
+        let soup = [EVIDENCE.join(" "), REASONING.join(" ")].join(" ");
+        let sensible = rule(SENSIBLE, QUESTION);
+        assert!(sensible > 0.6, "{sensible}");
+        for cheat in [soup.clone(), soup.replace(' ', ". "), format!("{soup}.").repeat(3)] {
+            assert!(rule(&cheat, QUESTION) < 0.5 * sensible, "{cheat}: {}", rule(&cheat, QUESTION));
+        }
+    }
+
+    #[test]
+    fn repetition_lowers_everything() {
+        let times = |n| rule(&SENSIBLE.repeat(n), QUESTION);
+        assert!(times(2) < 0.8 * times(1) && times(3) < 0.8 * times(2));
+        assert_eq!(rule("", QUESTION), 0.0);
+    }
+}

@@ -1,0 +1,70 @@
+//! Teams that say what they are told, for the tests of orchestras.
+#![allow(clippy::unwrap_used)]
+
+use maverl::env::math::MathEnvironment;
+use maverl::prelude::*;
+use maverl::rollout::Scripted;
+use maverl::trajectory::{Outcome, RewardOf};
+use serde_json::json;
+
+/// A question whose answer is 42.
+pub(crate) fn task() -> Task {
+    Task {
+        id: "1".to_owned(),
+        source: "test".to_owned(),
+        question: "What is 6 times 7?".to_owned(),
+        data: [("answers".to_owned(), json!(["42"]))].into_iter().collect(),
+    }
+}
+
+/// Plays an episode in which a seat, shown a prompt, replies what `line` says. It must end scored.
+pub(crate) fn play(
+    orchestra: impl OrchestraName,
+    line: impl Fn(&str, &str) -> String + Send + Sync + 'static,
+) -> Episode {
+    let episode = ended(orchestra, line);
+    assert!(episode.score().is_some(), "{:?}", episode.outcome);
+    episode
+}
+
+/// The same, however it ends.
+pub(crate) fn ended(
+    orchestra: impl OrchestraName,
+    line: impl Fn(&str, &str) -> String + Send + Sync + 'static,
+) -> Episode {
+    let script = move |seat: &Seat, messages: &[maverl::trajectory::Message]| {
+        line(&seat.to_string(), &messages.last().unwrap().content)
+    };
+    Scripted::new(orchestra, MathEnvironment::default(), script).play_blocking(&task())
+}
+
+/// `<answer>..</answer>`.
+pub(crate) fn answer(text: &str) -> String {
+    format!("<answer>{text}</answer>")
+}
+
+/// Who spoke, in order.
+pub(crate) fn seats(episode: &Episode) -> Vec<String> {
+    episode.turns.iter().map(|turn| turn.seat.to_string()).collect()
+}
+
+/// The reward parts of a name: whom for (a seat, or the seat of a turn), and how much.
+pub(crate) fn paid(episode: &Episode, name: &str) -> Vec<(String, f64)> {
+    let whom = |of: &RewardOf| match of {
+        RewardOf::Episode => "all".to_owned(),
+        RewardOf::Seat(seat) => format!("all of {seat}"),
+        RewardOf::Turn(turn) => episode.turns[*turn].seat.to_string(),
+    };
+    let parts = episode.rewards.iter().filter(|part| part.name == name);
+    parts.map(|part| (whom(&part.of), part.value)).collect()
+}
+
+/// Whether the fault of an unscored episode says this.
+pub(crate) fn fails_with(episode: &Episode, words: &str) -> bool {
+    matches!(&episode.outcome, Outcome::Unscored(fault) if fault.message.contains(words))
+}
+
+/// A number that the orchestra noted.
+pub(crate) fn noted(episode: &Episode, name: &str) -> Option<f64> {
+    episode.score()?.metrics.get(name)?.as_f64()
+}

@@ -1,0 +1,44 @@
+//! Every example configuration runs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::lab;
+
+/// The configurations of the examples, by name.
+fn examples() -> Vec<(String, PathBuf)> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
+    let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let runs = files.filter(|path| path.extension().is_some_and(|e| e == "toml"));
+    let runs = runs.filter(|path| !path.ends_with("Cargo.toml"));
+    let named = runs.map(|path| (path.file_stem().unwrap().to_string_lossy().into_owned(), path));
+    let mut examples: Vec<_> = named.collect();
+    examples.sort();
+    examples
+}
+
+#[test]
+fn every_example_plays_and_learns() {
+    let lab = lab();
+    let examples = examples();
+    assert!(examples.len() >= 13, "{examples:?}");
+    for (name, path) in examples {
+        let start = std::time::Instant::now();
+        let config = path.display().to_string();
+        lab.run(&["train", &config, "--quick", "--out", &name]).succeeded();
+        let run = maverl_tests::lab::Run(lab.path(&name));
+        assert_eq!(run.json("summary.json")["complete"], true, "{name}");
+        let steps = run.steps();
+        assert_eq!(steps.len(), 2, "{name}");
+        for row in steps {
+            let number = |key: &str| row[key].as_f64().unwrap_or(f64::NAN);
+            assert_eq!(
+                (number("rollout/episodes"), number("rollout/unscored")),
+                (8.0, 0.0),
+                "{name}"
+            );
+            assert!(number("rollout/turns_mean") >= 1.0, "{name}");
+        }
+        eprintln!("{name}: {:.1} s", start.elapsed().as_secs_f64());
+    }
+}
