@@ -15,6 +15,11 @@ lint:
 test:
     cargo test --workspace
 
+# The GPU's kernels, without a GPU: lints, and the kernels run as C++ on the CPU. NVRTC compiles them where it is there.
+cuda:
+    cargo clippy -p maverl-kernels --features cuda --all-targets -- -D warnings
+    cargo test -p maverl-kernels --features cuda --lib -- advantage cuda
+
 # The API documentation, warnings are errors.
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps

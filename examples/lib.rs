@@ -3,6 +3,7 @@
 //!
 //! - `single`, `act`, `refine`, `vote`, `debate`, `chain`, `summary`, `mixture`, `manager`, `tree`, `self_play`, `workflow`:
 //!   each orchestra that ships with maverl, on a world that ships with it.
+//! - `worlds`: two worlds at once, easy tasks first.
 //! - `search_orchestra`: three agents learn to search and answer, from the model and on the questions that ship with maverl.
 //! - `learners`: trains every preset for a minute, and says by how much each improves.
 //! - `gradient_norms`: what unequal rewards do to gradients with one baseline for all and with one for each agent.

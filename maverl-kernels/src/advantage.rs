@@ -1,4 +1,24 @@
 //! Advantages: how much better a row did than the ones it is compared with. Pure functions of dense ids.
+//!
+//! [`group_relative`] takes f64 and ids as they come. [`Estimate`] is every estimator over arrays of f32 whose rows were
+//! sorted into [`Segments`] once, with sums in f64: on the [`Cpu`], or with the feature `cuda` on a GPU.
+
+mod estimate;
+mod moments;
+mod relative;
+mod scan;
+mod segments;
+
+pub use estimate::{Cpu, Estimate, Steps};
+pub use moments::Moments;
+pub use relative::{Baseline, Relative};
+pub use scan::{Hop, Hops, Places};
+pub use segments::{Grouping, Segments};
+
+#[cfg(all(test, feature = "cuda"))]
+pub(crate) use estimate::tests as estimate_tests;
+#[cfg(feature = "cuda")]
+pub(crate) use estimate::{WHITEN_EPS, same};
 
 /// What a group of one unit, which has nothing to be compared with, is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

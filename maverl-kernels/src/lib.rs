@@ -18,6 +18,8 @@ mod par;
 pub mod adamw;
 pub mod advantage;
 pub mod attention;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod embedding;
 pub mod logprob;
 pub mod matmul;

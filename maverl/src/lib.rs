@@ -63,6 +63,7 @@ pub mod rollout;
 pub mod run_dir;
 pub mod runtime;
 pub mod task;
+pub mod tools;
 pub mod train;
 pub mod trajectory;
 pub mod world;

@@ -17,6 +17,13 @@ pub struct Task {
     pub data: Map<String, Value>,
 }
 
+impl Task {
+    /// The first part of its source: the name of its world, in a run of several.
+    pub fn world(&self) -> &str {
+        self.source.split('/').next().unwrap_or_default()
+    }
+}
+
 /// What a team does in its environment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -11,6 +11,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("task", &[]),
     ("trajectory", &["task"]),
     ("draw", &[]),
+    ("tools", &[]),
     ("config", &[]),
     // Declarations.
     ("agent", &["trajectory"]),
@@ -105,8 +106,16 @@ const NEVER: &[&str] = &["todo!", "unimplemented!", "dbg!", "FIXME", "XXX"];
 const UNNAMED: &[(&str, &str)] =
     &[("gemm", "its feature turns AVX-512 on for candle's own dependency on it")];
 
-const CRATES: &[&str] =
-    &["maverl", "maverl-macros", "maverl-kernels", "agents", "orchestras", "examples", "tests"];
+const CRATES: &[&str] = &[
+    "maverl",
+    "maverl-macros",
+    "maverl-kernels",
+    "maverl-sandbox",
+    "agents",
+    "orchestras",
+    "examples",
+    "tests",
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
@@ -363,9 +372,15 @@ fn every_dependency_is_used_and_comes_from_the_workspace() {
         let code: Vec<String> =
             files.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
         let tables = ["dependencies", "dev-dependencies", "build-dependencies"];
-        for (name, dependency) in
-            tables.iter().filter_map(|table| manifest.get(*table)?.as_table()).flatten()
-        {
+        let targets = manifest.get("target").and_then(|targets| targets.as_table());
+        let places = targets.into_iter().flat_map(|targets| targets.values());
+        let places = places.filter_map(|target| target.as_table()).chain([&manifest]);
+        let found = |place: &'_ toml::Table| -> Vec<(String, toml::Value)> {
+            let tables = tables.iter().filter_map(|table| place.get(*table)?.as_table());
+            tables.flatten().map(|(name, value)| (name.clone(), value.clone())).collect()
+        };
+        for (name, dependency) in places.flat_map(found) {
+            let name = &name;
             unused.remove(name);
             let at = dir.strip_prefix(root()).unwrap().display();
             if dependency.get("workspace") != Some(&true.into()) {

@@ -90,6 +90,7 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         steps: 10,
         task: TaskConfig::default(),
         environment: chosen("echo"),
+        worlds: std::collections::BTreeMap::new(),
         orchestra: chosen("t/relay"),
         rollout: RolloutConfig::default(),
         seats: seats.iter().enumerate().map(seat).collect(),

@@ -19,9 +19,25 @@ pub(super) struct Orchestra {
     pub(super) members: BTreeSet<Seat>,
 }
 
-/// The environment of a run.
+/// The environment of a run, or of one of its worlds.
 pub(super) struct Environment {
     pub(super) chosen: Chosen,
+    /// Whose, in a run of several worlds.
+    pub(super) world: Option<String>,
+}
+
+impl Environment {
+    fn table(&self) -> Vec<String> {
+        table(self.world.as_deref())
+    }
+}
+
+/// Where an environment is written.
+fn table(world: Option<&str>) -> Vec<String> {
+    match world {
+        None => path(["environment"]),
+        Some(world) => path(["task", "worlds", world, "environment"]),
+    }
 }
 
 pub(super) fn orchestra(
@@ -29,8 +45,8 @@ pub(super) fn orchestra(
     registry: &Registry,
     problems: &mut Problems<'_>,
 ) -> Option<Orchestra> {
-    let (name, entry) = choose("orchestra", named, &registry.orchestras, problems)?;
     let table = path(["orchestra"]);
+    let (name, entry) = choose("orchestra", &table, named, &registry.orchestras, problems)?;
     let build = |options: &Value| (entry.build)(options).map(drop);
     let options = options(&table, &named.options, &entry.declaration, build, problems);
     // Options that cannot be built are reported.
@@ -38,13 +54,39 @@ pub(super) fn orchestra(
     Some(Orchestra { chosen: Chosen { name, options }, members })
 }
 
-/// Where none is named, the one that understands what the orchestra sends.
-pub(super) fn environment(
+/// The environment of a run, or those of its worlds; `None` if one cannot be told.
+pub(super) fn environments(
     config: &Config,
     registry: &Registry,
     problems: &mut Problems<'_>,
+) -> Option<Vec<Environment>> {
+    let worlds = &config.task.worlds;
+    if worlds.is_empty() {
+        let environment = environment(config, None, &config.environment, registry, problems);
+        return environment.map(|environment| vec![environment]);
+    }
+    if config.environment != Named::default() {
+        let message = "`environment` has no effect: each of `task.worlds` has its own";
+        problems.key(&path(["environment"]), message.to_owned(), None);
+    }
+    let chosen: Vec<_> = worlds
+        .iter()
+        .map(|(name, world)| {
+            environment(config, Some(name), &world.environment, registry, problems)
+        })
+        .collect();
+    chosen.into_iter().collect()
+}
+
+/// Where none is named, the one that understands what the orchestra sends.
+fn environment(
+    config: &Config,
+    world: Option<&str>,
+    named: &Named,
+    registry: &Registry,
+    problems: &mut Problems<'_>,
 ) -> Option<Environment> {
-    let named = &config.environment;
+    let table = table(world);
     let needs = needs(&config.orchestra, registry);
     let fits = |offers: &[&str]| needs.iter().all(|need| offers.contains(need));
     let fitting: BTreeMap<_, _> = registry
@@ -57,10 +99,9 @@ pub(super) fn environment(
         (None, 1) => &fitting,
         _ => &registry.environments,
     };
-    let (name, entry) = choose("environment", named, entries, problems)?;
-    let table = path(["environment"]);
+    let (name, entry) = choose("environment", &table, named, entries, problems)?;
     let options = options(&table, &named.options, &entry.declaration, entry.check, problems);
-    Some(Environment { chosen: Chosen { name, options } })
+    Some(Environment { chosen: Chosen { name, options }, world: world.map(str::to_owned) })
 }
 
 /// What the orchestra of a run sends; nothing where it cannot be told which one plays.
@@ -83,8 +124,10 @@ pub(super) fn look(
     problems: &mut Problems<'_>,
 ) -> Vec<String> {
     let Chosen { name, options } = &environment.chosen;
-    let table = path(["environment"]);
-    (registry.environments[name.as_str()].look)(options, base, tasks).unwrap_or_else(|error| {
+    let table = environment.table();
+    let own = |task: &&Task| environment.world.as_deref().is_none_or(|world| task.world() == world);
+    let tasks: Vec<Task> = tasks.iter().filter(own).cloned().collect();
+    (registry.environments[name.as_str()].look)(options, base, &tasks).unwrap_or_else(|error| {
         // An option that the message begins with is shown.
         let quoted = error.0.strip_prefix('`').and_then(|rest| rest.split_once('`'));
         let option =
@@ -110,8 +153,32 @@ pub(super) fn fit(
         let message = format!(
             "orchestra `{flow}` sends `{need}` actions, and environment `{world}` does not understand them"
         );
-        problems.value(&path(["environment", "name"]), message, help);
+        problems.value(&within(&environment.table(), "name"), message, help);
     }
+}
+
+/// Writes the environments out. Gives that of the run (of several worlds, their names), and that of each world.
+pub(super) fn settle(
+    config: &mut Config,
+    environments: Vec<Environment>,
+) -> (Chosen, BTreeMap<String, Chosen>) {
+    let (mut one, mut worlds) = (None, BTreeMap::new());
+    for Environment { chosen, world } in environments {
+        match world {
+            None => {
+                config.environment = written(&chosen);
+                one = Some(chosen);
+            }
+            Some(name) => {
+                if let Some(world) = config.task.worlds.get_mut(&name) {
+                    world.environment = written(&chosen);
+                }
+                worlds.insert(name, chosen);
+            }
+        }
+    }
+    let names = worlds.keys().cloned().collect::<Vec<_>>().join(", ");
+    (one.unwrap_or_else(|| Chosen { name: names, options: Value::Null }), worlds)
 }
 
 /// As a user would write it.
@@ -137,11 +204,12 @@ pub(super) fn without_nulls(options: Map<String, Value>) -> Map<String, Value> {
 /// The entry that is named, or the only one there is.
 fn choose<'r, E>(
     kind: &str,
+    table: &[String],
     named: &Named,
     entries: &'r BTreeMap<&'static str, E>,
     problems: &mut Problems<'_>,
 ) -> Option<(String, &'r E)> {
-    let at = path([kind, "name"]);
+    let at = within(table, "name");
     if problems.reported(&at) {
         return None;
     }
@@ -164,9 +232,9 @@ fn choose<'r, E>(
         }
         (None, n) => {
             let message =
-                format!("`{kind}.name` is not set, and {n} are linked: {}", list(names()));
+                format!("`{}` is not set, and {n} are linked: {}", key(&at), list(names()));
             let first = names().next().unwrap_or_default();
-            problems.key(&at, message, format!("write `name = \"{first}\"` in `[{kind}]`"));
+            problems.key(&at, message, format!("write `name = \"{first}\"` in `[{}]`", key(table)));
             None
         }
     }

@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use super::Purpose;
-use super::diagnostic::{Problems, path, suggestion};
+use super::diagnostic::{Problems, path, suggestion, within};
 use crate::config::{Config, Learn, Preset, TaskConfig};
 use crate::data::{self, DataError, Demonstration};
 use crate::task::Task;
 
 /// Worlds embedded in the library: names that `data = "builtin:NAME"` may have.
-const BUILTIN: &[&str] = &["arithmetic", "facts", "nli"];
+const BUILTIN: &[&str] = &["arithmetic", "code", "facts", "nli"];
 
 /// Reports data that is not there, and, before training, data that cannot be trained or evaluated with. Gives the tasks
 /// that are trained on.
@@ -19,15 +19,8 @@ pub(super) fn tasks(
     purpose: Purpose,
     problems: &mut Problems<'_>,
 ) -> Vec<Task> {
-    for (at, data) in [
-        (path(["task", "data"]), Some(&config.task.data)),
-        (path(["eval", "data"]), config.eval.data.as_ref()),
-    ] {
-        if let Some(data) = data {
-            exists(data, &at, base, problems);
-        }
-    }
-    if purpose == Purpose::Eval {
+    let there = sources(config, base, problems);
+    if purpose == Purpose::Eval || !there {
         return Vec::new();
     }
     let lessons = lessons(config, base, problems);
@@ -90,6 +83,45 @@ fn lessons(config: &Config, base: &Path, problems: &mut Problems<'_>) -> Vec<Tas
         problems.value(&at, error.to_string(), None);
         Vec::new()
     })
+}
+
+/// Reports files that are not there, and worlds that cannot be mixed. Says whether the data of every world is there.
+fn sources(config: &Config, base: &Path, problems: &mut Problems<'_>) -> bool {
+    let TaskConfig { data, worlds, .. } = &config.task;
+    if worlds.is_empty() {
+        exists(data, &path(["task", "data"]), base, problems);
+    } else if *data != TaskConfig::default().data {
+        let message = "`task.data` has no effect: each of `task.worlds` has its own";
+        problems.key(&path(["task", "data"]), message.to_owned(), None);
+    }
+    for (name, world) in worlds {
+        let table = path(["task", "worlds", name]);
+        if name.contains('/') || name.is_empty() {
+            let message = format!(
+                "`{name}` cannot be the name of a world: it is part of sources, which `/` divides"
+            );
+            problems.key(&table, message, None);
+        }
+        if !(world.weight > 0.0 && world.weight.is_finite()) {
+            let message = format!(
+                "`task.worlds.{name}.weight` is {}; expected a number above 0",
+                world.weight
+            );
+            problems.value(&within(&table, "weight"), message, None);
+        }
+        exists(&world.data, &within(&table, "data"), base, problems);
+    }
+    let data_of = |name: &String| path(["task", "worlds", name, "data"]);
+    let there = worlds.keys().all(|name| !problems.reported(&data_of(name)));
+    if let Some(data) = &config.eval.data {
+        let at = path(["eval", "data"]);
+        exists(data, &at, base, problems);
+        if !worlds.is_empty() {
+            let message = "`eval.data` is of no world; leave it out, and held-out tasks of every world are played";
+            problems.key(&at, message.to_owned(), None);
+        }
+    }
+    there
 }
 
 fn exists(data: &str, at: &[String], base: &Path, problems: &mut Problems<'_>) {

@@ -8,7 +8,7 @@ use super::diagnostic::{Problems, did_you_mean, key, list, within};
 use crate::config::{
     AgentConfig, AlgorithmConfig, CheckpointConfig, Config, CriticConfig, EvalConfig, LoraConfig,
     LossConfig, ModelConfig, OptimConfig, OutsiderConfig, PreferenceConfig, RewardConfig,
-    RolloutConfig, RuntimeConfig, SamplingConfig, TaskConfig,
+    RolloutConfig, RuntimeConfig, SamplingConfig, TaskConfig, WorldConfig,
 };
 
 /// The configuration of the merged layers. What is wrong is reported, taken out, and so has its default.
@@ -94,10 +94,11 @@ fn unknown_help(field: &str, known: &[&str]) -> String {
 }
 
 /// Every table of a configuration with its keys, as serde knows them.
-pub(crate) fn tables() -> [(&'static str, &'static [&'static str]); 17] {
+pub(crate) fn tables() -> [(&'static str, &'static [&'static str]); 18] {
     [
         ("the file itself (before any table)", fields::<Config>()),
         ("`[task]`", fields::<TaskConfig>()),
+        ("`[task.worlds.NAME]`", fields::<WorldConfig>()),
         ("`[sampling]` (or an agent's `sampling`)", fields::<SamplingConfig>()),
         ("`[models.NAME]`", fields::<ModelConfig>()),
         ("a model's (or agent's) `optim`", fields::<OptimConfig>()),

@@ -88,13 +88,13 @@ fn plan(
     algorithm::preset(&mut config);
     let tasks = data::tasks(&config, base, purpose, problems);
     let rewards = rewards(&config, registry, problems);
-    let environment = choice::environment(&config, registry, problems);
+    let environments = choice::environments(&config, registry, problems);
     let orchestra = choice::orchestra(&config.orchestra, registry, problems);
-    if let (Some(environment), Some(orchestra)) = (&environment, &orchestra) {
-        choice::fit(environment, orchestra, registry, problems);
-    }
     let mut warnings = Vec::new();
-    if let Some(environment) = &environment {
+    for environment in environments.iter().flatten() {
+        if let Some(orchestra) = &orchestra {
+            choice::fit(environment, orchestra, registry, problems);
+        }
         warnings.extend(choice::look(environment, base, &tasks, registry, problems));
     }
     let models = models::open(&config, base, problems);
@@ -112,15 +112,16 @@ fn plan(
         warnings.extend(data::warnings(&config));
         warnings.extend(training_warnings(&config, &algorithm, &policies));
     }
-    let environment = environment?.chosen;
+    let (environment, worlds) = choice::settle(&mut config, environments?);
     models::pin(&mut config, &models);
-    write_out(&mut config, &environment, &orchestra, &seats);
+    write_out(&mut config, &orchestra, &seats);
     Some(Plan {
         base: base.to_path_buf(),
         seed: config.seed,
         steps: config.steps,
         task: config.task.clone(),
         environment,
+        worlds,
         orchestra,
         rollout: config.rollout.clone(),
         seats,
@@ -192,8 +193,7 @@ fn training_warnings(
 }
 
 /// Writes every default out, so that the result loads to the same plan whatever the defaults become.
-fn write_out(config: &mut Config, environment: &Chosen, orchestra: &Chosen, seats: &[SeatPlan]) {
-    config.environment = choice::written(environment);
+fn write_out(config: &mut Config, orchestra: &Chosen, seats: &[SeatPlan]) {
     config.orchestra = choice::written(orchestra);
     config.sampling = SamplingConfig::from(&Sampling::from(&config.sampling));
     config.algorithm.loss = LossConfig::from(&LossPlan::from(&config.algorithm.loss));

@@ -4,6 +4,7 @@ mod adapters;
 mod critics;
 mod files;
 mod outsiders;
+mod worlds;
 
 use miette::GraphicalTheme;
 use serde_json::{Value, json};

@@ -1,5 +1,7 @@
 //! `maverl grade`: verdicts on answers in a file, without a model.
 
+mod code;
+
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -20,7 +22,8 @@ pub(super) struct GradeArgs {
     /// The rule to judge by.
     #[arg(value_enum)]
     rule: Rule,
-    /// Rows, a JSON object a line: `{"answer": "..", "truth": ".."}`; `truth` may be a list, of which one will do.
+    /// Rows, a JSON object a line: `{"answer": "..", "truth": ".."}`; `truth` may be a list, of which one will do. For
+    /// `code`, `{"completion": "..", "task": {..}}`, where the task is a row as training reads it.
     #[arg(long, value_name = "FILE.jsonl")]
     input: PathBuf,
     /// The same rows with `verdict`, `extracted`, `reason` and `reward`.
@@ -29,6 +32,15 @@ pub(super) struct GradeArgs {
     /// Judge the last number of an answer that marks none (`math` alone).
     #[arg(long)]
     last_number: bool,
+    /// The interpreter of programs (`code` alone).
+    #[arg(long, default_value = "python3")]
+    python: String,
+    /// Refuse to run programs on a machine that lacks a layer of the sandbox (`code` alone).
+    #[arg(long)]
+    strict: bool,
+    /// Seconds that a program may take (`code` alone).
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -39,6 +51,8 @@ enum Rule {
     Em,
     /// The label of natural language inference that is given: entailment, neutral or contradiction.
     Nli,
+    /// Programs, by running the task's tests in a sandbox.
+    Code,
 }
 
 /// What is said of one row.
@@ -52,10 +66,24 @@ struct Grade {
 pub(super) fn grade(args: &GradeArgs) -> Result<ExitCode, Failure> {
     let text = std::fs::read_to_string(&args.input)
         .map_err(|error| Failure(format!("cannot read {}: {error}", args.input.display())))?;
-    let rows = rows(&text, &args.input)?;
-    let graded: Vec<Map<String, Value>> =
-        rows.into_iter().map(|row| graded(row, args.rule, args.last_number)).collect();
-    let right = graded.iter().filter(|row| row["verdict"] == "equal").count();
+    let graded: Vec<Map<String, Value>> = match args.rule {
+        Rule::Code => {
+            let rows = rows(&text, &args.input, code::row)?;
+            code::graded(rows, &args.python, args.strict, args.seconds)?
+        }
+        Rule::Math => {
+            let judged =
+                |answer: &str, truths: &[String]| mathematical(answer, truths, args.last_number);
+            rows(&text, &args.input, row)?.into_iter().map(|row| graded(row, judged)).collect()
+        }
+        Rule::Em => {
+            rows(&text, &args.input, row)?.into_iter().map(|row| graded(row, exact)).collect()
+        }
+        Rule::Nli => {
+            rows(&text, &args.input, row)?.into_iter().map(|row| graded(row, inferred)).collect()
+        }
+    };
+    let right = graded.iter().filter(|row| row["reward"] == 1.0).count();
     let partial = temporary(&args.output);
     write(&graded, &partial).and_then(|()| std::fs::rename(&partial, &args.output)).map_err(
         |error| {
@@ -85,11 +113,16 @@ struct Row {
 }
 
 /// Every row, or all that are wrong.
-fn rows(text: &str, path: &Path) -> Result<Vec<Row>, Failure> {
+fn rows<T>(
+    text: &str,
+    path: &Path,
+    row: impl Fn(Map<String, Value>) -> Result<T, String>,
+) -> Result<Vec<T>, Failure> {
     let (mut rows, mut bad) = (Vec::new(), Vec::new());
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     for (index, line) in lines {
-        match row(line) {
+        let object = serde_json::from_str(line).map_err(|error| format!("no JSON object: {error}"));
+        match object.and_then(&row) {
             Ok(row) => rows.push(row),
             Err(what) => bad.push(format!("{}:{}: {what}", path.display(), index + 1)),
         }
@@ -107,9 +140,7 @@ fn rows(text: &str, path: &Path) -> Result<Vec<Row>, Failure> {
     }
 }
 
-fn row(line: &str) -> Result<Row, String> {
-    let object: Map<String, Value> =
-        serde_json::from_str(line).map_err(|error| format!("no JSON object: {error}"))?;
+fn row(object: Map<String, Value>) -> Result<Row, String> {
     let value = |key: &str| {
         let keys: Vec<&String> = object.keys().collect();
         object.get(key).ok_or_else(|| format!("no `{key}` among the keys {keys:?}"))
@@ -133,13 +164,9 @@ fn text(value: &Value, key: &str) -> Result<String, String> {
     }
 }
 
-fn graded(row: Row, rule: Rule, last_number: bool) -> Map<String, Value> {
+fn graded(row: Row, judge: impl Fn(&str, &[String]) -> Grade) -> Map<String, Value> {
     let Row { mut object, answer, truths } = row;
-    let Grade { verdict, extracted, reason } = match rule {
-        Rule::Math => mathematical(&answer, &truths, last_number),
-        Rule::Em => exact(&answer, &truths),
-        Rule::Nli => inferred(&answer, &truths),
-    };
+    let Grade { verdict, extracted, reason } = judge(&answer, &truths);
     let reward = if verdict == "equal" { 1.0 } else { 0.0 };
     object.extend([
         ("verdict".to_owned(), json!(verdict)),
@@ -197,7 +224,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (from, to) = (dir.path().join("in.jsonl"), dir.path().join("out.jsonl"));
         std::fs::write(&from, input).unwrap();
-        let args = GradeArgs { rule, input: from, output: to.clone(), last_number: false };
+        let (python, strict, seconds) = ("python3".to_owned(), false, 3.0);
+        let (output, last_number) = (to.clone(), false);
+        let args = GradeArgs { rule, input: from, output, last_number, python, strict, seconds };
         grade(&args)?;
         let text = std::fs::read_to_string(to).unwrap();
         Ok(text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
@@ -235,6 +264,33 @@ mod tests {
             (&rows[0]["extracted"], &rows[1]["extracted"]),
             (&json!("entailment"), &Value::Null)
         );
+    }
+
+    #[test]
+    fn programs_are_run() {
+        let task = r#"{"question": "Write f.", "entry_point": "f", "tests": ["assert f(2) == 4", "assert f(3) == 9"]}"#;
+        let input = format!(
+            r#"{{"completion": "```python\ndef f(x):\n    return x * x\n```", "task": {task}}}
+{{"completion": "def f(x):\n    return x + 2", "task": {task}}}
+{{"completion": "import os; os._exit(0)", "task": {task}}}"#
+        );
+        let rows = match grade_rows(Rule::Code, &input) {
+            Ok(rows) => rows,
+            Err(Failure(message)) if message.starts_with("this machine lacks") => return,
+            Err(Failure(message)) => panic!("{message}"),
+        };
+        let verdicts: Vec<&Value> = rows.iter().map(|row| &row["verdict"]).collect();
+        assert_eq!(verdicts, ["passed", "failed", "failed"]);
+        assert_eq!((&rows[1]["points"], &rows[1]["of"]), (&json!(1), &json!(2)));
+        assert!(
+            rows[1]["reason"].as_str().unwrap().contains("test 2: AssertionError"),
+            "{}",
+            rows[1]
+        );
+        let Failure(message) =
+            grade_rows(Rule::Code, r#"{"completion": "x", "task": {"question": "?"}}"#)
+                .unwrap_err();
+        assert!(message.contains("nothing to judge a program by"), "{message}");
     }
 
     #[test]

@@ -107,7 +107,7 @@ pub struct Named {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TaskConfig {
-    /// `builtin:facts`, `builtin:arithmetic`, `builtin:nli`, or a file relative to the one that names it. **(default: `"builtin:facts"`)**
+    /// `builtin:facts`, `builtin:arithmetic`, `builtin:nli`, `builtin:code`, or a file relative to the one that names it. **(default: `"builtin:facts"`)**
     pub data: String,
     /// How the file is read. **(default: `"auto"`, by its content)**
     pub format: DataFormat,
@@ -121,6 +121,33 @@ pub struct TaskConfig {
     pub shuffle: bool,
     /// Use only the first so many tasks. **(default: all)**
     pub limit: Option<NonZeroUsize>,
+    /// Steps after which tasks one `level` harder are drawn, too, beginning with the easiest; 0 draws all from the start.
+    /// **(default: `0`)**
+    pub harder_every: u64,
+    /// Several worlds at once, in the place of `data` and `[environment]`, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub worlds: BTreeMap<String, WorldConfig>,
+}
+
+/// `[task.worlds.NAME]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorldConfig {
+    /// As that of `[task]`. **(default: `"builtin:facts"`)**
+    pub data: String,
+    /// As that of `[task]`. **(default: `"auto"`)**
+    pub format: DataFormat,
+    /// Its tasks of a step, compared with those of other worlds. **(default: `1.0`)**
+    pub weight: f64,
+    /// As `[environment]`.
+    pub environment: Named,
+}
+
+impl Default for WorldConfig {
+    fn default() -> Self {
+        let TaskConfig { data, format, .. } = TaskConfig::default();
+        Self { data, format, weight: 1.0, environment: Named::default() }
+    }
 }
 
 impl Default for TaskConfig {
@@ -133,6 +160,8 @@ impl Default for TaskConfig {
             group_size: NonZeroU32::MIN.saturating_add(7),
             shuffle: true,
             limit: None,
+            harder_every: 0,
+            worlds: BTreeMap::new(),
         }
     }
 }

@@ -49,9 +49,10 @@ fn the_reference_is_exactly_the_defaults() {
 fn the_reference_with_its_examples_has_every_key_and_no_other() {
     toml::from_str::<Config>(&with_examples()).unwrap();
     let all: toml::Table = with_examples().parse().unwrap();
-    let paths: [&[&str]; 17] = [
+    let paths: [&[&str]; 18] = [
         &[],
         &["task"],
+        &["task", "worlds", "quiz"],
         &["sampling"],
         &["models", "tiny"],
         &["models", "tiny", "optim"],

@@ -19,6 +19,11 @@ pub(super) fn tasks(file: &File) -> Result<Vec<Row>, DataError> {
         .collect()
 }
 
+/// One row as a task, without a file around it; `number` is its id where it has none.
+pub(super) fn task(object: Map<String, Value>, number: usize) -> Result<Task, String> {
+    row(object, number, "rows").map(|row| row.task)
+}
+
 /// `data` of the task keeps every key of the row that is not read as something else.
 fn row(mut object: Map<String, Value>, line: usize, source: &str) -> Result<Row, String> {
     let question = match nli::task(&mut object)? {
@@ -30,7 +35,8 @@ fn row(mut object: Map<String, Value>, line: usize, source: &str) -> Result<Row,
         Some(Value::Object(extra)) => extra,
         _ => Map::new(),
     };
-    let id = text(object.remove("id").or_else(|| extra.remove("id")));
+    let id = object.remove("id").or_else(|| object.remove("task_id"));
+    let id = text(id.or_else(|| extra.remove("id")));
     let own_source = text(object.remove("source").or_else(|| object.remove("data_source")));
     let source = own_source.unwrap_or_else(|| source.to_owned());
     let split = text(object.remove("split").or_else(|| extra.remove("split")));

@@ -16,14 +16,16 @@ pub use preference::{PreferencePair, preferences};
 pub use sampler::Sampler;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use flate2::read::MultiGzDecoder;
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use crate::config::{DataFormat, TaskConfig};
 use crate::task::Task;
-use crate::world::{self, Document, arithmetic, facts};
+use crate::world::{self, Document, arithmetic, code, facts};
 
 /// The split that takes every task.
 pub const ALL: &str = "all";
@@ -90,7 +92,7 @@ pub enum DataError {
     },
     /// The name of a built-in world that does not exist.
     #[error(
-        "`{0}` is no built-in world; there is `builtin:facts`, `builtin:arithmetic` and `builtin:nli`, or name a file"
+        "`{0}` is no built-in world; there is `builtin:facts`, `builtin:arithmetic`, `builtin:nli` and `builtin:code`, or name a file"
     )]
     UnknownWorld(String),
 }
@@ -101,12 +103,37 @@ struct Row {
     split: Option<String>,
 }
 
-/// The tasks of a split, in file order. `limit` takes the first so many of them.
+/// The tasks of a split, in file order. `limit` takes the first so many of them. Tasks of several worlds take turns, and
+/// their sources begin with the name of their world.
 ///
 /// # Errors
 ///
 /// See [`DataError`]; a split without tasks is one.
 pub fn load(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Task>, DataError> {
+    if config.worlds.is_empty() {
+        return read(config, split, base);
+    }
+    let mut worlds = Vec::new();
+    for (name, world) in &config.worlds {
+        let (data, format) = (world.data.clone(), world.format);
+        let mut tasks = read(&TaskConfig { data, format, ..TaskConfig::default() }, split, base)?;
+        tasks.iter_mut().for_each(|task| task.source = format!("{name}/{}", task.source));
+        worlds.push(tasks.into_iter());
+    }
+    let mut tasks = Vec::new();
+    loop {
+        let turn: Vec<Task> = worlds.iter_mut().filter_map(Iterator::next).collect();
+        if turn.is_empty() {
+            break;
+        }
+        tasks.extend(turn);
+    }
+    tasks.truncate(config.limit.map_or(usize::MAX, std::num::NonZero::get));
+    Ok(tasks)
+}
+
+/// The tasks of one world.
+fn read(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Task>, DataError> {
     let rows = match world(&config.data)? {
         Some(world) => world.rows(),
         None => {
@@ -123,6 +150,15 @@ pub fn load(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Task>, 
     Ok(tasks)
 }
 
+/// One row of a file of tasks, as a task; `number` is its id where it has none.
+///
+/// # Errors
+///
+/// What is missing in it, or is not what it should be.
+pub fn task(row: Map<String, Value>, number: usize) -> Result<Task, String> {
+    jsonl::task(row, number)
+}
+
 /// The documents of a corpus, sorted by key: `builtin:facts`, or a file relative to `base`. JSONL of `id`, `title`, and
 /// `text` or `contents`; SQuAD and HotpotQA files give their paragraphs.
 ///
@@ -132,7 +168,7 @@ pub fn load(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Task>, 
 pub fn corpus(name: &str, base: &Path) -> Result<Vec<Document>, DataError> {
     match world(name)? {
         Some(World::Facts) => return Ok(facts::corpus()),
-        Some(World::Arithmetic | World::Nli) => {
+        Some(World::Arithmetic | World::Nli | World::Code) => {
             let wanted = "name `builtin:facts` or a file";
             return Err(DataError::Empty { place: name.to_owned(), what: "documents", wanted });
         }
@@ -160,6 +196,7 @@ enum World {
     Facts,
     Arithmetic,
     Nli,
+    Code,
 }
 
 /// The built-in world that a name means; `None` for a file.
@@ -168,6 +205,7 @@ fn world(name: &str) -> Result<Option<World>, DataError> {
         facts::NAME => Ok(Some(World::Facts)),
         arithmetic::NAME => Ok(Some(World::Arithmetic)),
         world::nli::NAME => Ok(Some(World::Nli)),
+        code::NAME => Ok(Some(World::Code)),
         _ if name.starts_with("builtin:") => Err(DataError::UnknownWorld(name.to_owned())),
         _ => Ok(None),
     }
@@ -183,6 +221,7 @@ impl World {
                 .collect(),
             Self::Arithmetic => arithmetic::problems(),
             Self::Nli => world::nli::questions(),
+            Self::Code => code::problems(),
         };
         let rows = |(split, tasks): (&str, Vec<Task>)| -> Vec<Row> {
             tasks.into_iter().map(|task| Row { task, split: Some(split.to_owned()) }).collect()
@@ -236,8 +275,14 @@ struct File {
 
 impl File {
     fn read(path: &Path) -> Result<Self, DataError> {
-        let mut text = std::fs::read_to_string(path)
-            .map_err(|source| DataError::Read { path: path.to_owned(), source })?;
+        let mut text = String::new();
+        let file = std::fs::File::open(path);
+        let packed = path.extension().is_some_and(|ending| ending == "gz");
+        file.and_then(|mut file| match packed {
+            true => MultiGzDecoder::new(file).read_to_string(&mut text),
+            false => file.read_to_string(&mut text),
+        })
+        .map_err(|source| DataError::Read { path: path.to_owned(), source })?;
         if text.starts_with('\u{feff}') {
             text.drain(..'\u{feff}'.len_utf8());
         }
@@ -246,7 +291,10 @@ impl File {
 
     /// The last part of the path without its ending; the source of tasks that name none.
     fn stem(&self) -> String {
-        self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+        let name = self.path.with_extension("");
+        let packed = self.path.extension().is_some_and(|ending| ending == "gz");
+        let stem = if packed { name.file_stem() } else { name.file_name() };
+        stem.unwrap_or_default().to_string_lossy().into_owned()
     }
 
     fn damaged(&self, line: usize, message: impl Into<String>) -> DataError {

@@ -1,78 +1,168 @@
 //! Which tasks a step uses.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
+use crate::config::TaskConfig;
 use crate::draw::Draw;
+use crate::task::Task;
 
-/// Goes through the tasks in epochs, each in an order of its own, without leaving any out or repeating one.
+/// Goes through the tasks in epochs, each in an order of its own, without leaving any out or repeating one. Of several
+/// worlds, each is gone through so, and gets its share of every step.
 ///
 /// A pure function of its fields and the step, so a resumed run needs nothing but the number of its step. A step that
 /// reaches over the end of an epoch takes its rest from the next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Sampler {
     /// From which the order of every epoch derives.
-    pub seed: u64,
-    /// How many tasks there are; not 0.
-    pub tasks: usize,
-    /// How many a step uses.
-    pub per_step: usize,
+    seed: u64,
+    /// How many tasks a step uses.
+    per_step: u64,
     /// A new random order each epoch; else their own.
-    pub shuffle: bool,
+    shuffle: bool,
+    /// Steps after which tasks one level harder are drawn, too; 0 draws all from the start.
+    every: u64,
+    worlds: Vec<World>,
+}
+
+/// The tasks of one world.
+#[derive(Debug, Clone, PartialEq)]
+struct World {
+    weight: f64,
+    /// Indices, and how many easier levels there are.
+    tasks: Vec<(usize, u64)>,
 }
 
 impl Sampler {
+    /// A sampler of so many tasks of one world and one level.
+    pub fn plain(config: &TaskConfig, seed: u64, tasks: usize) -> Self {
+        let tasks = (0..tasks).map(|task| (task, 0)).collect();
+        Self {
+            seed,
+            per_step: config.tasks_per_step.get() as u64,
+            shuffle: config.shuffle,
+            every: 0,
+            worlds: vec![World { weight: 1.0, tasks }],
+        }
+    }
+
+    /// A sampler of tasks as [`crate::data::load`] gives them; a task's level is `level` of its data.
+    pub fn new(config: &TaskConfig, seed: u64, tasks: &[Task]) -> Self {
+        let mut worlds: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (i, task) in tasks.iter().enumerate() {
+            let world = if config.worlds.is_empty() { "" } else { task.world() };
+            worlds.entry(world).or_default().push(i);
+        }
+        let level = |i: &usize| tasks[*i].data.get("level").and_then(|level| level.as_u64());
+        let world = |(name, indices): (&str, Vec<usize>)| {
+            let levels: BTreeSet<_> = indices.iter().map(level).collect();
+            let rank = |i: usize| levels.iter().take_while(|other| **other < level(&i)).count();
+            let weight = config.worlds.get(name).map_or(1.0, |world| world.weight);
+            World { weight, tasks: indices.into_iter().map(|i| (i, rank(i) as u64)).collect() }
+        };
+        let worlds = worlds.into_iter().map(world).collect();
+        let every = config.harder_every;
+        Self { every, worlds, ..Self::plain(config, seed, 0) }
+    }
+
     /// Indices of the tasks of a step, counted from 0.
     ///
     /// # Panics
     ///
     /// If there are no tasks; loading refuses that.
     pub fn step(&self, step: u64) -> Vec<usize> {
-        assert!(self.tasks > 0, "there are no tasks to draw from");
-        let (n, size) = (self.tasks as u64, self.per_step as u64);
-        let mut epoch = (0, self.order(0));
-        (step * size..(step + 1) * size)
-            .map(|position| {
-                if position / n != epoch.0 {
-                    epoch = (position / n, self.order(position / n));
-                }
-                epoch.1[(position % n) as usize]
-            })
-            .collect()
+        let hardest = self.worlds.iter().flat_map(|world| &world.tasks).map(|task| task.1).max();
+        let hardest = hardest.expect("there are tasks to draw from: loading refuses none");
+        // Each stage goes through its tasks afresh.
+        let stage = step.checked_div(self.every).map_or(hardest, |stage| stage.min(hardest));
+        let before = if self.every == 0 { 0 } else { stage * self.every };
+        let (from, to) = (self.shares(step - before), self.shares(step - before + 1));
+        let worlds = self.worlds.iter().zip(from.into_iter().zip(to)).enumerate();
+        let drawn = worlds.flat_map(|(number, (world, (from, to)))| {
+            let stages = if self.every == 0 { 0 } else { stage };
+            let salt = (number as u64) << 32 | stages;
+            let seed = if salt == 0 { self.seed } else { self.seed ^ Draw::new(salt).bits() };
+            let pool = world.tasks.iter().filter(|(_, rank)| *rank <= stage);
+            let pool: Vec<usize> = pool.map(|(task, _)| *task).collect();
+            through(&pool, from..to, seed, self.shuffle)
+        });
+        drawn.collect()
     }
 
     /// The tasks that a step does not use, in an order of its own: for tasks that turn out to teach nothing.
     pub fn others(&self, step: u64) -> Vec<usize> {
         let used: BTreeSet<usize> = self.step(step).into_iter().collect();
-        let mut others: Vec<usize> = (0..self.tasks).filter(|task| !used.contains(task)).collect();
+        let all: BTreeSet<usize> =
+            self.worlds.iter().flat_map(|world| &world.tasks).map(|task| task.0).collect();
+        let mut others: Vec<usize> = all.difference(&used).copied().collect();
         let seed = Draw::new(self.seed).bits() ^ Draw::new(step).bits();
         Draw::new(seed).shuffle(&mut others);
         others
     }
 
-    /// The order of an epoch.
-    fn order(&self, epoch: u64) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..self.tasks).collect();
-        if self.shuffle {
-            // Seeds of neighboring epochs must not be neighbors in one stream.
-            let seed = Draw::new(self.seed).bits() ^ Draw::new(!epoch).bits();
-            Draw::new(seed).shuffle(&mut order);
+    /// How many tasks of each world so many steps use, by weight (Webster's method, under which no share ever shrinks).
+    fn shares(&self, steps: u64) -> Vec<u64> {
+        let mut shares = vec![0_u64; self.worlds.len()];
+        if let [all] = shares.as_mut_slice() {
+            *all = steps * self.per_step;
+            return shares;
         }
-        order
+        for _ in 0..steps * self.per_step {
+            let claim = |world: usize| self.worlds[world].weight / (2 * shares[world] + 1) as f64;
+            let next = (0..shares.len()).reduce(|a, b| if claim(b) > claim(a) { b } else { a });
+            shares[next.expect("there are worlds, as there are tasks")] += 1;
+        }
+        shares
     }
+}
+
+/// The tasks at some positions of the epochs of a pool.
+fn through(pool: &[usize], positions: Range<u64>, seed: u64, shuffle: bool) -> Vec<usize> {
+    let n = pool.len() as u64;
+    let mut epoch = (0, order(pool, 0, seed, shuffle));
+    positions
+        .map(|position| {
+            if position / n != epoch.0 {
+                epoch = (position / n, order(pool, position / n, seed, shuffle));
+            }
+            epoch.1[(position % n) as usize]
+        })
+        .collect()
+}
+
+/// The order of an epoch.
+fn order(pool: &[usize], epoch: u64, seed: u64, shuffle: bool) -> Vec<usize> {
+    let mut order = pool.to_vec();
+    if shuffle {
+        // Seeds of neighboring epochs must not be neighbors in one stream.
+        let seed = Draw::new(seed).bits() ^ Draw::new(!epoch).bits();
+        Draw::new(seed).shuffle(&mut order);
+    }
+    order
 }
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroUsize;
+
     use proptest::prelude::*;
+    use serde_json::{Map, json};
 
     use super::*;
+    use crate::config::WorldConfig;
+
+    fn sampler(seed: u64, tasks: usize, per_step: usize, shuffle: bool) -> Sampler {
+        let tasks_per_step = NonZeroUsize::MIN.saturating_add(per_step - 1);
+        let config = TaskConfig { tasks_per_step, shuffle, ..TaskConfig::default() };
+        Sampler::plain(&config, seed, tasks)
+    }
 
     proptest! {
         #[test]
         fn every_epoch_uses_every_task_once(
             seed: u64, tasks in 1_usize..40, per_step in 1_usize..50, shuffle: bool
         ) {
-            let sampler = Sampler { seed, tasks, per_step, shuffle };
+            let sampler = sampler(seed, tasks, per_step, shuffle);
             let steps = 3 * tasks as u64;
             let drawn: Vec<usize> = (0..steps).flat_map(|step| sampler.step(step)).collect();
             let (mut used, others) = (sampler.step(7), sampler.others(7));
@@ -89,7 +179,7 @@ mod tests {
 
         #[test]
         fn a_step_depends_on_nothing_but_its_number(seed: u64, step in 0_u64..1_000_000) {
-            let sampler = Sampler { seed, tasks: 17, per_step: 5, shuffle: true };
+            let sampler = sampler(seed, 17, 5, true);
             prop_assert_eq!(sampler.step(step), sampler.step(step));
             prop_assert_eq!(sampler.step(step).len(), 5);
         }
@@ -97,10 +187,49 @@ mod tests {
 
     #[test]
     fn epochs_and_seeds_differ_in_order() {
-        let order =
-            |seed, epoch| Sampler { seed, tasks: 20, per_step: 20, shuffle: true }.step(epoch);
+        let order = |seed, epoch| sampler(seed, 20, 20, true).step(epoch);
         let orders: BTreeSet<Vec<usize>> =
             (0..4).flat_map(|seed| (0..4).map(move |epoch| order(seed, epoch))).collect();
         assert_eq!(orders.len(), 16);
+    }
+
+    /// Six tasks of each world, of levels 1 and 5.
+    fn tasks(worlds: &[&str]) -> Vec<Task> {
+        let one = |(i, world): (usize, &&str)| Task {
+            id: i.to_string(),
+            source: format!("{world}/data"),
+            question: "?".to_owned(),
+            data: Map::from_iter([("level".to_owned(), json!(if i % 2 == 0 { 1 } else { 5 }))]),
+        };
+        worlds.iter().flat_map(|world| [world; 6]).enumerate().map(one).collect()
+    }
+
+    #[test]
+    fn worlds_get_their_shares_and_all_their_tasks() {
+        let world = |weight| WorldConfig { weight, ..WorldConfig::default() };
+        let worlds = BTreeMap::from([("a".to_owned(), world(3.0)), ("b".to_owned(), world(1.0))]);
+        let tasks_per_step = NonZeroUsize::MIN.saturating_add(3);
+        let config = TaskConfig { tasks_per_step, worlds, ..TaskConfig::default() };
+        let tasks = tasks(&["a", "b"]);
+        let sampler = Sampler::new(&config, 3, &tasks);
+        let steps: Vec<Vec<usize>> = (0..6).map(|step| sampler.step(step)).collect();
+        let of_a = |step: &Vec<usize>| step.iter().filter(|task| **task < 6).count();
+        assert_eq!(steps.iter().map(of_a).collect::<Vec<_>>(), [3; 6]);
+        // 18 draws of 6 tasks are 3 epochs; 6 of 6 are one.
+        let drawn: Vec<usize> = steps.into_iter().flatten().collect();
+        for task in 0..12 {
+            let times = drawn.iter().filter(|drawn| **drawn == task).count();
+            assert_eq!(times, if task < 6 { 3 } else { 1 }, "{task}");
+        }
+        assert_eq!(sampler.others(0).len(), 8);
+    }
+
+    #[test]
+    fn harder_tasks_come_later_if_that_is_wanted() {
+        let config = TaskConfig { harder_every: 2, ..TaskConfig::default() };
+        let sampler = Sampler::new(&config, 3, &tasks(&["a"]));
+        let hard = |step| sampler.step(step).iter().filter(|task| **task % 2 == 1).count();
+        assert_eq!([0, 1].map(hard), [0, 0]);
+        assert!([2, 3, 9].map(hard).iter().all(|n| (6..=10).contains(n)));
     }
 }

@@ -56,6 +56,20 @@ fn rows_say_the_same_in_every_form() {
 }
 
 #[test]
+fn a_packed_file_is_read_as_what_is_in_it() {
+    use std::io::Write;
+
+    let dir = tempfile::tempdir().unwrap();
+    let file = std::fs::File::create(dir.path().join("rows.jsonl.gz")).unwrap();
+    let mut packed = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
+    packed.write_all(b"{\"prompt\": \"?\", \"task_id\": \"HumanEval/0\"}").unwrap();
+    packed.finish().unwrap();
+    let config = TaskConfig { data: "rows.jsonl.gz".to_owned(), ..TaskConfig::default() };
+    let tasks = load(&config, ALL, dir.path()).unwrap();
+    assert_eq!((tasks[0].id.as_str(), tasks[0].source.as_str()), ("HumanEval/0", "rows"));
+}
+
+#[test]
 fn squad_paragraphs_support_their_questions() {
     let text = r#"{"version": "1.1", "data": [{"title": "Super_Bowl", "paragraphs": [
         {"context": "It was loud.", "qas": [
@@ -165,12 +179,9 @@ fn mistakes_are_named_with_their_line() {
     assert!(missing.unwrap_err().to_string().starts_with("`/x/no.jsonl` cannot be read: "));
     let world =
         load(&TaskConfig { data: "builtin:x".into(), ..TaskConfig::default() }, ALL, Path::new(""));
-    assert!(
-        world
-            .unwrap_err()
-            .to_string()
-            .contains("there is `builtin:facts`, `builtin:arithmetic` and `builtin:nli`")
-    );
+    assert!(world.unwrap_err().to_string().contains(
+        "there is `builtin:facts`, `builtin:arithmetic`, `builtin:nli` and `builtin:code`"
+    ));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Environments: the world a team acts in, and the judge of its answer.
 
+pub mod code;
 pub mod math;
 pub mod nli;
 pub mod search;
@@ -76,6 +77,19 @@ pub trait Environment: Send + Sync + 'static {
 
     /// Judges the answer; `None` where the team gave none.
     fn score(&self, session: &Session, answer: Option<&str>) -> Score;
+
+    /// Judges the answer where that takes time or may fail, as running a program does; else it is [`Environment::score`].
+    ///
+    /// # Errors
+    ///
+    /// Only for failures that are not the policy's: the episode ends unscored.
+    fn judge(
+        &self,
+        session: &Session,
+        answer: Option<&str>,
+    ) -> impl Future<Output = Result<Score, EnvError>> + Send {
+        async move { Ok(self.score(session, answer)) }
+    }
 }
 
 /// The registered name of an environment; written by `#[environment]`.
@@ -133,8 +147,12 @@ pub trait DynEnvironment: Send + Sync {
         session: &'a mut Session,
         action: Action,
     ) -> BoxFuture<'a, Result<Observation, EnvError>>;
-    /// See [`Environment::score`].
-    fn score(&self, session: &Session, answer: Option<&str>) -> Score;
+    /// See [`Environment::judge`].
+    fn judge<'a>(
+        &'a self,
+        session: &'a Session,
+        answer: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Score, EnvError>>;
 }
 
 impl<E: Environment> DynEnvironment for E {
@@ -156,7 +174,11 @@ impl<E: Environment> DynEnvironment for E {
         Box::pin(Environment::act(self, session, action))
     }
 
-    fn score(&self, session: &Session, answer: Option<&str>) -> Score {
-        Environment::score(self, session, answer)
+    fn judge<'a>(
+        &'a self,
+        session: &'a Session,
+        answer: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Score, EnvError>> {
+        Box::pin(Environment::judge(self, session, answer))
     }
 }

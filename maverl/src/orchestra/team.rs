@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use futures::future::BoxFuture;
 
 use crate::agent::{AgentName, AskError, Prompt, ReplyError};
-use crate::env::{DynEnvironment, Session};
+use crate::env::{DynEnvironment, EnvError, Session};
 use crate::orchestra::Includes;
 use crate::orchestra::branch::{Branch, Flight, RACED, lock};
 use crate::task::{Action, Observation, Task};
@@ -129,9 +129,13 @@ impl Table {
     }
 
     /// Judges the answer.
-    pub async fn score(&self, answer: Option<&str>) -> crate::task::Score {
+    ///
+    /// # Errors
+    ///
+    /// If the environment cannot.
+    pub async fn score(&self, answer: Option<&str>) -> Result<crate::task::Score, EnvError> {
         let session = self.session.lock().await;
-        self.environment.score(&session, answer)
+        self.environment.judge(&session, answer).await
     }
 
     /// Records a turn as soon as it is said, so that a panic in its parser leaves it behind (RO-2).

@@ -14,6 +14,7 @@ pub use overlong::Overlong;
 pub use summary::{PolicySummary, SeatSummary, StepSummary, Summary, WorkerSummary, json, table};
 pub(crate) use summary::{bytes, count};
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -40,8 +41,10 @@ pub struct Plan {
     pub steps: u64,
     /// Where tasks come from.
     pub task: TaskConfig,
-    /// The environment's registered name and options.
+    /// The environment's registered name and options; of several worlds, their names and no options.
     pub environment: Chosen,
+    /// The environment of each world, if there are several.
+    pub worlds: BTreeMap<String, Chosen>,
     /// The orchestra's registered name and options.
     pub orchestra: Chosen,
     /// How episodes are played.

@@ -12,6 +12,7 @@ mod script;
 mod seed;
 mod troupe;
 mod voice;
+mod worlds;
 
 #[cfg(test)]
 pub(crate) mod testing;
@@ -30,9 +31,9 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use crate::env::EnvError;
+use crate::env::{DynEnvironment, EnvError};
 use crate::orchestra::{Member, Voice};
-use crate::plan::{OutsiderPlan, Overlong, Plan, SeatPlan};
+use crate::plan::{Chosen, OutsiderPlan, Overlong, Plan, SeatPlan};
 use crate::registry::Registry;
 use crate::runtime::Policy;
 use crate::trajectory::{Episode, Seat};
@@ -125,10 +126,7 @@ impl Rollout {
         let entry = find("orchestra", &registry.orchestras, name)?;
         let orchestra = (entry.build)(&plan.orchestra.options)
             .map_err(|problem| declaration("orchestra", name, problem))?;
-        let name = &plan.environment.name;
-        let entry = find("environment", &registry.environments, name)?;
-        let environment = (entry.start)(&plan.environment.options, &plan.base)
-            .map_err(|error| RolloutError::Environment { name: name.clone(), error })?;
+        let environment = environment(plan, registry)?;
         let reward = |(name, weight): &(String, f64)| {
             let reward = find("reward", &registry.rewards, name)?.reward;
             Ok(WeightedReward { name: name.clone(), weight: *weight, reward })
@@ -203,6 +201,20 @@ impl Rollout {
         }
         episodes.into_iter().flatten().collect()
     }
+}
+
+/// Starts the environment of a plan, or those of its worlds.
+fn environment(plan: &Plan, registry: &Registry) -> Result<Arc<dyn DynEnvironment>, RolloutError> {
+    let start = |Chosen { name, options }: &Chosen| {
+        let entry = find("environment", &registry.environments, name)?;
+        (entry.start)(options, &plan.base)
+            .map_err(|error| RolloutError::Environment { name: name.clone(), error })
+    };
+    if plan.worlds.is_empty() {
+        return start(&plan.environment);
+    }
+    let started = plan.worlds.iter().map(|(name, world)| Ok((name.clone(), start(world)?)));
+    Ok(Arc::new(worlds::Worlds(started.collect::<Result<_, RolloutError>>()?)))
 }
 
 /// Seats the outsiders of a plan.

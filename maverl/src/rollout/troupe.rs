@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::FutureExt;
 
 use crate::agent::AskError;
-use crate::env::DynEnvironment;
+use crate::env::{DynEnvironment, EnvError};
 use crate::orchestra::{Member, Table};
 use crate::plan::Overlong;
 use crate::registry::DynOrchestra;
@@ -181,7 +181,8 @@ async fn judge(table: &Table, answer: Option<&str>) -> Result<Score, Fault> {
         return Err(fault);
     }
     let score = AssertUnwindSafe(table.score(answer)).catch_unwind().await;
-    let mut score = score.map_err(|panic| panicked("the environment's score", &*panic))?;
+    let score = score.map_err(|panic| panicked("the environment's score", &*panic))?;
+    let mut score = score.map_err(|EnvError(what)| Fault::new(FaultKind::Environment, what))?;
     score.metrics.extend(table.notes());
     finite("the environment's score", score.reward)?;
     Ok(score)

@@ -93,11 +93,10 @@ impl<'p> Team<'p> {
             Needs::Split(_) | Needs::Nothing => Lessons::Tasks(Vec::new()),
             Needs::Training(_) => Lessons::read(plan)?,
         };
-        let sampler = Sampler {
-            seed: plan.seed,
-            tasks: lessons.len(),
-            per_step: plan.task.tasks_per_step.get(),
-            shuffle: plan.task.shuffle,
+        let sampler = match &lessons {
+            Lessons::Tasks(tasks) => Sampler::new(&plan.task, plan.seed, tasks),
+            Lessons::Demonstrations(rows) => Sampler::plain(&plan.task, plan.seed, rows.len()),
+            Lessons::Preferences(pairs) => Sampler::plain(&plan.task, plan.seed, pairs.len()),
         };
         let held_out = needs
             .splits()
@@ -283,14 +282,6 @@ impl Needs<'_> {
 }
 
 impl Lessons {
-    fn len(&self) -> usize {
-        match self {
-            Self::Tasks(tasks) => tasks.len(),
-            Self::Demonstrations(rows) => rows.len(),
-            Self::Preferences(pairs) => pairs.len(),
-        }
-    }
-
     /// What a plan trains on.
     fn read(plan: &Plan) -> Result<Self, TrainError> {
         let file = plan.base.join(&plan.task.data);

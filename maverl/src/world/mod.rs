@@ -1,6 +1,7 @@
 //! Built-in worlds: generated corpora and tasks that need no download.
 
 pub mod arithmetic;
+pub mod code;
 pub mod facts;
 pub mod nli;
 

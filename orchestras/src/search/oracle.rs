@@ -106,7 +106,8 @@ impl Oracle {
         let table = Arc::new(Table::new(task.clone(), seed, Arc::new(members), environment));
         let team = Team::new(Arc::clone(&table));
         let answer = Route::default().run(task, &team).await.ok().flatten();
-        (table.score(answer.as_deref()).await, table.turns())
+        let score = table.score(answer.as_deref()).await;
+        (score.expect("the search world judges without any means that may fail"), table.turns())
     }
 
     /// The reply to a prompt.

@@ -12,6 +12,7 @@ mod kill;
 mod learners;
 mod models;
 mod numbers;
+mod outsiders;
 mod sharing;
 mod xquad;
 

@@ -6,6 +6,7 @@
 //! Work is counted, not timed, so a verdict is the same on every machine.
 
 mod answer;
+mod calculate;
 mod environment;
 mod exact;
 mod expression;
@@ -16,6 +17,7 @@ mod token;
 mod value;
 
 pub use answer::{extract, last_number};
+pub use calculate::calculate;
 pub use environment::{MathEnvironment, reference};
 
 use self::exact::{Stop, Work};

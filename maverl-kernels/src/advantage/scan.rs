@@ -1,0 +1,132 @@
+//! Sums from the end of a text, or of a chain of agents, to its start.
+
+use rayon::prelude::*;
+
+use super::segments::MOST;
+use crate::par;
+
+/// How rewards fade from one place to the next.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Hop {
+    /// Discount of what comes later.
+    pub gamma: f64,
+    /// How far an estimate looks: 0 is one place, 1 is to the end.
+    pub lambda: f64,
+}
+
+/// How rewards fade inside a reply, and from a reply to the next in a chain.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Hops {
+    /// From a place to the next one of the same reply, and to the end of a row that is no chain.
+    pub within: Hop,
+    /// From the last place of a reply of a chain to the first of the next.
+    pub between: Hop,
+}
+
+impl Hops {
+    /// The same everywhere.
+    pub const fn all(hop: Hop) -> Self {
+        Self { within: hop, between: hop }
+    }
+}
+
+/// Ragged rows, one after the other in one array of `[N]` places.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    offsets: Vec<u32>,
+    /// 1 at the last place of each reply, for chains. `[N]`
+    last: Option<Vec<u8>>,
+}
+
+impl Places {
+    /// Rows of so many places.
+    ///
+    /// # Panics
+    ///
+    /// If there are 2³¹ rows or places, or more.
+    pub fn rows(lengths: &[usize]) -> Self {
+        let (rows, places) = (lengths.len(), lengths.iter().sum::<usize>());
+        assert!(rows.max(places) <= MOST, "Places: {rows} rows, {places} places: not 31 bits");
+        let mut end = 0;
+        let ends = lengths.iter().map(|&length| {
+            end += length as u32;
+            end
+        });
+        Self { offsets: std::iter::once(0).chain(ends).collect(), last: None }
+    }
+
+    /// Chains of replies of so many places each, `[chains][replies]`, in the order in which they were given.
+    ///
+    /// # Panics
+    ///
+    /// If there are 2³¹ rows or places, or more.
+    pub fn chains<R: AsRef<[usize]>>(replies: &[R]) -> Self {
+        let lengths: Vec<usize> = replies.iter().map(|chain| chain.as_ref().iter().sum()).collect();
+        let all = replies.iter().flat_map(|chain| chain.as_ref());
+        let last = all.flat_map(|&n| (1..=n).map(move |place| u8::from(place == n))).collect();
+        Self { last: Some(last), ..Self::rows(&lengths) }
+    }
+
+    /// Places of all rows.
+    pub fn len(&self) -> usize {
+        self.offsets[self.count()] as usize
+    }
+
+    /// Whether there are no places.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Rows.
+    pub fn count(&self) -> usize {
+        self.offsets.len() - 1
+    }
+
+    /// Where each row begins, and where the last one ends.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn offsets(&self) -> &[u32] {
+        &self.offsets
+    }
+
+    /// 1 at the last place of each reply, for chains.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn last(&self) -> Option<&[u8]> {
+        self.last.as_deref()
+    }
+
+    /// Calls `f(row, first place, part of out)` for each row, on as many threads as pay.
+    fn each(&self, out: &mut [[f32; 2]], f: impl Fn(usize, usize, &mut [[f32; 2]]) + Sync) {
+        let (mut rest, mut parts) = (out, Vec::with_capacity(self.count()));
+        for (row, pair) in self.offsets.windows(2).enumerate() {
+            let (part, more) = rest.split_at_mut((pair[1] - pair[0]) as usize);
+            parts.push((row, pair[0] as usize, part));
+            rest = more;
+        }
+        match par::worth_it(self.len()) {
+            true => parts.into_par_iter().for_each(|(row, first, part)| f(row, first, part)),
+            false => parts.into_iter().for_each(|(row, first, part)| f(row, first, part)),
+        }
+    }
+
+    /// Advantage and return of each place, from rewards and values at it; `after` is the value after the end of a row.
+    pub(crate) fn scan(
+        &self,
+        at: impl Fn(usize) -> (f64, f64) + Sync,
+        after: impl Fn(usize) -> f64 + Sync,
+        hops: Hops,
+    ) -> Vec<[f32; 2]> {
+        let mut out = vec![[0.0; 2]; self.len()];
+        self.each(&mut out, |row, first, part| {
+            let (mut next, mut running) = (after(row), 0.0);
+            for (t, out) in part.iter_mut().enumerate().rev() {
+                let (reward, value) = at(first + t);
+                let chained = self.last.as_ref().is_some_and(|last| last[first + t] != 0);
+                let Hop { gamma, lambda } = if chained { hops.between } else { hops.within };
+                running = reward + gamma * next - value + gamma * lambda * running;
+                next = value;
+                *out = [running as f32, (running + value) as f32];
+            }
+        });
+        out
+    }
+}

@@ -1,0 +1,323 @@
+//! A GPU by its driver, and the estimators on arrays that are already in its memory.
+#![allow(unsafe_code)] // the driver's launches
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cudarc::driver::{
+    CudaContext, CudaFunction, CudaSlice, CudaStream, DevicePtr, DevicePtrMut, DriverError,
+    LaunchConfig, PushKernelArg, sys,
+};
+use cudarc::nvrtc::Ptx;
+
+use super::kernels::{Add, Scan};
+use super::{BLOCK, Element, GroupingOn, Kernels, Machine, NAMES, PlacesOn, SegmentsOn, nvrtc};
+use crate::advantage::{Hops, Relative, same};
+
+/// Why there is no GPU, or what it says.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum CudaError {
+    /// The driver's library is not there.
+    #[error("no CUDA driver: libcuda is not on the library path; the CPU computes the same")]
+    NoDriver,
+    /// NVRTC's library is not there.
+    #[error(
+        "no NVRTC: libnvrtc is neither on the library path nor in {searched:?}; install a CUDA toolkit, or \
+         `pip install nvidia-cuda-nvrtc` and name the folder in `MAVERL_SITE_PACKAGES`"
+    )]
+    NoNvrtc {
+        /// The folders that were searched beside the library path.
+        searched: Vec<PathBuf>,
+    },
+    /// NVRTC refused the kernels.
+    #[error("the kernels do not compile for {arch}: {why}")]
+    Compile {
+        /// For what.
+        arch: String,
+        /// What the compiler says.
+        why: String,
+    },
+    /// The driver refused something.
+    #[error("the CUDA driver failed: {0}")]
+    Driver(#[from] DriverError),
+}
+
+/// One stream of a GPU, with the kernels compiled for it.
+#[derive(Debug, Clone)]
+pub struct Driver {
+    stream: Arc<CudaStream>,
+    functions: Arc<BTreeMap<&'static str, CudaFunction>>,
+}
+
+/// The estimators on a GPU.
+///
+/// Through [`Estimate`](crate::advantage::Estimate) they take host slices, which are copied there and back. The methods
+/// here take slices in its memory, and groupings put there once; they return when the work is queued on the stream.
+pub type Gpu = Kernels<Driver>;
+
+impl Driver {
+    /// Compiles the kernels for the device of a stream, and runs them on it.
+    ///
+    /// # Errors
+    ///
+    /// If NVRTC is missing or fails, or the driver does.
+    pub fn on(stream: Arc<CudaStream>) -> Result<Self, CudaError> {
+        let context = stream.context();
+        let (major, minor) = context.compute_capability()?;
+        let code = nvrtc::compile(&format!("sm_{major}{minor}"))?;
+        let module = context.load_module(Ptx::from_binary(code))?;
+        let load = |name| Ok((name, module.load_function(name)?));
+        let functions = NAMES.into_iter().map(load).collect::<Result<_, DriverError>>()?;
+        Ok(Self { stream, functions: Arc::new(functions) })
+    }
+}
+
+impl Machine for Driver {
+    type Error = CudaError;
+    type Array<T: Element> = CudaSlice<T>;
+
+    fn upload<T: Element>(&self, host: &[T]) -> Result<CudaSlice<T>, CudaError> {
+        match host {
+            [] => self.space(1),
+            host => Ok(self.stream.clone_htod(host)?),
+        }
+    }
+
+    fn space<T: Element>(&self, n: usize) -> Result<CudaSlice<T>, CudaError> {
+        // SAFETY: any bits are an element; kernels write what is read.
+        Ok(unsafe { self.stream.alloc(n) }?)
+    }
+
+    fn download<T: Element>(&self, array: &CudaSlice<T>, n: usize) -> Result<Vec<T>, CudaError> {
+        let mut host = vec![T::default(); n];
+        if n > 0 {
+            self.stream.memcpy_dtoh(&array.slice(..n), &mut host)?;
+        }
+        self.stream.synchronize()?;
+        Ok(host)
+    }
+
+    fn address<T: Element>(&self, array: &CudaSlice<T>) -> u64 {
+        array.device_ptr(&self.stream).0
+    }
+
+    unsafe fn launch(
+        &self,
+        kernel: &'static str,
+        blocks: u32,
+        args: &[u64],
+    ) -> Result<(), CudaError> {
+        let mut launch = self.stream.launch_builder(&self.functions[kernel]);
+        // An argument's low bytes are the argument, on a little-endian host.
+        for arg in args {
+            launch.arg(arg);
+        }
+        let (grid_dim, block_dim) = ((blocks, 1, 1), (BLOCK, 1, 1));
+        // SAFETY: the caller's promise.
+        unsafe { launch.launch(LaunchConfig { grid_dim, block_dim, shared_mem_bytes: 0 }) }?;
+        Ok(())
+    }
+}
+
+impl Gpu {
+    /// The device of this number.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or NVRTC is missing or fails.
+    pub fn open(device: usize) -> Result<Self, CudaError> {
+        // SAFETY: opening a library runs its initializers; those of the driver touch nothing of ours.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(CudaError::NoDriver);
+        }
+        let context = CudaContext::new(device)?;
+        Ok(Self::new(Driver::on(context.default_stream())?))
+    }
+
+    /// The stream that everything is queued on.
+    pub fn stream(&self) -> &Arc<CudaStream> {
+        &self.machine.stream
+    }
+
+    /// [`Estimate::relative`](crate::advantage::Estimate::relative) of `values` into `out`, both `[N]`.
+    ///
+    /// # Errors
+    ///
+    /// If the driver fails.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn relative_into(
+        &self,
+        values: &impl DevicePtr<f32>,
+        by: &GroupingOn<Driver>,
+        options: &Relative,
+        out: &mut impl DevicePtrMut<f32>,
+    ) -> Result<(), CudaError> {
+        same("relative_into", values.len(), by.len());
+        same("relative_into", out.len(), by.len());
+        let (values, _read) = values.device_ptr(self.stream());
+        let (out, _write) = out.device_ptr_mut(self.stream());
+        self.relative_at(values, by, options, Add::NOTHING, out)
+    }
+
+    /// [`Estimate::relative_apart`](crate::advantage::Estimate::relative_apart) of `values` into `out`, both `[N]`.
+    ///
+    /// # Errors
+    ///
+    /// If the driver fails.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn relative_apart_into(
+        &self,
+        values: &impl DevicePtr<f32>,
+        mean: &GroupingOn<Driver>,
+        deviation: &GroupingOn<Driver>,
+        options: &Relative,
+        out: &mut impl DevicePtrMut<f32>,
+    ) -> Result<(), CudaError> {
+        for len in [mean.len(), deviation.len(), out.len()] {
+            same("relative_apart_into", len, values.len());
+        }
+        let (values, _read) = values.device_ptr(self.stream());
+        let (out, _write) = out.device_ptr_mut(self.stream());
+        self.relative_rows(values, mean, Some(deviation), options, Add::NOTHING, out)
+    }
+
+    /// The second half of [`Estimate::step_groups`](crate::advantage::Estimate::step_groups): `episodes + weight · A`
+    /// into `out`, with `A` of `returns` among their anchors; all `[N]`. [`Self::returns_into`] is the first half.
+    ///
+    /// # Errors
+    ///
+    /// If the driver fails.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn step_groups_into(
+        &self,
+        episodes: &impl DevicePtr<f32>,
+        returns: &impl DevicePtr<f32>,
+        anchors: &SegmentsOn<Driver>,
+        weight: f64,
+        options: &Relative,
+        out: &mut impl DevicePtrMut<f32>,
+    ) -> Result<(), CudaError> {
+        for len in [episodes.len(), returns.len(), out.len()] {
+            same("step_groups_into", len, anchors.len);
+        }
+        let (to, _episodes) = episodes.device_ptr(self.stream());
+        let (returns, _returns) = returns.device_ptr(self.stream());
+        let (out, _write) = out.device_ptr_mut(self.stream());
+        self.relative_segments(returns, anchors, options, Add { to, weight }, out)
+    }
+
+    /// [`Estimate::gae`](crate::advantage::Estimate::gae) of `rewards` and `values` into `advantages` and `returns`, all
+    /// `[N]`; `after` is `[rows]`.
+    ///
+    /// # Errors
+    ///
+    /// If the driver fails.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn gae_into(
+        &self,
+        [rewards, values, after]: [&CudaSlice<f32>; 3],
+        places: &PlacesOn<Driver>,
+        hops: Hops,
+        [advantages, returns]: [&mut CudaSlice<f32>; 2],
+    ) -> Result<(), CudaError> {
+        for len in [rewards.len(), values.len(), advantages.len(), returns.len()] {
+            same("gae_into", len, places.len);
+        }
+        same("gae_into", after.len(), places.count);
+        let stream = self.stream();
+        let (rewards, _rewards) = rewards.device_ptr(stream);
+        let (values, _values) = values.device_ptr(stream);
+        let (after, _after) = after.device_ptr(stream);
+        let (advantages, _advantages) = advantages.device_ptr_mut(stream);
+        let (returns, _returns) = returns.device_ptr_mut(stream);
+        self.scan_at(&Scan { rewards, values, after, hops, advantages, returns }, places)
+    }
+
+    /// [`Estimate::returns`](crate::advantage::Estimate::returns) of `rewards` into `out`, both `[N]`.
+    ///
+    /// # Errors
+    ///
+    /// If the driver fails.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn returns_into(
+        &self,
+        rewards: &impl DevicePtr<f32>,
+        places: &PlacesOn<Driver>,
+        gamma: f64,
+        out: &mut impl DevicePtrMut<f32>,
+    ) -> Result<(), CudaError> {
+        same("returns_into", rewards.len(), places.len);
+        same("returns_into", out.len(), places.len);
+        let (rewards, _read) = rewards.device_ptr(self.stream());
+        let (out, _write) = out.device_ptr_mut(self.stream());
+        self.scan_at(&Scan::returns(rewards, gamma, out), places)
+    }
+
+    /// [`Estimate::whiten`](crate::advantage::Estimate::whiten) of `values` into `out`; all `[N]`.
+    ///
+    /// # Errors
+    ///
+    /// If the driver fails.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn whiten_into(
+        &self,
+        values: &impl DevicePtr<f32>,
+        tokens: &impl DevicePtr<u32>,
+        by: &SegmentsOn<Driver>,
+        out: &mut impl DevicePtrMut<f32>,
+    ) -> Result<(), CudaError> {
+        for len in [values.len(), tokens.len(), out.len()] {
+            same("whiten_into", len, by.len);
+        }
+        let (values, _values) = values.device_ptr(self.stream());
+        let (tokens, _tokens) = tokens.device_ptr(self.stream());
+        let (out, _write) = out.device_ptr_mut(self.stream());
+        self.whiten_at(values, tokens, by, out)
+    }
+
+    /// [`Estimate::ema`](crate::advantage::Estimate::ema) of `rewards` into `out`, both `[N]`; the averages `[seats]`
+    /// stay in its memory from step to step.
+    ///
+    /// # Errors
+    ///
+    /// If the driver fails.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ, or a seat has no average.
+    pub fn ema_into(
+        &self,
+        rewards: &impl DevicePtr<f32>,
+        seats: &SegmentsOn<Driver>,
+        momentum: f64,
+        averages: &mut impl DevicePtrMut<f64>,
+        out: &mut impl DevicePtrMut<f32>,
+    ) -> Result<(), CudaError> {
+        same("ema_into", rewards.len(), seats.len);
+        same("ema_into", out.len(), seats.len);
+        assert!(seats.groups <= averages.len(), "ema_into: one average per seat");
+        let (rewards, _read) = rewards.device_ptr(self.stream());
+        let (averages, _averages) = averages.device_ptr_mut(self.stream());
+        let (out, _write) = out.device_ptr_mut(self.stream());
+        self.ema_at(rewards, seats, momentum, averages, out)
+    }
+}

@@ -1,0 +1,279 @@
+//! Which kernels an estimator runs, with what arguments.
+#![allow(unsafe_code)] // launches; lengths are asserted by the callers, as the comments at each say
+
+use super::{BLOCK, Element, GroupingOn, Machine, PlacesOn, SegmentsOn};
+use crate::advantage::{
+    Baseline, Grouping, Hop, Hops, Places, Relative, Segments, Singleton, WHITEN_EPS,
+};
+
+/// Threads that share a piece of a group.
+const LANES: usize = 8;
+/// Threads that share a row of a scan.
+const WARP: usize = 32;
+/// A null pointer: the argument is left out.
+pub(super) const NONE: u64 = 0;
+
+/// The estimators of [`Estimate`] on a machine.
+#[derive(Debug, Clone)]
+pub struct Kernels<M> {
+    pub(super) machine: M,
+}
+
+/// What is added to: `add + weight · A`. An address of 0 leaves `add` out.
+#[derive(Clone, Copy)]
+pub(super) struct Add {
+    pub(super) to: u64,
+    pub(super) weight: f64,
+}
+
+impl Add {
+    pub(super) const NOTHING: Self = Self { to: NONE, weight: 1.0 };
+}
+
+/// Arguments of a scan; addresses of 0 leave one out.
+pub(super) struct Scan {
+    pub(super) rewards: u64,
+    pub(super) values: u64,
+    pub(super) after: u64,
+    pub(super) hops: Hops,
+    pub(super) advantages: u64,
+    pub(super) returns: u64,
+}
+
+/// The groups of a grouping with their moments.
+struct Measured<M: Machine> {
+    units: Option<M::Array<f64>>,
+    groups: M::Array<f64>,
+}
+
+// An address is that of an array as long as the grouping or the rows beside it say.
+impl<M: Machine> Kernels<M> {
+    /// The estimators on this machine.
+    pub const fn new(machine: M) -> Self {
+        Self { machine }
+    }
+
+    /// Segments in its memory.
+    ///
+    /// # Errors
+    ///
+    /// If its memory is full, or it fails.
+    pub fn segments(&self, segments: &Segments) -> Result<SegmentsOn<M>, M::Error> {
+        SegmentsOn::new(&self.machine, segments)
+    }
+
+    /// A grouping in its memory.
+    ///
+    /// # Errors
+    ///
+    /// If its memory is full, or it fails.
+    pub fn grouping(&self, grouping: &Grouping) -> Result<GroupingOn<M>, M::Error> {
+        GroupingOn::new(&self.machine, grouping)
+    }
+
+    /// Rows or chains in its memory.
+    ///
+    /// # Errors
+    ///
+    /// If its memory is full, or it fails.
+    pub fn places(&self, places: &Places) -> Result<PlacesOn<M>, M::Error> {
+        PlacesOn::new(&self.machine, places)
+    }
+
+    pub(super) fn at<T: Element>(&self, array: &M::Array<T>) -> u64 {
+        self.machine.address(array)
+    }
+
+    fn maybe<T: Element>(&self, array: Option<&M::Array<T>>) -> u64 {
+        array.map_or(NONE, |array| self.at(array))
+    }
+
+    /// Runs a kernel with so many threads at least; none needs none.
+    fn launch(&self, kernel: &'static str, threads: usize, args: &[u64]) -> Result<(), M::Error> {
+        if threads == 0 {
+            return Ok(());
+        }
+        let blocks = threads.div_ceil(BLOCK as usize) as u32;
+        // SAFETY: the callers, all above and below, pass what the kernel of that name declares, with counts of the
+        // groupings; public functions assert that slices have these lengths.
+        unsafe { self.machine.launch(kernel, blocks, args) }
+    }
+
+    /// The moments of each group, three numbers each.
+    pub(super) fn measure(
+        &self,
+        kernel: &'static str,
+        values: u64,
+        weights: u64,
+        by: &SegmentsOn<M>,
+    ) -> Result<M::Array<f64>, M::Error> {
+        let rows = self.maybe(by.rows.as_ref());
+        let pieces = self.machine.space(3 * by.pieces.max(1))?;
+        let args = [values, weights, rows, self.at(&by.starts), by.pieces as u64, self.at(&pieces)];
+        self.launch(kernel, by.pieces * LANES, &args)?;
+        let Some(offsets) = &by.offsets else { return Ok(pieces) };
+        let groups = self.machine.space(3 * by.groups)?;
+        let args = [self.at(&pieces), self.at(offsets), self.at(&groups)];
+        self.launch("merge", by.groups * BLOCK as usize, &args)?;
+        Ok(groups)
+    }
+
+    fn measure_units(&self, values: u64, by: &GroupingOn<M>) -> Result<Measured<M>, M::Error> {
+        let Some(units) = &by.units else {
+            let groups = self.measure("moments_f32", values, NONE, &by.groups)?;
+            return Ok(Measured { units: None, groups });
+        };
+        let measured = self.measure("moments_f32", values, NONE, units)?;
+        let means = self.machine.space::<f64>(units.groups.max(1))?;
+        let args = [self.at(&measured), units.groups as u64, self.at(&means)];
+        self.launch("means", units.groups, &args)?;
+        let groups = self.measure("moments_f64", self.at(&means), NONE, &by.groups)?;
+        Ok(Measured { units: Some(measured), groups })
+    }
+
+    /// Advantages at `out`. Without a scale of other groups, and if every group is one piece of rows, in one kernel.
+    pub(super) fn relative_at(
+        &self,
+        values: u64,
+        by: &GroupingOn<M>,
+        options: &Relative,
+        add: Add,
+        out: u64,
+    ) -> Result<(), M::Error> {
+        if by.units.is_some() {
+            return self.relative_rows(values, by, None, options, add, out);
+        }
+        self.relative_segments(values, &by.groups, options, add, out)
+    }
+
+    /// [`Self::relative_at`] where every row is a unit.
+    pub(super) fn relative_segments(
+        &self,
+        values: u64,
+        by: &SegmentsOn<M>,
+        options: &Relative,
+        add: Add,
+        out: u64,
+    ) -> Result<(), M::Error> {
+        if by.offsets.is_some() {
+            let groups = self.measure("moments_f32", values, NONE, by)?;
+            let (group, groups) = (self.at(&by.group), self.at(&groups));
+            return self.rows(
+                values,
+                [NONE; 2],
+                [group, groups],
+                [NONE; 2],
+                (options, add),
+                by.len,
+                out,
+            );
+        }
+        let rows = self.maybe(by.rows.as_ref());
+        let (starts, groups) = (self.at(&by.starts), by.groups as u64);
+        let (add, weight) = (add.to, add.weight.to_bits());
+        let eps = options.eps.to_bits();
+        let args = [values, rows, starts, groups, add, weight, bits(options), eps, out];
+        self.launch("relative_groups", by.groups * LANES, &args)
+    }
+
+    /// Advantages at `out`, with the deviation of the groups of `scale`.
+    pub(super) fn relative_rows(
+        &self,
+        values: u64,
+        by: &GroupingOn<M>,
+        scale: Option<&GroupingOn<M>>,
+        options: &Relative,
+        add: Add,
+        out: u64,
+    ) -> Result<(), M::Error> {
+        let own = self.measure_units(values, by)?;
+        let other = scale.map(|scale| self.measure_units(values, scale)).transpose()?;
+        let group = |by: &GroupingOn<M>| self.at(by.group.as_ref().unwrap_or(&by.groups.group));
+        let unit = self.maybe(by.units.as_ref().map(|units| &units.group));
+        let scales = self.maybe(other.as_ref().map(|other| &other.groups));
+        self.rows(
+            values,
+            [unit, self.maybe(own.units.as_ref())],
+            [group(by), self.at(&own.groups)],
+            [scale.map_or(NONE, group), scales],
+            (options, add),
+            by.len(),
+            out,
+        )
+    }
+
+    /// Pairs are ids of rows, and moments by id.
+    #[expect(clippy::too_many_arguments, reason = "the arguments of the kernel")]
+    fn rows(
+        &self,
+        values: u64,
+        unit: [u64; 2],
+        group: [u64; 2],
+        scale: [u64; 2],
+        (options, add): (&Relative, Add),
+        n: usize,
+        out: u64,
+    ) -> Result<(), M::Error> {
+        let ids = [values, unit[0], unit[1], group[0], group[1], scale[0], scale[1]];
+        let numbers = [add.to, add.weight.to_bits(), bits(options), options.eps.to_bits()];
+        self.launch("relative_rows", n, &[&ids[..], &numbers, &[n as u64, out]].concat())
+    }
+
+    pub(super) fn scan_at(&self, scan: &Scan, places: &PlacesOn<M>) -> Result<(), M::Error> {
+        let fade = |hop: Hop| [hop.gamma.to_bits(), (hop.gamma * hop.lambda).to_bits()];
+        let (within, between) = (fade(scan.hops.within), fade(scan.hops.between));
+        let last = self.maybe(places.last.as_ref());
+        let (offsets, rows) = (self.at(&places.offsets), places.count as u64);
+        let from = [scan.rewards, scan.values, scan.after, last, offsets, rows];
+        let to = [scan.advantages, scan.returns];
+        let args = [&from[..], &within, &between, &to].concat();
+        self.launch("gae", places.count * WARP, &args)
+    }
+
+    pub(super) fn whiten_at(
+        &self,
+        values: u64,
+        tokens: u64,
+        by: &SegmentsOn<M>,
+        out: u64,
+    ) -> Result<(), M::Error> {
+        let groups = self.measure("moments_f32", values, tokens, by)?;
+        let (group, groups) = (self.at(&by.group), self.at(&groups));
+        let args = [values, group, groups, WHITEN_EPS.to_bits(), by.len as u64, out];
+        self.launch("whiten_rows", by.len, &args)
+    }
+
+    pub(super) fn ema_at(
+        &self,
+        rewards: u64,
+        seats: &SegmentsOn<M>,
+        momentum: f64,
+        averages: u64,
+        out: u64,
+    ) -> Result<(), M::Error> {
+        let groups = self.measure("moments_f32", rewards, NONE, seats)?;
+        let group = self.at(&seats.group);
+        self.launch("ema_rows", seats.len, &[rewards, group, averages, seats.len as u64, out])?;
+        let args = [self.at(&groups), momentum.to_bits(), seats.groups as u64, averages];
+        self.launch("ema_move", seats.groups, &args)
+    }
+}
+
+impl Scan {
+    /// Discounted rewards are advantages over values of 0, seen to the end.
+    pub(super) fn returns(rewards: u64, gamma: f64, out: u64) -> Self {
+        let hops = Hops::all(Hop { gamma, lambda: 1.0 });
+        Self { rewards, values: NONE, after: NONE, hops, advantages: out, returns: NONE }
+    }
+}
+
+/// `Relative`, as `advantage` in the source reads it.
+fn bits(options: &Relative) -> u64 {
+    let baseline = match options.baseline {
+        Baseline::None => 0,
+        Baseline::Mean => 1,
+        Baseline::LeaveOneOut => 2,
+    };
+    let raw = options.singleton == Singleton::Raw;
+    baseline | u64::from(options.normalize_std) << 2 | u64::from(raw) << 3
+}

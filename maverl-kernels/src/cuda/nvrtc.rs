@@ -1,0 +1,120 @@
+//! NVRTC: finding it, and machine code out of [`SOURCE`]. Neither needs a GPU or a driver.
+//!
+//! The dynamic loader's places come first (`LD_LIBRARY_PATH`), then the folders `lib64` and `lib` of `CUDA_HOME`,
+//! `CUDA_PATH` and `/usr/local/cuda`, then the wheels of Python's `site-packages`, if `MAVERL_SITE_PACKAGES` names that
+//! folder: what PyTorch brings, or `pip install nvidia-cuda-nvrtc`.
+#![allow(unsafe_code)] // the library's C interface; every call is followed by a check
+
+use std::env;
+use std::ffi::{CStr, CString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+
+use cudarc::nvrtc::{result, sys};
+
+use super::{CudaError, SOURCE};
+
+/// Multiplications and additions are rounded one by one, as on the CPU.
+const OPTIONS: [&str; 2] = ["--std=c++17", "--fmad=false"];
+
+/// Loads NVRTC, once.
+///
+/// # Errors
+///
+/// [`CudaError::NoNvrtc`] with the folders that were searched.
+pub fn load() -> Result<(), CudaError> {
+    static LOOKED: Once = Once::new();
+    LOOKED.call_once(|| {
+        if !present() {
+            folders().iter().for_each(|folder| open(folder));
+        }
+    });
+    if present() { Ok(()) } else { Err(CudaError::NoNvrtc { searched: folders() }) }
+}
+
+fn present() -> bool {
+    // SAFETY: opening a library runs its initializers; those of NVRTC touch nothing of ours.
+    unsafe { sys::is_culib_present() }
+}
+
+/// Where NVRTC may lie beside the dynamic loader's places.
+fn folders() -> Vec<PathBuf> {
+    let homes = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(env::var_os).map(PathBuf::from);
+    let homes = homes.chain([PathBuf::from("/usr/local/cuda")]);
+    let libraries = homes.flat_map(|home| [home.join("lib64"), home.join("lib")]);
+    let wheels = env::var_os("MAVERL_SITE_PACKAGES").map(PathBuf::from).into_iter();
+    let wheels = wheels.flat_map(|packages| {
+        ["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"].map(|folder| packages.join(folder))
+    });
+    libraries.chain(wheels).collect()
+}
+
+/// Opens what a folder has of NVRTC. It then goes by its name, wherever it lies. The built-ins are opened first, because
+/// NVRTC asks for them by name.
+fn open(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let of = |path: &PathBuf, start: &str| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(start))
+    };
+    let mut files: Vec<PathBuf> =
+        files.filter(|path| of(path, "libnvrtc.so") || of(path, "libnvrtc-builtins.so")).collect();
+    files.sort_by_key(|path| of(path, "libnvrtc.so"));
+    for path in files {
+        let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { continue };
+        // SAFETY: as in `present`. A null handle is a library that does not load, which `present` then says.
+        unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
+    }
+}
+
+/// The machine code of [`SOURCE`] for an architecture, such as `sm_90`.
+///
+/// # Errors
+///
+/// [`CudaError::NoNvrtc`]; [`CudaError::Compile`] with the compiler's log.
+pub fn compile(arch: &str) -> Result<Vec<u8>, CudaError> {
+    load()?;
+    let failed = |why: String| CudaError::Compile { arch: arch.to_owned(), why };
+    let code = |error: result::NvrtcError| failed(format!("{:?}", error.0));
+    let source = CString::new(SOURCE).map_err(|error| failed(error.to_string()))?;
+    let program = result::create_program(&source, Some(c"advantage.cu")).map_err(code)?;
+    let options: Vec<String> = OPTIONS.map(str::to_owned).to_vec();
+    let options = [options, vec![format!("--gpu-architecture={arch}")]].concat();
+    // SAFETY: the program is destroyed once, after its last use, and `source` outlives it.
+    unsafe {
+        let compiled = result::compile_program(program, &options);
+        let out = match compiled {
+            Ok(()) => cubin(program).map_err(code),
+            Err(error) => Err(failed(log(program).unwrap_or_else(|_| format!("{:?}", error.0)))),
+        };
+        result::destroy_program(program).map_err(code)?;
+        out
+    }
+}
+
+/// # Safety
+///
+/// The program is compiled and not destroyed.
+unsafe fn cubin(program: sys::nvrtcProgram) -> Result<Vec<u8>, result::NvrtcError> {
+    let mut size = 0;
+    // SAFETY: the buffer has the size that NVRTC asks for.
+    unsafe {
+        sys::nvrtcGetCUBINSize(program, &mut size).result()?;
+        let mut code = vec![0_u8; size];
+        sys::nvrtcGetCUBIN(program, code.as_mut_ptr().cast()).result()?;
+        Ok(code)
+    }
+}
+
+/// # Safety
+///
+/// The program is not destroyed.
+unsafe fn log(program: sys::nvrtcProgram) -> Result<String, result::NvrtcError> {
+    // SAFETY: the log ends with a zero byte.
+    unsafe {
+        let log = result::get_program_log(program)?;
+        Ok(CStr::from_ptr(log.as_ptr()).to_string_lossy().into_owned())
+    }
+}

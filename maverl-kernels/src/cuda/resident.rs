@@ -1,0 +1,73 @@
+//! Groupings and rows in a machine's memory, for batches that many estimators read.
+
+use super::Machine;
+use crate::advantage::{Grouping, Places, Segments};
+
+/// [`Segments`] on a machine.
+pub struct SegmentsOn<M: Machine> {
+    pub(super) len: usize,
+    pub(super) groups: usize,
+    pub(super) group: M::Array<u32>,
+    pub(super) rows: Option<M::Array<u32>>,
+    pub(super) starts: M::Array<u32>,
+    /// Pieces of all groups.
+    pub(super) pieces: usize,
+    /// The pieces of each group; none if each is one.
+    pub(super) offsets: Option<M::Array<u32>>,
+}
+
+impl<M: Machine> SegmentsOn<M> {
+    pub(super) fn new(machine: &M, segments: &Segments) -> Result<Self, M::Error> {
+        let upload = |ids: &[u32]| machine.upload(ids);
+        Ok(Self {
+            len: segments.len(),
+            groups: segments.groups(),
+            group: upload(segments.ids())?,
+            rows: segments.rows().map(upload).transpose()?,
+            starts: upload(segments.starts())?,
+            pieces: segments.starts().len() - 1,
+            offsets: segments.pieces().map(upload).transpose()?,
+        })
+    }
+}
+
+/// A [`Grouping`] on a machine.
+pub struct GroupingOn<M: Machine> {
+    pub(super) units: Option<SegmentsOn<M>>,
+    pub(super) groups: SegmentsOn<M>,
+    /// The group of each row, where a unit is more than a row.
+    pub(super) group: Option<M::Array<u32>>,
+}
+
+impl<M: Machine> GroupingOn<M> {
+    pub(super) fn new(machine: &M, grouping: &Grouping) -> Result<Self, M::Error> {
+        let units =
+            grouping.units.as_ref().map(|units| SegmentsOn::new(machine, units)).transpose()?;
+        let group = units.is_some().then(|| machine.upload(grouping.ids())).transpose()?;
+        Ok(Self { units, groups: SegmentsOn::new(machine, &grouping.groups)?, group })
+    }
+
+    /// Rows.
+    pub(super) fn len(&self) -> usize {
+        self.units.as_ref().unwrap_or(&self.groups).len
+    }
+}
+
+/// [`Places`] on a machine.
+pub struct PlacesOn<M: Machine> {
+    pub(super) len: usize,
+    pub(super) count: usize,
+    pub(super) offsets: M::Array<u32>,
+    pub(super) last: Option<M::Array<u8>>,
+}
+
+impl<M: Machine> PlacesOn<M> {
+    pub(super) fn new(machine: &M, places: &Places) -> Result<Self, M::Error> {
+        Ok(Self {
+            len: places.len(),
+            count: places.count(),
+            offsets: machine.upload(places.offsets())?,
+            last: places.last().map(|last| machine.upload(last)).transpose()?,
+        })
+    }
+}

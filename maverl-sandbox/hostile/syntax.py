@@ -1,0 +1,2 @@
+# Is no program.
+def solve(x:

@@ -1,0 +1,278 @@
+//! A new process, from its birth to its first own instruction.
+//!
+//! The process is made by `clone` with `CLONE_VM | CLONE_VFORK`, as `posix_spawn` does it: it borrows the memory of this
+//! one, which may be many gigabytes of weights that a `fork` would have to map twice, and the calling thread waits until
+//! the interpreter is there. Other threads go on, so what the new process does before `execve` is bound to what may be
+//! done beside them:
+//!
+//! - It allocates nothing, takes no lock and cannot panic: everything it needs is in [`Steps`] before it is born, and it
+//!   does system calls alone.
+//! - It calls no function of the C library that speaks to other threads, as `setuid` does.
+//! - Every signal is blocked, in it and in the calling thread, so no handler of ours runs in it. They stay blocked: what
+//!   ends a program is `SIGKILL`, or a fault, neither of which can be.
+//! - What went wrong it writes into the memory it borrows.
+#![allow(unsafe_code)] // `clone`, `execve`, and what is done between them
+
+use std::convert::Infallible;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+use rustix::io::fcntl_dupfd_cloexec;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit, setsid,
+};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
+
+use super::filter::Filter;
+use super::landlock::Landlock;
+use super::python::Python;
+use super::root::{FLAGS, Root};
+use super::watch::Running;
+use crate::{Layer, Limits};
+
+/// Bytes of stack until `execve`.
+const STACK: usize = 256 << 10;
+/// Descriptors of a program: input, output, errors, and the wire.
+const DESCRIPTORS: usize = 4;
+/// The first number for our own descriptors, out of the way of a program's.
+const OURS: RawFd = 16;
+
+/// Everything a new process is made of.
+pub(super) struct Birth<'a> {
+    pub(super) python: &'a Python,
+    /// The program that the interpreter runs.
+    pub(super) launcher: &'a str,
+    pub(super) limits: &'a Limits,
+    pub(super) filter: Option<&'a Filter>,
+    pub(super) landlock: Option<&'a Landlock>,
+    pub(super) root: Option<&'a Root>,
+}
+
+/// What a new process does before it runs the interpreter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    Clone,
+    Session,
+    Identity,
+    Root,
+    Descriptors,
+    Limits,
+    Privileges,
+    Landlock,
+    Seccomp,
+    Execute,
+}
+
+impl Step {
+    /// The layer that this step is part of.
+    pub(super) fn layer(self) -> Option<Layer> {
+        match self {
+            Self::Clone | Self::Identity | Self::Root => Some(Layer::Namespaces),
+            Self::Landlock => Some(Layer::Landlock),
+            Self::Seccomp => Some(Layer::Seccomp),
+            _ => None,
+        }
+    }
+
+    /// In words.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Clone => "clone with namespaces",
+            Self::Session => "a session of its own",
+            Self::Identity => "the user in the namespace",
+            Self::Root => "the private root",
+            Self::Descriptors => "descriptors",
+            Self::Limits => "resource limits",
+            Self::Privileges => "no new privileges",
+            Self::Landlock => "Landlock rules",
+            Self::Seccomp => "the seccomp filter",
+            Self::Execute => "the interpreter's start",
+        }
+    }
+}
+
+/// The step that failed, and why.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) step: Step,
+    pub(super) error: io::Error,
+}
+
+/// A [`Birth`] as the new process reads it.
+struct Steps<'a> {
+    birth: &'a Birth<'a>,
+    descriptors: [RawFd; DESCRIPTORS],
+    limits: Vec<(Resource, u64)>,
+    tmp: CString,
+    arguments: Vec<*const c_char>,
+    environment: Vec<*const c_char>,
+    failure: Option<Failure>,
+}
+
+impl Birth<'_> {
+    /// Starts the process. The outer error is this process's, the inner one names the step that the new one failed at.
+    pub(super) fn start(
+        &self,
+        stdin: &[u8],
+        wire: OwnedFd,
+    ) -> io::Result<Result<Running, Failure>> {
+        let (input, to) = pipe()?;
+        let (from, output) = pipe()?;
+        let (from_errors, errors) = pipe()?;
+        let ends = [input, output, errors, wire].map(|end| fcntl_dupfd_cloexec(&end, OURS));
+        let ends: Vec<OwnedFd> = ends.into_iter().collect::<Result<_, _>>()?;
+        let text = |text: &str| CString::new(text).map_err(io::Error::from);
+        let launcher = text(self.launcher)?;
+        let python: &CStr = &self.python.executable;
+        let arguments = [python, c"-s", c"-S", c"-B", c"-c", &launcher];
+        let environment = [c"HOME=/tmp", c"LANG=C.UTF-8", c"PYTHONUTF8=1", c"PYTHONHASHSEED=0"];
+        let mut steps = Steps {
+            birth: self,
+            descriptors: [0, 1, 2, 3].map(|end: usize| ends[end].as_raw_fd()),
+            limits: resources(self.limits, self.root.is_some()),
+            tmp: text(&format!("size={},nr_inodes=1024,mode=777", self.limits.files))?,
+            arguments: pointers(&arguments),
+            environment: pointers(&environment),
+            failure: None,
+        };
+        let (pid, handle) = match clone(&mut steps) {
+            Ok(born) => born,
+            Err(error) => return Ok(Err(Failure { step: Step::Clone, error })),
+        };
+        let mut running = Running::new(pid, handle, self.limits);
+        if let Some(failure) = steps.failure {
+            // Dropping what runs waits for it.
+            return Ok(Err(failure));
+        }
+        running.gather(from, from_errors)?;
+        running.feed(to, stdin)?;
+        Ok(Ok(running))
+    }
+}
+
+/// A pipe whose ends no program inherits.
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(pipe_with(PipeFlags::CLOEXEC)?)
+}
+
+/// A list as C has it.
+fn pointers(texts: &[&CStr]) -> Vec<*const c_char> {
+    texts.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
+}
+
+/// Resource limits. Threads are counted by user, so only where the user is the sandbox's own.
+fn resources(limits: &Limits, own_user: bool) -> Vec<(Resource, u64)> {
+    let seconds = limits.cpu.as_secs() + u64::from(limits.cpu.subsec_nanos() > 0);
+    let mut resources = vec![
+        (Resource::As, limits.memory),
+        (Resource::Cpu, seconds.max(1)),
+        (Resource::Fsize, limits.files),
+        (Resource::Nofile, 64),
+        (Resource::Core, 0),
+        (Resource::Memlock, 0),
+        (Resource::Msgqueue, 0),
+    ];
+    if own_user {
+        resources.push((Resource::Nproc, limits.threads));
+    }
+    resources
+}
+
+/// Makes the process; gives its number and a handle that stays its own when the number is used again.
+fn clone(steps: &mut Steps<'_>) -> io::Result<(Pid, OwnedFd)> {
+    let mut stack = vec![0_u128; STACK / size_of::<u128>()];
+    let namespaces = if steps.birth.root.is_some() { FLAGS } else { 0 };
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD | namespaces;
+    let mut handle: c_int = -1;
+    let top = stack.as_mut_ptr_range().end.cast::<c_void>();
+    let steps: *mut Steps<'_> = steps;
+    // SAFETY: the signal sets are plain data that the calls fill in. `enter` gets the pointer it expects, and a stack of
+    // its own of which `top` is the aligned upper end; steps, stack and handle outlive it, because this thread waits until
+    // it has run `execve` or is gone. What it does is said at the head of this file.
+    let (pid, error) = unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let pid = libc::clone(enter, top, flags, steps.cast::<c_void>(), &raw mut handle);
+        let error = io::Error::last_os_error();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
+        (pid, error)
+    };
+    let Some(pid) = Pid::from_raw(pid).filter(|_| pid > 0) else { return Err(error) };
+    // SAFETY: the kernel has just made this descriptor for us.
+    Ok((pid, unsafe { OwnedFd::from_raw_fd(handle) }))
+}
+
+/// The first function of the new process.
+extern "C" fn enter(steps: *mut c_void) -> c_int {
+    // SAFETY: `clone` gives what it was given, and the thread that owns it waits.
+    let steps = unsafe { &mut *steps.cast::<Steps<'_>>() };
+    let Err(failure) = steps.take();
+    steps.failure = Some(failure);
+    127
+}
+
+impl Steps<'_> {
+    /// One step after the other, up to the interpreter.
+    fn take(&self) -> Result<Infallible, Failure> {
+        let Birth { root, landlock, filter, .. } = *self.birth;
+        fn at(step: Step) -> impl Fn(io::Error) -> Failure {
+            move |error| Failure { step, error }
+        }
+        // Away from the terminal, and gone when the thread that waits for it is.
+        setsid().map_err(|error| at(Step::Session)(error.into()))?;
+        set_parent_process_death_signal(Some(Signal::KILL))
+            .map_err(|error| at(Step::Session)(error.into()))?;
+        if let Some(root) = root {
+            root.identify().map_err(at(Step::Identity))?;
+            root.build(&self.tmp).map_err(at(Step::Root))?;
+        }
+        self.take_descriptors().map_err(at(Step::Descriptors))?;
+        for (resource, limit) in &self.limits {
+            let limit = Rlimit { current: Some(*limit), maximum: Some(*limit) };
+            setrlimit(*resource, limit).map_err(|error| at(Step::Limits)(error.into()))?;
+        }
+        self.drop_privileges().map_err(at(Step::Privileges))?;
+        if let Some(landlock) = landlock {
+            landlock.apply(root.is_some()).map_err(at(Step::Landlock))?;
+        }
+        if let Some(filter) = filter {
+            filter.apply().map_err(at(Step::Seccomp))?;
+        }
+        // SAFETY: the path and both lists are C strings that live until the memory is left for good.
+        unsafe {
+            libc::execve(
+                self.birth.python.executable.as_ptr(),
+                self.arguments.as_ptr(),
+                self.environment.as_ptr(),
+            );
+        }
+        Err(at(Step::Execute)(io::Error::last_os_error()))
+    }
+
+    /// Gives up every capability, and the way to get one by running a file.
+    fn drop_privileges(&self) -> io::Result<()> {
+        let none = CapabilitySet::empty();
+        let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
+        set_no_new_privs(true)?;
+        Ok(set_capabilities(None, none)?)
+    }
+
+    /// Descriptors 0 to 3, and no other.
+    fn take_descriptors(&self) -> io::Result<()> {
+        for (number, descriptor) in (0..).zip(self.descriptors) {
+            // SAFETY: the numbers below `OURS` are this process's to give; it shares no table of descriptors.
+            if unsafe { libc::dup2(descriptor, number) } < 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        let first = DESCRIPTORS as u32;
+        // SAFETY: nothing in this process uses a higher descriptor any more.
+        let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0_u32) };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,124 @@
+//! Landlock: rules about files and ports that a process gives itself and cannot take back.
+//!
+//! Three system calls, made in the new process where nothing may be allocated. Rights that an older kernel does not know
+//! are left out by the version it gives (`landlock_create_ruleset(NULL, 0, VERSION)`).
+#![allow(unsafe_code)] // system calls without a safe wrapper
+
+use std::collections::BTreeSet;
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+
+const VERSION: u32 = 1;
+const PATH_BENEATH: u32 = 1;
+const EXECUTE: u64 = 1;
+const READ_FILE: u64 = 1 << 2;
+const READ_DIR: u64 = 1 << 3;
+/// `MAKE_CHAR`, `MAKE_SOCK`, `MAKE_FIFO`, `MAKE_BLOCK`: things that are neither file, directory nor link.
+const MAKE_DEVICES: u64 = 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11;
+/// `BIND_TCP`, `CONNECT_TCP`.
+const TCP: u64 = 0b11;
+/// Abstract sockets and signals stay inside.
+const SCOPES: u64 = 0b11;
+
+/// `struct landlock_ruleset_attr`.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct Handled {
+    files: u64,
+    ports: u64,
+    scopes: u64,
+}
+
+/// `struct landlock_path_beneath_attr`.
+#[repr(C, packed)]
+struct Beneath {
+    allowed: u64,
+    parent: i32,
+}
+
+/// The rules.
+#[derive(Debug)]
+pub(super) struct Landlock {
+    handled: Handled,
+    /// How much of `handled` this kernel knows.
+    size: usize,
+    /// What is read and executed: directories, and single files.
+    paths: Vec<(CString, u64)>,
+}
+
+impl Landlock {
+    /// Rules by which these files are read, `/tmp` of a root of its own is written, and nothing else is touched.
+    pub(super) fn new(paths: &BTreeSet<PathBuf>) -> io::Result<Self> {
+        let nothing = std::ptr::null::<Handled>();
+        // SAFETY: with this flag the call takes no structure; it gives a version.
+        let version =
+            unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, nothing, 0_usize, VERSION) };
+        let files = match version {
+            ..=0 => return Err(io::Error::last_os_error()),
+            1 => (1 << 13) - 1,
+            2 => (1 << 14) - 1,
+            3 | 4 => (1 << 15) - 1,
+            _ => (1 << 16) - 1,
+        };
+        let size = match version {
+            ..=3 => 8,
+            4 | 5 => 16,
+            _ => 24,
+        };
+        let paths = paths.iter().map(|path| Ok((c_path(path)?, rights(path))));
+        let paths: io::Result<Vec<(CString, u64)>> = paths.collect();
+        let handled = Handled { files, ports: TCP, scopes: SCOPES };
+        Ok(Self { handled, size, paths: paths? })
+    }
+
+    /// Gives this thread the rules. Allocates nothing.
+    pub(super) fn apply(&self, own_tmp: bool) -> io::Result<()> {
+        // SAFETY: `handled` has at least `size` bytes; the result is a descriptor nobody else owns, or -1.
+        let ruleset = unsafe {
+            let handled: *const Handled = &self.handled;
+            let ruleset =
+                libc::syscall(libc::SYS_landlock_create_ruleset, handled, self.size, 0_u32);
+            if ruleset < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            OwnedFd::from_raw_fd(ruleset as i32)
+        };
+        for (path, rights) in &self.paths {
+            allow(&ruleset, path, *rights)?;
+        }
+        if own_tmp {
+            allow(&ruleset, c"/tmp", self.handled.files & !EXECUTE & !MAKE_DEVICES)?;
+        }
+        // SAFETY: the descriptor is a ruleset.
+        let done =
+            unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0_u32) };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+fn allow(ruleset: &OwnedFd, path: &CStr, allowed: u64) -> io::Result<()> {
+    let parent = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let beneath = Beneath { allowed, parent: parent.as_raw_fd() };
+    // SAFETY: both descriptors are open, and the structure is the one this kind of rule takes.
+    let done = unsafe {
+        let beneath: *const Beneath = &beneath;
+        let ruleset = ruleset.as_raw_fd();
+        libc::syscall(libc::SYS_landlock_add_rule, ruleset, PATH_BENEATH, beneath, 0_u32)
+    };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// What may be done with a path of the interpreter.
+fn rights(path: &Path) -> u64 {
+    let file = EXECUTE | READ_FILE;
+    if path.is_dir() { file | READ_DIR } else { file }
+}
+
+/// A path as the kernel takes it.
+pub(super) fn c_path(path: &Path) -> Result<CString, std::ffi::NulError> {
+    CString::new(path.as_os_str().as_encoded_bytes())
+}

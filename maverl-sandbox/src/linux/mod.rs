@@ -1,0 +1,196 @@
+//! The sandbox on Linux.
+
+mod birth;
+mod filter;
+mod landlock;
+mod python;
+mod root;
+mod watch;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use self::birth::Birth;
+use self::filter::Filter;
+use self::landlock::Landlock;
+use self::python::Python;
+use self::root::Root;
+use self::watch::{Running, watch};
+use crate::{Exam, Layer, Limits, Missing, Output, Report, SandboxError};
+
+/// Runs one program.
+const PROGRAM: &str = include_str!("../launch/program.py");
+/// Defines a candidate and answers calls.
+const CANDIDATE: &str = include_str!("../launch/candidate.py");
+/// Runs tests.
+const TESTS: &str = include_str!("../launch/tests.py");
+
+/// A Python interpreter, and what keeps its programs in. Making one tries what the machine offers; it may then be used
+/// from any number of threads, each of which blocks until its program is over.
+#[derive(Debug)]
+pub struct Sandbox {
+    python: Python,
+    filter: Option<Filter>,
+    landlock: Option<Landlock>,
+    root: Option<Root>,
+    missing: Vec<Missing>,
+}
+
+impl Sandbox {
+    /// A sandbox for an interpreter (`"python3"`, or a path), after a trial of every layer.
+    ///
+    /// # Errors
+    ///
+    /// If the interpreter is not usable; if the machine lacks seccomp, or both namespaces and Landlock; if it lacks
+    /// anything and `strict` is set.
+    pub fn new(python: &str, strict: bool) -> Result<Self, SandboxError> {
+        let python = Python::find(python)?;
+        let (filter, landlock) = (Filter::new(), Landlock::new(&python.paths));
+        let root = Root::new(&python.paths);
+        let mut sandbox =
+            Self { python, filter: None, landlock: None, root: None, missing: Vec::new() };
+        match filter {
+            Ok(filter) => sandbox.filter = Some(filter),
+            Err(why) => sandbox.lacks(Layer::Seccomp, why),
+        }
+        match landlock {
+            Ok(landlock) => sandbox.landlock = Some(landlock),
+            Err(error) => sandbox.lacks(Layer::Landlock, error.to_string()),
+        }
+        match root {
+            Ok(root) => sandbox.root = Some(root),
+            Err(why) => sandbox.lacks(Layer::Namespaces, why),
+        }
+        while let Err(failure) = sandbox.trial()? {
+            sandbox.give_up(&failure)?;
+        }
+        sandbox.enough(strict)?;
+        Ok(sandbox)
+    }
+
+    /// What this machine lacks.
+    pub fn missing(&self) -> &[Missing] {
+        &self.missing
+    }
+
+    /// Runs a program with an input, until it ends or is ended.
+    ///
+    /// # Errors
+    ///
+    /// If no process can be started or watched; never for what the program does.
+    pub fn run(&self, source: &str, stdin: &[u8], limits: &Limits) -> Result<Output, SandboxError> {
+        let (near, far) = wire()?;
+        let until = Instant::now() + limits.wall;
+        let mut program = self.start(PROGRAM, stdin, far, limits)?;
+        program.feed(near, source.as_bytes())?;
+        let [output] = watch([program], until)?;
+        Ok(output)
+    }
+
+    /// Runs the tests of a candidate: the candidate in one process, the tests in another.
+    ///
+    /// # Errors
+    ///
+    /// If no process can be started or watched, or if the tests fail before they have called the candidate; never for
+    /// what the candidate does.
+    pub fn examine(&self, exam: &Exam<'_>, limits: &Limits) -> Result<Report, SandboxError> {
+        let (near, far) = wire()?;
+        let text = serde_json::to_vec(exam).map_err(io::Error::from)?;
+        let until = Instant::now() + limits.wall;
+        let candidate = self.start(CANDIDATE, &[], far, limits)?;
+        let tests = self.start(TESTS, &text, near, limits)?;
+        let [tests, candidate] = watch([tests, candidate], until)?;
+        Report::read(exam, &tests, &candidate)
+    }
+
+    fn start(
+        &self,
+        launcher: &str,
+        stdin: &[u8],
+        wire: OwnedFd,
+        limits: &Limits,
+    ) -> Result<Running, SandboxError> {
+        self.birth(launcher, limits).start(stdin, wire)?.map_err(|failure| SandboxError::Start {
+            step: failure.step.name(),
+            source: failure.error,
+        })
+    }
+
+    fn birth<'a>(&'a self, launcher: &'a str, limits: &'a Limits) -> Birth<'a> {
+        let Self { python, filter, landlock, root, .. } = self;
+        Birth {
+            python,
+            launcher,
+            limits,
+            filter: filter.as_ref(),
+            landlock: landlock.as_ref(),
+            root: root.as_ref(),
+        }
+    }
+
+    /// Runs a program that does nothing; the inner error says which step the machine does not take.
+    fn trial(&self) -> Result<Result<(), birth::Failure>, SandboxError> {
+        let limits = Limits { wall: std::time::Duration::from_secs(20), ..Limits::default() };
+        let (near, far) = wire()?;
+        let until = Instant::now() + limits.wall;
+        let mut program = match self.birth(PROGRAM, &limits).start(&[], far)? {
+            Ok(program) => program,
+            Err(failure) => return Ok(Err(failure)),
+        };
+        program.feed(near, b"print('ready')")?;
+        let [output] = watch([program], until)?;
+        if output.succeeded() && output.stdout == b"ready\n" {
+            return Ok(Ok(()));
+        }
+        let why = String::from_utf8_lossy(&output.stderr);
+        let why = why.trim_end().lines().last().unwrap_or("no word");
+        let why = format!("in the sandbox it {}: {why}", output.ending);
+        Err(SandboxError::Python { python: self.python.name.clone(), why })
+    }
+
+    /// Goes on without the layer that a failed step belongs to.
+    fn give_up(&mut self, failure: &birth::Failure) -> Result<(), SandboxError> {
+        let why = format!("{}: {}", failure.step.name(), failure.error);
+        match failure.step.layer() {
+            Some(layer @ Layer::Namespaces) if self.root.take().is_some() => self.lacks(layer, why),
+            Some(layer @ Layer::Landlock) if self.landlock.take().is_some() => {
+                self.lacks(layer, why);
+            }
+            Some(layer @ Layer::Seccomp) if self.filter.take().is_some() => self.lacks(layer, why),
+            _ => {
+                let source = io::Error::from(failure.error.kind());
+                return Err(SandboxError::Start { step: failure.step.name(), source });
+            }
+        }
+        Ok(())
+    }
+
+    fn lacks(&mut self, layer: Layer, why: String) {
+        self.missing.push(Missing { layer, why });
+    }
+
+    /// Whether what there is keeps a program in.
+    fn enough(&self, strict: bool) -> Result<(), SandboxError> {
+        let wanted = if self.filter.is_none() {
+            "without seccomp there is no sandbox"
+        } else if self.root.is_none() && self.landlock.is_none() {
+            "one of namespaces and Landlock must keep programs from files"
+        } else if strict && !self.missing.is_empty() {
+            "strict mode wants every layer"
+        } else {
+            return Ok(());
+        };
+        Err(SandboxError::Lacking { missing: self.missing.clone(), wanted })
+    }
+}
+
+/// Both ends of a connection between two processes.
+fn wire() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,77 @@
+//! The interpreter, and the files it needs.
+
+use std::collections::BTreeSet;
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde::Deserialize;
+
+use crate::SandboxError;
+
+/// Asks the interpreter who it is, and which files are mapped once the usual modules are loaded.
+const WHO: &str = "\
+import json, os, sys, sysconfig
+import ast, bisect, collections, datetime, decimal, fractions, functools, hashlib, heapq, itertools, math, random, re
+import statistics, string, typing
+assert sys.version_info >= (3, 8), 'it is version ' + sys.version.split()[0]
+maps = open('/proc/self/maps').read().splitlines()
+print(json.dumps({
+    'executable': os.path.realpath(sys.executable),
+    'prefix': os.path.realpath(sys.base_prefix),
+    'mapped': [line.split(None, 5)[5] for line in maps if '/' in line],
+}))";
+
+/// Where system libraries are, and what the loader finds them by.
+const SYSTEM: [&str; 6] =
+    ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache"];
+
+/// An interpreter.
+#[derive(Debug)]
+pub(super) struct Python {
+    /// As the user calls it.
+    pub(super) name: String,
+    /// The file itself, not a link or a shell script that finds it.
+    pub(super) executable: CString,
+    /// Files and directories that it reads, none inside another; links among them are as they are on this machine.
+    pub(super) paths: BTreeSet<PathBuf>,
+}
+
+#[derive(Deserialize)]
+struct Who {
+    executable: PathBuf,
+    prefix: PathBuf,
+    mapped: Vec<PathBuf>,
+}
+
+impl Python {
+    /// Finds an interpreter by asking it. It is trusted: what runs here is our own line.
+    pub(super) fn find(name: &str) -> Result<Self, SandboxError> {
+        let failed = |why: String| SandboxError::Python { python: name.to_owned(), why };
+        let output = Command::new(name)
+            .args(["-I", "-S", "-c", WHO])
+            .output()
+            .map_err(|error| failed(error.to_string()))?;
+        if !output.status.success() {
+            let text = String::from_utf8_lossy(&output.stderr);
+            return Err(failed(text.trim_end().lines().last().unwrap_or("it fails").to_owned()));
+        }
+        let who: Who =
+            serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))?;
+        let executable =
+            super::landlock::c_path(&who.executable).map_err(|error| failed(error.to_string()))?;
+        let mut paths: BTreeSet<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
+        // Libraries may lie anywhere.
+        paths.extend(who.mapped.iter().filter_map(|file| file.parent()).map(Path::to_owned));
+        paths.extend([who.executable, who.prefix]);
+        Ok(Self { name: name.to_owned(), executable, paths: outermost(&paths) })
+    }
+}
+
+/// What exists and lies in nothing else that is listed.
+fn outermost(paths: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
+    let there = |path: &Path| path.exists() && path.parent().is_some();
+    let inside =
+        |path: &Path| path.ancestors().skip(1).any(|above| paths.contains(above) && there(above));
+    paths.iter().filter(|path| there(path) && !inside(path)).cloned().collect()
+}

@@ -1,0 +1,154 @@
+//! Namespaces: a process that is alone, in a file system that holds the interpreter and a private `/tmp`.
+//!
+//! The kernel makes the namespaces with the process (see [`FLAGS`]); what is left to do inside is to say who it is, and
+//! to build the root. The user of the outside is `nobody` inside and has no capability once the interpreter runs.
+#![allow(unsafe_code)] // one system call without a safe wrapper
+
+use std::collections::BTreeSet;
+use std::ffi::{CStr, CString};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change,
+    unmount,
+};
+use rustix::process::{chdir, getegid, geteuid, pivot_root};
+
+use super::landlock::c_path;
+
+/// The namespaces of a sandboxed process.
+pub(super) const FLAGS: i32 = libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS;
+
+/// Directories that the new root may cover while it is built.
+const BASES: [&str; 5] = ["/tmp", "/mnt", "/srv", "/run", "/var/tmp"];
+
+/// User and group in a sandbox: `nobody`.
+const NOBODY: u32 = 65534;
+
+/// How to build the root. Paths are relative to it.
+#[derive(Debug)]
+pub(super) struct Root {
+    base: CString,
+    users: String,
+    groups: String,
+    directories: Vec<CString>,
+    files: Vec<CString>,
+    links: Vec<(CString, CString)>,
+    mounts: Vec<(CString, CString)>,
+}
+
+impl Root {
+    /// A root that holds these paths.
+    pub(super) fn new(paths: &BTreeSet<PathBuf>) -> Result<Self, String> {
+        let covers = |base: &Path| paths.iter().any(|path| path.starts_with(base));
+        let base = BASES.iter().map(Path::new).find(|base| base.is_dir() && !covers(base));
+        let base = base.ok_or_else(|| format!("no directory to mount on among {BASES:?}"))?;
+        let mut root = Self {
+            base: c_path(base).map_err(|error| error.to_string())?,
+            users: format!("{NOBODY} {} 1\n", geteuid().as_raw()),
+            groups: format!("{NOBODY} {} 1\n", getegid().as_raw()),
+            directories: vec![c"tmp".to_owned()],
+            files: Vec::new(),
+            links: Vec::new(),
+            mounts: Vec::new(),
+        };
+        for path in paths {
+            root.add(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        }
+        root.directories.sort();
+        root.directories.dedup();
+        Ok(root)
+    }
+
+    fn add(&mut self, path: &Path) -> io::Result<()> {
+        let inside = |path: &Path| c_path(path.strip_prefix("/").unwrap_or(path));
+        let above = path.ancestors().skip(1).filter(|above| above.parent().is_some());
+        for above in above {
+            self.directories.push(inside(above)?);
+        }
+        let at = inside(path)?;
+        if path.is_symlink() {
+            self.links.push((c_path(&path.read_link()?)?, at));
+            return Ok(());
+        }
+        let places = if path.is_dir() { &mut self.directories } else { &mut self.files };
+        places.push(at.clone());
+        self.mounts.push((c_path(path)?, at));
+        Ok(())
+    }
+
+    /// Says who the process is: the user of the outside, under another name.
+    pub(super) fn identify(&self) -> io::Result<()> {
+        write(c"/proc/self/setgroups", b"deny")?;
+        write(c"/proc/self/uid_map", self.users.as_bytes())?;
+        write(c"/proc/self/gid_map", self.groups.as_bytes())
+    }
+
+    /// Builds the root and goes there, to `/tmp`. Allocates nothing.
+    pub(super) fn build(&self, tmp: &CStr) -> io::Result<()> {
+        let apart = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
+        let quiet = MountFlags::NOSUID | MountFlags::NODEV;
+        mount_change(c"/", apart)?;
+        mount(c"sandbox", &*self.base, c"tmpfs", quiet, c"size=1m,mode=755")?;
+        chdir(&*self.base)?;
+        for directory in &self.directories {
+            rustix::fs::mkdir(&**directory, Mode::from_raw_mode(0o755))?;
+        }
+        for file in &self.files {
+            let new = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
+            rustix::fs::open(&**file, new, Mode::from_raw_mode(0o644))?;
+        }
+        for (target, at) in &self.links {
+            rustix::fs::symlink(&**target, &**at)?;
+        }
+        for (source, at) in &self.mounts {
+            mount_bind_recursive(&**source, &**at)?;
+        }
+        pivot_root(c".", c".")?;
+        unmount(c".", UnmountFlags::DETACH)?;
+        chdir(c"/")?;
+        read_only()?;
+        mount(c"tmp", c"/tmp", c"tmpfs", quiet | MountFlags::NOEXEC, tmp)?;
+        Ok(chdir(c"/tmp")?)
+    }
+}
+
+fn write(path: &CStr, text: &[u8]) -> io::Result<()> {
+    let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::io::write(&file, text)?;
+    Ok(())
+}
+
+/// Makes everything below the root read-only, whatever it was.
+fn read_only() -> io::Result<()> {
+    /// `struct mount_attr`.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Attributes {
+        set: u64,
+        clear: u64,
+        propagation: u64,
+        user: u64,
+    }
+    // `MOUNT_ATTR_RDONLY`, `MOUNT_ATTR_NOSUID`, `MOUNT_ATTR_NODEV`
+    let attributes = Attributes { set: 0b111, ..Attributes::default() };
+    // SAFETY: the path is a C string, and the structure has the size that is given.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            c"/".as_ptr(),
+            libc::AT_RECURSIVE,
+            &raw const attributes,
+            size_of::<Attributes>(),
+        )
+    };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

@@ -1,0 +1,237 @@
+//! Processes under way: what goes in, what comes out, how long it takes, and their end.
+#![allow(unsafe_code)] // `wait4`, which tells the processor time
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, ioctl_fionbio, read, write};
+use rustix::process::{Pid, Signal, pidfd_send_signal};
+
+use crate::{Ending, Limits, Output};
+
+/// Bytes read at once.
+const CHUNK: usize = 64 << 10;
+
+/// A process that has not been waited for. Dropping it ends it.
+#[derive(Debug)]
+pub(super) struct Running {
+    pid: Pid,
+    handle: OwnedFd,
+    feeds: Vec<Feed>,
+    gathers: Vec<Gather>,
+    cpu_limit: Duration,
+    output_limit: usize,
+    /// Why it was killed.
+    killed: Option<Ending>,
+    /// How it ended, once it was waited for.
+    ended: Option<(Ending, Duration)>,
+}
+
+/// Bytes on their way in.
+#[derive(Debug)]
+struct Feed {
+    to: OwnedFd,
+    bytes: Vec<u8>,
+    written: usize,
+}
+
+/// Bytes on their way out.
+#[derive(Debug)]
+struct Gather {
+    from: Option<OwnedFd>,
+    bytes: Vec<u8>,
+}
+
+/// What a descriptor that is waited for belongs to.
+#[derive(Clone, Copy)]
+enum Part {
+    End,
+    Feed(usize),
+    Gather(usize),
+}
+
+impl Running {
+    pub(super) fn new(pid: Pid, handle: OwnedFd, limits: &Limits) -> Self {
+        Self {
+            pid,
+            handle,
+            feeds: Vec::new(),
+            gathers: Vec::new(),
+            cpu_limit: limits.cpu,
+            output_limit: limits.output,
+            killed: None,
+            ended: None,
+        }
+    }
+
+    /// Writes bytes to a descriptor while the process runs, and closes it.
+    pub(super) fn feed(&mut self, to: OwnedFd, bytes: &[u8]) -> io::Result<()> {
+        ioctl_fionbio(&to, true)?;
+        if !bytes.is_empty() {
+            self.feeds.push(Feed { to, bytes: bytes.to_owned(), written: 0 });
+        }
+        Ok(())
+    }
+
+    /// Reads output and errors while the process runs.
+    pub(super) fn gather(&mut self, output: OwnedFd, errors: OwnedFd) -> io::Result<()> {
+        for from in [output, errors] {
+            ioctl_fionbio(&from, true)?;
+            self.gathers.push(Gather { from: Some(from), bytes: Vec::new() });
+        }
+        Ok(())
+    }
+
+    /// The process's number.
+    #[cfg(test)]
+    pub(super) fn number(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    /// Ends the process, and with it everything in its namespace.
+    fn kill(&mut self, why: Ending) {
+        if self.ended.is_none() {
+            self.killed.get_or_insert(why);
+            // It fails only if the process has ended by itself.
+            let _ = pidfd_send_signal(&self.handle, Signal::KILL);
+        }
+    }
+
+    /// Waits for the end, which has come or is about to.
+    fn wait(&mut self) {
+        if self.ended.is_some() {
+            return;
+        }
+        let (mut status, pid) = (0, self.pid.as_raw_nonzero().get());
+        // SAFETY: both are plain data that the call fills in; the process is our child and was not waited for.
+        let used = unsafe {
+            let mut used: libc::rusage = std::mem::zeroed();
+            while libc::wait4(pid, &raw mut status, 0, &raw mut used) < 0
+                && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+            {}
+            used
+        };
+        let time = |time: libc::timeval| {
+            Duration::new(time.tv_sec.unsigned_abs(), time.tv_usec.unsigned_abs() as u32 * 1000)
+        };
+        let cpu = time(used.ru_utime) + time(used.ru_stime);
+        let ending = match self.killed {
+            _ if libc::WIFEXITED(status) => Ending::Exited(libc::WEXITSTATUS(status)),
+            Some(why) => why,
+            None if libc::WTERMSIG(status) == libc::SIGKILL && cpu >= self.cpu_limit => {
+                Ending::CpuLimit
+            }
+            None => Ending::Signal(libc::WTERMSIG(status)),
+        };
+        self.ended = Some((ending, cpu));
+    }
+
+    fn over(&self) -> bool {
+        self.ended.is_some() && self.gathers.iter().all(|gather| gather.from.is_none())
+    }
+
+    /// The descriptors to wait for.
+    fn parts(&self) -> impl Iterator<Item = (Part, PollFd<'_>)> {
+        let end = self.ended.is_none().then_some((Part::End, &self.handle, PollFlags::IN));
+        let feeds = self.feeds.iter().enumerate();
+        let feeds = feeds.map(|(i, feed)| (Part::Feed(i), &feed.to, PollFlags::OUT));
+        let gathers = self.gathers.iter().enumerate().filter_map(|(i, gather)| {
+            Some((Part::Gather(i), gather.from.as_ref()?, PollFlags::IN))
+        });
+        // Feeds last to first, so that one that is done can be taken out without moving those to come.
+        gathers.chain(feeds.rev()).chain(end).map(|(part, descriptor, flags)| {
+            (part, PollFd::from_borrowed_fd(descriptor.as_fd(), flags))
+        })
+    }
+
+    /// Does what a descriptor is ready for.
+    fn advance(&mut self, part: Part) -> io::Result<()> {
+        match part {
+            Part::End => self.wait(),
+            Part::Feed(i) => {
+                let feed = &mut self.feeds[i];
+                match write(&feed.to, &feed.bytes[feed.written..]) {
+                    Ok(n) => feed.written += n,
+                    Err(Errno::AGAIN | Errno::INTR) => {}
+                    // Nobody reads it.
+                    Err(Errno::PIPE | Errno::CONNRESET) => feed.written = feed.bytes.len(),
+                    Err(error) => return Err(error.into()),
+                }
+                if feed.written == feed.bytes.len() {
+                    self.feeds.remove(i);
+                }
+            }
+            Part::Gather(i) => {
+                let gather = &mut self.gathers[i];
+                let Some(from) = &gather.from else { return Ok(()) };
+                let mut chunk = [0; CHUNK];
+                match read(from, &mut chunk) {
+                    Ok(0) => gather.from = None,
+                    Ok(n) => {
+                        let room = self.output_limit - gather.bytes.len();
+                        gather.bytes.extend_from_slice(&chunk[..n.min(room)]);
+                        if n > room {
+                            self.kill(Ending::OutputLimit);
+                        }
+                    }
+                    Err(Errno::AGAIN | Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn output(&mut self) -> Output {
+        let (ending, cpu) = self.ended.expect("a process is asked for its output when it is over");
+        let mut bytes = self.gathers.iter_mut().map(|gather| std::mem::take(&mut gather.bytes));
+        let (stdout, stderr) = (bytes.next().unwrap_or_default(), bytes.next().unwrap_or_default());
+        Output { ending, stdout, stderr, cpu }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill(Ending::WallLimit);
+        self.wait();
+    }
+}
+
+/// Runs processes until the first of them is over, and ends the others; at `until` ends all.
+pub(super) fn watch<const N: usize>(
+    mut processes: [Running; N],
+    until: Instant,
+) -> io::Result<[Output; N]> {
+    while !processes.iter().all(Running::over) {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            processes.iter_mut().for_each(|process| process.kill(Ending::WallLimit));
+        }
+        if processes[0].over() {
+            let others = processes.iter_mut().skip(1);
+            others.for_each(|process| process.kill(Ending::Signal(libc::SIGKILL)));
+        }
+        for (process, part) in ready(&processes, left)? {
+            processes[process].advance(part)?;
+        }
+    }
+    Ok(processes.each_mut().map(Running::output))
+}
+
+/// Waits until something can be done, at most so long; after the deadline, for ends that are about to come.
+fn ready(processes: &[Running], left: Duration) -> io::Result<Vec<(usize, Part)>> {
+    let parts = processes.iter().enumerate();
+    let parts = parts.flat_map(|(i, process)| process.parts().map(move |part| (i, part)));
+    let (whose, mut waited): (Vec<(usize, Part)>, Vec<PollFd<'_>>) =
+        parts.map(|(i, (part, descriptor))| ((i, part), descriptor)).unzip();
+    let left = if left.is_zero() { Duration::from_millis(100) } else { left };
+    let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+    match poll(&mut waited, Some(&timeout)) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let ready = whose.into_iter().zip(&waited).filter(|(_, poll)| !poll.revents().is_empty());
+    Ok(ready.map(|(whose, _)| whose).collect())
+}

@@ -1,0 +1,208 @@
+//! The world of programs.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use maverl_macros::environment;
+use maverl_sandbox::SandboxError;
+use serde_json::{Map, json};
+use tokio::sync::Semaphore;
+
+use super::judge::{Judge, Reason, Verdict, limits};
+use super::problem::{Problem, Tests};
+use crate::env::{EnvError, Environment, Session};
+use crate::task::{Action, Observation, Score, Task};
+
+/// Runs programs in a sandbox and judges them by tests that nobody is shown.
+#[environment(name = "code", offers("attempt"))]
+pub struct CodeEnvironment {
+    /// The interpreter: a command or a path.
+    pub python: String,
+    /// Refuse to run on a machine that lacks a layer of the sandbox.
+    pub strict: bool,
+    /// The reward is the share of tests passed, not all or nothing.
+    pub partial: bool,
+    /// Seconds that a program may take, by the clock and of the processor.
+    pub seconds: f64,
+    /// Address space of a program in MiB.
+    pub memory_mib: u64,
+    /// Attempts of an episode at most.
+    pub max_attempts: u32,
+    /// Programs that run at once; 0 for one on each core.
+    pub parallel: usize,
+    /// Made in [`Environment::start`].
+    #[serde(skip)]
+    bench: Option<Bench>,
+}
+
+/// A judge, and how many may ask it at once.
+struct Bench {
+    judge: Arc<Judge>,
+    places: Arc<Semaphore>,
+}
+
+impl Default for CodeEnvironment {
+    fn default() -> Self {
+        Self {
+            python: "python3".to_owned(),
+            strict: false,
+            partial: false,
+            seconds: 3.0,
+            memory_mib: 512,
+            max_attempts: 2,
+            parallel: 0,
+            bench: None,
+        }
+    }
+}
+
+impl Environment for CodeEnvironment {
+    fn look(&self, _: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
+        understood(tasks)?;
+        let judge = self.new_judge()?;
+        let missing = judge.sandbox().missing();
+        let warn =
+            |layer| format!("the sandbox of programs lacks {layer}; the other layers hold alone");
+        Ok(missing.iter().map(warn).collect())
+    }
+
+    fn start(&mut self, _: &Path) -> Result<(), EnvError> {
+        let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let places = if self.parallel == 0 { cores() } else { self.parallel };
+        let (judge, places) = (Arc::new(self.new_judge()?), Arc::new(Semaphore::new(places)));
+        self.bench = Some(Bench { judge, places });
+        Ok(())
+    }
+
+    fn note(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
+        understood(tasks).map(|()| None)
+    }
+
+    /// A program, judged by the public tests of the task. Hidden tests have no part in what is shown.
+    async fn act(&self, session: &mut Session, action: Action) -> Result<Observation, EnvError> {
+        let Action::Text(attempt) = action else {
+            return Ok(Observation::new("there are no tools here; write a program"));
+        };
+        let done = session.actions >= self.max_attempts;
+        let problem = understand(&session.task)?;
+        let (public, entry) = (problem.public.len(), problem.entry.clone());
+        let reply = attempt.clone();
+        let verdict = self.ask(&session.task, move |judge| judge.attempt(&problem, &reply)).await?;
+        Ok(Observation { text: told(&verdict, public, entry.as_deref()), done })
+    }
+
+    /// Blocks this thread; [`Environment::judge`] does not.
+    ///
+    /// # Panics
+    ///
+    /// If the sandbox fails, which has no score.
+    fn score(&self, session: &Session, answer: Option<&str>) -> Score {
+        let verdict = self.started().and_then(|bench| {
+            let problem = understand(&session.task)?;
+            let verdict = bench.judge.judge(&problem, answer.unwrap_or_default());
+            verdict.map_err(|error| failure(&session.task, &error))
+        });
+        match verdict {
+            Ok(verdict) => self.scored(&verdict),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Runs the tests on a thread of its own, when a place is free.
+    async fn judge(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
+        let problem = understand(&session.task)?;
+        let reply = answer.unwrap_or_default().to_owned();
+        let verdict = self.ask(&session.task, move |judge| judge.judge(&problem, &reply)).await?;
+        Ok(self.scored(&verdict))
+    }
+}
+
+impl CodeEnvironment {
+    fn new_judge(&self) -> Result<Judge, EnvError> {
+        if !(self.seconds.is_finite() && (0.01..=3600.0).contains(&self.seconds)) {
+            let found = self.seconds;
+            return Err(EnvError::new(format!("`seconds` is {found}; write 0.01 to 3600")));
+        }
+        if !(64..=1 << 20).contains(&self.memory_mib) {
+            let found = self.memory_mib;
+            return Err(EnvError::new(format!("`memory_mib` is {found}; write 64 to 1048576")));
+        }
+        let limits = limits(self.seconds, self.memory_mib);
+        Judge::new(&self.python, self.strict, limits, self.partial).map_err(|error| {
+            let option = match error {
+                SandboxError::Python { .. } => "`python`: ",
+                SandboxError::Lacking { .. } if self.strict => "`strict`: ",
+                _ => "",
+            };
+            EnvError::new(format!("{option}{error}"))
+        })
+    }
+
+    fn started(&self) -> Result<&Bench, EnvError> {
+        self.bench.as_ref().ok_or_else(|| EnvError::new("the code environment was not started"))
+    }
+
+    /// Asks the judge on a thread that may block. Whoever stops waiting leaves a program that ends by its limits.
+    async fn ask(
+        &self,
+        task: &Task,
+        question: impl FnOnce(&Judge) -> Result<Verdict, SandboxError> + Send + 'static,
+    ) -> Result<Verdict, EnvError> {
+        let Bench { judge, places } = self.started()?;
+        let (judge, places) = (Arc::clone(judge), Arc::clone(places));
+        let place = places.acquire_owned().await;
+        let place = place.expect("nobody closes the semaphore of the code environment");
+        let asked = tokio::task::spawn_blocking(move || {
+            let verdict = question(&judge);
+            drop(place);
+            verdict
+        });
+        let verdict = asked
+            .await
+            .map_err(|error| EnvError::new(format!("the judge of programs: {error}")))?;
+        verdict.map_err(|error| failure(task, &error))
+    }
+
+    fn scored(&self, verdict: &Verdict) -> Score {
+        let share = |holds: bool| json!(if holds { 1.0 } else { 0.0 });
+        let metrics = Map::from_iter([
+            ("tests_passed".to_owned(), json!(verdict.share())),
+            ("no_program".to_owned(), share(verdict.reason == Reason::Nothing)),
+            ("undefined".to_owned(), share(verdict.reason == Reason::Undefined)),
+            ("over_limit".to_owned(), share(verdict.reason == Reason::Limit)),
+        ]);
+        let reward = match (self.partial, verdict.passed()) {
+            (_, true) => 1.0,
+            (true, false) => verdict.share(),
+            (false, false) => 0.0,
+        };
+        Score { reward, solved: verdict.passed(), metrics }
+    }
+}
+
+/// What an attempt is told.
+fn told(verdict: &Verdict, public: usize, entry: Option<&str>) -> String {
+    match (verdict.reason, public) {
+        (Reason::Passed, 0) => match entry {
+            Some(entry) => format!("the program defines `{entry}`; there are no public tests"),
+            None => "the program is noted; there are no public tests".to_owned(),
+        },
+        (Reason::Passed, n) => format!("the program passes all {n} public tests"),
+        (Reason::Nothing, _) => "there is no program; write one in a block of ```python".to_owned(),
+        _ => format!("the program fails\n{}", verdict.detail),
+    }
+}
+
+fn understand(task: &Task) -> Result<Problem, EnvError> {
+    Problem::read(task).map_err(|what| {
+        EnvError::new(format!("the task `{}` of `{}`: {what}", task.id, task.source))
+    })
+}
+
+fn understood(tasks: &[Task]) -> Result<(), EnvError> {
+    tasks.iter().try_for_each(|task| understand(task).map(drop))
+}
+
+fn failure(task: &Task, error: &SandboxError) -> EnvError {
+    EnvError::new(format!("the task `{}` of `{}`: {error}", task.id, task.source))
+}

@@ -1,0 +1,240 @@
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+use maverl_sandbox::{Limits, SandboxError, Test};
+use serde_json::{Map, Value, json};
+
+use super::*;
+use crate::env::{Environment, Session};
+use crate::task::{Action, Task};
+use crate::world;
+
+fn task(data: Value) -> Task {
+    let Value::Object(data) = data else { panic!("{data} is no object") };
+    let (id, source) = ("1".to_owned(), "test".to_owned());
+    Task { id, source, question: "Write f.".to_owned(), data }
+}
+
+/// A judge, unless this machine has no sandbox.
+fn judge(every: bool) -> Option<Judge> {
+    match Judge::new("python3", false, Limits::default(), every) {
+        Ok(judge) => Some(judge),
+        Err(error @ (SandboxError::Lacking { .. } | SandboxError::Unsupported)) => {
+            eprintln!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn the_last_complete_block_is_the_program() {
+    for (reply, wanted) in [
+        ("def f(): pass", Some("def f(): pass")),
+        ("Like this:\n```python\nx = 1\n```\nor\n```py\nx = 2\n```\nso", Some("x = 2\n")),
+        ("```\nx = 1\n```\nand\n```python\nx =", Some("x = 1\n")),
+        ("<think>\n```python\nx = 1\n```\n</think>\n\n```python\nx = 2\n```", Some("x = 2\n")),
+        ("```python\nx = '''\n  ü```\n'''\n```", Some("x = '''\n  ü```\n'''\n")),
+        (" \n ", None),
+        ("<think>x</think>", None),
+        ("```python\n\n```", None),
+    ] {
+        assert_eq!(program(reply), wanted, "{reply}");
+    }
+}
+
+#[test]
+fn rows_of_every_form_are_understood() {
+    let calls = |data| match Problem::read(&task(data)).unwrap() {
+        Problem { entry: Some(entry), hidden: Tests::Calls(tests), .. } => (entry, tests),
+        other => panic!("{other:?}"),
+    };
+    let code = |code: &str| Test::Code { code: code.to_owned() };
+    let call = |x: i64, y: i64| Test::Call { arguments: vec![json!(x)], expected: json!(y) };
+    let mbpp = json!({"test_list": ["assert g(1) == 2"], "code": "import re\ndef h(x):\n    pass\ndef g(x):\n    return x + 1"});
+    assert_eq!(calls(mbpp), ("g".to_owned(), vec![code("assert g(1) == 2")]));
+    let own = json!({"entry_point": "f", "tests": [{"arguments": [1], "expected": 2}]});
+    assert_eq!(calls(own), ("f".to_owned(), vec![call(1, 2)]));
+    let verl = json!({"answers": ["{\"fn_name\": \"f\", \"inputs\": [[1], \"2\"], \"outputs\": [2, \"3\"]}"]});
+    assert_eq!(calls(verl), ("f".to_owned(), vec![call(1, 2), call(2, 3)]));
+    let apps = task(
+        json!({"input_output": "{\"inputs\": [\"1\\n\", [\"2\", \"3\"]], \"outputs\": [\"1\", \"5\"]}"}),
+    );
+    let Tests::Streams(streams) = Problem::read(&apps).unwrap().hidden else { panic!() };
+    assert_eq!(streams[1], Stream { input: "2\n3".to_owned(), output: "5".to_owned() });
+    let prompt = "def f(x):\n    \"\"\"Adds.\n    >>> f(1)\n    2\n    >>> f(y)\n    something\n    \"\"\"\n";
+    let humaneval = Task {
+        question: prompt.to_owned(),
+        ..task(json!({"test": "def check(c): pass", "entry_point": "f"}))
+    };
+    let problem = Problem::read(&humaneval).unwrap();
+    assert_eq!((&*problem.prefix, &*problem.setup), (prompt, prompt));
+    assert_eq!(problem.public, Tests::Calls(vec![code("assert f(1) == 2")]));
+    for (data, wanted) in [
+        (json!({}), "nothing to judge a program by"),
+        (json!({"tests": ["assert f()"]}), "give its row an `entry_point`"),
+        (json!({"tests": [], "entry_point": "f"}), "`tests` is empty"),
+        (json!({"tests": [1], "entry_point": "f"}), "`tests` has 1"),
+        (json!({"inputs": ["1"], "outputs": []}), "1 `inputs` and 0 `outputs`"),
+        (json!({"inputs": [1], "outputs": ["1"]}), "1 is neither text nor a list of lines"),
+    ] {
+        let error = Problem::read(&task(data)).unwrap_err();
+        assert!(error.contains(wanted), "{error}");
+    }
+}
+
+#[test]
+fn streams_are_compared_line_by_line() {
+    let Some(judge) = judge(true) else { return };
+    let data = json!({"inputs": ["1 2\n", "3 4", "5 6"], "outputs": ["3\n", "7", "11"]});
+    let problem = Problem::read(&task(data)).unwrap();
+    let verdict = |reply: &str| judge.judge(&problem, reply).unwrap();
+    let right = verdict("```python\nprint(sum(map(int, input().split())), ' ')\nprint()\n```");
+    assert!(right.passed(), "{right:?}");
+    let cheap = verdict("print(3)");
+    assert_eq!((cheap.reason, cheap.points, cheap.of), (Reason::Wrong, 1, 3));
+    assert!(cheap.detail.contains("it writes\n3\nand must write\n7"), "{}", cheap.detail);
+    let looping = Limits { wall: std::time::Duration::from_millis(300), ..Limits::default() };
+    let hasty = Judge::new("python3", false, looping, false).unwrap();
+    assert_eq!(hasty.judge(&problem, "while True: pass").unwrap().reason, Reason::Limit);
+    assert_eq!(verdict("").reason, Reason::Nothing);
+}
+
+#[test]
+fn an_answer_is_what_the_program_writes_or_the_reply_marks() {
+    let Some(judge) = judge(false) else { return };
+    let gsm8k = Problem::read(&task(json!({"answers": ["6 * 7 = 42\n#### 42"]}))).unwrap();
+    let tiny = "def simple_math_problem():\n    \"\"\"Six by seven.\"\"\"\n    return 6 * 7";
+    let tiny = Problem::read(&task(json!({"code": tiny}))).unwrap();
+    for problem in [&gsm8k, &tiny] {
+        let reason = |reply: &str| judge.judge(problem, reply).unwrap().reason;
+        for right in [
+            "\\boxed{42}",
+            "```python\nprint('so')\nprint(21 * 2)\n```",
+            "```python\ndef solution():\n    return 42.0\n```",
+        ] {
+            assert_eq!(reason(right), Reason::Passed, "{right}");
+        }
+        assert_eq!(reason("42"), Reason::Nothing);
+        assert_eq!(reason("\\boxed{41}"), Reason::Wrong);
+        assert_eq!(reason("```python\nprint(41, 42)\n```\n\\boxed{42}"), Reason::Wrong);
+        assert_eq!(reason("```python\nprint(1 / 0)\n```"), Reason::Wrong);
+        assert_eq!(reason("```python\npass\n```"), Reason::Nothing);
+    }
+    let broken = json!({"code": "def simple_math_problem():\n    return missing"});
+    let error = judge.judge(&Problem::read(&task(broken)).unwrap(), "\\boxed{1}").unwrap_err();
+    assert!(error.to_string().contains("its `code` exited with status 1"), "{error}");
+}
+
+fn started(partial: bool) -> Option<CodeEnvironment> {
+    let mut code = CodeEnvironment { partial, ..CodeEnvironment::default() };
+    judge(false)?;
+    code.start(Path::new("")).unwrap();
+    Some(code)
+}
+
+fn session(task: Task) -> Session {
+    Session { task, seed: 0, actions: 1, state: Value::Null }
+}
+
+#[tokio::test]
+async fn the_world_pays_for_hidden_tests_and_tells_of_public_ones() {
+    let (Some(code), Some(partial)) = (started(false), started(true)) else { return };
+    let data = json!({
+        "entry_point": "f",
+        "public_tests": ["assert f(1) == 1"],
+        "tests": ["assert f(21) == 441", "assert f(2) == 4", "assert f(0) == 0"],
+    });
+    let mut session = session(task(data));
+    for (program, reward, share) in [
+        ("def f(x): return x * x", 1.0, 1.0),
+        ("def f(x): return 2 * x", 0.0, 2.0 / 3.0),
+        ("def f(x): return {1: 1}[x]", 0.0, 0.0),
+        ("def g(x): return x", 0.0, 0.0),
+        ("def f(x:", 0.0, 0.0),
+        ("", 0.0, 0.0),
+    ] {
+        let score = code.judge(&session, Some(program)).await.unwrap();
+        assert_eq!((score.reward, score.solved), (reward, reward == 1.0), "{program}");
+        assert_eq!(score.metrics["tests_passed"], json!(share), "{program}");
+        assert_eq!(
+            partial.judge(&session, Some(program)).await.unwrap().reward,
+            share,
+            "{program}"
+        );
+        let action = Action::Text(program.to_owned());
+        let seen = Environment::act(&code, &mut session, action).await.unwrap().text;
+        for secret in ["441", "21", "f(2)", "f(0)"] {
+            assert!(!seen.contains(secret), "{seen}");
+        }
+    }
+    assert_eq!(code.judge(&session, None).await.unwrap().reward, 0.0);
+    let mut seen = async |program: &str| {
+        let action = Action::Text(program.to_owned());
+        Environment::act(&code, &mut session, action).await.unwrap().text
+    };
+    assert_eq!(seen("def f(x): return x").await, "the program passes all 1 public tests");
+    let failed = seen("def f(x): return x + 1").await;
+    assert_eq!(failed, "the program fails\ntest 1: AssertionError");
+    let failed = seen("def f(x): return x + y").await;
+    assert_eq!(failed, "the program fails\ntest 1: NameError: name 'y' is not defined");
+}
+
+#[tokio::test]
+async fn a_verdict_blocks_no_thread_of_the_runtime() {
+    let Some(code) = started(false) else { return };
+    let data = json!({"entry_point": "f", "tests": ["assert f() == 1"]});
+    let session = session(task(data));
+    let slow = "import time\ntime.sleep(0.5)\ndef f(): return 1";
+    let mut ticks = 0;
+    let verdict = code.judge(&session, Some(slow));
+    tokio::pin!(verdict);
+    let score = loop {
+        tokio::select! {
+            score = &mut verdict => break score.unwrap(),
+            () = tokio::time::sleep(std::time::Duration::from_millis(20)) => ticks += 1,
+        }
+    };
+    assert!(score.solved && ticks >= 10, "{ticks}");
+}
+
+#[test]
+fn options_that_cannot_be_met_are_named() {
+    let look = |code: CodeEnvironment| code.look(Path::new(""), &[]).unwrap_err().to_string();
+    let default = CodeEnvironment::default;
+    let error = look(CodeEnvironment { python: "/no/python".to_owned(), ..default() });
+    assert!(error.starts_with("`python`: `/no/python` is no usable Python"), "{error}");
+    assert!(look(CodeEnvironment { seconds: 0.0, ..default() }).starts_with("`seconds` is 0"));
+    assert!(look(CodeEnvironment { memory_mib: 1, ..default() }).starts_with("`memory_mib` is 1"));
+    let error = default().note(&[task(json!({}))]).unwrap_err().to_string();
+    assert!(error.starts_with("the task `1` of `test`: nothing to judge"), "{error}");
+}
+
+#[test]
+fn solutions_of_the_built_in_world_pass_and_constants_do_not() {
+    let Some(judge) = judge(false) else { return };
+    let test = world::code::problems().into_iter().find(|(split, _)| *split == "test").unwrap().1;
+    // A few of each level; all are made the same way.
+    for task in test.iter().take(24) {
+        let problem = Problem::read(task).unwrap();
+        let solution = task.data["solution"].as_str().unwrap();
+        for verdict in [judge.judge(&problem, solution), judge.attempt(&problem, solution)] {
+            let verdict = verdict.unwrap();
+            assert!(verdict.passed(), "{}\n{solution}\n{verdict:?}", task.question);
+        }
+        // A table of what the question shows.
+        let table: Map<String, Value> = task.data["public_tests"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|test| (test["arguments"][0].to_string(), test["expected"].clone()))
+            .collect();
+        let cheat = format!(
+            "import json\ndef f(x):\n    return {}[json.dumps(x, separators=(',', ':'))]",
+            json!(table)
+        );
+        assert!(judge.attempt(&problem, &cheat).unwrap().passed());
+        assert!(!judge.judge(&problem, &cheat).unwrap().passed());
+    }
+}

@@ -1,0 +1,59 @@
+//! Several worlds in one run: each task is played in the environment of its own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use crate::env::{DynEnvironment, EnvError, Session};
+use crate::task::{Action, Observation, Score, Task};
+
+/// Environments by the name of their world.
+pub(super) struct Worlds(pub(super) BTreeMap<String, Arc<dyn DynEnvironment>>);
+
+impl Worlds {
+    fn of(&self, task: &Task) -> Option<&Arc<dyn DynEnvironment>> {
+        self.0.get(task.world())
+    }
+}
+
+impl DynEnvironment for Worlds {
+    fn note(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
+        let mut notes = Vec::new();
+        for (name, environment) in &self.0 {
+            let own: Vec<Task> =
+                tasks.iter().filter(|task| task.world() == name).cloned().collect();
+            notes.extend(environment.note(&own)?.map(|note| format!("{name}: {note}")));
+        }
+        Ok((!notes.is_empty()).then(|| notes.join("\n")))
+    }
+
+    fn open(&self, task: &Task, seed: u64) -> Session {
+        match self.of(task) {
+            Some(environment) => environment.open(task, seed),
+            None => Session { task: task.clone(), seed, actions: 0, state: Value::Null },
+        }
+    }
+
+    fn act<'a>(
+        &'a self,
+        session: &'a mut Session,
+        action: Action,
+    ) -> BoxFuture<'a, Result<Observation, EnvError>> {
+        match self.of(&session.task) {
+            Some(environment) => environment.act(session, action),
+            None => {
+                let message = format!("the task `{}` is of no world of this run", session.task.id);
+                Box::pin(std::future::ready(Err(EnvError(message))))
+            }
+        }
+    }
+
+    fn score(&self, session: &Session, answer: Option<&str>) -> Score {
+        match self.of(&session.task) {
+            Some(environment) => environment.score(session, answer),
+            None => Score { reward: f64::NAN, ..Score::binary(false) },
+        }
+    }
+}

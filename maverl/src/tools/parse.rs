@@ -1,0 +1,118 @@
+//! Calls in a reply.
+
+use serde_json::{Map, Value};
+
+use super::{Call, CallError};
+
+/// How a family of models writes calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// `<tool_call>{"name": .., "arguments": {..}}</tool_call>`, any number of them: Qwen 2.5 and 3, Hermes.
+    Hermes,
+    /// The whole reply is `{"name": .., "parameters": {..}}`, after `<|python_tag|>` or not; several are separated by `;` or
+    /// a new line: Llama 3.
+    Llama3,
+}
+
+const OPEN: &str = "<tool_call>";
+const CLOSE: &str = "</tool_call>";
+const PYTHON: &str = "<|python_tag|>";
+
+/// The calls of a reply in order, each read or refused. None where the reply has none. What comes before `</think>` is no
+/// call.
+pub fn calls(reply: &str, format: Format) -> Vec<Result<Call, CallError>> {
+    let said = reply.rsplit_once("</think>").map_or(reply, |(_, said)| said);
+    match format {
+        Format::Hermes => said.split(OPEN).skip(1).flat_map(tagged).collect(),
+        Format::Llama3 => bare(said),
+    }
+}
+
+/// What stands after an opening tag: one call, or several if the model wrote several into one.
+fn tagged(text: &str) -> Vec<Result<Call, CallError>> {
+    // The tag that closes may be cut off, or stand in a text of the arguments.
+    let mut found = read_all(text);
+    if found.is_empty() {
+        let inside = text.split(CLOSE).next().unwrap_or_default();
+        found.push(Err(unreadable(inside)));
+    }
+    found
+}
+
+/// A reply that is a call begins with one; objects in the middle of prose are no calls.
+fn bare(text: &str) -> Vec<Result<Call, CallError>> {
+    let text = text.trim_start();
+    let (marked, text) = match text.strip_prefix(PYTHON) {
+        Some(rest) => (true, rest),
+        None => (false, text),
+    };
+    let found = read_all(text);
+    let call = found.iter().any(Result::is_ok);
+    match (marked, call) {
+        (_, true) => found,
+        (true, false) => vec![Err(unreadable(text))],
+        // An object that names no function is an answer in JSON.
+        (false, false) => Vec::new(),
+    }
+}
+
+/// The objects at the beginning of a text, separated by blanks, `;` or `,`.
+fn read_all(text: &str) -> Vec<Result<Call, CallError>> {
+    let (mut rest, mut found) = (unfenced(text), Vec::new());
+    loop {
+        rest = rest.trim_start_matches(|c: char| c.is_whitespace() || c == ';' || c == ',');
+        if !rest.starts_with(['{', '[']) {
+            return found;
+        }
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
+        let value = values.next();
+        let end = values.byte_offset();
+        match value {
+            Some(Ok(Value::Array(calls))) => found.extend(calls.into_iter().map(read)),
+            Some(Ok(value)) => found.push(read(value)),
+            Some(Err(error)) => {
+                found.push(Err(CallError::Unreadable(error.to_string())));
+                return found;
+            }
+            None => return found,
+        }
+        rest = &rest[end..];
+    }
+}
+
+/// Without the line that opens a fence.
+fn unfenced(text: &str) -> &str {
+    let text = text.trim_start();
+    match text.strip_prefix("```") {
+        Some(rest) => rest.split_once('\n').map_or("", |(_, inside)| inside),
+        None => text,
+    }
+}
+
+fn read(value: Value) -> Result<Call, CallError> {
+    let Value::Object(mut object) = value else { return Err(unreadable(&value.to_string())) };
+    // OpenAI's form puts both into `function`.
+    if let Some(Value::Object(function)) = object.remove("function") {
+        object = function;
+    }
+    let name = match object.remove("name") {
+        Some(Value::String(name)) if !name.is_empty() => name,
+        _ => return Err(unreadable(&Value::Object(object).to_string())),
+    };
+    let arguments = object.remove("arguments").or_else(|| object.remove("parameters"));
+    let arguments = match arguments {
+        None | Some(Value::Null) => Map::new(),
+        Some(Value::Object(arguments)) => arguments,
+        Some(Value::String(text)) => serde_json::from_str(&text)
+            .map_err(|error| CallError::Unreadable(format!("`arguments` of `{name}`: {error}")))?,
+        Some(other) => {
+            return Err(CallError::Unreadable(format!("`arguments` of `{name}` is {other}")));
+        }
+    };
+    Ok(Call { name, arguments })
+}
+
+fn unreadable(text: &str) -> CallError {
+    let text: String = text.trim().chars().take(200).collect();
+    CallError::Unreadable(format!("{text:?}"))
+}

@@ -1,0 +1,203 @@
+//! What a tool takes: the part of JSON Schema that tools are declared with.
+//!
+//! `type` (one or several), `properties`, `required`, `additionalProperties` (true or false), `items`, `enum`, `const`,
+//! `anyOf`, `minimum`, `maximum`, `minLength`, `maxLength`, `minItems`, `maxItems`. Any other keyword is refused when the
+//! schema is made, for a rule that is not understood would not be kept; only words that describe (`title`, `description`,
+//! `default`, `examples`, `format`, `$schema`) pass.
+
+use serde_json::{Map, Value};
+
+const RULES: [&str; 14] = [
+    "type",
+    "properties",
+    "required",
+    "additionalProperties",
+    "items",
+    "enum",
+    "const",
+    "anyOf",
+    "minimum",
+    "maximum",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+];
+const WORDS: [&str; 6] = ["title", "description", "default", "examples", "format", "$schema"];
+const TYPES: [&str; 7] = ["object", "array", "string", "number", "integer", "boolean", "null"];
+
+/// A schema that is understood.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schema(Value);
+
+/// A schema that is not.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the schema at `{at}` {what}")]
+pub struct SchemaError {
+    /// The place, from the root down.
+    pub at: String,
+    /// What is wrong, and what to write.
+    pub what: String,
+}
+
+impl Schema {
+    /// Reads a schema.
+    ///
+    /// # Errors
+    ///
+    /// The first keyword that is not understood, or has a value it cannot have.
+    pub fn new(schema: Value) -> Result<Self, SchemaError> {
+        understood(&schema, "$")?;
+        Ok(Self(schema))
+    }
+
+    /// As JSON.
+    pub fn json(&self) -> &Value {
+        &self.0
+    }
+
+    /// Whether a value is allowed.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is wrong: where, what was found, what is wanted.
+    pub fn check(&self, value: &Value) -> Result<(), String> {
+        allowed(&self.0, value, "")
+    }
+}
+
+fn understood(schema: &Value, at: &str) -> Result<(), SchemaError> {
+    let wrong = |what: String| Err(SchemaError { at: at.to_owned(), what });
+    let Some(object) = schema.as_object() else {
+        return wrong(format!("is {schema}; write an object"));
+    };
+    for (key, value) in object {
+        let right = match key.as_str() {
+            "type" => {
+                types(value).is_some_and(|types| types.iter().all(|name| TYPES.contains(name)))
+            }
+            "properties" => value.is_object(),
+            "required" => texts(value).is_some(),
+            "additionalProperties" => value.is_boolean(),
+            "items" => value.is_object(),
+            "enum" | "anyOf" => value.as_array().is_some_and(|values| !values.is_empty()),
+            "minimum" | "maximum" => value.is_number(),
+            "minLength" | "maxLength" | "minItems" | "maxItems" => value.is_u64(),
+            other => other == "const" || WORDS.contains(&other),
+        };
+        if !right && !RULES.contains(&key.as_str()) {
+            return wrong(format!(
+                "has `{key}`, which is not kept here; write {}",
+                RULES.join(", ")
+            ));
+        }
+        if !right {
+            return wrong(format!("has `{key}` = {value}, which is no value of it"));
+        }
+    }
+    for (name, inner) in object.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        understood(inner, &format!("{at}.{name}"))?;
+    }
+    for inner in object.get("anyOf").and_then(Value::as_array).into_iter().flatten() {
+        understood(inner, &format!("{at}|"))?;
+    }
+    object.get("items").map_or(Ok(()), |items| understood(items, &format!("{at}[]")))
+}
+
+fn allowed(schema: &Value, value: &Value, at: &str) -> Result<(), String> {
+    let place = if at.is_empty() { "the value".to_owned() } else { format!("`{at}`") };
+    let wrong = |wanted: String| Err(format!("{place} is {value}; {wanted}"));
+    if let Some(types) = schema.get("type").and_then(types)
+        && !types.iter().any(|name| is(value, name))
+    {
+        return wrong(format!("write {}", types.join(" or ")));
+    }
+    if let Some(values) = schema.get("enum").and_then(Value::as_array)
+        && !values.contains(value)
+    {
+        let values: Vec<String> = values.iter().map(Value::to_string).collect();
+        return wrong(format!("write one of {}", values.join(", ")));
+    }
+    if let Some(only) = schema.get("const")
+        && only != value
+    {
+        return wrong(format!("write {only}"));
+    }
+    if let Some(choices) = schema.get("anyOf").and_then(Value::as_array)
+        && !choices.iter().any(|choice| allowed(choice, value, at).is_ok())
+    {
+        return wrong("it is none of what is allowed".to_owned());
+    }
+    within(schema, value).or_else(wrong)?;
+    match value {
+        Value::Object(object) => fields(schema, object, at),
+        Value::Array(items) => {
+            let Some(schema) = schema.get("items") else { return Ok(()) };
+            let mut items = items.iter().enumerate();
+            items.try_for_each(|(i, item)| allowed(schema, item, &format!("{at}[{i}]")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Bounds of numbers, and of the lengths of texts and lists.
+fn within(schema: &Value, value: &Value) -> Result<(), String> {
+    let bound = |key: &str| schema.get(key).and_then(Value::as_f64);
+    let (size, low, high, what) = match value {
+        Value::Number(number) => (number.as_f64(), "minimum", "maximum", "a number"),
+        Value::String(text) => {
+            (Some(text.chars().count() as f64), "minLength", "maxLength", "a length")
+        }
+        Value::Array(items) => (Some(items.len() as f64), "minItems", "maxItems", "a length"),
+        _ => return Ok(()),
+    };
+    let Some(size) = size else { return Ok(()) };
+    match (bound(low), bound(high)) {
+        (Some(low), _) if size < low => Err(format!("write {what} of at least {low}")),
+        (_, Some(high)) if size > high => Err(format!("write {what} of at most {high}")),
+        _ => Ok(()),
+    }
+}
+
+fn fields(schema: &Value, object: &Map<String, Value>, at: &str) -> Result<(), String> {
+    let inside = |name: &str| if at.is_empty() { name.to_owned() } else { format!("{at}.{name}") };
+    let required = schema.get("required").and_then(texts).unwrap_or_default();
+    if let Some(name) = required.iter().find(|name| !object.contains_key(**name)) {
+        return Err(format!("`{}` is missing", inside(name)));
+    }
+    let properties = schema.get("properties").and_then(Value::as_object);
+    for (name, value) in object {
+        match properties.and_then(|properties| properties.get(name)) {
+            Some(schema) => allowed(schema, value, &inside(name))?,
+            None if schema.get("additionalProperties") == Some(&Value::Bool(false)) => {
+                let known: Vec<&String> =
+                    properties.into_iter().flatten().map(|(k, _)| k).collect();
+                return Err(format!("`{}` is not known; there is {known:?}", inside(name)));
+            }
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+fn is(value: &Value, name: &str) -> bool {
+    match name {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "number" => value.is_number(),
+        // JSON Schema counts 1.0 as an integer.
+        "integer" => value.as_f64().is_some_and(|number| number.fract() == 0.0),
+        "boolean" => value.is_boolean(),
+        _ => value.is_null(),
+    }
+}
+
+/// One name, or a list of them.
+fn types(value: &Value) -> Option<Vec<&str>> {
+    value.as_str().map(|name| vec![name]).or_else(|| texts(value))
+}
+
+fn texts(value: &Value) -> Option<Vec<&str>> {
+    value.as_array()?.iter().map(Value::as_str).collect()
+}

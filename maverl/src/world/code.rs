@@ -1,0 +1,192 @@
+//! Tiny functions to be written in Python, in three levels of difficulty.
+//!
+//! A level is how much is done to the argument: one operation, two, or something for every item of a list. Each task has
+//! public tests, which its question shows, hidden ones, and a solution that passes both.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use crate::draw::Draw;
+use crate::task::Task;
+
+/// The name a configuration calls it by.
+pub const NAME: &str = "builtin:code";
+/// Splits of the shipped tasks, and how many of each level they have.
+pub const SPLITS: [(&str, usize); 3] = [("train", 200), ("validation", 30), ("test", 70)];
+/// The levels of difficulty.
+pub const LEVELS: [u32; 3] = [1, 2, 3];
+
+const SEED: u64 = 43;
+/// Arguments of tests; the first two are public.
+const NUMBERS: [i64; 7] = [3, 10, 0, 1, -4, 25, 100];
+const LISTS: [&[i64]; 6] = [&[1, 2, 3], &[4], &[], &[5, 0, -2], &[10, 20, 30, 40], &[7, 7]];
+const PUBLIC: usize = 2;
+
+/// The tasks that ship, by split.
+pub fn problems() -> Vec<(&'static str, Vec<Task>)> {
+    invent(SEED)
+}
+
+/// The tasks of a seed, by split, levels mixed. `data` of a task holds `entry_point`, `tests`, `public_tests`, `solution`
+/// and `level`.
+pub fn invent(seed: u64) -> Vec<(&'static str, Vec<Task>)> {
+    let mut draw = Draw::new(seed);
+    let mut asked = BTreeSet::new();
+    let splits = SPLITS.iter().map(|(split, per_level)| {
+        let mut tasks = Vec::with_capacity(per_level * LEVELS.len());
+        for _ in 0..*per_level {
+            for level in LEVELS {
+                let mut task = fresh(level, &mut asked, &mut draw);
+                task.id = format!("{split}-{:04}", tasks.len());
+                tasks.push(task);
+            }
+        }
+        (*split, tasks)
+    });
+    splits.collect()
+}
+
+/// A task that has not been asked.
+fn fresh(level: u32, asked: &mut BTreeSet<String>, draw: &mut Draw) -> Task {
+    loop {
+        let steps: Vec<Step> =
+            (0..if level == 1 { 1 } else { 2 }).map(|_| Step::draw(draw)).collect();
+        let task = match level {
+            3 => on_lists(&steps, draw),
+            _ => on_numbers(&steps, level),
+        };
+        if asked.insert(task.question.clone()) {
+            return task;
+        }
+    }
+}
+
+/// Something done to a number.
+#[derive(Clone, Copy)]
+struct Step {
+    sign: char,
+    by: i64,
+}
+
+impl Step {
+    fn draw(draw: &mut Draw) -> Self {
+        Self { sign: draw.pick(&['+', '-', '*']), by: 2 + draw.below(98) as i64 }
+    }
+
+    fn of(self, x: i64) -> i64 {
+        match self.sign {
+            '+' => x + self.by,
+            '-' => x - self.by,
+            _ => x * self.by,
+        }
+    }
+
+    fn words(self) -> String {
+        match self.sign {
+            '+' => format!("plus {}", self.by),
+            '-' => format!("minus {}", self.by),
+            _ => format!("times {}", self.by),
+        }
+    }
+}
+
+/// What steps do, one after the other.
+fn value(steps: &[Step], x: i64) -> i64 {
+    steps.iter().fold(x, |x, step| step.of(x))
+}
+
+fn words(steps: &[Step]) -> String {
+    steps.iter().map(|step| step.words()).collect::<Vec<_>>().join(", then ")
+}
+
+fn expression(steps: &[Step]) -> String {
+    let inner = steps.iter().fold("x".to_owned(), |inner, step| match inner.as_str() {
+        "x" => format!("x {} {}", step.sign, step.by),
+        _ => format!("({inner}) {} {}", step.sign, step.by),
+    });
+    inner
+}
+
+fn on_numbers(steps: &[Step], level: u32) -> Task {
+    let wanted = format!("x {}", words(steps));
+    let tests = NUMBERS.map(|x| (json!(x), json!(value(steps, x))));
+    let solution = format!("def f(x):\n    return {}", expression(steps));
+    task(&format!("f(x) that returns {wanted}"), &tests, solution, level)
+}
+
+/// Every item is changed, or the changed items are added up, counted above a bound, or the largest is taken.
+fn on_lists(steps: &[Step], draw: &mut Draw) -> Task {
+    let changed = |items: &[i64]| -> Vec<i64> { items.iter().map(|x| value(steps, *x)).collect() };
+    let (each, terms) = (words(steps), format!("{} for x in xs", expression(steps)));
+    let bound = draw.below(200) as i64;
+    let (what, code, result): (String, String, Box<dyn Fn(&[i64]) -> Value>) = match draw.below(3) {
+        0 => (
+            format!("the list of x {each} for every x in xs"),
+            format!("[{terms}]"),
+            Box::new(move |items| json!(changed(items))),
+        ),
+        1 => (
+            format!("the sum of x {each} over every x in xs"),
+            format!("sum({terms})"),
+            Box::new(move |items| json!(changed(items).iter().sum::<i64>())),
+        ),
+        _ => (
+            format!("how many x in xs have x {each} above {bound}"),
+            format!("sum({} > {bound} for x in xs)", expression(steps)),
+            Box::new(move |items| json!(changed(items).iter().filter(|x| **x > bound).count())),
+        ),
+    };
+    let tests = LISTS.map(|items| (json!(items), result(items)));
+    let solution = format!("def f(xs):\n    return {code}");
+    task(&format!("f(xs) that returns {what}"), &tests, solution, 3)
+}
+
+/// The task of a function; its first tests are public and stand in the question.
+fn task(wanted: &str, tests: &[(Value, Value)], solution: String, level: u32) -> Task {
+    let (public, hidden) = tests.split_at(PUBLIC);
+    let shown: Vec<String> = public.iter().map(|(x, y)| format!("f({x}) is {y}.")).collect();
+    let question = format!("Write a Python function {wanted}. {}", shown.join(" "));
+    let calls = |tests: &[(Value, Value)]| -> Vec<Value> {
+        tests.iter().map(|(x, y)| json!({"arguments": [x], "expected": y})).collect()
+    };
+    let data = Map::from_iter([
+        ("entry_point".to_owned(), json!("f")),
+        ("tests".to_owned(), json!(calls(hidden))),
+        ("public_tests".to_owned(), json!(calls(public))),
+        ("solution".to_owned(), json!(solution)),
+        ("level".to_owned(), json!(level)),
+    ]);
+    Task { id: String::new(), source: format!("code/level_{level}"), question, data }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn every_split_is_the_same_each_time_and_shares_no_question() {
+        let mut asked = BTreeSet::new();
+        assert_eq!(problems(), problems());
+        for ((split, tasks), (name, per_level)) in problems().iter().zip(SPLITS) {
+            assert_eq!(*split, name);
+            assert_eq!(tasks.len(), per_level * LEVELS.len());
+            for task in tasks {
+                assert!(asked.insert(task.question.clone()), "{}", task.question);
+            }
+        }
+    }
+
+    #[test]
+    fn hidden_tests_are_not_the_public_ones() {
+        for task in problems().into_iter().flat_map(|(_, tasks)| tasks) {
+            let tests = |key: &str| task.data[key].as_array().unwrap().clone();
+            assert!(tests("tests").len() >= 4 && tests("public_tests").len() == PUBLIC);
+            for test in tests("tests") {
+                assert!(!tests("public_tests").contains(&test));
+            }
+        }
+    }
+}

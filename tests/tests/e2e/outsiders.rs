@@ -1,0 +1,37 @@
+//! Agents that no model of the run speaks for.
+
+use serde_json::Value;
+
+use crate::lab;
+
+/// The closer follows a script.
+const SCRIPTED: [&str; 3] = [
+    "outsiders.closer.script=\"script.jsonl\"",
+    "agents.\"duo/closer\".outsider=\"closer\"",
+    "steps=2",
+];
+
+#[test]
+fn a_scripted_member_plays_is_paid_for_and_is_never_trained() {
+    let lab = lab();
+    lab.write("script.jsonl", "{\"contains\": \"Close\", \"reply\": \"even\"}\n");
+    let run = lab.train("run", &SCRIPTED);
+    for episode in run.episodes(1) {
+        let [opener, closer] = &episode.turns[..] else { panic!("{episode:?}") };
+        assert!(opener.tokens.is_some() && closer.tokens.is_none());
+        assert_eq!((closer.policy.as_str(), closer.reply.as_str()), ("closer", "even"));
+        assert_eq!(episode.answer.as_deref(), Some("even"));
+    }
+    let timing = String::from_utf8(run.bytes("timing.jsonl")).unwrap();
+    let rows: Vec<Value> = timing.lines().map(|row| serde_json::from_str(row).unwrap()).collect();
+    assert!(rows.iter().any(|row| row["outsider/closer/requests"] == 8.0), "{timing}");
+    assert!(run.steps().iter().all(|row| row["rollout/unscored"] == 0.0));
+}
+
+#[test]
+fn a_script_without_a_line_for_it_stops_the_run_and_says_so() {
+    let lab = lab();
+    lab.write("script.jsonl", "{\"seat\": \"duo/opener\", \"reply\": \"even\"}\n");
+    lab.fails("run", &[&SCRIPTED[..], &["eval.before_and_after=false"]].concat())
+        .says(&["no line of its script is for `duo/closer`"]);
+}
