@@ -12,7 +12,7 @@ mod saved;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-use maverl_kernels::attention::{Heads, Segment, attention};
+use maverl_kernels::attention::{Heads, Packing, Segment, attention};
 use maverl_kernels::logprob::Head;
 use maverl_kernels::matmul::Precision;
 use maverl_kernels::rope::{RopeTable, rope};
@@ -31,8 +31,8 @@ pub(super) use saved::Saved;
 
 /// What the tokens of a forward pass may attend to.
 pub enum Context<'a> {
-    /// Row `r` is the tokens `offsets[r]..offsets[r + 1]` and sees itself.
-    Packed(&'a [usize]),
+    /// Of whole rows: each sees itself.
+    Packed(Packing<'a>),
     /// Each segment's new tokens, in order, on top of its blocks; they are written to them.
     Cached(&'a mut KvStore, &'a [Segment<'a>]),
 }
@@ -206,7 +206,7 @@ impl Decoder {
     ) -> Result<Vec<f32>, ModelError> {
         self.check(ids, positions)?;
         match context {
-            Context::Packed(offsets) => Ok(self.packed(ids, positions, offsets, pool)),
+            Context::Packed(packing) => Ok(self.packed(ids, positions, packing, pool)),
             Context::Cached(store, segments) => {
                 Ok(self.cached(ids, positions, store, segments, pool))
             }
@@ -217,12 +217,12 @@ impl Decoder {
         &self,
         ids: &[u32],
         positions: &[u32],
-        offsets: &[usize],
+        packing: Packing<'_>,
         pool: &mut Pool,
     ) -> Vec<f32> {
         let mut x = self.embed(ids, pool);
         for index in 0..self.layers.len() {
-            let (out, saved) = self.layer(index, x, positions, offsets, pool);
+            let (out, saved) = self.layer(index, x, positions, packing, pool);
             let x_in = saved.keep_input(pool);
             pool.give([x_in]);
             x = out;
@@ -270,13 +270,13 @@ impl Decoder {
         index: usize,
         x: Vec<f32>,
         positions: &[u32],
-        offsets: &[usize],
+        packing: Packing<'_>,
         pool: &mut Pool,
     ) -> (Vec<f32>, Saved) {
         let projected = self.project(index, &x, positions, pool);
         let Projected { q, k, v, .. } = &projected;
         let mut attended = pool.take(q.len());
-        attention(q, k, v, offsets, self.heads(), &mut attended);
+        attention(q, k, v, packing, self.heads(), &mut attended);
         self.after_attention(index, x, projected, attended, pool)
     }
 

@@ -172,7 +172,7 @@ fn training_equals_training_with_plain_operations_and_autograd_after_twenty_step
             plain_adamw(&slow, step, &gradients, &mut plain_moments);
         }
         let (mut pool, even) = (Pool::default(), vec![1.0; targets.len()]);
-        let context = Context::Packed(&packed.offsets);
+        let context = Context::Packed(Packing::of(&packed.offsets));
         let hidden =
             fused.decoder.forward(&packed.ids, &packed.positions, context, &mut pool).unwrap();
         let (logp, _) = fused.decoder.logprobs(&hidden, &targets, &even).unwrap();

@@ -79,15 +79,22 @@ impl<O: ?Sized, A: AgentName> SeatOf<'_, O, A> {
     /// Adds a named part to the reward of this seat's latest turn on this branch; nothing if there is none. A part of 0 is
     /// left out.
     pub fn pay(&self, name: &'static str, value: f64) {
-        let branch = self.team.branch.path();
-        let last = {
-            let turns = lock(&self.team.table.turns);
-            let ours = |turn: &&Turn| turn.seat == self.seat && turn.path.0.starts_with(&branch.0);
-            turns.iter().filter(ours).map(|turn| turn.path.clone()).max()
-        };
-        if let Some(path) = last {
-            self.enter(Payee::Turn(path), name, value);
+        if let Some(turn) = self.last() {
+            self.pay_at(&turn, name, value);
         }
+    }
+
+    /// Where this seat's latest turn on this branch stands, for [`SeatOf::pay_at`].
+    pub fn last(&self) -> Option<TurnPath> {
+        let branch = self.team.branch.path();
+        let turns = lock(&self.team.table.turns);
+        let ours = |turn: &&Turn| turn.seat == self.seat && turn.path.0.starts_with(&branch.0);
+        turns.iter().filter(ours).map(|turn| turn.path.clone()).max()
+    }
+
+    /// Adds a named part to the reward of one turn.
+    pub fn pay_at(&self, turn: &TurnPath, name: &'static str, value: f64) {
+        self.enter(Payee::Turn(turn.clone()), name, value);
     }
 
     /// Adds a named part to the reward of every turn of this seat.
