@@ -226,7 +226,7 @@ impl Debate<'_> {
                 None if self.rules.own_reward == 0.0 && self.rules.influence_reward == [0.0; 4] => {
                 }
                 None => {
-                    let right = self.team.judge(&statement.answer).await.solved;
+                    let right = self.team.judge(&statement.answer).await?.solved;
                     mark.worth = f64::from(u8::from(right));
                 }
             }

@@ -191,7 +191,7 @@ mod tests {
             prompt: prompt.to_vec(),
             completion: completion.to_vec(),
             logprobs: vec![0.0; completion.len()],
-            advantage: 1.0,
+            advantages: vec![1.0; completion.len()],
             temperature: 0.7,
             loss: LOSS,
             weights: Vec::new(),

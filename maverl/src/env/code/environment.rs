@@ -9,7 +9,7 @@ use serde_json::{Map, json};
 use tokio::sync::Semaphore;
 
 use super::judge::{Judge, Reason, Verdict, limits};
-use super::problem::{Problem, Tests};
+use super::problem::Problem;
 use crate::env::{EnvError, Environment, Session};
 use crate::task::{Action, Observation, Score, Task};
 

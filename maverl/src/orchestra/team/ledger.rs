@@ -6,10 +6,10 @@ use serde_json::{Map, Value};
 
 use super::{SeatOf, Table, Team};
 use crate::agent::AgentName;
-use crate::orchestra::Includes;
 use crate::orchestra::branch::lock;
+use crate::orchestra::{AskError, Includes};
 use crate::task::Score;
-use crate::trajectory::{RewardOf, RewardPart, Seat, Turn, TurnPath};
+use crate::trajectory::{Fault, FaultKind, RewardOf, RewardPart, Seat, Turn, TurnPath};
 
 /// What is noted while an episode is played.
 #[derive(Default)]
@@ -52,8 +52,14 @@ impl Table {
 impl<O: ?Sized> Team<O> {
     /// What the environment would score an answer, for [`SeatOf::pay`] and [`Team::note`]. An agent that is shown anything
     /// that depends on it is told the truth.
-    pub async fn judge(&self, answer: &str) -> Score {
-        self.table.score(Some(answer)).await
+    ///
+    /// # Errors
+    ///
+    /// If the environment fails: the episode ends unscored.
+    pub async fn judge(&self, answer: &str) -> Result<Score, AskError> {
+        let judged = self.table.score(Some(answer)).await;
+        judged
+            .map_err(|error| self.table.fail(Fault::new(FaultKind::Environment, error.to_string())))
     }
 
     /// Notes a number worth logging: `rollout/score/<name>`, the mean over an episode's notes and then over episodes.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Totals, Trainer};
+use super::{Totals, Trainer, shares};
 use crate::algo::loss::{self, Pair, preference};
 use crate::config::Correction;
 use crate::model::{Decoder, Model, ModelError, Pool};
