@@ -96,8 +96,11 @@ pub(crate) async fn plan(
         | Preset::Maporl => set.extend(APART.map(str::to_owned)),
         _ => {}
     }
-    if preset == Preset::Dpo {
-        set.push("models.tiny.optim.lr=1e-4".to_owned());
+    match preset {
+        Preset::Dpo => set.push("models.tiny.optim.lr=1e-4".to_owned()),
+        // Greedy episodes are far better than sampled ones here: nearly every advantage would be negative.
+        Preset::Remax => set.push("algorithm.whiten=true".to_owned()),
+        _ => {}
     }
     if preset.parts().estimator == Some(Estimator::Critic) {
         set.push(CRITIC.to_owned());
