@@ -2,13 +2,14 @@
 //!
 //! Elements per second are multiply-adds for products, attention and log-probs, and elements of the main input elsewhere.
 
-use std::{hint::black_box, time::Duration};
+use std::{hint::black_box, ops::Range, time::Duration};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use maverl_kernels::{
     adamw::{AdamW, adamw_step, sum_of_squares},
     attention::{Blocks, Heads, Segment, attention, attention_bwd, attention_cached},
-    embedding, logprob,
+    embedding,
+    logprob::Head,
     matmul::{Packed, Precision},
     mlp, norm,
     rope::{RopeTable, rope},
@@ -144,7 +145,7 @@ fn attentions(c: &mut Criterion) {
             .chunks_exact(block * d)
             .map(|keys| [keys, keys].concat().into_boxed_slice())
             .collect();
-        let blocks = Blocks { storage: &storage, tokens: block, keys: 0, values: block * d };
+        let blocks = Blocks { storage: &storage, keys: 0, values: block * d };
         let ids: Vec<u32> = (0..n / row * per_row).map(|i| (i % storage.len()) as u32).collect();
         let segments: Vec<Segment<'_>> = ids
             .chunks_exact(per_row)
@@ -164,30 +165,25 @@ fn heads(c: &mut Criterion) {
         let targets: Vec<u32> = (0..n).map(|i| (i % vocab) as u32).collect();
         let (inverse, grads) = (vec![1.0; n], random(3, n));
         let (mut logp, mut entropy) = (vec![0.0; n], vec![0.0; n]);
-        time(c, shape, "linear_logprob", n * d * vocab, || {
-            logprob::linear_logprob(
-                &h,
-                &w,
-                &targets,
-                &inverse,
-                Precision::F32,
-                &mut logp,
-                &mut entropy,
-            );
+        let head = Head {
+            h: &h,
+            w: &w,
+            targets: &targets,
+            inv_temperature: &inverse,
+            precision: Precision::F32,
+        };
+        time(c, shape, "head_logprobs", n * d * vocab, || {
+            head.logprobs(&mut logp, &mut entropy);
         });
         let (mut dh, mut dw) = (vec![0.0; n * d], vec![0.0; vocab * d]);
-        time(c, shape, "linear_logprob_bwd", 3 * n * d * vocab, || {
-            logprob::linear_logprob_bwd(
-                &h,
-                &w,
-                &targets,
-                &inverse,
-                Precision::F32,
-                &grads,
-                &grads,
-                &mut dh,
-                Some(&mut dw),
-            );
+        let offsets: Vec<usize> = (0..=n).step_by(64).collect();
+        time(c, shape, "head_loss", 3 * n * d * vocab, || {
+            let loss = |rows: Range<usize>, _: [&[f32]; 2], out: [&mut [f32]; 2]| {
+                let at = offsets[rows.start]..offsets[rows.end];
+                out.into_iter().for_each(|out| out.copy_from_slice(&grads[at.clone()]));
+                Ok::<_, ()>(())
+            };
+            head.loss(&offsets, loss, &mut dh, Some(&mut dw)).ok();
         });
         let logits = random(4, vocab);
         let plain = Filter { temperature: 0.8, ..Filter::default() };

@@ -6,8 +6,8 @@
 //!
 //! One query at a time holds its scores; there is no `[T, T]` matrix. Every sum has an order that only the absolute index
 //! of a key in its row decides: products over `dim` in sixteen lanes, the softmax sum in sixteen lanes by key, the
-//! weighted values in four by key. Two inner loops follow this order, one over keys transposed into vectors (many
-//! queries, training and prefill) and one over keys as they lie (decode), so all uses give a query the same bits (K-1).
+//! weighted values in four by key, so all uses give a query the same bits (K-1). Keys are read sixteen at a time, a
+//! dimension after the other: blocks hold them so, and packed rows are transposed on the way.
 
 mod backward;
 mod forward;
@@ -16,10 +16,12 @@ mod vector;
 
 use rayon::prelude::*;
 
-use crate::par;
+use crate::{lanes, par};
 use forward::Task;
-use rows::Rows;
+use rows::{Keys, Rows};
 
+/// Tokens of a block of keys and values.
+pub const BLOCK_TOKENS: usize = lanes::LANES;
 /// Queries of one task; its keys are transposed once.
 const QUERIES: usize = 128;
 /// Multiplications that weigh as much as one element of [`par::GRAIN`].
@@ -66,16 +68,14 @@ impl Heads {
     }
 }
 
-/// Keys and values of many sequences, in blocks of equally many tokens.
+/// Keys and values of many sequences, in blocks of [`BLOCK_TOKENS`].
 #[derive(Debug, Clone, Copy)]
 pub struct Blocks<'a> {
     /// Every block.
     pub storage: &'a [Box<[f32]>],
-    /// Tokens of a block; a multiple of 16.
-    pub tokens: usize,
-    /// Where the keys `[tokens, kv * dim]` begin in a block.
+    /// Where the keys `[kv * dim, BLOCK_TOKENS]` begin in a block.
     pub keys: usize,
-    /// Where the values `[tokens, kv * dim]` begin in a block.
+    /// Where the values `[BLOCK_TOKENS, kv * dim]` begin in a block.
     pub values: usize,
 }
 
@@ -116,7 +116,7 @@ pub fn attention(
     for row in offsets.windows(2) {
         let at = row[0] * kvw..row[1] * kvw;
         let queries = &q[row[0] * qw..row[1] * qw];
-        let (keys, values) = (Rows::Whole(&k[at.clone()]), Rows::Whole(&v[at]));
+        let (keys, values) = (Keys::Rows(&k[at.clone()]), Rows::Whole(&v[at]));
         push_tasks(&mut tasks, queries, 0, (keys, values), heads, &mut out);
     }
     run(tasks, heads);
@@ -137,9 +137,7 @@ pub fn attention_cached(
     out: &mut [f32],
 ) {
     heads.check("attention_cached");
-    let (qw, kvw, tokens) = (heads.q_width(), heads.kv_width(), blocks.tokens);
-    let whole = tokens > 0 && tokens.is_multiple_of(crate::lanes::LANES);
-    assert!(whole, "attention_cached: blocks of {tokens} tokens, which is no multiple of 16");
+    let qw = heads.q_width();
     let n: usize = segments.iter().map(|s| s.new_tokens).sum();
     for (name, len) in [("q", q.len()), ("out", out.len())] {
         assert_eq!(len, n * qw, "attention_cached: {name} has {len} elements, not [{n}, {qw}]");
@@ -149,13 +147,13 @@ pub fn attention_cached(
     for (i, segment) in segments.iter().enumerate() {
         let Segment { new_tokens, len, blocks: ids } = *segment;
         assert!(
-            new_tokens <= len && len <= ids.len() * tokens,
+            new_tokens <= len && len <= ids.len() * BLOCK_TOKENS,
             "attention_cached: segment {i} has {new_tokens} new of {len} tokens in {} blocks",
             ids.len()
         );
         let (queries, rest) = q.split_at(new_tokens * qw);
         q = rest;
-        let rows = (Rows::keys(&blocks, ids, kvw), Rows::values(&blocks, ids, kvw));
+        let rows = (Keys::of(&blocks, ids), Rows::of(&blocks, ids));
         push_tasks(&mut tasks, queries, len - new_tokens, rows, heads, &mut out);
     }
     run(tasks, heads);
@@ -213,7 +211,7 @@ pub fn attention_bwd(
     let work: usize = rows.iter().map(|(r, _)| r.tokens * (r.tokens + 1) / 2 * qw).sum();
     if !par::worth_it(work / PER_ELEMENT) {
         rows.into_iter().for_each(|(row, (dq, dk, dv))| row.run(heads, dq, dk, dv));
-    } else if rows.len() < 2 * rayon::current_num_threads() {
+    } else if rows.len() < 2 * par::threads() {
         rows.into_iter().for_each(|(row, (dq, dk, dv))| row.run_by_head(heads, dq, dk, dv));
     } else {
         rows.into_par_iter().for_each(|(row, (dq, dk, dv))| row.run(heads, dq, dk, dv));
@@ -241,7 +239,7 @@ fn push_tasks<'a>(
     tasks: &mut Vec<Task<'a>>,
     q: &'a [f32],
     past: usize,
-    (k, v): (Rows<'a>, Rows<'a>),
+    (k, v): (Keys<'a>, Rows<'a>),
     heads: Heads,
     out: &mut &'a mut [f32],
 ) {

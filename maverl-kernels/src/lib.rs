@@ -8,7 +8,7 @@
 //! - Sums over rows (weight gradients, statistics) are taken in an order that the shapes alone decide, never the
 //!   scheduler.
 //!
-//! Threads are those of the current rayon pool. Vector instructions are chosen at run time; the bits are those of fused
+//! Threads are those of the current rayon pool, or within [`alone`] only the calling one. Vector instructions are chosen at run time; the bits are those of fused
 //! multiply-adds, so processors without them are correct but slow.
 #![deny(missing_docs)]
 
@@ -25,6 +25,8 @@ pub mod mlp;
 pub mod norm;
 pub mod rope;
 pub mod sample;
+
+pub use par::alone;
 
 #[cfg(test)]
 mod testing;

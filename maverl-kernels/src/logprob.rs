@@ -4,13 +4,16 @@
 //! z = (h wᵀ) / T,   log p(t) = z_t − logsumexp(z),   H = −Σ p log p   (nats)
 //! ```
 //!
-//! Rows are taken in chunks, each chunk's logits are computed, used and dropped, and computed again in the backward.
-//! Sums over the vocabulary are `f32` in sixteen lanes for 256 elements and `f64` from there on, which keeps them within
-//! 1e-6 of `f64` for any vocabulary.
+//! Rows are taken in chunks, each chunk's logits are computed, used and dropped. On the way back too: a loss of whole
+//! sequences is computed as soon as their log-probs are there, while their logits are. Only those of a sequence that is
+//! longer than a chunk are computed again. Sums over the vocabulary are `f32` in sixteen lanes for 256 elements and `f64`
+//! from there on, which keeps them within 1e-6 of `f64` for any vocabulary.
 
 mod row;
 
 pub(crate) use row::{Row, distance};
+
+use std::ops::Range;
 
 use rayon::prelude::*;
 
@@ -20,99 +23,192 @@ use crate::{lanes, par};
 /// Logits of one chunk.
 const CHUNK: usize = 1 << 21;
 
-/// Computes log-probability and entropy `[n]` of `targets [n]` under the softmax of `(h wᵀ) * inv_temperature[row]`, with
-/// `h [n, d]` and `w [V, d]`.
-///
-/// # Panics
-///
-/// If the lengths differ from the shapes, or a target is not below `V`.
-pub fn linear_logprob(
-    h: &[f32],
-    w: &[f32],
-    targets: &[u32],
-    inv_temperature: &[f32],
-    precision: Precision,
-    logp: &mut [f32],
-    entropy: &mut [f32],
-) {
-    let (n, vocab, d) = check_linear("linear_logprob", h, w, targets);
-    check_rows("linear_logprob", n, inv_temperature, logp, entropy);
-    let rows = chunk_rows(vocab).min(n.max(1));
-    let mut logits = vec![0.0; rows * vocab];
-    let packed = Packed::pack(precision, w, vocab, d);
-    for start in (0..n).step_by(rows) {
-        let at = start..n.min(start + rows);
-        let logits = &mut logits[..at.len() * vocab];
-        precision.set().nt_packed(&h[start * d..at.end * d], &packed, logits, at.len());
-        let (targets, inverse) = (&targets[at.clone()], &inv_temperature[at.clone()]);
-        all_rows(logits, vocab, targets, inverse, &mut logp[at.clone()], &mut entropy[at]);
-    }
+/// The distributions `softmax((h wᵀ) * inv_temperature)` and a target token of each.
+#[derive(Debug, Clone, Copy)]
+pub struct Head<'a> {
+    /// `[n, d]`.
+    pub h: &'a [f32],
+    /// `[V, d]`.
+    pub w: &'a [f32],
+    /// `[n]`, below `V`.
+    pub targets: &'a [u32],
+    /// `[n]`, positive.
+    pub inv_temperature: &'a [f32],
+    /// Of the products.
+    pub precision: Precision,
 }
 
-/// [`linear_logprob`] and its gradients, from those of its two outputs; `dh [n, d]` is overwritten; to
-/// `dw [V, d]`, which a frozen head does without, it is added.
-///
-/// ```text
-/// dz_v = dlogp (1[v = t] − p_v) − dH p_v (log p_v + H),   dlogits = dz / T
-/// ```
-///
-/// # Panics
-///
-/// As [`linear_logprob`].
-#[expect(clippy::too_many_arguments, reason = "the forward's inputs, two gradients in, two out")]
-pub fn linear_logprob_bwd(
-    h: &[f32],
-    w: &[f32],
-    targets: &[u32],
-    inv_temperature: &[f32],
-    precision: Precision,
-    dlogp: &[f32],
-    dentropy: &[f32],
-    dh: &mut [f32],
-    mut dw: Option<&mut [f32]>,
-) {
-    let (n, vocab, d) = check_linear("linear_logprob_bwd", h, w, targets);
-    check_rows("linear_logprob_bwd", n, inv_temperature, dlogp, dentropy);
-    assert_eq!(
-        dh.len(),
-        h.len(),
-        "linear_logprob_bwd: dh has {} elements, h {}",
-        dh.len(),
-        h.len()
-    );
-    if let Some(dw) = dw.as_deref_mut() {
-        assert_eq!(
-            dw.len(),
-            w.len(),
-            "linear_logprob_bwd: dw has {} elements, w {}",
-            dw.len(),
-            w.len()
-        );
+impl Head<'_> {
+    /// Computes log-probabilities and entropies `[n]`.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ from the shapes, or a target is not below `V`.
+    pub fn logprobs(&self, logp: &mut [f32], entropy: &mut [f32]) {
+        let (n, vocab, d) = check_linear("logprobs of a head", self.h, self.w, self.targets);
+        check_rows("logprobs of a head", n, self.inv_temperature, logp, entropy);
+        let rows = chunk_rows(vocab).min(n.max(1));
+        let mut logits = vec![0.0; rows * vocab];
+        let packed = Packed::pack(self.precision, self.w, vocab, d);
+        for at in chunks(0..n, rows) {
+            let logits = self.logits(&packed, at.clone(), &mut logits);
+            let (targets, inverse) = (&self.targets[at.clone()], &self.inv_temperature[at.clone()]);
+            all_rows(logits, targets, inverse, &mut logp[at.clone()], &mut entropy[at], None);
+        }
     }
-    let rows = chunk_rows(vocab).min(n.max(1));
-    let mut logits = vec![0.0; rows * vocab];
-    let packed = Packed::pack(precision, w, vocab, d);
-    for start in (0..n).step_by(rows) {
-        let at = start..n.min(start + rows);
-        let logits = &mut logits[..at.len() * vocab];
-        let h = &h[start * d..at.end * d];
-        precision.set().nt_packed(h, &packed, logits, at.len());
+
+    /// The gradients of a loss of log-probabilities and entropies. Sequence `s` is the rows `offsets[s]..offsets[s + 1]`;
+    /// `loss` is called once for some consecutive sequences at a time, with log-probs and entropies of their rows, and sets
+    /// its derivatives by both. `dh [n, d]` is overwritten; to `dw [V, d]`, which a frozen head does without, it is added.
+    ///
+    /// ```text
+    /// dz_v = dlogp (1[v = t] − p_v) − dH p_v (log p_v + H),   dlogits = dz / T
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// What `loss` returns.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ from the shapes, a target is not below `V`, or `offsets` does not rise from 0 to `n`.
+    pub fn loss<E>(
+        &self,
+        offsets: &[usize],
+        mut loss: impl FnMut(Range<usize>, [&[f32]; 2], [&mut [f32]; 2]) -> Result<(), E>,
+        dh: &mut [f32],
+        mut dw: Option<&mut [f32]>,
+    ) -> Result<(), E> {
+        let (n, vocab, d) = check_linear("loss of a head", self.h, self.w, self.targets);
+        check_rows(
+            "loss of a head",
+            n,
+            self.inv_temperature,
+            self.inv_temperature,
+            self.inv_temperature,
+        );
+        let ends = (offsets.first(), offsets.last());
+        assert!(
+            ends == (Some(&0), Some(&n)) && offsets.is_sorted(),
+            "loss of a head: {n} rows, offsets {ends:?}"
+        );
+        assert_eq!(
+            dh.len(),
+            self.h.len(),
+            "loss of a head: dh has {} elements, h {}",
+            dh.len(),
+            self.h.len()
+        );
+        let dw_len = dw.as_ref().map_or(vocab * d, |dw| dw.len());
+        assert_eq!(dw_len, vocab * d, "loss of a head: dw has {dw_len} elements, w {}", vocab * d);
+        let most = chunk_rows(vocab).min(n.max(1));
+        let mut logits = vec![0.0; most * vocab];
+        let packed = Packed::pack(self.precision, self.w, vocab, d);
+        let mut outputs = Outputs::default();
+        for sequences in whole(offsets, most) {
+            let at = offsets[sequences.start]..offsets[sequences.end];
+            outputs.resize(at.len());
+            let Outputs { logp, entropy, dlogp, dentropy, rows } = &mut outputs;
+            for part in chunks(at.clone(), most) {
+                let here = part.start - at.start..part.end - at.start;
+                let logits = self.logits(&packed, part.clone(), &mut logits);
+                let (targets, inverse) = (&self.targets[part.clone()], &self.inv_temperature[part]);
+                let (logp, entropy) = (&mut logp[here.clone()], &mut entropy[here.clone()]);
+                all_rows(logits, targets, inverse, logp, entropy, Some(&mut rows[here]));
+            }
+            loss(sequences, [logp, entropy], [dlogp, dentropy])?;
+            for part in chunks(at.clone(), most) {
+                let here = part.start - at.start..part.end - at.start;
+                let logits = match at.len() <= most {
+                    true => &mut logits[..at.len() * vocab],
+                    false => self.logits(&packed, part.clone(), &mut logits),
+                };
+                self.gradient(
+                    logits,
+                    part.start,
+                    &rows[here.clone()],
+                    [&dlogp[here.clone()], &dentropy[here]],
+                );
+                self.precision.set().nn(
+                    logits,
+                    self.w,
+                    &mut dh[part.start * d..part.end * d],
+                    part.len(),
+                    d,
+                    vocab,
+                );
+                if let Some(dw) = dw.as_deref_mut() {
+                    let h = &self.h[part.start * d..part.end * d];
+                    self.precision.add().tn(logits, h, dw, vocab, d, part.len());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The logits of some rows, in the front of `out`.
+    fn logits<'o>(&self, w: &Packed, rows: Range<usize>, out: &'o mut [f32]) -> &'o mut [f32] {
+        let (vocab, d) = w.shape();
+        let out = &mut out[..rows.len() * vocab];
+        self.precision.set().nt_packed(&self.h[rows.start * d..rows.end * d], w, out, rows.len());
+        out
+    }
+
+    /// Replaces the logits of rows from `start` on by their gradients.
+    fn gradient(
+        &self,
+        logits: &mut [f32],
+        start: usize,
+        rows: &[Row],
+        [dlogp, dentropy]: [&[f32]; 2],
+    ) {
+        let vocab = logits.len() / rows.len();
         par::parts(logits, vocab, |first, logits| {
-            let first = start + first / vocab;
-            for (i, logits) in logits.chunks_exact_mut(vocab).enumerate() {
-                let (row, inverse) = (first + i, inv_temperature[first + i]);
-                let target = targets[row] as usize;
+            for (i, logits) in (first / vocab..).zip(logits.chunks_exact_mut(vocab)) {
+                let target = self.targets[start + i] as usize;
                 lanes::dispatch(
                     #[inline(always)]
-                    || row::gradient(logits, target, inverse, dlogp[row], dentropy[row]),
+                    || rows[i].gradient(logits, target, dlogp[i], dentropy[i]),
                 );
             }
         });
-        precision.set().nn(logits, w, &mut dh[start * d..at.end * d], at.len(), d, vocab);
-        if let Some(dw) = dw.as_deref_mut() {
-            precision.add().tn(logits, h, dw, vocab, d, at.len());
+    }
+}
+
+/// What is known of the rows of one chunk.
+#[derive(Default)]
+struct Outputs {
+    logp: Vec<f32>,
+    entropy: Vec<f32>,
+    dlogp: Vec<f32>,
+    dentropy: Vec<f32>,
+    rows: Vec<Row>,
+}
+
+impl Outputs {
+    fn resize(&mut self, n: usize) {
+        self.rows.resize(n, Row::default());
+        for values in [&mut self.logp, &mut self.entropy, &mut self.dlogp, &mut self.dentropy] {
+            values.clear();
+            values.resize(n, 0.0);
         }
     }
+}
+
+/// Cuts a range into pieces of at most `size`.
+fn chunks(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
+    range.clone().step_by(size).map(move |start| start..range.end.min(start + size))
+}
+
+/// As many whole sequences at a time as have at most `most` rows together, at least one.
+fn whole(offsets: &[usize], most: usize) -> impl Iterator<Item = Range<usize>> {
+    let mut end = 0;
+    std::iter::from_fn(move || {
+        let start = end;
+        let fits = offsets[start..].iter().take_while(|&&at| at - offsets[start] <= most).count();
+        end = (start + fits - 1).max(start + 1);
+        (end < offsets.len()).then_some(start..end)
+    })
 }
 
 /// Computes log-probability and entropy `[n]` of `targets [n]` under the softmax of `logits [n, vocab]` times
@@ -134,7 +230,7 @@ pub fn logprobs(
     assert!(vocab > 0 && len == n * vocab, "logprobs: logits have {len}, not [{n}, {vocab}]");
     check_targets("logprobs", targets, vocab);
     check_rows("logprobs", n, inv_temperature, logp, entropy);
-    all_rows(logits, vocab, targets, inv_temperature, logp, entropy);
+    all_rows(logits, targets, inv_temperature, logp, entropy, None);
 }
 
 /// Rows of a chunk: a product of few rows is mostly reading `w`, one of too many leaves the cache.
@@ -144,15 +240,21 @@ fn chunk_rows(vocab: usize) -> usize {
 
 fn all_rows(
     logits: &[f32],
-    vocab: usize,
     targets: &[u32],
     inv_temperature: &[f32],
     logp: &mut [f32],
     entropy: &mut [f32],
+    rows: Option<&mut [Row]>,
 ) {
-    let one = |i: usize, logp: &mut f32, entropy: &mut f32| {
+    let vocab = logits.len() / targets.len().max(1);
+    let mut unread = Vec::new();
+    let rows = rows.unwrap_or_else(|| {
+        unread.resize(targets.len(), Row::default());
+        &mut unread
+    });
+    let one = |i: usize, ((logp, entropy), row): ((&mut f32, &mut f32), &mut Row)| {
         let logits = &logits[i * vocab..(i + 1) * vocab];
-        let row = lanes::dispatch(
+        *row = lanes::dispatch(
             #[inline(always)]
             || Row::of(logits, inv_temperature[i]),
         );
@@ -160,12 +262,12 @@ fn all_rows(
         *entropy = row.entropy() as f32;
     };
     if par::worth_it(logits.len()) {
-        let outputs = logp.par_iter_mut().zip(entropy.par_iter_mut());
+        let outputs = logp.par_iter_mut().zip(entropy.par_iter_mut()).zip(rows);
         let outputs = outputs.with_min_len(par::GRAIN.div_ceil(vocab)).enumerate();
-        outputs.for_each(|(i, (logp, entropy))| one(i, logp, entropy));
+        outputs.for_each(|(i, outputs)| one(i, outputs));
     } else {
-        let outputs = logp.iter_mut().zip(entropy.iter_mut()).enumerate();
-        outputs.for_each(|(i, (logp, entropy))| one(i, logp, entropy));
+        let outputs = logp.iter_mut().zip(entropy.iter_mut()).zip(rows).enumerate();
+        outputs.for_each(|(i, outputs)| one(i, outputs));
     }
 }
 

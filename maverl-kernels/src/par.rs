@@ -1,13 +1,36 @@
 //! When and how a kernel is spread over threads: over its outputs, never over a sum.
 
+use std::cell::Cell;
+
 use rayon::prelude::*;
 
 /// Elements of work below which another thread costs more than it saves.
 pub(crate) const GRAIN: usize = 16 * 1024;
 
+thread_local! {
+    static ALONE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `f`, whose kernels then stay on this thread: for callers that give every thread rows of its own.
+pub fn alone<R>(f: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            ALONE.set(self.0);
+        }
+    }
+    let _restore = Restore(ALONE.replace(true));
+    f()
+}
+
+/// Threads that a kernel may use.
+pub(crate) fn threads() -> usize {
+    if ALONE.get() { 1 } else { rayon::current_num_threads() }
+}
+
 /// Whether `work` elements are worth a second thread.
 pub(crate) fn worth_it(work: usize) -> bool {
-    work >= 2 * GRAIN && rayon::current_num_threads() > 1
+    work >= 2 * GRAIN && threads() > 1
 }
 
 /// Elements of a block of at least [`GRAIN`] that holds whole units.

@@ -105,7 +105,7 @@ impl WithSimd for Head<'_> {
         let wide = vector::padded(dim);
         let (mut keys, mut values) = (Vec::new(), Vec::new());
         for (x, out) in [(row.k, &mut keys), (row.v, &mut values)] {
-            vector::transpose(simd, Rows::Whole(x), kvw, head * dim, dim, tokens, out);
+            vector::transpose(x, kvw, head * dim, dim, tokens, out);
         }
         let size = QUERIES * vector::padded(tokens);
         let mut scratch = Scratch {
@@ -168,9 +168,9 @@ impl Block<'_> {
             let p = &mut scratch.p[slot * pitch..][..pitch];
             let ds = &mut scratch.ds[slot * pitch..][..pitch];
             let seen = vector::padded(i + 1);
-            vector::products(simd, q, self.keys, &mut p[..seen]);
+            vector::products(simd, &q[..dim], self.keys, &mut p[..seen]);
             let inverse = vector::softmax(&mut p[..seen], i + 1);
-            vector::products(simd, dout, self.values, &mut ds[..seen]);
+            vector::products(simd, &dout[..dim], self.values, &mut ds[..seen]);
             let pull = lanes::dot(&dout[..dim], &row.out[here]);
             for (p, ds) in p[..seen].iter_mut().zip(&mut ds[..seen]) {
                 *p *= inverse;

@@ -4,19 +4,15 @@ use std::cell::RefCell;
 
 use pulp::{Arch, Simd, WithSimd};
 
-use super::rows::Rows;
+use super::rows::{Keys, Rows};
 use super::{Heads, vector};
-use crate::lanes;
-
-/// Queries from which transposing the keys pays.
-const MANY: usize = 8;
+use crate::lanes::LANES;
 
 /// Consecutive queries of one row, with the keys and values at least up to the last of them.
 pub(super) struct Task<'a> {
     /// `[queries, heads.q * dim]`.
     pub(super) q: &'a [f32],
-    /// `[.., heads.kv * dim]`.
-    pub(super) k: Rows<'a>,
+    pub(super) k: Keys<'a>,
     /// `[.., heads.kv * dim]`.
     pub(super) v: Rows<'a>,
     /// Index in the row of the first query.
@@ -61,30 +57,34 @@ impl WithSimd for Forward<'_> {
         let Task { q, k, v, first, out } = task;
         let (dim, qw, kvw) = (heads.dim, heads.q_width(), heads.kv_width());
         let queries = q.len() / qw;
-        query.clear();
-        query.resize(vector::padded(dim), 0.0);
+        query.resize(dim, 0.0);
         scores.resize(vector::padded(first + queries), 0.0);
         for head in 0..heads.kv {
             let at = head * dim;
-            let many = queries >= MANY;
-            let keys = if many { first + queries } else { 0 };
-            vector::transpose(simd, k, kvw, at, dim, keys, transposed);
+            if let Keys::Rows(k) = k {
+                vector::transpose(k, kvw, at, dim, first + queries, transposed);
+            }
+            let group = |i: usize| match k {
+                Keys::Rows(_) => &transposed[i * dim * LANES..][..dim * LANES],
+                Keys::Blocks { storage, ids, at: keys } => {
+                    &storage[ids[i] as usize][keys + at * LANES..][..dim * LANES]
+                }
+            };
             for (i, (q, out)) in q.chunks_exact(qw).zip(out.chunks_exact_mut(qw)).enumerate() {
                 let keys = first + i + 1;
                 let scores = &mut scores[..vector::padded(keys)];
-                let group = head * heads.group() * dim..(head + 1) * heads.group() * dim;
+                let members = head * heads.group() * dim..(head + 1) * heads.group() * dim;
                 let pairs =
-                    q[group.clone()].chunks_exact(dim).zip(out[group].chunks_exact_mut(dim));
-                for (q, out) in pairs {
+                    q[members.clone()].chunks_exact(dim).zip(out[members].chunks_exact_mut(dim));
+                for (member, (q, out)) in pairs.enumerate() {
                     let scale = heads.scale();
                     query.iter_mut().zip(q).for_each(|(query, q)| *query = q * scale);
-                    if many {
-                        vector::products(simd, query, transposed, scores);
-                    } else {
-                        let rows = k.runs(keys, kvw).flat_map(|run| run.chunks_exact(kvw));
-                        for (score, k) in scores.iter_mut().zip(rows) {
-                            *score = lanes::dot(&query[..dim], &k[at..at + dim]);
+                    for (i, scores) in scores.as_chunks_mut().0.iter_mut().enumerate() {
+                        if member == 0 && queries == 1 {
+                            k.prefetch(i + 1, at * LANES..(at + dim) * LANES);
+                            v.prefetch(i, kvw, at..at + dim);
                         }
+                        vector::group_products(simd, query, group(i), scores);
                     }
                     let inverse = vector::softmax(scores, keys);
                     vector::weighted(simd, &scores[..keys], v, kvw, at, inverse, out);

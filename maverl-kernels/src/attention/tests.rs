@@ -97,7 +97,7 @@ struct Store {
 }
 
 impl Store {
-    const TOKENS: usize = 16;
+    const TOKENS: usize = BLOCK_TOKENS;
 
     /// Puts tokens `start..start + len` into blocks of their own, between blocks of nobody.
     fn put(&mut self, c: &Case, start: usize, len: usize, heads: Heads) -> Vec<u32> {
@@ -107,7 +107,11 @@ impl Store {
             let mut block = vec![f32::NAN; 2 * Self::TOKENS * kvw];
             let at = (start + first) * kvw..(start + len.min(first + Self::TOKENS)) * kvw;
             let (keys, values) = block.split_at_mut(Self::TOKENS * kvw);
-            keys[..at.len()].copy_from_slice(&c.k[at.clone()]);
+            for (token, k) in c.k[at.clone()].chunks_exact(kvw).enumerate() {
+                for (line, k) in keys.chunks_exact_mut(Self::TOKENS).zip(k) {
+                    line[token] = *k;
+                }
+            }
             values[..at.len()].copy_from_slice(&c.v[at]);
             self.storage.push(block.into());
             self.storage.push(Box::default());
@@ -122,7 +126,7 @@ impl Store {
 
     fn blocks(&self, heads: Heads) -> Blocks<'_> {
         let values = Self::TOKENS * heads.kv_width();
-        Blocks { storage: &self.storage, tokens: Self::TOKENS, keys: 0, values }
+        Blocks { storage: &self.storage, keys: 0, values }
     }
 }
 

@@ -10,46 +10,57 @@ pub(super) fn padded(dim: usize) -> usize {
     dim.next_multiple_of(LANES)
 }
 
-/// Transposes the first `tokens` rows of one head, columns `at..at + dim` of rows of `width`, into blocks of as many tokens
-/// as a vector has lanes: `[tokens / lanes, padded dim, lanes]`, zeros where there is nothing.
+/// Transposes the first `tokens` rows of one head, columns `at..at + dim` of rows of `width`, into groups of sixteen
+/// tokens: `[tokens / 16, dim, 16]`, zeros where there is no token.
 #[inline(always)]
-pub(super) fn transpose<S: Simd>(
-    _simd: S,
-    x: Rows<'_>,
+pub(super) fn transpose(
+    x: &[f32],
     width: usize,
     at: usize,
     dim: usize,
     tokens: usize,
     out: &mut Vec<f32>,
 ) {
-    let lanes = S::F32_LANES;
-    let block = padded(dim) * lanes;
     out.clear();
-    out.resize(tokens.div_ceil(lanes) * block, 0.0);
-    let rows = x.runs(tokens, width).flat_map(|run| run.chunks(lanes * width));
-    for (block, x) in out.chunks_exact_mut(block).zip(rows) {
+    out.resize(tokens.div_ceil(LANES) * dim * LANES, 0.0);
+    let groups = x[..tokens * width].chunks(LANES * width);
+    for (group, x) in out.chunks_exact_mut(dim * LANES).zip(groups) {
         for (lane, x) in x.chunks_exact(width).enumerate() {
-            for (column, &x) in block.chunks_exact_mut(lanes).zip(&x[at..at + dim]) {
+            for (column, &x) in group.as_chunks_mut::<LANES>().0.iter_mut().zip(&x[at..at + dim]) {
                 column[lane] = x;
             }
         }
     }
 }
 
-/// The products of `q` with the transposed keys of as many blocks as `out` holds, each in lane order: the bits of
-/// [`lanes::dot`].
+/// The products of `q [dim]` with the keys of as many groups as `out` holds, `transposed [out / 16, dim, 16]`.
 #[inline(always)]
 pub(super) fn products<S: Simd>(simd: S, q: &[f32], transposed: &[f32], out: &mut [f32]) {
-    let (q, _) = q.as_chunks::<LANES>();
-    let (keys, _) = S::as_simd_f32s(transposed);
-    let (keys, _) = keys.as_chunks::<LANES>();
+    let groups = transposed.chunks_exact(q.len() * LANES);
+    for (keys, out) in groups.zip(out.as_chunks_mut().0) {
+        group_products(simd, q, keys, out);
+    }
+}
+
+/// The products of `q [dim]` with the sixteen keys of a group, `keys [dim, 16]`, each in lane order: the bits of
+/// [`lanes::dot`].
+#[inline(always)]
+pub(super) fn group_products<S: Simd>(simd: S, q: &[f32], keys: &[f32], out: &mut [f32; LANES]) {
+    let (q, q_tail) = q.as_chunks::<LANES>();
+    let (keys, keys_tail) = keys.as_chunks::<{ LANES * LANES }>();
     let (out, _) = S::as_mut_simd_f32s(out);
-    for (keys, out) in keys.chunks_exact(q.len()).zip(out) {
+    let vectors = LANES / S::F32_LANES;
+    for (part, out) in out.iter_mut().enumerate() {
         let mut sums = [simd.splat_f32s(0.0); LANES];
         for (q, keys) in q.iter().zip(keys) {
+            let (keys, _) = S::as_simd_f32s(keys);
             for i in 0..LANES {
-                sums[i] = simd.mul_add_f32s(simd.splat_f32s(q[i]), keys[i], sums[i]);
+                sums[i] =
+                    simd.mul_add_f32s(simd.splat_f32s(q[i]), keys[i * vectors + part], sums[i]);
             }
+        }
+        if !q_tail.is_empty() {
+            sums = with_tail(simd, q_tail, keys_tail, part, sums);
         }
         for i in 0..8 {
             sums[i] = simd.add_f32s(sums[i], sums[i + 8]);
@@ -60,6 +71,23 @@ pub(super) fn products<S: Simd>(simd: S, q: &[f32], transposed: &[f32], out: &mu
         let (even, odd) = (simd.add_f32s(sums[0], sums[2]), simd.add_f32s(sums[1], sums[3]));
         *out = simd.add_f32s(even, odd);
     }
+}
+
+/// `sums[i] + q[i] keys[i]` for fewer than sixteen dimensions, of the keys `[q, 16]` those of one vector. The sums are
+/// copied, so that they stay in registers where this is not needed.
+#[inline(always)]
+fn with_tail<S: Simd>(
+    simd: S,
+    q: &[f32],
+    keys: &[f32],
+    part: usize,
+    mut sums: [S::f32s; LANES],
+) -> [S::f32s; LANES] {
+    let (keys, _) = S::as_simd_f32s(keys);
+    for ((sum, &q), keys) in sums.iter_mut().zip(q).zip(keys.chunks_exact(LANES / S::F32_LANES)) {
+        *sum = simd.mul_add_f32s(simd.splat_f32s(q), keys[part], *sum);
+    }
+    sums
 }
 
 /// Replaces `scores [keys]` by `exp(s − max)` and returns one over their sum. `scores` is as long as [`padded`] says; what

@@ -8,7 +8,7 @@ const BLOCK: usize = 16 * LANES;
 const FAR: f32 = -100.0;
 
 /// The sums of one row's softmax.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Row {
     pub(crate) inverse: f32,
     /// Of the scaled logits.
@@ -57,6 +57,20 @@ impl Row {
     pub(crate) fn entropy(&self) -> f64 {
         (self.sum.ln() - self.moment / self.sum).max(0.0)
     }
+
+    /// Replaces the logits of this row by their gradient.
+    #[inline(always)]
+    pub(super) fn gradient(&self, logits: &mut [f32], target: usize, dlogp: f32, dentropy: f32) {
+        let scale = (1.0 / self.sum) as f32;
+        // log p + H = (z − max) + offset
+        let offset = (self.entropy() - self.sum.ln()) as f32;
+        for z in logits.iter_mut() {
+            let far = distance(*z, self.inverse, self.max);
+            let p = lanes::exp(far) * scale;
+            *z = -self.inverse * p * dentropy.mul_add(far + offset, dlogp);
+        }
+        logits[target] += self.inverse * dlogp;
+    }
 }
 
 /// How far a scaled logit is from the largest: at most zero, not below [`FAR`].
@@ -64,19 +78,4 @@ impl Row {
 pub(crate) fn distance(logit: f32, inverse: f32, max: f32) -> f32 {
     let far = logit * inverse - max;
     if far < FAR { FAR } else { far }
-}
-
-/// Replaces a row's logits by their gradient.
-#[inline(always)]
-pub(super) fn gradient(logits: &mut [f32], target: usize, inverse: f32, dlogp: f32, dentropy: f32) {
-    let row = Row::of(logits, inverse);
-    let scale = (1.0 / row.sum) as f32;
-    // log p + H = (z − max) + offset
-    let offset = (row.entropy() - row.sum.ln()) as f32;
-    for z in logits.iter_mut() {
-        let far = distance(*z, inverse, row.max);
-        let p = lanes::exp(far) * scale;
-        *z = -inverse * p * dentropy.mul_add(far + offset, dlogp);
-    }
-    logits[target] += inverse * dlogp;
 }

@@ -39,8 +39,40 @@ fn case(n: usize, d: usize, vocab: usize) -> Case {
 fn forward(c: &Case) -> [Vec<f32>; 2] {
     let n = c.targets.len();
     let (mut logp, mut entropy) = (vec![f32::NAN; n], vec![f32::NAN; n]);
-    linear_logprob(&c.h, &c.w, &c.targets, &c.inverse, Precision::F32, &mut logp, &mut entropy);
+    head(c).logprobs(&mut logp, &mut entropy);
     [logp, entropy]
+}
+
+fn head(c: &Case) -> Head<'_> {
+    let Case { h, w, targets, inverse } = c;
+    Head { h, w, targets, inv_temperature: inverse, precision: Precision::F32 }
+}
+
+/// The gradients of a loss with these derivatives, of sequences that begin at `offsets`; asserts that each sequence is
+/// given to the loss once, in order, with its log-probs.
+fn backward(c: &Case, offsets: &[usize], [dlogp, dentropy]: [&[f32]; 2]) -> [Vec<f32>; 2] {
+    let [logp, entropy] = forward(c);
+    let (mut dh, mut dw) = (vec![f32::NAN; c.h.len()], vec![0.0; c.w.len()]);
+    let run = |dh: &mut [f32], dw: Option<&mut [f32]>| {
+        let mut next = 0;
+        let loss = |sequences: Range<usize>, given: [&[f32]; 2], out: [&mut [f32]; 2]| {
+            assert_eq!(sequences.start, next);
+            next = sequences.end;
+            let at = offsets[sequences.start]..offsets[sequences.end];
+            same_bits(given[0], &logp[at.clone()]);
+            same_bits(given[1], &entropy[at.clone()]);
+            out[0].copy_from_slice(&dlogp[at.clone()]);
+            out[1].copy_from_slice(&dentropy[at]);
+            Ok::<_, ()>(())
+        };
+        head(c).loss(offsets, loss, dh, dw).unwrap();
+        assert_eq!(next, offsets.len() - 1);
+    };
+    run(&mut dh, Some(&mut dw));
+    let mut frozen = vec![f32::NAN; c.h.len()];
+    run(&mut frozen, None);
+    same_bits(&frozen, &dh);
+    [dh, dw]
 }
 
 #[test]
@@ -60,24 +92,7 @@ fn backward_agrees_with_central_differences() {
     for (n, d, vocab) in [(1, 3, 2), (4, 5, 19), (9, 8, 33)] {
         let c = case(n, d, vocab);
         let (dlogp, dentropy) = (random(3, n), random(4, n));
-        let (mut dh, mut dw) = (vec![f32::NAN; n * d], vec![0.0; vocab * d]);
-        let backward = |dh: &mut [f32], dw: Option<&mut [f32]>| {
-            linear_logprob_bwd(
-                &c.h,
-                &c.w,
-                &c.targets,
-                &c.inverse,
-                Precision::F32,
-                &dlogp,
-                &dentropy,
-                dh,
-                dw,
-            );
-        };
-        backward(&mut dh, Some(&mut dw));
-        let mut frozen = vec![f32::NAN; n * d];
-        backward(&mut frozen, None);
-        same_bits(&frozen, &dh);
+        let [dh, dw] = backward(&c, &[0, n / 2, n / 2, n], [&dlogp, &dentropy]);
         let loss = |h: &[f64], w: &[f64]| {
             let [logp, entropy] = reference(h, w, &c.targets, &c.inverse, d);
             weigh(&logp, &dlogp) + weigh(&entropy, &dentropy)
@@ -145,18 +160,7 @@ fn the_fused_form_has_the_bits_of_the_two_steps_and_threads_do_not_matter() {
     let run = |count| {
         threads(count, || {
             let [logp, entropy] = forward(&c);
-            let (mut dh, mut dw) = (vec![0.0; n * d], vec![0.0; vocab * d]);
-            linear_logprob_bwd(
-                &c.h,
-                &c.w,
-                &c.targets,
-                &c.inverse,
-                Precision::F32,
-                &ones,
-                &ones,
-                &mut dh,
-                Some(&mut dw),
-            );
+            let [dh, dw] = backward(&c, &[0, 37, 300, n], [&ones, &ones]);
             [logp, entropy, dh, dw]
         })
     };
@@ -164,4 +168,25 @@ fn the_fused_form_has_the_bits_of_the_two_steps_and_threads_do_not_matter() {
     one.iter().zip(&three).for_each(|(a, b)| same_bits(a, b));
     same_bits(&one[0], &logp);
     same_bits(&one[1], &entropy);
+}
+
+#[test]
+fn how_rows_are_divided_into_sequences_does_not_change_a_row() {
+    let (n, d, vocab) = (1200, 16, 300);
+    let c = case(n, d, vocab);
+    let derivatives = [random(3, n), random(4, n)];
+    let derivatives = [&derivatives[0][..], &derivatives[1]];
+    let [dh, dw] = backward(&c, &[0, n], derivatives);
+    for offsets in [vec![0, 1, 700, 1100, n], (0..=n).step_by(100).collect()] {
+        let [other_dh, other_dw] = backward(&c, &offsets, derivatives);
+        same_bits(&other_dh, &dh);
+        close(&other_dw, &wide(&dw), 1e-5);
+    }
+}
+
+#[test]
+fn an_error_of_the_loss_is_returned() {
+    let c = case(4, 8, 5);
+    let mut dh = vec![0.0; c.h.len()];
+    assert_eq!(head(&c).loss(&[0, 4], |_, _, _| Err("no"), &mut dh, None), Err("no"));
 }

@@ -12,6 +12,7 @@ use rayon::prelude::*;
 use super::kernel::{Kernel, MOST_ROWS, Sums};
 use super::layout::{BLOCK, Element, GAP, Line, Matrix, PANEL, Panel, Panels};
 use super::path::{Path, prefetch};
+use crate::par;
 
 /// Words of a sum that are added before they meet the earlier ones.
 pub(super) const MOST_WORDS: usize = 512;
@@ -142,8 +143,8 @@ impl<E: Element> Product<'_, E> {
     fn cut(&self) -> (usize, usize) {
         let (m, n) = (self.a.indices, self.b.columns());
         let panels = n.div_ceil(PANEL);
-        let most = TASKS * rayon::current_num_threads();
-        let tasks = match rayon::current_num_threads() {
+        let most = TASKS * par::threads();
+        let tasks = match par::threads() {
             1 => 1,
             _ => (m * panels * PANEL * self.a.words() / GRAIN).clamp(1, most),
         };

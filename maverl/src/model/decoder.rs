@@ -6,15 +6,17 @@
 //! key-value caches): the cache is an argument.
 
 mod backward;
+mod cached;
 mod saved;
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-use maverl_kernels::attention::{Heads, Segment, attention, attention_cached};
+use maverl_kernels::attention::{Heads, Segment, attention};
+use maverl_kernels::logprob::Head;
 use maverl_kernels::matmul::Precision;
 use maverl_kernels::rope::{RopeTable, rope};
-use maverl_kernels::{embedding, logprob, mlp, norm};
+use maverl_kernels::{embedding, mlp, norm};
 
 use crate::model::ModelError;
 use crate::model::gradients::Gradients;
@@ -24,6 +26,7 @@ use crate::model::linear::{Linear, Lora};
 use crate::model::pool::Pool;
 use crate::model::values::Param;
 
+use saved::Projected;
 pub(super) use saved::Saved;
 
 /// What the tokens of a forward pass may attend to.
@@ -198,30 +201,40 @@ impl Decoder {
         &self,
         ids: &[u32],
         positions: &[u32],
-        mut context: Context<'_>,
+        context: Context<'_>,
         pool: &mut Pool,
     ) -> Result<Vec<f32>, ModelError> {
-        let mut x = self.embed(ids, positions, pool)?;
+        self.check(ids, positions)?;
+        match context {
+            Context::Packed(offsets) => Ok(self.packed(ids, positions, offsets, pool)),
+            Context::Cached(store, segments) => {
+                Ok(self.cached(ids, positions, store, segments, pool))
+            }
+        }
+    }
+
+    fn packed(
+        &self,
+        ids: &[u32],
+        positions: &[u32],
+        offsets: &[usize],
+        pool: &mut Pool,
+    ) -> Vec<f32> {
+        let mut x = self.embed(ids, pool);
         for index in 0..self.layers.len() {
-            let (out, saved) = self.layer(index, x, positions, &mut context, pool);
+            let (out, saved) = self.layer(index, x, positions, offsets, pool);
             let x_in = saved.keep_input(pool);
             pool.give([x_in]);
             x = out;
         }
         let hidden = self.last_norm(&x, pool);
         pool.give([x]);
-        Ok(hidden)
+        hidden
     }
 
-    /// The first part of [`Decoder::forward`]: the embeddings `[N, D]`, which the layers follow.
-    pub(super) fn embed(
-        &self,
-        ids: &[u32],
-        positions: &[u32],
-        pool: &mut Pool,
-    ) -> Result<Vec<f32>, ModelError> {
-        let HfConfig { hidden_size, vocab_size, max_position_embeddings: longest, .. } =
-            *self.config;
+    /// Refuses ids and positions that are out of range.
+    pub(super) fn check(&self, ids: &[u32], positions: &[u32]) -> Result<(), ModelError> {
+        let HfConfig { vocab_size, max_position_embeddings: longest, .. } = *self.config;
         if let Some(position) = positions.iter().find(|&&p| p as usize >= longest) {
             return Err(ModelError(format!(
                 "position {position} of a model for sequences of {longest} tokens"
@@ -230,9 +243,15 @@ impl Decoder {
         if let Some(id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
             return Err(ModelError(format!("token id {id} in a vocabulary of {vocab_size}")));
         }
-        let mut x = pool.take(ids.len() * hidden_size);
-        embedding::gather(&self.embed.values(), ids, hidden_size, &mut x);
-        Ok(x)
+        Ok(())
+    }
+
+    /// The first part of [`Decoder::forward`]: the embeddings `[N, D]`, which the layers follow.
+    pub(super) fn embed(&self, ids: &[u32], pool: &mut Pool) -> Vec<f32> {
+        let width = self.config.hidden_size;
+        let mut x = pool.take(ids.len() * width);
+        embedding::gather(&self.embed.values(), ids, width, &mut x);
+        x
     }
 
     /// How many layers there are.
@@ -240,7 +259,7 @@ impl Decoder {
         self.layers.len()
     }
 
-    /// What layer `index` makes of its input `x [N, D]`, and what it computed on the way.
+    /// What layer `index` makes of its input `x [N, D]` of packed rows, and what it computed on the way.
     ///
     /// ```text
     /// mid = x + o(attention(q(h), k(h), v(h))),   h = norm(x)
@@ -251,31 +270,47 @@ impl Decoder {
         index: usize,
         x: Vec<f32>,
         positions: &[u32],
-        context: &mut Context<'_>,
+        offsets: &[usize],
         pool: &mut Pool,
     ) -> (Vec<f32>, Saved) {
-        let (layer, eps, precision) = (&self.layers[index], self.eps(), self.precision);
+        let projected = self.project(index, &x, positions, pool);
+        let Projected { q, k, v, .. } = &projected;
+        let mut attended = pool.take(q.len());
+        attention(q, k, v, offsets, self.heads(), &mut attended);
+        self.after_attention(index, x, projected, attended, pool)
+    }
+
+    /// Queries, keys and values of layer `index`, from its input `x [N, D]`.
+    fn project(&self, index: usize, x: &[f32], positions: &[u32], pool: &mut Pool) -> Projected {
+        let (layer, precision) = (&self.layers[index], self.precision);
         let mut h = pool.take(x.len());
-        norm::rms_norm(&x, &layer.input_norm.values(), eps, &mut h);
+        norm::rms_norm(x, &layer.input_norm.values(), self.eps(), &mut h);
         let q = layer.q.project(&h, precision, pool);
         let k = layer.k.project(&h, precision, pool);
         let v = layer.v.project(&h, precision, pool);
+        pool.give([h]);
         let (mut q, raw_q) = self.head_norm(q, layer.q_norm.as_ref(), pool);
         let (mut k, raw_k) = self.head_norm(k, layer.k_norm.as_ref(), pool);
         let heads = self.heads();
         rope(&mut q, positions, heads.q, &self.rope);
         rope(&mut k, positions, heads.kv, &self.rope);
-        let mut attended = pool.take(q.len());
-        match context {
-            Context::Packed(offsets) => attention(&q, &k, &v, offsets, heads, &mut attended),
-            Context::Cached(store, segments) => {
-                store.append(index, &k, &v, segments);
-                attention_cached(&q, store.layer(index), segments, heads, &mut attended);
-            }
-        }
+        Projected { raw_q, raw_k, q, k, v }
+    }
+
+    /// The rest of layer `index`: what it makes of its input and what attention made of that.
+    fn after_attention(
+        &self,
+        index: usize,
+        x: Vec<f32>,
+        projected: Projected,
+        attended: Vec<f32>,
+        pool: &mut Pool,
+    ) -> (Vec<f32>, Saved) {
+        let (layer, precision) = (&self.layers[index], self.precision);
         let mut mid = pool.copy(&x);
         layer.o.forward(&attended, &mut mid, precision.add(), pool);
-        norm::rms_norm(&mid, &layer.post_norm.values(), eps, &mut h);
+        let mut h = pool.take(x.len());
+        norm::rms_norm(&mid, &layer.post_norm.values(), self.eps(), &mut h);
         let gate = layer.gate.project(&h, precision, pool);
         let up = layer.up.project(&h, precision, pool);
         let mut act = pool.take(gate.len());
@@ -283,7 +318,7 @@ impl Decoder {
         let mut out = pool.copy(&mid);
         layer.down.forward(&act, &mut out, precision.add(), pool);
         pool.give([h, act]);
-        (out, Saved { x, raw_q, raw_k, q, k, v, attended, mid, gate, up })
+        (out, Saved { x, projected, attended, mid, gate, up })
     }
 
     /// The last part of [`Decoder::forward`]: the norm after the layers.
@@ -310,47 +345,44 @@ impl Decoder {
         targets: &[u32],
         inv_temperature: &[f32],
     ) -> Result<(Vec<f32>, Vec<f32>), ModelError> {
-        let vocab = self.config.vocab_size;
-        if let Some(id) = targets.iter().find(|&&id| id as usize >= vocab) {
-            return Err(ModelError(format!("token id {id} in a vocabulary of {vocab}")));
-        }
+        self.check_targets(targets)?;
         let (mut logp, mut entropy) = (vec![0.0; targets.len()], vec![0.0; targets.len()]);
-        let (head, p) = (self.head_values(), self.precision);
-        logprob::linear_logprob(
-            hidden,
-            &head,
-            targets,
-            inv_temperature,
-            p,
-            &mut logp,
-            &mut entropy,
-        );
+        let (w, precision) = (self.head_values(), self.precision);
+        let head = Head { h: hidden, w: &w, targets, inv_temperature, precision };
+        head.logprobs(&mut logp, &mut entropy);
         Ok((logp, entropy))
     }
 
-    /// The gradient `[M, D]` of the hidden states of [`Decoder::logprobs`], from those of log-probs and entropies; the
-    /// head's is added up.
-    pub fn logprobs_backward(
+    /// The gradient `[M, D]` of hidden states from a loss of the numbers of [`Decoder::logprobs`]; the head's is added up.
+    /// Sequence `s` is the rows `offsets[s]..offsets[s + 1]`; `loss` gets some sequences at a time, with log-probs and
+    /// entropies of their rows, and sets its derivatives by both.
+    ///
+    /// # Errors
+    ///
+    /// If a target is not in the vocabulary, or what `loss` returns.
+    pub fn loss(
         &self,
         hidden: &[f32],
         targets: &[u32],
         inv_temperature: &[f32],
-        [dlogp, dentropy]: [&[f32]; 2],
+        offsets: &[usize],
+        loss: impl FnMut(Range<usize>, [&[f32]; 2], [&mut [f32]; 2]) -> Result<(), ModelError>,
         gradients: &mut Gradients<'_>,
-    ) -> Vec<f32> {
+    ) -> Result<Vec<f32>, ModelError> {
+        self.check_targets(targets)?;
         let mut dhidden = vec![0.0; hidden.len()];
-        logprob::linear_logprob_bwd(
-            hidden,
-            &self.head_values(),
-            targets,
-            inv_temperature,
-            self.precision,
-            dlogp,
-            dentropy,
-            &mut dhidden,
-            gradients.of(self.head.weight().slot()),
-        );
-        dhidden
+        let (w, precision) = (self.head_values(), self.precision);
+        let head = Head { h: hidden, w: &w, targets, inv_temperature, precision };
+        head.loss(offsets, loss, &mut dhidden, gradients.of(self.head.weight().slot()))?;
+        Ok(dhidden)
+    }
+
+    fn check_targets(&self, targets: &[u32]) -> Result<(), ModelError> {
+        let vocab = self.config.vocab_size;
+        match targets.iter().find(|&&id| id as usize >= vocab) {
+            Some(id) => Err(ModelError(format!("token id {id} in a vocabulary of {vocab}"))),
+            None => Ok(()),
+        }
     }
 
     fn heads(&self) -> Heads {

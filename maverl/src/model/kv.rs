@@ -1,12 +1,13 @@
 //! Keys and values in blocks of a few tokens, so that sequences share what they have in common.
 
-use maverl_kernels::attention::{Blocks, Segment};
+use maverl_kernels::attention::{BLOCK_TOKENS, Blocks, Segment};
 
 use crate::model::hf_config::HfConfig;
 
 /// Blocks of keys and values of a decoder's layers. Who holds which block is not known here.
 ///
-/// A block holds [`KvStore::TOKENS`] tokens: for each layer keys `[TOKENS, Hkv * head_dim]`, then values.
+/// A block holds [`KvStore::TOKENS`] tokens: for each layer keys `[Hkv * head_dim, TOKENS]`, then values
+/// `[TOKENS, Hkv * head_dim]`.
 #[derive(Debug)]
 pub struct KvStore {
     blocks: Vec<Box<[f32]>>,
@@ -17,7 +18,7 @@ pub struct KvStore {
 
 impl KvStore {
     /// Tokens of a block.
-    pub const TOKENS: usize = 16;
+    pub const TOKENS: usize = BLOCK_TOKENS;
 
     /// An empty store for sequences of one model.
     pub fn new(config: &HfConfig) -> Self {
@@ -57,20 +58,23 @@ impl KvStore {
     ///
     /// If they are the same block, or one is not there.
     pub fn copy(&mut self, from: u32, to: u32, tokens: usize) {
-        let (part, len) = (self.part(), tokens * self.width);
+        let (part, width) = (self.part(), self.width);
         let [from, to] = self
             .blocks
             .get_disjoint_mut([from as usize, to as usize])
             .expect("two blocks of this store");
-        for (from, to) in from.chunks_exact(part).zip(to.chunks_exact_mut(part)) {
-            to[..len].copy_from_slice(&from[..len]);
+        for (from, to) in from.chunks_exact(2 * part).zip(to.chunks_exact_mut(2 * part)) {
+            let (keys, values) = to.split_at_mut(part);
+            let lines = keys.chunks_exact_mut(Self::TOKENS).zip(from.chunks_exact(Self::TOKENS));
+            lines.for_each(|(to, from)| to[..tokens].copy_from_slice(&from[..tokens]));
+            values[..tokens * width].copy_from_slice(&from[part..][..tokens * width]);
         }
     }
 
     /// The blocks as attention in one layer reads them.
     pub(super) fn layer(&self, layer: usize) -> Blocks<'_> {
         let keys = 2 * layer * self.part();
-        Blocks { storage: &self.blocks, tokens: Self::TOKENS, keys, values: keys + self.part() }
+        Blocks { storage: &self.blocks, keys, values: keys + self.part() }
     }
 
     /// Writes each segment's share of a layer's new keys and values `[N, width]` to where the segment ends.
@@ -85,9 +89,11 @@ impl KvStore {
                 let new = done * width..(done + rows) * width;
                 let block = &mut self.blocks[segment.blocks[index] as usize][2 * layer * part..];
                 let (keys, values) = block.split_at_mut(part);
-                let at = row * width..(row + rows) * width;
-                keys[at.clone()].copy_from_slice(&k[new.clone()]);
-                values[at].copy_from_slice(&v[new]);
+                for (token, k) in (row..).zip(k[new.clone()].chunks_exact(width)) {
+                    let lines = keys.as_chunks_mut::<{ Self::TOKENS }>().0;
+                    lines.iter_mut().zip(k).for_each(|(line, k)| line[token] = *k);
+                }
+                values[row * width..(row + rows) * width].copy_from_slice(&v[new]);
                 (done, position) = (done + rows, position + rows);
             }
         }

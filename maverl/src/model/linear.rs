@@ -51,6 +51,12 @@ impl Linear {
         packed.get_or_insert_with(|| Packed::pack(precision, &self.weight.values(), o, i));
     }
 
+    /// What it takes in this form.
+    pub(super) fn packed_bytes(&self, precision: Precision) -> usize {
+        let (o, i) = self.dims();
+        Packed::bytes(precision, o, i)
+    }
+
     /// Forgets the packed weight, because the weight may change.
     pub(super) fn unpack(&self) {
         *self.packed.write().unwrap_or_else(PoisonError::into_inner) = None;

@@ -4,6 +4,8 @@
 #[derive(Debug, Default)]
 pub struct Pool {
     free: Vec<Vec<f32>>,
+    /// Of threads that work on rows of their own.
+    shares: Vec<Pool>,
 }
 
 impl Pool {
@@ -26,6 +28,14 @@ impl Pool {
         let mut buffer = self.take(values.len());
         buffer.copy_from_slice(values);
         buffer
+    }
+
+    /// A pool for each of `n` threads.
+    pub(super) fn shares(&mut self, n: usize) -> &mut [Self] {
+        if self.shares.len() < n {
+            self.shares.resize_with(n, Self::default);
+        }
+        &mut self.shares[..n]
     }
 
     /// Takes buffers back.

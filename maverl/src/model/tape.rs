@@ -5,7 +5,7 @@
 //! the same to the bit.
 
 use crate::model::ModelError;
-use crate::model::decoder::{Context, Decoder, Saved};
+use crate::model::decoder::{Decoder, Saved};
 use crate::model::gradients::Gradients;
 use crate::model::pool::Pool;
 
@@ -49,11 +49,11 @@ impl<'a> Tape<'a> {
         checkpointing: bool,
         pool: &mut Pool,
     ) -> Result<Self, ModelError> {
-        let mut x = decoder.embed(rows.ids, rows.positions, pool)?;
+        decoder.check(rows.ids, rows.positions)?;
+        let mut x = decoder.embed(rows.ids, pool);
         let mut layers = Vec::with_capacity(decoder.layers());
         for index in 0..decoder.layers() {
-            let mut context = Context::Packed(rows.offsets);
-            let (out, saved) = decoder.layer(index, x, rows.positions, &mut context, pool);
+            let (out, saved) = decoder.layer(index, x, rows.positions, rows.offsets, pool);
             layers.push(match checkpointing {
                 true => Kept::Input(saved.keep_input(pool)),
                 false => Kept::All(Box::new(saved)),
@@ -79,8 +79,7 @@ impl<'a> Tape<'a> {
             let saved = match kept {
                 Kept::All(saved) => *saved,
                 Kept::Input(x) => {
-                    let mut context = Context::Packed(offsets);
-                    let (out, saved) = decoder.layer(index, x, positions, &mut context, pool);
+                    let (out, saved) = decoder.layer(index, x, positions, offsets, pool);
                     pool.give([out]);
                     saved
                 }

@@ -13,6 +13,8 @@ pub(crate) struct Packed {
     offsets: Vec<usize>,
     /// Index into `ids` of the token *before* each completion token.
     before: Vec<u32>,
+    /// Row `r`'s completion tokens are `completions[r]..completions[r + 1]`.
+    pub(crate) completions: Vec<usize>,
     /// The completion tokens `[M]`.
     pub(crate) targets: Vec<u32>,
     /// Of each completion token.
@@ -24,6 +26,7 @@ impl Packed {
     pub(crate) fn new(rows: &[&Row]) -> Self {
         let (mut ids, mut positions, mut offsets) = (Vec::new(), Vec::new(), vec![0]);
         let (mut before, mut targets, mut inv_temperature) = (Vec::new(), Vec::new(), Vec::new());
+        let mut completions = vec![0];
         for row in rows {
             let start = ids.len();
             ids.extend_from_slice(&row.prompt);
@@ -35,8 +38,9 @@ impl Packed {
             inv_temperature
                 .extend(std::iter::repeat_n(1.0 / row.temperature, row.completion.len()));
             offsets.push(ids.len());
+            completions.push(targets.len());
         }
-        Self { ids, positions, offsets, before, targets, inv_temperature }
+        Self { ids, positions, offsets, before, completions, targets, inv_temperature }
     }
 
     /// A number for each token, of its row (the first of these is row `first` of the minibatch) and its position alone.

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -145,52 +146,19 @@ impl Trainer {
         let packed = &micro.packed;
         let tape = Tape::record(&decoder, packed.rows(), self.checkpointing, pool)?;
         let hidden = packed.predicting(tape.hidden());
-        let (targets, inv_temperature) = (&packed.targets, &packed.inv_temperature);
-        let (logp, entropy) = decoder.logprobs(&hidden, targets, inv_temperature)?;
-        let [dlogp, dentropy] = self.loss(objective, micro, [&logp, &entropy], totals, pool)?;
-        let dout = [&dlogp[..], &dentropy];
-        let dhidden = decoder.logprobs_backward(&hidden, targets, inv_temperature, dout, gradients);
-        tape.backward(&packed.spread(&dhidden), gradients, pool);
-        Ok(())
-    }
-
-    /// The derivatives of the loss of one micro-batch by log-probs and entropies, `[M]` each.
-    fn loss(
-        &self,
-        objective: Objective,
-        Micro { rows, packed, weights, .. }: &Micro<'_>,
-        [logp, entropy]: [&[f32]; 2],
-        totals: &mut Totals,
-        pool: &mut Pool,
-    ) -> Result<[Vec<f32>; 2], ModelError> {
         let reference = match (&self.reference, objective) {
             (Some(reference), Objective::PolicyGradient) => Some(packed.logprobs(reference, pool)?),
             _ => None,
         };
-        let (mut d_logp, mut d_entropy) = (vec![0.0; logp.len()], vec![0.0; logp.len()]);
-        let mut end = 0;
-        for row in *rows {
-            let span = end..end + row.completion.len();
-            end = span.end;
-            let tokens = RowTokens {
-                logp: &logp[span.clone()],
-                entropy: &entropy[span.clone()],
-                old: &row.logprobs,
-                reference: reference.as_deref().map(|reference| &reference[span.clone()]),
-                weights: &weights[span.clone()],
-            };
-            let (d_logp, d_entropy) = (&mut d_logp[span.clone()], &mut d_entropy[span]);
-            if totals.steps == 0 && objective == Objective::PolicyGradient {
-                totals.mismatch(tokens.logp, tokens.old);
-            }
-            totals.policy += match objective {
-                Objective::Supervised => loss::log_likelihood(&tokens, d_logp),
-                Objective::PolicyGradient => {
-                    loss::policy_gradient(&tokens, row.advantage, &row.loss, d_logp, d_entropy)
-                }
-            };
-        }
-        Ok([d_logp, d_entropy])
+        let loss = |rows, given: [&[f32]; 2], derivatives: [&mut [f32]; 2]| {
+            micro.loss(objective, rows, given, reference.as_deref(), derivatives, totals);
+            Ok(())
+        };
+        let Packed { targets, inv_temperature, completions, .. } = packed;
+        let dhidden =
+            decoder.loss(&hidden, targets, inv_temperature, completions, loss, gradients)?;
+        tape.backward(&packed.spread(&dhidden), gradients, pool);
+        Ok(())
     }
 
     /// The decoder to train with: with dropout, if the adapter has any. Its mask is a function of the seed, the optimizer
@@ -264,6 +232,44 @@ struct Micro<'a> {
     packed: Packed,
     /// The place of the first row in the minibatch.
     first_row: usize,
+}
+
+impl Micro<'_> {
+    /// The losses of some rows, and their derivatives by the log-probs and entropies of the rows' completion tokens.
+    fn loss(
+        &self,
+        objective: Objective,
+        rows: Range<usize>,
+        [logp, entropy]: [&[f32]; 2],
+        reference: Option<&[f32]>,
+        [d_logp, d_entropy]: [&mut [f32]; 2],
+        totals: &mut Totals,
+    ) {
+        let completions = &self.packed.completions;
+        let start = completions[rows.start];
+        for row in rows {
+            let all = completions[row]..completions[row + 1];
+            let here = all.start - start..all.end - start;
+            let row = self.rows[row];
+            let tokens = RowTokens {
+                logp: &logp[here.clone()],
+                entropy: &entropy[here.clone()],
+                old: &row.logprobs,
+                reference: reference.map(|reference| &reference[all.clone()]),
+                weights: &self.weights[all],
+            };
+            let (d_logp, d_entropy) = (&mut d_logp[here.clone()], &mut d_entropy[here]);
+            if totals.steps == 0 && objective == Objective::PolicyGradient {
+                totals.mismatch(tokens.logp, tokens.old);
+            }
+            totals.policy += match objective {
+                Objective::Supervised => loss::log_likelihood(&tokens, d_logp),
+                Objective::PolicyGradient => {
+                    loss::policy_gradient(&tokens, row.advantage, &row.loss, d_logp, d_entropy)
+                }
+            };
+        }
+    }
 }
 
 /// Two counters as four f32 that hold 24 bits each exactly.

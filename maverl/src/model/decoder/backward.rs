@@ -4,7 +4,7 @@ use maverl_kernels::attention::attention_bwd;
 use maverl_kernels::rope::rope_bwd;
 use maverl_kernels::{embedding, mlp, norm};
 
-use super::{Decoder, Saved};
+use super::{Decoder, Projected, Saved};
 use crate::model::gradients::Gradients;
 use crate::model::pool::Pool;
 use crate::model::tape::Rows;
@@ -21,7 +21,8 @@ impl Decoder {
         gradients: &mut Gradients<'_>,
         pool: &mut Pool,
     ) {
-        let Saved { x, raw_q, raw_k, q, k, v, attended, mid, gate, up } = saved;
+        let Saved { x, projected, attended, mid, gate, up } = saved;
+        let Projected { raw_q, raw_k, q, k, v } = projected;
         self.mlp_backward(index, &mid, [gate, up], dx, gradients, pool);
         pool.give([mid]);
         let (layer, precision) = (&self.layers[index], self.precision);

@@ -2,10 +2,9 @@
 
 use crate::model::pool::Pool;
 
-/// What a layer computed on its way, which its way back needs.
-pub(in crate::model) struct Saved {
-    /// The input `[N, D]`.
-    pub(super) x: Vec<f32>,
+/// What attention of a layer is given.
+#[derive(Default)]
+pub(super) struct Projected {
     /// Queries and keys before their norms, where they have some.
     pub(super) raw_q: Option<Vec<f32>>,
     pub(super) raw_k: Option<Vec<f32>>,
@@ -13,6 +12,13 @@ pub(in crate::model) struct Saved {
     pub(super) q: Vec<f32>,
     pub(super) k: Vec<f32>,
     pub(super) v: Vec<f32>,
+}
+
+/// What a layer computed on its way, which its way back needs.
+pub(in crate::model) struct Saved {
+    /// The input `[N, D]`.
+    pub(super) x: Vec<f32>,
+    pub(super) projected: Projected,
     pub(super) attended: Vec<f32>,
     /// The residual stream between attention and MLP.
     pub(super) mid: Vec<f32>,
@@ -23,7 +29,8 @@ pub(in crate::model) struct Saved {
 impl Saved {
     /// Gives back all but the input.
     pub(in crate::model) fn keep_input(self, pool: &mut Pool) -> Vec<f32> {
-        let Self { x, raw_q, raw_k, q, k, v, attended, mid, gate, up } = self;
+        let Self { x, projected, attended, mid, gate, up } = self;
+        let Projected { raw_q, raw_k, q, k, v } = projected;
         pool.give([q, k, v, attended, mid, gate, up]);
         pool.give(raw_q.into_iter().chain(raw_k));
         x
