@@ -111,7 +111,7 @@ fn on_numbers(steps: &[Step], level: u32) -> Task {
     let wanted = format!("x {}", words(steps));
     let tests = NUMBERS.map(|x| (json!(x), json!(value(steps, x))));
     let solution = format!("def f(x):\n    return {}", expression(steps));
-    task(&format!("f(x) that returns {wanted}"), &tests, solution, level)
+    task(&format!("f(x) that returns {wanted}"), &tests, &solution, level)
 }
 
 /// Every item is changed, or the changed items are added up, counted above a bound, or the largest is taken.
@@ -135,11 +135,11 @@ fn on_lists(steps: &[Step], draw: &mut Draw) -> Task {
     };
     let tests = LISTS.map(|items| (json!(items), result(items)));
     let solution = format!("def f(xs):\n    return {code}");
-    task(&format!("f(xs) that returns {what}"), &tests, solution, 3)
+    task(&format!("f(xs) that returns {what}"), &tests, &solution, 3)
 }
 
 /// The task of a function; its first tests are public and stand in the question.
-fn task(wanted: &str, tests: &[(Value, Value)], solution: String, level: u32) -> Task {
+fn task(wanted: &str, tests: &[(Value, Value)], solution: &str, level: u32) -> Task {
     let (public, hidden) = tests.split_at(PUBLIC);
     let shown: Vec<String> = public.iter().map(|(x, y)| format!("f({x}) is {y}.")).collect();
     let question = format!("Write a Python function {wanted}. {}", shown.join(" "));
