@@ -36,7 +36,7 @@ pub struct CodeEnvironment {
 }
 
 /// A judge, and how many may ask it at once.
-struct Bench {
+pub(super) struct Bench {
     judge: Arc<Judge>,
     places: Arc<Semaphore>,
 }
