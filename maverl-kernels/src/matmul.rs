@@ -23,6 +23,7 @@ mod x86;
 use engine::{Out, Product, Then};
 use layout::{Bf16, Element, F32, Line, Matrix, Order, Panels};
 use path::Path;
+pub(crate) use path::prefetch;
 
 /// What the terms of a product are rounded to. Sums are `f32` in any case, and so are the arrays.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]

@@ -76,10 +76,14 @@ impl WithSimd for Forward<'_> {
                 let members = head * heads.group() * dim..(head + 1) * heads.group() * dim;
                 let pairs =
                     q[members.clone()].chunks_exact(dim).zip(out[members].chunks_exact_mut(dim));
-                for (q, out) in pairs {
+                for (member, (q, out)) in pairs.enumerate() {
                     let scale = heads.scale();
                     query.iter_mut().zip(q).for_each(|(query, q)| *query = q * scale);
                     for (i, scores) in scores.as_chunks_mut().0.iter_mut().enumerate() {
+                        if member == 0 && queries == 1 {
+                            k.prefetch(i + 1, at * LANES..(at + dim) * LANES);
+                            v.prefetch(i, kvw, at..at + dim);
+                        }
                         vector::group_products(simd, query, group(i), scores);
                     }
                     let inverse = vector::softmax(scores, keys);

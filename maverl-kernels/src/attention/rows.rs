@@ -1,7 +1,13 @@
 //! Keys and values as they lie in memory.
 
+use std::ops::Range;
+
 use super::Blocks;
 use crate::lanes::LANES;
+use crate::matmul::prefetch;
+
+/// Elements of a cache line.
+const LINE: usize = 16;
 
 /// Keys of one sequence.
 #[derive(Clone, Copy)]
@@ -15,6 +21,15 @@ pub(super) enum Keys<'a> {
 impl<'a> Keys<'a> {
     pub(super) fn of(blocks: &Blocks<'a>, ids: &'a [u32]) -> Self {
         Self::Blocks { storage: blocks.storage, ids, at: blocks.keys }
+    }
+
+    /// Asks for a part of the keys of a block, if there is such a block: what one query reads of it is far less than
+    /// memory takes to come.
+    #[inline(always)]
+    pub(super) fn prefetch(self, block: usize, part: Range<usize>) {
+        let Self::Blocks { storage, ids, at } = self else { return };
+        let Some(block) = ids.get(block).map(|&id| storage[id as usize].as_ptr()) else { return };
+        part.step_by(LINE).for_each(|i| prefetch(block.wrapping_add(at + i)));
     }
 }
 
@@ -34,6 +49,17 @@ impl<'a> Rows<'a> {
     /// The values of a sequence.
     pub(super) fn of(blocks: &Blocks<'a>, ids: &'a [u32]) -> Self {
         Self::Blocks { storage: blocks.storage, ids, at: blocks.values }
+    }
+
+    /// [`Keys::prefetch`], for some columns of the rows of `width`.
+    #[inline(always)]
+    pub(super) fn prefetch(self, block: usize, width: usize, columns: Range<usize>) {
+        let Self::Blocks { storage, ids, at } = self else { return };
+        let Some(block) = ids.get(block).map(|&id| storage[id as usize].as_ptr()) else { return };
+        for row in 0..LANES {
+            let start = at + row * width;
+            columns.clone().step_by(LINE).for_each(|i| prefetch(block.wrapping_add(start + i)));
+        }
     }
 
     /// The first `rows` rows of `width` in runs that lie together. Every run but the last is of whole groups of lanes.

@@ -49,12 +49,19 @@ pub(super) fn group_products<S: Simd>(simd: S, q: &[f32], keys: &[f32], out: &mu
     let (q, q_tail) = q.as_chunks::<LANES>();
     let (keys, keys_tail) = keys.as_chunks::<{ LANES * LANES }>();
     let (out, _) = S::as_mut_simd_f32s(out);
+    let vectors = LANES / S::F32_LANES;
     for (part, out) in out.iter_mut().enumerate() {
         let mut sums = [simd.splat_f32s(0.0); LANES];
         for (q, keys) in q.iter().zip(keys) {
-            add_products(simd, q, keys, part, &mut sums);
+            let (keys, _) = S::as_simd_f32s(keys);
+            for i in 0..LANES {
+                sums[i] =
+                    simd.mul_add_f32s(simd.splat_f32s(q[i]), keys[i * vectors + part], sums[i]);
+            }
         }
-        add_products(simd, q_tail, keys_tail, part, &mut sums);
+        if !q_tail.is_empty() {
+            sums = with_tail(simd, q_tail, keys_tail, part, sums);
+        }
         for i in 0..8 {
             sums[i] = simd.add_f32s(sums[i], sums[i + 8]);
         }
@@ -66,20 +73,21 @@ pub(super) fn group_products<S: Simd>(simd: S, q: &[f32], keys: &[f32], out: &mu
     }
 }
 
-/// `sums[i] += q[i] keys[i]`, of the keys `[q, 16]` those of one vector.
+/// `sums[i] + q[i] keys[i]` for fewer than sixteen dimensions, of the keys `[q, 16]` those of one vector. The sums are
+/// copied, so that they stay in registers where this is not needed.
 #[inline(always)]
-fn add_products<S: Simd>(
+fn with_tail<S: Simd>(
     simd: S,
     q: &[f32],
     keys: &[f32],
     part: usize,
-    sums: &mut [S::f32s; LANES],
-) {
-    let vectors = LANES / S::F32_LANES;
+    mut sums: [S::f32s; LANES],
+) -> [S::f32s; LANES] {
     let (keys, _) = S::as_simd_f32s(keys);
-    for ((sum, &q), keys) in sums.iter_mut().zip(q).zip(keys.chunks_exact(vectors)) {
+    for ((sum, &q), keys) in sums.iter_mut().zip(q).zip(keys.chunks_exact(LANES / S::F32_LANES)) {
         *sum = simd.mul_add_f32s(simd.splat_f32s(q), keys[part], *sum);
     }
+    sums
 }
 
 /// Replaces `scores [keys]` by `exp(s − max)` and returns one over their sum. `scores` is as long as [`padded`] says; what

@@ -4,7 +4,7 @@ use super::layout::{BLOCK, Element};
 
 /// Asks for a cache line before it is needed. Any address will do.
 #[inline(always)]
-pub(super) fn prefetch<T>(address: *const T) {
+pub(crate) fn prefetch<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
     super::x86::prefetch(address.cast());
     #[cfg(not(target_arch = "x86_64"))]
