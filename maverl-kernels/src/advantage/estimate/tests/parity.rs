@@ -22,6 +22,9 @@ pub(crate) fn agrees_with_the_cpu<E: Estimate<Error: Debug>>(of: &E) {
         }
     }
     scans(of);
+    // More pieces than a block has threads.
+    let n = 300_000;
+    moments(of, "600 pieces", &random(6, n), &Segments::one(n));
 }
 
 fn groups<E: Estimate<Error: Debug>>(of: &E, seed: u64, n: usize, most: usize, sorted: bool) {
@@ -61,11 +64,16 @@ fn groups<E: Estimate<Error: Debug>>(of: &E, seed: u64, n: usize, most: usize, s
     let got = of.ema(&values, &by, 0.9, &mut a).unwrap();
     agree(&name, &got, &Cpu.ema(&values, &by, 0.9, &mut b).unwrap());
     agree(&name, &narrow(&a), &narrow(&b));
-    for (got, want) in
-        of.moments(&values, &by).unwrap().iter().zip(Cpu.moments(&values, &by).unwrap())
-    {
+    moments(of, &name, &values, &by);
+}
+
+fn moments<E: Estimate<Error: Debug>>(of: &E, name: &str, values: &[f32], by: &Segments) {
+    let (got, want) = (of.moments(values, by).unwrap(), Cpu.moments(values, by).unwrap());
+    assert_eq!(got.len(), want.len(), "{name}");
+    for (got, want) in got.iter().zip(want) {
         assert_eq!(got.n, want.n, "{name}");
-        assert!((got.mean - want.mean).abs() < 1e-12 && (got.std() - want.std()).abs() < 1e-9);
+        assert!((got.mean - want.mean).abs() < 1e-12, "{name}: {got:?}, not {want:?}");
+        assert!((got.std() - want.std()).abs() < 1e-9, "{name}: {got:?}, not {want:?}");
     }
 }
 
