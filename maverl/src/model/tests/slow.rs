@@ -9,7 +9,7 @@ use super::*;
 use crate::model::values::{tensor, with_values};
 
 const STEPS: u64 = 20;
-const ADAMW: AdamW = AdamW { lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01 };
+const ADAMW: AdamW = AdamW { lr: 3e-4, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01 };
 
 /// A decoder without one fused operation: weights by name.
 struct Slow<'m> {
