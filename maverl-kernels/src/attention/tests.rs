@@ -252,9 +252,11 @@ fn wrong_shapes_are_named() {
     attention(&[0.0; 12], &[0.0; 8], &[0.0; 12], packing, heads, &mut [0.0; 12]);
 }
 
+type Family = ([usize; 6], [Option<usize>; 5], Vec<usize>, Vec<Vec<usize>>);
+
 /// Sequences that begin with the first 21 tokens, or with nothing: those in common once, and each sequence whole. Gives the
 /// packing, and for each token of the sequences where it lies among the shared ones.
-fn family() -> ([usize; 6], [Option<usize>; 5], Vec<usize>, Vec<Vec<usize>>) {
+fn family() -> Family {
     let offsets = [0, 21, 30, 30, 70, 75];
     let prefixes = [None, Some(0), None, Some(0), Some(0)];
     let rows: Vec<Vec<usize>> = (0..5)
@@ -263,8 +265,11 @@ fn family() -> ([usize; 6], [Option<usize>; 5], Vec<usize>, Vec<Vec<usize>>) {
             before.chain(offsets[r]..offsets[r + 1]).collect()
         })
         .collect();
-    let mut whole = vec![0];
-    rows.iter().for_each(|row| whole.push(whole.last().unwrap() + row.len()));
+    let ends = rows.iter().scan(0, |end, row| {
+        *end += row.len();
+        Some(*end)
+    });
+    let whole = std::iter::once(0).chain(ends).collect();
     (offsets, prefixes, whole, rows)
 }
 
