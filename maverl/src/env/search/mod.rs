@@ -1,26 +1,45 @@
 //! Questions over a corpus: a query gets the best documents, an answer is right if it says what a reference says.
 //!
-//! Queries are answered by a BM25 index in memory, or by a retriever that speaks Search-R1's protocol. The answer alone
-//! is judged; nothing that was retrieved can count as one.
+//! Queries are answered by an index in memory, which ranks documents by words, by meaning, or by both, or by a retriever
+//! that speaks Search-R1's protocol. The answer alone is judged; nothing that was retrieved can count as one.
 
+mod bm25;
+mod dense;
 mod index;
 mod look;
+mod options;
+mod protocol;
 mod retriever;
 mod score;
+mod server;
 
-pub use index::Index;
+pub use dense::{Dense, Encoder, Neighbors, Pooling};
+pub use index::{Hit, Index, Ranking};
 pub use retriever::Retriever;
 pub use score::{exact_match, f1, normalize};
+pub use server::serve;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use maverl_macros::environment;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
 
 use super::{EnvError, Environment, Session};
 use crate::task::{Action, Observation, Score, Task};
 use crate::world::{Document, facts};
+
+/// What an answer earns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AnswerReward {
+    /// 1 if it equals a reference, else 0.
+    #[default]
+    Em,
+    /// Its word F1 with the nearest reference.
+    F1,
+}
 
 /// Answers queries with documents of a corpus, and wants the answer word for word.
 #[environment(name = "search", offers("search"))]
@@ -31,6 +50,24 @@ pub struct SearchEnvironment {
     pub top_k: usize,
     /// Longest text of a document in characters; 0 shows all of it.
     pub max_chars: usize,
+    /// What an answer earns: `em` or `f1`. It is solved if it equals a reference, in either case.
+    pub reward: AnswerReward,
+    /// What documents are ranked by: `bm25`, `dense` or `hybrid`.
+    pub ranking: Ranking,
+    /// For `dense` and `hybrid`: the model whose hidden states are embeddings, a directory or `builtin:tiny`.
+    pub encoder: String,
+    /// How hidden states become an embedding: `mean`, or `last` for that of the last token.
+    pub pooling: Pooling,
+    /// What the encoder reads before each query.
+    pub query_prefix: String,
+    /// What the encoder reads before each document.
+    pub document_prefix: String,
+    /// Most tokens of a text that the encoder reads.
+    pub max_tokens: usize,
+    /// How the nearest documents are found: `exact`, or `hnsw` for large corpora.
+    pub neighbors: Neighbors,
+    /// Queries whose embeddings are kept for when they are asked again.
+    pub cache: usize,
     /// URL of a Search-R1 retriever to ask instead of indexing the corpus; empty for none.
     pub retriever: String,
     /// Seconds the retriever may take for an answer.
@@ -46,7 +83,7 @@ pub struct SearchEnvironment {
 enum Backend {
     #[default]
     NotStarted,
-    Index(Index),
+    Index(Arc<Index>),
     Retriever(Arc<Retriever>),
 }
 
@@ -56,6 +93,15 @@ impl Default for SearchEnvironment {
             corpus: facts::NAME.to_owned(),
             top_k: 3,
             max_chars: 0,
+            reward: AnswerReward::default(),
+            ranking: Ranking::default(),
+            encoder: String::new(),
+            pooling: Pooling::default(),
+            query_prefix: String::new(),
+            document_prefix: String::new(),
+            max_tokens: 512,
+            neighbors: Neighbors::default(),
+            cache: 4096,
             retriever: String::new(),
             timeout_s: 30.0,
             retries: 5,
@@ -67,6 +113,7 @@ impl Default for SearchEnvironment {
 impl Environment for SearchEnvironment {
     fn look(&self, base: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
         self.timeout()?;
+        self.encoder(base)?;
         if self.retriever.is_empty() {
             self.documents(base)?;
         }
@@ -74,23 +121,23 @@ impl Environment for SearchEnvironment {
     }
 
     fn start(&mut self, base: &Path) -> Result<(), EnvError> {
-        let timeout = self.timeout()?;
-        self.backend = if self.retriever.is_empty() {
-            Backend::Index(Index::new(self.documents(base)?)?)
-        } else {
-            Backend::Retriever(Arc::new(Retriever::new(&self.retriever, timeout, self.retries)))
-        };
+        self.backend = self.backend(base)?;
         Ok(())
     }
 
-    /// How often BM25 finds what supports a task, if the tasks say so: what even a perfect team cannot do without.
+    /// How often the index finds what supports a task, if the tasks say so: what even a perfect team cannot do without.
     fn note(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
         let supported: Vec<Task> =
             tasks.iter().filter(|task| !texts(task, "support").is_empty()).cloned().collect();
         let k = self.top_k;
         let note = |recall| {
             let n = supported.len();
-            format!("BM25 recall@{k} of the supporting document: {recall:.3} on {n} questions")
+            let by = match self.ranking {
+                Ranking::Bm25 => "BM25",
+                Ranking::Dense => "dense",
+                Ranking::Hybrid => "hybrid",
+            };
+            format!("{by} recall@{k} of the supporting document: {recall:.3} on {n} questions")
         };
         Ok(self.recall(&supported, k)?.map(note))
     }
@@ -107,8 +154,16 @@ impl Environment for SearchEnvironment {
             return Ok(Observation::new("the query is empty"));
         }
         let documents = match &self.backend {
+            Backend::Index(index) if index.ranking() == Ranking::Bm25 => {
+                first(index, &query, self.top_k)?
+            }
             Backend::Index(index) => {
-                index.search(&query, self.top_k)?.into_iter().cloned().collect()
+                // An encoder takes its time, which other episodes need not wait for.
+                let (index, k) = (Arc::clone(index), self.top_k);
+                let found = tokio::task::spawn_blocking(move || first(&index, &query, k));
+                found
+                    .await
+                    .map_err(|error| EnvError::new(format!("the index failed: {error}")))??
             }
             Backend::Retriever(retriever) => retriever.search(&query, self.top_k).await?,
             Backend::NotStarted => {
@@ -123,7 +178,11 @@ impl Environment for SearchEnvironment {
         let answer = answer.unwrap_or_default();
         let solved = references.iter().any(|reference| exact_match(answer, reference));
         let best = references.iter().map(|reference| f1(answer, reference)).fold(0.0, f64::max);
-        Score { metrics: Map::from_iter([("f1".to_owned(), json!(best))]), ..Score::binary(solved) }
+        let metrics = Map::from_iter([("f1".to_owned(), json!(best))]);
+        match self.reward {
+            AnswerReward::Em => Score { metrics, ..Score::binary(solved) },
+            AnswerReward::F1 => Score { reward: best, solved, metrics },
+        }
     }
 }
 
@@ -134,7 +193,7 @@ impl SearchEnvironment {
     ///
     /// If there are no documents, or two have one key.
     pub fn over(documents: Vec<Document>, top_k: usize) -> Result<Self, EnvError> {
-        let backend = Backend::Index(Index::new(documents)?);
+        let backend = Backend::Index(Arc::new(Index::new(documents)?));
         Ok(Self { top_k, backend, ..Self::default() })
     }
 
@@ -146,17 +205,18 @@ impl SearchEnvironment {
     /// If the index fails.
     pub fn recall(&self, tasks: &[Task], k: usize) -> Result<Option<f64>, EnvError> {
         let Backend::Index(index) = &self.backend else { return Ok(None) };
-        let (mut found, mut total) = (0_u32, 0_u32);
-        for task in tasks {
-            let support = texts(task, "support");
-            if support.is_empty() {
-                continue;
-            }
-            let documents = index.search(&task.question, k)?;
-            total += 1;
-            found += u32::from(documents.iter().any(|document| support.contains(&document.key)));
-        }
-        Ok((total > 0).then(|| f64::from(found) / f64::from(total)))
+        let supported: Vec<(&str, Vec<String>)> = tasks
+            .iter()
+            .map(|task| (task.question.as_str(), texts(task, "support")))
+            .filter(|(_, support)| !support.is_empty())
+            .collect();
+        let questions: Vec<&str> = supported.iter().map(|(question, _)| *question).collect();
+        let found = index.search(&questions, k)?;
+        let helps = |(hits, (_, support)): &(&Vec<Hit<'_>>, &(&str, Vec<String>))| {
+            hits.iter().any(|hit| support.contains(&hit.document.key))
+        };
+        let helped = found.iter().zip(&supported).filter(helps).count();
+        Ok((!supported.is_empty()).then(|| helped as f64 / supported.len() as f64))
     }
 
     /// What a query gets to see: a line a document.
@@ -174,6 +234,12 @@ impl SearchEnvironment {
         });
         lines.collect::<Vec<_>>().join("\n")
     }
+}
+
+/// The best `k` documents for one query.
+fn first(index: &Index, query: &str, k: usize) -> Result<Vec<Document>, EnvError> {
+    let found = index.search(&[query], k)?;
+    Ok(found.into_iter().flatten().map(|hit| hit.document.clone()).collect())
 }
 
 /// A list of texts in a task's data, like `answers` or `support`; empty where there is none.
