@@ -73,6 +73,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_debater_is_shown_what_was_heard_and_what_it_is_to_do() {
+        let motion = Motion {
+            question: "6 times 7?".to_owned(),
+            heard: vec!["You: 41".to_owned(), "Debater 2: 42".to_owned()],
+            task: "What is the answer?".to_owned(),
+        };
+        let prompt = Debater.prompt(&motion);
+        let expected = "Question: 6 times 7?\nYou: 41\nDebater 2: 42\nWhat is the answer? Reply \
+                        <answer>words</answer>.";
+        assert_eq!(prompt.user, expected);
+        assert_eq!(&prompt.user[prompt.observations[0].clone()], "You: 41\nDebater 2: 42");
+    }
+
+    #[test]
     fn a_ruling_is_an_answer_or_a_matter_to_discuss() {
         let discuss = Ruling::Discuss("why 4".to_owned());
         assert_eq!(Ruling::parse("<discuss>why 4</discuss>").unwrap(), discuss);

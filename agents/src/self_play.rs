@@ -47,3 +47,20 @@ pub enum Better {
     /// Neither.
     Neither,
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_judge_names_one_of_the_two_or_neither() {
+        let pair = Pair { question: "?".into(), first: "41".into(), second: "42".into() };
+        let prompt = Judge.prompt(&pair).user;
+        assert!(prompt.starts_with("Question: ?\nFirst: 41\nSecond: 42\nWhose answer is better?"));
+        assert!(prompt.ends_with("holds one of: first, second, neither."), "{prompt}");
+        assert_eq!(Judge.parse("<better>Second</better>").unwrap(), Better::Second);
+        assert!(Judge.parse("<better>first second</better>").is_err());
+    }
+}

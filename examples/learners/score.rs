@@ -112,6 +112,10 @@ pub(crate) fn table(rows: &[Row]) -> String {
             .collect();
         let tasks = gains.iter().map(Vec::len).min().unwrap_or(0);
         let runs = gains.len();
+        if runs == 0 {
+            let _ = writeln!(text, "| `{}` | 0 of {} | | | | no |", preset.name(), of.len());
+            continue;
+        }
         let together: Vec<f64> = (0..tasks)
             .map(|task| gains.iter().map(|gains| gains[task]).sum::<f64>() / runs as f64)
             .collect();

@@ -13,16 +13,12 @@ use serde_json::{Value, json};
 
 use super::Arguments;
 
-/// The search team on the shipped world, as `search_orchestra` trains it.
-const SEARCH: &str = r#"
+/// The shipped world and model, as `search_orchestra` has them.
+const WORLD: &str = r#"
 [task]
 data = "builtin:facts"
 tasks_per_step = 16
 group_size = 8
-
-[orchestra]
-name = "search/route"
-max_turns = 3
 
 [environment]
 name = "search"
@@ -43,12 +39,15 @@ before_and_after = false
 every = 0
 "#;
 
+/// The search team.
+const SEARCH: [&str; 2] = ["orchestra.name=\"search/route\"", "orchestra.max_turns=3"];
+
 /// Two answerers, the second of which sees what the first said, each with a policy of its own.
 const PAIR: [&str; 4] = [
-    "orchestra={name=\"cory/pair\",looks_up=true}",
+    "orchestra.name=\"cory/pair\"",
+    "orchestra.looks_up=true",
     "agents.\"cory/pioneer\".worker=\"one\"",
     "agents.\"cory/observer\".worker=\"other\"",
-    "task.group_size=8",
 ];
 
 /// A policy for each agent of the search team.
@@ -79,6 +78,9 @@ pub(crate) async fn plan(
     ];
     match preset {
         Preset::Cory => set.extend(PAIR.map(str::to_owned)),
+        _ => set.extend(SEARCH.map(str::to_owned)),
+    }
+    match preset {
         Preset::Sft | Preset::Dpo => {
             let file = lessons(preset, seed, &arguments.out).await?;
             set.push(format!("task.data={:?}", std::path::absolute(file)?));
@@ -94,14 +96,17 @@ pub(crate) async fn plan(
         | Preset::Maporl => set.extend(APART.map(str::to_owned)),
         _ => {}
     }
-    if preset == Preset::Dpo {
-        set.push("models.tiny.optim.lr=1e-4".to_owned());
+    match preset {
+        Preset::Dpo => set.push("models.tiny.optim.lr=1e-4".to_owned()),
+        // Greedy episodes are far better than sampled ones here: nearly every advantage would be negative.
+        Preset::Remax => set.push("algorithm.whiten=true".to_owned()),
+        _ => {}
     }
     if preset.parts().estimator == Some(Estimator::Critic) {
         set.push(CRITIC.to_owned());
     }
     set.extend(arguments.set.iter().cloned());
-    let start = Sources::default().text("learners.toml", SEARCH, "");
+    let start = Sources::default().text("learners.toml", WORLD, "");
     let sources = set.into_iter().fold(start, Sources::with);
     check(&sources, registry, Purpose::Train).map_err(|problems| {
         let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();

@@ -7,7 +7,7 @@ use std::{hint::black_box, ops::Range, time::Duration};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use maverl_kernels::{
     adamw::{AdamW, adamw_step, sum_of_squares},
-    attention::{Blocks, Heads, Segment, attention, attention_bwd, attention_cached},
+    attention::{Blocks, Heads, Packing, Segment, attention, attention_bwd, attention_cached},
     embedding,
     logprob::Head,
     matmul::{Packed, Precision},
@@ -133,12 +133,13 @@ fn attentions(c: &mut Criterion) {
             (random(1, n * d), random(2, n * d), random(3, n * d), random(4, n * d));
         let mut offsets: Vec<usize> = (0..n).step_by(row).collect();
         offsets.push(n);
+        let packing = Packing::of(&offsets);
         let mut out = vec![0.0; n * d];
         let work = n * d * row;
-        time(c, shape, "attention", work, || attention(&q, &k, &v, &offsets, heads, &mut out));
+        time(c, shape, "attention", work, || attention(&q, &k, &v, packing, heads, &mut out));
         let (mut dq, mut dk, mut dv) = (vec![0.0; n * d], vec![0.0; n * d], vec![0.0; n * d]);
         time(c, shape, "attention_bwd", work * 5 / 2, || {
-            attention_bwd(&q, &k, &v, &out, &dout, &offsets, heads, &mut dq, &mut dk, &mut dv);
+            attention_bwd(&q, &k, &v, &out, &dout, packing, heads, &mut dq, &mut dk, &mut dv);
         });
         let (block, per_row) = (16, row.div_ceil(16));
         let storage: Vec<Box<[f32]>> = k

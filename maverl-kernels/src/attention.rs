@@ -14,6 +14,8 @@ mod forward;
 mod rows;
 mod vector;
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use crate::{lanes, par};
@@ -79,6 +81,51 @@ pub struct Blocks<'a> {
     pub values: usize,
 }
 
+/// Sequences packed one after the other, without padding. Some may have their first tokens in common, which are there once.
+#[derive(Debug, Clone, Copy)]
+pub struct Packing<'a> {
+    /// Row `r` is the tokens `offsets[r]..offsets[r + 1]`.
+    pub offsets: &'a [usize],
+    /// The row that row `r` goes on after, which comes earlier and goes on after none itself. Rows past the end of this
+    /// list go on after none.
+    pub prefixes: &'a [Option<usize>],
+}
+
+impl<'a> Packing<'a> {
+    /// Rows that have nothing in common.
+    pub fn of(offsets: &'a [usize]) -> Self {
+        Self { offsets, prefixes: &[] }
+    }
+
+    /// The row that row `r` goes on after.
+    pub fn prefix(&self, r: usize) -> Option<usize> {
+        self.prefixes.get(r).copied().flatten()
+    }
+
+    /// The tokens of each row's prefix, empty if it has none, and its own.
+    fn rows(self) -> impl Iterator<Item = [Range<usize>; 2]> + 'a {
+        let own = move |r: usize| self.offsets[r]..self.offsets[r + 1];
+        (0..self.offsets.len() - 1).map(move |r| [self.prefix(r).map_or(0..0, own), own(r)])
+    }
+
+    /// Asserts that offsets rise from 0 and prefixes are as they have to be; the number of tokens.
+    #[track_caller]
+    fn check(self, name: &str) -> usize {
+        let Self { offsets, prefixes } = self;
+        assert_eq!(offsets.first(), Some(&0), "{name}: offsets begin at 0");
+        assert!(offsets.is_sorted(), "{name}: offsets rise");
+        assert!(prefixes.len() < offsets.len(), "{name}: a prefix for each row");
+        let fine = |(r, prefix): (usize, &Option<usize>)| {
+            prefix.is_none_or(|prefix| prefix < r && self.prefix(prefix).is_none())
+        };
+        assert!(
+            prefixes.iter().enumerate().all(fine),
+            "{name}: prefixes of prefixes, or later ones"
+        );
+        offsets.last().copied().unwrap_or(0)
+    }
+}
+
 /// One sequence of [`attention_cached`].
 #[derive(Debug, Clone, Copy)]
 pub struct Segment<'a> {
@@ -90,34 +137,39 @@ pub struct Segment<'a> {
     pub blocks: &'a [u32],
 }
 
-/// Attends within packed rows: `q`, `out` are `[n, heads.q * dim]`, `k`, `v` are `[n, heads.kv * dim]`; row `r` is the
-/// tokens `offsets[r]..offsets[r + 1]`, and a token sees those of its row up to itself.
+/// Attends within packed rows: `q`, `out` are `[n, heads.q * dim]`, `k`, `v` are `[n, heads.kv * dim]`; a token sees those of
+/// its row's prefix, and those of its row up to itself. The bits are those of the row as a whole, wherever it is cut.
 ///
 /// # Panics
 ///
-/// If the lengths differ from the shapes, or `offsets` does not rise from 0 to `n`.
+/// If the lengths differ from the shapes, or `packing` does not fit them.
 pub fn attention(
     q: &[f32],
     k: &[f32],
     v: &[f32],
-    offsets: &[usize],
+    packing: Packing<'_>,
     heads: Heads,
     out: &mut [f32],
 ) {
-    let n = check_rows("attention", offsets, heads);
+    heads.check("attention");
+    let n = packing.check("attention");
     let (qw, kvw) = (heads.q_width(), heads.kv_width());
     for (name, len, width) in
         [("q", q.len(), qw), ("k", k.len(), kvw), ("v", v.len(), kvw), ("out", out.len(), qw)]
     {
         assert_eq!(len, n * width, "attention: {name} has {len} elements, not [{n}, {width}]");
     }
-    let mut tasks = Vec::with_capacity(offsets.len() + n / QUERIES);
+    let mut tasks = Vec::with_capacity(packing.offsets.len() + n / QUERIES);
     let mut out = out;
-    for row in offsets.windows(2) {
-        let at = row[0] * kvw..row[1] * kvw;
-        let queries = &q[row[0] * qw..row[1] * qw];
-        let (keys, values) = (Keys::Rows(&k[at.clone()]), Rows::Whole(&v[at]));
-        push_tasks(&mut tasks, queries, 0, (keys, values), heads, &mut out);
+    let of = |x, tokens: &Range<usize>, width| -> &[f32] {
+        let x: &[f32] = x;
+        &x[tokens.start * width..tokens.end * width]
+    };
+    for [prefix, own] in packing.rows() {
+        let keys = (Keys::Rows(of(k, &own, kvw)), Rows::Whole(of(v, &own, kvw)));
+        let shared = (!prefix.is_empty()).then(|| [of(k, &prefix, kvw), of(v, &prefix, kvw)]);
+        let queries = of(q, &own, qw);
+        push_tasks(&mut tasks, queries, prefix.len(), keys, shared, heads, &mut out);
     }
     run(tasks, heads);
 }
@@ -154,13 +206,14 @@ pub fn attention_cached(
         let (queries, rest) = q.split_at(new_tokens * qw);
         q = rest;
         let rows = (Keys::of(&blocks, ids), Rows::of(&blocks, ids));
-        push_tasks(&mut tasks, queries, len - new_tokens, rows, heads, &mut out);
+        push_tasks(&mut tasks, queries, len - new_tokens, rows, None, heads, &mut out);
     }
     run(tasks, heads);
 }
 
 /// The gradients of [`attention`], from its `out` and `dout`; `dq`, `dk`, `dv` are overwritten. Probabilities are computed
-/// again, and a row's sums are taken in the order of its queries.
+/// again, and a row's sums are taken in the order of its queries; to those of a prefix each row that goes on after it adds
+/// its own, in their order.
 ///
 /// ```text
 /// dpᵢⱼ = doutᵢ · vⱼ,   dsᵢⱼ = pᵢⱼ (dpᵢⱼ − doutᵢ · outᵢ)
@@ -177,13 +230,14 @@ pub fn attention_bwd(
     v: &[f32],
     out: &[f32],
     dout: &[f32],
-    offsets: &[usize],
+    packing: Packing<'_>,
     heads: Heads,
     dq: &mut [f32],
     dk: &mut [f32],
     dv: &mut [f32],
 ) {
-    let n = check_rows("attention_bwd", offsets, heads);
+    heads.check("attention_bwd");
+    let n = packing.check("attention_bwd");
     let (qw, kvw) = (heads.q_width(), heads.kv_width());
     let wide = [("q", q.len()), ("out", out.len()), ("dout", dout.len()), ("dq", dq.len())];
     for (name, len) in wide {
@@ -193,38 +247,38 @@ pub fn attention_bwd(
         assert_eq!(len, n * kvw, "attention_bwd: {name} has {len} elements, not [{n}, {kvw}]");
     }
     let (mut dq, mut dk, mut dv) = (dq, dk, dv);
-    let mut rows = Vec::with_capacity(offsets.len());
-    for row in offsets.windows(2) {
-        let (at_q, at_kv) = (row[0] * qw..row[1] * qw, row[0] * kvw..row[1] * kvw);
-        let inputs = backward::Row {
+    // Rows that go on after another are with it, in their order.
+    let mut families: Vec<Vec<backward::Task<'_>>> = Vec::with_capacity(packing.offsets.len());
+    let mut family = Vec::with_capacity(packing.offsets.len());
+    for (r, [prefix, own]) in packing.rows().enumerate() {
+        let (at_q, at_kv) = (own.start * qw..own.end * qw, own.start * kvw..own.end * kvw);
+        let before = prefix.start * kvw..prefix.end * kvw;
+        let row = backward::Row {
             q: &q[at_q.clone()],
             k: &k[at_kv.clone()],
             v: &v[at_kv.clone()],
+            prefix: [&k[before.clone()], &v[before]],
             out: &out[at_q.clone()],
             dout: &dout[at_q.clone()],
-            tokens: row[1] - row[0],
         };
         let grads =
-            (split(&mut dq, at_q.len()), split(&mut dk, at_kv.len()), split(&mut dv, at_kv.len()));
-        rows.push((inputs, grads));
+            [split(&mut dq, at_q.len()), split(&mut dk, at_kv.len()), split(&mut dv, at_kv.len())];
+        family.push(packing.prefix(r).map_or(families.len(), |prefix| family[prefix]));
+        if family[r] == families.len() {
+            families.push(Vec::new());
+        }
+        families[family[r]].push(backward::Task { row, grads });
     }
-    let work: usize = rows.iter().map(|(r, _)| r.tokens * (r.tokens + 1) / 2 * qw).sum();
+    let tokens =
+        |[prefix, own]: [Range<usize>; 2]| (2 * prefix.len() + own.len() + 1) * own.len() / 2;
+    let work: usize = packing.rows().map(tokens).sum::<usize>() * qw;
     if !par::worth_it(work / PER_ELEMENT) {
-        rows.into_iter().for_each(|(row, (dq, dk, dv))| row.run(heads, dq, dk, dv));
-    } else if rows.len() < 2 * par::threads() {
-        rows.into_iter().for_each(|(row, (dq, dk, dv))| row.run_by_head(heads, dq, dk, dv));
+        families.into_iter().for_each(|family| backward::run(family, heads, false));
+    } else if families.len() < 2 * par::threads() {
+        families.into_iter().for_each(|family| backward::run(family, heads, true));
     } else {
-        rows.into_par_iter().for_each(|(row, (dq, dk, dv))| row.run(heads, dq, dk, dv));
+        families.into_par_iter().for_each(|family| backward::run(family, heads, false));
     }
-}
-
-/// Asserts that `offsets` rises from zero, and returns where it ends: the number of tokens.
-#[track_caller]
-fn check_rows(name: &str, offsets: &[usize], heads: Heads) -> usize {
-    heads.check(name);
-    assert_eq!(offsets.first(), Some(&0), "{name}: offsets begin at 0");
-    assert!(offsets.is_sorted(), "{name}: offsets rise");
-    offsets.last().copied().unwrap_or(0)
 }
 
 /// Takes the first `len` elements off a slice.
@@ -240,12 +294,13 @@ fn push_tasks<'a>(
     q: &'a [f32],
     past: usize,
     (k, v): (Keys<'a>, Rows<'a>),
+    prefix: Option<[&'a [f32]; 2]>,
     heads: Heads,
     out: &mut &'a mut [f32],
 ) {
     for (i, q) in q.chunks(QUERIES * heads.q_width()).enumerate() {
         let (first, out) = (past + i * QUERIES, split(out, q.len()));
-        tasks.push(Task { q, k, v, first, out });
+        tasks.push(Task { q, k, v, prefix, first, out });
     }
 }
 

@@ -80,27 +80,7 @@ impl Head<'_> {
         mut dw: Option<&mut [f32]>,
     ) -> Result<(), E> {
         let (n, vocab, d) = check_linear("loss of a head", self.h, self.w, self.targets);
-        check_rows(
-            "loss of a head",
-            n,
-            self.inv_temperature,
-            self.inv_temperature,
-            self.inv_temperature,
-        );
-        let ends = (offsets.first(), offsets.last());
-        assert!(
-            ends == (Some(&0), Some(&n)) && offsets.is_sorted(),
-            "loss of a head: {n} rows, offsets {ends:?}"
-        );
-        assert_eq!(
-            dh.len(),
-            self.h.len(),
-            "loss of a head: dh has {} elements, h {}",
-            dh.len(),
-            self.h.len()
-        );
-        let dw_len = dw.as_ref().map_or(vocab * d, |dw| dw.len());
-        assert_eq!(dw_len, vocab * d, "loss of a head: dw has {dw_len} elements, w {}", vocab * d);
+        self.check_loss(offsets, dh, dw.as_deref());
         let most = chunk_rows(vocab).min(n.max(1));
         let mut logits = vec![0.0; most * vocab];
         let packed = Packed::pack(self.precision, self.w, vocab, d);
@@ -123,27 +103,47 @@ impl Head<'_> {
                     true => &mut logits[..at.len() * vocab],
                     false => self.logits(&packed, part.clone(), &mut logits),
                 };
-                self.gradient(
-                    logits,
-                    part.start,
-                    &rows[here.clone()],
-                    [&dlogp[here.clone()], &dentropy[here]],
-                );
-                self.precision.set().nn(
-                    logits,
-                    self.w,
-                    &mut dh[part.start * d..part.end * d],
-                    part.len(),
-                    d,
-                    vocab,
-                );
-                if let Some(dw) = dw.as_deref_mut() {
-                    let h = &self.h[part.start * d..part.end * d];
-                    self.precision.add().tn(logits, h, dw, vocab, d, part.len());
-                }
+                let derivatives = [&dlogp[here.clone()], &dentropy[here.clone()]];
+                self.backward(logits, part, &rows[here], derivatives, dh, dw.as_deref_mut());
             }
         }
         Ok(())
+    }
+
+    fn check_loss(&self, offsets: &[usize], dh: &[f32], dw: Option<&[f32]>) {
+        let (n, inverse) = (self.targets.len(), self.inv_temperature);
+        check_rows("loss of a head", n, inverse, inverse, inverse);
+        let ends = (offsets.first(), offsets.last());
+        assert!(
+            ends == (Some(&0), Some(&n)) && offsets.is_sorted(),
+            "loss of a head: {n} rows, offsets {ends:?}"
+        );
+        for (name, len, of) in [
+            ("dh", dh.len(), self.h.len()),
+            ("dw", dw.map_or(self.w.len(), <[f32]>::len), self.w.len()),
+        ] {
+            assert_eq!(len, of, "loss of a head: {name} has {len} elements, not {of}");
+        }
+    }
+
+    /// The gradients of some rows, whose logits are replaced by theirs.
+    fn backward(
+        &self,
+        logits: &mut [f32],
+        at: Range<usize>,
+        rows: &[Row],
+        derivatives: [&[f32]; 2],
+        dh: &mut [f32],
+        dw: Option<&mut [f32]>,
+    ) {
+        let (n, vocab) = (at.len(), logits.len() / at.len());
+        let d = self.w.len() / vocab;
+        self.gradient(logits, at.start, rows, derivatives);
+        let here = at.start * d..at.end * d;
+        self.precision.set().nn(logits, self.w, &mut dh[here.clone()], n, d, vocab);
+        if let Some(dw) = dw {
+            self.precision.add().tn(logits, &self.h[here], dw, vocab, d, n);
+        }
     }
 
     /// The logits of some rows, in the front of `out`.

@@ -21,7 +21,7 @@ impl Orchestra for Pair {
         }
         let first = AskError::or_none(team.ask::<Pioneer>(&inquiry).await)?;
         if let Some(Answer(answer)) = &first {
-            let earned = team.judge(answer).await.reward;
+            let earned = team.judge(answer).await?.reward;
             team.only::<Pioneer>().pay_all("pioneer", earned);
             team.only::<Observer>().pay_all("pioneer", earned);
         }

@@ -1,10 +1,12 @@
 //! Teams that debate a question.
 
 mod rule;
+mod shaping;
 #[cfg(test)]
 mod tests;
 
 pub use rule::rule;
+pub use shaping::{Horizon, Share};
 
 use std::num::NonZeroU32;
 
@@ -13,7 +15,7 @@ use agents::debate::{Debater, Hearing, Judge, Motion, Ruling};
 use futures::future::{join, join_all};
 use maverl::env::search::texts;
 use maverl::prelude::*;
-use maverl::trajectory::{Fault, FaultKind};
+use maverl::trajectory::{Fault, FaultKind, TurnPath};
 use serde::{Deserialize, Serialize};
 
 use crate::ballot::{Ballot, Ties, alike};
@@ -35,8 +37,17 @@ pub struct Rounds {
     pub until_consensus: bool,
     /// Which of several leaders of the vote wins: `first`, `random`, or `none` for no answer.
     pub ties: Ties,
-    /// What a debater earns for each statement whose answer is right, if sides are free.
+    /// What a debater earns for a statement whose answer is right, if sides are free.
     pub own_reward: f64,
+    /// The rounds that a statement earns that for: `current`, `discounted` (it and those after it), or `last`.
+    pub horizon: Horizon,
+    /// Whose right answers it earns that for: `own`, or `all`.
+    pub share: Share,
+    /// What a right answer of the next round weighs, if the horizon is `discounted`.
+    pub discount: f64,
+    /// MAPoRL's weights of persuading and being persuaded, if sides are free: for changing one's mind to that of the others,
+    /// and away from it; for the others' doing so away from one's own, and to it.
+    pub influence_reward: [f64; 4],
     /// What a debater earns if the outcome is its answer, less the mean of what all would earn by that: zero in sum.
     pub lead_reward: f64,
 }
@@ -76,6 +87,10 @@ impl Default for Rounds {
             until_consensus: false,
             ties: Ties::First,
             own_reward: 0.0,
+            horizon: Horizon::Current,
+            share: Share::Own,
+            discount: 0.3,
+            influence_reward: [0.0; 4],
             lead_reward: 0.0,
         }
     }
@@ -92,6 +107,15 @@ struct Debate<'d> {
     floor: Vec<Option<Solution>>,
     /// What the judge wants to have discussed.
     matter: Option<String>,
+    /// Each round's turns, and what they are worth.
+    rounds: Vec<Vec<Mark>>,
+}
+
+/// A debater's turn in a round, and what it is worth: 1 if its answer is right.
+#[derive(Clone, Default)]
+struct Mark {
+    turn: Option<TurnPath>,
+    worth: f64,
 }
 
 impl Orchestra for Rounds {
@@ -99,7 +123,8 @@ impl Orchestra for Rounds {
         let sides = self.assigned(task)?;
         let floor = vec![None; self.debaters.get() as usize];
         let question = &task.question;
-        let mut debate = Debate { rules: self, team, question, sides, floor, matter: None };
+        let (matter, rounds) = (None, Vec::new());
+        let mut debate = Debate { rules: self, team, question, sides, floor, matter, rounds };
         let outcome = debate.run().await?;
         debate.close(outcome.as_deref());
         Ok(outcome)
@@ -129,6 +154,7 @@ impl Rounds {
 impl Debate<'_> {
     async fn run(&mut self) -> Result<Option<String>, AskError> {
         for _ in 0..self.rules.rounds.get() {
+            self.rounds.push(vec![Mark::default(); self.floor.len()]);
             match self.rules.protocol {
                 Protocol::Sequential => self.in_turn().await?,
                 Protocol::Simultaneous | Protocol::Moderated => self.at_once().await?,
@@ -192,18 +218,23 @@ impl Debate<'_> {
 
     /// Takes in what a debater said; what cannot be understood leaves what it said before.
     async fn state(&mut self, i: usize, said: Result<Solution, AskError>) -> Result<(), AskError> {
-        let Some(mut statement) = AskError::or_none(said)? else { return Ok(()) };
-        match self.sides.get(i) {
-            // Nobody leaves the assigned side.
-            Some(side) => statement.answer.clone_from(side),
-            None if self.rules.own_reward == 0.0 => {}
-            None => {
-                let right = self.team.judge(&statement.answer).await.solved;
-                let value = if right { self.rules.own_reward } else { 0.0 };
-                self.team.seat::<Debater>(i).pay("own", value);
+        let mut mark = Mark { turn: self.team.seat::<Debater>(i).last(), worth: 0.0 };
+        if let Some(mut statement) = AskError::or_none(said)? {
+            match self.sides.get(i) {
+                // Nobody leaves the assigned side.
+                Some(side) => statement.answer.clone_from(side),
+                None if self.rules.own_reward == 0.0 && self.rules.influence_reward == [0.0; 4] => {
+                }
+                None => {
+                    let right = self.team.judge(&statement.answer).await?.solved;
+                    mark.worth = f64::from(u8::from(right));
+                }
             }
+            self.floor[i] = Some(statement);
         }
-        self.floor[i] = Some(statement);
+        if let Some(round) = self.rounds.last_mut() {
+            round[i] = mark;
+        }
         Ok(())
     }
 
@@ -254,8 +285,27 @@ impl Debate<'_> {
             && first.is_some_and(|first| self.answers().all(|answer| alike(first, answer)))
     }
 
+    /// Pays for what statements are worth, and for what they changed.
+    fn settle(&self) {
+        let Rounds { own_reward, horizon, share, discount, influence_reward, .. } = *self.rules;
+        let row = |round: &Vec<Mark>| round.iter().map(|mark| mark.worth).collect();
+        let worth: Vec<Vec<f64>> = self.rounds.iter().map(row).collect();
+        let own = shaping::shaped(&worth, horizon, share, discount);
+        let influence = shaping::influence(&worth, influence_reward, 1.0);
+        for ((round, own), influence) in self.rounds.iter().zip(own).zip(influence) {
+            for (i, mark) in round.iter().enumerate() {
+                let (seat, Some(turn)) = (self.team.seat::<Debater>(i), &mark.turn) else {
+                    continue;
+                };
+                seat.pay_at(turn, "own", own_reward * own[i]);
+                seat.pay_at(turn, "influence", influence[i]);
+            }
+        }
+    }
+
     /// Pays for the outcome, and notes what a judge by rules thinks of the last statements.
     fn close(&self, outcome: Option<&str>) {
+        self.settle();
         let n = self.floor.len();
         let leads = |statement: &Option<Solution>| {
             statement

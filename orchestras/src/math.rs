@@ -29,7 +29,7 @@ impl Orchestra for Refine {
         for _ in 1..self.max_rounds.get() {
             let (question, text) = (task.question.clone(), solution.text.clone());
             let review = team.ask::<Verifier>(&Submission { question, solution: text }).await?;
-            self.reward(team, &solution, &review).await;
+            self.reward(team, &solution, &review).await?;
             if review.approves {
                 break;
             }
@@ -42,13 +42,19 @@ impl Orchestra for Refine {
 
 impl Refine {
     /// Rewards the verifier for whether its verdict is true.
-    async fn reward(&self, team: &Team<Self>, solution: &Solution, review: &Review) {
+    async fn reward(
+        &self,
+        team: &Team<Self>,
+        solution: &Solution,
+        review: &Review,
+    ) -> Result<(), AskError> {
         if self.verdict_reward == 0.0 {
-            return;
+            return Ok(());
         }
-        let holds = team.judge(&solution.answer).await.solved == review.approves;
+        let holds = team.judge(&solution.answer).await?.solved == review.approves;
         let value = if holds { self.verdict_reward } else { -self.verdict_reward };
         team.only::<Verifier>().pay("verdict", value);
+        Ok(())
     }
 }
 

@@ -41,7 +41,7 @@ impl Orchestra for Match {
             last = Some([first, second]);
         }
         let Some(answers) = last else { return Ok(None) };
-        let scores = [team.judge(&answers[0].answer).await, team.judge(&answers[1].answer).await];
+        let scores = [team.judge(&answers[0].answer).await?, team.judge(&answers[1].answer).await?];
         let lead = match self.judges {
             0 => scores[0].reward - scores[1].reward,
             _ => compare(task, team, &answers).await?,

@@ -41,13 +41,13 @@ impl Orchestra for Rounds {
     async fn run(&self, task: &Task, team: &Team<Self>) -> Result<Option<String>, AskError> {
         let mut inquiry = Inquiry { question: task.question.clone(), information: Vec::new() };
         let mut solutions = self.round(team, &inquiry).await?;
-        let mut right = self.reward(team, &solutions).await;
+        let mut right = self.reward(team, &solutions).await?;
         for _ in 1..self.rounds.get() {
             let texts = solutions.iter().map(|(_, solution)| solution.text.clone()).collect();
             let all = Inquiry { question: task.question.clone(), information: texts };
             inquiry.information = vec![team.ask::<Summarizer>(&all).await?];
             solutions = self.round(team, &inquiry).await?;
-            let now = self.reward(team, &solutions).await;
+            let now = self.reward(team, &solutions).await?;
             team.only::<Summarizer>().pay("gain", self.gain_reward * (now - right));
             right = now;
         }
@@ -70,17 +70,21 @@ impl Rounds {
     }
 
     /// Rewards the solvers, and gives the share of them that are right.
-    async fn reward(&self, team: &Team<Self>, solutions: &[(usize, Solution)]) -> f64 {
+    async fn reward(
+        &self,
+        team: &Team<Self>,
+        solutions: &[(usize, Solution)],
+    ) -> Result<f64, AskError> {
         if self.own_reward == 0.0 && self.gain_reward == 0.0 {
-            return 0.0;
+            return Ok(0.0);
         }
         let mut right = 0.0;
         for (i, solution) in solutions {
-            let solved = f64::from(u8::from(team.judge(&solution.answer).await.solved));
+            let solved = f64::from(u8::from(team.judge(&solution.answer).await?.solved));
             team.seat::<Solver>(*i).pay("own", self.own_reward * solved);
             right += solved;
         }
-        right / f64::from(self.solvers.get())
+        Ok(right / f64::from(self.solvers.get()))
     }
 }
 

@@ -58,7 +58,7 @@ impl Orchestra for Search {
             };
             let (question, text) = (task.question.clone(), solution.text.clone());
             let rating = team.ask::<Evaluator>(&Submission { question, solution: text }).await?;
-            self.reward(team, &solution, rating).await;
+            self.reward(team, &solution, rating).await?;
             tree.push(Node { solution, rating, parent, visits: 0, total: 0.0 });
             let mut at = Some(tree.len() - 1);
             while let Some(node) = at.and_then(|at| tree.get_mut(at)) {
@@ -94,14 +94,20 @@ impl Search {
         }
     }
 
-    async fn reward(&self, team: &Team<Self>, solution: &Solution, rating: Rating) {
+    async fn reward(
+        &self,
+        team: &Team<Self>,
+        solution: &Solution,
+        rating: Rating,
+    ) -> Result<(), AskError> {
         if self.own_reward == 0.0 && self.rating_penalty == 0.0 {
-            return;
+            return Ok(());
         }
-        let right = f64::from(u8::from(team.judge(&solution.answer).await.solved));
+        let right = f64::from(u8::from(team.judge(&solution.answer).await?.solved));
         team.only::<Proposer>().pay("own", self.own_reward * right);
         let error = (rating.share() - right).powi(2);
         team.only::<Evaluator>().pay("rating", -self.rating_penalty * error);
+        Ok(())
     }
 }
 

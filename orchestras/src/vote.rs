@@ -60,7 +60,7 @@ impl Orchestra for Majority {
             self.rate(task, team, &mut votes).await?;
         }
         let winner = self.winner(team, votes.iter());
-        self.reward(team, &votes, winner.as_deref()).await;
+        self.reward(team, &votes, winner.as_deref()).await?;
         Ok(winner)
     }
 }
@@ -95,28 +95,34 @@ impl Majority {
         ballot.winner(self.ties, team.seed())
     }
 
-    async fn reward(&self, team: &Team<Self>, votes: &[Vote], winner: Option<&str>) {
+    async fn reward(
+        &self,
+        team: &Team<Self>,
+        votes: &[Vote],
+        winner: Option<&str>,
+    ) -> Result<(), AskError> {
         if self.own_reward == 0.0 && self.pivot_reward == 0.0 {
-            return;
+            return Ok(());
         }
-        let with = score(team, winner).await;
+        let with = score(team, winner).await?;
         for vote in votes {
             let seat = team.seat::<Voter>(vote.voter);
-            let own = team.judge(&vote.solution.answer).await;
+            let own = team.judge(&vote.solution.answer).await?;
             seat.pay("own", self.own_reward * f64::from(u8::from(own.solved)));
             let others = votes.iter().filter(|other| other.voter != vote.voter);
             let without = self.winner(team, others);
-            let change = with - score(team, without.as_deref()).await;
+            let change = with - score(team, without.as_deref()).await?;
             seat.pay("pivot", self.pivot_reward * change);
         }
+        Ok(())
     }
 }
 
 /// The score of an answer; of none, 0.
-async fn score(team: &Team<Majority>, answer: Option<&str>) -> f64 {
+async fn score(team: &Team<Majority>, answer: Option<&str>) -> Result<f64, AskError> {
     match answer {
-        Some(answer) => team.judge(answer).await.reward,
-        None => 0.0,
+        Some(answer) => Ok(team.judge(answer).await?.reward),
+        None => Ok(0.0),
     }
 }
 

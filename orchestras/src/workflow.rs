@@ -73,7 +73,7 @@ impl Workflow {
                 Some(name) => tag(&reply, name).map_err(AskError::Reply)?.to_owned(),
                 None => reply.clone(),
             };
-            if node.own_reward != 0.0 && team.judge(&content).await.solved {
+            if node.own_reward != 0.0 && team.judge(&content).await?.solved {
                 team.seat::<Worker>(self.nodes.seat(i)).pay("own", node.own_reward);
             }
             if node.acts {

@@ -1,8 +1,11 @@
 //! The gradient of attention over one row.
 
+use std::ops::Range;
+
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
+use super::forward::join;
 use super::rows::Rows;
 use super::{Heads, vector};
 use crate::lanes;
@@ -15,39 +18,63 @@ const QUERIES: usize = 16;
 pub(super) struct Row<'a> {
     /// `[tokens, heads.q * dim]`, as `out` and `dout`.
     pub(super) q: &'a [f32],
-    /// `[tokens, heads.kv * dim]`, as `v`.
+    /// `[tokens, heads.kv * dim]`, as `v`; with the prefix joined, `[prefix + tokens, ..]`.
     pub(super) k: &'a [f32],
     pub(super) v: &'a [f32],
+    /// Keys and values of the tokens before those of the row, empty once they are joined.
+    pub(super) prefix: [&'a [f32]; 2],
     pub(super) out: &'a [f32],
     pub(super) dout: &'a [f32],
-    pub(super) tokens: usize,
+}
+
+/// A row and the places of its gradients, by queries, keys and values.
+pub(super) struct Task<'a> {
+    pub(super) row: Row<'a>,
+    pub(super) grads: [&'a mut [f32]; 3],
+}
+
+/// Overwrites the gradients of a row, then of those that go on after it, which add to those of its keys and values. With
+/// the heads in parallel, if asked for: the same sums in the same order.
+pub(super) fn run(family: Vec<Task<'_>>, heads: Heads, by_head: bool) {
+    let (mut keys, mut values) = (Vec::new(), Vec::new());
+    let mut family = family.into_iter();
+    let Some(mut first) = family.next() else { return };
+    first.row.run(heads, by_head, &mut first.grads, None);
+    let [_, dk, dv] = &mut first.grads;
+    for Task { row, mut grads } in family {
+        let k = join(&mut keys, row.prefix[0], row.k);
+        let v = join(&mut values, row.prefix[1], row.v);
+        let row = Row { k, v, prefix: [&[], &[]], ..row };
+        row.run(heads, by_head, &mut grads, Some([dk, dv]));
+    }
 }
 
 impl Row<'_> {
-    /// Overwrites the gradients of this row, one head after the other.
-    pub(super) fn run(self, heads: Heads, dq: &mut [f32], dk: &mut [f32], dv: &mut [f32]) {
-        for head in 0..heads.kv {
-            self.head(heads, head).store(self, heads, head, dq, dk, dv);
+    /// Overwrites the gradients of this row, and adds to those of its prefix.
+    fn run(
+        self,
+        heads: Heads,
+        by_head: bool,
+        grads: &mut [&mut [f32]; 3],
+        mut prefix: Option<[&mut [f32]; 2]>,
+    ) {
+        let head = |head| Arch::new().dispatch(Head { row: self, heads, head });
+        let mut store = |at: usize, found: Grads| {
+            let prefix = prefix.as_mut().map(|[dk, dv]| [&mut **dk, &mut **dv]);
+            found.store(heads, at, grads, prefix);
+        };
+        if by_head {
+            let found: Vec<Grads> = (0..heads.kv).into_par_iter().map(head).collect();
+            found.into_iter().enumerate().for_each(|(at, found)| store(at, found));
+        } else {
+            (0..heads.kv).for_each(|at| store(at, head(at)));
         }
-    }
-
-    /// [`Row::run`] with the heads in parallel: the same sums in the same order.
-    pub(super) fn run_by_head(self, heads: Heads, dq: &mut [f32], dk: &mut [f32], dv: &mut [f32]) {
-        let grads: Vec<Grads> =
-            (0..heads.kv).into_par_iter().map(|head| self.head(heads, head)).collect();
-        for (head, grads) in grads.into_iter().enumerate() {
-            grads.store(self, heads, head, dq, dk, dv);
-        }
-    }
-
-    fn head(self, heads: Heads, head: usize) -> Grads {
-        Arch::new().dispatch(Head { row: self, heads, head })
     }
 }
 
 /// The gradients of one key head and the queries that use it.
 struct Grads {
-    /// `[tokens, group * dim]`.
+    /// `[queries, group * dim]`.
     dq: Vec<f32>,
     /// `[tokens, padded dim]`.
     dk: Vec<f32>,
@@ -56,26 +83,42 @@ struct Grads {
 }
 
 impl Grads {
-    /// Copies to where this head lies among the others.
+    /// Copies to where this head lies among the others; what is of the prefix is added.
     fn store(
         self,
-        row: Row<'_>,
         heads: Heads,
         head: usize,
-        dq: &mut [f32],
-        dk: &mut [f32],
-        dv: &mut [f32],
+        [dq, dk, dv]: &mut [&mut [f32]; 3],
+        prefix: Option<[&mut [f32]; 2]>,
     ) {
-        let dim = heads.dim;
-        let copy = |from: &[f32], pitch: usize, to: &mut [f32], width: usize, size: usize| {
-            for (from, to) in from.chunks_exact(pitch).zip(to.chunks_exact_mut(width)) {
-                to[head * size..][..size].copy_from_slice(&from[..size]);
-            }
+        let (dim, wide, kvw) = (heads.dim, vector::padded(heads.dim), heads.kv_width());
+        let members = heads.group() * dim;
+        let put = |to: &mut [f32], from: &[f32]| to.copy_from_slice(from);
+        let add = |to: &mut [f32], from: &[f32]| {
+            to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
         };
-        debug_assert_eq!(self.dk.len(), row.tokens * vector::padded(dim));
-        copy(&self.dq, heads.group() * dim, dq, heads.q_width(), heads.group() * dim);
-        copy(&self.dk, vector::padded(dim), dk, heads.kv_width(), dim);
-        copy(&self.dv, vector::padded(dim), dv, heads.kv_width(), dim);
+        rows(&self.dq, members, dq, heads.q_width(), head * members..(head + 1) * members, put);
+        let [to_k, to_v] = prefix.unwrap_or_default();
+        let before = to_k.len() / kvw * wide;
+        for (found, to, own) in [(&self.dk, to_k, dk), (&self.dv, to_v, dv)] {
+            let (of_prefix, of_own) = found.split_at(before);
+            rows(of_prefix, wide, to, kvw, head * dim..(head + 1) * dim, add);
+            rows(of_own, wide, own, kvw, head * dim..(head + 1) * dim, put);
+        }
+    }
+}
+
+/// Gives columns of the rows of `to` what rows of `pitch` begin with.
+fn rows(
+    from: &[f32],
+    pitch: usize,
+    to: &mut [f32],
+    width: usize,
+    columns: Range<usize>,
+    give: impl Fn(&mut [f32], &[f32]),
+) {
+    for (from, to) in from.chunks_exact(pitch).zip(to.chunks_exact_mut(width)) {
+        give(&mut to[columns.clone()], &from[..columns.len()]);
     }
 }
 
@@ -101,7 +144,9 @@ impl WithSimd for Head<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) -> Grads {
         let Self { row, heads, head } = self;
-        let (dim, tokens, kvw) = (heads.dim, row.tokens, heads.kv_width());
+        let (dim, kvw) = (heads.dim, heads.kv_width());
+        let (tokens, queries) = (row.k.len() / kvw, row.q.len() / heads.q_width());
+        let first = tokens - queries;
         let wide = vector::padded(dim);
         let (mut keys, mut values) = (Vec::new(), Vec::new());
         for (x, out) in [(row.k, &mut keys), (row.v, &mut values)] {
@@ -115,16 +160,17 @@ impl WithSimd for Head<'_> {
             ds: vec![0.0; size],
         };
         let mut grads = Grads {
-            dq: vec![0.0; tokens * heads.group() * dim],
+            dq: vec![0.0; queries * heads.group() * dim],
             dk: vec![0.0; tokens * wide],
             dv: vec![0.0; tokens * wide],
         };
-        for start in (0..tokens).step_by(QUERIES) {
+        for start in (first..tokens).step_by(QUERIES) {
             for member in 0..heads.group() {
                 let block = Block {
                     head: &self,
                     keys: &keys,
                     values: &values,
+                    first,
                     start,
                     end: tokens.min(start + QUERIES),
                     member,
@@ -142,6 +188,8 @@ struct Block<'a> {
     /// Transposed.
     keys: &'a [f32],
     values: &'a [f32],
+    /// Tokens before the first query of the row, and the queries of the block.
+    first: usize,
     start: usize,
     end: usize,
     /// Which of the query heads of the group.
@@ -159,7 +207,8 @@ impl Block<'_> {
         let scale = heads.scale();
         for i in self.start..self.end {
             let slot = i - self.start;
-            let here = i * qw + at..i * qw + at + dim;
+            let query = i - self.first;
+            let here = query * qw + at..query * qw + at + dim;
             let q = &mut scratch.q[slot * wide..][..wide];
             q.iter_mut().zip(&row.q[here.clone()]).for_each(|(to, q)| *to = q * scale);
             let dout = &mut scratch.dout[slot * wide..][..wide];
@@ -178,7 +227,7 @@ impl Block<'_> {
             }
             p[seen..].fill(0.0);
             ds[seen..].fill(0.0);
-            let dq = &mut grads.dq[(i * heads.group() + self.member) * dim..][..dim];
+            let dq = &mut grads.dq[(query * heads.group() + self.member) * dim..][..dim];
             let kvw = heads.kv_width();
             vector::weighted(simd, &ds[..=i], Rows::Whole(row.k), kvw, head * dim, scale, dq);
         }

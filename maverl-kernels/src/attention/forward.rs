@@ -15,7 +15,9 @@ pub(super) struct Task<'a> {
     pub(super) k: Keys<'a>,
     /// `[.., heads.kv * dim]`.
     pub(super) v: Rows<'a>,
-    /// Index in the row of the first query.
+    /// Keys and values of the tokens before those of `k` and `v`, which are rows one after the other then.
+    pub(super) prefix: Option<[&'a [f32]; 2]>,
+    /// Index in the row of the first query; its prefix is part of it.
     pub(super) first: usize,
     /// `[queries, heads.q * dim]`.
     pub(super) out: &'a mut [f32],
@@ -27,6 +29,8 @@ struct Scratch {
     query: Vec<f32>,
     scores: Vec<f32>,
     transposed: Vec<f32>,
+    keys: Vec<f32>,
+    values: Vec<f32>,
 }
 
 thread_local! {
@@ -53,8 +57,14 @@ impl WithSimd for Forward<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let Self { task, heads, scratch } = self;
-        let Scratch { query, scores, transposed } = scratch;
-        let Task { q, k, v, first, out } = task;
+        let Scratch { query, scores, transposed, keys: all_keys, values: all_values } = scratch;
+        let Task { q, k, v, prefix, first, out } = task;
+        let (k, v) = match (prefix, k, v) {
+            (Some([keys, values]), Keys::Rows(k), Rows::Whole(v)) => {
+                (Keys::Rows(join(all_keys, keys, k)), Rows::Whole(join(all_values, values, v)))
+            }
+            _ => (k, v),
+        };
         let (dim, qw, kvw) = (heads.dim, heads.q_width(), heads.kv_width());
         let queries = q.len() / qw;
         query.resize(dim, 0.0);
@@ -92,4 +102,12 @@ impl WithSimd for Forward<'_> {
             }
         }
     }
+}
+
+/// Two parts of a row as one.
+pub(super) fn join<'a>(whole: &'a mut Vec<f32>, prefix: &[f32], own: &[f32]) -> &'a [f32] {
+    whole.clear();
+    whole.extend_from_slice(prefix);
+    whole.extend_from_slice(own);
+    whole
 }

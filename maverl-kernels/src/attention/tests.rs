@@ -43,7 +43,7 @@ fn case(n: usize, heads: Heads) -> Case {
 
 fn forward(c: &Case, offsets: &[usize], heads: Heads) -> Vec<f32> {
     let mut out = vec![f32::NAN; c.q.len()];
-    attention(&c.q, &c.k, &c.v, offsets, heads, &mut out);
+    attention(&c.q, &c.k, &c.v, Packing::of(offsets), heads, &mut out);
     out
 }
 
@@ -51,7 +51,8 @@ fn backward(c: &Case, dout: &[f32], offsets: &[usize], heads: Heads) -> [Vec<f32
     let out = forward(c, offsets, heads);
     let mut grads = [&c.q, &c.k, &c.v].map(|x| vec![f32::NAN; x.len()]);
     let [dq, dk, dv] = &mut grads;
-    attention_bwd(&c.q, &c.k, &c.v, &out, dout, offsets, heads, dq, dk, dv);
+    let packing = Packing::of(offsets);
+    attention_bwd(&c.q, &c.k, &c.v, &out, dout, packing, heads, dq, dk, dv);
     grads
 }
 
@@ -247,5 +248,87 @@ fn one_long_row_by_head_has_the_bits_of_one_thread() {
 #[should_panic(expected = "k has 8 elements, not [3, 4]")]
 fn wrong_shapes_are_named() {
     let heads = Heads { q: 1, kv: 1, dim: 4 };
-    attention(&[0.0; 12], &[0.0; 8], &[0.0; 12], &[0, 3], heads, &mut [0.0; 12]);
+    let packing = Packing::of(&[0, 3]);
+    attention(&[0.0; 12], &[0.0; 8], &[0.0; 12], packing, heads, &mut [0.0; 12]);
+}
+
+type Family = ([usize; 6], [Option<usize>; 5], Vec<usize>, Vec<Vec<usize>>);
+
+/// Sequences that begin with the first 21 tokens, or with nothing: those in common once, and each sequence whole. Gives the
+/// packing, and for each token of the sequences where it lies among the shared ones.
+fn family() -> Family {
+    let offsets = [0, 21, 30, 30, 70, 75];
+    let prefixes = [None, Some(0), None, Some(0), Some(0)];
+    let rows: Vec<Vec<usize>> = (0..5)
+        .map(|r| {
+            let before = prefixes[r].map_or(0..0, |p: usize| offsets[p]..offsets[p + 1]);
+            before.chain(offsets[r]..offsets[r + 1]).collect()
+        })
+        .collect();
+    let ends = rows.iter().scan(0, |end, row| {
+        *end += row.len();
+        Some(*end)
+    });
+    let whole = std::iter::once(0).chain(ends).collect();
+    (offsets, prefixes, whole, rows)
+}
+
+/// Rows of `width` at these places.
+fn pick(x: &[f32], width: usize, rows: &[Vec<usize>]) -> Vec<f32> {
+    rows.iter().flatten().flat_map(|&at| &x[at * width..(at + 1) * width]).copied().collect()
+}
+
+#[test]
+fn rows_that_share_a_prefix_have_the_bits_of_whole_rows() {
+    for heads in SHAPES {
+        let (offsets, prefixes, whole, rows) = family();
+        let (c, qw, kvw) = (case(75, heads), heads.q_width(), heads.kv_width());
+        let mut out = vec![f32::NAN; c.q.len()];
+        let packing = Packing { offsets: &offsets, prefixes: &prefixes };
+        attention(&c.q, &c.k, &c.v, packing, heads, &mut out);
+        let apart =
+            Case { q: pick(&c.q, qw, &rows), k: pick(&c.k, kvw, &rows), v: pick(&c.v, kvw, &rows) };
+        same_bits(&pick(&out, qw, &rows), &forward(&apart, &whole, heads));
+    }
+}
+
+#[test]
+fn gradients_of_a_shared_prefix_are_the_sums_of_those_of_whole_rows() {
+    for heads in SHAPES {
+        let (offsets, prefixes, whole, rows) = family();
+        let (c, qw, kvw) = (case(75, heads), heads.q_width(), heads.kv_width());
+        let packing = Packing { offsets: &offsets, prefixes: &prefixes };
+        let mut out = vec![f32::NAN; c.q.len()];
+        attention(&c.q, &c.k, &c.v, packing, heads, &mut out);
+        let dout = random(4, c.q.len());
+        let run = |count| {
+            threads(count, || {
+                let mut grads = [&c.q, &c.k, &c.v].map(|x| vec![f32::NAN; x.len()]);
+                let [dq, dk, dv] = &mut grads;
+                attention_bwd(&c.q, &c.k, &c.v, &out, &dout, packing, heads, dq, dk, dv);
+                grads
+            })
+        };
+        let grads = run(1);
+        grads.iter().zip(&run(3)).for_each(|(a, b)| same_bits(a, b));
+        let apart =
+            Case { q: pick(&c.q, qw, &rows), k: pick(&c.k, kvw, &rows), v: pick(&c.v, kvw, &rows) };
+        // The loss of a prefix's own queries counts once.
+        let mut given = pick(&dout, qw, &rows);
+        for (r, row) in rows.iter().enumerate() {
+            for (i, &at) in row.iter().enumerate().filter(|(_, at)| **at < offsets[r]) {
+                assert!(at < 21);
+                given[(whole[r] + i) * qw..][..qw].fill(0.0);
+            }
+        }
+        let found = backward(&apart, &given, &whole, heads);
+        for ((grads, found), width) in grads.iter().zip(found).zip([qw, kvw, kvw]) {
+            let mut sums = vec![0.0; grads.len()];
+            for (&at, found) in rows.iter().flatten().zip(found.chunks_exact(width)) {
+                let sums = &mut sums[at * width..][..width];
+                sums.iter_mut().zip(found).for_each(|(sum, x)| *sum += f64::from(*x));
+            }
+            close(grads, &sums, 1e-5);
+        }
+    }
 }

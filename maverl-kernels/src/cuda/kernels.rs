@@ -13,7 +13,7 @@ const WARP: usize = 32;
 /// A null pointer: the argument is left out.
 pub(super) const NONE: u64 = 0;
 
-/// The estimators of [`Estimate`] on a machine.
+/// The estimators of [`Estimate`](crate::advantage::Estimate) on a machine.
 #[derive(Debug, Clone)]
 pub struct Kernels<M> {
     pub(super) machine: M,

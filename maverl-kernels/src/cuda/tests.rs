@@ -9,7 +9,8 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use super::*;
-use crate::advantage::estimate_tests::{agrees_with_the_cpu, golden};
+use crate::advantage::estimate_tests::golden;
+use crate::advantage::estimate_tests::parity::agrees_with_the_cpu;
 use crate::advantage::{Baseline, Estimate, Grouping, Relative, Singleton};
 use crate::testing::{random, same_bits};
 

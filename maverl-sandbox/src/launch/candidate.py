@@ -72,6 +72,8 @@ def define(source, entry):
     exec(compile(source, "program.py", "exec"), module.__dict__)
     if entry not in module.__dict__ and "Solution" in module.__dict__:
         return getattr(module.Solution(), entry)
+    if entry not in module.__dict__:
+        raise NameError(f"the program does not define {entry}")
     return module.__dict__[entry]
 
 

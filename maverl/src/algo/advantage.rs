@@ -82,7 +82,7 @@ pub struct GroupSummary {
 /// - Only samples count: the rows of a frozen seat are in no statistic.
 /// - A group of one has advantage 0, or its raw reward with `singleton = "raw"`.
 /// - An anchor is a prompt of one seat on one task, token by token or similar; alone it adds nothing.
-/// - What is known of a reward before the step ([`baselines`](crate::algo::baselines)) is taken off first.
+/// - What is known of a reward before the step ([`baselines`]) is taken off first.
 pub fn advantages(
     episodes: &[Episode],
     samples: &[Sample],

@@ -3,7 +3,7 @@
 use super::diagnostic::{Problems, key, path, within};
 use super::models::Models;
 use crate::config::{
-    Chain, Config, CriticConfig, Level, Mixer, Normalize, Per, Preset, Reads, Trunk,
+    Baseline, Chain, Config, CriticConfig, Level, Mixer, Normalize, Per, Preset, Reads, Trunk,
 };
 use crate::plan::{AdapterPlan, AlgorithmPlan, CriticPlan, PolicyPlan, WorkerPlan};
 
@@ -31,6 +31,7 @@ pub(super) fn check(
         problems.value(&path(["algorithm", "estimator"]), message.to_owned(), help.to_owned());
         return;
     }
+    among_episodes(algorithm, problems);
     let trained: Vec<&PolicyPlan> = policies.iter().filter(|policy| policy.trained).collect();
     parts(critic, trained.len(), problems);
     if critic.per == Per::Team {
@@ -55,6 +56,17 @@ pub(super) fn check(
         problems.key(&critic_key("lora"), message.to_owned(), help.to_owned());
     }
     count(critic, policies, workers, models);
+}
+
+/// Reports parts that only advantages among episodes have.
+fn among_episodes(algorithm: &AlgorithmPlan, problems: &mut Problems<'_>) {
+    let baseline = matches!(algorithm.baseline, Baseline::Greedy | Baseline::MovingAverage);
+    let wrong = [("baseline", baseline), ("anchor_weight", algorithm.anchor_weight != 0.0)];
+    for (name, _) in wrong.into_iter().filter(|(_, wrong)| *wrong) {
+        let message = format!("`algorithm.{name}` has no effect: advantages come from values");
+        let help = "remove it, or set `algorithm.estimator = \"group\"`";
+        problems.value(&path(["algorithm", name]), message, help.to_owned());
+    }
 }
 
 /// Says how many numbers each critic is.

@@ -673,7 +673,7 @@ name = "drmass"
     `----
   x `algorithm.name` is "drmass"; expected one of "drmas", "grpo", "drgrpo", "dapo", "rloo", "gigpo",
   | "reinforce++", "reinforce++_baseline", "gspo", "cispo", "sapo", "cpgd", "passk", "remax", "luspo",
-  | "cory", "sft", "dpo"
+  | "cory", "ppo", "ippo", "mappo", "happo", "marft", "vdn", "qmix", "maporl", "sft", "dpo"
     ,-[run.toml:15:8]
  15 | name = "drmass"
     :        ^^^^^^^^
@@ -1402,7 +1402,7 @@ kl = "k4"
         r#"
   x `algorithm.name` is "reinforce"; expected one of "drmas", "grpo", "drgrpo", "dapo", "rloo", "gigpo",
   | "reinforce++", "reinforce++_baseline", "gspo", "cispo", "sapo", "cpgd", "passk", "remax", "luspo",
-  | "cory", "sft", "dpo"
+  | "cory", "ppo", "ippo", "mappo", "happo", "marft", "vdn", "qmix", "maporl", "sft", "dpo"
    ,-[run.toml:2:8]
  2 | name = "reinforce"
    :        ^^^^^^^^^^^

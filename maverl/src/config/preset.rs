@@ -270,25 +270,23 @@ impl Preset {
 
     /// The parts it sets; what it leaves out has the default of its key.
     pub fn parts(self) -> AlgorithmConfig {
-        let none = AlgorithmConfig { name: self, loss: self.loss(), ..AlgorithmConfig::default() };
+        let none = AlgorithmConfig {
+            name: self,
+            aggregation: self.aggregation(),
+            loss: self.loss(),
+            ..AlgorithmConfig::default()
+        };
         let by_task = AlgorithmConfig { group_by: Some(GroupBy::Task), ..none.clone() };
         match self {
             Self::Drmas | Self::Sft | Self::Dpo => none,
-            Self::Grpo | Self::Cpgd => by_task,
-            Self::Drgrpo => AlgorithmConfig {
-                normalize_std: Some(false),
-                aggregation: Some(Aggregation::Constant),
-                ..by_task
-            },
-            Self::Dapo => AlgorithmConfig {
-                resample: Some(10),
-                aggregation: Some(Aggregation::TokenMean),
-                ..by_task
-            },
+            Self::Grpo | Self::Gspo | Self::Luspo | Self::Cispo | Self::Sapo | Self::Cpgd => {
+                by_task
+            }
+            Self::Drgrpo => AlgorithmConfig { normalize_std: Some(false), ..by_task },
+            Self::Dapo => AlgorithmConfig { resample: Some(10), ..by_task },
             Self::Rloo => AlgorithmConfig {
                 baseline: Some(Baseline::LeaveOneOut),
                 normalize_std: Some(false),
-                aggregation: Some(Aggregation::SequenceMean),
                 ..by_task
             },
             Self::Gigpo => AlgorithmConfig {
@@ -314,21 +312,24 @@ impl Preset {
             | Self::Vdn
             | Self::Qmix
             | Self::Maporl => self.with_critic(none),
-            Self::Gspo | Self::Sapo => {
-                AlgorithmConfig { aggregation: Some(Aggregation::SequenceMean), ..by_task }
-            }
-            Self::Cispo => AlgorithmConfig { aggregation: Some(Aggregation::TokenMean), ..by_task },
             Self::Remax => AlgorithmConfig {
                 baseline: Some(Baseline::Greedy),
                 normalize_std: Some(false),
-                aggregation: Some(Aggregation::SequenceSum),
                 ..by_task
             },
-            Self::Luspo => {
-                AlgorithmConfig { aggregation: Some(Aggregation::SequenceSum), ..by_task }
-            }
             Self::Cory => AlgorithmConfig { swap_every: Some(5), ..none },
             Self::Passk => AlgorithmConfig { baseline: Some(Baseline::SecondBest), ..by_task },
+        }
+    }
+
+    /// How token losses become one number, where it says so.
+    const fn aggregation(self) -> Option<Aggregation> {
+        match self {
+            Self::Drgrpo => Some(Aggregation::Constant),
+            Self::Dapo | Self::Cispo => Some(Aggregation::TokenMean),
+            Self::Rloo | Self::Gspo | Self::Sapo => Some(Aggregation::SequenceMean),
+            Self::Remax | Self::Luspo => Some(Aggregation::SequenceSum),
+            _ => None,
         }
     }
 

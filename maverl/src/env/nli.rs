@@ -152,7 +152,6 @@ mod tests {
             "entailment or neutral",
             "not neutral",
             "it is neither entailment nor contradiction",
-            "\\boxed{entailment} \\boxed{}",
             "\\boxed{entailment, contradiction}",
             "<think>entailment</think>",
             "entailmentneutral",

@@ -7,19 +7,17 @@
 
 mod backward;
 mod cached;
+mod head;
 mod saved;
 
-use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-use maverl_kernels::attention::{Heads, Segment, attention};
-use maverl_kernels::logprob::Head;
+use maverl_kernels::attention::{Heads, Packing, Segment, attention};
 use maverl_kernels::matmul::Precision;
 use maverl_kernels::rope::{RopeTable, rope};
 use maverl_kernels::{embedding, mlp, norm};
 
 use crate::model::ModelError;
-use crate::model::gradients::Gradients;
 use crate::model::hf_config::HfConfig;
 use crate::model::kv::KvStore;
 use crate::model::linear::{Linear, Lora};
@@ -31,8 +29,8 @@ pub(super) use saved::Saved;
 
 /// What the tokens of a forward pass may attend to.
 pub enum Context<'a> {
-    /// Row `r` is the tokens `offsets[r]..offsets[r + 1]` and sees itself.
-    Packed(&'a [usize]),
+    /// Of whole rows: each sees itself.
+    Packed(Packing<'a>),
     /// Each segment's new tokens, in order, on top of its blocks; they are written to them.
     Cached(&'a mut KvStore, &'a [Segment<'a>]),
 }
@@ -187,11 +185,6 @@ impl Decoder {
         self.linears().for_each(Linear::unpack);
     }
 
-    /// The output head `[V, D]`.
-    fn head_values(&self) -> impl Deref<Target = [f32]> {
-        self.head.weight().values()
-    }
-
     /// Hidden states `[N, D]` after the last norm, for all tokens. `ids` and `positions` are `[N]`.
     ///
     /// # Errors
@@ -206,7 +199,7 @@ impl Decoder {
     ) -> Result<Vec<f32>, ModelError> {
         self.check(ids, positions)?;
         match context {
-            Context::Packed(offsets) => Ok(self.packed(ids, positions, offsets, pool)),
+            Context::Packed(packing) => Ok(self.packed(ids, positions, packing, pool)),
             Context::Cached(store, segments) => {
                 Ok(self.cached(ids, positions, store, segments, pool))
             }
@@ -217,12 +210,12 @@ impl Decoder {
         &self,
         ids: &[u32],
         positions: &[u32],
-        offsets: &[usize],
+        packing: Packing<'_>,
         pool: &mut Pool,
     ) -> Vec<f32> {
         let mut x = self.embed(ids, pool);
         for index in 0..self.layers.len() {
-            let (out, saved) = self.layer(index, x, positions, offsets, pool);
+            let (out, saved) = self.layer(index, x, positions, packing, pool);
             let x_in = saved.keep_input(pool);
             pool.give([x_in]);
             x = out;
@@ -270,13 +263,13 @@ impl Decoder {
         index: usize,
         x: Vec<f32>,
         positions: &[u32],
-        offsets: &[usize],
+        packing: Packing<'_>,
         pool: &mut Pool,
     ) -> (Vec<f32>, Saved) {
         let projected = self.project(index, &x, positions, pool);
         let Projected { q, k, v, .. } = &projected;
         let mut attended = pool.take(q.len());
-        attention(q, k, v, offsets, self.heads(), &mut attended);
+        attention(q, k, v, packing, self.heads(), &mut attended);
         self.after_attention(index, x, projected, attended, pool)
     }
 
@@ -326,63 +319,6 @@ impl Decoder {
         let mut hidden = pool.take(x.len());
         norm::rms_norm(x, &self.norm.values(), self.eps(), &mut hidden);
         hidden
-    }
-
-    /// Logits `[M, V]` of hidden states `[M, D]`.
-    pub fn logits(&self, hidden: &[f32], pool: &mut Pool) -> Vec<f32> {
-        self.head.project(hidden, self.precision, pool)
-    }
-
-    /// Log-probabilities and entropies (in nats) `[M]` of targets `[M]` under `softmax(logits * inv_temperature)`, for
-    /// hidden states `[M, D]`, without keeping `[M, V]` logits.
-    ///
-    /// # Errors
-    ///
-    /// If a target is not in the vocabulary.
-    pub fn logprobs(
-        &self,
-        hidden: &[f32],
-        targets: &[u32],
-        inv_temperature: &[f32],
-    ) -> Result<(Vec<f32>, Vec<f32>), ModelError> {
-        self.check_targets(targets)?;
-        let (mut logp, mut entropy) = (vec![0.0; targets.len()], vec![0.0; targets.len()]);
-        let (w, precision) = (self.head_values(), self.precision);
-        let head = Head { h: hidden, w: &w, targets, inv_temperature, precision };
-        head.logprobs(&mut logp, &mut entropy);
-        Ok((logp, entropy))
-    }
-
-    /// The gradient `[M, D]` of hidden states from a loss of the numbers of [`Decoder::logprobs`]; the head's is added up.
-    /// Sequence `s` is the rows `offsets[s]..offsets[s + 1]`; `loss` gets some sequences at a time, with log-probs and
-    /// entropies of their rows, and sets its derivatives by both.
-    ///
-    /// # Errors
-    ///
-    /// If a target is not in the vocabulary, or what `loss` returns.
-    pub fn loss(
-        &self,
-        hidden: &[f32],
-        targets: &[u32],
-        inv_temperature: &[f32],
-        offsets: &[usize],
-        loss: impl FnMut(Range<usize>, [&[f32]; 2], [&mut [f32]; 2]) -> Result<(), ModelError>,
-        gradients: &mut Gradients<'_>,
-    ) -> Result<Vec<f32>, ModelError> {
-        self.check_targets(targets)?;
-        let mut dhidden = vec![0.0; hidden.len()];
-        let (w, precision) = (self.head_values(), self.precision);
-        let head = Head { h: hidden, w: &w, targets, inv_temperature, precision };
-        head.loss(offsets, loss, &mut dhidden, gradients.of(self.head.weight().slot()))?;
-        Ok(dhidden)
-    }
-
-    fn check_targets(&self, targets: &[u32]) -> Result<(), ModelError> {
-        let vocab = self.config.vocab_size;
-        match targets.iter().find(|&&id| id as usize >= vocab) {
-            Some(id) => Err(ModelError(format!("token id {id} in a vocabulary of {vocab}"))),
-            None => Ok(()),
-        }
     }
 
     fn heads(&self) -> Heads {

@@ -4,6 +4,8 @@
 //! computed again from the layer's input when its turn comes: the same operations on the same numbers, so the gradient is
 //! the same to the bit.
 
+use maverl_kernels::attention::Packing;
+
 use crate::model::ModelError;
 use crate::model::decoder::{Decoder, Saved};
 use crate::model::gradients::Gradients;
@@ -16,8 +18,8 @@ pub struct Rows<'a> {
     pub ids: &'a [u32],
     /// Each token's place in its row, `[N]`.
     pub positions: &'a [u32],
-    /// Row `r` is the tokens `offsets[r]..offsets[r + 1]`.
-    pub offsets: &'a [usize],
+    /// Which tokens are a row.
+    pub packing: Packing<'a>,
 }
 
 /// What a forward pass computed, until its way back.
@@ -53,7 +55,7 @@ impl<'a> Tape<'a> {
         let mut x = decoder.embed(rows.ids, pool);
         let mut layers = Vec::with_capacity(decoder.layers());
         for index in 0..decoder.layers() {
-            let (out, saved) = decoder.layer(index, x, rows.positions, rows.offsets, pool);
+            let (out, saved) = decoder.layer(index, x, rows.positions, rows.packing, pool);
             layers.push(match checkpointing {
                 true => Kept::Input(saved.keep_input(pool)),
                 false => Kept::All(Box::new(saved)),
@@ -72,14 +74,14 @@ impl<'a> Tape<'a> {
     /// Adds up the gradients of every weight that is trained, from that of the hidden states `[N, D]`.
     pub fn backward(self, dhidden: &[f32], gradients: &mut Gradients<'_>, pool: &mut Pool) {
         let Self { decoder, rows, layers, last, hidden } = self;
-        let Rows { ids, positions, offsets } = rows;
+        let Rows { ids, positions, packing } = rows;
         let mut dx = decoder.last_norm_backward(&last, dhidden, gradients, pool);
         pool.give([last, hidden]);
         for (index, kept) in layers.into_iter().enumerate().rev() {
             let saved = match kept {
                 Kept::All(saved) => *saved,
                 Kept::Input(x) => {
-                    let (out, saved) = decoder.layer(index, x, positions, offsets, pool);
+                    let (out, saved) = decoder.layer(index, x, positions, packing, pool);
                     pool.give([out]);
                     saved
                 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use candle_core::{DType, Device, Tensor};
-use maverl_kernels::attention::Segment;
+use maverl_kernels::attention::{Packing, Segment};
 use maverl_kernels::sample::{mix, uniform};
 use serde_json::{Value, json};
 
@@ -13,7 +13,6 @@ mod alike;
 pub(super) mod counting;
 pub(super) mod mutation;
 mod reference;
-mod slow;
 
 /// The reference fixtures, if this machine has them.
 pub(super) fn fixture(name: &str) -> Option<PathBuf> {
@@ -154,7 +153,7 @@ pub(super) fn made(config: &Value) -> Model {
 
 /// The logits of packed rows, `[N, V]`.
 pub(super) fn logits_of(decoder: &Decoder, packed: &PackedRows) -> Vec<f32> {
-    let (context, mut pool) = (Context::Packed(&packed.offsets), Pool::default());
+    let (context, mut pool) = (Context::Packed(Packing::of(&packed.offsets)), Pool::default());
     let hidden = decoder.forward(&packed.ids, &packed.positions, context, &mut pool).unwrap();
     decoder.logits(&hidden, &mut pool)
 }
@@ -173,7 +172,11 @@ pub(super) fn gradients_of<'m>(
 ) -> Gradients<'m> {
     let mut gradients = Gradients::new(model.trainable());
     let (mut pool, even) = (Pool::default(), vec![1.0; targets.len()]);
-    let rows = Rows { ids: &packed.ids, positions: &packed.positions, offsets: &packed.offsets };
+    let rows = Rows {
+        ids: &packed.ids,
+        positions: &packed.positions,
+        packing: Packing::of(&packed.offsets),
+    };
     let tape = Tape::record(&model.decoder, rows, false, &mut pool).unwrap();
     let (decoder, offsets) = (&model.decoder, [0, targets.len()]);
     let loss = |_, _: [&[f32]; 2], [out, _]: [&mut [f32]; 2]| {

@@ -175,13 +175,13 @@ impl Outsider {
                 reply.map(|reply| (reply.to_owned(), false)).ok_or_else(none)
             }
             Source::Server(server) => {
-                self.request(server, server.body(ask, messages, sampling)).await
+                self.request(server, &server.body(ask, messages, sampling)).await
             }
         }
     }
 
     /// Asks a server, again where that may help, with growing pauses.
-    async fn request(&self, server: &Arc<Server>, body: Value) -> Result<(String, bool), Fault> {
+    async fn request(&self, server: &Arc<Server>, body: &Value) -> Result<(String, bool), Fault> {
         let _room = server.room.acquire().await.map_err(|error| self.fault(&error.to_string()))?;
         let mut pause = FIRST_PAUSE;
         let mut attempt = 0;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, ready};
 use serde_json::Value;
 
 use crate::env::{DynEnvironment, EnvError, Session};
@@ -43,17 +43,22 @@ impl DynEnvironment for Worlds {
     ) -> BoxFuture<'a, Result<Observation, EnvError>> {
         match self.of(&session.task) {
             Some(environment) => environment.act(session, action),
-            None => {
-                let message = format!("the task `{}` is of no world of this run", session.task.id);
-                Box::pin(std::future::ready(Err(EnvError(message))))
-            }
+            None => Box::pin(ready(Err(foreign(&session.task)))),
         }
     }
 
-    fn score(&self, session: &Session, answer: Option<&str>) -> Score {
+    fn judge<'a>(
+        &'a self,
+        session: &'a Session,
+        answer: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Score, EnvError>> {
         match self.of(&session.task) {
-            Some(environment) => environment.score(session, answer),
-            None => Score { reward: f64::NAN, ..Score::binary(false) },
+            Some(environment) => environment.judge(session, answer),
+            None => Box::pin(ready(Err(foreign(&session.task)))),
         }
     }
+}
+
+fn foreign(task: &Task) -> EnvError {
+    EnvError(format!("the task `{}` is of no world of this run", task.id))
 }

@@ -4,6 +4,7 @@ mod joint;
 
 pub(crate) use joint::{Joint, Shared};
 
+use maverl_kernels::attention::Packing;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -96,7 +97,7 @@ impl Critic {
             texts = later;
             let packed = Packed::texts(now.iter());
             let rows = packed.rows();
-            let context = Context::Packed(rows.offsets);
+            let context = Context::Packed(rows.packing);
             let hidden = decoder
                 .forward(rows.ids, rows.positions, context, &mut pool)
                 .map_err(|error| self.failed(&error))?;
@@ -119,7 +120,8 @@ impl Critic {
         let state = |text: &ValueText| {
             let ids = &text.ids[..=text.ids.len() - text.places];
             let positions: Vec<u32> = (0..ids.len() as u32).collect();
-            let context = Context::Packed(&[0, ids.len()]);
+            let whole = [0, ids.len()];
+            let context = Context::Packed(Packing::of(&whole));
             let hidden = decoder.forward(ids, &positions, context, &mut pool)?;
             let state = hidden[hidden.len() - hidden.len() / ids.len()..].to_vec();
             pool.give([hidden]);

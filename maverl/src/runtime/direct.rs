@@ -1,5 +1,6 @@
 //! A model without a worker group: one completion, or the log-probs of given rows, on the calling thread.
 
+use maverl_kernels::attention::Packing;
 use std::sync::Arc;
 
 use tokio::sync::{Semaphore, oneshot};
@@ -63,7 +64,7 @@ pub fn score(model: &Model, rows: &[Vec<u32>]) -> Result<Vec<Scores>, ModelError
         offsets.push(positions.len());
     }
     let (ids, even) = (rows.concat(), vec![1.0; positions.len()]);
-    let (context, mut pool) = (Context::Packed(&offsets), Pool::default());
+    let (context, mut pool) = (Context::Packed(Packing::of(&offsets)), Pool::default());
     let hidden = model.decoder.forward(&ids, &positions, context, &mut pool)?;
     let (logprobs, entropy) = model.decoder.logprobs(&hidden, &targets, &even)?;
     let of_row = |row: &[usize]| Scores {

@@ -1,5 +1,8 @@
 //! Training rows as the model sees them: packed one after the other, without padding.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use maverl_kernels::attention::Packing;
 use maverl_kernels::embedding;
 use maverl_kernels::sample::mix;
 
@@ -7,11 +10,15 @@ use crate::algo::ValueText;
 use crate::model::{Context, Decoder, ModelError, Pool, Rows};
 use crate::runtime::Row;
 
-/// Rows packed one after the other, and what the loss needs of each completion token.
+/// Rows packed one after the other, and what the loss needs of each completion token. A prompt that several rows have is
+/// there once, and their completions go on after it.
+#[derive(Default)]
 pub(crate) struct Packed {
     ids: Vec<u32>,
     positions: Vec<u32>,
     offsets: Vec<usize>,
+    /// What each row goes on after.
+    prefixes: Vec<Option<usize>>,
     /// Index into `ids` of the token *before* each completion token.
     before: Vec<u32>,
     /// Row `r`'s completion tokens are `completions[r]..completions[r + 1]`.
@@ -24,41 +31,60 @@ pub(crate) struct Packed {
 
 impl Packed {
     /// Packs rows; the last token of a row predicts nothing and is left out.
-    pub(crate) fn new(rows: &[&Row]) -> Self {
-        let (mut ids, mut positions, mut offsets) = (Vec::new(), Vec::new(), vec![0]);
-        let (mut before, mut targets, mut inv_temperature) = (Vec::new(), Vec::new(), Vec::new());
-        let mut completions = vec![0];
+    pub(crate) fn new(rows: &[&Row], share: bool) -> Self {
+        let mut packed = Self { offsets: vec![0], completions: vec![0], ..Self::default() };
+        let mut uses: BTreeMap<&[u32], usize> = BTreeMap::new();
+        rows.iter().for_each(|row| *uses.entry(&row.prompt).or_default() += 1);
+        // The row that is a shared prompt, and the place of its last token.
+        let mut shared: BTreeMap<&[u32], (usize, usize)> = BTreeMap::new();
         for row in rows {
-            let start = ids.len();
-            ids.extend_from_slice(&row.prompt);
-            ids.extend_from_slice(&row.completion[..row.completion.len() - 1]);
-            positions.extend(0..(ids.len() - start) as u32);
-            let first = start + row.prompt.len() - 1;
-            before.extend((first..ids.len()).map(|at| at as u32));
-            targets.extend_from_slice(&row.completion);
-            inv_temperature
-                .extend(std::iter::repeat_n(1.0 / row.temperature, row.completion.len()));
-            offsets.push(ids.len());
-            completions.push(targets.len());
+            let (prompt, length) = (row.prompt.as_slice(), row.prompt.len());
+            let own = &row.completion[..row.completion.len() - 1];
+            let before = if share && uses[prompt] > 1 {
+                let (prefix, last) =
+                    *shared.entry(prompt).or_insert_with(|| packed.push([prompt, &[]], 0, None));
+                let (_, end) = packed.push([&[], own], length, Some(prefix));
+                [last..last + 1, end + 1 - own.len()..end + 1]
+            } else {
+                let (_, end) = packed.push([prompt, own], 0, None);
+                [end - own.len()..end + 1, 0..0]
+            };
+            packed.before.extend(before.into_iter().flatten().map(|at| at as u32));
+            packed.targets.extend_from_slice(&row.completion);
+            let inverse = std::iter::repeat_n(1.0 / row.temperature, row.completion.len());
+            packed.inv_temperature.extend(inverse);
+            packed.completions.push(packed.targets.len());
         }
-        Self { ids, positions, offsets, before, completions, targets, inv_temperature }
+        packed
+    }
+
+    /// Adds a row of tokens that begins at a position; its number and the place of its last token, if it has one.
+    fn push(
+        &mut self,
+        tokens: [&[u32]; 2],
+        position: usize,
+        prefix: Option<usize>,
+    ) -> (usize, usize) {
+        tokens.into_iter().for_each(|tokens| self.ids.extend_from_slice(tokens));
+        let new = self.ids.len() - self.positions.len();
+        self.positions.extend((position..position + new).map(|position| position as u32));
+        self.offsets.push(self.ids.len());
+        self.prefixes.push(prefix);
+        (self.prefixes.len() - 1, self.ids.len() - 1)
     }
 
     /// Packs texts; their last `places` tokens predict, and nothing is known of what.
     pub(crate) fn texts<'a>(texts: impl Iterator<Item = &'a ValueText>) -> Self {
-        let (mut ids, mut positions, mut offsets) = (Vec::new(), Vec::new(), vec![0]);
-        let mut before = Vec::new();
+        let mut packed = Self { offsets: vec![0], ..Self::default() };
         for text in texts {
-            ids.extend_from_slice(&text.ids);
-            positions.extend(0..text.ids.len() as u32);
-            before.extend((ids.len() - text.places..ids.len()).map(|at| at as u32));
-            offsets.push(ids.len());
+            let (_, last) = packed.push([&text.ids, &[]], 0, None);
+            packed.before.extend((last + 1 - text.places..=last).map(|at| at as u32));
         }
-        let (completions, targets, inv_temperature) = (Vec::new(), Vec::new(), Vec::new());
-        Self { ids, positions, offsets, before, completions, targets, inv_temperature }
+        packed
     }
 
-    /// A number for each token, of its row (the first of these is row `first` of the minibatch) and its position alone.
+    /// A number for each token of rows that share nothing, of its row (the first of these is row `first` of the minibatch)
+    /// and its position alone.
     pub(crate) fn keys(&self, seed: u64, first: usize) -> Vec<u64> {
         let rows = self.offsets.windows(2).zip(first as u64..);
         let keys = rows.flat_map(|(span, row)| {
@@ -70,7 +96,11 @@ impl Packed {
 
     /// What the decoder is given.
     pub(crate) fn rows(&self) -> Rows<'_> {
-        Rows { ids: &self.ids, positions: &self.positions, offsets: &self.offsets }
+        Rows { ids: &self.ids, positions: &self.positions, packing: self.packing() }
+    }
+
+    fn packing(&self) -> Packing<'_> {
+        Packing { offsets: &self.offsets, prefixes: &self.prefixes }
     }
 
     /// Of hidden states `[N, D]` those that predict completion tokens, `[M, D]`.
@@ -86,7 +116,8 @@ impl Packed {
         let width = dpicked.len() / self.before.len();
         let mut dhidden = vec![0.0; self.ids.len() * width];
         for (&at, dpicked) in self.before.iter().zip(dpicked.chunks_exact(width)) {
-            dhidden[at as usize * width..][..width].copy_from_slice(dpicked);
+            let dhidden = &mut dhidden[at as usize * width..][..width];
+            dhidden.iter_mut().zip(dpicked).for_each(|(sum, d)| *sum += d);
         }
         dhidden
     }
@@ -97,7 +128,7 @@ impl Packed {
         model: &Decoder,
         pool: &mut Pool,
     ) -> Result<Vec<f32>, ModelError> {
-        let context = Context::Packed(&self.offsets);
+        let context = Context::Packed(self.packing());
         let hidden = model.forward(&self.ids, &self.positions, context, pool)?;
         let picked = self.predicting(&hidden);
         pool.give([hidden]);
@@ -122,7 +153,125 @@ pub(crate) fn micro_batches(lengths: impl Iterator<Item = usize>, tokens: usize)
     sizes
 }
 
-/// How many tokens the model is given of a row.
-pub(crate) fn length(row: &Row) -> usize {
-    row.prompt.len() + row.completion.len() - 1
+/// [`micro_batches`] of rows, of which those with the same prompt share it.
+pub(crate) fn row_batches(rows: &[&Row], tokens: usize, share: bool) -> Vec<usize> {
+    let (mut sizes, mut used): (Vec<usize>, usize) = (Vec::new(), 0);
+    let mut prompts: BTreeSet<&[u32]> = BTreeSet::new();
+    for row in rows {
+        let whole = row.prompt.len() + row.completion.len() - 1;
+        // One that shares its prompt adds its completion, of which each token is a target.
+        let more = match share && prompts.contains(row.prompt.as_slice()) {
+            true => row.completion.len(),
+            false => whole,
+        };
+        used += more;
+        match sizes.last_mut() {
+            Some(size) if used <= tokens => *size += 1,
+            _ => {
+                sizes.push(1);
+                used = whole;
+                prompts.clear();
+            }
+        }
+        prompts.insert(&row.prompt);
+    }
+    sizes
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::algo::testing::LOSS;
+    use crate::model::{Gradients, Model, ModelFiles, ModelSource, Tape};
+
+    fn row(prompt: &[u32], completion: &[u32]) -> Row {
+        Row {
+            prompt: prompt.to_vec(),
+            completion: completion.to_vec(),
+            logprobs: vec![0.0; completion.len()],
+            advantages: vec![1.0; completion.len()],
+            temperature: 0.7,
+            loss: LOSS,
+            weights: Vec::new(),
+        }
+    }
+
+    fn rows() -> Vec<Row> {
+        let [a, b]: [Vec<u32>; 2] =
+            [(0..21).map(|i| i * 7 % 90).collect(), (0..9).map(|i| i * 3 + 2).collect()];
+        vec![
+            row(&a, &[5, 6, 7, 8, 9]),
+            row(&b, &[1, 2]),
+            row(&a, &[4]),
+            row(&[3, 1], &[44, 3, 9]),
+            row(&a, &[5, 9, 11, 40, 2, 3, 1]),
+            row(&b, &[8, 8, 8]),
+        ]
+    }
+
+    #[test]
+    fn a_shared_prompt_is_there_once() {
+        let rows = rows();
+        let rows: Vec<&Row> = rows.iter().collect();
+        let (shared, apart) = (Packed::new(&rows, true), Packed::new(&rows, false));
+        assert_eq!(apart.ids.len() - shared.ids.len(), 2 * 21 + 9);
+        assert_eq!((&shared.targets, &shared.completions), (&apart.targets, &apart.completions));
+        let before = |packed: &Packed| -> Vec<(u32, u32)> {
+            let at = packed.before.iter().map(|&at| at as usize);
+            at.map(|at| (packed.ids[at], packed.positions[at])).collect()
+        };
+        assert_eq!(before(&shared), before(&apart));
+    }
+
+    #[test]
+    fn sharing_prompts_leaves_the_bits_of_log_probs_and_the_gradient() {
+        let files = ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()));
+        let model = Model::load(&files).unwrap();
+        let rows = rows();
+        let rows: Vec<&Row> = rows.iter().collect();
+        let mut pool = Pool::default();
+        let [shared, apart] = [true, false].map(|share| {
+            let packed = Packed::new(&rows, share);
+            let logprobs = packed.logprobs(&model.decoder, &mut pool).unwrap();
+            let mut gradients = Gradients::new(model.trainable());
+            let tape = Tape::record(&model.decoder, packed.rows(), false, &mut pool).unwrap();
+            let hidden = packed.predicting(tape.hidden());
+            let loss = |_, _: [&[f32]; 2], [dlogp, _]: [&mut [f32]; 2]| {
+                dlogp.fill(0.3);
+                Ok(())
+            };
+            let Packed { targets, inv_temperature, completions, .. } = &packed;
+            let decoder = &model.decoder;
+            let d = decoder
+                .loss(&hidden, targets, inv_temperature, completions, loss, &mut gradients)
+                .unwrap();
+            tape.backward(&packed.spread(&d), &mut gradients, &mut pool);
+            (logprobs, gradients.sums().unwrap().to_vec(), gradients.norm())
+        });
+        assert_eq!(shared.0, apart.0);
+        for (a, b) in shared.1.iter().flatten().zip(apart.1.iter().flatten()) {
+            assert!(f64::from((a - b).abs()) < 1e-6 * apart.2, "{a} and {b}");
+        }
+    }
+
+    #[test]
+    fn micro_batches_count_a_shared_prompt_once() {
+        let rows = rows();
+        let rows: Vec<&Row> = rows.iter().collect();
+        assert_eq!(row_batches(&rows, 1000, true), [6]);
+        assert_eq!(row_batches(&rows, 36, true), [3, 2, 1]);
+        assert_eq!(row_batches(&rows, 36, false), [2, 2, 1, 1]);
+        assert_eq!(row_batches(&rows, 1, true), [1; 6]);
+        for (share, tokens) in [(true, 36), (true, 50), (false, 40)] {
+            let mut at = 0;
+            for size in row_batches(&rows, tokens, share) {
+                let packed = Packed::new(&rows[at..at + size], share);
+                assert!(packed.ids.len() <= tokens && packed.targets.len() <= tokens);
+                at += size;
+            }
+            assert_eq!(at, rows.len());
+        }
+    }
 }

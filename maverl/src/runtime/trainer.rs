@@ -18,7 +18,7 @@ use crate::model::{Decoder, Gradients, Model, ModelError, Pool, Tape, lora};
 use crate::plan::PolicyPlan;
 use crate::runtime::critic::{Joint, Shared};
 use crate::runtime::optimizer::{self, Optimizer, halves, whole};
-use crate::runtime::packed::{Packed, length, micro_batches};
+use crate::runtime::packed::{Packed, row_batches};
 use crate::runtime::{Batch, Objective, Row, RuntimeError, UpdateStats};
 use before::{Corrected, PairSums};
 
@@ -116,11 +116,13 @@ impl Trainer {
         };
         let mut back = Back { gradients: Gradients::new(model.trainable()), joint };
         let (mut row_at, mut token_at) = (0, 0);
-        for micro in micro_batches(rows.iter().map(|row| length(row)), self.micro_batch_tokens) {
+        let share = shares(model);
+        for micro in row_batches(rows, self.micro_batch_tokens, share) {
             let rows = &rows[row_at..row_at + micro];
             let tokens: usize = rows.iter().map(|row| row.completion.len()).sum();
             let weights = &weights[token_at..token_at + tokens];
-            let micro = Micro { rows, weights, packed: Packed::new(rows), first_row: row_at };
+            let micro =
+                Micro { rows, weights, packed: Packed::new(rows, share), first_row: row_at };
             self.accumulate(model, batch.objective, &micro, &mut back, totals, &mut pool)
                 .map_err(|error| self.failed(&error))?;
             (row_at, token_at) = (row_at + rows.len(), token_at + tokens);
@@ -198,7 +200,7 @@ impl Trainer {
         rows: &[Row],
     ) -> Result<Vec<Vec<f32>>, RuntimeError> {
         let rows: Vec<&Row> = rows.iter().collect();
-        let found = self.under(&rows, &mut self.pool(), |_, _| Cow::Borrowed(&model.decoder));
+        let found = self.under(&rows, true, &mut self.pool(), |_, _| Cow::Borrowed(&model.decoder));
         found.map_err(|error| self.failed(&error))
     }
 
@@ -227,6 +229,11 @@ impl Trainer {
     fn failed(&self, error: &ModelError) -> RuntimeError {
         RuntimeError::Model { worker: self.policy.clone(), message: error.0.clone() }
     }
+}
+
+/// Whether rows share prompts. Under dropout each has masks of its own.
+fn shares(model: &Model) -> bool {
+    model.adapter().is_none_or(|adapter| adapter.config().dropout == 0.0)
 }
 
 /// Where gradients of one optimizer step are added up.

@@ -71,7 +71,7 @@ struct Step {
 
 impl Step {
     fn draw(draw: &mut Draw) -> Self {
-        Self { sign: draw.pick(&['+', '-', '*']), by: 2 + draw.below(98) as i64 }
+        Self { sign: draw.pick(&['+', '-', '*']), by: 2 + draw.below(198) as i64 }
     }
 
     fn of(self, x: i64) -> i64 {
@@ -101,18 +101,17 @@ fn words(steps: &[Step]) -> String {
 }
 
 fn expression(steps: &[Step]) -> String {
-    let inner = steps.iter().fold("x".to_owned(), |inner, step| match inner.as_str() {
+    steps.iter().fold("x".to_owned(), |inner, step| match inner.as_str() {
         "x" => format!("x {} {}", step.sign, step.by),
         _ => format!("({inner}) {} {}", step.sign, step.by),
-    });
-    inner
+    })
 }
 
 fn on_numbers(steps: &[Step], level: u32) -> Task {
     let wanted = format!("x {}", words(steps));
     let tests = NUMBERS.map(|x| (json!(x), json!(value(steps, x))));
     let solution = format!("def f(x):\n    return {}", expression(steps));
-    task(&format!("f(x) that returns {wanted}"), &tests, solution, level)
+    task(&format!("f(x) that returns {wanted}"), &tests, &solution, level)
 }
 
 /// Every item is changed, or the changed items are added up, counted above a bound, or the largest is taken.
@@ -120,30 +119,27 @@ fn on_lists(steps: &[Step], draw: &mut Draw) -> Task {
     let changed = |items: &[i64]| -> Vec<i64> { items.iter().map(|x| value(steps, *x)).collect() };
     let (each, terms) = (words(steps), format!("{} for x in xs", expression(steps)));
     let bound = draw.below(200) as i64;
-    let (what, code, result): (String, String, Box<dyn Fn(&[i64]) -> Value>) = match draw.below(3) {
-        0 => (
-            format!("the list of x {each} for every x in xs"),
-            format!("[{terms}]"),
-            Box::new(move |items| json!(changed(items))),
-        ),
-        1 => (
-            format!("the sum of x {each} over every x in xs"),
-            format!("sum({terms})"),
-            Box::new(move |items| json!(changed(items).iter().sum::<i64>())),
-        ),
+    let kind = draw.below(3);
+    let (what, code) = match kind {
+        0 => (format!("the list of x {each} for every x in xs"), format!("[{terms}]")),
+        1 => (format!("the sum of x {each} over every x in xs"), format!("sum({terms})")),
         _ => (
             format!("how many x in xs have x {each} above {bound}"),
             format!("sum({} > {bound} for x in xs)", expression(steps)),
-            Box::new(move |items| json!(changed(items).iter().filter(|x| **x > bound).count())),
         ),
+    };
+    let result = |items: &[i64]| match kind {
+        0 => json!(changed(items)),
+        1 => json!(changed(items).iter().sum::<i64>()),
+        _ => json!(changed(items).iter().filter(|x| **x > bound).count()),
     };
     let tests = LISTS.map(|items| (json!(items), result(items)));
     let solution = format!("def f(xs):\n    return {code}");
-    task(&format!("f(xs) that returns {what}"), &tests, solution, 3)
+    task(&format!("f(xs) that returns {what}"), &tests, &solution, 3)
 }
 
 /// The task of a function; its first tests are public and stand in the question.
-fn task(wanted: &str, tests: &[(Value, Value)], solution: String, level: u32) -> Task {
+fn task(wanted: &str, tests: &[(Value, Value)], solution: &str, level: u32) -> Task {
     let (public, hidden) = tests.split_at(PUBLIC);
     let shown: Vec<String> = public.iter().map(|(x, y)| format!("f({x}) is {y}.")).collect();
     let question = format!("Write a Python function {wanted}. {}", shown.join(" "));

@@ -21,7 +21,7 @@ fn examples() -> Vec<(String, PathBuf)> {
 fn every_example_plays_and_learns() {
     let lab = lab();
     let examples = examples();
-    assert!(examples.len() >= 13, "{examples:?}");
+    assert!(examples.len() >= 14, "{examples:?}");
     for (name, path) in examples {
         let start = std::time::Instant::now();
         let config = path.display().to_string();
@@ -30,6 +30,12 @@ fn every_example_plays_and_learns() {
         assert_eq!(run.json("summary.json")["complete"], true, "{name}");
         let steps = run.steps();
         assert_eq!(steps.len(), 2, "{name}");
+        if name == "worlds" {
+            for world in ["sums", "nli"] {
+                let key = format!("rollout/world/{world}/solved");
+                assert!(steps[0][&key].is_number(), "{key} is missing");
+            }
+        }
         for row in steps {
             let number = |key: &str| row[key].as_f64().unwrap_or(f64::NAN);
             assert_eq!(

@@ -87,3 +87,28 @@ pub fn huber(error: f64, delta: f64) -> Term {
         Term { value: delta * (error.abs() - delta / 2.0), slope: delta * error.signum() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algo::testing::central;
+
+    #[test]
+    fn the_slopes_of_a_row_are_the_derivatives_of_its_loss() {
+        let (values, old, returns) =
+            ([0.3_f32, 0.9, -0.4, 0.1], [0.2_f32, 0.1, 0.5, 0.1], [1.0_f32, 0.0, 1.0, 0.1]);
+        for range in [0.0, 0.2, 5.0] {
+            let mut slopes = [0.0; 4];
+            let sums = value_loss([&values, &old, &returns], 0.25, range, &mut slopes);
+            assert_eq!(sums.values, 4);
+            assert_eq!(sums.clipped, if range == 0.2 { 2 } else { 0 });
+            for (t, slope) in slopes.iter().enumerate() {
+                let [old, target] = [old[t], returns[t]].map(f64::from);
+                let range = if range == 0.0 { 1e9 } else { range };
+                let loss = |value| 0.25 * clipped_value(value, old, target, range).value;
+                let want = central(loss, f64::from(values[t]));
+                assert!((f64::from(*slope) - want).abs() < 1e-6, "{range}, {t}: {slope}, {want}");
+            }
+        }
+    }
+}

@@ -78,6 +78,11 @@ fn parts_of_critics_that_do_not_go_together_are_told_with_what_would_do() {
         ("name = \"ippo\"\ncritic.gamma = 1.5", "`algorithm.critic.gamma` is 1.5", "from 0 to 1"),
         ("name = \"maporl\"\ninfluence = [1.0, 2.0]", "a list of 4 numbers", "influence"),
         (
+            "name = \"ppo\"\nbaseline = \"greedy\"",
+            "`algorithm.baseline` has no effect",
+            "estimator = \"group\"",
+        ),
+        (
             "name = \"sft\"\nestimator = \"critic\"",
             "`algorithm.name` is \"sft\"",
             "remove `estimator`",

@@ -9,7 +9,7 @@ use serde_json::{Map, json};
 use tokio::sync::Semaphore;
 
 use super::judge::{Judge, Reason, Verdict, limits};
-use super::problem::{Problem, Tests};
+use super::problem::Problem;
 use crate::env::{EnvError, Environment, Session};
 use crate::task::{Action, Observation, Score, Task};
 
@@ -32,11 +32,11 @@ pub struct CodeEnvironment {
     pub parallel: usize,
     /// Made in [`Environment::start`].
     #[serde(skip)]
-    bench: Option<Bench>,
+    pub(super) bench: Option<Bench>,
 }
 
 /// A judge, and how many may ask it at once.
-struct Bench {
+pub(super) struct Bench {
     judge: Arc<Judge>,
     places: Arc<Semaphore>,
 }

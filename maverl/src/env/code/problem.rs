@@ -159,8 +159,8 @@ fn examples(prompt: &str) -> Vec<Test> {
 
 /// The last function that a program defines at its top.
 fn defined(code: &str) -> Option<String> {
-    let heads = code.lines().filter_map(|line| line.strip_prefix("def "));
-    heads.last()?.split('(').next().map(|name| name.trim().to_owned())
+    let mut heads = code.lines().filter_map(|line| line.strip_prefix("def "));
+    heads.next_back()?.split('(').next().map(|name| name.trim().to_owned())
 }
 
 /// Statements as texts, or objects as [`Test`] has them.

@@ -36,7 +36,7 @@ impl Decoder {
             &v,
             &attended,
             &dattended,
-            rows.offsets,
+            rows.packing,
             heads,
             &mut dq,
             &mut dk,

@@ -6,10 +6,10 @@ use serde_json::{Map, Value};
 
 use super::{SeatOf, Table, Team};
 use crate::agent::AgentName;
-use crate::orchestra::Includes;
 use crate::orchestra::branch::lock;
+use crate::orchestra::{AskError, Includes};
 use crate::task::Score;
-use crate::trajectory::{RewardOf, RewardPart, Seat, Turn, TurnPath};
+use crate::trajectory::{Fault, FaultKind, RewardOf, RewardPart, Seat, Turn, TurnPath};
 
 /// What is noted while an episode is played.
 #[derive(Default)]
@@ -52,8 +52,14 @@ impl Table {
 impl<O: ?Sized> Team<O> {
     /// What the environment would score an answer, for [`SeatOf::pay`] and [`Team::note`]. An agent that is shown anything
     /// that depends on it is told the truth.
-    pub async fn judge(&self, answer: &str) -> Score {
-        self.table.score(Some(answer)).await
+    ///
+    /// # Errors
+    ///
+    /// If the environment fails: the episode ends unscored.
+    pub async fn judge(&self, answer: &str) -> Result<Score, AskError> {
+        let judged = self.table.score(Some(answer)).await;
+        judged
+            .map_err(|error| self.table.fail(Fault::new(FaultKind::Environment, error.to_string())))
     }
 
     /// Notes a number worth logging: `rollout/score/<name>`, the mean over an episode's notes and then over episodes.
@@ -79,15 +85,22 @@ impl<O: ?Sized, A: AgentName> SeatOf<'_, O, A> {
     /// Adds a named part to the reward of this seat's latest turn on this branch; nothing if there is none. A part of 0 is
     /// left out.
     pub fn pay(&self, name: &'static str, value: f64) {
-        let branch = self.team.branch.path();
-        let last = {
-            let turns = lock(&self.team.table.turns);
-            let ours = |turn: &&Turn| turn.seat == self.seat && turn.path.0.starts_with(&branch.0);
-            turns.iter().filter(ours).map(|turn| turn.path.clone()).max()
-        };
-        if let Some(path) = last {
-            self.enter(Payee::Turn(path), name, value);
+        if let Some(turn) = self.last() {
+            self.pay_at(&turn, name, value);
         }
+    }
+
+    /// Where this seat's latest turn on this branch stands, for [`SeatOf::pay_at`].
+    pub fn last(&self) -> Option<TurnPath> {
+        let branch = self.team.branch.path();
+        let turns = lock(&self.team.table.turns);
+        let ours = |turn: &&Turn| turn.seat == self.seat && turn.path.0.starts_with(&branch.0);
+        turns.iter().filter(ours).map(|turn| turn.path.clone()).max()
+    }
+
+    /// Adds a named part to the reward of one turn.
+    pub fn pay_at(&self, turn: &TurnPath, name: &'static str, value: f64) {
+        self.enter(Payee::Turn(turn.clone()), name, value);
     }
 
     /// Adds a named part to the reward of every turn of this seat.

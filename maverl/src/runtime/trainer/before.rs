@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-use super::{Totals, Trainer};
+use super::{Totals, Trainer, shares};
 use crate::algo::loss::{self, Pair, preference};
 use crate::config::Correction;
 use crate::model::{Decoder, Model, ModelError, Pool};
 use crate::plan::PreferencePlan;
-use crate::runtime::packed::{Packed, length, micro_batches};
+use crate::runtime::packed::{Packed, row_batches};
 use crate::runtime::{Batch, PairStats, Row, RuntimeError};
 
 /// Sums over pairs of replies.
@@ -53,7 +53,7 @@ impl Trainer {
         let reference = self.reference.as_ref().ok_or_else(|| {
             ModelError("no copy of the starting weights is kept to compare with".to_owned())
         })?;
-        self.under(rows, pool, |_, _| Cow::Borrowed(reference))
+        self.under(rows, true, pool, |_, _| Cow::Borrowed(reference))
     }
 
     /// Gives the rows that are to be corrected the trainer's log-probs, and their tokens weights by how far the sampler's
@@ -71,7 +71,7 @@ impl Trainer {
             return Ok(Corrected { rows: Cow::Borrowed(&batch.rows), mean_weight: None });
         }
         let decoder = |_: &Packed, _| Cow::Borrowed(&model.decoder);
-        let mut found = self.under(&chosen, &mut self.pool(), decoder)?.into_iter();
+        let mut found = self.under(&chosen, true, &mut self.pool(), decoder)?.into_iter();
         let mut rows = batch.rows.clone();
         let (mut sum, mut tokens) = (0.0, 0);
         for row in rows.iter_mut().filter(|row| wrong(&&**row)) {
@@ -98,7 +98,8 @@ impl Trainer {
         totals: &mut Totals,
         pool: &mut Pool,
     ) -> Result<Vec<f32>, ModelError> {
-        let own = self.under(rows, pool, |packed, first| self.decoder(model, packed, first))?;
+        let decoder = |packed: &Packed, first| self.decoder(model, packed, first);
+        let own = self.under(rows, shares(model), pool, decoder)?;
         let sums = |lists: &[Vec<f32>]| -> Vec<f64> {
             lists.iter().map(|list| list.iter().map(|&logp| f64::from(logp)).sum()).collect()
         };
@@ -126,18 +127,18 @@ impl Trainer {
         Ok(slopes)
     }
 
-    /// Log-probs of the completions of rows, row by row. The decoder is given the rows packed and the first one's place.
+    /// Log-probs of the completions of rows, row by row, which may share their prompts. The decoder is given the rows packed and the first one's place.
     pub(super) fn under<'m>(
         &self,
         rows: &[&Row],
+        share: bool,
         pool: &mut Pool,
         decoder: impl Fn(&Packed, usize) -> Cow<'m, Decoder>,
     ) -> Result<Vec<Vec<f32>>, ModelError> {
         let (mut all, mut at) = (Vec::with_capacity(rows.len()), 0);
-        let lengths = rows.iter().map(|row| length(row));
-        for micro in micro_batches(lengths, self.micro_batch_tokens) {
+        for micro in row_batches(rows, self.micro_batch_tokens, share) {
             let rows = &rows[at..at + micro];
-            let packed = Packed::new(rows);
+            let packed = Packed::new(rows, share);
             let found = packed.logprobs(&decoder(&packed, at), pool)?;
             let mut rest = found.as_slice();
             for row in rows {

@@ -1,0 +1,103 @@
+//! Batches of every form, by another implementation and by the CPU.
+
+use super::*;
+
+#[track_caller]
+fn agree(name: &str, got: &[f32], want: &[f32]) {
+    let size = want.iter().fold(1.0_f64, |size, x| size.max(f64::from(x.abs())));
+    let want: Vec<f64> = want.iter().map(|&x| f64::from(x)).collect();
+    assert_eq!(got.len(), want.len(), "{name}");
+    for (i, (&got, want)) in got.iter().zip(&want).enumerate() {
+        let error = (f64::from(got) - want).abs() / size;
+        assert!(error <= 1e-6, "{name}, row {i}: {got}, not {want}");
+    }
+}
+
+/// Batches of every form, against the reference.
+pub(crate) fn agrees_with_the_cpu<E: Estimate<Error: Debug>>(of: &E) {
+    // One row; many small groups in order and not; groups of one piece and of several, with gaps between ids.
+    for (seed, n, most) in [(1, 1, 1), (2, 300, 60), (3, 300, 1), (4, 1800, 3), (5, 1537, 1)] {
+        for sorted in [true, false] {
+            groups(of, seed, n, most, sorted);
+        }
+    }
+    scans(of);
+    // More pieces than a block has threads.
+    let n = 300_000;
+    moments(of, "600 pieces", &random(6, n), &Segments::one(n));
+}
+
+fn groups<E: Estimate<Error: Debug>>(of: &E, seed: u64, n: usize, most: usize, sorted: bool) {
+    let name = format!("{n} rows, {most} groups, sorted {sorted}");
+    let (values, mut group) = (random(seed, n), ids(seed + 10, n, most));
+    if sorted {
+        group.sort_unstable();
+    }
+    let by = Grouping::rows(&group);
+    // Two rows a unit, about; a unit lies in one group.
+    let unit: Vec<usize> = (0..n).map(|row| group[row] * n + row / 5).collect();
+    let by_units = Grouping::units(&unit, &group);
+    let all = Grouping::rows(&vec![0; n]);
+    for baseline in [Baseline::None, Baseline::Mean, Baseline::LeaveOneOut] {
+        for options in [
+            Relative { baseline, ..DR_MAS },
+            Relative { baseline, ..TRL },
+            Relative { baseline, normalize_std: false, ..TRL },
+        ] {
+            let name = format!("{name}, {options:?}");
+            for by in [&by, &by_units] {
+                let got = of.relative(&values, by, &options).unwrap();
+                agree(&name, &got, &Cpu.relative(&values, by, &options).unwrap());
+            }
+            for (mean, deviation) in [(&by, &all), (&by_units, &by), (&all, &by_units)] {
+                let got = of.relative_apart(&values, mean, deviation, &options).unwrap();
+                let want = Cpu.relative_apart(&values, mean, deviation, &options).unwrap();
+                agree(&name, &got, &want);
+            }
+        }
+    }
+    let by = Segments::of(&group);
+    let tokens: Vec<u32> = ids(seed + 20, n, 4).iter().map(|&t| t as u32).collect();
+    let got = of.whiten(&values, &tokens, &by).unwrap();
+    agree(&name, &got, &Cpu.whiten(&values, &tokens, &by).unwrap());
+    let [mut a, mut b] = [vec![0.5; most + 1], vec![0.5; most + 1]];
+    let got = of.ema(&values, &by, 0.9, &mut a).unwrap();
+    agree(&name, &got, &Cpu.ema(&values, &by, 0.9, &mut b).unwrap());
+    agree(&name, &narrow(&a), &narrow(&b));
+    moments(of, &name, &values, &by);
+}
+
+fn moments<E: Estimate<Error: Debug>>(of: &E, name: &str, values: &[f32], by: &Segments) {
+    let (got, want) = (of.moments(values, by).unwrap(), Cpu.moments(values, by).unwrap());
+    assert_eq!(got.len(), want.len(), "{name}");
+    for (got, want) in got.iter().zip(want) {
+        assert_eq!(got.n, want.n, "{name}");
+        assert!((got.mean - want.mean).abs() < 1e-12, "{name}: {got:?}, not {want:?}");
+        assert!((got.std() - want.std()).abs() < 1e-9, "{name}: {got:?}, not {want:?}");
+    }
+}
+
+fn scans<E: Estimate<Error: Debug>>(of: &E) {
+    // Rows of every length around a tile of 128, none included.
+    let lengths = [0, 1, 3, 4, 127, 128, 129, 0, 300, 513, 31, 256];
+    let n = lengths.iter().sum();
+    let (rewards, values, after) = (random(31, n), random(32, n), random(33, lengths.len()));
+    let chains = lengths.map(|n| vec![n / 3, 0, n - n / 3]);
+    let hops = [(1.0, 1.0), (0.99, 0.95), (0.9, 0.0)].map(|(gamma, lambda)| Hop { gamma, lambda });
+    for (within, between) in [(hops[0], hops[1]), (hops[1], hops[2]), (hops[2], hops[0])] {
+        for places in [Places::rows(&lengths), Places::chains(&chains)] {
+            let hops = Hops { within, between };
+            let got = of.gae(&rewards, &values, &after, &places, hops).unwrap();
+            let want = Cpu.gae(&rewards, &values, &after, &places, hops).unwrap();
+            agree("advantages", &got.0, &want.0);
+            agree("returns", &got.1, &want.1);
+        }
+        let places = Places::rows(&lengths);
+        let got = of.returns(&rewards, &places, within.gamma).unwrap();
+        agree("returns", &got, &Cpu.returns(&rewards, &places, within.gamma).unwrap());
+        let anchors = Segments::of(&ids(34, n, 40));
+        let steps = Steps { episodes: &places, gamma: 0.95, anchors: &anchors, weight: 0.5 };
+        let got = of.step_groups(&values, &rewards, &steps, &TRL).unwrap();
+        agree("step groups", &got, &Cpu.step_groups(&values, &rewards, &steps, &TRL).unwrap());
+    }
+}

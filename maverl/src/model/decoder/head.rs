@@ -1,0 +1,74 @@
+//! The output head of a decoder.
+
+use std::ops::{Deref, Range};
+
+use maverl_kernels::logprob::Head;
+
+use super::Decoder;
+use crate::model::ModelError;
+use crate::model::gradients::Gradients;
+use crate::model::pool::Pool;
+
+impl Decoder {
+    /// The output head `[V, D]`.
+    fn head_values(&self) -> impl Deref<Target = [f32]> {
+        self.head.weight().values()
+    }
+
+    /// Logits `[M, V]` of hidden states `[M, D]`.
+    pub fn logits(&self, hidden: &[f32], pool: &mut Pool) -> Vec<f32> {
+        self.head.project(hidden, self.precision, pool)
+    }
+
+    /// Log-probabilities and entropies (in nats) `[M]` of targets `[M]` under `softmax(logits * inv_temperature)`, for
+    /// hidden states `[M, D]`, without keeping `[M, V]` logits.
+    ///
+    /// # Errors
+    ///
+    /// If a target is not in the vocabulary.
+    pub fn logprobs(
+        &self,
+        hidden: &[f32],
+        targets: &[u32],
+        inv_temperature: &[f32],
+    ) -> Result<(Vec<f32>, Vec<f32>), ModelError> {
+        self.check_targets(targets)?;
+        let (mut logp, mut entropy) = (vec![0.0; targets.len()], vec![0.0; targets.len()]);
+        let (w, precision) = (self.head_values(), self.precision);
+        let head = Head { h: hidden, w: &w, targets, inv_temperature, precision };
+        head.logprobs(&mut logp, &mut entropy);
+        Ok((logp, entropy))
+    }
+
+    /// The gradient `[M, D]` of hidden states from a loss of the numbers of [`Decoder::logprobs`]; the head's is added up.
+    /// Sequence `s` is the rows `offsets[s]..offsets[s + 1]`; `loss` gets some sequences at a time, with log-probs and
+    /// entropies of their rows, and sets its derivatives by both.
+    ///
+    /// # Errors
+    ///
+    /// If a target is not in the vocabulary, or what `loss` returns.
+    pub fn loss(
+        &self,
+        hidden: &[f32],
+        targets: &[u32],
+        inv_temperature: &[f32],
+        offsets: &[usize],
+        loss: impl FnMut(Range<usize>, [&[f32]; 2], [&mut [f32]; 2]) -> Result<(), ModelError>,
+        gradients: &mut Gradients<'_>,
+    ) -> Result<Vec<f32>, ModelError> {
+        self.check_targets(targets)?;
+        let mut dhidden = vec![0.0; hidden.len()];
+        let (w, precision) = (self.head_values(), self.precision);
+        let head = Head { h: hidden, w: &w, targets, inv_temperature, precision };
+        head.loss(offsets, loss, &mut dhidden, gradients.of(self.head.weight().slot()))?;
+        Ok(dhidden)
+    }
+
+    fn check_targets(&self, targets: &[u32]) -> Result<(), ModelError> {
+        let vocab = self.config.vocab_size;
+        match targets.iter().find(|&&id| id as usize >= vocab) {
+            Some(id) => Err(ModelError(format!("token id {id} in a vocabulary of {vocab}"))),
+            None => Ok(()),
+        }
+    }
+}
