@@ -1,5 +1,6 @@
 //! A decoder model as an encoder: a text's embedding is pooled from the hidden states after the last norm.
 
+use maverl_kernels::attention::Packing;
 use serde::{Deserialize, Serialize};
 
 use crate::env::EnvError;
@@ -118,7 +119,7 @@ impl Encoder {
         let hidden = match ids.is_empty() {
             true => Vec::new(),
             false => {
-                self.model.decoder.forward(&ids, &positions, Context::Packed(&offsets), pool)?
+                self.model.decoder.forward(&ids, &positions, Context::Packed(Packing::of(&offsets)), pool)?
             }
         };
         let mut left = hidden.as_slice();
