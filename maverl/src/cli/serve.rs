@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use tokio::net::TcpListener;
 
 use super::{Failure, block_on};
-use crate::env::search::{self, Neighbors, Pooling, Ranking, SearchEnvironment};
+use crate::env::search::{self, Desk, Neighbors, Pooling, Ranking, SearchEnvironment};
 use crate::train::Interrupt;
 
 #[derive(Subcommand)]
@@ -49,7 +49,7 @@ pub(super) struct RetrieverArgs {
     /// How the nearest documents are found: `exact` or `hnsw`.
     #[arg(long, value_name = "HOW", default_value = "exact", value_parser = named::<Neighbors>)]
     neighbors: Neighbors,
-    /// Queries whose embeddings are kept.
+    /// Queries whose documents are kept for when they are asked again; 0 keeps none.
     #[arg(long, value_name = "N", default_value_t = 4096)]
     cache: usize,
 }
@@ -71,26 +71,26 @@ impl RetrieverArgs {
         environment.document_prefix.clone_from(&self.document_prefix);
         environment.max_tokens = self.max_tokens;
         environment.neighbors = self.neighbors;
-        environment.cache = self.cache;
         environment
     }
 }
 
 /// Serves until a signal.
 pub(super) fn serve(ServeCommand::Retriever(args): &ServeCommand) -> Result<ExitCode, Failure> {
-    let index = Arc::new(args.environment().index(Path::new(""))?);
+    let index = args.environment().index(Path::new(""))?;
+    let desk = Arc::new(Desk::new(index, args.cache));
     block_on(async {
         let interrupt = Interrupt::on_signals()?;
         let listener = TcpListener::bind(&args.address)
             .await
             .map_err(|error| Failure(format!("cannot listen at {}: {error}", args.address)))?;
-        let (address, n) = (listener.local_addr()?, index.documents().len());
+        let (address, n) = (listener.local_addr()?, desk.index().documents().len());
         eprintln!("serving {n} documents of `{}` at http://{address}/retrieve", args.corpus);
         let stop = async {
             interrupt.or(std::future::pending::<()>()).await;
             eprintln!("stopping once the requests under way are answered");
         };
-        search::serve(listener, index, stop).await;
+        search::serve(listener, desk, stop).await;
         Ok(ExitCode::SUCCESS)
     })
 }

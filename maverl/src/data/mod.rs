@@ -7,6 +7,7 @@ mod demonstration;
 mod hotpot;
 mod jsonl;
 mod nli;
+mod parquet;
 mod preference;
 mod sampler;
 mod squad;
@@ -20,7 +21,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::config::{DataFormat, TaskConfig};
@@ -47,9 +48,17 @@ pub enum DataError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// From 1.
+        /// From 1; in a Parquet file or a list, the row.
         line: usize,
         /// What was found, and what is wanted.
+        message: String,
+    },
+    /// What a Parquet file says of itself is not so, or not understood.
+    #[error("`{}` is no Parquet file that can be read: {message}", path.display())]
+    Parquet {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
         message: String,
     },
     /// Two tasks or documents have the same id.
@@ -159,8 +168,8 @@ pub fn task(row: Map<String, Value>, number: usize) -> Result<Task, String> {
     jsonl::task(row, number)
 }
 
-/// The documents of a corpus, sorted by key: `builtin:facts`, or a file relative to `base`. JSONL of `id`, `title`, and
-/// `text` or `contents`; SQuAD and HotpotQA files give their paragraphs.
+/// The documents of a corpus, sorted by key: `builtin:facts`, or a file relative to `base`. Rows (JSONL,
+/// Parquet, a list) of `id`, `title`, and `text` or `contents`; SQuAD and HotpotQA files give their paragraphs.
 ///
 /// # Errors
 ///
@@ -267,26 +276,38 @@ fn hashed_split(id: &str) -> &'static str {
     }
 }
 
-/// A file's text, and where it came from for messages.
+/// A file's content, and where it came from for messages.
 struct File {
     path: PathBuf,
-    text: String,
+    content: Content,
+}
+
+enum Content {
+    Text(String),
+    /// Of a Parquet file.
+    Rows(Vec<Map<String, Value>>),
 }
 
 impl File {
     fn read(path: &Path) -> Result<Self, DataError> {
+        let failed = |source| DataError::Read { path: path.to_owned(), source };
+        let mut file = std::fs::File::open(path).map_err(failed)?;
+        if parquet::recognized(&mut file).map_err(failed)? {
+            let damaged = |message| DataError::Parquet { path: path.to_owned(), message };
+            let content = Content::Rows(parquet::rows(file).map_err(damaged)?);
+            return Ok(Self { path: path.to_owned(), content });
+        }
         let mut text = String::new();
-        let file = std::fs::File::open(path);
         let packed = path.extension().is_some_and(|ending| ending == "gz");
-        file.and_then(|mut file| match packed {
+        match packed {
             true => MultiGzDecoder::new(file).read_to_string(&mut text),
             false => file.read_to_string(&mut text),
-        })
-        .map_err(|source| DataError::Read { path: path.to_owned(), source })?;
+        }
+        .map_err(failed)?;
         if text.starts_with('\u{feff}') {
             text.drain(..'\u{feff}'.len_utf8());
         }
-        Ok(Self { path: path.to_owned(), text })
+        Ok(Self { path: path.to_owned(), content: Content::Text(text) })
     }
 
     /// The last part of the path without its ending; the source of tasks that name none.
@@ -306,16 +327,21 @@ impl File {
         if asked != DataFormat::Auto {
             return Ok(asked);
         }
-        let text = self.text.trim_start();
+        let text = match &self.content {
+            Content::Rows(rows) => return Ok(of_rows(rows.first())),
+            Content::Text(text) => text.trim_start(),
+        };
         if text.is_empty() {
             return Ok(DataFormat::Jsonl);
         }
-        if text.starts_with('[') {
-            return Ok(DataFormat::Hotpot);
+        if let Some(list) = text.strip_prefix('[') {
+            let first = serde_json::Deserializer::from_str(list).into_iter().next();
+            return Ok(of_rows(first.and_then(Result::ok).as_ref()));
         }
         if !text.starts_with('{') {
             let start: String = text.chars().take(20).collect();
-            let message = format!("starts with {start:?}; a data file holds JSON: `{{` or `[`");
+            let message =
+                format!("starts with {start:?}; a data file is Parquet or holds JSON: `{{` or `[`");
             return Err(self.damaged(1, message));
         }
         // One object a line, or one object in all.
@@ -333,20 +359,42 @@ impl File {
 
     /// The whole file as one JSON value of a form.
     fn parse<T: serde::de::DeserializeOwned>(&self, form: &str) -> Result<T, DataError> {
-        serde_json::from_str(&self.text)
-            .map_err(|error| self.damaged(error.line().max(1), format!("no {form}: {error}")))
+        match &self.content {
+            Content::Text(text) => serde_json::from_str(text),
+            Content::Rows(rows) => T::deserialize(json!(rows)),
+        }
+        .map_err(|error| self.damaged(error.line().max(1), format!("no {form}: {error}")))
     }
 
-    /// Each line that is not blank, as a JSON object, with its number.
+    /// Each row as a JSON object, with its number: of a Parquet file or a list its place, else its line.
     fn objects(
         &self,
-    ) -> impl Iterator<Item = Result<(usize, serde_json::Map<String, Value>), DataError>> {
-        let lines = self.text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-        lines.map(|(index, line)| {
+    ) -> Box<dyn Iterator<Item = Result<(usize, Map<String, Value>), DataError>> + '_> {
+        let text = match &self.content {
+            Content::Rows(rows) => return Box::new((1..).zip(rows.iter().cloned()).map(Ok)),
+            Content::Text(text) => text,
+        };
+        if text.trim_start().starts_with('[') {
+            return match self.parse::<Vec<_>>("list of JSON objects") {
+                Ok(rows) => Box::new((1..).zip(rows).map(Ok)),
+                Err(error) => Box::new(std::iter::once(Err(error))),
+            };
+        }
+        let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
+        Box::new(lines.map(|(number, line)| {
             let object = serde_json::from_str(line)
-                .map_err(|error| self.damaged(index + 1, format!("no JSON object: {error}")))?;
-            Ok((index + 1, object))
-        })
+                .map_err(|error| self.damaged(number, format!("no JSON object: {error}")))?;
+            Ok((number, object))
+        }))
+    }
+}
+
+/// The form of a list of rows, by its first: those of HotpotQA have paragraphs beside the question.
+fn of_rows(first: Option<&Map<String, Value>>) -> DataFormat {
+    let context = first.and_then(|row| row.get("context"));
+    match context.is_some_and(|context| context.is_array() || context.is_object()) {
+        true => DataFormat::Hotpot,
+        false => DataFormat::Jsonl,
     }
 }
 

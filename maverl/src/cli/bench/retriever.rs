@@ -12,7 +12,7 @@ use super::{BenchArgs, Failure};
 use crate::config::TaskConfig;
 use crate::data;
 use crate::env::EnvError;
-use crate::env::search::{Index, Retriever, serve};
+use crate::env::search::{Desk, Index, Retriever, serve};
 
 /// Clients, each of which asks again as soon as it is answered.
 const CLIENTS: usize = 64;
@@ -24,17 +24,18 @@ const TOP_K: usize = 3;
 /// Queries a second, and the latency that half and 99 of 100 of them do not exceed. Server and clients share the machine.
 pub(super) async fn retriever(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
     let base = Path::new("");
-    let index = Arc::new(Index::new(data::corpus(&args.corpus, base)?)?);
+    // Without a cache, on both sides: queries are asked again and again.
+    let desk = Arc::new(Desk::new(Index::new(data::corpus(&args.corpus, base)?)?, 0));
     let config = TaskConfig { data: args.corpus.clone(), ..TaskConfig::default() };
     let tasks = data::load(&config, data::ALL, base)?;
     let questions: Arc<[String]> = tasks.into_iter().map(|task| task.question).collect();
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}/retrieve", listener.local_addr()?);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let server = tokio::spawn(serve(listener, index, async move {
+    let server = tokio::spawn(serve(listener, desk, async move {
         let _ = stopped.await;
     }));
-    let client = Arc::new(Retriever::new(&url, Duration::from_secs(30), 0));
+    let client = Arc::new(Retriever::new(&url, Duration::from_secs(30), 0, 0));
     let (mut rates, mut halves, mut most) = (Vec::new(), Vec::new(), Vec::new());
     for repeat in 0..=args.repeats.get() {
         let start = Instant::now();

@@ -162,26 +162,36 @@ impl Index {
     /// # Errors
     ///
     /// If the index fails.
-    pub fn search<Q: AsRef<str> + Sync>(
+    pub fn search<Q: AsRef<str>>(
         &self,
         queries: &[Q],
         k: usize,
     ) -> Result<Vec<Vec<Hit<'_>>>, EnvError> {
-        let k = k.min(self.documents.len());
         let queries: Vec<&str> = queries.iter().map(AsRef::as_ref).collect();
-        let found = match &self.ranker {
-            Ranker::Words(words) => by_words(words, &queries, k)?,
-            Ranker::Meaning(meaning) => meaning.search(&queries, k)?,
+        let hits =
+            |ranked: Vec<Ranked>| ranked.into_iter().map(|ranked| self.hit(ranked)).collect();
+        Ok(self.ranked(&queries, k)?.into_iter().map(hits).collect())
+    }
+
+    /// What [`Index::search`] finds, as places.
+    pub(super) fn ranked(&self, queries: &[&str], k: usize) -> Result<Vec<Vec<Ranked>>, EnvError> {
+        let k = k.min(self.documents.len());
+        match &self.ranker {
+            Ranker::Words(words) => by_words(words, queries, k),
+            Ranker::Meaning(meaning) => meaning.search(queries, k),
             Ranker::Both(words, meaning) => {
                 let depth = k.max(FUSED).min(self.documents.len());
-                let by_words = by_words(words, &queries, depth)?;
-                let by_meaning = meaning.search(&queries, depth)?;
+                let by_words = by_words(words, queries, depth)?;
+                let by_meaning = meaning.search(queries, depth)?;
                 let both = by_words.iter().zip(&by_meaning);
-                both.map(|(words, meaning)| fuse([words, meaning], k)).collect()
+                Ok(both.map(|(words, meaning)| fuse([words, meaning], k)).collect())
             }
-        };
-        let hit = |Ranked { place, score }| Hit { document: &self.documents[place], score };
-        Ok(found.into_iter().map(|ranked| ranked.into_iter().map(hit).collect()).collect())
+        }
+    }
+
+    /// The document at a place of this index.
+    pub(super) fn hit(&self, Ranked { place, score }: Ranked) -> Hit<'_> {
+        Hit { document: &self.documents[place], score }
     }
 }
 

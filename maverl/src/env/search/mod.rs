@@ -5,7 +5,9 @@
 
 mod bm25;
 mod dense;
+mod desk;
 mod index;
+mod kept;
 mod look;
 mod options;
 mod protocol;
@@ -14,6 +16,7 @@ mod score;
 mod server;
 
 pub use dense::{Dense, Encoder, Neighbors, Pooling};
+pub use desk::Desk;
 pub use index::{Hit, Index, Ranking};
 pub use retriever::Retriever;
 pub use score::{exact_match, f1, normalize};
@@ -29,6 +32,9 @@ use serde_json::{Map, json};
 use super::{EnvError, Environment, Session};
 use crate::task::{Action, Observation, Score, Task};
 use crate::world::{Document, facts};
+
+/// Questions whose documents are looked for before a run, at most: an encoder takes its time.
+const NOTED: usize = 1000;
 
 /// What an answer earns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,7 +72,7 @@ pub struct SearchEnvironment {
     pub max_tokens: usize,
     /// How the nearest documents are found: `exact`, or `hnsw` for large corpora.
     pub neighbors: Neighbors,
-    /// Queries whose embeddings are kept for when they are asked again.
+    /// Queries whose documents are kept for when they are asked again; 0 keeps none.
     pub cache: usize,
     /// URL of a Search-R1 retriever to ask instead of indexing the corpus; empty for none.
     pub retriever: String,
@@ -83,7 +89,7 @@ pub struct SearchEnvironment {
 enum Backend {
     #[default]
     NotStarted,
-    Index(Arc<Index>),
+    Index(Desk),
     Retriever(Arc<Retriever>),
 }
 
@@ -127,8 +133,8 @@ impl Environment for SearchEnvironment {
 
     /// How often the index finds what supports a task, if the tasks say so: what even a perfect team cannot do without.
     fn note(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
-        let supported: Vec<Task> =
-            tasks.iter().filter(|task| !texts(task, "support").is_empty()).cloned().collect();
+        let supported = tasks.iter().filter(|task| !texts(task, "support").is_empty());
+        let supported: Vec<Task> = supported.take(NOTED).cloned().collect();
         let k = self.top_k;
         let note = |recall| {
             let n = supported.len();
@@ -154,16 +160,9 @@ impl Environment for SearchEnvironment {
             return Ok(Observation::new("the query is empty"));
         }
         let documents = match &self.backend {
-            Backend::Index(index) if index.ranking() == Ranking::Bm25 => {
-                first(index, &query, self.top_k)?
-            }
-            Backend::Index(index) => {
-                // An encoder takes its time, which other episodes need not wait for.
-                let (index, k) = (Arc::clone(index), self.top_k);
-                let found = tokio::task::spawn_blocking(move || first(&index, &query, k));
-                found
-                    .await
-                    .map_err(|error| EnvError::new(format!("the index failed: {error}")))??
+            Backend::Index(desk) => {
+                let found = desk.search(&[query], self.top_k).await?;
+                found.into_iter().flatten().map(|hit| hit.document.clone()).collect()
             }
             Backend::Retriever(retriever) => retriever.search(&query, self.top_k).await?,
             Backend::NotStarted => {
@@ -193,8 +192,9 @@ impl SearchEnvironment {
     ///
     /// If there are no documents, or two have one key.
     pub fn over(documents: Vec<Document>, top_k: usize) -> Result<Self, EnvError> {
-        let backend = Backend::Index(Arc::new(Index::new(documents)?));
-        Ok(Self { top_k, backend, ..Self::default() })
+        let search = Self { top_k, ..Self::default() };
+        let backend = Backend::Index(Desk::new(Index::new(documents)?, search.cache));
+        Ok(Self { backend, ..search })
     }
 
     /// Share of tasks whose question, as the query, finds a document of `data.support` among the best `k`. Tasks
@@ -204,14 +204,14 @@ impl SearchEnvironment {
     ///
     /// If the index fails.
     pub fn recall(&self, tasks: &[Task], k: usize) -> Result<Option<f64>, EnvError> {
-        let Backend::Index(index) = &self.backend else { return Ok(None) };
+        let Backend::Index(desk) = &self.backend else { return Ok(None) };
         let supported: Vec<(&str, Vec<String>)> = tasks
             .iter()
             .map(|task| (task.question.as_str(), texts(task, "support")))
             .filter(|(_, support)| !support.is_empty())
             .collect();
         let questions: Vec<&str> = supported.iter().map(|(question, _)| *question).collect();
-        let found = index.search(&questions, k)?;
+        let found = desk.index().search(&questions, k)?;
         let helps = |(hits, (_, support)): &(&Vec<Hit<'_>>, &(&str, Vec<String>))| {
             hits.iter().any(|hit| support.contains(&hit.document.key))
         };
@@ -234,12 +234,6 @@ impl SearchEnvironment {
         });
         lines.collect::<Vec<_>>().join("\n")
     }
-}
-
-/// The best `k` documents for one query.
-fn first(index: &Index, query: &str, k: usize) -> Result<Vec<Document>, EnvError> {
-    let found = index.search(&[query], k)?;
-    Ok(found.into_iter().flatten().map(|hit| hit.document.clone()).collect())
 }
 
 /// A list of texts in a task's data, like `answers` or `support`; empty where there is none.

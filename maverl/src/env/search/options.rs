@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::dense::{Dense, Encoder};
-use super::{Backend, Index, Ranking, Retriever, SearchEnvironment};
+use super::{Backend, Desk, Index, Ranking, Retriever, SearchEnvironment};
 use crate::data;
 use crate::env::EnvError;
 use crate::model::{ModelFiles, ModelSource};
@@ -98,7 +98,6 @@ impl SearchEnvironment {
             query_prefix: self.query_prefix.clone(),
             document_prefix: self.document_prefix.clone(),
             neighbors: self.neighbors,
-            cache: self.cache,
         };
         match self.ranking {
             Ranking::Hybrid => Index::hybrid(documents, encoder, &dense),
@@ -110,10 +109,10 @@ impl SearchEnvironment {
     pub(super) fn backend(&self, base: &Path) -> Result<Backend, EnvError> {
         let timeout = self.timeout()?;
         if self.retriever.is_empty() {
-            return Ok(Backend::Index(Arc::new(self.index(base)?)));
+            return Ok(Backend::Index(Desk::new(self.index(base)?, self.cache)));
         }
         self.encoder(base)?;
-        let retriever = Retriever::new(&self.retriever, timeout, self.retries);
+        let retriever = Retriever::new(&self.retriever, timeout, self.retries, self.cache);
         Ok(Backend::Retriever(Arc::new(retriever)))
     }
 }

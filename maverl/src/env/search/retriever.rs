@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::kept::Kept;
 use super::protocol::{Answer, Question};
 use crate::env::EnvError;
 use crate::world::Document;
@@ -20,6 +21,7 @@ pub struct Retriever {
     url: String,
     agent: ureq::Agent,
     retries: u32,
+    kept: Kept<Vec<Document>>,
 }
 
 /// Why one attempt gave no documents.
@@ -30,15 +32,15 @@ enum Failure {
 }
 
 impl Retriever {
-    /// A client of the server at a URL.
-    pub fn new(url: &str, timeout: Duration, retries: u32) -> Self {
+    /// A client of the server at a URL, which keeps the documents of the last `cache` queries.
+    pub fn new(url: &str, timeout: Duration, retries: u32, cache: usize) -> Self {
         let config = ureq::Agent::config_builder()
             .timeout_global(Some(timeout))
             .http_status_as_error(false)
             .max_idle_connections(CONNECTIONS)
             .max_idle_connections_per_host(CONNECTIONS)
             .build();
-        Self { url: url.to_owned(), agent: config.into(), retries }
+        Self { url: url.to_owned(), agent: config.into(), retries, kept: Kept::new(cache) }
     }
 
     /// The best `k` documents for a query, as the server ranks them. A server that is busy, failing or out of reach is
@@ -52,6 +54,9 @@ impl Retriever {
         query: &str,
         k: usize,
     ) -> Result<Vec<Document>, EnvError> {
+        if let Some(documents) = self.kept.get(query, k) {
+            return Ok(documents);
+        }
         let body = Arc::new(Question::new(vec![query.to_owned()], k));
         let mut pause = FIRST_PAUSE;
         for attempt in 0.. {
@@ -61,6 +66,7 @@ impl Retriever {
             match failure {
                 Ok(mut documents) => {
                     documents.truncate(k);
+                    self.kept.put(query, k, documents.clone());
                     return Ok(documents);
                 }
                 Err(Failure::Passing(_)) if attempt < self.retries => {

@@ -13,12 +13,12 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 
-use super::Index;
-use super::protocol::{self, Ask, Question};
+use super::Desk;
+use super::protocol::{self, Question};
+use crate::env::EnvError;
 
 /// Where queries are asked.
 const PATH: &str = "/retrieve";
@@ -29,11 +29,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Pause after a connection that could not be taken, as when there are too many.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Answers queries with the documents of an index until `stop` is done, then finishes the requests under way.
+/// Answers queries at a desk until `stop` is done, then finishes the requests under way.
 ///
 /// A request that cannot be answered gets `{"error": ".."}` with a status from 400 on; it ends nothing but itself.
-pub async fn serve(listener: TcpListener, index: Arc<Index>, stop: impl Future<Output = ()>) {
-    let desk = Arc::new(Desk::new(index));
+pub async fn serve(listener: TcpListener, desk: Arc<Desk>, stop: impl Future<Output = ()>) {
     let connections = GracefulShutdown::new();
     let mut stop = pin!(stop);
     loop {
@@ -53,7 +52,7 @@ pub async fn serve(listener: TcpListener, index: Arc<Index>, stop: impl Future<O
         let desk = Arc::clone(&desk);
         let service = service_fn(move |request: Request<Incoming>| {
             let desk = Arc::clone(&desk);
-            async move { Ok::<_, Infallible>(desk.reply(request).await) }
+            async move { Ok::<_, Infallible>(reply(&desk, request).await) }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -69,67 +68,40 @@ pub async fn serve(listener: TcpListener, index: Arc<Index>, stop: impl Future<O
     let _ = tokio::time::timeout(PATIENCE, connections.shutdown()).await;
 }
 
-/// Where requests are answered.
-struct Desk {
-    index: Arc<Index>,
-    /// As many requests are worked on at once as there are processors.
-    seats: Semaphore,
-}
-
 /// Why a request gets no documents.
 struct Refusal(StatusCode, String);
 
-impl Desk {
-    fn new(index: Arc<Index>) -> Self {
-        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Self { index, seats: Semaphore::new(processors) }
+async fn reply(desk: &Desk, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    let (status, body) = match answer(desk, request).await {
+        Ok(body) => (StatusCode::OK, body),
+        Err(Refusal(status, message)) => (status, json!({"error": message})),
+    };
+    let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if status == StatusCode::METHOD_NOT_ALLOWED {
+        headers.insert(ALLOW, HeaderValue::from_static("POST"));
     }
+    response
+}
 
-    async fn reply(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
-        let (status, body) = match self.answer(request).await {
-            Ok(body) => (StatusCode::OK, body),
-            Err(Refusal(status, message)) => {
-                (status, json!({"error": message}).to_string().into_bytes())
-            }
-        };
-        let mut response = Response::new(Full::new(Bytes::from(body)));
-        *response.status_mut() = status;
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if status == StatusCode::METHOD_NOT_ALLOWED {
-            headers.insert(ALLOW, HeaderValue::from_static("POST"));
-        }
-        response
+async fn answer(desk: &Desk, request: Request<Incoming>) -> Result<Value, Refusal> {
+    let path = request.uri().path();
+    if path != PATH {
+        let message = format!("there is nothing at `{path}`; POST to `{PATH}`");
+        return Err(Refusal(StatusCode::NOT_FOUND, message));
     }
-
-    async fn answer(&self, request: Request<Incoming>) -> Result<Vec<u8>, Refusal> {
-        let path = request.uri().path();
-        if path != PATH {
-            let message = format!("there is nothing at `{path}`; POST to `{PATH}`");
-            return Err(Refusal(StatusCode::NOT_FOUND, message));
-        }
-        if request.method() != Method::POST {
-            let message = format!("`{PATH}` takes POST, not {}", request.method());
-            return Err(Refusal(StatusCode::METHOD_NOT_ALLOWED, message));
-        }
-        let body = body(request).await?;
-        let ask =
-            Question::read(&body).map_err(|message| Refusal(StatusCode::BAD_REQUEST, message))?;
-        self.search(ask).await
+    if request.method() != Method::POST {
+        let message = format!("`{PATH}` takes POST, not {}", request.method());
+        return Err(Refusal(StatusCode::METHOD_NOT_ALLOWED, message));
     }
-
-    /// Searches on a thread where it holds up no other connection.
-    async fn search(&self, ask: Ask) -> Result<Vec<u8>, Refusal> {
-        let failed = |message: String| Refusal(StatusCode::INTERNAL_SERVER_ERROR, message);
-        let _seat = self.seats.acquire().await.map_err(|error| failed(error.to_string()))?;
-        let index = Arc::clone(&self.index);
-        let work = tokio::task::spawn_blocking(move || {
-            let found = index.search(&ask.queries, ask.k)?;
-            Ok(protocol::answer(&found, ask.scores).to_string().into_bytes())
-        });
-        let done = work.await.map_err(|error| failed(error.to_string()))?;
-        done.map_err(|error: crate::env::EnvError| failed(error.to_string()))
-    }
+    let body = body(request).await?;
+    let bad = |message| Refusal(StatusCode::BAD_REQUEST, message);
+    let ask = Question::read(&body).map_err(bad)?;
+    let found = desk.search(&ask.queries, ask.k).await;
+    let failed = |error: EnvError| Refusal(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
+    Ok(protocol::answer(&found.map_err(failed)?, ask.scores))
 }
 
 /// The body of a request, if it is not too long and comes in time.

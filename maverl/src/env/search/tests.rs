@@ -152,19 +152,13 @@ async fn a_document_is_found_by_its_own_words_however_documents_are_ranked() {
 }
 
 #[test]
-fn a_query_gets_the_same_alone_in_a_batch_and_again() {
+fn a_query_gets_the_same_alone_and_in_a_batch() {
     let queries: Vec<String> =
         facts::corpus().iter().step_by(29).map(|document| document.text.clone()).collect();
     for ranking in [Ranking::Dense, Ranking::Hybrid] {
-        for cache in [0, 3, 100] {
-            let index =
-                SearchEnvironment { cache, ..embedded(ranking) }.index(Path::new("")).unwrap();
-            let doubled = [queries.clone(), queries.clone()].concat();
-            let together = index.search(&doubled, 5).unwrap();
-            assert_eq!(together[..queries.len()], together[queries.len()..]);
-            for (query, found) in queries.iter().zip(&together) {
-                assert_eq!(index.search(&[query], 5).unwrap()[0], *found);
-            }
+        let index = embedded(ranking).index(Path::new("")).unwrap();
+        for (query, found) in queries.iter().zip(index.search(&queries, 5).unwrap()) {
+            assert_eq!(index.search(&[query], 5).unwrap()[0], found);
         }
     }
 }
@@ -323,6 +317,17 @@ async fn documents_may_come_without_scores() {
     let (url, server) = serve(&[(200, r#"{"result": [[{"id": 3, "contents": "One."}]]}"#)]);
     assert_eq!(retrieve(url, 0).await.unwrap(), "Doc 1: One.");
     server.join().unwrap();
+}
+
+#[tokio::test]
+async fn a_retriever_is_not_asked_the_same_twice() {
+    let (url, server) = serve(&[(200, r#"{"result": [[{"contents": "One."}]]}"#)]);
+    let environment =
+        started(SearchEnvironment { retriever: url, retries: 0, ..SearchEnvironment::default() });
+    for _ in 0..3 {
+        assert_eq!(act(&environment, Action::Text("who".into())).await.unwrap(), "Doc 1: One.");
+    }
+    assert_eq!(server.join().unwrap().len(), 1);
 }
 
 #[tokio::test]

@@ -118,9 +118,12 @@ impl Encoder {
         }
         let hidden = match ids.is_empty() {
             true => Vec::new(),
-            false => {
-                self.model.decoder.forward(&ids, &positions, Context::Packed(Packing::of(&offsets)), pool)?
-            }
+            false => self.model.decoder.forward(
+                &ids,
+                &positions,
+                Context::Packed(Packing::of(&offsets)),
+                pool,
+            )?,
         };
         let mut left = hidden.as_slice();
         for row in rows {

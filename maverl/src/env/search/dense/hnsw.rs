@@ -5,7 +5,7 @@
 //! the same: layers are drawn from a fixed seed, nodes are added one after the other, and ties go to the smaller place.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::BinaryHeap;
 
 use rayon::prelude::*;
 
@@ -122,7 +122,8 @@ impl Hnsw {
 
     /// The nearest `width` nodes of a layer that are found from some of its nodes, in no order.
     fn near(&self, query: &[f32], from: &[usize], width: usize, layer: usize) -> Vec<Ranked> {
-        let mut seen: BTreeSet<usize> = from.iter().copied().collect();
+        let mut seen = vec![false; self.links.len()];
+        from.iter().for_each(|&place| seen[place] = true);
         let start = from.iter().map(|&place| self.ranked(query, place));
         let mut frontier: BinaryHeap<Ranked> = start.collect();
         let mut kept: BinaryHeap<Reverse<Ranked>> = frontier.iter().copied().map(Reverse).collect();
@@ -132,7 +133,7 @@ impl Hnsw {
             }
             for &place in &self.links[node.place][layer] {
                 let place = place as usize;
-                if !seen.insert(place) {
+                if std::mem::replace(&mut seen[place], true) {
                     continue;
                 }
                 let next = self.ranked(query, place);
@@ -183,6 +184,8 @@ fn product(a: &[f32], b: &[f32]) -> f32 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::super::encoder::normalize;
     use super::super::exact::Exact;
     use super::super::random;
@@ -226,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn links_lead_back_and_forth_and_are_not_too_many() {
+    fn links_stay_in_their_layer_and_are_not_too_many() {
         let graph = Hnsw::new(random(800, 16, 6), 16);
         for (node, layers) in graph.links.iter().enumerate() {
             for (layer, links) in layers.iter().enumerate() {

@@ -3,12 +3,11 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 
-use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::env::search::Retriever;
+use crate::env::search::{Index, Retriever};
 use crate::world::{Document, facts};
 
 /// A server over the built-in corpus, what stops it, and its end.
@@ -16,8 +15,8 @@ async fn started() -> (SocketAddr, oneshot::Sender<()>, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel();
-    let index = Arc::new(Index::new(facts::corpus()).unwrap());
-    let end = tokio::spawn(serve(listener, index, async move {
+    let desk = Arc::new(Desk::new(Index::new(facts::corpus()).unwrap(), 10));
+    let end = tokio::spawn(serve(listener, desk, async move {
         let _ = stopped.await;
     }));
     (address, stop, end)
@@ -49,7 +48,7 @@ fn post(path: &str, body: &str) -> String {
 async fn a_query_gets_the_documents_of_the_index() {
     let (address, stop, end) = started().await;
     let url = format!("http://{address}/retrieve");
-    let retriever = Arc::new(Retriever::new(&url, Duration::from_secs(5), 0));
+    let retriever = Arc::new(Retriever::new(&url, Duration::from_secs(5), 0, 0));
     let corpus = facts::corpus();
     let index = Index::new(corpus.clone()).unwrap();
     for document in corpus.iter().step_by(97) {
