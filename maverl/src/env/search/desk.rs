@@ -57,7 +57,7 @@ impl Desk {
         queries: &[Q],
         k: usize,
     ) -> Result<Vec<Vec<Hit<'_>>>, EnvError> {
-        let queries = || queries.iter().map(AsRef::as_ref);
+        let queries = || queries.iter().map(AsRef::<str>::as_ref);
         let mut known: Vec<Option<Found>> =
             queries().map(|query| self.shelf.kept.get(query, k)).collect();
         let new = || queries().zip(&known).filter(|(_, known)| known.is_none());
