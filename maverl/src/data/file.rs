@@ -15,6 +15,9 @@ pub(super) struct File {
     content: Content,
 }
 
+/// A row with its number, or why there is none.
+type Numbered = Result<(usize, Map<String, Value>), DataError>;
+
 enum Content {
     Text(String),
     /// Of a Parquet file.
@@ -100,9 +103,7 @@ impl File {
     }
 
     /// Each row as a JSON object, with its number: of a Parquet file or a list its place, else its line.
-    pub(super) fn objects(
-        &self,
-    ) -> Box<dyn Iterator<Item = Result<(usize, Map<String, Value>), DataError>> + '_> {
+    pub(super) fn objects(&self) -> Box<dyn Iterator<Item = Numbered> + '_> {
         let text = match &self.content {
             Content::Rows(rows) => return Box::new((1..).zip(rows.iter().cloned()).map(Ok)),
             Content::Text(text) => text,

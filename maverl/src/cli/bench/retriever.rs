@@ -81,7 +81,35 @@ fn percentile(ascending: &[f64], percent: usize) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroUsize;
+
+    use super::super::{Dtype, Size};
     use super::*;
+
+    /// Prints the figures.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn all_clients_are_answered() {
+        let shared = std::env::var_os("MAVERL_TEST_DATA");
+        let corpus = shared.map_or("builtin:facts".to_owned(), |shared| {
+            Path::new(&shared).join("data/xquad.en.json").display().to_string()
+        });
+        let args = BenchArgs {
+            parts: Vec::new(),
+            size: Size::S,
+            dtype: Dtype::F32,
+            threads: 0,
+            repeats: NonZeroUsize::MIN,
+            times: NonZeroUsize::MIN,
+            set: Vec::new(),
+            corpus,
+            json: false,
+        };
+        let figures = retriever(&args).await.unwrap_or_else(|Failure(text)| panic!("{text}"));
+        for Figure { what, unit, median, .. } in &figures {
+            println!("{what}: {median:.2} {unit}");
+        }
+        assert!(figures[1].median <= figures[2].median);
+    }
 
     #[test]
     fn a_percentile_is_a_value_that_was_measured() {
