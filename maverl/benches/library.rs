@@ -126,7 +126,8 @@ fn index(c: &mut Criterion) {
     group.throughput(Throughput::Elements(queries.len() as u64));
     group.bench_function("64 queries of 8 words", |b| {
         b.iter(|| {
-            queries.iter().map(|query| index.search(query, 3).map_or(0, |d| d.len())).sum::<usize>()
+            let found = |query| index.search(&[query], 3).map_or(0, |found| found[0].len());
+            queries.iter().map(found).sum::<usize>()
         });
     });
     group.finish();

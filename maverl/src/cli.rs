@@ -26,6 +26,7 @@ mod models;
 mod new;
 mod replay;
 mod score;
+mod serve;
 
 pub use new::{NewError, new_team};
 
@@ -120,6 +121,9 @@ enum Command {
     Export(export::ExportArgs),
     /// Writes a model of a known shape with random weights, for measurements.
     NewModel(blank::BlankArgs),
+    /// Serves a part of an environment to other programs.
+    #[command(subcommand)]
+    Serve(serve::ServeCommand),
     /// Measures this machine: rollout, training and their parts, on models with random weights.
     ///
     /// Every figure is a median over repeats, after one that is not counted. Each part runs in a process of its own, so that
@@ -240,6 +244,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Inspect(args) => inspect::inspect(&args),
         Command::Export(args) => export::export(&args),
         Command::NewModel(args) => blank::blank(&args),
+        Command::Serve(command) => serve::serve(&command),
         Command::Bench(args) => bench::bench(&args),
     }
 }

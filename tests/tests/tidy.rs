@@ -18,7 +18,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("reward", &["trajectory"]),
     ("world", &["draw", "task"]),
     ("data", &["config", "draw", "task", "trajectory", "world"]),
-    ("env", &["data", "draw", "task", "world"]),
+    ("env", &["data", "draw", "model", "task", "world"]),
     ("orchestra", &["agent", "env", "task", "trajectory"]),
     ("registry", &["agent", "env", "orchestra", "reward", "task", "trajectory"]),
     // What a configuration means.

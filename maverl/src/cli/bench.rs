@@ -5,6 +5,7 @@ mod kernels;
 mod measure;
 mod policy;
 mod report;
+mod retriever;
 mod stand;
 mod team;
 
@@ -41,6 +42,9 @@ pub(super) struct BenchArgs {
     /// Sets a key of the configuration, as `--set runtime.micro_batch_tokens=2048`; may be given several times.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// What `retriever` serves, and the questions it is asked: `builtin:facts`, or a SQuAD or HotpotQA file.
+    #[arg(long, value_name = "FILE", default_value = "builtin:facts")]
+    corpus: String,
     /// Print a JSON object per part, a line each, with every single measurement.
     #[arg(long)]
     json: bool,
@@ -62,6 +66,8 @@ enum Part {
     Team,
     /// Matrix products, and the memory's bandwidth.
     Kernels,
+    /// The server of `maverl serve retriever`, asked by 64 clients at once.
+    Retriever,
 }
 
 /// The shapes of `new-model` that are measured.
@@ -116,10 +122,12 @@ impl BenchArgs {
                 Part::Sft => policy::sft(self).await?,
                 Part::Team => team::team(self).await?,
                 Part::Kernels => kernels::kernels(self),
+                Part::Retriever => retriever::retriever(self).await?,
             };
             // Before the limit is measured, which takes memory of its own.
             let (peak_bytes, other_cores) = (measure::peak(), watch.others());
-            let limit = (part != Part::Kernels).then(|| kernels::limit(self.dtype));
+            let of_model = !matches!(part, Part::Kernels | Part::Retriever);
+            let limit = of_model.then(|| kernels::limit(self.dtype));
             let mut report = Report::new(part, self, figures, limit);
             (report.peak_bytes, report.other_cores) = (peak_bytes, other_cores);
             Ok(report)
@@ -134,6 +142,7 @@ impl BenchArgs {
             .args(["--size", &written(&self.size), "--dtype", &written(&self.dtype)])
             .args(["--threads", &self.threads.to_string()])
             .args(["--repeats", &self.repeats.to_string(), "--times", &self.times.to_string()])
+            .args(["--corpus", &self.corpus])
             .args(self.set.iter().flat_map(|set| ["--set", set]))
             .stderr(Stdio::inherit())
             .output()?;

@@ -173,7 +173,8 @@ pub enum DataFormat {
     /// By its content.
     #[default]
     Auto,
-    /// One JSON object a line: `question`, `answers` (or `answer`), optional `id` and `source`; or rows of TRL, verl, ANLI.
+    /// Rows, JSON objects one a line or in a list, or those of a Parquet file: `question`, `answers` (or `answer`), optional
+    /// `id` and `source`; or as TRL, verl, ANLI and mathematical data sets have them.
     Jsonl,
     /// SQuAD: `data[].paragraphs[].qas[]`.
     Squad,

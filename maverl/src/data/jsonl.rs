@@ -1,4 +1,4 @@
-//! One JSON object a line: our own rows, verl's, TRL's, and documents.
+//! Rows that are JSON objects: our own, verl's, TRL's, those of mathematical data sets, and documents.
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,7 @@ use crate::task::Task;
 use crate::world::Document;
 
 /// Keys that hold reference answers, the first found counts.
-const ANSWERS: [&str; 3] = ["answers", "answer", "golden_answers"];
+const ANSWERS: [&str; 4] = ["answers", "answer", "golden_answers", "ground_truth"];
 
 pub(super) fn tasks(file: &File) -> Result<Vec<Row>, DataError> {
     let source = file.stem();
@@ -35,7 +35,7 @@ fn row(mut object: Map<String, Value>, line: usize, source: &str) -> Result<Row,
         Some(Value::Object(extra)) => extra,
         _ => Map::new(),
     };
-    let id = object.remove("id").or_else(|| object.remove("task_id"));
+    let id = ["id", "task_id", "unique_id"].iter().find_map(|key| take(&mut object, key));
     let id = text(id.or_else(|| extra.remove("id")));
     let own_source = text(object.remove("source").or_else(|| object.remove("data_source")));
     let source = own_source.unwrap_or_else(|| source.to_owned());
@@ -49,9 +49,15 @@ fn row(mut object: Map<String, Value>, line: usize, source: &str) -> Result<Row,
     Ok(Row { task: Task { id, source, question, data }, split })
 }
 
+/// A value by its key, in capitals or not: some publish their columns as `Problem` and `Answer`.
+fn take(object: &mut Map<String, Value>, key: &str) -> Option<Value> {
+    let found = object.keys().find(|found| found.eq_ignore_ascii_case(key))?.clone();
+    object.remove(&found)
+}
+
 /// `question`, or MATH's `problem`; or `prompt`, a text or messages of which the last user's counts.
 fn question(object: &mut Map<String, Value>) -> Result<String, String> {
-    let found = ["question", "problem"].iter().find_map(|key| Some((key, object.remove(*key)?)));
+    let found = ["question", "problem"].iter().find_map(|key| Some((key, take(object, key)?)));
     if let Some((key, question)) = found {
         return match question {
             Value::String(question) => Ok(question),
@@ -77,21 +83,27 @@ fn question(object: &mut Map<String, Value>) -> Result<String, String> {
     }
 }
 
-/// Reference answers, if the row has any; a row may be judged by something else.
+/// Reference answers, if the row has any; a row may be judged by something else. Where there is no other, it is the one in
+/// `solution`, which stays in the row: of a program it is not the answer.
 fn answers(object: &mut Map<String, Value>) -> Result<Option<Vec<String>>, String> {
-    let found = ANSWERS.iter().find_map(|key| Some((*key, object.remove(*key)?)));
+    let found = ANSWERS.iter().find_map(|key| Some((*key, take(object, key)?)));
     let (key, value) = match (found, object.remove("reward_model")) {
         (Some(found), _) => found,
         (None, Some(Value::Object(mut model))) => match model.remove("ground_truth") {
             Some(truth) => ("reward_model.ground_truth", truth),
             None => return Err("`reward_model` has no `ground_truth`".to_owned()),
         },
-        (None, _) => return Ok(None),
+        (None, _) => match object.iter().find(|(key, _)| key.eq_ignore_ascii_case("solution")) {
+            Some((_, solution)) => ("solution", solution.clone()),
+            None => return Ok(None),
+        },
     };
     let value = match value {
-        Value::Object(mut truth) => truth
-            .remove("target")
-            .ok_or_else(|| format!("`{key}` is an object without `target`"))?,
+        // As Search-R1 has it, and as SQuAD's rows have it on the hub.
+        Value::Object(mut truth) => ["target", "text"]
+            .iter()
+            .find_map(|key| truth.remove(*key))
+            .ok_or_else(|| format!("`{key}` is an object without `target` or `text`"))?,
         value => value,
     };
     let values = match value {

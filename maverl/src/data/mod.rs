@@ -4,9 +4,11 @@
 //! every run and whatever else the file holds. `all` takes everything.
 
 mod demonstration;
+mod file;
 mod hotpot;
 mod jsonl;
 mod nli;
+mod parquet;
 mod preference;
 mod sampler;
 mod squad;
@@ -16,12 +18,12 @@ pub use preference::{PreferencePair, preferences};
 pub use sampler::Sampler;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use flate2::read::MultiGzDecoder;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
+
+use file::File;
 
 use crate::config::{DataFormat, TaskConfig};
 use crate::task::Task;
@@ -47,9 +49,17 @@ pub enum DataError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// From 1.
+        /// From 1; in a Parquet file or a list, the row.
         line: usize,
         /// What was found, and what is wanted.
+        message: String,
+    },
+    /// What a Parquet file says of itself is not so, or not understood.
+    #[error("`{}` is no Parquet file that can be read: {message}", path.display())]
+    Parquet {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
         message: String,
     },
     /// Two tasks or documents have the same id.
@@ -159,8 +169,8 @@ pub fn task(row: Map<String, Value>, number: usize) -> Result<Task, String> {
     jsonl::task(row, number)
 }
 
-/// The documents of a corpus, sorted by key: `builtin:facts`, or a file relative to `base`. JSONL of `id`, `title`, and
-/// `text` or `contents`; SQuAD and HotpotQA files give their paragraphs.
+/// The documents of a corpus, sorted by key: `builtin:facts`, or a file relative to `base`. Rows (JSONL,
+/// Parquet, a list) of `id`, `title`, and `text` or `contents`; SQuAD and HotpotQA files give their paragraphs.
 ///
 /// # Errors
 ///
@@ -264,89 +274,6 @@ fn hashed_split(id: &str) -> &'static str {
         0..=7 => "train",
         8 => "validation",
         _ => "test",
-    }
-}
-
-/// A file's text, and where it came from for messages.
-struct File {
-    path: PathBuf,
-    text: String,
-}
-
-impl File {
-    fn read(path: &Path) -> Result<Self, DataError> {
-        let mut text = String::new();
-        let file = std::fs::File::open(path);
-        let packed = path.extension().is_some_and(|ending| ending == "gz");
-        file.and_then(|mut file| match packed {
-            true => MultiGzDecoder::new(file).read_to_string(&mut text),
-            false => file.read_to_string(&mut text),
-        })
-        .map_err(|source| DataError::Read { path: path.to_owned(), source })?;
-        if text.starts_with('\u{feff}') {
-            text.drain(..'\u{feff}'.len_utf8());
-        }
-        Ok(Self { path: path.to_owned(), text })
-    }
-
-    /// The last part of the path without its ending; the source of tasks that name none.
-    fn stem(&self) -> String {
-        let name = self.path.with_extension("");
-        let packed = self.path.extension().is_some_and(|ending| ending == "gz");
-        let stem = if packed { name.file_stem() } else { name.file_name() };
-        stem.unwrap_or_default().to_string_lossy().into_owned()
-    }
-
-    fn damaged(&self, line: usize, message: impl Into<String>) -> DataError {
-        DataError::Damaged { path: self.path.clone(), line, message: message.into() }
-    }
-
-    /// A form other than `Auto`: what was asked for, or what the content looks like.
-    fn form(&self, asked: DataFormat) -> Result<DataFormat, DataError> {
-        if asked != DataFormat::Auto {
-            return Ok(asked);
-        }
-        let text = self.text.trim_start();
-        if text.is_empty() {
-            return Ok(DataFormat::Jsonl);
-        }
-        if text.starts_with('[') {
-            return Ok(DataFormat::Hotpot);
-        }
-        if !text.starts_with('{') {
-            let start: String = text.chars().take(20).collect();
-            let message = format!("starts with {start:?}; a data file holds JSON: `{{` or `[`");
-            return Err(self.damaged(1, message));
-        }
-        // One object a line, or one object in all.
-        let first = text.lines().next().unwrap_or_default();
-        let whole = match serde_json::from_str::<Value>(first) {
-            Ok(first) => first,
-            Err(_) if text.lines().nth(1).is_some() => {
-                serde_json::from_str(text).unwrap_or_default()
-            }
-            Err(_) => Value::Null,
-        };
-        let squad = whole.get("data").is_some_and(Value::is_array);
-        Ok(if squad { DataFormat::Squad } else { DataFormat::Jsonl })
-    }
-
-    /// The whole file as one JSON value of a form.
-    fn parse<T: serde::de::DeserializeOwned>(&self, form: &str) -> Result<T, DataError> {
-        serde_json::from_str(&self.text)
-            .map_err(|error| self.damaged(error.line().max(1), format!("no {form}: {error}")))
-    }
-
-    /// Each line that is not blank, as a JSON object, with its number.
-    fn objects(
-        &self,
-    ) -> impl Iterator<Item = Result<(usize, serde_json::Map<String, Value>), DataError>> {
-        let lines = self.text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-        lines.map(|(index, line)| {
-            let object = serde_json::from_str(line)
-                .map_err(|error| self.damaged(index + 1, format!("no JSON object: {error}")))?;
-            Ok((index + 1, object))
-        })
     }
 }
 

@@ -46,14 +46,15 @@ impl Sampler {
         }
     }
 
-    /// A sampler of tasks as [`crate::data::load`] gives them; a task's level is `level` of its data.
+    /// A sampler of tasks as [`crate::data::load`] gives them; a task's level is `level` of its data, a number
+    /// or, as MATH has it, `Level 3`.
     pub fn new(config: &TaskConfig, seed: u64, tasks: &[Task]) -> Self {
         let mut worlds: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (i, task) in tasks.iter().enumerate() {
             let world = if config.worlds.is_empty() { "" } else { task.world() };
             worlds.entry(world).or_default().push(i);
         }
-        let level = |i: &usize| tasks[*i].data.get("level").and_then(|level| level.as_u64());
+        let level = |i: &usize| level(&tasks[*i]);
         let world = |(name, indices): (&str, Vec<usize>)| {
             let levels: BTreeSet<_> = indices.iter().map(level).collect();
             let rank = |i: usize| levels.iter().take_while(|other| **other < level(&i)).count();
@@ -141,6 +142,11 @@ fn order(pool: &[usize], epoch: u64, seed: u64, shuffle: bool) -> Vec<usize> {
     order
 }
 
+fn level(task: &Task) -> Option<u64> {
+    let level = task.data.get("level")?;
+    level.as_u64().or_else(|| level.as_str()?.strip_prefix("Level ")?.parse().ok())
+}
+
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroUsize;
@@ -199,7 +205,10 @@ mod tests {
             id: i.to_string(),
             source: format!("{world}/data"),
             question: "?".to_owned(),
-            data: Map::from_iter([("level".to_owned(), json!(if i % 2 == 0 { 1 } else { 5 }))]),
+            data: Map::from_iter([(
+                "level".to_owned(),
+                if i % 2 == 0 { json!(1) } else { json!("Level 5") },
+            )]),
         };
         worlds.iter().flat_map(|world| [world; 6]).enumerate().map(one).collect()
     }

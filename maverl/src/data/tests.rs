@@ -69,6 +69,29 @@ fn a_packed_file_is_read_as_what_is_in_it() {
     assert_eq!((tasks[0].id.as_str(), tasks[0].source.as_str()), ("HumanEval/0", "rows"));
 }
 
+/// Published columns of MATH-500, AIME (twice), DeepScaleR, MATH and SQuAD.
+#[test]
+fn rows_of_known_data_sets_are_tasks() {
+    let rows = [
+        r#"{"problem": "?", "solution": "It is \\boxed{3}.", "answer": "3", "subject": "Algebra", "level": 2, "unique_id": "test/algebra/1.json"}"#,
+        r#"{"ID": "2024-II-4", "Problem": "?", "Solution": "So 3.", "Answer": 3}"#,
+        r#"{"id": 60, "problem": "?", "solution": "3", "answer": "3", "url": "x", "year": "2024"}"#,
+        r#"{"problem": "?", "answer": "3", "solution": ""}"#,
+        r#"{"problem": "?", "level": "Level 5", "type": "Algebra", "solution": "3"}"#,
+        r#"{"id": "q", "title": "T", "context": "It is 3.", "question": "?", "answers": {"text": ["3"], "answer_start": [6]}}"#,
+    ];
+    let listed = format!("[{}]", rows.join(", "));
+    for text in [rows.join("\n"), listed] {
+        let tasks = read("rows.json", &text, ALL).unwrap();
+        let ids: Vec<&str> = tasks.iter().map(|task| task.id.as_str()).collect();
+        assert_eq!(ids, ["test/algebra/1.json", "2024-II-4", "60", "4", "5", "q"]);
+        for task in &tasks {
+            assert_eq!((task.question.as_str(), answers(task)), ("?", vec!["3".to_owned()]));
+        }
+        assert!(tasks[0].data.contains_key("solution") && tasks[4].data.contains_key("solution"));
+    }
+}
+
 #[test]
 fn squad_paragraphs_support_their_questions() {
     let text = r#"{"version": "1.1", "data": [{"title": "Super_Bowl", "paragraphs": [
@@ -159,7 +182,9 @@ fn mistakes_are_named_with_their_line() {
         ),
         ("{\"prompt\": \"?\", \"reward_model\": {}}", ":1: `reward_model` has no `ground_truth`"),
         ("{\"data\": [\n{\"title\": 3}]}", ":2: no SQuAD file"),
-        ("[{\"question\": \"?\"}]", ":1: no HotpotQA file"),
+        ("[{\"question\": \"?\", \"context\": []}]", ":1: no HotpotQA file"),
+        ("[{\"question\": \"?\"}, 3]", ":1: no list of JSON objects"),
+        ("[{\"question\": \"?\"}, {\"query\": 3}]", ":2: no `question`"),
         ("id,question\n", ":1: starts with \"id,question"),
         (
             "{\"id\": 1, \"question\": \"?\"}\n{\"id\": 1, \"question\": \"!\"}",

@@ -35,3 +35,20 @@ impl Document {
         if self.title.is_empty() { words } else { format!("({}) {words}", self.title) }
     }
 }
+
+/// The problems of a world are the same each time, as many in each split as its sizes say, and none is asked twice.
+#[cfg(test)]
+fn assert_splits(
+    problems: fn() -> Vec<(&'static str, Vec<crate::task::Task>)>,
+    sizes: &[(&str, usize)],
+) {
+    let splits = problems();
+    assert_eq!(splits, problems());
+    let found: Vec<(&str, usize)> =
+        splits.iter().map(|(split, tasks)| (*split, tasks.len())).collect();
+    assert_eq!(found, sizes);
+    let mut asked = std::collections::BTreeSet::new();
+    for task in splits.iter().flat_map(|(_, tasks)| tasks) {
+        assert!(asked.insert(&task.question), "{}", task.question);
+    }
+}

@@ -204,6 +204,10 @@ fn the_environment_looks_at_its_options_and_at_the_tasks() {
         ("top_k = 0", "`top_k` is 0; a query must get at least one document"),
         ("retriever = \"localhost:8000\"", "`retriever` is \"localhost:8000\"; write a whole URL"),
         ("timeout_s = 0", "`timeout_s` is 0; write seconds above 0"),
+        ("ranking = \"dense\"", "`encoder` is empty, and the ranking needs one"),
+        ("encoder = \"builtin:tiny\"", "`encoder` has no effect on words"),
+        ("ranking = \"faiss\"", "faiss"),
+        ("rankings = \"dense\"", "rankings"),
     ] {
         let found = lab.problems(&registry, &format!("[environment]\n{option}\n"));
         assert!(found.len() == 1 && found[0].contains(told), "{found:?}");

@@ -1,116 +1,245 @@
-//! A BM25 index in memory.
+//! The documents of a corpus, and the best of them for a query.
 
-use std::collections::BTreeSet;
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
-use tantivy::collector::TopDocs;
-use tantivy::collector::sort_key::{SortBySimilarityScore, SortByStaticFastValue};
-use tantivy::indexer::NoMergePolicy;
-use tantivy::query::{BooleanQuery, Occur, Query, TermQuery};
-use tantivy::schema::{FAST, Field, IndexRecordOption, Schema, TextFieldIndexing, TextOptions};
-use tantivy::tokenizer::{LowerCaser, SimpleTokenizer, TextAnalyzer, TokenStream as _};
-use tantivy::{IndexWriter, Order, Score, Searcher, TantivyDocument, Term};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
+use super::bm25::Bm25;
+use super::dense::{Dense, Encoder, Meaning};
 use crate::env::EnvError;
 use crate::world::Document;
 
-/// Bytes the writer may hold back before it cuts a segment.
-const WRITER_BYTES: usize = 64 << 20;
-/// The fast field that holds a document's place in key order.
-const RANK: &str = "rank";
+/// Documents of each ranking that are fused, at least.
+const FUSED: usize = 100;
+/// How little the first places of a fused ranking count above those that follow.
+const FUSION: f32 = 60.0;
 
-/// Title and text of every document, indexed together as one field: lower case, split at what is no letter or digit.
+/// What documents are ranked by.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ranking {
+    /// The words they share with the query.
+    #[default]
+    Bm25,
+    /// What they mean: the cosine of embeddings.
+    Dense,
+    /// Both, by reciprocal rank fusion.
+    Hybrid,
+}
+
+/// Documents in memory, which queries are answered with.
 ///
-/// BM25 with k1 = 1.2 and b = 0.75. Equally good documents come in the order of their keys, so what a query gets
-/// never depends on the order of the corpus.
+/// Equally good documents come in the order of their keys, so what a query gets never depends on the order of the corpus.
 pub struct Index {
     documents: Vec<Document>,
-    searcher: Searcher,
-    field: Field,
+    ranker: Ranker,
+}
+
+enum Ranker {
+    Words(Bm25),
+    Meaning(Meaning),
+    Both(Bm25, Meaning),
+}
+
+/// A document that was found.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Hit<'a> {
+    /// What was found.
+    pub document: &'a Document,
+    /// How well it fits the query; larger is better. Scores of different rankings cannot be compared.
+    pub score: f32,
+}
+
+/// A document by its place in the order of keys, and how well it fits. The better one is the greater.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ranked {
+    pub(super) place: usize,
+    pub(super) score: f32,
+}
+
+impl Ord for Ranked {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.score.total_cmp(&other.score).then(other.place.cmp(&self.place))
+    }
+}
+
+impl PartialOrd for Ranked {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Ranked {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Ranked {}
+
+/// The best `k`, best first.
+pub(super) fn best(mut ranked: Vec<Ranked>, k: usize) -> Vec<Ranked> {
+    if k > 0 && k < ranked.len() {
+        ranked.select_nth_unstable_by(k - 1, |a, b| b.cmp(a));
+    }
+    ranked.truncate(k);
+    ranked.sort_unstable_by(|a, b| b.cmp(a));
+    ranked
 }
 
 impl Index {
-    /// Indexes documents.
+    /// Indexes documents by their words (BM25).
     ///
     /// # Errors
     ///
     /// If there are none, or the index fails.
-    pub fn new(mut documents: Vec<Document>) -> Result<Self, EnvError> {
+    pub fn new(documents: Vec<Document>) -> Result<Self, EnvError> {
+        Self::over(documents, |documents| Ok(Ranker::Words(Bm25::new(documents)?)))
+    }
+
+    /// Indexes documents by their embeddings.
+    ///
+    /// # Errors
+    ///
+    /// If there are none, or the encoder fails.
+    pub fn dense(
+        documents: Vec<Document>,
+        encoder: Encoder,
+        dense: &Dense,
+    ) -> Result<Self, EnvError> {
+        Self::over(documents, |documents| {
+            Ok(Ranker::Meaning(Meaning::new(documents, encoder, dense)?))
+        })
+    }
+
+    /// Indexes documents by their words and their embeddings.
+    ///
+    /// A document's score is `Σ 1 / (60 + rank)` over both rankings, ranks from 1 (reciprocal rank fusion; Cormack, Clarke
+    /// and Buettcher, SIGIR 2009).
+    ///
+    /// # Errors
+    ///
+    /// If there are none, or the index or the encoder fails.
+    pub fn hybrid(
+        documents: Vec<Document>,
+        encoder: Encoder,
+        dense: &Dense,
+    ) -> Result<Self, EnvError> {
+        Self::over(documents, |documents| {
+            Ok(Ranker::Both(Bm25::new(documents)?, Meaning::new(documents, encoder, dense)?))
+        })
+    }
+
+    fn over(
+        mut documents: Vec<Document>,
+        ranker: impl FnOnce(&[Document]) -> Result<Ranker, EnvError>,
+    ) -> Result<Self, EnvError> {
         if documents.is_empty() {
             return Err(EnvError::new("the corpus has no documents to index"));
         }
         documents.sort_by(|a, b| a.key.cmp(&b.key));
-        let (searcher, field) = index(&documents).map_err(|error| failed(&error))?;
-        Ok(Self { documents, searcher, field })
+        Ok(Self { ranker: ranker(&documents)?, documents })
     }
 
-    /// The best `k` documents that have a word of the query, best first.
+    /// What documents are ranked by.
+    pub fn ranking(&self) -> Ranking {
+        match self.ranker {
+            Ranker::Words(_) => Ranking::Bm25,
+            Ranker::Meaning(_) => Ranking::Dense,
+            Ranker::Both(..) => Ranking::Hybrid,
+        }
+    }
+
+    /// The documents, in the order of their keys; there is at least one.
+    pub fn documents(&self) -> &[Document] {
+        &self.documents
+    }
+
+    /// The best `k` documents for each query, best first. Each query gets what it would get alone.
     ///
     /// # Errors
     ///
     /// If the index fails.
-    pub fn search(&self, query: &str, k: usize) -> Result<Vec<&Document>, EnvError> {
-        let words: BTreeSet<String> = words(query);
-        if words.is_empty() || k == 0 {
-            return Ok(Vec::new());
+    pub fn search<Q: AsRef<str>>(
+        &self,
+        queries: &[Q],
+        k: usize,
+    ) -> Result<Vec<Vec<Hit<'_>>>, EnvError> {
+        let queries: Vec<&str> = queries.iter().map(AsRef::as_ref).collect();
+        let hits =
+            |ranked: Vec<Ranked>| ranked.into_iter().map(|ranked| self.hit(ranked)).collect();
+        Ok(self.ranked(&queries, k)?.into_iter().map(hits).collect())
+    }
+
+    /// What [`Index::search`] finds, as places.
+    pub(super) fn ranked(&self, queries: &[&str], k: usize) -> Result<Vec<Vec<Ranked>>, EnvError> {
+        let k = k.min(self.documents.len());
+        match &self.ranker {
+            Ranker::Words(words) => by_words(words, queries, k),
+            Ranker::Meaning(meaning) => meaning.search(queries, k),
+            Ranker::Both(words, meaning) => {
+                let depth = k.max(FUSED).min(self.documents.len());
+                let by_words = by_words(words, queries, depth)?;
+                let by_meaning = meaning.search(queries, depth)?;
+                let both = by_words.iter().zip(&by_meaning);
+                Ok(both.map(|(words, meaning)| fuse([words, meaning], k)).collect())
+            }
         }
-        let terms = words.iter().map(|word| {
-            let term = Term::from_field_text(self.field, word);
-            let query: Box<dyn Query> =
-                Box::new(TermQuery::new(term, IndexRecordOption::WithFreqs));
-            (Occur::Should, query)
-        });
-        let best = TopDocs::with_limit(k).order_by((
-            (SortBySimilarityScore, Order::Desc),
-            (SortByStaticFastValue::<u64>::for_field(RANK), Order::Asc),
-        ));
-        let found: Vec<((Score, Option<u64>), _)> = self
-            .searcher
-            .search(&BooleanQuery::new(terms.collect()), &best)
-            .map_err(|error| failed(&error))?;
-        let ranks = found.into_iter().filter_map(|((_, rank), _)| rank);
-        Ok(ranks.map(|rank| &self.documents[rank as usize]).collect())
+    }
+
+    /// The document at a place of this index.
+    pub(super) fn hit(&self, Ranked { place, score }: Ranked) -> Hit<'_> {
+        Hit { document: &self.documents[place], score }
     }
 }
 
-fn index(documents: &[Document]) -> tantivy::Result<(Searcher, Field)> {
-    let mut schema = Schema::builder();
-    let indexing = TextFieldIndexing::default()
-        .set_tokenizer("words")
-        .set_index_option(IndexRecordOption::WithFreqs);
-    let field =
-        schema.add_text_field("text", TextOptions::default().set_indexing_options(indexing));
-    let rank = schema.add_u64_field(RANK, FAST);
-    let index = tantivy::Index::create_in_ram(schema.build());
-    index.tokenizers().register("words", analyzer());
-    // One thread and no merges: the same segments, and the same sums, every time.
-    let mut writer: IndexWriter = index.writer_with_num_threads(1, WRITER_BYTES)?;
-    writer.set_merge_policy(Box::new(NoMergePolicy));
-    for (i, document) in documents.iter().enumerate() {
-        let mut entry = TantivyDocument::new();
-        entry.add_text(field, format!("{} {}", document.title, document.text));
-        entry.add_u64(rank, i as u64);
-        writer.add_document(entry)?;
+fn by_words(words: &Bm25, queries: &[&str], k: usize) -> Result<Vec<Vec<Ranked>>, EnvError> {
+    queries.par_iter().map(|query| words.search(query, k)).collect()
+}
+
+/// The best `k` of two rankings by the sum of `1 / (60 + rank)`.
+fn fuse(rankings: [&Vec<Ranked>; 2], k: usize) -> Vec<Ranked> {
+    let mut scores: BTreeMap<usize, f32> = BTreeMap::new();
+    for ranking in rankings {
+        for (rank, ranked) in (1..).zip(ranking) {
+            *scores.entry(ranked.place).or_default() += 1.0 / (FUSION + rank as f32);
+        }
     }
-    writer.commit()?;
-    writer.wait_merging_threads()?;
-    Ok((index.reader()?.searcher(), field))
+    best(scores.into_iter().map(|(place, score)| Ranked { place, score }).collect(), k)
 }
 
-fn analyzer() -> TextAnalyzer {
-    TextAnalyzer::builder(SimpleTokenizer::default()).filter(LowerCaser).build()
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The words of a query, each once.
-fn words(query: &str) -> BTreeSet<String> {
-    let mut analyzer = analyzer();
-    let mut stream = analyzer.token_stream(query);
-    let mut words = BTreeSet::new();
-    while let Some(token) = stream.next() {
-        words.insert(token.text.clone());
+    fn ranking(places: &[usize]) -> Vec<Ranked> {
+        places.iter().map(|&place| Ranked { place, score: 1.0 }).collect()
     }
-    words
-}
 
-fn failed(error: &tantivy::TantivyError) -> EnvError {
-    EnvError::new(format!("the search index failed: {error}"))
+    #[test]
+    fn what_both_rankings_have_comes_first() {
+        let fused = fuse([&ranking(&[4, 7, 1]), &ranking(&[9, 1, 7])], 5);
+        let places: Vec<usize> = fused.iter().map(|ranked| ranked.place).collect();
+        // 7 and 1 are second and third in one each: the same sum, so the smaller place goes first.
+        assert_eq!(places, [1, 7, 4, 9]);
+        assert_eq!(fused[0].score, 1.0 / 62.0 + 1.0 / 63.0);
+        assert_eq!(fused[2].score, 1.0 / 61.0);
+        assert_eq!(
+            fuse([&ranking(&[]), &ranking(&[3, 2])], 1),
+            [Ranked { place: 3, score: 1.0 / 61.0 }]
+        );
+    }
+
+    #[test]
+    fn the_best_are_taken_whatever_the_order() {
+        let scored = |all: &[(usize, f32)]| -> Vec<Ranked> {
+            all.iter().map(|&(place, score)| Ranked { place, score }).collect()
+        };
+        let all = scored(&[(3, 0.5), (0, 0.1), (2, 0.5), (1, 0.9)]);
+        assert_eq!(best(all.clone(), 2), scored(&[(1, 0.9), (2, 0.5)]));
+        assert_eq!(best(all.clone(), 9), scored(&[(1, 0.9), (2, 0.5), (3, 0.5), (0, 0.1)]));
+        assert_eq!(best(all, 0), []);
+    }
 }

@@ -1,26 +1,51 @@
 //! Questions over a corpus: a query gets the best documents, an answer is right if it says what a reference says.
 //!
-//! Queries are answered by a BM25 index in memory, or by a retriever that speaks Search-R1's protocol. The answer alone
-//! is judged; nothing that was retrieved can count as one.
+//! Queries are answered by an index in memory, which ranks documents by words, by meaning, or by both, or by a retriever
+//! that speaks Search-R1's protocol. The answer alone is judged; nothing that was retrieved can count as one.
 
+mod bm25;
+mod dense;
+mod desk;
 mod index;
+mod kept;
 mod look;
+mod options;
+mod protocol;
 mod retriever;
 mod score;
+mod server;
 
-pub use index::Index;
+pub use dense::{Dense, Encoder, Neighbors, Pooling};
+pub use desk::Desk;
+pub use index::{Hit, Index, Ranking};
 pub use retriever::Retriever;
 pub use score::{exact_match, f1, normalize};
+pub use server::serve;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use maverl_macros::environment;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
 
 use super::{EnvError, Environment, Session};
 use crate::task::{Action, Observation, Score, Task};
 use crate::world::{Document, facts};
+
+/// Questions whose documents are looked for before a run, at most: an encoder takes its time.
+const NOTED: usize = 1000;
+
+/// What an answer earns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AnswerReward {
+    /// 1 if it equals a reference, else 0.
+    #[default]
+    Em,
+    /// Its word F1 with the nearest reference.
+    F1,
+}
 
 /// Answers queries with documents of a corpus, and wants the answer word for word.
 #[environment(name = "search", offers("search"))]
@@ -31,6 +56,24 @@ pub struct SearchEnvironment {
     pub top_k: usize,
     /// Longest text of a document in characters; 0 shows all of it.
     pub max_chars: usize,
+    /// What an answer earns: `em` or `f1`. It is solved if it equals a reference, in either case.
+    pub reward: AnswerReward,
+    /// What documents are ranked by: `bm25`, `dense` or `hybrid`.
+    pub ranking: Ranking,
+    /// For `dense` and `hybrid`: the model whose hidden states are embeddings, a directory or `builtin:tiny`.
+    pub encoder: String,
+    /// How hidden states become an embedding: `mean`, or `last` for that of the last token.
+    pub pooling: Pooling,
+    /// What the encoder reads before each query.
+    pub query_prefix: String,
+    /// What the encoder reads before each document.
+    pub document_prefix: String,
+    /// Most tokens of a text that the encoder reads.
+    pub max_tokens: usize,
+    /// How the nearest documents are found: `exact`, or `hnsw` for large corpora.
+    pub neighbors: Neighbors,
+    /// Queries whose documents are kept for when they are asked again; 0 keeps none.
+    pub cache: usize,
     /// URL of a Search-R1 retriever to ask instead of indexing the corpus; empty for none.
     pub retriever: String,
     /// Seconds the retriever may take for an answer.
@@ -46,7 +89,7 @@ pub struct SearchEnvironment {
 enum Backend {
     #[default]
     NotStarted,
-    Index(Index),
+    Index(Desk),
     Retriever(Arc<Retriever>),
 }
 
@@ -56,6 +99,15 @@ impl Default for SearchEnvironment {
             corpus: facts::NAME.to_owned(),
             top_k: 3,
             max_chars: 0,
+            reward: AnswerReward::default(),
+            ranking: Ranking::default(),
+            encoder: String::new(),
+            pooling: Pooling::default(),
+            query_prefix: String::new(),
+            document_prefix: String::new(),
+            max_tokens: 512,
+            neighbors: Neighbors::default(),
+            cache: 4096,
             retriever: String::new(),
             timeout_s: 30.0,
             retries: 5,
@@ -67,6 +119,7 @@ impl Default for SearchEnvironment {
 impl Environment for SearchEnvironment {
     fn look(&self, base: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
         self.timeout()?;
+        self.encoder(base)?;
         if self.retriever.is_empty() {
             self.documents(base)?;
         }
@@ -74,23 +127,23 @@ impl Environment for SearchEnvironment {
     }
 
     fn start(&mut self, base: &Path) -> Result<(), EnvError> {
-        let timeout = self.timeout()?;
-        self.backend = if self.retriever.is_empty() {
-            Backend::Index(Index::new(self.documents(base)?)?)
-        } else {
-            Backend::Retriever(Arc::new(Retriever::new(&self.retriever, timeout, self.retries)))
-        };
+        self.backend = self.backend(base)?;
         Ok(())
     }
 
-    /// How often BM25 finds what supports a task, if the tasks say so: what even a perfect team cannot do without.
+    /// How often the index finds what supports a task, if the tasks say so: what even a perfect team cannot do without.
     fn note(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
-        let supported: Vec<Task> =
-            tasks.iter().filter(|task| !texts(task, "support").is_empty()).cloned().collect();
+        let supported = tasks.iter().filter(|task| !texts(task, "support").is_empty());
+        let supported: Vec<Task> = supported.take(NOTED).cloned().collect();
         let k = self.top_k;
         let note = |recall| {
             let n = supported.len();
-            format!("BM25 recall@{k} of the supporting document: {recall:.3} on {n} questions")
+            let by = match self.ranking {
+                Ranking::Bm25 => "BM25",
+                Ranking::Dense => "dense",
+                Ranking::Hybrid => "hybrid",
+            };
+            format!("{by} recall@{k} of the supporting document: {recall:.3} on {n} questions")
         };
         Ok(self.recall(&supported, k)?.map(note))
     }
@@ -107,8 +160,9 @@ impl Environment for SearchEnvironment {
             return Ok(Observation::new("the query is empty"));
         }
         let documents = match &self.backend {
-            Backend::Index(index) => {
-                index.search(&query, self.top_k)?.into_iter().cloned().collect()
+            Backend::Index(desk) => {
+                let found = desk.search(&[query], self.top_k).await?;
+                found.into_iter().flatten().map(|hit| hit.document.clone()).collect()
             }
             Backend::Retriever(retriever) => retriever.search(&query, self.top_k).await?,
             Backend::NotStarted => {
@@ -123,7 +177,11 @@ impl Environment for SearchEnvironment {
         let answer = answer.unwrap_or_default();
         let solved = references.iter().any(|reference| exact_match(answer, reference));
         let best = references.iter().map(|reference| f1(answer, reference)).fold(0.0, f64::max);
-        Score { metrics: Map::from_iter([("f1".to_owned(), json!(best))]), ..Score::binary(solved) }
+        let metrics = Map::from_iter([("f1".to_owned(), json!(best))]);
+        match self.reward {
+            AnswerReward::Em => Score { metrics, ..Score::binary(solved) },
+            AnswerReward::F1 => Score { reward: best, solved, metrics },
+        }
     }
 }
 
@@ -134,8 +192,9 @@ impl SearchEnvironment {
     ///
     /// If there are no documents, or two have one key.
     pub fn over(documents: Vec<Document>, top_k: usize) -> Result<Self, EnvError> {
-        let backend = Backend::Index(Index::new(documents)?);
-        Ok(Self { top_k, backend, ..Self::default() })
+        let search = Self { top_k, ..Self::default() };
+        let backend = Backend::Index(Desk::new(Index::new(documents)?, search.cache));
+        Ok(Self { backend, ..search })
     }
 
     /// Share of tasks whose question, as the query, finds a document of `data.support` among the best `k`. Tasks
@@ -145,18 +204,19 @@ impl SearchEnvironment {
     ///
     /// If the index fails.
     pub fn recall(&self, tasks: &[Task], k: usize) -> Result<Option<f64>, EnvError> {
-        let Backend::Index(index) = &self.backend else { return Ok(None) };
-        let (mut found, mut total) = (0_u32, 0_u32);
-        for task in tasks {
-            let support = texts(task, "support");
-            if support.is_empty() {
-                continue;
-            }
-            let documents = index.search(&task.question, k)?;
-            total += 1;
-            found += u32::from(documents.iter().any(|document| support.contains(&document.key)));
-        }
-        Ok((total > 0).then(|| f64::from(found) / f64::from(total)))
+        let Backend::Index(desk) = &self.backend else { return Ok(None) };
+        let supported: Vec<(&str, Vec<String>)> = tasks
+            .iter()
+            .map(|task| (task.question.as_str(), texts(task, "support")))
+            .filter(|(_, support)| !support.is_empty())
+            .collect();
+        let questions: Vec<&str> = supported.iter().map(|(question, _)| *question).collect();
+        let found = desk.index().search(&questions, k)?;
+        let helps = |(hits, (_, support)): &(&Vec<Hit<'_>>, &(&str, Vec<String>))| {
+            hits.iter().any(|hit| support.contains(&hit.document.key))
+        };
+        let helped = found.iter().zip(&supported).filter(helps).count();
+        Ok((!supported.is_empty()).then(|| helped as f64 / supported.len() as f64))
     }
 
     /// What a query gets to see: a line a document.

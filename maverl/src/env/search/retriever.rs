@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde_json::{Value, json};
-
+use super::kept::Kept;
+use super::protocol::{Answer, Question};
 use crate::env::EnvError;
 use crate::world::Document;
 
@@ -14,11 +13,15 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// Pause before the second attempt; doubles with each.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
+/// Connections that are kept for the next query.
+const CONNECTIONS: usize = 64;
+
 /// A retriever somewhere else. Every failure is an error of the environment, never text for a model.
 pub struct Retriever {
     url: String,
     agent: ureq::Agent,
     retries: u32,
+    kept: Kept<Vec<Document>>,
 }
 
 /// Why one attempt gave no documents.
@@ -28,37 +31,16 @@ enum Failure {
     Final(String),
 }
 
-/// What a server answers: a list of documents for each query.
-#[derive(Deserialize)]
-struct Answer {
-    result: Vec<Vec<Item>>,
-}
-
-/// With scores, a document is wrapped; without, it stands alone.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Item {
-    Scored { document: Passage },
-    Bare(Passage),
-}
-
-#[derive(Deserialize)]
-struct Passage {
-    #[serde(default)]
-    id: Value,
-    title: Option<String>,
-    #[serde(alias = "text")]
-    contents: String,
-}
-
 impl Retriever {
-    /// A client of the server at a URL.
-    pub fn new(url: &str, timeout: Duration, retries: u32) -> Self {
+    /// A client of the server at a URL, which keeps the documents of the last `cache` queries.
+    pub fn new(url: &str, timeout: Duration, retries: u32, cache: usize) -> Self {
         let config = ureq::Agent::config_builder()
             .timeout_global(Some(timeout))
             .http_status_as_error(false)
+            .max_idle_connections(CONNECTIONS)
+            .max_idle_connections_per_host(CONNECTIONS)
             .build();
-        Self { url: url.to_owned(), agent: config.into(), retries }
+        Self { url: url.to_owned(), agent: config.into(), retries, kept: Kept::new(cache) }
     }
 
     /// The best `k` documents for a query, as the server ranks them. A server that is busy, failing or out of reach is
@@ -72,15 +54,19 @@ impl Retriever {
         query: &str,
         k: usize,
     ) -> Result<Vec<Document>, EnvError> {
-        let body = json!({"queries": [query], "topk": k, "return_scores": true});
+        if let Some(documents) = self.kept.get(query, k) {
+            return Ok(documents);
+        }
+        let body = Arc::new(Question::new(vec![query.to_owned()], k));
         let mut pause = FIRST_PAUSE;
         for attempt in 0.. {
-            let (retriever, body) = (Arc::clone(self), body.clone());
+            let (retriever, body) = (Arc::clone(self), Arc::clone(&body));
             let done = tokio::task::spawn_blocking(move || retriever.ask(&body)).await;
             let failure = done.unwrap_or_else(|error| Err(Failure::Final(error.to_string())));
             match failure {
                 Ok(mut documents) => {
                     documents.truncate(k);
+                    self.kept.put(query, k, documents.clone());
                     return Ok(documents);
                 }
                 Err(Failure::Passing(_)) if attempt < self.retries => {
@@ -98,7 +84,7 @@ impl Retriever {
         unreachable!("attempts end with `retries`")
     }
 
-    fn ask(&self, body: &Value) -> Result<Vec<Document>, Failure> {
+    fn ask(&self, body: &Question) -> Result<Vec<Document>, Failure> {
         let mut response = self.agent.post(&self.url).send_json(body).map_err(failure)?;
         let status = response.status().as_u16();
         let text = response.body_mut().read_to_string().map_err(failure)?;
@@ -113,21 +99,8 @@ impl Retriever {
             let wanted = "`{\"result\": [[{\"document\": {\"contents\": ..}, \"score\": ..}]]}`";
             Failure::Final(format!("answered {}, not {wanted}: {error}", start(&text)))
         })?;
-        let first = answer.result.into_iter().next();
-        let items = first.ok_or_else(|| Failure::Final("answered no query".to_owned()))?;
-        Ok(items.into_iter().map(Item::document).collect())
-    }
-}
-
-impl Item {
-    fn document(self) -> Document {
-        let (Self::Scored { document } | Self::Bare(document)) = self;
-        let Passage { id, title, contents } = document;
-        let key = id.as_str().map_or_else(|| id.to_string(), str::to_owned);
-        match title {
-            Some(title) => Document { key, title, text: contents },
-            None => Document::from_contents(key, &contents),
-        }
+        let first = answer.documents().into_iter().next();
+        first.ok_or_else(|| Failure::Final("answered no query".to_owned()))
     }
 }
 

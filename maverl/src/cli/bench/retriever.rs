@@ -1,0 +1,120 @@
+//! The retriever's server under many clients.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::try_join_all;
+use tokio::net::TcpListener;
+
+use super::report::Figure;
+use super::{BenchArgs, Failure};
+use crate::config::TaskConfig;
+use crate::data;
+use crate::env::EnvError;
+use crate::env::search::{Desk, Index, Retriever, serve};
+
+/// Clients, each of which asks again as soon as it is answered.
+const CLIENTS: usize = 64;
+/// Queries of a client.
+const QUERIES: usize = 100;
+/// Documents that a query gets.
+const TOP_K: usize = 3;
+
+/// Queries a second, and the latency that half and 99 of 100 of them do not exceed. Server and clients share the machine.
+pub(super) async fn retriever(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
+    let base = Path::new("");
+    // Without a cache, on both sides: queries are asked again and again.
+    let desk = Arc::new(Desk::new(Index::new(data::corpus(&args.corpus, base)?)?, 0));
+    let config = TaskConfig { data: args.corpus.clone(), ..TaskConfig::default() };
+    let tasks = data::load(&config, data::ALL, base)?;
+    let questions: Arc<[String]> = tasks.into_iter().map(|task| task.question).collect();
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("http://{}/retrieve", listener.local_addr()?);
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let server = tokio::spawn(serve(listener, desk, async move {
+        let _ = stopped.await;
+    }));
+    let client = Arc::new(Retriever::new(&url, Duration::from_secs(30), 0, 0));
+    let (mut rates, mut halves, mut most) = (Vec::new(), Vec::new(), Vec::new());
+    for repeat in 0..=args.repeats.get() {
+        let start = Instant::now();
+        let latencies = storm(&client, &questions).await?;
+        let seconds = start.elapsed().as_secs_f64();
+        if repeat > 0 {
+            rates.push(latencies.len() as f64 / seconds);
+            halves.push(percentile(&latencies, 50));
+            most.push(percentile(&latencies, 99));
+        }
+    }
+    drop(stop);
+    server.await?;
+    Ok(vec![
+        Figure::new(format!("{CLIENTS} clients"), "queries/s", rates),
+        Figure::new("latency, p50", "ms", halves),
+        Figure::new("latency, p99", "ms", most),
+    ])
+}
+
+/// Every client asks its questions, one after the other. Gives the milliseconds that each took, ascending.
+async fn storm(client: &Arc<Retriever>, questions: &Arc<[String]>) -> Result<Vec<f64>, EnvError> {
+    let clients = (0..CLIENTS).map(async |number| {
+        let mut latencies = Vec::with_capacity(QUERIES);
+        for i in 0..QUERIES {
+            let question = &questions[(number * QUERIES + i) % questions.len()];
+            let start = Instant::now();
+            client.search(question, TOP_K).await?;
+            latencies.push(start.elapsed().as_secs_f64() * 1e3);
+        }
+        Ok::<_, EnvError>(latencies)
+    });
+    let mut latencies = try_join_all(clients).await?.concat();
+    latencies.sort_by(f64::total_cmp);
+    Ok(latencies)
+}
+
+/// The smallest of ascending values that `percent` of them do not exceed; 0 of none.
+fn percentile(ascending: &[f64], percent: usize) -> f64 {
+    let place = (ascending.len() * percent).div_ceil(100).saturating_sub(1);
+    ascending.get(place).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use super::super::{Dtype, Size};
+    use super::*;
+
+    /// Prints the figures.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn all_clients_are_answered() {
+        let shared = std::env::var_os("MAVERL_TEST_DATA");
+        let corpus = shared.map_or("builtin:facts".to_owned(), |shared| {
+            Path::new(&shared).join("data/xquad.en.json").display().to_string()
+        });
+        let args = BenchArgs {
+            parts: Vec::new(),
+            size: Size::S,
+            dtype: Dtype::F32,
+            threads: 0,
+            repeats: NonZeroUsize::MIN,
+            times: NonZeroUsize::MIN,
+            set: Vec::new(),
+            corpus,
+            json: false,
+        };
+        let figures = retriever(&args).await.unwrap_or_else(|Failure(text)| panic!("{text}"));
+        for Figure { what, unit, median, .. } in &figures {
+            println!("{what}: {median:.2} {unit}");
+        }
+        assert!(figures[1].median <= figures[2].median);
+    }
+
+    #[test]
+    fn a_percentile_is_a_value_that_was_measured() {
+        let values: Vec<f64> = (1..=200).map(f64::from).collect();
+        assert_eq!([1, 50, 99, 100].map(|p| percentile(&values, p)), [2.0, 100.0, 198.0, 200.0]);
+        assert_eq!((percentile(&[7.0], 99), percentile(&[], 50)), (7.0, 0.0));
+    }
+}

@@ -1,0 +1,93 @@
+//! Documents ranked by what they mean: the cosine between the embeddings of a document and of a query.
+
+mod encoder;
+mod exact;
+mod hnsw;
+
+use serde::{Deserialize, Serialize};
+
+pub use encoder::{Encoder, Pooling};
+use exact::Exact;
+use hnsw::Hnsw;
+
+use super::index::Ranked;
+use crate::env::EnvError;
+use crate::world::Document;
+
+/// How the nearest documents are found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Neighbors {
+    /// By looking at every document.
+    #[default]
+    Exact,
+    /// By walking a graph (HNSW), which may miss some; for large corpora.
+    Hnsw,
+}
+
+/// What is embedded, and how the nearest are found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Dense {
+    /// Before each query, as `query: `.
+    pub query_prefix: String,
+    /// Before each document, as `passage: `.
+    pub document_prefix: String,
+    /// How the nearest documents are found.
+    pub neighbors: Neighbors,
+}
+
+/// Embedded documents.
+pub(super) struct Meaning {
+    encoder: Encoder,
+    prefix: String,
+    space: Space,
+}
+
+enum Space {
+    Exact(Exact),
+    Hnsw(Hnsw),
+}
+
+impl Meaning {
+    /// Embeds documents.
+    pub(super) fn new(
+        documents: &[Document],
+        encoder: Encoder,
+        dense: &Dense,
+    ) -> Result<Self, EnvError> {
+        let Dense { query_prefix, document_prefix, neighbors } = dense;
+        let text = |document: &Document| {
+            let Document { title, text, .. } = document;
+            let gap = if title.is_empty() { "" } else { "\n" };
+            format!("{document_prefix}{title}{gap}{text}")
+        };
+        let texts: Vec<String> = documents.iter().map(text).collect();
+        let embeddings = encoder.encode(&texts)?;
+        let space = match neighbors {
+            Neighbors::Exact => Space::Exact(Exact::new(&embeddings, encoder.width())),
+            Neighbors::Hnsw => Space::Hnsw(Hnsw::new(embeddings, encoder.width())),
+        };
+        Ok(Self { encoder, prefix: query_prefix.clone(), space })
+    }
+
+    /// The `k` documents nearest to each query, nearest first.
+    pub(super) fn search(&self, queries: &[&str], k: usize) -> Result<Vec<Vec<Ranked>>, EnvError> {
+        let texts: Vec<String> =
+            queries.iter().map(|query| format!("{}{query}", self.prefix)).collect();
+        let embeddings = self.encoder.encode(&texts)?;
+        Ok(match &self.space {
+            Space::Exact(exact) => exact.search(&embeddings, k),
+            Space::Hnsw(graph) => graph.search(&embeddings, k),
+        })
+    }
+}
+
+/// Random unit vectors `[n, width]`.
+#[cfg(test)]
+fn random(n: usize, width: usize, seed: u64) -> Vec<f32> {
+    let mut draw = crate::draw::Draw::new(seed);
+    let mut uniform = || (draw.bits() >> 40) as f32 / (1_u64 << 24) as f32 - 0.5;
+    let mut vectors: Vec<f32> = (0..n * width).map(|_| uniform()).collect();
+    vectors.chunks_exact_mut(width).for_each(encoder::normalize);
+    vectors
+}

@@ -1,0 +1,34 @@
+//! What was found for the last queries.
+
+use std::num::NonZeroUsize;
+use std::sync::{Mutex, PoisonError};
+
+use lru::LruCache;
+
+/// What was found for the last queries, each for a number of documents.
+pub(super) struct Kept<T>(Option<Mutex<LruCache<(usize, String), T>>>);
+
+impl<T: Clone> Kept<T> {
+    /// Room for so many queries; none with 0.
+    pub(super) fn new(queries: usize) -> Self {
+        // A cache of a fixed size would take all of its room at once.
+        let room = |size| {
+            let mut cache = LruCache::unbounded();
+            cache.resize(size);
+            Mutex::new(cache)
+        };
+        Self(NonZeroUsize::new(queries).map(room))
+    }
+
+    pub(super) fn get(&self, query: &str, k: usize) -> Option<T> {
+        let mut cache = self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.get(&(k, query.to_owned())).cloned()
+    }
+
+    pub(super) fn put(&self, query: &str, k: usize, found: T) {
+        if let Some(cache) = &self.0 {
+            let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
+            cache.put((k, query.to_owned()), found);
+        }
+    }
+}

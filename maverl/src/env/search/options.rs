@@ -1,0 +1,118 @@
+//! What the options of the search environment mean, before and when it is started.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::dense::{Dense, Encoder};
+use super::{Backend, Desk, Index, Ranking, Retriever, SearchEnvironment};
+use crate::data;
+use crate::env::EnvError;
+use crate::model::{ModelFiles, ModelSource};
+use crate::world::Document;
+
+impl SearchEnvironment {
+    /// The timeout of a retriever, once the options are found to make sense.
+    ///
+    /// # Errors
+    ///
+    /// The option that does not.
+    pub(super) fn timeout(&self) -> Result<Duration, EnvError> {
+        if self.top_k == 0 {
+            return Err(EnvError::new("`top_k` is 0; a query must get at least one document"));
+        }
+        let after =
+            ["http://", "https://"].iter().find_map(|scheme| self.retriever.strip_prefix(scheme));
+        let host = after.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'));
+        if !self.retriever.is_empty() && !host {
+            return Err(EnvError::new(format!(
+                "`retriever` is {:?}; write a whole URL, as \"http://127.0.0.1:8000/retrieve\"",
+                self.retriever
+            )));
+        }
+        let timeout = Duration::try_from_secs_f64(self.timeout_s).ok();
+        timeout.filter(|timeout| !timeout.is_zero()).ok_or_else(|| {
+            EnvError::new(format!("`timeout_s` is {}; write seconds above 0", self.timeout_s))
+        })
+    }
+
+    /// The documents of the corpus.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be read.
+    pub(super) fn documents(&self, base: &Path) -> Result<Vec<Document>, EnvError> {
+        data::corpus(&self.corpus, base)
+            .map_err(|error| EnvError::new(format!("`corpus`: {error}")))
+    }
+
+    /// The model that embeds, where the ranking needs one.
+    ///
+    /// # Errors
+    ///
+    /// If it is missing or not there, or is given where it has no effect.
+    pub(super) fn encoder(&self, base: &Path) -> Result<Option<ModelSource>, EnvError> {
+        if self.ranking == Ranking::Bm25 {
+            return match self.encoder.is_empty() {
+                true => Ok(None),
+                false => Err(EnvError::new(
+                    "`encoder` has no effect on words; write `ranking = \"dense\"` or `\"hybrid\"` beside it",
+                )),
+            };
+        }
+        if !self.retriever.is_empty() {
+            return Err(EnvError::new(
+                "`ranking` has no effect beside `retriever`, which ranks as it does; leave one of them out",
+            ));
+        }
+        if self.encoder.is_empty() {
+            return Err(EnvError::new(
+                "`encoder` is empty, and the ranking needs one; write a model directory, or `builtin:tiny`",
+            ));
+        }
+        if self.max_tokens == 0 {
+            return Err(EnvError::new("`max_tokens` is 0; an encoder must read something"));
+        }
+        let local = match self.encoder.starts_with("builtin:") {
+            true => ModelSource::parse(&self.encoder),
+            false => Ok(ModelSource::Directory(base.join(&self.encoder))),
+        };
+        let there = local.and_then(|source| {
+            ModelFiles::new(&source).require("config.json")?;
+            Ok(source)
+        });
+        there.map(Some).map_err(|error| EnvError(format!("`encoder`: {error}")))
+    }
+
+    /// The index that the options describe: the corpus, ranked as they say.
+    ///
+    /// # Errors
+    ///
+    /// If the corpus or the encoder cannot be read, or an option makes no sense.
+    pub fn index(&self, base: &Path) -> Result<Index, EnvError> {
+        let source = self.encoder(base)?;
+        let documents = self.documents(base)?;
+        let Some(source) = source else { return Index::new(documents) };
+        let encoder = Encoder::load(&source, self.pooling, self.max_tokens)?;
+        let dense = Dense {
+            query_prefix: self.query_prefix.clone(),
+            document_prefix: self.document_prefix.clone(),
+            neighbors: self.neighbors,
+        };
+        match self.ranking {
+            Ranking::Hybrid => Index::hybrid(documents, encoder, &dense),
+            Ranking::Bm25 | Ranking::Dense => Index::dense(documents, encoder, &dense),
+        }
+    }
+
+    /// What answers queries.
+    pub(super) fn backend(&self, base: &Path) -> Result<Backend, EnvError> {
+        let timeout = self.timeout()?;
+        if self.retriever.is_empty() {
+            return Ok(Backend::Index(Desk::new(self.index(base)?, self.cache)));
+        }
+        self.encoder(base)?;
+        let retriever = Retriever::new(&self.retriever, timeout, self.retries, self.cache);
+        Ok(Backend::Retriever(Arc::new(retriever)))
+    }
+}

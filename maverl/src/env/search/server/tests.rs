@@ -1,0 +1,132 @@
+#![allow(clippy::unwrap_used)]
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::env::search::{Index, Retriever};
+use crate::world::{Document, facts};
+
+/// A server over the built-in corpus, what stops it, and its end.
+async fn started() -> (SocketAddr, oneshot::Sender<()>, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = oneshot::channel();
+    let desk = Arc::new(Desk::new(Index::new(facts::corpus()).unwrap(), 10));
+    let end = tokio::spawn(serve(listener, desk, async move {
+        let _ = stopped.await;
+    }));
+    (address, stop, end)
+}
+
+/// Sends bytes as they are, and reads to the end.
+async fn raw(address: SocketAddr, sent: impl Into<Vec<u8>>) -> (u16, Value) {
+    let sent = sent.into();
+    let exchange = move || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(&sent).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, serde_json::from_str(body).unwrap())
+    };
+    tokio::task::spawn_blocking(exchange).await.unwrap()
+}
+
+fn post(path: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+    )
+}
+
+#[tokio::test]
+async fn a_query_gets_the_documents_of_the_index() {
+    let (address, stop, end) = started().await;
+    let url = format!("http://{address}/retrieve");
+    let retriever = Arc::new(Retriever::new(&url, Duration::from_secs(5), 0, 0));
+    let corpus = facts::corpus();
+    let index = Index::new(corpus.clone()).unwrap();
+    for document in corpus.iter().step_by(97) {
+        let query = &document.title;
+        let found = index.search(&[query], 4).unwrap();
+        let expected: Vec<Document> = found[0].iter().map(|hit| hit.document.clone()).collect();
+        assert_eq!(retriever.search(query, 4).await.unwrap(), expected);
+    }
+    stop.send(()).unwrap();
+    end.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_request_may_have_many_queries() {
+    let (address, _stop, _end) = started().await;
+    let titles: Vec<String> = facts::corpus().iter().take(40).map(|d| d.title.clone()).collect();
+    let body = json!({"queries": titles, "topk": 2, "return_scores": true}).to_string();
+    let (status, answer) = raw(address, post("/retrieve", &body)).await;
+    let lists = answer["result"].as_array().unwrap();
+    assert_eq!((status, lists.len()), (200, 40));
+    let index = Index::new(facts::corpus()).unwrap();
+    for (list, found) in lists.iter().zip(index.search(&titles, 2).unwrap()) {
+        let expected = found.iter().map(|hit| {
+            let Document { key, title, text } = hit.document;
+            let contents = format!("\"{title}\"\n{text}");
+            json!({"document": {"id": key, "contents": contents}, "score": hit.score})
+        });
+        assert_eq!(*list, expected.collect::<Value>());
+    }
+    let bare = json!({"query": titles[0]}).to_string();
+    let (_, answer) = raw(address, post("/retrieve", &bare)).await;
+    assert!(answer["result"][0][0]["contents"].is_string(), "{answer}");
+    assert_eq!(answer["result"][0].as_array().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn a_bad_request_is_refused_and_ends_nothing_else() {
+    let (address, _stop, _end) = started().await;
+    let get = "GET /retrieve HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    let long = format!(
+        "POST /retrieve HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{{",
+        MOST_BYTES + 1
+    );
+    for (sent, status, expected) in [
+        (post("/", "{}"), 404, "there is nothing at `/`; POST to `/retrieve`"),
+        (get.to_owned(), 405, "`/retrieve` takes POST, not GET"),
+        (post("/retrieve", "who?"), 400, "the body is no `{\"queries\""),
+        (post("/retrieve", r#"{"queries": []}"#), 400, "`queries` is empty"),
+        (long, 413, "the body is longer than"),
+    ] {
+        let (found, answer) = raw(address, sent).await;
+        let message = answer["error"].as_str().unwrap();
+        assert!(found == status && message.starts_with(expected), "{found}: {message}");
+    }
+    let (status, _) = raw(address, post("/retrieve", r#"{"queries": ["city"]}"#)).await;
+    assert_eq!(status, 200);
+}
+
+#[tokio::test]
+async fn a_stop_finishes_what_is_under_way_and_closes_idle_connections() {
+    let (address, stop, end) = started().await;
+    let idle = TcpStream::connect(address).unwrap();
+    let mut busy = TcpStream::connect(address).unwrap();
+    let request = post("/retrieve", r#"{"queries": ["city"]}"#);
+    let (first, rest) = request.split_at(request.len() - 4);
+    busy.write_all(first.as_bytes()).unwrap();
+    // Both are taken before the next client is answered.
+    raw(address, post("/retrieve", r#"{"queries": ["city"]}"#)).await;
+    stop.send(()).unwrap();
+    busy.write_all(rest.as_bytes()).unwrap();
+    let read = move || {
+        let mut text = String::new();
+        busy.read_to_string(&mut text).unwrap();
+        text
+    };
+    let text = tokio::task::spawn_blocking(read).await.unwrap();
+    assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+    tokio::time::timeout(Duration::from_secs(10), end).await.unwrap().unwrap();
+    drop(idle);
+    assert!(TcpStream::connect(address).is_err());
+}
