@@ -9,7 +9,7 @@ use super::diagnostic::{Problems, did_you_mean, key, list, path, suggestion, wit
 use super::load::plain;
 use crate::config::{Config, Named};
 use crate::plan::Chosen;
-use crate::registry::{Declaration, Registry};
+use crate::registry::{ANY, Declaration, EnvironmentEntry, Registry};
 use crate::task::Task;
 use crate::trajectory::Seat;
 
@@ -88,11 +88,11 @@ fn environment(
 ) -> Option<Environment> {
     let table = table(world);
     let needs = needs(&config.orchestra, registry);
-    let fits = |offers: &[&str]| needs.iter().all(|need| offers.contains(need));
+    let fits = |entry: &EnvironmentEntry| needs.iter().all(|need| entry.understands(need));
     let fitting: BTreeMap<_, _> = registry
         .environments
         .iter()
-        .filter(|(_, entry)| fits(entry.offers))
+        .filter(|(_, entry)| fits(entry))
         .map(|(name, entry)| (*name, *entry))
         .collect();
     let entries = match (&named.name, fitting.len()) {
@@ -146,13 +146,18 @@ pub(super) fn fit(
     problems: &mut Problems<'_>,
 ) {
     let (world, flow) = (environment.chosen.name.as_str(), orchestra.chosen.name.as_str());
-    let offers = registry.environments[world].offers;
-    for need in registry.orchestras[flow].needs.iter().filter(|need| !offers.contains(need)) {
-        let others = registry.environments.iter().filter(|(_, entry)| entry.offers.contains(need));
+    let entry = &registry.environments[world];
+    for need in registry.orchestras[flow].needs.iter().filter(|need| !entry.understands(need)) {
+        let others = registry.environments.iter().filter(|(_, entry)| entry.understands(need));
         let help = format!("environments that do: {}", list(others.map(|(name, _)| *name)));
-        let message = format!(
-            "orchestra `{flow}` sends `{need}` actions, and environment `{world}` does not understand them"
-        );
+        let message = match *need {
+            ANY => {
+                format!("orchestra `{flow}` acts, and environment `{world}` understands no action")
+            }
+            need => format!(
+                "orchestra `{flow}` sends `{need}` actions, and environment `{world}` does not understand them"
+            ),
+        };
         problems.value(&within(&environment.table(), "name"), message, help);
     }
 }
