@@ -222,6 +222,8 @@ impl Entry {
 pub trait DynOrchestra: Send + Sync {
     /// Who sits in it.
     fn members(&self) -> Vec<Seat>;
+    /// See [`Orchestra::environments`](crate::orchestra::Orchestra::environments).
+    fn environments(&self) -> Vec<String>;
     /// Plays one episode.
     fn run<'a>(&'a self, table: Arc<Table>) -> BoxFuture<'a, Result<Option<String>, AskError>>;
 }
@@ -229,6 +231,10 @@ pub trait DynOrchestra: Send + Sync {
 impl<O: OrchestraName> DynOrchestra for O {
     fn members(&self) -> Vec<Seat> {
         OrchestraName::members(self)
+    }
+
+    fn environments(&self) -> Vec<String> {
+        crate::orchestra::Orchestra::environments(self)
     }
 
     fn run<'a>(&'a self, table: Arc<Table>) -> BoxFuture<'a, Result<Option<String>, AskError>> {

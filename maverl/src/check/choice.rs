@@ -17,6 +17,8 @@ use crate::trajectory::Seat;
 pub(super) struct Orchestra {
     pub(super) chosen: Chosen,
     pub(super) members: BTreeSet<Seat>,
+    /// The worlds that it acts in beside its own, by name.
+    environments: Vec<String>,
 }
 
 /// The environment of a run, or of one of its worlds.
@@ -50,8 +52,9 @@ pub(super) fn orchestra(
     let build = |options: &Value| (entry.build)(options).map(drop);
     let options = options(&table, &named.options, &entry.declaration, build, problems);
     // Options that cannot be built are reported.
-    let members = (entry.build)(&options).ok()?.members().into_iter().collect();
-    Some(Orchestra { chosen: Chosen { name, options }, members })
+    let built = (entry.build)(&options).ok()?;
+    let (members, environments) = (built.members().into_iter().collect(), built.environments());
+    Some(Orchestra { chosen: Chosen { name, options }, members, environments })
 }
 
 /// The environment of a run, or those of its worlds; `None` if one cannot be told.
@@ -102,6 +105,43 @@ fn environment(
     let (name, entry) = choose("environment", &table, named, entries, problems)?;
     let options = options(&table, &named.options, &entry.declaration, entry.check, problems);
     Some(Environment { chosen: Chosen { name, options }, world: world.map(str::to_owned) })
+}
+
+/// The environments that the orchestra acts in beside its world. One that it lacks, or does not act in, is reported.
+pub(super) fn beside(
+    config: &Config,
+    orchestra: &Orchestra,
+    base: &Path,
+    registry: &Registry,
+    problems: &mut Problems<'_>,
+) -> BTreeMap<String, Chosen> {
+    let (flow, wanted) = (&orchestra.chosen.name, &orchestra.environments);
+    for name in wanted.iter().filter(|name| !config.environments.contains_key(*name)) {
+        let message =
+            format!("orchestra `{flow}` acts in `{name}`, and there is no `[environments.{name}]`");
+        let help = format!("write `[environments.{name}]` with a `name`, as in `[environment]`");
+        problems.key(&path(["orchestra"]), message, help);
+    }
+    let mut chosen = BTreeMap::new();
+    for (name, named) in &config.environments {
+        let table = path(["environments", name]);
+        if !wanted.contains(name) {
+            let message = format!("`{}` has no effect: `{flow}` does not act in it", key(&table));
+            problems.key(&table, message, "remove it".to_owned());
+        }
+        let Some((kind, entry)) =
+            choose("environment", &table, named, &registry.environments, problems)
+        else {
+            continue;
+        };
+        let options = options(&table, &named.options, &entry.declaration, entry.check, problems);
+        // The task is not judged there, so it need not be one of its own.
+        if let Err(error) = (entry.look)(&options, base, &[]) {
+            problems.key(&table, format!("environment `{kind}`: {error}"), None);
+        }
+        chosen.insert(name.clone(), Chosen { name: kind, options });
+    }
+    chosen
 }
 
 /// What the orchestra of a run sends; nothing where it cannot be told which one plays.

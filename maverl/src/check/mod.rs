@@ -97,6 +97,7 @@ fn plan(
         }
         warnings.extend(choice::look(environment, base, &tasks, registry, problems));
     }
+    let beside = orchestra.as_ref().map(|o| choice::beside(&config, o, base, registry, problems));
     let models = models::open(&config, base, problems);
     let (orchestra, members) = orchestra.map(|chosen| (chosen.chosen, chosen.members))?;
     let seats = team::seats(&config, &orchestra.name, &members, registry, problems);
@@ -114,6 +115,9 @@ fn plan(
     }
     let (environment, worlds) = choice::settle(&mut config, environments?);
     models::pin(&mut config, &models);
+    config.environments = (beside.iter().flatten())
+        .map(|(name, chosen)| (name.clone(), choice::written(chosen)))
+        .collect();
     write_out(&mut config, &orchestra, &seats);
     Some(Plan {
         base: base.to_path_buf(),
@@ -128,6 +132,7 @@ fn plan(
         outsiders,
         policies,
         workers,
+        environments: beside.unwrap_or_default(),
         algorithm,
         rewards,
         eval: config.eval.clone(),

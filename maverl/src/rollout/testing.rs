@@ -214,6 +214,7 @@ pub(crate) fn troupe(flow: Flow, talker: Talker) -> Troupe {
         members: Arc::new(seats.iter().map(|seat| (seat.clone(), member(seat))).collect()),
         orchestra: Arc::new(flow),
         environment: Arc::new(World),
+        environments: Arc::default(),
         rewards: Vec::new(),
         penalties: seats.into_iter().map(|seat| (seat, 0.25)).collect::<BTreeMap<_, _>>(),
         overlong: BTreeMap::new(),

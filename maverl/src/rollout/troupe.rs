@@ -61,6 +61,8 @@ pub struct Troupe {
     pub orchestra: Arc<dyn DynOrchestra>,
     /// The world.
     pub environment: Arc<dyn DynEnvironment>,
+    /// Further worlds to act in, by name.
+    pub environments: Arc<BTreeMap<String, Arc<dyn DynEnvironment>>>,
     /// Reward functions beside the environment's score.
     pub rewards: Vec<WeightedReward>,
     /// What a malformed or truncated reply costs each seat; seats left out pay nothing.
@@ -81,7 +83,8 @@ impl Troupe {
         let (task, seed) = (request.task.clone(), request.seed);
         let lay = || {
             let (members, environment) = (Arc::clone(&self.members), Arc::clone(&self.environment));
-            Arc::new(Table::new(task, seed, members, environment))
+            let table = Table::new(task, seed, members, environment);
+            Arc::new(table.with_environments(&self.environments))
         };
         let table = match catch_unwind(AssertUnwindSafe(lay)) {
             Ok(table) => table,
