@@ -15,4 +15,6 @@ pub mod vote;
 pub mod workflow;
 
 #[cfg(test)]
+mod cheats;
+#[cfg(test)]
 mod testing;

@@ -137,6 +137,13 @@ impl Environment for World {
         Ok(Observation::new(text))
     }
 
+    async fn judge(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
+        if answer == Some("score sleep") {
+            tokio::time::sleep(Duration::from_secs(3600)).await;
+        }
+        Ok(self.score(session, answer))
+    }
+
     fn score(&self, _session: &Session, answer: Option<&str>) -> Score {
         assert_ne!(answer, Some("score panic"));
         let mut score = Score::binary(answer == Some("yes"));

@@ -69,7 +69,7 @@ pub struct Troupe {
     pub penalties: BTreeMap<Seat, f64>,
     /// What a long reply costs each seat; seats left out pay nothing.
     pub overlong: BTreeMap<Seat, Overlong>,
-    /// How long an episode may take.
+    /// How long an episode may take, and then its judgement.
     pub timeout: Duration,
 }
 
@@ -109,7 +109,8 @@ impl Troupe {
             Ok(answer) => answer,
             Err(fault) => return (None, Outcome::Unscored(fault)),
         };
-        match judge(table, answer.as_deref()).await {
+        let judged = tokio::time::timeout(self.timeout, judge(table, answer.as_deref())).await;
+        match judged.unwrap_or_else(|_elapsed| Err(late(self.timeout))) {
             Ok(score) => (answer, Outcome::Scored(score)),
             Err(fault) => (answer, Outcome::Unscored(fault)),
         }
