@@ -48,6 +48,6 @@ gradient-norms:
 tiny:
     cargo run --release --example make_tiny
 
-# Makes the shipped model of all small worlds again (about half an hour on two cores).
-make-worlds:
-    cargo run --release --example make_worlds
+# Teaches the shipped model every small world, for `just worlds --set models.tiny.path=..` (about half an hour).
+make-worlds *ARGS:
+    cargo run --release --example make_worlds -- {{ARGS}}

@@ -1,7 +1,7 @@
-//! Makes `builtin:worlds` of `builtin:tiny`: supervised training on what every example's team would say in its small world,
-//! with errors, so that each knows the form of its replies, is sometimes right, and has much left to learn.
+//! Makes a model of all small worlds of `builtin:tiny`: supervised training on what every example's team would say in its
+//! world, with errors, so that each knows the form of its replies, is sometimes right, and has much left to learn.
 //!
-//! `cargo run --release --example make_worlds` writes `maverl/models/worlds` again.
+//! `cargo run --release --example make_worlds` writes `runs/worlds-model`.
 
 mod oracle;
 
@@ -13,11 +13,11 @@ use clap::Parser;
 use maverl::registry::Registry;
 use maverl_examples::teach::{Lesson, copy};
 
-/// Makes the shipped model of all small worlds again.
+/// Makes a model of all small worlds.
 #[derive(Parser)]
 struct Arguments {
     /// Where it is written.
-    #[arg(long, default_value = "maverl/models/worlds")]
+    #[arg(long, default_value = "runs/worlds-model")]
     out: PathBuf,
     /// The model it starts from.
     #[arg(long, default_value = "maverl/models/tiny")]

@@ -155,8 +155,27 @@ fn needs(named: &Named, registry: &Registry) -> &'static [&'static str] {
     entry.map_or(&[], |entry| entry.needs)
 }
 
+/// Lets the orchestra meet its environments: reports what does not fit, and what they do not accept. Gives their warnings.
+pub(super) fn meet(
+    environments: &[Environment],
+    orchestra: Option<&Orchestra>,
+    base: &Path,
+    tasks: &[Task],
+    registry: &Registry,
+    problems: &mut Problems<'_>,
+) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for environment in environments {
+        if let Some(orchestra) = orchestra {
+            fit(environment, orchestra, registry, problems);
+        }
+        warnings.extend(look(environment, base, tasks, registry, problems));
+    }
+    warnings
+}
+
 /// Lets the environment look at its options and the tasks, and reports what it does not accept. Gives its warnings.
-pub(super) fn look(
+fn look(
     environment: &Environment,
     base: &Path,
     tasks: &[Task],
@@ -179,7 +198,7 @@ pub(super) fn look(
 }
 
 /// Reports actions of the orchestra that the environment does not understand.
-pub(super) fn fit(
+fn fit(
     environment: &Environment,
     orchestra: &Orchestra,
     registry: &Registry,

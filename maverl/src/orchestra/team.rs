@@ -1,6 +1,7 @@
 //! What an orchestra sees of the world: asking agents, acting in the environment.
 
 mod ledger;
+mod worlds;
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -85,16 +86,10 @@ pub struct Table {
     members: Arc<BTreeMap<Seat, Member>>,
     environment: Arc<dyn DynEnvironment>,
     session: tokio::sync::Mutex<Session>,
-    beside: BTreeMap<String, Beside>,
+    beside: BTreeMap<String, worlds::Beside>,
     turns: Mutex<Vec<Turn>>,
     fault: Mutex<Option<Fault>>,
     ledger: Mutex<ledger::Ledger>,
-}
-
-/// A world beside the episode's own.
-struct Beside {
-    environment: Arc<dyn DynEnvironment>,
-    session: tokio::sync::Mutex<Session>,
 }
 
 impl Table {
@@ -108,20 +103,6 @@ impl Table {
         let session = environment.open(&task, seed).into();
         let (beside, turns, fault, ledger) = Default::default();
         Self { task, seed, members, environment, session, beside, turns, fault, ledger }
-    }
-
-    /// The same with further worlds to act in, by name; the task is judged in its own.
-    #[must_use]
-    pub fn with_environments(
-        mut self,
-        environments: &BTreeMap<String, Arc<dyn DynEnvironment>>,
-    ) -> Self {
-        let open = |environment: &Arc<dyn DynEnvironment>| Beside {
-            environment: Arc::clone(environment),
-            session: environment.open(&self.task, self.seed).into(),
-        };
-        self.beside = environments.iter().map(|(name, its)| (name.clone(), open(its))).collect();
-        self
     }
 
     /// The task being played.
@@ -246,38 +227,6 @@ impl<O: ?Sized> Team<O> {
         let (path, raced) = self.branch.next();
         let branch = Arc::new(Branch::new(path, raced));
         Self { table: Arc::clone(&self.table), branch, orchestra: PhantomData }
-    }
-
-    /// Acts in the environment. Acts of one episode are done one after another, in the order in which they come.
-    ///
-    /// # Errors
-    ///
-    /// [`AskError::Fault`] of kind `environment` if the environment fails; the episode then ends unscored.
-    pub async fn act(&self, action: Action) -> Result<Observation, AskError> {
-        let _flight = Flight::start(&self.branch);
-        let mut session = self.table.session.lock().await;
-        let done = self.table.environment.act(&mut session, action).await;
-        done.map_err(|error| self.table.fail(Fault::new(FaultKind::Environment, error.to_string())))
-    }
-
-    /// Acts in a world beside the episode's own, by its name in `[environments]`. An orchestra says in
-    /// [`Orchestra::environments`](crate::orchestra::Orchestra::environments) which it acts in.
-    ///
-    /// # Errors
-    ///
-    /// As [`Team::act`]; also if there is no world of this name.
-    pub async fn act_in(&self, name: &str, action: Action) -> Result<Observation, AskError> {
-        let _flight = Flight::start(&self.branch);
-        let Some(Beside { environment, session }) = self.table.beside.get(name) else {
-            let names: Vec<&str> = self.table.beside.keys().map(String::as_str).collect();
-            let message = format!("no environment is called `{name}`; there are {names:?}");
-            return Err(self.table.fail(Fault::new(FaultKind::Orchestra, message)));
-        };
-        let done = environment.act(&mut *session.lock().await, action).await;
-        done.map_err(|error| {
-            let message = format!("environment `{name}`: {error}");
-            self.table.fail(Fault::new(FaultKind::Environment, message))
-        })
     }
 
     /// The task being played.

@@ -63,7 +63,18 @@ fn what_is_wrong_with_a_world_is_told_where_it_stands() {
     );
 }
 
-options!(Roam { places: Vec<String> = vec!["shelf".to_owned()] });
+/// Acts in a shelf beside its world.
+struct Roam;
+
+impl Build for Roam {
+    fn defaults() -> Value {
+        json!({})
+    }
+
+    fn build(_: &Value) -> Result<Self, String> {
+        Ok(Self)
+    }
+}
 
 impl Orchestra for Roam {
     async fn run(&self, _: &Task, _: &Team<Self>) -> Result<Option<String>, AskError> {
@@ -71,7 +82,7 @@ impl Orchestra for Roam {
     }
 
     fn environments(&self) -> Vec<String> {
-        self.places.clone()
+        vec!["shelf".to_owned()]
     }
 }
 
