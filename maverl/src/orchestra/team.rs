@@ -15,7 +15,7 @@ use crate::agent::{AgentName, AskError, Prompt, ReplyError};
 use crate::env::{DynEnvironment, EnvError, Session};
 use crate::orchestra::Includes;
 use crate::orchestra::branch::{Branch, Flight, RACED, lock};
-use crate::task::{Action, Observation, Task};
+use crate::task::Task;
 use crate::trajectory::{Fault, FaultKind, Message, Role, Seat, Tokens, Turn, TurnPath};
 
 /// What answers for a seat: a model in a worker group, a script, a server.
