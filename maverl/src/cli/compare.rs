@@ -37,6 +37,7 @@ impl Single {
             ..team.config.clone()
         };
         config.models.retain(|name, _| *name == model);
+        config.environments.clear();
         config.outsiders.clear();
         config.rewards.clear();
         let plan = plan(&config, team, registry)?;

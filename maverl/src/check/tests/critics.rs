@@ -93,7 +93,7 @@ fn a_cycle_of_training_needs_policies_that_can_take_turns() {
     says(&format!("{}name = \"happo\"", cycle(TWO)), &["in what order", "order = \"together\""]);
     says(
         &format!("{}name = \"ippo\"\ncritic.trunk = \"shared\"", cycle(TWO)),
-        &["others are to wait"],
+        &["on the policy's trunk is updated with it"],
     );
     says(&format!("{}swap_every = 2", cycle(TWO)), &["`algorithm.swap_every` exchanges policies"]);
 }
