@@ -36,6 +36,10 @@ example:
 learners *ARGS:
     cargo run --release --example learners -- {{ARGS}}
 
+# Trains every example for a minute, and says what it solved before and after (about half an hour).
+worlds *ARGS:
+    cargo run --release --example worlds -- {{ARGS}}
+
 # Draws the gradient norms of a team with unequal rewards under three baselines.
 gradient-norms:
     cargo run --release --example gradient_norms
@@ -43,3 +47,7 @@ gradient-norms:
 # Makes the shipped model again (about half an hour on two cores).
 tiny:
     cargo run --release --example make_tiny
+
+# Teaches the shipped model every small world, for `just worlds --set models.tiny.path=..` (about half an hour).
+make-worlds *ARGS:
+    cargo run --release --example make_worlds -- {{ARGS}}

@@ -1,16 +1,21 @@
 //! Examples, each one idea. A configuration runs with `maverl train examples/NAME.toml`, with `--quick` in seconds; a
 //! program with `cargo run --release --example NAME`.
 //!
-//! - `single`, `act`, `refine`, `vote`, `debate`, `chain`, `summary`, `mixture`, `manager`, `tree`, `self_play`, `workflow`:
+//! - `single`, `act`, `refine`, `vote`, `debate`, `chain`, `summary`, `mixture`, `manager`, `tree`, `self_play`, `workflow`, `workflow_cycle`:
 //!   each orchestra that ships with maverl, on a world that ships with it.
-//! - `worlds`: two worlds at once, easy tasks first.
+//! - `worlds.toml`: two worlds at once, easy tasks first.
 //! - `search_orchestra`: three agents learn to search and answer, from the model and on the questions that ship with maverl.
 //! - `learners`: trains every preset for a minute, and says by how much each improves.
+//! - `worlds`, the program: trains each of the configurations for a minute, and says what it solved before and after.
 //! - `gradient_norms`: what unequal rewards do to gradients with one baseline for all and with one for each agent.
-//! - `make_tiny`: makes that model again: tokenizer, random weights, supervised training on imperfect demonstrations.
+//! - `make_tiny`: makes `builtin:tiny` again: tokenizer, random weights, supervised training on imperfect demonstrations.
+//! - `make_worlds`: teaches it all small worlds, on imperfect demonstrations of what every example's team would say.
 //!
 //! The Rust code of the README and of the book is compiled and run by this crate's documentation tests; their
 //! configurations are checked by the test below.
+
+pub mod measure;
+pub mod teach;
 
 #[cfg(doctest)]
 mod book {

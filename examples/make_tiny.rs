@@ -3,19 +3,14 @@
 //!
 //! `cargo run --release --example make_tiny` writes `maverl/models/tiny` again.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Parser;
-use maverl::config::Aggregation;
-use maverl::draw::Draw;
-use maverl::model::builtin;
 use maverl::model::create::{Size, byte_level_bpe, random_model};
-use maverl::registry::Registry;
-use maverl::runtime::{Batch, Objective, Policy, Row, Runtime};
 use maverl::trajectory::Turn;
 use maverl::world::facts;
-use maverl::{Purpose, Sources, check, plan};
+use maverl_examples::teach::{Lesson, copy};
 
 /// Makes the shipped model again.
 #[derive(Parser)]
@@ -43,16 +38,11 @@ struct Arguments {
     seed: u64,
 }
 
-/// How rows are learned.
+/// What is learned, and how.
 struct Phase {
-    steps: usize,
-    rows_per_step: usize,
-    lr: f64,
-    /// Learn the prompts too: names come again in them, which is how a small model learns to copy.
-    whole: bool,
+    lesson: Lesson,
     /// How often a demonstrated decision is wrong.
     noise: f64,
-    seed: u64,
 }
 
 /// 0.9 million parameters: what learns to copy a name, and not much more.
@@ -77,38 +67,44 @@ async fn make(arguments: &Arguments) -> Result<()> {
         Some(from) => copy(from, out)?,
         None => {
             let reading = Phase {
-                steps: arguments.reading_steps,
-                rows_per_step: 64,
-                lr: 3e-3,
-                whole: true,
+                lesson: Lesson {
+                    steps: arguments.reading_steps,
+                    rows_per_step: 64,
+                    lr: 3e-3,
+                    whole: true,
+                    seed: *seed,
+                },
                 noise: 0.0,
-                seed: *seed,
             };
             let turns = reading.turns().await?;
             let texts = texts(&turns[..turns.len().min(20_000)]);
             let tokenizer = byte_level_bpe(&texts, SIZE.vocab_size, facts::pieces)?;
             random_model(out, SIZE, &tokenizer, *seed)?;
-            learn(out, turns, &reading).await?;
+            reading.lesson.teach(out, &turns).await?;
             let flawless = Phase {
-                steps: arguments.reply_steps,
-                rows_per_step: 128,
-                lr: 1.5e-3,
-                whole: false,
-                seed: seed + 1,
-                ..reading
+                lesson: Lesson {
+                    steps: arguments.reply_steps,
+                    rows_per_step: 128,
+                    lr: 1.5e-3,
+                    whole: false,
+                    seed: seed + 1,
+                },
+                noise: 0.0,
             };
-            learn(out, flawless.turns().await?, &flawless).await?;
+            flawless.lesson.teach(out, &flawless.turns().await?).await?;
         }
     }
     let imperfect = Phase {
-        steps: arguments.imperfect_steps,
-        rows_per_step: 128,
-        lr: 5e-4,
-        whole: false,
+        lesson: Lesson {
+            steps: arguments.imperfect_steps,
+            rows_per_step: 128,
+            lr: 5e-4,
+            whole: false,
+            seed: seed + 2,
+        },
         noise: arguments.noise,
-        seed: seed + 2,
     };
-    learn(out, imperfect.turns().await?, &imperfect).await?;
+    imperfect.lesson.teach(out, &imperfect.turns().await?).await?;
     println!("wrote {}", out.display());
     Ok(())
 }
@@ -117,8 +113,9 @@ impl Phase {
     /// What is learned, in the order in which it was demonstrated.
     async fn turns(&self) -> Result<Vec<Turn>> {
         // Three times as many as are used, so that there are enough of each agent.
-        let rows = self.steps * self.rows_per_step;
-        let turns = orchestras::search::demonstrations(self.seed, 3 * rows, self.noise).await?;
+        let rows = self.lesson.rows();
+        let seed = self.lesson.seed;
+        let turns = orchestras::search::demonstrations(seed, 3 * rows, self.noise).await?;
         Ok(balanced(turns, rows))
     }
 }
@@ -135,52 +132,6 @@ fn balanced(turns: Vec<Turn>, rows: usize) -> Vec<Turn> {
     turns.into_iter().filter(keep).collect()
 }
 
-/// Trains the model in a directory, in place, in one pass over the turns.
-async fn learn(dir: &Path, turns: Vec<Turn>, phase: &Phase) -> Result<()> {
-    let runtime = start(dir, phase.lr)?;
-    let policy = runtime.policies()[0].clone();
-    let row = |turn: &Turn| row(&policy, turn, phase.whole);
-    let mut rows = turns.iter().map(row).collect::<Result<Vec<Row>>>()?;
-    Draw::new(phase.seed).shuffle(&mut rows);
-    let tokens: usize = rows.iter().map(|row| row.prompt.len() + row.completion.len()).sum();
-    println!("{} rows of {:.1} tokens", rows.len(), tokens as f64 / rows.len() as f64);
-    for (step, rows) in rows.chunks(phase.rows_per_step).enumerate() {
-        let batch = Batch {
-            rows: rows.to_vec(),
-            objective: Objective::Supervised,
-            minibatches: 1,
-            epochs: 1,
-            aggregation: Aggregation::TokenMean,
-            longest: 1,
-            target_kl: 0.0,
-            lr: phase.lr * shape(step as f64 / phase.steps as f64),
-        };
-        let stats = policy.update(batch).await?;
-        if step % 20 == 0 {
-            println!("step {step}: loss {:.4}, gradient norm {:.3}", stats.loss, stats.grad_norm);
-        }
-    }
-    policy.save(dir).await?;
-    drop(policy);
-    runtime.shutdown();
-    // The moments are of no use to who starts from here.
-    Ok(std::fs::remove_file(dir.join("optimizer.safetensors"))?)
-}
-
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    std::fs::create_dir_all(to)?;
-    for file in builtin::FILES {
-        std::fs::copy(from.join(file), to.join(file))
-            .with_context(|| format!("cannot copy {file}"))?;
-    }
-    Ok(())
-}
-
-/// A twentieth of the way up, then half a cosine down.
-fn shape(progress: f64) -> f64 {
-    (progress / 0.05).min(1.0) * 0.5 * (1.0 + (std::f64::consts::PI * progress).cos())
-}
-
 fn texts(turns: &[Turn]) -> Vec<String> {
     let said = |turn: &Turn| {
         let asked = turn.prompt.iter().map(|message| message.content.clone());
@@ -189,37 +140,4 @@ fn texts(turns: &[Turn]) -> Vec<String> {
     let roles = ["user\n", "assistant\n"].map(str::to_owned);
     let documents = facts::corpus().into_iter().map(|document| document.line());
     turns.iter().flat_map(said).chain(roles).chain(documents).collect()
-}
-
-fn start(model: &Path, lr: f64) -> Result<Runtime> {
-    let sources = Sources::default()
-        .with("orchestra.name=search/route")
-        .with(format!("models.tiny.path={:?}", std::path::absolute(model)?))
-        .with(format!("models.tiny.optim.lr={lr:e}"))
-        .with("models.tiny.optim.betas=[0.9, 0.98]");
-    let registry = Registry::collect()?;
-    let plan = check(&sources, &registry, Purpose::Train).map_err(|problems| {
-        let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        anyhow::anyhow!(problems.join("\n"))
-    })?;
-    println!("{}", plan::table(&plan));
-    Ok(Runtime::start(&plan)?)
-}
-
-fn row(policy: &Policy, turn: &Turn, whole: bool) -> Result<Row> {
-    let tokenizer = policy.tokenizer();
-    let mut ids = tokenizer.encode_rendered(&tokenizer.render(&turn.prompt, true)?)?;
-    let asked = if whole { 1 } else { ids.len() };
-    ids.extend(tokenizer.encode_plain(&turn.reply)?);
-    ids.push(*tokenizer.stop_ids().first().context("the model has a stop id")?);
-    let completion = ids.split_off(asked);
-    Ok(Row {
-        prompt: ids,
-        completion,
-        logprobs: Vec::new(),
-        advantages: Vec::new(),
-        temperature: 1.0,
-        weights: Vec::new(),
-        loss: plan::LossPlan::default(),
-    })
 }

@@ -2,7 +2,7 @@
 
 use maverl::prelude::*;
 
-use crate::reply::{Solution, block};
+use crate::reply::{Either, Solution, either};
 
 /// A question under debate.
 #[derive(Input, Debug, Clone, PartialEq)]
@@ -56,13 +56,10 @@ impl Reply for Ruling {
     }
 
     fn parse(reply: &str) -> Result<Self, ReplyError> {
-        let both = "an <answer> and a <discuss> block where one of them is asked for";
-        match (block(reply, "answer"), block(reply, "discuss")) {
-            (Ok(answer), Err(ReplyError::Missing { .. })) => Ok(Self::Answer(answer.to_owned())),
-            (Err(ReplyError::Missing { .. }), Ok(about)) => Ok(Self::Discuss(about.to_owned())),
-            (Ok(_), Ok(_)) => Err(ReplyError::Other(both.to_owned())),
-            (Err(ReplyError::Missing { .. }) | Ok(_), Err(error)) | (Err(error), _) => Err(error),
-        }
+        Ok(match either(reply, "answer", "discuss")? {
+            Either::First(answer) => Self::Answer(answer.to_owned()),
+            Either::Second(about) => Self::Discuss(about.to_owned()),
+        })
     }
 }
 

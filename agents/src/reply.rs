@@ -96,6 +96,29 @@ pub(crate) fn block<'r>(reply: &'r str, name: &str) -> Result<&'r str, ReplyErro
     }
 }
 
+/// One of two things that a reply may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Either<'r> {
+    First(&'r str),
+    Second(&'r str),
+}
+
+/// The content of the one block of either tag; none, both, or several of one are an error.
+pub(crate) fn either<'r>(
+    reply: &'r str,
+    first: &str,
+    second: &str,
+) -> Result<Either<'r>, ReplyError> {
+    match (block(reply, first), block(reply, second)) {
+        (Ok(content), Err(ReplyError::Missing { .. })) => Ok(Either::First(content)),
+        (Err(ReplyError::Missing { .. }), Ok(content)) => Ok(Either::Second(content)),
+        (Ok(_), Ok(_)) => Err(ReplyError::Other(format!(
+            "blocks of both <{first}> and <{second}> where one of them is asked for"
+        ))),
+        (Err(ReplyError::Missing { .. }) | Ok(_), Err(error)) | (Err(error), _) => Err(error),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -127,6 +150,20 @@ mod tests {
         ];
         for reply in wrong {
             assert!(Review::parse(reply).is_err(), "{reply}");
+        }
+    }
+
+    #[test]
+    fn a_reply_is_one_of_two_and_not_both() {
+        let of = |reply| either(reply, "act", "answer");
+        assert_eq!(of("<act>look</act>"), Ok(Either::First("look")));
+        assert_eq!(of("so <answer>4</answer>"), Ok(Either::Second("4")));
+        let both = of("<act>look</act><answer>4</answer>").unwrap_err().to_string();
+        assert!(both.contains("both <act> and <answer>"), "{both}");
+        for reply in
+            ["look", "<act>look", "<act></act>", "<act>a</act><act>b</act><answer>4</answer>"]
+        {
+            assert!(of(reply).is_err(), "{reply}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use maverl::prelude::*;
 
-use crate::reply::{Solution, block};
+use crate::reply::{Either, Solution, either};
 use crate::search::Inquiry;
 
 /// Answers at once.
@@ -66,13 +66,10 @@ impl Reply for Step {
     }
 
     fn parse(reply: &str) -> Result<Self, ReplyError> {
-        let both = "an <act> and an <answer> block where one of them is asked for";
-        match (block(reply, "act"), block(reply, "answer")) {
-            (Ok(act), Err(ReplyError::Missing { .. })) => Ok(Self::Act(act.to_owned())),
-            (Err(ReplyError::Missing { .. }), Ok(answer)) => Ok(Self::Answer(answer.to_owned())),
-            (Ok(_), Ok(_)) => Err(ReplyError::Other(both.to_owned())),
-            (Err(ReplyError::Missing { .. }) | Ok(_), Err(error)) | (Err(error), _) => Err(error),
-        }
+        Ok(match either(reply, "act", "answer")? {
+            Either::First(act) => Self::Act(act.to_owned()),
+            Either::Second(answer) => Self::Answer(answer.to_owned()),
+        })
     }
 }
 

@@ -5,11 +5,27 @@ use maverl::prelude::*;
 /// What a node of a workflow asks, its template filled in.
 #[derive(Input, Debug, Clone, PartialEq)]
 pub struct Work {
-    /// The whole of it.
+    /// Who it is, told before the conversation; empty for nothing.
+    pub role: String,
+    /// The whole of what is asked.
     #[input(observation)]
     pub text: String,
 }
 
 /// Says what a node of a workflow asks for.
-#[agent(name = "workflow/worker", input = Work, output = String, prompt_text = "{{ text }}")]
+#[agent(name = "workflow/worker")]
 pub struct Worker;
+
+impl Agent for Worker {
+    type Input = Work;
+    type Output = String;
+
+    fn prompt(&self, work: &Work) -> Prompt {
+        let mut prompt = Prompt::default();
+        prompt.push_observation(&work.text);
+        match work.role.as_str() {
+            "" => prompt,
+            role => prompt.with_system(role),
+        }
+    }
+}

@@ -9,21 +9,16 @@ mod settings;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result};
 use clap::Parser;
-use maverl::checkpoint::Which;
 use maverl::config::Preset;
-use maverl::eval::EvalSpec;
-use maverl::plan::Plan;
 use maverl::registry::Registry;
-use maverl::run_dir::Place;
-use maverl::train::{Options, Weights};
+use maverl::train::Weights;
+use maverl_examples::measure::{self, Scores};
 
-use score::{Row, Scores, table};
+use score::{Row, table};
 use settings::plan;
 
 /// Trains presets, and says by how much each improves what is solved of held-out tasks.
@@ -60,11 +55,8 @@ fn main() -> Result<()> {
     for preset in presets {
         for seed in 0..arguments.seeds {
             let run = || run(preset, seed, &arguments, &registry, &mut before);
-            let done = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
-                let text = panic.downcast_ref::<String>().cloned();
-                Err(anyhow!("it panicked: {}", text.unwrap_or_default()))
-            });
-            let row = done.unwrap_or_else(|error| Row::failed(preset, seed, &error));
+            let row =
+                measure::attempt(run).unwrap_or_else(|error| Row::failed(preset, seed, &error));
             eprintln!("{}", row.line());
             rows.push(row);
             fs::write(arguments.out.join("table.md"), table(&rows))?;
@@ -101,38 +93,13 @@ fn run(
 ) -> Result<Row> {
     let runtime = tokio::runtime::Runtime::new()?;
     let dir = arguments.out.join(format!("{}-{seed}", preset.name().replace('+', "p")));
-    if dir.exists() {
-        fs::remove_dir_all(&dir)?;
-    }
     let plan = runtime.block_on(plan(preset, seed, arguments, registry))?;
-    let spec = EvalSpec { split: "test".to_owned(), samples: 1, temperature: None };
-    let score = |weights: &Weights| -> Result<Scores> {
-        let played = maverl::train::play(&plan, registry, weights, &spec);
-        Ok(Scores::of(&runtime.block_on(played)?))
-    };
     let team = (plan.orchestra.name.clone(), seed);
     let start = match before.get(&team) {
         Some(start) => start.clone(),
-        None => score(&Weights::Start)?,
+        None => runtime.block_on(measure::solved(&plan, registry, &Weights::Start))?,
     };
     before.insert(team, start.clone());
-    let (steps, seconds) = runtime.block_on(train(&plan, registry, &dir, arguments.seconds))?;
-    let end = score(&Weights::Run(dir, Which::Last))?;
-    if start.tasks() != end.tasks() {
-        bail!("{} tasks were scored before and {} after", start.tasks(), end.tasks());
-    }
-    Ok(Row::trained(preset, seed, (steps, seconds), start, end))
-}
-
-/// Trains until the time is over; the steps done, and how long they took.
-async fn train(plan: &Plan, registry: &Registry, dir: &Path, seconds: f64) -> Result<(u64, f64)> {
-    let options = Options::new(Place::New(dir.to_owned()));
-    let (interrupt, start) = (options.interrupt.clone(), Instant::now());
-    let timer = tokio::spawn(async move {
-        tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
-        interrupt.raise();
-    });
-    let report = maverl::train(plan, registry, options).await;
-    timer.abort();
-    Ok((report?.summary.steps, start.elapsed().as_secs_f64()))
+    let trained = measure::train(&plan, registry, &dir, arguments.seconds, start);
+    Ok(Row::trained(preset, seed, runtime.block_on(trained)?))
 }

@@ -3,12 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
+use maverl::Sources;
 use maverl::config::{Estimator, Preset};
 use maverl::plan::Plan;
 use maverl::registry::Registry;
 use maverl::trajectory::{Message, Role, Turn};
-use maverl::{Purpose, Sources, check};
+use maverl_examples::measure::planned;
 use serde_json::{Value, json};
 
 use super::Arguments;
@@ -108,10 +109,7 @@ pub(crate) async fn plan(
     set.extend(arguments.set.iter().cloned());
     let start = Sources::default().text("learners.toml", WORLD, "");
     let sources = set.into_iter().fold(start, Sources::with);
-    check(&sources, registry, Purpose::Train).map_err(|problems| {
-        let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        anyhow!(problems.join("\n"))
-    })
+    planned(&sources, registry)
 }
 
 /// Writes what a supervised preset learns from: flawless replies in invented worlds; or those, each against the reply that

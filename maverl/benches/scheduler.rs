@@ -155,6 +155,7 @@ fn rollout(at_once: usize) -> Rollout {
         members: Arc::new(BTreeMap::from([(seat, member)])),
         orchestra: Arc::new(Relay),
         environment: Arc::new(World),
+        environments: Arc::default(),
         rewards: Vec::new(),
         penalties: BTreeMap::new(),
         overlong: BTreeMap::new(),

@@ -7,15 +7,15 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use crate::check::{Purpose, Sources, check, render};
-use crate::checkpoint::Which;
-use crate::eval::EvalSpec;
 use crate::plan::{self, Plan};
 use crate::registry::Registry;
 use crate::run_dir::{Place, RunDir};
-use crate::train::{self, Interrupt, Options, Weights};
+use crate::train::{self, Interrupt, Options};
 
 mod bench;
 mod blank;
+mod compare;
+mod eval;
 mod explain;
 mod export;
 mod generate;
@@ -80,8 +80,9 @@ enum Command {
     /// Plays held-out tasks and says how many are solved: avg@k and pass@k, per data source.
     ///
     /// With `--run` the weights are those of a checkpoint, with CONFIG (or without either) those training would start
-    /// from. How many tasks and episodes is `[eval]` in the configuration.
-    Eval(EvalArgs),
+    /// from. How many tasks and episodes is `[eval]` in the configuration. With `--compare` the same questions are put to the
+    /// team before its training, to one agent with as many tokens, and to a vote of that agent.
+    Eval(eval::EvalArgs),
     /// Says what a run directory holds, and what came of the run.
     Info {
         /// The run directory.
@@ -170,24 +171,6 @@ pub struct RunArgs {
     resume: Option<PathBuf>,
 }
 
-#[derive(Args)]
-struct EvalArgs {
-    #[command(flatten)]
-    config: ConfigArgs,
-    /// Evaluate a checkpoint of the run in this directory, with its configuration.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "named"])]
-    run: Option<PathBuf>,
-    /// Which checkpoint: `last`, `best` (by validation, see `eval.every`), or the number of a step.
-    #[arg(long, value_name = "WHICH", default_value = "last", requires = "run", value_parser = which)]
-    checkpoint: Which,
-    /// The split of the data to play. [default: `eval.test_split`]
-    #[arg(long, value_name = "SPLIT")]
-    split: Option<String>,
-    /// Print the report as JSON.
-    #[arg(long)]
-    json: bool,
-}
-
 /// Why a command failed, as it is printed.
 #[derive(Debug)]
 pub struct Failure(String);
@@ -235,7 +218,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         }
         Command::Explain(args) => print(&explain::explain(&args)?),
         Command::Train(args) => train(&args, None),
-        Command::Eval(args) => eval(&args),
+        Command::Eval(args) => eval::eval(&args),
         Command::Info { run } => print(&info::run(&run)?),
         Command::Replay { run, episode, json } => replay::replay(&run, &episode, json),
         Command::Generate(args) => generate::generate(&args),
@@ -285,18 +268,23 @@ impl ConfigArgs {
     }
 }
 
-/// The plan, or every problem as one message.
+/// The plan, or every problem as one message. Its warnings are printed.
 fn planned(sources: &Sources, registry: &Registry, purpose: Purpose) -> Result<Plan, Failure> {
-    let plan = check(sources, registry, purpose).map_err(|problems| {
-        let theme = miette::GraphicalTheme::default();
-        let count = problems.len();
-        let noun = if count == 1 { "problem" } else { "problems" };
-        Failure(format!("{count} {noun} in the configuration\n\n{}", render(&problems, theme)))
-    })?;
+    let plan = checked(sources, registry, purpose)?;
     for warning in &plan.warnings {
         eprintln!("warning: {warning}");
     }
     Ok(plan)
+}
+
+/// The plan, or every problem as one message.
+fn checked(sources: &Sources, registry: &Registry, purpose: Purpose) -> Result<Plan, Failure> {
+    check(sources, registry, purpose).map_err(|problems| {
+        let theme = miette::GraphicalTheme::default();
+        let count = problems.len();
+        let noun = if count == 1 { "problem" } else { "problems" };
+        Failure(format!("{count} {noun} in the configuration\n\n{}", render(&problems, theme)))
+    })
 }
 
 fn train(args: &RunArgs, given: Option<&Given<'_>>) -> Result<ExitCode, Failure> {
@@ -343,33 +331,6 @@ fn of_run(dir: &Path) -> Result<(Sources, String), Failure> {
     let resolved = toml::to_string(&origin.config)?;
     let name = dir.join("resolved.toml").display().to_string();
     Ok((Sources::default().text(name, resolved, &origin.provenance.base), origin.given))
-}
-
-fn eval(args: &EvalArgs) -> Result<ExitCode, Failure> {
-    let registry = Registry::collect()?;
-    let (sources, weights) = match &args.run {
-        Some(dir) => (args.config.over(of_run(dir)?.0), Weights::Run(dir.clone(), args.checkpoint)),
-        None => (args.config.sources(None), Weights::Start),
-    };
-    let mut plan = planned(&sources, &registry, Purpose::Eval)?;
-    // Nothing is learned, so nobody needs to know what is expected.
-    plan.algorithm.critic = None;
-    let split = args.split.as_deref().unwrap_or(&plan.eval.test_split);
-    let spec = EvalSpec::new(&plan.eval, split);
-    let report = block_on(async {
-        Ok::<_, Failure>(train::eval(&plan, &registry, &weights, &spec).await?)
-    })?;
-    print(&if args.json { serde_json::to_string_pretty(&report)? } else { report.table() })
-}
-
-fn which(text: &str) -> Result<Which, String> {
-    match text {
-        "last" => Ok(Which::Last),
-        "best" => Ok(Which::Best),
-        step => {
-            step.parse().map(Which::Step).map_err(|_| "write `last`, `best` or a step".to_owned())
-        }
-    }
 }
 
 fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {

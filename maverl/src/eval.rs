@@ -10,6 +10,10 @@
 //! tasks (Korn and Graubard, 1998), held between the number of tasks and the number of episodes. With one episode a task
 //! it is Wilson's interval itself; it never leaves `[0, 1]`, is never empty at 0 or 1, and needs no random numbers.
 
+mod compare;
+
+pub use compare::{Comparison, Entrant, Side, paired};
+
 use std::collections::BTreeMap;
 
 use comfy_table::Table;

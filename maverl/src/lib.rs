@@ -35,7 +35,8 @@
 //! | [`model`], [`runtime`] | transformers; the threads that own them, generate and update |
 //! | [`rollout`] | many episodes at once, by models or by scripts |
 //! | [`algo`] | samples, advantages, losses, batches |
-//! | [`metrics`], [`mod@eval`] | the numbers of a step, and of an evaluation |
+//! | [`ballot`] | votes for answers |
+//! | [`metrics`], [`mod@eval`] | the numbers of a step, and of an evaluation or a comparison |
 //! | [`run_dir`], [`checkpoint`] | what a run leaves on disk |
 //! | [`mod@train`], [`cli`] | the course of a run, and the command line |
 #![warn(missing_docs)]
@@ -45,6 +46,7 @@ extern crate self as maverl;
 
 pub mod agent;
 pub mod algo;
+pub mod ballot;
 pub mod check;
 pub mod checkpoint;
 pub mod cli;

@@ -97,6 +97,13 @@ pub struct OrchestraEntry {
     pub build: fn(&Value) -> Result<Arc<dyn DynOrchestra>, String>,
 }
 
+impl OrchestraEntry {
+    /// Whether it can play in an environment: everything it sends is understood there.
+    pub fn fits(&self, environment: &EnvironmentEntry) -> bool {
+        self.needs.iter().all(|need| environment.understands(need))
+    }
+}
+
 /// A declared environment.
 #[derive(Clone, Copy)]
 pub struct EnvironmentEntry {
@@ -110,6 +117,16 @@ pub struct EnvironmentEntry {
     pub look: fn(&Value, &Path, &[Task]) -> Looked,
     /// Makes and starts the environment; paths in options are relative to the directory.
     pub start: fn(&Value, &Path) -> Started,
+}
+
+/// What an orchestra needs that acts with whatever the environment understands.
+pub const ANY: &str = "any";
+
+impl EnvironmentEntry {
+    /// Whether it understands actions of this word; [`ANY`], whether it understands some.
+    pub fn understands(&self, need: &str) -> bool {
+        self.offers.contains(&need) || need == ANY && !self.offers.is_empty()
+    }
 }
 
 /// An environment that is ready to play, or why it is not.
@@ -205,6 +222,8 @@ impl Entry {
 pub trait DynOrchestra: Send + Sync {
     /// Who sits in it.
     fn members(&self) -> Vec<Seat>;
+    /// See [`Orchestra::environments`](crate::orchestra::Orchestra::environments).
+    fn environments(&self) -> Vec<String>;
     /// Plays one episode.
     fn run<'a>(&'a self, table: Arc<Table>) -> BoxFuture<'a, Result<Option<String>, AskError>>;
 }
@@ -212,6 +231,10 @@ pub trait DynOrchestra: Send + Sync {
 impl<O: OrchestraName> DynOrchestra for O {
     fn members(&self) -> Vec<Seat> {
         OrchestraName::members(self)
+    }
+
+    fn environments(&self) -> Vec<String> {
+        crate::orchestra::Orchestra::environments(self)
     }
 
     fn run<'a>(&'a self, table: Arc<Table>) -> BoxFuture<'a, Result<Option<String>, AskError>> {

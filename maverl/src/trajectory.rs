@@ -131,6 +131,9 @@ pub struct Turn {
     /// A growing conversation had to be rendered afresh because the chat template changes earlier turns.
     #[serde(default)]
     pub forked: bool,
+    /// The orchestra let it rest: nobody is trained on it, and it is in no group.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rests: bool,
     /// Ids and log-probs; an agent behind an API or a script has none and is never trained.
     pub tokens: Option<Tokens>,
 }

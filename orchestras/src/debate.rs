@@ -13,12 +13,11 @@ use std::num::NonZeroU32;
 use agents::Solution;
 use agents::debate::{Debater, Hearing, Judge, Motion, Ruling};
 use futures::future::{join, join_all};
+use maverl::ballot::{Ballot, Ties, alike};
 use maverl::env::search::texts;
 use maverl::prelude::*;
 use maverl::trajectory::{Fault, FaultKind, TurnPath};
 use serde::{Deserialize, Serialize};
-
-use crate::ballot::{Ballot, Ties, alike};
 
 /// Debates in rounds; the last answers are voted on, or a judge decides.
 #[orchestra(name = "debate/rounds", agents(Debater[debaters], Judge))]

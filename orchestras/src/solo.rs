@@ -18,7 +18,7 @@ impl Orchestra for Single {
 }
 
 /// Acts in the environment, in one conversation, until it answers.
-#[orchestra(name = "solo/act", agents(Actor))]
+#[orchestra(name = "solo/act", agents(Actor), needs("any"))]
 pub struct Act {
     /// Turns of an episode at most. Without an answer by then, or once the world takes no further action, what was done
     /// last is the answer.

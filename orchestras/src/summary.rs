@@ -6,9 +6,8 @@ use agents::Solution;
 use agents::search::Inquiry;
 use agents::summary::{Solver, Summarizer};
 use futures::future::join_all;
+use maverl::ballot::{Ballot, Ties};
 use maverl::prelude::*;
-
-use crate::ballot::{Ballot, Ties};
 
 /// Answers in rounds, with a summary of all answers between two rounds; the last round votes.
 #[orchestra(name = "summary/rounds", agents(Solver[solvers], Summarizer))]

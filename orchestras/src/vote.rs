@@ -7,9 +7,8 @@ use agents::math::Submission;
 use agents::search::Inquiry;
 use agents::vote::{Rater, Voter};
 use futures::future::join_all;
+use maverl::ballot::{Ballot, Ties};
 use maverl::prelude::*;
-
-use crate::ballot::{Ballot, Ties};
 
 /// Answers independently, and takes the answer of the most; raters may weigh the votes.
 #[orchestra(name = "vote/majority", agents(Voter[voters], Rater[raters]))]

@@ -1,6 +1,7 @@
 //! Workflows that are written in a configuration: a graph of nodes, each of which asks an agent.
 
 mod graph;
+mod template;
 #[cfg(test)]
 mod tests;
 
@@ -12,83 +13,171 @@ use std::num::NonZeroU32;
 use agents::workflow::{Work, Worker};
 use futures::future::join_all;
 use maverl::prelude::*;
+use maverl::trajectory::TurnPath;
+use serde::{Deserialize, Serialize};
+
+use graph::{QUESTION, SEEN};
+use template::fill;
 
 /// Asks along a graph of nodes that is read from the configuration; the last node's reply is the answer.
 ///
-/// A node is asked as soon as all that its template names have spoken; nodes that wait for nothing of each other are asked
-/// at once.
+/// A node is asked as soon as all that it waits for have spoken; nodes that wait for nothing of each other are asked at
+/// once.
 #[orchestra(name = "workflow/graph", agents(Worker[nodes]))]
 pub struct Workflow {
     /// The nodes, `[[orchestra.nodes]]`.
     pub nodes: Graph,
     /// How often the graph is gone through, unless the world takes no further action.
     pub passes: NonZeroU32,
+    /// Which passes train: `all`, or `last`.
+    pub trains: Passes,
+}
+
+/// Some passes through a graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Passes {
+    /// Every one.
+    #[default]
+    All,
+    /// That after which there was no other.
+    Last,
 }
 
 impl Default for Workflow {
     fn default() -> Self {
-        Self { nodes: Graph::default(), passes: NonZeroU32::MIN }
+        let (nodes, trains) = Default::default();
+        Self { nodes, passes: NonZeroU32::MIN, trains }
     }
 }
 
 impl Orchestra for Workflow {
     async fn run(&self, task: &Task, team: &Team<Self>) -> Result<Option<String>, AskError> {
-        let mut known = BTreeMap::from([
-            ("question".to_owned(), task.question.clone()),
-            ("seen".to_owned(), "(none)".to_owned()),
-        ]);
-        let mut answer = None;
+        let known = [(QUESTION, task.question.as_str()), (SEEN, "(none)")];
+        let mut course = Course {
+            team,
+            graph: &self.nodes,
+            known: known.map(|(name, text)| (name.to_owned(), text.to_owned())).into(),
+            spoken: Vec::new(),
+            answer: None,
+        };
         for _ in 0..self.passes.get() {
-            let mut done = false;
-            for level in self.nodes.levels() {
-                done |= self.level(team, level, &mut known, &mut answer).await?;
+            if self.trains == Passes::Last {
+                course.rest();
             }
-            if done {
+            if course.pass().await? {
                 break;
             }
         }
-        Ok(answer)
+        course.share().await?;
+        Ok(course.answer)
+    }
+
+    fn environments(&self) -> Vec<String> {
+        self.nodes.environments()
     }
 }
 
-impl Workflow {
-    /// Asks nodes that wait for nothing of each other. Says whether the world takes no further action.
-    async fn level(
-        &self,
-        team: &Team<Self>,
-        level: &[usize],
-        known: &mut BTreeMap<String, String>,
-        answer: &mut Option<String>,
-    ) -> Result<bool, AskError> {
-        let nodes = self.nodes.nodes();
-        let asks = level.iter().map(|&i| {
-            let work = Work { text: graph::fill(&nodes[i].prompt, known) };
-            team.seat::<Worker>(self.nodes.seat(i)).ask(&work)
-        });
+/// An episode under way.
+struct Course<'w> {
+    team: &'w Team<Workflow>,
+    graph: &'w Graph,
+    /// What templates show, by name.
+    known: BTreeMap<String, String>,
+    /// Which node spoke where.
+    spoken: Vec<(usize, TurnPath)>,
+    answer: Option<String>,
+}
+
+impl Course<'_> {
+    /// Goes through the graph once. Says whether the world takes no further action.
+    async fn pass(&mut self) -> Result<bool, AskError> {
         let mut done = false;
-        for (&i, said) in level.iter().zip(join_all(asks).await) {
-            let node = &nodes[i];
-            let reply = said?;
-            let content = match &node.tag {
-                Some(name) => tag(&reply, name).map_err(AskError::Reply)?.to_owned(),
-                None => reply.clone(),
-            };
-            if node.own_reward != 0.0 && team.judge(&content).await?.solved {
-                team.seat::<Worker>(self.nodes.seat(i)).pay("own", node.own_reward);
-            }
-            if node.acts {
-                let seen = team.act(Action::Text(content.clone())).await?;
-                done |= seen.done;
-                known.insert("seen".to_owned(), seen.text);
-            }
-            if i + 1 == nodes.len() {
-                *answer = Some(content.clone());
-            }
-            let seen = known.get("seen").cloned().unwrap_or_default();
-            let names = ["reply", "content", "seen"].map(str::to_owned);
-            let parts = names.into_iter().zip([reply, content, seen]).collect();
-            known.insert(node.id.clone(), graph::fill(&node.shown, &parts));
+        for level in self.graph.levels() {
+            done |= self.level(level).await?;
         }
         Ok(done)
+    }
+
+    /// Asks nodes that wait for nothing of each other. Says whether the world takes no further action.
+    async fn level(&mut self, level: &[usize]) -> Result<bool, AskError> {
+        // A branch for each: nodes may share a seat, and each is paid for its own turn.
+        let branches: Vec<Team<Workflow>> = level.iter().map(|_| self.team.branch()).collect();
+        let ask = |(&i, branch): (&usize, &Team<Workflow>)| {
+            let Node { role, prompt, .. } = &self.graph.nodes()[i];
+            let work = Work { role: role.clone(), text: fill(prompt, &self.known) };
+            branch.seat::<Worker>(self.graph.seat(i)).ask(&work)
+        };
+        let said = join_all(level.iter().zip(&branches).map(ask)).await;
+        for (&i, branch) in level.iter().zip(&branches) {
+            let seat = branch.seat::<Worker>(self.graph.seat(i));
+            let Some(turn) = seat.last() else { continue };
+            if !self.graph.nodes()[i].trains {
+                seat.rest_at(&turn);
+            }
+            self.spoken.push((i, turn));
+        }
+        let mut done = false;
+        for ((&i, branch), said) in level.iter().zip(&branches).zip(said) {
+            done |= self.hear(i, branch, said?).await?;
+        }
+        Ok(done)
+    }
+
+    /// Takes in what a node said. Says whether the world takes no further action.
+    async fn hear(
+        &mut self,
+        place: usize,
+        branch: &Team<Workflow>,
+        reply: String,
+    ) -> Result<bool, AskError> {
+        let node = &self.graph.nodes()[place];
+        let content = match &node.tag {
+            Some(name) => tag(&reply, name).map_err(AskError::Reply)?.to_owned(),
+            None => reply.clone(),
+        };
+        if node.own_reward != 0.0 && self.team.judge(&content).await?.solved {
+            branch.seat::<Worker>(self.graph.seat(place)).pay("own", node.own_reward);
+        }
+        let mut done = false;
+        if node.acts {
+            let action = Action::Text(content.clone());
+            let seen = match &node.environment {
+                None => self.team.act(action).await?,
+                Some(name) => self.team.act_in(name, action).await?,
+            };
+            done = seen.done && node.environment.is_none();
+            self.known.insert(SEEN.to_owned(), seen.text);
+        }
+        if place + 1 == self.graph.nodes().len() {
+            self.answer = Some(content.clone());
+        }
+        let seen = self.known.get(SEEN).cloned().unwrap_or_default();
+        let names = ["reply", "content", SEEN].map(str::to_owned);
+        let parts = names.into_iter().zip([reply, content, seen]).collect();
+        self.known.insert(node.id.clone(), fill(&node.shown, &parts));
+        Ok(done)
+    }
+
+    /// Lets everything that was said so far rest.
+    fn rest(&self) {
+        for (node, turn) in &self.spoken {
+            self.team.seat::<Worker>(self.graph.seat(*node)).rest_at(turn);
+        }
+    }
+
+    /// Takes from each turn what is not its own of the score of the team's answer.
+    async fn share(&self) -> Result<(), AskError> {
+        let part = |node: usize| self.graph.nodes()[node].team_reward - 1.0;
+        let Some(answer) = &self.answer else { return Ok(()) };
+        if self.spoken.iter().all(|(node, _)| part(*node) == 0.0) {
+            return Ok(());
+        }
+        let score = self.team.judge(answer).await?.reward;
+        for (node, turn) in &self.spoken {
+            let seat = self.team.seat::<Worker>(self.graph.seat(*node));
+            seat.pay_at(turn, "team", part(*node) * score);
+        }
+        Ok(())
     }
 }

@@ -71,6 +71,17 @@ impl Orchestra for Relay {
     }
 }
 
+/// One opens, and that is the answer.
+#[orchestra(name = "duo/alone", agents(Opener))]
+pub struct Alone;
+
+impl Orchestra for Alone {
+    async fn run(&self, task: &Task, team: &Team<Self>) -> Result<Option<String>, AskError> {
+        let talk = Talk { question: task.question.clone(), seen: None };
+        Ok(Some(team.ask::<Opener>(&talk).await?))
+    }
+}
+
 /// Pays for long answers, and fails as it is told to.
 #[environment(name = "letters", offers("look"))]
 #[derive(Default)]

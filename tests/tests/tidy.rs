@@ -19,6 +19,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("world", &["draw", "task"]),
     ("data", &["config", "draw", "task", "trajectory", "world"]),
     ("env", &["data", "draw", "model", "task", "world"]),
+    ("ballot", &["draw", "env"]),
     ("orchestra", &["agent", "env", "task", "trajectory"]),
     ("registry", &["agent", "env", "orchestra", "reward", "task", "trajectory"]),
     // What a configuration means.
@@ -46,7 +47,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     // What a run leaves.
     ("metrics", &["trajectory"]),
-    ("eval", &["config", "metrics", "trajectory"]),
+    ("eval", &["ballot", "config", "draw", "metrics", "trajectory"]),
     ("run_dir", &["config", "metrics", "task", "trajectory"]),
     ("checkpoint", &["metrics", "run_dir", "trajectory"]),
     (

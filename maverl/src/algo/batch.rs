@@ -66,7 +66,7 @@ pub struct Batch {
     pub lr: f64,
 }
 
-/// The batch of each policy that has samples, sorted by policy, with the step size of training step `step`.
+/// The batch of each policy that has samples and learns in training step `step`, sorted by policy, with that step's size.
 ///
 /// Rows keep the order of `samples`: (task, episode index, turn path). Rows with advantage 0 stay: they count in every
 /// denominator and feel the KL and entropy terms. A row sampled greedily has log-probs of temperature 1.
@@ -100,7 +100,8 @@ pub fn batches(
         target_kl: plan.algorithm.target_kl,
         lr: lr(step, plan.steps, &plan.policies[policy].optim),
     };
-    let all = (0..plan.policies.len()).map(|policy| (policy, batch(policy)));
+    let learning = (0..plan.policies.len()).filter(|&policy| plan.learns(policy, step));
+    let all = learning.map(|policy| (policy, batch(policy)));
     all.filter(|(_, batch)| !batch.rows.is_empty()).collect()
 }
 
@@ -145,6 +146,23 @@ mod tests {
         );
         assert_eq!(rows.iter().map(|r| r.loss.clip_low).collect::<Vec<_>>(), [0.2, 0.1, 0.2, 0.1]);
         assert_eq!(batches[0].1.lr, plan.policies[0].optim.lr);
+    }
+
+    #[test]
+    fn policies_learn_one_after_the_other_in_a_cycle() {
+        let mut plan = plan(&[("t/a", true), ("t/b", false), ("t/c", true)]);
+        let turns = || vec![turn("t/a", 0), turn("t/b", 1), turn("t/c", 2)];
+        let episodes = [episode("p", 1, 1.0, turns()), episode("p", 0, 0.0, turns())];
+        let samples = samples(&episodes, &plan);
+        let values = advantages(&episodes, &samples, &plan.algorithm).by_token(&samples);
+        let learn = |plan: &Plan, step| {
+            let batches = batches(plan, &episodes, &samples, &values, step);
+            batches.into_iter().map(|(policy, _)| policy).collect::<Vec<_>>()
+        };
+        assert_eq!(learn(&plan, 7), [0, 2]);
+        plan.algorithm.train_cycle = 2;
+        let who: Vec<_> = (0..6).map(|step| learn(&plan, step)).collect();
+        assert_eq!(who, [[0], [0], [2], [2], [0], [0]]);
     }
 
     #[test]

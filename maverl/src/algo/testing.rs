@@ -71,6 +71,7 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         gradient_checkpointing: false,
         activation_bytes: None,
         critic_parameters: 0,
+        critic: None,
         adapter: None,
         optim: OPTIM,
     };
@@ -91,6 +92,7 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         task: TaskConfig::default(),
         environment: chosen("echo"),
         worlds: std::collections::BTreeMap::new(),
+        environments: std::collections::BTreeMap::new(),
         orchestra: chosen("t/relay"),
         rollout: RolloutConfig::default(),
         seats: seats.iter().enumerate().map(seat).collect(),
@@ -136,6 +138,7 @@ pub(crate) fn turn(seat: &str, place: u32) -> Turn {
         truncated: false,
         shortened: 0,
         forked: false,
+        rests: false,
         tokens: Some(Tokens {
             prompt: vec![1, 2, 3],
             completion: vec![4, 5],

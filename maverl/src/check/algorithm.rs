@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::diagnostic::{Problems, path};
-use crate::config::{Baseline, Config, PairLoss, Ratio, Surrogate};
+use crate::config::{Baseline, Config, Order, PairLoss, Ratio, Surrogate, Trunk};
 use crate::plan::{AlgorithmPlan, SeatPlan};
 
 /// Fills in the coefficients of the loss that the preset sets, so that agents inherit them.
@@ -20,6 +20,7 @@ pub(super) fn check(
     problems: &mut Problems<'_>,
 ) {
     swap(algorithm, seats, problems);
+    cycle(algorithm, seats, problems);
     if algorithm.preset.is_supervised() {
         return preference(algorithm, problems);
     }
@@ -89,6 +90,43 @@ fn swap(algorithm: &AlgorithmPlan, seats: &[SeatPlan], problems: &mut Problems<'
         let help =
             "two trained agents exchange policies: give each an `adapter` (or `worker`) of its own";
         problems.value(&path(["algorithm", "swap_every"]), message, help.to_owned());
+    }
+}
+
+/// Policies learn one after the other, each for some steps.
+fn cycle(algorithm: &AlgorithmPlan, seats: &[SeatPlan], problems: &mut Problems<'_>) {
+    let cycle = algorithm.train_cycle;
+    if cycle == 0 {
+        return;
+    }
+    let trained = seats.iter().filter(|seat| seat.trained).map(|seat| seat.policy);
+    let policies = trained.collect::<BTreeSet<_>>().len();
+    let shared = algorithm.critic.as_ref().is_some_and(|critic| critic.trunk == Trunk::Shared);
+    let wrong = [
+        (
+            policies < 2,
+            "there is one policy to train, which learns in every step",
+            "give agents policies of their own with `worker` or `adapter`, or remove `train_cycle`",
+        ),
+        (
+            algorithm.order != Order::Together,
+            "`algorithm.order` says in what order all policies learn in each step",
+            "set `order = \"together\"`, or remove `train_cycle`",
+        ),
+        (
+            algorithm.swap_every > 0,
+            "`algorithm.swap_every` exchanges policies, so an agent's turn would come at random",
+            "remove one of the two",
+        ),
+        (
+            shared,
+            "a critic on the policy's trunk is updated with it, and others are to wait",
+            "set `algorithm.critic.trunk = \"own\"` or `\"lora\"`",
+        ),
+    ];
+    for (_, why, help) in wrong.into_iter().filter(|(wrong, ..)| *wrong) {
+        let message = format!("`algorithm.train_cycle` is {cycle}, and {why}");
+        problems.value(&path(["algorithm", "train_cycle"]), message, help.to_owned());
     }
 }
 

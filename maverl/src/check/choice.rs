@@ -9,7 +9,7 @@ use super::diagnostic::{Problems, did_you_mean, key, list, path, suggestion, wit
 use super::load::plain;
 use crate::config::{Config, Named};
 use crate::plan::Chosen;
-use crate::registry::{Declaration, Registry};
+use crate::registry::{ANY, Declaration, EnvironmentEntry, Registry};
 use crate::task::Task;
 use crate::trajectory::Seat;
 
@@ -17,6 +17,8 @@ use crate::trajectory::Seat;
 pub(super) struct Orchestra {
     pub(super) chosen: Chosen,
     pub(super) members: BTreeSet<Seat>,
+    /// The worlds that it acts in beside its own, by name.
+    environments: Vec<String>,
 }
 
 /// The environment of a run, or of one of its worlds.
@@ -50,8 +52,9 @@ pub(super) fn orchestra(
     let build = |options: &Value| (entry.build)(options).map(drop);
     let options = options(&table, &named.options, &entry.declaration, build, problems);
     // Options that cannot be built are reported.
-    let members = (entry.build)(&options).ok()?.members().into_iter().collect();
-    Some(Orchestra { chosen: Chosen { name, options }, members })
+    let built = (entry.build)(&options).ok()?;
+    let (members, environments) = (built.members().into_iter().collect(), built.environments());
+    Some(Orchestra { chosen: Chosen { name, options }, members, environments })
 }
 
 /// The environment of a run, or those of its worlds; `None` if one cannot be told.
@@ -88,11 +91,11 @@ fn environment(
 ) -> Option<Environment> {
     let table = table(world);
     let needs = needs(&config.orchestra, registry);
-    let fits = |offers: &[&str]| needs.iter().all(|need| offers.contains(need));
+    let fits = |entry: &EnvironmentEntry| needs.iter().all(|need| entry.understands(need));
     let fitting: BTreeMap<_, _> = registry
         .environments
         .iter()
-        .filter(|(_, entry)| fits(entry.offers))
+        .filter(|(_, entry)| fits(entry))
         .map(|(name, entry)| (*name, *entry))
         .collect();
     let entries = match (&named.name, fitting.len()) {
@@ -102,6 +105,43 @@ fn environment(
     let (name, entry) = choose("environment", &table, named, entries, problems)?;
     let options = options(&table, &named.options, &entry.declaration, entry.check, problems);
     Some(Environment { chosen: Chosen { name, options }, world: world.map(str::to_owned) })
+}
+
+/// The environments that the orchestra acts in beside its world. One that it lacks, or does not act in, is reported.
+pub(super) fn beside(
+    config: &Config,
+    orchestra: &Orchestra,
+    base: &Path,
+    registry: &Registry,
+    problems: &mut Problems<'_>,
+) -> BTreeMap<String, Chosen> {
+    let (flow, wanted) = (&orchestra.chosen.name, &orchestra.environments);
+    for name in wanted.iter().filter(|name| !config.environments.contains_key(*name)) {
+        let message =
+            format!("orchestra `{flow}` acts in `{name}`, and there is no `[environments.{name}]`");
+        let help = format!("write `[environments.{name}]` with a `name`, as in `[environment]`");
+        problems.key(&path(["orchestra"]), message, help);
+    }
+    let mut chosen = BTreeMap::new();
+    for (name, named) in &config.environments {
+        let table = path(["environments", name]);
+        if !wanted.contains(name) {
+            let message = format!("`{}` has no effect: `{flow}` does not act in it", key(&table));
+            problems.key(&table, message, "remove it".to_owned());
+        }
+        let Some((kind, entry)) =
+            choose("environment", &table, named, &registry.environments, problems)
+        else {
+            continue;
+        };
+        let options = options(&table, &named.options, &entry.declaration, entry.check, problems);
+        // The task is not judged there, so it need not be one of its own.
+        if let Err(error) = (entry.look)(&options, base, &[]) {
+            problems.key(&table, format!("environment `{kind}`: {error}"), None);
+        }
+        chosen.insert(name.clone(), Chosen { name: kind, options });
+    }
+    chosen
 }
 
 /// What the orchestra of a run sends; nothing where it cannot be told which one plays.
@@ -115,8 +155,27 @@ fn needs(named: &Named, registry: &Registry) -> &'static [&'static str] {
     entry.map_or(&[], |entry| entry.needs)
 }
 
+/// Lets the orchestra meet its environments: reports what does not fit, and what they do not accept. Gives their warnings.
+pub(super) fn meet(
+    environments: &[Environment],
+    orchestra: Option<&Orchestra>,
+    base: &Path,
+    tasks: &[Task],
+    registry: &Registry,
+    problems: &mut Problems<'_>,
+) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for environment in environments {
+        if let Some(orchestra) = orchestra {
+            fit(environment, orchestra, registry, problems);
+        }
+        warnings.extend(look(environment, base, tasks, registry, problems));
+    }
+    warnings
+}
+
 /// Lets the environment look at its options and the tasks, and reports what it does not accept. Gives its warnings.
-pub(super) fn look(
+fn look(
     environment: &Environment,
     base: &Path,
     tasks: &[Task],
@@ -139,20 +198,25 @@ pub(super) fn look(
 }
 
 /// Reports actions of the orchestra that the environment does not understand.
-pub(super) fn fit(
+fn fit(
     environment: &Environment,
     orchestra: &Orchestra,
     registry: &Registry,
     problems: &mut Problems<'_>,
 ) {
     let (world, flow) = (environment.chosen.name.as_str(), orchestra.chosen.name.as_str());
-    let offers = registry.environments[world].offers;
-    for need in registry.orchestras[flow].needs.iter().filter(|need| !offers.contains(need)) {
-        let others = registry.environments.iter().filter(|(_, entry)| entry.offers.contains(need));
+    let entry = &registry.environments[world];
+    for need in registry.orchestras[flow].needs.iter().filter(|need| !entry.understands(need)) {
+        let others = registry.environments.iter().filter(|(_, entry)| entry.understands(need));
         let help = format!("environments that do: {}", list(others.map(|(name, _)| *name)));
-        let message = format!(
-            "orchestra `{flow}` sends `{need}` actions, and environment `{world}` does not understand them"
-        );
+        let message = match *need {
+            ANY => {
+                format!("orchestra `{flow}` acts, and environment `{world}` understands no action")
+            }
+            need => format!(
+                "orchestra `{flow}` sends `{need}` actions, and environment `{world}` does not understand them"
+            ),
+        };
         problems.value(&within(&environment.table(), "name"), message, help);
     }
 }

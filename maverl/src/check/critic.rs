@@ -1,11 +1,13 @@
 //! Critics that cannot be.
 
+use std::collections::BTreeSet;
+
 use super::diagnostic::{Problems, key, path, within};
 use super::models::Models;
 use crate::config::{
     Baseline, Chain, Config, CriticConfig, Level, Mixer, Normalize, Per, Preset, Reads, Trunk,
 };
-use crate::plan::{AdapterPlan, AlgorithmPlan, CriticPlan, PolicyPlan, WorkerPlan};
+use crate::plan::{AdapterPlan, AlgorithmPlan, CriticPlan, PolicyPlan, WorkerPlan, host};
 
 /// Reports critics that have nothing to sit on, or parts of one that do not go together.
 pub(super) fn check(
@@ -18,6 +20,13 @@ pub(super) fn check(
 ) {
     let written = &config.algorithm.critic;
     let Some(critic) = &algorithm.critic else {
+        if let Some(policy) = policies.iter().find(|policy| policy.critic.is_some()) {
+            let name = policy.critic.as_deref().unwrap_or_default();
+            let message =
+                format!("`critic = {name:?}` has no effect: advantages are among episodes");
+            let help = "set `algorithm.estimator = \"critic\"`, or a `name` that has critics, as \"ppo\"; or remove it";
+            problems.value(&path(["algorithm", "name"]), message, help.to_owned());
+        }
         if !written.is_empty() {
             let message = "`algorithm.critic` has no effect: advantages are among episodes";
             let help = "set `algorithm.estimator = \"critic\"`, or a `name` that has critics, as \"ppo\"; or remove it";
@@ -34,9 +43,12 @@ pub(super) fn check(
     among_episodes(algorithm, problems);
     let trained: Vec<&PolicyPlan> = policies.iter().filter(|policy| policy.trained).collect();
     parts(critic, trained.len(), problems);
+    named(critic, &trained, workers, problems);
+    let unnamed: Vec<&PolicyPlan> =
+        trained.iter().copied().filter(|policy| policy.critic.is_none()).collect();
     if critic.per == Per::Team {
         let help = "set `algorithm.critic.per = \"policy\"`: each policy has a critic that reads its tokens";
-        one_model("per", "one critic for the team cannot read", help, &trained, workers, problems);
+        one_model("per", "one critic for the team cannot read", help, &unnamed, workers, problems);
     } else if critic.mixer == Mixer::Monotone {
         let help = "use one model for all of them, or set `mixer = \"sum\"`, which has no state";
         one_model(
@@ -69,6 +81,31 @@ fn among_episodes(algorithm: &AlgorithmPlan, problems: &mut Problems<'_>) {
     }
 }
 
+/// Reports critics that several policies are to share and cannot.
+fn named(
+    critic: &CriticPlan,
+    trained: &[&PolicyPlan],
+    workers: &[WorkerPlan],
+    problems: &mut Problems<'_>,
+) {
+    let names: BTreeSet<&str> = trained.iter().filter_map(|p| p.critic.as_deref()).collect();
+    for name in names {
+        let its: Vec<&PolicyPlan> =
+            trained.iter().copied().filter(|p| p.critic.as_deref() == Some(name)).collect();
+        let what = format!("the critic {name:?} cannot read");
+        let help = "a critic reads the tokens of one model: give them critics of different names";
+        one_model("per", &what, help, &its, workers, problems);
+        if critic.trunk == Trunk::Shared && its.len() > 1 {
+            let message = format!(
+                "the critic {name:?} cannot be on the trunks of both policy `{}` and policy `{}`",
+                its[0].name, its[1].name
+            );
+            let help = "give it a trunk with `trunk = \"own\"`, or give each its own name";
+            problems.value(&critic_key("trunk"), message, help.to_owned());
+        }
+    }
+}
+
 /// Says how many numbers each critic is.
 fn count(
     critic: &CriticPlan,
@@ -76,8 +113,10 @@ fn count(
     workers: &[WorkerPlan],
     models: &Models,
 ) {
-    let hosts = if critic.per == Per::Team { 1 } else { policies.len() };
-    for policy in policies.iter_mut().filter(|policy| policy.trained).take(hosts) {
+    let hosts: Vec<usize> =
+        (0..policies.len()).filter(|&i| host(policies, critic.per, i) == Some(i)).collect();
+    for index in hosts {
+        let policy = &mut policies[index];
         let worker = &workers[policy.worker];
         let Some(opened) = models.get(&worker.model) else { continue };
         let trunk = match critic.trunk {

@@ -31,6 +31,7 @@ pub use diagnostic::{Diagnostic, render};
 pub(crate) use load::tables;
 pub use sources::{File, Sources};
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::config::{Config, Dtype, LossConfig, ModelConfig, OptimConfig, SamplingConfig};
@@ -90,15 +91,12 @@ fn plan(
     let rewards = rewards(&config, registry, problems);
     let environments = choice::environments(&config, registry, problems);
     let orchestra = choice::orchestra(&config.orchestra, registry, problems);
-    let mut warnings = Vec::new();
-    for environment in environments.iter().flatten() {
-        if let Some(orchestra) = &orchestra {
-            choice::fit(environment, orchestra, registry, problems);
-        }
-        warnings.extend(choice::look(environment, base, &tasks, registry, problems));
-    }
+    let worlds = environments.as_deref().unwrap_or_default();
+    let mut warnings = choice::meet(worlds, orchestra.as_ref(), base, &tasks, registry, problems);
     let models = models::open(&config, base, problems);
-    let (orchestra, members) = orchestra.map(|chosen| (chosen.chosen, chosen.members))?;
+    let orchestra = orchestra?;
+    let beside = choice::beside(&config, &orchestra, base, registry, problems);
+    let choice::Orchestra { chosen: orchestra, members, .. } = orchestra;
     let seats = team::seats(&config, &orchestra.name, &members, registry, problems);
     outsider::check(&config, base, problems);
     let (members, outsiders) = outsider::take(&config, seats?, problems);
@@ -114,7 +112,7 @@ fn plan(
     }
     let (environment, worlds) = choice::settle(&mut config, environments?);
     models::pin(&mut config, &models);
-    write_out(&mut config, &orchestra, &seats);
+    write_out(&mut config, &orchestra, &beside, &seats);
     Some(Plan {
         base: base.to_path_buf(),
         seed: config.seed,
@@ -128,6 +126,7 @@ fn plan(
         outsiders,
         policies,
         workers,
+        environments: beside,
         algorithm,
         rewards,
         eval: config.eval.clone(),
@@ -193,8 +192,15 @@ fn training_warnings(
 }
 
 /// Writes every default out, so that the result loads to the same plan whatever the defaults become.
-fn write_out(config: &mut Config, orchestra: &Chosen, seats: &[SeatPlan]) {
+fn write_out(
+    config: &mut Config,
+    orchestra: &Chosen,
+    beside: &BTreeMap<String, Chosen>,
+    seats: &[SeatPlan],
+) {
     config.orchestra = choice::written(orchestra);
+    let written = |(name, its): (&String, &Chosen)| (name.clone(), choice::written(its));
+    config.environments = beside.iter().map(written).collect();
     config.sampling = SamplingConfig::from(&Sampling::from(&config.sampling));
     config.algorithm.loss = LossConfig::from(&LossPlan::from(&config.algorithm.loss));
     let loss = LossPlan::from(&config.algorithm.loss);

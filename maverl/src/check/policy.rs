@@ -66,6 +66,7 @@ pub(super) fn assign(
             gradient_checkpointing,
             activation_bytes,
             critic_parameters: 0,
+            critic: critic(config, name, group, problems),
             reference: group_seats.iter().any(reference),
             adapter,
             optim,
@@ -235,6 +236,26 @@ fn optim(
         agree(config, policy, group, "optim", &found, problems);
     }
     first.1
+}
+
+/// The name of a policy's critic. Trained members that do not agree on it are reported.
+fn critic(
+    config: &Config,
+    policy: &str,
+    group: &Group<'_>,
+    problems: &mut Problems<'_>,
+) -> Option<String> {
+    let mut trained = group.members.iter().filter(|m| trained(config, m, &group.model));
+    let first = trained.next()?;
+    let name = |member: &Member| member.config.critic.clone();
+    if let Some(other) = trained.find(|member| name(member) != name(first)) {
+        let found = [first, other].map(|m| (*m, name(m).map_or(Value::Null, Value::String)));
+        let [(one, ours), (two, theirs)] = &found;
+        let apart = |member: &Member| adapter::apart(config, &group.model, member);
+        let found = [(*one, ours), (*two, theirs)];
+        disagreement(policy, &group.model, "critic", found, apart, problems);
+    }
+    name(first)
 }
 
 /// The values of a table by key.

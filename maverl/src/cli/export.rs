@@ -34,7 +34,7 @@ pub(super) struct ExportArgs {
     #[arg(long, value_name = "NAME", requires = "run")]
     policy: Option<String>,
     /// Which checkpoint: `last`, `best` (by validation), or the number of a step.
-    #[arg(long, value_name = "WHICH", default_value = "last", requires = "run", value_parser = super::which)]
+    #[arg(long, value_name = "WHICH", default_value = "last", requires = "run", value_parser = super::eval::which)]
     checkpoint: Which,
     /// Write one model that holds the adapter; without this an adapter is written as one.
     #[arg(long)]

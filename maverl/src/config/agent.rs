@@ -232,6 +232,9 @@ pub struct AgentConfig {
     /// Per policy: allowed only where every agent of the policy agrees.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optim: Option<OptimConfig>,
+    /// Policies whose critics have the same name share one. **(default: as `algorithm.critic.per` says)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub critic: Option<String>,
     /// Per row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampling: Option<SamplingConfig>,
@@ -293,6 +296,7 @@ impl AgentConfig {
             lora: either(&self.lora, &base.lora, LoraConfig::over),
             frozen: self.frozen.or(base.frozen),
             optim: either(&self.optim, &base.optim, OptimConfig::over),
+            critic: self.critic.clone().or_else(|| base.critic.clone()),
             sampling: either(&self.sampling, &base.sampling, SamplingConfig::over),
             loss: either(&self.loss, &base.loss, LossConfig::over),
             options,

@@ -104,6 +104,9 @@ pub struct AlgorithmConfig {
     /// Steps after which two agents exchange their policies; 0 is never. **(default: `0`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub swap_every: Option<u64>,
+    /// Steps for which one policy learns alone before the next, by name, does; 0: all learn in each. **(default: `0`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub train_cycle: Option<u64>,
     /// What supervised training learns of a conversation. **(default: `"replies"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub learn: Option<Learn>,
@@ -152,6 +155,7 @@ impl Default for AlgorithmConfig {
             kl_target: None,
             kl_horizon: None,
             swap_every: None,
+            train_cycle: None,
             learn: None,
             observation_weight: None,
             preference: PreferenceConfig::default(),
@@ -196,6 +200,7 @@ impl AlgorithmConfig {
             kl_target: self.kl_target.or(base.kl_target),
             kl_horizon: self.kl_horizon.or(base.kl_horizon),
             swap_every: self.swap_every.or(base.swap_every),
+            train_cycle: self.train_cycle.or(base.train_cycle),
             learn: self.learn.or(base.learn),
             observation_weight: self.observation_weight.or(base.observation_weight),
             preference: self.preference.over(&base.preference),

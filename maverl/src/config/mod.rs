@@ -45,6 +45,9 @@ pub struct Config {
     pub task: TaskConfig,
     /// The world the team acts in, and its options.
     pub environment: Named,
+    /// Further worlds that the orchestra acts in, by the name it has for them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub environments: BTreeMap<String, Named>,
     /// The control flow, and its options.
     pub orchestra: Named,
     /// How episodes are played.
@@ -77,6 +80,7 @@ impl Default for Config {
             steps: 100,
             task: TaskConfig::default(),
             environment: Named::default(),
+            environments: BTreeMap::new(),
             orchestra: Named::default(),
             rollout: RolloutConfig::default(),
             sampling: SamplingConfig::default(),

@@ -97,6 +97,7 @@ fn sections_of_the_reference_are_in_the_order_of_a_run() {
         "task",
         "orchestra",
         "environment",
+        "environments",
         "sampling",
         "models",
         "outsiders",

@@ -30,6 +30,11 @@ pub trait Orchestra: Send + Sync + 'static {
         task: &Task,
         team: &Team<Self>,
     ) -> impl Future<Output = Result<Option<String>, AskError>> + Send;
+
+    /// The names of the worlds, of `[environments]`, that it acts in beside its own ([`Team::act_in`]).
+    fn environments(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// The registered name and members of an orchestra; written by `#[orchestra]`.

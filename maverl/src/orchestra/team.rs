@@ -1,6 +1,7 @@
 //! What an orchestra sees of the world: asking agents, acting in the environment.
 
 mod ledger;
+mod worlds;
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use crate::agent::{AgentName, AskError, Prompt, ReplyError};
 use crate::env::{DynEnvironment, EnvError, Session};
 use crate::orchestra::Includes;
 use crate::orchestra::branch::{Branch, Flight, RACED, lock};
-use crate::task::{Action, Observation, Task};
+use crate::task::Task;
 use crate::trajectory::{Fault, FaultKind, Message, Role, Seat, Tokens, Turn, TurnPath};
 
 /// What answers for a seat: a model in a worker group, a script, a server.
@@ -85,6 +86,7 @@ pub struct Table {
     members: Arc<BTreeMap<Seat, Member>>,
     environment: Arc<dyn DynEnvironment>,
     session: tokio::sync::Mutex<Session>,
+    beside: BTreeMap<String, worlds::Beside>,
     turns: Mutex<Vec<Turn>>,
     fault: Mutex<Option<Fault>>,
     ledger: Mutex<ledger::Ledger>,
@@ -99,8 +101,8 @@ impl Table {
         environment: Arc<dyn DynEnvironment>,
     ) -> Self {
         let session = environment.open(&task, seed).into();
-        let (turns, fault, ledger) = Default::default();
-        Self { task, seed, members, environment, session, turns, fault, ledger }
+        let (beside, turns, fault, ledger) = Default::default();
+        Self { task, seed, members, environment, session, beside, turns, fault, ledger }
     }
 
     /// The task being played.
@@ -225,18 +227,6 @@ impl<O: ?Sized> Team<O> {
         let (path, raced) = self.branch.next();
         let branch = Arc::new(Branch::new(path, raced));
         Self { table: Arc::clone(&self.table), branch, orchestra: PhantomData }
-    }
-
-    /// Acts in the environment. Acts of one episode are done one after another, in the order in which they come.
-    ///
-    /// # Errors
-    ///
-    /// [`AskError::Fault`] of kind `environment` if the environment fails; the episode then ends unscored.
-    pub async fn act(&self, action: Action) -> Result<Observation, AskError> {
-        let _flight = Flight::start(&self.branch);
-        let mut session = self.table.session.lock().await;
-        let done = self.table.environment.act(&mut session, action).await;
-        done.map_err(|error| self.table.fail(Fault::new(FaultKind::Environment, error.to_string())))
     }
 
     /// The task being played.
@@ -381,6 +371,7 @@ fn turn(path: TurnPath, seat: Seat, policy: &str, conversation: &Conversation, s
         truncated: said.truncated,
         shortened: said.shortened,
         forked: said.forked,
+        rests: false,
         tokens: said.tokens,
     }
 }

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use serde::Serialize;
 
-use super::{AdapterPlan, OptimPlan, Plan};
+use super::{AdapterPlan, OptimPlan, Plan, PolicyPlan};
 use crate::config::{
     self, Chain, Credit, CriticConfig, Level, Mixer, Normalize, OptimConfig, Per, Reads, Trunk,
 };
@@ -111,9 +111,16 @@ impl Plan {
 
     /// The policy beside which the critic is that gives the values of a policy's turns; none without a critic.
     pub fn critic_of(&self, policy: usize) -> Option<usize> {
-        match self.algorithm.critic.as_ref()?.per {
-            Per::Policy => Some(policy).filter(|&policy| self.policies[policy].trained),
-            Per::Team => self.policies.iter().position(|policy| policy.trained),
-        }
+        host(&self.policies, self.algorithm.critic.as_ref()?.per, policy)
     }
+}
+
+/// The policy beside which a policy's critic is: the first trained one whose critic has the same name; where it has none, as
+/// `per` says, the policy itself or the first without a name.
+pub(crate) fn host(policies: &[PolicyPlan], per: Per, policy: usize) -> Option<usize> {
+    let critic = policies[policy].critic.as_deref();
+    if critic.is_none() && per == Per::Policy {
+        return Some(policy).filter(|&policy| policies[policy].trained);
+    }
+    policies.iter().position(|policy| policy.trained && policy.critic.as_deref() == critic)
 }

@@ -10,6 +10,7 @@ pub(crate) mod weights;
 pub use crate::model::{LoraConfig, ModelSource};
 pub use activations::{activation_bytes, packed_bytes};
 pub use critic::CriticPlan;
+pub(crate) use critic::host;
 pub use overlong::Overlong;
 pub use summary::{PolicySummary, SeatSummary, StepSummary, Summary, WorkerSummary, json, table};
 pub(crate) use summary::{bytes, count};
@@ -57,6 +58,8 @@ pub struct Plan {
     pub policies: Vec<PolicyPlan>,
     /// Every worker group, sorted by name.
     pub workers: Vec<WorkerPlan>,
+    /// The environments that the orchestra acts in beside its world, by name.
+    pub environments: BTreeMap<String, Chosen>,
     /// How rewards become updates.
     pub algorithm: AlgorithmPlan,
     /// Reward functions and their weights, sorted by name.
@@ -72,6 +75,17 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Whether a policy learns in step `step`, from 0: all that are trained, or, with `train_cycle`, one after the other,
+    /// in the order of their names.
+    ///
+    /// MARFT's updates of one agent at a time ([2504.16129](https://arxiv.org/abs/2504.16129)) and siiRL's `train_cycle`.
+    pub fn learns(&self, policy: usize, step: u64) -> bool {
+        let Some(turn) = step.checked_div(self.algorithm.train_cycle) else { return true };
+        let trained = || self.policies.iter().enumerate().filter(|(_, policy)| policy.trained);
+        let place = turn.checked_rem(trained().count() as u64).unwrap_or(0);
+        trained().nth(place as usize).is_some_and(|(its, _)| its == policy)
+    }
+
     /// The same with the policies of its two trained seats exchanged: each speaks, from here on, as the other did, and
     /// learns from what it says. A second exchange undoes the first.
     ///
@@ -207,6 +221,8 @@ pub struct PolicyPlan {
     pub critic_parameters: u64,
     /// The adapter that it is; without one it is the base's own weights.
     pub adapter: Option<AdapterPlan>,
+    /// The name of its critic, where it was given one; policies whose critics have one name share one.
+    pub critic: Option<String>,
     /// The optimizer.
     pub optim: OptimPlan,
 }
@@ -321,6 +337,8 @@ pub struct AlgorithmPlan {
     pub kl_horizon: f64,
     /// Steps after which two agents exchange their policies; 0 is never.
     pub swap_every: u64,
+    /// Steps for which one policy learns alone before the next does; 0: all learn in each.
+    pub train_cycle: u64,
     /// What supervised training learns of a conversation.
     pub learn: Learn,
     /// How much an observation counts beside a reply.

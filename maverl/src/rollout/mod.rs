@@ -127,6 +127,9 @@ impl Rollout {
         let orchestra = (entry.build)(&plan.orchestra.options)
             .map_err(|problem| declaration("orchestra", name, problem))?;
         let environment = environment(plan, registry)?;
+        let environments = (plan.environments.iter())
+            .map(|(name, chosen)| Ok((name.clone(), start(plan, registry, chosen)?)))
+            .collect::<Result<_, RolloutError>>()?;
         let reward = |(name, weight): &(String, f64)| {
             let reward = find("reward", &registry.rewards, name)?.reward;
             Ok(WeightedReward { name: name.clone(), weight: *weight, reward })
@@ -135,6 +138,7 @@ impl Rollout {
             members: Arc::new(members),
             orchestra,
             environment,
+            environments: Arc::new(environments),
             rewards: plan.rewards.iter().map(reward).collect::<Result<_, _>>()?,
             penalties: penalties(plan),
             overlong: overlong(plan),
@@ -166,6 +170,7 @@ impl Rollout {
             members: Arc::new(members),
             orchestra: Arc::clone(&self.troupe.orchestra),
             environment: Arc::clone(&self.troupe.environment),
+            environments: Arc::clone(&self.troupe.environments),
             rewards: self.troupe.rewards.clone(),
             penalties: self.troupe.penalties.clone(),
             overlong: self.troupe.overlong.clone(),
@@ -203,16 +208,22 @@ impl Rollout {
     }
 }
 
+fn start(
+    plan: &Plan,
+    registry: &Registry,
+    Chosen { name, options }: &Chosen,
+) -> Result<Arc<dyn DynEnvironment>, RolloutError> {
+    let entry = find("environment", &registry.environments, name)?;
+    (entry.start)(options, &plan.base)
+        .map_err(|error| RolloutError::Environment { name: name.clone(), error })
+}
+
 /// Starts the environment of a plan, or those of its worlds.
 fn environment(plan: &Plan, registry: &Registry) -> Result<Arc<dyn DynEnvironment>, RolloutError> {
-    let start = |Chosen { name, options }: &Chosen| {
-        let entry = find("environment", &registry.environments, name)?;
-        (entry.start)(options, &plan.base)
-            .map_err(|error| RolloutError::Environment { name: name.clone(), error })
-    };
     if plan.worlds.is_empty() {
-        return start(&plan.environment);
+        return start(plan, registry, &plan.environment);
     }
+    let start = |world| start(plan, registry, world);
     let started = plan.worlds.iter().map(|(name, world)| Ok((name.clone(), start(world)?)));
     Ok(Arc::new(worlds::Worlds(started.collect::<Result<_, RolloutError>>()?)))
 }

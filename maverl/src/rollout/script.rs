@@ -122,6 +122,7 @@ impl Voice for Script {
 pub struct Scripted {
     orchestra: Arc<dyn DynOrchestra>,
     environment: Arc<dyn DynEnvironment>,
+    environments: BTreeMap<String, Arc<dyn DynEnvironment>>,
     script: Arc<Script>,
     agents: BTreeMap<&'static str, Arc<dyn Any + Send + Sync>>,
 }
@@ -136,6 +137,7 @@ impl Scripted {
         Self {
             orchestra: Arc::new(orchestra),
             environment: Arc::new(environment),
+            environments: BTreeMap::new(),
             script: Arc::new(Script::new(script)),
             agents: BTreeMap::new(),
         }
@@ -145,6 +147,13 @@ impl Scripted {
     #[must_use]
     pub fn agent<A: AgentName>(mut self, agent: A) -> Self {
         self.agents.insert(A::NAME, Arc::new(agent));
+        self
+    }
+
+    /// Adds a world that is started already, which the orchestra acts in under a name.
+    #[must_use]
+    pub fn environment(mut self, name: impl Into<String>, environment: impl Environment) -> Self {
+        self.environments.insert(name.into(), Arc::new(environment));
         self
     }
 
@@ -159,6 +168,7 @@ impl Scripted {
             members,
             orchestra: Arc::clone(&self.orchestra),
             environment: Arc::clone(&self.environment),
+            environments: Arc::new(self.environments.clone()),
             rewards: Vec::new(),
             penalties: BTreeMap::new(),
             overlong: BTreeMap::new(),

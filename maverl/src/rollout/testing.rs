@@ -137,6 +137,13 @@ impl Environment for World {
         Ok(Observation::new(text))
     }
 
+    async fn judge(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
+        if answer == Some("score sleep") {
+            tokio::time::sleep(Duration::from_secs(3600)).await;
+        }
+        Ok(self.score(session, answer))
+    }
+
     fn score(&self, _session: &Session, answer: Option<&str>) -> Score {
         assert_ne!(answer, Some("score panic"));
         let mut score = Score::binary(answer == Some("yes"));
@@ -214,6 +221,7 @@ pub(crate) fn troupe(flow: Flow, talker: Talker) -> Troupe {
         members: Arc::new(seats.iter().map(|seat| (seat.clone(), member(seat))).collect()),
         orchestra: Arc::new(flow),
         environment: Arc::new(World),
+        environments: Arc::default(),
         rewards: Vec::new(),
         penalties: seats.into_iter().map(|seat| (seat, 0.25)).collect::<BTreeMap<_, _>>(),
         overlong: BTreeMap::new(),

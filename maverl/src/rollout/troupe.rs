@@ -61,13 +61,15 @@ pub struct Troupe {
     pub orchestra: Arc<dyn DynOrchestra>,
     /// The world.
     pub environment: Arc<dyn DynEnvironment>,
+    /// Further worlds to act in, by name.
+    pub environments: Arc<BTreeMap<String, Arc<dyn DynEnvironment>>>,
     /// Reward functions beside the environment's score.
     pub rewards: Vec<WeightedReward>,
     /// What a malformed or truncated reply costs each seat; seats left out pay nothing.
     pub penalties: BTreeMap<Seat, f64>,
     /// What a long reply costs each seat; seats left out pay nothing.
     pub overlong: BTreeMap<Seat, Overlong>,
-    /// How long an episode may take.
+    /// How long an episode may take, and then its judgement.
     pub timeout: Duration,
 }
 
@@ -81,7 +83,8 @@ impl Troupe {
         let (task, seed) = (request.task.clone(), request.seed);
         let lay = || {
             let (members, environment) = (Arc::clone(&self.members), Arc::clone(&self.environment));
-            Arc::new(Table::new(task, seed, members, environment))
+            let table = Table::new(task, seed, members, environment);
+            Arc::new(table.with_environments(&self.environments))
         };
         let table = match catch_unwind(AssertUnwindSafe(lay)) {
             Ok(table) => table,
@@ -106,7 +109,8 @@ impl Troupe {
             Ok(answer) => answer,
             Err(fault) => return (None, Outcome::Unscored(fault)),
         };
-        match judge(table, answer.as_deref()).await {
+        let judged = tokio::time::timeout(self.timeout, judge(table, answer.as_deref())).await;
+        match judged.unwrap_or_else(|_elapsed| Err(late(self.timeout))) {
             Ok(score) => (answer, Outcome::Scored(score)),
             Err(fault) => (answer, Outcome::Unscored(fault)),
         }

@@ -57,6 +57,75 @@ fn a_node_that_acts_shows_the_world_and_passes_end_with_it() {
     assert_eq!((episode.turns.len(), episode.answer.as_deref()), (2, Some("42")));
 }
 
+/// A drafter and a checker that comes after it, without seeing it; only the drafter is shown what the bench says.
+fn pair() -> Value {
+    json!([
+        { "id": "draft", "prompt": "{{ question }}", "role": "You draft.", "acts": true, "environment": "bench",
+          "shown": "{{ seen }}", "team_reward": 0.25 },
+        { "id": "check", "prompt": "{{ question }} again", "after": ["draft"], "trains": false },
+        { "id": "answer", "prompt": "{{ draft }}", "tag": "answer" },
+    ])
+}
+
+/// The episode of a workflow whose bench is a math world of its own.
+fn on_a_bench(flow: Workflow) -> Episode {
+    let script = |_: &Seat, messages: &[maverl::trajectory::Message]| match messages
+        .last()
+        .unwrap()
+        .content
+        .as_str()
+    {
+        "What is 6 times 7?" => "42".to_owned(),
+        _ => answer("42"),
+    };
+    let world = maverl::env::math::MathEnvironment::default;
+    maverl::rollout::Scripted::new(flow, world(), script)
+        .environment("bench", world())
+        .play_blocking(&crate::testing::task())
+}
+
+#[test]
+fn nodes_have_roles_worlds_shares_and_turns_that_rest() {
+    let flow = workflow(&pair()).unwrap();
+    assert_eq!(flow.environments(), ["bench"]);
+    let episode = on_a_bench(flow);
+    assert_eq!(episode.score().unwrap().reward, 1.0);
+    let system = |turn: &Turn| turn.prompt[0].role == maverl::trajectory::Role::System;
+    assert_eq!(episode.turns.iter().map(system).collect::<Vec<_>>(), [true, false, false]);
+    assert_eq!(episode.turns.iter().map(|t| t.rests).collect::<Vec<_>>(), [false, true, false]);
+    assert_eq!(paid(&episode, "team"), [("workflow/worker#0".to_owned(), -0.75)]);
+    assert_eq!([0, 1, 2].map(|turn| episode.turn_reward(turn).unwrap()), [0.25, 1.0, 1.0]);
+}
+
+#[test]
+fn with_the_last_pass_alone_those_before_it_rest() {
+    let passes = NonZeroU32::new(2).unwrap();
+    let flow = Workflow { passes, trains: Passes::Last, ..workflow(&pair()).unwrap() };
+    let rests: Vec<bool> = on_a_bench(flow).turns.iter().map(|turn| turn.rests).collect();
+    assert_eq!(rests, [true, true, true, false, true, false]);
+}
+
+#[test]
+fn a_world_that_is_not_there_is_a_fault_of_the_orchestra() {
+    let episode = crate::testing::ended(workflow(&pair()).unwrap(), |_, _| "42".to_owned());
+    assert!(crate::testing::fails_with(&episode, "no environment is called `bench`"));
+}
+
+#[test]
+fn nodes_that_share_a_seat_and_speak_at_once_are_paid_for_their_own_turns() {
+    let nodes = json!([
+        { "id": "one", "prompt": "first", "seat": 0, "own_reward": 1.0 },
+        { "id": "two", "prompt": "second", "seat": 0, "own_reward": 1.0 },
+        { "id": "last", "prompt": "{{ one }}{{ two }}", "seat": 0 },
+    ]);
+    let episode = play(workflow(&nodes).unwrap(), |_, shown| match shown {
+        "first" => "42".to_owned(),
+        _ => "41".to_owned(),
+    });
+    let of: Vec<_> = episode.rewards.iter().map(|part| part.of.clone()).collect();
+    assert_eq!(of, [maverl::trajectory::RewardOf::Turn(0)]);
+}
+
 #[test]
 fn a_reply_without_its_block_ends_the_episode_without_an_answer() {
     let episode = play(Workflow::default(), |_, _| "42".to_owned());
@@ -75,7 +144,18 @@ fn nodes_that_make_no_workflow_are_refused_with_the_reason() {
         (json!([node("a", "{{ question")]), "has `{{` without `}}`"),
         (json!([{ "id": "a", "prompt": "x", "seat": 1 }]), "a seat above the number of nodes"),
         (json!([{ "id": "a", "prompt": "x", "shown": "{{ a }}" }]), "and no `a`"),
-        (json!([{ "id": "a", "prompt": "x", "after": ["b"] }]), "after"),
+        (
+            json!([{ "id": "a", "prompt": "x", "after": ["b"] }]),
+            "node `a` comes after `b`, which is no node",
+        ),
+        (json!([{ "id": "a", "prompt": "x", "after": ["a"] }]), "`a` wait for each other"),
+        (json!([{ "id": "a", "prompt": "x", "environment": "b" }]), "add `acts = true`"),
+        (json!([{ "id": "a", "prompt": "x", "trains": false }]), "no node trains"),
+        (
+            json!([{ "id": "a", "prompt": "x", "role": "{{ seen }}" }]),
+            "`role` of node `a` is no template",
+        ),
+        (json!([{ "id": "a", "prompt": "x", "retries": 2 }]), "retries"),
     ];
     for (nodes, words) in cases {
         let error = workflow(&nodes).err().unwrap();

@@ -1,6 +1,6 @@
 //! What the other commands print.
 
-use maverl::eval::EvalReport;
+use maverl::eval::{Comparison, EvalReport};
 use serde_json::Value;
 
 use crate::lab;
@@ -60,6 +60,57 @@ fn eval_reports_every_k_with_intervals() {
         assert!(estimate.low <= estimate.mean && estimate.mean <= estimate.high, "{estimate}");
     }
     assert_eq!(report.sources["tasks"], report.overall);
+}
+
+#[test]
+fn a_trained_team_is_compared_with_what_its_tokens_could_have_bought() {
+    let lab = lab();
+    lab.train("run", &[]);
+    let args = ["eval", "--compare", "--run", "run", "--single", "duo/alone"];
+    let table = lab.run(&args).succeeded().stdout;
+    for part in ["4 tasks of `test`", "trained team ahead by (95 %)", "majority vote"] {
+        assert!(table.contains(part), "{part} is missing in\n{table}");
+    }
+    let json = lab.run(&[&args[..], &["--json"]].concat()).succeeded().stdout;
+    let Comparison { tasks, left_out, sides, .. } = serde_json::from_str(&json).unwrap();
+    assert_eq!((tasks, left_out), (4, 0));
+    let names: Vec<&str> = sides.iter().map(|side| side.name.as_str()).collect();
+    assert_eq!(names, ["trained team", "untrained team", "single agent", "majority vote"]);
+    let budget = sides[0].sampled_tokens.ceil();
+    assert!(sides[2].sampled_tokens <= budget, "{json}");
+    // The votes were counted by what one reply takes in the mean, and are other draws.
+    assert!(sides[3].samples >= 1 && sides[3].sampled_tokens <= 2.0 * budget, "{json}");
+    assert!(sides[0].first_ahead.is_none());
+    for side in &sides[1..] {
+        let ahead = side.first_ahead.unwrap();
+        assert!((sides[0].solved.mean - side.solved.mean - ahead.mean).abs() < 1e-12, "{json}");
+        assert!(ahead.low <= ahead.mean && ahead.mean <= ahead.high, "{json}");
+    }
+    // Without a name, one that acts, as the team does.
+    lab.run(&args[..4]).succeeded();
+}
+
+#[test]
+fn a_comparison_that_cannot_be_made_says_what_would_do() {
+    let lab = lab();
+    let compare = |more: &[&str]| lab.run(&[&["eval", "--compare"], more].concat());
+    let usage = compare(&[]);
+    assert_eq!(usage.code, Some(2));
+    assert!(usage.stderr.contains("--run <DIR>"), "{}", usage.stderr);
+    lab.train("run", &["steps=0"]);
+    let run = |more: &[&str]| compare(&[&["--run", "run"], more].concat()).failed();
+    run(&["--single", "duo/relay"]).says(&["`duo/relay` is none", "`duo/alone`", "`solo/act`"]);
+    run(&["--model", "large"]).says(&["no model of the team is called `large`", "`tiny`"]);
+    lab.model("other", 128);
+    let two = [
+        "models.large.path=\"other\"",
+        "agents.\"duo/closer\".model=\"large\"",
+        "agents.\"duo/opener\".model=\"tiny\"",
+        "steps=0",
+    ];
+    lab.train("two", &two);
+    compare(&["--run", "two"]).failed().says(&["several models, `large`, `tiny`", "--model"]);
+    compare(&["--run", "two", "--model", "large"]).succeeded();
 }
 
 #[test]

@@ -31,6 +31,74 @@ fn each_policy_or_the_team_has_a_critic() {
 }
 
 #[test]
+fn policies_whose_critics_have_one_name_share_one() {
+    let host = |toml: &str| {
+        let plan = plan_of(&text(toml));
+        (0..plan.policies.len()).map(|policy| plan.critic_of(policy)).collect::<Vec<_>>()
+    };
+    // Policies are `answer`, `small` and `verify`.
+    let three =
+        format!("{TWO}critic = \"judge\"\n[agents.\"search/answerer\"]\nworker = \"answer\"\n");
+    let named = format!("{three}critic = \"judge\"\n[algorithm]\nname = ");
+    assert_eq!(host(&format!("{named}\"ippo\"")), [Some(0), Some(1), Some(0)]);
+    assert_eq!(host(&format!("{named}\"ppo\"")), [Some(0), Some(1), Some(0)]);
+    assert_eq!(host(&format!("{three}[algorithm]\nname = \"ippo\"")), [Some(0), Some(1), Some(2)]);
+    let toml = format!("{named}\"ippo\"");
+    let plan = plan_of(&text(&toml));
+    let critics: Vec<bool> = plan.policies.iter().map(|p| p.critic_parameters > 0).collect();
+    assert_eq!(critics, [true, true, false]);
+    let again = plan_of(&text(&toml::to_string(&plan.config).unwrap()));
+    assert_eq!(again, plan);
+}
+
+#[test]
+fn names_of_critics_that_cannot_be_are_told_with_what_would_do() {
+    let both = format!("{TWO}critic = \"one\"\n[agents.\"search/answerer\"]\ncritic = \"one\"\n");
+    says(
+        &format!("{both}[algorithm]\nname = \"grpo\""),
+        &["has no effect", "`name` that has critics"],
+    );
+    // The answerer shares its policy with the searcher, which has no name for its critic.
+    says(
+        &format!("{both}[algorithm]\nname = \"ippo\""),
+        &["`critic` is", "both are policy `small`"],
+    );
+    let all = format!(
+        "{both}[agents.\"search/searcher\"]\ncritic = \"one\"\n[algorithm]\nname = \"ippo\"\n"
+    );
+    assert_eq!(plan_of(&text(&all)).critic_of(1), Some(0));
+    says(
+        &format!("{all}critic.trunk = \"shared\""),
+        &["the critic \"one\" cannot be on the trunks of both"],
+    );
+    let other = all.replacen(
+        "[agents.\"search/verifier\"]",
+        "[models.other]\npath = \"builtin:tiny\"\n[agents.\"search/verifier\"]\nmodel = \"other\"",
+        1,
+    );
+    let other = other
+        .replace("[agents.\"search/answerer\"]", "[agents.\"search/answerer\"]\nmodel = \"small\"")
+        .replace("[agents.\"search/searcher\"]", "[agents.\"search/searcher\"]\nmodel = \"small\"");
+    says(&other, &["the critic \"one\" cannot read both model", "different names"]);
+}
+
+#[test]
+fn a_cycle_of_training_needs_policies_that_can_take_turns() {
+    let cycle = |toml: &str| format!("{toml}\n[algorithm]\ntrain_cycle = 3\n");
+    says(
+        &cycle("[models.small]\npath = \"builtin:tiny\""),
+        &["`algorithm.train_cycle` is 3, and there is one policy", "`worker`"],
+    );
+    assert_eq!(plan_of(&text(&cycle(TWO))).algorithm.train_cycle, 3);
+    says(&format!("{}name = \"happo\"", cycle(TWO)), &["in what order", "order = \"together\""]);
+    says(
+        &format!("{}name = \"ippo\"\ncritic.trunk = \"shared\"", cycle(TWO)),
+        &["on the policy's trunk is updated with it"],
+    );
+    says(&format!("{}swap_every = 2", cycle(TWO)), &["`algorithm.swap_every` exchanges policies"]);
+}
+
+#[test]
 fn parts_of_critics_that_do_not_go_together_are_told_with_what_would_do() {
     let cases = [
         (

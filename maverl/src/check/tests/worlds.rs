@@ -62,3 +62,77 @@ fn what_is_wrong_with_a_world_is_told_where_it_stands() {
         &["`environment` has no effect", "`eval.data` is of no world"],
     );
 }
+
+/// Acts in a shelf beside its world.
+struct Roam;
+
+impl Build for Roam {
+    fn defaults() -> Value {
+        json!({})
+    }
+
+    fn build(_: &Value) -> Result<Self, String> {
+        Ok(Self)
+    }
+}
+
+impl Orchestra for Roam {
+    async fn run(&self, _: &Task, _: &Team<Self>) -> Result<Option<String>, AskError> {
+        Ok(None)
+    }
+
+    fn environments(&self) -> Vec<String> {
+        vec!["shelf".to_owned()]
+    }
+}
+
+impl OrchestraName for Roam {
+    const NAME: &'static str = "debate/roam";
+    const SUMMARY: &'static str = "Acts in several worlds.";
+    const NEEDS: &'static [&'static str] = &["any"];
+
+    fn members(&self) -> Vec<Seat> {
+        vec![Seat::only("debate/debater")]
+    }
+}
+
+fn roaming() -> Registry {
+    registry(&[
+        Entry::agent::<Debater>(HERE),
+        Entry::orchestra::<Roam>(HERE),
+        Entry::environment::<Library>(HERE),
+        Entry::environment::<Quiz>(HERE),
+    ])
+}
+
+#[test]
+fn an_orchestra_acts_in_the_worlds_that_it_names() {
+    let toml = "[environments.shelf]\nname = \"library\"\ntop = 9\n";
+    let plan = super::super::check(&text(toml), &roaming(), Purpose::Train).unwrap();
+    let shelf = &plan.environments["shelf"];
+    assert_eq!((shelf.name.as_str(), &shelf.options["top"]), ("library", &json!(9)));
+    // One that acts with whatever is understood plays where something is.
+    assert_eq!(plan.environment.name, "library");
+    let resolved = toml::to_string(&plan.config).unwrap();
+    let again = super::super::check(&text(&resolved), &roaming(), Purpose::Train).unwrap();
+    assert_eq!(again, plan, "{resolved}");
+}
+
+#[test]
+fn worlds_that_an_orchestra_lacks_or_does_not_act_in_are_told() {
+    let all = roaming();
+    says("seed = 1", &all, &["`debate/roam` acts in `shelf`", "write `[environments.shelf]`"]);
+    let shelf = "[environments.shelf]\nname = \"library\"\n";
+    says(
+        &format!("{shelf}[environments.desk]\nname = \"quiz\""),
+        &all,
+        &["`environments.desk` has no effect", "remove it"],
+    );
+    says(&shelf.replace("library", "libary"), &all, &["did you mean `library`?"]);
+    says(&format!("{shelf}tops = 1"), &all, &["unknown key `environments.shelf.tops`"]);
+    says(
+        &format!("{shelf}[environment]\nname = \"quiz\""),
+        &all,
+        &["`debate/roam` acts, and environment `quiz` understands no action"],
+    );
+}

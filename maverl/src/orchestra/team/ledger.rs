@@ -103,6 +103,14 @@ impl<O: ?Sized, A: AgentName> SeatOf<'_, O, A> {
         self.enter(Payee::Turn(turn.clone()), name, value);
     }
 
+    /// Lets one turn rest: nobody is trained on it, and it is compared with no other turn.
+    pub fn rest_at(&self, turn: &TurnPath) {
+        let mut turns = lock(&self.team.table.turns);
+        if let Some(turn) = turns.iter_mut().find(|t| t.path == *turn && t.seat == self.seat) {
+            turn.rests = true;
+        }
+    }
+
     /// Adds a named part to the reward of every turn of this seat.
     pub fn pay_all(&self, name: &'static str, value: f64) {
         self.enter(Payee::Seat(self.seat.clone()), name, value);

@@ -5,6 +5,7 @@ use futures::{FutureExt, join, try_join};
 use super::*;
 use crate::rollout::testing::{Critic, Flow, Speaker, Talker, line, task, troupe};
 use crate::rollout::{EpisodeRequest, Troupe};
+use crate::task::Action;
 use crate::trajectory::{Episode, Outcome};
 
 async fn play(flow: Flow, talker: Talker) -> Episode {

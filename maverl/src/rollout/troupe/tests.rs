@@ -120,6 +120,15 @@ async fn a_timeout_is_unscored_and_keeps_the_turns_so_far() {
 }
 
 #[tokio::test]
+async fn a_judge_that_hangs_costs_its_episode_alone() {
+    let mut troupe = troupe(asks(&["<w>score sleep</w>"]), parrot());
+    troupe.timeout = Duration::from_millis(20);
+    let episode = play(&troupe).await;
+    assert_eq!((fault(&episode).kind, episode.turns.len()), (FaultKind::Timeout, 1));
+    assert!(play(&self::troupe(asks(&["<w>yes</w>"]), parrot())).await.score().is_some());
+}
+
+#[tokio::test]
 async fn a_panic_anywhere_is_unscored_and_keeps_the_turns_so_far() {
     let orchestra = || {
         Flow::new(|_, team| {

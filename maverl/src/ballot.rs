@@ -1,9 +1,10 @@
-//! Counting votes for answers.
+//! Counting votes for answers: what teams that vote do, and what they are compared with.
 
-use maverl::draw::Draw;
-use maverl::env::math::{Verdict, compare};
-use maverl::env::search::exact_match;
 use serde::{Deserialize, Serialize};
+
+use crate::draw::Draw;
+use crate::env::math::{Verdict, compare};
+use crate::env::search::exact_match;
 
 /// Which of several leaders wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

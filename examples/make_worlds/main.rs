@@ -1,0 +1,92 @@
+//! Makes a model of all small worlds of `builtin:tiny`: supervised training on what every example's team would say in its
+//! world, with errors, so that each knows the form of its replies, is sometimes right, and has much left to learn.
+//!
+//! `cargo run --release --example make_worlds` writes `runs/worlds-model`.
+
+mod oracle;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::Parser;
+use maverl::registry::Registry;
+use maverl_examples::teach::{Lesson, copy};
+
+/// Makes a model of all small worlds.
+#[derive(Parser)]
+struct Arguments {
+    /// Where it is written.
+    #[arg(long, default_value = "runs/worlds-model")]
+    out: PathBuf,
+    /// The model it starts from.
+    #[arg(long, default_value = "maverl/models/tiny")]
+    from: PathBuf,
+    /// Optimizer steps.
+    #[arg(long, default_value_t = 1500)]
+    steps: usize,
+    /// Of those, on whole rows: to learn the words of the worlds.
+    #[arg(long, default_value_t = 500)]
+    reading_steps: usize,
+    /// How often a decision is wrong.
+    #[arg(long, default_value_t = 0.25)]
+    noise: f64,
+    /// From which demonstrations and their order derive.
+    #[arg(long, default_value_t = 20_260_212)]
+    seed: u64,
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    tokio::runtime::Runtime::new()?.block_on(make(&arguments))
+}
+
+async fn make(arguments: &Arguments) -> Result<()> {
+    let Arguments { out, from, steps, reading_steps, noise, seed } = arguments;
+    copy(from, out)?;
+    let reading = Lesson {
+        steps: (*reading_steps).min(*steps),
+        rows_per_step: 64,
+        lr: 1.5e-3,
+        whole: true,
+        seed: *seed,
+    };
+    let replies = Lesson {
+        steps: steps - reading.steps,
+        lr: 1e-3,
+        whole: false,
+        seed: seed + 1,
+        ..reading.clone()
+    };
+    for lesson in [reading, replies].iter().filter(|lesson| lesson.steps > 0) {
+        lesson.teach(out, &turns(lesson, *noise).await?).await?;
+    }
+    println!("wrote {}", out.display());
+    Ok(())
+}
+
+/// As many turns of each example as of any other.
+async fn turns(lesson: &Lesson, noise: f64) -> Result<Vec<maverl::trajectory::Turn>> {
+    let registry = Registry::collect()?;
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut examples: Vec<PathBuf> =
+        fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    let run = |path: &PathBuf| {
+        path.extension().is_some_and(|end| end == "toml") && !path.ends_with("Cargo.toml")
+    };
+    examples.retain(run);
+    examples.sort();
+    let each = lesson.rows().div_ceil(examples.len());
+    let mut turns = Vec::new();
+    for example in &examples {
+        // What the model that this one starts from knows already: in invented worlds, where remembering does not help.
+        let mut some = match example.ends_with("search_orchestra.toml") {
+            true => orchestras::search::demonstrations(lesson.seed, each, noise).await?,
+            false => oracle::demonstrations(example, each, noise, lesson.seed, &registry).await?,
+        };
+        some.truncate(each);
+        turns.extend(some);
+    }
+    turns.truncate(lesson.rows());
+    Ok(turns)
+}

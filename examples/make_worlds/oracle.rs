@@ -1,0 +1,165 @@
+//! Replies as the agents of every shipped team would, from somebody who knows the answer and errs as often as wanted.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Result;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use maverl::Sources;
+use maverl::data;
+use maverl::draw::Draw;
+use maverl::env::search::texts;
+use maverl::orchestra::{Ask, Conversation, Said, Voice};
+use maverl::registry::Registry;
+use maverl::rollout::{EpisodeRequest, Rollout, episode_seed};
+use maverl::task::Task;
+use maverl::trajectory::{Fault, Message, Role, Turn};
+use maverl::world::{Document, facts};
+use maverl_examples::measure::planned;
+
+/// Lines of a question at most.
+const LINES: usize = 8;
+
+/// Knows the tasks of a world, and errs at each decision with a given probability.
+struct Oracle {
+    tasks: BTreeMap<String, Task>,
+    documents: BTreeMap<String, Document>,
+    noise: f64,
+}
+
+/// At least `n` turns of the team of an example, on tasks to train on, in the order in which they were said.
+pub(crate) async fn demonstrations(
+    example: &Path,
+    n: usize,
+    noise: f64,
+    seed: u64,
+    registry: &Registry,
+) -> Result<Vec<Turn>> {
+    let plan = planned(&Sources::file(example), registry)?;
+    let tasks = data::load(&plan.task, &plan.task.split, &plan.base)?;
+    let oracle: Arc<dyn Voice> = Arc::new(Oracle {
+        tasks: tasks.iter().map(|task| (task.question.clone(), task.clone())).collect(),
+        documents: facts::corpus().into_iter().map(|doc| (doc.key.clone(), doc)).collect(),
+        noise,
+    });
+    let rollout = Rollout::start_with(&plan, registry, |_| Arc::clone(&oracle))?;
+    let (mut draw, mut turns) = (Draw::new(seed), Vec::new());
+    for step in 0.. {
+        let request = |index| {
+            let task = tasks[draw.below(tasks.len())].clone();
+            let seed = episode_seed(seed, "demonstrations", step, &task, index);
+            EpisodeRequest { task, index, seed }
+        };
+        let episodes = rollout.collect((0..16).map(request).collect(), |_| {}).await;
+        turns.extend(episodes.into_iter().flat_map(|episode| episode.turns));
+        if turns.len() >= n {
+            break;
+        }
+    }
+    Ok(turns)
+}
+
+impl Voice for Oracle {
+    fn name(&self) -> &str {
+        "oracle"
+    }
+
+    fn say<'a>(
+        &'a self,
+        conversation: &'a mut Conversation,
+        ask: Ask,
+    ) -> BoxFuture<'a, Result<Said, Fault>> {
+        let told = |role, text: &str| Message { role, content: text.to_owned() };
+        conversation.messages.push(told(Role::User, &ask.prompt.user));
+        let seen: Vec<&str> = conversation.messages.iter().map(|m| m.content.as_str()).collect();
+        let reply = self.reply(&seen.join("\n"), &ask.prompt.user, &mut Draw::new(ask.seed));
+        conversation.messages.push(told(Role::Assistant, &reply));
+        let said = Said { reply, tokens: None, truncated: false, shortened: 0, forked: false };
+        std::future::ready(Ok(said)).boxed()
+    }
+}
+
+impl Oracle {
+    /// What is said to the last part of a conversation.
+    fn reply(&self, seen: &str, asked: &str, draw: &mut Draw) -> String {
+        let Some(task) = self.task(seen) else { return String::new() };
+        let right = !draw.chance(self.noise);
+        let answer = match right {
+            true => truth(task),
+            false => self.wrong(task, draw),
+        };
+        let wanted = asked.lines().last().unwrap_or_default();
+        let has = |tag: &str| wanted.contains(&format!("<{tag}>"));
+        // What is judged stands after the question, as somebody replied it.
+        let shown = seen.split_once(task.question.as_str()).map_or("", |(_, rest)| rest);
+        let good = shown.contains(&format!("<answer>{}</answer>", truth(task)));
+        let (tag, content) = if has("verify") {
+            ("verify", if good == right { "yes" } else { "no" }.to_owned())
+        } else if has("score") {
+            ("score", if good == right { 7 + draw.below(4) } else { draw.below(4) }.to_string())
+        } else if has("next") {
+            let next = if shown.contains("<answer>") { "stop" } else { "solver" };
+            ("next", if right { next } else { draw.pick(&["solver", "critic", "stop"]) }.to_owned())
+        } else if has("better") {
+            let first = shown.lines().find(|line| line.starts_with("First:")).unwrap_or_default();
+            let first = first.contains(&format!("<answer>{}</answer>", truth(task)));
+            ("better", if first == right { "first" } else { "second" }.to_owned())
+        } else if let Some(title) = self.unseen(task, shown).filter(|_| has("act") || has("search"))
+        {
+            (if has("act") { "act" } else { "search" }, title)
+        } else if has("answer") {
+            ("answer", answer)
+        } else if has("act") || has("search") {
+            ("search", answer)
+        } else {
+            return answer;
+        };
+        // One error in eight is one of form.
+        match right || !draw.chance(0.125) {
+            true => format!("<{tag}>{content}</{tag}>"),
+            false => content,
+        }
+    }
+
+    /// The task whose question stands in a conversation.
+    fn task(&self, seen: &str) -> Option<&Task> {
+        let rest = seen.split_once("Question: ")?.1;
+        let ends = rest.match_indices('\n').map(|(at, _)| at).chain([rest.len()]);
+        ends.take(LINES).find_map(|end| self.tasks.get(&rest[..end]))
+    }
+
+    /// The title of the first document of the way to the answer that is not there yet.
+    fn unseen(&self, task: &Task, shown: &str) -> Option<String> {
+        let path = texts(task, "support").into_iter();
+        let mut documents = path.filter_map(|key| self.documents.get(&key));
+        Some(documents.find(|document| !shown.contains(&document.line()))?.title.clone())
+    }
+
+    /// An answer that somebody could give: of the choices, near the number, or that of another task.
+    fn wrong(&self, task: &Task, draw: &mut Draw) -> String {
+        let truth = truth(task);
+        let choices = texts(task, "choices");
+        let others: Vec<&str> =
+            choices.iter().filter(|c| **c != truth).map(String::as_str).collect();
+        if !others.is_empty() {
+            return draw.pick(&others).to_owned();
+        }
+        if let Ok(number) = truth.parse::<i64>() {
+            return (number + draw.pick(&[-10, -2, -1, 1, 2, 10])).to_string();
+        }
+        let tasks: Vec<&Task> = self.tasks.values().collect();
+        self::truth(draw.pick(&tasks))
+    }
+}
+
+/// The answer of a task: a solution, or the first of its answers.
+fn truth(task: &Task) -> String {
+    let program = || task.data.contains_key("entry_point");
+    let solution = task.data.get("solution").and_then(|solution| solution.as_str());
+    match solution.filter(|_| program()) {
+        Some(solution) => solution.to_owned(),
+        None => texts(task, "answers").into_iter().next().unwrap_or_default(),
+    }
+}

@@ -1,0 +1,132 @@
+//! What examples that train many runs have in common: a run that ends with its time, what was solved before and after, and
+//! how sure the difference is.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail};
+use maverl::checkpoint::Which;
+use maverl::eval::{Estimate, EvalSpec, paired};
+use maverl::plan::Plan;
+use maverl::registry::Registry;
+use maverl::run_dir::Place;
+use maverl::train::{Options, Weights};
+use maverl::trajectory::Episode;
+use maverl::{Purpose, Sources, check};
+
+/// Which tasks were solved, by source and id.
+#[derive(Clone, Default)]
+pub struct Scores(BTreeMap<(String, String), f64>);
+
+impl Scores {
+    /// Of episodes, one of each task; what could not be scored is left out.
+    pub fn of(episodes: &[Episode]) -> Self {
+        let scored = episodes.iter().filter_map(|episode| {
+            let key = (episode.task.source.clone(), episode.task.id.clone());
+            Some((key, f64::from(u8::from(episode.score()?.solved))))
+        });
+        Self(scored.collect())
+    }
+
+    /// How many.
+    pub fn tasks(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The share of them.
+    pub fn mean(&self) -> f64 {
+        self.0.values().sum::<f64>() / self.0.len().max(1) as f64
+    }
+
+    /// What each task gained, in the order of the tasks.
+    pub fn gains(&self, after: &Self) -> Vec<f64> {
+        self.0.iter().filter_map(|(task, before)| Some(after.0.get(task)? - before)).collect()
+    }
+}
+
+/// A run that ended well.
+pub struct Trained {
+    /// Steps done.
+    pub steps: u64,
+    /// How long they took.
+    pub seconds: f64,
+    /// What the starting weights solved of the test split.
+    pub before: Scores,
+    /// What the last ones did.
+    pub after: Scores,
+}
+
+impl Trained {
+    /// What was gained, with its 95 % interval: the pairs are kept, so what makes a task easy is in neither end.
+    pub fn gain(&self) -> Estimate {
+        paired(&self.before.gains(&self.after))
+    }
+}
+
+/// What a configuration with settings means, or every problem with it.
+///
+/// # Errors
+///
+/// The problems, a line each.
+pub fn planned(sources: &Sources, registry: &Registry) -> Result<Plan> {
+    check(sources, registry, Purpose::Train).map_err(|problems| {
+        let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        anyhow!(problems.join("\n"))
+    })
+}
+
+/// What a plan's team solves of the test split.
+///
+/// # Errors
+///
+/// See [`maverl::train::TrainError`].
+pub async fn solved(plan: &Plan, registry: &Registry, weights: &Weights) -> Result<Scores> {
+    let spec = EvalSpec { split: plan.eval.test_split.clone(), samples: 1, temperature: None };
+    Ok(Scores::of(&maverl::train::play(plan, registry, weights, &spec).await?))
+}
+
+/// Trains into a directory, which is made anew, until the time is over or the steps are done; and what that brought.
+///
+/// # Errors
+///
+/// If the run fails, or another number of tasks was scored after it than before.
+pub async fn train(
+    plan: &Plan,
+    registry: &Registry,
+    dir: &Path,
+    seconds: f64,
+    before: Scores,
+) -> Result<Trained> {
+    if dir.exists() {
+        fs::remove_dir_all(dir)?;
+    }
+    let options = Options::new(Place::New(dir.to_owned()));
+    let (interrupt, start) = (options.interrupt.clone(), Instant::now());
+    let timer = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
+        interrupt.raise();
+    });
+    let report = maverl::train(plan, registry, options).await;
+    timer.abort();
+    let (steps, seconds) = (report?.summary.steps, start.elapsed().as_secs_f64());
+    let after = solved(plan, registry, &Weights::Run(dir.to_owned(), Which::Last)).await?;
+    if before.tasks() != after.tasks() {
+        bail!("{} tasks were scored before and {} after", before.tasks(), after.tasks());
+    }
+    Ok(Trained { steps, seconds, before, after })
+}
+
+/// What a run came to; a panic is an error like any other.
+///
+/// # Errors
+///
+/// Those of the run, and its panic.
+pub fn attempt<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        Err(anyhow!("it panicked: {}", text.unwrap_or_default()))
+    })
+}

@@ -1,0 +1,125 @@
+//! What the programs that make the shipped models have in common: supervised training of a model on replies.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use maverl::Sources;
+use maverl::config::Aggregation;
+use maverl::draw::Draw;
+use maverl::model::builtin;
+use maverl::plan;
+use maverl::registry::Registry;
+use maverl::runtime::{Batch, Objective, Policy, Row, Runtime};
+use maverl::trajectory::Turn;
+use orchestras as _; // brings `search/route`, for a plan has an orchestra
+
+use crate::measure::planned;
+
+/// How rows are learned.
+#[derive(Debug, Clone)]
+pub struct Lesson {
+    /// Optimizer steps.
+    pub steps: usize,
+    /// Rows of each.
+    pub rows_per_step: usize,
+    /// The largest step size.
+    pub lr: f64,
+    /// Learn the prompts too: names come again in them, which is how a small model learns to copy.
+    pub whole: bool,
+    /// From which the order of rows derives.
+    pub seed: u64,
+}
+
+impl Lesson {
+    /// How many rows it takes.
+    pub fn rows(&self) -> usize {
+        self.steps * self.rows_per_step
+    }
+
+    /// Trains the model in a directory, in place, in one pass over the turns.
+    ///
+    /// # Errors
+    ///
+    /// If the model cannot be loaded, trained or saved.
+    pub async fn teach(&self, dir: &Path, turns: &[Turn]) -> Result<()> {
+        let runtime = start(dir, self.lr)?;
+        let policy = runtime.policies()[0].clone();
+        let row = |turn: &Turn| row(&policy, turn, self.whole);
+        let mut rows = turns.iter().map(row).collect::<Result<Vec<Row>>>()?;
+        Draw::new(self.seed).shuffle(&mut rows);
+        let tokens: usize = rows.iter().map(|row| row.prompt.len() + row.completion.len()).sum();
+        println!("{} rows of {:.1} tokens", rows.len(), tokens as f64 / rows.len() as f64);
+        for (step, rows) in rows.chunks(self.rows_per_step).enumerate() {
+            let batch = Batch {
+                rows: rows.to_vec(),
+                objective: Objective::Supervised,
+                minibatches: 1,
+                epochs: 1,
+                aggregation: Aggregation::TokenMean,
+                longest: 1,
+                target_kl: 0.0,
+                lr: self.lr * shape(step as f64 / self.steps as f64),
+            };
+            let stats = policy.update(batch).await?;
+            if step % 20 == 0 {
+                println!(
+                    "step {step}: loss {:.4}, gradient norm {:.3}",
+                    stats.loss, stats.grad_norm
+                );
+            }
+        }
+        policy.save(dir).await?;
+        drop(policy);
+        runtime.shutdown();
+        // The moments are of no use to who starts from here.
+        Ok(std::fs::remove_file(dir.join("optimizer.safetensors"))?)
+    }
+}
+
+/// Copies the files of a model.
+///
+/// # Errors
+///
+/// If one is missing, or cannot be written.
+pub fn copy(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to)?;
+    for file in builtin::FILES {
+        std::fs::copy(from.join(file), to.join(file))
+            .with_context(|| format!("cannot copy {file}"))?;
+    }
+    Ok(())
+}
+
+/// A twentieth of the way up, then half a cosine down.
+fn shape(progress: f64) -> f64 {
+    (progress / 0.05).min(1.0) * 0.5 * (1.0 + (std::f64::consts::PI * progress).cos())
+}
+
+fn start(model: &Path, lr: f64) -> Result<Runtime> {
+    let sources = Sources::default()
+        .with("orchestra.name=search/route")
+        .with(format!("models.tiny.path={:?}", std::path::absolute(model)?))
+        .with(format!("models.tiny.optim.lr={lr:e}"))
+        .with("models.tiny.optim.betas=[0.9, 0.98]");
+    let plan = planned(&sources, &Registry::collect()?)?;
+    println!("{}", plan::table(&plan));
+    Ok(Runtime::start(&plan)?)
+}
+
+fn row(policy: &Policy, turn: &Turn, whole: bool) -> Result<Row> {
+    let tokenizer = policy.tokenizer();
+    let mut ids = tokenizer.encode_rendered(&tokenizer.render(&turn.prompt, true)?)?;
+    let asked = if whole { 1 } else { ids.len() };
+    ids.extend(tokenizer.encode_plain(&turn.reply)?);
+    ids.push(*tokenizer.stop_ids().first().context("the model has a stop id")?);
+    let completion = ids.split_off(asked);
+    Ok(Row {
+        prompt: ids,
+        completion,
+        logprobs: Vec::new(),
+        advantages: Vec::new(),
+        temperature: 1.0,
+        weights: Vec::new(),
+        loss: plan::LossPlan::default(),
+    })
+}

@@ -1,0 +1,101 @@
+//! Trains every configuration of the examples, each for at most a minute: every orchestra and every environment once, from a
+//! model that ships with maverl. Compares what each team solves before and after, task by task.
+//!
+//! `cargo run --release --example worlds` takes about half an hour on two cores; `-- vote debate` trains those two alone. The
+//! table is written again after every run, so that it is there however the rest ends.
+
+mod table;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use maverl::Sources;
+use maverl::registry::Registry;
+use maverl::train::Weights;
+use maverl_examples::measure::{self, planned};
+use orchestras as _; // brings every orchestra and its agents
+
+use table::{Row, table};
+
+/// Trains the examples, and says by how much each improves what is solved of held-out tasks.
+#[derive(Parser)]
+struct Arguments {
+    /// Examples, by the names of their files; without any, all.
+    examples: Vec<String>,
+    /// The longest that a run may train; evaluations come on top.
+    #[arg(long, default_value_t = 60.0)]
+    seconds: f64,
+    /// Held-out tasks.
+    #[arg(long, default_value_t = 200)]
+    tasks: usize,
+    /// Where runs and the table are written; runs that are there are made again.
+    #[arg(long, default_value = "runs/worlds")]
+    out: PathBuf,
+    /// Another setting of every run, such as `models.tiny.optim.lr=1e-3`.
+    #[arg(long)]
+    set: Vec<String>,
+}
+
+/// What is the same in every run: time ends it, and what is left to measure is measured here.
+const SET: [&str; 4] = [
+    "steps=100000",
+    "eval.before_and_after=false",
+    "checkpoint.every=0",
+    // A run that learns nothing at all is told from the table.
+    "algorithm.max_flat_steps=100000",
+];
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let examples = chosen(&arguments.examples)?;
+    let registry = Registry::collect()?;
+    fs::create_dir_all(&arguments.out)?;
+    let mut rows = Vec::new();
+    for (name, path) in examples {
+        let run = || run(&name, &path, &arguments, &registry);
+        let row = measure::attempt(run).unwrap_or_else(|error| Row::failed(&name, &error));
+        eprintln!("{}", row.line());
+        rows.push(row);
+        fs::write(arguments.out.join("table.md"), table(&rows))?;
+    }
+    println!("{}", table(&rows));
+    Ok(())
+}
+
+/// The configurations of these names, or all.
+fn chosen(names: &[String]) -> Result<Vec<(String, PathBuf)>> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut all = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        if path.extension().is_some_and(|extension| extension == "toml") && name != "Cargo" {
+            all.push((name, path));
+        }
+    }
+    all.sort();
+    let known = |name: &&String| all.iter().any(|(known, _)| known == *name);
+    if let Some(name) = names.iter().find(|name| !known(name)) {
+        let all: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
+        bail!("no example is called `{name}`; there are {}", all.join(", "));
+    }
+    all.retain(|(name, _)| names.is_empty() || names.contains(name));
+    Ok(all)
+}
+
+/// Trains one example.
+fn run(name: &str, path: &Path, arguments: &Arguments, registry: &Registry) -> Result<Row> {
+    let runtime = tokio::runtime::Runtime::new()?;
+    let dir = arguments.out.join(name);
+    let tasks = format!("eval.tasks={}", arguments.tasks);
+    let set = SET.iter().map(|set| (*set).to_owned()).chain([tasks]);
+    let sources = set.chain(arguments.set.iter().cloned()).fold(Sources::file(path), Sources::with);
+    let plan = planned(&sources, registry)?;
+    let before = runtime.block_on(measure::solved(&plan, registry, &Weights::Start))?;
+    let trained = measure::train(&plan, registry, &dir, arguments.seconds, before);
+    let trained = runtime.block_on(trained)?;
+    let metrics = fs::read_to_string(dir.join("metrics.jsonl")).context("the run's metrics")?;
+    Ok(Row::trained(name, &plan, trained, &metrics)?)
+}

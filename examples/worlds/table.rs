@@ -1,0 +1,81 @@
+//! The table of runs.
+
+use anyhow::{Error, Result};
+use maverl::eval::Estimate;
+use maverl::plan::Plan;
+use maverl_examples::measure::Trained;
+use serde_json::Value;
+
+/// A run.
+pub(crate) struct Row {
+    example: String,
+    outcome: Result<Run, String>,
+}
+
+struct Run {
+    orchestra: String,
+    world: String,
+    /// The mean reward of an episode in the first and the last tenth of the steps.
+    reward: (f64, f64),
+    /// Steps in which every group had one reward.
+    flat: usize,
+    trained: Trained,
+}
+
+impl Row {
+    /// A run that ended well, and its `metrics.jsonl`.
+    pub(crate) fn trained(
+        example: &str,
+        plan: &Plan,
+        trained: Trained,
+        metrics: &str,
+    ) -> Result<Self> {
+        let rows: Vec<Value> =
+            metrics.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+        let of = |name: &str| rows.iter().filter_map(|row| row[name].as_f64()).collect::<Vec<_>>();
+        let rewards = of("rollout/score_mean");
+        let tenth = rewards.len().div_ceil(10);
+        let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
+        let run = Run {
+            orchestra: plan.orchestra.name.clone(),
+            world: plan.environment.name.clone(),
+            reward: (mean(&rewards[..tenth]), mean(&rewards[rewards.len() - tenth..])),
+            flat: of("group/flat_steps").into_iter().filter(|flat| *flat > 0.0).count(),
+            trained,
+        };
+        Ok(Self { example: example.to_owned(), outcome: Ok(run) })
+    }
+
+    /// A run that did not.
+    pub(crate) fn failed(example: &str, error: &Error) -> Self {
+        let error = format!("{error:#}").replace('\n', "; ");
+        Self { example: example.to_owned(), outcome: Err(error) }
+    }
+
+    /// As a row of the table.
+    pub(crate) fn line(&self) -> String {
+        let Run { orchestra, world, reward, flat, trained } = match &self.outcome {
+            Ok(run) => run,
+            Err(error) => return format!("| `{}` | | | failed: {error} | | | | | |", self.example),
+        };
+        let Estimate { mean, low, high } = trained.gain();
+        format!(
+            "| `{}` | `{orchestra}` | {world} | {:.3} | {:.3} | {mean:+.3} ({low:+.3} to {high:+.3}) | {:.3} to {:.3} | {} \
+             ({flat}) | {:.0} |",
+            self.example,
+            trained.before.mean(),
+            trained.after.mean(),
+            reward.0,
+            reward.1,
+            trained.steps,
+            trained.seconds,
+        )
+    }
+}
+
+/// Every run.
+pub(crate) fn table(rows: &[Row]) -> String {
+    let head = "| example | orchestra | world | start | end | gain (95 %) | reward in training | steps (flat) | seconds |\n\
+                |---|---|---|---|---|---|---|---|---|\n";
+    rows.iter().fold(head.to_owned(), |table, row| table + &row.line() + "\n")
+}

@@ -1,0 +1,178 @@
+//! What a trained team is compared with: itself before training, one agent with as many tokens, and a vote of that agent.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
+
+use super::{Failure, checked};
+use crate::check::{Purpose, Sources};
+use crate::config::{AgentConfig, AlgorithmConfig, Config, Named};
+use crate::eval::{Comparison, Entrant, EvalSpec};
+use crate::model::{HfConfig, ModelFiles};
+use crate::plan::Plan;
+use crate::registry::{OrchestraEntry, Registry};
+use crate::train::{self, Weights};
+use crate::trajectory::{Episode, Seat};
+
+/// One agent that plays where the team played: on a model of the team's, untrained, sampling as `[sampling]` says.
+pub(super) struct Single {
+    config: Config,
+    plan: Plan,
+}
+
+impl Single {
+    /// The agent of an orchestra with one seat, on a model; both may be left out where they can be told.
+    pub(super) fn new(
+        team: &Plan,
+        registry: &Registry,
+        orchestra: Option<&str>,
+        model: Option<&str>,
+    ) -> Result<Self, Failure> {
+        let (name, seat) = orchestra_of_one(team, registry, orchestra)?;
+        let model = model_of(team, model)?;
+        let agent = AgentConfig { model: Some(model.clone()), ..AgentConfig::default() };
+        let mut config = Config {
+            orchestra: Named { name: Some(name), ..Named::default() },
+            agents: [(seat.agent, agent)].into(),
+            algorithm: AlgorithmConfig::default(),
+            ..team.config.clone()
+        };
+        config.models.retain(|name, _| *name == model);
+        config.environments.clear();
+        config.outsiders.clear();
+        config.rewards.clear();
+        let plan = plan(&config, team, registry)?;
+        Ok(Self { config, plan })
+    }
+
+    /// The same with replies of at most so many tokens.
+    fn with_tokens(&self, most: usize, registry: &Registry) -> Result<Plan, Failure> {
+        let mut config = self.config.clone();
+        config.sampling.max_tokens = NonZeroUsize::new(most.max(1));
+        plan(&config, &self.plan, registry)
+    }
+
+    /// How many tokens its model takes.
+    fn context(&self) -> Result<usize, Failure> {
+        let files = ModelFiles::new(&self.plan.workers[0].source);
+        Ok(HfConfig::parse(&files.require("config.json")?)?.max_position_embeddings)
+    }
+}
+
+fn plan(config: &Config, beside: &Plan, registry: &Registry) -> Result<Plan, Failure> {
+    let name = "the single agent of the comparison";
+    let sources = Sources::default().text(name, toml::to_string(config)?, &beside.base);
+    checked(&sources, registry, Purpose::Eval)
+}
+
+/// An orchestra with one seat that fits every environment of a plan. Where several do: of those that act if the team's
+/// does, and do not if it does not, the first by name.
+fn orchestra_of_one(
+    team: &Plan,
+    registry: &Registry,
+    wanted: Option<&str>,
+) -> Result<(String, Seat), Failure> {
+    let worlds = team.worlds.values().map(|world| world.name.as_str());
+    let mut worlds: BTreeSet<&str> = worlds.collect();
+    if worlds.is_empty() {
+        worlds.insert(&team.environment.name);
+    }
+    let fits = |entry: &OrchestraEntry| {
+        worlds.iter().all(|world| entry.fits(&registry.environments[world]))
+    };
+    let fitting: Vec<(&str, Seat, bool)> = (registry.orchestras.iter())
+        .filter(|(_, entry)| fits(entry))
+        .filter_map(|(name, entry)| Some((*name, only_seat(entry)?, !entry.needs.is_empty())))
+        .collect();
+    let names: Vec<String> = fitting.iter().map(|(name, ..)| format!("`{name}`")).collect();
+    let acts = !registry.orchestras[team.orchestra.name.as_str()].needs.is_empty();
+    let chosen = match wanted {
+        Some(wanted) => fitting.iter().find(|(name, ..)| *name == wanted),
+        None => fitting.iter().find(|(.., its)| *its == acts).or(fitting.first()),
+    };
+    if let Some((name, seat, _)) = chosen {
+        return Ok(((*name).to_owned(), seat.clone()));
+    }
+    let worlds = worlds.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let there = match names.is_empty() {
+        true => "link a crate that has one, such as `orchestras`".to_owned(),
+        false => format!("there are {}", names.join(", ")),
+    };
+    Err(Failure(match wanted {
+        Some(wanted) => format!(
+            "`--single` is an orchestra with one seat that fits {worlds}, and `{wanted}` is none; {there}"
+        ),
+        None => format!(
+            "no orchestra with one seat fits {worlds}, so there is nobody to compare with; {there}"
+        ),
+    }))
+}
+
+/// Who sits in an orchestra alone.
+fn only_seat(entry: &OrchestraEntry) -> Option<Seat> {
+    let members = (entry.build)(&(entry.declaration.defaults)()).ok()?.members();
+    match members.as_slice() {
+        [seat] => Some(seat.clone()),
+        _ => None,
+    }
+}
+
+/// The model of the single agent.
+fn model_of(team: &Plan, wanted: Option<&str>) -> Result<String, Failure> {
+    let models: BTreeSet<&str> = team.workers.iter().map(|worker| worker.model.as_str()).collect();
+    let names: Vec<String> = models.iter().map(|name| format!("`{name}`")).collect();
+    let names = names.join(", ");
+    match (wanted, models.first(), models.len()) {
+        (Some(wanted), ..) if models.contains(wanted) => Ok(wanted.to_owned()),
+        (Some(wanted), ..) => {
+            Err(Failure(format!("no model of the team is called `{wanted}`; there are {names}")))
+        }
+        (None, Some(only), 1) => Ok((*only).to_owned()),
+        (None, None, _) => Err(Failure(
+            "no model speaks in this team, so there is none for a single agent to speak with"
+                .to_owned(),
+        )),
+        _ => Err(Failure(format!(
+            "the team has several models, {names}: say with `--model` which one the single agent speaks with"
+        ))),
+    }
+}
+
+/// Plays the same tasks with everybody. The trained team's tokens are the budget of the single agent and of the vote.
+pub(super) async fn compare(
+    team: &Plan,
+    registry: &Registry,
+    trained: &Weights,
+    spec: &EvalSpec,
+    single: &Single,
+) -> Result<Comparison, Failure> {
+    let start = Weights::Start;
+    let episodes = train::play(team, registry, trained, spec).await?;
+    let ours = Entrant::mean("trained team", spec.samples, &episodes);
+    let episodes = train::play(team, registry, &start, spec).await?;
+    let before = Entrant::mean("untrained team", spec.samples, &episodes);
+
+    // Replies of one temperature are no vote where it is 0: then they have the agent's own.
+    let once =
+        EvalSpec { samples: 1, temperature: spec.temperature.filter(|t| *t > 0.0), ..spec.clone() };
+    let episodes = train::play(&single.plan, registry, &start, &once).await?;
+    let reply = Entrant::mean("one reply", 1, &episodes).sampled();
+    let budget = ours.sampled().ceil();
+    let room = single.context()?.saturating_sub(longest_prompt(&episodes));
+    let long = single.with_tokens((budget as usize).min(room), registry)?;
+    let votes = (budget / reply.max(1.0)).floor().max(1.0) as u32;
+
+    let episodes = train::play(&long, registry, &start, spec).await?;
+    let alone = Entrant::mean("single agent", spec.samples, &episodes);
+    let sampled = EvalSpec { samples: votes, ..once };
+    let episodes = train::play(&single.plan, registry, &start, &sampled).await?;
+    let vote = Entrant::vote("majority vote", votes, &episodes);
+    Comparison::of(&spec.split, &[ours, before, alone, vote]).ok_or_else(|| {
+        Failure("not one task could be scored for everybody, so nothing can be compared".to_owned())
+    })
+}
+
+fn longest_prompt(episodes: &[Episode]) -> usize {
+    let turns = episodes.iter().flat_map(|episode| &episode.turns);
+    let lengths = turns.filter_map(|turn| Some(turn.tokens.as_ref()?.prompt.len()));
+    lengths.max().unwrap_or(0)
+}

@@ -1,0 +1,79 @@
+//! `maverl eval`: held-out tasks, played by a team and by what it is compared with.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::compare::{Single, compare};
+use super::{ConfigArgs, Failure, block_on, of_run, planned, print};
+use crate::check::Purpose;
+use crate::checkpoint::Which;
+use crate::eval::EvalSpec;
+use crate::registry::Registry;
+use crate::train::{self, Weights};
+
+#[derive(Args)]
+pub(super) struct EvalArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Evaluate a checkpoint of the run in this directory, with its configuration.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "named"])]
+    run: Option<PathBuf>,
+    /// Which checkpoint: `last`, `best` (by validation, see `eval.every`), or the number of a step.
+    #[arg(long, value_name = "WHICH", default_value = "last", requires = "run", value_parser = which)]
+    checkpoint: Which,
+    /// The split of the data to play. [default: `eval.test_split`]
+    #[arg(long, value_name = "SPLIT")]
+    split: Option<String>,
+    /// Compare the trained team with itself before training, with one agent that may say as much as the team in one reply,
+    /// and with a vote of as many replies of that agent as the team's tokens pay for; both begin where the team began.
+    #[arg(long, requires = "run")]
+    compare: bool,
+    /// The orchestra of the single agent in a comparison. [default: one with a single seat that fits the world]
+    #[arg(long, value_name = "ORCHESTRA", requires = "compare")]
+    single: Option<String>,
+    /// The model of the single agent in a comparison, where the team has several.
+    #[arg(long, value_name = "NAME", requires = "compare")]
+    model: Option<String>,
+    /// Print the report as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn eval(args: &EvalArgs) -> Result<ExitCode, Failure> {
+    let registry = Registry::collect()?;
+    let (sources, weights) = match &args.run {
+        Some(dir) => (args.config.over(of_run(dir)?.0), Weights::Run(dir.clone(), args.checkpoint)),
+        None => (args.config.sources(None), Weights::Start),
+    };
+    let mut plan = planned(&sources, &registry, Purpose::Eval)?;
+    // Nothing is learned, so nobody needs to know what is expected.
+    plan.algorithm.critic = None;
+    let split = args.split.as_deref().unwrap_or(&plan.eval.test_split);
+    let spec = EvalSpec::new(&plan.eval, split);
+    if args.compare {
+        let single = Single::new(&plan, &registry, args.single.as_deref(), args.model.as_deref())?;
+        let comparison = block_on(compare(&plan, &registry, &weights, &spec, &single))?;
+        return print(&if args.json {
+            serde_json::to_string_pretty(&comparison)?
+        } else {
+            comparison.table()
+        });
+    }
+    let report = block_on(async {
+        Ok::<_, Failure>(train::eval(&plan, &registry, &weights, &spec).await?)
+    })?;
+    print(&if args.json { serde_json::to_string_pretty(&report)? } else { report.table() })
+}
+
+/// Which checkpoint is meant.
+pub(super) fn which(text: &str) -> Result<Which, String> {
+    match text {
+        "last" => Ok(Which::Last),
+        "best" => Ok(Which::Best),
+        step => {
+            step.parse().map(Which::Step).map_err(|_| "write `last`, `best` or a step".to_owned())
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Acting: in the episode's own world, and in others beside it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Table, Team};
+use crate::env::{DynEnvironment, Session};
+use crate::orchestra::AskError;
+use crate::orchestra::branch::Flight;
+use crate::task::{Action, Observation};
+use crate::trajectory::{Fault, FaultKind};
+
+/// A world beside the episode's own.
+pub(super) struct Beside {
+    environment: Arc<dyn DynEnvironment>,
+    session: tokio::sync::Mutex<Session>,
+}
+
+impl Table {
+    /// The same with further worlds to act in, by name; the task is judged in its own.
+    #[must_use]
+    pub fn with_environments(
+        mut self,
+        environments: &BTreeMap<String, Arc<dyn DynEnvironment>>,
+    ) -> Self {
+        let open = |environment: &Arc<dyn DynEnvironment>| Beside {
+            environment: Arc::clone(environment),
+            session: environment.open(&self.task, self.seed).into(),
+        };
+        self.beside = environments.iter().map(|(name, its)| (name.clone(), open(its))).collect();
+        self
+    }
+}
+
+impl<O: ?Sized> Team<O> {
+    /// Acts in the environment. Acts of one episode are done one after another, in the order in which they come.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError::Fault`] of kind `environment` if the environment fails; the episode then ends unscored.
+    pub async fn act(&self, action: Action) -> Result<Observation, AskError> {
+        let _flight = Flight::start(&self.branch);
+        let mut session = self.table.session.lock().await;
+        let done = self.table.environment.act(&mut session, action).await;
+        done.map_err(|error| self.table.fail(Fault::new(FaultKind::Environment, error.to_string())))
+    }
+
+    /// Acts in a world beside the episode's own, by its name in `[environments]`. An orchestra says in
+    /// [`Orchestra::environments`](crate::orchestra::Orchestra::environments) which it acts in.
+    ///
+    /// # Errors
+    ///
+    /// As [`Team::act`]; also if there is no world of this name.
+    pub async fn act_in(&self, name: &str, action: Action) -> Result<Observation, AskError> {
+        let _flight = Flight::start(&self.branch);
+        let Some(Beside { environment, session }) = self.table.beside.get(name) else {
+            let names: Vec<&str> = self.table.beside.keys().map(String::as_str).collect();
+            let message = format!("no environment is called `{name}`; there are {names:?}");
+            return Err(self.table.fail(Fault::new(FaultKind::Orchestra, message)));
+        };
+        let done = environment.act(&mut *session.lock().await, action).await;
+        done.map_err(|error| {
+            let message = format!("environment `{name}`: {error}");
+            self.table.fail(Fault::new(FaultKind::Environment, message))
+        })
+    }
+}
