@@ -9,12 +9,14 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 
 use futures::future::BoxFuture;
+use serde_json::Value;
 
 use crate::agent::{AgentName, AskError, Prompt, ReplyError};
 use crate::env::{DynEnvironment, EnvError, Session};
 use crate::orchestra::Includes;
 use crate::orchestra::branch::{Branch, Flight, RACED, lock};
 use crate::task::{Action, Observation, Task};
+use crate::tools::Tool;
 use crate::trajectory::{Fault, FaultKind, Message, Role, Seat, Tokens, Turn, TurnPath};
 
 /// What answers for a seat: a model in a worker group, a script, a server.
@@ -67,6 +69,8 @@ pub struct Conversation {
     pub ids: Vec<u32>,
     /// The rendered text of the last prompt, as the chat template gave it.
     pub rendered: String,
+    /// What may be called in it, as chat templates take it; what its first prompt said.
+    pub tools: Vec<Value>,
 }
 
 /// One seat at the table: the agent (options applied) and what speaks for it.
@@ -237,6 +241,11 @@ impl<O: ?Sized> Team<O> {
         let mut session = self.table.session.lock().await;
         let done = self.table.environment.act(&mut session, action).await;
         done.map_err(|error| self.table.fail(Fault::new(FaultKind::Environment, error.to_string())))
+    }
+
+    /// What the environment lets agents call in this episode.
+    pub fn tools(&self) -> &[Tool] {
+        self.table.environment.tools(&self.table.task)
     }
 
     /// The task being played.
