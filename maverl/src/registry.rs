@@ -282,7 +282,9 @@ impl Registry {
     /// See [`RegistryError`]; all conflicts at once, each with both source places.
     pub fn collect() -> Result<Self, RegistryError> {
         let tools: Vec<Entry> = inventory::iter::<Declared>.into_iter().map(Entry::tool).collect();
-        Self::from_entries(inventory::iter::<Entry>.into_iter().chain(&tools))
+        let mut entries: Vec<&Entry> = inventory::iter::<Entry>.into_iter().collect();
+        entries.extend(&tools);
+        Self::from_entries(entries)
     }
 
     /// The same over explicit entries.

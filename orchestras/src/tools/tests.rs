@@ -19,7 +19,8 @@ fn task() -> Task {
 
 /// Plays an episode in which a conversation so far is replied to with what `line` says.
 fn play(act: Act, line: fn(&[Message]) -> String) -> Episode {
-    let mut tools = ToolsEnvironment { tools: vec!["calculator".to_owned()], ..Default::default() };
+    let options = json!({"tools": ["calculator"]});
+    let mut tools: ToolsEnvironment = serde_json::from_value(options).unwrap();
     tools.start(std::path::Path::new("")).unwrap();
     Scripted::new(act, tools, move |_, messages| line(messages)).play_blocking(&task())
 }

@@ -31,6 +31,8 @@ const MEMORY: u64 = 256 << 20;
 const PAGE: usize = 4096;
 /// Steps of SQLite's machine between two looks at the clock.
 const STEPS: i32 = 1000;
+/// Functions that load code.
+const LOADING: [&str; 2] = ["load_extension", "fts3_tokenizer"];
 /// Pragmas that only tell something.
 const TELLING: [&str; 6] =
     ["table_info", "table_xinfo", "table_list", "index_list", "index_info", "foreign_key_list"];
@@ -139,6 +141,9 @@ impl Sqlite {
             false => None,
             true => {
                 let count = connection.total_changes() - before;
+                // SQLite asks for the number of pages by a pragma.
+                let free = None::<fn(AuthContext<'_>) -> Authorization>;
+                connection.authorizer(free).map_err(said)?;
                 Some((count, connection.serialize("main").map_err(said)?.to_vec()))
             }
         };
@@ -194,8 +199,10 @@ impl Sqlite {
                 .execute_batch(script)
                 .map_err(|error| format!("the task's `database`: {error}"))?;
         }
+        // A database of the user's may have longer texts than a model may write.
+        let longest = if matches!(source, Source::File(_)) { 10 * LONGEST } else { LONGEST };
         for (limit, value) in [
-            (Limit::SQLITE_LIMIT_LENGTH, LONGEST),
+            (Limit::SQLITE_LIMIT_LENGTH, longest),
             (Limit::SQLITE_LIMIT_SQL_LENGTH, LONGEST),
             (Limit::SQLITE_LIMIT_EXPR_DEPTH, 100),
             (Limit::SQLITE_LIMIT_COMPOUND_SELECT, 100),
@@ -205,9 +212,7 @@ impl Sqlite {
             (Limit::SQLITE_LIMIT_TRIGGER_DEPTH, 10),
             (Limit::SQLITE_LIMIT_WORKER_THREADS, 0),
         ] {
-            // A database of ours may have longer texts than a model may write.
-            let longer = matches!(source, Source::File(_)) && limit == Limit::SQLITE_LIMIT_LENGTH;
-            connection.set_limit(limit, if longer { 10 * value } else { value }).map_err(said)?;
+            connection.set_limit(limit, value).map_err(said)?;
         }
         Ok(connection)
     }
@@ -218,7 +223,9 @@ fn allowed(context: AuthContext<'_>, read_only: bool) -> Authorization {
     use AuthAction as A;
     let allow = match context.action {
         A::Select | A::Read { .. } | A::Recursive => true,
-        A::Function { function_name } => !function_name.eq_ignore_ascii_case("load_extension"),
+        A::Function { function_name } => {
+            !LOADING.iter().any(|name| function_name.eq_ignore_ascii_case(name))
+        }
         A::Pragma { pragma_name, .. } => {
             TELLING.iter().any(|name| pragma_name.eq_ignore_ascii_case(name))
         }

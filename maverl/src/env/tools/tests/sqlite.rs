@@ -104,7 +104,7 @@ async fn statements_are_bounded_in_time_rows_memory_and_size() {
         format!("{endless} SELECT group_concat(n) FROM c"),
         "SELECT hex(zeroblob(1000000000))".to_owned(),
         "SELECT replace(hex(zeroblob(40000)), '0', hex(zeroblob(40000)))".to_owned(),
-        format!("SELECT {}1{}", "(".repeat(2000), ")".repeat(2000)),
+        format!("SELECT 1{}", " + 1".repeat(2000)),
     ] {
         let text = sql(&tools, &mut episode, &statement).await;
         assert!(text.starts_with("error: "), "{statement}: {text}");
