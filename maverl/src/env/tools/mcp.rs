@@ -115,7 +115,7 @@ async fn connected(
     let late = |_| format!("did not answer within {} seconds", limit.as_secs_f64());
     let (service, listed) = started.map_err(late).and_then(|started| started).map_err(&fails)?;
     let tools = wanted(listed, &options.tools).map_err(&fails)?;
-    Ok(Server { name: name.clone(), tools, service: Arc::new(service), limit, threads })
+    Ok(Server { name, tools, service: Arc::new(service), limit, threads })
 }
 
 /// Starts a program in the directory of the configuration; it is killed when nobody needs it any more.

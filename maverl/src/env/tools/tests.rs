@@ -209,9 +209,8 @@ fn options_that_cannot_be_met_are_named() {
         assert!(error.starts_with(wanted), "{error}");
     }
     assert!(serde_json::from_value::<ToolsEnvironment>(json!({"files": {"dir": ""}})).is_err());
-    let twice: ToolsEnvironment =
-        serde_json::from_value(json!({"tools": ["calculator", "calculator"]})).unwrap();
-    let mut twice = twice;
+    let twice = json!({"tools": ["calculator", "calculator"]});
+    let mut twice: ToolsEnvironment = serde_json::from_value(twice).unwrap();
     let error = twice.start(Path::new("")).unwrap_err().to_string();
     assert!(error.contains("two tools are called `calculator`"), "{error}");
 }

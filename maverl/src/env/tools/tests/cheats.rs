@@ -131,8 +131,7 @@ async fn a_database_counts_as_it_is_in_the_end() {
 #[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn every_shipped_errand_is_done_by_its_solution_and_not_by_less() {
-    let tools = ToolsEnvironment::default();
-    let mut tools = tools;
+    let mut tools = ToolsEnvironment::default();
     tools.start(Path::new("")).unwrap();
     for (_, tasks) in crate::world::tools::errands() {
         tools.note(&tasks).unwrap();
