@@ -7,7 +7,9 @@ use std::{hint::black_box, ops::Range, time::Duration};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use maverl_kernels::{
     adamw::{AdamW, adamw_step, sum_of_squares},
-    attention::{Blocks, Heads, Packing, Segment, attention, attention_bwd, attention_cached},
+    attention::{
+        BLOCK_TOKENS, Blocks, Heads, Packing, Segment, attention, attention_bwd, attention_cached,
+    },
     embedding,
     logprob::Head,
     matmul::{Packed, Precision},
@@ -32,19 +34,19 @@ const SHAPES: [Shape; 2] = [
         name: "small",
         n: 8192,
         d: 128,
-        heads: Heads { q: 4, kv: 4, dim: 32 },
-        ff: 384,
-        vocab: 512,
-        row: 100,
+        heads: Heads { q: 4, kv: 2, dim: 32 },
+        ff: 512,
+        vocab: 1024,
+        row: 128,
     },
     Shape {
         name: "medium",
         n: 2048,
         d: 512,
-        heads: Heads { q: 8, kv: 8, dim: 64 },
+        heads: Heads { q: 8, kv: 2, dim: 64 },
         ff: 1408,
         vocab: 8192,
-        row: 512,
+        row: 128,
     },
 ];
 
@@ -129,34 +131,45 @@ fn elementwise(c: &mut Criterion) {
 fn attentions(c: &mut Criterion) {
     for shape in &SHAPES {
         let Shape { n, d, heads, row, .. } = *shape;
+        let kv = heads.kv * heads.dim;
         let (q, k, v, dout) =
-            (random(1, n * d), random(2, n * d), random(3, n * d), random(4, n * d));
+            (random(1, n * d), random(2, n * kv), random(3, n * kv), random(4, n * d));
         let mut offsets: Vec<usize> = (0..n).step_by(row).collect();
         offsets.push(n);
         let packing = Packing::of(&offsets);
         let mut out = vec![0.0; n * d];
         let work = n * d * row;
         time(c, shape, "attention", work, || attention(&q, &k, &v, packing, heads, &mut out));
-        let (mut dq, mut dk, mut dv) = (vec![0.0; n * d], vec![0.0; n * d], vec![0.0; n * d]);
+        let (mut dq, mut dk, mut dv) = (vec![0.0; n * d], vec![0.0; n * kv], vec![0.0; n * kv]);
         time(c, shape, "attention_bwd", work * 5 / 2, || {
             attention_bwd(&q, &k, &v, &out, &dout, packing, heads, &mut dq, &mut dk, &mut dv);
         });
-        let (block, per_row) = (16, row.div_ceil(16));
-        let storage: Vec<Box<[f32]>> = k
-            .chunks_exact(block * d)
-            .map(|keys| [keys, keys].concat().into_boxed_slice())
-            .collect();
-        let blocks = Blocks { storage: &storage, keys: 0, values: block * d };
-        let ids: Vec<u32> = (0..n / row * per_row).map(|i| (i % storage.len()) as u32).collect();
-        let segments: Vec<Segment<'_>> = ids
-            .chunks_exact(per_row)
-            .map(|blocks| Segment { new_tokens: 1, len: row, blocks })
-            .collect();
-        let m = segments.len() * d;
-        time(c, shape, "attention_decode", 2 * m * row, || {
-            attention_cached(&q[..m], blocks, &segments, heads, &mut out[..m]);
-        });
+        decode(c, shape, &k);
     }
+}
+
+/// A new token for each row on top of a full cache; a layer after the other, as keys and values come out of memory in use.
+fn decode(c: &mut Criterion, shape: &Shape, k: &[f32]) {
+    let Shape { n, d, heads, row, .. } = *shape;
+    let (layers, kv, per_row) = (4, heads.kv * heads.dim, row.div_ceil(BLOCK_TOKENS));
+    let part = BLOCK_TOKENS * kv;
+    let storage: Vec<Box<[f32]>> =
+        k.chunks_exact(part).map(|keys| keys.repeat(2 * layers).into_boxed_slice()).collect();
+    let ids: Vec<u32> = (0..storage.len() as u32).collect();
+    let segments: Vec<Segment<'_>> = ids
+        .chunks_exact(per_row)
+        .map(|blocks| Segment { new_tokens: 1, len: row, blocks })
+        .collect();
+    let m = segments.len() * d;
+    let (q, mut out) = (random(1, m), vec![0.0; m]);
+    assert_eq!(segments.len(), n / row);
+    let mut layer = 0;
+    time(c, shape, "attention_decode", 2 * m * row, || {
+        let blocks =
+            Blocks { storage: &storage, keys: layer * 2 * part, values: (layer * 2 + 1) * part };
+        attention_cached(&q, blocks, &segments, heads, &mut out);
+        layer = (layer + 1) % layers;
+    });
 }
 
 fn heads(c: &mut Criterion) {

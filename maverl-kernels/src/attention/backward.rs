@@ -207,20 +207,30 @@ impl Block<'_> {
         let scale = heads.scale();
         for i in self.start..self.end {
             let slot = i - self.start;
-            let query = i - self.first;
-            let here = query * qw + at..query * qw + at + dim;
+            let here = (i - self.first) * qw + at..(i - self.first) * qw + at + dim;
             let q = &mut scratch.q[slot * wide..][..wide];
             q.iter_mut().zip(&row.q[here.clone()]).for_each(|(to, q)| *to = q * scale);
             let dout = &mut scratch.dout[slot * wide..][..wide];
-            dout[..dim].copy_from_slice(&row.dout[here.clone()]);
-
+            dout[..dim].copy_from_slice(&row.dout[here]);
+        }
+        let mut slot = 0;
+        while slot + 2 <= self.end - self.start {
+            self.products::<S, 2>(simd, slot, scratch);
+            slot += 2;
+        }
+        if slot < self.end - self.start {
+            self.products::<S, 1>(simd, slot, scratch);
+        }
+        for i in self.start..self.end {
+            let slot = i - self.start;
+            let query = i - self.first;
+            let out = &row.out[query * qw + at..][..dim];
+            let dout = &scratch.dout[slot * wide..][..dim];
             let p = &mut scratch.p[slot * pitch..][..pitch];
             let ds = &mut scratch.ds[slot * pitch..][..pitch];
             let seen = vector::padded(i + 1);
-            vector::products(simd, &q[..dim], self.keys, &mut p[..seen]);
             let inverse = vector::softmax(&mut p[..seen], i + 1);
-            vector::products(simd, &dout[..dim], self.values, &mut ds[..seen]);
-            let pull = lanes::dot(&dout[..dim], &row.out[here]);
+            let pull = lanes::dot(dout, out);
             for (p, ds) in p[..seen].iter_mut().zip(&mut ds[..seen]) {
                 *p *= inverse;
                 *ds = *p * (*ds - pull);
@@ -229,7 +239,15 @@ impl Block<'_> {
             ds[seen..].fill(0.0);
             let dq = &mut grads.dq[(query * heads.group() + self.member) * dim..][..dim];
             let kvw = heads.kv_width();
-            vector::weighted(simd, &ds[..=i], Rows::Whole(row.k), kvw, head * dim, scale, dq);
+            vector::weighted(
+                simd,
+                [&ds[..=i]],
+                Rows::Whole(row.k),
+                kvw,
+                head * dim,
+                [scale],
+                &mut [dq],
+            );
         }
         let used = (self.end - self.start) * pitch;
         let rows = (self.end - self.start) * wide;
@@ -237,5 +255,26 @@ impl Block<'_> {
         let (q, dout) = (&scratch.q[..rows], &scratch.dout[..rows]);
         vector::accumulate(simd, ds, pitch, self.end, q, wide, &mut grads.dk);
         vector::accumulate(simd, p, pitch, self.end, dout, wide, &mut grads.dv);
+    }
+
+    /// The products of `M` queries from `slot` on with the keys, and of their output gradients with the values.
+    #[inline(always)]
+    fn products<S: Simd, const M: usize>(&self, simd: S, slot: usize, scratch: &mut Scratch) {
+        let dim = self.head.heads.dim;
+        let (wide, pitch) = (vector::padded(dim), vector::padded(self.end));
+        let seen = vector::padded(self.start + slot + M);
+        for (from, keys, to) in
+            [(&scratch.q, self.keys, &mut scratch.p), (&scratch.dout, self.values, &mut scratch.ds)]
+        {
+            let mut from_rows = [<&[f32]>::default(); M];
+            for (m, row) in from_rows.iter_mut().enumerate() {
+                *row = &from[(slot + m) * wide..][..dim];
+            }
+            let mut to = vector::split::<M>(&mut to[slot * pitch..][..M * pitch], pitch);
+            for to in &mut to {
+                *to = &mut std::mem::take(to)[..seen];
+            }
+            vector::products(simd, from_rows, keys, to);
+        }
     }
 }

@@ -65,40 +65,91 @@ impl WithSimd for Forward<'_> {
             }
             _ => (k, v),
         };
-        let (dim, qw, kvw) = (heads.dim, heads.q_width(), heads.kv_width());
-        let queries = q.len() / qw;
-        query.resize(dim, 0.0);
-        scores.resize(vector::padded(first + queries), 0.0);
+        let (qw, kvw) = (heads.q_width(), heads.kv_width());
+        let tokens = first + q.len() / qw;
         for head in 0..heads.kv {
-            let at = head * dim;
             if let Keys::Rows(k) = k {
-                vector::transpose(k, kvw, at, dim, first + queries, transposed);
+                vector::transpose(k, kvw, head * heads.dim, heads.dim, tokens, transposed);
             }
-            let group = |i: usize| match k {
-                Keys::Rows(_) => &transposed[i * dim * LANES..][..dim * LANES],
-                Keys::Blocks { storage, ids, at: keys } => {
-                    &storage[ids[i] as usize][keys + at * LANES..][..dim * LANES]
-                }
-            };
+            let keys = Group { k, v, transposed, heads, head, alone: q.len() == qw };
+            let members = head * heads.group() * heads.dim..(head + 1) * heads.group() * heads.dim;
             for (i, (q, out)) in q.chunks_exact(qw).zip(out.chunks_exact_mut(qw)).enumerate() {
-                let keys = first + i + 1;
-                let scores = &mut scores[..vector::padded(keys)];
-                let members = head * heads.group() * dim..(head + 1) * heads.group() * dim;
-                let pairs =
-                    q[members.clone()].chunks_exact(dim).zip(out[members].chunks_exact_mut(dim));
-                for (member, (q, out)) in pairs.enumerate() {
-                    let scale = heads.scale();
-                    query.iter_mut().zip(q).for_each(|(query, q)| *query = q * scale);
-                    for (i, scores) in scores.as_chunks_mut().0.iter_mut().enumerate() {
-                        if member == 0 && queries == 1 {
-                            k.prefetch(i + 1, at * LANES..(at + dim) * LANES);
-                            v.prefetch(i, kvw, at..at + dim);
-                        }
-                        vector::group_products(simd, query, group(i), scores);
-                    }
-                    let inverse = vector::softmax(scores, keys);
-                    vector::weighted(simd, &scores[..keys], v, kvw, at, inverse, out);
+                query.clear();
+                query.extend(q[members.clone()].iter().map(|q| q * heads.scale()));
+                let mut queries = query.chunks_exact(2 * heads.dim);
+                let mut out = out[members.clone()].chunks_exact_mut(2 * heads.dim);
+                for (q, out) in queries.by_ref().zip(out.by_ref()) {
+                    let ((q0, q1), (out0, out1)) =
+                        (q.split_at(heads.dim), out.split_at_mut(heads.dim));
+                    keys.attend(simd, [q0, q1], first + i + 1, scores, &mut [out0, out1]);
                 }
+                let (q, out) = (queries.remainder(), out.into_remainder());
+                if !q.is_empty() {
+                    keys.attend(simd, [q], first + i + 1, scores, &mut [out]);
+                }
+            }
+        }
+    }
+}
+
+/// A key head with its values.
+struct Group<'a> {
+    k: Keys<'a>,
+    v: Rows<'a>,
+    /// The keys of this head if `k` has rows.
+    transposed: &'a [f32],
+    heads: Heads,
+    head: usize,
+    /// Whether they are read for one token, so that it pays to ask for them early.
+    alone: bool,
+}
+
+impl Group<'_> {
+    /// `M` scaled queries `[dim]` of one token, which sees the first `keys` keys: what is read of them serves all.
+    #[inline(always)]
+    fn attend<S: Simd, const M: usize>(
+        &self,
+        simd: S,
+        q: [&[f32]; M],
+        keys: usize,
+        scratch: &mut Vec<f32>,
+        out: &mut [&mut [f32]; M],
+    ) {
+        let Self { k, v, heads, head, .. } = *self;
+        let (dim, kvw, at) = (heads.dim, heads.kv_width(), head * heads.dim);
+        let padded = vector::padded(keys);
+        scratch.resize((M * padded).max(scratch.len()), 0.0);
+        let scores = vector::split::<M>(&mut scratch[..M * padded], padded);
+        for i in 0..padded / LANES {
+            if self.alone {
+                k.prefetch(i + 1, at * LANES..(at + dim) * LANES);
+                v.prefetch(i, kvw, at..at + dim);
+            }
+            let products = vector::group_products(simd, q, self.keys(i));
+            for m in 0..M {
+                scores[m].as_chunks_mut().0[i] = products[m];
+            }
+        }
+        let mut scales = [0.0; M];
+        for m in 0..M {
+            scales[m] = vector::softmax(scores[m], keys);
+        }
+        let mut weights = [<&[f32]>::default(); M];
+        for (weights, scores) in weights.iter_mut().zip(&scores) {
+            *weights = &scores[..keys];
+        }
+        vector::weighted(simd, weights, v, kvw, at, scales, out);
+    }
+
+    /// The `i`-th sixteen keys, `[dim, 16]`.
+    #[inline(always)]
+    fn keys(&self, i: usize) -> &[f32] {
+        let Self { k, heads, head, .. } = *self;
+        let size = heads.dim * LANES;
+        match k {
+            Keys::Rows(_) => &self.transposed[i * size..][..size],
+            Keys::Blocks { storage, ids, at } => {
+                &storage[ids[i] as usize][at + head * size..][..size]
             }
         }
     }

@@ -23,7 +23,7 @@ pub use divergence::{AdaptiveKl, importance_corrected, kl, kl_reward, policy_dri
 pub use policy::{PolicyLoss, RowTokens, linear, log_likelihood, policy_gradient};
 pub use preference::{Pair, Preference, PreferenceLoss, preference};
 pub use surrogate::{Clip, Clipped, cispo, clipped_surrogate, cpgd, sapo};
-pub use value::{ValueLoss, clipped_value, huber, value_loss};
+pub use value::{ValueLimits, ValueLoss, clipped_value, huber, value_loss};
 
 /// A loss and its derivative with respect to the number it is a function of.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

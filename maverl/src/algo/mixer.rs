@@ -91,6 +91,7 @@ impl Mixing {
     /// weight       Aᵢ = S wᵢ / Σ w · (R − f(V))       w = ∂f/∂V         DOP, 2007.12322
     /// difference   Aᵢ = f(Q) − f(Q with Vᵢ for Qᵢ)
     /// without      Aᵢ = R − f(Q with Vᵢ for Qᵢ)                         COMA, 1705.08926
+    /// tokens       Aᵢ = Qᵢ − Vᵢ as a whole; token by token it is the GAE of Vᵢ over the reply, which earns Qᵢ
     /// ```
     ///
     /// `V` are the values before the seats' replies, `Q` those after. Where no weight is above 0, all are taken to be equal.
@@ -116,6 +117,7 @@ impl Mixing {
                 let with = self.total(after, state);
                 seats.map(|seat| with - without(seat)).collect()
             }
+            Credit::Tokens => seats.map(|seat| after[seat] - before[seat]).collect(),
             Credit::Without => seats.map(|seat| reward - without(seat)).collect(),
         }
     }
@@ -384,5 +386,6 @@ mod tests {
         assert_eq!(of(Credit::Weight), [0.5, 0.5]);
         assert_eq!(of(Credit::Difference), [0.25, -0.125]);
         assert_eq!(of(Credit::Without), [1.0 - 0.375, 1.0 - 0.75]);
+        assert_eq!(of(Credit::Tokens), [0.25, -0.125]);
     }
 }

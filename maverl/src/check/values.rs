@@ -97,6 +97,7 @@ fn critic(config: &CriticConfig, table: &[String], problems: &mut Problems<'_>) 
     number(problems, table, "gamma", config.gamma, SHARE);
     number(problems, table, "lambda", config.lambda, SHARE);
     number(problems, table, "clip", config.clip, NOT_NEGATIVE);
+    number(problems, table, "huber", config.huber, NOT_NEGATIVE);
     number(problems, table, "coef", config.coef, NOT_NEGATIVE);
     optim(&config.optim, &within(table, "optim"), problems);
     if let Some(config) = &config.lora {

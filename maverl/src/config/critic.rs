@@ -37,6 +37,9 @@ pub struct CriticConfig {
     /// How far an update may move a value before it gains nothing; 0 is any distance. **(default: `0.2`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip: Option<f64>,
+    /// Errors of a value beyond this count linearly; 0 is never. **(default: `0`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub huber: Option<f64>,
     /// With `trunk = "shared"`: what the value loss counts in the trunk; 0 keeps it out. **(default: `0.1`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub coef: Option<f64>,
@@ -83,6 +86,7 @@ impl CriticConfig {
             gamma: self.gamma.or(base.gamma),
             lambda: self.lambda.or(base.lambda),
             clip: self.clip.or(base.clip),
+            huber: self.huber.or(base.huber),
             coef: self.coef.or(base.coef),
             normalize: self.normalize.or(base.normalize),
             warmup_steps: self.warmup_steps.or(base.warmup_steps),
@@ -203,12 +207,14 @@ pub enum Credit {
     Difference,
     /// The team's reward, less the team's value without the agent's reply.
     Without,
+    /// How the agent's own value moved from token to token, up to what it is after the reply.
+    Tokens,
 }
 
 impl Credit {
     /// It needs values after replies too.
     pub const fn knows_replies(self) -> bool {
-        matches!(self, Self::Difference | Self::Without)
+        matches!(self, Self::Difference | Self::Without | Self::Tokens)
     }
 }
 

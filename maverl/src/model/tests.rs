@@ -13,6 +13,7 @@ mod alike;
 pub(super) mod counting;
 pub(super) mod mutation;
 mod reference;
+mod slow;
 
 /// The reference fixtures, if this machine has them.
 pub(super) fn fixture(name: &str) -> Option<PathBuf> {

@@ -30,6 +30,8 @@ pub struct CriticPlan {
     pub lambda: f64,
     /// How far an update may move a value before it gains nothing; 0 is any distance.
     pub clip: f64,
+    /// Errors beyond it count linearly; 0 is never.
+    pub huber: f64,
     /// What the value loss counts in a trunk that is shared.
     pub coef: f64,
     /// What a value is measured in.
@@ -59,6 +61,7 @@ impl From<&CriticConfig> for CriticPlan {
             gamma: config.gamma.unwrap_or(1.0),
             lambda: config.lambda.unwrap_or(0.95),
             clip: config.clip.unwrap_or(0.2),
+            huber: config.huber.unwrap_or(0.0),
             coef: config.coef.unwrap_or(0.1),
             normalize: config.normalize.unwrap_or_default(),
             warmup_steps: config.warmup_steps.unwrap_or(0),
@@ -83,6 +86,7 @@ impl From<&CriticPlan> for CriticConfig {
             gamma: Some(plan.gamma),
             lambda: Some(plan.lambda),
             clip: Some(plan.clip),
+            huber: Some(plan.huber),
             coef: Some(plan.coef),
             normalize: Some(plan.normalize),
             warmup_steps: Some(plan.warmup_steps),

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use candle_core::Var;
 
-use crate::algo::loss::{ValueLoss, value_loss};
+use crate::algo::loss::{ValueLimits, ValueLoss, value_loss};
 use crate::algo::{Aim, Scale, ValueBatch, ValueRow, ValueText};
 use crate::config::{Normalize, Trunk};
 use crate::model::save::{self, Entry};
@@ -280,7 +280,7 @@ impl Body {
             for row in now {
                 let (own, others) = values.split_at(row.text.places);
                 values = others;
-                dvalues.extend(row.slopes(own, weight, self.plan.clip, sums));
+                dvalues.extend(row.slopes(own, weight, (&self.plan).into(), sums));
             }
             let dhidden = self.head.backward(&hidden, &dvalues, &mut of_head);
             tape.backward(&packed.spread(&dhidden), &mut of_trunk, &mut pool);
@@ -305,12 +305,18 @@ fn weight(rows: &[&Aimed<'_>]) -> f64 {
 
 impl Aimed<'_> {
     /// The derivatives of the loss by the values `[places]`.
-    fn slopes(&self, values: &[f32], weight: f64, clip: f64, sums: &mut ValueLoss) -> Vec<f32> {
+    fn slopes(
+        &self,
+        values: &[f32],
+        weight: f64,
+        limits: ValueLimits,
+        sums: &mut ValueLoss,
+    ) -> Vec<f32> {
         match &self.aim {
             Aim::Slopes(slopes) => slopes.clone(),
             Aim::Returns { old, returns } => {
                 let mut slopes = vec![0.0; values.len()];
-                *sums += value_loss([values, old, returns], weight, clip, &mut slopes);
+                *sums += value_loss([values, old, returns], weight, limits, &mut slopes);
                 slopes
             }
         }

@@ -1,14 +1,16 @@
 //! Values of agents mixed into one of the team: what each agent is told of it, and how mixer and critics learn.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::AddAssign;
 use std::path::Path;
 
 use maverl_kernels::adamw::{AdamW, adamw_step};
 use maverl_kernels::sample::mix;
 
+use crate::algo::advantage::gae;
 use crate::algo::loss::{ValueLoss, value_loss};
 use crate::algo::{Aim, Mixing, Monotone, Round, Sample, explained_variance, lr, value_batches};
-use crate::config;
+use crate::config::{self, Credit};
 use crate::metrics::Metrics;
 use crate::model::ModelError;
 use crate::model::save::{Entry, one_file};
@@ -130,10 +132,11 @@ pub(super) async fn learn(
     let mut advantages = vec![Vec::new(); samples.len()];
     for (episode, round) in &first {
         let credits = mixer.mixing.credits(round, critic.credit);
-        for (advantage, sample) in advantages.iter_mut().zip(samples) {
-            if sample.episode == *episode {
-                *advantage = vec![credits[rounds.place(sample)]; sample.tokens];
-            }
+        for (i, sample) in samples.iter().enumerate().filter(|(_, s)| s.episode == *episode) {
+            advantages[i] = match critic.credit {
+                Credit::Tokens => along(&said.values[i], critic).0,
+                _ => vec![credits[rounds.place(sample)]; sample.tokens],
+            };
         }
     }
     let old = totals(&mixer.mixing, &first);
@@ -153,7 +156,7 @@ pub(super) async fn learn(
         let sums = rounds.backward(
             (&mixer.mixing, critic),
             (&now, &old),
-            samples,
+            (samples, &values, &said.values),
             &mut slopes,
             &mut gradient,
         );
@@ -175,6 +178,31 @@ pub(super) async fn learn(
 
 fn lr_of(plan: &Plan, critic: &CriticPlan, step: u64) -> f64 {
     lr(step, plan.steps, &critic.optim)
+}
+
+/// Advantages and returns of the tokens of a reply, which earns at its end what the agent's value is then `[tokens + 1]`.
+fn along(values: &[f64], critic: &CriticPlan) -> (Vec<f64>, Vec<f64>) {
+    let (&earned, values) = values.split_last().expect("a value after the reply");
+    let mut rewards = vec![0.0; values.len()];
+    rewards.last_mut().expect("a reply has tokens").add_assign(earned);
+    gae(&rewards, values, critic.into(), 0.0)
+}
+
+/// The loss of the values between the first and the last of a reply, which are to become the returns of [`along`] what was
+/// `said` before the update; adds its derivatives.
+fn between(
+    values: &[f64],
+    said: &[f64],
+    critic: &CriticPlan,
+    weight: f64,
+    slopes: &mut [f32],
+) -> ValueLoss {
+    let narrow = |values: &[f64]| values.iter().map(|&value| value as f32).collect::<Vec<f32>>();
+    let (_, returns) = along(said, critic);
+    let inner = 1..returns.len();
+    let weight = weight / inner.len().max(1) as f64;
+    let [values, old, returns] = [values, said, &returns].map(|of| narrow(&of[inner.clone()]));
+    value_loss([&values, &old, &returns], weight, critic.into(), &mut slopes[inner])
 }
 
 /// The team's values of rounds before the replies and after them.
@@ -269,7 +297,7 @@ impl Rounds {
         &self,
         (mixing, critic): (&Mixing, &CriticPlan),
         (now, old): (&[(usize, Round)], &[[f64; 2]]),
-        samples: &[Sample],
+        (samples, values, said): (&[Sample], &[Vec<f64>], &[Vec<f64>]),
         slopes: &mut [Vec<f32>],
         gradient: &mut [f64],
     ) -> ValueLoss {
@@ -280,18 +308,24 @@ impl Rounds {
             let its: Vec<usize> =
                 (0..samples.len()).filter(|&i| samples[i].episode == *episode).collect();
             for &when in both {
-                let values = [&round.before, &round.after][when];
-                let total = mixing.total(values, &round.state) as f32;
+                let seats = [&round.before, &round.after][when];
+                let total = mixing.total(seats, &round.state) as f32;
                 let row = [&[total][..], &[old[when] as f32], &[round.reward as f32]];
                 let mut d_total = [0.0];
-                sums += value_loss(row, weight, critic.clip, &mut d_total);
+                sums += value_loss(row, weight, critic.into(), &mut d_total);
                 let by = f64::from(d_total[0]);
-                let d_values = mixing.backward(values, &round.state, by, gradient);
+                let d_values = mixing.backward(seats, &round.state, by, gradient);
                 for &i in &its {
                     let turns = its.iter().filter(|&&j| samples[j].seat == samples[i].seat).count();
                     let slope = by * d_values[self.place(&samples[i])] / turns as f64;
                     let at = if when == 0 { 0 } else { slopes[i].len() - 1 };
                     slopes[i][at] += slope as f32;
+                }
+            }
+            if critic.credit == Credit::Tokens {
+                let rows = its.iter().map(|&i| (i, weight / its.len() as f64));
+                for (i, weight) in rows {
+                    sums += between(&values[i], &said[i], critic, weight, &mut slopes[i]);
                 }
             }
         }

@@ -80,6 +80,19 @@ fn the_more_often_critics_see_a_batch_the_nearer_they_come_to_it() {
 }
 
 #[test]
+fn every_way_to_share_what_a_team_earned_moves_policies_critics_and_mixer() {
+    let lab = lab();
+    for credit in ["weight", "difference", "without", "tokens"] {
+        let chosen = format!("algorithm.critic.credit=\"{credit}\"");
+        let set = ["steps=3", "algorithm.critic.huber=0.1", &chosen[..]];
+        let row = &train(&lab, credit, "qmix", &set).steps()[2];
+        for name in ["policy/tiny/grad_norm", "critic/tiny/grad_norm", "mixer/loss"] {
+            assert!(number(row, name) > 0.0, "{credit}: {name} in {row:#}");
+        }
+    }
+}
+
+#[test]
 fn a_head_on_the_policy_and_an_adapter_are_critics_too() {
     let lab = lab();
     let shared = |coef: &str| {

@@ -1,5 +1,7 @@
 //! Generalized advantage estimation, along one text or along a chain of agents.
 
+use crate::plan::CriticPlan;
+
 /// How rewards fade from one place to the next.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Hop {
@@ -7,6 +9,12 @@ pub struct Hop {
     pub gamma: f64,
     /// How far an estimate looks: 0 is one place, 1 is to the end.
     pub lambda: f64,
+}
+
+impl From<&CriticPlan> for Hop {
+    fn from(plan: &CriticPlan) -> Self {
+        Self { gamma: plan.gamma, lambda: plan.lambda }
+    }
 }
 
 /// Advantages and returns of one row, both `[T]`; the value after its end is `after`.

@@ -41,7 +41,7 @@ pub fn valued(
     critic: &CriticPlan,
 ) -> Valued {
     assert_eq!(values.len(), samples.len(), "valued: values for each sample");
-    let hop = Hop { gamma: critic.gamma, lambda: critic.lambda };
+    let hop = Hop::from(critic);
     let mut advantages = vec![Vec::new(); samples.len()];
     let mut returns = vec![Vec::new(); samples.len()];
     for chain in chains(samples, critic.chain) {

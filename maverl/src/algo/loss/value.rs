@@ -3,25 +3,38 @@
 use std::ops::AddAssign;
 
 use super::Term;
+use crate::plan::CriticPlan;
 
 /// The clipped value loss; the derivative is with respect to `value`.
 ///
 /// ```text
 /// V' = V_old + clip(V − V_old, −range, range)
-/// L  = ½ · max((V − R)², (V' − R)²)
+/// L  = max(huber(V − R), huber(V' − R))            ½ · max((V − R)², (V' − R)²) where `delta` is infinite
 /// ```
 ///
-/// PPO as implemented by its authors; see [2006.05990].
+/// PPO as implemented by its authors, see [2006.05990]; with [`huber`] as MAPPO's authors do, [2103.01955].
 ///
 /// [2006.05990]: https://arxiv.org/abs/2006.05990
-pub fn clipped_value(value: f64, old: f64, target: f64, range: f64) -> Term {
+/// [2103.01955]: https://arxiv.org/abs/2103.01955
+pub fn clipped_value(value: f64, old: f64, target: f64, range: f64, delta: f64) -> Term {
     let clipped = old + (value - old).clamp(-range, range);
-    let (free, cut) = (value - target, clipped - target);
-    if free.abs() >= cut.abs() {
-        Term { value: free * free / 2.0, slope: free }
-    } else {
-        // The clip is what made it larger, so it is at its bound and does not move.
-        Term::flat(cut * cut / 2.0)
+    let (free, cut) = (huber(value - target, delta), huber(clipped - target, delta));
+    // Where the clip is what made it larger, it is at its bound and does not move.
+    if free.value >= cut.value { free } else { Term::flat(cut.value) }
+}
+
+/// How far a value may be from others before more of it gains or costs less; 0 is any distance.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ValueLimits {
+    /// From what it was before the update, as in [`clipped_value`].
+    pub clip: f64,
+    /// From its target, as in [`huber`].
+    pub huber: f64,
+}
+
+impl From<&CriticPlan> for ValueLimits {
+    fn from(plan: &CriticPlan) -> Self {
+        Self { clip: plan.clip, huber: plan.huber }
     }
 }
 
@@ -46,29 +59,28 @@ impl AddAssign for ValueLoss {
 
 /// The value loss of one row, each value of which counts `weight`; adds its derivatives by the values `[T]`.
 ///
-/// `range` is that of [`clipped_value`]; 0 is no clip.
-///
 /// # Panics
 ///
 /// If the lengths differ.
 pub fn value_loss(
     [values, old, returns]: [&[f32]; 3],
     weight: f64,
-    range: f64,
+    limits: ValueLimits,
     d_values: &mut [f32],
 ) -> ValueLoss {
     let n = values.len();
     assert!([old.len(), returns.len(), d_values.len()] == [n; 3], "value_loss: {n} values");
+    let ValueLimits { clip, huber: delta } = limits;
+    let delta = if delta == 0.0 { f64::INFINITY } else { delta };
     let mut sums = ValueLoss { values: n as u64, ..ValueLoss::default() };
     for (t, d_value) in d_values.iter_mut().enumerate() {
         let [value, old, target] = [values[t], old[t], returns[t]].map(f64::from);
-        let free = value - target;
-        let term = match range {
-            0.0 => Term { value: free * free / 2.0, slope: free },
-            _ => clipped_value(value, old, target, range),
+        let term = match clip {
+            0.0 => huber(value - target, delta),
+            _ => clipped_value(value, old, target, clip, delta),
         };
         sums.loss += weight * term.value;
-        sums.clipped += u64::from(range != 0.0 && (value - old).abs() > range);
+        sums.clipped += u64::from(clip != 0.0 && (value - old).abs() > clip);
         *d_value += (weight * term.slope) as f32;
     }
     sums
@@ -97,17 +109,21 @@ mod tests {
     fn the_slopes_of_a_row_are_the_derivatives_of_its_loss() {
         let (values, old, returns) =
             ([0.3_f32, 0.9, -0.4, 0.1], [0.2_f32, 0.1, 0.5, 0.1], [1.0_f32, 0.0, 1.0, 0.1]);
-        for range in [0.0, 0.2, 5.0] {
+        for (clip, huber) in [(0.0, 0.0), (0.2, 0.0), (5.0, 0.0), (0.0, 0.5), (0.2, 0.5)] {
             let mut slopes = [0.0; 4];
-            let sums = value_loss([&values, &old, &returns], 0.25, range, &mut slopes);
+            let limits = ValueLimits { clip, huber };
+            let sums = value_loss([&values, &old, &returns], 0.25, limits, &mut slopes);
             assert_eq!(sums.values, 4);
-            assert_eq!(sums.clipped, if range == 0.2 { 2 } else { 0 });
+            assert_eq!(sums.clipped, if clip == 0.2 { 2 } else { 0 });
+            let [range, delta] = [clip, huber].map(|limit| if limit == 0.0 { 1e9 } else { limit });
             for (t, slope) in slopes.iter().enumerate() {
                 let [old, target] = [old[t], returns[t]].map(f64::from);
-                let range = if range == 0.0 { 1e9 } else { range };
-                let loss = |value| 0.25 * clipped_value(value, old, target, range).value;
+                let loss = |value| 0.25 * clipped_value(value, old, target, range, delta).value;
                 let want = central(loss, f64::from(values[t]));
-                assert!((f64::from(*slope) - want).abs() < 1e-6, "{range}, {t}: {slope}, {want}");
+                assert!(
+                    (f64::from(*slope) - want).abs() < 1e-6,
+                    "{limits:?}, {t}: {slope}, {want}"
+                );
             }
         }
     }

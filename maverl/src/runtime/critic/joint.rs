@@ -62,20 +62,20 @@ impl Joint<'_> {
         lengths: impl Iterator<Item = usize>,
         dhidden: &mut [f32],
     ) {
-        let CriticPlan { clip, coef, .. } = self.body.plan;
+        let plan: &CriticPlan = &self.body.plan;
         let values = self.body.head.values(hidden);
         let mut dvalues = vec![0.0; values.len()];
         let mut start = 0;
         for (row, length) in self.rows[first..].iter().zip(lengths) {
             let span = start..start + row.text.places;
             let sums = &mut self.totals.value;
-            let slopes = row.slopes(&values[span.clone()], self.weight, clip, sums);
+            let slopes = row.slopes(&values[span.clone()], self.weight, plan.into(), sums);
             dvalues[span].copy_from_slice(&slopes);
             start += length;
         }
         let through = self.body.head.backward(hidden, &dvalues, &mut self.gradients);
         for (d, through) in dhidden.iter_mut().zip(through) {
-            *d += coef as f32 * through;
+            *d += plan.coef as f32 * through;
         }
     }
 
