@@ -1,8 +1,8 @@
 //! Examples, each one idea. A configuration runs with `maverl train examples/NAME.toml`, with `--quick` in seconds; a
 //! program with `cargo run --release --example NAME`.
 //!
-//! - `single`, `act`, `refine`, `vote`, `debate`, `chain`, `summary`, `mixture`, `manager`, `tree`, `self_play`, `workflow`, `workflow_cycle`:
-//!   each orchestra that ships with maverl, on a world that ships with it.
+//! - `single`, `act`, `refine`, `vote`, `debate`, `chain`, `summary`, `mixture`, `manager`, `tree`, `self_play`, `tools`,
+//!   `workflow`, `workflow_cycle`: each orchestra that ships with maverl, on a world that ships with it.
 //! - `worlds.toml`: two worlds at once, easy tasks first.
 //! - `search_orchestra`: three agents learn to search and answer, from the model and on the questions that ship with maverl.
 //! - `learners`: trains every preset for a minute, and says by how much each improves.
@@ -33,6 +33,8 @@ mod book {
     mod corpora {}
     #[doc = include_str!("../docs/src/testing.md")]
     mod testing {}
+    #[doc = include_str!("../docs/src/tools.md")]
+    mod tools {}
 }
 
 #[cfg(test)]

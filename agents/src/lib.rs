@@ -10,6 +10,7 @@ pub mod search;
 pub mod self_play;
 pub mod solo;
 pub mod summary;
+pub mod tools;
 pub mod tree;
 pub mod vote;
 pub mod workflow;

@@ -155,6 +155,11 @@ pub(crate) fn place(krate: &Path, ident: &Ident) -> TokenStream {
 
 /// The first line of the documentation.
 pub(crate) fn summary(attrs: &[Attribute]) -> String {
+    documentation(attrs).lines().next().unwrap_or_default().to_owned()
+}
+
+/// The documentation, without white space around its lines and itself.
+pub(crate) fn documentation(attrs: &[Attribute]) -> String {
     let lines = attrs.iter().filter(|attr| attr.path().is_ident("doc")).filter_map(|attr| {
         let Meta::NameValue(meta) = &attr.meta else { return None };
         match &meta.value {
@@ -162,7 +167,7 @@ pub(crate) fn summary(attrs: &[Attribute]) -> String {
             _ => None,
         }
     });
-    let lines: Vec<String> = lines.collect();
-    let text = lines.join("\n");
-    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned()
+    let text = lines.collect::<Vec<String>>().join("\n");
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    lines.join("\n").trim().to_owned()
 }

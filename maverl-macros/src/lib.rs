@@ -14,6 +14,7 @@ mod name;
 mod orchestra;
 mod reply;
 mod reward;
+mod tool;
 
 use proc_macro::TokenStream;
 
@@ -229,6 +230,57 @@ pub fn reward(args: TokenStream, item: TokenStream) -> TokenStream {
     reward::reward(&args.into(), &item.into()).into()
 }
 
+/// Declares a tool: a function, async or not, that agents may call.
+///
+/// # Grammar
+///
+/// ```text
+/// #[tool]
+/// #[tool(name = "word", crate = path)]
+/// fn word(arguments: Struct) -> Output
+/// ```
+///
+/// The name is the function's unless given. What the model is told of it is the whole documentation of the function. It
+/// takes one struct with named fields, or nothing; the struct has `serde::Deserialize` and `schemars::JsonSchema`, and its
+/// schema, with the documentation of the fields, is what calls are held to. It gives whatever has `Show`, or a `Result` of
+/// that whose error is told to the model. A function that is not async runs on a thread that may block.
+///
+/// # What it adds
+///
+/// The registration.
+///
+/// ```
+/// use maverl::prelude::*;
+/// use maverl::tools::{declared, schemars, serde};
+///
+/// #[derive(serde::Deserialize, schemars::JsonSchema)]
+/// #[serde(crate = "maverl::tools::serde")] // not where the crate itself depends on them
+/// #[schemars(crate = "maverl::tools::schemars")]
+/// struct Numbers {
+///     /// What is added up.
+///     numbers: Vec<i64>,
+/// }
+///
+/// /// The sum of whole numbers.
+/// #[tool]
+/// fn sum(of: Numbers) -> Result<i64, String> {
+///     of.numbers.iter().try_fold(0_i64, |sum, n| sum.checked_add(*n)).ok_or("it is too large".to_owned())
+/// }
+///
+/// let tool = declared()["sum"].tool().unwrap();
+/// assert_eq!(tool.description, "The sum of whole numbers.");
+/// assert_eq!(tool.parameters.json()["required"][0], "numbers");
+/// ```
+///
+/// # Errors
+///
+/// A function that is unsafe or generic, takes more than one argument or a borrowed one, gives nothing, or has no
+/// documentation; an argument without a schema.
+#[proc_macro_attribute]
+pub fn tool(args: TokenStream, item: TokenStream) -> TokenStream {
+    tool::tool(&args.into(), &item.into()).into()
+}
+
 /// Makes a struct with named fields something an agent is asked with.
 ///
 /// # Grammar
@@ -347,12 +399,17 @@ mod tests {
         let function = quote!(
             fn name(_: &Episode) -> Rewards {}
         );
+        let called = quote!(
+            /// Words.
+            async fn name(_: Arguments) -> String {}
+        );
         let expansions = [
             agent::agent(&quote!(#asking, crate = other), &options),
             agent::agent(&quote!(crate = other::name, name = "a/b"), &unit),
             orchestra::orchestra(&quote!(#agents, crate = other), &options),
             environment::environment(&quote!(name = "a", crate = other), &unit),
             reward::reward(&quote!(crate = other), &function),
+            tool::tool(&quote!(crate = other), &called),
             input::input(quote!(
                 #[input(crate = other)]
                 struct I<T> {

@@ -38,6 +38,17 @@ pub(crate) fn check_word(word: &LitStr, errors: &mut Errors) {
     }
 }
 
+/// Adds a mistake if `name` is not what models and their servers take as the name of a function.
+pub(crate) fn check_tool(name: &LitStr, errors: &mut Errors) {
+    let text = name.value();
+    if !is_snake(&text) || text.len() > 64 {
+        let fixed = snake(&text);
+        let good = is_snake(&fixed) && fixed.len() <= 64;
+        let hint = if good { format!("; try \"{fixed}\"") } else { String::new() };
+        errors.at(name, format!("a tool's name is in `snake_case`, 64 characters at most{hint}"));
+    }
+}
+
 fn suggestion(text: &str, form: Form) -> Option<String> {
     let mut parts: Vec<String> =
         text.split('/').map(snake).filter(|part| !part.is_empty()).collect();

@@ -19,3 +19,5 @@ mod renamed;
 mod replies;
 #[path = "ui/pass/seats.rs"]
 mod seats;
+#[path = "ui/pass/tools.rs"]
+mod tools;

@@ -1,14 +1,17 @@
 //! Not public API: what generated code calls, so that it stays short and needs no dependency but `maverl`.
 
 use std::fmt::Display;
+use std::future::Future;
 use std::str::FromStr;
 
 use ::serde::Serialize;
 use ::serde::de::DeserializeOwned;
 use ::serde_json::{Map, Value};
+use futures::future::BoxFuture;
 
 use crate::agent::{Agent, AgentName, Input, Prompt, Reply, ReplyError, tag};
 use crate::orchestra::SeatCount;
+use crate::tools::{Arguments, ToolOutput};
 use crate::trajectory::Seat;
 
 pub use inventory;
@@ -222,6 +225,27 @@ pub fn only_seat<A: AgentName>() -> Vec<Seat> {
 /// The seats of an agent that sits several times.
 pub fn seats<A: AgentName>(count: &impl SeatCount) -> Vec<Seat> {
     (0..count.seats()).map(|index| Seat::at(A::NAME, index)).collect()
+}
+
+/// Calls a tool that may block, on a thread for that.
+pub fn call_blocking<A: Arguments, O: ToolOutput>(
+    arguments: Map<String, Value>,
+    function: fn(A) -> O,
+) -> BoxFuture<'static, Result<String, String>> {
+    Box::pin(async move {
+        let argument = A::read(arguments)?;
+        let done = tokio::task::spawn_blocking(move || function(argument).output()).await;
+        // What a panic says is no answer.
+        done.unwrap_or_else(|_| Err("it broke".to_owned()))
+    })
+}
+
+/// Calls an async tool.
+pub fn call_async<A: Arguments, O: ToolOutput, F: Future<Output = O> + Send + 'static>(
+    arguments: Map<String, Value>,
+    function: fn(A) -> F,
+) -> BoxFuture<'static, Result<String, String>> {
+    Box::pin(async move { function(A::read(arguments)?).await.output() })
 }
 
 /// The options of something without any.

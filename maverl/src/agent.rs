@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// A role: how it is asked and how its reply is read. Usually written by `#[agent]`; by hand where a prompt needs logic.
 ///
@@ -120,15 +121,21 @@ impl<T: Show> Show for Vec<T> {
     }
 }
 
-/// A rendered prompt: an optional system section and the user section, with the observations in it marked.
+/// A rendered prompt: an optional system section and the user section, with the observations in it marked; and, where an
+/// agent calls tools, what there is to call and what calls gave back.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Prompt {
     /// Instructions, before the conversation.
     pub system: Option<String>,
-    /// What the user says.
+    /// What the user says; left out if it is empty and there are results.
     pub user: String,
     /// Byte ranges of `user` that may be shortened from their end, in order and apart from each other.
     pub observations: Vec<std::ops::Range<usize>>,
+    /// What may be called in this conversation, as chat templates take it (`Tool::declaration`). Like the system section,
+    /// it is used only when the conversation is empty.
+    pub tools: Vec<Value>,
+    /// What calls gave back, each a message of a tool's before what the user says; may be shortened.
+    pub results: Vec<String>,
 }
 
 impl Prompt {
@@ -141,6 +148,18 @@ impl Prompt {
     #[must_use]
     pub fn with_system(mut self, text: impl Into<String>) -> Self {
         self.system = Some(text.into());
+        self
+    }
+
+    /// A prompt that hands over what calls gave back.
+    pub fn results(results: impl IntoIterator<Item = String>) -> Self {
+        Self { results: results.into_iter().collect(), ..Self::default() }
+    }
+
+    /// Sets what may be called, as `Tool::declaration` gives it.
+    #[must_use]
+    pub fn with_tools(mut self, tools: impl IntoIterator<Item = Value>) -> Self {
+        self.tools = tools.into_iter().collect();
         self
     }
 

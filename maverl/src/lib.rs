@@ -29,6 +29,7 @@
 //! | [`task`], [`trajectory`] | what a team is asked, and what happened: plain data |
 //! | [`mod@agent`], [`mod@orchestra`] | roles with typed inputs and replies; control flow of one episode |
 //! | [`mod@env`], [`mod@reward`] | the world and the judge; further parts of the reward |
+//! | [`tools`] | calls in replies, their schemas, Rust functions as tools |
 //! | [`registry`] | everything that is declared in the linked crates |
 //! | [`config`], [`mod@check`], [`plan`] | what a user writes; the border where all of it is checked; what it means |
 //! | [`world`], [`data`] | built-in worlds; files of tasks, documents and demonstrations |
@@ -77,7 +78,7 @@ pub use train::{eval, train};
 #[doc(hidden)]
 pub mod __private;
 
-pub use maverl_macros::{Input, Reply, agent, environment, orchestra, reward};
+pub use maverl_macros::{Input, Reply, agent, environment, orchestra, reward, tool};
 
 /// Everything a team crate needs: `use maverl::prelude::*;`.
 pub mod prelude {
@@ -89,7 +90,7 @@ pub mod prelude {
     pub use crate::reward::Rewards;
     pub use crate::task::{Action, Observation, Score, Task};
     pub use crate::trajectory::{Episode, Seat, Turn};
-    pub use maverl_macros::{Input, Reply, agent, environment, orchestra, reward};
+    pub use maverl_macros::{Input, Reply, agent, environment, orchestra, reward, tool};
 }
 
 /// Writes the `main` of a binary that has the `maverl` command line and the declarations of the named crates.

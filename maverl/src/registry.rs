@@ -1,4 +1,4 @@
-//! What is declared in the linked crates: agents, orchestras, environments, rewards.
+//! What is declared in the linked crates: agents, orchestras, environments, rewards, tools.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -14,6 +14,7 @@ use crate::env::{DynEnvironment, EnvError, EnvironmentName};
 use crate::orchestra::{OrchestraName, Table, Team};
 use crate::reward::Rewards;
 use crate::task::Task;
+use crate::tools::Declared;
 use crate::trajectory::{Episode, Seat};
 
 /// Where something was declared.
@@ -56,6 +57,8 @@ pub enum Entry {
     Environment(EnvironmentEntry),
     /// From `#[reward]`.
     Reward(RewardEntry),
+    /// From `#[tool]`.
+    Tool(ToolEntry),
 }
 
 inventory::collect!(Entry);
@@ -144,6 +147,15 @@ pub struct RewardEntry {
     pub reward: fn(&Episode) -> Rewards,
 }
 
+/// A declared tool.
+#[derive(Clone, Copy)]
+pub struct ToolEntry {
+    /// Name, summary, place (no options).
+    pub declaration: Declaration,
+    /// The function.
+    pub tool: &'static Declared,
+}
+
 impl Entry {
     /// An agent's entry.
     pub const fn agent<A: AgentName + Build>(place: Place) -> Self {
@@ -208,12 +220,22 @@ impl Entry {
         })
     }
 
+    /// A tool's entry.
+    pub fn tool(tool: &'static Declared) -> Self {
+        let Declared { name, description, file, line, item, .. } = *tool;
+        let summary = description.lines().next().unwrap_or_default();
+        let place = Place { file, line, item };
+        let defaults = || Value::Object(serde_json::Map::new());
+        Self::Tool(ToolEntry { declaration: Declaration { name, summary, place, defaults }, tool })
+    }
+
     fn declaration(&self) -> (&'static str, &Declaration) {
         match self {
             Self::Agent(entry) => ("agent", &entry.declaration),
             Self::Orchestra(entry) => ("orchestra", &entry.declaration),
             Self::Environment(entry) => ("environment", &entry.declaration),
             Self::Reward(entry) => ("reward", &entry.declaration),
+            Self::Tool(entry) => ("tool", &entry.declaration),
         }
     }
 }
@@ -256,6 +278,8 @@ pub struct Registry {
     pub environments: BTreeMap<&'static str, EnvironmentEntry>,
     /// Reward functions.
     pub rewards: BTreeMap<&'static str, RewardEntry>,
+    /// Tools.
+    pub tools: BTreeMap<&'static str, ToolEntry>,
 }
 
 /// Why the linked crates make no registry.
@@ -280,7 +304,10 @@ impl Registry {
     ///
     /// See [`RegistryError`]; all conflicts at once, each with both source places.
     pub fn collect() -> Result<Self, RegistryError> {
-        Self::from_entries(inventory::iter::<Entry>)
+        let tools: Vec<Entry> = inventory::iter::<Declared>.into_iter().map(Entry::tool).collect();
+        let mut entries: Vec<&Entry> = inventory::iter::<Entry>.into_iter().collect();
+        entries.extend(&tools);
+        Self::from_entries(entries)
     }
 
     /// The same over explicit entries.
@@ -308,6 +335,9 @@ impl Registry {
                 }
                 Entry::Reward(entry) => {
                     registry.rewards.insert(declaration.name, *entry);
+                }
+                Entry::Tool(entry) => {
+                    registry.tools.insert(declaration.name, *entry);
                 }
             }
         }

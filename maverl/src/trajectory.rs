@@ -157,6 +157,8 @@ pub enum Role {
     User,
     /// What the agent said.
     Assistant,
+    /// What a call gave back.
+    Tool,
 }
 
 /// A failure that is not the policy's: the episode is *unscored*, never reward 0.

@@ -25,6 +25,7 @@ pub(super) fn list(registry: &Registry) -> String {
     registry.agents.values().for_each(|entry| add("agent", &entry.declaration));
     registry.environments.values().for_each(|entry| add("environment", &entry.declaration));
     registry.rewards.values().for_each(|entry| add("reward", &entry.declaration));
+    registry.tools.values().for_each(|entry| add("tool", &entry.declaration));
     table.to_string()
 }
 

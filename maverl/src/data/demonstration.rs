@@ -17,15 +17,16 @@ pub struct Demonstration {
 }
 
 impl Demonstration {
-    /// Whether the user answers a reply of the assistant's, somewhere before the last one.
+    /// Whether the user, or a tool, answers a reply of the assistant's, somewhere before the last one.
     pub fn observes(&self) -> bool {
         self.observations().next().is_some()
     }
 
-    /// The places in the prompt where the user answers a reply of the assistant's.
+    /// The places in the prompt where the user, or a tool, answers a reply of the assistant's.
     pub fn observations(&self) -> impl Iterator<Item = usize> + '_ {
         let roles = self.prompt.windows(2).map(|pair| (pair[0].role, pair[1].role));
-        let answers = roles.map(|roles| roles == (Role::Assistant, Role::User));
+        let answers =
+            roles.map(|roles| matches!(roles, (Role::Assistant, Role::User | Role::Tool)));
         answers.enumerate().filter(|(_, answers)| *answers).map(|(at, _)| at + 1)
     }
 }

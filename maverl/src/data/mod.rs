@@ -102,7 +102,7 @@ pub enum DataError {
     },
     /// The name of a built-in world that does not exist.
     #[error(
-        "`{0}` is no built-in world; there is `builtin:facts`, `builtin:arithmetic`, `builtin:nli` and `builtin:code`, or name a file"
+        "`{0}` is no built-in world; there is `builtin:facts`, `builtin:arithmetic`, `builtin:nli`, `builtin:code` and `builtin:tools`, or name a file"
     )]
     UnknownWorld(String),
 }
@@ -178,7 +178,7 @@ pub fn task(row: Map<String, Value>, number: usize) -> Result<Task, String> {
 pub fn corpus(name: &str, base: &Path) -> Result<Vec<Document>, DataError> {
     match world(name)? {
         Some(World::Facts) => return Ok(facts::corpus()),
-        Some(World::Arithmetic | World::Nli | World::Code) => {
+        Some(World::Arithmetic | World::Nli | World::Code | World::Tools) => {
             let wanted = "name `builtin:facts` or a file";
             return Err(DataError::Empty { place: name.to_owned(), what: "documents", wanted });
         }
@@ -207,6 +207,7 @@ enum World {
     Arithmetic,
     Nli,
     Code,
+    Tools,
 }
 
 /// The built-in world that a name means; `None` for a file.
@@ -216,6 +217,7 @@ fn world(name: &str) -> Result<Option<World>, DataError> {
         arithmetic::NAME => Ok(Some(World::Arithmetic)),
         world::nli::NAME => Ok(Some(World::Nli)),
         code::NAME => Ok(Some(World::Code)),
+        world::tools::NAME => Ok(Some(World::Tools)),
         _ if name.starts_with("builtin:") => Err(DataError::UnknownWorld(name.to_owned())),
         _ => Ok(None),
     }
@@ -232,6 +234,7 @@ impl World {
             Self::Arithmetic => arithmetic::problems(),
             Self::Nli => world::nli::questions(),
             Self::Code => code::problems(),
+            Self::Tools => world::tools::errands(),
         };
         let rows = |(split, tasks): (&str, Vec<Task>)| -> Vec<Row> {
             tasks.into_iter().map(|task| Row { task, split: Some(split.to_owned()) }).collect()

@@ -205,7 +205,7 @@ fn mistakes_are_named_with_their_line() {
     let world =
         load(&TaskConfig { data: "builtin:x".into(), ..TaskConfig::default() }, ALL, Path::new(""));
     assert!(world.unwrap_err().to_string().contains(
-        "there is `builtin:facts`, `builtin:arithmetic`, `builtin:nli` and `builtin:code`"
+        "there is `builtin:facts`, `builtin:arithmetic`, `builtin:nli`, `builtin:code` and `builtin:tools`"
     ));
 }
 

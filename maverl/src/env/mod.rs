@@ -4,6 +4,7 @@ pub mod code;
 pub mod math;
 pub mod nli;
 pub mod search;
+pub mod tools;
 
 use std::future::Future;
 use std::path::Path;
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::task::{Action, Observation, Score, Task};
+use crate::tools::Tool;
 
 /// A world: it answers actions and judges answers. Its fields are its options; heavy state is made in [`Environment::start`].
 ///
@@ -55,6 +57,11 @@ pub trait Environment: Send + Sync + 'static {
     fn note(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
         let _ = tasks;
         Ok(None)
+    }
+
+    /// What agents may call here, for [`Action::Tool`].
+    fn tools(&self) -> &[Tool] {
+        &[]
     }
 
     /// The state an episode on `task` starts with.
@@ -139,6 +146,8 @@ impl EnvError {
 pub trait DynEnvironment: Send + Sync {
     /// See [`Environment::note`].
     fn note(&self, tasks: &[Task]) -> Result<Option<String>, EnvError>;
+    /// See [`Environment::tools`]; the task says of which world, where a run has several.
+    fn tools(&self, task: &Task) -> &[Tool];
     /// A session for an episode.
     fn open(&self, task: &Task, seed: u64) -> Session;
     /// See [`Environment::act`].
@@ -158,6 +167,10 @@ pub trait DynEnvironment: Send + Sync {
 impl<E: Environment> DynEnvironment for E {
     fn note(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
         Environment::note(self, tasks)
+    }
+
+    fn tools(&self, _: &Task) -> &[Tool] {
+        Environment::tools(self)
     }
 
     fn open(&self, task: &Task, seed: u64) -> Session {

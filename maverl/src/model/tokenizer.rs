@@ -8,8 +8,9 @@ mod special;
 mod template;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tokenizers::{AddedToken, DecoderWrapper, ModelWrapper};
 
 pub use self::chat::{ChatInput, ChatMessage};
@@ -35,6 +36,8 @@ pub struct Tokenizer {
     stop_ids: Vec<u32>,
     /// Its tokens are bytes, each for itself.
     byte_level: bool,
+    /// Whether the chat template knows tools, once that was asked.
+    takes_tools: OnceLock<bool>,
     place: String,
 }
 
@@ -74,8 +77,17 @@ impl Tokenizer {
         let variables =
             settings.named.into_iter().map(|(name, token)| (name, Value::String(token))).collect();
         let byte_level = matches!(tokenizer.get_decoder(), Some(DecoderWrapper::ByteLevel(_)));
-        let told = Map::new();
-        Ok(Self { tokenizer, specials, templates, variables, told, stop_ids, byte_level, place })
+        Ok(Self {
+            tokenizer,
+            specials,
+            templates,
+            variables,
+            told: Map::new(),
+            stop_ids,
+            byte_level,
+            takes_tools: OnceLock::new(),
+            place,
+        })
     }
 
     /// The tokenizer with further variables that chat templates know, as `enable_thinking`. A conversation that gives one
@@ -206,6 +218,20 @@ impl Tokenizer {
             templates.render(name, &all)
         };
         self.specials.render(&chat.variables(), render).map_err(failed)
+    }
+
+    /// Whether the chat template shows tools that it is given.
+    pub fn takes_tools(&self) -> bool {
+        const NAME: &str = "name_of_a_tool";
+        let shows = || {
+            let parameters = json!({"type": "object", "properties": {}});
+            let function = json!({"name": NAME, "description": "", "parameters": parameters});
+            let tools = Some(vec![json!({"type": "function", "function": function})]);
+            let asked = [ChatMessage::new("user", "x")];
+            let rendered = self.render_chat(&ChatInput { tools, ..ChatInput::open(asked) });
+            rendered.is_ok_and(|rendered| rendered.text().contains(NAME))
+        };
+        *self.takes_tools.get_or_init(shows)
     }
 
     /// Checks that conversations can be rendered at all.

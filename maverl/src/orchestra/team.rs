@@ -10,6 +10,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 
 use futures::future::BoxFuture;
+use serde_json::Value;
 
 use crate::agent::{AgentName, AskError, Prompt, ReplyError};
 use crate::env::{DynEnvironment, EnvError, Session};
@@ -68,6 +69,8 @@ pub struct Conversation {
     pub ids: Vec<u32>,
     /// The rendered text of the last prompt, as the chat template gave it.
     pub rendered: String,
+    /// What may be called in it, as chat templates take it; what its first prompt said.
+    pub tools: Vec<Value>,
 }
 
 /// One seat at the table: the agent (options applied) and what speaks for it.

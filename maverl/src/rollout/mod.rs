@@ -6,6 +6,7 @@
 //!   results are in the order of the requests.
 
 mod outsider;
+mod plain;
 mod prompt;
 mod replay;
 mod script;

@@ -16,7 +16,8 @@ use tokio::sync::Semaphore;
 use crate::config::OutsiderConfig;
 use crate::orchestra::{Ask, Conversation, Said, Voice};
 use crate::plan::Sampling;
-use crate::rollout::prompt::opened;
+use crate::rollout::plain::plain;
+use crate::rollout::prompt::{opened, tools};
 use crate::trajectory::{Fault, FaultKind, Message, Role};
 
 /// Longest pause between two attempts.
@@ -332,9 +333,10 @@ impl OutsiderVoice {
     }
 
     async fn answer(&self, conversation: &mut Conversation, ask: Ask) -> Result<Said, Fault> {
-        let system = ask.prompt.system.as_deref();
-        let mut messages = opened(&conversation.messages, system, ask.prompt.user.clone());
-        let (reply, truncated) = self.outsider.reply(&ask, &messages, &self.sampling).await?;
+        let mut messages = opened(&conversation.messages, &ask.prompt);
+        conversation.tools = tools(conversation, &ask.prompt).to_vec();
+        let told = plain(&messages, &conversation.tools);
+        let (reply, truncated) = self.outsider.reply(&ask, &told, &self.sampling).await?;
         messages.push(Message { role: Role::Assistant, content: reply.clone() });
         conversation.messages = messages;
         Ok(Said { reply, tokens: None, truncated, shortened: 0, forked: false })

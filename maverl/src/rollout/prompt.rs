@@ -1,20 +1,20 @@
 //! The next prompt of a conversation. Token in, token out: what was sampled is never encoded again.
 
+use serde_json::Value;
+
 use crate::agent::Prompt;
 use crate::config::Overflow;
-use crate::model::{Rendered, Tokenizer, TokenizerError};
+use crate::model::{ChatInput, Rendered, Tokenizer, TokenizerError};
 use crate::orchestra::Conversation;
+use crate::rollout::plain::plain;
 use crate::trajectory::{Fault, FaultKind, Message, Role};
 
 /// A tokenizer with its chat template, as far as a prompt needs it. See [`Tokenizer`] for each method.
 pub(crate) trait Templater {
     fn encode_rendered(&self, rendered: &Rendered) -> Result<Vec<u32>, TokenizerError>;
     fn decode_raw(&self, ids: &[u32]) -> String;
-    fn render(
-        &self,
-        messages: &[Message],
-        generation_prompt: bool,
-    ) -> Result<Rendered, TokenizerError>;
+    /// A conversation with the assistant's next turn opened, in which these tools may be called.
+    fn render(&self, messages: &[Message], tools: &[Value]) -> Result<Rendered, TokenizerError>;
 }
 
 impl Templater for Tokenizer {
@@ -26,12 +26,18 @@ impl Templater for Tokenizer {
         self.decode_raw(ids)
     }
 
-    fn render(
-        &self,
-        messages: &[Message],
-        generation_prompt: bool,
-    ) -> Result<Rendered, TokenizerError> {
-        self.render(messages, generation_prompt)
+    /// A template that knows no tools is told of them in words.
+    fn render(&self, messages: &[Message], tools: &[Value]) -> Result<Rendered, TokenizerError> {
+        let tools = Some(tools).filter(|tools| !tools.is_empty());
+        match tools {
+            Some(tools) if !self.takes_tools() => {
+                self.render_chat(&ChatInput::open(&plain(messages, tools)))
+            }
+            _ => {
+                let tools = tools.map(<[Value]>::to_vec);
+                self.render_chat(&ChatInput { tools, ..ChatInput::open(messages) })
+            }
+        }
     }
 }
 
@@ -71,8 +77,8 @@ pub(crate) fn next_prompt(
 ) -> Result<Next, Fault> {
     let stops = Stops::new(templater, conversation, stop_ids);
     let compose = |longest: usize| {
-        let (user, shortened) = cut(prompt, longest);
-        let next = compose(templater, conversation, &stops, prompt, user)?;
+        let (prompt, shortened) = cut(prompt, longest);
+        let next = compose(templater, conversation, &stops, &prompt)?;
         Ok(Next { shortened, ..next })
     };
     let fits = |next: &Next| next.ids.len() + room.max_tokens <= room.context;
@@ -81,15 +87,17 @@ pub(crate) fn next_prompt(
     if fits(&whole) {
         return Ok(whole);
     }
-    if room.overflow == Overflow::Error || prompt.observations.is_empty() {
+    let nothing = prompt.observations.is_empty() && prompt.results.is_empty();
+    if room.overflow == Overflow::Error || nothing {
         return Err(overflow(&whole, room, ""));
     }
     let mut best = compose(0)?;
     if !fits(&best) {
         return Err(overflow(&best, room, "even without its observations, "));
     }
-    let lengths =
-        prompt.observations.iter().map(|range| prompt.user[range.clone()].chars().count());
+    let observations = prompt.observations.iter().map(|range| &prompt.user[range.clone()]);
+    let texts = observations.chain(prompt.results.iter().map(String::as_str));
+    let lengths = texts.map(|text| text.chars().count());
     let (mut fitting, mut exceeding) = (0, lengths.max().unwrap_or(0));
     while exceeding - fitting > 1 {
         let middle = usize::midpoint(fitting, exceeding);
@@ -103,19 +111,27 @@ pub(crate) fn next_prompt(
     Ok(best)
 }
 
-/// The user message with observations cut to `longest` characters, and how many characters that took.
-fn cut(prompt: &Prompt, longest: usize) -> (String, usize) {
+/// The prompt with observations and results cut to `longest` characters each, and how many characters that took.
+fn cut(prompt: &Prompt, longest: usize) -> (Prompt, usize) {
     let (mut user, mut cut, mut done) = (String::new(), 0, 0);
+    let mut shorten = |text: &str| {
+        let end = text.char_indices().nth(longest).map_or(text.len(), |(at, _)| at);
+        cut += text[end..].chars().count();
+        text[..end].to_owned()
+    };
     for range in &prompt.observations {
-        let observation = &prompt.user[range.clone()];
-        let end = observation.char_indices().nth(longest).map_or(observation.len(), |(at, _)| at);
         user.push_str(&prompt.user[done..range.start]);
-        user.push_str(&observation[..end]);
-        cut += observation[end..].chars().count();
+        user.push_str(&shorten(&prompt.user[range.clone()]));
         done = range.end;
     }
     user.push_str(&prompt.user[done..]);
-    (user, cut)
+    let results = prompt.results.iter().map(|result| shorten(result)).collect();
+    (Prompt { user, results, ..prompt.clone() }, cut)
+}
+
+/// What may be called in a conversation: what its first prompt says.
+pub(super) fn tools<'a>(conversation: &'a Conversation, prompt: &'a Prompt) -> &'a [Value] {
+    if conversation.messages.is_empty() { &prompt.tools } else { &conversation.tools }
 }
 
 /// The texts of stop ids.
@@ -157,10 +173,10 @@ fn compose(
     conversation: &Conversation,
     stops: &Stops,
     prompt: &Prompt,
-    user: String,
 ) -> Result<Next, Fault> {
-    let messages = opened(&conversation.messages, prompt.system.as_deref(), user);
-    let rendered = templater.render(&messages, true).map_err(template)?;
+    let messages = opened(&conversation.messages, prompt);
+    let tools = tools(conversation, prompt);
+    let rendered = templater.render(&messages, tools).map_err(template)?;
     let from = continues(rendered.text(), conversation, stops);
     let mut ids = from.map(|_| conversation.ids.clone()).unwrap_or_default();
     let new = rendered.after(from.unwrap_or(0));
@@ -169,13 +185,17 @@ fn compose(
     Ok(Next { messages, ids, rendered: rendered.text().to_owned(), shortened: 0, forked })
 }
 
-/// The messages so far and the next one. The system section opens a conversation and is left out of a growing one.
-pub(crate) fn opened(messages: &[Message], system: Option<&str>, user: String) -> Vec<Message> {
+/// The messages so far and the next ones. The system section opens a conversation and is left out of a growing one.
+pub(crate) fn opened(messages: &[Message], prompt: &Prompt) -> Vec<Message> {
+    let message = |role, content: &String| Message { role, content: content.clone() };
     let mut all = messages.to_vec();
-    if let Some(system) = system.filter(|_| messages.is_empty()) {
-        all.push(Message { role: Role::System, content: system.to_owned() });
+    if let Some(system) = prompt.system.as_ref().filter(|_| messages.is_empty()) {
+        all.push(message(Role::System, system));
     }
-    all.push(Message { role: Role::User, content: user });
+    all.extend(prompt.results.iter().map(|result| message(Role::Tool, result)));
+    if prompt.results.is_empty() || !prompt.user.is_empty() {
+        all.push(message(Role::User, &prompt.user));
+    }
     all
 }
 

@@ -33,7 +33,7 @@ impl Script {
         // As with a model, no reply comes at once, so that asks which race are noticed here too.
         tokio::task::yield_now().await;
         let Ask { seat, prompt, .. } = ask;
-        let mut messages = opened(&conversation.messages, prompt.system.as_deref(), prompt.user);
+        let mut messages = opened(&conversation.messages, &prompt);
         let reply = (self.0)(&seat, &messages);
         messages.push(Message { role: Role::Assistant, content: reply.clone() });
         conversation.messages = messages;

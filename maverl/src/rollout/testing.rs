@@ -175,8 +175,7 @@ impl Talker {
         if ask.prompt.user == "worker fault" {
             return Err(Fault::new(FaultKind::Worker, "gone"));
         }
-        let (system, user) = (ask.prompt.system.as_deref(), ask.prompt.user.clone());
-        let messages = opened(&conversation.messages, system, user);
+        let messages = opened(&conversation.messages, &ask.prompt);
         let reply = (self.say)(&ask, &messages);
         let truncated = reply.ends_with("...");
         let ids = |text: &str| text.bytes().map(u32::from).collect::<Vec<_>>();

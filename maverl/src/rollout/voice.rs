@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use crate::config::Overflow;
 use crate::orchestra::{Ask, Conversation, Said, Voice};
 use crate::plan::Sampling;
-use crate::rollout::prompt::{Next, Room, next_prompt};
+use crate::rollout::prompt::{Next, Room, next_prompt, tools};
 use crate::runtime::{Completion, Policy, Request, RuntimeError};
 use crate::trajectory::{Fault, FaultKind, Finish, Message, Role, Tokens};
 
@@ -37,6 +37,7 @@ impl ModelVoice {
         let tokenizer = &**self.policy.tokenizer();
         let next = next_prompt(tokenizer, conversation, &ask.prompt, &self.stop_ids, room)?;
         let sampling = Arc::clone(&self.sampling);
+        conversation.tools = tools(conversation, &ask.prompt).to_vec();
         let request = Request { prompt: next.ids.clone(), sampling, seed: ask.seed };
         let completion = self.policy.generate(request).await.map_err(fault)?;
         let reply = tokenizer.decode(spoken(&completion.ids, &self.stop_ids));

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::env::{DynEnvironment, EnvError, Session};
 use crate::task::{Action, Observation, Score, Task};
+use crate::tools::Tool;
 
 /// Environments by the name of their world.
 pub(super) struct Worlds(pub(super) BTreeMap<String, Arc<dyn DynEnvironment>>);
@@ -27,6 +28,10 @@ impl DynEnvironment for Worlds {
             notes.extend(environment.note(&own)?.map(|note| format!("{name}: {note}")));
         }
         Ok((!notes.is_empty()).then(|| notes.join("\n")))
+    }
+
+    fn tools(&self, task: &Task) -> &[Tool] {
+        self.of(task).map(|environment| environment.tools(task)).unwrap_or_default()
     }
 
     fn open(&self, task: &Task, seed: u64) -> Session {

@@ -1,16 +1,26 @@
-//! Tool calls: read from replies, checked against what a tool takes.
+//! Tool calls: read from replies, checked against what a tool takes. And the Rust functions that are tools.
 //!
 //! A model writes a call in the format that its chat template taught it. Reading is lenient about form (spaces, fences, a
 //! last tag that is missing, arguments as a text) and strict about content: a name that no tool has, and arguments that
 //! its schema does not allow, are errors with words for the model, never guesses.
 
+mod describe;
+mod function;
 mod parse;
 mod schema;
 
-pub use parse::{Format, calls};
+pub use describe::describe;
+pub use function::{Arguments, Declared, NoArguments, ToolOutput, declared};
+pub use parse::{Format, calls, read};
 pub use schema::{Schema, SchemaError};
 
+// What the argument of a tool is derived with.
+pub use {schemars, serde};
+
 use serde_json::{Map, Value, json};
+
+use crate::agent::Show;
+use crate::task::Action;
 
 /// What a model may call.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,6 +47,13 @@ impl Tool {
     }
 }
 
+/// As a prompt names it.
+impl Show for Tool {
+    fn show(&self) -> String {
+        self.name.clone()
+    }
+}
+
 /// A call as a reply has it; what it names need not exist.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
@@ -44,6 +61,12 @@ pub struct Call {
     pub name: String,
     /// Its arguments.
     pub arguments: Map<String, Value>,
+}
+
+impl From<Call> for Action {
+    fn from(Call { name, arguments }: Call) -> Self {
+        Self::Tool { name, arguments: Value::Object(arguments) }
+    }
 }
 
 /// What is wrong with a call, in words for the model.

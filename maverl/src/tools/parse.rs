@@ -28,6 +28,11 @@ pub fn calls(reply: &str, format: Format) -> Vec<Result<Call, CallError>> {
     }
 }
 
+/// The same where it is not known which model replied: a reply with a tag is read as Hermes', any other as Llama's.
+pub fn read(reply: &str) -> Vec<Result<Call, CallError>> {
+    calls(reply, if reply.contains(OPEN) { Format::Hermes } else { Format::Llama3 })
+}
+
 /// What stands after an opening tag: one call, or several if the model wrote several into one.
 fn tagged(text: &str) -> Vec<Result<Call, CallError>> {
     // The tag that closes may be cut off, or stand in a text of the arguments.
@@ -68,8 +73,8 @@ fn read_all(text: &str) -> Vec<Result<Call, CallError>> {
         let value = values.next();
         let end = values.byte_offset();
         match value {
-            Some(Ok(Value::Array(calls))) => found.extend(calls.into_iter().map(read)),
-            Some(Ok(value)) => found.push(read(value)),
+            Some(Ok(Value::Array(calls))) => found.extend(calls.into_iter().map(call)),
+            Some(Ok(value)) => found.push(call(value)),
             Some(Err(error)) => {
                 found.push(Err(CallError::Unreadable(error.to_string())));
                 return found;
@@ -89,7 +94,7 @@ fn unfenced(text: &str) -> &str {
     }
 }
 
-fn read(value: Value) -> Result<Call, CallError> {
+fn call(value: Value) -> Result<Call, CallError> {
     let Value::Object(mut object) = value else { return Err(unreadable(&value.to_string())) };
     // OpenAI's form puts both into `function`.
     if let Some(Value::Object(function)) = object.remove("function") {

@@ -1,13 +1,14 @@
 //! What a tool takes: the part of JSON Schema that tools are declared with.
 //!
-//! `type` (one or several), `properties`, `required`, `additionalProperties` (true or false), `items`, `enum`, `const`,
-//! `anyOf`, `minimum`, `maximum`, `minLength`, `maxLength`, `minItems`, `maxItems`. Any other keyword is refused when the
-//! schema is made, for a rule that is not understood would not be kept; only words that describe (`title`, `description`,
-//! `default`, `examples`, `format`, `$schema`) pass.
+//! `type` (one or several), `properties`, `required`, `additionalProperties` (true, false or a schema), `items`, `enum`,
+//! `const`, `anyOf`, `oneOf`, `minimum`, `maximum`, `minLength`, `maxLength`, `minItems`, `maxItems`. Any other keyword is
+//! refused when the schema is made, for a rule that is not understood would not be kept; only words that describe (`title`,
+//! `description`, `default`, `examples`, `format`, `$schema`) pass. Where somebody else keeps the rules, as a tool server
+//! does, [`Schema::of_server`] takes any.
 
 use serde_json::{Map, Value};
 
-const RULES: [&str; 14] = [
+const RULES: [&str; 15] = [
     "type",
     "properties",
     "required",
@@ -16,6 +17,7 @@ const RULES: [&str; 14] = [
     "enum",
     "const",
     "anyOf",
+    "oneOf",
     "minimum",
     "maximum",
     "minLength",
@@ -51,6 +53,11 @@ impl Schema {
         Ok(Self(schema))
     }
 
+    /// A schema whose rules its server keeps: what is not understood is not checked here.
+    pub fn of_server(schema: Value) -> Self {
+        Self(schema)
+    }
+
     /// As JSON.
     pub fn json(&self) -> &Value {
         &self.0
@@ -78,9 +85,9 @@ fn understood(schema: &Value, at: &str) -> Result<(), SchemaError> {
             }
             "properties" => value.is_object(),
             "required" => texts(value).is_some(),
-            "additionalProperties" => value.is_boolean(),
+            "additionalProperties" => value.is_boolean() || value.is_object(),
             "items" => value.is_object(),
-            "enum" | "anyOf" => value.as_array().is_some_and(|values| !values.is_empty()),
+            "enum" | "anyOf" | "oneOf" => value.as_array().is_some_and(|values| !values.is_empty()),
             "minimum" | "maximum" => value.is_number(),
             "minLength" | "maxLength" | "minItems" | "maxItems" => value.is_u64(),
             other => other == "const" || WORDS.contains(&other),
@@ -98,8 +105,12 @@ fn understood(schema: &Value, at: &str) -> Result<(), SchemaError> {
     for (name, inner) in object.get("properties").and_then(Value::as_object).into_iter().flatten() {
         understood(inner, &format!("{at}.{name}"))?;
     }
-    for inner in object.get("anyOf").and_then(Value::as_array).into_iter().flatten() {
+    for inner in ["anyOf", "oneOf"].iter().filter_map(|key| object.get(*key)?.as_array()).flatten()
+    {
         understood(inner, &format!("{at}|"))?;
+    }
+    if let Some(others) = object.get("additionalProperties").filter(|others| others.is_object()) {
+        understood(others, &format!("{at}.*"))?;
     }
     object.get("items").map_or(Ok(()), |items| understood(items, &format!("{at}[]")))
 }
@@ -127,6 +138,16 @@ fn allowed(schema: &Value, value: &Value, at: &str) -> Result<(), String> {
         && !choices.iter().any(|choice| allowed(choice, value, at).is_ok())
     {
         return wrong("it is none of what is allowed".to_owned());
+    }
+    if let Some(choices) = schema.get("oneOf").and_then(Value::as_array)
+        && choices.iter().filter(|choice| allowed(choice, value, at).is_ok()).count() != 1
+    {
+        let only = choices.iter().filter_map(|choice| choice.get("const"));
+        let only: Vec<String> = only.map(Value::to_string).collect();
+        return match only.len() == choices.len() {
+            true => wrong(format!("write one of {}", only.join(", "))),
+            false => wrong("it is not exactly one of what is allowed".to_owned()),
+        };
     }
     within(schema, value).or_else(wrong)?;
     match value {
@@ -169,12 +190,15 @@ fn fields(schema: &Value, object: &Map<String, Value>, at: &str) -> Result<(), S
     for (name, value) in object {
         match properties.and_then(|properties| properties.get(name)) {
             Some(schema) => allowed(schema, value, &inside(name))?,
-            None if schema.get("additionalProperties") == Some(&Value::Bool(false)) => {
-                let known: Vec<&String> =
-                    properties.into_iter().flatten().map(|(k, _)| k).collect();
-                return Err(format!("`{}` is not known; there is {known:?}", inside(name)));
-            }
-            None => {}
+            None => match schema.get("additionalProperties") {
+                Some(Value::Bool(false)) => {
+                    let known: Vec<&String> =
+                        properties.into_iter().flatten().map(|(k, _)| k).collect();
+                    return Err(format!("`{}` is not known; there is {known:?}", inside(name)));
+                }
+                Some(others) => allowed(others, value, &inside(name))?,
+                None => {}
+            },
         }
     }
     Ok(())

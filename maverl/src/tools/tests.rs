@@ -159,3 +159,53 @@ fn a_rule_that_would_not_be_kept_is_refused() {
         assert!(error.contains(wanted), "{error}");
     }
 }
+
+#[test]
+fn a_choice_of_words_and_further_fields_have_rules_too() {
+    let word = |word: &str| json!({"const": word, "description": "said of it"});
+    let schema = json!({
+        "type": "object",
+        "properties": {"unit": {"oneOf": [word("C"), word("F")]}, "size": {"oneOf": [{"type": "number"}, {"minimum": 3}]}},
+        "additionalProperties": {"type": "integer"},
+    });
+    let schema = Schema::new(schema).unwrap();
+    for value in [json!({"unit": "C", "more": 3}), json!({"size": 1}), json!({})] {
+        assert_eq!(schema.check(&value), Ok(()), "{value}");
+    }
+    for (value, wanted) in [
+        (json!({"unit": "K"}), "`unit` is \"K\"; write one of \"C\", \"F\""),
+        (json!({"size": 4}), "`size` is 4; it is not exactly one of what is allowed"),
+        (json!({"more": "3"}), "`more` is \"3\"; write integer"),
+    ] {
+        assert_eq!(schema.check(&value).unwrap_err(), wanted);
+    }
+    assert!(Schema::new(json!({"additionalProperties": {"pattern": "x"}})).is_err());
+}
+
+#[test]
+fn a_server_keeps_the_rules_that_are_not_known_here() {
+    let schema = json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "^x"}}, "required": ["a"]});
+    let schema = Schema::of_server(schema);
+    assert_eq!(schema.check(&json!({"a": "y"})), Ok(()));
+    assert!(schema.check(&json!({"a": 1})).is_err() && schema.check(&json!({})).is_err());
+}
+
+#[test]
+fn a_reply_is_read_without_knowing_whose_it_is() {
+    let hermes = "<tool_call>{\"name\": \"add\", \"arguments\": {\"x\": 1}}</tool_call>";
+    let llama = "{\"name\": \"add\", \"parameters\": {\"x\": 1}}";
+    for reply in [hermes, llama] {
+        assert_eq!(read(reply), [add(1)], "{reply}");
+    }
+    assert_eq!(read("<answer>4</answer>"), []);
+    assert!(matches!(&read("<tool_call>add(1)</tool_call>")[..], [Err(CallError::Unreadable(_))]));
+}
+
+#[test]
+fn functions_are_declared_with_their_schema() {
+    let calculator = declared()["calculator"];
+    let tool = calculator.tool().unwrap();
+    assert_eq!(tool.parameters.json()["required"], json!(["expression"]));
+    assert_eq!(tool.parameters.json()["additionalProperties"], false);
+    assert!(calculator.item.ends_with("::calculator") && calculator.file.ends_with(".rs"));
+}

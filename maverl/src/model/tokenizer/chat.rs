@@ -131,6 +131,7 @@ impl From<&Message> for ChatMessage {
             Role::System => "system",
             Role::User => "user",
             Role::Assistant => "assistant",
+            Role::Tool => "tool",
         };
         Self::new(role, message.content.as_str())
     }

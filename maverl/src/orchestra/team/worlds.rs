@@ -8,6 +8,7 @@ use crate::env::{DynEnvironment, Session};
 use crate::orchestra::AskError;
 use crate::orchestra::branch::Flight;
 use crate::task::{Action, Observation};
+use crate::tools::Tool;
 use crate::trajectory::{Fault, FaultKind};
 
 /// A world beside the episode's own.
@@ -43,6 +44,11 @@ impl<O: ?Sized> Team<O> {
         let mut session = self.table.session.lock().await;
         let done = self.table.environment.act(&mut session, action).await;
         done.map_err(|error| self.table.fail(Fault::new(FaultKind::Environment, error.to_string())))
+    }
+
+    /// What the environment lets agents call in this episode.
+    pub fn tools(&self) -> &[Tool] {
+        self.table.environment.tools(&self.table.task)
     }
 
     /// Acts in a world beside the episode's own, by its name in `[environments]`. An orchestra says in

@@ -1,6 +1,9 @@
 #![allow(clippy::unwrap_used)]
 
+use serde_json::json;
+
 use super::*;
+use crate::model::{ModelFiles, ModelSource};
 
 const START: &str = "<|s|>";
 const END: &str = "<|e|>";
@@ -50,13 +53,9 @@ impl Templater for Fake {
         ids.iter().map(text).collect()
     }
 
-    fn render(
-        &self,
-        messages: &[Message],
-        generation_prompt: bool,
-    ) -> Result<Rendered, TokenizerError> {
+    fn render(&self, messages: &[Message], tools: &[Value]) -> Result<Rendered, TokenizerError> {
         let last_user = messages.iter().rposition(|message| message.role == Role::User);
-        let mut text = String::new();
+        let mut text: String = tools.iter().map(|tool| format!("({tool})")).collect();
         for (i, Message { role, content }) in messages.iter().enumerate() {
             let (role, content) = match role {
                 Role::System => ("system", content.clone()),
@@ -66,12 +65,11 @@ impl Templater for Fake {
                 Role::User => ("user", content.clone()),
                 Role::Assistant if Some(i) < last_user => ("assistant", (self.earlier)(content)),
                 Role::Assistant => ("assistant", content.clone()),
+                Role::Tool => ("tool", content.clone()),
             };
             text.push_str(&format!("{START}{role}\n{content}{END}\n"));
         }
-        if generation_prompt {
-            text.push_str(&format!("{START}assistant\n"));
-        }
+        text.push_str(&format!("{START}assistant\n"));
         Ok(text.into())
     }
 }
@@ -90,7 +88,8 @@ fn next(fake: &Fake, conversation: &Conversation, text: &str) -> Next {
 fn answered(next: Next, reply: &str, ids: &[u32]) -> Conversation {
     let Next { mut messages, ids: prompt, rendered, .. } = next;
     messages.push(Message { role: Role::Assistant, content: reply.to_owned() });
-    Conversation { messages, ids: [prompt.as_slice(), ids].concat(), rendered }
+    let ids = [prompt.as_slice(), ids].concat();
+    Conversation { messages, ids, rendered, ..Conversation::default() }
 }
 
 const A: u32 = 'a' as u32;
@@ -346,3 +345,76 @@ fn a_message_that_spells_a_stop_token_does_not_end_a_turn() {
         assert_eq!(closed(&forked.ids), other, "{family}");
     }
 }
+
+#[test]
+fn tools_open_a_conversation_and_stay_in_it() {
+    let tool = json!({"name": "add"});
+    let prompt = Prompt::user("hi").with_tools([tool.clone()]);
+    let first = next_prompt(&KEEPS, &Conversation::default(), &prompt, &[END_ID], ROOMY).unwrap();
+    assert!(first.rendered.starts_with("({\"name\":\"add\"})"), "{}", first.rendered);
+    let conversation = answered(first, "ab", &[A, B, END_ID]);
+    let conversation = Conversation { tools: vec![tool], ..conversation };
+    let results = Prompt::results(["b".to_owned(), "c".to_owned()]);
+    let second = next_prompt(&KEEPS, &conversation, &results, &[END_ID], ROOMY).unwrap();
+    assert!(second.ids.starts_with(&conversation.ids) && !second.forked);
+    let added = KEEPS.decode_raw(&second.ids[conversation.ids.len()..]);
+    assert_eq!(added, "\n<|s|>tool\nb<|e|>\n<|s|>tool\nc<|e|>\n<|s|>assistant\n");
+}
+
+#[test]
+fn results_may_be_shortened() {
+    let first = next(&KEEPS, &Conversation::default(), "hi");
+    let used = first.ids.len() + 3;
+    let conversation = answered(first, "ab", &[A, B, END_ID]);
+    let results = Prompt::results(["x".repeat(500), "y".repeat(7)]);
+    let room = room(used + 100, Overflow::TruncateObservation);
+    let second = next_prompt(&KEEPS, &conversation, &results, &[END_ID], room).unwrap();
+    assert!(second.ids.len() + room.max_tokens <= room.context && second.shortened > 400);
+    assert!(second.rendered.contains(&"y".repeat(7)), "the shorter one is whole");
+}
+
+#[test]
+fn real_templates_show_tools_and_their_results() {
+    let Some(data) = std::env::var_os("MAVERL_TEST_DATA") else {
+        println!("skipped: MAVERL_TEST_DATA is not set");
+        return;
+    };
+    let schema = json!({"type": "object", "properties": {"x": {"type": "integer"}}});
+    let function = json!({"name": "add_up", "description": "Adds.", "parameters": schema});
+    let tools = [json!({"type": "function", "function": function})];
+    for family in ["qwen2", "qwen3", "llama"] {
+        let dir = std::path::Path::new(&data).join("fixtures").join(family);
+        let tokenizer = Tokenizer::load(&ModelFiles::new(&ModelSource::Directory(dir))).unwrap();
+        let prompt = Prompt::user("What is 1 + 1?").with_tools(tools.clone());
+        let opened = next_prompt(
+            &tokenizer,
+            &Conversation::default(),
+            &prompt,
+            tokenizer.stop_ids(),
+            ROOMY_REAL,
+        )
+        .unwrap();
+        assert!(opened.rendered.contains("add_up"), "{family}: {}", opened.rendered);
+        let call = "<tool_call>\n{\"name\": \"add_up\", \"arguments\": {\"x\": 1}}\n</tool_call>";
+        let mut ids = tokenizer.encode_plain(call).unwrap();
+        ids.push(tokenizer.stop_ids()[0]);
+        let conversation = Conversation { tools: tools.to_vec(), ..answered(opened, call, &ids) };
+        let results = Prompt::results(["two".to_owned(), "three".to_owned()]);
+        let next =
+            next_prompt(&tokenizer, &conversation, &results, tokenizer.stop_ids(), ROOMY_REAL)
+                .unwrap();
+        assert!(
+            next.ids.starts_with(&conversation.ids) && !next.forked,
+            "{family}: {}",
+            next.rendered
+        );
+        assert!(
+            next.rendered.contains("two") && next.rendered.contains("three"),
+            "{family}: {}",
+            next.rendered
+        );
+        println!("{family}, tools in the template: {}", tokenizer.takes_tools());
+    }
+}
+
+const ROOMY_REAL: Room = Room { context: 100_000, max_tokens: 10, overflow: Overflow::Error };

@@ -1,0 +1,130 @@
+//! `#[tool]`.
+
+use proc_macro2::TokenStream;
+use quote::{quote, quote_spanned};
+use syn::ext::IdentExt;
+use syn::spanned::Spanned;
+use syn::{FnArg, ItemFn, LitStr, Path, ReturnType, Type};
+
+use crate::args::{crate_path, krate, read_args, shown_at, value};
+use crate::errors::Errors;
+use crate::{item, name};
+
+pub(crate) fn tool(args: &TokenStream, item: &TokenStream) -> TokenStream {
+    let Ok(function) = syn::parse2::<ItemFn>(item.clone()) else {
+        let message = format!("`#[tool]` stands on a function: `{}`", signature("name"));
+        let error = syn::Error::new_spanned(item, message).to_compile_error();
+        return quote!(#item #error);
+    };
+    match Tool::parse(args, &function) {
+        Ok(tool) => tool.expand(&function),
+        Err(error) => {
+            let error = error.to_compile_error();
+            quote!(#function #error)
+        }
+    }
+}
+
+struct Tool {
+    krate: Path,
+    name: LitStr,
+    description: String,
+}
+
+impl Tool {
+    fn parse(args: &TokenStream, function: &ItemFn) -> syn::Result<Self> {
+        let mut errors = Errors::default();
+        let (mut name, mut path) = (None, None);
+        read_args(args.clone(), &["name", "crate"], &mut errors, |key, input, _| {
+            match key {
+                "name" => name = Some(value::<LitStr>(input, "name = \"word\"")?),
+                _ => path = Some(crate_path(input)?),
+            }
+            Ok(())
+        });
+        let ident = &function.sig.ident;
+        let name = name.unwrap_or_else(|| LitStr::new(&ident.unraw().to_string(), ident.span()));
+        name::check_tool(&name, &mut errors);
+        let description = item::documentation(&function.attrs);
+        if description.is_empty() {
+            let message = "a tool is chosen by what it says it does: write a documentation comment for the model";
+            errors.at(ident, message);
+        }
+        check_signature(function, &mut errors);
+        errors.finish(Some(Self { krate: krate(path), name, description }))
+    }
+
+    fn expand(&self, function: &ItemFn) -> TokenStream {
+        let Self { krate, name, description } = self;
+        let ident = &function.sig.ident;
+        let item = ident.to_string();
+        let argument = match function.sig.inputs.first() {
+            Some(FnArg::Typed(argument)) => (*argument.ty).clone(),
+            _ => syn::parse_quote!(#krate::tools::NoArguments),
+        };
+        // Errors about the argument, and about what is returned, stand where these are written.
+        let shown = shown_at(argument.span(), krate);
+        let schema =
+            quote_spanned!(argument.span()=> <#argument as #shown::tools::Arguments>::schema);
+        let call = self.call(function, &argument);
+        let declared = quote! {
+            #krate::tools::Declared {
+                name: #name,
+                description: #description,
+                file: ::core::file!(),
+                line: ::core::line!(),
+                item: ::core::concat!(::core::module_path!(), "::", #item),
+                schema: #schema,
+                call: #call,
+            }
+        };
+        let submit = item::submit(krate, &declared);
+        quote!(#function #submit)
+    }
+
+    fn call(&self, function: &ItemFn, argument: &Type) -> TokenStream {
+        let krate = &self.krate;
+        let ident = &function.sig.ident;
+        let given = if function.sig.inputs.is_empty() { quote!() } else { quote!(argument) };
+        let how = match function.sig.asyncness {
+            Some(_) => quote!(call_async),
+            None => quote!(call_blocking),
+        };
+        quote! {
+            |arguments| #krate::__private::#how(arguments, |argument: #argument| {
+                let _ = &argument;
+                #ident(#given)
+            })
+        }
+    }
+}
+
+fn check_signature(function: &ItemFn, errors: &mut Errors) {
+    let sig = &function.sig;
+    let wanted = signature(&sig.ident.to_string());
+    if let Some(token) = &sig.unsafety {
+        errors.at(token, format!("a tool is a safe function: write `{wanted}`"));
+    }
+    if !sig.generics.params.is_empty() {
+        errors.at(&sig.generics, format!("a tool has no generics: write `{wanted}`"));
+    }
+    let receiver = sig.inputs.iter().any(|input| matches!(input, FnArg::Receiver(_)));
+    let borrowed = sig.inputs.iter().any(
+        |input| matches!(input, FnArg::Typed(argument) if matches!(*argument.ty, Type::Reference(_))),
+    );
+    if sig.inputs.len() > 1 || receiver {
+        let message =
+            format!("a tool takes one struct, whose fields are its arguments: write `{wanted}`");
+        errors.at(&sig.inputs, message);
+    } else if borrowed {
+        errors.at(&sig.inputs, format!("a tool owns what it takes: write `{wanted}`"));
+    }
+    if matches!(sig.output, ReturnType::Default) {
+        let message = format!("a tool gives the model something to read: write `{wanted}`");
+        errors.at(&sig.ident, message);
+    }
+}
+
+fn signature(name: &str) -> String {
+    format!("fn {name}(arguments: Arguments) -> String")
+}

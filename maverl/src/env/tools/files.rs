@@ -1,0 +1,219 @@
+//! Files of an episode: what it writes lies over a directory that is only read.
+//!
+//! What is written is kept in the episode's state and never touches the disk, so there is nothing to escape to. What is
+//! read from the directory is opened beneath it by the system (`openat2` on Linux), whatever links say.
+
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use cap_std::ambient_authority;
+use cap_std::fs::Dir;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::FilesOptions;
+use super::kit::{Episode, Failure, Kit, blocking, text, tool};
+use super::state::State;
+use crate::env::EnvError;
+use crate::tools::{Call, Tool};
+
+/// Longest path in bytes.
+const PATH: usize = 200;
+/// Largest file that is read from the directory, in bytes.
+const LARGEST: u64 = 1 << 20;
+/// Files that are listed at most, and how deep directories are looked into.
+const LISTED: usize = 200;
+const DEEP: usize = 8;
+
+/// The directory below, if there is one, and the bounds of what is written over it.
+pub(super) struct Files {
+    below: Option<Arc<Dir>>,
+    max_bytes: usize,
+    max_files: usize,
+}
+
+impl Files {
+    pub(super) fn new(options: &FilesOptions, base: &Path) -> Result<Self, EnvError> {
+        let FilesOptions { directory, max_bytes, max_files } = options;
+        let open = || {
+            let path = base.join(directory);
+            Dir::open_ambient_dir(&path, ambient_authority()).map_err(|error| {
+                EnvError::new(format!(
+                    "`files.directory`: `{}` cannot be opened: {error}",
+                    path.display()
+                ))
+            })
+        };
+        let below = if directory.is_empty() { None } else { Some(Arc::new(open()?)) };
+        Ok(Self { below, max_bytes: *max_bytes, max_files: *max_files })
+    }
+
+    async fn list(&self, state: &State) -> Result<String, Failure> {
+        let mut paths = BTreeSet::new();
+        if let Some(below) = self.below.clone() {
+            paths = blocking(move || {
+                let mut paths = BTreeSet::new();
+                walk(&below, "", DEEP, &mut paths);
+                paths
+            })
+            .await?;
+        }
+        for (path, text) in &state.files {
+            match text {
+                Some(_) => paths.insert(path.clone()),
+                None => paths.remove(path),
+            };
+        }
+        let paths: Vec<String> = paths.into_iter().take(LISTED).collect();
+        Ok(if paths.is_empty() { "(no files)".to_owned() } else { paths.join("\n") })
+    }
+
+    async fn read(&self, state: &State, path: String) -> Result<String, Failure> {
+        match (state.files.get(&path), self.below.clone()) {
+            (Some(Some(text)), _) => Ok(text.clone()),
+            (Some(None), _) | (None, None) => Err(missing(&path).into()),
+            (None, Some(below)) => Ok(blocking(move || below_file(&below, &path)).await??),
+        }
+    }
+
+    async fn write(&self, state: &mut State, path: String, text: &str) -> Result<String, Failure> {
+        self.room(state, &path, text)?;
+        let under = |other: &str, dir: &str| {
+            other.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/'))
+        };
+        let files = state.files.iter().filter(|(_, text)| text.is_some());
+        for other in files.map(|(other, _)| other) {
+            if under(other, &path) {
+                return Err(format!("`{path}` is a directory").into());
+            }
+            if under(&path, other) {
+                return Err(format!("`{other}` is a file, not a directory").into());
+            }
+        }
+        if let Some(below) = self.below.clone() {
+            let at = path.clone();
+            if blocking(move || below.metadata(&at).is_ok_and(|file| file.is_dir())).await? {
+                return Err(format!("`{path}` is a directory").into());
+            }
+        }
+        let wrote = format!("wrote {} characters to `{path}`", text.chars().count());
+        state.files.insert(path, Some(text.to_owned()));
+        Ok(wrote)
+    }
+
+    /// Whether a file may be written.
+    fn room(&self, state: &State, path: &str, text: &str) -> Result<(), Failure> {
+        let others = || state.files.iter().filter(|(other, _)| other.as_str() != path);
+        let bytes: usize =
+            others().map(|(path, text)| path.len() + text.as_ref().map_or(0, String::len)).sum();
+        if bytes + path.len() + text.len() > self.max_bytes {
+            return Err(format!("files may have {} bytes in all", self.max_bytes).into());
+        }
+        if others().count() >= self.max_files {
+            return Err(format!("no more than {} files may be changed", self.max_files).into());
+        }
+        Ok(())
+    }
+
+    async fn delete(&self, state: &mut State, path: String) -> Result<String, Failure> {
+        self.read(state, path.clone()).await?;
+        self.room(state, &path, "")?;
+        let done = format!("deleted `{path}`");
+        state.files.insert(path, None);
+        Ok(done)
+    }
+}
+
+impl Kit for Files {
+    fn tools(&self) -> Vec<Tool> {
+        let takes = |fields: &[&str]| {
+            let properties: serde_json::Map<String, Value> = fields
+                .iter()
+                .map(|field| ((*field).to_owned(), json!({"type": "string"})))
+                .collect();
+            json!({"type": "object", "properties": properties, "required": fields, "additionalProperties": false})
+        };
+        vec![
+            tool("list_files", "The paths of all files.", takes(&[])),
+            tool("read_file", "What a file says.", takes(&["path"])),
+            tool("write_file", "Makes a file of a text.", takes(&["path", "text"])),
+            tool("delete_file", "Removes a file.", takes(&["path"])),
+        ]
+    }
+
+    fn call<'a>(
+        &'a self,
+        episode: Episode<'a>,
+        call: Call,
+    ) -> BoxFuture<'a, Result<String, Failure>> {
+        Box::pin(async move {
+            let state = episode.state;
+            if call.name == "list_files" {
+                return self.list(state).await;
+            }
+            let path = clean(text(&call, "path"))?;
+            match call.name.as_str() {
+                "read_file" => self.read(state, path).await,
+                "write_file" => self.write(state, path, text(&call, "text")).await,
+                _ => self.delete(state, path).await,
+            }
+        })
+    }
+}
+
+/// A path as files are called by: relative, its parts joined by `/`, none of them `.` or `..`.
+fn clean(path: &str) -> Result<String, String> {
+    let parts: Vec<&str> = path.split('/').filter(|part| *part != ".").collect();
+    let odd = |c: char| c.is_control() || c == '\\' || c == ':';
+    let good = |part: &&str| !part.is_empty() && *part != ".." && !part.contains(odd);
+    if path.len() > PATH || parts.is_empty() || !parts.iter().all(good) {
+        let shown: String = path.chars().take(60).collect();
+        return Err(format!("`{shown}` is no path of a file here; write one like notes/today.txt"));
+    }
+    Ok(parts.join("/"))
+}
+
+fn missing(path: &str) -> String {
+    format!("there is no file `{path}`")
+}
+
+/// What a file of the directory says. Whatever leads out of it is not there.
+fn below_file(below: &Dir, path: &str) -> Result<String, String> {
+    let file = below.metadata(path).map_err(|_| missing(path))?;
+    // What is no plain file (a pipe, a device) might never end.
+    if !file.is_file() {
+        return Err(missing(path));
+    }
+    if file.len() > LARGEST {
+        return Err(format!("`{path}` is larger than {LARGEST} bytes"));
+    }
+    let mut bytes = Vec::new();
+    let file = below.open(path).map_err(|_| missing(path))?;
+    file.take(LARGEST).read_to_end(&mut bytes).map_err(|_| missing(path))?;
+    String::from_utf8(bytes).map_err(|_| format!("`{path}` is no text"))
+}
+
+/// Adds the files of a directory. Links to directories are not followed.
+fn walk(dir: &Dir, at: &str, deep: usize, paths: &mut BTreeSet<String>) {
+    let Ok(entries) = dir.entries() else { return };
+    let named = |entry: cap_std::fs::DirEntry| {
+        Some((entry.file_name().into_string().ok()?, entry.file_type().ok()?))
+    };
+    let mut entries: Vec<_> = entries.flatten().filter_map(named).collect();
+    entries.sort_by(|a, b| a.0.cmp(&b.0));
+    for (name, kind) in entries {
+        if paths.len() >= LISTED {
+            return;
+        }
+        let path = format!("{at}{name}");
+        if kind.is_dir() && deep > 0 {
+            if let Ok(inner) = dir.open_dir(&name) {
+                walk(&inner, &format!("{path}/"), deep - 1, paths);
+            }
+        } else if kind.is_file() {
+            paths.insert(path);
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The world of tools: calls are checked, bounded and carried out, and what they leave is judged.
+//!
+//! What an episode changes (files, a database) is its state, which is data: nothing is written to disk, no episode sees
+//! another's, and none leaves anything behind. A call that is wrong, or fails, gets words that say so; it never ends an
+//! episode, and so never spares one its score.
+
+mod calculator;
+mod files;
+mod goal;
+mod kit;
+#[cfg(feature = "mcp")]
+mod mcp;
+mod options;
+mod python;
+mod search;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+mod start;
+mod state;
+
+pub use options::{FilesOptions, McpServer, PythonOptions, SqliteOptions};
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::path::Path;
+
+use futures::FutureExt;
+use maverl_macros::environment;
+use serde_json::{Map, Value, json};
+
+use self::goal::Goal;
+use self::kit::{Episode, Failure};
+use self::start::Bench;
+use self::state::State;
+use super::search::SearchEnvironment;
+use super::{EnvError, Environment, Session};
+use crate::task::{Action, Observation, Score, Task};
+use crate::tools::{Call, CallError, Tool, check, read};
+
+/// What calls of bad form cost at most, in all: an episode that reaches its goal is always worth more than one that does
+/// not.
+const MAX_COST: f64 = 0.5;
+
+/// Carries out calls of tools, and judges the answer and what the calls left.
+#[environment(name = "tools", offers("tool"))]
+pub struct ToolsEnvironment {
+    /// What may be called: calculator, files, python, search, sqlite, and functions declared with `#[tool]`.
+    pub tools: Vec<String>,
+    /// Calls of an episode at most.
+    pub max_calls: u32,
+    /// Longest result in characters; the rest is cut off, and that is said.
+    pub max_chars: usize,
+    /// Seconds a function may take.
+    pub timeout_s: f64,
+    /// What each call that is refused costs, of half the reward at most.
+    pub bad_call_cost: f64,
+    /// Of the tool `python`.
+    pub python: PythonOptions,
+    /// Of the tool `search`: the options of that environment.
+    pub search: SearchEnvironment,
+    /// Of the tools that `files` stands for.
+    pub files: FilesOptions,
+    /// Of the tool `sqlite`.
+    pub sqlite: SqliteOptions,
+    /// Servers whose tools may be called too, by names of your own.
+    pub mcp: BTreeMap<String, McpServer>,
+    /// Made in [`Environment::start`].
+    #[serde(skip)]
+    bench: Bench,
+}
+
+impl Default for ToolsEnvironment {
+    fn default() -> Self {
+        let sqlite = if cfg!(feature = "sqlite") { Some("sqlite") } else { None };
+        Self {
+            tools: ["calculator", "files"].into_iter().chain(sqlite).map(str::to_owned).collect(),
+            max_calls: 16,
+            max_chars: 2000,
+            timeout_s: 10.0,
+            bad_call_cost: 0.0,
+            python: PythonOptions::default(),
+            search: SearchEnvironment::default(),
+            files: FilesOptions::default(),
+            sqlite: SqliteOptions::default(),
+            mcp: BTreeMap::new(),
+            bench: Bench::default(),
+        }
+    }
+}
+
+impl Environment for ToolsEnvironment {
+    fn look(&self, base: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
+        self.looked(base, tasks)
+    }
+
+    fn start(&mut self, base: &Path) -> Result<(), EnvError> {
+        self.bench = self.made(base)?;
+        Ok(())
+    }
+
+    fn note(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
+        tasks.iter().try_for_each(|task| Goal::read(task).map(drop))?;
+        let names: Vec<&str> = self.bench.tools.iter().map(|tool| tool.name.as_str()).collect();
+        Ok(Some(format!("tools: {}", names.join(", "))))
+    }
+
+    fn tools(&self) -> &[Tool] {
+        &self.bench.tools
+    }
+
+    fn open(&self, task: &Task, _: u64) -> Value {
+        State::open(task).json()
+    }
+
+    /// A call, or a text with any number of calls in it, whose results are then shown one below the other.
+    async fn act(&self, session: &mut Session, action: Action) -> Result<Observation, EnvError> {
+        let calls = match action {
+            Action::Tool { name, arguments: Value::Object(arguments) } => {
+                vec![Ok(Call { name, arguments })]
+            }
+            Action::Tool { name, arguments } => {
+                let what = format!("they are {arguments}; write an object");
+                vec![Err(CallError::Arguments { name, what })]
+            }
+            Action::Text(text) => match read(&text) {
+                calls if calls.is_empty() => vec![Err(CallError::Unreadable(self.cut(&text)))],
+                calls => calls,
+            },
+        };
+        let mut state = State::read(&session.state)?;
+        let mut shown = Vec::with_capacity(calls.len());
+        for call in calls {
+            shown.push(self.answer(&session.task, &mut state, call).await?);
+            if state.calls > self.max_calls {
+                break;
+            }
+        }
+        let done = state.calls >= self.max_calls;
+        session.state = state.json();
+        Ok(Observation { text: shown.join("\n"), done })
+    }
+
+    /// # Panics
+    ///
+    /// If the goal of the task cannot be looked at, which has no score; [`Environment::judge`] says so instead.
+    fn score(&self, session: &Session, answer: Option<&str>) -> Score {
+        match self.scored(session, answer) {
+            Ok(score) => score,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    async fn judge(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
+        self.scored(session, answer)
+    }
+}
+
+impl ToolsEnvironment {
+    /// What a call gives, or what is wrong with it. Only what is not the policy's doing is an error.
+    async fn answer(
+        &self,
+        task: &Task,
+        state: &mut State,
+        call: Result<Call, CallError>,
+    ) -> Result<String, EnvError> {
+        state.calls = state.calls.saturating_add(1);
+        if state.calls > self.max_calls {
+            state.refused += 1;
+            return Ok(format!("error: no more than {} calls are carried out", self.max_calls));
+        }
+        let checked =
+            call.and_then(|call| check(&call, &self.bench.tools).map(drop).map(|()| call));
+        let call = match checked {
+            Ok(call) => call,
+            Err(error) => {
+                state.refused += 1;
+                return Ok(self.cut(&format!("error: {error}")));
+            }
+        };
+        let name = call.name.clone();
+        let kit = self.bench.kit(&name);
+        let kit = kit.ok_or_else(|| EnvError::new("the tools environment was not started"))?;
+        let done = AssertUnwindSafe(kit.call(Episode { task, state }, call)).catch_unwind().await;
+        match done {
+            Ok(Ok(text)) => Ok(self.cut(&text)),
+            Ok(Err(Failure::World(error))) => Err(error),
+            Ok(Err(Failure::Call(what))) => {
+                state.failed += 1;
+                Ok(self.cut(&format!("error: {what}")))
+            }
+            // Were it a fault, a policy that loses could leave by it.
+            Err(_) => {
+                state.failed += 1;
+                Ok(format!("error: `{name}` broke"))
+            }
+        }
+    }
+
+    /// A text of `max_chars` at most.
+    fn cut(&self, text: &str) -> String {
+        match text.char_indices().nth(self.max_chars) {
+            None => text.to_owned(),
+            Some((end, _)) => {
+                let more = text[end..].chars().count();
+                format!("{} ... ({more} more characters)", &text[..end])
+            }
+        }
+    }
+
+    fn scored(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
+        let state = State::read(&session.state)?;
+        let solved = Goal::read(&session.task)?.met(&self.bench, &session.task, &state, answer)?;
+        let cost = (self.bad_call_cost * f64::from(state.refused)).min(MAX_COST);
+        let metrics = Map::from_iter([
+            ("calls".to_owned(), json!(f64::from(state.calls))),
+            ("refused_calls".to_owned(), json!(f64::from(state.refused))),
+            ("failed_calls".to_owned(), json!(f64::from(state.failed))),
+        ]);
+        let binary = Score::binary(solved);
+        Ok(Score { reward: binary.reward - cost, metrics, ..binary })
+    }
+}
+
+#[cfg(test)]
+mod tests;

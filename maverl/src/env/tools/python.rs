@@ -1,0 +1,107 @@
+//! Programs, in the sandbox.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use maverl_sandbox::{Limits, Output, Sandbox, SandboxError};
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+use super::PythonOptions;
+use super::kit::{Episode, Failure, Kit, blocking, text, tool};
+use crate::env::EnvError;
+use crate::tools::{Call, Tool};
+
+/// Bytes that a program may write; far more than is shown.
+const OUTPUT: usize = 64 << 10;
+/// Lines of an error that are shown, from its end.
+const LINES: usize = 8;
+
+/// A sandbox, and how many programs may run in it at once.
+pub(super) struct Python {
+    sandbox: Arc<Sandbox>,
+    limits: Limits,
+    places: Arc<Semaphore>,
+}
+
+impl Python {
+    pub(super) fn new(options: &PythonOptions) -> Result<Self, EnvError> {
+        let limits = limits(options)?;
+        let sandbox = Sandbox::new(&options.command, options.strict).map_err(|error| {
+            let option = match error {
+                SandboxError::Python { .. } => "`python.command`: ",
+                SandboxError::Lacking { .. } if options.strict => "`python.strict`: ",
+                _ => "",
+            };
+            EnvError::new(format!("{option}{error}"))
+        })?;
+        let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let places = if options.parallel == 0 { cores() } else { options.parallel };
+        let places = Semaphore::new(places.min(Semaphore::MAX_PERMITS));
+        Ok(Self { sandbox: Arc::new(sandbox), limits, places: Arc::new(places) })
+    }
+
+    /// What this machine's sandbox lacks.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let warn =
+            |layer| format!("the sandbox of `python` lacks {layer}; the other layers hold alone");
+        self.sandbox.missing().iter().map(warn).collect()
+    }
+}
+
+fn limits(options: &PythonOptions) -> Result<Limits, EnvError> {
+    let PythonOptions { seconds, memory_mib, .. } = *options;
+    if !(seconds.is_finite() && (0.01..=3600.0).contains(&seconds)) {
+        let message = format!("`python.seconds` is {seconds}; write 0.01 to 3600");
+        return Err(EnvError::new(message));
+    }
+    if !(64..=1 << 20).contains(&memory_mib) {
+        let message = format!("`python.memory_mib` is {memory_mib}; write 64 to 1048576");
+        return Err(EnvError::new(message));
+    }
+    let time = Duration::from_secs_f64(seconds);
+    let memory = memory_mib << 20;
+    Ok(Limits { wall: time, cpu: time, memory, output: OUTPUT, ..Limits::default() })
+}
+
+impl Kit for Python {
+    fn tools(&self) -> Vec<Tool> {
+        let code = json!({"type": "string", "minLength": 1});
+        let parameters = json!({
+            "type": "object", "properties": {"code": code}, "required": ["code"], "additionalProperties": false,
+        });
+        vec![tool("python", "Runs a Python program and shows what it prints.", parameters)]
+    }
+
+    fn call<'a>(&'a self, _: Episode<'a>, call: Call) -> BoxFuture<'a, Result<String, Failure>> {
+        Box::pin(async move {
+            let place = Arc::clone(&self.places).acquire_owned().await;
+            let place = place.expect("nobody closes the semaphore of programs");
+            let (sandbox, limits) = (Arc::clone(&self.sandbox), self.limits);
+            let code = text(&call, "code").to_owned();
+            let output = blocking(move || {
+                let output = sandbox.run(&code, &[], &limits);
+                drop(place);
+                output
+            });
+            let output = output.await?.map_err(|error| EnvError::new(error.to_string()))?;
+            told(&output)
+        })
+    }
+}
+
+/// What a program printed, and how it failed if it did.
+fn told(output: &Output) -> Result<String, Failure> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
+    let printed = text(&output.stdout);
+    if output.succeeded() {
+        return Ok(if printed.is_empty() { "(it prints nothing)".to_owned() } else { printed });
+    }
+    let errors = text(&output.stderr);
+    let lines: Vec<&str> = errors.lines().collect();
+    let last = lines[lines.len().saturating_sub(LINES)..].join("\n");
+    let parts = [format!("the program {}", output.ending), last, printed];
+    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    Err(Failure::Call(parts.join("\n")))
+}

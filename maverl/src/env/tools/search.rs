@@ -1,0 +1,36 @@
+//! Documents of a corpus, as the search world finds them.
+
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::kit::{Episode, Failure, Kit, text, tool};
+use crate::env::search::SearchEnvironment;
+use crate::env::{Environment, Session};
+use crate::task::Action;
+use crate::tools::{Call, Tool};
+
+/// A search world that was started.
+pub(super) struct Search(pub(super) SearchEnvironment);
+
+impl Kit for Search {
+    fn tools(&self) -> Vec<Tool> {
+        let query = json!({"type": "string", "minLength": 1});
+        let parameters = json!({
+            "type": "object", "properties": {"query": query}, "required": ["query"], "additionalProperties": false,
+        });
+        vec![tool("search", "Documents that have the words of a query.", parameters)]
+    }
+
+    fn call<'a>(
+        &'a self,
+        episode: Episode<'a>,
+        call: Call,
+    ) -> BoxFuture<'a, Result<String, Failure>> {
+        Box::pin(async move {
+            let task = episode.task.clone();
+            let mut session = Session { task, seed: 0, actions: 1, state: Value::Null };
+            let query = Action::Text(text(&call, "query").to_owned());
+            Ok(self.0.act(&mut session, query).await?.text)
+        })
+    }
+}

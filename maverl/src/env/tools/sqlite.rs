@@ -1,0 +1,341 @@
+//! SQL on a database of the episode's own.
+//!
+//! A database is opened for one statement and closed: what an episode has changed is kept, as the bytes of the file, in
+//! its state. An authorizer decides what a statement may do while SQLite compiles it; time, memory, size and rows are
+//! bounded.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use futures::future::BoxFuture;
+use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
+use rusqlite::limits::Limit;
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, Error, OpenFlags};
+use serde_json::{Value, json};
+
+use super::SqliteOptions;
+use super::kit::{Asked, Episode, Failure, Kit, blocking, text, tool};
+use super::state::State;
+use crate::env::EnvError;
+use crate::task::Task;
+use crate::tools::{Call, Tool};
+
+/// Bytes that a value, or a statement, may have.
+const LONGEST: i32 = 100_000;
+/// Bytes of memory that all statements of the process may take together.
+const MEMORY: u64 = 256 << 20;
+/// Bytes of a page of a database.
+const PAGE: usize = 4096;
+/// Steps of SQLite's machine between two looks at the clock.
+const STEPS: i32 = 1000;
+/// Functions that load code.
+const LOADING: [&str; 2] = ["load_extension", "fts3_tokenizer"];
+/// Pragmas that only tell something.
+const TELLING: [&str; 6] =
+    ["table_info", "table_xinfo", "table_list", "index_list", "index_info", "foreign_key_list"];
+
+/// The tool `sqlite`.
+pub(super) struct Sqlite {
+    file: Option<PathBuf>,
+    writable: bool,
+    max_rows: usize,
+    time: Duration,
+    max_bytes: usize,
+}
+
+/// What a statement works on.
+enum Source {
+    /// The file of a database that an episode has changed.
+    Bytes(Vec<u8>),
+    /// What makes the database of a task.
+    Script(String),
+    /// A database file, which is only read.
+    File(PathBuf),
+    /// Nothing yet.
+    Empty,
+}
+
+/// What a statement gave, and the database if that changed it.
+struct Done {
+    columns: Vec<String>,
+    rows: Vec<Vec<Value>>,
+    more: bool,
+    changed: Option<(u64, Vec<u8>)>,
+}
+
+impl Sqlite {
+    pub(super) fn new(options: &SqliteOptions, base: &Path) -> Result<Self, EnvError> {
+        let SqliteOptions { database, writable, max_rows, seconds, max_kib } = options;
+        let wrong = |what: String| EnvError::new(format!("`sqlite.{what}"));
+        if *max_kib < 16 || *max_kib > 1 << 20 {
+            return Err(wrong(format!("max_kib` is {max_kib}; write 16 to 1048576")));
+        }
+        let time = Duration::try_from_secs_f64(*seconds).unwrap_or(Duration::MAX);
+        let (writable, max_rows, max_bytes) = (*writable, *max_rows, max_kib << 10);
+        let mut sqlite = Self { file: None, writable, max_rows, time, max_bytes };
+        if !database.is_empty() {
+            let path = base.join(database);
+            let unusable = |why: String| wrong(format!("database`: `{}` {why}", path.display()));
+            let size = std::fs::metadata(&path)
+                .map_err(|error| unusable(format!("cannot be read: {error}")))?
+                .len();
+            if writable && size > max_bytes as u64 {
+                return Err(unusable(format!(
+                    "has {size} bytes, more than `sqlite.max_kib` lets an episode have; raise that, or write `writable = false`"
+                )));
+            }
+            let tables = "SELECT name FROM sqlite_schema";
+            sqlite
+                .run(Source::File(path.clone()), tables)
+                .map_err(|what| unusable(format!("is no database: {what}")))?;
+            sqlite.file = Some(path);
+        }
+        Ok(sqlite)
+    }
+
+    /// What the next statement of an episode works on.
+    fn source(&self, task: &Task, state: &State) -> Result<Source, EnvError> {
+        let damaged = |error: String| EnvError::new(format!("the episode's database: {error}"));
+        if let Some(bytes) = &state.database {
+            return BASE64
+                .decode(bytes)
+                .map(Source::Bytes)
+                .map_err(|error| damaged(error.to_string()));
+        }
+        match (task.data.get("database"), &self.file) {
+            (Some(Value::String(script)), _) => Ok(Source::Script(script.clone())),
+            (Some(other), _) => {
+                Err(damaged(format!("`database` of the task `{}` is {other}; write SQL", task.id)))
+            }
+            (None, Some(path)) if self.writable => {
+                std::fs::read(path).map(Source::Bytes).map_err(|error| damaged(error.to_string()))
+            }
+            (None, Some(path)) => Ok(Source::File(path.clone())),
+            (None, None) => Ok(Source::Empty),
+        }
+    }
+
+    /// Runs one statement.
+    fn run(&self, source: Source, sql: &str) -> Result<Done, String> {
+        let read_only = matches!(source, Source::File(_)) || !self.writable;
+        let mut connection = self.open(source)?;
+        let (read, limit) = (read_only, self.time);
+        connection
+            .authorizer(Some(move |context: AuthContext<'_>| allowed(context, read)))
+            .map_err(said)?;
+        let end = Instant::now().checked_add(limit);
+        let late = move || end.is_some_and(|end| Instant::now() >= end);
+        connection.progress_handler(STEPS, Some(late)).map_err(said)?;
+        let before = connection.total_changes();
+        let (columns, rows, more, changes) = {
+            let mut statement = connection.prepare(sql).map_err(said)?;
+            let columns: Vec<String> = statement.column_names().map(str::to_owned).collect();
+            let changes = !statement.readonly();
+            let (rows, more) = self.rows_of(&mut statement, columns.len()).map_err(said)?;
+            (columns, rows, more, changes)
+        };
+        let changed = match changes {
+            false => None,
+            true => {
+                let count = connection.total_changes() - before;
+                // SQLite asks for the number of pages by a pragma.
+                let free = None::<fn(AuthContext<'_>) -> Authorization>;
+                connection.authorizer(free).map_err(said)?;
+                Some((count, connection.serialize("main").map_err(said)?.to_vec()))
+            }
+        };
+        Ok(Done { columns, rows, more, changed })
+    }
+
+    /// The first rows, and whether there are more. A statement that changes something is run to its end.
+    fn rows_of(
+        &self,
+        statement: &mut rusqlite::Statement<'_>,
+        columns: usize,
+    ) -> Result<(Vec<Vec<Value>>, bool), Error> {
+        let (mut kept, mut more) = (Vec::new(), false);
+        let whole = !statement.readonly();
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            if kept.len() < self.max_rows {
+                let values = (0..columns).map(|i| row.get_ref(i).map(value));
+                kept.push(values.collect::<Result<_, _>>()?);
+            } else {
+                more = true;
+                if !whole {
+                    break;
+                }
+            }
+        }
+        Ok((kept, more))
+    }
+
+    /// A database with its bounds, before anything of the model's is run on it.
+    fn open(&self, source: Source) -> Result<Connection, String> {
+        let mut connection = match &source {
+            Source::File(path) => {
+                let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+                Connection::open_with_flags(path, flags)
+            }
+            _ => Connection::open_in_memory(),
+        }
+        .map_err(said)?;
+        if let Source::Bytes(bytes) = &source {
+            connection
+                .deserialize_read_exact("main", bytes.as_slice(), bytes.len(), false)
+                .map_err(said)?;
+        }
+        let pages = self.max_bytes / PAGE;
+        let bounds = format!(
+            "PRAGMA max_page_count = {pages}; PRAGMA hard_heap_limit = {MEMORY}; PRAGMA temp_store = MEMORY; \
+             PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;"
+        );
+        connection.execute_batch(&bounds).map_err(said)?;
+        if let Source::Script(script) = &source {
+            connection
+                .execute_batch(script)
+                .map_err(|error| format!("the task's `database`: {error}"))?;
+        }
+        // A database of the user's may have longer texts than a model may write.
+        let longest = if matches!(source, Source::File(_)) { 10 * LONGEST } else { LONGEST };
+        for (limit, value) in [
+            (Limit::SQLITE_LIMIT_LENGTH, longest),
+            (Limit::SQLITE_LIMIT_SQL_LENGTH, LONGEST),
+            (Limit::SQLITE_LIMIT_EXPR_DEPTH, 100),
+            (Limit::SQLITE_LIMIT_COMPOUND_SELECT, 100),
+            (Limit::SQLITE_LIMIT_COLUMN, 200),
+            (Limit::SQLITE_LIMIT_ATTACHED, 0),
+            (Limit::SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 100),
+            (Limit::SQLITE_LIMIT_TRIGGER_DEPTH, 10),
+            (Limit::SQLITE_LIMIT_WORKER_THREADS, 0),
+        ] {
+            connection.set_limit(limit, value).map_err(said)?;
+        }
+        Ok(connection)
+    }
+}
+
+/// What a statement may do: read, and, on a database of the episode's own, change tables and their rows.
+fn allowed(context: AuthContext<'_>, read_only: bool) -> Authorization {
+    use AuthAction as A;
+    let allow = match context.action {
+        A::Select | A::Read { .. } | A::Recursive => true,
+        A::Function { function_name } => {
+            !LOADING.iter().any(|name| function_name.eq_ignore_ascii_case(name))
+        }
+        A::Pragma { pragma_name, .. } => {
+            TELLING.iter().any(|name| pragma_name.eq_ignore_ascii_case(name))
+        }
+        A::Insert { .. }
+        | A::Update { .. }
+        | A::Delete { .. }
+        | A::CreateTable { .. }
+        | A::CreateIndex { .. }
+        | A::CreateView { .. }
+        | A::DropTable { .. }
+        | A::DropIndex { .. }
+        | A::DropView { .. }
+        | A::AlterTable { .. }
+        | A::Reindex { .. } => !read_only && context.database_name != Some("temp"),
+        _ => false,
+    };
+    if allow { Authorization::Allow } else { Authorization::Deny }
+}
+
+/// What went wrong, in words for the model.
+#[expect(clippy::needless_pass_by_value, reason = "an argument of `map_err`")]
+fn said(error: Error) -> String {
+    use rusqlite::ErrorCode as Code;
+    match (&error, error.sqlite_error_code()) {
+        (_, Some(Code::OperationInterrupted)) => "the statement took too long".to_owned(),
+        (_, Some(Code::AuthorizationForStatementDenied)) => {
+            "that is not allowed here; statements may read and change tables, one at a time"
+                .to_owned()
+        }
+        (_, Some(Code::OutOfMemory)) => "the statement takes too much memory".to_owned(),
+        (_, Some(Code::DiskFull)) => "the database is full".to_owned(),
+        (Error::MultipleStatement, _) => "write one statement at a time".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+fn value(value: ValueRef<'_>) -> Value {
+    match value {
+        ValueRef::Null => Value::Null,
+        ValueRef::Integer(number) => json!(number),
+        ValueRef::Real(number) => json!(number),
+        ValueRef::Text(text) => json!(String::from_utf8_lossy(text)),
+        ValueRef::Blob(bytes) => json!(format!("({} bytes)", bytes.len())),
+    }
+}
+
+impl Done {
+    /// A line a row, the names of the columns first.
+    fn shown(&self) -> String {
+        if let (Some((count, _)), true) = (&self.changed, self.columns.is_empty()) {
+            return format!("done; {count} rows changed");
+        }
+        let cell = |value: &Value| match value {
+            Value::Null => "NULL".to_owned(),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let line = |row: &Vec<Value>| row.iter().map(cell).collect::<Vec<_>>().join(" | ");
+        let mut lines = vec![self.columns.join(" | ")];
+        lines.extend(self.rows.iter().map(line));
+        match (self.rows.is_empty(), self.more) {
+            (true, _) => lines.push("(no rows)".to_owned()),
+            (_, true) => lines.push("(more rows)".to_owned()),
+            _ => {}
+        }
+        lines.join("\n")
+    }
+}
+
+impl Kit for Sqlite {
+    fn tools(&self) -> Vec<Tool> {
+        let sql = json!({"type": "string", "minLength": 1});
+        let parameters = json!({
+            "type": "object", "properties": {"sql": sql}, "required": ["sql"], "additionalProperties": false,
+        });
+        vec![tool("sqlite", "Runs one SQL statement.", parameters)]
+    }
+
+    fn call<'a>(
+        &'a self,
+        episode: Episode<'a>,
+        call: Call,
+    ) -> BoxFuture<'a, Result<String, Failure>> {
+        Box::pin(async move {
+            let source = self.source(episode.task, episode.state)?;
+            let (sqlite, sql) = (self.copy(), text(&call, "sql").to_owned());
+            let done = blocking(move || sqlite.run(source, &sql)).await??;
+            if let Some((_, bytes)) = &done.changed {
+                episode.state.database = Some(BASE64.encode(bytes));
+            }
+            Ok(done.shown())
+        })
+    }
+
+    fn rows(&self, task: &Task, state: &State, query: &str) -> Option<Asked> {
+        let whole = Self { max_rows: usize::MAX, ..self.copy() };
+        let asked = self.source(task, state).and_then(|source| match whole.run(source, query) {
+            Ok(done) => Ok(Some(done.rows.into_iter().map(Value::from).collect())),
+            // An episode may well drop what is asked for.
+            Err(_) if state.database.is_some() => Ok(None),
+            Err(what) => {
+                Err(EnvError::new(format!("`goal.query` of the task `{}`: {what}", task.id)))
+            }
+        });
+        Some(asked)
+    }
+}
+
+impl Sqlite {
+    fn copy(&self) -> Self {
+        Self { file: self.file.clone(), ..*self }
+    }
+}

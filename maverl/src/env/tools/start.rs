@@ -1,0 +1,201 @@
+//! What the options of the tools are made into.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::ToolsEnvironment;
+use super::files::Files;
+use super::goal::Goal;
+use super::kit::{Asked, Function, Kit};
+use super::python::Python;
+use super::search::Search;
+use super::state::State;
+use crate::env::{EnvError, Environment};
+use crate::task::Task;
+use crate::tools::{Tool, declared};
+
+/// What carries calls out, ready to.
+#[derive(Default)]
+pub(super) struct Bench {
+    /// What there is to call, in the order of the options.
+    pub(super) tools: Vec<Tool>,
+    kits: BTreeMap<String, Arc<dyn Kit>>,
+}
+
+impl Bench {
+    fn add(&mut self, kit: Arc<dyn Kit>) -> Result<(), EnvError> {
+        for tool in kit.tools() {
+            if self.kits.insert(tool.name.clone(), Arc::clone(&kit)).is_some() {
+                let message =
+                    format!("`tools`: two tools are called `{}`; leave one of them out", tool.name);
+                return Err(EnvError::new(message));
+            }
+            self.tools.push(tool);
+        }
+        Ok(())
+    }
+
+    /// What carries out calls of a name.
+    pub(super) fn kit(&self, name: &str) -> Option<&Arc<dyn Kit>> {
+        self.kits.get(name)
+    }
+
+    /// The rows that a query gives on an episode's database.
+    pub(super) fn rows(&self, task: &Task, state: &State, query: &str) -> Asked {
+        let found = self.kits.values().find_map(|kit| kit.rows(task, state, query));
+        found.unwrap_or_else(|| {
+            let (id, source) = (&task.id, &task.source);
+            let message = format!(
+                "the task `{id}` of `{source}` wants rows of a database; add `sqlite` to `tools`"
+            );
+            Err(EnvError::new(message))
+        })
+    }
+}
+
+/// Names in `tools` that are no functions.
+const BUILT_IN: [&str; 4] = ["files", "python", "search", "sqlite"];
+
+impl ToolsEnvironment {
+    /// Looks at the options, and at tasks to be played with them. No server is started.
+    pub(super) fn looked(&self, base: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
+        self.bounds()?;
+        let mut warnings = Vec::new();
+        for name in &self.tools {
+            match name.as_str() {
+                "python" => warnings.extend(Python::new(&self.python)?.warnings()),
+                "search" => {
+                    let of_search =
+                        |EnvError(what): EnvError| EnvError(format!("`search`: {what}"));
+                    warnings.extend(self.search.look(base, &[]).map_err(of_search)?);
+                }
+                name => drop(self.kit(name, base)?),
+            }
+        }
+        self.servers_make_sense()?;
+        if self.tools.is_empty() && self.mcp.is_empty() {
+            warnings.push("there are no tools: `tools` and `mcp` are empty".to_owned());
+        }
+        tasks.iter().try_for_each(|task| Goal::read(task).map(drop))?;
+        for (key, tool) in [("database", "sqlite"), ("files", "files")] {
+            let needs = tasks.iter().filter(|task| task.data.contains_key(key)).count();
+            if needs > 0 && !self.tools.iter().any(|name| name == tool) {
+                let all = tasks.len();
+                warnings.push(format!(
+                    "{needs} of {all} tasks have `{key}`, but `tools` has no `{tool}`"
+                ));
+            }
+        }
+        Ok(warnings)
+    }
+
+    /// Makes what the options describe, and starts the servers.
+    pub(super) fn made(&mut self, base: &Path) -> Result<Bench, EnvError> {
+        self.bounds()?;
+        let mut bench = Bench::default();
+        for name in &self.tools {
+            let kit: Arc<dyn Kit> = match name.as_str() {
+                "python" => Arc::new(Python::new(&self.python)?),
+                "search" => {
+                    let mut search = std::mem::take(&mut self.search);
+                    search.start(base)?;
+                    Arc::new(Search(search))
+                }
+                name => self.kit(name, base)?,
+            };
+            bench.add(kit)?;
+        }
+        self.servers_make_sense()?;
+        #[cfg(feature = "mcp")]
+        for kit in super::mcp::start(&self.mcp, base)? {
+            bench.add(Arc::new(kit))?;
+        }
+        Ok(bench)
+    }
+
+    /// The tool of a name, where that takes nothing to make.
+    fn kit(&self, name: &str, base: &Path) -> Result<Arc<dyn Kit>, EnvError> {
+        if name == "files" {
+            return Ok(Arc::new(Files::new(&self.files, base)?));
+        }
+        if name == "sqlite" {
+            return self.sqlite_kit(base);
+        }
+        let functions = declared();
+        let Some(function) = functions.get(name) else {
+            let known: BTreeSet<&str> = functions.keys().copied().chain(BUILT_IN).collect();
+            let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
+            let known = known.join(", ");
+            return Err(EnvError::new(format!(
+                "`tools` has `{name}`, which is none; there is {known}"
+            )));
+        };
+        let limit = Duration::try_from_secs_f64(self.timeout_s).unwrap_or(Duration::MAX);
+        Ok(Arc::new(Function::new(function, limit)?))
+    }
+
+    #[cfg(feature = "sqlite")]
+    fn sqlite_kit(&self, base: &Path) -> Result<Arc<dyn Kit>, EnvError> {
+        Ok(Arc::new(super::sqlite::Sqlite::new(&self.sqlite, base)?))
+    }
+
+    #[cfg(not(feature = "sqlite"))]
+    fn sqlite_kit(&self, _: &Path) -> Result<Arc<dyn Kit>, EnvError> {
+        Err(EnvError::new(
+            "`tools` has `sqlite`, which this program was built without; build it with the feature `sqlite`",
+        ))
+    }
+
+    /// Whether the numbers among the options make sense.
+    fn bounds(&self) -> Result<(), EnvError> {
+        let wrong = |key: &str, found: String, wanted: &str| {
+            Err(EnvError::new(format!("`{key}` is {found}; write {wanted}")))
+        };
+        let seconds = |seconds: f64| seconds.is_finite() && seconds > 0.0;
+        if self.max_calls == 0 {
+            return wrong("max_calls", "0".to_owned(), "at least 1");
+        }
+        if self.max_chars == 0 {
+            return wrong("max_chars", "0".to_owned(), "at least 1");
+        }
+        if !seconds(self.timeout_s) {
+            return wrong("timeout_s", self.timeout_s.to_string(), "seconds above 0");
+        }
+        if !(self.bad_call_cost.is_finite() && self.bad_call_cost >= 0.0) {
+            return wrong("bad_call_cost", self.bad_call_cost.to_string(), "0 or more");
+        }
+        if !seconds(self.sqlite.seconds) {
+            return wrong("sqlite.seconds", self.sqlite.seconds.to_string(), "seconds above 0");
+        }
+        Ok(())
+    }
+
+    /// Whether each server can be reached in one way.
+    fn servers_make_sense(&self) -> Result<(), EnvError> {
+        if !cfg!(feature = "mcp") && !self.mcp.is_empty() {
+            let message =
+                "`mcp` names servers, but this program was built without the feature `mcp`";
+            return Err(EnvError::new(message));
+        }
+        for (name, server) in &self.mcp {
+            let web = ["http://", "https://"].iter().any(|scheme| server.url.starts_with(scheme));
+            let what = match (server.command.is_empty(), server.url.is_empty()) {
+                (true, true) => "has neither `command` nor `url`; write one of them",
+                (false, false) => "has both `command` and `url`; write one of them",
+                (true, false) if !web => {
+                    "has a `url` that is none; write it whole, as http://127.0.0.1:8000/mcp"
+                }
+                _ if Duration::try_from_secs_f64(server.timeout_s)
+                    .is_ok_and(|limit| !limit.is_zero()) =>
+                {
+                    continue;
+                }
+                _ => "has a `timeout_s` that is no time; write seconds above 0",
+            };
+            return Err(EnvError::new(format!("`mcp` {name:?} {what}")));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,234 @@
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+
+use maverl_macros::tool;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::*;
+
+mod cheats;
+mod files;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+
+/// A started world with options.
+fn world(options: Value) -> ToolsEnvironment {
+    let mut tools: ToolsEnvironment = serde_json::from_value(options).unwrap();
+    tools.start(Path::new("")).unwrap();
+    tools
+}
+
+fn task(data: Value) -> Task {
+    let Value::Object(data) = data else { panic!("{data}") };
+    let (id, source) = ("1".to_owned(), "test".to_owned());
+    Task { id, source, question: "What is to be done?".to_owned(), data }
+}
+
+fn session(tools: &ToolsEnvironment, task: &Task) -> Session {
+    let state = Environment::open(tools, task, 0);
+    Session { task: task.clone(), seed: 0, actions: 0, state }
+}
+
+/// What a call shows.
+async fn call(
+    tools: &ToolsEnvironment,
+    session: &mut Session,
+    name: &str,
+    arguments: Value,
+) -> String {
+    let action = Action::Tool { name: name.to_owned(), arguments };
+    Environment::act(tools, session, action).await.unwrap().text
+}
+
+async fn say(tools: &ToolsEnvironment, session: &mut Session, text: &str) -> String {
+    Environment::act(tools, session, Action::Text(text.to_owned())).await.unwrap().text
+}
+
+fn counts(tools: &ToolsEnvironment, session: &Session) -> [f64; 3] {
+    let score = tools.score(session, None);
+    ["calls", "refused_calls", "failed_calls"].map(|name| score.metrics[name].as_f64().unwrap())
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Manner {
+    Breaks,
+    Hangs,
+    Refuses,
+    Works,
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct How {
+    manner: Manner,
+}
+
+/// Does what it is told.
+#[tool]
+async fn obedient(how: How) -> Result<String, String> {
+    match how.manner {
+        Manner::Breaks => panic!("as it was told"),
+        Manner::Hangs => std::future::pending().await,
+        Manner::Refuses => Err("it will not".to_owned()),
+        Manner::Works => Ok("done".to_owned()),
+    }
+}
+
+/// Breaks.
+#[tool]
+fn broken() -> u32 {
+    panic!("always")
+}
+
+#[tokio::test]
+async fn calls_are_checked_carried_out_and_counted() {
+    let tools = world(json!({"tools": ["calculator", "obedient", "broken"], "timeout_s": 0.05}));
+    let mut session = session(&tools, &task(json!({"answers": ["42"]})));
+    let mut seen =
+        async |name: &str, arguments: Value| call(&tools, &mut session, name, arguments).await;
+    assert_eq!(seen("calculator", json!({"expression": "6 * 7"})).await, "42");
+    assert_eq!(seen("obedient", json!({"manner": "works"})).await, "done");
+    // What is wrong with a call is said, in words that help.
+    for (name, arguments, wanted) in [
+        ("calculator", json!({}), "`expression` is missing"),
+        ("calculator", json!({"expression": 6}), "`expression` is 6; write string"),
+        ("calculator", json!({"expression": "6", "base": 2}), "`base` is not known"),
+        ("calculator", json!(["6"]), "write an object"),
+        (
+            "calculater",
+            json!({}),
+            "there is no tool `calculater`; there is `calculator`, `obedient`",
+        ),
+        ("obedient", json!({"manner": "dances"}), "write one of \"breaks\""),
+    ] {
+        let text = seen(name, arguments).await;
+        assert!(text.starts_with("error: ") && text.contains(wanted), "{text}");
+    }
+    // What goes wrong in a tool is said too, and ends nothing.
+    for (name, arguments, wanted) in [
+        ("calculator", json!({"expression": "1/0"}), "error: "),
+        ("obedient", json!({"manner": "refuses"}), "error: it will not"),
+        ("obedient", json!({"manner": "hangs"}), "error: it took longer than 0.05 seconds"),
+        ("obedient", json!({"manner": "breaks"}), "error: `obedient` broke"),
+        ("broken", json!({}), "error: it broke"),
+    ] {
+        let text = seen(name, arguments).await;
+        assert!(text.starts_with(wanted), "{text}");
+    }
+    assert_eq!(counts(&tools, &session), [13.0, 6.0, 5.0]);
+}
+
+#[tokio::test]
+async fn a_text_may_have_several_calls_of_either_family() {
+    let tools = world(json!({"tools": ["calculator"]}));
+    let mut session = session(&tools, &task(json!({"answers": ["42"]})));
+    let one = |x: &str| {
+        format!(
+            "<tool_call>{{\"name\": \"calculator\", \"arguments\": {{\"expression\": \"{x}\"}}}}</tool_call>"
+        )
+    };
+    assert_eq!(say(&tools, &mut session, &format!("{}{}", one("1+1"), one("2+2"))).await, "2\n4");
+    let llama = "{\"name\": \"calculator\", \"parameters\": {\"expression\": \"3+3\"}}";
+    assert_eq!(say(&tools, &mut session, llama).await, "6");
+    let text = say(&tools, &mut session, "<tool_call>calculator(1)</tool_call>").await;
+    assert!(text.starts_with("error: a tool call is no JSON object"), "{text}");
+    let text = say(&tools, &mut session, "look").await;
+    assert!(
+        text.starts_with("error: a tool call is no JSON object") && text.ends_with("look"),
+        "{text}"
+    );
+    assert_eq!(counts(&tools, &session), [5.0, 2.0, 0.0]);
+}
+
+#[tokio::test]
+async fn calls_and_results_are_bounded() {
+    let tools = world(json!({"tools": ["calculator"], "max_calls": 2, "max_chars": 8}));
+    let mut session = session(&tools, &task(json!({"answers": ["42"]})));
+    let large = json!({"expression": "2^100"});
+    let text = call(&tools, &mut session, "calculator", large).await;
+    assert_eq!(text, "12676506 ... (23 more characters)");
+    let action =
+        || Action::Tool { name: "calculator".to_owned(), arguments: json!({"expression": "1"}) };
+    assert!(Environment::act(&tools, &mut session, action()).await.unwrap().done);
+    let text = Environment::act(&tools, &mut session, action()).await.unwrap().text;
+    assert_eq!(text, "error: no more than 2 calls are carried out");
+    // A text with thousands of calls is no way around, and costs no time.
+    let many = "<tool_call>{\"name\": \"calculator\"}</tool_call>".repeat(5000);
+    assert!(say(&tools, &mut session, &many).await.len() < 100);
+}
+
+#[tokio::test]
+async fn programs_and_documents_are_tools_too() {
+    let mut python =
+        ToolsEnvironment { tools: vec!["python".to_owned()], ..ToolsEnvironment::default() };
+    if let Err(error) = python.start(Path::new("")) {
+        println!("skipped: {error}");
+        return;
+    }
+    let mut episode = session(&python, &task(json!({"answers": ["42"]})));
+    let mut run =
+        async |code: &str| call(&python, &mut episode, "python", json!({"code": code})).await;
+    assert_eq!(run("print(6 * 7)").await, "42");
+    assert_eq!(run("x = 1").await, "(it prints nothing)");
+    let failed = run("print('half')\n1 / 0").await;
+    assert!(failed.starts_with("error: the program exited with status 1\n"), "{failed}");
+    assert!(failed.contains("ZeroDivisionError") && failed.ends_with("half"), "{failed}");
+    assert!(run("import socket; socket.socket()").await.starts_with("error: "));
+
+    let search = world(json!({"tools": ["search"], "search": {"top_k": 1}}));
+    let question = crate::world::facts::tasks("test").unwrap()[0].question.clone();
+    let mut episode = session(&search, &task(json!({"answers": ["42"]})));
+    let found = call(&search, &mut episode, "search", json!({"query": question})).await;
+    assert!(found.starts_with("Doc 1: "), "{found}");
+}
+
+#[test]
+fn options_that_cannot_be_met_are_named() {
+    let look = |options: Value| {
+        let tools: ToolsEnvironment = serde_json::from_value(options).unwrap();
+        tools.look(Path::new(""), &[]).unwrap_err().to_string()
+    };
+    for (options, wanted) in [
+        (
+            json!({"tools": ["calculater"]}),
+            "`tools` has `calculater`, which is none; there is `broken`, `calculator`",
+        ),
+        (json!({"max_calls": 0}), "`max_calls` is 0"),
+        (json!({"timeout_s": 0.0}), "`timeout_s` is 0"),
+        (json!({"bad_call_cost": -1.0}), "`bad_call_cost` is -1"),
+        (
+            json!({"files": {"directory": "/no/such"}}),
+            "`files.directory`: `/no/such` cannot be opened",
+        ),
+        (json!({"tools": ["python"], "python": {"command": "/no/python"}}), "`python.command`: "),
+        (json!({"tools": ["search"], "search": {"top_k": 0}}), "`search`: `top_k` is 0"),
+    ] {
+        let error = look(options);
+        assert!(error.starts_with(wanted), "{error}");
+    }
+    assert!(serde_json::from_value::<ToolsEnvironment>(json!({"files": {"dir": ""}})).is_err());
+    let twice = json!({"tools": ["calculator", "calculator"]});
+    let mut twice: ToolsEnvironment = serde_json::from_value(twice).unwrap();
+    let error = twice.start(Path::new("")).unwrap_err().to_string();
+    assert!(error.contains("two tools are called `calculator`"), "{error}");
+}
+
+#[test]
+fn a_task_without_anything_to_judge_by_is_refused() {
+    let tools = world(json!({"tools": ["calculator"]}));
+    for (data, wanted) in [
+        (json!({}), "nothing to judge by"),
+        (json!({"goal": 3}), "`goal` is 3"),
+        (json!({"goal": {"file": {}}}), "`goal` has `file`"),
+        (json!({"goal": {"files": {"a": 1}}}), "`goal.files` is"),
+        (json!({"goal": {"query": "SELECT 1"}}), "`goal` wants a `query`, a text, and its `rows`"),
+    ] {
+        let error = tools.note(&[task(data)]).unwrap_err().to_string();
+        assert!(error.starts_with("the task `1` of `test`: ") && error.contains(wanted), "{error}");
+    }
+    let files = task(json!({"files": {"a": "b"}, "answers": ["b"]}));
+    let warnings = tools.look(Path::new(""), &[files]).unwrap();
+    assert_eq!(warnings, ["1 of 1 tasks have `files`, but `tools` has no `files`"]);
+}

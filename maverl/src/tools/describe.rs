@@ -1,0 +1,81 @@
+//! Tools in words, for models whose chat template knows none.
+
+use serde_json::Value;
+
+/// What there is to call, a line a tool, and how. `declarations` are as `Tool::declaration` gives them.
+pub fn describe(declarations: &[Value]) -> String {
+    let lines: Vec<String> = declarations.iter().map(line).collect();
+    format!(
+        "You can call:\n{}\nCall with <tool_call>{{\"name\": .., \"arguments\": {{..}}}}</tool_call>.",
+        lines.join("\n")
+    )
+}
+
+/// `name(field: type, other?: type): what it does`, and what is said of its fields.
+fn line(declaration: &Value) -> String {
+    let function = &declaration["function"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().trim().to_owned();
+    let parameters = &function["parameters"];
+    let required = parameters["required"].as_array();
+    let must = |name: &str| required.is_some_and(|all| all.iter().any(|one| one == name));
+    let fields = || parameters["properties"].as_object().into_iter().flatten();
+    let signature = fields().map(|(name, schema)| {
+        format!("{name}{}: {}", if must(name) { "" } else { "?" }, kind(schema))
+    });
+    let signature = signature.collect::<Vec<_>>().join(", ");
+    let mut line =
+        format!("{}({signature}): {}", text(&function["name"]), text(&function["description"]));
+    for (name, schema) in fields().filter(|(_, schema)| schema["description"].is_string()) {
+        line.push_str(&format!("\n  {name}: {}", text(&schema["description"])));
+    }
+    line
+}
+
+/// The type of a field, as short as it can be said; its whole schema where it has none.
+fn kind(schema: &Value) -> String {
+    let words = |values: &Vec<Value>| {
+        let words = values
+            .iter()
+            .map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+        words.collect::<Vec<_>>().join("|")
+    };
+    match (schema.get("enum"), schema.get("type")) {
+        (Some(Value::Array(values)), _) | (None, Some(Value::Array(values))) => words(values),
+        (_, Some(Value::String(name))) if name == "array" => {
+            format!("[{}]", schema.get("items").map(kind).unwrap_or_default())
+        }
+        (_, Some(Value::String(name)))
+            if name == "object" && schema.get("properties").is_some() =>
+        {
+            schema.to_string()
+        }
+        (_, Some(Value::String(name))) => name.clone(),
+        _ => schema.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_tool_is_a_line_with_its_fields_and_their_types() {
+        let parameters = json!({
+            "type": "object",
+            "properties": {
+                "city": {"type": "string", "description": "where"},
+                "days": {"type": ["integer", "null"]},
+                "unit": {"enum": ["C", "F"]},
+                "tags": {"type": "array", "items": {"type": "string"}},
+            },
+            "required": ["city"],
+        });
+        let function =
+            json!({"name": "rain", "description": "Will it rain?", "parameters": parameters});
+        let text = describe(&[json!({"type": "function", "function": function})]);
+        let wanted = "rain(city: string, days?: integer|null, unit?: C|F, tags?: [string]): Will it rain?\n  city: where";
+        assert!(text.contains(wanted), "{text}");
+    }
+}

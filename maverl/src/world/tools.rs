@@ -1,0 +1,254 @@
+//! Errands for an agent with a calculator, files and a small database, in three levels of difficulty.
+//!
+//! Each task has what solves it: the calls, and the answer. Nobody is shown those; every table is made for its task alone,
+//! so its rows cannot be known without looking.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use crate::draw::Draw;
+use crate::task::Task;
+
+/// The name a configuration calls it by.
+pub const NAME: &str = "builtin:tools";
+/// Splits of the shipped errands, and how many tasks of each level and kind they have.
+pub const SPLITS: [(&str, usize); 3] = [("train", 100), ("validation", 10), ("test", 30)];
+/// The levels of difficulty.
+pub const LEVELS: [u32; 3] = [1, 2, 3];
+
+const SEED: u64 = 61;
+const ITEMS: [&str; 10] =
+    ["bell", "book", "coin", "cup", "fan", "lamp", "pen", "ring", "shoe", "vase"];
+const WORDS: [&str; 16] = [
+    "apple", "bread", "cloud", "dream", "earth", "flame", "grass", "house", "light", "music",
+    "night", "ocean", "paper", "river", "stone", "water",
+];
+const NAMES: [&str; 12] =
+    ["a", "b", "c", "data", "list", "log", "memo", "note", "plan", "text", "todo", "work"];
+/// Rows of a table.
+const ROWS: usize = 4;
+
+/// The errands that ship, by split.
+pub fn errands() -> Vec<(&'static str, Vec<Task>)> {
+    invent(SEED)
+}
+
+/// The errands of a seed, by split, levels and kinds mixed. `data` of a task holds what it begins with (`files`,
+/// `database`), what it wants (`answers`, `goal`), its `level`, and in `solution` the calls and the answer that do it.
+pub fn invent(seed: u64) -> Vec<(&'static str, Vec<Task>)> {
+    let mut draw = Draw::new(seed);
+    let mut asked = BTreeSet::new();
+    let splits = SPLITS.iter().map(|(split, each)| {
+        let mut tasks = Vec::with_capacity(each * LEVELS.len() * KINDS.len());
+        for _ in 0..*each {
+            for level in LEVELS {
+                for (kind, errand) in KINDS {
+                    tasks.push(fresh(kind, errand, level, &mut asked, &mut draw));
+                }
+            }
+        }
+        for (number, task) in tasks.iter_mut().enumerate() {
+            task.id = format!("{split}-{number:04}");
+        }
+        (*split, tasks)
+    });
+    splits.collect()
+}
+
+/// What makes an errand of a level.
+type Kind = fn(u32, &mut Draw) -> Errand;
+
+const KINDS: [(&str, Kind); 3] = [("sum", sum), ("file", file), ("table", table)];
+
+/// An errand that nobody was sent on.
+fn fresh(
+    kind: &str,
+    errand: Kind,
+    level: u32,
+    asked: &mut BTreeSet<String>,
+    draw: &mut Draw,
+) -> Task {
+    loop {
+        let mut errand = errand(level, draw);
+        let given = errand.data.get("database").or(errand.data.get("files"));
+        if !asked.insert(format!("{}{}", errand.question, given.unwrap_or(&Value::Null))) {
+            continue;
+        }
+        let solution = json!({"calls": errand.calls, "answer": errand.answer});
+        errand.data.insert("solution".to_owned(), solution);
+        errand.data.insert("level".to_owned(), json!(level));
+        let source = format!("tools/{kind}");
+        return Task { id: String::new(), source, question: errand.question, data: errand.data };
+    }
+}
+
+/// A task in the making.
+struct Errand {
+    question: String,
+    data: Map<String, Value>,
+    calls: Vec<Value>,
+    answer: String,
+}
+
+impl Errand {
+    /// One that wants an answer.
+    fn asking(question: String, answer: impl ToString, calls: Vec<Value>) -> Self {
+        let answer = answer.to_string();
+        let data = Map::from_iter([("answers".to_owned(), json!([answer]))]);
+        Self { question, data, calls, answer }
+    }
+
+    /// One that wants something done.
+    fn doing(question: String, goal: Value, calls: Vec<Value>) -> Self {
+        let data = Map::from_iter([("goal".to_owned(), goal)]);
+        Self { question, data, calls, answer: "done".to_owned() }
+    }
+
+    fn with(mut self, key: &str, value: Value) -> Self {
+        self.data.insert(key.to_owned(), value);
+        self
+    }
+}
+
+fn call(name: &str, arguments: Value) -> Value {
+    json!({"name": name, "arguments": arguments})
+}
+
+/// A number from `low` to `high`.
+fn number(draw: &mut Draw, low: i64, high: i64) -> i64 {
+    low + draw.below((high - low + 1) as usize) as i64
+}
+
+/// Something to calculate: small, of one step, of three.
+fn sum(level: u32, draw: &mut Draw) -> Errand {
+    let (expression, value) = match level {
+        1 => {
+            let (a, b) = (number(draw, 1, 20), number(draw, 1, 20));
+            (format!("{a} + {b}"), a + b)
+        }
+        2 => {
+            let (a, b) = (number(draw, 101, 999), number(draw, 11, 99));
+            (format!("{a} * {b}"), a * b)
+        }
+        _ => {
+            let (a, b) = (number(draw, 1001, 9999), number(draw, 101, 999));
+            let (c, d) = (number(draw, 11, 99), number(draw, 2, 99));
+            (format!("({a} + {b}) * {c} - {d}"), (a + b) * c - d)
+        }
+    };
+    let calls = vec![call("calculator", json!({"expression": expression}))];
+    Errand::asking(format!("What is {expression}?"), value, calls)
+}
+
+/// Something to be written: a word, what another file says, two files into one.
+fn file(level: u32, draw: &mut Draw) -> Errand {
+    let mut names = NAMES;
+    draw.shuffle(&mut names);
+    let [from, second, to] = [0, 1, 2].map(|i| format!("{}.txt", names[i]));
+    let texts = [0, 1].map(|_| format!("{} {}", draw.pick(&WORDS), draw.pick(&WORDS)));
+    let [text, more] = &texts;
+    let read = |path: &str| call("read_file", json!({"path": path}));
+    let write = |text: &str| call("write_file", json!({"path": to, "text": text}));
+    let wanted = |text: &str| json!({"files": {&to: text}});
+    match level {
+        1 => {
+            let question = format!("Write {text} into the file {to}.");
+            Errand::doing(question, wanted(text), vec![write(text)])
+        }
+        2 => {
+            let question = format!("Copy what the file {from} says into the file {to}.");
+            let calls = vec![read(&from), write(text)];
+            Errand::doing(question, wanted(text), calls).with("files", json!({&from: text}))
+        }
+        _ => {
+            let question = format!(
+                "Write what {from} says, a space, and what {second} says into the file {to}."
+            );
+            let both = format!("{text} {more}");
+            let calls = vec![read(&from), read(&second), write(&both)];
+            let files = json!({&from: text, &second: more});
+            Errand::doing(question, wanted(&both), calls).with("files", files)
+        }
+    }
+}
+
+/// Something about a table: a cell, a sum over it, a change of it.
+fn table(level: u32, draw: &mut Draw) -> Errand {
+    let mut items = ITEMS;
+    draw.shuffle(&mut items);
+    let mut rows: Vec<(&str, i64, i64)> = items[..ROWS]
+        .iter()
+        .map(|item| (*item, number(draw, 2, 60), number(draw, 2, 99)))
+        .collect();
+    let values: Vec<String> =
+        rows.iter().map(|(item, n, price)| format!("('{item}', {n}, {price})")).collect();
+    let database = format!(
+        "CREATE TABLE stock (item TEXT, number INTEGER, price INTEGER); INSERT INTO stock VALUES {};",
+        values.join(", ")
+    );
+    let at = draw.below(ROWS);
+    let (item, n, _) = rows[at];
+    let sql = |sql: String| vec![call("sqlite", json!({"sql": sql}))];
+    const TELLS: &str = "The table stock has item, number and price.";
+    let errand = match level {
+        1 => {
+            let calls = sql(format!("SELECT number FROM stock WHERE item = '{item}'"));
+            Errand::asking(format!("{TELLS} What is the number of the item {item}?"), n, calls)
+        }
+        2 => {
+            let worth: i64 = rows.iter().map(|(_, n, price)| n * price).sum();
+            let calls = sql("SELECT SUM(number * price) FROM stock".to_owned());
+            Errand::asking(
+                format!("{TELLS} What is number times price, summed up over all items?"),
+                worth,
+                calls,
+            )
+        }
+        _ => {
+            let price = number(draw, 100, 199);
+            rows[at].2 = price;
+            rows.sort_unstable();
+            let question = format!("{TELLS} Set the price of the item {item} to {price}.");
+            let rows: Vec<Value> = rows.iter().map(|row| json!(row)).collect();
+            let query = "SELECT item, number, price FROM stock ORDER BY item";
+            let calls = sql(format!("UPDATE stock SET price = {price} WHERE item = '{item}'"));
+            Errand::doing(question, json!({"query": query, "rows": rows}), calls)
+        }
+    };
+    errand.with("database", json!(database))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn every_split_is_the_same_each_time_and_shares_no_errand() {
+        let all = errands();
+        assert_eq!(all, errands());
+        let mut seen = BTreeSet::new();
+        for ((split, tasks), (name, each)) in all.iter().zip(SPLITS) {
+            assert_eq!((*split, tasks.len()), (name, each * LEVELS.len() * KINDS.len()));
+            for task in tasks {
+                let given = (task.data.get("database"), task.data.get("files"));
+                assert!(seen.insert(format!("{}{given:?}", task.question)), "{}", task.question);
+            }
+        }
+        assert_ne!(invent(1), invent(2));
+    }
+
+    #[test]
+    fn a_question_never_has_its_answer() {
+        for task in errands().into_iter().flat_map(|(_, tasks)| tasks) {
+            if let Some(answer) = task.data.get("answers").and_then(|answers| answers[0].as_str()) {
+                let mut words = task.question.split(|c: char| !c.is_ascii_digit());
+                // Of small sums, by chance one in some hundred.
+                let small = task.source == "tools/sum" && task.data["level"] == 1;
+                assert!(small || !words.any(|word| word == answer), "{}: {answer}", task.question);
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! One agent and its tools.
+
+use std::num::NonZeroU32;
+
+use agents::tools::{Caller, Errand, Step};
+use maverl::prelude::*;
+use maverl::tools::{Call, CallError};
+
+/// Calls tools, in one conversation, until it answers.
+#[orchestra(name = "tools/act", agents(Caller), needs("tool"))]
+pub struct Act {
+    /// Turns of an episode at most. What was done counts without an answer too, if that is all the task wants.
+    pub max_turns: NonZeroU32,
+    /// Calls of a turn at most; further ones are not carried out.
+    pub max_calls: NonZeroU32,
+}
+
+impl Default for Act {
+    fn default() -> Self {
+        let four = NonZeroU32::MIN.saturating_add(3);
+        Self { max_turns: four, max_calls: four }
+    }
+}
+
+impl Orchestra for Act {
+    async fn run(&self, task: &Task, team: &Team<Self>) -> Result<Option<String>, AskError> {
+        let mut chat = team.chat::<Caller>();
+        let (question, tools) = (task.question.clone(), team.tools().to_vec());
+        let mut errand = Errand { question, tools, results: None };
+        for _ in 0..self.max_turns.get() {
+            match chat.say(&errand).await? {
+                Step::Answer(answer) => return Ok(Some(answer)),
+                Step::Call(calls) => errand.results = Some(self.results(calls, team).await?),
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Act {
+    /// What each call gave, in order.
+    async fn results(
+        &self,
+        calls: Vec<Result<Call, CallError>>,
+        team: &Team<Self>,
+    ) -> Result<Vec<String>, AskError> {
+        let most = self.max_calls.get() as usize;
+        let mut results = Vec::with_capacity(calls.len().min(most) + 1);
+        let further = calls.len().saturating_sub(most);
+        for call in calls.into_iter().take(most) {
+            let action = match call {
+                Ok(call) => call.into(),
+                // The world says what is wrong, and counts it.
+                Err(CallError::Unreadable(what)) => Action::Text(what),
+                Err(error) => Action::Text(error.to_string()),
+            };
+            results.push(team.act(action).await?.text);
+        }
+        if further > 0 {
+            let said = format!(
+                "error: no more than {most} calls in a reply; {further} were not carried out"
+            );
+            results.push(said);
+        }
+        Ok(results)
+    }
+}
+
+#[cfg(test)]
+mod tests;

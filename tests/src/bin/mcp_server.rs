@@ -1,0 +1,75 @@
+//! A small server of the Model Context Protocol on standard input and output, for tests. Without `--well` among its
+//! arguments it complains and goes away.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult,
+    PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+};
+use rmcp::service::{RequestContext, RoleServer};
+use rmcp::{ErrorData, ServerHandler, ServiceExt};
+use serde_json::{Value, json};
+
+struct Server;
+
+fn tool(name: &'static str, description: &'static str, schema: Value) -> Tool {
+    let Value::Object(schema) = schema else { unreachable!("schemas are objects") };
+    Tool::new(name, description, Arc::new(schema))
+}
+
+impl ServerHandler for Server {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+    }
+
+    fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> impl Future<Output = Result<ListToolsResult, ErrorData>> + Send {
+        let text = json!({"type": "object", "properties": {"text": {"type": "string", "pattern": "."}}, "required": ["text"]});
+        let none = json!({"type": "object", "properties": {}});
+        let tools = vec![
+            tool("reverse", "Turns a text around.", text),
+            tool("fail", "Fails.", none.clone()),
+            tool("refuse", "Refuses every call.", none.clone()),
+            tool("hang", "Takes an hour.", none.clone()),
+            tool("die", "Ends the server.", none),
+        ];
+        std::future::ready(Ok(ListToolsResult::with_all_items(tools)))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let arguments = request.arguments.unwrap_or_default();
+        let text = arguments.get("text").and_then(Value::as_str).unwrap_or_default();
+        let said = |text: String| vec![ContentBlock::text(text)];
+        match &*request.name {
+            "reverse" => Ok(CallToolResult::success(said(text.chars().rev().collect())).into()),
+            "fail" => Ok(CallToolResult::error(said("it failed".to_owned())).into()),
+            "hang" => {
+                tokio::time::sleep(Duration::from_secs(3600)).await;
+                Err(ErrorData::internal_error("late", None))
+            }
+            "die" => std::process::exit(0),
+            _ => Err(ErrorData::invalid_params("not like this", None)),
+        }
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    if std::env::args().all(|argument| argument != "--well") {
+        eprintln!("cannot work like this");
+        std::process::exit(3);
+    }
+    if let Ok(service) = Server.serve(rmcp::transport::stdio()).await {
+        drop(service.waiting().await);
+    }
+}

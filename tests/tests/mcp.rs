@@ -1,0 +1,212 @@
+//! Tools of servers that speak the Model Context Protocol, by pipe and by HTTP.
+#![allow(clippy::unwrap_used)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use maverl::env::tools::ToolsEnvironment;
+use maverl::env::{EnvError, Environment, Session};
+use maverl::task::{Action, Task};
+use serde_json::{Value, json};
+
+const SERVER: &str = env!("CARGO_BIN_EXE_mcp_server");
+
+fn made(server: Value) -> Result<ToolsEnvironment, EnvError> {
+    let options = json!({"tools": ["calculator"], "mcp": {"test": server}});
+    let mut tools: ToolsEnvironment = serde_json::from_value(options).unwrap();
+    tools.look(Path::new(""), &[])?;
+    tools.start(Path::new(""))?;
+    Ok(tools)
+}
+
+fn session(tools: &ToolsEnvironment) -> Session {
+    let data = [("answers".to_owned(), json!(["1"]))].into_iter().collect();
+    let (id, source) = ("1".to_owned(), "test".to_owned());
+    let task = Task { id, source, question: "What?".to_owned(), data };
+    let state = tools.open(&task, 0);
+    Session { task, seed: 0, actions: 0, state }
+}
+
+async fn call(
+    tools: &ToolsEnvironment,
+    session: &mut Session,
+    name: &str,
+    arguments: Value,
+) -> Result<String, EnvError> {
+    let action = Action::Tool { name: name.to_owned(), arguments };
+    Ok(tools.act(session, action).await?.text)
+}
+
+fn names(tools: &ToolsEnvironment) -> Vec<&str> {
+    tools.tools().iter().map(|tool| tool.name.as_str()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tools_of_a_program_are_called_like_any_other() {
+    let server = json!({"command": [SERVER, "--well"], "timeout_s": 20.0});
+    let tools = made(server).unwrap();
+    assert_eq!(names(&tools), ["calculator", "reverse", "fail", "refuse", "hang", "die"]);
+    let mut episode = session(&tools);
+    let given = call(&tools, &mut episode, "reverse", json!({"text": "abc"})).await;
+    assert_eq!(given.as_deref(), Ok("cba"));
+    // Held to the schema before the server is asked.
+    let wrong = call(&tools, &mut episode, "reverse", json!({"text": 3})).await.unwrap();
+    assert_eq!(wrong, "error: the arguments of `reverse` are wrong: `text` is 3; write string");
+    assert_eq!(
+        call(&tools, &mut episode, "fail", json!({})).await.as_deref(),
+        Ok("error: it failed")
+    );
+    let refused = call(&tools, &mut episode, "refuse", json!({})).await.unwrap();
+    assert_eq!(refused, "error: not like this");
+    // Many at once, from many episodes.
+    let many = (0..50).map(|i| {
+        let tools = &tools;
+        async move {
+            let mut episode = session(tools);
+            call(tools, &mut episode, "reverse", json!({"text": format!("{i:02}")})).await.unwrap()
+        }
+    });
+    let mut given = Vec::new();
+    for one in many {
+        given.push(one.await);
+    }
+    assert!(
+        given
+            .iter()
+            .enumerate()
+            .all(|(i, text)| *text == format!("{i:02}").chars().rev().collect::<String>())
+    );
+    // A server that is gone is nobody's bad play: the episode has no score.
+    let error = call(&tools, &mut episode, "die", json!({})).await.unwrap_err().to_string();
+    assert!(error.starts_with("the server `test` of `mcp`: "), "{error}");
+    assert!(call(&tools, &mut episode, "reverse", json!({"text": "abc"})).await.is_err());
+    assert_eq!(
+        call(&tools, &mut episode, "calculator", json!({"expression": "1+1"})).await.as_deref(),
+        Ok("2")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_takes_too_long_is_told_so_and_leaves_the_server() {
+    let tools = made(
+        json!({"command": [SERVER, "--well"], "tools": ["hang", "reverse"], "timeout_s": 3.0}),
+    )
+    .unwrap();
+    assert_eq!(names(&tools), ["calculator", "reverse", "hang"]);
+    let mut episode = session(&tools);
+    let start = Instant::now();
+    let late = call(&tools, &mut episode, "hang", json!({})).await.unwrap();
+    assert_eq!(late, "error: it took longer than 3 seconds");
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+    let given = call(&tools, &mut episode, "reverse", json!({"text": "abc"})).await;
+    assert_eq!(given.as_deref(), Ok("cba"));
+}
+
+#[test]
+fn a_server_that_cannot_be_used_is_named_with_the_reason() {
+    for (server, wanted) in [
+        (json!({}), "`mcp` \"test\" has neither `command` nor `url`"),
+        (json!({"command": ["x"], "url": "http://x"}), "`mcp` \"test\" has both"),
+        (json!({"url": "localhost"}), "`mcp` \"test\" has a `url` that is none"),
+        (json!({"command": ["x"], "timeout_s": 0.0}), "`mcp` \"test\" has a `timeout_s`"),
+        (json!({"command": ["/no/such/program"]}), "the server `test` of `mcp` cannot be started"),
+        (json!({"command": [SERVER]}), "the server `test` of `mcp` does not speak the protocol"),
+        (
+            json!({"command": [SERVER, "--well"], "tools": ["sing"]}),
+            "the server `test` of `mcp` has no tool `sing`; it has reverse",
+        ),
+        (
+            json!({"url": "http://127.0.0.1:9/mcp", "timeout_s": 5.0}),
+            "the server `test` of `mcp` at http://127.0.0.1:9/mcp does not answer",
+        ),
+        (
+            json!({"command": ["sleep", "60"], "timeout_s": 0.3}),
+            "the server `test` of `mcp` did not answer within 0.3 seconds",
+        ),
+        (
+            json!({"url": "http://127.0.0.1:9", "key_env": "NO_SUCH_VARIABLE_HERE"}),
+            "the server `test` of `mcp` wants the environment variable",
+        ),
+    ] {
+        let error = made(server).err().unwrap().to_string();
+        assert!(error.starts_with(wanted), "{error}");
+    }
+    let error = made(json!({"command": [SERVER]})).err().unwrap().to_string();
+    assert!(error.ends_with("it wrote: cannot work like this"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tools_of_an_address_are_called_over_http() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || drop(answer(stream)));
+        }
+    });
+    let tools = made(json!({"url": url, "timeout_s": 20.0})).unwrap();
+    assert_eq!(names(&tools), ["calculator", "double"]);
+    let mut episode = session(&tools);
+    assert_eq!(call(&tools, &mut episode, "double", json!({"n": 21})).await.as_deref(), Ok("42"));
+    let refused = call(&tools, &mut episode, "double", json!({"n": -1})).await.unwrap();
+    assert_eq!(refused, "error: only numbers from 0");
+}
+
+/// Answers one request of streamable HTTP with JSON.
+fn answer(stream: TcpStream) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let (mut line, mut length, mut first) = (String::new(), 0, String::new());
+    while reader.read_line(&mut line)? > 2 {
+        let lower = line.to_ascii_lowercase();
+        if first.is_empty() {
+            first = line.clone();
+        }
+        length =
+            lower.strip_prefix("content-length:").map_or(length, |n| n.trim().parse().unwrap());
+        line.clear();
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body)?;
+    let request: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let (status, body) = match (first.starts_with("POST"), request.get("id")) {
+        (false, _) => ("405 Method Not Allowed", String::new()),
+        (true, None) => ("202 Accepted", String::new()),
+        (true, Some(id)) => {
+            let mut reply = replied(&request);
+            reply["jsonrpc"] = json!("2.0");
+            reply["id"] = id.clone();
+            ("200 OK", reply.to_string())
+        }
+    };
+    let mut stream = stream;
+    write!(
+        stream,
+        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+fn replied(request: &Value) -> Value {
+    let params = &request["params"];
+    match request["method"].as_str().unwrap_or_default() {
+        "initialize" => json!({"result": {
+            "protocolVersion": params["protocolVersion"],
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "test", "version": "1"},
+        }}),
+        "tools/list" => json!({"result": {"tools": [{
+            "name": "double",
+            "description": "Twice a number.",
+            "inputSchema": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]},
+        }]}}),
+        "tools/call" => match params["arguments"]["n"].as_i64() {
+            Some(n @ 0..) => {
+                json!({"result": {"content": [{"type": "text", "text": (2 * n).to_string()}]}})
+            }
+            _ => json!({"error": {"code": -32602, "message": "only numbers from 0"}}),
+        },
+        _ => json!({"error": {"code": -32601, "message": "no such method"}}),
+    }
+}
