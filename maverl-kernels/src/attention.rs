@@ -194,15 +194,32 @@ pub fn attention_cached(
     for (name, len) in [("q", q.len()), ("out", out.len())] {
         assert_eq!(len, n * qw, "attention_cached: {name} has {len} elements, not [{n}, {qw}]");
     }
-    let mut tasks = Vec::with_capacity(segments.len() + n / QUERIES);
-    let (mut q, mut out) = (q, out);
-    for (i, segment) in segments.iter().enumerate() {
-        let Segment { new_tokens, len, blocks: ids } = *segment;
+    for (i, &Segment { new_tokens, len, blocks: ids }) in segments.iter().enumerate() {
         assert!(
             new_tokens <= len && len <= ids.len() * BLOCK_TOKENS,
             "attention_cached: segment {i} has {new_tokens} new of {len} tokens in {} blocks",
             ids.len()
         );
+    }
+    if segments.iter().all(|segment| segment.new_tokens == 1) {
+        // Decoding: a task for each segment, without a list of them.
+        let one = |((segment, q), out): ((&Segment<'_>, _), _)| {
+            let (k, v) = (Keys::of(&blocks, segment.blocks), Rows::of(&blocks, segment.blocks));
+            Task { q, k, v, prefix: None, first: segment.len - 1, out }.run(heads);
+        };
+        let work: usize = segments.iter().map(|segment| segment.len * qw).sum();
+        if par::worth_it(work / PER_ELEMENT) {
+            let queries = segments.par_iter().zip(q.par_chunks_exact(qw));
+            queries.zip(out.par_chunks_exact_mut(qw)).for_each(one);
+        } else {
+            let queries = segments.iter().zip(q.chunks_exact(qw));
+            queries.zip(out.chunks_exact_mut(qw)).for_each(one);
+        }
+        return;
+    }
+    let mut tasks = Vec::with_capacity(segments.len() + n / QUERIES);
+    let (mut q, mut out) = (q, out);
+    for &Segment { new_tokens, len, blocks: ids } in segments {
         let (queries, rest) = q.split_at(new_tokens * qw);
         q = rest;
         let rows = (Keys::of(&blocks, ids), Rows::of(&blocks, ids));

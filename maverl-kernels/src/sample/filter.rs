@@ -1,14 +1,27 @@
 //! The filters, as weights of dropped tokens set to zero, and the draw from what is left.
 
+use std::cell::RefCell;
+
 use super::Filter;
 use crate::{
     lanes,
     logprob::{Row, distance},
 };
 
+thread_local! {
+    static WEIGHTS: RefCell<Vec<f32>> = RefCell::default();
+}
+
 /// Draws an id from the filtered softmax of `logits`, whose sums are `row`.
 pub(super) fn draw(logits: &[f32], row: &Row, filter: &Filter, u: f64) -> usize {
-    let mut weights = vec![0.0; logits.len()];
+    WEIGHTS.with_borrow_mut(|weights| {
+        weights.resize(logits.len(), 0.0);
+        draw_with(weights, logits, row, filter, u)
+    })
+}
+
+/// [`draw`], with room for as many weights as there are logits.
+fn draw_with(weights: &mut [f32], logits: &[f32], row: &Row, filter: &Filter, u: f64) -> usize {
     lanes::dispatch(
         #[inline(always)]
         || {
@@ -17,15 +30,15 @@ pub(super) fn draw(logits: &[f32], row: &Row, filter: &Filter, u: f64) -> usize 
             }
         },
     );
-    top_k(&mut weights, logits, filter.top_k);
-    top_p(&mut weights, filter.top_p);
+    top_k(weights, logits, filter.top_k);
+    top_p(weights, filter.top_p);
     if filter.min_p > 0.0 {
         // The largest weight is 1 and passes every filter.
-        for weight in &mut weights {
+        for weight in &mut *weights {
             *weight = if *weight < filter.min_p { 0.0 } else { *weight };
         }
     }
-    invert(&weights, u)
+    invert(weights, u)
 }
 
 /// Keeps the logits that are at least the `k`-th largest.

@@ -24,8 +24,7 @@ use crate::model::linear::{Linear, Lora};
 use crate::model::pool::Pool;
 use crate::model::values::Param;
 
-use saved::Projected;
-pub(super) use saved::Saved;
+pub(super) use saved::{Projected, Saved};
 
 /// What the tokens of a forward pass may attend to.
 pub enum Context<'a> {

@@ -308,4 +308,4 @@ pub fn decoder(config: &Arc<HfConfig>, weights: &Weights) -> Result<Decoder, Mod
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,11 +1,24 @@
 //! Buffers that are used again, so that a forward pass allocates nothing once it has run before.
 
+use crate::model::decoder::Projected;
+
 /// Buffers that nobody uses at the moment.
 #[derive(Debug, Default)]
 pub struct Pool {
     free: Vec<Vec<f32>>,
     /// Of threads that work on rows of their own.
-    shares: Vec<Pool>,
+    shares: Vec<Share>,
+}
+
+/// What a thread has that takes rows of its own through the layers of a decoder.
+#[derive(Debug, Default)]
+pub(super) struct Share {
+    /// Its buffers.
+    pub(super) pool: Pool,
+    /// The residual stream of its rows.
+    pub(super) x: Vec<f32>,
+    /// What attention of the layer at hand is given.
+    pub(super) projected: Projected,
 }
 
 impl Pool {
@@ -30,10 +43,10 @@ impl Pool {
         buffer
     }
 
-    /// A pool for each of `n` threads.
-    pub(super) fn shares(&mut self, n: usize) -> &mut [Self] {
+    /// A share for each of `n` threads.
+    pub(super) fn shares(&mut self, n: usize) -> &mut [Share] {
         if self.shares.len() < n {
-            self.shares.resize_with(n, Self::default);
+            self.shares.resize_with(n, Share::default);
         }
         &mut self.shares[..n]
     }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::*;
 
 mod alike;
-pub(super) mod counting;
+pub(crate) mod counting;
 pub(super) mod mutation;
 mod reference;
 mod slow;

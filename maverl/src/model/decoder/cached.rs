@@ -4,6 +4,7 @@
 //! waiting for memory, every thread takes rows of its own through all of that at once: one meeting of the threads a layer,
 //! not one for each product.
 
+use std::borrow::Cow;
 use std::mem;
 use std::ops::Range;
 
@@ -11,9 +12,9 @@ use maverl_kernels::alone;
 use maverl_kernels::attention::{Segment, attention_cached};
 use rayon::prelude::*;
 
-use super::{Decoder, Projected};
+use super::Decoder;
 use crate::model::kv::KvStore;
-use crate::model::pool::Pool;
+use crate::model::pool::{Pool, Share};
 
 /// Bytes of packed weights that stay in a cache which all threads read.
 const CACHED_WEIGHTS: usize = 32 << 20;
@@ -21,16 +22,6 @@ const CACHED_WEIGHTS: usize = 32 << 20;
 const LEAST_ROWS: usize = 8;
 /// The same for weights in memory.
 const MANY_ROWS: usize = 64;
-
-/// Consecutive tokens on their way through the layers.
-struct Part<'a> {
-    x: Vec<f32>,
-    projected: Projected,
-    ids: &'a [u32],
-    positions: &'a [u32],
-    segments: Vec<Segment<'a>>,
-    pool: &'a mut Pool,
-}
 
 impl Decoder {
     /// Hidden states `[N, D]` of each segment's new tokens, whose keys and values are written to its blocks.
@@ -43,39 +34,28 @@ impl Decoder {
         pool: &mut Pool,
     ) -> Vec<f32> {
         let mut hidden = pool.take(ids.len() * self.config.hidden_size);
-        let parts = self.parts(ids.len());
-        let size = ids.len().div_ceil(parts);
-        let starts = (0..ids.len()).step_by(size.max(1));
-        let pools = pool.shares(starts.len());
-        let mut parts: Vec<Part<'_>> = starts
-            .zip(pools)
-            .map(|(start, pool)| {
-                let tokens = start..ids.len().min(start + size);
-                Part {
-                    x: Vec::new(),
-                    projected: Projected::default(),
-                    ids: &ids[tokens.clone()],
-                    positions: &positions[tokens.clone()],
-                    segments: cut(segments, tokens),
-                    pool,
-                }
-            })
-            .collect();
-        each(&mut parts, |part| {
-            part.x = self.embed(part.ids, part.pool);
-            part.projected = self.project(0, &part.x, part.positions, part.pool);
+        let size = ids.len().div_ceil(self.parts(ids.len())).max(1);
+        let shares = pool.shares(ids.len().div_ceil(size));
+        let tokens = |part: usize| part * size..ids.len().min((part + 1) * size);
+        each(shares, |part, Share { pool, x, projected }| {
+            *x = self.embed(&ids[tokens(part)], pool);
+            *projected = self.project(0, x, &positions[tokens(part)], pool);
         });
         for index in 0..self.layers.len() {
-            for Part { projected, segments, .. } in &parts {
-                store.append(index, &projected.k, &projected.v, segments);
+            for (part, Share { projected, .. }) in shares.iter().enumerate() {
+                let segments = cut(segments, tokens(part));
+                store.append(index, &projected.k, &projected.v, &segments);
             }
-            each(&mut parts, |part| self.advance(index, part, store));
+            each(shares, |part, share| {
+                let segments = cut(segments, tokens(part));
+                self.advance(index, share, &positions[tokens(part)], &segments, store);
+            });
         }
-        for (part, hidden) in
-            parts.iter_mut().zip(hidden.chunks_mut(size * self.config.hidden_size))
+        for (share, hidden) in
+            shares.iter_mut().zip(hidden.chunks_mut(size * self.config.hidden_size))
         {
-            hidden.copy_from_slice(&part.x);
-            part.pool.give([mem::take(&mut part.x)]);
+            hidden.copy_from_slice(&share.x);
+            share.pool.give([mem::take(&mut share.x)]);
         }
         hidden
     }
@@ -91,8 +71,15 @@ impl Decoder {
     }
 
     /// Attention and the rest of layer `index`, and the beginning of the next; after the last its norm.
-    fn advance(&self, index: usize, part: &mut Part<'_>, store: &KvStore) {
-        let Part { x, projected, segments, positions, pool, .. } = part;
+    fn advance(
+        &self,
+        index: usize,
+        share: &mut Share,
+        positions: &[u32],
+        segments: &[Segment<'_>],
+        store: &KvStore,
+    ) {
+        let Share { pool, x, projected } = share;
         let mut attended = pool.take(projected.q.len());
         attention_cached(&projected.q, store.layer(index), segments, self.heads(), &mut attended);
         let (input, given) = (mem::take(x), mem::take(projected));
@@ -110,15 +97,21 @@ impl Decoder {
 }
 
 /// Several parts at once, each on one thread; one part with all threads.
-fn each(parts: &mut [Part<'_>], f: impl Fn(&mut Part<'_>) + Sync) {
-    match parts {
-        [part] => f(part),
-        parts => parts.par_iter_mut().with_max_len(1).for_each(|part| alone(|| f(part))),
+fn each(shares: &mut [Share], f: impl Fn(usize, &mut Share) + Sync) {
+    match shares {
+        [share] => f(0, share),
+        shares => {
+            let parts = shares.par_iter_mut().with_max_len(1).enumerate();
+            parts.for_each(|(part, share)| alone(|| f(part, share)));
+        }
     }
 }
 
 /// The segments of some of the new tokens; one that goes on after them ends with them.
-fn cut<'a>(segments: &[Segment<'a>], tokens: Range<usize>) -> Vec<Segment<'a>> {
+fn cut<'s, 'a>(segments: &'s [Segment<'a>], tokens: Range<usize>) -> Cow<'s, [Segment<'a>]> {
+    if segments.iter().all(|segment| segment.new_tokens == 1) {
+        return Cow::Borrowed(&segments[tokens]);
+    }
     let mut start = 0;
     let parts = segments.iter().filter_map(|segment| {
         let new = start..start + segment.new_tokens;
@@ -131,7 +124,7 @@ fn cut<'a>(segments: &[Segment<'a>], tokens: Range<usize>) -> Vec<Segment<'a>> {
         };
         (part.new_tokens > 0).then_some(part)
     });
-    parts.collect()
+    Cow::Owned(parts.collect())
 }
 
 #[cfg(test)]
@@ -151,5 +144,7 @@ mod tests {
         assert_eq!(lens(0..4), [(2, 5), (2, 2)]);
         assert_eq!(lens(4..7), [(2, 4), (1, 9)]);
         assert_eq!(lens(3..4), [(1, 2)]);
+        let decoding = [segment(1, 5), segment(1, 4), segment(1, 9)];
+        assert!(matches!(cut(&decoding, 1..3), Cow::Borrowed([_, last]) if last.len == 9));
     }
 }

@@ -3,8 +3,8 @@
 use crate::model::pool::Pool;
 
 /// What attention of a layer is given.
-#[derive(Default)]
-pub(super) struct Projected {
+#[derive(Debug, Default)]
+pub(in crate::model) struct Projected {
     /// Queries and keys before their norms, where they have some.
     pub(super) raw_q: Option<Vec<f32>>,
     pub(super) raw_k: Option<Vec<f32>>,

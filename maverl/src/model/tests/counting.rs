@@ -9,9 +9,12 @@ struct Counting;
 thread_local! {
     /// Bytes that this thread holds now, and the most that it held since [`peak`] began.
     static HELD: Cell<(isize, isize)> = const { Cell::new((0, 0)) };
+    /// How often this thread has asked for memory.
+    static ASKED: Cell<u64> = const { Cell::new(0) };
 }
 
 fn count(bytes: isize) {
+    let _ = ASKED.try_with(|asked| asked.set(asked.get() + u64::from(bytes > 0)));
     // A thread that ends allocates after its locals are gone.
     let _ = HELD.try_with(|held| {
         let (now, most) = held.get();
@@ -44,6 +47,11 @@ unsafe impl GlobalAlloc for Counting {
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
+
+/// How often this thread has asked for memory so far.
+pub(crate) fn asked() -> u64 {
+    ASKED.with(Cell::get)
+}
 
 /// What `f` returns, and the most bytes that this thread held during it, over those it held before.
 pub(in crate::model) fn peak<R>(f: impl FnOnce() -> R) -> (R, usize) {

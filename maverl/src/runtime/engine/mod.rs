@@ -9,10 +9,12 @@ mod prefix;
 mod slot;
 
 use std::collections::BTreeSet;
+use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use maverl_kernels::attention::Segment;
 use maverl_kernels::embedding;
+use rayon::prelude::*;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::config::RuntimeConfig;
@@ -20,7 +22,7 @@ use crate::model::{Context, HfConfig, KvStore, Model, ModelError, Pool, Tokenize
 use crate::runtime::{Completion, Request, RuntimeError, Work};
 use cache::Cache;
 use prefix::NodeId;
-use slot::{Slot, choose};
+use slot::Slot;
 
 /// Where a completion goes.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, RuntimeError>>;
@@ -45,6 +47,8 @@ struct Pass {
     positions: Vec<u32>,
     /// Rows of the last tokens of requests that get a new one.
     ends: Vec<u32>,
+    /// Empty between passes.
+    segments: Vec<Segment<'static>>,
     pool: Pool,
 }
 
@@ -227,11 +231,11 @@ impl Engine {
 
     /// One forward pass of a policy, over the next tokens of its requests.
     fn advance(&mut self, policy: usize, model: &Model) -> Result<(), ModelError> {
-        let Pass { ids, positions, ends, pool } = &mut self.pass;
+        let Pass { ids, positions, ends, segments: spare, pool } = &mut self.pass;
         ids.clear();
         positions.clear();
         ends.clear();
-        let mut segments = Vec::with_capacity(self.slots.len());
+        let mut segments: Vec<Segment<'_>> = mem::take(spare);
         let mine = |slot: &Slot| slot.policy == policy && slot.next > 0;
         for slot in self.slots.iter().filter(|slot| mine(slot)) {
             let (from, len) = (slot.held.len, slot.held.len + slot.next);
@@ -248,13 +252,17 @@ impl Engine {
         model.decoder.pack();
         let context = Context::Cached(&mut self.cache.store, &segments);
         let hidden = model.decoder.forward(ids, positions, context, pool)?;
+        *spare = emptied(segments);
         if !ends.is_empty() {
             let width = model.config.hidden_size;
             let mut last = pool.take(ends.len() * width);
             embedding::gather(&hidden, ends, width, &mut last);
             let logits = model.decoder.logits(&last, pool);
-            let mine = self.slots.iter_mut().filter(|slot| mine(slot) && slot.is_ready());
-            choose(&logits, &mut mine.collect::<Vec<&mut Slot>>())?;
+            let ready = self.slots.iter_mut().filter(|slot| mine(slot) && slot.is_ready());
+            ready.zip(0..).for_each(|(slot, row)| slot.row = row);
+            let ready = self.slots.par_iter_mut().filter(|slot| mine(slot) && slot.is_ready());
+            let vocab = logits.len() / ends.len();
+            ready.try_for_each(|slot| slot.choose(&logits[slot.row * vocab..][..vocab]))?;
             pool.give([last, logits]);
         }
         pool.give([hidden]);
@@ -280,6 +288,13 @@ impl Engine {
         }
         work.passes += u64::from(work.decoded > before);
     }
+}
+
+/// The list without what is in it, so that the next pass has its memory: a list collected from one of the same layout takes
+/// that over.
+fn emptied(mut segments: Vec<Segment<'_>>) -> Vec<Segment<'static>> {
+    segments.clear();
+    segments.into_iter().map(|segment| Segment { blocks: &[], ..segment }).collect()
 }
 
 /// Counters are whole whatever happened to who held the lock.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use maverl_kernels::sample::{Filter, sample_fresh, uniform};
-use rayon::prelude::*;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Reply;
@@ -23,6 +22,8 @@ pub(super) struct Slot {
     pub(super) held: Held,
     /// Tokens of the forward pass under way.
     pub(super) next: usize,
+    /// Its row of the logits of that pass.
+    pub(super) row: usize,
     pub(super) reply: Reply<Completion>,
     sampling: Arc<Sampling>,
     pub(super) seed: u64,
@@ -49,6 +50,7 @@ impl Slot {
             tokens,
             held: Held::nothing(policy),
             next: 0,
+            row: 0,
             reply,
             sampling,
             seed,
@@ -106,7 +108,7 @@ impl Slot {
     }
 
     /// Samples the next token from its `logits [V]`.
-    fn choose(&mut self, logits: &[f32]) -> Result<(), ModelError> {
+    pub(super) fn choose(&mut self, logits: &[f32]) -> Result<(), ModelError> {
         let Sampling { temperature, top_k, top_p, min_p, repetition_penalty, .. } = *self.sampling;
         let filter = Filter { temperature, top_k: top_k as usize, top_p, min_p };
         let u = uniform(self.seed, self.sampled() as u64);
@@ -121,10 +123,3 @@ impl Slot {
 /// Why logits describe no distribution, and what would help.
 const BLOWN_UP: &str =
     "the weights have blown up; a smaller `optim.lr` or `optim.grad_clip` usually helps";
-
-/// Samples the next token of each request from its row of `logits [R, V]`.
-pub(super) fn choose(logits: &[f32], ready: &mut [&mut Slot]) -> Result<(), ModelError> {
-    let vocab = logits.len() / ready.len();
-    let rows = ready.par_iter_mut().zip(logits.par_chunks_exact(vocab));
-    rows.try_for_each(|(slot, row)| slot.choose(row))
-}

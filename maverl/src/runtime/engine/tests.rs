@@ -5,6 +5,7 @@ use tokio::sync::Semaphore;
 
 use super::*;
 use crate::model::create::{Size, byte_level_bpe, random_model};
+use crate::model::tests::counting;
 use crate::model::{ModelFiles, ModelSource};
 use crate::plan::Sampling;
 
@@ -255,4 +256,25 @@ fn a_request_that_can_never_fit_is_refused() {
     assert!(matches!(error, RuntimeError::Memory { tokens: 33, capacity: 32, .. }), "{error}");
     let answer = send(&mut engine, &world.versions[0], request(vec![5; 20], 12, 0));
     assert!(finish(&mut engine, &world.versions[0], vec![answer])[0].ids.len() <= 12);
+}
+
+#[test]
+fn decoding_asks_for_no_memory_once_it_is_warm() {
+    let world = World::new();
+    let mut engine = world.engine(1000, true, 4096);
+    let prompt = |i: u32| (0..20).map(|t| 3 + (i * 31 + t * 7) % 250).collect();
+    let requests = (0..16).map(|i| request(prompt(i), 40, u64::from(i)));
+    let answers: Vec<Answer> =
+        requests.map(|request| send(&mut engine, &world.versions[0], request)).collect();
+    let threads = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+    let asked = || threads.broadcast(|_| counting::asked()).into_iter().sum::<u64>();
+    let steps = |engine: &mut Engine, n: usize| {
+        let before = asked();
+        threads.install(|| (0..n).for_each(|_| engine.step(std::iter::once(&world.versions[0]))));
+        asked() - before
+    };
+    // Steps in which nobody begins a block: 20 tokens and the first new one, then up to 32; again from 34 to 48.
+    steps(&mut engine, 14);
+    assert_eq!(steps(&mut engine, 12), 0);
+    drop(answers);
 }
