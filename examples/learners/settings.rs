@@ -99,6 +99,10 @@ pub(crate) async fn plan(
     }
     match preset {
         Preset::Dpo => set.push("models.tiny.optim.lr=1e-4".to_owned()),
+        // Two agents that hardly ever find anything at first.
+        Preset::Cory => set.push("models.tiny.optim.lr=2e-4".to_owned()),
+        // Its four epochs, of three policies with a critic each, leave a minute too few steps.
+        Preset::Maporl => set.push("algorithm.epochs=1".to_owned()),
         // Greedy episodes are far better than sampled ones here: nearly every advantage would be negative.
         Preset::Remax => set.push("algorithm.whiten=true".to_owned()),
         _ => {}

@@ -122,7 +122,7 @@ async fn a_database_counts_as_it_is_in_the_end() {
         vec![done[0].clone(), sql("DELETE FROM stock WHERE item = 'cup'")],
         // What can no longer be asked is not reached, and is no way out of being scored.
         vec![sql("DROP TABLE stock")],
-        vec![done[0].clone(), sql("ALTER TABLE stock RENAME TO goods")],
+        vec![done[0].clone(), sql("DROP TABLE stock")],
     ] {
         assert_eq!(reward(&tools, &wants, &calls, Some("lamp 5")).await, 0.0, "{calls:?}");
     }
