@@ -8,9 +8,6 @@ use crate::config::{Config, Learn, Preset, TaskConfig};
 use crate::data::{self, DataError, Demonstration};
 use crate::task::Task;
 
-/// Worlds embedded in the library: names that `data = "builtin:NAME"` may have.
-const BUILTIN: &[&str] = &["arithmetic", "code", "facts", "nli"];
-
 /// Reports data that is not there, and, before training, data that cannot be trained or evaluated with. Gives the tasks
 /// that are trained on.
 pub(super) fn tasks(
@@ -126,9 +123,9 @@ fn sources(config: &Config, base: &Path, problems: &mut Problems<'_>) -> bool {
 
 fn exists(data: &str, at: &[String], base: &Path, problems: &mut Problems<'_>) {
     if let Some(name) = data.strip_prefix("builtin:") {
-        if !BUILTIN.contains(&name) {
+        if !data::BUILT_IN.contains(&name) {
             let message = format!("no built-in data is called {name:?}");
-            problems.value(at, message, suggestion(name, BUILTIN.iter().copied()));
+            problems.value(at, message, suggestion(name, data::BUILT_IN.iter().copied()));
         }
     } else if !base.join(data).is_file() {
         let message = format!("there is no file {}", base.join(data).display());

@@ -32,6 +32,9 @@ use crate::world::{self, Document, arithmetic, code, facts};
 /// The split that takes every task.
 pub const ALL: &str = "all";
 
+/// Worlds embedded in the library: names that `data = "builtin:NAME"` may have.
+pub const BUILT_IN: [&str; 5] = ["arithmetic", "code", "facts", "nli", "tools"];
+
 /// Why data could not be loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
