@@ -274,7 +274,7 @@ impl Block<'_> {
             for to in &mut to {
                 *to = &mut std::mem::take(to)[..seen];
             }
-            vector::products(simd, from_rows, keys, to);
+            vector::products(simd, from_rows, keys, &mut to);
         }
     }
 }

@@ -40,7 +40,7 @@ pub(super) fn products<S: Simd, const M: usize>(
     simd: S,
     q: [&[f32]; M],
     transposed: &[f32],
-    out: [&mut [f32]; M],
+    out: &mut [&mut [f32]; M],
 ) {
     for (i, keys) in transposed.chunks_exact(q[0].len() * LANES).enumerate() {
         if i * LANES >= out[0].len() {

@@ -27,6 +27,9 @@ use crate::tools::{Call, Schema, Tool};
 /// Characters of a program's errors that are kept for messages.
 const ERRORS: usize = 400;
 
+/// How long a server that has failed is listened to.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// One server, connected.
 pub(super) struct Server {
     name: String,
@@ -134,10 +137,17 @@ async fn by_pipe(
     }
     let process = TokioChildProcess::builder(command).stderr(Stdio::piped()).spawn();
     let (process, stderr) = process.map_err(|error| format!("cannot be started: {error}"))?;
-    if let Some(stderr) = stderr {
-        tokio::spawn(listen(stderr, Arc::clone(errors)));
+    let listening = stderr.map(|stderr| tokio::spawn(listen(stderr, Arc::clone(errors))));
+    match ().serve(process).await {
+        Ok(service) => Ok(service),
+        Err(error) => {
+            // What it wrote before it ended may still be on its way.
+            if let Some(listening) = listening {
+                let _ = tokio::time::timeout(LAST_WORDS, listening).await;
+            }
+            Err(format!("does not speak the protocol: {error}"))
+        }
     }
-    ().serve(process).await.map_err(|error| format!("does not speak the protocol: {error}"))
 }
 
 /// Keeps the beginning of what a program says of its errors, and reads the rest away.
