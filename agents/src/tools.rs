@@ -29,7 +29,11 @@ impl Agent for Caller {
     fn prompt(&self, errand: &Errand) -> Prompt {
         match &errand.results {
             None => {
-                let prompt = format!("Question: {}\n{}", errand.question, Step::format());
+                let Errand { question, .. } = errand;
+                let format = Step::format();
+                let prompt = format!(
+                    "Question: {question}\nCall tools as needed.\nWhat is the answer? {format}"
+                );
                 Prompt::user(prompt).with_tools(errand.tools.iter().map(Tool::declaration))
             }
             Some(results) => Prompt::results(results.iter().cloned()),
@@ -51,7 +55,7 @@ impl Reply for Step {
     const TYPED: bool = true;
 
     fn format() -> String {
-        "Call tools, or reply <answer>words</answer>.".to_owned()
+        "Reply <answer>words</answer>.".to_owned()
     }
 
     fn parse(reply: &str) -> Result<Self, ReplyError> {

@@ -25,7 +25,7 @@ impl Default for Act {
 impl Orchestra for Act {
     async fn run(&self, task: &Task, team: &Team<Self>) -> Result<Option<String>, AskError> {
         let mut chat = team.chat::<Caller>();
-        let (question, tools) = (task.question.clone(), team.tools().to_vec());
+        let (question, tools) = (task.question.clone(), team.tools());
         let mut errand = Errand { question, tools, results: None };
         for _ in 0..self.max_turns.get() {
             match chat.say(&errand).await? {

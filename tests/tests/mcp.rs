@@ -39,8 +39,8 @@ async fn call(
     Ok(tools.act(session, action).await?.text)
 }
 
-fn names(tools: &ToolsEnvironment) -> Vec<&str> {
-    tools.tools().iter().map(|tool| tool.name.as_str()).collect()
+fn names(tools: &ToolsEnvironment) -> Vec<String> {
+    tools.tools(&session(tools).task).into_iter().map(|tool| tool.name).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -59,9 +59,10 @@ pub trait Environment: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// What agents may call here, for [`Action::Tool`].
-    fn tools(&self) -> &[Tool] {
-        &[]
+    /// What agents may call in an episode on `task`, for [`Action::Tool`].
+    fn tools(&self, task: &Task) -> Vec<Tool> {
+        let _ = task;
+        Vec::new()
     }
 
     /// The state an episode on `task` starts with.
@@ -146,8 +147,8 @@ impl EnvError {
 pub trait DynEnvironment: Send + Sync {
     /// See [`Environment::note`].
     fn note(&self, tasks: &[Task]) -> Result<Option<String>, EnvError>;
-    /// See [`Environment::tools`]; the task says of which world, where a run has several.
-    fn tools(&self, task: &Task) -> &[Tool];
+    /// See [`Environment::tools`].
+    fn tools(&self, task: &Task) -> Vec<Tool>;
     /// A session for an episode.
     fn open(&self, task: &Task, seed: u64) -> Session;
     /// See [`Environment::act`].
@@ -169,8 +170,8 @@ impl<E: Environment> DynEnvironment for E {
         Environment::note(self, tasks)
     }
 
-    fn tools(&self, _: &Task) -> &[Tool] {
-        Environment::tools(self)
+    fn tools(&self, task: &Task) -> Vec<Tool> {
+        Environment::tools(self, task)
     }
 
     fn open(&self, task: &Task, seed: u64) -> Session {

@@ -30,7 +30,7 @@ impl DynEnvironment for Worlds {
         Ok((!notes.is_empty()).then(|| notes.join("\n")))
     }
 
-    fn tools(&self, task: &Task) -> &[Tool] {
+    fn tools(&self, task: &Task) -> Vec<Tool> {
         self.of(task).map(|environment| environment.tools(task)).unwrap_or_default()
     }
 

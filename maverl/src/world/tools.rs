@@ -1,7 +1,8 @@
 //! Errands for an agent with a calculator, files and a small database, in three levels of difficulty.
 //!
 //! Each task has what solves it: the calls, and the answer. Nobody is shown those; every table is made for its task alone,
-//! so its rows cannot be known without looking.
+//! so its rows cannot be known without looking. On the first level there is only the tool that does; above, one of all must
+//! be chosen.
 
 use std::collections::BTreeSet;
 
@@ -43,8 +44,8 @@ pub fn invent(seed: u64) -> Vec<(&'static str, Vec<Task>)> {
         let mut tasks = Vec::with_capacity(each * LEVELS.len() * KINDS.len());
         for _ in 0..*each {
             for level in LEVELS {
-                for (kind, errand) in KINDS {
-                    tasks.push(fresh(kind, errand, level, &mut asked, &mut draw));
+                for kind in KINDS {
+                    tasks.push(fresh(kind, level, &mut asked, &mut draw));
                 }
             }
         }
@@ -59,12 +60,13 @@ pub fn invent(seed: u64) -> Vec<(&'static str, Vec<Task>)> {
 /// What makes an errand of a level.
 type Kind = fn(u32, &mut Draw) -> Errand;
 
-const KINDS: [(&str, Kind); 3] = [("sum", sum), ("file", file), ("table", table)];
+/// Kinds of errands, and the tools that do.
+const KINDS: [(&str, &str, Kind); 3] =
+    [("sum", "calculator", sum), ("file", "files", file), ("table", "sqlite", table)];
 
 /// An errand that nobody was sent on.
 fn fresh(
-    kind: &str,
-    errand: Kind,
+    (kind, tool, errand): (&str, &str, Kind),
     level: u32,
     asked: &mut BTreeSet<String>,
     draw: &mut Draw,
@@ -78,6 +80,9 @@ fn fresh(
         let solution = json!({"calls": errand.calls, "answer": errand.answer});
         errand.data.insert("solution".to_owned(), solution);
         errand.data.insert("level".to_owned(), json!(level));
+        if level == LEVELS[0] {
+            errand.data.insert("tools".to_owned(), json!([tool]));
+        }
         let source = format!("tools/{kind}");
         return Task { id: String::new(), source, question: errand.question, data: errand.data };
     }

@@ -32,7 +32,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// One server, connected.
 pub(super) struct Server {
-    name: String,
+    pub(super) name: String,
     tools: Vec<Tool>,
     service: Arc<RunningService<RoleClient, ()>>,
     limit: Duration,

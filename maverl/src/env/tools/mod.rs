@@ -100,12 +100,11 @@ impl Environment for ToolsEnvironment {
 
     fn note(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
         tasks.iter().try_for_each(|task| Goal::read(task).map(drop))?;
-        let names: Vec<&str> = self.bench.tools.iter().map(|tool| tool.name.as_str()).collect();
-        Ok(Some(format!("tools: {}", names.join(", "))))
+        Ok(Some(format!("tools: {}", self.bench.names())))
     }
 
-    fn tools(&self) -> &[Tool] {
-        &self.bench.tools
+    fn tools(&self, task: &Task) -> Vec<Tool> {
+        self.bench.offered(task)
     }
 
     fn open(&self, task: &Task, _: u64) -> Value {
@@ -169,7 +168,7 @@ impl ToolsEnvironment {
             return Ok(format!("error: no more than {} calls are carried out", self.max_calls));
         }
         let checked =
-            call.and_then(|call| check(&call, &self.bench.tools).map(drop).map(|()| call));
+            call.and_then(|call| check(&call, &self.bench.offered(task)).map(drop).map(|()| call));
         let call = match checked {
             Ok(call) => call,
             Err(error) => {

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::ToolsEnvironment;
 use super::files::Files;
 use super::goal::Goal;
@@ -19,22 +21,35 @@ use crate::tools::{Tool, declared};
 /// What carries calls out, ready to.
 #[derive(Default)]
 pub(super) struct Bench {
-    /// What there is to call, in the order of the options.
-    pub(super) tools: Vec<Tool>,
+    /// What there is to call, in the order of the options, each with the name that stands for it there.
+    tools: Vec<(String, Tool)>,
     kits: BTreeMap<String, Arc<dyn Kit>>,
 }
 
 impl Bench {
-    fn add(&mut self, kit: Arc<dyn Kit>) -> Result<(), EnvError> {
+    fn add(&mut self, name: &str, kit: Arc<dyn Kit>) -> Result<(), EnvError> {
         for tool in kit.tools() {
             if self.kits.insert(tool.name.clone(), Arc::clone(&kit)).is_some() {
                 let message =
                     format!("`tools`: two tools are called `{}`; leave one of them out", tool.name);
                 return Err(EnvError::new(message));
             }
-            self.tools.push(tool);
+            self.tools.push((name.to_owned(), tool));
         }
         Ok(())
+    }
+
+    /// What an episode on a task may call: what the task names in `tools`, by the names of the options; all without that.
+    pub(super) fn offered(&self, task: &Task) -> Vec<Tool> {
+        let named = task.data.get("tools").and_then(Value::as_array);
+        let offers = |name: &str| named.is_none_or(|named| named.iter().any(|one| one == name));
+        let tools = self.tools.iter().filter(|(name, _)| offers(name));
+        tools.map(|(_, tool)| tool.clone()).collect()
+    }
+
+    /// The names of all tools.
+    pub(super) fn names(&self) -> String {
+        self.tools.iter().map(|(_, tool)| tool.name.as_str()).collect::<Vec<_>>().join(", ")
     }
 
     /// What carries out calls of a name.
@@ -105,12 +120,12 @@ impl ToolsEnvironment {
                 }
                 name => self.kit(name, base)?,
             };
-            bench.add(kit)?;
+            bench.add(name, kit)?;
         }
         self.servers_make_sense()?;
         #[cfg(feature = "mcp")]
         for kit in super::mcp::start(&self.mcp, base)? {
-            bench.add(Arc::new(kit))?;
+            bench.add(&kit.name.clone(), Arc::new(kit))?;
         }
         Ok(bench)
     }

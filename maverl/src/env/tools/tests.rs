@@ -232,3 +232,15 @@ fn a_task_without_anything_to_judge_by_is_refused() {
     let warnings = tools.look(Path::new(""), &[files]).unwrap();
     assert_eq!(warnings, ["1 of 1 tasks have `files`, but `tools` has no `files`"]);
 }
+
+#[tokio::test]
+async fn a_task_may_have_fewer_tools() {
+    let tools = world(json!({"tools": ["calculator", "files"]}));
+    let few = task(json!({"tools": ["calculator"], "answers": ["42"]}));
+    let names: Vec<String> = tools.tools(&few).into_iter().map(|tool| tool.name).collect();
+    assert_eq!(names, ["calculator"]);
+    assert_eq!(tools.tools(&task(json!({"answers": ["42"]}))).len(), 5);
+    let mut session = session(&tools, &few);
+    let text = call(&tools, &mut session, "list_files", json!({})).await;
+    assert_eq!(text, "error: there is no tool `list_files`; there is `calculator`");
+}

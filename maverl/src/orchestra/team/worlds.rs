@@ -47,7 +47,7 @@ impl<O: ?Sized> Team<O> {
     }
 
     /// What the environment lets agents call in this episode.
-    pub fn tools(&self) -> &[Tool] {
+    pub fn tools(&self) -> Vec<Tool> {
         self.table.environment.tools(&self.table.task)
     }
 
