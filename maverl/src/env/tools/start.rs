@@ -25,9 +25,9 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    fn add(&mut self, kit: Arc<dyn Kit>) -> Result<(), EnvError> {
+    fn add(&mut self, kit: &Arc<dyn Kit>) -> Result<(), EnvError> {
         for tool in kit.tools() {
-            if self.kits.insert(tool.name.clone(), Arc::clone(&kit)).is_some() {
+            if self.kits.insert(tool.name.clone(), Arc::clone(kit)).is_some() {
                 let message =
                     format!("`tools`: two tools are called `{}`; leave one of them out", tool.name);
                 return Err(EnvError::new(message));
@@ -105,12 +105,13 @@ impl ToolsEnvironment {
                 }
                 name => self.kit(name, base)?,
             };
-            bench.add(kit)?;
+            bench.add(&kit)?;
         }
         self.servers_make_sense()?;
         #[cfg(feature = "mcp")]
         for kit in super::mcp::start(&self.mcp, base)? {
-            bench.add(Arc::new(kit))?;
+            let kit: Arc<dyn Kit> = Arc::new(kit);
+            bench.add(&kit)?;
         }
         Ok(bench)
     }
