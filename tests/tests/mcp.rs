@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 const SERVER: &str = env!("CARGO_BIN_EXE_mcp_server");
 
+#[expect(clippy::needless_pass_by_value, reason = "what `json!` makes at the call")]
 fn made(server: Value) -> Result<ToolsEnvironment, EnvError> {
     let options = json!({"tools": ["calculator"], "mcp": {"test": server}});
     let mut tools: ToolsEnvironment = serde_json::from_value(options).unwrap();

@@ -13,6 +13,9 @@ use serde_json::{Map, Value};
 use super::{Schema, SchemaError, Tool};
 use crate::agent::Show;
 
+/// What a call gives, or what was wrong with it, in words for the model.
+pub type Said = BoxFuture<'static, Result<String, String>>;
+
 /// A function declared with `#[tool]`.
 #[derive(Clone, Copy)]
 pub struct Declared {
@@ -29,7 +32,7 @@ pub struct Declared {
     /// The schema of its argument.
     pub schema: fn() -> Value,
     /// Calls it with arguments. What is wrong is said in words for the model.
-    pub call: fn(Map<String, Value>) -> BoxFuture<'static, Result<String, String>>,
+    pub call: fn(Map<String, Value>) -> Said,
 }
 
 inventory::collect!(Declared);

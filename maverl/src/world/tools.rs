@@ -98,7 +98,7 @@ struct Errand {
 
 impl Errand {
     /// One that wants an answer.
-    fn asking(question: String, answer: impl ToString, calls: Vec<Value>) -> Self {
+    fn asking(question: String, answer: &impl ToString, calls: Vec<Value>) -> Self {
         let answer = answer.to_string();
         let data = Map::from_iter([("answers".to_owned(), json!([answer]))]);
         Self { question, data, calls, answer }
@@ -116,7 +116,7 @@ impl Errand {
     }
 }
 
-fn call(name: &str, arguments: Value) -> Value {
+fn call(name: &str, arguments: &Value) -> Value {
     json!({"name": name, "arguments": arguments})
 }
 
@@ -142,8 +142,8 @@ fn sum(level: u32, draw: &mut Draw) -> Errand {
             (format!("({a} + {b}) * {c} - {d}"), (a + b) * c - d)
         }
     };
-    let calls = vec![call("calculator", json!({"expression": expression}))];
-    Errand::asking(format!("What is {expression}?"), value, calls)
+    let calls = vec![call("calculator", &json!({"expression": expression}))];
+    Errand::asking(format!("What is {expression}?"), &value, calls)
 }
 
 /// Something to be written: a word, what another file says, two files into one.
@@ -153,8 +153,8 @@ fn file(level: u32, draw: &mut Draw) -> Errand {
     let [from, second, to] = [0, 1, 2].map(|i| format!("{}.txt", names[i]));
     let texts = [0, 1].map(|_| format!("{} {}", draw.pick(&WORDS), draw.pick(&WORDS)));
     let [text, more] = &texts;
-    let read = |path: &str| call("read_file", json!({"path": path}));
-    let write = |text: &str| call("write_file", json!({"path": to, "text": text}));
+    let read = |path: &str| call("read_file", &json!({"path": path}));
+    let write = |text: &str| call("write_file", &json!({"path": to, "text": text}));
     let wanted = |text: &str| json!({"files": {&to: text}});
     match level {
         1 => {
@@ -194,19 +194,19 @@ fn table(level: u32, draw: &mut Draw) -> Errand {
     );
     let at = draw.below(ROWS);
     let (item, n, _) = rows[at];
-    let sql = |sql: String| vec![call("sqlite", json!({"sql": sql}))];
+    let sql = |sql: String| vec![call("sqlite", &json!({"sql": sql}))];
     const TELLS: &str = "The table stock has item, number and price.";
     let errand = match level {
         1 => {
             let calls = sql(format!("SELECT number FROM stock WHERE item = '{item}'"));
-            Errand::asking(format!("{TELLS} What is the number of the item {item}?"), n, calls)
+            Errand::asking(format!("{TELLS} What is the number of the item {item}?"), &n, calls)
         }
         2 => {
             let worth: i64 = rows.iter().map(|(_, n, price)| n * price).sum();
             let calls = sql("SELECT SUM(number * price) FROM stock".to_owned());
             Errand::asking(
                 format!("{TELLS} What is number times price, summed up over all items?"),
-                worth,
+                &worth,
                 calls,
             )
         }

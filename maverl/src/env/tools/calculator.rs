@@ -13,6 +13,6 @@ struct Expression {
 
 /// The exact value of numbers with + - * / ^ ( ).
 #[tool]
-fn calculator(of: Expression) -> Result<String, &'static str> {
-    calculate(&of.expression)
+fn calculator(Expression { expression }: Expression) -> Result<String, &'static str> {
+    calculate(&expression)
 }

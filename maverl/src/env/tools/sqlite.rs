@@ -89,7 +89,7 @@ impl Sqlite {
             }
             let tables = "SELECT name FROM sqlite_schema";
             sqlite
-                .run(Source::File(path.clone()), tables)
+                .run(&Source::File(path.clone()), tables)
                 .map_err(|what| unusable(format!("is no database: {what}")))?;
             sqlite.file = Some(path);
         }
@@ -119,7 +119,7 @@ impl Sqlite {
     }
 
     /// Runs one statement.
-    fn run(&self, source: Source, sql: &str) -> Result<Done, String> {
+    fn run(&self, source: &Source, sql: &str) -> Result<Done, String> {
         let read_only = matches!(source, Source::File(_)) || !self.writable;
         let mut connection = self.open(source)?;
         let (read, limit) = (read_only, self.time);
@@ -174,8 +174,8 @@ impl Sqlite {
     }
 
     /// A database with its bounds, before anything of the model's is run on it.
-    fn open(&self, source: Source) -> Result<Connection, String> {
-        let mut connection = match &source {
+    fn open(&self, source: &Source) -> Result<Connection, String> {
+        let mut connection = match source {
             Source::File(path) => {
                 let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
                 Connection::open_with_flags(path, flags)
@@ -183,7 +183,7 @@ impl Sqlite {
             _ => Connection::open_in_memory(),
         }
         .map_err(said)?;
-        if let Source::Bytes(bytes) = &source {
+        if let Source::Bytes(bytes) = source {
             connection
                 .deserialize_read_exact("main", bytes.as_slice(), bytes.len(), false)
                 .map_err(said)?;
@@ -194,7 +194,7 @@ impl Sqlite {
              PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;"
         );
         connection.execute_batch(&bounds).map_err(said)?;
-        if let Source::Script(script) = &source {
+        if let Source::Script(script) = source {
             connection
                 .execute_batch(script)
                 .map_err(|error| format!("the task's `database`: {error}"))?;
@@ -312,7 +312,7 @@ impl Kit for Sqlite {
         Box::pin(async move {
             let source = self.source(episode.task, episode.state)?;
             let (sqlite, sql) = (self.copy(), text(&call, "sql").to_owned());
-            let done = blocking(move || sqlite.run(source, &sql)).await??;
+            let done = blocking(move || sqlite.run(&source, &sql)).await??;
             if let Some((_, bytes)) = &done.changed {
                 episode.state.database = Some(BASE64.encode(bytes));
             }
@@ -322,7 +322,7 @@ impl Kit for Sqlite {
 
     fn rows(&self, task: &Task, state: &State, query: &str) -> Option<Asked> {
         let whole = Self { max_rows: usize::MAX, ..self.copy() };
-        let asked = self.source(task, state).and_then(|source| match whole.run(source, query) {
+        let asked = self.source(task, state).and_then(|source| match whole.run(&source, query) {
             Ok(done) => Ok(Some(done.rows.into_iter().map(Value::from).collect())),
             // An episode may well drop what is asked for.
             Err(_) if state.database.is_some() => Ok(None),

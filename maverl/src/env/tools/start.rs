@@ -27,9 +27,9 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    fn add(&mut self, name: &str, kit: Arc<dyn Kit>) -> Result<(), EnvError> {
+    fn add(&mut self, name: &str, kit: &Arc<dyn Kit>) -> Result<(), EnvError> {
         for tool in kit.tools() {
-            if self.kits.insert(tool.name.clone(), Arc::clone(&kit)).is_some() {
+            if self.kits.insert(tool.name.clone(), Arc::clone(kit)).is_some() {
                 let message =
                     format!("`tools`: two tools are called `{}`; leave one of them out", tool.name);
                 return Err(EnvError::new(message));
@@ -120,12 +120,14 @@ impl ToolsEnvironment {
                 }
                 name => self.kit(name, base)?,
             };
-            bench.add(name, kit)?;
+            bench.add(name, &kit)?;
         }
         self.servers_make_sense()?;
         #[cfg(feature = "mcp")]
         for kit in super::mcp::start(&self.mcp, base)? {
-            bench.add(&kit.name.clone(), Arc::new(kit))?;
+            let name = kit.name.clone();
+            let kit: Arc<dyn Kit> = Arc::new(kit);
+            bench.add(&name, &kit)?;
         }
         Ok(bench)
     }

@@ -4,6 +4,7 @@ use super::*;
 
 const TABLE: &str = "CREATE TABLE stock (item TEXT, number INTEGER); INSERT INTO stock VALUES ('lamp', 3), ('cup', 7);";
 
+#[expect(clippy::needless_pass_by_value, reason = "what `json!` makes at the call")]
 fn of(options: Value) -> ToolsEnvironment {
     world(json!({"tools": ["sqlite"], "max_calls": 1000, "sqlite": options}))
 }
