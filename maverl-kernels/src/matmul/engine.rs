@@ -10,7 +10,7 @@ use std::{cell::RefCell, marker::PhantomData, ops::Range};
 use rayon::prelude::*;
 
 use super::kernel::{Kernel, MOST_ROWS, Sums};
-use super::layout::{BLOCK, Element, GAP, Line, Matrix, PANEL, Panel, Panels};
+use super::layout::{BLOCK, Element, GAP, Line, Matrix, PANEL, Panel, Panels, Tile};
 use super::path::{Path, prefetch};
 use crate::par;
 
@@ -20,6 +20,9 @@ pub(super) const MOST_WORDS: usize = 512;
 const CACHED: usize = 8 * PANEL * MOST_WORDS;
 /// Rows up to which a right side whose columns are consecutive is not worth laying out.
 const IN_PLACE_ROWS: usize = 128;
+/// Tiles that are laid out at once, so that each panel is read once for all of them: where rows are few, panels come from
+/// far away. More rows pass by the panels one tile after the other.
+const FEW_TILES: usize = 8;
 /// Multiplications of words that are worth a task of their own.
 const GRAIN: usize = 1 << 19;
 /// Tasks for each thread, where there is enough to do: the last ones even out what the others took.
@@ -222,23 +225,36 @@ impl<E: Element> Product<'_, E> {
         let (columns, words) = (&panels.columns, &panels.words);
         let set = words.start == 0 && self.then == Then::Set;
         let mut sums: Sums = [[0.0; PANEL]; MOST_ROWS];
-        let tile = aligned(scratch, (MOST_ROWS + 1) * (words.len() + GAP));
         // Tiles as equal as can be.
-        let size = rows.len().div_ceil(rows.len().div_ceil(self.path.rows()));
-        for start in rows.clone().step_by(size) {
-            let next = rows.end.min(start + size)..rows.end.min(start + 2 * size);
+        let tiles = rows.len().div_ceil(self.path.rows());
+        let size = rows.len().div_ceil(tiles);
+        let at_once = if tiles <= FEW_TILES { size * tiles } else { size };
+        let room = (MOST_ROWS + 1) * (words.len() + GAP).next_multiple_of(BLOCK);
+        let scratch = aligned(scratch, room * at_once.div_ceil(size));
+        for start in rows.clone().step_by(at_once) {
+            let next = rows.end.min(start + at_once)..rows.end.min(start + 2 * at_once);
             let rows = start..next.start;
-            let tile = self.a.tile(rows.clone(), words.clone(), tile, self.path);
+            let mut tiles = [Tile::default(); FEW_TILES];
+            let places = scratch.chunks_exact_mut(room).zip(rows.clone().step_by(size));
+            for (tile, (out, start)) in tiles.iter_mut().zip(places) {
+                let rows = start..rows.end.min(start + size);
+                *tile = self.a.tile(rows, words.clone(), out, self.path);
+            }
             let panel_starts = columns.clone().step_by(PANEL);
             let parts = panel_starts.len();
-            for (part, start) in panel_starts.enumerate() {
+            for (part, column) in panel_starts.enumerate() {
                 self.a.prefetch(&next, words, part, parts);
-                self.out.prefetch(&rows, start);
-                kernel.multiply::<E>(tile, panels.panel(start), rows.len(), &mut sums);
-                for (row, sums) in rows.clone().zip(&sums) {
-                    // SAFETY: rows and columns of different tasks do not meet.
-                    let out = unsafe { self.out.row(row, start..columns.end.min(start + PANEL)) };
-                    finish(out, sums, set);
+                let panel = panels.panel(column);
+                for (tile, start) in tiles.iter().zip(rows.clone().step_by(size)) {
+                    let rows = start..rows.end.min(start + size);
+                    self.out.prefetch(&rows, column);
+                    kernel.multiply::<E>(*tile, panel, rows.len(), &mut sums);
+                    for (row, sums) in rows.zip(&sums) {
+                        let columns = column..columns.end.min(column + PANEL);
+                        // SAFETY: rows and columns of different tasks do not meet.
+                        let out = unsafe { self.out.row(row, columns) };
+                        finish(out, sums, set);
+                    }
                 }
             }
         }

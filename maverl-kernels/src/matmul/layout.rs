@@ -102,6 +102,12 @@ fn copy_words<E: Element>(terms: &[f32], out: &mut [u32]) {
     }
 }
 
+/// The bits of some `f32`.
+fn bits(terms: &[f32]) -> &[u32] {
+    // SAFETY: an `f32` and its bits have the same size and alignment, and any bits are a `u32`.
+    unsafe { std::slice::from_raw_parts(terms.as_ptr().cast(), terms.len()) }
+}
+
 /// A panel as a kernel reads it: [`PANEL`] words, `stride` from one line to the next, `depth` lines.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Panel<'a> {
@@ -121,7 +127,7 @@ impl<'a> Panel<'a> {
 }
 
 /// A tile as a kernel reads it: word `p` of row `r` is `words[r * row + p * word]`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Tile<'a> {
     pub(super) words: &'a [u32],
     pub(super) row: usize,
@@ -183,14 +189,19 @@ impl<'a, E: Element> Matrix<'a, E> {
         words::<E>(self.terms)
     }
 
-    /// The tile of some rows and words, in `out`. Paths that read whole rows find zeros in rows up to a multiple of 16.
+    /// The tile of some rows and words, in `out` or where it lies. Paths that read whole rows find zeros in rows up to a
+    /// multiple of 16.
     pub(super) fn tile<'o>(
-        &self,
+        &'o self,
         rows: Range<usize>,
         words: Range<usize>,
         out: &'o mut [u32],
         path: Path,
     ) -> Tile<'o> {
+        if E::TERMS == 1 && self.order == Order::Terms && words.len() == self.terms {
+            let of = bits(&self.data[rows.start * self.terms..rows.end * self.terms]);
+            return Tile { words: of, row: self.terms, word: 1 };
+        }
         let stride = words.len() + GAP;
         let by_row = self.order == Order::Terms || path.reads_rows();
         if path.reads_rows() {
@@ -252,9 +263,7 @@ impl<'a, E: Element> Matrix<'a, E> {
     /// A panel where it lies: all of its columns are there and consecutive in memory.
     pub(super) fn panel_in_place(&self, column: usize, words: Range<usize>) -> Panel<'a> {
         assert!(self.order == Order::Indices && column + PANEL <= self.indices);
-        let of = &self.data[words.start * self.indices + column..];
-        // SAFETY: an `f32` and its bits have the same size and alignment, and any bits are a `u32`.
-        let of = unsafe { std::slice::from_raw_parts(of.as_ptr().cast(), of.len()) };
+        let of = bits(&self.data[words.start * self.indices + column..]);
         Panel { words: of, stride: self.indices, depth: words.len() }
     }
 
