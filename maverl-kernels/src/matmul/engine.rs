@@ -9,6 +9,7 @@ use std::{cell::RefCell, marker::PhantomData, ops::Range};
 
 use rayon::prelude::*;
 
+pub(super) use super::kernel::Then;
 use super::kernel::{Kernel, MOST_ROWS, Sums};
 use super::layout::{BLOCK, Element, GAP, Line, Matrix, PANEL, Panel, Panels, Tile};
 use super::path::{Path, prefetch};
@@ -27,13 +28,6 @@ const FEW_TILES: usize = 8;
 const GRAIN: usize = 1 << 19;
 /// Tasks for each thread, where there is enough to do: the last ones even out what the others took.
 const TASKS: usize = 4;
-
-/// What happens to the value that an output had.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Then {
-    Set,
-    Add,
-}
 
 /// `out (+)= a · b`.
 pub(super) struct Product<'a, E> {
@@ -166,7 +160,7 @@ impl<E: Element> Product<'_, E> {
 
     /// Some rows and columns of the product.
     fn task(&self, rows: Range<usize>, columns: Range<usize>) {
-        let kernel = Kernel::of(self.path);
+        let mut kernel = Kernel::of(self.path);
         SCRATCH.with_borrow_mut(|Scratch { tile, panels }| {
             let most = self.cached_columns();
             for start in columns.clone().step_by(most) {
@@ -178,7 +172,7 @@ impl<E: Element> Product<'_, E> {
                 }
                 for words in pieces(self.a.words()) {
                     let panels = self.panels(rows.len(), columns.clone(), words, panels);
-                    self.piece(&kernel, &rows, &panels, tile);
+                    self.piece(&mut kernel, &rows, &panels, tile);
                 }
             }
         });
@@ -217,13 +211,13 @@ impl<E: Element> Product<'_, E> {
     /// One piece of the sums of some rows and columns.
     fn piece(
         &self,
-        kernel: &Kernel,
+        kernel: &mut Kernel,
         rows: &Range<usize>,
         panels: &View<'_, E>,
         scratch: &mut Vec<u32>,
     ) {
         let (columns, words) = (&panels.columns, &panels.words);
-        let set = words.start == 0 && self.then == Then::Set;
+        let then = if words.start == 0 { self.then } else { Then::Add };
         let mut sums: Sums = [[0.0; PANEL]; MOST_ROWS];
         // Tiles as equal as can be.
         let tiles = rows.len().div_ceil(self.path.rows());
@@ -248,27 +242,24 @@ impl<E: Element> Product<'_, E> {
                 for (tile, start) in tiles.iter().zip(rows.clone().step_by(size)) {
                     let rows = start..rows.end.min(start + size);
                     self.out.prefetch(&rows, column);
-                    kernel.multiply::<E>(*tile, panel, rows.len(), &mut sums);
-                    for (row, sums) in rows.zip(&sums) {
-                        let columns = column..columns.end.min(column + PANEL);
+                    let columns = column..columns.end.min(column + PANEL);
+                    let mut out = <[&mut [f32]; MOST_ROWS]>::default();
+                    let out = &mut out[..rows.len()];
+                    for (out, row) in out.iter_mut().zip(rows) {
                         // SAFETY: rows and columns of different tasks do not meet.
-                        let out = unsafe { self.out.row(row, columns) };
-                        finish(out, sums, set);
+                        *out = unsafe { self.out.row(row, columns.clone()) };
+                    }
+                    if columns.len() == PANEL {
+                        kernel.multiply::<E>(*tile, panel, out, then);
+                    } else {
+                        let mut places = sums.each_mut().map(|sums| &mut sums[..]);
+                        kernel.multiply::<E>(*tile, panel, &mut places[..out.len()], Then::Set);
+                        let sums = places.iter().map(|sums| &sums[..columns.len()]);
+                        out.iter_mut().zip(sums).for_each(|(out, sums)| then.put(sums, out));
                     }
                 }
             }
         }
-    }
-}
-
-/// Sets or adds what a kernel has computed.
-#[inline(always)]
-fn finish(out: &mut [f32], sums: &[f32; PANEL], set: bool) {
-    match (out.as_chunks_mut::<PANEL>().0, set) {
-        ([out], true) => *out = *sums,
-        ([out], false) => out.iter_mut().zip(sums).for_each(|(out, sum)| *out += sum),
-        (_, true) => out.copy_from_slice(&sums[..out.len()]),
-        (_, false) => out.iter_mut().zip(sums).for_each(|(out, sum)| *out += sum),
     }
 }
 

@@ -11,13 +11,34 @@ pub(super) const MOST_ROWS: usize = 32;
 /// The sums of a tile's rows with a panel's columns.
 pub(super) type Sums = [[f32; PANEL]; MOST_ROWS];
 
+/// Where sums go: [`PANEL`] places for each row of a tile.
+pub(super) type Places<'a> = [&'a mut [f32]];
+
+/// What happens to the value that an output had.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Then {
+    Set,
+    Add,
+}
+
+impl Then {
+    /// Puts sums where they belong.
+    #[inline(always)]
+    pub(super) fn put(self, sums: &[f32], out: &mut [f32]) {
+        match self {
+            Self::Set => out.copy_from_slice(sums),
+            Self::Add => out.iter_mut().zip(sums).for_each(|(out, sum)| *out += sum),
+        }
+    }
+}
+
 /// A path as one thread uses it.
 pub(super) enum Kernel {
     Portable,
     #[cfg(target_arch = "x86_64")]
     Avx512,
     #[cfg(target_arch = "x86_64")]
-    Amx(super::amx::Tiles),
+    Amx(super::amx::Tiles, Box<Sums>),
 }
 
 impl Kernel {
@@ -27,31 +48,31 @@ impl Kernel {
             #[cfg(target_arch = "x86_64")]
             Path::Avx512 => Self::Avx512,
             #[cfg(target_arch = "x86_64")]
-            Path::Amx => Self::Amx(super::amx::Tiles::enter()),
+            Path::Amx => Self::Amx(super::amx::Tiles::enter(), Box::new([[0.0; PANEL]; MOST_ROWS])),
             _ => Self::Portable,
         }
     }
 
-    /// Sets the first `rows` rows of `sums` to the product of `tile` and `panel`. AMX reads
-    /// the tile up to a multiple of 16 rows, and sets as many.
+    /// Puts the products of the rows of `tile` with `panel` into `out`, which has as many. AMX reads the tile up to a
+    /// multiple of 16 rows.
     pub(super) fn multiply<E: Element>(
-        &self,
+        &mut self,
         tile: Tile<'_>,
         panel: Panel<'_>,
-        rows: usize,
-        sums: &mut Sums,
+        out: &mut Places<'_>,
+        then: Then,
     ) {
         match self {
             Self::Portable => lanes::dispatch(
                 #[inline(always)]
-                || portable::<E>(tile, panel, &mut sums[..rows]),
+                || portable::<E>(tile, panel, out, then),
             ),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => super::x86::kernel::<E>(tile, panel, &mut sums[..rows]),
+            Self::Avx512 => super::x86::kernel::<E>(tile, panel, out, then),
             #[cfg(target_arch = "x86_64")]
-            Self::Amx(tiles) => {
-                let rows = rows.next_multiple_of(16);
-                super::amx::kernel(tiles, tile, panel, rows, sums);
+            Self::Amx(tiles, sums) => {
+                super::amx::kernel(tiles, tile, panel, out.len().next_multiple_of(16), sums);
+                out.iter_mut().zip(&**sums).for_each(|(out, sums)| then.put(sums, out));
             }
         }
     }
@@ -59,18 +80,23 @@ impl Kernel {
 
 /// Six rows and half a panel at once: twelve sums of eight lanes are what AVX2 has registers for.
 #[inline(always)]
-pub(super) fn portable<E: Element>(tile: Tile<'_>, panel: Panel<'_>, sums: &mut [[f32; PANEL]]) {
-    tile.check(sums.len(), panel.depth);
-    for (i, sums) in sums.chunks_mut(6).enumerate() {
+pub(super) fn portable<E: Element>(
+    tile: Tile<'_>,
+    panel: Panel<'_>,
+    out: &mut Places<'_>,
+    then: Then,
+) {
+    tile.check(out.len(), panel.depth);
+    for (i, out) in out.chunks_mut(6).enumerate() {
         let tile = Tile { words: &tile.words[6 * i * tile.row..], ..tile };
         for half in 0..2 {
-            match sums.len() {
-                1 => some_rows::<E, 1>(tile, panel, half, sums),
-                2 => some_rows::<E, 2>(tile, panel, half, sums),
-                3 => some_rows::<E, 3>(tile, panel, half, sums),
-                4 => some_rows::<E, 4>(tile, panel, half, sums),
-                5 => some_rows::<E, 5>(tile, panel, half, sums),
-                _ => some_rows::<E, 6>(tile, panel, half, sums),
+            match out.len() {
+                1 => some_rows::<E, 1>(tile, panel, half, out, then),
+                2 => some_rows::<E, 2>(tile, panel, half, out, then),
+                3 => some_rows::<E, 3>(tile, panel, half, out, then),
+                4 => some_rows::<E, 4>(tile, panel, half, out, then),
+                5 => some_rows::<E, 5>(tile, panel, half, out, then),
+                _ => some_rows::<E, 6>(tile, panel, half, out, then),
             }
         }
     }
@@ -81,7 +107,8 @@ fn some_rows<E: Element, const R: usize>(
     tile: Tile<'_>,
     panel: Panel<'_>,
     half: usize,
-    sums: &mut [[f32; PANEL]],
+    out: &mut Places<'_>,
+    then: Then,
 ) {
     tile.check(R, panel.depth);
     let mut acc = [[0.0; LANES]; R];
@@ -96,7 +123,7 @@ fn some_rows<E: Element, const R: usize>(
             }
         }
     }
-    for (sums, acc) in sums.iter_mut().zip(acc) {
-        sums[half * LANES..][..LANES].copy_from_slice(&acc);
+    for (out, acc) in out.iter_mut().zip(&acc) {
+        then.put(acc, &mut out[half * LANES..][..LANES]);
     }
 }

@@ -141,10 +141,12 @@ fn avx2_has_the_bits_of_the_portable_path() {
         .map(|line| Line(std::array::from_fn(|i| line[i].to_bits())))
         .collect();
     let (mut a, mut b) = ([[0.0; layout::PANEL]; 11], [[0.0; layout::PANEL]; 11]);
-    kernel::portable::<F32>(tile, Panel::of(&panel), &mut a);
+    let mut places = a.each_mut().map(|row| &mut row[..]);
+    kernel::portable::<F32>(tile, Panel::of(&panel), &mut places, Then::Set);
+    let mut places = b.each_mut().map(|row| &mut row[..]);
     simd.vectorize(
         #[inline(always)]
-        || kernel::portable::<F32>(tile, Panel::of(&panel), &mut b),
+        || kernel::portable::<F32>(tile, Panel::of(&panel), &mut places, Then::Set),
     );
     same_bits(a.as_flattened(), b.as_flattened());
 }

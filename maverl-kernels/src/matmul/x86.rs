@@ -3,6 +3,7 @@
 
 use std::arch::x86_64::*;
 
+use super::kernel::{Places, Then};
 use super::layout::{BLOCK, Element, PANEL, Panel, Tile};
 
 /// What [`kernel`] needs for `f32`.
@@ -15,20 +16,25 @@ pub(super) fn has_avx512_bf16() -> bool {
     has_avx512() && is_x86_feature_detected!("avx512bf16")
 }
 
-/// Sets `sums [rows, PANEL]` to `tile [rows, depth]` times `panel [depth, PANEL]`, of at most twelve rows.
+/// Puts `tile [rows, depth]` times `panel [depth, PANEL]` into `out`, of at most twelve rows.
 ///
 /// # Panics
 ///
-/// If the processor lacks the instructions.
-pub(super) fn kernel<E: Element>(tile: Tile<'_>, panel: Panel<'_>, sums: &mut [[f32; PANEL]]) {
+/// If the processor lacks the instructions, or the shapes differ.
+pub(super) fn kernel<E: Element>(
+    tile: Tile<'_>,
+    panel: Panel<'_>,
+    out: &mut Places<'_>,
+    then: Then,
+) {
     if E::TERMS == 1 {
         assert!(has_avx512(), "the AVX-512 path is for processors that have it");
         // SAFETY: the processor has AVX-512F.
-        unsafe { f32_rows(tile, panel, sums) }
+        unsafe { f32_rows(tile, panel, out, then) }
     } else {
         assert!(has_avx512_bf16(), "the AVX-512 path is for processors that have it");
         // SAFETY: the processor has AVX-512F and AVX512_BF16.
-        unsafe { bf16_rows(tile, panel, sums) }
+        unsafe { bf16_rows(tile, panel, out, then) }
     }
 }
 
@@ -36,30 +42,35 @@ pub(super) fn kernel<E: Element>(tile: Tile<'_>, panel: Panel<'_>, sums: &mut [[
 macro_rules! kernels {
     ($rows:ident, $some:ident, $features:literal, $multiply_add:expr) => {
         #[target_feature(enable = $features)]
-        fn $rows(tile: Tile<'_>, panel: Panel<'_>, sums: &mut [[f32; PANEL]]) {
-            match sums.len() {
+        fn $rows(tile: Tile<'_>, panel: Panel<'_>, out: &mut Places<'_>, then: Then) {
+            match out.len() {
                 0 => {}
-                1 => $some::<1>(tile, panel, sums),
-                2 => $some::<2>(tile, panel, sums),
-                3 => $some::<3>(tile, panel, sums),
-                4 => $some::<4>(tile, panel, sums),
-                5 => $some::<5>(tile, panel, sums),
-                6 => $some::<6>(tile, panel, sums),
-                7 => $some::<7>(tile, panel, sums),
-                8 => $some::<8>(tile, panel, sums),
-                9 => $some::<9>(tile, panel, sums),
-                10 => $some::<10>(tile, panel, sums),
-                11 => $some::<11>(tile, panel, sums),
-                12 => $some::<12>(tile, panel, sums),
+                1 => $some::<1>(tile, panel, out, then),
+                2 => $some::<2>(tile, panel, out, then),
+                3 => $some::<3>(tile, panel, out, then),
+                4 => $some::<4>(tile, panel, out, then),
+                5 => $some::<5>(tile, panel, out, then),
+                6 => $some::<6>(tile, panel, out, then),
+                7 => $some::<7>(tile, panel, out, then),
+                8 => $some::<8>(tile, panel, out, then),
+                9 => $some::<9>(tile, panel, out, then),
+                10 => $some::<10>(tile, panel, out, then),
+                11 => $some::<11>(tile, panel, out, then),
+                12 => $some::<12>(tile, panel, out, then),
                 rows => unreachable!("a tile of {rows} rows"),
             }
         }
 
         #[target_feature(enable = $features)]
-        fn $some<const R: usize>(tile: Tile<'_>, panel: Panel<'_>, sums: &mut [[f32; PANEL]]) {
+        fn $some<const R: usize>(
+            tile: Tile<'_>,
+            panel: Panel<'_>,
+            out: &mut Places<'_>,
+            then: Then,
+        ) {
             let Panel { words, stride, depth } = panel;
             tile.check(R, depth);
-            assert_eq!(sums.len(), R, "a kernel for its rows");
+            assert_eq!(out.len(), R, "a kernel for its rows");
             assert!(depth == 0 || words.len() >= (depth - 1) * stride + PANEL);
             let mut acc = [[_mm512_setzero_ps(); 2]; R];
             for p in 0..depth {
@@ -76,11 +87,17 @@ macro_rules! kernels {
                     acc[1] = $multiply_add(a, b[1], acc[1]);
                 }
             }
-            for (sums, acc) in sums.iter_mut().zip(acc) {
-                // SAFETY: a row of sums is 32 floats.
+            for (out, [mut low, mut high]) in out.iter_mut().zip(acc) {
+                let out: &mut [f32; PANEL] = (&mut **out).try_into().expect("a row of a panel");
+                // SAFETY: these are the 32 places of `out`.
                 unsafe {
-                    _mm512_storeu_ps(sums.as_mut_ptr(), acc[0]);
-                    _mm512_storeu_ps(sums.as_mut_ptr().add(16), acc[1]);
+                    let start = out.as_mut_ptr();
+                    if then == Then::Add {
+                        low = _mm512_add_ps(_mm512_loadu_ps(start), low);
+                        high = _mm512_add_ps(_mm512_loadu_ps(start.add(16)), high);
+                    }
+                    _mm512_storeu_ps(start, low);
+                    _mm512_storeu_ps(start.add(16), high);
                 }
             }
         }
