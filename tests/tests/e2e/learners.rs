@@ -137,6 +137,17 @@ fn in_warm_up_critics_learn_and_policies_do_not() {
 }
 
 #[test]
+fn in_a_cycle_one_policy_changes_at_a_time_and_they_take_turns() {
+    let lab = lab();
+    let run = train(&lab, "run", "ppo", &["steps=4", "algorithm.train_cycle=1"]);
+    let changes = |policy: &str| -> Vec<bool> {
+        (0..4).map(|step| run.weights(step, policy) != run.weights(step + 1, policy)).collect()
+    };
+    let (first, second) = ([true, false, true, false], [false, true, false, true]);
+    assert_eq!((changes("tiny"), changes("second")), (second.to_vec(), first.to_vec()));
+}
+
+#[test]
 fn micro_batches_do_not_change_what_critics_learn() {
     let lab = lab();
     for (trunk, name) in [("own", "critic/tiny/grad_norm"), ("shared", "policy/tiny/grad_norm")] {
