@@ -48,6 +48,6 @@ gradient-norms:
 tiny:
     cargo run --release --example make_tiny
 
-# Teaches the shipped model every small world, for `just worlds --set models.tiny.path=..` (about half an hour).
+# Makes the model that knows every small world (about half an hour on two cores).
 make-worlds *ARGS:
     cargo run --release --example make_worlds -- {{ARGS}}

@@ -1,7 +1,7 @@
 //! Makes a model of all small worlds of `builtin:tiny`: supervised training on what every example's team would say in its
-//! world, with errors, so that each knows the form of its replies, is sometimes right, and has much left to learn.
+//! world; last and shortly with errors, so that each is sometimes right, and has much left to learn.
 //!
-//! `cargo run --release --example make_worlds` writes `runs/worlds-model`.
+//! `cargo run --release --example make_worlds` writes `maverl/models/worlds` again.
 
 mod oracle;
 
@@ -17,18 +17,21 @@ use maverl_examples::teach::{Lesson, copy};
 #[derive(Parser)]
 struct Arguments {
     /// Where it is written.
-    #[arg(long, default_value = "runs/worlds-model")]
+    #[arg(long, default_value = "maverl/models/worlds")]
     out: PathBuf,
     /// The model it starts from.
     #[arg(long, default_value = "maverl/models/tiny")]
     from: PathBuf,
-    /// Optimizer steps.
-    #[arg(long, default_value_t = 1500)]
-    steps: usize,
-    /// Of those, on whole rows: to learn the words of the worlds.
-    #[arg(long, default_value_t = 500)]
+    /// Optimizer steps on whole rows: to learn the words of the worlds.
+    #[arg(long, default_value_t = 300)]
     reading_steps: usize,
-    /// How often a decision is wrong.
+    /// Optimizer steps on replies without errors.
+    #[arg(long, default_value_t = 2500)]
+    reply_steps: usize,
+    /// Optimizer steps on replies with errors.
+    #[arg(long, default_value_t = 300)]
+    imperfect_steps: usize,
+    /// How often a decision is wrong in the last steps.
     #[arg(long, default_value_t = 0.25)]
     noise: f64,
     /// From which demonstrations and their order derive.
@@ -42,23 +45,21 @@ fn main() -> Result<()> {
 }
 
 async fn make(arguments: &Arguments) -> Result<()> {
-    let Arguments { out, from, steps, reading_steps, noise, seed } = arguments;
+    let Arguments { out, from, noise, seed, .. } = arguments;
     copy(from, out)?;
-    let reading = Lesson {
-        steps: (*reading_steps).min(*steps),
+    let lesson = |steps, lr, whole, number| Lesson {
+        steps,
         rows_per_step: 64,
-        lr: 1.5e-3,
-        whole: true,
-        seed: *seed,
+        lr,
+        whole,
+        seed: seed + number,
     };
-    let replies = Lesson {
-        steps: steps - reading.steps,
-        lr: 1e-3,
-        whole: false,
-        seed: seed + 1,
-        ..reading.clone()
-    };
-    for lesson in [reading, replies].iter().filter(|lesson| lesson.steps > 0) {
+    let lessons = [
+        (lesson(arguments.reading_steps, 1.5e-3, true, 0), 0.0),
+        (lesson(arguments.reply_steps, 1.5e-3, false, 1), 0.0),
+        (lesson(arguments.imperfect_steps, 5e-4, false, 2), *noise),
+    ];
+    for (lesson, noise) in lessons.iter().filter(|(lesson, _)| lesson.steps > 0) {
         lesson.teach(out, &turns(lesson, *noise).await?).await?;
     }
     println!("wrote {}", out.display());

@@ -1,6 +1,6 @@
 //! Replies as the agents of every shipped team would, from somebody who knows the answer and errs as often as wanted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,11 +12,12 @@ use maverl::data;
 use maverl::draw::Draw;
 use maverl::env::search::texts;
 use maverl::orchestra::{Ask, Conversation, Said, Voice};
+use maverl::plan::Plan;
 use maverl::registry::Registry;
 use maverl::rollout::{EpisodeRequest, Rollout, episode_seed};
 use maverl::task::Task;
 use maverl::trajectory::{Fault, Message, Role, Turn};
-use maverl::world::{Document, facts};
+use maverl::world::{Document, facts, invent};
 use maverl_examples::measure::planned;
 
 /// Lines of a question at most.
@@ -38,7 +39,7 @@ pub(crate) async fn demonstrations(
     registry: &Registry,
 ) -> Result<Vec<Turn>> {
     let plan = planned(&Sources::file(example), registry)?;
-    let tasks = data::load(&plan.task, &plan.task.split, &plan.base)?;
+    let tasks = tasks(&plan, n, seed)?;
     let oracle: Arc<dyn Voice> = Arc::new(Oracle {
         tasks: tasks.iter().map(|task| (task.question.clone(), task.clone())).collect(),
         documents: facts::corpus().into_iter().map(|doc| (doc.key.clone(), doc)).collect(),
@@ -61,6 +62,43 @@ pub(crate) async fn demonstrations(
     Ok(turns)
 }
 
+/// At least `n` tasks of a plan's worlds that do not ship with them, where worlds are generated; else those to train on.
+fn tasks(plan: &Plan, n: usize, seed: u64) -> Result<Vec<Task>> {
+    let shipped = data::load(&plan.task, data::ALL, &plan.base)?;
+    let shipped: BTreeSet<&str> = shipped.iter().map(|task| task.question.as_str()).collect();
+    let worlds = plan.task.worlds.iter();
+    let mut worlds: Vec<(String, &str)> =
+        worlds.map(|(name, world)| (format!("{name}/"), world.data.as_str())).collect();
+    if worlds.is_empty() {
+        worlds.push((String::new(), &plan.task.data));
+    }
+    let most = plan.task.max_level.unwrap_or(u64::MAX);
+    let mut tasks = Vec::new();
+    for seed in seed.. {
+        let before = tasks.len();
+        for (prefix, name) in &worlds {
+            let splits = invent(name, seed).unwrap_or_default();
+            let of_world = splits.into_iter().flat_map(|(_, tasks)| tasks);
+            let new = of_world.filter(|task| {
+                task.level().is_none_or(|level| level <= most)
+                    && !shipped.contains(task.question.as_str())
+            });
+            tasks.extend(new.map(|task| Task {
+                id: format!("{seed}/{}", task.id),
+                source: format!("{prefix}{}", task.source),
+                ..task
+            }));
+        }
+        if tasks.len() == before || tasks.len() >= n {
+            break;
+        }
+    }
+    if tasks.is_empty() {
+        tasks = data::load(&plan.task, &plan.task.split, &plan.base)?;
+    }
+    Ok(tasks)
+}
+
 impl Voice for Oracle {
     fn name(&self) -> &str {
         "oracle"
@@ -74,7 +112,11 @@ impl Voice for Oracle {
         let told = |role, text: &str| Message { role, content: text.to_owned() };
         conversation.messages.push(told(Role::User, &ask.prompt.user));
         let seen: Vec<&str> = conversation.messages.iter().map(|m| m.content.as_str()).collect();
-        let reply = self.reply(&seen.join("\n"), &ask.prompt.user, &mut Draw::new(ask.seed));
+        let replies = conversation.messages.iter().filter(|m| m.role == Role::Assistant).count();
+        let (seen, mut draw) = (seen.join("\n"), Draw::new(ask.seed));
+        let reply = self
+            .call(&seen, replies, &mut draw)
+            .unwrap_or_else(|| self.reply(&seen, &ask.prompt.user, &mut draw));
         conversation.messages.push(told(Role::Assistant, &reply));
         let said = Said { reply, tokens: None, truncated: false, shortened: 0, forked: false };
         std::future::ready(Ok(said)).boxed()
@@ -82,6 +124,13 @@ impl Voice for Oracle {
 }
 
 impl Oracle {
+    /// The call that a task's solution has after so many replies; who errs answers at once.
+    fn call(&self, seen: &str, replies: usize, draw: &mut Draw) -> Option<String> {
+        let calls = self.task(seen)?.data.get("solution")?.get("calls")?;
+        let call = calls.get(replies)?;
+        (!draw.chance(self.noise)).then(|| format!("<tool_call>{call}</tool_call>"))
+    }
+
     /// What is said to the last part of a conversation.
     fn reply(&self, seen: &str, asked: &str, draw: &mut Draw) -> String {
         let Some(task) = self.task(seen) else { return String::new() };
@@ -154,12 +203,13 @@ impl Oracle {
     }
 }
 
-/// The answer of a task: a solution, or the first of its answers.
+/// The answer of a task: a program, what its solution ends with, or the first of its answers.
 fn truth(task: &Task) -> String {
-    let program = || task.data.contains_key("entry_point");
-    let solution = task.data.get("solution").and_then(|solution| solution.as_str());
-    match solution.filter(|_| program()) {
-        Some(solution) => solution.to_owned(),
+    let solution = task.data.get("solution");
+    let program = solution.filter(|_| task.data.contains_key("entry_point"));
+    let said = program.or_else(|| solution?.get("answer")).and_then(|said| said.as_str());
+    match said {
+        Some(said) => said.to_owned(),
         None => texts(task, "answers").into_iter().next().unwrap_or_default(),
     }
 }

@@ -22,6 +22,12 @@ impl Task {
     pub fn world(&self) -> &str {
         self.source.split('/').next().unwrap_or_default()
     }
+
+    /// How hard it is: `level` of its data, a number or, as MATH has it, `Level 3`.
+    pub fn level(&self) -> Option<u64> {
+        let level = self.data.get("level")?;
+        level.as_u64().or_else(|| level.as_str()?.strip_prefix("Level ")?.parse().ok())
+    }
 }
 
 /// What a team does in its environment.

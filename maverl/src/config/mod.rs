@@ -125,6 +125,8 @@ pub struct TaskConfig {
     pub shuffle: bool,
     /// Use only the first so many tasks. **(default: all)**
     pub limit: Option<NonZeroUsize>,
+    /// Leave out tasks of a higher `level`, here and where held-out tasks are from the same data. **(default: none)**
+    pub max_level: Option<u64>,
     /// Steps after which tasks one `level` harder are drawn, too, beginning with the easiest; 0 draws all from the start.
     /// **(default: `0`)**
     pub harder_every: u64,
@@ -164,6 +166,7 @@ impl Default for TaskConfig {
             group_size: NonZeroU32::MIN.saturating_add(7),
             shuffle: true,
             limit: None,
+            max_level: None,
             harder_every: 0,
             worlds: BTreeMap::new(),
         }

@@ -93,6 +93,16 @@ pub enum DataError {
         /// What there is instead.
         found: String,
     },
+    /// All tasks are harder than is asked for.
+    #[error("`{place}`: `task.max_level` is {most}, and the lowest level of its tasks is {lowest}")]
+    TooHard {
+        /// The file or world.
+        place: String,
+        /// The level asked for.
+        most: u64,
+        /// The lowest there is.
+        lowest: u64,
+    },
     /// There are no documents, or no demonstrations.
     #[error("`{place}` has no {what}; {wanted}")]
     Empty {
@@ -116,7 +126,7 @@ struct Row {
     split: Option<String>,
 }
 
-/// The tasks of a split, in file order. `limit` takes the first so many of them. Tasks of several worlds take turns, and
+/// The tasks of a split, in file order, but for those above `max_level`. `limit` takes the first so many of them. Tasks of several worlds take turns, and
 /// their sources begin with the name of their world.
 ///
 /// # Errors
@@ -129,7 +139,9 @@ pub fn load(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Task>, 
     let mut worlds = Vec::new();
     for (name, world) in &config.worlds {
         let (data, format) = (world.data.clone(), world.format);
-        let mut tasks = read(&TaskConfig { data, format, ..TaskConfig::default() }, split, base)?;
+        let max_level = config.max_level;
+        let world = TaskConfig { data, format, max_level, ..TaskConfig::default() };
+        let mut tasks = read(&world, split, base)?;
         tasks.iter_mut().for_each(|task| task.source = format!("{name}/{}", task.source));
         worlds.push(tasks.into_iter());
     }
@@ -159,6 +171,14 @@ fn read(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Task>, Data
         }
     };
     let mut tasks = choose(rows, split, &config.data)?;
+    if let Some(most) = config.max_level {
+        let lowest = tasks.iter().filter_map(Task::level).min();
+        tasks.retain(|task| task.level().is_none_or(|level| level <= most));
+        if tasks.is_empty() {
+            let (place, lowest) = (config.data.clone(), lowest.unwrap_or_default());
+            return Err(DataError::TooHard { place, most, lowest });
+        }
+    }
     tasks.truncate(config.limit.map_or(usize::MAX, std::num::NonZero::get));
     Ok(tasks)
 }

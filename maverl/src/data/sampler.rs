@@ -46,15 +46,14 @@ impl Sampler {
         }
     }
 
-    /// A sampler of tasks as [`crate::data::load`] gives them; a task's level is `level` of its data, a number
-    /// or, as MATH has it, `Level 3`.
+    /// A sampler of tasks as [`crate::data::load`] gives them, easier ones first if that is asked for ([`Task::level`]).
     pub fn new(config: &TaskConfig, seed: u64, tasks: &[Task]) -> Self {
         let mut worlds: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (i, task) in tasks.iter().enumerate() {
             let world = if config.worlds.is_empty() { "" } else { task.world() };
             worlds.entry(world).or_default().push(i);
         }
-        let level = |i: &usize| level(&tasks[*i]);
+        let level = |i: &usize| tasks[*i].level();
         let world = |(name, indices): (&str, Vec<usize>)| {
             let levels: BTreeSet<_> = indices.iter().map(level).collect();
             let rank = |i: usize| levels.iter().take_while(|other| **other < level(&i)).count();
@@ -140,11 +139,6 @@ fn order(pool: &[usize], epoch: u64, seed: u64, shuffle: bool) -> Vec<usize> {
         Draw::new(seed).shuffle(&mut order);
     }
     order
-}
-
-fn level(task: &Task) -> Option<u64> {
-    let level = task.data.get("level")?;
-    level.as_u64().or_else(|| level.as_str()?.strip_prefix("Level ")?.parse().ok())
 }
 
 #[cfg(test)]

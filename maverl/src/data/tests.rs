@@ -167,6 +167,28 @@ fn a_limit_takes_the_first() {
 }
 
 #[test]
+fn tasks_above_a_level_are_left_out_and_none_at_all_is_an_error() {
+    let with = |max_level, limit: usize| {
+        let limit = std::num::NonZero::new(limit);
+        let data = "builtin:arithmetic".to_owned();
+        let config = TaskConfig { data, max_level, limit, ..TaskConfig::default() };
+        load(&config, "test", Path::new(""))
+    };
+    let levels = |tasks: Vec<Task>| tasks.iter().filter_map(Task::level).collect::<Vec<_>>();
+    assert_eq!(levels(with(Some(2), 0).unwrap()).len(), 500);
+    assert_eq!(levels(with(Some(2), 4).unwrap()), [1, 2, 1, 2]);
+    let error = with(Some(0), 0).unwrap_err().to_string();
+    assert!(error.contains("`task.max_level` is 0, and the lowest level"), "{error}");
+    let rows = r#"{"question": "?", "answer": "1", "level": "Level 4"}
+{"question": "?", "answer": "1"}"#;
+    let dir = file("rows.jsonl", rows);
+    let config =
+        TaskConfig { data: "rows.jsonl".to_owned(), max_level: Some(3), ..TaskConfig::default() };
+    let tasks = load(&config, ALL, dir.path()).unwrap();
+    assert_eq!(levels(tasks), [] as [u64; 0], "what has no level stays");
+}
+
+#[test]
 fn mistakes_are_named_with_their_line() {
     for (content, expected) in [
         (

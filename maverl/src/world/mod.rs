@@ -8,6 +8,20 @@ pub mod tools;
 
 use serde::{Deserialize, Serialize};
 
+use crate::task::Task;
+
+/// Other tasks of a generated world than those that ship: the splits of its generator from another seed. None for a name that
+/// is no such world.
+pub fn invent(name: &str, seed: u64) -> Option<Vec<(&'static str, Vec<Task>)>> {
+    match name {
+        arithmetic::NAME => Some(arithmetic::invent(seed)),
+        code::NAME => Some(code::invent(seed)),
+        nli::NAME => Some(nli::invent(seed)),
+        tools::NAME => Some(tools::invent(seed)),
+        _ => None,
+    }
+}
+
 /// A document of a corpus.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Document {
@@ -39,10 +53,7 @@ impl Document {
 
 /// The problems of a world are the same each time, as many in each split as its sizes say, and none is asked twice.
 #[cfg(test)]
-fn assert_splits(
-    problems: fn() -> Vec<(&'static str, Vec<crate::task::Task>)>,
-    sizes: &[(&str, usize)],
-) {
+fn assert_splits(problems: fn() -> Vec<(&'static str, Vec<Task>)>, sizes: &[(&str, usize)]) {
     let splits = problems();
     assert_eq!(splits, problems());
     let found: Vec<(&str, usize)> =

@@ -82,9 +82,14 @@ pub fn data(premise: &str, hypothesis: &str, label: Label) -> Map<String, Value>
     ])
 }
 
-/// The questions that ship, by split, levels and labels mixed.
+/// The questions that ship, by split.
 pub fn questions() -> Vec<(&'static str, Vec<Task>)> {
-    let mut draw = Draw::new(SEED);
+    invent(SEED)
+}
+
+/// The questions of a seed, by split, levels and labels mixed.
+pub fn invent(seed: u64) -> Vec<(&'static str, Vec<Task>)> {
+    let mut draw = Draw::new(seed);
     let mut asked = BTreeSet::new();
     let splits = SPLITS.iter().map(|(split, each)| {
         let mut tasks = Vec::new();
@@ -110,7 +115,7 @@ fn fresh(
     draw: &mut Draw,
 ) -> Task {
     loop {
-        let (premise, hypothesis) = invent(level, label, draw);
+        let (premise, hypothesis) = pair(level, label, draw);
         let question = question(&premise, &hypothesis);
         if asked.insert(question.clone()) {
             let mut data = data(&premise, &hypothesis, label);
@@ -121,7 +126,7 @@ fn fresh(
 }
 
 /// A premise of so many facts about different things, and a hypothesis that stands so to it.
-fn invent(level: usize, label: Label, draw: &mut Draw) -> (String, String) {
+fn pair(level: usize, label: Label, draw: &mut Draw) -> (String, String) {
     let mut things = THINGS;
     draw.shuffle(&mut things);
     let facts: Vec<[&str; 3]> = things[..level]
