@@ -1,7 +1,7 @@
 //! Word problems of arithmetic and algebra with whole answers, in four levels of difficulty.
 //!
-//! A level is the number of steps to the answer. Each task has its solution, a line for each step, and no question is in
-//! two splits.
+//! A level is the number of steps to the answer; the first has small numbers, up to twenty. Each task has its solution, a line
+//! for each step, and no question is in two splits.
 
 use std::collections::BTreeSet;
 
@@ -85,7 +85,8 @@ fn number(draw: &mut Draw, low: i64, high: i64) -> i64 {
 /// Somebody has things, and gets, gives, multiplies or shares them, a step for each level.
 fn story(level: u32, draw: &mut Draw) -> Problem {
     let (name, things) = (draw.pick(&NAMES), draw.pick(&THINGS));
-    let mut has = number(draw, 5, 99);
+    let (most, most_added) = if level == 1 { (20, 20) } else { (99, 60) };
+    let mut has = number(draw, 5, most);
     let mut question = format!("{name} has {has} {things}.");
     let mut steps = Vec::new();
     for _ in 0..level {
@@ -112,7 +113,7 @@ fn story(level: u32, draw: &mut Draw) -> Problem {
                 None => (format!("{name} finds 1 more."), '+', 1),
             },
             _ => {
-                let by = number(draw, 2, 60);
+                let by = number(draw, 2, most_added);
                 (format!("{name} gets {by} more."), '+', by)
             }
         };
@@ -131,14 +132,15 @@ fn story(level: u32, draw: &mut Draw) -> Problem {
 
 /// An equation of one unknown; each level puts one thing more around it.
 fn equation(level: u32, draw: &mut Draw) -> Problem {
-    let x = number(draw, 2, 40);
+    let (most, most_added) = if level == 1 { (20, 20) } else { (40, 50) };
+    let x = number(draw, 2, most);
     let (mut left, mut value) = ("x".to_owned(), x);
     let mut undone = Vec::new();
     for depth in 0..level {
         let before = value;
         let inner = left.clone();
         if depth % 2 == 0 {
-            let by = number(draw, 2, 50);
+            let by = number(draw, 2, most_added);
             (left, value) = (format!("{inner} + {by}"), before + by);
             undone.push(format!("{inner} = {value} - {by} = {before}"));
         } else {
