@@ -24,6 +24,7 @@ pub(super) fn check(
     if algorithm.preset.is_supervised() {
         return preference(algorithm, problems);
     }
+    sequence(algorithm, seats, problems);
     let group = algorithm.critic.is_none();
     if group && !algorithm.baseline.of_group() && algorithm.normalize_std {
         let message =
@@ -31,14 +32,14 @@ pub(super) fn check(
         let help = "the deviation is that of a group: compare with the group, or set `normalize_std = false`; \
                     `whiten` divides by the deviation over the step";
         let at = path(["algorithm", "baseline"]);
-        problems.value(&at, message.to_owned(), help.to_owned());
+        problems.conflict(&at, message.to_owned(), help.to_owned());
     }
     if algorithm.kl_target > 0.0 && !seats.iter().any(|s| s.trained && s.loss.kl_coef > 0.0) {
         let message = "`algorithm.kl_target` is set, and `algorithm.loss.kl_coef` is 0".to_owned();
         let help = "it is the coefficient that seeks the target: give it a value to begin with";
-        problems.value(&path(["algorithm", "kl_target"]), message, help.to_owned());
+        problems.conflict(&path(["algorithm", "kl_target"]), message, help.to_owned());
     }
-    if config.task.group_size.get() == 1 && group {
+    if config.task.group_size.get() == 1 {
         if algorithm.resample > 0 {
             let message = format!(
                 "`algorithm.resample` is {}, and `task.group_size` is 1",
@@ -46,13 +47,13 @@ pub(super) fn check(
             );
             let help = "one episode never differs from itself, so every task would be replaced: set `resample = 0`, or \
                         play more episodes on each task";
-            problems.value(&path(["task", "group_size"]), message, help.to_owned());
+            problems.conflict(&path(["task", "group_size"]), message, help.to_owned());
         }
-        if matches!(algorithm.baseline, Baseline::LeaveOneOut | Baseline::SecondBest) {
+        if group && matches!(algorithm.baseline, Baseline::LeaveOneOut | Baseline::SecondBest) {
             let message =
                 "`algorithm.baseline` compares with other episodes, and `task.group_size` is 1";
             let help = "play more episodes on each task";
-            problems.value(&path(["task", "group_size"]), message.to_owned(), help.to_owned());
+            problems.conflict(&path(["task", "group_size"]), message.to_owned(), help.to_owned());
         }
     }
     for seat in seats.iter().filter(|seat| seat.trained) {
@@ -62,7 +63,7 @@ pub(super) fn check(
                 seat.seat
             );
             let help = "CISPO weighs each token by its own ratio: set `ratio = \"token\"`";
-            problems.value(&path(["algorithm", "loss", "ratio"]), message, help.to_owned());
+            problems.conflict(&path(["algorithm", "loss", "ratio"]), message, help.to_owned());
             break;
         }
     }
@@ -76,7 +77,10 @@ fn swap(algorithm: &AlgorithmPlan, seats: &[SeatPlan], problems: &mut Problems<'
     if algorithm.critic.is_some() {
         let message = "`algorithm.swap_every` is set, and advantages come from a critic".to_owned();
         let help = "a critic stays with its policy while agents exchange theirs: set `estimator = \"group\"`";
-        problems.value(&path(["algorithm", "swap_every"]), message, help.to_owned());
+        let estimator = path(["algorithm", "estimator"]);
+        let written = problems.layers().has(&estimator);
+        let at = if written { estimator } else { path(["algorithm", "swap_every"]) };
+        problems.conflict(&at, message, help.to_owned());
     }
     let trained: Vec<&SeatPlan> = seats.iter().filter(|seat| seat.trained).collect();
     let apart = matches!(&trained[..], [one, other] if one.policy != other.policy);
@@ -85,11 +89,11 @@ fn swap(algorithm: &AlgorithmPlan, seats: &[SeatPlan], problems: &mut Problems<'
             "`algorithm.swap_every` is {}, and {} trained agents speak through {} policies",
             algorithm.swap_every,
             trained.len(),
-            trained.iter().map(|seat| seat.policy).collect::<BTreeSet<_>>().len()
+            policies(seats)
         );
         let help =
             "two trained agents exchange policies: give each an `adapter` (or `worker`) of its own";
-        problems.value(&path(["algorithm", "swap_every"]), message, help.to_owned());
+        problems.conflict(&path(["algorithm", "swap_every"]), message, help.to_owned());
     }
 }
 
@@ -99,12 +103,10 @@ fn cycle(algorithm: &AlgorithmPlan, seats: &[SeatPlan], problems: &mut Problems<
     if cycle == 0 {
         return;
     }
-    let trained = seats.iter().filter(|seat| seat.trained).map(|seat| seat.policy);
-    let policies = trained.collect::<BTreeSet<_>>().len();
     let shared = algorithm.critic.as_ref().is_some_and(|critic| critic.trunk == Trunk::Shared);
     let wrong = [
         (
-            policies < 2,
+            policies(seats) < 2,
             "there is one policy to train, which learns in every step",
             "give agents policies of their own with `worker` or `adapter`, or remove `train_cycle`",
         ),
@@ -126,8 +128,26 @@ fn cycle(algorithm: &AlgorithmPlan, seats: &[SeatPlan], problems: &mut Problems<
     ];
     for (_, why, help) in wrong.into_iter().filter(|(wrong, ..)| *wrong) {
         let message = format!("`algorithm.train_cycle` is {cycle}, and {why}");
-        problems.value(&path(["algorithm", "train_cycle"]), message, help.to_owned());
+        problems.conflict(&path(["algorithm", "train_cycle"]), message, help.to_owned());
     }
+}
+
+/// Policies learn in a sequence within each step.
+fn sequence(algorithm: &AlgorithmPlan, seats: &[SeatPlan], problems: &mut Problems<'_>) {
+    if algorithm.order == Order::Together || policies(seats) > 1 {
+        return;
+    }
+    let order = path(["algorithm", "order"]);
+    let at = if problems.layers().has(&order) { order } else { path(["algorithm", "name"]) };
+    let message = "`algorithm.order` is a sequence of policies, and there is one to train";
+    let help = "give agents policies of their own with `worker` or `adapter`, or set `order = \"together\"`";
+    problems.conflict(&at, message.to_owned(), help.to_owned());
+}
+
+/// How many policies are trained.
+fn policies(seats: &[SeatPlan]) -> usize {
+    let trained = seats.iter().filter(|seat| seat.trained).map(|seat| seat.policy);
+    trained.collect::<BTreeSet<_>>().len()
 }
 
 /// A pair says which reply is better: only two losses can doubt it.
@@ -139,7 +159,7 @@ fn preference(algorithm: &AlgorithmPlan, problems: &mut Problems<'_>) {
             pair.label_smoothing
         );
         let help = "remove it, or set `loss = \"sigmoid\"` or `loss = \"robust\"`";
-        problems.value(
+        problems.conflict(
             &path(["algorithm", "preference", "label_smoothing"]),
             message,
             help.to_owned(),

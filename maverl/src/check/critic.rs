@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::diagnostic::{Problems, key, path, within};
 use super::models::Models;
 use crate::config::{
-    Baseline, Chain, Config, CriticConfig, Level, Mixer, Normalize, Per, Preset, Reads, Trunk,
+    Baseline, Chain, Config, CriticConfig, Level, Mixer, Normalize, Per, Reads, Trunk,
 };
 use crate::plan::{AdapterPlan, AlgorithmPlan, CriticPlan, PolicyPlan, WorkerPlan, host};
 
@@ -34,10 +34,12 @@ pub(super) fn check(
         }
         return;
     };
-    if algorithm.preset == Preset::Sft {
-        let message = "`algorithm.estimator` is \"critic\", and `algorithm.name` is \"sft\"";
+    if algorithm.preset.is_supervised() {
+        let name = algorithm.preset.name();
+        let message =
+            format!("`algorithm.estimator` is \"critic\", and `algorithm.name` is {name:?}");
         let help = "given replies have no reward that a critic could expect: remove `estimator`";
-        problems.value(&path(["algorithm", "estimator"]), message.to_owned(), help.to_owned());
+        problems.value(&path(["algorithm", "estimator"]), message, help.to_owned());
         return;
     }
     among_episodes(algorithm, problems);
@@ -172,19 +174,19 @@ fn parts(critic: &CriticPlan, trained: usize, problems: &mut Problems<'_>) {
             mixed && critic.chain != Chain::Turn,
             ["mixer", "chain"],
             "a mixer makes one value of an episode, along which nothing is chained",
-            "remove `chain`",
+            "set `chain = \"turn\"`",
         ),
         (
             mixed && critic.normalize != Normalize::None,
             ["mixer", "normalize"],
             "the values of a mixer are in units of reward",
-            "remove `normalize`",
+            "set `normalize = \"none\"`",
         ),
     ];
     for (_, names, message, help) in wrong.into_iter().filter(|(wrong, ..)| *wrong) {
         let given = names.map(critic_key).into_iter().find(|key| problems.layers().has(key));
         let at = given.unwrap_or_else(|| path(["algorithm", "name"]));
-        problems.value(&at, message.to_owned(), help.to_owned());
+        problems.conflict(&at, message.to_owned(), help.to_owned());
     }
 }
 
@@ -209,7 +211,7 @@ fn one_model(
     );
     let at = critic_key(name);
     let at = if problems.layers().has(&at) { at } else { path(["algorithm", "name"]) };
-    problems.value(&at, message, help.to_owned());
+    problems.conflict(&at, message, help.to_owned());
 }
 
 /// Reports adapters that do not fit their base, or whose base is trained itself.

@@ -146,13 +146,14 @@ pub(super) enum Part {
     Value,
 }
 
-/// What is found wrong, collected. The first problem of a key hides later ones of it.
+/// What is found wrong, collected. The first problem of a key hides later ones of it, but conflicts with others are all said.
 pub(super) struct Problems<'l> {
     layers: &'l Layers,
     found: Vec<Diagnostic>,
     keys: BTreeSet<Vec<String>>,
     gone: BTreeSet<Vec<String>>,
-    conflicts: BTreeSet<Vec<String>>,
+    /// What was said of them.
+    conflicts: BTreeSet<String>,
 }
 
 impl<'l> Problems<'l> {
@@ -212,6 +213,13 @@ impl<'l> Problems<'l> {
         self.one(path, Part::Value, message, help.into());
     }
 
+    /// Reports a value that does not go with that of another key.
+    pub(super) fn conflict(&mut self, path: &[String], message: String, help: String) {
+        if !self.reported(path) && self.conflicts.insert(message.clone()) {
+            self.place(path, Part::Value, message, Some(help));
+        }
+    }
+
     /// Reports values that do not go together, each with a note.
     pub(super) fn values(
         &mut self,
@@ -219,8 +227,7 @@ impl<'l> Problems<'l> {
         message: String,
         help: String,
     ) {
-        let Some((first, _)) = notes.first() else { return };
-        if !self.conflicts.insert(first.clone()) {
+        if !self.conflicts.insert(message.clone()) {
             return;
         }
         let mut layer = None;
@@ -244,6 +251,10 @@ impl<'l> Problems<'l> {
             return;
         }
         self.keys.insert(path.to_vec());
+        self.place(path, part, message, help);
+    }
+
+    fn place(&mut self, path: &[String], part: Part, message: String, help: Option<String>) {
         match self.layers.place(path) {
             None => self.push(None, Vec::new(), message, help),
             Some(place) => {

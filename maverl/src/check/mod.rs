@@ -15,6 +15,7 @@ mod choice;
 mod critic;
 mod data;
 mod diagnostic;
+mod idle;
 mod load;
 mod models;
 mod outsider;
@@ -109,6 +110,7 @@ fn plan(
         policy::trainable(&config, &seats, problems);
         warnings.extend(data::warnings(&config));
         warnings.extend(training_warnings(&config, &algorithm, &policies));
+        warnings.extend(idle::warnings(&config, &algorithm, &seats));
     }
     let (environment, worlds) = choice::settle(&mut config, environments?);
     models::pin(&mut config, &models);

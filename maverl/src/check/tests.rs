@@ -3,6 +3,7 @@
 mod adapters;
 mod critics;
 mod files;
+mod idle;
 mod outsiders;
 mod worlds;
 

@@ -127,11 +127,11 @@ fn parts_of_critics_that_do_not_go_together_are_told_with_what_would_do() {
             "trunk = \"own\"",
         ),
         ("name = \"vdn\"\ncritic.level = \"token\"", "not of each token", "level = \"turn\""),
-        ("name = \"vdn\"\ncritic.chain = \"team\"", "nothing is chained", "remove `chain`"),
+        ("name = \"vdn\"\ncritic.chain = \"team\"", "nothing is chained", "set `chain = \"turn\"`"),
         (
             "name = \"vdn\"\ncritic.normalize = \"popart\"",
             "in units of reward",
-            "remove `normalize`",
+            "set `normalize = \"none\"`",
         ),
         (
             "name = \"ippo\"\ncritic.lora = { rank = 4 }",
@@ -156,9 +156,32 @@ fn parts_of_critics_that_do_not_go_together_are_told_with_what_would_do() {
             "remove `estimator`",
         ),
     ];
+    let cases = cases.into_iter().chain([(
+        "name = \"dpo\"\nestimator = \"critic\"",
+        "`algorithm.name` is \"dpo\"",
+        "remove `estimator`",
+    )]);
     for (algorithm, message, help) in cases {
         says(&format!("{TWO}[algorithm]\n{algorithm}\n"), &[message, help]);
     }
+}
+
+#[test]
+fn every_conflict_of_a_critic_is_told_and_not_only_the_first() {
+    let critic = "{ trunk = \"shared\", reads = \"prompt\", warmup_steps = 5, mixer = \"monotone\", level = \"turn\" }";
+    let toml = format!("{TWO}[algorithm]\nname = \"mappo\"\ncritic = {critic}\n");
+    for told in ["the trunks of several", "never before it", "by themselves", "in units of reward"]
+    {
+        says(&toml, &[told]);
+    }
+}
+
+#[test]
+fn a_sequence_of_policies_has_more_than_one() {
+    let one = "[models.small]\npath = \"builtin:tiny\"\n[algorithm]\nname = \"happo\"\n";
+    says(one, &["a sequence of policies, and there is one to train", "`worker`"]);
+    plan_of(&text(&format!("{one}order = \"together\"\nfactor = \"none\"\n")));
+    plan_of(&text(&format!("{TWO}[algorithm]\nname = \"happo\"\n")));
 }
 
 #[test]

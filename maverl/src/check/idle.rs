@@ -1,0 +1,118 @@
+//! Keys of the algorithm that were given another value than they would have, and change nothing beside the others.
+
+use crate::config::{
+    AlgorithmConfig, Baseline, Config, Correction, Credit, Factor, KlIn, Later, Learn, Mixer,
+    Order, Preset, Shaping, Surrogate, Trunk,
+};
+use crate::plan::{AlgorithmPlan, CriticPlan, LossPlan, SeatPlan};
+
+/// A key, whether its value is another than without it, and why it has no effect, if it has none.
+type Key = (&'static str, bool, Option<&'static str>);
+
+/// The keys of `$table` that differ between two plans.
+macro_rules! keys {
+    ($given:expr, $unset:expr, $table:literal, $($field:ident: $idle:expr;)*) => {
+        vec![$((concat!($table, stringify!($field)), $given.$field != $unset.$field, $idle)),*]
+    };
+}
+
+/// What was written without effect, a sentence each.
+pub(super) fn warnings(
+    config: &Config,
+    algorithm: &AlgorithmPlan,
+    seats: &[SeatPlan],
+) -> Vec<String> {
+    let written = &config.algorithm;
+    let unset = AlgorithmConfig {
+        name: written.name,
+        estimator: written.estimator,
+        ..AlgorithmConfig::default()
+    };
+    let unset = AlgorithmPlan::from(&unset);
+    let mut keys = estimates(algorithm, &unset);
+    if let (Some(critic), Some(unset)) = (&algorithm.critic, &unset.critic) {
+        keys.extend(values(critic, unset));
+    }
+    if !algorithm.preset.is_supervised() {
+        let given = LossPlan::from(&written.loss);
+        keys.extend(losses(&given, &LossPlan::from(&written.name.parts().loss), seats));
+    }
+    let idle = |(name, changed, why): Key| {
+        why.filter(|_| changed).map(|why| format!("`algorithm.{name}` has no effect: {why}"))
+    };
+    keys.into_iter().filter_map(idle).collect()
+}
+
+/// Why, if something holds.
+fn when(idle: bool, why: &'static str) -> Option<&'static str> {
+    idle.then_some(why)
+}
+
+fn estimates(given: &AlgorithmPlan, unset: &AlgorithmPlan) -> Vec<Key> {
+    let supervised = when(given.preset.is_supervised(), "given replies have no advantages");
+    let among = supervised.or_else(|| when(given.critic.is_some(), "advantages come from values"));
+    let sequence = supervised.or(when(given.order == Order::Together, "`order` is \"together\""));
+    let anchors = among.or(when(given.anchor_weight == 0.0, "`anchor_weight` is 0"));
+    let taught = when(given.preset != Preset::Sft, "it is a key of `name = \"sft\"`");
+    keys! { given, unset, "",
+        baseline: among;
+        group_by: among;
+        normalize_std: among;
+        singleton: among;
+        baseline_momentum: among.or(when(
+            given.baseline != Baseline::MovingAverage, "`baseline` is not \"moving_average\""
+        ));
+        shaping: supervised;
+        shaping_weight: supervised.or(when(given.shaping == Shaping::None, "`shaping` is \"none\""));
+        whiten: supervised;
+        anchor_weight: among;
+        anchor_similarity: anchors;
+        discount: anchors;
+        resample: supervised;
+        target_kl: supervised.or(when(given.epochs == 1, "`epochs` is 1"));
+        order: supervised;
+        factor: sequence;
+        factor_clip: sequence.or(when(given.factor != Factor::Clipped, "`factor` is not \"clipped\""));
+        later: supervised;
+        later_discount: supervised.or(when(given.later == Later::None, "`later` is \"none\""));
+        influence: supervised;
+        kl_target: supervised;
+        kl_horizon: supervised.or(when(given.kl_target == 0.0, "`kl_target` is 0"));
+        learn: taught;
+        observation_weight: taught.or(when(given.learn != Learn::Both, "`learn` is not \"both\""));
+        preference: when(given.preset != Preset::Dpo, "it is a table of `name = \"dpo\"`");
+    }
+}
+
+fn values(given: &CriticPlan, unset: &CriticPlan) -> Vec<Key> {
+    let alone = when(given.mixer == Mixer::None, "`mixer` is \"none\"");
+    let whole = when(
+        given.mixer != Mixer::None && given.credit != Credit::Tokens,
+        "a mixer's values are of whole episodes, unless `credit` is \"tokens\"",
+    );
+    keys! { given, unset, "critic.",
+        coef: when(given.trunk != Trunk::Shared, "`trunk` is not \"shared\"");
+        credit: alone;
+        mixer_width: when(given.mixer != Mixer::Monotone, "`mixer` is not \"monotone\"");
+        gamma: whole;
+        lambda: whole;
+    }
+}
+
+fn losses(given: &LossPlan, unset: &LossPlan, seats: &[SeatPlan]) -> Vec<Key> {
+    let all = |idle: fn(&LossPlan) -> bool, why| {
+        when(seats.iter().filter(|seat| seat.trained).all(|seat| idle(&seat.loss)), why)
+    };
+    let free = all(|loss| loss.kl_coef == 0.0, "`loss.kl_coef` is 0");
+    keys! { given, unset, "loss.",
+        gate: all(|loss| loss.surrogate != Surrogate::Sapo, "`surrogate` is not \"sapo\"");
+        clip_low: all(|loss| loss.surrogate == Surrogate::Sapo, "`surrogate` is \"sapo\"");
+        clip_high: all(|loss| loss.surrogate == Surrogate::Sapo, "`surrogate` is \"sapo\"");
+        clip_dual: all(|loss| loss.surrogate != Surrogate::Clip, "`surrogate` is not \"clip\"");
+        kl: free;
+        kl_in: free;
+        kl_corrected: free.or(all(|loss| loss.kl_in == KlIn::Reward, "`loss.kl_in` is \"reward\""));
+        correction_cap: all(|loss| loss.correction == Correction::None, "`loss.correction` is \"none\"");
+        overlong_penalty: all(|loss| loss.overlong_buffer == 0.0, "`loss.overlong_buffer` is 0");
+    }
+}

@@ -1,0 +1,45 @@
+use super::*;
+use crate::config::Preset;
+
+/// The verifier has a policy of its own.
+const TWO: &str =
+    "[models.small]\npath = \"builtin:tiny\"\n[agents.\"search/verifier\"]\nworker = \"verify\"\n";
+
+fn idle(toml: &str) -> Vec<String> {
+    let warnings = plan_of(&text(toml)).warnings;
+    warnings.into_iter().filter(|warning| warning.contains("has no effect")).collect()
+}
+
+#[test]
+fn a_key_that_changes_nothing_is_told_with_the_reason() {
+    let cases = [
+        ("name = \"grpo\"\nfactor = \"exact\"", "factor` has no effect: `order` is \"together\""),
+        ("name = \"grpo\"\ntarget_kl = 0.1", "target_kl` has no effect: `epochs` is 1"),
+        ("name = \"grpo\"\nlearn = \"both\"", "learn` has no effect: it is a key of"),
+        ("name = \"grpo\"\nloss.kl = \"k1\"", "loss.kl` has no effect: `loss.kl_coef` is 0"),
+        ("name = \"cispo\"\nloss.clip_dual = 5.0", "loss.clip_dual` has no effect: `surrogate`"),
+        ("name = \"ppo\"\nbaseline = \"leave_one_out\"", "baseline` has no effect: advantages"),
+        ("name = \"ippo\"\ncritic.coef = 0.9", "critic.coef` has no effect: `trunk`"),
+        ("name = \"qmix\"\ncritic.gamma = 0.9", "critic.gamma` has no effect: a mixer's"),
+    ];
+    for (algorithm, told) in cases {
+        let found = idle(&format!("{TWO}[algorithm]\n{algorithm}\n"));
+        assert!(matches!(&found[..], [one] if one.contains(told)), "{algorithm}: {found:?}");
+    }
+    let both =
+        "name = \"grpo\"\nepochs = 2\ntarget_kl = 0.1\nloss = { kl = \"k1\", kl_coef = 0.1 }";
+    assert_eq!(idle(&format!("{TWO}[algorithm]\n{both}\n")), [] as [&str; 0]);
+}
+
+#[test]
+fn nothing_is_said_of_what_a_preset_sets_nor_of_what_a_run_wrote_out() {
+    let teams =
+        Preset::ALL.into_iter().filter(|preset| !preset.is_supervised() && *preset != Preset::Cory);
+    for preset in teams {
+        let plan = plan_of(&text(&format!("{TWO}[algorithm]\nname = \"{}\"\n", preset.name())));
+        let written = toml::to_string(&plan.config).unwrap();
+        for found in [plan.warnings, plan_of(&text(&written)).warnings] {
+            assert!(!found.iter().any(|told| told.contains("has no effect")), "{found:?}");
+        }
+    }
+}
