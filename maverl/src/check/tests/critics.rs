@@ -180,7 +180,7 @@ fn every_conflict_of_a_critic_is_told_and_not_only_the_first() {
 fn a_sequence_of_policies_has_more_than_one() {
     let one = "[models.small]\npath = \"builtin:tiny\"\n[algorithm]\nname = \"happo\"\n";
     says(one, &["a sequence of policies, and there is one to train", "`worker`"]);
-    plan_of(&text(&format!("{one}order = \"together\"\nfactor = \"none\"\n")));
+    plan_of(&text(&format!("{one}order = \"together\"\n")));
     plan_of(&text(&format!("{TWO}[algorithm]\nname = \"happo\"\n")));
 }
 
