@@ -21,8 +21,10 @@ fn every_preset_plays_learns_and_says_so() {
         let chosen = format!("algorithm.name=\"{name}\"");
         let mut set =
             vec![&*chosen, "steps=2", "eval.before_and_after=false", "algorithm.epochs=2"];
-        if preset == Preset::Cory {
-            set.extend(EXCHANGE);
+        match preset {
+            Preset::Cory => set.extend(EXCHANGE),
+            Preset::Happo => set.push("agents.\"duo/closer\".worker=\"second\""),
+            _ => {}
         }
         let run = lab.train(&name.replace("++", "pp"), &set);
         let steps = run.steps();
