@@ -20,19 +20,7 @@ pub(super) fn check(
 ) {
     let written = &config.algorithm.critic;
     let Some(critic) = &algorithm.critic else {
-        if let Some(policy) = policies.iter().find(|policy| policy.critic.is_some()) {
-            let name = policy.critic.as_deref().unwrap_or_default();
-            let message =
-                format!("`critic = {name:?}` has no effect: advantages are among episodes");
-            let help = "set `algorithm.estimator = \"critic\"`, or a `name` that has critics, as \"ppo\"; or remove it";
-            problems.value(&path(["algorithm", "name"]), message, help.to_owned());
-        }
-        if !written.is_empty() {
-            let message = "`algorithm.critic` has no effect: advantages are among episodes";
-            let help = "set `algorithm.estimator = \"critic\"`, or a `name` that has critics, as \"ppo\"; or remove it";
-            problems.key(&path(["algorithm", "critic"]), message.to_owned(), help.to_owned());
-        }
-        return;
+        return nowhere(written, policies, problems);
     };
     if algorithm.preset.is_supervised() {
         let name = algorithm.preset.name();
@@ -70,6 +58,21 @@ pub(super) fn check(
         problems.key(&critic_key("lora"), message.to_owned(), help.to_owned());
     }
     count(critic, policies, workers, models);
+}
+
+/// Reports what is written of critics where there are none.
+fn nowhere(written: &CriticConfig, policies: &[PolicyPlan], problems: &mut Problems<'_>) {
+    if let Some(policy) = policies.iter().find(|policy| policy.critic.is_some()) {
+        let name = policy.critic.as_deref().unwrap_or_default();
+        let message = format!("`critic = {name:?}` has no effect: advantages are among episodes");
+        let help = "set `algorithm.estimator = \"critic\"`, or a `name` that has critics, as \"ppo\"; or remove it";
+        problems.value(&path(["algorithm", "name"]), message, help.to_owned());
+    }
+    if !written.is_empty() {
+        let message = "`algorithm.critic` has no effect: advantages are among episodes";
+        let help = "set `algorithm.estimator = \"critic\"`, or a `name` that has critics, as \"ppo\"; or remove it";
+        problems.key(&path(["algorithm", "critic"]), message.to_owned(), help.to_owned());
+    }
 }
 
 /// Reports parts that only advantages among episodes have.
