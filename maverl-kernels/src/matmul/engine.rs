@@ -1,8 +1,9 @@
 //! The loops around the kernel: how a product is cut for the caches and for threads.
 //!
-//! A task has some rows and some columns. It takes as many columns at a time as the cache has room for and the sums in pieces of at most
-//! [`MOST_WORDS`], so that the panels of a piece stay in the second cache while all rows of the task pass by, one tile at a
-//! time. How rows and columns are cut never touches an element's sum; how sums are cut depends on their length alone.
+//! A task has some rows and some columns. It takes as many columns at a time as the cache has room for and the sums in pieces
+//! of at most [`MOST_WORDS`], so that the panels of a piece stay in the second cache while all rows of the task pass by, one
+//! tile at a time; where there are few tiles, each panel serves all of them before the next. How rows and columns are cut never
+//! touches an element's sum; how sums are cut depends on their length alone.
 #![allow(unsafe_code)]
 
 use std::{cell::RefCell, marker::PhantomData, ops::Range};

@@ -94,7 +94,9 @@ pub enum DataError {
         found: String,
     },
     /// All tasks are harder than is asked for.
-    #[error("`{place}`: `task.max_level` is {most}, and the lowest level of its tasks is {lowest}")]
+    #[error(
+        "`{place}`: `task.max_level` is {most}, and the lowest level of its tasks is {lowest}; raise it, or leave it out"
+    )]
     TooHard {
         /// The file or world.
         place: String,
@@ -126,8 +128,8 @@ struct Row {
     split: Option<String>,
 }
 
-/// The tasks of a split, in file order, but for those above `max_level`. `limit` takes the first so many of them. Tasks of several worlds take turns, and
-/// their sources begin with the name of their world.
+/// The tasks of a split, in file order, but for those above `max_level`. `limit` takes the first so many of them. Tasks of
+/// several worlds take turns, and their sources begin with the name of their world.
 ///
 /// # Errors
 ///
