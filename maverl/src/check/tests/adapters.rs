@@ -1,5 +1,6 @@
 use super::*;
 use crate::model::Adapter;
+use crate::plan::{json, table};
 
 /// Two adapters on one base: the verifier's own, and the one of the others.
 const TWO: &str = r#"
@@ -61,7 +62,7 @@ fn adapters_cost_their_own_bytes_and_one_base() {
     for part in ["adapter of rank 4", "adapter of rank 2", "verify"] {
         assert!(table.contains(part), "{table}");
     }
-    assert!(plan_json(&plan).contains("\"trainable_parameters\""));
+    assert!(json(&plan).contains("\"trainable_parameters\""));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! What is read beside the configuration: models, tasks, the environment's own files.
 
+use serde_json::json;
+
 use super::*;
 use crate::env::search::SearchEnvironment;
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::plan::table;
 
 /// The answerer is somebody else's.
 const EXPERT: &str = r#"

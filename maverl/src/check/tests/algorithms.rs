@@ -1,0 +1,166 @@
+//! Presets and their parts.
+
+use super::*;
+use crate::config::{GroupBy, Ratio};
+
+#[test]
+fn what_cannot_be_trained_with_can_be_evaluated() {
+    let toml = "[sampling]\ntemperature = 0\n[models.tiny]\npath = \"builtin:tiny\"\nfrozen = true";
+    let plan = super::super::check(&text(toml), &search(), Purpose::Eval).unwrap();
+    assert!(!plan.policies[0].trained);
+}
+
+#[test]
+fn a_preset_sets_its_parts_and_each_can_be_overridden() {
+    let group_by = |toml: &str| plan_of(&text(toml)).algorithm.group_by;
+    assert_eq!(group_by("[algorithm]\nname = \"grpo\""), GroupBy::Task);
+    assert_eq!(group_by("[algorithm]\nname = \"drmas\""), GroupBy::TaskSeat);
+    let mixed = "[algorithm]\nname = \"grpo\"\ngroup_by = \"task_seat\"";
+    assert_eq!(group_by(mixed), GroupBy::TaskSeat);
+}
+
+#[test]
+fn agents_inherit_the_loss_of_the_preset() {
+    let plan = plan_of(&text("[algorithm]\nname = \"gspo\"\nloss = { clip_low = 0.1 }"));
+    let loss = &plan.seats[0].loss;
+    assert_eq!((loss.ratio, loss.clip_low, loss.clip_high), (Ratio::Sequence, 0.1, 4e-4));
+    let resolved = toml::to_string(&plan.config).unwrap();
+    assert_eq!(plan_of(&text(&resolved)), plan);
+}
+
+#[test]
+fn parts_of_an_algorithm_that_do_not_go_together_are_refused_with_the_reason() {
+    let refused = |toml: &str, part: &str| {
+        let problems = super::super::check(&text(toml), &search(), Purpose::Train).unwrap_err();
+        let found = render(&problems, GraphicalTheme::none());
+        assert!(found.contains(part), "{found}");
+    };
+    refused(
+        "[algorithm]\nbaseline = \"none\"",
+        "`algorithm.normalize_std` is true, and `algorithm.baseline` compares with no group",
+    );
+    refused(
+        "[algorithm]\nkl_target = 0.1",
+        "`algorithm.kl_target` is set, and `algorithm.loss.kl_coef` is 0",
+    );
+    refused(
+        "[algorithm]\nname = \"cory\"",
+        "`algorithm.swap_every` is 5, and 3 trained agents speak through 1 policies",
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        format!("[task]\ndata = {path:?}\n")
+    };
+    let pair = file("pairs.jsonl", r#"{"prompt": "a", "chosen": "b", "rejected": "c"}"#);
+    refused(
+        &(pair
+            + "[algorithm]\nname = \"dpo\"\npreference = { loss = \"ipo\", label_smoothing = 0.1 }"),
+        "`algorithm.preference.label_smoothing` is 0.1, which this loss does not have",
+    );
+    let same = file("same.jsonl", r#"{"prompt": "a", "chosen": "b", "rejected": "b"}"#);
+    refused(&(same + "[algorithm]\nname = \"dpo\""), "`chosen` and `rejected` are the same");
+    let shown = file("shown.jsonl", r#"{"prompt": "a", "completion": "b"}"#);
+    refused(
+        &(shown + "[algorithm]\nname = \"sft\"\nlearn = \"observations\""),
+        "in which no user answers a reply",
+    );
+    refused(
+        "[algorithm]\nname = \"dapo\"\n[task]\ngroup_size = 1",
+        "`algorithm.resample` is 10, and `task.group_size` is 1",
+    );
+    refused("[algorithm]\nname = \"rloo\"\n[task]\ngroup_size = 1", "compares with other episodes");
+    refused(
+        "[algorithm]\nname = \"cispo\"\nloss = { ratio = \"sequence\" }",
+        "is trained with the surrogate \"cispo\" and a ratio of the reply",
+    );
+}
+
+#[test]
+fn a_group_of_one_is_legal_and_warned_about() {
+    let plan = plan_of(&text("[task]\ngroup_size = 1"));
+    assert_eq!(plan.warnings.len(), 1);
+    assert!(plan.warnings[0].starts_with("`task.group_size` is 1"), "{:?}", plan.warnings);
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("shown.jsonl");
+    std::fs::write(&data, "{\"prompt\": \"a\", \"completion\": \"b\"}").unwrap();
+    let data = format!("[task]\ngroup_size = 1\ndata = {data:?}\n[algorithm]\nname = \"sft\"");
+    assert!(plan_of(&text(&data)).warnings.is_empty());
+}
+
+#[test]
+fn filtered_and_greedy_samples_are_not_trained_on() {
+    check(
+        &search(),
+        r#"
+[sampling]
+top_k = 20
+[agents."search/answerer".sampling]
+temperature = 0
+[agents."search/searcher"]
+frozen = true
+sampling = { top_p = 0.9, temperature = 0 }
+[agents."search/verifier".sampling]
+top_k = 0
+min_p = 0.1
+"#,
+        r#"
+  x `top_k` is set for `search/answerer`, which is trained with the ratio of unfiltered probabilities
+   ,-[run.toml:2:9]
+ 2 | top_k = 20
+   :         ^^
+   `----
+  help: remove it, or freeze the agent: log-probabilities of filtered samples would be wrong
+  x `search/answerer` is trained, but its replies are greedy (temperature 0)
+   ,-[run.toml:4:15]
+ 4 | temperature = 0
+   :               ^
+   `----
+  help: training needs replies that differ; `eval.temperature = 0` makes evaluation greedy
+  x `min_p` is set for `search/verifier`, which is trained with the ratio of unfiltered probabilities
+    ,-[run.toml:10:9]
+ 10 | min_p = 0.1
+    :         ^^^
+    `----
+  help: remove it, or freeze the agent: log-probabilities of filtered samples would be wrong
+"#,
+    );
+}
+
+#[test]
+fn unknown_parts_of_an_algorithm_list_the_known_ones() {
+    check(
+        &search(),
+        r#"
+[algorithm]
+name = "reinforce"
+aggregation = "token-mean"
+[algorithm.loss]
+kl = "k4"
+"#,
+        r#"
+  x `algorithm.name` is "reinforce"; expected one of "drmas", "grpo", "drgrpo", "dapo", "rloo", "gigpo",
+  | "reinforce++", "reinforce++_baseline", "gspo", "cispo", "sapo", "cpgd", "passk", "remax", "luspo",
+  | "cory", "ppo", "ippo", "mappo", "happo", "marft", "vdn", "qmix", "maporl", "sft", "dpo"
+   ,-[run.toml:2:8]
+ 2 | name = "reinforce"
+   :        ^^^^^^^^^^^
+   `----
+  help: did you mean "reinforce++"?
+  x `algorithm.aggregation` is "token-mean"; expected one of "token_mean", "sequence_mean", "sequence_sum",
+  | "constant"
+   ,-[run.toml:3:15]
+ 3 | aggregation = "token-mean"
+   :               ^^^^^^^^^^^^
+   `----
+  help: did you mean "token_mean"?
+  x `algorithm.loss.kl` is "k4"; expected one of "k1", "k2", "k3"
+   ,-[run.toml:5:6]
+ 5 | kl = "k4"
+   :      ^^^^
+   `----
+  help: did you mean "k1"?
+"#,
+    );
+}

@@ -1,0 +1,173 @@
+//! Layers of the configuration, and what is wrong with the files themselves.
+
+use serde_json::json;
+
+use super::*;
+use crate::config::GroupBy;
+
+#[test]
+fn an_empty_file_is_a_plan_where_one_of_each_is_linked() {
+    let plan = plan_of(&text(""));
+    assert_eq!(plan.orchestra.name, "search/route");
+    assert_eq!(plan.orchestra.options, json!({ "max_turns": 4, "greeting": "hello" }));
+    assert_eq!(plan.environment.name, "library");
+    assert_eq!(plan.policies.len(), 1);
+    assert_eq!(plan.policies[0].name, "tiny");
+    assert!(plan.policies[0].trained && !plan.policies[0].reference);
+    assert_eq!(plan.workers[0].source, ModelSource::Builtin("tiny".into()));
+    let seats: Vec<String> = plan.seats.iter().map(|seat| seat.seat.to_string()).collect();
+    assert_eq!(seats, ["search/answerer", "search/searcher", "search/verifier"]);
+    assert!(plan.seats.iter().all(|seat| seat.trained && seat.policy == 0));
+    assert_eq!(plan.seats[0].sampling, Sampling::default());
+    assert_eq!(plan.seats[0].options, json!({ "style": null, "examples": 2 }));
+    assert_eq!(plan.algorithm.group_by, GroupBy::TaskSeat);
+    assert!(plan.warnings.is_empty());
+}
+
+#[test]
+fn layers_are_defaults_then_file_then_environment_then_set() {
+    let mut sources = text("seed = 1\nsteps = 1\n[runtime]\nthreads = 1\nmax_requests = 7\n");
+    let env = [
+        ("MAVERL_STEPS", "2"),
+        ("MAVERL_RUNTIME__THREADS", "2"),
+        ("MAVERL_MODELS__SMALL__PATH", "builtin:tiny"),
+        ("MAVERL_MODELS__SMALL__OPTIM__LR", "1e-5"),
+        ("MAVERL_TEST_DATA", "/nowhere"),
+        ("HOME", "/root"),
+    ];
+    sources.env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let sources = sources
+        .with("runtime.threads=3")
+        .with("agents.search/verifier.sampling.temperature=0.5")
+        .with("agents.\"search/answerer\".sampling = { temperature = 0.25, stop = ['x'] }")
+        .with("task.split=validation");
+    let plan = plan_of(&sources);
+    assert_eq!((plan.seed, plan.steps), (1, 2));
+    assert_eq!((plan.runtime.threads, plan.runtime.max_requests.get()), (3, 7));
+    assert_eq!(plan.policies[0].optim.lr, 1e-5);
+    assert_eq!(plan.task.split, "validation");
+    let temperatures: Vec<f32> = plan.seats.iter().map(|seat| seat.sampling.temperature).collect();
+    assert_eq!(temperatures, [0.25, 1.0, 0.5]);
+    assert_eq!(plan.seats[0].sampling.stop, ["x"]);
+}
+
+#[test]
+fn problems_point_at_the_layer_that_has_them() {
+    let mut sources = text("steps = 5\n[models.small]\npath = \"builtin:tiny\"\n");
+    let env = [("MAVERL_STPES", "3"), ("MAVERL_RUNTIME__THREADS", "two")];
+    sources.env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let sources = sources
+        .with("models.small.optim.lr=-1")
+        .with("agents.search/verifer.model=small")
+        .with("steps=many");
+    let expected = r#"
+  x `runtime.threads` is "two"; expected a whole number from 0
+   ,-[environment:1:25]
+ 1 | MAVERL_RUNTIME__THREADS=two
+   :                         ^^^
+   `----
+  x unknown key `stpes`
+   ,-[environment:1:1]
+ 1 | MAVERL_STPES=3
+   : ^^^^^^^^^^^^
+   `----
+  help: did you mean `steps`?
+  x `models.small.optim.lr` is -1; expected a finite number above 0
+   ,-[--set:1:23]
+ 1 | models.small.optim.lr=-1
+   :                       ^^
+   `----
+  x no agent is called `search/verifer`
+   ,-[--set:1:1]
+ 1 | agents.search/verifer.model=small
+   : ^^^^^^^^^^^^^^^^^^^^^^^^^^^
+   `----
+  help: did you mean `search/verifier`?
+  x `steps` is "many"; expected a whole number from 0
+   ,-[--set:1:7]
+ 1 | steps=many
+   :       ^^^^
+   `----
+"#;
+    same(&problems(&sources, &search()), expected);
+}
+
+#[test]
+fn sources_that_cannot_be_read_are_all_reported() {
+    let sources = Sources {
+        file: Some(File::Path("/nowhere/run.toml".into())),
+        env: vec![("MAVERL_SAMPLING__STOP".into(), "[1".into())],
+        set: vec!["steps".into()],
+    };
+    let expected = r#"
+  x /nowhere/run.toml could not be read: No such file or directory (os error 2)
+  x the value is not TOML: invalid array; expected `]`
+   ,-[environment:1:23]
+ 1 | MAVERL_SAMPLING__STOP=[1
+   :                       ^^
+   `----
+  x `--set` is given something that is not `key=value`
+   ,-[--set:1:1]
+ 1 | steps
+   : ^^^^^
+   `----
+  help: write `--set task.group_size=4`
+"#;
+    same(&problems(&sources, &search()), expected);
+}
+
+#[test]
+fn a_line_that_is_not_toml_is_shown() {
+    check(
+        &search(),
+        r#"
+seed = 1
+[task
+group_size = 1
+"#,
+        r#"
+  x run.toml is not TOML: invalid table header; expected `.`, `]`
+   ,-[run.toml:2:5]
+ 2 | [task
+   :     ^
+   `----
+"#,
+    );
+}
+
+#[test]
+fn a_key_given_twice_is_shown() {
+    check(
+        &search(),
+        r#"
+seed = 1
+seed = 2
+"#,
+        r#"
+  x run.toml is not TOML: duplicate key `seed` in document root
+   ,-[run.toml:2:1]
+ 2 | seed = 2
+   : ^
+   `----
+"#,
+    );
+}
+
+#[test]
+fn a_name_with_a_slash_is_quoted() {
+    check(
+        &search(),
+        r#"
+[agents.search/verifier]
+frozen = true
+"#,
+        r#"
+  x run.toml is not TOML: invalid table header; expected `.`, `]`
+   ,-[run.toml:1:15]
+ 1 | [agents.search/verifier]
+   :               ^
+   `----
+  help: a name with `/` is quoted: `[agents."search/verifier"]`
+"#,
+    );
+}
