@@ -9,6 +9,7 @@ use maverl::draw::Draw;
 use maverl::model::builtin;
 use maverl::plan;
 use maverl::registry::Registry;
+use maverl::rollout::render_turn;
 use maverl::runtime::{Batch, Objective, Policy, Row, Runtime};
 use maverl::trajectory::Turn;
 use orchestras as _; // brings `search/route`, for a plan has an orchestra
@@ -108,7 +109,7 @@ fn start(model: &Path, lr: f64) -> Result<Runtime> {
 
 fn row(policy: &Policy, turn: &Turn, whole: bool) -> Result<Row> {
     let tokenizer = policy.tokenizer();
-    let mut ids = tokenizer.encode_rendered(&tokenizer.render(&turn.prompt, true)?)?;
+    let mut ids = tokenizer.encode_rendered(&render_turn(tokenizer, turn)?)?;
     let asked = if whole { 1 } else { ids.len() };
     ids.extend(tokenizer.encode_plain(&turn.reply)?);
     ids.push(*tokenizer.stop_ids().first().context("the model has a stop id")?);

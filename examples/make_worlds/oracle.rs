@@ -16,7 +16,7 @@ use maverl::plan::Plan;
 use maverl::registry::Registry;
 use maverl::rollout::{EpisodeRequest, Rollout, episode_seed};
 use maverl::task::Task;
-use maverl::trajectory::{Fault, Message, Role, Turn};
+use maverl::trajectory::{Fault, Role, Turn};
 use maverl::world::{Document, facts, invent};
 use maverl_examples::measure::planned;
 
@@ -109,15 +109,15 @@ impl Voice for Oracle {
         conversation: &'a mut Conversation,
         ask: Ask,
     ) -> BoxFuture<'a, Result<Said, Fault>> {
-        let told = |role, text: &str| Message { role, content: text.to_owned() };
-        conversation.messages.push(told(Role::User, &ask.prompt.user));
+        conversation.hear(&ask.prompt);
+        let by = |role| conversation.messages.iter().filter(move |said| said.role == role);
         let seen: Vec<&str> = conversation.messages.iter().map(|m| m.content.as_str()).collect();
-        let replies = conversation.messages.iter().filter(|m| m.role == Role::Assistant).count();
+        let asked = by(Role::User).next_back().map_or("", |said| said.content.as_str());
         let (seen, mut draw) = (seen.join("\n"), Draw::new(ask.seed));
         let reply = self
-            .call(&seen, replies, &mut draw)
-            .unwrap_or_else(|| self.reply(&seen, &ask.prompt.user, &mut draw));
-        conversation.messages.push(told(Role::Assistant, &reply));
+            .call(&seen, by(Role::Assistant).count(), &mut draw)
+            .unwrap_or_else(|| self.reply(&seen, asked, &mut draw));
+        conversation.say(reply.as_str());
         let said = Said { reply, tokens: None, truncated: false, shortened: 0, forked: false };
         std::future::ready(Ok(said)).boxed()
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::task::{Score, Task};
 
@@ -119,6 +120,9 @@ pub struct Turn {
     pub policy: String,
     /// The messages the agent was given, as text: system if any, then the conversation.
     pub prompt: Vec<Message>,
+    /// What the agent could call, as chat templates take it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<Value>,
     /// The reply as text, special tokens left out.
     pub reply: String,
     /// Why the reply could not be read as the agent's output type; `None` if it could.

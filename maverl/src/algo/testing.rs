@@ -133,6 +133,7 @@ pub(crate) fn turn(seat: &str, place: u32) -> Turn {
         seat: Seat::only(seat),
         policy: seat.to_owned(),
         prompt: Vec::new(),
+        tools: Vec::new(),
         reply: String::new(),
         error: None,
         truncated: false,

@@ -1,9 +1,11 @@
 //! Orchestras: the control flow of a team, as straight-line async Rust for *one* episode.
 
 mod branch;
+mod conversation;
 mod team;
 
-pub use team::{Ask, Chat, Conversation, Member, Said, SeatOf, Table, Team, Voice};
+pub use conversation::Conversation;
+pub use team::{Ask, Chat, Member, Said, SeatOf, Table, Team, Voice};
 
 use std::future::Future;
 use std::num::NonZero;

@@ -10,14 +10,13 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 
 use futures::future::BoxFuture;
-use serde_json::Value;
 
 use crate::agent::{AgentName, AskError, Prompt, ReplyError};
 use crate::env::{DynEnvironment, EnvError, Session};
-use crate::orchestra::Includes;
 use crate::orchestra::branch::{Branch, Flight, RACED, lock};
+use crate::orchestra::{Conversation, Includes};
 use crate::task::Task;
-use crate::trajectory::{Fault, FaultKind, Message, Role, Seat, Tokens, Turn, TurnPath};
+use crate::trajectory::{Fault, FaultKind, Role, Seat, Tokens, Turn, TurnPath};
 
 /// What answers for a seat: a model in a worker group, a script, a server.
 pub trait Voice: Send + Sync {
@@ -58,19 +57,6 @@ pub struct Said {
     pub shortened: usize,
     /// The conversation had to be rendered afresh (see [`Turn::forked`]).
     pub forked: bool,
-}
-
-/// A conversation with one seat: its messages and, for a model, exactly the ids it has seen and made.
-#[derive(Debug, Clone, Default)]
-pub struct Conversation {
-    /// Everything said so far, replies included.
-    pub messages: Vec<Message>,
-    /// Token ids of everything so far, in the order the model saw and made them; empty for an outsider.
-    pub ids: Vec<u32>,
-    /// The rendered text of the last prompt, as the chat template gave it.
-    pub rendered: String,
-    /// What may be called in it, as chat templates take it; what its first prompt said.
-    pub tools: Vec<Value>,
 }
 
 /// One seat at the table: the agent (options applied) and what speaks for it.
@@ -369,6 +355,7 @@ fn turn(path: TurnPath, seat: Seat, policy: &str, conversation: &Conversation, s
         seat,
         policy: policy.to_owned(),
         prompt,
+        tools: conversation.tools.clone(),
         reply: said.reply,
         error: None,
         truncated: said.truncated,

@@ -19,6 +19,7 @@ mod worlds;
 pub(crate) mod testing;
 
 pub use outsider::{Bill, Outsider, OutsiderVoice};
+pub use prompt::render_turn;
 pub use replay::{Difference, Replayed, replay};
 pub use script::{Script, Scripted};
 pub use seed::episode_seed;

@@ -17,8 +17,7 @@ use crate::config::OutsiderConfig;
 use crate::orchestra::{Ask, Conversation, Said, Voice};
 use crate::plan::Sampling;
 use crate::rollout::plain::plain;
-use crate::rollout::prompt::{opened, tools};
-use crate::trajectory::{Fault, FaultKind, Message, Role};
+use crate::trajectory::{Fault, FaultKind, Message};
 
 /// Longest pause between two attempts.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
@@ -333,12 +332,10 @@ impl OutsiderVoice {
     }
 
     async fn answer(&self, conversation: &mut Conversation, ask: Ask) -> Result<Said, Fault> {
-        let mut messages = opened(&conversation.messages, &ask.prompt);
-        conversation.tools = tools(conversation, &ask.prompt).to_vec();
-        let told = plain(&messages, &conversation.tools);
+        conversation.hear(&ask.prompt);
+        let told = plain(&conversation.messages, &conversation.tools);
         let (reply, truncated) = self.outsider.reply(&ask, &told, &self.sampling).await?;
-        messages.push(Message { role: Role::Assistant, content: reply.clone() });
-        conversation.messages = messages;
+        conversation.say(reply.as_str());
         Ok(Said { reply, tokens: None, truncated, shortened: 0, forked: false })
     }
 }

@@ -7,7 +7,7 @@ use crate::config::Overflow;
 use crate::model::{ChatInput, Rendered, Tokenizer, TokenizerError};
 use crate::orchestra::Conversation;
 use crate::rollout::plain::plain;
-use crate::trajectory::{Fault, FaultKind, Message, Role};
+use crate::trajectory::{Fault, FaultKind, Message, Role, Turn};
 
 /// A tokenizer with its chat template, as far as a prompt needs it. See [`Tokenizer`] for each method.
 pub(crate) trait Templater {
@@ -39,6 +39,16 @@ impl Templater for Tokenizer {
             }
         }
     }
+}
+
+/// The prompt of a turn as its model sees it, with the assistant's turn opened: to learn from what a script or an outsider
+/// said.
+///
+/// # Errors
+///
+/// See [`Tokenizer::render_chat`].
+pub fn render_turn(tokenizer: &Tokenizer, turn: &Turn) -> Result<Rendered, TokenizerError> {
+    Templater::render(tokenizer, &turn.prompt, &turn.tools)
 }
 
 /// The context, and what of it a prompt must leave free.
@@ -129,11 +139,6 @@ fn cut(prompt: &Prompt, longest: usize) -> (Prompt, usize) {
     (Prompt { user, results, ..prompt.clone() }, cut)
 }
 
-/// What may be called in a conversation: what its first prompt says.
-pub(super) fn tools<'a>(conversation: &'a Conversation, prompt: &'a Prompt) -> &'a [Value] {
-    if conversation.messages.is_empty() { &prompt.tools } else { &conversation.tools }
-}
-
 /// The texts of stop ids.
 struct Stops {
     /// Of the one that the last reply ends with; empty if it was cut off.
@@ -174,8 +179,8 @@ fn compose(
     stops: &Stops,
     prompt: &Prompt,
 ) -> Result<Next, Fault> {
-    let messages = opened(&conversation.messages, prompt);
-    let tools = tools(conversation, prompt);
+    let messages = conversation.messages_with(prompt);
+    let tools = conversation.tools_with(prompt);
     let rendered = templater.render(&messages, tools).map_err(template)?;
     let from = continues(rendered.text(), conversation, stops);
     let mut ids = from.map(|_| conversation.ids.clone()).unwrap_or_default();
@@ -183,20 +188,6 @@ fn compose(
     ids.extend(templater.encode_rendered(&new).map_err(template)?);
     let forked = from.is_none() && !conversation.messages.is_empty();
     Ok(Next { messages, ids, rendered: rendered.text().to_owned(), shortened: 0, forked })
-}
-
-/// The messages so far and the next ones. The system section opens a conversation and is left out of a growing one.
-pub(crate) fn opened(messages: &[Message], prompt: &Prompt) -> Vec<Message> {
-    let message = |role, content: &String| Message { role, content: content.clone() };
-    let mut all = messages.to_vec();
-    if let Some(system) = prompt.system.as_ref().filter(|_| messages.is_empty()) {
-        all.push(message(Role::System, system));
-    }
-    all.extend(prompt.results.iter().map(|result| message(Role::Tool, result)));
-    if prompt.results.is_empty() || !prompt.user.is_empty() {
-        all.push(message(Role::User, &prompt.user));
-    }
-    all
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "an argument of `map_err`")]

@@ -13,10 +13,9 @@ use crate::agent::AgentName;
 use crate::env::{DynEnvironment, Environment};
 use crate::orchestra::{Ask, Conversation, Member, OrchestraName, Said, Voice};
 use crate::registry::{DynOrchestra, Registry};
-use crate::rollout::prompt::opened;
 use crate::rollout::{EpisodeRequest, Troupe};
 use crate::task::Task;
-use crate::trajectory::{Episode, Fault, FaultKind, Message, Outcome, Role, Seat};
+use crate::trajectory::{Episode, Fault, FaultKind, Message, Outcome, Seat};
 
 type Line = dyn Fn(&Seat, &[Message]) -> String + Send + Sync;
 
@@ -33,10 +32,9 @@ impl Script {
         // As with a model, no reply comes at once, so that asks which race are noticed here too.
         tokio::task::yield_now().await;
         let Ask { seat, prompt, .. } = ask;
-        let mut messages = opened(&conversation.messages, &prompt);
-        let reply = (self.0)(&seat, &messages);
-        messages.push(Message { role: Role::Assistant, content: reply.clone() });
-        conversation.messages = messages;
+        conversation.hear(&prompt);
+        let reply = (self.0)(&seat, &conversation.messages);
+        conversation.say(reply.as_str());
         Ok(Said { reply, tokens: None, truncated: false, shortened: 0, forked: false })
     }
 }

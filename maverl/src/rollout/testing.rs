@@ -14,10 +14,9 @@ use crate::env::{EnvError, Environment, Session};
 use crate::orchestra::{
     Ask, Conversation, Includes, Member, Orchestra, OrchestraName, Said, Team, Voice,
 };
-use crate::rollout::prompt::opened;
 use crate::rollout::{Rollout, Troupe};
 use crate::task::{Action, Observation, Score, Task};
-use crate::trajectory::{Fault, FaultKind, Finish, Message, Role, Seat, Tokens};
+use crate::trajectory::{Fault, FaultKind, Finish, Message, Seat, Tokens};
 
 pub(crate) fn task(id: &str) -> Task {
     Task {
@@ -175,8 +174,9 @@ impl Talker {
         if ask.prompt.user == "worker fault" {
             return Err(Fault::new(FaultKind::Worker, "gone"));
         }
-        let messages = opened(&conversation.messages, &ask.prompt);
-        let reply = (self.say)(&ask, &messages);
+        conversation.hear(&ask.prompt);
+        let messages = &conversation.messages;
+        let reply = (self.say)(&ask, messages);
         let truncated = reply.ends_with("...");
         let ids = |text: &str| text.bytes().map(u32::from).collect::<Vec<_>>();
         let tokens = Tokens {
@@ -188,8 +188,7 @@ impl Talker {
             temperature: 1.0,
             finish: if truncated { Finish::Length } else { Finish::Stop },
         };
-        conversation.messages = messages;
-        conversation.messages.push(Message { role: Role::Assistant, content: reply.clone() });
+        conversation.say(reply.as_str());
         Ok(Said { reply, tokens: Some(tokens), truncated, shortened: 0, forked: false })
     }
 }

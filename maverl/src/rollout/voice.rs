@@ -8,9 +8,9 @@ use futures::future::BoxFuture;
 use crate::config::Overflow;
 use crate::orchestra::{Ask, Conversation, Said, Voice};
 use crate::plan::Sampling;
-use crate::rollout::prompt::{Next, Room, next_prompt, tools};
+use crate::rollout::prompt::{Next, Room, next_prompt};
 use crate::runtime::{Completion, Policy, Request, RuntimeError};
-use crate::trajectory::{Fault, FaultKind, Finish, Message, Role, Tokens};
+use crate::trajectory::{Fault, FaultKind, Finish, Tokens};
 
 /// A policy that speaks for a seat. Token in, token out: a growing conversation appends ids, and nothing that was sampled
 /// is ever encoded again.
@@ -37,7 +37,7 @@ impl ModelVoice {
         let tokenizer = &**self.policy.tokenizer();
         let next = next_prompt(tokenizer, conversation, &ask.prompt, &self.stop_ids, room)?;
         let sampling = Arc::clone(&self.sampling);
-        conversation.tools = tools(conversation, &ask.prompt).to_vec();
+        conversation.tools = conversation.tools_with(&ask.prompt).to_vec();
         let request = Request { prompt: next.ids.clone(), sampling, seed: ask.seed };
         let completion = self.policy.generate(request).await.map_err(fault)?;
         let reply = tokenizer.decode(spoken(&completion.ids, &self.stop_ids));
@@ -53,7 +53,7 @@ impl ModelVoice {
         seed: u64,
     ) -> Said {
         conversation.messages = next.messages;
-        conversation.messages.push(Message { role: Role::Assistant, content: reply.clone() });
+        conversation.say(reply.as_str());
         conversation.ids = [next.ids.as_slice(), &completion.ids].concat();
         conversation.rendered = next.rendered;
         Said {

@@ -15,6 +15,7 @@ pub(crate) fn episode(id: &str, index: u32, solved: bool, turns: u32) -> Episode
         seat: Seat::only("t/a"),
         policy: "small".into(),
         prompt: Vec::new(),
+        tools: Vec::new(),
         reply: "yes".into(),
         error: None,
         truncated: false,

@@ -11,7 +11,7 @@ use maverl::env::DynEnvironment;
 use maverl::env::search::{SearchEnvironment, texts};
 use maverl::orchestra::{Ask, Conversation, Member, Said, Table, Voice};
 use maverl::prelude::*;
-use maverl::trajectory::{Fault, Message, Role};
+use maverl::trajectory::Fault;
 use maverl::world::{Document, facts};
 
 use super::Route;
@@ -187,10 +187,8 @@ impl Voice for Oracle {
         ask: Ask,
     ) -> Pin<Box<dyn Future<Output = Result<Said, Fault>> + Send + 'a>> {
         let reply = self.reply(&ask);
-        let says = |role, content| Message { role, content };
-        conversation.messages.extend(ask.prompt.system.map(|text| says(Role::System, text)));
-        conversation.messages.push(says(Role::User, ask.prompt.user));
-        conversation.messages.push(says(Role::Assistant, reply.clone()));
+        conversation.hear(&ask.prompt);
+        conversation.say(reply.as_str());
         let said = Said { reply, tokens: None, truncated: false, shortened: 0, forked: false };
         Box::pin(std::future::ready(Ok(said)))
     }

@@ -56,6 +56,8 @@ fn results_come_back_as_messages_of_tools_in_the_order_of_the_calls() {
     assert_eq!(roles, [Role::User, Role::Assistant, Role::Tool, Role::Tool]);
     assert_eq!(episode.turns[1].prompt[2].content, "408");
     assert_eq!((metric(&episode, "calls"), metric(&episode, "refused_calls")), (2.0, 0.0));
+    let offered = episode.turns.iter().map(|turn| &turn.tools[0]["function"]["name"]);
+    assert!(offered.eq(["calculator", "calculator"]), "each turn says what could be called");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::*;
 use crate::rollout::testing::{Critic, Flow, Speaker, Talker, line, task, troupe};
 use crate::rollout::{EpisodeRequest, Troupe};
 use crate::task::Action;
-use crate::trajectory::{Episode, Outcome};
+use crate::trajectory::{Episode, Message, Outcome};
 
 async fn play(flow: Flow, talker: Talker) -> Episode {
     played(&troupe(flow, talker)).await

@@ -418,3 +418,26 @@ fn real_templates_show_tools_and_their_results() {
 }
 
 const ROOMY_REAL: Room = Room { context: 100_000, max_tokens: 10, overflow: Overflow::Error };
+
+/// What a script or an outsider was told is what a model would have been told: tools and system section included.
+#[test]
+fn a_turn_without_tokens_renders_to_what_a_model_sees() {
+    let tokenizer =
+        Tokenizer::load(&ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()))).unwrap();
+    let function = json!({"name": "add_up", "description": "Adds.", "parameters": {}});
+    let tool = json!({"type": "function", "function": function});
+    let mut prompt = Prompt::user("What is 1 + 1?").with_tools([tool.clone()]);
+    prompt.system = Some("You add.".to_owned());
+    let seen =
+        next_prompt(&tokenizer, &Conversation::default(), &prompt, tokenizer.stop_ids(), ROOMY);
+    let mut conversation = Conversation::default();
+    conversation.hear(&prompt);
+    let turn = Turn {
+        prompt: conversation.messages,
+        tools: conversation.tools,
+        ..crate::algo::testing::turn("team/caller", 0)
+    };
+    let rendered = render_turn(&tokenizer, &turn).unwrap();
+    assert_eq!(tokenizer.encode_rendered(&rendered).unwrap(), seen.unwrap().ids);
+    assert!(rendered.text().contains("add_up") && rendered.text().contains("You add."));
+}

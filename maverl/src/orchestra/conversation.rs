@@ -1,0 +1,52 @@
+//! What was said to and by one seat.
+
+use serde_json::Value;
+
+use crate::agent::Prompt;
+use crate::trajectory::{Message, Role};
+
+/// A conversation with one seat: its messages and, for a model, exactly the ids it has seen and made.
+#[derive(Debug, Clone, Default)]
+pub struct Conversation {
+    /// Everything said so far, replies included.
+    pub messages: Vec<Message>,
+    /// Token ids of everything so far, in the order the model saw and made them; empty for an outsider.
+    pub ids: Vec<u32>,
+    /// The rendered text of the last prompt, as the chat template gave it.
+    pub rendered: String,
+    /// What may be called in it, as chat templates take it; what its first prompt said.
+    pub tools: Vec<Value>,
+}
+
+impl Conversation {
+    /// Adds a prompt as every voice hears it. Its system section and its tools open a conversation; results of calls come
+    /// before what the user says.
+    pub fn hear(&mut self, prompt: &Prompt) {
+        self.tools = self.tools_with(prompt).to_vec();
+        self.messages = self.messages_with(prompt);
+    }
+
+    /// Adds a reply.
+    pub fn say(&mut self, reply: impl Into<String>) {
+        self.messages.push(Message { role: Role::Assistant, content: reply.into() });
+    }
+
+    /// The messages so far and those of a prompt.
+    pub(crate) fn messages_with(&self, prompt: &Prompt) -> Vec<Message> {
+        let message = |role, content: &String| Message { role, content: content.clone() };
+        let mut all = self.messages.clone();
+        if let Some(system) = prompt.system.as_ref().filter(|_| all.is_empty()) {
+            all.push(message(Role::System, system));
+        }
+        all.extend(prompt.results.iter().map(|result| message(Role::Tool, result)));
+        if prompt.results.is_empty() || !prompt.user.is_empty() {
+            all.push(message(Role::User, &prompt.user));
+        }
+        all
+    }
+
+    /// What may be called: what the first prompt says.
+    pub(crate) fn tools_with<'a>(&'a self, prompt: &'a Prompt) -> &'a [Value] {
+        if self.messages.is_empty() { &prompt.tools } else { &self.tools }
+    }
+}
