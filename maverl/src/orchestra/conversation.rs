@@ -22,8 +22,11 @@ impl Conversation {
     /// Adds a prompt as every voice hears it. Its system section and its tools open a conversation; results of calls come
     /// before what the user says.
     pub fn hear(&mut self, prompt: &Prompt) {
-        self.tools = self.tools_with(prompt).to_vec();
-        self.messages = self.messages_with(prompt);
+        if self.messages.is_empty() {
+            self.tools.clone_from(&prompt.tools);
+        }
+        let heard = self.heard(prompt);
+        self.messages.extend(heard);
     }
 
     /// Adds a reply.
@@ -33,20 +36,27 @@ impl Conversation {
 
     /// The messages so far and those of a prompt.
     pub(crate) fn messages_with(&self, prompt: &Prompt) -> Vec<Message> {
-        let message = |role, content: &String| Message { role, content: content.clone() };
         let mut all = self.messages.clone();
-        if let Some(system) = prompt.system.as_ref().filter(|_| all.is_empty()) {
-            all.push(message(Role::System, system));
-        }
-        all.extend(prompt.results.iter().map(|result| message(Role::Tool, result)));
-        if prompt.results.is_empty() || !prompt.user.is_empty() {
-            all.push(message(Role::User, &prompt.user));
-        }
+        all.extend(self.heard(prompt));
         all
     }
 
     /// What may be called: what the first prompt says.
     pub(crate) fn tools_with<'a>(&'a self, prompt: &'a Prompt) -> &'a [Value] {
         if self.messages.is_empty() { &prompt.tools } else { &self.tools }
+    }
+
+    /// The messages of a prompt that comes next.
+    fn heard(&self, prompt: &Prompt) -> Vec<Message> {
+        let message = |role, content: &String| Message { role, content: content.clone() };
+        let mut heard = Vec::new();
+        if let Some(system) = prompt.system.as_ref().filter(|_| self.messages.is_empty()) {
+            heard.push(message(Role::System, system));
+        }
+        heard.extend(prompt.results.iter().map(|result| message(Role::Tool, result)));
+        if prompt.results.is_empty() || !prompt.user.is_empty() {
+            heard.push(message(Role::User, &prompt.user));
+        }
+        heard
     }
 }

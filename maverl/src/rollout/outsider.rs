@@ -332,9 +332,10 @@ impl OutsiderVoice {
     }
 
     async fn answer(&self, conversation: &mut Conversation, ask: Ask) -> Result<Said, Fault> {
-        conversation.hear(&ask.prompt);
-        let told = plain(&conversation.messages, &conversation.tools);
+        let prompt = &ask.prompt;
+        let told = plain(&conversation.messages_with(prompt), conversation.tools_with(prompt));
         let (reply, truncated) = self.outsider.reply(&ask, &told, &self.sampling).await?;
+        conversation.hear(prompt);
         conversation.say(reply.as_str());
         Ok(Said { reply, tokens: None, truncated, shortened: 0, forked: false })
     }
