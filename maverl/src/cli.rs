@@ -334,7 +334,11 @@ fn of_run(dir: &Path) -> Result<(Sources, String), Failure> {
 }
 
 fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(future)
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let done = runtime.block_on(future);
+    // An environment may block a thread for good; the episode was given up, and nobody waits for the thread.
+    runtime.shutdown_background();
+    done
 }
 
 /// Writes to standard output; a reader that has gone (`| head`) is no error.

@@ -71,7 +71,8 @@ pub trait Environment: Send + Sync + 'static {
         Value::Null
     }
 
-    /// Answers an action.
+    /// Answers an action. May block its thread: other episodes go on in other threads, and this one ends unscored when
+    /// `rollout.timeout_s` have passed (its thread is not taken back).
     ///
     /// # Errors
     ///

@@ -1,9 +1,11 @@
 //! Orchestras: the control flow of a team, as straight-line async Rust for *one* episode.
 
+mod blocking;
 mod branch;
 mod conversation;
 mod team;
 
+pub(crate) use blocking::apart;
 pub use conversation::Conversation;
 pub use team::{Ask, Chat, Member, Said, SeatOf, Table, Team, Voice};
 

@@ -13,6 +13,7 @@ use futures::future::BoxFuture;
 
 use crate::agent::{AgentName, AskError, Prompt, ReplyError};
 use crate::env::{DynEnvironment, EnvError, Session};
+use crate::orchestra::blocking::patiently;
 use crate::orchestra::branch::{Branch, Flight, RACED, lock};
 use crate::orchestra::{Conversation, Includes};
 use crate::task::Task;
@@ -126,7 +127,7 @@ impl Table {
     /// If the environment cannot.
     pub async fn score(&self, answer: Option<&str>) -> Result<crate::task::Score, EnvError> {
         let session = self.session.lock().await;
-        self.environment.judge(&session, answer).await
+        patiently(self.environment.judge(&session, answer)).await
     }
 
     /// Records a turn as soon as it is said, so that a panic in its parser leaves it behind (RO-2).

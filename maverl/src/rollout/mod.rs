@@ -1,6 +1,7 @@
 //! Rollout: many episodes at once, each one an async task, their turns batched by the runtime.
 //!
-//! - **RO-1** What goes wrong in an episode ends that episode, never another.
+//! - **RO-1** What goes wrong in an episode ends that episode, never another: not even an environment that blocks its
+//!   thread.
 //! - **RO-2** A turn is recorded before its reply is parsed.
 //! - Nothing depends on the order in which episodes or asks end: seeds come from [`episode_seed`] and turn paths,
 //!   results are in the order of the requests.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -116,12 +116,22 @@ impl OrchestraName for Flow {
     }
 }
 
+/// While a test holds it, worlds that block their thread do so.
+pub(crate) static GATE: Mutex<()> = Mutex::new(());
+
+fn blocked() {
+    drop(GATE.lock());
+}
+
 /// A world in which `yes` is the answer to everything.
 pub(crate) struct World;
 
 impl Environment for World {
     fn open(&self, task: &Task, _seed: u64) -> serde_json::Value {
         assert_ne!(task.id, "open panic");
+        if task.id == "open block" {
+            blocked();
+        }
         serde_json::Value::Null
     }
 
@@ -131,6 +141,7 @@ impl Environment for World {
             "fail" => return Err(EnvError::new("the retriever is down")),
             "panic" => panic!("the world ended"),
             "sleep" => tokio::time::sleep(Duration::from_secs(3600)).await,
+            "block" => blocked(),
             _ => tokio::task::yield_now().await,
         }
         Ok(Observation::new(text))
@@ -145,6 +156,9 @@ impl Environment for World {
 
     fn score(&self, _session: &Session, answer: Option<&str>) -> Score {
         assert_ne!(answer, Some("score panic"));
+        if answer == Some("score block") {
+            blocked();
+        }
         let mut score = Score::binary(answer == Some("yes"));
         if answer == Some("nan") {
             score.reward = f64::NAN;

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use crate::rollout::testing::{Flow, Speaker, Talker, line, rollout, task};
+use crate::rollout::testing::{Flow, GATE, Speaker, Talker, line, rollout, task, troupe};
 use crate::task::Action;
-use crate::trajectory::FaultKind;
+use crate::trajectory::{FaultKind, Outcome};
 
 fn requests(ids: &[&str]) -> Vec<EpisodeRequest> {
     let request = |id: &&str| {
@@ -45,10 +45,10 @@ async fn no_episode_ends_another_and_results_are_in_the_order_of_requests() {
         assert_eq!((&episode.task, episode.index), (&request.task, request.index));
         assert_eq!(episode.turns.len(), 1);
         match &episode.outcome {
-            crate::trajectory::Outcome::Scored(score) => {
+            Outcome::Scored(score) => {
                 assert_eq!(score.solved, episode.task.id == "yes");
             }
-            crate::trajectory::Outcome::Unscored(fault) => {
+            Outcome::Unscored(fault) => {
                 let panic = episode.task.id == "panic";
                 assert_eq!(
                     fault.kind,
@@ -101,4 +101,32 @@ fn what_the_registry_lacks_is_named() {
         error.to_string(),
         "agent `t/speaker` is not registered; the plan was made with another registry"
     );
+}
+
+#[test]
+fn worlds_that_block_every_thread_cost_their_episodes_alone() {
+    let flow = Flow::new(|task, team| {
+        Box::pin(async move {
+            let word = team.ask::<Speaker>(&line("yes")).await?;
+            if task.id == "block" {
+                team.act(Action::Text("block".to_owned())).await?;
+            }
+            Ok(Some(if task.id == "score block" { task.id.clone() } else { word.0 }))
+        })
+    });
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
+    let mut troupe = troupe(flow, Talker::default());
+    troupe.timeout = Duration::from_millis(300);
+    let rollout = Rollout::new(troupe, NonZeroUsize::new(4).unwrap());
+    let requests = requests(&["block", "score block", "open block", "yes", "also"]);
+    let gate = GATE.lock().unwrap();
+    let episodes = runtime.block_on(rollout.collect(requests, |_| ()));
+    drop(gate);
+    let late = |episode: &Episode| match &episode.outcome {
+        Outcome::Unscored(fault) => fault.kind == FaultKind::Timeout,
+        Outcome::Scored(_) => false,
+    };
+    let late: Vec<bool> = episodes.iter().map(late).collect();
+    assert_eq!(late, [[true; 9].as_slice(), &[false; 6]].concat());
 }

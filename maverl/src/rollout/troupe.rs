@@ -2,15 +2,16 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt;
+use tokio::task::JoinSet;
 
 use crate::agent::AskError;
 use crate::env::{DynEnvironment, EnvError};
-use crate::orchestra::{Member, Table};
+use crate::orchestra::{self, Member, Table};
 use crate::plan::Overlong;
 use crate::registry::DynOrchestra;
 use crate::reward::Rewards;
@@ -80,17 +81,9 @@ impl Troupe {
     /// - **Unscored**: a fault, even one that the orchestra swallowed; a timeout; a panic of the orchestra, an agent, the
     ///   environment or a reward; a score or reward that is not finite. The turns so far are recorded.
     pub async fn play(&self, request: EpisodeRequest) -> Episode {
-        let (task, seed) = (request.task.clone(), request.seed);
-        let lay = || {
-            let (members, environment) = (Arc::clone(&self.members), Arc::clone(&self.environment));
-            let table = Table::new(task, seed, members, environment);
-            Arc::new(table.with_environments(&self.environments))
-        };
-        let table = match catch_unwind(AssertUnwindSafe(lay)) {
+        let table = match self.lay(&request).await {
             Ok(table) => table,
-            Err(panic) => {
-                return request.ended(Outcome::Unscored(panicked("the environment", &*panic)));
-            }
+            Err(fault) => return request.ended(Outcome::Unscored(fault)),
         };
         let (answer, outcome) = self.perform(&table).await;
         let mut episode = Episode { answer, turns: table.take_turns(), ..request.ended(outcome) };
@@ -103,28 +96,48 @@ impl Troupe {
         episode
     }
 
+    /// Opens the worlds for one episode.
+    async fn lay(&self, request: &EpisodeRequest) -> Result<Arc<Table>, Fault> {
+        let (task, seed) = (request.task.clone(), request.seed);
+        let (members, environment) = (Arc::clone(&self.members), Arc::clone(&self.environment));
+        let environments = Arc::clone(&self.environments);
+        let open =
+            move || Table::new(task, seed, members, environment).with_environments(&environments);
+        let table = self.alone("the environment", async { Ok(orchestra::apart(open)) });
+        table.await.map(Arc::new)
+    }
+
     /// Lets the orchestra run and the environment judge.
     async fn perform(&self, table: &Arc<Table>) -> (Option<String>, Outcome) {
-        let answer = match self.run(table).await {
+        let run = run(Arc::clone(&self.orchestra), Arc::clone(table));
+        let answer = match self.alone("the orchestra or an agent", run).await {
             Ok(answer) => answer,
             Err(fault) => return (None, Outcome::Unscored(fault)),
         };
-        let judged = tokio::time::timeout(self.timeout, judge(table, answer.as_deref())).await;
-        match judged.unwrap_or_else(|_elapsed| Err(late(self.timeout))) {
+        let judge = judge(Arc::clone(table), answer.clone());
+        match self.alone("the environment's score", judge).await {
             Ok(score) => (answer, Outcome::Scored(score)),
             Err(fault) => (answer, Outcome::Unscored(fault)),
         }
     }
 
-    async fn run(&self, table: &Arc<Table>) -> Result<Option<String>, Fault> {
-        let table = Arc::clone(table);
-        let run = async { tokio::time::timeout(self.timeout, self.orchestra.run(table)).await };
-        match AssertUnwindSafe(run).catch_unwind().await {
-            Err(panic) => Err(panicked("the orchestra or an agent", &*panic)),
-            Ok(Err(_elapsed)) => Err(late(self.timeout)),
-            Ok(Ok(Err(AskError::Fault(fault)))) => Err(fault),
-            Ok(Ok(Err(AskError::Reply(_)))) => Ok(None),
-            Ok(Ok(Ok(answer))) => Ok(answer),
+    /// Does a part of an episode in a task of its own: its panic is a fault, and it is given up where it takes too long,
+    /// even if it blocks its thread.
+    async fn alone<T: Send + 'static>(
+        &self,
+        what: &str,
+        part: impl Future<Output = Result<T, Fault>> + Send + 'static,
+    ) -> Result<T, Fault> {
+        let mut task = JoinSet::new();
+        task.spawn(part);
+        match tokio::time::timeout(self.timeout, task.join_next()).await {
+            Err(_elapsed) => Err(late(self.timeout)),
+            Ok(None) => unreachable!("a task was spawned"),
+            Ok(Some(Ok(done))) => done,
+            Ok(Some(Err(error))) => Err(match error.try_into_panic() {
+                Ok(panic) => panicked(what, &*panic),
+                Err(error) => Fault::new(FaultKind::Orchestra, error.to_string()),
+            }),
         }
     }
 
@@ -180,12 +193,19 @@ impl Troupe {
     }
 }
 
-async fn judge(table: &Table, answer: Option<&str>) -> Result<Score, Fault> {
+async fn run(orchestra: Arc<dyn DynOrchestra>, table: Arc<Table>) -> Result<Option<String>, Fault> {
+    match orchestra.run(table).await {
+        Err(AskError::Fault(fault)) => Err(fault),
+        Err(AskError::Reply(_)) => Ok(None),
+        Ok(answer) => Ok(answer),
+    }
+}
+
+async fn judge(table: Arc<Table>, answer: Option<String>) -> Result<Score, Fault> {
     if let Some(fault) = table.fault() {
         return Err(fault);
     }
-    let score = AssertUnwindSafe(table.score(answer)).catch_unwind().await;
-    let score = score.map_err(|panic| panicked("the environment's score", &*panic))?;
+    let score = table.score(answer.as_deref()).await;
     let mut score = score.map_err(|EnvError(what)| Fault::new(FaultKind::Environment, what))?;
     score.metrics.extend(table.notes());
     finite("the environment's score", score.reward)?;
