@@ -106,7 +106,7 @@ const NEVER: &[&str] = &["todo!", "unimplemented!", "dbg!", "FIXME", "XXX"];
 
 /// Workspace dependencies that no code names, and why they are there.
 const UNNAMED: &[(&str, &str)] =
-    &[("gemm", "its feature turns AVX-512 on for candle's own dependency on it")];
+    &[("gemm", "its feature turns AVX-512 on for candle's own dependency on it, in benchmarks")];
 
 const CRATES: &[&str] = &[
     "maverl",

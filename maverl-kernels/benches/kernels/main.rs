@@ -1,6 +1,9 @@
 //! Every kernel at the shape it is tuned for and at a larger one: `cargo bench -p maverl-kernels [-- filter]`.
 //!
 //! Elements per second are multiply-adds for products, attention and log-probs, and elements of the main input elsewhere.
+//! `candle` filters what fused operations replace.
+
+mod candle;
 
 use std::{hint::black_box, ops::Range, time::Duration};
 
@@ -211,5 +214,5 @@ fn heads(c: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, products, elementwise, attentions, heads);
+criterion_group!(benches, products, elementwise, attentions, heads, candle::compositions);
 criterion_main!(benches);
