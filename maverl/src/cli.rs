@@ -74,7 +74,7 @@ enum Command {
     },
     /// Trains a team, and evaluates it before and after.
     ///
-    /// Without CONFIG every key has its default: `maverl check` shows what that means. Ctrl-C stops after the step that
+    /// Ctrl-C stops after the step that
     /// is under way; `--resume` goes on with a run however it ended.
     Train(RunArgs),
     /// Plays held-out tasks and says how many are solved: avg@k and pass@k, per data source.
@@ -135,7 +135,8 @@ enum Command {
 /// Where a configuration comes from; later ones win.
 #[derive(Args, Debug, Clone, Default)]
 pub struct ConfigArgs {
-    /// The configuration, a TOML file. Without one every key has its default.
+    /// The configuration, a TOML file. Without one every key has its default; `environment.name` and `orchestra.name`, which
+    /// have none, are then to be `--set`.
     #[arg(value_name = "CONFIG")]
     file: Option<PathBuf>,
     /// The same as CONFIG.
@@ -213,7 +214,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::New { name, maverl } => new(&name, maverl.as_deref()),
         Command::List => print(&info::list(&Registry::collect()?)),
         Command::Check { config, json } => {
-            let plan = planned(&config.sources(None), &Registry::collect()?, Purpose::Train)?;
+            // The plan as it is printed has the warnings.
+            let plan = checked(&config.sources(None), &Registry::collect()?, Purpose::Train)?;
             print(&if json { plan::json(&plan) } else { plan::table(&plan) })
         }
         Command::Explain(args) => print(&explain::explain(&args)?),
@@ -305,7 +307,7 @@ fn train(args: &RunArgs, given: Option<&Given<'_>>) -> Result<ExitCode, Failure>
                 (None, Some(given)) => (given.name.to_owned(), given.text.to_owned()),
                 (None, None) => {
                     eprintln!(
-                        "no configuration given: every key has its default, as `maverl check` shows"
+                        "no configuration given: every key that `--set` leaves out has its default"
                     );
                     ("run".to_owned(), String::new())
                 }

@@ -132,6 +132,18 @@ impl EvalReport {
         self.overall.avg.mean
     }
 
+    /// What the user is told of episodes that could not be scored.
+    pub fn left_out(&self) -> Option<String> {
+        let all = self.overall.episodes + self.unscored;
+        let said = || {
+            format!(
+                "{} of {all} episodes on `{}` could not be scored and count nowhere",
+                self.unscored, self.split
+            )
+        };
+        (self.unscored > 0).then(said)
+    }
+
     /// The metrics of the report, named `eval/<name>/..`.
     pub fn metrics(&self, name: &str) -> Metrics {
         let mut metrics = Metrics::default();
@@ -156,7 +168,7 @@ impl EvalReport {
         metrics
     }
 
-    /// The report as a table: a row for each source, and one for all.
+    /// The report as a table: a row for each source, and one for all. Below it, how many episodes it leaves out.
     pub fn table(&self) -> String {
         let mut table = Table::new();
         table.load_style(comfy_table::presets::ASCII_BORDERS_ONLY_CONDENSED);
@@ -176,7 +188,8 @@ impl EvalReport {
         if self.sources.len() != 1 {
             table.add_row(row("all", &self.overall));
         }
-        table.to_string()
+        let left_out = self.left_out().map(|what| format!("\n{what}")).unwrap_or_default();
+        format!("{table}{left_out}")
     }
 }
 
@@ -332,6 +345,8 @@ mod tests {
         let spec = EvalSpec { split: "test".into(), samples: 2, temperature: None };
         let report = EvalReport::of(&spec, &episodes).unwrap();
         assert_eq!(report.unscored, 1);
+        let left_out = "1 of 6 episodes on `test` could not be scored and count nowhere";
+        assert!(report.table().ends_with(left_out), "{}", report.table());
         assert!((report.exact_match() - 0.5).abs() < 1e-12);
         assert!((report.sources["facts"].avg.mean - 0.75).abs() < 1e-12);
         assert_eq!(report.sources["squad"].episodes, 1);

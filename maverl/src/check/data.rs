@@ -128,10 +128,45 @@ fn exists(data: &str, at: &[String], base: &Path, problems: &mut Problems<'_>) {
             problems.value(at, message, suggestion(name, data::BUILT_IN.iter().copied()));
         }
     } else if !base.join(data).is_file() {
-        let message = format!("there is no file {}", base.join(data).display());
+        let (path, key) = (base.join(data), at.join("."));
+        let message = match path.is_dir() {
+            true if data.is_empty() => format!("`{key}` is empty"),
+            true => format!("{} is a directory; data is a file", path.display()),
+            false => format!("there is no file {}", path.display()),
+        };
         let help = "a path is relative to the file that names it; `builtin:facts` needs no file";
         problems.value(at, message, help.to_owned());
     }
+}
+
+/// What is legal and probably not meant: facts outside of search, and levels that no task has.
+pub(super) fn doubts(config: &Config, tasks: &[Task]) -> Vec<String> {
+    let TaskConfig { data, worlds, max_level, harder_every, .. } = &config.task;
+    let mut played = vec![("task.data".to_owned(), data, &config.environment)];
+    if !worlds.is_empty() {
+        let world =
+            |(name, world)| (format!("task.worlds.{name}.data"), &world.data, &world.environment);
+        played = worlds.iter().map(world).collect();
+    }
+    let mut doubts = Vec::new();
+    for (key, data, environment) in played {
+        let own = ["code", "math", "nli", "tools"]
+            .into_iter()
+            .find(|own| environment.name.as_deref() == Some(own));
+        if let Some(own) = own.filter(|_| data == "builtin:facts") {
+            doubts.push(format!(
+                "`{key}` is \"builtin:facts\", questions about documents, which environment `{own}` is not made for: name \
+                 other data"
+            ));
+        }
+    }
+    let without = !tasks.is_empty() && tasks.iter().all(|task| task.level().is_none());
+    for (key, used) in [("max_level", max_level.is_some()), ("harder_every", *harder_every > 0)] {
+        if used && without {
+            doubts.push(format!("`task.{key}` has no effect: no task has a `level`"));
+        }
+    }
+    doubts
 }
 
 /// What is said of splits that are trained on and evaluated on.

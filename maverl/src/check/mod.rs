@@ -94,6 +94,7 @@ fn plan(
     let orchestra = choice::orchestra(&config.orchestra, registry, problems);
     let worlds = environments.as_deref().unwrap_or_default();
     let mut warnings = choice::meet(worlds, orchestra.as_ref(), base, &tasks, registry, problems);
+    warnings.extend(data::doubts(&config, &tasks));
     let models = models::open(&config, base, problems);
     let orchestra = orchestra?;
     let beside = choice::beside(&config, &orchestra, base, registry, problems);

@@ -6,6 +6,7 @@ use super::diagnostic::{Problems, path, suggestion, within};
 use super::team::{self, Member};
 use crate::config::{Config, OutsiderConfig};
 use crate::plan::{OutsiderPlan, Sampling};
+use crate::rollout::Outsider;
 
 /// Reports outsiders that cannot speak.
 pub(super) fn check(config: &Config, base: &Path, problems: &mut Problems<'_>) {
@@ -28,19 +29,23 @@ pub(super) fn check(config: &Config, base: &Path, problems: &mut Problems<'_>) {
                 format!("`outsiders.{name}.url` is {url:?}; it begins with http:// or https://");
             problems.value(&within(&table, "url"), message, None);
         }
-        if let Some(script) = script.as_ref().filter(|script| !base.join(script).is_file()) {
-            let message = format!("there is no file {}", base.join(script).display());
-            problems.value(&within(&table, "script"), message, None);
+        if wrong.is_empty()
+            && let Err(what) = Outsider::new(name, outsider, base)
+        {
+            let key = if script.is_some() { "script" } else { "key_env" };
+            problems.value(&within(&table, key), format!("outsider `{name}`: {what}"), None);
         }
         for (key, value) in [
             ("timeout_s", outsider.timeout_s),
             ("prompt_price", outsider.prompt_price),
             ("completion_price", outsider.completion_price),
         ] {
-            let low = if key == "timeout_s" { f64::MIN_POSITIVE } else { 0.0 };
+            let (low, expected) = match key {
+                "timeout_s" => (f64::MIN_POSITIVE, "a number above 0"),
+                _ => (0.0, "0 or more"),
+            };
             if !(low..=1e9).contains(&value) {
-                let message =
-                    format!("`outsiders.{name}.{key}` is {value}; expected a number above 0");
+                let message = format!("`outsiders.{name}.{key}` is {value}; expected {expected}");
                 problems.value(&within(&table, key), message, None);
             }
         }

@@ -21,14 +21,14 @@ pub(super) struct EvalArgs {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "named"])]
     run: Option<PathBuf>,
     /// Which checkpoint: `last`, `best` (by validation, see `eval.every`), or the number of a step.
-    #[arg(long, value_name = "WHICH", default_value = "last", requires = "run", value_parser = which)]
+    #[arg(long, value_name = "WHICH", default_value = "last", requires = "run", conflicts_with_all = ["file", "named"], value_parser = which)]
     checkpoint: Which,
     /// The split of the data to play. [default: `eval.test_split`]
     #[arg(long, value_name = "SPLIT")]
     split: Option<String>,
     /// Compare the trained team with itself before training, with one agent that may say as much as the team in one reply,
     /// and with a vote of as many replies of that agent as the team's tokens pay for; both begin where the team began.
-    #[arg(long, requires = "run")]
+    #[arg(long, requires = "run", conflicts_with_all = ["file", "named"])]
     compare: bool,
     /// The orchestra of the single agent in a comparison. [default: one with a single seat that fits the world]
     #[arg(long, value_name = "ORCHESTRA", requires = "compare")]

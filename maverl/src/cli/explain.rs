@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::Failure;
 use crate::config::{AlgorithmConfig, Preset};
+use crate::plan::{AlgorithmPlan, LossPlan};
 
 #[derive(Args)]
 pub(super) struct ExplainArgs {
@@ -17,7 +18,8 @@ pub(super) struct ExplainArgs {
 enum What {
     /// The parts that a preset of `algorithm.name` sets.
     ///
-    /// Without NAME, every preset. What a preset leaves out has the default of its key; each part can be set otherwise.
+    /// Without NAME, every preset. What a preset leaves to the defaults stands below, as comments; each part can be set
+    /// otherwise.
     Algorithm {
         /// The preset.
         #[arg(value_name = "NAME")]
@@ -52,18 +54,45 @@ fn one(preset: Preset) -> Result<String, Failure> {
     if let Some(number) = preset.paper() {
         text += &format!("https://arxiv.org/abs/{number}\n");
     }
-    Ok(text + "\n" + &written(&preset.parts())?)
+    let set = table(&preset.parts())?;
+    let left = without(table(&whole(preset))?, &set);
+    text += &format!("\n{}\n# What it leaves to the defaults of the keys:\n", written(set)?);
+    written(left)?.lines().for_each(|line| text += &format!("#{line}\n"));
+    Ok(text.replace("#\n", "\n"))
 }
 
-/// The parts as a configuration.
-fn written(parts: &AlgorithmConfig) -> Result<String, Failure> {
+/// A preset with every default written out.
+fn whole(preset: Preset) -> AlgorithmConfig {
+    let named = AlgorithmConfig { name: preset, ..AlgorithmConfig::default() };
+    let loss = LossPlan::from(&preset.parts().loss);
+    AlgorithmPlan::from(&named).written(&loss)
+}
+
+fn table(parts: &AlgorithmConfig) -> Result<toml::Table, Failure> {
+    let mut table = toml::Table::try_from(parts)?;
+    table.remove("max_flat_steps");
+    table.retain(|_, value| value.as_table().is_none_or(|table| !table.is_empty()));
+    Ok(table)
+}
+
+/// The keys that others lack, in tables as well.
+fn without(mut table: toml::Table, others: &toml::Table) -> toml::Table {
+    table.retain(|key, value| match (value, others.get(key)) {
+        (toml::Value::Table(inner), Some(toml::Value::Table(other))) => {
+            *inner = without(std::mem::take(inner), other);
+            !inner.is_empty()
+        }
+        (_, other) => other.is_none(),
+    });
+    table
+}
+
+/// A table as a configuration.
+fn written(algorithm: toml::Table) -> Result<String, Failure> {
     #[derive(Serialize)]
     struct Whole {
         algorithm: toml::Table,
     }
-    let mut algorithm = toml::Table::try_from(parts)?;
-    algorithm.remove("max_flat_steps");
-    algorithm.retain(|_, value| value.as_table().is_none_or(|table| !table.is_empty()));
     Ok(toml::to_string(&Whole { algorithm })?)
 }
 
@@ -73,13 +102,13 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::plan::{AlgorithmPlan, LossPlan};
 
     #[test]
     fn what_is_printed_means_the_same_as_the_name() {
         for preset in Preset::ALL {
-            let text = written(&preset.parts()).unwrap();
-            let written = toml::from_str::<Config>(&text).unwrap().algorithm;
+            let text = one(preset).unwrap();
+            let (_, text) = text.split_once("\n\n").unwrap();
+            let written = toml::from_str::<Config>(text).unwrap().algorithm;
             assert_eq!(written, preset.parts(), "{text}");
             let named = AlgorithmConfig { name: preset, ..AlgorithmConfig::default() };
             assert_eq!(AlgorithmPlan::from(&written), AlgorithmPlan::from(&named));
@@ -97,6 +126,8 @@ mod tests {
             assert!(text.contains(part), "{part} is missing in {text}");
         }
         assert!(!text.contains("max_flat_steps"));
+        let text = one(Preset::Drmas).unwrap();
+        assert!(text.contains("\n#group_by = \"task_seat\"\n"), "{text}");
         assert!(Preset::ALL.iter().all(|preset| every().contains(preset.name())));
     }
 

@@ -11,6 +11,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
 use super::{Failure, print};
+use crate::data::read_text;
 use crate::env::{math, nli, search};
 use crate::run_dir::disk::temporary;
 
@@ -22,7 +23,7 @@ pub(super) struct GradeArgs {
     /// The rule to judge by.
     #[arg(value_enum)]
     rule: Rule,
-    /// Rows, a JSON object a line: `{"answer": "..", "truth": ".."}`; `truth` may be a list, of which one will do. For
+    /// Rows (packed where the name ends in `.gz`), a JSON object a line: `{"answer": "..", "truth": ".."}`; `truth` may be a list, of which one will do. For
     /// `code`, `{"completion": "..", "task": {..}}`, where the task is a row as training reads it.
     #[arg(long, value_name = "FILE.jsonl")]
     input: PathBuf,
@@ -64,7 +65,7 @@ struct Grade {
 
 /// Judges every row of a file.
 pub(super) fn grade(args: &GradeArgs) -> Result<ExitCode, Failure> {
-    let text = std::fs::read_to_string(&args.input)
+    let text = read_text(&args.input)
         .map_err(|error| Failure(format!("cannot read {}: {error}", args.input.display())))?;
     let graded: Vec<Map<String, Value>> = match args.rule {
         Rule::Code => {
@@ -223,7 +224,7 @@ mod tests {
     fn grade_rows(rule: Rule, input: &str) -> Result<Vec<Value>, Failure> {
         let dir = tempfile::tempdir().unwrap();
         let (from, to) = (dir.path().join("in.jsonl"), dir.path().join("out.jsonl"));
-        std::fs::write(&from, input).unwrap();
+        std::fs::write(&from, format!("\u{feff}{input}")).unwrap();
         let (python, strict, seconds) = ("python3".to_owned(), false, 3.0);
         let (output, last_number) = (to.clone(), false);
         let args = GradeArgs { rule, input: from, output, last_number, python, strict, seconds };

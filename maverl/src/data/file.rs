@@ -24,6 +24,23 @@ enum Content {
     Rows(Vec<Map<String, Value>>),
 }
 
+/// The text of a file, unpacked where its name ends in `.gz`, without a byte order mark.
+pub(crate) fn read_text(path: &Path) -> std::io::Result<String> {
+    text(std::fs::File::open(path)?, path)
+}
+
+fn text(mut file: std::fs::File, path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    match path.extension().is_some_and(|ending| ending == "gz") {
+        true => MultiGzDecoder::new(file).read_to_string(&mut text)?,
+        false => file.read_to_string(&mut text)?,
+    };
+    if text.starts_with('\u{feff}') {
+        text.drain(..'\u{feff}'.len_utf8());
+    }
+    Ok(text)
+}
+
 impl File {
     pub(super) fn read(path: &Path) -> Result<Self, DataError> {
         let failed = |source| DataError::Read { path: path.to_owned(), source };
@@ -33,17 +50,8 @@ impl File {
             let content = Content::Rows(parquet::rows(file).map_err(damaged)?);
             return Ok(Self { path: path.to_owned(), content });
         }
-        let mut text = String::new();
-        let packed = path.extension().is_some_and(|ending| ending == "gz");
-        match packed {
-            true => MultiGzDecoder::new(file).read_to_string(&mut text),
-            false => file.read_to_string(&mut text),
-        }
-        .map_err(failed)?;
-        if text.starts_with('\u{feff}') {
-            text.drain(..'\u{feff}'.len_utf8());
-        }
-        Ok(Self { path: path.to_owned(), content: Content::Text(text) })
+        let content = Content::Text(text(file, path).map_err(failed)?);
+        Ok(Self { path: path.to_owned(), content })
     }
 
     /// The last part of the path without its ending; the source of tasks that name none.

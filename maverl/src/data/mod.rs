@@ -24,6 +24,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use file::File;
+pub(crate) use file::read_text;
 
 use crate::config::{DataFormat, TaskConfig};
 use crate::task::Task;

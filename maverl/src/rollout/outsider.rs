@@ -224,7 +224,8 @@ impl Server {
         let key = match &config.key_env {
             None => None,
             Some(name) => match std::env::var(name) {
-                Ok(key) => Some(key),
+                Ok(key) if !key.is_empty() => Some(key),
+                Ok(_) => return Err(format!("the environment variable `{name}` is empty")),
                 Err(_) => return Err(format!("the environment variable `{name}` is not set")),
             },
         };
@@ -306,7 +307,11 @@ fn lines(path: &Path) -> Result<Vec<Line>, String> {
     let read = |(i, line)| {
         serde_json::from_str(line).map_err(|error| format!("{}:{}: {error}", path.display(), i + 1))
     };
-    lines.map(read).collect()
+    let lines: Vec<Line> = lines.map(read).collect::<Result<_, _>>()?;
+    if lines.is_empty() {
+        return Err(format!("{} holds no reply", path.display()));
+    }
+    Ok(lines)
 }
 
 /// The first line that is for a seat and what it was asked last.

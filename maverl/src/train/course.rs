@@ -200,6 +200,7 @@ impl<W: Work> Course<W> {
         let report = self.work.evaluate(&EvalSpec::new(eval, &eval.split)).await?;
         let exact_match = report.exact_match();
         done.metrics.extend(report.metrics(&eval.split));
+        done.warnings.extend(report.left_out());
         done.timing.set("time/eval_s", start.elapsed().as_secs_f64());
         let improved = self.state.best.is_none_or(|best| exact_match > best.exact_match);
         if improved {
@@ -229,6 +230,8 @@ impl<W: Work> Course<W> {
         let (sampled, greedy) = (score.exact_match, score.greedy);
         self.progress
             .note(&format!("exact match {name} training: {sampled:.3}, greedy {greedy:.3}"));
+        let reports = [&evaluation.sampled, &evaluation.greedy].into_iter();
+        reports.filter_map(EvalReport::left_out).for_each(|what| self.progress.warn(&what));
         Ok(Some(evaluation))
     }
 

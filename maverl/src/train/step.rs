@@ -18,7 +18,7 @@ use crate::train::critic::Said;
 use crate::train::distance;
 use crate::train::learn::{Learned, learn};
 use crate::train::memory::Memory;
-use crate::train::team::{Cast, Team};
+use crate::train::team::{Cast, Team, left_out};
 use crate::train::{TrainError, measure};
 use crate::trajectory::Episode;
 
@@ -38,7 +38,9 @@ pub(super) async fn step(
     let mut timing = measure::timing(&episodes, played, start.elapsed());
     timing.extend(measure::engine(&team.policies, &before.0));
     timing.extend(measure::outsiders(&rollout.bills(), &before.1));
-    Ok(Stepped { episodes, metrics, timing, flat, warnings: Vec::new() })
+    let left_out = left_out(&episodes).map(|what| format!("step {}: {what}", step + 1));
+    let warnings = left_out.into_iter().collect();
+    Ok(Stepped { episodes, metrics, timing, flat, warnings })
 }
 
 /// Plays the step's tasks, and, as often as the algorithm says, others in the place of those that teach nothing.

@@ -23,7 +23,7 @@ use crate::train::course::{Stepped, Work};
 use crate::train::memory::Memory;
 use crate::train::mix::Mixer;
 use crate::train::{TrainError, measure, step, supervised};
-use crate::trajectory::{Episode, Outcome};
+use crate::trajectory::{Episode, Fault, Outcome};
 
 /// Where a checkpoint has the mixer.
 const MIXER: &str = "mixer.safetensors";
@@ -325,8 +325,7 @@ pub(super) fn report(spec: &EvalSpec, episodes: &[Episode]) -> Result<EvalReport
 
 /// Refuses episodes of which more than a share could not be scored.
 fn scored(episodes: &[Episode], allowed: f64) -> Result<(), TrainError> {
-    let failed = episodes.iter().filter(|episode| episode.score().is_none()).count();
-    if failed as f64 > allowed * episodes.len() as f64 {
+    if faults(episodes).count() as f64 > allowed * episodes.len() as f64 {
         return Err(unscored(episodes, allowed));
     }
     Ok(())
@@ -336,20 +335,33 @@ fn unscored(episodes: &[Episode], allowed: f64) -> TrainError {
     let kinds = crate::metrics::unscored(episodes).into_iter().filter(|(_, n)| *n > 0);
     let kinds: Vec<String> = kinds.map(|(kind, n)| format!("{}: {n}", kind.name())).collect();
     let mut messages: Vec<String> = Vec::new();
-    for episode in episodes {
-        let Outcome::Unscored(fault) = &episode.outcome else { continue };
+    for fault in faults(episodes) {
         let message = fault.to_string();
         if messages.len() < MESSAGES && !messages.contains(&message) {
             messages.push(message);
         }
     }
     TrainError::Unscored {
-        unscored: episodes.iter().filter(|episode| episode.score().is_none()).count(),
+        unscored: faults(episodes).count(),
         episodes: episodes.len(),
         allowed,
         kinds: kinds.join(", "),
         messages,
     }
+}
+
+/// What the user is told of the episodes of a step that could not be scored.
+pub(super) fn left_out(episodes: &[Episode]) -> Option<String> {
+    let (unscored, all) = (faults(episodes).count(), episodes.len());
+    let first = faults(episodes).next()?;
+    Some(format!("{unscored} of {all} episodes could not be scored and teach nothing: {first}"))
+}
+
+fn faults(episodes: &[Episode]) -> impl Iterator<Item = &Fault> {
+    episodes.iter().filter_map(|episode| match &episode.outcome {
+        Outcome::Unscored(fault) => Some(fault),
+        Outcome::Scored(_) => None,
+    })
 }
 
 fn hash<T: serde::Serialize>(rows: &[T]) -> String {
@@ -382,5 +394,10 @@ mod tests {
         for part in ["1 of 2 episodes", "timeout: 1", "too late", "`rollout.max_unscored` = 0.4"] {
             assert!(text.contains(part), "{text}");
         }
+        let told = left_out(&episodes).expect("one is left out");
+        assert!(
+            told.starts_with("1 of 2 episodes could not be scored and teach nothing: "),
+            "{told}"
+        );
     }
 }

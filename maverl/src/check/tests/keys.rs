@@ -340,3 +340,16 @@ fn a_number_that_is_too_large_and_a_stop_that_is_empty_are_reported() {
     let found = problems(&text("[sampling]\nstop = ['</a>', '']"), &search());
     assert!(found.contains("`sampling.stop` holds an empty text"), "{found}");
 }
+
+#[test]
+fn levels_that_no_task_has_and_facts_outside_of_search_are_warned_of() {
+    let plan = plan_of(&text("[task]\nmax_level = 3\nharder_every = 2"));
+    for key in ["max_level", "harder_every"] {
+        let told = format!("`task.{key}` has no effect: no task has a `level`");
+        assert!(plan.warnings.contains(&told), "{:?}", plan.warnings);
+    }
+    let mut config = plan.config;
+    config.environment.name = Some("math".to_owned());
+    let doubts = super::super::data::doubts(&config, &[]);
+    assert!(doubts[0].contains("which environment `math` is not made for"), "{doubts:?}");
+}
