@@ -8,7 +8,7 @@ use maverl_sandbox::SandboxError;
 use serde_json::{Map, json};
 use tokio::sync::Semaphore;
 
-use super::judge::{Judge, Reason, Verdict, limits};
+use super::judge::{Judge, Reason, SECONDS, Verdict, limits};
 use super::problem::Problem;
 use crate::env::{EnvError, Environment, Session};
 use crate::task::{Action, Observation, Score, Task};
@@ -119,9 +119,9 @@ impl Environment for CodeEnvironment {
 
 impl CodeEnvironment {
     fn new_judge(&self) -> Result<Judge, EnvError> {
-        if !(self.seconds.is_finite() && (0.01..=3600.0).contains(&self.seconds)) {
-            let found = self.seconds;
-            return Err(EnvError::new(format!("`seconds` is {found}; write 0.01 to 3600")));
+        if !SECONDS.contains(&self.seconds) {
+            let (found, least, most) = (self.seconds, SECONDS.start(), SECONDS.end());
+            return Err(EnvError::new(format!("`seconds` is {found}; write {least} to {most}")));
         }
         if !(64..=1 << 20).contains(&self.memory_mib) {
             let found = self.memory_mib;

@@ -9,6 +9,7 @@ mod problem;
 mod reply;
 
 pub use environment::CodeEnvironment;
+pub(crate) use judge::SECONDS;
 pub use judge::{Judge, Reason, Verdict};
 pub use problem::{Problem, Stream, Tests};
 pub use reply::program;

@@ -116,6 +116,12 @@ fn an_answer_is_what_the_program_writes_or_the_reply_marks() {
         ] {
             assert_eq!(reason(right), Reason::Passed, "{right}");
         }
+        for bare in ["print(21 * 2)", "<think>print(1)</think>def solution():\n    return 42"] {
+            assert_eq!(reason(bare), Reason::Passed, "{bare}");
+        }
+        assert_eq!(reason("print(41)"), Reason::Wrong);
+        assert_eq!(reason("print(41)  # \\boxed{42}"), Reason::Passed, "it is marked");
+        assert_eq!(reason("It must be 42 cups."), Reason::Nothing);
         assert_eq!(reason("42"), Reason::Nothing);
         assert_eq!(reason("\\boxed{41}"), Reason::Wrong);
         assert_eq!(reason("```python\nprint(41, 42)\n```\n\\boxed{42}"), Reason::Wrong);
@@ -125,6 +131,24 @@ fn an_answer_is_what_the_program_writes_or_the_reply_marks() {
     let broken = json!({"code": "def simple_math_problem():\n    return missing"});
     let error = judge.judge(&Problem::read(&task(broken)).unwrap(), "\\boxed{1}").unwrap_err();
     assert!(error.to_string().contains("its `code` exited with status 1"), "{error}");
+}
+
+#[test]
+fn what_is_not_there_is_said_once() {
+    let Some(judge) = judge(false) else { return };
+    let answer = Problem::read(&task(json!({"answers": ["42"]}))).unwrap();
+    let calls = json!({"tests": ["assert f(1) == 1"], "entry_point": "f"});
+    let calls = Problem::read(&task(calls)).unwrap();
+    for (problem, reply, wanted) in [
+        (&calls, "", "there is no program"),
+        (&answer, " ", "there is no program"),
+        (&answer, "It must be 42 cups.", "there is no program, and no answer is marked"),
+        (&answer, "```\npass\n```", "the program writes no answer"),
+        (&answer, "\\boxed{41}", "it fails a test: the answer is \"41\""),
+        (&calls, "f = int", "it passes every test"),
+    ] {
+        assert_eq!(judge.judge(problem, reply).unwrap().text(), wanted, "{reply}");
+    }
 }
 
 fn started(partial: bool) -> Option<CodeEnvironment> {
