@@ -51,13 +51,23 @@ fn rows_of_every_form_are_understood() {
         other => panic!("{other:?}"),
     };
     let code = |code: &str| Test::Code { code: code.to_owned() };
-    let call = |x: i64, y: i64| Test::Call { arguments: vec![json!(x)], expected: json!(y) };
+    let call = |x: i64, y: i64| Test::Call {
+        arguments: vec![json!(x)],
+        expected: json!(y),
+        alternative: None,
+    };
     let mbpp = json!({"test_list": ["assert g(1) == 2"], "code": "import re\ndef h(x):\n    pass\ndef g(x):\n    return x + 1"});
     assert_eq!(calls(mbpp), ("g".to_owned(), vec![code("assert g(1) == 2")]));
     let own = json!({"entry_point": "f", "tests": [{"arguments": [1], "expected": 2}]});
     assert_eq!(calls(own), ("f".to_owned(), vec![call(1, 2)]));
     let verl = json!({"answers": ["{\"fn_name\": \"f\", \"inputs\": [[1], \"2\"], \"outputs\": [2, \"3\"]}"]});
     assert_eq!(calls(verl), ("f".to_owned(), vec![call(1, 2), call(2, 3)]));
+    let listed = json!({"fn_name": "f", "inputs": [[1], [1], "1"], "outputs": [[2], [], "[2]"]});
+    let alternatives = calls(listed).1.into_iter().map(|test| match test {
+        Test::Call { alternative, .. } => alternative,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(alternatives.collect::<Vec<_>>(), [Some(json!(2)), None, None]);
     let apps = task(
         json!({"input_output": "{\"inputs\": [\"1\\n\", [\"2\", \"3\"]], \"outputs\": [\"1\", \"5\"]}"}),
     );
@@ -82,6 +92,21 @@ fn rows_of_every_form_are_understood() {
         let error = Problem::read(&task(data)).unwrap_err();
         assert!(error.contains(wanted), "{error}");
     }
+}
+
+#[test]
+fn an_output_of_apps_may_stand_in_a_list_of_its_own() {
+    let Some(judge) = judge(true) else { return };
+    let data = json!({"fn_name": "f", "inputs": [[1], [2]], "outputs": [[2], [[3, 4]]]});
+    let problem = Problem::read(&task(data)).unwrap();
+    let points = |reply: &str| judge.judge(&problem, reply).unwrap().points;
+    assert_eq!(points("def f(x): return 2 if x == 1 else (3, 4)"), 2);
+    assert_eq!(points("def f(x): return [2] if x == 1 else [[3, 4]]"), 2);
+    assert_eq!(points("def f(x): return [[2]] if x == 1 else 3"), 0);
+    // In our own form a list is a list.
+    let own = json!({"entry_point": "f", "tests": [{"arguments": [1], "expected": [2]}]});
+    let problem = Problem::read(&task(own)).unwrap();
+    assert!(!judge.judge(&problem, "def f(x): return 2").unwrap().passed());
 }
 
 #[test]
