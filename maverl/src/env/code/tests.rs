@@ -261,6 +261,49 @@ fn options_that_cannot_be_met_are_named() {
 }
 
 #[test]
+fn tests_that_are_no_python_are_refused_before_a_run() {
+    let Some(code) = started(false) else { return };
+    let tests = |test: &str| json!({"entry_point": "f", "tests": ["assert f(1) == 1", test]});
+    let good = [
+        tests("import math\nassert f(2) == math.floor(2.5)"),
+        tests("try:\n    import no_such_module\nexcept ImportError:\n    pass"),
+        json!({"entry_point": "f", "test": "def check(f):\n    assert f(1)"}),
+        json!({"entry_point": "f", "tests": ["assert f(1)"], "setup": "def g(x):"}),
+        json!({"inputs": ["("], "outputs": ["("]}),
+    ];
+    let numbered = |rows: &[Value]| -> Vec<Task> {
+        let ids = (1..).map(|id: usize| id.to_string());
+        ids.zip(rows).map(|(id, row)| Task { id, ..task(row.clone()) }).collect()
+    };
+    assert_eq!(code.note(&numbered(&good)).unwrap(), None);
+    let public = json!({"entry_point": "f", "tests": ["assert f(1)"], "public_tests": ["f("]});
+    let mut bad = vec![
+        tests("assert f( ==2"),
+        good[0].clone(),
+        json!({"entry_point": "f", "test": "x = 1"}),
+        json!({"entry_point": "f", "tests": ["assert f(1)"], "setup": "import no_such_module"}),
+        json!({"code": "def simple_math_problem():\nreturn"}),
+        public,
+    ];
+    let wanted = [
+        "the task `1` of `test`: SyntaxError: ",
+        "; the task `3` of `test`: `test` defines no function `check`",
+        "; the task `4` of `test`: there is no module `no_such_module` in the sandbox",
+        "; the task `5` of `test`: IndentationError: ",
+        "; the task `6` of `test`: SyntaxError: ",
+    ];
+    bad.extend((0..2).map(|_| tests("f(")));
+    let tasks = numbered(&bad);
+    let look = code.look(Path::new(""), &tasks).unwrap_err().to_string();
+    let note = code.note(&tasks).unwrap_err().to_string();
+    for error in [look, note] {
+        assert!(error.starts_with("7 of 8 tasks have tests that cannot be run: "), "{error}");
+        assert!(wanted.iter().all(|wanted| error.contains(wanted)), "{error}");
+        assert!(error.ends_with("; and 2 more"), "{error}");
+    }
+}
+
+#[test]
 fn solutions_of_the_built_in_world_pass_and_constants_do_not() {
     let Some(judge) = judge(false) else { return };
     let test = world::code::problems().into_iter().find(|(split, _)| *split == "test").unwrap().1;
