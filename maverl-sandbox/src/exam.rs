@@ -38,6 +38,9 @@ pub enum Test {
         arguments: Vec<Value>,
         /// The value.
         expected: Value,
+        /// Another value that will do.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        alternative: Option<Value>,
     },
 }
 

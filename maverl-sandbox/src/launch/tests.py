@@ -200,7 +200,8 @@ def examine(unit, entry, space):
             exec(code, space)
         else:
             found = candidate(*unit["arguments"])
-            assert listed(found) == unit["expected"], f"it returns {found!r}"[:200]
+            wanted = [unit[key] for key in ("expected", "alternative") if key in unit]
+            assert listed(found) in wanted, f"it returns {found!r}"[:200]
     except Broken:
         raise
     except Exception as error:

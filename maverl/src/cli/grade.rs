@@ -67,10 +67,16 @@ struct Grade {
 pub(super) fn grade(args: &GradeArgs) -> Result<ExitCode, Failure> {
     let text = read_text(&args.input)
         .map_err(|error| Failure(format!("cannot read {}: {error}", args.input.display())))?;
+    let mut bad = Vec::new();
     let graded: Vec<Map<String, Value>> = match args.rule {
         Rule::Code => {
             let rows = rows(&text, &args.input, code::row)?;
-            code::graded(rows, &args.python, args.strict, args.seconds)?
+            let graded = code::graded(rows, &args.python, args.strict, args.seconds)?;
+            // Every line gave a row, or there would be none.
+            for ((line, _), (_, trouble)) in lines(&text).zip(&graded) {
+                bad.extend(trouble.as_ref().map(|what| placed(&args.input, line, what)));
+            }
+            graded.into_iter().map(|(row, _)| row).collect()
         }
         Rule::Math => {
             let judged =
@@ -93,8 +99,9 @@ pub(super) fn grade(args: &GradeArgs) -> Result<ExitCode, Failure> {
             Failure(format!("cannot write {}: {error}", args.output.display()))
         },
     )?;
-    let (n, output) = (graded.len(), args.output.display());
-    print(&format!("graded {n} rows, {right} right: {output}"))
+    let (n, output) = (graded.len() - bad.len(), args.output.display());
+    let done = print(&format!("graded {n} rows, {right} right: {output}"))?;
+    if bad.is_empty() { Ok(done) } else { Err(cannot_be_graded(bad, n)) }
 }
 
 fn write(rows: &[Map<String, Value>], path: &Path) -> std::io::Result<()> {
@@ -120,25 +127,37 @@ fn rows<T>(
     row: impl Fn(Map<String, Value>) -> Result<T, String>,
 ) -> Result<Vec<T>, Failure> {
     let (mut rows, mut bad) = (Vec::new(), Vec::new());
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    for (index, line) in lines {
+    for (number, line) in lines(text) {
         let object = serde_json::from_str(line).map_err(|error| format!("no JSON object: {error}"));
         match object.and_then(&row) {
             Ok(row) => rows.push(row),
-            Err(what) => bad.push(format!("{}:{}: {what}", path.display(), index + 1)),
+            Err(what) => bad.push(placed(path, number, &what)),
         }
     }
     match (bad.len(), rows.len()) {
         (0, 0) => Err(Failure(format!("{} has no rows", path.display()))),
         (0, _) => Ok(rows),
-        (n, good) => {
-            let more =
-                if n > SHOWN { format!("\n... and {} more", n - SHOWN) } else { String::new() };
-            bad.truncate(SHOWN);
-            let (bad, all) = (bad.join("\n"), n + good);
-            Err(Failure(format!("{n} of {all} rows cannot be graded\n{bad}{more}")))
-        }
+        (_, good) => Err(cannot_be_graded(bad, good)),
     }
+}
+
+/// The lines that hold rows, by their numbers.
+fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty())
+}
+
+/// What is wrong, with its place in the file.
+fn placed(path: &Path, line: usize, what: &str) -> String {
+    format!("{}:{line}: {what}", path.display())
+}
+
+/// What is said of the bad rows of a file that has so many good ones.
+fn cannot_be_graded(mut bad: Vec<String>, good: usize) -> Failure {
+    let n = bad.len();
+    let more = if n > SHOWN { format!("\n... and {} more", n - SHOWN) } else { String::new() };
+    bad.truncate(SHOWN);
+    let (bad, all) = (bad.join("\n"), n + good);
+    Failure(format!("{n} of {all} rows cannot be graded\n{bad}{more}"))
 }
 
 fn row(object: Map<String, Value>) -> Result<Row, String> {
@@ -223,14 +242,20 @@ mod tests {
 
     fn grade_rows(rule: Rule, input: &str) -> Result<Vec<Value>, Failure> {
         let dir = tempfile::tempdir().unwrap();
-        let (from, to) = (dir.path().join("in.jsonl"), dir.path().join("out.jsonl"));
-        std::fs::write(&from, format!("\u{feff}{input}")).unwrap();
+        grade(&args(rule, input, dir.path()))?;
+        Ok(written(dir.path()))
+    }
+
+    fn args(rule: Rule, text: &str, dir: &Path) -> GradeArgs {
+        let (input, output) = (dir.join("in.jsonl"), dir.join("out.jsonl"));
+        std::fs::write(&input, format!("\u{feff}{text}")).unwrap();
         let (python, strict, seconds) = ("python3".to_owned(), false, 3.0);
-        let (output, last_number) = (to.clone(), false);
-        let args = GradeArgs { rule, input: from, output, last_number, python, strict, seconds };
-        grade(&args)?;
-        let text = std::fs::read_to_string(to).unwrap();
-        Ok(text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+        GradeArgs { rule, input, output, last_number: false, python, strict, seconds }
+    }
+
+    fn written(dir: &Path) -> Vec<Value> {
+        let text = std::fs::read_to_string(dir.join("out.jsonl")).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     #[test]
@@ -292,6 +317,58 @@ mod tests {
             grade_rows(Rule::Code, r#"{"completion": "x", "task": {"question": "?"}}"#)
                 .unwrap_err();
         assert!(message.contains("nothing to judge a program by"), "{message}");
+    }
+
+    #[test]
+    fn rows_whose_tests_cannot_be_run_are_named_and_cost_the_others_nothing() {
+        let good = r#"{"entry_point": "f", "question": "?", "tests": ["assert f(2) == 4"]}"#;
+        let humaneval = r#"{"prompt": "", "entry_point": "f", "test": "x = 1"}"#;
+        let row = |task: &str| {
+            format!(r#"{{"completion": "def f(x):\n    return x * x", "task": {task}}}"#)
+        };
+        let input = [
+            row(good),
+            row(&good.replace("f(2)", "f( ")),
+            String::new(),
+            row(humaneval),
+            row(&good.replace('{', r#"{"test_setup_code": "import no_such_module", "#)),
+            row(good),
+        ];
+        let dir = tempfile::tempdir().unwrap();
+        let Err(Failure(message)) = grade(&args(Rule::Code, &input.join("\n"), dir.path())) else {
+            panic!("it succeeds");
+        };
+        if message.starts_with("this machine lacks") {
+            return;
+        }
+        let lines: Vec<&str> = message.lines().collect();
+        assert_eq!(lines.len(), 4, "{message}");
+        assert_eq!(lines[0], "3 of 5 rows cannot be graded");
+        for (line, wanted) in lines[1..].iter().zip([
+            ":2: the tests could not be run: SyntaxError",
+            ":4: the tests could not be run: ",
+            ":5: the tests could not be run: ModuleNotFoundError",
+        ]) {
+            assert!(line.contains(wanted), "{line}");
+        }
+        let rows = written(dir.path());
+        let of = |key: &str| rows.iter().map(|row| row[key].clone()).collect::<Vec<Value>>();
+        assert_eq!(of("verdict"), ["passed", "ungraded", "ungraded", "ungraded", "passed"]);
+        assert_eq!(of("reward"), [json!(1.0), json!(null), json!(null), json!(null), json!(1.0)]);
+        let reason = rows[1]["reason"].as_str().unwrap();
+        assert!(reason.starts_with("the tests could not be run: SyntaxError"), "{reason}");
+    }
+
+    #[test]
+    fn a_time_that_is_none_is_refused() {
+        let row = r#"{"completion": "x", "task": {"question": "?", "answer": "1"}}"#;
+        let dir = tempfile::tempdir().unwrap();
+        for seconds in [0.0, -1.0, f64::NAN, 1e9] {
+            let args = GradeArgs { seconds, ..args(Rule::Code, row, dir.path()) };
+            let Failure(message) = grade(&args).unwrap_err();
+            let wanted = format!("`--seconds` is {seconds}; write 0.01 to 3600");
+            assert_eq!(message, wanted);
+        }
     }
 
     #[test]

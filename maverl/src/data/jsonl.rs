@@ -55,7 +55,8 @@ fn take(object: &mut Map<String, Value>, key: &str) -> Option<Value> {
     object.remove(&found)
 }
 
-/// `question`, or MATH's `problem`; or `prompt`, a text or messages of which the last user's counts.
+/// `question`, or MATH's `problem`; or `prompt`, a text or messages of which the last user's counts; or, of a row with tests
+/// as MBPP has them, `text`.
 fn question(object: &mut Map<String, Value>) -> Result<String, String> {
     let found = ["question", "problem"].iter().find_map(|key| Some((key, take(object, key)?)));
     if let Some((key, question)) = found {
@@ -64,7 +65,10 @@ fn question(object: &mut Map<String, Value>) -> Result<String, String> {
             other => Err(format!("`{key}` is {other}; write a text")),
         };
     }
-    match object.remove("prompt") {
+    let prompt = object.remove("prompt");
+    let tested = ["test_list", "tests"].iter().any(|key| object.contains_key(*key));
+    let text = || if tested { object.remove("text").filter(Value::is_string) } else { None };
+    match prompt.or_else(text) {
         Some(Value::String(prompt)) => Ok(prompt),
         Some(Value::Array(messages)) => messages
             .iter()

@@ -189,6 +189,17 @@ fn tasks_above_a_level_are_left_out_and_none_at_all_is_an_error() {
 }
 
 #[test]
+fn the_question_of_mbpp_is_its_text() {
+    let rows = r#"{"task_id": 1, "text": "Write g.", "code": "def g():\n    pass", "test_list": ["assert g()"]}
+{"task_id": 2, "prompt": "Write h.", "text": "other", "test_list": ["assert h()"]}"#;
+    let dir = file("rows.jsonl", rows);
+    let config = TaskConfig { data: "rows.jsonl".to_owned(), ..TaskConfig::default() };
+    let tasks = load(&config, ALL, dir.path()).unwrap();
+    let questions: Vec<&str> = tasks.iter().map(|task| task.question.as_str()).collect();
+    assert_eq!(questions, ["Write g.", "Write h."]);
+}
+
+#[test]
 fn mistakes_are_named_with_their_line() {
     for (content, expected) in [
         (
@@ -197,6 +208,7 @@ fn mistakes_are_named_with_their_line() {
         ),
         ("{\"question\": \"?\"}\n{oops", ":2: no JSON object: "),
         ("{\"question\": 3}", ":1: `question` is 3; write a text"),
+        ("{\"text\": \"?\", \"label\": 1}", ":1: no `question`, `problem` or `prompt` among"),
         ("{\"question\": \"?\", \"answers\": []}", ":1: `answers` is empty"),
         (
             "{\"question\": \"?\", \"answers\": [{}]}",

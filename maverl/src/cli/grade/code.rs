@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use maverl_sandbox::Limits;
+use maverl_sandbox::{Limits, SandboxError};
 use rayon::prelude::*;
 use serde_json::{Map, Value, json};
 
 use crate::cli::Failure;
 use crate::data;
-use crate::env::code::{Judge, Problem, program};
+use crate::env::code::{Judge, Problem, SECONDS, program};
 
 /// A row with its task, understood.
 pub(super) struct Row {
@@ -34,38 +34,43 @@ pub(super) fn row(object: Map<String, Value>) -> Result<Row, String> {
     Ok(Row { completion, problem, object })
 }
 
-/// Judges every row, as many at once as there are cores.
+/// Judges every row, as many at once as there are cores. A row that cannot be judged comes with the reason.
 pub(super) fn graded(
     rows: Vec<Row>,
     python: &str,
     strict: bool,
     seconds: f64,
-) -> Result<Vec<Map<String, Value>>, Failure> {
-    let time = Duration::try_from_secs_f64(seconds)
-        .map_err(|error| Failure(format!("`--seconds` is {seconds}: {error}")))?;
+) -> Result<Vec<(Map<String, Value>, Option<String>)>, Failure> {
+    let (least, most) = (SECONDS.start(), SECONDS.end());
+    if !SECONDS.contains(&seconds) {
+        return Err(Failure(format!("`--seconds` is {seconds}; write {least} to {most}")));
+    }
+    let time = Duration::from_secs_f64(seconds);
     let limits = Limits { wall: time, cpu: time, ..Limits::default() };
-    let failed = |error: maverl_sandbox::SandboxError| Failure(error.to_string());
-    let judge = Judge::new(python, strict, limits, true).map_err(failed)?;
+    let judge = Judge::new(python, strict, limits, true)
+        .map_err(|error: SandboxError| Failure(error.to_string()))?;
     for missing in judge.sandbox().missing() {
         eprintln!("the sandbox of programs lacks {missing}; the other layers hold alone");
     }
-    rows.into_par_iter().map(|row| grade(row, &judge).map_err(failed)).collect()
+    Ok(rows.into_par_iter().map(|row| grade(row, &judge)).collect())
 }
 
-fn grade(row: Row, judge: &Judge) -> Result<Map<String, Value>, maverl_sandbox::SandboxError> {
+/// The row with what is said of it, and why nothing could be said.
+fn grade(row: Row, judge: &Judge) -> (Map<String, Value>, Option<String>) {
     let Row { mut object, completion, problem } = row;
-    let verdict = judge.judge(&problem, &completion)?;
-    let reason = match verdict.detail.as_str() {
-        "" => verdict.reason.text().to_owned(),
-        detail => format!("{}: {detail}", verdict.reason.text()),
+    let (said, trouble) = match judge.judge(&problem, &completion) {
+        Ok(verdict) => {
+            let (word, reward) = if verdict.passed() { ("passed", 1.0) } else { ("failed", 0.0) };
+            let (points, of) = (json!(verdict.points), json!(verdict.of));
+            ([json!(word), json!(verdict.text()), points, of, json!(reward)], None)
+        }
+        Err(error) => {
+            let what = error.to_string();
+            ([json!("ungraded"), json!(what), Value::Null, Value::Null, Value::Null], Some(what))
+        }
     };
-    object.extend([
-        ("verdict".to_owned(), json!(if verdict.passed() { "passed" } else { "failed" })),
-        ("extracted".to_owned(), json!(program(&completion))),
-        ("reason".to_owned(), json!(reason)),
-        ("points".to_owned(), json!(verdict.points)),
-        ("of".to_owned(), json!(verdict.of)),
-        ("reward".to_owned(), json!(if verdict.passed() { 1.0 } else { 0.0 })),
-    ]);
-    Ok(object)
+    object.insert("extracted".to_owned(), json!(program(&completion)));
+    let keys = ["verdict", "reason", "points", "of", "reward"].map(str::to_owned);
+    object.extend(keys.into_iter().zip(said));
+    (object, trouble)
 }

@@ -8,7 +8,8 @@ use maverl_sandbox::SandboxError;
 use serde_json::{Map, json};
 use tokio::sync::Semaphore;
 
-use super::judge::{Judge, Reason, Verdict, limits};
+use super::compiles::compile;
+use super::judge::{Judge, Reason, SECONDS, Verdict, limits};
 use super::problem::Problem;
 use crate::env::{EnvError, Environment, Session};
 use crate::task::{Action, Observation, Score, Task};
@@ -58,12 +59,13 @@ impl Default for CodeEnvironment {
 
 impl Environment for CodeEnvironment {
     fn look(&self, _: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
-        understood(tasks)?;
+        let problems = understood(tasks)?;
         let judge = self.new_judge()?;
         let missing = judge.sandbox().missing();
         let warn =
             |layer| format!("the sandbox of programs lacks {layer}; the other layers hold alone");
-        Ok(missing.iter().map(warn).collect())
+        let unseen = compile(&judge, tasks, &problems)?;
+        Ok(missing.iter().map(warn).chain(unseen).collect())
     }
 
     fn start(&mut self, _: &Path) -> Result<(), EnvError> {
@@ -75,7 +77,11 @@ impl Environment for CodeEnvironment {
     }
 
     fn note(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
-        understood(tasks).map(|()| None)
+        let problems = understood(tasks)?;
+        match &self.bench {
+            Some(bench) => compile(&bench.judge, tasks, &problems),
+            None => Ok(None),
+        }
     }
 
     /// A program, judged by the public tests of the task. Hidden tests have no part in what is shown.
@@ -119,9 +125,9 @@ impl Environment for CodeEnvironment {
 
 impl CodeEnvironment {
     fn new_judge(&self) -> Result<Judge, EnvError> {
-        if !(self.seconds.is_finite() && (0.01..=3600.0).contains(&self.seconds)) {
-            let found = self.seconds;
-            return Err(EnvError::new(format!("`seconds` is {found}; write 0.01 to 3600")));
+        if !SECONDS.contains(&self.seconds) {
+            let (found, least, most) = (self.seconds, SECONDS.start(), SECONDS.end());
+            return Err(EnvError::new(format!("`seconds` is {found}; write {least} to {most}")));
         }
         if !(64..=1 << 20).contains(&self.memory_mib) {
             let found = self.memory_mib;
@@ -199,8 +205,8 @@ fn understand(task: &Task) -> Result<Problem, EnvError> {
     })
 }
 
-fn understood(tasks: &[Task]) -> Result<(), EnvError> {
-    tasks.iter().try_for_each(|task| understand(task).map(drop))
+fn understood(tasks: &[Task]) -> Result<Vec<Problem>, EnvError> {
+    tasks.iter().map(understand).collect()
 }
 
 fn failure(task: &Task, error: &SandboxError) -> EnvError {

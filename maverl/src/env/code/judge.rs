@@ -1,5 +1,6 @@
 //! Runs programs of replies and says what came of it.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use maverl_sandbox::{Ending, Exam, Limits, Output, Report, Sandbox, SandboxError};
@@ -10,6 +11,9 @@ use crate::env::math::{self, Verdict as Equality};
 
 /// Characters of a traceback that are shown: its end.
 const SHOWN: usize = 600;
+
+/// Seconds that a program may be given.
+pub(crate) const SECONDS: RangeInclusive<f64> = 0.01..=3600.0;
 
 /// A sandbox, and what programs may use in it.
 #[derive(Debug)]
@@ -70,6 +74,16 @@ impl Verdict {
     /// Share of points; 1 only if everything is right.
     pub fn share(&self) -> f64 {
         if self.of == 0 { 0.0 } else { f64::from(self.points) / f64::from(self.of) }
+    }
+
+    /// In words, which may quote a test.
+    pub fn text(&self) -> String {
+        match (self.reason, self.detail.as_str()) {
+            (reason, "") => reason.text().to_owned(),
+            // It says what is not there.
+            (Reason::Nothing, detail) => detail.to_owned(),
+            (reason, detail) => format!("{}: {detail}", reason.text()),
+        }
     }
 
     fn failed(reason: Reason, points: u32, of: u32, detail: impl Into<String>) -> Self {
@@ -166,22 +180,28 @@ impl Judge {
         })
     }
 
-    /// The answer of a reply: what its fenced program writes last, or else what the reply marks.
+    /// The answer of a reply: what its fenced program writes last, or else what the reply marks, or else what the whole
+    /// reply writes last as a program.
     fn answer(&self, reply: &str, truths: &[String]) -> Result<Verdict, SandboxError> {
+        let nothing = |detail: &str| Ok(Verdict::failed(Reason::Nothing, 0, 1, detail));
         let said = reply.rsplit_once("</think>").map_or(reply, |(_, said)| said);
-        let answer = match fenced(said) {
-            None => math::extract(reply).map(str::to_owned),
-            Some(program) => {
-                let output = self.sandbox.run(&called(program), b"", &self.limits)?;
-                if !output.succeeded() {
-                    let detail = format!("it {}\n{}", output.ending, tail(&output.stderr));
-                    return Ok(Verdict::failed(reason(output.ending), 0, 1, detail));
-                }
-                last_line(&output)
+        let block = fenced(said);
+        let marked = if block.is_none() { math::extract(reply) } else { None };
+        let answer = if let Some(marked) = marked {
+            marked.to_owned()
+        } else {
+            let output = self.sandbox.run(&called(block.unwrap_or(said)), b"", &self.limits)?;
+            if block.is_none() && !compiles(&output) {
+                return nothing("there is no program, and no answer is marked");
             }
-        };
-        let Some(answer) = answer else {
-            return Ok(Verdict::failed(Reason::Nothing, 0, 1, "there is no answer"));
+            if !output.succeeded() {
+                let detail = format!("it {}\n{}", output.ending, tail(&output.stderr));
+                return Ok(Verdict::failed(reason(output.ending), 0, 1, detail));
+            }
+            match last_line(&output) {
+                Some(answer) => answer,
+                None => return nothing("the program writes no answer"),
+            }
         };
         let right = truths
             .iter()
@@ -214,6 +234,14 @@ fn called(program: &str) -> String {
         Some(name) if !program.contains("print(") => format!("{program}\nprint({name}())\n"),
         _ => program.to_owned(),
     }
+}
+
+/// Whether what was run is a program at all; words mostly are none.
+fn compiles(output: &Output) -> bool {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.trim_end().lines().next_back().unwrap_or_default();
+    let kinds = ["SyntaxError", "IndentationError", "TabError"];
+    output.succeeded() || !kinds.iter().any(|kind| last.starts_with(kind))
 }
 
 fn reason(ending: Ending) -> Reason {

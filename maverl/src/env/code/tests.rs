@@ -51,13 +51,23 @@ fn rows_of_every_form_are_understood() {
         other => panic!("{other:?}"),
     };
     let code = |code: &str| Test::Code { code: code.to_owned() };
-    let call = |x: i64, y: i64| Test::Call { arguments: vec![json!(x)], expected: json!(y) };
+    let call = |x: i64, y: i64| Test::Call {
+        arguments: vec![json!(x)],
+        expected: json!(y),
+        alternative: None,
+    };
     let mbpp = json!({"test_list": ["assert g(1) == 2"], "code": "import re\ndef h(x):\n    pass\ndef g(x):\n    return x + 1"});
     assert_eq!(calls(mbpp), ("g".to_owned(), vec![code("assert g(1) == 2")]));
     let own = json!({"entry_point": "f", "tests": [{"arguments": [1], "expected": 2}]});
     assert_eq!(calls(own), ("f".to_owned(), vec![call(1, 2)]));
     let verl = json!({"answers": ["{\"fn_name\": \"f\", \"inputs\": [[1], \"2\"], \"outputs\": [2, \"3\"]}"]});
     assert_eq!(calls(verl), ("f".to_owned(), vec![call(1, 2), call(2, 3)]));
+    let listed = json!({"fn_name": "f", "inputs": [[1], [1], "1"], "outputs": [[2], [], "[2]"]});
+    let alternatives = calls(listed).1.into_iter().map(|test| match test {
+        Test::Call { alternative, .. } => alternative,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(alternatives.collect::<Vec<_>>(), [Some(json!(2)), None, None]);
     let apps = task(
         json!({"input_output": "{\"inputs\": [\"1\\n\", [\"2\", \"3\"]], \"outputs\": [\"1\", \"5\"]}"}),
     );
@@ -82,6 +92,21 @@ fn rows_of_every_form_are_understood() {
         let error = Problem::read(&task(data)).unwrap_err();
         assert!(error.contains(wanted), "{error}");
     }
+}
+
+#[test]
+fn an_output_of_apps_may_stand_in_a_list_of_its_own() {
+    let Some(judge) = judge(true) else { return };
+    let data = json!({"fn_name": "f", "inputs": [[1], [2]], "outputs": [[2], [[3, 4]]]});
+    let problem = Problem::read(&task(data)).unwrap();
+    let points = |reply: &str| judge.judge(&problem, reply).unwrap().points;
+    assert_eq!(points("def f(x): return 2 if x == 1 else (3, 4)"), 2);
+    assert_eq!(points("def f(x): return [2] if x == 1 else [[3, 4]]"), 2);
+    assert_eq!(points("def f(x): return [[2]] if x == 1 else 3"), 0);
+    // In our own form a list is a list.
+    let own = json!({"entry_point": "f", "tests": [{"arguments": [1], "expected": [2]}]});
+    let problem = Problem::read(&task(own)).unwrap();
+    assert!(!judge.judge(&problem, "def f(x): return 2").unwrap().passed());
 }
 
 #[test]
@@ -116,6 +141,12 @@ fn an_answer_is_what_the_program_writes_or_the_reply_marks() {
         ] {
             assert_eq!(reason(right), Reason::Passed, "{right}");
         }
+        for bare in ["print(21 * 2)", "<think>print(1)</think>def solution():\n    return 42"] {
+            assert_eq!(reason(bare), Reason::Passed, "{bare}");
+        }
+        assert_eq!(reason("print(41)"), Reason::Wrong);
+        assert_eq!(reason("print(41)  # \\boxed{42}"), Reason::Passed, "it is marked");
+        assert_eq!(reason("It must be 42 cups."), Reason::Nothing);
         assert_eq!(reason("42"), Reason::Nothing);
         assert_eq!(reason("\\boxed{41}"), Reason::Wrong);
         assert_eq!(reason("```python\nprint(41, 42)\n```\n\\boxed{42}"), Reason::Wrong);
@@ -125,6 +156,24 @@ fn an_answer_is_what_the_program_writes_or_the_reply_marks() {
     let broken = json!({"code": "def simple_math_problem():\n    return missing"});
     let error = judge.judge(&Problem::read(&task(broken)).unwrap(), "\\boxed{1}").unwrap_err();
     assert!(error.to_string().contains("its `code` exited with status 1"), "{error}");
+}
+
+#[test]
+fn what_is_not_there_is_said_once() {
+    let Some(judge) = judge(false) else { return };
+    let answer = Problem::read(&task(json!({"answers": ["42"]}))).unwrap();
+    let calls = json!({"tests": ["assert f(1) == 1"], "entry_point": "f"});
+    let calls = Problem::read(&task(calls)).unwrap();
+    for (problem, reply, wanted) in [
+        (&calls, "", "there is no program"),
+        (&answer, " ", "there is no program"),
+        (&answer, "It must be 42 cups.", "there is no program, and no answer is marked"),
+        (&answer, "```\npass\n```", "the program writes no answer"),
+        (&answer, "\\boxed{41}", "it fails a test: the answer is \"41\""),
+        (&calls, "f = int", "it passes every test"),
+    ] {
+        assert_eq!(judge.judge(problem, reply).unwrap().text(), wanted, "{reply}");
+    }
 }
 
 fn started(partial: bool) -> Option<CodeEnvironment> {
@@ -209,6 +258,49 @@ fn options_that_cannot_be_met_are_named() {
     assert!(look(CodeEnvironment { memory_mib: 1, ..default() }).starts_with("`memory_mib` is 1"));
     let error = default().note(&[task(json!({}))]).unwrap_err().to_string();
     assert!(error.starts_with("the task `1` of `test`: nothing to judge"), "{error}");
+}
+
+#[test]
+fn tests_that_are_no_python_are_refused_before_a_run() {
+    let Some(code) = started(false) else { return };
+    let tests = |test: &str| json!({"entry_point": "f", "tests": ["assert f(1) == 1", test]});
+    let good = [
+        tests("import math\nassert f(2) == math.floor(2.5)"),
+        tests("try:\n    import no_such_module\nexcept ImportError:\n    pass"),
+        json!({"entry_point": "f", "test": "def check(f):\n    assert f(1)"}),
+        json!({"entry_point": "f", "tests": ["assert f(1)"], "setup": "def g(x):"}),
+        json!({"inputs": ["("], "outputs": ["("]}),
+    ];
+    let numbered = |rows: &[Value]| -> Vec<Task> {
+        let ids = (1..).map(|id: usize| id.to_string());
+        ids.zip(rows).map(|(id, row)| Task { id, ..task(row.clone()) }).collect()
+    };
+    assert_eq!(code.note(&numbered(&good)).unwrap(), None);
+    let public = json!({"entry_point": "f", "tests": ["assert f(1)"], "public_tests": ["f("]});
+    let mut bad = vec![
+        tests("assert f( ==2"),
+        good[0].clone(),
+        json!({"entry_point": "f", "test": "x = 1"}),
+        json!({"entry_point": "f", "tests": ["assert f(1)"], "setup": "import no_such_module"}),
+        json!({"code": "def simple_math_problem():\nreturn"}),
+        public,
+    ];
+    let wanted = [
+        "the task `1` of `test`: SyntaxError: ",
+        "; the task `3` of `test`: `test` defines no function `check`",
+        "; the task `4` of `test`: there is no module `no_such_module` in the sandbox",
+        "; the task `5` of `test`: IndentationError: ",
+        "; the task `6` of `test`: SyntaxError: ",
+    ];
+    bad.extend((0..2).map(|_| tests("f(")));
+    let tasks = numbered(&bad);
+    let look = code.look(Path::new(""), &tasks).unwrap_err().to_string();
+    let note = code.note(&tasks).unwrap_err().to_string();
+    for error in [look, note] {
+        assert!(error.starts_with("7 of 8 tasks have tests that cannot be run: "), "{error}");
+        assert!(wanted.iter().all(|wanted| error.contains(wanted)), "{error}");
+        assert!(error.ends_with("; and 2 more"), "{error}");
+    }
 }
 
 #[test]

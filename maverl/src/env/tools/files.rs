@@ -164,7 +164,7 @@ impl Kit for Files {
 }
 
 /// A path as files are called by: relative, its parts joined by `/`, none of them `.` or `..`.
-fn clean(path: &str) -> Result<String, String> {
+pub(super) fn clean(path: &str) -> Result<String, String> {
     let parts: Vec<&str> = path.split('/').filter(|part| *part != ".").collect();
     let odd = |c: char| c.is_control() || c == '\\' || c == ':';
     let good = |part: &&str| !part.is_empty() && *part != ".." && !part.contains(odd);

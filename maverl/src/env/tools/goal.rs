@@ -4,12 +4,16 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use super::accept::is_path;
 use super::start::Bench;
 use super::state::{State, files};
 use crate::env::EnvError;
 use crate::env::math::{Verdict, calculate, compare};
-use crate::env::search::exact_match;
+use crate::env::search::{exact_match, normalize};
 use crate::task::Task;
+
+/// What a query begins with that only asks.
+const ASKING: [&str; 4] = ["SELECT", "WITH", "VALUES", "PRAGMA"];
 
 /// What must be so at the end of an episode; all of it, and at least one thing.
 #[derive(Debug, PartialEq)]
@@ -75,6 +79,47 @@ impl<'t> Goal<'t> {
         Ok(())
     }
 
+    /// Whether there is an end of an episode in which all of it is so.
+    pub(super) fn can_be_reached(&self) -> Result<(), String> {
+        let never = |answer: &&&str| normalize(answer).is_empty() && calculate(answer).is_err();
+        if let Some(answer) = self.answers.iter().find(never) {
+            return Err(format!(
+                "`answer` is {answer:?}, which nothing that is said can be; write a number or words"
+            ));
+        }
+        self.files
+            .into_iter()
+            .flat_map(Map::keys)
+            .try_for_each(|path| is_path(path, "goal.files"))?;
+        let Some((query, rows)) = self.query else { return Ok(()) };
+        let word = first_word(query).to_ascii_uppercase();
+        if !ASKING.contains(&word.as_str()) {
+            return Err(format!("`goal.query` is {query:?}; write a SELECT"));
+        }
+        let plain = |cell: &Value| cell.is_null() || cell.is_number() || cell.is_string();
+        let is_row = |row: &&Value| {
+            row.as_array().is_some_and(|row| !row.is_empty() && row.iter().all(plain))
+        };
+        match rows.iter().find(|row| !is_row(row)) {
+            None => Ok(()),
+            Some(row) => Err(format!(
+                "`goal.rows` has {row}; write each row as a list of numbers, texts and nulls"
+            )),
+        }
+    }
+
+    /// Whether not all of it is so when an episode begins.
+    pub(super) fn can_be_missed(&self, task: &Task) -> Result<(), String> {
+        let alone = self.answers.is_empty() && self.query.is_none();
+        if alone && self.files_as_wanted(task, &State::open(task)) {
+            return Err(
+                "`goal.files` is as an episode begins; write what must have changed in the end"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+
     /// Whether all of it is so.
     ///
     /// # Errors
@@ -118,6 +163,20 @@ impl<'t> Goal<'t> {
     }
 }
 
+/// The first word of a statement, behind comments.
+fn first_word(sql: &str) -> &str {
+    let mut rest = sql.trim_start();
+    loop {
+        let after = match (rest.strip_prefix("--"), rest.strip_prefix("/*")) {
+            (Some(comment), _) => comment.split_once('\n'),
+            (_, Some(comment)) => comment.split_once("*/"),
+            _ => break,
+        };
+        rest = after.map_or("", |(_, after)| after).trim_start();
+    }
+    rest.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default()
+}
+
 /// Whether an answer is the reference: as a number if that is one, else word for word.
 fn says(answer: &str, reference: &str) -> bool {
     let answer = answer.trim();
@@ -133,6 +192,19 @@ fn says(answer: &str, reference: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_word_of_a_statement_stands_behind_its_comments() {
+        for (sql, word) in [
+            ("select 1", "select"),
+            (" -- DELETE\n /* or\nso */SELECT*FROM t", "SELECT"),
+            ("DELETE FROM t", "DELETE"),
+            ("-- nothing", ""),
+            ("(SELECT 1)", ""),
+        ] {
+            assert_eq!(first_word(sql), word, "{sql}");
+        }
+    }
 
     #[test]
     fn an_answer_is_a_number_or_words() {

@@ -9,7 +9,6 @@ use serde_json::Value;
 
 use super::ToolsEnvironment;
 use super::files::Files;
-use super::goal::Goal;
 use super::kit::{Asked, Function, Kit};
 use super::python::Python;
 use super::search::Search;
@@ -71,7 +70,7 @@ impl Bench {
 }
 
 /// Names in `tools` that are no functions.
-const BUILT_IN: [&str; 4] = ["files", "python", "search", "sqlite"];
+pub(super) const BUILT_IN: [&str; 4] = ["files", "python", "search", "sqlite"];
 
 impl ToolsEnvironment {
     /// Looks at the options, and at tasks to be played with them. No server is started.
@@ -93,7 +92,7 @@ impl ToolsEnvironment {
         if self.tools.is_empty() && self.mcp.is_empty() {
             warnings.push("there are no tools: `tools` and `mcp` are empty".to_owned());
         }
-        tasks.iter().try_for_each(|task| Goal::read(task).map(drop))?;
+        self.accept(tasks)?;
         for (key, tool) in [("database", "sqlite"), ("files", "files")] {
             let needs = tasks.iter().filter(|task| task.data.contains_key(key)).count();
             if needs > 0 && !self.tools.iter().any(|name| name == tool) {
@@ -102,6 +101,13 @@ impl ToolsEnvironment {
                     "{needs} of {all} tasks have `{key}`, but `tools` has no `{tool}`"
                 ));
             }
+        }
+        let bare = tasks.iter().filter(|task| self.leaves_none(task)).count();
+        if bare > 0 {
+            let all = tasks.len();
+            warnings.push(format!(
+                "{bare} of {all} tasks name `tools` of which the environment has none; their episodes can call nothing"
+            ));
         }
         Ok(warnings)
     }

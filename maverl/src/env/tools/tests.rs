@@ -233,6 +233,65 @@ fn a_task_without_anything_to_judge_by_is_refused() {
     assert_eq!(warnings, ["1 of 1 tasks have `files`, but `tools` has no `files`"]);
 }
 
+#[test]
+fn a_task_that_cannot_be_begun_reached_or_missed_is_refused() {
+    let tools = world(json!({"tools": ["calculator", "files"]}));
+    let rows = |query: &str, rows: Value| json!({"goal": {"query": query, "rows": rows}});
+    let answer = |key: &str, value: Value| json!({"answers": ["42"], key: value});
+    let unchanged = "`goal.files` is as an episode begins";
+    let path = "is no path of a file here; write one like notes/today.txt";
+    for (data, wanted) in [
+        (json!({"goal": {"files": {}}}), unchanged),
+        (json!({"files": {"a": "x"}, "goal": {"files": {}}}), unchanged),
+        (json!({"files": {"a": "x"}, "goal": {"files": {"a": "x\n"}}}), unchanged),
+        (json!({"goal": {"files": {"/b": "x"}}}), &format!("`goal.files`: `/b` {path}")),
+        (json!({"goal": {"files": {"../b": null}}}), &format!("`goal.files`: `../b` {path}")),
+        (json!({"goal": {"files": {"./b": "x"}}}), "`goal.files` has \"./b\"; write \"b\""),
+        (rows("SELECT 1", json!([1])), "`goal.rows` has 1; write each row as a list"),
+        (rows("SELECT 1", json!([[true]])), "`goal.rows` has [true]; write each row"),
+        (rows("SELECT 1", json!([[]])), "`goal.rows` has []; write each row"),
+        (rows("DELETE FROM t", json!([])), "`goal.query` is \"DELETE FROM t\"; write a SELECT"),
+        (json!({"answers": [""]}), "`answer` is \"\", which nothing that is said can be"),
+        (json!({"answers": ["42", "the"]}), "`answer` is \"the\""),
+        (
+            answer("tools", json!(["calculator", "calc"])),
+            "`tools` has \"calc\", which is none; there is `calculator`, `files`",
+        ),
+        (
+            answer("tools", json!("calculator")),
+            "`tools` is \"calculator\"; write a list of `calculator`, `files`",
+        ),
+        (answer("tools", json!([1])), "`tools` has 1"),
+        (answer("files", json!(["a"])), "`files` is [\"a\"]; write texts by path"),
+        (answer("files", json!({"a": 1})), "`files` is {\"a\":1}; write texts by path"),
+        (answer("files", json!({"../a": "x"})), &format!("`files`: `../a` {path}")),
+        (answer("database", json!(5)), "`database` is 5; write SQL, a text"),
+    ] {
+        let wanted = format!("the task `1` of `test`: {wanted}");
+        let tasks = [task(data)];
+        for error in [
+            tools.note(&tasks).unwrap_err().to_string(),
+            tools.look(Path::new(""), &tasks).unwrap_err().to_string(),
+        ] {
+            assert!(error.starts_with(&wanted), "{error}");
+        }
+    }
+    for data in [
+        // Beside something else, that nothing changes is a goal too.
+        json!({"files": {"a": "x"}, "answers": ["x"], "goal": {"files": {}}}),
+        json!({"goal": {"files": {"a/b.txt": "x"}}}),
+        json!({"files": {"a": "x"}, "goal": {"files": {"a": null}}}),
+        rows("-- none are left\nselect * from t", json!([])),
+        rows("WITH c AS (SELECT 1) SELECT * FROM c", json!([[1], ["x"], [null]])),
+        json!({"answers": ["-3", "C++"], "tools": [], "files": null}),
+    ] {
+        tools.note(&[task(data)]).unwrap();
+    }
+    let elsewhere = task(json!({"answers": ["42"], "tools": ["python"]}));
+    let warnings = tools.look(Path::new(""), &[elsewhere]).unwrap();
+    assert!(warnings[0].starts_with("1 of 1 tasks name `tools` of which"), "{warnings:?}");
+}
+
 #[tokio::test]
 async fn a_task_may_have_fewer_tools() {
     let tools = world(json!({"tools": ["calculator", "files"]}));

@@ -1,0 +1,95 @@
+//! Whether the Python that tasks bring can run at all, told before any program is judged by it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use maverl_sandbox::{Limits, Test};
+use serde::Serialize;
+
+use super::judge::Judge;
+use super::problem::{Problem, Tests};
+use crate::env::EnvError;
+use crate::task::Task;
+
+/// Reads all of it in one process.
+const COMPILES: &str = include_str!("compiles.py");
+/// Tasks that are named.
+const SHOWN: usize = 5;
+
+/// Python of a task's own.
+#[derive(Debug, Serialize)]
+struct Text<'a> {
+    /// Place of the task.
+    task: usize,
+    kind: &'static str,
+    source: &'a str,
+}
+
+/// Refuses tasks whose tests can never run. Gives a warning if there are too many to look at.
+///
+/// # Errors
+///
+/// How many there are, and the first of them; or that there is no sandbox.
+pub(super) fn compile(
+    judge: &Judge,
+    tasks: &[Task],
+    problems: &[Problem],
+) -> Result<Option<String>, EnvError> {
+    let texts: Vec<Text<'_>> = (0..)
+        .zip(tasks.iter().zip(problems))
+        .flat_map(|(at, (task, problem))| texts(at, task, problem))
+        .collect();
+    if texts.is_empty() {
+        return Ok(None);
+    }
+    let time = Duration::from_secs(60);
+    let limits = Limits { wall: time, cpu: time, memory: 4 << 30, ..Limits::default() };
+    let failed = |error: String| EnvError::new(format!("the tests of the tasks: {error}"));
+    let input = serde_json::to_vec(&texts).map_err(|error| failed(error.to_string()))?;
+    let output = judge
+        .sandbox()
+        .run(COMPILES, &input, &limits)
+        .map_err(|error| failed(error.to_string()))?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let lines = said.lines().map_while(|line| serde_json::from_str::<(usize, String)>(line).ok());
+    let mut bad: BTreeMap<usize, String> = BTreeMap::new();
+    for (at, what) in lines {
+        bad.entry(at).or_insert(what);
+    }
+    if bad.is_empty() {
+        let ending = output.ending;
+        let more = format!("the tests of the tasks could not all be looked at: the look {ending}");
+        return Ok(if output.succeeded() { None } else { Some(more) });
+    }
+    let named = bad.iter().take(SHOWN).filter_map(|(at, what)| {
+        let task = tasks.get(*at)?;
+        Some(format!("the task `{}` of `{}`: {what}", task.id, task.source))
+    });
+    let named = named.collect::<Vec<_>>().join("; ");
+    let more = bad.len().saturating_sub(SHOWN);
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    let (n, all) = (bad.len(), tasks.len());
+    Err(EnvError::new(format!("{n} of {all} tasks have tests that cannot be run: {named}{more}")))
+}
+
+/// The Python of a task: what its row gives, not what is taken from its question.
+fn texts<'a>(at: usize, task: &Task, problem: &'a Problem) -> Vec<Text<'a>> {
+    let text = |kind, source: &'a str| Text { task: at, kind, source };
+    let mut texts = Vec::new();
+    if !problem.setup.is_empty() {
+        texts.push(text("setup", &problem.setup));
+    }
+    let public = task.data.contains_key("public_tests").then_some(&problem.public);
+    for tests in [Some(&problem.hidden), public].into_iter().flatten() {
+        match tests {
+            Tests::Calls(tests) => texts.extend(tests.iter().filter_map(|test| match test {
+                Test::Check { check } => Some(text("test", check)),
+                Test::Code { code } => Some(text("tests", code)),
+                Test::Call { .. } => None,
+            })),
+            Tests::Program(code) => texts.push(text("code", code)),
+            Tests::Streams(_) | Tests::Answers(_) => {}
+        }
+    }
+    texts
+}

@@ -1,0 +1,86 @@
+//! What a task must be for an episode on it to mean something: it can be begun, its goal reached, and missed.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::ToolsEnvironment;
+use super::files::clean;
+use super::goal::Goal;
+use super::start::BUILT_IN;
+use crate::env::EnvError;
+use crate::task::Task;
+use crate::tools::declared;
+
+impl ToolsEnvironment {
+    /// Whether every task can be begun, its goal reached, and missed.
+    pub(super) fn accept(&self, tasks: &[Task]) -> Result<(), EnvError> {
+        let functions = declared();
+        let given = self.tools.iter().chain(self.mcp.keys()).map(String::as_str);
+        let given: BTreeSet<&str> = given.collect();
+        let known = |name: &str| {
+            given.contains(name) || BUILT_IN.contains(&name) || functions.contains_key(name)
+        };
+        tasks.iter().try_for_each(|task| {
+            let goal = Goal::read(task)?;
+            named(task, &given, known)
+                .and_then(|()| begins(task))
+                .and_then(|()| goal.can_be_reached())
+                .and_then(|()| goal.can_be_missed(task))
+                .map_err(|what| {
+                    EnvError::new(format!("the task `{}` of `{}`: {what}", task.id, task.source))
+                })
+        })
+    }
+
+    /// Whether the task names tools, and the options have none of them.
+    pub(super) fn leaves_none(&self, task: &Task) -> bool {
+        let named = task.data.get("tools").and_then(Value::as_array);
+        let given = |name: &Value| {
+            let own = self.tools.iter().any(|one| name == one);
+            own || self.mcp.keys().any(|one| name == one)
+        };
+        named.is_some_and(|named| !named.is_empty() && !named.iter().any(given))
+    }
+}
+
+/// Whether the tools that a task names are tools.
+fn named(task: &Task, given: &BTreeSet<&str>, known: impl Fn(&str) -> bool) -> Result<(), String> {
+    let shown = || given.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    match task.data.get("tools") {
+        None | Some(Value::Null) => Ok(()),
+        Some(Value::Array(names)) => {
+            match names.iter().find(|name| !name.as_str().is_some_and(&known)) {
+                None => Ok(()),
+                Some(name) => {
+                    Err(format!("`tools` has {name}, which is none; there is {}", shown()))
+                }
+            }
+        }
+        Some(other) => Err(format!("`tools` is {other}; write a list of {}", shown())),
+    }
+}
+
+/// Whether an episode can begin with what a task has.
+fn begins(task: &Task) -> Result<(), String> {
+    match task.data.get("files") {
+        None | Some(Value::Null) => {}
+        Some(Value::Object(files)) if files.values().all(Value::is_string) => {
+            files.keys().try_for_each(|path| is_path(path, "files"))?;
+        }
+        Some(other) => return Err(format!("`files` is {other}; write texts by path")),
+    }
+    match task.data.get("database") {
+        None | Some(Value::String(_)) => Ok(()),
+        Some(other) => Err(format!("`database` is {other}; write SQL, a text")),
+    }
+}
+
+/// Whether a path is one that calls can name, as it is written.
+pub(super) fn is_path(path: &str, key: &str) -> Result<(), String> {
+    match clean(path) {
+        Ok(cleaned) if cleaned == path => Ok(()),
+        Ok(cleaned) => Err(format!("`{key}` has {path:?}; write {cleaned:?}")),
+        Err(what) => Err(format!("`{key}`: {what}")),
+    }
+}
