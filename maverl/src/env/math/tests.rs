@@ -174,6 +174,61 @@ fn what_only_looks_alike_is_not() {
     }
 }
 
+#[test]
+fn a_variable_may_be_negative_or_large() {
+    let wrong = [
+        ("|x|", "x"),
+        ("\\boxed{|x|}", "\\boxed{x}"),
+        ("\\sqrt{x^2}", "x"),
+        ("\\sqrt{x^2}", "-x"),
+        ("\\sqrt{x^2y^2}", "xy"),
+        ("\\sqrt{x^2y^2}", "x|y|"),
+        ("x\\sqrt{x^2}", "x^2"),
+        ("\\sqrt{x^6}", "x^3"),
+        ("\\sqrt[4]{x^4}", "x"),
+        ("(x^2)^{1/2}", "x"),
+        ("\\sqrt{(x-1)^2}", "x-1"),
+        ("\\sqrt{(x-3)^2}", "3-x"),
+        ("\\sqrt{x^2+2x+1}", "x+1"),
+        ("|x-500|", "500-x"),
+        ("x+|x|", "2x"),
+        ("e^{|x|}", "e^x"),
+        ("\\sqrt{(x+i)^2}", "x+i"),
+        ("|abc|", "abc"),
+        ("\\frac{|x|}{x}", "1"),
+        ("x^2+\\sqrt{x^2}", "x^2+x"),
+        ("y=|x|", "y=x"),
+        ("(|x|, 1)", "(x, 1)"),
+    ];
+    for (answer, truth) in wrong {
+        let unbox = reference;
+        assert_eq!(compare(unbox(answer), unbox(truth)), Verdict::Unequal, "{answer} {truth}");
+        assert_eq!(compare(unbox(truth), unbox(answer)), Verdict::Unequal, "{truth} {answer}");
+    }
+    let right = [
+        ("\\sqrt{x^2}", "|x|"),
+        ("\\sqrt{x^2y^2}", "|xy|"),
+        ("\\sqrt{x^4}", "x^2"),
+        ("\\sqrt{x}", "x^{1/2}"),
+        ("\\sqrt{x^3}", "x\\sqrt{x}"),
+        ("\\sqrt{x^2+2x+1}", "|x+1|"),
+        ("\\sqrt[3]{x^3}", "x"),
+        ("\\sqrt[3]{8x}", "2\\sqrt[3]{x}"),
+        ("\\sqrt[3]{x^2}", "x^{2/3}"),
+        ("\\log(x^3)", "3\\log x"),
+        ("\\sqrt{x-3}\\sqrt{x-3}", "x-3"),
+        ("\\sqrt{x^2+1}-x", "\\frac{1}{\\sqrt{x^2+1}+x}"),
+        ("\\sin^2 x", "1-\\cos^2 x"),
+        ("\\sin(x^3)", "2\\sin(x^3/2)\\cos(x^3/2)"),
+        ("\\frac{e^x-e^{-x}}{2}", "\\sinh x"),
+        ("\\arcsin x", "\\frac{\\pi}{2}-\\arccos x"),
+        ("\\sqrt{1-x^2}", "\\frac{1-x^2}{\\sqrt{1-x^2}}"),
+        ("(-1)^{n+1}", "-(-1)^n"),
+        ("2^{n+1}", "2 \\cdot 2^n"),
+    ];
+    all(&right, Verdict::Equal);
+}
+
 /// Gold answers of the real data, as far as it is there.
 fn gold() -> Option<Vec<String>> {
     let Some(root) = std::env::var_os("MAVERL_TEST_DATA") else {
