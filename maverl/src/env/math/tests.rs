@@ -229,6 +229,49 @@ fn a_variable_may_be_negative_or_large() {
     all(&right, Verdict::Equal);
 }
 
+#[test]
+fn periods_thin_spaces_and_empty_sets_are_read() {
+    let right = [
+        ("12\\,345", "12345"),
+        ("1\\,234\\,567.5", "1,234,567.5"),
+        ("(1\\,000, 2)", "(1000, 2)"),
+        ("0.\\overline{3}", "1/3"),
+        ("0.\\overline{3}", "\\frac{1}{3}"),
+        (".\\overline{142857}", "1/7"),
+        ("0.1\\overline{6}", "1/6"),
+        ("-2.\\bar{9}", "-3"),
+        ("0.\\overline{36}\\text{ cm}", "4/11"),
+        ("\\varnothing", "\\emptyset"),
+        ("\\{\\}", "\\emptyset"),
+        ("\\{ \\}", "\\varnothing"),
+        ("∅", "$\\emptyset$."),
+        ("x \\in \\emptyset", "\\emptyset"),
+    ];
+    all(&right, Verdict::Equal);
+    let wrong = [
+        ("12\\,34", "1234"),
+        ("1\\,2", "12"),
+        ("12\\,345", "12,\\, 345"),
+        ("12\\,345", "(12, 345)"),
+        ("0.\\overline{3}", "0.3"),
+        ("0.\\overline{3}", "0.33333333"),
+        ("3\\overline{3}", "33"),
+        ("0.\\overline{}", "0"),
+        ("\\{\\emptyset\\}", "\\emptyset"),
+        ("\\emptyset, 5", "5"),
+        ("\\emptyset, 5", "\\{5\\}"),
+        ("\\{\\}, 5", "\\{5\\}"),
+        ("\\emptyset", "0"),
+        ("\\{0\\}", "\\emptyset"),
+        ("()", "\\emptyset"),
+        ("{}", "\\emptyset"),
+    ];
+    for (answer, truth) in wrong {
+        assert_ne!(compare(answer, truth), Verdict::Equal, "{answer} {truth}");
+        assert_ne!(compare(truth, answer), Verdict::Equal, "{truth} {answer}");
+    }
+}
+
 /// Gold answers of the real data, as far as it is there.
 fn gold() -> Option<Vec<String>> {
     let Some(root) = std::env::var_os("MAVERL_TEST_DATA") else {
@@ -560,6 +603,22 @@ fn answers_are_found_where_they_are_marked() {
         ("The answer is $5$. Good.", Some("5")),
         ("**Answer:** 3.5", Some("3.5")),
         ("The final answer is: 12.\nBye", Some("12")),
+        ("The answer is **42**.", Some("42")),
+        ("The answer is **42.** Good", Some("42")),
+        ("The answer is `42`", Some("42")),
+        ("The answer is: **$42$**.", Some("42")),
+        ("\\boxed{**42**}", Some("42")),
+        ("#### **42**", Some("42")),
+        ("\\boxed{2**3}", Some("2**3")),
+        ("The answer is:\n\n42", Some("42")),
+        ("The answer is\n\\[\n42.\n\\]\n", Some("42")),
+        ("**Final Answer:**\n$42$", Some("42")),
+        ("**Final Answer:**\n$42$\n\nI hope that it is correct.", Some("42")),
+        // Two answers are none.
+        ("The answer is:\n42\n43", Some("42\n43")),
+        ("The answer is:\n\n42\n\nor 43", Some("42\n\nor 43")),
+        ("The answer is:\n", None),
+        ("The answer is: **", None),
         ("\\boxed{}", None),
         ("about 12", None),
         ("", None),
