@@ -87,7 +87,8 @@ pub(super) fn grade(args: &GradeArgs) -> Result<ExitCode, Failure> {
             rows(&text, &args.input, row)?.into_iter().map(|row| graded(row, exact)).collect()
         }
         Rule::Nli => {
-            rows(&text, &args.input, row)?.into_iter().map(|row| graded(row, inferred)).collect()
+            let rows = rows(&text, &args.input, labeled)?;
+            rows.into_iter().map(|row| graded(row, inferred)).collect()
         }
     };
     let right = graded.iter().filter(|row| row["reward"] == 1.0).count();
@@ -176,6 +177,19 @@ fn row(object: Map<String, Value>) -> Result<Row, String> {
     }
 }
 
+/// A row whose truths are labels.
+fn labeled(object: Map<String, Value>) -> Result<Row, String> {
+    let row = row(object)?;
+    let truth = &row.object["truth"];
+    let truths = truth.as_array().map_or(std::slice::from_ref(truth), Vec::as_slice);
+    match truths.iter().find(|truth| nli::Label::read(truth).is_none()) {
+        Some(other) => Err(format!(
+            "`truth` is {other}; write entailment, neutral or contradiction (or e, n, c; 0, 1, 2)"
+        )),
+        None => Ok(row),
+    }
+}
+
 fn text(value: &Value, key: &str) -> Result<String, String> {
     match value {
         Value::String(text) => Ok(text.clone()),
@@ -224,12 +238,11 @@ fn exact(answer: &str, truths: &[String]) -> Grade {
 
 fn inferred(answer: &str, truths: &[String]) -> Grade {
     let extracted = nli::label(answer).map(nli::Label::word);
-    let verdicts: Option<Vec<bool>> = truths.iter().map(|t| nli::grade(answer, t)).collect();
-    let (verdict, reason) = match (verdicts, extracted) {
-        (None, _) => ("undecided", "the truth is no label; counted as wrong"),
-        (Some(verdicts), _) if verdicts.contains(&true) => ("equal", "it gives the label"),
-        (_, None) => ("unequal", "it gives no label, or more than one"),
-        _ => ("unequal", "it gives another label"),
+    let right = truths.iter().any(|truth| nli::grade(answer, truth) == Some(true));
+    let (verdict, reason) = match (right, extracted) {
+        (true, _) => ("equal", "it gives the label"),
+        (false, None) => ("unequal", "it gives no label, or more than one"),
+        (false, Some(_)) => ("unequal", "it gives another label"),
     };
     Grade { verdict, extracted: extracted.map(str::to_owned), reason }
 }
@@ -281,15 +294,29 @@ mod tests {
         let input = r#"{"answer": "not neutral but entailment", "truth": "e"}
 {"answer": "entailment or neutral", "truth": "entailment"}
 {"answer": "neutral", "truth": 2}
-{"answer": "neutral", "truth": "maybe"}
+{"answer": "neutral", "truth": ["c", 1]}
 "#;
         let rows = grade_rows(Rule::Nli, input).unwrap();
         let verdicts: Vec<&Value> = rows.iter().map(|row| &row["verdict"]).collect();
-        assert_eq!(verdicts, ["equal", "unequal", "unequal", "undecided"]);
+        assert_eq!(verdicts, ["equal", "unequal", "unequal", "equal"]);
         assert_eq!(
             (&rows[0]["extracted"], &rows[1]["extracted"]),
             (&json!("entailment"), &Value::Null)
         );
+    }
+
+    #[test]
+    fn a_truth_that_is_no_label_is_a_bad_row() {
+        let bad = [r#""maybe""#, "3", "-1", "1.0", r#""""#, r#""entails""#, r#"["neutral", -1]"#];
+        let row = |truth: &str| format!("{{\"answer\": \"neutral\", \"truth\": {truth}}}\n");
+        let input = row("1") + &bad.map(row).concat();
+        let Failure(message) = grade_rows(Rule::Nli, &input).unwrap_err();
+        assert!(message.starts_with("7 of 8 rows cannot be graded"), "{message}");
+        let shown = [r#""maybe""#, "3", "-1", "1.0", r#""""#, r#""entails""#, "-1"];
+        for (i, truth) in shown.iter().enumerate() {
+            let said = format!(":{}: `truth` is {truth}; write entailment, neutral", i + 2);
+            assert!(message.contains(&said), "{said}: {message}");
+        }
     }
 
     #[test]

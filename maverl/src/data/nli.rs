@@ -4,23 +4,17 @@ use serde_json::{Map, Value};
 
 use crate::world::nli::{Label, data, question};
 
+/// Keys of the hypothesis, and those of the premise that belong to it. ANLI's own files call the premise the context; those
+/// of SNLI and MultiNLI number the sentences.
+const PAIRS: [(&str, &[&str]); 2] =
+    [("hypothesis", &["premise", "context"]), ("sentence2", &["sentence1"])];
+/// Keys of the label, the first found counts.
+const LABELS: [&str; 2] = ["label", "gold_label"];
+
 /// The question of a row with a hypothesis, whose other keys are put into the form of a task; `None` for other rows.
 pub(super) fn task(object: &mut Map<String, Value>) -> Result<Option<String>, String> {
-    let Some(Value::String(hypothesis)) = object.get("hypothesis").cloned() else {
-        return Ok(None);
-    };
-    // ANLI's own files call the premise the context.
-    let premise = object.remove("premise").or_else(|| object.remove("context"));
-    let Some(Value::String(premise)) = premise else {
-        return Err("a row with a `hypothesis` needs a `premise`, a text".to_owned());
-    };
-    let found = object.remove("label").or_else(|| object.remove("gold_label"));
-    let label = found.as_ref().and_then(Label::read).ok_or_else(|| {
-        let found = found.as_ref().map_or("missing".to_owned(), Value::to_string);
-        format!(
-            "`label` is {found}; write entailment, neutral or contradiction (or e, n, c; 0, 1, 2)"
-        )
-    })?;
+    let Some((hypothesis, premise)) = pair(object)? else { return Ok(None) };
+    let label = label(object)?;
     if let Some(id) = object.remove("uid")
         && !object.contains_key("id")
     {
@@ -28,4 +22,89 @@ pub(super) fn task(object: &mut Map<String, Value>) -> Result<Option<String>, St
     }
     object.extend(data(&premise, &hypothesis, label));
     Ok(Some(question(&premise, &hypothesis)))
+}
+
+/// The hypothesis and the premise; `None` if the row is about something else, as pairs of sentences without a `gold_label`
+/// are.
+fn pair(object: &mut Map<String, Value>) -> Result<Option<(String, String)>, String> {
+    for (key, premises) in PAIRS {
+        let Some(Value::String(hypothesis)) = object.get(key).cloned() else { continue };
+        if key != "hypothesis" && !object.contains_key("gold_label") {
+            continue;
+        }
+        let premise = premises.iter().find_map(|key| object.remove(*key));
+        let Some(Value::String(premise)) = premise else {
+            return Err(format!("a row with a `{key}` needs a `{}`, a text", premises[0]));
+        };
+        object.remove(key);
+        return Ok(Some((hypothesis, premise)));
+    }
+    Ok(None)
+}
+
+fn label(object: &mut Map<String, Value>) -> Result<Label, String> {
+    const WANTED: &str = "entailment, neutral or contradiction (or e, n, c; 0, 1, 2)";
+    let found = LABELS.iter().find_map(|key| Some((key, object.remove(*key)?)));
+    let Some((key, value)) = found else {
+        return Err(format!("the row has no `label`; write {WANTED}"));
+    };
+    match Label::read(&value) {
+        Some(label) => Ok(label),
+        None if value == -1 || value == "-1" || value == "-" => Err(format!(
+            "`{key}` is {value}: those who labeled the row came to no consensus; leave such rows out of the file"
+        )),
+        None => Err(format!("`{key}` is {value}; write {WANTED}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(row: Value) -> (Result<Option<String>, String>, Map<String, Value>) {
+        let Value::Object(mut object) = row else { panic!("{row} is no object") };
+        (task(&mut object), object)
+    }
+
+    #[test]
+    fn rows_are_read_as_they_are_published() {
+        for row in [
+            json!({"premise": "A.", "hypothesis": "B.", "label": 1}),
+            json!({"uid": "7", "context": "A.", "hypothesis": "B.", "label": "n"}),
+            json!({"sentence1": "A.", "sentence2": "B.", "gold_label": "neutral", "pairID": "3"}),
+        ] {
+            let (question, object) = read(row);
+            assert!(question.unwrap().unwrap().starts_with("Premise: A.\nHypothesis: B.\n"));
+            assert_eq!(object["premise"], "A.");
+            assert_eq!(object["hypothesis"], "B.");
+            assert_eq!(object["answers"], json!(["neutral"]));
+        }
+        // Pairs of sentences may be of another task.
+        let other = json!({"sentence1": "A.", "sentence2": "B.", "label": 1});
+        assert_eq!(read(other).0, Ok(None));
+    }
+
+    #[test]
+    fn a_row_without_a_label_is_told_by_its_own_key() {
+        let row = |key: &str, label: Value| {
+            let mut row = json!({"premise": "A.", "hypothesis": "B."});
+            row[key] = label;
+            read(row).0.unwrap_err()
+        };
+        let said = row("gold_label", json!("maybe"));
+        assert!(said.starts_with("`gold_label` is \"maybe\"; write entailment"), "{said}");
+        for (key, label) in [("label", json!(-1)), ("gold_label", json!("-"))] {
+            let said = row(key, label.clone());
+            assert!(said.starts_with(&format!("`{key}` is {label}: ")), "{said}");
+            assert!(said.contains("no consensus; leave such rows out of the file"), "{said}");
+        }
+        let said = row("other", json!(0));
+        assert!(said.starts_with("the row has no `label`; write entailment"), "{said}");
+        let said = read(json!({"sentence2": "B.", "gold_label": "neutral"})).0.unwrap_err();
+        assert_eq!(said, "a row with a `sentence2` needs a `sentence1`, a text");
+    }
 }

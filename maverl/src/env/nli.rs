@@ -59,20 +59,25 @@ const NEGATIONS: [&str; 14] = [
     "without", "than", "instead",
 ];
 
+/// Words after which a reply says why; a label there is not given.
+const REASONS: [&str; 2] = [" because ", " since "];
+
 /// How many words after a negation are turned around.
 const REACH: usize = 4;
 
 /// The label that a reply gives: in what it marks (`\boxed{..}`, `####`, "answer is"), or else in the whole of it. A label
-/// that is denied is not given ("not entailment but neutral"), and a reply that gives two gives none.
+/// that is denied is not given ("not entailment but neutral"), and a reply that gives two gives none. What is marked ends where it
+/// says why.
 ///
 /// ```
 /// use maverl::env::nli::{Label, label};
 ///
 /// assert_eq!(label("It is not a contradiction, so: neutral."), Some(Label::Neutral));
+/// assert_eq!(label("The answer is neutral, because nothing contradicts it."), Some(Label::Neutral));
 /// assert_eq!(label("entailment or neutral"), None);
 /// ```
 pub fn label(reply: &str) -> Option<Label> {
-    let text = extract(reply).unwrap_or(reply);
+    let text = extract(reply).map_or(reply, claim);
     // What was thought aloud is no answer, marked or not.
     let text = text.rsplit_once("</think>").map_or(text, |(_, said)| said);
     let text = text.to_lowercase().replace(['\'', '’'], "");
@@ -82,6 +87,13 @@ pub fn label(reply: &str) -> Option<Label> {
         1 => given.into_iter().next(),
         _ => None,
     }
+}
+
+/// What is said before the reason for it.
+fn claim(marked: &str) -> &str {
+    let lower = marked.to_ascii_lowercase();
+    let reason = REASONS.iter().filter_map(|word| lower.find(word)).min();
+    reason.map_or(marked, |at| &marked[..at])
 }
 
 /// The labels that a clause gives.
@@ -138,6 +150,10 @@ mod tests {
             ("Neither entailment nor contradiction: neutral", Neutral),
             ("<think>entailment? contradiction?</think> neutral", Neutral),
             ("NEUTRAL!\n", Neutral),
+            ("The answer is entailment, because nothing contradicts it.", Entailment),
+            ("Answer: neutral, since it neither entails it nor is a contradiction", Neutral),
+            ("**Answer:**\n\nneutral", Neutral),
+            ("The answer is **contradiction**.", Contradiction),
         ] {
             assert_eq!(label(reply), Some(expected), "{reply}");
         }
@@ -154,6 +170,10 @@ mod tests {
             "it is neither entailment nor contradiction",
             "\\boxed{entailment, contradiction}",
             "<think>entailment</think>",
+            "The answer is entailment, neutral, because nothing contradicts it.",
+            "The answer is not entailment because nothing contradicts it.",
+            "The answer is:\nentailment\nneutral",
+            "The answer is entailment\u{a0}because of a contradiction",
             "entailmentneutral",
             "0",
             "e",

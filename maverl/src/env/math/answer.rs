@@ -1,5 +1,8 @@
 //! Where in a reply the answer is.
 
+/// Words that a line has at least if it is a sentence about an answer, and not another answer.
+const SENTENCE: usize = 4;
+
 /// The answer of a reply: what stands in its last complete `\boxed{..}` or `\fbox{..}`, or else after its last `####`, or
 /// else after its last "answer is" or "answer:". What comes before `</think>` is no part of the answer.
 ///
@@ -34,7 +37,7 @@ fn boxed(reply: &str) -> Option<&str> {
         let at = reply[..end].rfind("\\boxed").max(reply[..end].rfind("\\fbox"))?;
         let rest = reply[at + 1..].trim_start_matches(|c: char| c.is_ascii_alphabetic());
         if let Some(inside) = braced(rest.trim_start()) {
-            return Some(inside.trim()).filter(|inside| !inside.is_empty());
+            return Some(bare(inside)).filter(|inside| !inside.is_empty());
         }
         end = at;
     }
@@ -62,18 +65,60 @@ fn braced(text: &str) -> Option<&str> {
 fn hashed(reply: &str) -> Option<&str> {
     let (_, rest) = reply.rsplit_once("####")?;
     let line = rest.lines().find(|line| !line.trim().is_empty())?;
-    Some(line.trim()).filter(|line| !line.is_empty())
+    Some(bare(line)).filter(|line| !line.is_empty())
 }
 
-/// What follows the last "answer is" or "answer:", up to the end of the sentence or line.
+/// A text without the Markdown around it: `**42**`, `` `42` ``.
+fn bare(text: &str) -> &str {
+    let mut text = text.trim();
+    while let Some(inside) = ["**", "*", "`"]
+        .iter()
+        .find_map(|mark| text.strip_prefix(mark)?.strip_suffix(mark))
+        .filter(|inside| !inside.trim().is_empty())
+    {
+        text = inside.trim();
+    }
+    text
+}
+
+/// What follows the last "answer is" or "answer:", up to the end of the sentence or line. Where nothing follows in the
+/// line, it is the next line that says something.
 fn announced(reply: &str) -> Option<&str> {
     let lower = reply.to_ascii_lowercase();
     let ends = ["answer is", "answer:", "answer is:", "answer:**", "answer**:"]
         .iter()
         .filter_map(|mark| lower.rfind(mark).map(|at| at + mark.len()));
-    let rest = reply[ends.max()?..].lines().next()?;
-    let rest = rest.find(". ").map_or(rest, |at| &rest[..at]);
-    let rest = rest.trim_matches(|c: char| c.is_whitespace() || matches!(c, '*' | ':' | '$'));
-    let rest = rest.strip_suffix('.').unwrap_or(rest).trim_end_matches('$').trim();
+    let rest = &reply[ends.max()?..];
+    let line = rest.lines().next()?;
+    let rest = match announces_nothing(line) {
+        true => below(rest)?,
+        false => line,
+    };
+    let end = [". ", ".** "].iter().filter_map(|end| rest.find(end)).min();
+    let rest = end.map_or(rest, |at| &rest[..at]);
+    let around = |c: char| c.is_whitespace() || matches!(c, '*' | ':' | '$' | '`');
+    let rest = rest.trim_matches(around);
+    let rest = rest.strip_suffix('.').unwrap_or(rest).trim_end_matches(around);
     Some(rest).filter(|rest| !rest.is_empty())
+}
+
+/// Whether a line only decorates what stands in others.
+fn announces_nothing(line: &str) -> bool {
+    let marks = |c: char| c.is_whitespace() || "*:$`_#-".contains(c);
+    matches!(line.trim_matches(marks), "" | "\\[" | "\\]")
+}
+
+/// The first line below that says something. A line after it that is no sentence is part of it: of two answers, none is
+/// the one.
+fn below(text: &str) -> Option<&str> {
+    let start = |line: &str| line.as_ptr() as usize - text.as_ptr() as usize;
+    let mut lines = text.lines().filter(|line| !announces_nothing(line));
+    let first = lines.next()?;
+    let words = |line: &str| {
+        let words = line.split_whitespace();
+        words.filter(|word| word.chars().filter(|c| c.is_alphabetic()).count() > 1).count()
+    };
+    let more = lines.take_while(|line| words(line) < SENTENCE).last();
+    let end = start(more.unwrap_or(first)) + more.unwrap_or(first).len();
+    Some(&text[start(first)..end])
 }

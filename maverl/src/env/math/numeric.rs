@@ -6,20 +6,30 @@ use num_rational::BigRational;
 use num_traits::ToPrimitive;
 
 use super::Verdict;
-use super::exact::{Atom, Expr, Polynomial, Stop, Work};
+use super::exact::{Atom, Expr, Monomial, Polynomial, Stop, Work};
 use crate::draw::Draw;
 
-/// Points at which two expressions are compared.
+/// Points at which two expressions must agree. All their coordinates are positive.
 const POINTS: usize = 7;
 /// Points that must have a value.
 const NEEDED: usize = 5;
+/// Points of every sign and size that may only tell two expressions apart.
+const DOUBTS: usize = 40;
+/// The largest coordinates of those points.
+const SIZES: [f64; 6] = [2.0, 2.0, 20.0, 200.0, 1e4, 1e8];
 /// Relative difference below which values agree, and above which they differ. Between the two nothing is said.
 const SAME: f64 = 1e-10;
 const OTHER: f64 = 1e-7;
+/// How many times its estimated error a difference must be to be one.
+const SURE: f64 = 1000.0;
+/// Relative error of an operation.
+const ROUNDING: f64 = 1e-15;
 /// Denominator from which a rational may be a rounded value rather than a value.
 const ROUNDED: u32 = 100_000;
 
 /// Whether two expressions are the same function, by their values.
+///
+/// Variables are real, of any sign. A point where a side has no real value, as `\log x` where `x` is negative, says nothing.
 pub(super) fn identity(a: &Expr, b: &Expr, work: &mut Work) -> Result<Verdict, Stop> {
     let mut names = [a.names(), b.names()].concat();
     names.sort_unstable();
@@ -29,29 +39,22 @@ pub(super) fn identity(a: &Expr, b: &Expr, work: &mut Work) -> Result<Verdict, S
         return Ok(Verdict::Undecided);
     }
     let points = if names.is_empty() { 1 } else { POINTS };
+    let doubts = if names.is_empty() { 0 } else { DOUBTS };
     let mut draw = Draw::new(0x6d61_7468);
     let (mut agreed, mut unclear) = (0, false);
-    for _ in 0..points {
-        let values: Vec<f64> =
-            names.iter().map(|_| 0.2 + draw.below(1 << 20) as f64 / f64::from(1 << 19)).collect();
-        let at = |name: char| match name {
-            'π' => std::f64::consts::PI,
-            'e' => std::f64::consts::E,
-            _ => names.iter().position(|n| *n == name).map_or(f64::NAN, |i| values[i]),
+    for i in 0..points + doubts {
+        let real = i >= points;
+        let coordinate = |(j, _): (usize, &char)| match real {
+            true => doubtful(i, j, &mut draw),
+            false => 0.2 + draw.below(1 << 20) as f64 / f64::from(1 << 19),
         };
-        let (x, y) = (value(a, &at, work)?, value(b, &at, work)?);
-        let scale = x.norm().max(y.norm());
-        let difference = (x - y).norm();
-        // Next to zero a relative difference says nothing.
-        if !(1e-12..f64::INFINITY).contains(&scale) || !difference.is_finite() {
-            continue;
-        }
-        if difference > OTHER * scale {
-            return Ok(Verdict::Unequal);
-        }
-        match difference <= SAME * scale {
-            true => agreed += 1,
-            false => unclear = true,
+        let values: Vec<f64> = names.iter().enumerate().map(coordinate).collect();
+        let point = Point { names: &names, values: &values, real };
+        match said(&point.value(a, work)?, &point.value(b, work)?) {
+            Said::Other => return Ok(Verdict::Unequal),
+            Said::Same => agreed += usize::from(!real),
+            Said::Unclear => unclear = true,
+            Said::Nothing => {}
         }
     }
     let enough = agreed >= NEEDED.min(points) && !unclear;
@@ -59,53 +62,167 @@ pub(super) fn identity(a: &Expr, b: &Expr, work: &mut Work) -> Result<Verdict, S
     Ok(if enough && !rounded { Verdict::Equal } else { Verdict::Undecided })
 }
 
+/// The coordinate `j` of a point `i` of every sign and size: 32 points in a row have all signs of five variables.
+fn doubtful(i: usize, j: usize, draw: &mut Draw) -> f64 {
+    let size = draw.pick(&SIZES) * (1 + draw.below(1 << 20)) as f64 / f64::from(1 << 20);
+    let negative = if j < 5 { i >> j & 1 == 1 } else { draw.below(2) == 1 };
+    if negative { -size } else { size }
+}
+
 fn rounded(value: &BigRational) -> bool {
     *value.denom() >= BigInt::from(ROUNDED)
 }
 
-type At<'a> = &'a dyn Fn(char) -> f64;
-
-fn value(expr: &Expr, at: At<'_>, work: &mut Work) -> Result<Complex64, Stop> {
-    Ok(sum(&expr.above, at, work)? / sum(&expr.below, at, work)?)
+/// A value, and how far off it may be.
+struct Rough {
+    value: Complex64,
+    error: f64,
 }
 
-fn sum(polynomial: &Polynomial, at: At<'_>, work: &mut Work) -> Result<Complex64, Stop> {
-    let mut sum = Complex64::ZERO;
-    let mut largest = 0.0_f64;
-    for (monomial, factor) in &polynomial.0 {
-        work.spend(4)?;
-        let mut term = Complex64::from(factor.to_f64().unwrap_or(f64::NAN));
-        if monomial.imaginary {
-            term *= Complex64::I;
-        }
-        for (&prime, &(n, d)) in &monomial.roots {
-            term *= (prime as f64).powf(f64::from(n) / f64::from(d));
-        }
-        for (atom, &power) in &monomial.atoms {
-            let base = match atom {
-                Atom::Name(name) => Complex64::from(at(*name)),
-                Atom::Call(name, arguments) => call(name, arguments, at, work)?,
-            };
-            term *= base.powu(power);
-        }
-        largest = largest.max(term.norm());
-        sum += term;
+/// What two values say of whether they are one.
+enum Said {
+    Same,
+    Other,
+    Unclear,
+    Nothing,
+}
+
+fn said(a: &Rough, b: &Rough) -> Said {
+    let scale = a.value.norm().max(b.value.norm());
+    let (difference, error) = ((a.value - b.value).norm(), a.error + b.error);
+    // Next to zero a relative difference says nothing.
+    if !(1e-12..f64::INFINITY).contains(&scale) || !difference.is_finite() || !error.is_finite() {
+        Said::Nothing
+    } else if difference > OTHER * scale && difference > SURE * error {
+        Said::Other
+    } else if error > SAME * scale {
+        // What cancels to nearly nothing says nothing.
+        Said::Nothing
+    } else if difference <= SAME * scale {
+        Said::Same
+    } else {
+        Said::Unclear
     }
-    // What cancels to nearly nothing says nothing.
-    let cancelled = sum.norm() < 1e-5 * largest;
-    Ok(if cancelled { Complex64::new(f64::NAN, 0.0) } else { sum })
 }
 
-fn call(name: &str, arguments: &[Expr], at: At<'_>, work: &mut Work) -> Result<Complex64, Stop> {
-    let argument = |i: usize, work: &mut Work| match arguments.get(i) {
-        Some(argument) => value(argument, at, work),
-        None => Err(Stop::Meaningless),
-    };
-    let x = argument(0, work)?;
-    Ok(match name {
-        "power" => x.powc(argument(1, work)?),
-        "root" => x.powc(argument(1, work)?.inv()),
-        "log" => x.ln() / argument(1, work)?.ln(),
+/// Values of the variables.
+struct Point<'a> {
+    names: &'a [char],
+    values: &'a [f64],
+    /// A function of variables has a value only where it is real.
+    real: bool,
+}
+
+impl Point<'_> {
+    fn name(&self, name: char) -> f64 {
+        match name {
+            'π' => std::f64::consts::PI,
+            'e' => std::f64::consts::E,
+            _ => self.names.iter().position(|n| *n == name).map_or(f64::NAN, |i| self.values[i]),
+        }
+    }
+
+    fn value(&self, expr: &Expr, work: &mut Work) -> Result<Rough, Stop> {
+        let (above, below) = (self.sum(&expr.above, work)?, self.sum(&expr.below, work)?);
+        let value = above.value / below.value;
+        let error = (above.error + value.norm() * below.error) / below.value.norm();
+        let known = below.error < below.value.norm();
+        Ok(Rough { value, error: if known { error } else { f64::NAN } })
+    }
+
+    fn sum(&self, polynomial: &Polynomial, work: &mut Work) -> Result<Rough, Stop> {
+        let mut sum = Rough { value: Complex64::ZERO, error: 0.0 };
+        let only = polynomial.0.len() == 1;
+        for (monomial, factor) in &polynomial.0 {
+            work.spend(4)?;
+            let mut term = Complex64::from(factor.to_f64().unwrap_or(f64::NAN));
+            let mut error = 0.0;
+            if monomial.imaginary {
+                term *= Complex64::I;
+            }
+            for (&prime, &(n, d)) in &monomial.roots {
+                term *= (prime as f64).powf(f64::from(n) / f64::from(d));
+            }
+            for (atom, &power) in &monomial.atoms {
+                let base = match atom {
+                    Atom::Name(name) => Rough { value: self.name(*name).into(), error: 0.0 },
+                    Atom::Call(name, arguments) => self.call(name, arguments, work)?,
+                };
+                let (size, most) = (base.value.norm(), base.value.norm() + base.error);
+                let exponent = f64::from(power);
+                error =
+                    (term.norm() + error) * most.powf(exponent) - term.norm() * size.powf(exponent);
+                term *= base.value.powu(power);
+            }
+            sum.value += term;
+            let exact = only && *monomial == Monomial::default() && factor.is_integer();
+            sum.error += if exact { 0.0 } else { error + ROUNDING * term.norm() };
+        }
+        Ok(sum)
+    }
+
+    fn call(&self, name: &str, arguments: &[Expr], work: &mut Work) -> Result<Rough, Stop> {
+        let first = arguments.first().ok_or(Stop::Meaningless)?;
+        let x = self.value(first, work)?;
+        let y = match arguments.get(1) {
+            Some(argument) => self.value(argument, work)?,
+            None => Rough { value: Complex64::ONE, error: 0.0 },
+        };
+        let outside = self.real
+            && (varies(first) && !defined(name, x.value, y.value)
+                || name == "log"
+                    && arguments.get(1).is_some_and(varies)
+                    && !defined(name, y.value, x.value));
+        if outside {
+            return Ok(Rough { value: f64::NAN.into(), error: f64::NAN });
+        }
+        let value = function(name, x.value, y.value);
+        let moved = |dx: f64, dy: f64| (function(name, x.value + dx, y.value + dy) - value).norm();
+        let error = [moved(x.error, 0.0), moved(-x.error, 0.0)].into_iter().fold(0.0, larger)
+            + [moved(0.0, y.error), moved(0.0, -y.error)].into_iter().fold(0.0, larger);
+        Ok(Rough { value, error: error + ROUNDING * value.norm() })
+    }
+}
+
+/// The larger of both; what is not a number stays so.
+fn larger(a: f64, b: f64) -> f64 {
+    if a.is_nan() || a > b { a } else { b }
+}
+
+fn varies(expr: &Expr) -> bool {
+    expr.names().iter().any(|name| !matches!(name, 'π' | 'e'))
+}
+
+fn is_real(x: Complex64) -> bool {
+    x.im.abs() <= 1e-12 * x.re.abs()
+}
+
+/// Whether a whole number is odd; `None` if it is none.
+fn odd(x: Complex64) -> Option<bool> {
+    (is_real(x) && x.re.fract() == 0.0).then(|| x.re.rem_euclid(2.0) == 1.0)
+}
+
+/// Whether a function of a real number is real there. Of a number that is not real, it may be anything.
+fn defined(name: &str, x: Complex64, y: Complex64) -> bool {
+    let negative = is_real(x) && x.re < 0.0;
+    match name {
+        "log" => !negative,
+        "root" => !negative || odd(y) == Some(true),
+        "power" => !negative || odd(y).is_some(),
+        "arcsin" | "arccos" => !is_real(x) || x.re.abs() <= 1.0,
+        _ => true,
+    }
+}
+
+/// `y` is the base of a logarithm, the degree of a root, the exponent of a power.
+fn function(name: &str, x: Complex64, y: Complex64) -> Complex64 {
+    match name {
+        "power" => x.powc(y),
+        "root" if is_real(x) && x.re < 0.0 && odd(y) == Some(true) => {
+            (-(-x.re).powf(y.re.recip())).into()
+        }
+        "root" => x.powc(y.inv()),
+        "log" => x.ln() / y.ln(),
         "sin" => x.sin(),
         "cos" => x.cos(),
         "tan" => x.tan(),
@@ -122,5 +239,5 @@ fn call(name: &str, arguments: &[Expr], at: At<'_>, work: &mut Work) -> Result<C
         "floor" if x.im == 0.0 => x.re.floor().into(),
         "ceil" if x.im == 0.0 => x.re.ceil().into(),
         _ => Complex64::new(f64::NAN, 0.0),
-    })
+    }
 }

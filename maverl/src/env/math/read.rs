@@ -78,6 +78,9 @@ fn answer(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop>
     if let Some(at) = top(tokens, |c| c == '∈') {
         return answer(&tokens[at + 1..], depth, work);
     }
+    if tokens == [Token::Symbol('∅')] {
+        return Ok(Value::Set(Vec::new()).into());
+    }
     let parts = split(tokens, '∪');
     if parts.len() > 1 {
         return Ok(Value::Union(all(&parts, depth, work)?).into());
@@ -117,7 +120,8 @@ fn items(parts: &[&[Token]], depth: u32, work: &mut Work) -> Result<Vec<Answer>,
     let mut items = Vec::new();
     for item in all(&parts, depth, work)? {
         match item.value {
-            Value::Set(inner) => items.extend(inner),
+            Value::Set(inner) if !inner.is_empty() => items.extend(inner),
+            Value::Set(inner) => items.push(Value::Set(inner).into()),
             _ => items.push(item),
         }
     }

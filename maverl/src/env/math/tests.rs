@@ -174,6 +174,104 @@ fn what_only_looks_alike_is_not() {
     }
 }
 
+#[test]
+fn a_variable_may_be_negative_or_large() {
+    let wrong = [
+        ("|x|", "x"),
+        ("\\boxed{|x|}", "\\boxed{x}"),
+        ("\\sqrt{x^2}", "x"),
+        ("\\sqrt{x^2}", "-x"),
+        ("\\sqrt{x^2y^2}", "xy"),
+        ("\\sqrt{x^2y^2}", "x|y|"),
+        ("x\\sqrt{x^2}", "x^2"),
+        ("\\sqrt{x^6}", "x^3"),
+        ("\\sqrt[4]{x^4}", "x"),
+        ("(x^2)^{1/2}", "x"),
+        ("\\sqrt{(x-1)^2}", "x-1"),
+        ("\\sqrt{(x-3)^2}", "3-x"),
+        ("\\sqrt{x^2+2x+1}", "x+1"),
+        ("|x-500|", "500-x"),
+        ("x+|x|", "2x"),
+        ("e^{|x|}", "e^x"),
+        ("\\sqrt{(x+i)^2}", "x+i"),
+        ("|abc|", "abc"),
+        ("\\frac{|x|}{x}", "1"),
+        ("x^2+\\sqrt{x^2}", "x^2+x"),
+        ("y=|x|", "y=x"),
+        ("(|x|, 1)", "(x, 1)"),
+    ];
+    for (answer, truth) in wrong {
+        let unbox = reference;
+        assert_eq!(compare(unbox(answer), unbox(truth)), Verdict::Unequal, "{answer} {truth}");
+        assert_eq!(compare(unbox(truth), unbox(answer)), Verdict::Unequal, "{truth} {answer}");
+    }
+    let right = [
+        ("\\sqrt{x^2}", "|x|"),
+        ("\\sqrt{x^2y^2}", "|xy|"),
+        ("\\sqrt{x^4}", "x^2"),
+        ("\\sqrt{x}", "x^{1/2}"),
+        ("\\sqrt{x^3}", "x\\sqrt{x}"),
+        ("\\sqrt{x^2+2x+1}", "|x+1|"),
+        ("\\sqrt[3]{x^3}", "x"),
+        ("\\sqrt[3]{8x}", "2\\sqrt[3]{x}"),
+        ("\\sqrt[3]{x^2}", "x^{2/3}"),
+        ("\\log(x^3)", "3\\log x"),
+        ("\\sqrt{x-3}\\sqrt{x-3}", "x-3"),
+        ("\\sqrt{x^2+1}-x", "\\frac{1}{\\sqrt{x^2+1}+x}"),
+        ("\\sin^2 x", "1-\\cos^2 x"),
+        ("\\sin(x^3)", "2\\sin(x^3/2)\\cos(x^3/2)"),
+        ("\\frac{e^x-e^{-x}}{2}", "\\sinh x"),
+        ("\\arcsin x", "\\frac{\\pi}{2}-\\arccos x"),
+        ("\\sqrt{1-x^2}", "\\frac{1-x^2}{\\sqrt{1-x^2}}"),
+        ("(-1)^{n+1}", "-(-1)^n"),
+        ("2^{n+1}", "2 \\cdot 2^n"),
+    ];
+    all(&right, Verdict::Equal);
+}
+
+#[test]
+fn periods_thin_spaces_and_empty_sets_are_read() {
+    let right = [
+        ("12\\,345", "12345"),
+        ("1\\,234\\,567.5", "1,234,567.5"),
+        ("(1\\,000, 2)", "(1000, 2)"),
+        ("0.\\overline{3}", "1/3"),
+        ("0.\\overline{3}", "\\frac{1}{3}"),
+        (".\\overline{142857}", "1/7"),
+        ("0.1\\overline{6}", "1/6"),
+        ("-2.\\bar{9}", "-3"),
+        ("0.\\overline{36}\\text{ cm}", "4/11"),
+        ("\\varnothing", "\\emptyset"),
+        ("\\{\\}", "\\emptyset"),
+        ("\\{ \\}", "\\varnothing"),
+        ("∅", "$\\emptyset$."),
+        ("x \\in \\emptyset", "\\emptyset"),
+    ];
+    all(&right, Verdict::Equal);
+    let wrong = [
+        ("12\\,34", "1234"),
+        ("1\\,2", "12"),
+        ("12\\,345", "12,\\, 345"),
+        ("12\\,345", "(12, 345)"),
+        ("0.\\overline{3}", "0.3"),
+        ("0.\\overline{3}", "0.33333333"),
+        ("3\\overline{3}", "33"),
+        ("0.\\overline{}", "0"),
+        ("\\{\\emptyset\\}", "\\emptyset"),
+        ("\\emptyset, 5", "5"),
+        ("\\emptyset, 5", "\\{5\\}"),
+        ("\\{\\}, 5", "\\{5\\}"),
+        ("\\emptyset", "0"),
+        ("\\{0\\}", "\\emptyset"),
+        ("()", "\\emptyset"),
+        ("{}", "\\emptyset"),
+    ];
+    for (answer, truth) in wrong {
+        assert_ne!(compare(answer, truth), Verdict::Equal, "{answer} {truth}");
+        assert_ne!(compare(truth, answer), Verdict::Equal, "{truth} {answer}");
+    }
+}
+
 /// Gold answers of the real data, as far as it is there.
 fn gold() -> Option<Vec<String>> {
     let Some(root) = std::env::var_os("MAVERL_TEST_DATA") else {
@@ -505,6 +603,22 @@ fn answers_are_found_where_they_are_marked() {
         ("The answer is $5$. Good.", Some("5")),
         ("**Answer:** 3.5", Some("3.5")),
         ("The final answer is: 12.\nBye", Some("12")),
+        ("The answer is **42**.", Some("42")),
+        ("The answer is **42.** Good", Some("42")),
+        ("The answer is `42`", Some("42")),
+        ("The answer is: **$42$**.", Some("42")),
+        ("\\boxed{**42**}", Some("42")),
+        ("#### **42**", Some("42")),
+        ("\\boxed{2**3}", Some("2**3")),
+        ("The answer is:\n\n42", Some("42")),
+        ("The answer is\n\\[\n42.\n\\]\n", Some("42")),
+        ("**Final Answer:**\n$42$", Some("42")),
+        ("**Final Answer:**\n$42$\n\nI hope that it is correct.", Some("42")),
+        // Two answers are none.
+        ("The answer is:\n42\n43", Some("42\n43")),
+        ("The answer is:\n\n42\n\nor 43", Some("42\n\nor 43")),
+        ("The answer is:\n", None),
+        ("The answer is: **", None),
         ("\\boxed{}", None),
         ("about 12", None),
         ("", None),

@@ -44,7 +44,7 @@ const SILENT: [&str; 16] = [
 const TEXTUAL: [&str; 9] =
     ["text", "mbox", "textnormal", "mathrm", "textbf", "textrm", "operatorname", "textit", "hbox"];
 /// LaTeX commands and plain characters that mean a symbol.
-const SYMBOLS: [(&str, char); 30] = [
+const SYMBOLS: [(&str, char); 32] = [
     ("le", '≤'),
     ("leq", '≤'),
     ("leqslant", '≤'),
@@ -75,7 +75,11 @@ const SYMBOLS: [(&str, char); 30] = [
     ("colon", ':'),
     ("mid", '|'),
     ("to", '→'),
+    ("emptyset", '∅'),
+    ("varnothing", '∅'),
 ];
+/// Most digits of a period that is read.
+const LONGEST_PERIOD: usize = 100;
 /// A comma that parts thousands and nothing else (`{,}` and `,\!`).
 const THOUSANDS: char = '\u{1}';
 
@@ -107,7 +111,7 @@ impl Lexer {
         match c {
             '\\' => self.command(),
             '0'..='9' => self.number(),
-            '.' if self.peek(1).is_ascii_digit() => self.number(),
+            '.' if self.peek(1).is_ascii_digit() || self.repeating(1).is_some() => self.number(),
             _ if c.is_ascii_alphabetic() => self.letters(),
             _ => {
                 self.at += 1;
@@ -242,6 +246,10 @@ impl Lexer {
             self.at += 1;
             decimals = self.take(|c| c.is_ascii_digit());
         }
+        if let Some((length, period)) = self.repeating(usize::from(decimals.is_empty())) {
+            self.at += length;
+            return self.tokens.push(repeated(&digits, &decimals, &period));
+        }
         let exponent = self.exponent();
         let whole: BigInt = format!("{digits}{decimals}").parse().unwrap_or_default();
         let ten = |power: usize| -> BigInt { Pow::pow(BigInt::from(10), power) };
@@ -260,6 +268,8 @@ impl Lexer {
     fn thousands(&mut self) -> Option<String> {
         let blanks = match self.peek(0) {
             ',' if self.depth == 0 => 0,
+            // A thin space.
+            '\\' if self.peek(1) == ',' => 1,
             // LaTeX's spaces after a comma that is marked.
             THOUSANDS => (1..4).take_while(|at| self.peek(*at).is_whitespace()).count(),
             _ => return None,
@@ -272,6 +282,22 @@ impl Lexer {
             self.at += start + 3;
         }
         three.then_some(digits)
+    }
+
+    /// The digits in `\overline{3}`, that many characters from here, after the point if `point` is 1; and the length of all.
+    fn repeating(&self, point: usize) -> Option<(usize, String)> {
+        if point == 1 && self.peek(0) != '.' {
+            return None;
+        }
+        let after = |mark: &str| {
+            let found = mark.chars().enumerate().all(|(i, c)| self.peek(point + i) == c);
+            found.then_some(point + mark.len())
+        };
+        let start = after("\\overline{").or_else(|| after("\\bar{"))?;
+        let digits = (start..start + LONGEST_PERIOD).map(|at| self.peek(at));
+        let period: String = digits.take_while(char::is_ascii_digit).collect();
+        let end = start + period.len();
+        (!period.is_empty() && self.peek(end) == '}').then(|| (end + 1, period))
     }
 
     /// The power of ten in `1.5e-3`.
@@ -292,6 +318,16 @@ impl Lexer {
         let power: isize = text.parse().ok()?;
         Some(if negative { -power } else { power })
     }
+}
+
+/// A number whose last decimals repeat: `0.1\overline{6}` is 1/6.
+fn repeated(digits: &str, decimals: &str, period: &str) -> Token {
+    let ten = |power: usize| -> BigInt { Pow::pow(BigInt::from(10), power) };
+    let whole = |digits: &str| -> BigInt { digits.parse().unwrap_or_default() };
+    let start = BigRational::new(whole(&format!("{digits}{decimals}")), ten(decimals.len()));
+    let nines = (ten(period.len()) - 1) * ten(decimals.len());
+    let value = start + BigRational::new(whole(period), nines);
+    Token::Number { value, digits: format!("{digits}.{decimals}({period})") }
 }
 
 /// Short words that are units and no products of letters.
