@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::Purpose;
 use super::diagnostic::{Problems, path, suggestion, within};
-use crate::config::{Config, Learn, Preset, TaskConfig};
+use crate::config::{Config, Learn, Named, Preset, TaskConfig};
 use crate::data::{self, DataError, Demonstration};
 use crate::task::Task;
 
@@ -142,11 +142,12 @@ fn exists(data: &str, at: &[String], base: &Path, problems: &mut Problems<'_>) {
 /// What is legal and probably not meant: facts outside of search, and levels that no task has.
 pub(super) fn doubts(config: &Config, tasks: &[Task]) -> Vec<String> {
     let TaskConfig { data, worlds, max_level, harder_every, .. } = &config.task;
-    let mut played = vec![("task.data".to_owned(), data, &config.environment)];
-    if !worlds.is_empty() {
-        let world =
-            |(name, world)| (format!("task.worlds.{name}.data"), &world.data, &world.environment);
-        played = worlds.iter().map(world).collect();
+    let mut played: Vec<(String, &String, &Named)> = worlds
+        .iter()
+        .map(|(name, its)| (format!("task.worlds.{name}.data"), &its.data, &its.environment))
+        .collect();
+    if played.is_empty() {
+        played.push(("task.data".to_owned(), data, &config.environment));
     }
     let mut doubts = Vec::new();
     for (key, data, environment) in played {

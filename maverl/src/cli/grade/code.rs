@@ -34,13 +34,16 @@ pub(super) fn row(object: Map<String, Value>) -> Result<Row, String> {
     Ok(Row { completion, problem, object })
 }
 
+/// The row with what is said of it, and why nothing could be said.
+type Graded = (Map<String, Value>, Option<String>);
+
 /// Judges every row, as many at once as there are cores. A row that cannot be judged comes with the reason.
 pub(super) fn graded(
     rows: Vec<Row>,
     python: &str,
     strict: bool,
     seconds: f64,
-) -> Result<Vec<(Map<String, Value>, Option<String>)>, Failure> {
+) -> Result<Vec<Graded>, Failure> {
     let (least, most) = (SECONDS.start(), SECONDS.end());
     if !SECONDS.contains(&seconds) {
         return Err(Failure(format!("`--seconds` is {seconds}; write {least} to {most}")));
@@ -55,8 +58,7 @@ pub(super) fn graded(
     Ok(rows.into_par_iter().map(|row| grade(row, &judge)).collect())
 }
 
-/// The row with what is said of it, and why nothing could be said.
-fn grade(row: Row, judge: &Judge) -> (Map<String, Value>, Option<String>) {
+fn grade(row: Row, judge: &Judge) -> Graded {
     let Row { mut object, completion, problem } = row;
     let (said, trouble) = match judge.judge(&problem, &completion) {
         Ok(verdict) => {
