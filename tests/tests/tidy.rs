@@ -34,6 +34,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "agent",
             "config",
+            "data",
             "env",
             "model",
             "orchestra",

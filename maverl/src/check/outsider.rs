@@ -5,8 +5,8 @@ use std::path::Path;
 use super::diagnostic::{Problems, path, suggestion, within};
 use super::team::{self, Member};
 use crate::config::{Config, OutsiderConfig};
+use crate::data;
 use crate::plan::{OutsiderPlan, Sampling};
-use crate::rollout::Outsider;
 
 /// Reports outsiders that cannot speak.
 pub(super) fn check(config: &Config, base: &Path, problems: &mut Problems<'_>) {
@@ -29,11 +29,13 @@ pub(super) fn check(config: &Config, base: &Path, problems: &mut Problems<'_>) {
                 format!("`outsiders.{name}.url` is {url:?}; it begins with http:// or https://");
             problems.value(&within(&table, "url"), message, None);
         }
-        if wrong.is_empty()
-            && let Err(what) = Outsider::new(name, outsider, base)
-        {
-            let key = if script.is_some() { "script" } else { "key_env" };
-            problems.value(&within(&table, key), format!("outsider `{name}`: {what}"), None);
+        if let Some(Err(error)) = script.as_ref().map(|script| data::script(&base.join(script))) {
+            problems.value(&within(&table, "script"), error.to_string(), None);
+        }
+        let unset = |name: &&String| std::env::var_os(name).is_none_or(|key| key.is_empty());
+        if let Some(variable) = outsider.key_env.as_ref().filter(unset) {
+            let message = format!("the environment variable `{variable}` is not set, or empty");
+            problems.value(&within(&table, "key_env"), message, None);
         }
         for (key, value) in [
             ("timeout_s", outsider.timeout_s),

@@ -11,11 +11,13 @@ mod nli;
 mod parquet;
 mod preference;
 mod sampler;
+mod script;
 mod squad;
 
 pub use demonstration::{Demonstration, demonstrations};
 pub use preference::{PreferencePair, preferences};
 pub use sampler::Sampler;
+pub use script::{ScriptLine, script};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::config::OutsiderConfig;
+use crate::data::{self, ScriptLine};
 use crate::orchestra::{Ask, Conversation, Said, Voice};
 use crate::plan::Sampling;
 use crate::rollout::plain::plain;
@@ -33,7 +34,7 @@ pub struct Outsider {
 
 enum Source {
     Server(Arc<Server>),
-    Script(Vec<Line>),
+    Script(Vec<ScriptLine>),
 }
 
 /// What an outsider was asked, and what that cost.
@@ -73,18 +74,6 @@ impl Sub for Bill {
             cost: self.cost - before.cost,
         }
     }
-}
-
-/// A line of a script.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Line {
-    /// What is said.
-    reply: String,
-    /// For this seat alone.
-    seat: Option<String>,
-    /// For prompts alone that contain this.
-    contains: Option<String>,
 }
 
 struct Server {
@@ -139,7 +128,9 @@ impl Outsider {
     /// If the script cannot be read, or the variable with the key is not set.
     pub fn new(name: &str, config: &OutsiderConfig, base: &Path) -> Result<Self, String> {
         let source = match &config.script {
-            Some(script) => Source::Script(lines(&base.join(script))?),
+            Some(script) => {
+                Source::Script(data::script(&base.join(script)).map_err(|error| error.to_string())?)
+            }
             None => Source::Server(Arc::new(Server::new(config)?)),
         };
         Ok(Self { name: name.to_owned(), source, bill: Mutex::default() })
@@ -300,24 +291,10 @@ fn start(text: &str) -> String {
     format!("{:?}", text.chars().take(80).collect::<String>())
 }
 
-fn lines(path: &Path) -> Result<Vec<Line>, String> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    let read = |(i, line)| {
-        serde_json::from_str(line).map_err(|error| format!("{}:{}: {error}", path.display(), i + 1))
-    };
-    let lines: Vec<Line> = lines.map(read).collect::<Result<_, _>>()?;
-    if lines.is_empty() {
-        return Err(format!("{} holds no reply", path.display()));
-    }
-    Ok(lines)
-}
-
 /// The first line that is for a seat and what it was asked last.
-fn scripted<'l>(lines: &'l [Line], seat: &str, messages: &[Message]) -> Option<&'l str> {
+fn scripted<'l>(lines: &'l [ScriptLine], seat: &str, messages: &[Message]) -> Option<&'l str> {
     let asked = messages.last().map_or("", |message| message.content.as_str());
-    let fits = |line: &&Line| {
+    let fits = |line: &&ScriptLine| {
         line.seat.as_deref().is_none_or(|of| of == seat)
             && line.contains.as_deref().is_none_or(|part| asked.contains(part))
     };

@@ -42,9 +42,9 @@ fn an_outsider_that_cannot_speak_is_reported() {
     says(&who("retries = 1"), &["outsider `expert` has neither a `url` nor a `script`"]);
     says(&who("url = \"http://a\""), &["outsider `expert` has a `url` and no `model`"]);
     says(&who("url = \"a:80\"\nmodel = \"m\""), &["it begins with http:// or https://"]);
-    says(&who("script = \"nowhere.jsonl\""), &["cannot read", "nowhere.jsonl"]);
+    says(&who("script = \"nowhere.jsonl\""), &["cannot be read", "nowhere.jsonl"]);
     let nowhere = "url = \"http://a\"\nmodel = \"m\"\nkey_env = \"MAVERL_NO_SUCH_KEY\"";
-    says(&who(nowhere), &["the environment variable `MAVERL_NO_SUCH_KEY` is not set"]);
+    says(&who(nowhere), &["the environment variable `MAVERL_NO_SUCH_KEY` is not set, or empty"]);
     let price = "url = \"http://a\"\nmodel = \"m\"\nprompt_price = -1";
     says(&who(price), &["`outsiders.expert.prompt_price` is -1; expected 0 or more"]);
     says(

@@ -1,0 +1,39 @@
+//! Replies in a file, for an outsider that is no server.
+
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::{DataError, read_text};
+
+/// A line of a script.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScriptLine {
+    /// What is said.
+    pub reply: String,
+    /// For this seat alone.
+    pub seat: Option<String>,
+    /// For prompts alone that contain this.
+    pub contains: Option<String>,
+}
+
+/// The lines of a script, JSON objects.
+///
+/// # Errors
+///
+/// If the file cannot be read, a line is none, or there is no line.
+pub fn script(path: &Path) -> Result<Vec<ScriptLine>, DataError> {
+    let text =
+        read_text(path).map_err(|source| DataError::Read { path: path.to_owned(), source })?;
+    let damaged = |line, message| DataError::Damaged { path: path.to_owned(), line, message };
+    let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
+    let read = |(number, line)| {
+        serde_json::from_str(line).map_err(|error| damaged(number, error.to_string()))
+    };
+    let lines: Vec<ScriptLine> = lines.map(read).collect::<Result<_, _>>()?;
+    match lines.is_empty() {
+        true => Err(damaged(1, "the script holds no reply".to_owned())),
+        false => Ok(lines),
+    }
+}
