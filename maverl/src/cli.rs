@@ -74,8 +74,7 @@ enum Command {
     },
     /// Trains a team, and evaluates it before and after.
     ///
-    /// Ctrl-C stops after the step that
-    /// is under way; `--resume` goes on with a run however it ended.
+    /// Ctrl-C stops after the step that is under way; `--resume` goes on with a run however it ended.
     Train(RunArgs),
     /// Plays held-out tasks and says how many are solved: avg@k and pass@k, per data source.
     ///

@@ -167,9 +167,10 @@ impl<E: Element> Product<'_, E> {
             for start in columns.clone().step_by(most) {
                 let columns = start..columns.end.min(start + most);
                 if self.a.words() == 0 && self.then == Then::Set {
-                    // SAFETY: rows and columns of different tasks do not meet.
-                    rows.clone()
-                        .for_each(|row| unsafe { self.out.row(row, columns.clone()) }.fill(0.0));
+                    rows.clone().for_each(|row| {
+                        // SAFETY: rows and columns of different tasks do not meet.
+                        unsafe { self.out.row(row, columns.clone()) }.fill(0.0);
+                    });
                 }
                 for words in pieces(self.a.words()) {
                     let panels = self.panels(rows.len(), columns.clone(), words, panels);

@@ -119,9 +119,9 @@ pub(super) struct Panel<'a> {
 impl<'a> Panel<'a> {
     /// Lines that lie one after the other.
     pub(super) fn of(lines: &'a [Line]) -> Self {
+        let (start, count) = (lines.as_ptr().cast(), lines.len() * PANEL);
         // SAFETY: a line is `PANEL` words without padding.
-        let words =
-            unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), lines.len() * PANEL) };
+        let words = unsafe { std::slice::from_raw_parts(start, count) };
         Self { words, stride: PANEL, depth: lines.len() }
     }
 }

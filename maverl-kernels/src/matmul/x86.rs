@@ -139,9 +139,10 @@ pub(super) fn transpose(block: &mut [[u32; BLOCK]; BLOCK]) {
 /// Pairs of rows, then fours, then the quarters of the vectors.
 #[target_feature(enable = "avx512f")]
 fn transpose_avx512(block: &mut [[u32; BLOCK]; BLOCK]) {
-    // SAFETY: a row is 16 words.
-    let rows: [__m512i; 16] =
-        std::array::from_fn(|i| unsafe { _mm512_loadu_epi32(block[i].as_ptr().cast()) });
+    let rows: [__m512i; 16] = std::array::from_fn(|i| {
+        // SAFETY: a row is 16 words.
+        unsafe { _mm512_loadu_epi32(block[i].as_ptr().cast()) }
+    });
     let mut pairs = rows;
     for i in 0..8 {
         pairs[2 * i] = _mm512_unpacklo_epi32(rows[2 * i], rows[2 * i + 1]);

@@ -151,13 +151,11 @@ pub(super) fn doubts(config: &Config, tasks: &[Task]) -> Vec<String> {
     }
     let mut doubts = Vec::new();
     for (key, data, environment) in played {
-        let own = ["code", "math", "nli", "tools"]
-            .into_iter()
-            .find(|own| environment.name.as_deref() == Some(own));
-        if let Some(own) = own.filter(|_| data == "builtin:facts") {
+        let name = environment.name.as_deref().unwrap_or_default();
+        if data == "builtin:facts" && ["code", "math", "nli", "tools"].contains(&name) {
             doubts.push(format!(
-                "`{key}` is \"builtin:facts\", questions about documents, which environment `{own}` is not made for: name \
-                 other data"
+                "`{key}` is \"builtin:facts\", questions about documents, which environment `{name}` is not made for: \
+                 name other data"
             ));
         }
     }

@@ -57,8 +57,11 @@ fn one(preset: Preset) -> Result<String, Failure> {
     let set = table(&preset.parts())?;
     let left = without(table(&whole(preset))?, &set);
     text += &format!("\n{}\n# What it leaves to the defaults of the keys:\n", written(set)?);
-    written(left)?.lines().for_each(|line| text += &format!("#{line}\n"));
-    Ok(text.replace("#\n", "\n"))
+    for line in written(left)?.lines() {
+        let mark = if line.is_empty() { "" } else { "#" };
+        text += &format!("{mark}{line}\n");
+    }
+    Ok(text)
 }
 
 /// A preset with every default written out.
