@@ -15,9 +15,9 @@ lint:
 test:
     cargo test --workspace
 
-# The GPU's kernels, without a GPU: lints, and the kernels run as C++ on the CPU. NVRTC compiles them where it is there.
+# The GPU's kernels alone, without a GPU: they run as C++ on the CPU, and NVRTC compiles them where it is there. Part of
+# `just test`.
 cuda:
-    cargo clippy -p maverl-kernels --features cuda --all-targets -- -D warnings
     cargo test -p maverl-kernels --features cuda --lib -- advantage cuda
 
 # The API documentation, warnings are errors.

@@ -78,6 +78,25 @@ pub use train::{eval, train};
 #[doc(hidden)]
 pub mod __private;
 
+/// The examples in the documentation of the macros, run as tests.
+#[cfg(doctest)]
+mod macro_examples {
+    #[doc = include_str!("../../maverl-macros/docs/agent.md")]
+    struct Agent;
+    #[doc = include_str!("../../maverl-macros/docs/orchestra.md")]
+    struct Orchestra;
+    #[doc = include_str!("../../maverl-macros/docs/environment.md")]
+    struct Environment;
+    #[doc = include_str!("../../maverl-macros/docs/reward.md")]
+    struct Reward;
+    #[doc = include_str!("../../maverl-macros/docs/tool.md")]
+    struct Tool;
+    #[doc = include_str!("../../maverl-macros/docs/input.md")]
+    struct Input;
+    #[doc = include_str!("../../maverl-macros/docs/reply.md")]
+    struct Reply;
+}
+
 pub use maverl_macros::{Input, Reply, agent, environment, orchestra, reward, tool};
 
 /// Everything a team crate needs: `use maverl::prelude::*;`.

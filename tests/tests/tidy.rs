@@ -106,8 +106,10 @@ const LONGEST_FUNCTION: usize = 60;
 const NEVER: &[&str] = &["todo!", "unimplemented!", "dbg!", "FIXME", "XXX"];
 
 /// Workspace dependencies that no code names, and why they are there.
-const UNNAMED: &[(&str, &str)] =
-    &[("gemm", "its feature turns AVX-512 on for candle's own dependency on it, in benchmarks")];
+const UNNAMED: &[(&str, &str)] = &[
+    ("gemm", "its feature turns AVX-512 on for candle's own dependency on it, in benchmarks"),
+    ("proptest", "in `tests`, so that what other crates test with asks for no features of its own"),
+];
 
 const CRATES: &[&str] = &[
     "maverl",

@@ -1,104 +1,190 @@
-//! Documents ranked by the words they share with a query.
+//! Documents ranked by the words they share with a query (BM25: Robertson and Zaragoza, 2009, The Probabilistic Relevance
+//! Framework, eq. 3.15, with the `idf` of Lucene, which is never negative).
+//!
+//! ```text
+//! score(d, q) = Σ_{w ∈ q} idf(w) · (k1 + 1) · tf(w, d) / (tf(w, d) + k1 · (1 − b + b · |d| / avgdl))
+//! idf(w)      = ln(1 + (N − n(w) + 0.5) / (n(w) + 0.5))
+//! ```
+//!
+//! `tf` is how often the word is in the document, `|d|` the document's length in words, `avgdl` the mean length, `N` the number
+//! of documents, `n(w)` the number of those that have the word. A word that a query repeats counts once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use tantivy::collector::TopDocs;
-use tantivy::collector::sort_key::{SortBySimilarityScore, SortByStaticFastValue};
-use tantivy::indexer::NoMergePolicy;
-use tantivy::query::{BooleanQuery, Occur, Query, TermQuery};
-use tantivy::schema::{FAST, Field, IndexRecordOption, Schema, TextFieldIndexing, TextOptions};
-use tantivy::tokenizer::{LowerCaser, SimpleTokenizer, TextAnalyzer, TokenStream as _};
-use tantivy::{IndexWriter, Order, Score, Searcher, TantivyDocument, Term};
+use rayon::prelude::*;
 
-use super::index::Ranked;
-use crate::env::EnvError;
+use super::index::{Ranked, best};
 use crate::world::Document;
 
-/// Bytes the writer may hold back before it cuts a segment.
-const WRITER_BYTES: usize = 64 << 20;
-/// The fast field that holds a document's place in key order.
-const RANK: &str = "rank";
+const K1: f64 = 1.2;
+const B: f64 = 0.75;
+
+/// Documents whose words are counted side by side before they join the index.
+const CHUNK: usize = 4096;
+/// Where the documents that have a word of a query, counted once for each word, are fewer than one in so many of all, their
+/// scores are sorted together, and not summed in a table of all documents.
+const SPARSE: usize = 8;
 
 /// Title and text of every document, indexed together as one field: lower case, split at what is no letter or digit.
-///
-/// BM25 with k1 = 1.2 and b = 0.75. Equally good documents come in their order.
 pub(super) struct Bm25 {
-    searcher: Searcher,
-    field: Field,
+    documents: usize,
+    /// For each word the documents that have it, in their order.
+    postings: BTreeMap<Box<str>, Vec<Posting>>,
+}
+
+/// A document that has a word, and the word's share of its score.
+struct Posting {
+    place: u32,
+    share: f32,
 }
 
 impl Bm25 {
-    pub(super) fn new(documents: &[Document]) -> Result<Self, EnvError> {
-        let (searcher, field) = index(documents).map_err(|error| failed(&error))?;
-        Ok(Self { searcher, field })
-    }
-
-    /// The best `k` documents that have a word of the query, best first.
-    pub(super) fn search(&self, query: &str, k: usize) -> Result<Vec<Ranked>, EnvError> {
-        let words: BTreeSet<String> = words(query);
-        if words.is_empty() || k == 0 {
-            return Ok(Vec::new());
+    /// Indexes documents; results name them by their places.
+    pub(super) fn new(documents: &[Document]) -> Self {
+        let mut counts: BTreeMap<Box<str>, Vec<(u32, u32)>> = BTreeMap::new();
+        let mut lengths: Vec<u32> = Vec::with_capacity(documents.len());
+        for chunk in documents.chunks(CHUNK) {
+            let counted: Vec<BTreeMap<String, u32>> = chunk.par_iter().map(count).collect();
+            for words in counted {
+                let place = lengths.len() as u32;
+                lengths.push(words.values().sum());
+                for (word, count) in words {
+                    counts.entry(word.into_boxed_str()).or_default().push((place, count));
+                }
+            }
         }
-        let terms = words.iter().map(|word| {
-            let term = Term::from_field_text(self.field, word);
-            let query: Box<dyn Query> =
-                Box::new(TermQuery::new(term, IndexRecordOption::WithFreqs));
-            (Occur::Should, query)
-        });
-        let best = TopDocs::with_limit(k).order_by((
-            (SortBySimilarityScore, Order::Desc),
-            (SortByStaticFastValue::<u64>::for_field(RANK), Order::Asc),
-        ));
-        let found: Vec<((Score, Option<u64>), _)> = self
-            .searcher
-            .search(&BooleanQuery::new(terms.collect()), &best)
-            .map_err(|error| failed(&error))?;
-        let ranked = found.into_iter().filter_map(|((score, rank), _)| {
-            rank.map(|rank| Ranked { place: rank as usize, score })
-        });
-        Ok(ranked.collect())
+        let total: u64 = lengths.iter().map(|length| u64::from(*length)).sum();
+        let mean = total as f64 / lengths.len() as f64;
+        let norm = |length: u32| K1 * (1.0 - B + B * f64::from(length) / mean);
+        let norms: Vec<f64> = lengths.into_iter().map(norm).collect();
+        let shares = |counts: Vec<(u32, u32)>| -> Vec<Posting> {
+            let idf = idf(documents.len(), counts.len());
+            let share = |(place, count): (u32, u32)| {
+                let count = f64::from(count);
+                let share = idf * (K1 + 1.0) * count / (count + norms[place as usize]);
+                Posting { place, share: share as f32 }
+            };
+            counts.into_iter().map(share).collect()
+        };
+        let postings = counts.into_iter().map(|(word, counts)| (word, shares(counts))).collect();
+        Self { documents: documents.len(), postings }
+    }
+
+    /// The best `k` documents that have a word of the query, best first; equally good ones in their order.
+    pub(super) fn search(&self, query: &str, k: usize) -> Vec<Ranked> {
+        if k == 0 {
+            return Vec::new();
+        }
+        let words: BTreeSet<String> = words(query).collect();
+        let lists = words.iter().filter_map(|word| self.postings.get(word.as_str()));
+        let lists: Vec<&[Posting]> = lists.map(Vec::as_slice).collect();
+        let found: usize = lists.iter().map(|list| list.len()).sum();
+        let scores = match found < self.documents / SPARSE {
+            true => sparse_scores(&lists),
+            false => dense_scores(&lists, self.documents),
+        };
+        best(scores, k)
     }
 }
 
-fn index(documents: &[Document]) -> tantivy::Result<(Searcher, Field)> {
-    let mut schema = Schema::builder();
-    let indexing = TextFieldIndexing::default()
-        .set_tokenizer("words")
-        .set_index_option(IndexRecordOption::WithFreqs);
-    let field =
-        schema.add_text_field("text", TextOptions::default().set_indexing_options(indexing));
-    let rank = schema.add_u64_field(RANK, FAST);
-    let index = tantivy::Index::create_in_ram(schema.build());
-    index.tokenizers().register("words", analyzer());
-    // One thread and no merges: the same segments, and the same sums, every time.
-    let mut writer: IndexWriter = index.writer_with_num_threads(1, WRITER_BYTES)?;
-    writer.set_merge_policy(Box::new(NoMergePolicy));
-    for (i, document) in documents.iter().enumerate() {
-        let mut entry = TantivyDocument::new();
-        entry.add_text(field, format!("{} {}", document.title, document.text));
-        entry.add_u64(rank, i as u64);
-        writer.add_document(entry)?;
+/// `ln(1 + (N − n + 0.5) / (n + 0.5))`.
+fn idf(documents: usize, with_word: usize) -> f64 {
+    let (all, with_word) = (documents as f64, with_word as f64);
+    (1.0 + (all - with_word + 0.5) / (with_word + 0.5)).ln()
+}
+
+/// The sum of each document's shares, in the order of the lists.
+fn sparse_scores(lists: &[&[Posting]]) -> Vec<Ranked> {
+    let mut all: Vec<&Posting> = lists.iter().copied().flatten().collect();
+    all.sort_by_key(|posting| posting.place); // stable: shares of a document stay in the order of the lists
+    let of_one = all.chunk_by(|a, b| a.place == b.place);
+    let ranked = of_one.map(|postings| Ranked {
+        place: postings[0].place as usize,
+        score: postings.iter().fold(0.0, |sum, posting| sum + posting.share),
+    });
+    ranked.collect()
+}
+
+/// The same sums, in a table of all documents.
+fn dense_scores(lists: &[&[Posting]], documents: usize) -> Vec<Ranked> {
+    let mut scores = vec![0.0_f32; documents];
+    for posting in lists.iter().copied().flatten() {
+        scores[posting.place as usize] += posting.share;
     }
-    writer.commit()?;
-    writer.wait_merging_threads()?;
-    Ok((index.reader()?.searcher(), field))
+    let scores = scores.into_iter().enumerate().filter(|(_, score)| *score > 0.0);
+    scores.map(|(place, score)| Ranked { place, score }).collect()
 }
 
-fn analyzer() -> TextAnalyzer {
-    TextAnalyzer::builder(SimpleTokenizer::default()).filter(LowerCaser).build()
-}
-
-/// The words of a query, each once.
-fn words(query: &str) -> BTreeSet<String> {
-    let mut analyzer = analyzer();
-    let mut stream = analyzer.token_stream(query);
-    let mut words = BTreeSet::new();
-    while let Some(token) = stream.next() {
-        words.insert(token.text.clone());
+/// How often each word is in a document.
+fn count(document: &Document) -> BTreeMap<String, u32> {
+    let mut counts = BTreeMap::new();
+    for word in words(&document.title).chain(words(&document.text)) {
+        *counts.entry(word).or_default() += 1;
     }
-    words
+    counts
 }
 
-fn failed(error: &tantivy::TantivyError) -> EnvError {
-    EnvError::new(format!("the search index failed: {error}"))
+/// The words of a text in lower case.
+fn words(text: &str) -> impl Iterator<Item = String> {
+    let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    words.map(|word| word.chars().flat_map(char::to_lowercase).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn index(texts: &[&str]) -> Bm25 {
+        let document = |(i, text): (usize, &&str)| Document {
+            key: i.to_string(),
+            title: String::new(),
+            text: (*text).to_owned(),
+        };
+        Bm25::new(&texts.iter().enumerate().map(document).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn scores_are_those_of_the_formula() {
+        let index = index(&["Red apple, red pear", "red", "Green GRAPES of 2024"]);
+        // N = 3, lengths 4, 1, 4, mean 3; `red` is in two documents, `2024` in one.
+        let share = |idf: f64, tf: f64, length: f64| {
+            idf * 2.2 * tf / (tf + 1.2 * (0.25 + 0.75 * length / 3.0))
+        };
+        let (red, year) = ((1.0 + 1.5 / 2.5_f64).ln(), (1.0 + 2.5 / 1.5_f64).ln());
+        let found = index.search("RED 2024 red?", 9);
+        let expected = [(2, share(year, 1.0, 4.0)), (0, share(red, 2.0, 4.0)), (1, share(red, 1.0, 1.0))];
+        let mut expected = expected.to_vec();
+        expected.sort_by(|a, b| b.1.total_cmp(&a.1));
+        assert_eq!(found.len(), 3);
+        for (found, (place, score)) in found.iter().zip(expected) {
+            assert_eq!(found.place, place);
+            assert!((f64::from(found.score) - score).abs() < 1e-6, "{found:?} and {score}");
+        }
+        assert!(index.search("of which", 9).len() == 1 && index.search("?!", 9).is_empty());
+        assert!(index.search("red", 0).is_empty());
+    }
+
+    #[test]
+    fn a_document_that_is_one_word_longer_scores_less() {
+        let long = |n: usize| format!("needle {}", "hay ".repeat(n));
+        let index = index(&[&long(1001), &long(1000), "other"]);
+        let found = index.search("needle", 2);
+        assert_eq!((found[0].place, found[1].place), (1, 0));
+        assert!(found[0].score > found[1].score, "lengths are exact");
+    }
+
+    proptest! {
+        #[test]
+        fn scores_are_the_same_by_sorting_and_in_a_table(
+            texts in prop::collection::vec("[a-d]( [a-d]){0,9}", 1..60), query in "[a-e]( [a-e]){0,4}",
+        ) {
+            let index = index(&texts.iter().map(String::as_str).collect::<Vec<_>>());
+            let words: BTreeSet<String> = words(&query).collect();
+            let lists: Vec<&[Posting]> =
+                words.iter().filter_map(|word| index.postings.get(word.as_str())).map(Vec::as_slice).collect();
+            prop_assert_eq!(sparse_scores(&lists), dense_scores(&lists, texts.len()));
+        }
+    }
 }

@@ -94,9 +94,9 @@ impl Index {
     ///
     /// # Errors
     ///
-    /// If there are none, or the index fails.
+    /// If there are none.
     pub fn new(documents: Vec<Document>) -> Result<Self, EnvError> {
-        Self::over(documents, |documents| Ok(Ranker::Words(Bm25::new(documents)?)))
+        Self::over(documents, |documents| Ok(Ranker::Words(Bm25::new(documents))))
     }
 
     /// Indexes documents by their embeddings.
@@ -121,14 +121,14 @@ impl Index {
     ///
     /// # Errors
     ///
-    /// If there are none, or the index or the encoder fails.
+    /// If there are none, or the encoder fails.
     pub fn hybrid(
         documents: Vec<Document>,
         encoder: Encoder,
         dense: &Dense,
     ) -> Result<Self, EnvError> {
         Self::over(documents, |documents| {
-            Ok(Ranker::Both(Bm25::new(documents)?, Meaning::new(documents, encoder, dense)?))
+            Ok(Ranker::Both(Bm25::new(documents), Meaning::new(documents, encoder, dense)?))
         })
     }
 
@@ -161,7 +161,7 @@ impl Index {
     ///
     /// # Errors
     ///
-    /// If the index fails.
+    /// If the encoder fails.
     pub fn search<Q: AsRef<str>>(
         &self,
         queries: &[Q],
@@ -177,11 +177,11 @@ impl Index {
     pub(super) fn ranked(&self, queries: &[&str], k: usize) -> Result<Vec<Vec<Ranked>>, EnvError> {
         let k = k.min(self.documents.len());
         match &self.ranker {
-            Ranker::Words(words) => by_words(words, queries, k),
+            Ranker::Words(words) => Ok(by_words(words, queries, k)),
             Ranker::Meaning(meaning) => meaning.search(queries, k),
             Ranker::Both(words, meaning) => {
                 let depth = k.max(FUSED).min(self.documents.len());
-                let by_words = by_words(words, queries, depth)?;
+                let by_words = by_words(words, queries, depth);
                 let by_meaning = meaning.search(queries, depth)?;
                 let both = by_words.iter().zip(&by_meaning);
                 Ok(both.map(|(words, meaning)| fuse([words, meaning], k)).collect())
@@ -195,7 +195,7 @@ impl Index {
     }
 }
 
-fn by_words(words: &Bm25, queries: &[&str], k: usize) -> Result<Vec<Vec<Ranked>>, EnvError> {
+fn by_words(words: &Bm25, queries: &[&str], k: usize) -> Vec<Vec<Ranked>> {
     queries.par_iter().map(|query| words.search(query, k)).collect()
 }
 

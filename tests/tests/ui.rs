@@ -1,0 +1,132 @@
+//! What must not compile, and the message for each mistake.
+//!
+//! On the compiler that `ui/RUSTC` names the whole text must be the recorded one; on every other, the messages that are ours
+//! and their lines. To record anew, put the output of `rustc --version` into `ui/RUSTC`, run with `MAVERL_RECORD=1`, and read
+//! the difference.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+/// The compiler whose text is recorded in `ui/fail/*.stderr`.
+const RECORDED: &str = include_str!("ui/RUSTC");
+
+/// Lines that sum up what was said before.
+const SUMMARIES: [&str; 3] =
+    ["error: aborting due to", "For more information about", "Some errors have detailed"];
+
+#[test]
+fn every_mistake_has_its_message_and_its_line() {
+    let (compiler, maverl, record) = (compiler(), library(), env::var_os("MAVERL_RECORD"));
+    let exact = compiler == RECORDED.trim();
+    if !exact {
+        println!("messages are recorded for {}: of {compiler} only ours are compared", RECORDED.trim());
+    }
+    let out = tempfile::tempdir().unwrap();
+    let mut cases = 0;
+    for case in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ui/fail")).unwrap() {
+        let case = case.unwrap().path();
+        if case.extension().is_none_or(|extension| extension != "rs") {
+            continue;
+        }
+        cases += 1;
+        let found = normalized(&compile(&case, &maverl, out.path()));
+        if record.is_some() {
+            fs::write(case.with_extension("stderr"), &found).unwrap();
+        }
+        let recorded = fs::read_to_string(case.with_extension("stderr")).unwrap();
+        if exact {
+            assert_eq!(unindented(&found), unindented(&recorded), "{case:?}:\n{found}");
+        }
+        has_our_messages(&case, &found, &recorded);
+    }
+    assert!(cases >= 30, "only {cases} cases were found");
+}
+
+/// Checks that each message of ours was printed, with its place.
+fn has_our_messages(case: &Path, found: &str, recorded: &str) {
+    let lines: Vec<&str> = recorded.lines().collect();
+    for (i, line) in lines.iter().enumerate() {
+        // A message without a code is ours; of the compiler's own the first has our words.
+        let ours = line.strip_prefix("error: ");
+        let first = line.split_once("]: ").map(|(_, message)| message).filter(|_| i == 0);
+        let Some(message) = ours.or(first) else { continue };
+        let message = message.trim_start_matches("evaluation panicked: ");
+        let place = lines[i + 1].trim_start_matches([' ', '-', '>']);
+        let (place, _) = place.rsplit_once(':').unwrap();
+        assert!(found.contains(message), "{case:?}: no {message:?} in\n{found}");
+        assert!(found.contains(&format!("{place}:")), "{case:?}: no {place:?} in\n{found}");
+    }
+}
+
+/// Replaces what differs from one machine, or from one state of the library's sources, to the next: directories, places in
+/// the library, and numbers of other impls.
+fn normalized(text: &str) -> String {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = text.replace(&tests.display().to_string(), "$DIR");
+    let text = text.replace(&tests.parent().unwrap().display().to_string(), "$WORKSPACE");
+    let (mut lines, mut in_library) = (Vec::new(), false);
+    for line in text.lines().filter(|line| !SUMMARIES.iter().any(|start| line.starts_with(start))) {
+        let start = line.trim_start();
+        if let Some(place) = start.strip_prefix("--> ").or(start.strip_prefix("::: ")) {
+            in_library = place.starts_with("$WORKSPACE");
+        }
+        let number = start.trim_start_matches(|c: char| c.is_ascii_digit());
+        lines.push(match (in_library, line.split_once(".rs:")) {
+            (true, Some((file, _))) => format!("{file}.rs"),
+            (true, None) if number.starts_with(" |") => format!(" {number}"),
+            _ => match start.strip_prefix("and ").and_then(|rest| rest.strip_suffix(" others")) {
+                Some(_) => format!("{}and $N others", &line[..line.len() - start.len()]),
+                None => line.to_owned(),
+            },
+        });
+        in_library &= line.contains("$WORKSPACE") || number.starts_with([' ', '|']);
+    }
+    format!("{}\n", lines.join("\n").trim_end())
+}
+
+/// The lines without what stands before them, which is as wide as line numbers are.
+fn unindented(text: &str) -> Vec<&str> {
+    text.lines().map(str::trim_start).collect()
+}
+
+/// The compiler's text about a case, with the library this test is linked with.
+fn compile(case: &Path, maverl: &Path, out: &Path) -> String {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let output = Command::new(rustc())
+        .current_dir(tests)
+        .env("CARGO_PKG_NAME", "maverl-macros-tests")
+        .args(["--edition", "2024", "--emit", "metadata", "--out-dir"])
+        .arg(out)
+        .arg("--extern")
+        .arg(format!("maverl={}", maverl.display()))
+        .arg("-L")
+        .arg(format!("dependency={}", maverl.parent().unwrap().display()))
+        .arg(case.strip_prefix(tests).unwrap())
+        .output()
+        .unwrap();
+    assert!(!output.status.success(), "{case:?} compiles");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// The newest `libmaverl` beside this test.
+fn library() -> PathBuf {
+    let directory = env::current_exe().unwrap().parent().unwrap().to_owned();
+    let files = fs::read_dir(&directory).unwrap().map(|file| file.unwrap().path());
+    let is_library = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        name.starts_with("libmaverl-") && name.ends_with(".rlib")
+    };
+    let modified = |path: &PathBuf| fs::metadata(path).and_then(|file| file.modified()).unwrap();
+    files.filter(is_library).max_by_key(modified).expect("this test is linked with maverl")
+}
+
+fn rustc() -> String {
+    env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned())
+}
+
+fn compiler() -> String {
+    let output = Command::new(rustc()).arg("--version").output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
