@@ -38,7 +38,7 @@ learners *ARGS:
 
 # Trains every example for a minute, and says what it solved before and after (about half an hour).
 worlds *ARGS:
-    cargo run --release --example worlds -- {{ARGS}}
+    cargo run --release --features full --example worlds -- {{ARGS}}
 
 # Draws the gradient norms of a team with unequal rewards under three baselines.
 gradient-norms:
@@ -50,4 +50,4 @@ tiny:
 
 # Makes the model that knows every small world (about half an hour on two cores).
 make-worlds *ARGS:
-    cargo run --release --example make_worlds -- {{ARGS}}
+    cargo run --release --features full --example make_worlds -- {{ARGS}}
