@@ -17,4 +17,4 @@ pub mod workflow;
 
 mod reply;
 
-pub use reply::{Rating, Review, Solution};
+pub use reply::{Rating, Review, Solution, block};

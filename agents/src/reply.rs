@@ -89,7 +89,11 @@ impl Reply for Rating {
 }
 
 /// The content of the one block of a tag; an empty one is an error.
-pub(crate) fn block<'r>(reply: &'r str, name: &str) -> Result<&'r str, ReplyError> {
+///
+/// # Errors
+///
+/// As [`tag`]; [`ReplyError::Missing`] if the block is empty.
+pub fn block<'r>(reply: &'r str, name: &str) -> Result<&'r str, ReplyError> {
     match tag(reply, name)? {
         "" => Err(ReplyError::Missing { tag: name.to_owned() }),
         content => Ok(content),

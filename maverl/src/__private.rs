@@ -10,7 +10,7 @@ use ::serde_json::{Map, Value};
 use futures::future::BoxFuture;
 
 use crate::agent::{Agent, AgentName, Input, Prompt, Reply, ReplyError, tag};
-use crate::orchestra::SeatCount;
+use crate::orchestra::{MOST_SEATS, SeatCount};
 use crate::tools::{Arguments, ToolOutput};
 use crate::trajectory::Seat;
 
@@ -222,9 +222,9 @@ pub fn only_seat<A: AgentName>() -> Vec<Seat> {
     vec![Seat::only(A::NAME)]
 }
 
-/// The seats of an agent that sits several times.
+/// The seats of an agent that sits several times: one more than there may be stands for all further ones.
 pub fn seats<A: AgentName>(count: &impl SeatCount) -> Vec<Seat> {
-    (0..count.seats()).map(|index| Seat::at(A::NAME, index)).collect()
+    (0..count.seats().min(MOST_SEATS + 1)).map(|index| Seat::at(A::NAME, index)).collect()
 }
 
 /// Calls a tool that may block, on a thread for that.

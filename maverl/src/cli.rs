@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::check::{Purpose, Sources, check, render};
+use crate::check::{Purpose, Sources, check, render, survey};
 use crate::plan::{self, Plan};
 use crate::registry::Registry;
 use crate::run_dir::{Place, RunDir};
@@ -215,7 +215,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Check { config, json } => {
             // The plan as it is printed has the warnings.
             let plan = checked(&config.sources(None), &Registry::collect()?, Purpose::Train)?;
-            print(&if json { plan::json(&plan) } else { plan::table(&plan) })
+            print(&described(&plan, json)?)
         }
         Command::Explain(args) => print(&explain::explain(&args)?),
         Command::Train(args) => train(&args, None),
@@ -269,6 +269,20 @@ impl ConfigArgs {
     }
 }
 
+/// A plan and its data, for readers or as JSON.
+fn described(plan: &Plan, json: bool) -> Result<String, Failure> {
+    let survey = survey(plan)?;
+    if !json {
+        let warnings: String =
+            survey.warnings().iter().map(|warning| format!("warning: {warning}\n")).collect();
+        return Ok(format!("{}{warnings}\n{}", plan::table(plan), survey.text()));
+    }
+    let mut all: serde_json::Value = serde_json::from_str(&plan::json(plan))?;
+    all["data"] = serde_json::to_value(&survey)?;
+    all["data"]["warnings"] = survey.warnings().into();
+    Ok(serde_json::to_string_pretty(&all)?)
+}
+
 /// The plan, or every problem as one message. Its warnings are printed.
 fn planned(sources: &Sources, registry: &Registry, purpose: Purpose) -> Result<Plan, Failure> {
     let plan = checked(sources, registry, purpose)?;
@@ -317,6 +331,7 @@ fn train(args: &RunArgs, given: Option<&Given<'_>>) -> Result<ExitCode, Failure>
         }
     };
     let plan = planned(&steps.into_iter().fold(sources, Sources::with), &registry, Purpose::Train)?;
+    survey(&plan)?.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
     let report = block_on(async {
         let interrupt = Interrupt::on_signals()?;
         let options = Options { place, given: text, progress: train::stderr(), interrupt };

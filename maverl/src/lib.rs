@@ -51,6 +51,7 @@ pub mod ballot;
 pub mod check;
 pub mod checkpoint;
 pub mod cli;
+mod client;
 pub mod config;
 pub mod data;
 pub mod draw;

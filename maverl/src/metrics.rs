@@ -11,9 +11,10 @@ use serde_json::{Map, Value};
 use crate::trajectory::{Episode, FaultKind, Outcome, Seat, Turn};
 
 /// Every kind of fault has its column, so that rows of one run have the same columns.
-const KINDS: [FaultKind; 6] = [
+const KINDS: [FaultKind; 7] = [
     FaultKind::Environment,
     FaultKind::Worker,
+    FaultKind::Endpoint,
     FaultKind::Overflow,
     FaultKind::Timeout,
     FaultKind::Panic,

@@ -195,8 +195,10 @@ impl std::error::Error for Fault {}
 pub enum FaultKind {
     /// The environment (or a retriever, a tool server behind it) failed.
     Environment,
-    /// A worker group, or the server of an outsider, failed.
+    /// A worker group failed.
     Worker,
+    /// A server or a script that speaks for an agent gave no reply.
+    Endpoint,
     /// A prompt did not fit the model's context and `rollout.overflow = "error"`.
     Overflow,
     /// The episode took longer than `rollout.timeout_s`.
@@ -213,6 +215,7 @@ impl FaultKind {
         match self {
             Self::Environment => "environment",
             Self::Worker => "worker",
+            Self::Endpoint => "endpoint",
             Self::Overflow => "overflow",
             Self::Timeout => "timeout",
             Self::Panic => "panic",

@@ -18,4 +18,6 @@ pub mod workflow;
 #[cfg(test)]
 mod cheats;
 #[cfg(test)]
+mod options;
+#[cfg(test)]
 mod testing;

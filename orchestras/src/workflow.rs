@@ -10,6 +10,7 @@ pub use graph::{Graph, GraphError, Node};
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
+use agents::block;
 use agents::workflow::{Work, Worker};
 use futures::future::join_all;
 use maverl::prelude::*;
@@ -78,6 +79,23 @@ impl Orchestra for Workflow {
     }
 }
 
+/// The reply of a node, and what counts of it.
+struct NodeReply {
+    reply: String,
+    content: String,
+}
+
+impl NodeReply {
+    /// Reads a reply of which the block of a tag counts, or without one all of it.
+    fn read(reply: String, tag: Option<&str>) -> Result<Self, ReplyError> {
+        let content = match tag {
+            Some(name) => block(&reply, name)?.to_owned(),
+            None => reply.clone(),
+        };
+        Ok(Self { reply, content })
+    }
+}
+
 /// An episode under way.
 struct Course<'w> {
     team: &'w Team<Workflow>,
@@ -104,9 +122,10 @@ impl Course<'_> {
         // A branch for each: nodes may share a seat, and each is paid for its own turn.
         let branches: Vec<Team<Workflow>> = level.iter().map(|_| self.team.branch()).collect();
         let ask = |(&i, branch): (&usize, &Team<Workflow>)| {
-            let Node { role, prompt, .. } = &self.graph.nodes()[i];
+            let Node { role, prompt, tag, .. } = &self.graph.nodes()[i];
             let work = Work { role: role.clone(), text: fill(prompt, &self.known) };
-            branch.seat::<Worker>(self.graph.seat(i)).ask(&work)
+            let read = |reply| NodeReply::read(reply, tag.as_deref());
+            branch.seat::<Worker>(self.graph.seat(i)).ask_with(&work, read)
         };
         let said = join_all(level.iter().zip(&branches).map(ask)).await;
         for (&i, branch) in level.iter().zip(&branches) {
@@ -129,13 +148,9 @@ impl Course<'_> {
         &mut self,
         place: usize,
         branch: &Team<Workflow>,
-        reply: String,
+        NodeReply { reply, content }: NodeReply,
     ) -> Result<bool, AskError> {
         let node = &self.graph.nodes()[place];
-        let content = match &node.tag {
-            Some(name) => tag(&reply, name).map_err(AskError::Reply)?.to_owned(),
-            None => reply.clone(),
-        };
         if node.own_reward != 0.0 && self.team.judge(&content).await?.solved {
             branch.seat::<Worker>(self.graph.seat(place)).pay("own", node.own_reward);
         }

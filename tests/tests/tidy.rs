@@ -12,20 +12,22 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("trajectory", &["task"]),
     ("draw", &[]),
     ("config", &[]),
+    // Servers that others run.
+    ("client", &[]),
     // Declarations.
     ("agent", &["trajectory"]),
     ("reward", &["trajectory"]),
     ("tools", &["agent", "task"]),
     ("world", &["draw", "task"]),
     ("data", &["config", "draw", "task", "trajectory", "world"]),
-    ("env", &["data", "draw", "model", "task", "tools", "world"]),
+    ("env", &["client", "data", "draw", "model", "task", "tools", "world"]),
     ("ballot", &["draw", "env"]),
     ("orchestra", &["agent", "env", "task", "tools", "trajectory"]),
     ("registry", &["agent", "env", "orchestra", "reward", "task", "tools", "trajectory"]),
     // What a configuration means.
     ("model", &["trajectory"]),
     ("plan", &["config", "model", "trajectory"]),
-    ("check", &["config", "data", "model", "plan", "registry", "task", "trajectory"]),
+    ("check", &["config", "data", "model", "orchestra", "plan", "registry", "task", "trajectory"]),
     // What a step does.
     ("algo", &["config", "plan", "trajectory"]),
     ("runtime", &["algo", "config", "model", "plan", "trajectory"]),
@@ -33,6 +35,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "rollout",
         &[
             "agent",
+            "client",
             "config",
             "data",
             "env",

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use super::counts;
+use super::data::Loaded;
 use super::diagnostic::{Problems, did_you_mean, key, list, path, suggestion, within};
 use super::load::plain;
 use crate::config::{Config, Named};
@@ -53,8 +55,9 @@ pub(super) fn orchestra(
     let options = options(&table, &named.options, &entry.declaration, build, problems);
     // Options that cannot be built are reported.
     let built = (entry.build)(&options).ok()?;
-    let (members, environments) = (built.members().into_iter().collect(), built.environments());
-    Some(Orchestra { chosen: Chosen { name, options }, members, environments })
+    let chosen = Chosen { name, options };
+    let members = counts::seats(&chosen, &*built, problems)?.into_iter().collect();
+    Some(Orchestra { chosen, members, environments: built.environments() })
 }
 
 /// The environment of a run, or those of its worlds; `None` if one cannot be told.
@@ -159,8 +162,8 @@ fn needs(named: &Named, registry: &Registry) -> &'static [&'static str] {
 pub(super) fn meet(
     environments: &[Environment],
     orchestra: Option<&Orchestra>,
+    (config, loaded): (&Config, &Loaded),
     base: &Path,
-    tasks: &[Task],
     registry: &Registry,
     problems: &mut Problems<'_>,
 ) -> Vec<String> {
@@ -169,7 +172,7 @@ pub(super) fn meet(
         if let Some(orchestra) = orchestra {
             fit(environment, orchestra, registry, problems);
         }
-        warnings.extend(look(environment, base, tasks, registry, problems));
+        warnings.extend(look(environment, (config, loaded), base, registry, problems));
     }
     warnings
 }
@@ -177,22 +180,24 @@ pub(super) fn meet(
 /// Lets the environment look at its options and the tasks, and reports what it does not accept. Gives its warnings.
 fn look(
     environment: &Environment,
+    (config, loaded): (&Config, &Loaded),
     base: &Path,
-    tasks: &[Task],
     registry: &Registry,
     problems: &mut Problems<'_>,
 ) -> Vec<String> {
     let Chosen { name, options } = &environment.chosen;
     let table = environment.table();
     let own = |task: &&Task| environment.world.as_deref().is_none_or(|world| task.world() == world);
-    let tasks: Vec<Task> = tasks.iter().filter(own).cloned().collect();
+    let tasks: Vec<Task> = loaded.tasks.iter().filter(own).cloned().collect();
     (registry.environments[name.as_str()].look)(options, base, &tasks).unwrap_or_else(|error| {
         // An option that the message begins with is shown.
         let quoted = error.0.strip_prefix('`').and_then(|rest| rest.split_once('`'));
         let option =
             quoted.map(|(option, _)| option).filter(|option| options.get(option).is_some());
         let at = option.map_or(table.clone(), |option| within(&table, option));
-        problems.value(&at, format!("environment `{name}`: {error}"), None);
+        let place = loaded.place(config, &error.0).map(|place| format!("{place}: "));
+        let place = place.unwrap_or_default();
+        problems.value(&at, format!("environment `{name}`: {place}{error}"), None);
         Vec::new()
     })
 }

@@ -3,22 +3,52 @@
 use std::path::Path;
 
 use super::Purpose;
+use super::counts;
 use super::diagnostic::{Problems, path, suggestion, within};
 use crate::config::{Config, Learn, Named, Preset, TaskConfig};
-use crate::data::{self, DataError, Demonstration};
+use crate::data::{self, Bounds, DataError, Demonstration};
 use crate::task::Task;
 
-/// Reports data that is not there, and, before training, data that cannot be trained or evaluated with. Gives the tasks
-/// that are trained on.
+/// What is trained on.
+#[derive(Default)]
+pub(super) struct Loaded {
+    /// The tasks; none in supervised training.
+    pub(super) tasks: Vec<Task>,
+    /// The row that each stands in.
+    lines: Vec<usize>,
+    /// How many tasks, or rows of demonstrations, there are.
+    pub(super) rows: usize,
+}
+
+impl Loaded {
+    fn rows<T>(rows: &[T]) -> Self {
+        Self { rows: rows.len(), ..Self::default() }
+    }
+
+    /// The file and row of the first task that a message names, as environments name them; `None` if it names none, or
+    /// the data are built in.
+    pub(super) fn place(&self, config: &Config, message: &str) -> Option<String> {
+        let named = |(task, _): &(&Task, &usize)| {
+            message.contains(&format!("the task `{}` of `{}`", task.id, task.source))
+        };
+        let (task, line) = self.tasks.iter().zip(&self.lines).find(named)?;
+        let world = config.task.worlds.get(task.world());
+        let data = world.map_or(&config.task.data, |world| &world.data);
+        (!data.starts_with("builtin:")).then(|| format!("{data}:{line}"))
+    }
+}
+
+/// Reports data that is not there, and, before training, data that cannot be trained or evaluated with. Gives what is
+/// trained on.
 pub(super) fn tasks(
     config: &Config,
     base: &Path,
     purpose: Purpose,
     problems: &mut Problems<'_>,
-) -> Vec<Task> {
+) -> Loaded {
     let there = sources(config, base, problems);
     if purpose == Purpose::Eval || !there {
-        return Vec::new();
+        return Loaded::default();
     }
     let lessons = lessons(config, base, problems);
     let eval = config.eval.used(config.algorithm.name);
@@ -32,7 +62,7 @@ pub(super) fn tasks(
             continue;
         }
         match data::load(&eval.held_out(&config.task), split, base) {
-            Ok(_) => {}
+            Ok(tasks) => counts::evaluation(config, tasks.len(), problems),
             Err(error @ DataError::NoTasks { .. }) => {
                 let help = format!(
                     "name one that is there as `eval.{key}`, put `\"split\": \"{split}\"` into some rows, or write `{without}`"
@@ -45,32 +75,35 @@ pub(super) fn tasks(
     lessons
 }
 
-/// The tasks that are trained on; none for demonstrations.
-fn lessons(config: &Config, base: &Path, problems: &mut Problems<'_>) -> Vec<Task> {
+fn lessons(config: &Config, base: &Path, problems: &mut Problems<'_>) -> Loaded {
     let at = path(["task", "data"]);
     if problems.reported(&at) {
-        return Vec::new();
+        return Loaded::default();
     }
     let TaskConfig { data, split, .. } = &config.task;
     let supervised = config.algorithm.name.is_supervised();
     if supervised && data.starts_with("builtin:") {
         let message = format!("`task.data` is {data:?}, which has questions and no demonstrations");
         problems.value(&at, message, "supervised training needs a file of them".to_owned());
-        return Vec::new();
+        return Loaded::default();
     }
-    let file = base.join(data);
+    let (file, bounds) = (base.join(data), Bounds::from(&config.task));
     let learn = config.algorithm.learn.unwrap_or_default();
     let read = match config.algorithm.name {
-        Preset::Dpo => data::preferences(&file).map(|_| Vec::new()),
-        Preset::Sft => data::demonstrations(&file).map(|rows| {
+        Preset::Dpo => data::preferences(&file, bounds).map(|rows| Loaded::rows(&rows)),
+        Preset::Sft => data::demonstrations(&file, bounds).map(|rows| {
             if learn == Learn::Observations && !rows.iter().any(Demonstration::observes) {
                 let message = format!("`task.data` is {data:?}, in which no user answers a reply");
                 let help = "`learn = \"observations\"` learns what follows a reply: conversations of several turns";
                 problems.value(&path(["algorithm", "learn"]), message, help.to_owned());
             }
-            Vec::new()
+            Loaded::rows(&rows)
         }),
-        _ => data::load(&config.task, split, base),
+        _ => data::placed(&config.task, split, base).map(|placed| {
+            let rows = placed.len();
+            let (tasks, lines) = placed.into_iter().map(|one| (one.task, one.line)).unzip();
+            Loaded { tasks, lines, rows }
+        }),
     };
     read.unwrap_or_else(|error| {
         let at = match error {
@@ -78,7 +111,7 @@ fn lessons(config: &Config, base: &Path, problems: &mut Problems<'_>) -> Vec<Tas
             _ => at,
         };
         problems.value(&at, error.to_string(), None);
-        Vec::new()
+        Loaded::default()
     })
 }
 
@@ -127,12 +160,10 @@ fn exists(data: &str, at: &[String], base: &Path, problems: &mut Problems<'_>) {
             let message = format!("no built-in data is called {name:?}");
             problems.value(at, message, suggestion(name, data::BUILT_IN.iter().copied()));
         }
-    } else if !base.join(data).is_file() {
-        let (path, key) = (base.join(data), at.join("."));
-        let message = match path.is_dir() {
-            true if data.is_empty() => format!("`{key}` is empty"),
-            true => format!("{} is a directory; data is a file", path.display()),
-            false => format!("there is no file {}", path.display()),
+    } else if let Some(missing) = data::missing(data, base) {
+        let message = match data {
+            "" => format!("`{}` is empty", at.join(".")),
+            _ => missing,
         };
         let help = "a path is relative to the file that names it; `builtin:facts` needs no file";
         problems.value(at, message, help.to_owned());

@@ -12,14 +12,19 @@
 mod adapter;
 mod algorithm;
 mod choice;
+mod counts;
 mod critic;
 mod data;
 mod diagnostic;
+mod doubts;
 mod idle;
 mod load;
+mod machine;
+mod memory;
 mod models;
 mod outsider;
 mod policy;
+mod prompts;
 mod sources;
 mod team;
 #[cfg(test)]
@@ -30,6 +35,7 @@ mod worker;
 pub use diagnostic::{Diagnostic, render};
 #[cfg(test)]
 pub(crate) use load::tables;
+pub use prompts::{Questions, Survey, survey};
 pub use sources::{File, Sources};
 
 use std::collections::BTreeMap;
@@ -73,10 +79,16 @@ pub fn check(
     }
     let mut config = load::config(&mut problems);
     values::check(&config, &mut problems);
+    counts::check(&config, &mut problems);
     if config.models.is_empty() {
         config.models.insert("tiny".to_owned(), ModelConfig::tiny());
     }
-    let plan = plan(config, &sources.base(), registry, purpose, &mut problems);
+    algorithm::preset(&mut config);
+    let mut plan = plan(config, &sources.base(), registry, purpose, &mut problems);
+    if let Some(plan) = &mut plan {
+        let warning = memory::check(plan, purpose, machine::memory(), &mut problems);
+        plan.warnings.extend(warning);
+    }
     problems.finish(plan)
 }
 
@@ -87,23 +99,25 @@ fn plan(
     purpose: Purpose,
     problems: &mut Problems<'_>,
 ) -> Option<Plan> {
-    algorithm::preset(&mut config);
-    let tasks = data::tasks(&config, base, purpose, problems);
+    let loaded = data::tasks(&config, base, purpose, problems);
     let rewards = rewards(&config, registry, problems);
     let environments = choice::environments(&config, registry, problems);
-    let orchestra = choice::orchestra(&config.orchestra, registry, problems);
+    let flow = choice::orchestra(&config.orchestra, registry, problems);
     let worlds = environments.as_deref().unwrap_or_default();
-    let mut warnings = choice::meet(worlds, orchestra.as_ref(), base, &tasks, registry, problems);
-    warnings.extend(data::doubts(&config, &tasks));
+    let mut warnings =
+        choice::meet(worlds, flow.as_ref(), (&config, &loaded), base, registry, problems);
+    warnings.extend(data::doubts(&config, &loaded.tasks));
     let models = models::open(&config, base, problems);
-    let orchestra = orchestra?;
-    let beside = choice::beside(&config, &orchestra, base, registry, problems);
-    let choice::Orchestra { chosen: orchestra, members, .. } = orchestra;
+    let beside = choice::beside(&config, flow.as_ref()?, base, registry, problems);
+    let choice::Orchestra { chosen: orchestra, members, .. } = flow?;
     let seats = team::seats(&config, &orchestra.name, &members, registry, problems);
     outsider::check(&config, base, problems);
     let (members, outsiders) = outsider::take(&config, seats?, problems);
     let (seats, mut policies, workers) =
         policy::assign(&config, &members, &models, purpose, problems)?;
+    if policy::samples(&config, purpose) {
+        prompts::fit(&seats, (&policies, &workers), &models, &loaded.tasks, problems);
+    }
     let algorithm = AlgorithmPlan::from(&config.algorithm);
     if purpose == Purpose::Train {
         algorithm::check(&config, &algorithm, &seats, problems);
@@ -111,7 +125,7 @@ fn plan(
         policy::trainable(&config, &seats, problems);
         warnings.extend(data::warnings(&config));
         warnings.extend(training_warnings(&config, &algorithm, &policies));
-        warnings.extend(idle::warnings(&config, &algorithm, &seats));
+        warnings.extend(doubts::warnings(&config, &algorithm, &policies, &seats, loaded.rows));
     }
     let (environment, worlds) = choice::settle(&mut config, environments?);
     models::pin(&mut config, &models);

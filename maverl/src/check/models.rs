@@ -18,6 +18,8 @@ pub(super) struct Opened {
     pub(super) source: ModelSource,
     pub(super) parameters: u64,
     pub(super) shape: HfConfig,
+    /// `None` for one on the hub that is not here yet.
+    pub(super) tokenizer: Option<Tokenizer>,
     /// The adapter that adapters on it start from.
     pub(super) start: Option<(PathBuf, LoraConfig)>,
 }
@@ -33,8 +35,11 @@ pub(super) fn open(config: &Config, base: &Path, problems: &mut Problems<'_>) ->
         let Some(source) = source(&model.path, &at, base, problems) else { continue };
         let start = adapter::start(name, model, base, problems);
         match read(&source) {
-            Ok((parameters, shape)) => {
-                models.insert(name.clone(), Opened { source, parameters, shape, start });
+            Ok((parameters, shape, tokenizer)) => {
+                let tokenizer =
+                    tokenizer.map(|tokenizer| tokenizer.telling(&model.chat_template_kwargs));
+                let opened = Opened { source, parameters, shape, tokenizer, start };
+                models.insert(name.clone(), opened);
             }
             Err(wrong) => problems.value(&at, wrong.join("; "), help(&model.path, &source)),
         }
@@ -90,8 +95,8 @@ fn help(given: &str, source: &ModelSource) -> Option<String> {
     })
 }
 
-/// How many numbers a model is, and its shape; or everything that is wrong with its files.
-fn read(source: &ModelSource) -> Result<(u64, HfConfig), Vec<String>> {
+/// How many numbers a model is, its shape, and its tokenizer; or everything that is wrong with its files.
+fn read(source: &ModelSource) -> Result<(u64, HfConfig, Option<Tokenizer>), Vec<String>> {
     if let ModelSource::Directory(dir) = source
         && !dir.is_dir()
     {
@@ -105,27 +110,29 @@ fn read(source: &ModelSource) -> Result<(u64, HfConfig), Vec<String>> {
     };
     let parameters = weights::parameters(source).map_err(&mut note);
     let shape = shape(source).map_err(|error| note(error.0));
-    let tokens = tokens(source).map_err(|error| note(error.0));
-    if let (Ok(shape), Ok(Some(tokens))) = (&shape, &tokens)
-        && *tokens > shape.vocab_size
+    let tokenizer = tokenizer(source).map_err(|error| note(error.0));
+    if let (Ok(shape), Ok(Some(tokenizer))) = (&shape, &tokenizer)
+        && tokenizer.len() > shape.vocab_size
     {
-        let rows = shape.vocab_size;
+        let (tokens, rows) = (tokenizer.len(), shape.vocab_size);
         note(format!("{source}: the tokenizer has {tokens} tokens, the embedding {rows} rows"));
     }
-    match (parameters, shape) {
-        (Ok(parameters), Ok(shape)) if wrong.is_empty() => Ok((parameters, shape)),
+    match (parameters, shape, tokenizer) {
+        (Ok(parameters), Ok(shape), Ok(tokenizer)) if wrong.is_empty() => {
+            Ok((parameters, shape, tokenizer))
+        }
         _ => Err(wrong),
     }
 }
 
-fn shape(source: &ModelSource) -> Result<HfConfig, ModelError> {
+pub(super) fn shape(source: &ModelSource) -> Result<HfConfig, ModelError> {
     let files = ModelFiles::new(source);
     HfConfig::parse(&files.require("config.json")?)
         .map_err(|e| ModelError(format!("{}: {e}", files.describe())))
 }
 
-/// How many tokens a tokenizer with a chat template has; `None` for one on the hub that is not here yet.
-fn tokens(source: &ModelSource) -> Result<Option<usize>, ModelError> {
+/// A tokenizer, which has a chat template; `None` for one on the hub that is not here yet.
+fn tokenizer(source: &ModelSource) -> Result<Option<Tokenizer>, ModelError> {
     if let ModelSource::Hub(snapshot) = source
         && !snapshot.dir.join("tokenizer.json").is_file()
     {
@@ -133,7 +140,7 @@ fn tokens(source: &ModelSource) -> Result<Option<usize>, ModelError> {
     }
     let tokenizer = Tokenizer::load(&ModelFiles::new(source))?;
     tokenizer.require_template()?;
-    Ok(Some(tokenizer.len()))
+    Ok(Some(tokenizer))
 }
 
 /// Reports seats that cannot sample from their model: no room in its context, or stop ids that it does not have.

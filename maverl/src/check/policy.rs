@@ -78,7 +78,7 @@ pub(super) fn assign(
 }
 
 /// Whether anything is played: supervised training alone plays nothing.
-fn samples(config: &Config, purpose: Purpose) -> bool {
+pub(super) fn samples(config: &Config, purpose: Purpose) -> bool {
     let (preset, eval) = (config.algorithm.name, config.eval.used(config.algorithm.name));
     purpose == Purpose::Eval || !preset.is_supervised() || eval.before_and_after || eval.every > 0
 }

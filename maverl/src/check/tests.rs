@@ -2,6 +2,7 @@
 
 mod adapters;
 mod algorithms;
+mod counts;
 mod critics;
 mod files;
 mod idle;
@@ -114,7 +115,9 @@ orchestra!(Route "search/route" needs &["search"], |self| {
 });
 options!(Debate { debaters: u32 = 3 });
 orchestra!(Debate "debate/vote" needs &[], |self| {
-    (0..self.debaters).map(|index| Seat::at("debate/debater", index)).collect()
+    (0..self.debaters.min(crate::orchestra::MOST_SEATS + 1))
+        .map(|index| Seat::at("debate/debater", index))
+        .collect()
 });
 
 macro_rules! environment {

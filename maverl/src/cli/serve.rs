@@ -25,6 +25,9 @@ pub(super) struct RetrieverArgs {
     /// `builtin:facts`, or a file of documents: JSONL of `id`, `title`, `text`; SQuAD; HotpotQA.
     #[arg(value_name = "CORPUS")]
     corpus: String,
+    /// MiB that a compressed corpus may unpack to.
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    max_mib: u64,
     /// Where to listen; port 0 takes a free one.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8000")]
     address: String,
@@ -64,6 +67,7 @@ impl RetrieverArgs {
     fn environment(&self) -> SearchEnvironment {
         let mut environment = SearchEnvironment::default();
         environment.corpus.clone_from(&self.corpus);
+        environment.max_mib = self.max_mib;
         environment.ranking = self.ranking;
         environment.encoder.clone_from(&self.encoder);
         environment.pooling = self.pooling;

@@ -28,7 +28,7 @@ pub use outsider::OutsiderConfig;
 pub use preset::Preset;
 
 use std::collections::BTreeMap;
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -115,6 +115,15 @@ pub struct TaskConfig {
     pub data: String,
     /// How the file is read. **(default: `"auto"`, by its content)**
     pub format: DataFormat,
+    /// Keys of rows: our name, and what the file calls it; a `.` leads into an object. **(default: none)**
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub keys: BTreeMap<String, String>,
+    /// Where the ids of tasks come from. **(default: `"file"`)**
+    pub ids: Ids,
+    /// MiB that a compressed data file may unpack to. **(default: `1024`)**
+    pub max_mib: NonZeroU64,
+    /// MiB of a row. **(default: `16`)**
+    pub max_row_mib: NonZeroU64,
     /// The split trained on, where the data has splits. **(default: `"train"`)**
     pub split: String,
     /// Tasks a step. **(default: `16`)**
@@ -143,6 +152,11 @@ pub struct WorldConfig {
     pub data: String,
     /// As that of `[task]`. **(default: `"auto"`)**
     pub format: DataFormat,
+    /// As those of `[task]`. **(default: none)**
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub keys: BTreeMap<String, String>,
+    /// As that of `[task]`. **(default: `"file"`)**
+    pub ids: Ids,
     /// Its tasks of a step, compared with those of other worlds. **(default: `1.0`)**
     pub weight: f64,
     /// As `[environment]`.
@@ -151,8 +165,8 @@ pub struct WorldConfig {
 
 impl Default for WorldConfig {
     fn default() -> Self {
-        let TaskConfig { data, format, .. } = TaskConfig::default();
-        Self { data, format, weight: 1.0, environment: Named::default() }
+        let TaskConfig { data, format, keys, ids, .. } = TaskConfig::default();
+        Self { data, format, keys, ids, weight: 1.0, environment: Named::default() }
     }
 }
 
@@ -161,6 +175,10 @@ impl Default for TaskConfig {
         Self {
             data: "builtin:facts".to_owned(),
             format: DataFormat::Auto,
+            keys: BTreeMap::new(),
+            ids: Ids::File,
+            max_mib: NonZeroU64::MIN.saturating_add(1023),
+            max_row_mib: NonZeroU64::MIN.saturating_add(15),
             split: "train".to_owned(),
             tasks_per_step: NonZeroUsize::MIN.saturating_add(15),
             group_size: NonZeroU32::MIN.saturating_add(7),
@@ -171,6 +189,17 @@ impl Default for TaskConfig {
             worlds: BTreeMap::new(),
         }
     }
+}
+
+/// Where the ids of tasks come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ids {
+    /// What each row says, or else its number.
+    #[default]
+    File,
+    /// The number of the line or row, whatever it says.
+    Line,
 }
 
 /// How a data file is read.
@@ -281,7 +310,16 @@ impl EvalConfig {
     pub fn held_out(&self, task: &TaskConfig) -> TaskConfig {
         let limit = Some(self.tasks);
         match &self.data {
-            Some(data) => TaskConfig { data: data.clone(), limit, ..TaskConfig::default() },
+            // Another file of the same rows, as a data set's test set is.
+            Some(data) => TaskConfig {
+                data: data.clone(),
+                limit,
+                keys: task.keys.clone(),
+                ids: task.ids,
+                max_mib: task.max_mib,
+                max_row_mib: task.max_row_mib,
+                ..TaskConfig::default()
+            },
             None => TaskConfig { limit, ..task.clone() },
         }
     }

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::{DataError, File};
+use super::jsonl::ROW;
+use super::{Bounds, DataError, File};
 use crate::trajectory::{Message, Role};
 
 /// A conversation and the reply to learn.
@@ -37,10 +38,10 @@ impl Demonstration {
 /// # Errors
 ///
 /// See [`DataError`]; a file without demonstrations is one.
-pub fn demonstrations(path: &Path) -> Result<Vec<Demonstration>, DataError> {
-    let file = File::read(path)?;
+pub fn demonstrations(path: &Path, bounds: Bounds) -> Result<Vec<Demonstration>, DataError> {
+    let file = File::open(path, bounds)?;
     let rows: Vec<Demonstration> = file
-        .objects()
+        .rows(ROW)?
         .map(|object| {
             let (line, object) = object?;
             conversation(&object)

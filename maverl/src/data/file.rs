@@ -1,57 +1,78 @@
-//! A data file as it lies on disk: text, packed text, or Parquet.
+//! A data file as it lies on disk: text, packed text, or Parquet. It is read row by row.
 
-use std::io::Read;
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use flate2::read::MultiGzDecoder;
-use serde_json::{Map, Value, json};
+use flate2::bufread::MultiGzDecoder;
+use serde::de::{DeserializeOwned, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
 
+use super::bounds::{Bounded, Bounds};
+use super::rows::{Elements, Lines, RowError};
 use super::{DataError, parquet};
 use crate::config::DataFormat;
 
-/// A file's content, and where it came from for messages.
+/// What a gzip file begins with.
+const GZIP: &[u8] = &[0x1f, 0x8b];
+/// A byte order mark.
+const MARK: &[u8] = "\u{feff}".as_bytes();
+
+/// A file, where it came from, and how much of it is read.
 pub(super) struct File {
     path: PathBuf,
-    content: Content,
+    bounds: Bounds,
+    parquet: bool,
 }
 
 /// A row with its number, or why there is none.
-type Numbered = Result<(usize, Map<String, Value>), DataError>;
+type Numbered<T> = Result<(usize, T), DataError>;
 
-enum Content {
-    Text(String),
-    /// Of a Parquet file.
-    Rows(Vec<Map<String, Value>>),
-}
-
-/// The text of a file, unpacked where its name ends in `.gz`, without a byte order mark.
-pub(crate) fn read_text(path: &Path) -> std::io::Result<String> {
-    text(std::fs::File::open(path)?, path)
-}
-
-fn text(mut file: std::fs::File, path: &Path) -> std::io::Result<String> {
+/// The text of a file, unpacked where it is packed, without a byte order mark.
+pub(crate) fn read_text(path: &Path) -> io::Result<String> {
+    let bounds = Bounds::default();
     let mut text = String::new();
-    match path.extension().is_some_and(|ending| ending == "gz") {
-        true => MultiGzDecoder::new(file).read_to_string(&mut text)?,
-        false => file.read_to_string(&mut text)?,
+    unpacked(path, &bounds)?.read_to_string(&mut text).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => io::Error::other(bounds.too_long(size(path))),
+        _ => error,
+    })?;
+    Ok(text)
+}
+
+/// The bytes of a file, unpacked where it is packed, without a byte order mark.
+fn unpacked(path: &Path, bounds: &Bounds) -> io::Result<Box<dyn BufRead>> {
+    let packed = is_packed(path)?;
+    let file = BufReader::new(std::fs::File::open(path)?);
+    let mut text: Box<dyn BufRead> = match packed {
+        true => {
+            let bounded = Bounded::new(MultiGzDecoder::new(file), bounds.unpacked);
+            Box::new(BufReader::with_capacity(1 << 16, bounded))
+        }
+        false => Box::new(file),
     };
-    if text.starts_with('\u{feff}') {
-        text.drain(..'\u{feff}'.len_utf8());
+    if text.fill_buf()?.starts_with(MARK) {
+        text.consume(MARK.len());
     }
     Ok(text)
 }
 
+/// Whether a file is packed.
+fn is_packed(path: &Path) -> io::Result<bool> {
+    let mut start = Vec::new();
+    std::fs::File::open(path)?.take(GZIP.len() as u64).read_to_end(&mut start)?;
+    Ok(start == GZIP)
+}
+
+/// Bytes on disk.
+fn size(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |metadata| metadata.len())
+}
+
 impl File {
-    pub(super) fn read(path: &Path) -> Result<Self, DataError> {
+    pub(super) fn open(path: &Path, bounds: Bounds) -> Result<Self, DataError> {
+        let recognized = std::fs::File::open(path).and_then(|mut it| parquet::recognized(&mut it));
         let failed = |source| DataError::Read { path: path.to_owned(), source };
-        let mut file = std::fs::File::open(path).map_err(failed)?;
-        if parquet::recognized(&mut file).map_err(failed)? {
-            let damaged = |message| DataError::Parquet { path: path.to_owned(), message };
-            let content = Content::Rows(parquet::rows(file).map_err(damaged)?);
-            return Ok(Self { path: path.to_owned(), content });
-        }
-        let content = Content::Text(text(file, path).map_err(failed)?);
-        Ok(Self { path: path.to_owned(), content })
+        Ok(Self { path: path.to_owned(), bounds, parquet: recognized.map_err(failed)? })
     }
 
     /// The last part of the path without its ending; the source of tasks that name none.
@@ -66,76 +87,199 @@ impl File {
         DataError::Damaged { path: self.path.clone(), line, message: message.into() }
     }
 
+    fn failed(&self, source: io::Error) -> DataError {
+        let path = self.path.clone();
+        match source.kind() {
+            io::ErrorKind::FileTooLarge => {
+                DataError::TooLong { message: self.bounds.too_long(size(&path)), path }
+            }
+            _ => DataError::Read { path, source },
+        }
+    }
+
+    fn wrong(&self, wrong: parquet::Wrong) -> DataError {
+        let path = self.path.clone();
+        match wrong {
+            parquet::Wrong::TooLong(message) => DataError::TooLong { path, message },
+            parquet::Wrong::Damaged(message) => DataError::Parquet { path, message },
+            parquet::Wrong::Io(error) => self.failed(error),
+        }
+    }
+
+    fn packed(&self) -> Result<bool, DataError> {
+        is_packed(&self.path).map_err(|error| self.failed(error))
+    }
+
+    fn bytes(&self) -> Result<Box<dyn BufRead>, DataError> {
+        unpacked(&self.path, &self.bounds).map_err(|error| self.failed(error))
+    }
+
+    /// The bytes from the first that is not blank, and that one.
+    fn begin(&self) -> Result<(Box<dyn BufRead>, Option<u8>), DataError> {
+        let mut bytes = self.bytes()?;
+        loop {
+            let buffer = bytes.fill_buf().map_err(|error| self.failed(error))?;
+            if buffer.is_empty() {
+                return Ok((bytes, None));
+            }
+            match buffer.iter().position(|byte| !byte.is_ascii_whitespace()) {
+                Some(at) => {
+                    let first = buffer[at];
+                    bytes.consume(at);
+                    return Ok((bytes, Some(first)));
+                }
+                None => {
+                    let blank = buffer.len();
+                    bytes.consume(blank);
+                }
+            }
+        }
+    }
+
     /// A form other than `Auto`: what was asked for, or what the content looks like.
     pub(super) fn form(&self, asked: DataFormat) -> Result<DataFormat, DataError> {
         if asked != DataFormat::Auto {
             return Ok(asked);
         }
-        let text = match &self.content {
-            Content::Rows(rows) => return Ok(of_rows(rows.first())),
-            Content::Text(text) => text.trim_start(),
-        };
-        if text.is_empty() {
-            return Ok(DataFormat::Jsonl);
+        if self.parquet {
+            return Ok(of_rows(self.rows("row")?.next().and_then(Result::ok)));
         }
-        if let Some(list) = text.strip_prefix('[') {
-            let first = serde_json::Deserializer::from_str(list).into_iter().next();
-            return Ok(of_rows(first.and_then(Result::ok).as_ref()));
-        }
-        if !text.starts_with('{') {
-            let start: String = text.chars().take(20).collect();
-            let message =
-                format!("starts with {start:?}; a data file is Parquet or holds JSON: `{{` or `[`");
-            return Err(self.damaged(1, message));
-        }
-        // One object a line, or one object in all.
-        let first = text.lines().next().unwrap_or_default();
-        let whole = match serde_json::from_str::<Value>(first) {
-            Ok(first) => first,
-            Err(_) if text.lines().nth(1).is_some() => {
-                serde_json::from_str(text).unwrap_or_default()
+        match self.begin()? {
+            (_, None) => Ok(DataFormat::Jsonl),
+            (_, Some(b'[')) => {
+                Ok(of_rows(self.rows("list of JSON objects")?.next().and_then(Result::ok)))
             }
-            Err(_) => Value::Null,
-        };
-        let squad = whole.get("data").is_some_and(Value::is_array);
-        Ok(if squad { DataFormat::Squad } else { DataFormat::Jsonl })
+            // One object a line, or one object in all. Where it cannot be told, a line that cannot be read is named.
+            (bytes, Some(b'{')) => match serde_json::Deserializer::from_reader(bytes)
+                .into_iter::<Probe>()
+                .next()
+            {
+                Some(Err(error)) if error.to_string().starts_with(SQUAD) => Ok(DataFormat::Squad),
+                _ => Ok(DataFormat::Jsonl),
+            },
+            (bytes, Some(_)) => {
+                let mut start = Vec::new();
+                bytes.take(80).read_to_end(&mut start).map_err(|error| self.failed(error))?;
+                let start: String = String::from_utf8_lossy(&start).chars().take(20).collect();
+                Err(self.damaged(1, format!(
+                    "starts with {start:?}; a data file is Parquet or holds JSON: `{{` or `[`, or such a text packed by gzip"
+                )))
+            }
+        }
     }
 
     /// The whole file as one JSON value of a form.
-    pub(super) fn parse<T: serde::de::DeserializeOwned>(&self, form: &str) -> Result<T, DataError> {
-        match &self.content {
-            Content::Text(text) => serde_json::from_str(text),
-            Content::Rows(rows) => T::deserialize(json!(rows)),
-        }
-        .map_err(|error| self.damaged(error.line().max(1), format!("no {form}: {error}")))
+    pub(super) fn parse<T: DeserializeOwned>(&self, form: &str) -> Result<T, DataError> {
+        let file = Self { bounds: self.bounds.of_value(), path: self.path.clone(), ..*self };
+        serde_json::from_reader(file.bytes()?).map_err(|error| match error.io_error_kind() {
+            Some(kind) => file.failed(kind.into()),
+            None => self.damaged(error.line().max(1), format!("no {form}: {error}")),
+        })
     }
 
-    /// Each row as a JSON object, with its number: of a Parquet file or a list its place, else its line.
-    pub(super) fn objects(&self) -> Box<dyn Iterator<Item = Numbered> + '_> {
-        let text = match &self.content {
-            Content::Rows(rows) => return Box::new((1..).zip(rows.iter().cloned()).map(Ok)),
-            Content::Text(text) => text,
+    /// Each row with its number: of a Parquet file or a list its place, else its line.
+    pub(super) fn rows<'f, T: DeserializeOwned + 'f>(
+        &'f self,
+        form: &'f str,
+    ) -> Result<Box<dyn Iterator<Item = Numbered<T>> + 'f>, DataError> {
+        let no_row = move |number, error: serde_json::Error| {
+            // Where in the row it is, is of no use where the row is one line.
+            self.damaged(number, format!("no {form}: {error}"))
         };
-        if text.trim_start().starts_with('[') {
-            return match self.parse::<Vec<_>>("list of JSON objects") {
-                Ok(rows) => Box::new((1..).zip(rows).map(Ok)),
-                Err(error) => Box::new(std::iter::once(Err(error))),
-            };
+        if self.parquet {
+            let open = std::fs::File::open(&self.path).map_err(|error| self.failed(error))?;
+            let rows = parquet::rows(open, self.bounds).map_err(|wrong| self.wrong(wrong))?;
+            return Ok(Box::new((1..).zip(rows).map(move |(number, row)| {
+                let row = row.map_err(|wrong| self.wrong(wrong))?;
+                let row = T::deserialize(Value::Object(row));
+                Ok((number, row.map_err(|error| no_row(number, error))?))
+            })));
         }
-        let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
-        Box::new(lines.map(|(number, line)| {
-            let object = serde_json::from_str(line)
-                .map_err(|error| self.damaged(number, format!("no JSON object: {error}")))?;
-            Ok((number, object))
-        }))
+        let (bytes, first) = self.begin()?;
+        let most = if self.packed()? { self.bounds.rows() } else { u64::MAX };
+        let mut count = 0;
+        let texts: Box<dyn Iterator<Item = Result<(usize, Vec<u8>), RowError>>> = match first {
+            Some(b'[') => Box::new(Elements::new(bytes, self.bounds.row)),
+            // Lines are counted from the start of the file.
+            _ => Box::new(Lines::new(self.bytes()?, self.bounds.row)),
+        };
+        Ok(Box::new(texts.map(move |text| {
+            count += 1;
+            if count > most {
+                let (path, message) = (self.path.clone(), self.bounds.too_many(size(&self.path)));
+                return Err(DataError::TooLong { path, message });
+            }
+            let (number, text) = text.map_err(|error| match error {
+                RowError::Io(error) => self.failed(error),
+                RowError::TooLong(number) => self.damaged(number, self.bounds.row_too_long()),
+                RowError::NoList(number, what) => self.damaged(number, what),
+            })?;
+            let row = serde_json::from_slice(&text).map_err(|error| no_row(number, error))?;
+            Ok((number, row))
+        })))
     }
 }
 
 /// The form of a list of rows, by its first: those of HotpotQA have paragraphs beside the question.
-fn of_rows(first: Option<&Map<String, Value>>) -> DataFormat {
-    let context = first.and_then(|row| row.get("context"));
+fn of_rows(first: Option<(usize, Map<String, Value>)>) -> DataFormat {
+    let context = first.as_ref().and_then(|(_, row)| row.get("context"));
     match context.is_some_and(|context| context.is_array() || context.is_object()) {
         true => DataFormat::Hotpot,
         false => DataFormat::Jsonl,
+    }
+}
+
+/// The error by which [`Probe`] says that it has found the list of a SQuAD file.
+const SQUAD: &str = "a list of articles";
+
+/// Reads an object without keeping any of it, up to a list under `data`.
+struct Probe;
+
+impl<'de> Deserialize<'de> for Probe {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Keys;
+
+        impl<'de> Visitor<'de> for Keys {
+            type Value = Probe;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Probe, A::Error> {
+                while let Some(key) = map.next_key::<String>()? {
+                    match key.as_str() {
+                        "data" => drop(map.next_value::<NoList>()?),
+                        _ => drop(map.next_value::<IgnoredAny>()?),
+                    }
+                }
+                Ok(Probe)
+            }
+        }
+
+        deserializer.deserialize_map(Keys)
+    }
+}
+
+/// Anything but a list.
+struct NoList;
+
+impl<'de> Deserialize<'de> for NoList {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Other;
+
+        impl<'de> Visitor<'de> for Other {
+            type Value = NoList;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("anything but a list")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, _: A) -> Result<NoList, A::Error> {
+                Err(A::Error::custom(SQUAD))
+            }
+        }
+
+        deserializer.deserialize_any(Other)
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Map, json};
 
-use super::{DataError, File, Row};
+use super::{DataError, File, Row, Rows};
 use crate::task::Task;
 use crate::world::Document;
 
@@ -76,34 +76,40 @@ impl Facts {
     }
 }
 
-fn questions(file: &File) -> Result<Vec<Question>, DataError> {
-    file.parse("HotpotQA file (a list of `question`, `answer`, `context`)")
+/// Every question, with its number in the file.
+fn questions<'f>(
+    file: &'f File,
+) -> Result<impl Iterator<Item = Result<(usize, Question), DataError>> + 'f, DataError> {
+    file.rows("HotpotQA file (a list of `question`, `answer`, `context`)")
 }
 
-pub(super) fn documents(file: &File) -> Result<Vec<Document>, DataError> {
+/// Every paragraph, with the number of the first question that has it.
+pub(super) fn documents(file: &File) -> Result<Vec<(usize, Document)>, DataError> {
     let mut documents = BTreeMap::new();
     for question in questions(file)? {
+        let (line, question) = question?;
         for (title, sentences) in question.context.paragraphs() {
-            documents.entry(title).or_insert_with(|| sentences.concat());
+            documents.entry(title).or_insert_with(|| (line, sentences.concat()));
         }
     }
-    let documents = documents.into_iter();
-    Ok(documents.map(|(title, text)| Document { key: title.clone(), title, text }).collect())
+    let document = |(title, (line, text)): (String, (usize, String))| {
+        (line, Document { key: title.clone(), title, text })
+    };
+    Ok(documents.into_iter().map(document).collect())
 }
 
 /// A question without an id is called by its number in the file, from 1.
-pub(super) fn tasks(file: &File) -> Result<Vec<Row>, DataError> {
+pub(super) fn tasks(file: &File) -> Result<Rows<'_>, DataError> {
     let source = file.stem();
-    let rows = questions(file)?.into_iter().enumerate().map(|(index, question)| {
+    let rows = questions(file)?.map(move |question| {
+        let (line, question) = question?;
         let data = Map::from_iter([
             ("answers".to_owned(), json!([question.answer])),
             ("support".to_owned(), json!(question.supporting_facts.titles())),
         ]);
-        let id = question.id.unwrap_or_else(|| (index + 1).to_string());
-        Row {
-            task: Task { id, source: source.clone(), question: question.question, data },
-            split: None,
-        }
+        let id = question.id.unwrap_or_else(|| line.to_string());
+        let task = Task { id, source: source.clone(), question: question.question, data };
+        Ok(Row { task, split: None, line })
     });
-    Ok(rows.collect())
+    Ok(Box::new(rows))
 }

@@ -1,22 +1,58 @@
 //! Rows that are JSON objects: our own, verl's, TRL's, those of mathematical data sets, and documents.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 
-use super::{DataError, File, Row, nli};
+use super::{DataError, File, Row, Rows, nli};
 use crate::task::Task;
 use crate::world::Document;
+
+/// A row, for messages.
+pub(super) const ROW: &str = "JSON object";
 
 /// Keys that hold reference answers, the first found counts.
 const ANSWERS: [&str; 4] = ["answers", "answer", "golden_answers", "ground_truth"];
 
-pub(super) fn tasks(file: &File) -> Result<Vec<Row>, DataError> {
+/// Every row as a task. `keys` gives names of ours, and what the file calls them.
+pub(super) fn tasks<'f>(
+    file: &'f File,
+    keys: &'f BTreeMap<String, String>,
+) -> Result<Rows<'f>, DataError> {
     let source = file.stem();
-    file.objects()
-        .map(|object| {
-            let (line, object) = object?;
-            row(object, line, &source).map_err(|message| file.damaged(line, message))
-        })
-        .collect()
+    Ok(Box::new(file.rows(ROW)?.map(move |object| {
+        let (line, mut object) = object?;
+        named(&mut object, keys)
+            .and_then(|()| row(object, line, &source))
+            .map_err(|message| file.damaged(line, message))
+    })))
+}
+
+/// Gives values the names that they are known by.
+fn named(object: &mut Map<String, Value>, keys: &BTreeMap<String, String>) -> Result<(), String> {
+    for (ours, theirs) in keys {
+        match taken(object, theirs) {
+            Some(value) => drop(object.insert(ours.clone(), value)),
+            // As in another file of the data set, which has it by our name.
+            None if object.contains_key(ours) => {}
+            None => {
+                let keys: Vec<&String> = object.keys().collect();
+                return Err(format!(
+                    "no `{theirs}`, which `task.keys` gives for `{ours}`, among the keys {keys:?}"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Takes a value out by its key, or by the path of keys to it.
+fn taken(object: &mut Map<String, Value>, key: &str) -> Option<Value> {
+    if let Some(value) = object.remove(key) {
+        return Some(value);
+    }
+    let (first, rest) = key.split_once('.')?;
+    taken(object.get_mut(first)?.as_object_mut()?, rest)
 }
 
 /// One row as a task, without a file around it; `number` is its id where it has none.
@@ -46,7 +82,7 @@ fn row(mut object: Map<String, Value>, line: usize, source: &str) -> Result<Row,
         data.insert("answers".to_owned(), json!(answers));
     }
     let id = id.unwrap_or_else(|| line.to_string());
-    Ok(Row { task: Task { id, source, question, data }, split })
+    Ok(Row { task: Task { id, source, question, data }, split, line })
 }
 
 /// A value by its key, in capitals or not: some publish their columns as `Problem` and `Answer`.
@@ -132,13 +168,14 @@ fn text(value: Option<Value>) -> Option<String> {
     }
 }
 
-pub(super) fn documents(file: &File) -> Result<Vec<Document>, DataError> {
-    file.objects()
-        .map(|object| {
-            let (line, object) = object?;
-            document(object, line).map_err(|message| file.damaged(line, message))
-        })
-        .collect()
+/// Every row as a document, with its number.
+pub(super) fn documents(file: &File) -> Result<Vec<(usize, Document)>, DataError> {
+    let document = |object: Result<(usize, Map<String, Value>), DataError>| {
+        let (line, object) = object?;
+        let document = document(object, line).map_err(|message| file.damaged(line, message))?;
+        Ok((line, document))
+    };
+    file.rows(ROW)?.map(document).collect()
 }
 
 /// `contents`, as Search-R1 has it, begins with the title in quotes on a line of its own.

@@ -3,23 +3,28 @@
 //! A file without splits is split by a hash of each task's id: 80 % `train`, 10 % `validation`, 10 % `test`, the same in
 //! every run and whatever else the file holds. `all` takes everything.
 
+mod bounds;
 mod demonstration;
 mod file;
 mod hotpot;
 mod jsonl;
 mod nli;
 mod parquet;
+mod place;
 mod preference;
+mod rows;
 mod sampler;
 mod script;
 mod squad;
 
+pub use bounds::Bounds;
 pub use demonstration::{Demonstration, demonstrations};
+pub use place::{Placed, missing};
 pub use preference::{PreferencePair, preferences};
 pub use sampler::Sampler;
 pub use script::{ScriptLine, script};
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
@@ -28,7 +33,7 @@ use sha2::{Digest, Sha256};
 use file::File;
 pub(crate) use file::read_text;
 
-use crate::config::{DataFormat, TaskConfig};
+use crate::config::{DataFormat, Ids, TaskConfig};
 use crate::task::Task;
 use crate::world::{self, Document, arithmetic, code, facts};
 
@@ -43,7 +48,7 @@ pub const BUILT_IN: [&str; 5] = ["arithmetic", "code", "facts", "nli", "tools"];
 #[non_exhaustive]
 pub enum DataError {
     /// The file cannot be read.
-    #[error("`{}` cannot be read: {source}", path.display())]
+    #[error("{} cannot be read: {source}{}", place::shown(path), place::hint(path))]
     Read {
         /// The file.
         path: PathBuf,
@@ -68,23 +73,35 @@ pub enum DataError {
         /// What is wrong with it.
         message: String,
     },
+    /// A file, or a row of it, is larger than what is read.
+    #[error("{} is too large: {message}", place::shown(path))]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+        /// The sizes, and the key that raises the bound.
+        message: String,
+    },
     /// Two tasks or documents have the same id.
-    #[error(
-        "`{place}` has the id `{id}` more than once; ids are part of every seed, so give each its own"
-    )]
+    #[error("{place}:{}: the id `{id}` is that of row {} too; {remedy}", lines[1], lines[0])]
     Duplicate {
         /// The file or world.
         place: String,
         /// The id.
         id: String,
+        /// The first two rows that have it, from 1.
+        lines: [usize; 2],
+        /// What to write.
+        remedy: &'static str,
     },
     /// A task asks nothing.
-    #[error("`{place}`: the question of task `{id}` is empty")]
+    #[error("{place}:{line}: the question of task `{id}` is empty")]
     NoQuestion {
         /// The file.
         place: String,
         /// The task's id; without one in the file, its line.
         id: String,
+        /// Its line or row.
+        line: usize,
     },
     /// There is nothing in the split.
     #[error("`{place}` has no tasks in split `{split}`; it has {found}")]
@@ -125,11 +142,15 @@ pub enum DataError {
     UnknownWorld(String),
 }
 
-/// A task and the split its file puts it in, if it does.
+/// A task, the split its file puts it in, if it does, and its line or row, from 1.
 struct Row {
     task: Task,
     split: Option<String>,
+    line: usize,
 }
+
+/// Every row of some data, in its order.
+type Rows<'d> = Box<dyn Iterator<Item = Result<Row, DataError>> + 'd>;
 
 /// The tasks of a split, in file order, but for those above `max_level`. `limit` takes the first so many of them. Tasks of
 /// several worlds take turns, and their sources begin with the name of their world.
@@ -138,21 +159,36 @@ struct Row {
 ///
 /// See [`DataError`]; a split without tasks is one.
 pub fn load(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Task>, DataError> {
+    Ok(placed(config, split, base)?.into_iter().map(|placed| placed.task).collect())
+}
+
+/// The same, each with its place.
+///
+/// # Errors
+///
+/// As [`load`].
+pub fn placed(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Placed>, DataError> {
     if config.worlds.is_empty() {
         return read(config, split, base);
     }
     let mut worlds = Vec::new();
     for (name, world) in &config.worlds {
-        let (data, format) = (world.data.clone(), world.format);
-        let max_level = config.max_level;
-        let world = TaskConfig { data, format, max_level, ..TaskConfig::default() };
-        let mut tasks = read(&world, split, base)?;
-        tasks.iter_mut().for_each(|task| task.source = format!("{name}/{}", task.source));
+        let one = TaskConfig {
+            data: world.data.clone(),
+            format: world.format,
+            keys: world.keys.clone(),
+            ids: world.ids,
+            limit: None,
+            worlds: BTreeMap::new(),
+            ..config.clone()
+        };
+        let mut tasks = read(&one, split, base)?;
+        tasks.iter_mut().for_each(|it| it.task.source = format!("{name}/{}", it.task.source));
         worlds.push(tasks.into_iter());
     }
     let mut tasks = Vec::new();
     loop {
-        let turn: Vec<Task> = worlds.iter_mut().filter_map(Iterator::next).collect();
+        let turn: Vec<Placed> = worlds.iter_mut().filter_map(Iterator::next).collect();
         if turn.is_empty() {
             break;
         }
@@ -163,29 +199,27 @@ pub fn load(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Task>, 
 }
 
 /// The tasks of one world.
-fn read(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Task>, DataError> {
-    let rows = match world(&config.data)? {
-        Some(world) => world.rows(),
+fn read(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Placed>, DataError> {
+    let file;
+    let rows: Rows<'_> = match world(&config.data)? {
+        Some(world) => Box::new(world.rows().into_iter().map(Ok)),
         None => {
-            let file = File::read(&base.join(&config.data))?;
-            match file.form(config.format)? {
+            file = File::open(&base.join(&config.data), Bounds::from(config))?;
+            let form = match (file.form(config.format)?, config.keys.is_empty()) {
+                // Whoever names keys has rows.
+                (DataFormat::Hotpot, false) if config.format == DataFormat::Auto => {
+                    DataFormat::Jsonl
+                }
+                (form, _) => form,
+            };
+            match form {
                 DataFormat::Squad => squad::tasks(&file)?,
                 DataFormat::Hotpot => hotpot::tasks(&file)?,
-                DataFormat::Auto | DataFormat::Jsonl => jsonl::tasks(&file)?,
+                DataFormat::Auto | DataFormat::Jsonl => jsonl::tasks(&file, &config.keys)?,
             }
         }
     };
-    let mut tasks = choose(rows, split, &config.data)?;
-    if let Some(most) = config.max_level {
-        let lowest = tasks.iter().filter_map(Task::level).min();
-        tasks.retain(|task| task.level().is_none_or(|level| level <= most));
-        if tasks.is_empty() {
-            let (place, lowest) = (config.data.clone(), lowest.unwrap_or_default());
-            return Err(DataError::TooHard { place, most, lowest });
-        }
-    }
-    tasks.truncate(config.limit.map_or(usize::MAX, std::num::NonZero::get));
-    Ok(tasks)
+    choose(rows, split, config)
 }
 
 /// One row of a file of tasks, as a task; `number` is its id where it has none.
@@ -203,7 +237,7 @@ pub fn task(row: Map<String, Value>, number: usize) -> Result<Task, String> {
 /// # Errors
 ///
 /// See [`DataError`]; a corpus without documents is one.
-pub fn corpus(name: &str, base: &Path) -> Result<Vec<Document>, DataError> {
+pub fn corpus(name: &str, base: &Path, bounds: Bounds) -> Result<Vec<Document>, DataError> {
     match world(name)? {
         Some(World::Facts) => return Ok(facts::corpus()),
         Some(World::Arithmetic | World::Nli | World::Code | World::Tools) => {
@@ -212,21 +246,27 @@ pub fn corpus(name: &str, base: &Path) -> Result<Vec<Document>, DataError> {
         }
         None => {}
     }
-    let file = File::read(&base.join(name))?;
+    let file = File::open(&base.join(name), bounds)?;
     let mut documents = match file.form(DataFormat::Auto)? {
         DataFormat::Squad => squad::documents(&file)?,
         DataFormat::Hotpot => hotpot::documents(&file)?,
         DataFormat::Auto | DataFormat::Jsonl => jsonl::documents(&file)?,
     };
-    documents.sort_by(|a, b| a.key.cmp(&b.key));
-    if let Some(pair) = documents.windows(2).find(|pair| pair[0].key == pair[1].key) {
-        return Err(DataError::Duplicate { place: name.to_owned(), id: pair[0].key.clone() });
+    documents.sort_by(|(_, a), (_, b)| a.key.cmp(&b.key));
+    let same = |pair: &&[(usize, Document)]| pair[0].1.key == pair[1].1.key;
+    if let Some([(first, one), (second, _)]) = documents.windows(2).find(same) {
+        return Err(DataError::Duplicate {
+            place: name.to_owned(),
+            id: one.key.clone(),
+            lines: [*first, *second],
+            remedy: "documents are found by their ids, so give each its own",
+        });
     }
     if documents.is_empty() {
         let wanted = "write one JSON object a line with `id`, `title` and `text`, or name a SQuAD or HotpotQA file";
         return Err(DataError::Empty { place: name.to_owned(), what: "documents", wanted });
     }
-    Ok(documents)
+    Ok(documents.into_iter().map(|(_, document)| document).collect())
 }
 
 /// A built-in world.
@@ -264,38 +304,66 @@ impl World {
             Self::Code => code::problems(),
             Self::Tools => world::tools::errands(),
         };
-        let rows = |(split, tasks): (&str, Vec<Task>)| -> Vec<Row> {
-            tasks.into_iter().map(|task| Row { task, split: Some(split.to_owned()) }).collect()
-        };
-        splits.into_iter().flat_map(rows).collect()
+        let tasks = splits.into_iter().flat_map(|(split, tasks): (&str, Vec<Task>)| {
+            tasks.into_iter().map(move |task| (task, Some(split.to_owned())))
+        });
+        (1..).zip(tasks).map(|(line, (task, split))| Row { task, split, line }).collect()
     }
 }
 
-/// The tasks of a split; ids are checked over all of them.
-fn choose(rows: Vec<Row>, split: &str, place: &str) -> Result<Vec<Task>, DataError> {
-    let mut seen = BTreeSet::new();
+/// The tasks of a split that are asked for; ids are checked over all rows, and of the others nothing else is kept.
+fn choose(rows: Rows<'_>, split: &str, config: &TaskConfig) -> Result<Vec<Placed>, DataError> {
+    let place = &config.data;
+    let limit = config.limit.map_or(usize::MAX, std::num::NonZero::get);
+    let mut seen: BTreeMap<(String, String), usize> = BTreeMap::new();
     let mut sizes: BTreeMap<String, usize> = BTreeMap::new();
+    let mut lowest: Option<u64> = None;
     let mut tasks = Vec::new();
-    for Row { task, split: own } in rows {
-        if !seen.insert((task.source.clone(), task.id.clone())) {
-            return Err(DataError::Duplicate { place: place.to_owned(), id: task.id });
+    for row in rows {
+        let Row { mut task, split: own, line } = row?;
+        if config.ids == Ids::Line {
+            task.id = line.to_string();
+        }
+        if let Some(first) = seen.insert((task.source.clone(), task.id.clone()), line) {
+            return Err(DataError::Duplicate {
+                place: place.clone(),
+                id: task.id,
+                lines: [first, line],
+                remedy: "ids are part of every seed: give each its own, or write `task.ids = \"line\"`, and each is the \
+                         number of its row",
+            });
         }
         if task.question.trim().is_empty() {
-            return Err(DataError::NoQuestion { place: place.to_owned(), id: task.id });
+            return Err(DataError::NoQuestion { place: place.clone(), id: task.id, line });
         }
         let own = own.unwrap_or_else(|| hashed_split(&task.id).to_owned());
         if split == ALL || split == own {
-            tasks.push(task);
+            let easy = match (task.level(), config.max_level) {
+                (Some(level), Some(most)) => {
+                    lowest = Some(lowest.map_or(level, |lowest| lowest.min(level)));
+                    level <= most
+                }
+                _ => true,
+            };
+            if easy && tasks.len() < limit {
+                tasks.push(Placed { task, line });
+            }
         }
         *sizes.entry(own).or_default() += 1;
     }
-    if tasks.is_empty() {
-        let found: Vec<String> = sizes.iter().map(|(name, n)| format!("`{name}`: {n}")).collect();
-        let found = if found.is_empty() { "none at all".to_owned() } else { found.join(", ") };
-        let (place, split) = (place.to_owned(), split.to_owned());
-        return Err(DataError::NoTasks { place, split, found });
+    match (tasks.is_empty(), lowest, config.max_level) {
+        (false, ..) => Ok(tasks),
+        (true, Some(lowest), Some(most)) => {
+            Err(DataError::TooHard { place: place.clone(), most, lowest })
+        }
+        (true, ..) => {
+            let found: Vec<String> =
+                sizes.iter().map(|(name, n)| format!("`{name}`: {n}")).collect();
+            let found = if found.is_empty() { "none at all".to_owned() } else { found.join(", ") };
+            let (place, split) = (place.clone(), split.to_owned());
+            Err(DataError::NoTasks { place, split, found })
+        }
     }
-    Ok(tasks)
 }
 
 /// The split of a task whose file has none.

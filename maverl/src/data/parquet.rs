@@ -1,12 +1,35 @@
 //! Parquet files: a row is the JSON object of its columns.
 
+#[cfg(feature = "parquet")]
+mod pages;
+#[cfg(feature = "parquet")]
+mod quiet;
+#[cfg(feature = "parquet")]
+mod thrift;
+
 use std::fs::File;
 use std::io::{self, Read, Seek};
 
 use serde_json::{Map, Value};
 
+use super::bounds::Bounds;
+
 /// What a Parquet file begins with.
 const MAGIC: &[u8] = b"PAR1";
+
+/// Why a file, or a row of it, cannot be read.
+#[derive(Debug)]
+pub(super) enum Wrong {
+    /// It is larger than the bounds.
+    TooLong(String),
+    /// It is not what it should be.
+    Damaged(String),
+    #[cfg_attr(not(feature = "parquet"), allow(dead_code))] // nothing is read then
+    Io(io::Error),
+}
+
+/// Rows, in their order.
+pub(super) type Rows = Box<dyn Iterator<Item = Result<Map<String, Value>, Wrong>>>;
 
 /// Whether this is a Parquet file. The next byte to be read is the first afterwards.
 pub(super) fn recognized(file: &mut File) -> io::Result<bool> {
@@ -20,36 +43,73 @@ pub(super) fn recognized(file: &mut File) -> io::Result<bool> {
 ///
 /// # Errors
 ///
-/// What is damaged in the file.
+/// What is damaged in the file; or that it is larger than the bounds.
 #[cfg(feature = "parquet")]
-pub(super) fn rows(file: File) -> Result<Vec<Map<String, Value>>, String> {
-    use std::panic::{AssertUnwindSafe, catch_unwind};
+pub(super) fn rows(mut file: File, bounds: Bounds) -> Result<Rows, Wrong> {
+    use parquet::file::reader::{FileReader as _, SerializedFileReader};
 
+    pages::schema(&mut file)?;
+    let packed = file.metadata().map_err(Wrong::Io)?.len();
+    let again = file.try_clone().map_err(Wrong::Io)?;
     // The crate indexes and unwraps by what a file says of itself; a damaged one must not end the process.
-    match catch_unwind(AssertUnwindSafe(|| read(file))) {
-        Ok(rows) => rows.map_err(|error| error.to_string()),
-        Err(_) => Err("the reader panicked, as it does on damaged files".to_owned()),
-    }
+    let reader = quiet::caught(|| {
+        let reader = SerializedFileReader::new(again).map_err(|error| damaged(&error))?;
+        let metadata = reader.metadata();
+        let rows: i64 = metadata.row_groups().iter().map(|group| group.num_rows()).sum();
+        // Else it might go on for ever.
+        if rows != metadata.file_metadata().num_rows() {
+            let message = "its parts have another number of rows than the whole".to_owned();
+            return Err(Wrong::Damaged(message));
+        }
+        pages::sizes(&mut file, metadata, &bounds)?;
+        Ok(reader)
+    });
+    let mut rows = reader.map_err(Wrong::Damaged)??.into_iter();
+    let (mut number, mut unpacked, mut ended) = (0, 0_u64, false);
+    Ok(Box::new(std::iter::from_fn(move || {
+        if ended {
+            return None;
+        }
+        let row = quiet::caught(|| rows.next().map(|row| row.map(|row| row.to_json_value())));
+        let row = match row {
+            Ok(None) => return None,
+            Ok(Some(Ok(row))) => {
+                let row = present(row);
+                let size = size(&row);
+                unpacked = unpacked.saturating_add(size);
+                number += 1;
+                match row {
+                    _ if number > bounds.rows() => Err(Wrong::TooLong(bounds.too_many(packed))),
+                    _ if size > bounds.row => Err(Wrong::TooLong(bounds.row_too_long())),
+                    _ if unpacked > bounds.unpacked => Err(Wrong::TooLong(bounds.too_long(packed))),
+                    Value::Object(row) => Ok(row),
+                    _ => Ok(Map::new()),
+                }
+            }
+            Ok(Some(Err(error))) => Err(damaged(&error)),
+            Err(panic) => Err(Wrong::Damaged(panic)),
+        };
+        ended = row.is_err();
+        Some(row)
+    })))
 }
 
 #[cfg(feature = "parquet")]
-fn read(file: File) -> parquet::errors::Result<Vec<Map<String, Value>>> {
-    use parquet::errors::ParquetError;
-    use parquet::file::reader::{FileReader as _, SerializedFileReader};
+fn damaged(error: &parquet::errors::ParquetError) -> Wrong {
+    Wrong::Damaged(error.to_string())
+}
 
-    let reader = SerializedFileReader::new(file)?;
-    let meta = reader.metadata();
-    let rows: i64 = meta.row_groups().iter().map(|group| group.num_rows()).sum();
-    // Else it might go on for ever.
-    if rows != meta.file_metadata().num_rows() {
-        let message = "its parts have another number of rows than the whole".to_owned();
-        return Err(ParquetError::General(message));
+/// Bytes that a value takes, about.
+#[cfg(feature = "parquet")]
+fn size(value: &Value) -> u64 {
+    match value {
+        Value::String(text) => text.len() as u64,
+        Value::Object(fields) => {
+            fields.iter().map(|(key, value)| key.len() as u64 + size(value)).sum()
+        }
+        Value::Array(items) => items.iter().map(|item| 8 + size(item)).sum(),
+        _ => 8,
     }
-    let rows = reader.get_row_iter(None)?.map(|row| match present(row?.to_json_value()) {
-        Value::Object(row) => Ok(row),
-        _ => Ok(Map::new()),
-    });
-    rows.collect()
 }
 
 /// A value without those of its fields that are null.
@@ -66,10 +126,12 @@ fn present(value: Value) -> Value {
 }
 
 #[cfg(not(feature = "parquet"))]
-pub(super) fn rows(_: File) -> Result<Vec<Map<String, Value>>, String> {
-    Err("this program was built without the feature `parquet` of maverl; write JSONL, or build it with \
+pub(super) fn rows(_: File, _: Bounds) -> Result<Rows, Wrong> {
+    Err(Wrong::Damaged(
+        "this program was built without the feature `parquet` of maverl; write JSONL, or build it with \
          `features = [\"parquet\"]`"
-        .to_owned())
+            .to_owned(),
+    ))
 }
 
 #[cfg(all(test, feature = "parquet"))]

@@ -5,7 +5,8 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::demonstration::{demonstration, messages};
-use super::{DataError, File};
+use super::jsonl::ROW;
+use super::{Bounds, DataError, File};
 use crate::trajectory::{Message, Role};
 
 /// A conversation and two replies.
@@ -25,10 +26,10 @@ pub struct PreferencePair {
 /// # Errors
 ///
 /// See [`DataError`]; a file without pairs is one.
-pub fn preferences(path: &Path) -> Result<Vec<PreferencePair>, DataError> {
-    let file = File::read(path)?;
+pub fn preferences(path: &Path, bounds: Bounds) -> Result<Vec<PreferencePair>, DataError> {
+    let file = File::open(path, bounds)?;
     let pairs: Vec<PreferencePair> = file
-        .objects()
+        .rows(ROW)?
         .map(|object| {
             let (line, object) = object?;
             pair(&object).map_err(|message| file.damaged(line, message))

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, json};
 
-use super::{DataError, File, Row};
+use super::{DataError, File, Row, Rows};
 use crate::task::Task;
 use crate::world::Document;
 
@@ -53,16 +53,20 @@ fn paragraphs(file: &File) -> Result<Vec<(Document, Vec<Question>)>, DataError> 
     Ok(articles.collect())
 }
 
-pub(super) fn documents(file: &File) -> Result<Vec<Document>, DataError> {
-    Ok(paragraphs(file)?.into_iter().map(|(document, _)| document).collect())
+/// Every paragraph, with its place in the file.
+pub(super) fn documents(file: &File) -> Result<Vec<(usize, Document)>, DataError> {
+    let documents = paragraphs(file)?.into_iter().map(|(document, _)| document);
+    Ok((1..).zip(documents).collect())
 }
 
 /// Questions without an answer (SQuAD 2) are left out: nothing to score them by.
-pub(super) fn tasks(file: &File) -> Result<Vec<Row>, DataError> {
+pub(super) fn tasks(file: &File) -> Result<Rows<'_>, DataError> {
     let source = file.stem();
     let mut rows = Vec::new();
+    let mut line = 0;
     for (document, questions) in paragraphs(file)? {
         for Question { id, question, answers } in questions {
+            line += 1;
             let mut answers: Vec<String> = answers.into_iter().map(|answer| answer.text).collect();
             answers.dedup();
             if answers.is_empty() {
@@ -73,8 +77,8 @@ pub(super) fn tasks(file: &File) -> Result<Vec<Row>, DataError> {
                 ("support".to_owned(), json!([document.key])),
             ]);
             let task = Task { id, source: source.clone(), question, data };
-            rows.push(Row { task, split: None });
+            rows.push(Ok(Row { task, split: None, line }));
         }
     }
-    Ok(rows)
+    Ok(Box::new(rows.into_iter()))
 }

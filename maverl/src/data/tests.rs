@@ -64,9 +64,119 @@ fn a_packed_file_is_read_as_what_is_in_it() {
     let mut packed = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
     packed.write_all(b"{\"prompt\": \"?\", \"task_id\": \"HumanEval/0\"}").unwrap();
     packed.finish().unwrap();
-    let config = TaskConfig { data: "rows.jsonl.gz".to_owned(), ..TaskConfig::default() };
-    let tasks = load(&config, ALL, dir.path()).unwrap();
+    let tasks = load(&config("rows.jsonl.gz"), ALL, dir.path()).unwrap();
     assert_eq!((tasks[0].id.as_str(), tasks[0].source.as_str()), ("HumanEval/0", "rows"));
+}
+
+fn config(data: &str) -> TaskConfig {
+    TaskConfig { data: data.to_owned(), ..TaskConfig::default() }
+}
+
+#[test]
+fn keys_of_a_file_may_be_given_the_names_that_are_known() {
+    let keys = [("question", "query"), ("answer", "labels.gold"), ("level", "a.b")];
+    let keys = keys.map(|(ours, theirs)| (ours.to_owned(), theirs.to_owned()));
+    let config = TaskConfig { keys: keys.into(), ..config("rows.jsonl") };
+    let rows = r#"{"query": "Who?", "labels": {"gold": "Ada", "other": 1}, "a.b": 2}
+{"question": "Who?", "answer": "Ada", "level": 2}"#;
+    let tasks = load(&config, ALL, file("rows.jsonl", rows).path()).unwrap();
+    for task in &tasks {
+        assert_eq!((task.question.as_str(), answers(task)), ("Who?", vec!["Ada".to_owned()]));
+        assert_eq!(task.level(), Some(2));
+    }
+    assert_eq!(tasks[0].data["labels"], serde_json::json!({"other": 1}));
+    let lacking = file("rows.jsonl", "{\"query\": \"Who?\", \"a.b\": 1}");
+    let error = load(&config, ALL, lacking.path()).unwrap_err().to_string();
+    let wanted = "rows.jsonl:1: no `labels.gold`, which `task.keys` gives for `answer`, among the keys [\"query\", \"a.b\"]";
+    assert!(error.ends_with(wanted), "{error}");
+    // What looks like HotpotQA is rows where its keys are named.
+    let listed =
+        "[{\"query\": \"Who?\", \"labels\": {\"gold\": \"Ada\"}, \"a.b\": 1, \"context\": []}]";
+    assert_eq!(load(&config, ALL, file("rows.jsonl", listed).path()).unwrap().len(), 1);
+    // The test set of a data set has the same columns.
+    let held_out =
+        crate::config::EvalConfig { data: Some("test.jsonl".to_owned()), ..Default::default() };
+    let dir = file("test.jsonl", rows);
+    assert_eq!(load(&held_out.held_out(&config), ALL, dir.path()).unwrap().len(), 2);
+}
+
+#[test]
+fn ids_of_a_file_may_be_left_aside() {
+    let config = TaskConfig { ids: Ids::Line, ..config("rows.json") };
+    for rows in [
+        "{\"id\": 7, \"question\": \"?\"}\n\n{\"id\": 7, \"question\": \"?\"}",
+        "[{\"_id\": \"7\", \"question\": \"?\", \"answer\": \"\", \"context\": []}, \
+          {\"_id\": \"7\", \"question\": \"?\", \"answer\": \"\", \"context\": []}]",
+    ] {
+        let tasks = placed(&config, ALL, file("rows.json", rows).path()).unwrap();
+        assert!(tasks.len() == 2 && tasks.iter().all(|it| it.task.id == it.line.to_string()));
+    }
+}
+
+/// A file packed by gzip.
+fn packed(name: &str, write: impl FnOnce(&mut dyn std::io::Write)) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let file = std::fs::File::create(dir.path().join(name)).unwrap();
+    let mut packed = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
+    write(&mut packed);
+    packed.finish().unwrap();
+    dir
+}
+
+#[test]
+fn what_unpacks_to_more_than_its_bound_is_refused_with_the_key_that_raises_it() {
+    let mib = |n| std::num::NonZeroU64::new(n).unwrap();
+    let config = TaskConfig { max_mib: mib(3), max_row_mib: mib(1), ..config("rows.jsonl.gz") };
+    let fill = |text: &'static [u8], times: usize| {
+        move |out: &mut dyn std::io::Write| (0..times).for_each(|_| out.write_all(text).unwrap())
+    };
+    let whole = " bytes and unpacks to more than 3 MiB; raise `task.max_mib` if that is meant";
+    let row = "a row of more than 1 MiB; raise `task.max_row_mib` if that is meant";
+    let row_text: &[u8] = b"{\"question\": \"?\"}\n";
+    for (dir, wanted) in [
+        (
+            packed("rows.jsonl.gz", fill(row_text, 20_000)),
+            " bytes and unpacks to more than 12288 rows; raise",
+        ),
+        (
+            packed(
+                "rows.jsonl.gz",
+                fill(b"{\"question\": \"?\", \"a\": \"  \"}\n           ", 200_000),
+            ),
+            whole,
+        ),
+        (packed("rows.jsonl.gz", fill(b"\n\n\n\n\n\n\n\n", 500_000)), whole),
+        (packed("rows.jsonl.gz", fill(b"        ", 500_000)), whole),
+        (packed("rows.jsonl.gz", fill(b"{\"a\": [", 500_000)), row),
+        (packed("rows.jsonl.gz", fill(b"[ {\"a\": 1, ", 500_000)), row),
+        (packed("rows.jsonl.gz", fill(b"{\"data\": [{\"a\": 1, ", 500_000)), "no SQuAD file"),
+    ] {
+        let error = load(&config, ALL, dir.path()).unwrap_err().to_string();
+        assert!(error.contains(wanted) && error.contains("rows.jsonl.gz"), "{error}");
+    }
+    // A long row of a file that is not packed is too long as well.
+    let long = format!("{{\"question\": \"{}\"}}", "x".repeat(1 << 20));
+    let error = load(&config, ALL, file("rows.jsonl.gz", &long).path()).unwrap_err().to_string();
+    assert!(error.contains(&format!(":1: {row}")), "{error}");
+    let larger = TaskConfig { max_mib: mib(8), ..config };
+    let dir = packed("rows.jsonl.gz", fill(row_text, 20_000));
+    assert_eq!(load(&larger, ALL, dir.path()).unwrap().len(), 20_000);
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named_by_the_place_where_it_was_looked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().display();
+    for (name, hint) in
+        [("no.jsonl", ""), ("~/no.jsonl", "; `~` is not expanded: write the whole path")]
+    {
+        let error = load(&config(name), ALL, dir.path()).unwrap_err().to_string();
+        assert!(
+            error.starts_with(&format!("`{at}/{name}` cannot be read: No such file")),
+            "{error}"
+        );
+        assert!(error.ends_with(&format!("(os error 2){hint}")), "{error}");
+    }
 }
 
 /// Published columns of MATH-500, AIME (twice), DeepScaleR, MATH and SQuAD.
@@ -103,7 +213,8 @@ fn squad_paragraphs_support_their_questions() {
         let tasks = read("squad.json", &text, ALL).unwrap();
         assert_eq!(tasks.len(), 1);
         assert_eq!(answers(&tasks[0]), ["loud"]);
-        let documents = corpus("squad.json", file("squad.json", &text).path()).unwrap();
+        let documents =
+            corpus("squad.json", file("squad.json", &text).path(), Bounds::default()).unwrap();
         assert_eq!(tasks[0].data["support"][0], documents[0].key.as_str());
         assert_eq!(documents[0].line(), "(Super Bowl) It was loud.");
         assert_eq!(documents.len(), 2);
@@ -120,7 +231,8 @@ fn hotpot_is_read_as_published_and_as_columns() {
         let tasks = read("hotpot.json", text, ALL).unwrap();
         assert_eq!((tasks[0].id.as_str(), answers(&tasks[0])), (id, vec!["yes".to_owned()]));
         assert_eq!(tasks[0].data["support"], serde_json::json!(["B", "A"]));
-        let documents = corpus("hotpot.json", file("hotpot.json", text).path()).unwrap();
+        let documents =
+            corpus("hotpot.json", file("hotpot.json", text).path(), Bounds::default()).unwrap();
         assert_eq!(documents[0].text, "One. Two.");
         assert_eq!(documents[1].line(), "(B) Three.");
     }
@@ -131,7 +243,7 @@ fn documents_have_text_or_contents() {
     let text = r#"{"id": "b", "title": "T", "text": "Body"}
 {"id": "a", "contents": "\"T\"\nBody"}
 "#;
-    let documents = corpus("c.jsonl", file("c.jsonl", text).path()).unwrap();
+    let documents = corpus("c.jsonl", file("c.jsonl", text).path(), Bounds::default()).unwrap();
     let lines: Vec<String> = documents.iter().map(Document::line).collect();
     assert_eq!(lines, ["(T) Body", "(T) Body"]);
     assert_eq!(documents[0].key, "a");
@@ -217,12 +329,18 @@ fn mistakes_are_named_with_their_line() {
         ("{\"prompt\": \"?\", \"reward_model\": {}}", ":1: `reward_model` has no `ground_truth`"),
         ("{\"data\": [\n{\"title\": 3}]}", ":2: no SQuAD file"),
         ("[{\"question\": \"?\", \"context\": []}]", ":1: no HotpotQA file"),
-        ("[{\"question\": \"?\"}, 3]", ":1: no list of JSON objects"),
+        ("[{\"question\": \"?\"}, 3]", ":2: no JSON object: invalid type: integer `3`"),
+        ("[{\"question\": \"?\"}", ":1: no list of JSON objects: it ends before its `]`"),
         ("[{\"question\": \"?\"}, {\"query\": 3}]", ":2: no `question`"),
         ("id,question\n", ":1: starts with \"id,question"),
         (
-            "{\"id\": 1, \"question\": \"?\"}\n{\"id\": 1, \"question\": \"!\"}",
-            "has the id `1` more than once",
+            "{\"id\": 1, \"question\": \"?\"}\n\n{\"id\": 1, \"question\": \"!\"}",
+            "bad.json:3: the id `1` is that of row 1 too; ids are part of every seed: give each its own, or write \
+             `task.ids = \"line\"`",
+        ),
+        (
+            "{\"question\": \"?\"}\n{\"question\": \" \"}",
+            "bad.json:2: the question of task `2` is empty",
         ),
         ("", "no tasks in split `all`; it has none at all"),
     ] {
@@ -254,10 +372,12 @@ fn mistakes_in_a_corpus_are_named() {
         ("{\"id\": 1}", ":1: no `text` or `contents` among the keys"),
         (
             "{\"id\": 1, \"text\": \"a\"}\n{\"id\": 1, \"text\": \"b\"}",
-            "has the id `1` more than once",
+            "c.jsonl:2: the id `1` is that of row 1 too; documents are found by their ids",
         ),
     ] {
-        let error = corpus("c.jsonl", file("c.jsonl", content).path()).unwrap_err().to_string();
+        let error = corpus("c.jsonl", file("c.jsonl", content).path(), Bounds::default())
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(expected), "{error}");
     }
 }
@@ -268,7 +388,7 @@ fn demonstrations_are_read_in_both_of_their_forms() {
 {"prompt": "1 + 1?", "completion": "2"}
 {"prompt": [{"role": "user", "content": "1 + 1?"}], "completion": [{"role": "assistant", "content": "2"}]}"#;
     let dir = file("d.jsonl", rows);
-    for demonstration in demonstrations(&dir.path().join("d.jsonl")).unwrap() {
+    for demonstration in demonstrations(&dir.path().join("d.jsonl"), Bounds::default()).unwrap() {
         assert_eq!(demonstration.reply, "2");
         assert_eq!(demonstration.prompt.len(), 1);
         assert_eq!(demonstration.prompt[0].role, Role::User);
@@ -289,7 +409,8 @@ fn a_demonstration_ends_with_the_assistant() {
         ("", "has no demonstrations; write one JSON object a line"),
     ] {
         let dir = file("d.jsonl", row);
-        let error = demonstrations(&dir.path().join("d.jsonl")).unwrap_err().to_string();
+        let error =
+            demonstrations(&dir.path().join("d.jsonl"), Bounds::default()).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
 }

@@ -67,6 +67,9 @@ pub trait OrchestraName: Orchestra {
 )]
 pub trait Includes<A: AgentName> {}
 
+/// Seats of one agent in an orchestra at most.
+pub const MOST_SEATS: u32 = 1024;
+
 /// What says how often a role sits: the field that `agents(Voter[field])` names.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a number of seats",

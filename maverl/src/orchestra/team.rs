@@ -142,6 +142,12 @@ impl Table {
         }
     }
 
+    /// Whether a turn is recorded as malformed in this way.
+    pub(crate) fn rejected(&self, error: &ReplyError) -> bool {
+        let error = error.to_string();
+        lock(&self.turns).iter().any(|turn| turn.error.as_ref() == Some(&error))
+    }
+
     fn fail(&self, fault: Fault) -> AskError {
         lock(&self.fault).get_or_insert_with(|| fault.clone());
         fault.into()
@@ -181,7 +187,7 @@ impl<O: ?Sized> Team<O> {
     where
         O: Includes<A>,
     {
-        self.put::<A>(Seat::only(A::NAME), input, Conversation::default()).answer()
+        self.put::<A>(Seat::only(A::NAME), input, Conversation::default()).answer(Ok)
     }
 
     /// Starts a growing conversation with an agent.
@@ -258,7 +264,24 @@ impl<'t, O: ?Sized, A: AgentName> SeatOf<'t, O, A> {
         &self,
         input: &A::Input,
     ) -> impl Future<Output = Result<A::Output, AskError>> + Send + use<A, O> {
-        self.team.put::<A>(self.seat.clone(), input, Conversation::default()).answer()
+        self.ask_with(input, Ok)
+    }
+
+    /// Asks this seat, and reads what the agent's parser gives once more, by what only the orchestra knows. A reply that
+    /// `read` refuses is malformed like one that the parser refuses: its turn has the error and costs the penalty.
+    ///
+    /// # Errors
+    ///
+    /// See [`AskError`].
+    pub fn ask_with<T, R>(
+        &self,
+        input: &A::Input,
+        read: R,
+    ) -> impl Future<Output = Result<T, AskError>> + Send + use<A, O, T, R>
+    where
+        R: FnOnce(A::Output) -> Result<T, ReplyError> + Send,
+    {
+        self.team.put::<A>(self.seat.clone(), input, Conversation::default()).answer(read)
     }
 
     /// Starts a growing conversation with this seat.
@@ -291,7 +314,7 @@ impl<'t, O: ?Sized, A: AgentName> Chat<'t, O, A> {
         let put = self.team.put::<A>(self.seat.clone(), input, conversation);
         let home = &mut self.conversation;
         async move {
-            let (conversation, output) = put.say().await;
+            let (conversation, output) = put.say(Ok).await;
             *home = conversation;
             output
         }
@@ -311,11 +334,17 @@ struct Put<A> {
 }
 
 impl<A: AgentName> Put<A> {
-    async fn answer(self) -> Result<A::Output, AskError> {
-        self.say().await.1
+    async fn answer<T>(
+        self,
+        read: impl FnOnce(A::Output) -> Result<T, ReplyError>,
+    ) -> Result<T, AskError> {
+        self.say(read).await.1
     }
 
-    async fn say(self) -> (Conversation, Result<A::Output, AskError>) {
+    async fn say<T>(
+        self,
+        read: impl FnOnce(A::Output) -> Result<T, ReplyError>,
+    ) -> (Conversation, Result<T, AskError>) {
         let Self { table, branch, path, raced, seat, member, prompt, mut conversation } = self;
         let _flight = Flight::start(&branch);
         if raced {
@@ -339,7 +368,7 @@ impl<A: AgentName> Put<A> {
         table.record(turn(path.clone(), seat, voice.name(), &conversation, said));
         let parsed = match truncated {
             true => Err(ReplyError::Truncated { tokens }),
-            false => agent.parse(&reply),
+            false => agent.parse(&reply).and_then(read),
         };
         if let Err(error) = &parsed {
             table.reject(&path, error);

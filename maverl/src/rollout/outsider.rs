@@ -1,7 +1,8 @@
 //! Voices that are no model of the run: OpenAI-compatible servers, and replies in a file.
 
+mod completion;
+
 use std::collections::BTreeMap;
-use std::num::NonZeroUsize;
 use std::ops::{AddAssign, Sub};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,21 +10,18 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
+use completion::{Completion, Reply};
+
+use crate::client::{Answered, Client};
 use crate::config::OutsiderConfig;
 use crate::data::{self, ScriptLine};
 use crate::orchestra::{Ask, Conversation, Said, Voice};
 use crate::plan::Sampling;
 use crate::rollout::plain::plain;
 use crate::trajectory::{Fault, FaultKind, Message};
-
-/// Longest pause between two attempts.
-const MAX_PAUSE: Duration = Duration::from_secs(5);
-/// Pause before the second attempt; doubles with each.
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
 /// A server or a script that speaks for agents. Every failure is a fault of the episode, never text.
 pub struct Outsider {
@@ -33,7 +31,7 @@ pub struct Outsider {
 }
 
 enum Source {
-    Server(Arc<Server>),
+    Server(Server),
     Script(Vec<ScriptLine>),
 }
 
@@ -44,6 +42,8 @@ pub struct Bill {
     pub requests: u64,
     /// Attempts that failed.
     pub failures: u64,
+    /// Of them, those whose tokens the server did not count, and which are in none of the following.
+    pub uncounted: u64,
     /// Tokens given, as the server counts them.
     pub prompt_tokens: u64,
     /// Tokens made, as the server counts them.
@@ -56,6 +56,7 @@ impl AddAssign for Bill {
     fn add_assign(&mut self, other: Self) {
         self.requests += other.requests;
         self.failures += other.failures;
+        self.uncounted += other.uncounted;
         self.prompt_tokens += other.prompt_tokens;
         self.completion_tokens += other.completion_tokens;
         self.cost += other.cost;
@@ -69,6 +70,7 @@ impl Sub for Bill {
         Self {
             requests: self.requests - before.requests,
             failures: self.failures - before.failures,
+            uncounted: self.uncounted - before.uncounted,
             prompt_tokens: self.prompt_tokens - before.prompt_tokens,
             completion_tokens: self.completion_tokens - before.completion_tokens,
             cost: self.cost - before.cost,
@@ -77,47 +79,10 @@ impl Sub for Bill {
 }
 
 struct Server {
-    url: String,
+    client: Arc<Client>,
     model: String,
-    key: Option<String>,
-    agent: ureq::Agent,
-    retries: u32,
-    room: Semaphore,
+    places: Semaphore,
     prices: [f64; 2],
-}
-
-/// Why one attempt gave no reply.
-enum Failure {
-    /// Worth another attempt.
-    Passing(String),
-    Final(String),
-}
-
-/// What a server answers, as far as it is read.
-#[derive(Deserialize)]
-struct Answer {
-    choices: Vec<Choice>,
-    #[serde(default)]
-    usage: Usage,
-}
-
-#[derive(Deserialize)]
-struct Choice {
-    message: Content,
-    finish_reason: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Content {
-    content: Option<String>,
-}
-
-#[derive(Deserialize, Default)]
-struct Usage {
-    #[serde(default)]
-    prompt_tokens: u64,
-    #[serde(default)]
-    completion_tokens: u64,
 }
 
 impl Outsider {
@@ -131,7 +96,7 @@ impl Outsider {
             Some(script) => {
                 Source::Script(data::script(&base.join(script)).map_err(|error| error.to_string())?)
             }
-            None => Source::Server(Arc::new(Server::new(config)?)),
+            None => Source::Server(Server::new(config)?),
         };
         Ok(Self { name: name.to_owned(), source, bill: Mutex::default() })
     }
@@ -146,16 +111,15 @@ impl Outsider {
     }
 
     fn fault(&self, message: &str) -> Fault {
-        Fault::new(FaultKind::Worker, format!("outsider `{}`: {message}", self.name))
+        Fault::new(FaultKind::Endpoint, format!("outsider `{}`: {message}", self.name))
     }
 
-    /// The reply, and whether it was cut off.
     async fn reply(
         &self,
         ask: &Ask,
         messages: &[Message],
         sampling: &Sampling,
-    ) -> Result<(String, bool), Fault> {
+    ) -> Result<Reply, Fault> {
         match &self.source {
             Source::Script(lines) => {
                 // As with a model, no reply comes at once.
@@ -163,50 +127,26 @@ impl Outsider {
                 self.charge(Bill { requests: 1, ..Bill::default() });
                 let reply = scripted(lines, &ask.seat.to_string(), messages);
                 let none = || self.fault(&format!("no line of its script is for `{}`", ask.seat));
-                reply.map(|reply| (reply.to_owned(), false)).ok_or_else(none)
+                let whole = |text: &str| Reply { text: text.to_owned(), truncated: false };
+                reply.map(whole).ok_or_else(none)
             }
             Source::Server(server) => {
-                self.request(server, &server.body(ask, messages, sampling)).await
+                self.request(server, server.body(ask, messages, sampling)).await
             }
         }
     }
 
-    /// Asks a server, again where that may help, with growing pauses.
-    async fn request(&self, server: &Arc<Server>, body: &Value) -> Result<(String, bool), Fault> {
-        let _room = server.room.acquire().await.map_err(|error| self.fault(&error.to_string()))?;
-        let mut pause = FIRST_PAUSE;
-        let mut attempt = 0;
-        loop {
-            let (asked, body) = (Arc::clone(server), body.clone());
-            let done = tokio::task::spawn_blocking(move || asked.ask(&body)).await;
-            let failure = match done.unwrap_or_else(|error| Err(Failure::Final(error.to_string())))
-            {
-                Ok(answer) => return self.read(server, answer),
-                Err(failure) => failure,
-            };
-            self.charge(Bill { failures: 1, ..Bill::default() });
-            attempt += 1;
-            match failure {
-                Failure::Passing(_) if attempt <= server.retries => {
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(MAX_PAUSE);
-                }
-                Failure::Passing(reason) | Failure::Final(reason) => {
-                    return Err(self.fault(&format!("{reason} ({attempt} attempts)")));
-                }
-            }
-        }
-    }
-
-    fn read(&self, server: &Server, answer: Answer) -> Result<(String, bool), Fault> {
-        let Usage { prompt_tokens, completion_tokens } = answer.usage;
-        let [given, made] = server.prices;
-        let cost = (given * prompt_tokens as f64 + made * completion_tokens as f64) / 1e6;
-        self.charge(Bill { requests: 1, failures: 0, prompt_tokens, completion_tokens, cost });
-        let choice = answer.choices.into_iter().next();
-        let choice = choice.ok_or_else(|| self.fault("answered with no choice"))?;
-        let truncated = choice.finish_reason.as_deref() == Some("length");
-        Ok((choice.message.content.unwrap_or_default(), truncated))
+    /// Asks a server, and counts what that costs also where its answer holds no reply.
+    async fn request(&self, server: &Server, body: Value) -> Result<Reply, Fault> {
+        let _place =
+            server.places.acquire().await.map_err(|error| self.fault(&error.to_string()))?;
+        let Answered { failures, body } = server.client.post(&Arc::new(body)).await;
+        self.charge(Bill { failures: u64::from(failures), ..Bill::default() });
+        let at = |error: String| self.fault(&format!("{}: {error}", server.client.address()));
+        let body = body.map_err(|error| self.fault(&error))?;
+        let Completion { reply, usage } = Completion::read(&body).map_err(at)?;
+        self.charge(server.bill(usage));
+        reply.map_err(at)
     }
 }
 
@@ -221,22 +161,25 @@ impl Server {
             },
         };
         let timeout = Duration::try_from_secs_f64(config.timeout_s).unwrap_or(Duration::MAX);
-        let agent = ureq::Agent::config_builder()
-            .timeout_global(Some(timeout))
-            .http_status_as_error(false)
-            .build();
         let url = config.url.as_deref().unwrap_or_default().trim_end_matches('/');
+        let (url, at_once) = (format!("{url}/chat/completions"), config.max_requests.get());
         Ok(Self {
-            url: format!("{url}/chat/completions"),
+            client: Arc::new(Client::new(url, key, timeout, config.retries, at_once)),
             model: config.model.clone().unwrap_or_default(),
-            key,
-            agent: agent.into(),
-            retries: config.retries,
-            room: Semaphore::new(
-                NonZeroUsize::get(config.max_requests).min(Semaphore::MAX_PERMITS),
-            ),
+            places: Semaphore::new(at_once.min(Semaphore::MAX_PERMITS)),
             prices: [config.prompt_price, config.completion_price],
         })
+    }
+
+    /// What an answer costs that has these counts of tokens.
+    fn bill(&self, usage: Option<[u64; 2]>) -> Bill {
+        let requests = Bill { requests: 1, ..Bill::default() };
+        let Some([prompt_tokens, completion_tokens]) = usage else {
+            return Bill { uncounted: 1, ..requests };
+        };
+        let [given, made] = self.prices;
+        let cost = (given * prompt_tokens as f64 + made * completion_tokens as f64) / 1e6;
+        Bill { prompt_tokens, completion_tokens, cost, ..requests }
     }
 
     fn body(&self, ask: &Ask, messages: &[Message], sampling: &Sampling) -> Value {
@@ -254,41 +197,6 @@ impl Server {
         }
         body
     }
-
-    fn ask(&self, body: &Value) -> Result<Answer, Failure> {
-        let mut request = self.agent.post(&self.url);
-        if let Some(key) = &self.key {
-            request = request.header("Authorization", format!("Bearer {key}"));
-        }
-        let mut response = request.send_json(body).map_err(failure)?;
-        let status = response.status().as_u16();
-        let text = response.body_mut().read_to_string().map_err(failure)?;
-        match status {
-            200 => serde_json::from_str(&text).map_err(|error| {
-                Failure::Final(format!("answered {}, no chat completion: {error}", start(&text)))
-            }),
-            408 | 429 | 500..=599 => {
-                Err(Failure::Passing(format!("status {status}: {}", start(&text))))
-            }
-            _ => Err(Failure::Final(format!("status {status}: {}", start(&text)))),
-        }
-    }
-}
-
-/// Timeouts and broken connections may pass; anything else will not.
-fn failure(error: ureq::Error) -> Failure {
-    use ureq::Error::{ConnectionFailed, HostNotFound, Io, Protocol, Timeout};
-    match error {
-        Io(_) | Timeout(_) | ConnectionFailed | HostNotFound | Protocol(_) => {
-            Failure::Passing(error.to_string())
-        }
-        error => Failure::Final(error.to_string()),
-    }
-}
-
-/// The start of what a server said, for messages.
-fn start(text: &str) -> String {
-    format!("{:?}", text.chars().take(80).collect::<String>())
 }
 
 /// The first line that is for a seat and what it was asked last.
@@ -316,10 +224,10 @@ impl OutsiderVoice {
     async fn answer(&self, conversation: &mut Conversation, ask: Ask) -> Result<Said, Fault> {
         let prompt = &ask.prompt;
         let told = plain(&conversation.messages_with(prompt), conversation.tools_with(prompt));
-        let (reply, truncated) = self.outsider.reply(&ask, &told, &self.sampling).await?;
+        let Reply { text, truncated } = self.outsider.reply(&ask, &told, &self.sampling).await?;
         conversation.hear(prompt);
-        conversation.say(reply.as_str());
-        Ok(Said { reply, tokens: None, truncated, shortened: 0, forked: false })
+        conversation.say(text.as_str());
+        Ok(Said { reply: text, tokens: None, truncated, shortened: 0, forked: false })
     }
 }
 

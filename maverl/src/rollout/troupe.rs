@@ -194,9 +194,17 @@ impl Troupe {
 }
 
 async fn run(orchestra: Arc<dyn DynOrchestra>, table: Arc<Table>) -> Result<Option<String>, Fault> {
-    match orchestra.run(table).await {
+    match orchestra.run(Arc::clone(&table)).await {
         Err(AskError::Fault(fault)) => Err(fault),
-        Err(AskError::Reply(_)) => Ok(None),
+        Err(AskError::Reply(error)) if table.rejected(&error) => Ok(None),
+        // The turn it is about would be scored without the error and its penalty.
+        Err(AskError::Reply(error)) => {
+            let message = format!(
+                "the orchestra ended with a malformed reply ({error}) that is recorded at no turn; read replies with \
+                 `SeatOf::ask_with`"
+            );
+            Err(Fault::new(FaultKind::Orchestra, message))
+        }
         Ok(answer) => Ok(answer),
     }
 }

@@ -1,7 +1,7 @@
 //! Episodes on disk: compressed JSON lines, one for each episode followed by one for each of its turns.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +10,12 @@ use super::disk::write_atomic;
 use super::error::{At, RunDirError, damaged};
 use crate::task::Task;
 use crate::trajectory::{Episode, Outcome, RewardPart, Turn};
+
+/// Longest line, and longest file, in bytes before compression. An episode is a line for itself and one for each turn.
+const LONGEST: u64 = 64 << 20;
+const MOST: u64 = 4 << 30;
+/// Turns for which an episode has room at once.
+const TURNS: usize = 1 << 10;
 
 /// One line. Externally tagged, so that numbers are read straight into their types and round-trip to the bit.
 #[derive(Serialize, Deserialize)]
@@ -74,19 +80,18 @@ fn lines(episode: &Episode) -> impl Iterator<Item = Line> {
 ///
 /// If the file cannot be read, or a line of it is not what was written; the line is named.
 pub fn read_rollouts(path: &Path) -> Result<Vec<Episode>, RunDirError> {
-    let file = fs::File::open(path).at("open", path)?;
-    let reader = BufReader::new(zstd::Decoder::new(file).at("read", path)?);
     let mut episodes: Vec<Episode> = Vec::new();
     let mut missing = 0;
-    for (number, line) in reader.lines().enumerate() {
-        let wrong = |what: &str| damaged(path, format!("line {}: {what}", number + 1));
-        let line = line.map_err(|e| wrong(&e.to_string()))?;
-        match serde_json::from_str(&line).map_err(|e| wrong(&e.to_string()))? {
+    let mut lines = Lines::open(path)?;
+    while let Some(line) = lines.next()? {
+        let wrong = |what: &str| damaged(path, format!("line {}: {what}", lines.number));
+        match serde_json::from_slice(&line).map_err(|e| wrong(&e.to_string()))? {
             Line::Episode { task, index, seed, answer, outcome, rewards, turns }
                 if missing == 0 =>
             {
                 missing = turns;
-                let turns = Vec::with_capacity(turns);
+                // What the file says is no reason to allocate it.
+                let turns = Vec::with_capacity(turns.min(TURNS));
                 episodes.push(Episode { task, index, seed, turns, answer, outcome, rewards });
             }
             Line::Turn { turn, .. } if missing > 0 => {
@@ -105,6 +110,43 @@ pub fn read_rollouts(path: &Path) -> Result<Vec<Episode>, RunDirError> {
         return Err(damaged(path, format!("its last episode lacks {missing} turns")));
     }
     Ok(episodes)
+}
+
+/// The lines of a compressed file, one at a time and none that is too long.
+struct Lines<'p> {
+    path: &'p Path,
+    text: BufReader<zstd::Decoder<'static, BufReader<fs::File>>>,
+    /// Of the last line, from 1.
+    number: usize,
+    bytes: u64,
+}
+
+impl<'p> Lines<'p> {
+    fn open(path: &'p Path) -> Result<Self, RunDirError> {
+        let file = fs::File::open(path).at("open", path)?;
+        let text = BufReader::new(zstd::Decoder::new(file).at("read", path)?);
+        Ok(Self { path, text, number: 0, bytes: 0 })
+    }
+
+    fn next(&mut self) -> Result<Option<Vec<u8>>, RunDirError> {
+        self.number += 1;
+        let wrong = |what: String| damaged(self.path, format!("line {}: {what}", self.number));
+        let mut line = Vec::new();
+        let read = (&mut self.text).take(LONGEST + 1).read_until(b'\n', &mut line);
+        self.bytes += read.map_err(|error| wrong(error.to_string()))? as u64;
+        if line.len() as u64 > LONGEST {
+            return Err(wrong(format!("it has more than {} MiB", LONGEST >> 20)));
+        }
+        if self.bytes > MOST {
+            let packed = fs::metadata(self.path).map_or(0, |metadata| metadata.len());
+            let most = MOST >> 20;
+            return Err(damaged(
+                self.path,
+                format!("it has {packed} bytes and unpacks to more than {most} MiB"),
+            ));
+        }
+        Ok((!line.is_empty()).then_some(line))
+    }
 }
 
 #[cfg(test)]
@@ -143,6 +185,27 @@ mod tests {
         };
         assert_eq!(bits(&read), bits(&one));
         assert_eq!(read, one);
+    }
+
+    #[test]
+    fn a_file_that_unpacks_to_too_much_is_refused_before_it_fills_the_memory() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("step-000001.jsonl.zst");
+        let mut out = zstd::Encoder::new(Vec::new(), 1).unwrap();
+        for _ in 0..=LONGEST >> 20 {
+            std::io::Write::write_all(&mut out, &[b' '; 1 << 20]).unwrap();
+        }
+        fs::write(&path, out.finish().unwrap()).unwrap();
+        assert!(fs::metadata(&path).unwrap().len() < 1 << 20);
+        let error = read_rollouts(&path).unwrap_err().to_string();
+        assert!(error.contains("line 1: it has more than 64 MiB"), "{error}");
+        let episode =
+            serde_json::to_string(&lines(&episode("facts/1", 0, true, 0)).next().unwrap());
+        let many = episode.unwrap().replace("\"turns\":0", "\"turns\":1152921504606846975");
+        let packed = zstd::encode_all(many.as_bytes(), 1).unwrap();
+        fs::write(&path, packed).unwrap();
+        let error = read_rollouts(&path).unwrap_err().to_string();
+        assert!(error.contains("lacks 1152921504606846975 turns"), "{error}");
     }
 
     #[test]

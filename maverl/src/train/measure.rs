@@ -161,6 +161,7 @@ pub(super) fn outsiders(now: &BTreeMap<String, Bill>, before: &BTreeMap<String, 
         let values = [
             ("requests", bill.requests as f64),
             ("failures", bill.failures as f64),
+            ("uncounted", bill.uncounted as f64),
             ("prompt_tokens", bill.prompt_tokens as f64),
             ("completion_tokens", bill.completion_tokens as f64),
             ("cost", bill.cost),

@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::algo::is_greedy;
 use crate::checkpoint::{Checkpoint, Draft};
 use crate::config::{EvalConfig, Preset, TaskConfig};
-use crate::data::{self, Demonstration, PreferencePair, Sampler};
+use crate::data::{self, Bounds, Demonstration, PreferencePair, Sampler};
 use crate::eval::{EvalReport, EvalSpec};
 use crate::model::ModelError;
 use crate::plan::Plan;
@@ -284,10 +284,10 @@ impl Needs<'_> {
 impl Lessons {
     /// What a plan trains on.
     fn read(plan: &Plan) -> Result<Self, TrainError> {
-        let file = plan.base.join(&plan.task.data);
+        let (file, bounds) = (plan.base.join(&plan.task.data), Bounds::from(&plan.task));
         Ok(match plan.algorithm.preset {
-            Preset::Sft => Self::Demonstrations(data::demonstrations(&file)?),
-            Preset::Dpo => Self::Preferences(data::preferences(&file)?),
+            Preset::Sft => Self::Demonstrations(data::demonstrations(&file, bounds)?),
+            Preset::Dpo => Self::Preferences(data::preferences(&file, bounds)?),
             _ => Self::Tasks(data::load(&plan.task, &plan.task.split, &plan.base)?),
         })
     }

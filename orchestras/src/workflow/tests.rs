@@ -127,9 +127,32 @@ fn nodes_that_share_a_seat_and_speak_at_once_are_paid_for_their_own_turns() {
 }
 
 #[test]
-fn a_reply_without_its_block_ends_the_episode_without_an_answer() {
-    let episode = play(Workflow::default(), |_, _| "42".to_owned());
-    assert_eq!((episode.turns.len(), episode.answer), (1, None));
+fn a_reply_without_its_block_is_a_malformed_turn_and_ends_the_episode_without_an_answer() {
+    for (reply, error) in [
+        ("42", "no <answer>...</answer> block"),
+        ("<answer> </answer>", "no <answer>...</answer> block"),
+        ("<answer>42", "the <answer> block is not properly opened and closed"),
+    ] {
+        let episode = play(Workflow::default(), move |_, _| reply.to_owned());
+        assert_eq!((episode.turns.len(), &episode.answer), (1, &None), "{reply}");
+        assert_eq!(episode.turns[0].error.as_deref(), Some(error), "{reply}");
+    }
+}
+
+#[test]
+fn every_malformed_reply_of_nodes_that_are_asked_at_once_is_recorded() {
+    let nodes = json!([
+        { "id": "left", "prompt": "left", "tag": "l" },
+        { "id": "middle", "prompt": "middle", "tag": "l" },
+        { "id": "right", "prompt": "right", "tag": "r" },
+        { "id": "last", "prompt": "{{ left }}{{ middle }}{{ right }}" },
+    ]);
+    let episode = play(workflow(&nodes).unwrap(), |_, shown| match shown {
+        "middle" => "<l>fine</l>".to_owned(),
+        _ => "no block".to_owned(),
+    });
+    let errors: Vec<Option<&str>> = episode.turns.iter().map(|t| t.error.as_deref()).collect();
+    assert_eq!(errors, [Some("no <l>...</l> block"), None, Some("no <r>...</r> block")]);
 }
 
 #[test]

@@ -222,3 +222,24 @@ fn every_problem_of_a_configuration_is_reported_at_once() {
     let ended = lab.run(&args).failed();
     ended.says(&["5 problems", "bad.toml:1", "sede", "seed", "rollout", "length", "every", "four"]);
 }
+
+#[test]
+fn a_damaged_parquet_file_is_refused_without_a_word_of_the_readers_panic() {
+    let lab = lab();
+    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../maverl/src/data/parquet/verl.parquet");
+    let whole = fs::read(shipped).unwrap();
+    let path = lab.path("tasks.parquet");
+    let config =
+        maverl::config::TaskConfig { data: "tasks.parquet".to_owned(), ..Default::default() };
+    let panics = |at: &usize| {
+        let mut damaged = whole.clone();
+        damaged[*at] ^= 0x40;
+        fs::write(&path, damaged).unwrap();
+        let read = maverl::data::load(&config, maverl::data::ALL, path.parent().unwrap());
+        read.is_err_and(|error| error.to_string().contains("cannot make sense of it"))
+    };
+    assert!((0..whole.len()).find(panics).is_some(), "no flip of a bit makes the reader panic");
+    let set = ["task.data=\"tasks.parquet\"", QUICK];
+    let ended = lab.fails("run", &set).says(&["tasks.parquet", "Parquet file"]);
+    assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
+}

@@ -130,14 +130,12 @@ frozen = true
 }
 
 #[test]
-fn data_that_is_not_there_is_reported() {
+fn data_that_is_not_there_is_reported_with_the_place_where_it_was_looked_for() {
     check(
         &search(),
         r#"
 [task]
 data = "builtin:fcts"
-[eval]
-data = "questions.jsonl"
 "#,
         r#"
   x no built-in data is called "fcts"
@@ -146,12 +144,18 @@ data = "questions.jsonl"
    :        ^^^^^^^^^^^^^^
    `----
   help: did you mean `facts`?
-  x there is no file ./questions.jsonl
-   ,-[run.toml:4:8]
- 4 | data = "questions.jsonl"
-   :        ^^^^^^^^^^^^^^^^^
-   `----
-  help: a path is relative to the file that names it; `builtin:facts` needs no file
 "#,
     );
+    // A short base, so that the message is on one line.
+    let at = |toml: &str| {
+        let file = File::Text { name: "run.toml".into(), text: toml.into(), base: "/tmp".into() };
+        problems(&Sources { file: Some(file), ..Sources::default() }, &search())
+    };
+    let found = at("[eval]\ndata = \"no/questions.jsonl\"");
+    assert!(found.contains("there is no file `/tmp/no/questions.jsonl`\n"), "{found}");
+    assert!(found.contains("help: a path is relative to the file that names it"), "{found}");
+    let found = at("[task]\ndata = \"~/questions.jsonl\"");
+    let wanted =
+        "there is no file `/tmp/~/questions.jsonl`; `~` is not expanded: write the whole path";
+    assert!(found.contains(wanted), "{found}");
 }

@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use super::report::Figure;
 use super::{BenchArgs, Failure};
 use crate::config::TaskConfig;
-use crate::data;
+use crate::data::{self, Bounds};
 use crate::env::EnvError;
 use crate::env::search::{Desk, Index, Retriever, serve};
 
@@ -25,7 +25,8 @@ const TOP_K: usize = 3;
 pub(super) async fn retriever(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
     let base = Path::new("");
     // Without a cache, on both sides: queries are asked again and again.
-    let desk = Arc::new(Desk::new(Index::new(data::corpus(&args.corpus, base)?)?, 0));
+    let desk =
+        Arc::new(Desk::new(Index::new(data::corpus(&args.corpus, base, Bounds::default())?)?, 0));
     let config = TaskConfig { data: args.corpus.clone(), ..TaskConfig::default() };
     let tasks = data::load(&config, data::ALL, base)?;
     let questions: Arc<[String]> = tasks.into_iter().map(|task| task.question).collect();

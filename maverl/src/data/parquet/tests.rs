@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::super::{ALL, DataError, corpus, load};
+use super::super::{ALL, Bounds, DataError, corpus, load};
 use crate::config::TaskConfig;
 use crate::task::Task;
 
@@ -55,7 +55,7 @@ fn rows_of_trl_are_tasks() {
 fn hotpot_gives_tasks_and_documents() {
     let tasks = read("hotpot.parquet", ALL, &directory()).unwrap();
     assert_eq!(tasks[0].data["support"], serde_json::json!(["B", "A"]));
-    let documents = corpus("hotpot.parquet", &directory()).unwrap();
+    let documents = corpus("hotpot.parquet", &directory(), Bounds::default()).unwrap();
     assert_eq!((documents[0].text.as_str(), documents.len()), ("One. Two.", 2));
 }
 

@@ -1,5 +1,6 @@
 # Reads the Python that tasks bring and says which of it can never run. Nothing of it is run here.
 import ast
+import builtins
 import importlib.util
 import json
 import sys
@@ -58,8 +59,40 @@ def trouble(source, kind):
     return None
 
 
+def names(source):
+    """The names that some code makes, anywhere in it, and those that it reads."""
+    made, read = set(), []
+    for node in ast.walk(parsed(source, "setup")[0]):
+        if isinstance(node, ast.Name):
+            read.append(node.id) if isinstance(node.ctx, ast.Load) else made.add(node.id)
+        elif isinstance(node, ast.alias):
+            made.add((node.asname or node.name).split(".")[0])
+        else:
+            made.update(getattr(node, key, None) or "" for key in ("name", "arg", "rest") if type(getattr(node, key, None)) is str)
+    return made, read
+
+
+def unknown(texts, entry):
+    """The first name in a task's texts that nothing defines; tests of one task share their names."""
+    made, read = {*dir(builtins), entry, "candidate", "check"}, []
+    for source in texts:
+        more, reads = names(source)
+        made |= more
+        read += reads
+    if "*" in made:
+        return None
+    return next((name for name in read if name not in made), None)
+
+
 warnings.simplefilter("ignore")
+tasks = {}
 for text in json.load(sys.stdin):
     what = trouble(text["source"], text["kind"])
     if what:
-        print(json.dumps([text["task"], what[:300]]), flush=True)
+        print(json.dumps([text["task"], what[:300], True]), flush=True)
+    elif text["kind"] != "code":
+        tasks.setdefault((text["task"], text["entry"]), []).append(text["source"])
+for (task, entry), texts in tasks.items():
+    name = unknown(texts, entry)
+    if name:
+        print(json.dumps([task, f"`{name[:100]}`", False]), flush=True)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use maverl_sandbox::{Limits, Test};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::judge::Judge;
 use super::problem::{Problem, Tests};
@@ -23,6 +23,8 @@ struct Text<'a> {
     task: usize,
     kind: &'static str,
     source: &'a str,
+    /// The function that tests call.
+    entry: &'a str,
 }
 
 /// Refuses tasks whose tests can never run. Gives a warning if there are too many to look at.
@@ -51,30 +53,49 @@ pub(super) fn compile(
         .run(COMPILES, &input, &limits)
         .map_err(|error| failed(error.to_string()))?;
     let said = String::from_utf8_lossy(&output.stdout);
-    let lines = said.lines().map_while(|line| serde_json::from_str::<(usize, String)>(line).ok());
-    let mut bad: BTreeMap<usize, String> = BTreeMap::new();
-    for (at, what) in lines {
-        bad.entry(at).or_insert(what);
+    let lines = said.lines().map_while(|line| serde_json::from_str::<Line>(line).ok());
+    let (mut bad, mut hopeless) = (BTreeMap::new(), BTreeMap::new());
+    for Line(at, what, broken) in lines {
+        let of = if broken { &mut bad } else { &mut hopeless };
+        of.entry(at).or_insert(what);
     }
-    if bad.is_empty() {
-        let ending = output.ending;
-        let more = format!("the tests of the tasks could not all be looked at: the look {ending}");
-        return Ok(if output.succeeded() { None } else { Some(more) });
+    let all = tasks.len();
+    if !bad.is_empty() {
+        let (n, named) = (bad.len(), named(tasks, &bad));
+        return Err(EnvError::new(format!(
+            "{n} of {all} tasks have tests that cannot be run: {named}"
+        )));
     }
-    let named = bad.iter().take(SHOWN).filter_map(|(at, what)| {
+    let (n, named) = (hopeless.len(), named(tasks, &hopeless));
+    let hopeless = format!(
+        "the tests of {n} of {all} tasks use names that nothing defines, so that no program can pass them: {named}"
+    );
+    let ending = output.ending;
+    let unseen = format!("the tests of the tasks could not all be looked at: the look {ending}");
+    let warnings = [(n > 0, hopeless), (!output.succeeded(), unseen)];
+    let warnings = warnings.into_iter().filter_map(|(due, warning)| due.then_some(warning));
+    Ok(Some(warnings.collect::<Vec<_>>().join("; ")).filter(|warning| !warning.is_empty()))
+}
+
+/// A task by its place, what is wrong with its tests, and whether they cannot even be run.
+#[derive(Deserialize)]
+struct Line(usize, String, bool);
+
+/// The first of some tasks, each with what is said of it.
+fn named(tasks: &[Task], said: &BTreeMap<usize, String>) -> String {
+    let named = said.iter().take(SHOWN).filter_map(|(at, what)| {
         let task = tasks.get(*at)?;
         Some(format!("the task `{}` of `{}`: {what}", task.id, task.source))
     });
     let named = named.collect::<Vec<_>>().join("; ");
-    let more = bad.len().saturating_sub(SHOWN);
-    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-    let (n, all) = (bad.len(), tasks.len());
-    Err(EnvError::new(format!("{n} of {all} tasks have tests that cannot be run: {named}{more}")))
+    let more = said.len().saturating_sub(SHOWN);
+    if more > 0 { format!("{named}; and {more} more") } else { named }
 }
 
 /// The Python of a task: what its row gives, not what is taken from its question.
 fn texts<'a>(at: usize, task: &Task, problem: &'a Problem) -> Vec<Text<'a>> {
-    let text = |kind, source: &'a str| Text { task: at, kind, source };
+    let entry = problem.entry.as_deref().unwrap_or_default();
+    let text = |kind, source: &'a str| Text { task: at, kind, source, entry };
     let mut texts = Vec::new();
     if !problem.setup.is_empty() {
         texts.push(text("setup", &problem.setup));

@@ -71,6 +71,7 @@ impl Environment for CodeEnvironment {
     fn start(&mut self, _: &Path) -> Result<(), EnvError> {
         let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let places = if self.parallel == 0 { cores() } else { self.parallel };
+        let places = places.min(Semaphore::MAX_PERMITS);
         let (judge, places) = (Arc::new(self.new_judge()?), Arc::new(Semaphore::new(places)));
         self.bench = Some(Bench { judge, places });
         Ok(())

@@ -4,6 +4,7 @@
 //! tests of the task, which no observation quotes; an attempt is judged by the public ones.
 
 mod compiles;
+mod entry;
 mod environment;
 mod judge;
 mod problem;

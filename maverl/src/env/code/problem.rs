@@ -3,6 +3,7 @@
 use maverl_sandbox::Test;
 use serde_json::{Map, Value};
 
+use super::entry::{entry, imports, last_defined};
 use crate::task::Task;
 
 /// A task, understood.
@@ -60,7 +61,7 @@ impl Tests {
 
 impl Problem {
     /// Reads a task. The forms: HumanEval (`test` with a function `check`, and `entry_point`); statements (`tests`, or
-    /// `test_list` as MBPP has it); `inputs` and `outputs`, with `fn_name` for calls (also as JSON text in `input_output`
+    /// `test_list` as MBPP has it, beside `test_imports`); `inputs` and `outputs`, with `fn_name` for calls (also as JSON text in `input_output`
     /// as APPS has it, or in the answer as verl has it); the `code` of a function `simple_math_problem` as TinyGSM has it;
     /// and at last `answers`.
     ///
@@ -73,7 +74,14 @@ impl Problem {
         if let (Some(test), Some(entry)) = (text("test"), text("entry_point")) {
             return Ok(humaneval(task, test, entry));
         }
-        let setup = text("setup").or(text("test_setup_code")).unwrap_or_default().to_owned();
+        let mut setup = setup(data)?;
+        let tests = data.get("tests").or_else(|| data.get("test_list"));
+        let solution = text("code").or(text("solution"));
+        if let (Some(Value::Array(tests)), Some(solution)) = (tests, solution) {
+            let tests: Vec<&str> = tests.iter().filter_map(Value::as_str).collect();
+            setup.extend(imports(&tests, solution));
+        }
+        let setup = setup.join("\n");
         let problem = |entry, hidden, public| Self {
             entry,
             prefix: String::new(),
@@ -81,18 +89,15 @@ impl Problem {
             hidden,
             public,
         };
-        if let Some(rows) = data.get("tests").or_else(|| data.get("test_list")) {
-            let entry = text("entry_point").or(text("fn_name")).map(str::to_owned);
-            let entry = entry.or_else(|| defined(text("code").or(text("solution"))?));
-            let entry = entry
-                .ok_or("it does not say which function is called; give its row an `entry_point`")?;
+        if let Some(rows) = tests {
+            let hidden = calls(rows, "tests")?;
+            let entry = match text("entry_point").or(text("fn_name")) {
+                Some(entry) => entry.to_owned(),
+                None => tested(&hidden, &setup, solution)?,
+            };
             let public = data.get("public_tests").map(|rows| calls(rows, "public_tests"));
             let public = public.transpose()?.unwrap_or_default();
-            return Ok(problem(
-                Some(entry),
-                Tests::Calls(calls(rows, "tests")?),
-                Tests::Calls(public),
-            ));
+            return Ok(problem(Some(entry), Tests::Calls(hidden), Tests::Calls(public)));
         }
         if let Some(pairs) = pairs(data)? {
             let entry = pairs.get("fn_name").and_then(Value::as_str).map(str::to_owned);
@@ -157,10 +162,43 @@ fn examples(prompt: &str) -> Vec<Test> {
     tests.map(|(call, value)| Test::Code { code: format!("assert {call} == {value}") }).collect()
 }
 
-/// The last function that a program defines at its top.
-fn defined(code: &str) -> Option<String> {
-    let mut heads = code.lines().filter_map(|line| line.strip_prefix("def "));
-    heads.next_back()?.split('(').next().map(|name| name.trim().to_owned())
+/// Code that tests may use: the imports of MBPP (`test_imports`), and what else the row defines.
+fn setup(data: &Map<String, Value>) -> Result<Vec<String>, String> {
+    let wrong = |key: &str, value: &Value| {
+        Err(format!("`{key}` is {value}; write Python, as a text or a list of lines"))
+    };
+    let mut setup = Vec::new();
+    for key in ["test_imports", "setup", "test_setup_code"] {
+        match data.get(key) {
+            None | Some(Value::Null) => {}
+            Some(Value::String(code)) => setup.push(code.clone()),
+            Some(value @ Value::Array(lines)) => {
+                for line in lines {
+                    match line {
+                        Value::String(line) => setup.push(line.clone()),
+                        _ => return wrong(key, value),
+                    }
+                }
+            }
+            Some(value) => return wrong(key, value),
+        }
+    }
+    setup.retain(|code| !code.trim().is_empty());
+    Ok(setup)
+}
+
+/// The function that is tested where the row does not name it: what its tests call, or else what its solution defines
+/// last.
+fn tested(tests: &[Test], setup: &str, solution: Option<&str>) -> Result<String, String> {
+    let statements = tests.iter().filter_map(|test| match test {
+        Test::Code { code } | Test::Check { check: code } => Some(code.as_str()),
+        Test::Call { .. } => None,
+    });
+    let statements: Vec<&str> = statements.collect();
+    let called = entry(&statements, setup, solution)?;
+    called.or_else(|| last_defined(solution?)).ok_or_else(|| {
+        "it does not say which function is called; give its row an `entry_point`".to_owned()
+    })
 }
 
 /// Statements as texts, or objects as [`Test`] has them.

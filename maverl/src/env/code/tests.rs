@@ -58,6 +58,11 @@ fn rows_of_every_form_are_understood() {
     };
     let mbpp = json!({"test_list": ["assert g(1) == 2"], "code": "import re\ndef h(x):\n    pass\ndef g(x):\n    return x + 1"});
     assert_eq!(calls(mbpp), ("g".to_owned(), vec![code("assert g(1) == 2")]));
+    let other = json!({"test_list": ["assert h(1) == 2"], "code": "def h(x):\n    return g(x)\ndef g(x):\n    return x + 1"});
+    assert_eq!(calls(other), ("h".to_owned(), vec![code("assert h(1) == 2")]));
+    let bare =
+        json!({"test_list": ["assert math.isclose(f(1), 2)"], "test_imports": ["import math"]});
+    assert_eq!(calls(bare).0, "f");
     let own = json!({"entry_point": "f", "tests": [{"arguments": [1], "expected": 2}]});
     assert_eq!(calls(own), ("f".to_owned(), vec![call(1, 2)]));
     let verl = json!({"answers": ["{\"fn_name\": \"f\", \"inputs\": [[1], \"2\"], \"outputs\": [2, \"3\"]}"]});
@@ -83,7 +88,12 @@ fn rows_of_every_form_are_understood() {
     assert_eq!(problem.public, Tests::Calls(vec![code("assert f(1) == 2")]));
     for (data, wanted) in [
         (json!({}), "nothing to judge a program by"),
-        (json!({"tests": ["assert f()"]}), "give its row an `entry_point`"),
+        (json!({"tests": ["assert 1"]}), "give its row an `entry_point`"),
+        (json!({"tests": ["assert f(g(1))"]}), "its tests call `f` and `g`, and one function is"),
+        (
+            json!({"tests": ["assert f()"], "test_imports": [1]}),
+            "`test_imports` is [1]; write Python",
+        ),
         (json!({"tests": [], "entry_point": "f"}), "`tests` is empty"),
         (json!({"tests": [1], "entry_point": "f"}), "`tests` has 1"),
         (json!({"inputs": ["1"], "outputs": []}), "1 `inputs` and 0 `outputs`"),
@@ -92,6 +102,28 @@ fn rows_of_every_form_are_understood() {
         let error = Problem::read(&task(data)).unwrap_err();
         assert!(error.contains(wanted), "{error}");
     }
+}
+
+#[test]
+fn tests_of_mbpp_have_their_imports() {
+    let Some(judge) = judge(true) else { return };
+    let row = |imports: Value| {
+        json!({
+            "code": "import math\ndef volume(r):\n    return 4 / 3 * math.pi * r ** 3",
+            "test_imports": imports,
+            "test_setup_code": "near = 0.001",
+            "test_list": ["assert math.isclose(volume(10), 4188.79, rel_tol=near)"],
+        })
+    };
+    for imports in [json!(["import math"]), json!("import math")] {
+        let problem = Problem::read(&task(row(imports))).unwrap();
+        let own = "import math as m\ndef volume(r): return 4 / 3 * m.pi * r ** 3";
+        assert!(judge.judge(&problem, own).unwrap().passed());
+        assert!(!judge.judge(&problem, "def volume(r): return r").unwrap().passed());
+    }
+    let without = Problem::read(&task(row(json!([])))).unwrap();
+    let verdict = judge.judge(&without, "def volume(r): return r").unwrap();
+    assert!(verdict.detail.contains("NameError"), "{}", verdict.detail);
 }
 
 #[test]
@@ -301,6 +333,25 @@ fn tests_that_are_no_python_are_refused_before_a_run() {
         assert!(wanted.iter().all(|wanted| error.contains(wanted)), "{error}");
         assert!(error.ends_with("; and 2 more"), "{error}");
     }
+}
+
+#[test]
+fn tests_that_no_program_can_pass_are_told_before_a_run() {
+    let Some(code) = started(false) else { return };
+    let tests = |test: &str| json!({"entry_point": "f", "tests": ["import math as m", test]});
+    let good = [
+        "assert m.isclose(f(1), 1) and all(x == candidate(y) for x, y in [(1, 2)])",
+        "try:\n    f(1)\nexcept ValueError as error:\n    assert str(error) == __name__",
+        "def near(a, *b, c=1, **d): return (a, b, c, d)\nassert near(f(1))",
+        "match f(1):\n    case {'a': x, **rest}: assert x and rest\n    case [*y]: assert y",
+        "from math import *\nassert isclose(f(1), 1)",
+    ];
+    let rows: Vec<Task> = good.iter().map(|test| task(tests(test))).collect();
+    assert_eq!(code.note(&rows).unwrap(), None);
+    let bad = [task(tests("assert math.isclose(f(1), 1)")), task(tests("assert f([Pair(1, 2)])"))];
+    let wanted = "the tests of 2 of 7 tasks use names that nothing defines, so that no program can pass them: the task `1` \
+                  of `test`: `math`; the task `1` of `test`: `Pair`";
+    assert_eq!(code.note(&[&rows[..], &bad].concat()).unwrap().unwrap(), wanted);
 }
 
 #[test]

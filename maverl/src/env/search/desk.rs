@@ -25,6 +25,9 @@ struct Shelf {
     kept: Kept<Found>,
 }
 
+/// Queries that are searched for between two looks at who still waits.
+const AT_ONCE: usize = 64;
+
 /// What was found for one query.
 type Found = Arc<[Ranked]>;
 
@@ -104,12 +107,16 @@ impl Shelf {
         by_k.into_iter().for_each(|(k, asks)| self.batch(k, asks));
     }
 
-    /// Answers those for `k` documents; each query is searched once.
+    /// Answers those for `k` documents; each query is searched once, as long as somebody waits.
     fn batch(&self, k: usize, asks: Vec<Ask>) {
         let queries = asks.iter().flat_map(|ask| &ask.queries).map(String::as_str);
         let queries: Vec<&str> = queries.collect::<BTreeSet<_>>().into_iter().collect();
-        let found: Vec<Found> = match self.index.ranked(&queries, k) {
-            Ok(found) => found.into_iter().map(Arc::from).collect(),
+        let waits = || asks.iter().any(|ask| !ask.answer.is_closed());
+        let parts = queries.chunks(AT_ONCE).take_while(|_| waits());
+        let found: Result<Vec<_>, EnvError> =
+            parts.map(|part| self.index.ranked(part, k)).collect();
+        let found: Vec<Found> = match found {
+            Ok(found) => found.into_iter().flatten().map(Arc::from).collect(),
             // Who asked something that cannot be answered is alone with it.
             Err(_) if asks.len() > 1 => {
                 return asks.into_iter().for_each(|ask| self.batch(k, vec![ask]));
@@ -119,6 +126,7 @@ impl Shelf {
                 return asks.into_iter().for_each(|ask| drop(ask.answer.send(Err(error.clone()))));
             }
         };
+        // Where nobody waits any more, there may be fewer.
         let found: BTreeMap<&str, Found> = queries.into_iter().zip(found).collect();
         for (query, found) in &found {
             self.kept.put(query, k, Arc::clone(found));
@@ -174,5 +182,21 @@ mod tests {
         assert_eq!(desk.waiting().len(), 1);
         assert_eq!(desk.search(&["city"], 3).await.unwrap()[0].len(), 3);
         assert_eq!(desk.waiting().len(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_nobody_waits_for_any_more_is_not_searched_for() {
+        let desk = Desk::new(Index::new(facts::corpus()).unwrap(), 10);
+        let titles: Vec<String> = facts::corpus().into_iter().map(|d| d.title).take(300).collect();
+        let (answer, left) = oneshot::channel();
+        drop(left);
+        desk.shelf.answer(vec![Ask { queries: titles.clone(), k: 3, answer }]);
+        assert!(titles.iter().all(|title| desk.shelf.kept.get(title, 3).is_none()));
+        // Beside somebody who waits, nobody's queries are left out.
+        let ((gone, left), (waits, mut answered)) = (oneshot::channel(), oneshot::channel());
+        drop(left);
+        let ask = |answer, queries: &[String]| Ask { queries: queries.to_vec(), k: 3, answer };
+        desk.shelf.answer(vec![ask(gone, &titles[..200]), ask(waits, &titles[200..])]);
+        assert_eq!(answered.try_recv().unwrap().unwrap().len(), 100);
     }
 }

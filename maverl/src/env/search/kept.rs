@@ -5,6 +5,9 @@ use std::sync::{Mutex, PoisonError};
 
 use lru::LruCache;
 
+/// Longest query that is kept, in bytes.
+const LONGEST: usize = 4 << 10;
+
 /// What was found for the last queries, each for a number of documents.
 pub(super) struct Kept<T>(Option<Mutex<LruCache<(usize, String), T>>>);
 
@@ -26,7 +29,7 @@ impl<T: Clone> Kept<T> {
     }
 
     pub(super) fn put(&self, query: &str, k: usize, found: T) {
-        if let Some(cache) = &self.0 {
+        if let Some(cache) = self.0.as_ref().filter(|_| query.len() <= LONGEST) {
             let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
             cache.put((k, query.to_owned()), found);
         }

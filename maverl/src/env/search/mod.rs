@@ -52,6 +52,8 @@ pub enum AnswerReward {
 pub struct SearchEnvironment {
     /// `builtin:facts`, or a file of documents: JSONL of `id`, `title`, `text`; SQuAD; HotpotQA.
     pub corpus: String,
+    /// MiB that a compressed corpus may unpack to.
+    pub max_mib: u64,
     /// Documents a query gets.
     pub top_k: usize,
     /// Longest text of a document in characters; 0 shows all of it.
@@ -97,6 +99,7 @@ impl Default for SearchEnvironment {
     fn default() -> Self {
         Self {
             corpus: facts::NAME.to_owned(),
+            max_mib: 1024,
             top_k: 3,
             max_chars: 0,
             reward: AnswerReward::default(),

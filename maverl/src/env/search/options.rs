@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::dense::{Dense, Encoder};
 use super::{Backend, Desk, Index, Ranking, Retriever, SearchEnvironment};
-use crate::data;
+use crate::data::{self, Bounds};
 use crate::env::EnvError;
 use crate::model::{ModelFiles, ModelSource};
 use crate::world::Document;
@@ -42,7 +42,7 @@ impl SearchEnvironment {
     ///
     /// If they cannot be read.
     pub(super) fn documents(&self, base: &Path) -> Result<Vec<Document>, EnvError> {
-        data::corpus(&self.corpus, base)
+        data::corpus(&self.corpus, base, Bounds::of_corpus(self.max_mib))
             .map_err(|error| EnvError::new(format!("`corpus`: {error}")))
     }
 

@@ -1,7 +1,10 @@
 //! The JSON that Search-R1's clients and retrievers exchange.
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use std::io::{self, Write};
+
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 use super::index::Hit;
 use crate::world::Document;
@@ -12,12 +15,16 @@ const TOP_K: usize = 3;
 const MOST_DOCUMENTS: usize = 1000;
 /// Most queries of a request.
 const MOST_QUERIES: usize = 4096;
+/// Most documents of a request, all queries together: what is searched for is in proportion to them.
+const MOST_HITS: usize = 1 << 16;
+/// Most bytes of an answer.
+pub(super) const MOST_ANSWERED: usize = 16 << 20;
 
 /// What a client asks, as it is written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Question {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "queries")]
     queries: Option<Vec<String>>,
     /// One query, as Dr. MAS writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -55,9 +62,6 @@ impl Question {
             (Some(queries), None) if queries.is_empty() => {
                 Err("`queries` is empty; write at least one".to_owned())
             }
-            (Some(queries), None) if queries.len() > MOST_QUERIES => {
-                Err(format!("`queries` has {}; a request may have {MOST_QUERIES}", queries.len()))
-            }
             (Some(queries), None) => Ok(queries),
             (None, Some(query)) => Ok(vec![query]),
             (None, None) => Err("there is no `queries`; write a list of texts".to_owned()),
@@ -65,22 +69,115 @@ impl Question {
                 Err("there is `queries` and `query`; write one of them".to_owned())
             }
         }?;
-        match question.topk.unwrap_or(TOP_K) {
-            k @ 1..=MOST_DOCUMENTS => Ok(Ask { queries, k, scores: question.return_scores }),
-            k => Err(format!("`topk` is {k}; write a number from 1 to {MOST_DOCUMENTS}")),
+        let (n, k) = (queries.len(), question.topk.unwrap_or(TOP_K));
+        match k {
+            1..=MOST_DOCUMENTS if n * k > MOST_HITS => Err(format!(
+                "{n} `queries` with `topk` {k} are {} documents; a request may have {MOST_HITS}",
+                n * k
+            )),
+            1..=MOST_DOCUMENTS => Ok(Ask { queries, k, scores: question.return_scores }),
+            _ => Err(format!("`topk` is {k}; write a number from 1 to {MOST_DOCUMENTS}")),
         }
     }
 }
 
-/// The answer to a question: a list for each query.
-pub(super) fn answer(found: &[Vec<Hit<'_>>], scores: bool) -> Value {
-    let item = |hit: &Hit<'_>| {
-        let Document { key, title, text } = hit.document;
-        let document = json!({"id": key, "contents": format!("\"{title}\"\n{text}")});
-        if scores { json!({"document": document, "score": hit.score}) } else { document }
-    };
-    let lists = found.iter().map(|hits| hits.iter().map(item).collect());
-    json!({"result": lists.collect::<Vec<Vec<Value>>>()})
+/// A list of queries, of which no more are read than there may be.
+fn queries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
+    struct Texts;
+
+    impl<'de> Visitor<'de> for Texts {
+        type Value = Option<Vec<String>>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a list of texts")
+        }
+
+        fn visit_unit<E: serde::de::Error>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut texts: A) -> Result<Self::Value, A::Error> {
+            let mut queries = Vec::new();
+            while let Some(query) = texts.next_element()? {
+                if queries.len() == MOST_QUERIES {
+                    return Err(A::Error::custom(format!(
+                        "`queries` has more than {MOST_QUERIES}, which a request may have"
+                    )));
+                }
+                queries.push(query);
+            }
+            Ok(Some(queries))
+        }
+    }
+
+    deserializer.deserialize_any(Texts)
+}
+
+/// The bytes of an answer to a question: a list for each query. `None` if they are too many. Documents are written where
+/// they are sent from, and copied nowhere else.
+pub(super) fn answer(found: &[Vec<Hit<'_>>], scores: bool) -> Option<Vec<u8>> {
+    let mut bytes = Bounded(Vec::new());
+    write(&mut bytes, found, scores).ok()?;
+    Some(bytes.0)
+}
+
+fn write(out: &mut Bounded, found: &[Vec<Hit<'_>>], scores: bool) -> io::Result<()> {
+    out.write_all(b"{\"result\":[")?;
+    for (i, hits) in found.iter().enumerate() {
+        out.write_all(if i == 0 { b"[" } else { b",[" })?;
+        for (i, hit) in hits.iter().enumerate() {
+            if i > 0 {
+                out.write_all(b",")?;
+            }
+            let document = Written(hit.document);
+            match scores {
+                true => {
+                    serde_json::to_writer(&mut *out, &Scored { document, score: hit.score.into() })?
+                }
+                false => serde_json::to_writer(&mut *out, &document)?,
+            }
+        }
+        out.write_all(b"]")?;
+    }
+    out.write_all(b"]}")
+}
+
+/// A document as an answer has it.
+struct Written<'d>(&'d Document);
+
+impl Serialize for Written<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeMap as _;
+
+        let Document { key, title, text } = self.0;
+        let mut map = serializer.serialize_map(Some(2))?;
+        map.serialize_entry("id", key)?;
+        map.serialize_entry("contents", &format_args!("\"{title}\"\n{text}"))?;
+        map.end()
+    }
+}
+
+#[derive(Serialize)]
+struct Scored<'d> {
+    document: Written<'d>,
+    score: f64,
+}
+
+/// Bytes that do not become too many.
+struct Bounded(Vec<u8>);
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > MOST_ANSWERED {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// What a retriever answers: a list of documents for each query.
@@ -130,7 +227,21 @@ impl Item {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn an_answer_of_too_many_bytes_is_none() {
+        let document = Document {
+            key: "1".to_owned(),
+            title: "T".to_owned(),
+            text: "x".repeat(MOST_ANSWERED / 4),
+        };
+        let hits = |n| vec![Hit { document: &document, score: 1.0 }; n];
+        assert!(answer(&[hits(3)], true).is_some());
+        assert!(answer(&[hits(2), hits(2)], true).is_none());
+    }
 
     #[test]
     fn a_question_is_read_as_search_r1_and_dr_mas_write_it() {
@@ -155,10 +266,11 @@ mod tests {
 
     #[test]
     fn a_bad_question_is_told_what_is_wrong_with_it() {
-        let many = serde_json::to_string(&json!({"queries": vec!["a"; MOST_QUERIES + 1]})).unwrap();
+        let many = |n: usize, k: usize| json!({"queries": vec!["a"; n], "topk": k}).to_string();
+        let (queries, hits) = (many(MOST_QUERIES + 1, 1), many(4096, 17));
         for (body, expected) in [
             ("", "the body is no `{\"queries\""),
-            ("{\"queries\": \"a\"}", "expected a sequence"),
+            ("{\"queries\": \"a\"}", "expected a list of texts"),
             ("{\"queries\": [\"a\"], \"top_k\": 3}", "unknown field `top_k`"),
             ("{\"queries\": [\"a\"], \"topk\": -1}", "invalid value: integer `-1`"),
             ("{\"queries\": [\"a\"], \"topk\": 0}", "`topk` is 0; write a number from 1 to 1000"),
@@ -166,7 +278,11 @@ mod tests {
             ("{\"queries\": []}", "`queries` is empty"),
             ("{\"topk\": 3}", "there is no `queries`"),
             ("{\"queries\": [\"a\"], \"query\": \"a\"}", "write one of them"),
-            (many.as_str(), "`queries` has 4097; a request may have 4096"),
+            (queries.as_str(), "`queries` has more than 4096, which a request may have"),
+            (
+                hits.as_str(),
+                "4096 `queries` with `topk` 17 are 69632 documents; a request may have",
+            ),
         ] {
             let message = Question::read(body.as_bytes()).unwrap_err();
             assert!(message.contains(expected), "{message}");
@@ -184,8 +300,8 @@ mod tests {
         let hits: Vec<Hit<'_>> =
             documents.iter().map(|document| Hit { document, score: 1.5 }).collect();
         for scores in [false, true] {
-            let written = answer(&[hits.clone(), Vec::new()], scores);
-            let read: Answer = serde_json::from_value(written).unwrap();
+            let written = answer(&[hits.clone(), Vec::new()], scores).unwrap();
+            let read: Answer = serde_json::from_slice(&written).unwrap();
             assert_eq!(read.documents(), [documents.to_vec(), Vec::new()]);
         }
     }

@@ -3,44 +3,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::json;
+
 use super::kept::Kept;
 use super::protocol::{Answer, Question};
+use crate::client::{self, Client};
 use crate::env::EnvError;
 use crate::world::Document;
-
-/// Longest pause between two attempts.
-const MAX_PAUSE: Duration = Duration::from_secs(5);
-/// Pause before the second attempt; doubles with each.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// Connections that are kept for the next query.
 const CONNECTIONS: usize = 64;
 
 /// A retriever somewhere else. Every failure is an error of the environment, never text for a model.
 pub struct Retriever {
-    url: String,
-    agent: ureq::Agent,
-    retries: u32,
+    client: Arc<Client>,
     kept: Kept<Vec<Document>>,
-}
-
-/// Why one attempt gave no documents.
-enum Failure {
-    /// Worth another attempt.
-    Passing(String),
-    Final(String),
 }
 
 impl Retriever {
     /// A client of the server at a URL, which keeps the documents of the last `cache` queries.
     pub fn new(url: &str, timeout: Duration, retries: u32, cache: usize) -> Self {
-        let config = ureq::Agent::config_builder()
-            .timeout_global(Some(timeout))
-            .http_status_as_error(false)
-            .max_idle_connections(CONNECTIONS)
-            .max_idle_connections_per_host(CONNECTIONS)
-            .build();
-        Self { url: url.to_owned(), agent: config.into(), retries, kept: Kept::new(cache) }
+        let client = Client::new(url.to_owned(), None, timeout, retries, CONNECTIONS);
+        Self { client: Arc::new(client), kept: Kept::new(cache) }
     }
 
     /// The best `k` documents for a query, as the server ranks them. A server that is busy, failing or out of reach is
@@ -57,65 +41,22 @@ impl Retriever {
         if let Some(documents) = self.kept.get(query, k) {
             return Ok(documents);
         }
-        let body = Arc::new(Question::new(vec![query.to_owned()], k));
-        let mut pause = FIRST_PAUSE;
-        for attempt in 0.. {
-            let (retriever, body) = (Arc::clone(self), Arc::clone(&body));
-            let done = tokio::task::spawn_blocking(move || retriever.ask(&body)).await;
-            let failure = done.unwrap_or_else(|error| Err(Failure::Final(error.to_string())));
-            match failure {
-                Ok(mut documents) => {
-                    documents.truncate(k);
-                    self.kept.put(query, k, documents.clone());
-                    return Ok(documents);
-                }
-                Err(Failure::Passing(_)) if attempt < self.retries => {
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(MAX_PAUSE);
-                }
-                Err(Failure::Passing(reason) | Failure::Final(reason)) => {
-                    let attempts = attempt + 1;
-                    let message =
-                        format!("retriever `{}`: {reason} ({attempts} attempts)", self.url);
-                    return Err(EnvError(message));
-                }
-            }
-        }
-        unreachable!("attempts end with `retries`")
-    }
-
-    fn ask(&self, body: &Question) -> Result<Vec<Document>, Failure> {
-        let mut response = self.agent.post(&self.url).send_json(body).map_err(failure)?;
-        let status = response.status().as_u16();
-        let text = response.body_mut().read_to_string().map_err(failure)?;
-        match status {
-            200 => {}
-            500 | 502 | 503 | 504 => {
-                return Err(Failure::Passing(format!("status {status}: {}", start(&text))));
-            }
-            _ => return Err(Failure::Final(format!("status {status}: {}", start(&text)))),
-        }
-        let answer: Answer = serde_json::from_str(&text).map_err(|error| {
-            let wanted = "`{\"result\": [[{\"document\": {\"contents\": ..}, \"score\": ..}]]}`";
-            Failure::Final(format!("answered {}, not {wanted}: {error}", start(&text)))
-        })?;
-        let first = answer.documents().into_iter().next();
-        first.ok_or_else(|| Failure::Final("answered no query".to_owned()))
+        let failed = |what: String| EnvError(format!("retriever {what}"));
+        let body = json!(Question::new(vec![query.to_owned()], k));
+        let text = self.client.post(&Arc::new(body)).await.body.map_err(failed)?;
+        let mut documents =
+            first(&text).map_err(|what| failed(format!("{}: {what}", self.client.address())))?;
+        documents.truncate(k);
+        self.kept.put(query, k, documents.clone());
+        Ok(documents)
     }
 }
 
-/// Timeouts and broken connections may pass; anything else will not.
-fn failure(error: ureq::Error) -> Failure {
-    use ureq::Error::{ConnectionFailed, HostNotFound, Io, Protocol, Timeout};
-    match error {
-        Io(_) | Timeout(_) | ConnectionFailed | HostNotFound | Protocol(_) => {
-            Failure::Passing(error.to_string())
-        }
-        error => Failure::Final(error.to_string()),
-    }
-}
-
-/// The start of what a server said, for messages.
-fn start(text: &str) -> String {
-    format!("{:?}", text.chars().take(80).collect::<String>())
+/// The documents for the first query of an answer.
+fn first(text: &str) -> Result<Vec<Document>, String> {
+    let answer: Answer = serde_json::from_str(text).map_err(|error| {
+        let wanted = "`{\"result\": [[{\"document\": {\"contents\": ..}, \"score\": ..}]]}`";
+        format!("answered {}, not {wanted}: {error}", client::start(text))
+    })?;
+    answer.documents().into_iter().next().ok_or_else(|| "answered no query".to_owned())
 }

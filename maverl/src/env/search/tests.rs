@@ -347,13 +347,19 @@ async fn a_failing_retriever_is_a_fault_and_not_an_observation() {
     let error = retrieve(url, 1).await.unwrap_err().to_string();
     assert!(error.ends_with("status 502: \"gateway\" (2 attempts)"), "{error}");
     server.join().unwrap();
-    for answer in [(404, "nope"), (200, "<html>"), (200, r#"{"result": []}"#)] {
+    for (answer, words) in [
+        ((404, "nope"), "status 404: \"nope\" (1 attempt)"),
+        ((200, "<html>"), "answered \"<html>\", not `{\"result\": "),
+        ((200, r#"{"result": []}"#), "answered no query"),
+        ((307, ""), "status 307, a redirect to nowhere, which is not followed"),
+    ] {
         let (url, server) = serve(Box::leak(Box::new([answer])));
-        let error = retrieve(url, 3).await.unwrap_err().to_string();
-        assert!(error.ends_with("(1 attempts)"), "{error}");
+        let error = retrieve(url.clone(), 3).await.unwrap_err().to_string();
+        assert!(error.starts_with(&format!("retriever {url}: {words}")), "{error}");
         server.join().unwrap();
     }
     // Nobody listens on port 1.
     let error = retrieve("http://127.0.0.1:1/retrieve".into(), 1).await.unwrap_err().to_string();
-    assert!(error.ends_with("(2 attempts)"), "{error}");
+    let wanted = "retriever http://127.0.0.1:1/retrieve: Connection refused";
+    assert!(error.starts_with(wanted) && error.ends_with("(2 attempts)"), "{error}");
 }

@@ -43,6 +43,8 @@ fn server(answers: Vec<(u16, &'static str)>) -> (String, Receiver<(String, Value
 
 const FINE: &str = r#"{"choices": [{"message": {"content": "yes"}, "finish_reason": "stop"}],
     "usage": {"prompt_tokens": 30, "completion_tokens": 10}}"#;
+const NULL: &str = r#"{"choices": [{"message": {"content": null}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 30, "completion_tokens": 10}}"#;
 const CUT: &str = r#"{"choices": [{"message": {"content": "ye"}, "finish_reason": "length"}]}"#;
 
 fn config(url: String) -> OutsiderConfig {
@@ -91,24 +93,38 @@ async fn a_server_is_asked_again_where_that_may_help_and_its_tokens_are_counted(
     assert_eq!((bill.prompt_tokens, bill.completion_tokens), (30, 10));
     assert!((bill.cost - 50e-6).abs() < 1e-15, "{bill:?}");
     assert!(say(&outsider, "And now?").await.unwrap().truncated);
-    assert_eq!((outsider.bill() - bill).requests, 1);
+    let cut = outsider.bill() - bill;
+    assert_eq!((cut.requests, cut.uncounted, cut.prompt_tokens), (1, 1, 0));
 }
 
 #[tokio::test]
 async fn what_a_server_refuses_or_makes_up_is_a_fault_and_no_text() {
     let cases = [
-        (vec![(401, "who are you")], "status 401: \"who are you\" (1 attempts)"),
-        (vec![(200, "<html>")], "no chat completion"),
+        (vec![(401, "who are you")], "status 401: \"who are you\" (1 attempt)"),
+        (vec![(200, "<html>")], "answered \"<html>\", no chat completion"),
         (vec![(200, r#"{"choices": []}"#)], "answered with no choice"),
+        (vec![(200, NULL)], "answered with no text"),
         (vec![(500, "a"), (500, "b")], "status 500: \"b\" (2 attempts)"),
+        (vec![(302, "gone")], "status 302, a redirect to nowhere, which is not followed"),
     ];
     for (answers, words) in cases {
         let (url, _bodies) = server(answers);
-        let outsider = Arc::new(Outsider::new("expert", &config(url), Path::new("")).unwrap());
+        let outsider =
+            Arc::new(Outsider::new("expert", &config(url.clone()), Path::new("")).unwrap());
         let fault = say(&outsider, "?").await.unwrap_err();
-        assert_eq!(fault.kind, FaultKind::Worker);
-        assert!(fault.message.contains(words), "{}", fault.message);
+        assert_eq!(fault.kind, FaultKind::Endpoint);
+        let begin = format!("outsider `expert`: {url}/chat/completions: {words}");
+        assert!(fault.message.starts_with(&begin), "{}", fault.message);
     }
+}
+
+#[tokio::test]
+async fn an_answer_without_a_reply_is_counted_and_paid_for() {
+    let (url, _bodies) = server(vec![(200, NULL)]);
+    let outsider = Arc::new(Outsider::new("expert", &config(url), Path::new("")).unwrap());
+    say(&outsider, "?").await.unwrap_err();
+    let bill = outsider.bill();
+    assert_eq!((bill.requests, bill.failures, bill.prompt_tokens), (1, 0, 30));
 }
 
 #[tokio::test]

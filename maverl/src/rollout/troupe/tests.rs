@@ -4,7 +4,7 @@ use super::*;
 use crate::agent::ReplyError;
 use crate::algo;
 use crate::algo::testing::plan;
-use crate::rollout::testing::{Critic, Flow, Speaker, Talker, line, task, troupe};
+use crate::rollout::testing::{Critic, Flow, Speaker, Talker, Word, line, task, troupe};
 use crate::task::Action;
 
 /// Asks the speaker each line in turn and answers with the last word.
@@ -206,8 +206,31 @@ async fn a_reward_that_fails_makes_the_episode_unscored() {
     }
 }
 
+/// Wants one verdict of a critic and takes no other for an answer.
+fn wants(verdict: &'static str) -> Flow {
+    Flow::new(move |_, team| {
+        Box::pin(async move {
+            let read = move |word: Word| match word.0 == verdict {
+                true => Ok(word.0),
+                false => Err(ReplyError::Other(format!("`{}` is no verdict", word.0))),
+            };
+            Ok(Some(team.only::<Critic>().ask_with(&line("<w>a</w>"), read).await?))
+        })
+    })
+}
+
 #[tokio::test]
-async fn the_error_handed_on_by_the_orchestra_may_be_one_of_its_own() {
+async fn a_reply_that_the_orchestra_refuses_costs_its_turn_like_one_that_the_parser_refuses() {
+    let episode = play(&troupe(wants("b"), parrot())).await;
+    assert_eq!(episode.score(), Some(&Score::binary(false)));
+    assert_eq!(episode.turns[0].error.as_deref(), Some("`a` is no verdict"));
+    assert_eq!(samples(episode), [-0.25]);
+    let episode = play(&troupe(wants("a"), parrot())).await;
+    assert_eq!((episode.answer.as_deref(), &episode.turns[0].error), (Some("a"), &None));
+}
+
+#[tokio::test]
+async fn a_malformed_reply_that_is_recorded_at_no_turn_is_a_fault_of_the_orchestra() {
     let flow = Flow::new(|_, team| {
         Box::pin(async move {
             let word = team.ask::<Critic>(&line("<w>a</w>")).await?;
@@ -215,6 +238,8 @@ async fn the_error_handed_on_by_the_orchestra_may_be_one_of_its_own() {
         })
     });
     let episode = play(&troupe(flow, parrot())).await;
-    assert_eq!(episode.score(), Some(&Score::binary(false)));
-    assert_eq!(samples(episode), [0.0]);
+    let wanted = "the orchestra ended with a malformed reply (`a` is no verdict) that is recorded at no turn; read replies \
+                  with `SeatOf::ask_with`";
+    assert_eq!(*fault(&episode), Fault::new(FaultKind::Orchestra, wanted));
+    assert_eq!(episode.turns.len(), 1);
 }

@@ -2,7 +2,11 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::pin::Pin;
+use std::task::Context;
 
+use serde_json::Value;
+use tokio::io::AsyncWrite as _;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -129,4 +133,87 @@ async fn a_stop_finishes_what_is_under_way_and_closes_idle_connections() {
     tokio::time::timeout(Duration::from_secs(10), end).await.unwrap().unwrap();
     drop(idle);
     assert!(TcpStream::connect(address).is_err());
+}
+
+/// What is sent in one piece, and then the client has no more to say.
+async fn half_closed(address: SocketAddr, sent: String) -> String {
+    let exchange = move || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(sent.as_bytes()).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    };
+    tokio::task::spawn_blocking(exchange).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_client_that_half_closes_gets_its_answer() {
+    let (address, _stop, _end) = started().await;
+    let body = r#"{"queries": ["city"]}"#;
+    for sent in
+        [post("/retrieve", body), post("/retrieve", body).replace("connection: close\r\n", "")]
+    {
+        let text = half_closed(address, sent).await;
+        assert!(text.starts_with("HTTP/1.1 200") && text.contains("\"result\""), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_for_more_than_an_answer_may_have_is_refused() {
+    let (address, _stop, _end) = started().await;
+    let many = |n: usize, k: usize| json!({"queries": vec!["city"; n], "topk": k}).to_string();
+    let (status, answer) = raw(address, post("/retrieve", &many(4096, 1000))).await;
+    let message = answer["error"].as_str().unwrap();
+    assert_eq!(status, 400);
+    assert!(
+        message.starts_with("4096 `queries` with `topk` 1000 are 4096000 documents"),
+        "{message}"
+    );
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let document = |i: usize| Document {
+        key: i.to_string(),
+        title: "city".to_owned(),
+        text: "x".repeat(1 << 20),
+    };
+    let index = Index::new((0..4).map(document).collect()).unwrap();
+    tokio::spawn(serve(listener, Arc::new(Desk::new(index, 0)), std::future::pending()));
+    assert_eq!(raw(address, post("/retrieve", &many(3, 4))).await.0, 200);
+    let (status, answer) = raw(address, post("/retrieve", &many(4, 4))).await;
+    let message = answer["error"].as_str().unwrap();
+    assert_eq!(status, 413);
+    assert!(
+        message.starts_with("the answer has more than 16 MiB; send fewer `queries`"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn a_client_that_takes_nothing_is_given_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let _takes_nothing = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (stream, _) = listener.accept().await.unwrap();
+    let mut stream = Impatient::new(stream, Duration::from_millis(50));
+    let bytes = vec![0; 1 << 20];
+    let error = loop {
+        let write = |context: &mut Context<'_>| Pin::new(&mut stream).poll_write(context, &bytes);
+        if let Err(error) = std::future::poll_fn(write).await {
+            break error;
+        }
+    };
+    assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+}
+
+#[tokio::test]
+async fn a_stop_waits_for_a_slow_client_no_longer_than_a_few_seconds() {
+    let (address, stop, end) = started().await;
+    let mut slow = TcpStream::connect(address).unwrap();
+    slow.write_all(b"POST /retrieve HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n\r\n{").unwrap();
+    raw(address, post("/retrieve", r#"{"queries": ["city"]}"#)).await;
+    let begin = std::time::Instant::now();
+    stop.send(()).unwrap();
+    end.await.unwrap();
+    assert!(begin.elapsed() < GRACE + Duration::from_secs(3), "{:?}", begin.elapsed());
 }

@@ -1,0 +1,64 @@
+//! Numbers that are legal and seldom meant.
+
+use super::idle;
+use crate::config::Config;
+use crate::plan::{AlgorithmPlan, OptimPlan, PolicyPlan, SeatPlan};
+
+/// A step size from which no known recipe learns: AdamW moves every weight by about so much in every step.
+const STEEP: f64 = 0.1;
+/// A temperature from which replies are little more than chance.
+const HOT: f32 = 4.0;
+
+/// What is said of settings without effect, of step sizes and temperatures, and of steps that use more than the `tasks` there
+/// are.
+pub(super) fn warnings(
+    config: &Config,
+    algorithm: &AlgorithmPlan,
+    policies: &[PolicyPlan],
+    seats: &[SeatPlan],
+    tasks: usize,
+) -> Vec<String> {
+    let mut doubts = idle::warnings(config, algorithm, seats);
+    doubts.extend(repeated(config, tasks));
+    for policy in policies.iter().filter(|policy| policy.trained) {
+        let name = &policy.name;
+        doubts.extend(steep(&format!("`lr` of policy `{name}`"), &policy.optim));
+    }
+    if let Some(critic) = &algorithm.critic {
+        doubts.extend(steep("`algorithm.critic.optim.lr`", &critic.optim));
+    }
+    let mut hot: Vec<f32> =
+        seats.iter().map(|seat| seat.sampling.temperature).filter(|t| *t >= HOT).collect();
+    hot.sort_by(f32::total_cmp);
+    hot.dedup();
+    doubts.extend(hot.into_iter().map(|temperature| {
+        format!("`sampling.temperature` is {temperature}: replies are little more than chance above {HOT}")
+    }));
+    doubts
+}
+
+fn steep(what: &str, optim: &OptimPlan) -> Option<String> {
+    let OptimPlan { lr, weight_decay, .. } = *optim;
+    if lr >= STEEP {
+        return Some(format!(
+            "{what} is {lr}: AdamW moves every weight by about so much in a step, and weights are about 0.02"
+        ));
+    }
+    (lr * weight_decay >= 1.0).then(|| {
+        format!(
+            "{what} times `weight_decay` is {}: every step turns all weights around",
+            lr * weight_decay
+        )
+    })
+}
+
+fn repeated(config: &Config, tasks: usize) -> Option<String> {
+    let each = config.task.tasks_per_step.get();
+    let split = &config.task.split;
+    (tasks > 0 && each > tasks).then(|| {
+        format!(
+            "`task.tasks_per_step` is {each}, and there are {tasks} tasks in split {split:?}: every step uses some of them \
+             more than once"
+        )
+    })
+}

@@ -1,0 +1,131 @@
+//! A plan's memory beside that of the machine.
+
+use super::Purpose;
+use super::diagnostic::{Problems, path};
+use crate::config::RuntimeConfig;
+use crate::plan::{Plan, WorkerSummary, bytes};
+
+/// Share of the machine's memory from which a plan is near it.
+const NEAR: f64 = 0.8;
+
+/// Bytes that worker groups take together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Need {
+    /// Weights, references, moments and, in an update, gradients and activations; or the packed weights of rollouts, if
+    /// those are more.
+    sure: u64,
+    /// Of these, activations.
+    activations: u64,
+    /// Keys and values, at most, beside what is there in rollouts.
+    kv: u64,
+    /// What is there in rollouts without them.
+    rollout: u64,
+}
+
+impl Need {
+    fn of(workers: &[WorkerSummary], purpose: Purpose) -> Self {
+        let sum = |part: fn(&WorkerSummary) -> u64| -> u64 {
+            workers.iter().map(part).fold(0, u64::saturating_add)
+        };
+        let weights = sum(|worker| worker.weight_bytes);
+        let (packed, kv) = (sum(|worker| worker.packed_bytes), sum(|worker| worker.kv_bytes));
+        if purpose == Purpose::Eval {
+            let rollout = weights + packed;
+            return Self { sure: rollout, activations: 0, kv, rollout };
+        }
+        let kept = weights + sum(|worker| worker.reference_bytes + worker.moment_bytes);
+        let activations = sum(|worker| worker.activation_bytes);
+        let update = kept + sum(|worker| worker.gradient_bytes) + activations;
+        let rollout = kept + packed;
+        Self { sure: update.max(rollout), activations, kv, rollout }
+    }
+
+    /// All of it, at its worst moment.
+    fn most(self) -> u64 {
+        self.sure.max(self.rollout.saturating_add(self.kv))
+    }
+}
+
+/// Reports a plan that takes more memory than there is. Gives warnings of one that comes near it.
+pub(super) fn check(
+    plan: &Plan,
+    purpose: Purpose,
+    machine: Option<u64>,
+    problems: &mut Problems<'_>,
+) -> Option<String> {
+    let machine = machine?;
+    let summary = plan.summary();
+    let need = Need::of(&summary.workers, purpose);
+    let (there, least, most) = (bytes(machine), bytes(need.sure), bytes(need.most()));
+    if need.sure > machine {
+        let largest = summary.workers.iter().max_by_key(|worker| worker.bytes())?;
+        let message = format!(
+            "the plan takes at least {least} of memory, and this machine has {there} to give; {} of it are activations",
+            bytes(need.activations)
+        );
+        let smaller =
+            "train adapters (`lora`) or a smaller model, or put agents on one worker group";
+        let help = match need.activations > need.sure / 2 {
+            true => {
+                "lower `runtime.micro_batch_tokens`, or write `gradient_checkpointing = true` for the model"
+            }
+            false => smaller,
+        };
+        let at = path(["models", &largest.model]);
+        problems.key(&at, message, format!("{help}; `maverl check` shows what takes how much"));
+        return None;
+    }
+    let groups = summary.workers.len() as u64;
+    let fits = (machine.saturating_sub(need.rollout) / groups.max(1)) >> 20;
+    let lower = format!("`runtime.kv_mib = {fits}` fits");
+    if need.most() > machine {
+        let message = format!(
+            "keys and values may take up to {} (`runtime.kv_mib`, for each of {groups} worker groups), with all else {most}, \
+             and this machine has {there}",
+            bytes(need.kv)
+        );
+        // What nobody chose is seldom filled.
+        if plan.runtime.kv_mib == RuntimeConfig::default().kv_mib {
+            return Some(format!("{message}; {lower}"));
+        }
+        problems.value(&path(["runtime", "kv_mib"]), message, lower);
+        return None;
+    }
+    let near = need.sure as f64 >= NEAR * machine as f64;
+    near.then(|| format!("the plan takes at least {least} of the {there} that this machine has"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worker(gib: u64) -> WorkerSummary {
+        WorkerSummary {
+            name: String::new(),
+            model: String::new(),
+            path: String::new(),
+            agents: Vec::new(),
+            trained: true,
+            parameters: 0,
+            trainable_parameters: 0,
+            weight_bytes: gib << 30,
+            reference_bytes: gib << 30,
+            gradient_bytes: gib << 30,
+            moment_bytes: 2 * gib << 30,
+            activation_bytes: 3 << 30,
+            packed_bytes: gib << 30,
+            kv_bytes: 4 << 30,
+        }
+    }
+
+    #[test]
+    fn rollouts_and_updates_do_not_need_memory_at_once() {
+        let need = Need::of(&[worker(1), worker(2)], Purpose::Train);
+        // Weights, references and two moments of each, then gradients and activations.
+        assert_eq!(need.sure, (12 + 3 + 6) << 30);
+        assert_eq!((need.rollout, need.kv), ((12 + 3) << 30, 8 << 30));
+        assert_eq!(need.most(), 23 << 30);
+        let eval = Need::of(&[worker(1)], Purpose::Eval);
+        assert_eq!((eval.sure, eval.most()), (2 << 30, 6 << 30));
+    }
+}

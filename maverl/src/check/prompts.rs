@@ -1,0 +1,210 @@
+//! Prompts beside the context of the models that read them, as far as tasks tell: their questions.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::diagnostic::Problems;
+use super::models::{self, Models, Opened};
+use super::policy::sampling_key;
+use crate::config::Config;
+use crate::data;
+use crate::model::{ModelFiles, Tokenizer};
+use crate::plan::{Plan, PolicyPlan, SeatPlan, WorkerPlan};
+use crate::task::Task;
+use crate::trajectory::{Message, Role};
+
+/// Questions whose tokens are counted, at most, evenly spread over the split.
+const COUNTED: usize = 20_000;
+/// Of the shortest texts, those among which the shortest prompt is looked for: few bytes are mostly few tokens.
+const SHORTEST: usize = 8;
+
+/// The data of a plan in numbers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Survey {
+    /// The splits that are used, and how many tasks each has (at most those that `limit` and `eval.tasks` take).
+    pub splits: Vec<(String, usize)>,
+    /// The questions of the split that is trained on, as each tokenizer counts them.
+    pub questions: Vec<Questions>,
+}
+
+/// Questions as one model reads them: each alone in a user's message, in the chat template. What an agent adds comes on
+/// top.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Questions {
+    /// The worker group.
+    pub worker: String,
+    /// How many were counted.
+    pub counted: usize,
+    /// The median of their tokens.
+    pub median: usize,
+    /// Tokens of the longest.
+    pub longest: usize,
+    /// Tokens of the model's context.
+    pub context: usize,
+    /// The longest reply of a seat.
+    pub max_tokens: usize,
+    /// How many leave no room in the context for such a reply.
+    pub too_long: usize,
+}
+
+/// Reports seats whose replies leave no room for any prompt: not for an empty one, or, whoever is asked, not for the
+/// shortest question.
+pub(super) fn fit(
+    seats: &[SeatPlan],
+    (policies, workers): (&[PolicyPlan], &[WorkerPlan]),
+    models: &Models,
+    tasks: &[Task],
+    problems: &mut Problems<'_>,
+) {
+    let mut refused = Vec::new();
+    let mut fits = seats.is_empty();
+    for seat in seats {
+        let worker = &workers[policies[seat.policy].worker];
+        let Some(Opened { shape, tokenizer: Some(tokenizer), .. }) = models.get(&worker.model)
+        else {
+            return;
+        };
+        let (context, most) = (shape.max_position_embeddings, seat.sampling.max_tokens);
+        // Without any room it is reported already.
+        let Some(room) = context.checked_sub(most).filter(|room| *room > 0) else { return };
+        let empty = tokens(tokenizer, "");
+        let shortest = shortest(tasks).filter_map(|text| tokens(tokenizer, text)).min();
+        let what = match (empty, shortest) {
+            (Some(empty), _) if empty > room => format!("even an empty prompt takes {empty}"),
+            (_, Some(shortest)) if shortest > room => {
+                format!("the shortest question takes {shortest}")
+            }
+            _ => {
+                fits = true;
+                continue;
+            }
+        };
+        let message = format!(
+            "`max_tokens` is {most} for `{}`, which leaves {room} of the {context} tokens of model `{}` for prompts, and \
+             {what}",
+            seat.seat, worker.model
+        );
+        refused.push((seat, message, empty.is_some_and(|empty| empty > room)));
+    }
+    for (seat, message, certain) in refused {
+        // Who is not shown the question may be asked something shorter.
+        if certain || !fits {
+            let help = "a prompt and its reply share the context; lower `sampling.max_tokens`";
+            problems.value(&sampling_key(problems, seat, "max_tokens"), message, help.to_owned());
+        }
+    }
+}
+
+/// The shortest questions by their bytes.
+fn shortest(tasks: &[Task]) -> impl Iterator<Item = &str> {
+    let mut texts: Vec<&str> = tasks.iter().map(|task| task.question.as_str()).collect();
+    texts.sort_by_key(|text| text.len());
+    texts.into_iter().take(SHORTEST)
+}
+
+/// Tokens of a prompt of one user's message, with the assistant's turn opened; `None` if the template refuses it.
+fn tokens(tokenizer: &Tokenizer, text: &str) -> Option<usize> {
+    let message = Message { role: Role::User, content: text.to_owned() };
+    let rendered = tokenizer.render(&[message], true).ok()?;
+    Some(tokenizer.encode_rendered(&rendered).ok()?.len())
+}
+
+/// The data of a plan in numbers. Supervised training has no tasks, and a tokenizer that is not here yet counts nothing.
+///
+/// # Errors
+///
+/// If the data, which were read when the plan was made, cannot be read any more.
+pub fn survey(plan: &Plan) -> Result<Survey, data::DataError> {
+    let (config, base) = (&plan.config, plan.base.as_path());
+    let tasks = match plan.algorithm.preset.is_supervised() {
+        true => Vec::new(),
+        false => data::load(&plan.task, &plan.task.split, base)?,
+    };
+    let mut splits = vec![(plan.task.split.clone(), tasks.len())];
+    splits.retain(|(_, tasks)| *tasks > 0);
+    for split in held_out(config) {
+        if splits.iter().all(|(other, _)| *other != split) {
+            let tasks = data::load(&plan.eval.held_out(&plan.task), &split, base)?.len();
+            splits.push((split, tasks));
+        }
+    }
+    let questions: Vec<Questions> = match tasks.is_empty() {
+        true => Vec::new(),
+        false => {
+            (0..plan.workers.len()).filter_map(|worker| questions(plan, worker, &tasks)).collect()
+        }
+    };
+    Ok(Survey { splits, questions })
+}
+
+/// The splits that are evaluated on.
+fn held_out(config: &Config) -> Vec<String> {
+    let eval = config.eval.used(config.algorithm.name);
+    let used = [(eval.before_and_after, eval.test_split), (eval.every > 0, eval.split)];
+    used.into_iter().filter_map(|(used, split)| used.then_some(split)).collect()
+}
+
+fn questions(plan: &Plan, worker: usize, tasks: &[Task]) -> Option<Questions> {
+    let group = &plan.workers[worker];
+    let seats = plan.seats.iter().filter(|seat| plan.policies[seat.policy].worker == worker);
+    let max_tokens = seats.map(|seat| seat.sampling.max_tokens).max()?;
+    let tokenizer = Tokenizer::load(&ModelFiles::new(&group.source)).ok()?;
+    let tokenizer = tokenizer.telling(&group.chat_template_kwargs);
+    let context = models::shape(&group.source).ok()?.max_position_embeddings;
+    let every = tasks.len().div_ceil(COUNTED).max(1);
+    let counts = tasks.iter().step_by(every).filter_map(|task| tokens(&tokenizer, &task.question));
+    let mut counts: Vec<usize> = counts.collect();
+    counts.sort_unstable();
+    let too_long = counts.iter().filter(|tokens| *tokens + max_tokens > context).count();
+    Some(Questions {
+        worker: group.name.clone(),
+        counted: counts.len(),
+        median: *counts.get(counts.len() / 2)?,
+        longest: *counts.last()?,
+        context,
+        max_tokens,
+        too_long,
+    })
+}
+
+impl Survey {
+    /// For readers, a line for the splits and one for each worker group; empty if there are no tasks.
+    pub fn text(&self) -> String {
+        let splits: Vec<String> =
+            self.splits.iter().map(|(split, tasks)| format!("{split} {tasks}")).collect();
+        if splits.is_empty() {
+            return String::new();
+        }
+        let mut text = format!("tasks: {}\n", splits.join(", "));
+        let mut lines: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for Questions { worker, counted, median, longest, context, max_tokens, .. } in
+            &self.questions
+        {
+            let line = format!(
+                "{counted} questions have {median} tokens in the median and {longest} at most; replies of {max_tokens} leave \
+                 {} of {context} for a prompt",
+                context.saturating_sub(*max_tokens)
+            );
+            lines.entry(line).or_default().push(worker);
+        }
+        for (line, workers) in lines {
+            text += &format!("for {}: {line}\n", workers.join(", "));
+        }
+        text
+    }
+
+    /// What is said of questions that do not fit.
+    pub fn warnings(&self) -> Vec<String> {
+        let unfit = self.questions.iter().filter(|questions| questions.too_long > 0);
+        let said = unfit.map(|questions| {
+            let Questions { worker, counted, longest, context, max_tokens, too_long, .. } = questions;
+            format!(
+                "{too_long} of {counted} questions, of up to {longest} tokens, leave no room for `max_tokens` = {max_tokens} \
+                 in the context of {context} of worker group `{worker}`: their episodes end unscored; lower \
+                 `sampling.max_tokens`"
+            )
+        });
+        said.collect()
+    }
+}

@@ -1,0 +1,245 @@
+//! JSON over HTTP to servers that others run: attempts with growing pauses, bounded answers, errors that name the address.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// Longest pause between two attempts.
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// Pause before the second attempt; doubles with each.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// Longest time of an attempt: no clock goes on for ever.
+const MAX_TIMEOUT: Duration = Duration::from_secs(1 << 30);
+/// Most bytes of an answer, unpacked: the limit of the HTTP library holds for packed bytes.
+const MOST_BYTES: u64 = 32 << 20;
+/// Characters of an answer that messages show.
+const SHOWN: usize = 80;
+
+/// A client of one address, which takes `POST` with a JSON body.
+///
+/// Redirects are not followed: what is asked, and the key, are for the server that the configuration names.
+pub(crate) struct Client {
+    url: String,
+    key: Option<String>,
+    retries: u32,
+    timeout: Duration,
+    agent: ureq::Agent,
+}
+
+/// What came of a request, all attempts together.
+pub(crate) struct Answered {
+    /// Attempts that failed.
+    pub(crate) failures: u32,
+    /// The body of the answer with status 200, or the address and why there is none.
+    pub(crate) body: Result<String, String>,
+}
+
+/// Why one attempt gave no answer.
+enum Failure {
+    /// Worth another attempt.
+    Passing(String),
+    Final(String),
+}
+
+impl Client {
+    /// A client that keeps up to `connections` open. The key is sent as a bearer token.
+    pub(crate) fn new(
+        url: String,
+        key: Option<String>,
+        timeout: Duration,
+        retries: u32,
+        connections: usize,
+    ) -> Self {
+        let agent = ureq::Agent::config_builder()
+            .timeout_global(Some(timeout.min(MAX_TIMEOUT)))
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_idle_connections(connections)
+            .max_idle_connections_per_host(connections)
+            .build();
+        Self { url, key, retries, timeout, agent: agent.into() }
+    }
+
+    /// The address for messages: without user, password and query, which may be secrets.
+    pub(crate) fn address(&self) -> String {
+        let (scheme, rest) = self.url.split_once("://").unwrap_or(("http", &self.url));
+        let rest = rest.split(['?', '#']).next().unwrap_or_default();
+        let (host, path) = match rest.find('/') {
+            Some(slash) => rest.split_at(slash),
+            None => (rest, ""),
+        };
+        let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+        format!("{scheme}://{host}{path}")
+    }
+
+    /// Sends a body until it is answered with status 200, as often as the retries allow. A server that is busy, failing
+    /// or out of reach is asked again.
+    pub(crate) async fn post(self: &Arc<Self>, body: &Arc<Value>) -> Answered {
+        let mut pause = FIRST_PAUSE;
+        for failures in 0.. {
+            let (client, body) = (Arc::clone(self), Arc::clone(body));
+            let done = tokio::task::spawn_blocking(move || client.attempt(&body)).await;
+            match done.unwrap_or_else(|error| Err(Failure::Final(error.to_string()))) {
+                Ok(text) => return Answered { failures, body: Ok(text) },
+                Err(Failure::Passing(_)) if failures < self.retries => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(MAX_PAUSE);
+                }
+                Err(Failure::Passing(reason) | Failure::Final(reason)) => {
+                    let attempts = failures.saturating_add(1);
+                    let plural = if attempts == 1 { "" } else { "s" };
+                    let address = self.address();
+                    let body = Err(format!("{address}: {reason} ({attempts} attempt{plural})"));
+                    return Answered { failures: attempts, body };
+                }
+            }
+        }
+        unreachable!("attempts end with `retries`")
+    }
+
+    fn attempt(&self, body: &Value) -> Result<String, Failure> {
+        let mut request = self.agent.post(&self.url);
+        if let Some(key) = &self.key {
+            request = request.header("Authorization", format!("Bearer {key}"));
+        }
+        let mut response = request.send_json(body).map_err(|error| self.failure(error))?;
+        let status = response.status().as_u16();
+        let target = response.headers().get("location").map(|to| start(&lossy(to.as_bytes())));
+        let mut bytes = Vec::new();
+        let mut reader = response.body_mut().as_reader().take(MOST_BYTES + 1);
+        reader.read_to_end(&mut bytes).map_err(|error| self.failure(error.into()))?;
+        if bytes.len() as u64 > MOST_BYTES {
+            let most = MOST_BYTES >> 20;
+            return Err(Failure::Final(format!("the answer is longer than {most} MiB")));
+        }
+        let text = lossy(&bytes);
+        match status {
+            200 => Ok(text),
+            300..=399 => {
+                let target = target.unwrap_or_else(|| "nowhere".to_owned());
+                Err(Failure::Final(format!(
+                    "status {status}, a redirect to {target}, which is not followed; write the address that answers"
+                )))
+            }
+            408 | 429 | 500..=599 => {
+                Err(Failure::Passing(format!("status {status}: {}", start(&text))))
+            }
+            _ => Err(Failure::Final(format!("status {status}: {}", start(&text)))),
+        }
+    }
+
+    /// Timeouts and broken connections may pass; anything else will not.
+    fn failure(&self, error: ureq::Error) -> Failure {
+        use ureq::Error::{ConnectionFailed, HostNotFound, Io, Protocol, Timeout};
+        match error {
+            Io(error) => Failure::Passing(error.to_string()),
+            Timeout(_) => {
+                let seconds = self.timeout.as_secs_f64();
+                Failure::Passing(format!("no answer within {seconds} s"))
+            }
+            ConnectionFailed | HostNotFound | Protocol(_) => Failure::Passing(error.to_string()),
+            error => Failure::Final(error.to_string()),
+        }
+    }
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The start of what a server answered, for messages.
+pub(crate) fn start(text: &str) -> String {
+    format!("{:?}", text.chars().take(SHOWN).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::TcpListener;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// A server that gives every connection this answer; its address, and how many came.
+    fn server(answer: Vec<u8>) -> (String, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/v1", listener.local_addr().unwrap());
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                count.fetch_add(1, Ordering::SeqCst);
+                let mut reader = BufReader::new(stream);
+                let mut length = 0;
+                for line in reader.by_ref().lines().map_while(Result::ok) {
+                    if let Some(n) = line.to_lowercase().strip_prefix("content-length:") {
+                        length = n.trim().parse().unwrap();
+                    }
+                    if line.is_empty() {
+                        break;
+                    }
+                }
+                let _ = std::io::copy(&mut reader.by_ref().take(length), &mut std::io::sink());
+                // The client may leave before the end.
+                let _ = reader.get_mut().write_all(&answer);
+            }
+        });
+        (url, asked)
+    }
+
+    async fn post(url: &str, retries: u32) -> Answered {
+        let key = Some("secret".to_owned());
+        let client = Client::new(url.to_owned(), key, Duration::from_secs(10), retries, 1);
+        Arc::new(client).post(&Arc::new(json!({"a": 1}))).await
+    }
+
+    #[tokio::test]
+    async fn a_redirect_is_named_and_not_followed() {
+        let (elsewhere, asked) = server(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}".to_vec());
+        for status in [301, 302, 303, 307, 308] {
+            let head = format!(
+                "HTTP/1.1 {status} X\r\nLocation: {elsewhere}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            );
+            let (url, _) = server(head.into_bytes());
+            let error = post(&url, 3).await.body.unwrap_err();
+            let wanted = format!(
+                "{url}: status {status}, a redirect to {elsewhere:?}, which is not followed; write the address that \
+                 answers (1 attempt)"
+            );
+            assert_eq!(error, wanted);
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), 0);
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_not_there_is_named_by_its_address_and_no_secret() {
+        let answered = post("http://me:password@127.0.0.1:1/v1?token=x", 1).await;
+        let error = answered.body.unwrap_err();
+        assert!(error.starts_with("http://127.0.0.1:1/v1: Connection refused"), "{error}");
+        assert!(error.ends_with(" (2 attempts)"), "{error}");
+        assert_eq!(answered.failures, 2);
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_bounded_as_it_is_unpacked() {
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        for _ in 0..(MOST_BYTES >> 20) + 1 {
+            packed.write_all(&[b' '; 1 << 20]).unwrap();
+        }
+        let packed = packed.finish().unwrap();
+        assert!(packed.len() < 1 << 20);
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\n\r\n",
+            packed.len()
+        );
+        let (url, _) = server([head.as_bytes(), &packed].concat());
+        let error = post(&url, 0).await.body.unwrap_err();
+        assert_eq!(error, format!("{url}: the answer is longer than 32 MiB (1 attempt)"));
+    }
+}

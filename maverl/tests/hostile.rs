@@ -1,0 +1,427 @@
+//! Files and requests that are made to fill the memory: each is refused, and what it took is printed.
+//!
+//! Each file is read in a process of its own: the most that a process ever held cannot be set back.
+#![allow(clippy::unwrap_used)]
+#![cfg(target_os = "linux")]
+
+use std::fs;
+use std::io::{Read as _, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::num::NonZeroU64;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use maverl::config::TaskConfig;
+use maverl::data::{self, Bounds};
+use maverl::env::search::{Desk, Index, serve};
+use maverl::run_dir::read_rollouts;
+use maverl::world::facts;
+
+/// What the child process is to do; without it, the tests run.
+const CASE: &str = "MAVERL_HOSTILE_CASE";
+/// MiB that files may unpack to in these tests; in one of them it is the default.
+const BOUND: u64 = 64;
+/// MiB that reading any of them may take.
+const MOST: u64 = 512;
+
+/// The most that a process ever held, in MiB.
+fn peak(process: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kib.unwrap_or(0) >> 10
+}
+
+/// This test again, in a process of its own, on a case.
+fn child(test: &str, case: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(CASE, case);
+    command
+}
+
+/// A text that is repeated, packed by gzip: a member of 16 MiB, as often as it takes.
+fn gzip(begin: &str, part: &str, mib: usize) -> Vec<u8> {
+    let member = |text: &[u8]| {
+        let mut out = GzEncoder::new(Vec::new(), Compression::best());
+        out.write_all(text).unwrap();
+        out.finish().unwrap()
+    };
+    let many = part.repeat((16 << 20) / part.len());
+    let (first, many) = (member(begin.as_bytes()), member(many.as_bytes()));
+    [first, many.repeat(mib.div_ceil(16))].concat()
+}
+
+/// The same, packed by zstd.
+fn zstd(part: &str, mib: usize) -> Vec<u8> {
+    let mut out = zstd::Encoder::new(Vec::new(), 1).unwrap();
+    let many = part.repeat((1 << 20) / part.len());
+    (0..mib).for_each(|_| out.write_all(many.as_bytes()).unwrap());
+    out.finish().unwrap()
+}
+
+#[cfg(feature = "parquet")]
+mod columns {
+    use std::sync::Arc;
+
+    use parquet::basic::Compression;
+    use parquet::data_type::{ByteArray, ByteArrayType, Int32Type};
+    use parquet::file::properties::WriterProperties;
+    use parquet::file::writer::SerializedFileWriter;
+    use parquet::schema::parser::parse_message_type;
+
+    /// One question, many times: a few bytes, for a dictionary has it once.
+    pub(super) fn questions(text: usize, times: usize, compression: Compression) -> Vec<u8> {
+        let schema = "message rows { required binary question (UTF8); }";
+        let properties = WriterProperties::builder().set_compression(compression).build();
+        let schema = Arc::new(parse_message_type(schema).unwrap());
+        let mut file = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties)).unwrap();
+        let mut group = file.next_row_group().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        let values = vec![ByteArray::from("x".repeat(text).as_str()); times];
+        column.typed::<ByteArrayType>().write_batch(&values, None, None).unwrap();
+        column.close().unwrap();
+        group.close().unwrap();
+        file.into_inner().unwrap()
+    }
+
+    /// One row with a list of many numbers, all equal.
+    pub(super) fn list(values: usize) -> Vec<u8> {
+        let schema = "message rows { repeated int32 question; }";
+        let schema = Arc::new(parse_message_type(schema).unwrap());
+        let mut file = SerializedFileWriter::new(Vec::new(), schema, Arc::default()).unwrap();
+        let mut group = file.next_row_group().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        let levels: Vec<i16> = (0..values).map(|i| i16::from(i > 0)).collect();
+        let column_of = column.typed::<Int32Type>();
+        column_of.write_batch(&vec![7; values], Some(&vec![1; values]), Some(&levels)).unwrap();
+        column.close().unwrap();
+        group.close().unwrap();
+        file.into_inner().unwrap()
+    }
+
+    /// A footer whose columns are nested so deeply that whoever descends runs out of stack.
+    pub(super) fn nested(depth: usize) -> Vec<u8> {
+        let mut footer = vec![0x15, 2, 0x19, 0xfc];
+        let mut size = depth + 1;
+        while size >= 0x80 {
+            footer.push(size as u8 | 0x80);
+            size >>= 7;
+        }
+        footer.push(size as u8);
+        for _ in 0..depth {
+            footer.extend([0x35, 0, 0x18, 1, b'a', 0x15, 2, 0]);
+        }
+        footer.extend([0x15, 2, 0x25, 0, 0x18, 1, b'b', 0]);
+        footer.extend([0x16, 0, 0x19, 0x0c, 0]);
+        let length = (footer.len() as u32).to_le_bytes();
+        [b"PAR1", &footer[..], &length, b"PAR1"].concat()
+    }
+}
+
+/// How a file is read.
+#[derive(Clone, Copy)]
+enum As {
+    Tasks,
+    /// With the bound that is there where nobody sets one.
+    TasksByDefault,
+    Corpus,
+    Demonstrations,
+    Rollouts,
+}
+
+type Archive = (&'static str, As, fn() -> Vec<u8>, &'static str);
+
+const WHOLE: &str = "unpacks to more than 64 MiB; raise `task.max_mib`";
+const ROWS: &str = "unpacks to more than 262144 rows; raise `task.max_mib`";
+const ROW: &str = "a row of more than 16 MiB; raise `task.max_row_mib`";
+
+const ARCHIVES: &[Archive] = &[
+    ("blanks, 3 GiB", As::TasksByDefault, || gzip("", " ", 3072), "more than 1024 MiB"),
+    ("empty lines", As::Tasks, || gzip("{\"question\": \"?\"}\n", "\n", 256), WHOLE),
+    ("one long text", As::Tasks, || gzip("{\"question\": \"", "x", 256), ROW),
+    ("many short rows", As::Tasks, || gzip("", "{\"question\":\"?\"}\n", 256), ROWS),
+    ("one long list of numbers", As::Tasks, || gzip("{\"a\": [0", ",0", 256), ROW),
+    ("a list of one long element", As::Tasks, || gzip("[{\"a\": [0", ",0", 256), ROW),
+    (
+        "a list of short elements",
+        As::Tasks,
+        || gzip("[{\"question\":\"?\"}", ",{\"question\":\"?\"}", 256),
+        ROWS,
+    ),
+    (
+        "SQuAD of empty paragraphs",
+        As::Tasks,
+        || gzip("{\"data\":[{\"paragraphs\":[{\"context\":\"\"}", ",{\"context\":\"\"}", 256),
+        "unpacks to more than 8 MiB; raise `task.max_mib`",
+    ),
+    (
+        "documents of a corpus",
+        As::Corpus,
+        || gzip("", "{\"text\":\"?\"}\n", 256),
+        "rows; raise `environment.max_mib`",
+    ),
+    (
+        "demonstrations",
+        As::Demonstrations,
+        || gzip("", "{\"prompt\":\"?\",\"completion\":\"!\"}\n", 256),
+        ROWS,
+    ),
+    ("rollouts of one line", As::Rollouts, || zstd(" ", 1024), "it has more than 64 MiB"),
+    #[cfg(feature = "parquet")]
+    (
+        "Parquet: a page of 256 MiB",
+        As::Tasks,
+        || columns::questions(256 << 20, 1, parquet::basic::Compression::GZIP(Default::default())),
+        WHOLE,
+    ),
+    #[cfg(feature = "parquet")]
+    (
+        "Parquet: a million equal rows",
+        As::Tasks,
+        || columns::questions(1, 1 << 20, parquet::basic::Compression::SNAPPY),
+        ROWS,
+    ),
+    #[cfg(feature = "parquet")]
+    (
+        "Parquet: a thousand rows of one text",
+        As::Tasks,
+        || columns::questions(1 << 20, 1 << 10, parquet::basic::Compression::SNAPPY),
+        WHOLE,
+    ),
+    #[cfg(feature = "parquet")]
+    ("Parquet: a row of 16 million values", As::Tasks, || columns::list(16 << 20), WHOLE),
+    #[cfg(feature = "parquet")]
+    (
+        "Parquet: columns nested 100000 deep",
+        As::Tasks,
+        || columns::nested(100_000),
+        "its columns are nested 100000 deep; 64 are read",
+    ),
+];
+
+/// Reads a file, and gives the error.
+fn read(path: &Path, read_as: As) -> String {
+    let name = path.file_name().unwrap().to_string_lossy().into_owned();
+    let base = path.parent().unwrap();
+    let bounded = TaskConfig {
+        data: name.clone(),
+        max_mib: NonZeroU64::new(BOUND).unwrap(),
+        ..TaskConfig::default()
+    };
+    let refused = match read_as {
+        As::Tasks => data::load(&bounded, data::ALL, base).map(drop).map_err(|e| e.to_string()),
+        As::TasksByDefault => {
+            let config = TaskConfig { data: name, ..TaskConfig::default() };
+            data::load(&config, data::ALL, base).map(drop).map_err(|e| e.to_string())
+        }
+        As::Corpus => {
+            let bounds = Bounds::of_corpus(BOUND);
+            data::corpus(&name, base, bounds).map(drop).map_err(|e| e.to_string())
+        }
+        As::Demonstrations => {
+            data::demonstrations(path, Bounds::from(&bounded)).map(drop).map_err(|e| e.to_string())
+        }
+        As::Rollouts => read_rollouts(path).map(drop).map_err(|e| e.to_string()),
+    };
+    refused.expect_err("it is refused")
+}
+
+#[test]
+fn hostile_archives_are_refused_in_bounded_memory() {
+    if let Ok(case) = std::env::var(CASE) {
+        let (number, path) = case.split_once(' ').unwrap();
+        let (_, read_as, ..) = ARCHIVES[number.parse::<usize>().unwrap()];
+        let begin = Instant::now();
+        let error = read(Path::new(path), read_as);
+        println!("{CASE} {} {:.1} {error}", peak("self"), begin.elapsed().as_secs_f64());
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    println!("| archive | bytes | MiB held | seconds | what is said |\n|---|---|---|---|---|");
+    for (number, (name, _, make, wanted)) in ARCHIVES.iter().enumerate() {
+        let path = dir.path().join("rows");
+        fs::write(&path, make()).unwrap();
+        let bytes = fs::metadata(&path).unwrap().len();
+        let case = format!("{number} {}", path.display());
+        let test = "hostile_archives_are_refused_in_bounded_memory";
+        let output = child(test, &case).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{name}: {}\n{text}", output.status);
+        let said = text.lines().find_map(|line| line.split_once(CASE)).unwrap().1.trim();
+        let [held, seconds, error] = said.splitn(3, ' ').collect::<Vec<_>>()[..] else { panic!() };
+        let error = error.replace(&format!("{}", dir.path().display()), "");
+        println!("| {name} | {bytes} | {held} | {seconds} | {error} |");
+        assert!(held.parse::<u64>().unwrap() <= MOST, "{name}: {held} MiB");
+        assert!(error.contains(wanted), "{name}: {error}");
+        assert!(bytes < 4 << 20, "{name}: {bytes} bytes are no small file");
+    }
+}
+
+/// A process that serves the built-in corpus until it is killed.
+struct Server(Child, SocketAddr);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Server {
+    fn start(test: &str) -> Self {
+        let mut child = child(test, "serve").stdout(Stdio::piped()).spawn().unwrap();
+        let mut text = String::new();
+        let mut output = child.stdout.take().unwrap();
+        let address = loop {
+            let mut buffer = [0; 256];
+            let n = output.read(&mut buffer).unwrap();
+            assert!(n > 0, "the server ended: {text}");
+            text += &String::from_utf8_lossy(&buffer[..n]);
+            let told = text.split_once(CASE).and_then(|(_, rest)| rest.split_once('\n'));
+            if let Some((address, _)) = told {
+                break address.trim().parse().unwrap();
+            }
+        };
+        Self(child, address)
+    }
+}
+
+/// What happens to a server that is asked in bad faith: requests, each as its bytes and what its client does then.
+fn requests() -> Vec<(Vec<u8>, Client)> {
+    let post = |body: &[u8]| {
+        let head = format!(
+            "POST /retrieve HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        [head.as_bytes(), body].concat()
+    };
+    let queries = |n: usize, k: usize, text: &str| {
+        let queries = vec![format!("\"{text}\""); n].join(",");
+        post(
+            format!("{{\"queries\": [{queries}], \"topk\": {k}, \"return_scores\": true}}")
+                .as_bytes(),
+        )
+    };
+    let declared = |bytes: &str| {
+        format!("POST /retrieve HTTP/1.1\r\nhost: x\r\ncontent-length: {bytes}\r\n\r\n{{")
+            .into_bytes()
+    };
+    let chunked = b"POST /retrieve HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffff\r\n{";
+    let long_head = format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "a".repeat(1 << 20));
+    let many_heads = format!("GET / HTTP/1.1\r\n{}\r\n", "x: y\r\n".repeat(10_000));
+    let mut requests = vec![
+        (queries(4096, 1000, "city"), Client::Waits),
+        (queries(4096, 16, "city capital author born"), Client::Waits),
+        (queries(4096, 16, "city"), Client::Leaves),
+        (queries(4096, 16, "river"), Client::TakesNothing),
+        (queries(60, 1000, "who"), Client::HalfCloses),
+        (queries(100_000, 1, ""), Client::Waits),
+        (queries(1, 3, &"city ".repeat(300_000)), Client::Waits),
+        (post(&[b"{\"queries\": ", &b"[".repeat(1 << 20)[..]].concat()), Client::Waits),
+        (post(&[b"{\"queries\": [\"", &[0xff; 1 << 16][..], b"\"]}"].concat()), Client::Waits),
+        (post(&b"[".repeat(3 << 20)), Client::Waits),
+        (declared("18446744073709551615"), Client::Leaves),
+        (declared("-1"), Client::Waits),
+        (declared("2000000"), Client::HalfCloses),
+        (chunked.to_vec(), Client::Leaves),
+        (long_head.into_bytes(), Client::Waits),
+        (many_heads.into_bytes(), Client::Waits),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec(), Client::Leaves),
+        (Vec::new(), Client::Leaves),
+    ];
+    // Short ones, of which there are most.
+    for i in 0..82_u8 {
+        let body = match i % 8 {
+            0 => "{\"queries\": [\"city\"]}".to_owned(),
+            1 => format!("{{\"queries\": [\"{i}\"], \"topk\": {}}}", i64::from(i) - 40),
+            2 => "{\"queries\": {}}".to_owned(),
+            3 => format!("{{\"query\": {i}}}"),
+            4 => format!("{{\"queries\": [\"\\ud8{i:02}\"]}}"),
+            5 => "{\"queries\": [\"a\"], \"topk\": 1e400}".to_owned(),
+            6 => format!("{{\"queries\": [\"{}\"]}}", "\\u0000".repeat(usize::from(i))),
+            _ => "x".repeat(usize::from(i) * 99),
+        };
+        let client = [Client::Waits, Client::Leaves, Client::HalfCloses][usize::from(i) % 3];
+        requests.push((post(body.as_bytes()), client));
+    }
+    requests
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Client {
+    Waits,
+    Leaves,
+    HalfCloses,
+    TakesNothing,
+}
+
+fn ask(address: SocketAddr, bytes: &[u8], client: Client) {
+    let Ok(mut stream) = TcpStream::connect(address) else { return };
+    let patience = Some(Duration::from_secs(60));
+    let _ = stream.set_read_timeout(patience).and_then(|()| stream.set_write_timeout(patience));
+    // The server may have refused it before all of it was sent.
+    let _ = stream.write_all(bytes);
+    match client {
+        Client::Leaves => {}
+        Client::TakesNothing => std::thread::sleep(Duration::from_millis(300)),
+        Client::HalfCloses => {
+            let _ = stream.shutdown(Shutdown::Write);
+            let _ = std::io::copy(&mut stream, &mut std::io::sink());
+        }
+        Client::Waits => drop(std::io::copy(&mut stream, &mut std::io::sink())),
+    }
+}
+
+#[test]
+fn ten_thousand_hostile_requests_leave_a_server_that_answers_in_bounded_memory() {
+    if std::env::var(CASE).is_ok() {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        runtime.unwrap().block_on(async {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            println!("{CASE} {}", listener.local_addr().unwrap());
+            let desk = Desk::new(Index::new(facts::corpus()).unwrap(), 4096);
+            serve(listener, Arc::new(desk), std::future::pending()).await;
+        });
+        return;
+    }
+    let test = "ten_thousand_hostile_requests_leave_a_server_that_answers_in_bounded_memory";
+    let server = Server::start(test);
+    let process = server.0.id().to_string();
+    let (address, before, begin) = (server.1, peak(&process), Instant::now());
+    let requests = requests();
+    assert_eq!(requests.len(), 100);
+    std::thread::scope(|scope| {
+        for client in 0..16 {
+            let requests = &requests;
+            scope.spawn(move || {
+                // Each of the hundred a hundred times, 16 at once. The long ones come less often.
+                for i in (client..10_000).step_by(16) {
+                    let (bytes, client) = &requests[i % 100];
+                    match i % 100 {
+                        0..6 if i >= 1000 => {
+                            ask(address, &bytes[..bytes.len() / 2], Client::Leaves)
+                        }
+                        _ => ask(address, bytes, *client),
+                    }
+                }
+            });
+        }
+    });
+    let held = peak(&process);
+    let seconds = begin.elapsed().as_secs_f64();
+    println!("10000 requests in {seconds:.1} s: {before} MiB before, {held} MiB at most");
+    let mut stream = TcpStream::connect(address).unwrap();
+    let body = "{\"queries\": [\"city\"]}";
+    let head =
+        "POST /retrieve HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 21\r\n\r\n";
+    stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+    assert!(held - before <= 768, "{held} MiB");
+}

@@ -1,0 +1,62 @@
+//! Options of orchestras and environments that are whole numbers: none ends the process, however large it is.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use maverl::orchestra::MOST_SEATS;
+use maverl::registry::Registry;
+use serde_json::{Map, Value, json};
+
+const LARGE: [i64; 4] = [1 << 21, u32::MAX as i64, 1 << 53, i64::MAX];
+
+/// Every option that is a whole number, alone, with each of the large ones.
+fn options(defaults: &Value) -> Vec<Value> {
+    let whole = defaults.as_object().unwrap().iter().filter(|(_, value)| value.is_u64());
+    let with =
+        |name: &String, number: i64| Value::Object(Map::from_iter([(name.clone(), json!(number))]));
+    whole.flat_map(|(name, _)| LARGE.map(|number| with(name, number))).collect()
+}
+
+/// What takes so long has allocated in proportion.
+fn soon(name: &str, options: &Value, begin: Instant) {
+    assert!(
+        begin.elapsed() < Duration::from_secs(20),
+        "{name} with {options}: {:?}",
+        begin.elapsed()
+    );
+}
+
+#[test]
+fn an_orchestra_has_no_more_seats_than_there_may_be() {
+    let registry = Registry::collect().unwrap();
+    let mut tried = 0;
+    for (name, entry) in &registry.orchestras {
+        for options in options(&(entry.declaration.defaults)()) {
+            let begin = Instant::now();
+            let Ok(orchestra) = (entry.build)(&options) else { continue };
+            let members = orchestra.members();
+            let most = usize::try_from(MOST_SEATS).unwrap() + 8;
+            assert!(members.len() <= most, "{name} with {options}: {}", members.len());
+            soon(name, &options, begin);
+            tried += 1;
+        }
+    }
+    assert!(tried > 20, "{tried}");
+}
+
+#[test]
+fn an_environment_starts_or_refuses_whatever_its_counts() {
+    let registry = Registry::collect().unwrap();
+    let mut tried = 0;
+    for (name, entry) in &registry.environments {
+        for options in options(&(entry.declaration.defaults)()) {
+            let begin = Instant::now();
+            // Refused is as good as started.
+            let _ = (entry.start)(&options, Path::new(""));
+            soon(name, &options, begin);
+            tried += 1;
+        }
+    }
+    assert!(tried > 20, "{tried}");
+}
