@@ -20,6 +20,7 @@ mod load;
 mod models;
 mod outsider;
 mod policy;
+mod secrets;
 mod sources;
 mod team;
 #[cfg(test)]
@@ -72,11 +73,13 @@ pub fn check(
         return problems.finish(None);
     }
     let mut config = load::config(&mut problems);
+    secrets::check(&mut problems);
     values::check(&config, &mut problems);
     if config.models.is_empty() {
         config.models.insert("tiny".to_owned(), ModelConfig::tiny());
     }
-    let plan = plan(config, &sources.base(), registry, purpose, &mut problems);
+    let base = sources.base(config.base.as_deref());
+    let plan = plan(config, &base, registry, purpose, &mut problems);
     problems.finish(plan)
 }
 
@@ -94,7 +97,7 @@ fn plan(
     let orchestra = choice::orchestra(&config.orchestra, registry, problems);
     let worlds = environments.as_deref().unwrap_or_default();
     let mut warnings = choice::meet(worlds, orchestra.as_ref(), base, &tasks, registry, problems);
-    warnings.extend(data::doubts(&config, &tasks));
+    warnings.extend(data::doubts(&choice::named(&config, worlds), &tasks));
     let models = models::open(&config, base, problems);
     let orchestra = orchestra?;
     let beside = choice::beside(&config, &orchestra, base, registry, problems);

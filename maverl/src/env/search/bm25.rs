@@ -21,7 +21,8 @@ const RANK: &str = "rank";
 
 /// Title and text of every document, indexed together as one field: lower case, split at what is no letter or digit.
 ///
-/// BM25 with k1 = 1.2 and b = 0.75. Equally good documents come in their order.
+/// BM25 with k1 = 1.2 and b = 0.75. Lengths of documents are those of the index, quantized to a byte: exact up to 40 words,
+/// above that rounded down. Equally good documents come in their order.
 pub(super) struct Bm25 {
     searcher: Searcher,
     field: Field,

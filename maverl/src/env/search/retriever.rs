@@ -20,6 +20,7 @@ const CONNECTIONS: usize = 64;
 pub struct Retriever {
     url: String,
     agent: ureq::Agent,
+    key: Option<String>,
     retries: u32,
     kept: Kept<Vec<Document>>,
 }
@@ -40,7 +41,14 @@ impl Retriever {
             .max_idle_connections(CONNECTIONS)
             .max_idle_connections_per_host(CONNECTIONS)
             .build();
-        Self { url: url.to_owned(), agent: config.into(), retries, kept: Kept::new(cache) }
+        let (agent, kept) = (config.into(), Kept::new(cache));
+        Self { url: url.to_owned(), agent, key: None, retries, kept }
+    }
+
+    /// The same with a key that is sent with every request.
+    #[must_use]
+    pub fn with_key(self, key: Option<String>) -> Self {
+        Self { key, ..self }
     }
 
     /// The best `k` documents for a query, as the server ranks them. A server that is busy, failing or out of reach is
@@ -85,7 +93,11 @@ impl Retriever {
     }
 
     fn ask(&self, body: &Question) -> Result<Vec<Document>, Failure> {
-        let mut response = self.agent.post(&self.url).send_json(body).map_err(failure)?;
+        let mut request = self.agent.post(&self.url);
+        if let Some(key) = &self.key {
+            request = request.header("Authorization", format!("Bearer {key}"));
+        }
+        let mut response = request.send_json(body).map_err(failure)?;
         let status = response.status().as_u16();
         let text = response.body_mut().read_to_string().map_err(failure)?;
         match status {
