@@ -10,7 +10,7 @@ use crate::check::{Purpose, Sources, check, render};
 use crate::plan::{self, Plan};
 use crate::registry::Registry;
 use crate::run_dir::{Missing, Place, RunDir};
-use crate::train::{self, Interrupt, Options, Report};
+use crate::train::Options;
 
 mod bench;
 mod blank;
@@ -29,8 +29,11 @@ mod runs;
 mod score;
 mod seeds;
 mod serve;
+mod training;
 
 pub use new::{NewError, new_team};
+
+use training::{carry_out, options};
 
 /// Trains teams of language-model agents with reinforcement learning.
 ///
@@ -338,42 +341,6 @@ fn train(args: &RunArgs, given: Option<&Given<'_>>) -> Result<ExitCode, Failure>
     let report = carry_out(&sources, &registry, options)?;
     print(&report.table())?;
     Ok(ExitCode::from(report.exit_code()))
-}
-
-impl RunArgs {
-    /// The command line's layer on top of others.
-    fn over(&self, sources: Sources) -> Sources {
-        let steps = self.steps.map(|steps| format!("steps={steps}"));
-        steps.into_iter().fold(self.config.over(sources), Sources::with)
-    }
-
-    /// What a run is named after.
-    fn stem(&self, given: Option<&Given<'_>>) -> String {
-        match (self.config.path(), given) {
-            (Some(path), _) => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
-            (None, Some(given)) => given.name.to_owned(),
-            (None, None) => {
-                eprintln!(
-                    "no configuration given: every key that `--set` leaves out has its default"
-                );
-                "run".to_owned()
-            }
-        }
-    }
-}
-
-/// Options of a run that tells how it goes on standard error.
-fn options(place: Place) -> Options {
-    Options { progress: train::stderr(), ..Options::new(place) }
-}
-
-/// Trains, until the end or until a signal.
-fn carry_out(sources: &Sources, registry: &Registry, options: Options) -> Result<Report, Failure> {
-    let plan = planned(sources, registry, Purpose::Train)?;
-    block_on(async {
-        let options = Options { interrupt: Interrupt::on_signals()?, ..options };
-        Ok::<_, Failure>(train::train(&plan, registry, options).await?)
-    })
 }
 
 /// The sources of a run's own configuration, and its text as given.

@@ -1,12 +1,13 @@
 //! `maverl train --seeds`: the same run from several seeds, one after the other.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 
 use comfy_table::{Table, presets};
 
-use super::{Failure, Given, RunArgs, carry_out, of_run, options, planned, print};
+use super::training::{carry_out, options};
+use super::{Failure, Given, RunArgs, of_run, planned, print};
 use crate::check::{Purpose, Sources};
 use crate::eval::{Estimate, over_runs};
 use crate::registry::Registry;
@@ -94,7 +95,7 @@ pub(super) fn train(
 fn run(
     args: &RunArgs,
     given: Option<&Given<'_>>,
-    dir: &std::path::Path,
+    dir: &Path,
     seed: u64,
 ) -> Result<(Sources, Options), Failure> {
     let with = |sources: Sources| args.over(sources).with(format!("seed={seed}"));

@@ -196,7 +196,8 @@ mod tests {
         let line =
             StepLine { step: 1, steps: 40, score: None, solved: None, tokens: 0, seconds: 1.0 };
         bar.step(&line);
-        assert!(written().contains("step 1/40: 0 tokens/s, 1.0 s, 39 seconds left\n"));
+        let text = written();
+        assert!(text.contains("step 1/40: 0 tokens/s, 1.0 s, 39 seconds left"), "{text:?}");
         bar.end();
     }
 }
