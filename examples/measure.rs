@@ -13,7 +13,7 @@ use maverl::eval::{Estimate, EvalSpec, paired};
 use maverl::plan::Plan;
 use maverl::registry::Registry;
 use maverl::run_dir::Place;
-use maverl::train::{Options, Weights};
+use maverl::train::{Options, Weights, silent};
 use maverl::trajectory::Episode;
 use maverl::{Purpose, Sources, check};
 
@@ -85,7 +85,7 @@ pub fn planned(sources: &Sources, registry: &Registry) -> Result<Plan> {
 /// See [`maverl::train::TrainError`].
 pub async fn solved(plan: &Plan, registry: &Registry, weights: &Weights) -> Result<Scores> {
     let spec = EvalSpec { split: plan.eval.test_split.clone(), samples: 1, temperature: None };
-    Ok(Scores::of(&maverl::train::play(plan, registry, weights, &spec).await?))
+    Ok(Scores::of(&maverl::train::play(plan, registry, weights, &spec, &silent()).await?))
 }
 
 /// Trains into a directory, which is made anew, until the time is over or the steps are done; and what that brought.

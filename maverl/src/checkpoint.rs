@@ -23,11 +23,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::metrics::SeatTotals;
 use crate::run_dir::disk::{
-    TEMPORARY, entries, file_name, name, read_json, remove, step_of, sweep, sync_dir, sync_tree,
-    temporary, write_json,
+    TEMPORARY, adopt, entries, file_name, name, read_json, remove, step_of, sweep, sync_dir,
+    sync_tree, temporary, write_json,
 };
 use crate::run_dir::error::{At, damaged};
-use crate::run_dir::{Manifest, RunDirError};
+use crate::run_dir::{FileHash, Manifest, RunDirError};
 use crate::trajectory::Seat;
 
 const TRAINER: &str = "trainer.json";
@@ -46,8 +46,8 @@ pub struct TrainerState {
     pub best: Option<Best>,
     /// Sums over every training episode, by seat.
     pub agents: BTreeMap<Seat, SeatTotals>,
-    /// Length of each file that grows.
-    pub files: BTreeMap<String, u64>,
+    /// How each file that grows began.
+    pub files: BTreeMap<String, FileHash>,
 }
 
 /// The best validation so far.
@@ -120,11 +120,11 @@ impl Checkpoints {
     /// If there is none such, or a file of it is damaged, which is named.
     pub fn open(&self, which: Which) -> Result<Checkpoint, RunDirError> {
         let steps = self.steps()?;
-        let best = self.best()?;
         let (wanted, step) = match which {
             Which::Last => ("checkpoint".to_owned(), steps.last().copied()),
             Which::Best => {
-                ("best checkpoint (`eval.every` makes them)".to_owned(), best.map(|best| best.step))
+                let best = self.best()?.map(|best| best.step);
+                ("best checkpoint (`eval.every` makes them)".to_owned(), best)
             }
             Which::Step(step) => (format!("checkpoint of step {step}"), Some(step)),
         };
@@ -139,10 +139,24 @@ impl Checkpoints {
         };
         match read() {
             Ok(state) => Ok(Checkpoint { state, dir }),
-            Err(RunDirError::Damaged { path, reason }) => {
-                Err(damaged(&path, reason + &self.remedy(step, &steps)))
+            Err(error) => Err(self.with_remedy(step, error)),
+        }
+    }
+
+    /// The same error about a file that the checkpoint of a step cannot do without, with what would help.
+    pub(crate) fn with_remedy(&self, step: u64, error: RunDirError) -> RunDirError {
+        let Ok(steps) = self.steps() else { return error };
+        match error {
+            RunDirError::Damaged { path, reason } => {
+                damaged(&path, reason + &self.remedy(step, &steps))
             }
-            Err(other) => Err(other),
+            RunDirError::Altered { dir, mut differences } => {
+                if let Some(last) = differences.last_mut() {
+                    last.reason += &self.remedy(step, &steps);
+                }
+                RunDirError::Altered { dir, differences }
+            }
+            error => error,
         }
     }
 
@@ -154,6 +168,15 @@ impl Checkpoints {
             }
             None => format!("; there is no older checkpoint than `{}`", dir.display()),
         }
+    }
+
+    /// Where training stood at a checkpoint, of which nothing else is read.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read.
+    pub fn peek(&self, step: u64) -> Result<TrainerState, RunDirError> {
+        read_json(&self.path(step).join(TRAINER))
     }
 
     /// The best validation, if there was one.
@@ -214,8 +237,9 @@ impl Checkpoints {
     fn point_at_best(&self, state: &TrainerState) -> Result<(), RunDirError> {
         let path = self.dir.join(BEST);
         match state.best {
-            Some(best) if self.best()? == Some(best) => Ok(()),
-            Some(best) => write_json(&path, &best),
+            // One that cannot be read is written again: the state knows better.
+            Some(best) if self.best().ok().flatten() == Some(best) => Ok(()),
+            Some(best) => write_json(&path, &best).map(drop),
             None => remove(&path),
         }
     }
@@ -279,7 +303,7 @@ impl Draft {
     ///
     /// If the disk fails.
     pub fn write<T: Serialize>(&self, name: &str, value: &T) -> Result<(), RunDirError> {
-        write_json(&self.file(name), value)
+        write_json(&self.file(name), value).map(drop)
     }
 
     /// Where a file that belongs to no policy is written.
@@ -294,6 +318,7 @@ impl Draft {
     /// If the disk fails; the checkpoint then does not count.
     pub fn commit(self, state: &TrainerState) -> Result<PathBuf, RunDirError> {
         write_json(&self.dir.join(TRAINER), state)?;
+        adopt(&self.dir)?;
         sync_tree(&self.dir)?;
         Manifest::of(&self.dir)?.write(&self.dir)?;
         fs::rename(&self.dir, &self.target).at("write", &self.target)?;

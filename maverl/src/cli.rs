@@ -9,8 +9,8 @@ use clap::{Args, Parser, Subcommand};
 use crate::check::{Purpose, Sources, check, render, survey};
 use crate::plan::{self, Plan};
 use crate::registry::Registry;
-use crate::run_dir::{Place, RunDir};
-use crate::train::{self, Interrupt, Options};
+use crate::run_dir::{Missing, Place, RunDir};
+use crate::train::Options;
 
 mod bench;
 mod blank;
@@ -25,10 +25,15 @@ mod inspect;
 mod models;
 mod new;
 mod replay;
+mod runs;
 mod score;
+mod seeds;
 mod serve;
+mod training;
 
 pub use new::{NewError, new_team};
+
+use training::{carry_out, options};
 
 /// Trains teams of language-model agents with reinforcement learning.
 ///
@@ -74,7 +79,8 @@ enum Command {
     },
     /// Trains a team, and evaluates it before and after.
     ///
-    /// Ctrl-C stops after the step that is under way; `--resume` goes on with a run however it ended.
+    /// Ctrl-C stops after the step that is under way; `--resume` goes on with a run however it ended. With `--seeds` it trains
+    /// once with each seed, one after the other, and says what that came to.
     Train(RunArgs),
     /// Plays held-out tasks and says how many are solved: avg@k and pass@k, per data source.
     ///
@@ -82,17 +88,29 @@ enum Command {
     /// from. How many tasks and episodes is `[eval]` in the configuration. With `--compare` the same questions are put to the
     /// team before its training, to one agent with as many tokens, and to a vote of that agent.
     Eval(eval::EvalArgs),
-    /// Says what a run directory holds, and what came of the run.
+    /// Says what a run directory holds, what came of the run, and whether anything in it is not as the run left it.
     Info {
         /// The run directory.
         #[arg(value_name = "RUN")]
         run: PathBuf,
+        /// Print it as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Lists the runs in a directory, a line each.
+    Runs {
+        /// A directory of run directories.
+        #[arg(value_name = "DIR", default_value = "runs")]
+        dir: PathBuf,
+        /// Print them as JSON.
+        #[arg(long)]
+        json: bool,
     },
     /// Plays a training episode of a run again, and compares every turn to the bit.
     ///
     /// The weights are those the episode was played with: a checkpoint's, and from there learned again from the stored
-    /// episodes of the steps between. Prints each turn; fails if any is not the same. Evaluations cannot be replayed,
-    /// as their episodes are not stored.
+    /// episodes of the steps between. Prints each turn; fails if any is not the same. Evaluations are stored, and not
+    /// replayed.
     Replay {
         /// The run directory.
         #[arg(value_name = "RUN")]
@@ -169,6 +187,13 @@ pub struct RunArgs {
     /// Goes on with the run in this directory, from its last checkpoint, with its configuration.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "named"])]
     resume: Option<PathBuf>,
+    /// With `--resume`: goes on although files of episodes (rollouts, evaluations) were removed.
+    #[arg(long, requires = "resume")]
+    allow_missing: bool,
+    /// Trains once with each of these seeds, as `0..5`, `0..=4` or `1,2,7`, into `DIR/seed-N`; runs that are there are gone on
+    /// with. [default of DIR: `runs/<name of CONFIG>-seeds-<n>`]
+    #[arg(long, value_name = "SEEDS", conflicts_with_all = ["resume", "seed"])]
+    seeds: Option<seeds::Seeds>,
 }
 
 /// Why a command failed, as it is printed.
@@ -220,7 +245,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Explain(args) => print(&explain::explain(&args)?),
         Command::Train(args) => train(&args, None),
         Command::Eval(args) => eval::eval(&args),
-        Command::Info { run } => print(&info::run(&run)?),
+        Command::Info { run, json } => runs::info(&run, json),
+        Command::Runs { dir, json } => runs::runs(&dir, json),
         Command::Replay { run, episode, json } => replay::replay(&run, &episode, json),
         Command::Generate(args) => generate::generate(&args),
         Command::Score(args) => score::score(&args),
@@ -251,14 +277,18 @@ impl ConfigArgs {
     }
 
     fn sources(&self, given: Option<&Given<'_>>) -> Sources {
-        let sources = match (self.path(), given) {
+        self.over(self.base(given))
+    }
+
+    /// The file, or what comes with the program, and the environment.
+    fn base(&self, given: Option<&Given<'_>>) -> Sources {
+        match (self.path(), given) {
             (Some(path), _) => Sources::file(path),
             (None, Some(Given { name, text, base })) => {
                 Sources::environment().text(format!("{name}.toml"), *text, *base)
             }
             (None, None) => Sources::environment(),
-        };
-        self.over(sources)
+        }
     }
 
     /// The command line's layer on top of others.
@@ -304,49 +334,35 @@ fn checked(sources: &Sources, registry: &Registry, purpose: Purpose) -> Result<P
 
 fn train(args: &RunArgs, given: Option<&Given<'_>>) -> Result<ExitCode, Failure> {
     let registry = Registry::collect()?;
-    let steps = args.steps.map(|steps| format!("steps={steps}"));
+    if let Some(seeds) = &args.seeds {
+        return seeds::train(args, given, seeds, &registry);
+    }
     let (sources, text, place) = match &args.resume {
         Some(dir) => {
             let (sources, text) = of_run(dir)?;
-            (args.config.over(sources), text, Place::Resume(dir.clone()))
+            let text = args.over(Sources::default().text("config.toml", text, dir)).written();
+            (args.over(sources), text, Place::Resume(dir.clone()))
         }
         None => {
-            let (stem, text) = match (args.config.path(), given) {
-                (Some(path), _) => {
-                    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-                    // A file that cannot be read is reported with the plan.
-                    (stem, std::fs::read_to_string(path).unwrap_or_default())
-                }
-                (None, Some(given)) => (given.name.to_owned(), given.text.to_owned()),
-                (None, None) => {
-                    eprintln!(
-                        "no configuration given: every key that `--set` leaves out has its default"
-                    );
-                    ("run".to_owned(), String::new())
-                }
-            };
-            let next = || Place::Next { parent: PathBuf::from("runs"), stem };
+            let sources = args.over(args.config.base(given));
+            let next = || Place::Next { parent: PathBuf::from("runs"), stem: args.stem(given) };
             let place = args.out.clone().map_or_else(next, Place::New);
-            (args.config.sources(given), text, place)
+            (sources.clone(), sources.written(), place)
         }
     };
-    let plan = planned(&steps.into_iter().fold(sources, Sources::with), &registry, Purpose::Train)?;
-    survey(&plan)?.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
-    let report = block_on(async {
-        let interrupt = Interrupt::on_signals()?;
-        let options = Options { place, given: text, progress: train::stderr(), interrupt };
-        Ok::<_, Failure>(train::train(&plan, &registry, options).await?)
-    })?;
+    let missing = if args.allow_missing { Missing::Episodes } else { Missing::Nothing };
+    let options = Options { given: text.unwrap_or_default(), missing, ..options(place) };
+    let report = carry_out(&sources, &registry, options)?;
     print(&report.table())?;
     Ok(ExitCode::from(report.exit_code()))
 }
 
-/// The sources of a run's own configuration, with the directory its paths are relative to, and its text as given.
+/// The sources of a run's own configuration, and its text as given.
 fn of_run(dir: &Path) -> Result<(Sources, String), Failure> {
-    let origin = RunDir::open(dir)?.origin()?;
-    let resolved = toml::to_string(&origin.config)?;
-    let name = dir.join("resolved.toml").display().to_string();
-    Ok((Sources::default().text(name, resolved, &origin.provenance.base), origin.given))
+    let run = RunDir::open(dir)?;
+    let name = run.resolved().display().to_string();
+    let resolved = std::fs::read_to_string(run.resolved())?;
+    Ok((Sources::default().text(name, resolved, dir), run.origin()?.given))
 }
 
 fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {

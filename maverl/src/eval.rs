@@ -7,7 +7,7 @@
 //!
 //! The unit is the task: its episodes are one draw each of the same thing. Intervals are Wilson's score interval at 95 %
 //! with the effective number of independent draws `n_eff = p(1−p) / SE²`, `SE` being the standard error of the mean over
-//! tasks (Korn and Graubard, 1998), held between the number of tasks and the number of episodes. With one episode a task
+//! tasks (Korn and Graubard, 1998), whose variance divides by `n - 1`; of one task it is not known. `n_eff` is held between the number of tasks and the number of episodes. With one episode a task
 //! it is Wilson's interval itself; it never leaves `[0, 1]`, is never empty at 0 or 1, and needs no random numbers.
 
 mod compare;
@@ -21,8 +21,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::EvalConfig;
 use crate::metrics::{Metrics, SeatSummary, by_seat, unscored};
-use crate::trajectory::{Episode, Seat};
+use crate::trajectory::{Episode, Outcome, Seat};
 
+/// How many reasons are worth showing.
+const CAUSES: usize = 3;
 /// The quantile of the standard normal distribution for a two-sided 95 % interval.
 const Z: f64 = 1.959_963_984_540_054;
 
@@ -63,6 +65,9 @@ pub struct EvalReport {
     pub temperature: Option<f32>,
     /// Episodes that could not be scored and count nowhere.
     pub unscored: u64,
+    /// The first of the reasons why they could not be.
+    #[serde(default)]
+    pub causes: Vec<String>,
     /// On every task.
     pub overall: Solved,
     /// By data source.
@@ -115,6 +120,7 @@ impl EvalReport {
             samples: spec.samples,
             temperature: spec.temperature,
             unscored: unscored(episodes).values().sum(),
+            causes: causes(episodes),
             overall: of(&all)?,
             sources: sources
                 .iter()
@@ -136,8 +142,12 @@ impl EvalReport {
     pub fn left_out(&self) -> Option<String> {
         let all = self.overall.episodes + self.unscored;
         let said = || {
+            let because = match self.causes.is_empty() {
+                true => String::new(),
+                false => format!(": {}", self.causes.join("; ")),
+            };
             format!(
-                "{} of {all} episodes on `{}` could not be scored and count nowhere",
+                "{} of {all} episodes on `{}` could not be scored and count nowhere{because}",
                 self.unscored, self.split
             )
         };
@@ -239,6 +249,55 @@ pub fn pass_at_k(n: u32, c: u32, k: u32) -> f64 {
     1.0 - (n - c + 1..=n).map(|i| 1.0 - f64::from(k) / f64::from(i)).product::<f64>()
 }
 
+/// The mean of one value a run, with its 95 % interval by Student's t: what a run from another seed may give. `None` without
+/// a run; of one run the interval is not known and NaN.
+pub fn over_runs(values: &[f64]) -> Option<Estimate> {
+    if values.is_empty() {
+        return None;
+    }
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let squares = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
+    let half = student(values.len() - 1) * (squares / (n - 1.0) / n).sqrt();
+    Some(Estimate { mean, low: mean - half, high: mean + half })
+}
+
+/// The quantile of Student's t distribution for a two-sided 95 % interval; NaN with no degree of freedom. Above 30 it is
+/// Cornish and Fisher's expansion (Abramowitz and Stegun, 26.7.5).
+fn student(freedom: usize) -> f64 {
+    const TABLE: [f64; 30] = [
+        12.706_205, 4.302_653, 3.182_446, 2.776_445, 2.570_582, 2.446_912, 2.364_624, 2.306_004,
+        2.262_157, 2.228_139, 2.200_985, 2.178_813, 2.160_369, 2.144_787, 2.131_450, 2.119_905,
+        2.109_816, 2.100_922, 2.093_024, 2.085_963, 2.079_614, 2.073_873, 2.068_658, 2.063_899,
+        2.059_539, 2.055_529, 2.051_831, 2.048_407, 2.045_230, 2.042_272,
+    ];
+    let Some(place) = freedom.checked_sub(1) else { return f64::NAN };
+    if let Some(quantile) = TABLE.get(place) {
+        return *quantile;
+    }
+    let v = freedom as f64;
+    let terms = [
+        (Z.powi(3) + Z) / 4.0,
+        (5.0 * Z.powi(5) + 16.0 * Z.powi(3) + 3.0 * Z) / 96.0,
+        (3.0 * Z.powi(7) + 19.0 * Z.powi(5) + 17.0 * Z.powi(3) - 15.0 * Z) / 384.0,
+    ];
+    Z + terms[0] / v + terms[1] / v.powi(2) + terms[2] / v.powi(3)
+}
+
+/// The first reasons why episodes could not be scored, each once.
+fn causes(episodes: &[Episode]) -> Vec<String> {
+    let mut causes: Vec<String> = Vec::new();
+    for episode in episodes {
+        if let Outcome::Unscored(fault) = &episode.outcome {
+            let cause = fault.to_string();
+            if causes.len() < CAUSES && !causes.contains(&cause) {
+                causes.push(cause);
+            }
+        }
+    }
+    causes
+}
+
 /// The mean of one value in `[0, 1]` a task, with the interval of the module's documentation.
 fn share(values: &[f64], episodes: u64) -> Option<Estimate> {
     if values.is_empty() {
@@ -246,7 +305,8 @@ fn share(values: &[f64], episodes: u64) -> Option<Estimate> {
     }
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
-    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / n;
+    let squares = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
+    let variance = if values.len() > 1 { squares / (n - 1.0) } else { 0.0 };
     let draws = if variance > 0.0 {
         (mean * (1.0 - mean) * n / variance).clamp(n, (episodes as f64).max(n))
     } else {
@@ -263,7 +323,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::run_dir::tests::episode;
-    use crate::trajectory::{Fault, FaultKind, Outcome};
+    use crate::trajectory::{Fault, FaultKind};
 
     /// The share of all subsets of `k` of `n` episodes that hold one of the first `c`.
     fn brute_force(n: u32, c: u32, k: u32) -> f64 {
@@ -297,6 +357,35 @@ mod tests {
         assert!((estimate.high - 0.943_318).abs() < 1e-5, "{estimate}");
         let none = share(&[0.0; 20], 20).unwrap();
         assert!(none.low == 0.0 && (none.high - 0.161_125).abs() < 1e-5, "{none}");
+    }
+
+    #[test]
+    fn the_standard_error_divides_by_n_minus_1() {
+        // Mean 1/2, s² = (1/4 + 1/4) / 3 = 1/6, SE² = 1/24, n_eff = 1/4 / (1/24) = 6; dividing by n it would be 8.
+        let estimate = share(&[1.0, 0.5, 0.5, 0.0], 8).unwrap();
+        let wilson = |n: f64| {
+            let half = (0.25 / n + (Z / (2.0 * n)).powi(2)).sqrt() * Z / (1.0 + Z * Z / n);
+            (0.5 - half, 0.5 + half)
+        };
+        let (low, high) = wilson(6.0);
+        let off = (estimate.low - low).abs().max((estimate.high - high).abs());
+        assert!(off < 1e-12, "{estimate}, not {low:.3} to {high:.3}");
+        let one = share(&[0.5], 4).unwrap();
+        assert!(one.low >= 0.0 && one.low < 0.5 && one.high > 0.5, "{one}");
+    }
+
+    #[test]
+    fn runs_have_students_interval() {
+        let Estimate { mean, low, high } = over_runs(&[0.7, 0.8, 0.9]).unwrap();
+        assert!((mean - 0.8).abs() < 1e-12);
+        // s = 0.1; 4.302653 * 0.1 / sqrt(3)
+        assert!(
+            (high - mean - 0.248_413_8).abs() < 1e-6 && (mean - low - 0.248_413_8).abs() < 1e-6
+        );
+        assert!(over_runs(&[0.5]).unwrap().low.is_nan() && over_runs(&[]).is_none());
+        for (freedom, quantile) in [(31, 2.039_513), (40, 2.021_075), (120, 1.979_930)] {
+            assert!((student(freedom) - quantile).abs() < 1e-5, "{freedom}: {}", student(freedom));
+        }
     }
 
     /// The next of a fixed sequence of numbers in `[0, 1)` (SplitMix64).
@@ -345,7 +434,8 @@ mod tests {
         let spec = EvalSpec { split: "test".into(), samples: 2, temperature: None };
         let report = EvalReport::of(&spec, &episodes).unwrap();
         assert_eq!(report.unscored, 1);
-        let left_out = "1 of 6 episodes on `test` could not be scored and count nowhere";
+        let left_out =
+            "1 of 6 episodes on `test` could not be scored and count nowhere: timeout: 600 s";
         assert!(report.table().ends_with(left_out), "{}", report.table());
         assert!((report.exact_match() - 0.5).abs() < 1e-12);
         assert!((report.sources["facts"].avg.mean - 0.75).abs() < 1e-12);

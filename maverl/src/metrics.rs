@@ -3,7 +3,7 @@
 //! Names are `stage/subject/quantity`. Nothing here reads a clock, so two equal runs write equal rows; what is not
 //! finite is an error, never `null`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -172,6 +172,61 @@ pub fn by_seat(episodes: &[Episode]) -> BTreeMap<Seat, SeatTotals> {
     seats
 }
 
+/// From which share of malformed replies on the user is told.
+const NEARLY_ALL: f64 = 0.9;
+/// Fewer replies say nothing.
+const ENOUGH: usize = 8;
+/// Characters of a reply that is shown as an example.
+const EXAMPLE: usize = 120;
+
+/// The seats whose replies could hardly ever be read, and of which the user was told.
+#[derive(Debug, Default)]
+pub struct Malformed(BTreeSet<Seat>);
+
+impl Malformed {
+    /// What the user is told where nearly all replies of a seat could not be read: why most of them could not, with an
+    /// example. Once for each seat.
+    pub fn warning(&mut self, episodes: &[Episode]) -> Vec<String> {
+        let mut replies: BTreeMap<&Seat, Vec<&Turn>> = BTreeMap::new();
+        for turn in episodes.iter().flat_map(|episode| &episode.turns) {
+            replies.entry(&turn.seat).or_default().push(turn);
+        }
+        let mut warnings = Vec::new();
+        for (seat, turns) in replies {
+            let mut reasons: BTreeMap<&str, Vec<&Turn>> = BTreeMap::new();
+            for turn in &turns {
+                if let Some(error) = &turn.error {
+                    reasons.entry(error).or_default().push(turn);
+                }
+            }
+            let malformed: usize = reasons.values().map(Vec::len).sum();
+            let few = turns.len() < ENOUGH || (malformed as f64) < NEARLY_ALL * turns.len() as f64;
+            // Of equally frequent reasons the first by name, so that equal runs say the same.
+            let most = reasons.iter().rev().max_by_key(|(_, turns)| turns.len());
+            if let Some((reason, examples)) = most
+                && !few
+                && self.0.insert(seat.clone())
+            {
+                let (n, all, most) = (malformed, turns.len(), examples.len());
+                let example = shortened(&examples[0].reply);
+                warnings.push(format!(
+                    "{n} of {all} replies of `{seat}` could not be read, {most} of them because: {reason}; the first such \
+                     reply is {example:?}. This is said once"
+                ));
+            }
+        }
+        warnings
+    }
+}
+
+/// The start of a text.
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(EXAMPLE) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 /// Unscored episodes by kind, every kind listed.
 pub fn unscored(episodes: &[Episode]) -> BTreeMap<FaultKind, u64> {
     let mut kinds: BTreeMap<FaultKind, u64> = KINDS.into_iter().map(|kind| (kind, 0)).collect();
@@ -270,6 +325,25 @@ mod tests {
         let metrics: Metrics = [("policy/small/loss", f64::NAN)].into_iter().collect();
         let error = metrics.row(3).unwrap_err().to_string();
         assert!(error.contains("`policy/small/loss` is NaN in step 3"), "{error}");
+    }
+
+    #[test]
+    fn nearly_all_replies_malformed_are_told_of_once_with_the_commonest_reason_and_an_example() {
+        let mut episodes: Vec<Episode> = (0..10).map(|i| episode("a", i, true, 1)).collect();
+        let mut malformed = Malformed::default();
+        for (i, episode) in episodes.iter_mut().take(9).enumerate() {
+            let turn = &mut episode.turns[0];
+            turn.error = Some(if i < 3 { "it was cut off" } else { "no <answer> tag" }.into());
+            turn.reply = format!("reply {i} {}", "and so on ".repeat(20));
+        }
+        assert_eq!(malformed.warning(&episodes[1..8]), [""; 0], "7 replies are too few");
+        let told = malformed.warning(&episodes).remove(0);
+        let start = "9 of 10 replies of `t/a` could not be read, 6 of them because: no <answer> tag; the first such \
+                     reply is \"reply 3 and so on ";
+        assert!(told.starts_with(start) && told.contains("...\""), "{told}");
+        assert_eq!(malformed.warning(&episodes), [""; 0], "it is said once");
+        episodes[0].turns[0].error = None;
+        assert_eq!(Malformed::default().warning(&episodes), [""; 0], "8 of 10 are not nearly all");
     }
 
     #[test]

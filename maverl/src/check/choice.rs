@@ -250,6 +250,21 @@ pub(super) fn settle(
     (one.unwrap_or_else(|| Chosen { name: names, options: Value::Null }), worlds)
 }
 
+/// The configuration with the name of each environment that it leaves open.
+pub(super) fn named(config: &Config, environments: &[Environment]) -> Config {
+    let mut named = config.clone();
+    for Environment { chosen, world } in environments {
+        let environment = match world {
+            None => Some(&mut named.environment),
+            Some(world) => named.task.worlds.get_mut(world).map(|world| &mut world.environment),
+        };
+        if let Some(environment) = environment {
+            environment.name = Some(chosen.name.clone());
+        }
+    }
+    named
+}
+
 /// As a user would write it.
 pub(super) fn written(chosen: &Chosen) -> Named {
     Named {
@@ -263,11 +278,16 @@ pub(super) fn without_nulls(options: Map<String, Value>) -> Map<String, Value> {
     options
         .into_iter()
         .filter(|(_, value)| !value.is_null())
-        .map(|(key, value)| match value {
-            Value::Object(inner) => (key, Value::Object(without_nulls(inner))),
-            value => (key, value),
-        })
+        .map(|(key, value)| (key, within_without_nulls(value)))
         .collect()
+}
+
+fn within_without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(inner) => Value::Object(without_nulls(inner)),
+        Value::Array(items) => items.into_iter().map(within_without_nulls).collect(),
+        value => value,
+    }
 }
 
 /// The entry that is named, or the only one there is.

@@ -25,6 +25,7 @@ mod models;
 mod outsider;
 mod policy;
 mod prompts;
+mod secrets;
 mod sources;
 mod team;
 #[cfg(test)]
@@ -78,13 +79,15 @@ pub fn check(
         return problems.finish(None);
     }
     let mut config = load::config(&mut problems);
+    secrets::check(&mut problems);
     values::check(&config, &mut problems);
     counts::check(&config, &mut problems);
     if config.models.is_empty() {
         config.models.insert("tiny".to_owned(), ModelConfig::tiny());
     }
     algorithm::preset(&mut config);
-    let mut plan = plan(config, &sources.base(), registry, purpose, &mut problems);
+    let base = sources.base(config.base.as_deref());
+    let mut plan = plan(config, &base, registry, purpose, &mut problems);
     if let Some(plan) = &mut plan {
         let warning = memory::check(plan, purpose, machine::memory(), &mut problems);
         plan.warnings.extend(warning);
@@ -106,7 +109,7 @@ fn plan(
     let worlds = environments.as_deref().unwrap_or_default();
     let mut warnings =
         choice::meet(worlds, flow.as_ref(), (&config, &loaded), base, registry, problems);
-    warnings.extend(data::doubts(&config, &loaded.tasks));
+    warnings.extend(data::doubts(&choice::named(&config, worlds), &loaded.tasks));
     let models = models::open(&config, base, problems);
     let beside = choice::beside(&config, flow.as_ref()?, base, registry, problems);
     let choice::Orchestra { chosen: orchestra, members, .. } = flow?;

@@ -1,5 +1,7 @@
 //! Where a configuration comes from: the layers, merged by figment, and the text behind every key.
 
+mod written;
+
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -71,13 +73,17 @@ impl Sources {
         self
     }
 
-    /// The directory that relative paths are relative to.
-    pub(super) fn base(&self) -> PathBuf {
-        match &self.file {
+    /// The directory that relative paths are relative to, where the configuration has this `base`.
+    pub(super) fn base(&self, base: Option<&str>) -> PathBuf {
+        let own = match &self.file {
             Some(File::Path(path)) => path.parent().map(Path::to_path_buf).unwrap_or_default(),
             Some(File::Text { base, .. }) => base.clone(),
             None => PathBuf::new(),
-        }
+        };
+        let Some(base) = base else { return own };
+        let dir = own.join(base);
+        // Where it is not there, the file that is missed in it is reported.
+        dir.canonicalize().unwrap_or(dir)
     }
 }
 

@@ -10,7 +10,9 @@ use super::{ConfigArgs, Failure, block_on, of_run, planned, print};
 use crate::check::Purpose;
 use crate::checkpoint::Which;
 use crate::eval::EvalSpec;
+use crate::metrics::Malformed;
 use crate::registry::Registry;
+use crate::run_dir::write_rollouts;
 use crate::train::{self, Weights};
 
 #[derive(Args)]
@@ -36,6 +38,9 @@ pub(super) struct EvalArgs {
     /// The model of the single agent in a comparison, where the team has several.
     #[arg(long, value_name = "NAME", requires = "compare")]
     model: Option<String>,
+    /// Write the episodes to this file, in the format of the rollouts of a run (`.jsonl.zst`).
+    #[arg(long, value_name = "FILE", conflicts_with = "compare")]
+    episodes: Option<PathBuf>,
     /// Print the report as JSON.
     #[arg(long)]
     json: bool,
@@ -61,9 +66,17 @@ pub(super) fn eval(args: &EvalArgs) -> Result<ExitCode, Failure> {
             comparison.table()
         });
     }
-    let report = block_on(async {
-        Ok::<_, Failure>(train::eval(&plan, &registry, &weights, &spec).await?)
+    let progress = train::stderr();
+    let episodes = block_on(async {
+        Ok::<_, Failure>(train::play(&plan, &registry, &weights, &spec, &progress).await?)
     })?;
+    if let Some(file) = &args.episodes {
+        write_rollouts(file, &episodes)?;
+    }
+    for warning in Malformed::default().warning(&episodes) {
+        progress.warn(&warning);
+    }
+    let report = train::report(&spec, &episodes)?;
     print(&if args.json { serde_json::to_string_pretty(&report)? } else { report.table() })
 }
 

@@ -1,14 +1,8 @@
-//! `maverl list` and `maverl info`.
-
-use std::path::Path;
+//! `maverl list`.
 
 use comfy_table::{Table, presets};
 
-use super::Failure;
-use crate::checkpoint::Checkpoints;
 use crate::registry::{Declaration, Registry};
-use crate::run_dir::RunDir;
-use crate::train::Summary;
 
 /// Everything that is linked in, a line each.
 pub(super) fn list(registry: &Registry) -> String {
@@ -27,33 +21,4 @@ pub(super) fn list(registry: &Registry) -> String {
     registry.rewards.values().for_each(|entry| add("reward", &entry.declaration));
     registry.tools.values().for_each(|entry| add("tool", &entry.declaration));
     table.to_string()
-}
-
-/// What a run directory holds, and what came of the run.
-pub(super) fn run(dir: &Path) -> Result<String, Failure> {
-    let run = RunDir::open(dir)?;
-    let origin = run.origin()?;
-    let steps = Checkpoints::of(run.path()).steps()?;
-    let steps: Vec<String> = steps.iter().map(ToString::to_string).collect();
-    let mut text = format!(
-        "run          {}\nmaverl       {}\ndevice       {}, {} threads\norchestra    {}\nseed         {}\ncheckpoints  {}\n",
-        dir.display(),
-        origin.provenance.version,
-        origin.provenance.device,
-        origin.provenance.threads,
-        origin.config.orchestra.name.as_deref().unwrap_or("(none)"),
-        origin.config.seed,
-        if steps.is_empty() { "(none)".to_owned() } else { format!("steps {}", steps.join(", ")) },
-    );
-    let path = dir.join("summary.json");
-    match std::fs::read(&path) {
-        Ok(summary) => {
-            let summary: Summary = serde_json::from_slice(&summary)?;
-            text.push_str(&summary.table(dir));
-        }
-        Err(_) => {
-            text.push_str("the run has no summary yet; `maverl train --resume` goes on with it")
-        }
-    }
-    Ok(text)
 }

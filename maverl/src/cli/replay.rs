@@ -29,7 +29,7 @@ pub(super) fn replay(dir: &Path, episode: &str, json: bool) -> Result<ExitCode, 
     let plan = planned(&of_run(dir)?.0, &registry, Purpose::Eval)?;
     let progress = train::stderr();
     let replayed = block_on(async {
-        Ok::<_, Failure>(train::replay(&plan, &registry, &run, &recorded, &*progress).await?)
+        Ok::<_, Failure>(train::replay(&plan, &registry, &run, &recorded, &progress).await?)
     })?;
     let report = Report::new(&recorded, &replayed);
     print(&if json { serde_json::to_string_pretty(&report)? } else { report.text() })?;

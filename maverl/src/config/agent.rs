@@ -283,9 +283,11 @@ impl OptimConfig {
 }
 
 impl AgentConfig {
-    /// A seat's table on top of its agent's.
+    /// A seat's table on top of its agent's. A seat with an outsider inherits nothing that is about a policy, and a seat with a
+    /// model no outsider.
     #[must_use]
     pub fn over(&self, base: &Self) -> Self {
+        let base = &self.inherits(base);
         let mut options = base.options.clone();
         options.extend(self.options.clone());
         Self {
@@ -301,6 +303,19 @@ impl AgentConfig {
             loss: either(&self.loss, &base.loss, LossConfig::over),
             options,
             seats: BTreeMap::new(),
+        }
+    }
+
+    /// The part of an agent's table that holds for a seat with this one.
+    fn inherits(&self, base: &Self) -> Self {
+        let base = Self { seats: BTreeMap::new(), ..base.clone() };
+        match (&self.outsider, &self.model) {
+            (Some(_), _) => {
+                let Self { sampling, options, .. } = base;
+                Self { sampling, options, ..Self::default() }
+            }
+            (None, Some(_)) => Self { outsider: None, ..base },
+            (None, None) => base,
         }
     }
 }

@@ -41,6 +41,9 @@ pub struct Config {
     pub seed: u64,
     /// Training steps. **(default: `100`)**
     pub steps: u64,
+    /// Directory that relative paths start from, itself relative to the file. **(default: the file's directory)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
     /// Where tasks come from.
     pub task: TaskConfig,
     /// The world the team acts in, and its options.
@@ -78,6 +81,7 @@ impl Default for Config {
         Self {
             seed: 0,
             steps: 100,
+            base: None,
             task: TaskConfig::default(),
             environment: Named::default(),
             environments: BTreeMap::new(),

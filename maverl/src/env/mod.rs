@@ -59,6 +59,11 @@ pub trait Environment: Send + Sync + 'static {
         Ok(None)
     }
 
+    /// Word for the share of solved episodes in tables.
+    fn measure(&self) -> &'static str {
+        "solved"
+    }
+
     /// What agents may call in an episode on `task`, for [`Action::Tool`].
     fn tools(&self, task: &Task) -> Vec<Tool> {
         let _ = task;
@@ -148,6 +153,8 @@ impl EnvError {
 pub trait DynEnvironment: Send + Sync {
     /// See [`Environment::note`].
     fn note(&self, tasks: &[Task]) -> Result<Option<String>, EnvError>;
+    /// See [`Environment::measure`].
+    fn measure(&self) -> &'static str;
     /// See [`Environment::tools`].
     fn tools(&self, task: &Task) -> Vec<Tool>;
     /// A session for an episode.
@@ -169,6 +176,10 @@ pub trait DynEnvironment: Send + Sync {
 impl<E: Environment> DynEnvironment for E {
     fn note(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
         Environment::note(self, tasks)
+    }
+
+    fn measure(&self) -> &'static str {
+        Environment::measure(self)
     }
 
     fn tools(&self, task: &Task) -> Vec<Tool> {

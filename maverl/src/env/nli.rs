@@ -29,6 +29,10 @@ impl Environment for NliEnvironment {
         Ok(Observation::new("there is nothing to be done here; answer with a label"))
     }
 
+    fn measure(&self) -> &'static str {
+        "accuracy"
+    }
+
     fn score(&self, session: &Session, answer: Option<&str>) -> Score {
         let said = answer.and_then(label);
         let answered = if said.is_some() { 1.0 } else { 0.0 };

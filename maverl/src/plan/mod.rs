@@ -86,6 +86,15 @@ impl Plan {
         trained().nth(place as usize).is_some_and(|(its, _)| its == policy)
     }
 
+    /// Every seat, sorted.
+    pub fn members(&self) -> Vec<Seat> {
+        let seats = self.seats.iter().map(|seat| &seat.seat);
+        let mut members: Vec<Seat> =
+            seats.chain(self.outsiders.iter().map(|outsider| &outsider.seat)).cloned().collect();
+        members.sort();
+        members
+    }
+
     /// The same with the policies of its two trained seats exchanged: each speaks, from here on, as the other did, and
     /// learns from what it says. A second exchange undoes the first.
     ///

@@ -30,6 +30,13 @@ impl DynEnvironment for Worlds {
         Ok((!notes.is_empty()).then(|| notes.join("\n")))
     }
 
+    /// The word of all of them, if they have one.
+    fn measure(&self) -> &'static str {
+        let mut words = self.0.values().map(|environment| environment.measure());
+        let first = words.next().unwrap_or("solved");
+        if words.all(|word| word == first) { first } else { "solved" }
+    }
+
     fn tools(&self, task: &Task) -> Vec<Tool> {
         self.of(task).map(|environment| environment.tools(task)).unwrap_or_default()
     }

@@ -1,29 +1,37 @@
 //! A file that only grows, and can be cut back to where it was.
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Seek, SeekFrom, Write};
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use super::error::{At, RunDirError, damaged};
+use sha2::{Digest, Sha256};
 
-/// A file that only grows. It is locked: a second process that opens it is refused.
+use super::disk::{hex, options, parent};
+use super::error::{At, RunDirError, damaged};
+use super::manifest::FileHash;
+
+/// A file that only grows. It is locked: a second process that opens it is refused. What another process does to it all
+/// the same is an error.
 #[derive(Debug)]
 pub(crate) struct AppendFile {
     path: PathBuf,
     file: File,
     bytes: u64,
+    sha: Sha256,
 }
 
 impl AppendFile {
-    /// Opens a file, making it if needed, and cuts it back to `bytes`.
-    pub(crate) fn open(path: &Path, bytes: u64) -> Result<Self, RunDirError> {
-        let mut file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .read(true)
-            .write(true)
-            .open(path)
-            .at("open", path)?;
+    /// Opens a file that begins as `known`; without that it is made if it is not there. What comes after it stays until
+    /// [`AppendFile::cut`].
+    pub(crate) fn open(path: &Path, known: Option<&FileHash>) -> Result<Self, RunDirError> {
+        let fresh = known.is_none_or(|known| known.bytes == 0);
+        let file = options(parent(path)).read(true).create(fresh).truncate(false).open(path);
+        let file = match file {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(damaged(path, "it is missing"));
+            }
+            file => file.at("open", path)?,
+        };
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -31,19 +39,50 @@ impl AppendFile {
             }
             Err(TryLockError::Error(source)) => return Err(source).at("lock", path),
         }
-        let found = file.metadata().at("read", path)?.len();
+        let mut opened = Self { path: path.to_owned(), file, bytes: 0, sha: Sha256::new() };
+        if let Some(known) = known {
+            opened.read_start(known)?;
+        }
+        Ok(opened)
+    }
+
+    /// Reads the start of the file that a checkpoint knows, and refuses another.
+    fn read_start(&mut self, known: &FileHash) -> Result<(), RunDirError> {
+        let (bytes, found) = (known.bytes, self.file.metadata().at("read", &self.path)?.len());
         if found < bytes {
             let reason =
                 format!("the checkpoint was written when it had {bytes} bytes; it has {found}");
-            return Err(damaged(path, reason));
+            return Err(damaged(&self.path, reason));
         }
-        file.set_len(bytes).at("truncate", path)?;
-        file.seek(SeekFrom::Start(bytes)).at("seek in", path)?;
-        Ok(Self { path: path.to_owned(), file, bytes })
+        let mut start = (&self.file).take(bytes);
+        let mut buffer = vec![0; 1 << 20];
+        loop {
+            let n = start.read(&mut buffer).at("read", &self.path)?;
+            if n == 0 {
+                break;
+            }
+            self.sha.update(&buffer[..n]);
+        }
+        self.bytes = bytes;
+        if self.hash().sha256 != known.sha256 {
+            let reason = format!(
+                "its first {bytes} bytes are not what they were when the checkpoint was written"
+            );
+            return Err(damaged(&self.path, reason));
+        }
+        Ok(())
+    }
+
+    /// Cuts the file back to the start it was opened with.
+    pub(crate) fn cut(&mut self) -> Result<(), RunDirError> {
+        self.file.set_len(self.bytes).at("truncate", &self.path)?;
+        self.file.seek(SeekFrom::Start(self.bytes)).at("seek in", &self.path)?;
+        Ok(())
     }
 
     /// Appends whole records. If that fails, the file ends after the last record appended before.
     pub(crate) fn append(&mut self, records: &[u8]) -> Result<(), RunDirError> {
+        self.intact()?;
         if let Err(source) = self.file.write_all(records) {
             // Best effort: the same records are cut off again when the run is resumed.
             let _ = self.file.set_len(self.bytes);
@@ -51,7 +90,35 @@ impl AppendFile {
             return Err(source).at("append to", &self.path);
         }
         self.bytes += records.len() as u64;
+        self.sha.update(records);
         Ok(())
+    }
+
+    /// Refuses a file that another process has removed, replaced, cut or added to. What was changed in it without that is
+    /// found when the run ends.
+    fn intact(&self) -> Result<(), RunDirError> {
+        let changed = |how: String| {
+            Err(damaged(&self.path, format!("another process changed it during the run: {how}")))
+        };
+        let found = match fs::metadata(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return changed("it is gone".to_owned());
+            }
+            found => found.at("read", &self.path)?,
+        };
+        if !same_file(&found, &self.file.metadata().at("read", &self.path)?) {
+            return changed("it is another file".to_owned());
+        }
+        if found.len() != self.bytes {
+            return changed(format!("it has {} bytes, of {} written", found.len(), self.bytes));
+        }
+        Ok(())
+    }
+
+    /// Whether a process has a file open as one that grows.
+    pub(crate) fn is_locked(path: &Path) -> bool {
+        let tried = File::open(path).map(|file| file.try_lock_shared());
+        matches!(tried, Ok(Err(TryLockError::WouldBlock)))
     }
 
     /// Where it is.
@@ -64,65 +131,126 @@ impl AppendFile {
         self.bytes == 0
     }
 
-    /// Makes everything appended durable, and says how many bytes that is.
-    pub(crate) fn sync(&self) -> Result<u64, RunDirError> {
+    /// Makes everything appended durable, and says what the file is now.
+    pub(crate) fn sync(&self) -> Result<FileHash, RunDirError> {
+        self.intact()?;
         self.file.sync_all().at("sync", &self.path)?;
-        Ok(self.bytes)
+        Ok(self.hash())
     }
+
+    fn hash(&self) -> FileHash {
+        FileHash { sha256: hex(&self.sha.clone().finalize()), bytes: self.bytes }
+    }
+}
+
+#[cfg(unix)]
+fn same_file(one: &fs::Metadata, other: &fs::Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+#[cfg(not(unix))]
+fn same_file(_: &fs::Metadata, _: &fs::Metadata) -> bool {
+    true
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::fs;
 
     use super::*;
+
+    fn open(path: &Path, known: Option<&FileHash>) -> Result<AppendFile, RunDirError> {
+        let mut file = AppendFile::open(path, known)?;
+        file.cut()?;
+        Ok(file)
+    }
 
     #[test]
     fn what_was_appended_after_a_checkpoint_is_cut_off() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("metrics.jsonl");
-        let mut file = AppendFile::open(&path, 0).unwrap();
+        let mut file = open(&path, None).unwrap();
         file.append(b"one\n").unwrap();
-        let bytes = file.sync().unwrap();
+        let known = file.sync().unwrap();
         file.append(b"two\nthr").unwrap();
         drop(file);
-        let mut file = AppendFile::open(&path, bytes).unwrap();
+        drop(AppendFile::open(&path, Some(&known)).unwrap());
+        assert_eq!(fs::read(&path).unwrap(), b"one\ntwo\nthr", "opening alone cuts nothing");
+        let mut file = open(&path, Some(&known)).unwrap();
         file.append(b"TWO\n").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"one\nTWO\n");
+        let whole = file.sync().unwrap();
+        assert_eq!(whole.sha256, super::super::disk::hash_bytes(b"one\nTWO\n"));
     }
 
     #[test]
-    fn a_file_shorter_than_its_checkpoint_says_is_damaged() {
+    fn a_file_that_does_not_begin_as_its_checkpoint_says_is_damaged() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("metrics.jsonl");
-        fs::write(&path, b"on").unwrap();
-        let error = AppendFile::open(&path, 4).unwrap_err().to_string();
-        assert!(error.contains("metrics.jsonl") && error.contains("4 bytes"), "{error}");
-        assert_eq!(fs::read(&path).unwrap(), b"on");
+        let known = FileHash { bytes: 4, sha256: super::super::disk::hash_bytes(b"one\n") };
+        let error = open(&path, Some(&known)).unwrap_err().to_string();
+        assert!(error.contains("metrics.jsonl") && error.contains("missing"), "{error}");
+        assert!(!path.exists());
+        for (content, expected) in [(&b"on"[..], "4 bytes"), (b"oNe\ntwo\n", "first 4 bytes")] {
+            fs::write(&path, content).unwrap();
+            let error = open(&path, Some(&known)).unwrap_err().to_string();
+            assert!(error.contains("metrics.jsonl") && error.contains(expected), "{error}");
+            assert_eq!(fs::read(&path).unwrap(), content);
+        }
+    }
+
+    #[test]
+    fn what_another_process_does_to_the_file_is_an_error() {
+        type Damage = fn(&Path);
+        let damages: [(Damage, &str); 4] = [
+            (|path| File::options().write(true).open(path).unwrap().set_len(2).unwrap(), "2 bytes"),
+            (|path| fs::write(path, b"one\ntwo\n").unwrap(), "8 bytes, of 4"),
+            (|path| fs::remove_file(path).unwrap(), "it is gone"),
+            (
+                |path| {
+                    fs::write(path.with_extension("new"), b"one\n").unwrap();
+                    fs::rename(path.with_extension("new"), path).unwrap();
+                },
+                "another file",
+            ),
+        ];
+        for (damage, expected) in damages {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("metrics.jsonl");
+            let mut file = open(&path, None).unwrap();
+            file.append(b"one\n").unwrap();
+            damage(&path);
+            for result in [file.sync().map(drop), file.append(b"two\n")] {
+                let error = result.unwrap_err().to_string();
+                let parts = ["metrics.jsonl", "another process", expected];
+                assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+            }
+        }
     }
 
     #[test]
     fn a_file_is_open_for_one_writer_at_a_time() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("metrics.jsonl");
-        let first = AppendFile::open(&path, 0).unwrap();
-        let error = AppendFile::open(&path, 0).unwrap_err().to_string();
+        let first = AppendFile::open(&path, None).unwrap();
+        let error = AppendFile::open(&path, None).unwrap_err().to_string();
         assert!(error.contains("another process"), "{error}");
         drop(first);
-        AppendFile::open(&path, 0).unwrap();
+        AppendFile::open(&path, None).unwrap();
     }
 
     #[cfg(target_os = "linux")]
     #[test]
     fn a_full_disk_is_an_error_that_names_the_file() {
         let mut file = AppendFile {
-            path: "full".into(),
+            path: "/dev/full".into(),
             file: File::options().write(true).open("/dev/full").unwrap(),
             bytes: 0,
+            sha: Sha256::new(),
         };
         let error = file.append(b"line\n").unwrap_err().to_string();
-        assert!(error.contains("`full`") && error.contains("No space left"), "{error}");
+        assert!(error.contains("`/dev/full`") && error.contains("No space left"), "{error}");
         assert_eq!(file.bytes, 0);
     }
 }

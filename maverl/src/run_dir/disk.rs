@@ -1,9 +1,12 @@
 //! Writing files so that a crash leaves the old one or the new one, and nothing in between.
 //!
 //! Whatever is not complete yet is called `.tmp-*`; such names are never read and are swept when a run is opened.
+//!
+//! A run directory is its owner's alone, because prompts, replies and configurations may be confidential. What is written
+//! below a directory may be read by those who may read the directory, so `chmod` on a run directory opens what follows.
 
 use std::fmt::Write as _;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -20,7 +23,7 @@ pub(crate) const TEMPORARY: &str = ".tmp-";
 pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), RunDirError> {
     let temporary = temporary(path);
     let write = || {
-        let mut file = File::create(&temporary)?;
+        let mut file = options(parent(path)).create(true).truncate(true).open(&temporary)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(&temporary, path)
@@ -33,12 +36,68 @@ pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), RunDirError>
     sync_dir(parent(path))
 }
 
-/// [`write_atomic`] of a value as indented JSON.
-pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), RunDirError> {
+/// [`write_atomic`] of a value as indented JSON; gives what was written.
+pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<Vec<u8>, RunDirError> {
     let mut text = serde_json::to_string_pretty(value)
         .map_err(|e| RunDirError::Encode { path: path.to_owned(), reason: e.to_string() })?;
     text.push('\n');
-    write_atomic(path, text.as_bytes())
+    write_atomic(path, text.as_bytes())?;
+    Ok(text.into_bytes())
+}
+
+/// Options to write a new file that those may read and write who may the directory.
+#[cfg(unix)]
+pub(crate) fn options(dir: &Path) -> OpenOptions {
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = OpenOptions::new();
+    options.write(true).mode(mode(dir) & 0o666);
+    options
+}
+
+/// Options to write a new file.
+#[cfg(not(unix))]
+pub(crate) fn options(_: &Path) -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true);
+    options
+}
+
+/// The permissions of a directory; the owner's alone if they cannot be read.
+#[cfg(unix)]
+fn mode(dir: &Path) -> u32 {
+    use std::os::unix::fs::PermissionsExt;
+    fs::metadata(dir).map_or(0o700, |metadata| metadata.permissions().mode() & 0o777)
+}
+
+/// Makes a directory that is its owner's alone.
+pub(crate) fn create_private_dir(dir: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(dir)
+}
+
+/// Lets those read a directory and what is below it who may read the directory around it. Other libraries write files that
+/// everybody may read.
+#[cfg(unix)]
+pub(crate) fn adopt(dir: &Path) -> Result<(), RunDirError> {
+    use std::os::unix::fs::PermissionsExt;
+    fn set(path: &Path, mode: u32) -> Result<(), RunDirError> {
+        let mode = if path.is_dir() {
+            entries(path)?.iter().try_for_each(|inner| set(inner, mode))?;
+            mode
+        } else {
+            mode & 0o666
+        };
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).at("protect", path)
+    }
+    set(dir, mode(parent(dir)))
+}
+
+/// Nothing where files have no permissions.
+#[cfg(not(unix))]
+pub(crate) fn adopt(_: &Path) -> Result<(), RunDirError> {
+    Ok(())
 }
 
 /// Reads a JSON file that maverl wrote.
@@ -137,7 +196,7 @@ pub(crate) fn hash_bytes(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
         // Writing to a `String` cannot fail.
         let _ = write!(text, "{byte:02x}");

@@ -3,7 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::manifest::FORMAT;
+use super::manifest::{Difference, FORMAT};
+use super::origin::MAY_CHANGE;
 use crate::metrics::NotFinite;
 
 /// Why a run directory, or a file in it, could not be written, read or trusted. Every message names the file.
@@ -43,6 +44,14 @@ pub enum RunDirError {
         /// How it differs, and what would help.
         reason: String,
     },
+    /// Several files are not what they were when they were written.
+    #[error("`{}` is not as its run left it:{}", dir.display(), lines(differences))]
+    Altered {
+        /// The directory.
+        dir: PathBuf,
+        /// Each file, and how it differs.
+        differences: Vec<Difference>,
+    },
     /// A manifest of another version of the format.
     #[error(
         "`{}` has format {found}, this maverl reads format {FORMAT}; use the version that wrote it",
@@ -55,7 +64,10 @@ pub enum RunDirError {
         found: u64,
     },
     /// `--resume` with something else than the run was started with.
-    #[error("`{}` was made with something else; only `steps` may change, and `runtime` but for its `micro_batch_tokens`:\n  {}", path.display(), differences.join("\n  "))]
+    #[error(
+        "`{}` was made with something else; a run that goes on may change {MAY_CHANGE}:\n  {}",
+        path.display(), differences.join("\n  ")
+    )]
     Changed {
         /// The run directory.
         path: PathBuf,
@@ -91,6 +103,20 @@ pub enum RunDirError {
     NotFinite(#[from] NotFinite),
 }
 
+impl RunDirError {
+    /// An error about everything in a directory that is not as it was written, if anything is.
+    pub(super) fn unless_none(dir: &Path, mut differences: Vec<Difference>) -> Result<(), Self> {
+        match differences.len() {
+            0 => Ok(()),
+            1 => {
+                let Difference { path, reason } = differences.remove(0);
+                Err(damaged(&path, reason))
+            }
+            _ => Err(Self::Altered { dir: dir.to_owned(), differences }),
+        }
+    }
+}
+
 /// Gives an [`io::Result`] the file it is about.
 pub(crate) trait At<T> {
     /// The same result, with what was tried and on which path.
@@ -101,6 +127,13 @@ impl<T> At<T> for io::Result<T> {
     fn at(self, action: &'static str, path: &Path) -> Result<T, RunDirError> {
         self.map_err(|source| RunDirError::Io { action, path: path.to_owned(), source })
     }
+}
+
+/// Differences, a line each.
+fn lines(differences: &[Difference]) -> String {
+    let line =
+        |Difference { path, reason }: &Difference| format!("\n  `{}`: {reason}", path.display());
+    differences.iter().map(line).collect()
 }
 
 /// A [`RunDirError::Damaged`].

@@ -7,12 +7,16 @@ use std::path::Path;
 use super::append::AppendFile;
 use super::error::{At, RunDirError, damaged};
 use super::events;
+use super::manifest::FileHash;
 use crate::metrics::Metrics;
 
 const METRICS: &str = "metrics.jsonl";
 const TIMING: &str = "timing.jsonl";
 /// TensorBoard looks for `tfevents` in the name; a fixed one lets a resumed run continue the file.
 const EVENTS: &str = "events.out.tfevents.0.maverl";
+
+/// The files that grow.
+pub(super) const GROWING: [&str; 3] = [METRICS, TIMING, EVENTS];
 
 /// The name in `timing.jsonl` of how long a step took, evaluations left out.
 pub const STEP_SECONDS: &str = "time/step_s";
@@ -34,15 +38,31 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the files of a run directory, cut back to the lengths a checkpoint knows; a file it does not know is new.
+    /// Opens the files of a run directory, which begin as a checkpoint knows them; a file it does not know is new. What
+    /// comes after that stays until [`Journal::cut`].
     ///
     /// # Errors
     ///
-    /// If another process writes this run, or a file is shorter than the checkpoint knows it.
-    pub fn open(dir: &Path, bytes: &BTreeMap<String, u64>) -> Result<Self, RunDirError> {
-        let open =
-            |name: &str| AppendFile::open(&dir.join(name), bytes.get(name).copied().unwrap_or(0));
+    /// If another process writes this run, or a file does not begin as the checkpoint knows it.
+    pub fn open(dir: &Path, files: &BTreeMap<String, FileHash>) -> Result<Self, RunDirError> {
+        let open = |name: &str| AppendFile::open(&dir.join(name), files.get(name));
         Ok(Self { metrics: open(METRICS)?, timing: open(TIMING)?, events: open(EVENTS)? })
+    }
+
+    /// Cuts the files back to what the checkpoint knows.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn cut(&mut self) -> Result<(), RunDirError> {
+        self.metrics.cut()?;
+        self.timing.cut()?;
+        self.events.cut()
+    }
+
+    /// Whether a process has a run open for writing.
+    pub(super) fn is_locked(dir: &Path) -> bool {
+        AppendFile::is_locked(&dir.join(METRICS))
     }
 
     /// Whether a run has any row.
@@ -93,21 +113,20 @@ impl Journal {
     pub fn seconds(&self) -> Result<f64, RunDirError> {
         let path = self.timing.path();
         let text = fs::read_to_string(path).at("read", path)?;
-        text.lines()
-            .map(|line| {
-                let row: BTreeMap<String, f64> =
-                    serde_json::from_str(line).map_err(|e| damaged(path, e.to_string()))?;
-                Ok(row.get(STEP_SECONDS).copied().unwrap_or(0.0))
-            })
-            .sum()
+        // The sum of no number is -0.0.
+        text.lines().try_fold(0.0, |seconds, line| {
+            let row: BTreeMap<String, f64> =
+                serde_json::from_str(line).map_err(|e| damaged(path, e.to_string()))?;
+            Ok(seconds + row.get(STEP_SECONDS).copied().unwrap_or(0.0))
+        })
     }
 
-    /// Makes everything appended durable, and gives the length of each file for a checkpoint.
+    /// Makes everything appended durable, and says what each file is now, for a checkpoint.
     ///
     /// # Errors
     ///
-    /// If the disk fails.
-    pub fn sync(&self) -> Result<BTreeMap<String, u64>, RunDirError> {
+    /// If the disk fails, or another process changed a file.
+    pub fn sync(&self) -> Result<BTreeMap<String, FileHash>, RunDirError> {
         let files = [(METRICS, &self.metrics), (TIMING, &self.timing), (EVENTS, &self.events)];
         files.into_iter().map(|(name, file)| Ok((name.to_owned(), file.sync()?))).collect()
     }
@@ -134,5 +153,12 @@ mod tests {
         assert_eq!(rows[&1].get("policy/a/lr"), Some(lr));
         assert_eq!((rows[&2].get("loss"), rows[&2].get("eval")), (Some(-3.0), Some(0.5)));
         assert_eq!(rows[&2].get("step"), None);
+    }
+
+    #[test]
+    fn no_step_takes_no_second() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = Journal::open(dir.path(), &BTreeMap::new()).unwrap();
+        assert_eq!(format!("{:.1}", journal.seconds().unwrap()), "0.0");
     }
 }

@@ -2,26 +2,30 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::disk::{TEMPORARY, entries, hash_file, name, read_json, write_json};
+use super::disk::{TEMPORARY, entries, hash_bytes, hash_file, name, read_json, write_json};
 use super::error::{At, RunDirError, damaged};
 
 /// The version of the format of run directories and checkpoints.
-pub const FORMAT: u64 = 1;
+pub const FORMAT: u64 = 2;
 
 /// The name of the file a [`Manifest`] is kept in.
 pub const MANIFEST: &str = "manifest.json";
 
-/// What a directory holds. It is written last: a directory without one is not complete.
+/// What a directory holds. In a checkpoint it is written last: a directory without one is not complete.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// See [`FORMAT`].
     pub format: u64,
     /// Each file by its path below the directory, parts separated by `/`.
     pub files: BTreeMap<String, FileHash>,
+    /// What a file may be as well: it was about to be replaced when the manifest was written.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub replaced: BTreeMap<String, FileHash>,
 }
 
 /// A file's content in two numbers.
@@ -33,7 +37,46 @@ pub struct FileHash {
     pub bytes: u64,
 }
 
+/// A file that is not as it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// The file.
+    pub path: PathBuf,
+    /// How it differs.
+    pub reason: String,
+}
+
+/// A manifest with its own checksum, so that one that was changed is not taken for a change of the files it lists.
+#[derive(Serialize, Deserialize)]
+struct Signed {
+    #[serde(flatten)]
+    manifest: Manifest,
+    sha256: String,
+}
+
+impl FileHash {
+    /// The hash of a file with this content.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self { sha256: hash_bytes(bytes), bytes: bytes.len() as u64 }
+    }
+
+    /// The hash of a file, which is read piece by piece.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read.
+    pub fn read(path: &Path) -> Result<Self, RunDirError> {
+        let (sha256, bytes) = hash_file(path)?;
+        Ok(Self { sha256, bytes })
+    }
+}
+
 impl Manifest {
+    /// A manifest of no file.
+    pub fn empty() -> Self {
+        Self { format: FORMAT, files: BTreeMap::new(), replaced: BTreeMap::new() }
+    }
+
     /// Hashes every file below a directory. A subdirectory with a manifest of its own stands for itself: only its
     /// manifest is listed.
     ///
@@ -41,9 +84,9 @@ impl Manifest {
     ///
     /// If a file cannot be read.
     pub fn of(dir: &Path) -> Result<Self, RunDirError> {
-        let mut files = BTreeMap::new();
-        list(dir, "", &mut files)?;
-        Ok(Self { format: FORMAT, files })
+        let mut manifest = Self::empty();
+        list(dir, "", &mut manifest.files)?;
+        Ok(manifest)
     }
 
     /// Writes `manifest.json` into the directory, atomically.
@@ -52,7 +95,8 @@ impl Manifest {
     ///
     /// If it cannot be written.
     pub fn write(&self, dir: &Path) -> Result<(), RunDirError> {
-        write_json(&dir.join(MANIFEST), self)
+        let signed = Signed { sha256: self.sha256(dir)?, manifest: self.clone() };
+        write_json(&dir.join(MANIFEST), &signed).map(drop)
     }
 
     /// Reads `manifest.json`.
@@ -70,38 +114,71 @@ impl Manifest {
         if version.format != FORMAT {
             return Err(RunDirError::Format { path, found: version.format });
         }
-        read_json(&path)
+        let Signed { manifest, sha256 } = read_json(&path)?;
+        if manifest.sha256(dir)? != sha256 {
+            return Err(damaged(&path, "it was changed: its own checksum does not match"));
+        }
+        Ok(manifest)
+    }
+
+    /// The checksum of what the manifest says.
+    fn sha256(&self, dir: &Path) -> Result<String, RunDirError> {
+        let bytes = serde_json::to_vec(self)
+            .map_err(|e| RunDirError::Encode { path: dir.join(MANIFEST), reason: e.to_string() })?;
+        Ok(hash_bytes(&bytes))
     }
 
     /// Checks that every listed file whose path `wanted` accepts is as it was written.
     ///
     /// # Errors
     ///
-    /// The first file that is missing or differs, by name.
+    /// Every file that is missing or differs, by name.
     pub fn verify(&self, dir: &Path, wanted: impl Fn(&str) -> bool) -> Result<(), RunDirError> {
+        RunDirError::unless_none(dir, self.differences(dir, wanted)?)
+    }
+
+    /// Every listed file whose path `wanted` accepts and that is missing or not as it was written. Files are read piece by
+    /// piece.
+    ///
+    /// # Errors
+    ///
+    /// If a file is there and cannot be read.
+    pub fn differences(
+        &self,
+        dir: &Path,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Vec<Difference>, RunDirError> {
+        let mut differences = Vec::new();
         for (file, expected) in self.files.iter().filter(|(file, _)| wanted(file)) {
             let path = dir.join(file);
-            let bytes = match fs::metadata(&path) {
-                Ok(metadata) => metadata.len(),
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                    return Err(damaged(&path, "it is missing"));
-                }
-                Err(e) => return Err(e).at("read", &path),
-            };
-            if bytes != expected.bytes {
-                let reason =
-                    format!("it has {bytes} bytes and was written with {}", expected.bytes);
-                return Err(damaged(&path, reason));
-            }
-            if hash_file(&path)?.0 != expected.sha256 {
-                return Err(damaged(
-                    &path,
-                    "its content does not match the checksum in `manifest.json`",
-                ));
+            if let Some(reason) = differs(&path, expected, self.replaced.get(file))? {
+                differences.push(Difference { path, reason });
             }
         }
-        Ok(())
+        Ok(differences)
     }
+}
+
+/// How a file differs from what is expected of it, if it does.
+fn differs(
+    path: &Path,
+    expected: &FileHash,
+    or: Option<&FileHash>,
+) -> Result<Option<String>, RunDirError> {
+    let bytes = match fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => return Ok(Some("it is a directory".to_owned())),
+        Ok(metadata) => metadata.len(),
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(Some("it is missing".to_owned()));
+        }
+        Err(e) => return Err(e).at("read", path),
+    };
+    if bytes != expected.bytes && or.is_none_or(|or| bytes != or.bytes) {
+        return Ok(Some(format!("it has {bytes} bytes and was written with {}", expected.bytes)));
+    }
+    let found = FileHash::read(path)?;
+    let same = found == *expected || or == Some(&found);
+    Ok((!same).then(|| "its content does not match the checksum in `manifest.json`".to_owned()))
 }
 
 fn list(
@@ -122,8 +199,7 @@ fn list(
         if path.is_dir() {
             list(&path, &format!("{name}/"), files)?;
         } else {
-            let (sha256, bytes) = hash_file(&path)?;
-            files.insert(name, FileHash { sha256, bytes });
+            files.insert(name, FileHash::read(&path)?);
         }
     }
     Ok(())
@@ -134,10 +210,12 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    const WEIGHTS: &str = "policies/small/model.safetensors";
+
     fn directory() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("policies/small")).unwrap();
-        fs::write(dir.path().join("policies/small/model.safetensors"), b"weights").unwrap();
+        fs::write(dir.path().join(WEIGHTS), b"weights").unwrap();
         fs::write(dir.path().join("trainer.json"), b"{}").unwrap();
         fs::write(dir.path().join(".tmp-x"), b"left over").unwrap();
         Manifest::of(dir.path()).unwrap().write(dir.path()).unwrap();
@@ -154,18 +232,17 @@ mod tests {
         let dir = directory();
         assert_eq!(check(dir.path()), Ok(()));
         let files: Vec<String> = Manifest::read(dir.path()).unwrap().files.into_keys().collect();
-        assert_eq!(files, ["policies/small/model.safetensors", "trainer.json"]);
+        assert_eq!(files, [WEIGHTS, "trainer.json"]);
     }
 
     #[test]
     fn every_kind_of_damage_is_refused_with_the_name_of_the_file() {
-        let weights = "policies/small/model.safetensors";
         type Case<'c> = (&'c str, &'c dyn Fn(&Path), &'c str);
         let damages: [Case<'_>; 6] = [
-            ("model.safetensors", &|d| fs::write(d.join(weights), b"weightz").unwrap(), "checksum"),
-            ("model.safetensors", &|d| fs::write(d.join(weights), b"weig").unwrap(), "4 bytes"),
-            ("model.safetensors", &|d| fs::remove_file(d.join(weights)).unwrap(), "missing"),
-            (MANIFEST, &|d| fs::write(d.join(MANIFEST), b"{\"format\": 1, ").unwrap(), "EOF"),
+            ("model.safetensors", &|d| fs::write(d.join(WEIGHTS), b"weightz").unwrap(), "checksum"),
+            ("model.safetensors", &|d| fs::write(d.join(WEIGHTS), b"weig").unwrap(), "4 bytes"),
+            ("model.safetensors", &|d| fs::remove_file(d.join(WEIGHTS)).unwrap(), "missing"),
+            (MANIFEST, &|d| fs::write(d.join(MANIFEST), b"{\"format\": 2, ").unwrap(), "EOF"),
             (MANIFEST, &|d| fs::write(d.join(MANIFEST), b"{\"format\": 99}").unwrap(), "format 99"),
             (MANIFEST, &|d| fs::remove_file(d.join(MANIFEST)).unwrap(), "cannot read"),
         ];
@@ -174,6 +251,53 @@ mod tests {
             damage(dir.path());
             let error = check(dir.path()).unwrap_err();
             assert!(error.contains(file) && error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_manifest_that_was_changed_blames_itself_and_no_other_file() {
+        let dir = directory();
+        let path = dir.path().join(MANIFEST);
+        let good = fs::read_to_string(&path).unwrap();
+        let (weights, _) = good.split_once(WEIGHTS).unwrap();
+        // Every two digits of the checksum of the weights, and its length.
+        for at in weights.len() + WEIGHTS.len()..good.len() {
+            let mut bad = good.clone().into_bytes();
+            for digit in [at, at + 1] {
+                match bad.get_mut(digit) {
+                    Some(byte) if byte.is_ascii_hexdigit() => *byte = *byte % 10 + b'0',
+                    _ => {}
+                }
+            }
+            if bad == good.as_bytes() {
+                continue;
+            }
+            fs::write(&path, bad).unwrap();
+            let error = check(dir.path()).unwrap_err();
+            assert!(error.contains(MANIFEST) && !error.contains("safetensors"), "{at}: {error}");
+        }
+    }
+
+    #[test]
+    fn everything_that_differs_is_named_at_once() {
+        let dir = directory();
+        fs::write(dir.path().join(WEIGHTS), b"weightz").unwrap();
+        fs::remove_file(dir.path().join("trainer.json")).unwrap();
+        let error = check(dir.path()).unwrap_err();
+        assert!(error.contains("model.safetensors") && error.contains("trainer.json"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_being_replaced_may_be_either() {
+        let dir = directory();
+        let mut manifest = Manifest::read(dir.path()).unwrap();
+        let old =
+            manifest.files.insert("trainer.json".into(), FileHash::of(b"{\"a\": 1}")).unwrap();
+        manifest.replaced.insert("trainer.json".into(), old);
+        manifest.write(dir.path()).unwrap();
+        for (content, fine) in [("{}", true), ("{\"a\": 1}", true), ("{\"a\": 2}", false)] {
+            fs::write(dir.path().join("trainer.json"), content).unwrap();
+            assert_eq!(check(dir.path()).is_ok(), fine, "{content}");
         }
     }
 

@@ -8,47 +8,53 @@
 //!   timing.jsonl                     the clock's part
 //!   events.out.tfevents.0.maverl     the same for TensorBoard
 //!   rollouts/step-000012.jsonl.zst   every episode and turn of a step, token ids and log-probs included
-//!   evaluations/before.json          see `EvalReport`
+//!   evaluations/before.json          see `EvalReport`; its episodes are in `before.jsonl.zst`
 //!   checkpoints/step-000010/         see `Checkpoints`
 //!   summary.json  manifest.json      what came of it; checksums of all files
 //! ```
 //!
 //! A directory appears under its name only when its first three files are complete. Files that grow are cut back to
-//! what the last checkpoint knows when a run is resumed; all others are replaced whole.
+//! what the last checkpoint knows when a run is resumed; all others are replaced whole. The manifest vouches, at any time,
+//! for whatever will not change any more, and the newest checkpoint for the start of the files that grow.
 
 mod append;
 pub(crate) mod disk;
 pub(crate) mod error;
 mod events;
+mod files;
 mod journal;
 mod manifest;
+mod origin;
 mod provenance;
 mod rollouts;
 #[cfg(test)]
 pub(crate) mod tests;
 
 pub use error::RunDirError;
+pub use files::Missing;
 pub use journal::{Journal, STEP_SECONDS};
-pub use manifest::{FORMAT, FileHash, MANIFEST, Manifest};
+pub use manifest::{Difference, FORMAT, FileHash, MANIFEST, Manifest};
+pub(crate) use origin::HELD_OUT;
+pub use origin::Origin;
 pub use provenance::Provenance;
 pub use rollouts::{read_rollouts, write_rollouts};
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use self::disk::{TEMPORARY, step_of, write_json};
 use self::disk::{
-    entries, name, parent, read_json, remove, sweep, sync_dir, sync_tree, write_atomic,
+    TEMPORARY, create_private_dir, entries, name, parent, read_json, remove, sync_dir, sync_tree,
+    write_atomic, write_json,
 };
 use self::error::{At, damaged};
-use crate::config::{Config, RuntimeConfig};
-use crate::metrics::Metrics;
+use self::files::Kind;
+use crate::config::Config;
 
 const CONFIG: &str = "config.toml";
 const RESOLVED: &str = "resolved.toml";
 const PROVENANCE: &str = "provenance.json";
+const SUMMARY: &str = "summary.json";
 
 /// Which directory a run is written to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,21 +72,12 @@ pub enum Place {
     Resume(PathBuf),
 }
 
-/// What a run starts from; written before its first step and compared when it is resumed.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Origin {
-    /// The configuration as the user gave it; empty where there was no file.
-    pub given: String,
-    /// The configuration with every default.
-    pub config: Config,
-    /// Data, weights, version, machine.
-    pub provenance: Provenance,
-}
-
 /// A run directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunDir {
     path: PathBuf,
+    /// What is complete and does not change any more.
+    manifest: Manifest,
 }
 
 impl RunDir {
@@ -97,22 +94,23 @@ impl RunDir {
         let staged = above.join(format!("{TEMPORARY}{}-{}", name(path), std::process::id()));
         fs::create_dir_all(above).at("make", above)?;
         sweep_of_the_dead(path)?;
-        let made = stage(&staged, origin).and_then(|()| {
+        let made = origin.placed(path).and_then(|origin| stage(&staged, &origin));
+        let made = made.and_then(|manifest| {
             // Renaming replaces an empty directory and refuses any other, so two runs never share one.
             fs::rename(&staged, path).map_err(|source| match source.kind() {
                 io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => {
                     RunDirError::NotEmpty { path: path.to_owned() }
                 }
                 _ => RunDirError::Io { action: "make", path: path.to_owned(), source },
-            })
+            })?;
+            Ok(manifest)
         });
-        if let Err(error) = made {
+        let manifest = made.inspect_err(|_| {
             // What is left only takes space; the error worth telling is the first one.
             let _ = remove(&staged);
-            return Err(error);
-        }
+        })?;
         sync_dir(above)?;
-        Ok(Self { path: path.to_owned() })
+        Ok(Self { path: path.to_owned(), manifest })
     }
 
     /// Makes `<parent>/<stem>-<n>` with the first free n.
@@ -121,16 +119,11 @@ impl RunDir {
     ///
     /// If it cannot be written.
     pub fn create_next(parent: &Path, stem: &str, origin: &Origin) -> Result<Self, RunDirError> {
-        let mut n = 1u64;
         loop {
-            let path = parent.join(format!("{stem}-{n}"));
-            if !path.exists() {
-                match Self::create(&path, origin) {
-                    Err(RunDirError::NotEmpty { .. }) => {} // another process was faster
-                    made => return made,
-                }
+            match Self::create(&next(parent, stem), origin) {
+                Err(RunDirError::NotEmpty { .. }) => {} // another process was faster
+                made => return made,
             }
-            n += 1;
         }
     }
 
@@ -138,14 +131,26 @@ impl RunDir {
     ///
     /// # Errors
     ///
-    /// If it is none, has an unknown format, or what its run started from is damaged.
+    /// If it is none, has an unknown format, or what its run started from was changed.
     pub fn open(path: &Path) -> Result<Self, RunDirError> {
         if !path.join(MANIFEST).is_file() {
             return Err(RunDirError::NotARun { path: path.to_owned() });
         }
-        // `resolved.toml` is compared by value on resume, where `steps` may be rewritten.
-        Manifest::read(path)?.verify(path, |file| file == CONFIG || file == PROVENANCE)?;
-        Ok(Self { path: path.to_owned() })
+        let manifest = Manifest::read(path)?;
+        for file in [CONFIG, RESOLVED, PROVENANCE] {
+            if !manifest.files.contains_key(file) {
+                return Err(damaged(&path.join(MANIFEST), format!("it does not list `{file}`")));
+            }
+        }
+        manifest.verify(path, |file| Kind::of(file) == Kind::Origin).map_err(
+            |error| match error {
+                RunDirError::Damaged { path, reason } if name(&path) != PROVENANCE => {
+                    damaged(&path, format!("{reason}; {EDITED}"))
+                }
+                other => other,
+            },
+        )?;
+        Ok(Self { path: path.to_owned(), manifest })
     }
 
     /// Where it is.
@@ -168,17 +173,19 @@ impl RunDir {
             let path = self.path.join(file);
             fs::read_to_string(&path).at("read", &path)
         };
-        let config = toml::from_str(&read(RESOLVED)?)
+        let config: Config = toml::from_str(&read(RESOLVED)?)
             .map_err(|e| damaged(&self.path.join(RESOLVED), e.to_string()))?;
         let provenance = read_json(&self.path.join(PROVENANCE))?;
-        Ok(Origin { given: read(CONFIG)?, config, provenance })
+        let base = self.path.join(config.base.as_deref().unwrap_or_default());
+        let base = base.canonicalize().unwrap_or(base);
+        Ok(Origin { given: read(CONFIG)?, config, base, provenance })
     }
 
     /// Refuses anything else than the run started from.
     ///
     /// # Errors
     ///
-    /// [`RunDirError::Changed`] with every difference, if anything but `steps` and the machine differs.
+    /// [`RunDirError::Changed`] with every difference, if anything differs that may not change when a run goes on.
     pub fn compare(&self, now: &Origin) -> Result<(), RunDirError> {
         let differences = self.origin()?.differences(now, &self.path)?;
         if differences.is_empty() {
@@ -187,128 +194,25 @@ impl RunDir {
         Err(RunDirError::Changed { path: self.path.clone(), differences })
     }
 
-    /// Prepares the directory for going on after `step`, perhaps for more steps than before: what a crash left and what
-    /// belongs to later steps is removed.
-    ///
-    /// # Errors
-    ///
-    /// If the disk fails.
-    pub fn reopen(&self, config: &Config, step: u64) -> Result<(), RunDirError> {
-        for part in ["", "rollouts", "evaluations"] {
-            sweep(&self.path.join(part))?;
-        }
-        remove(&self.summary())?;
-        if config.steps > step {
-            remove(&self.evaluation("after"))?;
-        }
-        let later = entries(&self.path.join("rollouts"))?
-            .into_iter()
-            .filter(|path| step_of(path).is_some_and(|of| of > step));
-        later.into_iter().try_for_each(|path| remove(&path))?;
-        let path = self.path.join(RESOLVED);
-        write_atomic(&path, resolved(config, &self.path)?.as_bytes())?;
-        // While a run is under way the manifest lists what does not change any more.
-        let mut manifest = Manifest::read(&self.path)?;
-        manifest.files.retain(|file, _| file == CONFIG || file == PROVENANCE);
-        manifest.write(&self.path)
-    }
-
-    /// The rollouts of a step.
-    pub fn rollouts(&self, step: u64) -> PathBuf {
-        self.path.join(format!("rollouts/step-{step:06}.jsonl.zst"))
-    }
-
-    /// The steps there are rollouts of, ascending.
-    ///
-    /// # Errors
-    ///
-    /// If the directory cannot be listed.
-    pub fn rollout_steps(&self) -> Result<Vec<u64>, RunDirError> {
-        let mut steps: Vec<u64> =
-            entries(&self.path.join("rollouts"))?.iter().filter_map(|path| step_of(path)).collect();
-        steps.sort_unstable();
-        Ok(steps)
-    }
-
-    /// The metrics of every step, by step; those of the evaluation before training are step 0's.
-    ///
-    /// # Errors
-    ///
-    /// If `metrics.jsonl` cannot be read.
-    pub fn metrics(&self) -> Result<BTreeMap<u64, Metrics>, RunDirError> {
-        Journal::metrics(&self.path)
-    }
-
-    /// The report of an evaluation (`before`, `after`).
-    pub fn evaluation(&self, name: &str) -> PathBuf {
-        self.path.join(format!("evaluations/{name}.json"))
-    }
-
-    /// What came of the run.
-    pub fn summary(&self) -> PathBuf {
-        self.path.join("summary.json")
+    /// Whether a process is writing the run.
+    pub fn is_running(&self) -> bool {
+        Journal::is_locked(&self.path)
     }
 
     /// Whether the run has appended any row of metrics.
     pub fn has_rows(&self) -> bool {
         Journal::has_rows(&self.path)
     }
-
-    /// Lists every file in the manifest. Called when nothing is being written.
-    ///
-    /// # Errors
-    ///
-    /// If a file cannot be read or the manifest cannot be written.
-    pub fn seal(&self) -> Result<(), RunDirError> {
-        Manifest::of(&self.path)?.write(&self.path)
-    }
 }
 
-impl Origin {
-    /// Everything that makes another run of it, as lines for the user: not `steps`, nor what of the machine no result
-    /// depends on.
-    fn differences(&self, now: &Self, path: &Path) -> Result<Vec<String>, RunDirError> {
-        let mut lines = Vec::new();
-        let value = |config: &Config| {
-            let micro_batch_tokens = config.runtime.micro_batch_tokens;
-            let runtime = RuntimeConfig { micro_batch_tokens, ..RuntimeConfig::default() };
-            let config = Config { steps: 0, runtime, ..config.clone() };
-            toml::Value::try_from(config).map_err(|e| RunDirError::Encode {
-                path: path.join(RESOLVED),
-                reason: e.to_string(),
-            })
-        };
-        compare("", Some(&value(&self.config)?), Some(&value(&now.config)?), &mut lines);
-        self.provenance.differences(&now.provenance, &mut lines);
-        Ok(lines)
-    }
-}
+/// What is said of a configuration that was changed in a run directory.
+const EDITED: &str = "a run goes on with the configuration it has: put the file back as it was, and give what may change \
+                      beside `--resume`, as in `--steps 200` or `--set algorithm.max_flat_steps=20`";
 
-/// Adds a line for each leaf at which two configurations differ.
-fn compare(
-    key: &str,
-    then: Option<&toml::Value>,
-    now: Option<&toml::Value>,
-    lines: &mut Vec<String>,
-) {
-    if then == now {
-        return;
-    }
-    if let (Some(toml::Value::Table(then)), Some(toml::Value::Table(now))) = (then, now) {
-        let mut names: Vec<&String> = then.keys().chain(now.keys()).collect();
-        names.sort();
-        names.dedup();
-        for name in names {
-            let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
-            let part = if plain { name.clone() } else { format!("{name:?}") };
-            let key = if key.is_empty() { part } else { format!("{key}.{part}") };
-            compare(&key, then.get(name), now.get(name), lines);
-        }
-        return;
-    }
-    let show =
-        |value: Option<&toml::Value>| value.map_or("not set".to_owned(), ToString::to_string);
-    lines.push(format!("`{key}` was {}, is {}", show(then), show(now)));
+/// `<parent>/<stem>-<n>` with the first free n.
+pub(crate) fn next(parent: &Path, stem: &str) -> PathBuf {
+    let path = |n: u64| parent.join(format!("{stem}-{n}"));
+    (1..).map(path).find(|path| !path.exists()).unwrap_or_else(|| path(1))
 }
 
 /// Removes what processes that are gone have left of this run directory under a temporary name. Whether one is gone is
@@ -333,15 +237,17 @@ fn resolved(config: &Config, dir: &Path) -> Result<String, RunDirError> {
 }
 
 /// Everything a run directory begins with, durable, under a temporary name.
-fn stage(staged: &Path, origin: &Origin) -> Result<(), RunDirError> {
+fn stage(staged: &Path, origin: &Origin) -> Result<Manifest, RunDirError> {
     remove(staged)?;
     for part in ["", "rollouts", "evaluations", "checkpoints"] {
         let dir = staged.join(part);
-        fs::create_dir(&dir).at("make", &dir)?;
+        create_private_dir(&dir).at("make", &dir)?;
     }
     write_atomic(&staged.join(CONFIG), origin.given.as_bytes())?;
     write_atomic(&staged.join(RESOLVED), resolved(&origin.config, staged)?.as_bytes())?;
     write_json(&staged.join(PROVENANCE), &origin.provenance)?;
-    Manifest::of(staged)?.write(staged)?;
-    sync_tree(staged)
+    let manifest = Manifest::of(staged)?;
+    manifest.write(staged)?;
+    sync_tree(staged)?;
+    Ok(manifest)
 }

@@ -41,6 +41,11 @@ enum Line {
 ///
 /// If the file cannot be written.
 pub fn write_rollouts(path: &Path, episodes: &[Episode]) -> Result<(), RunDirError> {
+    write_atomic(path, &encode(path, episodes)?)
+}
+
+/// The content of a file of episodes.
+pub(super) fn encode(path: &Path, episodes: &[Episode]) -> Result<Vec<u8>, RunDirError> {
     let encode = || {
         let mut out = zstd::Encoder::new(Vec::new(), 3)?;
         for episode in episodes {
@@ -51,8 +56,7 @@ pub fn write_rollouts(path: &Path, episodes: &[Episode]) -> Result<(), RunDirErr
         }
         out.finish()
     };
-    let bytes = encode().at("compress", path)?;
-    write_atomic(path, &bytes)
+    encode().at("compress", path)
 }
 
 fn lines(episode: &Episode) -> impl Iterator<Item = Line> {

@@ -7,24 +7,28 @@
 //! What a step does is [`Work`]'s business. A checkpoint is written after the row of its step and knows how long each file
 //! was, so going on from it repeats exactly what came after. Everything else is written whole and can be written again.
 
+mod evaluations;
+
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use crate::checkpoint::{Best, Checkpoint, Checkpoints, Draft, TrainerState, Which};
+use crate::checkpoint::{Checkpoint, Checkpoints, Draft, TrainerState, Which};
 use crate::config::{CheckpointConfig, EvalConfig};
-use crate::eval::{EvalReport, EvalSpec};
-use crate::metrics::{Metrics, by_seat};
+use crate::eval::EvalSpec;
+use crate::metrics::{Malformed, Metrics, by_seat};
 use crate::run_dir::disk::{read_json, write_json};
-use crate::run_dir::{Journal, Origin, Place, RunDir, RunDirError, STEP_SECONDS, write_rollouts};
-use crate::train::{Evaluation, Interrupt, Progress, Report, Score, StepLine, Summary, TrainError};
-use crate::trajectory::Episode;
+use crate::run_dir::{Journal, Missing, Origin, Place, RunDir, RunDirError, STEP_SECONDS};
+use crate::train::{
+    Evaluation, Interrupt, Progress, Report, Score, StepLine, Summary, TrainError, resume_command,
+};
+use crate::trajectory::{Episode, Seat};
 
 /// What is learned in a run. The course of the run does not depend on it.
 pub(super) trait Work {
     /// Does step `step`, from 0. The same step on the same weights does the same.
     async fn step(&mut self, step: u64) -> Result<Stepped, TrainError>;
-    /// Plays held-out tasks. The same evaluation of the same weights gives the same report.
-    async fn evaluate(&self, spec: &EvalSpec) -> Result<EvalReport, TrainError>;
+    /// Plays held-out tasks. The same evaluation of the same weights plays the same episodes.
+    async fn evaluate(&self, spec: &EvalSpec) -> Result<Vec<Episode>, TrainError>;
     /// Saves every policy.
     async fn save(&self, draft: &Draft) -> Result<(), TrainError>;
     /// Loads every policy.
@@ -54,6 +58,12 @@ pub(super) struct Settings {
     pub(super) max_flat_steps: u64,
     pub(super) eval: EvalConfig,
     pub(super) checkpoint: CheckpointConfig,
+    /// Every seat of the team.
+    pub(super) seats: Vec<Seat>,
+    /// The environment's word for the share of solved episodes.
+    pub(super) measure: String,
+    /// What may be missing in a run directory that is opened.
+    pub(super) missing: Missing,
 }
 
 /// A run under way.
@@ -70,6 +80,8 @@ pub(super) struct Course<W> {
     interrupt: Interrupt,
     /// When the time that no row accounts for yet began.
     clock: Instant,
+    /// The seats whose malformed replies the user was told of.
+    malformed: Malformed,
 }
 
 /// A run that can begin or go on, or one with nothing left to do.
@@ -88,7 +100,7 @@ impl<W: Work> Course<W> {
         progress: Arc<dyn Progress>,
         interrupt: Interrupt,
     ) -> Result<Opened<W>, TrainError> {
-        let dir = match place {
+        let mut dir = match place {
             Place::Next { parent, stem } => RunDir::create_next(parent, stem, origin)?,
             Place::New(path) => RunDir::create(path, origin)?,
             Place::Resume(path) => RunDir::open(path)?,
@@ -97,20 +109,22 @@ impl<W: Work> Course<W> {
         let checkpoints = Checkpoints::of(dir.path());
         let checkpoint = last(&dir, &checkpoints)?;
         let fresh = TrainerState { seed: settings.seed, ..TrainerState::default() };
-        let state = checkpoint.as_ref().map_or(fresh, |checkpoint| checkpoint.state.clone());
-        let (done, steps) = (state.step, settings.steps);
-        if done > steps {
-            return Err(TrainError::StepsBehind { dir: dir.path().to_owned(), done, steps });
-        }
-        if let Some(summary) = complete(&dir, steps)? {
+        let mut state = checkpoint.as_ref().map_or(fresh, |checkpoint| checkpoint.state.clone());
+        goes_on(&dir, &state, &settings)?;
+        if let Some(summary) = complete(&dir, settings.steps)? {
+            verify(&mut dir, &state, settings.missing, &*progress)?;
             let dir = dir.path().to_owned();
             return Ok(Opened::Complete(Report { dir, summary, interrupted: false }));
         }
         // From here on the run is ours: the journal is locked.
-        let journal = Journal::open(dir.path(), &state.files)?;
-        dir.reopen(&origin.config, done)?;
+        let journal = Journal::open(dir.path(), &state.files);
+        let mut journal = journal.map_err(|error| checkpoints.with_remedy(state.step, error))?;
+        verify(&mut dir, &state, settings.missing, &*progress)?;
+        evaluations::compare(&dir.origin()?.config.eval, &settings.eval, &mut state, &*progress);
+        dir.reopen(origin, state.step)?;
         checkpoints.rewind(&state)?;
-        let clock = Instant::now();
+        journal.cut()?;
+        let (saved, clock, malformed) = (state.step, Instant::now(), Malformed::default());
         let mut course = Self {
             settings,
             work,
@@ -118,10 +132,11 @@ impl<W: Work> Course<W> {
             checkpoints,
             journal,
             state,
-            saved: done,
+            saved,
             progress,
             interrupt,
             clock,
+            malformed,
         };
         match checkpoint {
             Some(checkpoint) => course.work.load(&checkpoint).await?,
@@ -133,27 +148,38 @@ impl<W: Work> Course<W> {
     /// Does what is left of the run.
     pub(super) async fn run(mut self) -> Result<Report, TrainError> {
         self.progress.note(&format!("run directory: {}", self.dir.path().display()));
+        self.interrupt.goes_on_with(resume_command(self.dir.path()));
+        let done = self.whole().await;
+        self.progress.end();
+        done?;
+        self.finish()
+    }
+
+    /// Does everything that is left, or what there is until the run is asked to stop.
+    async fn whole(&mut self) -> Result<(), TrainError> {
         if self.state.step == 0 && self.settings.eval.before_and_after {
             match self.evaluation("before").await? {
-                Some(before) => self.row(0, &evaluation_metrics(&before), &Metrics::default())?,
-                None => return self.finish(),
+                Some(before) => self.row(0, &evaluations::metrics(&before), &Metrics::default())?,
+                None => return Ok(()),
             }
         }
         self.progress.begin(self.state.step, self.settings.steps);
-        let steps = self.steps().await;
-        self.progress.end();
-        steps?;
-        let evaluate = self.settings.eval.before_and_after && !self.interrupt.raised();
-        if evaluate && let Some(after) = self.evaluation("after").await? {
-            self.row(self.state.step, &evaluation_metrics(&after), &Metrics::default())?;
+        self.steps().await?;
+        if self.interrupt.raised() {
+            return Ok(());
         }
-        self.finish()
+        if self.settings.eval.before_and_after {
+            let Some(after) = self.evaluation("after").await? else { return Ok(()) };
+            self.row(self.state.step, &evaluations::metrics(&after), &Metrics::default())?;
+        }
+        Ok(())
     }
 
     /// Does the steps that are left, or those until the run is asked to stop.
     async fn steps(&mut self) -> Result<(), TrainError> {
         self.clock = Instant::now();
         while self.state.step < self.settings.steps && !self.interrupt.raised() {
+            self.interrupt.stopping_means(format!("finishing step {}", self.state.step + 1));
             self.step().await?;
         }
         if self.saved < self.state.step { self.save().await } else { Ok(()) }
@@ -162,7 +188,7 @@ impl<W: Work> Course<W> {
     async fn step(&mut self) -> Result<(), TrainError> {
         let mut done = self.work.step(self.state.step).await?;
         let step = self.state.step + 1;
-        write_rollouts(&self.dir.rollouts(step), &done.episodes)?;
+        self.dir.write_rollouts(step, &done.episodes)?;
         for (seat, totals) in by_seat(&done.episodes) {
             self.state.agents.entry(seat).or_default().add(&totals);
         }
@@ -172,6 +198,7 @@ impl<W: Work> Course<W> {
             done.warnings
                 .push(format!("step {step}: every group has one reward; nothing was updated"));
         }
+        done.warnings.extend(self.malformed.warning(&done.episodes));
         self.state.step = step;
         let improved = self.validate(&mut done).await?;
         let line = self.line(&done);
@@ -181,64 +208,20 @@ impl<W: Work> Course<W> {
         self.row(step, &done.metrics, &done.timing)?;
         let checkpoint = &self.settings.checkpoint;
         let due = checkpoint.every > 0 && step.is_multiple_of(checkpoint.every);
-        if due || (improved && checkpoint.best) {
+        let flat = done.flat && self.state.flat_steps >= self.settings.max_flat_steps;
+        if due || flat || (improved && checkpoint.best) {
             self.save().await?;
         }
-        if done.flat && self.state.flat_steps >= self.settings.max_flat_steps {
-            return Err(TrainError::Flat { steps: self.state.flat_steps });
-        }
-        Ok(())
-    }
-
-    /// Plays the validation split if it is due; says whether it went better than ever.
-    async fn validate(&mut self, done: &mut Stepped) -> Result<bool, TrainError> {
-        let (step, eval) = (self.state.step, &self.settings.eval);
-        if eval.every == 0 || !step.is_multiple_of(eval.every) {
-            return Ok(false);
-        }
-        let start = Instant::now();
-        let report = self.work.evaluate(&EvalSpec::new(eval, &eval.split)).await?;
-        let exact_match = report.exact_match();
-        done.metrics.extend(report.metrics(&eval.split));
-        done.warnings.extend(report.left_out());
-        done.timing.set("time/eval_s", start.elapsed().as_secs_f64());
-        let improved = self.state.best.is_none_or(|best| exact_match > best.exact_match);
-        if improved {
-            self.state.best = Some(Best { step, exact_match });
-        }
-        Ok(improved)
-    }
-
-    /// The evaluation before or after training: read, if it was already made. `None` if the run is asked to stop.
-    async fn evaluation(&self, name: &str) -> Result<Option<Evaluation>, TrainError> {
-        let path = self.dir.evaluation(name);
-        if path.exists() {
-            return Ok(Some(read_json(&path)?));
-        }
-        let eval = &self.settings.eval;
-        self.progress.note(&format!("evaluating on `{}` {name} training", eval.test_split));
-        let sampled = EvalSpec::new(eval, &eval.test_split);
-        let greedy = EvalSpec { samples: 1, temperature: Some(0.0), ..sampled.clone() };
-        let both = async {
-            let sampled = self.work.evaluate(&sampled).await?;
-            let greedy = self.work.evaluate(&greedy).await?;
-            Ok::<_, TrainError>(Evaluation { sampled, greedy })
-        };
-        let Some(evaluation) = self.interrupt.or(both).await.transpose()? else { return Ok(None) };
-        write_json(&path, &evaluation)?;
-        let score = Score::from(&evaluation);
-        let (sampled, greedy) = (score.exact_match, score.greedy);
-        self.progress
-            .note(&format!("exact match {name} training: {sampled:.3}, greedy {greedy:.3}"));
-        let reports = [&evaluation.sampled, &evaluation.greedy].into_iter();
-        reports.filter_map(EvalReport::left_out).for_each(|what| self.progress.warn(&what));
-        Ok(Some(evaluation))
+        if flat { Err(too_flat(&self.dir, &self.state)) } else { Ok(()) }
     }
 
     async fn save(&mut self) -> Result<(), TrainError> {
+        self.progress.work(&format!("step {}: writing a checkpoint", self.state.step));
         self.state.files = self.journal.sync()?;
         let draft = self.checkpoints.begin(self.state.step)?;
         self.work.save(&draft).await?;
+        // Before the checkpoint counts: what it goes on from is vouched for.
+        self.dir.vouch()?;
         draft.commit(&self.state)?;
         let CheckpointConfig { keep, best, .. } = self.settings.checkpoint;
         self.checkpoints.prune(&self.state, keep.get(), best)?;
@@ -267,35 +250,65 @@ impl<W: Work> Course<W> {
     }
 
     /// Writes the summary and seals the directory.
-    fn finish(self) -> Result<Report, TrainError> {
+    fn finish(mut self) -> Result<Report, TrainError> {
+        let growing = self.journal.sync()?;
         let score = |name: &str| -> Result<Option<Score>, RunDirError> {
-            let path = self.dir.evaluation(name);
-            if !path.exists() {
-                return Ok(None);
-            }
-            Ok(Some(Score::from(&read_json::<Evaluation>(&path)?)))
+            Ok(self.dir.read_evaluation::<Evaluation>(name)?.as_ref().map(Score::from))
         };
         let (before, after) = (score("before")?, score("after")?);
         let done = self.state.step == self.settings.steps;
+        let mut agents = self.state.agents.clone();
+        // Who was never asked is in the table all the same.
+        for seat in &self.settings.seats {
+            agents.entry(seat.clone()).or_default();
+        }
         let summary = Summary {
             complete: done && (after.is_some() || !self.settings.eval.before_and_after),
             steps: self.state.step,
             seed: self.state.seed,
+            measure: self.settings.measure.clone(),
             before,
             after,
             best: self.state.best,
             train_seconds: self.journal.seconds()?,
-            agents: self
-                .state
-                .agents
-                .iter()
-                .map(|(seat, totals)| (seat.clone(), totals.summary()))
-                .collect(),
+            agents: agents.into_iter().map(|(seat, totals)| (seat, totals.summary())).collect(),
         };
         write_json(&self.dir.summary(), &summary)?;
-        self.dir.seal()?;
+        self.dir.seal(growing, self.settings.missing)?;
         Ok(Report { dir: self.dir.path().to_owned(), interrupted: !summary.complete, summary })
     }
+}
+
+/// Refuses to go on with a run that is further than it is to go, or that has nothing to learn from.
+fn goes_on(dir: &RunDir, state: &TrainerState, settings: &Settings) -> Result<(), TrainError> {
+    let (done, steps) = (state.step, settings.steps);
+    if done > steps {
+        return Err(TrainError::StepsBehind { dir: dir.path().to_owned(), done, steps });
+    }
+    let flat = state.flat_steps > 0 && state.flat_steps >= settings.max_flat_steps;
+    if flat && done < steps { Err(too_flat(dir, state)) } else { Ok(()) }
+}
+
+fn too_flat(dir: &RunDir, state: &TrainerState) -> TrainError {
+    TrainError::Flat { steps: state.flat_steps, dir: dir.path().to_owned() }
+}
+
+/// Refuses a run directory that is not as its run left it.
+fn verify(
+    dir: &mut RunDir,
+    state: &TrainerState,
+    missing: Missing,
+    progress: &dyn Progress,
+) -> Result<(), RunDirError> {
+    let gone = dir.verify(state.step, missing)?;
+    if let Some(first) = gone.first() {
+        progress.warn(&format!(
+            "{} files of episodes are gone, `{}` first; the run goes on without them",
+            gone.len(),
+            first.display()
+        ));
+    }
+    Ok(())
 }
 
 /// The newest checkpoint; `None` if the run was cut off before its first.
@@ -314,13 +327,6 @@ fn complete(dir: &RunDir, steps: u64) -> Result<Option<Summary>, RunDirError> {
     }
     let summary: Summary = read_json(&dir.summary())?;
     Ok(Some(summary).filter(|summary| summary.complete && summary.steps == steps))
-}
-
-fn evaluation_metrics(evaluation: &Evaluation) -> Metrics {
-    let split = &evaluation.sampled.split;
-    let mut metrics = evaluation.sampled.metrics(split);
-    metrics.set(format!("eval/{split}/greedy_exact_match"), evaluation.greedy.exact_match());
-    metrics
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::resume_command;
 use crate::data::DataError;
 use crate::rollout::RolloutError;
 use crate::run_dir::RunDirError;
@@ -50,6 +51,20 @@ pub enum TrainError {
         /// The first messages.
         messages: Vec<String>,
     },
+    /// Not one episode was scored, for reasons that are not the policy's.
+    #[error(
+        "not one of {episodes} episodes {of} could be scored ({kinds}):\n  {}", messages.join("\n  ")
+    )]
+    NoneScored {
+        /// How many there are.
+        episodes: usize,
+        /// Which they are, as "of step 3".
+        of: String,
+        /// How many of each kind.
+        kinds: String,
+        /// The first messages.
+        messages: Vec<String>,
+    },
     /// The scored episodes of a step have no turn that can be trained on.
     #[error(
         "step {step} has {episodes} scored episodes and no turn to train on; the orchestra must ask an agent whose \
@@ -64,12 +79,14 @@ pub enum TrainError {
     /// Nothing to learn from, again and again.
     #[error(
         "{steps} steps in a row in which every group has one reward: there is nothing to learn from. Tasks that are \
-         neither always nor never solved help, as do a larger `task.group_size` or `sampling.temperature`; \
-         `algorithm.max_flat_steps` says how long to wait"
+         neither always nor never solved help, as do a larger `task.group_size` or `sampling.temperature`. To wait \
+         longer, go on with `{} --set algorithm.max_flat_steps={}`", resume_command(dir), 2 * steps.max(&1)
     )]
     Flat {
         /// How many.
         steps: u64,
+        /// The run directory.
+        dir: PathBuf,
     },
     /// A run has no such training episode.
     #[error("`{}` has no training episode `{name}`: {found}", run.display())]

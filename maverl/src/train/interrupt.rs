@@ -1,17 +1,42 @@
 //! Stopping a run without losing any of it.
 
+use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
+use super::progress::Progress;
+
 /// A request to stop after the current step. Clones share it.
-#[derive(Debug, Clone)]
-pub struct Interrupt(Arc<watch::Sender<bool>>);
+#[derive(Clone)]
+pub struct Interrupt(Arc<Shared>);
+
+struct Shared {
+    raised: watch::Sender<bool>,
+    under_way: Mutex<UnderWay>,
+}
+
+/// What the user is told when the run is asked to stop.
+#[derive(Default)]
+struct UnderWay {
+    progress: Option<Arc<dyn Progress>>,
+    /// What is done before the run stops.
+    stopping: String,
+    /// The command that goes on with the run.
+    resume: String,
+}
+
+impl fmt::Debug for Interrupt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Interrupt").field(&self.raised()).finish()
+    }
+}
 
 impl Default for Interrupt {
     fn default() -> Self {
-        Self(Arc::new(watch::Sender::new(false)))
+        let (raised, under_way) = (watch::Sender::new(false), Mutex::default());
+        Self(Arc::new(Shared { raised, under_way }))
     }
 }
 
@@ -30,24 +55,59 @@ impl Interrupt {
             signals.next().await;
             raised.raise();
             signals.next().await;
+            raised.say_resume();
             std::process::exit(130);
         });
         Ok(interrupt)
     }
 
-    /// Asks the run to stop.
+    /// Lets the user be told, as soon as the run is asked to stop, what it still does.
+    pub fn tell(&self, progress: Arc<dyn Progress>) {
+        self.under_way().progress = Some(progress);
+    }
+
+    /// Says what is done before the run stops, as "finishing step 8".
+    pub fn stopping_means(&self, what: impl Into<String>) {
+        self.under_way().stopping = what.into();
+    }
+
+    /// Says which command goes on with the run.
+    pub fn goes_on_with(&self, command: impl Into<String>) {
+        self.under_way().resume = command.into();
+    }
+
+    /// Asks the run to stop. The user is told at once what it still does.
     pub fn raise(&self) {
-        self.0.send_replace(true);
+        if self.0.raised.send_replace(true) {
+            return;
+        }
+        let UnderWay { progress, stopping, .. } = &*self.under_way();
+        if let Some(progress) = progress {
+            let what = if stopping.is_empty() { "stopping" } else { stopping };
+            progress.note(&format!("{what}; again to stop now"));
+        }
+    }
+
+    /// Says how to go on, where nobody else will.
+    fn say_resume(&self) {
+        let UnderWay { progress, resume, .. } = &*self.under_way();
+        if let Some(progress) = progress.as_ref().filter(|_| !resume.is_empty()) {
+            progress.note(&format!("stopped; go on with `{resume}`"));
+        }
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, UnderWay> {
+        self.0.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the run was asked to stop.
     pub fn raised(&self) -> bool {
-        *self.0.borrow()
+        *self.0.raised.borrow()
     }
 
     /// The output of a future, or `None` if the run is asked to stop before there is one.
     pub async fn or<T>(&self, future: impl Future<Output = T>) -> Option<T> {
-        let mut raised = self.0.subscribe();
+        let mut raised = self.0.raised.subscribe();
         tokio::select! {
             biased;
             // The sender is `self`, so waiting cannot fail.

@@ -21,21 +21,23 @@ mod step;
 mod summary;
 mod supervised;
 mod team;
+mod unscored;
 
 pub use error::TrainError;
 pub use interrupt::Interrupt;
-pub use progress::{Progress, Silent, StepLine, stderr};
+pub use progress::{Progress, Silent, StepLine, silent, stderr};
 pub use replay::{Recorded, replay};
 pub use summary::{Evaluation, Report, Score, Summary};
+pub use unscored::report;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::checkpoint::{Checkpoints, Which};
 use crate::eval::{EvalReport, EvalSpec};
 use crate::plan::Plan;
 use crate::registry::Registry;
-use crate::run_dir::{Place, RunDir};
+use crate::run_dir::{Missing, Place, RunDir};
 use crate::runtime::Runtime;
 use crate::trajectory::Episode;
 
@@ -47,8 +49,11 @@ use team::{Needs, Team};
 pub struct Options {
     /// Where it is written.
     pub place: Place,
-    /// The configuration as the user gave it, for `config.toml`; empty where there was no file.
+    /// The configuration as the user gave it, for `config.toml`, such as [`crate::check::Sources::written`]; empty where there
+    /// was no file.
     pub given: String,
+    /// What may be missing in a run directory that is resumed.
+    pub missing: Missing,
     /// Is told how it goes.
     pub progress: Arc<dyn Progress>,
     /// Can stop it.
@@ -61,6 +66,7 @@ impl Options {
         Self {
             place,
             given: String::new(),
+            missing: Missing::default(),
             progress: Arc::new(Silent),
             interrupt: Interrupt::default(),
         }
@@ -77,12 +83,13 @@ pub async fn train(
     registry: &Registry,
     options: Options,
 ) -> Result<Report, TrainError> {
-    let Options { place, given, progress, interrupt } = options;
+    let Options { place, given, missing, progress, interrupt } = options;
     let eval = plan.eval.used(plan.algorithm.preset);
     let runtime = Runtime::start(plan)?;
     runtime.notes(plan).iter().for_each(|note| progress.warn(note));
+    interrupt.tell(Arc::clone(&progress));
     let report = async {
-        let team = Team::start(plan, registry, &runtime, Needs::Training(&eval))?;
+        let team = Team::start(plan, registry, &runtime, Needs::Training(&eval), &progress)?;
         if let Some(note) = team.note()? {
             progress.note(&note);
         }
@@ -93,6 +100,9 @@ pub async fn train(
             max_flat_steps: plan.algorithm.max_flat_steps,
             eval: eval.clone(),
             checkpoint: plan.checkpoint.clone(),
+            seats: team.asked(),
+            measure: team.measure(),
+            missing,
         };
         match Course::open(&place, &origin, settings, team, Arc::clone(&progress), interrupt)
             .await?
@@ -107,6 +117,16 @@ pub async fn train(
     let report = report.await;
     runtime.shutdown();
     report
+}
+
+/// The command that goes on with a run.
+pub fn resume_command(dir: &Path) -> String {
+    let dir = dir.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=,:@".contains(c);
+    match dir.chars().all(plain) {
+        true => format!("maverl train --resume {dir}"),
+        false => format!("maverl train --resume '{}'", dir.replace('\'', "'\\''")),
+    }
 }
 
 /// Which weights are evaluated.
@@ -128,8 +148,9 @@ pub async fn eval(
     registry: &Registry,
     weights: &Weights,
     spec: &EvalSpec,
+    progress: &Arc<dyn Progress>,
 ) -> Result<EvalReport, TrainError> {
-    team::report(spec, &play(plan, registry, weights, spec).await?)
+    unscored::report(spec, &play(plan, registry, weights, spec, progress).await?)
 }
 
 /// Plays held-out tasks with a plan's team: the episodes that [`eval`] counts. Equal plans play equal tasks on equal draws,
@@ -143,6 +164,7 @@ pub async fn play(
     registry: &Registry,
     weights: &Weights,
     spec: &EvalSpec,
+    progress: &Arc<dyn Progress>,
 ) -> Result<Vec<Episode>, TrainError> {
     let checkpoint = match weights {
         Weights::Start => None,
@@ -150,13 +172,15 @@ pub async fn play(
     };
     let runtime = Runtime::start(plan)?;
     let episodes = async {
-        let mut team = Team::start(plan, registry, &runtime, Needs::Split(&spec.split))?;
+        let needs = Needs::Split(&spec.split);
+        let mut team = Team::start(plan, registry, &runtime, needs, progress)?;
         if let Some(checkpoint) = &checkpoint {
             team.load(checkpoint).await?;
         }
         team.perform(spec).await
     };
     let episodes = episodes.await;
+    progress.end();
     runtime.shutdown();
     episodes
 }

@@ -1,10 +1,16 @@
 //! Telling the user how a run is going.
 
+mod bar;
+mod lines;
+
 use std::io::IsTerminal;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
+use indicatif::HumanDuration;
+
+use bar::Bar;
+use lines::Lines;
 
 /// What a step did, for people.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -13,7 +19,7 @@ pub struct StepLine {
     pub step: u64,
     /// Steps there will be.
     pub steps: u64,
-    /// Mean score of the step's episodes; `None` if none was scored.
+    /// Mean score of the step's episodes, without reward parts and penalties; `None` if none was scored.
     pub score: Option<f64>,
     /// Share of them that solved their task.
     pub solved: Option<f64>,
@@ -27,23 +33,40 @@ pub struct StepLine {
 pub trait Progress: Send + Sync {
     /// Steps are about to be done; `done` of `steps` already are.
     fn begin(&self, done: u64, steps: u64);
+    /// Episodes are about to be played, for a step or an evaluation, which `what` names.
+    fn play(&self, what: &str, episodes: u64) {
+        let _ = (what, episodes);
+    }
+    /// So many of these episodes have ended, and so many tokens were sampled. Told every half second, and as episodes end.
+    fn played(&self, ended: u64, tokens: u64) {
+        let _ = (ended, tokens);
+    }
+    /// Something that has no episodes is being done, such as an update.
+    fn work(&self, what: &str) {
+        let _ = what;
+    }
     /// A step was done.
     fn step(&self, line: &StepLine);
     /// Something the user may want to know.
     fn note(&self, text: &str);
     /// Something the user should look at.
     fn warn(&self, text: &str);
-    /// No more steps.
+    /// Nothing more is done.
     fn end(&self);
 }
 
-/// On standard error: a bar where that is a terminal, plain lines otherwise.
+/// On standard error: a line a step, and between them a bar where that is a terminal.
 pub fn stderr() -> Arc<dyn Progress> {
     if std::io::stderr().is_terminal() {
         Arc::new(Bar::default())
     } else {
         Arc::new(Lines::default())
     }
+}
+
+/// On nothing.
+pub fn silent() -> Arc<dyn Progress> {
+    Arc::new(Silent)
 }
 
 /// Says nothing.
@@ -59,109 +82,52 @@ impl Progress for Silent {
 }
 
 impl StepLine {
-    /// Score, solved share and speed.
-    fn quantities(&self) -> String {
+    /// The step in a line.
+    fn text(&self, left: Duration) -> String {
         let share =
             |name: &str, value: Option<f64>| value.map(|value| format!("{name} {value:.3}"));
         let speed = self.tokens as f64 / self.seconds.max(1e-9);
-        let parts = [share("reward", self.score), share("solved", self.solved)];
-        let parts = parts.into_iter().flatten().chain([format!("{speed:.0} tokens/s")]);
-        parts.collect::<Vec<_>>().join(", ")
+        let left = (self.step < self.steps).then(|| format!("{} left", HumanDuration(left)));
+        let parts = [
+            share("score", self.score),
+            share("solved", self.solved),
+            Some(format!("{speed:.0} tokens/s")),
+            Some(format!("{:.1} s", self.seconds)),
+            left,
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        format!("step {}/{}: {}", self.step, self.steps, parts.join(", "))
     }
 }
 
-/// A bar with reward, speed and time left.
-#[derive(Debug, Default)]
-struct Bar(Mutex<Option<ProgressBar>>);
-
-impl Bar {
-    fn with(&self, tell: impl FnOnce(&ProgressBar)) {
-        if let Some(bar) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            tell(bar);
-        }
-    }
-
-    fn print(&self, text: &str) {
-        let bar = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*bar {
-            Some(bar) => bar.println(text),
-            None => eprintln!("{text}"),
-        }
-    }
+/// How fast steps are.
+#[derive(Debug, Default, Clone, Copy)]
+struct Pace {
+    steps: u64,
+    seconds: f64,
 }
 
-impl Progress for Bar {
-    fn begin(&self, done: u64, steps: u64) {
-        let style = "{bar:30} step {pos}/{len}  {msg}  {eta} left";
-        let style =
-            ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar());
-        let bar = ProgressBar::new(steps).with_style(style).with_position(done);
-        bar.reset_eta();
-        bar.enable_steady_tick(Duration::from_secs(1));
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar);
-    }
-
-    fn step(&self, line: &StepLine) {
-        self.with(|bar| {
-            bar.set_message(line.quantities());
-            bar.set_position(line.step);
-        });
-    }
-
-    fn note(&self, text: &str) {
-        self.print(text);
-    }
-
-    fn warn(&self, text: &str) {
-        self.print(&format!("warning: {text}"));
-    }
-
-    fn end(&self) {
-        if let Some(bar) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            bar.abandon();
-        }
-    }
-}
-
-/// A line for each step.
-#[derive(Debug, Default)]
-struct Lines {
-    /// Steps seen, and the seconds they took.
-    pace: Mutex<(u64, f64)>,
-}
-
-impl Lines {
-    fn left(&self, line: &StepLine) -> Duration {
-        let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
-        pace.0 += 1;
-        pace.1 += line.seconds;
+impl Pace {
+    /// Takes a step in, and gives the time that is left at the mean pace of the steps seen.
+    fn left(&mut self, line: &StepLine) -> Duration {
+        self.steps += 1;
+        self.seconds += line.seconds;
         let steps = line.steps.saturating_sub(line.step) as f64;
-        Duration::try_from_secs_f64(steps * pace.1 / pace.0 as f64).unwrap_or_default()
+        Duration::try_from_secs_f64(steps * self.seconds / self.steps as f64).unwrap_or_default()
     }
 }
 
-impl Progress for Lines {
-    fn begin(&self, done: u64, steps: u64) {
-        if done > 0 {
-            eprintln!("{done} of {steps} steps are done");
+/// Speed, and the time left if episodes go on ending as they did; that is said only when one has ended.
+fn speed(ended: u64, episodes: u64, tokens: u64, elapsed: Duration) -> String {
+    let speed = tokens as f64 / elapsed.as_secs_f64().max(1e-9);
+    let share = episodes.saturating_sub(ended) as f64 / ended as f64;
+    let left = Duration::try_from_secs_f64(elapsed.as_secs_f64() * share);
+    match left {
+        Ok(left) if ended > 0 && ended < episodes => {
+            format!("{speed:.0} tokens/s, {} left", HumanDuration(left))
         }
+        _ => format!("{speed:.0} tokens/s"),
     }
-
-    fn step(&self, line: &StepLine) {
-        let left = HumanDuration(self.left(line));
-        let (step, steps) = (line.step, line.steps);
-        eprintln!("step {step}/{steps}: {}, {:.1} s, {left} left", line.quantities(), line.seconds);
-    }
-
-    fn note(&self, text: &str) {
-        eprintln!("{text}");
-    }
-
-    fn warn(&self, text: &str) {
-        eprintln!("warning: {text}");
-    }
-
-    fn end(&self) {}
 }
 
 #[cfg(test)]
@@ -173,14 +139,27 @@ mod tests {
 
     #[test]
     fn a_line_says_what_is_known() {
-        assert_eq!(LINE.quantities(), "reward 0.500, 300 tokens/s");
+        let left = Duration::from_secs(14);
+        let expected = "step 3/10: score 0.500, 300 tokens/s, 2.0 s, 14 seconds left";
+        assert_eq!(LINE.text(left), expected);
+        let last = StepLine { step: 10, solved: Some(0.25), ..LINE };
+        let expected = "step 10/10: score 0.500, solved 0.250, 300 tokens/s, 2.0 s";
+        assert_eq!(last.text(Duration::ZERO), expected);
     }
 
     #[test]
     fn the_time_left_is_that_of_the_steps_seen() {
-        let lines = Lines::default();
-        assert_eq!(lines.left(&LINE), Duration::from_secs(14));
+        let mut pace = Pace::default();
+        assert_eq!(pace.left(&LINE), Duration::from_secs(14));
         let next = StepLine { step: 4, seconds: 4.0, ..LINE };
-        assert_eq!(lines.left(&next), Duration::from_secs(18));
+        assert_eq!(pace.left(&next), Duration::from_secs(18));
+    }
+
+    #[test]
+    fn no_time_is_left_to_say_before_an_episode_has_ended() {
+        let ten = Duration::from_secs(10);
+        assert_eq!(speed(0, 64, 500, ten), "50 tokens/s");
+        assert_eq!(speed(16, 64, 500, ten), "50 tokens/s, 30 seconds left");
+        assert_eq!(speed(64, 64, 500, ten), "50 tokens/s");
     }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::checkpoint::{Checkpoint, Checkpoints, Which};
 use crate::plan::Plan;
@@ -145,7 +146,7 @@ fn quoted(names: impl Iterator<Item = String>) -> String {
 
 /// Plays a training episode of a run again with the weights it was played with, and compares every turn to the bit.
 ///
-/// `plan` is that of the run's own configuration. No evaluation is replayed: runs keep their reports, not their episodes.
+/// `plan` is that of the run's own configuration. Episodes of evaluations are kept too, and not replayed.
 ///
 /// # Errors
 ///
@@ -155,12 +156,12 @@ pub async fn replay(
     registry: &Registry,
     run: &RunDir,
     recorded: &Recorded,
-    progress: &dyn Progress,
+    progress: &Arc<dyn Progress>,
 ) -> Result<Replayed, TrainError> {
     let runtime = Runtime::start(plan)?;
     let replayed = async {
-        let mut team = Team::start(plan, registry, &runtime, Needs::Nothing)?;
-        return_to(&mut team, run, recorded.step.saturating_sub(1), progress).await?;
+        let mut team = Team::start(plan, registry, &runtime, Needs::Nothing, progress)?;
+        return_to(&mut team, run, recorded.step.saturating_sub(1), &**progress).await?;
         let rollout = team.rollout_of(recorded.step.saturating_sub(1), &recorded.episode);
         Ok(rollout::replay(&rollout, &recorded.episode).await)
     };

@@ -18,7 +18,8 @@ use crate::train::critic::Said;
 use crate::train::distance;
 use crate::train::learn::{Learned, learn};
 use crate::train::memory::Memory;
-use crate::train::team::{Cast, Team, left_out};
+use crate::train::team::{Cast, Team};
+use crate::train::unscored::{left_out, none_scored};
 use crate::train::{TrainError, measure};
 use crate::trajectory::Episode;
 
@@ -33,6 +34,7 @@ pub(super) async fn step(
     let before = (measure::work(&team.policies), rollout.bills());
     let mut episodes = play(team, tasks, step).await?;
     let played = start.elapsed();
+    team.progress.work(&format!("step {}: learning", step + 1));
     distance::charge(team, plan, &mut episodes, memory).await?;
     let Learned { metrics, flat } = learn(team, &episodes, step, None, memory).await?;
     let mut timing = measure::timing(&episodes, played, start.elapsed());
@@ -87,6 +89,9 @@ pub(super) fn drawn(
     baselines(plan, episodes, &mut samples, &mut memory.averages);
     if samples.is_empty() {
         let scored = episodes.iter().filter(|episode| episode.score().is_some()).count();
+        if scored == 0 && !episodes.is_empty() {
+            return Err(none_scored(episodes, format!("of step {}", step + 1)));
+        }
         return Err(TrainError::NoSamples { step: step + 1, episodes: scored });
     }
     let mut metrics = rollout(&compared(plan, episodes));

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::checkpoint::Best;
 use crate::eval::EvalReport;
 use crate::metrics::SeatSummary;
+use crate::train::resume_command;
 use crate::trajectory::Seat;
 
 /// An evaluation before or after training, in full; `evaluations/before.json` and `after.json`.
@@ -54,6 +55,9 @@ pub struct Summary {
     pub steps: u64,
     /// From which every other seed derives.
     pub seed: u64,
+    /// The environment's word for the share of solved episodes.
+    #[serde(default = "solved")]
+    pub measure: String,
     /// The evaluation before the first step.
     pub before: Option<Score>,
     /// The evaluation after the last step.
@@ -66,11 +70,16 @@ pub struct Summary {
     pub agents: BTreeMap<Seat, SeatSummary>,
 }
 
+fn solved() -> String {
+    "solved".to_owned()
+}
+
 impl Summary {
-    /// The summary for people: exact match before and after, each agent, the run directory.
+    /// The summary for people: what was solved before and after, each agent, the run directory.
     pub fn table(&self, dir: &Path) -> String {
+        let measure = format!("{} (95 %)", self.measure);
         let scores = table(
-            &["", "exact match (95 %)", "greedy", "tasks"],
+            &["", &measure, "greedy", "tasks"],
             [("before", &self.before), ("after", &self.after)].into_iter().filter_map(
                 |(when, score)| {
                     let score = score.as_ref()?;
@@ -88,24 +97,24 @@ impl Summary {
         let agents = table(
             &["agent", "calls", "reply errors", "truncated", "reward"],
             self.agents.iter().map(|(seat, agent)| {
-                let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+                // Who was never asked has no share of anything.
+                let known = |text: String| if agent.calls == 0 { "-".to_owned() } else { text };
+                let percent = |share: f64| known(format!("{:.1} %", 100.0 * share));
                 vec![
                     seat.to_string(),
                     agent.calls.to_string(),
                     percent(agent.reply_error_rate),
                     percent(agent.truncated_rate),
-                    format!("{:.3}", agent.reward_mean),
+                    known(format!("{:.3}", agent.reward_mean)),
                 ]
             }),
         );
-        let state = if self.complete { "" } else { ", not complete" };
-        let last = format!(
-            "{} {} in {:.1} s{state}; {}",
-            self.steps,
-            if self.steps == 1 { "step" } else { "steps" },
-            self.train_seconds,
-            dir.display()
-        );
+        let steps = if self.steps == 1 { "step" } else { "steps" };
+        let done = format!("{} {steps} in {:.1} s", self.steps, self.train_seconds);
+        let last = match self.complete {
+            true => format!("{done}; {}", dir.display()),
+            false => format!("{done}, not complete; go on with `{}`", resume_command(dir)),
+        };
         let parts = [scores, agents].into_iter().flatten().chain([last]);
         parts.collect::<Vec<_>>().join("\n")
     }
@@ -162,21 +171,36 @@ mod tests {
             complete: true,
             steps: 3,
             seed: 7,
+            measure: "goal met".to_owned(),
             before: Some(score(0.375)),
             after: Some(score(0.875)),
             best: None,
             train_seconds: 1.5,
-            agents: BTreeMap::from([(Seat::at("debate/debater", 2), agent)]),
+            agents: BTreeMap::from([
+                (Seat::at("debate/debater", 2), agent),
+                (Seat::only("debate/judge"), SeatSummary { calls: 0, ..agent }),
+            ]),
         };
         let text = summary.table(Path::new("runs/a"));
-        for part in ["0.375", "0.875", "debate/debater#2", "25.0 %", "runs/a", "3 steps in 1.5 s;"]
-        {
+        for part in [
+            "goal met (95 %)",
+            "0.375",
+            "0.875",
+            "debate/debater#2",
+            "25.0 %",
+            "runs/a",
+            "3 steps in 1.5 s;",
+        ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
+        let judge = text.lines().find(|line| line.contains("debate/judge"));
+        let words: Vec<&str> = judge.unwrap_or_default().split_whitespace().collect();
+        assert_eq!(words, ["|", "debate/judge", "0", "-", "-", "-", "|"], "{text}");
         summary.before = None;
         summary.after = None;
         summary.complete = false;
-        let text = summary.table(Path::new("runs/a"));
-        assert!(!text.contains("greedy") && text.contains("not complete"), "{text}");
+        let text = summary.table(Path::new("runs/a b"));
+        let end = "3 steps in 1.5 s, not complete; go on with `maverl train --resume 'runs/a b'`";
+        assert!(!text.contains("greedy") && text.ends_with(end), "{text}");
     }
 }

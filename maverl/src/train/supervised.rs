@@ -48,6 +48,7 @@ async fn learn(
 ) -> Result<Stepped, TrainError> {
     let plan = team.plan;
     let start = Instant::now();
+    team.progress.work(&format!("step {}: learning", step + 1));
     let chosen = team.sampler.step(step);
     let mut batches = Vec::new();
     for (policy, planned) in plan.policies.iter().enumerate().filter(|(_, policy)| policy.trained) {

@@ -5,32 +5,35 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
 
 use crate::algo::is_greedy;
 use crate::checkpoint::{Checkpoint, Draft};
 use crate::config::{EvalConfig, Preset, TaskConfig};
 use crate::data::{self, Bounds, Demonstration, PreferencePair, Sampler};
-use crate::eval::{EvalReport, EvalSpec};
+use crate::eval::EvalSpec;
 use crate::model::ModelError;
 use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::rollout::{EpisodeRequest, Rollout, RolloutError, episode_seed};
 use crate::run_dir::disk::hash_bytes;
-use crate::run_dir::{Origin, Provenance, RunDirError};
+use crate::run_dir::{HELD_OUT, Origin, Provenance, RunDirError};
 use crate::runtime::{Policy, Runtime, RuntimeError};
 use crate::task::Task;
 use crate::train::course::{Stepped, Work};
 use crate::train::memory::Memory;
 use crate::train::mix::Mixer;
-use crate::train::{TrainError, measure, step, supervised};
-use crate::trajectory::{Episode, Fault, Outcome};
+use crate::train::{Progress, TrainError, measure, step, supervised, unscored};
+use crate::trajectory::{Episode, Seat};
 
 /// Where a checkpoint has the mixer.
 const MIXER: &str = "mixer.safetensors";
-/// How many messages of faults are worth showing.
-const MESSAGES: usize = 3;
 /// The file of a checkpoint that holds what the algorithm remembers.
 const MEMORY: &str = "algorithm.json";
+/// How often the user is told how many tokens were sampled.
+const TICK: Duration = Duration::from_millis(500);
 /// How many tasks the environment looks at before the run.
 const NOTED: usize = 1000;
 
@@ -62,6 +65,8 @@ pub(super) struct Team<'p> {
     warned: bool,
     /// How the values of agents become one of the team; none before it was first needed.
     pub(super) mixer: Cell<Option<Mixer>>,
+    /// Is told what is played and learned.
+    pub(super) progress: Arc<dyn Progress>,
 }
 
 /// What a step is taken from.
@@ -88,6 +93,7 @@ impl<'p> Team<'p> {
         registry: &Registry,
         runtime: &Runtime,
         needs: Needs<'_>,
+        progress: &Arc<dyn Progress>,
     ) -> Result<Self, TrainError> {
         let lessons = match needs {
             Needs::Split(_) | Needs::Nothing => Lessons::Tasks(Vec::new()),
@@ -125,6 +131,7 @@ impl<'p> Team<'p> {
             held_out,
             warned,
             mixer,
+            progress: Arc::clone(progress),
         })
     }
 
@@ -133,7 +140,7 @@ impl<'p> Team<'p> {
         let mut data = BTreeMap::new();
         data.insert(self.plan.task.split.clone(), self.lessons.hash());
         for (split, tasks) in &self.held_out {
-            data.insert(format!("held out {split}"), hash(tasks));
+            data.insert(format!("{HELD_OUT}{split}"), hash(tasks));
         }
         let mut weights = BTreeMap::new();
         for policy in &self.policies {
@@ -145,13 +152,13 @@ impl<'p> Team<'p> {
         };
         let provenance = Provenance {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            base: absolute(&self.plan.base)?,
             data,
             weights,
             device: format!("cpu {} {}", std::env::consts::ARCH, std::env::consts::OS),
             threads,
         };
-        Ok(Origin { given, config: self.plan.config.clone(), provenance })
+        let base = absolute(&self.plan.base)?;
+        Ok(Origin { given, config: self.plan.config.clone(), base, provenance })
     }
 
     /// What the environment has to say about the data, whatever split is played.
@@ -164,6 +171,19 @@ impl<'p> Team<'p> {
         let name = || self.plan.environment.name.clone();
         let note = self.rollout.troupe().environment.note(&tasks);
         Ok(note.map_err(|error| RolloutError::Environment { name: name(), error })?)
+    }
+
+    /// The environment's word for the share of solved episodes.
+    pub(super) fn measure(&self) -> String {
+        self.rollout.troupe().environment.measure().to_owned()
+    }
+
+    /// Every seat that is asked in training; nobody where replies are given.
+    pub(super) fn asked(&self) -> Vec<Seat> {
+        match self.lessons {
+            Lessons::Tasks(_) => self.plan.members(),
+            Lessons::Demonstrations(_) | Lessons::Preferences(_) => Vec::new(),
+        }
     }
 
     /// Who speaks for whom in step `step`, from 0.
@@ -198,10 +218,20 @@ impl<'p> Team<'p> {
             index,
             seed: episode_seed(self.plan.seed, stage, step, task, index),
         };
-        let requests =
-            tasks.into_iter().flat_map(|task| indices.clone().map(move |i| request(task, i)));
-        let episodes = rollout.collect(requests.collect(), |_| {}).await;
-        scored(&episodes, self.plan.rollout.max_unscored)?;
+        let requests: Vec<EpisodeRequest> = tasks
+            .into_iter()
+            .flat_map(|task| indices.clone().map(move |i| request(task, i)))
+            .collect();
+        self.progress.play(&playing(stage, step), requests.len() as u64);
+        let sampled = || self.policies.iter().map(|policy| policy.work().decoded).sum::<u64>();
+        let (before, ended) = (sampled(), Cell::new(0));
+        let tell = || self.progress.played(ended.get(), sampled() - before);
+        let collecting = rollout.collect(requests, |_| {
+            ended.set(ended.get() + 1);
+            tell();
+        });
+        let episodes = with_ticks(collecting, tell).await;
+        unscored::check(&episodes, self.plan.rollout.max_unscored)?;
         Ok(episodes)
     }
 
@@ -238,8 +268,8 @@ impl Work for Team<'_> {
         Ok(done)
     }
 
-    async fn evaluate(&self, spec: &EvalSpec) -> Result<EvalReport, TrainError> {
-        report(spec, &self.perform(spec).await?)
+    async fn evaluate(&self, spec: &EvalSpec) -> Result<Vec<Episode>, TrainError> {
+        self.perform(spec).await
     }
 
     async fn save(&self, draft: &Draft) -> Result<(), TrainError> {
@@ -309,6 +339,26 @@ impl Lessons {
     }
 }
 
+/// What the user is told that is played.
+fn playing(stage: &str, step: u64) -> String {
+    match stage.strip_prefix("eval/") {
+        Some(split) => format!("evaluating on `{split}`"),
+        None => format!("step {}", step + 1),
+    }
+}
+
+/// A future, beside which something is done again and again.
+async fn with_ticks<T>(future: impl Future<Output = T>, tick: impl Fn()) -> T {
+    let (mut future, mut ticks) = (pin!(future), tokio::time::interval(TICK));
+    loop {
+        tokio::select! {
+            biased;
+            output = &mut future => return output,
+            _ = ticks.tick() => tick(),
+        }
+    }
+}
+
 fn mixer_failed(error: ModelError) -> RuntimeError {
     RuntimeError::Model { worker: "mixer".to_owned(), message: error.0 }
 }
@@ -316,52 +366,6 @@ fn mixer_failed(error: ModelError) -> RuntimeError {
 /// The tasks of a held-out split: the first `eval.tasks` of the evaluation's data, or of the training data's.
 fn held_out(plan: &Plan, split: &str) -> Result<Vec<Task>, TrainError> {
     Ok(data::load(&plan.eval.held_out(&plan.task), split, &plan.base)?)
-}
-
-/// What episodes of held-out tasks say.
-pub(super) fn report(spec: &EvalSpec, episodes: &[Episode]) -> Result<EvalReport, TrainError> {
-    EvalReport::of(spec, episodes).ok_or_else(|| unscored(episodes, 1.0))
-}
-
-/// Refuses episodes of which more than a share could not be scored.
-fn scored(episodes: &[Episode], allowed: f64) -> Result<(), TrainError> {
-    if faults(episodes).count() as f64 > allowed * episodes.len() as f64 {
-        return Err(unscored(episodes, allowed));
-    }
-    Ok(())
-}
-
-fn unscored(episodes: &[Episode], allowed: f64) -> TrainError {
-    let kinds = crate::metrics::unscored(episodes).into_iter().filter(|(_, n)| *n > 0);
-    let kinds: Vec<String> = kinds.map(|(kind, n)| format!("{}: {n}", kind.name())).collect();
-    let mut messages: Vec<String> = Vec::new();
-    for fault in faults(episodes) {
-        let message = fault.to_string();
-        if messages.len() < MESSAGES && !messages.contains(&message) {
-            messages.push(message);
-        }
-    }
-    TrainError::Unscored {
-        unscored: faults(episodes).count(),
-        episodes: episodes.len(),
-        allowed,
-        kinds: kinds.join(", "),
-        messages,
-    }
-}
-
-/// What the user is told of the episodes of a step that could not be scored.
-pub(super) fn left_out(episodes: &[Episode]) -> Option<String> {
-    let (unscored, all) = (faults(episodes).count(), episodes.len());
-    let first = faults(episodes).next()?;
-    Some(format!("{unscored} of {all} episodes could not be scored and teach nothing: {first}"))
-}
-
-fn faults(episodes: &[Episode]) -> impl Iterator<Item = &Fault> {
-    episodes.iter().filter_map(|episode| match &episode.outcome {
-        Outcome::Unscored(fault) => Some(fault),
-        Outcome::Scored(_) => None,
-    })
 }
 
 fn hash<T: serde::Serialize>(rows: &[T]) -> String {
@@ -375,29 +379,4 @@ fn absolute(base: &Path) -> Result<std::path::PathBuf, RunDirError> {
         path: base.to_owned(),
         source,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::run_dir::tests::episode;
-    use crate::trajectory::{Fault, FaultKind};
-
-    #[test]
-    fn too_many_unscored_episodes_are_an_error_with_kinds_and_messages() {
-        let mut episodes = vec![episode("a", 0, true, 1), episode("a", 1, true, 1)];
-        assert!(scored(&episodes, 0.0).is_ok());
-        episodes[1].outcome = Outcome::Unscored(Fault::new(FaultKind::Timeout, "too late"));
-        assert!(scored(&episodes, 0.5).is_ok());
-        let error = scored(&episodes, 0.4).map_err(|e| e.to_string());
-        let text = error.expect_err("half is more than 0.4");
-        for part in ["1 of 2 episodes", "timeout: 1", "too late", "`rollout.max_unscored` = 0.4"] {
-            assert!(text.contains(part), "{text}");
-        }
-        let told = left_out(&episodes).expect("one is left out");
-        assert!(
-            told.starts_with("1 of 2 episodes could not be scored and teach nothing: "),
-            "{told}"
-        );
-    }
 }

@@ -92,7 +92,8 @@ fn a_score_that_is_not_a_number_leaves_its_episode_unscored() {
     let ended = lab.fails("run", &["environment.nan=true", QUICK]);
     ended.says(&["8 of 8 episodes could not be scored", "NaN", "rollout.max_unscored"]);
     let allowed = ["environment.nan=true", "rollout.max_unscored=1", QUICK];
-    lab.fails("allowed", &allowed).says(&["no turn to train on"]);
+    let cause = "not one of 8 episodes of step 1 could be scored (environment: 8)";
+    lab.fails("allowed", &allowed).says(&[cause, "NaN"]);
 }
 
 #[test]
@@ -124,10 +125,18 @@ fn too_many_flat_steps_end_the_run_with_what_would_help() {
     let lab = lab();
     let set = ["environment.flat=true", "algorithm.loss.invalid_reply_penalty=0", QUICK];
     let ended = lab.fails("run", &[&set[..], &["algorithm.max_flat_steps=2"]].concat());
-    ended.says(&["2 steps in a row", "group_size", "warning: step 1"]);
+    let ended = ended.says(&["2 steps in a row", "group_size", "warning: step 1"]);
     let run = maverl_tests::lab::Run(lab.path("run"));
     assert_eq!(run.steps().len(), 2);
     assert_eq!(run.steps()[1]["group/flat_steps"], 2.0);
+    // What it says helps, and `info` says the same.
+    let longer = ["--set", "algorithm.max_flat_steps=4"];
+    ended.says(&["go on with `maverl train --resume run --set algorithm.max_flat_steps=4`"]);
+    let info = lab.run(&["info", "run"]).succeeded().stdout;
+    assert!(info.contains("maverl train --resume run --set algorithm.max_flat_steps=4"), "{info}");
+    lab.run(&["train", "--resume", "run"]).failed().says(&["2 steps in a row"]);
+    lab.run(&[&["train", "--resume", "run"], &longer[..]].concat()).failed().says(&["4 steps in"]);
+    assert_eq!(run.steps().len(), 4);
 }
 
 #[test]
@@ -150,7 +159,7 @@ fn a_resumed_run_refuses_another_configuration_and_other_data() {
     let resume = ["train", "--resume", "run", "--steps", "6"];
     let other = ["--set", "task.group_size=8", "--seed", "3"];
     let ended = lab.run(&[&resume[..], &other].concat()).failed();
-    ended.says(&["`task.group_size` was 4, is 8", "`seed` was 7, is 3", "only `steps` may change"]);
+    ended.says(&["`task.group_size` was 4, is 8", "`seed` was 7, is 3", "may change `steps`"]);
     let tasks = fs::read_to_string(lab.path("tasks.jsonl")).unwrap();
     lab.write("tasks.jsonl", &tasks.replacen("question 0?", "question 00?", 1));
     lab.run(&resume).failed().says(&["data of `train` had hash"]);
@@ -196,8 +205,55 @@ fn what_a_run_was_started_with_is_checked_too() {
     }
     lab.train("next", &["steps=0", QUICK]);
     let manifest = fs::read_to_string(lab.path("next/manifest.json")).unwrap();
-    lab.write("next/manifest.json", &manifest.replacen("\"format\": 1", "\"format\": 99", 1));
+    lab.write("next/manifest.json", &manifest.replacen("\"format\": 2", "\"format\": 99", 1));
     lab.run(&["train", "--resume", "next"]).failed().says(&["format 99"]);
+}
+
+#[test]
+fn a_finished_run_that_was_changed_is_not_gone_on_with_and_info_says_so() {
+    let lab = lab();
+    let run = lab.train("run", &["steps=2"]);
+    let info = lab.run(&["info", "run"]).succeeded().stdout;
+    assert!(info.contains("complete"), "{info}");
+    let change = |file: &str| {
+        let text = String::from_utf8(run.bytes(file)).unwrap();
+        lab.write(&format!("run/{file}"), &text.replacen('0', "1", 1));
+    };
+    let resolved = String::from_utf8(run.bytes("resolved.toml")).unwrap();
+    lab.write("run/resolved.toml", &resolved.replace("group_size = 4", "group_size = 2"));
+    let resume = ["train", "--resume", "run", "--steps", "4"];
+    for command in [&resume[..], &["info", "run"], &["eval", "--run", "run"]] {
+        lab.run(command).failed().says(&["run/resolved.toml` is damaged", "beside `--resume`"]);
+    }
+    lab.write("run/resolved.toml", &resolved);
+    change("metrics.jsonl");
+    change("evaluations/before.json");
+    lab.run(&resume).failed().says(&["metrics.jsonl"]);
+    let info = lab.run(&["info", "run", "--json"]);
+    assert_eq!(info.code, Some(1), "{info}");
+    let json: Value = serde_json::from_str(&info.stdout).unwrap();
+    assert_eq!(json["state"]["is"], "damaged");
+    assert_eq!(json["state"]["problems"].as_array().unwrap().len(), 2, "{json:#}");
+}
+
+#[cfg(unix)]
+#[test]
+fn nobody_else_may_read_what_a_run_leaves() {
+    use std::os::unix::fs::PermissionsExt;
+    fn open(path: &std::path::Path, found: &mut Vec<PathBuf>) {
+        let mode = fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        if mode != if path.is_dir() { 0o700 } else { 0o600 } {
+            found.push(path.to_owned());
+        }
+        if path.is_dir() {
+            fs::read_dir(path).unwrap().for_each(|entry| open(&entry.unwrap().path(), found));
+        }
+    }
+    let lab = lab();
+    let run = lab.train("run", &["steps=2", "eval.every=1"]);
+    let mut found = Vec::new();
+    open(&run.0, &mut found);
+    assert_eq!(found, [PathBuf::new(); 0]);
 }
 
 #[test]

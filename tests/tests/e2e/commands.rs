@@ -134,7 +134,57 @@ fn a_run_says_how_it_went_in_its_summary_its_table_and_info() {
         }
     }
     assert!(info.contains("steps 2, 4"), "{info}");
-    out.says(&["exact match before training", "step 4/4"]);
+    out.says(&["solved before training", "step 4/4: score "]);
+}
+
+#[test]
+fn the_configuration_in_a_run_directory_has_what_the_command_line_gave_and_makes_the_run_again() {
+    let lab = lab();
+    let quick = ["train", "run.toml", "--quick", "--set", "sampling.max_tokens=9", "--steps", "1"];
+    lab.run(&[&quick[..], &["--out", "deep/run"]].concat()).succeeded();
+    let run = maverl_tests::lab::Run(lab.path("deep/run"));
+    let config = String::from_utf8(run.bytes("config.toml")).unwrap();
+    for part in ["#   --set steps=1\n", "\nsteps = 1\n", "max_tokens = 9", "base = \"../..\""] {
+        assert!(config.contains(part), "{part:?} is missing in\n{config}");
+    }
+    for file in ["config", "resolved"] {
+        let path = format!("deep/run/{file}.toml");
+        lab.run(&["train", &path, "--out", file]).succeeded();
+        run.equals(&maverl_tests::lab::Run(lab.path(file)));
+    }
+}
+
+#[test]
+fn seeds_are_trained_one_after_the_other_and_runs_are_listed() {
+    let lab = lab();
+    let sweep = ["train", "run.toml", "--steps", "1", "--seeds", "0..2", "--out", "sweep"];
+    let table = lab.run(&sweep).succeeded().stdout;
+    for part in ["solved before", "mean (95 %)", "sweep"] {
+        assert!(table.contains(part), "{part} is missing in\n{table}");
+    }
+    // Done again, the runs that are there are what they were.
+    let again = lab.run(&sweep).succeeded();
+    assert_eq!(again.stdout, table);
+    again.says(&["the run is complete"]);
+    lab.train("alone", &["steps=1", "seed=1"]);
+    maverl_tests::lab::Run(lab.path("alone"))
+        .equals(&maverl_tests::lab::Run(lab.path("sweep/seed-1")));
+    let list = lab.run(&["runs", "."]).succeeded().stdout;
+    assert_eq!(list.matches("complete").count(), 3, "{list}");
+    let json = lab.run(&["runs", "sweep", "--json"]).succeeded().stdout;
+    let runs: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&runs[1]["name"], &runs[1]["seed"]), (&"seed-1".into(), &1.into()), "{json}");
+    lab.run(&["runs", "model"]).failed().says(&["there is no run in `model`"]);
+}
+
+#[test]
+fn the_episodes_of_an_evaluation_are_kept_where_it_is_told() {
+    let lab = lab();
+    let args = ["eval", "run.toml", "--set", "eval.tasks=2", "--episodes", "played.jsonl.zst"];
+    lab.run(&args).succeeded();
+    let episodes = maverl::run_dir::read_rollouts(&lab.path("played.jsonl.zst")).unwrap();
+    assert_eq!(episodes.len(), 2);
+    assert!(episodes.iter().all(|episode| !episode.turns.is_empty()));
 }
 
 #[test]

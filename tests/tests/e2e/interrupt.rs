@@ -29,7 +29,9 @@ fn sigint_and_sigterm_finish_the_step_and_the_run_can_go_on() {
         signal(&child, name);
         let ended = Ended::of(&child.wait_with_output().unwrap());
         assert_eq!(ended.code, Some(130), "{ended}");
-        assert!(ended.stdout.contains("not complete"), "{ended}");
+        let go_on = format!("not complete; go on with `maverl train --resume {name}`");
+        assert!(ended.stdout.contains(&go_on), "{ended}");
+        let ended = ended.says(&["finishing step ", "; again to stop now"]);
         let summary = run.json("summary.json");
         let done = summary["steps"].as_u64().unwrap();
         assert!(summary["complete"] == false && (1..6).contains(&done), "{summary}");
@@ -60,6 +62,8 @@ fn an_interrupt_in_the_first_evaluation_loses_nothing() {
     let ended = Ended::of(&child.wait_with_output().unwrap());
     assert_eq!(ended.code, Some(130), "{ended}");
     assert_eq!(run.json("summary.json")["steps"], 0);
+    let ended = ended.says(&["stopping the evaluation; again to stop now"]);
+    assert!(ended.stdout.contains("0 steps in 0.0 s, not complete"), "{ended}");
     lab.run(&["train", "--resume", "run"]).succeeded();
     assert_eq!(run.json("summary.json")["complete"], true);
 }
@@ -78,6 +82,7 @@ fn a_second_signal_ends_the_run_at_once_and_damages_nothing() {
     let ended = Ended::of(&child.wait_with_output().unwrap());
     assert_eq!(ended.code, Some(130), "{ended}");
     assert!(run.rows().is_empty() && !run.0.join("summary.json").exists());
+    ended.says(&["stopped; go on with `maverl train --resume run`"]);
     lab.run(&["train", "--resume", "run"]).succeeded();
     assert_eq!(run.json("summary.json")["complete"], true);
 }

@@ -4,6 +4,7 @@
 mod algorithms;
 mod bad_input;
 mod commands;
+mod damage;
 mod disk;
 mod examples;
 mod hub;
@@ -13,6 +14,7 @@ mod learners;
 mod models;
 mod numbers;
 mod outsiders;
+mod resolved;
 mod sharing;
 mod xquad;
 

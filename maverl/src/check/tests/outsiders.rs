@@ -64,3 +64,63 @@ fn what_an_outsider_has_not_is_not_written_for_it() {
         &["no outsider is called `export`", "did you mean `expert`?"],
     );
 }
+
+/// Two debaters, of whom the second is somebody else's.
+const SEAT: &str = r#"
+[orchestra]
+name = "debate/vote"
+debaters = 2
+[environment]
+name = "quiz"
+[outsiders.expert]
+url = "http://127.0.0.1:8000/v1"
+model = "big"
+[agents."debate/debater"]
+sampling = { temperature = 0.7 }
+[agents."debate/debater".seats.1]
+outsider = "expert"
+"#;
+
+fn debate(toml: &str) -> Plan {
+    super::super::check(&text(toml), &everything(), Purpose::Train)
+        .unwrap_or_else(|problems| panic!("{}", render(&problems, GraphicalTheme::none())))
+}
+
+#[test]
+fn a_seat_may_be_an_outsiders_and_the_resolved_configuration_means_that() {
+    let models = "[models.a]\npath = \"builtin:tiny\"\n[models.b]\npath = \"builtin:tiny\"\n";
+    let policy =
+        "model = \"b\"\nworker = \"own\"\nfrozen = false\nloss = { kl_coef = 0.1 }\nsampling";
+    let reversed = SEAT
+        .replace("outsider = \"expert\"", "model = \"b\"")
+        .replace("sampling = {", "outsider = \"expert\"\nsampling = {");
+    let several = format!("{SEAT}{models}");
+    let cases = [
+        (SEAT.to_owned(), 1),
+        (several.replacen("sampling", policy, 1), 1),
+        (format!("{reversed}{models}"), 0),
+    ];
+    for (toml, outside) in cases {
+        let plan = debate(&toml);
+        assert_eq!((plan.seats.len(), plan.outsiders.len()), (1, 1), "{toml}");
+        assert_eq!(plan.outsiders[0].seat, Seat::at("debate/debater", outside));
+        assert_eq!(plan.outsiders[0].sampling.temperature, 0.7, "how it samples is inherited");
+        let resolved = toml::to_string(&plan.config).unwrap();
+        assert_eq!(debate(&resolved), plan, "{resolved}");
+    }
+}
+
+#[test]
+fn a_secret_in_a_url_is_refused_wherever_it_is_written() {
+    let url = |url: &str| EXPERT.replace("http://127.0.0.1:8000/v1", url);
+    let help = "the variable's name into `key_env`";
+    says(
+        &url("https://me:hush@host/v1"),
+        &["`outsiders.expert.url` holds a user or a password", help],
+    );
+    says(&url("https://host/v1?api_key=hush"), &["`outsiders.expert.url` holds a key", help]);
+    let orchestra = "[orchestra]\nname = \"search/route\"\ngreeting = \"https://t@host\"";
+    says(orchestra, &["`orchestra.greeting` holds a user or a password"]);
+    let set = text("").with("orchestra.greeting=https://host?token=hush");
+    assert!(problems(&set, &search()).contains("`orchestra.greeting` holds a key"));
+}

@@ -171,3 +171,60 @@ frozen = true
 "#,
     );
 }
+
+#[test]
+fn what_is_given_beside_a_file_is_written_into_it_and_means_the_same() {
+    let toml = r#"
+# A comment that stays.
+steps = 5 # a few
+
+[models.small]
+path = "builtin:tiny"
+optim = { lr = 1e-5, betas = [0.9, 0.95] }
+
+[agents."search/verifier"]
+sampling.temperature = 0.5
+"#;
+    let mut sources = text(toml);
+    sources.env = vec![("MAVERL_RUNTIME__THREADS".to_owned(), "2".to_owned())];
+    let sources = sources
+        .with("steps=2")
+        .with("models.small.optim.lr=3e-4")
+        .with("models.small.optim={ eps = 1e-7 }")
+        .with("agents.search/verifier.sampling.max_tokens=9")
+        .with("agents.\"search/answerer\".sampling = { temperature = 0.25, stop = ['x'] }")
+        .with("eval.split=held out")
+        .with("sampling.stop=[\n'a'\n]");
+    let written = sources.written().unwrap();
+    assert_eq!(plan_of(&text(&written)), plan_of(&sources), "{written}");
+    for part in [
+        "# Given beside the file, and written into it:\n#   environment MAVERL_RUNTIME__THREADS=2\n",
+        "#   --set steps=2\n",
+        "# A comment that stays.\nsteps = 2 # a few\n",
+        "split = \"held out\"",
+    ] {
+        assert!(written.contains(part), "{part:?} is not in\n{written}");
+    }
+    assert_eq!(text(toml).written().unwrap(), toml, "nothing beside it is the file itself");
+    assert_eq!(text("steps = ").written(), None);
+    let bare = Sources::default().with("seed=3").with("orchestra.max_turns=2");
+    assert_eq!(plan_of(&text(&bare.written().unwrap())), plan_of(&bare));
+}
+
+#[test]
+fn relative_paths_start_from_the_file_or_from_base() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path().canonicalize().unwrap();
+    std::fs::create_dir_all(home.join("runs/a")).unwrap();
+    std::fs::create_dir(home.join("configs")).unwrap();
+    let file = home.join("runs/a/resolved.toml");
+    std::fs::write(&file, "base = \"../../configs\"\n[task]\ndata = \"tasks.jsonl\"\n").unwrap();
+    let sources = Sources { file: Some(File::Path(file)), ..Sources::default() };
+    let found = problems(&sources, &search());
+    let missing = home.join("configs/tasks.jsonl").display().to_string();
+    assert!(found.contains(&missing), "{missing} is not in\n{found}");
+    let rows = "{\"question\": \"q\", \"answer\": \"a\", \"split\": \"train\"}\n".to_owned()
+        + "{\"question\": \"p\", \"answer\": \"a\", \"split\": \"test\"}\n";
+    std::fs::write(home.join("configs/tasks.jsonl"), rows).unwrap();
+    assert_eq!(plan_of(&sources).base, home.join("configs"));
+}

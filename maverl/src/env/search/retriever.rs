@@ -21,9 +21,16 @@ pub struct Retriever {
 }
 
 impl Retriever {
-    /// A client of the server at a URL, which keeps the documents of the last `cache` queries.
-    pub fn new(url: &str, timeout: Duration, retries: u32, cache: usize) -> Self {
-        let client = Client::new(url.to_owned(), None, timeout, retries, CONNECTIONS);
+    /// A client of the server at a URL, which keeps the documents of the last `cache` queries. A key is sent with every
+    /// request, as a bearer token.
+    pub fn new(
+        url: &str,
+        key: Option<String>,
+        timeout: Duration,
+        retries: u32,
+        cache: usize,
+    ) -> Self {
+        let client = Client::new(url.to_owned(), key, timeout, retries, CONNECTIONS);
         Self { client: Arc::new(client), kept: Kept::new(cache) }
     }
 

@@ -7,7 +7,10 @@ use std::rc::Rc;
 use super::*;
 use crate::run_dir::disk::{entries, name};
 use crate::run_dir::tests::{episode, origin};
+use crate::run_dir::{MANIFEST, Manifest, read_rollouts};
 use crate::train::Silent;
+
+mod damage;
 
 /// A learner whose weights are one number that every step stirs. It fails when its fuse has burnt down.
 struct Stirring {
@@ -16,12 +19,17 @@ struct Stirring {
     /// Steps from which on there is nothing to learn.
     flat_from: u64,
     interrupt: (u64, Interrupt),
+    /// What another process does in the step of this number, to the metrics.
+    meddling: Option<(u64, Meddling)>,
 }
+
+type Meddling = Box<dyn Fn()>;
 
 impl Stirring {
     fn new(fuse: u32) -> Self {
         let interrupt = (u64::MAX, Interrupt::default());
-        Self { weights: 7, fuse: Rc::new(Cell::new(fuse)), flat_from: u64::MAX, interrupt }
+        let (fuse, flat_from) = (Rc::new(Cell::new(fuse)), u64::MAX);
+        Self { weights: 7, fuse, flat_from, interrupt, meddling: None }
     }
 
     /// One moment at which the process may end.
@@ -31,7 +39,7 @@ impl Stirring {
                 self.fuse.set(left);
                 Ok(())
             }
-            None => Err(TrainError::Flat { steps: 0 }),
+            None => Err(TrainError::NoSamples { step: 0, episodes: 0 }),
         }
     }
 }
@@ -44,6 +52,9 @@ impl Work for Stirring {
         if step + 1 == self.interrupt.0 {
             self.interrupt.1.raise();
         }
+        if let Some((_, meddle)) = self.meddling.as_ref().filter(|(at, _)| *at == step + 1) {
+            meddle();
+        }
         let solved = self.weights.is_multiple_of(2);
         Ok(Stepped {
             episodes: vec![episode("a", 0, solved, 2)],
@@ -53,11 +64,10 @@ impl Work for Stirring {
         })
     }
 
-    async fn evaluate(&self, spec: &EvalSpec) -> Result<EvalReport, TrainError> {
+    async fn evaluate(&self, spec: &EvalSpec) -> Result<Vec<Episode>, TrainError> {
         self.moment()?;
-        let solved =
-            (0..8).map(|bit| episode(&bit.to_string(), 0, self.weights >> bit & 1 == 1, 1));
-        Ok(EvalReport::of(spec, &solved.collect::<Vec<_>>()).unwrap())
+        let tasks = 0..spec.samples * 8;
+        Ok(tasks.map(|bit| episode(&bit.to_string(), 0, self.weights >> bit & 1 == 1, 1)).collect())
     }
 
     async fn save(&self, draft: &Draft) -> Result<(), TrainError> {
@@ -79,23 +89,67 @@ fn settings(steps: u64) -> (Origin, Settings) {
     origin.config.steps = steps;
     origin.config.eval.every = 2;
     origin.config.checkpoint.every = 3;
-    let config = &origin.config;
-    let settings = Settings {
+    origin.config.algorithm.max_flat_steps = 3;
+    let settings = settings_of(&origin);
+    (origin, settings)
+}
+
+fn settings_of(Origin { config, .. }: &Origin) -> Settings {
+    Settings {
         seed: 7,
-        steps,
-        max_flat_steps: 3,
+        steps: config.steps,
+        max_flat_steps: config.algorithm.max_flat_steps,
         eval: config.eval.clone(),
         checkpoint: config.checkpoint.clone(),
-    };
-    (origin, settings)
+        seats: vec![Seat::only("t/a"), Seat::only("t/never")],
+        measure: "goal met".to_owned(),
+        missing: Missing::Nothing,
+    }
 }
 
 async fn train(place: Place, steps: u64, work: Stirring) -> Result<Report, TrainError> {
     let (origin, settings) = settings(steps);
+    train_as(place, &origin, settings, work, Arc::new(Silent)).await
+}
+
+async fn train_as(
+    place: Place,
+    origin: &Origin,
+    settings: Settings,
+    work: Stirring,
+    progress: Arc<dyn Progress>,
+) -> Result<Report, TrainError> {
     let interrupt = work.interrupt.1.clone();
-    match Course::open(&place, &origin, settings, work, Arc::new(Silent), interrupt).await? {
+    interrupt.tell(Arc::clone(&progress));
+    match Course::open(&place, origin, settings, work, progress, interrupt).await? {
         Opened::Ready(course) => course.run().await,
         Opened::Complete(report) => Ok(report),
+    }
+}
+
+/// Keeps everything that is said.
+#[derive(Default)]
+struct Said(std::sync::Mutex<Vec<String>>);
+
+impl Said {
+    fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl Progress for Said {
+    fn begin(&self, _: u64, _: u64) {}
+    fn step(&self, line: &StepLine) {
+        self.note(&format!("step {}", line.step));
+    }
+    fn note(&self, text: &str) {
+        self.0.lock().unwrap().push(text.to_owned());
+    }
+    fn warn(&self, text: &str) {
+        self.note(&format!("warning: {text}"));
+    }
+    fn end(&self) {
+        self.note("end");
     }
 }
 
@@ -104,10 +158,12 @@ fn home() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// Everything that must be the same in a run that was cut off: metrics, rollouts, the last checkpoint's weights.
-fn outcome(dir: &Path) -> (String, Vec<String>, String) {
+/// Everything that must be the same in a run that was cut off: metrics, rollouts, evaluations, the last checkpoint's weights.
+fn outcome(dir: &Path) -> (String, Vec<(String, Vec<u8>)>, String) {
     let metrics = fs::read_to_string(dir.join("metrics.jsonl")).unwrap();
-    let rollouts = entries(&dir.join("rollouts")).unwrap().iter().map(|path| name(path)).collect();
+    let parts = ["rollouts", "evaluations"].map(|part| entries(&dir.join(part)).unwrap());
+    let read = |path: &std::path::PathBuf| (name(path), fs::read(path).unwrap());
+    let rollouts = parts.iter().flatten().map(read).collect();
     let weights =
         Checkpoints::of(dir).open(Which::Last).unwrap().policy("small").unwrap().join("model");
     (metrics, rollouts, fs::read_to_string(weights).unwrap())
@@ -121,11 +177,16 @@ async fn a_run_writes_what_it_did() {
     assert_eq!((report.exit_code(), report.summary.complete, report.summary.steps), (0, true, 7));
     assert!(report.summary.before.is_some() && report.summary.after.is_some());
     let (metrics, rollouts, _) = outcome(&report.dir);
-    assert_eq!((metrics.lines().count(), rollouts.len()), (9, 7));
+    // A file a step; the evaluations before and after and their episodes, and those of three validations.
+    assert_eq!((metrics.lines().count(), rollouts.len()), (9, 7 + 2 * 3 + 3));
     assert!(metrics.lines().next().unwrap().contains("\"step\":0,\"eval/test/exact_match\""));
     let calls: Vec<u64> = report.summary.agents.values().map(|agent| agent.calls).collect();
-    assert_eq!(calls, [14]);
-    let manifest = crate::run_dir::Manifest::read(&report.dir).unwrap();
+    assert_eq!(calls, [14, 0], "who was never asked is there too");
+    assert_eq!(report.summary.measure, "goal met");
+    let before = RunDir::open(&report.dir).unwrap().evaluation_episodes("before");
+    let ids: Vec<String> = read_rollouts(&before).unwrap().into_iter().map(|e| e.task.id).collect();
+    assert_eq!(ids, ["0", "1", "2", "3", "4", "5", "6", "7"]);
+    let manifest = Manifest::read(&report.dir).unwrap();
     manifest.verify(&report.dir, |_| true).unwrap();
     assert!(
         manifest.files.contains_key("summary.json") && manifest.files.contains_key("metrics.jsonl")
@@ -204,8 +265,141 @@ async fn too_many_flat_steps_in_a_row_end_the_run_with_what_would_help() {
     work.flat_from = 2;
     let error = train(Place::New(dir.clone()), 9, work).await.unwrap_err().to_string();
     assert!(error.contains("3 steps in a row") && error.contains("group_size"), "{error}");
+    let command = format!(
+        "go on with `maverl train --resume {} --set algorithm.max_flat_steps=6`",
+        dir.display()
+    );
+    assert!(error.ends_with(&command), "{error}");
     let metrics = fs::read_to_string(dir.join("metrics.jsonl")).unwrap();
     assert!(metrics.lines().last().unwrap().contains("\"step\":5"));
+}
+
+#[tokio::test]
+async fn a_run_that_stopped_flat_goes_on_when_it_is_told_to_wait_longer() {
+    let home = home();
+    let flat = || Stirring { flat_from: 2, ..Stirring::new(u32::MAX) };
+    let (mut origin, mut settings) = settings(9);
+    origin.config.algorithm.max_flat_steps = 99;
+    settings.max_flat_steps = 99;
+    let whole = Place::New(home.path().join("whole"));
+    let silent: Arc<dyn Progress> = Arc::new(Silent);
+    let whole =
+        train_as(whole, &origin, settings.clone(), flat(), Arc::clone(&silent)).await.unwrap();
+    let dir = home.path().join("a");
+    train(Place::New(dir.clone()), 9, flat()).await.unwrap_err();
+    assert_eq!(Checkpoints::of(&dir).open(Which::Last).unwrap().state.step, 5, "nothing is lost");
+    let error = train(Place::Resume(dir.clone()), 9, flat()).await.unwrap_err().to_string();
+    assert!(error.contains("3 steps in a row"), "it says so again, before anything is done");
+    train_as(Place::Resume(dir.clone()), &origin, settings, flat(), silent).await.unwrap();
+    assert_eq!(outcome(&dir), outcome(&whole.dir));
+}
+
+#[tokio::test]
+async fn evaluations_may_change_when_a_run_goes_on_and_what_cannot_be_compared_is_said() {
+    let home = home();
+    let dir = home.path().join("a");
+    train(Place::New(dir.clone()), 4, Stirring::new(u32::MAX)).await.unwrap();
+    assert!(Checkpoints::of(&dir).best().unwrap().is_some());
+    let (mut origin, _) = settings(8);
+    origin.config.eval.samples = std::num::NonZeroU32::MIN.saturating_add(1);
+    origin.config.eval.every = 0;
+    let said = Arc::new(Said::default());
+    let work = Stirring::new(u32::MAX);
+    let progress: Arc<dyn Progress> = Arc::clone(&said) as _;
+    let settings = settings_of(&origin);
+    train_as(Place::Resume(dir.clone()), &origin, settings, work, progress).await.unwrap();
+    let said = said.all();
+    assert!(said[0].contains("the evaluation after training plays otherwise"), "{said:?}");
+    assert!(said[1].contains("the best checkpoint is chosen among new validations"), "{said:?}");
+    assert_eq!(Checkpoints::of(&dir).best().unwrap(), None);
+    let resolved = fs::read_to_string(dir.join("resolved.toml")).unwrap();
+    assert!(resolved.contains("samples = 2"), "{resolved}");
+}
+
+#[tokio::test]
+async fn metrics_that_another_process_changes_in_mid_run_are_an_error_of_the_run() {
+    type Change = fn(&Path);
+    let changes: [(Change, &str); 3] = [
+        (|path| fs::File::options().write(true).open(path).unwrap().set_len(9).unwrap(), "9 bytes"),
+        (|path| fs::rename(path, path.with_extension("old")).unwrap(), "it is gone"),
+        // As long as before: found when the run ends.
+        (
+            |path| {
+                let text = fs::read_to_string(path).unwrap().replacen("step", "pets", 1);
+                let mut file = fs::File::options().write(true).open(path).unwrap();
+                std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
+            },
+            "checksum",
+        ),
+    ];
+    for (change, expected) in changes {
+        let home = home();
+        let dir = home.path().join("a");
+        let path = dir.join("metrics.jsonl");
+        let mut work = Stirring::new(u32::MAX);
+        work.meddling = Some((4, Box::new(move || change(&path))));
+        let error = train(Place::New(dir.clone()), 7, work).await.unwrap_err().to_string();
+        assert!(error.contains("metrics.jsonl") && error.contains(expected), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn nearly_all_replies_malformed_are_told_of_once_in_training() {
+    struct Babbling(Stirring);
+
+    impl Work for Babbling {
+        async fn step(&mut self, step: u64) -> Result<Stepped, TrainError> {
+            let mut done = self.0.step(step).await?;
+            done.episodes = (0..8).map(|index| episode("a", index, false, 1)).collect();
+            let turns = done.episodes.iter_mut().flat_map(|episode| &mut episode.turns);
+            turns.for_each(|turn| turn.error = Some("there is no <answer> tag".to_owned()));
+            Ok(done)
+        }
+        async fn evaluate(&self, spec: &EvalSpec) -> Result<Vec<Episode>, TrainError> {
+            self.0.evaluate(spec).await
+        }
+        async fn save(&self, draft: &Draft) -> Result<(), TrainError> {
+            self.0.save(draft).await
+        }
+        async fn load(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError> {
+            self.0.load(checkpoint).await
+        }
+    }
+
+    let home = home();
+    let (origin, settings) = settings(5);
+    let said = Arc::new(Said::default());
+    let progress: Arc<dyn Progress> = Arc::clone(&said) as _;
+    let (place, work) = (Place::New(home.path().join("a")), Babbling(Stirring::new(u32::MAX)));
+    let opened =
+        Course::open(&place, &origin, settings, work, progress, Interrupt::default()).await;
+    let Opened::Ready(course) = opened.unwrap() else { panic!("it is new") };
+    course.run().await.unwrap();
+    let said = said.all();
+    let told = said.iter().filter(|line| line.contains("could not be read"));
+    let told: Vec<&String> = told.collect();
+    assert_eq!(told.len(), 1, "{said:?}");
+    let parts = ["8 of 8 replies of `t/a`", "there is no <answer> tag", "\"yes\""];
+    assert!(parts.iter().all(|part| told[0].contains(part)), "{}", told[0]);
+}
+
+#[tokio::test]
+async fn who_stops_a_run_is_told_at_once_what_it_still_does_and_how_to_go_on() {
+    let home = home();
+    let dir = home.path().join("a");
+    let (origin, settings) = settings(7);
+    let mut work = Stirring::new(u32::MAX);
+    work.interrupt.0 = 5;
+    let said = Arc::new(Said::default());
+    let progress: Arc<dyn Progress> = Arc::clone(&said) as _;
+    let report =
+        train_as(Place::New(dir.clone()), &origin, settings, work, progress).await.unwrap();
+    let said = said.all();
+    let at = |text: &str| said.iter().position(|line| line == text);
+    let told = at("finishing step 5; again to stop now").expect("it is told");
+    assert!(at("step 4").unwrap() < told && told < at("step 5").unwrap(), "{said:?}");
+    let end = format!("go on with `maverl train --resume {}`", dir.display());
+    assert!(report.table().ends_with(&end), "{}", report.table());
 }
 
 #[tokio::test]

@@ -52,7 +52,7 @@ fn post(path: &str, body: &str) -> String {
 async fn a_query_gets_the_documents_of_the_index() {
     let (address, stop, end) = started().await;
     let url = format!("http://{address}/retrieve");
-    let retriever = Arc::new(Retriever::new(&url, Duration::from_secs(5), 0, 0));
+    let retriever = Arc::new(Retriever::new(&url, None, Duration::from_secs(5), 0, 0));
     let corpus = facts::corpus();
     let index = Index::new(corpus.clone()).unwrap();
     for document in corpus.iter().step_by(97) {

@@ -1,0 +1,82 @@
+//! Secrets in URLs, which would be written into every run directory.
+
+use figment::value::Value;
+
+use super::diagnostic::{Problems, key};
+
+/// Reports URLs that hold a password or a key, wherever they are written.
+pub(super) fn check(problems: &mut Problems<'_>) {
+    let merged = problems.layers().merged().clone();
+    walk(&merged, &mut Vec::new(), problems);
+}
+
+fn walk(value: &Value, path: &mut Vec<String>, problems: &mut Problems<'_>) {
+    match value {
+        Value::Dict(_, table) => {
+            for (name, value) in table {
+                path.push(name.clone());
+                walk(value, path, problems);
+                path.pop();
+            }
+        }
+        Value::Array(_, items) => items.iter().for_each(|item| walk(item, path, problems)),
+        Value::String(_, text) => {
+            if let Some(what) = secret(text) {
+                let message = format!(
+                    "`{}` holds {what}, and run directories keep their configuration",
+                    key(path)
+                );
+                let help = "put it into an environment variable, and the variable's name into `key_env` beside the URL";
+                problems.value(path, message, help.to_owned());
+            }
+        }
+        _ => {}
+    }
+}
+
+/// What of a URL nobody else may see, if anything.
+fn secret(text: &str) -> Option<&'static str> {
+    let (scheme, rest) = text.split_once("://")?;
+    if !scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'+') {
+        return None;
+    }
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    if authority.contains('@') {
+        return Some("a user or a password");
+    }
+    let (_, query) = rest.split_once('?')?;
+    let is_secret = |pair: &str| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let name = name.to_lowercase();
+        let parts = ["token", "secret", "passw", "apikey", "api_key", "api-key", "credential"];
+        let known = ["key", "sig", "signature", "auth", "access_key"].contains(&name.as_str());
+        !value.is_empty() && (known || parts.iter().any(|part| name.contains(part)))
+    };
+    query.split(['&', '#']).any(is_secret).then_some("a key")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_and_keys_in_urls_are_found_and_nothing_else() {
+        for url in ["https://me:hush@host/v1", "http://token@host", "redis+tls://:pw@host"] {
+            assert_eq!(secret(url), Some("a user or a password"), "{url}");
+        }
+        for url in ["https://host/v1?api_key=hush", "https://host?a=b&Token=x", "http://h/?key=1#x"]
+        {
+            assert_eq!(secret(url), Some("a key"), "{url}");
+        }
+        for text in [
+            "http://127.0.0.1:8000/v1",
+            "https://host/@me?page=2",
+            "https://host/?key=",
+            "me@host",
+            "see http:// and me@host",
+            "hf:org/name@main",
+        ] {
+            assert_eq!(secret(text), None, "{text}");
+        }
+    }
+}

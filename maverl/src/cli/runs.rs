@@ -1,0 +1,354 @@
+//! `maverl info` of one run, and `maverl runs` of many: what they are, and how they stand.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use comfy_table::{Table, presets};
+use serde::Serialize;
+
+use super::{Failure, print};
+use crate::checkpoint::{Checkpoints, Which};
+use crate::run_dir::disk::{entries, read_json};
+use crate::run_dir::{Difference, MANIFEST, Provenance, RunDir, RunDirError};
+use crate::train::{Score, Summary, resume_command};
+
+/// How deep below a directory runs are looked for: sweeps have a directory of their own.
+const DEPTH: usize = 3;
+
+/// How a run stands.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "is")]
+pub(super) enum State {
+    /// Everything was done.
+    Complete,
+    /// A process is writing it.
+    Running,
+    /// It has gone to this step and can go on.
+    Stopped {
+        /// The step of its newest checkpoint.
+        step: u64,
+    },
+    /// It stopped because there was nothing to learn from.
+    Flat {
+        /// The step of its newest checkpoint.
+        step: u64,
+        /// Flat steps in a row.
+        flat_steps: u64,
+    },
+    /// Something in it is not as the run left it.
+    Damaged {
+        /// What, and how.
+        problems: Vec<String>,
+    },
+}
+
+/// A run in a line.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Run {
+    /// Its directory, below the one that was asked for.
+    name: String,
+    seed: u64,
+    algorithm: &'static str,
+    orchestra: String,
+    /// Steps it is to do.
+    steps: u64,
+    state: State,
+    summary: Option<Summary>,
+}
+
+/// A run in full.
+#[derive(Debug, Serialize)]
+struct Info {
+    #[serde(flatten)]
+    run: Run,
+    provenance: Provenance,
+    /// The steps there are checkpoints of.
+    checkpoints: Vec<u64>,
+    /// Files that are as the run left them.
+    verified: usize,
+}
+
+impl Run {
+    /// A run directory, of which no large file is read.
+    pub(super) fn read(dir: &Path, name: String) -> Result<Self, RunDirError> {
+        let run = RunDir::open(dir)?;
+        let config = run.origin()?.config;
+        let summary: Option<Summary> = match run.summary().exists() {
+            true => Some(read_json(&run.summary())?),
+            false => None,
+        };
+        let state = match &summary {
+            _ if run.is_running() => State::Running,
+            Some(summary) if summary.complete && summary.steps == config.steps => State::Complete,
+            _ => stopped(dir, config.algorithm.max_flat_steps)?,
+        };
+        Ok(Self {
+            name,
+            seed: config.seed,
+            algorithm: config.algorithm.name.name(),
+            orchestra: config.orchestra.name.unwrap_or_default(),
+            steps: config.steps,
+            state,
+            summary,
+        })
+    }
+
+    /// Share of solved episodes before and after training.
+    pub(super) fn scores(&self) -> [Option<&Score>; 2] {
+        let summary = self.summary.as_ref();
+        [summary.and_then(|s| s.before.as_ref()), summary.and_then(|s| s.after.as_ref())]
+    }
+}
+
+/// How a run stands that is neither complete nor under way.
+fn stopped(dir: &Path, max_flat_steps: u64) -> Result<State, RunDirError> {
+    let checkpoints = Checkpoints::of(dir);
+    let Some(step) = checkpoints.steps()?.pop() else { return Ok(State::Stopped { step: 0 }) };
+    let flat_steps = checkpoints.peek(step)?.flat_steps;
+    Ok(match flat_steps > 0 && flat_steps >= max_flat_steps {
+        true => State::Flat { step, flat_steps },
+        false => State::Stopped { step },
+    })
+}
+
+impl State {
+    /// The state in a few words.
+    pub(super) fn words(&self, steps: u64) -> String {
+        match self {
+            Self::Complete => "complete".to_owned(),
+            Self::Running => "running".to_owned(),
+            Self::Stopped { step } => format!("step {step} of {steps}"),
+            Self::Flat { step, flat_steps } => {
+                format!("step {step} of {steps}, stopped after {flat_steps} flat steps")
+            }
+            Self::Damaged { problems } => format!("damaged: {}", problems.join("; ")),
+        }
+    }
+
+    /// What can be done now, if anything is left to do.
+    fn advice(&self, dir: &Path) -> Option<String> {
+        let resume = resume_command(dir);
+        match self {
+            Self::Stopped { .. } => Some(format!("`{resume}` goes on with it")),
+            Self::Flat { flat_steps, .. } => Some(format!(
+                "`{resume} --set algorithm.max_flat_steps={}` goes on with it; tasks that are neither always nor never \
+                 solved would help more",
+                2 * flat_steps
+            )),
+            Self::Complete | Self::Running | Self::Damaged { .. } => None,
+        }
+    }
+}
+
+/// Prints what a run directory holds, what came of the run, and what is not as the run left it; fails if anything is not.
+pub(super) fn info(dir: &Path, json: bool) -> Result<ExitCode, Failure> {
+    let mut run = Run::read(dir, dir.display().to_string())?;
+    let opened = RunDir::open(dir)?;
+    let checkpoints = Checkpoints::of(dir);
+    let steps = checkpoints.steps()?;
+    let problems = problems(&opened, &checkpoints, steps.last().copied())?;
+    let verified = opened.listed();
+    let advice = run.state.advice(dir);
+    let sound = problems.is_empty();
+    if !sound {
+        run.state = State::Damaged { problems };
+    }
+    let provenance = opened.origin()?.provenance;
+    let info = Info { run, provenance, checkpoints: steps, verified };
+    print(&match json {
+        true => serde_json::to_string_pretty(&info)?,
+        false => info.text(dir, advice.as_deref()),
+    })?;
+    Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Everything that is not as the run left it.
+fn problems(
+    run: &RunDir,
+    checkpoints: &Checkpoints,
+    newest: Option<u64>,
+) -> Result<Vec<String>, RunDirError> {
+    let differences = run.differences(newest.unwrap_or(0))?;
+    let line = |Difference { path, reason }| format!("`{}`: {reason}", Path::display(&path));
+    let mut problems: Vec<String> = differences.into_iter().map(line).collect();
+    match newest.map(|_| checkpoints.open(Which::Last)) {
+        Some(Err(error @ (RunDirError::Damaged { .. } | RunDirError::Altered { .. }))) => {
+            problems.push(error.to_string());
+        }
+        Some(Err(error)) => return Err(error),
+        Some(Ok(_)) | None => {}
+    }
+    Ok(problems)
+}
+
+impl Info {
+    fn text(&self, dir: &Path, advice: Option<&str>) -> String {
+        let Self { run, provenance, checkpoints, verified } = self;
+        let steps: Vec<String> = checkpoints.iter().map(ToString::to_string).collect();
+        let state = match &run.state {
+            State::Damaged { problems } => format!("damaged\n  {}", problems.join("\n  ")),
+            state => state.words(run.steps),
+        };
+        let lines = [
+            ("run", dir.display().to_string()),
+            ("maverl", provenance.version.clone()),
+            ("device", format!("{}, {} threads", provenance.device, provenance.threads)),
+            ("orchestra", run.orchestra.clone()),
+            ("algorithm", run.algorithm.to_owned()),
+            ("seed", run.seed.to_string()),
+            (
+                "checkpoints",
+                match steps.is_empty() {
+                    true => "(none)".to_owned(),
+                    false => format!("steps {}", steps.join(", ")),
+                },
+            ),
+            ("verified", format!("{verified} files and the newest checkpoint")),
+            ("state", state),
+        ];
+        let sound = !matches!(run.state, State::Damaged { .. });
+        let lines = lines.into_iter().filter(|(name, _)| sound || *name != "verified");
+        let mut text: String = lines.map(|(name, value)| format!("{name:<12} {value}\n")).collect();
+        match &run.summary {
+            Some(summary) => text.push_str(&summary.table(dir)),
+            None => text.push_str("the run has no summary yet"),
+        }
+        if let Some(advice) = advice.filter(|_| sound) {
+            text.push('\n');
+            text.push_str(advice);
+        }
+        text
+    }
+}
+
+/// Prints the runs in a directory.
+pub(super) fn runs(dir: &Path, json: bool) -> Result<ExitCode, Failure> {
+    let mut found = Vec::new();
+    find(dir, DEPTH, &mut found)?;
+    if found.is_empty() {
+        return Err(Failure(format!(
+            "there is no run in `{}`; `maverl train` writes one",
+            dir.display()
+        )));
+    }
+    let runs: Vec<Result<Run, (String, String)>> = found
+        .iter()
+        .map(|path| {
+            let name = path.strip_prefix(dir).unwrap_or(path);
+            let name = if name.as_os_str().is_empty() { path } else { name };
+            let name = name.display().to_string();
+            Run::read(path, name.clone()).map_err(|error| (name, error.to_string()))
+        })
+        .collect();
+    print(&if json { lines(&runs)? } else { table(&runs) })
+}
+
+/// The run directories in a directory and below it, sorted; nothing is looked for in a run.
+fn find(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), RunDirError> {
+    if dir.join(MANIFEST).is_file() {
+        found.push(dir.to_owned());
+        return Ok(());
+    }
+    let inner = entries(dir)?.into_iter().filter(|path| path.is_dir());
+    if depth > 0 {
+        for path in inner {
+            find(&path, depth - 1, found)?;
+        }
+    }
+    Ok(())
+}
+
+/// A list of JSON objects, one a run.
+fn lines(runs: &[Result<Run, (String, String)>]) -> Result<String, serde_json::Error> {
+    let value = |run: &Result<Run, (String, String)>| match run {
+        Ok(run) => serde_json::to_value(run),
+        Err((name, error)) => {
+            let state = State::Damaged { problems: vec![error.clone()] };
+            Ok(serde_json::json!({ "name": name, "state": state }))
+        }
+    };
+    let values = runs.iter().map(value).collect::<Result<Vec<_>, _>>()?;
+    serde_json::to_string_pretty(&values)
+}
+
+fn table(runs: &[Result<Run, (String, String)>]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_BORDERS_ONLY_CONDENSED).set_header([
+        "run",
+        "seed",
+        "algorithm",
+        "before",
+        "after",
+        "state",
+    ]);
+    for run in runs {
+        match run {
+            Ok(run) => {
+                let share = |score: Option<&Score>| {
+                    score.map_or("-".to_owned(), |score| format!("{:.3}", score.exact_match))
+                };
+                let [before, after] = run.scores().map(share);
+                table.add_row([
+                    run.name.clone(),
+                    run.seed.to_string(),
+                    run.algorithm.to_owned(),
+                    before,
+                    after,
+                    run.state.words(run.steps),
+                ]);
+            }
+            Err((name, error)) => {
+                let state = State::Damaged { problems: vec![error.clone()] }.words(0);
+                let none = || "-".to_owned();
+                table.add_row([name.clone(), none(), none(), none(), none(), state]);
+            }
+        }
+    }
+    table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::run_dir::tests::origin;
+
+    #[test]
+    fn runs_are_found_below_a_directory_and_each_has_a_line() {
+        let home = tempfile::tempdir().unwrap();
+        for name in ["a-1", "sweep/seed-0", "sweep/seed-1"] {
+            RunDir::create(&home.path().join(name), &origin()).unwrap();
+        }
+        std::fs::create_dir(home.path().join("notes")).unwrap();
+        std::fs::write(home.path().join("sweep/seed-1/resolved.toml"), "seed = 8\n").unwrap();
+        let mut found = Vec::new();
+        find(home.path(), DEPTH, &mut found).unwrap();
+        let runs: Vec<_> = found
+            .iter()
+            .map(|path| {
+                let name = path.strip_prefix(home.path()).unwrap().display().to_string();
+                Run::read(path, name.clone()).map_err(|error| (name, error.to_string()))
+            })
+            .collect();
+        let text = table(&runs);
+        let line = |name: &str| text.lines().find(|line| line.contains(name)).unwrap();
+        let words: Vec<&str> = line("a-1").split_whitespace().collect();
+        let expected = ["|", "a-1", "0", "drmas", "-", "-", "step", "0", "of", "100", "|"];
+        assert_eq!(words, expected, "{text}");
+        assert!(line("seed-0").contains("step 0 of 100"), "{text}");
+        assert!(line("seed-1").contains("damaged: ") && text.contains("resolved.toml"), "{text}");
+        let json: serde_json::Value = serde_json::from_str(&lines(&runs).unwrap()).unwrap();
+        assert_eq!(json[0]["state"], serde_json::json!({ "is": "stopped", "step": 0 }));
+        assert_eq!(json[2]["state"]["is"], "damaged");
+    }
+
+    #[test]
+    fn a_run_that_stopped_flat_says_what_goes_on_with_it() {
+        let flat = State::Flat { step: 12, flat_steps: 10 };
+        assert_eq!(flat.words(40), "step 12 of 40, stopped after 10 flat steps");
+        let advice = flat.advice(Path::new("runs/a-1")).unwrap();
+        let command = "`maverl train --resume runs/a-1 --set algorithm.max_flat_steps=20` goes on";
+        assert!(advice.starts_with(command), "{advice}");
+    }
+}

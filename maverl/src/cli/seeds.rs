@@ -1,0 +1,211 @@
+//! `maverl train --seeds`: the same run from several seeds, one after the other.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use comfy_table::{Table, presets};
+
+use super::training::{carry_out, options};
+use super::{Failure, Given, RunArgs, of_run, planned, print};
+use crate::check::{Purpose, Sources};
+use crate::eval::{Estimate, over_runs};
+use crate::registry::Registry;
+use crate::run_dir::{MANIFEST, Missing, Place, next};
+use crate::train::{Options, Report, Summary};
+
+/// More runs than anybody has time for.
+const MOST: usize = 10_000;
+
+/// Seeds, as `0..5`, `0..=4` or `1,2,7`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Seeds(Vec<u64>);
+
+impl FromStr for Seeds {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            || format!("{text:?} are no seeds; write a range as `0..5`, or a list as `1,2,7`");
+        let number = |text: &str| {
+            let number = text.trim().parse::<u64>().ok();
+            number.filter(|seed| i64::try_from(*seed).is_ok()).ok_or_else(wrong)
+        };
+        let mut seeds = Vec::new();
+        for part in text.split(',') {
+            let range = match part.split_once("..") {
+                None => number(part)?..number(part)? + 1,
+                Some((from, to)) => match to.strip_prefix('=') {
+                    Some(to) => number(from)?..number(to)? + 1,
+                    None => number(from)?..number(to)?,
+                },
+            };
+            if range.end.saturating_sub(range.start) > MOST as u64 {
+                return Err(format!("{text:?} are more than {MOST} seeds"));
+            }
+            seeds.extend(range.filter(|seed| !seeds.contains(seed)).collect::<Vec<_>>());
+        }
+        if seeds.is_empty() { Err(wrong()) } else { Ok(Self(seeds)) }
+    }
+}
+
+/// What came of the run from a seed.
+type Outcome = (u64, Result<Summary, String>);
+
+/// Trains from each seed. A run that is there is gone on with; one that fails does not keep the others from being done.
+pub(super) fn train(
+    args: &RunArgs,
+    given: Option<&Given<'_>>,
+    Seeds(seeds): &Seeds,
+    registry: &Registry,
+) -> Result<ExitCode, Failure> {
+    let dir = match &args.out {
+        Some(dir) => dir.clone(),
+        None => next(&PathBuf::from("runs"), &format!("{}-seeds", args.stem(given))),
+    };
+    let mut outcomes: Vec<Outcome> = Vec::new();
+    for (i, &seed) in seeds.iter().enumerate() {
+        eprintln!("seed {seed}, run {} of {}", i + 1, seeds.len());
+        let (sources, options) = run(args, given, &dir.join(format!("seed-{seed}")), seed)?;
+        // What is wrong with a configuration is wrong from every seed.
+        planned(&sources, registry, Purpose::Train)?;
+        match carry_out(&sources, registry, options) {
+            Ok(Report { interrupted: true, dir: run, .. }) => {
+                print(&table(&outcomes))?;
+                eprintln!(
+                    "stopped in `{}`; the same command with `--out {}` goes on",
+                    run.display(),
+                    dir.display()
+                );
+                return Ok(ExitCode::from(130));
+            }
+            Ok(report) => outcomes.push((seed, Ok(report.summary))),
+            Err(Failure(error)) => {
+                eprintln!("error: {error}");
+                outcomes.push((seed, Err(error)));
+            }
+        }
+    }
+    print(&format!("{}\n{}", table(&outcomes), dir.display()))?;
+    let failed = outcomes.iter().any(|(_, outcome)| outcome.is_err());
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// The sources and options of the run from a seed.
+fn run(
+    args: &RunArgs,
+    given: Option<&Given<'_>>,
+    dir: &Path,
+    seed: u64,
+) -> Result<(Sources, Options), Failure> {
+    let with = |sources: Sources| args.over(sources).with(format!("seed={seed}"));
+    let (sources, text, place) = match dir.join(MANIFEST).is_file() {
+        true => {
+            let (sources, text) = of_run(dir)?;
+            let text = with(Sources::default().text("config.toml", text, dir)).written();
+            (with(sources), text, Place::Resume(dir.to_owned()))
+        }
+        false => {
+            let sources = with(args.config.base(given));
+            (sources.clone(), sources.written(), Place::New(dir.to_owned()))
+        }
+    };
+    let missing = if args.allow_missing { Missing::Episodes } else { Missing::Nothing };
+    Ok((sources, Options { given: text.unwrap_or_default(), missing, ..options(place) }))
+}
+
+/// A row for each seed, and one for all.
+fn table(outcomes: &[Outcome]) -> String {
+    let mut table = Table::new();
+    let measure = outcomes.iter().find_map(|(_, run)| Some(run.as_ref().ok()?.measure.as_str()));
+    let [before, after] =
+        ["before", "after"].map(|when| format!("{} {when}", measure.unwrap_or("solved")));
+    table
+        .load_style(presets::ASCII_BORDERS_ONLY_CONDENSED)
+        .set_header(["seed", &before, &after, "gain", "steps"]);
+    let scores = |summary: &Summary| {
+        let share = |score: &Option<crate::train::Score>| Some(score.as_ref()?.exact_match);
+        (share(&summary.before), share(&summary.after))
+    };
+    let shown = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.3}"));
+    let (mut befores, mut afters, mut gains) = (Vec::new(), Vec::new(), Vec::new());
+    for (seed, outcome) in outcomes {
+        let Ok(summary) = outcome else {
+            let none = "-".to_owned();
+            table.add_row([seed.to_string(), none.clone(), none.clone(), none, "failed".into()]);
+            continue;
+        };
+        let (before, after) = scores(summary);
+        let gain = before.zip(after).map(|(before, after)| after - before);
+        befores.extend(before);
+        afters.extend(after);
+        gains.extend(gain);
+        let gain = gain.map_or("-".to_owned(), |gain| format!("{gain:+.3}"));
+        let steps = summary.steps.to_string();
+        table.add_row([seed.to_string(), shown(before), shown(after), gain, steps]);
+    }
+    let mean = |values: &[f64]| match over_runs(values) {
+        None => "-".to_owned(),
+        Some(Estimate { mean, low, high }) if values.len() > 1 => {
+            format!("{mean:.3} ({low:.3} to {high:.3})")
+        }
+        Some(Estimate { mean, .. }) => format!("{mean:.3}"),
+    };
+    let all = [&befores, &afters, &gains].map(|values| mean(values));
+    let [before, after, gain] = all;
+    table.add_row(["mean (95 %)".to_owned(), before, after, gain, String::new()]);
+    table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::train::Score;
+
+    #[test]
+    fn seeds_are_ranges_and_lists() {
+        let seeds = |text: &str| text.parse::<Seeds>().map(|Seeds(seeds)| seeds);
+        assert_eq!(seeds("0..5").unwrap(), [0, 1, 2, 3, 4]);
+        assert_eq!(seeds("0..=2").unwrap(), [0, 1, 2]);
+        assert_eq!(seeds("7, 1,2").unwrap(), [7, 1, 2]);
+        assert_eq!(seeds("0..2,1,9").unwrap(), [0, 1, 9]);
+        for wrong in ["", "5..0", "a..b", "-1", "0..9223372036854775808", "1.5"] {
+            let error = seeds(wrong).unwrap_err();
+            assert!(error.contains("write a range as `0..5`") || error.contains("more"), "{error}");
+        }
+        assert!(seeds("0..1000000000000").unwrap_err().contains("more than 10000 seeds"));
+    }
+
+    #[test]
+    fn the_table_has_a_row_a_seed_and_a_mean_with_its_interval() {
+        let summary = |before: f64, after: f64| {
+            let score =
+                |share| Score { exact_match: share, interval: (0.0, 1.0), greedy: share, tasks: 8 };
+            Summary {
+                complete: true,
+                steps: 40,
+                seed: 0,
+                measure: "accuracy".to_owned(),
+                before: Some(score(before)),
+                after: Some(score(after)),
+                best: None,
+                train_seconds: 1.0,
+                agents: Default::default(),
+            }
+        };
+        let outcomes = [
+            (0, Ok(summary(0.5, 0.7))),
+            (1, Err("the weights have blown up".to_owned())),
+            (2, Ok(summary(0.5, 0.8))),
+            (3, Ok(summary(0.5, 0.9))),
+        ];
+        let text = table(&outcomes);
+        // s = 0.1 and t = 4.303 with 2 degrees of freedom: 0.8 -+ 0.248.
+        for part in ["accuracy before", "0.800 (0.552 to 1.048)", "+0.400", "failed", "mean (95 %)"]
+        {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
+    }
+}

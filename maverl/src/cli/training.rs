@@ -1,0 +1,48 @@
+//! What every command that trains does.
+
+use super::{Failure, Given, RunArgs, block_on, planned};
+use crate::check::{Purpose, Sources, survey};
+use crate::registry::Registry;
+use crate::run_dir::Place;
+use crate::train::{self, Interrupt, Options, Report};
+
+impl RunArgs {
+    /// The command line's layer on top of others.
+    pub(super) fn over(&self, sources: Sources) -> Sources {
+        let steps = self.steps.map(|steps| format!("steps={steps}"));
+        steps.into_iter().fold(self.config.over(sources), Sources::with)
+    }
+
+    /// What a run is named after.
+    pub(super) fn stem(&self, given: Option<&Given<'_>>) -> String {
+        match (self.config.path(), given) {
+            (Some(path), _) => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+            (None, Some(given)) => given.name.to_owned(),
+            (None, None) => {
+                eprintln!(
+                    "no configuration given: every key that `--set` leaves out has its default"
+                );
+                "run".to_owned()
+            }
+        }
+    }
+}
+
+/// Options of a run that tells how it goes on standard error.
+pub(super) fn options(place: Place) -> Options {
+    Options { progress: train::stderr(), ..Options::new(place) }
+}
+
+/// Trains, until the end or until a signal.
+pub(super) fn carry_out(
+    sources: &Sources,
+    registry: &Registry,
+    options: Options,
+) -> Result<Report, Failure> {
+    let plan = planned(sources, registry, Purpose::Train)?;
+    survey(&plan)?.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
+    block_on(async {
+        let options = Options { interrupt: Interrupt::on_signals()?, ..options };
+        Ok::<_, Failure>(train::train(&plan, registry, options).await?)
+    })
+}

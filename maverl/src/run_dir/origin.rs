@@ -1,0 +1,176 @@
+//! What a run starts from, and what of it may change when the run goes on.
+
+use std::path::{Path, PathBuf};
+
+use toml::Value;
+use toml_edit::DocumentMut;
+
+use super::disk::{name, parent};
+use super::{RESOLVED, RunDirError};
+use crate::config::Config;
+use crate::run_dir::Provenance;
+
+/// What may change, for people.
+pub(super) const MAY_CHANGE: &str = "`steps`, `base`, `eval`, `checkpoint`, `algorithm.max_flat_steps`, `rollout.max_episodes`, \
+     `rollout.max_unscored`, `models.*.gradient_checkpointing`, `runtime` but for its `micro_batch_tokens`, and how \
+     outsiders are reached";
+
+/// Keys that no trained weight depends on. A `*` is any name.
+const FREE: [&str; 20] = [
+    "steps",
+    "base",
+    "eval",
+    "checkpoint",
+    "algorithm.max_flat_steps",
+    "rollout.max_episodes",
+    "rollout.max_unscored",
+    "models.*.gradient_checkpointing",
+    "runtime.threads",
+    "runtime.max_requests",
+    "runtime.prefill_tokens",
+    "runtime.kv_mib",
+    "runtime.prefix_cache",
+    "outsiders.*.url",
+    "outsiders.*.key_env",
+    "outsiders.*.timeout_s",
+    "outsiders.*.retries",
+    "outsiders.*.max_requests",
+    "outsiders.*.prompt_price",
+    "outsiders.*.completion_price",
+];
+
+/// The names of held-out data in [`Provenance::data`] begin so.
+pub(crate) const HELD_OUT: &str = "held out ";
+
+/// What a run starts from; written before its first step and compared when it is resumed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Origin {
+    /// The configuration as the user gave it, with everything that was given beside it; empty where there was no file.
+    pub given: String,
+    /// The configuration with every default.
+    pub config: Config,
+    /// The directory that relative paths of the configuration start from, absolute.
+    pub base: PathBuf,
+    /// Data, weights, version, machine.
+    pub provenance: Provenance,
+}
+
+impl Origin {
+    /// Everything that makes another run of it, as lines for the user.
+    pub(super) fn differences(&self, now: &Self, path: &Path) -> Result<Vec<String>, RunDirError> {
+        let value = |config: &Config| {
+            Value::try_from(config).map_err(|e| RunDirError::Encode {
+                path: path.join(RESOLVED),
+                reason: e.to_string(),
+            })
+        };
+        let (then, later) = (value(&self.config)?, value(&now.config)?);
+        let mut differences = Vec::new();
+        compare(&mut Vec::new(), Some(&then), Some(&later), &mut differences);
+        differences.retain(|(key, _)| !is_free(key));
+        let mut lines: Vec<String> = differences.into_iter().map(|(_, line)| line).collect();
+        // Other evaluations play other tasks. The same ones must play the same.
+        let evaluates_otherwise = self.config.eval != now.config.eval;
+        let ignored = |data: &str| evaluates_otherwise && data.starts_with(HELD_OUT);
+        self.provenance.differences(&now.provenance, ignored, &mut lines);
+        Ok(lines)
+    }
+
+    /// The same in a run directory: `base` leads from there to where it is.
+    pub(super) fn placed(&self, dir: &Path) -> Result<Self, RunDirError> {
+        let base = relative(dir, &self.base);
+        let Some(base) = base.to_str() else {
+            let reason = format!("`{}` cannot be written as text", base.display());
+            return Err(RunDirError::Encode { path: dir.join(RESOLVED), reason });
+        };
+        let given = match self.given.parse::<DocumentMut>() {
+            Ok(mut document) if !self.given.is_empty() => {
+                document.insert("base", toml_edit::value(base));
+                document.to_string()
+            }
+            // A program may keep what it likes here.
+            _ => self.given.clone(),
+        };
+        let config = Config { base: Some(base.to_owned()), ..self.config.clone() };
+        Ok(Self { given, config, ..self.clone() })
+    }
+}
+
+/// Whether a key, or a table around it, is free.
+fn is_free(key: &[String]) -> bool {
+    FREE.iter().any(|free| {
+        let parts: Vec<&str> = free.split('.').collect();
+        let fits = |(part, found): (&&str, &String)| *part == "*" || part == found;
+        parts.len() <= key.len() && parts.iter().zip(key).all(fits)
+    })
+}
+
+/// Adds a line for each leaf at which two configurations differ, with its key.
+fn compare(
+    key: &mut Vec<String>,
+    then: Option<&Value>,
+    now: Option<&Value>,
+    lines: &mut Vec<(Vec<String>, String)>,
+) {
+    if then == now {
+        return;
+    }
+    if let (Some(Value::Table(then)), Some(Value::Table(now))) = (then, now) {
+        let mut names: Vec<&String> = then.keys().chain(now.keys()).collect();
+        names.sort();
+        names.dedup();
+        for name in names {
+            key.push(name.clone());
+            compare(key, then.get(name), now.get(name), lines);
+            key.pop();
+        }
+        return;
+    }
+    let plain =
+        |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+    let quoted = |part: &String| if plain(part) { part.clone() } else { format!("{part:?}") };
+    let name = key.iter().map(quoted).collect::<Vec<_>>().join(".");
+    let show = |value: Option<&Value>| value.map_or("not set".to_owned(), ToString::to_string);
+    lines.push((key.clone(), format!("`{name}` was {}, is {}", show(then), show(now))));
+}
+
+/// The way from a directory, whose last part need not be there yet, to another, links followed.
+fn relative(from: &Path, to: &Path) -> PathBuf {
+    let absolute = |path: &Path| {
+        let lexical = || std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        path.canonicalize().unwrap_or_else(|_| lexical())
+    };
+    let (from, to) = (absolute(parent(from)).join(name(from)), absolute(to));
+    let shared = from.components().zip(to.components()).take_while(|(a, b)| a == b).count();
+    if shared == 0 {
+        return to;
+    }
+    let up = from.components().skip(shared).map(|_| std::path::Component::ParentDir);
+    let way: PathBuf = up.chain(to.components().skip(shared)).collect();
+    if way.as_os_str().is_empty() { PathBuf::from(".") } else { way }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_way_from_a_run_leads_to_the_files_of_its_configuration() {
+        let home = tempfile::tempdir().unwrap();
+        let home = home.path().canonicalize().unwrap();
+        for dir in ["project/configs", "project/runs", "scratch"] {
+            std::fs::create_dir_all(home.join(dir)).unwrap();
+        }
+        let way = |from: &str, to: &str| relative(&home.join(from), &home.join(to));
+        assert_eq!(way("project/runs/a-1", "project/configs"), Path::new("../../configs"));
+        assert_eq!(way("project/runs/a-1", "project"), Path::new("../.."));
+        assert_eq!(way("project", "project"), Path::new("."));
+        #[cfg(unix)]
+        {
+            std::os::unix::fs::symlink(home.join("scratch"), home.join("project/linked")).unwrap();
+            let linked = way("project/linked/a-1", "project/configs");
+            assert_eq!(linked, Path::new("../../project/configs"));
+        }
+    }
+}

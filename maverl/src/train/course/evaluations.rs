@@ -1,0 +1,104 @@
+//! Evaluations in the course of a run: before and after training, and validations between steps.
+
+use std::time::Instant;
+
+use super::{Course, Stepped, Work};
+use crate::checkpoint::{Best, TrainerState};
+use crate::config::EvalConfig;
+use crate::eval::{EvalReport, EvalSpec};
+use crate::metrics::Metrics;
+use crate::train::{Evaluation, Progress, Score, TrainError, unscored};
+
+impl<W: Work> Course<W> {
+    /// Plays the validation split if it is due; says whether it went better than ever.
+    pub(super) async fn validate(&mut self, done: &mut Stepped) -> Result<bool, TrainError> {
+        let (step, eval) = (self.state.step, &self.settings.eval);
+        if eval.every == 0 || !step.is_multiple_of(eval.every) {
+            return Ok(false);
+        }
+        let start = Instant::now();
+        let spec = EvalSpec::new(eval, &eval.split);
+        let episodes = self.work.evaluate(&spec).await?;
+        let report = unscored::report(&spec, &episodes)?;
+        self.dir.write_evaluation_episodes(&format!("step-{step:06}"), &episodes)?;
+        let exact_match = report.exact_match();
+        done.metrics.extend(report.metrics(&spec.split));
+        done.warnings.extend(report.left_out());
+        done.warnings.extend(self.malformed.warning(&episodes));
+        done.timing.set("time/eval_s", start.elapsed().as_secs_f64());
+        let improved = self.state.best.is_none_or(|best| exact_match > best.exact_match);
+        if improved {
+            self.state.best = Some(Best { step, exact_match });
+        }
+        Ok(improved)
+    }
+
+    /// The evaluation before or after training: read, if it was already made. `None` if the run is asked to stop.
+    pub(super) async fn evaluation(
+        &mut self,
+        name: &str,
+    ) -> Result<Option<Evaluation>, TrainError> {
+        if let Some(evaluation) = self.dir.read_evaluation(name)? {
+            return Ok(Some(evaluation));
+        }
+        let eval = &self.settings.eval;
+        self.progress.note(&format!("evaluating on `{}` {name} training", eval.test_split));
+        self.interrupt.stopping_means("stopping the evaluation");
+        let sampled = EvalSpec::new(eval, &eval.test_split);
+        let greedy = EvalSpec { samples: 1, temperature: Some(0.0), ..sampled.clone() };
+        let both = async {
+            let episodes = self.work.evaluate(&sampled).await?;
+            let greedily = self.work.evaluate(&greedy).await?;
+            Ok::<_, TrainError>((episodes, greedily))
+        };
+        let Some(both) = self.interrupt.or(both).await else { return Ok(None) };
+        let (episodes, greedily) = both?;
+        let evaluation = Evaluation {
+            sampled: unscored::report(&sampled, &episodes)?,
+            greedy: unscored::report(&greedy, &greedily)?,
+        };
+        self.dir.write_evaluation_episodes(name, &episodes)?;
+        self.dir.write_evaluation_episodes(&format!("{name}-greedy"), &greedily)?;
+        self.dir.write_evaluation(name, &evaluation)?;
+        let Score { exact_match, greedy, .. } = Score::from(&evaluation);
+        let measure = &self.settings.measure;
+        self.progress
+            .note(&format!("{measure} {name} training: {exact_match:.3}, greedy {greedy:.3}"));
+        let reports = [&evaluation.sampled, &evaluation.greedy].into_iter();
+        let left_out = reports.filter_map(EvalReport::left_out);
+        let warnings = left_out.chain(self.malformed.warning(&episodes));
+        warnings.for_each(|warning| self.progress.warn(&warning));
+        Ok(Some(evaluation))
+    }
+}
+
+/// The row of an evaluation before or after training.
+pub(super) fn metrics(evaluation: &Evaluation) -> Metrics {
+    let split = &evaluation.sampled.split;
+    let mut metrics = evaluation.sampled.metrics(split);
+    metrics.set(format!("eval/{split}/greedy_exact_match"), evaluation.greedy.exact_match());
+    metrics
+}
+
+/// Says which evaluations of a run that goes on cannot be compared, because what they play has changed. A best checkpoint
+/// among others is forgotten.
+pub(super) fn compare(
+    then: &EvalConfig,
+    now: &EvalConfig,
+    state: &mut TrainerState,
+    progress: &dyn Progress,
+) {
+    let played = |eval: &EvalConfig| {
+        (eval.data.clone(), eval.tasks, eval.samples, eval.temperature.map(f32::to_bits))
+    };
+    let differ = played(then) != played(now);
+    if state.step > 0 && (differ || then.test_split != now.test_split) {
+        progress.warn(
+            "`eval` was changed: the evaluation after training plays otherwise than the one before it",
+        );
+    }
+    if state.best.is_some() && (differ || then.split != now.split) {
+        progress.warn("`eval` was changed: the best checkpoint is chosen among new validations");
+        state.best = None;
+    }
+}

@@ -1,0 +1,145 @@
+//! Runs whose files were damaged: they go on as if nothing had been, or the file is named.
+
+use super::*;
+use crate::draw::Draw;
+
+/// How many damages are tried; `MAVERL_FUZZ_CASES` says another number.
+fn cases() -> u64 {
+    std::env::var("MAVERL_FUZZ_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(400)
+}
+
+/// Every file below a directory, by its path in it.
+fn files(dir: &Path) -> Vec<String> {
+    let mut files = Vec::new();
+    for path in entries(dir).unwrap() {
+        match path.is_dir() {
+            true => files.extend(self::files(&path).iter().map(|f| format!("{}/{f}", name(&path)))),
+            false => files.push(name(&path)),
+        }
+    }
+    files
+}
+
+fn copy(from: &Path, to: &Path) {
+    for file in files(from) {
+        fs::create_dir_all(to.join(&file).parent().unwrap()).unwrap();
+        fs::copy(from.join(&file), to.join(&file)).unwrap();
+    }
+    for part in ["rollouts", "evaluations", "checkpoints"] {
+        fs::create_dir_all(to.join(part)).unwrap();
+    }
+}
+
+/// What is done to a file, in words.
+fn damage(path: &Path, draw: &mut Draw) -> String {
+    let mut bytes = fs::read(path).unwrap();
+    match draw.below(6) {
+        0 => {
+            fs::remove_file(path).unwrap();
+            return "removed".to_owned();
+        }
+        1 => {
+            let length = draw.below(bytes.len().max(1));
+            bytes.truncate(length);
+            fs::write(path, bytes).unwrap();
+            return format!("cut to {length} bytes");
+        }
+        2 => bytes.extend_from_slice(b"{}\n"),
+        // A digit of a number that still reads.
+        3 if bytes.iter().any(u8::is_ascii_digit) => {
+            let digits: Vec<usize> =
+                (0..bytes.len()).filter(|&at| bytes[at].is_ascii_digit()).collect();
+            let at = digits[draw.below(digits.len())];
+            bytes[at] = b'0' + (bytes[at] - b'0' + 1 + draw.below(9) as u8) % 10;
+            fs::write(path, bytes).unwrap();
+            return format!("digit {at} changed");
+        }
+        _ if bytes.is_empty() => bytes.push(b'x'),
+        _ => {
+            let at = draw.below(bytes.len());
+            bytes[at] ^= 1 << draw.below(8);
+            fs::write(path, bytes).unwrap();
+            return format!("bit of byte {at} flipped");
+        }
+    }
+    fs::write(path, bytes).unwrap();
+    "added to".to_owned()
+}
+
+/// Runs that stand differently: complete, killed between checkpoints, stopped.
+async fn standing(home: &Path) -> Vec<std::path::PathBuf> {
+    let complete = home.join("complete");
+    train(Place::New(complete.clone()), 7, Stirring::new(u32::MAX)).await.unwrap();
+    let stopped = home.join("stopped");
+    let mut work = Stirring::new(u32::MAX);
+    work.interrupt.0 = 5;
+    train(Place::New(stopped.clone()), 7, work).await.unwrap();
+    let mut all = vec![complete, stopped];
+    for fuse in [3, 9, 15, 19] {
+        let killed = home.join(format!("killed-{fuse}"));
+        train(Place::New(killed.clone()), 7, Stirring::new(fuse)).await.unwrap_err();
+        all.push(killed);
+    }
+    all
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_named_or_makes_no_difference() {
+    let home = home();
+    let whole = home.path().join("whole");
+    train(Place::New(whole.clone()), 10, Stirring::new(u32::MAX)).await.unwrap();
+    let expected = outcome(&whole);
+    let runs = standing(home.path()).await;
+    let mut draw = Draw::new(11);
+    let (mut refused, mut equal) = (0, 0);
+    for case in 0..cases() {
+        let run = &runs[draw.below(runs.len())];
+        let all = files(run);
+        let file = &all[draw.below(all.len())];
+        let dir = home.path().join("damaged");
+        copy(run, &dir);
+        let how = damage(&dir.join(file), &mut draw);
+        let what = format!("case {case}: `{file}` of `{}` {how}", name(run));
+        match train(Place::Resume(dir.clone()), 10, Stirring::new(u32::MAX)).await {
+            Ok(_) => {
+                assert_eq!(outcome(&dir), expected, "{what}");
+                equal += 1;
+            }
+            Err(error) => {
+                let error = error.to_string();
+                // The file, or for one that says what the directory is, the directory.
+                let named = error.contains(&*dir.join(file).to_string_lossy())
+                    || (file == MANIFEST && error.contains("not a run directory"))
+                    || (file.ends_with("/manifest.json") && error.contains(file.as_str()));
+                assert!(named, "{what}: {error}");
+                refused += 1;
+            }
+        }
+        fs::remove_dir_all(&dir).unwrap();
+    }
+    println!("{refused} refused by name, {equal} equal to the byte");
+    assert!(refused > equal && equal > 0, "{refused} refused, {equal} equal");
+}
+
+#[tokio::test]
+async fn a_finished_run_with_altered_files_is_not_gone_on_with_and_all_of_them_are_named() {
+    let home = home();
+    let dir = home.path().join("a");
+    train(Place::New(dir.clone()), 3, Stirring::new(u32::MAX)).await.unwrap();
+    let alter = |file: &str| {
+        let path = dir.join(file);
+        let mut bytes = fs::read(&path).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        fs::write(path, bytes).unwrap();
+    };
+    for file in ["rollouts/step-000002.jsonl.zst", "evaluations/before.json", "timing.jsonl"] {
+        alter(file);
+    }
+    for steps in [3, 7] {
+        let error = train(Place::Resume(dir.clone()), steps, Stirring::new(u32::MAX)).await;
+        let error = error.unwrap_err().to_string();
+        let names = ["step-000002.jsonl.zst", "before.json"];
+        assert!(names.iter().all(|name| error.contains(name)), "{error}");
+        assert_eq!(error.matches("checksum").count(), 3, "{error}");
+    }
+}

@@ -1,0 +1,125 @@
+//! Plain lines, for files and pipes.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::{Pace, Progress, StepLine, speed};
+
+/// What takes longer gets a line of its own, again and again.
+const QUIET: Duration = Duration::from_secs(30);
+
+/// A line a step, and one every half minute for what takes longer.
+pub(super) struct Lines {
+    state: Mutex<State>,
+    print: fn(&str),
+    quiet: Duration,
+}
+
+#[derive(Debug)]
+struct State {
+    pace: Pace,
+    what: String,
+    episodes: u64,
+    /// When the episodes began.
+    begun: Instant,
+    /// When something was printed.
+    printed: Instant,
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        Self::new(|line| eprintln!("{line}"), QUIET)
+    }
+}
+
+impl Lines {
+    fn new(print: fn(&str), quiet: Duration) -> Self {
+        let now = Instant::now();
+        let (pace, what) = (Pace::default(), String::new());
+        let state = Mutex::new(State { pace, what, episodes: 0, begun: now, printed: now });
+        Self { state, print, quiet }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn say(&self, line: &str) {
+        (self.print)(line);
+        self.state().printed = Instant::now();
+    }
+}
+
+impl Progress for Lines {
+    fn begin(&self, done: u64, steps: u64) {
+        if done > 0 {
+            self.say(&format!("{done} of {steps} steps are done"));
+        }
+    }
+
+    fn play(&self, what: &str, episodes: u64) {
+        let mut state = self.state();
+        state.what = what.to_owned();
+        state.episodes = episodes;
+        state.begun = Instant::now();
+    }
+
+    fn played(&self, ended: u64, tokens: u64) {
+        let line = {
+            let state = self.state();
+            if state.printed.elapsed() < self.quiet || ended == state.episodes {
+                return;
+            }
+            let speed = speed(ended, state.episodes, tokens, state.begun.elapsed());
+            format!("{}: {ended} of {} episodes, {speed}", state.what, state.episodes)
+        };
+        self.say(&line);
+    }
+
+    fn work(&self, what: &str) {
+        if self.state().printed.elapsed() >= self.quiet {
+            self.say(what);
+        }
+    }
+
+    fn step(&self, line: &StepLine) {
+        let left = self.state().pace.left(line);
+        self.say(&line.text(left));
+    }
+
+    fn note(&self, text: &str) {
+        self.say(text);
+    }
+
+    fn warn(&self, text: &str) {
+        self.say(&format!("warning: {text}"));
+    }
+
+    fn end(&self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+    #[test]
+    fn what_takes_long_gets_lines_and_what_does_not_gets_none() {
+        let print = |line: &str| SAID.lock().unwrap().push(line.to_owned());
+        let quick = Lines::new(print, QUIET);
+        quick.play("step 1", 8);
+        quick.played(3, 10);
+        quick.work("step 1: learning");
+        assert_eq!(*SAID.lock().unwrap(), [""; 0]);
+        let slow = Lines::new(print, Duration::ZERO);
+        slow.play("evaluating on `test`", 8);
+        slow.played(3, 10);
+        slow.played(8, 10);
+        slow.work("step 1: learning");
+        let said = SAID.lock().unwrap();
+        assert!(said[0].starts_with("evaluating on `test`: 3 of 8 episodes, "), "{said:?}");
+        assert_eq!(said[1..], ["step 1: learning"]);
+    }
+}

@@ -1,0 +1,115 @@
+//! Files of a run directory that are damaged: the run goes on as if nothing had been, or the file is named.
+
+use std::fs;
+use std::path::Path;
+
+use maverl::draw::Draw;
+use maverl_tests::lab::{Run, train_args};
+
+use crate::lab;
+
+/// How many damages; `MAVERL_FUZZ_CASES` says another number.
+fn cases() -> usize {
+    std::env::var("MAVERL_FUZZ_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(10)
+}
+
+const SET: [&str; 3] = ["steps=2", "checkpoint.every=1", "eval.every=1"];
+
+/// Every file below a directory, by its path in it.
+fn files(dir: &Path, part: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir.join(part)).unwrap() {
+        let name = part.join(entry.unwrap().file_name());
+        match dir.join(&name).is_dir() {
+            true => found.extend(files(dir, &name)),
+            false => found.push(name.to_string_lossy().into_owned()),
+        }
+    }
+    found.sort();
+    found
+}
+
+fn copy(from: &Path, to: &Path) {
+    for file in files(from, Path::new("")) {
+        fs::create_dir_all(to.join(&file).parent().unwrap()).unwrap();
+        fs::copy(from.join(&file), to.join(&file)).unwrap();
+    }
+}
+
+/// What is done to a file, in words.
+fn damage(path: &Path, draw: &mut Draw) -> String {
+    let mut bytes = fs::read(path).unwrap();
+    let how = match draw.below(4) {
+        0 => {
+            fs::remove_file(path).unwrap();
+            return "removed".to_owned();
+        }
+        1 if !bytes.is_empty() => {
+            bytes.truncate(draw.below(bytes.len()));
+            format!("cut to {} bytes", bytes.len())
+        }
+        2 if !bytes.is_empty() => {
+            let (at, bit) = (draw.below(bytes.len()), draw.below(8));
+            bytes[at] ^= 1 << bit;
+            format!("bit {bit} of byte {at} flipped")
+        }
+        _ => {
+            bytes.extend_from_slice(b"0\n");
+            "added to".to_owned()
+        }
+    };
+    fs::write(path, bytes).unwrap();
+    how
+}
+
+#[test]
+fn a_damaged_file_of_a_run_is_named_or_makes_no_difference() {
+    let lab = lab();
+    let whole = lab.train("whole", &[&["steps=3"], &SET[1..]].concat());
+    lab.train("complete", &SET);
+    // Killed with the second step's files written and no checkpoint of it.
+    let killed = [&SET[..], &["environment.delay_ms=60"]].concat();
+    let mut child = lab.command(&train_args("killed", &killed)).spawn().unwrap();
+    let run = Run(lab.path("killed"));
+    maverl_tests::lab::wait_until("the first checkpoint", || {
+        run.0.join("checkpoints/step-000001").exists()
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let killed_whole = [&killed[1..], &["steps=3"]].concat();
+    let baselines = [whole, lab.train("killed-whole", &killed_whole)];
+    let (mut draw, mut refused) = (Draw::new(3), 0);
+    for case in 0..cases() {
+        let which = draw.below(2);
+        let from = lab.path(["complete", "killed"][which]);
+        let all = files(&from, Path::new(""));
+        // As many damages to each kind of file, however many there are of it.
+        let kinds: std::collections::BTreeSet<String> =
+            all.iter().map(|file| file.replace(|c: char| c.is_ascii_digit(), "")).collect();
+        let kind = kinds.iter().nth(draw.below(kinds.len())).unwrap();
+        let of_kind = |file: &&String| file.replace(|c: char| c.is_ascii_digit(), "") == *kind;
+        let of_kind: Vec<&String> = all.iter().filter(of_kind).collect();
+        let file = of_kind[draw.below(of_kind.len())];
+        let run = Run(lab.path("damaged"));
+        copy(&from, &run.0);
+        let how = damage(&run.0.join(file), &mut draw);
+        let what =
+            format!("case {case}: `{file}` of a {} run {how}", ["complete", "killed"][which]);
+        let ended = lab.run(&["train", "--resume", "damaged", "--steps", "3"]);
+        match ended.code {
+            Some(0) => {
+                println!("{what}: no difference");
+                run.equals(&baselines[which]);
+            }
+            _ => {
+                let ended = ended.failed();
+                let named = ended.stderr.contains(file.as_str())
+                    || (file == "manifest.json" && ended.stderr.contains("not a run directory"));
+                assert!(named, "{what}: {ended}");
+                refused += 1;
+            }
+        }
+        fs::remove_dir_all(&run.0).unwrap();
+    }
+    println!("{refused} of {} refused by name, the others equal to the byte", cases());
+}

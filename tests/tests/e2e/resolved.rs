@@ -1,0 +1,261 @@
+//! What a run directory says of its configuration: `resolved.toml` and `config.toml` are configurations like any other, where
+//! they lie, and mean the same run.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use maverl::plan::Plan;
+use maverl::registry::Registry;
+use maverl::run_dir::{Origin, Provenance, RunDir};
+use maverl::{Purpose, Sources, check};
+use maverl_tests::lab::Lab;
+use maverl_tests::team as _;
+use orchestras as _;
+
+use crate::lab;
+
+/// How many configurations are made; `MAVERL_FUZZ_CASES` says another number.
+fn cases() -> usize {
+    std::env::var("MAVERL_FUZZ_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(250)
+}
+
+/// The next of a fixed sequence of numbers below `n` (SplitMix64).
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % n as u64) as usize
+    }
+
+    fn of<'a, T: ?Sized>(&mut self, items: &[&'a T]) -> &'a T {
+        items[self.below(items.len())]
+    }
+}
+
+/// Keys that any run may have, with values of which most are accepted.
+const KEYS: &[(&str, &[&str])] = &[
+    ("seed", &["0", "3", "9223372036854775807"]),
+    ("steps", &["0", "1", "400"]),
+    ("task.tasks_per_step", &["1", "7"]),
+    ("task.group_size", &["1", "2", "8"]),
+    ("task.shuffle", &["false"]),
+    ("task.limit", &["5", "100"]),
+    ("task.max_level", &["1", "3"]),
+    ("task.harder_every", &["5"]),
+    ("task.data", &["tasks.jsonl", "\"builtin:facts\"", "\"builtin:arithmetic\""]),
+    ("environment.name", &["search", "math", "nli", "letters"]),
+    ("environment.corpus", &["corpus.jsonl"]),
+    ("environment", &["{ top_k = 2 }", "{ name = 'letters', delay_ms = 3 }"]),
+    ("sampling.temperature", &["0.7", "1", "0.33333"]),
+    ("sampling.max_tokens", &["1", "24", "100"]),
+    ("sampling.stop", &["['</answer>']", "[]", "[\"a\\nb\", 'c\"d']"]),
+    ("sampling.stop_ids", &["[1, 2]"]),
+    ("sampling", &["{ temperature = 0.9, max_tokens = 16 }"]),
+    ("models.tiny.path", &["model", "\"builtin:tiny\""]),
+    ("models.other.path", &["model", "\"builtin:tiny\""]),
+    ("models.tiny.optim.lr", &["1e-5", "0.1", "3e-7"]),
+    ("models.tiny.optim", &["{ betas = [0.8, 0.95], warmup_steps = 3 }"]),
+    ("models.tiny.optim.schedule", &["linear", "cosine"]),
+    ("models.tiny.lora", &["{}", "{ rank = 4, dropout = 0.1 }"]),
+    ("models.tiny.lora.target_modules", &["[\"q_proj\", \"v_proj\"]", "\"all-linear\""]),
+    ("models.tiny.dtype", &["bf16"]),
+    ("models.tiny.gradient_checkpointing", &["true"]),
+    ("models.tiny.chat_template_kwargs", &["{ enable_thinking = false, depth = { a = 1 } }"]),
+    (
+        "algorithm.name",
+        &["grpo", "drgrpo", "rloo", "dapo", "gspo", "ppo", "mappo", "ippo", "reinforce++", "remax"],
+    ),
+    ("algorithm.name", &["vdn", "qmix", "happo", "marft", "cispo", "sapo", "maporl", "drmas"]),
+    ("algorithm.baseline", &["mean", "leave_one_out", "moving_average", "none"]),
+    ("algorithm.group_by", &["task", "task_turn"]),
+    ("algorithm.normalize_std", &["false"]),
+    ("algorithm.minibatches", &["2"]),
+    ("algorithm.epochs", &["3"]),
+    ("algorithm.target_kl", &["0.01"]),
+    ("algorithm.whiten", &["true"]),
+    ("algorithm.order", &["random"]),
+    ("algorithm.factor", &["clipped", "exact"]),
+    ("algorithm.later", &["team", "own"]),
+    ("algorithm.influence", &["[0.1, 0, 0.3, 0]"]),
+    ("algorithm.max_flat_steps", &["0", "99"]),
+    ("algorithm.loss.kl_coef", &["0.01", "1e-4"]),
+    ("algorithm.loss.clip_high", &["0.28"]),
+    ("algorithm.loss.kl_in", &["reward"]),
+    ("algorithm.loss.gate", &["[1.5, 2.0]"]),
+    ("algorithm.loss.surrogate", &["cispo", "sapo"]),
+    ("algorithm.estimator", &["critic", "group"]),
+    ("algorithm.critic.lambda", &["0.9"]),
+    ("algorithm.critic.trunk", &["shared", "own", "lora"]),
+    ("algorithm.critic.optim.lr", &["2e-4"]),
+    ("algorithm.critic", &["{ level = 'turn', huber = 1 }"]),
+    ("rewards.length.weight", &["0.1", "-2.0"]),
+    ("rollout.max_episodes", &["3"]),
+    ("rollout.timeout_s", &["7.5"]),
+    ("rollout.overflow", &["truncate_observation"]),
+    ("rollout.max_unscored", &["0", "1.0"]),
+    ("eval.every", &["5"]),
+    ("eval.samples", &["4"]),
+    ("eval.temperature", &["0.0", "0.1"]),
+    ("eval.test_split", &["validation", "train"]),
+    ("eval.data", &["tasks.jsonl"]),
+    ("eval.before_and_after", &["false"]),
+    ("checkpoint.every", &["0", "3"]),
+    ("checkpoint.best", &["false"]),
+    ("runtime.threads", &["2"]),
+    ("runtime.kv_mib", &["64"]),
+    ("runtime.micro_batch_tokens", &["100"]),
+    ("outsiders.idle", &["{ script = 'replies.jsonl' }"]),
+];
+
+/// Keys of an agent, or of one of its seats.
+const AGENT: &[(&str, &[&str])] = &[
+    ("model", &["tiny", "other"]),
+    ("worker", &["own", "tiny"]),
+    ("adapter", &["its"]),
+    ("lora", &["{ rank = 2 }"]),
+    ("frozen", &["true", "false"]),
+    ("sampling.temperature", &["0.5"]),
+    ("sampling", &["{ max_tokens = 9, stop = ['x'] }"]),
+    ("loss.kl_coef", &["0.02"]),
+    ("optim.lr", &["4e-6"]),
+    ("critic", &["judge"]),
+    ("outsider", &["expert"]),
+];
+
+/// The configurations that ship with maverl.
+fn shipped() -> Vec<PathBuf> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
+    let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let is_run = |path: &PathBuf| {
+        path.extension().is_some_and(|e| e == "toml") && !path.ends_with("Cargo.toml")
+    };
+    let mut runs: Vec<PathBuf> = files.filter(is_run).collect();
+    runs.sort();
+    assert!(runs.len() >= 14, "{runs:?}");
+    runs
+}
+
+/// What a configuration means, wherever it lies.
+fn meaning(mut plan: Plan) -> Plan {
+    plan.config.base = None;
+    plan
+}
+
+fn planned(sources: &Sources, registry: &Registry) -> Result<Plan, String> {
+    check(sources, registry, Purpose::Train)
+        .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+}
+
+/// Panics unless both files of a run directory mean what the sources mean; `false` if these are refused.
+fn means_the_same(sources: &Sources, registry: &Registry, dir: &Path) -> bool {
+    let Ok(plan) = planned(sources, registry) else { return false };
+    let provenance = Provenance {
+        version: "0".into(),
+        data: Default::default(),
+        weights: Default::default(),
+        device: "cpu".into(),
+        threads: 1,
+    };
+    let given = sources.written().expect("what is accepted can be read");
+    let base = plan.base.clone();
+    let origin = Origin { given, config: plan.config.clone(), base, provenance };
+    RunDir::create(dir, &origin).unwrap();
+    for file in ["resolved.toml", "config.toml"] {
+        let text = fs::read_to_string(dir.join(file)).unwrap();
+        let here =
+            Sources { file: Some(maverl::check::File::Path(dir.join(file))), ..Default::default() };
+        let again = planned(&here, registry).unwrap_or_else(|problems| {
+            panic!("{file} is refused: {problems}\n{text}\nof {:?}", sources.set)
+        });
+        assert!(
+            meaning(again.clone()) == meaning(plan.clone()),
+            "{file} means another run\n{text}\nof {:?}\n{again:#?}\nand not\n{plan:#?}",
+            sources.set
+        );
+    }
+    true
+}
+
+/// A laboratory with a file for every key that names one.
+fn library() -> (Lab, PathBuf) {
+    let lab = lab();
+    lab.write("replies.jsonl", "{\"reply\": \"yes\"}\n");
+    lab.write("corpus.jsonl", "{\"title\": \"Oslo\", \"text\": \"The capital of Norway.\"}\n");
+    let base = lab.path("").canonicalize().unwrap();
+    (lab, base)
+}
+
+#[test]
+fn every_shipped_configuration_means_the_same_from_its_run_directory() {
+    let (lab, base) = library();
+    let registry = Registry::collect().unwrap();
+    for path in shipped() {
+        let text = fs::read_to_string(&path).unwrap();
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let sources = Sources::default().text(format!("{name}.toml"), text, &base);
+        let accepted = means_the_same(&sources, &registry, &lab.path(&format!("runs/{name}")));
+        assert!(accepted || name == "code", "{name} is refused");
+    }
+    let own = fs::read_to_string(lab.path("run.toml")).unwrap();
+    let sources = Sources::default().text("run.toml", own, &base);
+    assert!(means_the_same(&sources, &registry, &lab.path("deep/er/run")));
+}
+
+#[test]
+fn made_configurations_mean_the_same_from_their_run_directories() {
+    let (lab, base) = library();
+    let registry = Registry::collect().unwrap();
+    let texts: Vec<String> = shipped()
+        .iter()
+        .filter(|path| !path.ends_with("code.toml"))
+        .map(|path| fs::read_to_string(path).unwrap())
+        .chain([fs::read_to_string(lab.path("run.toml")).unwrap()])
+        .collect();
+    let seats: Vec<BTreeSet<(String, Option<u32>)>> = texts
+        .iter()
+        .map(|text| {
+            let sources = Sources::default().text("run.toml", text, &base);
+            let plan = planned(&sources, &registry).unwrap();
+            plan.members().into_iter().map(|seat| (seat.agent, seat.index)).collect()
+        })
+        .collect();
+    let (mut draw, mut accepted, mut tried, mut outside) = (Draw(5), 0, 0, 0);
+    while accepted < cases() {
+        let which = draw.below(texts.len());
+        let mut sources = Sources::default().text("run.toml", &texts[which], &base);
+        let expert = "outsiders.expert={ script = \"replies.jsonl\", retries = 1 }";
+        let mut with_outsider = false;
+        for _ in 0..draw.below(7) {
+            let (key, values) = KEYS[draw.below(KEYS.len())];
+            sources = sources.with(format!("{key}={}", draw.of(values)));
+        }
+        for _ in 0..draw.below(4) {
+            let seats: Vec<_> = seats[which].iter().collect();
+            let (agent, index) = draw.of(&seats);
+            let (key, values) = AGENT[draw.below(AGENT.len())];
+            let table = match index {
+                Some(index) if draw.below(3) > 0 => format!("agents.{agent:?}.seats.{index}"),
+                _ => format!("agents.{agent:?}"),
+            };
+            with_outsider |= key == "outsider";
+            sources = sources.with(format!("{table}.{key}={}", draw.of(values)));
+        }
+        if with_outsider {
+            sources = sources.with(expert);
+        }
+        tried += 1;
+        let dir = lab.path(&format!("runs/{tried}"));
+        if means_the_same(&sources, &registry, &dir) {
+            accepted += 1;
+            outside += usize::from(with_outsider);
+            fs::remove_dir_all(dir).unwrap();
+        }
+        assert!(tried < 60 * cases(), "{accepted} of {tried} were accepted");
+    }
+    println!("{accepted} of {tried} configurations were accepted, {outside} with an outsider");
+    assert!(outside * 50 > accepted, "hardly any has an outsider");
+}
