@@ -126,7 +126,7 @@ impl Lexer {
                 self.skip_argument();
                 self.skip_argument();
             }
-            name if is_one_of(name, TEXTUAL) => self.text(),
+            name if is_one_of(name, TEXTUAL) => self.text(name),
             "begin" | "end" => {
                 let environment = self.group().unwrap_or_default();
                 if (name.as_str(), environment.as_str()) == ("begin", "array") {
@@ -177,7 +177,7 @@ impl Lexer {
         self.group();
     }
 
-    fn text(&mut self) {
+    fn text(&mut self, command: &str) {
         let Some(text) = self.group() else { return };
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let first = words.split(' ').next().unwrap_or_default();
@@ -187,6 +187,10 @@ impl Lexer {
             "or" => self.symbol('∨'),
             "i" => self.tokens.push(Token::Letter('i')),
             "e" => self.tokens.push(Token::Letter('e')),
+            // After a number these are seconds.
+            "sec" if command != "operatorname" && self.after_value() => {
+                self.tokens.push(Token::Text(words));
+            }
             word if is_function(word) => self.tokens.push(Token::Word(word.to_owned())),
             _ if MAGNITUDES.iter().any(|(name, _)| *name == first) => self.inline(&words),
             _ if is_inline(&words) => self.inline(&text),

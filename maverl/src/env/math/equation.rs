@@ -48,7 +48,7 @@ pub(super) fn equation(tokens: &[Token], depth: u32, work: &mut Work) -> Result<
             let names = rest[..rest.len() - 1].iter().take_while(|part| is_name(part)).count();
             named(name, first, agreed(&rest[names..], depth, work)?, work)
         }
-        Left::Names(names) => Ok(assigned(first, names, agreed(rest, depth, work)?)),
+        Left::Names(names) => assigned(first, names, agreed(rest, depth, work)?),
         Left::Expression { expr, combined } => {
             let Answer { value, unit, .. } = agreed(rest, depth, work)?;
             let Value::Number(right) = value else { return Err(Stop::Meaningless) };
@@ -69,16 +69,17 @@ fn named(name: Name, left: &[Token], value: Answer, work: &mut Work) -> Result<A
     }
 }
 
-/// Values with their names.
-fn assigned(left: &[Token], names: Vec<Name>, value: Answer) -> Answer {
+/// Values with their names: of one point, or of several.
+fn assigned(left: &[Token], names: Vec<Name>, value: Answer) -> Result<Answer, Stop> {
     match value.value {
         Value::Tuple { open: '(', items, close: ')' } if items.len() == names.len() => {
-            Value::Assigned(names.into_iter().zip(items).collect()).into()
+            Ok(Value::Assigned(names.into_iter().zip(items).collect()).into())
         }
-        _ => {
+        Value::Set(_) => {
             let name = Name::new(inside(left, '(', ')').unwrap_or(left));
-            Value::Named { name, value: Box::new(value) }.into()
+            Ok(Value::Named { name, value: Box::new(value) }.into())
         }
+        _ => Err(Stop::Meaningless),
     }
 }
 

@@ -16,7 +16,8 @@ const LETTERS: u32 = 1000;
 
 /// The expression that all of the tokens are.
 pub(super) fn expression(tokens: &[Token], work: &mut Work) -> Result<Expr, Stop> {
-    let mut parser = Parser { tokens: tokens.to_vec(), at: 0, depth: 0, work, angles: false };
+    let mut parser =
+        Parser { tokens: tokens.to_vec(), at: 0, depth: 0, work, angles: false, bars: false };
     let expr = parser.sum()?;
     match parser.at == parser.tokens.len() {
         true => Ok(expr),
@@ -31,6 +32,8 @@ pub(super) struct Parser<'w> {
     pub(super) work: &'w mut Work,
     /// Inside the argument of a function, where degrees are angles.
     pub(super) angles: bool,
+    /// Inside of bars, where the next one closes.
+    bars: bool,
 }
 
 impl Parser<'_> {
@@ -124,6 +127,7 @@ impl Parser<'_> {
             Some(Token::Letter(_)) => true,
             Some(Token::Word(word)) => begins_factor(word),
             Some(Token::Symbol('(' | '[' | '{' | '∞')) => true,
+            Some(Token::Symbol('|')) => !self.bars,
             Some(Token::Number { .. }) => {
                 // After a letter, a bracket or a root, as in `\sqrt{2}3`.
                 self.at > 0 && !matches!(self.tokens[self.at - 1], Token::Number { .. })
@@ -214,7 +218,12 @@ impl Parser<'_> {
             Token::Symbol('(') => self.closed(')'),
             Token::Symbol('[') => self.closed(']'),
             Token::Symbol('{') => self.closed('}'),
-            Token::Symbol('|') => Ok(absolute(self.closed('|')?)),
+            Token::Symbol('|') => {
+                let outer = std::mem::replace(&mut self.bars, true);
+                let inside = self.closed('|');
+                self.bars = outer;
+                Ok(absolute(inside?))
+            }
             Token::Word(word) => self.word(&word),
             _ => Err(Stop::Meaningless),
         }

@@ -322,6 +322,14 @@ fn quantity(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Sto
             let value = answer(right, depth, work)?;
             return Ok(Answer { unit, ..value });
         }
+        // `3:30 p.m.` is no ratio.
+        if unit.is_daytime()
+            && let ([Token::Number { digits: hours, .. }], [Token::Number { digits, .. }]) =
+                (left, right)
+        {
+            let time = Value::Words(format!("{}:{digits}", hours.trim_start_matches('0')));
+            return Ok(Answer { unit, ..time.into() });
+        }
         let ratio = expression(left, work)?.over(&expression(right, work)?, work)?;
         return Ok(Value::Number(ratio).into());
     }

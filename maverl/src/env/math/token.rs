@@ -33,7 +33,10 @@ const THOUSANDS: char = '\u{1}';
 
 /// The tokens of an answer. Never fails; what is unknown becomes a symbol that nothing understands.
 pub(super) fn tokens(answer: &str, reading: Reading) -> Vec<Token> {
-    let answer = to_latex(answer).replace("{,}", "\u{1}").replace(",\\!", "\u{1}");
+    let mut answer = to_latex(answer).replace("{,}", "\u{1}").replace(",\\!", "\u{1}");
+    for (dotted, plain) in [("a.m.", "am"), ("p.m.", "pm"), ("A.M.", "am"), ("P.M.", "pm")] {
+        answer = answer.replace(dotted, plain);
+    }
     let mut lexer = Lexer::new(&answer, reading);
     lexer.dollar = lexer.sign_of_money();
     lexer.run();
@@ -180,12 +183,8 @@ impl Lexer {
     fn letters(&mut self) {
         let spaced = self.space == self.at;
         let word = self.take(|c| c.is_ascii_alphabetic());
-        let last = self.tokens.last();
-        let after_value = matches!(
-            last,
-            Some(Token::Number { .. } | Token::Letter(_) | Token::Symbol(')' | ']' | '}' | '⦄'))
-        );
-        let in_phrase = match last {
+        let after_value = self.after_value();
+        let in_phrase = match self.tokens.last() {
             Some(Token::Text(_)) => true,
             Some(Token::Word(word)) => !is_known(word) && !word.contains(' '),
             _ => false,
@@ -198,6 +197,10 @@ impl Lexer {
             "cbrt" => self.cube_root(),
             "in" if spaced && after_value && self.bracket_follows() => {
                 self.tokens.push(Token::Symbol('∈'));
+            }
+            // The secant has an argument.
+            "sec" if spaced && after_value && !self.argument_follows() => {
+                self.tokens.push(Token::Text(word));
             }
             _ if in_phrase && (word.len() > 1 || word == "a") => {
                 self.tokens.push(Token::Word(word))
@@ -223,9 +226,23 @@ impl Lexer {
         ]);
     }
 
+    /// Returns true if the last token ends a number or expression.
+    pub(super) fn after_value(&self) -> bool {
+        use Token::{Letter, Number, Symbol};
+        let last = self.tokens.last();
+        matches!(last, Some(Number { .. } | Letter(_) | Symbol(')' | ']' | '}' | '⦄')))
+    }
+
+    fn next_mark(&self) -> Option<char> {
+        self.rest[self.at..].iter().copied().find(|c| !c.is_whitespace())
+    }
+
     fn bracket_follows(&self) -> bool {
-        let next = (0..).map(|ahead| self.peek(ahead)).find(|c| !c.is_whitespace());
-        matches!(next, Some('(' | '[' | '{' | '\\'))
+        matches!(self.next_mark(), Some('(' | '[' | '{' | '\\'))
+    }
+
+    fn argument_follows(&self) -> bool {
+        self.next_mark().is_some_and(|c| c.is_alphanumeric() || "({[\\^".contains(c))
     }
 
     fn number(&mut self) {
@@ -265,8 +282,10 @@ impl Lexer {
             Reading::Spaced => true,
             Reading::Plain | Reading::Units => self.depth == 0,
         };
+        // `000` is no number by itself.
+        let zero = self.peek(1) == '0';
         let blanks = match self.peek(0) {
-            ',' if bare => 0,
+            ',' if bare || zero => 0,
             // Thin spaces.
             '\u{2009}' | '\u{202f}' => 0,
             '\\' if self.peek(1) == ',' => 1,
