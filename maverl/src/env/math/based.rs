@@ -40,9 +40,9 @@ impl Based {
         };
         let digits = written(digits)?;
         let base = base_of(base)?;
-        // Without a number, letters are digits where the base has such digits.
+        // Letters alone are digits where there are several; `S_{32}` is a member of a sequence.
         let plain = digits.chars().any(|c| c.is_ascii_digit());
-        let value = value(&digits, base).filter(|_| plain || base > 10)?;
+        let value = value(&digits, base).filter(|_| plain || digits.len() > 1)?;
         let sign = if negative { "-" } else { "" };
         let trimmed = digits.trim_start_matches('0');
         let trimmed = if trimmed.is_empty() { "0" } else { trimmed };

@@ -681,3 +681,25 @@ fn a_unit_agrees_with_its_own_names_alone() {
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
+
+/// Pairs of a table: an answer, a tab, a reference.
+fn table(text: &str) -> Vec<Pair> {
+    let pair = |line: &str| line.split_once('\t').map(|(answer, truth)| pair(answer, truth));
+    text.lines().filter_map(pair).collect()
+}
+
+#[test]
+fn the_table_of_right_answers_is_accepted() {
+    let pairs = table(include_str!("right.tsv"));
+    assert!(pairs.len() >= 340, "{}", pairs.len());
+    let wrong: Vec<&Pair> = pairs.iter().filter(|pair| verdict(pair) != Verdict::Equal).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn the_table_of_wrong_answers_is_rejected() {
+    let pairs = table(include_str!("wrong.tsv"));
+    assert!(pairs.len() >= 500, "{}", pairs.len());
+    let wrong: Vec<&Pair> = pairs.iter().filter(|pair| verdict(pair) == Verdict::Equal).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
