@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::draw::Draw;
 use crate::env::math::{Verdict, compare};
-use crate::env::search::exact_match;
+use crate::env::search::{exact_match, normalize};
 
 /// Which of several leaders wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -63,7 +63,8 @@ impl<'a> FromIterator<&'a str> for Ballot {
 
 /// Whether two answers say the same: word for word after the usual normalization, or as mathematics.
 pub fn alike(a: &str, b: &str) -> bool {
-    exact_match(a, b) || compare(a, b) == Verdict::Equal
+    // What normalizes to nothing, as signs do, says nothing alike.
+    exact_match(a, b) && !normalize(a).is_empty() || compare(a, b) == Verdict::Equal
 }
 
 #[cfg(test)]

@@ -220,6 +220,11 @@ fn mathematical(answer: &str, truths: &[String], last_number: bool) -> Grade {
         ("equal", "it says what a reference says")
     } else if extracted.is_empty() {
         ("unequal", "there is no answer")
+    } else if truths.iter().all(|truth| !math::is_readable(math::reference(truth))) {
+        (
+            "undecided",
+            "the reference cannot be read, so that only the same text is right; counted as wrong",
+        )
     } else if verdicts.contains(&math::Verdict::Undecided) {
         ("undecided", "it cannot be told whether it is a reference; counted as wrong")
     } else {
@@ -284,6 +289,10 @@ mod tests {
         assert_eq!(rows[0]["id"], 7);
         assert_eq!(rows[0]["extracted"], "1/2");
         assert_eq!(rows[0]["reward"], 1.0);
+        let unreadable = r#"{"answer": "1", "truth": "\\frac{1}{"}"#;
+        let rows = grade_rows(Rule::Math, unreadable).unwrap();
+        assert_eq!(rows[0]["verdict"], "undecided");
+        assert!(rows[0]["reason"].as_str().unwrap().starts_with("the reference cannot be read"));
         let rows =
             grade_rows(Rule::Em, "{\"answer\": \"The Tower\", \"truth\": \"tower\"}").unwrap();
         assert_eq!(rows[0]["verdict"], "equal");

@@ -57,11 +57,23 @@ fn labeled(tasks: &[Task]) -> Result<(), EnvError> {
     }
 }
 
-/// Words that turn around what follows them in their clause.
-const NEGATIONS: [&str; 14] = [
-    "not", "no", "non", "isnt", "doesnt", "cannot", "cant", "wont", "never", "neither", "nor",
-    "without", "than", "instead",
-];
+/// Words that deny a label after them in their clause.
+const NEGATIONS: &str = "not no non isnt arent wasnt werent aint doesnt dont didnt cannot cant couldnt wont wouldnt \
+    shouldnt hasnt havent never neither nor none nothing without than instead unlikely improbable impossible hardly \
+    scarcely barely rarely seldom fail fails failed lack lacks lacking except exclude excludes excluded excluding \
+    reject rejects rejected dismiss dismisses deny denies denied unable";
+/// Pairs of words that deny as [`NEGATIONS`] do.
+const PAIRS: [(&str, &str); 5] =
+    [("far", "from"), ("rule", "out"), ("rules", "out"), ("ruled", "out"), ("ruling", "out")];
+/// Words that begin what is said of a label before them.
+const VERBS: &str = "is was are does did do can could would has seems looks appears";
+/// Words that say of a label before them that it is wrong, beside [`NEGATIONS`].
+const WRONG: &str = "wrong false incorrect mistaken out";
+/// Words that leave open what they say.
+const HEDGES: &str = "maybe perhaps possibly might may could";
+/// Words that a question begins with.
+const QUESTIONS: &str =
+    "is are was does do did can could would should what which whether has have maybe perhaps";
 
 /// Words after which a reply says why; a label there is not given.
 const REASONS: [&str; 2] = [" because ", " since "];
@@ -70,14 +82,16 @@ const REASONS: [&str; 2] = [" because ", " since "];
 const REACH: usize = 4;
 
 /// The label that a reply gives: in what it marks (`\boxed{..}`, `####`, "answer is"), or else in the whole of it. A label
-/// that is denied is not given ("not entailment but neutral"), and a reply that gives two gives none. What is marked ends where it
-/// says why.
+/// that is denied ("not entailment but neutral", "unlikely to be neutral") or asked for ("entailment?") is not given, one
+/// that is left open ("maybe entailment") only where no other is given, and a reply that gives two gives none. What is
+/// marked ends where it says why.
 ///
 /// ```
 /// use maverl::env::nli::{Label, label};
 ///
 /// assert_eq!(label("It is not a contradiction, so: neutral."), Some(Label::Neutral));
 /// assert_eq!(label("The answer is neutral, because nothing contradicts it."), Some(Label::Neutral));
+/// assert_eq!(label("Maybe entailment? No, contradiction."), Some(Label::Contradiction));
 /// assert_eq!(label("entailment or neutral"), None);
 /// ```
 pub fn label(reply: &str) -> Option<Label> {
@@ -85,8 +99,20 @@ pub fn label(reply: &str) -> Option<Label> {
     // What was thought aloud is no answer, marked or not.
     let text = text.rsplit_once("</think>").map_or(text, |(_, said)| said);
     let text = text.to_lowercase().replace(['\'', '’'], "");
-    let clauses = text.split(['.', ',', ';', ':', '!', '?', '\n']);
-    let given: BTreeSet<Label> = clauses.flat_map(given).collect();
+    let (mut firm, mut open) = (BTreeSet::new(), BTreeSet::new());
+    let sentences: Vec<&str> = text.split_inclusive(['.', '!', '?', '\n']).collect();
+    for (i, sentence) in sentences.iter().enumerate() {
+        let affirmed = sentences.get(i + 1).is_some_and(|next| words(next).first() == Some(&"yes"));
+        let asked = sentence.ends_with('?') && !affirmed;
+        let all = asked && words(sentence).first().is_some_and(|first| is_one_of(first, QUESTIONS));
+        let clauses: Vec<&str> = sentence.split([',', ';', ':']).collect();
+        let last = if asked { clauses.len() - 1 } else { clauses.len() };
+        for clause in &clauses[..if all { 0 } else { last }] {
+            let hedged = words(clause).iter().any(|word| is_one_of(word, HEDGES));
+            if hedged { &mut open } else { &mut firm }.extend(given(clause));
+        }
+    }
+    let given = if firm.is_empty() { open } else { firm };
     match given.len() {
         1 => given.into_iter().next(),
         _ => None,
@@ -100,17 +126,61 @@ fn claim(marked: &str) -> &str {
     reason.map_or(marked, |at| &marked[..at])
 }
 
+fn words(text: &str) -> Vec<&str> {
+    text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect()
+}
+
+fn is_one_of(word: &str, words: &str) -> bool {
+    words.split_whitespace().any(|other| other == word)
+}
+
 /// The labels that a clause gives.
 fn given(clause: &str) -> Vec<Label> {
-    let words: Vec<&str> =
-        clause.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
+    let words = words(clause);
     let named = words.iter().enumerate().filter_map(|(i, word)| Some((i, named(word)?)));
-    let denied = |i: usize| {
-        // "but" ends what a negation reaches.
-        let before = words[..i].iter().rev().take(REACH).take_while(|word| **word != "but");
-        before.into_iter().any(|word| NEGATIONS.contains(word))
-    };
+    let denied = |i: usize| denied_before(&words[..i]) || denied_after(&words[i + 1..]);
     named.filter(|(i, _)| !denied(*i)).map(|(_, label)| label).collect()
+}
+
+/// Returns true if the word at a place denies something.
+fn denies(words: &[&str], at: usize) -> bool {
+    let next = words.get(at + 1).copied().unwrap_or_default();
+    is_one_of(words[at], NEGATIONS) || PAIRS.contains(&(words[at], next))
+}
+
+/// Returns true if the words before a label deny it.
+fn denied_before(words: &[&str]) -> bool {
+    for at in (0..words.len()).rev().take(REACH) {
+        // "but" ends what a negation reaches, unless it is "anything but".
+        if words[at] == "but" {
+            return words[..at].last() == Some(&"anything");
+        }
+        let mut after = words[at + 1..].iter().take(2);
+        let certain = after.any(|word| matches!(*word, "doubt" | "question"));
+        if denies(words, at) && !certain {
+            return true;
+        }
+    }
+    false
+}
+
+/// Returns true if the words after a label say that it is wrong: "entailment does not hold". A negation right before another
+/// label denies that one.
+fn denied_after(words: &[&str]) -> bool {
+    let next = words.iter().position(|word| named(word).is_some());
+    let said = &words[..next.unwrap_or(words.len())];
+    let Some(first) = said.first().filter(|_| said.len() > 1 || next.is_none()) else {
+        return false;
+    };
+    let negated = |at: &usize| denies(said, *at) || is_one_of(said[*at], WRONG);
+    let verb = is_one_of(first, VERBS);
+    let reach = (0..said.len().min(REACH)).find(negated);
+    let of_next = |at: usize| next.is_some_and(|next| next - at <= REACH);
+    match reach {
+        Some(0) => !of_next(0) && !matches!(*first, "not" | "than" | "nor" | "without" | "instead"),
+        Some(at) => verb && !of_next(at),
+        None => false,
+    }
 }
 
 fn named(word: &str) -> Option<Label> {
@@ -158,6 +228,25 @@ mod tests {
             ("Answer: neutral, since it neither entails it nor is a contradiction", Neutral),
             ("**Answer:**\n\nneutral", Neutral),
             ("The answer is **contradiction**.", Contradiction),
+            ("Maybe entailment? No, contradiction.", Contradiction),
+            ("hardly a contradiction; entailment", Entailment),
+            ("Perhaps neutral. No: entailment.", Entailment),
+            ("Is it entailment, neutral or contradiction? Neutral.", Neutral),
+            ("Is the hypothesis entailed? Yes.", Entailment),
+            ("Entailment is unlikely, so it is neutral", Neutral),
+            ("Entailment does not hold. Neutral.", Neutral),
+            ("Contradiction can be ruled out: entailment", Entailment),
+            ("It rules out neutral: contradiction", Contradiction),
+            ("anything but neutral, a contradiction", Contradiction),
+            ("No doubt neutral", Neutral),
+            ("Maybe entailment", Entailment),
+            ("It might be entailment, but it is neutral", Neutral),
+            ("The premise entails the hypothesis and does not contradict it", Entailment),
+            ("neutral is the answer, not entailment", Neutral),
+            ("entailment not neutral", Entailment),
+            ("Neutral, right?", Neutral),
+            ("The rule entails it", Entailment),
+            ("So far neutral", Neutral),
         ] {
             assert_eq!(label(reply), Some(expected), "{reply}");
         }
@@ -179,6 +268,19 @@ mod tests {
             "The answer is:\nentailment\nneutral",
             "The answer is entailment\u{a0}because of a contradiction",
             "entailmentneutral",
+            "unlikely to be neutral",
+            "The answer is unlikely to be neutral.",
+            "It is hardly a contradiction",
+            "entailment?",
+            "Is it entailment? No.",
+            "far from neutral",
+            "It fails to entail the hypothesis",
+            "anything but a contradiction",
+            "maybe entailment, maybe neutral",
+            "neutral is wrong",
+            "Entailment is not the case",
+            "entailment cannot be shown",
+            "The premise could not be said to entail the hypothesis",
             "0",
             "e",
         ] {

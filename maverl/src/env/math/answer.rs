@@ -2,9 +2,12 @@
 
 /// Words that a line has at least if it is a sentence about an answer, and not another answer.
 const SENTENCE: usize = 4;
+/// Words after which a sentence gives a reason, and no part of the answer.
+const REASONS: &str = "because since as so which hence therefore thus due given";
 
 /// The answer of a reply: what stands in its last complete `\boxed{..}` or `\fbox{..}`, or else after its last `####`, or
-/// else after its last "answer is" or "answer:". What comes before `</think>` is no part of the answer.
+/// else after its last "answer is" or "answer:", up to the reason for it. What comes before `</think>` is no part of the
+/// answer. Without braces, as in `\boxed 2`, an expression up to the next word or sign of punctuation is marked.
 ///
 /// `None` if there is no such mark; see [`last_number`] for a reply without.
 pub fn extract(reply: &str) -> Option<&str> {
@@ -39,8 +42,41 @@ fn boxed(reply: &str) -> Option<&str> {
         if let Some(inside) = braced(rest.trim_start()) {
             return Some(bare(inside)).filter(|inside| !inside.is_empty());
         }
+        if let Some(expression) = unbraced(rest) {
+            return Some(expression);
+        }
         end = at;
     }
+}
+
+/// The expression that a text begins with: `2`, `-\frac{1}{2}`, `(1, 2)`. A word is none.
+fn unbraced(text: &str) -> Option<&str> {
+    let text = text.trim_start_matches([' ', '~']);
+    let mut start = text.chars();
+    let (first, second) = (start.next()?, start.next().unwrap_or(' '));
+    let begins = match first {
+        '\\' => second.is_ascii_alphabetic() || second == '{',
+        'a'..='z' | 'A'..='Z' => !second.is_alphanumeric(),
+        _ => first.is_ascii_digit() || "-+.([|√π".contains(first),
+    };
+    let end = text.char_indices().scan(0, |depth: &mut i32, (at, c)| {
+        *depth += match c {
+            '{' | '(' | '[' => 1,
+            '}' | ')' | ']' => -1,
+            _ => 0,
+        };
+        Some((at, *depth < 0 || *depth == 0 && ends(&text[at..])))
+    });
+    let end = end.skip(1).find(|(_, ends)| *ends).map_or(text.len(), |(at, _)| at);
+    let expression = text[..end].trim().trim_end_matches(['.', ',', ';', ':']);
+    Some(expression).filter(|expression| begins && !expression.is_empty())
+}
+
+/// Returns true where an expression ends: at a delimiter of mathematics, the end of a line, punctuation, a word.
+fn ends(rest: &str) -> bool {
+    let delimiter = ["$", "\\)", "\\]", "\n", ". ", ", ", "; ", "**"];
+    let word = |text: &str| text.chars().take_while(char::is_ascii_alphabetic).count() > 1;
+    delimiter.iter().any(|mark| rest.starts_with(mark)) || rest.strip_prefix(' ').is_some_and(word)
 }
 
 /// The inside of the braces that a text begins with.
@@ -85,7 +121,7 @@ fn bare(text: &str) -> &str {
 /// line, it is the next line that says something.
 fn announced(reply: &str) -> Option<&str> {
     let lower = reply.to_ascii_lowercase();
-    let ends = ["answer is", "answer:", "answer is:", "answer:**", "answer**:"]
+    let ends = ["answer is", "answer:", "answer is:", "answer:**", "answer**:", "answer ="]
         .iter()
         .filter_map(|mark| lower.rfind(mark).map(|at| at + mark.len()));
     let rest = &reply[ends.max()?..];
@@ -95,11 +131,38 @@ fn announced(reply: &str) -> Option<&str> {
         false => line,
     };
     let end = [". ", ".** "].iter().filter_map(|end| rest.find(end)).min();
-    let rest = end.map_or(rest, |at| &rest[..at]);
+    let rest = claim(end.map_or(rest, |at| &rest[..at]));
     let around = |c: char| c.is_whitespace() || matches!(c, '*' | ':' | '$' | '`');
     let rest = rest.trim_matches(around);
     let rest = rest.strip_suffix('.').unwrap_or(rest).trim_end_matches(around);
+    let rest = outside(rest).trim_matches(around);
     Some(rest).filter(|rest| !rest.is_empty())
+}
+
+/// A text without the brace that closes what it began in: `\text{Answer: } 7`, `\text{Answer: 7}`.
+fn outside(text: &str) -> &str {
+    if text.matches('}').count() <= text.matches('{').count() {
+        return text;
+    }
+    text.strip_prefix('}').or_else(|| text.strip_suffix('}')).unwrap_or(text)
+}
+
+/// What is said before the reason for it.
+fn claim(sentence: &str) -> &str {
+    let mut depth = 0;
+    let reason = sentence.char_indices().find(|(at, c)| {
+        depth += match c {
+            '{' => 1,
+            '}' => -1,
+            _ => 0,
+        };
+        let word = sentence[*at..].split(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
+        let begins = sentence[..*at].ends_with([' ', '(', ',']);
+        let word = word.to_ascii_lowercase();
+        depth == 0 && begins && !word.is_empty() && REASONS.split(' ').any(|other| other == word)
+    });
+    let end = reason.map_or(sentence.len(), |(at, _)| at);
+    sentence[..end].trim_end_matches([' ', '(', ',', ';', '-', '–', '—'])
 }
 
 /// Whether a line only decorates what stands in others.

@@ -2,6 +2,7 @@
 
 use num_traits::{One, Signed};
 
+use super::Reading;
 use super::exact::Work;
 use super::value::{Answer, Value};
 
@@ -28,11 +29,17 @@ pub fn calculate(expression: &str) -> Result<String, &'static str> {
         return Err("write an expression of 1 to 500 characters, like (3 + 4) * 5");
     }
     let mut work = Work::new();
-    let read = Answer::read(expression, &mut work);
-    let Ok(Answer { value: Value::Number(value), unit: None, percent: false, .. }) = read else {
-        return Err(
-            "that is no expression that can be calculated; write numbers and + - * / ^ ( )",
-        );
+    let read = Answer::read(expression, Reading::Plain, &mut work);
+    let none = "that is no expression that can be calculated; write numbers and + - * / ^ ( )";
+    let read = match read.map_err(|_| none)? {
+        Answer { value: Value::Named { value, .. }, .. } => *value,
+        read => read,
+    };
+    let value = match read {
+        Answer { value: Value::Number(value), unit, .. } if !unit.is_known() && !unit.percent => {
+            value
+        }
+        _ => return Err(none),
     };
     let value = value.rational().ok_or("its value is no rational number")?;
     let (sign, value) = (if value.is_negative() { "-" } else { "" }, value.abs());

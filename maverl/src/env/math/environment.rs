@@ -5,9 +5,12 @@ use std::path::Path;
 use maverl_macros::environment;
 use serde_json::{Map, Value, json};
 
-use super::{Verdict, compare, extract, last_number};
+use super::{Verdict, compare, extract, is_readable, last_number};
 use crate::env::{EnvError, Environment, Session};
 use crate::task::{Action, Observation, Score, Task};
+
+/// Unreadable references that are shown one by one.
+const SHOWN: usize = 5;
 
 /// Judges answers to mathematical questions by what they say, however they are written.
 #[environment(name = "math", offers("attempt"))]
@@ -28,11 +31,31 @@ impl Default for MathEnvironment {
 
 impl Environment for MathEnvironment {
     fn look(&self, _: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
-        answered(tasks).map(|()| Vec::new())
+        answered(tasks)?;
+        let unreadable = unreadable(tasks);
+        let more = unreadable.len().saturating_sub(SHOWN);
+        let warnings = unreadable.into_iter().take(SHOWN).map(|(task, reference)| {
+            let Task { id, source, .. } = task;
+            format!(
+                "the task `{id}` of `{source}` has a reference that cannot be read, so that only the same text is right: \
+                 {reference:?}"
+            )
+        });
+        let rest = (more > 0).then(|| format!("{more} more references cannot be read"));
+        Ok(warnings.chain(rest).collect())
     }
 
     fn note(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
-        answered(tasks).map(|()| None)
+        answered(tasks)?;
+        let unreadable = unreadable(tasks);
+        Ok(unreadable.first().map(|(Task { id, source, .. }, reference)| {
+            format!(
+                "{} references of {} tasks cannot be read, so that only the same text is right; the first is that of the \
+                 task `{id}` of `{source}`: {reference:?}",
+                unreadable.len(),
+                tasks.len()
+            )
+        }))
     }
 
     /// An attempt at the answer. The reference is never part of what is shown.
@@ -78,13 +101,22 @@ impl MathEnvironment {
 
 /// Every task must have an answer to compare with.
 fn answered(tasks: &[Task]) -> Result<(), EnvError> {
-    match tasks.iter().find(|task| references(task).is_empty()) {
+    let blank =
+        |task: &&Task| references(task).iter().all(|text| reference(text).trim().is_empty());
+    match tasks.iter().find(blank) {
         Some(task) => Err(EnvError::new(format!(
             "the task `{}` of `{}` has no answer to judge by; give its row an `answer`",
             task.id, task.source
         ))),
         None => Ok(()),
     }
+}
+
+/// References that cannot be read, with their tasks.
+fn unreadable(tasks: &[Task]) -> Vec<(&Task, &str)> {
+    let all =
+        tasks.iter().flat_map(|task| references(task).into_iter().map(move |text| (task, text)));
+    all.map(|(task, text)| (task, reference(text))).filter(|(_, text)| !is_readable(text)).collect()
 }
 
 /// The best verdict over the references of a task.
@@ -176,7 +208,35 @@ mod tests {
     fn a_task_without_an_answer_is_refused() {
         let mut session = session("42");
         session.task.data.clear();
-        let error = MathEnvironment::default().note(&[session.task]).unwrap_err();
-        assert!(error.to_string().contains("has no answer to judge by"), "{error}");
+        let blank = self::session(" ").task;
+        for task in [session.task, blank] {
+            let error = MathEnvironment::default().note(&[task]).unwrap_err();
+            assert!(error.to_string().contains("has no answer to judge by"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_reference_that_cannot_be_read_is_named_before_the_first_episode() {
+        let math = MathEnvironment::default();
+        let good = ["42", "#### 7", "so \\boxed 2", "\\text{east}", "x = 5", "[1, 2)"];
+        let bad = ["\\frac{1}{", "1 2 3", "\\boxed{)(}", "1/0", "x +", "\\sqrt{}", "5 \\text{ or}"];
+        let task =
+            |(id, answer): (usize, &&str)| Task { id: id.to_string(), ..session(answer).task };
+        let tasks: Vec<Task> = good.iter().chain(&bad).enumerate().map(task).collect();
+        assert_eq!(math.look(Path::new(""), &tasks[..good.len()]).unwrap(), Vec::<String>::new());
+        assert_eq!(math.note(&tasks[..good.len()]).unwrap(), None);
+        let warnings = math.look(Path::new(""), &tasks).unwrap();
+        assert_eq!(warnings.len(), SHOWN + 1, "{warnings:#?}");
+        assert_eq!(
+            warnings[0],
+            "the task `6` of `test` has a reference that cannot be read, so that only the same text is right: \
+             \"\\\\frac{1}{\""
+        );
+        assert_eq!(warnings[SHOWN], "2 more references cannot be read");
+        let note = math.note(&tasks).unwrap().unwrap();
+        assert!(note.starts_with("7 references of 13 tasks cannot be read"), "{note}");
+        assert!(note.contains("the task `6` of `test`"), "{note}");
+        // The same text is right.
+        assert_eq!(math.score(&session("1 2 3"), Some("\\boxed{1 2 3}")).reward, 1.0);
     }
 }

@@ -153,7 +153,7 @@ impl Polynomial {
         terms.next().filter(|_| terms.next().is_none())
     }
 
-    fn rational(&self) -> Option<BigRational> {
+    pub(super) fn rational(&self) -> Option<BigRational> {
         if self.0.is_empty() {
             return Some(BigRational::zero());
         }

@@ -1,20 +1,23 @@
 //! Tokens as expressions: recursive descent with a bound on depth.
 
 use num_rational::BigRational;
-use num_traits::{ToPrimitive, Zero};
+use num_traits::Zero;
 
 use super::exact::{Atom, Expr, Stop, Work};
-use super::function::{
-    FUNCTIONS, GREEK, MAGNITUDES, absolute, binomial, factorial, is_function, is_known,
-};
+use super::function::{absolute, begins_factor, binomial, factorial};
 use super::token::Token;
 
 /// Deepest nesting of an expression.
 const MAX_DEPTH: u32 = 40;
+/// First of the characters for private use that stand for letters with something below them.
+const SUBSCRIPTED: u32 = 0xf_0000;
+/// Numbers that may stand below a letter; letters below come after them.
+const LETTERS: u32 = 1000;
 
 /// The expression that all of the tokens are.
 pub(super) fn expression(tokens: &[Token], work: &mut Work) -> Result<Expr, Stop> {
-    let mut parser = Parser { tokens: tokens.to_vec(), at: 0, depth: 0, work, angles: false };
+    let mut parser =
+        Parser { tokens: tokens.to_vec(), at: 0, depth: 0, work, angles: false, bars: false };
     let expr = parser.sum()?;
     match parser.at == parser.tokens.len() {
         true => Ok(expr),
@@ -22,28 +25,30 @@ pub(super) fn expression(tokens: &[Token], work: &mut Work) -> Result<Expr, Stop
     }
 }
 
-struct Parser<'w> {
-    tokens: Vec<Token>,
-    at: usize,
+pub(super) struct Parser<'w> {
+    pub(super) tokens: Vec<Token>,
+    pub(super) at: usize,
     depth: u32,
-    work: &'w mut Work,
+    pub(super) work: &'w mut Work,
     /// Inside the argument of a function, where degrees are angles.
-    angles: bool,
+    pub(super) angles: bool,
+    /// Inside of bars, where the next one closes.
+    bars: bool,
 }
 
 impl Parser<'_> {
-    fn peek(&self) -> Option<&Token> {
+    pub(super) fn peek(&self) -> Option<&Token> {
         self.tokens.get(self.at)
     }
 
-    fn symbol(&self) -> char {
+    pub(super) fn symbol(&self) -> char {
         match self.peek() {
             Some(Token::Symbol(symbol)) => *symbol,
             _ => '\0',
         }
     }
 
-    fn take(&mut self, symbol: char) -> bool {
+    pub(super) fn take(&mut self, symbol: char) -> bool {
         let found = self.symbol() == symbol;
         self.at += usize::from(found);
         found
@@ -53,7 +58,10 @@ impl Parser<'_> {
         self.take(symbol).then_some(()).ok_or(Stop::Meaningless)
     }
 
-    fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T, Stop>) -> Result<T, Stop> {
+    pub(super) fn nested<T>(
+        &mut self,
+        parse: impl FnOnce(&mut Self) -> Result<T, Stop>,
+    ) -> Result<T, Stop> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
             return Err(Stop::Budget);
@@ -64,7 +72,7 @@ impl Parser<'_> {
         parsed
     }
 
-    fn sum(&mut self) -> Result<Expr, Stop> {
+    pub(super) fn sum(&mut self) -> Result<Expr, Stop> {
         self.nested(|parser| {
             let mut sum = parser.product()?;
             loop {
@@ -75,10 +83,24 @@ impl Parser<'_> {
                     let term = parser.product()?;
                     sum = sum.minus(&term, parser.work)?;
                 } else {
-                    return Ok(sum);
+                    return parser.divided(sum);
                 }
             }
         })
+    }
+
+    /// TeX's fractions, which divide all of a group: `{65 \over 9}`, `{5 \choose 2}`.
+    fn divided(&mut self, above: Expr) -> Result<Expr, Stop> {
+        let name = match self.peek() {
+            Some(Token::Word(word)) if matches!(word.as_str(), "over" | "choose") => word.clone(),
+            _ => return Ok(above),
+        };
+        self.at += 1;
+        let below = self.sum()?;
+        match name.as_str() {
+            "over" => above.over(&below, self.work),
+            _ => binomial(&above, &below, self.work),
+        }
     }
 
     fn product(&mut self) -> Result<Expr, Stop> {
@@ -103,8 +125,9 @@ impl Parser<'_> {
     fn begins_factor(&self) -> bool {
         match self.peek() {
             Some(Token::Letter(_)) => true,
-            Some(Token::Word(word)) => is_known(word) && !word.starts_with('r'),
+            Some(Token::Word(word)) => begins_factor(word),
             Some(Token::Symbol('(' | '[' | '{' | '∞')) => true,
+            Some(Token::Symbol('|')) => !self.bars,
             Some(Token::Number { .. }) => {
                 // After a letter, a bracket or a root, as in `\sqrt{2}3`.
                 self.at > 0 && !matches!(self.tokens[self.at - 1], Token::Number { .. })
@@ -113,7 +136,7 @@ impl Parser<'_> {
         }
     }
 
-    fn signed(&mut self) -> Result<Expr, Stop> {
+    pub(super) fn signed(&mut self) -> Result<Expr, Stop> {
         if self.take('-') {
             return Ok(self.nested(Self::signed)?.negated());
         }
@@ -123,7 +146,7 @@ impl Parser<'_> {
         self.powered()
     }
 
-    fn powered(&mut self) -> Result<Expr, Stop> {
+    pub(super) fn powered(&mut self) -> Result<Expr, Stop> {
         let mut base = self.base()?;
         loop {
             if self.take('!') {
@@ -171,7 +194,7 @@ impl Parser<'_> {
         value.times(&pi, self.work)?.over(&Expr::integer(180), self.work)
     }
 
-    fn exponent(&mut self) -> Result<Expr, Stop> {
+    pub(super) fn exponent(&mut self) -> Result<Expr, Stop> {
         if self.take('-') {
             return Ok(self.nested(Self::exponent)?.negated());
         }
@@ -183,33 +206,50 @@ impl Parser<'_> {
         Ok(base)
     }
 
-    fn base(&mut self) -> Result<Expr, Stop> {
+    pub(super) fn base(&mut self) -> Result<Expr, Stop> {
         self.work.spend(1)?;
         let token = self.peek().cloned().ok_or(Stop::Meaningless)?;
         self.at += 1;
         match token {
             Token::Number { value, digits } => Ok(self.mixed(value, &digits)?.into()),
             Token::Letter('i') => Ok(Expr::imaginary_unit()),
-            Token::Letter(letter) => {
-                self.no_subscript()?;
-                Ok(Expr::atom(Atom::Name(letter)))
-            }
+            Token::Letter(letter) => self.variable(letter),
             Token::Symbol('∞') => Ok(Expr::atom(Atom::Name('∞'))),
             Token::Symbol('(') => self.closed(')'),
             Token::Symbol('[') => self.closed(']'),
             Token::Symbol('{') => self.closed('}'),
-            Token::Symbol('|') => Ok(absolute(self.closed('|')?)),
+            Token::Symbol('|') => {
+                let outer = std::mem::replace(&mut self.bars, true);
+                let inside = self.closed('|');
+                self.bars = outer;
+                Ok(absolute(inside?))
+            }
             Token::Word(word) => self.word(&word),
             _ => Err(Stop::Meaningless),
         }
     }
 
-    /// Variables with subscripts are told apart by no rule here.
-    fn no_subscript(&self) -> Result<(), Stop> {
-        if self.symbol() == '_' { Err(Stop::Meaningless) } else { Ok(()) }
+    /// The variable that a letter is, with what stands below it: `x_1` and `x_{1}` are one, and no `x`.
+    pub(super) fn variable(&mut self, letter: char) -> Result<Expr, Stop> {
+        if !self.take('_') {
+            return Ok(Expr::atom(Atom::Name(letter)));
+        }
+        let braced = self.take('{');
+        let below = match self.peek() {
+            Some(Token::Number { digits, .. }) => digits.parse().ok().filter(|n| *n < LETTERS),
+            Some(Token::Letter(below)) => place(*below).map(|place| LETTERS + place),
+            _ => None,
+        };
+        self.at += 1;
+        let own = place(letter).zip(below).map(|(place, below)| place * (LETTERS + 52) + below);
+        let own = own.and_then(|own| char::from_u32(SUBSCRIPTED + own)).ok_or(Stop::Meaningless)?;
+        if braced {
+            self.expect('}')?;
+        }
+        Ok(Expr::atom(Atom::Name(own)))
     }
 
-    fn closed(&mut self, close: char) -> Result<Expr, Stop> {
+    pub(super) fn closed(&mut self, close: char) -> Result<Expr, Stop> {
         let expr = self.sum()?;
         self.expect(close)?;
         Ok(expr)
@@ -261,7 +301,7 @@ impl Parser<'_> {
     }
 
     /// Cuts a number after its first digit: that alone is the argument in `\frac12`.
-    fn single_digit(&mut self) {
+    pub(super) fn single_digit(&mut self) {
         let Some(Token::Number { digits, .. }) = self.peek() else { return };
         if digits.len() < 2 || !digits.bytes().all(|b| b.is_ascii_digit()) {
             return;
@@ -274,124 +314,13 @@ impl Parser<'_> {
         let both = [number(first), number(rest)];
         self.tokens.splice(self.at..=self.at, both);
     }
+}
 
-    /// The argument of a command: a group or a single token.
-    fn argument(&mut self) -> Result<Expr, Stop> {
-        self.single_digit();
-        self.nested(Self::base)
-    }
-
-    fn word(&mut self, word: &str) -> Result<Expr, Stop> {
-        if let Some((_, zeros)) = MAGNITUDES.iter().find(|(name, _)| *name == word) {
-            return Ok(Expr::integer(10_i64.pow(*zeros)));
-        }
-        if let Some((_, letter)) = GREEK.iter().find(|(name, _)| *name == word) {
-            self.no_subscript()?;
-            return Ok(Expr::atom(Atom::Name(*letter)));
-        }
-        match word {
-            "frac" => {
-                let above = self.argument()?;
-                let below = self.argument()?;
-                above.over(&below, self.work)
-            }
-            "sqrt" => self.root(),
-            "abs" => Ok(absolute(self.argument()?)),
-            "binom" => {
-                let (n, k) = (self.argument()?, self.argument()?);
-                binomial(&n, &k, self.work)
-            }
-            "lfloor" => self.rounded("rfloor", "floor"),
-            "lceil" => self.rounded("rceil", "ceil"),
-            _ if is_function(word) => self.function(word),
-            _ => Err(Stop::Meaningless),
-        }
-    }
-
-    fn root(&mut self) -> Result<Expr, Stop> {
-        let degree = match self.take('[') {
-            true => self.closed(']')?,
-            false => Expr::integer(2),
-        };
-        let inside = self.argument()?;
-        match degree
-            .rational()
-            .filter(BigRational::is_integer)
-            .and_then(|d| d.to_integer().to_u32())
-        {
-            Some(degree) if degree >= 2 => inside.root(degree, self.work),
-            _ => Err(Stop::Meaningless),
-        }
-    }
-
-    fn rounded(&mut self, close: &str, name: &'static str) -> Result<Expr, Stop> {
-        let inside = self.sum()?;
-        if self.peek() != Some(&Token::Word(close.to_owned())) {
-            return Err(Stop::Meaningless);
-        }
-        self.at += 1;
-        Ok(match (inside.rational(), name) {
-            (Some(value), "floor") => value.floor().into(),
-            (Some(value), _) => value.ceil().into(),
-            (None, _) => Expr::call(name, vec![inside]),
-        })
-    }
-
-    fn function(&mut self, name: &str) -> Result<Expr, Stop> {
-        let base = match name == "log" && self.take('_') {
-            true => Some(self.argument()?),
-            false => None,
-        };
-        let power = match self.take('^') {
-            true => Some(self.nested(Self::exponent)?),
-            false => None,
-        };
-        let outer = std::mem::replace(&mut self.angles, true);
-        let argument = self.nested(Self::applied);
-        self.angles = outer;
-        let argument = argument?;
-        let e = || Expr::atom(Atom::Name('e'));
-        let value = match (name, base) {
-            ("exp", _) => e().power(&argument, self.work)?,
-            ("ln", _) => Expr::call("log", vec![argument, e()]),
-            ("log", Some(base)) => Expr::call("log", vec![argument, base]),
-            ("log" | "lg", _) => Expr::call("log", vec![argument, Expr::integer(10)]),
-            _ => {
-                let name = FUNCTIONS.iter().find(|f| **f == name).ok_or(Stop::Meaningless)?;
-                Expr::call(name, vec![argument])
-            }
-        };
-        match power {
-            // `\sin^{-1}` is the inverse to some and the reciprocal to others.
-            Some(power) if power == Expr::integer(-1) => Err(Stop::Meaningless),
-            Some(power) => value.power(&power, self.work),
-            None => Ok(value),
-        }
-    }
-
-    /// What a function is applied to: a bracket, or factors up to the next sign or function.
-    fn applied(&mut self) -> Result<Expr, Stop> {
-        if matches!(self.symbol(), '(' | '{' | '[') {
-            return self.base();
-        }
-        let mut argument = self.signed()?;
-        loop {
-            let goes_on = match self.peek() {
-                Some(Token::Letter(_)) => true,
-                Some(Token::Word(word)) => {
-                    !is_function(word) && is_known(word) && !word.starts_with('r')
-                }
-                _ => false,
-            };
-            if goes_on {
-                let factor = self.powered()?;
-                argument = argument.times(&factor, self.work)?;
-            } else if self.take('/') {
-                let factor = self.powered()?;
-                argument = argument.over(&factor, self.work)?;
-            } else {
-                return Ok(argument);
-            }
-        }
+/// The place of a letter among those that may have something below them.
+fn place(letter: char) -> Option<u32> {
+    match letter {
+        'a'..='z' => Some(letter as u32 - 'a' as u32),
+        'A'..='Z' => Some(letter as u32 - 'A' as u32 + 26),
+        _ => None,
     }
 }

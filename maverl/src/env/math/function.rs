@@ -28,13 +28,27 @@ pub(super) fn is_known(word: &str) -> bool {
         || MAGNITUDES.iter().any(|(name, _)| *name == word)
         || matches!(
             word,
-            "frac" | "sqrt" | "abs" | "binom" | "lfloor" | "rfloor" | "lceil" | "rceil"
+            "frac"
+                | "sqrt"
+                | "abs"
+                | "binom"
+                | "lfloor"
+                | "rfloor"
+                | "lceil"
+                | "rceil"
+                | "over"
+                | "choose"
         )
         || GREEK.iter().any(|(name, _)| *name == word)
 }
 
+/// Returns true if a factor may begin with a word.
+pub(super) fn begins_factor(word: &str) -> bool {
+    is_known(word) && !matches!(word, "rfloor" | "rceil" | "over" | "choose")
+}
+
 /// Letters by name.
-pub(super) const GREEK: [(&str, char); 12] = [
+pub(super) const GREEK: [(&str, char); 18] = [
     ("alpha", 'α'),
     ("beta", 'β'),
     ("gamma", 'γ'),
@@ -47,6 +61,12 @@ pub(super) const GREEK: [(&str, char); 12] = [
     ("varphi", 'φ'),
     ("rho", 'ρ'),
     ("sigma", 'σ'),
+    ("epsilon", 'ε'),
+    ("varepsilon", 'ε'),
+    ("tau", 'τ'),
+    ("kappa", 'κ'),
+    ("psi", 'ψ'),
+    ("xi", 'ξ'),
 ];
 
 pub(super) fn absolute(value: Expr) -> Expr {

@@ -1,19 +1,38 @@
 //! Mathematics: when two answers say the same, where a reply has its answer, and the environment that judges by both.
 //!
-//! An answer is read into a value (a number, a tuple, a set, an interval, a matrix, a relation, words). Numbers are exact:
-//! rationals, roots, `π` and variables have a normal form that decides. Where functions are left in it, values at drawn
-//! points do, and where those say neither, the verdict is [`Verdict::Undecided`], which no reward counts as right.
-//! Work is counted, not timed, so a verdict is the same on every machine.
+//! An answer is read into a value (a number, a tuple, a set, a set of reals, a matrix, a relation, a result with its name,
+//! digits in a base, words). Numbers are exact: rationals, roots, `π` and variables have a normal form that decides. Where
+//! functions are left in it, values at drawn points do, and where those say neither, the verdict is
+//! [`Verdict::Undecided`], which no reward counts as right. Work is counted, not timed, so a verdict is the same on every
+//! machine.
+//!
+//! ```text
+//!  text ─► tokens (token, command, unicode) ─► Answer (read) ─► Verdict (compare)
+//!                    list, equation, inequality, reals, unit, based, name
+//!                    expression, call ─► exact ─► numeric
+//! ```
 
 mod answer;
+mod based;
+mod brackets;
 mod calculate;
+mod call;
+mod command;
+mod compare;
 mod environment;
+mod equation;
 mod exact;
 mod expression;
 mod function;
+mod inequality;
+mod list;
+mod name;
 mod numeric;
 mod read;
+mod reals;
 mod token;
+mod unicode;
+mod unit;
 mod value;
 
 pub use answer::{extract, last_number};
@@ -21,7 +40,8 @@ pub use calculate::calculate;
 pub use environment::{MathEnvironment, reference};
 
 use self::exact::{Stop, Work};
-use self::value::Answer;
+use self::unit::Unit;
+use self::value::{Answer, Value};
 
 /// Longest answer in bytes that is read.
 const MAX_BYTES: usize = 2000;
@@ -67,6 +87,20 @@ pub fn compare(answer: &str, reference: &str) -> Verdict {
     judge(answer, reference).0
 }
 
+/// Returns true if a reference can be read. Of one that cannot, only the same text is right.
+///
+/// ```
+/// use maverl::env::math::is_readable;
+///
+/// assert!(is_readable("\\frac{1}{2}"));
+/// assert!(!is_readable("\\frac{1}{"));
+/// ```
+pub fn is_readable(reference: &str) -> bool {
+    let reference = reference.trim();
+    let read = || Answer::read(reference, Reading::Plain, &mut Work::new());
+    !reference.is_empty() && reference.len() <= MAX_BYTES && read().is_ok()
+}
+
 /// The verdict, and the work it took.
 fn judge(answer: &str, reference: &str) -> (Verdict, u64) {
     let mut work = Work::new();
@@ -78,18 +112,96 @@ fn judge(answer: &str, reference: &str) -> (Verdict, u64) {
     if answer == reference {
         return (Verdict::Equal, 0);
     }
-    let read = |text: &str, work: &mut Work| Answer::read(text, work);
-    let verdict = match (read(answer, &mut work), read(reference, &mut work)) {
-        (Ok(answer), Ok(reference)) => value::compare(&answer, &reference, &mut work),
-        (Err(Stop::Meaningless), Err(Stop::Meaningless)) => Ok(spelled(answer, reference)),
-        // What has no value is not what has one.
-        (Err(Stop::Meaningless), Ok(_)) | (Ok(_), Err(Stop::Meaningless)) => Ok(Verdict::Unequal),
-        (Err(stop), _) | (_, Err(stop)) => Err(stop),
-    };
-    (verdict.unwrap_or(Verdict::Undecided), work.spent())
+    let verdict = verdict(answer, reference, &mut work).unwrap_or(Verdict::Undecided);
+    (verdict, work.spent())
 }
 
-/// Two texts that are nothing known: equal if only white space and capitals differ.
+/// The verdict on the plain readings of both, or else on others that they have.
+fn verdict(answer: &str, reference: &str, work: &mut Work) -> Result<Verdict, Stop> {
+    let (said, truth) =
+        (Answer::read(answer, Reading::Plain, work), Answer::read(reference, Reading::Plain, work));
+    let plain = match (&said, &truth) {
+        (Ok(said), Ok(truth)) => compare::answers(said, truth, work)?,
+        (Err(Stop::Meaningless), Err(Stop::Meaningless)) => spelled(answer, reference),
+        // What has no value is not what has one.
+        (Err(Stop::Meaningless), Ok(_)) => Verdict::Unequal,
+        (Ok(_), Err(Stop::Meaningless)) => Verdict::Undecided,
+        (Err(stop), _) | (_, Err(stop)) => return Err(*stop),
+    };
+    let Ok(truth) = truth else { return Ok(plain) };
+    if plain == Verdict::Equal {
+        return Ok(plain);
+    }
+    let readings = [
+        (Reading::Lists, has_thousands(answer)),
+        (Reading::Spaced, has_thousands(answer) && has_spaced_commas(answer)),
+        (Reading::Units, truth.unit.is_known() || is_spaced_letter(answer) && is_plain(&truth)),
+    ];
+    for (reading, _) in readings.into_iter().filter(|(_, possible)| *possible) {
+        if let Ok(said) = Answer::read(answer, reading, work)
+            && compare::answers(&said, &truth, work)? == Verdict::Equal
+        {
+            return Ok(Verdict::Equal);
+        }
+    }
+    let Ok(said) = said else { return Ok(plain) };
+    // A reference that may be a list is one to an answer that is one, in the order that it is written in.
+    if has_thousands(reference)
+        && let (Value::Set(items), Ok(truth)) =
+            (&said.value, Answer::read(reference, Reading::Lists, work))
+        && let Value::Set(truth) = &truth.value
+        && compare::in_order(items, truth, work)? == Verdict::Equal
+    {
+        return Ok(Verdict::Equal);
+    }
+    if said.unit.is_known()
+        && let Ok(truth) = Answer::read(reference, Reading::Units, work)
+        && truth.unit.is_known()
+    {
+        return Ok(compare::answers(&said, &truth, work)?);
+    }
+    Ok(plain)
+}
+
+/// Rules for what can be read in more than one way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    /// Outside of brackets `1,234` is a number, inside it is two; `12 m` is a product.
+    Plain,
+    /// `1,234` is two numbers.
+    Lists,
+    /// `1,234` is a number also inside brackets, where other commas have spaces after them.
+    Spaced,
+    /// `12 m` is a length.
+    Units,
+}
+
+/// Returns true if a comma parts digits as thousands do, and nothing else tells that it does.
+fn has_thousands(text: &str) -> bool {
+    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let after = |at: usize| digits(&text[at + 1..]) == 3;
+    let before = |at: usize| text[..at].ends_with(|c: char| c.is_ascii_digit());
+    text.match_indices(',').any(|(at, _)| before(at) && after(at))
+}
+
+fn has_spaced_commas(text: &str) -> bool {
+    text.contains(", ")
+}
+
+/// Returns true if the last letter may be a unit: `12 m`, and no `12m`.
+fn is_spaced_letter(text: &str) -> bool {
+    let text = text.trim_matches(['$', '.', ' ']);
+    let Some((before, unit)) = text.rsplit_once(' ') else { return false };
+    let letters = unit.bytes().take_while(u8::is_ascii_alphabetic).count();
+    letters == 1 && before.ends_with(|c: char| c.is_ascii_digit() || c == '}')
+}
+
+/// Returns true for a number without unit.
+fn is_plain(answer: &Answer) -> bool {
+    answer.number().is_some() && answer.unit == Unit::default()
+}
+
+/// Two texts that are nothing known: equal if only white space, capitals and fonts differ.
 fn spelled(a: &str, b: &str) -> Verdict {
     let letters = |text: &str| -> String {
         text.chars().filter(|c| !c.is_whitespace()).flat_map(char::to_lowercase).collect()

@@ -62,6 +62,19 @@ pub(super) fn identity(a: &Expr, b: &Expr, work: &mut Work) -> Result<Verdict, S
     Ok(if enough && !rounded { Verdict::Equal } else { Verdict::Undecided })
 }
 
+/// The value of a constant.
+///
+/// # Errors
+///
+/// If it has no real value, or variables.
+pub(super) fn real(expr: &Expr, work: &mut Work) -> Result<f64, Stop> {
+    let value = Point { names: &[], values: &[], real: true }.value(expr, work)?.value;
+    match value.re.is_finite() && (value.im == 0.0 || is_real(value)) {
+        true => Ok(value.re),
+        false => Err(Stop::Meaningless),
+    }
+}
+
 /// The coordinate `j` of a point `i` of every sign and size: 32 points in a row have all signs of five variables.
 fn doubtful(i: usize, j: usize, draw: &mut Draw) -> f64 {
     let size = draw.pick(&SIZES) * (1 + draw.below(1 << 20)) as f64 / f64::from(1 << 20);

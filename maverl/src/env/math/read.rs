@@ -1,26 +1,54 @@
 //! Texts as answers: numbers, tuples, sets, intervals, matrices, relations, words.
 
-use super::exact::{Atom, Expr, Stop, Work};
+use super::Reading;
+use super::based::Based;
+use super::brackets::{closes, split, symbols, top, ungrouped};
+use super::equation::{approximation, equation};
+use super::exact::{Expr, Stop, Work};
 use super::expression::expression;
-use super::function::{is_function, is_known};
+use super::function::is_known;
+use super::inequality::{SIGNS, inequality};
+use super::list::{self, MAX_ITEMS, SEPARATORS};
+use super::name::is_name;
+use super::reals::Reals;
 use super::token::{Token, tokens};
+use super::unit::{self, Unit};
 use super::value::{Answer, Value};
 
-/// Most items of a list that is compared.
-const MAX_ITEMS: usize = 40;
 /// Deepest nesting of brackets.
 const MAX_DEPTH: u32 = 8;
+/// What says that there is no solution.
+const NOTHING: [&str; 7] = [
+    "no solution",
+    "no solutions",
+    "no real solution",
+    "no real solutions",
+    "empty set",
+    "the empty set",
+    "no real roots",
+];
+/// What says that every real number is a solution.
+const EVERYTHING: [&str; 6] = [
+    "all real numbers",
+    "all reals",
+    "the set of all real numbers",
+    "every real number",
+    "any real number",
+    "real numbers",
+];
+/// What follows [`EVERYTHING`] before numbers that are no solutions.
+const EXCEPTIONS: [&str; 4] = ["except", "except for", "other than", "excluding"];
 
 impl Answer {
     /// Reads an answer.
-    pub(super) fn read(text: &str, work: &mut Work) -> Result<Self, Stop> {
+    pub(super) fn read(text: &str, reading: Reading, work: &mut Work) -> Result<Self, Stop> {
         if let Some(choice) = choice(text) {
             return Ok(Value::Choice(choice).into());
         }
-        if let Some(words) = words(text) {
+        if let Some(words) = words(unwrapped(text)) {
             return Ok(words);
         }
-        let mut tokens = tokens(text);
+        let mut tokens = tokens(text, reading);
         while matches!(tokens.last(), Some(Token::Symbol('.' | ',' | ';'))) {
             tokens.pop();
         }
@@ -50,7 +78,7 @@ fn unwrapped(text: &str) -> &str {
 
 /// An answer in words, or a number word as a number.
 fn words(text: &str) -> Option<Answer> {
-    let text = unwrapped(text).trim_end_matches('.').to_lowercase();
+    let text = text.trim_end_matches('.').to_lowercase();
     let wordy = text.chars().all(|c| c.is_alphabetic() || c.is_whitespace() || "-'".contains(c));
     let first = text.split_whitespace().next()?;
     if !wordy || first.chars().count() < 2 || !text.contains(|c: char| "aeiouy".contains(c)) {
@@ -63,210 +91,170 @@ fn words(text: &str) -> Option<Answer> {
     if let Some(number) = NUMBERS.iter().position(|word| *word == text) {
         return Some(Value::Number(Expr::integer(number as i64)).into());
     }
-    if first == "pi" || first.len() <= 4 && is_product(first) {
+    let quantity = |word: &str| word.len() <= 4 && is_product(word) || unit::is_unit(word);
+    if first == "pi" || quantity(first) && text.split_whitespace().all(quantity) {
         return None;
     }
-    Some(Value::Words(text.split_whitespace().collect::<Vec<_>>().join(" ")).into())
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    Some(match words.as_str() {
+        words if NOTHING.contains(&words) => Value::Set(Vec::new()).into(),
+        words if EVERYTHING.contains(&words) => {
+            Value::Reals { set: Reals::all(), variable: None }.into()
+        }
+        _ => Value::Words(words).into(),
+    })
 }
 
 fn is_product(word: &str) -> bool {
     word.len() <= 2 || word.as_bytes().windows(2).all(|pair| pair[0] < pair[1])
 }
 
-fn answer(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
+/// Reads tokens as an answer.
+pub(super) fn answer(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
     let depth = depth.checked_sub(1).ok_or(Stop::Budget)?;
-    if let Some(at) = top(tokens, |c| c == '∈') {
+    work.spend(1)?;
+    let has = |wanted: &str| top(tokens, |c| wanted.contains(c)).is_some();
+    // What follows is the conclusion.
+    if let Some(at) = top(tokens, |c| c == '⇒') {
         return answer(&tokens[at + 1..], depth, work);
+    }
+    if let Some(rows) = rows(tokens) {
+        return list::bare(&rows, depth, work);
     }
     if tokens == [Token::Symbol('∅')] {
         return Ok(Value::Set(Vec::new()).into());
     }
-    let parts = split(tokens, '∪');
-    if parts.len() > 1 {
-        return Ok(Value::Union(all(&parts, depth, work)?).into());
+    if let Some(at) = top(tokens, |c| c == '∈').filter(|at| is_name(&tokens[..*at])) {
+        return answer(&tokens[at + 1..], depth, work);
     }
-    let parts = split(tokens, ',');
-    if parts.len() > 1 {
-        return Ok(Value::Set(items(&parts, depth, work)?).into());
+    if let Some(reals) = line(tokens, depth, work)? {
+        return Ok(reals);
     }
-    if let Some([plus, minus]) = both_signs(tokens) {
-        return Ok(Value::Set(items(&[&plus, &minus], depth, work)?).into());
+    if has(SEPARATORS) {
+        return list::bare(tokens, depth, work);
     }
-    if let Some(answer) = relation(tokens, work)? {
-        return Ok(answer);
+    if let Some(both) = list::both_signs(tokens) {
+        let items = both.join(&Token::Symbol(','));
+        return list::bare(&items, depth, work);
     }
+    if let Some(at) = top(tokens, |c| c == '∈') {
+        return answer(&tokens[at + 1..], depth, work);
+    }
+    if has("∪∩∖") {
+        return sets(tokens, depth, work);
+    }
+    if has("≈") {
+        return approximation(tokens, depth, work);
+    }
+    if has(SIGNS) {
+        return inequality(tokens, work);
+    }
+    if has("=") {
+        return equation(tokens, depth, work);
+    }
+    simple(tokens, depth, work)
+}
+
+/// An answer without relations and separators.
+fn simple(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
     if let Some(answer) = bracketed(tokens, depth, work)? {
         return Ok(answer);
     }
     if let Some(rows) = matrix(tokens, work)? {
         return Ok(Value::Matrix(rows).into());
     }
-    if let Some(based) = based(tokens) {
-        return Ok(based.into());
+    if let Some(based) = Based::read(tokens) {
+        return Ok(Value::Based(based).into());
     }
-    quantity(tokens, work)
+    if let Some(words) = spoken(tokens) {
+        return Ok(words);
+    }
+    quantity(tokens, depth, work)
 }
 
-fn all(parts: &[&[Token]], depth: u32, work: &mut Work) -> Result<Vec<Answer>, Stop> {
+/// The rows of `aligned` and `cases` as items of a list; cases with conditions are none.
+fn rows(tokens: &[Token]) -> Option<Vec<Token>> {
+    let [Token::Word(begin), inside @ .., Token::Word(_)] = tokens else { return None };
+    let name = begin.strip_prefix("begin ")?.trim_end_matches('*');
+    let aligned = matches!(name, "align" | "aligned" | "gathered" | "gather" | "split");
+    if !closes(tokens) || !aligned && name != "cases" {
+        return None;
+    }
+    let kept = inside.iter().filter(|token| !aligned || **token != Token::Symbol('&'));
+    let item = |token: &Token| match token {
+        Token::Row => Token::Symbol(','),
+        token => token.clone(),
+    };
+    let rows: Vec<Token> = kept.map(item).collect();
+    (!rows.contains(&Token::Symbol('&'))).then_some(rows)
+}
+
+/// All real numbers, or all but some: `\mathbb{R}`, `\mathbb{R} - \{2\}`, `all real numbers except 2`.
+fn line(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Option<Answer>, Stop> {
+    let real = Token::Word("mathbb R".to_owned());
+    let set = |set| Ok(Some(Value::Reals { set, variable: None }.into()));
+    let without = match tokens {
+        [first] if *first == real => return set(Reals::all()),
+        [first, Token::Symbol('^' | '_'), sign @ ..]
+            if *first == real && ungrouped(sign) == [Token::Symbol('+')] =>
+        {
+            return set(Reals::above(Expr::integer(0), false));
+        }
+        [first, Token::Symbol('-'), rest @ ..] if *first == real => rest,
+        _ => {
+            let run = tokens.iter().map_while(word).collect::<Vec<&str>>();
+            let (length, phrase) = (run.len(), run.join(" ").to_lowercase());
+            let rest = EVERYTHING.iter().find_map(|start| phrase.strip_prefix(start));
+            match rest.map(str::trim) {
+                Some("") if length == tokens.len() => return set(Reals::all()),
+                Some(except) if EXCEPTIONS.contains(&except) => &tokens[length..],
+                _ => return Ok(None),
+            }
+        }
+    };
+    let points = answer(without, depth, work)?;
+    let points = match points.number() {
+        Some(number) => Some(Reals::point(number.clone())),
+        None => points.reals(work)?,
+    };
+    set(points.ok_or(Stop::Meaningless)?.complement())
+}
+
+/// The word that a token is, where it is none of an expression.
+fn word(token: &Token) -> Option<&str> {
+    match token {
+        Token::Word(word) if !is_known(word) && !word.contains(' ') => Some(word),
+        Token::Text(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// A set made of others by `∪`, `∩` and `∖`, from left to right. A union of what is not real is kept as it is.
+fn sets(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
+    let parts = split(tokens, |c| "∪∩∖".contains(c));
+    let signs = symbols(tokens, |c| "∪∩∖".contains(c));
     if parts.len() > MAX_ITEMS {
         return Err(Stop::Budget);
     }
-    parts.iter().map(|part| answer(part, depth, work)).collect()
-}
-
-/// Items of a list; `a \pm b` is two of them, and what stands before `and` may end in a comma.
-fn items(parts: &[&[Token]], depth: u32, work: &mut Work) -> Result<Vec<Answer>, Stop> {
-    let parts: Vec<&[Token]> = parts.iter().copied().filter(|part| !part.is_empty()).collect();
-    let mut items = Vec::new();
-    for item in all(&parts, depth, work)? {
-        match item.value {
-            Value::Set(inner) if !inner.is_empty() => items.extend(inner),
-            Value::Set(inner) => items.push(Value::Set(inner).into()),
-            _ => items.push(item),
-        }
+    let parts: Result<Vec<Answer>, Stop> =
+        parts.iter().map(|part| answer(part, depth, work)).collect();
+    let parts = parts?;
+    let mut all = parts[0].reals(work)?;
+    for (sign, part) in signs.iter().zip(&parts[1..]) {
+        all = match (all, part.reals(work)?) {
+            (Some(all), Some(part)) => Some(match sign {
+                '∪' => all.union(&part, work)?,
+                '∩' => all.intersection(&part, work)?,
+                _ => all.without(&part, work)?,
+            }),
+            _ => None,
+        };
     }
-    Ok(items)
-}
-
-/// How a symbol changes how deep in brackets one is.
-fn nesting(token: &Token) -> i32 {
-    match token {
-        Token::Symbol('(' | '[' | '{' | '⦃') => 1,
-        Token::Symbol(')' | ']' | '}' | '⦄') => -1,
-        Token::Word(word) if word.starts_with("begin ") => 1,
-        Token::Word(word) if word.starts_with("end ") => -1,
-        _ => 0,
+    match all {
+        Some(set) => Ok(Value::Reals { set, variable: None }.into()),
+        None if signs.iter().all(|sign| *sign == '∪') => Ok(Value::Union(parts).into()),
+        None => Err(Stop::Meaningless),
     }
-}
-
-/// The first symbol of a kind that is in no bracket.
-fn top(tokens: &[Token], wanted: impl Fn(char) -> bool) -> Option<usize> {
-    let mut depth = 0;
-    tokens.iter().position(|token| {
-        depth += nesting(token);
-        matches!(token, Token::Symbol(symbol) if depth == 0 && wanted(*symbol))
-    })
-}
-
-fn split(mut tokens: &[Token], symbol: char) -> Vec<&[Token]> {
-    let mut parts = Vec::new();
-    while let Some(at) = top(tokens, |c| c == symbol) {
-        parts.push(&tokens[..at]);
-        tokens = &tokens[at + 1..];
-    }
-    parts.push(tokens);
-    parts
-}
-
-/// What an answer with `±` says with the upper signs, and with the lower ones.
-fn both_signs(tokens: &[Token]) -> Option<[Vec<Token>; 2]> {
-    let chosen = |upper: char, lower: char| -> Vec<Token> {
-        let chosen = tokens.iter().map(|token| match token {
-            Token::Symbol('±') => Token::Symbol(upper),
-            Token::Symbol('∓') => Token::Symbol(lower),
-            token => token.clone(),
-        });
-        chosen.collect()
-    };
-    let inside_brackets =
-        matches!(tokens.first(), Some(Token::Symbol('⦃' | '(' | '['))) && closes(tokens);
-    let signed = tokens.contains(&Token::Symbol('±')) && !inside_brackets;
-    signed.then(|| [chosen('+', '-'), chosen('-', '+')])
-}
-
-/// Whether the bracket that opens the tokens is closed by the last of them.
-fn closes(tokens: &[Token]) -> bool {
-    let mut depth = 0;
-    let end = tokens.iter().position(|token| {
-        depth += nesting(token);
-        depth == 0
-    });
-    tokens.len() > 1 && end == Some(tokens.len() - 1)
-}
-
-fn relation(tokens: &[Token], work: &mut Work) -> Result<Option<Answer>, Stop> {
-    let sign = |c: char| "=<>≤≥≠".contains(c);
-    let Some(at) = top(tokens, sign) else { return Ok(None) };
-    let Token::Symbol(first) = tokens[at] else { return Ok(None) };
-    let (left, rest) = (&tokens[..at], &tokens[at + 1..]);
-    if let Some(second) = top(rest, sign) {
-        let Token::Symbol(last) = rest[second] else { return Ok(None) };
-        return chain([left, &rest[..second], &rest[second + 1..]], [first, last], work);
-    }
-    if first == '=' && left.iter().any(|token| matches!(token, Token::Word(_) | Token::Text(_))) {
-        return Err(Stop::Meaningless);
-    }
-    // `f(x) = ..` and `x = (1, 2)` name what comes.
-    let named = matches!(left, [Token::Letter(_)])
-        || matches!(
-            left,
-            [Token::Letter(_), Token::Symbol('('), Token::Letter(_), Token::Symbol(')')]
-        );
-    if first == '=' && named {
-        let mut value = answer(rest, MAX_DEPTH - 1, work)?;
-        if let (Value::Number(right), [Token::Letter(_)]) = (&value.value, left) {
-            let left = expression(left, work)?;
-            if !right.names().is_empty() {
-                let right = right.clone();
-                value.value = Value::Relation { left, sign: '=', right };
-            }
-        }
-        return Ok(Some(value));
-    }
-    let (left, right) = (expression(left, work)?, quantity(rest, work)?);
-    let Value::Number(right) = right.value else { return Err(Stop::Meaningless) };
-    Ok(Some(inequality(left, first, right)))
-}
-
-/// A relation; of a variable and a number, the interval that it is.
-fn inequality(left: Expr, sign: char, right: Expr) -> Answer {
-    let turned = |sign| match sign {
-        '<' => '>',
-        '>' => '<',
-        '≤' => '≥',
-        '≥' => '≤',
-        sign => sign,
-    };
-    if left.name().is_none() && right.name().is_some_and(|name| !"πe".contains(name)) {
-        return inequality(right, turned(sign), left);
-    }
-    let infinity = || Expr::atom(Atom::Name('∞'));
-    let bounded = left.name().is_some() && right.names().is_empty();
-    match sign {
-        '>' | '≥' if bounded => {
-            interval(if sign == '>' { '(' } else { '[' }, right, infinity(), ')')
-        }
-        '<' | '≤' if bounded => {
-            interval('(', infinity().negated(), right, if sign == '<' { ')' } else { ']' })
-        }
-        '>' | '≥' => Value::Relation { left: right, sign: turned(sign), right: left }.into(),
-        _ => Value::Relation { left, sign, right }.into(),
-    }
-}
-
-fn interval(open: char, low: Expr, high: Expr, close: char) -> Answer {
-    let items = vec![Value::Number(low).into(), Value::Number(high).into()];
-    Value::Tuple { open, items, close }.into()
-}
-
-/// `a < x \le b` as an interval.
-fn chain(
-    [left, middle, right]: [&[Token]; 3],
-    signs: [char; 2],
-    work: &mut Work,
-) -> Result<Option<Answer>, Stop> {
-    let (left, right) = (expression(left, work)?, expression(right, work)?);
-    if expression(middle, work)?.name().is_none() {
-        return Err(Stop::Meaningless);
-    }
-    let [first, last] = signs;
-    let (low, high, first, last) = match (first, last) {
-        ('<' | '≤', '<' | '≤') => (left, right, first == '≤', last == '≤'),
-        ('>' | '≥', '>' | '≥') => (right, left, last == '≥', first == '≥'),
-        _ => return Err(Stop::Meaningless),
-    };
-    let (open, close) = (if first { '[' } else { '(' }, if last { ']' } else { ')' });
-    Ok(Some(interval(open, low, high, close)))
 }
 
 fn bracketed(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Option<Answer>, Stop> {
@@ -278,22 +266,25 @@ fn bracketed(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Option<Ans
         return Ok(None);
     }
     let inside = &tokens[1..tokens.len() - 1];
-    let parts = split(inside, ',');
-    match open {
-        '⦃' => Ok(Some(Value::Set(items(&parts, depth, work)?).into())),
-        '{' if parts.len() > 1 => Ok(Some(Value::Set(items(&parts, depth, work)?).into())),
-        '{' => answer(inside, depth, work).map(Some),
+    let parts = split(inside, |c| ",;".contains(c));
+    match (open, close) {
+        ('⦃', _) => list::set(inside, depth, work).map(Some),
+        ('{', _) if parts.len() > 1 => list::set(inside, depth, work).map(Some),
+        ('{', _) => answer(inside, depth, work).map(Some),
         _ if parts.len() > 1 => {
-            let items = all(&parts, depth, work)?;
+            let parts: Vec<Vec<Token>> = parts.into_iter().map(<[Token]>::to_vec).collect();
+            let items = list::all(&parts, depth, work)?;
             Ok(Some(Value::Tuple { open: *open, items, close: *close }.into()))
         }
+        ('(', ')') | ('[', ']') => answer(inside, depth, work).map(Some),
         _ => Ok(None),
     }
 }
 
 fn matrix(tokens: &[Token], work: &mut Work) -> Result<Option<Vec<Vec<Expr>>>, Stop> {
     let [Token::Word(begin), inside @ .., Token::Word(end)] = tokens else { return Ok(None) };
-    let name = begin.strip_prefix("begin ").filter(|name| name.ends_with("matrix"));
+    let name = begin.strip_prefix("begin ");
+    let name = name.filter(|name| name.ends_with("matrix") || *name == "array");
     if name.is_none() || name != end.strip_prefix("end ") {
         return Ok(None);
     }
@@ -307,92 +298,45 @@ fn matrix(tokens: &[Token], work: &mut Work) -> Result<Option<Vec<Vec<Expr>>>, S
     rows.map(Some)
 }
 
-/// `52_8`, `4210_{5}`.
-fn based(tokens: &[Token]) -> Option<Value> {
-    let [Token::Number { digits, .. }, Token::Symbol('_'), base @ ..] = tokens else { return None };
-    let base = match base {
-        [Token::Number { digits, .. }]
-        | [Token::Symbol('{'), Token::Number { digits, .. }, Token::Symbol('}')] => digits.clone(),
-        _ => return None,
-    };
-    Some(Value::Based { digits: digits.clone(), base })
+/// An answer that is words alone, as an item of a list.
+fn spoken(tokens: &[Token]) -> Option<Answer> {
+    let text = tokens.iter().map(word).collect::<Option<Vec<&str>>>()?.join(" ");
+    match choice(&text) {
+        Some(choice) => Some(Value::Choice(choice).into()),
+        None => words(&text),
+    }
 }
 
 /// A number or expression with its unit, or a ratio.
-fn quantity(tokens: &[Token], work: &mut Work) -> Result<Answer, Stop> {
-    let (mut tokens, mut unit, mut percent) = (tokens, None, false);
-    while let Some((length, name)) = trailing_unit(tokens) {
-        if length == tokens.len() {
-            break;
+fn quantity(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
+    let length = tokens.len();
+    let (tokens, unit) = Unit::split(tokens)?;
+    if tokens.len() < length && closes(&tokens) {
+        let value = answer(&tokens, depth, work)?;
+        return Ok(Answer { unit, ..value });
+    }
+    if let Some(at) = top(&tokens, |c| c == ':') {
+        let (left, right) = (&tokens[..at], &tokens[at + 1..]);
+        // `Area: 120`
+        if is_name(left) {
+            let value = answer(right, depth, work)?;
+            return Ok(Answer { unit, ..value });
         }
-        unit = name.or(unit);
-        tokens = &tokens[..tokens.len() - length];
+        // `3:30 p.m.` is no ratio.
+        if unit.is_daytime()
+            && let ([Token::Number { digits: hours, .. }], [Token::Number { digits, .. }]) =
+                (left, right)
+        {
+            let time = Value::Words(format!("{}:{digits}", hours.trim_start_matches('0')));
+            return Ok(Answer { unit, ..time.into() });
+        }
+        let ratio = expression(left, work)?.over(&expression(right, work)?, work)?;
+        return Ok(Value::Number(ratio).into());
     }
-    if let [rest @ .., Token::Symbol('%')] = tokens {
-        (tokens, percent) = (rest, true);
-    }
-    if let Some(at) = top(tokens, |c| c == ':') {
-        let (left, right) =
-            (expression(&tokens[..at], work)?, expression(&tokens[at + 1..], work)?);
-        return Ok(Value::Number(left.over(&right, work)?).into());
-    }
-    let digits = match tokens {
+    let digits = match &tokens[..] {
         [Token::Number { digits, .. }] => Some(digits.clone()),
         _ => None,
     };
-    let value = Value::Number(expression(tokens, work)?);
-    Ok(Answer { value, unit, percent, digits })
-}
-
-/// How many tokens at the end are a unit, and which if it is a known one.
-fn trailing_unit(tokens: &[Token]) -> Option<(usize, Option<&'static str>)> {
-    use Token::{Number, Symbol, Text, Word};
-    let angle = tokens.iter().any(|token| matches!(token, Word(word) if is_function(word)));
-    let named = |word: &str| (!is_known(word) && !word.contains(' ')).then(|| unit(word));
-    match tokens {
-        // Inside a function degrees are part of the number.
-        [.., Symbol('°')] | [.., Symbol('°'), Symbol('}')] if angle => None,
-        [.., Symbol('^'), Symbol('{'), Symbol('°'), Symbol('}')] => Some((4, Some("°"))),
-        [.., Symbol('^'), Symbol('°')] => Some((2, Some("°"))),
-        [.., Symbol('°')] => Some((1, Some("°"))),
-        [.., Text(text)] => Some((1, unit(text))),
-        [.., Word(word)] => named(word).map(|name| (1, name)),
-        [.., Text(_), Symbol('^'), Number { .. }] => Some((3, None)),
-        [.., Word(word), Symbol('^'), Number { .. }] => named(word).map(|_| (3, None)),
-        [.., Text(_), Symbol('^'), Symbol('{'), Number { .. }, Symbol('}')] => Some((5, None)),
-        _ => None,
-    }
-}
-
-/// The one name of a known unit.
-fn unit(word: &str) -> Option<&'static str> {
-    const UNITS: [(&str, &[&str]); 22] = [
-        ("°", &["degree", "degrees"]),
-        ("cm", &["centimeter", "centimeters"]),
-        ("mm", &["millimeter", "millimeters"]),
-        ("m", &["meter", "meters", "metre", "metres"]),
-        ("km", &["kilometer", "kilometers"]),
-        ("in", &["inch", "inches"]),
-        ("ft", &["foot", "feet"]),
-        ("yd", &["yard", "yards"]),
-        ("mi", &["mile", "miles"]),
-        ("g", &["gram", "grams"]),
-        ("kg", &["kilogram", "kilograms"]),
-        ("lb", &["pound", "pounds", "lbs"]),
-        ("oz", &["ounce", "ounces"]),
-        ("s", &["second", "seconds"]),
-        ("min", &["minute", "minutes"]),
-        ("h", &["hour", "hours", "hr", "hrs"]),
-        ("d", &["day", "days"]),
-        ("week", &["weeks"]),
-        ("month", &["months"]),
-        ("year", &["years"]),
-        ("cent", &["cents"]),
-        ("dollar", &["dollars"]),
-    ];
-    let word = word.trim().trim_end_matches('.').to_lowercase();
-    UNITS
-        .iter()
-        .find(|(name, others)| *name == word || others.contains(&word.as_str()))
-        .map(|u| u.0)
+    let value = Value::Number(expression(&tokens, work)?);
+    Ok(Answer { unit, digits, ..value.into() })
 }

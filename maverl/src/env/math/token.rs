@@ -4,6 +4,11 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 use num_traits::{One, Pow};
 
+use super::Reading;
+use super::function::{is_function, is_known};
+use super::unicode::to_latex;
+use super::unit;
+
 /// A piece of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Token {
@@ -15,94 +20,75 @@ pub(super) enum Token {
     Word(String),
     /// The text in `\text{..}` and its like.
     Text(String),
-    /// Anything else; LaTeX's names of symbols are these.
+    /// Anything else; LaTeX's names of symbols are these. `$` is a sign of money, never a delimiter.
     Symbol(char),
     /// The end of a row of a matrix.
     Row,
 }
 
-/// LaTeX commands that only place or size.
-const SILENT: [&str; 16] = [
-    "left",
-    "right",
-    "big",
-    "Big",
-    "bigg",
-    "Bigg",
-    "bigl",
-    "bigr",
-    "displaystyle",
-    "textstyle",
-    "quad",
-    "qquad",
-    "limits",
-    "mathbf",
-    "boldsymbol",
-    "bf",
-];
-/// LaTeX commands whose argument is text.
-const TEXTUAL: [&str; 9] =
-    ["text", "mbox", "textnormal", "mathrm", "textbf", "textrm", "operatorname", "textit", "hbox"];
-/// LaTeX commands and plain characters that mean a symbol.
-const SYMBOLS: [(&str, char); 32] = [
-    ("le", '≤'),
-    ("leq", '≤'),
-    ("leqslant", '≤'),
-    ("ge", '≥'),
-    ("geq", '≥'),
-    ("geqslant", '≥'),
-    ("lt", '<'),
-    ("gt", '>'),
-    ("ne", '≠'),
-    ("neq", '≠'),
-    ("cdot", '*'),
-    ("times", '*'),
-    ("div", '÷'),
-    ("cup", '∪'),
-    ("pm", '±'),
-    ("mp", '∓'),
-    ("circ", '°'),
-    ("degree", '°'),
-    ("in", '∈'),
-    ("infty", '∞'),
-    ("lvert", '|'),
-    ("rvert", '|'),
-    ("vert", '|'),
-    ("langle", '('),
-    ("rangle", ')'),
-    ("lbrace", '⦃'),
-    ("rbrace", '⦄'),
-    ("colon", ':'),
-    ("mid", '|'),
-    ("to", '→'),
-    ("emptyset", '∅'),
-    ("varnothing", '∅'),
-];
 /// Most digits of a period that is read.
 const LONGEST_PERIOD: usize = 100;
 /// A comma that parts thousands and nothing else (`{,}` and `,\!`).
 const THOUSANDS: char = '\u{1}';
 
 /// The tokens of an answer. Never fails; what is unknown becomes a symbol that nothing understands.
-pub(super) fn tokens(answer: &str) -> Vec<Token> {
-    let answer = answer.replace("{,}", "\u{1}").replace(",\\!", "\u{1}");
-    let mut lexer = Lexer { rest: answer.chars().collect(), at: 0, depth: 0, tokens: Vec::new() };
-    while lexer.at < lexer.rest.len() {
-        lexer.token();
+pub(super) fn tokens(answer: &str, reading: Reading) -> Vec<Token> {
+    let mut answer = to_latex(answer).replace("{,}", "\u{1}").replace(",\\!", "\u{1}");
+    for (dotted, plain) in [("a.m.", "am"), ("p.m.", "pm"), ("A.M.", "am"), ("P.M.", "pm")] {
+        answer = answer.replace(dotted, plain);
     }
+    let mut lexer = Lexer::new(&answer, reading);
+    lexer.dollar = lexer.sign_of_money();
+    lexer.run();
     lexer.tokens
 }
 
-struct Lexer {
+pub(super) struct Lexer {
     rest: Vec<char>,
-    at: usize,
+    pub(super) at: usize,
+    /// Position after the last white space.
+    pub(super) space: usize,
+    /// Position of a bare `$` that is money and no delimiter.
+    dollar: Option<usize>,
     /// Brackets that are open: inside them a comma parts items, never thousands.
     depth: usize,
-    tokens: Vec<Token>,
+    reading: Reading,
+    pub(super) tokens: Vec<Token>,
 }
 
 impl Lexer {
-    fn peek(&self, ahead: usize) -> char {
+    fn new(text: &str, reading: Reading) -> Self {
+        let rest = text.chars().collect();
+        Self { rest, at: 0, space: 0, dollar: None, depth: 0, reading, tokens: Vec::new() }
+    }
+
+    fn run(&mut self) {
+        while self.at < self.rest.len() {
+            self.token();
+        }
+    }
+
+    /// Appends the tokens of the text inside a command, as they would be outside of it.
+    pub(super) fn inline(&mut self, text: &str) {
+        let mut inner = Self::new(text, self.reading);
+        inner.dollar = inner.sign_of_money();
+        inner.depth = self.depth;
+        inner.tokens = std::mem::take(&mut self.tokens);
+        inner.run();
+        self.tokens = inner.tokens;
+    }
+
+    /// Position of the first bare `$` if it has no partner and a number follows it: `$5`.
+    fn sign_of_money(&self) -> Option<usize> {
+        let bare = |at: &usize| self.rest[*at] == '$' && (*at == 0 || self.rest[*at - 1] != '\\');
+        let mut signs = (0..self.rest.len()).filter(bare);
+        let first = signs.next()?;
+        let number = |c: &&char| c.is_ascii_digit() || **c == '.';
+        let follows = self.rest.get(first + 1).filter(number).is_some();
+        (follows && signs.count() % 2 == 0).then_some(first)
+    }
+
+    pub(super) fn peek(&self, ahead: usize) -> char {
         self.rest.get(self.at + ahead).copied().unwrap_or('\0')
     }
 
@@ -113,22 +99,47 @@ impl Lexer {
             '0'..='9' => self.number(),
             '.' if self.peek(1).is_ascii_digit() || self.repeating(1).is_some() => self.number(),
             _ if c.is_ascii_alphabetic() => self.letters(),
+            '$' if self.dollar != Some(self.at) => self.at += 1,
             _ => {
                 self.at += 1;
-                self.symbol(c);
+                let symbol = self.pair(c).inspect(|_| self.at += 1).unwrap_or(c);
+                self.symbol(symbol);
             }
         }
     }
 
-    fn symbol(&mut self, c: char) {
+    /// The sign that two characters are: `<=`, `>=`, `!=`. `5!=120` is an equation.
+    fn pair(&self, first: char) -> Option<char> {
+        let letter = matches!(self.tokens.last(), Some(Token::Letter(_)));
+        match (first, self.peek(0)) {
+            ('<', '=') => Some('≤'),
+            ('>', '=') => Some('≥'),
+            ('=', '=') => Some('='),
+            ('!', '=') if letter => Some('≠'),
+            _ => None,
+        }
+    }
+
+    pub(super) fn symbol(&mut self, c: char) {
         let symbol = match c {
-            '$' | '~' | '\u{a0}' | '\u{202f}' => return,
-            _ if c.is_whitespace() => return,
+            '~' | '\u{a0}' | '\u{202f}' => return self.space = self.at,
+            _ if c.is_whitespace() => return self.space = self.at,
             '−' | '–' | '—' => '-',
-            '×' | '·' | '∗' => '*',
+            '×' | '·' | '∗' | '⋅' | '•' | '∙' => '*',
+            '⁄' | '∕' => '/',
+            '⩽' | '≦' => '≤',
+            '⩾' | '≧' => '≥',
+            '≃' => '≈',
+            '⟨' | '〈' => '(',
+            '⟩' | '〉' => ')',
+            '∣' => '|',
+            '′' | '’' => '\'',
+            'º' | '˚' => '°',
+            '⟹' => '⇒',
             THOUSANDS => ',',
             'π' => return self.tokens.push(Token::Letter('π')),
-            '√' => return self.tokens.push(Token::Word("sqrt".to_owned())),
+            'α'..='ω' => return self.tokens.push(Token::Letter(c)),
+            'ϕ' => return self.tokens.push(Token::Letter('φ')),
             _ => c,
         };
         match symbol {
@@ -139,43 +150,7 @@ impl Lexer {
         self.tokens.push(Token::Symbol(symbol));
     }
 
-    fn command(&mut self) {
-        self.at += 1;
-        let c = self.peek(0);
-        if !c.is_ascii_alphabetic() {
-            self.at += 1;
-            match c {
-                '\\' => self.tokens.push(Token::Row),
-                '{' => self.symbol('⦃'),
-                '}' => self.symbol('⦄'),
-                '%' | '|' => self.symbol(c),
-                _ => {}
-            }
-            return;
-        }
-        let name: String = self.take(|c| c.is_ascii_alphabetic());
-        match name.as_str() {
-            _ if SILENT.contains(&name.as_str()) => {}
-            _ if TEXTUAL.contains(&name.as_str()) => self.text(),
-            "begin" | "end" => {
-                let environment = self.group().unwrap_or_default();
-                self.tokens.push(Token::Word(format!("{name} {environment}")));
-            }
-            "phantom" => {
-                if self.group().is_none() {
-                    self.at += 1;
-                }
-            }
-            "pi" => self.tokens.push(Token::Letter('π')),
-            "dfrac" | "tfrac" | "cfrac" => self.tokens.push(Token::Word("frac".to_owned())),
-            _ => match SYMBOLS.iter().find(|(word, _)| *word == name) {
-                Some((_, symbol)) => self.symbol(*symbol),
-                None => self.tokens.push(Token::Word(name)),
-            },
-        }
-    }
-
-    fn take(&mut self, keep: impl Fn(char) -> bool) -> String {
+    pub(super) fn take(&mut self, keep: impl Fn(char) -> bool) -> String {
         let start = self.at;
         while self.at < self.rest.len() && keep(self.rest[self.at]) {
             self.at += 1;
@@ -184,7 +159,7 @@ impl Lexer {
     }
 
     /// The text in braces that come next.
-    fn group(&mut self) -> Option<String> {
+    pub(super) fn group(&mut self) -> Option<String> {
         self.take(char::is_whitespace);
         if self.peek(0) != '{' {
             return None;
@@ -205,33 +180,69 @@ impl Lexer {
         None
     }
 
-    fn text(&mut self) {
-        let Some(text) = self.group() else { return };
-        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        if matches!(words.as_str(), "and" | "or") {
-            self.tokens.push(Token::Symbol(','));
-        } else if !words.is_empty() {
-            self.tokens.push(Token::Text(words));
+    fn letters(&mut self) {
+        let spaced = self.space == self.at;
+        let word = self.take(|c| c.is_ascii_alphabetic());
+        let after_value = self.after_value();
+        let in_phrase = match self.tokens.last() {
+            Some(Token::Text(_)) => true,
+            Some(Token::Word(word)) => !is_known(word) && !word.contains(' '),
+            _ => false,
+        };
+        match word.as_str() {
+            "pi" => self.tokens.push(Token::Letter('π')),
+            "and" | "AND" => self.tokens.push(Token::Symbol('∧')),
+            "or" | "OR" => self.tokens.push(Token::Symbol('∨')),
+            "inf" | "infinity" | "infty" => self.tokens.push(Token::Symbol('∞')),
+            "cbrt" => self.cube_root(),
+            "in" if spaced && after_value && self.bracket_follows() => {
+                self.tokens.push(Token::Symbol('∈'));
+            }
+            // The secant has an argument.
+            "sec" if spaced && after_value && !self.argument_follows() => {
+                self.tokens.push(Token::Text(word));
+            }
+            _ if in_phrase && (word.len() > 1 || word == "a") => {
+                self.tokens.push(Token::Word(word))
+            }
+            _ if spaced && after_value && unit::is_abbreviation(&word) => {
+                self.tokens.push(Token::Word(word));
+            }
+            _ if after_value && self.reading == Reading::Units && unit::is_letter(&word) => {
+                self.tokens.push(Token::Word(word));
+            }
+            _ if is_product(&word) => self.tokens.extend(word.chars().map(Token::Letter)),
+            _ => self.tokens.push(Token::Word(word)),
         }
     }
 
-    fn letters(&mut self) {
-        let word = self.take(|c| c.is_ascii_alphabetic());
-        let ascending = word.as_bytes().windows(2).all(|pair| pair[0] < pair[1]);
-        match word.as_str() {
-            "pi" => self.tokens.push(Token::Letter('π')),
-            "and" | "or" => self.tokens.push(Token::Symbol(',')),
-            "inf" | "infinity" => self.tokens.push(Token::Symbol('∞')),
-            // `xy` and `abc` are products; other words are words.
-            _ if word.len() <= 4 && ascending && !UNITS.contains(&word.as_str())
-                || word.len() <= 2
-                    && !UNITS.contains(&word.as_str())
-                    && !super::function::is_function(&word) =>
-            {
-                self.tokens.extend(word.chars().map(Token::Letter));
-            }
-            _ => self.tokens.push(Token::Word(word)),
-        }
+    pub(super) fn cube_root(&mut self) {
+        let three = Token::Number { value: BigInt::from(3).into(), digits: "3".to_owned() };
+        self.tokens.extend([
+            Token::Word("sqrt".to_owned()),
+            Token::Symbol('['),
+            three,
+            Token::Symbol(']'),
+        ]);
+    }
+
+    /// Returns true if the last token ends a number or expression.
+    pub(super) fn after_value(&self) -> bool {
+        use Token::{Letter, Number, Symbol};
+        let last = self.tokens.last();
+        matches!(last, Some(Number { .. } | Letter(_) | Symbol(')' | ']' | '}' | '⦄')))
+    }
+
+    fn next_mark(&self) -> Option<char> {
+        self.rest[self.at..].iter().copied().find(|c| !c.is_whitespace())
+    }
+
+    fn bracket_follows(&self) -> bool {
+        matches!(self.next_mark(), Some('(' | '[' | '{' | '\\'))
+    }
+
+    fn argument_follows(&self) -> bool {
+        self.next_mark().is_some_and(|c| c.is_alphanumeric() || "({[\\^".contains(c))
     }
 
     fn number(&mut self) {
@@ -266,9 +277,17 @@ impl Lexer {
 
     /// A comma that parts thousands, and the three digits after it.
     fn thousands(&mut self) -> Option<String> {
+        let bare = match self.reading {
+            Reading::Lists => false,
+            Reading::Spaced => true,
+            Reading::Plain | Reading::Units => self.depth == 0,
+        };
+        // `000` is no number by itself.
+        let zero = self.peek(1) == '0';
         let blanks = match self.peek(0) {
-            ',' if self.depth == 0 => 0,
-            // A thin space.
+            ',' if bare || zero => 0,
+            // Thin spaces.
+            '\u{2009}' | '\u{202f}' => 0,
             '\\' if self.peek(1) == ',' => 1,
             // LaTeX's spaces after a comma that is marked.
             THOUSANDS => (1..4).take_while(|at| self.peek(*at).is_whitespace()).count(),
@@ -309,7 +328,8 @@ impl Lexer {
         let from = 1 + usize::from(sign);
         let length = (0..4).take_while(|i| self.peek(from + i).is_ascii_digit()).count();
         let next = self.peek(from + length);
-        if !(1..=3).contains(&length) || next.is_ascii_alphanumeric() {
+        // In `2E3_{16}` it is a digit.
+        if !(1..=3).contains(&length) || next.is_ascii_alphanumeric() || next == '_' {
             return None;
         }
         let text: String = (from..from + length).map(|i| self.peek(i)).collect();
@@ -318,6 +338,16 @@ impl Lexer {
         let power: isize = text.parse().ok()?;
         Some(if negative { -power } else { power })
     }
+}
+
+/// Returns true if a run of letters is a product of them, as `xy` and `abc`; other words are words.
+fn is_product(word: &str) -> bool {
+    let ascending = word.as_bytes().windows(2).all(|pair| pair[0] < pair[1]);
+    let capitalized = word.len() > 2
+        && word.starts_with(|c: char| c.is_ascii_uppercase())
+        && word[1..].bytes().all(|b| b.is_ascii_lowercase());
+    let short = word.len() <= 2 && !is_function(word);
+    (word.len() <= 4 && ascending && !capitalized || short) && !UNITS.contains(&word)
 }
 
 /// A number whose last decimals repeat: `0.1\overline{6}` is 1/6.

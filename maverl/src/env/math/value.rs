@@ -1,10 +1,12 @@
-//! What answers say, and when two say the same.
+//! What answers say.
 
-use num_traits::Zero;
+use num_rational::BigRational;
 
-use super::Verdict;
+use super::based::Based;
 use super::exact::{Expr, Stop, Work};
-use super::numeric;
+use super::name::Name;
+use super::reals::Reals;
+use super::unit::Unit;
 
 /// What an answer says.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,18 +20,29 @@ pub(super) enum Value {
     },
     /// Items in any order, in braces or bare.
     Set(Vec<Answer>),
+    /// A union of what is not known to be real.
     Union(Vec<Answer>),
+    /// A set of real numbers that is no tuple, and the variable that is in it where there is one.
+    Reals {
+        set: Reals,
+        variable: Option<char>,
+    },
     Matrix(Vec<Vec<Expr>>),
+    /// `combined`: the left side has several variables, so the right side may be the result.
     Relation {
         left: Expr,
         sign: char,
         right: Expr,
+        combined: bool,
     },
-    /// Digits in a base.
-    Based {
-        digits: String,
-        base: String,
+    /// A result with its name: `x = 5`, `\text{Area} = 5`.
+    Named {
+        name: Name,
+        value: Box<Answer>,
     },
+    /// Results with different names.
+    Assigned(Vec<(Name, Answer)>),
+    Based(Based),
     /// One of the options of a question.
     Choice(char),
     Words(String),
@@ -39,162 +52,82 @@ pub(super) enum Value {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Answer {
     pub(super) value: Value,
-    pub(super) unit: Option<&'static str>,
-    pub(super) percent: bool,
+    pub(super) unit: Unit,
     /// How it is written, if it is digits alone.
     pub(super) digits: Option<String>,
+    /// A rounded value that is given beside the exact one.
+    pub(super) rounded: Option<BigRational>,
 }
 
 impl From<Value> for Answer {
     fn from(value: Value) -> Self {
-        Self { value, unit: None, percent: false, digits: None }
+        Self { value, unit: Unit::default(), digits: None, rounded: None }
     }
 }
 
-/// Whether two answers are the same.
-pub(super) fn compare(a: &Answer, b: &Answer, work: &mut Work) -> Result<Verdict, Stop> {
-    if let (Some(a), Some(b)) = (a.unit, b.unit)
-        && a != b
-    {
-        return Ok(Verdict::Unequal);
-    }
-    match (&a.value, &b.value) {
-        (Value::Number(x), Value::Number(y)) if a.percent != b.percent => {
-            let hundredth = |x: &Expr, work: &mut Work| x.over(&Expr::integer(100), work);
-            let (share, other) = if a.percent { (x, y) } else { (y, x) };
-            // The sign may be left out, or the share written as a number.
-            match same(share, other, work)? {
-                Verdict::Equal => Ok(Verdict::Equal),
-                _ => same(&hundredth(share, work)?, other, work),
-            }
-        }
-        (Value::Number(x), Value::Number(y)) => same(x, y, work),
-        (
-            Value::Tuple { open, items, close },
-            Value::Tuple { open: open2, items: items2, close: close2 },
-        ) => match (open, close) == (open2, close2) && items.len() == items2.len() {
-            true => in_order(items, items2, work),
-            false => Ok(Verdict::Unequal),
-        },
-        (Value::Set(x), Value::Set(y)) | (Value::Union(x), Value::Union(y)) => {
-            in_any_order(x, y, work)
-        }
-        (Value::Matrix(x), Value::Matrix(y)) => matrices(x, y, work),
-        (Value::Relation { left, sign, right }, Value::Relation { left: l, sign: s, right: r }) => {
-            match sign == s {
-                true => relations([left, right], [l, r], *sign, work),
-                false => Ok(Verdict::Unequal),
-            }
-        }
-        (Value::Relation { left, sign: '=', right }, Value::Number(other))
-        | (Value::Number(other), Value::Relation { left, sign: '=', right })
-            if left.name().is_some() =>
-        {
-            same(right, other, work)
-        }
-        (Value::Based { digits, base }, Value::Based { digits: digits2, base: base2 }) => {
-            match (base == base2, digits == digits2) {
-                (true, equal) => Ok(Verdict::from(equal)),
-                (false, _) => Ok(Verdict::Undecided),
-            }
-        }
-        (Value::Based { digits, .. }, Value::Number(_)) => {
-            Ok(Verdict::from(b.digits.as_ref() == Some(digits)))
-        }
-        (Value::Number(_), Value::Based { digits, .. }) => {
-            Ok(Verdict::from(a.digits.as_ref() == Some(digits)))
-        }
-        (Value::Choice(x), Value::Number(y)) | (Value::Number(y), Value::Choice(x)) => {
-            Ok(Verdict::from(y.name() == Some(x.to_ascii_lowercase())))
-        }
-        (Value::Choice(x), Value::Choice(y)) => Ok(Verdict::from(x == y)),
-        (Value::Words(x), Value::Words(y)) => Ok(Verdict::from(x == y)),
-        _ => Ok(Verdict::Unequal),
-    }
-}
-
-/// Whether two expressions are the same: exactly where that decides, else by their values.
-fn same(a: &Expr, b: &Expr, work: &mut Work) -> Result<Verdict, Stop> {
-    if a == b {
-        return Ok(Verdict::Equal);
-    }
-    let difference = a.minus(b, work)?;
-    if difference.is_zero() {
-        return Ok(Verdict::Equal);
-    }
-    if difference.independent() {
-        return Ok(Verdict::Unequal);
-    }
-    numeric::identity(a, b, work)
-}
-
-fn in_order(a: &[Answer], b: &[Answer], work: &mut Work) -> Result<Verdict, Stop> {
-    let mut all = Verdict::Equal;
-    for (a, b) in a.iter().zip(b) {
-        all = all.and(compare(a, b, work)?);
-    }
-    Ok(all)
-}
-
-/// Pairs each item with one that is equal to it. Equality is transitive, so taking the first one will do.
-fn in_any_order(a: &[Answer], b: &[Answer], work: &mut Work) -> Result<Verdict, Stop> {
-    if a.len() != b.len() {
-        return Ok(Verdict::Unequal);
-    }
-    let mut left: Vec<&Answer> = b.iter().collect();
-    let mut undecided = false;
-    for item in a {
-        let mut found = None;
-        for (at, other) in left.iter().enumerate() {
-            match compare(item, other, work)? {
-                Verdict::Equal => {
-                    found = Some(at);
-                    break;
+impl Answer {
+    /// The set of real numbers that it is; `None` if it is something else. A pair of numbers is an interval.
+    pub(super) fn reals(&self, work: &mut Work) -> Result<Option<Reals>, Stop> {
+        match &self.value {
+            Value::Reals { set, .. } => Ok(Some(set.clone())),
+            Value::Tuple { open, items, close } => interval(*open, items, *close, work),
+            Value::Set(items) => {
+                let mut variables = items.iter().filter_map(|item| match item.value {
+                    Value::Reals { variable, .. } => variable,
+                    _ => None,
+                });
+                let first = variables.next();
+                if variables.any(|other| first != Some(other)) {
+                    return Ok(None);
                 }
-                Verdict::Undecided => undecided = true,
-                Verdict::Unequal => {}
+                let mut points = Reals::empty();
+                for item in items {
+                    let set = match item.number() {
+                        Some(number) => Some(Reals::point(number.clone())),
+                        None => item.reals(work)?,
+                    };
+                    let Some(set) = set else { return Ok(None) };
+                    points = points.union(&set, work)?;
+                }
+                Ok(Some(points))
             }
-        }
-        match found {
-            Some(at) => drop(left.swap_remove(at)),
-            None if undecided => return Ok(Verdict::Undecided),
-            None => return Ok(Verdict::Unequal),
+            Value::Named { value, .. } => value.reals(work),
+            _ => Ok(None),
         }
     }
-    Ok(Verdict::Equal)
+
+    /// The constant that it is.
+    pub(super) fn number(&self) -> Option<&Expr> {
+        match &self.value {
+            Value::Number(number) if super::name::variables(number).is_empty() => Some(number),
+            Value::Named { value, .. } => value.number(),
+            _ => None,
+        }
+    }
 }
 
-fn matrices(a: &[Vec<Expr>], b: &[Vec<Expr>], work: &mut Work) -> Result<Verdict, Stop> {
-    let shape = |rows: &[Vec<Expr>]| rows.iter().map(Vec::len).collect::<Vec<_>>();
-    if shape(a) != shape(b) {
-        return Ok(Verdict::Unequal);
-    }
-    let mut all = Verdict::Equal;
-    for (a, b) in a.iter().flatten().zip(b.iter().flatten()) {
-        all = all.and(same(a, b, work)?);
-    }
-    Ok(all)
-}
-
-/// Whether two relations are one: their differences are proportional, for an inequality by a positive factor.
-fn relations(
-    [left, right]: [&Expr; 2],
-    [left2, right2]: [&Expr; 2],
-    sign: char,
+fn interval(
+    open: char,
+    items: &[Answer],
+    close: char,
     work: &mut Work,
-) -> Result<Verdict, Stop> {
-    let (a, b) = (left.minus(right, work)?, left2.minus(right2, work)?);
-    if a.is_zero() || b.is_zero() {
-        return Ok(Verdict::from(a.is_zero() && b.is_zero()));
-    }
-    let (Some((monomial, x)), true) = (a.above.0.first_key_value(), a.below == b.below) else {
-        return Ok(Verdict::Undecided);
+) -> Result<Option<Reals>, Stop> {
+    let [low, high] = items else { return Ok(None) };
+    let (Some(low), Some(high)) = (low.number(), high.number()) else { return Ok(None) };
+    let infinite = |end: &Expr| end.name() == Some('∞');
+    let above = match infinite(&low.negated()) {
+        true if open == '(' => Reals::all(),
+        true => return Ok(None),
+        false if infinite(low) => return Ok(None),
+        false => Reals::above(low.clone(), open == '['),
     };
-    let Some(y) = b.above.0.get(monomial) else { return Ok(Verdict::Unequal) };
-    let factor = y / x;
-    let zero = num_rational::BigRational::zero();
-    if !matches!(sign, '=' | '≠') && factor < zero {
-        return Ok(Verdict::Unequal);
-    }
-    same(&a.times(&factor.into(), work)?, &b, work)
+    let below = match infinite(high) {
+        true if close == ')' => Reals::all(),
+        true => return Ok(None),
+        false if infinite(&high.negated()) => return Ok(None),
+        false => Reals::below(high.clone(), close == ']'),
+    };
+    let interval = above.intersection(&below, work)?;
+    // `(5, 2)` is a point.
+    Ok(Some(interval).filter(|interval| !interval.is_empty()))
 }

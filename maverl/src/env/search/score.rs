@@ -22,15 +22,19 @@ pub fn normalize(text: &str) -> String {
     out.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Whether an answer is the reference, both normalized. An answer of which nothing is left is never right.
+/// Returns true if an answer is the reference, both normalized, as SQuAD's official script has it: a reference of which
+/// nothing is left, as `A`, is matched by an answer of which nothing is left.
 pub fn exact_match(answer: &str, reference: &str) -> bool {
-    let answer = normalize(answer);
-    !answer.is_empty() && answer == normalize(reference)
+    normalize(answer) == normalize(reference)
 }
 
-/// Harmonic mean of precision and recall over the words of an answer and a reference, both normalized.
+/// Harmonic mean of precision and recall over the words of an answer and a reference, both normalized. If one of them has no
+/// words it is 1 if neither has, else 0, as in the official script of SQuAD 2.0.
 pub fn f1(answer: &str, reference: &str) -> f64 {
     let (answer, reference) = (normalize(answer), normalize(reference));
+    if answer.is_empty() && reference.is_empty() {
+        return 1.0;
+    }
     let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     answer
         .split(' ')
@@ -63,8 +67,22 @@ mod tests {
         assert!(exact_match("1,000", "1000"));
         assert!(exact_match("  an  apple a day ", "apple day"));
         assert!(!exact_match("theory", "ory"));
-        assert!(!exact_match("the", "a"));
-        assert!(!exact_match("", ""));
+    }
+
+    /// By the definitions of SQuAD's official scripts: `evaluate-v1.1.py` for the match, `evaluate-v2.0.py` for F1.
+    #[test]
+    fn a_reference_that_normalizes_to_nothing_is_matched_by_such_an_answer() {
+        for reference in ["A", "The", "a", "an the", "!", "-", "\"The\"", ""] {
+            for answer in ["A", "the", "", "?", "An."] {
+                assert!(exact_match(answer, reference), "{answer:?} {reference:?}");
+                assert_eq!(f1(answer, reference), 1.0, "{answer:?} {reference:?}");
+            }
+            for answer in ["B", "a b", "the tower", "0"] {
+                assert!(!exact_match(answer, reference), "{answer:?} {reference:?}");
+                assert!(!exact_match(reference, answer), "{reference:?} {answer:?}");
+                assert_eq!(f1(answer, reference), 0.0, "{answer:?} {reference:?}");
+            }
+        }
     }
 
     #[test]

@@ -181,7 +181,7 @@ fn first_word(sql: &str) -> &str {
 fn says(answer: &str, reference: &str) -> bool {
     let answer = answer.trim();
     if calculate(reference).is_err() {
-        return exact_match(answer, reference);
+        return !answer.is_empty() && exact_match(answer, reference);
     }
     // An expression that has the value is the question once more.
     let literal = answer.strip_prefix(['-', '+']).unwrap_or(answer);

@@ -1,0 +1,131 @@
+//! Commands and functions of an expression, with their arguments.
+
+use num_rational::BigRational;
+use num_traits::ToPrimitive;
+
+use super::exact::{Atom, Expr, Stop};
+use super::expression::Parser;
+use super::function::{
+    FUNCTIONS, GREEK, MAGNITUDES, absolute, begins_factor, binomial, is_function,
+};
+use super::token::Token;
+
+impl Parser<'_> {
+    /// The argument of a command: a group or a single token.
+    fn argument(&mut self) -> Result<Expr, Stop> {
+        self.single_digit();
+        self.nested(Self::base)
+    }
+
+    pub(super) fn word(&mut self, word: &str) -> Result<Expr, Stop> {
+        if let Some((_, zeros)) = MAGNITUDES.iter().find(|(name, _)| *name == word) {
+            return Ok(Expr::integer(10_i64.pow(*zeros)));
+        }
+        if let Some((_, letter)) = GREEK.iter().find(|(name, _)| *name == word) {
+            return self.variable(*letter);
+        }
+        match word {
+            "frac" => {
+                let above = self.argument()?;
+                let below = self.argument()?;
+                above.over(&below, self.work)
+            }
+            "sqrt" => self.root(),
+            "abs" => Ok(absolute(self.argument()?)),
+            "binom" => {
+                let (n, k) = (self.argument()?, self.argument()?);
+                binomial(&n, &k, self.work)
+            }
+            "lfloor" => self.rounded("rfloor", "floor"),
+            "lceil" => self.rounded("rceil", "ceil"),
+            _ if is_function(word) => self.function(word),
+            _ => Err(Stop::Meaningless),
+        }
+    }
+
+    fn root(&mut self) -> Result<Expr, Stop> {
+        let degree = match self.take('[') {
+            true => self.closed(']')?,
+            false => Expr::integer(2),
+        };
+        // All digits are under the root, also without braces: nobody writes \sqrt13 for \sqrt{1} times 3.
+        let inside = self.nested(Self::base)?;
+        match degree
+            .rational()
+            .filter(BigRational::is_integer)
+            .and_then(|d| d.to_integer().to_u32())
+        {
+            Some(degree) if degree >= 2 => inside.root(degree, self.work),
+            _ => Err(Stop::Meaningless),
+        }
+    }
+
+    fn rounded(&mut self, close: &str, name: &'static str) -> Result<Expr, Stop> {
+        let inside = self.sum()?;
+        if self.peek() != Some(&Token::Word(close.to_owned())) {
+            return Err(Stop::Meaningless);
+        }
+        self.at += 1;
+        Ok(match (inside.rational(), name) {
+            (Some(value), "floor") => value.floor().into(),
+            (Some(value), _) => value.ceil().into(),
+            (None, _) => Expr::call(name, vec![inside]),
+        })
+    }
+
+    fn function(&mut self, name: &str) -> Result<Expr, Stop> {
+        let base = match name == "log" && self.take('_') {
+            true => Some(self.argument()?),
+            false => None,
+        };
+        let power = match self.take('^') {
+            true => Some(self.nested(Self::exponent)?),
+            false => None,
+        };
+        let outer = std::mem::replace(&mut self.angles, true);
+        let argument = self.nested(Self::applied);
+        self.angles = outer;
+        let argument = argument?;
+        let e = || Expr::atom(Atom::Name('e'));
+        let value = match (name, base) {
+            ("exp", _) => e().power(&argument, self.work)?,
+            ("ln", _) => Expr::call("log", vec![argument, e()]),
+            ("log", Some(base)) => Expr::call("log", vec![argument, base]),
+            ("log" | "lg", _) => Expr::call("log", vec![argument, Expr::integer(10)]),
+            _ => {
+                let name = FUNCTIONS.iter().find(|f| **f == name).ok_or(Stop::Meaningless)?;
+                Expr::call(name, vec![argument])
+            }
+        };
+        match power {
+            // `\sin^{-1}` is the inverse to some and the reciprocal to others.
+            Some(power) if power == Expr::integer(-1) => Err(Stop::Meaningless),
+            Some(power) => value.power(&power, self.work),
+            None => Ok(value),
+        }
+    }
+
+    /// What a function is applied to: a bracket, or factors up to the next sign or function.
+    fn applied(&mut self) -> Result<Expr, Stop> {
+        if matches!(self.symbol(), '(' | '{' | '[') {
+            return self.base();
+        }
+        let mut argument = self.signed()?;
+        loop {
+            let goes_on = match self.peek() {
+                Some(Token::Letter(_)) => true,
+                Some(Token::Word(word)) => !is_function(word) && begins_factor(word),
+                _ => false,
+            };
+            if goes_on {
+                let factor = self.powered()?;
+                argument = argument.times(&factor, self.work)?;
+            } else if self.take('/') {
+                let factor = self.powered()?;
+                argument = argument.over(&factor, self.work)?;
+            } else {
+                return Ok(argument);
+            }
+        }
+    }
+}

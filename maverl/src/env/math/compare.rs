@@ -1,0 +1,286 @@
+//! When two answers say the same.
+
+use num_rational::BigRational;
+use num_traits::Zero;
+
+use super::Verdict;
+use super::based::Based;
+use super::exact::{Expr, Stop, Work};
+use super::name::{Name, variables};
+use super::numeric;
+use super::value::{Answer, Value};
+
+/// The verdict on an answer and a reference. It is not symmetric: an answer may leave out what a reference has, the base of
+/// its digits, and may show what a reference need not, the sum that it is.
+pub(super) fn answers(
+    answer: &Answer,
+    reference: &Answer,
+    work: &mut Work,
+) -> Result<Verdict, Stop> {
+    if let Value::Relation { sign: '=', right, combined: true, .. } = &answer.value
+        && matches!(reference.value, Value::Number(_))
+        && variables(right).is_empty()
+        && !right.is_zero()
+    {
+        let (value, unit) = (Value::Number(right.clone()), answer.unit.clone());
+        return values(&Answer { unit, ..value.into() }, reference, work);
+    }
+    values(answer, reference, work)
+}
+
+/// The verdict on two values.
+pub(super) fn values(a: &Answer, b: &Answer, work: &mut Work) -> Result<Verdict, Stop> {
+    if let (Value::Named { name, value }, Value::Named { name: name2, value: value2 }) =
+        (&a.value, &b.value)
+    {
+        return match name.conflicts(name2) {
+            true => Ok(Verdict::Unequal),
+            false => values(value, value2, work),
+        };
+    }
+    if let Value::Named { value, .. } = &a.value {
+        return values(value, b, work);
+    }
+    if let Value::Named { value, .. } = &b.value {
+        return values(a, value, work);
+    }
+    match a.unit.agree(&b.unit) {
+        Verdict::Unequal => Ok(Verdict::Unequal),
+        units => Ok(units.and(bare(a, b, work)?)),
+    }
+}
+
+/// The verdict on two values whose units agree.
+fn bare(a: &Answer, b: &Answer, work: &mut Work) -> Result<Verdict, Stop> {
+    match (&a.value, &b.value) {
+        (Value::Number(x), Value::Number(y)) => numbers(a, x, b, y, work),
+        (
+            Value::Tuple { open, items, close },
+            Value::Tuple { open: open2, items: items2, close: close2 },
+        ) => match (open, close) == (open2, close2) && items.len() == items2.len() {
+            true => in_order(items, items2, work),
+            false => Ok(Verdict::Unequal),
+        },
+        (Value::Assigned(x), Value::Assigned(y)) => by_name(x, y, work),
+        (Value::Assigned(x), Value::Tuple { open: '(', items, close: ')' }) => {
+            in_order(&as_tuple(x), items, work)
+        }
+        (Value::Tuple { open: '(', items, close: ')' }, Value::Assigned(y)) => {
+            in_order(items, &as_tuple(y), work)
+        }
+        (Value::Assigned(x), Value::Set(y)) => in_any_order(&results(x), y, work),
+        (Value::Set(x), Value::Assigned(y)) => in_any_order(x, &results(y), work),
+        (Value::Set(x), Value::Set(y)) | (Value::Union(x), Value::Union(y)) => {
+            in_any_order(x, y, work)
+        }
+        (Value::Matrix(x), Value::Matrix(y)) => matrices(x, y, work),
+        (Value::Reals { variable: Some(x), .. }, Value::Reals { variable: Some(y), .. })
+            if x != y =>
+        {
+            Ok(Verdict::Unequal)
+        }
+        (Value::Reals { set, .. }, _) => match b.reals(work)? {
+            Some(other) => Ok(Verdict::from(set.is(&other, work)?)),
+            None => Ok(Verdict::Unequal),
+        },
+        (_, Value::Reals { set, .. }) => match a.reals(work)? {
+            Some(other) => Ok(Verdict::from(other.is(set, work)?)),
+            None => Ok(Verdict::Unequal),
+        },
+        // A set of one is that one, unless that is a set again.
+        (Value::Set(x), _) => match &x[..] {
+            [only] if !matches!(only.value, Value::Set(_)) => values(only, b, work),
+            _ => Ok(Verdict::Unequal),
+        },
+        (_, Value::Set(y)) => match &y[..] {
+            [only] if !matches!(only.value, Value::Set(_)) => values(a, only, work),
+            _ => Ok(Verdict::Unequal),
+        },
+        _ => unlike(a, b, work),
+    }
+}
+
+/// The verdict on relations, digits in a base, options and words.
+fn unlike(a: &Answer, b: &Answer, work: &mut Work) -> Result<Verdict, Stop> {
+    match (&a.value, &b.value) {
+        (
+            Value::Relation { left, sign, right, .. },
+            Value::Relation { left: l, sign: s, right: r, .. },
+        ) => match sign == s {
+            true => relations([left, right], [l, r], *sign, work),
+            false => Ok(Verdict::Unequal),
+        },
+        (Value::Relation { left, sign: '=', right, .. }, Value::Number(other))
+        | (Value::Number(other), Value::Relation { left, sign: '=', right, .. })
+            if left.name().is_some() =>
+        {
+            same(right, other, work)
+        }
+        (Value::Based(x), Value::Based(y)) => Ok(Verdict::from(x.value == y.value)),
+        (Value::Based(x), Value::Number(y)) => {
+            Ok(Verdict::from(x.base == 10 && y.rational().as_ref() == Some(&x.value)))
+        }
+        // The base may be left out of an answer; a reference without one is decimal.
+        (Value::Number(_), Value::Based(y)) => Ok(Verdict::from(spells(a, y))),
+        (Value::Choice(x), Value::Number(y)) | (Value::Number(y), Value::Choice(x)) => {
+            Ok(Verdict::from(y.name() == Some(x.to_ascii_lowercase())))
+        }
+        (Value::Choice(x), Value::Choice(y)) => Ok(Verdict::from(x == y)),
+        (Value::Words(x), Value::Words(y)) => Ok(Verdict::from(x == y)),
+        _ => Ok(Verdict::Unequal),
+    }
+}
+
+/// Returns true if a number is written with the digits of another in its base.
+fn spells(number: &Answer, based: &Based) -> bool {
+    let digits = number.digits.as_ref().map(|digits| digits.trim_start_matches('0'));
+    let of_base = based.digits.trim_start_matches('0');
+    digits == Some(of_base)
+}
+
+/// The verdict on numbers, of which one may be a percentage.
+fn numbers(a: &Answer, x: &Expr, b: &Answer, y: &Expr, work: &mut Work) -> Result<Verdict, Stop> {
+    let hundredth = |x: &Expr, work: &mut Work| x.over(&Expr::integer(100), work);
+    let mut verdict = same(x, y, work)?;
+    if verdict != Verdict::Equal && a.unit.percent != b.unit.percent {
+        // The sign may be left out, or the share written as a number.
+        let (share, other) = if a.unit.percent { (x, y) } else { (y, x) };
+        verdict = same(&hundredth(share, work)?, other, work)?;
+    }
+    // `2/3 \approx 0.67` gives both.
+    let rounded = |rounded: &Option<BigRational>, other: &Expr| {
+        rounded.is_some() && *rounded == other.rational()
+    };
+    match rounded(&a.rounded, y) || rounded(&b.rounded, x) {
+        true => Ok(Verdict::Equal),
+        false => Ok(verdict),
+    }
+}
+
+/// The verdict on two expressions: exactly where that decides, else by their values.
+fn same(a: &Expr, b: &Expr, work: &mut Work) -> Result<Verdict, Stop> {
+    if a == b {
+        return Ok(Verdict::Equal);
+    }
+    let difference = a.minus(b, work)?;
+    if difference.is_zero() {
+        return Ok(Verdict::Equal);
+    }
+    if difference.independent() {
+        return Ok(Verdict::Unequal);
+    }
+    numeric::identity(a, b, work)
+}
+
+pub(super) fn in_order(a: &[Answer], b: &[Answer], work: &mut Work) -> Result<Verdict, Stop> {
+    if a.len() != b.len() {
+        return Ok(Verdict::Unequal);
+    }
+    let mut all = Verdict::Equal;
+    for (a, b) in a.iter().zip(b) {
+        all = all.and(values(a, b, work)?);
+    }
+    Ok(all)
+}
+
+/// Pairs each item with one that is equal to it. Equality is transitive, so taking the first one will do.
+fn in_any_order(a: &[Answer], b: &[Answer], work: &mut Work) -> Result<Verdict, Stop> {
+    if a.len() != b.len() {
+        return Ok(Verdict::Unequal);
+    }
+    let mut left: Vec<&Answer> = b.iter().collect();
+    let mut undecided = false;
+    for item in a {
+        let mut found = None;
+        for (at, other) in left.iter().enumerate() {
+            match values(item, other, work)? {
+                Verdict::Equal => {
+                    found = Some(at);
+                    break;
+                }
+                Verdict::Undecided => undecided = true,
+                Verdict::Unequal => {}
+            }
+        }
+        match found {
+            Some(at) => drop(left.swap_remove(at)),
+            None if undecided => return Ok(Verdict::Undecided),
+            None => return Ok(Verdict::Unequal),
+        }
+    }
+    Ok(Verdict::Equal)
+}
+
+fn results(assigned: &[(Name, Answer)]) -> Vec<Answer> {
+    assigned.iter().map(|(_, value)| value.clone()).collect()
+}
+
+/// Results with names as the items of a tuple: variables that follow each other in the alphabet, or by their numbers, in
+/// that order, others as written.
+fn as_tuple(assigned: &[(Name, Answer)]) -> Vec<Answer> {
+    let place = |name: &Name| {
+        let (letter, below) = name.variable()?;
+        Some((letter as u32, below.unwrap_or_default()))
+    };
+    let places: Option<Vec<_>> = assigned.iter().map(|(name, _)| place(name)).collect();
+    let Some(places) = places else { return results(assigned) };
+    let mut order: Vec<usize> = (0..assigned.len()).collect();
+    order.sort_by_key(|at| places[*at]);
+    let next = |pair: &[usize]| {
+        let (a, b) = (places[pair[0]], places[pair[1]]);
+        b.0 == a.0 + 1 || b.0 == a.0 && b.1 == a.1 + 1
+    };
+    match order.windows(2).all(next) {
+        true => order.into_iter().map(|at| assigned[at].1.clone()).collect(),
+        false => results(assigned),
+    }
+}
+
+/// The verdict on results with names: of the same names, each by its own.
+fn by_name(a: &[(Name, Answer)], b: &[(Name, Answer)], work: &mut Work) -> Result<Verdict, Stop> {
+    if a.len() != b.len() {
+        return Ok(Verdict::Unequal);
+    }
+    let mut all = Verdict::Equal;
+    for (name, value) in a {
+        let Some((_, other)) = b.iter().find(|(other, _)| other == name) else {
+            return Ok(Verdict::Unequal);
+        };
+        all = all.and(values(value, other, work)?);
+    }
+    Ok(all)
+}
+
+fn matrices(a: &[Vec<Expr>], b: &[Vec<Expr>], work: &mut Work) -> Result<Verdict, Stop> {
+    let shape = |rows: &[Vec<Expr>]| rows.iter().map(Vec::len).collect::<Vec<_>>();
+    if shape(a) != shape(b) {
+        return Ok(Verdict::Unequal);
+    }
+    let mut all = Verdict::Equal;
+    for (a, b) in a.iter().flatten().zip(b.iter().flatten()) {
+        all = all.and(same(a, b, work)?);
+    }
+    Ok(all)
+}
+
+/// The verdict on two relations: they are one if their differences are proportional, for an inequality by a positive factor.
+fn relations(
+    [left, right]: [&Expr; 2],
+    [left2, right2]: [&Expr; 2],
+    sign: char,
+    work: &mut Work,
+) -> Result<Verdict, Stop> {
+    let (a, b) = (left.minus(right, work)?, left2.minus(right2, work)?);
+    if a.is_zero() || b.is_zero() {
+        return Ok(Verdict::from(a.is_zero() && b.is_zero()));
+    }
+    let (Some((monomial, x)), true) = (a.above.0.first_key_value(), a.below == b.below) else {
+        return Ok(Verdict::Undecided);
+    };
+    let Some(y) = b.above.0.get(monomial) else { return Ok(Verdict::Unequal) };
+    let factor = y / x;
+    if !matches!(sign, '=' | '≠') && factor < BigRational::zero() {
+        return Ok(Verdict::Unequal);
+    }
+    same(&a.times(&factor.into(), work)?, &b, work)
+}

@@ -1,0 +1,192 @@
+//! Lists: items in any order, results with names, and conditions that hold together or one by one.
+
+use super::brackets::{closes, split, symbols, top};
+use super::exact::{Stop, Work};
+use super::inequality::SIGNS;
+use super::name::is_name;
+use super::read::answer;
+use super::reals::Reals;
+use super::token::Token;
+use super::value::{Answer, Value};
+
+/// Most items of a list that is compared.
+pub(super) const MAX_ITEMS: usize = 40;
+/// Symbols between items; `∧` and `∨` are the words and the signs.
+pub(super) const SEPARATORS: &str = ",;∧∨";
+
+/// Reads a list without brackets.
+///
+/// # Errors
+///
+/// If it has less than two items, or one that means nothing.
+pub(super) fn bare(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
+    let items = parts(tokens);
+    if items.len() < 2 {
+        return Err(Stop::Meaningless);
+    }
+    list(tokens, items, depth, work)
+}
+
+/// Reads what stands in the braces of a set.
+pub(super) fn set(inside: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
+    if let Some(set) = described(inside, depth, work)? {
+        return Ok(set);
+    }
+    let items = all(&parts(inside), depth, work)?;
+    Ok(match one_by_one(items) {
+        Value::Set(items) => Value::Set(items),
+        other => other,
+    }
+    .into())
+}
+
+/// Reads each part.
+pub(super) fn all(parts: &[Vec<Token>], depth: u32, work: &mut Work) -> Result<Vec<Answer>, Stop> {
+    if parts.len() > MAX_ITEMS {
+        return Err(Stop::Budget);
+    }
+    parts.iter().map(|part| answer(part, depth, work)).collect()
+}
+
+/// The items of a list; `a \pm b` is two of them, and what stands before `and` may end in a comma.
+fn parts(tokens: &[Token]) -> Vec<Vec<Token>> {
+    let parts = split(tokens, |c| SEPARATORS.contains(c)).into_iter();
+    let parts = parts.filter(|part| !part.is_empty());
+    parts
+        .flat_map(|part| match both_signs(part) {
+            Some(both) => both.to_vec(),
+            None => vec![part.to_vec()],
+        })
+        .collect()
+}
+
+/// The tokens with the upper signs for `±`, and with the lower ones.
+pub(super) fn both_signs(tokens: &[Token]) -> Option<[Vec<Token>; 2]> {
+    let chosen = |upper: char, lower: char| -> Vec<Token> {
+        let chosen = tokens.iter().map(|token| match token {
+            Token::Symbol('±') => Token::Symbol(upper),
+            Token::Symbol('∓') => Token::Symbol(lower),
+            token => token.clone(),
+        });
+        chosen.collect()
+    };
+    let inside_brackets =
+        matches!(tokens.first(), Some(Token::Symbol('⦃' | '(' | '['))) && closes(tokens);
+    let signed = tokens.contains(&Token::Symbol('±')) && !inside_brackets;
+    signed.then(|| [chosen('+', '-'), chosen('-', '+')])
+}
+
+fn list(
+    tokens: &[Token],
+    mut parts: Vec<Vec<Token>>,
+    depth: u32,
+    work: &mut Work,
+) -> Result<Answer, Stop> {
+    // `x = 3, 4` and `x < -2 or > 2`: what stands before the first sign stands before every item.
+    let sign = |c: char| c == '=' || SIGNS.contains(c);
+    if let Some(at) = top(&parts[0], sign).filter(|at| is_left(&parts[0][..*at])) {
+        let (name, with_sign) = (parts[0][..at].to_vec(), parts[0][..=at].to_vec());
+        for part in &mut parts[1..] {
+            match top(part, sign) {
+                None => part.splice(0..0, with_sign.iter().cloned()),
+                Some(0) => part.splice(0..0, name.iter().cloned()),
+                Some(_) => continue,
+            };
+        }
+    }
+    let condition =
+        |part: &Vec<Token>| !symbols(part, |c| SIGNS.contains(c) || "∈∖∪∩".contains(c)).is_empty();
+    let conditions = parts.iter().any(condition);
+    let items = all(&parts, depth, work)?;
+    if conditions && let Some(set) = joined(tokens, &items, work)? {
+        return Ok(set);
+    }
+    Ok(one_by_one(items).into())
+}
+
+/// Returns true for what stands before a sign and names what comes: a name, or names in brackets.
+fn is_left(tokens: &[Token]) -> bool {
+    let names = match tokens {
+        [Token::Symbol('('), inside @ .., Token::Symbol(')')] if closes(tokens) => {
+            split(inside, |c| c == ',').iter().all(|part| is_name(part))
+        }
+        _ => false,
+    };
+    names || is_name(tokens)
+}
+
+/// The items as results of different names if all have one; else in any order.
+fn one_by_one(items: Vec<Answer>) -> Value {
+    let names: Option<Vec<_>> = items
+        .iter()
+        .map(|item| match &item.value {
+            Value::Named { name, value } => Some((name.clone(), (**value).clone())),
+            _ => None,
+        })
+        .collect();
+    match names.filter(|names| names.len() > 1) {
+        Some(names) if names.iter().all(|(name, _)| *name == names[0].0) => {
+            Value::Set(names.into_iter().map(|(_, value)| value).collect())
+        }
+        Some(names) => Value::Assigned(names),
+        None => Value::Set(items),
+    }
+}
+
+/// Conditions on one variable as a set: with `or` one of them holds, with `and` all of them. With commas all of them hold
+/// if that is possible.
+fn joined(tokens: &[Token], items: &[Answer], work: &mut Work) -> Result<Option<Answer>, Stop> {
+    let mut variable = None;
+    let mut sets = Vec::new();
+    for item in items {
+        let set = match &item.value {
+            Value::Named { name, value } if name.variable().is_some() => {
+                variable = variable.or(name.variable().map(|(letter, _)| letter));
+                value.number().map(|number| Reals::point(number.clone()))
+            }
+            Value::Reals { set, variable: own } => {
+                if own.is_some() && variable.is_some() && *own != variable {
+                    return Ok(None);
+                }
+                variable = variable.or(*own);
+                Some(set.clone())
+            }
+            _ => item.reals(work)?,
+        };
+        let Some(set) = set else { return Ok(None) };
+        sets.push(set);
+    }
+    let (mut any, mut every) = (Reals::empty(), Reals::all());
+    for set in &sets {
+        any = any.union(set, work)?;
+        every = every.intersection(set, work)?;
+    }
+    let words = symbols(tokens, |c| "∧∨".contains(c));
+    let set = match (words.contains(&'∨'), words.contains(&'∧')) {
+        (true, true) => return Err(Stop::Meaningless),
+        (true, false) => any,
+        (false, true) => every,
+        (false, false) if every.is_empty() => any,
+        (false, false) => every,
+    };
+    Ok(Some(Value::Reals { set, variable }.into()))
+}
+
+/// A set by a condition on its members: `\{x : x > 5\}`.
+fn described(inside: &[Token], depth: u32, work: &mut Work) -> Result<Option<Answer>, Stop> {
+    let Some(at) = top(inside, |c| ":|".contains(c)) else { return Ok(None) };
+    let member = match &inside[..at] {
+        [Token::Letter(_)] => Reals::all(),
+        [Token::Letter(_), Token::Symbol('∈'), of @ ..] => {
+            match answer(of, depth, work)?.reals(work)? {
+                Some(set) => set,
+                None => return Err(Stop::Meaningless),
+            }
+        }
+        _ => return Ok(None),
+    };
+    let condition = answer(&inside[at + 1..], depth, work)?;
+    let Value::Reals { set, .. } = condition.value else { return Err(Stop::Meaningless) };
+    let set = member.intersection(&set, work)?;
+    Ok(Some(Value::Reals { set, variable: None }.into()))
+}

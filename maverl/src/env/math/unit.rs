@@ -1,0 +1,287 @@
+//! Units: products of powers of known units, and words that only say what is counted.
+
+mod known;
+
+use std::collections::BTreeMap;
+
+use known::{MONEY, Powers, dimension, lookup};
+pub(super) use known::{is_abbreviation, is_letter};
+
+use super::Verdict;
+use super::exact::Stop;
+use super::function::{is_function, is_known};
+use super::token::Token;
+
+/// Words that no unit has: what follows is another answer, or takes this one back.
+const HEDGES: &str =
+    "or and not but maybe perhaps either wrong incorrect false unless except if vs versus no";
+
+/// What stands after a number.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Unit {
+    powers: BTreeMap<&'static str, i32>,
+    /// There are words that are no known unit, as `apples`.
+    noun: bool,
+    pub(super) percent: bool,
+}
+
+enum Piece {
+    Word(String),
+    Power(i32),
+    Per,
+}
+
+/// Returns true if a text is a known unit and nothing else: `cm^2`, `m/s`.
+pub(super) fn is_unit(text: &str) -> bool {
+    let unit = text_pieces(text).map(|pieces| Unit::from_pieces(&pieces));
+    matches!(unit, Some(Ok(unit)) if !unit.powers.is_empty() && !unit.noun)
+}
+
+impl Unit {
+    pub(super) fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    pub(super) fn is_known(&self) -> bool {
+        !self.powers.is_empty()
+    }
+
+    /// Returns true for a time of the day.
+    pub(super) fn is_daytime(&self) -> bool {
+        self.powers.contains_key("am") || self.powers.contains_key("pm")
+    }
+
+    /// Splits tokens into a quantity and its unit: what follows the number, and signs of money anywhere.
+    ///
+    /// # Errors
+    ///
+    /// If the words after the number say that it is another one, or none.
+    pub(super) fn split(tokens: &[Token]) -> Result<(Vec<Token>, Self), Stop> {
+        let money = |token: &&Token| matches!(token, Token::Symbol(c) if "$€£¥₹¢".contains(*c));
+        let mut quantity = tokens.to_vec();
+        let mut unit = Self::default();
+        let start = (1..tokens.len()).find(|at| begins(tokens, *at));
+        if let Some((start, pieces)) = start.and_then(|at| Some((at, pieces(&tokens[at..])?))) {
+            unit = Self::from_pieces(&pieces)?;
+            quantity.truncate(start);
+        }
+        if let Some(Token::Symbol(sign)) = quantity.iter().find(money) {
+            let sign = lookup(&sign.to_string()).unwrap_or_default();
+            unit.multiply(sign, 1);
+            quantity.retain(|token| !money(&token));
+        }
+        Ok((quantity, unit))
+    }
+
+    fn multiply(&mut self, powers: Powers, times: i32) {
+        for (name, power) in powers {
+            let sum = self.powers.entry(name).or_default();
+            *sum = sum.saturating_add(power.saturating_mul(times));
+        }
+        self.powers.retain(|_, power| *power != 0);
+    }
+
+    fn from_pieces(pieces: &[Piece]) -> Result<Self, Stop> {
+        let mut unit = Self::default();
+        // The sign and power of the next unit; the last one, and how often it was taken.
+        let (mut sign, mut power) = (1, 1);
+        let mut last: Option<(Powers, i32)> = None;
+        for (at, piece) in pieces.iter().enumerate() {
+            let known_follows = || match pieces.get(at + 1) {
+                Some(Piece::Word(next)) => lookup(next).is_some(),
+                Some(_) => true,
+                None => false,
+            };
+            match piece {
+                Piece::Per => sign = -1,
+                Piece::Power(n) => {
+                    if let Some((powers, times)) = last.take() {
+                        unit.multiply(powers, times.saturating_mul(n.saturating_sub(1)));
+                    }
+                }
+                Piece::Word(word) => match word.to_lowercase().as_str() {
+                    "per" => sign = -1,
+                    "a" | "an" | "each" if unit.is_known() && known_follows() => sign = -1,
+                    "square" | "sq" => power = 2,
+                    "cubic" | "cu" => power = 3,
+                    "squared" | "cubed" => {
+                        if let Some((powers, times)) = last.take() {
+                            let more = if word == "squared" { 1 } else { 2 };
+                            unit.multiply(powers, times.saturating_mul(more));
+                        }
+                    }
+                    "%" | "percent" => unit.percent = true,
+                    "c" if unit.powers.remove("°").is_some() => unit.multiply(&[("°C", 1)], 1),
+                    "f" if unit.powers.remove("°").is_some() => unit.multiply(&[("°F", 1)], 1),
+                    // `90 in total`, and the unit that an answer is in.
+                    "in" if matches!(pieces.get(at + 1), Some(Piece::Word(_))) => {
+                        unit.noun |= !known_follows();
+                    }
+                    hedge if HEDGES.split(' ').any(|other| other == hedge) => {
+                        return Err(Stop::Meaningless);
+                    }
+                    _ => match lookup(word) {
+                        Some(powers) => {
+                            if powers[0].0.starts_with('°') && powers[0].0 != "°" {
+                                unit.powers.remove("°");
+                            }
+                            last = Some((powers, sign * power));
+                            unit.multiply(powers, sign * power);
+                            power = 1;
+                        }
+                        None => unit.noun = true,
+                    },
+                },
+            }
+        }
+        Ok(unit)
+    }
+
+    /// The verdict on two units. One that is left out agrees with every other.
+    pub(super) fn agree(&self, other: &Self) -> Verdict {
+        let bare = |unit: &Self| !unit.is_known() && !unit.noun && !unit.percent;
+        if bare(self) || bare(other) || self.powers == other.powers {
+            return Verdict::Equal;
+        }
+        let generic = |unit: &Self| unit.powers.keys().all(|name| *name == "unit");
+        match (self.is_known(), other.is_known()) {
+            (false, false) => Verdict::Equal,
+            (true, false) if other.percent => Verdict::Unequal,
+            (false, true) if self.percent => Verdict::Unequal,
+            (true, false) if generic(self) => Verdict::Equal,
+            (false, true) if generic(other) => Verdict::Equal,
+            // Apples may be weighed.
+            (true, false) | (false, true) => Verdict::Undecided,
+            (true, true) if generic(self) => Verdict::from(other.is_measured_in(self)),
+            (true, true) if generic(other) => Verdict::from(self.is_measured_in(other)),
+            (true, true) => Verdict::from(self.is_short_for(other) || other.is_short_for(self)),
+        }
+    }
+
+    /// Returns true if a unit may be meant by `units`, `square units` or `cubic units`.
+    fn is_measured_in(&self, units: &Self) -> bool {
+        let dimension = self.powers.iter().map(|(name, power)| dimension(name).map(|d| d * power));
+        let dimension = dimension.sum::<Option<i32>>();
+        let units = units.powers.get("unit").copied().unwrap_or_default();
+        dimension == Some(units) || dimension.is_none() && units == 1
+    }
+
+    /// Returns true if it leaves out the scale of a temperature, or what money is paid for.
+    fn is_short_for(&self, other: &Self) -> bool {
+        let mut rest = other.powers.clone();
+        if self.powers.contains_key("°") {
+            let degrees = rest.remove("°C").or_else(|| rest.remove("°F"));
+            rest.extend(degrees.map(|power| ("°", power)));
+        }
+        if self.powers.keys().any(|name| MONEY.contains(name)) {
+            rest.retain(|_, power| *power > 0);
+        }
+        rest == self.powers
+    }
+}
+
+/// Returns true if a unit may begin at a token.
+fn begins(tokens: &[Token], at: usize) -> bool {
+    use Token::{Symbol, Text, Word};
+    let angle = || tokens.iter().any(|token| matches!(token, Word(word) if is_function(word)));
+    match &tokens[at..] {
+        // Inside a function degrees are part of the number.
+        [Symbol('°'), ..] | [Symbol('^'), Symbol('°'), ..] => !angle(),
+        [Symbol('^'), Symbol('{'), Symbol('°'), ..] => !angle(),
+        [Text(_) | Symbol('%'), ..] => true,
+        [Word(frac), Symbol('{'), Text(_), ..] if frac == "frac" => true,
+        [Symbol('/'), Text(_), ..] => true,
+        [Symbol('/'), Word(word), ..] | [Word(word), ..] => !is_known(word) && !word.contains(' '),
+        _ => false,
+    }
+}
+
+/// The pieces of a unit; `None` if the tokens are something else.
+fn pieces(mut tokens: &[Token]) -> Option<Vec<Piece>> {
+    use Token::{Letter, Number, Symbol, Text, Word};
+    let mut pieces = Vec::new();
+    let word = |text: &str| Piece::Word(text.to_owned());
+    while let Some(first) = tokens.first() {
+        let mut length = 1;
+        match tokens {
+            [Text(text), ..] => pieces.extend(text_pieces(text)?),
+            // `\frac{\text{km}}{\text{h}}`
+            [Word(frac), Symbol('{'), ..] if frac == "frac" => {}
+            [Symbol('}'), Symbol('{'), ..] => {
+                pieces.push(Piece::Per);
+                length = 2;
+            }
+            [Word(text), ..] if !is_known(text) && !text.contains(' ') => pieces.push(word(text)),
+            [Symbol('^'), Symbol('{'), Symbol('°'), Symbol('}'), ..] => {
+                pieces.push(word("°"));
+                length = 4;
+            }
+            [Symbol('^'), Symbol('{'), Symbol('-'), Number { digits, .. }, Symbol('}'), ..] => {
+                pieces.push(Piece::Power(-digits.parse::<i32>().ok()?));
+                length = 5;
+            }
+            [Symbol('^'), Symbol('{'), Number { digits, .. }, Symbol('}'), ..] => {
+                pieces.push(Piece::Power(digits.parse().ok()?));
+                length = 4;
+            }
+            [Symbol('^'), Number { digits, .. }, ..] => {
+                pieces.push(Piece::Power(digits.parse().ok()?));
+                length = 2;
+            }
+            [Number { digits, .. }, ..] if matches!(pieces.last(), Some(Piece::Word(_))) => {
+                pieces.push(Piece::Power(digits.parse().ok().filter(|n| matches!(n, 2 | 3))?));
+            }
+            [Letter(letter), ..] if !pieces.is_empty() => pieces.push(word(&letter.to_string())),
+            [Symbol('/'), ..] => pieces.push(Piece::Per),
+            [Symbol(symbol @ ('°' | '%' | '$' | '€' | '£' | '¥' | '₹' | '¢')), ..] => {
+                pieces.push(word(&symbol.to_string()));
+            }
+            [Symbol('^' | '*' | '.' | '(' | ')' | '{' | '}' | '-'), ..] => {}
+            _ => return None,
+        }
+        debug_assert!(length > 0, "{first:?}");
+        tokens = &tokens[length..];
+    }
+    Some(pieces)
+}
+
+/// The pieces of a unit in words: `square cm`, `m/s^2`.
+fn text_pieces(text: &str) -> Option<Vec<Piece>> {
+    let mut pieces = Vec::new();
+    let mut rest = text.trim_start();
+    while let Some(c) = rest.chars().next() {
+        let length = match c {
+            '/' => {
+                pieces.push(Piece::Per);
+                1
+            }
+            '-' if rest[1..].starts_with(|c: char| c.is_ascii_digit()) => {
+                let digits = rest[1..].find(|c: char| !c.is_ascii_digit());
+                let end = digits.map_or(rest.len(), |digits| digits + 1);
+                pieces.push(Piece::Power(rest[..end].parse().ok()?));
+                end
+            }
+            '0'..='9' => {
+                let power = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+                let n: i32 = rest[..power].parse().ok().filter(|n| matches!(n, 2 | 3))?;
+                let of_word = |word: &String| word.starts_with(char::is_alphabetic);
+                let last = pieces.last();
+                matches!(last, Some(Piece::Word(word)) if of_word(word)).then_some(())?;
+                pieces.push(Piece::Power(n));
+                power
+            }
+            _ if c.is_alphabetic() || "%°$€£¥₹¢".contains(c) => {
+                let other = |other: char| !other.is_alphabetic();
+                let end = rest[c.len_utf8()..].find(other).map(|end| end + c.len_utf8());
+                let end = if c.is_alphabetic() { end } else { Some(c.len_utf8()) };
+                let end = end.unwrap_or(rest.len());
+                pieces.push(Piece::Word(rest[..end].to_owned()));
+                end
+            }
+            _ if c.is_whitespace() || "^{}().,;:!-*·'\"_&".contains(c) => c.len_utf8(),
+            _ => return None,
+        };
+        rest = &rest[length..];
+    }
+    Some(pieces)
+}
