@@ -3,14 +3,16 @@
 //! Lane `l` of a sum takes the elements `l, l + 16, l + 32, …` one after the other; the lanes are then added in a tree
 //! that halves them. The order depends on nothing but the length, and maps onto any vector width up to sixteen.
 
+use crate::simd;
+
 /// Lanes of every sum.
 pub(crate) const LANES: usize = 16;
 
-/// Runs `f` compiled for the widest vector instructions this processor has. `f` must be `#[inline(always)]`, and so must
-/// what it calls, or the instructions stay narrow.
+/// Runs `f` compiled for the vector instructions in use. `f` must be `#[inline(always)]`, and so must what it calls, or the
+/// instructions stay narrow.
 #[inline(always)]
 pub(crate) fn dispatch<R>(f: impl FnOnce() -> R) -> R {
-    pulp::Arch::new().dispatch(f)
+    simd::dispatch(f)
 }
 
 /// Adds the lanes in a tree: 16 to 8, 4, 2, 1.

@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use pulp::{Arch, Simd, WithSimd};
+use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::forward::join;
 use super::rows::Rows;
 use super::{Heads, vector};
-use crate::lanes;
+use crate::{lanes, simd};
 
 /// Queries whose probabilities are held at once, so that a key's gradient is read and written once for all of them.
 const QUERIES: usize = 16;
@@ -58,7 +58,7 @@ impl Row<'_> {
         grads: &mut [&mut [f32]; 3],
         mut prefix: Option<[&mut [f32]; 2]>,
     ) {
-        let head = |head| Arch::new().dispatch(Head { row: self, heads, head });
+        let head = |head| simd::dispatch(Head { row: self, heads, head });
         let mut store = |at: usize, found: Grads| {
             let prefix = prefix.as_mut().map(|[dk, dv]| [&mut **dk, &mut **dv]);
             found.store(heads, at, grads, prefix);

@@ -2,11 +2,11 @@
 
 use std::cell::RefCell;
 
-use pulp::{Arch, Simd, WithSimd};
+use pulp::{Simd, WithSimd};
 
 use super::rows::{Keys, Rows};
 use super::{Heads, vector};
-use crate::lanes::LANES;
+use crate::{lanes::LANES, simd};
 
 /// Consecutive queries of one row, with the keys and values at least up to the last of them.
 pub(super) struct Task<'a> {
@@ -40,7 +40,7 @@ thread_local! {
 impl Task<'_> {
     pub(super) fn run(self, heads: Heads) {
         SCRATCH.with_borrow_mut(|scratch| {
-            Arch::new().dispatch(Forward { task: self, heads, scratch });
+            simd::dispatch(Forward { task: self, heads, scratch });
         });
     }
 }
