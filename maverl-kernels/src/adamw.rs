@@ -1,8 +1,10 @@
 //! AdamW, and the norm that clips its gradient.
 
+use pulp::Simd;
 use rayon::prelude::*;
 
-use crate::{lanes, par};
+use crate::lanes::{self, Kernel, Lanes};
+use crate::par;
 
 /// Elements that [`sum_of_squares`] adds before they meet the others.
 const BLOCK: usize = par::GRAIN;
@@ -61,11 +63,11 @@ pub fn adamw_step(
         scale: grad_scale,
     };
     if !par::worth_it(n) {
-        return update(rates, param, grad, m, v);
+        return lanes::run(Update { rates, param, grad, m, v });
     }
     let moments = m.par_chunks_mut(BLOCK).zip(v.par_chunks_mut(BLOCK));
     let parts = param.par_chunks_mut(BLOCK).zip(grad.par_chunks(BLOCK)).zip(moments);
-    parts.for_each(|((param, grad), (m, v))| update(rates, param, grad, m, v));
+    parts.for_each(|((param, grad), (m, v))| lanes::run(Update { rates, param, grad, m, v }));
 }
 
 /// Returns `Σ xᵢ²` in f64: the square of a gradient's norm. Blocks of fixed size are added in their order, so the bits do
@@ -90,39 +92,65 @@ struct Rates {
     scale: f32,
 }
 
-fn update(rates: Rates, param: &mut [f32], grad: &[f32], m: &mut [f32], v: &mut [f32]) {
-    lanes::dispatch(
-        #[inline(always)]
-        || {
-            let moments = m.iter_mut().zip(v);
-            for ((param, &grad), (m, v)) in param.iter_mut().zip(grad).zip(moments) {
-                let grad = grad * rates.scale;
-                *m = (grad - *m).mul_add(rates.gain1, *m);
-                *v = (*v * rates.beta2) + rates.gain2 * (grad * grad);
-                let denominator = v.sqrt() / rates.correction + rates.eps;
-                *param = *param * rates.keep - rates.rate * (*m / denominator);
-            }
-        },
-    );
+/// A part of [`adamw_step`].
+struct Update<'a> {
+    rates: Rates,
+    param: &'a mut [f32],
+    grad: &'a [f32],
+    m: &'a mut [f32],
+    v: &'a mut [f32],
+}
+
+impl Kernel for Update<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
+        let Self { rates, param, grad, m, v } = self;
+        let [scale, gain1, gain2] = [rates.scale, rates.gain1, rates.gain2].map(|x| lanes.splat(x));
+        let [keep, beta2, rate] = [rates.keep, rates.beta2, rates.rate].map(|x| lanes.splat(x));
+        let [correction, eps] = [rates.correction, rates.eps].map(|x| lanes.splat(x));
+        lanes.each(
+            [grad],
+            [param, m, v],
+            #[inline(always)]
+            |[grad], [param, m, v]| {
+                let grad = lanes.mul(grad, scale);
+                let m = lanes.mul_add(lanes.sub(grad, m), gain1, m);
+                let squared = lanes.mul(gain2, lanes.mul(grad, grad));
+                let v = lanes.add(lanes.mul(v, beta2), squared);
+                let denominator = lanes.add(lanes.div(lanes.sqrt(v), correction), eps);
+                let change = lanes.mul(rate, lanes.div(m, denominator));
+                [lanes.sub(lanes.mul(param, keep), change), m, v]
+            },
+        );
+    }
 }
 
 fn block_of_squares(x: &[f32]) -> f64 {
-    lanes::dispatch(
-        #[inline(always)]
-        || {
-            let mut lanes = [0.0; 16];
-            let (body, tail) = x.as_chunks::<16>();
-            for x in body {
-                for l in 0..16 {
-                    lanes[l] += f64::from(x[l]) * f64::from(x[l]);
-                }
-            }
-            for (lane, &x) in lanes.iter_mut().zip(tail) {
-                *lane += f64::from(x) * f64::from(x);
-            }
-            lanes.iter().sum()
-        },
-    )
+    lanes::run(Squares(x))
+}
+
+/// `Σ xᵢ²` in sixteen lanes of f64, added one after the other.
+struct Squares<'a>(&'a [f32]);
+
+impl Kernel for Squares<'_> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) -> f64 {
+        let mut sums = lanes.splat_wide(0.0);
+        let (body, tail) = self.0.as_chunks();
+        for x in body {
+            let x = lanes.widen(lanes.load(x));
+            sums = lanes.add_wide(sums, lanes.mul_wide(x, x));
+        }
+        let mut sums = lanes.wide_array(sums);
+        for (lane, &x) in sums.iter_mut().zip(tail) {
+            *lane += f64::from(x) * f64::from(x);
+        }
+        sums.iter().sum()
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! Looking up rows of a table, and the gradient of it.
 
+use pulp::Simd;
 use rayon::prelude::*;
 
+use crate::lanes::{self, Kernel, Lanes};
 use crate::par;
 
 /// Copies row `ids[i]` of `table [V, d]` to row `i` of `out [n, d]`.
@@ -26,21 +28,43 @@ pub fn gather(table: &[f32], ids: &[u32], d: usize, out: &mut [f32]) {
 pub fn scatter_add(dy: &[f32], ids: &[u32], d: usize, dtable: &mut [f32]) {
     check("scatter_add", dtable.len(), ids, d, dy.len());
     // Each thread owns a range of ids and reads all tokens, so a row of the table is always summed in token order.
-    let add = |first: usize, rows: &mut [f32]| {
-        let range = first..first + rows.len() / d;
-        for (&id, dy) in ids.iter().zip(dy.chunks_exact(d)) {
-            if range.contains(&(id as usize)) {
-                let row = &mut rows[(id as usize - first) * d..][..d];
-                row.iter_mut().zip(dy).for_each(|(row, dy)| *row += dy);
-            }
-        }
-    };
+    let add = |first: usize, rows: &mut [f32]| lanes::run(AddRows { dy, ids, d, first, rows });
     if !par::worth_it(dy.len()) {
         return add(0, dtable);
     }
     let rows = (dtable.len() / d).div_ceil(4 * rayon::current_num_threads());
     let parts = dtable.par_chunks_mut(rows * d).enumerate();
     parts.for_each(|(i, part)| add(i * rows, part));
+}
+
+/// Adds rows of `dy` to those of the table that are in `rows`, which begin with the row `first`.
+struct AddRows<'a> {
+    dy: &'a [f32],
+    ids: &'a [u32],
+    d: usize,
+    first: usize,
+    rows: &'a mut [f32],
+}
+
+impl Kernel for AddRows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
+        let Self { dy, ids, d, first, rows } = self;
+        let range = first..first + rows.len() / d;
+        for (&id, dy) in ids.iter().zip(dy.chunks_exact(d)) {
+            if range.contains(&(id as usize)) {
+                let row = &mut rows[(id as usize - first) * d..][..d];
+                lanes.each(
+                    [dy],
+                    [row],
+                    #[inline(always)]
+                    |[dy], [row]| [lanes.add(row, dy)],
+                );
+            }
+        }
+    }
 }
 
 fn check(name: &str, table: usize, ids: &[u32], d: usize, tokens: usize) {

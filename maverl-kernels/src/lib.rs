@@ -8,8 +8,9 @@
 //! - Sums over rows (weight gradients, statistics) are taken in an order that the shapes alone decide, never the
 //!   scheduler.
 //!
-//! Threads are those of the current rayon pool, or within [`alone`] only the calling one. Vector instructions are chosen at run time; the bits are those of fused
-//! multiply-adds, so processors without them are correct but slow.
+//! Threads are those of the current rayon pool, or within [`alone`] only the calling one. Vector instructions
+//! are chosen at run time ([`simd`]); the bits are those of fused multiply-adds, so processors without them are correct but
+//! slow.
 #![deny(missing_docs)]
 
 mod lanes;
@@ -27,6 +28,7 @@ pub mod mlp;
 pub mod norm;
 pub mod rope;
 pub mod sample;
+pub mod simd;
 
 pub use par::alone;
 

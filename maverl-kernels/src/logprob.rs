@@ -11,14 +11,16 @@
 
 mod row;
 
-pub(crate) use row::{Row, distance};
+pub(crate) use row::Row;
 
 use std::ops::Range;
 
+use pulp::Simd;
 use rayon::prelude::*;
 
+use crate::lanes::{self, Kernel, Lanes};
 use crate::matmul::{Packed, Precision};
-use crate::{lanes, par};
+use crate::par;
 
 /// Logits of one chunk.
 const CHUNK: usize = 1 << 21;
@@ -166,12 +168,44 @@ impl Head<'_> {
         par::parts(logits, vocab, |first, logits| {
             for (i, logits) in (first / vocab..).zip(logits.chunks_exact_mut(vocab)) {
                 let target = self.targets[start + i] as usize;
-                lanes::dispatch(
-                    #[inline(always)]
-                    || rows[i].gradient(logits, target, dlogp[i], dentropy[i]),
-                );
+                let (dlogp, dentropy) = (dlogp[i], dentropy[i]);
+                lanes::run(Gradient { row: &rows[i], logits, target, dlogp, dentropy });
             }
         });
+    }
+}
+
+/// [`Row::of`].
+pub(crate) struct RowOf<'a> {
+    pub(crate) logits: &'a [f32],
+    pub(crate) inverse: f32,
+}
+
+impl Kernel for RowOf<'_> {
+    type Output = Row;
+
+    #[inline(always)]
+    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) -> Row {
+        Row::of(lanes, self.logits, self.inverse)
+    }
+}
+
+/// [`Row::gradient`].
+struct Gradient<'a> {
+    row: &'a Row,
+    logits: &'a mut [f32],
+    target: usize,
+    dlogp: f32,
+    dentropy: f32,
+}
+
+impl Kernel for Gradient<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
+        let Self { row, logits, target, dlogp, dentropy } = self;
+        row.gradient(lanes, logits, target, dlogp, dentropy);
     }
 }
 
@@ -254,10 +288,7 @@ fn all_rows(
     });
     let one = |i: usize, ((logp, entropy), row): ((&mut f32, &mut f32), &mut Row)| {
         let logits = &logits[i * vocab..(i + 1) * vocab];
-        *row = lanes::dispatch(
-            #[inline(always)]
-            || Row::of(logits, inv_temperature[i]),
-        );
+        *row = lanes::run(RowOf { logits, inverse: inv_temperature[i] });
         *logp = row.logp(logits[targets[i] as usize]);
         *entropy = row.entropy() as f32;
     };

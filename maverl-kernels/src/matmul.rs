@@ -25,6 +25,12 @@ use layout::{Bf16, Element, F32, Line, Matrix, Order, Panels};
 use path::Path;
 pub(crate) use path::prefetch;
 
+/// Tests if the processor has AMX for `bf16`, and the system lets this process use it.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn has_amx() -> bool {
+    amx::works()
+}
+
 /// What the terms of a product are rounded to. Sums are `f32` in any case, and so are the arrays.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Precision {

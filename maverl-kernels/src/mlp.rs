@@ -1,6 +1,9 @@
 //! The gate of a SwiGLU feed-forward layer, forward and backward.
 
-use crate::{lanes, par};
+use pulp::Simd;
+
+use crate::lanes::{self, Kernel, Lanes, Sixteen};
+use crate::par;
 
 /// Computes `silu(gate) * up`, element by element, with `silu(g) = g / (1 + e⁻ᵍ)`; any shape.
 ///
@@ -12,15 +15,8 @@ pub fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) {
     assert_eq!(up.len(), n, "swiglu: up has {} elements, gate has {n}", up.len());
     assert_eq!(out.len(), n, "swiglu: out has {} elements, gate has {n}", out.len());
     par::parts(out, 1, |start, out| {
-        let (gate, up) = (&gate[start..start + out.len()], &up[start..start + out.len()]);
-        lanes::dispatch(
-            #[inline(always)]
-            || {
-                for ((out, &g), &u) in out.iter_mut().zip(gate).zip(up) {
-                    *out = g * sigmoid(g) * u;
-                }
-            },
-        );
+        let at = start..start + out.len();
+        lanes::run(Forward { gate: &gate[at.clone()], up: &up[at], out });
     });
 }
 
@@ -43,27 +39,64 @@ pub fn swiglu_bwd(gate: &[f32], up: &[f32], dout: &[f32], dgate: &mut [f32], dup
     par::parts2(dgate, dup, 1, |start, dgate, dup| {
         let at = start..start + dgate.len();
         let (gate, up, dout) = (&gate[at.clone()], &up[at.clone()], &dout[at]);
-        lanes::dispatch(
-            #[inline(always)]
-            || row_bwd(gate, up, dout, dgate, dup),
-        );
+        lanes::run(Backward { gate, up, dout, dgate, dup });
     });
 }
 
-#[inline(always)]
-fn row_bwd(gate: &[f32], up: &[f32], dout: &[f32], dgate: &mut [f32], dup: &mut [f32]) {
-    let outputs = dgate.iter_mut().zip(dup);
-    let inputs = gate.iter().zip(up).zip(dout);
-    for ((dgate, dup), ((&g, &u), &dout)) in outputs.zip(inputs) {
-        let s = sigmoid(g);
-        *dup = dout * (g * s);
-        *dgate = dout * u * (s * (1.0 + g * (1.0 - s)));
+/// A part of [`swiglu`].
+struct Forward<'a> {
+    gate: &'a [f32],
+    up: &'a [f32],
+    out: &'a mut [f32],
+}
+
+impl Kernel for Forward<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
+        lanes.each(
+            [self.gate, self.up],
+            [self.out],
+            #[inline(always)]
+            |[g, u], _| [lanes.mul(lanes.mul(g, sigmoid(lanes, g)), u)],
+        );
+    }
+}
+
+/// A part of [`swiglu_bwd`].
+struct Backward<'a> {
+    gate: &'a [f32],
+    up: &'a [f32],
+    dout: &'a [f32],
+    dgate: &'a mut [f32],
+    dup: &'a mut [f32],
+}
+
+impl Kernel for Backward<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
+        let one = lanes.splat(1.0);
+        lanes.each(
+            [self.gate, self.up, self.dout],
+            [self.dgate, self.dup],
+            #[inline(always)]
+            |[g, u, dout], _| {
+                let s = sigmoid(lanes, g);
+                let slope = lanes.add(one, lanes.mul(g, lanes.sub(one, s)));
+                let dgate = lanes.mul(lanes.mul(dout, u), lanes.mul(s, slope));
+                [dgate, lanes.mul(dout, lanes.mul(g, s))]
+            },
+        );
     }
 }
 
 #[inline(always)]
-fn sigmoid(x: f32) -> f32 {
-    1.0 / (1.0 + lanes::exp(-x))
+fn sigmoid<S: Simd, const N: usize>(lanes: Lanes<S, N>, x: Sixteen<S, N>) -> Sixteen<S, N> {
+    let one = lanes.splat(1.0);
+    lanes.div(one, lanes.add(one, lanes.exp(lanes.neg(x))))
 }
 
 #[cfg(test)]

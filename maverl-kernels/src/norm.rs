@@ -1,8 +1,10 @@
 //! Root-mean-square normalization, forward and backward.
 
+use pulp::Simd;
 use rayon::prelude::*;
 
-use crate::{lanes, par};
+use crate::lanes::{self, Kernel, Lanes};
+use crate::par;
 
 /// Rows whose weight gradient is summed before it meets the others'.
 const ROWS: usize = 256;
@@ -20,18 +22,7 @@ pub fn rms_norm(x: &[f32], w: &[f32], eps: f32, out: &mut [f32]) {
     check("rms_norm", x, w, [("out", out.len())]);
     let d = w.len();
     par::parts(out, d, |start, out| {
-        let x = &x[start..start + out.len()];
-        lanes::dispatch(
-            #[inline(always)]
-            || {
-                for (x, out) in x.chunks_exact(d).zip(out.chunks_exact_mut(d)) {
-                    let inverse = inverse_rms(x, eps);
-                    for ((out, &x), &w) in out.iter_mut().zip(x).zip(w) {
-                        *out = w * (x * inverse);
-                    }
-                }
-            },
-        );
+        lanes::run(Forward { x: &x[start..start + out.len()], w, eps, out });
     });
 }
 
@@ -88,16 +79,7 @@ fn backward<const ADD: bool>(
     let mut partials = vec![0.0; x.len().div_ceil(block) * d];
     let one = |start: usize, dx: &mut [f32], dw: &mut [f32]| {
         let at = start * block..start * block + dx.len();
-        let (x, dy) = (&x[at.clone()], &dy[at]);
-        lanes::dispatch(
-            #[inline(always)]
-            || {
-                let rows = x.chunks_exact(d).zip(dy.chunks_exact(d)).zip(dx.chunks_exact_mut(d));
-                for ((x, dy), dx) in rows {
-                    row_bwd::<ADD>(x, w, eps, dy, dx, dw);
-                }
-            },
-        );
+        lanes::run(Backward::<ADD> { x: &x[at.clone()], w, eps, dy: &dy[at], dx, dw });
     };
     if par::worth_it(x.len()) {
         let parts = dx.par_chunks_mut(block).zip(partials.par_chunks_mut(d)).enumerate();
@@ -125,30 +107,73 @@ fn check<const N: usize>(name: &str, x: &[f32], w: &[f32], others: [(&str, usize
     }
 }
 
-#[inline(always)]
-fn inverse_rms(x: &[f32], eps: f32) -> f32 {
-    1.0 / (lanes::dot(x, x) / x.len() as f32 + eps).sqrt()
+/// Some rows of [`rms_norm`].
+struct Forward<'a> {
+    x: &'a [f32],
+    w: &'a [f32],
+    eps: f32,
+    out: &'a mut [f32],
 }
 
-/// One row's `dx`, and its share added to `dw`.
-#[inline(always)]
-fn row_bwd<const ADD: bool>(
-    x: &[f32],
-    w: &[f32],
-    eps: f32,
-    dy: &[f32],
-    dx: &mut [f32],
-    dw: &mut [f32],
-) {
-    let inverse = inverse_rms(x, eps);
-    let mean = lanes::dot3(dy, w, x) / x.len() as f32;
-    let pull = inverse * inverse * mean;
-    let inputs = x.iter().zip(w).zip(dy);
-    for ((dx, dw), ((&x, &w), &dy)) in dx.iter_mut().zip(dw).zip(inputs) {
-        *dw += dy * (x * inverse);
-        let share = inverse * (dy * w - x * pull);
-        *dx = if ADD { *dx + share } else { share };
+impl Kernel for Forward<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
+        let Self { x, w, eps, out } = self;
+        for (x, out) in x.chunks_exact(w.len()).zip(out.chunks_exact_mut(w.len())) {
+            let inverse = lanes.splat(inverse_rms(lanes, x, eps));
+            lanes.each(
+                [x, w],
+                [out],
+                #[inline(always)]
+                |[x, w], _| [lanes.mul(w, lanes.mul(x, inverse))],
+            );
+        }
     }
+}
+
+/// Some rows of [`backward`]: `dx`, and their share added to `dw`.
+struct Backward<'a, const ADD: bool> {
+    x: &'a [f32],
+    w: &'a [f32],
+    eps: f32,
+    dy: &'a [f32],
+    dx: &'a mut [f32],
+    dw: &'a mut [f32],
+}
+
+impl<const ADD: bool> Kernel for Backward<'_, ADD> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
+        let Self { x, w, eps, dy, dx, dw } = self;
+        let d = w.len();
+        let rows = x.chunks_exact(d).zip(dy.chunks_exact(d)).zip(dx.chunks_exact_mut(d));
+        for ((x, dy), dx) in rows {
+            let inverse = inverse_rms(lanes, x, eps);
+            let mean = lanes.dot3(dy, w, x) / d as f32;
+            let pull = lanes.splat(inverse * inverse * mean);
+            let inverse = lanes.splat(inverse);
+            lanes.each(
+                [x, w, dy],
+                [dx, dw],
+                #[inline(always)]
+                |[x, w, dy], [dx, dw]| {
+                    let dw = lanes.add(dw, lanes.mul(dy, lanes.mul(x, inverse)));
+                    let pulled = lanes.sub(lanes.mul(dy, w), lanes.mul(x, pull));
+                    let share = lanes.mul(inverse, pulled);
+                    [if ADD { lanes.add(dx, share) } else { share }, dw]
+                },
+            );
+        }
+    }
+}
+
+#[inline(always)]
+fn inverse_rms<S: Simd, const N: usize>(lanes: Lanes<S, N>, x: &[f32], eps: f32) -> f32 {
+    1.0 / (lanes.dot(x, x) / x.len() as f32 + eps).sqrt()
 }
 
 #[cfg(test)]

@@ -2,7 +2,10 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::{lanes, par};
+use pulp::Simd;
+
+use crate::lanes::{self, Kernel, Lanes};
+use crate::par;
 
 /// Cosines and sines by position and frequency.
 ///
@@ -96,23 +99,48 @@ fn rotate(
     assert_eq!(x.len(), n * width, "{name}: x has {} elements, not [{n}, {width}]", x.len());
     let table = &*checked_rows(name, positions, table);
     par::parts(x, width, |start, x| {
-        lanes::dispatch(
-            #[inline(always)]
-            || {
-                for (x, &position) in x.chunks_exact_mut(width).zip(&positions[start / width..]) {
-                    let at = position as usize * half..(position as usize + 1) * half;
-                    let (cos, sin) = (&table.cos[at.clone()], &table.sin[at]);
-                    for x in x.chunks_exact_mut(2 * half) {
-                        let (a, b) = x.split_at_mut(half);
-                        for ((a, b), (&cos, &sin)) in a.iter_mut().zip(b).zip(cos.iter().zip(sin)) {
-                            let sin = sign * sin;
-                            (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
-                        }
-                    }
-                }
-            },
-        );
+        let positions = &positions[start / width..];
+        lanes::run(Rotate { x, positions, width, half, table, sign });
     });
+}
+
+/// Tokens of [`rotate`].
+struct Rotate<'a> {
+    /// `[.., width]`.
+    x: &'a mut [f32],
+    /// At least as many.
+    positions: &'a [u32],
+    width: usize,
+    half: usize,
+    table: &'a Rows,
+    sign: f32,
+}
+
+impl Kernel for Rotate<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
+        let Self { x, positions, width, half, table, sign } = self;
+        let sign = lanes.splat(sign);
+        for (x, &position) in x.chunks_exact_mut(width).zip(positions) {
+            let at = position as usize * half..(position as usize + 1) * half;
+            let (cos, sin) = (&table.cos[at.clone()], &table.sin[at]);
+            for x in x.chunks_exact_mut(2 * half) {
+                let (a, b) = x.split_at_mut(half);
+                lanes.each(
+                    [cos, sin],
+                    [a, b],
+                    #[inline(always)]
+                    |[cos, sin], [a, b]| {
+                        let sin = lanes.mul(sign, sin);
+                        let turned = lanes.sub(lanes.mul(a, cos), lanes.mul(b, sin));
+                        [turned, lanes.add(lanes.mul(b, cos), lanes.mul(a, sin))]
+                    },
+                );
+            }
+        }
+    }
 }
 
 /// The table's rows of some positions, which are asserted to be in it.

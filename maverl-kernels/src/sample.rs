@@ -6,7 +6,10 @@ mod filter;
 
 use std::fmt;
 
-use crate::{lanes, logprob::Row};
+use pulp::Simd;
+
+use crate::lanes::{self, Kernel, LANES, Lanes};
+use crate::logprob::RowOf;
 
 /// Derives a seed from two numbers: both are put through the finalizer of SplitMix64 ([Steele et al., 2014]), one after
 /// the other, so that near inputs give unrelated outputs and the order matters.
@@ -113,11 +116,10 @@ pub fn sample(logits: &[f32], filter: &Filter, u: f64) -> Result<Sampled, BadLog
     let best = check(logits)?;
     let greedy = temperature == 0.0;
     let inverse = if greedy { 1.0 } else { 1.0 / temperature.max(COLDEST) };
-    let row = lanes::dispatch(
-        #[inline(always)]
-        || Row::of(logits, inverse),
-    );
-    let id = if greedy { best } else { filter::draw(logits, &row, filter, u) };
+    let (row, id) = match greedy {
+        true => (lanes::run(RowOf { logits, inverse }), best),
+        false => filter::draw(logits, inverse, filter, u),
+    };
     Ok(Sampled { id: id as u32, logprob: row.logp(logits[id]), entropy: row.entropy() as f32 })
 }
 
@@ -150,10 +152,7 @@ pub fn sample_fresh(
     let Sampled { id, .. } = sample(&penalized, filter, u)?;
     let Filter { temperature, .. } = *filter;
     let inverse = if temperature == 0.0 { 1.0 } else { 1.0 / temperature.max(COLDEST) };
-    let row = lanes::dispatch(
-        #[inline(always)]
-        || Row::of(logits, inverse),
-    );
+    let row = lanes::run(RowOf { logits, inverse });
     let logprob = row.logp(logits[id as usize]);
     Ok(Sampled { id, logprob, entropy: row.entropy() as f32 })
 }
@@ -173,18 +172,42 @@ fn penalize(logits: &mut [f32], seen: &[u32], penalty: f32) {
 
 /// The lowest id of the largest logit.
 fn check(logits: &[f32]) -> Result<usize, BadLogits> {
-    let (max, nans) = lanes::dispatch(
-        #[inline(always)]
-        || (lanes::max(logits), logits.iter().map(|z| u32::from(z.is_nan())).sum::<u32>()),
-    );
-    if nans > 0 {
+    let Best { max, start, has_nan } = lanes::run(FindBest(logits));
+    if has_nan {
         return Err(BadLogits::Nan(logits.iter().position(|z| z.is_nan()).unwrap_or(0)));
     }
-    match logits.iter().position(|&z| z == max) {
+    match logits[start..].iter().position(|&z| z == max) {
         None => Err(BadLogits::Empty),
-        Some(i) if max == f32::INFINITY => Err(BadLogits::Infinite(i)),
+        Some(i) if max == f32::INFINITY => Err(BadLogits::Infinite(start + i)),
         Some(_) if max == f32::NEG_INFINITY => Err(BadLogits::NoMass),
-        Some(i) => Ok(i),
+        Some(i) => Ok(start + i),
+    }
+}
+
+/// The largest logit, and where the first block that has it begins.
+struct Best {
+    max: f32,
+    start: usize,
+    has_nan: bool,
+}
+
+struct FindBest<'a>(&'a [f32]);
+
+impl Kernel for FindBest<'_> {
+    type Output = Best;
+
+    #[inline(always)]
+    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) -> Best {
+        const BLOCK: usize = 16 * LANES;
+        let has_nan = lanes.has_nan(self.0);
+        let mut best = Best { max: f32::NEG_INFINITY, start: 0, has_nan };
+        for (i, block) in self.0.chunks(BLOCK).enumerate() {
+            let max = lanes.max(block);
+            if max > best.max {
+                best = Best { max, start: i * BLOCK, has_nan };
+            }
+        }
+        best
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the tests of every kernel share: numbers, comparisons, thread counts.
 
-use crate::sample::uniform;
+use crate::{sample::uniform, simd};
 
 /// Numbers between −1 and 1.
 pub(crate) fn random(seed: u64, n: usize) -> Vec<f32> {
@@ -53,5 +53,5 @@ pub(crate) fn weigh(a: &[f64], b: &[f32]) -> f64 {
 
 /// Runs `f` in a pool of so many threads.
 pub(crate) fn threads<R: Send>(n: usize, f: impl FnOnce() -> R + Send) -> R {
-    rayon::ThreadPoolBuilder::new().num_threads(n).build().expect("a pool").install(f)
+    simd::threads(n, f)
 }

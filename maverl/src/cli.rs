@@ -209,7 +209,7 @@ impl<E: std::error::Error> From<E> for Failure {
 /// The `main` of a binary with maverl's command line; `maverl::main!` calls it.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    exit(run(cli.command))
+    exit(select_simd().and_then(|()| run(cli.command)))
 }
 
 /// The `main` of an example: `maverl train` with a configuration of its own under `name` where the user gives none.
@@ -223,7 +223,14 @@ pub fn train_example(name: &str, config: &str, base: &Path) -> ExitCode {
         run: RunArgs,
     }
     let example = Example::parse();
-    exit(train(&example.run, Some(&Given { name, text: config, base })))
+    let given = Given { name, text: config, base };
+    exit(select_simd().and_then(|()| train(&example.run, Some(&given))))
+}
+
+/// Chooses the vector instructions of this process, so that a wrong `MAVERL_SIMD` is an error before anything runs.
+fn select_simd() -> Result<(), Failure> {
+    maverl_kernels::simd::select()?;
+    Ok(())
 }
 
 fn exit(result: Result<ExitCode, Failure>) -> ExitCode {

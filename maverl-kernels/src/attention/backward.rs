@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use pulp::{Arch, Simd, WithSimd};
+use pulp::Simd;
 use rayon::prelude::*;
 
 use super::forward::join;
 use super::rows::Rows;
 use super::{Heads, vector};
-use crate::lanes;
+use crate::lanes::{self, Kernel, LANES, Lanes};
 
 /// Queries whose probabilities are held at once, so that a key's gradient is read and written once for all of them.
 const QUERIES: usize = 16;
@@ -58,7 +58,7 @@ impl Row<'_> {
         grads: &mut [&mut [f32]; 3],
         mut prefix: Option<[&mut [f32]; 2]>,
     ) {
-        let head = |head| Arch::new().dispatch(Head { row: self, heads, head });
+        let head = |head| lanes::run(Head { row: self, heads, head });
         let mut store = |at: usize, found: Grads| {
             let prefix = prefix.as_mut().map(|[dk, dv]| [&mut **dk, &mut **dv]);
             found.store(heads, at, grads, prefix);
@@ -138,11 +138,11 @@ struct Scratch {
     ds: Vec<f32>,
 }
 
-impl WithSimd for Head<'_> {
+impl Kernel for Head<'_> {
     type Output = Grads;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) -> Grads {
+    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) -> Grads {
         let Self { row, heads, head } = self;
         let (dim, kvw) = (heads.dim, heads.kv_width());
         let (tokens, queries) = (row.k.len() / kvw, row.q.len() / heads.q_width());
@@ -175,7 +175,7 @@ impl WithSimd for Head<'_> {
                     end: tokens.min(start + QUERIES),
                     member,
                 };
-                block.run(simd, &mut scratch, &mut grads);
+                block.run(lanes, &mut scratch, &mut grads);
             }
         }
         grads
@@ -198,83 +198,121 @@ struct Block<'a> {
 
 impl Block<'_> {
     #[inline(always)]
-    fn run<S: Simd>(&self, simd: S, scratch: &mut Scratch, grads: &mut Grads) {
-        let Head { row, heads, head } = *self.head;
-        let (dim, qw) = (heads.dim, heads.q_width());
-        let wide = vector::padded(dim);
-        let pitch = vector::padded(self.end);
-        let at = (head * heads.group() + self.member) * dim;
-        let scale = heads.scale();
-        for i in self.start..self.end {
-            let slot = i - self.start;
-            let here = (i - self.first) * qw + at..(i - self.first) * qw + at + dim;
-            let q = &mut scratch.q[slot * wide..][..wide];
-            q.iter_mut().zip(&row.q[here.clone()]).for_each(|(to, q)| *to = q * scale);
-            let dout = &mut scratch.dout[slot * wide..][..wide];
-            dout[..dim].copy_from_slice(&row.dout[here]);
+    fn run<S: Simd, const N: usize>(
+        &self,
+        lanes: Lanes<S, N>,
+        scratch: &mut Scratch,
+        grads: &mut Grads,
+    ) {
+        let (wide, pitch) = (vector::padded(self.head.heads.dim), vector::padded(self.end));
+        self.load(wide, scratch);
+        let rows = self.end - self.start;
+        let Scratch { q, dout, p, ds } = scratch;
+        let (q, dout) = (&q[..rows * wide], &dout[..rows * wide]);
+        let (p, ds) = (&mut p[..rows * pitch], &mut ds[..rows * pitch]);
+        for (from, keys, to) in [(q, self.keys, &mut *p), (dout, self.values, &mut *ds)] {
+            self.products(lanes, from, keys, to, pitch);
         }
-        let mut slot = 0;
-        while slot + 2 <= self.end - self.start {
-            self.products::<S, 2>(simd, slot, scratch);
-            slot += 2;
-        }
-        if slot < self.end - self.start {
-            self.products::<S, 1>(simd, slot, scratch);
-        }
-        for i in self.start..self.end {
-            let slot = i - self.start;
-            let query = i - self.first;
-            let out = &row.out[query * qw + at..][..dim];
-            let dout = &scratch.dout[slot * wide..][..dim];
-            let p = &mut scratch.p[slot * pitch..][..pitch];
-            let ds = &mut scratch.ds[slot * pitch..][..pitch];
-            let seen = vector::padded(i + 1);
-            let inverse = vector::softmax(&mut p[..seen], i + 1);
-            let pull = lanes::dot(dout, out);
-            for (p, ds) in p[..seen].iter_mut().zip(&mut ds[..seen]) {
-                *p *= inverse;
-                *ds = *p * (*ds - pull);
-            }
-            p[seen..].fill(0.0);
-            ds[seen..].fill(0.0);
-            let dq = &mut grads.dq[(query * heads.group() + self.member) * dim..][..dim];
-            let kvw = heads.kv_width();
-            vector::weighted(
-                simd,
-                [&ds[..=i]],
-                Rows::Whole(row.k),
-                kvw,
-                head * dim,
-                [scale],
-                &mut [dq],
-            );
-        }
-        let used = (self.end - self.start) * pitch;
-        let rows = (self.end - self.start) * wide;
-        let (p, ds) = (&scratch.p[..used], &scratch.ds[..used]);
-        let (q, dout) = (&scratch.q[..rows], &scratch.dout[..rows]);
-        vector::accumulate(simd, ds, pitch, self.end, q, wide, &mut grads.dk);
-        vector::accumulate(simd, p, pitch, self.end, dout, wide, &mut grads.dv);
+        self.scores(lanes, dout, p, ds, pitch);
+        self.queries(lanes, ds, pitch, grads);
+        vector::accumulate(lanes.simd, (ds, pitch), self.end, (q, wide), &mut grads.dk);
+        vector::accumulate(lanes.simd, (p, pitch), self.end, (dout, wide), &mut grads.dv);
     }
 
-    /// The products of `M` queries from `slot` on with the keys, and of their output gradients with the values.
+    /// Index of a query's member of the group in arrays of queries.
     #[inline(always)]
-    fn products<S: Simd, const M: usize>(&self, simd: S, slot: usize, scratch: &mut Scratch) {
-        let dim = self.head.heads.dim;
-        let (wide, pitch) = (vector::padded(dim), vector::padded(self.end));
-        let seen = vector::padded(self.start + slot + M);
-        for (from, keys, to) in
-            [(&scratch.q, self.keys, &mut scratch.p), (&scratch.dout, self.values, &mut scratch.ds)]
-        {
-            let mut from_rows = [<&[f32]>::default(); M];
-            for (m, row) in from_rows.iter_mut().enumerate() {
-                *row = &from[(slot + m) * wide..][..dim];
-            }
-            let mut to = vector::split::<M>(&mut to[slot * pitch..][..M * pitch], pitch);
-            for to in &mut to {
-                *to = &mut std::mem::take(to)[..seen];
-            }
-            vector::products(simd, from_rows, keys, &mut to);
+    fn at(&self, query: usize) -> usize {
+        let Head { heads, head, .. } = *self.head;
+        (query - self.first) * heads.q_width() + (head * heads.group() + self.member) * heads.dim
+    }
+
+    /// Scales queries and copies output gradients to rows of `wide`.
+    #[inline(always)]
+    fn load(&self, wide: usize, scratch: &mut Scratch) {
+        let Head { row, heads, .. } = *self.head;
+        let rows = scratch.q.chunks_exact_mut(wide).zip(scratch.dout.chunks_exact_mut(wide));
+        for (i, (q, dout)) in (self.start..self.end).zip(rows) {
+            let here = self.at(i)..self.at(i) + heads.dim;
+            q.iter_mut().zip(&row.q[here.clone()]).for_each(|(to, q)| *to = q * heads.scale());
+            dout[..heads.dim].copy_from_slice(&row.dout[here]);
         }
+    }
+
+    /// The products of rows with the keys or values that they see.
+    #[inline(always)]
+    fn products<S: Simd, const N: usize>(
+        &self,
+        lanes: Lanes<S, N>,
+        from: &[f32],
+        keys: &[f32],
+        to: &mut [f32],
+        pitch: usize,
+    ) {
+        let dim = self.head.heads.dim;
+        let x = vector::Vectors { data: from, pitch: vector::padded(dim), dim };
+        for (i, keys) in keys.chunks_exact(dim * LANES).take(pitch / LANES).enumerate() {
+            // Earlier queries see none of these keys.
+            let first = (i * LANES).saturating_sub(self.start);
+            vector::products(lanes, x, first, keys, to, (pitch, i * LANES));
+        }
+    }
+
+    /// Replaces scores by probabilities, and their products with output gradients by gradients of the scores.
+    #[inline(always)]
+    fn scores<S: Simd, const N: usize>(
+        &self,
+        lanes: Lanes<S, N>,
+        dout: &[f32],
+        p: &mut [f32],
+        ds: &mut [f32],
+        pitch: usize,
+    ) {
+        let Head { row, heads, .. } = *self.head;
+        let rows = p.chunks_exact_mut(pitch).zip(ds.chunks_exact_mut(pitch));
+        let douts = dout.chunks_exact(vector::padded(heads.dim));
+        for (i, ((p, ds), dout)) in (self.start..self.end).zip(rows.zip(douts)) {
+            let seen = vector::padded(i + 1);
+            let inverse = lanes.splat(vector::softmax(lanes, &mut p[..seen], i + 1));
+            let out = &row.out[self.at(i)..][..heads.dim];
+            let pull = lanes.splat(lanes.dot(&dout[..heads.dim], out));
+            lanes.each(
+                [],
+                [&mut p[..seen], &mut ds[..seen]],
+                #[inline(always)]
+                |[], [p, ds]| {
+                    let p = lanes.mul(p, inverse);
+                    [p, lanes.mul(p, lanes.sub(ds, pull))]
+                },
+            );
+            p[seen..].fill(0.0);
+            ds[seen..].fill(0.0);
+        }
+    }
+
+    /// The gradients of queries.
+    #[inline(always)]
+    fn queries<S: Simd, const N: usize>(
+        &self,
+        lanes: Lanes<S, N>,
+        ds: &[f32],
+        pitch: usize,
+        grads: &mut Grads,
+    ) {
+        let Head { row, heads, head } = *self.head;
+        let (dim, members) = (heads.dim, heads.group() * heads.dim);
+        let mut counts = [0; QUERIES];
+        counts.iter_mut().zip(self.start + 1..).for_each(|(count, keys)| *count = keys);
+        let weighted = vector::Weighted {
+            weights: ds,
+            pitch,
+            counts: &counts[..self.end - self.start],
+            scales: &[heads.scale(); QUERIES],
+            x: Rows::Whole(row.k),
+            width: heads.kv_width(),
+            at: head * dim,
+            dim,
+        };
+        let dq = &mut grads.dq[(self.start - self.first) * members + self.member * dim..];
+        weighted.run(lanes.simd, dq, members);
     }
 }

@@ -2,11 +2,16 @@
 
 use std::cell::RefCell;
 
-use pulp::{Arch, Simd, WithSimd};
+use pulp::Simd;
 
 use super::rows::{Keys, Rows};
 use super::{Heads, vector};
-use crate::lanes::LANES;
+use crate::lanes::{self, Kernel, LANES, Lanes};
+
+/// Rows of scores that are held at once, a row for each query and head.
+const ROWS: usize = 16;
+/// Scores that are held at once, unless four rows have more: half of a small first cache.
+const SCORES: usize = 4096;
 
 /// Consecutive queries of one row, with the keys and values at least up to the last of them.
 pub(super) struct Task<'a> {
@@ -26,11 +31,23 @@ pub(super) struct Task<'a> {
 /// What a task needs for a while; each thread keeps its own.
 #[derive(Default)]
 struct Scratch {
-    query: Vec<f32>,
-    scores: Vec<f32>,
     transposed: Vec<f32>,
     keys: Vec<f32>,
     values: Vec<f32>,
+    rows: RowScratch,
+}
+
+/// Arrays of a block of rows.
+#[derive(Default)]
+struct RowScratch {
+    /// Scaled queries `[rows, dim]`, and what they attend to.
+    queries: Vec<f32>,
+    out: Vec<f32>,
+    /// `[rows, padded keys]`.
+    scores: Vec<f32>,
+    /// Keys that each row sees, and one over the sum of their weights.
+    counts: Vec<usize>,
+    scales: Vec<f32>,
 }
 
 thread_local! {
@@ -39,9 +56,7 @@ thread_local! {
 
 impl Task<'_> {
     pub(super) fn run(self, heads: Heads) {
-        SCRATCH.with_borrow_mut(|scratch| {
-            Arch::new().dispatch(Forward { task: self, heads, scratch });
-        });
+        SCRATCH.with_borrow_mut(|scratch| lanes::run(Forward { task: self, heads, scratch }));
     }
 }
 
@@ -51,13 +66,13 @@ struct Forward<'a> {
     scratch: &'a mut Scratch,
 }
 
-impl WithSimd for Forward<'_> {
+impl Kernel for Forward<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
+    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
         let Self { task, heads, scratch } = self;
-        let Scratch { query, scores, transposed, keys: all_keys, values: all_values } = scratch;
+        let Scratch { transposed, keys: all_keys, values: all_values, rows } = scratch;
         let Task { q, k, v, prefix, first, out } = task;
         let (k, v) = match (prefix, k, v) {
             (Some([keys, values]), Keys::Rows(k), Rows::Whole(v)) => {
@@ -67,26 +82,16 @@ impl WithSimd for Forward<'_> {
         };
         let (qw, kvw) = (heads.q_width(), heads.kv_width());
         let tokens = first + q.len() / qw;
+        let most_rows = (SCORES / vector::padded(tokens)).clamp(4, ROWS);
+        let most_queries = (most_rows / heads.group()).max(1);
         for head in 0..heads.kv {
             if let Keys::Rows(k) = k {
                 vector::transpose(k, kvw, head * heads.dim, heads.dim, tokens, transposed);
             }
-            let keys = Group { k, v, transposed, heads, head, alone: q.len() == qw };
-            let members = head * heads.group() * heads.dim..(head + 1) * heads.group() * heads.dim;
-            for (i, (q, out)) in q.chunks_exact(qw).zip(out.chunks_exact_mut(qw)).enumerate() {
-                query.clear();
-                query.extend(q[members.clone()].iter().map(|q| q * heads.scale()));
-                let mut queries = query.chunks_exact(2 * heads.dim);
-                let mut out = out[members.clone()].chunks_exact_mut(2 * heads.dim);
-                for (q, out) in queries.by_ref().zip(out.by_ref()) {
-                    let ((q0, q1), (out0, out1)) =
-                        (q.split_at(heads.dim), out.split_at_mut(heads.dim));
-                    keys.attend(simd, [q0, q1], first + i + 1, scores, &mut [out0, out1]);
-                }
-                let (q, out) = (queries.remainder(), out.into_remainder());
-                if !q.is_empty() {
-                    keys.attend(simd, [q], first + i + 1, scores, &mut [out]);
-                }
+            let group = Group { k, v, transposed, heads, head, alone: q.len() == qw };
+            let blocks = q.chunks(most_queries * qw).zip(out.chunks_mut(most_queries * qw));
+            for (i, (q, out)) in blocks.enumerate() {
+                group.attend(lanes, q, first + i * most_queries, rows, out);
             }
         }
     }
@@ -105,40 +110,52 @@ struct Group<'a> {
 }
 
 impl Group<'_> {
-    /// `M` scaled queries `[dim]` of one token, which sees the first `keys` keys: what is read of them serves all.
+    /// The heads of this group in some consecutive queries, the first of which sees `first + 1` keys.
     #[inline(always)]
-    fn attend<S: Simd, const M: usize>(
+    fn attend<S: Simd, const N: usize>(
         &self,
-        simd: S,
-        q: [&[f32]; M],
-        keys: usize,
-        scratch: &mut Vec<f32>,
-        out: &mut [&mut [f32]; M],
+        lanes: Lanes<S, N>,
+        q: &[f32],
+        first: usize,
+        scratch: &mut RowScratch,
+        out: &mut [f32],
     ) {
         let Self { k, v, heads, head, .. } = *self;
-        let (dim, kvw, at) = (heads.dim, heads.kv_width(), head * heads.dim);
-        let padded = vector::padded(keys);
-        scratch.resize((M * padded).max(scratch.len()), 0.0);
-        let scores = vector::split::<M>(&mut scratch[..M * padded], padded);
-        for i in 0..padded / LANES {
+        let (dim, group, qw) = (heads.dim, heads.group(), heads.q_width());
+        let (kvw, at) = (heads.kv_width(), head * dim);
+        let members = head * group * dim..(head + 1) * group * dim;
+        let RowScratch { queries, out: found, scores, counts, scales } = scratch;
+        queries.clear();
+        counts.clear();
+        for (i, q) in q.chunks_exact(qw).enumerate() {
+            queries.extend(q[members.clone()].iter().map(|q| q * heads.scale()));
+            counts.extend(std::iter::repeat_n(first + i + 1, group));
+        }
+        let rows = counts.len();
+        let pitch = vector::padded(first + rows / group);
+        scores.resize((rows * pitch).max(scores.len()), 0.0);
+        let scores = &mut scores[..rows * pitch];
+        let x = vector::Vectors { data: queries, pitch: dim, dim };
+        for i in 0..pitch / LANES {
             if self.alone {
                 k.prefetch(i + 1, at * LANES..(at + dim) * LANES);
                 v.prefetch(i, kvw, at..at + dim);
             }
-            let products = vector::group_products(simd, q, self.keys(i));
-            for m in 0..M {
-                scores[m].as_chunks_mut().0[i] = products[m];
-            }
+            // Earlier queries see none of these keys.
+            let from = (i * LANES).saturating_sub(first) * group;
+            vector::products(lanes, x, from, self.keys(i), scores, (pitch, i * LANES));
         }
-        let mut scales = [0.0; M];
-        for m in 0..M {
-            scales[m] = vector::softmax(scores[m], keys);
+        scales.clear();
+        for (scores, &keys) in scores.chunks_exact_mut(pitch).zip(&*counts) {
+            scales.push(vector::softmax(lanes, &mut scores[..vector::padded(keys)], keys));
         }
-        let mut weights = [<&[f32]>::default(); M];
-        for (weights, scores) in weights.iter_mut().zip(&scores) {
-            *weights = &scores[..keys];
+        found.resize((rows * dim).max(found.len()), 0.0);
+        let weighted =
+            vector::Weighted { weights: scores, pitch, counts, scales, x: v, width: kvw, at, dim };
+        weighted.run(lanes.simd, &mut found[..rows * dim], dim);
+        for (out, found) in out.chunks_exact_mut(qw).zip(found.chunks_exact(group * dim)) {
+            out[members.clone()].copy_from_slice(found);
         }
-        vector::weighted(simd, weights, v, kvw, at, scales, out);
     }
 
     /// The `i`-th sixteen keys, `[dim, 16]`.

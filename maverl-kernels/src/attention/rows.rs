@@ -77,4 +77,15 @@ impl<'a> Rows<'a> {
             }
         })
     }
+
+    /// A row of `width`.
+    #[inline(always)]
+    pub(super) fn row(self, row: usize, width: usize) -> &'a [f32] {
+        match self {
+            Self::Whole(rows) => &rows[row * width..][..width],
+            Self::Blocks { storage, ids, at } => {
+                &storage[ids[row / LANES] as usize][at + row % LANES * width..][..width]
+            }
+        }
+    }
 }

@@ -1,6 +1,8 @@
 //! The softmax of one row.
 
-use crate::lanes::{self, LANES};
+use pulp::Simd;
+
+use crate::lanes::{LANES, Lanes, Sixteen};
 
 /// Elements that are summed in `f32`.
 const BLOCK: usize = 16 * LANES;
@@ -10,9 +12,9 @@ const FAR: f32 = -100.0;
 /// The sums of one row's softmax.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Row {
-    pub(crate) inverse: f32,
+    inverse: f32,
     /// Of the scaled logits.
-    pub(crate) max: f32,
+    pub(super) max: f32,
     /// `Σ exp(z − max)`.
     pub(super) sum: f64,
     /// `Σ exp(z − max) (z − max)`.
@@ -22,28 +24,73 @@ pub(crate) struct Row {
 impl Row {
     /// The sums of `logits * inverse`.
     #[inline(always)]
-    pub(crate) fn of(logits: &[f32], inverse: f32) -> Self {
-        let max = lanes::max(logits) * inverse;
+    pub(crate) fn of<S: Simd, const N: usize>(
+        lanes: Lanes<S, N>,
+        logits: &[f32],
+        inverse: f32,
+    ) -> Self {
+        Self::sums(
+            lanes,
+            logits,
+            inverse,
+            #[inline(always)]
+            |_, _| (),
+        )
+    }
+
+    /// [`Row::of`], and `exp(z − max)` of each logit.
+    #[inline(always)]
+    pub(crate) fn with_weights<S: Simd, const N: usize>(
+        lanes: Lanes<S, N>,
+        logits: &[f32],
+        inverse: f32,
+        weights: &mut [f32],
+    ) -> Self {
+        let (body, tail) = weights[..logits.len()].as_chunks_mut();
+        Self::sums(
+            lanes,
+            logits,
+            inverse,
+            #[inline(always)]
+            |i, e| match body.get_mut(i) {
+                Some(weights) => lanes.store(e, weights),
+                None => tail.copy_from_slice(&lanes.array(e)[..tail.len()]),
+            },
+        )
+    }
+
+    /// The sums; `exp` gets the exponentials of each sixteen logits.
+    #[inline(always)]
+    fn sums<S: Simd, const N: usize>(
+        lanes: Lanes<S, N>,
+        logits: &[f32],
+        inverse: f32,
+        mut exp: impl FnMut(usize, Sixteen<S, N>),
+    ) -> Self {
+        let max = lanes.max(logits) * inverse;
+        let distances = Distances::of(lanes, inverse, max);
         let (mut sum, mut moment) = (0.0, 0.0);
-        for block in logits.chunks(BLOCK) {
-            let (mut sums, mut moments) = ([0.0; LANES], [0.0; LANES]);
-            let (body, tail) = block.as_chunks::<LANES>();
-            for z in body {
-                for l in 0..LANES {
-                    let far = distance(z[l], inverse, max);
-                    let e = lanes::exp(far);
-                    sums[l] += e;
-                    moments[l] = e.mul_add(far, moments[l]);
-                }
+        for (block, logits) in logits.chunks(BLOCK).enumerate() {
+            let (mut sums, mut moments) = (lanes.splat(0.0), lanes.splat(0.0));
+            let (body, tail) = logits.as_chunks();
+            for (i, z) in body.iter().enumerate() {
+                let far = distances.at(lanes, lanes.load(z));
+                let e = lanes.exp(far);
+                sums = lanes.add(sums, e);
+                moments = lanes.mul_add(e, far, moments);
+                exp(block * (BLOCK / LANES) + i, e);
             }
-            for (l, &z) in tail.iter().enumerate() {
-                let far = distance(z, inverse, max);
-                let e = lanes::exp(far);
-                sums[l] += e;
-                moments[l] = e.mul_add(far, moments[l]);
+            if !tail.is_empty() {
+                // The lanes without a logit are as far away as negative infinity, and add exactly zero.
+                let z = lanes.load_first(tail, f32::NEG_INFINITY);
+                let far = distances.at(lanes, z);
+                let e = lanes.exp(far);
+                sums = lanes.add(sums, e);
+                moments = lanes.mul_add(e, far, moments);
+                exp(block * (BLOCK / LANES) + body.len(), e);
             }
-            sum += f64::from(lanes::sum_lanes(sums));
-            moment += f64::from(lanes::sum_lanes(moments));
+            sum += f64::from(lanes.sum(sums));
+            moment += f64::from(lanes.sum(moments));
         }
         Self { inverse, max, sum, moment }
     }
@@ -60,22 +107,51 @@ impl Row {
 
     /// Replaces the logits of this row by their gradient.
     #[inline(always)]
-    pub(super) fn gradient(&self, logits: &mut [f32], target: usize, dlogp: f32, dentropy: f32) {
-        let scale = (1.0 / self.sum) as f32;
+    pub(super) fn gradient<S: Simd, const N: usize>(
+        &self,
+        lanes: Lanes<S, N>,
+        logits: &mut [f32],
+        target: usize,
+        dlogp: f32,
+        dentropy: f32,
+    ) {
+        let scale = lanes.splat((1.0 / self.sum) as f32);
         // log p + H = (z − max) + offset
-        let offset = (self.entropy() - self.sum.ln()) as f32;
-        for z in logits.iter_mut() {
-            let far = distance(*z, self.inverse, self.max);
-            let p = lanes::exp(far) * scale;
-            *z = -self.inverse * p * dentropy.mul_add(far + offset, dlogp);
-        }
+        let offset = lanes.splat((self.entropy() - self.sum.ln()) as f32);
+        let distances = Distances::of(lanes, self.inverse, self.max);
+        let falling = lanes.splat(-self.inverse);
+        let (by_logp, by_entropy) = (lanes.splat(dlogp), lanes.splat(dentropy));
+        lanes.each(
+            [],
+            [&mut *logits],
+            #[inline(always)]
+            |[], [z]| {
+                let far = distances.at(lanes, z);
+                let p = lanes.mul(lanes.exp(far), scale);
+                let slope = lanes.mul_add(by_entropy, lanes.add(far, offset), by_logp);
+                [lanes.mul(lanes.mul(falling, p), slope)]
+            },
+        );
         logits[target] += self.inverse * dlogp;
     }
 }
 
-/// How far a scaled logit is from the largest: at most zero, not below [`FAR`].
-#[inline(always)]
-pub(crate) fn distance(logit: f32, inverse: f32, max: f32) -> f32 {
-    let far = logit * inverse - max;
-    if far < FAR { FAR } else { far }
+/// How far scaled logits are from the largest.
+struct Distances<S: Simd, const N: usize> {
+    inverse: Sixteen<S, N>,
+    max: Sixteen<S, N>,
+    far: Sixteen<S, N>,
+}
+
+impl<S: Simd, const N: usize> Distances<S, N> {
+    #[inline(always)]
+    fn of(lanes: Lanes<S, N>, inverse: f32, max: f32) -> Self {
+        Self { inverse: lanes.splat(inverse), max: lanes.splat(max), far: lanes.splat(FAR) }
+    }
+
+    /// At most zero, not below [`FAR`].
+    #[inline(always)]
+    fn at(&self, lanes: Lanes<S, N>, logits: Sixteen<S, N>) -> Sixteen<S, N> {
+        lanes.larger(self.far, lanes.sub(lanes.mul(logits, self.inverse), self.max))
+    }
 }

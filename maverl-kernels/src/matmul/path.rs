@@ -1,6 +1,7 @@
 //! Which instructions a product uses, chosen at run time by what the processor has.
 
 use super::layout::{BLOCK, Element};
+use crate::simd;
 
 /// Asks for a cache line before it is needed. Any address will do.
 #[inline(always)]
@@ -28,15 +29,15 @@ pub(crate) enum Path {
 }
 
 impl Path {
-    /// The fastest path of this processor.
+    /// The instructions of the path in use.
     pub(super) fn best<E: Element>() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        for path in [Self::Amx, Self::Avx512] {
-            if path.works::<E>() {
-                return path;
-            }
+        match simd::path() {
+            #[cfg(target_arch = "x86_64")]
+            simd::Path::Amx if Self::Amx.works::<E>() => Self::Amx,
+            #[cfg(target_arch = "x86_64")]
+            simd::Path::Amx | simd::Path::Avx512 if Self::Avx512.works::<E>() => Self::Avx512,
+            _ => Self::Portable,
         }
-        Self::Portable
     }
 
     /// Whether this processor has the path for this element.

@@ -11,7 +11,7 @@ use figment::{Figment, Metadata, Profile, Provider};
 use toml_edit::{ImDocument, Item, TableLike};
 
 /// Environment variables that start like keys and are none.
-const RESERVED: &[&str] = &["MAVERL_FUZZ_CASES", "MAVERL_TEST_DATA"];
+const RESERVED: &[&str] = &["MAVERL_FUZZ_CASES", "MAVERL_SIMD", "MAVERL_TEST_DATA"];
 
 /// Where a configuration comes from. Later fields win over earlier ones.
 #[derive(Debug, Clone, Default)]

@@ -76,6 +76,9 @@ pub enum RuntimeError {
         /// What the system says.
         reason: String,
     },
+    /// The environment variable `MAVERL_SIMD` is wrong.
+    #[error(transparent)]
+    Simd(#[from] maverl_kernels::simd::PathError),
     /// The model could not be loaded, run or saved.
     #[error("worker group `{worker}`: {message}")]
     Model {
@@ -138,8 +141,9 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// The first model that could not be loaded.
+    /// The first model that could not be loaded; a wrong `MAVERL_SIMD`.
     pub fn start(plan: &Plan) -> Result<Self, RuntimeError> {
+        maverl_kernels::simd::select()?;
         memory::keep_freed();
         pool(plan.runtime.threads)?;
         let (mut policies, mut threads) = (BTreeMap::new(), Vec::new());

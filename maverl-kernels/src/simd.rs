@@ -1,0 +1,258 @@
+//! Vector instructions: the paths there are, the ones this processor has, and the one that is used.
+//!
+//! A path is chosen once for a process: the best one, or the one that the environment variable `MAVERL_SIMD` names. Every
+//! operation of this crate runs through [`dispatch`], on the calling thread and on rayon's, so nothing mixes paths. All
+//! paths give the same bits, but for products in `bf16` (see [`matmul`](crate::matmul)).
+
+use std::cell::Cell;
+use std::ffi::OsStr;
+use std::fmt;
+use std::sync::OnceLock;
+
+use pulp::{Arch, WithSimd};
+
+/// The environment variable that names a path.
+pub const VARIABLE: &str = "MAVERL_SIMD";
+
+/// A set of vector instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Path {
+    /// No vectors. Fused multiply-adds are real ones, one at a time: correct and slow.
+    Scalar,
+    /// Four lanes of `f32` (aarch64).
+    Neon,
+    /// Eight lanes of `f32`: AVX2 with FMA.
+    Avx2,
+    /// Sixteen lanes of `f32`: AVX-512 F, BW, CD, DQ and VL. Products in `bf16` use AVX512_BF16 where it is there.
+    Avx512,
+    /// Products in `bf16` by AMX tiles, everything else by AVX-512.
+    Amx,
+}
+
+impl Path {
+    /// Every path, each better than those before it on a processor that has both.
+    pub const ALL: [Self; 5] = [Self::Scalar, Self::Neon, Self::Avx2, Self::Avx512, Self::Amx];
+
+    /// Name of the path, as `MAVERL_SIMD` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            Self::Neon => "neon",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512",
+            Self::Amx => "amx",
+        }
+    }
+
+    /// Tests if this processor has the path.
+    pub fn is_available(self) -> bool {
+        self.choice().is_some()
+    }
+
+    /// The path with the instructions that vector code is compiled for, if the processor has them.
+    fn choice(self) -> Option<Choice> {
+        let arch = match self {
+            Self::Scalar => Some(Arch::Scalar),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => pulp::x86::V3::try_new().map(Arch::V3),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => pulp::x86::V4::try_new().map(Arch::V4),
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx if crate::matmul::has_amx() => pulp::x86::V4::try_new().map(Arch::V4),
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => pulp::aarch64::Neon::try_new().map(Arch::Neon),
+            _ => None,
+        };
+        arch.map(|arch| Choice { path: self, arch })
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Paths of this processor, the best one last.
+pub fn available() -> Vec<Path> {
+    Path::ALL.into_iter().filter(|path| path.is_available()).collect()
+}
+
+/// Refusal of the value of `MAVERL_SIMD`: it names no path, or one that this processor lacks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathError {
+    value: String,
+    known: bool,
+}
+
+impl std::error::Error for PathError {}
+
+impl fmt::Display for PathError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = |paths: &[Path]| paths.iter().map(|path| path.name()).collect::<Vec<_>>();
+        let wrong = if self.known { "this processor lacks it" } else { "there is no such path" };
+        write!(
+            f,
+            "`{VARIABLE}={}`: {wrong}; this processor has {} (without the variable, the last one is used)",
+            self.value,
+            names(&available()).join(", ")
+        )?;
+        if !self.known {
+            write!(f, ", others {}", names(&missing()).join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+fn missing() -> Vec<Path> {
+    Path::ALL.into_iter().filter(|path| !path.is_available()).collect()
+}
+
+/// A path, and the instructions that vector code is compiled for on it.
+#[derive(Debug, Clone, Copy)]
+struct Choice {
+    path: Path,
+    arch: Arch,
+}
+
+/// The choice that the value of `MAVERL_SIMD` stands for; an empty one is none.
+fn choose(value: Option<&OsStr>) -> Result<Choice, PathError> {
+    let Some(value) = value.filter(|value| !value.is_empty()) else {
+        let best = Path::ALL.into_iter().rev().find_map(Path::choice);
+        return Ok(best.unwrap_or(Choice { path: Path::Scalar, arch: Arch::Scalar }));
+    };
+    let named = Path::ALL.into_iter().find(|path| value == path.name());
+    let refused = || PathError { value: value.display().to_string(), known: named.is_some() };
+    named.and_then(Path::choice).ok_or_else(refused)
+}
+
+/// The choice of this process, made by the first call.
+fn chosen() -> &'static Result<Choice, PathError> {
+    static CHOSEN: OnceLock<Result<Choice, PathError>> = OnceLock::new();
+    CHOSEN.get_or_init(|| choose(std::env::var_os(VARIABLE).as_deref()))
+}
+
+/// Chooses the path of this process, if that has not been done, and returns it.
+///
+/// # Errors
+///
+/// `MAVERL_SIMD` names no path, or one that this processor lacks. Programs call this before their first operation, which
+/// would panic with the same message.
+pub fn select() -> Result<Path, PathError> {
+    match FORCED.get() {
+        Some(choice) => Ok(choice.path),
+        None => chosen().as_ref().map(|choice| choice.path).map_err(Clone::clone),
+    }
+}
+
+thread_local! {
+    /// The choice for threads of a pool of [`force`].
+    static FORCED: Cell<Option<Choice>> = const { Cell::new(None) };
+}
+
+/// The choice for this thread.
+#[inline]
+fn current() -> Choice {
+    FORCED.get().unwrap_or_else(|| match chosen() {
+        Ok(choice) => *choice,
+        Err(refused) => panic!("{refused}"),
+    })
+}
+
+/// The path that operations use on this thread.
+///
+/// # Panics
+///
+/// Where [`select`] returns an error.
+pub(crate) fn path() -> Path {
+    current().path
+}
+
+/// Runs `op` compiled for the path in use. A closure gets the instructions without their token. `op` must be
+/// `#[inline(always)]`, and so must be what it calls, or the instructions stay narrow.
+#[inline(always)]
+pub(crate) fn dispatch<Op: WithSimd>(op: Op) -> Op::Output {
+    current().arch.dispatch(op)
+}
+
+/// Runs `f` on a path, in a pool of so many threads of its own: for tests and measurements of every path in one process.
+/// Other threads keep the path they have, so tests may do this side by side. 0 threads are one per core.
+///
+/// # Panics
+///
+/// If this processor lacks the path.
+#[doc(hidden)]
+pub fn force<R: Send>(path: Path, threads: usize, f: impl FnOnce() -> R + Send) -> R {
+    let choice = path.choice().unwrap_or_else(|| panic!("this processor lacks the path `{path}`"));
+    pool(Some(choice), threads, f)
+}
+
+/// Runs `f` in a pool of so many threads, on the path of this thread.
+#[cfg(test)]
+pub(crate) fn threads<R: Send>(threads: usize, f: impl FnOnce() -> R + Send) -> R {
+    pool(FORCED.get(), threads, f)
+}
+
+fn pool<R: Send>(choice: Option<Choice>, threads: usize, f: impl FnOnce() -> R + Send) -> R {
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .start_handler(move |_| FORCED.set(choice))
+        .build()
+        .expect("the system gives threads for a pool");
+    pool.install(f)
+}
+
+#[cfg(test)]
+mod tests {
+    use rayon::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn without_the_variable_the_best_path_is_chosen() {
+        let best = available().last().copied();
+        assert_eq!(choose(None).map(|choice| choice.path).ok(), best);
+        assert_eq!(choose(Some(OsStr::new(""))).map(|choice| choice.path).ok(), best);
+        assert_eq!(available()[0], Path::Scalar);
+    }
+
+    #[test]
+    fn every_path_of_this_processor_can_be_chosen_by_its_name() {
+        for path in available() {
+            assert_eq!(choose(Some(OsStr::new(path.name()))).map(|choice| choice.path), Ok(path));
+        }
+    }
+
+    #[test]
+    fn an_unknown_path_is_refused_with_a_list() {
+        let error = choose(Some(OsStr::new("AVX2"))).unwrap_err().to_string();
+        assert!(error.starts_with("`MAVERL_SIMD=AVX2`: there is no such path; "), "{error}");
+        for path in Path::ALL {
+            assert!(error.contains(path.name()), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_the_processor_lacks_is_refused_with_a_list() {
+        // No processor has both.
+        let lacked = if Path::Neon.is_available() { Path::Avx2 } else { Path::Neon };
+        let error = choose(Some(OsStr::new(lacked.name()))).unwrap_err().to_string();
+        let start =
+            format!("`MAVERL_SIMD={lacked}`: this processor lacks it; this processor has scalar");
+        assert!(error.starts_with(&start), "{error}");
+    }
+
+    #[test]
+    fn a_forced_path_reaches_every_thread_of_its_pool_and_no_other() {
+        let here = select();
+        for forced in available() {
+            let seen: Vec<Path> = force(forced, 3, || {
+                let inner =
+                    threads(2, || (0..64).into_par_iter().map(|_| path()).collect::<Vec<_>>());
+                (0..64).into_par_iter().map(|_| path()).chain(inner).collect()
+            });
+            assert!(seen.iter().all(|path| *path == forced), "{seen:?}");
+            assert_eq!(select(), here);
+        }
+    }
+}
