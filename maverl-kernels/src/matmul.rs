@@ -3,23 +3,29 @@
 //! An element of a product is the sum of its terms taken in ascending order, one chain of fused multiply-adds for each
 //! piece of at most 512 words (a word is one `f32` or two `bf16`), the pieces added in their order. Nothing else enters: not the other
 //! rows, not the number of threads, not how a matrix was cut or packed. K-1 follows without a special case. In `f32` every
-//! path has the same bits; in `bf16` the processor's own dot product decides how two terms meet, so bits hold on one
-//! path and agree to rounding between paths.
+//! path has the same bits; in `bf16` the same holds of the paths that widen terms to `f32` (scalar, NEON, AVX2, and AVX-512 without
+//! AVX512_BF16). The dot products of AVX512_BF16 and of AMX decide themselves how two terms meet and what becomes of
+//! subnormal numbers, so these two have bits of their own and agree with the others to rounding.
 //!
 //! The right side is taken in panels of 32 columns. [`Packed`] keeps a weight in that form, which few rows need (decoding):
 //! their product is one pass over the weight's memory. [`Matmul::nt`] lays it out anew in each call, which many rows pay
 //! for. Arrays are `f32` always; [`Precision::Bf16`] rounds them where they are laid out.
 
+mod ceiling;
 mod engine;
 mod kernel;
 mod layout;
 mod path;
+mod vectors;
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+pub use ceiling::multiply_add_registers;
 use engine::{Out, Product, Then};
 use layout::{Bf16, Element, F32, Line, Matrix, Order, Panels};
 use path::Path;
@@ -113,8 +119,8 @@ impl Matmul {
 
     fn run(self, a: Side<'_>, b: Side<'_>, out: &mut [f32], terms: usize) {
         match self.precision {
-            Precision::F32 => run::<F32>(a, b, out, terms, self.then, Path::best::<F32>()),
-            Precision::Bf16 => run::<Bf16>(a, b, out, terms, self.then, Path::best::<Bf16>()),
+            Precision::F32 => run::<F32>(a, b, out, terms, self.then, Path::current::<F32>()),
+            Precision::Bf16 => run::<Bf16>(a, b, out, terms, self.then, Path::current::<Bf16>()),
         }
     }
 
@@ -122,7 +128,7 @@ impl Matmul {
         let a = Matrix::<E>::new(a, m, w.inputs, Order::Terms);
         let b = Panels::Packed { lines: &w.lines, columns: w.outputs };
         let out = Out::new(out, w.outputs);
-        Product { a, b, out, then: self.then, path: Path::best::<E>() }.run();
+        Product { a, b, out, then: self.then, path: Path::current::<E>() }.run();
     }
 }
 
@@ -160,11 +166,11 @@ impl Packed {
         match self.precision {
             Precision::F32 => {
                 let w = Matrix::<F32>::new(w, o, i, Order::Terms);
-                engine::pack(&w, &mut self.lines, Path::best::<F32>());
+                engine::pack(&w, &mut self.lines, Path::current::<F32>());
             }
             Precision::Bf16 => {
                 let w = Matrix::<Bf16>::new(w, o, i, Order::Terms);
-                engine::pack(&w, &mut self.lines, Path::best::<Bf16>());
+                engine::pack(&w, &mut self.lines, Path::current::<Bf16>());
             }
         }
     }

@@ -49,6 +49,19 @@ impl Path {
         self.choice().is_some()
     }
 
+    /// The instructions that vector code is compiled for on a path that this processor has.
+    ///
+    /// # Panics
+    ///
+    /// If it has not.
+    pub(crate) fn arch(self) -> Arch {
+        self.available_choice().arch
+    }
+
+    fn available_choice(self) -> Choice {
+        self.choice().unwrap_or_else(|| panic!("this processor lacks the path `{self}`"))
+    }
+
     /// The path with the instructions that vector code is compiled for, if the processor has them.
     fn choice(self) -> Option<Choice> {
         let arch = match self {
@@ -183,8 +196,7 @@ pub(crate) fn dispatch<Op: WithSimd>(op: Op) -> Op::Output {
 /// If this processor lacks the path.
 #[doc(hidden)]
 pub fn force<R: Send>(path: Path, threads: usize, f: impl FnOnce() -> R + Send) -> R {
-    let choice = path.choice().unwrap_or_else(|| panic!("this processor lacks the path `{path}`"));
-    pool(Some(choice), threads, f)
+    pool(Some(path.available_choice()), threads, f)
 }
 
 /// Runs `f` in a pool of so many threads, on the path of this thread.

@@ -17,7 +17,7 @@ const ROW: usize = 16;
 /// Whether the processor has AMX for `bf16` and the kernel lets this process use it. The first call asks.
 pub(super) fn works() -> bool {
     static WORKS: OnceLock<bool> = OnceLock::new();
-    *WORKS.get_or_init(|| super::x86::has_avx512() && in_processor() && permitted())
+    *WORKS.get_or_init(|| is_x86_feature_detected!("avx512f") && in_processor() && permitted())
 }
 
 /// `AMX-TILE` and `AMX-BF16` are there, and the system saves the state of tiles.
@@ -179,4 +179,36 @@ fn thirty_two(tile: Tile<'_>, panel: Panel<'_>, sums: &mut Sums) {
             options(nostack),
         );
     }
+}
+
+/// Multiplies tiles in registers, four sums `steps` times; returns the number of multiply-adds.
+pub(super) fn multiply_registers(_: &Tiles, steps: usize) -> usize {
+    if steps == 0 {
+        return 0;
+    }
+    // SAFETY: a `Tiles` is alive, so the tiles are configured. Nothing is read or written but tiles.
+    unsafe {
+        asm!(
+            "tilezero tmm0",
+            "tilezero tmm1",
+            "tilezero tmm2",
+            "tilezero tmm3",
+            "tilezero tmm4",
+            "tilezero tmm5",
+            "tilezero tmm6",
+            "tilezero tmm7",
+            "2:",
+            "tdpbf16ps tmm0, tmm4, tmm6",
+            "tdpbf16ps tmm1, tmm4, tmm7",
+            "tdpbf16ps tmm2, tmm5, tmm6",
+            "tdpbf16ps tmm3, tmm5, tmm7",
+            "dec {steps}",
+            "jnz 2b",
+            steps = inout(reg) steps => _,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nomem, nostack),
+        );
+    }
+    steps * 4 * ROW * ROW * 2 * ROW
 }

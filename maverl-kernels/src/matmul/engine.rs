@@ -225,7 +225,8 @@ impl<E: Element> Product<'_, E> {
         let tiles = rows.len().div_ceil(self.path.rows());
         let size = rows.len().div_ceil(tiles);
         let at_once = if tiles <= FEW_TILES { size * tiles } else { size };
-        let room = (MOST_ROWS + 1) * (words.len() + GAP).next_multiple_of(BLOCK);
+        let len = words.len() * self.path.tile_words::<E>();
+        let room = (self.path.rows().max(BLOCK) + 1) * (len + GAP).next_multiple_of(BLOCK);
         let scratch = aligned(scratch, room * at_once.div_ceil(size));
         for start in rows.clone().step_by(at_once) {
             let next = rows.end.min(start + at_once)..rows.end.min(start + 2 * at_once);

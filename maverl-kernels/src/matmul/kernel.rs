@@ -2,8 +2,8 @@
 #![allow(unsafe_code)]
 
 use super::layout::{Element, PANEL, Panel, Tile};
-use super::path::Path;
-use crate::lanes::{self, LANES};
+use super::path::{Inner, Path};
+use super::vectors::{Vectors, Work};
 
 /// Rows of the largest tile.
 pub(super) const MOST_ROWS: usize = 32;
@@ -34,22 +34,28 @@ impl Then {
 
 /// A path as one thread uses it.
 pub(super) enum Kernel {
-    Portable,
+    Vectors(Path),
     #[cfg(target_arch = "x86_64")]
-    Avx512,
+    Dot,
     #[cfg(target_arch = "x86_64")]
     Amx(super::amx::Tiles, Box<Sums>),
+    #[cfg(test)]
+    Tiles,
 }
 
 impl Kernel {
     /// Readies this thread for a path.
     pub(super) fn of(path: Path) -> Self {
-        match path {
+        match path.inner {
+            Inner::Vectors => Self::Vectors(path),
             #[cfg(target_arch = "x86_64")]
-            Path::Avx512 => Self::Avx512,
+            Inner::Dot => Self::Dot,
             #[cfg(target_arch = "x86_64")]
-            Path::Amx => Self::Amx(super::amx::Tiles::enter(), Box::new([[0.0; PANEL]; MOST_ROWS])),
-            _ => Self::Portable,
+            Inner::Amx => {
+                Self::Amx(super::amx::Tiles::enter(), Box::new([[0.0; PANEL]; MOST_ROWS]))
+            }
+            #[cfg(test)]
+            Inner::Tiles => Self::Tiles,
         }
     }
 
@@ -63,67 +69,96 @@ impl Kernel {
         then: Then,
     ) {
         match self {
-            Self::Portable => lanes::dispatch(
-                #[inline(always)]
-                || portable::<E>(tile, panel, out, then),
-            ),
+            Self::Vectors(path) => path.run(Multiply::<E> {
+                part: Part { tile, panel, out, then },
+                element: std::marker::PhantomData,
+            }),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => super::x86::kernel::<E>(tile, panel, out, then),
+            Self::Dot => super::x86::dot(tile, panel, out, then),
             #[cfg(target_arch = "x86_64")]
             Self::Amx(tiles, sums) => {
                 super::amx::kernel(tiles, tile, panel, out.len().next_multiple_of(16), sums);
                 out.iter_mut().zip(&**sums).for_each(|(out, sums)| then.put(sums, out));
             }
+            #[cfg(test)]
+            Self::Tiles => super::tests::multiply_tile::<E>(tile, panel, out, then),
         }
     }
 }
 
-/// Six rows and half a panel at once: twelve sums of eight lanes are what AVX2 has registers for.
-#[inline(always)]
-pub(super) fn portable<E: Element>(
-    tile: Tile<'_>,
-    panel: Panel<'_>,
-    out: &mut Places<'_>,
-    then: Then,
-) {
-    tile.check(out.len(), panel.depth);
-    for (i, out) in out.chunks_mut(6).enumerate() {
-        let tile = Tile { words: &tile.words[6 * i * tile.row..], ..tile };
-        for half in 0..2 {
-            match out.len() {
-                1 => some_rows::<E, 1>(tile, panel, half, out, then),
-                2 => some_rows::<E, 2>(tile, panel, half, out, then),
-                3 => some_rows::<E, 3>(tile, panel, half, out, then),
-                4 => some_rows::<E, 4>(tile, panel, half, out, then),
-                5 => some_rows::<E, 5>(tile, panel, half, out, then),
-                _ => some_rows::<E, 6>(tile, panel, half, out, then),
-            }
+/// Some rows of a tile, a panel, and where their sums go.
+pub(super) struct Part<'a, 'o> {
+    pub(super) tile: Tile<'a>,
+    pub(super) panel: Panel<'a>,
+    pub(super) out: &'a mut Places<'o>,
+    pub(super) then: Then,
+}
+
+struct Multiply<'a, 'o, E> {
+    part: Part<'a, 'o>,
+    element: std::marker::PhantomData<E>,
+}
+
+impl<E: Element> Work for Multiply<'_, '_, E> {
+    type Output = ();
+
+    /// Parts as equal as can be.
+    #[inline(always)]
+    fn run<V: Vectors>(self, simd: V) {
+        let Part { tile, panel, out, then } = self.part;
+        tile.check(out.len(), panel.depth * E::TERMS);
+        let size = out.len().div_ceil(out.len().div_ceil(V::ROWS).max(1)).max(1);
+        for (i, out) in out.chunks_mut(size).enumerate() {
+            let tile = Tile { words: &tile.words[i * size * tile.row..], ..tile };
+            simd.multiply::<E>(Part { tile, panel, out, then });
         }
     }
 }
 
+/// The sums of `R` rows, `N` vectors of columns at once. An element's sum is a chain of fused multiply-adds over the terms in
+/// ascending order, whatever `R`, `N` and the vector are.
 #[inline(always)]
-fn some_rows<E: Element, const R: usize>(
-    tile: Tile<'_>,
-    panel: Panel<'_>,
-    half: usize,
-    out: &mut Places<'_>,
-    then: Then,
+pub(super) fn multiply_rows<V: Vectors, E: Element, const R: usize, const N: usize>(
+    simd: V,
+    part: Part<'_, '_>,
 ) {
-    tile.check(R, panel.depth);
-    let mut acc = [[0.0; LANES]; R];
-    let lines = panel.words[half * LANES..].chunks(panel.stride);
-    for (p, line) in lines.take(panel.depth).enumerate() {
-        let b = &line.as_chunks::<LANES>().0[0];
-        for (r, acc) in acc.iter_mut().enumerate() {
-            // SAFETY: `r < R` and `p < depth`, which the tile has.
-            let a = unsafe { *tile.words.get_unchecked(r * tile.row + p * tile.word) };
-            for (acc, &b) in acc.iter_mut().zip(b) {
-                *acc = E::multiply_add(a, b, *acc);
+    let Part { tile, panel: Panel { words, stride, depth }, out, then } = part;
+    tile.check(R, depth * E::TERMS);
+    assert_eq!(out.len(), R, "a kernel for its rows");
+    assert!(depth == 0 || words.len() >= (depth - 1) * stride + PANEL);
+    for start in (0..PANEL).step_by(N * V::U32_LANES) {
+        let mut sums = [[simd.splat_f32s(0.0); N]; R];
+        for p in 0..depth {
+            let mut line = [simd.splat_u32s(0); N];
+            for (i, line) in line.iter_mut().enumerate() {
+                let at = p * stride + start + i * V::U32_LANES;
+                // SAFETY: the vector ends within the line, and the last line within `words`, by the last assertion.
+                *line = unsafe { words.as_ptr().add(at).cast::<V::u32s>().read_unaligned() };
+            }
+            for term in 0..E::TERMS {
+                let mut b = [simd.splat_f32s(0.0); N];
+                for i in 0..N {
+                    b[i] = E::term(simd, line[i], term);
+                }
+                for r in 0..R {
+                    let at = r * tile.row + (p * E::TERMS + term) * tile.word;
+                    // SAFETY: `r < R` and `p < depth`, which the tile has.
+                    let a = f32::from_bits(unsafe { *tile.words.get_unchecked(at) });
+                    let a = simd.splat_f32s(a);
+                    for i in 0..N {
+                        sums[r][i] = simd.mul_add_f32s(a, b[i], sums[r][i]);
+                    }
+                }
             }
         }
-    }
-    for (out, acc) in out.iter_mut().zip(&acc) {
-        then.put(acc, &mut out[half * LANES..][..LANES]);
+        for r in 0..R {
+            let (out, _) = V::as_mut_simd_f32s(&mut out[r][start..start + N * V::F32_LANES]);
+            for i in 0..N {
+                out[i] = match then {
+                    Then::Set => sums[r][i],
+                    Then::Add => simd.add_f32s(out[i], sums[r][i]),
+                };
+            }
+        }
     }
 }

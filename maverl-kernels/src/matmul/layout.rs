@@ -3,15 +3,18 @@
 //! A *word* is 32 bits of consecutive terms: one `f32`, or two `bf16` with the earlier term in the low half. All layouts
 //! are in words, so that both precisions share them:
 //!
-//! - a *tile* is some rows of the left side, `[rows, words + GAP]`, or `[words, BLOCK]` where that is how they come;
+//! - a *tile* is some rows of the left side, `[rows, words + GAP]`, or `[words, BLOCK]` where that is how they come. Where
+//!   `bf16` is widened, a tile has a word for each term, so that the inner loop widens columns alone;
 //! - a *panel* is [`PANEL`] columns of the right side, `[words, PANEL]`, zeros where there is no column.
 
 #![allow(unsafe_code)]
 
 use std::{marker::PhantomData, ops::Range};
 
+use pulp::Simd;
+
 use super::path::{Path, prefetch};
-use crate::lanes;
+use super::vectors::{Vectors, Work, pair, round};
 
 /// Columns of a panel.
 pub(super) const PANEL: usize = 32;
@@ -34,8 +37,8 @@ pub(super) trait Element: Send + Sync + 'static {
     const STEP: usize;
     /// The word of a term and the next; `f32` has no next.
     fn word(low: f32, high: f32) -> u32;
-    /// `sum` plus the products of the terms of two words, one after the other.
-    fn multiply_add(a: u32, b: u32, sum: f32) -> f32;
+    /// One of the terms of some words, as `f32`.
+    fn term<S: Simd>(simd: S, words: S::u32s, term: usize) -> S::f32s;
 }
 
 /// Terms as they are.
@@ -52,8 +55,8 @@ impl Element for F32 {
         low.to_bits()
     }
     #[inline(always)]
-    fn multiply_add(a: u32, b: u32, sum: f32) -> f32 {
-        f32::from_bits(a).mul_add(f32::from_bits(b), sum)
+    fn term<S: Simd>(simd: S, words: S::u32s, _: usize) -> S::f32s {
+        simd.transmute_f32s_u32s(words)
     }
 }
 
@@ -65,10 +68,11 @@ impl Element for Bf16 {
         nearest_bf16(low.to_bits()) >> 16 | nearest_bf16(high.to_bits())
     }
     #[inline(always)]
-    fn multiply_add(a: u32, b: u32, sum: f32) -> f32 {
-        const HIGH: u32 = 0xffff_0000;
-        let low = f32::from_bits(a << 16).mul_add(f32::from_bits(b << 16), sum);
-        f32::from_bits(a & HIGH).mul_add(f32::from_bits(b & HIGH), low)
+    fn term<S: Simd>(simd: S, words: S::u32s, term: usize) -> S::f32s {
+        simd.transmute_f32s_u32s(match term {
+            0 => simd.wrapping_dyn_shl_u32s(words, simd.splat_u32s(16)),
+            _ => simd.and_u32s(words, simd.splat_u32s(0xffff_0000)),
+        })
     }
 }
 
@@ -90,19 +94,25 @@ pub(super) fn panel_lines<E: Element>(columns: usize, terms: usize) -> usize {
     columns.div_ceil(PANEL) * words::<E>(terms)
 }
 
-/// The words of consecutive terms.
+/// The words of consecutive terms that fill them.
 #[inline(always)]
-fn copy_words<E: Element>(terms: &[f32], out: &mut [u32]) {
+fn copy_words<E: Element, V: Vectors>(simd: V, terms: &[f32], out: &mut [u32]) {
     assert_eq!(terms.len(), out.len() * E::TERMS, "terms fill their words");
     if E::TERMS == 1 {
-        return out.iter_mut().zip(terms).for_each(|(out, &term)| *out = term.to_bits());
+        return out.copy_from_slice(bits(terms));
     }
-    for (out, terms) in out.iter_mut().zip(terms.as_chunks::<2>().0) {
+    let (out, last_out) = out.as_chunks_mut::<BLOCK>();
+    let (terms, last_terms) = terms.as_chunks::<{ 2 * BLOCK }>();
+    for (out, terms) in out.iter_mut().zip(terms) {
+        simd.pairs(terms, out);
+    }
+    for (out, terms) in last_out.iter_mut().zip(last_terms.as_chunks::<2>().0) {
         *out = E::word(terms[0], terms[1]);
     }
 }
 
 /// The bits of some `f32`.
+#[inline(always)]
 fn bits(terms: &[f32]) -> &[u32] {
     // SAFETY: an `f32` and its bits have the same size and alignment, and any bits are a `u32`.
     unsafe { std::slice::from_raw_parts(terms.as_ptr().cast(), terms.len()) }
@@ -202,28 +212,13 @@ impl<'a, E: Element> Matrix<'a, E> {
             let of = bits(&self.data[rows.start * self.terms..rows.end * self.terms]);
             return Tile { words: of, row: self.terms, word: 1 };
         }
-        let stride = words.len() + GAP;
+        let len = words.len() * path.tile_words::<E>();
+        let stride = len + GAP;
         let by_row = self.order == Order::Terms || path.reads_rows();
         if path.reads_rows() {
             out[rows.len() * stride..rows.len().next_multiple_of(BLOCK) * stride].fill(0);
         }
-        lanes::dispatch(
-            #[inline(always)]
-            || {
-                if self.order == Order::Terms {
-                    for (row, out) in rows.zip(out.chunks_exact_mut(stride)) {
-                        self.terms_of(row, words.start, &mut out[..words.len()]);
-                    }
-                } else if by_row {
-                    self.transposed_tile(rows, words, out, path);
-                } else {
-                    let rows = rows.start..self.indices.min(rows.start + BLOCK);
-                    for (word, out) in words.zip(out.as_chunks_mut::<BLOCK>().0) {
-                        self.indices_of(word, &rows, out);
-                    }
-                }
-            },
-        );
+        path.run(LayTile { matrix: self, rows, words, len, path, out: &mut *out });
         let (row, word) = if by_row { (stride, 1) } else { (1, BLOCK) };
         Tile { words: out, row, word }
     }
@@ -275,63 +270,86 @@ impl<'a, E: Element> Matrix<'a, E> {
         out: &mut [Line],
         path: Path,
     ) {
-        lanes::dispatch(
-            #[inline(always)]
-            || match self.order {
-                Order::Terms => self.transposed_panel(columns, words, out, path),
-                Order::Indices => {
-                    for (word, Line(out)) in words.zip(out) {
-                        self.indices_of(word, &columns, out);
-                    }
-                }
-            },
-        );
+        path.run(LayPanel { matrix: self, columns, words, out });
     }
 
     /// The words of one index from `first` on, when its terms are consecutive.
     #[inline(always)]
-    fn terms_of(&self, index: usize, first: usize, out: &mut [u32]) {
+    fn terms_of<V: Vectors>(&self, simd: V, index: usize, first: usize, out: &mut [u32]) {
         let terms = &self.data[index * self.terms..(index + 1) * self.terms];
         let terms = &terms[(first * E::TERMS).min(self.terms)..];
         let whole = (terms.len() / E::TERMS).min(out.len());
         let (out, rest) = out.split_at_mut(whole);
         let (terms, last) = terms.split_at(whole * E::TERMS);
-        copy_words::<E>(terms, out);
+        copy_words::<E, V>(simd, terms, out);
         if !rest.is_empty() {
             rest.fill(0);
             rest[0] = last.first().map_or(0, |&last| E::word(last, 0.0));
         }
     }
 
+    /// [`Matrix::terms_of`] with a word for each term.
+    #[inline(always)]
+    fn wide_terms_of<V: Vectors>(&self, simd: V, index: usize, first: usize, out: &mut [u32]) {
+        let terms = &self.data[index * self.terms..(index + 1) * self.terms];
+        let terms = &terms[(first * E::TERMS).min(self.terms)..];
+        let (out, rest) = out.split_at_mut(terms.len().min(out.len()));
+        round(simd, &terms[..out.len()], out);
+        rest.fill(0);
+    }
+
     /// One word of some indices, when those are consecutive; zeros in the rest of `out` and where the sum has ended.
     #[inline(always)]
-    fn indices_of<const N: usize>(&self, word: usize, indices: &Range<usize>, out: &mut [u32; N]) {
-        let of = |term: usize| &self.data[term * self.indices..][indices.clone()];
-        let (low, high) = (word * E::TERMS, (word + 1) * E::TERMS - 1);
-        if E::TERMS == 1 && indices.len() == N {
-            return copy_words::<E>(of(low), out);
-        }
+    fn indices_of<V: Vectors, const N: usize>(
+        &self,
+        simd: V,
+        word: usize,
+        indices: &Range<usize>,
+        out: &mut [u32; N],
+    ) {
         let (set, rest) = out.split_at_mut(indices.len());
         rest.fill(0);
-        if high < self.terms {
-            let pairs = of(low).iter().zip(of(high));
-            set.iter_mut().zip(pairs).for_each(|(out, (&l, &h))| *out = E::word(l, h));
-        } else if low < self.terms {
+        let (low, high) = (word * E::TERMS, (word + 1) * E::TERMS - 1);
+        if low >= self.terms {
+            return set.fill(0);
+        }
+        let of = |term: usize| &self.data[term * self.indices..][indices.clone()];
+        if E::TERMS == 1 {
+            set.copy_from_slice(bits(of(low)));
+        } else if high < self.terms {
+            pair(simd, of(low), of(high), set);
+        } else {
             let ends = of(low).iter();
             set.iter_mut().zip(ends).for_each(|(out, &l)| *out = E::word(l, 0.0));
+        }
+    }
+
+    /// One term of some indices, rounded, when those are consecutive; zeros in the rest of `out` and where the sum has ended.
+    #[inline(always)]
+    fn wide_indices_of<V: Vectors>(
+        &self,
+        simd: V,
+        term: usize,
+        indices: &Range<usize>,
+        out: &mut [u32; BLOCK],
+    ) {
+        let (set, rest) = out.split_at_mut(indices.len());
+        rest.fill(0);
+        if term < self.terms {
+            round(simd, &self.data[term * self.indices..][indices.clone()], set);
         } else {
             set.fill(0);
         }
     }
 
-    /// Blocks of 16 rows and 16 words, each read along the rows and turned.
+    /// Blocks of 16 rows and 16 words, each read along the rows and transposed.
     #[inline(always)]
-    fn transposed_tile(
+    fn transposed_tile<V: Vectors>(
         &self,
+        simd: V,
         rows: Range<usize>,
         words: Range<usize>,
         out: &mut [u32],
-        path: Path,
     ) {
         let stride = words.len() + GAP;
         for (i, first) in rows.clone().step_by(BLOCK).enumerate() {
@@ -342,9 +360,9 @@ impl<'a, E: Element> Matrix<'a, E> {
             for (at, first) in (0..).step_by(BLOCK).zip(words.clone().step_by(BLOCK)) {
                 let mut block = [[0; BLOCK]; BLOCK];
                 for (line, word) in block.iter_mut().zip(first..words.end) {
-                    self.indices_of(word, &rows, line);
+                    self.indices_of(simd, word, &rows, line);
                 }
-                path.transpose(&mut block);
+                simd.transpose(&mut block);
                 for (out, turned) in out.chunks_exact_mut(stride).zip(&block[..have]) {
                     // The gap has room for what the last block is too long.
                     out[at..at + BLOCK].copy_from_slice(turned);
@@ -353,14 +371,14 @@ impl<'a, E: Element> Matrix<'a, E> {
         }
     }
 
-    /// Blocks of 16 columns and 16 words, each read along the terms and turned.
+    /// Blocks of 16 columns and 16 words, each read along the terms and transposed.
     #[inline(always)]
-    fn transposed_panel(
+    fn transposed_panel<V: Vectors>(
         &self,
+        simd: V,
         columns: Range<usize>,
         words: Range<usize>,
         out: &mut [Line],
-        path: Path,
     ) {
         for half in 0..2 {
             let first = columns.start + half * BLOCK;
@@ -370,15 +388,84 @@ impl<'a, E: Element> Matrix<'a, E> {
                 let whole = (start + BLOCK) * E::TERMS <= self.terms;
                 for (column, line) in (first..first + have).zip(&mut block) {
                     if !whole {
-                        self.terms_of(column, start, line);
+                        self.terms_of(simd, column, start, line);
                         continue;
                     }
                     let terms = &self.data[column * self.terms + start * E::TERMS..];
-                    copy_words::<E>(&terms[..BLOCK * E::TERMS], line);
+                    copy_words::<E, V>(simd, &terms[..BLOCK * E::TERMS], line);
                 }
-                path.transpose(&mut block);
+                simd.transpose(&mut block);
                 for (Line(line), turned) in out.iter_mut().zip(&block) {
                     line[half * BLOCK..][..BLOCK].copy_from_slice(turned);
+                }
+            }
+        }
+    }
+}
+
+/// [`Matrix::tile`] on any path.
+struct LayTile<'a, 'm, E> {
+    matrix: &'a Matrix<'m, E>,
+    rows: Range<usize>,
+    words: Range<usize>,
+    /// Words of a row of the tile.
+    len: usize,
+    path: Path,
+    out: &'a mut [u32],
+}
+
+impl<E: Element> Work for LayTile<'_, '_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vectors>(self, simd: V) {
+        let Self { matrix, rows, words, len, path, out } = self;
+        let widened = path.tile_words::<E>() > 1;
+        if matrix.order == Order::Terms {
+            for (row, out) in rows.zip(out.chunks_exact_mut(len + GAP)) {
+                if widened {
+                    matrix.wide_terms_of(simd, row, words.start, &mut out[..len]);
+                } else {
+                    matrix.terms_of(simd, row, words.start, &mut out[..len]);
+                }
+            }
+        } else if path.reads_rows() {
+            matrix.transposed_tile(simd, rows, words, out);
+        } else {
+            let rows = rows.start..matrix.indices.min(rows.start + BLOCK);
+            let out = out.as_chunks_mut::<BLOCK>().0;
+            if widened {
+                for (term, out) in (words.start * E::TERMS..).zip(&mut out[..len]) {
+                    matrix.wide_indices_of(simd, term, &rows, out);
+                }
+            } else {
+                for (word, out) in words.zip(out) {
+                    matrix.indices_of(simd, word, &rows, out);
+                }
+            }
+        }
+    }
+}
+
+/// [`Matrix::panel`] on any path.
+struct LayPanel<'a, 'm, E> {
+    matrix: &'a Matrix<'m, E>,
+    columns: Range<usize>,
+    words: Range<usize>,
+    out: &'a mut [Line],
+}
+
+impl<E: Element> Work for LayPanel<'_, '_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vectors>(self, simd: V) {
+        let Self { matrix, columns, words, out } = self;
+        match matrix.order {
+            Order::Terms => matrix.transposed_panel(simd, columns, words, out),
+            Order::Indices => {
+                for (word, Line(out)) in words.zip(out) {
+                    matrix.indices_of(simd, word, &columns, out);
                 }
             }
         }

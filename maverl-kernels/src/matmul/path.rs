@@ -1,6 +1,9 @@
-//! Which instructions a product uses, chosen at run time by what the processor has.
+//! The instructions of a product, chosen at run time: those of the path in use, see [`simd`].
 
-use super::layout::{BLOCK, Element};
+use pulp::{Arch, Scalar};
+
+use super::layout::Element;
+use super::vectors::Work;
 use crate::simd;
 
 /// Asks for a cache line before it is needed. Any address will do.
@@ -13,71 +16,96 @@ pub(crate) fn prefetch<T>(address: *const T) {
 }
 
 /// The instructions of a product.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Path {
+    /// Vectors of everything around the inner loop.
+    vectors: Arch,
+    /// The inner loop.
+    pub(super) inner: Inner,
+}
+
+/// Instructions that multiply a tile and a panel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Path {
-    /// Plain Rust, compiled for every vector width.
-    Portable,
-    /// AVX-512, with its `bf16` dot product for `bf16`.
+pub(super) enum Inner {
+    /// Fused multiply-adds of `f32` vectors. Terms in `bf16` are widened.
+    Vectors,
+    /// AVX-512's dot product of `bf16` pairs.
     #[cfg(target_arch = "x86_64")]
-    Avx512,
-    /// AMX tiles; `bf16` only.
+    Dot,
+    /// AMX tiles of `bf16` pairs.
     #[cfg(target_arch = "x86_64")]
     Amx,
-    /// [`Path::Portable`] cut as [`Path::Amx`] is.
+    /// Tiles as [`Inner::Amx`] cuts them, on every processor.
     #[cfg(test)]
     Tiles,
 }
 
 impl Path {
     /// The instructions of the path in use.
-    pub(super) fn best<E: Element>() -> Self {
-        match simd::path() {
-            #[cfg(target_arch = "x86_64")]
-            simd::Path::Amx if Self::Amx.works::<E>() => Self::Amx,
-            #[cfg(target_arch = "x86_64")]
-            simd::Path::Amx | simd::Path::Avx512 if Self::Avx512.works::<E>() => Self::Avx512,
-            _ => Self::Portable,
-        }
+    pub(super) fn current<E: Element>() -> Self {
+        Self::on::<E>(simd::path())
     }
 
-    /// Whether this processor has the path for this element.
-    pub(super) fn works<E: Element>(self) -> bool {
-        match self {
+    /// The instructions of a path that this processor has.
+    pub(super) fn on<E: Element>(path: simd::Path) -> Self {
+        let inner = match path {
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 if E::TERMS == 1 => super::x86::has_avx512(),
+            simd::Path::Amx if E::TERMS == 2 => Inner::Amx,
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => super::x86::has_avx512_bf16(),
-            #[cfg(target_arch = "x86_64")]
-            Self::Amx => E::TERMS == 2 && super::amx::works(),
-            _ => true,
-        }
+            simd::Path::Avx512 if E::TERMS == 2 && super::x86::has_dot() => Inner::Dot,
+            _ => Inner::Vectors,
+        };
+        Self { vectors: path.arch(), inner }
+    }
+
+    /// The same vectors with another inner loop.
+    #[cfg(test)]
+    pub(super) fn with(self, inner: Inner) -> Self {
+        Self { inner, ..self }
     }
 
     /// Rows that a kernel takes at most.
     pub(super) fn rows(self) -> usize {
-        match self {
-            #[cfg(target_arch = "x86_64")]
-            Self::Amx => 32,
-            #[cfg(test)]
-            Self::Tiles => 32,
-            _ => 12,
-        }
+        if self.reads_rows() { 32 } else { 12 }
     }
 
-    /// Whether the words of a tile's row are read together.
+    /// Tests if the words of a tile's row are read together.
     pub(super) fn reads_rows(self) -> bool {
-        self.rows() == 32
+        match self.inner {
+            #[cfg(target_arch = "x86_64")]
+            Inner::Amx => true,
+            #[cfg(test)]
+            Inner::Tiles => true,
+            _ => false,
+        }
     }
 
-    /// Turns a block of words.
-    pub(super) fn transpose(self, block: &mut [[u32; BLOCK]; BLOCK]) {
-        #[cfg(target_arch = "x86_64")]
-        if matches!(self, Self::Avx512 | Self::Amx) {
-            return super::x86::transpose(block);
-        }
-        let lines = *block;
-        for (i, line) in block.iter_mut().enumerate() {
-            line.iter_mut().zip(&lines).for_each(|(word, line)| *word = line[i]);
+    /// Words of a tile for each word of a sum: a tile of terms that are widened holds each as an `f32`.
+    pub(super) fn tile_words<E: Element>(self) -> usize {
+        if self.inner == Inner::Vectors { E::TERMS } else { 1 }
+    }
+
+    /// Runs `work` compiled for the vectors of the path.
+    #[inline(always)]
+    pub(super) fn run<W: Work>(self, work: W) -> W::Output {
+        match self.vectors {
+            #[cfg(target_arch = "x86_64")]
+            Arch::V4(simd) => simd.vectorize(
+                #[inline(always)]
+                || work.run(simd),
+            ),
+            #[cfg(target_arch = "x86_64")]
+            Arch::V3(simd) => simd.vectorize(
+                #[inline(always)]
+                || work.run(simd),
+            ),
+            #[cfg(target_arch = "aarch64")]
+            Arch::Neon(simd) => pulp::Simd::vectorize(
+                simd,
+                #[inline(always)]
+                || work.run(simd),
+            ),
+            _ => work.run(Scalar),
         }
     }
 }

@@ -1,7 +1,9 @@
 use half::bf16;
 
 use super::layout::{Panel, Tile};
+use super::path::Inner;
 use super::*;
+use crate::simd;
 use crate::testing::{close, random, same_bits, threads};
 
 /// `Σ_p a(i, p) b(p, j)` in f64.
@@ -53,19 +55,41 @@ impl Random for Bf16 {
     }
 }
 
-/// All paths that this processor has; says which are missing.
+/// The paths of this processor, with every inner loop that works on their vectors.
 fn paths<E: Element>() -> Vec<Path> {
-    let all = [
-        Path::Portable,
-        Path::Tiles,
-        #[cfg(target_arch = "x86_64")]
-        Path::Avx512,
-        #[cfg(target_arch = "x86_64")]
-        Path::Amx,
-    ];
-    let (here, missing): (Vec<_>, Vec<_>) = all.into_iter().partition(|path| path.works::<E>());
-    println!("not on this processor for {}: {missing:?}", std::any::type_name::<E>());
-    here
+    let mut paths = Vec::new();
+    for path in simd::available() {
+        let path = Path::on::<E>(path);
+        paths.push(path);
+        if path.inner != Inner::Vectors {
+            paths.push(path.with(Inner::Vectors));
+        }
+        paths.push(path.with(Inner::Tiles));
+    }
+    paths
+}
+
+/// The definition of [`Inner::Tiles`]: words one after the other, the terms of a word one after the other.
+pub(super) fn multiply_tile<E: Element>(
+    tile: Tile<'_>,
+    panel: Panel<'_>,
+    out: &mut kernel::Places<'_>,
+    then: Then,
+) {
+    for (row, out) in out.iter_mut().enumerate() {
+        for (column, out) in out.iter_mut().enumerate() {
+            let mut sum = 0.0;
+            for p in 0..panel.depth {
+                let a = tile.words[row * tile.row + p * tile.word];
+                let b = panel.words[p * panel.stride + column];
+                for term in 0..E::TERMS {
+                    let of = |word| E::term(pulp::Scalar, word, term);
+                    sum = of(a).mul_add(of(b), sum);
+                }
+            }
+            *out = if then == Then::Add { *out + sum } else { sum };
+        }
+    }
 }
 
 fn nt<E: Element>(path: Path, a: &[f32], b: &[f32], out: &mut [f32], [m, n, k]: [usize; 3]) {
@@ -110,45 +134,34 @@ fn every_path_agrees_with_f64_in_bf16() {
     every_path_agrees_with_f64::<Bf16>();
 }
 
-#[test]
-fn every_path_of_f32_has_the_same_bits() {
+/// Tests if a path adds the terms one after the other, as `f32` always does.
+fn adds_in_order(path: &Path) -> bool {
+    matches!(path.inner, Inner::Vectors | Inner::Tiles)
+}
+
+fn every_path_that_adds_in_order_has_the_same_bits<E: Random>() {
     for (m, n, k) in SIZES {
-        let (a, b) = (random(1, m * k), random(2, k * n));
-        let mut want = vec![0.0; m * n];
-        nt::<F32>(Path::Portable, &a, &b, &mut want, [m, n, k]);
-        for path in paths::<F32>() {
-            let mut out = vec![0.0; m * n];
-            nt::<F32>(path, &a, &b, &mut out, [m, n, k]);
-            same_bits(&out, &want);
+        let (a, b) = (E::random(1, m * k), E::random(2, k * n));
+        for product in [nt::<E>, nn::<E>, tn::<E>] {
+            let mut want: Option<Vec<f32>> = None;
+            for path in paths::<E>().into_iter().filter(adds_in_order) {
+                let mut out = vec![0.5; m * n];
+                product(path, &a, &b, &mut out, [m, n, k]);
+                same_bits(want.get_or_insert_with(|| out.clone()), &out);
+            }
         }
     }
 }
 
-/// AVX2 is what most processors have; here the same source is compiled for it.
 #[test]
-#[cfg(target_arch = "x86_64")]
-fn avx2_has_the_bits_of_the_portable_path() {
-    use pulp::x86::V3;
-    let Some(simd) = V3::try_new() else {
-        println!("skipped: this processor has no AVX2");
-        return;
-    };
-    let (rows, depth) = (11, 70);
-    let tile: Vec<u32> = random(1, rows * depth).into_iter().map(f32::to_bits).collect();
-    let tile = Tile { words: &tile, row: depth, word: 1 };
-    let panel: Vec<Line> = random(2, depth * layout::PANEL)
-        .chunks_exact(layout::PANEL)
-        .map(|line| Line(std::array::from_fn(|i| line[i].to_bits())))
-        .collect();
-    let (mut a, mut b) = ([[0.0; layout::PANEL]; 11], [[0.0; layout::PANEL]; 11]);
-    let mut places = a.each_mut().map(|row| &mut row[..]);
-    kernel::portable::<F32>(tile, Panel::of(&panel), &mut places, Then::Set);
-    let mut places = b.each_mut().map(|row| &mut row[..]);
-    simd.vectorize(
-        #[inline(always)]
-        || kernel::portable::<F32>(tile, Panel::of(&panel), &mut places, Then::Set),
-    );
-    same_bits(a.as_flattened(), b.as_flattened());
+fn every_path_of_f32_has_the_same_bits() {
+    assert!(paths::<F32>().iter().all(adds_in_order));
+    every_path_that_adds_in_order_has_the_same_bits::<F32>();
+}
+
+#[test]
+fn every_path_that_widens_bf16_has_the_same_bits() {
+    every_path_that_adds_in_order_has_the_same_bits::<Bf16>();
 }
 
 #[test]

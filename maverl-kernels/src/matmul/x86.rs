@@ -1,126 +1,16 @@
-//! The kernels in AVX-512, for processors that have it.
+//! AVX2 and AVX-512: what layouts and kernels need beyond pulp's operations, and the dot product of `bf16` pairs.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
+use std::hint::black_box;
 
-use super::kernel::{Places, Then};
+use pulp::Simd;
+use pulp::bytemuck::cast;
+use pulp::x86::{V3, V4};
+
+use super::kernel::{Part, Places, Then, multiply_rows};
 use super::layout::{BLOCK, Element, PANEL, Panel, Tile};
-
-/// What [`kernel`] needs for `f32`.
-pub(super) fn has_avx512() -> bool {
-    is_x86_feature_detected!("avx512f")
-}
-
-/// What [`kernel`] needs for `bf16`.
-pub(super) fn has_avx512_bf16() -> bool {
-    has_avx512() && is_x86_feature_detected!("avx512bf16")
-}
-
-/// Puts `tile [rows, depth]` times `panel [depth, PANEL]` into `out`, of at most twelve rows.
-///
-/// # Panics
-///
-/// If the processor lacks the instructions, or the shapes differ.
-pub(super) fn kernel<E: Element>(
-    tile: Tile<'_>,
-    panel: Panel<'_>,
-    out: &mut Places<'_>,
-    then: Then,
-) {
-    if E::TERMS == 1 {
-        assert!(has_avx512(), "the AVX-512 path is for processors that have it");
-        // SAFETY: the processor has AVX-512F.
-        unsafe { f32_rows(tile, panel, out, then) }
-    } else {
-        assert!(has_avx512_bf16(), "the AVX-512 path is for processors that have it");
-        // SAFETY: the processor has AVX-512F and AVX512_BF16.
-        unsafe { bf16_rows(tile, panel, out, then) }
-    }
-}
-
-/// A kernel for each number of rows, so that all sums stay in registers.
-macro_rules! kernels {
-    ($rows:ident, $some:ident, $features:literal, $multiply_add:expr) => {
-        #[target_feature(enable = $features)]
-        fn $rows(tile: Tile<'_>, panel: Panel<'_>, out: &mut Places<'_>, then: Then) {
-            match out.len() {
-                0 => {}
-                1 => $some::<1>(tile, panel, out, then),
-                2 => $some::<2>(tile, panel, out, then),
-                3 => $some::<3>(tile, panel, out, then),
-                4 => $some::<4>(tile, panel, out, then),
-                5 => $some::<5>(tile, panel, out, then),
-                6 => $some::<6>(tile, panel, out, then),
-                7 => $some::<7>(tile, panel, out, then),
-                8 => $some::<8>(tile, panel, out, then),
-                9 => $some::<9>(tile, panel, out, then),
-                10 => $some::<10>(tile, panel, out, then),
-                11 => $some::<11>(tile, panel, out, then),
-                12 => $some::<12>(tile, panel, out, then),
-                rows => unreachable!("a tile of {rows} rows"),
-            }
-        }
-
-        #[target_feature(enable = $features)]
-        fn $some<const R: usize>(
-            tile: Tile<'_>,
-            panel: Panel<'_>,
-            out: &mut Places<'_>,
-            then: Then,
-        ) {
-            let Panel { words, stride, depth } = panel;
-            tile.check(R, depth);
-            assert_eq!(out.len(), R, "a kernel for its rows");
-            assert!(depth == 0 || words.len() >= (depth - 1) * stride + PANEL);
-            let mut acc = [[_mm512_setzero_ps(); 2]; R];
-            for p in 0..depth {
-                // SAFETY: the last line ends within `words`, by the last assertion.
-                let b = unsafe {
-                    let line = words.as_ptr().add(p * stride).cast();
-                    [_mm512_loadu_epi32(line), _mm512_loadu_epi32(line.add(16))]
-                };
-                for (r, acc) in acc.iter_mut().enumerate() {
-                    // SAFETY: `r < R` and `p < depth`, which the tile has.
-                    let a = unsafe { *tile.words.get_unchecked(r * tile.row + p * tile.word) };
-                    let a = _mm512_set1_epi32(a as i32);
-                    acc[0] = $multiply_add(a, b[0], acc[0]);
-                    acc[1] = $multiply_add(a, b[1], acc[1]);
-                }
-            }
-            for (out, [mut low, mut high]) in out.iter_mut().zip(acc) {
-                let out: &mut [f32; PANEL] = (&mut **out).try_into().expect("a row of a panel");
-                // SAFETY: these are the 32 places of `out`.
-                unsafe {
-                    let start = out.as_mut_ptr();
-                    if then == Then::Add {
-                        low = _mm512_add_ps(_mm512_loadu_ps(start), low);
-                        high = _mm512_add_ps(_mm512_loadu_ps(start.add(16)), high);
-                    }
-                    _mm512_storeu_ps(start, low);
-                    _mm512_storeu_ps(start.add(16), high);
-                }
-            }
-        }
-    };
-}
-
-kernels!(f32_rows, some_f32_rows, "avx512f", |a, b, sum| _mm512_fmadd_ps(
-    _mm512_castsi512_ps(a),
-    _mm512_castsi512_ps(b),
-    sum
-));
-kernels!(bf16_rows, some_bf16_rows, "avx512f,avx512bf16", |a, b, sum| _mm512_dpbf16_ps(
-    sum,
-    pairs(a),
-    pairs(b)
-));
-
-/// Words as pairs of `bf16`.
-#[target_feature(enable = "avx512f")]
-fn pairs(words: __m512i) -> __m512bh {
-    // SAFETY: both are 64 bytes without invalid bits.
-    unsafe { std::mem::transmute(words) }
-}
+use super::vectors::{Block, Vectors, nearest, rows};
 
 /// Asks for a cache line.
 #[inline(always)]
@@ -129,49 +19,236 @@ pub(super) fn prefetch(address: *const i8) {
     unsafe { _mm_prefetch::<_MM_HINT_T1>(address) }
 }
 
-/// Turns a block of words.
-pub(super) fn transpose(block: &mut [[u32; BLOCK]; BLOCK]) {
-    assert!(has_avx512(), "the AVX-512 path is for processors that have it");
-    // SAFETY: the processor has AVX-512F.
-    unsafe { transpose_avx512(block) }
-}
+/// Vectors of eight lanes, 16 registers: twelve sums, the columns' vectors, and a term.
+impl Vectors for V3 {
+    const ROWS: usize = 6;
 
-/// Pairs of rows, then fours, then the quarters of the vectors.
-#[target_feature(enable = "avx512f")]
-fn transpose_avx512(block: &mut [[u32; BLOCK]; BLOCK]) {
-    let rows: [__m512i; 16] = std::array::from_fn(|i| {
-        // SAFETY: a row is 16 words.
-        unsafe { _mm512_loadu_epi32(block[i].as_ptr().cast()) }
-    });
-    let mut pairs = rows;
-    for i in 0..8 {
-        pairs[2 * i] = _mm512_unpacklo_epi32(rows[2 * i], rows[2 * i + 1]);
-        pairs[2 * i + 1] = _mm512_unpackhi_epi32(rows[2 * i], rows[2 * i + 1]);
+    #[inline(always)]
+    fn multiply<E: Element>(self, part: Part<'_, '_>) {
+        rows!(self, part, E, 1 x 4, 2 x 4, 3 x 2, 4 x 2, 5 x 2, 6 x 2);
     }
-    // Quarter `q` of `fours[4 i + j]` is column `4 q + j` of rows `4 i..4 i + 4`.
-    let mut fours = pairs;
-    for i in 0..4 {
-        let pairs = &pairs[4 * i..4 * i + 4];
-        fours[4 * i] = _mm512_unpacklo_epi64(pairs[0], pairs[2]);
-        fours[4 * i + 1] = _mm512_unpackhi_epi64(pairs[0], pairs[2]);
-        fours[4 * i + 2] = _mm512_unpacklo_epi64(pairs[1], pairs[3]);
-        fours[4 * i + 3] = _mm512_unpackhi_epi64(pairs[1], pairs[3]);
-    }
-    for j in 0..4 {
-        let (a, b, c, d) = (fours[j], fours[4 + j], fours[8 + j], fours[12 + j]);
-        let (top, bottom) =
-            (_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0x88>(c, d));
-        let (odd_top, odd_bottom) =
-            (_mm512_shuffle_i32x4::<0xdd>(a, b), _mm512_shuffle_i32x4::<0xdd>(c, d));
-        let columns = [
-            (j, _mm512_shuffle_i32x4::<0x88>(top, bottom)),
-            (4 + j, _mm512_shuffle_i32x4::<0x88>(odd_top, odd_bottom)),
-            (8 + j, _mm512_shuffle_i32x4::<0xdd>(top, bottom)),
-            (12 + j, _mm512_shuffle_i32x4::<0xdd>(odd_top, odd_bottom)),
-        ];
-        for (column, words) in columns {
-            // SAFETY: a row is 16 words.
-            unsafe { _mm512_storeu_epi32(block[column].as_mut_ptr().cast(), words) };
+
+    #[inline(always)]
+    fn transpose(self, block: &mut Block) {
+        let lines = *block;
+        for i in 0..2 {
+            for j in 0..2 {
+                let mut eight = [self.avx._mm256_setzero_ps(); 8];
+                for (row, eight) in eight.iter_mut().enumerate() {
+                    *eight = cast(lines[8 * i + row].as_chunks::<8>().0[j]);
+                }
+                for (row, words) in eight_by_eight(self, eight).into_iter().enumerate() {
+                    block[8 * j + row].as_chunks_mut::<8>().0[i] = cast(words);
+                }
+            }
         }
     }
+
+    #[inline(always)]
+    fn pairs(self, terms: &[f32; 2 * BLOCK], words: &mut [u32; BLOCK]) {
+        let (terms, _) = Self::as_simd_f32s(terms);
+        let (words, _) = Self::as_mut_simd_u32s(words);
+        for (words, terms) in words.iter_mut().zip(terms.as_chunks::<2>().0) {
+            let mut halves = [self.avx._mm256_setzero_si256(); 2];
+            for (half, &terms) in halves.iter_mut().zip(terms) {
+                *half = self.avx2._mm256_srli_epi32::<16>(cast(nearest(self, terms)));
+            }
+            // Packing takes four words of each in turn.
+            let packed = self.avx2._mm256_packus_epi32(halves[0], halves[1]);
+            *words = cast(self.avx2._mm256_permute4x64_epi64::<0b11_01_10_00>(packed));
+        }
+    }
+}
+
+/// Transposes: pairs of rows, then fours, then the halves of the vectors.
+#[inline(always)]
+fn eight_by_eight(V3 { avx, .. }: V3, rows: [__m256; 8]) -> [__m256; 8] {
+    let mut pairs = rows;
+    for i in 0..4 {
+        pairs[2 * i] = avx._mm256_unpacklo_ps(rows[2 * i], rows[2 * i + 1]);
+        pairs[2 * i + 1] = avx._mm256_unpackhi_ps(rows[2 * i], rows[2 * i + 1]);
+    }
+    // Half `h` of `fours[4 i + j]` is column `4 h + j` of rows `4 i..4 i + 4`.
+    let mut fours = pairs;
+    for i in 0..2 {
+        for j in 0..2 {
+            let (low, high) = (pairs[4 * i + j], pairs[4 * i + 2 + j]);
+            fours[4 * i + 2 * j] = avx._mm256_shuffle_ps::<0b01_00_01_00>(low, high);
+            fours[4 * i + 2 * j + 1] = avx._mm256_shuffle_ps::<0b11_10_11_10>(low, high);
+        }
+    }
+    let mut columns = fours;
+    for j in 0..4 {
+        columns[j] = avx._mm256_permute2f128_ps::<0x20>(fours[j], fours[4 + j]);
+        columns[4 + j] = avx._mm256_permute2f128_ps::<0x31>(fours[j], fours[4 + j]);
+    }
+    columns
+}
+
+/// Vectors of sixteen lanes, 32 registers.
+impl Vectors for V4 {
+    const ROWS: usize = 12;
+
+    #[inline(always)]
+    fn multiply<E: Element>(self, part: Part<'_, '_>) {
+        rows!(
+            self, part, E, 1 x 2, 2 x 2, 3 x 2, 4 x 2, 5 x 2, 6 x 2, 7 x 2, 8 x 2, 9 x 2, 10 x 2, 11 x 2, 12 x 2
+        );
+    }
+
+    /// Pairs of rows, then fours, then the quarters of the vectors.
+    #[inline(always)]
+    fn transpose(self, block: &mut Block) {
+        let V4 { avx512f, .. } = self;
+        let mut rows = [avx512f._mm512_setzero_si512(); BLOCK];
+        for (row, words) in rows.iter_mut().zip(&*block) {
+            *row = cast(*words);
+        }
+        let mut pairs = rows;
+        for i in 0..8 {
+            pairs[2 * i] = avx512f._mm512_unpacklo_epi32(rows[2 * i], rows[2 * i + 1]);
+            pairs[2 * i + 1] = avx512f._mm512_unpackhi_epi32(rows[2 * i], rows[2 * i + 1]);
+        }
+        // Quarter `q` of `fours[4 i + j]` is column `4 q + j` of rows `4 i..4 i + 4`.
+        let mut fours = pairs;
+        for i in 0..4 {
+            let pairs = &pairs[4 * i..4 * i + 4];
+            fours[4 * i] = avx512f._mm512_unpacklo_epi64(pairs[0], pairs[2]);
+            fours[4 * i + 1] = avx512f._mm512_unpackhi_epi64(pairs[0], pairs[2]);
+            fours[4 * i + 2] = avx512f._mm512_unpacklo_epi64(pairs[1], pairs[3]);
+            fours[4 * i + 3] = avx512f._mm512_unpackhi_epi64(pairs[1], pairs[3]);
+        }
+        for j in 0..4 {
+            let (a, b, c, d) = (fours[j], fours[4 + j], fours[8 + j], fours[12 + j]);
+            let even = avx512f._mm512_shuffle_i32x4::<0x88>(a, b);
+            let even_below = avx512f._mm512_shuffle_i32x4::<0x88>(c, d);
+            let odd = avx512f._mm512_shuffle_i32x4::<0xdd>(a, b);
+            let odd_below = avx512f._mm512_shuffle_i32x4::<0xdd>(c, d);
+            block[j] = cast(avx512f._mm512_shuffle_i32x4::<0x88>(even, even_below));
+            block[4 + j] = cast(avx512f._mm512_shuffle_i32x4::<0x88>(odd, odd_below));
+            block[8 + j] = cast(avx512f._mm512_shuffle_i32x4::<0xdd>(even, even_below));
+            block[12 + j] = cast(avx512f._mm512_shuffle_i32x4::<0xdd>(odd, odd_below));
+        }
+    }
+
+    #[inline(always)]
+    fn pairs(self, terms: &[f32; 2 * BLOCK], words: &mut [u32; BLOCK]) {
+        const HIGH_HALVES: [u16; 32] = {
+            let mut halves = [0; 32];
+            let mut i = 0;
+            while i < 32 {
+                halves[i] = 2 * i as u16 + 1;
+                i += 1;
+            }
+            halves
+        };
+        let (terms, _) = Self::as_simd_f32s(terms);
+        let (low, high) = (cast(nearest(self, terms[0])), cast(nearest(self, terms[1])));
+        *words = cast(self.avx512bw._mm512_permutex2var_epi16(low, cast(HIGH_HALVES), high));
+    }
+}
+
+/// Tests if the processor has what [`dot`] needs.
+pub(super) fn has_dot() -> bool {
+    is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bf16")
+}
+
+/// Puts `tile [rows, depth]` times `panel [depth, PANEL]`, both of `bf16` pairs, into `out`, of at most twelve rows.
+///
+/// # Panics
+///
+/// If the processor lacks the instructions, or the shapes differ.
+pub(super) fn dot(tile: Tile<'_>, panel: Panel<'_>, out: &mut Places<'_>, then: Then) {
+    assert!(has_dot(), "the dot product is for processors that have it");
+    // SAFETY: the processor has AVX-512F and AVX512_BF16.
+    unsafe { dot_rows(tile, panel, out, then) }
+}
+
+/// A kernel for each number of rows, so that all sums stay in registers.
+#[target_feature(enable = "avx512f,avx512bf16")]
+fn dot_rows(tile: Tile<'_>, panel: Panel<'_>, out: &mut Places<'_>, then: Then) {
+    match out.len() {
+        0 => {}
+        1 => some_dot_rows::<1>(tile, panel, out, then),
+        2 => some_dot_rows::<2>(tile, panel, out, then),
+        3 => some_dot_rows::<3>(tile, panel, out, then),
+        4 => some_dot_rows::<4>(tile, panel, out, then),
+        5 => some_dot_rows::<5>(tile, panel, out, then),
+        6 => some_dot_rows::<6>(tile, panel, out, then),
+        7 => some_dot_rows::<7>(tile, panel, out, then),
+        8 => some_dot_rows::<8>(tile, panel, out, then),
+        9 => some_dot_rows::<9>(tile, panel, out, then),
+        10 => some_dot_rows::<10>(tile, panel, out, then),
+        11 => some_dot_rows::<11>(tile, panel, out, then),
+        12 => some_dot_rows::<12>(tile, panel, out, then),
+        rows => unreachable!("a tile of {rows} rows"),
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bf16")]
+fn some_dot_rows<const R: usize>(
+    tile: Tile<'_>,
+    panel: Panel<'_>,
+    out: &mut Places<'_>,
+    then: Then,
+) {
+    let Panel { words, stride, depth } = panel;
+    tile.check(R, depth);
+    assert_eq!(out.len(), R, "a kernel for its rows");
+    assert!(depth == 0 || words.len() >= (depth - 1) * stride + PANEL);
+    let mut acc = [[_mm512_setzero_ps(); 2]; R];
+    for p in 0..depth {
+        // SAFETY: the last line ends within `words`, by the last assertion.
+        let b = unsafe {
+            let line = words.as_ptr().add(p * stride).cast();
+            [_mm512_loadu_epi32(line), _mm512_loadu_epi32(line.add(BLOCK))]
+        };
+        for (r, acc) in acc.iter_mut().enumerate() {
+            // SAFETY: `r < R` and `p < depth`, which the tile has.
+            let a = unsafe { *tile.words.get_unchecked(r * tile.row + p * tile.word) };
+            let a = cast(_mm512_set1_epi32(a as i32));
+            acc[0] = _mm512_dpbf16_ps(acc[0], a, cast(b[0]));
+            acc[1] = _mm512_dpbf16_ps(acc[1], a, cast(b[1]));
+        }
+    }
+    for (out, [mut low, mut high]) in out.iter_mut().zip(acc) {
+        let out: &mut [f32; PANEL] = (&mut **out).try_into().expect("a row of a panel");
+        // SAFETY: these are the 32 places of `out`.
+        unsafe {
+            let start = out.as_mut_ptr();
+            if then == Then::Add {
+                low = _mm512_add_ps(_mm512_loadu_ps(start), low);
+                high = _mm512_add_ps(_mm512_loadu_ps(start.add(BLOCK)), high);
+            }
+            _mm512_storeu_ps(start, low);
+            _mm512_storeu_ps(start.add(BLOCK), high);
+        }
+    }
+}
+
+/// Multiplies pairs in registers, `steps` times; returns the number of multiply-adds.
+///
+/// # Panics
+///
+/// If the processor lacks the instructions.
+pub(super) fn dot_registers(steps: usize) -> usize {
+    assert!(has_dot(), "the dot product is for processors that have it");
+    // SAFETY: the processor has AVX-512F and AVX512_BF16.
+    unsafe { some_dot_registers(steps) }
+}
+
+#[target_feature(enable = "avx512f,avx512bf16")]
+fn some_dot_registers(steps: usize) -> usize {
+    const SUMS: usize = 24;
+    /// A quarter, twice.
+    const QUARTERS: u32 = 0x3e80_3e80;
+    let quarters = cast(_mm512_set1_epi32(black_box(QUARTERS) as i32));
+    let mut sums = [_mm512_setzero_ps(); SUMS];
+    for _ in 0..steps {
+        for sum in &mut sums {
+            *sum = _mm512_dpbf16_ps(*sum, quarters, quarters);
+        }
+    }
+    black_box(sums);
+    steps * SUMS * 2 * BLOCK
 }

@@ -1,34 +1,74 @@
-//! What the machine can do: matrix products and memory.
+//! Speed of the machine: matrix products, beside the ceiling of their instructions, and memory.
 
 use std::hint::black_box;
 use std::time::Instant;
 
-use maverl_kernels::matmul::{Packed, Precision};
+use maverl_kernels::matmul::{Packed, Precision, multiply_add_registers};
 use maverl_kernels::sample::uniform;
 use rayon::prelude::*;
 
+use super::measure::median;
 use super::report::Figure;
 use super::{BenchArgs, Dtype};
 
-/// Rows, outputs, inputs of the products.
-const PRODUCTS: [[usize; 3]; 4] =
-    [[1024, 1024, 1024], [2048, 2048, 2048], [8192, 1408, 512], [64, 1408, 512]];
-/// The product that is the limit: an MLP's, on all rows of an update at size M.
-const LIMIT: [usize; 3] = PRODUCTS[2];
+/// A product that is measured.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Shape {
+    form: Form,
+    /// Rows and columns of the output, and terms of a sum.
+    sizes: [usize; 3],
+}
+
+/// The operation of a product, and the form of its right side.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Form {
+    /// Two matrices as they are: `A B`.
+    Plain,
+    /// A layer with a weight that is packed once: `X Wᵀ`.
+    Packed,
+    /// Gradient of a layer's input: `dY W`.
+    InputGradient,
+    /// Gradient of a layer's weight: `dYᵀ X`, added.
+    WeightGradient,
+}
+
+const PRODUCTS: [Shape; 12] = [
+    Shape { form: Form::Plain, sizes: [512, 512, 512] },
+    Shape { form: Form::Plain, sizes: [1024, 1024, 1024] },
+    Shape { form: Form::Plain, sizes: [2048, 2048, 2048] },
+    Shape { form: Form::Packed, sizes: [2048, 2048, 2048] },
+    Shape { form: Form::Plain, sizes: [8192, 1408, 512] },
+    Shape { form: Form::Packed, sizes: [8192, 1408, 512] },
+    Shape { form: Form::InputGradient, sizes: [8192, 512, 1408] },
+    Shape { form: Form::WeightGradient, sizes: [1408, 512, 8192] },
+    Shape { form: Form::Packed, sizes: [64, 1408, 512] },
+    Shape { form: Form::Packed, sizes: [8, 1408, 512] },
+    Shape { form: Form::Packed, sizes: [1, 1408, 512] },
+    Shape { form: Form::Plain, sizes: [64, 1408, 512] },
+];
+/// The products whose speed is the limit of a model: an MLP's, on all rows of an update at size M.
+const LIMITS: [Shape; 2] = [PRODUCTS[4], PRODUCTS[5]];
 /// Bytes of an array that memory is measured with.
 const ARRAY: usize = 1 << 30;
 /// Seconds that one measurement of a product takes, about.
 const SECONDS: f64 = 0.2;
+/// Seconds that one measurement in registers takes, about.
+const REGISTER_SECONDS: f64 = 0.02;
 
-/// GFLOP/s of products in both types, GB/s of memory.
+/// GFLOP/s in registers and of products in both types, GB/s of memory.
 pub(super) fn kernels(args: &BenchArgs) -> Vec<Figure> {
     // In a process that measures nothing else, nobody has made the pool yet.
     drop(rayon::ThreadPoolBuilder::new().num_threads(args.threads).build_global());
     let repeats = args.repeats.get();
     let mut figures = Vec::new();
+    for precision in [Precision::F32, Precision::Bf16] {
+        let registers = Registers::new(precision);
+        let speeds: Vec<f64> = (0..repeats).map(|_| registers.speed()).collect();
+        let what = format!("multiply-adds in registers, {}", name(precision));
+        figures.push(Figure::new(what, "GFLOP/s", speeds));
+    }
     for shape in PRODUCTS {
-        figures.extend(products(Precision::F32, shape, repeats));
-        figures.extend(products(Precision::Bf16, shape, repeats));
+        figures.extend([Precision::F32, Precision::Bf16].map(|p| product(p, shape, repeats)));
     }
     figures.extend(memory(repeats));
     figures
@@ -40,29 +80,77 @@ pub(super) fn limit(dtype: Dtype) -> f64 {
         Dtype::F32 => Precision::F32,
         Dtype::Bf16 => Precision::Bf16,
     };
-    let figures = products(precision, LIMIT, 3);
+    let figures = LIMITS.map(|shape| product(precision, shape, 3));
     figures.iter().map(|figure| figure.median).fold(0.0, f64::max)
 }
 
-/// A product of two matrices as they lie, and one with a weight that is packed once, as layers have it.
-fn products(precision: Precision, [m, n, k]: [usize; 3], repeats: usize) -> [Figure; 2] {
+fn name(precision: Precision) -> &'static str {
+    match precision {
+        Precision::F32 => "f32",
+        Precision::Bf16 => "bf16",
+    }
+}
+
+/// The loop of multiply-adds in registers, with as many steps as take a while.
+struct Registers {
+    precision: Precision,
+    steps: usize,
+}
+
+impl Registers {
+    fn new(precision: Precision) -> Self {
+        const FEW: usize = 10_000;
+        let mut run = || {
+            black_box(multiply_add_registers(precision, FEW));
+        };
+        run();
+        let steps = FEW as f64 * (REGISTER_SECONDS / over(1, &mut run)).clamp(1.0, 1e5);
+        Self { precision, steps: steps as usize }
+    }
+
+    /// GFLOP/s of all threads.
+    fn speed(&self) -> f64 {
+        let start = Instant::now();
+        let done = black_box(multiply_add_registers(self.precision, self.steps));
+        2.0 * done as f64 / start.elapsed().as_secs_f64() / 1e9
+    }
+}
+
+/// GFLOP/s of a product, and its share of what registers reach. Both are measured in turn, as the speed of many machines
+/// drifts.
+fn product(
+    precision: Precision,
+    Shape { form, sizes: [m, n, k] }: Shape,
+    repeats: usize,
+) -> Figure {
     let random = |seed, len: usize| -> Vec<f32> {
         (0..len as u64).map(|i| uniform(seed, i) as f32 - 0.5).collect()
     };
     let (a, b, mut out) = (random(1, m * k), random(2, k * n), vec![0.0; m * n]);
-    let flop = (2 * m * n * k) as f64;
-    let plain = seconds(repeats, || precision.set().nn(&a, &b, black_box(&mut out), m, n, k));
-    let weight = Packed::pack(precision, &b, n, k);
-    let packed =
-        seconds(repeats, || precision.set().nt_packed(&a, &weight, black_box(&mut out), m));
-    let dtype = match precision {
-        Precision::F32 => "f32",
-        Precision::Bf16 => "bf16",
+    let weight = (form == Form::Packed).then(|| Packed::pack(precision, &b, n, k));
+    let mut work = || {
+        let out = black_box(&mut out[..]);
+        match (&weight, form) {
+            (Some(weight), _) => precision.set().nt_packed(&a, weight, out, m),
+            (None, Form::WeightGradient) => precision.add().tn(&a, &b, out, m, n, k),
+            (None, _) => precision.set().nn(&a, &b, out, m, n, k),
+        }
     };
-    [("", plain), (", packed", packed)].map(|(how, seconds)| {
-        let what = format!("{m} x {k} x {n} {dtype}{how}");
-        Figure::rate(what, "GFLOP/s", flop / 1e9, &seconds)
-    })
+    let registers = Registers::new(precision);
+    let calls = calls(&mut work);
+    let (mut seconds, mut ceilings) = (Vec::new(), Vec::new());
+    for _ in 0..repeats {
+        ceilings.push(registers.speed());
+        seconds.push(over(calls, &mut work));
+    }
+    let (flop, dtype) = ((2 * m * n * k) as f64, name(precision));
+    let what = match form {
+        Form::Plain => format!("{m} x {k} x {n} {dtype}"),
+        Form::Packed => format!("{m} x {k} x {n} {dtype}, packed"),
+        Form::InputGradient => format!("{m} x {k} x {n} {dtype}, gradient of the input"),
+        Form::WeightGradient => format!("{m} x {k} x {n} {dtype}, gradient of the weight"),
+    };
+    Figure::rate(what, "GFLOP/s", flop / 1e9, &seconds).below(median(&ceilings))
 }
 
 /// Copying and reading arrays that no cache holds.
@@ -94,14 +182,21 @@ fn sum(values: &[f32]) -> f32 {
 
 /// Seconds of one call of `work`, measured over as many calls as take a while, so many times.
 fn seconds(repeats: usize, mut work: impl FnMut()) -> Vec<f64> {
-    let mut over = |calls: usize| {
-        let start = Instant::now();
-        (0..calls).for_each(|_| work());
-        start.elapsed().as_secs_f64() / calls as f64
-    };
-    over(1);
-    let calls = ((SECONDS / over(1)) as usize).clamp(1, 1_000_000);
-    (0..repeats).map(|_| over(calls)).collect()
+    let calls = calls(&mut work);
+    (0..repeats).map(|_| over(calls, &mut work)).collect()
+}
+
+/// Calls of `work` that take a while, after one that is not counted.
+fn calls(work: &mut impl FnMut()) -> usize {
+    over(1, work);
+    ((SECONDS / over(1, work)) as usize).clamp(1, 1_000_000)
+}
+
+/// Seconds of one of so many calls.
+fn over(calls: usize, work: &mut impl FnMut()) -> f64 {
+    let start = Instant::now();
+    (0..calls).for_each(|_| work());
+    start.elapsed().as_secs_f64() / calls as f64
 }
 
 #[cfg(test)]
@@ -109,10 +204,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn products_are_measured_in_both_types() {
+    fn products_are_measured_in_both_types_and_every_form() {
         for precision in [Precision::F32, Precision::Bf16] {
-            let figures = products(precision, [8, 32, 16], 1);
-            assert!(figures.iter().all(|figure| figure.median > 0.0));
+            for form in [Form::Plain, Form::Packed, Form::InputGradient, Form::WeightGradient] {
+                let figure = product(precision, Shape { form, sizes: [8, 32, 16] }, 1);
+                assert!(
+                    figure.median > 0.0 && figure.ceiling_share.is_some_and(|share| share > 0.0)
+                );
+            }
         }
     }
 

@@ -14,6 +14,8 @@ pub(super) struct Report {
     size: Size,
     dtype: Dtype,
     threads: usize,
+    /// The path of vector instructions.
+    simd: String,
     figures: Vec<Figure>,
     /// GFLOP/s of a large matrix product, measured after the part in the same process.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -42,6 +44,9 @@ pub(super) struct Figure {
     /// Of what the matrix product reaches.
     #[serde(skip_serializing_if = "Option::is_none")]
     share: Option<f64>,
+    /// Of what the path's multiply-adds reach in registers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) ceiling_share: Option<f64>,
 }
 
 impl Figure {
@@ -56,6 +61,7 @@ impl Figure {
             values,
             gflops: None,
             share: None,
+            ceiling_share: None,
         }
     }
 
@@ -67,6 +73,12 @@ impl Figure {
     /// With the operations behind one of the unit.
     pub(super) fn of_flop(mut self, flop: f64) -> Self {
         self.gflops = Some(self.median * flop / 1e9);
+        self
+    }
+
+    /// With the median's share of a ceiling in the same unit.
+    pub(super) fn below(mut self, ceiling: f64) -> Self {
+        self.ceiling_share = Some(self.median / ceiling);
         self
     }
 }
@@ -82,11 +94,13 @@ impl Report {
             figure.share = figure.gflops.zip(matmul_gflops).map(|(reached, limit)| reached / limit);
         }
         let (size, dtype, threads) = (args.size, args.dtype, rayon::current_num_threads());
+        let simd = maverl_kernels::simd::select().map_or_else(|e| e.to_string(), |p| p.to_string());
         Self {
             part,
             size,
             dtype,
             threads,
+            simd,
             figures,
             matmul_gflops,
             peak_bytes: None,
@@ -97,7 +111,9 @@ impl Report {
 
 /// A line per figure.
 pub(super) fn table(reports: &[Report]) -> String {
-    let Some(Report { size, dtype, threads, .. }) = reports.first() else { return String::new() };
+    let Some(Report { size, dtype, threads, simd, .. }) = reports.first() else {
+        return String::new();
+    };
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(HEADER);
     for report in reports {
@@ -109,18 +125,31 @@ pub(super) fn table(reports: &[Report]) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     let (size, dtype) = (super::written(size), super::written(dtype));
-    format!("size {size}, {dtype}, {threads} threads\n\n{table}")
+    format!("size {size}, {dtype}, {threads} threads, {simd}\n\n{table}")
 }
 
-const HEADER: [&str; 10] =
-    ["part", "what", "median", "min", "max", "unit", "GFLOP/s", "of matmul", "peak", "others"];
+const HEADER: [&str; 11] = [
+    "part",
+    "what",
+    "median",
+    "min",
+    "max",
+    "unit",
+    "GFLOP/s",
+    "of matmul",
+    "of ceiling",
+    "peak",
+    "others",
+];
 /// The columns that hold numbers.
-const NUMBERS: [usize; 7] = [2, 3, 4, 6, 7, 8, 9];
+const NUMBERS: [usize; 8] = [2, 3, 4, 6, 7, 8, 9, 10];
 
 impl Report {
     /// A line of the table; what belongs to the part as a whole stands in the first.
-    fn line(&self, figure: &Figure, first: bool) -> [String; 10] {
+    fn line(&self, figure: &Figure, first: bool) -> [String; 11] {
         let some = |value: Option<String>| value.unwrap_or_default();
+        let percent =
+            |share: Option<f64>| some(share.map(|share| format!("{:.0}%", 100.0 * share)));
         let whole = |value: Option<String>| some(value.filter(|_| first));
         [
             whole(Some(super::written(&self.part))),
@@ -130,7 +159,8 @@ impl Report {
             rounded(figure.max),
             figure.unit.clone(),
             some(figure.gflops.map(rounded)),
-            some(figure.share.map(|share| format!("{:.0}%", 100.0 * share))),
+            percent(figure.share),
+            percent(figure.ceiling_share),
             whole(self.peak_bytes.map(plan::bytes)),
             whole(self.other_cores.map(rounded)),
         ]

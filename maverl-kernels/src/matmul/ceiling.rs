@@ -1,0 +1,62 @@
+//! The most that a product can reach: multiply-adds in registers, with no memory in between.
+
+use std::hint::black_box;
+
+use pulp::{Scalar, Simd};
+
+use super::Precision;
+use super::layout::{Bf16, F32};
+use super::path::{Inner, Path};
+use super::vectors::{Vectors, Work};
+
+/// Multiplies and adds registers on every thread of the current pool, `steps` times each, with the instructions that
+/// products of this precision use on the path in use. Returns the number of multiply-adds.
+///
+/// Its speed is the ceiling of the path's products. The sums of a step do not depend on each other, and there are enough of
+/// them to keep every unit of the processor busy.
+pub fn multiply_add_registers(precision: Precision, steps: usize) -> usize {
+    let path = match precision {
+        Precision::F32 => Path::current::<F32>(),
+        Precision::Bf16 => Path::current::<Bf16>(),
+    };
+    let done = rayon::broadcast(|_| match path.inner {
+        #[cfg(target_arch = "x86_64")]
+        Inner::Dot => super::x86::dot_registers(steps),
+        #[cfg(target_arch = "x86_64")]
+        Inner::Amx => super::amx::multiply_registers(&super::amx::Tiles::enter(), steps),
+        _ => path.run(Registers { steps }),
+    });
+    done.into_iter().sum()
+}
+
+struct Registers {
+    steps: usize,
+}
+
+impl Work for Registers {
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<V: Vectors>(self, simd: V) -> usize {
+        // Sums for two units with a latency of up to six cycles, or for four with four where there are registers.
+        if V::REGISTER_COUNT < 32 || V::F32_LANES == Scalar::F32_LANES {
+            registers::<V, 12>(simd, self.steps)
+        } else {
+            registers::<V, 24>(simd, self.steps)
+        }
+    }
+}
+
+#[inline(always)]
+fn registers<V: Vectors, const SUMS: usize>(simd: V, steps: usize) -> usize {
+    // Sums go to one, whatever the number of steps.
+    let half = simd.splat_f32s(black_box(0.5));
+    let mut sums = [simd.splat_f32s(0.0); SUMS];
+    for _ in 0..steps {
+        for sum in &mut sums {
+            *sum = simd.mul_add_f32s(*sum, half, half);
+        }
+    }
+    black_box(sums);
+    steps * SUMS * V::F32_LANES
+}

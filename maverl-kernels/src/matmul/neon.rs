@@ -1,0 +1,48 @@
+//! NEON: vectors of four lanes, 32 registers.
+
+use pulp::Simd;
+use pulp::aarch64::Neon;
+
+use super::kernel::{Part, multiply_rows};
+use super::layout::{BLOCK, Element};
+use super::vectors::{Block, Vectors, nearest, rows};
+
+impl Vectors for Neon {
+    const ROWS: usize = 6;
+
+    #[inline(always)]
+    fn multiply<E: Element>(self, part: Part<'_, '_>) {
+        rows!(self, part, E, 1 x 8, 2 x 8, 3 x 4, 4 x 4, 5 x 4, 6 x 4);
+    }
+
+    #[inline(always)]
+    fn transpose(self, block: &mut Block) {
+        let lines = *block;
+        for i in 0..BLOCK / 4 {
+            for j in 0..BLOCK / 4 {
+                let mut four = [self.splat_f32s(0.0); 4];
+                for (row, four) in four.iter_mut().enumerate() {
+                    let words = Self::as_simd_u32s(&lines[4 * i + row]).0[j];
+                    *four = self.transmute_f32s_u32s(words);
+                }
+                // Four vectors of four lanes taken apart lane by lane: a transposition.
+                let four = self.deinterleave_shfl_f32s(four);
+                for (row, four) in four.into_iter().enumerate() {
+                    let words = self.transmute_u32s_f32s(four);
+                    Self::as_mut_simd_u32s(&mut block[4 * j + row]).0[i] = words;
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn pairs(self, terms: &[f32; 2 * BLOCK], words: &mut [u32; BLOCK]) {
+        let (terms, _) = Self::as_simd_f32s(terms);
+        let (words, _) = Self::as_mut_simd_u32s(words);
+        for (words, terms) in words.iter_mut().zip(terms.as_chunks::<2>().0) {
+            let [low, high] = self.deinterleave_shfl_f32s(*terms);
+            let low = self.wrapping_dyn_shr_u32s(nearest(self, low), self.splat_u32s(16));
+            *words = self.or_u32s(low, nearest(self, high));
+        }
+    }
+}

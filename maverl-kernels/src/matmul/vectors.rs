@@ -1,0 +1,114 @@
+//! Vectors as layouts and kernels use them: pulp's, and what it lacks.
+
+use pulp::{Scalar, Simd};
+
+use super::kernel::{Part, multiply_rows};
+use super::layout::{BLOCK, Element, nearest_bf16};
+
+/// Words that are transposed at once.
+pub(super) type Block = [[u32; BLOCK]; BLOCK];
+
+/// Code that is compiled for every path.
+pub(super) trait Work {
+    /// Result of the work.
+    type Output;
+    /// Does the work with the vectors of a path. It must be `#[inline(always)]`, and so must what it calls, closures
+    /// included.
+    fn run<V: Vectors>(self, simd: V) -> Self::Output;
+}
+
+/// The vectors of a path.
+pub(super) trait Vectors: Simd {
+    /// Rows whose sums with some columns the registers hold at once.
+    const ROWS: usize;
+
+    /// Multiplies at most [`Vectors::ROWS`] rows of a tile with a panel.
+    fn multiply<E: Element>(self, part: Part<'_, '_>);
+
+    /// Transposes a block of words.
+    fn transpose(self, block: &mut Block);
+
+    /// Pairs consecutive terms, rounded to `bf16`: term `2 i` in the low half of word `i`, the next in its high half.
+    fn pairs(self, terms: &[f32; 2 * BLOCK], words: &mut [u32; BLOCK]);
+}
+
+/// The bits of some `f32`, each rounded to `bf16` as [`nearest_bf16`] does.
+#[inline(always)]
+pub(super) fn nearest<V: Simd>(simd: V, terms: V::f32s) -> V::u32s {
+    let bits = simd.transmute_u32s_f32s(terms);
+    let shifted = simd.wrapping_dyn_shr_u32s(bits, simd.splat_u32s(16));
+    let odd = simd.and_u32s(shifted, simd.splat_u32s(1));
+    let rounded = simd.add_u32s(bits, simd.add_u32s(odd, simd.splat_u32s(0x7fff)));
+    let nan = simd.or_u32s(bits, simd.splat_u32s(0x40_0000));
+    let number = simd.equal_f32s(terms, terms);
+    simd.and_u32s(simd.select_u32s(number, rounded, nan), simd.splat_u32s(0xffff_0000))
+}
+
+/// `terms` rounded to `bf16`, as `f32`.
+#[inline(always)]
+pub(super) fn round<V: Simd>(simd: V, terms: &[f32], out: &mut [u32]) {
+    assert_eq!(terms.len(), out.len(), "a word for each term");
+    let (terms, last_terms) = V::as_simd_f32s(terms);
+    let (out, last_out) = V::as_mut_simd_u32s(out);
+    for (out, &terms) in out.iter_mut().zip(terms) {
+        *out = nearest(simd, terms);
+    }
+    for (out, term) in last_out.iter_mut().zip(last_terms) {
+        *out = nearest_bf16(term.to_bits());
+    }
+}
+
+/// Words of the terms at the same places of `low` and `high`, rounded to `bf16`.
+#[inline(always)]
+pub(super) fn pair<V: Simd>(simd: V, low: &[f32], high: &[f32], out: &mut [u32]) {
+    assert!(low.len() == out.len() && high.len() == out.len(), "two terms for each word");
+    let (low, last_low) = V::as_simd_f32s(low);
+    let (high, last_high) = V::as_simd_f32s(high);
+    let (out, last_out) = V::as_mut_simd_u32s(out);
+    for ((out, &low), &high) in out.iter_mut().zip(low).zip(high) {
+        let low = simd.wrapping_dyn_shr_u32s(nearest(simd, low), simd.splat_u32s(16));
+        *out = simd.or_u32s(low, nearest(simd, high));
+    }
+    for ((out, low), high) in last_out.iter_mut().zip(last_low).zip(last_high) {
+        *out = nearest_bf16(low.to_bits()) >> 16 | nearest_bf16(high.to_bits());
+    }
+}
+
+/// Calls the kernel that is compiled for the number of rows of a part, with so many vectors of columns at once.
+macro_rules! rows {
+    ($simd:ident, $part:ident, $element:ident, $($rows:literal x $vectors:literal),*) => {
+        match $part.out.len() {
+            0 => {}
+            $($rows => multiply_rows::<Self, $element, $rows, $vectors>($simd, $part),)*
+            rows => unreachable!("{rows} rows at once"),
+        }
+    };
+}
+pub(super) use rows;
+
+impl Vectors for Scalar {
+    const ROWS: usize = 4;
+
+    #[inline(always)]
+    fn multiply<E: Element>(self, part: Part<'_, '_>) {
+        rows!(self, part, E, 1 x 4, 2 x 4, 3 x 4, 4 x 4);
+    }
+
+    #[inline(always)]
+    fn transpose(self, block: &mut Block) {
+        for i in 0..BLOCK {
+            for j in 0..i {
+                let word = block[i][j];
+                block[i][j] = block[j][i];
+                block[j][i] = word;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn pairs(self, terms: &[f32; 2 * BLOCK], words: &mut [u32; BLOCK]) {
+        for (word, [low, high]) in words.iter_mut().zip(terms.as_chunks::<2>().0) {
+            *word = nearest_bf16(low.to_bits()) >> 16 | nearest_bf16(high.to_bits());
+        }
+    }
+}
