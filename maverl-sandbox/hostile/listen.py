@@ -7,9 +7,16 @@ try:
     print("ESCAPED")
 except OSError:
     pass
+for kind in (socket.SOCK_DGRAM, socket.SOCK_SEQPACKET):
+    try:
+        socket.socketpair(socket.AF_UNIX, kind)
+        print("ESCAPED pair", kind)
+    except OSError:
+        pass
 try:
-    socket.socketpair()
-    print("ESCAPED pair")
+    pair = socket.socketpair()
+    pair[0].listen()
+    print("ESCAPED pair that listens")
 except OSError:
     pass
 def solve(x):

@@ -1,6 +1,6 @@
 //! Where there is no Linux, there is no sandbox.
 
-use crate::{Exam, Limits, Missing, Output, Report, SandboxError};
+use crate::{Cover, Exam, Limits, Missing, Output, Report, SandboxError};
 
 /// See the crate's documentation; this system has none.
 #[derive(Debug)]
@@ -20,6 +20,16 @@ impl Sandbox {
 
     /// What this machine lacks.
     pub fn missing(&self) -> &[Missing] {
+        match self.never {}
+    }
+
+    /// What holds.
+    pub fn layers(&self) -> Vec<Cover> {
+        match self.never {}
+    }
+
+    /// What does not hold.
+    pub fn warnings(&self) -> Vec<String> {
         match self.never {}
     }
 

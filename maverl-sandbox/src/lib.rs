@@ -7,12 +7,15 @@
 //! - *namespaces* ([`Layer::Namespaces`]): own users, processes, mounts, network, IPC and host name, and a root that holds
 //!   nothing else;
 //! - *Landlock* ([`Layer::Landlock`]): the same of files, and no TCP port, whatever is mounted;
-//! - *seccomp* ([`Layer::Seccomp`]): an allow-list of system calls; among those that are not on it are all that make a
-//!   process, a socket or a mount, and all that reach another process;
+//! - *seccomp* ([`Layer::Seccomp`]): an allow-list of system calls, and of their arguments; among those that are not on it
+//!   are all that make a process, a mount or a socket with a name, and all that reach a process or an inode outside by its
+//!   owner;
+//! - a *count of threads* ([`Layer::Threads`]), which a parent keeps that is asked before one starts;
 //! - *resource limits*, and a parent that watches the clock, counts output and ends what is over.
 //!
 //! A machine may lack some. [`Sandbox::new`] tries each and says what is missing; if `strict` is set, anything missing is
-//! an error. Without seccomp, or with neither namespaces nor Landlock, there is no sandbox.
+//! an error. [`Sandbox::layers`] says what holds, [`Sandbox::warnings`] what does not or by one layer alone. Without
+//! seccomp, or with neither namespaces nor Landlock, there is no sandbox.
 //!
 //! Tests of a candidate run in a second process ([`Sandbox::examine`]). Between the two cross plain values (numbers,
 //! texts, lists, dictionaries, sets, bytes), so a candidate can neither see the tests nor touch what judges it: patched
@@ -75,6 +78,8 @@ pub enum Layer {
     Landlock,
     /// An allow-list of system calls.
     Seccomp,
+    /// A count of threads that the parent keeps.
+    Threads,
 }
 
 impl fmt::Display for Layer {
@@ -83,6 +88,7 @@ impl fmt::Display for Layer {
             Self::Namespaces => "namespaces",
             Self::Landlock => "Landlock",
             Self::Seccomp => "seccomp",
+            Self::Threads => "the count of threads",
         })
     }
 }
@@ -99,6 +105,21 @@ pub struct Missing {
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.layer, self.why)
+    }
+}
+
+/// A mechanism that holds on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cover {
+    /// The mechanism.
+    pub layer: Layer,
+    /// What it keeps a program from, or bounds.
+    pub what: String,
+}
+
+impl fmt::Display for Cover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.layer, self.what)
     }
 }
 

@@ -1,4 +1,5 @@
 # Defines a candidate and answers calls of it. Nothing in this process is trusted.
+import builtins
 import json
 import os
 import sys
@@ -86,6 +87,7 @@ def answer(work):
 
 def serve():
     sys.path[:] = [entry for entry in sys.path if entry]
+    builtins.exit = builtins.quit = sys.exit
     first = receive()
     functions = []
     send(answer(lambda: functions.append(define(first["source"], first["entry"]))))

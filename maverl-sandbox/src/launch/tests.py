@@ -10,15 +10,34 @@ LONGEST = 4 << 20
 DEEPEST = 100
 
 
+# Whether the candidate was called: in this test, and in any.
 calls = 0
+called = False
+# Why the candidate is gone, whatever the tests made of it.
+lost = None
+# `unittest`, if the tests use it.
+cases = None
 
 
-class Gone(Exception):
+class Gone(BaseException):
     """The candidate's process has ended, or does not speak as it should."""
 
+    def __init__(self, text):
+        global lost
+        super().__init__(text)
+        lost = lost or self
 
-class Broken(Exception):
-    """The tests fail before any candidate is called."""
+
+class Ended(BaseException):
+    """The candidate raised what is no `Exception`, as `sys.exit` does; what catches exceptions does not catch it."""
+
+
+class Quit(BaseException):
+    """The tests call `os._exit`."""
+
+
+class Broken(BaseException):
+    """The tests can judge no candidate."""
 
 
 def exactly(size):
@@ -70,7 +89,7 @@ def encode(value):
         return {kind.__name__: [encode(item) for item in value]}
     if isinstance(value, dict):
         return {"dict": [[encode(key), encode(item)] for key, item in value.items()]}
-    raise TypeError(f"the test passes a value of type {kind.__name__}, which is no plain data")
+    raise Broken(f"they pass a value of type {kind.__name__}, which is no plain data")
 
 
 def decode(value, depth=0):
@@ -102,27 +121,34 @@ def plain(reply):
 
 
 def raised(reply):
-    """What the candidate raised, as an exception of the same name if that is a built-in one."""
+    """What the candidate raised, as an exception of the same name if that is a built-in one.
+
+    What ends a loop in silence would have the tests pass over the rest; it is a `RuntimeError`, as out of a generator.
+    """
     what = reply.get("raise")
     if type(what) is not list or [type(part) for part in what] != [str, str]:
-        raise Gone("the candidate's process sends something unreadable")
+        return Gone("the candidate's process sends something unreadable")
     name, text = what
     kind = getattr(builtins, name, None)
-    if isinstance(kind, type) and issubclass(kind, Exception):
-        try:
-            return kind(text)
-        except TypeError:
-            pass
+    if isinstance(kind, type) and issubclass(kind, BaseException):
+        if not issubclass(kind, Exception):
+            return Ended(f"{name}: {text}" if text else name)
+        if not issubclass(kind, (StopIteration, StopAsyncIteration)):
+            try:
+                return kind(text)
+            except TypeError:
+                pass
     return RuntimeError(f"{name}: {text}")
 
 
 def candidate(*arguments, **named):
-    global calls
-    calls += 1
-    send({
+    global calls, called
+    call = {
         "arguments": [encode(value) for value in arguments],
         "named": [[name, encode(value)] for name, value in named.items()],
-    })
+    }
+    calls, called = calls + 1, True
+    send(call)
     reply = receive()
     if "value" in reply:
         return plain(reply)
@@ -132,20 +158,134 @@ def candidate(*arguments, **named):
 class Sites(ast.NodeTransformer):
     """Makes every assertion of a test count for itself instead of ending the test."""
 
+    TEXT = """
+try:
+    pass
+except (Exception, __Ended__) as __e__:
+    __site__({0}, __e__)
+except BaseException as __e__:
+    __site__({0}, __e__)
+    raise
+else:
+    __site__({0}, None)
+"""
+
     def __init__(self):
         self.count = 0
 
     def visit_Assert(self, node):
         site, self.count = self.count, self.count + 1
-        text = f"try:\n pass\nexcept __Gone__: raise\nexcept Exception as __e__: __site__({site}, __e__)\nelse: __site__({site}, None)"
-        (attempt,) = ast.parse(text).body
+        (attempt,) = ast.parse(self.TEXT.format(site)).body
         attempt.body = [node]
         return ast.fix_missing_locations(ast.copy_location(attempt, node))
 
 
 def describe(error):
     text = str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if not text:
+        text = type(error).__name__
+    elif not isinstance(error, (Ended, Broken)):
+        text = f"{type(error).__name__}: {text}"
+    # Half a character is none in a report.
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+class Cases:
+    """`unittest` in tests. What fails counts, whoever runs it and whatever becomes of the result; cases that nobody runs
+    are run; `unittest.main()` runs them too, and does not end the process."""
+
+    def __init__(self, space):
+        import unittest
+
+        self.unittest, self.space = unittest, space
+        self.old, self.ran, self.wrong = set(), set(), []
+        self.note("startTest", lambda case: self.ran.add(type(case)))
+        self.note("addError", lambda case, error: self.wrong.append(error[1]))
+        self.note("addFailure", lambda case, error: self.wrong.append(error[1]))
+        self.note("addSubTest", lambda case, part, error: error and self.wrong.append(error[1]))
+        success = AssertionError("it succeeds unexpectedly")
+        self.note("addUnexpectedSuccess", lambda case: self.wrong.append(success))
+        unittest.main = unittest.TestProgram = self.main
+
+    def note(self, name, noted):
+        original = getattr(self.unittest.TestResult, name)
+
+        def method(result, *rest):
+            noted(*rest)
+            return original(result, *rest)
+
+        setattr(self.unittest.TestResult, name, method)
+
+    def kinds(self):
+        """Classes of the tests that have cases."""
+        names = self.unittest.defaultTestLoader.getTestCaseNames
+        kinds = [kind for kind in self.space.values() if isinstance(kind, type)]
+        kinds = [kind for kind in kinds if issubclass(kind, self.unittest.TestCase)]
+        return [kind for kind in kinds if kind.__module__ == "tests" and names(kind)]
+
+    def run(self, kinds):
+        load = self.unittest.defaultTestLoader.loadTestsFromTestCase
+        self.result = self.unittest.TestResult()
+        self.unittest.TestSuite(map(load, kinds)).run(self.result)
+        if self.result.testsRun == len(self.result.skipped):
+            raise Broken("`unittest` finds no case to run")
+
+    def main(self, *rest, **named):
+        self.run(self.kinds())
+        return self
+
+    def begin(self):
+        """Before a test: what is there is not its own."""
+        self.old.update(self.kinds())
+        self.ran.clear()
+        self.wrong.clear()
+
+    def end(self):
+        """After a test: runs what it has left, and raises what was wrong first."""
+        left = [kind for kind in self.kinds() if kind not in self.old | self.ran]
+        if left:
+            self.run(left)
+        for error in self.wrong:
+            raise error
+
+
+def perform(code, space, then):
+    """Runs the code of a test, then what comes then, and its cases. Raises what is wrong: `Broken` if that is the test."""
+    try:
+        if cases:
+            cases.begin()
+        exec(code, space)
+        then()
+        if cases:
+            cases.end()
+    except (Exception, Ended, Broken):
+        raise
+    except BaseException as error:
+        raise exited(error) from None
+    finally:
+        if lost:
+            raise lost
+
+
+def exited(error):
+    """What it means that a test ends its process. With a status that is not 0, once it has called the candidate, it says
+    that the candidate is wrong; else nobody knows what it says."""
+    status = error.code if isinstance(error, SystemExit) else error.args[0] if error.args else 1
+    how = f"os._exit({status})" if isinstance(error, Quit) else describe(error)
+    if calls and status not in (None, 0):
+        return AssertionError(f"the test ends by {how}")
+    return Broken(f"they end their own process by {how}")
+
+
+def quit(status):
+    raise Quit(status)
+
+
+def compiled(code):
+    try:
+        return compile(code, "test.py", "exec")
+    except SyntaxError as error:
+        raise Broken(describe(error)) from None
 
 
 def check(code, entry, space):
@@ -159,15 +299,17 @@ def check(code, entry, space):
 
     def site(number, error):
         if outcomes.get(number) is None:
-            outcomes[number] = error
+            outcomes[number] = lost or error
 
-    space.update(__site__=site, __Gone__=Gone)
-    ended = None
-    try:
-        exec(compile(tree, "test.py", "exec"), space)
+    def then():
         space[entry] = candidate
         space["check"](candidate)
-    except Exception as error:
+
+    space.update(__site__=site, __Ended__=Ended)
+    ended = None
+    try:
+        perform(compiled(tree), space, then)
+    except (Exception, Ended, Gone) as error:
         if not calls:
             raise Broken(describe(error)) from None
         ended = error
@@ -193,25 +335,25 @@ def examine(unit, entry, space):
         return check(unit["check"], entry, space)
     try:
         if "code" in unit:
-            try:
-                code = compile(unit["code"], "test.py", "exec")
-            except SyntaxError as error:
-                raise Broken(describe(error)) from None
-            exec(code, space)
+            perform(compiled(unit["code"]), space, lambda: None)
         else:
             found = candidate(*unit["arguments"])
             wanted = [unit[key] for key in ("expected", "alternative") if key in unit]
             assert listed(found) in wanted, f"it returns {found!r}"[:200]
-    except Broken:
-        raise
-    except Exception as error:
+    except (Exception, Ended, Gone) as error:
         return 0, 1, describe(error)
     return 1, 1, ""
 
 
-def prepare(setup, entry):
+def prepare(exam):
     """What the task's own code defines; a beginning of a function is given a body."""
-    space = {"__name__": "tests", "__builtins__": builtins}
+    global cases
+    setup, entry = exam["setup"], exam["entry"]
+    module = sys.modules["tests"] = type(sys)("tests")
+    space = module.__dict__
+    codes = [setup] + [unit.get("check") or unit.get("code") or "" for unit in exam["tests"]]
+    if any("unittest" in code for code in codes):
+        cases = Cases(space)
     try:
         try:
             code = compile(setup, "task.py", "exec")
@@ -220,6 +362,8 @@ def prepare(setup, entry):
         exec(code, space)
     except Exception as error:
         raise Broken(describe(error)) from None
+    except BaseException as error:
+        raise exited(error) from None
     space.update({entry: candidate, "candidate": candidate})
     return space
 
@@ -230,26 +374,31 @@ def main():
     report = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     sys.path[:] = [entry for entry in sys.path if entry]
+    builtins.exit = builtins.quit = sys.exit
+    os._exit = quit
     try:
         hold(exam, report)
     except Broken as error:
-        report.write(json.dumps({"broken": str(error)}) + "\n")
+        report.write(json.dumps({"broken": describe(error)}) + "\n")
 
 
 def hold(exam, report):
-    entry = exam["entry"]
-    space = prepare(exam["setup"], entry)
+    space = prepare(exam)
     try:
-        send({"source": exam["source"], "entry": entry})
+        send({"source": exam["source"], "entry": exam["entry"]})
         reply = receive()
         if "value" not in reply:
             raise raised(reply)
-    except Exception as error:
+    except (Exception, Ended, Gone) as error:
         report.write(json.dumps({"undefined": describe(error)}) + "\n")
         return
+    wrong = ""
     for unit in exam["tests"]:
-        points, total, text = examine(unit, entry, space)
+        points, total, text = examine(unit, exam["entry"], space)
+        wrong = wrong or text
         report.write(json.dumps({"points": points, "of": total, "text": text[:500]}) + "\n")
+    if exam["tests"] and not called:
+        raise Broken(f"they never call `{exam['entry']}`" + (f": {wrong}" if wrong else ""))
     report.write(json.dumps({"end": True}) + "\n")
 
 

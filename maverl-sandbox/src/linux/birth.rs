@@ -16,10 +16,11 @@
 use std::convert::Infallible;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 use rustix::io::fcntl_dupfd_cloexec;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit, setsid,
@@ -30,6 +31,7 @@ use super::filter::Filter;
 use super::landlock::Landlock;
 use super::python::Python;
 use super::root::{FLAGS, Root};
+use super::threads::{Asking, Threads};
 use super::watch::Running;
 use crate::{Layer, Limits};
 
@@ -37,6 +39,8 @@ use crate::{Layer, Limits};
 const STACK: usize = 256 << 10;
 /// Descriptors of a program: input, output, errors, and the wire.
 const DESCRIPTORS: usize = 4;
+/// The descriptor by which a new process sends what its parent needs; gone when the interpreter is there.
+const HANDOVER: RawFd = DESCRIPTORS as RawFd;
 /// The first number for our own descriptors, out of the way of a program's.
 const OURS: RawFd = 16;
 
@@ -49,6 +53,9 @@ pub(super) struct Birth<'a> {
     pub(super) filter: Option<&'a Filter>,
     pub(super) landlock: Option<&'a Landlock>,
     pub(super) root: Option<&'a Root>,
+    pub(super) asking: Option<&'a Asking>,
+    /// Whether the system counts the threads of this process's user alone.
+    pub(super) bounded: bool,
 }
 
 /// What a new process does before it runs the interpreter.
@@ -62,6 +69,7 @@ pub(super) enum Step {
     Limits,
     Privileges,
     Landlock,
+    Threads,
     Seccomp,
     Execute,
 }
@@ -72,6 +80,7 @@ impl Step {
         match self {
             Self::Clone | Self::Identity | Self::Root => Some(Layer::Namespaces),
             Self::Landlock => Some(Layer::Landlock),
+            Self::Threads => Some(Layer::Threads),
             Self::Seccomp => Some(Layer::Seccomp),
             _ => None,
         }
@@ -88,6 +97,7 @@ impl Step {
             Self::Limits => "resource limits",
             Self::Privileges => "no new privileges",
             Self::Landlock => "Landlock rules",
+            Self::Threads => "the filter that counts threads",
             Self::Seccomp => "the seccomp filter",
             Self::Execute => "the interpreter's start",
         }
@@ -105,6 +115,7 @@ pub(super) struct Failure {
 struct Steps<'a> {
     birth: &'a Birth<'a>,
     descriptors: [RawFd; DESCRIPTORS],
+    handover: RawFd,
     limits: Vec<(Resource, u64)>,
     tmp: CString,
     arguments: Vec<*const c_char>,
@@ -122,7 +133,9 @@ impl Birth<'_> {
         let (input, to) = pipe()?;
         let (from, output) = pipe()?;
         let (from_errors, errors) = pipe()?;
-        let ends = [input, output, errors, wire].map(|end| fcntl_dupfd_cloexec(&end, OURS));
+        let (near, far) =
+            socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        let ends = [input, output, errors, wire, far].map(|end| fcntl_dupfd_cloexec(&end, OURS));
         let ends: Vec<OwnedFd> = ends.into_iter().collect::<Result<_, _>>()?;
         let text = |text: &str| CString::new(text).map_err(io::Error::from);
         let launcher = text(self.launcher)?;
@@ -132,7 +145,8 @@ impl Birth<'_> {
         let mut steps = Steps {
             birth: self,
             descriptors: [0, 1, 2, 3].map(|end: usize| ends[end].as_raw_fd()),
-            limits: resources(self.limits, self.root.is_some()),
+            handover: ends[DESCRIPTORS].as_raw_fd(),
+            limits: resources(self.limits, self.bounded),
             tmp: text(&format!("size={},nr_inodes=1024,mode=777", self.limits.files))?,
             arguments: pointers(&arguments),
             environment: pointers(&environment),
@@ -146,6 +160,9 @@ impl Birth<'_> {
         if let Some(failure) = steps.failure {
             // Dropping what runs waits for it.
             return Ok(Err(failure));
+        }
+        if self.asking.is_some() {
+            running.count(Threads::receive(&near, self.limits.threads)?);
         }
         running.gather(from, from_errors)?;
         running.feed(to, stdin)?;
@@ -219,7 +236,7 @@ extern "C" fn enter(steps: *mut c_void) -> c_int {
 impl Steps<'_> {
     /// One step after the other, up to the interpreter.
     fn take(&self) -> Result<Infallible, Failure> {
-        let Birth { root, landlock, filter, .. } = *self.birth;
+        let Birth { root, landlock, filter, asking, .. } = *self.birth;
         fn at(step: Step) -> impl Fn(io::Error) -> Failure {
             move |error| Failure { step, error }
         }
@@ -239,6 +256,11 @@ impl Steps<'_> {
         self.drop_privileges().map_err(at(Step::Privileges))?;
         if let Some(landlock) = landlock {
             landlock.apply(root.is_some()).map_err(at(Step::Landlock))?;
+        }
+        if let Some(asking) = asking {
+            // SAFETY: `take_descriptors` has opened it, and nothing closes it before the interpreter is there.
+            let parent = unsafe { BorrowedFd::borrow_raw(HANDOVER) };
+            asking.apply(parent).map_err(at(Step::Threads))?;
         }
         if let Some(filter) = filter {
             filter.apply().map_err(at(Step::Seccomp))?;
@@ -262,7 +284,7 @@ impl Steps<'_> {
         Ok(set_capabilities(None, none)?)
     }
 
-    /// Descriptors 0 to 3, and no other.
+    /// Descriptors 0 to 3, the one that ends with this program, and no other.
     fn take_descriptors(&self) -> io::Result<()> {
         for (number, descriptor) in (0..).zip(self.descriptors) {
             // SAFETY: the numbers below `OURS` are this process's to give; it shares no table of descriptors.
@@ -270,7 +292,11 @@ impl Steps<'_> {
                 return Err(io::Error::last_os_error());
             }
         }
-        let first = DESCRIPTORS as u32;
+        // SAFETY: as above.
+        if unsafe { libc::dup3(self.handover, HANDOVER, libc::O_CLOEXEC) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let first = HANDOVER as u32 + 1;
         // SAFETY: nothing in this process uses a higher descriptor any more.
         let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0_u32) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

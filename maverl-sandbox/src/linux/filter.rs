@@ -1,16 +1,20 @@
 //! seccomp: the system calls a program may make.
 //!
-//! What is not listed fails with `EPERM`. Among that is everything that makes a process (`fork`, `vfork`, `clone` without
-//! `CLONE_THREAD`), a socket, a mount, a namespace or a key; that reaches another process (`kill`, `ptrace`,
-//! `process_vm_readv`, `pidfd_open`); and that is only of use against the kernel (`bpf`, `io_uring_setup`,
-//! `userfaultfd`, `perf_event_open`). `clone3` hides its flags from a filter, so it does not exist, and the C library
-//! takes `clone`.
+//! What is not listed fails with `EPERM`. Among that is everything that makes a process (`fork`, `vfork`, `clone` but for
+//! threads), a mount, a namespace, a key or a socket that has a name; that reaches another process (`kill`, `ptrace`,
+//! `process_vm_readv`, `pidfd_open`, timers); that changes or watches an inode by owner (`chmod`, `utimensat`, `flock`,
+//! `inotify_init`); and that is only of use against the kernel (`bpf`, `io_uring_setup`, `userfaultfd`,
+//! `perf_event_open`). Some calls are allowed with some arguments only ([`arguments`]).
+//!
+//! `clone3` hides its flags from a filter, so it does not exist, and the C library takes `clone`. Calls that have nothing
+//! to do for a process that is alone and writes to memory succeed and do nothing: flushing a file, and locks of a process.
+
+mod arguments;
 
 use std::collections::BTreeMap;
 
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch,
+    BackendError, BpfProgram, SeccompAction, SeccompFilter, SeccompRule, TargetArch,
 };
 
 /// Always allowed.
@@ -24,13 +28,9 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_pwrite64,
     libc::SYS_lseek,
     libc::SYS_close,
-    libc::SYS_fcntl,
     libc::SYS_dup,
     libc::SYS_dup3,
-    libc::SYS_pipe2,
     libc::SYS_ftruncate,
-    libc::SYS_fsync,
-    libc::SYS_fdatasync,
     libc::SYS_ppoll,
     libc::SYS_pselect6,
     libc::SYS_epoll_create1,
@@ -38,7 +38,6 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_epoll_pwait,
     libc::SYS_eventfd2,
     // Files; the root and Landlock say which.
-    libc::SYS_openat,
     libc::SYS_newfstatat,
     libc::SYS_fstat,
     libc::SYS_statx,
@@ -57,13 +56,10 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_symlinkat,
     libc::SYS_umask,
     // Memory.
-    libc::SYS_mmap,
     libc::SYS_munmap,
     libc::SYS_mprotect,
     libc::SYS_mremap,
-    libc::SYS_madvise,
     libc::SYS_brk,
-    libc::SYS_membarrier,
     // Itself.
     libc::SYS_execve,
     libc::SYS_exit,
@@ -89,15 +85,11 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_restart_syscall,
     // Threads and clocks.
     libc::SYS_clone3,
-    libc::SYS_futex,
     libc::SYS_set_robust_list,
     libc::SYS_set_tid_address,
     libc::SYS_rseq,
     libc::SYS_sched_yield,
     libc::SYS_sched_getaffinity,
-    libc::SYS_clock_gettime,
-    libc::SYS_clock_getres,
-    libc::SYS_clock_nanosleep,
     libc::SYS_nanosleep,
     libc::SYS_gettimeofday,
 ];
@@ -105,7 +97,6 @@ const ALLOWED: &[libc::c_long] = &[
 /// Older names of the same, which only x86-64 has.
 #[cfg(target_arch = "x86_64")]
 const OLDER: &[libc::c_long] = &[
-    libc::SYS_open,
     libc::SYS_stat,
     libc::SYS_lstat,
     libc::SYS_access,
@@ -126,13 +117,14 @@ const OLDER: &[libc::c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[libc::c_long] = &[];
 
-/// The filter, ready for the kernel.
+/// Allowed, and nothing happens: the files a program writes are memory. Those it reads are the machine's, whose disks
+/// would have to write.
+const DONE: &[libc::c_long] = &[libc::SYS_fsync, libc::SYS_fdatasync];
+
+/// The filter, ready for the kernel, in parts that have one action each. Of several answers the strictest counts.
 #[derive(Debug)]
 pub(super) struct Filter {
-    /// `clone3` does not exist.
-    absent: BpfProgram,
-    /// What is allowed.
-    allowed: BpfProgram,
+    parts: [BpfProgram; 3],
 }
 
 impl Filter {
@@ -143,8 +135,8 @@ impl Filter {
 
     /// Puts the filter on this thread; nothing takes it off again. Allocates nothing.
     pub(super) fn apply(&self) -> std::io::Result<()> {
-        for filter in [&self.absent, &self.allowed] {
-            if seccompiler::apply_filter(filter).is_err() {
+        for part in &self.parts {
+            if seccompiler::apply_filter(part).is_err() {
                 return Err(std::io::Error::last_os_error());
             }
         }
@@ -152,32 +144,28 @@ impl Filter {
     }
 }
 
-fn build() -> Result<Filter, seccompiler::BackendError> {
+fn build() -> Result<Filter, BackendError> {
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
     let errno = |number: i32| SeccompAction::Errno(number as u32);
-    let absent = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
-    let absent =
-        SeccompFilter::new(absent, SeccompAction::Allow, errno(libc::ENOSYS), arch)?.try_into()?;
-    let mut rules: BTreeMap<libc::c_long, Vec<SeccompRule>> =
-        ALLOWED.iter().chain(OLDER).map(|call| (*call, Vec::new())).collect();
-    let thread = libc::CLONE_THREAD as u64;
-    rules.insert(libc::SYS_clone, vec![when(0, SeccompCmpOp::MaskedEq(thread), thread)?]);
-    // Limits of its own may be read and lowered; a program knows no other process.
-    rules.insert(libc::SYS_prlimit64, vec![when(0, SeccompCmpOp::Eq, 0)?]);
-    let requests = [libc::TCGETS, libc::FIOCLEX, libc::FIONCLEX];
-    let requests = requests.map(|request| when(1, SeccompCmpOp::Eq, request));
-    rules.insert(libc::SYS_ioctl, requests.into_iter().collect::<Result<_, _>>()?);
-    let allowed =
-        SeccompFilter::new(rules, errno(libc::EPERM), SeccompAction::Allow, arch)?.try_into()?;
-    Ok(Filter { absent, allowed })
+    let allow = SeccompAction::Allow;
+    let always = |calls: &[libc::c_long]| -> Rules {
+        calls.iter().map(|call| (*call, Vec::new())).collect()
+    };
+    let absent = always(&[libc::SYS_clone3]);
+    let mut done = always(DONE);
+    done.insert(libc::SYS_fcntl, arguments::locks()?);
+    let mut allowed = always(ALLOWED);
+    allowed.extend(always(OLDER));
+    allowed.extend(always(DONE));
+    allowed.extend(arguments::rules()?);
+    Ok(Filter {
+        parts: [
+            SeccompFilter::new(absent, allow.clone(), errno(libc::ENOSYS), arch)?.try_into()?,
+            SeccompFilter::new(done, allow.clone(), errno(0), arch)?.try_into()?,
+            SeccompFilter::new(allowed, errno(libc::EPERM), allow, arch)?.try_into()?,
+        ],
+    })
 }
 
-/// A rule about the low half of an argument.
-fn when(
-    argument: u8,
-    compare: SeccompCmpOp,
-    value: u64,
-) -> Result<SeccompRule, seccompiler::BackendError> {
-    let word = SeccompCmpArgLen::Dword;
-    SeccompRule::new(vec![SeccompCondition::new(argument, word, compare, value)?])
-}
+/// Conditions by system call.
+type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;

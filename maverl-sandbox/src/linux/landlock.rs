@@ -12,9 +12,12 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
+use super::root::{DEVICES, is_device};
+
 const VERSION: u32 = 1;
 const PATH_BENEATH: u32 = 1;
 const EXECUTE: u64 = 1;
+const WRITE_FILE: u64 = 1 << 1;
 const READ_FILE: u64 = 1 << 2;
 const READ_DIR: u64 = 1 << 3;
 /// `MAKE_CHAR`, `MAKE_SOCK`, `MAKE_FIFO`, `MAKE_BLOCK`: things that are neither file, directory nor link.
@@ -46,6 +49,8 @@ pub(super) struct Landlock {
     handled: Handled,
     /// How much of `handled` this kernel knows.
     size: usize,
+    /// The version of Landlock.
+    abi: u32,
     /// What is read and executed: directories, and single files.
     paths: Vec<(CString, u64)>,
 }
@@ -57,22 +62,42 @@ impl Landlock {
         // SAFETY: with this flag the call takes no structure; it gives a version.
         let version =
             unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, nothing, 0_usize, VERSION) };
-        let files = match version {
-            ..=0 => return Err(io::Error::last_os_error()),
-            1 => (1 << 13) - 1,
+        if version <= 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Self::of_abi(paths, version as u32)
+    }
+
+    /// The rules that a kernel with this version of Landlock knows.
+    pub(super) fn of_abi(paths: &BTreeSet<PathBuf>, abi: u32) -> io::Result<Self> {
+        let files = match abi {
+            ..=1 => (1 << 13) - 1,
             2 => (1 << 14) - 1,
             3 | 4 => (1 << 15) - 1,
             _ => (1 << 16) - 1,
         };
-        let size = match version {
+        let size = match abi {
             ..=3 => 8,
             4 | 5 => 16,
             _ => 24,
         };
         let paths = paths.iter().map(|path| Ok((c_path(path)?, rights(path))));
-        let paths: io::Result<Vec<(CString, u64)>> = paths.collect();
+        let mut paths: Vec<(CString, u64)> = paths.collect::<io::Result<_>>()?;
+        let device = |device: &CStr| (device.to_owned(), READ_FILE | WRITE_FILE);
+        paths.extend(DEVICES.into_iter().filter(|path| is_device(path)).map(device));
         let handled = Handled { files, ports: TCP, scopes: SCOPES };
-        Ok(Self { handled, size, paths: paths? })
+        Ok(Self { handled, size, abi, paths })
+    }
+
+    /// What the rules of this version leave to other layers.
+    pub(super) fn leaves(&self) -> Vec<&'static str> {
+        let since = [(3, "cutting files"), (4, "TCP ports"), (6, "signals")];
+        since.iter().filter(|(abi, _)| self.abi < *abi).map(|(_, what)| *what).collect()
+    }
+
+    /// The version of Landlock.
+    pub(super) fn abi(&self) -> u32 {
+        self.abi
     }
 
     /// Gives this thread the rules. Allocates nothing.

@@ -1,10 +1,12 @@
 //! The sandbox on Linux.
 
 mod birth;
+mod cover;
 mod filter;
 mod landlock;
 mod python;
 mod root;
+mod threads;
 mod watch;
 
 use std::io;
@@ -18,6 +20,7 @@ use self::filter::Filter;
 use self::landlock::Landlock;
 use self::python::Python;
 use self::root::Root;
+use self::threads::Asking;
 use self::watch::{Running, watch};
 use crate::{Exam, Layer, Limits, Missing, Output, Report, SandboxError};
 
@@ -27,6 +30,19 @@ const PROGRAM: &str = include_str!("../launch/program.py");
 const CANDIDATE: &str = include_str!("../launch/candidate.py");
 /// Runs tests.
 const TESTS: &str = include_str!("../launch/tests.py");
+/// Starts threads until it may not, and says how many there were.
+const TRIAL: &str = "
+import _thread, os, time
+threads = 1
+try:
+    while threads < 100:
+        _thread.start_new_thread(time.sleep, (60,))
+        threads += 1
+except RuntimeError:
+    pass
+print('ready', threads, flush=True)
+os._exit(0)
+";
 
 /// A Python interpreter, and what keeps its programs in. Making one tries what the machine offers; it may then be used
 /// from any number of threads, each of which blocks until its program is over.
@@ -36,6 +52,9 @@ pub struct Sandbox {
     filter: Option<Filter>,
     landlock: Option<Landlock>,
     root: Option<Root>,
+    asking: Option<Asking>,
+    /// Whether the system's own count of threads holds: that of a user, who is the sandbox's own.
+    bounded: bool,
     missing: Vec<Missing>,
 }
 
@@ -50,8 +69,15 @@ impl Sandbox {
         let python = Python::find(python)?;
         let (filter, landlock) = (Filter::new(), Landlock::new(&python.paths));
         let root = Root::new(&python.paths);
-        let mut sandbox =
-            Self { python, filter: None, landlock: None, root: None, missing: Vec::new() };
+        let mut sandbox = Self {
+            python,
+            filter: None,
+            landlock: None,
+            root: None,
+            asking: Some(Asking::new()),
+            bounded: false,
+            missing: Vec::new(),
+        };
         match filter {
             Ok(filter) => sandbox.filter = Some(filter),
             Err(why) => sandbox.lacks(Layer::Seccomp, why),
@@ -61,11 +87,15 @@ impl Sandbox {
             Err(error) => sandbox.lacks(Layer::Landlock, error.to_string()),
         }
         match root {
-            Ok(root) => sandbox.root = Some(root),
+            Ok(root) => (sandbox.root, sandbox.bounded) = (Some(root), true),
             Err(why) => sandbox.lacks(Layer::Namespaces, why),
         }
-        while let Err(failure) = sandbox.trial()? {
-            sandbox.give_up(&failure)?;
+        loop {
+            match sandbox.trial()? {
+                Ok(threads) if sandbox.counts(threads) => break,
+                Ok(_) => {}
+                Err(failure) => sandbox.give_up(&failure)?,
+            }
         }
         sandbox.enough(strict)?;
         Ok(sandbox)
@@ -97,13 +127,18 @@ impl Sandbox {
     /// If no process can be started or watched, or if the tests fail before they have called the candidate; never for
     /// what the candidate does.
     pub fn examine(&self, exam: &Exam<'_>, limits: &Limits) -> Result<Report, SandboxError> {
+        let [tests, candidate] = self.outputs(exam, limits)?;
+        Report::read(exam, &tests, &candidate)
+    }
+
+    /// Output of the tests' process, and of the candidate's.
+    fn outputs(&self, exam: &Exam<'_>, limits: &Limits) -> Result<[Output; 2], SandboxError> {
         let (near, far) = wire()?;
         let text = serde_json::to_vec(exam).map_err(io::Error::from)?;
         let until = Instant::now() + limits.wall;
         let candidate = self.start(CANDIDATE, &[], far, limits)?;
         let tests = self.start(TESTS, &text, near, limits)?;
-        let [tests, candidate] = watch([tests, candidate], until)?;
-        Report::read(exam, &tests, &candidate)
+        Ok(watch([tests, candidate], until)?)
     }
 
     fn start(
@@ -120,7 +155,7 @@ impl Sandbox {
     }
 
     fn birth<'a>(&'a self, launcher: &'a str, limits: &'a Limits) -> Birth<'a> {
-        let Self { python, filter, landlock, root, .. } = self;
+        let Self { python, filter, landlock, root, asking, bounded, .. } = self;
         Birth {
             python,
             launcher,
@@ -128,22 +163,29 @@ impl Sandbox {
             filter: filter.as_ref(),
             landlock: landlock.as_ref(),
             root: root.as_ref(),
+            asking: asking.as_ref(),
+            bounded: *bounded,
         }
     }
 
-    /// Runs a program that does nothing; the inner error says which step the machine does not take.
-    fn trial(&self) -> Result<Result<(), birth::Failure>, SandboxError> {
-        let limits = Limits { wall: std::time::Duration::from_secs(20), ..Limits::default() };
+    /// Runs a program that starts threads, and gives how many it had; the inner error says which step the machine does not
+    /// take.
+    fn trial(&self) -> Result<Result<u64, birth::Failure>, SandboxError> {
+        // Stacks and heaps of threads must not be what stops it.
+        let (wall, memory) = (std::time::Duration::from_secs(20), 64 << 30);
+        let limits = Limits { wall, memory, ..Limits::default() };
         let (near, far) = wire()?;
         let until = Instant::now() + limits.wall;
         let mut program = match self.birth(PROGRAM, &limits).start(&[], far)? {
             Ok(program) => program,
             Err(failure) => return Ok(Err(failure)),
         };
-        program.feed(near, b"print('ready')")?;
+        program.feed(near, TRIAL.as_bytes())?;
         let [output] = watch([program], until)?;
-        if output.succeeded() && output.stdout == b"ready\n" {
-            return Ok(Ok(()));
+        let said = String::from_utf8_lossy(&output.stdout);
+        let threads = said.strip_prefix("ready ").and_then(|threads| threads.trim().parse().ok());
+        if let Some(threads) = threads.filter(|_| output.succeeded()) {
+            return Ok(Ok(threads));
         }
         let why = String::from_utf8_lossy(&output.stderr);
         let why = why.trim_end().lines().last().unwrap_or("no word");
@@ -151,14 +193,35 @@ impl Sandbox {
         Err(SandboxError::Python { python: self.python.name.clone(), why })
     }
 
+    /// Whether a program that had so many threads was held as it must be. If not, a count that does not work is given up.
+    fn counts(&mut self, threads: u64) -> bool {
+        let limit = Limits::default().threads;
+        if threads < limit && self.bounded {
+            // Before Linux 5.14 whatever else the user runs is counted too.
+            self.bounded = false;
+            return false;
+        }
+        if threads != limit && self.asking.take().is_some() {
+            self.bounded = self.root.is_some();
+            self.lacks(Layer::Threads, format!("{threads} threads were counted as {limit}"));
+            return false;
+        }
+        self.bounded &= threads == limit;
+        true
+    }
+
     /// Goes on without the layer that a failed step belongs to.
     fn give_up(&mut self, failure: &birth::Failure) -> Result<(), SandboxError> {
         let why = format!("{}: {}", failure.step.name(), failure.error);
         match failure.step.layer() {
-            Some(layer @ Layer::Namespaces) if self.root.take().is_some() => self.lacks(layer, why),
+            Some(layer @ Layer::Namespaces) if self.root.take().is_some() => {
+                self.bounded = false;
+                self.lacks(layer, why);
+            }
             Some(layer @ Layer::Landlock) if self.landlock.take().is_some() => {
                 self.lacks(layer, why);
             }
+            Some(layer @ Layer::Threads) if self.asking.take().is_some() => self.lacks(layer, why),
             Some(layer @ Layer::Seccomp) if self.filter.take().is_some() => self.lacks(layer, why),
             _ => {
                 let source = io::Error::from(failure.error.kind());

@@ -1,15 +1,17 @@
-//! Namespaces: a process that is alone, in a file system that holds the interpreter and a private `/tmp`.
+//! Namespaces: a process that is alone, in a file system that holds the interpreter, a private `/tmp`, and the devices that
+//! take anything and give nothing or randomness.
 //!
 //! The kernel makes the namespaces with the process (see [`FLAGS`]); what is left to do inside is to say who it is, and
 //! to build the root. The user of the outside is `nobody` inside and has no capability once the interpreter runs.
 #![allow(unsafe_code)] // one system call without a safe wrapper
 
 use std::collections::BTreeSet;
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change,
     unmount,
@@ -29,6 +31,10 @@ pub(super) const FLAGS: i32 = libc::CLONE_NEWUSER
 /// Directories that the new root may cover while it is built.
 const BASES: [&str; 5] = ["/tmp", "/mnt", "/srv", "/run", "/var/tmp"];
 
+/// Devices of a program, of those the machine has.
+pub(super) const DEVICES: [&CStr; 4] =
+    [c"/dev/null", c"/dev/zero", c"/dev/random", c"/dev/urandom"];
+
 /// User and group in a sandbox: `nobody`.
 const NOBODY: u32 = 65534;
 
@@ -42,6 +48,8 @@ pub(super) struct Root {
     files: Vec<CString>,
     links: Vec<(CString, CString)>,
     mounts: Vec<(CString, CString)>,
+    /// Devices, where they are in the new root.
+    devices: Vec<CString>,
 }
 
 impl Root {
@@ -58,9 +66,15 @@ impl Root {
             files: Vec::new(),
             links: Vec::new(),
             mounts: Vec::new(),
+            devices: Vec::new(),
         };
         for path in paths {
             root.add(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        }
+        for device in DEVICES.iter().filter(|device| is_device(device)) {
+            let path = Path::new(OsStr::from_bytes(device.to_bytes()));
+            root.add(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            root.devices.push((*device).to_owned());
         }
         root.directories.sort();
         root.directories.dedup();
@@ -114,7 +128,11 @@ impl Root {
         pivot_root(c".", c".")?;
         unmount(c".", UnmountFlags::DETACH)?;
         chdir(c"/")?;
-        read_only()?;
+        set_attributes(c"/", READ_ONLY | NO_SETUID | NO_DEVICES, 0)?;
+        for device in &self.devices {
+            // Where the machine's own mount has no devices either, there are none.
+            let _ = set_attributes(device, NO_EXECUTION, NO_DEVICES);
+        }
         mount(c"tmp", c"/tmp", c"tmpfs", quiet | MountFlags::NOEXEC, tmp)?;
         Ok(chdir(c"/tmp")?)
     }
@@ -126,8 +144,20 @@ fn write(path: &CStr, text: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes everything below the root read-only, whatever it was.
-fn read_only() -> io::Result<()> {
+/// Whether a path is a device that is read and written by bytes.
+pub(super) fn is_device(path: &CStr) -> bool {
+    rustix::fs::stat(path)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice)
+}
+
+/// `MOUNT_ATTR_RDONLY`, `MOUNT_ATTR_NOSUID`, `MOUNT_ATTR_NODEV`, `MOUNT_ATTR_NOEXEC`.
+const READ_ONLY: u64 = 1;
+const NO_SETUID: u64 = 2;
+const NO_DEVICES: u64 = 4;
+const NO_EXECUTION: u64 = 8;
+
+/// Sets and clears attributes of a mount and of everything below it.
+fn set_attributes(path: &CStr, set: u64, clear: u64) -> io::Result<()> {
     /// `struct mount_attr`.
     #[repr(C)]
     #[derive(Default)]
@@ -137,14 +167,13 @@ fn read_only() -> io::Result<()> {
         propagation: u64,
         user: u64,
     }
-    // `MOUNT_ATTR_RDONLY`, `MOUNT_ATTR_NOSUID`, `MOUNT_ATTR_NODEV`
-    let attributes = Attributes { set: 0b111, ..Attributes::default() };
+    let attributes = Attributes { set, clear, ..Attributes::default() };
     // SAFETY: the path is a C string, and the structure has the size that is given.
     let done = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
             libc::AT_FDCWD,
-            c"/".as_ptr(),
+            path.as_ptr(),
             libc::AT_RECURSIVE,
             &raw const attributes,
             size_of::<Attributes>(),

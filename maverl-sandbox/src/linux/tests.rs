@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+mod ends;
+mod honest;
 mod hostile;
 mod humaneval;
 
@@ -41,7 +43,8 @@ fn strict_mode_refuses_what_is_lacking() {
     let lacking = |root: Option<Root>, landlock, filter| {
         let python = Python::find("python3").unwrap();
         let missing = vec![Missing { layer: Layer::Seccomp, why: "made up".to_owned() }];
-        Sandbox { python, filter, landlock, root, missing }.enough(false)
+        Sandbox { python, filter, landlock, root, asking: None, bounded: false, missing }
+            .enough(false)
     };
     let paths = &sandbox.python.paths;
     let error = lacking(Root::new(paths).ok(), None, None).unwrap_err().to_string();

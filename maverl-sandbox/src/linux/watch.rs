@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio, read, write};
 use rustix::process::{Pid, Signal, pidfd_send_signal};
 
+use super::threads::Threads;
 use crate::{Ending, Limits, Output};
 
 /// Bytes read at once.
@@ -21,6 +22,8 @@ pub(super) struct Running {
     handle: OwnedFd,
     feeds: Vec<Feed>,
     gathers: Vec<Gather>,
+    /// Answers requests for threads, while there may be any.
+    threads: Option<Threads>,
     cpu_limit: Duration,
     output_limit: usize,
     /// Why it was killed.
@@ -50,6 +53,7 @@ enum Part {
     End,
     Feed(usize),
     Gather(usize),
+    Threads,
 }
 
 impl Running {
@@ -59,6 +63,7 @@ impl Running {
             handle,
             feeds: Vec::new(),
             gathers: Vec::new(),
+            threads: None,
             cpu_limit: limits.cpu,
             output_limit: limits.output,
             killed: None,
@@ -73,6 +78,11 @@ impl Running {
             self.feeds.push(Feed { to, bytes: bytes.to_owned(), written: 0 });
         }
         Ok(())
+    }
+
+    /// Counts the process's threads while it runs.
+    pub(super) fn count(&mut self, threads: Option<Threads>) {
+        self.threads = threads;
     }
 
     /// Reads output and errors while the process runs.
@@ -126,6 +136,7 @@ impl Running {
             None => Ending::Signal(libc::WTERMSIG(status)),
         };
         self.ended = Some((ending, cpu));
+        self.threads = None;
     }
 
     fn over(&self) -> bool {
@@ -141,15 +152,27 @@ impl Running {
             Some((Part::Gather(i), gather.from.as_ref()?, PollFlags::IN))
         });
         // Feeds last to first, so that one that is done can be taken out without moving those to come.
-        gathers.chain(feeds.rev()).chain(end).map(|(part, descriptor, flags)| {
+        let parts = gathers.chain(feeds.rev()).chain(end).map(|(part, descriptor, flags)| {
             (part, PollFd::from_borrowed_fd(descriptor.as_fd(), flags))
-        })
+        });
+        let threads = self.threads.as_ref().map(|threads| {
+            (Part::Threads, PollFd::from_borrowed_fd(threads.listener(), PollFlags::IN))
+        });
+        parts.chain(threads)
     }
 
     /// Does what a descriptor is ready for.
-    fn advance(&mut self, part: Part) -> io::Result<()> {
+    fn advance(&mut self, part: Part, ready: PollFlags) -> io::Result<()> {
         match part {
             Part::End => self.wait(),
+            Part::Threads => {
+                let Some(threads) = &mut self.threads else { return Ok(()) };
+                let process = self.pid.as_raw_nonzero().get();
+                // Without a request, whoever could make one is gone.
+                if !ready.contains(PollFlags::IN) || !threads.answer(process)? {
+                    self.threads = None;
+                }
+            }
             Part::Feed(i) => {
                 let feed = &mut self.feeds[i];
                 match write(&feed.to, &feed.bytes[feed.written..]) {
@@ -213,15 +236,15 @@ pub(super) fn watch<const N: usize>(
             let others = processes.iter_mut().skip(1);
             others.for_each(|process| process.kill(Ending::Signal(libc::SIGKILL)));
         }
-        for (process, part) in ready(&processes, left)? {
-            processes[process].advance(part)?;
+        for (process, part, ready) in ready(&processes, left)? {
+            processes[process].advance(part, ready)?;
         }
     }
     Ok(processes.each_mut().map(Running::output))
 }
 
 /// Waits until something can be done, at most so long; after the deadline, for ends that are about to come.
-fn ready(processes: &[Running], left: Duration) -> io::Result<Vec<(usize, Part)>> {
+fn ready(processes: &[Running], left: Duration) -> io::Result<Vec<(usize, Part, PollFlags)>> {
     let parts = processes.iter().enumerate();
     let parts = parts.flat_map(|(i, process)| process.parts().map(move |part| (i, part)));
     let (whose, mut waited): (Vec<(usize, Part)>, Vec<PollFd<'_>>) =
@@ -233,5 +256,5 @@ fn ready(processes: &[Running], left: Duration) -> io::Result<Vec<(usize, Part)>
         Err(error) => return Err(error.into()),
     }
     let ready = whose.into_iter().zip(&waited).filter(|(_, poll)| !poll.revents().is_empty());
-    Ok(ready.map(|(whose, _)| whose).collect())
+    Ok(ready.map(|((process, part), poll)| (process, part, poll.revents())).collect())
 }

@@ -1,0 +1,4 @@
+# Interrupts while it is defined.
+raise KeyboardInterrupt
+def solve(x):
+    return None

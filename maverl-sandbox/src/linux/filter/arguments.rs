@@ -1,0 +1,218 @@
+//! System calls that are allowed with some arguments only.
+//!
+//! Each rule names what the other arguments could do to a process or a file outside.
+
+use libc::c_long;
+use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
+
+/// Bits of `open` that say whether a file is read or written.
+const MODE: u64 = 3;
+/// `FUTEX_PRIVATE_FLAG` and `FUTEX_CLOCK_REALTIME`.
+const PRIVATE: u64 = 128;
+const REALTIME: u64 = 256;
+
+/// The descriptor of the connection to the outside.
+const WIRE: u64 = 3;
+
+/// A condition on an argument: its number, the comparison, and the value.
+#[derive(Clone)]
+struct Argument(u8, SeccompCmpArgLen, SeccompCmpOp, u64);
+
+/// Sets of conditions of a system call; one set must hold as a whole.
+type Sets = Vec<Vec<Argument>>;
+
+/// The argument has this value.
+fn is(argument: u8, value: u64) -> Argument {
+    Argument(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
+}
+
+/// These bits of the argument have these values.
+fn bits(argument: u8, mask: u64, value: u64) -> Argument {
+    Argument(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(mask), value)
+}
+
+/// No bit of the argument is set but these.
+fn within(argument: u8, mask: u64) -> Argument {
+    bits(argument, !mask & u64::from(u32::MAX), 0)
+}
+
+/// The argument is at most this, as a number without sign.
+fn most(argument: u8, value: u64) -> Argument {
+    Argument(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Le, value)
+}
+
+/// The argument is a null pointer.
+fn null(argument: u8) -> Argument {
+    Argument(argument, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0)
+}
+
+/// The argument is one of these.
+fn one_of(argument: u8, values: &[u64]) -> Sets {
+    values.iter().map(|value| vec![is(argument, *value)]).collect()
+}
+
+/// A flag of the C library as an argument.
+const fn flag(flag: i32) -> u64 {
+    flag as u64
+}
+
+/// The rules, by system call.
+pub(super) fn rules() -> Result<Vec<(c_long, Vec<SeccompRule>)>, BackendError> {
+    let mut calls = vec![
+        (libc::SYS_clone, threads()),
+        (libc::SYS_fcntl, control()),
+        (libc::SYS_openat, opening(2)),
+        (libc::SYS_futex, futex()),
+        (libc::SYS_mmap, mapping()),
+        (libc::SYS_madvise, advice()),
+        // Its own limits; another process's are not reached.
+        (libc::SYS_prlimit64, vec![vec![is(0, 0)]]),
+        // Flags of a file's descriptor, whether it is a terminal, and waiting. Every other request belongs to a driver,
+        // a file system, or names whom to signal (`FIOSETOWN`, `SIOCSPGRP`).
+        (
+            libc::SYS_ioctl,
+            one_of(1, &[libc::TCGETS, libc::FIOCLEX, libc::FIONCLEX, libc::FIONBIO].map(u64::from)),
+        ),
+        // Without `O_NOTIFICATION_PIPE`.
+        (
+            libc::SYS_pipe2,
+            vec![vec![within(1, flag(libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_DIRECT))]],
+        ),
+        // Barriers among its own threads; the others interrupt processors.
+        (libc::SYS_membarrier, one_of(0, &[0, 8, 16])),
+        // Clocks of the machine, and of its own threads; not the processor time of another process.
+        (libc::SYS_clock_gettime, vec![vec![most(0, 15)], vec![bits(0, 7, 6)]]),
+        (libc::SYS_clock_getres, vec![vec![most(0, 15)], vec![bits(0, 7, 6)]]),
+        (libc::SYS_clock_nanosleep, vec![vec![most(0, 15)]]),
+    ];
+    calls.extend(pairs());
+    #[cfg(target_arch = "x86_64")]
+    calls.push((libc::SYS_open, opening(1)));
+    calls.into_iter().map(|(call, sets)| Ok((call, built(sets)?))).collect()
+}
+
+/// Locks that are granted and never taken: those of a process, which has no other to share `/tmp` with. A lock on a file
+/// of the interpreter would be one on the machine's file.
+pub(super) fn locks() -> Result<Vec<SeccompRule>, BackendError> {
+    built(one_of(1, &[libc::F_SETLK, libc::F_SETLKW].map(flag)))
+}
+
+fn built(sets: Sets) -> Result<Vec<SeccompRule>, BackendError> {
+    let condition = |Argument(number, size, compare, value)| {
+        SeccompCondition::new(number, size, compare, value)
+    };
+    let rule = |set: Vec<Argument>| {
+        SeccompRule::new(set.into_iter().map(condition).collect::<Result<_, _>>()?)
+    };
+    sets.into_iter().map(rule).collect()
+}
+
+/// Threads that share everything. One with a table of descriptors of its own would have a limit of its own; one with a
+/// handle, a tracer or a namespace is of no use.
+fn threads() -> Sets {
+    let shared = libc::CLONE_VM
+        | libc::CLONE_FS
+        | libc::CLONE_FILES
+        | libc::CLONE_SIGHAND
+        | libc::CLONE_THREAD
+        | libc::CLONE_SYSVSEM;
+    let other = libc::CLONE_SETTLS
+        | libc::CLONE_PARENT_SETTID
+        | libc::CLONE_CHILD_SETTID
+        | libc::CLONE_CHILD_CLEARTID
+        | libc::CLONE_DETACHED;
+    let mask = !flag(other) & u64::from(u32::MAX);
+    vec![vec![bits(0, mask, flag(shared))]]
+}
+
+/// Commands of `fcntl`: copies and flags of descriptors, and locks. Among the others are owners, signals, leases and
+/// watches (`F_SETOWN`, `F_SETSIG`, `F_SETLEASE`, `F_NOTIFY`), which reach processes and files outside by user and inode,
+/// and sizes of pipes, which are counted by user. `O_ASYNC` signals an owner; `O_DIRECT` goes past memory that is shared.
+fn control() -> Sets {
+    let mut sets = one_of(
+        1,
+        &[
+            libc::F_DUPFD,
+            libc::F_DUPFD_CLOEXEC,
+            libc::F_GETFD,
+            libc::F_SETFD,
+            libc::F_GETFL,
+            libc::F_GETLK,
+            libc::F_SETLK,
+            libc::F_SETLKW,
+        ]
+        .map(flag),
+    );
+    let forbidden = flag(libc::O_ASYNC | libc::O_DIRECT);
+    sets.push(vec![is(1, flag(libc::F_SETFL)), bits(2, forbidden, 0)]);
+    sets
+}
+
+/// Flags of `open`. Only what is opened for writing may be cut to nothing: before its third version, Landlock lets a file
+/// be cut that may be read. The access mode that is neither reading nor writing is not seen by Landlock at all.
+fn opening(argument: u8) -> Sets {
+    let forbidden = flag(libc::O_ASYNC | libc::O_DIRECT);
+    let mode = |mode: i32, forbidden: u64| vec![bits(argument, forbidden | MODE, flag(mode))];
+    vec![
+        mode(libc::O_RDONLY, forbidden | flag(libc::O_TRUNC)),
+        mode(libc::O_WRONLY, forbidden),
+        mode(libc::O_RDWR, forbidden),
+    ]
+}
+
+/// Waiting and waking; among private ones, also moving waiters. Shared ones are found by inode, and others may wait there.
+/// Priorities are not inherited.
+fn futex() -> Sets {
+    // WAIT, WAKE, WAIT_BITSET, WAKE_BITSET; REQUEUE, CMP_REQUEUE, WAKE_OP.
+    let shared = [0, 1, 9, 10];
+    let private = [3, 4, 5].map(|operation| operation | PRIVATE);
+    let operations = shared.into_iter().chain(shared.map(|operation| operation | PRIVATE));
+    let mask = !REALTIME & u64::from(u32::MAX);
+    operations.chain(private).map(|operation| vec![bits(1, mask, operation)]).collect()
+}
+
+/// Maps without huge pages, which are set aside for others.
+fn mapping() -> Sets {
+    vec![vec![bits(3, flag(libc::MAP_HUGETLB), 0)]]
+}
+
+/// Advice on its own memory. The rest writes files out of the memory that everyone shares (`MADV_PAGEOUT`, by owner),
+/// compares pages with those of others (`MADV_MERGEABLE`), or cuts files.
+fn advice() -> Sets {
+    /// `MADV_GUARD_INSTALL`, `MADV_GUARD_REMOVE`.
+    const GUARDS: [u64; 2] = [102, 103];
+    let own = [
+        libc::MADV_NORMAL,
+        libc::MADV_RANDOM,
+        libc::MADV_SEQUENTIAL,
+        libc::MADV_WILLNEED,
+        libc::MADV_DONTNEED,
+        libc::MADV_FREE,
+        libc::MADV_DONTFORK,
+        libc::MADV_DOFORK,
+        libc::MADV_HUGEPAGE,
+        libc::MADV_NOHUGEPAGE,
+        libc::MADV_DONTDUMP,
+        libc::MADV_DODUMP,
+        libc::MADV_WIPEONFORK,
+        libc::MADV_KEEPONFORK,
+    ];
+    let own: Vec<u64> = own.map(flag).into_iter().chain(GUARDS).collect();
+    one_of(2, &own)
+}
+
+/// A pipe in both directions, which an event loop wakes itself by: no other socket, no address, no urgent byte, which is a
+/// signal, and no descriptor in a message.
+fn pairs() -> Vec<(c_long, Sets)> {
+    let kind = flag(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK);
+    let kind = bits(1, !kind & u64::from(u32::MAX), flag(libc::SOCK_STREAM));
+    let waiting = flag(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+    let receiving = waiting | flag(libc::MSG_PEEK | libc::MSG_WAITALL);
+    // The wire is read and written as a file is.
+    let own = Argument(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Gt, WIRE);
+    vec![
+        (libc::SYS_socketpair, vec![vec![is(0, flag(libc::AF_UNIX)), kind, is(2, 0)]]),
+        (libc::SYS_sendto, vec![vec![own.clone(), within(3, waiting), null(4)]]),
+        (libc::SYS_recvfrom, vec![vec![own, within(3, receiving)]]),
+    ]
+}

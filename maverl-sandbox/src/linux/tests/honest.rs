@@ -1,0 +1,208 @@
+//! Programs that do nothing wrong: what the standard library needs is there, and what is refused is refused as documented.
+
+use std::path::Path;
+
+use super::*;
+
+/// What a program prints that must succeed.
+fn printed(sandbox: &Sandbox, source: &str) -> String {
+    let output = sandbox.run(source, b"", &Limits::default()).unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.succeeded(), "{source}\n{:?}\n{}", output.ending, text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// Sandboxes for the interpreters of this machine, of every version that is there.
+fn sandboxes() -> Vec<Sandbox> {
+    let known = ["python3.8", "python3.9", "python3.10", "python3.11", "python3.12", "python3.13"];
+    let home = std::env::var("HOME").unwrap_or_default();
+    let installed = Path::new(&home).join(".pyenv/versions");
+    let installed = std::fs::read_dir(installed).into_iter().flatten().flatten();
+    let mut commands: Vec<String> =
+        installed.map(|entry| entry.path().join("bin/python3").display().to_string()).collect();
+    commands.extend(known.map(str::to_owned));
+    commands.sort();
+    commands.push("python3".to_owned());
+    commands.iter().filter_map(|command| Sandbox::new(command, false).ok()).collect()
+}
+
+#[test]
+fn asyncio_runs_with_tasks_threads_and_timeouts() {
+    let source = "
+import asyncio, socket, sys
+async def double(x):
+    await asyncio.sleep(0.01)
+    return x * 2
+async def late():
+    try:
+        await asyncio.wait_for(asyncio.sleep(5), 0.05)
+    except asyncio.TimeoutError:
+        return 'late'
+async def both_ways():
+    near, far = socket.socketpair()
+    far.setblocking(False)
+    reader, writer = await asyncio.open_connection(sock=near)
+    loop = asyncio.get_running_loop()
+    await loop.sock_sendall(far, b'x' * 100000)
+    writer.write(b'y')
+    return len(await reader.readexactly(100000)), await loop.sock_recv(far, 1)
+async def main():
+    print(await asyncio.gather(*[double(x) for x in range(4)]), await late(), await both_ways())
+    print(await asyncio.get_running_loop().run_in_executor(None, sum, [1, 2]))
+asyncio.run(main())
+";
+    for sandbox in sandboxes() {
+        let said = printed(&sandbox, source);
+        assert_eq!(said, "[0, 2, 4, 6] late (100000, b'y')\n3\n", "{:?}", sandbox.python.name);
+    }
+}
+
+#[test]
+fn a_candidate_may_use_asyncio_as_tests_may() {
+    let source = "import asyncio\nasync def twice(x):\n    return x * 2\ndef f(x):\n    return asyncio.run(twice(x))";
+    let test = "
+import asyncio
+def check(candidate):
+    async def ask():
+        return candidate(3)
+    assert asyncio.run(ask()) == 6
+";
+    let Some(report) = check(source, "f", test) else { return };
+    assert!(report.passed(), "{report:?}");
+}
+
+#[test]
+fn devices_of_nothing_and_of_randomness_are_there() {
+    let source = "
+import os, random, secrets, subprocess
+open(os.devnull, 'w').write('x')
+open('/dev/null', 'ab').write(b'x')
+print(open(os.devnull).read() == '', open('/dev/zero', 'rb').read(2))
+print([len(open(path, 'rb').read(8)) for path in ('/dev/urandom', '/dev/random')])
+print(len(os.urandom(4)), secrets.randbelow(1), random.SystemRandom().random() < 1, random.Random(0).random())
+print([os.path.exists('/dev/' + name) for name in ('null', 'zero', 'mem', 'tty', 'shm')])
+";
+    let Some(full) = sandbox() else { return };
+    let lines = "True b'\\x00\\x00'\n[8, 8]\n4 0 True 0.8444218515250481\n";
+    let said = printed(full, source);
+    assert!(said.starts_with(lines), "{said}");
+    if full.root.is_some() {
+        assert!(said.ends_with("[True, True, False, False, False]\n"), "{said}");
+    }
+    let landlock = Landlock::new(&full.python.paths).ok();
+    if full.landlock.is_some() {
+        let alone = hostile::with(full, None, landlock);
+        assert!(printed(&alone, source).starts_with(lines));
+    }
+}
+
+#[test]
+fn files_of_its_own_are_made_locked_flushed_and_shared_by_connections() {
+    let source = "
+import fcntl, mmap, os, shelve, sqlite3, tempfile
+with tempfile.TemporaryDirectory() as place:
+    with open(place + '/f', 'w+') as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        file.write('x' * 5000)
+        file.flush()
+        os.fsync(file.fileno())
+        fcntl.lockf(file, fcntl.LOCK_UN)
+        file.truncate(4096)
+        print(mmap.mmap(file.fileno(), 4096)[:1])
+    open(place + '/f', 'w').close()
+    print(os.path.getsize(place + '/f'))
+    os.rename(place + '/f', place + '/g')
+    os.unlink(place + '/g')
+    first, second = sqlite3.connect(place + '/db'), sqlite3.connect(place + '/db')
+    first.execute('create table t (x)')
+    for number, connection in enumerate((first, second, first)):
+        connection.execute('insert into t values (?)', (number,))
+        connection.commit()
+    print(second.execute('select x from t').fetchall())
+for kind in (tempfile.TemporaryFile, tempfile.NamedTemporaryFile, tempfile.SpooledTemporaryFile):
+    with kind() as file:
+        file.write(b'x')
+";
+    let Some(full) = sandbox().filter(|full| full.root.is_some()) else { return };
+    assert_eq!(printed(full, source), "b'x'\n0\n[(0,), (1,), (2,)]\n");
+}
+
+#[test]
+fn threads_come_and_go_up_to_the_limit() {
+    let source = "
+import threading, time, queue
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(8) as pool:
+    print(sum(pool.map(lambda x: x * x, range(100))))
+done = []
+for number in range(300):
+    thread = threading.Thread(target=done.append, args=(number,))
+    thread.start()
+    thread.join()
+print(len(done))
+def nested():
+    thread = threading.Thread(target=done.append, args=(0,))
+    thread.start()
+    thread.join()
+threads = [threading.Thread(target=nested) for _ in range(5)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+print(len(done))
+time.sleep(0.05)
+gate = threading.Event()
+started = 1
+try:
+    while started < 100:
+        threading.Thread(target=gate.wait).start()
+        started += 1
+except RuntimeError as error:
+    print(started, error)
+gate.set()
+";
+    let Some(full) = sandbox() else { return };
+    // Each thread has a stack, and a heap of address space.
+    let limits = Limits { memory: 8 << 30, ..Limits::default() };
+    let output = full.run(source, b"", &limits).unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said, "328350\n300\n305\n16 can't start new thread\n", "{output:?}");
+}
+
+#[test]
+fn processes_sockets_and_signals_are_refused_with_an_error_that_can_be_caught() {
+    let source = "
+import multiprocessing, os, signal, socket, subprocess
+works = [lambda: subprocess.run(['true']), lambda: os.fork(), lambda: os.system('true') and os.fork(),
+         lambda: multiprocessing.Process(target=print).start(), lambda: multiprocessing.Pool(1),
+         lambda: socket.socket(), lambda: socket.create_server(('', 0)), lambda: os.kill(os.getpid(), 0)]
+for work in works:
+    try:
+        work()
+        print('no error')
+    except OSError as error:
+        pass
+print('all refused')
+";
+    let Some(full) = sandbox() else { return };
+    assert_eq!(printed(full, source), "all refused\n");
+}
+
+#[test]
+fn exit_and_quit_end_a_program_as_they_do_everywhere() {
+    let Some(full) = sandbox() else { return };
+    for end in ["exit()", "quit()", "exit(0)", "import sys; sys.exit()", "raise SystemExit"] {
+        assert_eq!(printed(full, &format!("print(1)\n{end}\nprint(2)")), "1\n", "{end}");
+    }
+    let output = full.run("exit(3)", b"", &Limits::default()).unwrap();
+    assert_eq!(output.ending, Ending::Exited(3));
+}
+
+#[test]
+fn a_traceback_is_told_by_every_version() {
+    for sandbox in sandboxes() {
+        let output = sandbox.run("def f():\n    return 1 / 0\nf()", b"", &Limits::default());
+        let output = output.unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.trim_end().lines().last().unwrap_or_default();
+        assert_eq!(said, "ZeroDivisionError: division by zero", "{:?}", sandbox.python.name);
+    }
+}
