@@ -201,7 +201,7 @@ fn is_plain(answer: &Answer) -> bool {
     answer.number().is_some() && answer.unit == Unit::default()
 }
 
-/// Two texts that are nothing known: equal if only white space, capitals and fonts differ.
+/// Two texts that are nothing known: equal if only white space and capitals differ.
 fn spelled(a: &str, b: &str) -> Verdict {
     let letters = |text: &str| -> String {
         text.chars().filter(|c| !c.is_whitespace()).flat_map(char::to_lowercase).collect()

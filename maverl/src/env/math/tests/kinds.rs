@@ -3,6 +3,7 @@
 
 use super::{MOST_MILLISECONDS, milliseconds};
 use crate::draw::Draw;
+use crate::env::math::exact::Work;
 use crate::env::math::{Verdict, compare, extract, reference};
 
 /// Pairs of each kind.
@@ -702,4 +703,51 @@ fn the_table_of_wrong_answers_is_rejected() {
     assert!(pairs.len() >= 500, "{}", pairs.len());
     let wrong: Vec<&Pair> = pairs.iter().filter(|pair| verdict(pair) == Verdict::Equal).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn hostile_sets_lists_and_units_cost_no_more_than_the_budget() {
+    let root = |i: usize| format!("(\\sqrt{{{i}}}, \\sqrt{{{}}})", i + 1);
+    let hostile = [
+        "=".repeat(1900),
+        "x=".repeat(900) + "1",
+        "1=".repeat(900) + "1",
+        "x<".repeat(900) + "1",
+        "x<1 or ".repeat(250) + "x>2",
+        (2..40).map(root).collect::<Vec<_>>().join(" \\cup "),
+        (2..40).map(root).collect::<Vec<_>>().join(" or "),
+        "\\text{".repeat(380),
+        "\\text{1 ".repeat(200) + &"}".repeat(200),
+        "5 ".to_owned() + &"per cm ".repeat(250),
+        "5 cm".to_owned() + &"^2".repeat(900),
+        "5 cm^{999999999}".to_owned(),
+        "\\{".repeat(900),
+        "\\{x : ".repeat(200),
+        "\\mathbb{R} \\setminus ".repeat(90) + "\\{1\\}",
+        "√".repeat(600),
+        "½".repeat(900),
+        "1,234,".repeat(300),
+        "Z".repeat(900) + "_{36}",
+        "9".repeat(1900) + "_9",
+        "\\boxed ".repeat(280),
+        "1\\over".repeat(280) + "2",
+        "1≈".repeat(600) + "1",
+        "|".repeat(1900),
+    ];
+    let mut slowest = (0.0, "");
+    for answer in &hostile {
+        for truth in [answer.as_str(), "\\sqrt{2}+x", "(1, 2) \\cup (3, 4)", "5 \\text{ cm}"] {
+            let padded = format!("{} ", extract(answer).unwrap_or(answer));
+            let start = milliseconds();
+            let (_, work) = crate::env::math::judge(padded.trim_start(), truth);
+            let took = milliseconds() - start;
+            assert!(work <= Work::BUDGET);
+            if took > slowest.0 {
+                slowest = (took, answer);
+            }
+        }
+    }
+    let shown: String = slowest.1.chars().take(40).collect();
+    println!("slowest of {} hostile answers: {:.3} ms: {shown}", hostile.len(), slowest.0);
+    assert!(slowest.0 < MOST_MILLISECONDS, "{shown}: {}", slowest.0);
 }
