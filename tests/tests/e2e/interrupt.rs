@@ -31,7 +31,7 @@ fn sigint_and_sigterm_finish_the_step_and_the_run_can_go_on() {
         assert_eq!(ended.code, Some(130), "{ended}");
         let go_on = format!("not complete; go on with `maverl train --resume {name}`");
         assert!(ended.stdout.contains(&go_on), "{ended}");
-        let ended = ended.says(&["finishing step ", "; again to stop now"]);
+        ended.says(&["finishing step ", "; again to stop now"]);
         let summary = run.json("summary.json");
         let done = summary["steps"].as_u64().unwrap();
         assert!(summary["complete"] == false && (1..6).contains(&done), "{summary}");

@@ -10,7 +10,6 @@ use maverl::registry::Registry;
 use maverl::run_dir::{Origin, Provenance, RunDir};
 use maverl::{Purpose, Sources, check};
 use maverl_tests::lab::Lab;
-use maverl_tests::team as _;
 use orchestras as _;
 
 use crate::lab;
