@@ -140,7 +140,9 @@ fn relative(from: &Path, to: &Path) -> PathBuf {
         let lexical = || std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         path.canonicalize().unwrap_or_else(|_| lexical())
     };
-    let (from, to) = (absolute(parent(from)).join(name(from)), absolute(to));
+    // A run directory may be opened through a link.
+    let from = from.canonicalize().unwrap_or_else(|_| absolute(parent(from)).join(name(from)));
+    let to = absolute(to);
     let shared = from.components().zip(to.components()).take_while(|(a, b)| a == b).count();
     if shared == 0 {
         return to;
@@ -170,6 +172,11 @@ mod tests {
         {
             std::os::unix::fs::symlink(home.join("scratch"), home.join("project/linked")).unwrap();
             let linked = way("project/linked/a-1", "project/configs");
+            assert_eq!(linked, Path::new("../../project/configs"));
+            std::fs::create_dir(home.join("scratch/b-1")).unwrap();
+            let latest = home.join("project/latest");
+            std::os::unix::fs::symlink(home.join("scratch/b-1"), latest).unwrap();
+            let linked = way("project/latest", "project/configs");
             assert_eq!(linked, Path::new("../../project/configs"));
         }
     }
