@@ -2,7 +2,8 @@
 
 use std::any::Any;
 
-use pulp::{Simd, cast};
+use pulp::Simd;
+use pulp::bytemuck::{cast, cast_slice, cast_slice_mut};
 
 use super::{LANES, Lanes, Sixteen};
 
@@ -48,7 +49,7 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
     pub(crate) fn wide_array(self, x: Wide<S, N>) -> [f64; LANES] {
         let mut out = [0.0; LANES];
         for (out, x) in out.chunks_exact_mut(S::F32_LANES).zip(&x) {
-            let x: &[f64] = pulp::bytemuck::cast_slice(x);
+            let x: &[f64] = cast_slice(x);
             out.copy_from_slice(&x[..S::F32_LANES]);
         }
         out
@@ -91,8 +92,8 @@ fn widen<S: Simd>(simd: S, x: S::f32s) -> [S::f64s; 2] {
         }
     }
     let mut out = [simd.splat_f64s(0.0); 2];
-    let elements = pulp::bytemuck::cast_slice_mut::<S::f64s, f64>(&mut out);
-    for (out, &x) in elements.iter_mut().zip(pulp::bytemuck::cast_slice::<S::f32s, f32>(&[x])) {
+    let elements = cast_slice_mut::<S::f64s, f64>(&mut out);
+    for (out, &x) in elements.iter_mut().zip(cast_slice::<S::f32s, f32>(&[x])) {
         *out = f64::from(x);
     }
     out
