@@ -146,10 +146,10 @@ impl<E: Element> Product<'_, E> {
             1 => 1,
             _ => (m * panels * PANEL * self.a.words() / GRAIN).clamp(1, most),
         };
-        let least_panels = if m <= 4 * self.path.rows() { 1 } else { 8 };
+        let least_panels = if m <= 4 * self.path.rows::<E>() { 1 } else { 8 };
         let across = tasks.min(panels.div_ceil(least_panels));
-        let down = tasks.div_ceil(across).min(m.div_ceil(self.path.rows()));
-        let rows = m.div_ceil(down).next_multiple_of(self.path.rows());
+        let down = tasks.div_ceil(across).min(m.div_ceil(self.path.rows::<E>()));
+        let rows = m.div_ceil(down).next_multiple_of(self.path.rows::<E>());
         (rows, panels.div_ceil(across) * PANEL)
     }
 
@@ -222,11 +222,11 @@ impl<E: Element> Product<'_, E> {
         let then = if words.start == 0 { self.then } else { Then::Add };
         let mut sums: Sums = [[0.0; PANEL]; MOST_ROWS];
         // Tiles as equal as can be.
-        let tiles = rows.len().div_ceil(self.path.rows());
+        let tiles = rows.len().div_ceil(self.path.rows::<E>());
         let size = rows.len().div_ceil(tiles);
         let at_once = if tiles <= FEW_TILES { size * tiles } else { size };
         let len = words.len() * self.path.tile_words::<E>();
-        let room = (self.path.rows().max(BLOCK) + 1) * (len + GAP).next_multiple_of(BLOCK);
+        let room = (self.path.rows::<E>().max(BLOCK) + 1) * (len + GAP).next_multiple_of(BLOCK);
         let scratch = aligned(scratch, room * at_once.div_ceil(size));
         for start in rows.clone().step_by(at_once) {
             let next = rows.end.min(start + at_once)..rows.end.min(start + 2 * at_once);

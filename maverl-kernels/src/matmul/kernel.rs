@@ -107,7 +107,8 @@ impl<E: Element> Work for Multiply<'_, '_, E> {
     fn run<V: Vectors>(self, simd: V) {
         let Part { tile, panel, out, then } = self.part;
         tile.check(out.len(), panel.depth * E::TERMS);
-        let size = out.len().div_ceil(out.len().div_ceil(V::ROWS).max(1)).max(1);
+        let most = V::rows::<E>();
+        let size = out.len().div_ceil(out.len().div_ceil(most).max(1)).max(1);
         for (i, out) in out.chunks_mut(size).enumerate() {
             let tile = Tile { words: &tile.words[i * size * tile.row..], ..tile };
             simd.multiply::<E>(Part { tile, panel, out, then });
@@ -129,24 +130,39 @@ pub(super) fn multiply_rows<V: Vectors, E: Element, const R: usize, const N: usi
     for start in (0..PANEL).step_by(N * V::U32_LANES) {
         let mut sums = [[simd.splat_f32s(0.0); N]; R];
         for p in 0..depth {
-            let mut line = [simd.splat_u32s(0); N];
-            for (i, line) in line.iter_mut().enumerate() {
-                let at = p * stride + start + i * V::U32_LANES;
-                // SAFETY: the vector ends within the line, and the last line within `words`, by the last assertion.
-                *line = unsafe { words.as_ptr().add(at).cast::<V::u32s>().read_unaligned() };
-            }
             for term in 0..E::TERMS {
-                let mut b = [simd.splat_f32s(0.0); N];
-                for i in 0..N {
-                    b[i] = E::term(simd, line[i], term);
-                }
-                for r in 0..R {
+                // SAFETY: `r < R` and `p < depth`, which the tile has.
+                let a = |r: usize| unsafe {
                     let at = r * tile.row + (p * E::TERMS + term) * tile.word;
-                    // SAFETY: `r < R` and `p < depth`, which the tile has.
-                    let a = f32::from_bits(unsafe { *tile.words.get_unchecked(at) });
-                    let a = simd.splat_f32s(a);
+                    f32::from_bits(*tile.words.get_unchecked(at))
+                };
+                // SAFETY: the vector ends within the line, and the last line within `words`, by the last assertion.
+                let b = |i: usize| unsafe {
+                    let at = p * stride + start + i * V::U32_LANES;
+                    words.as_ptr().add(at).cast::<V::u32s>().read_unaligned()
+                };
+                // The smaller side is held in registers.
+                if R < N {
+                    let mut terms = [simd.splat_f32s(0.0); R];
+                    for r in 0..R {
+                        terms[r] = simd.splat_f32s(a(r));
+                    }
                     for i in 0..N {
-                        sums[r][i] = simd.mul_add_f32s(a, b[i], sums[r][i]);
+                        let b = E::term(simd, b(i), term);
+                        for r in 0..R {
+                            sums[r][i] = simd.mul_add_f32s(terms[r], b, sums[r][i]);
+                        }
+                    }
+                } else {
+                    let mut columns = [simd.splat_f32s(0.0); N];
+                    for i in 0..N {
+                        columns[i] = E::term(simd, b(i), term);
+                    }
+                    for r in 0..R {
+                        let a = simd.splat_f32s(a(r));
+                        for i in 0..N {
+                            sums[r][i] = simd.mul_add_f32s(a, columns[i], sums[r][i]);
+                        }
                     }
                 }
             }

@@ -8,7 +8,10 @@ use super::layout::{BLOCK, Element};
 use super::vectors::{Block, Vectors, nearest, rows};
 
 impl Vectors for Neon {
-    const ROWS: usize = 6;
+    #[inline(always)]
+    fn rows<E: Element>() -> usize {
+        6
+    }
 
     #[inline(always)]
     fn multiply<E: Element>(self, part: Part<'_, '_>) {

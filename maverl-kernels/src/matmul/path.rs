@@ -64,9 +64,14 @@ impl Path {
         Self { inner, ..self }
     }
 
-    /// Rows that a kernel takes at most.
-    pub(super) fn rows(self) -> usize {
-        if self.reads_rows() { 32 } else { 12 }
+    /// Rows that a kernel takes at most: what the registers hold at once, or twice that.
+    pub(super) fn rows<E: Element>(self) -> usize {
+        match self.vectors {
+            _ if self.reads_rows() => 32,
+            #[cfg(target_arch = "x86_64")]
+            Arch::V3(_) if E::TERMS == 2 => 10,
+            _ => 12,
+        }
     }
 
     /// Tests if the words of a tile's row are read together.

@@ -20,9 +20,9 @@ pub(super) trait Work {
 /// The vectors of a path.
 pub(super) trait Vectors: Simd {
     /// Rows whose sums with some columns the registers hold at once.
-    const ROWS: usize;
+    fn rows<E: Element>() -> usize;
 
-    /// Multiplies at most [`Vectors::ROWS`] rows of a tile with a panel.
+    /// Multiplies at most [`Vectors::rows`] rows of a tile with a panel.
     fn multiply<E: Element>(self, part: Part<'_, '_>);
 
     /// Transposes a block of words.
@@ -87,7 +87,10 @@ macro_rules! rows {
 pub(super) use rows;
 
 impl Vectors for Scalar {
-    const ROWS: usize = 4;
+    #[inline(always)]
+    fn rows<E: Element>() -> usize {
+        4
+    }
 
     #[inline(always)]
     fn multiply<E: Element>(self, part: Part<'_, '_>) {

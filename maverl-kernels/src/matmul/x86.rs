@@ -21,11 +21,19 @@ pub(super) fn prefetch(address: *const i8) {
 
 /// Vectors of eight lanes, 16 registers: twelve sums, the columns' vectors, and a term.
 impl Vectors for V3 {
-    const ROWS: usize = 6;
+    /// Widening takes the registers of a row.
+    #[inline(always)]
+    fn rows<E: Element>() -> usize {
+        if E::TERMS == 1 { 6 } else { 5 }
+    }
 
     #[inline(always)]
     fn multiply<E: Element>(self, part: Part<'_, '_>) {
-        rows!(self, part, E, 1 x 4, 2 x 4, 3 x 2, 4 x 2, 5 x 2, 6 x 2);
+        if E::TERMS == 1 {
+            rows!(self, part, E, 1 x 4, 2 x 4, 3 x 4, 4 x 2, 5 x 2, 6 x 2);
+        } else {
+            rows!(self, part, E, 1 x 4, 2 x 4, 3 x 2, 4 x 2, 5 x 2);
+        }
     }
 
     #[inline(always)]
@@ -87,7 +95,10 @@ fn eight_by_eight(V3 { avx, .. }: V3, rows: [__m256; 8]) -> [__m256; 8] {
 
 /// Vectors of sixteen lanes, 32 registers.
 impl Vectors for V4 {
-    const ROWS: usize = 12;
+    #[inline(always)]
+    fn rows<E: Element>() -> usize {
+        12
+    }
 
     #[inline(always)]
     fn multiply<E: Element>(self, part: Part<'_, '_>) {
