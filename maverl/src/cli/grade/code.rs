@@ -52,8 +52,8 @@ pub(super) fn graded(
     let limits = Limits { wall: time, cpu: time, ..Limits::default() };
     let judge = Judge::new(python, strict, limits, true)
         .map_err(|error: SandboxError| Failure(error.to_string()))?;
-    for missing in judge.sandbox().missing() {
-        eprintln!("the sandbox of programs lacks {missing}; the other layers hold alone");
+    for warning in judge.sandbox().warnings() {
+        eprintln!("the sandbox of programs {warning}");
     }
     Ok(rows.into_par_iter().map(|row| grade(row, &judge)).collect())
 }

@@ -38,6 +38,47 @@ def modules(tree):
             yield node.module
 
 
+ENDS = {"sys.exit", "os._exit", "os.abort", "exit", "quit", "SystemExit"}
+
+
+def dotted(node):
+    """`a.b` as text; for a call, of what is called."""
+    if isinstance(node, ast.Call):
+        node = node.func
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return f"{node.value.id}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def ends(tree, bodies):
+    """The first statement that ends the process and is reached whatever happens: in these bodies, and in those of the
+    tests' functions that they call."""
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    # What the tests put in its place does what they want.
+    replaced = {dotted(node) for node in ast.walk(tree) if isinstance(getattr(node, "ctx", None), ast.Store)}
+    known = ENDS - replaced - set(functions)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module in ("sys", "os"):
+            known.update(alias.asname or alias.name for alias in node.names if f"{node.module}.{alias.name}" in ENDS)
+    seen = set()
+    bodies = list(bodies)
+    while bodies:
+        for statement in bodies.pop(0):
+            if isinstance(statement, ast.Raise) and dotted(statement.exc) == "SystemExit":
+                return statement
+            if isinstance(statement, (ast.Raise, ast.Return)):
+                break
+            if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+                continue
+            name = dotted(statement.value)
+            if name in known - {"SystemExit"}:
+                return statement
+            if name in functions and name not in seen:
+                seen.add(name)
+                bodies.append(functions[name].body)
+    return None
+
+
 def there(module):
     try:
         return importlib.util.find_spec(module.split(".")[0]) is not None
@@ -56,6 +97,11 @@ def trouble(source, kind):
             return f"there is no module `{module}` in the sandbox"
     if kind == "test" and not defines(tree, "check"):
         return "`test` defines no function `check`"
+    checks = [node.body for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "check"]
+    end = ends(tree, [tree.body] + (checks if kind == "test" else []))
+    if end and kind != "code":
+        text = ast.get_source_segment(source, end)
+        return f"its tests end their own process on line {end.lineno}: `{text}`; leave that out"
     return None
 
 

@@ -61,11 +61,10 @@ impl Environment for CodeEnvironment {
     fn look(&self, _: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
         let problems = understood(tasks)?;
         let judge = self.new_judge()?;
-        let missing = judge.sandbox().missing();
-        let warn =
-            |layer| format!("the sandbox of programs lacks {layer}; the other layers hold alone");
+        let warnings = judge.sandbox().warnings().into_iter();
+        let warnings = warnings.map(|warning| format!("the sandbox of programs {warning}"));
         let unseen = compile(&judge, tasks, &problems)?;
-        Ok(missing.iter().map(warn).chain(unseen).collect())
+        Ok(warnings.chain(unseen).collect())
     }
 
     fn start(&mut self, _: &Path) -> Result<(), EnvError> {

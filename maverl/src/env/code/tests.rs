@@ -355,6 +355,54 @@ fn tests_that_no_program_can_pass_are_told_before_a_run() {
 }
 
 #[test]
+fn tests_that_end_their_own_process_are_refused_before_a_run_and_ungraded_in_one() {
+    let Some(code) = started(false) else { return };
+    let tests = |test: &str| json!({"entry_point": "f", "tests": [test]});
+    let certain = [
+        "import sys\nassert f(1) == 1\nsys.exit(0)",
+        "from sys import exit as leave\nleave()",
+        "assert f(1) == 1\nraise SystemExit",
+        "import os\nassert f(1) == 1\nos._exit(0)",
+        "def main():\n    assert f(1) == 1\n    quit()\nmain()",
+    ];
+    for test in certain {
+        let task = task(tests(test));
+        let error = code.note(&[task]).unwrap_err().to_string();
+        let wanted = "1 of 1 tasks have tests that cannot be run: the task `1` of `test`: its tests end their own process on line ";
+        assert!(error.starts_with(wanted), "{test}: {error}");
+    }
+    let check = "def check(candidate):\n    assert candidate(1) == 1\n    exit(0)";
+    let check = task(json!({"entry_point": "f", "test": check}));
+    let error = code.note(&[check]).unwrap_err().to_string();
+    assert!(error.contains("on line 3: `exit(0)`; leave that out"), "{error}");
+    // What may not be reached, is caught, or is meant otherwise is left to the run.
+    let Some(judge) = judge(false) else { return };
+    for (test, right) in [
+        ("import sys\nif f(1) != 1:\n    sys.exit(1)", Some(true)),
+        (
+            "import sys\ntry:\n    sys.exit(f(1))\nexcept SystemExit as end:\n    assert end.code == 1",
+            Some(true),
+        ),
+        ("def quit(): pass\nassert f(1) == 1\nquit()", Some(true)),
+        (
+            "import unittest\nclass T(unittest.TestCase):\n    def test(self): self.assertEqual(f(1), 1)\nunittest.main()",
+            Some(true),
+        ),
+        ("import sys\nif f(1) == 1:\n    sys.exit(0)", None),
+    ] {
+        let task = task(tests(test));
+        assert_eq!(code.note(std::slice::from_ref(&task)).unwrap(), None, "{test}");
+        let problem = Problem::read(&task).unwrap();
+        let verdict = judge.judge(&problem, "def f(x): return x");
+        assert_eq!(verdict.as_ref().ok().map(Verdict::passed), right, "{test}: {verdict:?}");
+        if right.is_some() {
+            let wrong = judge.judge(&problem, "import os\ndef f(x): os._exit(0)").unwrap();
+            assert!(!wrong.passed(), "{test}: {wrong:?}");
+        }
+    }
+}
+
+#[test]
 fn solutions_of_the_built_in_world_pass_and_constants_do_not() {
     let Some(judge) = judge(false) else { return };
     let test = world::code::problems().into_iter().find(|(split, _)| *split == "test").unwrap().1;

@@ -42,11 +42,10 @@ impl Python {
         Ok(Self { sandbox: Arc::new(sandbox), limits, places: Arc::new(places) })
     }
 
-    /// What this machine's sandbox lacks.
+    /// What this machine's sandbox lacks, and what that means.
     pub(super) fn warnings(&self) -> Vec<String> {
-        let warn =
-            |layer| format!("the sandbox of `python` lacks {layer}; the other layers hold alone");
-        self.sandbox.missing().iter().map(warn).collect()
+        let warnings = self.sandbox.warnings().into_iter();
+        warnings.map(|warning| format!("the sandbox of `python` {warning}")).collect()
     }
 }
 
