@@ -105,7 +105,8 @@ pub fn label(reply: &str) -> Option<Label> {
         let last = if asked { clauses.len() - 1 } else { clauses.len() };
         for clause in &clauses[..if all { 0 } else { last }] {
             let hedged = words(clause).iter().any(|word| is_one_of(word, HEDGES));
-            if hedged { &mut open } else { &mut firm }.extend(given(clause));
+            let labels = if hedged { &mut open } else { &mut firm };
+            labels.extend(given(clause));
         }
     }
     let given = if firm.is_empty() { open } else { firm };
