@@ -83,8 +83,8 @@ const REACH: usize = 4;
 
 /// The label that a reply gives: in what it marks (`\boxed{..}`, `####`, "answer is"), or else in the whole of it. A label
 /// that is denied ("not entailment but neutral", "unlikely to be neutral") or asked for ("entailment?") is not given, one
-/// that is left open ("maybe entailment") only where no other is given, and a reply that gives two gives none. What is
-/// marked ends where it says why.
+/// that is left open ("maybe entailment") only where no other is given, and a reply that gives two, or asks for two, gives
+/// none. What is marked ends where it says why.
 ///
 /// ```
 /// use maverl::env::nli::{Label, label};
@@ -103,13 +103,15 @@ pub fn label(reply: &str) -> Option<Label> {
     let sentences: Vec<&str> = text.split_inclusive(['.', '!', '?', '\n']).collect();
     for (i, sentence) in sentences.iter().enumerate() {
         let affirmed = sentences.get(i + 1).is_some_and(|next| words(next).first() == Some(&"yes"));
-        let asked = sentence.ends_with('?') && !affirmed;
+        // A question that has several labels repeats the task: they count, and none is given.
+        let asked = sentence.ends_with('?') && !affirmed && mentioned(sentence) < 2;
         let all = asked && words(sentence).first().is_some_and(|first| is_one_of(first, QUESTIONS));
         let clauses: Vec<&str> = sentence.split([',', ';', ':']).collect();
         let last = if asked { clauses.len() - 1 } else { clauses.len() };
         for clause in &clauses[..if all { 0 } else { last }] {
             let hedged = words(clause).iter().any(|word| is_one_of(word, HEDGES));
-            if hedged { &mut open } else { &mut firm }.extend(given(clause));
+            let labels = if hedged { &mut open } else { &mut firm };
+            labels.extend(given(clause));
         }
     }
     let given = if firm.is_empty() { open } else { firm };
@@ -128,6 +130,11 @@ fn claim(marked: &str) -> &str {
 
 fn words(text: &str) -> Vec<&str> {
     text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect()
+}
+
+/// Number of different labels that a text names.
+fn mentioned(text: &str) -> usize {
+    words(text).into_iter().filter_map(named).collect::<BTreeSet<Label>>().len()
 }
 
 fn is_one_of(word: &str, words: &str) -> bool {
@@ -231,7 +238,6 @@ mod tests {
             ("Maybe entailment? No, contradiction.", Contradiction),
             ("hardly a contradiction; entailment", Entailment),
             ("Perhaps neutral. No: entailment.", Entailment),
-            ("Is it entailment, neutral or contradiction? Neutral.", Neutral),
             ("Is the hypothesis entailed? Yes.", Entailment),
             ("Entailment is unlikely, so it is neutral", Neutral),
             ("Entailment does not hold. Neutral.", Neutral),
@@ -273,6 +279,7 @@ mod tests {
             "It is hardly a contradiction",
             "entailment?",
             "Is it entailment? No.",
+            "Is it entailment, neutral or contradiction? Neutral.",
             "far from neutral",
             "It fails to entail the hypothesis",
             "anything but a contradiction",

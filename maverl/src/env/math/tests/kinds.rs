@@ -541,7 +541,7 @@ const WRONG: &[Kind] = &[
     ("other numbers than all", |draw| {
         let n = whole(draw);
         let sets = [
-            format!("(0,\\infty)"),
+            "(0,\\infty)".to_owned(),
             format!("({n},\\infty)"),
             format!("(-\\infty,{n}]"),
             format!("x \\ne {n}"),
