@@ -58,19 +58,19 @@ fn set(table: &mut dyn TableLike, path: &[String], value: Value) {
 
 /// Puts a value in the place of what is there. Tables are merged, as layers are.
 fn put(table: &mut dyn TableLike, key: &str, value: Value) {
-    let inner = table.get_mut(key).and_then(Item::as_table_like_mut);
-    match (inner, value) {
-        (Some(inner), Value::InlineTable(values)) => {
+    match (table.get_mut(key), value) {
+        (Some(there), Value::InlineTable(values)) if there.is_table_like() => {
+            let Some(inner) = there.as_table_like_mut() else { return };
             for (key, value) in values {
                 put(inner, &key, value);
             }
         }
-        (_, mut value) => {
-            let decor = match table.get(key) {
-                Some(Item::Value(there)) => there.decor().clone(),
-                _ => Default::default(),
-            };
-            *value.decor_mut() = decor;
+        // In place, so that the comments around it stay: inserting formats the key anew.
+        (Some(Item::Value(there)), mut value) => {
+            *value.decor_mut() = there.decor().clone();
+            *there = value;
+        }
+        (_, value) => {
             table.insert(key, Item::Value(value));
         }
     }
