@@ -6,7 +6,7 @@
 
 mod wide;
 
-use pulp::{Simd, WithSimd, cast};
+use pulp::{Scalar512b, Simd, WithSimd, cast};
 
 use crate::simd;
 
@@ -46,7 +46,8 @@ impl<K: Kernel> WithSimd for OnLanes<K> {
             16 => self.0.run(Lanes::<S, 1> { simd }),
             8 => self.0.run(Lanes::<S, 2> { simd }),
             4 => self.0.run(Lanes::<S, 4> { simd }),
-            1 => self.0.run(Lanes::<S, 16> { simd }),
+            // Sixteen numbers whose instructions are functions: as correct, and far less to compile.
+            1 => self.0.run(Lanes::<Scalar512b, 1> { simd: Scalar512b }),
             lanes => unreachable!("a path of {lanes} lanes"),
         }
     }
@@ -87,6 +88,10 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
         mul_add(a, b, c) = mul_add_f32s;
     }
 
+    /// If the instructions for the larger and the smaller of two are defined as [`Lanes::larger`] is: those of x86 are,
+    /// which has at least sixteen registers.
+    const ORDERED: bool = cfg!(target_arch = "x86_64") && S::REGISTER_COUNT >= 16;
+
     #[inline(always)]
     pub(crate) fn splat(self, x: f32) -> Sixteen<S, N> {
         [self.simd.splat_f32s(x); N]
@@ -124,8 +129,7 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
     pub(crate) fn larger(self, a: Sixteen<S, N>, b: Sixteen<S, N>) -> Sixteen<S, N> {
         let mut out = b;
         for i in 0..N {
-            out[i] = if cfg!(target_arch = "x86_64") && !S::IS_SCALAR {
-                // The instruction is defined so.
+            out[i] = if Self::ORDERED {
                 self.simd.max_f32s(a[i], b[i])
             } else {
                 self.choose(self.simd.greater_than_f32s(a[i], b[i]), a[i], b[i])
@@ -139,7 +143,7 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
     pub(crate) fn smaller(self, a: Sixteen<S, N>, b: Sixteen<S, N>) -> Sixteen<S, N> {
         let mut out = b;
         for i in 0..N {
-            out[i] = if cfg!(target_arch = "x86_64") && !S::IS_SCALAR {
+            out[i] = if Self::ORDERED {
                 self.simd.min_f32s(a[i], b[i])
             } else {
                 self.choose(self.simd.less_than_f32s(a[i], b[i]), a[i], b[i])
@@ -189,7 +193,7 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
             }
         }
         match S::F32_LANES {
-            // On x86 these are the rest of the tree.
+            // These are the rest of the tree.
             16 | 8 => self.simd.reduce_sum_f32s(x[0]),
             4 => {
                 let x = pulp::bytemuck::cast_slice::<S::f32s, f32>(&x[..1]);

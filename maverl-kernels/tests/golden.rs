@@ -149,9 +149,7 @@ fn attentions(digest: &mut Digest) {
         let n = 240;
         let (qw, kvw) = (heads.q * heads.dim, heads.kv * heads.dim);
         let (q, k, v) = (scaled(1, n * qw, 2.0), random(2, n * kvw), random(3, n * kvw));
-        for packing in
-            [Packing::of(&offsets), Packing { offsets: &offsets, prefixes: &prefixes }]
-        {
+        for packing in [Packing::of(&offsets), Packing { offsets: &offsets, prefixes: &prefixes }] {
             let (mut out, dout) = (vec![0.0; n * qw], random(4, n * qw));
             attention(&q, &k, &v, packing, heads, &mut out);
             digest.add(&out);
@@ -253,9 +251,8 @@ fn samples(digest: &mut Digest) {
 
 #[test]
 fn every_path_has_the_recorded_bits() {
-    let operations: [fn(&mut Digest); 9] = [
-        norms, gates, rotations, lookups, optimizer, attentions, cached, rows, samples,
-    ];
+    let operations: [fn(&mut Digest); 9] =
+        [norms, gates, rotations, lookups, optimizer, attentions, cached, rows, samples];
     for path in simd::available() {
         let found: Vec<(&str, u64)> = simd::force(path, 2, || {
             let named = RECORDED.iter().zip(operations);

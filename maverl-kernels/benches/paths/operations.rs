@@ -165,7 +165,7 @@ fn optimizer(shape: &Shape, f: Each<'_>) {
 
 fn attentions(shape: &Shape, f: Each<'_>) {
     let &Shape { n, d, heads, row, .. } = shape;
-    let kv = heads.kv * heads.dim;
+    let (n, kv) = (n / 4, heads.kv * heads.dim);
     let (q, k, v, dout) =
         (random(1, n * d), random(2, n * kv), random(3, n * kv), random(4, n * d));
     let offsets: Vec<usize> = (0..=n).step_by(row).collect();

@@ -248,13 +248,7 @@ impl Weighted<'_> {
 
     /// `V` vectors of columns from `col` on, of all rows: what is read of `x` stays in the first cache.
     #[inline(always)]
-    fn columns<S: Simd, const V: usize>(
-        &self,
-        simd: S,
-        col: usize,
-        out: &mut [f32],
-        pitch: usize,
-    ) {
+    fn columns<S: Simd, const V: usize>(&self, simd: S, col: usize, out: &mut [f32], pitch: usize) {
         let rows = self.counts.len();
         let mut row = 0;
         while (V < 4 || has_many_registers::<S>()) && row + 4 <= rows {

@@ -84,11 +84,17 @@ fn widen<S: Simd>(simd: S, x: S::f32s) -> [S::f64s; 2] {
         use pulp::{f32x4, f32x8, x86};
         if let Some(simd) = _any.downcast_ref::<x86::V4>() {
             let [low, high]: [f32x8; 2] = cast(x);
-            return [cast(simd.convert_f32x8_to_f64x8(low)), cast(simd.convert_f32x8_to_f64x8(high))];
+            return [
+                cast(simd.convert_f32x8_to_f64x8(low)),
+                cast(simd.convert_f32x8_to_f64x8(high)),
+            ];
         }
         if let Some(simd) = _any.downcast_ref::<x86::V3>() {
             let [low, high]: [f32x4; 2] = cast(x);
-            return [cast(simd.convert_f32x4_to_f64x4(low)), cast(simd.convert_f32x4_to_f64x4(high))];
+            return [
+                cast(simd.convert_f32x4_to_f64x4(low)),
+                cast(simd.convert_f32x4_to_f64x4(high)),
+            ];
         }
     }
     let mut out = [simd.splat_f64s(0.0); 2];

@@ -191,7 +191,8 @@ fn tokens_that_are_there_already_are_penalized_once_as_in_transformers() {
 #[test]
 fn a_penalty_changes_what_is_chosen_and_not_its_log_probability() {
     let (logits, greedy) = (four(), Filter { temperature: 0.0, ..Filter::default() });
-    let plain = |id: u32| lanes::run(RowOf { logits: &logits, inverse: 1.0 }).logp(logits[id as usize]);
+    let plain =
+        |id: u32| lanes::run(RowOf { logits: &logits, inverse: 1.0 }).logp(logits[id as usize]);
     // All logits are negative: a penalty of 4 makes 0.4 smaller than 0.3.
     let fresh = sample_fresh(&logits, &[1, 1], 4.0, &greedy, 0.5).expect("good logits");
     assert_eq!((fresh.id, fresh.logprob.to_bits()), (3, plain(3).to_bits()));

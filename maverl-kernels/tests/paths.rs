@@ -1,0 +1,217 @@
+//! Every operation but products gives the same bits on every path of this processor, whatever the lengths.
+
+use maverl_kernels::{
+    adamw::{AdamW, adamw_step, sum_of_squares},
+    attention::{
+        BLOCK_TOKENS, Blocks, Heads, Packing, Segment, attention, attention_bwd, attention_cached,
+    },
+    embedding,
+    logprob::{Head, logprobs},
+    matmul::Precision,
+    mlp, norm,
+    rope::{RopeTable, rope, rope_bwd},
+    sample::{Filter, sample, sample_fresh, uniform},
+    simd,
+};
+use proptest::prelude::*;
+
+fn random(seed: u64, n: usize) -> Vec<f32> {
+    (0..n).map(|i| (uniform(seed, i as u64) * 4.0 - 2.0) as f32).collect()
+}
+
+/// Asserts that `f` gives the same bits on every path, with one thread and with three.
+#[track_caller]
+fn same_bits(f: impl Fn() -> Vec<Vec<f32>> + Sync) {
+    let bits = |path, threads| -> Vec<Vec<u32>> {
+        let found = simd::force(path, threads, &f);
+        found.iter().map(|x| x.iter().map(|x| x.to_bits()).collect()).collect()
+    };
+    let paths = simd::available();
+    let want = bits(paths[0], 1);
+    for &path in &paths {
+        for threads in [1, 3] {
+            let found = bits(path, threads);
+            for (array, (found, want)) in found.iter().zip(&want).enumerate() {
+                let differs = found.iter().zip(want).position(|(a, b)| a != b);
+                assert_eq!(differs, None, "array {array} of {path}, {threads} threads");
+            }
+        }
+    }
+}
+
+fn heads() -> impl Strategy<Value = Heads> {
+    let dims = prop_oneof![
+        3 => prop::sample::select(vec![16, 32, 64, 80, 96, 128]),
+        1 => 1_usize..70,
+    ];
+    (1_usize..4, 1_usize..5, dims).prop_map(|(kv, group, dim)| Heads { q: kv * group, kv, dim })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn norms_have_the_same_bits_on_every_path(rows in 1_usize..40, d in 1_usize..200, seed in 0_u64..99) {
+        let (x, w, dy) = (random(seed, rows * d), random(seed + 1, d), random(seed + 2, rows * d));
+        same_bits(|| {
+            let (mut out, mut dx, mut dw) = (x.clone(), x.clone(), w.clone());
+            norm::rms_norm(&x, &w, 1e-6, &mut out);
+            norm::rms_norm_bwd(&x, &w, 1e-6, &dy, &mut dx, Some(&mut dw));
+            let mut sum = dx.clone();
+            norm::rms_norm_bwd_add(&x, &w, 1e-6, &dy, &mut sum, Some(&mut dw));
+            vec![out, dx, dw, sum]
+        });
+    }
+
+    #[test]
+    fn gates_and_optimizer_steps_have_the_same_bits_on_every_path(n in 1_usize..300, many in any::<bool>(), seed in 0_u64..99) {
+        let n = if many { n + 33_000 } else { n };
+        let [a, b, c] = [0, 1, 2].map(|i| random(seed + i, n));
+        let a: Vec<f32> = a.iter().map(|a| a * 30.0).collect();
+        let cfg = AdamW { lr: 1e-2, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1 };
+        same_bits(|| {
+            let [mut out, mut dgate, mut dup] = [(); 3].map(|()| vec![0.0; n]);
+            mlp::swiglu(&a, &b, &mut out);
+            mlp::swiglu_bwd(&a, &b, &c, &mut dgate, &mut dup);
+            let (mut p, mut m, mut v) = (a.clone(), vec![0.0; n], vec![0.0; n]);
+            adamw_step(&cfg, 1, 0.5, &mut p, &b, &mut m, &mut v);
+            adamw_step(&cfg, 2, 0.5, &mut p, &c, &mut m, &mut v);
+            let squares = sum_of_squares(&b);
+            let squares = [squares.to_bits() >> 32, squares.to_bits()].map(|x| f32::from_bits(x as u32));
+            vec![out, dgate, dup, p, m, v, squares.to_vec()]
+        });
+    }
+
+    #[test]
+    fn lookups_and_rotations_have_the_same_bits_on_every_path(
+        n in 1_usize..60,
+        half in 1_usize..70,
+        heads in 1_usize..4,
+        seed in 0_u64..99,
+    ) {
+        let d = heads * 2 * half;
+        let (table, x) = (random(seed, 20 * d), random(seed + 1, n * d));
+        let ids: Vec<u32> = (0..n as u32).map(|i| i * i % 20).collect();
+        let angles = RopeTable::new(&random(seed + 2, half), 64);
+        same_bits(|| {
+            let (mut rows, mut sums) = (x.clone(), table.clone());
+            embedding::gather(&table, &ids, d, &mut rows);
+            embedding::scatter_add(&x, &ids, d, &mut sums);
+            let mut turned = x.clone();
+            rope(&mut turned, &ids, heads, &angles);
+            let mut back = turned.clone();
+            rope_bwd(&mut back, &ids, heads, &angles);
+            vec![rows, sums, turned, back]
+        });
+    }
+
+    #[test]
+    fn attention_of_ragged_rows_has_the_same_bits_on_every_path(
+        heads in heads(),
+        lengths in prop::collection::vec(0_usize..50, 1..5),
+        joined in any::<bool>(),
+        seed in 0_u64..99,
+    ) {
+        let mut offsets = vec![0];
+        offsets.extend(lengths.iter().scan(0, |end, length| {
+            *end += length;
+            Some(*end)
+        }));
+        let prefixes: Vec<Option<usize>> =
+            (0..lengths.len()).map(|r| (joined && r > 0).then_some(0)).collect();
+        let packing = Packing { offsets: &offsets, prefixes: &prefixes };
+        let n = offsets[lengths.len()];
+        let [qw, kvw] = [heads.q, heads.kv].map(|count| n * count * heads.dim);
+        let [q, k, v, dout] = [(0, qw), (1, kvw), (2, kvw), (3, qw)].map(|(i, n)| random(seed + i, n));
+        same_bits(|| {
+            let [mut out, mut dq] = [(); 2].map(|()| vec![0.0; qw]);
+            let [mut dk, mut dv] = [(); 2].map(|()| vec![0.0; kvw]);
+            attention(&q, &k, &v, packing, heads, &mut out);
+            attention_bwd(&q, &k, &v, &out, &dout, packing, heads, &mut dq, &mut dk, &mut dv);
+            vec![out, dq, dk, dv]
+        });
+    }
+
+    #[test]
+    fn attention_with_a_cache_has_the_same_bits_on_every_path(
+        heads in heads(),
+        segments in prop::collection::vec((1_usize..20, 0_usize..60), 1..4),
+        decoding in any::<bool>(),
+        seed in 0_u64..99,
+    ) {
+        let (qw, part) = (heads.q * heads.dim, BLOCK_TOKENS * heads.kv * heads.dim);
+        let storage: Vec<Box<[f32]>> =
+            (0..12).map(|i| random(seed + i, 2 * part).into_boxed_slice()).collect();
+        let ids: Vec<u32> = (0..12).map(|i| i * 5 % 12).collect();
+        let segments: Vec<Segment<'_>> = segments
+            .iter()
+            .map(|&(new, past)| {
+                let new_tokens = if decoding { 1 } else { new };
+                Segment { new_tokens, len: past + new_tokens, blocks: &ids }
+            })
+            .collect();
+        let n: usize = segments.iter().map(|segment| segment.new_tokens).sum();
+        let q = random(seed + 20, n * qw);
+        same_bits(|| {
+            let mut out = vec![0.0; n * qw];
+            let blocks = Blocks { storage: &storage, keys: 0, values: part };
+            attention_cached(&q, blocks, &segments, heads, &mut out);
+            vec![out]
+        });
+    }
+
+    #[test]
+    fn softmax_rows_have_the_same_bits_on_every_path(vocab in 1_usize..700, n in 1_usize..6, scale in 0.1_f32..99.0, seed in 0_u64..99) {
+        let d = 5;
+        let targets: Vec<u32> = (0..n).map(|i| (i * 37 % vocab) as u32).collect();
+        let inverse: Vec<f32> = (0..n).map(|i| 0.5 + i as f32).collect();
+        let logits: Vec<f32> = random(seed, n * vocab).iter().map(|z| z * scale).collect();
+        let (h, w, grads) = (random(seed + 1, n * d), random(seed + 2, vocab * d), random(seed + 3, n));
+        same_bits(|| {
+            let [mut logp, mut entropy] = [(); 2].map(|()| vec![0.0; n]);
+            logprobs(&logits, vocab, &targets, &inverse, &mut logp, &mut entropy);
+            let (mut dh, mut dw) = (h.clone(), w.clone());
+            let loss = |_, _: [&[f32]; 2], out: [&mut [f32]; 2]| {
+                out.into_iter().for_each(|out| out.copy_from_slice(&grads));
+                Ok::<_, ()>(())
+            };
+            let precision = Precision::F32;
+            let head =
+                Head { h: &h, w: &w, targets: &targets, inv_temperature: &inverse, precision };
+            head.loss(&[0, n], loss, &mut dh, Some(&mut dw)).expect("a loss that returns no error");
+            vec![logp, entropy, dh, dw]
+        });
+    }
+
+    #[test]
+    fn draws_are_the_same_on_every_path(
+        vocab in 1_usize..3000,
+        scale in 0.1_f32..20.0,
+        u in 0.0..1.0,
+        top_k in 0_usize..50,
+        top_p in 0.0_f32..1.0,
+        min_p in 0.0_f32..0.5,
+        seed in 0_u64..99,
+    ) {
+        let logits: Vec<f32> = random(seed, vocab).iter().map(|z| z * scale).collect();
+        let plain = Filter { temperature: 0.9, ..Filter::default() };
+        let filters = [
+            plain,
+            Filter { temperature: 0.0, ..plain },
+            Filter { top_k, ..plain },
+            Filter { top_p, ..plain },
+            Filter { min_p, ..plain },
+            Filter { top_k, top_p, min_p, ..plain },
+        ];
+        same_bits(|| {
+            let mut found = Vec::new();
+            for filter in &filters {
+                for sampled in [sample(&logits, filter, u), sample_fresh(&logits, &[0], 1.5, filter, u)] {
+                    let sampled = sampled.expect("logits with a distribution");
+                    found.push(vec![sampled.id as f32, sampled.logprob, sampled.entropy]);
+                }
+            }
+            found
+        });
+    }
+}
