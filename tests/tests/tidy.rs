@@ -11,6 +11,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("task", &[]),
     ("trajectory", &["task"]),
     ("draw", &[]),
+    ("table", &[]),
     ("config", &[]),
     // Declarations.
     ("agent", &["trajectory"]),
@@ -24,8 +25,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("registry", &["agent", "env", "orchestra", "reward", "task", "tools", "trajectory"]),
     // What a configuration means.
     ("model", &["trajectory"]),
-    ("plan", &["config", "model", "trajectory"]),
-    ("check", &["config", "data", "model", "plan", "registry", "task", "trajectory"]),
+    ("plan", &["config", "model", "table", "trajectory"]),
+    ("check", &["config", "data", "model", "plan", "registry", "table", "task", "trajectory"]),
     // What a step does.
     ("algo", &["config", "plan", "trajectory"]),
     ("runtime", &["algo", "config", "model", "plan", "trajectory"]),
@@ -49,7 +50,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     // What a run leaves.
     ("metrics", &["trajectory"]),
-    ("eval", &["ballot", "config", "draw", "metrics", "trajectory"]),
+    ("eval", &["ballot", "config", "draw", "metrics", "table", "trajectory"]),
     ("run_dir", &["config", "metrics", "task", "trajectory"]),
     ("checkpoint", &["metrics", "run_dir", "trajectory"]),
     (
@@ -68,6 +69,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "rollout",
             "run_dir",
             "runtime",
+            "table",
             "task",
             "trajectory",
         ],

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::compare::{Single, compare};
-use super::{ConfigArgs, Failure, block_on, of_run, planned, print};
+use super::{ConfigArgs, Failure, block_on, of_run, planned, print, terminal};
 use crate::check::Purpose;
 use crate::checkpoint::Which;
 use crate::eval::EvalSpec;
@@ -58,13 +58,14 @@ pub(super) fn eval(args: &EvalArgs) -> Result<ExitCode, Failure> {
         return print(&if args.json {
             serde_json::to_string_pretty(&comparison)?
         } else {
-            comparison.table()
+            comparison.table(terminal::width())
         });
     }
     let report = block_on(async {
         Ok::<_, Failure>(train::eval(&plan, &registry, &weights, &spec).await?)
     })?;
-    print(&if args.json { serde_json::to_string_pretty(&report)? } else { report.table() })
+    let json = args.json.then(|| serde_json::to_string_pretty(&report)).transpose()?;
+    print(&json.unwrap_or_else(|| report.table(terminal::width())))
 }
 
 /// Which checkpoint is meant.

@@ -2,36 +2,34 @@
 
 use std::path::Path;
 
-use comfy_table::{Table, presets};
-
-use super::Failure;
+use super::{Failure, paths};
 use crate::checkpoint::Checkpoints;
 use crate::registry::{Declaration, Registry};
-use crate::run_dir::RunDir;
+use crate::table::{Table, paragraphs};
 use crate::train::Summary;
 
-/// Everything that is linked in, a line each.
-pub(super) fn list(registry: &Registry) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["kind", "name", "what it is", "options"]);
+/// Everything that is linked in.
+pub(super) fn list(registry: &Registry) -> Table {
+    let header = ["kind", "name", "what it is", "options"];
+    let mut table = Table::plain(header).prose(&[2, 3]).title(2);
     let mut add = |kind: &str, declaration: &Declaration| {
         let defaults = (declaration.defaults)();
         let options = defaults.as_object().into_iter().flatten();
         let options: Vec<String> =
             options.map(|(name, value)| format!("{name} = {value}")).collect();
-        table.add_row([kind, declaration.name, declaration.summary, &options.join(", ")]);
+        table.row([kind, declaration.name, declaration.summary, &options.join(", ")]);
     };
     registry.orchestras.values().for_each(|entry| add("orchestra", &entry.declaration));
     registry.agents.values().for_each(|entry| add("agent", &entry.declaration));
     registry.environments.values().for_each(|entry| add("environment", &entry.declaration));
     registry.rewards.values().for_each(|entry| add("reward", &entry.declaration));
     registry.tools.values().for_each(|entry| add("tool", &entry.declaration));
-    table.to_string()
+    table
 }
 
 /// What a run directory holds, and what came of the run.
-pub(super) fn run(dir: &Path) -> Result<String, Failure> {
-    let run = RunDir::open(dir)?;
+pub(super) fn run(dir: &Path, width: usize) -> Result<String, Failure> {
+    let run = paths::run(dir)?;
     let origin = run.origin()?;
     let steps = Checkpoints::of(run.path()).steps()?;
     let steps: Vec<String> = steps.iter().map(ToString::to_string).collect();
@@ -45,11 +43,12 @@ pub(super) fn run(dir: &Path) -> Result<String, Failure> {
         origin.config.seed,
         if steps.is_empty() { "(none)".to_owned() } else { format!("steps {}", steps.join(", ")) },
     );
+    text = paragraphs(&text, width);
     let path = dir.join("summary.json");
     match std::fs::read(&path) {
         Ok(summary) => {
             let summary: Summary = serde_json::from_slice(&summary)?;
-            text.push_str(&summary.table(dir));
+            text.push_str(&summary.table(dir, width));
         }
         Err(_) => {
             text.push_str("the run has no summary yet; `maverl train --resume` goes on with it")

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use comfy_table::Table;
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::Best;
 use crate::eval::EvalReport;
 use crate::metrics::SeatSummary;
+use crate::table::Table;
 use crate::trajectory::Seat;
 
 /// An evaluation before or after training, in full; `evaluations/before.json` and `after.json`.
@@ -67,8 +67,9 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// The summary for people: exact match before and after, each agent, the run directory.
-    pub fn table(&self, dir: &Path) -> String {
+    /// The summary for people, in lines of at most so many columns: exact match before and after, each agent, the run
+    /// directory.
+    pub fn table(&self, dir: &Path, width: usize) -> String {
         let scores = table(
             &["", "exact match (95 %)", "greedy", "tasks"],
             [("before", &self.before), ("after", &self.after)].into_iter().filter_map(
@@ -106,7 +107,8 @@ impl Summary {
             self.train_seconds,
             dir.display()
         );
-        let parts = [scores, agents].into_iter().flatten().chain([last]);
+        let tables = [scores, agents].into_iter().flatten();
+        let parts = tables.map(|table| table.draw(width)).chain([last]);
         parts.collect::<Vec<_>>().join("\n")
     }
 }
@@ -128,20 +130,17 @@ impl Report {
         if self.interrupted { 130 } else { 0 }
     }
 
-    /// The summary for people.
-    pub fn table(&self) -> String {
-        self.summary.table(&self.dir)
+    /// The summary for people, in lines of at most so many columns.
+    pub fn table(&self, width: usize) -> String {
+        self.summary.table(&self.dir, width)
     }
 }
 
 /// A table, `None` if it has no row.
-fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Option<String> {
-    let mut table = Table::new();
-    table
-        .load_style(comfy_table::presets::ASCII_BORDERS_ONLY_CONDENSED)
-        .set_header(header.iter().copied());
-    table.add_rows(rows);
-    (!table.is_empty()).then(|| table.to_string())
+fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Option<Table> {
+    let mut table = Table::framed(header.iter().copied());
+    rows.for_each(|row| table.row(row));
+    (!table.is_empty()).then_some(table)
 }
 
 #[cfg(test)]
@@ -168,7 +167,7 @@ mod tests {
             train_seconds: 1.5,
             agents: BTreeMap::from([(Seat::at("debate/debater", 2), agent)]),
         };
-        let text = summary.table(Path::new("runs/a"));
+        let text = summary.table(Path::new("runs/a"), 80);
         for part in ["0.375", "0.875", "debate/debater#2", "25.0 %", "runs/a", "3 steps in 1.5 s;"]
         {
             assert!(text.contains(part), "{part} is missing in\n{text}");
@@ -176,7 +175,7 @@ mod tests {
         summary.before = None;
         summary.after = None;
         summary.complete = false;
-        let text = summary.table(Path::new("runs/a"));
+        let text = summary.table(Path::new("runs/a"), 80);
         assert!(!text.contains("greedy") && text.contains("not complete"), "{text}");
     }
 }
