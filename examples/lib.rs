@@ -25,6 +25,8 @@ mod book {
     mod declare {}
     #[doc = include_str!("../docs/src/configuring.md")]
     mod configuring {}
+    #[doc = include_str!("../docs/src/environment.md")]
+    mod environment {}
     #[doc = include_str!("../docs/src/sharing.md")]
     mod sharing {}
     #[doc = include_str!("../docs/src/adapters.md")]
@@ -60,6 +62,14 @@ mod tests {
         let mut pages: Vec<PathBuf> = pages.filter(wanted).collect();
         pages.push(root.join("README.md"));
         pages
+    }
+
+    #[test]
+    fn the_page_on_runs_shows_the_script_that_logs_them() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let script = fs::read_to_string(root.join("log_run.py")).unwrap();
+        let page = fs::read_to_string(root.join("../docs/src/runs.md")).unwrap();
+        assert!(page.contains(&format!("```python\n{script}```\n")));
     }
 
     #[test]

@@ -103,7 +103,7 @@ fn start(model: &Path, lr: f64) -> Result<Runtime> {
         .with(format!("models.tiny.optim.lr={lr:e}"))
         .with("models.tiny.optim.betas=[0.9, 0.98]");
     let plan = planned(&sources, &Registry::collect()?)?;
-    println!("{}", plan::table(&plan));
+    println!("{}", plan::table(&plan, 80));
     Ok(Runtime::start(&plan)?)
 }
 

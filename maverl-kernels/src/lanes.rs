@@ -28,13 +28,6 @@ pub(crate) fn run<K: Kernel>(kernel: K) -> K::Output {
     simd::dispatch(OnLanes(kernel))
 }
 
-/// Runs `f` compiled for the path in use. `f` must be `#[inline(always)]`, and so must what it calls, or the
-/// instructions stay narrow.
-#[inline(always)]
-pub(crate) fn dispatch<R>(f: impl FnOnce() -> R) -> R {
-    simd::dispatch(f)
-}
-
 struct OnLanes<K>(K);
 
 impl<K: Kernel> WithSimd for OnLanes<K> {

@@ -6,16 +6,18 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::check::{Purpose, Sources, check, render, survey};
-use crate::plan::{self, Plan};
+use crate::check::Sources;
 use crate::registry::Registry;
-use crate::run_dir::{Missing, Place, RunDir};
+use crate::run_dir::{Missing, Place};
 use crate::train::Options;
 
 mod bench;
 mod blank;
+mod check_config;
 mod compare;
+mod complete;
 mod eval;
+mod examples;
 mod explain;
 mod export;
 mod generate;
@@ -24,15 +26,22 @@ mod info;
 mod inspect;
 mod models;
 mod new;
+mod number;
+mod paths;
 mod replay;
 mod runs;
 mod score;
 mod seeds;
 mod serve;
+mod terminal;
+#[cfg(test)]
+mod tests;
 mod training;
+mod usage;
 
 pub use new::{NewError, new_team};
 
+use check_config::{checked, planned};
 use training::{carry_out, options};
 
 /// Trains teams of language-model agents with reinforcement learning.
@@ -61,7 +70,7 @@ enum Command {
     },
     /// Lists what is linked in: agents, orchestras, environments and rewards, with their options.
     List,
-    /// Says what a name in a configuration stands for: the parts of an algorithm.
+    /// Says what a name in a configuration stands for: a key, a table, the parts of an algorithm.
     Explain(explain::ExplainArgs),
     /// Says what a configuration means, or everything that is wrong with it.
     ///
@@ -73,7 +82,7 @@ enum Command {
     Check {
         #[command(flatten)]
         config: ConfigArgs,
-        /// Print the plan as JSON.
+        /// Print the plan as JSON; of a configuration that is wrong, `{"problems": [..]}`.
         #[arg(long)]
         json: bool,
     },
@@ -147,6 +156,12 @@ enum Command {
     /// Every figure is a median over repeats, after one that is not counted. Each part runs in a process of its own, so that
     /// its peak of memory is its own too.
     Bench(bench::BenchArgs),
+    /// Writes the script that completes this command line in a shell.
+    Completions {
+        /// The shell.
+        #[arg(value_name = "SHELL")]
+        shell: clap_complete::Shell,
+    },
 }
 
 /// Where a configuration comes from; later ones win.
@@ -163,7 +178,7 @@ pub struct ConfigArgs {
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// The same as `--set seed=N`.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
+    #[arg(long, value_name = "N", value_parser = number::seed)]
     seed: Option<u64>,
     /// A few steps of a few tasks, to see that a configuration runs.
     #[arg(long)]
@@ -179,7 +194,7 @@ pub struct RunArgs {
     #[command(flatten)]
     config: ConfigArgs,
     /// The same as `--set steps=N`; it may change when a run is resumed.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::seed)]
     steps: Option<u64>,
     /// The run directory to write, which must be new or empty. [default: `runs/<name of CONFIG>-<n>`]
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
@@ -208,7 +223,7 @@ impl<E: std::error::Error> From<E> for Failure {
 
 /// The `main` of a binary with maverl's command line; `maverl::main!` calls it.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli: Cli = usage::parse();
     exit(select_simd().and_then(|()| run(cli.command)))
 }
 
@@ -222,7 +237,7 @@ pub fn train_example(name: &str, config: &str, base: &Path) -> ExitCode {
         #[command(flatten)]
         run: RunArgs,
     }
-    let example = Example::parse();
+    let example: Example = usage::parse();
     let given = Given { name, text: config, base };
     exit(select_simd().and_then(|()| train(&example.run, Some(&given))))
 }
@@ -243,13 +258,13 @@ fn exit(result: Result<ExitCode, Failure>) -> ExitCode {
 fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::New { name, maverl } => new(&name, maverl.as_deref()),
-        Command::List => print(&info::list(&Registry::collect()?)),
+        Command::List => print(&info::list(&Registry::collect()?).draw(terminal::width())),
         Command::Check { config, json } => {
-            // The plan as it is printed has the warnings.
-            let plan = checked(&config.sources(None), &Registry::collect()?, Purpose::Train)?;
-            print(&described(&plan, json)?)
+            check_config::command(&config.sources(None), &Registry::collect()?, json)
         }
-        Command::Explain(args) => print(&explain::explain(&args)?),
+        Command::Explain(args) => {
+            print(&explain::explain(&args, &Registry::collect()?, terminal::width())?)
+        }
         Command::Train(args) => train(&args, None),
         Command::Eval(args) => eval::eval(&args),
         Command::Info { run, json } => runs::info(&run, json),
@@ -263,6 +278,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::NewModel(args) => blank::blank(&args),
         Command::Serve(command) => serve::serve(&command),
         Command::Bench(args) => bench::bench(&args),
+        Command::Completions { shell } => complete::completions(shell),
     }
 }
 
@@ -306,39 +322,6 @@ impl ConfigArgs {
     }
 }
 
-/// A plan and its data, for readers or as JSON.
-fn described(plan: &Plan, json: bool) -> Result<String, Failure> {
-    let survey = survey(plan)?;
-    if !json {
-        let warnings: String =
-            survey.warnings().iter().map(|warning| format!("warning: {warning}\n")).collect();
-        return Ok(format!("{}{warnings}\n{}", plan::table(plan), survey.text()));
-    }
-    let mut all: serde_json::Value = serde_json::from_str(&plan::json(plan))?;
-    all["data"] = serde_json::to_value(&survey)?;
-    all["data"]["warnings"] = survey.warnings().into();
-    Ok(serde_json::to_string_pretty(&all)?)
-}
-
-/// The plan, or every problem as one message. Its warnings are printed.
-fn planned(sources: &Sources, registry: &Registry, purpose: Purpose) -> Result<Plan, Failure> {
-    let plan = checked(sources, registry, purpose)?;
-    for warning in &plan.warnings {
-        eprintln!("warning: {warning}");
-    }
-    Ok(plan)
-}
-
-/// The plan, or every problem as one message.
-fn checked(sources: &Sources, registry: &Registry, purpose: Purpose) -> Result<Plan, Failure> {
-    check(sources, registry, purpose).map_err(|problems| {
-        let theme = miette::GraphicalTheme::default();
-        let count = problems.len();
-        let noun = if count == 1 { "problem" } else { "problems" };
-        Failure(format!("{count} {noun} in the configuration\n\n{}", render(&problems, theme)))
-    })
-}
-
 fn train(args: &RunArgs, given: Option<&Given<'_>>) -> Result<ExitCode, Failure> {
     let registry = Registry::collect()?;
     if let Some(seeds) = &args.seeds {
@@ -360,13 +343,13 @@ fn train(args: &RunArgs, given: Option<&Given<'_>>) -> Result<ExitCode, Failure>
     let missing = if args.allow_missing { Missing::Episodes } else { Missing::Nothing };
     let options = Options { given: text.unwrap_or_default(), missing, ..options(place) };
     let report = carry_out(&sources, &registry, options)?;
-    print(&report.table())?;
+    print(&report.table(terminal::width()))?;
     Ok(ExitCode::from(report.exit_code()))
 }
 
 /// The sources of a run's own configuration, and its text as given.
 fn of_run(dir: &Path) -> Result<(Sources, String), Failure> {
-    let run = RunDir::open(dir)?;
+    let run = paths::run(dir)?;
     let name = run.resolved().display().to_string();
     let resolved = std::fs::read_to_string(run.resolved())?;
     Ok((Sources::default().text(name, resolved, dir), run.origin()?.given))

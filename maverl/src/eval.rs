@@ -16,11 +16,11 @@ pub use compare::{Comparison, Entrant, Side, paired};
 
 use std::collections::BTreeMap;
 
-use comfy_table::Table;
 use serde::{Deserialize, Serialize};
 
 use crate::config::EvalConfig;
 use crate::metrics::{Metrics, SeatSummary, by_seat, unscored};
+use crate::table::{Table, paragraphs};
 use crate::trajectory::{Episode, Outcome, Seat};
 
 /// How many reasons are worth showing.
@@ -178,14 +178,14 @@ impl EvalReport {
         metrics
     }
 
-    /// The report as a table: a row for each source, and one for all. Below it, how many episodes it leaves out.
-    pub fn table(&self) -> String {
-        let mut table = Table::new();
-        table.load_style(comfy_table::presets::ASCII_BORDERS_ONLY_CONDENSED);
+    /// The report as a table of at most so many columns: a row for each source, and one for all. Below it, how many episodes
+    /// it leaves out.
+    pub fn table(&self, width: usize) -> String {
         let ks: Vec<u32> = self.overall.pass.keys().copied().filter(|&k| k > 1).collect();
         let pass = ks.iter().map(|k| format!("pass@{k} (95 %)"));
         let head = ["source", "tasks", "episodes"].into_iter().map(str::to_owned);
-        table.set_header(head.chain([format!("avg@{} (95 %)", self.samples)]).chain(pass));
+        let head = head.chain([format!("avg@{} (95 %)", self.samples)]).chain(pass);
+        let mut table = Table::framed(head);
         let row = |name: &str, on: &Solved| {
             let pass =
                 ks.iter().map(|k| on.pass.get(k).map_or("-".to_owned(), ToString::to_string));
@@ -193,13 +193,13 @@ impl EvalReport {
             head.into_iter().chain([on.avg.to_string()]).chain(pass).collect::<Vec<_>>()
         };
         for (name, on) in &self.sources {
-            table.add_row(row(name, on));
+            table.row(row(name, on));
         }
         if self.sources.len() != 1 {
-            table.add_row(row("all", &self.overall));
+            table.row(row("all", &self.overall));
         }
-        let left_out = self.left_out().map(|what| format!("\n{what}")).unwrap_or_default();
-        format!("{table}{left_out}")
+        let left_out = self.left_out().map(|what| format!("\n{}", paragraphs(&what, width)));
+        table.draw(width) + &left_out.unwrap_or_default()
     }
 }
 
@@ -436,14 +436,14 @@ mod tests {
         assert_eq!(report.unscored, 1);
         let left_out =
             "1 of 6 episodes on `test` could not be scored and count nowhere: timeout: 600 s";
-        assert!(report.table().ends_with(left_out), "{}", report.table());
+        assert!(report.table(80).ends_with(left_out), "{}", report.table(80));
         assert!((report.exact_match() - 0.5).abs() < 1e-12);
         assert!((report.sources["facts"].avg.mean - 0.75).abs() < 1e-12);
         assert_eq!(report.sources["squad"].episodes, 1);
         assert_eq!(report.sources["squad"].pass.keys().copied().collect::<Vec<_>>(), [1]);
         assert!((report.overall.pass[&2].mean - 1.0).abs() < 1e-12);
         assert_eq!(report.agents[&Seat::only("t/a")].calls, 10);
-        assert!(report.table().contains("squad") && report.table().contains("all"));
+        assert!(report.table(80).contains("squad") && report.table(80).contains("all"));
         let text = serde_json::to_string(&report).unwrap();
         assert_eq!(serde_json::from_str::<EvalReport>(&text).unwrap(), report);
     }

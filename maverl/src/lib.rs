@@ -15,7 +15,7 @@
 //!     .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
 //! let options = Options::new(Place::New("runs/mine".into()));
 //! let report = maverl::train(&plan, &registry, options).await?;
-//! println!("{}", report.table());
+//! println!("{}", report.table(80));
 //! # Ok(())
 //! # }
 //! ```
@@ -66,6 +66,7 @@ pub mod reward;
 pub mod rollout;
 pub mod run_dir;
 pub mod runtime;
+pub(crate) mod table;
 pub mod task;
 pub mod tools;
 pub mod train;

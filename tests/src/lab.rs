@@ -109,10 +109,11 @@ impl Lab {
         fs::write(self.path(name), text).expect("the laboratory can be written");
     }
 
-    /// The command line with arguments, not yet started. No configuration comes from the outside.
+    /// The command line with arguments, not yet started. No configuration comes from the outside, and messages have lines of
+    /// one length.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.binary);
-        command.args(args).current_dir(self.home.path());
+        command.args(args).current_dir(self.home.path()).env("COLUMNS", "110");
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("MAVERL_") {
                 command.env_remove(name);

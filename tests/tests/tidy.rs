@@ -11,6 +11,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("task", &[]),
     ("trajectory", &["task"]),
     ("draw", &[]),
+    ("table", &[]),
     ("config", &[]),
     // Servers that others run.
     ("client", &[]),
@@ -26,8 +27,21 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("registry", &["agent", "env", "orchestra", "reward", "task", "tools", "trajectory"]),
     // What a configuration means.
     ("model", &["trajectory"]),
-    ("plan", &["config", "model", "trajectory"]),
-    ("check", &["config", "data", "model", "orchestra", "plan", "registry", "task", "trajectory"]),
+    ("plan", &["config", "model", "table", "trajectory"]),
+    (
+        "check",
+        &[
+            "config",
+            "data",
+            "model",
+            "orchestra",
+            "plan",
+            "registry",
+            "table",
+            "task",
+            "trajectory",
+        ],
+    ),
     // What a step does.
     ("algo", &["config", "plan", "trajectory"]),
     ("runtime", &["algo", "config", "model", "plan", "trajectory"]),
@@ -52,7 +66,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     // What a run leaves.
     ("metrics", &["trajectory"]),
-    ("eval", &["ballot", "config", "draw", "metrics", "trajectory"]),
+    ("eval", &["ballot", "config", "draw", "metrics", "table", "trajectory"]),
     ("run_dir", &["config", "metrics", "task", "trajectory"]),
     ("checkpoint", &["metrics", "run_dir", "trajectory"]),
     (
@@ -71,6 +85,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "rollout",
             "run_dir",
             "runtime",
+            "table",
             "task",
             "trajectory",
         ],

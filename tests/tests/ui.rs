@@ -21,7 +21,10 @@ fn every_mistake_has_its_message_and_its_line() {
     let (compiler, maverl, record) = (compiler(), library(), env::var_os("MAVERL_RECORD"));
     let exact = compiler == RECORDED.trim();
     if !exact {
-        println!("messages are recorded for {}: of {compiler} only ours are compared", RECORDED.trim());
+        println!(
+            "messages are recorded for {}: of {compiler} only ours are compared",
+            RECORDED.trim()
+        );
     }
     let out = tempfile::tempdir().unwrap();
     let mut cases = 0;

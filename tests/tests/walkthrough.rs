@@ -11,9 +11,6 @@ use std::process::{Command, Output};
 use maverl::cli::new_team;
 use serde_json::Value;
 
-/// How the page writes the dependency.
-const DEPENDENCY: &str = "maverl = { path = \"../maverl/maverl\" }";
-
 fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
@@ -30,9 +27,21 @@ fn files(dir: &Path) -> BTreeMap<String, String> {
                 continue;
             }
             let name = path.strip_prefix(dir).unwrap().to_str().unwrap().to_owned();
+            // The versions are long, and those of the workspace.
+            if name == "Cargo.lock" {
+                continue;
+            }
+            // Where the workspace is, seen from the crate, is not where the page has it.
             let text = fs::read_to_string(&path).unwrap();
-            let line = |line| if str::starts_with(line, "maverl = ") { DEPENDENCY } else { line };
-            let text: Vec<&str> = text.lines().map(line).collect();
+            let path = |line: &str| {
+                let (start, rest) = line.split_once("path = \"")?;
+                let (path, end) = rest.split_once('"')?;
+                let part = path.rsplit('/').next()?;
+                Some(format!("{start}path = \"../maverl/{part}\"{end}"))
+            };
+            let line = |line: &str| path(line).filter(|_| name == "Cargo.toml");
+            let text: Vec<String> =
+                text.lines().map(|text| line(text).unwrap_or_else(|| text.to_owned())).collect();
             files.insert(name, text.join("\n") + "\n");
         }
     }
@@ -82,11 +91,10 @@ struct Team {
 }
 
 impl Team {
-    /// Writes the crate outside the workspace and builds it there, with the workspace's versions and its dependencies'
-    /// build.
+    /// Writes the crate outside the workspace and builds it there, with what the workspace has compiled of its
+    /// dependencies.
     fn build(home: &Path) -> Self {
         let dir = new_team(home, "my_team", Some(workspace())).unwrap();
-        fs::copy(workspace().join("Cargo.lock"), dir.join("Cargo.lock")).unwrap();
         let target = target();
         let built = Command::new(env!("CARGO"))
             .args(["build", "--offline"])
@@ -100,7 +108,8 @@ impl Team {
     }
 
     fn output(&self, args: &[&str]) -> Output {
-        Command::new(&self.binary).args(args).current_dir(&self.dir).output().unwrap()
+        let mut command = Command::new(&self.binary);
+        command.args(args).current_dir(&self.dir).env("COLUMNS", "200").output().unwrap()
     }
 
     /// What a command prints; it must succeed.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::diagnostic::{Problems, key, path, within};
+use super::missing::{self, Wanted};
 use super::models::Opened;
 use super::policy::{Group, agree, source, trained, values};
 use super::team::Member;
@@ -18,7 +19,14 @@ pub(super) fn start(
     base: &Path,
     problems: &mut Problems<'_>,
 ) -> Option<(PathBuf, LoraConfig)> {
-    let dir = base.join(model.adapter.as_ref()?);
+    let given = Path::new(model.adapter.as_ref()?);
+    let dir = base.join(given);
+    if !dir.is_dir() {
+        let message = missing::message(given, base, Wanted::Directory);
+        let help = missing::help(given, base, Wanted::Directory);
+        problems.value(&path(["models", name, "adapter"]), message, help);
+        return None;
+    }
     match LoraConfig::read(&dir) {
         Ok(lora) => Some((dir, lora)),
         Err(error) => {

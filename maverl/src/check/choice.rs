@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::counts;
 use super::data::Loaded;
 use super::diagnostic::{Problems, did_you_mean, key, list, path, suggestion, within};
-use super::load::plain;
+use super::wrong::{self, plain};
 use crate::config::{Config, Named};
 use crate::plan::Chosen;
 use crate::registry::{ANY, Declaration, EnvironmentEntry, Registry};
@@ -349,13 +349,15 @@ pub(super) fn options(
         if !defaults.contains_key(name) {
             let message =
                 format!("unknown key `{}`: `{}` has no such option", key(&at), declaration.name);
-            let help = match did_you_mean(name, known()) {
-                Some(close) => format!("did you mean `{close}`?"),
-                None => format!("its options are {}", list(known())),
+            let help = match (did_you_mean(name, known()), wrong::home(name)) {
+                (Some(close), _) => format!("did you mean `{close}`?"),
+                (None, Some(home)) => home,
+                (None, None) => format!("its options are {}", list(known())),
             };
             problems.key(&at, message, help);
         } else if let Err(error) = build(&alone) {
-            problems.value(&at, wrong_type(&key(&at), value, &error), None);
+            let help = wrong::option_help(&at, value, &error);
+            problems.value(&at, wrong_type(&key(&at), value, &error), help);
         } else {
             all.insert(name.clone(), value.clone());
         }

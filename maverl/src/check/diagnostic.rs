@@ -8,8 +8,12 @@ use miette::{
     GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError, NamedSource, SourceCode,
     SourceSpan, SpanContents,
 };
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::{Value, json};
 
+use super::alias::snake;
 use super::sources::{Layers, Unreadable};
+use crate::table;
 
 /// One thing that is wrong: what was found, where, and what would do.
 #[derive(Debug)]
@@ -18,7 +22,41 @@ pub struct Diagnostic {
     help: Option<String>,
     source: Option<Source>,
     labels: Vec<LabeledSpan>,
+    key: Option<String>,
     order: (usize, usize),
+}
+
+impl Diagnostic {
+    /// Returns true if the problem is that of a key.
+    pub(super) fn is_about(&self, key: &str) -> bool {
+        self.key.as_deref() == Some(key)
+    }
+}
+
+/// For machines: `message`, `help`, `key`, `source`, and `places` with `line`, `column`, `text` and `note`.
+impl Serialize for Diagnostic {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let source = self.source.as_ref().map(|Source(source)| source);
+        let spot = |label: &LabeledSpan| {
+            let text = source?.inner();
+            let end = (label.offset() + label.len()).min(text.len());
+            let before = text.get(..label.offset())?;
+            Some(json!({
+                "line": before.matches('\n').count() + 1,
+                "column": before.rsplit('\n').next().unwrap_or_default().chars().count() + 1,
+                "text": text.get(label.offset()..end),
+                "note": label.label(),
+            }))
+        };
+        let places: Vec<Value> = self.labels.iter().filter_map(spot).collect();
+        let mut map = serializer.serialize_map(Some(5))?;
+        map.serialize_entry("message", &self.message)?;
+        map.serialize_entry("help", &self.help)?;
+        map.serialize_entry("key", &self.key)?;
+        map.serialize_entry("source", &source.map(NamedSource::name))?;
+        map.serialize_entry("places", &places)?;
+        map.end()
+    }
 }
 
 impl fmt::Display for Diagnostic {
@@ -67,16 +105,69 @@ impl SourceCode for Source {
     }
 }
 
+/// Messages are not wider, however wide the terminal is.
+const WIDTH: usize = 110;
+
 /// All diagnostics as text, for a terminal or (`GraphicalTheme::none()`) for a file.
 pub fn render(diagnostics: &[Diagnostic], theme: GraphicalTheme) -> String {
-    let handler = GraphicalReportHandler::new_themed(theme).with_width(110);
+    render_within(diagnostics, theme, WIDTH)
+}
+
+/// All diagnostics as text; messages and help are wrapped at so many columns, lines of the configuration stay as they are.
+pub fn render_within(diagnostics: &[Diagnostic], theme: GraphicalTheme, width: usize) -> String {
+    let handler = GraphicalReportHandler::new_themed(theme).with_wrap_lines(false);
+    let width = width.min(WIDTH);
     let mut text = String::new();
     for diagnostic in diagnostics {
         handler
-            .render_report(&mut text, diagnostic)
+            .render_report(&mut text, &Wrapped::new(diagnostic, width))
             .expect("writing to a String cannot fail, and every span lies in its source");
     }
     text
+}
+
+/// A diagnostic in lines. Names and paths stay whole, as the report's own wrapping would break them at every `/`.
+#[derive(Debug)]
+struct Wrapped<'d> {
+    inner: &'d Diagnostic,
+    message: String,
+    help: Option<String>,
+}
+
+impl<'d> Wrapped<'d> {
+    fn new(inner: &'d Diagnostic, width: usize) -> Self {
+        let lines = |text: &str, indent: usize| {
+            let lines =
+                text.lines().flat_map(|line| table::lines(line, width.saturating_sub(indent)));
+            lines.collect::<Vec<_>>().join("\n")
+        };
+        // What the report puts before them, and two columns to the right.
+        let message = lines(&inner.message, "  x ".len() + 2);
+        let help = inner.help.as_ref().map(|help| lines(help, "  help: ".len() + 2));
+        Self { inner, message, help }
+    }
+}
+
+impl fmt::Display for Wrapped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Wrapped<'_> {}
+
+impl miette::Diagnostic for Wrapped<'_> {
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        self.inner.source_code()
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        self.inner.labels()
+    }
 }
 
 /// A key path as in TOML: parts that are no bare keys are quoted.
@@ -101,17 +192,18 @@ pub(super) fn within(path: &[String], part: &str) -> Vec<String> {
     [path, &[part.to_owned()]].concat()
 }
 
-/// The known name closest to what was found, if it is close: few letters off, or the last part of it.
-pub(super) fn did_you_mean<'a>(
+/// The known name closest to what was found, if it is close: few letters off, in other case, or the last part of it.
+pub(crate) fn did_you_mean<'a>(
     found: &str,
     known: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
+    let plain = snake(found);
     let limit = (1 + found.len() / 4).min(found.len() / 2);
     known
         .into_iter()
         .map(|name| {
-            let role = name.rsplit('/').next() == Some(found);
-            (if role { 0 } else { strsim::damerau_levenshtein(found, name) }, name)
+            let role = name.rsplit('/').next() == Some(plain.as_str());
+            (if role { 0 } else { strsim::damerau_levenshtein(&plain, name) }, name)
         })
         .filter(|(distance, _)| *distance <= limit)
         .min_by_key(|(distance, _)| *distance)
@@ -165,6 +257,19 @@ impl<'l> Problems<'l> {
 
     pub(super) fn layers(&self) -> &'l Layers {
         self.layers
+    }
+
+    /// A value as it is written; `None` if it is not.
+    pub(super) fn written(&self, path: &[String]) -> Option<&'l str> {
+        let place = self.layers.has(path).then(|| self.layers.place(path))??;
+        self.layers.layer(place.layer).text.get(place.value)
+    }
+
+    /// The name of the only model, where there is one.
+    pub(super) fn only_model(&self) -> Option<&'l str> {
+        let models = self.layers.merged().find_ref("models").and_then(|models| models.as_dict())?;
+        let mut names = models.keys();
+        names.next().map(String::as_str).filter(|_| names.next().is_none())
     }
 
     /// Whether a key is already reported, or is gone with a table around it.
@@ -255,6 +360,13 @@ impl<'l> Problems<'l> {
     }
 
     fn place(&mut self, path: &[String], part: Part, message: String, help: Option<String>) {
+        self.placed(path, part, message, help);
+        if let Some(last) = self.found.last_mut() {
+            last.key = Some(key(path));
+        }
+    }
+
+    fn placed(&mut self, path: &[String], part: Part, message: String, help: Option<String>) {
         match self.layers.place(path) {
             None => self.push(None, Vec::new(), message, help),
             Some(place) => {
@@ -284,7 +396,7 @@ impl<'l> Problems<'l> {
             .map(|(span, note)| LabeledSpan::new_with_span(note, SourceSpan::from(span)))
             .collect();
         let order = (layer.unwrap_or(usize::MAX), start);
-        self.found.push(Diagnostic { message, help, source, labels, order });
+        self.found.push(Diagnostic { message, help, source, labels, key: None, order });
     }
 
     /// The value, or everything that is wrong, in the order of the sources.

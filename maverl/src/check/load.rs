@@ -1,10 +1,11 @@
 //! The merged layers as a typed configuration, every unknown key and wrong type reported.
 
-use figment::error::{Actual, Kind};
+use figment::error::Kind;
 use figment::value::{Dict, Value};
 use serde::Deserialize;
 
-use super::diagnostic::{Problems, did_you_mean, key, list, within};
+use super::diagnostic::{Problems, key, within};
+use super::wrong;
 use crate::config::{
     AgentConfig, AlgorithmConfig, CheckpointConfig, Config, CriticConfig, EvalConfig, LoraConfig,
     LossConfig, ModelConfig, OptimConfig, OutsiderConfig, PreferenceConfig, RewardConfig,
@@ -24,8 +25,8 @@ pub(super) fn config(problems: &mut Problems<'_>) -> Config {
             if put(&mut value, &within(&error.path, field), "".into()) {
                 continue;
             }
-        } else if let Some(depth) = take(&mut value, &error.path) {
-            wrong(problems, &error.path, depth, &error.kind);
+        } else if let Some((depth, taken)) = take(&mut value, &error.path) {
+            wrong::report(problems, &error.path, depth, (&error.kind, &taken));
             problems.gone(&error.path[..depth]);
             continue;
         }
@@ -38,59 +39,6 @@ fn missing(problems: &mut Problems<'_>, table: &[String], field: &str) {
     let message = format!("`{}` has no `{field}`", key(table));
     let help = "write `path = \"builtin:tiny\"`, or the path of a Hugging Face model directory";
     problems.key(&within(table, field), message, help.to_owned());
-}
-
-/// Reports what is wrong at a path, of which `depth` keys lead to a value of a table.
-fn wrong(problems: &mut Problems<'_>, path: &[String], depth: usize, kind: &Kind) {
-    let (path, item) = path.split_at(depth);
-    let name = item.iter().fold(key(path), |name, index| format!("{name}[{index}]"));
-    match kind {
-        Kind::UnknownField(field, known) => {
-            problems.key(path, format!("unknown key `{name}`"), unknown_help(field, known));
-        }
-        Kind::UnknownVariant(found, known) => {
-            let help = did_you_mean(found, known.iter().copied())
-                .map(|name| format!("did you mean \"{name}\"?"));
-            let known: Vec<String> = known.iter().map(|name| format!("{name:?}")).collect();
-            let message = format!("`{name}` is {found:?}; expected one of {}", known.join(", "));
-            problems.value(path, message, help);
-        }
-        Kind::InvalidType(Actual::Str(text), expected) if too_large(text, expected) => {
-            problems.value(path, format!("`{name}` is {text}; the largest is {}", i64::MAX), None);
-        }
-        Kind::InvalidType(found, expected) | Kind::InvalidValue(found, expected) => {
-            let message = format!("`{name}` is {}; expected {}", shown(found), plain(expected));
-            let quoted = matches!(found, Actual::Str(text) if text.parse::<f64>().is_ok());
-            problems.value(path, message, quoted.then(|| "write it without quotes".to_owned()));
-        }
-        Kind::InvalidLength(found, expected) => {
-            let message = format!("`{name}` has {found} items; expected {}", plain(expected));
-            problems.value(path, message, None);
-        }
-        other => problems.value(path, format!("`{name}`: {other}"), None),
-    }
-}
-
-/// Whether a text is a number of its own that TOML has no room for.
-fn too_large(text: &str, expected: &str) -> bool {
-    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    expected.starts_with('u') && digits && !text.is_empty() && text.parse::<i64>().is_err()
-}
-
-/// The closest key of this table; else the tables that do have the key; else all keys of this one.
-fn unknown_help(field: &str, known: &[&str]) -> String {
-    let homes: Vec<&str> = tables()
-        .iter()
-        .filter(|(_, keys)| keys.contains(&field))
-        .map(|(table, _)| *table)
-        .collect();
-    if !homes.is_empty() {
-        return format!("`{field}` is a key of {}", homes.join(" and "));
-    }
-    match did_you_mean(field, known.iter().copied()) {
-        Some(name) => format!("did you mean `{name}`?"),
-        None => format!("its keys are {}", list(known.iter().copied())),
-    }
 }
 
 /// Every table of a configuration with its keys, as serde knows them.
@@ -117,6 +65,29 @@ pub(crate) fn tables() -> [(&'static str, &'static [&'static str]); 18] {
     ]
 }
 
+/// The type of a key in a user's terms; `None` if no configuration has the key.
+pub(crate) fn type_of(path: &[String]) -> Option<String> {
+    // A text that is no value of any key but those that take every text.
+    let impossible = Value::from("\0");
+    let nested =
+        path.iter().rev().fold(impossible, |inner, key| Dict::from([(key.clone(), inner)]).into());
+    let Err(error) = nested.deserialize::<Config>() else {
+        return Some(wrong::plain("a string").to_owned());
+    };
+    match error.kind {
+        Kind::UnknownField(..) => None,
+        Kind::UnknownVariant(_, known) => {
+            let known: Vec<String> = known.iter().map(|name| format!("{name:?}")).collect();
+            Some(format!("one of {}", known.join(", ")))
+        }
+        Kind::InvalidType(_, expected) | Kind::InvalidValue(_, expected) => {
+            Some(wrong::plain(&expected).to_owned())
+        }
+        // What is missing beside it is missing after it was read.
+        _ => Some(wrong::plain("a string").to_owned()),
+    }
+}
+
 /// The keys of a table: what serde says it expected instead of a key that cannot be.
 fn fields<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
     let impossible: Value = Dict::from([("\0".to_owned(), Value::from(0))]).into();
@@ -126,44 +97,14 @@ fn fields<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
     }
 }
 
-fn shown(found: &Actual) -> String {
-    match found {
-        Actual::Bool(value) => value.to_string(),
-        Actual::Unsigned(value) => value.to_string(),
-        Actual::Signed(value) => value.to_string(),
-        Actual::Float(value) => value.to_string(),
-        Actual::Str(value) => format!("{value:?}"),
-        Actual::Seq => "a list".to_owned(),
-        Actual::Map => "a table".to_owned(),
-        other => other.to_string(),
-    }
-}
-
-/// serde's expectations in the user's terms.
-pub(super) fn plain(expected: &str) -> &str {
-    match expected {
-        "u32" | "u64" | "usize" => "a whole number from 0",
-        "a nonzero u32" | "a nonzero u64" | "a nonzero usize" => "a whole number from 1",
-        "f32" | "f64" => "a number",
-        "a boolean" => "true or false",
-        "a string" => "text in quotes",
-        "a sequence" => "a list",
-        "a map" => "a table",
-        "an array of length 4" => "a list of 4 numbers",
-        "a tuple of size 2" => "a list of 2 numbers",
-        other if other.starts_with("struct ") => "a table",
-        other => other,
-    }
-}
-
-/// Takes out the innermost value on a path (a whole list for an item of it), and says how many keys lead to it.
-fn take(value: &mut Value, path: &[String]) -> Option<usize> {
+/// Takes out the innermost value on a path (a whole list for an item of it), with how many keys lead to it.
+fn take(value: &mut Value, path: &[String]) -> Option<(usize, Value)> {
     let (first, rest) = path.split_first()?;
     let Value::Dict(_, dict) = value else { return None };
-    if let Some(depth) = dict.get_mut(first).and_then(|inner| take(inner, rest)) {
-        return Some(depth + 1);
+    if let Some((depth, taken)) = dict.get_mut(first).and_then(|inner| take(inner, rest)) {
+        return Some((depth + 1, taken));
     }
-    dict.remove(first).map(|_| 1)
+    dict.remove(first).map(|taken| (1, taken))
 }
 
 fn put(value: &mut Value, path: &[String], new: Value) -> bool {

@@ -11,31 +11,38 @@
 
 mod adapter;
 mod algorithm;
+pub(crate) mod alias;
 mod choice;
 mod counts;
 mod critic;
 mod data;
 mod diagnostic;
 mod doubts;
+mod file;
 mod idle;
 mod load;
 mod machine;
 mod memory;
+pub(crate) mod missing;
 mod models;
 mod outsider;
 mod policy;
 mod prompts;
 mod secrets;
 mod sources;
+mod syntax;
 mod team;
 #[cfg(test)]
 mod tests;
 mod values;
 mod worker;
+mod wrong;
 
-pub use diagnostic::{Diagnostic, render};
+pub(crate) use diagnostic::did_you_mean;
+pub use diagnostic::{Diagnostic, render, render_within};
 #[cfg(test)]
 pub(crate) use load::tables;
+pub(crate) use load::type_of;
 pub use prompts::{Questions, Survey, survey};
 pub use sources::{File, Sources};
 
@@ -93,6 +100,20 @@ pub fn check(
         plan.warnings.extend(warning);
     }
     problems.finish(plan)
+}
+
+/// The range of a number in words; `None` if a key takes every number of its type, or none.
+pub(crate) fn range_of(key: &str) -> Option<String> {
+    let (layers, _) = Layers::read(&Sources::default().with(format!("{key}=nan")));
+    let mut problems = Problems::new(&layers);
+    let config = load::config(&mut problems);
+    values::check(&config, &mut problems);
+    let found = problems.finish(None::<()>).err()?;
+    let message = found.iter().find(|problem| problem.is_about(key))?.to_string();
+    message
+        .split_once("is NaN; expected ")
+        .or_else(|| message.split_once("holds NaN; expected "))
+        .map(|(_, range)| range.to_owned())
 }
 
 fn plan(

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::adapter;
 use super::diagnostic::{Problems, path, suggestion};
+use super::missing::{self, Wanted};
 use super::policy::sampling_key;
 use crate::config::Config;
 use crate::model::{HfConfig, LoraConfig, ModelError, ModelFiles, Tokenizer, builtin};
@@ -34,6 +35,13 @@ pub(super) fn open(config: &Config, base: &Path, problems: &mut Problems<'_>) ->
         }
         let Some(source) = source(&model.path, &at, base, problems) else { continue };
         let start = adapter::start(name, model, base, problems);
+        if let ModelSource::Directory(dir) = &source
+            && !dir.is_dir()
+        {
+            let (message, help) = nothing(&model.path, dir, base);
+            problems.value(&at, message, help);
+            continue;
+        }
         match read(&source) {
             Ok((parameters, shape, tokenizer)) => {
                 let tokenizer =
@@ -75,33 +83,60 @@ fn source(
         .ok()
 }
 
-/// What would do instead of a path where no model is; `None` if there is one.
+/// Message and help for a path that is not a directory.
+fn nothing(given: &str, dir: &Path, base: &Path) -> (String, String) {
+    let path = Path::new(given);
+    if dir.is_file() {
+        let message = format!("{} is a file; a model is a directory", dir.display());
+        let above = path.parent().unwrap_or(path).display();
+        return (
+            message,
+            format!("name the directory that it is in, with `config.json`: `path = \"{above}\"`"),
+        );
+    }
+    let message = missing::message(path, base, Wanted::Directory);
+    let name = |part: &str| !part.is_empty() && !part.starts_with(['.', '~', '$']);
+    let on_hub = given
+        .split_once('/')
+        .is_some_and(|(org, repo)| name(org) && name(repo) && !repo.contains('/'));
+    let help = match missing::help(path, base, Wanted::Directory) {
+        _ if on_hub => {
+            format!("a model of the Hugging Face hub is written `path = \"hf:{given}\"`")
+        }
+        Some(help) => help,
+        None => RELATIVE.to_owned(),
+    };
+    (message, help)
+}
+
+const RELATIVE: &str = "`path` names a Hugging Face model directory, relative to the file that names it; `builtin:tiny` needs \
+                        no files";
+
+/// Help for a directory without `config.json`; `None` if it has one.
 fn help(given: &str, source: &ModelSource) -> Option<String> {
     let ModelSource::Directory(dir) = source else { return None };
     if dir.join("config.json").is_file() {
         return None;
     }
-    let name = |part: &str| !part.is_empty() && !part.starts_with('.');
-    let on_hub = given
-        .split_once('/')
-        .is_some_and(|(org, repo)| name(org) && name(repo) && !repo.contains('/'));
-    Some(match on_hub && !dir.exists() {
-        true => format!("a model of the Hugging Face hub is written `path = \"hf:{given}\"`"),
-        false => {
-            "`path` names a Hugging Face model directory, relative to the file that names it; \
-                  `builtin:tiny` needs no files"
-                .to_owned()
-        }
+    if dir.join("resolved.toml").is_file() {
+        return Some(format!(
+            "it is a run; a policy of a checkpoint is `{given}/checkpoints/STEP/policies/NAME`, or what `maverl export --run \
+             {given} --out DIR` writes"
+        ));
+    }
+    let inside = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let models = inside.filter(|entry| entry.path().join("config.json").is_file());
+    let mut names: Vec<String> =
+        models.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    Some(match names.first() {
+        Some(name) => format!("did you mean `{}`?", Path::new(given).join(name).display()),
+        None => RELATIVE.to_owned(),
     })
 }
 
-/// How many numbers a model is, its shape, and its tokenizer; or everything that is wrong with its files.
+/// Number of parameters of a model, its shape, and its tokenizer; or everything that is wrong with its files.
 fn read(source: &ModelSource) -> Result<(u64, HfConfig, Option<Tokenizer>), Vec<String>> {
-    if let ModelSource::Directory(dir) = source
-        && !dir.is_dir()
-    {
-        return Err(vec![format!("{} is not a directory", dir.display())]);
-    }
     let mut wrong: Vec<String> = Vec::new();
     let mut note = |what: String| {
         if !wrong.contains(&what) {

@@ -10,6 +10,8 @@ use figment::value::{Dict, Map, Tag, Value};
 use figment::{Figment, Metadata, Profile, Provider};
 use toml_edit::{ImDocument, Item, TableLike};
 
+use super::file;
+
 /// Environment variables that start like keys and are none.
 const RESERVED: &[&str] = &["MAVERL_FUZZ_CASES", "MAVERL_SIMD", "MAVERL_TEST_DATA"];
 
@@ -285,40 +287,15 @@ fn toml_value(value: &toml_edit::Value) -> Value {
 }
 
 /// Where, what is wrong, what would do.
-type Problem = (Option<Range<usize>>, String, Option<String>);
+pub(super) type Problem = (Option<Range<usize>>, String, Option<String>);
 
 fn read_file(file: &File) -> (Layer, Option<Problem>) {
-    let (name, text) = match file {
-        File::Text { name, text, .. } => (name.clone(), Ok(text.clone())),
-        File::Path(path) => (path.display().to_string(), std::fs::read_to_string(path)),
-    };
-    let (text, read) = match text {
-        Err(error) => {
-            let message = format!("{name} could not be read: {error}");
-            (String::new(), Err((None, message, None)))
-        }
-        Ok(text) => {
-            let parsed = ImDocument::parse(text.clone()).map_err(|error| {
-                let what = error.message().trim().replace('\n', "; ");
-                let help = error.span().and_then(|span| unquoted(&text, span.start));
-                (error.span(), format!("{name} is not TOML: {what}"), help)
-            });
-            (text, parsed)
-        }
-    };
+    let (name, text, read) = file::read(file);
     let (content, problem) = match read {
         Ok(document) => (Content::File(document), None),
         Err(problem) => (Content::Nothing, Some(problem)),
     };
     (Layer { name, text: text.into(), content }, problem)
-}
-
-/// Help for the likeliest mistake: a table header with a `/` outside of quotes.
-fn unquoted(text: &str, at: usize) -> Option<String> {
-    let line = text.get(..at)?.rsplit('\n').next()?.trim_start();
-    let header = line.starts_with('[') && !line.contains(['"', '\'']);
-    (header && text.get(at..)?.starts_with('/'))
-        .then(|| "a name with `/` is quoted: `[agents.\"search/verifier\"]`".to_owned())
 }
 
 fn is_key(name: &str) -> bool {
@@ -336,11 +313,12 @@ fn read_assignment(text: &str) -> (Layer, Option<Problem>) {
     match split_assignment(text) {
         Some((path, equals)) => assigned("--set", text.to_owned(), path, 0..equals, equals + 1),
         None => {
-            let problem = (
-                Some(0..text.len()),
-                "`--set` is given something that is not `key=value`".to_owned(),
-                Some("write `--set task.group_size=4`".to_owned()),
-            );
+            let help = match text.split_once('=') {
+                Some(_) => "write `--set task.group_size=4`".to_owned(),
+                None => format!("write `--set {text}=VALUE`, without spaces around `=`"),
+            };
+            let what = "`--set` is given something that is not `key=value`".to_owned();
+            let problem = (Some(0..text.len()), what, Some(help));
             let layer =
                 Layer { name: "--set".to_owned(), text: text.into(), content: Content::Nothing };
             (layer, Some(problem))
@@ -358,9 +336,21 @@ fn assigned(
     let value = start..text.len();
     let (content, problem) = match written_value(&text[value.clone()]) {
         Ok(parsed) => (Content::Assignment { path, key, value, parsed }, None),
-        Err(message) => (Content::Nothing, Some((Some(value), message, None))),
+        Err(message) => {
+            let help = unquoted(&text);
+            (Content::Nothing, Some((Some(value), message, help)))
+        }
     };
     (Layer { name: name.to_owned(), text: text.into(), content }, problem)
+}
+
+/// Help for a value that a shell has taken the quotes from.
+fn unquoted(assignment: &str) -> Option<String> {
+    let (_, value) = assignment.split_once('=')?;
+    let bare = value.starts_with(['[', '{']) && !value.contains(['"', '\'']);
+    (bare && value.contains(char::is_alphabetic)).then(|| {
+        "a shell takes quotes away: put the whole in single ones, as in `--set 'sampling.stop=[\"</a>\"]'`".to_owned()
+    })
 }
 
 /// A value outside of a file: TOML, or else a bare text.

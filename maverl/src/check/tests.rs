@@ -7,6 +7,7 @@ mod critics;
 mod files;
 mod idle;
 mod keys;
+mod mistakes;
 mod outsiders;
 mod plan;
 mod policies;

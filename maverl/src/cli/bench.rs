@@ -15,7 +15,7 @@ use std::process::{Command, ExitCode, Stdio};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use super::{Failure, block_on, print};
+use super::{Failure, block_on, number, print, terminal};
 use measure::Watch;
 use report::Report;
 
@@ -31,13 +31,13 @@ pub(super) struct BenchArgs {
     #[arg(long, value_name = "TYPE", default_value = "f32")]
     dtype: Dtype,
     /// Threads of the numeric kernels; 0 is one per core.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::from_0)]
     threads: usize,
     /// How often each figure is measured.
-    #[arg(long, value_name = "N", default_value = "5")]
+    #[arg(long, value_name = "N", default_value = "5", value_parser = number::from_1)]
     repeats: NonZeroUsize,
     /// Measure `rollout`, `train` and `sft` with N and N * N times the work too, to see how costs grow.
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number::from_1)]
     times: NonZeroUsize,
     /// Sets a key of the configuration, as `--set runtime.micro_batch_tokens=2048`; may be given several times.
     #[arg(long, value_name = "KEY=VALUE")]
@@ -107,7 +107,11 @@ pub(super) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
             reports.push(report);
         }
     }
-    if args.json { Ok(ExitCode::SUCCESS) } else { print(&report::table(&reports)) }
+    if args.json {
+        Ok(ExitCode::SUCCESS)
+    } else {
+        print(&report::table(&reports, terminal::width()))
+    }
 }
 
 impl BenchArgs {

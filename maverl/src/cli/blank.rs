@@ -7,7 +7,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use super::export::{Dtype, whole, writable};
-use super::{Failure, print};
+use super::{Failure, number, print};
 use crate::model::blank::{SHAPES, blank_model};
 
 #[derive(Args)]
@@ -22,7 +22,7 @@ pub(super) struct BlankArgs {
     #[arg(long, value_name = "TYPE", default_value = "bf16")]
     dtype: Dtype,
     /// The same seed gives the same weights.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::seed)]
     seed: u64,
 }
 

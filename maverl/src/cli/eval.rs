@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::compare::{Single, compare};
-use super::{ConfigArgs, Failure, block_on, of_run, planned, print};
+use super::{ConfigArgs, Failure, block_on, of_run, planned, print, terminal};
 use crate::check::Purpose;
 use crate::checkpoint::Which;
 use crate::eval::EvalSpec;
@@ -63,7 +63,7 @@ pub(super) fn eval(args: &EvalArgs) -> Result<ExitCode, Failure> {
         return print(&if args.json {
             serde_json::to_string_pretty(&comparison)?
         } else {
-            comparison.table()
+            comparison.table(terminal::width())
         });
     }
     let progress = train::stderr();
@@ -77,7 +77,8 @@ pub(super) fn eval(args: &EvalArgs) -> Result<ExitCode, Failure> {
         progress.warn(&warning);
     }
     let report = train::report(&spec, &episodes)?;
-    print(&if args.json { serde_json::to_string_pretty(&report)? } else { report.table() })
+    let json = args.json.then(|| serde_json::to_string_pretty(&report)).transpose()?;
+    print(&json.unwrap_or_else(|| report.table(terminal::width())))
 }
 
 /// Which checkpoint is meant.

@@ -1,52 +1,68 @@
-//! What a name in a configuration stands for.
+//! `maverl explain`: keys, tables and presets of a configuration.
 
-use clap::{Args, Subcommand};
-use comfy_table::{Table, presets};
+mod key;
+
+use clap::Args;
 use serde::Serialize;
 
-use super::Failure;
+use super::{Failure, usage};
 use crate::config::{AlgorithmConfig, Preset};
 use crate::plan::{AlgorithmPlan, LossPlan};
+use crate::registry::Registry;
+use crate::table::Table;
 
 #[derive(Args)]
 pub(super) struct ExplainArgs {
-    #[command(subcommand)]
-    what: What,
-}
-
-#[derive(Subcommand)]
-enum What {
-    /// The parts that a preset of `algorithm.name` sets.
+    /// `algorithm`, or a key or table: its whole name (`algorithm.loss.clip_low`) or the end of it (`clip_low`).
     ///
-    /// Without NAME, every preset. What a preset leaves to the defaults stands below, as comments; each part can be set
-    /// otherwise.
-    Algorithm {
-        /// The preset.
-        #[arg(value_name = "NAME")]
-        name: Option<String>,
-    },
+    /// Without it, every table.
+    #[arg(value_name = "KEY")]
+    key: Option<String>,
+    /// After `algorithm`: the preset of `algorithm.name` whose parts are shown.
+    ///
+    /// Keys that it leaves to the defaults follow as comments; each part can be set otherwise.
+    #[arg(value_name = "PRESET", requires = "key")]
+    preset: Option<String>,
 }
 
-/// The explanation, as text.
-pub(super) fn explain(args: &ExplainArgs) -> Result<String, Failure> {
-    let What::Algorithm { name } = &args.what;
-    let Some(name) = name else { return Ok(every()) };
+/// The explanation as text, in lines of at most so many columns.
+pub(super) fn explain(
+    args: &ExplainArgs,
+    registry: &Registry,
+    width: usize,
+) -> Result<String, Failure> {
+    match (args.key.as_deref(), args.preset.as_deref()) {
+        (Some("algorithm"), None) => Ok(format!(
+            "{}\n\n{}",
+            every().draw(width),
+            key::explain("algorithm", registry, width)?
+        )),
+        (Some("algorithm"), Some(name)) => one(preset(name)?),
+        (Some(key), None) => key::explain(key, registry, width),
+        (Some(key), Some(more)) => {
+            let message = format!(
+                "`{more}` follows `{key}`; only `algorithm` is followed by a name, that of a preset"
+            );
+            Err(Failure(message))
+        }
+        (None, _) => Ok(key::tables(width)),
+    }
+}
+
+fn preset(name: &str) -> Result<Preset, Failure> {
     let preset = Preset::ALL.into_iter().find(|preset| preset.name() == name);
-    let preset = preset.ok_or_else(|| {
-        let names = Preset::ALL.map(Preset::name).join(", ");
-        Failure(format!("no preset is called `{name}`; there are {names}"))
-    })?;
-    one(preset)
+    preset.ok_or_else(|| {
+        Failure(usage::none_called("preset", name, Preset::ALL.iter().map(|preset| preset.name())))
+    })
 }
 
-fn every() -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["name", "paper", "what it is"]);
+fn every() -> Table {
+    let mut table = Table::plain(["preset", "paper", "what it is"]).prose(&[2]);
     for preset in Preset::ALL {
         let paper = preset.paper().map_or_else(String::new, |number| format!("arXiv:{number}"));
-        table.add_row([preset.name().to_owned(), paper, preset.words().to_owned()]);
+        table.row([preset.name().to_owned(), paper, preset.words().to_owned()]);
     }
-    table.trim_fmt()
+    table
 }
 
 fn one(preset: Preset) -> Result<String, Failure> {
@@ -131,16 +147,19 @@ mod tests {
         assert!(!text.contains("max_flat_steps"));
         let text = one(Preset::Drmas).unwrap();
         assert!(text.contains("\n#group_by = \"task_seat\"\n"), "{text}");
-        assert!(Preset::ALL.iter().all(|preset| every().contains(preset.name())));
+        assert!(Preset::ALL.iter().all(|preset| every().draw(80).contains(preset.name())));
     }
 
     #[test]
-    fn an_unknown_preset_is_told_which_there_are() {
-        let what = What::Algorithm { name: Some("qmixx".to_owned()) };
-        let Failure(message) = explain(&ExplainArgs { what }).unwrap_err();
-        assert!(
-            message.starts_with("no preset is called `qmixx`; there are drmas, grpo"),
+    fn an_unknown_preset_is_told_which_was_meant_and_which_there_are() {
+        let Failure(message) = preset("grppo").unwrap_err();
+        assert_eq!(
+            message.lines().next(),
+            Some("no preset is called `grppo`; did you mean `grpo`?"),
             "{message}"
         );
+        assert!(message.contains("there are drmas, grpo, drgrpo"), "{message}");
+        let Failure(message) = preset("zzz").unwrap_err();
+        assert!(message.starts_with("no preset is called `zzz`\nthere are drmas"), "{message}");
     }
 }

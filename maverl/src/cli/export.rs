@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 
-use super::{Failure, inspect, models, print};
+use super::{Failure, inspect, models, paths, print};
 use crate::checkpoint::{Checkpoints, Which};
 use crate::model::lora::is_adapter;
 use crate::model::{Model, ModelFiles, ModelSource, SaveOptions, StoredDtype, Tokenizer};
-use crate::run_dir::RunDir;
 use crate::run_dir::disk::{
     entries, file_name, name, parent, remove, sync_dir, sync_tree, temporary,
 };
@@ -18,17 +17,18 @@ use crate::run_dir::disk::{
 const TOLERANCE: f32 = 1e-4;
 
 #[derive(Args)]
+#[command(group = ArgGroup::new("source").required(true).multiple(true))]
 pub(super) struct ExportArgs {
     /// The model: a Hugging Face directory, `hf:ORG/NAME` or `hf:ORG/NAME@REVISION` on the hub, or `builtin:tiny`.
     ///
     /// With `--run` only for a policy that is an adapter, where its base is not found under the name it had.
-    #[arg(long, value_name = "MODEL", required_unless_present = "run")]
+    #[arg(long, value_name = "MODEL", group = "source")]
     model: Option<String>,
     /// An adapter on it, a PEFT directory.
     #[arg(long, value_name = "DIR", conflicts_with = "run")]
     adapter: Option<PathBuf>,
     /// Export a policy of the run in this directory.
-    #[arg(long, value_name = "RUN")]
+    #[arg(long, value_name = "RUN", group = "source")]
     run: Option<PathBuf>,
     /// Which policy; may be left out where the run has only one.
     #[arg(long, value_name = "NAME", requires = "run")]
@@ -137,7 +137,7 @@ impl ExportArgs {
 
 /// The directory of a policy in a checkpoint.
 fn policy(run: &Path, which: Which, policy: Option<&str>) -> Result<PathBuf, Failure> {
-    let run = RunDir::open(run)?;
+    let run = paths::run(run)?;
     let checkpoint = Checkpoints::of(run.path()).open(which)?;
     let dirs = entries(&checkpoint.path().join("policies"))?;
     let known = dirs.iter().map(|dir| name(dir)).collect::<Vec<_>>().join("`, `");

@@ -9,7 +9,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::models::ModelArgs;
-use super::{Failure, print};
+use super::{Failure, number, print};
 use crate::model::{ChatInput, ChatMessage, Tokenizer};
 use crate::plan::Sampling;
 use crate::runtime::{self, Completion, Request};
@@ -32,22 +32,22 @@ pub(super) struct GenerateArgs {
     #[arg(long, conflicts_with_all = ["temperature", "top_k", "top_p", "min_p"])]
     greedy: bool,
     /// Divides the logits; 0 is greedy.
-    #[arg(long, value_name = "T", default_value_t = 1.0, value_parser = from_0)]
+    #[arg(long, value_name = "T", default_value_t = 1.0, value_parser = number::decimal)]
     temperature: f32,
     /// Keep the k likeliest tokens; 0 keeps all.
-    #[arg(long, value_name = "K", default_value_t = 0)]
+    #[arg(long, value_name = "K", default_value_t = 0, value_parser = number::small)]
     top_k: u32,
     /// Keep the smallest set of likeliest tokens with this mass.
-    #[arg(long, value_name = "P", default_value_t = 1.0, value_parser = above_0_to_1)]
+    #[arg(long, value_name = "P", default_value_t = 1.0, value_parser = number::positive_share)]
     top_p: f32,
     /// Drop tokens less likely than this times the likeliest.
-    #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = from_0_to_1)]
+    #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = number::share)]
     min_p: f32,
     /// Longest completion in tokens.
-    #[arg(long, value_name = "N", default_value = "256")]
+    #[arg(long, value_name = "N", default_value = "256", value_parser = number::from_1)]
     max_tokens: NonZeroUsize,
     /// The same seed gives the same completion.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::seed)]
     seed: u64,
     /// Print ids, text and log-probs as JSON, at the end.
     #[arg(long)]
@@ -125,21 +125,4 @@ impl<'a> Report<'a> {
         let (ids, logprobs, text) = (&done.ids, &done.logprobs, tokenizer.decode(&done.ids));
         Self { prompt_ids, ids, text, logprobs, finish_reason }
     }
-}
-
-fn from_0(text: &str) -> Result<f32, String> {
-    number(text, "a finite number from 0", |x| x.is_finite() && x >= 0.0)
-}
-
-fn from_0_to_1(text: &str) -> Result<f32, String> {
-    number(text, "a number from 0 to 1", |x| (0.0..=1.0).contains(&x))
-}
-
-fn above_0_to_1(text: &str) -> Result<f32, String> {
-    number(text, "a number above 0 and at most 1", |x| x > 0.0 && x <= 1.0)
-}
-
-fn number(text: &str, words: &str, holds: fn(f32) -> bool) -> Result<f32, String> {
-    let number = text.parse().ok().filter(|number| holds(*number));
-    number.ok_or_else(|| format!("expected {words}"))
 }

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
-use super::{Failure, print};
+use super::{Failure, number, paths, print};
 use crate::data::read_text;
 use crate::env::{math, nli, search};
 use crate::run_dir::disk::temporary;
@@ -40,7 +40,7 @@ pub(super) struct GradeArgs {
     #[arg(long)]
     strict: bool,
     /// Seconds that a program may take (`code` alone).
-    #[arg(long, default_value_t = 3.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 3.0, value_parser = number::seconds)]
     seconds: f64,
 }
 
@@ -65,8 +65,7 @@ struct Grade {
 
 /// Judges every row of a file.
 pub(super) fn grade(args: &GradeArgs) -> Result<ExitCode, Failure> {
-    let text = read_text(&args.input)
-        .map_err(|error| Failure(format!("cannot read {}: {error}", args.input.display())))?;
+    let text = read_text(&args.input).map_err(|error| paths::unreadable(&args.input, &error))?;
     let mut bad = Vec::new();
     let graded: Vec<Map<String, Value>> = match args.rule {
         Rule::Code => {

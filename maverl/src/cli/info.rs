@@ -1,24 +1,23 @@
 //! `maverl list`.
 
-use comfy_table::{Table, presets};
-
 use crate::registry::{Declaration, Registry};
+use crate::table::Table;
 
-/// Everything that is linked in, a line each.
-pub(super) fn list(registry: &Registry) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["kind", "name", "what it is", "options"]);
+/// Everything that is linked in.
+pub(super) fn list(registry: &Registry) -> Table {
+    let header = ["kind", "name", "what it is", "options"];
+    let mut table = Table::plain(header).prose(&[2, 3]).title(2);
     let mut add = |kind: &str, declaration: &Declaration| {
         let defaults = (declaration.defaults)();
         let options = defaults.as_object().into_iter().flatten();
         let options: Vec<String> =
             options.map(|(name, value)| format!("{name} = {value}")).collect();
-        table.add_row([kind, declaration.name, declaration.summary, &options.join(", ")]);
+        table.row([kind, declaration.name, declaration.summary, &options.join(", ")]);
     };
     registry.orchestras.values().for_each(|entry| add("orchestra", &entry.declaration));
     registry.agents.values().for_each(|entry| add("agent", &entry.declaration));
     registry.environments.values().for_each(|entry| add("environment", &entry.declaration));
     registry.rewards.values().for_each(|entry| add("reward", &entry.declaration));
     registry.tools.values().for_each(|entry| add("tool", &entry.declaration));
-    table.to_string()
+    table
 }

@@ -9,12 +9,13 @@ use safetensors::tensor::Metadata;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Failure, print};
+use super::{Failure, paths, print, terminal};
 use crate::model::lora::{WEIGHTS_FILE, is_adapter};
 use crate::model::{
     ChatInput, ChatMessage, HfConfig, LoraConfig, ModelFiles, ModelSource, Tokenizer, builtin,
 };
 use crate::plan::{bytes, count, weights};
+use crate::table::Table;
 
 /// Characters of a template's first line that are shown.
 const LINE: usize = 80;
@@ -33,6 +34,7 @@ pub(super) struct InspectArgs {
 /// Says what a model or an adapter is.
 pub(super) fn inspect(args: &InspectArgs) -> Result<ExitCode, Failure> {
     let source = ModelSource::parse(&args.model)?;
+    paths::model(&source)?;
     source.fetch()?;
     let adapter = match &source {
         ModelSource::Directory(dir) => Some(dir).filter(|dir| is_adapter(dir)),
@@ -362,13 +364,12 @@ fn embedded(files: &ModelFiles) -> Result<Vec<FileReport>, Failure> {
 /// A line for each label, and one for each file.
 fn laid_out(lines: &[(&str, String)], files: &[FileReport]) -> String {
     let files = files.iter().map(|file| ("file", format!("{} {}", file.name, bytes(file.bytes))));
-    let mut text = String::new();
+    let mut table = Table::plain(["", ""]).prose(&[1]);
     let mut last = "";
     for (label, value) in lines.iter().cloned().chain(files) {
         // A label that comes again is not repeated.
-        let shown = if label == last { "" } else { label };
-        text.push_str(&format!("{shown:<15}{value}\n"));
+        table.row([if label == last { "" } else { label }, &value]);
         last = label;
     }
-    text
+    table.draw(terminal::width())
 }

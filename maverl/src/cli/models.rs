@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::{Map, Value};
 
-use super::Failure;
+use super::{Failure, paths};
 use crate::model::lora::is_adapter;
 use crate::model::{ChatInput, Model, ModelFiles, ModelSource, Tokenizer};
 
@@ -55,6 +55,7 @@ fn kwargs(text: &str) -> Result<Map<String, Value>, String> {
 /// The files of a model, all of them here.
 pub(super) fn files(path: &str) -> Result<ModelFiles, Failure> {
     let source = ModelSource::parse(path)?;
+    paths::model(&source)?;
     source.fetch()?;
     let files = ModelFiles::new(&source);
     match files.directory().filter(|dir| is_adapter(dir)) {

@@ -2,13 +2,19 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// The name the files here are written with; the new one takes its place.
 const NAME: &str = "my_team";
 
-/// What the manifest here says of maverl; where it really is takes its place.
-const MAVERL: &str = "maverl = { path = \"../maverl/maverl\" }";
+/// Path of maverl in the template of the manifest; replaced by the real one.
+const MAVERL: &str = "path = \"../maverl/maverl\"";
+
+/// Path of the orchestras in the template; replaced by the real one.
+const ORCHESTRAS: &str = "path = \"../maverl/orchestras\"";
+
+/// File with the versions that a checkout was tested with.
+const LOCK: &str = "Cargo.lock";
 
 /// The files of a team crate.
 const FILES: [(&str, &str); 9] = [
@@ -80,24 +86,34 @@ pub enum NewError {
     },
 }
 
-/// Writes the crate of a new team into `parent`, and says where. It depends on maverl alone: the source at `maverl`
-/// (a checkout, or the crate in it); without one the checkout that this maverl was built from; without that the
-/// published version.
+/// Writes the crate of a new team into `parent`, and says where. It depends on the source at `maverl` (a checkout, or the
+/// crate in it); without one on the checkout that this maverl was built from; without that on the published version. With a
+/// checkout come the versions of all crates that it was tested with.
 ///
 /// # Errors
 ///
 /// See [`NewError`]; nothing is left behind.
 pub fn new_team(parent: &Path, name: &str, maverl: Option<&Path>) -> Result<PathBuf, NewError> {
     check_name(name)?;
-    let dependency = dependency(maverl)?;
+    let source = match maverl {
+        Some(given) => Some(source(given).ok_or_else(|| NewError::NotMaverl(given.to_owned()))?),
+        None => checkout(),
+    };
     let dir = parent.join(name);
     if fs::symlink_metadata(&dir).is_ok() {
         return Err(NewError::Exists(dir));
     }
+    let (maverl, orchestras) = dependencies(source.as_deref(), parent);
     let written = FILES.iter().try_for_each(|(file, text)| {
-        let path = dir.join(file);
-        let text = text.replace(MAVERL, &dependency).replace(NAME, name);
-        write(&path, &text).map_err(|source| NewError::Write { path, source })
+        let text = text.replace(MAVERL, &maverl).replace(ORCHESTRAS, &orchestras);
+        write(&dir.join(file), &text.replace(NAME, name))
+    });
+    let written = written.and_then(|()| {
+        let lock = source.as_ref().and_then(|crate_dir| Some(crate_dir.parent()?.join(LOCK)));
+        match lock.as_deref().and_then(|lock| fs::read_to_string(lock).ok()) {
+            Some(lock) => write(&dir.join(LOCK), &lock),
+            None => Ok(()),
+        }
     });
     if let Err(error) = written {
         // What is left of the attempt only takes space; the error worth telling is the first one.
@@ -107,9 +123,10 @@ pub fn new_team(parent: &Path, name: &str, maverl: Option<&Path>) -> Result<Path
     Ok(dir)
 }
 
-fn write(path: &Path, text: &str) -> io::Result<()> {
-    path.parent().map_or(Ok(()), fs::create_dir_all)?;
-    fs::write(path, text)
+fn write(path: &Path, text: &str) -> Result<(), NewError> {
+    let made = path.parent().map_or(Ok(()), fs::create_dir_all);
+    let written = made.and_then(|()| fs::write(path, text));
+    written.map_err(|source| NewError::Write { path: path.to_owned(), source })
 }
 
 /// Accepts what is the name of a crate, of a Rust path, and the first part of the names of agents.
@@ -152,22 +169,36 @@ fn snake(name: &str) -> String {
     snake.split('_').filter(|word| !word.is_empty()).collect::<Vec<_>>().join("_")
 }
 
-/// The line of the manifest that says where maverl is.
-fn dependency(maverl: Option<&Path>) -> Result<String, NewError> {
-    let path = match maverl {
-        Some(given) => {
-            let found = source(given).ok_or_else(|| NewError::NotMaverl(given.to_owned()))?;
-            Some(found)
-        }
-        None => checkout(),
+/// Sources of maverl and of its orchestras for the manifest of a crate in `parent`.
+fn dependencies(source: Option<&Path>, parent: &Path) -> (String, String) {
+    let Some(source) = source else {
+        let version = format!("version = \"{}\"", env!("CARGO_PKG_VERSION"));
+        return (version.clone(), version);
     };
-    Ok(match path {
-        Some(path) => {
-            let path = toml::Value::String(path.display().to_string());
-            format!("maverl = {{ path = {path} }}")
-        }
-        None => format!("maverl = \"{}\"", env!("CARGO_PKG_VERSION")),
-    })
+    // The crate is a directory in `parent`, which may be written as nothing.
+    let here = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    let from = fs::canonicalize(here).map(|here| here.join(NAME));
+    let path = |to: &Path| {
+        let path = from.as_ref().ok().and_then(|from| relative(from, to));
+        let path = path.unwrap_or_else(|| to.display().to_string());
+        format!("path = {}", toml::Value::String(path))
+    };
+    let orchestras = source.parent().unwrap_or(source).join("orchestras");
+    (path(source), path(&orchestras))
+}
+
+/// The path from one directory to another, both absolute; `None` where they have nothing in common but the root.
+fn relative(from: &Path, to: &Path) -> Option<String> {
+    let shared = from.components().zip(to.components()).take_while(|(a, b)| a == b).count();
+    if from.components().take(shared).filter(|part| matches!(part, Component::Normal(_))).count()
+        == 0
+    {
+        return None;
+    }
+    let up = from.components().skip(shared).map(|_| "..".to_owned());
+    let down =
+        to.components().skip(shared).map(|part| part.as_os_str().to_string_lossy().into_owned());
+    Some(up.chain(down).collect::<Vec<_>>().join("/"))
 }
 
 /// maverl's crate at a path or in its `maverl` directory, as an absolute path.
@@ -241,11 +272,55 @@ mod tests {
         let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap();
         let manifest: toml::Table = manifest.parse().unwrap();
         assert_eq!(manifest["package"]["name"].as_str(), Some("word_game"));
-        assert_eq!(manifest["dependencies"].as_table().unwrap().len(), 1);
-        let path = manifest["dependencies"]["maverl"]["path"].as_str().unwrap();
-        assert_eq!(Path::new(path), fs::canonicalize(env!("CARGO_MANIFEST_DIR")).unwrap());
+        let dependencies = manifest["dependencies"].as_table().unwrap();
+        assert_eq!(dependencies.keys().collect::<Vec<_>>(), ["maverl", "serde_json", "tokio"]);
+        let path = dependencies["maverl"]["path"].as_str().unwrap();
+        let crate_dir = fs::canonicalize(env!("CARGO_MANIFEST_DIR")).unwrap();
+        assert_eq!(fs::canonicalize(dir.join(path)).unwrap(), crate_dir);
+        let lock = crate_dir.parent().unwrap().join(LOCK);
+        assert_eq!(fs::read_to_string(dir.join(LOCK)).unwrap(), fs::read_to_string(lock).unwrap());
         let error = new_team(home.path(), "word_game", None).unwrap_err().to_string();
         assert!(error.contains("word_game` is already there"), "{error}");
+    }
+
+    #[test]
+    fn the_path_is_relative_where_both_are_under_one_directory() {
+        for (from, to, expected) in [
+            ("/home/me/my_team", "/home/me/maverl/maverl", Some("../maverl/maverl")),
+            ("/home/me/maverl/my_team", "/home/me/maverl/maverl", Some("../maverl")),
+            ("/home/me/a/b/my_team", "/home/me/maverl/maverl", Some("../../../maverl/maverl")),
+            ("/tmp/my_team", "/home/me/maverl/maverl", None),
+        ] {
+            let found = relative(Path::new(from), Path::new(to));
+            assert_eq!(found.as_deref(), expected, "{from} {to}");
+        }
+        let home = tempfile::tempdir().unwrap();
+        for file in ["maverl/maverl/Cargo.toml", "maverl/Cargo.lock"] {
+            write(&home.path().join(file), "[package]\nname = \"maverl\"\n").unwrap();
+        }
+        let dir = new_team(home.path(), "word_game", Some(&home.path().join("maverl"))).unwrap();
+        let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap();
+        assert!(
+            manifest.contains("maverl = { path = \"../maverl/maverl\", features"),
+            "{manifest}"
+        );
+        assert!(
+            manifest.contains("#orchestras = { path = \"../maverl/orchestras\" }"),
+            "{manifest}"
+        );
+        assert!(dir.join(LOCK).is_file());
+    }
+
+    #[test]
+    fn the_profiles_are_those_that_the_checkout_is_compiled_with() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let read = |text: String| -> toml::Table { text.parse().unwrap() };
+        let ours = read(fs::read_to_string(root.join("Cargo.toml")).unwrap());
+        let team = read(FILES[0].1.to_owned());
+        assert_eq!(team["profile"]["dev"], ours["profile"]["dev"]);
+        let release = &ours["profile"]["release"];
+        assert_eq!(release.as_table().unwrap().len(), 1, "{release}");
+        assert_eq!(release["debug"].as_bool(), Some(false));
     }
 
     #[test]
@@ -262,7 +337,7 @@ mod tests {
 
     #[test]
     fn the_files_name_what_is_replaced_in_them() {
-        assert!(FILES[0].1.contains(MAVERL));
+        assert!(FILES[0].1.contains(MAVERL) && FILES[0].1.contains(ORCHESTRAS));
         for (file, text) in FILES.iter().filter(|(file, _)| file.ends_with("rs")) {
             assert!(text.contains(NAME), "{file}");
         }

@@ -5,11 +5,10 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use super::{Failure, block_on, of_run, planned, print};
+use super::{Failure, block_on, of_run, paths, planned, print};
 use crate::check::Purpose;
 use crate::registry::Registry;
 use crate::rollout::Replayed;
-use crate::run_dir::RunDir;
 use crate::train::{self, Recorded};
 use crate::trajectory::{Outcome, Seat, Turn};
 
@@ -19,7 +18,7 @@ const TAIL: usize = 240;
 /// Replays an episode and prints it; fails if it is not what was recorded. Of a step, the names of its episodes are
 /// printed.
 pub(super) fn replay(dir: &Path, episode: &str, json: bool) -> Result<ExitCode, Failure> {
-    let run = RunDir::open(dir)?;
+    let run = paths::run(dir)?;
     let listed = episode.parse().ok().map(|step| Recorded::names(&run, step)).transpose()?;
     if let Some(names) = listed.flatten().filter(|names| !names.is_empty()) {
         return print(&if json { serde_json::to_string_pretty(&names)? } else { names.join("\n") });

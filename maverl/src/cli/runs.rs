@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use comfy_table::{Table, presets};
 use serde::Serialize;
 
-use super::{Failure, print};
+use super::{Failure, paths, print, terminal};
 use crate::checkpoint::{Checkpoints, Which};
 use crate::run_dir::disk::{entries, read_json};
 use crate::run_dir::{Difference, MANIFEST, Provenance, RunDir, RunDirError};
+use crate::table::{Table, paragraphs};
 use crate::train::{Score, Summary, resume_command};
 
 /// How deep below a directory runs are looked for: sweeps have a directory of their own.
@@ -142,8 +142,8 @@ impl State {
 
 /// Prints what a run directory holds, what came of the run, and what is not as the run left it; fails if anything is not.
 pub(super) fn info(dir: &Path, json: bool) -> Result<ExitCode, Failure> {
+    let opened = paths::run(dir)?;
     let mut run = Run::read(dir, dir.display().to_string())?;
-    let opened = RunDir::open(dir)?;
     let checkpoints = Checkpoints::of(dir);
     let steps = checkpoints.steps()?;
     let problems = problems(&opened, &checkpoints, steps.last().copied())?;
@@ -157,7 +157,7 @@ pub(super) fn info(dir: &Path, json: bool) -> Result<ExitCode, Failure> {
     let info = Info { run, provenance, checkpoints: steps, verified };
     print(&match json {
         true => serde_json::to_string_pretty(&info)?,
-        false => info.text(dir, advice.as_deref()),
+        false => info.text(dir, advice.as_deref(), terminal::width()),
     })?;
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -182,7 +182,7 @@ fn problems(
 }
 
 impl Info {
-    fn text(&self, dir: &Path, advice: Option<&str>) -> String {
+    fn text(&self, dir: &Path, advice: Option<&str>, width: usize) -> String {
         let Self { run, provenance, checkpoints, verified } = self;
         let steps: Vec<String> = checkpoints.iter().map(ToString::to_string).collect();
         let state = match &run.state {
@@ -208,14 +208,15 @@ impl Info {
         ];
         let sound = !matches!(run.state, State::Damaged { .. });
         let lines = lines.into_iter().filter(|(name, _)| sound || *name != "verified");
-        let mut text: String = lines.map(|(name, value)| format!("{name:<12} {value}\n")).collect();
+        let text: String = lines.map(|(name, value)| format!("{name:<12} {value}\n")).collect();
+        let mut text = paragraphs(&text, width);
         match &run.summary {
-            Some(summary) => text.push_str(&summary.table(dir)),
+            Some(summary) => text.push_str(&summary.table(dir, width)),
             None => text.push_str("the run has no summary yet"),
         }
         if let Some(advice) = advice.filter(|_| sound) {
             text.push('\n');
-            text.push_str(advice);
+            text.push_str(&paragraphs(advice, width));
         }
         text
     }
@@ -240,7 +241,7 @@ pub(super) fn runs(dir: &Path, json: bool) -> Result<ExitCode, Failure> {
             Run::read(path, name.clone()).map_err(|error| (name, error.to_string()))
         })
         .collect();
-    print(&if json { lines(&runs)? } else { table(&runs) })
+    print(&if json { lines(&runs)? } else { table(&runs).draw(terminal::width()) })
 }
 
 /// The run directories in a directory and below it, sorted; nothing is looked for in a run.
@@ -271,16 +272,10 @@ fn lines(runs: &[Result<Run, (String, String)>]) -> Result<String, serde_json::E
     serde_json::to_string_pretty(&values)
 }
 
-fn table(runs: &[Result<Run, (String, String)>]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::ASCII_BORDERS_ONLY_CONDENSED).set_header([
-        "run",
-        "seed",
-        "algorithm",
-        "before",
-        "after",
-        "state",
-    ]);
+/// A row for each run.
+fn table(runs: &[Result<Run, (String, String)>]) -> Table {
+    let header = ["run", "seed", "algorithm", "before", "after", "state"];
+    let mut table = Table::framed(header).prose(&[5]);
     for run in runs {
         match run {
             Ok(run) => {
@@ -288,7 +283,7 @@ fn table(runs: &[Result<Run, (String, String)>]) -> String {
                     score.map_or("-".to_owned(), |score| format!("{:.3}", score.exact_match))
                 };
                 let [before, after] = run.scores().map(share);
-                table.add_row([
+                table.row([
                     run.name.clone(),
                     run.seed.to_string(),
                     run.algorithm.to_owned(),
@@ -300,11 +295,11 @@ fn table(runs: &[Result<Run, (String, String)>]) -> String {
             Err((name, error)) => {
                 let state = State::Damaged { problems: vec![error.clone()] }.words(0);
                 let none = || "-".to_owned();
-                table.add_row([name.clone(), none(), none(), none(), none(), state]);
+                table.row([name.clone(), none(), none(), none(), none(), state]);
             }
         }
     }
-    table.to_string()
+    table
 }
 
 #[cfg(test)]
@@ -331,7 +326,7 @@ mod tests {
                 Run::read(path, name.clone()).map_err(|error| (name, error.to_string()))
             })
             .collect();
-        let text = table(&runs);
+        let text = table(&runs).draw(300);
         let line = |name: &str| text.lines().find(|line| line.contains(name)).unwrap();
         let words: Vec<&str> = line("a-1").split_whitespace().collect();
         let expected = ["|", "a-1", "0", "drmas", "-", "-", "step", "0", "of", "100", "|"];

@@ -14,7 +14,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value};
 
 use super::models::ModelArgs;
-use super::{Failure, print};
+use super::{Failure, number, paths, print};
 use crate::model::{ChatInput, Model, Tokenizer};
 use crate::run_dir::disk::temporary;
 use crate::runtime::{self, Scores};
@@ -33,7 +33,7 @@ pub(super) struct ScoreArgs {
     #[arg(long, value_name = "FILE.jsonl")]
     output: PathBuf,
     /// Tokens that are scored at once; the results do not depend on it.
-    #[arg(long, value_name = "N", default_value = "4096")]
+    #[arg(long, value_name = "N", default_value = "4096", value_parser = number::from_1)]
     batch_tokens: NonZeroUsize,
 }
 
@@ -131,9 +131,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// Every row, or what is wrong with it. Empty lines are none.
     fn rows(&self) -> Result<impl Iterator<Item = Result<Result<Row, String>, Failure>>, Failure> {
-        let unreadable = |error: std::io::Error| {
-            Failure(format!("cannot read {}: {error}", self.path.display()))
-        };
+        let unreadable = |error: std::io::Error| paths::unreadable(self.path, &error);
         let file = File::open(self.path).map_err(unreadable)?;
         if !file.metadata().map_err(unreadable)?.is_file() {
             return Err(Failure(format!("{} is no file", self.path.display())));

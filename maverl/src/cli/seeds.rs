@@ -4,14 +4,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use comfy_table::{Table, presets};
-
 use super::training::{carry_out, options};
-use super::{Failure, Given, RunArgs, of_run, planned, print};
+use super::{Failure, Given, RunArgs, of_run, planned, print, terminal};
 use crate::check::{Purpose, Sources};
 use crate::eval::{Estimate, over_runs};
 use crate::registry::Registry;
 use crate::run_dir::{MANIFEST, Missing, Place, next};
+use crate::table::Table;
 use crate::train::{Options, Report, Summary};
 
 /// More runs than anybody has time for.
@@ -71,7 +70,7 @@ pub(super) fn train(
         planned(&sources, registry, Purpose::Train)?;
         match carry_out(&sources, registry, options) {
             Ok(Report { interrupted: true, dir: run, .. }) => {
-                print(&table(&outcomes))?;
+                print(&table(&outcomes).draw(terminal::width()))?;
                 eprintln!(
                     "stopped in `{}`; the same command with `--out {}` goes on",
                     run.display(),
@@ -86,7 +85,7 @@ pub(super) fn train(
             }
         }
     }
-    print(&format!("{}\n{}", table(&outcomes), dir.display()))?;
+    print(&format!("{}\n{}", table(&outcomes).draw(terminal::width()), dir.display()))?;
     let failed = outcomes.iter().any(|(_, outcome)| outcome.is_err());
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -115,14 +114,11 @@ fn run(
 }
 
 /// A row for each seed, and one for all.
-fn table(outcomes: &[Outcome]) -> String {
-    let mut table = Table::new();
+fn table(outcomes: &[Outcome]) -> Table {
     let measure = outcomes.iter().find_map(|(_, run)| Some(run.as_ref().ok()?.measure.as_str()));
     let [before, after] =
         ["before", "after"].map(|when| format!("{} {when}", measure.unwrap_or("solved")));
-    table
-        .load_style(presets::ASCII_BORDERS_ONLY_CONDENSED)
-        .set_header(["seed", &before, &after, "gain", "steps"]);
+    let mut table = Table::framed(["seed", &before, &after, "gain", "steps"]);
     let scores = |summary: &Summary| {
         let share = |score: &Option<crate::train::Score>| Some(score.as_ref()?.exact_match);
         (share(&summary.before), share(&summary.after))
@@ -132,7 +128,7 @@ fn table(outcomes: &[Outcome]) -> String {
     for (seed, outcome) in outcomes {
         let Ok(summary) = outcome else {
             let none = "-".to_owned();
-            table.add_row([seed.to_string(), none.clone(), none.clone(), none, "failed".into()]);
+            table.row([seed.to_string(), none.clone(), none.clone(), none, "failed".into()]);
             continue;
         };
         let (before, after) = scores(summary);
@@ -142,7 +138,7 @@ fn table(outcomes: &[Outcome]) -> String {
         gains.extend(gain);
         let gain = gain.map_or("-".to_owned(), |gain| format!("{gain:+.3}"));
         let steps = summary.steps.to_string();
-        table.add_row([seed.to_string(), shown(before), shown(after), gain, steps]);
+        table.row([seed.to_string(), shown(before), shown(after), gain, steps]);
     }
     let mean = |values: &[f64]| match over_runs(values) {
         None => "-".to_owned(),
@@ -153,8 +149,8 @@ fn table(outcomes: &[Outcome]) -> String {
     };
     let all = [&befores, &afters, &gains].map(|values| mean(values));
     let [before, after, gain] = all;
-    table.add_row(["mean (95 %)".to_owned(), before, after, gain, String::new()]);
-    table.to_string()
+    table.row(["mean (95 %)".to_owned(), before, after, gain, String::new()]);
+    table
 }
 
 #[cfg(test)]
@@ -201,7 +197,7 @@ mod tests {
             (2, Ok(summary(0.5, 0.8))),
             (3, Ok(summary(0.5, 0.9))),
         ];
-        let text = table(&outcomes);
+        let text = table(&outcomes).draw(80);
         // s = 0.1 and t = 4.303 with 2 degrees of freedom: 0.8 -+ 0.248.
         for part in ["accuracy before", "0.800 (0.552 to 1.048)", "+0.400", "failed", "mean (95 %)"]
         {

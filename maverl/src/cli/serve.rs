@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use serde::de::DeserializeOwned;
 use tokio::net::TcpListener;
 
-use super::{Failure, block_on};
+use super::{Failure, block_on, number};
 use crate::env::search::{self, Desk, Neighbors, Pooling, Ranking, SearchEnvironment};
 use crate::train::Interrupt;
 
@@ -47,13 +47,13 @@ pub(super) struct RetrieverArgs {
     #[arg(long, value_name = "TEXT", default_value = "")]
     document_prefix: String,
     /// Most tokens of a text that the encoder reads.
-    #[arg(long, value_name = "N", default_value_t = 512)]
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = number::from_0)]
     max_tokens: usize,
     /// How the nearest documents are found: `exact` or `hnsw`.
     #[arg(long, value_name = "HOW", default_value = "exact", value_parser = named::<Neighbors>)]
     neighbors: Neighbors,
     /// Queries whose documents are kept for when they are asked again; 0 keeps none.
-    #[arg(long, value_name = "N", default_value_t = 4096)]
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = number::from_0)]
     cache: usize,
 }
 

@@ -8,6 +8,7 @@ mod critic;
 mod loss;
 mod outsider;
 mod preset;
+pub(crate) mod reference;
 #[cfg(test)]
 mod tests;
 

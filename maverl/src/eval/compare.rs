@@ -6,12 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use comfy_table::Table;
 use serde::{Deserialize, Serialize};
 
 use super::{Estimate, share};
 use crate::ballot::{Ballot, Ties};
 use crate::draw::Draw;
+use crate::table::{Table, paragraphs};
 use crate::trajectory::{Episode, Turn};
 
 /// Samples of tasks that an interval is drawn from.
@@ -194,13 +194,11 @@ impl Comparison {
         })
     }
 
-    /// The comparison as a table, and what is to be known beside it.
-    pub fn table(&self) -> String {
+    /// The comparison as a table of at most so many columns, and what is to be known beside it.
+    pub fn table(&self, width: usize) -> String {
         let Some(first) = self.sides.first() else { return String::new() };
-        let mut table = Table::new();
-        table.load_style(comfy_table::presets::ASCII_BORDERS_ONLY_CONDENSED);
         let ahead = format!("{} ahead by (95 %)", first.name);
-        table.set_header([
+        let mut table = Table::framed([
             "",
             "samples",
             "solved (95 %)",
@@ -213,7 +211,7 @@ impl Comparison {
             let ahead = side.first_ahead.map_or("-".to_owned(), |Estimate { mean, low, high }| {
                 format!("{mean:+.3} ({low:+.3} to {high:+.3})")
             });
-            table.add_row([
+            table.row([
                 side.name.clone(),
                 side.samples.to_string(),
                 side.solved.to_string(),
@@ -223,20 +221,21 @@ impl Comparison {
                 format!("{:.1}", side.prompt_tokens),
             ]);
         }
-        let mut text = format!("{} tasks of `{}`\n{table}\n", self.tasks, self.split);
+        let mut notes = String::new();
         if self.left_out > 0 {
-            text += &format!(
+            notes += &format!(
                 "{} tasks that somebody could not be scored on are left out\n",
                 self.left_out
             );
         }
         for side in self.sides.iter().filter(|side| side.uncounted_turns > 0) {
             let Side { name, uncounted_turns: turns, .. } = side;
-            text += &format!(
+            notes += &format!(
                 "the tokens of {turns} turns of outsiders are not counted for the {name}\n"
             );
         }
-        text
+        let (tasks, split, table) = (self.tasks, &self.split, table.draw(width));
+        format!("{tasks} tasks of `{split}`\n{table}\n{}", paragraphs(&notes, width))
     }
 }
 
@@ -313,7 +312,7 @@ mod tests {
         let comparison = Comparison::of("test", &[team.clone(), other]).unwrap();
         assert_eq!((comparison.tasks, comparison.left_out), (1, 1));
         assert_eq!(comparison.sides[1].first_ahead.unwrap().mean, 1.0);
-        let table = comparison.table();
+        let table = comparison.table(80);
         assert!(table.contains("team ahead by") && table.contains("1 tasks that"), "{table}");
         let text = serde_json::to_string(&comparison).unwrap();
         assert_eq!(serde_json::from_str::<Comparison>(&text).unwrap(), comparison);
@@ -326,6 +325,6 @@ mod tests {
         episodes[0].turns[0].tokens = None;
         let comparison = Comparison::of("test", &[Entrant::mean("team", 1, &episodes)]).unwrap();
         assert_eq!(comparison.sides[0].uncounted_turns, 1);
-        assert!(comparison.table().contains("1 turns of outsiders are not counted for the team"));
+        assert!(comparison.table(80).contains("1 turns of outsiders are not counted for the team"));
     }
 }

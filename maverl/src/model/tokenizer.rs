@@ -3,6 +3,7 @@
 mod chat;
 mod detokenize;
 mod python;
+mod remedy;
 mod settings;
 mod special;
 mod template;
@@ -64,7 +65,12 @@ impl Tokenizer {
         let place = files.describe();
         let failed = |e: TokenizerError| ModelError(format!("{place}: {e}"));
         let of_tokenizer = |e: TokenizerError| ModelError(format!("{place}: tokenizer.json: {e}"));
-        let json = files.require("tokenizer.json")?;
+        let json = match files.read("tokenizer.json")? {
+            None if files.directory().is_some_and(|dir| dir.is_dir()) => {
+                return Err(ModelError(remedy::no_tokenizer(files)));
+            }
+            _ => files.require("tokenizer.json")?,
+        };
         let settings = Settings::read(files)?;
         let (tokenizer, specials) =
             caught(|| parse(&json, &settings)).and_then(|parsed| parsed).map_err(of_tokenizer)?;
@@ -280,11 +286,7 @@ impl Tokenizer {
     }
 
     fn no_template(&self) -> String {
-        format!(
-            "{}: no chat template: neither `chat_template.jinja` nor `chat_template` in `tokenizer_config.json`; an \
-             instruction-tuned model has one, a base model needs one added",
-            self.place
-        )
+        remedy::no_template(&self.place)
     }
 }
 

@@ -1,9 +1,9 @@
 //! What a plan means in numbers: who is trained where, how many episodes a step plays, how much memory it takes.
 
-use comfy_table::{Table, presets::ASCII_BORDERS_ONLY_CONDENSED};
 use serde::Serialize;
 
 use super::{LoraConfig, OutsiderPlan, Plan, PolicyPlan};
+use crate::table::{Table, paragraphs};
 use crate::trajectory::Seat;
 
 /// Bytes of one number: weights, gradients and moments are kept in f32.
@@ -207,10 +207,10 @@ impl Plan {
     }
 }
 
-/// The plan for readers: worker groups, seats, and what a step is.
-pub fn table(plan: &Plan) -> String {
+/// The plan for readers, in lines of at most so many columns: worker groups, seats, and what a step is.
+pub fn table(plan: &Plan, width: usize) -> String {
     let summary = plan.summary();
-    let mut text = format!(
+    let title = format!(
         "{} on {}, {} {} of {}\n\n",
         plan.orchestra.name,
         plan.environment.name,
@@ -219,31 +219,33 @@ pub fn table(plan: &Plan) -> String {
         plan.algorithm.preset.name()
     )
     .to_lowercase();
-    text += &workers(&summary);
+    let mut text = paragraphs(&title, width);
+    text += &workers(&summary).draw(width);
     text += "\n\n";
     if summary.policies.iter().any(|policy| policy.adapter.is_some()) {
-        text += &policies(&summary);
+        text += &policies(&summary).draw(width);
         text += "\n\n";
     }
-    text += &seats(&summary, &plan.outsiders);
+    text += &seats(&summary, &plan.outsiders).draw(width);
+    text += "\n\n";
     let step = &summary.step;
-    text += &match plan.algorithm.preset.is_supervised() {
-        true => "\n\na step plays no episode: replies are given\n".to_owned(),
+    let step = match plan.algorithm.preset.is_supervised() {
+        true => "a step plays no episode: replies are given\n".to_owned(),
         false => format!(
-            "\n\na step: {} tasks x {} episodes = {} episodes; each time every seat speaks once, {} samples and at most \
-             {} tokens\n",
+            "a step: {} tasks x {} episodes = {} episodes; each time every seat speaks once, {} samples and at most {} \
+             tokens\n",
             step.tasks, step.group_size, step.episodes, step.samples_per_call, step.tokens_per_call
         ),
     };
+    text += &paragraphs(&step, width);
     for warning in &plan.warnings {
-        text += &format!("warning: {warning}\n");
+        text += &paragraphs(&format!("warning: {warning}\n"), width);
     }
     text
 }
 
-fn workers(summary: &Summary) -> String {
-    let mut table = Table::new();
-    table.load_style(ASCII_BORDERS_ONLY_CONDENSED).set_header([
+fn workers(summary: &Summary) -> Table {
+    let mut table = Table::framed([
         "worker",
         "model",
         "agents",
@@ -258,7 +260,7 @@ fn workers(summary: &Summary) -> String {
         "keys, values",
     ]);
     for worker in &summary.workers {
-        table.add_row([
+        table.row([
             worker.name.clone(),
             worker.path.clone(),
             worker.agents.join("\n"),
@@ -273,22 +275,14 @@ fn workers(summary: &Summary) -> String {
             at_most(worker.kv_bytes),
         ]);
     }
-    table.trim_fmt()
+    table
 }
 
-fn policies(summary: &Summary) -> String {
-    let mut table = Table::new();
-    table.load_style(ASCII_BORDERS_ONLY_CONDENSED).set_header([
-        "policy",
-        "worker",
-        "weights",
-        "agents",
-        "trained",
-        "parameters",
-        "added",
-    ]);
+fn policies(summary: &Summary) -> Table {
+    let mut table =
+        Table::framed(["policy", "worker", "weights", "agents", "trained", "parameters", "added"]);
     for policy in &summary.policies {
-        table.add_row([
+        table.row([
             policy.name.clone(),
             policy.worker.clone(),
             policy.adapter.as_ref().map_or("the base's own".to_owned(), |lora| {
@@ -300,20 +294,13 @@ fn policies(summary: &Summary) -> String {
             bytes(policy.bytes),
         ]);
     }
-    table.trim_fmt()
+    table
 }
 
-fn seats(summary: &Summary, outsiders: &[OutsiderPlan]) -> String {
-    let mut table = Table::new();
-    table.load_style(ASCII_BORDERS_ONLY_CONDENSED).set_header([
-        "seat",
-        "policy",
-        "trained",
-        "temperature",
-        "max tokens",
-    ]);
+fn seats(summary: &Summary, outsiders: &[OutsiderPlan]) -> Table {
+    let mut table = Table::framed(["seat", "policy", "trained", "temperature", "max tokens"]);
     for seat in &summary.seats {
-        table.add_row([
+        table.row([
             seat.seat.to_string(),
             seat.policy.clone(),
             if seat.trained { "yes" } else { "no" }.to_owned(),
@@ -322,7 +309,7 @@ fn seats(summary: &Summary, outsiders: &[OutsiderPlan]) -> String {
         ]);
     }
     for OutsiderPlan { seat, name, sampling, .. } in outsiders {
-        table.add_row([
+        table.row([
             seat.to_string(),
             format!("outsider {name}"),
             "no".to_owned(),
@@ -330,7 +317,7 @@ fn seats(summary: &Summary, outsiders: &[OutsiderPlan]) -> String {
             sampling.max_tokens.to_string(),
         ]);
     }
-    table.trim_fmt()
+    table
 }
 
 /// `1234567` is `1.23M`.

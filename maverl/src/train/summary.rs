@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use comfy_table::Table;
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::Best;
 use crate::eval::EvalReport;
 use crate::metrics::SeatSummary;
+use crate::table::Table;
 use crate::train::resume_command;
 use crate::trajectory::Seat;
 
@@ -75,8 +75,9 @@ fn solved() -> String {
 }
 
 impl Summary {
-    /// The summary for people: what was solved before and after, each agent, the run directory.
-    pub fn table(&self, dir: &Path) -> String {
+    /// The summary for people, in lines of at most so many columns: what was solved before and after, each agent, the run
+    /// directory.
+    pub fn table(&self, dir: &Path, width: usize) -> String {
         let measure = format!("{} (95 %)", self.measure);
         let scores = table(
             &["", &measure, "greedy", "tasks"],
@@ -115,7 +116,8 @@ impl Summary {
             true => format!("{done}; {}", dir.display()),
             false => format!("{done}, not complete; go on with `{}`", resume_command(dir)),
         };
-        let parts = [scores, agents].into_iter().flatten().chain([last]);
+        let tables = [scores, agents].into_iter().flatten();
+        let parts = tables.map(|table| table.draw(width)).chain([last]);
         parts.collect::<Vec<_>>().join("\n")
     }
 }
@@ -137,20 +139,17 @@ impl Report {
         if self.interrupted { 130 } else { 0 }
     }
 
-    /// The summary for people.
-    pub fn table(&self) -> String {
-        self.summary.table(&self.dir)
+    /// The summary for people, in lines of at most so many columns.
+    pub fn table(&self, width: usize) -> String {
+        self.summary.table(&self.dir, width)
     }
 }
 
 /// A table, `None` if it has no row.
-fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Option<String> {
-    let mut table = Table::new();
-    table
-        .load_style(comfy_table::presets::ASCII_BORDERS_ONLY_CONDENSED)
-        .set_header(header.iter().copied());
-    table.add_rows(rows);
-    (!table.is_empty()).then(|| table.to_string())
+fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Option<Table> {
+    let mut table = Table::framed(header.iter().copied());
+    rows.for_each(|row| table.row(row));
+    (!table.is_empty()).then_some(table)
 }
 
 #[cfg(test)]
@@ -181,7 +180,7 @@ mod tests {
                 (Seat::only("debate/judge"), SeatSummary { calls: 0, ..agent }),
             ]),
         };
-        let text = summary.table(Path::new("runs/a"));
+        let text = summary.table(Path::new("runs/a"), 80);
         for part in [
             "goal met (95 %)",
             "0.375",
@@ -199,7 +198,7 @@ mod tests {
         summary.before = None;
         summary.after = None;
         summary.complete = false;
-        let text = summary.table(Path::new("runs/a b"));
+        let text = summary.table(Path::new("runs/a b"), 80);
         let end = "3 steps in 1.5 s, not complete; go on with `maverl train --resume 'runs/a b'`";
         assert!(!text.contains("greedy") && text.ends_with(end), "{text}");
     }

@@ -166,7 +166,7 @@ fn a_resumed_run_refuses_another_configuration_and_other_data() {
     lab.write("tasks.jsonl", &tasks);
     lab.model("other", 256);
     fs::remove_dir_all(lab.path("model")).unwrap();
-    lab.run(&resume).failed().says(&["model is not a directory", "resolved.toml"]);
+    lab.run(&resume).failed().says(&["there is no directory `model`", "resolved.toml"]);
     assert!(run.lasting() == before);
     fs::rename(lab.path("other"), lab.path("model")).unwrap();
     lab.run(&resume).succeeded();

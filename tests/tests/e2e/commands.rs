@@ -3,11 +3,15 @@
 use maverl::eval::{Comparison, EvalReport};
 use serde_json::Value;
 
+use maverl_tests::lab::Ended;
+
 use crate::lab;
 
 #[test]
 fn list_names_everything_that_is_linked_in() {
-    let text = lab().run(&["list"]).succeeded().stdout;
+    let lab = lab();
+    let wide = lab.command(&["list"]).env("COLUMNS", "1000").output().unwrap();
+    let text = Ended::of(&wide).succeeded().stdout;
     let lines = [
         ("orchestra", "duo/relay", "One opens, the other closes."),
         ("orchestra", "search/route", "max_turns = 3"),
@@ -20,6 +24,73 @@ fn list_names_everything_that_is_linked_in() {
     for (kind, name, more) in lines {
         let has = |line: &&str| line.contains(kind) && line.contains(name) && line.contains(more);
         assert!(text.lines().any(|line| has(&line)), "{kind} {name} is missing in\n{text}");
+    }
+}
+
+#[test]
+fn every_table_fits_60_80_and_120_columns() {
+    let lab = lab();
+    lab.train("run", &["steps=1"]);
+    let config = ["run.toml", "--set", "agents.\"duo/closer\".worker=\"own\""];
+    let commands: [&[&str]; 8] = [
+        &["list"],
+        &["explain"],
+        &["explain", "algorithm"],
+        &["explain", "sampling"],
+        &["check", config[0], config[1], config[2]],
+        &["eval", "--run", "run", "--set", "eval.samples=8"],
+        &["eval", "--compare", "--run", "run", "--single", "duo/alone"],
+        &["info", "run"],
+    ];
+    for command in commands {
+        for columns in ["60", "80", "120"] {
+            let output = lab.command(command).env("COLUMNS", columns).output().unwrap();
+            let text = Ended::of(&output).succeeded().stdout;
+            let widest = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+            let columns: usize = columns.parse().unwrap();
+            assert!(widest <= columns, "{command:?}: {widest} at {columns}\n{text}");
+        }
+    }
+}
+
+#[test]
+fn a_wrong_configuration_is_told_to_machines_as_json() {
+    let lab = lab();
+    let args = ["check", "run.toml", "--json", "--set", "steps=1e3", "--set", "task.gruop_size=4"];
+    let ended = lab.run(&args);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(1), ""), "{ended}");
+    let json: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let problems = json["problems"].as_array().unwrap();
+    assert_eq!(problems.len(), 2, "{ended}");
+    assert_eq!((&problems[0]["key"], &problems[0]["source"]), (&"steps".into(), &"--set".into()));
+    assert_eq!(problems[1]["help"], "did you mean `group_size`?");
+    // Without it, the same exit code and the same place.
+    lab.run(&[&args[..2], &args[3..]].concat()).failed().says(&["--set:1:7", "`steps = 1000`"]);
+}
+
+#[test]
+fn a_run_directory_in_the_place_of_a_configuration_is_answered_with_resume() {
+    let lab = lab();
+    lab.train("run", &["steps=0"]);
+    for command in ["train", "check", "eval"] {
+        let ended = lab.run(&[command, "run"]).failed();
+        ended.says(&[
+            "run is a directory",
+            "`maverl train --resume run`",
+            "`maverl eval --run run`",
+        ]);
+    }
+    lab.run(&["info", "rum"])
+        .failed()
+        .says(&["there is no directory `rum`", "did you mean `run`?"]);
+    lab.run(&["export", "--out", "x"]).says(&["--run <RUN>", "exports a policy of a run"]);
+}
+
+#[test]
+fn completions_name_the_binary() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = lab().run(&["completions", shell]).succeeded().stdout;
+        assert!(script.contains("team") && script.contains("explain"), "{script}");
     }
 }
 

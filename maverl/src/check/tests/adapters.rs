@@ -58,7 +58,7 @@ fn adapters_cost_their_own_bytes_and_one_base() {
     assert_eq!(worker.reference_bytes, 4 * both);
     assert_eq!((worker.gradient_bytes, worker.moment_bytes), (4 * most, 8 * both));
     assert_eq!(summary.policies[1].bytes, 16 * numbers[1]);
-    let table = table(&plan);
+    let table = table(&plan, 200);
     for part in ["adapter of rank 4", "adapter of rank 2", "verify"] {
         assert!(table.contains(part), "{table}");
     }

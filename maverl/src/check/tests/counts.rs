@@ -107,7 +107,7 @@ fn no_whole_number_of_a_configuration_ends_the_process() {
             let begin = std::time::Instant::now();
             if let Ok(plan) = super::super::check(&sources, &everything(), Purpose::Train) {
                 // What is accepted can be shown.
-                assert!(!table(&plan).is_empty() && !json(&plan).is_empty(), "{key}");
+                assert!(!table(&plan, 80).is_empty() && !json(&plan).is_empty(), "{key}");
             }
             let seconds = begin.elapsed().as_secs_f64();
             assert!(seconds < 20.0, "{key} = {number}: {seconds} s");

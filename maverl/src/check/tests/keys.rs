@@ -57,6 +57,7 @@ name = "drmass"
  7 | shuffle = 1
    :           ^
    `----
+  help: write `shuffle = true`
   x unknown key `modles`
    ,-[run.toml:8:2]
  8 | [modles.small]
@@ -84,6 +85,7 @@ name = "drmass"
  13 | stop = 3
     :        ^
     `----
+  help: write `stop = [3]`
   x `algorithm.name` is "drmass"; expected one of "drmas", "grpo", "drgrpo", "dapo", "rloo", "gigpo",
   | "reinforce++", "reinforce++_baseline", "gspo", "cispo", "sapo", "cpgd", "passk", "remax", "luspo",
   | "cory", "ppo", "ippo", "mappo", "happo", "marft", "vdn", "qmix", "maporl", "sft", "dpo"
@@ -166,6 +168,7 @@ examples = -1
  4 | greeting = 5
    :            ^
    `----
+  help: write `greeting = "5"`
   x `environment.top` is "x"; expected a whole number from 0
    ,-[run.toml:7:7]
  7 | top = "x"

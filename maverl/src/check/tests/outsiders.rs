@@ -31,7 +31,7 @@ fn an_outsider_is_a_member_without_a_policy() {
     );
     assert_eq!((outsider.sampling.temperature, outsider.outsider.retries), (0.5, 3));
     assert!(plan.policies.iter().all(|policy| policy.name != "expert"));
-    assert!(table(&plan).contains("outsider expert"));
+    assert!(table(&plan, 200).contains("outsider expert"));
     let resolved = toml::to_string(&plan.config).unwrap();
     assert_eq!(plan_of(&text(&resolved)), plan, "{resolved}");
 }

@@ -79,9 +79,25 @@ debate/vote on quiz, 100 steps of drmas
 
 a step: 16 tasks x 8 episodes = 128 episodes; each time every seat speaks once, 256 samples and at most 16384 tokens
 "#;
-    same(&table(&plan), expected);
-    let one = table(&plan_of(&text("steps = 1")));
+    same(&table(&plan, 200), expected);
+    let one = table(&plan_of(&text("steps = 1")), 200);
     assert!(one.starts_with("search/route on library, 1 step of drmas"), "{one}");
+}
+
+#[test]
+fn the_table_fits_60_80_and_120_columns() {
+    let adapters = format!("{DEBATE}[models.small.lora]\nrank = 4\n[task]\nmax_level = 3\n");
+    let plan = super::super::check(&text(&adapters), &everything(), Purpose::Train).unwrap();
+    for width in [60, 80, 120] {
+        let text = table(&plan, width);
+        assert!(text.lines().all(|line| line.chars().count() <= width), "{width}\n{text}");
+        let plain = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let parts =
+            ["debate/debater#1", "122.00 MiB", "adapter of rank 4", "each time every", "warning: "];
+        for part in parts {
+            assert!(plain.contains(part), "{part} is missing at {width}\n{text}");
+        }
+    }
 }
 
 #[test]

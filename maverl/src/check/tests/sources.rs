@@ -100,7 +100,8 @@ fn sources_that_cannot_be_read_are_all_reported() {
         set: vec!["steps".into()],
     };
     let expected = r#"
-  x /nowhere/run.toml could not be read: No such file or directory (os error 2)
+  x there is no file /nowhere/run.toml
+  help: / has no `nowhere`
   x the value is not TOML: invalid array; expected `]`
    ,-[environment:1:23]
  1 | MAVERL_SAMPLING__STOP=[1
@@ -111,7 +112,7 @@ fn sources_that_cannot_be_read_are_all_reported() {
  1 | steps
    : ^^^^^
    `----
-  help: write `--set task.group_size=4`
+  help: write `--set steps=VALUE`, without spaces around `=`
 "#;
     same(&problems(&sources, &search()), expected);
 }
@@ -126,11 +127,12 @@ seed = 1
 group_size = 1
 "#,
         r#"
-  x run.toml is not TOML: invalid table header; expected `.`, `]`
-   ,-[run.toml:2:5]
+  x run.toml is not TOML: the header `[task` is not closed
+   ,-[run.toml:2:1]
  2 | [task
-   :     ^
+   : ^^^^^
    `----
+  help: write `[task]`
 "#,
     );
 }
@@ -144,11 +146,12 @@ seed = 1
 seed = 2
 "#,
         r#"
-  x run.toml is not TOML: duplicate key `seed` in document root
+  x run.toml is not TOML: `seed` is set twice, first in line 1
    ,-[run.toml:2:1]
  2 | seed = 2
-   : ^
+   : ^^^^^^^^
    `----
+  help: remove one of the two
 "#,
     );
 }
@@ -162,10 +165,10 @@ fn a_name_with_a_slash_is_quoted() {
 frozen = true
 "#,
         r#"
-  x run.toml is not TOML: invalid table header; expected `.`, `]`
-   ,-[run.toml:1:15]
+  x run.toml is not TOML: the name in `[agents.search/verifier]` is not quoted
+   ,-[run.toml:1:1]
  1 | [agents.search/verifier]
-   :               ^
+   : ^^^^^^^^^^^^^^^^^^^^^^^^
    `----
   help: a name with `/` is quoted: `[agents."search/verifier"]`
 "#,

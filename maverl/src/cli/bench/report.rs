@@ -1,11 +1,11 @@
 //! What was measured, for people and for machines.
 
-use comfy_table::{CellAlignment, Table, presets};
 use serde::{Deserialize, Serialize};
 
 use super::measure::median;
 use super::{BenchArgs, Dtype, Part, Size};
 use crate::plan;
+use crate::table::Table;
 
 /// Everything that was measured of a part.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -109,23 +109,19 @@ impl Report {
     }
 }
 
-/// A line per figure.
-pub(super) fn table(reports: &[Report]) -> String {
+/// A line per figure, of at most so many columns.
+pub(super) fn table(reports: &[Report], width: usize) -> String {
     let Some(Report { size, dtype, threads, simd, .. }) = reports.first() else {
         return String::new();
     };
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(HEADER);
+    let mut table = Table::plain(HEADER).right(&NUMBERS).title(2);
     for report in reports {
         for (i, figure) in report.figures.iter().enumerate() {
-            table.add_row(report.line(figure, i == 0));
+            table.row(report.line(figure, i == 0));
         }
     }
-    for (_, column) in table.column_iter_mut().enumerate().filter(|(i, _)| NUMBERS.contains(i)) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
     let (size, dtype) = (super::written(size), super::written(dtype));
-    format!("size {size}, {dtype}, {threads} threads, {simd}\n\n{table}")
+    format!("size {size}, {dtype}, {threads} threads, {simd}\n\n{}", table.draw(width))
 }
 
 const HEADER: [&str; 11] = [
@@ -178,6 +174,10 @@ fn rounded(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -185,6 +185,30 @@ mod tests {
         let figure = Figure::rate("x1", "tokens/s", 8.0, &[4.0, 1.0, 2.0]).of_flop(2e9);
         assert_eq!((figure.min, figure.median, figure.max), (2.0, 4.0, 8.0));
         assert_eq!((figure.gflops, figure.values), (Some(8.0), vec![2.0, 8.0, 4.0]));
+    }
+
+    #[test]
+    fn the_table_fits_60_80_and_120_columns() {
+        let figure = |what: &str| {
+            json!({
+                "what": what, "unit": "new tokens/s", "median": 8192.4, "min": 8000.0, "max": 9000.0,
+                "values": [8192.4], "gflops": 12.5, "share": 0.45,
+            })
+        };
+        let report = json!({
+            "part": "rollout", "size": "S", "dtype": "f32", "threads": 2, "matmul_gflops": 30.0,
+            "figures": [figure("64 rows"), figure("128 rows, a prompt for eight each")],
+            "peak_bytes": 123_456_789, "other_cores": 0.5,
+        });
+        let report: Report = serde_json::from_value(report).unwrap();
+        for width in [60, 80, 120] {
+            let text = table(std::slice::from_ref(&report), width);
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
+            let plain = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            for part in ["rollout 64 rows", "128 rows, a prompt for eight each", "45%", "8192"] {
+                assert!(plain.contains(part), "{part} is missing at {width}\n{text}");
+            }
+        }
     }
 
     #[test]

@@ -154,7 +154,8 @@ mod tests {
         };
         let (red, year) = ((1.0 + 1.5 / 2.5_f64).ln(), (1.0 + 2.5 / 1.5_f64).ln());
         let found = index.search("RED 2024 red?", 9);
-        let expected = [(2, share(year, 1.0, 4.0)), (0, share(red, 2.0, 4.0)), (1, share(red, 1.0, 1.0))];
+        let expected =
+            [(2, share(year, 1.0, 4.0)), (0, share(red, 2.0, 4.0)), (1, share(red, 1.0, 1.0))];
         let mut expected = expected.to_vec();
         expected.sort_by(|a, b| b.1.total_cmp(&a.1));
         assert_eq!(found.len(), 3);

@@ -399,7 +399,7 @@ async fn who_stops_a_run_is_told_at_once_what_it_still_does_and_how_to_go_on() {
     let told = at("finishing step 5; again to stop now").expect("it is told");
     assert!(at("step 4").unwrap() < told && told < at("step 5").unwrap(), "{said:?}");
     let end = format!("go on with `maverl train --resume {}`", dir.display());
-    assert!(report.table().ends_with(&end), "{}", report.table());
+    assert!(report.table(120).ends_with(&end), "{}", report.table(120));
 }
 
 #[tokio::test]

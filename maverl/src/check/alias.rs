@@ -1,0 +1,137 @@
+//! Names of TRL, transformers, verl and OpenRLHF for keys and values that have another name here.
+
+/// A row a line: keys (or flags) here, names elsewhere, what is different.
+const NAMES: &str = include_str!("alias.txt");
+
+/// A row a line: the last part of a key, a value of it, what others call the value.
+const VALUES: &str = include_str!("value.txt");
+
+/// Keys with the same meaning here.
+struct Alias {
+    here: Vec<&'static str>,
+    names: Vec<&'static str>,
+    note: &'static str,
+}
+
+/// The three columns of every row.
+fn rows(table: &'static str) -> impl Iterator<Item = [&'static str; 3]> {
+    table.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
+        let mut columns = line.splitn(3, '|').map(str::trim);
+        Some([columns.next()?, columns.next()?, columns.next()?])
+    })
+}
+
+fn aliases() -> impl Iterator<Item = Alias> {
+    rows(NAMES).map(|[here, names, note]| Alias {
+        here: here.split_whitespace().collect(),
+        names: names.split_whitespace().collect(),
+        note,
+    })
+}
+
+/// The alias of a name, however it is spelled: `learningRate` and `learning-rate` too.
+fn find(name: &str) -> Option<Alias> {
+    let name = snake(name);
+    aliases().find(|alias| alias.names.contains(&name.as_str()))
+}
+
+/// Help for a name that others have for a key here. `model` is the name of the run's model, if it has only one.
+pub(crate) fn help(name: &str, model: Option<&str>) -> Option<String> {
+    let Alias { here, note, .. } = find(name)?;
+    let keys: Vec<String> = here.iter().map(|key| format!("`{}`", settled(key, model))).collect();
+    let note = if note.is_empty() { String::new() } else { format!("; {note}") };
+    match keys.is_empty() {
+        true => Some(note.trim_start_matches("; ").to_owned()),
+        false => Some(format!("`{name}` is {} here{note}", keys.join(" and "))),
+    }
+}
+
+/// The first key that a name stands for here.
+pub(crate) fn key(name: &str, model: Option<&str>) -> Option<String> {
+    let first = find(name)?.here.first().filter(|key| !key.starts_with('-')).copied()?;
+    Some(settled(first, model))
+}
+
+/// A key with the name of the run's model, where that is known.
+fn settled(key: &str, model: Option<&str>) -> String {
+    match (key.strip_prefix("models.NAME"), model) {
+        (Some(rest), Some(model)) => format!("models.{model}{rest}"),
+        _ => key.to_owned(),
+    }
+}
+
+/// A name as keys are written: `learningRate` and `Learning-Rate` are `learning_rate`.
+pub(crate) fn snake(name: &str) -> String {
+    let mut snake = String::new();
+    let mut after_lower = false;
+    for c in name.chars() {
+        if c.is_ascii_uppercase() && after_lower {
+            snake.push('_');
+        }
+        snake.push(if matches!(c, '-' | ' ') { '_' } else { c.to_ascii_lowercase() });
+        after_lower = c.is_ascii_lowercase() || c.is_ascii_digit();
+    }
+    snake
+}
+
+/// The value of a key that others call so; of the key only the last part is given.
+pub(super) fn value(key: &str, found: &str) -> Option<&'static str> {
+    let found = snake(found);
+    rows(VALUES)
+        .find(|[of, _, names]| *of == key && names.split_whitespace().any(|name| name == found))
+        .map(|[_, ours, _]| ours)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_other_trainers_are_answered_with_ours() {
+        let cases = [
+            ("learning_rate", "`learning_rate` is `models.small.optim.lr` here"),
+            ("learningRate", "`learningRate` is `models.small.optim.lr` here"),
+            ("num_generations", "`num_generations` is `task.group_size` here"),
+            ("clip_ratio_high", "`clip_ratio_high` is `algorithm.loss.clip_high` here"),
+            ("n_samples_per_prompt", "`n_samples_per_prompt` is `task.group_size` here"),
+        ];
+        for (name, expected) in cases {
+            assert_eq!(help(name, Some("small")).as_deref(), Some(expected));
+        }
+        assert_eq!(key("learning-rate", None).as_deref(), Some("models.NAME.optim.lr"));
+        assert_eq!(key("output_dir", None), None);
+        assert_eq!(help("no_such_name", None), None);
+    }
+
+    #[test]
+    fn at_least_sixty_names_are_known_and_none_twice() {
+        let mut names: Vec<&str> = aliases().flat_map(|alias| alias.names).collect();
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert!(all >= 60, "{all}");
+        assert_eq!(names.len(), all, "a name stands twice");
+        for name in names {
+            assert_eq!(snake(name), name, "is looked up in this spelling");
+        }
+    }
+
+    #[test]
+    fn every_key_that_is_named_instead_is_one() {
+        for Alias { here, names, note } in aliases() {
+            assert!(!here.is_empty() || !note.is_empty(), "{names:?}");
+            for key in here {
+                let known = key.starts_with("--") || crate::config::reference::find(key).is_some();
+                assert!(known, "`{key}` is no key");
+            }
+        }
+    }
+
+    #[test]
+    fn values_of_other_trainers_are_answered_with_ours() {
+        assert_eq!(value("kl", "low_var_kl"), Some("k3"));
+        assert_eq!(value("aggregation", "seq-mean-token-mean"), Some("sequence_mean"));
+        assert_eq!(value("dtype", "bfloat16"), Some("bf16"));
+        assert_eq!(value("name", "ppo"), None);
+    }
+}

@@ -1,0 +1,111 @@
+//! Reads the configuration file, and explains why it cannot be read.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use toml_edit::ImDocument;
+
+use super::missing::{self, Wanted};
+use super::sources::{File, Problem};
+use super::syntax;
+
+/// Name and text of a file, and its content or the problem with it.
+pub(super) fn read(file: &File) -> (String, String, Result<ImDocument<String>, Problem>) {
+    let (name, bytes) = match file {
+        File::Text { name, text, .. } => (name.clone(), Ok(text.clone().into_bytes())),
+        File::Path(path) => (path.display().to_string(), std::fs::read(path)),
+    };
+    let bytes = match (bytes, file) {
+        (Ok(bytes), _) => bytes,
+        (Err(error), File::Path(path)) => {
+            return (name, String::new(), Err(unreadable(path, &error)));
+        }
+        (Err(error), File::Text { .. }) => {
+            return (name, String::new(), Err((None, error.to_string(), None)));
+        }
+    };
+    match String::from_utf8(bytes) {
+        Ok(text) => {
+            let parsed = ImDocument::parse(text.clone());
+            let parsed = parsed.map_err(|error| syntax::explain(&name, &text, &error));
+            (name, text, parsed)
+        }
+        Err(error) => {
+            let problem = not_utf8(&name, error.as_bytes(), error.utf8_error().valid_up_to());
+            (name, String::from_utf8_lossy(error.as_bytes()).into_owned(), Err(problem))
+        }
+    }
+}
+
+/// Explains a path that cannot be read.
+fn unreadable(path: &Path, error: &std::io::Error) -> Problem {
+    let shown = path.display();
+    if path.is_dir() {
+        return (
+            None,
+            format!("{shown} is a directory; a configuration is a file"),
+            Some(directory(path)),
+        );
+    }
+    let toml = Wanted::Extension("toml");
+    if error.kind() == ErrorKind::NotFound {
+        let here = Path::new("");
+        return (None, missing::message(path, here, toml), missing::help(path, here, toml));
+    }
+    (None, format!("{shown} could not be read: {error}"), None)
+}
+
+/// Help for a directory in the place of a file: how runs and models are given.
+fn directory(path: &Path) -> String {
+    let dir = path.display();
+    if path.join("manifest.json").is_file() && path.join("resolved.toml").is_file() {
+        return format!(
+            "it is a run: `maverl train --resume {dir}` goes on with it, `maverl eval --run {dir}` evaluates it, and \
+             `maverl train {dir}/resolved.toml` starts another like it"
+        );
+    }
+    if path.join("config.json").is_file() {
+        return format!(
+            "it is a model: name it in a configuration as `path = \"{dir}\"` in `[models.NAME]`"
+        );
+    }
+    missing::help(&path.join(".toml"), Path::new(""), Wanted::Extension("toml"))
+        .unwrap_or_else(|| "name the TOML file that describes the run".to_owned())
+}
+
+/// Explains a file that is not UTF-8, with the command that converts it.
+fn not_utf8(name: &str, bytes: &[u8], at: usize) -> Problem {
+    const KINDS: [(&[u8], &str); 5] = [
+        (&[0x28, 0xb5, 0x2f, 0xfd], "compressed with zstd"),
+        (&[0x1f, 0x8b], "compressed with gzip"),
+        (b"PK\x03\x04", "a zip archive"),
+        (b"PAR1", "a Parquet file"),
+        (b"GGUF", "a model in the GGUF format"),
+    ];
+    if let Some((_, kind)) = KINDS.iter().find(|(magic, _)| bytes.starts_with(magic)) {
+        let help = "a configuration is a text file in TOML";
+        return (None, format!("{name} is {kind}, not a configuration"), Some(help.to_owned()));
+    }
+    if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
+        let help = format!(
+            "PowerShell's `>` writes it so; save it as UTF-8, or run `iconv -f UTF-16 -t UTF-8 {name} > utf8.toml`"
+        );
+        return (None, format!("{name} is UTF-16; a configuration is UTF-8"), Some(help));
+    }
+    let before = String::from_utf8_lossy(&bytes[..at]);
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    let byte = bytes.get(at).copied().unwrap_or_default();
+    let message = format!(
+        "{name} is not UTF-8: the byte 0x{byte:02x} in line {line}, column {column}, is no character"
+    );
+    let help = match bytes.contains(&0) {
+        true => "it is not a text: a configuration is a text file in TOML".to_owned(),
+        false => format!(
+            "save it as UTF-8; if it is Latin-1, `iconv -f LATIN1 -t UTF-8 {name} > utf8.toml` does"
+        ),
+    };
+    // In the text that is shown, what is no character is one of three bytes.
+    let shown = before.len()..before.len() + '\u{fffd}'.len_utf8();
+    (Some(shown), message, Some(help))
+}

@@ -1,0 +1,144 @@
+//! Messages and help for paths that do not exist.
+
+use std::path::{Path, PathBuf};
+
+use super::diagnostic::did_you_mean;
+
+/// Kind of entry that a path should name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// A file, whatever it is called.
+    File,
+    /// A file of this extension.
+    Extension(&'static str),
+    /// A directory.
+    Directory,
+}
+
+/// Message for a path that does not exist: the path as written, and the absolute path.
+pub(crate) fn message(given: &Path, base: &Path, wanted: Wanted) -> String {
+    let noun = if wanted == Wanted::Directory { "directory" } else { "file" };
+    let place = absolute(&base.join(given));
+    match given.is_absolute() {
+        true => format!("there is no {noun} {}", given.display()),
+        false => {
+            format!(
+                "there is no {noun} `{}`; it was looked for at {}",
+                given.display(),
+                place.display()
+            )
+        }
+    }
+}
+
+/// Help for a path that does not exist: a close name in its directory, or the directory that is missing.
+pub(crate) fn help(given: &Path, base: &Path, wanted: Wanted) -> Option<String> {
+    if let Some(help) = unexpanded(given) {
+        return Some(help);
+    }
+    let place = base.join(given);
+    let above = place.parent().filter(|above| !above.as_os_str().is_empty());
+    let above = above.unwrap_or_else(|| Path::new("."));
+    if !above.is_dir() {
+        let first =
+            absolute(above).ancestors().find(|path| path.is_dir()).map(Path::to_path_buf)?;
+        let missing =
+            absolute(above).strip_prefix(&first).ok()?.components().next()?.as_os_str().to_owned();
+        return Some(format!("{} has no `{}`", first.display(), missing.to_string_lossy()));
+    }
+    let names = names(above, wanted);
+    let name = place.file_name()?.to_string_lossy().into_owned();
+    let beside = |name: &str| given.with_file_name(name).display().to_string();
+    // What is missing may be the extension alone.
+    let whole = names.iter().find(|other| other.split('.').next() == Some(name.as_str()));
+    let close =
+        whole.map(String::as_str).or_else(|| did_you_mean(&name, names.iter().map(String::as_str)));
+    match (close, wanted) {
+        (Some(close), _) => Some(format!("did you mean `{}`?", beside(close))),
+        (None, Wanted::Extension(extension)) if !names.is_empty() => {
+            let first: Vec<String> =
+                names.iter().take(5).map(|name| format!("`{}`", beside(name))).collect();
+            Some(format!("the .{extension} files there are {}", first.join(", ")))
+        }
+        _ => None,
+    }
+}
+
+/// Help for `~` and variables, which only a shell expands.
+fn unexpanded(given: &Path) -> Option<String> {
+    let text = given.to_string_lossy();
+    if let Some(rest) = text.strip_prefix('~') {
+        let home = std::env::var("HOME").unwrap_or_else(|_| "/home/me".to_owned());
+        let whole = format!("{home}{rest}");
+        return Some(format!(
+            "`~` is expanded by a shell, not in a file or in quotes: write `{whole}`"
+        ));
+    }
+    let variable = text.contains("$") || text.contains('%') && text.matches('%').count() > 1;
+    variable.then(|| {
+        "variables are expanded by a shell, not in a file or in quotes: write the path out"
+            .to_owned()
+    })
+}
+
+/// Names of the wanted kind in a directory, sorted.
+fn names(dir: &Path, wanted: Wanted) -> Vec<String> {
+    let fits = |path: &Path| match wanted {
+        Wanted::File => path.is_file(),
+        Wanted::Extension(extension) => path.extension().is_some_and(|found| found == extension),
+        Wanted::Directory => path.is_dir(),
+    };
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let entries = entries.filter(|entry| fits(&entry.path()));
+    let mut names: Vec<String> =
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}
+
+/// Absolute path without `.` and `..`; links are not resolved.
+fn absolute(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    // `a/./b` and `a/b/../c` as a reader would write them.
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            std::path::Component::CurDir => {}
+            std::path::Component::ParentDir if plain.file_name().is_some() => drop(plain.pop()),
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_path_where_nothing_is_comes_with_where_it_was_looked_for_and_what_is_there() {
+        let home = tempfile::tempdir().unwrap();
+        let base = home.path();
+        std::fs::write(base.join("run.toml"), "").unwrap();
+        std::fs::write(base.join("sweep.toml"), "").unwrap();
+        let toml = Wanted::Extension("toml");
+        let told = message(Path::new("runn.toml"), base, toml);
+        let at = base.join("runn.toml");
+        let expected =
+            format!("there is no file `runn.toml`; it was looked for at {}", at.display());
+        assert_eq!(told, expected);
+        let help = |given: &str| help(Path::new(given), base, toml);
+        assert_eq!(help("runn.toml").unwrap(), "did you mean `run.toml`?");
+        assert_eq!(help("run").unwrap(), "did you mean `run.toml`?");
+        assert_eq!(
+            help("other.toml").unwrap(),
+            "the .toml files there are `run.toml`, `sweep.toml`"
+        );
+        let none = help("configs/here/run.toml").unwrap();
+        assert_eq!(none, format!("{} has no `configs`", base.display()));
+        assert!(help("~/run.toml").unwrap().starts_with("`~` is expanded by a shell"));
+        assert!(help("$HOME/run.toml").unwrap().contains("variables"));
+    }
+}

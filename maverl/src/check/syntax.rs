@@ -1,0 +1,400 @@
+//! Explains texts that are not TOML by what was probably meant.
+
+use std::ops::Range;
+
+use toml_edit::TomlError;
+
+use super::sources::Problem;
+
+/// Span, message and help.
+type Found = (Range<usize>, String, String);
+
+/// Problem for a parser error, explained where the line shows what was meant.
+pub(super) fn explain(name: &str, text: &str, error: &TomlError) -> Problem {
+    let said = error.message().trim().replace('\n', "; ");
+    let at = error.span().map_or(0, |span| span.start).min(text.len());
+    if let Some(message) = other_format(text) {
+        return (None, format!("{name} is not TOML: {message}"), Some(EXAMPLE.to_owned()));
+    }
+    let line = Line::around(text, at);
+    let found = twice(text, at, &said)
+        .or_else(|| line.typographic())
+        .or_else(|| line.header())
+        .or_else(|| line.comment())
+        .or_else(|| line.assignment());
+    match found {
+        Some((span, what, help)) => (Some(span), format!("{name} is not TOML: {what}"), Some(help)),
+        None => (error.span(), format!("{name} is not TOML: {said}"), None),
+    }
+}
+
+const EXAMPLE: &str = "a configuration reads like `steps = 100`, then `[task]`, then `group_size = 8`: docs/src/config.md";
+
+/// Name of another format that the whole text is in.
+fn other_format(text: &str) -> Option<String> {
+    let text = text.trim_start_matches('\u{feff}');
+    let mut lines =
+        text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let first = lines.next()?;
+    if first.starts_with('{') {
+        return Some("it begins like JSON".to_owned());
+    }
+    let yaml = |line: &str| {
+        line.split_once(':')
+            .is_some_and(|(key, rest)| bare(key) && (rest.is_empty() || rest.starts_with(' ')))
+    };
+    (first == "---"
+        || (yaml(first) && lines.next().is_none_or(|line| yaml(line) || line.starts_with("- "))))
+    .then(|| "it reads like YAML".to_owned())
+}
+
+/// A key or table that is there twice, with the line of the first.
+fn twice(text: &str, at: usize, said: &str) -> Option<Found> {
+    let key = said.strip_prefix("duplicate key `")?.split('`').next()?;
+    let line = Line::around(text, at);
+    let same = |other: &str| {
+        other.split('=').next().map(str::trim) == line.code().split('=').next().map(str::trim)
+    };
+    let number = |at: usize| text[..at].matches('\n').count() + 1;
+    let here = number(line.start);
+    // A key may be there again in another table; the one that counts is in the same.
+    let table =
+        |n: usize| text.lines().take(n).filter(|line| line.trim_start().starts_with('[')).last();
+    let header = line.code().starts_with('[');
+    let first = (1..here).find(|n| {
+        let other = text.lines().nth(n - 1).unwrap_or_default().trim();
+        same(other) && (header || table(*n) == table(here))
+    });
+    let place = first.map_or_else(String::new, |first| format!(", first in line {first}"));
+    let span = line.whole();
+    Some(match header {
+        true => {
+            let header = line.code();
+            (
+                span,
+                format!("the table `{header}` is there twice{place}"),
+                "write all its keys under one header".to_owned(),
+            )
+        }
+        false => (span, format!("`{key}` is set twice{place}"), "remove one of the two".to_owned()),
+    })
+}
+
+/// A line of a text.
+struct Line<'t> {
+    text: &'t str,
+    /// Byte offset of its start.
+    start: usize,
+}
+
+impl<'t> Line<'t> {
+    /// The line that a place is in; the one before, where a line is empty or the place is behind the end of one.
+    fn around(text: &'t str, at: usize) -> Self {
+        let start_of = |at: usize| text[..at].rfind('\n').map_or(0, |end| end + 1);
+        let mut at = at;
+        while !text.is_char_boundary(at) {
+            at -= 1;
+        }
+        let mut start = start_of(at);
+        let line = |start: usize| text[start..].lines().next().unwrap_or_default();
+        while line(start).trim().is_empty() && start > 0 {
+            start = start_of(start - 1);
+        }
+        Self { text: line(start), start }
+    }
+
+    /// The line without what is around it and without its comment.
+    fn code(&self) -> &'t str {
+        let mut quote = None;
+        let mut end = self.text.len();
+        for (at, c) in self.text.char_indices() {
+            match (quote, c) {
+                (Some(open), _) if c == open => quote = None,
+                (None, '"' | '\'') => quote = Some(c),
+                (None, '#') => {
+                    end = at;
+                    break;
+                }
+                _ => {}
+            }
+        }
+        self.text[..end].trim()
+    }
+
+    /// Span of its code in the whole text.
+    fn whole(&self) -> Range<usize> {
+        self.span(self.code())
+    }
+
+    /// Span of a part of the line in the whole text.
+    fn span(&self, part: &str) -> Range<usize> {
+        let start =
+            self.start + (part.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
+        start..start + part.len()
+    }
+
+    /// Quotes that a word processor has made.
+    fn typographic(&self) -> Option<Found> {
+        let (at, c) = self.text.char_indices().find(|(_, c)| "“”„‘’«»".contains(*c))?;
+        // In a text of its own they are fine.
+        if self.text[..at].contains(['"', '\'']) {
+            return None;
+        }
+        let span = self.start + at..self.start + at + c.len_utf8();
+        Some((
+            span,
+            format!("`{c}` is not a quote of TOML"),
+            "write a straight one: `\"`".to_owned(),
+        ))
+    }
+
+    /// A header that is not closed, or not quoted.
+    fn header(&self) -> Option<Found> {
+        let code = self.code();
+        let inner = code.strip_prefix('[')?;
+        let name = inner.split(']').next()?.trim_matches(['[', ' ']);
+        if name.contains(['/', ' ', '@', ':']) && !name.contains(['"', '\'']) {
+            let message = format!("the name in `[{name}]` is not quoted");
+            return Some((
+                self.whole(),
+                message,
+                format!("a name with `/` is quoted: `[{}]`", quoted(name)),
+            ));
+        }
+        if !inner.contains(']') {
+            let message = format!("the header `{code}` is not closed");
+            return Some((self.whole(), message, format!("write `[{name}]`")));
+        }
+        let rest = inner.split_once(']').map_or("", |(_, rest)| rest.trim_matches([']', ' ']));
+        let message = format!("`{rest}` follows the header `[{name}]`");
+        let help = "keys stand in lines of their own, below the header".to_owned();
+        (!rest.is_empty()).then(|| (self.span(rest), message, help))
+    }
+
+    /// A comment of another language.
+    fn comment(&self) -> Option<Found> {
+        let code = self.code();
+        let mark = ["//", "--", ";", "/*"].into_iter().find(|mark| code.starts_with(mark))?;
+        Some((
+            self.whole(),
+            format!("`{mark}` begins no comment"),
+            "a comment begins with `#`".to_owned(),
+        ))
+    }
+
+    /// A key and its value, of which one is not as it should be.
+    fn assignment(&self) -> Option<Found> {
+        let code = self.code();
+        let Some((key, value)) = code.split_once('=') else { return self.without_equals() };
+        let (key, value) = (key.trim(), value.trim());
+        if let Some(found) = self.key(key) {
+            return Some(found);
+        }
+        if value.is_empty() {
+            let help = "write one behind `=`; without the line the key has its default".to_owned();
+            return Some((self.whole(), format!("`{key}` has no value"), help));
+        }
+        let (what, help) = wrong_value(key, value)?;
+        Some((self.span(value), what, help))
+    }
+
+    fn without_equals(&self) -> Option<Found> {
+        let code = self.code();
+        let parts = code.split_once(':').or_else(|| code.split_once(char::is_whitespace));
+        let (key, value) = parts.map_or((code, ""), |(key, value)| (key.trim(), value.trim()));
+        if !bare(key) {
+            return None;
+        }
+        let help = match value.is_empty() {
+            true => format!("write `{key} = ..`, or `[{key}]` if it is a table"),
+            false => format!("write `{key} = {}`", as_value(value)),
+        };
+        Some((self.whole(), format!("`{code}` has no `=`"), help))
+    }
+
+    /// A key with something in it that only quotes allow.
+    fn key(&self, key: &str) -> Option<Found> {
+        let strange = key.contains(['/', ' ', '@', '+', '-', ':']) && !key.contains(['"', '\'']);
+        let fine = key.split('.').all(|part| bare(part.trim()));
+        if !strange || fine {
+            return None;
+        }
+        let help = match key.contains('/') {
+            true => format!("a name with `/` is quoted: `{}`", quoted(key)),
+            false => format!("did you mean `{}`?", super::alias::snake(key)),
+        };
+        Some((self.span(key), format!("`{key}` is not a key"), help))
+    }
+}
+
+/// Returns true for a key that needs no quotes.
+fn bare(key: &str) -> bool {
+    !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
+}
+
+/// A dotted key with quotes where they are needed. The name of an agent may have dots of its own; that is rare.
+fn quoted(key: &str) -> String {
+    let part = |part: &str| if bare(part) { part.to_owned() } else { format!("\"{part}\"") };
+    key.split('.').map(|name| part(name.trim())).collect::<Vec<_>>().join(".")
+}
+
+/// A bare word as TOML: numbers and booleans as they are, texts in quotes.
+fn as_value(word: &str) -> String {
+    let word = word.trim_end_matches(',');
+    let plain = word.parse::<toml_edit::Value>().is_ok();
+    if plain { word.to_owned() } else { format!("\"{word}\"") }
+}
+
+/// Message and help for a value that is not TOML.
+fn wrong_value(key: &str, value: &str) -> Option<(String, String)> {
+    let is = |what: &str| format!("`{key}` is {what}");
+    if let Some(rest) = value.strip_prefix('=') {
+        return Some((
+            format!("`{key}` has two `=`"),
+            format!("write `{key} = {}`", as_value(rest.trim())),
+        ));
+    }
+    match value.to_lowercase().trim_end_matches(',') {
+        "true" | "yes" | "on" => return Some((is(value), format!("write `{key} = true`"))),
+        "false" | "no" | "off" => return Some((is(value), format!("write `{key} = false`"))),
+        "none" | "null" | "nil" | "undefined" | "~" => {
+            return Some((
+                is(value),
+                "TOML has no such value: remove the line, and the key has its default".to_owned(),
+            ));
+        }
+        _ => {}
+    }
+    match value.chars().next()? {
+        '"' | '\'' => text(key, value),
+        '[' => list(key, value),
+        '{' => inline(key, value),
+        c if c.is_ascii_digit() || "+-.".contains(c) => number(key, value),
+        _ => Some((
+            is(value),
+            format!(
+                "a text is written in quotes: `{key} = \"{}\"`",
+                value.trim_end_matches([';', ','])
+            ),
+        )),
+    }
+}
+
+fn number(key: &str, value: &str) -> Option<(String, String)> {
+    let is = format!("`{key}` is {value}");
+    let digits = value.trim_start_matches(['+', '-']).replace('_', "");
+    if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Some(
+            match digits.len() > 1 && digits.starts_with('0') && digits.parse::<i64>().is_ok() {
+                true => (
+                    is,
+                    format!(
+                        "a number does not begin with 0: write `{key} = {}`",
+                        digits.trim_start_matches('0')
+                    ),
+                ),
+                false => (
+                    format!("{is}, which is too large"),
+                    format!("the largest whole number is {}", i64::MAX),
+                ),
+            },
+        );
+    }
+    let plain = value.trim_end_matches([',', ';', 'f', 'L', 'u', '%']).replace(',', "");
+    let help = match value {
+        _ if value.ends_with('%') => plain
+            .parse::<f64>()
+            .ok()
+            .map(|share| format!("write a share of 1: `{key} = {}`", share / 100.0)),
+        _ if value.starts_with('.') => Some(format!("write `{key} = 0{value}`")),
+        _ if value.starts_with("-.") => Some(format!("write `{key} = -0{}`", &value[1..])),
+        _ if value.ends_with('.') => Some(format!("write `{key} = {value}0`")),
+        _ if value.contains(',') && plain.parse::<f64>().is_ok() => Some(format!(
+            "the point of a number is `.`, and `_` may divide its digits: `{key} = {plain}` or `{key} = {}`",
+            value.replace(',', ".")
+        )),
+        _ if value.contains('/')
+            && value.split('/').all(|part| part.trim().parse::<f64>().is_ok()) =>
+        {
+            Some("TOML does not calculate: write the number".to_owned())
+        }
+        _ if value.contains(['*', '^']) => {
+            Some("TOML does not calculate: write the number".to_owned())
+        }
+        _ if plain.parse::<f64>().is_ok() => Some(format!("write `{key} = {plain}`")),
+        _ => None,
+    };
+    Some((
+        is,
+        help.unwrap_or_else(|| {
+            format!("write a plain number, or a text in quotes: `{key} = \"{value}\"`")
+        }),
+    ))
+}
+
+fn text(key: &str, value: &str) -> Option<(String, String)> {
+    let open = value.chars().next()?;
+    let inner = &value[open.len_utf8()..];
+    let Some(end) = inner.find(open) else {
+        let help = format!("write `{key} = {value}{open}`");
+        return Some((format!("the text of `{key}` has no closing `{open}`"), help));
+    };
+    if open == '"' && inner[..end].contains('\\') {
+        let help = format!(
+            "write `/`, or single quotes, in which `\\` is itself: `{key} = '{}'`",
+            &inner[..end]
+        );
+        return Some((format!("the text of `{key}` has a `\\` that TOML does not know"), help));
+    }
+    let rest = inner[end + open.len_utf8()..].trim();
+    let help = match open {
+        '\'' if rest.len() > 1 => format!(
+            "a text with `'` in it stands in double quotes: `{key} = \"{}\"`",
+            value.trim_matches('\'')
+        ),
+        _ => "a value ends with its line".to_owned(),
+    };
+    (!rest.is_empty()).then(|| (format!("`{rest}` follows the text of `{key}`"), help))
+}
+
+fn list(key: &str, value: &str) -> Option<(String, String)> {
+    let count = |c: char| value.matches(c).count();
+    if count('[') > count(']') {
+        return Some((
+            format!("the list of `{key}` is not closed"),
+            format!("write `{key} = {value}]`"),
+        ));
+    }
+    if !value.contains(['"', '\'']) && value.contains(char::is_alphabetic) {
+        let items =
+            value.trim_matches(['[', ']', ' ']).split(',').map(|item| as_value(item.trim()));
+        let items: Vec<String> = items.collect();
+        return Some((
+            format!("a text in the list of `{key}` has no quotes"),
+            format!("write `{key} = [{}]`", items.join(", ")),
+        ));
+    }
+    Some((
+        format!("the list of `{key}` cannot be read"),
+        "its items are divided by commas: `[1, 2]` or `[\"a\", \"b\"]`".to_owned(),
+    ))
+}
+
+fn inline(key: &str, value: &str) -> Option<(String, String)> {
+    let count = |c: char| value.matches(c).count();
+    let example = format!(
+        "write `{key} = {{ a = 1, b = 2 }}` in one line, or a table with the header `[{key}]`"
+    );
+    if count('{') > count('}') {
+        return Some((format!("the table of `{key}` is not closed in its line"), example));
+    }
+    if value.contains(':') && !value.contains('=') {
+        return Some((format!("the keys of `{key}` have `:` in the place of `=`"), example));
+    }
+    let end = value.trim_end_matches(['}', ' ']);
+    if end.ends_with(',') {
+        let help = format!("write `{key} = {} }}`", end.trim_end_matches(','));
+        return Some((format!("the table of `{key}` ends with a comma"), help));
+    }
+    Some((format!("the table of `{key}` cannot be read"), example))
+}

@@ -1,0 +1,325 @@
+//! Messages and help for unknown keys and for values of the wrong type.
+
+use figment::error::{Actual, Kind};
+use figment::value::{Dict, Value};
+
+use super::alias;
+use super::diagnostic::{Problems, did_you_mean, key, list};
+use super::load::tables;
+
+/// Number of keys of an unknown table that are translated.
+const TRANSLATED: usize = 8;
+
+/// Reports what is wrong at a path, of which `depth` keys lead to `value` in a table.
+pub(super) fn report(
+    problems: &mut Problems<'_>,
+    path: &[String],
+    depth: usize,
+    (kind, value): (&Kind, &Value),
+) {
+    let (path, item) = path.split_at(depth);
+    let name = item.iter().fold(key(path), |name, index| format!("{name}[{index}]"));
+    match kind {
+        Kind::UnknownField(field, known) => {
+            let help = unknown(problems, path, field, (known, value));
+            problems.key(path, format!("unknown key `{name}`"), help);
+        }
+        Kind::UnknownVariant(found, known) => {
+            let help = variant(path, found, known).map(|name| format!("did you mean \"{name}\"?"));
+            let known: Vec<String> = known.iter().map(|name| format!("{name:?}")).collect();
+            let message = format!("`{name}` is {found:?}; expected one of {}", known.join(", "));
+            problems.value(path, message, help);
+        }
+        Kind::InvalidType(Actual::Str(text), expected) if too_large(text, expected) => {
+            problems.value(path, format!("`{name}` is {text}; the largest is {}", i64::MAX), None);
+        }
+        Kind::InvalidType(found, expected) | Kind::InvalidValue(found, expected) => {
+            let written = problems.written(path).filter(|_| item.is_empty()).map(str::to_owned);
+            let shown = shown(found, written.as_deref());
+            let message = format!("`{name}` is {shown}; expected {}", range(found, expected));
+            let help = instead(path, found, plain(expected), item.is_empty());
+            problems.value(path, message, help);
+        }
+        Kind::InvalidLength(found, expected) => {
+            let items = if *found == 1 { "item" } else { "items" };
+            let message = format!("`{name}` has {found} {items}; expected {}", plain(expected));
+            problems.value(path, message, None);
+        }
+        other => problems.value(path, format!("`{name}`: {other}"), None),
+    }
+}
+
+/// Returns true for a text that is a whole number beyond the range of TOML.
+fn too_large(text: &str, expected: &str) -> bool {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let whole = expected.starts_with('u') || expected.starts_with("a nonzero ");
+    whole && digits && !text.is_empty() && text.parse::<i64>().is_err()
+}
+
+/// Help for a key that its table does not have.
+fn unknown(
+    problems: &Problems<'_>,
+    path: &[String],
+    field: &str,
+    (known, value): (&[&str], &Value),
+) -> String {
+    let close = did_you_mean(field, known.iter().copied());
+    let mean = |name: &str| format!("did you mean `{name}`?");
+    if let Value::Dict(_, table) = value {
+        return match (path, close) {
+            ([agents, team, role], _) if agents == "agents" => {
+                format!("a name with `/` is quoted as a whole: `[agents.\"{team}/{role}\"]`")
+            }
+            (_, Some(close)) => mean(close),
+            _ => translated(problems, field, table).unwrap_or_else(|| every(known)),
+        };
+    }
+    let home = home(field);
+    let alias = alias::help(field, problems.only_model());
+    match (home, alias) {
+        (Some(home), Some(alias)) => format!("{home}; in the sense of other trainers {alias}"),
+        (Some(help), None) | (None, Some(help)) => help,
+        (None, None) => match (close, elsewhere(field)) {
+            (Some(close), _) => mean(close),
+            (None, Some(help)) => help,
+            (None, None) => every(known),
+        },
+    }
+}
+
+/// Help for a key of other tables.
+pub(super) fn home(field: &str) -> Option<String> {
+    let tables = tables();
+    let homes = tables.iter().filter(|(_, keys)| keys.contains(&field)).map(|(table, _)| *table);
+    let homes: Vec<&str> = homes.collect();
+    (!homes.is_empty()).then(|| format!("`{field}` is a key of {}", homes.join(" and ")))
+}
+
+/// Help for an option of the wrong type, from serde's words about it.
+pub(super) fn option_help(
+    path: &[String],
+    value: &serde_json::Value,
+    error: &str,
+) -> Option<String> {
+    use serde_json::Value;
+    let (_, expected) = error.split_once(", expected ")?;
+    let found = match value {
+        Value::Null => return None,
+        Value::Bool(value) => Actual::Bool(*value),
+        Value::Number(number) => match (number.as_u64(), number.as_i64(), number.as_f64()) {
+            (Some(number), ..) => Actual::Unsigned(number.into()),
+            (_, Some(number), _) => Actual::Signed(number.into()),
+            (.., number) => Actual::Float(number?),
+        },
+        Value::String(text) => Actual::Str(text.clone()),
+        Value::Array(_) => Actual::Seq,
+        Value::Object(_) => Actual::Map,
+    };
+    match plain(expected) {
+        "a table" => None,
+        expected => instead(path, &found, expected, true),
+    }
+}
+
+fn every(known: &[&str]) -> String {
+    format!("its keys are {}", list(known.iter().copied()))
+}
+
+/// A key of another table that is but a letter or two off.
+fn elsewhere(field: &str) -> Option<String> {
+    let tables = tables();
+    let keys = tables.iter().flat_map(|(_, keys)| keys.iter().copied());
+    let close = did_you_mean(field, keys.filter(|key| key.len() > 3))?;
+    let homes = tables.iter().filter(|(_, keys)| keys.contains(&close)).map(|(table, _)| *table);
+    let homes: Vec<&str> = homes.collect();
+    Some(format!("did you mean `{close}`, a key of {}?", homes.join(" and ")))
+}
+
+/// Help for a table of another trainer: its name here, and those of the keys in it.
+fn translated(problems: &Problems<'_>, field: &str, table: &Dict) -> Option<String> {
+    let model = problems.only_model();
+    let mut found = Vec::new();
+    leaves(table, &mut |name| {
+        let there = format!("`{name}`");
+        if let Some(key) = alias::key(name, model).map(|key| format!("{there} is `{key}`")) {
+            found.push(key);
+        } else if let Some((home, _)) = tables().iter().find(|(_, keys)| keys.contains(&name)) {
+            found.push(format!("{there} belongs to {home}"));
+        }
+    });
+    let own = alias::help(field, model);
+    if found.is_empty() {
+        return own;
+    }
+    found.truncate(TRANSLATED);
+    let of = format!("of its keys, {}", found.join(", "));
+    Some(own.map_or_else(|| of.clone(), |own| format!("{own}; {of}")))
+}
+
+/// Every key of a table that has a value, also in tables of it.
+fn leaves(table: &Dict, with: &mut impl FnMut(&str)) {
+    for (name, value) in table {
+        match value {
+            Value::Dict(_, inner) => leaves(inner, with),
+            _ => with(name),
+        }
+    }
+}
+
+/// The value that was probably meant, of those there are.
+fn variant<'v>(path: &[String], found: &str, known: &[&'v str]) -> Option<&'v str> {
+    let key = path.last().map_or("", String::as_str);
+    let named = alias::value(key, found).and_then(|ours| known.iter().find(|name| **name == ours));
+    named.copied().or_else(|| did_you_mean(found, known.iter().copied()))
+}
+
+/// A value as it was written; without that, as it was understood.
+fn shown(found: &Actual, written: Option<&str>) -> String {
+    match (found, written) {
+        (Actual::Float(_), Some(written)) => written.to_owned(),
+        (Actual::Bool(value), _) => value.to_string(),
+        (Actual::Unsigned(value), _) => value.to_string(),
+        (Actual::Signed(value), _) => value.to_string(),
+        (Actual::Float(value), None) => value.to_string(),
+        (Actual::Str(value), _) => format!("{value:?}"),
+        (Actual::Seq, _) => "a list".to_owned(),
+        (Actual::Map, _) => "a table".to_owned(),
+        (other, _) => other.to_string(),
+    }
+}
+
+/// The expected type, with the end of its range where a number is beyond it.
+fn range(found: &Actual, expected: &str) -> String {
+    let whole = plain(expected);
+    let large = match found {
+        Actual::Unsigned(n) => *n > u128::from(u32::MAX),
+        Actual::Signed(n) => *n > i128::from(u32::MAX),
+        _ => false,
+    };
+    if large && expected.ends_with("u32") {
+        format!("{whole} to {}", u32::MAX)
+    } else {
+        whole.to_owned()
+    }
+}
+
+/// serde's expectations in the user's terms.
+pub(super) fn plain(expected: &str) -> &str {
+    match expected {
+        "u32" | "u64" | "usize" => "a whole number from 0",
+        "a nonzero u32" | "a nonzero u64" | "a nonzero usize" => "a whole number from 1",
+        "f32" | "f64" => "a number",
+        "a boolean" => "true or false",
+        "a string" => "text in quotes",
+        "a sequence" => "a list",
+        "a map" => "a table",
+        "an array of length 4" => "a list of 4 numbers",
+        "a tuple of size 2" => "a list of 2 numbers",
+        other if other.starts_with("struct ") => "a table",
+        other => other,
+    }
+}
+
+/// Help for a value of the wrong type: the line to write instead. `whole` is false for an item of a list.
+fn instead(path: &[String], found: &Actual, expected: &str, whole: bool) -> Option<String> {
+    let name = path.last()?;
+    match (expected, found) {
+        ("a table", _) => table(path, found),
+        ("true or false", found) => {
+            let text = match found {
+                Actual::Str(text) => text.to_lowercase(),
+                Actual::Unsigned(n) => n.to_string(),
+                Actual::Signed(n) => n.to_string(),
+                _ => return None,
+            };
+            let value = match text.as_str() {
+                "true" | "yes" | "on" | "1" => "true",
+                "false" | "no" | "off" | "0" => "false",
+                _ => return None,
+            };
+            Some(format!("write `{name} = {value}`"))
+        }
+        (_, Actual::Str(text)) if text.parse::<f64>().is_ok() && expected.contains("number") => {
+            Some("write it without quotes".to_owned())
+        }
+        (expected, Actual::Str(text)) if expected.contains("number") => {
+            let none = ["all", "none", "null", "auto", "unlimited", "inf", "max", ""];
+            let none = none.contains(&text.to_lowercase().as_str());
+            none.then(|| "without the line the key has its default".to_owned())
+        }
+        (expected, Actual::Float(value)) if expected.starts_with("a whole number") => {
+            let whole = value.fract() == 0.0 && *value >= 0.0 && *value < 1e18;
+            whole.then(|| format!("write it without point and exponent: `{name} = {value:.0}`"))
+        }
+        ("text in quotes", found) if whole => match found {
+            Actual::Bool(value) => Some(format!("write `{name} = \"{value}\"`")),
+            Actual::Unsigned(value) => Some(format!("write `{name} = \"{value}\"`")),
+            Actual::Signed(value) => Some(format!("write `{name} = \"{value}\"`")),
+            Actual::Float(value) => Some(format!("write `{name} = \"{value}\"`")),
+            Actual::Seq => Some("it is one text, not several".to_owned()),
+            _ => None,
+        },
+        ("a list", Actual::Str(text)) => Some(format!("write `{name} = [{text:?}]`")),
+        ("a list", Actual::Unsigned(n)) => Some(format!("write `{name} = [{n}]`")),
+        ("a list", Actual::Signed(n)) => Some(format!("write `{name} = [{n}]`")),
+        _ => None,
+    }
+}
+
+/// Help for a value in the place of a table: the key in it that was meant.
+fn table(path: &[String], found: &Actual) -> Option<String> {
+    let parts: Vec<&str> = path.iter().map(String::as_str).collect();
+    let set = |last: &str, value: String| Some(format!("write `{}.{last} = {value}`", key(path)));
+    if matches!(found, Actual::Seq) {
+        return Some(format!("`[[{0}]]` makes a list: write `[{0}]`", key(path)));
+    }
+    match (parts.as_slice(), found) {
+        ([table @ ("models" | "outsiders" | "agents" | "rewards"), field], _)
+            if is_key(table, field) =>
+        {
+            Some(format!("its keys stand under a name: `[{table}.{}]`", example(table)))
+        }
+        (["algorithm" | "orchestra" | "environment"], Actual::Str(text)) => {
+            set("name", format!("{text:?}"))
+        }
+        (["task"] | ["eval"], Actual::Str(text)) => set("data", format!("{text:?}")),
+        (["eval"], Actual::Bool(false)) => set("before_and_after", "false".to_owned()),
+        (["checkpoint"], Actual::Unsigned(n)) => set("every", n.to_string()),
+        (["checkpoint"], Actual::Signed(n)) => set("every", n.to_string()),
+        (["models"], Actual::Str(text)) => Some(format!("write `models.NAME.path = {text:?}`")),
+        (["models", _], Actual::Str(text)) => set("path", format!("{text:?}")),
+        (["agents", _], Actual::Str(text)) => set("model", format!("{text:?}")),
+        (["outsiders", _], Actual::Str(text)) => set("url", format!("{text:?}")),
+        (["rewards", _], found) => match found {
+            Actual::Float(weight) => set("weight", weight.to_string()),
+            Actual::Unsigned(weight) => set("weight", weight.to_string()),
+            Actual::Signed(weight) => set("weight", weight.to_string()),
+            Actual::Bool(true) => set("weight", "1.0".to_owned()),
+            _ => None,
+        },
+        ([.., "lora"], Actual::Bool(true)) => {
+            Some("write `lora = {}` for an adapter with every default".to_owned())
+        }
+        ([.., "lora"], Actual::Bool(false)) => {
+            Some("remove it: without it no adapter is trained".to_owned())
+        }
+        ([.., "lora"], Actual::Unsigned(rank)) => set("rank", rank.to_string()),
+        ([.., "lora"], Actual::Signed(rank)) => set("rank", rank.to_string()),
+        ([.., "optim"], Actual::Str(_)) => {
+            Some("the optimizer is AdamW; `optim = { lr = 1e-6 }` sets its step size".to_owned())
+        }
+        ([.., "optim"], Actual::Float(lr)) => set("lr", format!("{lr:?}")),
+        _ => Some(format!("write it as a table, `[{}]`, with keys in it", key(path))),
+    }
+}
+
+/// Returns true for a key of the tables in `[models]`, `[agents]` and so on.
+fn is_key(table: &str, name: &str) -> bool {
+    let known = tables();
+    let inner = known.iter().find(|(called, _)| called.starts_with(&format!("`[{table}.")));
+    inner.is_some_and(|(_, keys)| keys.contains(&name))
+}
+
+fn example(table: &str) -> &'static str {
+    if table == "agents" { "\"team/role\"" } else { "NAME" }
+}

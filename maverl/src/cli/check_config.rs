@@ -1,0 +1,72 @@
+//! A configuration checked: its plan, or what is wrong with it.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use super::{Failure, print, terminal};
+use crate::check::{Diagnostic, Purpose, Sources, check, render_within, survey};
+use crate::plan::{self, Plan};
+use crate::registry::Registry;
+use crate::table::paragraphs;
+
+/// `maverl check`: prints the plan, which has the warnings. As JSON, problems are printed too.
+pub(super) fn command(
+    sources: &Sources,
+    registry: &Registry,
+    json: bool,
+) -> Result<ExitCode, Failure> {
+    match check(sources, registry, Purpose::Train) {
+        Ok(plan) => print(&described(&plan, json)?),
+        Err(problems) if json => {
+            print(&serde_json::to_string_pretty(&json!({ "problems": problems }))?)?;
+            Ok(ExitCode::FAILURE)
+        }
+        Err(problems) => Err(failure(&problems)),
+    }
+}
+
+/// A plan and its data, for readers or as JSON.
+fn described(plan: &Plan, json: bool) -> Result<String, Failure> {
+    let survey = survey(plan)?;
+    if !json {
+        let width = terminal::width();
+        let warnings: String =
+            survey.warnings().iter().map(|warning| format!("warning: {warning}\n")).collect();
+        let data = paragraphs(&format!("{warnings}\n{}", survey.text()), width);
+        return Ok(plan::table(plan, width) + &data);
+    }
+    let mut all: serde_json::Value = serde_json::from_str(&plan::json(plan))?;
+    all["data"] = serde_json::to_value(&survey)?;
+    all["data"]["warnings"] = survey.warnings().into();
+    Ok(serde_json::to_string_pretty(&all)?)
+}
+
+/// The plan, or every problem as one message. Its warnings are printed.
+pub(super) fn planned(
+    sources: &Sources,
+    registry: &Registry,
+    purpose: Purpose,
+) -> Result<Plan, Failure> {
+    let plan = checked(sources, registry, purpose)?;
+    for warning in &plan.warnings {
+        eprintln!("warning: {warning}");
+    }
+    Ok(plan)
+}
+
+/// The plan, or every problem as one message.
+pub(super) fn checked(
+    sources: &Sources,
+    registry: &Registry,
+    purpose: Purpose,
+) -> Result<Plan, Failure> {
+    check(sources, registry, purpose).map_err(|problems| failure(&problems))
+}
+
+fn failure(problems: &[Diagnostic]) -> Failure {
+    let count = problems.len();
+    let noun = if count == 1 { "problem" } else { "problems" };
+    let text = render_within(problems, miette::GraphicalTheme::default(), terminal::width());
+    Failure(format!("{count} {noun} in the configuration\n\n{text}"))
+}

@@ -1,0 +1,102 @@
+//! Examples of each command, shown by `--help` and on the page of the command line in the book.
+
+use clap::Command;
+
+/// Calls by command; each is accepted, which a test makes sure of.
+pub(super) const EXAMPLES: [(&str, &[&str]); 17] = [
+    ("new", &["maverl new my_team", "maverl new my_team --maverl ~/src/maverl"]),
+    ("list", &["maverl list"]),
+    (
+        "explain",
+        &[
+            "maverl explain algorithm",
+            "maverl explain algorithm dapo",
+            "maverl explain clip_high",
+            "maverl explain sampling",
+        ],
+    ),
+    ("check", &["maverl check run.toml", "maverl check run.toml --set task.group_size=4 --json"]),
+    (
+        "train",
+        &[
+            "maverl train run.toml --quick",
+            "maverl train run.toml --out runs/first --seed 1 --set models.tiny.optim.lr=1e-4",
+            "maverl train --resume runs/first --steps 200",
+        ],
+    ),
+    (
+        "eval",
+        &[
+            "maverl eval run.toml",
+            "maverl eval --run runs/first --checkpoint best --set eval.samples=8",
+            "maverl eval --compare --run runs/first --json",
+        ],
+    ),
+    ("info", &["maverl info runs/first"]),
+    ("replay", &["maverl replay runs/first 12", "maverl replay runs/first 12/train-0001/3"]),
+    (
+        "generate",
+        &[
+            "maverl generate --model builtin:tiny --prompt 'Question: Who wrote Magdor?' --chat",
+            "maverl generate --model models/qwen --prompt 'Once' --greedy --max-tokens 32 --json",
+        ],
+    ),
+    ("score", &["maverl score --model builtin:tiny --input texts.jsonl --output scores.jsonl"]),
+    (
+        "grade",
+        &[
+            "maverl grade math --input answers.jsonl --output graded.jsonl --last-number",
+            "maverl grade code --input programs.jsonl --output graded.jsonl --seconds 5",
+        ],
+    ),
+    ("inspect", &["maverl inspect builtin:tiny", "maverl inspect models/qwen --json"]),
+    (
+        "export",
+        &[
+            "maverl export --run runs/first --out models/trained",
+            "maverl export --run runs/first --policy judge --checkpoint best --out models/judge",
+            "maverl export --model models/qwen --adapter adapters/a --merge --out models/merged",
+        ],
+    ),
+    ("new-model", &["maverl new-model --like bench-s --out models/blank --seed 1"]),
+    (
+        "serve retriever",
+        &["maverl serve retriever documents.jsonl --address 127.0.0.1:8000 --ranking bm25"],
+    ),
+    ("bench", &["maverl bench kernels", "maverl bench rollout train --size M --dtype bf16"]),
+    (
+        "completions",
+        &[
+            "maverl completions bash > ~/.local/share/bash-completion/completions/maverl",
+            "maverl completions zsh > ~/.zfunc/_maverl",
+            "maverl completions fish > ~/.config/fish/completions/maverl.fish",
+        ],
+    ),
+];
+
+/// The examples of a command, by the words that call it.
+pub(super) fn of(words: &str) -> &'static [&'static str] {
+    EXAMPLES.iter().find(|(command, _)| *command == words).map_or(&[], |(_, examples)| examples)
+}
+
+/// Commands whose long help ends with their examples.
+pub(super) fn shown(command: Command) -> Command {
+    let names: Vec<String> =
+        command.get_subcommands().map(|inner| inner.get_name().to_owned()).collect();
+    names.iter().fold(command, |command, name| {
+        command.mut_subcommand(name, |inner| match of(name) {
+            [] => inner.mut_subcommands(|innermost| {
+                let words = format!("{name} {}", innermost.get_name());
+                ending(innermost, &words)
+            }),
+            _ => ending(inner, name),
+        })
+    })
+}
+
+fn ending(command: Command, words: &str) -> Command {
+    match of(words) {
+        [] => command,
+        examples => command.after_long_help(format!("Examples:\n  {}", examples.join("\n  "))),
+    }
+}

@@ -1,0 +1,316 @@
+//! Keys and tables of a configuration, explained from the text that `docs/src/config.md` shows.
+
+use serde_json::{Value, json};
+
+use super::super::{Failure, usage};
+use crate::check::{alias, range_of, type_of};
+use crate::config::reference::{self, Entry, Item};
+use crate::config::{CriticConfig, OutsiderConfig, Preset, RewardConfig, WorldConfig};
+use crate::plan::{AdapterPlan, CriticPlan};
+use crate::registry::{Declaration, Registry};
+use crate::table::{Table, paragraphs};
+
+/// Pages of the book, by the tables that they are about; the first that fits.
+const PAGES: [(&str, &str); 19] = [
+    ("task.worlds", "worlds.md"),
+    ("task", "corpora.md"),
+    ("orchestra", "teams.md"),
+    ("environments", "declare.md"),
+    ("environment", "declare.md"),
+    ("sampling", "configuring.md"),
+    ("models.NAME.lora", "adapters.md"),
+    ("models.NAME.chat_template_kwargs", "chat.md"),
+    ("models", "models.md"),
+    ("outsiders", "outsiders.md"),
+    ("agents", "sharing.md"),
+    ("algorithm.critic", "algorithms/critics.md"),
+    ("algorithm.preference", "algorithms/dpo.md"),
+    ("algorithm", "algorithms/index.md"),
+    ("rewards", "declare.md"),
+    ("eval", "compare.md"),
+    ("checkpoint", "resume.md"),
+    ("runtime", "memory.md"),
+    ("", "configuring.md"),
+];
+
+/// Meaning of each level.
+const LEVELS: [(&str, &str); 4] = [
+    ("row", "every agent and every seat may have its own"),
+    ("policy", "one for all agents that share weights"),
+    ("step", "one for the run, as a step is made of the episodes of all agents"),
+    ("run", "one for the run"),
+];
+
+/// Every table with what it is about.
+pub(super) fn tables(width: usize) -> String {
+    let mut table = Table::plain(["table", "what it is about"]).prose(&[1]);
+    table.row(["(before any table)", "the run: `seed`, `steps`"]);
+    for item in reference::items().iter().filter(|item| item.entry.is_none()) {
+        table.row([format!("[{}]", item.name()), item.meaning.clone()]);
+    }
+    let more = "`maverl explain TABLE` shows the keys of a table, `maverl explain KEY` what a key means, `maverl explain \
+                algorithm PRESET` the parts of a preset";
+    format!("{}\n\n{}", table.draw(width), paragraphs(more, width))
+}
+
+/// Explanation of the key or table with this name, or of all whose names end so.
+pub(super) fn explain(name: &str, registry: &Registry, width: usize) -> Result<String, Failure> {
+    let name = name.trim_matches(['[', ']', ' ']);
+    let found = match reference::find(name) {
+        Some(item) => vec![item],
+        None => reference::ending(name),
+    };
+    let mut blocks: Vec<String> = found
+        .iter()
+        .map(|item| match &item.entry {
+            Some(entry) => key(item, entry, width),
+            None => table(item, width),
+        })
+        .collect();
+    blocks.extend(options(name, registry).iter().map(|option| paragraphs(option, width)));
+    if !blocks.is_empty() {
+        return Ok(blocks.join("\n\n"));
+    }
+    if let Some(help) = alias::help(name, None) {
+        let ours = alias::key(name, None);
+        let more = ours.and_then(|key| explain(&key, registry, width).ok());
+        return Ok(format!("{}\n\n{}", paragraphs(&help, width), more.unwrap_or_default()));
+    }
+    Err(unknown(name))
+}
+
+fn unknown(name: &str) -> Failure {
+    let items = reference::items();
+    let whole: Vec<String> = items.iter().map(Item::name).collect();
+    let mut names: Vec<&str> = whole.iter().map(String::as_str).collect();
+    names.extend(items.iter().filter_map(|item| item.path.last()).map(String::as_str));
+    names.sort_unstable();
+    names.dedup();
+    let told = usage::none_called("key or table", name, names.iter().copied());
+    let told = told.lines().next().unwrap_or_default().to_owned();
+    Failure(format!(
+        "{told}\n`maverl explain` lists the tables, `maverl list` the options of what is linked"
+    ))
+}
+
+/// The keys of a table, and the tables in it.
+fn table(item: &Item, width: usize) -> String {
+    let mut keys = Table::plain(["key", "default", "level", "what it is"]).prose(&[3]);
+    let inside = |other: &&Item| {
+        other.path.len() == item.path.len() + 1 && other.path.starts_with(&item.path)
+    };
+    let items = reference::items();
+    for other in items.iter().filter(inside) {
+        let name = other.path.last().cloned().unwrap_or_default();
+        match &other.entry {
+            Some(entry) => {
+                let meaning = other.meaning.clone();
+                keys.row([name, default(other, entry), entry.level.clone(), meaning]);
+            }
+            None => keys.row([name, "(a table)".to_owned(), String::new(), other.meaning.clone()]),
+        }
+    }
+    let title = format!("[{}]: {}", item.name(), item.meaning);
+    let end = format!("read docs/src/{}", page(&item.name()));
+    let keys = if keys.is_empty() { String::new() } else { format!("\n\n{}", keys.draw(width)) };
+    format!("{}{keys}\n\n{end}", paragraphs(&title, width))
+}
+
+/// The default as TOML, or that there is none.
+fn default(item: &Item, entry: &Entry) -> String {
+    if !entry.example {
+        return entry.value.clone();
+    }
+    if item.path.first().is_some_and(|table| table == "agents") {
+        return "as for the model or the run".to_owned();
+    }
+    let tables = optional_tables();
+    let found = item.path.iter().try_fold(&tables, |table, key| table.get(key));
+    found.filter(|value| !value.is_null()).map_or_else(|| "none".to_owned(), Value::to_string)
+}
+
+/// The defaults of tables that are there only where they are written.
+fn optional_tables() -> Value {
+    let critic = CriticPlan::from(&CriticConfig::default());
+    json!({
+        "task": { "worlds": { "NAME": WorldConfig::default() } },
+        "models": { "NAME": { "lora": AdapterPlan::defaults() } },
+        "outsiders": { "NAME": OutsiderConfig::default() },
+        "algorithm": { "critic": CriticConfig::from(&critic) },
+        "rewards": { "NAME": RewardConfig::default() },
+    })
+}
+
+/// Everything about one key.
+fn key(item: &Item, entry: &Entry, width: usize) -> String {
+    let name = item.name();
+    let mut lines = Table::plain(["", ""]).prose(&[1]);
+    lines.row(["type", &kind(item)]);
+    lines.row(["default", &default(item, entry)]);
+    if entry.example {
+        lines
+            .row(["example", &format!("{} = {}", item.path.last().map_or("", |k| k), entry.value)]);
+    }
+    let level = LEVELS.iter().find(|(level, _)| *level == entry.level).map_or("", |(_, what)| what);
+    lines.row(["level", &format!("{}: {level}", entry.level)]);
+    lines.row(["written in", &reference::written_in(item).join(", ")]);
+    lines.row(["set with", &set(item, entry)]);
+    if let Some(presets) = presets(&item.path) {
+        lines.row(["used by", &presets]);
+    }
+    lines.row(["read", &format!("docs/src/{}, docs/src/config.md", page(&name))]);
+    let lines = lines.draw(width.saturating_sub(2));
+    let lines: Vec<String> = lines.lines().map(|line| format!("  {line}")).collect();
+    format!("{name}\n{}\n\n{}", paragraphs(&format!("  {}", item.meaning), width), lines.join("\n"))
+}
+
+/// The type of a key, with its range.
+fn kind(item: &Item) -> String {
+    // Seats are numbers, and names of users are what they like.
+    let path: Vec<String> = item
+        .path
+        .iter()
+        .map(|part| if part == "N" { "0".to_owned() } else { part.clone() })
+        .collect();
+    let kind = type_of(&path).unwrap_or_else(|| "any value of TOML".to_owned());
+    match range_of(&path.join(".")) {
+        Some(range) if kind.contains("number") => range,
+        _ => kind,
+    }
+}
+
+/// Ways to set the key without a file.
+fn set(item: &Item, entry: &Entry) -> String {
+    let name = item.name();
+    let quote = if name.contains('"') || entry.value.contains('"') { "'" } else { "" };
+    let flag = format!("--set {quote}{name}={}{quote}", entry.value);
+    match name.contains(['"', '/']) {
+        true => flag,
+        false => format!("{flag}, MAVERL_{}", item.path.join("__").to_uppercase()),
+    }
+}
+
+/// The presets that set a key of the algorithm, each with its value.
+fn presets(path: &[String]) -> Option<String> {
+    let ([first], rest) = path.split_at_checked(1)? else { return None };
+    if first != "algorithm" || rest == ["name"] {
+        return None;
+    }
+    let value = |preset: &Preset| -> Option<String> {
+        let parts = serde_json::to_value(preset.parts()).ok()?;
+        let value = rest.iter().try_fold(&parts, |table, key| table.get(key))?;
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        Some(format!("{} ({value})", preset.name()))
+    };
+    let set: Vec<String> = Preset::ALL.iter().filter_map(value).collect();
+    (rest != ["max_flat_steps"] && !set.is_empty()).then(|| set.join(", "))
+}
+
+fn page(name: &str) -> &'static str {
+    let about = |(table, _): &&(&str, &str)| {
+        table.is_empty() || name == *table || name.starts_with(&format!("{table}."))
+    };
+    PAGES.iter().find(about).map_or("config.md", |(_, page)| page)
+}
+
+/// Options of what is linked that have a name.
+fn options(name: &str, registry: &Registry) -> Vec<String> {
+    let path = reference::parts(name);
+    let Some(option) = path.last() else { return Vec::new() };
+    let of =
+        |kind: &str| path.len() == 1 || path.first().is_some_and(|first| first.starts_with(kind));
+    let mut found = Vec::new();
+    let mut add = |kind: &str, table: String, declaration: &Declaration| {
+        let Value::Object(defaults) = (declaration.defaults)() else { return };
+        if let Some(default) = defaults.get(option).filter(|_| of(kind)) {
+            found.push(format!(
+                "{option}\n  an option of the {kind} `{}`, written in {table}; its default is {default}",
+                declaration.name
+            ));
+        }
+    };
+    for entry in registry.orchestras.values() {
+        add("orchestra", "[orchestra]".to_owned(), &entry.declaration);
+    }
+    for entry in registry.environments.values() {
+        add("environment", "[environment]".to_owned(), &entry.declaration);
+    }
+    for entry in registry.agents.values() {
+        let name = entry.declaration.name;
+        add("agent", format!("[agents.{name:?}.options]"), &entry.declaration);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn told(name: &str) -> String {
+        explain(name, &Registry::from_entries(&[]).unwrap(), 80)
+            .unwrap_or_else(|Failure(what)| what)
+    }
+
+    #[test]
+    fn every_key_of_the_reference_is_explained_at_every_width() {
+        let registry = Registry::from_entries(&[]).unwrap();
+        for item in reference::items() {
+            for width in [60, 80, 120] {
+                let text = explain(&item.name(), &registry, width);
+                let text = text.unwrap_or_else(|Failure(what)| panic!("{}: {what}", item.name()));
+                let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
+                assert!(widest <= width, "{widest} at {width}\n{text}");
+                let Some(entry) = item.entry.as_ref().filter(|_| width == 120) else { continue };
+                let plain = text.split_whitespace().collect::<Vec<_>>().join(" ");
+                for part in [&item.meaning, &format!("{}: ", entry.level), &"type ".to_owned()] {
+                    assert!(plain.contains(part.as_str()), "{part} is missing in\n{text}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_is_explained_with_type_default_level_and_use() {
+        let expected = "\
+algorithm.loss.clip_high
+  upper clip of the ratio: 1 + this
+
+  type        a finite number above 0
+  default     0.2
+  level       row: every agent and every seat may have its own
+  written in  [algorithm.loss], [agents.\"TEAM/ROLE\".loss],
+              [agents.\"TEAM/ROLE\".seats.N.loss]
+  set with    --set algorithm.loss.clip_high=0.2, MAVERL_ALGORITHM__LOSS__CLIP_HIGH
+";
+        let text = told("clip_high");
+        assert!(text.starts_with(expected), "{text}");
+        assert!(text.contains("dapo (0.28)"), "{text}");
+        assert!(told("models.small.optim.lr").contains("models.NAME.optim.lr"));
+        assert!(
+            told("learning_rate").starts_with("`learning_rate` is `models.NAME.optim.lr` here")
+        );
+        assert!(told("temperature").contains("eval.temperature"));
+        assert!(told("kl_in").contains("one of \"loss\", \"reward\""), "{}", told("kl_in"));
+        assert!(told("sampling").contains("max_tokens"));
+    }
+
+    #[test]
+    fn a_key_that_is_not_there_is_answered_with_the_one_that_was_meant() {
+        let text = told("task.gruop_size");
+        assert!(text.contains("did you mean `task.group_size`?"), "{text}");
+        let text = told("clip_hihg");
+        assert!(text.contains("did you mean `clip_high`?"), "{text}");
+        let text = told("nothing_like_it");
+        assert!(text.starts_with("no key or table is called `nothing_like_it`\n"), "{text}");
+    }
+
+    #[test]
+    fn every_page_that_is_named_is_there() {
+        let book = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src");
+        for (_, page) in PAGES {
+            assert!(book.join(page).is_file(), "{page}");
+        }
+    }
+}

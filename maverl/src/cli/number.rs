@@ -1,0 +1,93 @@
+//! Numbers on the command line, refused in words that say what is expected.
+
+use std::num::NonZeroUsize;
+
+/// A number of `[0, 2^63)`, as a configuration can hold it.
+pub(super) fn seed(text: &str) -> Result<u64, String> {
+    whole(text, 0, i64::MAX as u64)
+}
+
+/// A whole number from 0.
+pub(super) fn from_0(text: &str) -> Result<usize, String> {
+    whole(text, 0, usize::MAX as u64).map(|number| number as usize)
+}
+
+/// A whole number from 0 to 4294967295.
+pub(super) fn small(text: &str) -> Result<u32, String> {
+    whole(text, 0, u64::from(u32::MAX)).map(|number| number as u32)
+}
+
+/// A whole number from 1.
+pub(super) fn from_1(text: &str) -> Result<NonZeroUsize, String> {
+    let number = whole(text, 1, usize::MAX as u64)?;
+    NonZeroUsize::new(number as usize).ok_or_else(|| "expected a whole number from 1".to_owned())
+}
+
+/// A finite number from 0.
+pub(super) fn decimal(text: &str) -> Result<f32, String> {
+    real(text, "a finite number from 0", |x| x.is_finite() && x >= 0.0)
+}
+
+/// A number from 0 to 1.
+pub(super) fn share(text: &str) -> Result<f32, String> {
+    real(text, "a number from 0 to 1", |x| (0.0..=1.0).contains(&x))
+}
+
+/// A number above 0 and at most 1.
+pub(super) fn positive_share(text: &str) -> Result<f32, String> {
+    real(text, "a number above 0 and at most 1", |x| x > 0.0 && x <= 1.0)
+}
+
+/// Seconds, a finite number above 0.
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|x: &f64| x.is_finite() && *x > 0.0);
+    number.ok_or_else(|| "expected a finite number above 0".to_owned())
+}
+
+fn whole(text: &str, least: u64, most: u64) -> Result<u64, String> {
+    let expected = match most {
+        u64::MAX => format!("expected a whole number from {least}"),
+        most => format!("expected a whole number from {least} to {most}"),
+    };
+    if let Some(number) = text.parse().ok().filter(|number| (least..=most).contains(number)) {
+        return Ok(number);
+    }
+    // 1e3, 1_000 and 1000.0 are numbers, written as other programs take them.
+    let other = text.replace(['_', ','], "").parse::<f64>().ok();
+    let other = other.filter(|x| x.fract() == 0.0 && *x >= least as f64 && *x < 1e18);
+    Err(match other {
+        Some(number) if !text.bytes().all(|b| b.is_ascii_digit()) => {
+            format!("{expected}; write {number:.0}")
+        }
+        _ => expected,
+    })
+}
+
+fn real(text: &str, expected: &str, holds: fn(f32) -> bool) -> Result<f32, String> {
+    let number = text.parse().ok().filter(|number| holds(*number));
+    number.ok_or_else(|| format!("expected {expected}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_refused_with_what_is_expected() {
+        let most = i64::MAX;
+        for (text, told) in [
+            ("-1", format!("expected a whole number from 0 to {most}")),
+            ("", format!("expected a whole number from 0 to {most}")),
+            ("99999999999999999999", format!("expected a whole number from 0 to {most}")),
+            ("1e3", format!("expected a whole number from 0 to {most}; write 1000")),
+            ("1_000", format!("expected a whole number from 0 to {most}; write 1000")),
+        ] {
+            assert_eq!(seed(text), Err(told));
+        }
+        assert_eq!(seed("7"), Ok(7));
+        assert_eq!(from_1("0"), Err("expected a whole number from 1".to_owned()));
+        assert_eq!(from_1("2").map(NonZeroUsize::get), Ok(2));
+        assert_eq!(share("1.5"), Err("expected a number from 0 to 1".to_owned()));
+        assert!(seconds("0").is_err() && decimal("nan").is_err() && positive_share("0").is_err());
+    }
+}

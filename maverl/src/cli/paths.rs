@@ -1,0 +1,126 @@
+//! Paths on the command line, and messages where they do not exist.
+
+use std::io::{Error, ErrorKind};
+use std::path::Path;
+
+use super::Failure;
+use crate::check::missing::{self, Wanted};
+use crate::model::ModelSource;
+use crate::run_dir::{MANIFEST, RunDir};
+
+/// Number of runs of a directory that are named.
+const NAMED: usize = 5;
+
+/// Opens a run directory.
+pub(super) fn run(dir: &Path) -> Result<RunDir, Failure> {
+    if dir.join(MANIFEST).is_file() {
+        return Ok(RunDir::open(dir)?);
+    }
+    if !dir.exists() {
+        return Err(nothing(dir, Wanted::Directory));
+    }
+    let not = format!("`{}` is not a run directory: it has no `{MANIFEST}`", dir.display());
+    let above = dir.ancestors().skip(1).find(|above| above.join(MANIFEST).is_file());
+    let help = match (above, runs(dir)) {
+        (Some(above), _) => format!("; it is part of the run `{}`", above.display()),
+        (None, Some(runs)) => format!("; it has the runs {runs}"),
+        (None, None) => String::new(),
+    };
+    Err(Failure(not + &help))
+}
+
+/// The last runs in a directory.
+pub(super) fn runs(dir: &Path) -> Option<String> {
+    let entries = std::fs::read_dir(dir).ok()?.flatten();
+    let mut names: Vec<String> = entries
+        .filter(|entry| entry.path().join(MANIFEST).is_file())
+        .map(|entry| format!("`{}`", entry.path().display()))
+        .collect();
+    names.sort();
+    (!names.is_empty()).then(|| names[names.len().saturating_sub(NAMED)..].join(", "))
+}
+
+/// Checks that the directory of a model exists.
+pub(super) fn model(source: &ModelSource) -> Result<(), Failure> {
+    let ModelSource::Directory(dir) = source else { return Ok(()) };
+    if dir.is_dir() {
+        return Ok(());
+    }
+    if dir.is_file() {
+        let file = dir.display();
+        return Err(Failure(format!(
+            "{file} is a file; a model is the directory that it is in, with `config.json`"
+        )));
+    }
+    let text = dir.to_string_lossy();
+    let name = |part: &str| !part.is_empty() && !part.starts_with(['.', '~', '$']);
+    let hub =
+        text.split_once('/').filter(|(org, repo)| name(org) && name(repo) && !repo.contains('/'));
+    let Failure(told) = nothing(dir, Wanted::Directory);
+    Err(Failure(match hub {
+        Some(_) => format!("{told}\na model of the Hugging Face hub is written `hf:{text}`"),
+        None => told,
+    }))
+}
+
+/// Message for a file that cannot be read.
+pub(super) fn unreadable(path: &Path, error: &Error) -> Failure {
+    if path.is_dir() {
+        return Failure(format!("{} is a directory; a file of rows is needed", path.display()));
+    }
+    match error.kind() {
+        ErrorKind::NotFound => nothing(path, Wanted::File),
+        ErrorKind::InvalidData => Failure(format!(
+            "cannot read {}: it is not UTF-8; save it so, or unpack it if it is compressed",
+            path.display()
+        )),
+        _ => Failure(format!("cannot read {}: {error}", path.display())),
+    }
+}
+
+/// Message for a path that does not exist.
+fn nothing(path: &Path, wanted: Wanted) -> Failure {
+    let here = Path::new("");
+    let help = missing::help(path, here, wanted).map(|help| format!("\n{help}"));
+    Failure(missing::message(path, here, wanted) + &help.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn told(result: Result<(), Failure>) -> String {
+        result.map_or_else(|Failure(told)| told, |()| String::new())
+    }
+
+    #[test]
+    fn runs_and_models_that_are_not_there_are_answered_with_those_that_are() {
+        let home = tempfile::tempdir().unwrap();
+        let path = |name: &str| home.path().join(name);
+        for run in ["runs/search-1", "runs/search-2"] {
+            std::fs::create_dir_all(path(run).join("checkpoints")).unwrap();
+            std::fs::write(path(run).join(MANIFEST), "{}").unwrap();
+        }
+        std::fs::create_dir(path("empty")).unwrap();
+        let asked = |name: &str| told(run(&path(name)).map(drop));
+        assert!(asked("runs").contains("; it has the runs `"), "{}", asked("runs"));
+        assert!(asked("runs").ends_with("runs/search-2`"), "{}", asked("runs"));
+        let inside = asked("runs/search-1/checkpoints");
+        assert!(
+            inside.contains("it is part of the run `") && inside.ends_with("search-1`"),
+            "{inside}"
+        );
+        assert!(asked("runs/serch-1").contains("did you mean"), "{}", asked("runs/serch-1"));
+        assert!(asked("empty").ends_with("it has no `manifest.json`"), "{}", asked("empty"));
+        let asked = |name: &str| told(model(&ModelSource::Directory(name.into())));
+        let hub = asked("Qwen/Qwen2.5-0.5B");
+        assert!(hub.ends_with("is written `hf:Qwen/Qwen2.5-0.5B`"), "{hub}");
+        assert!(asked("~/models/qwen").contains("`~` is expanded by a shell"));
+        std::fs::write(path("rows.jsonl"), "").unwrap();
+        let error = std::fs::read(path("row.jsonl")).unwrap_err();
+        let Failure(told) = unreadable(&path("row.jsonl"), &error);
+        assert!(told.contains("there is no file") && told.contains("rows.jsonl`?"), "{told}");
+    }
+}

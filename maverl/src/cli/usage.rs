@@ -1,0 +1,183 @@
+//! Parses the command line, and adds tips to its errors.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, Command, Error, Parser};
+
+use super::{examples, paths, terminal};
+use crate::check::{alias, did_you_mean};
+use crate::config::reference;
+
+/// Subcommands by names that others give them.
+const COMMANDS: [(&str, &str); 24] = [
+    ("run", "train"),
+    ("fit", "train"),
+    ("start", "train"),
+    ("learn", "train"),
+    ("sft", "train"),
+    ("resume", "train --resume DIR"),
+    ("continue", "train --resume DIR"),
+    ("evaluate", "eval"),
+    ("test", "eval"),
+    ("validate", "check"),
+    ("plan", "check"),
+    ("lint", "check"),
+    ("config", "explain KEY"),
+    ("docs", "explain KEY"),
+    ("ls", "list"),
+    ("agents", "list"),
+    ("show", "info DIR"),
+    ("status", "info DIR"),
+    ("summary", "info DIR"),
+    ("sample", "generate"),
+    ("chat", "generate --chat"),
+    ("logprobs", "score"),
+    ("merge", "export --merge"),
+    ("init", "new NAME"),
+];
+
+/// Arguments of the process. Exits where they are wrong, or after printing help.
+pub(super) fn parse<C: Parser>() -> C {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    parse_from(&args).unwrap_or_else(|error| error.exit())
+}
+
+/// Parses arguments, of which the first is the name of the program.
+pub(super) fn parse_from<C: Parser>(args: &[OsString]) -> Result<C, Error> {
+    let command = examples::shown(C::command());
+    let mut command = prepared(command.term_width(terminal::width()));
+    let matches = command.try_get_matches_from_mut(args).map_err(|error| helped(error, args))?;
+    C::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// Lets options take negative numbers, so that their own parser answers them.
+fn prepared(command: Command) -> Command {
+    let signed = |arg: Arg| match arg.is_positional() || !arg.get_action().takes_values() {
+        true => arg,
+        false => arg.allow_negative_numbers(true),
+    };
+    command.mut_args(signed).mut_subcommands(prepared)
+}
+
+/// The error with a tip, where one would help.
+fn helped(mut error: Error, args: &[OsString]) -> Error {
+    let words: Vec<String> =
+        args.iter().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let tip = match error.kind() {
+        ErrorKind::UnknownArgument => {
+            unknown_argument(&context(&error, ContextKind::InvalidArg), &words)
+        }
+        ErrorKind::InvalidSubcommand => {
+            unknown_command(&context(&error, ContextKind::InvalidSubcommand))
+        }
+        ErrorKind::MissingRequiredArgument => {
+            missing(&context(&error, ContextKind::InvalidArg), &words)
+        }
+        _ => None,
+    };
+    if let Some(tip) = tip {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
+    }
+    error
+}
+
+fn context(error: &Error, kind: ContextKind) -> String {
+    error.get(kind).map(ToString::to_string).unwrap_or_default()
+}
+
+/// Returns true for a command that takes `--set`.
+fn sets(words: &[String]) -> bool {
+    let command = words.first().map_or("", String::as_str);
+    // An example has no subcommands and takes what `train` takes.
+    ["train", "eval", "check", "bench"].contains(&command)
+        || command.starts_with('-')
+        || command.ends_with(".toml")
+}
+
+/// A tip on an argument that there is not.
+fn unknown_argument(found: &str, words: &[String]) -> Option<String> {
+    if !sets(words) {
+        return None;
+    }
+    if found == "=" || words.iter().any(|word| word == "=") {
+        return Some("write a setting without spaces: `--set steps=3`".to_owned());
+    }
+    if let Some((key, value)) = found.split_once('=').filter(|_| !found.starts_with('-')) {
+        let key = key.trim_start_matches('+');
+        return Some(format!(
+            "set a key with `--set {}={value}`",
+            known(key).unwrap_or_else(|| key.to_owned())
+        ));
+    }
+    let name = found.strip_prefix("--").map(|name| name.split('=').next().unwrap_or(name));
+    match (found, name) {
+        ("-c" | "-f", _) => {
+            Some("CONFIG is given without a flag: `maverl train run.toml`".to_owned())
+        }
+        ("-o", _) => Some("the run directory is `--out DIR`".to_owned()),
+        (_, Some(name)) => match known(name) {
+            Some(key) => Some(format!("set the key with `--set {key}=VALUE`")),
+            None => alias::help(name, None),
+        },
+        _ => None,
+    }
+}
+
+/// The key that a flag names: its whole name, its last part, or what others call it.
+fn known(name: &str) -> Option<String> {
+    let snake = alias::snake(name);
+    if reference::find(name).is_some() {
+        return Some(name.to_owned());
+    }
+    // The first is that of the run as a whole.
+    let ours = reference::ending(&snake).into_iter().find(|item| item.entry.is_some());
+    ours.map(|item| item.name()).or_else(|| alias::key(name, None))
+}
+
+/// A tip on a command that there is not.
+fn unknown_command(found: &str) -> Option<String> {
+    let path = Path::new(found);
+    if found.ends_with(".toml") {
+        return Some(format!(
+            "`maverl train {found}` trains, `maverl check {found}` says what it means"
+        ));
+    }
+    if path.join("manifest.json").is_file() {
+        return Some(format!("`maverl info {found}` says what the run is"));
+    }
+    let other = COMMANDS.iter().find(|(name, _)| *name == found).map(|(_, command)| *command);
+    if let Some(command) = other {
+        return Some(format!("did you mean `maverl {command}`?"));
+    }
+    reference::find(found).map(|_| format!("`maverl explain {found}` says what the key means"))
+}
+
+/// A tip on what is missing.
+fn missing(what: &str, words: &[String]) -> Option<String> {
+    let command = words.first().map_or("", String::as_str);
+    match command {
+        "export" if what.contains("--run") => Some(
+            "`--run DIR` exports a policy of a run, `--model MODEL` a model or, with `--adapter`, an adapter".to_owned(),
+        ),
+        "replay" => Some("`maverl replay RUN STEP` lists the episodes of a step".to_owned()),
+        "info" => paths::runs(Path::new("runs")).map(|runs| format!("runs here: {runs}")),
+        "generate" | "score" if what.contains("--model") => {
+            Some("a model is a Hugging Face directory, `hf:ORG/NAME`, or `builtin:tiny`".to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// Help for a name on the command line that is none of those there are.
+pub(super) fn none_called<'a>(
+    kind: &str,
+    found: &str,
+    known: impl IntoIterator<Item = &'a str> + Clone,
+) -> String {
+    let all = known.clone().into_iter().collect::<Vec<_>>().join(", ");
+    let close = did_you_mean(found, known).map(|name| format!("; did you mean `{name}`?"));
+    format!("no {kind} is called `{found}`{}\nthere are {all}", close.unwrap_or_default())
+}

@@ -1,0 +1,207 @@
+//! The commented reference of every key, read from the text that `docs/src/config.md` shows.
+
+/// The block of the page; a test holds the two together.
+pub(crate) const TEXT: &str = include_str!("reference.toml");
+
+/// A table or a key of the reference.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Item {
+    /// The parts of its name; those that a user chooses are `NAME`, `TEAM/ROLE` and `N`.
+    pub(crate) path: Vec<String>,
+    /// The comment beside it.
+    pub(crate) meaning: String,
+    /// The value and the level of a key; `None` for a table.
+    pub(crate) entry: Option<Entry>,
+}
+
+/// Value and level of a key in the reference.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// The value, as TOML.
+    pub(crate) value: String,
+    /// The value is an example: the key has no default, or its table is there only where it is written.
+    pub(crate) example: bool,
+    /// `row`, `policy`, `step` or `run`.
+    pub(crate) level: String,
+}
+
+impl Item {
+    /// Its name in a configuration.
+    pub(crate) fn name(&self) -> String {
+        let quoted = |part: &String| match part.contains('/') {
+            true => format!("{part:?}"),
+            false => part.clone(),
+        };
+        self.path.iter().map(quoted).collect::<Vec<_>>().join(".")
+    }
+}
+
+/// Tables whose keys a user names, and how the reference writes such a name.
+const NAMED: [(&str, &str); 7] = [
+    ("models", "NAME"),
+    ("outsiders", "NAME"),
+    ("rewards", "NAME"),
+    ("environments", "NAME"),
+    ("worlds", "NAME"),
+    ("agents", "TEAM/ROLE"),
+    ("seats", "N"),
+];
+
+/// Tables of an agent or a critic, and where their keys are described.
+const SAME: [(&str, &[&str]); 4] = [
+    ("sampling", &["sampling"]),
+    ("loss", &["algorithm", "loss"]),
+    ("optim", &["models", "NAME", "optim"]),
+    ("lora", &["models", "NAME", "lora"]),
+];
+
+/// Every table and key, in the order of the page.
+pub(crate) fn items() -> Vec<Item> {
+    let mut table = Vec::new();
+    TEXT.lines().filter_map(|line| item(line, &mut table)).collect()
+}
+
+/// Table or key that a line describes. A header changes the table that later lines belong to.
+fn item(line: &str, table: &mut Vec<String>) -> Option<Item> {
+    let example = line.starts_with('#');
+    let line = line.strip_prefix('#').unwrap_or(line);
+    let (code, comment) = line.split_once(" # ").unwrap_or((line, ""));
+    let (code, comment) = (code.trim(), comment.trim());
+    if let Some(header) = code.strip_prefix('[') {
+        *table = generic(&parts(header.strip_suffix(']')?));
+        return Some(Item { path: table.clone(), meaning: comment.to_owned(), entry: None });
+    }
+    let (key, value) = code.split_once(" = ")?;
+    let (level, meaning) = comment.split_once(": ")?;
+    let path = [table.as_slice(), &[key.to_owned()]].concat();
+    let entry = Entry { value: value.to_owned(), example, level: level.to_owned() };
+    Some(Item { path, meaning: meaning.to_owned(), entry: Some(entry) })
+}
+
+/// The parts of a key: what dots divide, unless they are quoted.
+pub(crate) fn parts(key: &str) -> Vec<String> {
+    let (mut parts, mut quote) = (vec![String::new()], None);
+    for c in key.trim().chars() {
+        let last = parts.last_mut();
+        match (quote, c) {
+            (Some(open), _) if c == open => quote = None,
+            (None, '"' | '\'') => quote = Some(c),
+            (None, '.') => parts.push(String::new()),
+            _ => last.map_or((), |last| last.push(c)),
+        }
+    }
+    parts
+}
+
+/// A path in which names that a user chooses are replaced.
+fn generic(path: &[String]) -> Vec<String> {
+    let mut generic = path.to_vec();
+    for i in 1..path.len() {
+        if let Some((_, name)) = NAMED.iter().find(|(table, _)| *table == path[i - 1]) {
+            generic[i] = (*name).to_owned();
+        }
+    }
+    generic
+}
+
+/// Path under which a key is described: those of agents, seats and critics are described with the run's and the model's.
+fn described(path: &[String]) -> Vec<String> {
+    let mut path = generic(path);
+    if path.len() > 4 && path[0] == "agents" && path[2] == "seats" {
+        path.drain(2..4);
+    }
+    let inherited = match path.as_slice() {
+        [agents, _, table, _] if agents == "agents" => Some((table, 3)),
+        [_, critic, table, _] if critic == "critic" => Some((table, 3)),
+        _ => None,
+    };
+    let found = inherited.and_then(|(table, rest)| {
+        let (_, home) = SAME.iter().find(|(name, _)| name == table)?;
+        let home = home.iter().map(|part| (*part).to_owned());
+        Some(home.chain(path[rest..].iter().cloned()).collect())
+    });
+    found.unwrap_or(path)
+}
+
+/// The tables that a key can be written in, as their headers.
+pub(crate) fn written_in(item: &Item) -> Vec<String> {
+    let header = |path: &[String]| {
+        let table = Item { path: path.to_vec(), meaning: String::new(), entry: None };
+        format!("[{}]", table.name())
+    };
+    let own = &item.path[..item.path.len().saturating_sub(1)];
+    if own.is_empty() {
+        return vec!["the file itself, before any table".to_owned()];
+    }
+    let mut tables = vec![header(own)];
+    let same = SAME.iter().find(|(_, home)| home.iter().eq(own.iter()));
+    if let Some((name, _)) = same {
+        tables.push(format!("[agents.\"TEAM/ROLE\".{name}]"));
+        tables.push(format!("[agents.\"TEAM/ROLE\".seats.N.{name}]"));
+        if ["optim", "lora"].contains(name) {
+            tables.push(format!("[algorithm.critic.{name}]"));
+        }
+    }
+    tables
+}
+
+/// The table or key of a whole name, whatever its models, agents and so on are called.
+pub(crate) fn find(key: &str) -> Option<Item> {
+    let path = described(&parts(key));
+    items().into_iter().find(|item| item.path == path)
+}
+
+/// The tables and keys whose names end so: `lr` and `optim.lr` are enough.
+pub(crate) fn ending(key: &str) -> Vec<Item> {
+    let end = described(&parts(key));
+    items().into_iter().filter(|item| item.path.ends_with(&end)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn the_page_shows_exactly_this_text() {
+        let page = include_str!("../../../docs/src/config.md");
+        let (_, block) = page.split_once("```toml\n").unwrap();
+        let (block, _) = block.split_once("```").unwrap();
+        let differs = TEXT.lines().zip(block.lines()).find(|(text, block)| text != block);
+        assert!(
+            TEXT == block,
+            "maverl/src/config/reference.toml is not the block of docs/src/config.md: {differs:?}; copy the changed one over \
+             the other"
+        );
+    }
+
+    #[test]
+    fn a_key_is_found_under_every_name_it_has() {
+        for key in ["models.NAME.optim.lr", "models.small.optim.lr", "agents.\"a/b\".optim.lr"] {
+            assert_eq!(find(key).unwrap().name(), "models.NAME.optim.lr", "{key}");
+        }
+        let seat = find("agents.\"a/b\".seats.1.sampling.temperature").unwrap();
+        assert_eq!(seat.name(), "sampling.temperature");
+        assert_eq!(find("agents.a/b.frozen").unwrap().name(), "agents.\"TEAM/ROLE\".frozen");
+        assert_eq!(find("algorithm.critic.optim.lr").unwrap().name(), "models.NAME.optim.lr");
+        assert_eq!(find("task.worlds.quiz.weight").unwrap().name(), "task.worlds.NAME.weight");
+        assert!(find("models.small").unwrap().entry.is_none());
+        assert_eq!(find("lr"), None);
+        assert_eq!(ending("optim.lr").len(), 1);
+        assert!(ending("temperature").len() == 2 && ending("nothing").is_empty());
+    }
+
+    #[test]
+    fn every_line_of_the_reference_is_understood() {
+        let lines = TEXT.lines().filter(|line| !line.trim().is_empty()).count();
+        let items = items();
+        assert_eq!(items.len(), lines);
+        for item in items {
+            assert!(!item.meaning.is_empty(), "{}", item.name());
+            let toml =
+                item.entry.map(|entry| format!("x = {}", entry.value).parse::<toml::Table>());
+            assert!(toml.is_none_or(|toml| toml.is_ok()), "{:?}", item.path);
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! Tables and paragraphs for a terminal, at the width there is.
+//!
+//! A table that is too wide wraps its headers and the columns that hold prose. Where that is not enough, it becomes a list:
+//! a title for each row, and below it a line for each column.
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// Paragraphs are not wider, however wide the terminal is.
+const LONGEST_LINE: usize = 120;
+
+/// A column of prose is not narrower.
+const NARROWEST: usize = 16;
+
+/// Lines around the cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Frame {
+    /// A border, and a line under the header.
+    Box,
+    /// Nothing.
+    None,
+}
+
+/// Rows under a header.
+#[derive(Debug, Clone)]
+pub(crate) struct Table {
+    frame: Frame,
+    header: Vec<String>,
+    rows: Vec<Vec<String>>,
+    prose: Vec<usize>,
+    right: Vec<usize>,
+    title: usize,
+}
+
+impl Table {
+    /// A table with a border.
+    pub(crate) fn framed<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
+        Self {
+            frame: Frame::Box,
+            header: header.into_iter().map(Into::into).collect(),
+            rows: Vec::new(),
+            prose: Vec::new(),
+            right: Vec::new(),
+            title: 1,
+        }
+    }
+
+    /// A table without a border. A header of empty texts is not drawn.
+    pub(crate) fn plain<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
+        Self { frame: Frame::None, ..Self::framed(header) }
+    }
+
+    /// Columns that are wrapped where the table is too wide.
+    #[must_use]
+    pub(crate) fn prose(mut self, columns: &[usize]) -> Self {
+        self.prose = columns.to_vec();
+        self
+    }
+
+    /// Columns that are aligned to the right.
+    #[must_use]
+    pub(crate) fn right(mut self, columns: &[usize]) -> Self {
+        self.right = columns.to_vec();
+        self
+    }
+
+    /// Number of leading columns that are the title of a row in a list; 1 by default.
+    #[must_use]
+    pub(crate) fn title(mut self, columns: usize) -> Self {
+        self.title = columns;
+        self
+    }
+
+    /// Adds a row; a cell may have several lines.
+    pub(crate) fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
+        let mut row: Vec<String> = cells.into_iter().map(Into::into).collect();
+        row.resize(self.header.len(), String::new());
+        self.rows.push(row);
+    }
+
+    /// Returns true without a row.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The table in lines of at most so many columns, without a line end after the last.
+    pub(crate) fn draw(&self, width: usize) -> String {
+        match self.widths(width) {
+            Some(widths) => self.grid(&widths),
+            None => self.list(width),
+        }
+    }
+
+    /// Columns that borders and gaps take.
+    fn around(&self) -> usize {
+        let gaps = self.header.len().saturating_sub(1);
+        match self.frame {
+            Frame::Box => 3 * gaps + 4,
+            Frame::None => 2 * gaps,
+        }
+    }
+
+    /// The width of each column; `None` if they do not fit side by side.
+    fn widths(&self, width: usize) -> Option<Vec<usize>> {
+        let space = width.checked_sub(self.around())?;
+        let cells = |i: usize| self.rows.iter().map(move |row| row[i].as_str());
+        let wanted: Vec<usize> = self
+            .header
+            .iter()
+            .enumerate()
+            .map(|(i, header)| {
+                cells(i).chain([header.as_str()]).map(widest_line).max().unwrap_or(0)
+            })
+            .collect();
+        let least = |(i, header): (usize, &String)| {
+            let words = widest_word(header);
+            let prose = self.prose.contains(&i);
+            let cell = |cell| if prose { widest_word(cell) } else { widest_line(cell) };
+            let cells = cells(i).map(cell).max().unwrap_or(0);
+            let floor = if prose { NARROWEST } else { 0 };
+            words.max(cells).max(floor).min(wanted[i])
+        };
+        let mut widths: Vec<usize> = self.header.iter().enumerate().map(least).collect();
+        let mut spare = space.checked_sub(widths.iter().sum())?;
+        while spare > 0 {
+            // Whatever lacks most gets more.
+            let lacks = |i: &usize| wanted[*i] - widths[*i];
+            let Some(next) = (0..widths.len()).filter(|i| lacks(i) > 0).max_by_key(lacks) else {
+                break;
+            };
+            widths[next] += 1;
+            spare -= 1;
+        }
+        Some(widths)
+    }
+
+    fn grid(&self, widths: &[usize]) -> String {
+        let inner = widths.iter().sum::<usize>() + self.around().saturating_sub(2);
+        let line = |fill: &str| match self.frame {
+            Frame::Box => Some(format!("+{}+", fill.repeat(inner))),
+            Frame::None => None,
+        };
+        let mut lines: Vec<String> = Vec::new();
+        lines.extend(line("-"));
+        if self.header.iter().any(|header| !header.is_empty()) {
+            lines.extend(self.wrapped(&self.header, widths));
+            lines.extend(line("="));
+        }
+        lines.extend(self.rows.iter().flat_map(|row| self.wrapped(row, widths)));
+        lines.extend(line("-"));
+        lines.join("\n")
+    }
+
+    /// A row as lines.
+    fn wrapped(&self, row: &[String], widths: &[usize]) -> Vec<String> {
+        let cells: Vec<Vec<String>> =
+            row.iter().zip(widths).map(|(cell, width)| wrap(cell, *width)).collect();
+        let height = cells.iter().map(Vec::len).max().unwrap_or(0);
+        let line = |n: usize| {
+            let cells = cells.iter().zip(widths).enumerate().map(|(i, (lines, width))| {
+                let cell = lines.get(n).map_or("", String::as_str);
+                let space = " ".repeat(width.saturating_sub(cell.width()));
+                if self.right.contains(&i) { space + cell } else { cell.to_owned() + &space }
+            });
+            let cells: Vec<String> = cells.collect();
+            match self.frame {
+                Frame::Box => format!("| {} |", cells.join("   ")),
+                Frame::None => cells.join("  ").trim_end().to_owned(),
+            }
+        };
+        (0..height).map(line).collect()
+    }
+
+    /// A title for each row, and a line for each further column that is not empty.
+    fn list(&self, width: usize) -> String {
+        let labels = self.header.iter().skip(self.title);
+        let label = labels.map(|header| header.width()).max().unwrap_or(0);
+        let (mut blocks, mut above): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+        for row in &self.rows {
+            let mut row = row.clone();
+            // What a row leaves out at its start is that of the row above.
+            for (cell, above) in row.iter_mut().zip(&above).take(self.title.saturating_sub(1)) {
+                if cell.is_empty() {
+                    cell.clone_from(above);
+                }
+            }
+            blocks.push(self.block(&row, label, width));
+            above = row;
+        }
+        blocks.join("\n\n")
+    }
+
+    fn block(&self, row: &[String], label: usize, width: usize) -> String {
+        let mut title: Vec<&str> = row.iter().take(self.title).map(String::as_str).collect();
+        if self.title == 1 {
+            title.insert(0, self.header.first().map_or("", String::as_str));
+        }
+        title.retain(|part| !part.is_empty());
+        let mut lines = wrap(&title.join(" "), width);
+        let cells = self.header.iter().zip(row).skip(self.title);
+        for (header, cell) in cells.filter(|(_, cell)| !cell.is_empty()) {
+            let cell = cell.lines().collect::<Vec<_>>().join(", ");
+            let mut start = format!("  {header}{}  ", " ".repeat(label - header.width()));
+            let mut indent = start.width();
+            if 5 * indent > 3 * width {
+                lines
+                    .extend(wrap(header, width.saturating_sub(2)).iter().map(|l| format!("  {l}")));
+                (start, indent) = ("    ".to_owned(), 4);
+            }
+            for part in wrap(&cell, width.saturating_sub(indent)) {
+                lines.push(start + &part);
+                start = " ".repeat(indent);
+            }
+        }
+        lines.join("\n")
+    }
+}
+
+/// A text whose lines are wrapped at words; what a line goes on with is indented by two more than the line. Words that are
+/// too long, such as paths, stay whole.
+pub(crate) fn paragraphs(text: &str, width: usize) -> String {
+    let width = width.min(LONGEST_LINE);
+    let mut lines = Vec::new();
+    for line in text.split('\n') {
+        let words = line.trim_start();
+        let indent = line.len() - words.len();
+        let rest = width.saturating_sub(indent + 2);
+        for (n, part) in fill(words, rest + 2, rest, Long::Whole).iter().enumerate() {
+            let indent = if n == 0 { indent } else { indent + 2 };
+            lines.push(format!("{}{part}", " ".repeat(indent)).trim_end().to_owned());
+        }
+    }
+    lines.join("\n")
+}
+
+/// A line as lines of at most so many columns; words that are too long stay whole.
+pub(crate) fn lines(line: &str, width: usize) -> Vec<String> {
+    fill(line, width, width, Long::Whole)
+}
+
+fn widest_line(text: &str) -> usize {
+    text.lines().map(UnicodeWidthStr::width).max().unwrap_or(0)
+}
+
+fn widest_word(text: &str) -> usize {
+    text.split_whitespace().map(UnicodeWidthStr::width).max().unwrap_or(0)
+}
+
+/// The lines of a text, wrapped at words; a word that is too long is broken.
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let lines: Vec<String> =
+        text.lines().flat_map(|line| fill(line, width, width, Long::Broken)).collect();
+    if lines.is_empty() { vec![String::new()] } else { lines }
+}
+
+/// Treatment of words that are longer than a line.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Long {
+    Whole,
+    Broken,
+}
+
+/// A line as lines of which the first, and each further one, has so much room.
+fn fill(line: &str, first: usize, rest: usize, long: Long) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in line.split(' ') {
+        let room = |lines: &[String]| if lines.len() > 1 { rest.max(1) } else { first.max(1) };
+        let current = lines.last().map_or("", String::as_str);
+        let gap = if current.is_empty() { "" } else { " " };
+        if current.width() + gap.len() + word.width() <= room(&lines) {
+            push(&mut lines, &format!("{gap}{word}"));
+            continue;
+        }
+        if !current.is_empty() {
+            lines.push(String::new());
+        }
+        for c in word.chars() {
+            let current = lines.last().map_or("", String::as_str);
+            let width = current.width() + UnicodeWidthChar::width(c).unwrap_or(0);
+            if long == Long::Broken && !current.is_empty() && width > room(&lines) {
+                lines.push(String::new());
+            }
+            push(&mut lines, c.encode_utf8(&mut [0; 4]));
+        }
+    }
+    lines
+}
+
+/// Appends to the last line.
+fn push(lines: &mut [String], text: &str) {
+    if let Some(last) = lines.last_mut() {
+        last.push_str(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scores() -> Table {
+        let mut table = Table::framed(["", "exact match (95 %)", "greedy", "tasks"]);
+        table.row(["before", "0.104 (0.080 to 0.133)", "0.777", "512"]);
+        table.row(["after", "0.982 (0.967 to 0.991)", "0.996", "512"]);
+        table
+    }
+
+    #[test]
+    fn a_table_that_fits_has_a_border() {
+        let expected = "\
++--------------------------------------------------+
+|          exact match (95 %)       greedy   tasks |
++==================================================+
+| before   0.104 (0.080 to 0.133)   0.777    512   |
+| after    0.982 (0.967 to 0.991)   0.996    512   |
++--------------------------------------------------+";
+        assert_eq!(scores().draw(52), expected);
+        assert_eq!(scores().draw(500), expected);
+    }
+
+    #[test]
+    fn a_table_that_does_not_fit_is_a_list() {
+        let expected = "\
+before
+  exact match (95 %)  0.104 (0.080 to
+                      0.133)
+  greedy              0.777
+  tasks               512
+
+after
+  exact match (95 %)  0.982 (0.967 to
+                      0.991)
+  greedy              0.996
+  tasks               512";
+        assert_eq!(scores().draw(40), expected);
+    }
+
+    #[test]
+    fn headers_and_prose_are_wrapped_first() {
+        let mut table = Table::plain(["name", "what it is", "max tokens"]).prose(&[1]).right(&[2]);
+        table.row(["a", "one two three four five six seven", "7"]);
+        let expected = "\
+name  what it is             max
+                          tokens
+a     one two three four       7
+      five six seven";
+        assert_eq!(table.draw(32), expected);
+    }
+
+    #[test]
+    fn cells_of_several_lines_are_one_in_a_list() {
+        let mut table = Table::framed(["worker", "agents", "a long header of numbers"]);
+        table.row(["tiny", "a/b\na/c", "1"]);
+        let list = table.draw(30);
+        assert_eq!(list, "worker tiny\n  agents\n    a/b, a/c\n  a long header of numbers\n    1");
+        assert!(table.draw(60).contains("|          a/c "));
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal_however_narrow() {
+        let mut wide = Table::framed(["name", "path", "size", "what it is"]).prose(&[3]);
+        wide.row(["größe", &"/a/very/long/path".repeat(9), "1", &"palavras ".repeat(30)]);
+        for width in 8..200 {
+            for text in [wide.draw(width), scores().draw(width)] {
+                let widest = widest_line(&text);
+                assert!(widest <= width, "{widest} at {width}\n{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn paragraphs_go_on_with_an_indent_and_keep_long_words() {
+        let text = "a step: one two three\n\n  indented: four five six";
+        let expected = "a step:\n  one two\n  three\n\n  indented:\n    four\n    five\n    six";
+        assert_eq!(paragraphs(text, 9), expected);
+        assert_eq!(paragraphs("/a/very/long/path", 4), "/a/very/long/path");
+    }
+}
