@@ -26,7 +26,7 @@ doc:
 
 # Benchmarks of the numeric kernels and of what surrounds the model. `maverl bench` measures the whole.
 bench:
-    cargo bench -p maverl-kernels -p maverl
+    cargo bench -p maverl-kernels -p maverl --features maverl-kernels/candle
 
 # The main job: train the three-agent search team from the shipped model.
 example:

@@ -1,8 +1,9 @@
 //! Every kernel at the shape it is tuned for and at a larger one: `cargo bench -p maverl-kernels [-- filter]`.
 //!
 //! Elements per second are multiply-adds for products, attention and log-probs, and elements of the main input elsewhere.
-//! `candle` filters what fused operations replace.
+//! With the feature `candle`, `-- candle` filters what fused operations replace.
 
+#[cfg(feature = "candle")]
 mod candle;
 
 use std::{hint::black_box, ops::Range, time::Duration};
@@ -214,5 +215,13 @@ fn heads(c: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, products, elementwise, attentions, heads, candle::compositions);
+/// What fused operations replace, if candle is there.
+fn compositions(c: &mut Criterion) {
+    #[cfg(feature = "candle")]
+    candle::compositions(c);
+    #[cfg(not(feature = "candle"))]
+    let _ = c;
+}
+
+criterion_group!(benches, products, elementwise, attentions, heads, compositions);
 criterion_main!(benches);

@@ -1,20 +1,20 @@
 //! Gradients of one optimizer step, added up over micro-batches in f32.
 
-use candle_core::Var;
 use maverl_kernels::adamw::sum_of_squares;
 
 use crate::model::ModelError;
+use crate::model::values::Tensor;
 
 /// One sum for each variable that an update may change.
 pub struct Gradients<'m> {
-    vars: &'m [(String, Var)],
+    vars: &'m [(String, Tensor)],
     sums: Vec<Vec<f32>>,
     reached: Vec<bool>,
 }
 
 impl<'m> Gradients<'m> {
     /// Zeros for variables.
-    pub fn new(vars: &'m [(String, Var)]) -> Self {
+    pub fn new(vars: &'m [(String, Tensor)]) -> Self {
         let sums = vars.iter().map(|(_, var)| vec![0.0; var.elem_count()]).collect();
         Self { vars, sums, reached: vec![false; vars.len()] }
     }

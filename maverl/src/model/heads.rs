@@ -6,11 +6,10 @@
 
 use std::path::{Path, PathBuf};
 
-use candle_core::{Tensor, Var};
 use maverl_kernels::matmul::Precision;
 
 use crate::model::save::{self, Entry};
-use crate::model::values::{tensor, with_values};
+use crate::model::values::Tensor;
 use crate::model::weights::Shards;
 use crate::model::{Gradients, HfConfig, Model, ModelError, Pool, Rows, Tape};
 
@@ -37,31 +36,23 @@ impl HeadKind {
     }
 }
 
-/// `h · w + b`: a linear map to one number, as f32 variables. Cloning shares them.
+/// `h · w + b`: a linear map to one number, as f32. Cloning shares them.
 #[derive(Debug, Clone)]
 pub struct Head {
     kind: HeadKind,
     /// Names and variables: the weight `[1, D]`, then the bias `[1]`.
-    vars: Vec<(String, Var)>,
+    vars: Vec<(String, Tensor)>,
 }
 
 impl Head {
-    /// A head that says 0 of everything.
-    ///
-    /// # Errors
-    ///
-    /// If memory cannot be had.
-    pub fn new(kind: HeadKind, trunk: &HfConfig) -> Result<Self, ModelError> {
-        let width = trunk.hidden_size;
-        let values = [tensor(vec![0.0; width], (1, width))?, tensor(vec![0.0], 1)?];
-        Self::over(kind, values)
+    /// A head whose output is 0 everywhere.
+    pub fn new(kind: HeadKind, trunk: &HfConfig) -> Self {
+        Self::over(kind, [Tensor::zeros(&[1, trunk.hidden_size]), Tensor::zeros(&[1])])
     }
 
-    fn over(kind: HeadKind, [weight, bias]: [Tensor; 2]) -> Result<Self, ModelError> {
-        let var = |part: &str, tensor: &Tensor| {
-            Ok::<_, ModelError>((format!("{}.{part}", kind.name()), Var::from_tensor(tensor)?))
-        };
-        Ok(Self { kind, vars: vec![var("weight", &weight)?, var("bias", &bias)?] })
+    fn over(kind: HeadKind, [weight, bias]: [Tensor; 2]) -> Self {
+        let named = |part: &str| format!("{}.{part}", kind.name());
+        Self { kind, vars: vec![(named("weight"), weight), (named("bias"), bias)] }
     }
 
     /// Reads the head that a model directory holds; `None` if it holds none of this kind.
@@ -84,7 +75,7 @@ impl Head {
             Err(ModelError(format!("{place}: {part} is {found:?}; the trunk asks for {shape:?}")))
         };
         let head = [part("weight", &[1, trunk.hidden_size])?, part("bias", &[1])?];
-        Self::over(kind, head).map(Some)
+        Ok(Some(Self::over(kind, head)))
     }
 
     /// Writes the head into a model directory.
@@ -94,7 +85,7 @@ impl Head {
     /// If the file cannot be written.
     pub fn save(&self, dir: &Path) -> Result<(), ModelError> {
         let entries: Vec<Entry<'_>> =
-            self.vars.iter().map(|(name, var)| Entry::tensor(name, var.as_tensor())).collect();
+            self.vars.iter().map(|(name, var)| Entry::tensor(name, var)).collect();
         save::one_file(&self.kind.file(dir), &entries)
     }
 
@@ -106,22 +97,15 @@ impl Head {
     pub fn restore(&self, dir: &Path) -> Result<(), ModelError> {
         let shards = Shards::open_file(&self.kind.file(dir))?;
         for (name, var) in &self.vars {
-            var.set(&shards.tensor(name)?)?;
+            var.set(&shards.values(name)?)?;
         }
         Ok(())
     }
 
     /// Multiplies everything it says by `by`, then adds `plus`.
-    ///
-    /// # Errors
-    ///
-    /// If memory cannot be had.
-    pub fn rescale(&self, by: f32, plus: f32) -> Result<(), ModelError> {
-        let (weight, bias) = self.params();
-        let width = weight.len();
-        let weight = weight.into_iter().map(|w| by * w).collect();
-        self.vars[0].1.set(&tensor(weight, (1, width))?)?;
-        Ok(self.vars[1].1.set(&tensor(vec![by * bias[0] + plus], 1)?)?)
+    pub fn rescale(&self, by: f32, plus: f32) {
+        self.vars[0].1.update(|weight| weight.iter_mut().for_each(|w| *w *= by));
+        self.vars[1].1.update(|bias| bias[0] = by * bias[0] + plus);
     }
 
     /// What it says.
@@ -130,7 +114,7 @@ impl Head {
     }
 
     /// Names and variables: `weight [1, D]`, then `bias [1]`.
-    pub fn vars(&self) -> &[(String, Var)] {
+    pub fn vars(&self) -> &[(String, Tensor)] {
         &self.vars
     }
 
@@ -182,11 +166,7 @@ impl Head {
 
     /// The values of weight and bias.
     fn params(&self) -> (Vec<f32>, Vec<f32>) {
-        let of = |index: usize| -> Vec<f32> {
-            with_values(self.vars[index].1.as_tensor(), <[f32]>::to_vec)
-                .expect("a head's variables are f32 on the CPU")
-        };
-        (of(0), of(1))
+        (self.vars[0].1.to_vec(), self.vars[1].1.to_vec())
     }
 }
 

@@ -16,7 +16,6 @@ mod config;
 use std::path::Path;
 use std::sync::Arc;
 
-use candle_core::Var;
 use maverl_kernels::matmul::Precision;
 use maverl_kernels::sample::{mix, uniform};
 
@@ -26,7 +25,7 @@ pub use config::{
 
 use crate::model::linear::{Dropout, Lora};
 use crate::model::save::{self, Entry};
-use crate::model::values::{Param, tensor, with_values};
+use crate::model::values::{Param, Tensor};
 use crate::model::weights::{Shards, Weights, listed};
 use crate::model::{Decoder, HfConfig, ModelError};
 
@@ -39,7 +38,7 @@ pub struct Adapter {
     config: LoraConfig,
     targets: Vec<Target>,
     /// `NAME.lora_A.weight [r, I]` and `NAME.lora_B.weight [O, r]` of each target, in the order of the base's layers.
-    vars: Vec<(String, Var)>,
+    vars: Vec<(String, Tensor)>,
 }
 
 impl Adapter {
@@ -74,8 +73,7 @@ impl Adapter {
     pub fn load(dir: &Path, base: &HfConfig) -> Result<Self, ModelError> {
         let (config, shards) = open(dir, base)?;
         Self::build(base, config, |_, target, part| {
-            let tensor = shards.tensor(&format!("{PREFIX}{}", part.name(target)))?;
-            Ok(tensor.flatten_all()?.to_vec1()?)
+            shards.values(&format!("{PREFIX}{}", part.name(target)))
         })
     }
 
@@ -89,8 +87,8 @@ impl Adapter {
         for (index, target) in targets.iter().enumerate() {
             for part in [Part::A, Part::B] {
                 let shape = part.shape(target, config.rank);
-                let tensor = tensor(values(index, target, part)?, shape.as_slice())?;
-                vars.push((part.name(target), Var::from_tensor(&tensor)?));
+                let tensor = Tensor::new(values(index, target, part)?, &shape)?;
+                vars.push((part.name(target), tensor));
             }
         }
         Ok(Self { config, targets, vars })
@@ -109,7 +107,7 @@ impl Adapter {
     }
 
     /// Names (without PEFT's prefix) and variables, A before B, in the order of the base's layers.
-    pub fn vars(&self) -> &[(String, Var)] {
+    pub fn vars(&self) -> &[(String, Tensor)] {
         &self.vars
     }
 
@@ -123,7 +121,7 @@ impl Adapter {
         let entries: Vec<Entry<'_>> = self
             .vars
             .iter()
-            .map(|(name, var)| Entry::tensor(format!("{PREFIX}{name}"), var.as_tensor()))
+            .map(|(name, var)| Entry::tensor(format!("{PREFIX}{name}"), var))
             .collect();
         save::one_file(&dir.join(WEIGHTS_FILE), &entries)
     }
@@ -141,30 +139,21 @@ impl Adapter {
             return Err(ModelError(format!("{place} holds another adapter: {theirs}, not {ours}")));
         }
         for ((_, var), (_, saved)) in self.vars.iter().zip(&saved.vars) {
-            var.set(saved.as_tensor())?;
+            var.set(&saved.values())?;
         }
         Ok(())
     }
 
     /// A copy that shares nothing with this one.
-    ///
-    /// # Errors
-    ///
-    /// If memory cannot be had.
-    pub fn duplicate(&self) -> candle_core::Result<Self> {
-        let copy = |(name, var): &(String, Var)| {
-            Ok((name.clone(), Var::from_tensor(&var.as_tensor().copy()?)?))
-        };
-        let vars = self.vars.iter().map(copy).collect::<candle_core::Result<_>>()?;
-        Ok(Self { config: self.config.clone(), targets: self.targets.clone(), vars })
+    #[must_use]
+    pub fn duplicate(&self) -> Self {
+        let vars = self.vars.iter().map(|(name, var)| (name.clone(), var.duplicate())).collect();
+        Self { config: self.config.clone(), targets: self.targets.clone(), vars }
     }
 
     /// Puts the adapter on a decoder of its base, in place of one that is there.
     pub(super) fn attach(&self, decoder: &mut Decoder) {
-        let param = |index: usize| {
-            let tensor = self.vars[index].1.as_detached_tensor();
-            Param::new(tensor, Some(index)).expect("an adapter's variables are f32 on the CPU")
-        };
+        let param = |index: usize| Param::new(self.vars[index].1.clone(), Some(index));
         let (names, scale) = (self.targets.iter().map(|target| &target.name), self.config.scale());
         for (name, lora) in decoder.loras() {
             *lora = names.clone().position(|target| *target == name).map(|index| {
@@ -184,15 +173,11 @@ impl Adapter {
             };
             let (o, r, i) = (target.output, self.config.rank, target.input);
             let mut delta = vec![0.0; o * i];
-            with_values(ab[0].1.as_tensor(), |a| {
-                with_values(ab[1].1.as_tensor(), |b| {
-                    Precision::F32.set().nn(b, a, &mut delta, o, i, r);
-                })
-            })??;
-            with_values(weight.as_tensor(), |weight| {
-                delta.iter_mut().zip(weight).for_each(|(d, w)| *d = w + scale * *d);
-            })?;
-            weight.set(&tensor(delta, (o, i))?)?;
+            let (a, b) = (ab[0].1.values(), ab[1].1.values());
+            Precision::F32.set().nn(&b, &a, &mut delta, o, i, r);
+            weight.update(|weight| {
+                weight.iter_mut().zip(&delta).for_each(|(w, d)| *w += scale * d);
+            });
         }
         Ok(())
     }

@@ -23,7 +23,6 @@ use maverl_kernels::attention::Packing;
 use std::path::Path;
 use std::sync::Arc;
 
-use candle_core::Var;
 use maverl_kernels::matmul::Precision;
 
 pub use decoder::{Context, Decoder};
@@ -38,7 +37,7 @@ pub use pool::Pool;
 pub use save::{SaveOptions, StoredDtype};
 pub use tape::{Rows, Tape};
 pub use tokenizer::{ChatInput, ChatMessage, Detokenizer, Rendered, Tokenizer, TokenizerError};
-pub use values::Param;
+pub use values::{Param, Tensor};
 pub use weights::{Shards, Weights};
 
 /// Why a model could not be read, run or written: the place, what was found, what is needed.
@@ -48,12 +47,6 @@ pub struct ModelError(
     /// What happened.
     pub String,
 );
-
-impl From<candle_core::Error> for ModelError {
-    fn from(error: candle_core::Error) -> Self {
-        Self(error.to_string())
-    }
-}
 
 /// A model: configuration, weights, and the decoder over their storage.
 ///
@@ -154,7 +147,7 @@ impl Model {
     }
 
     /// Names and variables of what an update may change: the adapter's, or without one every weight.
-    pub fn trainable(&self) -> &[(String, Var)] {
+    pub fn trainable(&self) -> &[(String, Tensor)] {
         self.adapter.as_ref().map_or(self.weights.vars(), Adapter::vars)
     }
 
@@ -162,11 +155,11 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// If memory cannot be had.
+    /// If the weights are not those of the configuration.
     pub fn duplicate(&self) -> Result<Self, ModelError> {
         match &self.adapter {
-            Some(adapter) => Ok(self.with_adapter(adapter.duplicate()?)),
-            None => self.over(self.weights.duplicate()?),
+            Some(adapter) => Ok(self.with_adapter(adapter.duplicate())),
+            None => self.over(self.weights.duplicate()),
         }
     }
 
@@ -186,7 +179,7 @@ impl Model {
         let Some(adapter) = &self.adapter else {
             return Err(ModelError("there is no adapter to merge".to_owned()));
         };
-        let weights = self.weights.duplicate()?;
+        let weights = self.weights.duplicate();
         adapter.add_to(&weights)?;
         let merged = self.over(weights)?;
         let (ours, theirs) = (self.probe()?, merged.probe()?);
@@ -225,13 +218,9 @@ impl Model {
     }
 
     /// SHA-256 over names, shapes and values of every weight, the adapter's after the base's.
-    ///
-    /// # Errors
-    ///
-    /// If a weight is not on the CPU.
-    pub fn fingerprint(&self) -> Result<String, ModelError> {
+    pub fn fingerprint(&self) -> String {
         let adapter = self.adapter.as_ref().map_or(&[][..], Adapter::vars);
-        Ok(weights::fingerprint(self.weights.vars().iter().chain(adapter))?)
+        weights::fingerprint(self.weights.vars().iter().chain(adapter))
     }
 
     /// The type in which the weights were stored, as `config.json` says; f32 if it does not.
@@ -300,7 +289,7 @@ const MERGE_TOLERANCE: f32 = 1e-4;
 ///
 /// If the weights are not those of the configuration.
 pub fn decoder(config: &Arc<HfConfig>, weights: &Weights) -> Result<Decoder, ModelError> {
-    let params = weights.params()?;
+    let params = weights.params();
     let mut get = |name: &str| {
         params.get(name).cloned().ok_or_else(|| ModelError(format!("no weight `{name}`")))
     };

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use candle_core::{DType, Device, Tensor};
 use maverl_kernels::attention::{Packing, Segment};
 use maverl_kernels::sample::{mix, uniform};
 use serde_json::{Value, json};
@@ -10,6 +9,7 @@ use serde_json::{Value, json};
 use super::*;
 
 mod alike;
+mod autograd;
 pub(crate) mod counting;
 pub(super) mod mutation;
 mod reference;
@@ -32,15 +32,22 @@ impl Reference {
         Self(safetensors::SafeTensors::deserialize(bytes).unwrap())
     }
 
-    pub(super) fn tensor(&self, name: &str) -> Tensor {
+    pub(super) fn shape(&self, name: &str) -> Vec<usize> {
+        self.0.tensor(name).unwrap().shape().to_vec()
+    }
+
+    pub(super) fn doubles(&self, name: &str) -> Vec<f64> {
         let view = self.0.tensor(name).unwrap();
-        let dtype = match view.dtype() {
-            safetensors::Dtype::F32 => DType::F32,
-            safetensors::Dtype::F64 => DType::F64,
-            safetensors::Dtype::I64 => DType::I64,
+        let (wide, narrow) = (view.data().as_chunks().0, view.data().as_chunks().0);
+        match view.dtype() {
+            safetensors::Dtype::F64 => {
+                wide.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect()
+            }
+            safetensors::Dtype::F32 => {
+                narrow.iter().map(|bytes| f64::from(f32::from_le_bytes(*bytes))).collect()
+            }
             other => panic!("{other:?}"),
-        };
-        Tensor::from_raw_buffer(view.data(), dtype, view.shape(), &Device::Cpu).unwrap()
+        }
     }
 
     /// Whether there is a tensor of that name.
@@ -49,11 +56,16 @@ impl Reference {
     }
 
     pub(super) fn floats(&self, name: &str) -> Vec<f32> {
-        self.tensor(name).to_dtype(DType::F32).unwrap().flatten_all().unwrap().to_vec1().unwrap()
+        self.doubles(name).iter().map(|x| *x as f32).collect()
     }
 
+    /// The rows of a matrix of integers; a vector is one row.
     pub(super) fn ints(&self, name: &str) -> Vec<Vec<i64>> {
-        self.tensor(name).to_vec2().unwrap()
+        let view = self.0.tensor(name).unwrap();
+        assert_eq!(view.dtype(), safetensors::Dtype::I64);
+        let bytes = view.data().as_chunks().0.iter();
+        let values: Vec<i64> = bytes.map(|bytes| i64::from_le_bytes(*bytes)).collect();
+        values.chunks(*view.shape().last().unwrap()).map(<[i64]>::to_vec).collect()
     }
 }
 

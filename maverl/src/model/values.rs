@@ -1,39 +1,96 @@
-//! Numbers of tensors, and weights as a decoder holds them.
+//! Arrays of f32 that models and optimizers share, and weights as a decoder holds them.
 
-use std::ops::{Deref, Range};
+use std::ops::Deref;
+use std::sync::{Arc, PoisonError, RwLock};
 
-use candle_core::{CpuStorage, Device, Layout, Result, Shape, Storage, Tensor, bail};
+use crate::model::ModelError;
 
-/// The f32 values of a contiguous tensor's storage.
-fn floats(storage: &Storage, layout: &Layout) -> Result<Range<usize>> {
-    let Storage::Cpu(CpuStorage::F32(_)) = storage else {
-        bail!("an f32 tensor on the CPU is needed")
-    };
-    match layout.contiguous_offsets() {
-        Some((start, end)) => Ok(start..end),
-        None => bail!("a contiguous tensor is needed, got {layout:?}"),
+/// An array of f32 in row-major order. Cloning shares its storage: what one holder writes, every other one reads.
+#[derive(Debug, Clone)]
+pub struct Tensor {
+    dims: Arc<[usize]>,
+    values: Arc<RwLock<Vec<f32>>>,
+}
+
+impl Tensor {
+    /// An array over a buffer.
+    ///
+    /// # Errors
+    ///
+    /// If the dimensions have another number of elements.
+    pub fn new(values: Vec<f32>, dims: &[usize]) -> Result<Self, ModelError> {
+        fits(values.len(), dims)?;
+        Ok(Self { dims: dims.into(), values: Arc::new(RwLock::new(values)) })
+    }
+
+    /// Zeros.
+    pub fn zeros(dims: &[usize]) -> Self {
+        let values = vec![0.0; dims.iter().product()];
+        Self { dims: dims.into(), values: Arc::new(RwLock::new(values)) }
+    }
+
+    /// The sizes of its dimensions.
+    pub fn dims(&self) -> &[usize] {
+        &self.dims
+    }
+
+    /// The number of its elements.
+    pub fn elem_count(&self) -> usize {
+        self.dims.iter().product()
+    }
+
+    /// The current values, which nobody can change while they are borrowed.
+    pub fn values(&self) -> impl Deref<Target = [f32]> {
+        Values(self.values.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A copy of the current values.
+    pub fn to_vec(&self) -> Vec<f32> {
+        self.values().to_vec()
+    }
+
+    /// Calls `f` with the values, to change them in place.
+    pub fn update<R>(&self, f: impl FnOnce(&mut [f32]) -> R) -> R {
+        f(&mut self.values.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Copies other values of the same shape into the storage.
+    ///
+    /// # Errors
+    ///
+    /// If there is another number of them.
+    pub fn set(&self, values: &[f32]) -> Result<(), ModelError> {
+        fits(values.len(), &self.dims)?;
+        self.update(|own| own.copy_from_slice(values));
+        Ok(())
+    }
+
+    /// A copy that shares nothing with this array.
+    #[must_use]
+    pub fn duplicate(&self) -> Self {
+        let values = Arc::new(RwLock::new(self.to_vec()));
+        Self { dims: Arc::clone(&self.dims), values }
     }
 }
 
-/// Calls `f` with the values of a CPU tensor, copied only if it is not contiguous.
-///
-/// # Errors
-///
-/// If the tensor is not f32, or not on the CPU.
-pub fn with_values<R>(tensor: &Tensor, f: impl FnOnce(&[f32]) -> R) -> Result<R> {
-    let tensor = tensor.contiguous()?;
-    let (storage, layout) = tensor.storage_and_layout();
-    let range = floats(&storage, layout)?;
-    Ok(f(&Values { storage, range }))
+/// Checks that so many values fill an array of these dimensions.
+fn fits(values: usize, dims: &[usize]) -> Result<(), ModelError> {
+    let wanted: usize = dims.iter().product();
+    if values == wanted {
+        return Ok(());
+    }
+    Err(ModelError(format!("{values} values for the shape {dims:?}, which has {wanted}")))
 }
 
-/// A tensor over a buffer.
-///
-/// # Errors
-///
-/// If the shape has another number of elements.
-pub fn tensor(values: Vec<f32>, shape: impl Into<Shape>) -> Result<Tensor> {
-    Tensor::from_vec(values, shape.into(), &Device::Cpu)
+/// Borrowed values of an array.
+struct Values<G>(G);
+
+impl<G: Deref<Target = Vec<f32>>> Deref for Values<G> {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        &self.0
+    }
 }
 
 /// A weight: its values, and which of the summed gradients is its own.
@@ -44,17 +101,10 @@ pub struct Param {
 }
 
 impl Param {
-    /// A weight over a tensor's storage. `slot` is its place in [`Model::trainable`](crate::model::Model::trainable); a
+    /// A weight over an array's storage. `slot` is its place in [`Model::trainable`](crate::model::Model::trainable); a
     /// weight without one is frozen, and its gradient is never built.
-    ///
-    /// # Errors
-    ///
-    /// If the tensor is not f32, not contiguous, or not on the CPU.
-    pub fn new(tensor: Tensor, slot: Option<usize>) -> Result<Self> {
-        let (storage, layout) = tensor.storage_and_layout();
-        floats(&storage, layout)?;
-        drop(storage);
-        Ok(Self { tensor, slot })
+    pub fn new(tensor: Tensor, slot: Option<usize>) -> Self {
+        Self { tensor, slot }
     }
 
     /// Its place among what is trained.
@@ -74,25 +124,30 @@ impl Param {
 
     /// The values that it has now.
     pub fn values(&self) -> impl Deref<Target = [f32]> {
-        let (storage, layout) = self.tensor.storage_and_layout();
-        let range = floats(&storage, layout).expect("a weight was looked at when it was made");
-        Values { storage, range }
+        self.tensor.values()
     }
 }
 
-/// Values of a tensor's storage, which is locked while they are looked at.
-struct Values<G> {
-    storage: G,
-    range: Range<usize>,
-}
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
 
-impl<G: Deref<Target = Storage>> Deref for Values<G> {
-    type Target = [f32];
+    use super::*;
 
-    fn deref(&self) -> &[f32] {
-        match &*self.storage {
-            Storage::Cpu(CpuStorage::F32(values)) => &values[self.range.clone()],
-            _ => unreachable!("values are of f32 tensors on the CPU"),
-        }
+    #[test]
+    fn clones_share_their_values_and_duplicates_do_not() {
+        let tensor = Tensor::new(vec![1.0, 2.0, 3.0, 4.0], &[2, 2]).unwrap();
+        let (shared, own) = (tensor.clone(), tensor.duplicate());
+        tensor.set(&[5.0; 4]).unwrap();
+        shared.update(|values| values[0] = 6.0);
+        assert_eq!(tensor.to_vec(), [6.0, 5.0, 5.0, 5.0]);
+        assert_eq!(own.to_vec(), [1.0, 2.0, 3.0, 4.0]);
+    }
+
+    #[test]
+    fn values_that_do_not_fill_the_shape_are_refused() {
+        let error = Tensor::new(vec![0.0; 5], &[2, 3]).unwrap_err();
+        assert_eq!(error.0, "5 values for the shape [2, 3], which has 6");
+        assert!(Tensor::new(vec![0.0; 6], &[2, 3]).unwrap().set(&[0.0; 5]).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Weights of a model: read from safetensors (one file or shards), held as f32 variables.
+//! Weights of a model: read from safetensors (one file or shards), held as f32.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::ops::Range;
 use std::path::Path;
 
-use candle_core::{DType, Device, Tensor, Var};
+use half::{bf16, f16};
 use memmap2::Mmap;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
@@ -15,17 +15,17 @@ use sha2::{Digest, Sha256};
 use crate::model::ModelError;
 use crate::model::files::ModelFiles;
 use crate::model::hf_config::HfConfig;
-use crate::model::values::{Param, with_values};
+use crate::model::values::{Param, Tensor};
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
-/// Every weight of a model by its checkpoint name, in a fixed order, as f32 variables on the CPU.
+/// Every weight of a model by its checkpoint name, in a fixed order.
 ///
 /// Rollout and training read the same storage: there is nothing to synchronize. Cloning shares it too.
 #[derive(Clone)]
 pub struct Weights {
-    vars: Vec<(String, Var)>,
+    vars: Vec<(String, Tensor)>,
 }
 
 impl Weights {
@@ -40,9 +40,7 @@ impl Weights {
         let mut vars = Vec::new();
         for (name, _) in config.tensors() {
             let tensor = shards.tensor(&name)?;
-            let var =
-                Var::from_tensor(&tensor).map_err(|e| ModelError(format!("`{name}`: {e}")))?;
-            vars.push((name, var));
+            vars.push((name, tensor));
         }
         Ok(Self { vars })
     }
@@ -57,17 +55,14 @@ impl Weights {
         mut init: impl FnMut(&str, &[usize]) -> Vec<f32>,
     ) -> Result<Self, ModelError> {
         let vars = config.tensors().into_iter().map(|(name, shape)| {
-            let values = init(&name, &shape);
-            let tensor = Tensor::from_vec(values, shape, &Device::Cpu)?;
-            Ok((name, Var::from_tensor(&tensor)?))
+            let tensor = Tensor::new(init(&name, &shape), &shape)?;
+            Ok((name, tensor))
         });
-        let vars =
-            vars.collect::<candle_core::Result<_>>().map_err(|e| ModelError(e.to_string()))?;
-        Ok(Self { vars })
+        Ok(Self { vars: vars.collect::<Result<_, ModelError>>()? })
     }
 
-    /// Names and variables, in checkpoint order.
-    pub fn vars(&self) -> &[(String, Var)] {
+    /// Names and values, in checkpoint order.
+    pub fn vars(&self) -> &[(String, Tensor)] {
         &self.vars
     }
 
@@ -77,29 +72,17 @@ impl Weights {
     }
 
     /// A copy that shares nothing with these weights.
-    ///
-    /// # Errors
-    ///
-    /// If memory cannot be had.
-    pub fn duplicate(&self) -> candle_core::Result<Self> {
-        let vars = self
-            .vars
-            .iter()
-            .map(|(name, var)| Ok((name.clone(), Var::from_tensor(&var.as_tensor().copy()?)?)));
-        Ok(Self { vars: vars.collect::<candle_core::Result<_>>()? })
+    #[must_use]
+    pub fn duplicate(&self) -> Self {
+        let vars = self.vars.iter().map(|(name, var)| (name.clone(), var.duplicate()));
+        Self { vars: vars.collect() }
     }
 
     /// The weights by name, each with its place among them.
-    ///
-    /// # Errors
-    ///
-    /// If one is not on the CPU.
-    pub fn params(&self) -> Result<BTreeMap<&str, Param>, ModelError> {
+    pub fn params(&self) -> BTreeMap<&str, Param> {
         let vars = self.vars.iter().enumerate();
-        let params = vars.map(|(slot, (name, var))| {
-            Ok((name.as_str(), Param::new(var.as_detached_tensor(), Some(slot))?))
-        });
-        params.collect()
+        vars.map(|(slot, (name, var))| (name.as_str(), Param::new(var.clone(), Some(slot))))
+            .collect()
     }
 
     /// Copies values from named buffers; names and lengths must be those of these weights.
@@ -109,30 +92,22 @@ impl Weights {
     /// If a tensor is missing or misshapen.
     pub fn assign(&self, shards: &Shards) -> Result<(), ModelError> {
         for (name, var) in &self.vars {
-            let tensor = shards.tensor(name)?;
-            var.set(&tensor).map_err(|e| ModelError(format!("`{name}`: {e}")))?;
+            let values = shards.values(name)?;
+            var.set(&values).map_err(|e| ModelError(format!("`{name}`: {e}")))?;
         }
         Ok(())
     }
 }
 
 /// SHA-256 over names, shapes and values, in the order given.
-///
-/// # Errors
-///
-/// If a weight is not on the CPU.
-pub fn fingerprint<'v>(
-    vars: impl IntoIterator<Item = &'v (String, Var)>,
-) -> candle_core::Result<String> {
+pub fn fingerprint<'v>(vars: impl IntoIterator<Item = &'v (String, Tensor)>) -> String {
     let mut hash = Sha256::new();
     for (name, var) in vars {
         hash.update(name.as_bytes());
         hash.update(format!("{:?}", var.dims()).as_bytes());
-        with_values(var.as_tensor(), |values| {
-            values.iter().for_each(|v| hash.update(v.to_le_bytes()))
-        })?;
+        var.values().iter().for_each(|v| hash.update(v.to_le_bytes()));
     }
-    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The safetensors files of a checkpoint, memory-mapped.
@@ -239,15 +214,26 @@ impl Shards {
     ///
     /// If it is not there, or its type is not f32, f16 or bf16.
     pub fn tensor(&self, name: &str) -> Result<Tensor, ModelError> {
-        let failed = |e: &dyn std::fmt::Display| ModelError(format!("tensor `{name}`: {e}"));
-        let stored = self.tensors.get(name).ok_or_else(|| failed(&"missing"))?;
-        let dtype = supported(stored.dtype).ok_or_else(|| {
-            failed(&format!("{:?} is not supported; f32, f16 or bf16 are", stored.dtype))
-        })?;
+        let values = self.values(name)?;
+        Tensor::new(values, &self.tensors[name].shape)
+            .map_err(|e| ModelError(format!("tensor `{name}`: {e}")))
+    }
+
+    /// The values of a tensor as f32.
+    ///
+    /// # Errors
+    ///
+    /// See [`Shards::tensor`].
+    pub fn values(&self, name: &str) -> Result<Vec<f32>, ModelError> {
+        let failed = |what: &str| ModelError(format!("tensor `{name}`: {what}"));
+        let stored = self.tensors.get(name).ok_or_else(|| failed("missing"))?;
         let data = &self.files[stored.file].as_slice()[stored.span.clone()];
-        Tensor::from_raw_buffer(data, dtype, &stored.shape, &Device::Cpu)
-            .and_then(|tensor| tensor.to_dtype(DType::F32))
-            .map_err(|e| failed(&e))
+        match stored.dtype {
+            Dtype::F32 => Ok(decode(data, f32::from_le_bytes)),
+            Dtype::F16 => Ok(decode(data, |bytes| f16::from_le_bytes(bytes).to_f32())),
+            Dtype::BF16 => Ok(decode(data, |bytes| bf16::from_le_bytes(bytes).to_f32())),
+            other => Err(failed(&format!("{other:?} is not supported; f32, f16 or bf16 are"))),
+        }
     }
 
     /// Names in all files.
@@ -277,7 +263,7 @@ impl Shards {
                 let found = &stored.shape;
                 problems.push(format!("`{name}` is {found:?}; config.json asks for {shape:?}"));
             }
-            if supported(stored.dtype).is_none() {
+            if !supported(stored.dtype) {
                 problems.push(format!(
                     "`{name}` is {:?}; f32, f16 or bf16 are supported",
                     stored.dtype
@@ -294,13 +280,13 @@ impl Shards {
     }
 }
 
-fn supported(dtype: Dtype) -> Option<DType> {
-    match dtype {
-        Dtype::F32 => Some(DType::F32),
-        Dtype::F16 => Some(DType::F16),
-        Dtype::BF16 => Some(DType::BF16),
-        _ => None,
-    }
+fn supported(dtype: Dtype) -> bool {
+    matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16)
+}
+
+/// Numbers of `N` little-endian bytes each.
+fn decode<const N: usize>(data: &[u8], number: impl Fn([u8; N]) -> f32) -> Vec<f32> {
+    data.as_chunks::<N>().0.iter().map(|bytes| number(*bytes)).collect()
 }
 
 /// Problems in one line; so many that nobody would read them are counted.

@@ -8,16 +8,16 @@ use maverl_kernels::attention::Packing;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use candle_core::Var;
-
 use crate::algo::loss::{ValueLimits, ValueLoss, value_loss};
 use crate::algo::{Aim, Scale, ValueBatch, ValueRow, ValueText};
 use crate::config::{Normalize, Trunk};
 use crate::model::save::{self, Entry};
 use crate::model::weights::Shards;
-use crate::model::{Adapter, Context, Gradients, Head, HeadKind, Model, ModelError, Pool, Tape};
+use crate::model::{
+    Adapter, Context, Gradients, Head, HeadKind, Model, ModelError, Pool, Tape, Tensor,
+};
 use crate::plan::{AdapterPlan, CriticPlan, Plan, PolicyPlan};
-use crate::runtime::optimizer::{self, Optimizer, halves, whole};
+use crate::runtime::optimizer::{Optimizer, halves, whole};
 use crate::runtime::packed::{Packed, micro_batches};
 use crate::runtime::{RuntimeError, ValueStats};
 
@@ -67,7 +67,7 @@ impl Critic {
                 Some(base.with_adapter(Adapter::new(&base.config, lora, seed)?))
             }
         };
-        let head = Head::new(HeadKind::Value, &base.config)?;
+        let head = Head::new(HeadKind::Value, &base.config);
         let of_trunk = trunk.as_ref().map_or(&[][..], Model::trainable);
         let optimizers = [of_trunk, head.vars()].map(|vars| Optimizer::new(critic.optim, vars));
         let body = Body {
@@ -161,7 +161,7 @@ impl Critic {
         let head_scale = match self.body.plan.normalize {
             Normalize::Popart => {
                 let (by, plus) = self.scale.preserving(&before);
-                self.body.head.rescale(by, plus)?;
+                self.body.head.rescale(by, plus);
                 self.scale
             }
             Normalize::None | Normalize::Running => before,
@@ -232,8 +232,8 @@ impl Critic {
         }
         self.body.head.restore(&dir)?;
         let saved = Shards::open_file(&dir.join("optimizer.safetensors"))?;
-        let steps = whole(&optimizer::values(&saved, "counters")?);
-        let sums = optimizer::values(&saved, "scale")?;
+        let steps = whole(&saved.values("counters")?);
+        let sums = saved.values("scale")?;
         for (ours, saved) in self.scale.sums.iter_mut().zip(sums) {
             *ours = saved;
         }
@@ -248,7 +248,7 @@ impl Critic {
 }
 
 impl Body {
-    fn trunk_vars(&self) -> &[(String, Var)] {
+    fn trunk_vars(&self) -> &[(String, Tensor)] {
         self.trunk.as_ref().map_or(&[], Model::trainable)
     }
 

@@ -356,12 +356,7 @@ impl Policy {
     ///
     /// See [`RuntimeError`].
     pub async fn fingerprint(&self) -> Result<String, RuntimeError> {
-        let worker = self.worker.name.to_string();
-        let job = move |owned: &mut Owned| {
-            let print = owned.model.fingerprint();
-            print.map_err(|e| RuntimeError::Model { worker, message: e.0 })
-        };
-        self.worker.at_barrier(self.slot, job).await
+        self.worker.at_barrier(self.slot, |owned: &mut Owned| Ok(owned.model.fingerprint())).await
     }
 }
 

@@ -17,7 +17,7 @@ use crate::model::weights::Shards;
 use crate::model::{Decoder, Gradients, Model, ModelError, Pool, Tape, lora};
 use crate::plan::PolicyPlan;
 use crate::runtime::critic::{Joint, Shared};
-use crate::runtime::optimizer::{self, Optimizer, halves, whole};
+use crate::runtime::optimizer::{Optimizer, halves, whole};
 use crate::runtime::packed::{Packed, row_batches};
 use crate::runtime::{Batch, Objective, Row, RuntimeError, UpdateStats};
 use before::{Corrected, PairSums};
@@ -216,7 +216,7 @@ impl Trainer {
     pub(crate) fn load(&mut self, model: &Model, dir: &Path) -> Result<(), ModelError> {
         model.restore(dir)?;
         let saved = Shards::open_file(&dir.join("optimizer.safetensors"))?;
-        let (step, version) = whole(&optimizer::values(&saved, "counters")?);
+        let (step, version) = whole(&saved.values("counters")?);
         self.version = version;
         self.optimizer.restore(model.trainable(), &saved, step)
     }

@@ -96,9 +96,7 @@ impl Mixer {
             return Ok(None);
         };
         let saved = Shards::open_file(file)?;
-        let values = |name: &str| -> Result<Vec<f32>, ModelError> {
-            Ok(saved.tensor(name)?.flatten_all()?.to_vec1()?)
-        };
+        let values = |name: &str| saved.values(name);
         let counters = values("counters")?;
         let counter = |i: usize| counters.get(i).map_or(0, |&counter| counter as u64);
         let mut mixer = Self::new(plan, critic, counter(0) as usize);

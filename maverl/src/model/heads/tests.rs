@@ -15,8 +15,8 @@ fn tiny() -> Model {
 }
 
 fn head(kind: HeadKind, width: usize) -> Head {
-    let parts = [tensor(random(1, width), (1, width)).unwrap(), tensor(random(2, 1), 1).unwrap()];
-    Head::over(kind, parts).unwrap()
+    let parts = [(random(1, width), vec![1, width]), (random(2, 1), vec![1])];
+    Head::over(kind, parts.map(|(values, dims)| Tensor::new(values, &dims).unwrap()))
 }
 
 /// `Σ c (h · w + b)` in f64.
@@ -112,6 +112,6 @@ fn every_weight_of_a_critic_gets_a_gradient_and_it_is_saved_whole() {
 #[test]
 fn a_new_head_says_zero() {
     let model = tiny();
-    let head = Head::new(HeadKind::Value, &model.config).unwrap();
+    let head = Head::new(HeadKind::Value, &model.config);
     assert_eq!(head.values(&random(1, 3 * model.config.hidden_size)), [0.0; 3]);
 }

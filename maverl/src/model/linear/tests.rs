@@ -1,9 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
-use candle_core::Var;
-
 use super::*;
-use crate::model::values::tensor;
+use crate::model::values::Tensor;
 
 const N: usize = 5;
 const I: usize = 12;
@@ -19,13 +17,12 @@ fn wide(values: &[f32]) -> Vec<f64> {
     values.iter().map(|&x| f64::from(x)).collect()
 }
 
-fn var(name: &str, seed: u64, shape: (usize, usize)) -> (String, Var) {
-    let values = tensor(random(seed, shape.0 * shape.1), shape).unwrap();
-    (name.to_owned(), Var::from_tensor(&values).unwrap())
+fn var(name: &str, seed: u64, shape: [usize; 2]) -> (String, Tensor) {
+    (name.to_owned(), Tensor::new(random(seed, shape[0] * shape[1]), &shape).unwrap())
 }
 
-fn param((_, var): &(String, Var), slot: Option<usize>) -> Param {
-    Param::new(var.as_detached_tensor(), slot).unwrap()
+fn param((_, var): &(String, Tensor), slot: Option<usize>) -> Param {
+    Param::new(var.clone(), slot)
 }
 
 /// `Σ c ∘ y` from the formula, in f64.
@@ -65,7 +62,7 @@ fn close(ours: &[f32], expected: &[f64]) {
 #[test]
 fn gradients_agree_with_central_differences_with_and_without_dropout() {
     for p in [0.0, 0.4] {
-        let vars = [var("w", 2, (O, I)), var("a", 4, (R, I)), var("b", 5, (O, R))];
+        let vars = [var("w", 2, [O, I]), var("a", 4, [R, I]), var("b", 5, [O, R])];
         let dropout = Dropout { p, place: 3, keys: (0..N as u64).collect() };
         let mut mask = vec![1.0; N * I];
         dropout.apply(&mut mask, I);
@@ -97,7 +94,7 @@ fn gradients_agree_with_central_differences_with_and_without_dropout() {
 
 #[test]
 fn a_frozen_weight_gets_no_gradient_and_a_packed_one_gives_the_same_bits() {
-    let vars = [var("w", 2, (O, I)), var("bias", 6, (1, O))];
+    let vars = [var("w", 2, [O, I]), var("bias", 6, [1, O])];
     let linear = Linear::new(param(&vars[0], None), Some(param(&vars[1], Some(1))));
     let (x, mut pool) = (random(1, N * I), Pool::default());
     for precision in [Precision::F32, Precision::Bf16] {

@@ -3,7 +3,6 @@
 use maverl_kernels::adamw::{AdamW, adamw_step};
 
 use super::*;
-use crate::model::values::{tensor, with_values};
 
 const LOGITS: f32 = 2e-4;
 const LOGPROBS: f32 = 1e-4;
@@ -29,7 +28,7 @@ fn stripped(reference: &Reference, side: &str) -> (Vec<Vec<u32>>, PackedRows) {
 fn unpadded(reference: &Reference, name: &str, width: usize) -> Vec<f32> {
     let side = name.split('.').next().unwrap();
     let mask = reference.ints(&format!("{side}.attention_mask"));
-    let (values, tokens) = (reference.floats(name), reference.tensor(name).dims()[1]);
+    let (values, tokens) = (reference.floats(name), reference.shape(name)[1]);
     let mut kept = Vec::new();
     for (row, mask) in values.chunks_exact(tokens * width).zip(&mask) {
         for (t, value) in row.chunks_exact(width).enumerate() {
@@ -115,7 +114,7 @@ fn apart(found: &[f32], expected: &[f32]) -> f64 {
 }
 
 fn scalar(reference: &Reference, name: &str) -> f64 {
-    reference.tensor(name).to_dtype(DType::F64).unwrap().to_vec1::<f64>().unwrap()[0]
+    reference.doubles(name)[0]
 }
 
 #[test]
@@ -144,7 +143,7 @@ fn every_gradient_equals_the_reference() {
         }
         let (embed, d) = ("model.embed_tokens.weight", model.config.hidden_size);
         let (_, grad) = gradients.iter().find(|(parameter, _)| *parameter == embed).unwrap();
-        let index: Vec<i64> = reference.tensor("grad_rows.index").to_vec1().unwrap();
+        let index = reference.ints("grad_rows.index").remove(0);
         let rows = index.iter().flat_map(|&row| &grad[row as usize * d..][..d]);
         let rows: Vec<f32> = rows.copied().collect();
         let rows = apart(&rows, &reference.floats(&format!("grad_rows.{embed}")));
@@ -165,7 +164,7 @@ fn five_steps_of_adamw_equal_the_reference() {
     for (name, dir, model) in layouts() {
         let reference = Reference::open(&dir);
         let constants = AdamW { lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01 };
-        let zeros = |var: &Var| vec![0.0; var.elem_count()];
+        let zeros = |var: &Tensor| vec![0.0; var.elem_count()];
         let mut moments: Vec<_> =
             model.weights.vars().iter().map(|(_, var)| (zeros(var), zeros(var))).collect();
         let (mut losses, mut norms) = (Vec::new(), Vec::new());
@@ -178,9 +177,7 @@ fn five_steps_of_adamw_equal_the_reference() {
             let state =
                 model.weights.vars().iter().zip(gradients.sums().unwrap()).zip(&mut moments);
             for (((_, var), grad), (m, v)) in state {
-                let mut values = with_values(var.as_tensor(), <[f32]>::to_vec).unwrap();
-                adamw_step(&constants, step, scale, &mut values, grad, m, v);
-                var.set(&tensor(values, var.shape()).unwrap()).unwrap();
+                var.update(|values| adamw_step(&constants, step, scale, values, grad, m, v));
             }
         }
         let losses = furthest(&losses, &reference.floats("adamw.losses"));
@@ -189,8 +186,7 @@ fn five_steps_of_adamw_equal_the_reference() {
         for (parameter, var) in model.weights.vars() {
             let stored = format!("adamw.final.{parameter}");
             if reference.has(&stored) {
-                let values = with_values(var.as_tensor(), <[f32]>::to_vec).unwrap();
-                last = last.max(furthest(&values, &reference.floats(&stored)));
+                last = last.max(furthest(&*var.values(), &reference.floats(&stored)));
                 count += 1;
             }
         }
@@ -243,7 +239,7 @@ fn greedy_tokens_and_their_logprobs_equal_the_reference() {
         println!("{name}: 96 greedy tokens, smallest margin {margin:.1e}; log-probs {off:.1e}");
         assert!(off <= LOGPROBS);
 
-        let stop = reference.tensor("gen.stop_token").to_vec1::<i64>().unwrap()[0];
+        let stop = reference.ints("gen.stop_token")[0][0];
         let config: Value =
             serde_json::from_slice(&std::fs::read(dir.join("config.json")).unwrap()).unwrap();
         let pad = config["pad_token_id"].as_i64().unwrap();
