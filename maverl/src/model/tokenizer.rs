@@ -2,7 +2,6 @@
 
 mod chat;
 mod detokenize;
-mod python;
 mod settings;
 mod special;
 mod template;

@@ -1,6 +1,6 @@
 //! Python's two ways to format: `"%s" % value` and `"{}".format(value)`.
 
-use super::methods::attribute_path;
+use super::access::path;
 use super::meter::{Meter, Outcome, refused};
 use super::print::{self, Out};
 use super::value::{Value, undefined};
@@ -110,7 +110,8 @@ fn number(text: &str) -> (usize, &str) {
 
 fn percent_value(out: &mut Out<'_>, value: &Value, mut spec: Spec) -> Outcome<()> {
     let Some(kind) = spec.kind else { return incomplete() };
-    // Whatever is not a number is set right; a zero fills numbers only.
+    // Zeros fill numbers only, and only before them.
+    spec.zero &= spec.align.is_none();
     spec.align = spec.align.or(Some(if spec.zero { '=' } else { '>' }));
     match kind {
         's' | 'r' | 'a' => {
@@ -152,7 +153,11 @@ fn character(value: &Value) -> Outcome<String> {
 
 fn spelled(out: &Out<'_>, value: &Value, plain: bool) -> Outcome<String> {
     let mut text = out.like();
-    if plain { print::write(&mut text, value)? } else { print::repr(&mut text, value)? }
+    if plain {
+        print::write(&mut text, value)?
+    } else {
+        print::repr(&mut text, value)?
+    }
     Ok(text.text)
 }
 
@@ -167,7 +172,7 @@ fn padded(out: &mut Out<'_>, sign: &str, text: &str, spec: &Spec) -> Outcome<()>
     let missing = spec.width.saturating_sub(sign.chars().count() + text.chars().count());
     let fill = match spec.fill {
         Some(fill) => fill.to_string(),
-        None => if spec.zero && spec.align == Some('=') { "0" } else { " " }.to_owned(),
+        None => if spec.zero { "0" } else { " " }.to_owned(),
     };
     let (before, between, after) = match spec.align {
         Some('<') => (0, 0, missing),
@@ -309,7 +314,7 @@ pub fn format(
         let (place, spec) = field.split_once(':').unwrap_or((field, ""));
         let (place, conversion) = place.split_once('!').unwrap_or((place, ""));
         let end = place.find(['.', '[']).unwrap_or(place.len());
-        let (first, path) = place.split_at(end);
+        let (first, place_path) = place.split_at(end);
         let index = if first.is_empty() {
             next += 1;
             Some(next - 1)
@@ -321,7 +326,7 @@ pub fn format(
             None => named.iter().find(|(name, _)| &**name == first).map(|(_, value)| value),
         };
         let Some(value) = value else { return refused(format!("no argument for {{{place:.60}}}")) };
-        let value = attribute_path(value, path, meter)?;
+        let value = self::path(value, place_path, meter)?;
         place_value(&mut out, &value, conversion, spec)?;
     }
     out.push(rest)?;
@@ -329,9 +334,9 @@ pub fn format(
 }
 
 fn place_value(out: &mut Out<'_>, value: &Value, conversion: &str, spec: &str) -> Outcome<()> {
+    let plain = spec.is_empty() && matches!(value, Value::Bool(_));
     let mut spec = format_spec(spec)?;
-    let is_number = value.is_number() && conversion.is_empty();
-    if is_number && !(matches!(value, Value::Bool(_)) && spec.kind.is_none()) {
+    if value.is_number() && conversion.is_empty() && !plain {
         if spec.zero && spec.align.is_none() {
             spec.align = Some('=');
         }

@@ -45,8 +45,14 @@ const SIGNS: &[&str] = &[
 pub fn tokens(source: &str) -> Result<Vec<Token>, SyntaxError> {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let source = source.strip_suffix('\n').unwrap_or(&source);
-    let mut lexer =
-        Lexer { source, at: 0, line: 1, line_starts: true, brackets: Vec::new(), tokens: Vec::new() };
+    let mut lexer = Lexer {
+        source,
+        at: 0,
+        line: 1,
+        line_starts: true,
+        brackets: Vec::new(),
+        tokens: Vec::new(),
+    };
     lexer.run()?;
     lexer.push(TokenKind::End);
     Ok(lexer.tokens)
@@ -263,8 +269,8 @@ impl<'s> Lexer<'s> {
         let Some(end) = end else {
             return self.error(format!("a text is not closed: {quote} is missing"));
         };
-        let text = unescape(&rest[..end])
-            .map_err(|message| SyntaxError { line: self.line, message })?;
+        let text =
+            unescape(&rest[..end]).map_err(|message| SyntaxError { line: self.line, message })?;
         self.push(TokenKind::Str(text));
         self.skip(end + 2);
         Ok(())
@@ -354,7 +360,8 @@ fn unescape(text: &str) -> Result<String, String> {
                 continue;
             }
         };
-        let length = digits.bytes().take(most).take_while(|b| char::from(*b).is_digit(base)).count();
+        let length =
+            digits.bytes().take(most).take_while(|b| char::from(*b).is_digit(base)).count();
         let code = u32::from_str_radix(&digits[..length], base).ok();
         let code = code.filter(|_| base == 8 || length == most).and_then(char::from_u32);
         out.push(code.ok_or_else(|| format!("the escape `\\{char}` has no character"))?);

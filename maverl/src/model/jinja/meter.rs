@@ -12,9 +12,9 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// A second or two of work, and 256 MiB: sixty times the text of a context of a million tokens.
+    /// A second or two of work, and 128 MiB: thirty times the text of a context of a million tokens.
     fn default() -> Self {
-        Self { steps: 20_000_000, bytes: 256 << 20 }
+        Self { steps: 20_000_000, bytes: 128 << 20 }
     }
 }
 
@@ -76,13 +76,14 @@ impl Meter {
 
     /// Charges bytes that are about to be made.
     pub fn bytes(&self, bytes: usize) -> Outcome<()> {
-        self.work(bytes)?;
         let Some(left) = self.bytes.get().checked_sub(bytes as u64) else {
             let most = self.limits.bytes;
-            return Err(Failure::Limit(format!("it makes more than {most} bytes of text and lists")));
+            return Err(Failure::Limit(format!(
+                "it makes more than {most} bytes of text and lists"
+            )));
         };
         self.bytes.set(left);
-        Ok(())
+        self.work(bytes)
     }
 
     /// Charges a number of pieces of a size.

@@ -76,8 +76,7 @@ fn arithmetic(operator: Operator, a: &Value, b: &Value) -> Outcome<Value> {
     let (Some(x), Some(y)) = (a.as_float(), b.as_float()) else {
         return unsupported(spelled(operator), a, b);
     };
-    let divides =
-        matches!(operator, Operator::Divide | Operator::FloorDivide | Operator::Modulo);
+    let divides = matches!(operator, Operator::Divide | Operator::FloorDivide | Operator::Modulo);
     if divides && y == 0.0 {
         return refused("division by zero");
     }
@@ -99,8 +98,7 @@ fn modulo(x: f64, y: f64) -> f64 {
 }
 
 fn whole_arithmetic(operator: Operator, a: i128, b: i128) -> Outcome<Value> {
-    let divides =
-        matches!(operator, Operator::Divide | Operator::FloorDivide | Operator::Modulo);
+    let divides = matches!(operator, Operator::Divide | Operator::FloorDivide | Operator::Modulo);
     if divides && b == 0 {
         return refused("division by zero");
     }
@@ -113,9 +111,9 @@ fn whole_arithmetic(operator: Operator, a: i128, b: i128) -> Outcome<Value> {
             // Towards minus infinity also for a negative divisor.
             if b < 0 && a.rem_euclid(b) != 0 { quotient - 1 } else { quotient }
         })),
-        Operator::Modulo => whole(a.checked_rem_euclid(b).map(|rest| {
-            if b < 0 && rest != 0 { rest + b } else { rest }
-        })),
+        Operator::Modulo => whole(
+            a.checked_rem_euclid(b).map(|rest| if b < 0 && rest != 0 { rest + b } else { rest }),
+        ),
         Operator::Power if b < 0 && a == 0 => refused("0 cannot be raised to a negative power"),
         Operator::Power if b < 0 => Ok(Value::Float((a as f64).powf(b as f64))),
         Operator::Power => match (a, u32::try_from(b)) {
@@ -205,8 +203,8 @@ pub fn slice(value: &Value, bounds: [Option<i128>; 3], meter: &Meter) -> Outcome
         Value::Str(text) => {
             meter.product(text.len(), size_of::<char>())?;
             let chars: Vec<char> = text.chars().collect();
-            let part = Places::new(chars.len(), bounds).each().map(|at| chars[at]);
-            Ok(Value::str(part.collect::<String>()))
+            let places = Places::new(chars.len(), bounds);
+            Ok(Value::str(places.each().map(|at| chars[at]).collect::<String>()))
         }
         Value::List(list) | Value::Tuple(list) => {
             let places = Places::new(list.items.len(), bounds);

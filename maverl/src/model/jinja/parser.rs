@@ -1,6 +1,7 @@
 //! Statements of a template. Expressions are in [`expression`].
 
 mod expression;
+mod target;
 
 use std::sync::Arc;
 
@@ -134,7 +135,8 @@ impl Parser {
     /// Parses something within one more bracket or block.
     fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
         if self.nesting >= NESTING {
-            return self.error(format!("more than {NESTING} blocks and brackets within each other"));
+            return self
+                .error(format!("more than {NESTING} blocks and brackets within each other"));
         }
         self.nesting += 1;
         let parsed = parse(self);
@@ -339,7 +341,8 @@ impl Parser {
             let name = self.name()?;
             let default = if self.take_sign("=") { Some(self.expression()?) } else { None };
             if default.is_none() && parameters.iter().any(|(_, default)| default.is_some()) {
-                return self.error(format!("`{name}` has no default, but a parameter before it has"));
+                return self
+                    .error(format!("`{name}` has no default, but a parameter before it has"));
             }
             parameters.push((name, default));
         }
@@ -369,38 +372,5 @@ impl Parser {
             values.push((target, self.expression()?));
         }
         Ok(Kind::With(values, self.body("endwith")?))
-    }
-
-    /// What is assigned to: names, tuples of them, and attributes of namespaces where `attributes` are.
-    fn target(&mut self, attributes: bool) -> Parsed<Target> {
-        let mut targets = vec![self.single_target(attributes)?];
-        let mut tuple = false;
-        while self.take_sign(",") {
-            tuple = true;
-            if !matches!(self.peek(), TokenKind::Name(_)) && !self.is_sign("(") || self.is_name("in") {
-                break;
-            }
-            targets.push(self.single_target(attributes)?);
-        }
-        match targets.pop() {
-            Some(only) if !tuple => Ok(only),
-            last => Ok(Target::Tuple(targets.into_iter().chain(last).collect())),
-        }
-    }
-
-    fn single_target(&mut self, attributes: bool) -> Parsed<Target> {
-        if self.take_sign("(") {
-            let target = self.nested(|parser| parser.target(attributes))?;
-            self.expect_sign(")")?;
-            return Ok(target);
-        }
-        let name = self.name()?;
-        if matches!(&*name, "true" | "false" | "none" | "True" | "False" | "None") {
-            return self.error(format!("`{name}` cannot be assigned to"));
-        }
-        if attributes && self.take_sign(".") {
-            return Ok(Target::Attribute(name, self.name()?));
-        }
-        Ok(Target::Name(name))
     }
 }

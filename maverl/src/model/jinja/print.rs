@@ -14,6 +14,11 @@ impl<'m> Out<'m> {
         Self { text: String::new(), meter }
     }
 
+    /// An empty text that charges the same meter.
+    pub fn like(&self) -> Self {
+        Self::new(self.meter)
+    }
+
     pub fn push(&mut self, text: &str) -> Outcome<()> {
         self.meter.bytes(text.len())?;
         self.text.push_str(text);

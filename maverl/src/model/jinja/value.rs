@@ -313,6 +313,7 @@ impl List {
 impl Dict {
     /// The value of a key. A dictionary of a template is small, so keys are looked through.
     pub fn get(&self, key: &Value, meter: &Meter) -> Outcome<Option<&Value>> {
+        hashable(key)?;
         for (found, value) in &self.entries {
             if found.equals(key, meter)? {
                 return Ok(Some(value));
@@ -329,6 +330,14 @@ impl Dict {
     }
 }
 
+/// Refuses what cannot be a key.
+pub fn hashable(key: &Value) -> Outcome<()> {
+    match key {
+        Value::List(_) | Value::Dict(_) => refused(format!("unhashable type: '{}'", key.kind())),
+        _ => Ok(()),
+    }
+}
+
 /// Sets a key of the entries of a dictionary.
 pub fn set(
     entries: &mut Vec<(Value, Value)>,
@@ -336,9 +345,7 @@ pub fn set(
     value: Value,
     meter: &Meter,
 ) -> Outcome<()> {
-    if matches!(key, Value::List(_) | Value::Dict(_) | Value::Undefined(_)) {
-        return refused(format!("unhashable type: '{}'", key.kind()));
-    }
+    hashable(&key)?;
     for (found, old) in entries.iter_mut() {
         if found.equals(&key, meter)? {
             *old = value;

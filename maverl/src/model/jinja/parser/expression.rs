@@ -339,7 +339,9 @@ impl Parser {
         let name = self.dotted()?;
         let mut arguments = Arguments::default();
         let operand = match self.peek() {
-            TokenKind::Name(name) => !matches!(&**name, "else" | "or" | "and" | "if" | "in" | "not" | "recursive"),
+            TokenKind::Name(name) => {
+                !matches!(&**name, "else" | "or" | "and" | "if" | "in" | "not" | "recursive")
+            }
             TokenKind::Str(_) | TokenKind::Int(_) | TokenKind::Float(_) => true,
             TokenKind::Sign(sign) => matches!(*sign, "[" | "{"),
             _ => false,
