@@ -126,7 +126,7 @@ fn layouts() -> Vec<(String, PathBuf, Model)> {
 fn layout(name: &str, dir: &Path, called: &str) -> (String, PathBuf, Model) {
     let reference = if name.contains('/') { dir.parent().unwrap() } else { dir }.to_owned();
     let whole = tempfile::tempdir().unwrap();
-    for from in [&reference, dir] {
+    for from in [reference.as_path(), dir] {
         for entry in std::fs::read_dir(from).unwrap().map(|entry| entry.unwrap().path()) {
             if entry.is_file() && !entry.ends_with("reference.safetensors") {
                 std::fs::copy(&entry, whole.path().join(entry.file_name().unwrap())).unwrap();
