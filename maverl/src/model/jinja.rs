@@ -35,7 +35,6 @@ use std::sync::Arc;
 use jiff::civil::DateTime;
 use serde_json::Map;
 
-pub use lexer::is_white;
 pub use meter::Limits;
 use meter::{Failure, Meter};
 

@@ -7,7 +7,7 @@ use super::methods;
 use super::value::{Loop, Missing, Value, undefined};
 
 /// `value.name`: an attribute, or else an item. A namespace's are in the interpreter.
-pub fn attribute(value: &Value, name: &Arc<str>, meter: &Meter) -> Outcome<Value> {
+pub(crate) fn attribute(value: &Value, name: &Arc<str>, meter: &Meter) -> Outcome<Value> {
     if value.is_undefined() {
         return Err(undefined(value));
     }
@@ -24,7 +24,7 @@ pub fn attribute(value: &Value, name: &Arc<str>, meter: &Meter) -> Outcome<Value
 }
 
 /// `value[key]`: an item, or else an attribute.
-pub fn item(value: &Value, key: &Value, meter: &Meter) -> Outcome<Value> {
+pub(crate) fn item(value: &Value, key: &Value, meter: &Meter) -> Outcome<Value> {
     let found = match (value, key) {
         (Value::Undefined(_), _) => return Err(undefined(value)),
         (Value::Dict(dict), Value::Str(name)) => dict.text(name, meter)?.cloned(),
@@ -65,7 +65,7 @@ fn missing(value: &Value, name: &Arc<str>) -> Value {
 }
 
 /// An attribute that is no item.
-pub fn own_attribute(value: &Value, name: &Arc<str>) -> Outcome<Value> {
+pub(crate) fn own_attribute(value: &Value, name: &Arc<str>) -> Outcome<Value> {
     if value.is_undefined() {
         return Err(undefined(value));
     }
@@ -108,7 +108,7 @@ fn of_loop(state: &Loop, name: &str) -> Option<Value> {
 }
 
 /// What a path of a format leads to: `.name[0][key]`.
-pub fn path(value: &Value, path: &str, meter: &Meter) -> Outcome<Value> {
+pub(crate) fn path(value: &Value, path: &str, meter: &Meter) -> Outcome<Value> {
     let (mut value, mut rest) = (value.clone(), path);
     while !rest.is_empty() {
         let end = rest[1..].find(['.', '[']).map_or(rest.len(), |end| end + 1);
@@ -127,7 +127,7 @@ pub fn path(value: &Value, path: &str, meter: &Meter) -> Outcome<Value> {
 }
 
 /// What an attribute of a filter leads to: `name.0.key`.
-pub fn dotted(value: &Value, path: &Value, meter: &Meter) -> Outcome<Value> {
+pub(crate) fn dotted(value: &Value, path: &Value, meter: &Meter) -> Outcome<Value> {
     let Value::Str(path) = path else { return item(value, path, meter) };
     let mut value = value.clone();
     for part in path.split('.') {

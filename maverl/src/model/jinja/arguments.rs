@@ -7,14 +7,14 @@ use super::value::Value;
 
 /// Values of arguments.
 #[derive(Default)]
-pub struct Given {
-    pub positional: Vec<Value>,
-    pub named: Vec<(Arc<str>, Value)>,
+pub(crate) struct Given {
+    pub(crate) positional: Vec<Value>,
+    pub(crate) named: Vec<(Arc<str>, Value)>,
 }
 
 impl Given {
     /// Binds the arguments to parameters, by their order or their names.
-    pub fn bind<const N: usize>(
+    pub(crate) fn bind<const N: usize>(
         self,
         of: &str,
         parameters: [&str; N],
@@ -37,13 +37,13 @@ impl Given {
     }
 
     /// The arguments without the first.
-    pub fn shift(&mut self) -> Option<Value> {
+    pub(crate) fn shift(&mut self) -> Option<Value> {
         if self.positional.is_empty() { None } else { Some(self.positional.remove(0)) }
     }
 }
 
 /// A text that must be given.
-pub fn text<'v>(of: &str, value: Option<&'v Value>) -> Outcome<&'v Arc<str>> {
+pub(crate) fn text<'v>(of: &str, value: Option<&'v Value>) -> Outcome<&'v Arc<str>> {
     match value {
         Some(Value::Str(text)) => Ok(text),
         Some(other) => refused(format!("`{of}` takes a text, not '{}'", other.kind())),
@@ -52,7 +52,7 @@ pub fn text<'v>(of: &str, value: Option<&'v Value>) -> Outcome<&'v Arc<str>> {
 }
 
 /// A whole number, or what holds without one.
-pub fn int(of: &str, value: Option<&Value>, default: i128) -> Outcome<i128> {
+pub(crate) fn int(of: &str, value: Option<&Value>, default: i128) -> Outcome<i128> {
     match value {
         None => Ok(default),
         Some(value) => match value.as_int() {
@@ -63,12 +63,12 @@ pub fn int(of: &str, value: Option<&Value>, default: i128) -> Outcome<i128> {
 }
 
 /// A number of pieces from 0.
-pub fn count(of: &str, value: Option<&Value>, default: usize) -> Outcome<usize> {
+pub(crate) fn count(of: &str, value: Option<&Value>, default: usize) -> Outcome<usize> {
     let number = int(of, value, default as i128)?;
     Ok(usize::try_from(number.max(0)).unwrap_or(usize::MAX))
 }
 
 /// Whether an option is on.
-pub fn flag(value: Option<&Value>, default: bool) -> bool {
+pub(crate) fn flag(value: Option<&Value>, default: bool) -> bool {
     value.map_or(default, Value::is_true)
 }

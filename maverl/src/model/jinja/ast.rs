@@ -5,14 +5,14 @@ use std::sync::Arc;
 use super::value::Value;
 
 /// A statement and its line.
-pub struct Statement {
-    pub line: u32,
-    pub kind: Kind,
+pub(crate) struct Statement {
+    pub(crate) line: u32,
+    pub(crate) kind: Kind,
 }
 
-pub type Block = Vec<Statement>;
+pub(crate) type Block = Vec<Statement>;
 
-pub enum Kind {
+pub(crate) enum Kind {
     Text(Arc<str>),
     Print(Expr),
     Set(Target, Expr),
@@ -31,24 +31,24 @@ pub enum Kind {
     Other(&'static str),
 }
 
-pub struct For {
-    pub target: Target,
-    pub items: Expr,
-    pub condition: Option<Expr>,
-    pub recursive: bool,
+pub(crate) struct For {
+    pub(crate) target: Target,
+    pub(crate) items: Expr,
+    pub(crate) condition: Option<Expr>,
+    pub(crate) recursive: bool,
     /// The body speaks of `loop`.
-    pub uses_loop: bool,
-    pub body: Block,
-    pub otherwise: Block,
+    pub(crate) uses_loop: bool,
+    pub(crate) body: Block,
+    pub(crate) otherwise: Block,
 }
 
-pub struct Macro {
-    pub name: Arc<str>,
-    pub parameters: Vec<(Arc<str>, Option<Expr>)>,
-    pub body: Block,
+pub(crate) struct Macro {
+    pub(crate) name: Arc<str>,
+    pub(crate) parameters: Vec<(Arc<str>, Option<Expr>)>,
+    pub(crate) body: Block,
 }
 
-pub enum Target {
+pub(crate) enum Target {
     Name(Arc<str>),
     Tuple(Vec<Target>),
     /// An attribute of a namespace.
@@ -56,7 +56,7 @@ pub enum Target {
 }
 
 /// An expression. Chains of operators are lists, so that only brackets nest.
-pub enum Expr {
+pub(crate) enum Expr {
     Constant(Value),
     Name(Arc<str>),
     List(Vec<Expr>),
@@ -78,14 +78,14 @@ pub enum Expr {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Sign {
+pub(crate) enum Sign {
     Plus,
     Minus,
     Not,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Operator {
+pub(crate) enum Operator {
     Add,
     Subtract,
     Multiply,
@@ -96,7 +96,7 @@ pub enum Operator {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Comparison {
+pub(crate) enum Comparison {
     Equal,
     NotEqual,
     Less,
@@ -108,7 +108,7 @@ pub enum Comparison {
 }
 
 /// What follows an operand.
-pub enum Postfix {
+pub(crate) enum Postfix {
     Attribute(Arc<str>),
     Item(Expr),
     Slice(Box<[Option<Expr>; 3]>),
@@ -120,11 +120,11 @@ pub enum Postfix {
 
 /// Arguments of a call, a filter or a test.
 #[derive(Default)]
-pub struct Arguments {
-    pub positional: Vec<Expr>,
-    pub named: Vec<(Arc<str>, Expr)>,
+pub(crate) struct Arguments {
+    pub(crate) positional: Vec<Expr>,
+    pub(crate) named: Vec<(Arc<str>, Expr)>,
     /// `*items`
-    pub items: Option<Box<Expr>>,
+    pub(crate) items: Option<Box<Expr>>,
     /// `**entries`
-    pub entries: Option<Box<Expr>>,
+    pub(crate) entries: Option<Box<Expr>>,
 }

@@ -12,7 +12,12 @@ use super::print::{self, Json};
 use super::value::{Value, undefined};
 
 /// Applies a filter; `None` where there is none of the name.
-pub fn apply(name: &str, value: &Value, given: Given, meter: &Meter) -> Option<Outcome<Value>> {
+pub(crate) fn apply(
+    name: &str,
+    value: &Value,
+    given: Given,
+    meter: &Meter,
+) -> Option<Outcome<Value>> {
     let known = of_values(name, value, given, meter);
     match known {
         Ok(outcome) => Some(outcome),
@@ -61,7 +66,7 @@ fn default(value: &Value, given: Given) -> Outcome<Value> {
 }
 
 /// How many characters, items or entries a value has.
-pub fn length(value: &Value, meter: &Meter) -> Outcome<Value> {
+pub(crate) fn length(value: &Value, meter: &Meter) -> Outcome<Value> {
     let length = match value {
         Value::Str(text) => {
             meter.work(text.len())?;

@@ -25,7 +25,7 @@ struct Spec {
 const MOST_DIGITS: usize = 1000;
 
 /// `pattern % value`.
-pub fn percent(pattern: &str, value: &Value, meter: &Meter) -> Outcome<String> {
+pub(crate) fn percent(pattern: &str, value: &Value, meter: &Meter) -> Outcome<String> {
     let mut out = Out::new(meter);
     let single = std::slice::from_ref(value);
     let arguments = match value {
@@ -287,7 +287,7 @@ fn grouped(digits: &str, group: char) -> String {
 }
 
 /// `pattern.format(*positional, **named)`.
-pub fn format(
+pub(crate) fn format(
     pattern: &str,
     positional: &[Value],
     named: &[(std::sync::Arc<str>, Value)],

@@ -31,7 +31,7 @@ enum Flow {
 }
 
 /// The state of a rendering. Whatever can refer to itself lives here and is named by its place.
-pub struct Interpreter<'m> {
+pub(crate) struct Interpreter<'m> {
     meter: &'m Meter,
     now: DateTime,
     /// What was printed.
@@ -39,7 +39,7 @@ pub struct Interpreter<'m> {
     /// The name of the state of a loop.
     loop_name: Arc<str>,
     /// Line of the statement or call that runs.
-    pub line: u32,
+    pub(crate) line: u32,
     nesting: u32,
     scopes: Vec<Scope>,
     /// The scope of the statement that runs.
@@ -54,7 +54,11 @@ pub struct Interpreter<'m> {
 }
 
 impl<'m> Interpreter<'m> {
-    pub fn new(variables: BTreeMap<Arc<str>, Value>, now: DateTime, meter: &'m Meter) -> Self {
+    pub(crate) fn new(
+        variables: BTreeMap<Arc<str>, Value>,
+        now: DateTime,
+        meter: &'m Meter,
+    ) -> Self {
         let root = Scope { variables, around: 0 };
         Self {
             meter,
@@ -75,7 +79,7 @@ impl<'m> Interpreter<'m> {
     }
 
     /// Runs a template; what it printed.
-    pub fn run(&mut self, template: &Block) -> Outcome<String> {
+    pub(crate) fn run(&mut self, template: &Block) -> Outcome<String> {
         self.block(template)?;
         Ok(std::mem::take(&mut self.out))
     }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use super::SyntaxError;
 
 /// A token and its line.
-pub struct Token {
-    pub line: u32,
-    pub kind: TokenKind,
+pub(crate) struct Token {
+    pub(crate) line: u32,
+    pub(crate) kind: TokenKind,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum TokenKind {
+pub(crate) enum TokenKind {
     /// Text between tags.
     Text(Arc<str>),
     /// `{{`
@@ -42,7 +42,7 @@ const SIGNS: &[&str] = &[
 /// # Errors
 ///
 /// If a tag, a text or a bracket is not closed, or a character has no meaning.
-pub fn tokens(source: &str) -> Result<Vec<Token>, SyntaxError> {
+pub(crate) fn tokens(source: &str) -> Result<Vec<Token>, SyntaxError> {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let source = source.strip_suffix('\n').unwrap_or(&source);
     let mut lexer = Lexer {
@@ -59,7 +59,7 @@ pub fn tokens(source: &str) -> Result<Vec<Token>, SyntaxError> {
 }
 
 /// Characters that are white to Python: Unicode's, and the separators of ASCII.
-pub fn is_white(char: char) -> bool {
+pub(crate) fn is_white(char: char) -> bool {
     char.is_whitespace() || ('\x1c'..='\x1f').contains(&char)
 }
 

@@ -5,7 +5,7 @@ use std::cell::Cell;
 /// Limits of a rendering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Steps: evaluated expressions and statements, and work on texts and lists in units of [`UNIT`] bytes.
+    /// Steps: evaluated expressions and statements, and work on texts and lists in units of 64 bytes.
     pub steps: u64,
     /// Bytes of all texts and lists that the rendering makes, freed ones included.
     pub bytes: u64,
@@ -19,14 +19,14 @@ impl Default for Limits {
 }
 
 /// Bytes of work that count as a step.
-pub const UNIT: usize = 64;
+pub(crate) const UNIT: usize = 64;
 
 /// Nesting of values and of evaluation that a rendering may reach.
-pub const DEPTH: u32 = 128;
+pub(crate) const DEPTH: u32 = 128;
 
 /// Why a rendering ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Failure {
+pub(crate) enum Failure {
     /// The template called `raise_exception`.
     Raised(String),
     /// An operation that Python or Jinja refuses.
@@ -36,27 +36,27 @@ pub enum Failure {
 }
 
 /// What an operation gives, or why the rendering ends.
-pub type Outcome<T> = Result<T, Failure>;
+pub(crate) type Outcome<T> = Result<T, Failure>;
 
 /// A failure of an operation.
-pub fn refused<T>(message: impl Into<String>) -> Outcome<T> {
+pub(crate) fn refused<T>(message: impl Into<String>) -> Outcome<T> {
     Err(Failure::Refused(message.into()))
 }
 
 /// Counts what a rendering has left of its limits. Every operation charges it before it allocates or works.
-pub struct Meter {
+pub(crate) struct Meter {
     limits: Limits,
     steps: Cell<u64>,
     bytes: Cell<u64>,
 }
 
 impl Meter {
-    pub fn new(limits: Limits) -> Self {
+    pub(crate) fn new(limits: Limits) -> Self {
         Self { limits, steps: Cell::new(limits.steps), bytes: Cell::new(limits.bytes) }
     }
 
     /// Charges a step.
-    pub fn step(&self) -> Outcome<()> {
+    pub(crate) fn step(&self) -> Outcome<()> {
         self.steps(1)
     }
 
@@ -70,12 +70,12 @@ impl Meter {
     }
 
     /// Charges work on bytes that makes none: a search, a comparison.
-    pub fn work(&self, bytes: usize) -> Outcome<()> {
+    pub(crate) fn work(&self, bytes: usize) -> Outcome<()> {
         self.steps((bytes / UNIT) as u64 + 1)
     }
 
     /// Charges bytes that are about to be made.
-    pub fn bytes(&self, bytes: usize) -> Outcome<()> {
+    pub(crate) fn bytes(&self, bytes: usize) -> Outcome<()> {
         let Some(left) = self.bytes.get().checked_sub(bytes as u64) else {
             let most = self.limits.bytes;
             return Err(Failure::Limit(format!(
@@ -87,13 +87,13 @@ impl Meter {
     }
 
     /// Charges a number of pieces of a size.
-    pub fn product(&self, pieces: usize, size: usize) -> Outcome<()> {
+    pub(crate) fn product(&self, pieces: usize, size: usize) -> Outcome<()> {
         self.bytes(pieces.saturating_mul(size))
     }
 
     /// Bytes made so far.
     #[cfg(test)]
-    pub fn made(&self) -> u64 {
+    pub(crate) fn made(&self) -> u64 {
         self.limits.bytes - self.bytes.get()
     }
 }

@@ -1,6 +1,6 @@
 //! Methods of Python's texts, lists and dictionaries.
 
-pub mod text;
+pub(crate) mod text;
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const CHANGE_LISTS: &[&str] =
 const CHANGE_DICTS: &[&str] = &["clear", "pop", "popitem", "setdefault", "update"];
 
 /// Whether values of this type have a method.
-pub fn has(value: &Value, name: &str) -> bool {
+pub(crate) fn has(value: &Value, name: &str) -> bool {
     match value {
         Value::Str(_) => text::NAMES.contains(&name),
         Value::List(_) => OF_LISTS.contains(&name) || CHANGE_LISTS.contains(&name),
@@ -31,7 +31,7 @@ pub fn has(value: &Value, name: &str) -> bool {
 }
 
 /// Calls a method of a text, a list or a dictionary.
-pub fn call(value: &Value, name: &str, given: Given, meter: &Meter) -> Outcome<Value> {
+pub(crate) fn call(value: &Value, name: &str, given: Given, meter: &Meter) -> Outcome<Value> {
     meter.step()?;
     match value {
         Value::Str(text) => text::call(text, name, given, meter),
@@ -82,7 +82,7 @@ pub fn call(value: &Value, name: &str, given: Given, meter: &Meter) -> Outcome<V
 }
 
 /// The entries of a dictionary as pairs.
-pub fn items(value: &Value, meter: &Meter) -> Outcome<Value> {
+pub(crate) fn items(value: &Value, meter: &Meter) -> Outcome<Value> {
     let Value::Dict(dict) = value else {
         return refused(format!("'{}' has no `items`", value.kind()));
     };
@@ -97,7 +97,7 @@ fn unsafe_method<T>(value: &Value, name: &str) -> Outcome<T> {
 }
 
 /// Texts as a list.
-pub fn texts<'t>(parts: impl Iterator<Item = &'t str>, meter: &Meter) -> Outcome<Value> {
+pub(crate) fn texts<'t>(parts: impl Iterator<Item = &'t str>, meter: &Meter) -> Outcome<Value> {
     let mut items = Vec::new();
     for part in parts {
         meter.bytes(part.len() + 2 * size_of::<Value>())?;

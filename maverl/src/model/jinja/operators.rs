@@ -8,7 +8,7 @@ use super::meter::{Meter, Outcome, refused};
 use super::value::{List, Value, undefined};
 
 /// Applies a sign.
-pub fn sign(sign: Sign, value: &Value) -> Outcome<Value> {
+pub(crate) fn sign(sign: Sign, value: &Value) -> Outcome<Value> {
     Ok(match (sign, value) {
         (Sign::Not, value) => Value::Bool(!value.is_true()),
         (_, Value::Undefined(_)) => return Err(undefined(value)),
@@ -23,7 +23,7 @@ pub fn sign(sign: Sign, value: &Value) -> Outcome<Value> {
 }
 
 /// Applies an operator.
-pub fn operate(operator: Operator, a: &Value, b: &Value, meter: &Meter) -> Outcome<Value> {
+pub(crate) fn operate(operator: Operator, a: &Value, b: &Value, meter: &Meter) -> Outcome<Value> {
     meter.step()?;
     match (operator, a, b) {
         (Operator::Modulo, Value::Str(pattern), _) => {
@@ -150,7 +150,12 @@ fn unsupported<T>(operator: &str, a: &Value, b: &Value) -> Outcome<T> {
 }
 
 /// Compares two values.
-pub fn compare(comparison: Comparison, a: &Value, b: &Value, meter: &Meter) -> Outcome<bool> {
+pub(crate) fn compare(
+    comparison: Comparison,
+    a: &Value,
+    b: &Value,
+    meter: &Meter,
+) -> Outcome<bool> {
     let ordered = |holds: fn(Ordering) -> bool| Ok(a.compare(b, meter)?.is_some_and(holds));
     match comparison {
         Comparison::Equal => a.equals(b, meter),
@@ -165,7 +170,7 @@ pub fn compare(comparison: Comparison, a: &Value, b: &Value, meter: &Meter) -> O
 }
 
 /// Whether a text, a sequence or a dictionary has a part, an item or a key.
-pub fn contains(whole: &Value, part: &Value, meter: &Meter) -> Outcome<bool> {
+pub(crate) fn contains(whole: &Value, part: &Value, meter: &Meter) -> Outcome<bool> {
     match (whole, part) {
         (Value::Str(whole), Value::Str(part)) => {
             meter.work(whole.len() + part.len())?;
@@ -188,7 +193,7 @@ pub fn contains(whole: &Value, part: &Value, meter: &Meter) -> Outcome<bool> {
 }
 
 /// Items `start:stop:step` of a text or sequence.
-pub fn slice(value: &Value, bounds: [Option<i128>; 3], meter: &Meter) -> Outcome<Value> {
+pub(crate) fn slice(value: &Value, bounds: [Option<i128>; 3], meter: &Meter) -> Outcome<Value> {
     let [_, _, step] = bounds;
     if step == Some(0) {
         return refused("slice step cannot be zero");

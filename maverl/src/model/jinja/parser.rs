@@ -20,7 +20,7 @@ const NESTING: u32 = 100;
 /// # Errors
 ///
 /// What is wrong with the first thing that is, and its line.
-pub fn parse(source: &str) -> Result<Block, SyntaxError> {
+pub(crate) fn parse(source: &str) -> Result<Block, SyntaxError> {
     if source.len() > LARGEST {
         let message = format!("{} bytes; at most {LARGEST} are supported", source.len());
         return Err(SyntaxError { line: 1, message });

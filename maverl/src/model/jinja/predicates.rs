@@ -8,7 +8,12 @@ use super::print;
 use super::value::Value;
 
 /// Whether a test holds; `None` where there is none of the name.
-pub fn apply(name: &str, value: &Value, given: Given, meter: &Meter) -> Option<Outcome<bool>> {
+pub(crate) fn apply(
+    name: &str,
+    value: &Value,
+    given: Given,
+    meter: &Meter,
+) -> Option<Outcome<bool>> {
     let comparison = match name {
         "eq" | "equalto" | "==" => Some(Comparison::Equal),
         "ne" | "!=" => Some(Comparison::NotEqual),

@@ -4,29 +4,29 @@ use super::meter::{Meter, Outcome, refused};
 use super::value::{List, Value};
 
 /// A text that charges what it grows by.
-pub struct Out<'m> {
-    pub text: String,
+pub(crate) struct Out<'m> {
+    pub(crate) text: String,
     meter: &'m Meter,
 }
 
 impl<'m> Out<'m> {
-    pub fn new(meter: &'m Meter) -> Self {
+    pub(crate) fn new(meter: &'m Meter) -> Self {
         Self { text: String::new(), meter }
     }
 
     /// An empty text that charges the same meter.
-    pub fn like(&self) -> Self {
+    pub(crate) fn like(&self) -> Self {
         Self::new(self.meter)
     }
 
-    pub fn push(&mut self, text: &str) -> Outcome<()> {
+    pub(crate) fn push(&mut self, text: &str) -> Outcome<()> {
         self.meter.bytes(text.len())?;
         self.text.push_str(text);
         Ok(())
     }
 
     /// Pushes a text so many times.
-    pub fn fill(&mut self, text: &str, times: usize) -> Outcome<()> {
+    pub(crate) fn fill(&mut self, text: &str, times: usize) -> Outcome<()> {
         self.meter.product(times, text.len())?;
         (0..times).for_each(|_| self.text.push_str(text));
         Ok(())
@@ -35,20 +35,20 @@ impl<'m> Out<'m> {
 
 /// The arguments of `json.dumps`.
 #[derive(Debug, Clone)]
-pub struct Json {
+pub(crate) struct Json {
     /// Characters beyond ASCII are escaped.
-    pub ensure_ascii: bool,
+    pub(crate) ensure_ascii: bool,
     /// What a level is indented by; `None` writes everything on one line.
-    pub indent: Option<String>,
+    pub(crate) indent: Option<String>,
     /// What stands between items, and between key and value.
-    pub separators: (String, String),
+    pub(crate) separators: (String, String),
     /// Objects are sorted by key.
-    pub sort_keys: bool,
+    pub(crate) sort_keys: bool,
 }
 
 impl Json {
     /// `json.dumps(value, ...)`.
-    pub fn dumps(&self, value: &Value, meter: &Meter) -> Outcome<String> {
+    pub(crate) fn dumps(&self, value: &Value, meter: &Meter) -> Outcome<String> {
         let mut out = Out::new(meter);
         self.write(&mut out, value, 0)?;
         Ok(out.text)
@@ -151,14 +151,14 @@ impl Json {
 }
 
 /// `str(value)`, which is what a template prints.
-pub fn text(value: &Value, meter: &Meter) -> Outcome<String> {
+pub(crate) fn text(value: &Value, meter: &Meter) -> Outcome<String> {
     let mut out = Out::new(meter);
     write(&mut out, value)?;
     Ok(out.text)
 }
 
 /// Writes `str(value)`.
-pub fn write(out: &mut Out<'_>, value: &Value) -> Outcome<()> {
+pub(crate) fn write(out: &mut Out<'_>, value: &Value) -> Outcome<()> {
     match value {
         Value::Undefined(_) => Ok(()),
         Value::Str(text) => out.push(text),
@@ -167,7 +167,7 @@ pub fn write(out: &mut Out<'_>, value: &Value) -> Outcome<()> {
 }
 
 /// Writes `repr(value)`.
-pub fn repr(out: &mut Out<'_>, value: &Value) -> Outcome<()> {
+pub(crate) fn repr(out: &mut Out<'_>, value: &Value) -> Outcome<()> {
     match value {
         Value::Undefined(_) => out.push("Undefined"),
         Value::None => out.push("None"),
@@ -227,7 +227,7 @@ fn quoted(out: &mut Out<'_>, text: &str) -> Outcome<()> {
 }
 
 /// The shortest digits that read back as the same number; an exponent below 1e-4 and from 1e16 on.
-pub fn float(number: f64, [nan, infinity]: [&str; 2]) -> String {
+pub(crate) fn float(number: f64, [nan, infinity]: [&str; 2]) -> String {
     if number.is_nan() {
         return nan.to_owned();
     }

@@ -10,7 +10,7 @@ use super::meter::{DEPTH, Failure, Meter, Outcome, refused};
 
 /// A value. Containers know how deeply they are nested, so that nothing recurses further than [`DEPTH`].
 #[derive(Clone)]
-pub enum Value {
+pub(crate) enum Value {
     Undefined(Missing),
     None,
     Bool(bool),
@@ -36,7 +36,7 @@ pub enum Value {
 
 /// What an undefined value was meant to be.
 #[derive(Clone)]
-pub enum Missing {
+pub(crate) enum Missing {
     /// A variable.
     Name(Arc<str>),
     /// An attribute or an item of a value of a type.
@@ -48,58 +48,58 @@ pub enum Missing {
 }
 
 /// Items of a list or tuple.
-pub struct List {
-    pub items: Vec<Value>,
+pub(crate) struct List {
+    pub(crate) items: Vec<Value>,
     depth: u32,
 }
 
 /// Entries of a dictionary, in the order in which they were set.
-pub struct Dict {
-    pub entries: Vec<(Value, Value)>,
+pub(crate) struct Dict {
+    pub(crate) entries: Vec<(Value, Value)>,
     depth: u32,
 }
 
 /// A macro and where it was declared.
-pub struct Closure {
-    pub code: Arc<Macro>,
+pub(crate) struct Closure {
+    pub(crate) code: Arc<Macro>,
     /// The scope around it.
-    pub scope: usize,
+    pub(crate) scope: usize,
 }
 
 /// The state of a loop in one iteration.
-pub struct Loop {
-    pub items: Arc<List>,
-    pub index: usize,
+pub(crate) struct Loop {
+    pub(crate) items: Arc<List>,
+    pub(crate) index: usize,
     /// Loops around it that it is a recursion of.
-    pub level: usize,
+    pub(crate) level: usize,
     /// The run of the loop, which keeps what `loop.changed` was given.
-    pub run: usize,
+    pub(crate) run: usize,
     /// The code and the scope around it, where it is recursive.
-    pub recursive: Option<(Arc<For>, usize)>,
+    pub(crate) recursive: Option<(Arc<For>, usize)>,
 }
 
 impl Value {
-    pub fn str(text: impl Into<Arc<str>>) -> Self {
+    pub(crate) fn str(text: impl Into<Arc<str>>) -> Self {
         Self::Str(text.into())
     }
 
     /// A list of items that are charged already.
-    pub fn list(items: Vec<Self>) -> Outcome<Self> {
+    pub(crate) fn list(items: Vec<Self>) -> Outcome<Self> {
         Ok(Self::List(List::new(items)?))
     }
 
-    pub fn tuple(items: Vec<Self>) -> Outcome<Self> {
+    pub(crate) fn tuple(items: Vec<Self>) -> Outcome<Self> {
         Ok(Self::Tuple(List::new(items)?))
     }
 
     /// A dictionary of entries that are charged already and have different keys.
-    pub fn dict(entries: Vec<(Self, Self)>) -> Outcome<Self> {
+    pub(crate) fn dict(entries: Vec<(Self, Self)>) -> Outcome<Self> {
         let depth = deeper(entries.iter().map(|(key, value)| key.depth().max(value.depth())))?;
         Ok(Self::Dict(Arc::new(Dict { entries, depth })))
     }
 
     /// The value of JSON.
-    pub fn from_json(json: &Json) -> Outcome<Self> {
+    pub(crate) fn from_json(json: &Json) -> Outcome<Self> {
         Ok(match json {
             Json::Null => Self::None,
             Json::Bool(value) => Self::Bool(*value),
@@ -121,7 +121,7 @@ impl Value {
     }
 
     /// How deeply its parts are nested.
-    pub fn depth(&self) -> u32 {
+    pub(crate) fn depth(&self) -> u32 {
         match self {
             Self::List(list) | Self::Tuple(list) => list.depth,
             Self::Dict(dict) => dict.depth,
@@ -132,7 +132,7 @@ impl Value {
     }
 
     /// Python's name of its type.
-    pub fn kind(&self) -> &'static str {
+    pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Undefined(_) => "undefined",
             Self::None => "None",
@@ -153,7 +153,7 @@ impl Value {
         }
     }
 
-    pub fn as_str(&self) -> Option<&str> {
+    pub(crate) fn as_str(&self) -> Option<&str> {
         match self {
             Self::Str(text) => Some(text),
             _ => None,
@@ -161,7 +161,7 @@ impl Value {
     }
 
     /// A whole number; `True` is 1.
-    pub fn as_int(&self) -> Option<i128> {
+    pub(crate) fn as_int(&self) -> Option<i128> {
         match self {
             Self::Int(number) => Some(*number),
             Self::Bool(value) => Some(i128::from(*value)),
@@ -169,23 +169,23 @@ impl Value {
         }
     }
 
-    pub fn as_float(&self) -> Option<f64> {
+    pub(crate) fn as_float(&self) -> Option<f64> {
         match self {
             Self::Float(number) => Some(*number),
             other => other.as_int().map(|number| number as f64),
         }
     }
 
-    pub fn is_number(&self) -> bool {
+    pub(crate) fn is_number(&self) -> bool {
         matches!(self, Self::Int(_) | Self::Float(_) | Self::Bool(_))
     }
 
-    pub fn is_undefined(&self) -> bool {
+    pub(crate) fn is_undefined(&self) -> bool {
         matches!(self, Self::Undefined(_))
     }
 
     /// Whether a condition holds of it.
-    pub fn is_true(&self) -> bool {
+    pub(crate) fn is_true(&self) -> bool {
         match self {
             Self::Undefined(_) | Self::None => false,
             Self::Bool(value) => *value,
@@ -200,7 +200,7 @@ impl Value {
 
     /// Its items as a loop meets them: those of a sequence, the keys of a dictionary, the characters of a text, none of
     /// what is undefined.
-    pub fn items(&self, meter: &Meter) -> Outcome<Arc<List>> {
+    pub(crate) fn items(&self, meter: &Meter) -> Outcome<Arc<List>> {
         match self {
             Self::List(list) | Self::Tuple(list) => Ok(Arc::clone(list)),
             Self::Undefined(_) => List::new(Vec::new()),
@@ -224,7 +224,7 @@ impl Value {
     }
 
     /// Whether two values are equal; `1`, `1.0` and `True` are.
-    pub fn equals(&self, other: &Self, meter: &Meter) -> Outcome<bool> {
+    pub(crate) fn equals(&self, other: &Self, meter: &Meter) -> Outcome<bool> {
         meter.step()?;
         Ok(match (self, other) {
             (Self::Undefined(_), Self::Undefined(_)) | (Self::None, Self::None) => true,
@@ -268,7 +268,7 @@ impl Value {
     }
 
     /// The order of two values, where Python has one for them.
-    pub fn compare(&self, other: &Self, meter: &Meter) -> Outcome<Option<Ordering>> {
+    pub(crate) fn compare(&self, other: &Self, meter: &Meter) -> Outcome<Option<Ordering>> {
         meter.step()?;
         let none = |operand: &Self| matches!(operand, Self::Undefined(_));
         match (self, other) {
@@ -304,7 +304,7 @@ fn compare_numbers(a: &Value, b: &Value) -> Option<Ordering> {
 
 impl List {
     /// Items that are charged already.
-    pub fn new(items: Vec<Value>) -> Outcome<Arc<Self>> {
+    pub(crate) fn new(items: Vec<Value>) -> Outcome<Arc<Self>> {
         let depth = deeper(items.iter().map(Value::depth))?;
         Ok(Arc::new(Self { items, depth }))
     }
@@ -312,7 +312,7 @@ impl List {
 
 impl Dict {
     /// The value of a key. A dictionary of a template is small, so keys are looked through.
-    pub fn get(&self, key: &Value, meter: &Meter) -> Outcome<Option<&Value>> {
+    pub(crate) fn get(&self, key: &Value, meter: &Meter) -> Outcome<Option<&Value>> {
         hashable(key)?;
         for (found, value) in &self.entries {
             if found.equals(key, meter)? {
@@ -323,7 +323,7 @@ impl Dict {
     }
 
     /// The value of a text.
-    pub fn text(&self, key: &str, meter: &Meter) -> Outcome<Option<&Value>> {
+    pub(crate) fn text(&self, key: &str, meter: &Meter) -> Outcome<Option<&Value>> {
         meter.work(self.entries.len().saturating_mul(16))?;
         let entry = self.entries.iter().find(|(found, _)| found.as_str() == Some(key));
         Ok(entry.map(|(_, value)| value))
@@ -331,7 +331,7 @@ impl Dict {
 }
 
 /// Refuses what cannot be a key.
-pub fn hashable(key: &Value) -> Outcome<()> {
+pub(crate) fn hashable(key: &Value) -> Outcome<()> {
     match key {
         Value::List(_) | Value::Dict(_) => refused(format!("unhashable type: '{}'", key.kind())),
         _ => Ok(()),
@@ -339,7 +339,7 @@ pub fn hashable(key: &Value) -> Outcome<()> {
 }
 
 /// Sets a key of the entries of a dictionary.
-pub fn set(
+pub(crate) fn set(
     entries: &mut Vec<(Value, Value)>,
     key: Value,
     value: Value,
@@ -367,7 +367,7 @@ fn deeper(parts: impl Iterator<Item = u32>) -> Outcome<u32> {
 }
 
 /// The error of using an undefined value.
-pub fn undefined(value: &Value) -> Failure {
+pub(crate) fn undefined(value: &Value) -> Failure {
     Failure::Refused(match value {
         Value::Undefined(Missing::Name(name)) => format!("'{name}' is undefined"),
         Value::Undefined(Missing::Of(kind, name)) => format!("'{kind}' has no '{name}'"),

@@ -12,7 +12,7 @@ use crate::model::jinja::operators::operate;
 use crate::model::jinja::print::{self, Out};
 use crate::model::jinja::value::{List, Missing, Value, hashable};
 
-pub fn apply(name: &str, value: &Value, given: Given, meter: &Meter) -> Found {
+pub(crate) fn apply(name: &str, value: &Value, given: Given, meter: &Meter) -> Found {
     Ok(match name {
         "list" => given.bind(name, []).and_then(|[]| Ok(Value::List(value.items(meter)?))),
         "first" => given.bind(name, []).and_then(|[]| end(value, true, meter)),

@@ -11,7 +11,7 @@ use crate::model::jinja::methods::text::{cased, part_of, replace, strip};
 use crate::model::jinja::print::{self, Out};
 use crate::model::jinja::value::Value;
 
-pub fn apply(name: &str, value: &Value, given: Given, meter: &Meter) -> Found {
+pub(crate) fn apply(name: &str, value: &Value, given: Given, meter: &Meter) -> Found {
     let filter: fn(&Arc<str>, Given, &Meter) -> Outcome<Value> = match name {
         "upper" => |text, given, meter| case("upper", text, given, meter),
         "lower" => |text, given, meter| case("lower", text, given, meter),

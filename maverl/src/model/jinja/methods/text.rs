@@ -12,7 +12,7 @@ use crate::model::jinja::meter::{Meter, Outcome, refused};
 use crate::model::jinja::print::Out;
 use crate::model::jinja::value::Value;
 
-pub const NAMES: &[&str] = &[
+pub(crate) const NAMES: &[&str] = &[
     "capitalize",
     "casefold",
     "center",
@@ -57,7 +57,7 @@ pub const NAMES: &[&str] = &[
 ];
 
 /// Calls a method.
-pub fn call(of: &Arc<str>, name: &str, given: Given, meter: &Meter) -> Outcome<Value> {
+pub(crate) fn call(of: &Arc<str>, name: &str, given: Given, meter: &Meter) -> Outcome<Value> {
     // Most methods read the text, and none gives more than three times its bytes unless it charges that itself.
     meter.work(of.len())?;
     match name {
@@ -112,7 +112,7 @@ pub fn call(of: &Arc<str>, name: &str, given: Given, meter: &Meter) -> Outcome<V
 }
 
 /// A part of a text; the whole is not copied.
-pub fn part_of(of: &Arc<str>, part: &str, meter: &Meter) -> Outcome<Value> {
+pub(crate) fn part_of(of: &Arc<str>, part: &str, meter: &Meter) -> Outcome<Value> {
     if part.len() == of.len() {
         return Ok(Value::Str(Arc::clone(of)));
     }
@@ -121,7 +121,7 @@ pub fn part_of(of: &Arc<str>, part: &str, meter: &Meter) -> Outcome<Value> {
 }
 
 /// A text without certain characters at its ends, without an argument those that are white to Python.
-pub fn strip<'t>(
+pub(crate) fn strip<'t>(
     text: &'t str,
     chars: Option<&str>,
     name: &str,
@@ -135,7 +135,7 @@ pub fn strip<'t>(
     Ok(if name == "lstrip" { text } else { text.trim_end_matches(goes) })
 }
 
-pub fn cased(text: &str, name: &str) -> String {
+pub(crate) fn cased(text: &str, name: &str) -> String {
     match name {
         "upper" => text.to_uppercase(),
         "lower" | "casefold" => text.to_lowercase(),
@@ -370,7 +370,13 @@ fn join(of: &str, items: &Value, meter: &Meter) -> Outcome<Value> {
 }
 
 /// A text with the first `most` occurrences of a part replaced.
-pub fn replace(of: &Arc<str>, old: &str, new: &str, most: usize, meter: &Meter) -> Outcome<Value> {
+pub(crate) fn replace(
+    of: &Arc<str>,
+    old: &str,
+    new: &str,
+    most: usize,
+    meter: &Meter,
+) -> Outcome<Value> {
     meter.work(of.len() + old.len())?;
     let mut out = Out::new(meter);
     let mut done = 0;

@@ -6,7 +6,7 @@ use crate::model::jinja::print::Out;
 use crate::model::jinja::value::Value;
 
 /// Calls a method.
-pub fn fill(of: &str, name: &str, given: Given, meter: &Meter) -> Outcome<Value> {
+pub(crate) fn fill(of: &str, name: &str, given: Given, meter: &Meter) -> Outcome<Value> {
     let mut out = Out::new(meter);
     if name == "expandtabs" {
         let [size] = given.bind(name, ["tabsize"])?;
