@@ -6,7 +6,7 @@ mod target;
 use std::sync::Arc;
 
 use super::SyntaxError;
-use super::ast::{Block, Expr, For, Kind, Macro, Postfix, Statement, Target};
+use super::ast::{Block, Expr, For, Kind, Macro, Postfix, Statement};
 use super::lexer::{Token, TokenKind, tokens};
 
 /// Largest template in bytes. The largest published ones have about 20 KB.
