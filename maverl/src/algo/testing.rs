@@ -152,18 +152,14 @@ pub(crate) fn turn(seat: &str, place: u32) -> Turn {
     }
 }
 
-/// A case of `fixtures/rl_math.json` under `MAVERL_TEST_DATA`; `None`, with the reason printed, where that is not set.
-pub(crate) fn rl_math(name: &str) -> Option<Value> {
-    let Some(dir) = std::env::var_os("MAVERL_TEST_DATA") else {
-        eprintln!("skipped: MAVERL_TEST_DATA is not set");
-        return None;
-    };
-    let path = std::path::Path::new(&dir).join("fixtures/rl_math.json");
-    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{error}"));
+/// A case of `tests/fixtures/rl_math.json`.
+pub(crate) fn rl_math(name: &str) -> Value {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/rl_math.json");
+    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
     let all: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}"));
     let cases = all["cases"].as_array().unwrap_or_else(|| panic!("no cases"));
     let case = cases.iter().find(|case| case["name"] == name);
-    Some(case.unwrap_or_else(|| panic!("no case {name}")).clone())
+    case.unwrap_or_else(|| panic!("no case {name}")).clone()
 }
 
 /// The numbers of a list; a missing one is NaN.

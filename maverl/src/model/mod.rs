@@ -9,6 +9,7 @@ pub mod gradients;
 pub mod heads;
 pub mod hf_config;
 pub mod hub;
+pub mod jinja;
 pub mod kv;
 mod linear;
 pub mod lora;

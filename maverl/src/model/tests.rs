@@ -15,13 +15,15 @@ pub(super) mod mutation;
 mod reference;
 mod slow;
 
-/// The reference fixtures, if this machine has them.
-pub(super) fn fixture(name: &str) -> Option<PathBuf> {
-    let Ok(data) = std::env::var("MAVERL_TEST_DATA") else {
-        println!("skipped: MAVERL_TEST_DATA is not set, so there is no reference to compare with");
-        return None;
-    };
-    Some(PathBuf::from(data).join("fixtures").join(name))
+/// A reference fixture of the repository; `tests/fixtures/README.md` describes them.
+pub(crate) fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(name)
+}
+
+/// Fixtures of larger models, a further check where `MAVERL_TEST_DATA` has them.
+pub(crate) fn larger_fixture(name: &str) -> Option<PathBuf> {
+    let dir = PathBuf::from(std::env::var_os("MAVERL_TEST_DATA")?).join("fixtures").join(name);
+    dir.is_dir().then_some(dir)
 }
 
 pub(super) struct Reference(safetensors::SafeTensors<'static>);
@@ -47,6 +49,14 @@ impl Reference {
                 narrow.iter().map(|bytes| f64::from(f32::from_le_bytes(*bytes))).collect()
             }
             other => panic!("{other:?}"),
+        }
+    }
+
+    /// The token ids whose logits are kept.
+    pub(super) fn columns(&self, vocabulary: usize) -> Vec<usize> {
+        match self.has("logits.columns") {
+            true => self.ints("logits.columns").concat().iter().map(|&id| id as usize).collect(),
+            false => (0..vocabulary).collect(),
         }
     }
 
@@ -99,26 +109,35 @@ pub(super) fn pack(rows: &[Vec<u32>]) -> PackedRows {
 
 /// The reference fixtures in every layout they come in: what to call it, where its reference is, and the model.
 fn layouts() -> Vec<(String, PathBuf, Model)> {
-    let layouts = ["qwen2", "qwen2/legacy_4x", "qwen3", "qwen3/legacy_4x", "qwen3/sharded"];
-    let layouts = layouts.into_iter().chain(["llama", "llama/legacy_4x"]);
-    let load = |name: &str| {
-        let (dir, reference) = (fixture(name)?, fixture(name.split('/').next()?)?);
-        // The family's files, and over them those of the layout.
-        let whole = tempfile::tempdir().unwrap();
-        for from in [&reference, &dir] {
-            for entry in std::fs::read_dir(from).unwrap().map(|entry| entry.unwrap().path()) {
-                if entry.is_file() && !entry.ends_with("reference.safetensors") {
-                    std::fs::copy(&entry, whole.path().join(entry.file_name().unwrap())).unwrap();
-                }
+    let families = ["qwen2", "qwen3", "llama"];
+    let layouts =
+        families.into_iter().flat_map(|family| [family.to_owned(), format!("{family}/legacy_4x")]);
+    let mut found: Vec<_> =
+        layouts.clone().map(|name| layout(&name, &fixture(&name), &name)).collect();
+    for name in layouts.chain(["qwen3/sharded".to_owned()]) {
+        found.extend(
+            larger_fixture(&name).map(|dir| layout(&name, &dir, &format!("larger {name}"))),
+        );
+    }
+    found
+}
+
+/// The model of a directory, whose files lie over those of its family.
+fn layout(name: &str, dir: &Path, called: &str) -> (String, PathBuf, Model) {
+    let reference = if name.contains('/') { dir.parent().unwrap() } else { dir }.to_owned();
+    let whole = tempfile::tempdir().unwrap();
+    for from in [reference.as_path(), dir] {
+        for entry in std::fs::read_dir(from).unwrap().map(|entry| entry.unwrap().path()) {
+            if entry.is_file() && !entry.ends_with("reference.safetensors") {
+                std::fs::copy(&entry, whole.path().join(entry.file_name().unwrap())).unwrap();
             }
         }
-        if name.ends_with("sharded") {
-            std::fs::remove_file(whole.path().join("model.safetensors")).unwrap();
-        }
-        let source = ModelSource::Directory(whole.path().to_owned());
-        Some((name.to_owned(), reference, Model::load(&ModelFiles::new(&source)).unwrap()))
-    };
-    layouts.filter_map(load).collect()
+    }
+    if name.ends_with("sharded") {
+        std::fs::remove_file(whole.path().join("model.safetensors")).unwrap();
+    }
+    let source = ModelSource::Directory(whole.path().to_owned());
+    (called.to_owned(), reference, Model::load(&ModelFiles::new(&source)).unwrap())
 }
 
 /// The `config.json` of a small model of each kind that the families make: queries, keys and values with a bias and tied

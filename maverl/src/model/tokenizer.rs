@@ -2,7 +2,6 @@
 
 mod chat;
 mod detokenize;
-mod python;
 mod remedy;
 mod settings;
 mod special;

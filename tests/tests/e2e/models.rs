@@ -387,14 +387,9 @@ fn a_new_model_has_the_shape_of_what_it_is_like() {
     assert_eq!(lab.run(&["new-model", "--like", "gpt", "--out", "t"]).code, Some(2));
 }
 
-/// The directory of the reference models; says so if there is none.
-fn fixtures() -> Option<PathBuf> {
-    let data = std::env::var_os("MAVERL_TEST_DATA");
-    let found = data.map(|data| PathBuf::from(data).join("fixtures")).filter(|dir| dir.is_dir());
-    if found.is_none() {
-        println!("skipped: `MAVERL_TEST_DATA` names no directory with `fixtures`");
-    }
-    found
+/// The directory of the reference models.
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
 }
 
 /// Tensors of a safetensors file by name: shape and numbers.
@@ -428,7 +423,7 @@ const FAMILIES: [&str; 3] = ["qwen2", "qwen3", "llama"];
 
 #[test]
 fn scores_are_those_of_the_reference() {
-    let Some(fixtures) = fixtures() else { return };
+    let fixtures = fixtures();
     let lab = lab();
     for family in FAMILIES {
         let dir = fixtures.join(family);
@@ -463,7 +458,7 @@ fn scores_are_those_of_the_reference() {
 
 #[test]
 fn conversations_have_the_ids_of_the_reference() {
-    let Some(fixtures) = fixtures() else { return };
+    let fixtures = fixtures();
     let lab = lab();
     for family in FAMILIES {
         let dir = fixtures.join(family);
@@ -487,7 +482,7 @@ fn conversations_have_the_ids_of_the_reference() {
 
 #[test]
 fn the_adapter_of_the_reference_is_merged_without_moving_a_logit() {
-    let Some(fixtures) = fixtures() else { return };
+    let fixtures = fixtures();
     let lab = lab();
     let [model, lora] =
         ["qwen2", "qwen2/lora"].map(|name| fixtures.join(name).display().to_string());

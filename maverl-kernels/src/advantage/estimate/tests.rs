@@ -31,16 +31,13 @@ fn close(name: &str, got: &[f32], want: &[f64]) {
     }
 }
 
-/// A case of `fixtures/rl_math.json` under `MAVERL_TEST_DATA`; `None`, with the reason printed, where that is not set.
-fn rl_math(name: &str) -> Option<Value> {
-    let Some(dir) = std::env::var_os("MAVERL_TEST_DATA") else {
-        eprintln!("skipped: MAVERL_TEST_DATA is not set");
-        return None;
-    };
-    let path = std::path::Path::new(&dir).join("fixtures/rl_math.json");
-    let all: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+/// A case of `tests/fixtures/rl_math.json`.
+fn rl_math(name: &str) -> Value {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/rl_math.json");
+    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let all: Value = serde_json::from_str(&text).unwrap();
     let case = all["cases"].as_array().unwrap().iter().find(|case| case["name"] == name).cloned();
-    Some(case.unwrap_or_else(|| panic!("no case {name}")))
+    case.unwrap_or_else(|| panic!("no case {name}"))
 }
 
 /// The rows of a matrix; a row that has one is a list.
@@ -124,7 +121,7 @@ fn averages_agree_with_the_reference<E: Estimate<Error: Debug>>(of: &E) {
 fn groups_agree_with_trl<E: Estimate<Error: Debug>>(of: &E) {
     for (name, grouped) in [("group", true), ("batch", false), ("none", true), ("binary", true)] {
         let name = format!("grpo_advantages/{name}");
-        let Some(case) = rl_math(&name) else { return };
+        let case = rl_math(&name);
         let (params, rewards) = (&case["params"], matrix(&case["inputs"]["rewards_per_func"]));
         let weight = matrix(&params["reward_weights"])[0][0];
         let rewards: Vec<f32> = rewards.iter().map(|row| (weight * row[0]) as f32).collect();
@@ -138,7 +135,7 @@ fn groups_agree_with_trl<E: Estimate<Error: Debug>>(of: &E) {
         };
         close(&name, &got.unwrap(), &matrix(&case["outputs"]["advantages"]).concat());
     }
-    let Some(case) = rl_math("rloo_advantages/plain") else { return };
+    let case = rl_math("rloo_advantages/plain");
     let rewards = narrow(&matrix(&case["inputs"]["rewards_per_func"]).concat());
     let by = Grouping::rows(&(0..rewards.len()).map(|i| i / 4).collect::<Vec<_>>());
     let options = Relative { baseline: Baseline::LeaveOneOut, normalize_std: false, ..TRL };
@@ -157,7 +154,7 @@ fn scans_agree_with_the_references<E: Estimate<Error: Debug>>(of: &E) {
     }
     for (gamma, lambda) in [("0.99", "0.95"), ("1.0", "1.0"), ("0.95", "0.0")] {
         let name = format!("gae/gamma={gamma},lam={lambda}");
-        let Some(case) = rl_math(&name) else { return };
+        let case = rl_math(&name);
         let mask = matrix(&case["inputs"]["mask"]);
         let kept = |values: &Value| -> Vec<f64> {
             let rows = matrix(values).concat().into_iter().zip(mask.concat());
@@ -176,7 +173,7 @@ fn scans_agree_with_the_references<E: Estimate<Error: Debug>>(of: &E) {
 
 fn whitening_agrees_with_trl<E: Estimate<Error: Debug>>(of: &E) {
     let name = "masked_whiten/shift_mean=true";
-    let Some(case) = rl_math(name) else { return };
+    let case = rl_math(name);
     let mask = matrix(&case["inputs"]["mask"]).concat();
     // What is masked may hold anything.
     let values = matrix(&case["inputs"]["values"]).concat();

@@ -4,24 +4,21 @@ mod fuzz;
 mod made;
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
 use crate::model::ModelSource;
+use crate::model::tests::fixture;
 use crate::trajectory::Role;
 
-/// The reference fixtures of the three families, each in both layouts, if this machine has them.
+/// The reference fixtures of the three families, each in both layouts.
 fn fixtures() -> Vec<(String, Tokenizer, Value)> {
-    let Ok(data) = std::env::var("MAVERL_TEST_DATA") else {
-        println!("skipped: MAVERL_TEST_DATA is not set, so there is no reference to compare with");
-        return Vec::new();
-    };
     let mut found = Vec::new();
     for family in ["qwen2", "qwen3", "llama"] {
-        let dir = PathBuf::from(&data).join("fixtures").join(family);
+        let dir = fixture(family);
         let reference = std::fs::read(dir.join("reference.json")).unwrap();
         let reference: Value = serde_json::from_slice(&reference).unwrap();
         found.push((family.to_owned(), load(&dir).unwrap(), reference.clone()));
@@ -171,8 +168,7 @@ fn the_parts_of_a_spelled_token_join_their_neighbors_as_any_text_does() {
 
 /// The same tokenizer without special tokens, and what its ids are called.
 fn without_specials(family: &str) -> tokenizers::Tokenizer {
-    let path = PathBuf::from(std::env::var("MAVERL_TEST_DATA").unwrap()).join("fixtures");
-    let bytes = std::fs::read(path.join(family).join("tokenizer.json")).unwrap();
+    let bytes = std::fs::read(fixture(family).join("tokenizer.json")).unwrap();
     let mut json: Value = serde_json::from_slice(&bytes).unwrap();
     json["added_tokens"].as_array_mut().unwrap().retain(|token| token["special"] == json!(false));
     json["post_processor"] = Value::Null;

@@ -229,15 +229,10 @@ fn only_the_new_prompt_of_a_growing_conversation_is_shortened() {
     assert!(next.ids.len() + 10 <= room.context);
 }
 
-/// The tokenizer and template of a reference fixture, if this machine has them.
-fn fixture(family: &str) -> Option<Tokenizer> {
-    let Ok(data) = std::env::var("MAVERL_TEST_DATA") else {
-        println!("skipped: MAVERL_TEST_DATA is not set, so there is no real template to try");
-        return None;
-    };
-    let dir = std::path::PathBuf::from(data).join("fixtures").join(family);
-    let files = crate::model::ModelFiles::new(&crate::model::ModelSource::Directory(dir));
-    Some(Tokenizer::load(&files).unwrap())
+/// The tokenizer and template of a reference fixture.
+fn fixture(family: &str) -> Tokenizer {
+    let dir = crate::model::tests::fixture(family);
+    Tokenizer::load(&ModelFiles::new(&ModelSource::Directory(dir))).unwrap()
 }
 
 /// A conversation with a real template, in which the model gives these replies; what each next prompt was like.
@@ -262,7 +257,7 @@ fn converse(tokenizer: &Tokenizer, replies: &[&str]) -> Vec<(Next, Conversation)
 #[test]
 fn every_family_appends_to_a_conversation_as_long_as_its_template_does() {
     for family in ["qwen2", "qwen3", "llama"] {
-        let Some(tokenizer) = fixture(family) else { return };
+        let tokenizer = fixture(family);
         let prompts = converse(&tokenizer, &["the answer", "yes ✓", "<b>no</b>", ""]);
         for (next, before) in &prompts[1..] {
             assert!(!next.forked, "{family}");
@@ -279,7 +274,7 @@ fn every_family_appends_to_a_conversation_as_long_as_its_template_does() {
 
 #[test]
 fn a_conversation_forks_where_qwen3_forgets_a_thought_and_only_there() {
-    let Some(tokenizer) = fixture("qwen3") else { return };
+    let tokenizer = fixture("qwen3");
     let replies =
         ["<think>\nhm\n</think>\n\none", "two", "three", "<think>\nso\n</think>\n\nfour", "five"];
     let prompts = converse(&tokenizer, &replies);
@@ -298,7 +293,7 @@ fn a_conversation_forks_where_qwen3_forgets_a_thought_and_only_there() {
 
 #[test]
 fn a_reply_that_the_template_trims_forks_the_conversation() {
-    let Some(tokenizer) = fixture("llama") else { return };
+    let tokenizer = fixture("llama");
     let forked = |reply| converse(&tokenizer, &[reply, "x"])[1].0.forked;
     assert!(!forked("as it is") && forked(" as it is") && forked("as it is\n"));
 }
@@ -317,7 +312,7 @@ fn what_the_template_puts_behind_a_closed_reply_forks_the_conversation() {
 #[test]
 fn a_message_that_spells_a_stop_token_does_not_end_a_turn() {
     for family in ["qwen2", "qwen3", "llama"] {
-        let Some(tokenizer) = fixture(family) else { return };
+        let tokenizer = fixture(family);
         let stops = tokenizer.stop_ids().to_vec();
         let spelled: String = stops.iter().map(|&id| tokenizer.decode_raw(&[id])).collect();
         let ask = |conversation: &Conversation, text: &str| {
@@ -375,16 +370,11 @@ fn results_may_be_shortened() {
 
 #[test]
 fn real_templates_show_tools_and_their_results() {
-    let Some(data) = std::env::var_os("MAVERL_TEST_DATA") else {
-        println!("skipped: MAVERL_TEST_DATA is not set");
-        return;
-    };
     let schema = json!({"type": "object", "properties": {"x": {"type": "integer"}}});
     let function = json!({"name": "add_up", "description": "Adds.", "parameters": schema});
     let tools = [json!({"type": "function", "function": function})];
     for family in ["qwen2", "qwen3", "llama"] {
-        let dir = std::path::Path::new(&data).join("fixtures").join(family);
-        let tokenizer = Tokenizer::load(&ModelFiles::new(&ModelSource::Directory(dir))).unwrap();
+        let tokenizer = fixture(family);
         let prompt = Prompt::user("What is 1 + 1?").with_tools(tools.clone());
         let opened = next_prompt(
             &tokenizer,

@@ -1,0 +1,74 @@
+//! Arguments of calls, filters and tests.
+
+use std::sync::Arc;
+
+use super::meter::{Outcome, refused};
+use super::value::Value;
+
+/// Values of arguments.
+#[derive(Default)]
+pub(crate) struct Given {
+    pub(crate) positional: Vec<Value>,
+    pub(crate) named: Vec<(Arc<str>, Value)>,
+}
+
+impl Given {
+    /// Binds the arguments to parameters, by their order or their names.
+    pub(crate) fn bind<const N: usize>(
+        self,
+        of: &str,
+        parameters: [&str; N],
+    ) -> Outcome<[Option<Value>; N]> {
+        if self.positional.len() > N {
+            return refused(format!("`{of}` takes at most {N} arguments"));
+        }
+        let mut bound = [const { None }; N];
+        for (place, value) in bound.iter_mut().zip(self.positional) {
+            *place = Some(value);
+        }
+        for (name, value) in self.named {
+            match parameters.iter().position(|parameter| *parameter == &*name) {
+                Some(at) if bound[at].is_none() => bound[at] = Some(value),
+                Some(_) => return refused(format!("`{of}` got the argument `{name}` twice")),
+                None => return refused(format!("`{of}` has no parameter `{name}`")),
+            }
+        }
+        Ok(bound)
+    }
+
+    /// The arguments without the first.
+    pub(crate) fn shift(&mut self) -> Option<Value> {
+        if self.positional.is_empty() { None } else { Some(self.positional.remove(0)) }
+    }
+}
+
+/// A text that must be given.
+pub(crate) fn text<'v>(of: &str, value: Option<&'v Value>) -> Outcome<&'v Arc<str>> {
+    match value {
+        Some(Value::Str(text)) => Ok(text),
+        Some(other) => refused(format!("`{of}` takes a text, not '{}'", other.kind())),
+        None => refused(format!("`{of}` lacks an argument")),
+    }
+}
+
+/// A whole number, or what holds without one.
+pub(crate) fn int(of: &str, value: Option<&Value>, default: i128) -> Outcome<i128> {
+    match value {
+        None => Ok(default),
+        Some(value) => match value.as_int() {
+            Some(number) => Ok(number),
+            None => refused(format!("`{of}` takes a whole number, not '{}'", value.kind())),
+        },
+    }
+}
+
+/// A number of pieces from 0.
+pub(crate) fn count(of: &str, value: Option<&Value>, default: usize) -> Outcome<usize> {
+    let number = int(of, value, default as i128)?;
+    Ok(usize::try_from(number.max(0)).unwrap_or(usize::MAX))
+}
+
+/// Whether an option is on.
+pub(crate) fn flag(value: Option<&Value>, default: bool) -> bool {
+    value.map_or(default, Value::is_true)
+}

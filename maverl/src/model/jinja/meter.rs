@@ -1,0 +1,99 @@
+//! Limits on what a rendering costs.
+
+use std::cell::Cell;
+
+/// Limits of a rendering.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Steps: evaluated expressions and statements, and work on texts and lists in units of 64 bytes.
+    pub steps: u64,
+    /// Bytes of all texts and lists that the rendering makes, freed ones included.
+    pub bytes: u64,
+}
+
+impl Default for Limits {
+    /// A second or two of work, and 128 MiB: thirty times the text of a context of a million tokens.
+    fn default() -> Self {
+        Self { steps: 20_000_000, bytes: 128 << 20 }
+    }
+}
+
+/// Bytes of work that count as a step.
+pub(crate) const UNIT: usize = 64;
+
+/// Nesting of values and of evaluation that a rendering may reach.
+pub(crate) const DEPTH: u32 = 128;
+
+/// Why a rendering ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The template called `raise_exception`.
+    Raised(String),
+    /// An operation that Python or Jinja refuses.
+    Refused(String),
+    /// A limit.
+    Limit(String),
+}
+
+/// What an operation gives, or why the rendering ends.
+pub(crate) type Outcome<T> = Result<T, Failure>;
+
+/// A failure of an operation.
+pub(crate) fn refused<T>(message: impl Into<String>) -> Outcome<T> {
+    Err(Failure::Refused(message.into()))
+}
+
+/// Counts what a rendering has left of its limits. Every operation charges it before it allocates or works.
+pub(crate) struct Meter {
+    limits: Limits,
+    steps: Cell<u64>,
+    bytes: Cell<u64>,
+}
+
+impl Meter {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self { limits, steps: Cell::new(limits.steps), bytes: Cell::new(limits.bytes) }
+    }
+
+    /// Charges a step.
+    pub(crate) fn step(&self) -> Outcome<()> {
+        self.steps(1)
+    }
+
+    fn steps(&self, n: u64) -> Outcome<()> {
+        let Some(left) = self.steps.get().checked_sub(n) else {
+            let most = self.limits.steps;
+            return Err(Failure::Limit(format!("it did not come to an end within {most} steps")));
+        };
+        self.steps.set(left);
+        Ok(())
+    }
+
+    /// Charges work on bytes that makes none: a search, a comparison.
+    pub(crate) fn work(&self, bytes: usize) -> Outcome<()> {
+        self.steps((bytes / UNIT) as u64 + 1)
+    }
+
+    /// Charges bytes that are about to be made.
+    pub(crate) fn bytes(&self, bytes: usize) -> Outcome<()> {
+        let Some(left) = self.bytes.get().checked_sub(bytes as u64) else {
+            let most = self.limits.bytes;
+            return Err(Failure::Limit(format!(
+                "it makes more than {most} bytes of text and lists"
+            )));
+        };
+        self.bytes.set(left);
+        self.work(bytes)
+    }
+
+    /// Charges a number of pieces of a size.
+    pub(crate) fn product(&self, pieces: usize, size: usize) -> Outcome<()> {
+        self.bytes(pieces.saturating_mul(size))
+    }
+
+    /// Bytes made so far.
+    #[cfg(test)]
+    pub(crate) fn made(&self) -> u64 {
+        self.limits.bytes - self.bytes.get()
+    }
+}

@@ -1,0 +1,379 @@
+//! Values of templates, as Python's.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+
+use super::ast::{For, Macro};
+use super::meter::{DEPTH, Failure, Meter, Outcome, refused};
+
+/// A value. Containers know how deeply they are nested, so that nothing recurses further than [`DEPTH`].
+#[derive(Clone)]
+pub(crate) enum Value {
+    Undefined(Missing),
+    None,
+    Bool(bool),
+    Int(i128),
+    Float(f64),
+    Str(Arc<str>),
+    List(Arc<List>),
+    Tuple(Arc<List>),
+    Dict(Arc<Dict>),
+    /// A place among the namespaces of the interpreter, which owns them.
+    Namespace(usize),
+    /// A place among the cyclers of the interpreter.
+    Cycler(usize),
+    /// A place among the joiners of the interpreter.
+    Joiner(usize),
+    Macro(Arc<Closure>),
+    Loop(Arc<Loop>),
+    /// A method of a value.
+    Method(Arc<(Self, Arc<str>)>),
+    /// A function of the environment.
+    Function(&'static str),
+}
+
+/// What an undefined value was meant to be.
+#[derive(Clone)]
+pub(crate) enum Missing {
+    /// A variable.
+    Name(Arc<str>),
+    /// An attribute or an item of a value of a type.
+    Of(&'static str, Arc<str>),
+    /// The other branch of a condition without `else`.
+    Else,
+    /// A parameter of a macro that was not given.
+    Parameter(Arc<str>),
+}
+
+/// Items of a list or tuple.
+pub(crate) struct List {
+    pub(crate) items: Vec<Value>,
+    depth: u32,
+}
+
+/// Entries of a dictionary, in the order in which they were set.
+pub(crate) struct Dict {
+    pub(crate) entries: Vec<(Value, Value)>,
+    depth: u32,
+}
+
+/// A macro and where it was declared.
+pub(crate) struct Closure {
+    pub(crate) code: Arc<Macro>,
+    /// The scope around it.
+    pub(crate) scope: usize,
+}
+
+/// The state of a loop in one iteration.
+pub(crate) struct Loop {
+    pub(crate) items: Arc<List>,
+    pub(crate) index: usize,
+    /// Loops around it that it is a recursion of.
+    pub(crate) level: usize,
+    /// The run of the loop, which keeps what `loop.changed` was given.
+    pub(crate) run: usize,
+    /// The code and the scope around it, where it is recursive.
+    pub(crate) recursive: Option<(Arc<For>, usize)>,
+}
+
+impl Value {
+    pub(crate) fn str(text: impl Into<Arc<str>>) -> Self {
+        Self::Str(text.into())
+    }
+
+    /// A list of items that are charged already.
+    pub(crate) fn list(items: Vec<Self>) -> Outcome<Self> {
+        Ok(Self::List(List::new(items)?))
+    }
+
+    pub(crate) fn tuple(items: Vec<Self>) -> Outcome<Self> {
+        Ok(Self::Tuple(List::new(items)?))
+    }
+
+    /// A dictionary of entries that are charged already and have different keys.
+    pub(crate) fn dict(entries: Vec<(Self, Self)>) -> Outcome<Self> {
+        let depth = deeper(entries.iter().map(|(key, value)| key.depth().max(value.depth())))?;
+        Ok(Self::Dict(Arc::new(Dict { entries, depth })))
+    }
+
+    /// The value of JSON.
+    pub(crate) fn from_json(json: &Json) -> Outcome<Self> {
+        Ok(match json {
+            Json::Null => Self::None,
+            Json::Bool(value) => Self::Bool(*value),
+            Json::Number(number) => match number.as_i128() {
+                Some(number) => Self::Int(number),
+                None => Self::Float(number.as_f64().unwrap_or(f64::NAN)),
+            },
+            Json::String(text) => Self::str(text.as_str()),
+            Json::Array(items) => {
+                Self::list(items.iter().map(Self::from_json).collect::<Outcome<_>>()?)?
+            }
+            Json::Object(entries) => {
+                let entry = |(key, value): (&String, &Json)| {
+                    Ok((Self::str(key.as_str()), Self::from_json(value)?))
+                };
+                Self::dict(entries.iter().map(entry).collect::<Outcome<_>>()?)?
+            }
+        })
+    }
+
+    /// How deeply its parts are nested.
+    pub(crate) fn depth(&self) -> u32 {
+        match self {
+            Self::List(list) | Self::Tuple(list) => list.depth,
+            Self::Dict(dict) => dict.depth,
+            Self::Method(method) => method.0.depth() + 1,
+            Self::Loop(state) => state.items.depth + 1,
+            _ => 0,
+        }
+    }
+
+    /// Python's name of its type.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Undefined(_) => "undefined",
+            Self::None => "None",
+            Self::Bool(_) => "bool",
+            Self::Int(_) => "int",
+            Self::Float(_) => "float",
+            Self::Str(_) => "str",
+            Self::List(_) => "list",
+            Self::Tuple(_) => "tuple",
+            Self::Dict(_) => "dict",
+            Self::Namespace(_) => "namespace",
+            Self::Cycler(_) => "cycler",
+            Self::Joiner(_) => "joiner",
+            Self::Macro(_) => "macro",
+            Self::Loop(_) => "loop",
+            Self::Method(_) => "method",
+            Self::Function(_) => "function",
+        }
+    }
+
+    pub(crate) fn as_str(&self) -> Option<&str> {
+        match self {
+            Self::Str(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// A whole number; `True` is 1.
+    pub(crate) fn as_int(&self) -> Option<i128> {
+        match self {
+            Self::Int(number) => Some(*number),
+            Self::Bool(value) => Some(i128::from(*value)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn as_float(&self) -> Option<f64> {
+        match self {
+            Self::Float(number) => Some(*number),
+            other => other.as_int().map(|number| number as f64),
+        }
+    }
+
+    pub(crate) fn is_number(&self) -> bool {
+        matches!(self, Self::Int(_) | Self::Float(_) | Self::Bool(_))
+    }
+
+    pub(crate) fn is_undefined(&self) -> bool {
+        matches!(self, Self::Undefined(_))
+    }
+
+    /// Whether a condition holds of it.
+    pub(crate) fn is_true(&self) -> bool {
+        match self {
+            Self::Undefined(_) | Self::None => false,
+            Self::Bool(value) => *value,
+            Self::Int(number) => *number != 0,
+            Self::Float(number) => *number != 0.0,
+            Self::Str(text) => !text.is_empty(),
+            Self::List(list) | Self::Tuple(list) => !list.items.is_empty(),
+            Self::Dict(dict) => !dict.entries.is_empty(),
+            _ => true,
+        }
+    }
+
+    /// Its items as a loop meets them: those of a sequence, the keys of a dictionary, the characters of a text, none of
+    /// what is undefined.
+    pub(crate) fn items(&self, meter: &Meter) -> Outcome<Arc<List>> {
+        match self {
+            Self::List(list) | Self::Tuple(list) => Ok(Arc::clone(list)),
+            Self::Undefined(_) => List::new(Vec::new()),
+            Self::Dict(dict) => {
+                meter.product(dict.entries.len(), size_of::<Self>())?;
+                List::new(dict.entries.iter().map(|(key, _)| key.clone()).collect())
+            }
+            Self::Str(text) => {
+                // A value and an allocation each.
+                meter.product(text.len(), 2 * size_of::<Self>())?;
+                let chars = text.chars();
+                List::new(chars.map(|char| Self::str(&*char.encode_utf8(&mut [0; 4]))).collect())
+            }
+            Self::Loop(state) => {
+                let rest = &state.items.items[state.index.min(state.items.items.len())..];
+                meter.product(rest.len(), size_of::<Self>())?;
+                List::new(rest.to_vec())
+            }
+            other => refused(format!("'{}' object is not iterable", other.kind())),
+        }
+    }
+
+    /// Whether two values are equal; `1`, `1.0` and `True` are.
+    pub(crate) fn equals(&self, other: &Self, meter: &Meter) -> Outcome<bool> {
+        meter.step()?;
+        Ok(match (self, other) {
+            (Self::Undefined(_), Self::Undefined(_)) | (Self::None, Self::None) => true,
+            (Self::Str(a), Self::Str(b)) => {
+                meter.work(if a.len() == b.len() { a.len() } else { 0 })?;
+                a == b
+            }
+            (Self::List(a), Self::List(b)) | (Self::Tuple(a), Self::Tuple(b)) => {
+                if a.items.len() != b.items.len() {
+                    return Ok(false);
+                }
+                for (a, b) in a.items.iter().zip(&b.items) {
+                    if !a.equals(b, meter)? {
+                        return Ok(false);
+                    }
+                }
+                true
+            }
+            (Self::Dict(a), Self::Dict(b)) => {
+                if a.entries.len() != b.entries.len() {
+                    return Ok(false);
+                }
+                for (key, value) in &a.entries {
+                    match b.get(key, meter)? {
+                        Some(other) if value.equals(other, meter)? => {}
+                        _ => return Ok(false),
+                    }
+                }
+                true
+            }
+            (Self::Namespace(a), Self::Namespace(b))
+            | (Self::Cycler(a), Self::Cycler(b))
+            | (Self::Joiner(a), Self::Joiner(b)) => a == b,
+            (Self::Macro(a), Self::Macro(b)) => Arc::ptr_eq(a, b),
+            (Self::Function(a), Self::Function(b)) => a == b,
+            (a, b) if a.is_number() && b.is_number() => {
+                compare_numbers(a, b) == Some(Ordering::Equal)
+            }
+            _ => false,
+        })
+    }
+
+    /// The order of two values, where Python has one for them.
+    pub(crate) fn compare(&self, other: &Self, meter: &Meter) -> Outcome<Option<Ordering>> {
+        meter.step()?;
+        let none = |operand: &Self| matches!(operand, Self::Undefined(_));
+        match (self, other) {
+            (a, b) if none(a) || none(b) => Err(undefined(if none(a) { a } else { b })),
+            (Self::Str(a), Self::Str(b)) => {
+                meter.work(a.len().min(b.len()))?;
+                Ok(Some(a.cmp(b)))
+            }
+            (Self::List(a), Self::List(b)) | (Self::Tuple(a), Self::Tuple(b)) => {
+                for (a, b) in a.items.iter().zip(&b.items) {
+                    if !a.equals(b, meter)? {
+                        return a.compare(b, meter);
+                    }
+                }
+                Ok(Some(a.items.len().cmp(&b.items.len())))
+            }
+            (a, b) if a.is_number() && b.is_number() => Ok(compare_numbers(a, b)),
+            (a, b) => {
+                let (a, b) = (a.kind(), b.kind());
+                refused(format!("'<' not supported between instances of '{a}' and '{b}'"))
+            }
+        }
+    }
+}
+
+/// The order of two numbers; none with a NaN.
+fn compare_numbers(a: &Value, b: &Value) -> Option<Ordering> {
+    match (a.as_int(), b.as_int()) {
+        (Some(a), Some(b)) => Some(a.cmp(&b)),
+        _ => a.as_float()?.partial_cmp(&b.as_float()?),
+    }
+}
+
+impl List {
+    /// Items that are charged already.
+    pub(crate) fn new(items: Vec<Value>) -> Outcome<Arc<Self>> {
+        let depth = deeper(items.iter().map(Value::depth))?;
+        Ok(Arc::new(Self { items, depth }))
+    }
+}
+
+impl Dict {
+    /// The value of a key. A dictionary of a template is small, so keys are looked through.
+    pub(crate) fn get(&self, key: &Value, meter: &Meter) -> Outcome<Option<&Value>> {
+        hashable(key)?;
+        for (found, value) in &self.entries {
+            if found.equals(key, meter)? {
+                return Ok(Some(value));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The value of a text.
+    pub(crate) fn text(&self, key: &str, meter: &Meter) -> Outcome<Option<&Value>> {
+        meter.work(self.entries.len().saturating_mul(16))?;
+        let entry = self.entries.iter().find(|(found, _)| found.as_str() == Some(key));
+        Ok(entry.map(|(_, value)| value))
+    }
+}
+
+/// Refuses what cannot be a key.
+pub(crate) fn hashable(key: &Value) -> Outcome<()> {
+    match key {
+        Value::List(_) | Value::Dict(_) => refused(format!("unhashable type: '{}'", key.kind())),
+        _ => Ok(()),
+    }
+}
+
+/// Sets a key of the entries of a dictionary.
+pub(crate) fn set(
+    entries: &mut Vec<(Value, Value)>,
+    key: Value,
+    value: Value,
+    meter: &Meter,
+) -> Outcome<()> {
+    hashable(&key)?;
+    for (found, old) in entries.iter_mut() {
+        if found.equals(&key, meter)? {
+            *old = value;
+            return Ok(());
+        }
+    }
+    meter.product(2, size_of::<Value>())?;
+    entries.push((key, value));
+    Ok(())
+}
+
+/// The depth of what has parts of these depths.
+fn deeper(parts: impl Iterator<Item = u32>) -> Outcome<u32> {
+    let depth = parts.max().map_or(0, |depth| depth + 1);
+    if depth > DEPTH {
+        return Err(Failure::Limit("a value nested too deeply".to_owned()));
+    }
+    Ok(depth)
+}
+
+/// The error of using an undefined value.
+pub(crate) fn undefined(value: &Value) -> Failure {
+    Failure::Refused(match value {
+        Value::Undefined(Missing::Name(name)) => format!("'{name}' is undefined"),
+        Value::Undefined(Missing::Of(kind, name)) => format!("'{kind}' has no '{name}'"),
+        Value::Undefined(Missing::Parameter(name)) => {
+            format!("parameter '{name}' was not provided")
+        }
+        _ => "the condition without `else` is not true, so there is no value".to_owned(),
+    })
+}
