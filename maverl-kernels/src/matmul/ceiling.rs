@@ -6,7 +6,7 @@ use pulp::{Scalar, Simd};
 
 use super::Precision;
 use super::layout::{Bf16, F32};
-use super::path::{Inner, Path};
+use super::path::Path;
 use super::vectors::{Vectors, Work};
 
 /// Multiplies and adds registers on every thread of the current pool, `steps` times each, with the instructions that
@@ -21,9 +21,11 @@ pub fn multiply_add_registers(precision: Precision, steps: usize) -> usize {
     };
     let done = rayon::broadcast(|_| match path.inner {
         #[cfg(target_arch = "x86_64")]
-        Inner::Dot => super::x86::dot_registers(steps),
+        super::path::Inner::Dot => super::x86::dot_registers(steps),
         #[cfg(target_arch = "x86_64")]
-        Inner::Amx => super::amx::multiply_registers(&super::amx::Tiles::enter(), steps),
+        super::path::Inner::Amx => {
+            super::amx::multiply_registers(&super::amx::Tiles::enter(), steps)
+        }
         _ => path.run(Registers { steps }),
     });
     done.into_iter().sum()

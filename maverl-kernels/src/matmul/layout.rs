@@ -9,12 +9,14 @@
 
 #![allow(unsafe_code)]
 
+mod lay;
+
 use std::{marker::PhantomData, ops::Range};
 
 use pulp::Simd;
 
 use super::path::{Path, prefetch};
-use super::vectors::{Vectors, Work, pair, round};
+use lay::{LayPanel, LayTile};
 
 /// Columns of a panel.
 pub(super) const PANEL: usize = 32;
@@ -92,23 +94,6 @@ pub(super) fn words<E: Element>(terms: usize) -> usize {
 /// The lines of all panels of `columns` sums of `terms`.
 pub(super) fn panel_lines<E: Element>(columns: usize, terms: usize) -> usize {
     columns.div_ceil(PANEL) * words::<E>(terms)
-}
-
-/// The words of consecutive terms that fill them.
-#[inline(always)]
-fn copy_words<E: Element, V: Vectors>(simd: V, terms: &[f32], out: &mut [u32]) {
-    assert_eq!(terms.len(), out.len() * E::TERMS, "terms fill their words");
-    if E::TERMS == 1 {
-        return out.copy_from_slice(bits(terms));
-    }
-    let (out, last_out) = out.as_chunks_mut::<BLOCK>();
-    let (terms, last_terms) = terms.as_chunks::<{ 2 * BLOCK }>();
-    for (out, terms) in out.iter_mut().zip(terms) {
-        simd.pairs(terms, out);
-    }
-    for (out, terms) in last_out.iter_mut().zip(last_terms.as_chunks::<2>().0) {
-        *out = E::word(terms[0], terms[1]);
-    }
 }
 
 /// The bits of some `f32`.
@@ -271,203 +256,5 @@ impl<'a, E: Element> Matrix<'a, E> {
         path: Path,
     ) {
         path.run(LayPanel { matrix: self, columns, words, out });
-    }
-
-    /// The words of one index from `first` on, when its terms are consecutive.
-    #[inline(always)]
-    fn terms_of<V: Vectors>(&self, simd: V, index: usize, first: usize, out: &mut [u32]) {
-        let terms = &self.data[index * self.terms..(index + 1) * self.terms];
-        let terms = &terms[(first * E::TERMS).min(self.terms)..];
-        let whole = (terms.len() / E::TERMS).min(out.len());
-        let (out, rest) = out.split_at_mut(whole);
-        let (terms, last) = terms.split_at(whole * E::TERMS);
-        copy_words::<E, V>(simd, terms, out);
-        if !rest.is_empty() {
-            rest.fill(0);
-            rest[0] = last.first().map_or(0, |&last| E::word(last, 0.0));
-        }
-    }
-
-    /// [`Matrix::terms_of`] with a word for each term.
-    #[inline(always)]
-    fn wide_terms_of<V: Vectors>(&self, simd: V, index: usize, first: usize, out: &mut [u32]) {
-        let terms = &self.data[index * self.terms..(index + 1) * self.terms];
-        let terms = &terms[(first * E::TERMS).min(self.terms)..];
-        let (out, rest) = out.split_at_mut(terms.len().min(out.len()));
-        round(simd, &terms[..out.len()], out);
-        rest.fill(0);
-    }
-
-    /// One word of some indices, when those are consecutive; zeros in the rest of `out` and where the sum has ended.
-    #[inline(always)]
-    fn indices_of<V: Vectors, const N: usize>(
-        &self,
-        simd: V,
-        word: usize,
-        indices: &Range<usize>,
-        out: &mut [u32; N],
-    ) {
-        let (set, rest) = out.split_at_mut(indices.len());
-        rest.fill(0);
-        let (low, high) = (word * E::TERMS, (word + 1) * E::TERMS - 1);
-        if low >= self.terms {
-            return set.fill(0);
-        }
-        let of = |term: usize| &self.data[term * self.indices..][indices.clone()];
-        if E::TERMS == 1 {
-            set.copy_from_slice(bits(of(low)));
-        } else if high < self.terms {
-            pair(simd, of(low), of(high), set);
-        } else {
-            let ends = of(low).iter();
-            set.iter_mut().zip(ends).for_each(|(out, &l)| *out = E::word(l, 0.0));
-        }
-    }
-
-    /// One term of some indices, rounded, when those are consecutive; zeros in the rest of `out` and where the sum has ended.
-    #[inline(always)]
-    fn wide_indices_of<V: Vectors>(
-        &self,
-        simd: V,
-        term: usize,
-        indices: &Range<usize>,
-        out: &mut [u32; BLOCK],
-    ) {
-        let (set, rest) = out.split_at_mut(indices.len());
-        rest.fill(0);
-        if term < self.terms {
-            round(simd, &self.data[term * self.indices..][indices.clone()], set);
-        } else {
-            set.fill(0);
-        }
-    }
-
-    /// Blocks of 16 rows and 16 words, each read along the rows and transposed.
-    #[inline(always)]
-    fn transposed_tile<V: Vectors>(
-        &self,
-        simd: V,
-        rows: Range<usize>,
-        words: Range<usize>,
-        out: &mut [u32],
-    ) {
-        let stride = words.len() + GAP;
-        for (i, first) in rows.clone().step_by(BLOCK).enumerate() {
-            let have = rows.end.min(first + BLOCK) - first;
-            // Rows of the next tile are read too: whole lines are faster.
-            let rows = first..self.indices.min(first + BLOCK);
-            let out = &mut out[i * BLOCK * stride..];
-            for (at, first) in (0..).step_by(BLOCK).zip(words.clone().step_by(BLOCK)) {
-                let mut block = [[0; BLOCK]; BLOCK];
-                for (line, word) in block.iter_mut().zip(first..words.end) {
-                    self.indices_of(simd, word, &rows, line);
-                }
-                simd.transpose(&mut block);
-                for (out, turned) in out.chunks_exact_mut(stride).zip(&block[..have]) {
-                    // The gap has room for what the last block is too long.
-                    out[at..at + BLOCK].copy_from_slice(turned);
-                }
-            }
-        }
-    }
-
-    /// Blocks of 16 columns and 16 words, each read along the terms and transposed.
-    #[inline(always)]
-    fn transposed_panel<V: Vectors>(
-        &self,
-        simd: V,
-        columns: Range<usize>,
-        words: Range<usize>,
-        out: &mut [Line],
-    ) {
-        for half in 0..2 {
-            let first = columns.start + half * BLOCK;
-            let have = columns.end.saturating_sub(first).min(BLOCK);
-            for (start, out) in words.clone().step_by(BLOCK).zip(out.chunks_mut(BLOCK)) {
-                let mut block = [[0; BLOCK]; BLOCK];
-                let whole = (start + BLOCK) * E::TERMS <= self.terms;
-                for (column, line) in (first..first + have).zip(&mut block) {
-                    if !whole {
-                        self.terms_of(simd, column, start, line);
-                        continue;
-                    }
-                    let terms = &self.data[column * self.terms + start * E::TERMS..];
-                    copy_words::<E, V>(simd, &terms[..BLOCK * E::TERMS], line);
-                }
-                simd.transpose(&mut block);
-                for (Line(line), turned) in out.iter_mut().zip(&block) {
-                    line[half * BLOCK..][..BLOCK].copy_from_slice(turned);
-                }
-            }
-        }
-    }
-}
-
-/// [`Matrix::tile`] on any path.
-struct LayTile<'a, 'm, E> {
-    matrix: &'a Matrix<'m, E>,
-    rows: Range<usize>,
-    words: Range<usize>,
-    /// Words of a row of the tile.
-    len: usize,
-    path: Path,
-    out: &'a mut [u32],
-}
-
-impl<E: Element> Work for LayTile<'_, '_, E> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<V: Vectors>(self, simd: V) {
-        let Self { matrix, rows, words, len, path, out } = self;
-        let widened = path.tile_words::<E>() > 1;
-        if matrix.order == Order::Terms {
-            for (row, out) in rows.zip(out.chunks_exact_mut(len + GAP)) {
-                if widened {
-                    matrix.wide_terms_of(simd, row, words.start, &mut out[..len]);
-                } else {
-                    matrix.terms_of(simd, row, words.start, &mut out[..len]);
-                }
-            }
-        } else if path.reads_rows() {
-            matrix.transposed_tile(simd, rows, words, out);
-        } else {
-            let rows = rows.start..matrix.indices.min(rows.start + BLOCK);
-            let out = out.as_chunks_mut::<BLOCK>().0;
-            if widened {
-                for (term, out) in (words.start * E::TERMS..).zip(&mut out[..len]) {
-                    matrix.wide_indices_of(simd, term, &rows, out);
-                }
-            } else {
-                for (word, out) in words.zip(out) {
-                    matrix.indices_of(simd, word, &rows, out);
-                }
-            }
-        }
-    }
-}
-
-/// [`Matrix::panel`] on any path.
-struct LayPanel<'a, 'm, E> {
-    matrix: &'a Matrix<'m, E>,
-    columns: Range<usize>,
-    words: Range<usize>,
-    out: &'a mut [Line],
-}
-
-impl<E: Element> Work for LayPanel<'_, '_, E> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<V: Vectors>(self, simd: V) {
-        let Self { matrix, columns, words, out } = self;
-        match matrix.order {
-            Order::Terms => matrix.transposed_panel(simd, columns, words, out),
-            Order::Indices => {
-                for (word, Line(out)) in words.zip(out) {
-                    matrix.indices_of(simd, word, &columns, out);
-                }
-            }
-        }
     }
 }

@@ -64,8 +64,9 @@ fn paths<E: Element>() -> Vec<Path> {
         if path.inner != Inner::Vectors {
             paths.push(path.with(Inner::Vectors));
         }
-        paths.push(path.with(Inner::Tiles));
     }
+    let tiles = paths.last().map(|path| path.with(Inner::Tiles));
+    paths.extend(tiles);
     paths
 }
 
