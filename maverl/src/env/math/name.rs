@@ -166,8 +166,24 @@ pub(super) fn is_name(tokens: &[Token]) -> bool {
             // `2 \angle A` is no name.
             (matches!(first, Letter(_) | Symbol('(' | '[' | '|')) || word(first))
                 && tokens.iter().any(word)
+                && !has_terms(tokens)
         }
     }
+}
+
+/// Returns true if there are terms or factors outside of brackets: `\text{so } 2x` is no name.
+fn has_terms(tokens: &[Token]) -> bool {
+    let mut depth = 0;
+    (0..tokens.len()).any(|at| {
+        depth += nesting(&tokens[at]);
+        let before = at.checked_sub(1).map(|before| &tokens[before]);
+        let term = matches!(before, Some(Token::Symbol('+' | '-' | '*' | '/')));
+        // In `\int_0^1 x` the number is a limit.
+        let limit = matches!(before, Some(Token::Symbol('^' | '_')));
+        let factor = matches!(tokens.get(at + 1), Some(Token::Letter(_) | Token::Symbol('(')));
+        let number = matches!(tokens[at], Token::Number { .. });
+        depth == 0 && number && (term || factor && !limit)
+    })
 }
 
 /// Returns true if the tokens after a letter apply it to an argument that it is no part of.
