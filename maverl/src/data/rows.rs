@@ -129,6 +129,7 @@ impl<R: BufRead> Elements<R> {
 
     fn advance(&mut self) -> Result<Option<(usize, Vec<u8>)>, RowError> {
         if self.state == State::Before {
+            self.text.fill_buf().map_err(RowError::Io)?;
             self.text.consume(1);
             self.state = State::Inside;
         }

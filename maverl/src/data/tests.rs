@@ -132,19 +132,15 @@ fn what_unpacks_to_more_than_its_bound_is_refused_with_the_key_that_raises_it() 
     };
     let whole = " bytes and unpacks to more than 3 MiB; raise `task.max_mib` if that is meant";
     let row = "a row of more than 1 MiB; raise `task.max_row_mib` if that is meant";
-    let row_text: &[u8] = b"{\"question\": \"?\"}\n";
+    let row_text: &'static [u8] = b"{\"question\": \"?\"}\n";
+    let long = format!("{{\"question\": \"{}\"}}\n", "x".repeat(400));
+    let long_text: &'static [u8] = long.into_bytes().leak();
     for (dir, wanted) in [
         (
             packed("rows.jsonl.gz", fill(row_text, 20_000)),
             " bytes and unpacks to more than 12288 rows; raise",
         ),
-        (
-            packed(
-                "rows.jsonl.gz",
-                fill(b"{\"question\": \"?\", \"a\": \"  \"}\n           ", 200_000),
-            ),
-            whole,
-        ),
+        (packed("rows.jsonl.gz", fill(long_text, 20_000)), whole),
         (packed("rows.jsonl.gz", fill(b"\n\n\n\n\n\n\n\n", 500_000)), whole),
         (packed("rows.jsonl.gz", fill(b"        ", 500_000)), whole),
         (packed("rows.jsonl.gz", fill(b"{\"a\": [", 500_000)), row),

@@ -85,7 +85,9 @@ fn a_group_of_one_is_legal_and_warned_about() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("shown.jsonl");
     std::fs::write(&data, "{\"prompt\": \"a\", \"completion\": \"b\"}").unwrap();
-    let data = format!("[task]\ngroup_size = 1\ndata = {data:?}\n[algorithm]\nname = \"sft\"");
+    let data = format!(
+        "[task]\ntasks_per_step = 1\ngroup_size = 1\ndata = {data:?}\n[algorithm]\nname = \"sft\""
+    );
     assert!(plan_of(&text(&data)).warnings.is_empty());
 }
 

@@ -219,7 +219,7 @@ fn the_environment_looks_at_its_options_and_at_the_tasks() {
         "q.jsonl",
         "{\"question\": \"a\", \"split\": \"train\"}\n{\"question\": \"b\", \"split\": \"test\"}\n",
     );
-    let warned = lab.warnings(&registry, "[task]\ndata = \"q.jsonl\"");
+    let warned = lab.warnings(&registry, "[task]\ntasks_per_step = 1\ndata = \"q.jsonl\"");
     assert_eq!(
         warned,
         [
