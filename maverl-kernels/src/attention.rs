@@ -13,6 +13,7 @@ mod backward;
 mod forward;
 mod rows;
 mod vector;
+mod weighted;
 
 use std::ops::Range;
 

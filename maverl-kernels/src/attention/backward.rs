@@ -7,6 +7,7 @@ use rayon::prelude::*;
 
 use super::forward::join;
 use super::rows::Rows;
+use super::weighted::{self, Weighted};
 use super::{Heads, vector};
 use crate::lanes::{self, Kernel, LANES, Lanes};
 
@@ -215,8 +216,8 @@ impl Block<'_> {
         }
         self.scores(lanes, dout, p, ds, pitch);
         self.queries(lanes, ds, pitch, grads);
-        vector::accumulate(lanes.simd, (ds, pitch), self.end, (q, wide), &mut grads.dk);
-        vector::accumulate(lanes.simd, (p, pitch), self.end, (dout, wide), &mut grads.dv);
+        weighted::accumulate(lanes.simd, (ds, pitch), self.end, (q, wide), &mut grads.dk);
+        weighted::accumulate(lanes.simd, (p, pitch), self.end, (dout, wide), &mut grads.dv);
     }
 
     /// Index of a query's member of the group in arrays of queries.
@@ -302,7 +303,7 @@ impl Block<'_> {
         let (dim, members) = (heads.dim, heads.group() * heads.dim);
         let mut counts = [0; QUERIES];
         counts.iter_mut().zip(self.start + 1..).for_each(|(count, keys)| *count = keys);
-        let weighted = vector::Weighted {
+        let weighted = Weighted {
             weights: ds,
             pitch,
             counts: &counts[..self.end - self.start],

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use pulp::Simd;
 
 use super::rows::{Keys, Rows};
+use super::weighted::Weighted;
 use super::{Heads, vector};
 use crate::lanes::{self, Kernel, LANES, Lanes};
 
@@ -151,7 +152,7 @@ impl Group<'_> {
         }
         found.resize((rows * dim).max(found.len()), 0.0);
         let weighted =
-            vector::Weighted { weights: scores, pitch, counts, scales, x: v, width: kvw, at, dim };
+            Weighted { weights: scores, pitch, counts, scales, x: v, width: kvw, at, dim };
         weighted.run(lanes.simd, &mut found[..rows * dim], dim);
         for (out, found) in out.chunks_exact_mut(qw).zip(found.chunks_exact(group * dim)) {
             out[members.clone()].copy_from_slice(found);

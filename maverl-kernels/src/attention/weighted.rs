@@ -1,0 +1,252 @@
+//! Sums of rows by weights: values by probabilities, and the gradients. Some rows are taken at a time, so that what is read
+//! serves several queries; what is taken together never touches the order of a sum.
+
+use std::ops::Range;
+
+use pulp::{Scalar, Simd};
+
+use super::rows::Rows;
+
+/// Rows of weights, and the rows that are added with them.
+#[derive(Clone, Copy)]
+pub(super) struct Weighted<'a> {
+    /// `[rows, pitch]`.
+    pub(super) weights: &'a [f32],
+    pub(super) pitch: usize,
+    /// How many weights each row has.
+    pub(super) counts: &'a [usize],
+    /// A factor of each row's sum.
+    pub(super) scales: &'a [f32],
+    pub(super) x: Rows<'a>,
+    /// Elements of a row of `x`, and those of them that are added: `at..at + dim`.
+    pub(super) width: usize,
+    pub(super) at: usize,
+    pub(super) dim: usize,
+}
+
+impl Weighted<'_> {
+    /// Overwrites the first `dim` elements of each row of `out`, of `pitch`, by `scales[m] Σⱼ weights[m][j] x[j]`: four sums
+    /// each, of every fourth `j`.
+    #[inline(always)]
+    pub(super) fn run<S: Simd>(&self, simd: S, out: &mut [f32], pitch: usize) {
+        let (dim, lanes) = (self.dim, S::F32_LANES);
+        let mut col = 0;
+        // As many columns at once as there are registers for their sums.
+        let most = if has_many_registers::<S>() || self.counts.len() < 4 { 4 } else { 2 };
+        while most >= 4 && col + 4 * lanes <= dim {
+            self.columns::<S, 4>(simd, col, out, pitch);
+            col += 4 * lanes;
+        }
+        while col + 2 * lanes <= dim {
+            self.columns::<S, 2>(simd, col, out, pitch);
+            col += 2 * lanes;
+        }
+        while col + lanes <= dim {
+            self.columns::<S, 1>(simd, col, out, pitch);
+            col += lanes;
+        }
+        for col in col..dim {
+            self.columns::<Scalar, 1>(Scalar::new(), col, out, pitch);
+        }
+    }
+
+    /// `V` vectors of columns from `col` on, of all rows: what is read of `x` stays in the first cache.
+    #[inline(always)]
+    fn columns<S: Simd, const V: usize>(&self, simd: S, col: usize, out: &mut [f32], pitch: usize) {
+        let rows = self.counts.len();
+        let mut row = 0;
+        while (V < 4 || has_many_registers::<S>()) && row + 4 <= rows {
+            self.tile::<S, V, 4>(simd, col, row, &mut out[row * pitch..], pitch);
+            row += 4;
+        }
+        while row + 2 <= rows {
+            self.tile::<S, V, 2>(simd, col, row, &mut out[row * pitch..], pitch);
+            row += 2;
+        }
+        while row < rows {
+            self.tile::<S, V, 1>(simd, col, row, &mut out[row * pitch..], pitch);
+            row += 1;
+        }
+    }
+
+    /// `M` rows from `row` on. At least eight sums are taken at once, so that none waits for itself.
+    #[inline(always)]
+    fn tile<S: Simd, const V: usize, const M: usize>(
+        &self,
+        simd: S,
+        col: usize,
+        row: usize,
+        out: &mut [f32],
+        pitch: usize,
+    ) {
+        let mut weights = [<&[f32]>::default(); M];
+        let mut common = usize::MAX;
+        for (m, weights) in weights.iter_mut().enumerate() {
+            let count = self.counts[row + m];
+            *weights = &self.weights[(row + m) * self.pitch..][..count];
+            common = common.min(count / 4 * 4);
+        }
+        let columns = self.at + col..self.at + col + V * S::F32_LANES;
+        let registers = if has_many_registers::<S>() { 16 } else { 8 };
+        let mut sums = match registers / (V * M) {
+            0 | 1 => self.all_chains::<S, V, M, 1>(simd, &columns, weights, common),
+            2 | 3 => self.all_chains::<S, V, M, 2>(simd, &columns, weights, common),
+            _ => self.all_chains::<S, V, M, 4>(simd, &columns, weights, common),
+        };
+        for (m, weights) in weights.into_iter().enumerate() {
+            for (j, &weight) in weights.iter().enumerate().skip(common) {
+                let x = S::as_simd_f32s(&self.x.row(j, self.width)[columns.clone()]).0;
+                let weight = simd.splat_f32s(weight);
+                for v in 0..V {
+                    sums[j % 4][m][v] = simd.mul_add_f32s(weight, x[v], sums[j % 4][m][v]);
+                }
+            }
+            let scale = simd.splat_f32s(self.scales[row + m]);
+            let out = &mut out[m * pitch + col..][..V * S::F32_LANES];
+            let out = S::as_mut_simd_f32s(out).0;
+            for v in 0..V {
+                let low = simd.add_f32s(sums[0][m][v], sums[1][m][v]);
+                let high = simd.add_f32s(sums[2][m][v], sums[3][m][v]);
+                out[v] = simd.mul_f32s(simd.add_f32s(low, high), scale);
+            }
+        }
+    }
+
+    /// The four sums of the first `common` weights of each row, `C` of them at a time. The result is in memory: what
+    /// is added to it later is few, and an index that is not constant would keep all sums out of registers.
+    #[inline(always)]
+    fn all_chains<S: Simd, const V: usize, const M: usize, const C: usize>(
+        &self,
+        simd: S,
+        columns: &Range<usize>,
+        weights: [&[f32]; M],
+        common: usize,
+    ) -> [[[S::f32s; V]; M]; 4] {
+        let mut sums = [[[simd.splat_f32s(0.0); V]; M]; 4];
+        for (pass, sums) in sums.as_chunks_mut::<C>().0.iter_mut().enumerate() {
+            *sums = self.chains(simd, columns, weights, common, pass * C);
+        }
+        sums
+    }
+
+    /// The sums of every fourth row of `x` from `first` on, and of the `C - 1` rows after each.
+    #[inline(always)]
+    fn chains<S: Simd, const V: usize, const M: usize, const C: usize>(
+        &self,
+        simd: S,
+        columns: &Range<usize>,
+        weights: [&[f32]; M],
+        common: usize,
+        first: usize,
+    ) -> [[[S::f32s; V]; M]; C] {
+        let Self { x, width, .. } = *self;
+        let mut sums = [[[simd.splat_f32s(0.0); V]; M]; C];
+        let mut done = 0;
+        for x in x.runs(common, width) {
+            let fours = x.len() / (4 * width);
+            let mut here = [<&[[f32; 4]]>::default(); M];
+            for m in 0..M {
+                here[m] = &weights[m][done..].as_chunks().0[..fours];
+            }
+            for (i, x) in x.chunks_exact(4 * width).enumerate() {
+                for c in 0..C {
+                    let x = S::as_simd_f32s(&x[(first + c) * width..][columns.clone()]).0;
+                    for m in 0..M {
+                        let weight = simd.splat_f32s(here[m][i][first + c]);
+                        for v in 0..V {
+                            sums[c][m][v] = simd.mul_add_f32s(weight, x[v], sums[c][m][v]);
+                        }
+                    }
+                }
+            }
+            done += 4 * fours;
+        }
+        sums
+    }
+}
+
+/// If sixteen sums leave registers for what is added to them.
+const fn has_many_registers<S: Simd>() -> bool {
+    S::REGISTER_COUNT >= 32
+}
+
+/// Adds `Σᵢ weights[i][j] x[i]` to the rows `j` of `acc`, `keys` of them, both of `width` elements (whole groups of lanes);
+/// `weights` has rows of `pitch`. Queries are added in ascending order.
+#[inline(always)]
+pub(super) fn accumulate<S: Simd>(
+    simd: S,
+    (weights, pitch): (&[f32], usize),
+    keys: usize,
+    (x, width): (&[f32], usize),
+    acc: &mut [f32],
+) {
+    let lanes = S::F32_LANES;
+    let acc = &mut acc[..keys * width];
+    let mut col = 0;
+    while has_many_registers::<S>() && col + 4 * lanes <= width {
+        accumulate_columns::<S, 4>(simd, (weights, pitch), (x, width), col, acc);
+        col += 4 * lanes;
+    }
+    while col + 2 * lanes <= width {
+        accumulate_columns::<S, 2>(simd, (weights, pitch), (x, width), col, acc);
+        col += 2 * lanes;
+    }
+    while col < width {
+        accumulate_columns::<S, 1>(simd, (weights, pitch), (x, width), col, acc);
+        col += lanes;
+    }
+}
+
+/// [`accumulate`] for `V` vectors of columns from `col` on.
+#[inline(always)]
+fn accumulate_columns<S: Simd, const V: usize>(
+    simd: S,
+    weights: (&[f32], usize),
+    (x, width): (&[f32], usize),
+    col: usize,
+    acc: &mut [f32],
+) {
+    let keys = acc.len() / width;
+    let mut key = 0;
+    while has_many_registers::<S>() && V < 4 && key + 8 <= keys {
+        accumulate_tile::<S, V, 8>(simd, weights, (x, width), (key, col), acc);
+        key += 8;
+    }
+    while key + 4 <= keys {
+        accumulate_tile::<S, V, 4>(simd, weights, (x, width), (key, col), acc);
+        key += 4;
+    }
+    while key < keys {
+        accumulate_tile::<S, V, 1>(simd, weights, (x, width), (key, col), acc);
+        key += 1;
+    }
+}
+
+/// [`accumulate_columns`] for `K` keys from `key` on.
+#[inline(always)]
+fn accumulate_tile<S: Simd, const V: usize, const K: usize>(
+    simd: S,
+    (weights, pitch): (&[f32], usize),
+    (x, width): (&[f32], usize),
+    (key, col): (usize, usize),
+    acc: &mut [f32],
+) {
+    let size = V * S::F32_LANES;
+    let mut sums = [[simd.splat_f32s(0.0); V]; K];
+    for (k, sums) in sums.iter_mut().enumerate() {
+        sums.copy_from_slice(S::as_simd_f32s(&acc[(key + k) * width + col..][..size]).0);
+    }
+    for (weights, x) in weights.chunks_exact(pitch).zip(x.chunks_exact(width)) {
+        let (weights, x) = (&weights[key..key + K], S::as_simd_f32s(&x[col..col + size]).0);
+        for k in 0..K {
+            let weight = simd.splat_f32s(weights[k]);
+            for v in 0..V {
+                sums[k][v] = simd.mul_add_f32s(weight, x[v], sums[k][v]);
+            }
+        }
+    }
+    for (k, sums) in sums.iter().enumerate() {
+        let acc = &mut acc[(key + k) * width + col..][..size];
+        S::as_mut_simd_f32s(acc).0.copy_from_slice(sums);
+    }
+}
