@@ -119,6 +119,7 @@ impl<E: Element> Work for Multiply<'_, '_, E> {
 /// The sums of `R` rows, `N` vectors of columns at once. An element's sum is a chain of fused multiply-adds over the terms in
 /// ascending order, whatever `R`, `N` and the vector are.
 #[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "closures over vectors may lose their instructions")]
 pub(super) fn multiply_rows<V: Vectors, E: Element, const R: usize, const N: usize>(
     simd: V,
     part: Part<'_, '_>,

@@ -99,12 +99,9 @@ impl Vectors for Scalar {
 
     #[inline(always)]
     fn transpose(self, block: &mut Block) {
-        for i in 0..BLOCK {
-            for j in 0..i {
-                let word = block[i][j];
-                block[i][j] = block[j][i];
-                block[j][i] = word;
-            }
+        let lines = *block;
+        for (i, line) in block.iter_mut().enumerate() {
+            line.iter_mut().zip(&lines).for_each(|(word, line)| *word = line[i]);
         }
     }
 

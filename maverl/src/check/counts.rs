@@ -55,7 +55,7 @@ pub(super) fn check(config: &Config, problems: &mut Problems<'_>) {
     let (tasks, group) = (&config.task.tasks_per_step, config.task.group_size);
     episodes(
         problems,
-        ["tasks_per_step", "group_size"].map(|name| within(&task, name)),
+        &["tasks_per_step", "group_size"].map(|name| within(&task, name)),
         [tasks.get() as u64, group.get().into()],
         "a step",
     );
@@ -64,12 +64,12 @@ pub(super) fn check(config: &Config, problems: &mut Problems<'_>) {
 /// Reports an evaluation of too many episodes.
 pub(super) fn evaluation(config: &Config, tasks: usize, problems: &mut Problems<'_>) {
     let keys = [path(["eval", "tasks"]), path(["eval", "samples"])];
-    episodes(problems, keys, [tasks as u64, config.eval.samples.get().into()], "an evaluation");
+    episodes(problems, &keys, [tasks as u64, config.eval.samples.get().into()], "an evaluation");
 }
 
 fn episodes(
     problems: &mut Problems<'_>,
-    keys: [Vec<String>; 2],
+    keys: &[Vec<String>; 2],
     [tasks, each]: [u64; 2],
     what: &str,
 ) {

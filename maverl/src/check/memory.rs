@@ -111,7 +111,7 @@ mod tests {
             weight_bytes: gib << 30,
             reference_bytes: gib << 30,
             gradient_bytes: gib << 30,
-            moment_bytes: 2 * gib << 30,
+            moment_bytes: (2 * gib) << 30,
             activation_bytes: 3 << 30,
             packed_bytes: gib << 30,
             kv_bytes: 4 << 30,

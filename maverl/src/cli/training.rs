@@ -43,6 +43,6 @@ pub(super) fn carry_out(
     survey(&plan)?.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
     block_on(async {
         let options = Options { interrupt: Interrupt::on_signals()?, ..options };
-        Ok::<_, Failure>(train::train(&plan, registry, options).await?)
+        Ok::<_, Failure>(Box::pin(train::train(&plan, registry, options)).await?)
     })
 }

@@ -142,12 +142,12 @@ impl File {
             return Ok(asked);
         }
         if self.parquet {
-            return Ok(of_rows(self.rows("row")?.next().and_then(Result::ok)));
+            return Ok(of_rows(self.rows("row")?.next().and_then(Result::ok).as_ref()));
         }
         match self.begin()? {
             (_, None) => Ok(DataFormat::Jsonl),
             (_, Some(b'[')) => {
-                Ok(of_rows(self.rows("list of JSON objects")?.next().and_then(Result::ok)))
+                Ok(of_rows(self.rows("list of JSON objects")?.next().and_then(Result::ok).as_ref()))
             }
             // One object a line, or one object in all. Where it cannot be told, a line that cannot be read is named.
             (bytes, Some(b'{')) => match serde_json::Deserializer::from_reader(bytes)
@@ -198,7 +198,7 @@ impl File {
         let (bytes, first) = self.begin()?;
         let most = if self.packed()? { self.bounds.rows() } else { u64::MAX };
         let mut count = 0;
-        let texts: Box<dyn Iterator<Item = Result<(usize, Vec<u8>), RowError>>> = match first {
+        let texts: Box<dyn Iterator<Item = RowText>> = match first {
             Some(b'[') => Box::new(Elements::new(bytes, self.bounds.row)),
             // Lines are counted from the start of the file.
             _ => Box::new(Lines::new(self.bytes()?, self.bounds.row)),
@@ -220,9 +220,12 @@ impl File {
     }
 }
 
+/// The text of a row with its number.
+type RowText = Result<(usize, Vec<u8>), RowError>;
+
 /// The form of a list of rows, by its first: those of HotpotQA have paragraphs beside the question.
-fn of_rows(first: Option<(usize, Map<String, Value>)>) -> DataFormat {
-    let context = first.as_ref().and_then(|(_, row)| row.get("context"));
+fn of_rows(first: Option<&(usize, Map<String, Value>)>) -> DataFormat {
+    let context = first.and_then(|(_, row)| row.get("context"));
     match context.is_some_and(|context| context.is_array() || context.is_object()) {
         true => DataFormat::Hotpot,
         false => DataFormat::Jsonl,
@@ -249,8 +252,12 @@ impl<'de> Deserialize<'de> for Probe {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Probe, A::Error> {
                 while let Some(key) = map.next_key::<String>()? {
                     match key.as_str() {
-                        "data" => drop(map.next_value::<NoList>()?),
-                        _ => drop(map.next_value::<IgnoredAny>()?),
+                        "data" => {
+                            map.next_value::<NoList>()?;
+                        }
+                        _ => {
+                            map.next_value::<IgnoredAny>()?;
+                        }
                     }
                 }
                 Ok(Probe)

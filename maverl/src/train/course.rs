@@ -87,7 +87,7 @@ pub(super) struct Course<W> {
 /// A run that can begin or go on, or one with nothing left to do.
 pub(super) enum Opened<W> {
     Ready(Box<Course<W>>),
-    Complete(Report),
+    Complete(Box<Report>),
 }
 
 impl<W: Work> Course<W> {
@@ -114,7 +114,7 @@ impl<W: Work> Course<W> {
         if let Some(summary) = complete(&dir, settings.steps)? {
             verify(&mut dir, &state, settings.missing, &*progress)?;
             let dir = dir.path().to_owned();
-            return Ok(Opened::Complete(Report { dir, summary, interrupted: false }));
+            return Ok(Opened::Complete(Box::new(Report { dir, summary, interrupted: false })));
         }
         // From here on the run is ours: the journal is locked.
         let journal = Journal::open(dir.path(), &state.files);

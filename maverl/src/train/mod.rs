@@ -110,7 +110,7 @@ pub async fn train(
             Opened::Ready(course) => course.run().await,
             Opened::Complete(report) => {
                 progress.note("the run is complete; give more `steps` to go on with it");
-                Ok(report)
+                Ok(*report)
             }
         }
     };

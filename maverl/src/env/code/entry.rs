@@ -37,12 +37,12 @@ pub(super) fn entry(
         let Some(found) = functions.into_iter().find(|found| !found.is_empty()) else {
             return Ok(None);
         };
-        return one(found, in_all).map(Some);
+        return one(&found, in_all).map(Some);
     }
     let own: BTreeSet<&str> = OWN.split_whitespace().collect();
     let made: BTreeSet<&str> = tests.iter().chain([&setup]).flat_map(|code| bound(code)).collect();
     names.retain(|name| !own.contains(name) && !made.contains(name));
-    if names.is_empty() { Ok(None) } else { one(names, in_all).map(Some) }
+    if names.is_empty() { Ok(None) } else { one(&names, in_all).map(Some) }
 }
 
 /// The imports at the top of a solution that make a name which tests use: test harnesses that run both in one process let
@@ -62,9 +62,9 @@ pub(super) fn imports(tests: &[&str], solution: &str) -> Vec<String> {
 }
 
 /// The only name, or the only one in every test.
-fn one(names: Vec<&str>, in_all: impl Fn(&&str) -> bool) -> Result<String, String> {
+fn one(names: &[&str], in_all: impl Fn(&&str) -> bool) -> Result<String, String> {
     let common: Vec<&str> = names.iter().copied().filter(in_all).collect();
-    match (names.as_slice(), common.as_slice()) {
+    match (names, common.as_slice()) {
         ([name], _) | (_, [name]) => Ok((*name).to_owned()),
         _ => {
             let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();

@@ -105,7 +105,7 @@ fn whole(value: &Value, given: Given) -> Outcome<Value> {
                 16 => plain.strip_prefix("0x").or_else(|| plain.strip_prefix("0X")),
                 8 => plain.strip_prefix("0o").or_else(|| plain.strip_prefix("0O")),
                 2 => plain.strip_prefix("0b").or_else(|| plain.strip_prefix("0B")),
-                2..=36 => None,
+                3..=36 => None,
                 _ => return refused(format!("int() base must be from 2 to 36, not {base}")),
             };
             let digits = i128::from_str_radix(prefix.unwrap_or(&plain), base as u32);

@@ -198,7 +198,7 @@ impl<'m> Interpreter<'m> {
     }
 
     fn filtered(&mut self, value: Value, filters: &[Postfix]) -> Outcome<Value> {
-        filters.iter().try_fold(value, |value, filter| self.postfix(value, filter))
+        filters.iter().try_fold(value, |value, filter| self.postfix(&value, filter))
     }
 
     /// What is printed while something runs.

@@ -123,7 +123,7 @@ async fn train_as(
     interrupt.tell(Arc::clone(&progress));
     match Course::open(&place, origin, settings, work, progress, interrupt).await? {
         Opened::Ready(course) => course.run().await,
-        Opened::Complete(report) => Ok(report),
+        Opened::Complete(report) => Ok(*report),
     }
 }
 

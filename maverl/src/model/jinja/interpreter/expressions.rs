@@ -175,21 +175,21 @@ impl Interpreter<'_> {
                     self.line = outside;
                     result
                 }
-                (part, _) => self.postfix(value, part)?,
+                (part, _) => self.postfix(&value, part)?,
             };
         }
         Ok(value)
     }
 
     /// Applies an attribute, an item, a filter or a test.
-    pub(super) fn postfix(&mut self, value: Value, part: &Postfix) -> Outcome<Value> {
+    pub(super) fn postfix(&mut self, value: &Value, part: &Postfix) -> Outcome<Value> {
         match part {
-            Postfix::Attribute(name) => self.attribute(&value, name),
+            Postfix::Attribute(name) => self.attribute(value, name),
             Postfix::Item(key) => {
                 let key = self.evaluate(key)?;
-                match (&value, &key) {
-                    (Value::Namespace(_), Value::Str(name)) => self.attribute(&value, name),
-                    _ => access::item(&value, &key, self.meter),
+                match (value, &key) {
+                    (Value::Namespace(_), Value::Str(name)) => self.attribute(value, name),
+                    _ => access::item(value, &key, self.meter),
                 }
             }
             Postfix::Slice(bounds) => {
@@ -204,20 +204,20 @@ impl Interpreter<'_> {
                         },
                     };
                 }
-                slice(&value, numbers, self.meter)
+                slice(value, numbers, self.meter)
             }
             Postfix::Filter(name, arguments) => {
                 let given = self.given(arguments)?;
-                self.nested(|this| this.filter(name, &value, given))
+                self.nested(|this| this.filter(name, value, given))
             }
             Postfix::Test(name, arguments, fails) => {
                 let given = self.given(arguments)?;
-                let holds = self.test(name, &value, given)?;
+                let holds = self.test(name, value, given)?;
                 Ok(Value::Bool(holds != *fails))
             }
             Postfix::Call(_, arguments) => {
                 let given = self.given(arguments)?;
-                self.nested(|this| this.call(&value, given))
+                self.nested(|this| this.call(value, given))
             }
         }
     }

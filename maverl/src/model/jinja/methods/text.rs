@@ -177,7 +177,7 @@ fn is(text: &str, name: &str) -> bool {
         "isspace" => all(is_white),
         "isalpha" => all(char::is_alphabetic),
         "isalnum" => all(char::is_alphanumeric),
-        "isdigit" | "isdecimal" => all(|char| char.is_numeric() && char.to_digit(10).is_some()),
+        "isdigit" | "isdecimal" => all(|char| char.is_ascii_digit()),
         "isnumeric" => all(char::is_numeric),
         "isupper" => cased(true),
         "islower" => cased(false),

@@ -150,8 +150,10 @@ impl Parser {
         let parts = self.attributes()?;
         let operand = signed(signs, postfix(operand, parts));
         let mut parts = Vec::new();
-        while filters {
-            if self.take_sign("|") {
+        loop {
+            if !filters {
+                break;
+            } else if self.take_sign("|") {
                 parts.push(self.filter()?);
             } else if self.take_name("is") {
                 parts.push(self.test()?);
