@@ -216,6 +216,7 @@ fn pool<R: Send>(choice: Option<Choice>, threads: usize, f: impl FnOnce() -> R +
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use rayon::prelude::*;
 
     use super::*;

@@ -53,6 +53,7 @@ on_lanes!(each(x: Pair) -> Pair, lanes => {
 
 /// Asserts that a function gives `want` on every path of this processor.
 #[track_caller]
+#[expect(clippy::needless_pass_by_value, reason = "results are written where they are expected")]
 fn on_every_path<R: PartialEq + std::fmt::Debug + Send + Sync>(want: R, f: impl Fn() -> R + Sync) {
     for path in simd::available() {
         assert_eq!(simd::force(path, 1, &f), want, "{path}");
