@@ -1,7 +1,7 @@
 //! Vector instructions: the paths there are, the ones this processor has, and the one that is used.
 //!
 //! A path is chosen once for a process: the best one, or the one that the environment variable `MAVERL_SIMD` names. Every
-//! operation of this crate runs through [`dispatch`], on the calling thread and on rayon's, so nothing mixes paths. All
+//! operation of this crate runs through `dispatch`, on the calling thread and on rayon's, so nothing mixes paths. All
 //! paths give the same bits, but for products in `bf16` (see [`matmul`](crate::matmul)).
 
 use std::cell::Cell;
