@@ -23,6 +23,7 @@ pub(crate) mod missing;
 mod models;
 mod outsider;
 mod policy;
+mod render;
 mod sources;
 mod syntax;
 mod team;
@@ -32,11 +33,12 @@ mod values;
 mod worker;
 mod wrong;
 
+pub use diagnostic::Diagnostic;
 pub(crate) use diagnostic::did_you_mean;
-pub use diagnostic::{Diagnostic, render, render_within};
 #[cfg(test)]
 pub(crate) use load::tables;
 pub(crate) use load::type_of;
+pub use render::{render, render_within};
 pub use sources::{File, Sources};
 
 use std::collections::BTreeMap;
@@ -93,7 +95,7 @@ pub(crate) fn range_of(key: &str) -> Option<String> {
     let mut problems = Problems::new(&layers);
     let config = load::config(&mut problems);
     values::check(&config, &mut problems);
-    let found = problems.finish(None::<()>).err()?;
+    let found = problems.finish(Some(())).err()?;
     let message = found.iter().find(|problem| problem.is_about(key))?.to_string();
     message
         .split_once("is NaN; expected ")

@@ -143,7 +143,9 @@ fn translated(problems: &Problems<'_>, field: &str, table: &Dict) -> Option<Stri
         let there = format!("`{name}`");
         if let Some(key) = alias::key(name, model).map(|key| format!("{there} is `{key}`")) {
             found.push(key);
-        } else if let Some((home, _)) = tables().iter().find(|(_, keys)| keys.contains(&name)) {
+        } else if let Some((home, _)) =
+            tables().iter().find(|(_, keys)| name != "name" && keys.contains(&name))
+        {
             found.push(format!("{there} belongs to {home}"));
         }
     });
