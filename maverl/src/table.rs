@@ -349,7 +349,7 @@ a     one two three four       7
     fn cells_of_several_lines_are_one_in_a_list() {
         let mut table = Table::framed(["worker", "agents", "a long header of numbers"]);
         table.row(["tiny", "a/b\na/c", "1"]);
-        let list = table.draw(30);
+        let list = table.draw(28);
         assert_eq!(list, "worker tiny\n  agents\n    a/b, a/c\n  a long header of numbers\n    1");
         assert!(table.draw(60).contains("|          a/c "));
     }

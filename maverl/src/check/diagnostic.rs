@@ -4,22 +4,18 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 
-use miette::{
-    GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError, NamedSource, SourceCode,
-    SourceSpan, SpanContents,
-};
+use miette::{LabeledSpan, MietteError, NamedSource, SourceCode, SourceSpan, SpanContents};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
 
 use super::alias::snake;
 use super::sources::{Layers, Unreadable};
-use crate::table;
 
 /// One thing that is wrong: what was found, where, and what would do.
 #[derive(Debug)]
 pub struct Diagnostic {
-    message: String,
-    help: Option<String>,
+    pub(super) message: String,
+    pub(super) help: Option<String>,
     source: Option<Source>,
     labels: Vec<LabeledSpan>,
     key: Option<String>,
@@ -105,71 +101,6 @@ impl SourceCode for Source {
     }
 }
 
-/// Messages are not wider, however wide the terminal is.
-const WIDTH: usize = 110;
-
-/// All diagnostics as text, for a terminal or (`GraphicalTheme::none()`) for a file.
-pub fn render(diagnostics: &[Diagnostic], theme: GraphicalTheme) -> String {
-    render_within(diagnostics, theme, WIDTH)
-}
-
-/// All diagnostics as text; messages and help are wrapped at so many columns, lines of the configuration stay as they are.
-pub fn render_within(diagnostics: &[Diagnostic], theme: GraphicalTheme, width: usize) -> String {
-    let handler = GraphicalReportHandler::new_themed(theme).with_wrap_lines(false);
-    let width = width.min(WIDTH);
-    let mut text = String::new();
-    for diagnostic in diagnostics {
-        handler
-            .render_report(&mut text, &Wrapped::new(diagnostic, width))
-            .expect("writing to a String cannot fail, and every span lies in its source");
-    }
-    text
-}
-
-/// A diagnostic in lines. Names and paths stay whole, as the report's own wrapping would break them at every `/`.
-#[derive(Debug)]
-struct Wrapped<'d> {
-    inner: &'d Diagnostic,
-    message: String,
-    help: Option<String>,
-}
-
-impl<'d> Wrapped<'d> {
-    fn new(inner: &'d Diagnostic, width: usize) -> Self {
-        let lines = |text: &str, indent: usize| {
-            let lines =
-                text.lines().flat_map(|line| table::lines(line, width.saturating_sub(indent)));
-            lines.collect::<Vec<_>>().join("\n")
-        };
-        // What the report puts before them, and two columns to the right.
-        let message = lines(&inner.message, "  x ".len() + 2);
-        let help = inner.help.as_ref().map(|help| lines(help, "  help: ".len() + 2));
-        Self { inner, message, help }
-    }
-}
-
-impl fmt::Display for Wrapped<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Wrapped<'_> {}
-
-impl miette::Diagnostic for Wrapped<'_> {
-    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
-    }
-
-    fn source_code(&self) -> Option<&dyn SourceCode> {
-        self.inner.source_code()
-    }
-
-    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        self.inner.labels()
-    }
-}
-
 /// A key path as in TOML: parts that are no bare keys are quoted.
 pub(super) fn key(path: &[String]) -> String {
     let bare = |part: &str| {
@@ -202,8 +133,11 @@ pub(crate) fn did_you_mean<'a>(
     known
         .into_iter()
         .map(|name| {
-            let role = name.rsplit('/').next() == Some(plain.as_str());
-            (if role { 0 } else { strsim::damerau_levenshtein(&plain, name) }, name)
+            let part = name.rsplit('/').next();
+            let role = part == Some(found) || part == Some(plain.as_str());
+            let written = strsim::damerau_levenshtein(found, name);
+            let distance = written.min(strsim::damerau_levenshtein(&plain, name));
+            (if role { 0 } else { distance }, name)
         })
         .filter(|(distance, _)| *distance <= limit)
         .min_by_key(|(distance, _)| *distance)

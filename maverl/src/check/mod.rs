@@ -28,6 +28,7 @@ mod models;
 mod outsider;
 mod policy;
 mod prompts;
+mod render;
 mod secrets;
 mod sources;
 mod syntax;
@@ -38,12 +39,13 @@ mod values;
 mod worker;
 mod wrong;
 
+pub use diagnostic::Diagnostic;
 pub(crate) use diagnostic::did_you_mean;
-pub use diagnostic::{Diagnostic, render, render_within};
 #[cfg(test)]
 pub(crate) use load::tables;
 pub(crate) use load::type_of;
 pub use prompts::{Questions, Survey, survey};
+pub use render::{render, render_within};
 pub use sources::{File, Sources};
 
 use std::collections::BTreeMap;
@@ -108,7 +110,7 @@ pub(crate) fn range_of(key: &str) -> Option<String> {
     let mut problems = Problems::new(&layers);
     let config = load::config(&mut problems);
     values::check(&config, &mut problems);
-    let found = problems.finish(None::<()>).err()?;
+    let found = problems.finish(Some(())).err()?;
     let message = found.iter().find(|problem| problem.is_about(key))?.to_string();
     message
         .split_once("is NaN; expected ")

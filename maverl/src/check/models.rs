@@ -96,13 +96,14 @@ fn nothing(given: &str, dir: &Path, base: &Path) -> (String, String) {
     }
     let message = missing::message(path, base, Wanted::Directory);
     let name = |part: &str| !part.is_empty() && !part.starts_with(['.', '~', '$']);
-    let on_hub = given
-        .split_once('/')
-        .is_some_and(|(org, repo)| name(org) && name(repo) && !repo.contains('/'));
+    let on_hub = given.split_once('/').is_some_and(|(org, repo)| {
+        name(org) && name(repo) && !repo.contains('/') && !base.join(org).is_dir()
+    });
     let help = match missing::help(path, base, Wanted::Directory) {
         _ if on_hub => {
             format!("a model of the Hugging Face hub is written `path = \"hf:{given}\"`")
         }
+        Some(help) if help.contains(" has no `") => format!("{help}; {RELATIVE}"),
         Some(help) => help,
         None => RELATIVE.to_owned(),
     };

@@ -1,5 +1,7 @@
 //! Explains texts that are not TOML by what was probably meant.
 
+mod value;
+
 use std::ops::Range;
 
 use toml_edit::TomlError;
@@ -50,7 +52,8 @@ fn other_format(text: &str) -> Option<String> {
 
 /// A key or table that is there twice, with the line of the first.
 fn twice(text: &str, at: usize, said: &str) -> Option<Found> {
-    let key = said.strip_prefix("duplicate key `")?.split('`').next()?;
+    let (_, key) = said.split_once("duplicate key `")?;
+    let key = key.split('`').next()?;
     let line = Line::around(text, at);
     let same = |other: &str| {
         other.split('=').next().map(str::trim) == line.code().split('=').next().map(str::trim)
@@ -194,7 +197,7 @@ impl<'t> Line<'t> {
             let help = "write one behind `=`; without the line the key has its default".to_owned();
             return Some((self.whole(), format!("`{key}` has no value"), help));
         }
-        let (what, help) = wrong_value(key, value)?;
+        let (what, help) = value::explain(key, value)?;
         Some((self.span(value), what, help))
     }
 
@@ -207,7 +210,7 @@ impl<'t> Line<'t> {
         }
         let help = match value.is_empty() {
             true => format!("write `{key} = ..`, or `[{key}]` if it is a table"),
-            false => format!("write `{key} = {}`", as_value(value)),
+            false => format!("write `{key} = {}`", value::as_value(value)),
         };
         Some((self.whole(), format!("`{code}` has no `=`"), help))
     }
@@ -236,165 +239,4 @@ fn bare(key: &str) -> bool {
 fn quoted(key: &str) -> String {
     let part = |part: &str| if bare(part) { part.to_owned() } else { format!("\"{part}\"") };
     key.split('.').map(|name| part(name.trim())).collect::<Vec<_>>().join(".")
-}
-
-/// A bare word as TOML: numbers and booleans as they are, texts in quotes.
-fn as_value(word: &str) -> String {
-    let word = word.trim_end_matches(',');
-    let plain = word.parse::<toml_edit::Value>().is_ok();
-    if plain { word.to_owned() } else { format!("\"{word}\"") }
-}
-
-/// Message and help for a value that is not TOML.
-fn wrong_value(key: &str, value: &str) -> Option<(String, String)> {
-    let is = |what: &str| format!("`{key}` is {what}");
-    if let Some(rest) = value.strip_prefix('=') {
-        return Some((
-            format!("`{key}` has two `=`"),
-            format!("write `{key} = {}`", as_value(rest.trim())),
-        ));
-    }
-    match value.to_lowercase().trim_end_matches(',') {
-        "true" | "yes" | "on" => return Some((is(value), format!("write `{key} = true`"))),
-        "false" | "no" | "off" => return Some((is(value), format!("write `{key} = false`"))),
-        "none" | "null" | "nil" | "undefined" | "~" => {
-            return Some((
-                is(value),
-                "TOML has no such value: remove the line, and the key has its default".to_owned(),
-            ));
-        }
-        _ => {}
-    }
-    match value.chars().next()? {
-        '"' | '\'' => text(key, value),
-        '[' => list(key, value),
-        '{' => inline(key, value),
-        c if c.is_ascii_digit() || "+-.".contains(c) => number(key, value),
-        _ => Some((
-            is(value),
-            format!(
-                "a text is written in quotes: `{key} = \"{}\"`",
-                value.trim_end_matches([';', ','])
-            ),
-        )),
-    }
-}
-
-fn number(key: &str, value: &str) -> Option<(String, String)> {
-    let is = format!("`{key}` is {value}");
-    let digits = value.trim_start_matches(['+', '-']).replace('_', "");
-    if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
-        return Some(
-            match digits.len() > 1 && digits.starts_with('0') && digits.parse::<i64>().is_ok() {
-                true => (
-                    is,
-                    format!(
-                        "a number does not begin with 0: write `{key} = {}`",
-                        digits.trim_start_matches('0')
-                    ),
-                ),
-                false => (
-                    format!("{is}, which is too large"),
-                    format!("the largest whole number is {}", i64::MAX),
-                ),
-            },
-        );
-    }
-    let plain = value.trim_end_matches([',', ';', 'f', 'L', 'u', '%']).replace(',', "");
-    let help = match value {
-        _ if value.ends_with('%') => plain
-            .parse::<f64>()
-            .ok()
-            .map(|share| format!("write a share of 1: `{key} = {}`", share / 100.0)),
-        _ if value.starts_with('.') => Some(format!("write `{key} = 0{value}`")),
-        _ if value.starts_with("-.") => Some(format!("write `{key} = -0{}`", &value[1..])),
-        _ if value.ends_with('.') => Some(format!("write `{key} = {value}0`")),
-        _ if value.contains(',') && plain.parse::<f64>().is_ok() => Some(format!(
-            "the point of a number is `.`, and `_` may divide its digits: `{key} = {plain}` or `{key} = {}`",
-            value.replace(',', ".")
-        )),
-        _ if value.contains('/')
-            && value.split('/').all(|part| part.trim().parse::<f64>().is_ok()) =>
-        {
-            Some("TOML does not calculate: write the number".to_owned())
-        }
-        _ if value.contains(['*', '^']) => {
-            Some("TOML does not calculate: write the number".to_owned())
-        }
-        _ if plain.parse::<f64>().is_ok() => Some(format!("write `{key} = {plain}`")),
-        _ => None,
-    };
-    Some((
-        is,
-        help.unwrap_or_else(|| {
-            format!("write a plain number, or a text in quotes: `{key} = \"{value}\"`")
-        }),
-    ))
-}
-
-fn text(key: &str, value: &str) -> Option<(String, String)> {
-    let open = value.chars().next()?;
-    let inner = &value[open.len_utf8()..];
-    let Some(end) = inner.find(open) else {
-        let help = format!("write `{key} = {value}{open}`");
-        return Some((format!("the text of `{key}` has no closing `{open}`"), help));
-    };
-    if open == '"' && inner[..end].contains('\\') {
-        let help = format!(
-            "write `/`, or single quotes, in which `\\` is itself: `{key} = '{}'`",
-            &inner[..end]
-        );
-        return Some((format!("the text of `{key}` has a `\\` that TOML does not know"), help));
-    }
-    let rest = inner[end + open.len_utf8()..].trim();
-    let help = match open {
-        '\'' if rest.len() > 1 => format!(
-            "a text with `'` in it stands in double quotes: `{key} = \"{}\"`",
-            value.trim_matches('\'')
-        ),
-        _ => "a value ends with its line".to_owned(),
-    };
-    (!rest.is_empty()).then(|| (format!("`{rest}` follows the text of `{key}`"), help))
-}
-
-fn list(key: &str, value: &str) -> Option<(String, String)> {
-    let count = |c: char| value.matches(c).count();
-    if count('[') > count(']') {
-        return Some((
-            format!("the list of `{key}` is not closed"),
-            format!("write `{key} = {value}]`"),
-        ));
-    }
-    if !value.contains(['"', '\'']) && value.contains(char::is_alphabetic) {
-        let items =
-            value.trim_matches(['[', ']', ' ']).split(',').map(|item| as_value(item.trim()));
-        let items: Vec<String> = items.collect();
-        return Some((
-            format!("a text in the list of `{key}` has no quotes"),
-            format!("write `{key} = [{}]`", items.join(", ")),
-        ));
-    }
-    Some((
-        format!("the list of `{key}` cannot be read"),
-        "its items are divided by commas: `[1, 2]` or `[\"a\", \"b\"]`".to_owned(),
-    ))
-}
-
-fn inline(key: &str, value: &str) -> Option<(String, String)> {
-    let count = |c: char| value.matches(c).count();
-    let example = format!(
-        "write `{key} = {{ a = 1, b = 2 }}` in one line, or a table with the header `[{key}]`"
-    );
-    if count('{') > count('}') {
-        return Some((format!("the table of `{key}` is not closed in its line"), example));
-    }
-    if value.contains(':') && !value.contains('=') {
-        return Some((format!("the keys of `{key}` have `:` in the place of `=`"), example));
-    }
-    let end = value.trim_end_matches(['}', ' ']);
-    if end.ends_with(',') {
-        let help = format!("write `{key} = {} }}`", end.trim_end_matches(','));
-        return Some((format!("the table of `{key}` ends with a comma"), help));
-    }
-    Some((format!("the table of `{key}` cannot be read"), example))
 }

@@ -19,6 +19,12 @@ pub(super) fn report(
 ) {
     let (path, item) = path.split_at(depth);
     let name = item.iter().fold(key(path), |name, index| format!("{name}[{index}]"));
+    // serde reads a list as the fields of a struct in their order.
+    if !item.is_empty() && has_tables(value) {
+        let message = format!("`{}` is a list of tables; expected a table", key(path));
+        problems.value(path, message, table(path, &Actual::Seq));
+        return;
+    }
     match kind {
         Kind::UnknownField(field, known) => {
             let help = unknown(problems, path, field, (known, value));
@@ -47,6 +53,12 @@ pub(super) fn report(
         }
         other => problems.value(path, format!("`{name}`: {other}"), None),
     }
+}
+
+/// Returns true for a list of tables, as `[[task]]` makes one.
+fn has_tables(value: &Value) -> bool {
+    let Value::Array(_, items) = value else { return false };
+    items.first().is_some_and(|item| item.as_dict().is_some())
 }
 
 /// Returns true for a text that is a whole number beyond the range of TOML.
@@ -143,7 +155,9 @@ fn translated(problems: &Problems<'_>, field: &str, table: &Dict) -> Option<Stri
         let there = format!("`{name}`");
         if let Some(key) = alias::key(name, model).map(|key| format!("{there} is `{key}`")) {
             found.push(key);
-        } else if let Some((home, _)) = tables().iter().find(|(_, keys)| keys.contains(&name)) {
+        } else if let Some((home, _)) =
+            tables().iter().find(|(_, keys)| name != "name" && keys.contains(&name))
+        {
             found.push(format!("{there} belongs to {home}"));
         }
     });

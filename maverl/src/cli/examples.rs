@@ -76,7 +76,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 17] = [
 
 /// The examples of a command, by the words that call it.
 pub(super) fn of(words: &str) -> &'static [&'static str] {
-    EXAMPLES.iter().find(|(command, _)| *command == words).map_or(&[], |(_, examples)| examples)
+    EXAMPLES.iter().find(|(command, _)| *command == words).map_or(&[], |(_, examples)| *examples)
 }
 
 /// Commands whose long help ends with their examples.

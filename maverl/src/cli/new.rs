@@ -105,8 +105,8 @@ pub fn new_team(parent: &Path, name: &str, maverl: Option<&Path>) -> Result<Path
     }
     let (maverl, orchestras) = dependencies(source.as_deref(), parent);
     let written = FILES.iter().try_for_each(|(file, text)| {
-        let text = text.replace(MAVERL, &maverl).replace(ORCHESTRAS, &orchestras);
-        write(&dir.join(file), &text.replace(NAME, name))
+        let text = text.replace(NAME, name).replace(MAVERL, &maverl);
+        write(&dir.join(file), &text.replace(ORCHESTRAS, &orchestras))
     });
     let written = written.and_then(|()| {
         let lock = source.as_ref().and_then(|crate_dir| Some(crate_dir.parent()?.join(LOCK)));

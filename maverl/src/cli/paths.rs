@@ -54,12 +54,13 @@ pub(super) fn model(source: &ModelSource) -> Result<(), Failure> {
     }
     let text = dir.to_string_lossy();
     let name = |part: &str| !part.is_empty() && !part.starts_with(['.', '~', '$']);
-    let hub =
-        text.split_once('/').filter(|(org, repo)| name(org) && name(repo) && !repo.contains('/'));
+    let on_hub = text.split_once('/').is_some_and(|(org, repo)| {
+        name(org) && name(repo) && !repo.contains('/') && !Path::new(org).is_dir()
+    });
     let Failure(told) = nothing(dir, Wanted::Directory);
-    Err(Failure(match hub {
-        Some(_) => format!("{told}\na model of the Hugging Face hub is written `hf:{text}`"),
-        None => told,
+    Err(Failure(match on_hub {
+        true => format!("{told}\na model of the Hugging Face hub is written `hf:{text}`"),
+        false => told,
     }))
 }
 

@@ -59,7 +59,12 @@ pub(super) struct RetrieverArgs {
 
 /// A value of an option by its name in a configuration.
 fn named<T: DeserializeOwned>(name: &str) -> Result<T, String> {
-    serde_json::from_value(name.into()).map_err(|error| error.to_string())
+    serde_json::from_value(name.into()).map_err(|error| {
+        let told = error.to_string();
+        // The command line says what was found.
+        told.split_once(", expected ")
+            .map_or(told.clone(), |(_, names)| format!("expected {names}"))
+    })
 }
 
 impl RetrieverArgs {
@@ -111,6 +116,6 @@ mod tests {
         assert_eq!(named::<Pooling>("last"), Ok(Pooling::Last));
         assert_eq!(named::<Neighbors>("hnsw"), Ok(Neighbors::Hnsw));
         let message = named::<Ranking>("faiss").unwrap_err();
-        assert_eq!(message, "unknown variant `faiss`, expected one of `bm25`, `dense`, `hybrid`");
+        assert_eq!(message, "expected one of `bm25`, `dense`, `hybrid`");
     }
 }

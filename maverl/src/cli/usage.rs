@@ -133,8 +133,12 @@ fn known(name: &str) -> Option<String> {
         return Some(name.to_owned());
     }
     // The first is that of the run as a whole.
-    let ours = reference::ending(&snake).into_iter().find(|item| item.entry.is_some());
-    ours.map(|item| item.name()).or_else(|| alias::key(name, None))
+    let ours = |name: &str| {
+        let found = reference::ending(name).into_iter().find(|item| item.entry.is_some());
+        found.map(|item| item.name())
+    };
+    let last = snake.rsplit('.').next().unwrap_or(&snake);
+    ours(&snake).or_else(|| alias::key(last, None)).or_else(|| ours(last))
 }
 
 /// A tip on a command that there is not.

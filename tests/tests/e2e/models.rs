@@ -118,7 +118,7 @@ fn damaged_directories_end_with_one_message() {
         lab.run(&["export", "--model", &name, "--out", "out"]).failed();
         assert!(!lab.path("out").exists());
     }
-    lab.run(&["inspect", "nowhere"]).failed().says(&["nowhere", "is not a directory"]);
+    lab.run(&["inspect", "nowhere"]).failed().says(&["there is no directory `nowhere`"]);
 }
 
 const GENERATE: [&str; 5] = ["generate", "--model", "model", "--prompt", "who answers, Zoë?"];
@@ -250,7 +250,7 @@ fn every_row_that_cannot_be_scored_is_named_and_nothing_is_written() {
     lab.run(&SCORE).failed().says(&["in.jsonl has no rows"]);
     let missing =
         ["score", "--model", "model", "--input", "nowhere.jsonl", "--output", "out.jsonl"];
-    lab.run(&missing).failed().says(&["cannot read nowhere.jsonl"]);
+    lab.run(&missing).failed().says(&["there is no file `nowhere.jsonl`"]);
 }
 
 #[test]

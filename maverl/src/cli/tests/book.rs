@@ -35,7 +35,7 @@ fn reference() -> String {
 /// The section of a command: what it does, examples, arguments.
 fn section(words: &str, command: &Command) -> String {
     let about = command.get_long_about().or(command.get_about()).unwrap().to_string();
-    let mut text = format!("## `maverl {words}`\n\n{about}\n\n```sh\n");
+    let mut text = format!("## `maverl {words}`\n\n{}\n\n```sh\n", sentence(about));
     for example in examples::of(words) {
         text += &format!("{example}\n");
     }
@@ -48,6 +48,11 @@ fn section(words: &str, command: &Command) -> String {
         text += &format!("| `{}` | {} |\n", named(argument), meaning(argument));
     }
     text
+}
+
+/// A text with the full stop that clap takes from short ones.
+fn sentence(text: String) -> String {
+    if text.ends_with(['.', ']', ':']) { text } else { text + "." }
 }
 
 /// An argument as it is written.
@@ -64,7 +69,7 @@ fn named(argument: &Arg) -> String {
 fn meaning(argument: &Arg) -> String {
     let help = argument.get_long_help().or(argument.get_help());
     let help = help.unwrap_or_else(|| panic!("{} has no help", argument.get_id())).to_string();
-    let mut help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut help = sentence(help.split_whitespace().collect::<Vec<_>>().join(" "));
     let values: Vec<String> = argument
         .get_possible_values()
         .iter()

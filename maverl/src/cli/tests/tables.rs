@@ -57,8 +57,8 @@ fn comparisons_fit() {
     };
     let names = ["trained team", "untrained team", "single agent", "majority vote"];
     let sides: Vec<Value> = names
-        .iter()
-        .map(|name| side(name, if *name == names[0] { Value::Null } else { estimate(0.25) }))
+        .into_iter()
+        .map(|name| side(name, if name == names[0] { Value::Null } else { estimate(0.25) }))
         .collect();
     let comparison = json!({ "split": "test", "tasks": 96, "left_out": 2, "sides": sides });
     let comparison: Comparison = serde_json::from_value(comparison).unwrap();
