@@ -189,7 +189,13 @@ const ARCHIVES: &[Archive] = &[
     (
         "Parquet: a thousand rows of one text",
         As::Tasks,
-        || columns::questions(1 << 20, 1 << 10, parquet::basic::Compression::SNAPPY),
+        || {
+            columns::questions(
+                1 << 20,
+                1 << 10,
+                parquet::basic::Compression::ZSTD(Default::default()),
+            )
+        },
         WHOLE,
     ),
     #[cfg(feature = "parquet")]

@@ -67,8 +67,12 @@ fn has_our_messages(case: &Path, found: &str, recorded: &str) {
 /// the library, and numbers of other impls.
 fn normalized(text: &str) -> String {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let text = text.replace(&tests.display().to_string(), "$DIR");
-    let text = text.replace(&tests.parent().unwrap().display().to_string(), "$WORKSPACE");
+    let workspace = tests.parent().unwrap().display().to_string();
+    let text = text.replace(&tests.display().to_string(), "$DIR").replace(&workspace, "$WORKSPACE");
+    // Paths that the compiler was given relative to the workspace.
+    let text = text
+        .replace(" tests/tests/ui/", " tests/ui/")
+        .replace(" maverl/src/", " $WORKSPACE/maverl/src/");
     let (mut lines, mut in_library) = (Vec::new(), false);
     for line in text.lines().filter(|line| !SUMMARIES.iter().any(|start| line.starts_with(start))) {
         let start = line.trim_start();
@@ -96,9 +100,9 @@ fn unindented(text: &str) -> Vec<&str> {
 
 /// The compiler's text about a case, with the library this test is linked with.
 fn compile(case: &Path, maverl: &Path, out: &Path) -> String {
-    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let output = Command::new(rustc())
-        .current_dir(tests)
+        .current_dir(workspace)
         .env("CARGO_PKG_NAME", "maverl-macros-tests")
         .args(["--edition", "2024", "--emit", "metadata", "--out-dir"])
         .arg(out)
@@ -106,7 +110,7 @@ fn compile(case: &Path, maverl: &Path, out: &Path) -> String {
         .arg(format!("maverl={}", maverl.display()))
         .arg("-L")
         .arg(format!("dependency={}", maverl.parent().unwrap().display()))
-        .arg(case.strip_prefix(tests).unwrap())
+        .arg(case.strip_prefix(workspace).unwrap())
         .output()
         .unwrap();
     assert!(!output.status.success(), "{case:?} compiles");

@@ -187,3 +187,6 @@ impl Kernel for Guess<'_> {
 fn total(weights: &[f32]) -> f64 {
     weights.iter().map(|&w| f64::from(w)).sum()
 }
+
+#[cfg(test)]
+mod tests;

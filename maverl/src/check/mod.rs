@@ -130,8 +130,8 @@ fn plan(
     let environments = choice::environments(&config, registry, problems);
     let flow = choice::orchestra(&config.orchestra, registry, problems);
     let worlds = environments.as_deref().unwrap_or_default();
-    let mut warnings =
-        choice::meet(worlds, flow.as_ref(), (&config, &loaded), base, registry, problems);
+    let data = (&config, &loaded);
+    let mut warnings = choice::meet(worlds, flow.as_ref(), data, base, registry, problems);
     warnings.extend(data::doubts(&choice::named(&config, worlds), &loaded.tasks));
     let models = models::open(&config, base, problems);
     let beside = choice::beside(&config, flow.as_ref()?, base, registry, problems);
@@ -139,8 +139,8 @@ fn plan(
     let seats = team::seats(&config, &orchestra.name, &members, registry, problems);
     outsider::check(&config, base, problems);
     let (members, outsiders) = outsider::take(&config, seats?, problems);
-    let (seats, mut policies, workers) =
-        policy::assign(&config, &members, &models, purpose, problems)?;
+    let assigned = policy::assign(&config, &members, &models, purpose, problems);
+    let (seats, mut policies, workers) = assigned?;
     if policy::samples(&config, purpose) {
         prompts::fit(&seats, (&policies, &workers), &models, &loaded.tasks, problems);
     }

@@ -100,6 +100,7 @@ fn nothing(given: &str, dir: &Path, base: &Path) -> (String, String) {
         name(org) && name(repo) && !repo.contains('/') && !base.join(org).is_dir()
     });
     let help = match missing::help(path, base, Wanted::Directory) {
+        Some(help) if help.starts_with("did you mean") => help,
         _ if on_hub => {
             format!("a model of the Hugging Face hub is written `path = \"hf:{given}\"`")
         }

@@ -60,7 +60,9 @@ impl Single {
 
 fn plan(config: &Config, beside: &Plan, registry: &Registry) -> Result<Plan, Failure> {
     let name = "the single agent of the comparison";
-    let sources = Sources::default().text(name, toml::to_string(config)?, &beside.base);
+    // `beside.base` is where its paths start from already.
+    let config = Config { base: None, ..config.clone() };
+    let sources = Sources::default().text(name, toml::to_string(&config)?, &beside.base);
     checked(&sources, registry, Purpose::Eval)
 }
 

@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Calls by command; each is accepted, which a test makes sure of.
-pub(super) const EXAMPLES: [(&str, &[&str]); 17] = [
+pub(super) const EXAMPLES: [(&str, &[&str]); 18] = [
     ("new", &["maverl new my_team", "maverl new my_team --maverl ~/src/maverl"]),
     ("list", &["maverl list"]),
     (
@@ -33,6 +33,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 17] = [
         ],
     ),
     ("info", &["maverl info runs/first"]),
+    ("runs", &["maverl runs runs"]),
     ("replay", &["maverl replay runs/first 12", "maverl replay runs/first 12/train-0001/3"]),
     (
         "generate",

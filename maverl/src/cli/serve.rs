@@ -26,7 +26,7 @@ pub(super) struct RetrieverArgs {
     #[arg(value_name = "CORPUS")]
     corpus: String,
     /// MiB that a compressed corpus may unpack to.
-    #[arg(long, value_name = "N", default_value_t = 1024)]
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = number::seed)]
     max_mib: u64,
     /// Where to listen; port 0 takes a free one.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8000")]

@@ -122,16 +122,18 @@ impl Plan {
         let tasks = self.task.tasks_per_step.get() as u64;
         let group_size = u64::from(self.task.group_size.get());
         let plays = !self.algorithm.preset.is_supervised();
-        let episodes = if plays { tasks * group_size } else { 0 };
-        let longest: u64 = self.seats.iter().map(|seat| seat.sampling.max_tokens as u64).sum();
+        let episodes = if plays { tasks.saturating_mul(group_size) } else { 0 };
+        let longest = self.seats.iter().map(|seat| seat.sampling.max_tokens as u64);
+        let longest = longest.fold(0, u64::saturating_add);
         Summary {
             step: StepSummary {
                 tasks,
                 group_size,
                 episodes,
-                samples_per_call: episodes * self.seats.len() as u64,
-                tokens_per_call: episodes * longest,
-                optimizer_steps: (self.algorithm.minibatches * self.algorithm.epochs) as u64,
+                samples_per_call: episodes.saturating_mul(self.seats.len() as u64),
+                tokens_per_call: episodes.saturating_mul(longest),
+                optimizer_steps: (self.algorithm.minibatches as u64)
+                    .saturating_mul(self.algorithm.epochs as u64),
             },
             workers: (0..self.workers.len()).map(|worker| self.worker_summary(worker)).collect(),
             policies: (0..self.policies.len()).map(|policy| self.policy_summary(policy)).collect(),

@@ -207,7 +207,11 @@ fn what_an_environment_refuses_is_told_with_its_file_and_row() {
     let dir = tempfile::tempdir().unwrap();
     let rows = "{\"question\": \"1 + 1?\", \"answer\": \"2\"}\n\n{\"question\": \"2 + 2?\"}\n";
     std::fs::write(dir.path().join("rows.jsonl"), rows).unwrap();
-    let registry = crate::registry::Registry::collect().unwrap();
+    let registry = registry(&[
+        Entry::agent::<Debater>(HERE),
+        Entry::orchestra::<Debate>(HERE),
+        Entry::environment::<crate::env::math::MathEnvironment>(HERE),
+    ]);
     let math = "[environment]\nname = \"math\"\n[task]\ndata = \"rows.jsonl\"\nsplit = \"all\"";
     let file = File::Text { name: "run.toml".into(), text: math.into(), base: dir.path().into() };
     let sources = Sources { file: Some(file), ..Sources::default() };

@@ -157,7 +157,7 @@ fn tasks_are_read_as_training_reads_them() {
         ["q.jsonl:3: no `question`, `problem` or `prompt` among the keys [\"answer\"]"]
     );
     lab.write("q.jsonl", &rows(&[("a", "train"), (" ", "test")]));
-    assert_eq!(found(""), ["`q.jsonl`: the question of task `2` is empty"]);
+    assert_eq!(found(""), ["q.jsonl:2: the question of task `2` is empty"]);
     lab.write("q.jsonl", &format!("\u{feff}{}", rows(&[("a", "train"), ("b", "test")])));
     assert_eq!(found(""), [""; 0]);
     lab.write("d.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"prompt\": \"a\"}\n");

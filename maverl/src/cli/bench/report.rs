@@ -196,7 +196,7 @@ mod tests {
             })
         };
         let report = json!({
-            "part": "rollout", "size": "S", "dtype": "f32", "threads": 2, "matmul_gflops": 30.0,
+            "part": "rollout", "size": "S", "dtype": "f32", "threads": 2, "simd": "avx2", "matmul_gflops": 30.0,
             "figures": [figure("64 rows"), figure("128 rows, a prompt for eight each")],
             "peak_bytes": 123_456_789, "other_cores": 0.5,
         });
