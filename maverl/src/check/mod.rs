@@ -149,7 +149,6 @@ fn plan(
         algorithm::check(&config, &algorithm, &seats, problems);
         critic::check(&config, &algorithm, &mut policies, &workers, &models, problems);
         policy::trainable(&config, &seats, problems);
-        warnings.extend(data::warnings(&config));
         warnings.extend(training_warnings(&config, &algorithm, &policies));
         warnings.extend(doubts::warnings(&config, &algorithm, &policies, &seats, loaded.rows));
     }
@@ -198,7 +197,7 @@ fn training_warnings(
     algorithm: &AlgorithmPlan,
     policies: &[PolicyPlan],
 ) -> Vec<String> {
-    let mut warnings = Vec::new();
+    let mut warnings = data::warnings(config);
     let alone = config.task.group_size.get() == 1 && algorithm.baseline.of_group();
     if !config.algorithm.name.is_supervised() && algorithm.critic.is_none() && alone {
         warnings.push(
