@@ -48,6 +48,11 @@ impl<'a> Vectors<'a> {
     }
 }
 
+/// If the vectors are arrays of numbers, for which nothing is gained by taking several at once and much code is compiled.
+pub(super) const fn is_scalar<S: Simd>() -> bool {
+    S::REGISTER_COUNT <= 8
+}
+
 /// Overwrites columns `at..at + 16` of the rows from `first` on of `out`, of `pitch`, by the products of as many vectors
 /// with the sixteen keys of a group, `keys [dim, 16]`: each in lane order, the bits of [`Lanes::dot`].
 #[inline(always)]
@@ -62,6 +67,7 @@ pub(super) fn products<S: Simd, const N: usize>(
     let rows = out.len() / pitch;
     // As many rows at once as there are registers for the parts of their sums.
     let most = match N {
+        _ if is_scalar::<S>() => 1,
         1 => 4,
         2 => 2,
         _ => 1,
@@ -97,6 +103,7 @@ fn some_products<S: Simd, const N: usize, const M: usize>(
     }
     // The usual sizes of a head, as constants for the compiler to unroll.
     let products = match x.dim {
+        _ if is_scalar::<S>() => tree(lanes, q, keys),
         32 => tree(lanes, cut::<M, 32>(q), keys),
         64 => tree(lanes, cut::<M, 64>(q), keys),
         128 => tree(lanes, cut::<M, 128>(q), keys),

@@ -6,6 +6,7 @@ use std::ops::Range;
 use pulp::{Scalar, Simd};
 
 use super::rows::Rows;
+use super::vector::is_scalar;
 
 /// Rows of weights, and the rows that are added with them.
 #[derive(Clone, Copy)]
@@ -33,11 +34,11 @@ impl Weighted<'_> {
         let mut col = 0;
         // As many columns at once as there are registers for their sums.
         let most = if has_many_registers::<S>() || self.counts.len() < 4 { 4 } else { 2 };
-        while most >= 4 && col + 4 * lanes <= dim {
+        while !is_scalar::<S>() && most >= 4 && col + 4 * lanes <= dim {
             self.columns::<S, 4>(simd, col, out, pitch);
             col += 4 * lanes;
         }
-        while col + 2 * lanes <= dim {
+        while !is_scalar::<S>() && col + 2 * lanes <= dim {
             self.columns::<S, 2>(simd, col, out, pitch);
             col += 2 * lanes;
         }
@@ -55,11 +56,11 @@ impl Weighted<'_> {
     fn columns<S: Simd, const V: usize>(&self, simd: S, col: usize, out: &mut [f32], pitch: usize) {
         let rows = self.counts.len();
         let mut row = 0;
-        while (V < 4 || has_many_registers::<S>()) && row + 4 <= rows {
+        while !is_scalar::<S>() && (V < 4 || has_many_registers::<S>()) && row + 4 <= rows {
             self.tile::<S, V, 4>(simd, col, row, &mut out[row * pitch..], pitch);
             row += 4;
         }
-        while row + 2 <= rows {
+        while !is_scalar::<S>() && row + 2 <= rows {
             self.tile::<S, V, 2>(simd, col, row, &mut out[row * pitch..], pitch);
             row += 2;
         }
@@ -212,7 +213,7 @@ fn accumulate_columns<S: Simd, const V: usize>(
         accumulate_tile::<S, V, 8>(simd, weights, (x, width), (key, col), acc);
         key += 8;
     }
-    while key + 4 <= keys {
+    while !is_scalar::<S>() && key + 4 <= keys {
         accumulate_tile::<S, V, 4>(simd, weights, (x, width), (key, col), acc);
         key += 4;
     }
