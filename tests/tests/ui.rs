@@ -88,7 +88,7 @@ fn normalized(text: &str) -> String {
                 None => line.to_owned(),
             },
         });
-        in_library &= line.contains("$WORKSPACE") || number.starts_with([' ', '|']);
+        in_library &= line.contains("$WORKSPACE") || number.starts_with([' ', '|', '.']);
     }
     format!("{}\n", lines.join("\n").trim_end())
 }
