@@ -251,13 +251,12 @@ mod tests {
     use super::*;
 
     fn told(name: &str) -> String {
-        explain(name, &Registry::from_entries(&[]).unwrap(), 80)
-            .unwrap_or_else(|Failure(what)| what)
+        explain(name, &Registry::default(), 80).unwrap_or_else(|Failure(what)| what)
     }
 
     #[test]
     fn every_key_of_the_reference_is_explained_at_every_width() {
-        let registry = Registry::from_entries(&[]).unwrap();
+        let registry = Registry::default();
         for item in reference::items() {
             // The keys of a seat are those of its agent.
             let item = reference::find(&item.name()).unwrap();

@@ -5,7 +5,9 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::env::search::SearchEnvironment;
 use crate::eval::{Comparison, EvalReport};
+use crate::registry::{Entry, Place};
 use crate::train::Summary;
 
 const WIDTHS: [usize; 3] = [60, 80, 120];
@@ -83,6 +85,10 @@ fn summaries_fit() {
 
 #[test]
 fn what_is_linked_in_fits() {
-    let registry = Registry::collect().unwrap();
+    let mut registry = Registry::default();
+    let place = Place { file: file!(), line: 1, item: "here" };
+    if let Entry::Environment(entry) = Entry::environment::<SearchEnvironment>(place) {
+        registry.environments.insert("search", entry);
+    }
     drawn(&["search", "top_k = 3"], |width| info::list(&registry).draw(width));
 }

@@ -103,8 +103,9 @@ impl LoraConfig {
     ///
     /// See [`LoraConfig::targets`].
     pub fn parameters(&self, base: &HfConfig) -> Result<u64, ModelError> {
-        let size = |target: &Target| (self.rank * (target.input + target.output)) as u64;
-        Ok(self.targets(base)?.iter().map(size).sum())
+        let rank = self.rank as u64;
+        let size = |target: &Target| rank.saturating_mul((target.input + target.output) as u64);
+        Ok(self.targets(base)?.iter().map(size).fold(0, u64::saturating_add))
     }
 
     /// What must be equal for the weights of one adapter to mean the same in another, in words.
