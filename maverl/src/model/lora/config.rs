@@ -103,9 +103,10 @@ impl LoraConfig {
     ///
     /// See [`LoraConfig::targets`].
     pub fn parameters(&self, base: &HfConfig) -> Result<u64, ModelError> {
-        let rank = self.rank as u64;
-        let size = |target: &Target| rank.saturating_mul((target.input + target.output) as u64);
-        Ok(self.targets(base)?.iter().map(size).fold(0, u64::saturating_add))
+        // A larger rank is refused; its size would be no number.
+        let rank = (self.rank as u64).min(MAX_RANK);
+        let size = |target: &Target| rank * (target.input + target.output) as u64;
+        Ok(self.targets(base)?.iter().map(size).sum())
     }
 
     /// What must be equal for the weights of one adapter to mean the same in another, in words.
