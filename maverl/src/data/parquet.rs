@@ -21,6 +21,7 @@ const MAGIC: &[u8] = b"PAR1";
 #[derive(Debug)]
 pub(super) enum Wrong {
     /// It is larger than the bounds.
+    #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
     TooLong(String),
     /// It is not what it should be.
     Damaged(String),
