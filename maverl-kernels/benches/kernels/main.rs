@@ -215,7 +215,7 @@ fn heads(c: &mut Criterion) {
     }
 }
 
-/// What fused operations replace, if candle is there.
+/// Plain operations that fused ones replace, if candle is there.
 fn compositions(c: &mut Criterion) {
     #[cfg(feature = "candle")]
     candle::compositions(c);

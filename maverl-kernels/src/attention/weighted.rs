@@ -14,7 +14,7 @@ pub(super) struct Weighted<'a> {
     /// `[rows, pitch]`.
     pub(super) weights: &'a [f32],
     pub(super) pitch: usize,
-    /// How many weights each row has.
+    /// Number of weights of each row.
     pub(super) counts: &'a [usize],
     /// A factor of each row's sum.
     pub(super) scales: &'a [f32],
