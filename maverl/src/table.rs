@@ -245,10 +245,13 @@ fn widest_word(text: &str) -> usize {
     text.split_whitespace().map(UnicodeWidthStr::width).max().unwrap_or(0)
 }
 
+/// Space at which a line is not broken. It is printed as a common one.
+pub(crate) const NO_BREAK: char = '\u{a0}';
+
 /// The lines of a text, wrapped at words; a word that is too long is broken.
 fn wrap(text: &str, width: usize) -> Vec<String> {
-    let lines: Vec<String> =
-        text.lines().flat_map(|line| fill(line, width, width, Long::Broken)).collect();
+    let lines = text.lines().flat_map(|line| fill(line, width, width, Long::Broken));
+    let lines: Vec<String> = lines.map(|line| line.replace(NO_BREAK, " ")).collect();
     if lines.is_empty() { vec![String::new()] } else { lines }
 }
 

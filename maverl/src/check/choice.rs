@@ -189,15 +189,19 @@ fn look(
     let table = environment.table();
     let own = |task: &&Task| environment.world.as_deref().is_none_or(|world| task.world() == world);
     let tasks: Vec<Task> = loaded.tasks.iter().filter(own).cloned().collect();
-    (registry.environments[name.as_str()].look)(options, base, &tasks).unwrap_or_else(|error| {
+    let placed = |message: &str| match loaded.place(config, message) {
+        Some(place) => format!("{place}: {message}"),
+        None => message.to_owned(),
+    };
+    let looked = (registry.environments[name.as_str()].look)(options, base, &tasks);
+    let warnings = looked.map(|warnings| warnings.iter().map(|it| placed(it)).collect());
+    warnings.unwrap_or_else(|error| {
         // An option that the message begins with is shown.
         let quoted = error.0.strip_prefix('`').and_then(|rest| rest.split_once('`'));
         let option =
             quoted.map(|(option, _)| option).filter(|option| options.get(option).is_some());
         let at = option.map_or(table.clone(), |option| within(&table, option));
-        let place = loaded.place(config, &error.0).map(|place| format!("{place}: "));
-        let place = place.unwrap_or_default();
-        problems.value(&at, format!("environment `{name}`: {place}{error}"), None);
+        problems.value(&at, format!("environment `{name}`: {}", placed(&error.0)), None);
         Vec::new()
     })
 }

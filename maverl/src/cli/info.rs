@@ -1,7 +1,7 @@
 //! `maverl list`.
 
 use crate::registry::{Declaration, Registry};
-use crate::table::Table;
+use crate::table::{NO_BREAK, Table};
 
 /// Everything that is linked in.
 pub(super) fn list(registry: &Registry) -> Table {
@@ -11,7 +11,7 @@ pub(super) fn list(registry: &Registry) -> Table {
         let defaults = (declaration.defaults)();
         let options = defaults.as_object().into_iter().flatten();
         let options: Vec<String> =
-            options.map(|(name, value)| format!("{name} = {value}")).collect();
+            options.map(|(name, value)| format!("{name}{NO_BREAK}={NO_BREAK}{value}")).collect();
         table.row([kind, declaration.name, declaration.summary, &options.join(", ")]);
     };
     registry.orchestras.values().for_each(|entry| add("orchestra", &entry.declaration));

@@ -22,11 +22,11 @@ pub fn activation_bytes(
     checkpointing: bool,
     precision: Precision,
 ) -> u64 {
-    let [n, m, layers] = [tokens, targets, shape.num_hidden_layers].map(|count| count as u64);
+    let [n, m, layers] = [tokens, targets, shape.num_hidden_layers].map(|count| count as u128);
     let [d, f, v] =
-        [shape.hidden_size, shape.intermediate_size, shape.vocab_size].map(|width| width as u64);
+        [shape.hidden_size, shape.intermediate_size, shape.vocab_size].map(|width| width as u128);
     let [q, k] = [shape.num_attention_heads, shape.num_key_value_heads]
-        .map(|heads| (heads * shape.head_dim) as u64);
+        .map(|heads| (heads * shape.head_dim) as u128);
 
     let normalized = if shape.qk_norm { q + k } else { 0 };
     let layer = n * (2 * d + 2 * q + 2 * k + 2 * f + normalized);
@@ -35,10 +35,13 @@ pub fn activation_bytes(
     let queries = if (q..=q + q / 2).contains(&d) { 0 } else { 2 * q };
     let back = n * (d + 2 * f + 2 * k + queries);
 
-    let head = Packed::bytes(precision, shape.vocab_size, shape.hidden_size) as u64 / NUMBER;
+    let head =
+        Packed::bytes(precision, shape.vocab_size, shape.hidden_size) as u128 / u128::from(NUMBER);
     let logits = m.min(((1 << 21) / v).clamp(128, 512)) * v;
     let under_head = there + 2 * m * d + (n * d).max(logits + head);
-    under_head.max(there + back + 2 * m * d + n * d) * NUMBER
+    let bytes = under_head.max(there + back + 2 * m * d + n * d) * u128::from(NUMBER);
+    // Numbers of tokens that no machine has room for are refused by what compares this with its memory.
+    u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
 /// Bytes of the linear maps of a model as products of few rows read them, which are kept while agents speak.

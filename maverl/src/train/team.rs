@@ -154,7 +154,7 @@ impl<'p> Team<'p> {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             data,
             weights,
-            device: format!("cpu {} {}", std::env::consts::ARCH, std::env::consts::OS),
+            device: device(),
             threads,
         };
         let base = absolute(&self.plan.base)?;
@@ -370,6 +370,14 @@ fn held_out(plan: &Plan, split: &str) -> Result<Vec<Task>, TrainError> {
 
 fn hash<T: serde::Serialize>(rows: &[T]) -> String {
     hash_bytes(&serde_json::to_vec(rows).expect("tasks and messages have string keys"))
+}
+
+/// The device with the vector instructions that are used, as in `cpu x86_64 linux, avx2`.
+fn device() -> String {
+    let (arch, os) = (std::env::consts::ARCH, std::env::consts::OS);
+    let simd = maverl_kernels::simd::select()
+        .map_or_else(|error| error.to_string(), |path| path.to_string());
+    format!("cpu {arch} {os}, {simd}")
 }
 
 fn absolute(base: &Path) -> Result<std::path::PathBuf, RunDirError> {

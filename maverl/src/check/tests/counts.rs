@@ -220,4 +220,12 @@ fn what_an_environment_refuses_is_told_with_its_file_and_row() {
         found.contains("rows.jsonl:3: the task `3` of `rows` has no answer to judge by"),
         "{found}"
     );
+    let rows = "{\"question\": \"1 + 1?\", \"answer\": \"2\"}\n\n{\"question\": \"Whose?\", \"answer\": \"\\\\frac{1\"}\n";
+    std::fs::write(dir.path().join("rows.jsonl"), rows).unwrap();
+    let plan = super::super::check(&sources, &registry, Purpose::Train).unwrap();
+    let warned = plan.warnings.iter().any(|warning| {
+        warning
+            .starts_with("rows.jsonl:3: the task `3` of `rows` has a reference that cannot be read")
+    });
+    assert!(warned, "{:?}", plan.warnings);
 }
