@@ -13,7 +13,7 @@ use anyhow::{Context, Result, anyhow};
 use clap::Parser;
 use maverl::prelude::*;
 use maverl::registry::Registry;
-use maverl::run_dir::Place;
+use maverl::run_dir::RunLocation;
 use maverl::train::Options;
 use maverl::{Purpose, Sources, check};
 use orchestras as _; // brings `search/route` and its agents
@@ -135,7 +135,7 @@ fn train(arguments: &Arguments, setting: &str, dir: &Path) -> Result<()> {
         let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
         anyhow!(problems.join("\n"))
     })?;
-    let options = Options::new(Place::New(dir.to_owned()));
+    let options = Options::new(RunLocation::New(dir.to_owned()));
     tokio::runtime::Runtime::new()?.block_on(maverl::train(&plan, &registry, options))?;
     Ok(())
 }

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 use maverl::checkpoint::Which;
-use maverl::eval::{Estimate, EvalSpec, paired};
+use maverl::eval::{EvalSpec, Interval, paired};
 use maverl::plan::Plan;
 use maverl::registry::Registry;
-use maverl::run_dir::Place;
+use maverl::run_dir::RunLocation;
 use maverl::train::{Options, Weights, silent};
 use maverl::trajectory::Episode;
 use maverl::{Purpose, Sources, check};
@@ -61,7 +61,7 @@ pub struct Trained {
 
 impl Trained {
     /// What was gained, with its 95 % interval: the pairs are kept, so what makes a task easy is in neither end.
-    pub fn gain(&self) -> Estimate {
+    pub fn gain(&self) -> Interval {
         paired(&self.before.gains(&self.after))
     }
 }
@@ -103,7 +103,7 @@ pub async fn train(
     if dir.exists() {
         fs::remove_dir_all(dir)?;
     }
-    let options = Options::new(Place::New(dir.to_owned()));
+    let options = Options::new(RunLocation::New(dir.to_owned()));
     let (interrupt, start) = (options.interrupt.clone(), Instant::now());
     let timer = tokio::spawn(async move {
         tokio::time::sleep(Duration::from_secs_f64(seconds)).await;

@@ -5,10 +5,10 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use maverl::Sources;
 use maverl::config::Aggregation;
-use maverl::draw::Draw;
 use maverl::model::builtin;
 use maverl::plan;
 use maverl::registry::Registry;
+use maverl::rng::SplitMix64;
 use maverl::rollout::render_turn;
 use maverl::runtime::{Batch, Objective, Policy, Row, Runtime};
 use maverl::trajectory::Turn;
@@ -47,7 +47,7 @@ impl Lesson {
         let policy = runtime.policies()[0].clone();
         let row = |turn: &Turn| row(&policy, turn, self.whole);
         let mut rows = turns.iter().map(row).collect::<Result<Vec<Row>>>()?;
-        Draw::new(self.seed).shuffle(&mut rows);
+        SplitMix64::new(self.seed).shuffle(&mut rows);
         let tokens: usize = rows.iter().map(|row| row.prompt.len() + row.completion.len()).sum();
         println!("{} rows of {:.1} tokens", rows.len(), tokens as f64 / rows.len() as f64);
         for (step, rows) in rows.chunks(self.rows_per_step).enumerate() {
@@ -58,7 +58,7 @@ impl Lesson {
                 epochs: 1,
                 aggregation: Aggregation::TokenMean,
                 longest: 1,
-                target_kl: 0.0,
+                early_stop_kl: 0.0,
                 lr: self.lr * shape(step as f64 / self.steps as f64),
             };
             let stats = policy.update(batch).await?;

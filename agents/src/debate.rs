@@ -49,7 +49,7 @@ pub enum Ruling {
 }
 
 impl Reply for Ruling {
-    const TYPED: bool = true;
+    const STRUCTURED: bool = true;
 
     fn format() -> String {
         "Reply <answer>words</answer>, or <discuss>words</discuss>.".to_owned()

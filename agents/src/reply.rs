@@ -12,7 +12,7 @@ pub struct Solution {
 }
 
 impl Reply for Solution {
-    const TYPED: bool = true;
+    const STRUCTURED: bool = true;
 
     fn format() -> String {
         "Reply <answer>words</answer>.".to_owned()
@@ -34,7 +34,7 @@ pub struct Review {
 }
 
 impl Reply for Review {
-    const TYPED: bool = true;
+    const STRUCTURED: bool = true;
 
     fn format() -> String {
         "Reply <verify>yes</verify> or <verify>no</verify>.".to_owned()
@@ -69,7 +69,7 @@ impl Rating {
 }
 
 impl Reply for Rating {
-    const TYPED: bool = true;
+    const STRUCTURED: bool = true;
 
     fn format() -> String {
         "Reply <score>0 to 10</score>.".to_owned()

@@ -59,7 +59,7 @@ pub enum Step {
 }
 
 impl Reply for Step {
-    const TYPED: bool = true;
+    const STRUCTURED: bool = true;
 
     fn format() -> String {
         "Reply <act>words</act> to act, or <answer>words</answer> to answer.".to_owned()

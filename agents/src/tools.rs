@@ -52,7 +52,7 @@ pub enum Step {
 }
 
 impl Reply for Step {
-    const TYPED: bool = true;
+    const STRUCTURED: bool = true;
 
     fn format() -> String {
         "Reply <answer>words</answer>.".to_owned()

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use maverl::config::Preset;
-use maverl::eval::{Estimate, paired};
+use maverl::eval::{Interval, paired};
 use maverl_examples::measure::Trained;
 
 /// A run.
@@ -31,7 +31,7 @@ impl Row {
             Err(error) => format!("{head} | | | | failed: {error} | | |"),
             Ok(trained) => {
                 let Trained { steps, seconds, before, after } = trained;
-                let Estimate { mean, low, high } = trained.gain();
+                let Interval { mean, low, high } = trained.gain();
                 format!(
                     "{head} {steps} | {seconds:.0} | {:.3} | {:.3} | {mean:+.3} | {low:+.3} to {high:+.3} | {} |",
                     before.mean(),
@@ -72,7 +72,7 @@ pub(crate) fn table(rows: &[Row]) -> String {
         let together: Vec<f64> = (0..tasks)
             .map(|task| gains.iter().map(|gains| gains[task]).sum::<f64>() / runs as f64)
             .collect();
-        let Estimate { mean, low, high } = paired(&together);
+        let Interval { mean, low, high } = paired(&together);
         let every = runs == of.len() && gains.iter().all(|gains| paired(gains).low > 0.0);
         // Writing to a `String` cannot fail.
         let _ = writeln!(

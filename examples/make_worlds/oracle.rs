@@ -9,11 +9,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use maverl::Sources;
 use maverl::data;
-use maverl::draw::Draw;
 use maverl::env::search::texts;
-use maverl::orchestra::{Ask, Conversation, Said, Voice};
+use maverl::orchestra::{Ask, ChatBackend, Conversation, Response};
 use maverl::plan::Plan;
 use maverl::registry::Registry;
+use maverl::rng::SplitMix64;
 use maverl::rollout::{EpisodeRequest, Rollout, episode_seed};
 use maverl::task::Task;
 use maverl::trajectory::{Fault, Role, Turn};
@@ -40,16 +40,16 @@ pub(crate) async fn demonstrations(
 ) -> Result<Vec<Turn>> {
     let plan = planned(&Sources::file(example), registry)?;
     let tasks = tasks(&plan, n, seed)?;
-    let oracle: Arc<dyn Voice> = Arc::new(Oracle {
+    let oracle: Arc<dyn ChatBackend> = Arc::new(Oracle {
         tasks: tasks.iter().map(|task| (task.question.clone(), task.clone())).collect(),
         documents: facts::corpus().into_iter().map(|doc| (doc.key.clone(), doc)).collect(),
         noise,
     });
     let rollout = Rollout::start_with(&plan, registry, |_| Arc::clone(&oracle))?;
-    let (mut draw, mut turns) = (Draw::new(seed), Vec::new());
+    let (mut draw, mut turns) = (SplitMix64::new(seed), Vec::new());
     for step in 0.. {
         let request = |index| {
-            let task = tasks[draw.below(tasks.len())].clone();
+            let task = tasks[draw.index(tasks.len())].clone();
             let seed = episode_seed(seed, "demonstrations", step, &task, index);
             EpisodeRequest { task, index, seed }
         };
@@ -99,42 +99,42 @@ fn tasks(plan: &Plan, n: usize, seed: u64) -> Result<Vec<Task>> {
     Ok(tasks)
 }
 
-impl Voice for Oracle {
+impl ChatBackend for Oracle {
     fn name(&self) -> &str {
         "oracle"
     }
 
-    fn say<'a>(
+    fn respond<'a>(
         &'a self,
         conversation: &'a mut Conversation,
         ask: Ask,
-    ) -> BoxFuture<'a, Result<Said, Fault>> {
-        conversation.hear(&ask.prompt);
+    ) -> BoxFuture<'a, Result<Response, Fault>> {
+        conversation.push_prompt(&ask.prompt);
         let by = |role| conversation.messages.iter().filter(move |said| said.role == role);
         let seen: Vec<&str> = conversation.messages.iter().map(|m| m.content.as_str()).collect();
         let asked = by(Role::User).next_back().map_or("", |said| said.content.as_str());
-        let (seen, mut draw) = (seen.join("\n"), Draw::new(ask.seed));
+        let (seen, mut draw) = (seen.join("\n"), SplitMix64::new(ask.seed));
         let reply = self
             .call(&seen, by(Role::Assistant).count(), &mut draw)
             .unwrap_or_else(|| self.reply(&seen, asked, &mut draw));
-        conversation.say(reply.as_str());
-        let said = Said { reply, tokens: None, truncated: false, shortened: 0, forked: false };
+        conversation.push_reply(reply.as_str());
+        let said = Response { reply, tokens: None, truncated: false, shortened: 0, forked: false };
         std::future::ready(Ok(said)).boxed()
     }
 }
 
 impl Oracle {
     /// The call that a task's solution has after so many replies; who errs answers at once.
-    fn call(&self, seen: &str, replies: usize, draw: &mut Draw) -> Option<String> {
+    fn call(&self, seen: &str, replies: usize, draw: &mut SplitMix64) -> Option<String> {
         let calls = self.task(seen)?.data.get("solution")?.get("calls")?;
         let call = calls.get(replies)?;
-        (!draw.chance(self.noise)).then(|| format!("<tool_call>{call}</tool_call>"))
+        (!draw.gen_bool(self.noise)).then(|| format!("<tool_call>{call}</tool_call>"))
     }
 
     /// What is said to the last part of a conversation.
-    fn reply(&self, seen: &str, asked: &str, draw: &mut Draw) -> String {
+    fn reply(&self, seen: &str, asked: &str, draw: &mut SplitMix64) -> String {
         let Some(task) = self.task(seen) else { return String::new() };
-        let right = !draw.chance(self.noise);
+        let right = !draw.gen_bool(self.noise);
         let answer = match right {
             true => truth(task),
             false => self.wrong(task, draw),
@@ -147,7 +147,7 @@ impl Oracle {
         let (tag, content) = if has("verify") {
             ("verify", if good == right { "yes" } else { "no" }.to_owned())
         } else if has("score") {
-            ("score", if good == right { 7 + draw.below(4) } else { draw.below(4) }.to_string())
+            ("score", if good == right { 7 + draw.index(4) } else { draw.index(4) }.to_string())
         } else if has("next") {
             let next = if shown.contains("<answer>") { "stop" } else { "solver" };
             ("next", if right { next } else { draw.pick(&["solver", "critic", "stop"]) }.to_owned())
@@ -166,7 +166,7 @@ impl Oracle {
             return answer;
         };
         // One error in eight is one of form.
-        match right || !draw.chance(0.125) {
+        match right || !draw.gen_bool(0.125) {
             true => format!("<{tag}>{content}</{tag}>"),
             false => content,
         }
@@ -187,7 +187,7 @@ impl Oracle {
     }
 
     /// An answer that somebody could give: of the choices, near the number, or that of another task.
-    fn wrong(&self, task: &Task, draw: &mut Draw) -> String {
+    fn wrong(&self, task: &Task, draw: &mut SplitMix64) -> String {
         let truth = truth(task);
         let choices = texts(task, "choices");
         let others: Vec<&str> =

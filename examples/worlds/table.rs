@@ -1,7 +1,7 @@
 //! The table of runs.
 
 use anyhow::{Error, Result};
-use maverl::eval::Estimate;
+use maverl::eval::Interval;
 use maverl::plan::Plan;
 use maverl_examples::measure::Trained;
 use serde_json::Value;
@@ -58,7 +58,7 @@ impl Row {
             Ok(run) => run,
             Err(error) => return format!("| `{}` | | | failed: {error} | | | | | |", self.example),
         };
-        let Estimate { mean, low, high } = trained.gain();
+        let Interval { mean, low, high } = trained.gain();
         format!(
             "| `{}` | `{orchestra}` | {world} | {:.3} | {:.3} | {mean:+.3} ({low:+.3} to {high:+.3}) | {:.3} to {:.3} | {} \
              ({flat}) | {:.0} |",

@@ -12,7 +12,8 @@ use std::process::ExitCode;
 
 use cudarc::driver::{CudaSlice, sys};
 use maverl_kernels::advantage::{
-    Baseline, Cpu, Estimate, Grouping, Hop, Hops, Places, Relative, Segments, Singleton,
+    Baseline, Cpu, Estimate, GaeParams, GaeSteps, Grouping, RaggedRows, Relative, Segments,
+    Singleton,
 };
 use maverl_kernels::cuda::{CudaError, Gpu};
 use maverl_kernels::sample::uniform;
@@ -63,9 +64,9 @@ fn run() -> Fallible<bool> {
     let mut good = groups(&gpu, "relative, 10^6 rows in 10^5 groups", &Grouping::rows(&lying), 8)?;
     good &= groups(&gpu, "relative, groups apart and ragged", &Grouping::rows(&apart), 12)?;
     good &= whiten(&gpu)?;
-    good &= gae(&gpu, "GAE, 4096 x 4096", &Places::rows(&[TOKENS; TEXTS]), 16)?;
+    good &= gae(&gpu, "GAE, 4096 x 4096", &RaggedRows::rows(&[TOKENS; TEXTS]), 16)?;
     let chains = vec![vec![TOKENS / 8; 8]; TEXTS];
-    good &= gae(&gpu, "GAE, 4096 chains of 8 replies of 512", &Places::chains(&chains), 17)?;
+    good &= gae(&gpu, "GAE, 4096 chains of 8 replies of 512", &RaggedRows::chains(&chains), 17)?;
     Ok(good)
 }
 
@@ -148,12 +149,12 @@ fn whiten(gpu: &Gpu) -> Fallible<bool> {
     report(gpu, "whiten, 10^6 rows of tokens", seconds, 20 * ROWS, parity(gpu, &sets[0].1, &want)?)
 }
 
-fn gae(gpu: &Gpu, name: &str, places: &Places, bytes_per_place: usize) -> Fallible<bool> {
+fn gae(gpu: &Gpu, name: &str, places: &RaggedRows, bytes_per_place: usize) -> Fallible<bool> {
     let (stream, n) = (gpu.stream(), places.len());
     let (rewards, values, after) = (random(4, n), random(5, n), random(6, places.count()));
-    let hops = Hops {
-        within: Hop { gamma: 1.0, lambda: 0.95 },
-        between: Hop { gamma: 0.99, lambda: 0.9 },
+    let hops = GaeSteps {
+        within: GaeParams { gamma: 1.0, lambda: 0.95 },
+        between: GaeParams { gamma: 0.99, lambda: 0.9 },
     };
     let (on, end) = (gpu.places(places)?, stream.clone_htod(&after)?);
     let mut sets = sets(n * bytes_per_place, || {

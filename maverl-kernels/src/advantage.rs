@@ -12,7 +12,7 @@ mod segments;
 pub use estimate::{Cpu, Estimate, Steps};
 pub use moments::Moments;
 pub use relative::{Baseline, Relative};
-pub use scan::{Hop, Hops, Places};
+pub use scan::{GaeParams, GaeSteps, RaggedRows};
 pub use segments::{Grouping, Segments};
 
 #[cfg(all(test, feature = "cuda"))]

@@ -1,12 +1,12 @@
 //! Advantages on a GPU: [`Gpu`] computes what [`Cpu`](crate::advantage::Cpu) does, from host slices or device slices.
 //!
 //! ```no_run
-//! use maverl_kernels::advantage::{Estimate, Hop, Hops, Places};
+//! use maverl_kernels::advantage::{Estimate, GaeParams, GaeSteps, RaggedRows};
 //! use maverl_kernels::cuda::Gpu;
 //!
 //! let gpu = Gpu::open(0)?;
-//! let places = Places::rows(&[3, 2]);
-//! let hops = Hops::all(Hop { gamma: 1.0, lambda: 0.95 });
+//! let places = RaggedRows::rows(&[3, 2]);
+//! let hops = GaeSteps::all(GaeParams { gamma: 1.0, lambda: 0.95 });
 //! let (advantages, returns) = gpu.gae(&[0.0; 5], &[0.0; 5], &[0.0; 2], &places, hops)?;
 //! # Ok::<(), maverl_kernels::cuda::CudaError>(())
 //! ```

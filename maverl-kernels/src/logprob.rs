@@ -19,7 +19,7 @@ use pulp::Simd;
 use rayon::prelude::*;
 
 use crate::lanes::{self, Kernel, Lanes};
-use crate::matmul::{Packed, Precision};
+use crate::matmul::{PackedWeight, Precision};
 use crate::par;
 
 /// Logits of one chunk.
@@ -27,7 +27,7 @@ const CHUNK: usize = 1 << 21;
 
 /// The distributions `softmax((h wᵀ) * inv_temperature)` and a target token of each.
 #[derive(Debug, Clone, Copy)]
-pub struct Head<'a> {
+pub struct LmHead<'a> {
     /// `[n, d]`.
     pub h: &'a [f32],
     /// `[V, d]`.
@@ -40,7 +40,7 @@ pub struct Head<'a> {
     pub precision: Precision,
 }
 
-impl Head<'_> {
+impl LmHead<'_> {
     /// Computes log-probabilities and entropies `[n]`.
     ///
     /// # Panics
@@ -51,7 +51,7 @@ impl Head<'_> {
         check_rows("logprobs of a head", n, self.inv_temperature, logp, entropy);
         let rows = chunk_rows(vocab).min(n.max(1));
         let mut logits = vec![0.0; rows * vocab];
-        let packed = Packed::pack(self.precision, self.w, vocab, d);
+        let packed = PackedWeight::pack(self.precision, self.w, vocab, d);
         for at in chunks(0..n, rows) {
             let logits = self.logits(&packed, at.clone(), &mut logits);
             let (targets, inverse) = (&self.targets[at.clone()], &self.inv_temperature[at.clone()]);
@@ -85,7 +85,7 @@ impl Head<'_> {
         self.check_loss(offsets, dh, dw.as_deref());
         let most = chunk_rows(vocab).min(n.max(1));
         let mut logits = vec![0.0; most * vocab];
-        let packed = Packed::pack(self.precision, self.w, vocab, d);
+        let packed = PackedWeight::pack(self.precision, self.w, vocab, d);
         let mut outputs = Outputs::default();
         for sequences in whole(offsets, most) {
             let at = offsets[sequences.start]..offsets[sequences.end];
@@ -149,7 +149,12 @@ impl Head<'_> {
     }
 
     /// The logits of some rows, in the front of `out`.
-    fn logits<'o>(&self, w: &Packed, rows: Range<usize>, out: &'o mut [f32]) -> &'o mut [f32] {
+    fn logits<'o>(
+        &self,
+        w: &PackedWeight,
+        rows: Range<usize>,
+        out: &'o mut [f32],
+    ) -> &'o mut [f32] {
         let (vocab, d) = w.shape();
         let out = &mut out[..rows.len() * vocab];
         self.precision.set().nt_packed(&self.h[rows.start * d..rows.end * d], w, out, rows.len());

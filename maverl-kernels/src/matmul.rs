@@ -7,7 +7,7 @@
 //! AVX512_BF16). The dot products of AVX512_BF16 and of AMX decide themselves how two terms meet and what becomes of
 //! subnormal numbers, so these two have bits of their own and agree with the others to rounding.
 //!
-//! The right side is taken in panels of 32 columns. [`Packed`] keeps a weight in that form, which few rows need (decoding):
+//! The right side is taken in panels of 32 columns. [`PackedWeight`] keeps a weight in that form, which few rows need (decoding):
 //! their product is one pass over the weight's memory. [`Matmul::nt`] lays it out anew in each call, which many rows pay
 //! for. Arrays are `f32` always; [`Precision::Bf16`] rounds them where they are laid out.
 
@@ -87,7 +87,7 @@ impl Matmul {
     /// # Panics
     ///
     /// If a slice does not have the length of its shape, or `w` was packed for another precision.
-    pub fn nt_packed(self, a: &[f32], w: &Packed, out: &mut [f32], m: usize) {
+    pub fn nt_packed(self, a: &[f32], w: &PackedWeight, out: &mut [f32], m: usize) {
         let (n, k) = w.shape();
         check("nt_packed", [("a", a.len(), m, k), ("w", n * k, n, k), ("out", out.len(), m, n)]);
         assert_eq!(w.precision, self.precision, "nt_packed: w is packed for another precision");
@@ -124,25 +124,25 @@ impl Matmul {
         }
     }
 
-    fn run_packed<E: Element>(self, a: &[f32], m: usize, w: &Packed, out: &mut [f32]) {
+    fn run_packed<E: Element>(self, a: &[f32], m: usize, w: &PackedWeight, out: &mut [f32]) {
         let a = Matrix::<E>::new(a, m, w.inputs, Order::Terms);
-        let b = Panels::Packed { lines: &w.lines, columns: w.outputs };
+        let b = Panels::PackedWeight { lines: &w.lines, columns: w.outputs };
         let out = Out::new(out, w.outputs);
         Product { a, b, out, then: self.then, path: Path::current::<E>() }.run();
     }
 }
 
 /// A weight `[outputs, inputs]` in the form that products read: made once, used by every [`Matmul::nt_packed`] until the
-/// weight changes, then [`Packed::update`]d by its owner.
+/// weight changes, then [`PackedWeight::update`]d by its owner.
 #[derive(Debug, Clone)]
-pub struct Packed {
+pub struct PackedWeight {
     precision: Precision,
     outputs: usize,
     inputs: usize,
     lines: Vec<Line>,
 }
 
-impl Packed {
+impl PackedWeight {
     /// Packs `w [outputs, inputs]`.
     ///
     /// # Panics

@@ -85,8 +85,8 @@ impl Kernel for Backward<'_> {
             #[inline(always)]
             |[g, u, dout], _| {
                 let s = sigmoid(lanes, g);
-                let slope = lanes.add(one, lanes.mul(g, lanes.sub(one, s)));
-                let dgate = lanes.mul(lanes.mul(dout, u), lanes.mul(s, slope));
+                let grad = lanes.add(one, lanes.mul(g, lanes.sub(one, s)));
+                let dgate = lanes.mul(lanes.mul(dout, u), lanes.mul(s, grad));
                 [dgate, lanes.mul(dout, lanes.mul(g, s))]
             },
         );

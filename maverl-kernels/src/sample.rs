@@ -15,7 +15,7 @@ use crate::logprob::RowOf;
 /// the other, so that near inputs give unrelated outputs and the order matters.
 ///
 /// [Steele et al., 2014]: https://doi.org/10.1145/2714064.2660195
-pub fn mix(a: u64, b: u64) -> u64 {
+pub fn derive_seed(a: u64, b: u64) -> u64 {
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
     let finalize = |mut z: u64| {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -30,7 +30,7 @@ pub fn mix(a: u64, b: u64) -> u64 {
 /// Returns the `counter`-th number of the stream `seed`, uniform in `[0, 1)` with 53 bits. With [`mix`] underneath, a
 /// stream is SplitMix64 begun at a hash of its seed.
 pub fn uniform(seed: u64, counter: u64) -> f64 {
-    (mix(seed, counter) >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+    (derive_seed(seed, counter) >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
 }
 
 /// Temperature and the filters after it, in the order of Hugging Face.

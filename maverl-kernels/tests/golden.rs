@@ -10,7 +10,7 @@ use maverl_kernels::{
         BLOCK_TOKENS, Blocks, Heads, Packing, Segment, attention, attention_bwd, attention_cached,
     },
     embedding,
-    logprob::{self, Head},
+    logprob::{self, LmHead},
     matmul::Precision,
     mlp, norm,
     rope::{RopeTable, rope, rope_bwd},
@@ -195,7 +195,7 @@ fn rows(digest: &mut Digest) {
         digest.add(&entropy);
         let d = 24;
         let (h, w) = (scaled(2, n * d, scale.sqrt()), random(3, vocab * d));
-        let head = Head {
+        let head = LmHead {
             h: &h,
             w: &w,
             targets: &targets,

@@ -6,7 +6,7 @@ use maverl_kernels::{
         BLOCK_TOKENS, Blocks, Heads, Packing, Segment, attention, attention_bwd, attention_cached,
     },
     embedding,
-    logprob::{Head, logprobs},
+    logprob::{LmHead, logprobs},
     matmul::Precision,
     mlp, norm,
     rope::{RopeTable, rope, rope_bwd},
@@ -177,7 +177,7 @@ proptest! {
             };
             let precision = Precision::F32;
             let head =
-                Head { h: &h, w: &w, targets: &targets, inv_temperature: &inverse, precision };
+                LmHead { h: &h, w: &w, targets: &targets, inv_temperature: &inverse, precision };
             head.loss(&[0, n], loss, &mut dh, Some(&mut dw)).expect("a loss that returns no error");
             vec![logp, entropy, dh, dw]
         });

@@ -145,7 +145,7 @@ pub(crate) fn submit(krate: &Path, entry: &TokenStream) -> TokenStream {
 pub(crate) fn place(krate: &Path, ident: &Ident) -> TokenStream {
     let name = ident.to_string();
     quote! {
-        #krate::registry::Place {
+        #krate::registry::SourceLocation {
             file: ::core::file!(),
             line: ::core::line!(),
             item: ::core::concat!(::core::module_path!(), "::", #name),

@@ -9,13 +9,13 @@ use maverl::agent::AskError;
 use maverl::env::search::{Index, SearchEnvironment};
 use maverl::model::{ModelFiles, ModelSource, Tokenizer};
 use maverl::orchestra::{Orchestra, OrchestraName, Team};
-use maverl::registry::{AgentEntry, Build, Declaration, Entry, Place, Registry};
+use maverl::registry::{AgentEntry, Build, Declaration, Entry, Registry, SourceLocation};
 use maverl::task::Task;
 use maverl::trajectory::Seat;
 use maverl::world::{Document, facts};
 use maverl::{Purpose, Sources, check};
 use maverl_kernels::advantage::{GroupRelative, group_relative};
-use maverl_kernels::sample::mix;
+use maverl_kernels::sample::derive_seed;
 use serde_json::{Value, json};
 
 const ENTRIES: usize = 10_000;
@@ -24,7 +24,7 @@ const ROWS: usize = 100_000;
 /// The configuration of the main example.
 const CONFIG: &str = include_str!("../../examples/search_orchestra.toml");
 
-const PLACE: Place = Place { file: file!(), line: 1, item: module_path!() };
+const PLACE: SourceLocation = SourceLocation { file: file!(), line: 1, item: module_path!() };
 
 /// An orchestra with the declaration of the main example's, never played.
 struct Route;
@@ -103,7 +103,7 @@ fn tokenizer(c: &mut Criterion) {
 /// Documents of 50 words, of which some are common and most are rare.
 fn documents() -> Vec<Document> {
     let word = |i: u64| {
-        let draw = mix(i, 0) % 50_000;
+        let draw = derive_seed(i, 0) % 50_000;
         format!("w{}", draw * draw / 50_000)
     };
     let text = |i: u64| (0..50).map(|j| word(50 * i + j)).collect::<Vec<_>>().join(" ");
@@ -135,7 +135,7 @@ fn index(c: &mut Criterion) {
 
 /// Five rows an episode, eight episodes a task, three seats.
 fn advantages(c: &mut Criterion) {
-    let rewards: Vec<f64> = (0..ROWS as u64).map(|i| (mix(i, 1) % 2) as f64).collect();
+    let rewards: Vec<f64> = (0..ROWS as u64).map(|i| (derive_seed(i, 1) % 2) as f64).collect();
     let (rows, episodes): (Vec<usize>, Vec<usize>) = (0..ROWS).map(|i| (i, i / 5)).unzip();
     let (tasks, seats): (Vec<usize>, Vec<usize>) =
         (0..ROWS).map(|i| (i / 40, 3 * (i / 40) + i % 3)).unzip();

@@ -14,9 +14,9 @@ use futures::future::BoxFuture;
 use maverl::agent::{Agent, AgentName, AskError, Input, Prompt, Reply, ReplyError};
 use maverl::env::{EnvError, Environment, Session};
 use maverl::orchestra::{
-    Ask, Conversation, Includes, Member, Orchestra, OrchestraName, Said, Team, Voice,
+    Ask, ChatBackend, Conversation, Includes, Member, Orchestra, OrchestraName, Response, Team,
 };
-use maverl::rollout::{EpisodeRequest, Rollout, Troupe};
+use maverl::rollout::{EpisodeRequest, EpisodeRunner, Rollout};
 use maverl::task::{Action, Observation, Score, Task};
 use maverl::trajectory::{Fault, Finish, Message, Role, Seat, Tokens};
 
@@ -38,7 +38,7 @@ impl Input for Text {
 }
 
 impl Reply for Text {
-    const TYPED: bool = false;
+    const STRUCTURED: bool = false;
 
     fn format() -> String {
         String::new()
@@ -115,7 +115,7 @@ impl Environment for World {
 struct Script;
 
 impl Script {
-    async fn answer(conversation: &mut Conversation, ask: Ask) -> Said {
+    async fn answer(conversation: &mut Conversation, ask: Ask) -> Response {
         tokio::task::yield_now().await;
         let reply =
             "a reply of some thirty tokens, as far as anyone can tell from its text".to_owned();
@@ -130,28 +130,28 @@ impl Script {
             temperature: 1.0,
             finish: Finish::Stop,
         };
-        Said { reply, tokens: Some(tokens), truncated: false, shortened: 0, forked: false }
+        Response { reply, tokens: Some(tokens), truncated: false, shortened: 0, forked: false }
     }
 }
 
-impl Voice for Script {
+impl ChatBackend for Script {
     fn name(&self) -> &str {
         "script"
     }
 
-    fn say<'a>(
+    fn respond<'a>(
         &'a self,
         conversation: &'a mut Conversation,
         ask: Ask,
-    ) -> BoxFuture<'a, Result<Said, Fault>> {
+    ) -> BoxFuture<'a, Result<Response, Fault>> {
         Self::answer(conversation, ask).map(Ok).boxed()
     }
 }
 
 fn rollout(at_once: usize) -> Rollout {
     let seat = Seat::only(Speaker::NAME);
-    let member = Member { agent: Arc::new(Speaker), voice: Arc::new(Script) };
-    let troupe = Troupe {
+    let member = Member { agent: Arc::new(Speaker), backend: Arc::new(Script) };
+    let runner = EpisodeRunner {
         members: Arc::new(BTreeMap::from([(seat, member)])),
         orchestra: Arc::new(Relay),
         environment: Arc::new(World),
@@ -161,7 +161,7 @@ fn rollout(at_once: usize) -> Rollout {
         overlong: BTreeMap::new(),
         timeout: Duration::from_secs(600),
     };
-    Rollout::new(troupe, NonZeroUsize::new(at_once).expect("some episodes are played at once"))
+    Rollout::new(runner, NonZeroUsize::new(at_once).expect("some episodes are played at once"))
 }
 
 fn requests(episodes: usize) -> Vec<EpisodeRequest> {

@@ -81,7 +81,7 @@ impl PromptCheck {
             message.push("; its fields are: ");
             message.push_list(fields);
         }
-        if A::Output::TYPED && !self.tells_format {
+        if A::Output::STRUCTURED && !self.tells_format {
             message.push(if message.length == 0 { "" } else { "; " });
             message.push_all(&[self.prompt, ": the model must be told how to reply with a `"]);
             message.push_all(&[self.output, "`: write `{{ reply_format }}` into the prompt"]);

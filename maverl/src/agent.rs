@@ -184,7 +184,7 @@ impl Prompt {
 )]
 pub trait Reply: Sized + Send + 'static {
     /// Whether replies follow a format; the prompt must then contain `{{ reply_format }}`.
-    const TYPED: bool;
+    const STRUCTURED: bool;
 
     /// The sentence that replaces `{{ reply_format }}`.
     fn format() -> String;
@@ -199,7 +199,7 @@ pub trait Reply: Sized + Send + 'static {
 
 /// The whole reply, trimmed; an empty one is an error.
 impl Reply for String {
-    const TYPED: bool = false;
+    const STRUCTURED: bool = false;
 
     fn format() -> String {
         String::new()

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::draw::Draw;
-use crate::env::math::{Verdict, compare};
+use crate::env::math::{AnswerVerdict, compare};
 use crate::env::search::{exact_match, normalize};
+use crate::rng::SplitMix64;
 
 /// Which of several leaders wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -44,7 +44,7 @@ impl Ballot {
         let winner = match (ties, leaders.as_slice()) {
             (_, []) => None,
             (Ties::None, [_, _, ..]) => None,
-            (Ties::Random, leaders) => Some(Draw::new(seed).pick(leaders)),
+            (Ties::Random, leaders) => Some(SplitMix64::new(seed).pick(leaders)),
             (_, [first, ..]) => Some(*first),
         };
         winner.map(str::to_owned)
@@ -64,7 +64,7 @@ impl<'a> FromIterator<&'a str> for Ballot {
 /// Whether two answers say the same: word for word after the usual normalization, or as mathematics.
 pub fn alike(a: &str, b: &str) -> bool {
     // What normalizes to nothing, as signs do, says nothing alike.
-    exact_match(a, b) && !normalize(a).is_empty() || compare(a, b) == Verdict::Equal
+    exact_match(a, b) && !normalize(a).is_empty() || compare(a, b) == AnswerVerdict::Equal
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::check::Sources;
 use crate::registry::Registry;
-use crate::run_dir::{Missing, Place};
+use crate::run_dir::{Missing, RunLocation};
 use crate::train::Options;
 
 mod bench;
@@ -238,7 +238,7 @@ pub fn train_example(name: &str, config: &str, base: &Path) -> ExitCode {
         run: RunArgs,
     }
     let example: Example = usage::parse();
-    let given = Given { name, text: config, base };
+    let given = BuiltinConfig { name, text: config, base };
     exit(select_simd().and_then(|()| train(&example.run, Some(&given))))
 }
 
@@ -288,7 +288,7 @@ fn new(name: &str, maverl: Option<&Path>) -> Result<ExitCode, Failure> {
 }
 
 /// A configuration that comes with a program.
-struct Given<'a> {
+struct BuiltinConfig<'a> {
     name: &'a str,
     text: &'a str,
     base: &'a Path,
@@ -299,15 +299,15 @@ impl ConfigArgs {
         self.file.as_ref().or(self.named.as_ref())
     }
 
-    fn sources(&self, given: Option<&Given<'_>>) -> Sources {
+    fn sources(&self, given: Option<&BuiltinConfig<'_>>) -> Sources {
         self.over(self.base(given))
     }
 
     /// The file, or what comes with the program, and the environment.
-    fn base(&self, given: Option<&Given<'_>>) -> Sources {
+    fn base(&self, given: Option<&BuiltinConfig<'_>>) -> Sources {
         match (self.path(), given) {
             (Some(path), _) => Sources::file(path),
-            (None, Some(Given { name, text, base })) => {
+            (None, Some(BuiltinConfig { name, text, base })) => {
                 Sources::environment().text(format!("{name}.toml"), *text, *base)
             }
             (None, None) => Sources::environment(),
@@ -322,7 +322,7 @@ impl ConfigArgs {
     }
 }
 
-fn train(args: &RunArgs, given: Option<&Given<'_>>) -> Result<ExitCode, Failure> {
+fn train(args: &RunArgs, given: Option<&BuiltinConfig<'_>>) -> Result<ExitCode, Failure> {
     let registry = Registry::collect()?;
     if let Some(seeds) = &args.seeds {
         return seeds::train(args, given, seeds, &registry);
@@ -331,12 +331,13 @@ fn train(args: &RunArgs, given: Option<&Given<'_>>) -> Result<ExitCode, Failure>
         Some(dir) => {
             let (sources, text) = of_run(dir)?;
             let text = args.over(Sources::default().text("config.toml", text, dir)).written();
-            (args.over(sources), text, Place::Resume(dir.clone()))
+            (args.over(sources), text, RunLocation::Resume(dir.clone()))
         }
         None => {
             let sources = args.over(args.config.base(given));
-            let next = || Place::Next { parent: PathBuf::from("runs"), stem: args.stem(given) };
-            let place = args.out.clone().map_or_else(next, Place::New);
+            let next =
+                || RunLocation::Next { parent: PathBuf::from("runs"), stem: args.stem(given) };
+            let place = args.out.clone().map_or_else(next, RunLocation::New);
             (sources.clone(), sources.written(), place)
         }
     };

@@ -12,7 +12,7 @@
 
 mod compare;
 
-pub use compare::{Comparison, Entrant, Side, paired};
+pub use compare::{Comparison, Side, System, paired};
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ const Z: f64 = 1.959_963_984_540_054;
 
 /// A share, with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Estimate {
+pub struct Interval {
     /// The mean over tasks.
     pub mean: f64,
     /// Lower end.
@@ -47,9 +47,9 @@ pub struct Solved {
     /// Scored episodes.
     pub episodes: u64,
     /// avg@k: the share of solved episodes.
-    pub avg: Estimate,
+    pub avg: Interval,
     /// pass@k for 1, 2, 4, .. and the number of samples; a task with fewer than k scored episodes is left out of it.
-    pub pass: BTreeMap<u32, Estimate>,
+    pub pass: BTreeMap<u32, Interval>,
     /// Mean over tasks of the mean reward of the score.
     pub score_mean: f64,
 }
@@ -203,7 +203,7 @@ impl EvalReport {
     }
 }
 
-impl std::fmt::Display for Estimate {
+impl std::fmt::Display for Interval {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:.3} ({:.3} to {:.3})", self.mean, self.low, self.high)
     }
@@ -251,7 +251,7 @@ pub fn pass_at_k(n: u32, c: u32, k: u32) -> f64 {
 
 /// The mean of one value a run, with its 95 % interval by Student's t: what a run from another seed may give. `None` without
 /// a run; of one run the interval is not known and NaN.
-pub fn over_runs(values: &[f64]) -> Option<Estimate> {
+pub fn over_runs(values: &[f64]) -> Option<Interval> {
     if values.is_empty() {
         return None;
     }
@@ -259,7 +259,7 @@ pub fn over_runs(values: &[f64]) -> Option<Estimate> {
     let mean = values.iter().sum::<f64>() / n;
     let squares = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
     let half = student(values.len() - 1) * (squares / (n - 1.0) / n).sqrt();
-    Some(Estimate { mean, low: mean - half, high: mean + half })
+    Some(Interval { mean, low: mean - half, high: mean + half })
 }
 
 /// The quantile of Student's t distribution for a two-sided 95 % interval; NaN with no degree of freedom. Above 30 it is
@@ -299,7 +299,7 @@ fn causes(episodes: &[Episode]) -> Vec<String> {
 }
 
 /// The mean of one value in `[0, 1]` a task, with the interval of the module's documentation.
-fn share(values: &[f64], episodes: u64) -> Option<Estimate> {
+fn share(values: &[f64], episodes: u64) -> Option<Interval> {
     if values.is_empty() {
         return None;
     }
@@ -315,7 +315,7 @@ fn share(values: &[f64], episodes: u64) -> Option<Estimate> {
     let scale = 1.0 + Z * Z / draws;
     let center = (mean + Z * Z / (2.0 * draws)) / scale;
     let half = Z / scale * (mean * (1.0 - mean) / draws + (Z / (2.0 * draws)).powi(2)).sqrt();
-    Some(Estimate { mean, low: (center - half).max(0.0), high: (center + half).min(1.0) })
+    Some(Interval { mean, low: (center - half).max(0.0), high: (center + half).min(1.0) })
 }
 
 #[cfg(test)]
@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn runs_have_students_interval() {
-        let Estimate { mean, low, high } = over_runs(&[0.7, 0.8, 0.9]).unwrap();
+        let Interval { mean, low, high } = over_runs(&[0.7, 0.8, 0.9]).unwrap();
         assert!((mean - 0.8).abs() < 1e-12);
         // s = 0.1; 4.302653 * 0.1 / sqrt(3)
         assert!(

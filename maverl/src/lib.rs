@@ -5,7 +5,7 @@
 //!
 //! ```no_run
 //! use maverl::registry::Registry;
-//! use maverl::run_dir::Place;
+//! use maverl::run_dir::RunLocation;
 //! use maverl::train::Options;
 //! use maverl::{Purpose, Sources, check};
 //!
@@ -13,7 +13,7 @@
 //! let registry = Registry::collect()?;
 //! let plan = check(&Sources::file("run.toml"), &registry, Purpose::Train)
 //!     .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
-//! let options = Options::new(Place::New("runs/mine".into()));
+//! let options = Options::new(RunLocation::New("runs/mine".into()));
 //! let report = maverl::train(&plan, &registry, options).await?;
 //! println!("{}", report.table(80));
 //! # Ok(())
@@ -54,7 +54,6 @@ pub mod cli;
 mod client;
 pub mod config;
 pub mod data;
-pub mod draw;
 pub mod env;
 pub mod eval;
 pub mod metrics;
@@ -63,6 +62,7 @@ pub mod orchestra;
 pub mod plan;
 pub mod registry;
 pub mod reward;
+pub mod rng;
 pub mod rollout;
 pub mod run_dir;
 pub mod runtime;

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::agent::{AgentName, AskError, Input, Reply};
 use crate::env::{DynEnvironment, EnvError, EnvironmentName};
-use crate::orchestra::{OrchestraName, Table, Team};
+use crate::orchestra::{EpisodeState, OrchestraName, Team};
 use crate::reward::Rewards;
 use crate::task::Task;
 use crate::tools::Declared;
@@ -19,7 +19,7 @@ use crate::trajectory::{Episode, Seat};
 
 /// Where something was declared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct SourceLocation {
     /// Source file, as the compiler was given it.
     pub file: &'static str,
     /// Line, from 1.
@@ -28,7 +28,7 @@ pub struct Place {
     pub item: &'static str,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at {}:{}", self.item, self.file, self.line)
     }
@@ -71,7 +71,7 @@ pub struct Declaration {
     /// The first line of its documentation.
     pub summary: &'static str,
     /// Where it is.
-    pub place: Place,
+    pub place: SourceLocation,
     /// Its options with their defaults.
     pub defaults: fn() -> Value,
 }
@@ -116,7 +116,7 @@ pub struct EnvironmentEntry {
     pub offers: &'static [&'static str],
     /// Checks options without starting anything.
     pub check: fn(&Value) -> Result<(), String>,
-    /// See [`Environment::look`](crate::env::Environment::look); paths in options are relative to the directory.
+    /// See [`Environment::validate`](crate::env::Environment::validate); paths in options are relative to the directory.
     pub look: fn(&Value, &Path, &[Task]) -> Looked,
     /// Makes and starts the environment; paths in options are relative to the directory.
     pub start: fn(&Value, &Path) -> Started,
@@ -158,7 +158,7 @@ pub struct ToolEntry {
 
 impl Entry {
     /// An agent's entry.
-    pub const fn agent<A: AgentName + Build>(place: Place) -> Self {
+    pub const fn agent<A: AgentName + Build>(place: SourceLocation) -> Self {
         Self::Agent(AgentEntry {
             declaration: Declaration {
                 name: A::NAME,
@@ -173,7 +173,7 @@ impl Entry {
     }
 
     /// An orchestra's entry.
-    pub const fn orchestra<O: OrchestraName + Build>(place: Place) -> Self {
+    pub const fn orchestra<O: OrchestraName + Build>(place: SourceLocation) -> Self {
         Self::Orchestra(OrchestraEntry {
             declaration: Declaration {
                 name: O::NAME,
@@ -187,7 +187,7 @@ impl Entry {
     }
 
     /// An environment's entry.
-    pub const fn environment<E: EnvironmentName + Build>(place: Place) -> Self {
+    pub const fn environment<E: EnvironmentName + Build>(place: SourceLocation) -> Self {
         Self::Environment(EnvironmentEntry {
             declaration: Declaration {
                 name: E::NAME,
@@ -197,7 +197,7 @@ impl Entry {
             },
             offers: E::OFFERS,
             check: |options| E::build(options).map(drop),
-            look: |options, base, tasks| E::build(options).map_err(EnvError)?.look(base, tasks),
+            look: |options, base, tasks| E::build(options).map_err(EnvError)?.validate(base, tasks),
             start: |options, base| {
                 let mut environment = E::build(options).map_err(EnvError)?;
                 environment.start(base)?;
@@ -210,7 +210,7 @@ impl Entry {
     pub const fn reward(
         name: &'static str,
         summary: &'static str,
-        place: Place,
+        place: SourceLocation,
         reward: fn(&Episode) -> Rewards,
     ) -> Self {
         let defaults = || Value::Object(serde_json::Map::new());
@@ -224,7 +224,7 @@ impl Entry {
     pub fn tool(tool: &'static Declared) -> Self {
         let Declared { name, description, file, line, item, .. } = *tool;
         let summary = description.lines().next().unwrap_or_default();
-        let place = Place { file, line, item };
+        let place = SourceLocation { file, line, item };
         let defaults = || Value::Object(serde_json::Map::new());
         Self::Tool(ToolEntry { declaration: Declaration { name, summary, place, defaults }, tool })
     }
@@ -247,7 +247,10 @@ pub trait DynOrchestra: Send + Sync {
     /// See [`Orchestra::environments`](crate::orchestra::Orchestra::environments).
     fn environments(&self) -> Vec<String>;
     /// Plays one episode.
-    fn run<'a>(&'a self, table: Arc<Table>) -> BoxFuture<'a, Result<Option<String>, AskError>>;
+    fn run<'a>(
+        &'a self,
+        table: Arc<EpisodeState>,
+    ) -> BoxFuture<'a, Result<Option<String>, AskError>>;
 }
 
 impl<O: OrchestraName> DynOrchestra for O {
@@ -259,7 +262,10 @@ impl<O: OrchestraName> DynOrchestra for O {
         crate::orchestra::Orchestra::environments(self)
     }
 
-    fn run<'a>(&'a self, table: Arc<Table>) -> BoxFuture<'a, Result<Option<String>, AskError>> {
+    fn run<'a>(
+        &'a self,
+        table: Arc<EpisodeState>,
+    ) -> BoxFuture<'a, Result<Option<String>, AskError>> {
         Box::pin(async move {
             let team = Team::new(Arc::clone(&table));
             crate::orchestra::Orchestra::run(self, table.task(), &team).await
@@ -319,7 +325,7 @@ impl Registry {
         entries: impl IntoIterator<Item = &'e Entry>,
     ) -> Result<Self, RegistryError> {
         let mut registry = Self::default();
-        let mut places: BTreeMap<(&str, &str), Vec<Place>> = BTreeMap::new();
+        let mut places: BTreeMap<(&str, &str), Vec<SourceLocation>> = BTreeMap::new();
         for entry in entries {
             let (kind, declaration) = entry.declaration();
             places.entry((kind, declaration.name)).or_default().push(declaration.place);
@@ -368,7 +374,7 @@ mod tests {
     use super::*;
 
     fn declaration(name: &'static str, file: &'static str, line: u32) -> Declaration {
-        let place = Place { file, line, item: "team::Item" };
+        let place = SourceLocation { file, line, item: "team::Item" };
         Declaration { name, summary: "An item.", place, defaults: || Value::Null }
     }
 
@@ -390,7 +396,7 @@ mod tests {
     }
 
     fn reward(name: &'static str) -> Entry {
-        let place = Place { file: "reward.rs", line: 1, item: "team::reward" };
+        let place = SourceLocation { file: "reward.rs", line: 1, item: "team::reward" };
         Entry::reward(name, "A reward.", place, |_| Rewards::none())
     }
 

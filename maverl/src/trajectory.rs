@@ -116,7 +116,7 @@ pub struct Turn {
     pub path: TurnPath,
     /// Who was asked.
     pub seat: Seat,
-    /// The name of the policy (or outsider) that answered.
+    /// The name of the policy (or endpoint) that answered.
     pub policy: String,
     /// The messages the agent was given, as text: system if any, then the conversation.
     pub prompt: Vec<Message>,
@@ -137,7 +137,7 @@ pub struct Turn {
     pub forked: bool,
     /// The orchestra let it rest: nobody is trained on it, and it is in no group.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub rests: bool,
+    pub masked: bool,
     /// Ids and log-probs; an agent behind an API or a script has none and is never trained.
     pub tokens: Option<Tokens>,
 }

@@ -17,7 +17,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use maverl::config::TaskConfig;
 use maverl::data::{self, Bounds};
-use maverl::env::search::{Desk, Index, serve};
+use maverl::env::search::{BatchedSearch, Index, serve};
 use maverl::run_dir::read_rollouts;
 use maverl::world::facts;
 
@@ -390,8 +390,8 @@ fn ten_thousand_hostile_requests_leave_a_server_that_answers_in_bounded_memory()
         runtime.unwrap().block_on(async {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             println!("{CASE} {}", listener.local_addr().unwrap());
-            let desk = Desk::new(Index::new(facts::corpus()).unwrap(), 4096);
-            serve(listener, Arc::new(desk), std::future::pending()).await;
+            let batched = BatchedSearch::new(Index::new(facts::corpus()).unwrap(), 4096);
+            serve(listener, Arc::new(batched), std::future::pending()).await;
         });
         return;
     }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use maverl::data;
-use maverl::orchestra::Voice;
+use maverl::orchestra::ChatBackend;
 use maverl::prelude::*;
 use maverl::registry::{OrchestraEntry, Registry};
 use maverl::rollout::{EpisodeRequest, Rollout, Script};
@@ -90,7 +90,7 @@ async fn cheating_pays_in_no_team_and_in_no_world() {
             let tasks = data::load(&plan.task, "test", &plan.base).unwrap();
             teams += 1;
             for (what, cheat) in CHEATS {
-                let script: Arc<dyn Voice> = Arc::new(Script::new(move |_, messages| {
+                let script: Arc<dyn ChatBackend> = Arc::new(Script::new(move |_, messages| {
                     cheat(&messages.last().unwrap().content)
                 }));
                 let rollout =

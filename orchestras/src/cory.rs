@@ -22,8 +22,8 @@ impl Orchestra for Pair {
         let first = AskError::or_none(team.ask::<Pioneer>(&inquiry).await)?;
         if let Some(Answer(answer)) = &first {
             let earned = team.judge(answer).await?.reward;
-            team.only::<Pioneer>().pay_all("pioneer", earned);
-            team.only::<Observer>().pay_all("pioneer", earned);
+            team.only::<Pioneer>().add_seat_reward("pioneer", earned);
+            team.only::<Observer>().add_seat_reward("pioneer", earned);
         }
         let proposal = first.map_or_else(|| "unknown".to_owned(), |Answer(answer)| answer);
         let Inquiry { question, information } = inquiry;

@@ -265,11 +265,11 @@ impl Debate<'_> {
         let share = |holds: bool| f64::from(u8::from(holds));
         for (ruling, first) in rulings.iter().zip([spoke.first(), spoke.last()]) {
             let (Some(Ruling::Answer(verdict)), Some(first)) = (ruling, first) else { continue };
-            self.team.note("judge_first_favored", share(alike(verdict, &first.answer)));
-            self.team.note("judge_longest_favored", share(alike(verdict, &longest.answer)));
+            self.team.log_metric("judge_first_favored", share(alike(verdict, &first.answer)));
+            self.team.log_metric("judge_longest_favored", share(alike(verdict, &longest.answer)));
         }
         if let [Some(Ruling::Answer(a)), Some(Ruling::Answer(b))] = rulings {
-            self.team.note("judge_order_flip", share(!alike(a, b)));
+            self.team.log_metric("judge_order_flip", share(!alike(a, b)));
         }
     }
 
@@ -296,8 +296,8 @@ impl Debate<'_> {
                 let (seat, Some(turn)) = (self.team.seat::<Debater>(i), &mark.turn) else {
                     continue;
                 };
-                seat.pay_at(turn, "own", own_reward * own[i]);
-                seat.pay_at(turn, "influence", influence[i]);
+                seat.add_turn_reward(turn, "own", own_reward * own[i]);
+                seat.add_turn_reward(turn, "influence", influence[i]);
             }
         }
     }
@@ -316,10 +316,10 @@ impl Debate<'_> {
         let mean = leads.iter().sum::<f64>() / n as f64;
         for (i, lead) in leads.iter().enumerate() {
             let value = self.rules.lead_reward * (lead - mean);
-            self.team.seat::<Debater>(i).pay_all("lead", value);
+            self.team.seat::<Debater>(i).add_seat_reward("lead", value);
         }
         for statement in self.floor.iter().flatten() {
-            self.team.note("rule_judge", rule(&statement.text, self.question));
+            self.team.log_metric("rule_judge", rule(&statement.text, self.question));
         }
     }
 }

@@ -34,7 +34,7 @@ impl Orchestra for Delegate {
                 }
                 Next::Critic => team.ask::<Critic>(&inquiry).await?,
             };
-            team.only::<Manager>().pay("call_cost", -self.call_cost);
+            team.only::<Manager>().add_reward("call_cost", -self.call_cost);
             inquiry.information.push(said);
         }
         Ok(answer)

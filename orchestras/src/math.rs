@@ -53,7 +53,7 @@ impl Refine {
         }
         let holds = team.judge(&solution.answer).await?.solved == review.approves;
         let value = if holds { self.verdict_reward } else { -self.verdict_reward };
-        team.only::<Verifier>().pay("verdict", value);
+        team.only::<Verifier>().add_reward("verdict", value);
         Ok(())
     }
 }

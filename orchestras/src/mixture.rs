@@ -44,7 +44,7 @@ impl Layers {
         for (i, said) in join_all(asks).await.into_iter().enumerate() {
             let Some(proposal) = AskError::or_none(said)? else { continue };
             if self.own_reward != 0.0 && team.judge(&proposal.answer).await?.solved {
-                team.seat::<Proposer>(i).pay("own", self.own_reward);
+                team.seat::<Proposer>(i).add_reward("own", self.own_reward);
             }
             proposals.push(proposal.text);
         }

@@ -48,7 +48,7 @@ impl Orchestra for Match {
         };
         // The score of the first player's answer is everybody's; what is paid takes its place.
         for (i, lead) in [lead, -lead].into_iter().enumerate() {
-            team.seat::<Player>(i).pay_all("lead", lead - scores[0].reward);
+            team.seat::<Player>(i).add_seat_reward("lead", lead - scores[0].reward);
         }
         let [first, _] = answers;
         Ok(Some(first.answer))
@@ -69,7 +69,7 @@ async fn compare(task: &Task, team: &Team<Match>, [a, b]: &[Solution; 2]) -> Res
         (ahead, behind),
         (Better::First, Better::First) | (Better::Second, Better::Second)
     );
-    team.note("judge_order_flip", f64::from(u8::from(flipped)));
+    team.log_metric("judge_order_flip", f64::from(u8::from(flipped)));
     Ok(match (ahead, behind) {
         (Better::First, Better::Second) => 1.0,
         (Better::Second, Better::First) => -1.0,

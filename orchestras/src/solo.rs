@@ -37,7 +37,7 @@ impl Orchestra for Act {
         let mut scene = Scene { question: task.question.clone(), seen: None };
         let mut last = None;
         for _ in 0..self.max_turns.get() {
-            match chat.say(&scene).await? {
+            match chat.respond(&scene).await? {
                 Step::Answer(answer) => return Ok(Some(answer)),
                 Step::Act(act) => {
                     let shown = team.act(Action::Text(act.clone())).await?;

@@ -47,7 +47,7 @@ impl Orchestra for Rounds {
             inquiry.information = vec![team.ask::<Summarizer>(&all).await?];
             solutions = self.round(team, &inquiry).await?;
             let now = self.reward(team, &solutions).await?;
-            team.only::<Summarizer>().pay("gain", self.gain_reward * (now - right));
+            team.only::<Summarizer>().add_reward("gain", self.gain_reward * (now - right));
             right = now;
         }
         let answers = solutions.iter().map(|(_, solution)| solution.answer.as_str());
@@ -80,7 +80,7 @@ impl Rounds {
         let mut right = 0.0;
         for (i, solution) in solutions {
             let solved = f64::from(u8::from(team.judge(&solution.answer).await?.solved));
-            team.seat::<Solver>(*i).pay("own", self.own_reward * solved);
+            team.seat::<Solver>(*i).add_reward("own", self.own_reward * solved);
             right += solved;
         }
         Ok(right / f64::from(self.solvers.get()))

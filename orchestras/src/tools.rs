@@ -28,7 +28,7 @@ impl Orchestra for Act {
         let (question, tools) = (task.question.clone(), team.tools());
         let mut errand = Errand { question, tools, results: None };
         for _ in 0..self.max_turns.get() {
-            match chat.say(&errand).await? {
+            match chat.respond(&errand).await? {
                 Step::Answer(answer) => return Ok(Some(answer)),
                 Step::Call(calls) => errand.results = Some(self.results(calls, team).await?),
             }

@@ -104,9 +104,9 @@ impl Search {
             return Ok(());
         }
         let right = f64::from(u8::from(team.judge(&solution.answer).await?.solved));
-        team.only::<Proposer>().pay("own", self.own_reward * right);
+        team.only::<Proposer>().add_reward("own", self.own_reward * right);
         let error = (rating.share() - right).powi(2);
-        team.only::<Evaluator>().pay("rating", -self.rating_penalty * error);
+        team.only::<Evaluator>().add_reward("rating", -self.rating_penalty * error);
         Ok(())
     }
 }

@@ -132,7 +132,7 @@ impl Course<'_> {
             let seat = branch.seat::<Worker>(self.graph.seat(i));
             let Some(turn) = seat.last() else { continue };
             if !self.graph.nodes()[i].trains {
-                seat.rest_at(&turn);
+                seat.mask_turn(&turn);
             }
             self.spoken.push((i, turn));
         }
@@ -152,7 +152,7 @@ impl Course<'_> {
     ) -> Result<bool, AskError> {
         let node = &self.graph.nodes()[place];
         if node.own_reward != 0.0 && self.team.judge(&content).await?.solved {
-            branch.seat::<Worker>(self.graph.seat(place)).pay("own", node.own_reward);
+            branch.seat::<Worker>(self.graph.seat(place)).add_reward("own", node.own_reward);
         }
         let mut done = false;
         if node.acts {
@@ -177,7 +177,7 @@ impl Course<'_> {
     /// Lets everything that was said so far rest.
     fn rest(&self) {
         for (node, turn) in &self.spoken {
-            self.team.seat::<Worker>(self.graph.seat(*node)).rest_at(turn);
+            self.team.seat::<Worker>(self.graph.seat(*node)).mask_turn(turn);
         }
     }
 
@@ -191,7 +191,7 @@ impl Course<'_> {
         let score = self.team.judge(answer).await?.reward;
         for (node, turn) in &self.spoken {
             let seat = self.team.seat::<Worker>(self.graph.seat(*node));
-            seat.pay_at(turn, "team", part(*node) * score);
+            seat.add_turn_reward(turn, "team", part(*node) * score);
         }
         Ok(())
     }

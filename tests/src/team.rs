@@ -31,7 +31,7 @@ pub struct Closer;
 pub struct Even(pub String);
 
 impl Reply for Even {
-    const TYPED: bool = true;
+    const STRUCTURED: bool = true;
 
     fn format() -> String {
         "Evenly.".to_owned()

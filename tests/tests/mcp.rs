@@ -17,7 +17,7 @@ const SERVER: &str = env!("CARGO_BIN_EXE_mcp_server");
 fn made(server: Value) -> Result<ToolsEnvironment, EnvError> {
     let options = json!({"tools": ["calculator"], "mcp": {"test": server}});
     let mut tools: ToolsEnvironment = serde_json::from_value(options).unwrap();
-    tools.look(Path::new(""), &[])?;
+    tools.validate(Path::new(""), &[])?;
     tools.start(Path::new(""))?;
     Ok(tools)
 }

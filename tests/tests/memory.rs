@@ -178,7 +178,7 @@ fn batch(tokens: usize, vocabulary: u32) -> Batch {
         epochs: 1,
         aggregation: Aggregation::TokenMean,
         longest: 1,
-        target_kl: 0.0,
+        early_stop_kl: 0.0,
         lr: 1e-6,
     }
 }

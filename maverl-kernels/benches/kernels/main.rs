@@ -15,8 +15,8 @@ use maverl_kernels::{
         BLOCK_TOKENS, Blocks, Heads, Packing, Segment, attention, attention_bwd, attention_cached,
     },
     embedding,
-    logprob::Head,
-    matmul::{Packed, Precision},
+    logprob::LmHead,
+    matmul::{PackedWeight, Precision},
     mlp, norm,
     rope::{RopeTable, rope},
     sample::{self, Filter},
@@ -79,7 +79,7 @@ fn products_of(c: &mut Criterion, shape: &Shape, name: &str, precision: Precisio
     let Shape { n, d, ff, .. } = *shape;
     let (x, w, dy) = (random(1, n * d), random(2, ff * d), random(3, n * ff));
     let (mut y, mut dx, mut dw) = (vec![0.0; n * ff], vec![0.0; n * d], vec![0.0; ff * d]);
-    let mut packed = Packed::pack(precision, &w, ff, d);
+    let mut packed = PackedWeight::pack(precision, &w, ff, d);
     let work = n * d * ff;
     let mut time = |what: &str, work, f: &mut dyn FnMut()| {
         time(c, shape, &format!("{what}_{name}"), work, f);
@@ -183,7 +183,7 @@ fn heads(c: &mut Criterion) {
         let targets: Vec<u32> = (0..n).map(|i| (i % vocab) as u32).collect();
         let (inverse, grads) = (vec![1.0; n], random(3, n));
         let (mut logp, mut entropy) = (vec![0.0; n], vec![0.0; n]);
-        let head = Head {
+        let head = LmHead {
             h: &h,
             w: &w,
             targets: &targets,

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use super::relative::Groups;
-use super::{Grouping, Hops, Moments, Places, Relative, Segments, moments};
+use super::{GaeSteps, Grouping, Moments, RaggedRows, Relative, Segments, moments};
 use crate::par;
 
 /// Added to the variance when whitening, as in the reference implementations.
@@ -13,7 +13,7 @@ pub(crate) const WHITEN_EPS: f64 = 1e-8;
 #[derive(Debug, Clone, Copy)]
 pub struct Steps<'a> {
     /// The steps of each episode, one after the other.
-    pub episodes: &'a Places,
+    pub episodes: &'a RaggedRows,
     /// Discount of later rewards.
     pub gamma: f64,
     /// The anchor of each step, `[N]`: those with one anchor are compared.
@@ -114,8 +114,8 @@ pub trait Estimate {
         rewards: &[f32],
         values: &[f32],
         after: &[f32],
-        places: &Places,
-        hops: Hops,
+        places: &RaggedRows,
+        hops: GaeSteps,
     ) -> Result<(Vec<f32>, Vec<f32>), Self::Error>;
 
     /// The discounted sum of rewards from each place on, `[N]`: `Rₜ = rₜ + γ · Rₜ₊₁`.
@@ -126,7 +126,7 @@ pub trait Estimate {
     fn returns(
         &self,
         rewards: &[f32],
-        places: &Places,
+        places: &RaggedRows,
         gamma: f64,
     ) -> Result<Vec<f32>, Self::Error>;
 
@@ -229,8 +229,8 @@ impl Estimate for Cpu {
         rewards: &[f32],
         values: &[f32],
         after: &[f32],
-        places: &Places,
-        hops: Hops,
+        places: &RaggedRows,
+        hops: GaeSteps,
     ) -> Result<(Vec<f32>, Vec<f32>), Infallible> {
         same("gae", rewards.len(), places.len());
         same("gae", values.len(), places.len());
@@ -243,11 +243,11 @@ impl Estimate for Cpu {
     fn returns(
         &self,
         rewards: &[f32],
-        places: &Places,
+        places: &RaggedRows,
         gamma: f64,
     ) -> Result<Vec<f32>, Infallible> {
         same("returns", rewards.len(), places.len());
-        let hops = Hops::all(super::Hop { gamma, lambda: 1.0 });
+        let hops = GaeSteps::all(super::GaeParams { gamma, lambda: 1.0 });
         let both = places.scan(|place| (f64::from(rewards[place]), 0.0), |_| 0.0, hops);
         Ok(both.into_iter().map(|[advantage, _]| advantage).collect())
     }

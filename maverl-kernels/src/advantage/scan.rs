@@ -7,7 +7,7 @@ use crate::par;
 
 /// How rewards fade from one place to the next.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Hop {
+pub struct GaeParams {
     /// Discount of what comes later.
     pub gamma: f64,
     /// How far an estimate looks: 0 is one place, 1 is to the end.
@@ -16,29 +16,29 @@ pub struct Hop {
 
 /// How rewards fade inside a reply, and from a reply to the next in a chain.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Hops {
+pub struct GaeSteps {
     /// From a place to the next one of the same reply, and to the end of a row that is no chain.
-    pub within: Hop,
+    pub within: GaeParams,
     /// From the last place of a reply of a chain to the first of the next.
-    pub between: Hop,
+    pub between: GaeParams,
 }
 
-impl Hops {
+impl GaeSteps {
     /// The same everywhere.
-    pub const fn all(hop: Hop) -> Self {
+    pub const fn all(hop: GaeParams) -> Self {
         Self { within: hop, between: hop }
     }
 }
 
 /// Ragged rows, one after the other in one array of `[N]` places.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Places {
+pub struct RaggedRows {
     offsets: Vec<u32>,
     /// 1 at the last place of each reply, for chains. `[N]`
     last: Option<Vec<u8>>,
 }
 
-impl Places {
+impl RaggedRows {
     /// Rows of so many places.
     ///
     /// # Panics
@@ -46,7 +46,7 @@ impl Places {
     /// If there are 2³¹ rows or places, or more.
     pub fn rows(lengths: &[usize]) -> Self {
         let (rows, places) = (lengths.len(), lengths.iter().sum::<usize>());
-        assert!(rows.max(places) <= MOST, "Places: {rows} rows, {places} places: not 31 bits");
+        assert!(rows.max(places) <= MOST, "RaggedRows: {rows} rows, {places} places: not 31 bits");
         let mut end = 0;
         let ends = lengths.iter().map(|&length| {
             end += length as u32;
@@ -67,7 +67,7 @@ impl Places {
         Self { last: Some(last), ..Self::rows(&lengths) }
     }
 
-    /// Places of all rows.
+    /// RaggedRows of all rows.
     pub fn len(&self) -> usize {
         self.offsets[self.count()] as usize
     }
@@ -113,7 +113,7 @@ impl Places {
         &self,
         at: impl Fn(usize) -> (f64, f64) + Sync,
         after: impl Fn(usize) -> f64 + Sync,
-        hops: Hops,
+        hops: GaeSteps,
     ) -> Vec<[f32; 2]> {
         let mut out = vec![[0.0; 2]; self.len()];
         self.each(&mut out, |row, first, part| {
@@ -121,7 +121,7 @@ impl Places {
             for (t, out) in part.iter_mut().enumerate().rev() {
                 let (reward, value) = at(first + t);
                 let chained = self.last.as_ref().is_some_and(|last| last[first + t] != 0);
-                let Hop { gamma, lambda } = if chained { hops.between } else { hops.within };
+                let GaeParams { gamma, lambda } = if chained { hops.between } else { hops.within };
                 running = reward + gamma * next - value + gamma * lambda * running;
                 next = value;
                 *out = [running as f32, (running + value) as f32];

@@ -59,7 +59,7 @@ impl Row<'_> {
         grads: &mut [&mut [f32]; 3],
         mut prefix: Option<[&mut [f32]; 2]>,
     ) {
-        let head = |head| lanes::run(Head { row: self, heads, head });
+        let head = |head| lanes::run(HeadView { row: self, heads, head });
         let mut store = |at: usize, found: Grads| {
             let prefix = prefix.as_mut().map(|[dk, dv]| [&mut **dk, &mut **dv]);
             found.store(heads, at, grads, prefix);
@@ -123,7 +123,7 @@ fn rows(
     }
 }
 
-struct Head<'a> {
+struct HeadView<'a> {
     row: Row<'a>,
     heads: Heads,
     head: usize,
@@ -139,7 +139,7 @@ struct Scratch {
     ds: Vec<f32>,
 }
 
-impl Kernel for Head<'_> {
+impl Kernel for HeadView<'_> {
     type Output = Grads;
 
     #[inline(always)]
@@ -185,7 +185,7 @@ impl Kernel for Head<'_> {
 
 /// A block of queries of one query head.
 struct Block<'a> {
-    head: &'a Head<'a>,
+    head: &'a HeadView<'a>,
     /// Transposed.
     keys: &'a [f32],
     values: &'a [f32],
@@ -223,14 +223,14 @@ impl Block<'_> {
     /// Index of a query's member of the group in arrays of queries.
     #[inline(always)]
     fn at(&self, query: usize) -> usize {
-        let Head { heads, head, .. } = *self.head;
+        let HeadView { heads, head, .. } = *self.head;
         (query - self.first) * heads.q_width() + (head * heads.group() + self.member) * heads.dim
     }
 
     /// Scales queries and copies output gradients to rows of `wide`.
     #[inline(always)]
     fn load(&self, wide: usize, scratch: &mut Scratch) {
-        let Head { row, heads, .. } = *self.head;
+        let HeadView { row, heads, .. } = *self.head;
         let rows = scratch.q.chunks_exact_mut(wide).zip(scratch.dout.chunks_exact_mut(wide));
         for (i, (q, dout)) in (self.start..self.end).zip(rows) {
             let here = self.at(i)..self.at(i) + heads.dim;
@@ -268,7 +268,7 @@ impl Block<'_> {
         ds: &mut [f32],
         pitch: usize,
     ) {
-        let Head { row, heads, .. } = *self.head;
+        let HeadView { row, heads, .. } = *self.head;
         let rows = p.chunks_exact_mut(pitch).zip(ds.chunks_exact_mut(pitch));
         let douts = dout.chunks_exact(vector::padded(heads.dim));
         for (i, ((p, ds), dout)) in (self.start..self.end).zip(rows.zip(douts)) {
@@ -299,7 +299,7 @@ impl Block<'_> {
         pitch: usize,
         grads: &mut Grads,
     ) {
-        let Head { row, heads, head } = *self.head;
+        let HeadView { row, heads, head } = *self.head;
         let (dim, members) = (heads.dim, heads.group() * heads.dim);
         let mut counts = [0; QUERIES];
         counts.iter_mut().zip(self.start + 1..).for_each(|(count, keys)| *count = keys);

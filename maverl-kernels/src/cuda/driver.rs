@@ -13,7 +13,7 @@ use cudarc::nvrtc::Ptx;
 
 use super::kernels::{Add, Scan};
 use super::{BLOCK, Element, GroupingOn, Kernels, Machine, NAMES, PlacesOn, SegmentsOn, nvrtc};
-use crate::advantage::{Hops, Relative, same};
+use crate::advantage::{GaeSteps, Relative, same};
 
 /// Why there is no GPU, or what it says.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -230,7 +230,7 @@ impl Gpu {
         &self,
         [rewards, values, after]: [&CudaSlice<f32>; 3],
         places: &PlacesOn<Driver>,
-        hops: Hops,
+        hops: GaeSteps,
         [advantages, returns]: [&mut CudaSlice<f32>; 2],
     ) -> Result<(), CudaError> {
         for len in [rewards.len(), values.len(), advantages.len(), returns.len()] {

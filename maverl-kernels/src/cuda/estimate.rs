@@ -3,7 +3,7 @@
 use super::kernels::{Add, NONE, Scan};
 use super::{Kernels, Machine};
 use crate::advantage::{
-    Estimate, Grouping, Hops, Moments, Places, Relative, Segments, Steps, same,
+    Estimate, GaeSteps, Grouping, Moments, RaggedRows, Relative, Segments, Steps, same,
 };
 
 impl<M: Machine> Estimate for Kernels<M> {
@@ -70,8 +70,8 @@ impl<M: Machine> Estimate for Kernels<M> {
         rewards: &[f32],
         values: &[f32],
         after: &[f32],
-        places: &Places,
-        hops: Hops,
+        places: &RaggedRows,
+        hops: GaeSteps,
     ) -> Result<(Vec<f32>, Vec<f32>), M::Error> {
         same("gae", rewards.len(), places.len());
         same("gae", values.len(), places.len());
@@ -86,7 +86,12 @@ impl<M: Machine> Estimate for Kernels<M> {
         Ok((advantages, self.machine.download(&returns, places.len)?))
     }
 
-    fn returns(&self, rewards: &[f32], places: &Places, gamma: f64) -> Result<Vec<f32>, M::Error> {
+    fn returns(
+        &self,
+        rewards: &[f32],
+        places: &RaggedRows,
+        gamma: f64,
+    ) -> Result<Vec<f32>, M::Error> {
         same("returns", rewards.len(), places.len());
         let places = self.places(places)?;
         self.map(rewards, |rewards, out| self.scan_at(&Scan::returns(rewards, gamma, out), &places))

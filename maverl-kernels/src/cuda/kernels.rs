@@ -3,7 +3,7 @@
 
 use super::{BLOCK, Element, GroupingOn, Machine, PlacesOn, SegmentsOn};
 use crate::advantage::{
-    Baseline, Grouping, Hop, Hops, Places, Relative, Segments, Singleton, WHITEN_EPS,
+    Baseline, GaeParams, GaeSteps, Grouping, RaggedRows, Relative, Segments, Singleton, WHITEN_EPS,
 };
 
 /// Threads that share a piece of a group.
@@ -35,7 +35,7 @@ pub(super) struct Scan {
     pub(super) rewards: u64,
     pub(super) values: u64,
     pub(super) after: u64,
-    pub(super) hops: Hops,
+    pub(super) hops: GaeSteps,
     pub(super) advantages: u64,
     pub(super) returns: u64,
 }
@@ -76,7 +76,7 @@ impl<M: Machine> Kernels<M> {
     /// # Errors
     ///
     /// If its memory is full, or it fails.
-    pub fn places(&self, places: &Places) -> Result<PlacesOn<M>, M::Error> {
+    pub fn places(&self, places: &RaggedRows) -> Result<PlacesOn<M>, M::Error> {
         PlacesOn::new(&self.machine, places)
     }
 
@@ -220,7 +220,7 @@ impl<M: Machine> Kernels<M> {
     }
 
     pub(super) fn scan_at(&self, scan: &Scan, places: &PlacesOn<M>) -> Result<(), M::Error> {
-        let fade = |hop: Hop| [hop.gamma.to_bits(), (hop.gamma * hop.lambda).to_bits()];
+        let fade = |hop: GaeParams| [hop.gamma.to_bits(), (hop.gamma * hop.lambda).to_bits()];
         let (within, between) = (fade(scan.hops.within), fade(scan.hops.between));
         let last = self.maybe(places.last.as_ref());
         let (offsets, rows) = (self.at(&places.offsets), places.count as u64);
@@ -262,7 +262,7 @@ impl<M: Machine> Kernels<M> {
 impl Scan {
     /// Discounted rewards are advantages over values of 0, seen to the end.
     pub(super) fn returns(rewards: u64, gamma: f64, out: u64) -> Self {
-        let hops = Hops::all(Hop { gamma, lambda: 1.0 });
+        let hops = GaeSteps::all(GaeParams { gamma, lambda: 1.0 });
         Self { rewards, values: NONE, after: NONE, hops, advantages: out, returns: NONE }
     }
 }

@@ -1,7 +1,7 @@
 //! Groupings and rows in a machine's memory, for batches that many estimators read.
 
 use super::Machine;
-use crate::advantage::{Grouping, Places, Segments};
+use crate::advantage::{Grouping, RaggedRows, Segments};
 
 /// [`Segments`] on a machine.
 pub struct SegmentsOn<M: Machine> {
@@ -53,7 +53,7 @@ impl<M: Machine> GroupingOn<M> {
     }
 }
 
-/// [`Places`] on a machine.
+/// [`RaggedRows`] on a machine.
 pub struct PlacesOn<M: Machine> {
     pub(super) len: usize,
     pub(super) count: usize,
@@ -62,7 +62,7 @@ pub struct PlacesOn<M: Machine> {
 }
 
 impl<M: Machine> PlacesOn<M> {
-    pub(super) fn new(machine: &M, places: &Places) -> Result<Self, M::Error> {
+    pub(super) fn new(machine: &M, places: &RaggedRows) -> Result<Self, M::Error> {
         Ok(Self {
             len: places.len(),
             count: places.count(),

@@ -128,8 +128,8 @@ impl Row {
             |[], [z]| {
                 let far = distances.at(lanes, z);
                 let p = lanes.mul(lanes.exp(far), scale);
-                let slope = lanes.mul_add(by_entropy, lanes.add(far, offset), by_logp);
-                [lanes.mul(lanes.mul(falling, p), slope)]
+                let grad = lanes.mul_add(by_entropy, lanes.add(far, offset), by_logp);
+                [lanes.mul(lanes.mul(falling, p), grad)]
             },
         );
         logits[target] += self.inverse * dlogp;

@@ -43,9 +43,9 @@ fn forward(c: &Case) -> [Vec<f32>; 2] {
     [logp, entropy]
 }
 
-fn head(c: &Case) -> Head<'_> {
+fn head(c: &Case) -> LmHead<'_> {
     let Case { h, w, targets, inverse } = c;
-    Head { h, w, targets, inv_temperature: inverse, precision: Precision::F32 }
+    LmHead { h, w, targets, inv_temperature: inverse, precision: Precision::F32 }
 }
 
 /// The gradients of a loss with these derivatives, of sequences that begin at `offsets`; asserts that each sequence is

@@ -191,7 +191,7 @@ impl<E: Element> Product<'_, E> {
         let depth = words.len();
         let matrix = match &self.b {
             Panels::Of(matrix) => matrix,
-            Panels::Packed { lines, .. } => {
+            Panels::PackedWeight { lines, .. } => {
                 let stride = self.a.words();
                 let lines = &lines[columns.start / PANEL * stride + words.start..];
                 return View { in_place: None, lines, stride, columns, words };

@@ -161,14 +161,14 @@ pub(super) enum Panels<'a, E> {
     /// Laid out when needed.
     Of(Matrix<'a, E>),
     /// Laid out before: `[panels, words, PANEL]`.
-    Packed { lines: &'a [Line], columns: usize },
+    PackedWeight { lines: &'a [Line], columns: usize },
 }
 
 impl<E: Element> Panels<'_, E> {
     pub(super) fn columns(&self) -> usize {
         match self {
             Self::Of(matrix) => matrix.indices,
-            Self::Packed { columns, .. } => *columns,
+            Self::PackedWeight { columns, .. } => *columns,
         }
     }
 }

@@ -244,7 +244,7 @@ fn threads_do_not_change_bits_in_bf16() {
 fn a_packed_weight_gives_the_bits_of_the_weight<E: Random>() {
     for (m, n, k) in SIZES {
         let (a, b, c) = (E::random(1, m * k), E::random(2, n * k), E::random(3, n * k));
-        let mut packed = Packed::pack(E::PRECISION, &c, n, k);
+        let mut packed = PackedWeight::pack(E::PRECISION, &c, n, k);
         packed.update(&b);
         assert_eq!(packed.shape(), (n, k));
         let (mut got, mut want) = (vec![1.0; m * n], vec![2.0; m * n]);

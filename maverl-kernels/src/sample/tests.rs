@@ -25,12 +25,12 @@ fn four() -> Vec<f32> {
 #[test]
 fn uniform_is_reproducible_and_uniform() {
     assert_eq!(uniform(1, 2).to_bits(), uniform(1, 2).to_bits());
-    assert_ne!(mix(1, 2), mix(2, 1));
+    assert_ne!(derive_seed(1, 2), derive_seed(2, 1));
     let n = 100_000;
     let mean = (0..n).map(|i| uniform(3, i)).sum::<f64>() / n as f64;
     assert!((mean - 0.5).abs() < 0.005, "{mean}");
     let mut bins = [0; 16];
-    (0..n).for_each(|i| bins[(uniform(mix(9, i), 0) * 16.0) as usize] += 1);
+    (0..n).for_each(|i| bins[(uniform(derive_seed(9, i), 0) * 16.0) as usize] += 1);
     assert!(bins.iter().all(|&b| (5700..6800).contains(&b)), "{bins:?}");
 }
 

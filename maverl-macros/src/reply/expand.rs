@@ -31,7 +31,7 @@ pub(crate) fn reply(reply: &Reply, item: &DeriveInput) -> TokenStream {
     quote! {
         #[automatically_derived]
         impl #generics #krate::Reply for #ident #arguments #bounds {
-            const TYPED: bool = true;
+            const STRUCTURED: bool = true;
 
             fn format() -> ::std::string::String {
                 ::std::string::String::from(#format)

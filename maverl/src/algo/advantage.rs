@@ -15,11 +15,11 @@ mod whiten;
 pub use anchor::{discounted_returns, similarity};
 pub use baseline::baselines;
 pub(crate) use baseline::is_greedy;
-pub use chain::{Hop, chained_gae, gae};
+pub use chain::{GaeParams, chained_gae, gae};
 pub use compound::Compound;
 pub use ema::EmaBaseline;
 pub use relative::{Grouping, Relative, relative};
-pub use rounds::of_rounds;
+pub use rounds::apply_future_rewards;
 pub use shaping::{
     Bonus, ScoreShare, difference_rewards, discounted_scores, influence_bonus, margin, quality,
     shaped_rewards, weighted_rewards,

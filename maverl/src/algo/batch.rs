@@ -61,7 +61,7 @@ pub struct Batch {
     /// The longest reply, in tokens, that a seat of the policy may give.
     pub longest: usize,
     /// Mean KL to the policy that sampled beyond which no further epoch begins; 0 is never.
-    pub target_kl: f64,
+    pub early_stop_kl: f64,
     /// The step size, schedule applied.
     pub lr: f64,
 }
@@ -97,7 +97,7 @@ pub fn batches(
         epochs: plan.algorithm.epochs,
         aggregation: plan.algorithm.aggregation,
         longest: plan.longest_reply(policy),
-        target_kl: plan.algorithm.target_kl,
+        early_stop_kl: plan.algorithm.early_stop_kl,
         lr: lr(step, plan.steps, &plan.policies[policy].optim),
     };
     let learning = (0..plan.policies.len()).filter(|&policy| plan.learns(policy, step));

@@ -31,13 +31,13 @@ pub struct Term {
     /// The loss.
     pub value: f64,
     /// Its derivative.
-    pub slope: f64,
+    pub grad: f64,
 }
 
 impl Term {
     /// A loss that does not move: no gradient.
-    pub const fn flat(value: f64) -> Self {
-        Self { value, slope: 0.0 }
+    pub const fn constant(value: f64) -> Self {
+        Self { value, grad: 0.0 }
     }
 }
 

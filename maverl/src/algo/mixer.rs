@@ -1,6 +1,6 @@
 //! One value of a team from those of its agents.
 
-use maverl_kernels::sample::{mix, uniform};
+use maverl_kernels::sample::{derive_seed, uniform};
 
 use crate::config::Credit;
 
@@ -142,7 +142,7 @@ impl Monotone {
         let spread = 0.1 / (state as f64).sqrt().max(1.0);
         let mut params = Vec::new();
         let mut block = |n: usize, middle: f64, spread: f64| {
-            let seed = mix(seed, params.len() as u64);
+            let seed = derive_seed(seed, params.len() as u64);
             let draw = |i: usize| middle + spread * (2.0 * uniform(seed, i as u64) - 1.0);
             params.extend((0..n).map(|i| draw(i) as f32));
         };
@@ -224,8 +224,8 @@ impl Monotone {
         let dsums: Vec<f64> =
             sums.iter().zip(&w2).map(|(s, w)| share * w.abs() * elu_slope(*s)).collect();
         let rows = || w1.chunks_exact(self.width);
-        let slopes = rows().map(|row| row.iter().zip(&dsums).map(|(w, d)| w.abs() * d).sum());
-        let slopes: Vec<f64> = slopes.collect();
+        let grads = rows().map(|row| row.iter().zip(&dsums).map(|(w, d)| w.abs() * d).sum());
+        let grads: Vec<f64> = grads.collect();
         let dw1: Vec<f64> = rows()
             .zip(values)
             .flat_map(|(row, value)| {
@@ -248,7 +248,7 @@ impl Monotone {
             *d += by * share * h.max(0.0);
         }
         gradient[last + self.width] += by;
-        slopes
+        grads
     }
 }
 
@@ -303,8 +303,8 @@ mod tests {
         let (mixing, state) = (golden(), [0.0]);
         let values = [0.5, -1.0];
         assert_close("marl.md 8.4, Q_tot", &[mixing.total(&values, &state)], &[0.0376822], 1e-6);
-        let slopes = mixing.backward(&values, &state, 1.0, &mut [0.0; 23]);
-        assert_close("marl.md 8.4, dQ_tot/dq", &slopes, &[0.721341, 0.260364], 1e-6);
+        let grads = mixing.backward(&values, &state, 1.0, &mut [0.0; 23]);
+        assert_close("marl.md 8.4, dQ_tot/dq", &grads, &[0.721341, 0.260364], 1e-6);
         let round = Round {
             reward: 1.0,
             before: vec![0.2, 0.0],
@@ -321,8 +321,8 @@ mod tests {
             let mixing = Mixing::Monotone(wild(4, 6, 5, seed));
             let (values, state) = (numbers(seed + 1000, 4), numbers(seed + 2000, 6));
             let mut unused = vec![0.0; mixing.params().len()];
-            let slopes = mixing.backward(&values, &state, 0.0, &mut unused);
-            assert!(slopes.iter().all(|&slope| slope >= 0.0), "seed {seed}: {slopes:?}");
+            let grads = mixing.backward(&values, &state, 0.0, &mut unused);
+            assert!(grads.iter().all(|&grad| grad >= 0.0), "seed {seed}: {grads:?}");
             for seat in 0..4 {
                 let mut more = values.clone();
                 more[seat] += 0.7;
@@ -338,15 +338,15 @@ mod tests {
             let mixing = Mixing::Monotone(network.clone());
             let (values, state) = (numbers(seed + 50, 3), numbers(seed + 60, 4));
             let mut gradient = vec![0.0; network.params.len()];
-            let slopes = mixing.backward(&values, &state, 1.0, &mut gradient);
-            for (seat, slope) in slopes.iter().enumerate() {
+            let grads = mixing.backward(&values, &state, 1.0, &mut gradient);
+            for (seat, grad) in grads.iter().enumerate() {
                 let at = |x: f64| {
                     let mut values = values.clone();
                     values[seat] = x;
                     mixing.total(&values, &state)
                 };
                 let want = (at(values[seat] + 1e-5) - at(values[seat] - 1e-5)) / 2e-5;
-                assert!((slope - want).abs() < 1e-6, "seat {seat}: {slope} is not {want}");
+                assert!((grad - want).abs() < 1e-6, "seat {seat}: {grad} is not {want}");
             }
             for (i, got) in gradient.iter().enumerate() {
                 // Parameters are f32: the difference that is really there is divided by.

@@ -90,4 +90,6 @@ pub use loss::{PolicyLoss, RowTokens, policy_gradient, token_weights};
 pub use mixer::{Mixing, Monotone, Round};
 pub use sample::{Sample, TaskKey, flat_tasks, samples};
 pub use schedule::lr;
-pub use value::{Aim, Scale, ValueBatch, ValueRow, ValueText, explained_variance, value_batches};
+pub use value::{
+    Scale, ValueBatch, ValueRow, ValueTarget, ValueText, explained_variance, value_batches,
+};

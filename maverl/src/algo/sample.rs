@@ -59,7 +59,7 @@ fn key(episode: &Episode) -> TaskKey {
 /// The turns of `episodes` that are trained on, sorted by (task, episode index, turn path).
 ///
 /// A turn is a sample if its episode is *scored*, its seat is trained, it has tokens and does not rest; a malformed or
-/// truncated reply is a sample like any other. Turns of frozen seats, of outsiders and of episodes played greedily to compare with are not,
+/// truncated reply is a sample like any other. Turns of frozen seats, of endpoints and of episodes played greedily to compare with are not,
 /// so they enter no statistic of a group.
 pub fn samples(episodes: &[Episode], plan: &Plan) -> Vec<Sample> {
     let mut samples: Vec<Sample> = episodes
@@ -82,7 +82,7 @@ fn of_episode<'a>(
     plan: &'a Plan,
 ) -> impl Iterator<Item = Sample> + 'a {
     episode.turns.iter().enumerate().filter_map(move |(turn, played)| {
-        let tokens = played.tokens.as_ref().filter(|_| !played.rests)?.completion.len();
+        let tokens = played.tokens.as_ref().filter(|_| !played.masked)?.completion.len();
         let seat = plan.seats.iter().position(|seat| seat.seat == played.seat)?;
         let trained = &plan.seats[seat];
         trained.trained.then_some(())?;
@@ -111,17 +111,17 @@ mod tests {
     #[test]
     fn one_sample_per_turn_with_tokens_of_a_trained_seat_of_a_scored_episode() {
         let plan = plan(&[("t/a", true), ("t/b", false)]);
-        let mut outsider = turn("t/a", 2);
-        outsider.tokens = None;
-        let mut rests = turn("t/a", 4);
-        rests.rests = true;
+        let mut endpoint = turn("t/a", 2);
+        endpoint.tokens = None;
+        let mut masked = turn("t/a", 4);
+        masked.masked = true;
         let mut unscored = episode("p", 1, 1.0, vec![turn("t/a", 0)]);
         unscored.outcome = Outcome::Unscored(Fault::new(FaultKind::Environment, "down"));
         let played = episode(
             "p",
             0,
             1.0,
-            vec![turn("t/a", 0), turn("t/b", 1), outsider, turn("t/a", 3), rests],
+            vec![turn("t/a", 0), turn("t/b", 1), endpoint, turn("t/a", 3), masked],
         );
         let got = samples(&[unscored, played], &plan);
         let places: Vec<_> = got.iter().map(|s| (s.episode, s.turn, s.seat)).collect();

@@ -96,7 +96,7 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         orchestra: chosen("t/relay"),
         rollout: RolloutConfig::default(),
         seats: seats.iter().enumerate().map(seat).collect(),
-        outsiders: Vec::new(),
+        endpoints: Vec::new(),
         policies: seats.iter().enumerate().map(policy).collect(),
         workers: seats.iter().map(worker).collect(),
         algorithm: AlgorithmPlan::from(&AlgorithmConfig::default()),
@@ -139,7 +139,7 @@ pub(crate) fn turn(seat: &str, place: u32) -> Turn {
         truncated: false,
         shortened: 0,
         forked: false,
-        rests: false,
+        masked: false,
         tokens: Some(Tokens {
             prompt: vec![1, 2, 3],
             completion: vec![4, 5],

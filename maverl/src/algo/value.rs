@@ -14,7 +14,7 @@ pub struct ValueText {
 
 /// What the values of a text are to become. All `[places]`.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Aim {
+pub enum ValueTarget {
     /// These returns, from values that are `old` when the update begins.
     Returns {
         /// The values that advantages were taken from.
@@ -32,7 +32,7 @@ pub struct ValueRow {
     /// What it reads.
     pub text: ValueText,
     /// What it is to say.
-    pub aim: Aim,
+    pub aim: ValueTarget,
 }
 
 /// One step's rows for one critic, in the order that fixes every sum.
@@ -57,7 +57,7 @@ pub fn value_batches(
     plan: &Plan,
     samples: &[Sample],
     texts: &[ValueText],
-    aims: &[Aim],
+    aims: &[ValueTarget],
     step: u64,
 ) -> Vec<(usize, ValueBatch)> {
     assert!(samples.len() == texts.len() && samples.len() == aims.len(), "value_batches: lengths");

@@ -34,8 +34,8 @@ pub(super) fn check(config: &Config, problems: &mut Problems<'_>) {
     for (name, config) in &config.agents {
         agent(config, &path(["agents", name]), problems);
     }
-    for (name, outsider) in &config.outsiders {
-        let (table, requests) = (path(["outsiders", name]), outsider.max_requests.get() as u64);
+    for (name, endpoint) in &config.endpoints {
+        let (table, requests) = (path(["endpoints", name]), endpoint.max_requests.get() as u64);
         most(problems, &table, "max_requests", Some(requests), MANY);
     }
     let (algorithm, table) = (&config.algorithm, path(["algorithm"]));

@@ -50,7 +50,7 @@ pub(super) fn tasks(
     if purpose == Purpose::Eval || !there {
         return Loaded::default();
     }
-    let lessons = lessons(config, base, problems);
+    let lessons = training_data(config, base, problems);
     let eval = config.eval.used(config.algorithm.name);
     let held_out = [
         ("test_split", &eval.test_split, eval.before_and_after, "eval.before_and_after = false"),
@@ -75,7 +75,7 @@ pub(super) fn tasks(
     lessons
 }
 
-fn lessons(config: &Config, base: &Path, problems: &mut Problems<'_>) -> Loaded {
+fn training_data(config: &Config, base: &Path, problems: &mut Problems<'_>) -> Loaded {
     let at = path(["task", "data"]);
     if problems.reported(&at) {
         return Loaded::default();

@@ -69,7 +69,7 @@ fn estimates(given: &AlgorithmPlan, unset: &AlgorithmPlan) -> Vec<Key> {
         anchor_similarity: anchors;
         discount: anchors;
         resample: supervised;
-        target_kl: supervised.or(when(given.epochs == 1, "`epochs` is 1"));
+        early_stop_kl: supervised.or(when(given.epochs == 1, "`epochs` is 1"));
         order: supervised;
         factor: sequence;
         factor_clip: sequence.or(when(given.factor != Factor::Clipped, "`factor` is not \"clipped\""));

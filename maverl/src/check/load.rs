@@ -7,8 +7,8 @@ use serde::Deserialize;
 use super::diagnostic::{Problems, key, within};
 use super::wrong;
 use crate::config::{
-    AgentConfig, AlgorithmConfig, CheckpointConfig, Config, CriticConfig, EvalConfig, LoraConfig,
-    LossConfig, ModelConfig, OptimConfig, OutsiderConfig, PreferenceConfig, RewardConfig,
+    AgentConfig, AlgorithmConfig, CheckpointConfig, Config, CriticConfig, EndpointConfig,
+    EvalConfig, LoraConfig, LossConfig, ModelConfig, OptimConfig, PreferenceConfig, RewardConfig,
     RolloutConfig, RuntimeConfig, SamplingConfig, TaskConfig, WorldConfig,
 };
 
@@ -51,7 +51,7 @@ pub(crate) fn tables() -> [(&'static str, &'static [&'static str]); 18] {
         ("`[models.NAME]`", fields::<ModelConfig>()),
         ("a model's (or agent's) `optim`", fields::<OptimConfig>()),
         ("a model's (or agent's) `lora`", fields::<LoraConfig>()),
-        ("`[outsiders.NAME]`", fields::<OutsiderConfig>()),
+        ("`[endpoints.NAME]`", fields::<EndpointConfig>()),
         ("`[agents.\"team/role\"]`", fields::<AgentConfig>()),
         ("`[algorithm]`", fields::<AlgorithmConfig>()),
         ("`[algorithm.loss]` (or an agent's `loss`)", fields::<LossConfig>()),

@@ -18,6 +18,7 @@ mod critic;
 mod data;
 mod diagnostic;
 mod doubts;
+mod endpoint;
 mod file;
 mod idle;
 mod load;
@@ -25,7 +26,6 @@ mod machine;
 mod memory;
 pub(crate) mod missing;
 mod models;
-mod outsider;
 mod policy;
 mod prompts;
 mod render;
@@ -137,8 +137,8 @@ fn plan(
     let beside = choice::beside(&config, flow.as_ref()?, base, registry, problems);
     let choice::Orchestra { chosen: orchestra, members, .. } = flow?;
     let seats = team::seats(&config, &orchestra.name, &members, registry, problems);
-    outsider::check(&config, base, problems);
-    let (members, outsiders) = outsider::take(&config, seats?, problems);
+    endpoint::check(&config, base, problems);
+    let (members, endpoints) = endpoint::take(&config, seats?, problems);
     let assigned = policy::assign(&config, &members, &models, purpose, problems);
     let (seats, mut policies, workers) = assigned?;
     if policy::samples(&config, purpose) {
@@ -165,7 +165,7 @@ fn plan(
         orchestra,
         rollout: config.rollout.clone(),
         seats,
-        outsiders,
+        endpoints,
         policies,
         workers,
         environments: beside,

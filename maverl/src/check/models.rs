@@ -44,8 +44,8 @@ pub(super) fn open(config: &Config, base: &Path, problems: &mut Problems<'_>) ->
         }
         match read(&source) {
             Ok((parameters, shape, tokenizer)) => {
-                let tokenizer =
-                    tokenizer.map(|tokenizer| tokenizer.telling(&model.chat_template_kwargs));
+                let tokenizer = tokenizer
+                    .map(|tokenizer| tokenizer.with_template_kwargs(&model.chat_template_kwargs));
                 let opened = Opened { source, parameters, shape, tokenizer, start };
                 models.insert(name.clone(), opened);
             }

@@ -150,7 +150,7 @@ fn questions(plan: &Plan, worker: usize, tasks: &[Task]) -> Option<Questions> {
     let seats = plan.seats.iter().filter(|seat| plan.policies[seat.policy].worker == worker);
     let max_tokens = seats.map(|seat| seat.sampling.max_tokens).max()?;
     let tokenizer = Tokenizer::load(&ModelFiles::new(&group.source)).ok()?;
-    let tokenizer = tokenizer.telling(&group.chat_template_kwargs);
+    let tokenizer = tokenizer.with_template_kwargs(&group.chat_template_kwargs);
     let context = models::shape(&group.source).ok()?.max_position_embeddings;
     let every = tasks.len().div_ceil(COUNTED).max(1);
     let counts = tasks.iter().step_by(every).filter_map(|task| tokens(&tokenizer, &task.question));

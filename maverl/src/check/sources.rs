@@ -125,7 +125,7 @@ pub(super) struct Unreadable {
 }
 
 /// Where a key and its value stand in a layer's text.
-pub(super) struct Place {
+pub(super) struct KeyPosition {
     /// Index of the layer.
     pub(super) layer: usize,
     /// The key.
@@ -185,7 +185,7 @@ impl Layers {
     }
 
     /// Where a key's value comes from; if it has none, where the innermost table around it does.
-    pub(super) fn place(&self, path: &[String]) -> Option<Place> {
+    pub(super) fn place(&self, path: &[String]) -> Option<KeyPosition> {
         let (value, depth) = find(&self.merged, path);
         let layer = self.index(value.tag())?;
         let path = &path[..depth];
@@ -199,7 +199,7 @@ impl Layers {
             }
             Content::Nothing => return None,
         };
-        Some(Place { layer, key, value })
+        Some(KeyPosition { layer, key, value })
     }
 
     fn index(&self, tag: Tag) -> Option<usize> {

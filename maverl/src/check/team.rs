@@ -134,8 +134,8 @@ pub(super) fn write_out(config: &mut Config, seats: &[SeatPlan]) {
     let only = config.models.keys().next().filter(|_| config.models.len() == 1).cloned();
     for seat in seats {
         let agent = config.agents.entry(seat.seat.agent.clone()).or_default();
-        // An agent with an outsider has models only where a seat says so.
-        if agent.outsider.is_none() {
+        // An agent with an endpoint has models only where a seat says so.
+        if agent.endpoint.is_none() {
             agent.model = agent.model.take().or_else(|| only.clone());
         }
         if agent.seats.is_empty() {

@@ -4,11 +4,11 @@ mod adapters;
 mod algorithms;
 mod counts;
 mod critics;
+mod endpoints;
 mod files;
 mod idle;
 mod keys;
 mod mistakes;
-mod outsiders;
 mod plan;
 mod policies;
 mod sources;
@@ -24,7 +24,7 @@ use crate::env::{EnvError, Environment, EnvironmentName, Session};
 use crate::model::{Model, ModelFiles};
 use crate::orchestra::{Orchestra, OrchestraName, Team};
 use crate::plan::ModelSource;
-use crate::registry::{Build, Entry, Place};
+use crate::registry::{Build, Entry, SourceLocation};
 use crate::reward::Rewards;
 use crate::task::{Action, Observation, Score, Task};
 use crate::trajectory::Seat;
@@ -168,7 +168,7 @@ const DEBATE: &str = r#"
     options.examples = 5
 "#;
 
-const HERE: Place = Place { file: file!(), line: 1, item: "here" };
+const HERE: SourceLocation = SourceLocation { file: file!(), line: 1, item: "here" };
 
 /// Search and debate in a library or a quiz.
 fn everything() -> Registry {

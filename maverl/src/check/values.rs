@@ -75,7 +75,7 @@ fn algorithm(config: &AlgorithmConfig, table: &[String], problems: &mut Problems
     number(problems, table, "advantage_eps", config.advantage_eps, NOT_NEGATIVE);
     number(problems, table, "anchor_weight", config.anchor_weight, NOT_NEGATIVE);
     number(problems, table, "discount", config.discount, SHARE);
-    number(problems, table, "target_kl", config.target_kl, NOT_NEGATIVE);
+    number(problems, table, "early_stop_kl", config.early_stop_kl, NOT_NEGATIVE);
     number(problems, table, "anchor_similarity", config.anchor_similarity, ABOVE_0_TO_1);
     number(problems, table, "baseline_momentum", config.baseline_momentum, DROPPED);
     number(problems, table, "shaping_weight", config.shaping_weight, NOT_NEGATIVE);

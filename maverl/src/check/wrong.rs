@@ -288,7 +288,7 @@ fn table(path: &[String], found: &Actual) -> Option<String> {
         return Some(format!("`[[{0}]]` makes a list: write `[{0}]`", key(path)));
     }
     match (parts.as_slice(), found) {
-        ([table @ ("models" | "outsiders" | "agents" | "rewards"), field], _)
+        ([table @ ("models" | "endpoints" | "agents" | "rewards"), field], _)
             if is_key(table, field) =>
         {
             Some(format!("its keys stand under a name: `[{table}.{}]`", example(table)))
@@ -303,7 +303,7 @@ fn table(path: &[String], found: &Actual) -> Option<String> {
         (["models"], Actual::Str(text)) => Some(format!("write `models.NAME.path = {text:?}`")),
         (["models", _], Actual::Str(text)) => set("path", format!("{text:?}")),
         (["agents", _], Actual::Str(text)) => set("model", format!("{text:?}")),
-        (["outsiders", _], Actual::Str(text)) => set("url", format!("{text:?}")),
+        (["endpoints", _], Actual::Str(text)) => set("url", format!("{text:?}")),
         (["rewards", _], found) => match found {
             Actual::Float(weight) => set("weight", weight.to_string()),
             Actual::Unsigned(weight) => set("weight", weight.to_string()),

@@ -1,12 +1,12 @@
 //! `maverl bench`: what this machine does with models of two sizes. The shapes and counts are those that other programs are
 //! measured with beside it, see the page on performance in the book.
 
+mod fixture;
 mod kernels;
 mod measure;
 mod policy;
 mod report;
 mod retriever;
-mod stand;
 mod team;
 
 use std::num::NonZeroUsize;

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use super::{Failure, checked};
 use crate::check::{Purpose, Sources};
 use crate::config::{AgentConfig, AlgorithmConfig, Config, Named};
-use crate::eval::{Comparison, Entrant, EvalSpec};
+use crate::eval::{Comparison, EvalSpec, System};
 use crate::model::{HfConfig, ModelFiles};
 use crate::plan::Plan;
 use crate::registry::{OrchestraEntry, Registry};
@@ -38,7 +38,7 @@ impl Single {
         };
         config.models.retain(|name, _| *name == model);
         config.environments.clear();
-        config.outsiders.clear();
+        config.endpoints.clear();
         config.rewards.clear();
         let plan = plan(&config, team, registry)?;
         Ok(Self { config, plan })
@@ -149,25 +149,25 @@ pub(super) async fn compare(
 ) -> Result<Comparison, Failure> {
     let (start, progress) = (Weights::Start, train::stderr());
     let episodes = train::play(team, registry, trained, spec, &progress).await?;
-    let ours = Entrant::mean("trained team", spec.samples, &episodes);
+    let ours = System::mean("trained team", spec.samples, &episodes);
     let episodes = train::play(team, registry, &start, spec, &progress).await?;
-    let before = Entrant::mean("untrained team", spec.samples, &episodes);
+    let before = System::mean("untrained team", spec.samples, &episodes);
 
     // Replies of one temperature are no vote where it is 0: then they have the agent's own.
     let once =
         EvalSpec { samples: 1, temperature: spec.temperature.filter(|t| *t > 0.0), ..spec.clone() };
     let episodes = train::play(&single.plan, registry, &start, &once, &progress).await?;
-    let reply = Entrant::mean("one reply", 1, &episodes).sampled();
+    let reply = System::mean("one reply", 1, &episodes).sampled();
     let budget = ours.sampled().ceil();
     let room = single.context()?.saturating_sub(longest_prompt(&episodes));
     let long = single.with_tokens((budget as usize).min(room), registry)?;
     let votes = (budget / reply.max(1.0)).floor().max(1.0) as u32;
 
     let episodes = train::play(&long, registry, &start, spec, &progress).await?;
-    let alone = Entrant::mean("single agent", spec.samples, &episodes);
+    let alone = System::mean("single agent", spec.samples, &episodes);
     let sampled = EvalSpec { samples: votes, ..once };
     let episodes = train::play(&single.plan, registry, &start, &sampled, &progress).await?;
-    let vote = Entrant::vote("majority vote", votes, &episodes);
+    let vote = System::vote("majority vote", votes, &episodes);
     Comparison::of(&spec.split, &[ours, before, alone, vote]).ok_or_else(|| {
         Failure("not one task could be scored for everybody, so nothing can be compared".to_owned())
     })

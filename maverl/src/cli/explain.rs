@@ -60,13 +60,13 @@ fn every() -> Table {
     let mut table = Table::plain(["preset", "paper", "what it is"]).prose(&[2]);
     for preset in Preset::ALL {
         let paper = preset.paper().map_or_else(String::new, |number| format!("arXiv:{number}"));
-        table.row([preset.name().to_owned(), paper, preset.words().to_owned()]);
+        table.row([preset.name().to_owned(), paper, preset.summary().to_owned()]);
     }
     table
 }
 
 fn one(preset: Preset) -> Result<String, Failure> {
-    let mut text = format!("{}: {}\n", preset.name(), preset.words());
+    let mut text = format!("{}: {}\n", preset.name(), preset.summary());
     if let Some(number) = preset.paper() {
         text += &format!("https://arxiv.org/abs/{number}\n");
     }

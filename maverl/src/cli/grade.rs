@@ -214,8 +214,8 @@ fn mathematical(answer: &str, truths: &[String], last_number: bool) -> Grade {
     let guess = || if last_number { math::last_number(answer) } else { None };
     let extracted = math::extract(answer).or_else(guess).unwrap_or(answer.trim());
     let verdicts = truths.iter().map(|truth| math::compare(extracted, math::reference(truth)));
-    let verdicts: Vec<math::Verdict> = verdicts.collect();
-    let (verdict, reason) = if verdicts.contains(&math::Verdict::Equal) {
+    let verdicts: Vec<math::AnswerVerdict> = verdicts.collect();
+    let (verdict, reason) = if verdicts.contains(&math::AnswerVerdict::Equal) {
         ("equal", "it says what a reference says")
     } else if extracted.is_empty() {
         ("unequal", "there is no answer")
@@ -224,7 +224,7 @@ fn mathematical(answer: &str, truths: &[String], last_number: bool) -> Grade {
             "undecided",
             "the reference cannot be read, so that only the same text is right; counted as wrong",
         )
-    } else if verdicts.contains(&math::Verdict::Undecided) {
+    } else if verdicts.contains(&math::AnswerVerdict::Undecided) {
         ("undecided", "it cannot be told whether it is a reference; counted as wrong")
     } else {
         ("unequal", "it says something else than every reference")

@@ -29,7 +29,7 @@ impl ModelArgs {
     pub(super) fn open(&self) -> Result<(Model, Arc<Tokenizer>), Failure> {
         let files = files(&self.model)?;
         let told = self.chat_template_kwargs.clone().unwrap_or_default();
-        let tokenizer = Arc::new(Tokenizer::load(&files)?.telling(&told));
+        let tokenizer = Arc::new(Tokenizer::load(&files)?.with_template_kwargs(&told));
         let model = load(&files, self.adapter.as_deref())?;
         let (tokens, rows) = (tokenizer.len(), model.config.vocab_size);
         if tokens > rows {

@@ -10,7 +10,7 @@ use crate::checkpoint::{Checkpoints, Which};
 use crate::run_dir::disk::{entries, read_json};
 use crate::run_dir::{Difference, MANIFEST, Provenance, RunDir, RunDirError};
 use crate::table::{Table, paragraphs};
-use crate::train::{Score, Summary, resume_command};
+use crate::train::{RunSummary, SplitScore, resume_command};
 
 /// How deep below a directory runs are looked for: sweeps have a directory of their own.
 const DEPTH: usize = 3;
@@ -53,7 +53,7 @@ pub(super) struct Run {
     /// Steps it is to do.
     steps: u64,
     state: State,
-    summary: Option<Summary>,
+    summary: Option<RunSummary>,
 }
 
 /// A run in full.
@@ -73,7 +73,7 @@ impl Run {
     pub(super) fn read(dir: &Path, name: String) -> Result<Self, RunDirError> {
         let run = RunDir::open(dir)?;
         let config = run.origin()?.config;
-        let summary: Option<Summary> = match run.summary().exists() {
+        let summary: Option<RunSummary> = match run.summary().exists() {
             true => Some(read_json(&run.summary())?),
             false => None,
         };
@@ -94,7 +94,7 @@ impl Run {
     }
 
     /// Share of solved episodes before and after training.
-    pub(super) fn scores(&self) -> [Option<&Score>; 2] {
+    pub(super) fn scores(&self) -> [Option<&SplitScore>; 2] {
         let summary = self.summary.as_ref();
         [summary.and_then(|s| s.before.as_ref()), summary.and_then(|s| s.after.as_ref())]
     }
@@ -279,7 +279,7 @@ fn table(runs: &[Result<Run, (String, String)>]) -> Table {
     for run in runs {
         match run {
             Ok(run) => {
-                let share = |score: Option<&Score>| {
+                let share = |score: Option<&SplitScore>| {
                     score.map_or("-".to_owned(), |score| format!("{:.3}", score.exact_match))
                 };
                 let [before, after] = run.scores().map(share);

@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use super::training::{carry_out, options};
-use super::{Failure, Given, RunArgs, of_run, planned, print, terminal};
+use super::{BuiltinConfig, Failure, RunArgs, of_run, planned, print, terminal};
 use crate::check::{Purpose, Sources};
-use crate::eval::{Estimate, over_runs};
+use crate::eval::{Interval, over_runs};
 use crate::registry::Registry;
-use crate::run_dir::{MANIFEST, Missing, Place, next};
+use crate::run_dir::{MANIFEST, Missing, RunLocation, next};
 use crate::table::Table;
-use crate::train::{Options, Report, Summary};
+use crate::train::{Options, Report, RunSummary};
 
 /// More runs than anybody has time for.
 const MOST: usize = 10_000;
@@ -49,12 +49,12 @@ impl FromStr for Seeds {
 }
 
 /// What came of the run from a seed.
-type Outcome = (u64, Result<Summary, String>);
+type Outcome = (u64, Result<RunSummary, String>);
 
 /// Trains from each seed. A run that is there is gone on with; one that fails does not keep the others from being done.
 pub(super) fn train(
     args: &RunArgs,
-    given: Option<&Given<'_>>,
+    given: Option<&BuiltinConfig<'_>>,
     Seeds(seeds): &Seeds,
     registry: &Registry,
 ) -> Result<ExitCode, Failure> {
@@ -93,7 +93,7 @@ pub(super) fn train(
 /// The sources and options of the run from a seed.
 fn run(
     args: &RunArgs,
-    given: Option<&Given<'_>>,
+    given: Option<&BuiltinConfig<'_>>,
     dir: &Path,
     seed: u64,
 ) -> Result<(Sources, Options), Failure> {
@@ -102,11 +102,11 @@ fn run(
         true => {
             let (sources, text) = of_run(dir)?;
             let text = with(Sources::default().text("config.toml", text, dir)).written();
-            (with(sources), text, Place::Resume(dir.to_owned()))
+            (with(sources), text, RunLocation::Resume(dir.to_owned()))
         }
         false => {
             let sources = with(args.config.base(given));
-            (sources.clone(), sources.written(), Place::New(dir.to_owned()))
+            (sources.clone(), sources.written(), RunLocation::New(dir.to_owned()))
         }
     };
     let missing = if args.allow_missing { Missing::Episodes } else { Missing::Nothing };
@@ -119,8 +119,8 @@ fn table(outcomes: &[Outcome]) -> Table {
     let [before, after] =
         ["before", "after"].map(|when| format!("{} {when}", measure.unwrap_or("solved")));
     let mut table = Table::framed(["seed", &before, &after, "gain", "steps"]);
-    let scores = |summary: &Summary| {
-        let share = |score: &Option<crate::train::Score>| Some(score.as_ref()?.exact_match);
+    let scores = |summary: &RunSummary| {
+        let share = |score: &Option<crate::train::SplitScore>| Some(score.as_ref()?.exact_match);
         (share(&summary.before), share(&summary.after))
     };
     let shown = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.3}"));
@@ -142,10 +142,10 @@ fn table(outcomes: &[Outcome]) -> Table {
     }
     let mean = |values: &[f64]| match over_runs(values) {
         None => "-".to_owned(),
-        Some(Estimate { mean, low, high }) if values.len() > 1 => {
+        Some(Interval { mean, low, high }) if values.len() > 1 => {
             format!("{mean:.3} ({low:.3} to {high:.3})")
         }
-        Some(Estimate { mean, .. }) => format!("{mean:.3}"),
+        Some(Interval { mean, .. }) => format!("{mean:.3}"),
     };
     let all = [&befores, &afters, &gains].map(|values| mean(values));
     let [before, after, gain] = all;
@@ -158,7 +158,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::train::Score;
+    use crate::train::SplitScore;
 
     #[test]
     fn seeds_are_ranges_and_lists() {
@@ -177,9 +177,13 @@ mod tests {
     #[test]
     fn the_table_has_a_row_a_seed_and_a_mean_with_its_interval() {
         let summary = |before: f64, after: f64| {
-            let score =
-                |share| Score { exact_match: share, interval: (0.0, 1.0), greedy: share, tasks: 8 };
-            Summary {
+            let score = |share| SplitScore {
+                exact_match: share,
+                interval: (0.0, 1.0),
+                greedy: share,
+                tasks: 8,
+            };
+            RunSummary {
                 complete: true,
                 steps: 40,
                 seed: 0,

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use tokio::net::TcpListener;
 
 use super::{Failure, block_on, number};
-use crate::env::search::{self, Desk, Neighbors, Pooling, Ranking, SearchEnvironment};
+use crate::env::search::{self, BatchedSearch, Neighbors, Pooling, Ranking, SearchEnvironment};
 use crate::train::Interrupt;
 
 #[derive(Subcommand)]
@@ -87,19 +87,19 @@ impl RetrieverArgs {
 /// Serves until a signal.
 pub(super) fn serve(ServeCommand::Retriever(args): &ServeCommand) -> Result<ExitCode, Failure> {
     let index = args.environment().index(Path::new(""))?;
-    let desk = Arc::new(Desk::new(index, args.cache));
+    let batched = Arc::new(BatchedSearch::new(index, args.cache));
     block_on(async {
         let interrupt = Interrupt::on_signals()?;
         let listener = TcpListener::bind(&args.address)
             .await
             .map_err(|error| Failure(format!("cannot listen at {}: {error}", args.address)))?;
-        let (address, n) = (listener.local_addr()?, desk.index().documents().len());
+        let (address, n) = (listener.local_addr()?, batched.index().documents().len());
         eprintln!("serving {n} documents of `{}` at http://{address}/retrieve", args.corpus);
         let stop = async {
             interrupt.or(std::future::pending::<()>()).await;
             eprintln!("stopping once the requests under way are answered");
         };
-        search::serve(listener, desk, stop).await;
+        search::serve(listener, batched, stop).await;
         Ok(ExitCode::SUCCESS)
     })
 }

@@ -1,9 +1,9 @@
 //! What every command that trains does.
 
-use super::{Failure, Given, RunArgs, block_on, planned};
+use super::{BuiltinConfig, Failure, RunArgs, block_on, planned};
 use crate::check::{Purpose, Sources, survey};
 use crate::registry::Registry;
-use crate::run_dir::Place;
+use crate::run_dir::RunLocation;
 use crate::train::{self, Interrupt, Options, Report};
 
 impl RunArgs {
@@ -14,7 +14,7 @@ impl RunArgs {
     }
 
     /// What a run is named after.
-    pub(super) fn stem(&self, given: Option<&Given<'_>>) -> String {
+    pub(super) fn stem(&self, given: Option<&BuiltinConfig<'_>>) -> String {
         match (self.config.path(), given) {
             (Some(path), _) => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
             (None, Some(given)) => given.name.to_owned(),
@@ -29,7 +29,7 @@ impl RunArgs {
 }
 
 /// Options of a run that tells how it goes on standard error.
-pub(super) fn options(place: Place) -> Options {
+pub(super) fn options(place: RunLocation) -> Options {
     Options { progress: train::stderr(), ..Options::new(place) }
 }
 

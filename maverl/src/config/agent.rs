@@ -213,9 +213,9 @@ pub struct AgentConfig {
     /// A name of `[models]`. **(default: the only model)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// A name of `[outsiders]`, which speaks for it instead of a model. **(default: none)**
+    /// A name of `[endpoints]`, which speaks for it instead of a model. **(default: none)**
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub outsider: Option<String>,
+    pub endpoint: Option<String>,
     /// Agents with the same model and worker share weights; another name makes another copy. **(default: the model's name)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
@@ -283,8 +283,8 @@ impl OptimConfig {
 }
 
 impl AgentConfig {
-    /// A seat's table on top of its agent's. A seat with an outsider inherits nothing that is about a policy, and a seat with a
-    /// model no outsider.
+    /// A seat's table on top of its agent's. A seat with an endpoint inherits nothing that is about a policy, and a seat with a
+    /// model no endpoint.
     #[must_use]
     pub fn over(&self, base: &Self) -> Self {
         let base = &self.inherits(base);
@@ -292,7 +292,7 @@ impl AgentConfig {
         options.extend(self.options.clone());
         Self {
             model: self.model.clone().or_else(|| base.model.clone()),
-            outsider: self.outsider.clone().or_else(|| base.outsider.clone()),
+            endpoint: self.endpoint.clone().or_else(|| base.endpoint.clone()),
             worker: self.worker.clone().or_else(|| base.worker.clone()),
             adapter: self.adapter.clone().or_else(|| base.adapter.clone()),
             lora: either(&self.lora, &base.lora, LoraConfig::over),
@@ -309,12 +309,12 @@ impl AgentConfig {
     /// The part of an agent's table that holds for a seat with this one.
     fn inherits(&self, base: &Self) -> Self {
         let base = Self { seats: BTreeMap::new(), ..base.clone() };
-        match (&self.outsider, &self.model) {
+        match (&self.endpoint, &self.model) {
             (Some(_), _) => {
                 let Self { sampling, options, .. } = base;
                 Self { sampling, options, ..Self::default() }
             }
-            (None, Some(_)) => Self { outsider: None, ..base },
+            (None, Some(_)) => Self { endpoint: None, ..base },
             (None, None) => base,
         }
     }

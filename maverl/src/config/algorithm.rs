@@ -70,7 +70,7 @@ pub struct AlgorithmConfig {
     pub epochs: Option<NonZeroUsize>,
     /// Mean KL to the policy that sampled beyond which no further epoch begins; 0 is never. **(default: `0.0`)**
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub target_kl: Option<f64>,
+    pub early_stop_kl: Option<f64>,
     /// What advantages are estimated from. **(default: `"group"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimator: Option<Estimator>,
@@ -143,7 +143,7 @@ impl Default for AlgorithmConfig {
             aggregation: None,
             minibatches: None,
             epochs: None,
-            target_kl: None,
+            early_stop_kl: None,
             estimator: None,
             critic: CriticConfig::default(),
             order: None,
@@ -188,7 +188,7 @@ impl AlgorithmConfig {
             aggregation: self.aggregation.or(base.aggregation),
             minibatches: self.minibatches.or(base.minibatches),
             epochs: self.epochs.or(base.epochs),
-            target_kl: self.target_kl.or(base.target_kl),
+            early_stop_kl: self.early_stop_kl.or(base.early_stop_kl),
             estimator: self.estimator.or(base.estimator),
             critic: self.critic.over(&base.critic),
             order: self.order.or(base.order),

@@ -5,8 +5,8 @@
 mod agent;
 mod algorithm;
 mod critic;
+mod endpoint;
 mod loss;
-mod outsider;
 mod preset;
 pub(crate) mod reference;
 #[cfg(test)]
@@ -24,8 +24,8 @@ pub use critic::{
     Chain, Credit, CriticConfig, Estimator, Factor, Later, Level, Mixer, Normalize, Order, Per,
     Reads, Trunk,
 };
+pub use endpoint::EndpointConfig;
 pub use loss::{Correction, Kl, KlIn, LossConfig, Ratio, Surrogate};
-pub use outsider::OutsiderConfig;
 pub use preset::Preset;
 
 use std::collections::BTreeMap;
@@ -62,7 +62,7 @@ pub struct Config {
     pub models: BTreeMap<String, ModelConfig>,
     /// Who speaks for agents without being a model, by the name agents refer to them by.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub outsiders: BTreeMap<String, OutsiderConfig>,
+    pub endpoints: BTreeMap<String, EndpointConfig>,
     /// Agents by their registered name; unlisted agents use the only model there is.
     pub agents: BTreeMap<String, AgentConfig>,
     /// How rewards become updates.
@@ -90,7 +90,7 @@ impl Default for Config {
             rollout: RolloutConfig::default(),
             sampling: SamplingConfig::default(),
             models: BTreeMap::new(),
-            outsiders: BTreeMap::new(),
+            endpoints: BTreeMap::new(),
             agents: BTreeMap::new(),
             algorithm: AlgorithmConfig::default(),
             rewards: BTreeMap::new(),
@@ -135,7 +135,7 @@ pub struct TaskConfig {
     pub tasks_per_step: NonZeroUsize,
     /// Episodes a task, compared with each other. **(default: `8`)**
     pub group_size: NonZeroU32,
-    /// Draw tasks in a new random order each epoch; else in file order. **(default: `true`)**
+    /// SplitMix64 tasks in a new random order each epoch; else in file order. **(default: `true`)**
     pub shuffle: bool,
     /// Use only the first so many tasks. **(default: all)**
     pub limit: Option<NonZeroUsize>,

@@ -171,7 +171,7 @@ impl Preset {
     }
 
     /// What it is, in one sentence.
-    pub const fn words(self) -> &'static str {
+    pub const fn summary(self) -> &'static str {
         match self {
             Self::Drmas => "group-relative per task and seat, a turn at a time",
             Self::Grpo => "group-relative per task, an episode at a time",

@@ -39,7 +39,7 @@ impl Item {
 /// Tables whose keys a user names, and how the reference writes such a name.
 const NAMED: [(&str, &str); 7] = [
     ("models", "NAME"),
-    ("outsiders", "NAME"),
+    ("endpoints", "NAME"),
     ("rewards", "NAME"),
     ("environments", "NAME"),
     ("worlds", "NAME"),

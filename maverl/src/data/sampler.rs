@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::config::TaskConfig;
-use crate::draw::Draw;
+use crate::rng::SplitMix64;
 use crate::task::Task;
 
 /// Goes through the tasks in epochs, each in an order of its own, without leaving any out or repeating one. Of several
@@ -81,7 +81,7 @@ impl Sampler {
         let drawn = worlds.flat_map(|(number, (world, (from, to)))| {
             let stages = if self.every == 0 { 0 } else { stage };
             let salt = (number as u64) << 32 | stages;
-            let seed = if salt == 0 { self.seed } else { self.seed ^ Draw::new(salt).bits() };
+            let seed = if salt == 0 { self.seed } else { self.seed ^ SplitMix64::new(salt).bits() };
             let pool = world.tasks.iter().filter(|(_, rank)| *rank <= stage);
             let pool: Vec<usize> = pool.map(|(task, _)| *task).collect();
             through(&pool, from..to, seed, self.shuffle)
@@ -95,8 +95,8 @@ impl Sampler {
         let all: BTreeSet<usize> =
             self.worlds.iter().flat_map(|world| &world.tasks).map(|task| task.0).collect();
         let mut others: Vec<usize> = all.difference(&used).copied().collect();
-        let seed = Draw::new(self.seed).bits() ^ Draw::new(step).bits();
-        Draw::new(seed).shuffle(&mut others);
+        let seed = SplitMix64::new(self.seed).bits() ^ SplitMix64::new(step).bits();
+        SplitMix64::new(seed).shuffle(&mut others);
         others
     }
 
@@ -135,8 +135,8 @@ fn order(pool: &[usize], epoch: u64, seed: u64, shuffle: bool) -> Vec<usize> {
     let mut order = pool.to_vec();
     if shuffle {
         // Seeds of neighboring epochs must not be neighbors in one stream.
-        let seed = Draw::new(seed).bits() ^ Draw::new(!epoch).bits();
-        Draw::new(seed).shuffle(&mut order);
+        let seed = SplitMix64::new(seed).bits() ^ SplitMix64::new(!epoch).bits();
+        SplitMix64::new(seed).shuffle(&mut order);
     }
     order
 }

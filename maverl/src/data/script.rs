@@ -1,4 +1,4 @@
-//! Replies in a file, for an outsider that is no server.
+//! Replies in a file, for an endpoint that is no server.
 
 use std::path::Path;
 

@@ -33,7 +33,7 @@ pub trait Environment: Send + Sync + 'static {
     /// # Errors
     ///
     /// If the options cannot be met. A message that begins with an option's name in backticks is shown with its place.
-    fn look(&self, base: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
+    fn validate(&self, base: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
         let _ = (base, tasks);
         Ok(Vec::new())
     }
@@ -54,7 +54,7 @@ pub trait Environment: Send + Sync + 'static {
     /// # Errors
     ///
     /// If the world cannot be looked at; the run does not start.
-    fn note(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
+    fn report(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
         let _ = tasks;
         Ok(None)
     }
@@ -151,8 +151,8 @@ impl EnvError {
 
 /// An [`Environment`] behind a pointer.
 pub trait DynEnvironment: Send + Sync {
-    /// See [`Environment::note`].
-    fn note(&self, tasks: &[Task]) -> Result<Option<String>, EnvError>;
+    /// See [`Environment::report`].
+    fn report(&self, tasks: &[Task]) -> Result<Option<String>, EnvError>;
     /// See [`Environment::measure`].
     fn measure(&self) -> &'static str;
     /// See [`Environment::tools`].
@@ -174,8 +174,8 @@ pub trait DynEnvironment: Send + Sync {
 }
 
 impl<E: Environment> DynEnvironment for E {
-    fn note(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
-        Environment::note(self, tasks)
+    fn report(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
+        Environment::report(self, tasks)
     }
 
     fn measure(&self) -> &'static str {

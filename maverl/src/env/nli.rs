@@ -17,11 +17,11 @@ pub use crate::world::nli::Label;
 pub struct NliEnvironment;
 
 impl Environment for NliEnvironment {
-    fn look(&self, _: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
+    fn validate(&self, _: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
         labeled(tasks).map(|()| Vec::new())
     }
 
-    fn note(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
+    fn report(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
         labeled(tasks).map(|()| None)
     }
 
@@ -315,9 +315,9 @@ mod tests {
     #[test]
     fn a_task_without_a_label_is_refused() {
         let (_, mut tasks) = nli::questions().swap_remove(1);
-        assert!(NliEnvironment.note(&tasks).is_ok());
+        assert!(NliEnvironment.report(&tasks).is_ok());
         tasks[3].data.insert("answers".to_owned(), json!(["maybe"]));
-        let error = NliEnvironment.note(&tasks).unwrap_err().to_string();
+        let error = NliEnvironment.report(&tasks).unwrap_err().to_string();
         assert!(error.contains("`validation-0003` of `nli/level_2` has no label"), "{error}");
     }
 }

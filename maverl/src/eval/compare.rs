@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Estimate, share};
+use super::{Interval, share};
 use crate::ballot::{Ballot, Ties};
-use crate::draw::Draw;
+use crate::rng::SplitMix64;
 use crate::table::{Table, paragraphs};
 use crate::trajectory::{Episode, Turn};
 
@@ -21,47 +21,47 @@ const SEED: u64 = 20_260_211;
 
 /// The mean of differences, one a task, with its 95 % interval: percentiles of the means of tasks drawn with replacement.
 /// Without a task everything is NaN.
-pub fn paired(differences: &[f64]) -> Estimate {
+pub fn paired(differences: &[f64]) -> Interval {
     let n = differences.len();
     if n == 0 {
-        return Estimate { mean: f64::NAN, low: f64::NAN, high: f64::NAN };
+        return Interval { mean: f64::NAN, low: f64::NAN, high: f64::NAN };
     }
     let mean = |sum: f64| sum / n as f64;
-    let mut draw = Draw::new(SEED);
+    let mut draw = SplitMix64::new(SEED);
     let mut means: Vec<f64> =
-        (0..RESAMPLES).map(|_| mean((0..n).map(|_| differences[draw.below(n)]).sum())).collect();
+        (0..RESAMPLES).map(|_| mean((0..n).map(|_| differences[draw.index(n)]).sum())).collect();
     means.sort_by(f64::total_cmp);
     let (low, high) = (means[RESAMPLES / 40], means[RESAMPLES - 1 - RESAMPLES / 40]);
-    Estimate { mean: mean(differences.iter().sum()), low, high }
+    Interval { mean: mean(differences.iter().sum()), low, high }
 }
 
 /// Someone who is compared: a name, and how each task went.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entrant {
+pub struct System {
     /// What the table calls it.
     pub name: String,
     /// Episodes a task.
     samples: u32,
     /// By source and id; tasks without a scored episode are left out.
-    tasks: BTreeMap<(String, String), Went>,
-    /// Turns whose tokens nobody counted: those of outsiders.
+    tasks: BTreeMap<(String, String), TaskOutcome>,
+    /// Turns whose tokens nobody counted: those of endpoints.
     uncounted: u64,
 }
 
 /// How a task went.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-struct Went {
+struct TaskOutcome {
     solved: f64,
     reward: f64,
     sampled: f64,
     read: f64,
 }
 
-impl Entrant {
+impl System {
     /// Who answers in every episode by itself: a task went as its scored episodes did in the mean.
     pub fn mean(name: impl Into<String>, samples: u32, episodes: &[Episode]) -> Self {
         Self::new(name.into(), samples, episodes, |scored| {
-            let sum = scored.iter().fold(Went::default(), |sum, episode| sum.plus(episode));
+            let sum = scored.iter().fold(TaskOutcome::default(), |sum, episode| sum.plus(episode));
             sum.over(scored.len() as f64)
         })
     }
@@ -74,9 +74,11 @@ impl Entrant {
             let winner = answers.collect::<Ballot>().winner(Ties::First, 0);
             // An episode without an answer is scored as such, and the first of those that named the winner as all of them.
             let chosen = scored.iter().find(|episode| episode.answer == winner).or(scored.first());
-            let spent = scored.iter().fold(Went::default(), |sum, episode| sum.plus(episode));
-            let went = chosen.map_or(Went::default(), |episode| Went::default().plus(episode));
-            Went { sampled: spent.sampled, read: spent.read, ..went }
+            let spent =
+                scored.iter().fold(TaskOutcome::default(), |sum, episode| sum.plus(episode));
+            let went = chosen
+                .map_or(TaskOutcome::default(), |episode| TaskOutcome::default().plus(episode));
+            TaskOutcome { sampled: spent.sampled, read: spent.read, ..went }
         })
     }
 
@@ -84,7 +86,7 @@ impl Entrant {
         name: String,
         samples: u32,
         episodes: &[Episode],
-        went: impl Fn(&[&Episode]) -> Went,
+        went: impl Fn(&[&Episode]) -> TaskOutcome,
     ) -> Self {
         let mut scored: BTreeMap<(String, String), Vec<&Episode>> = BTreeMap::new();
         for episode in episodes.iter().filter(|episode| episode.score().is_some()) {
@@ -107,7 +109,7 @@ impl Entrant {
     }
 }
 
-impl Went {
+impl TaskOutcome {
     fn plus(self, episode: &Episode) -> Self {
         let tokens = || episode.turns.iter().filter_map(|turn| turn.tokens.as_ref());
         let (solved, reward) = episode
@@ -148,32 +150,33 @@ pub struct Side {
     /// Episodes a task.
     pub samples: u32,
     /// The share of solved tasks.
-    pub solved: Estimate,
+    pub solved: Interval,
     /// Mean reward of the score.
     pub score_mean: f64,
     /// How much more the first one solves: the mean of the tasks' differences. `None` for the first itself.
-    pub first_ahead: Option<Estimate>,
+    pub first_ahead: Option<Interval>,
     /// Tokens sampled for a question, in the mean.
     pub sampled_tokens: f64,
     /// Tokens of the prompts of a question, in the mean.
     pub prompt_tokens: f64,
-    /// Turns whose tokens nobody counted, those of outsiders, are in neither.
+    /// Turns whose tokens nobody counted, those of endpoints, are in neither.
     pub uncounted_turns: u64,
 }
 
 impl Comparison {
     /// The comparison of the first with the others; `None` where no task was scored for all of them.
-    pub fn of(split: impl Into<String>, entrants: &[Entrant]) -> Option<Self> {
+    pub fn of(split: impl Into<String>, entrants: &[System]) -> Option<Self> {
         let (first, others) = entrants.split_first()?;
         let shared = |key: &&(String, String)| others.iter().all(|e| e.tasks.contains_key(*key));
         let keys: Vec<_> = first.tasks.keys().filter(shared).collect();
         let all: BTreeSet<_> = entrants.iter().flat_map(|entrant| entrant.tasks.keys()).collect();
-        let side = |(place, entrant): (usize, &Entrant)| {
-            let went: Vec<Went> = keys.iter().map(|key| entrant.tasks[*key]).collect();
+        let side = |(place, entrant): (usize, &System)| {
+            let went: Vec<TaskOutcome> = keys.iter().map(|key| entrant.tasks[*key]).collect();
             let differences: Vec<f64> = (keys.iter().zip(&went))
                 .map(|(key, went)| first.tasks[*key].solved - went.solved)
                 .collect();
-            let mean = |of: fn(&Went) -> f64| went.iter().map(of).sum::<f64>() / went.len() as f64;
+            let mean =
+                |of: fn(&TaskOutcome) -> f64| went.iter().map(of).sum::<f64>() / went.len() as f64;
             let solved: Vec<f64> = went.iter().map(|went| went.solved).collect();
             Some(Side {
                 name: entrant.name.clone(),
@@ -208,7 +211,7 @@ impl Comparison {
             "and of prompts",
         ]);
         for side in &self.sides {
-            let ahead = side.first_ahead.map_or("-".to_owned(), |Estimate { mean, low, high }| {
+            let ahead = side.first_ahead.map_or("-".to_owned(), |Interval { mean, low, high }| {
                 format!("{mean:+.3} ({low:+.3} to {high:+.3})")
             });
             table.row([
@@ -231,7 +234,7 @@ impl Comparison {
         for side in self.sides.iter().filter(|side| side.uncounted_turns > 0) {
             let Side { name, uncounted_turns: turns, .. } = side;
             notes += &format!(
-                "the tokens of {turns} turns of outsiders are not counted for the {name}\n"
+                "the tokens of {turns} turns of endpoints are not counted for the {name}\n"
             );
         }
         let (tasks, split, table) = (self.tasks, &self.split, table.draw(width));
@@ -258,10 +261,10 @@ mod tests {
     #[test]
     fn the_interval_of_differences_covers_the_truth_95_times_in_100() {
         // A gain of 0.1 on tasks that are otherwise solved, or not, by both alike.
-        let mut draw = Draw::new(3);
+        let mut draw = SplitMix64::new(3);
         let covered = (0..300).filter(|_| {
             let differences: Vec<f64> = (0..200)
-                .map(|_| match draw.below(20) {
+                .map(|_| match draw.index(20) {
                     0..=2 => 1.0,
                     3 => -1.0,
                     _ => 0.0,
@@ -279,7 +282,7 @@ mod tests {
     fn a_task_goes_as_its_episodes_in_the_mean() {
         let right = (Some("42"), true);
         let episodes = [said("a", &[right, (None, false)]), said("b", &[right, right])].concat();
-        let team = Entrant::mean("team", 2, &episodes);
+        let team = System::mean("team", 2, &episodes);
         let comparison = Comparison::of("test", std::slice::from_ref(&team)).unwrap();
         let side = &comparison.sides[0];
         assert_eq!((side.solved.mean, side.score_mean, side.first_ahead), (0.75, 0.75, None));
@@ -294,7 +297,7 @@ mod tests {
             said("b", &[(Some("7"), false), (None, false), (Some("8"), true)]),
             said("c", &[(None, false), (None, false), (None, false)]),
         ];
-        let votes = Entrant::vote("vote", 3, &episodes.concat());
+        let votes = System::vote("vote", 3, &episodes.concat());
         let comparison = Comparison::of("test", &[votes]).unwrap();
         let side = &comparison.sides[0];
         assert!((side.solved.mean - 1.0 / 3.0).abs() < 1e-12, "{side:?}");
@@ -306,9 +309,9 @@ mod tests {
         let mut broken = said("b", &[(Some("1"), true)]);
         broken[0].outcome = Outcome::Unscored(Fault::new(FaultKind::Worker, "gone"));
         let both = [said("a", &[(Some("1"), true)]), said("b", &[(Some("1"), true)])].concat();
-        let team = Entrant::mean("team", 1, &both);
+        let team = System::mean("team", 1, &both);
         let other = [said("a", &[(Some("2"), false)]), broken].concat();
-        let other = Entrant::mean("other", 1, &other);
+        let other = System::mean("other", 1, &other);
         let comparison = Comparison::of("test", &[team.clone(), other]).unwrap();
         assert_eq!((comparison.tasks, comparison.left_out), (1, 1));
         assert_eq!(comparison.sides[1].first_ahead.unwrap().mean, 1.0);
@@ -316,15 +319,15 @@ mod tests {
         assert!(table.contains("team ahead by") && table.contains("1 tasks that"), "{table}");
         let text = serde_json::to_string(&comparison).unwrap();
         assert_eq!(serde_json::from_str::<Comparison>(&text).unwrap(), comparison);
-        assert_eq!(Comparison::of("test", &[team, Entrant::mean("none", 1, &[])]), None);
+        assert_eq!(Comparison::of("test", &[team, System::mean("none", 1, &[])]), None);
     }
 
     #[test]
-    fn tokens_of_outsiders_are_said_to_be_missing() {
+    fn tokens_of_endpoints_are_said_to_be_missing() {
         let mut episodes = said("a", &[(Some("1"), true)]);
         episodes[0].turns[0].tokens = None;
-        let comparison = Comparison::of("test", &[Entrant::mean("team", 1, &episodes)]).unwrap();
+        let comparison = Comparison::of("test", &[System::mean("team", 1, &episodes)]).unwrap();
         assert_eq!(comparison.sides[0].uncounted_turns, 1);
-        assert!(comparison.table(80).contains("1 turns of outsiders are not counted for the team"));
+        assert!(comparison.table(80).contains("1 turns of endpoints are not counted for the team"));
     }
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use maverl_kernels::sample::mix;
+use maverl_kernels::sample::derive_seed;
 use safetensors::tensor::View;
 use serde_json::{Value, json};
 
@@ -82,7 +82,7 @@ pub fn blank_model(
     let tensors = parsed.tensors();
     let parameters = tensors.iter().map(|(_, shape)| shape.iter().product::<usize>() as u64).sum();
     let blanks = tensors.into_iter().zip(1..).map(|((name, shape), index)| {
-        (name.clone(), Blank { name, shape, dtype, seed: mix(seed, index) })
+        (name.clone(), Blank { name, shape, dtype, seed: derive_seed(seed, index) })
     });
     safetensors_file(&dir.join("model.safetensors"), blanks)?;
     Ok(parameters)

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use maverl_kernels::sample::{mix, uniform};
+use maverl_kernels::sample::{derive_seed, uniform};
 use rayon::prelude::*;
 use serde_json::json;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
@@ -156,7 +156,7 @@ pub fn random_weights(config: &HfConfig, seed: u64) -> Result<Weights, ModelErro
     let mut tensor = 0;
     Weights::init(config, |name, shape| {
         tensor += 1;
-        drawn(name, shape, mix(seed, tensor))
+        drawn(name, shape, derive_seed(seed, tensor))
     })
 }
 

@@ -1,7 +1,7 @@
 //! Heads of one number on the hidden states of a decoder: values (one for each token) and rewards (one for each row).
 //!
 //! A head sits on the trunk of the policy, where its gradient may be passed on or dropped, or on a trunk of its own
-//! ([`Critic`]). It is kept in the model directory as `value_head.safetensors` or `reward_head.safetensors`, with the
+//! ([`ValueModel`]). It is kept in the model directory as `value_head.safetensors` or `reward_head.safetensors`, with the
 //! tensors `value_head.weight [1, D]` and `value_head.bias [1]` (`reward_head` likewise), beside what other tools read.
 
 use std::path::{Path, PathBuf};
@@ -38,13 +38,13 @@ impl HeadKind {
 
 /// `h · w + b`: a linear map to one number, as f32. Cloning shares them.
 #[derive(Debug, Clone)]
-pub struct Head {
+pub struct ValueHead {
     kind: HeadKind,
     /// Names and variables: the weight `[1, D]`, then the bias `[1]`.
     vars: Vec<(String, Tensor)>,
 }
 
-impl Head {
+impl ValueHead {
     /// A head whose output is 0 everywhere.
     pub fn new(kind: HeadKind, trunk: &HfConfig) -> Self {
         Self::over(kind, [Tensor::zeros(&[1, trunk.hidden_size]), Tensor::zeros(&[1])])
@@ -142,7 +142,7 @@ impl Head {
     }
 
     /// The gradient `[N, D]` of the hidden states, from that of the values `[N]`; the head's own is added up, by
-    /// [`Head::vars`].
+    /// [`ValueHead::vars`].
     ///
     /// ```text
     /// dh = dv wᵀ,   dw += Σ dv h,   db += Σ dv
@@ -171,14 +171,14 @@ impl Head {
 }
 
 /// A head on a trunk of its own.
-pub struct Critic {
+pub struct ValueModel {
     /// The trunk; its output head is not used.
     pub model: Model,
     /// The head.
-    pub head: Head,
+    pub head: ValueHead,
 }
 
-impl Critic {
+impl ValueModel {
     /// Runs the trunk on packed rows: the tape, for the way back, and the numbers of the tokens `[N]`.
     ///
     /// # Errors
@@ -195,7 +195,7 @@ impl Critic {
     }
 
     /// Adds up the gradients of trunk and head from that of the values `[N]`; `trunk` is over [`Model::trainable`], `head`
-    /// over [`Head::vars`]. A separate output head (`lm_head.weight`) gets none: no value depends on it.
+    /// over [`ValueHead::vars`]. A separate output head (`lm_head.weight`) gets none: no value depends on it.
     pub fn backward(
         &self,
         tape: Tape<'_>,

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use maverl_kernels::matmul::{Matmul, Packed, Precision};
-use maverl_kernels::sample::{mix, uniform};
+use maverl_kernels::matmul::{Matmul, PackedWeight, Precision};
+use maverl_kernels::sample::{derive_seed, uniform};
 use rayon::prelude::*;
 
 use crate::model::gradients::Gradients;
@@ -22,7 +22,7 @@ pub(super) struct Linear {
     bias: Option<Param>,
     pub(super) lora: Option<Lora>,
     /// The weight as products of few rows read it, while it does not change. Clones share it.
-    packed: Arc<RwLock<Option<Packed>>>,
+    packed: Arc<RwLock<Option<PackedWeight>>>,
 }
 
 impl Linear {
@@ -48,13 +48,13 @@ impl Linear {
     pub(super) fn pack(&self, precision: Precision) {
         let mut packed = self.packed.write().unwrap_or_else(PoisonError::into_inner);
         let (o, i) = self.dims();
-        packed.get_or_insert_with(|| Packed::pack(precision, &self.weight.values(), o, i));
+        packed.get_or_insert_with(|| PackedWeight::pack(precision, &self.weight.values(), o, i));
     }
 
     /// What it takes in this form.
     pub(super) fn packed_bytes(&self, precision: Precision) -> usize {
         let (o, i) = self.dims();
-        Packed::bytes(precision, o, i)
+        PackedWeight::bytes(precision, o, i)
     }
 
     /// Forgets the packed weight, because the weight may change.
@@ -226,7 +226,7 @@ impl Dropout {
         assert_eq!(x.len(), self.keys.len() * width, "dropout: a key for each token");
         let (p, keep) = (f64::from(self.p), 1.0 / (1.0 - self.p));
         x.par_chunks_mut(width).zip(&self.keys[..]).for_each(|(row, key)| {
-            let seed = mix(*key, self.place);
+            let seed = derive_seed(*key, self.place);
             for (column, x) in row.iter_mut().enumerate() {
                 *x = if uniform(seed, column as u64) < p { 0.0 } else { *x * keep };
             }

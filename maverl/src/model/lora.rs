@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use maverl_kernels::matmul::Precision;
-use maverl_kernels::sample::{mix, uniform};
+use maverl_kernels::sample::{derive_seed, uniform};
 
 pub use config::{
     CONFIG_FILE, LoraConfig, MAX_RANK, Target, WEIGHTS_FILE, is_adapter, linear_names,
@@ -54,7 +54,7 @@ impl Adapter {
             Ok(match part {
                 Part::A => {
                     let bound = (target.input as f64).sqrt().recip();
-                    let stream = mix(seed, index as u64);
+                    let stream = derive_seed(seed, index as u64);
                     let draw = |i| (bound * (2.0 * uniform(stream, i) - 1.0)) as f32;
                     (0..(rank * target.input) as u64).map(draw).collect()
                 }

@@ -29,7 +29,7 @@ use maverl_kernels::matmul::Precision;
 pub use decoder::{Context, Decoder};
 pub use files::{ModelFiles, ModelSource};
 pub use gradients::Gradients;
-pub use heads::{Critic, Head, HeadKind};
+pub use heads::{HeadKind, ValueHead, ValueModel};
 pub use hf_config::HfConfig;
 pub use hub::{Hub, HubId, Snapshot};
 pub use kv::KvStore;

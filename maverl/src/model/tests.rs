@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use maverl_kernels::attention::{Packing, Segment};
-use maverl_kernels::sample::{mix, uniform};
+use maverl_kernels::sample::{derive_seed, uniform};
 use serde_json::{Value, json};
 
 use super::*;
@@ -177,7 +177,7 @@ pub(super) fn made(config: &Value) -> Model {
             shape => (0.0, 1.7 / (shape[1] as f64).sqrt()),
         };
         let n = shape.iter().product::<usize>() as u64;
-        let draw = |i| center + width * (2.0 * uniform(mix(7, tensor), i) - 1.0);
+        let draw = |i| center + width * (2.0 * uniform(derive_seed(7, tensor), i) - 1.0);
         (0..n).map(|i| draw(i) as f32).collect()
     });
     Model::new(config, weights.unwrap(), Vec::new()).unwrap()

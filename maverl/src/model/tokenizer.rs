@@ -98,14 +98,14 @@ impl Tokenizer {
     /// The tokenizer with further variables that chat templates know, as `enable_thinking`. A conversation that gives one
     /// itself ([`ChatInput::chat_template_kwargs`]) has its own.
     #[must_use]
-    pub fn telling(mut self, variables: &Map<String, Value>) -> Self {
+    pub fn with_template_kwargs(mut self, variables: &Map<String, Value>) -> Self {
         self.told.extend(variables.clone());
         self
     }
 
     /// The tokenizer with another date to tell chat templates that ask for one.
     #[must_use]
-    pub fn dated(mut self, now: jiff::civil::DateTime) -> Self {
+    pub fn with_date(mut self, now: jiff::civil::DateTime) -> Self {
         if let Some(templates) = &mut self.templates {
             templates.tell(now);
         }

@@ -10,7 +10,7 @@ use crate::trajectory::{Message, Role};
 pub struct Conversation {
     /// Everything said so far, replies included.
     pub messages: Vec<Message>,
-    /// Token ids of everything so far, in the order the model saw and made them; empty for an outsider.
+    /// Token ids of everything so far, in the order the model saw and made them; empty for an endpoint.
     pub ids: Vec<u32>,
     /// The rendered text of the last prompt, as the chat template gave it.
     pub rendered: String,
@@ -19,9 +19,9 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// Adds a prompt as every voice hears it. Its system section and its tools open a conversation; results of calls come
+    /// Adds a prompt as every backend hears it. Its system section and its tools open a conversation; results of calls come
     /// before what the user says.
-    pub fn hear(&mut self, prompt: &Prompt) {
+    pub fn push_prompt(&mut self, prompt: &Prompt) {
         if self.messages.is_empty() {
             self.tools.clone_from(&prompt.tools);
         }
@@ -30,7 +30,7 @@ impl Conversation {
     }
 
     /// Adds a reply.
-    pub fn say(&mut self, reply: impl Into<String>) {
+    pub fn push_reply(&mut self, reply: impl Into<String>) {
         self.messages.push(Message { role: Role::Assistant, content: reply.into() });
     }
 

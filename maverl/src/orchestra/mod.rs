@@ -5,9 +5,9 @@ mod branch;
 mod conversation;
 mod team;
 
-pub(crate) use blocking::apart;
+pub(crate) use blocking::block_in_place;
 pub use conversation::Conversation;
-pub use team::{Ask, Chat, Member, Said, SeatOf, Table, Team, Voice};
+pub use team::{Ask, Chat, ChatBackend, EpisodeState, Member, Response, SeatOf, Team};
 
 use std::future::Future;
 use std::num::NonZero;

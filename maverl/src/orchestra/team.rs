@@ -1,7 +1,7 @@
 //! What an orchestra sees of the world: asking agents, acting in the environment.
 
-mod ledger;
-mod worlds;
+mod environments;
+mod reward_parts;
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -13,26 +13,26 @@ use futures::future::BoxFuture;
 
 use crate::agent::{AgentName, AskError, Prompt, ReplyError};
 use crate::env::{DynEnvironment, EnvError, Session};
-use crate::orchestra::blocking::patiently;
+use crate::orchestra::blocking::poll_blocking;
 use crate::orchestra::branch::{Branch, Flight, RACED, lock};
 use crate::orchestra::{Conversation, Includes};
 use crate::task::Task;
 use crate::trajectory::{Fault, FaultKind, Role, Seat, Tokens, Turn, TurnPath};
 
 /// What answers for a seat: a model in a worker group, a script, a server.
-pub trait Voice: Send + Sync {
-    /// The policy's (or outsider's) name, as recorded in each turn.
+pub trait ChatBackend: Send + Sync {
+    /// The policy's (or endpoint's) name, as recorded in each turn.
     fn name(&self) -> &str;
 
     /// Says the next thing in a conversation. Appends the prompt's messages and its own reply to it.
-    fn say<'a>(
+    fn respond<'a>(
         &'a self,
         conversation: &'a mut Conversation,
         ask: Ask,
-    ) -> BoxFuture<'a, Result<Said, Fault>>;
+    ) -> BoxFuture<'a, Result<Response, Fault>>;
 }
 
-/// One question put to a [`Voice`].
+/// One question put to a [`ChatBackend`].
 #[derive(Debug, Clone)]
 pub struct Ask {
     /// Who is asked.
@@ -45,12 +45,12 @@ pub struct Ask {
     pub prompt: Prompt,
 }
 
-/// What a [`Voice`] said.
+/// What a [`ChatBackend`] said.
 #[derive(Debug, Clone)]
-pub struct Said {
+pub struct Response {
     /// The reply as text, special tokens left out.
     pub reply: String,
-    /// Ids and log-probs, if the voice has them.
+    /// Ids and log-probs, if the backend has them.
     pub tokens: Option<Tokens>,
     /// The reply was cut off.
     pub truncated: bool,
@@ -66,23 +66,23 @@ pub struct Member {
     /// The agent, a value of the type registered under the seat's agent name.
     pub agent: Arc<dyn Any + Send + Sync>,
     /// What answers.
-    pub voice: Arc<dyn Voice>,
+    pub backend: Arc<dyn ChatBackend>,
 }
 
 /// Everything one episode's team shares: the task, the members, the environment session, the turns so far.
-pub struct Table {
+pub struct EpisodeState {
     task: Task,
     seed: u64,
     members: Arc<BTreeMap<Seat, Member>>,
     environment: Arc<dyn DynEnvironment>,
     session: tokio::sync::Mutex<Session>,
-    beside: BTreeMap<String, worlds::Beside>,
+    beside: BTreeMap<String, environments::Beside>,
     turns: Mutex<Vec<Turn>>,
     fault: Mutex<Option<Fault>>,
-    ledger: Mutex<ledger::Ledger>,
+    reward_parts: Mutex<reward_parts::RewardParts>,
 }
 
-impl Table {
+impl EpisodeState {
     /// Lays the table for one episode.
     pub fn new(
         task: Task,
@@ -91,8 +91,8 @@ impl Table {
         environment: Arc<dyn DynEnvironment>,
     ) -> Self {
         let session = environment.open(&task, seed).into();
-        let (beside, turns, fault, ledger) = Default::default();
-        Self { task, seed, members, environment, session, beside, turns, fault, ledger }
+        let (beside, turns, fault, reward_parts) = Default::default();
+        Self { task, seed, members, environment, session, beside, turns, fault, reward_parts }
     }
 
     /// The task being played.
@@ -127,7 +127,7 @@ impl Table {
     /// If the environment cannot.
     pub async fn score(&self, answer: Option<&str>) -> Result<crate::task::Score, EnvError> {
         let session = self.session.lock().await;
-        patiently(self.environment.judge(&session, answer)).await
+        poll_blocking(self.environment.judge(&session, answer)).await
     }
 
     /// Records a turn as soon as it is said, so that a panic in its parser leaves it behind (RO-2).
@@ -160,14 +160,14 @@ impl Table {
 
 /// A team at work on one task, as its orchestra sees it.
 pub struct Team<O: ?Sized> {
-    table: Arc<Table>,
+    table: Arc<EpisodeState>,
     branch: Arc<Branch>,
     orchestra: PhantomData<fn(&O)>,
 }
 
 impl<O: ?Sized> Team<O> {
     /// The team of one episode.
-    pub fn new(table: Arc<Table>) -> Self {
+    pub fn new(table: Arc<EpisodeState>) -> Self {
         Self { table, branch: Arc::default(), orchestra: PhantomData }
     }
 
@@ -239,7 +239,7 @@ impl<O: ?Sized> Team<O> {
         let (path, raced) = self.branch.next();
         let member = self.table.members.get(&seat).and_then(|member| {
             let agent = Arc::clone(&member.agent).downcast::<A>().ok()?;
-            Some((agent, Arc::clone(&member.voice)))
+            Some((agent, Arc::clone(&member.backend)))
         });
         let prompt = member.as_ref().map(|(agent, _)| agent.prompt(input)).unwrap_or_default();
         let (table, branch) = (Arc::clone(&self.table), Arc::clone(&self.branch));
@@ -305,7 +305,7 @@ impl<'t, O: ?Sized, A: AgentName> Chat<'t, O, A> {
     /// # Errors
     ///
     /// See [`AskError`]. After a malformed reply the conversation holds that reply and may go on.
-    pub fn say<'c>(
+    pub fn respond<'c>(
         &'c mut self,
         input: &A::Input,
     ) -> impl Future<Output = Result<A::Output, AskError>> + Send + use<'c, 't, A, O> {
@@ -314,7 +314,7 @@ impl<'t, O: ?Sized, A: AgentName> Chat<'t, O, A> {
         let put = self.team.put::<A>(self.seat.clone(), input, conversation);
         let home = &mut self.conversation;
         async move {
-            let (conversation, output) = put.say(Ok).await;
+            let (conversation, output) = put.respond(Ok).await;
             *home = conversation;
             output
         }
@@ -323,12 +323,12 @@ impl<'t, O: ?Sized, A: AgentName> Chat<'t, O, A> {
 
 /// An ask that has its place and its prompt, and waits to be answered.
 struct Put<A> {
-    table: Arc<Table>,
+    table: Arc<EpisodeState>,
     branch: Arc<Branch>,
     path: TurnPath,
     raced: bool,
     seat: Seat,
-    member: Option<(Arc<A>, Arc<dyn Voice>)>,
+    member: Option<(Arc<A>, Arc<dyn ChatBackend>)>,
     prompt: Prompt,
     conversation: Conversation,
 }
@@ -338,10 +338,10 @@ impl<A: AgentName> Put<A> {
         self,
         read: impl FnOnce(A::Output) -> Result<T, ReplyError>,
     ) -> Result<T, AskError> {
-        self.say(read).await.1
+        self.respond(read).await.1
     }
 
-    async fn say<T>(
+    async fn respond<T>(
         self,
         read: impl FnOnce(A::Output) -> Result<T, ReplyError>,
     ) -> (Conversation, Result<T, AskError>) {
@@ -351,21 +351,21 @@ impl<A: AgentName> Put<A> {
             let fault = Fault::new(FaultKind::Orchestra, RACED);
             return (conversation, Err(table.fail(fault)));
         }
-        let Some((agent, voice)) = member else {
+        let Some((agent, backend)) = member else {
             let message = format!("nobody sits at `{seat}`; the seats are {}", table.seats());
             let fault = Fault::new(FaultKind::Orchestra, message);
             return (conversation, Err(table.fail(fault)));
         };
-        let mix = |seed, &step: &u32| maverl_kernels::sample::mix(seed, u64::from(step));
+        let mix = |seed, &step: &u32| maverl_kernels::sample::derive_seed(seed, u64::from(step));
         let seed = path.0.iter().fold(table.seed, mix);
         let ask = Ask { seat: seat.clone(), path: path.clone(), seed, prompt };
-        let said = match voice.say(&mut conversation, ask).await {
+        let said = match backend.respond(&mut conversation, ask).await {
             Ok(said) => said,
             Err(fault) => return (conversation, Err(table.fail(fault))),
         };
         let (reply, truncated) = (said.reply.clone(), said.truncated);
         let tokens = said.tokens.as_ref().map_or(0, |tokens| tokens.completion.len());
-        table.record(turn(path.clone(), seat, voice.name(), &conversation, said));
+        table.record(turn(path.clone(), seat, backend.name(), &conversation, said));
         let parsed = match truncated {
             true => Err(ReplyError::Truncated { tokens }),
             false => agent.parse(&reply).and_then(read),
@@ -377,7 +377,13 @@ impl<A: AgentName> Put<A> {
     }
 }
 
-fn turn(path: TurnPath, seat: Seat, policy: &str, conversation: &Conversation, said: Said) -> Turn {
+fn turn(
+    path: TurnPath,
+    seat: Seat,
+    policy: &str,
+    conversation: &Conversation,
+    said: Response,
+) -> Turn {
     let mut prompt = conversation.messages.clone();
     prompt.pop_if(|last| last.role == Role::Assistant);
     Turn {
@@ -391,7 +397,7 @@ fn turn(path: TurnPath, seat: Seat, policy: &str, conversation: &Conversation, s
         truncated: said.truncated,
         shortened: said.shortened,
         forked: said.forked,
-        rests: false,
+        masked: false,
         tokens: said.tokens,
     }
 }

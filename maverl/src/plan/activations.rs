@@ -1,6 +1,6 @@
 //! What an update holds beside weights, moments and summed gradients, from what the code keeps.
 
-use maverl_kernels::matmul::{Packed, Precision};
+use maverl_kernels::matmul::{PackedWeight, Precision};
 
 use super::summary::NUMBER;
 use crate::model::HfConfig;
@@ -35,8 +35,8 @@ pub fn activation_bytes(
     let queries = if (q..=q + q / 2).contains(&d) { 0 } else { 2 * q };
     let back = n * (d + 2 * f + 2 * k + queries);
 
-    let head =
-        Packed::bytes(precision, shape.vocab_size, shape.hidden_size) as u128 / u128::from(NUMBER);
+    let head = PackedWeight::bytes(precision, shape.vocab_size, shape.hidden_size) as u128
+        / u128::from(NUMBER);
     let logits = m.min(((1 << 21) / v).clamp(128, 512)) * v;
     let under_head = there + 2 * m * d + (n * d).max(logits + head);
     let bytes = under_head.max(there + back + 2 * m * d + n * d) * u128::from(NUMBER);
@@ -48,6 +48,7 @@ pub fn activation_bytes(
 pub fn packed_bytes(shape: &HfConfig, precision: Precision) -> u64 {
     let head = ("lm_head.weight".to_owned(), vec![shape.vocab_size, shape.hidden_size]);
     let maps = shape.tensors().into_iter().filter(|(name, _)| name.ends_with("_proj.weight"));
-    let bytes = |(_, dims): (String, Vec<usize>)| Packed::bytes(precision, dims[0], dims[1]) as u64;
+    let bytes =
+        |(_, dims): (String, Vec<usize>)| PackedWeight::bytes(precision, dims[0], dims[1]) as u64;
     maps.chain([head]).map(bytes).sum()
 }

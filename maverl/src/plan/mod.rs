@@ -12,7 +12,9 @@ pub use activations::{activation_bytes, packed_bytes};
 pub use critic::CriticPlan;
 pub(crate) use critic::host;
 pub use overlong::Overlong;
-pub use summary::{PolicySummary, SeatSummary, StepSummary, Summary, WorkerSummary, json, table};
+pub use summary::{
+    PlanSummary, PolicySummary, SeatSummary, StepSummary, WorkerSummary, json, table,
+};
 pub(crate) use summary::{bytes, count};
 
 use std::collections::BTreeMap;
@@ -22,8 +24,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::config::{
-    Aggregation, Baseline, CheckpointConfig, Config, Correction, Dtype, EvalConfig, Factor,
-    GroupBy, Kl, KlIn, Later, Learn, Order, OutsiderConfig, PairLoss, Preset, Ratio, RolloutConfig,
+    Aggregation, Baseline, CheckpointConfig, Config, Correction, Dtype, EndpointConfig, EvalConfig,
+    Factor, GroupBy, Kl, KlIn, Later, Learn, Order, PairLoss, Preset, Ratio, RolloutConfig,
     RuntimeConfig, Schedule, Shaping, Singleton, Surrogate, TaskConfig,
 };
 use crate::trajectory::Seat;
@@ -53,7 +55,7 @@ pub struct Plan {
     /// Every seat that a policy speaks for, sorted.
     pub seats: Vec<SeatPlan>,
     /// Every other seat, sorted.
-    pub outsiders: Vec<OutsiderPlan>,
+    pub endpoints: Vec<EndpointPlan>,
     /// Every policy, sorted by name.
     pub policies: Vec<PolicyPlan>,
     /// Every worker group, sorted by name.
@@ -90,7 +92,7 @@ impl Plan {
     pub fn members(&self) -> Vec<Seat> {
         let seats = self.seats.iter().map(|seat| &seat.seat);
         let mut members: Vec<Seat> =
-            seats.chain(self.outsiders.iter().map(|outsider| &outsider.seat)).cloned().collect();
+            seats.chain(self.endpoints.iter().map(|endpoint| &endpoint.seat)).cloned().collect();
         members.sort();
         members
     }
@@ -100,7 +102,7 @@ impl Plan {
     ///
     /// CORY, [2410.06101](https://arxiv.org/abs/2410.06101).
     #[must_use]
-    pub fn exchanged(&self) -> Self {
+    pub fn with_swapped_policies(&self) -> Self {
         let mut plan = self.clone();
         let mut trained = plan.seats.iter_mut().filter(|seat| seat.trained);
         if let (Some(one), Some(other)) = (trained.next(), trained.next()) {
@@ -138,13 +140,13 @@ pub struct SeatPlan {
 
 /// One seat of the team that no policy speaks for.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct OutsiderPlan {
+pub struct EndpointPlan {
     /// Who.
     pub seat: Seat,
-    /// The outsider's name.
+    /// The endpoint's name.
     pub name: String,
     /// What it is.
-    pub outsider: OutsiderConfig,
+    pub endpoint: EndpointConfig,
     /// What it is asked for.
     pub sampling: Sampling,
     /// The agent type's own fields.
@@ -325,7 +327,7 @@ pub struct AlgorithmPlan {
     /// Passes over a batch.
     pub epochs: usize,
     /// Mean KL to the policy that sampled beyond which no further epoch begins; 0 is never.
-    pub target_kl: f64,
+    pub early_stop_kl: f64,
     /// Where values come from; without, advantages are among episodes.
     pub critic: Option<CriticPlan>,
     /// Whose policy is updated when.

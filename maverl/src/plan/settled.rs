@@ -255,7 +255,7 @@ impl From<&AlgorithmConfig> for AlgorithmPlan {
             aggregation: config.aggregation.unwrap_or_default(),
             minibatches: config.minibatches.map_or(1, NonZeroUsize::get),
             epochs: config.epochs.map_or(1, NonZeroUsize::get),
-            target_kl: config.target_kl.unwrap_or(0.0),
+            early_stop_kl: config.early_stop_kl.unwrap_or(0.0),
             critic: (config.estimator == Some(Estimator::Critic))
                 .then(|| CriticPlan::from(&config.critic)),
             order: config.order.unwrap_or_default(),
@@ -299,7 +299,7 @@ impl AlgorithmPlan {
             aggregation: Some(self.aggregation),
             minibatches: NonZeroUsize::new(self.minibatches),
             epochs: NonZeroUsize::new(self.epochs),
-            target_kl: Some(self.target_kl),
+            early_stop_kl: Some(self.early_stop_kl),
             estimator: Some(match self.critic {
                 Some(_) => Estimator::Critic,
                 None => Estimator::Group,

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{LoraConfig, OutsiderPlan, Plan, PolicyPlan};
+use super::{EndpointPlan, LoraConfig, Plan, PolicyPlan};
 use crate::table::{Table, paragraphs};
 use crate::trajectory::Seat;
 
@@ -11,7 +11,7 @@ pub(super) const NUMBER: u64 = 4;
 
 /// A plan in numbers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Summary {
+pub struct PlanSummary {
     /// What a step is.
     pub step: StepSummary,
     /// Every worker group, in the plan's order.
@@ -118,14 +118,14 @@ pub struct SeatSummary {
 
 impl Plan {
     /// The plan in numbers.
-    pub fn summary(&self) -> Summary {
+    pub fn summary(&self) -> PlanSummary {
         let tasks = self.task.tasks_per_step.get() as u64;
         let group_size = u64::from(self.task.group_size.get());
         let plays = !self.algorithm.preset.is_supervised();
         let episodes = if plays { tasks.saturating_mul(group_size) } else { 0 };
         let longest = self.seats.iter().map(|seat| seat.sampling.max_tokens as u64);
         let longest = longest.fold(0, u64::saturating_add);
-        Summary {
+        PlanSummary {
             step: StepSummary {
                 tasks,
                 group_size,
@@ -228,7 +228,7 @@ pub fn table(plan: &Plan, width: usize) -> String {
         text += &policies(&summary).draw(width);
         text += "\n\n";
     }
-    text += &seats(&summary, &plan.outsiders).draw(width);
+    text += &seats(&summary, &plan.endpoints).draw(width);
     text += "\n\n";
     let step = &summary.step;
     let step = match plan.algorithm.preset.is_supervised() {
@@ -246,7 +246,7 @@ pub fn table(plan: &Plan, width: usize) -> String {
     text
 }
 
-fn workers(summary: &Summary) -> Table {
+fn workers(summary: &PlanSummary) -> Table {
     let mut table = Table::framed([
         "worker",
         "model",
@@ -280,7 +280,7 @@ fn workers(summary: &Summary) -> Table {
     table
 }
 
-fn policies(summary: &Summary) -> Table {
+fn policies(summary: &PlanSummary) -> Table {
     let mut table =
         Table::framed(["policy", "worker", "weights", "agents", "trained", "parameters", "added"]);
     for policy in &summary.policies {
@@ -299,7 +299,7 @@ fn policies(summary: &Summary) -> Table {
     table
 }
 
-fn seats(summary: &Summary, outsiders: &[OutsiderPlan]) -> Table {
+fn seats(summary: &PlanSummary, endpoints: &[EndpointPlan]) -> Table {
     let mut table = Table::framed(["seat", "policy", "trained", "temperature", "max tokens"]);
     for seat in &summary.seats {
         table.row([
@@ -310,10 +310,10 @@ fn seats(summary: &Summary, outsiders: &[OutsiderPlan]) -> Table {
             seat.max_tokens.to_string(),
         ]);
     }
-    for OutsiderPlan { seat, name, sampling, .. } in outsiders {
+    for EndpointPlan { seat, name, sampling, .. } in endpoints {
         table.row([
             seat.to_string(),
-            format!("outsider {name}"),
+            format!("endpoint {name}"),
             "no".to_owned(),
             sampling.temperature.to_string(),
             sampling.max_tokens.to_string(),
@@ -350,7 +350,7 @@ fn scaled(n: u64, base: f64, units: &[&str]) -> String {
 pub fn json(plan: &Plan) -> String {
     #[derive(Serialize)]
     struct Json<'a> {
-        summary: Summary,
+        summary: PlanSummary,
         plan: &'a Plan,
     }
     serde_json::to_string_pretty(&Json { summary: plan.summary(), plan })

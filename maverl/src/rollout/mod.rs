@@ -6,26 +6,26 @@
 //! - Nothing depends on the order in which episodes or asks end: seeds come from [`episode_seed`] and turn paths,
 //!   results are in the order of the requests.
 
-mod outsider;
+mod backend;
+mod endpoint;
 mod plain;
 mod prompt;
 mod replay;
+mod runner;
 mod script;
 mod seed;
-mod troupe;
-mod voice;
 mod worlds;
 
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use outsider::{Bill, Outsider, OutsiderVoice};
+pub use backend::ModelBackend;
+pub use endpoint::{Endpoint, EndpointVoice, Usage};
 pub use prompt::render_turn;
 pub use replay::{Difference, Replayed, replay};
+pub use runner::{EpisodeRequest, EpisodeRunner, INVALID_REPLY, WeightedReward};
 pub use script::{Script, Scripted};
 pub use seed::episode_seed;
-pub use troupe::{EpisodeRequest, INVALID_REPLY, Troupe, WeightedReward};
-pub use voice::ModelVoice;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -35,8 +35,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::env::{DynEnvironment, EnvError};
-use crate::orchestra::{Member, Voice};
-use crate::plan::{Chosen, OutsiderPlan, Overlong, Plan, SeatPlan};
+use crate::orchestra::{ChatBackend, Member};
+use crate::plan::{Chosen, EndpointPlan, Overlong, Plan, SeatPlan};
 use crate::registry::Registry;
 use crate::runtime::Policy;
 use crate::trajectory::{Episode, Seat};
@@ -62,9 +62,9 @@ pub enum RolloutError {
         /// What is wrong with it.
         problem: String,
     },
-    /// An outsider cannot be asked.
-    #[error("outsider `{name}`: {problem}")]
-    Outsider {
+    /// An endpoint cannot be asked.
+    #[error("endpoint `{name}`: {problem}")]
+    Endpoint {
         /// Its name in the configuration.
         name: String,
         /// What is wrong.
@@ -75,20 +75,20 @@ pub enum RolloutError {
 /// A team that plays many episodes at once. Cheap to clone.
 #[derive(Clone)]
 pub struct Rollout {
-    troupe: Arc<Troupe>,
-    outsiders: Arc<outsider::Outsiders>,
+    runner: Arc<EpisodeRunner>,
+    endpoints: Arc<endpoint::Endpoints>,
     max_episodes: NonZeroUsize,
 }
 
 impl Rollout {
-    /// A troupe that plays at most so many episodes at once.
-    pub fn new(troupe: Troupe, max_episodes: NonZeroUsize) -> Self {
-        Self { troupe: Arc::new(troupe), outsiders: Arc::default(), max_episodes }
+    /// A runner that plays at most so many episodes at once.
+    pub fn new(runner: EpisodeRunner, max_episodes: NonZeroUsize) -> Self {
+        Self { runner: Arc::new(runner), endpoints: Arc::default(), max_episodes }
     }
 
-    /// What each outsider was asked so far, and what that cost.
-    pub fn bills(&self) -> BTreeMap<String, Bill> {
-        self.outsiders.iter().map(|(name, outsider)| (name.clone(), outsider.bill())).collect()
+    /// What each endpoint was asked so far, and what that cost.
+    pub fn usage(&self) -> BTreeMap<String, Usage> {
+        self.endpoints.iter().map(|(name, endpoint)| (name.clone(), endpoint.usage())).collect()
     }
 
     /// Builds the plan's agents and orchestra, starts its environment, and lets each seat's policy speak for it.
@@ -107,7 +107,7 @@ impl Rollout {
         })
     }
 
-    /// The same with any voices, for instance a [`Script`].
+    /// The same with any backends, for instance a [`Script`].
     ///
     /// # Errors
     ///
@@ -115,16 +115,16 @@ impl Rollout {
     pub fn start_with(
         plan: &Plan,
         registry: &Registry,
-        mut voice: impl FnMut(&SeatPlan) -> Arc<dyn Voice>,
+        mut backend: impl FnMut(&SeatPlan) -> Arc<dyn ChatBackend>,
     ) -> Result<Self, RolloutError> {
         let mut members = BTreeMap::new();
         for seat in &plan.seats {
             let entry = find("agent", &registry.agents, &seat.seat.agent)?;
             let agent = (entry.build)(&seat.options)
                 .map_err(|problem| declaration("agent", &seat.seat.agent, problem))?;
-            members.insert(seat.seat.clone(), Member { agent, voice: voice(seat) });
+            members.insert(seat.seat.clone(), Member { agent, backend: backend(seat) });
         }
-        let outsiders = outsiders(plan, registry, &mut members)?;
+        let endpoints = endpoints(plan, registry, &mut members)?;
         let name = &plan.orchestra.name;
         let entry = find("orchestra", &registry.orchestras, name)?;
         let orchestra = (entry.build)(&plan.orchestra.options)
@@ -137,7 +137,7 @@ impl Rollout {
             let reward = find("reward", &registry.rewards, name)?.reward;
             Ok(WeightedReward { name: name.clone(), weight: *weight, reward })
         };
-        let troupe = Troupe {
+        let runner = EpisodeRunner {
             members: Arc::new(members),
             orchestra,
             environment,
@@ -147,7 +147,7 @@ impl Rollout {
             overlong: overlong(plan),
             timeout: Duration::try_from_secs_f64(plan.rollout.timeout_s).unwrap_or(Duration::MAX),
         };
-        Ok(Self { outsiders: Arc::new(outsiders), ..Self::new(troupe, plan.rollout.max_episodes) })
+        Ok(Self { endpoints: Arc::new(endpoints), ..Self::new(runner, plan.rollout.max_episodes) })
     }
 
     /// The same team at another temperature, for evaluation; it shares agents, orchestra and environment with this one.
@@ -158,33 +158,37 @@ impl Rollout {
 
     /// The same team with the policies that `plan` gives its seats; it shares the rest with this one.
     #[must_use]
-    pub fn recast(&self, plan: &Plan, policies: &[Policy]) -> Self {
+    pub fn with_plan(&self, plan: &Plan, policies: &[Policy]) -> Self {
         self.with_voices(plan, |seat| model_voice(plan, policies, seat, seat.sampling.temperature))
     }
 
-    fn with_voices(&self, plan: &Plan, voice: impl Fn(&SeatPlan) -> Arc<dyn Voice>) -> Self {
-        let mut members = (*self.troupe.members).clone();
+    fn with_voices(
+        &self,
+        plan: &Plan,
+        backend: impl Fn(&SeatPlan) -> Arc<dyn ChatBackend>,
+    ) -> Self {
+        let mut members = (*self.runner.members).clone();
         for seat in &plan.seats {
             if let Some(member) = members.get_mut(&seat.seat) {
-                member.voice = voice(seat);
+                member.backend = backend(seat);
             }
         }
-        let troupe = Troupe {
+        let runner = EpisodeRunner {
             members: Arc::new(members),
-            orchestra: Arc::clone(&self.troupe.orchestra),
-            environment: Arc::clone(&self.troupe.environment),
-            environments: Arc::clone(&self.troupe.environments),
-            rewards: self.troupe.rewards.clone(),
-            penalties: self.troupe.penalties.clone(),
-            overlong: self.troupe.overlong.clone(),
-            timeout: self.troupe.timeout,
+            orchestra: Arc::clone(&self.runner.orchestra),
+            environment: Arc::clone(&self.runner.environment),
+            environments: Arc::clone(&self.runner.environments),
+            rewards: self.runner.rewards.clone(),
+            penalties: self.runner.penalties.clone(),
+            overlong: self.runner.overlong.clone(),
+            timeout: self.runner.timeout,
         };
-        Self { outsiders: Arc::clone(&self.outsiders), ..Self::new(troupe, self.max_episodes) }
+        Self { endpoints: Arc::clone(&self.endpoints), ..Self::new(runner, self.max_episodes) }
     }
 
     /// The team.
-    pub fn troupe(&self) -> &Troupe {
-        &self.troupe
+    pub fn runner(&self) -> &EpisodeRunner {
+        &self.runner
     }
 
     /// Plays every episode, `rollout.max_episodes` at once, and returns them in the order of the requests. `ended` is
@@ -199,8 +203,8 @@ impl Rollout {
         let mut playing = JoinSet::new();
         loop {
             for (place, request) in waiting.by_ref().take(self.max_episodes.get() - playing.len()) {
-                let troupe = Arc::clone(&self.troupe);
-                playing.spawn(async move { (place, troupe.play(request).await) });
+                let runner = Arc::clone(&self.runner);
+                playing.spawn(async move { (place, runner.play(request).await) });
             }
             let Some(joined) = playing.join_next().await else { break };
             let (place, episode) = joined.expect("RO-1: `play` catches every panic");
@@ -231,30 +235,30 @@ fn environment(plan: &Plan, registry: &Registry) -> Result<Arc<dyn DynEnvironmen
     Ok(Arc::new(worlds::Worlds(started.collect::<Result<_, RolloutError>>()?)))
 }
 
-/// Seats the outsiders of a plan.
-fn outsiders(
+/// Seats the endpoints of a plan.
+fn endpoints(
     plan: &Plan,
     registry: &Registry,
     members: &mut BTreeMap<Seat, Member>,
-) -> Result<outsider::Outsiders, RolloutError> {
-    let mut outsiders = outsider::Outsiders::new();
-    for OutsiderPlan { seat, name, outsider, sampling, options } in &plan.outsiders {
+) -> Result<endpoint::Endpoints, RolloutError> {
+    let mut endpoints = endpoint::Endpoints::new();
+    for EndpointPlan { seat, name, endpoint, sampling, options } in &plan.endpoints {
         let entry = find("agent", &registry.agents, &seat.agent)?;
         let agent =
             (entry.build)(options).map_err(|problem| declaration("agent", &seat.agent, problem))?;
-        let asked = match outsiders.get(name) {
+        let asked = match endpoints.get(name) {
             Some(asked) => Arc::clone(asked),
             None => {
-                let made = Outsider::new(name, outsider, &plan.base);
-                let problem = |problem| RolloutError::Outsider { name: name.clone(), problem };
+                let made = Endpoint::new(name, endpoint, &plan.base);
+                let problem = |problem| RolloutError::Endpoint { name: name.clone(), problem };
                 Arc::new(made.map_err(problem)?)
             }
         };
-        outsiders.insert(name.clone(), Arc::clone(&asked));
-        let voice = Arc::new(OutsiderVoice::new(asked, sampling.clone()));
-        members.insert(seat.clone(), Member { agent, voice });
+        endpoints.insert(name.clone(), Arc::clone(&asked));
+        let backend = Arc::new(EndpointVoice::new(asked, sampling.clone()));
+        members.insert(seat.clone(), Member { agent, backend });
     }
-    Ok(outsiders)
+    Ok(endpoints)
 }
 
 fn model_voice(
@@ -262,10 +266,10 @@ fn model_voice(
     policies: &[Policy],
     seat: &SeatPlan,
     temperature: f32,
-) -> Arc<dyn Voice> {
+) -> Arc<dyn ChatBackend> {
     let mut sampling = seat.sampling.clone();
     sampling.temperature = temperature;
-    Arc::new(ModelVoice::new(policies[seat.policy].clone(), sampling, plan.rollout.overflow))
+    Arc::new(ModelBackend::new(policies[seat.policy].clone(), sampling, plan.rollout.overflow))
 }
 
 fn penalties(plan: &Plan) -> BTreeMap<Seat, f64> {

@@ -41,7 +41,7 @@ impl Templater for Tokenizer {
     }
 }
 
-/// The prompt of a turn as its model sees it, with the assistant's turn opened: to learn from what a script or an outsider
+/// The prompt of a turn as its model sees it, with the assistant's turn opened: to learn from what a script or an endpoint
 /// said.
 ///
 /// # Errors

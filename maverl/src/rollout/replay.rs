@@ -45,7 +45,7 @@ impl fmt::Display for Difference {
 pub async fn replay(rollout: &Rollout, recorded: &Episode) -> Replayed {
     let request =
         EpisodeRequest { task: recorded.task.clone(), index: recorded.index, seed: recorded.seed };
-    let episode = rollout.troupe().play(request).await;
+    let episode = rollout.runner().play(request).await;
     let differences = differences(&recorded.turns, &episode.turns);
     Replayed { episode, differences }
 }

@@ -11,15 +11,15 @@ use serde_json::{Map, Value};
 
 use crate::agent::AgentName;
 use crate::env::{DynEnvironment, Environment};
-use crate::orchestra::{Ask, Conversation, Member, OrchestraName, Said, Voice};
+use crate::orchestra::{Ask, ChatBackend, Conversation, Member, OrchestraName, Response};
 use crate::registry::{DynOrchestra, Registry};
-use crate::rollout::{EpisodeRequest, Troupe};
+use crate::rollout::{EpisodeRequest, EpisodeRunner};
 use crate::task::Task;
 use crate::trajectory::{Episode, Fault, FaultKind, Message, Outcome, Seat};
 
 type Line = dyn Fn(&Seat, &[Message]) -> String + Send + Sync;
 
-/// A [`Voice`] that replies what a function says. It is an outsider: its turns have no tokens and are never trained.
+/// A [`ChatBackend`] that replies what a function says. It is an endpoint: its turns have no tokens and are never trained.
 pub struct Script(Box<Line>);
 
 impl Script {
@@ -28,27 +28,27 @@ impl Script {
         Self(Box::new(line))
     }
 
-    async fn answer(&self, conversation: &mut Conversation, ask: Ask) -> Result<Said, Fault> {
+    async fn answer(&self, conversation: &mut Conversation, ask: Ask) -> Result<Response, Fault> {
         // As with a model, no reply comes at once, so that asks which race are noticed here too.
         tokio::task::yield_now().await;
         let Ask { seat, prompt, .. } = ask;
-        conversation.hear(&prompt);
+        conversation.push_prompt(&prompt);
         let reply = (self.0)(&seat, &conversation.messages);
-        conversation.say(reply.as_str());
-        Ok(Said { reply, tokens: None, truncated: false, shortened: 0, forked: false })
+        conversation.push_reply(reply.as_str());
+        Ok(Response { reply, tokens: None, truncated: false, shortened: 0, forked: false })
     }
 }
 
-impl Voice for Script {
+impl ChatBackend for Script {
     fn name(&self) -> &str {
         "script"
     }
 
-    fn say<'a>(
+    fn respond<'a>(
         &'a self,
         conversation: &'a mut Conversation,
         ask: Ask,
-    ) -> BoxFuture<'a, Result<Said, Fault>> {
+    ) -> BoxFuture<'a, Result<Response, Fault>> {
         self.answer(conversation, ask).boxed()
     }
 }
@@ -162,7 +162,7 @@ impl Scripted {
             Ok(members) => Arc::new(members),
             Err(fault) => return request.ended(Outcome::Unscored(fault)),
         };
-        let troupe = Troupe {
+        let runner = EpisodeRunner {
             members,
             orchestra: Arc::clone(&self.orchestra),
             environment: Arc::clone(&self.environment),
@@ -172,7 +172,7 @@ impl Scripted {
             overlong: BTreeMap::new(),
             timeout: Duration::MAX,
         };
-        troupe.play(request).await
+        runner.play(request).await
     }
 
     /// [`Scripted::play`] where there is no async runtime, as in an ordinary `#[test]`.
@@ -193,7 +193,7 @@ impl Scripted {
                 Some(agent) => Arc::clone(agent),
                 None => registered(&seat.agent).map_err(fault)?,
             };
-            members.insert(seat, Member { agent, voice: self.script.clone() });
+            members.insert(seat, Member { agent, backend: self.script.clone() });
         }
         Ok(members)
     }

@@ -1,6 +1,6 @@
 //! Seeds of episodes: functions of what is played, never of when.
 
-use maverl_kernels::sample::mix;
+use maverl_kernels::sample::derive_seed;
 
 use crate::task::Task;
 
@@ -8,7 +8,7 @@ use crate::task::Task;
 /// (`train`, `eval`, ...), step, task and index give the same episode, in whatever order episodes are played.
 pub fn episode_seed(run_seed: u64, stage: &str, step: u64, task: &Task, index: u32) -> u64 {
     let parts = [fnv1a(stage), step, fnv1a(&task.source), fnv1a(&task.id), u64::from(index)];
-    parts.into_iter().fold(run_seed, mix)
+    parts.into_iter().fold(run_seed, derive_seed)
 }
 
 /// FNV-1a, 64 bits ([Fowler, Noll, Vo]): the same in every build and on every machine, which `std`'s hashes do not

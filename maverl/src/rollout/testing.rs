@@ -1,4 +1,4 @@
-//! Agents, an orchestra, a world and a voice for tests, written by hand.
+//! Agents, an orchestra, a world and a backend for tests, written by hand.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -12,9 +12,9 @@ use serde_json::Map;
 use crate::agent::{Agent, AgentName, AskError, Input, Prompt, Reply, ReplyError, tag};
 use crate::env::{EnvError, Environment, Session};
 use crate::orchestra::{
-    Ask, Conversation, Includes, Member, Orchestra, OrchestraName, Said, Team, Voice,
+    Ask, ChatBackend, Conversation, Includes, Member, Orchestra, OrchestraName, Response, Team,
 };
-use crate::rollout::{Rollout, Troupe};
+use crate::rollout::{EpisodeRunner, Rollout};
 use crate::task::{Action, Observation, Score, Task};
 use crate::trajectory::{Fault, FaultKind, Finish, Message, Seat, Tokens};
 
@@ -47,7 +47,7 @@ impl Input for Line {
 pub(crate) struct Word(pub(crate) String);
 
 impl Reply for Word {
-    const TYPED: bool = true;
+    const STRUCTURED: bool = true;
 
     fn format() -> String {
         "<w>a word</w>".to_owned()
@@ -167,7 +167,7 @@ impl Environment for World {
     }
 }
 
-/// A voice with tokens: a function says the words, another how long that takes.
+/// A backend with tokens: a function says the words, another how long that takes.
 pub(crate) struct Talker {
     pub(crate) say: fn(&Ask, &[Message]) -> String,
     pub(crate) yields: fn(&Ask) -> u64,
@@ -181,14 +181,14 @@ impl Default for Talker {
 }
 
 impl Talker {
-    async fn answer(&self, conversation: &mut Conversation, ask: Ask) -> Result<Said, Fault> {
+    async fn answer(&self, conversation: &mut Conversation, ask: Ask) -> Result<Response, Fault> {
         for _ in 0..(self.yields)(&ask) {
             tokio::task::yield_now().await;
         }
         if ask.prompt.user == "worker fault" {
             return Err(Fault::new(FaultKind::Worker, "gone"));
         }
-        conversation.hear(&ask.prompt);
+        conversation.push_prompt(&ask.prompt);
         let messages = &conversation.messages;
         let reply = (self.say)(&ask, messages);
         let truncated = reply.ends_with("...");
@@ -202,34 +202,34 @@ impl Talker {
             temperature: 1.0,
             finish: if truncated { Finish::Length } else { Finish::Stop },
         };
-        conversation.say(reply.as_str());
-        Ok(Said { reply, tokens: Some(tokens), truncated, shortened: 0, forked: false })
+        conversation.push_reply(reply.as_str());
+        Ok(Response { reply, tokens: Some(tokens), truncated, shortened: 0, forked: false })
     }
 }
 
-impl Voice for Talker {
+impl ChatBackend for Talker {
     fn name(&self) -> &str {
         "talker"
     }
 
-    fn say<'a>(
+    fn respond<'a>(
         &'a self,
         conversation: &'a mut Conversation,
         ask: Ask,
-    ) -> BoxFuture<'a, Result<Said, Fault>> {
+    ) -> BoxFuture<'a, Result<Response, Fault>> {
         self.answer(conversation, ask).boxed()
     }
 }
 
-/// A team in [`World`] whose every seat has this voice and pays a quarter for an invalid reply.
-pub(crate) fn troupe(flow: Flow, talker: Talker) -> Troupe {
-    let voice: Arc<dyn Voice> = Arc::new(talker);
+/// A team in [`World`] whose every seat has this backend and pays a quarter for an invalid reply.
+pub(crate) fn runner(flow: Flow, talker: Talker) -> EpisodeRunner {
+    let backend: Arc<dyn ChatBackend> = Arc::new(talker);
     let seats = flow.members();
     let member = |seat: &Seat| match seat.agent.as_str() {
-        "t/speaker" => Member { agent: Arc::new(Speaker), voice: Arc::clone(&voice) },
-        _ => Member { agent: Arc::new(Critic), voice: Arc::clone(&voice) },
+        "t/speaker" => Member { agent: Arc::new(Speaker), backend: Arc::clone(&backend) },
+        _ => Member { agent: Arc::new(Critic), backend: Arc::clone(&backend) },
     };
-    Troupe {
+    EpisodeRunner {
         members: Arc::new(seats.iter().map(|seat| (seat.clone(), member(seat))).collect()),
         orchestra: Arc::new(flow),
         environment: Arc::new(World),
@@ -241,7 +241,7 @@ pub(crate) fn troupe(flow: Flow, talker: Talker) -> Troupe {
     }
 }
 
-/// [`troupe`], at most four episodes at once.
+/// [`runner`], at most four episodes at once.
 pub(crate) fn rollout(flow: Flow, talker: Talker) -> Rollout {
-    Rollout::new(troupe(flow, talker), NonZeroUsize::MIN.saturating_add(3))
+    Rollout::new(runner(flow, talker), NonZeroUsize::MIN.saturating_add(3))
 }

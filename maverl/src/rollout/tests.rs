@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use crate::rollout::testing::{Flow, GATE, Speaker, Talker, line, rollout, task, troupe};
+use crate::rollout::testing::{Flow, GATE, Speaker, Talker, line, rollout, runner, task};
 use crate::task::Action;
 use crate::trajectory::{FaultKind, Outcome};
 
@@ -95,8 +95,9 @@ async fn nothing_to_play_gives_nothing() {
 #[test]
 fn what_the_registry_lacks_is_named() {
     let plan = crate::algo::testing::plan(&[("t/speaker", true)]);
-    let voice = |_: &SeatPlan| -> Arc<dyn Voice> { Arc::new(Script::new(|_, _| String::new())) };
-    let error = Rollout::start_with(&plan, &Registry::default(), voice).err().unwrap();
+    let backend =
+        |_: &SeatPlan| -> Arc<dyn ChatBackend> { Arc::new(Script::new(|_, _| String::new())) };
+    let error = Rollout::start_with(&plan, &Registry::default(), backend).err().unwrap();
     assert_eq!(
         error.to_string(),
         "agent `t/speaker` is not registered; the plan was made with another registry"
@@ -116,9 +117,9 @@ fn worlds_that_block_every_thread_cost_their_episodes_alone() {
     });
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
-    let mut troupe = troupe(flow, Talker::default());
-    troupe.timeout = Duration::from_millis(300);
-    let rollout = Rollout::new(troupe, NonZeroUsize::new(4).unwrap());
+    let mut runner = runner(flow, Talker::default());
+    runner.timeout = Duration::from_millis(300);
+    let rollout = Rollout::new(runner, NonZeroUsize::new(4).unwrap());
     let requests = requests(&["block", "score block", "open block", "yes", "also"]);
     let gate = GATE.lock().unwrap();
     let episodes = runtime.block_on(rollout.collect(requests, |_| ()));

@@ -20,12 +20,12 @@ impl Worlds {
 }
 
 impl DynEnvironment for Worlds {
-    fn note(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
+    fn report(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
         let mut notes = Vec::new();
         for (name, environment) in &self.0 {
             let own: Vec<Task> =
                 tasks.iter().filter(|task| task.world() == name).cloned().collect();
-            notes.extend(environment.note(&own)?.map(|note| format!("{name}: {note}")));
+            notes.extend(environment.report(&own)?.map(|note| format!("{name}: {note}")));
         }
         Ok((!notes.is_empty()).then(|| notes.join("\n")))
     }

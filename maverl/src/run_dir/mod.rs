@@ -58,7 +58,7 @@ const SUMMARY: &str = "summary.json";
 
 /// Which directory a run is written to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum RunLocation {
     /// `<parent>/<stem>-<n>` with the first free n.
     Next {
         /// Usually `runs`.

@@ -13,7 +13,7 @@ use crate::run_dir::Provenance;
 /// What may change, for people.
 pub(super) const MAY_CHANGE: &str = "`steps`, `base`, `eval`, `checkpoint`, `algorithm.max_flat_steps`, `rollout.max_episodes`, \
      `rollout.max_unscored`, `models.*.gradient_checkpointing`, `runtime` but for its `micro_batch_tokens`, and how \
-     outsiders are reached";
+     endpoints are reached";
 
 /// Keys that no trained weight depends on. A `*` is any name.
 const FREE: [&str; 20] = [
@@ -30,13 +30,13 @@ const FREE: [&str; 20] = [
     "runtime.prefill_tokens",
     "runtime.kv_mib",
     "runtime.prefix_cache",
-    "outsiders.*.url",
-    "outsiders.*.key_env",
-    "outsiders.*.timeout_s",
-    "outsiders.*.retries",
-    "outsiders.*.max_requests",
-    "outsiders.*.prompt_price",
-    "outsiders.*.completion_price",
+    "endpoints.*.url",
+    "endpoints.*.key_env",
+    "endpoints.*.timeout_s",
+    "endpoints.*.retries",
+    "endpoints.*.max_requests",
+    "endpoints.*.prompt_price",
+    "endpoints.*.completion_price",
 ];
 
 /// The names of held-out data in [`Provenance::data`] begin so.

@@ -21,7 +21,7 @@ pub(crate) fn episode(id: &str, index: u32, solved: bool, turns: u32) -> Episode
         truncated: false,
         shortened: 0,
         forked: false,
-        rests: false,
+        masked: false,
         tokens: Some(Tokens {
             prompt: vec![1, 2, 3],
             completion: vec![4, 5],

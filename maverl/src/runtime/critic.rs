@@ -9,16 +9,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::algo::loss::{ValueLimits, ValueLoss, value_loss};
-use crate::algo::{Aim, Scale, ValueBatch, ValueRow, ValueText};
+use crate::algo::{Scale, ValueBatch, ValueRow, ValueTarget, ValueText};
 use crate::config::{Normalize, Trunk};
 use crate::model::save::{self, Entry};
 use crate::model::weights::Shards;
 use crate::model::{
-    Adapter, Context, Gradients, Head, HeadKind, Model, ModelError, Pool, Tape, Tensor,
+    Adapter, Context, Gradients, HeadKind, Model, ModelError, Pool, Tape, Tensor, ValueHead,
 };
 use crate::plan::{AdapterPlan, CriticPlan, Plan, PolicyPlan};
 use crate::runtime::optimizer::{Optimizer, halves, whole};
-use crate::runtime::packed::{Packed, micro_batches};
+use crate::runtime::packed::{PackedRows, micro_batches};
 use crate::runtime::{RuntimeError, ValueStats};
 
 /// A head on a trunk of its own, or on the policy's.
@@ -35,7 +35,7 @@ struct Body {
     plan: CriticPlan,
     /// Without one it is the policy's, and is updated with it.
     trunk: Option<Model>,
-    head: Head,
+    head: ValueHead,
     micro_batch_tokens: usize,
     checkpointing: bool,
     pool: Arc<Mutex<Pool>>,
@@ -44,7 +44,7 @@ struct Body {
 /// A text and what its values are to become, in the units of the head.
 struct Aimed<'a> {
     text: &'a ValueText,
-    aim: Aim,
+    aim: ValueTarget,
 }
 
 impl Critic {
@@ -67,7 +67,7 @@ impl Critic {
                 Some(base.with_adapter(Adapter::new(&base.config, lora, seed)?))
             }
         };
-        let head = Head::new(HeadKind::Value, &base.config);
+        let head = ValueHead::new(HeadKind::Value, &base.config);
         let of_trunk = trunk.as_ref().map_or(&[][..], Model::trainable);
         let optimizers = [of_trunk, head.vars()].map(|vars| Optimizer::new(critic.optim, vars));
         let body = Body {
@@ -95,7 +95,7 @@ impl Critic {
         for micro in micro_batches(texts.iter().map(|t| t.ids.len()), *micro_batch_tokens) {
             let (now, later) = texts.split_at(micro);
             texts = later;
-            let packed = Packed::texts(now.iter());
+            let packed = PackedRows::texts(now.iter());
             let rows = packed.rows();
             let context = Context::Packed(rows.packing);
             let hidden = decoder
@@ -152,8 +152,8 @@ impl Critic {
         let before = self.scale;
         if self.body.plan.normalize != Normalize::None {
             let returns = batch.rows.iter().flat_map(|row| match &row.aim {
-                Aim::Returns { returns, .. } => returns.as_slice(),
-                Aim::Slopes(_) => &[],
+                ValueTarget::Returns { returns, .. } => returns.as_slice(),
+                ValueTarget::Slopes(_) => &[],
             });
             self.scale.update(&returns.map(|&value| f64::from(value)).collect::<Vec<_>>());
         }
@@ -172,10 +172,11 @@ impl Critic {
         let aimed = |row: &'a ValueRow| Aimed {
             text: &row.text,
             aim: match &row.aim {
-                Aim::Returns { old, returns } => {
-                    Aim::Returns { old: of(head_scale, old), returns: of(self.scale, returns) }
-                }
-                slopes @ Aim::Slopes(_) => slopes.clone(),
+                ValueTarget::Returns { old, returns } => ValueTarget::Returns {
+                    old: of(head_scale, old),
+                    returns: of(self.scale, returns),
+                },
+                grads @ ValueTarget::Slopes(_) => grads.clone(),
             },
         };
         Ok(batch.rows.iter().map(aimed).collect())
@@ -271,7 +272,7 @@ impl Body {
         for micro in micro_batches(rows.iter().map(|r| r.text.ids.len()), self.micro_batch_tokens) {
             let (now, later) = left.split_at(micro);
             left = later;
-            let packed = Packed::texts(now.iter().map(|row| row.text));
+            let packed = PackedRows::texts(now.iter().map(|row| row.text));
             let tape = Tape::record(&trunk.decoder, packed.rows(), self.checkpointing, &mut pool)?;
             let hidden = packed.predicting(tape.hidden());
             let values = self.head.values(&hidden);
@@ -280,7 +281,7 @@ impl Body {
             for row in now {
                 let (own, others) = values.split_at(row.text.places);
                 values = others;
-                dvalues.extend(row.slopes(own, weight, (&self.plan).into(), sums));
+                dvalues.extend(row.grads(own, weight, (&self.plan).into(), sums));
             }
             let dhidden = self.head.backward(&hidden, &dvalues, &mut of_head);
             tape.backward(&packed.spread(&dhidden), &mut of_trunk, &mut pool);
@@ -305,7 +306,7 @@ fn weight(rows: &[&Aimed<'_>]) -> f64 {
 
 impl Aimed<'_> {
     /// The derivatives of the loss by the values `[places]`.
-    fn slopes(
+    fn grads(
         &self,
         values: &[f32],
         weight: f64,
@@ -313,11 +314,11 @@ impl Aimed<'_> {
         sums: &mut ValueLoss,
     ) -> Vec<f32> {
         match &self.aim {
-            Aim::Slopes(slopes) => slopes.clone(),
-            Aim::Returns { old, returns } => {
-                let mut slopes = vec![0.0; values.len()];
-                *sums += value_loss([values, old, returns], weight, limits, &mut slopes);
-                slopes
+            ValueTarget::Slopes(grads) => grads.clone(),
+            ValueTarget::Returns { old, returns } => {
+                let mut grads = vec![0.0; values.len()];
+                *sums += value_loss([values, old, returns], weight, limits, &mut grads);
+                grads
             }
         }
     }

@@ -32,8 +32,8 @@ pub fn complete(
     let mut given = 0;
     while !engine.is_idle() {
         engine.step(std::iter::once(model));
-        engine.made().iter().skip(given).for_each(|id| each(*id));
-        given = given.max(engine.made().len());
+        engine.generated().iter().skip(given).for_each(|id| each(*id));
+        given = given.max(engine.generated().len());
     }
     let completion = answer.try_recv().expect("an engine answers before it is idle")?;
     completion.ids.iter().skip(given).for_each(|id| each(*id));

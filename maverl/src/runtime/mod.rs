@@ -16,10 +16,10 @@ mod trainer;
 mod work;
 mod worker;
 
-pub use crate::algo::{Aim, Batch, Objective, Row, ValueBatch, ValueRow, ValueText};
+pub use crate::algo::{Batch, Objective, Row, ValueBatch, ValueRow, ValueTarget, ValueText};
 pub use direct::{Scores, complete, score};
 pub use stats::{PairStats, UpdateStats, ValueStats};
-pub use work::Work;
+pub use work::EngineStats;
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -216,7 +216,7 @@ impl Policy {
     }
 
     /// What its completions have cost so far.
-    pub fn work(&self) -> Work {
+    pub fn work(&self) -> EngineStats {
         *self.worker.work[self.slot].lock().unwrap_or_else(PoisonError::into_inner)
     }
 

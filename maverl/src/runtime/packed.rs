@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use maverl_kernels::attention::Packing;
 use maverl_kernels::embedding;
-use maverl_kernels::sample::mix;
+use maverl_kernels::sample::derive_seed;
 
 use crate::algo::ValueText;
 use crate::model::{Context, Decoder, ModelError, Pool, Rows};
@@ -13,7 +13,7 @@ use crate::runtime::Row;
 /// Rows packed one after the other, and what the loss needs of each completion token. A prompt that several rows have is
 /// there once, and their completions go on after it.
 #[derive(Default)]
-pub(crate) struct Packed {
+pub(crate) struct PackedRows {
     ids: Vec<u32>,
     positions: Vec<u32>,
     offsets: Vec<usize>,
@@ -29,7 +29,7 @@ pub(crate) struct Packed {
     pub(crate) inv_temperature: Vec<f32>,
 }
 
-impl Packed {
+impl PackedRows {
     /// Packs rows; the last token of a row predicts nothing and is left out.
     pub(crate) fn new(rows: &[&Row], share: bool) -> Self {
         let mut packed = Self { offsets: vec![0], completions: vec![0], ..Self::default() };
@@ -89,7 +89,9 @@ impl Packed {
         let rows = self.offsets.windows(2).zip(first as u64..);
         let keys = rows.flat_map(|(span, row)| {
             let positions = &self.positions[span[0]..span[1]];
-            positions.iter().map(move |&position| mix(mix(seed, row), u64::from(position)))
+            positions
+                .iter()
+                .map(move |&position| derive_seed(derive_seed(seed, row), u64::from(position)))
         });
         keys.collect()
     }
@@ -215,10 +217,10 @@ mod tests {
     fn a_shared_prompt_is_there_once() {
         let rows = rows();
         let rows: Vec<&Row> = rows.iter().collect();
-        let (shared, apart) = (Packed::new(&rows, true), Packed::new(&rows, false));
+        let (shared, apart) = (PackedRows::new(&rows, true), PackedRows::new(&rows, false));
         assert_eq!(apart.ids.len() - shared.ids.len(), 2 * 21 + 9);
         assert_eq!((&shared.targets, &shared.completions), (&apart.targets, &apart.completions));
-        let before = |packed: &Packed| -> Vec<(u32, u32)> {
+        let before = |packed: &PackedRows| -> Vec<(u32, u32)> {
             let at = packed.before.iter().map(|&at| at as usize);
             at.map(|at| (packed.ids[at], packed.positions[at])).collect()
         };
@@ -233,7 +235,7 @@ mod tests {
         let rows: Vec<&Row> = rows.iter().collect();
         let mut pool = Pool::default();
         let [shared, apart] = [true, false].map(|share| {
-            let packed = Packed::new(&rows, share);
+            let packed = PackedRows::new(&rows, share);
             let logprobs = packed.logprobs(&model.decoder, &mut pool).unwrap();
             let mut gradients = Gradients::new(model.trainable());
             let tape = Tape::record(&model.decoder, packed.rows(), false, &mut pool).unwrap();
@@ -242,7 +244,7 @@ mod tests {
                 dlogp.fill(0.3);
                 Ok(())
             };
-            let Packed { targets, inv_temperature, completions, .. } = &packed;
+            let PackedRows { targets, inv_temperature, completions, .. } = &packed;
             let decoder = &model.decoder;
             let d = decoder
                 .loss(&hidden, targets, inv_temperature, completions, loss, &mut gradients)
@@ -267,7 +269,7 @@ mod tests {
         for (share, tokens) in [(true, 36), (true, 50), (false, 40)] {
             let mut at = 0;
             for size in row_batches(&rows, tokens, share) {
-                let packed = Packed::new(&rows[at..at + size], share);
+                let packed = PackedRows::new(&rows[at..at + size], share);
                 assert!(packed.ids.len() <= tokens && packed.targets.len() <= tokens);
                 at += size;
             }

@@ -55,7 +55,7 @@ pub struct PairStats {
 /// What an update of a critic did. Means are over values.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ValueStats {
-    /// The value loss, mean over optimizer steps; in squared units of the normalization. 0 where slopes are given.
+    /// The value loss, mean over optimizer steps; in squared units of the normalization. 0 where grads are given.
     pub loss: f64,
     /// Share of values further from where they began than the clip.
     pub clip_frac: f64,

@@ -50,7 +50,7 @@ fn batch(rows: Vec<Row>) -> Batch {
         epochs: 1,
         aggregation: Aggregation::TokenMean,
         longest: 64,
-        target_kl: 0.0,
+        early_stop_kl: 0.0,
         lr: 1e-4,
     }
 }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use maverl_kernels::sample::mix;
+use maverl_kernels::sample::derive_seed;
 
 use crate::algo::loss::{self, PolicyLoss, RowTokens};
 use crate::config::KlIn;
@@ -18,7 +18,7 @@ use crate::model::{Decoder, Gradients, Model, ModelError, Pool, Tape, lora};
 use crate::plan::PolicyPlan;
 use crate::runtime::critic::{Joint, Shared};
 use crate::runtime::optimizer::{Optimizer, halves, whole};
-use crate::runtime::packed::{Packed, row_batches};
+use crate::runtime::packed::{PackedRows, row_batches};
 use crate::runtime::{Batch, Objective, Row, RuntimeError, UpdateStats};
 use before::{Corrected, PairSums};
 
@@ -90,7 +90,7 @@ impl Trainer {
             }
             let tokens = (totals.policy.tokens - before.tokens).max(1) as f64;
             let kl = (totals.policy.ppo_kl - before.ppo_kl) / tokens;
-            if batch.target_kl > 0.0 && kl > batch.target_kl {
+            if batch.early_stop_kl > 0.0 && kl > batch.early_stop_kl {
                 break;
             }
         }
@@ -110,7 +110,7 @@ impl Trainer {
         let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
         let weights = match batch.objective {
             Objective::Preference(plan) => self
-                .pair_slopes(model, rows, &plan, totals, &mut pool)
+                .pair_grads(model, rows, &plan, totals, &mut pool)
                 .map_err(|error| self.failed(&error))?,
             Objective::PolicyGradient | Objective::Supervised => weights(batch, rows),
         };
@@ -122,7 +122,7 @@ impl Trainer {
             let tokens: usize = rows.iter().map(|row| row.completion.len()).sum();
             let weights = &weights[token_at..token_at + tokens];
             let micro =
-                Micro { rows, weights, packed: Packed::new(rows, share), first_row: row_at };
+                Micro { rows, weights, packed: PackedRows::new(rows, share), first_row: row_at };
             self.accumulate(model, batch.objective, &micro, &mut back, totals, &mut pool)
                 .map_err(|error| self.failed(&error))?;
             (row_at, token_at) = (row_at + rows.len(), token_at + tokens);
@@ -170,7 +170,7 @@ impl Trainer {
             micro.loss(objective, rows, given, reference.as_deref(), derivatives, totals);
             Ok(())
         };
-        let Packed { targets, inv_temperature, completions, .. } = packed;
+        let PackedRows { targets, inv_temperature, completions, .. } = packed;
         let mut dhidden =
             decoder.loss(&hidden, targets, inv_temperature, completions, loss, gradients)?;
         if let Some(joint) = joint {
@@ -183,12 +183,17 @@ impl Trainer {
 
     /// The decoder to train with: with dropout, if the adapter has any. Its mask is a function of the seed, the optimizer
     /// step, the row and the position, so that no split into micro-batches changes it.
-    fn decoder<'m>(&self, model: &'m Model, packed: &Packed, first_row: usize) -> Cow<'m, Decoder> {
+    fn decoder<'m>(
+        &self,
+        model: &'m Model,
+        packed: &PackedRows,
+        first_row: usize,
+    ) -> Cow<'m, Decoder> {
         let dropout = model.adapter().map_or(0.0, |adapter| adapter.config().dropout);
         if dropout == 0.0 {
             return Cow::Borrowed(&model.decoder);
         }
-        let step = mix(self.seed, self.optimizer.step);
+        let step = derive_seed(self.seed, self.optimizer.step);
         let keys = packed.keys(step, first_row).into();
         Cow::Owned(lora::with_dropout(&model.decoder, dropout, &keys))
     }
@@ -260,7 +265,7 @@ struct Micro<'a> {
     rows: &'a [&'a Row],
     /// Of each completion token, in the loss.
     weights: &'a [f32],
-    packed: Packed,
+    packed: PackedRows,
     /// The place of the first row in the minibatch.
     first_row: usize,
 }

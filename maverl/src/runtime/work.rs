@@ -4,7 +4,7 @@ use std::ops::Sub;
 
 /// What the completions of a policy have cost. Depends on when requests came, so it belongs to the clock's part of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Work {
+pub struct EngineStats {
     /// Tokens computed before a completion could begin, or go on after it was set back.
     pub prefilled: u64,
     /// Tokens that were there already, as part of another request.
@@ -17,14 +17,14 @@ pub struct Work {
     pub passes: u64,
 }
 
-impl Work {
+impl EngineStats {
     /// Requests that decoded at once, in the mean; 0 if none did.
     pub fn decode_batch(&self) -> f64 {
         self.decoded as f64 / self.passes.max(1) as f64
     }
 }
 
-impl Sub for Work {
+impl Sub for EngineStats {
     type Output = Self;
 
     /// What was done since `earlier`.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use maverl_kernels::sample::mix;
+use maverl_kernels::sample::derive_seed;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::model::{Adapter, Model, ModelError, ModelFiles, Pool, Tokenizer};
@@ -13,7 +13,7 @@ use crate::runtime::critic::{Critic, Shared};
 use crate::runtime::engine::{Engine, Reply};
 use crate::runtime::trainer::Trainer;
 use crate::runtime::{
-    Batch, Completion, Request, RuntimeError, UpdateStats, ValueBatch, ValueStats, Work,
+    Batch, Completion, EngineStats, Request, RuntimeError, UpdateStats, ValueBatch, ValueStats,
 };
 
 /// A policy as its worker owns it. All models of a worker share the storage of its base.
@@ -35,7 +35,8 @@ impl Owned {
         base: &Model,
         pool: Arc<Mutex<Pool>>,
     ) -> Result<Self, ModelError> {
-        let seed = policy.name.bytes().fold(plan.seed, |seed, byte| mix(seed, u64::from(byte)));
+        let seed =
+            policy.name.bytes().fold(plan.seed, |seed, byte| derive_seed(seed, u64::from(byte)));
         let model = match &policy.adapter {
             None => base.clone(),
             Some(AdapterPlan { lora, start: None, .. }) => {
@@ -47,7 +48,7 @@ impl Owned {
             }
         };
         let micro_batch_tokens = plan.runtime.micro_batch_tokens.get();
-        let critic = Critic::new(plan, policy, base, mix(seed, CRITIC), Arc::clone(&pool))?;
+        let critic = Critic::new(plan, policy, base, derive_seed(seed, CRITIC), Arc::clone(&pool))?;
         let trainer = Trainer::new(policy, &model, seed, micro_batch_tokens, pool)?;
         Ok(Self { model, trainer, critic })
     }
@@ -96,7 +97,7 @@ pub(crate) struct Worker {
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) context: usize,
     /// Of each policy.
-    pub(crate) work: Arc<[Arc<Mutex<Work>>]>,
+    pub(crate) work: Arc<[Arc<Mutex<EngineStats>>]>,
     jobs: mpsc::Sender<Job>,
     admission: Arc<Semaphore>,
 }
@@ -113,7 +114,7 @@ impl Worker {
         worker.source.fetch().map_err(|e| failed(e.0))?;
         let files = ModelFiles::new(&worker.source);
         let tokenizer = Tokenizer::load(&files).map_err(|e| failed(e.0))?;
-        let tokenizer = Arc::new(tokenizer.telling(&worker.chat_template_kwargs));
+        let tokenizer = Arc::new(tokenizer.with_template_kwargs(&worker.chat_template_kwargs));
         tokenizer.require_template().map_err(|e| failed(e.0))?;
         let base = Model::load(&files).map_err(|e| failed(e.0))?;
         let base = base.with_precision(worker.dtype.into());

@@ -14,7 +14,7 @@ use super::{Schema, SchemaError, Tool};
 use crate::agent::Show;
 
 /// What a call gives, or what was wrong with it, in words for the model.
-pub type Said = BoxFuture<'static, Result<String, String>>;
+pub type ToolFuture = BoxFuture<'static, Result<String, String>>;
 
 /// A function declared with `#[tool]`.
 #[derive(Clone, Copy)]
@@ -32,7 +32,7 @@ pub struct Declared {
     /// The schema of its argument.
     pub schema: fn() -> Value,
     /// Calls it with arguments. What is wrong is said in words for the model.
-    pub call: fn(Map<String, Value>) -> Said,
+    pub call: fn(Map<String, Value>) -> ToolFuture,
 }
 
 inventory::collect!(Declared);

@@ -10,7 +10,7 @@ mod parse;
 mod schema;
 
 pub use describe::describe;
-pub use function::{Arguments, Declared, NoArguments, Said, ToolOutput, declared};
+pub use function::{Arguments, Declared, NoArguments, ToolFuture, ToolOutput, declared};
 pub use parse::{Format, calls, read};
 pub use schema::{Schema, SchemaError};
 

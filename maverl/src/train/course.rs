@@ -4,7 +4,7 @@
 //! checkpoint 0 ─► before ─► { step ─► rollouts ─► validation ─► row ─► checkpoint } × steps ─► after ─► summary
 //! ```
 //!
-//! What a step does is [`Work`]'s business. A checkpoint is written after the row of its step and knows how long each file
+//! What a step does is [`Trainable`]'s business. A checkpoint is written after the row of its step and knows how long each file
 //! was, so going on from it repeats exactly what came after. Everything else is written whole and can be written again.
 
 mod evaluations;
@@ -17,14 +17,15 @@ use crate::config::{CheckpointConfig, EvalConfig};
 use crate::eval::EvalSpec;
 use crate::metrics::{Malformed, Metrics, by_seat};
 use crate::run_dir::disk::{read_json, write_json};
-use crate::run_dir::{Journal, Missing, Origin, Place, RunDir, RunDirError, STEP_SECONDS};
+use crate::run_dir::{Journal, Missing, Origin, RunDir, RunDirError, RunLocation, STEP_SECONDS};
 use crate::train::{
-    Evaluation, Interrupt, Progress, Report, Score, StepLine, Summary, TrainError, resume_command,
+    Evaluation, Interrupt, Progress, Report, RunSummary, SplitScore, StepLine, TrainError,
+    resume_command,
 };
 use crate::trajectory::{Episode, Seat};
 
 /// What is learned in a run. The course of the run does not depend on it.
-pub(super) trait Work {
+pub(super) trait Trainable {
     /// Does step `step`, from 0. The same step on the same weights does the same.
     async fn step(&mut self, step: u64) -> Result<Stepped, TrainError>;
     /// Plays held-out tasks. The same evaluation of the same weights plays the same episodes.
@@ -90,10 +91,10 @@ pub(super) enum Opened<W> {
     Complete(Box<Report>),
 }
 
-impl<W: Work> Course<W> {
+impl<W: Trainable> Course<W> {
     /// Makes the run directory, or opens it and returns to its last checkpoint.
     pub(super) async fn open(
-        place: &Place,
+        place: &RunLocation,
         origin: &Origin,
         settings: Settings,
         work: W,
@@ -101,9 +102,9 @@ impl<W: Work> Course<W> {
         interrupt: Interrupt,
     ) -> Result<Opened<W>, TrainError> {
         let mut dir = match place {
-            Place::Next { parent, stem } => RunDir::create_next(parent, stem, origin)?,
-            Place::New(path) => RunDir::create(path, origin)?,
-            Place::Resume(path) => RunDir::open(path)?,
+            RunLocation::Next { parent, stem } => RunDir::create_next(parent, stem, origin)?,
+            RunLocation::New(path) => RunDir::create(path, origin)?,
+            RunLocation::Resume(path) => RunDir::open(path)?,
         };
         dir.compare(origin)?;
         let checkpoints = Checkpoints::of(dir.path());
@@ -252,8 +253,8 @@ impl<W: Work> Course<W> {
     /// Writes the summary and seals the directory.
     fn finish(mut self) -> Result<Report, TrainError> {
         let growing = self.journal.sync()?;
-        let score = |name: &str| -> Result<Option<Score>, RunDirError> {
-            Ok(self.dir.read_evaluation::<Evaluation>(name)?.as_ref().map(Score::from))
+        let score = |name: &str| -> Result<Option<SplitScore>, RunDirError> {
+            Ok(self.dir.read_evaluation::<Evaluation>(name)?.as_ref().map(SplitScore::from))
         };
         let (before, after) = (score("before")?, score("after")?);
         let done = self.state.step == self.settings.steps;
@@ -262,7 +263,7 @@ impl<W: Work> Course<W> {
         for seat in &self.settings.seats {
             agents.entry(seat.clone()).or_default();
         }
-        let summary = Summary {
+        let summary = RunSummary {
             complete: done && (after.is_some() || !self.settings.eval.before_and_after),
             steps: self.state.step,
             seed: self.state.seed,
@@ -321,11 +322,11 @@ fn last(dir: &RunDir, checkpoints: &Checkpoints) -> Result<Option<Checkpoint>, R
 }
 
 /// The summary, if there is nothing left to do.
-fn complete(dir: &RunDir, steps: u64) -> Result<Option<Summary>, RunDirError> {
+fn complete(dir: &RunDir, steps: u64) -> Result<Option<RunSummary>, RunDirError> {
     if !dir.summary().exists() {
         return Ok(None);
     }
-    let summary: Summary = read_json(&dir.summary())?;
+    let summary: RunSummary = read_json(&dir.summary())?;
     Ok(Some(summary).filter(|summary| summary.complete && summary.steps == steps))
 }
 

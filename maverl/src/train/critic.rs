@@ -2,7 +2,7 @@
 
 use futures::future::try_join_all;
 
-use crate::algo::{Aim, Sample, ValueText};
+use crate::algo::{Sample, ValueTarget, ValueText};
 use crate::config::{Level, Mixer, Reads};
 use crate::plan::{CriticPlan, Plan};
 use crate::runtime::{Policy, RuntimeError};
@@ -12,18 +12,18 @@ use crate::trajectory::Episode;
 
 /// What critics said of samples, before anything was learned from them; empty without critics.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct ValuePredictions {
     /// What they were given. `[N]`
     pub(super) texts: Vec<ValueText>,
     /// What they said of it. `[N][places]`
     pub(super) values: Vec<Vec<f64>>,
 }
 
-impl Said {
+impl ValuePredictions {
     /// What the values are to become.
-    pub(super) fn aims(&self, returns: &[Vec<f64>]) -> Vec<Aim> {
+    pub(super) fn targets(&self, returns: &[Vec<f64>]) -> Vec<ValueTarget> {
         let narrow = |values: &[f64]| values.iter().map(|&value| value as f32).collect();
-        let aim = |(old, returns): (&Vec<f64>, &Vec<f64>)| Aim::Returns {
+        let aim = |(old, returns): (&Vec<f64>, &Vec<f64>)| ValueTarget::Returns {
             old: narrow(old),
             returns: narrow(returns),
         };
@@ -32,24 +32,24 @@ impl Said {
 }
 
 /// Asks the critics about samples; those of different workers at once.
-pub(super) async fn said(
+pub(super) async fn predict(
     team: &Team<'_>,
     episodes: &[Episode],
     samples: &[Sample],
-) -> Result<Said, TrainError> {
+) -> Result<ValuePredictions, TrainError> {
     let plan = team.plan;
-    let Some(critic) = &plan.algorithm.critic else { return Ok(Said::default()) };
+    let Some(critic) = &plan.algorithm.critic else { return Ok(ValuePredictions::default()) };
     let text = |sample: &Sample| {
         let host = host(plan, sample);
         text(&team.policies[host], critic, &episodes[sample.episode], sample)
     };
     let texts: Vec<ValueText> = samples.iter().map(text).collect::<Result<_, _>>()?;
-    let values = ask(team, samples, &texts).await?;
-    Ok(Said { texts, values })
+    let values = predict_values(team, samples, &texts).await?;
+    Ok(ValuePredictions { texts, values })
 }
 
 /// What the critics say of the samples' texts now, `[N][places]`.
-pub(super) async fn ask(
+pub(super) async fn predict_values(
     team: &Team<'_>,
     samples: &[Sample],
     texts: &[ValueText],

@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 
 use futures::future::try_join_all;
-use maverl_kernels::sample::mix as mixed;
+use maverl_kernels::sample::derive_seed as mixed;
 
 use crate::algo::Sample;
 use crate::algo::advantage::Compound;
 use crate::config::Order;
-use crate::draw::Draw;
 use crate::metrics::Metrics;
+use crate::rng::SplitMix64;
 use crate::runtime::{Batch, RuntimeError, ValueBatch};
-use crate::train::memory::Memory;
-use crate::train::step::{Lesson, drawn, lesson, weighed};
+use crate::train::state::AlgorithmState;
+use crate::train::step::{Batches, make_batches, policy_batches, training_samples};
 use crate::train::team::Team;
-use crate::train::{TrainError, critic, measure, mix};
+use crate::train::{TrainError, critic, measure, mixer};
 use crate::trajectory::Episode;
 
 /// What tells the seeds of orders from others.
@@ -22,7 +22,7 @@ const ORDER: u64 = 0x6f72_6465_7200;
 
 /// What was learned.
 #[derive(Debug)]
-pub(super) struct Learned {
+pub(super) struct Updated {
     /// The numbers of the step's episodes, lessons and updates.
     pub(super) metrics: Metrics,
     /// There was nothing to learn from, and nothing was updated.
@@ -35,28 +35,28 @@ pub(super) async fn learn(
     episodes: &[Episode],
     step: u64,
     rates: Option<&Metrics>,
-    memory: &mut Memory,
-) -> Result<Learned, TrainError> {
-    let plan = team.cast(step).plan;
-    let (samples, mut metrics) = drawn(plan, episodes, step, memory)?;
-    let said = critic::said(team, episodes, &samples).await?;
+    state: &mut AlgorithmState,
+) -> Result<Updated, TrainError> {
+    let plan = team.assignment(step).plan;
+    let (samples, mut metrics) = training_samples(plan, episodes, step, state)?;
+    let said = critic::predict(team, episodes, &samples).await?;
     let taught = match plan.mixed() {
-        None => lesson(plan, episodes, &samples, &said, step),
+        None => make_batches(plan, episodes, &samples, &said, step),
         Some(critic) => {
-            let mix::Mixed { advantages, metrics } =
-                mix::learn(team, critic, &samples, &said, step, rates).await?;
-            let batches = weighed(plan, episodes, &samples, advantages, step);
-            Lesson { metrics, batches, values: Vec::new(), flat: false }
+            let mixer::Mixed { advantages, metrics } =
+                mixer::learn(team, critic, &samples, &said, step, rates).await?;
+            let batches = policy_batches(plan, episodes, &samples, advantages, step);
+            Batches { metrics, batches, values: Vec::new(), flat: false }
         }
     };
     metrics.extend(taught.metrics);
-    let Lesson { mut batches, mut values, flat, .. } = taught;
+    let Batches { mut batches, mut values, flat, .. } = taught;
     let rate = |kind: &str, policy: usize| {
         rates?.get(&format!("{kind}/{}/lr", team.policies[policy].name()))
     };
     for (policy, batch) in &mut batches {
         batch.lr = rate("policy", *policy).unwrap_or(batch.lr);
-        let scale = memory.kl_scale(team.policies[*policy].name()) as f32;
+        let scale = state.kl_scale(team.policies[*policy].name()) as f32;
         batch.rows.iter_mut().for_each(|row| row.loss.kl_coef *= scale);
     }
     for (policy, batch) in &mut values {
@@ -66,9 +66,9 @@ pub(super) async fn learn(
         Order::Together => update(team, batches, values).await?,
         order => in_turn(team, &samples, batches, values, sequence(team, order, step)).await?,
     });
-    let scales = memory.seek(plan, &metrics);
+    let scales = state.seek(plan, &metrics);
     metrics.extend(scales);
-    Ok(Learned { metrics, flat })
+    Ok(Updated { metrics, flat })
 }
 
 /// Updates each policy and each critic with its batch, at once where they do not share a worker, and measures what that
@@ -98,7 +98,7 @@ pub(super) async fn update(
 fn sequence(team: &Team<'_>, order: Order, step: u64) -> Vec<usize> {
     let mut policies: Vec<usize> = (0..team.policies.len()).collect();
     if order == Order::Random {
-        Draw::new(mixed(mixed(team.plan.seed, ORDER), step)).shuffle(&mut policies);
+        SplitMix64::new(mixed(mixed(team.plan.seed, ORDER), step)).shuffle(&mut policies);
     }
     policies
 }

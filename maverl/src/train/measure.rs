@@ -7,8 +7,8 @@ use crate::algo::advantage::Compound;
 use crate::algo::{GroupSummary, Sample, explained_variance};
 use crate::metrics::{Metrics, by_seat};
 use crate::plan::Plan;
-use crate::rollout::Bill;
-use crate::runtime::{Batch, Policy, UpdateStats, ValueStats, Work};
+use crate::rollout::Usage;
+use crate::runtime::{Batch, EngineStats, Policy, UpdateStats, ValueStats};
 use crate::trajectory::Episode;
 
 /// What a batch looks like.
@@ -153,33 +153,36 @@ pub(super) fn timing(episodes: &[Episode], played: Duration, all: Duration) -> M
     values.into_iter().collect()
 }
 
-/// What outsiders were asked since `before`, and what that cost: another run may find them busier.
-pub(super) fn outsiders(now: &BTreeMap<String, Bill>, before: &BTreeMap<String, Bill>) -> Metrics {
+/// What endpoints were asked since `before`, and what that cost: another run may find them busier.
+pub(super) fn endpoints(
+    now: &BTreeMap<String, Usage>,
+    before: &BTreeMap<String, Usage>,
+) -> Metrics {
     let mut metrics = Metrics::default();
-    for (name, bill) in now {
-        let bill = *bill - before.get(name).copied().unwrap_or_default();
+    for (name, usage) in now {
+        let usage = *usage - before.get(name).copied().unwrap_or_default();
         let values = [
-            ("requests", bill.requests as f64),
-            ("failures", bill.failures as f64),
-            ("uncounted", bill.uncounted as f64),
-            ("prompt_tokens", bill.prompt_tokens as f64),
-            ("completion_tokens", bill.completion_tokens as f64),
-            ("cost", bill.cost),
+            ("requests", usage.requests as f64),
+            ("failures", usage.failures as f64),
+            ("uncounted", usage.uncounted as f64),
+            ("prompt_tokens", usage.prompt_tokens as f64),
+            ("completion_tokens", usage.completion_tokens as f64),
+            ("cost", usage.cost),
         ];
         for (quantity, value) in values {
-            metrics.set(format!("outsider/{name}/{quantity}"), value);
+            metrics.set(format!("endpoint/{name}/{quantity}"), value);
         }
     }
     metrics
 }
 
 /// What the policies have cost so far.
-pub(super) fn work(policies: &[Policy]) -> Vec<Work> {
+pub(super) fn work(policies: &[Policy]) -> Vec<EngineStats> {
     policies.iter().map(Policy::work).collect()
 }
 
 /// What the policies have cost since `before`.
-pub(super) fn engine(policies: &[Policy], before: &[Work]) -> Metrics {
+pub(super) fn engine(policies: &[Policy], before: &[EngineStats]) -> Metrics {
     let mut metrics = Metrics::default();
     for (policy, before) in policies.iter().zip(before) {
         let work = policy.work() - *before;

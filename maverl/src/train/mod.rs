@@ -8,15 +8,15 @@
 
 mod course;
 mod critic;
-mod distance;
 mod error;
 mod interrupt;
+mod kl_penalty;
 mod learn;
 mod measure;
-mod memory;
-mod mix;
+mod mixer;
 mod progress;
 mod replay;
+mod state;
 mod step;
 mod summary;
 mod supervised;
@@ -27,7 +27,7 @@ pub use error::TrainError;
 pub use interrupt::Interrupt;
 pub use progress::{Progress, Silent, StepLine, silent, stderr};
 pub use replay::{Recorded, replay};
-pub use summary::{Evaluation, Report, Score, Summary};
+pub use summary::{Evaluation, Report, RunSummary, SplitScore};
 pub use unscored::report;
 
 use std::path::{Path, PathBuf};
@@ -37,18 +37,18 @@ use crate::checkpoint::{Checkpoints, Which};
 use crate::eval::{EvalReport, EvalSpec};
 use crate::plan::Plan;
 use crate::registry::Registry;
-use crate::run_dir::{Missing, Place, RunDir};
+use crate::run_dir::{Missing, RunDir, RunLocation};
 use crate::runtime::Runtime;
 use crate::trajectory::Episode;
 
-use course::{Course, Opened, Settings, Work};
+use course::{Course, Opened, Settings, Trainable};
 use team::{Needs, Team};
 
 /// How a run is carried out; nothing here changes its numbers.
 #[derive(Clone)]
 pub struct Options {
     /// Where it is written.
-    pub place: Place,
+    pub place: RunLocation,
     /// The configuration as the user gave it, for `config.toml`, such as [`crate::check::Sources::written`]; empty where there
     /// was no file.
     pub given: String,
@@ -62,7 +62,7 @@ pub struct Options {
 
 impl Options {
     /// A silent run in a directory that nothing stops.
-    pub fn new(place: Place) -> Self {
+    pub fn new(place: RunLocation) -> Self {
         Self {
             place,
             given: String::new(),
@@ -77,7 +77,7 @@ impl Options {
 ///
 /// # Errors
 ///
-/// See [`TrainError`]; what was written before stays, and `Place::Resume` goes on from the last checkpoint.
+/// See [`TrainError`]; what was written before stays, and `RunLocation::Resume` goes on from the last checkpoint.
 pub async fn train(
     plan: &Plan,
     registry: &Registry,

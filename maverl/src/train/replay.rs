@@ -13,7 +13,7 @@ use crate::registry::Registry;
 use crate::rollout::{self, Replayed};
 use crate::run_dir::{RunDir, RunDirError, read_rollouts};
 use crate::runtime::Runtime;
-use crate::train::course::Work;
+use crate::train::course::Trainable;
 use crate::train::learn::learn;
 use crate::train::team::{Needs, Team};
 use crate::train::{Progress, TrainError};
@@ -197,10 +197,10 @@ async fn return_to(
     let rows = run.metrics()?;
     for step in from..steps {
         let episodes = read_rollouts(&run.rollouts(step + 1))?;
-        let mut memory = team.memory.clone();
+        let mut state = team.state.clone();
         // The row knows the step sizes; the plan may not: a run that went on for more steps has another schedule now.
-        learn(team, &episodes, step, rows.get(&(step + 1)), &mut memory).await?;
-        team.memory = memory;
+        learn(team, &episodes, step, rows.get(&(step + 1)), &mut state).await?;
+        team.state = state;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Instant;
 
-use crate::algo::advantage::{Valued, of_rounds, valued, whiten_tokens};
+use crate::algo::advantage::{Valued, apply_future_rewards, valued, whiten_tokens};
 use crate::algo::{
     Sample, advantages, baselines, batches, flat_tasks, is_greedy, samples, shaped_rewards,
     value_batches,
@@ -14,11 +14,11 @@ use crate::plan::Plan;
 use crate::runtime::{Batch, ValueBatch};
 use crate::task::Task;
 use crate::train::course::Stepped;
-use crate::train::critic::Said;
-use crate::train::distance;
-use crate::train::learn::{Learned, learn};
-use crate::train::memory::Memory;
-use crate::train::team::{Cast, Team};
+use crate::train::critic::ValuePredictions;
+use crate::train::kl_penalty;
+use crate::train::learn::{Updated, learn};
+use crate::train::state::AlgorithmState;
+use crate::train::team::{Assignment, Team};
 use crate::train::unscored::{left_out, none_scored};
 use crate::train::{TrainError, measure};
 use crate::trajectory::Episode;
@@ -28,18 +28,18 @@ pub(super) async fn step(
     team: &Team<'_>,
     tasks: &[Task],
     step: u64,
-    memory: &mut Memory,
+    state: &mut AlgorithmState,
 ) -> Result<Stepped, TrainError> {
-    let (Cast { plan, rollout }, start) = (team.cast(step), Instant::now());
-    let before = (measure::work(&team.policies), rollout.bills());
+    let (Assignment { plan, rollout }, start) = (team.assignment(step), Instant::now());
+    let before = (measure::work(&team.policies), rollout.usage());
     let mut episodes = play(team, tasks, step).await?;
     let played = start.elapsed();
     team.progress.work(&format!("step {}: learning", step + 1));
-    distance::charge(team, plan, &mut episodes, memory).await?;
-    let Learned { metrics, flat } = learn(team, &episodes, step, None, memory).await?;
+    kl_penalty::apply(team, plan, &mut episodes, state).await?;
+    let Updated { metrics, flat } = learn(team, &episodes, step, None, state).await?;
     let mut timing = measure::timing(&episodes, played, start.elapsed());
     timing.extend(measure::engine(&team.policies, &before.0));
-    timing.extend(measure::outsiders(&rollout.bills(), &before.1));
+    timing.extend(measure::endpoints(&rollout.usage(), &before.1));
     let left_out = left_out(&episodes).map(|what| format!("step {}: {what}", step + 1));
     let warnings = left_out.into_iter().collect();
     Ok(Stepped { episodes, metrics, timing, flat, warnings })
@@ -48,7 +48,7 @@ pub(super) async fn step(
 /// Plays the step's tasks, and, as often as the algorithm says, others in the place of those that teach nothing.
 async fn play(team: &Team<'_>, tasks: &[Task], step: u64) -> Result<Vec<Episode>, TrainError> {
     let group = 0..team.plan.task.group_size.get();
-    let Cast { plan, rollout } = team.cast(step);
+    let Assignment { plan, rollout } = team.assignment(step);
     let first = team.sampler.step(step).into_iter().map(|task| &tasks[task]);
     let mut episodes = team.play(rollout, "train", step, first, group.clone()).await?;
     let mut others = match team.plan.algorithm.resample {
@@ -78,15 +78,15 @@ async fn play(team: &Team<'_>, tasks: &[Task], step: u64) -> Result<Vec<Episode>
 
 /// The samples of the episodes of step `step`, from 0, that there is something to learn from, and their numbers. What the
 /// algorithm remembers goes on by them.
-pub(super) fn drawn(
+pub(super) fn training_samples(
     plan: &Plan,
     episodes: &[Episode],
     step: u64,
-    memory: &mut Memory,
+    state: &mut AlgorithmState,
 ) -> Result<(Vec<Sample>, Metrics), TrainError> {
     let mut samples = samples(episodes, plan);
     shaped_rewards(episodes, &mut samples, &plan.algorithm);
-    baselines(plan, episodes, &mut samples, &mut memory.averages);
+    baselines(plan, episodes, &mut samples, &mut state.averages);
     if samples.is_empty() {
         let scored = episodes.iter().filter(|episode| episode.score().is_some()).count();
         if scored == 0 && !episodes.is_empty() {
@@ -95,19 +95,19 @@ pub(super) fn drawn(
         return Err(TrainError::NoSamples { step: step + 1, episodes: scored });
     }
     let mut metrics = rollout(&compared(plan, episodes));
-    metrics.extend(distance::metrics(plan, episodes, &samples, memory));
+    metrics.extend(kl_penalty::metrics(plan, episodes, &samples, state));
     if plan.algorithm.resample > 0 {
         let flat = flat_tasks(&compared(plan, episodes));
         metrics.set("group/dropped", flat.len() as f64);
         samples.retain(|sample| !flat.contains(&sample.task));
     }
-    of_rounds(&mut samples, &plan.algorithm);
+    apply_future_rewards(&mut samples, &plan.algorithm);
     Ok((samples, metrics))
 }
 
 /// What the samples of a step teach.
 #[derive(Debug)]
-pub(super) struct Lesson {
+pub(super) struct Batches {
     /// The numbers of their groups and values.
     pub(super) metrics: Metrics,
     /// A batch for each trained policy; none where the step is flat.
@@ -120,13 +120,13 @@ pub(super) struct Lesson {
 
 /// What the samples of step `step`, from 0, teach, given what critics said of them. Pure, so a stored step teaches the
 /// same again.
-pub(super) fn lesson(
+pub(super) fn make_batches(
     plan: &Plan,
     episodes: &[Episode],
     samples: &[Sample],
-    said: &Said,
+    said: &ValuePredictions,
     step: u64,
-) -> Lesson {
+) -> Batches {
     let among = advantages(episodes, samples, &plan.algorithm);
     let mut metrics = measure::groups(&among.groups);
     let Some(critic) = &plan.algorithm.critic else {
@@ -136,17 +136,17 @@ pub(super) fn lesson(
             true => Vec::new(),
             false => batches(plan, episodes, samples, &by_token, step),
         };
-        return Lesson { metrics, batches, values: Vec::new(), flat };
+        return Batches { metrics, batches, values: Vec::new(), flat };
     };
     let Valued { advantages, returns } = valued(episodes, samples, &said.values, critic);
     metrics.extend(measure::values(plan, samples, &said.values, &returns));
-    let values = value_batches(plan, samples, &said.texts, &said.aims(&returns), step);
-    let batches = weighed(plan, episodes, samples, advantages, step);
-    Lesson { metrics, batches, values, flat: false }
+    let values = value_batches(plan, samples, &said.texts, &said.targets(&returns), step);
+    let batches = policy_batches(plan, episodes, samples, advantages, step);
+    Batches { metrics, batches, values, flat: false }
 }
 
 /// The batches of policies from advantages that come from values `[N][T]`; none while critics warm up.
-pub(super) fn weighed(
+pub(super) fn policy_batches(
     plan: &Plan,
     episodes: &[Episode],
     samples: &[Sample],
@@ -182,9 +182,10 @@ mod tests {
         [one(0, rewards[0]), one(1, rewards[1])]
     }
 
-    fn taught(plan: &Plan, episodes: &[Episode]) -> (Metrics, Lesson) {
-        let (samples, metrics) = drawn(plan, episodes, 0, &mut Memory::default()).unwrap();
-        (metrics, lesson(plan, episodes, &samples, &Said::default(), 0))
+    fn taught(plan: &Plan, episodes: &[Episode]) -> (Metrics, Batches) {
+        let (samples, metrics) =
+            training_samples(plan, episodes, 0, &mut AlgorithmState::default()).unwrap();
+        (metrics, make_batches(plan, episodes, &samples, &ValuePredictions::default(), 0))
     }
 
     #[test]
@@ -200,7 +201,7 @@ mod tests {
     #[test]
     fn a_step_without_a_turn_to_train_on_is_an_error() {
         let plan = plan(&[("t/a", false)]);
-        let error = drawn(&plan, &played([1.0, 0.0]), 4, &mut Memory::default());
+        let error = training_samples(&plan, &played([1.0, 0.0]), 4, &mut AlgorithmState::default());
         let error = error.unwrap_err().to_string();
         assert!(error.starts_with("step 5 has 2 scored episodes"), "{error}");
     }

@@ -23,7 +23,7 @@ pub struct Evaluation {
 
 /// An evaluation in the summary.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Score {
+pub struct SplitScore {
     /// The share of solved episodes at the training temperature.
     pub exact_match: f64,
     /// Its 95 % confidence interval.
@@ -34,7 +34,7 @@ pub struct Score {
     pub tasks: u64,
 }
 
-impl From<&Evaluation> for Score {
+impl From<&Evaluation> for SplitScore {
     fn from(evaluation: &Evaluation) -> Self {
         let overall = &evaluation.sampled.overall;
         Self {
@@ -48,7 +48,7 @@ impl From<&Evaluation> for Score {
 
 /// What came of a run; `summary.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Summary {
+pub struct RunSummary {
     /// Every step was done, and the evaluation after them.
     pub complete: bool,
     /// Steps done.
@@ -59,9 +59,9 @@ pub struct Summary {
     #[serde(default = "solved")]
     pub measure: String,
     /// The evaluation before the first step.
-    pub before: Option<Score>,
+    pub before: Option<SplitScore>,
     /// The evaluation after the last step.
-    pub after: Option<Score>,
+    pub after: Option<SplitScore>,
     /// The best validation.
     pub best: Option<Best>,
     /// Seconds of training, evaluations left out.
@@ -74,7 +74,7 @@ fn solved() -> String {
     "solved".to_owned()
 }
 
-impl Summary {
+impl RunSummary {
     /// The summary for people, in lines of at most so many columns: what was solved before and after, each agent, the run
     /// directory.
     pub fn table(&self, dir: &Path, width: usize) -> String {
@@ -128,7 +128,7 @@ pub struct Report {
     /// The run directory.
     pub dir: PathBuf,
     /// What is in its `summary.json`.
-    pub summary: Summary,
+    pub summary: RunSummary,
     /// The run was asked to stop and did; it can be resumed.
     pub interrupted: bool,
 }
@@ -159,14 +159,14 @@ mod tests {
     #[test]
     fn the_table_shows_before_and_after_the_agents_and_the_directory() {
         let score =
-            |exact_match| Score { exact_match, interval: (0.1, 0.9), greedy: 0.5, tasks: 512 };
+            |exact_match| SplitScore { exact_match, interval: (0.1, 0.9), greedy: 0.5, tasks: 512 };
         let agent = SeatSummary {
             calls: 12,
             reply_error_rate: 0.25,
             truncated_rate: 0.0,
             reward_mean: 0.5,
         };
-        let mut summary = Summary {
+        let mut summary = RunSummary {
             complete: true,
             steps: 3,
             seed: 7,

@@ -21,8 +21,9 @@ pub(super) async fn imitate(
     step: u64,
 ) -> Result<Stepped, TrainError> {
     let algorithm = &team.plan.algorithm;
-    let rows =
-        |tokenizer: &Tokenizer, i: usize, loss| lessons(tokenizer, &shown[i], algorithm, loss);
+    let rows = |tokenizer: &Tokenizer, i: usize, loss| {
+        demonstration_rows(tokenizer, &shown[i], algorithm, loss)
+    };
     learn(team, step, Objective::Supervised, rows).await
 }
 
@@ -80,13 +81,13 @@ fn batch(plan: &Plan, policy: usize, objective: Objective, rows: Vec<Row>, lr: f
         epochs: plan.algorithm.epochs,
         aggregation: plan.algorithm.aggregation,
         longest: plan.longest_reply(policy),
-        target_kl: 0.0,
+        early_stop_kl: 0.0,
         lr,
     }
 }
 
 /// What a demonstration teaches: its reply, what the user says after earlier replies, or both.
-fn lessons(
+fn demonstration_rows(
     tokenizer: &Tokenizer,
     shown: &Demonstration,
     algorithm: &AlgorithmPlan,

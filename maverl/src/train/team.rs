@@ -22,9 +22,9 @@ use crate::run_dir::disk::hash_bytes;
 use crate::run_dir::{HELD_OUT, Origin, Provenance, RunDirError};
 use crate::runtime::{Policy, Runtime, RuntimeError};
 use crate::task::Task;
-use crate::train::course::{Stepped, Work};
-use crate::train::memory::Memory;
-use crate::train::mix::Mixer;
+use crate::train::course::{Stepped, Trainable};
+use crate::train::mixer::Mixer;
+use crate::train::state::AlgorithmState;
 use crate::train::{Progress, TrainError, measure, step, supervised, unscored};
 use crate::trajectory::{Episode, Seat};
 
@@ -54,10 +54,10 @@ pub(super) struct Team<'p> {
     /// In the plan's order.
     pub(super) policies: Vec<Policy>,
     rollout: Rollout,
-    /// The same with the policies of its two trained seats exchanged, where they are now and then.
-    exchanged: Option<(Plan, Rollout)>,
-    pub(super) memory: Memory,
-    lessons: Lessons,
+    /// The same with the policies of its two trained seats swapped, where they are now and then.
+    swapped: Option<(Plan, Rollout)>,
+    pub(super) state: AlgorithmState,
+    dataset: Dataset,
     pub(super) sampler: Sampler,
     /// Held-out tasks by split.
     held_out: BTreeMap<String, Vec<Task>>,
@@ -70,7 +70,7 @@ pub(super) struct Team<'p> {
 }
 
 /// What a step is taken from.
-enum Lessons {
+enum Dataset {
     /// Questions to try.
     Tasks(Vec<Task>),
     /// Replies to learn.
@@ -81,7 +81,7 @@ enum Lessons {
 
 /// Who speaks for whom in a step.
 #[derive(Clone, Copy)]
-pub(super) struct Cast<'t> {
+pub(super) struct Assignment<'t> {
     pub(super) plan: &'t Plan,
     pub(super) rollout: &'t Rollout,
 }
@@ -95,14 +95,14 @@ impl<'p> Team<'p> {
         needs: Needs<'_>,
         progress: &Arc<dyn Progress>,
     ) -> Result<Self, TrainError> {
-        let lessons = match needs {
-            Needs::Split(_) | Needs::Nothing => Lessons::Tasks(Vec::new()),
-            Needs::Training(_) => Lessons::read(plan)?,
+        let dataset = match needs {
+            Needs::Split(_) | Needs::Nothing => Dataset::Tasks(Vec::new()),
+            Needs::Training(_) => Dataset::read(plan)?,
         };
-        let sampler = match &lessons {
-            Lessons::Tasks(tasks) => Sampler::new(&plan.task, plan.seed, tasks),
-            Lessons::Demonstrations(rows) => Sampler::plain(&plan.task, plan.seed, rows.len()),
-            Lessons::Preferences(pairs) => Sampler::plain(&plan.task, plan.seed, pairs.len()),
+        let sampler = match &dataset {
+            Dataset::Tasks(tasks) => Sampler::new(&plan.task, plan.seed, tasks),
+            Dataset::Demonstrations(rows) => Sampler::plain(&plan.task, plan.seed, rows.len()),
+            Dataset::Preferences(pairs) => Sampler::plain(&plan.task, plan.seed, pairs.len()),
         };
         let held_out = needs
             .splits()
@@ -111,12 +111,12 @@ impl<'p> Team<'p> {
             .collect::<Result<_, TrainError>>()?;
         let policies = runtime.policies().to_vec();
         let rollout = Rollout::start(plan, registry, &policies)?;
-        let exchanged = (plan.algorithm.swap_every > 0).then(|| {
-            let exchanged = plan.exchanged();
-            let rollout = rollout.recast(&exchanged, &policies);
-            (exchanged, rollout)
+        let swapped = (plan.algorithm.swap_every > 0).then(|| {
+            let swapped = plan.with_swapped_policies();
+            let rollout = rollout.with_plan(&swapped, &policies);
+            (swapped, rollout)
         });
-        let memory = Memory::default();
+        let state = AlgorithmState::default();
         // Of groups that are all of one, the plan warns.
         let warned = plan.task.group_size.get() == 1;
         let mixer = Cell::default();
@@ -124,9 +124,9 @@ impl<'p> Team<'p> {
             plan,
             policies,
             rollout,
-            exchanged,
-            memory,
-            lessons,
+            swapped,
+            state,
+            dataset,
             sampler,
             held_out,
             warned,
@@ -138,7 +138,7 @@ impl<'p> Team<'p> {
     /// What a run of this team starts from.
     pub(super) async fn origin(&self, given: String) -> Result<Origin, TrainError> {
         let mut data = BTreeMap::new();
-        data.insert(self.plan.task.split.clone(), self.lessons.hash());
+        data.insert(self.plan.task.split.clone(), self.dataset.hash());
         for (split, tasks) in &self.held_out {
             data.insert(format!("{HELD_OUT}{split}"), hash(tasks));
         }
@@ -163,41 +163,41 @@ impl<'p> Team<'p> {
 
     /// What the environment has to say about the data, whatever split is played.
     pub(super) fn note(&self) -> Result<Option<String>, TrainError> {
-        if !matches!(self.lessons, Lessons::Tasks(_)) {
+        if !matches!(self.dataset, Dataset::Tasks(_)) {
             return Ok(None);
         }
         let config = TaskConfig { limit: NonZeroUsize::new(NOTED), ..self.plan.task.clone() };
         let tasks = data::load(&config, data::ALL, &self.plan.base)?;
         let name = || self.plan.environment.name.clone();
-        let note = self.rollout.troupe().environment.note(&tasks);
+        let note = self.rollout.runner().environment.report(&tasks);
         Ok(note.map_err(|error| RolloutError::Environment { name: name(), error })?)
     }
 
     /// The environment's word for the share of solved episodes.
     pub(super) fn measure(&self) -> String {
-        self.rollout.troupe().environment.measure().to_owned()
+        self.rollout.runner().environment.measure().to_owned()
     }
 
     /// Every seat that is asked in training; nobody where replies are given.
     pub(super) fn asked(&self) -> Vec<Seat> {
-        match self.lessons {
-            Lessons::Tasks(_) => self.plan.members(),
-            Lessons::Demonstrations(_) | Lessons::Preferences(_) => Vec::new(),
+        match self.dataset {
+            Dataset::Tasks(_) => self.plan.members(),
+            Dataset::Demonstrations(_) | Dataset::Preferences(_) => Vec::new(),
         }
     }
 
     /// Who speaks for whom in step `step`, from 0.
-    pub(super) fn cast(&self, step: u64) -> Cast<'_> {
+    pub(super) fn assignment(&self, step: u64) -> Assignment<'_> {
         let turn = step.checked_div(self.plan.algorithm.swap_every).unwrap_or(0);
-        match &self.exchanged {
-            Some((plan, rollout)) if turn % 2 == 1 => Cast { plan, rollout },
-            _ => Cast { plan: self.plan, rollout: &self.rollout },
+        match &self.swapped {
+            Some((plan, rollout)) if turn % 2 == 1 => Assignment { plan, rollout },
+            _ => Assignment { plan: self.plan, rollout: &self.rollout },
         }
     }
 
     /// The team as it played a training episode of step `step`, from 0.
     pub(super) fn rollout_of(&self, step: u64, episode: &Episode) -> Rollout {
-        let Cast { plan, rollout } = self.cast(step);
+        let Assignment { plan, rollout } = self.assignment(step);
         match is_greedy(plan, episode) {
             true => rollout.at_temperature(plan, &self.policies, 0.0),
             false => rollout.clone(),
@@ -249,17 +249,17 @@ impl<'p> Team<'p> {
     }
 }
 
-impl Work for Team<'_> {
+impl Trainable for Team<'_> {
     async fn step(&mut self, step: u64) -> Result<Stepped, TrainError> {
-        let mut done = match &self.lessons {
-            Lessons::Tasks(tasks) => {
-                let mut memory = self.memory.clone();
-                let done = step::step(self, tasks, step, &mut memory).await?;
-                self.memory = memory;
+        let mut done = match &self.dataset {
+            Dataset::Tasks(tasks) => {
+                let mut state = self.state.clone();
+                let done = step::step(self, tasks, step, &mut state).await?;
+                self.state = state;
                 done
             }
-            Lessons::Demonstrations(shown) => supervised::imitate(self, shown, step).await?,
-            Lessons::Preferences(pairs) => supervised::prefer(self, pairs, step).await?,
+            Dataset::Demonstrations(shown) => supervised::imitate(self, shown, step).await?,
+            Dataset::Preferences(pairs) => supervised::prefer(self, pairs, step).await?,
         };
         if let Some(warning) = measure::singletons(&done.metrics).filter(|_| !self.warned) {
             self.warned = true;
@@ -280,9 +280,9 @@ impl Work for Team<'_> {
         let saved = mixer.as_ref().map_or(Ok(()), |mixer| mixer.save(&draft.file(MIXER)));
         self.mixer.set(mixer);
         saved.map_err(mixer_failed)?;
-        match self.memory == Memory::default() {
+        match self.state == AlgorithmState::default() {
             true => Ok(()),
-            false => Ok(draft.write(MEMORY, &self.memory)?),
+            false => Ok(draft.write(MEMORY, &self.state)?),
         }
     }
 
@@ -290,7 +290,7 @@ impl Work for Team<'_> {
         for policy in &self.policies {
             policy.load(&checkpoint.policy(policy.name())?).await?;
         }
-        self.memory = checkpoint.read(MEMORY)?.unwrap_or_default();
+        self.state = checkpoint.read(MEMORY)?.unwrap_or_default();
         let mixer = Mixer::load(self.plan, &checkpoint.path().join(MIXER));
         self.mixer.set(mixer.map_err(mixer_failed)?);
         Ok(())
@@ -311,7 +311,7 @@ impl Needs<'_> {
     }
 }
 
-impl Lessons {
+impl Dataset {
     /// What a plan trains on.
     fn read(plan: &Plan) -> Result<Self, TrainError> {
         let (file, bounds) = (plan.base.join(&plan.task.data), Bounds::from(&plan.task));

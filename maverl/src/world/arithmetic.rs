@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, json};
 
-use crate::draw::Draw;
+use crate::rng::SplitMix64;
 use crate::task::Task;
 
 /// The name a configuration calls it by.
@@ -29,7 +29,7 @@ pub fn problems() -> Vec<(&'static str, Vec<Task>)> {
 
 /// The problems of a seed, by split, levels mixed. `data` of a task holds `answers`, `solution` and `level`.
 pub fn invent(seed: u64) -> Vec<(&'static str, Vec<Task>)> {
-    let mut draw = Draw::new(seed);
+    let mut draw = SplitMix64::new(seed);
     let mut asked = BTreeSet::new();
     let splits = SPLITS.iter().map(|(split, per_level)| {
         let mut tasks = Vec::with_capacity(per_level * LEVELS.len());
@@ -47,9 +47,9 @@ pub fn invent(seed: u64) -> Vec<(&'static str, Vec<Task>)> {
 }
 
 /// A problem that has not been asked.
-fn fresh(level: u32, asked: &mut BTreeSet<String>, draw: &mut Draw) -> Task {
+fn fresh(level: u32, asked: &mut BTreeSet<String>, draw: &mut SplitMix64) -> Task {
     loop {
-        let problem = match draw.chance(0.25) {
+        let problem = match draw.gen_bool(0.25) {
             true => equation(level, draw),
             false => story(level, draw),
         };
@@ -78,12 +78,12 @@ impl Problem {
 }
 
 /// A number from `low` to `high`.
-fn number(draw: &mut Draw, low: i64, high: i64) -> i64 {
-    low + draw.below((high - low + 1) as usize) as i64
+fn number(draw: &mut SplitMix64, low: i64, high: i64) -> i64 {
+    low + draw.index((high - low + 1) as usize) as i64
 }
 
 /// Somebody has things, and gets, gives, multiplies or shares them, a step for each level.
-fn story(level: u32, draw: &mut Draw) -> Problem {
+fn story(level: u32, draw: &mut SplitMix64) -> Problem {
     let (name, things) = (draw.pick(&NAMES), draw.pick(&THINGS));
     let (most, most_added) = if level == 1 { (20, 20) } else { (99, 60) };
     let mut has = number(draw, 5, most);
@@ -91,7 +91,7 @@ fn story(level: u32, draw: &mut Draw) -> Problem {
     let mut steps = Vec::new();
     for _ in 0..level {
         let before = has;
-        let (text, sign, by) = match draw.below(4) {
+        let (text, sign, by) = match draw.index(4) {
             0 if before > 2 => {
                 let by = number(draw, 1, before - 1);
                 (format!("{name} gives away {by}."), '-', by)
@@ -131,7 +131,7 @@ fn story(level: u32, draw: &mut Draw) -> Problem {
 }
 
 /// An equation of one unknown; each level puts one thing more around it.
-fn equation(level: u32, draw: &mut Draw) -> Problem {
+fn equation(level: u32, draw: &mut SplitMix64) -> Problem {
     let (most, most_added) = if level == 1 { (20, 20) } else { (40, 50) };
     let x = number(draw, 2, most);
     let (mut left, mut value) = ("x".to_owned(), x);

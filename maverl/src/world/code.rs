@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use crate::draw::Draw;
+use crate::rng::SplitMix64;
 use crate::task::Task;
 
 /// The name a configuration calls it by.
@@ -31,7 +31,7 @@ pub fn problems() -> Vec<(&'static str, Vec<Task>)> {
 /// The tasks of a seed, by split, levels mixed. `data` of a task holds `entry_point`, `tests`, `public_tests`, `solution`
 /// and `level`.
 pub fn invent(seed: u64) -> Vec<(&'static str, Vec<Task>)> {
-    let mut draw = Draw::new(seed);
+    let mut draw = SplitMix64::new(seed);
     let mut asked = BTreeSet::new();
     let splits = SPLITS.iter().map(|(split, per_level)| {
         let mut tasks = Vec::with_capacity(per_level * LEVELS.len());
@@ -48,7 +48,7 @@ pub fn invent(seed: u64) -> Vec<(&'static str, Vec<Task>)> {
 }
 
 /// A task that has not been asked.
-fn fresh(level: u32, asked: &mut BTreeSet<String>, draw: &mut Draw) -> Task {
+fn fresh(level: u32, asked: &mut BTreeSet<String>, draw: &mut SplitMix64) -> Task {
     loop {
         let steps: Vec<Step> =
             (0..if level == 1 { 1 } else { 2 }).map(|_| Step::draw(draw)).collect();
@@ -70,8 +70,8 @@ struct Step {
 }
 
 impl Step {
-    fn draw(draw: &mut Draw) -> Self {
-        Self { sign: draw.pick(&['+', '-', '*']), by: 2 + draw.below(198) as i64 }
+    fn draw(draw: &mut SplitMix64) -> Self {
+        Self { sign: draw.pick(&['+', '-', '*']), by: 2 + draw.index(198) as i64 }
     }
 
     fn of(self, x: i64) -> i64 {
@@ -115,11 +115,11 @@ fn on_numbers(steps: &[Step], level: u32) -> Task {
 }
 
 /// Every item is changed, or the changed items are added up, counted above a bound, or the largest is taken.
-fn on_lists(steps: &[Step], draw: &mut Draw) -> Task {
+fn on_lists(steps: &[Step], draw: &mut SplitMix64) -> Task {
     let changed = |items: &[i64]| -> Vec<i64> { items.iter().map(|x| value(steps, *x)).collect() };
     let (each, terms) = (words(steps), format!("{} for x in xs", expression(steps)));
-    let bound = draw.below(200) as i64;
-    let kind = draw.below(3);
+    let bound = draw.index(200) as i64;
+    let kind = draw.index(3);
     let (what, code) = match kind {
         0 => (format!("the list of x {each} for every x in xs"), format!("[{terms}]")),
         1 => (format!("the sum of x {each} over every x in xs"), format!("sum({terms})")),

@@ -15,7 +15,7 @@
 use serde_json::{Map, json};
 
 use super::Document;
-use crate::draw::Draw;
+use crate::rng::SplitMix64;
 use crate::task::Task;
 
 /// The word that names this world in a configuration.
@@ -88,7 +88,7 @@ struct Country {
     /// The first is the capital.
     cities: Vec<City>,
     people: Vec<Person>,
-    works: Vec<Work>,
+    works: Vec<Job>,
 }
 
 struct City {
@@ -106,7 +106,7 @@ struct Person {
     died: usize,
 }
 
-struct Work {
+struct Job {
     name: String,
     form: &'static str,
     /// Index into the country's people.
@@ -139,7 +139,7 @@ impl World {
 
     /// The encyclopedia of a seed.
     pub fn invent(seed: u64) -> Self {
-        let mut draw = Draw::new(seed);
+        let mut draw = SplitMix64::new(seed);
         let mut names: Vec<String> = STARTS
             .iter()
             .flat_map(|start| ENDS.iter().map(move |end| format!("{start}{end}")))
@@ -152,7 +152,7 @@ impl World {
 
     /// Every document, sorted by key.
     pub fn corpus(&self) -> Vec<Document> {
-        let mut draw = Draw::new(self.seed ^ 1);
+        let mut draw = SplitMix64::new(self.seed ^ 1);
         let mut documents: Vec<Document> =
             self.countries.iter().flat_map(|country| country.documents(&mut draw)).collect();
         documents.sort_by(|a, b| a.key.cmp(&b.key));
@@ -166,7 +166,7 @@ impl World {
     pub fn tasks(&self, split: &str) -> Option<Vec<Task>> {
         let index = SPLITS.iter().position(|name| *name == split)?;
         let first = COUNTRIES[..index].iter().sum();
-        let mut draw = Draw::new(self.seed ^ (2 + index as u64));
+        let mut draw = SplitMix64::new(self.seed ^ (2 + index as u64));
         let mut tasks: Vec<Task> = self.countries[first..first + COUNTRIES[index]]
             .iter()
             .flat_map(|country| country.tasks(&mut draw))
@@ -187,12 +187,12 @@ pub fn pieces(word: &str) -> Option<(&str, &str)> {
     (name || year).then_some((start, end))
 }
 
-fn year(draw: &mut Draw, centuries: &[usize]) -> usize {
+fn year(draw: &mut SplitMix64, centuries: &[usize]) -> usize {
     100 * draw.pick(centuries) + 10 * draw.pick(&TENS) + draw.pick(&ONES)
 }
 
 impl Country {
-    fn invent(draw: &mut Draw, names: &mut Vec<String>) -> Self {
+    fn invent(draw: &mut SplitMix64, names: &mut Vec<String>) -> Self {
         let mut name = || names.pop().expect("there are more syllable pairs than things to name");
         let country = name();
         let cities = (0..CITIES).map(|_| City {
@@ -202,26 +202,26 @@ impl Country {
         });
         let cities = cities.collect();
         let people = (0..PEOPLE).map(|_| {
-            let born = draw.below(CITIES);
+            let born = draw.index(CITIES);
             Person {
                 name: format!("{} {}", draw.pick(&FIRST_NAMES), name()),
                 profession: draw.pick(&PROFESSIONS),
                 born,
-                died: (born + 1 + draw.below(CITIES - 1)) % CITIES,
+                died: (born + 1 + draw.index(CITIES - 1)) % CITIES,
             }
         });
         let people = people.collect();
-        let works = (0..WORKS).map(|_| Work {
+        let works = (0..WORKS).map(|_| Job {
             name: name(),
             form: draw.pick(&FORMS),
-            author: draw.below(PEOPLE),
+            author: draw.index(PEOPLE),
             published: year(draw, &PUBLISHED_IN),
         });
         let works = works.collect();
         Self { name: country, coin: draw.pick(&COINS), cities, people, works }
     }
 
-    fn documents(&self, draw: &mut Draw) -> Vec<Document> {
+    fn documents(&self, draw: &mut SplitMix64) -> Vec<Document> {
         let mut documents = vec![document(&self.name, self.text(draw))];
         for city in &self.cities {
             documents.push(document(&city.name, self.city_text(city, draw)));
@@ -235,9 +235,9 @@ impl Country {
         documents
     }
 
-    fn text(&self, draw: &mut Draw) -> String {
+    fn text(&self, draw: &mut SplitMix64) -> String {
         let (name, capital, coin) = (&self.name, &self.cities[0].name, self.coin);
-        match draw.below(3) {
+        match draw.index(3) {
             0 => format!("{name} is a country with the capital {capital}. Its coin is the {coin}."),
             1 => format!("The capital of {name} is {capital}. People there pay with the {coin}."),
             _ => {
@@ -246,9 +246,9 @@ impl Country {
         }
     }
 
-    fn city_text(&self, city: &City, draw: &mut Draw) -> String {
+    fn city_text(&self, city: &City, draw: &mut SplitMix64) -> String {
         let (City { name, founded, craft }, country) = (city, &self.name);
-        match draw.below(3) {
+        match draw.index(3) {
             0 => format!(
                 "{name} is a city in {country}, founded in {founded} and known for {craft}."
             ),
@@ -261,10 +261,10 @@ impl Country {
         }
     }
 
-    fn person_text(&self, person: &Person, draw: &mut Draw) -> String {
+    fn person_text(&self, person: &Person, draw: &mut SplitMix64) -> String {
         let Person { name, profession, .. } = person;
         let (born, died) = (&self.cities[person.born].name, &self.cities[person.died].name);
-        match draw.below(3) {
+        match draw.index(3) {
             0 => format!("{name} was a {profession}, born in {born}, who died in {died}."),
             1 => format!("The {profession} {name} was a native of {born} and died in {died}."),
             _ => format!(
@@ -273,17 +273,17 @@ impl Country {
         }
     }
 
-    fn work_text(&self, work: &Work, draw: &mut Draw) -> String {
-        let Work { name, form, published, .. } = work;
+    fn work_text(&self, work: &Job, draw: &mut SplitMix64) -> String {
+        let Job { name, form, published, .. } = work;
         let author = &self.people[work.author].name;
-        match draw.below(3) {
+        match draw.index(3) {
             0 => format!("{name} is a {form} by {author}, published in {published}."),
             1 => format!("The {form} {name} was written by {author} and came out in {published}."),
             _ => format!("{author} is the author of the {form} {name} of {published}."),
         }
     }
 
-    fn tasks(&self, draw: &mut Draw) -> Vec<Task> {
+    fn tasks(&self, draw: &mut SplitMix64) -> Vec<Task> {
         let mut asked = Asked { draw, tasks: Vec::new() };
         let Self { name, coin, cities, people, works } = self;
         let capital = &cities[0];
@@ -328,7 +328,7 @@ impl Country {
 
 /// Questions as they are put, each in a phrasing drawn for it.
 struct Asked<'a> {
-    draw: &'a mut Draw,
+    draw: &'a mut SplitMix64,
     tasks: Vec<Task>,
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use crate::draw::Draw;
+use crate::rng::SplitMix64;
 use crate::task::Task;
 
 /// The name a configuration calls it by.
@@ -89,7 +89,7 @@ pub fn questions() -> Vec<(&'static str, Vec<Task>)> {
 
 /// The questions of a seed, by split, levels and labels mixed.
 pub fn invent(seed: u64) -> Vec<(&'static str, Vec<Task>)> {
-    let mut draw = Draw::new(seed);
+    let mut draw = SplitMix64::new(seed);
     let mut asked = BTreeSet::new();
     let splits = SPLITS.iter().map(|(split, each)| {
         let mut tasks = Vec::new();
@@ -112,7 +112,7 @@ fn fresh(
     level: usize,
     label: Label,
     asked: &mut BTreeSet<String>,
-    draw: &mut Draw,
+    draw: &mut SplitMix64,
 ) -> Task {
     loop {
         let (premise, hypothesis) = pair(level, label, draw);
@@ -126,7 +126,7 @@ fn fresh(
 }
 
 /// A premise of so many facts about different things, and a hypothesis that stands so to it.
-fn pair(level: usize, label: Label, draw: &mut Draw) -> (String, String) {
+fn pair(level: usize, label: Label, draw: &mut SplitMix64) -> (String, String) {
     let mut things = THINGS;
     draw.shuffle(&mut things);
     let facts: Vec<[&str; 3]> = things[..level]
@@ -134,7 +134,7 @@ fn pair(level: usize, label: Label, draw: &mut Draw) -> (String, String) {
         .map(|thing| [*thing, draw.pick(&NAMES), draw.pick(&COLORS)])
         .collect();
     let [thing, name, color] = draw.pick(&facts);
-    let other = |of: &str, all: &[&'static str], draw: &mut Draw| {
+    let other = |of: &str, all: &[&'static str], draw: &mut SplitMix64| {
         let others: Vec<&str> = all.iter().copied().filter(|item| *item != of).collect();
         draw.pick(&others)
     };

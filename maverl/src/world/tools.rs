@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use crate::draw::Draw;
+use crate::rng::SplitMix64;
 use crate::task::Task;
 
 /// The name a configuration calls it by.
@@ -38,7 +38,7 @@ pub fn errands() -> Vec<(&'static str, Vec<Task>)> {
 /// The errands of a seed, by split, levels and kinds mixed. `data` of a task holds what it begins with (`files`,
 /// `database`), what it wants (`answers`, `goal`), its `level`, and in `solution` the calls and the answer that do it.
 pub fn invent(seed: u64) -> Vec<(&'static str, Vec<Task>)> {
-    let mut draw = Draw::new(seed);
+    let mut draw = SplitMix64::new(seed);
     let mut asked = BTreeSet::new();
     let splits = SPLITS.iter().map(|(split, each)| {
         let mut tasks = Vec::with_capacity(each * LEVELS.len() * KINDS.len());
@@ -58,7 +58,7 @@ pub fn invent(seed: u64) -> Vec<(&'static str, Vec<Task>)> {
 }
 
 /// What makes an errand of a level.
-type Kind = fn(u32, &mut Draw) -> Errand;
+type Kind = fn(u32, &mut SplitMix64) -> Errand;
 
 /// Kinds of errands, and the tools that do.
 const KINDS: [(&str, &str, Kind); 3] =
@@ -69,7 +69,7 @@ fn fresh(
     (kind, tool, errand): (&str, &str, Kind),
     level: u32,
     asked: &mut BTreeSet<String>,
-    draw: &mut Draw,
+    draw: &mut SplitMix64,
 ) -> Task {
     loop {
         let mut errand = errand(level, draw);
@@ -121,12 +121,12 @@ fn call(name: &str, arguments: &Value) -> Value {
 }
 
 /// A number from `low` to `high`.
-fn number(draw: &mut Draw, low: i64, high: i64) -> i64 {
-    low + draw.below((high - low + 1) as usize) as i64
+fn number(draw: &mut SplitMix64, low: i64, high: i64) -> i64 {
+    low + draw.index((high - low + 1) as usize) as i64
 }
 
 /// Something to calculate: small, of one step, of three.
-fn sum(level: u32, draw: &mut Draw) -> Errand {
+fn sum(level: u32, draw: &mut SplitMix64) -> Errand {
     let (expression, value) = match level {
         1 => {
             let (a, b) = (number(draw, 1, 20), number(draw, 1, 20));
@@ -147,7 +147,7 @@ fn sum(level: u32, draw: &mut Draw) -> Errand {
 }
 
 /// Something to be written: a word, what another file says, two files into one.
-fn file(level: u32, draw: &mut Draw) -> Errand {
+fn file(level: u32, draw: &mut SplitMix64) -> Errand {
     let mut names = NAMES;
     draw.shuffle(&mut names);
     let [from, second, to] = [0, 1, 2].map(|i| format!("{}.txt", names[i]));
@@ -179,7 +179,7 @@ fn file(level: u32, draw: &mut Draw) -> Errand {
 }
 
 /// Something about a table: a cell, a sum over it, a change of it.
-fn table(level: u32, draw: &mut Draw) -> Errand {
+fn table(level: u32, draw: &mut SplitMix64) -> Errand {
     let mut items = ITEMS;
     draw.shuffle(&mut items);
     let mut rows: Vec<(&str, i64, i64)> = items[..ROWS]
@@ -192,7 +192,7 @@ fn table(level: u32, draw: &mut Draw) -> Errand {
         "CREATE TABLE stock (item TEXT, number INTEGER, price INTEGER); INSERT INTO stock VALUES {};",
         values.join(", ")
     );
-    let at = draw.below(ROWS);
+    let at = draw.index(ROWS);
     let (item, n, _) = rows[at];
     let sql = |sql: String| vec![call("sqlite", &json!({"sql": sql}))];
     const TELLS: &str = "The table stock has item, number and price.";

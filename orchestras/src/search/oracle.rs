@@ -6,11 +6,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use agents::search::{Answerer, Searcher, Verifier};
-use maverl::draw::Draw;
 use maverl::env::DynEnvironment;
 use maverl::env::search::{SearchEnvironment, texts};
-use maverl::orchestra::{Ask, Conversation, Member, Said, Table, Voice};
+use maverl::orchestra::{Ask, ChatBackend, Conversation, EpisodeState, Member, Response};
 use maverl::prelude::*;
+use maverl::rng::SplitMix64;
 use maverl::trajectory::Fault;
 use maverl::world::{Document, facts};
 
@@ -36,7 +36,7 @@ struct Oracle {
 ///
 /// If the environment fails.
 pub async fn demonstrations(seed: u64, n: usize, noise: f64) -> Result<Vec<Turn>, EnvError> {
-    let mut seeds = Draw::new(seed);
+    let mut seeds = SplitMix64::new(seed);
     let mut turns = Vec::new();
     while turns.len() < n {
         let world = facts::World::invent(seeds.bits());
@@ -90,20 +90,20 @@ impl Oracle {
         seed: u64,
         environment: &Arc<dyn DynEnvironment>,
     ) -> (Score, Vec<Turn>) {
-        let voice = Arc::new(self);
+        let backend = Arc::new(self);
         let members = BTreeMap::from([
             (
                 Seat::only(Verifier::NAME),
-                Member { agent: Arc::new(Verifier), voice: voice.clone() },
+                Member { agent: Arc::new(Verifier), backend: backend.clone() },
             ),
             (
                 Seat::only(Searcher::NAME),
-                Member { agent: Arc::new(Searcher), voice: voice.clone() },
+                Member { agent: Arc::new(Searcher), backend: backend.clone() },
             ),
-            (Seat::only(Answerer::NAME), Member { agent: Arc::new(Answerer), voice }),
+            (Seat::only(Answerer::NAME), Member { agent: Arc::new(Answerer), backend }),
         ]);
         let environment = Arc::clone(environment);
-        let table = Arc::new(Table::new(task.clone(), seed, Arc::new(members), environment));
+        let table = Arc::new(EpisodeState::new(task.clone(), seed, Arc::new(members), environment));
         let team = Team::new(Arc::clone(&table));
         let answer = Route::default().run(task, &team).await.ok().flatten();
         let score = table.score(answer.as_deref()).await;
@@ -112,11 +112,11 @@ impl Oracle {
 
     /// The reply to a prompt.
     fn reply(&self, ask: &Ask) -> String {
-        let mut draw = Draw::new(ask.seed);
+        let mut draw = SplitMix64::new(ask.seed);
         let information: String =
             ask.prompt.observations.iter().map(|range| &ask.prompt.user[range.clone()]).collect();
         let known = self.path.iter().take_while(|doc| information.contains(&doc.line())).count();
-        let right = !draw.chance(self.noise);
+        let right = !draw.gen_bool(self.noise);
         let (tag, content) = match ask.seat.agent.as_str() {
             Verifier::NAME => {
                 let enough = (known == self.path.len()) == right;
@@ -129,9 +129,9 @@ impl Oracle {
             _ => ("answer", "unknown".to_owned()),
         };
         // One error in eight is one of form.
-        match right || !draw.chance(0.125) {
+        match right || !draw.gen_bool(0.125) {
             true => format!("<{tag}>{content}</{tag}>"),
-            false if draw.chance(0.5) => format!("<{tag}>{content}"),
+            false if draw.gen_bool(0.5) => format!("<{tag}>{content}"),
             false => content,
         }
     }
@@ -142,28 +142,28 @@ impl Oracle {
         next.map_or("", |document| &document.title)
     }
 
-    fn wrong_query(&self, known: usize, prompt: &str, draw: &mut Draw) -> String {
+    fn wrong_query(&self, known: usize, prompt: &str, draw: &mut SplitMix64) -> String {
         let question = prompt.lines().next().unwrap_or_default();
         let question = question.trim_start_matches("Question: ").trim_end_matches('?');
         let mut words = question.split(' ');
-        match draw.below(3) {
+        match draw.index(3) {
             // What is known already, or words that name nothing.
             0 if known > 0 => self.path[known - 1].title.clone(),
             0 => words.by_ref().take(3).collect::<Vec<_>>().join(" "),
             // Half of the right thing and half of another.
             1 => {
                 let (right, other) =
-                    (self.next(known), &self.titles[draw.below(self.titles.len())]);
+                    (self.next(known), &self.titles[draw.index(self.titles.len())]);
                 let cut = right.len().min(right.rfind(' ').map_or(2, |space| space + 3));
                 format!("{}{}", &right[..cut], &other[other.len() - 3..])
             }
             // Something else altogether.
-            _ => self.titles[draw.below(self.titles.len())].clone(),
+            _ => self.titles[draw.index(self.titles.len())].clone(),
         }
     }
 
     /// A name that stands in the information but is not the answer.
-    fn wrong_answer(&self, information: &str, draw: &mut Draw) -> String {
+    fn wrong_answer(&self, information: &str, draw: &mut SplitMix64) -> String {
         let wrong: Vec<&String> = self
             .titles
             .iter()
@@ -176,20 +176,20 @@ impl Oracle {
     }
 }
 
-impl Voice for Oracle {
+impl ChatBackend for Oracle {
     fn name(&self) -> &str {
         "oracle"
     }
 
-    fn say<'a>(
+    fn respond<'a>(
         &'a self,
         conversation: &'a mut Conversation,
         ask: Ask,
-    ) -> Pin<Box<dyn Future<Output = Result<Said, Fault>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<Response, Fault>> + Send + 'a>> {
         let reply = self.reply(&ask);
-        conversation.hear(&ask.prompt);
-        conversation.say(reply.as_str());
-        let said = Said { reply, tokens: None, truncated: false, shortened: 0, forked: false };
+        conversation.push_prompt(&ask.prompt);
+        conversation.push_reply(reply.as_str());
+        let said = Response { reply, tokens: None, truncated: false, shortened: 0, forked: false };
         Box::pin(std::future::ready(Ok(said)))
     }
 }

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use maverl::agent::ReplyError;
 use maverl::check::{Purpose, Sources, check};
 use maverl::env::search::SearchEnvironment;
-use maverl::orchestra::{Ask, Conversation, Member, OrchestraName, Said, Table, Voice};
+use maverl::orchestra::{
+    Ask, ChatBackend, Conversation, EpisodeState, Member, OrchestraName, Response,
+};
 use maverl::registry::Registry;
 use maverl::trajectory::{Fault, FaultKind};
 
@@ -29,18 +31,18 @@ fn the_team_is_registered_with_what_it_needs() {
 /// Always says the same.
 struct Parrot(&'static str);
 
-impl Voice for Parrot {
+impl ChatBackend for Parrot {
     fn name(&self) -> &str {
         "parrot"
     }
 
-    fn say<'a>(
+    fn respond<'a>(
         &'a self,
         _: &'a mut Conversation,
         _: Ask,
-    ) -> Pin<Box<dyn Future<Output = Result<Said, Fault>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<Response, Fault>> + Send + 'a>> {
         let reply = self.0.to_owned();
-        let said = Said { reply, tokens: None, truncated: false, shortened: 0, forked: false };
+        let said = Response { reply, tokens: None, truncated: false, shortened: 0, forked: false };
         Box::pin(std::future::ready(Ok(said)))
     }
 }
@@ -51,14 +53,14 @@ async fn play(
     environment: SearchEnvironment,
     [verifier, searcher, answerer]: [&'static str; 3],
 ) -> (Result<Option<String>, AskError>, Vec<String>) {
-    let member = |agent, reply| Member { agent, voice: Arc::new(Parrot(reply)) };
+    let member = |agent, reply| Member { agent, backend: Arc::new(Parrot(reply)) };
     let members = BTreeMap::from([
         (Seat::only("search/verifier"), member(Arc::new(Verifier), verifier)),
         (Seat::only("search/searcher"), member(Arc::new(Searcher), searcher)),
         (Seat::only("search/answerer"), member(Arc::new(Answerer), answerer)),
     ]);
     let task = maverl::world::facts::tasks("test").unwrap().remove(0);
-    let table = Arc::new(Table::new(task, 0, Arc::new(members), Arc::new(environment)));
+    let table = Arc::new(EpisodeState::new(task, 0, Arc::new(members), Arc::new(environment)));
     let end = Route { max_turns: NonZeroU32::new(max_turns).unwrap() }
         .run(table.task(), &Team::new(Arc::clone(&table)))
         .await;

@@ -92,7 +92,7 @@ fn nodes_have_roles_worlds_shares_and_turns_that_rest() {
     assert_eq!(episode.score().unwrap().reward, 1.0);
     let system = |turn: &Turn| turn.prompt[0].role == maverl::trajectory::Role::System;
     assert_eq!(episode.turns.iter().map(system).collect::<Vec<_>>(), [true, false, false]);
-    assert_eq!(episode.turns.iter().map(|t| t.rests).collect::<Vec<_>>(), [false, true, false]);
+    assert_eq!(episode.turns.iter().map(|t| t.masked).collect::<Vec<_>>(), [false, true, false]);
     assert_eq!(paid(&episode, "team"), [("workflow/worker#0".to_owned(), -0.75)]);
     assert_eq!([0, 1, 2].map(|turn| episode.turn_reward(turn).unwrap()), [0.25, 1.0, 1.0]);
 }
@@ -101,8 +101,8 @@ fn nodes_have_roles_worlds_shares_and_turns_that_rest() {
 fn with_the_last_pass_alone_those_before_it_rest() {
     let passes = NonZeroU32::new(2).unwrap();
     let flow = Workflow { passes, trains: Passes::Last, ..workflow(&pair()).unwrap() };
-    let rests: Vec<bool> = on_a_bench(flow).turns.iter().map(|turn| turn.rests).collect();
-    assert_eq!(rests, [true, true, true, false, true, false]);
+    let masked: Vec<bool> = on_a_bench(flow).turns.iter().map(|turn| turn.masked).collect();
+    assert_eq!(masked, [true, true, true, false, true, false]);
 }
 
 #[test]

@@ -49,8 +49,8 @@ fn a_target_of_the_kl_ends_the_epochs() {
         let run = lab.train("run", &[&set[..], &[more]].concat());
         run.steps()[0]["policy/tiny/optimizer_steps"].as_f64().unwrap()
     };
-    assert_eq!(steps("algorithm.target_kl=0"), 8.0);
-    assert!((1.0..8.0).contains(&steps("algorithm.target_kl=1e-6")));
+    assert_eq!(steps("algorithm.early_stop_kl=0"), 8.0);
+    assert!((1.0..8.0).contains(&steps("algorithm.early_stop_kl=1e-6")));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use maverl::draw::Draw;
+use maverl::rng::SplitMix64;
 use maverl_tests::lab::{Run, train_args};
 
 use crate::lab;
@@ -37,19 +37,19 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// What is done to a file, in words.
-fn damage(path: &Path, draw: &mut Draw) -> String {
+fn damage(path: &Path, draw: &mut SplitMix64) -> String {
     let mut bytes = fs::read(path).unwrap();
-    let how = match draw.below(4) {
+    let how = match draw.index(4) {
         0 => {
             fs::remove_file(path).unwrap();
             return "removed".to_owned();
         }
         1 if !bytes.is_empty() => {
-            bytes.truncate(draw.below(bytes.len()));
+            bytes.truncate(draw.index(bytes.len()));
             format!("cut to {} bytes", bytes.len())
         }
         2 if !bytes.is_empty() => {
-            let (at, bit) = (draw.below(bytes.len()), draw.below(8));
+            let (at, bit) = (draw.index(bytes.len()), draw.index(8));
             bytes[at] ^= 1 << bit;
             format!("bit {bit} of byte {at} flipped")
         }
@@ -87,18 +87,18 @@ fn a_damaged_file_of_a_run_is_named_or_makes_no_difference() {
     child.wait().unwrap();
     let killed_whole = [&killed[1..], &["steps=3"]].concat();
     let baselines = [whole, lab.train("killed-whole", &killed_whole)];
-    let (mut draw, mut refused) = (Draw::new(3), 0);
+    let (mut draw, mut refused) = (SplitMix64::new(3), 0);
     for case in 0..cases() {
-        let which = draw.below(2);
+        let which = draw.index(2);
         let from = lab.path(["complete", "killed"][which]);
         let all = files(&from, Path::new(""));
         // As many damages to each kind of file, however many there are of it.
         let kinds: std::collections::BTreeSet<String> =
             all.iter().map(|file| file.replace(|c: char| c.is_ascii_digit(), "")).collect();
-        let kind = kinds.iter().nth(draw.below(kinds.len())).unwrap();
+        let kind = kinds.iter().nth(draw.index(kinds.len())).unwrap();
         let of_kind = |file: &&String| file.replace(|c: char| c.is_ascii_digit(), "") == *kind;
         let of_kind: Vec<&String> = all.iter().filter(of_kind).collect();
-        let file = of_kind[draw.below(of_kind.len())];
+        let file = of_kind[draw.index(of_kind.len())];
         let run = Run(lab.path("damaged"));
         copy(&from, &run.0);
         let how = damage(&run.0.join(file), &mut draw);

@@ -20,10 +20,10 @@ fn cases() -> usize {
 }
 
 /// The next of a fixed sequence of numbers below `n` (SplitMix64).
-struct Draw(u64);
+struct SplitMix64(u64);
 
-impl Draw {
-    fn below(&mut self, n: usize) -> usize {
+impl SplitMix64 {
+    fn index(&mut self, n: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -31,7 +31,7 @@ impl Draw {
     }
 
     fn of<'a, T: ?Sized>(&mut self, items: &[&'a T]) -> &'a T {
-        items[self.below(items.len())]
+        items[self.index(items.len())]
     }
 }
 
@@ -74,7 +74,7 @@ const KEYS: &[(&str, &[&str])] = &[
     ("algorithm.normalize_std", &["false"]),
     ("algorithm.minibatches", &["2"]),
     ("algorithm.epochs", &["3"]),
-    ("algorithm.target_kl", &["0.01"]),
+    ("algorithm.early_stop_kl", &["0.01"]),
     ("algorithm.whiten", &["true"]),
     ("algorithm.order", &["random"]),
     ("algorithm.factor", &["clipped", "exact"]),
@@ -107,7 +107,7 @@ const KEYS: &[(&str, &[&str])] = &[
     ("runtime.threads", &["2"]),
     ("runtime.kv_mib", &["64"]),
     ("runtime.micro_batch_tokens", &["100"]),
-    ("outsiders.idle", &["{ script = 'replies.jsonl' }"]),
+    ("endpoints.idle", &["{ script = 'replies.jsonl' }"]),
 ];
 
 /// Keys of an agent, or of one of its seats.
@@ -122,7 +122,7 @@ const AGENT: &[(&str, &[&str])] = &[
     ("loss.kl_coef", &["0.02"]),
     ("optim.lr", &["4e-6"]),
     ("critic", &["judge"]),
-    ("outsider", &["expert"]),
+    ("endpoint", &["expert"]),
 ];
 
 /// The configurations that ship with maverl.
@@ -222,39 +222,39 @@ fn made_configurations_mean_the_same_from_their_run_directories() {
             plan.members().into_iter().map(|seat| (seat.agent, seat.index)).collect()
         })
         .collect();
-    let (mut draw, mut accepted, mut tried, mut outside) = (Draw(5), 0, 0, 0);
+    let (mut draw, mut accepted, mut tried, mut outside) = (SplitMix64(5), 0, 0, 0);
     while accepted < cases() {
-        let which = draw.below(texts.len());
+        let which = draw.index(texts.len());
         let mut sources = Sources::default().text("run.toml", &texts[which], &base);
-        let expert = "outsiders.expert={ script = \"replies.jsonl\", retries = 1 }";
-        let mut with_outsider = false;
-        for _ in 0..draw.below(7) {
-            let (key, values) = KEYS[draw.below(KEYS.len())];
+        let expert = "endpoints.expert={ script = \"replies.jsonl\", retries = 1 }";
+        let mut with_endpoint = false;
+        for _ in 0..draw.index(7) {
+            let (key, values) = KEYS[draw.index(KEYS.len())];
             sources = sources.with(format!("{key}={}", draw.of(values)));
         }
-        for _ in 0..draw.below(4) {
+        for _ in 0..draw.index(4) {
             let seats: Vec<_> = seats[which].iter().collect();
             let (agent, index) = draw.of(&seats);
-            let (key, values) = AGENT[draw.below(AGENT.len())];
+            let (key, values) = AGENT[draw.index(AGENT.len())];
             let table = match index {
-                Some(index) if draw.below(3) > 0 => format!("agents.{agent:?}.seats.{index}"),
+                Some(index) if draw.index(3) > 0 => format!("agents.{agent:?}.seats.{index}"),
                 _ => format!("agents.{agent:?}"),
             };
-            with_outsider |= key == "outsider";
+            with_endpoint |= key == "endpoint";
             sources = sources.with(format!("{table}.{key}={}", draw.of(values)));
         }
-        if with_outsider {
+        if with_endpoint {
             sources = sources.with(expert);
         }
         tried += 1;
         let dir = lab.path(&format!("runs/{tried}"));
         if means_the_same(&sources, &registry, &dir) {
             accepted += 1;
-            outside += usize::from(with_outsider);
+            outside += usize::from(with_endpoint);
             fs::remove_dir_all(dir).unwrap();
         }
         assert!(tried < 60 * cases(), "{accepted} of {tried} were accepted");
     }
-    println!("{accepted} of {tried} configurations were accepted, {outside} with an outsider");
-    assert!(outside * 50 > accepted, "hardly any has an outsider");
+    println!("{accepted} of {tried} configurations were accepted, {outside} with an endpoint");
+    assert!(outside * 50 > accepted, "hardly any has an endpoint");
 }

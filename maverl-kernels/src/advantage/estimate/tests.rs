@@ -9,7 +9,7 @@ use std::fmt::Debug;
 use serde_json::Value;
 
 use super::*;
-use crate::advantage::{Baseline, GroupRelative, Hop, Singleton, group_relative};
+use crate::advantage::{Baseline, GaeParams, GroupRelative, Singleton, group_relative};
 use crate::sample::uniform;
 use crate::testing::{random, threads};
 
@@ -103,7 +103,7 @@ fn groups_agree_with_the_reference<E: Estimate<Error: Debug>>(of: &E) {
 /// Steps of a are 1, 1, 2 with a reward at 2; of b 1, 2, 3 without any. The reference counts the first step once.
 fn step_groups_agree_with_the_reference<E: Estimate<Error: Debug>>(of: &E) {
     let rewards = [0.0, 1.0, 0.0, 0.0, 0.0];
-    let (episodes, anchors) = (Places::rows(&[2, 3]), Segments::of(&[0, 1, 0, 1, 2]));
+    let (episodes, anchors) = (RaggedRows::rows(&[2, 3]), Segments::of(&[0, 1, 0, 1, 2]));
     let steps = Steps { episodes: &episodes, gamma: 0.95, anchors: &anchors, weight: 2.0 };
     let plain = Relative { normalize_std: false, ..TRL };
     let got = of.step_groups(&[0.5, 0.5, -0.5, -0.5, -0.5], &rewards, &steps, &plain).unwrap();
@@ -144,12 +144,13 @@ fn groups_agree_with_trl<E: Estimate<Error: Debug>>(of: &E) {
 }
 
 fn scans_agree_with_the_references<E: Estimate<Error: Debug>>(of: &E) {
-    let hop = Hop { gamma: 0.99, lambda: 0.95 };
+    let hop = GaeParams { gamma: 0.99, lambda: 0.95 };
     let values = [0.1, 0.2, 0.3, 0.4];
     let want = [0.77329, 0.718012, 0.6603, 0.6];
     for chain in [vec![1; 4], vec![2, 2]] {
-        let places = Places::chains(&[chain]);
-        let got = of.gae(&[0.0, 0.0, 0.0, 1.0], &values, &[0.0], &places, Hops::all(hop)).unwrap();
+        let places = RaggedRows::chains(&[chain]);
+        let got =
+            of.gae(&[0.0, 0.0, 0.0, 1.0], &values, &[0.0], &places, GaeSteps::all(hop)).unwrap();
         close("marl.md 8.3", &got.0, &want);
     }
     for (gamma, lambda) in [("0.99", "0.95"), ("1.0", "1.0"), ("0.95", "0.0")] {
@@ -162,10 +163,10 @@ fn scans_agree_with_the_references<E: Estimate<Error: Debug>>(of: &E) {
         };
         let of_input = |key: &str| narrow(&kept(&case["inputs"][key]));
         let lengths: Vec<usize> = mask.iter().map(|row| row.iter().sum::<f64>() as usize).collect();
-        let hop = Hop { gamma: gamma.parse().unwrap(), lambda: lambda.parse().unwrap() };
+        let hop = GaeParams { gamma: gamma.parse().unwrap(), lambda: lambda.parse().unwrap() };
         let (rewards, values) = (of_input("rewards"), of_input("values"));
-        let (places, after) = (Places::rows(&lengths), vec![0.0; lengths.len()]);
-        let got = of.gae(&rewards, &values, &after, &places, Hops::all(hop)).unwrap();
+        let (places, after) = (RaggedRows::rows(&lengths), vec![0.0; lengths.len()]);
+        let got = of.gae(&rewards, &values, &after, &places, GaeSteps::all(hop)).unwrap();
         close(&name, &got.0, &kept(&case["outputs"]["advantages"]));
         close(&name, &got.1, &kept(&case["outputs"]["returns"]));
     }
@@ -234,11 +235,11 @@ fn a_large_offset_costs_nothing() {
 fn results_do_not_depend_on_the_number_of_threads() {
     let n = 100_000;
     let (values, group) = (random(9, n), ids(10, n, 20));
-    let places = Places::rows(&vec![100; n / 100]);
+    let places = RaggedRows::rows(&vec![100; n / 100]);
     let all = |of: usize| {
         threads(of, || {
             let by = Grouping::rows(&group);
-            let hops = Hops::all(Hop { gamma: 0.99, lambda: 0.95 });
+            let hops = GaeSteps::all(GaeParams { gamma: 0.99, lambda: 0.95 });
             let relative = Cpu.relative(&values, &by, &TRL).unwrap();
             let whitened = Cpu.whiten(&values, &vec![3; n], &Segments::one(n)).unwrap();
             let scan = Cpu.gae(&values, &values, &vec![0.0; n / 100], &places, hops).unwrap();

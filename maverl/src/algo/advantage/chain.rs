@@ -4,14 +4,14 @@ use crate::plan::CriticPlan;
 
 /// How rewards fade from one place to the next.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Hop {
+pub struct GaeParams {
     /// Discount of what comes later.
     pub gamma: f64,
     /// How far an estimate looks: 0 is one place, 1 is to the end.
     pub lambda: f64,
 }
 
-impl From<&CriticPlan> for Hop {
+impl From<&CriticPlan> for GaeParams {
     fn from(plan: &CriticPlan) -> Self {
         Self { gamma: plan.gamma, lambda: plan.lambda }
     }
@@ -30,7 +30,7 @@ impl From<&CriticPlan> for Hop {
 /// # Panics
 ///
 /// If the lengths differ.
-pub fn gae(rewards: &[f64], values: &[f64], hop: Hop, after: f64) -> (Vec<f64>, Vec<f64>) {
+pub fn gae(rewards: &[f64], values: &[f64], hop: GaeParams, after: f64) -> (Vec<f64>, Vec<f64>) {
     let hops = vec![hop; rewards.len()];
     scan(rewards, values, &hops, after)
 }
@@ -48,14 +48,14 @@ pub fn gae(rewards: &[f64], values: &[f64], hop: Hop, after: f64) -> (Vec<f64>, 
 pub fn chained_gae(
     rewards: &[&[f64]],
     values: &[&[f64]],
-    within: Hop,
-    between: Hop,
+    within: GaeParams,
+    between: GaeParams,
 ) -> (Vec<Vec<f64>>, Vec<Vec<f64>>) {
     let lengths: Vec<usize> = rewards.iter().map(|segment| segment.len()).collect();
     let same = values.len() == lengths.len()
         && values.iter().zip(&lengths).all(|(segment, &length)| segment.len() == length);
     assert!(same, "chained_gae: one value per reward");
-    let hops: Vec<Hop> = lengths
+    let hops: Vec<GaeParams> = lengths
         .iter()
         .flat_map(|&length| (1..=length).map(move |t| if t < length { within } else { between }))
         .collect();
@@ -64,12 +64,12 @@ pub fn chained_gae(
 }
 
 /// From the end to the start; `hops[t]` leads from place `t` to the next.
-fn scan(rewards: &[f64], values: &[f64], hops: &[Hop], after: f64) -> (Vec<f64>, Vec<f64>) {
+fn scan(rewards: &[f64], values: &[f64], hops: &[GaeParams], after: f64) -> (Vec<f64>, Vec<f64>) {
     assert_eq!(rewards.len(), values.len(), "gae: one value per reward");
     let mut advantages = vec![0.0; rewards.len()];
     let (mut next, mut running) = (after, 0.0);
     for t in (0..rewards.len()).rev() {
-        let Hop { gamma, lambda } = hops[t];
+        let GaeParams { gamma, lambda } = hops[t];
         running = rewards[t] + gamma * next - values[t] + gamma * lambda * running;
         next = values[t];
         advantages[t] = running;

@@ -14,7 +14,7 @@ const RIGHT: f64 = 0.5;
 ///
 /// A round is one turn of every seat of the episode. Episodes whose seats spoke unequally often have no rounds, and keep
 /// their rewards.
-pub fn of_rounds(samples: &mut [Sample], algorithm: &AlgorithmPlan) {
+pub fn apply_future_rewards(samples: &mut [Sample], algorithm: &AlgorithmPlan) {
     let [follow, resist, provoke, persuade] = algorithm.influence;
     let paid = algorithm.influence.iter().any(|&weight| weight != 0.0);
     if algorithm.later == Later::None && !paid {
@@ -79,7 +79,7 @@ mod tests {
     fn shaped(scores: &[[f64; 2]], later: Later, influence: [f64; 4]) -> Vec<f64> {
         let mut samples = played(scores);
         let algorithm = AlgorithmPlan { later, influence, ..plan(&[]).algorithm };
-        of_rounds(&mut samples, &algorithm);
+        apply_future_rewards(&mut samples, &algorithm);
         samples.iter().map(|sample| sample.reward).collect()
     }
 
@@ -102,7 +102,7 @@ mod tests {
         samples.pop();
         let before: Vec<f64> = samples.iter().map(|sample| sample.reward).collect();
         let algorithm = AlgorithmPlan { later: Later::Team, ..plan(&[]).algorithm };
-        of_rounds(&mut samples, &algorithm);
+        apply_future_rewards(&mut samples, &algorithm);
         assert_eq!(samples.iter().map(|sample| sample.reward).collect::<Vec<_>>(), before);
     }
 }

@@ -248,7 +248,7 @@ fn gae_agrees_with_trl() {
         let name = format!("gae/gamma={gamma},lam={lambda}");
         let case = rl_math(&name);
         let of = |key: &str| matrix(&case["inputs"][key]);
-        let hop = Hop { gamma: gamma.parse().unwrap(), lambda: lambda.parse().unwrap() };
+        let hop = GaeParams { gamma: gamma.parse().unwrap(), lambda: lambda.parse().unwrap() };
         let (rewards, values, mask) = (of("rewards"), of("values"), of("mask"));
         for row in 0..rewards.len() {
             let n = mask[row].iter().sum::<f64>() as usize;
@@ -273,7 +273,7 @@ fn rewards_with_kl_and_their_advantages_agree_with_trl() {
             (numbers(&case["inputs"]["scores"]), numbers(&case["inputs"]["sequence_lengths"]));
         let param = |key: &str| case["params"][key].as_f64().unwrap();
         let estimator = if case["params"]["kl_estimator"] == "k1" { Kl::K1 } else { Kl::K3 };
-        let hop = Hop { gamma: param("gamma"), lambda: param("lam") };
+        let hop = GaeParams { gamma: param("gamma"), lambda: param("lam") };
         let out = |key: &str| matrix(&case["outputs"][key]);
         let (mut kept, mut want) = (vec![], vec![]);
         for row in 0..logp.len() {
@@ -300,7 +300,7 @@ fn rewards_with_kl_and_their_advantages_agree_with_trl() {
 
 #[test]
 fn chained_advantages_agree_with_the_reference() {
-    let hop = Hop { gamma: 0.99, lambda: 0.95 };
+    let hop = GaeParams { gamma: 0.99, lambda: 0.95 };
     let want = [0.77329, 0.718012, 0.6603, 0.6];
     let (actions, _) =
         chained_gae(&[&[0.0], &[0.0], &[0.0], &[1.0]], &[&[0.1], &[0.2], &[0.3], &[0.4]], hop, hop);
@@ -309,7 +309,7 @@ fn chained_advantages_agree_with_the_reference() {
     let [rewards, values] = [&rewards, &values].map(|rows| [&rows[0][..], &rows[1][..]]);
     let (tokens, _) = chained_gae(&rewards, &values, hop, hop);
     assert_close("marl.md 8.3, tokens", &tokens.concat(), &want, 1e-6);
-    let one = Hop { gamma: 1.0, lambda: 1.0 };
+    let one = GaeParams { gamma: 1.0, lambda: 1.0 };
     let (tokens, returns) = chained_gae(&rewards, &values, one, one);
     assert_close("marl.md 8.3, undiscounted", &tokens.concat(), &[0.9, 0.8, 0.7, 0.6], 1e-12);
     // Without discount, an advantage and its value are what is still to be earned.
@@ -319,10 +319,11 @@ fn chained_advantages_agree_with_the_reference() {
 #[test]
 fn a_chain_of_one_agent_is_plain_gae() {
     let (rewards, values) = ([0.1, -0.2, 1.0], [0.3, 0.1, -0.4]);
-    let hop = Hop { gamma: 0.9, lambda: 0.8 };
-    let (chained, _) = chained_gae(&[&rewards], &[&values], hop, Hop { gamma: 0.5, lambda: 0.5 });
+    let hop = GaeParams { gamma: 0.9, lambda: 0.8 };
+    let (chained, _) =
+        chained_gae(&[&rewards], &[&values], hop, GaeParams { gamma: 0.5, lambda: 0.5 });
     assert_eq!(chained[0], gae(&rewards, &values, hop, 0.0).0);
-    let (row, returns) = gae(&[0.0, 1.0], &[0.1, 0.2], Hop { gamma: 1.0, lambda: 0.95 }, 0.0);
+    let (row, returns) = gae(&[0.0, 1.0], &[0.1, 0.2], GaeParams { gamma: 1.0, lambda: 0.95 }, 0.0);
     assert_close("drmas.md §4, GAE row", &returns, &[0.96, 1.0], 1e-12);
     assert_eq!(row.len(), 2);
 }

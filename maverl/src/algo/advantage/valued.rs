@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Hop, chained_gae};
+use super::{GaeParams, chained_gae};
 use crate::algo::Sample;
 use crate::config::{Chain, Level};
 use crate::plan::CriticPlan;
@@ -41,7 +41,7 @@ pub fn valued(
     critic: &CriticPlan,
 ) -> Valued {
     assert_eq!(values.len(), samples.len(), "valued: values for each sample");
-    let hop = Hop::from(critic);
+    let hop = GaeParams::from(critic);
     let mut advantages = vec![Vec::new(); samples.len()];
     let mut returns = vec![Vec::new(); samples.len()];
     for chain in chains(samples, critic.chain) {

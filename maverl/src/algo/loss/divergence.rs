@@ -23,9 +23,9 @@ use crate::config::Kl;
 pub fn kl(estimator: Kl, logp: f64, logp_ref: f64) -> Term {
     let excess = logp - logp_ref;
     match estimator {
-        Kl::K1 => Term { value: excess, slope: 1.0 },
-        Kl::K2 => Term { value: excess * excess / 2.0, slope: excess },
-        Kl::K3 => Term { value: (-excess).exp_m1() + excess, slope: -(-excess).exp_m1() },
+        Kl::K1 => Term { value: excess, grad: 1.0 },
+        Kl::K2 => Term { value: excess * excess / 2.0, grad: excess },
+        Kl::K3 => Term { value: (-excess).exp_m1() + excess, grad: -(-excess).exp_m1() },
     }
 }
 
@@ -61,7 +61,7 @@ pub fn kl_reward(estimator: Kl, coefficient: f64, logp: &[f32], logp_ref: &[f32]
 pub fn importance_corrected(kl: Term, log_ratio: f64) -> Term {
     let ratio = ratio(log_ratio);
     let grows = if log_ratio < LOG_RATIO_MAX { kl.value } else { 0.0 };
-    Term { value: ratio * kl.value, slope: ratio * (kl.slope + grows) }
+    Term { value: ratio * kl.value, grad: ratio * (kl.grad + grows) }
 }
 
 /// CPGD's pull towards the policy that sampled.
@@ -75,7 +75,7 @@ pub fn importance_corrected(kl: Term, log_ratio: f64) -> Term {
 /// [2505.12504]: https://arxiv.org/abs/2505.12504
 pub fn policy_drift(log_ratio: f64) -> Term {
     let pull = at_most(log_ratio.exp_m1(), 2.0);
-    Term { value: pull * log_ratio, slope: pull }
+    Term { value: pull * log_ratio, grad: pull }
 }
 
 /// A KL coefficient that seeks a target.

@@ -97,12 +97,12 @@ pub fn policy_gradient(
             let kl = divergence(plan, logp, f64::from(reference[t]), log_ratio);
             sums.kl += weight * kl.value;
             sums.loss += weight * f64::from(plan.kl_coef) * kl.value;
-            pull += f64::from(plan.kl_coef) * kl.slope;
+            pull += f64::from(plan.kl_coef) * kl.grad;
         }
         if plan.drift_coef != 0.0 {
             let drift = policy_drift(log_ratio);
             sums.loss += weight * f64::from(plan.drift_coef) * drift.value;
-            pull += f64::from(plan.drift_coef) * drift.slope;
+            pull += f64::from(plan.drift_coef) * drift.grad;
         }
         d_logp[t] += (weight * pull) as f32;
         d_entropy[t] -= (weight * f64::from(plan.entropy_coef)) as f32;
@@ -165,7 +165,7 @@ fn surrogates(
             let advantage = f64::from(advantages[t]);
             let found = surrogate(plan, f64::from(row.logp[t]), log_ratio(row, t), advantage);
             let weight = f64::from(row.weights[t]);
-            *d_logp += (weight * found.term.slope) as f32;
+            *d_logp += (weight * found.term.grad) as f32;
             sums.surrogate += weight * found.term.value;
             sums.count(found.clip, 1);
         }
@@ -181,7 +181,7 @@ fn surrogates(
     let found = surrogate(plan, logp, log_ratio, advantage);
     let weight: f64 = row.weights.iter().map(|&weight| f64::from(weight)).sum();
     for d in d_logp {
-        *d += (weight * found.term.slope * share) as f32;
+        *d += (weight * found.term.grad * share) as f32;
     }
     sums.surrogate += weight * found.term.value;
     sums.count(found.clip, n as u64);

@@ -72,10 +72,10 @@ pub struct PreferenceLoss {
 pub fn preference(kind: Preference, beta: f64, pair: &Pair) -> PreferenceLoss {
     let ((chosen, chosen_tokens), (rejected, rejected_tokens)) = (pair.chosen, pair.rejected);
     let d = beta * (chosen - rejected);
-    let loss = |value, slope: f64, scales: (f64, f64)| PreferenceLoss {
+    let loss = |value, grad: f64, scales: (f64, f64)| PreferenceLoss {
         value,
-        chosen: slope * scales.0,
-        rejected: -slope * scales.1,
+        chosen: grad * scales.0,
+        rejected: -grad * scales.1,
         reward_chosen: beta * chosen,
         reward_rejected: beta * rejected,
     };
@@ -85,8 +85,8 @@ pub fn preference(kind: Preference, beta: f64, pair: &Pair) -> PreferenceLoss {
             loss(value, beta * (s * sigmoid(d) - (1.0 - s) * sigmoid(-d)), (1.0, 1.0))
         }
         Preference::Hinge => {
-            let slope = if d < 1.0 { -beta } else { 0.0 };
-            loss(1.0 - super::surrogate::at_most(d, 1.0), slope, (1.0, 1.0))
+            let grad = if d < 1.0 { -beta } else { 0.0 };
+            loss(1.0 - super::surrogate::at_most(d, 1.0), grad, (1.0, 1.0))
         }
         Preference::Ipo => {
             let (own, other) = (chosen_tokens.max(1) as f64, rejected_tokens.max(1) as f64);
@@ -95,8 +95,8 @@ pub fn preference(kind: Preference, beta: f64, pair: &Pair) -> PreferenceLoss {
         }
         Preference::Robust { smoothing: s } => {
             let value = ((1.0 - s) * softplus(-d) - s * softplus(d)) / (1.0 - 2.0 * s);
-            let slope = -beta * ((1.0 - s) * sigmoid(-d) + s * sigmoid(d)) / (1.0 - 2.0 * s);
-            loss(value, slope, (1.0, 1.0))
+            let grad = -beta * ((1.0 - s) * sigmoid(-d) + s * sigmoid(d)) / (1.0 - 2.0 * s);
+            loss(value, grad, (1.0, 1.0))
         }
     }
 }

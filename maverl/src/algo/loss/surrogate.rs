@@ -33,12 +33,12 @@ pub struct Clipped {
 }
 
 impl Clipped {
-    fn free(value: f64, slope: f64) -> Self {
-        Self { term: Term { value, slope }, clip: None }
+    fn free(value: f64, grad: f64) -> Self {
+        Self { term: Term { value, grad }, clip: None }
     }
 
     fn cut(value: f64, clip: Clip) -> Self {
-        Self { term: Term::flat(value), clip: Some(clip) }
+        Self { term: Term::constant(value), clip: Some(clip) }
     }
 }
 
@@ -93,7 +93,7 @@ pub fn clipped_surrogate(
 pub fn cispo(logp: f64, log_ratio: f64, advantage: f64, high: f64) -> Clipped {
     let ratio = ratio(log_ratio);
     let weight = at_most(ratio, 1.0 + high);
-    let term = Term { value: -weight * advantage * logp, slope: -weight * advantage };
+    let term = Term { value: -weight * advantage * logp, grad: -weight * advantage };
     Clipped { term, clip: (ratio > weight).then_some(Clip::High) }
 }
 
@@ -110,8 +110,8 @@ pub fn sapo(log_ratio: f64, advantage: f64, (positive, negative): (f64, f64)) ->
     let tau = if advantage > 0.0 { positive } else { negative };
     let ratio = ratio(log_ratio);
     let gate = 1.0 / (1.0 + (-tau * (ratio - 1.0)).exp());
-    let slope = -advantage * 4.0 * gate * (1.0 - gate) * ratio;
-    Clipped::free(-advantage * 4.0 / tau * gate, slope)
+    let grad = -advantage * 4.0 * gate * (1.0 - gate) * ratio;
+    Clipped::free(-advantage * 4.0 / tau * gate, grad)
 }
 
 /// CPGD: the log-ratio is cut, and there is no ratio that could grow.

@@ -314,8 +314,8 @@ fn the_losses_of_ppo_agree_with_trl() {
     let sum = |terms: &[Term], mask: &[f64]| {
         let n = mask.iter().sum::<f64>();
         let value = terms.iter().zip(mask).map(|(term, m)| term.value * m).sum::<f64>() / n;
-        let slopes = terms.iter().zip(mask).map(|(term, m)| term.slope * m / n);
-        (value, slopes.collect::<Vec<f64>>())
+        let grads = terms.iter().zip(mask).map(|(term, m)| term.grad * m / n);
+        (value, grads.collect::<Vec<f64>>())
     };
     let policy: Vec<Term> = (0..new.len())
         .map(|t| clipped_surrogate(new[t] - old[t], advantages[t], (0.2, 0.2, 1e30)).term)
@@ -427,7 +427,7 @@ fn the_clip_of_cpgd_agrees_with_the_reference() {
 #[test]
 fn hubers_loss_is_linear_on_both_sides() {
     assert_eq!((huber(-12.0, 10.0).value, huber(12.0, 10.0).value), (70.0, 70.0));
-    assert_eq!((huber(-12.0, 10.0).slope, huber(3.0, 10.0).slope), (-10.0, 3.0));
+    assert_eq!((huber(-12.0, 10.0).grad, huber(3.0, 10.0).grad), (-10.0, 3.0));
 }
 
 #[test]
@@ -439,8 +439,8 @@ fn an_adaptive_coefficient_agrees_with_the_reference() {
 #[test]
 fn gradients_agree_with_central_differences() {
     let agrees = |name: &str, f: &dyn Fn(f64) -> Term, x: f64| {
-        let slope = central(|x| f(x).value, x);
-        assert_close(&format!("{name} at {x}"), &[f(x).slope], &[slope], 1e-7);
+        let grad = central(|x| f(x).value, x);
+        assert_close(&format!("{name} at {x}"), &[f(x).grad], &[grad], 1e-7);
     };
     for x in [-2.0, -0.31, -0.1, 0.05, 0.4, 1.7] {
         for a in [1.3, -0.8] {
@@ -465,11 +465,11 @@ fn gradients_agree_with_central_differences() {
             let pair = |x, y| Pair { chosen: (x, 3), rejected: (y, 2) };
             let chosen = |x| {
                 let loss = preference(kind, 0.7, &pair(x, 0.4));
-                Term { value: loss.value, slope: loss.chosen }
+                Term { value: loss.value, grad: loss.chosen }
             };
             let rejected = |x| {
                 let loss = preference(kind, 0.7, &pair(0.4, x));
-                Term { value: loss.value, slope: loss.rejected }
+                Term { value: loss.value, grad: loss.rejected }
             };
             agrees(&format!("{kind:?} chosen"), &chosen, x);
             agrees(&format!("{kind:?} rejected"), &rejected, x);
@@ -483,10 +483,10 @@ fn a_weight_without_gradient_has_none() {
     let weight = (logp - old).exp().min(1.2);
     let term = cispo(logp, logp - old, advantage, 0.2).term;
     let held = central(|logp| -weight * advantage * logp, logp);
-    assert_close("cispo", &[term.slope], &[held], 1e-8);
+    assert_close("cispo", &[term.grad], &[held], 1e-8);
     let pull = 0.5_f64.exp_m1();
-    assert_close("drift", &[policy_drift(0.5).slope], &[central(|x| pull * x, 0.5)], 1e-8);
-    assert_eq!(policy_drift(9.0).slope, 2.0);
+    assert_close("drift", &[policy_drift(0.5).grad], &[central(|x| pull * x, 0.5)], 1e-8);
+    assert_eq!(policy_drift(9.0).grad, 2.0);
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub fn clipped_value(value: f64, old: f64, target: f64, range: f64, delta: f64) 
     let clipped = old + (value - old).clamp(-range, range);
     let (free, cut) = (huber(value - target, delta), huber(clipped - target, delta));
     // Where the clip is what made it larger, it is at its bound and does not move.
-    if free.value >= cut.value { free } else { Term::flat(cut.value) }
+    if free.value >= cut.value { free } else { Term::constant(cut.value) }
 }
 
 /// How far a value may be from others before more of it gains or costs less; 0 is any distance.
@@ -81,7 +81,7 @@ pub fn value_loss(
         };
         sums.loss += weight * term.value;
         sums.clipped += u64::from(clip != 0.0 && (value - old).abs() > clip);
-        *d_value += (weight * term.slope) as f32;
+        *d_value += (weight * term.grad) as f32;
     }
     sums
 }
@@ -94,9 +94,9 @@ pub fn value_loss(
 /// ```
 pub fn huber(error: f64, delta: f64) -> Term {
     if error.abs() <= delta {
-        Term { value: error * error / 2.0, slope: error }
+        Term { value: error * error / 2.0, grad: error }
     } else {
-        Term { value: delta * (error.abs() - delta / 2.0), slope: delta * error.signum() }
+        Term { value: delta * (error.abs() - delta / 2.0), grad: delta * error.signum() }
     }
 }
 
@@ -110,20 +110,17 @@ mod tests {
         let (values, old, returns) =
             ([0.3_f32, 0.9, -0.4, 0.1], [0.2_f32, 0.1, 0.5, 0.1], [1.0_f32, 0.0, 1.0, 0.1]);
         for (clip, huber) in [(0.0, 0.0), (0.2, 0.0), (5.0, 0.0), (0.0, 0.5), (0.2, 0.5)] {
-            let mut slopes = [0.0; 4];
+            let mut grads = [0.0; 4];
             let limits = ValueLimits { clip, huber };
-            let sums = value_loss([&values, &old, &returns], 0.25, limits, &mut slopes);
+            let sums = value_loss([&values, &old, &returns], 0.25, limits, &mut grads);
             assert_eq!(sums.values, 4);
             assert_eq!(sums.clipped, if clip == 0.2 { 2 } else { 0 });
             let [range, delta] = [clip, huber].map(|limit| if limit == 0.0 { 1e9 } else { limit });
-            for (t, slope) in slopes.iter().enumerate() {
+            for (t, grad) in grads.iter().enumerate() {
                 let [old, target] = [old[t], returns[t]].map(f64::from);
                 let loss = |value| 0.25 * clipped_value(value, old, target, range, delta).value;
                 let want = central(loss, f64::from(values[t]));
-                assert!(
-                    (f64::from(*slope) - want).abs() < 1e-6,
-                    "{limits:?}, {t}: {slope}, {want}"
-                );
+                assert!((f64::from(*grad) - want).abs() < 1e-6, "{limits:?}, {t}: {grad}, {want}");
             }
         }
     }

@@ -14,7 +14,7 @@ fn idle(toml: &str) -> Vec<String> {
 fn a_key_that_changes_nothing_is_told_with_the_reason() {
     let cases = [
         ("name = \"grpo\"\nfactor = \"exact\"", "factor` has no effect: `order` is \"together\""),
-        ("name = \"grpo\"\ntarget_kl = 0.1", "target_kl` has no effect: `epochs` is 1"),
+        ("name = \"grpo\"\ntarget_kl = 0.1", "early_stop_kl` has no effect: `epochs` is 1"),
         ("name = \"grpo\"\nlearn = \"both\"", "learn` has no effect: it is a key of"),
         ("name = \"grpo\"\nloss.kl = \"k1\"", "loss.kl` has no effect: `loss.kl_coef` is 0"),
         ("name = \"cispo\"\nloss.clip_dual = 5.0", "loss.clip_dual` has no effect: `surrogate`"),

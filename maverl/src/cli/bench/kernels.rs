@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use maverl_kernels::matmul::{Packed, Precision, multiply_add_registers};
+use maverl_kernels::matmul::{PackedWeight, Precision, multiply_add_registers};
 use maverl_kernels::sample::uniform;
 use rayon::prelude::*;
 
@@ -25,7 +25,7 @@ enum Form {
     /// Two matrices as they are: `A B`.
     Plain,
     /// A layer with a weight that is packed once: `X Wᵀ`.
-    Packed,
+    PackedWeight,
     /// Gradient of a layer's input: `dY W`.
     InputGradient,
     /// Gradient of a layer's weight: `dYᵀ X`, added.
@@ -36,14 +36,14 @@ const PRODUCTS: [Shape; 12] = [
     Shape { form: Form::Plain, sizes: [512, 512, 512] },
     Shape { form: Form::Plain, sizes: [1024, 1024, 1024] },
     Shape { form: Form::Plain, sizes: [2048, 2048, 2048] },
-    Shape { form: Form::Packed, sizes: [2048, 2048, 2048] },
+    Shape { form: Form::PackedWeight, sizes: [2048, 2048, 2048] },
     Shape { form: Form::Plain, sizes: [8192, 1408, 512] },
-    Shape { form: Form::Packed, sizes: [8192, 1408, 512] },
+    Shape { form: Form::PackedWeight, sizes: [8192, 1408, 512] },
     Shape { form: Form::InputGradient, sizes: [8192, 512, 1408] },
     Shape { form: Form::WeightGradient, sizes: [1408, 512, 8192] },
-    Shape { form: Form::Packed, sizes: [64, 1408, 512] },
-    Shape { form: Form::Packed, sizes: [8, 1408, 512] },
-    Shape { form: Form::Packed, sizes: [1, 1408, 512] },
+    Shape { form: Form::PackedWeight, sizes: [64, 1408, 512] },
+    Shape { form: Form::PackedWeight, sizes: [8, 1408, 512] },
+    Shape { form: Form::PackedWeight, sizes: [1, 1408, 512] },
     Shape { form: Form::Plain, sizes: [64, 1408, 512] },
 ];
 /// The products whose speed is the limit of a model: an MLP's, on all rows of an update at size M.
@@ -127,7 +127,7 @@ fn product(
         (0..len as u64).map(|i| uniform(seed, i) as f32 - 0.5).collect()
     };
     let (a, b, mut out) = (random(1, m * k), random(2, k * n), vec![0.0; m * n]);
-    let weight = (form == Form::Packed).then(|| Packed::pack(precision, &b, n, k));
+    let weight = (form == Form::PackedWeight).then(|| PackedWeight::pack(precision, &b, n, k));
     let mut work = || {
         let out = black_box(&mut out[..]);
         match (&weight, form) {
@@ -146,7 +146,7 @@ fn product(
     let (flop, dtype) = ((2 * m * n * k) as f64, name(precision));
     let what = match form {
         Form::Plain => format!("{m} x {k} x {n} {dtype}"),
-        Form::Packed => format!("{m} x {k} x {n} {dtype}, packed"),
+        Form::PackedWeight => format!("{m} x {k} x {n} {dtype}, packed"),
         Form::InputGradient => format!("{m} x {k} x {n} {dtype}, gradient of the input"),
         Form::WeightGradient => format!("{m} x {k} x {n} {dtype}, gradient of the weight"),
     };
@@ -206,7 +206,8 @@ mod tests {
     #[test]
     fn products_are_measured_in_both_types_and_every_form() {
         for precision in [Precision::F32, Precision::Bf16] {
-            for form in [Form::Plain, Form::Packed, Form::InputGradient, Form::WeightGradient] {
+            for form in [Form::Plain, Form::PackedWeight, Form::InputGradient, Form::WeightGradient]
+            {
                 let figure = product(precision, Shape { form, sizes: [8, 32, 16] }, 1);
                 assert!(
                     figure.median > 0.0 && figure.ceiling_share.is_some_and(|share| share > 0.0)

@@ -1,11 +1,11 @@
 //! Rollout and updates of one policy.
 
 use maverl_kernels::advantage::{GroupRelative, group_relative};
-use maverl_kernels::sample::mix;
+use maverl_kernels::sample::derive_seed;
 
+use super::fixture::{BenchFixture, PROMPT, REPLY, ROWS, batch, row};
 use super::measure::timed;
 use super::report::Figure;
-use super::stand::{PROMPT, REPLY, ROWS, Stand, batch, row};
 use super::{BenchArgs, Failure};
 use crate::runtime::Objective;
 
@@ -23,18 +23,18 @@ impl BenchArgs {
 
 /// Generated tokens a second: prefill and decoding.
 pub(super) async fn rollout(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
-    let stand = Stand::start(args, &[])?;
+    let fixture = BenchFixture::start(args, &[])?;
     let mut figures = Vec::new();
     for (rows, what) in args.amounts() {
         let prompts: Vec<Vec<u32>> =
-            (0..rows as u64).map(|i| stand.ids(mix(0, i), PROMPT)).collect();
-        let work = async |()| stand.replies(&prompts, REPLY).await.map(drop);
-        let seconds = timed(args.repeats, async || stand.forget().await, work).await?;
-        let flop = stand.rollout_flop(PROMPT + REPLY, REPLY) / REPLY as f64;
+            (0..rows as u64).map(|i| fixture.ids(derive_seed(0, i), PROMPT)).collect();
+        let work = async |()| fixture.replies(&prompts, REPLY).await.map(drop);
+        let seconds = timed(args.repeats, async || fixture.forget().await, work).await?;
+        let flop = fixture.rollout_flop(PROMPT + REPLY, REPLY) / REPLY as f64;
         let new = (rows * REPLY) as f64;
         figures.push(Figure::rate(what, "new tokens/s", new, &seconds).of_flop(flop));
     }
-    stand.stop();
+    fixture.stop();
     Ok(figures)
 }
 
@@ -49,27 +49,27 @@ pub(super) async fn sft(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
 }
 
 async fn update(args: &BenchArgs, objective: Objective) -> Result<Vec<Figure>, Failure> {
-    let stand = Stand::start(args, &[])?;
+    let fixture = BenchFixture::start(args, &[])?;
     let mut figures = Vec::new();
     for (rows, what) in args.amounts() {
-        let batch = batch(stand.rows(rows), objective);
-        let work = async |batch| Ok(stand.policy.update(batch).await.map(drop)?);
+        let batch = batch(fixture.rows(rows), objective);
+        let work = async |batch| Ok(fixture.policy.update(batch).await.map(drop)?);
         let seconds = timed(args.repeats, async || Ok(batch.clone()), work).await?;
-        let (tokens, flop) = (rows * (PROMPT + REPLY), stand.training_flop(PROMPT + REPLY));
+        let (tokens, flop) = (rows * (PROMPT + REPLY), fixture.training_flop(PROMPT + REPLY));
         figures.push(Figure::rate(what, "tokens/s", tokens as f64, &seconds).of_flop(flop));
     }
-    stand.stop();
+    fixture.stop();
     Ok(figures)
 }
 
 /// Steps a minute: replies to prompts, advantages within each group, an update.
 pub(super) async fn grpo(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
-    let stand = Stand::start(args, &[])?;
+    let fixture = BenchFixture::start(args, &[])?;
     let prompts: Vec<Vec<u32>> =
-        (0..ROWS as u64).map(|i| stand.ids(mix(0, i / GROUP as u64), PROMPT)).collect();
+        (0..ROWS as u64).map(|i| fixture.ids(derive_seed(0, i / GROUP as u64), PROMPT)).collect();
     let (rows, groups): (Vec<usize>, Vec<usize>) = (0..ROWS).map(|i| (i, i / GROUP)).unzip();
     let step = async |()| {
-        let replies = stand.replies(&prompts, REPLY).await?;
+        let replies = fixture.replies(&prompts, REPLY).await?;
         let odd = |ids: &[u32]| ids.iter().filter(|id| **id % 2 == 1).count() as f64;
         let rewards: Vec<f64> =
             replies.iter().map(|reply| odd(&reply.ids) / REPLY as f64).collect();
@@ -79,10 +79,10 @@ pub(super) async fn grpo(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
                 row(prompt.clone(), reply.ids, reply.logprobs, advantage as f32)
             });
         let batch = batch(learned.collect(), Objective::PolicyGradient);
-        Ok(stand.policy.update(batch).await.map(drop)?)
+        Ok(fixture.policy.update(batch).await.map(drop)?)
     };
     let seconds = timed(args.repeats, async || Ok(()), step).await?;
-    stand.stop();
+    fixture.stop();
     let what = format!("{} prompts x {GROUP} replies", ROWS / GROUP);
     Ok(vec![Figure::rate(what, "steps/min", 60.0, &seconds)])
 }

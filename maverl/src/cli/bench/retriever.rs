@@ -12,7 +12,7 @@ use super::{BenchArgs, Failure};
 use crate::config::TaskConfig;
 use crate::data::{self, Bounds};
 use crate::env::EnvError;
-use crate::env::search::{Desk, Index, Retriever, serve};
+use crate::env::search::{BatchedSearch, Index, Retriever, serve};
 
 /// Clients, each of which asks again as soon as it is answered.
 const CLIENTS: usize = 64;
@@ -25,15 +25,17 @@ const TOP_K: usize = 3;
 pub(super) async fn retriever(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
     let base = Path::new("");
     // Without a cache, on both sides: queries are asked again and again.
-    let desk =
-        Arc::new(Desk::new(Index::new(data::corpus(&args.corpus, base, Bounds::default())?)?, 0));
+    let batched = Arc::new(BatchedSearch::new(
+        Index::new(data::corpus(&args.corpus, base, Bounds::default())?)?,
+        0,
+    ));
     let config = TaskConfig { data: args.corpus.clone(), ..TaskConfig::default() };
     let tasks = data::load(&config, data::ALL, base)?;
     let questions: Arc<[String]> = tasks.into_iter().map(|task| task.question).collect();
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}/retrieve", listener.local_addr()?);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let server = tokio::spawn(serve(listener, desk, async move {
+    let server = tokio::spawn(serve(listener, batched, async move {
         let _ = stopped.await;
     }));
     let client = Arc::new(Retriever::new(&url, None, Duration::from_secs(30), 0, 0));

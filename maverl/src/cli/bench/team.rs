@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::{join_all, try_join_all};
-use maverl_kernels::sample::mix;
+use maverl_kernels::sample::derive_seed;
 
+use super::fixture::BenchFixture;
 use super::measure::timed;
 use super::report::Figure;
-use super::stand::Stand;
 use super::{BenchArgs, Failure};
-use crate::draw::Draw;
 use crate::plan::Sampling;
+use crate::rng::SplitMix64;
 use crate::runtime::{Policy, Request, RuntimeError};
 
 const EPISODES: u64 = 64;
@@ -56,19 +56,19 @@ struct Call {
 
 /// The same episodes at both paces, in turn. They say the same, to the token.
 async fn paces(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
-    let stand = Stand::start(args, &[])?;
-    let shared = stand.ids(1, SHARED);
-    let episodes: Vec<Episode> = (0..EPISODES).map(|i| Episode::draw(&stand, i)).collect();
+    let fixture = BenchFixture::start(args, &[])?;
+    let shared = fixture.ids(1, SHARED);
+    let episodes: Vec<Episode> = (0..EPISODES).map(|i| Episode::draw(&fixture, i)).collect();
     let (mut own, mut locked) = (Vec::new(), Vec::new());
     let mut tokens = 0;
     for repeat in 0..=args.repeats.get() {
-        stand.forget().await?;
+        fixture.forget().await?;
         let start = Instant::now();
-        let said = at_own_pace(&stand.policy, &shared, &episodes).await?;
+        let said = at_own_pace(&fixture.policy, &shared, &episodes).await?;
         let first = start.elapsed().as_secs_f64();
-        stand.forget().await?;
+        fixture.forget().await?;
         let start = Instant::now();
-        let again = in_lock_step(&stand.policy, &shared, &episodes).await?;
+        let again = in_lock_step(&fixture.policy, &shared, &episodes).await?;
         let second = start.elapsed().as_secs_f64();
         if said != again {
             return Err(Failure("the two paces did not say the same".to_owned()));
@@ -79,7 +79,7 @@ async fn paces(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
             locked.push(second);
         }
     }
-    stand.stop();
+    fixture.stop();
     let ratios = own.iter().zip(&locked).map(|(own, locked)| locked / own).collect();
     Ok(vec![
         Figure::rate("continuous batching", "reply tokens/s", tokens as f64, &own),
@@ -89,11 +89,11 @@ async fn paces(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
 }
 
 impl Episode {
-    fn draw(stand: &Stand, index: u64) -> Self {
-        let mut draw = Draw::new(mix(7, index));
-        let calls = CALLS.0 + draw.below(CALLS.1);
-        let calls = (0..calls as u64).map(|call| Call::draw(&mut draw, mix(index, call)));
-        Self { calls: calls.collect(), question: stand.ids(mix(8, index), QUESTION) }
+    fn draw(fixture: &BenchFixture, index: u64) -> Self {
+        let mut draw = SplitMix64::new(derive_seed(7, index));
+        let calls = CALLS.0 + draw.index(CALLS.1);
+        let calls = (0..calls as u64).map(|call| Call::draw(&mut draw, derive_seed(index, call)));
+        Self { calls: calls.collect(), question: fixture.ids(derive_seed(8, index), QUESTION) }
     }
 
     /// What the agent of a call is given: what all share, who it is, the question, and what was said last.
@@ -105,8 +105,8 @@ impl Episode {
 }
 
 impl Call {
-    fn draw(draw: &mut Draw, seed: u64) -> Self {
-        let longer = (1..LONGEST_REPLY).find(|_| draw.chance(1.0 / MEAN_REPLY));
+    fn draw(draw: &mut SplitMix64, seed: u64) -> Self {
+        let longer = (1..LONGEST_REPLY).find(|_| draw.gen_bool(1.0 / MEAN_REPLY));
         let max_tokens = longer.unwrap_or(LONGEST_REPLY);
         let uniform = (draw.bits() >> 11) as f64 / (1_u64 << 53) as f64;
         let tool = MEAN_TOOL.mul_f64(-(1.0 - uniform).ln());
@@ -121,14 +121,14 @@ impl Call {
 }
 
 /// Replies of each episode.
-type Said = Vec<Vec<Vec<u32>>>;
+type Replies = Vec<Vec<Vec<u32>>>;
 
 /// Every episode goes on as soon as its reply, and then its tool, is there.
 async fn at_own_pace(
     policy: &Policy,
     shared: &[u32],
     episodes: &[Episode],
-) -> Result<Said, RuntimeError> {
+) -> Result<Replies, RuntimeError> {
     try_join_all(episodes.iter().map(async |episode| {
         let mut said = Vec::new();
         for (i, call) in episode.calls.iter().enumerate() {
@@ -145,8 +145,8 @@ async fn in_lock_step(
     policy: &Policy,
     shared: &[u32],
     episodes: &[Episode],
-) -> Result<Said, RuntimeError> {
-    let mut said: Said = episodes.iter().map(|_| Vec::new()).collect();
+) -> Result<Replies, RuntimeError> {
+    let mut said: Replies = episodes.iter().map(|_| Vec::new()).collect();
     for turn in 0..CALLS.0 + CALLS.1 - 1 {
         let playing =
             || episodes.iter().enumerate().filter_map(|(i, e)| Some((i, e, e.calls.get(turn)?)));
@@ -163,17 +163,17 @@ async fn in_lock_step(
 
 /// Prompt tokens that the engine computes for a group, and milliseconds until each member has its first token.
 async fn prefill(args: &BenchArgs, cached: bool) -> Result<[Figure; 2], Failure> {
-    let stand = Stand::start(args, &[&format!("runtime.prefix_cache={cached}")])?;
-    let prompts = vec![stand.ids(3, LONG_PROMPT); GROUP];
+    let fixture = BenchFixture::start(args, &[&format!("runtime.prefix_cache={cached}")])?;
+    let prompts = vec![fixture.ids(3, LONG_PROMPT); GROUP];
     let mut computed = Vec::new();
     let work = async |()| {
-        let before = stand.policy.work();
-        stand.replies(&prompts, 1).await?;
-        computed.push((stand.policy.work() - before).prefilled as f64);
+        let before = fixture.policy.work();
+        fixture.replies(&prompts, 1).await?;
+        computed.push((fixture.policy.work() - before).prefilled as f64);
         Ok(())
     };
-    let seconds = timed(args.repeats, async || stand.forget().await, work).await?;
-    stand.stop();
+    let seconds = timed(args.repeats, async || fixture.forget().await, work).await?;
+    fixture.stop();
     computed.remove(0);
     let what = format!("group of {GROUP}, prefix cache {}", if cached { "on" } else { "off" });
     let milliseconds = seconds.iter().map(|seconds| 1e3 * seconds).collect();
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn lengths_and_latencies_have_the_means_that_are_named() {
-        let mut draw = Draw::new(0);
+        let mut draw = SplitMix64::new(0);
         let calls: Vec<Call> = (0..20_000).map(|seed| Call::draw(&mut draw, seed)).collect();
         let mean = |of: fn(&Call) -> f64| calls.iter().map(of).sum::<f64>() / calls.len() as f64;
         let tokens = mean(|call| call.sampling.max_tokens as f64);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::{Failure, usage};
 use crate::check::{alias, range_of, type_of};
 use crate::config::reference::{self, Entry, Item};
-use crate::config::{CriticConfig, OutsiderConfig, Preset, RewardConfig, WorldConfig};
+use crate::config::{CriticConfig, EndpointConfig, Preset, RewardConfig, WorldConfig};
 use crate::plan::{AdapterPlan, CriticPlan};
 use crate::registry::{Declaration, Registry};
 use crate::table::{Table, paragraphs};
@@ -21,7 +21,7 @@ const PAGES: [(&str, &str); 19] = [
     ("models.NAME.lora", "adapters.md"),
     ("models.NAME.chat_template_kwargs", "chat.md"),
     ("models", "models.md"),
-    ("outsiders", "outsiders.md"),
+    ("endpoints", "endpoints.md"),
     ("agents", "sharing.md"),
     ("algorithm.critic", "algorithms/critics.md"),
     ("algorithm.preference", "algorithms/dpo.md"),
@@ -135,7 +135,7 @@ fn optional_tables() -> Value {
     json!({
         "task": { "worlds": { "NAME": WorldConfig::default() } },
         "models": { "NAME": { "lora": AdapterPlan::defaults() } },
-        "outsiders": { "NAME": OutsiderConfig::default() },
+        "endpoints": { "NAME": EndpointConfig::default() },
         "algorithm": { "critic": CriticConfig::from(&critic) },
         "rewards": { "NAME": RewardConfig::default() },
     })

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::env::search::SearchEnvironment;
 use crate::eval::{Comparison, EvalReport};
-use crate::registry::{Entry, Place};
-use crate::train::Summary;
+use crate::registry::{Entry, SourceLocation};
+use crate::train::RunSummary;
 
 const WIDTHS: [usize; 3] = [60, 80, 120];
 
@@ -77,7 +77,7 @@ fn summaries_fit() {
         "train_seconds": 10.5,
         "agents": { "a_team_with_a_long_name/a_role_with_a_long_name": agent, "b/c": agent },
     });
-    let summary: Summary = serde_json::from_value(summary).unwrap();
+    let summary: RunSummary = serde_json::from_value(summary).unwrap();
     drawn(&["before", "errors", "a_role_with_a_long_name", "30 steps in 10.5 s"], |width| {
         summary.table(Path::new("runs/a"), width)
     });
@@ -86,7 +86,7 @@ fn summaries_fit() {
 #[test]
 fn what_is_linked_in_fits() {
     let mut registry = Registry::default();
-    let place = Place { file: file!(), line: 1, item: "here" };
+    let place = SourceLocation { file: file!(), line: 1, item: "here" };
     if let Entry::Environment(entry) = Entry::environment::<SearchEnvironment>(place) {
         registry.environments.insert("search", entry);
     }

@@ -86,12 +86,12 @@ fn a_damaged_file_is_an_error_and_ends_nothing() {
     for length in cut {
         assert!(!survives(&whole[..length], dir.path()), "cut at {length}");
     }
-    let mut draw = crate::draw::Draw::new(5);
+    let mut draw = crate::rng::SplitMix64::new(5);
     let mut read = 0;
     for _ in 0..1500 {
         let mut damaged = whole.clone();
-        for _ in 0..=draw.below(3) {
-            damaged[draw.below(whole.len())] ^= 1 << draw.below(8);
+        for _ in 0..=draw.index(3) {
+            damaged[draw.index(whole.len())] ^= 1 << draw.index(8);
         }
         read += usize::from(survives(&damaged, dir.path()));
     }

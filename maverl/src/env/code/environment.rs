@@ -9,7 +9,7 @@ use serde_json::{Map, json};
 use tokio::sync::Semaphore;
 
 use super::compiles::compile;
-use super::judge::{Judge, Reason, SECONDS, Verdict, limits};
+use super::judge::{CodeVerdict, Judge, Reason, SECONDS, limits};
 use super::problem::Problem;
 use crate::env::{EnvError, Environment, Session};
 use crate::task::{Action, Observation, Score, Task};
@@ -33,11 +33,11 @@ pub struct CodeEnvironment {
     pub parallel: usize,
     /// Made in [`Environment::start`].
     #[serde(skip)]
-    pub(super) bench: Option<Bench>,
+    pub(super) judges: Option<JudgePool>,
 }
 
 /// A judge, and how many may ask it at once.
-pub(super) struct Bench {
+pub(super) struct JudgePool {
     judge: Arc<Judge>,
     places: Arc<Semaphore>,
 }
@@ -52,13 +52,13 @@ impl Default for CodeEnvironment {
             memory_mib: 512,
             max_attempts: 2,
             parallel: 0,
-            bench: None,
+            judges: None,
         }
     }
 }
 
 impl Environment for CodeEnvironment {
-    fn look(&self, _: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
+    fn validate(&self, _: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
         let problems = understood(tasks)?;
         let judge = self.new_judge()?;
         let warnings = judge.sandbox().warnings().into_iter();
@@ -72,14 +72,14 @@ impl Environment for CodeEnvironment {
         let places = if self.parallel == 0 { cores() } else { self.parallel };
         let places = places.min(Semaphore::MAX_PERMITS);
         let (judge, places) = (Arc::new(self.new_judge()?), Arc::new(Semaphore::new(places)));
-        self.bench = Some(Bench { judge, places });
+        self.judges = Some(JudgePool { judge, places });
         Ok(())
     }
 
-    fn note(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
+    fn report(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
         let problems = understood(tasks)?;
-        match &self.bench {
-            Some(bench) => compile(&bench.judge, tasks, &problems),
+        match &self.judges {
+            Some(judges) => compile(&judges.judge, tasks, &problems),
             None => Ok(None),
         }
     }
@@ -107,9 +107,9 @@ impl Environment for CodeEnvironment {
     }
 
     fn score(&self, session: &Session, answer: Option<&str>) -> Score {
-        let verdict = self.started().and_then(|bench| {
+        let verdict = self.started().and_then(|judges| {
             let problem = understand(&session.task)?;
-            let verdict = bench.judge.judge(&problem, answer.unwrap_or_default());
+            let verdict = judges.judge.judge(&problem, answer.unwrap_or_default());
             verdict.map_err(|error| failure(&session.task, &error))
         });
         match verdict {
@@ -148,17 +148,17 @@ impl CodeEnvironment {
         })
     }
 
-    fn started(&self) -> Result<&Bench, EnvError> {
-        self.bench.as_ref().ok_or_else(|| EnvError::new("the code environment was not started"))
+    fn started(&self) -> Result<&JudgePool, EnvError> {
+        self.judges.as_ref().ok_or_else(|| EnvError::new("the code environment was not started"))
     }
 
     /// Asks the judge on a thread that may block. Whoever stops waiting leaves a program that ends by its limits.
     async fn ask(
         &self,
         task: &Task,
-        question: impl FnOnce(&Judge) -> Result<Verdict, SandboxError> + Send + 'static,
-    ) -> Result<Verdict, EnvError> {
-        let Bench { judge, places } = self.started()?;
+        question: impl FnOnce(&Judge) -> Result<CodeVerdict, SandboxError> + Send + 'static,
+    ) -> Result<CodeVerdict, EnvError> {
+        let JudgePool { judge, places } = self.started()?;
         let (judge, places) = (Arc::clone(judge), Arc::clone(places));
         let place = places.acquire_owned().await;
         let place = place.expect("nobody closes the semaphore of the code environment");
@@ -173,7 +173,7 @@ impl CodeEnvironment {
         verdict.map_err(|error| failure(task, &error))
     }
 
-    fn scored(&self, verdict: &Verdict) -> Score {
+    fn scored(&self, verdict: &CodeVerdict) -> Score {
         let share = |holds: bool| json!(if holds { 1.0 } else { 0.0 });
         let metrics = Map::from_iter([
             ("tests_passed".to_owned(), json!(verdict.share())),
@@ -191,7 +191,7 @@ impl CodeEnvironment {
 }
 
 /// What an attempt is told.
-fn told(verdict: &Verdict, public: usize, entry: Option<&str>) -> String {
+fn told(verdict: &CodeVerdict, public: usize, entry: Option<&str>) -> String {
     match (verdict.reason, public) {
         (Reason::Passed, 0) => match entry {
             Some(entry) => format!("the program defines `{entry}`; there are no public tests"),

@@ -7,7 +7,7 @@ use maverl_sandbox::{Ending, Exam, Limits, Output, Report, Sandbox, SandboxError
 
 use super::problem::{Problem, Stream, Tests};
 use super::reply::{fenced, program};
-use crate::env::math::{self, Verdict as Equality};
+use crate::env::math::{self, AnswerVerdict as Equality};
 
 /// Characters of a traceback that are shown: its end.
 const SHOWN: usize = 600;
@@ -54,7 +54,7 @@ impl Reason {
 
 /// What came of a program.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Verdict {
+pub struct CodeVerdict {
     /// Why.
     pub reason: Reason,
     /// Points reached.
@@ -65,7 +65,7 @@ pub struct Verdict {
     pub detail: String,
 }
 
-impl Verdict {
+impl CodeVerdict {
     /// Whether everything is right.
     pub fn passed(&self) -> bool {
         self.reason == Reason::Passed
@@ -121,7 +121,7 @@ impl Judge {
     /// # Errors
     ///
     /// If the sandbox fails, or the task's own tests do; never for what the reply does.
-    pub fn judge(&self, problem: &Problem, reply: &str) -> Result<Verdict, SandboxError> {
+    pub fn judge(&self, problem: &Problem, reply: &str) -> Result<CodeVerdict, SandboxError> {
         self.by(&problem.hidden, problem, reply)
     }
 
@@ -130,14 +130,19 @@ impl Judge {
     /// # Errors
     ///
     /// As [`Judge::judge`].
-    pub fn attempt(&self, problem: &Problem, reply: &str) -> Result<Verdict, SandboxError> {
+    pub fn attempt(&self, problem: &Problem, reply: &str) -> Result<CodeVerdict, SandboxError> {
         self.by(&problem.public, problem, reply)
     }
 
-    fn by(&self, tests: &Tests, problem: &Problem, reply: &str) -> Result<Verdict, SandboxError> {
+    fn by(
+        &self,
+        tests: &Tests,
+        problem: &Problem,
+        reply: &str,
+    ) -> Result<CodeVerdict, SandboxError> {
         let of = tests.len() as u32;
         let Some(program) = program(reply) else {
-            return Ok(Verdict::failed(Reason::Nothing, 0, of, Reason::Nothing.text()));
+            return Ok(CodeVerdict::failed(Reason::Nothing, 0, of, Reason::Nothing.text()));
         };
         let source = problem.source(program);
         match tests {
@@ -158,7 +163,7 @@ impl Judge {
         }
     }
 
-    fn streams(&self, source: &str, streams: &[Stream]) -> Result<Verdict, SandboxError> {
+    fn streams(&self, source: &str, streams: &[Stream]) -> Result<CodeVerdict, SandboxError> {
         let of = streams.len() as u32;
         let (mut points, mut failure) = (0, None);
         for (number, stream) in (1..).zip(streams) {
@@ -175,15 +180,15 @@ impl Judge {
             }
         }
         Ok(match failure {
-            Some((reason, detail)) => Verdict::failed(reason, points, of, detail),
-            None => Verdict::right(of),
+            Some((reason, detail)) => CodeVerdict::failed(reason, points, of, detail),
+            None => CodeVerdict::right(of),
         })
     }
 
     /// The answer of a reply: what its fenced program writes last, or else what the reply marks, or else what the whole
     /// reply writes last as a program.
-    fn answer(&self, reply: &str, truths: &[String]) -> Result<Verdict, SandboxError> {
-        let nothing = |detail: &str| Ok(Verdict::failed(Reason::Nothing, 0, 1, detail));
+    fn answer(&self, reply: &str, truths: &[String]) -> Result<CodeVerdict, SandboxError> {
+        let nothing = |detail: &str| Ok(CodeVerdict::failed(Reason::Nothing, 0, 1, detail));
         let said = reply.rsplit_once("</think>").map_or(reply, |(_, said)| said);
         let block = fenced(said);
         let marked = if block.is_none() { math::extract(reply) } else { None };
@@ -196,7 +201,7 @@ impl Judge {
             }
             if !output.succeeded() {
                 let detail = format!("it {}\n{}", output.ending, tail(&output.stderr));
-                return Ok(Verdict::failed(reason(output.ending), 0, 1, detail));
+                return Ok(CodeVerdict::failed(reason(output.ending), 0, 1, detail));
             }
             match last_line(&output) {
                 Some(answer) => answer,
@@ -206,13 +211,14 @@ impl Judge {
         let right = truths
             .iter()
             .any(|truth| math::compare(&answer, math::reference(truth)) == Equality::Equal);
-        let wrong = || Verdict::failed(Reason::Wrong, 0, 1, format!("the answer is {answer:?}"));
-        Ok(if right { Verdict::right(1) } else { wrong() })
+        let wrong =
+            || CodeVerdict::failed(Reason::Wrong, 0, 1, format!("the answer is {answer:?}"));
+        Ok(if right { CodeVerdict::right(1) } else { wrong() })
     }
 }
 
-fn examined(report: Report) -> Verdict {
-    let Some(failure) = report.failure else { return Verdict::right(report.of) };
+fn examined(report: Report) -> CodeVerdict {
+    let Some(failure) = report.failure else { return CodeVerdict::right(report.of) };
     let limit = ["the candidate ", "the tests "].iter().any(|who| failure.text.starts_with(who));
     let reason = match failure.test {
         _ if limit => Reason::Limit,
@@ -223,7 +229,7 @@ fn examined(report: Report) -> Verdict {
         Some(test) => format!("test {}: {}", test + 1, failure.text),
         None => failure.text,
     };
-    Verdict::failed(reason, report.points, report.of, detail)
+    CodeVerdict::failed(reason, report.points, report.of, detail)
 }
 
 /// A program that gives its answer by a function, as program-aided solutions do, is made to write it.

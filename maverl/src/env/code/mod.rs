@@ -12,7 +12,7 @@ mod reply;
 
 pub use environment::CodeEnvironment;
 pub(crate) use judge::SECONDS;
-pub use judge::{Judge, Reason, Verdict};
+pub use judge::{CodeVerdict, Judge, Reason};
 pub use problem::{Problem, Stream, Tests};
 pub use reply::program;
 

@@ -282,13 +282,13 @@ async fn a_verdict_blocks_no_thread_of_the_runtime() {
 
 #[test]
 fn options_that_cannot_be_met_are_named() {
-    let look = |code: CodeEnvironment| code.look(Path::new(""), &[]).unwrap_err().to_string();
+    let look = |code: CodeEnvironment| code.validate(Path::new(""), &[]).unwrap_err().to_string();
     let default = CodeEnvironment::default;
     let error = look(CodeEnvironment { python: "/no/python".to_owned(), ..default() });
     assert!(error.starts_with("`python`: `/no/python` is no usable Python"), "{error}");
     assert!(look(CodeEnvironment { seconds: 0.0, ..default() }).starts_with("`seconds` is 0"));
     assert!(look(CodeEnvironment { memory_mib: 1, ..default() }).starts_with("`memory_mib` is 1"));
-    let error = default().note(&[task(json!({}))]).unwrap_err().to_string();
+    let error = default().report(&[task(json!({}))]).unwrap_err().to_string();
     assert!(error.starts_with("the task `1` of `test`: nothing to judge"), "{error}");
 }
 
@@ -307,7 +307,7 @@ fn tests_that_are_no_python_are_refused_before_a_run() {
         let ids = (1..).map(|id: usize| id.to_string());
         ids.zip(rows).map(|(id, row)| Task { id, ..task(row.clone()) }).collect()
     };
-    assert_eq!(code.note(&numbered(&good)).unwrap(), None);
+    assert_eq!(code.report(&numbered(&good)).unwrap(), None);
     let public = json!({"entry_point": "f", "tests": ["assert f(1)"], "public_tests": ["f("]});
     let mut bad = vec![
         tests("assert f( ==2"),
@@ -326,8 +326,8 @@ fn tests_that_are_no_python_are_refused_before_a_run() {
     ];
     bad.extend((0..2).map(|_| tests("f(")));
     let tasks = numbered(&bad);
-    let look = code.look(Path::new(""), &tasks).unwrap_err().to_string();
-    let note = code.note(&tasks).unwrap_err().to_string();
+    let look = code.validate(Path::new(""), &tasks).unwrap_err().to_string();
+    let note = code.report(&tasks).unwrap_err().to_string();
     for error in [look, note] {
         assert!(error.starts_with("7 of 8 tasks have tests that cannot be run: "), "{error}");
         assert!(wanted.iter().all(|wanted| error.contains(wanted)), "{error}");
@@ -347,11 +347,11 @@ fn tests_that_no_program_can_pass_are_told_before_a_run() {
         "from math import *\nassert isclose(f(1), 1)",
     ];
     let rows: Vec<Task> = good.iter().map(|test| task(tests(test))).collect();
-    assert_eq!(code.note(&rows).unwrap(), None);
+    assert_eq!(code.report(&rows).unwrap(), None);
     let bad = [task(tests("assert math.isclose(f(1), 1)")), task(tests("assert f([Pair(1, 2)])"))];
     let wanted = "the tests of 2 of 7 tasks use names that nothing defines, so that no program can pass them: the task `1` \
                   of `test`: `math`; the task `1` of `test`: `Pair`";
-    assert_eq!(code.note(&[&rows[..], &bad].concat()).unwrap().unwrap(), wanted);
+    assert_eq!(code.report(&[&rows[..], &bad].concat()).unwrap().unwrap(), wanted);
 }
 
 #[test]
@@ -367,13 +367,13 @@ fn tests_that_end_their_own_process_are_refused_before_a_run_and_ungraded_in_one
     ];
     for test in certain {
         let task = task(tests(test));
-        let error = code.note(&[task]).unwrap_err().to_string();
+        let error = code.report(&[task]).unwrap_err().to_string();
         let wanted = "1 of 1 tasks have tests that cannot be run: the task `1` of `test`: its tests end their own process on line ";
         assert!(error.starts_with(wanted), "{test}: {error}");
     }
     let check = "def check(candidate):\n    assert candidate(1) == 1\n    exit(0)";
     let check = task(json!({"entry_point": "f", "test": check}));
-    let error = code.note(&[check]).unwrap_err().to_string();
+    let error = code.report(&[check]).unwrap_err().to_string();
     assert!(error.contains("on line 3: `exit(0)`; leave that out"), "{error}");
     // What may not be reached, is caught, or is meant otherwise is left to the run.
     let Some(judge) = judge(false) else { return };
@@ -391,10 +391,10 @@ fn tests_that_end_their_own_process_are_refused_before_a_run_and_ungraded_in_one
         ("import sys\nif f(1) == 1:\n    sys.exit(0)", None),
     ] {
         let task = task(tests(test));
-        assert_eq!(code.note(std::slice::from_ref(&task)).unwrap(), None, "{test}");
+        assert_eq!(code.report(std::slice::from_ref(&task)).unwrap(), None, "{test}");
         let problem = Problem::read(&task).unwrap();
         let verdict = judge.judge(&problem, "def f(x): return x");
-        assert_eq!(verdict.as_ref().ok().map(Verdict::passed), right, "{test}: {verdict:?}");
+        assert_eq!(verdict.as_ref().ok().map(CodeVerdict::passed), right, "{test}: {verdict:?}");
         if right.is_some() {
             let wrong = judge.judge(&problem, "import os\ndef f(x): os._exit(0)").unwrap();
             assert!(!wrong.passed(), "{test}: {wrong:?}");

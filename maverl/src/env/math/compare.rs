@@ -3,7 +3,7 @@
 use num_rational::BigRational;
 use num_traits::Zero;
 
-use super::Verdict;
+use super::AnswerVerdict;
 use super::based::Based;
 use super::exact::{Expr, Stop, Work};
 use super::name::{Name, variables};
@@ -16,7 +16,7 @@ pub(super) fn answers(
     answer: &Answer,
     reference: &Answer,
     work: &mut Work,
-) -> Result<Verdict, Stop> {
+) -> Result<AnswerVerdict, Stop> {
     if let Value::Relation { sign: '=', right, combined: true, .. } = &answer.value
         && matches!(reference.value, Value::Number(_))
         && variables(right).is_empty()
@@ -29,12 +29,12 @@ pub(super) fn answers(
 }
 
 /// The verdict on two values.
-pub(super) fn values(a: &Answer, b: &Answer, work: &mut Work) -> Result<Verdict, Stop> {
+pub(super) fn values(a: &Answer, b: &Answer, work: &mut Work) -> Result<AnswerVerdict, Stop> {
     if let (Value::Named { name, value }, Value::Named { name: name2, value: value2 }) =
         (&a.value, &b.value)
     {
         return match name.conflicts(name2) {
-            true => Ok(Verdict::Unequal),
+            true => Ok(AnswerVerdict::Unequal),
             false => values(value, value2, work),
         };
     }
@@ -45,13 +45,13 @@ pub(super) fn values(a: &Answer, b: &Answer, work: &mut Work) -> Result<Verdict,
         return values(a, value, work);
     }
     match a.unit.agree(&b.unit) {
-        Verdict::Unequal => Ok(Verdict::Unequal),
+        AnswerVerdict::Unequal => Ok(AnswerVerdict::Unequal),
         units => Ok(units.and(bare(a, b, work)?)),
     }
 }
 
 /// The verdict on two values whose units agree.
-fn bare(a: &Answer, b: &Answer, work: &mut Work) -> Result<Verdict, Stop> {
+fn bare(a: &Answer, b: &Answer, work: &mut Work) -> Result<AnswerVerdict, Stop> {
     match (&a.value, &b.value) {
         (Value::Number(x), Value::Number(y)) => numbers(a, x, b, y, work),
         (
@@ -59,7 +59,7 @@ fn bare(a: &Answer, b: &Answer, work: &mut Work) -> Result<Verdict, Stop> {
             Value::Tuple { open: open2, items: items2, close: close2 },
         ) => match (open, close) == (open2, close2) && items.len() == items2.len() {
             true => in_order(items, items2, work),
-            false => Ok(Verdict::Unequal),
+            false => Ok(AnswerVerdict::Unequal),
         },
         (Value::Assigned(x), Value::Assigned(y)) => by_name(x, y, work),
         (Value::Assigned(x), Value::Tuple { open: '(', items, close: ')' }) => {
@@ -77,38 +77,38 @@ fn bare(a: &Answer, b: &Answer, work: &mut Work) -> Result<Verdict, Stop> {
         (Value::Reals { variable: Some(x), .. }, Value::Reals { variable: Some(y), .. })
             if x != y =>
         {
-            Ok(Verdict::Unequal)
+            Ok(AnswerVerdict::Unequal)
         }
         (Value::Reals { set, .. }, _) => match b.reals(work)? {
-            Some(other) => Ok(Verdict::from(set.is(&other, work)?)),
-            None => Ok(Verdict::Unequal),
+            Some(other) => Ok(AnswerVerdict::from(set.is(&other, work)?)),
+            None => Ok(AnswerVerdict::Unequal),
         },
         (_, Value::Reals { set, .. }) => match a.reals(work)? {
-            Some(other) => Ok(Verdict::from(other.is(set, work)?)),
-            None => Ok(Verdict::Unequal),
+            Some(other) => Ok(AnswerVerdict::from(other.is(set, work)?)),
+            None => Ok(AnswerVerdict::Unequal),
         },
         // A set of one is that one, unless that is a set again.
         (Value::Set(x), _) => match &x[..] {
             [only] if !matches!(only.value, Value::Set(_)) => values(only, b, work),
-            _ => Ok(Verdict::Unequal),
+            _ => Ok(AnswerVerdict::Unequal),
         },
         (_, Value::Set(y)) => match &y[..] {
             [only] if !matches!(only.value, Value::Set(_)) => values(a, only, work),
-            _ => Ok(Verdict::Unequal),
+            _ => Ok(AnswerVerdict::Unequal),
         },
         _ => unlike(a, b, work),
     }
 }
 
 /// The verdict on relations, digits in a base, options and words.
-fn unlike(a: &Answer, b: &Answer, work: &mut Work) -> Result<Verdict, Stop> {
+fn unlike(a: &Answer, b: &Answer, work: &mut Work) -> Result<AnswerVerdict, Stop> {
     match (&a.value, &b.value) {
         (
             Value::Relation { left, sign, right, .. },
             Value::Relation { left: l, sign: s, right: r, .. },
         ) => match sign == s {
             true => relations([left, right], [l, r], *sign, work),
-            false => Ok(Verdict::Unequal),
+            false => Ok(AnswerVerdict::Unequal),
         },
         (Value::Relation { left, sign: '=', right, .. }, Value::Number(other))
         | (Value::Number(other), Value::Relation { left, sign: '=', right, .. })
@@ -116,18 +116,18 @@ fn unlike(a: &Answer, b: &Answer, work: &mut Work) -> Result<Verdict, Stop> {
         {
             same(right, other, work)
         }
-        (Value::Based(x), Value::Based(y)) => Ok(Verdict::from(x.value == y.value)),
+        (Value::Based(x), Value::Based(y)) => Ok(AnswerVerdict::from(x.value == y.value)),
         (Value::Based(x), Value::Number(y)) => {
-            Ok(Verdict::from(x.base == 10 && y.rational().as_ref() == Some(&x.value)))
+            Ok(AnswerVerdict::from(x.base == 10 && y.rational().as_ref() == Some(&x.value)))
         }
         // The base may be left out of an answer; a reference without one is decimal.
-        (Value::Number(_), Value::Based(y)) => Ok(Verdict::from(spells(a, y))),
+        (Value::Number(_), Value::Based(y)) => Ok(AnswerVerdict::from(spells(a, y))),
         (Value::Choice(x), Value::Number(y)) | (Value::Number(y), Value::Choice(x)) => {
-            Ok(Verdict::from(y.name() == Some(x.to_ascii_lowercase())))
+            Ok(AnswerVerdict::from(y.name() == Some(x.to_ascii_lowercase())))
         }
-        (Value::Choice(x), Value::Choice(y)) => Ok(Verdict::from(x == y)),
-        (Value::Words(x), Value::Words(y)) => Ok(Verdict::from(x == y)),
-        _ => Ok(Verdict::Unequal),
+        (Value::Choice(x), Value::Choice(y)) => Ok(AnswerVerdict::from(x == y)),
+        (Value::Words(x), Value::Words(y)) => Ok(AnswerVerdict::from(x == y)),
+        _ => Ok(AnswerVerdict::Unequal),
     }
 }
 
@@ -139,10 +139,16 @@ fn spells(number: &Answer, based: &Based) -> bool {
 }
 
 /// The verdict on numbers, of which one may be a percentage.
-fn numbers(a: &Answer, x: &Expr, b: &Answer, y: &Expr, work: &mut Work) -> Result<Verdict, Stop> {
+fn numbers(
+    a: &Answer,
+    x: &Expr,
+    b: &Answer,
+    y: &Expr,
+    work: &mut Work,
+) -> Result<AnswerVerdict, Stop> {
     let hundredth = |x: &Expr, work: &mut Work| x.over(&Expr::integer(100), work);
     let mut verdict = same(x, y, work)?;
-    if verdict != Verdict::Equal && a.unit.percent != b.unit.percent {
+    if verdict != AnswerVerdict::Equal && a.unit.percent != b.unit.percent {
         // The sign may be left out, or the share written as a number.
         let (share, other) = if a.unit.percent { (x, y) } else { (y, x) };
         verdict = same(&hundredth(share, work)?, other, work)?;
@@ -152,31 +158,31 @@ fn numbers(a: &Answer, x: &Expr, b: &Answer, y: &Expr, work: &mut Work) -> Resul
         rounded.is_some() && *rounded == other.rational()
     };
     match rounded(&a.rounded, y) || rounded(&b.rounded, x) {
-        true => Ok(Verdict::Equal),
+        true => Ok(AnswerVerdict::Equal),
         false => Ok(verdict),
     }
 }
 
 /// The verdict on two expressions: exactly where that decides, else by their values.
-fn same(a: &Expr, b: &Expr, work: &mut Work) -> Result<Verdict, Stop> {
+fn same(a: &Expr, b: &Expr, work: &mut Work) -> Result<AnswerVerdict, Stop> {
     if a == b {
-        return Ok(Verdict::Equal);
+        return Ok(AnswerVerdict::Equal);
     }
     let difference = a.minus(b, work)?;
     if difference.is_zero() {
-        return Ok(Verdict::Equal);
+        return Ok(AnswerVerdict::Equal);
     }
     if difference.independent() {
-        return Ok(Verdict::Unequal);
+        return Ok(AnswerVerdict::Unequal);
     }
     numeric::identity(a, b, work)
 }
 
-pub(super) fn in_order(a: &[Answer], b: &[Answer], work: &mut Work) -> Result<Verdict, Stop> {
+pub(super) fn in_order(a: &[Answer], b: &[Answer], work: &mut Work) -> Result<AnswerVerdict, Stop> {
     if a.len() != b.len() {
-        return Ok(Verdict::Unequal);
+        return Ok(AnswerVerdict::Unequal);
     }
-    let mut all = Verdict::Equal;
+    let mut all = AnswerVerdict::Equal;
     for (a, b) in a.iter().zip(b) {
         all = all.and(values(a, b, work)?);
     }
@@ -184,9 +190,9 @@ pub(super) fn in_order(a: &[Answer], b: &[Answer], work: &mut Work) -> Result<Ve
 }
 
 /// Pairs each item with one that is equal to it. Equality is transitive, so taking the first one will do.
-fn in_any_order(a: &[Answer], b: &[Answer], work: &mut Work) -> Result<Verdict, Stop> {
+fn in_any_order(a: &[Answer], b: &[Answer], work: &mut Work) -> Result<AnswerVerdict, Stop> {
     if a.len() != b.len() {
-        return Ok(Verdict::Unequal);
+        return Ok(AnswerVerdict::Unequal);
     }
     let mut left: Vec<&Answer> = b.iter().collect();
     let mut undecided = false;
@@ -194,21 +200,21 @@ fn in_any_order(a: &[Answer], b: &[Answer], work: &mut Work) -> Result<Verdict, 
         let mut found = None;
         for (at, other) in left.iter().enumerate() {
             match values(item, other, work)? {
-                Verdict::Equal => {
+                AnswerVerdict::Equal => {
                     found = Some(at);
                     break;
                 }
-                Verdict::Undecided => undecided = true,
-                Verdict::Unequal => {}
+                AnswerVerdict::Undecided => undecided = true,
+                AnswerVerdict::Unequal => {}
             }
         }
         match found {
             Some(at) => drop(left.swap_remove(at)),
-            None if undecided => return Ok(Verdict::Undecided),
-            None => return Ok(Verdict::Unequal),
+            None if undecided => return Ok(AnswerVerdict::Undecided),
+            None => return Ok(AnswerVerdict::Unequal),
         }
     }
-    Ok(Verdict::Equal)
+    Ok(AnswerVerdict::Equal)
 }
 
 fn results(assigned: &[(Name, Answer)]) -> Vec<Answer> {
@@ -237,26 +243,30 @@ fn as_tuple(assigned: &[(Name, Answer)]) -> Vec<Answer> {
 }
 
 /// The verdict on results with names: of the same names, each by its own.
-fn by_name(a: &[(Name, Answer)], b: &[(Name, Answer)], work: &mut Work) -> Result<Verdict, Stop> {
+fn by_name(
+    a: &[(Name, Answer)],
+    b: &[(Name, Answer)],
+    work: &mut Work,
+) -> Result<AnswerVerdict, Stop> {
     if a.len() != b.len() {
-        return Ok(Verdict::Unequal);
+        return Ok(AnswerVerdict::Unequal);
     }
-    let mut all = Verdict::Equal;
+    let mut all = AnswerVerdict::Equal;
     for (name, value) in a {
         let Some((_, other)) = b.iter().find(|(other, _)| other == name) else {
-            return Ok(Verdict::Unequal);
+            return Ok(AnswerVerdict::Unequal);
         };
         all = all.and(values(value, other, work)?);
     }
     Ok(all)
 }
 
-fn matrices(a: &[Vec<Expr>], b: &[Vec<Expr>], work: &mut Work) -> Result<Verdict, Stop> {
+fn matrices(a: &[Vec<Expr>], b: &[Vec<Expr>], work: &mut Work) -> Result<AnswerVerdict, Stop> {
     let shape = |rows: &[Vec<Expr>]| rows.iter().map(Vec::len).collect::<Vec<_>>();
     if shape(a) != shape(b) {
-        return Ok(Verdict::Unequal);
+        return Ok(AnswerVerdict::Unequal);
     }
-    let mut all = Verdict::Equal;
+    let mut all = AnswerVerdict::Equal;
     for (a, b) in a.iter().flatten().zip(b.iter().flatten()) {
         all = all.and(same(a, b, work)?);
     }
@@ -269,18 +279,18 @@ fn relations(
     [left2, right2]: [&Expr; 2],
     sign: char,
     work: &mut Work,
-) -> Result<Verdict, Stop> {
+) -> Result<AnswerVerdict, Stop> {
     let (a, b) = (left.minus(right, work)?, left2.minus(right2, work)?);
     if a.is_zero() || b.is_zero() {
-        return Ok(Verdict::from(a.is_zero() && b.is_zero()));
+        return Ok(AnswerVerdict::from(a.is_zero() && b.is_zero()));
     }
     let (Some((monomial, x)), true) = (a.above.0.first_key_value(), a.below == b.below) else {
-        return Ok(Verdict::Undecided);
+        return Ok(AnswerVerdict::Undecided);
     };
-    let Some(y) = b.above.0.get(monomial) else { return Ok(Verdict::Unequal) };
+    let Some(y) = b.above.0.get(monomial) else { return Ok(AnswerVerdict::Unequal) };
     let factor = y / x;
     if !matches!(sign, '=' | '≠') && factor < BigRational::zero() {
-        return Ok(Verdict::Unequal);
+        return Ok(AnswerVerdict::Unequal);
     }
     same(&a.times(&factor.into(), work)?, &b, work)
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use maverl_macros::environment;
 use serde_json::{Map, Value, json};
 
-use super::{Verdict, compare, extract, is_readable, last_number};
+use super::{AnswerVerdict, compare, extract, is_readable, last_number};
 use crate::env::{EnvError, Environment, Session};
 use crate::task::{Action, Observation, Score, Task};
 
@@ -30,7 +30,7 @@ impl Default for MathEnvironment {
 }
 
 impl Environment for MathEnvironment {
-    fn look(&self, _: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
+    fn validate(&self, _: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
         answered(tasks)?;
         let unreadable = unreadable(tasks);
         let more = unreadable.len().saturating_sub(SHOWN);
@@ -45,7 +45,7 @@ impl Environment for MathEnvironment {
         Ok(warnings.chain(rest).collect())
     }
 
-    fn note(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
+    fn report(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
         answered(tasks)?;
         let unreadable = unreadable(tasks);
         Ok(unreadable.first().map(|(Task { id, source, .. }, reference)| {
@@ -67,7 +67,7 @@ impl Environment for MathEnvironment {
         let text = match (self.answer(&attempt), self.oracle) {
             (None, _) => "there is no answer; write it as \\boxed{answer}",
             (Some(_), false) => "the answer is noted",
-            (Some(answer), true) if verdict(answer, &session.task) == Verdict::Equal => {
+            (Some(answer), true) if verdict(answer, &session.task) == AnswerVerdict::Equal => {
                 "the answer is right"
             }
             (Some(_), true) => "the answer is not right",
@@ -85,9 +85,9 @@ impl Environment for MathEnvironment {
         let share = |holds: bool| json!(if holds { 1.0 } else { 0.0 });
         let metrics = Map::from_iter([
             ("answered".to_owned(), share(answer.is_some())),
-            ("undecided".to_owned(), share(verdict == Some(Verdict::Undecided))),
+            ("undecided".to_owned(), share(verdict == Some(AnswerVerdict::Undecided))),
         ]);
-        Score { metrics, ..Score::binary(verdict == Some(Verdict::Equal)) }
+        Score { metrics, ..Score::binary(verdict == Some(AnswerVerdict::Equal)) }
     }
 }
 
@@ -120,12 +120,12 @@ fn unreadable(tasks: &[Task]) -> Vec<(&Task, &str)> {
 }
 
 /// The best verdict over the references of a task.
-fn verdict(answer: &str, task: &Task) -> Verdict {
+fn verdict(answer: &str, task: &Task) -> AnswerVerdict {
     let verdicts = references(task).into_iter().map(|truth| compare(answer, reference(truth)));
-    verdicts.fold(Verdict::Unequal, |best, verdict| match (best, verdict) {
-        (Verdict::Equal, _) | (_, Verdict::Equal) => Verdict::Equal,
-        (Verdict::Undecided, _) | (_, Verdict::Undecided) => Verdict::Undecided,
-        _ => Verdict::Unequal,
+    verdicts.fold(AnswerVerdict::Unequal, |best, verdict| match (best, verdict) {
+        (AnswerVerdict::Equal, _) | (_, AnswerVerdict::Equal) => AnswerVerdict::Equal,
+        (AnswerVerdict::Undecided, _) | (_, AnswerVerdict::Undecided) => AnswerVerdict::Undecided,
+        _ => AnswerVerdict::Unequal,
     })
 }
 
@@ -210,7 +210,7 @@ mod tests {
         session.task.data.clear();
         let blank = self::session(" ").task;
         for task in [session.task, blank] {
-            let error = MathEnvironment::default().note(&[task]).unwrap_err();
+            let error = MathEnvironment::default().report(&[task]).unwrap_err();
             assert!(error.to_string().contains("has no answer to judge by"), "{error}");
         }
     }
@@ -223,9 +223,12 @@ mod tests {
         let task =
             |(id, answer): (usize, &&str)| Task { id: id.to_string(), ..session(answer).task };
         let tasks: Vec<Task> = good.iter().chain(&bad).enumerate().map(task).collect();
-        assert_eq!(math.look(Path::new(""), &tasks[..good.len()]).unwrap(), Vec::<String>::new());
-        assert_eq!(math.note(&tasks[..good.len()]).unwrap(), None);
-        let warnings = math.look(Path::new(""), &tasks).unwrap();
+        assert_eq!(
+            math.validate(Path::new(""), &tasks[..good.len()]).unwrap(),
+            Vec::<String>::new()
+        );
+        assert_eq!(math.report(&tasks[..good.len()]).unwrap(), None);
+        let warnings = math.validate(Path::new(""), &tasks).unwrap();
         assert_eq!(warnings.len(), SHOWN + 1, "{warnings:#?}");
         assert_eq!(
             warnings[0],
@@ -233,7 +236,7 @@ mod tests {
              \"\\\\frac{1}{\""
         );
         assert_eq!(warnings[SHOWN], "2 more references cannot be read");
-        let note = math.note(&tasks).unwrap().unwrap();
+        let note = math.report(&tasks).unwrap().unwrap();
         assert!(note.starts_with("7 references of 13 tasks cannot be read"), "{note}");
         assert!(note.contains("the task `6` of `test`"), "{note}");
         // The same text is right.

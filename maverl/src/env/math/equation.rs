@@ -11,7 +11,7 @@ use super::numeric;
 use super::read::answer;
 use super::token::Token;
 use super::value::{Answer, Value};
-use super::{Verdict, compare};
+use super::{AnswerVerdict, compare};
 
 /// Reads what has `=` outside of all brackets.
 ///
@@ -101,7 +101,7 @@ fn agreed(parts: &[&[Token]], depth: u32, work: &mut Work) -> Result<Answer, Sto
 
 /// Returns true unless two sides of an equation contradict each other. Units may be converted, and bases.
 fn consistent(a: &Answer, b: &Answer, work: &mut Work) -> Result<bool, Stop> {
-    if a.unit.is_known() && b.unit.is_known() && a.unit.agree(&b.unit) == Verdict::Unequal {
+    if a.unit.is_known() && b.unit.is_known() && a.unit.agree(&b.unit) == AnswerVerdict::Unequal {
         return Ok(true);
     }
     let constant = |answer: &Answer| match &answer.value {
@@ -113,7 +113,7 @@ fn consistent(a: &Answer, b: &Answer, work: &mut Work) -> Result<bool, Stop> {
     if based {
         return Ok(constant(a).is_some() && constant(a) == constant(b));
     }
-    Ok(compare::values(a, b, work)? == Verdict::Equal)
+    Ok(compare::values(a, b, work)? == AnswerVerdict::Equal)
 }
 
 /// Reads what has `≈` outside of all brackets: a value that is rounded, or one beside its rounded form.

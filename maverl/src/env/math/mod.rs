@@ -3,11 +3,11 @@
 //! An answer is read into a value (a number, a tuple, a set, a set of reals, a matrix, a relation, a result with its name,
 //! digits in a base, words). Numbers are exact: rationals, roots, `π` and variables have a normal form that decides. Where
 //! functions are left in it, values at drawn points do, and where those say neither, the verdict is
-//! [`Verdict::Undecided`], which no reward counts as right. Work is counted, not timed, so a verdict is the same on every
+//! [`AnswerVerdict::Undecided`], which no reward counts as right. Work is counted, not timed, so a verdict is the same on every
 //! machine.
 //!
 //! ```text
-//!  text ─► tokens (token, command, unicode) ─► Answer (read) ─► Verdict (compare)
+//!  text ─► tokens (token, command, unicode) ─► Answer (read) ─► AnswerVerdict (compare)
 //!                    list, equation, inequality, reals, unit, based, name
 //!                    expression, call ─► exact ─► numeric
 //! ```
@@ -49,7 +49,7 @@ const MAX_BYTES: usize = 2000;
 /// Whether an answer is the reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum AnswerVerdict {
     /// They say the same.
     Equal,
     /// They do not.
@@ -58,13 +58,13 @@ pub enum Verdict {
     Undecided,
 }
 
-impl From<bool> for Verdict {
+impl From<bool> for AnswerVerdict {
     fn from(equal: bool) -> Self {
         if equal { Self::Equal } else { Self::Unequal }
     }
 }
 
-impl Verdict {
+impl AnswerVerdict {
     /// Of two parts that must both be equal.
     fn and(self, other: Self) -> Self {
         match (self, other) {
@@ -78,12 +78,12 @@ impl Verdict {
 /// Whether an answer says what the reference says. Units, signs of money and the name before `=` may be left out.
 ///
 /// ```
-/// use maverl::env::math::{Verdict, compare};
+/// use maverl::env::math::{AnswerVerdict, compare};
 ///
-/// assert_eq!(compare("\\frac{\\sqrt{8}}{4}", "1/\\sqrt2"), Verdict::Equal);
-/// assert_eq!(compare("3.14159", "\\pi"), Verdict::Unequal);
+/// assert_eq!(compare("\\frac{\\sqrt{8}}{4}", "1/\\sqrt2"), AnswerVerdict::Equal);
+/// assert_eq!(compare("3.14159", "\\pi"), AnswerVerdict::Unequal);
 /// ```
-pub fn compare(answer: &str, reference: &str) -> Verdict {
+pub fn compare(answer: &str, reference: &str) -> AnswerVerdict {
     judge(answer, reference).0
 }
 
@@ -102,34 +102,34 @@ pub fn is_readable(reference: &str) -> bool {
 }
 
 /// The verdict, and the work it took.
-fn judge(answer: &str, reference: &str) -> (Verdict, u64) {
+fn judge(answer: &str, reference: &str) -> (AnswerVerdict, u64) {
     let mut work = Work::new();
     let (answer, reference) = (answer.trim(), reference.trim());
     if answer.len().max(reference.len()) > MAX_BYTES || answer.is_empty() || reference.is_empty() {
         let same = answer == reference && !answer.is_empty();
-        return (if same { Verdict::Equal } else { Verdict::Undecided }, 0);
+        return (if same { AnswerVerdict::Equal } else { AnswerVerdict::Undecided }, 0);
     }
     if answer == reference {
-        return (Verdict::Equal, 0);
+        return (AnswerVerdict::Equal, 0);
     }
-    let verdict = verdict(answer, reference, &mut work).unwrap_or(Verdict::Undecided);
+    let verdict = verdict(answer, reference, &mut work).unwrap_or(AnswerVerdict::Undecided);
     (verdict, work.spent())
 }
 
 /// The verdict on the plain readings of both, or else on others that they have.
-fn verdict(answer: &str, reference: &str, work: &mut Work) -> Result<Verdict, Stop> {
+fn verdict(answer: &str, reference: &str, work: &mut Work) -> Result<AnswerVerdict, Stop> {
     let (said, truth) =
         (Answer::read(answer, Reading::Plain, work), Answer::read(reference, Reading::Plain, work));
     let plain = match (&said, &truth) {
         (Ok(said), Ok(truth)) => compare::answers(said, truth, work)?,
         (Err(Stop::Meaningless), Err(Stop::Meaningless)) => spelled(answer, reference),
         // What has no value is not what has one.
-        (Err(Stop::Meaningless), Ok(_)) => Verdict::Unequal,
-        (Ok(_), Err(Stop::Meaningless)) => Verdict::Undecided,
+        (Err(Stop::Meaningless), Ok(_)) => AnswerVerdict::Unequal,
+        (Ok(_), Err(Stop::Meaningless)) => AnswerVerdict::Undecided,
         (Err(stop), _) | (_, Err(stop)) => return Err(*stop),
     };
     let Ok(truth) = truth else { return Ok(plain) };
-    if plain == Verdict::Equal {
+    if plain == AnswerVerdict::Equal {
         return Ok(plain);
     }
     let readings = [
@@ -139,9 +139,9 @@ fn verdict(answer: &str, reference: &str, work: &mut Work) -> Result<Verdict, St
     ];
     for (reading, _) in readings.into_iter().filter(|(_, possible)| *possible) {
         if let Ok(said) = Answer::read(answer, reading, work)
-            && compare::answers(&said, &truth, work)? == Verdict::Equal
+            && compare::answers(&said, &truth, work)? == AnswerVerdict::Equal
         {
-            return Ok(Verdict::Equal);
+            return Ok(AnswerVerdict::Equal);
         }
     }
     let Ok(said) = said else { return Ok(plain) };
@@ -150,9 +150,9 @@ fn verdict(answer: &str, reference: &str, work: &mut Work) -> Result<Verdict, St
         && let (Value::Set(items), Ok(truth)) =
             (&said.value, Answer::read(reference, Reading::Lists, work))
         && let Value::Set(truth) = &truth.value
-        && compare::in_order(items, truth, work)? == Verdict::Equal
+        && compare::in_order(items, truth, work)? == AnswerVerdict::Equal
     {
-        return Ok(Verdict::Equal);
+        return Ok(AnswerVerdict::Equal);
     }
     if said.unit.is_known()
         && let Ok(truth) = Answer::read(reference, Reading::Units, work)
@@ -202,11 +202,11 @@ fn is_plain(answer: &Answer) -> bool {
 }
 
 /// Two texts that are nothing known: equal if only white space and capitals differ.
-fn spelled(a: &str, b: &str) -> Verdict {
+fn spelled(a: &str, b: &str) -> AnswerVerdict {
     let letters = |text: &str| -> String {
         text.chars().filter(|c| !c.is_whitespace()).flat_map(char::to_lowercase).collect()
     };
-    if letters(a) == letters(b) { Verdict::Equal } else { Verdict::Undecided }
+    if letters(a) == letters(b) { AnswerVerdict::Equal } else { AnswerVerdict::Undecided }
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use num_complex::Complex64;
 use num_rational::BigRational;
 use num_traits::ToPrimitive;
 
-use super::Verdict;
+use super::AnswerVerdict;
 use super::exact::{Atom, Expr, Monomial, Polynomial, Stop, Work};
-use crate::draw::Draw;
+use crate::rng::SplitMix64;
 
 /// Points at which two expressions must agree. All their coordinates are positive.
 const POINTS: usize = 7;
@@ -30,36 +30,36 @@ const ROUNDED: u32 = 100_000;
 /// Whether two expressions are the same function, by their values.
 ///
 /// Variables are real, of any sign. A point where a side has no real value, as `\log x` where `x` is negative, says nothing.
-pub(super) fn identity(a: &Expr, b: &Expr, work: &mut Work) -> Result<Verdict, Stop> {
+pub(super) fn identity(a: &Expr, b: &Expr, work: &mut Work) -> Result<AnswerVerdict, Stop> {
     let mut names = [a.names(), b.names()].concat();
     names.sort_unstable();
     names.dedup();
     names.retain(|name| !matches!(name, 'π' | 'e'));
     if names.contains(&'∞') {
-        return Ok(Verdict::Undecided);
+        return Ok(AnswerVerdict::Undecided);
     }
     let points = if names.is_empty() { 1 } else { POINTS };
     let doubts = if names.is_empty() { 0 } else { DOUBTS };
-    let mut draw = Draw::new(0x6d61_7468);
+    let mut draw = SplitMix64::new(0x6d61_7468);
     let (mut agreed, mut unclear) = (0, false);
     for i in 0..points + doubts {
         let real = i >= points;
         let coordinate = |(j, _): (usize, &char)| match real {
             true => doubtful(i, j, &mut draw),
-            false => 0.2 + draw.below(1 << 20) as f64 / f64::from(1 << 19),
+            false => 0.2 + draw.index(1 << 20) as f64 / f64::from(1 << 19),
         };
         let values: Vec<f64> = names.iter().enumerate().map(coordinate).collect();
         let point = Point { names: &names, values: &values, real };
         match said(&point.value(a, work)?, &point.value(b, work)?) {
-            Said::Other => return Ok(Verdict::Unequal),
-            Said::Same => agreed += usize::from(!real),
-            Said::Unclear => unclear = true,
-            Said::Nothing => {}
+            Numeral::Other => return Ok(AnswerVerdict::Unequal),
+            Numeral::Same => agreed += usize::from(!real),
+            Numeral::Unclear => unclear = true,
+            Numeral::Nothing => {}
         }
     }
     let enough = agreed >= NEEDED.min(points) && !unclear;
     let rounded = [a, b].into_iter().filter_map(Expr::rational).any(|value| rounded(&value));
-    Ok(if enough && !rounded { Verdict::Equal } else { Verdict::Undecided })
+    Ok(if enough && !rounded { AnswerVerdict::Equal } else { AnswerVerdict::Undecided })
 }
 
 /// The value of a constant.
@@ -76,9 +76,9 @@ pub(super) fn real(expr: &Expr, work: &mut Work) -> Result<f64, Stop> {
 }
 
 /// The coordinate `j` of a point `i` of every sign and size: 32 points in a row have all signs of five variables.
-fn doubtful(i: usize, j: usize, draw: &mut Draw) -> f64 {
-    let size = draw.pick(&SIZES) * (1 + draw.below(1 << 20)) as f64 / f64::from(1 << 20);
-    let negative = if j < 5 { i >> j & 1 == 1 } else { draw.below(2) == 1 };
+fn doubtful(i: usize, j: usize, draw: &mut SplitMix64) -> f64 {
+    let size = draw.pick(&SIZES) * (1 + draw.index(1 << 20)) as f64 / f64::from(1 << 20);
+    let negative = if j < 5 { i >> j & 1 == 1 } else { draw.index(2) == 1 };
     if negative { -size } else { size }
 }
 
@@ -93,28 +93,28 @@ struct Rough {
 }
 
 /// What two values say of whether they are one.
-enum Said {
+enum Numeral {
     Same,
     Other,
     Unclear,
     Nothing,
 }
 
-fn said(a: &Rough, b: &Rough) -> Said {
+fn said(a: &Rough, b: &Rough) -> Numeral {
     let scale = a.value.norm().max(b.value.norm());
     let (difference, error) = ((a.value - b.value).norm(), a.error + b.error);
     // Next to zero a relative difference says nothing.
     if !(1e-12..f64::INFINITY).contains(&scale) || !difference.is_finite() || !error.is_finite() {
-        Said::Nothing
+        Numeral::Nothing
     } else if difference > OTHER * scale && difference > SURE * error {
-        Said::Other
+        Numeral::Other
     } else if error > SAME * scale {
         // What cancels to nearly nothing says nothing.
-        Said::Nothing
+        Numeral::Nothing
     } else if difference <= SAME * scale {
-        Said::Same
+        Numeral::Same
     } else {
-        Said::Unclear
+        Numeral::Unclear
     }
 }
 

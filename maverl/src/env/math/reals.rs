@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use num_traits::{Signed, Zero};
 
 use super::exact::{Expr, Stop, Work};
-use super::{Verdict, numeric};
+use super::{AnswerVerdict, numeric};
 
 /// Relative difference below which two ends are not told apart by their values.
 const NEAR: f64 = 1e-9;
@@ -138,7 +138,7 @@ fn numbers(x: &Expr, y: &Expr, work: &mut Work) -> Result<Ordering, Stop> {
         return Ok(left.total_cmp(&right));
     }
     match numeric::identity(x, y, work)? {
-        Verdict::Equal => Ok(Ordering::Equal),
+        AnswerVerdict::Equal => Ok(Ordering::Equal),
         // It cannot be told, and is not guessed.
         _ => Err(Stop::Budget),
     }

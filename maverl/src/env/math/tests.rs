@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::*;
-use crate::draw::Draw;
+use crate::rng::SplitMix64;
 
 /// Time that this thread has computed, in milliseconds, as Linux counts it: a machine that does something else is not counted.
 /// Elsewhere 0.
@@ -19,7 +19,7 @@ fn milliseconds() -> f64 {
 /// No comparison may take longer.
 const MOST_MILLISECONDS: f64 = 50.0;
 
-fn all(cases: &[(&str, &str)], verdict: Verdict) {
+fn all(cases: &[(&str, &str)], verdict: AnswerVerdict) {
     let wrong: Vec<_> =
         cases.iter().filter(|(answer, truth)| compare(answer, truth) != verdict).collect();
     assert!(wrong.is_empty(), "not {verdict:?}: {wrong:#?}");
@@ -45,10 +45,10 @@ fn the_samples_of_dr_mas_are_judged_as_there() {
         ("(A)", "A"),
         ("1e3", "1000"),
     ];
-    all(&right, Verdict::Equal);
+    all(&right, AnswerVerdict::Equal);
     let wrong = [("[1,2]", "(1,2)"), ("abc=5", "5"), ("3.14159", "\\pi"), ("1.0000001", "1")];
     for (answer, truth) in wrong {
-        assert_ne!(compare(answer, truth), Verdict::Equal, "{answer} {truth}");
+        assert_ne!(compare(answer, truth), AnswerVerdict::Equal, "{answer} {truth}");
     }
     println!("{} of {} samples as there", right.len() + wrong.len(), right.len() + wrong.len());
 }
@@ -66,7 +66,7 @@ fn right_answers_that_dr_mas_rejects_are_right() {
         ("1,2", "2,1"),
         ("5 and 6", "6 and 5"),
     ];
-    all(&right, Verdict::Equal);
+    all(&right, AnswerVerdict::Equal);
     println!("{} samples right that are rejected there", right.len());
 }
 
@@ -134,16 +134,16 @@ fn what_says_the_same_is_equal() {
         ("5, 6, and 7", "7, 6, 5"),
         ("10\\pi", "π*10"),
     ];
-    all(&right, Verdict::Equal);
+    all(&right, AnswerVerdict::Equal);
 }
 
 /// A base may be left out like a unit. A reference without one is decimal.
 #[test]
 fn an_answer_may_leave_out_the_base_and_not_add_one() {
-    assert_eq!(compare("4210", "4210_{5}"), Verdict::Equal);
-    assert_eq!(compare("4210_{5}", "4210"), Verdict::Unequal);
-    assert_eq!(compare("105_8", "105"), Verdict::Unequal);
-    assert_eq!(compare("105_{10}", "105"), Verdict::Equal);
+    assert_eq!(compare("4210", "4210_{5}"), AnswerVerdict::Equal);
+    assert_eq!(compare("4210_{5}", "4210"), AnswerVerdict::Unequal);
+    assert_eq!(compare("105_8", "105"), AnswerVerdict::Unequal);
+    assert_eq!(compare("105_{10}", "105"), AnswerVerdict::Equal);
 }
 
 #[test]
@@ -179,8 +179,8 @@ fn what_only_looks_alike_is_not() {
         ("200", "20\\%"),
     ];
     for (answer, truth) in wrong {
-        assert_ne!(compare(answer, truth), Verdict::Equal, "{answer} {truth}");
-        assert_ne!(compare(truth, answer), Verdict::Equal, "{truth} {answer}");
+        assert_ne!(compare(answer, truth), AnswerVerdict::Equal, "{answer} {truth}");
+        assert_ne!(compare(truth, answer), AnswerVerdict::Equal, "{truth} {answer}");
     }
 }
 
@@ -212,8 +212,16 @@ fn a_variable_may_be_negative_or_large() {
     ];
     for (answer, truth) in wrong {
         let unbox = reference;
-        assert_eq!(compare(unbox(answer), unbox(truth)), Verdict::Unequal, "{answer} {truth}");
-        assert_eq!(compare(unbox(truth), unbox(answer)), Verdict::Unequal, "{truth} {answer}");
+        assert_eq!(
+            compare(unbox(answer), unbox(truth)),
+            AnswerVerdict::Unequal,
+            "{answer} {truth}"
+        );
+        assert_eq!(
+            compare(unbox(truth), unbox(answer)),
+            AnswerVerdict::Unequal,
+            "{truth} {answer}"
+        );
     }
     let right = [
         ("\\sqrt{x^2}", "|x|"),
@@ -236,7 +244,7 @@ fn a_variable_may_be_negative_or_large() {
         ("(-1)^{n+1}", "-(-1)^n"),
         ("2^{n+1}", "2 \\cdot 2^n"),
     ];
-    all(&right, Verdict::Equal);
+    all(&right, AnswerVerdict::Equal);
 }
 
 #[test]
@@ -257,7 +265,7 @@ fn periods_thin_spaces_and_empty_sets_are_read() {
         ("∅", "$\\emptyset$."),
         ("x \\in \\emptyset", "\\emptyset"),
     ];
-    all(&right, Verdict::Equal);
+    all(&right, AnswerVerdict::Equal);
     let wrong = [
         ("12\\,34", "1234"),
         ("1\\,2", "12"),
@@ -277,8 +285,8 @@ fn periods_thin_spaces_and_empty_sets_are_read() {
         ("{}", "\\emptyset"),
     ];
     for (answer, truth) in wrong {
-        assert_ne!(compare(answer, truth), Verdict::Equal, "{answer} {truth}");
-        assert_ne!(compare(truth, answer), Verdict::Equal, "{truth} {answer}");
+        assert_ne!(compare(answer, truth), AnswerVerdict::Equal, "{answer} {truth}");
+        assert_ne!(compare(truth, answer), AnswerVerdict::Equal, "{truth} {answer}");
     }
 }
 
@@ -406,7 +414,7 @@ fn gold_answers_equal_themselves_and_their_rewritings() {
             }
             most = most.max(work);
             pairs += 1;
-            if verdict != Verdict::Equal {
+            if verdict != AnswerVerdict::Equal {
                 wrong.push((answer.clone(), truth.clone(), verdict));
             }
         }
@@ -424,7 +432,7 @@ fn gold_answers_equal_themselves_and_their_rewritings() {
 }
 
 /// Answers that are wrong by construction: another digit in a number, a term more, a sign, another size.
-fn mutations(gold: &str, draw: &mut Draw) -> Vec<String> {
+fn mutations(gold: &str, draw: &mut SplitMix64) -> Vec<String> {
     let plain = gold.replace(",\\!", "").replace("{,}", "").replace(',', "");
     let number = plain.chars().all(|c| c.is_ascii_digit() || ".-".contains(c));
     if !number || plain.parse::<f64>().is_err() {
@@ -450,7 +458,7 @@ fn mutations(gold: &str, draw: &mut Draw) -> Vec<String> {
     let mut all = Vec::new();
     let at = draw.pick(&digits);
     let digit = plain.as_bytes()[at];
-    let other = b'0' + (digit - b'0' + 1 + draw.below(9) as u8) % 10;
+    let other = b'0' + (digit - b'0' + 1 + draw.index(9) as u8) % 10;
     let mut changed = plain.clone().into_bytes();
     changed[at] = other;
     all.push(String::from_utf8(changed).unwrap());
@@ -465,12 +473,12 @@ fn mutations(gold: &str, draw: &mut Draw) -> Vec<String> {
 #[test]
 fn mutated_answers_are_rejected_without_exception() {
     let Some(gold) = gold() else { return };
-    let mut draw = Draw::new(11);
+    let mut draw = SplitMix64::new(11);
     let (mut tried, mut passed) = (0, Vec::new());
     for truth in &gold {
         for answer in mutations(truth, &mut draw) {
             tried += 1;
-            if compare(&answer, truth) == Verdict::Equal {
+            if compare(&answer, truth) == AnswerVerdict::Equal {
                 passed.push((answer, truth.clone()));
             }
         }
@@ -585,14 +593,18 @@ fn drawn_characters_never_panic() {
         "million",
         "0",
     ];
-    let mut draw = Draw::new(5);
+    let mut draw = SplitMix64::new(5);
     for _ in 0..20_000 {
-        let mut text = || (0..draw.below(14)).map(|_| draw.pick(&pieces)).collect::<String>();
+        let mut text = || (0..draw.index(14)).map(|_| draw.pick(&pieces)).collect::<String>();
         let (a, b) = (text(), text());
         let (verdict, work) = judge(&a, &b);
         assert!(work <= Work::BUDGET);
-        if verdict != Verdict::Undecided {
-            assert_eq!(verdict == Verdict::Equal, compare(&b, &a) == Verdict::Equal, "{a} {b}");
+        if verdict != AnswerVerdict::Undecided {
+            assert_eq!(
+                verdict == AnswerVerdict::Equal,
+                compare(&b, &a) == AnswerVerdict::Equal,
+                "{a} {b}"
+            );
         }
         let _ = (extract(&a), last_number(&b));
     }

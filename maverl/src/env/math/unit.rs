@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use known::{MONEY, Powers, dimension, lookup};
 pub(super) use known::{is_abbreviation, is_letter};
 
-use super::Verdict;
+use super::AnswerVerdict;
 use super::exact::Stop;
 use super::function::{is_function, is_known};
 use super::token::Token;
@@ -138,23 +138,25 @@ impl Unit {
     }
 
     /// The verdict on two units. One that is left out agrees with every other.
-    pub(super) fn agree(&self, other: &Self) -> Verdict {
+    pub(super) fn agree(&self, other: &Self) -> AnswerVerdict {
         let bare = |unit: &Self| !unit.is_known() && !unit.noun && !unit.percent;
         if bare(self) || bare(other) || self.powers == other.powers {
-            return Verdict::Equal;
+            return AnswerVerdict::Equal;
         }
         let generic = |unit: &Self| unit.powers.keys().all(|name| *name == "unit");
         match (self.is_known(), other.is_known()) {
-            (false, false) => Verdict::Equal,
-            (true, false) if other.percent => Verdict::Unequal,
-            (false, true) if self.percent => Verdict::Unequal,
-            (true, false) if generic(self) => Verdict::Equal,
-            (false, true) if generic(other) => Verdict::Equal,
+            (false, false) => AnswerVerdict::Equal,
+            (true, false) if other.percent => AnswerVerdict::Unequal,
+            (false, true) if self.percent => AnswerVerdict::Unequal,
+            (true, false) if generic(self) => AnswerVerdict::Equal,
+            (false, true) if generic(other) => AnswerVerdict::Equal,
             // Apples may be weighed.
-            (true, false) | (false, true) => Verdict::Undecided,
-            (true, true) if generic(self) => Verdict::from(other.is_measured_in(self)),
-            (true, true) if generic(other) => Verdict::from(self.is_measured_in(other)),
-            (true, true) => Verdict::from(self.is_short_for(other) || other.is_short_for(self)),
+            (true, false) | (false, true) => AnswerVerdict::Undecided,
+            (true, true) if generic(self) => AnswerVerdict::from(other.is_measured_in(self)),
+            (true, true) if generic(other) => AnswerVerdict::from(self.is_measured_in(other)),
+            (true, true) => {
+                AnswerVerdict::from(self.is_short_for(other) || other.is_short_for(self))
+            }
         }
     }
 

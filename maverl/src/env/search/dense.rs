@@ -37,7 +37,7 @@ pub struct Dense {
 }
 
 /// Embedded documents.
-pub(super) struct Meaning {
+pub(super) struct DenseIndex {
     encoder: Encoder,
     prefix: String,
     space: Space,
@@ -48,7 +48,7 @@ enum Space {
     Hnsw(Hnsw),
 }
 
-impl Meaning {
+impl DenseIndex {
     /// Embeds documents.
     pub(super) fn new(
         documents: &[Document],
@@ -85,7 +85,7 @@ impl Meaning {
 /// Random unit vectors `[n, width]`.
 #[cfg(test)]
 fn random(n: usize, width: usize, seed: u64) -> Vec<f32> {
-    let mut draw = crate::draw::Draw::new(seed);
+    let mut draw = crate::rng::SplitMix64::new(seed);
     let mut uniform = || (draw.bits() >> 40) as f32 / (1_u64 << 24) as f32 - 0.5;
     let mut vectors: Vec<f32> = (0..n * width).map(|_| uniform()).collect();
     vectors.chunks_exact_mut(width).for_each(encoder::normalize);

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::bm25::Bm25;
-use super::dense::{Dense, Encoder, Meaning};
+use super::dense::{Dense, DenseIndex, Encoder};
 use crate::env::EnvError;
 use crate::world::Document;
 
@@ -39,8 +39,8 @@ pub struct Index {
 
 enum Ranker {
     Words(Bm25),
-    Meaning(Meaning),
-    Both(Bm25, Meaning),
+    DenseIndex(DenseIndex),
+    Both(Bm25, DenseIndex),
 }
 
 /// A document that was found.
@@ -110,7 +110,7 @@ impl Index {
         dense: &Dense,
     ) -> Result<Self, EnvError> {
         Self::over(documents, |documents| {
-            Ok(Ranker::Meaning(Meaning::new(documents, encoder, dense)?))
+            Ok(Ranker::DenseIndex(DenseIndex::new(documents, encoder, dense)?))
         })
     }
 
@@ -128,7 +128,7 @@ impl Index {
         dense: &Dense,
     ) -> Result<Self, EnvError> {
         Self::over(documents, |documents| {
-            Ok(Ranker::Both(Bm25::new(documents), Meaning::new(documents, encoder, dense)?))
+            Ok(Ranker::Both(Bm25::new(documents), DenseIndex::new(documents, encoder, dense)?))
         })
     }
 
@@ -147,7 +147,7 @@ impl Index {
     pub fn ranking(&self) -> Ranking {
         match self.ranker {
             Ranker::Words(_) => Ranking::Bm25,
-            Ranker::Meaning(_) => Ranking::Dense,
+            Ranker::DenseIndex(_) => Ranking::Dense,
             Ranker::Both(..) => Ranking::Hybrid,
         }
     }
@@ -178,7 +178,7 @@ impl Index {
         let k = k.min(self.documents.len());
         match &self.ranker {
             Ranker::Words(words) => Ok(by_words(words, queries, k)),
-            Ranker::Meaning(meaning) => meaning.search(queries, k),
+            Ranker::DenseIndex(meaning) => meaning.search(queries, k),
             Ranker::Both(words, meaning) => {
                 let depth = k.max(FUSED).min(self.documents.len());
                 let by_words = by_words(words, queries, depth);

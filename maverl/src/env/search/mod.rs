@@ -3,20 +3,20 @@
 //! Queries are answered by an index in memory, which ranks documents by words, by meaning, or by both, or by a retriever
 //! that speaks Search-R1's protocol. The answer alone is judged; nothing that was retrieved can count as one.
 
+mod batched;
 mod bm25;
+mod cache;
 mod dense;
-mod desk;
 mod index;
-mod kept;
-mod look;
 mod options;
 mod protocol;
 mod retriever;
 mod score;
 mod server;
+mod validate;
 
+pub use batched::BatchedSearch;
 pub use dense::{Dense, Encoder, Neighbors, Pooling};
-pub use desk::Desk;
 pub use index::{Hit, Index, Ranking};
 pub use retriever::Retriever;
 pub use score::{exact_match, f1, normalize};
@@ -93,7 +93,7 @@ pub struct SearchEnvironment {
 enum Backend {
     #[default]
     NotStarted,
-    Index(Desk),
+    Index(BatchedSearch),
     Retriever(Arc<Retriever>),
 }
 
@@ -123,13 +123,13 @@ impl Default for SearchEnvironment {
 }
 
 impl Environment for SearchEnvironment {
-    fn look(&self, base: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
+    fn validate(&self, base: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
         self.timeout()?;
         self.encoder(base)?;
         if self.retriever.is_empty() {
             self.documents(base)?;
         }
-        Ok(look::warnings(self, tasks))
+        Ok(validate::warnings(self, tasks))
     }
 
     fn start(&mut self, base: &Path) -> Result<(), EnvError> {
@@ -138,7 +138,7 @@ impl Environment for SearchEnvironment {
     }
 
     /// How often the index finds what supports a task, if the tasks say so: what even a perfect team cannot do without.
-    fn note(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
+    fn report(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
         let supported = tasks.iter().filter(|task| !texts(task, "support").is_empty());
         let supported: Vec<Task> = supported.take(NOTED).cloned().collect();
         let k = self.top_k;
@@ -166,8 +166,8 @@ impl Environment for SearchEnvironment {
             return Ok(Observation::new("the query is empty"));
         }
         let documents = match &self.backend {
-            Backend::Index(desk) => {
-                let found = desk.search(&[query], self.top_k).await?;
+            Backend::Index(batched) => {
+                let found = batched.search(&[query], self.top_k).await?;
                 found.into_iter().flatten().map(|hit| hit.document.clone()).collect()
             }
             Backend::Retriever(retriever) => retriever.search(&query, self.top_k).await?,
@@ -205,7 +205,7 @@ impl SearchEnvironment {
     /// If there are no documents, or two have one key.
     pub fn over(documents: Vec<Document>, top_k: usize) -> Result<Self, EnvError> {
         let search = Self { top_k, ..Self::default() };
-        let backend = Backend::Index(Desk::new(Index::new(documents)?, search.cache));
+        let backend = Backend::Index(BatchedSearch::new(Index::new(documents)?, search.cache));
         Ok(Self { backend, ..search })
     }
 
@@ -216,14 +216,14 @@ impl SearchEnvironment {
     ///
     /// If the index fails.
     pub fn recall(&self, tasks: &[Task], k: usize) -> Result<Option<f64>, EnvError> {
-        let Backend::Index(desk) = &self.backend else { return Ok(None) };
+        let Backend::Index(batched) = &self.backend else { return Ok(None) };
         let supported: Vec<(&str, Vec<String>)> = tasks
             .iter()
             .map(|task| (task.question.as_str(), texts(task, "support")))
             .filter(|(_, support)| !support.is_empty())
             .collect();
         let questions: Vec<&str> = supported.iter().map(|(question, _)| *question).collect();
-        let found = desk.index().search(&questions, k)?;
+        let found = batched.index().search(&questions, k)?;
         let helps = |(hits, (_, support)): &(&Vec<Hit<'_>>, &(&str, Vec<String>))| {
             hits.iter().any(|hit| support.contains(&hit.document.key))
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::dense::{Dense, Encoder};
-use super::{Backend, Desk, Index, Ranking, Retriever, SearchEnvironment};
+use super::{Backend, BatchedSearch, Index, Ranking, Retriever, SearchEnvironment};
 use crate::data::{self, Bounds};
 use crate::env::EnvError;
 use crate::model::{ModelFiles, ModelSource};
@@ -129,7 +129,7 @@ impl SearchEnvironment {
     pub(super) fn backend(&self, base: &Path) -> Result<Backend, EnvError> {
         let timeout = self.timeout()?;
         if self.retriever.is_empty() {
-            return Ok(Backend::Index(Desk::new(self.index(base)?, self.cache)));
+            return Ok(Backend::Index(BatchedSearch::new(self.index(base)?, self.cache)));
         }
         self.encoder(base)?;
         let key = self.key()?;

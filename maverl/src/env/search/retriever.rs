@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::kept::Kept;
+use super::cache::QueryCache;
 use super::protocol::{Answer, Question};
 use crate::client::{self, Client};
 use crate::env::EnvError;
@@ -17,7 +17,7 @@ const CONNECTIONS: usize = 64;
 /// A retriever somewhere else. Every failure is an error of the environment, never text for a model.
 pub struct Retriever {
     client: Arc<Client>,
-    kept: Kept<Vec<Document>>,
+    kept: QueryCache<Vec<Document>>,
 }
 
 impl Retriever {
@@ -31,7 +31,7 @@ impl Retriever {
         cache: usize,
     ) -> Self {
         let client = Client::new(url.to_owned(), key, timeout, retries, CONNECTIONS);
-        Self { client: Arc::new(client), kept: Kept::new(cache) }
+        Self { client: Arc::new(client), kept: QueryCache::new(cache) }
     }
 
     /// The best `k` documents for a query, as the server ranks them. A server that is busy, failing or out of reach is

@@ -19,7 +19,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::Desk;
+use super::BatchedSearch;
 use super::protocol::{self, MOST_ANSWERED, Question};
 use crate::env::EnvError;
 use limited::{Impatient, Reserved};
@@ -41,14 +41,18 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Pause after a connection that could not be taken, as when there are too many.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Answers queries at a desk until `stop` is done, then finishes the requests under way, as far as a few seconds let it.
+/// Answers queries at a batched until `stop` is done, then finishes the requests under way, as far as a few seconds let it.
 ///
 /// A request that cannot be answered gets `{"error": ".."}` with a status from 400 on; it ends nothing but itself. What all
 /// clients together can make the server hold is bounded: connections, the bytes of each request, and the answers that are
 /// not yet sent.
-pub async fn serve(listener: TcpListener, desk: Arc<Desk>, stop: impl Future<Output = ()>) {
+pub async fn serve(
+    listener: TcpListener,
+    batched: Arc<BatchedSearch>,
+    stop: impl Future<Output = ()>,
+) {
     let connections = GracefulShutdown::new();
-    let desk = Arc::new(Counter { desk, answers: Arc::new(Semaphore::new(ANSWERS)) });
+    let batched = Arc::new(Counter { batched, answers: Arc::new(Semaphore::new(ANSWERS)) });
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     let mut stop = pin!(stop);
     loop {
@@ -69,10 +73,10 @@ pub async fn serve(listener: TcpListener, desk: Arc<Desk>, stop: impl Future<Out
         };
         // Without it answers may wait for more to send; where it cannot be had, they are only slower.
         let _ = stream.set_nodelay(true);
-        let desk = Arc::clone(&desk);
+        let batched = Arc::clone(&batched);
         let service = service_fn(move |request: Request<Incoming>| {
-            let desk = Arc::clone(&desk);
-            async move { Ok::<_, Infallible>(desk.reply(request).await) }
+            let batched = Arc::clone(&batched);
+            async move { Ok::<_, Infallible>(batched.reply(request).await) }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -95,9 +99,9 @@ pub async fn serve(listener: TcpListener, desk: Arc<Desk>, stop: impl Future<Out
 /// Why a request gets no documents.
 struct Refusal(StatusCode, String);
 
-/// A desk, and how many of its answers may be in memory.
+/// A batched, and how many of its answers may be in memory.
 struct Counter {
-    desk: Arc<Desk>,
+    batched: Arc<BatchedSearch>,
     answers: Arc<Semaphore>,
 }
 
@@ -140,7 +144,7 @@ impl Counter {
         let place = place.map_err(|error| failed(error.to_string()))?;
         let bad = |message| Refusal(StatusCode::BAD_REQUEST, message);
         let ask = Question::read(&body).map_err(bad)?;
-        let found = self.desk.search(&ask.queries, ask.k).await;
+        let found = self.batched.search(&ask.queries, ask.k).await;
         let found = found.map_err(|error: EnvError| failed(error.to_string()))?;
         let answer = protocol::answer(&found, ask.scores).ok_or_else(|| {
             let most = MOST_ANSWERED >> 20;

@@ -14,7 +14,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::FilesOptions;
-use super::kit::{Episode, Failure, Kit, blocking, text, tool};
+use super::provider::{Episode, Failure, ToolProvider, blocking, text, tool};
 use super::state::State;
 use crate::env::EnvError;
 use crate::tools::{Call, Tool};
@@ -126,7 +126,7 @@ impl Files {
     }
 }
 
-impl Kit for Files {
+impl ToolProvider for Files {
     fn tools(&self) -> Vec<Tool> {
         let takes = |fields: &[&str]| {
             let properties: serde_json::Map<String, Value> = fields

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::accept::is_path;
-use super::start::Bench;
+use super::start::ToolSet;
 use super::state::{State, files};
 use crate::env::EnvError;
-use crate::env::math::{Verdict, calculate, compare};
+use crate::env::math::{AnswerVerdict, calculate, compare};
 use crate::env::search::{exact_match, normalize};
 use crate::task::Task;
 
@@ -127,7 +127,7 @@ impl<'t> Goal<'t> {
     /// If the database cannot be asked.
     pub(super) fn met(
         &self,
-        bench: &Bench,
+        tool_set: &ToolSet,
         task: &Task,
         state: &State,
         answer: Option<&str>,
@@ -141,7 +141,7 @@ impl<'t> Goal<'t> {
         }
         match self.query {
             None => Ok(true),
-            Some((query, rows)) => Ok(bench.rows(task, state, query)?.as_deref() == Some(rows)),
+            Some((query, rows)) => Ok(tool_set.rows(task, state, query)?.as_deref() == Some(rows)),
         }
     }
 
@@ -186,7 +186,7 @@ fn says(answer: &str, reference: &str) -> bool {
     // An expression that has the value is the question once more.
     let literal = answer.strip_prefix(['-', '+']).unwrap_or(answer);
     let literal = literal.chars().all(|c| c.is_ascii_digit() || c == '.' || c == ',');
-    answer == reference || (literal && compare(answer, reference) == Verdict::Equal)
+    answer == reference || (literal && compare(answer, reference) == AnswerVerdict::Equal)
 }
 
 #[cfg(test)]

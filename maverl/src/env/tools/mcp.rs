@@ -20,7 +20,7 @@ use tokio::process::{ChildStderr, Command};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::McpServer;
-use super::kit::{Episode, Failure, Kit, within};
+use super::provider::{Episode, Failure, ToolProvider, within};
 use crate::env::EnvError;
 use crate::tools::{Call, Schema, Tool};
 
@@ -194,7 +194,7 @@ fn wanted(listed: Vec<model::Tool>, names: &[String]) -> Result<Vec<Tool>, Strin
     Ok(tools.collect())
 }
 
-impl Kit for Server {
+impl ToolProvider for Server {
     fn tools(&self) -> Vec<Tool> {
         self.tools.clone()
     }

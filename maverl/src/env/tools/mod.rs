@@ -8,10 +8,10 @@ mod accept;
 mod calculator;
 mod files;
 mod goal;
-mod kit;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod options;
+mod provider;
 mod python;
 mod search;
 #[cfg(feature = "sqlite")]
@@ -30,8 +30,8 @@ use maverl_macros::environment;
 use serde_json::{Map, Value, json};
 
 use self::goal::Goal;
-use self::kit::{Episode, Failure};
-use self::start::Bench;
+use self::provider::{Episode, Failure};
+use self::start::ToolSet;
 use self::state::State;
 use super::search::SearchEnvironment;
 use super::{EnvError, Environment, Session};
@@ -67,7 +67,7 @@ pub struct ToolsEnvironment {
     pub mcp: BTreeMap<String, McpServer>,
     /// Made in [`Environment::start`].
     #[serde(skip)]
-    bench: Bench,
+    tool_set: ToolSet,
 }
 
 impl Default for ToolsEnvironment {
@@ -84,28 +84,28 @@ impl Default for ToolsEnvironment {
             files: FilesOptions::default(),
             sqlite: SqliteOptions::default(),
             mcp: BTreeMap::new(),
-            bench: Bench::default(),
+            tool_set: ToolSet::default(),
         }
     }
 }
 
 impl Environment for ToolsEnvironment {
-    fn look(&self, base: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
+    fn validate(&self, base: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
         self.looked(base, tasks)
     }
 
     fn start(&mut self, base: &Path) -> Result<(), EnvError> {
-        self.bench = self.made(base)?;
+        self.tool_set = self.made(base)?;
         Ok(())
     }
 
-    fn note(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
+    fn report(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
         self.accept(tasks)?;
-        Ok(Some(format!("tools: {}", self.bench.names())))
+        Ok(Some(format!("tools: {}", self.tool_set.names())))
     }
 
     fn tools(&self, task: &Task) -> Vec<Tool> {
-        self.bench.offered(task)
+        self.tool_set.offered(task)
     }
 
     fn open(&self, task: &Task, _: u64) -> Value {
@@ -172,8 +172,8 @@ impl ToolsEnvironment {
             state.refused += 1;
             return Ok(format!("error: no more than {} calls are carried out", self.max_calls));
         }
-        let checked =
-            call.and_then(|call| check(&call, &self.bench.offered(task)).map(drop).map(|()| call));
+        let checked = call
+            .and_then(|call| check(&call, &self.tool_set.offered(task)).map(drop).map(|()| call));
         let call = match checked {
             Ok(call) => call,
             Err(error) => {
@@ -182,9 +182,11 @@ impl ToolsEnvironment {
             }
         };
         let name = call.name.clone();
-        let kit = self.bench.kit(&name);
-        let kit = kit.ok_or_else(|| EnvError::new("the tools environment was not started"))?;
-        let done = AssertUnwindSafe(kit.call(Episode { task, state }, call)).catch_unwind().await;
+        let provider = self.tool_set.provider(&name);
+        let provider =
+            provider.ok_or_else(|| EnvError::new("the tools environment was not started"))?;
+        let done =
+            AssertUnwindSafe(provider.call(Episode { task, state }, call)).catch_unwind().await;
         match done {
             Ok(Ok(text)) => Ok(self.cut(&text)),
             Ok(Err(Failure::World(error))) => Err(error),
@@ -213,7 +215,8 @@ impl ToolsEnvironment {
 
     fn scored(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
         let state = State::read(&session.state)?;
-        let solved = Goal::read(&session.task)?.met(&self.bench, &session.task, &state, answer)?;
+        let solved =
+            Goal::read(&session.task)?.met(&self.tool_set, &session.task, &state, answer)?;
         let cost = (self.bad_call_cost * f64::from(state.refused)).min(MAX_COST);
         let metrics = Map::from_iter([
             ("calls".to_owned(), json!(f64::from(state.calls))),

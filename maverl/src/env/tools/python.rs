@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 
 use super::PythonOptions;
-use super::kit::{Episode, Failure, Kit, blocking, text, tool};
+use super::provider::{Episode, Failure, ToolProvider, blocking, text, tool};
 use crate::env::EnvError;
 use crate::tools::{Call, Tool};
 
@@ -64,7 +64,7 @@ fn limits(options: &PythonOptions) -> Result<Limits, EnvError> {
     Ok(Limits { wall: time, cpu: time, memory, output: OUTPUT, ..Limits::default() })
 }
 
-impl Kit for Python {
+impl ToolProvider for Python {
     fn tools(&self) -> Vec<Tool> {
         let code = json!({"type": "string", "minLength": 1});
         let parameters = json!({

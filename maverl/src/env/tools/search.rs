@@ -3,7 +3,7 @@
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::kit::{Episode, Failure, Kit, text, tool};
+use super::provider::{Episode, Failure, ToolProvider, text, tool};
 use crate::env::search::SearchEnvironment;
 use crate::env::{Environment, Session};
 use crate::task::Action;
@@ -12,7 +12,7 @@ use crate::tools::{Call, Tool};
 /// A search world that was started.
 pub(super) struct Search(pub(super) SearchEnvironment);
 
-impl Kit for Search {
+impl ToolProvider for Search {
     fn tools(&self) -> Vec<Tool> {
         let query = json!({"type": "string", "minLength": 1});
         let parameters = json!({

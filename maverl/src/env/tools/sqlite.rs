@@ -17,7 +17,7 @@ use rusqlite::{Connection, Error, OpenFlags};
 use serde_json::{Value, json};
 
 use super::SqliteOptions;
-use super::kit::{Asked, Episode, Failure, Kit, blocking, text, tool};
+use super::provider::{Asked, Episode, Failure, ToolProvider, blocking, text, tool};
 use super::state::State;
 use crate::env::EnvError;
 use crate::task::Task;
@@ -297,7 +297,7 @@ impl Done {
     }
 }
 
-impl Kit for Sqlite {
+impl ToolProvider for Sqlite {
     fn tools(&self) -> Vec<Tool> {
         let sql = json!({"type": "string", "minLength": 1});
         let parameters = json!({

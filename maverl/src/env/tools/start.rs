@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::ToolsEnvironment;
 use super::files::Files;
-use super::kit::{Asked, Function, Kit};
+use super::provider::{Asked, Function, ToolProvider};
 use super::python::Python;
 use super::search::Search;
 use super::state::State;
@@ -19,16 +19,16 @@ use crate::tools::{Tool, declared};
 
 /// What carries calls out, ready to.
 #[derive(Default)]
-pub(super) struct Bench {
+pub(super) struct ToolSet {
     /// What there is to call, in the order of the options, each with the name that stands for it there.
     tools: Vec<(String, Tool)>,
-    kits: BTreeMap<String, Arc<dyn Kit>>,
+    providers: BTreeMap<String, Arc<dyn ToolProvider>>,
 }
 
-impl Bench {
-    fn add(&mut self, name: &str, kit: &Arc<dyn Kit>) -> Result<(), EnvError> {
-        for tool in kit.tools() {
-            if self.kits.insert(tool.name.clone(), Arc::clone(kit)).is_some() {
+impl ToolSet {
+    fn add(&mut self, name: &str, provider: &Arc<dyn ToolProvider>) -> Result<(), EnvError> {
+        for tool in provider.tools() {
+            if self.providers.insert(tool.name.clone(), Arc::clone(provider)).is_some() {
                 let message =
                     format!("`tools`: two tools are called `{}`; leave one of them out", tool.name);
                 return Err(EnvError::new(message));
@@ -52,13 +52,13 @@ impl Bench {
     }
 
     /// What carries out calls of a name.
-    pub(super) fn kit(&self, name: &str) -> Option<&Arc<dyn Kit>> {
-        self.kits.get(name)
+    pub(super) fn provider(&self, name: &str) -> Option<&Arc<dyn ToolProvider>> {
+        self.providers.get(name)
     }
 
     /// The rows that a query gives on an episode's database.
     pub(super) fn rows(&self, task: &Task, state: &State, query: &str) -> Asked {
-        let found = self.kits.values().find_map(|kit| kit.rows(task, state, query));
+        let found = self.providers.values().find_map(|provider| provider.rows(task, state, query));
         found.unwrap_or_else(|| {
             let (id, source) = (&task.id, &task.source);
             let message = format!(
@@ -83,9 +83,9 @@ impl ToolsEnvironment {
                 "search" => {
                     let of_search =
                         |EnvError(what): EnvError| EnvError(format!("`search`: {what}"));
-                    warnings.extend(self.search.look(base, &[]).map_err(of_search)?);
+                    warnings.extend(self.search.validate(base, &[]).map_err(of_search)?);
                 }
-                name => drop(self.kit(name, base)?),
+                name => drop(self.provider(name, base)?),
             }
         }
         self.servers_make_sense()?;
@@ -113,33 +113,33 @@ impl ToolsEnvironment {
     }
 
     /// Makes what the options describe, and starts the servers.
-    pub(super) fn made(&mut self, base: &Path) -> Result<Bench, EnvError> {
+    pub(super) fn made(&mut self, base: &Path) -> Result<ToolSet, EnvError> {
         self.bounds()?;
-        let mut bench = Bench::default();
+        let mut tool_set = ToolSet::default();
         for name in &self.tools {
-            let kit: Arc<dyn Kit> = match name.as_str() {
+            let provider: Arc<dyn ToolProvider> = match name.as_str() {
                 "python" => Arc::new(Python::new(&self.python)?),
                 "search" => {
                     let mut search = std::mem::take(&mut self.search);
                     search.start(base)?;
                     Arc::new(Search(search))
                 }
-                name => self.kit(name, base)?,
+                name => self.provider(name, base)?,
             };
-            bench.add(name, &kit)?;
+            tool_set.add(name, &provider)?;
         }
         self.servers_make_sense()?;
         #[cfg(feature = "mcp")]
-        for kit in super::mcp::start(&self.mcp, base)? {
-            let name = kit.name.clone();
-            let kit: Arc<dyn Kit> = Arc::new(kit);
-            bench.add(&name, &kit)?;
+        for provider in super::mcp::start(&self.mcp, base)? {
+            let name = provider.name.clone();
+            let provider: Arc<dyn ToolProvider> = Arc::new(provider);
+            tool_set.add(&name, &provider)?;
         }
-        Ok(bench)
+        Ok(tool_set)
     }
 
     /// The tool of a name, where that takes nothing to make.
-    fn kit(&self, name: &str, base: &Path) -> Result<Arc<dyn Kit>, EnvError> {
+    fn provider(&self, name: &str, base: &Path) -> Result<Arc<dyn ToolProvider>, EnvError> {
         if name == "files" {
             return Ok(Arc::new(Files::new(&self.files, base)?));
         }
@@ -160,12 +160,12 @@ impl ToolsEnvironment {
     }
 
     #[cfg(feature = "sqlite")]
-    fn sqlite_kit(&self, base: &Path) -> Result<Arc<dyn Kit>, EnvError> {
+    fn sqlite_kit(&self, base: &Path) -> Result<Arc<dyn ToolProvider>, EnvError> {
         Ok(Arc::new(super::sqlite::Sqlite::new(&self.sqlite, base)?))
     }
 
     #[cfg(not(feature = "sqlite"))]
-    fn sqlite_kit(&self, _: &Path) -> Result<Arc<dyn Kit>, EnvError> {
+    fn sqlite_kit(&self, _: &Path) -> Result<Arc<dyn ToolProvider>, EnvError> {
         Err(EnvError::new(
             "`tools` has `sqlite`, which this program was built without; build it with the feature `sqlite`",
         ))

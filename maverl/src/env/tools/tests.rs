@@ -188,7 +188,7 @@ async fn programs_and_documents_are_tools_too() {
 fn options_that_cannot_be_met_are_named() {
     let look = |options: Value| {
         let tools: ToolsEnvironment = serde_json::from_value(options).unwrap();
-        tools.look(Path::new(""), &[]).unwrap_err().to_string()
+        tools.validate(Path::new(""), &[]).unwrap_err().to_string()
     };
     for (options, wanted) in [
         (
@@ -225,11 +225,11 @@ fn a_task_without_anything_to_judge_by_is_refused() {
         (json!({"goal": {"files": {"a": 1}}}), "`goal.files` is"),
         (json!({"goal": {"query": "SELECT 1"}}), "`goal` wants a `query`, a text, and its `rows`"),
     ] {
-        let error = tools.note(&[task(data)]).unwrap_err().to_string();
+        let error = tools.report(&[task(data)]).unwrap_err().to_string();
         assert!(error.starts_with("the task `1` of `test`: ") && error.contains(wanted), "{error}");
     }
     let files = task(json!({"files": {"a": "b"}, "answers": ["b"]}));
-    let warnings = tools.look(Path::new(""), &[files]).unwrap();
+    let warnings = tools.validate(Path::new(""), &[files]).unwrap();
     assert_eq!(warnings, ["1 of 1 tasks have `files`, but `tools` has no `files`"]);
 }
 
@@ -270,8 +270,8 @@ fn a_task_that_cannot_be_begun_reached_or_missed_is_refused() {
         let wanted = format!("the task `1` of `test`: {wanted}");
         let tasks = [task(data)];
         for error in [
-            tools.note(&tasks).unwrap_err().to_string(),
-            tools.look(Path::new(""), &tasks).unwrap_err().to_string(),
+            tools.report(&tasks).unwrap_err().to_string(),
+            tools.validate(Path::new(""), &tasks).unwrap_err().to_string(),
         ] {
             assert!(error.starts_with(&wanted), "{error}");
         }
@@ -285,10 +285,10 @@ fn a_task_that_cannot_be_begun_reached_or_missed_is_refused() {
         rows("WITH c AS (SELECT 1) SELECT * FROM c", json!([[1], ["x"], [null]])),
         json!({"answers": ["-3", "C++"], "tools": [], "files": null}),
     ] {
-        tools.note(&[task(data)]).unwrap();
+        tools.report(&[task(data)]).unwrap();
     }
     let elsewhere = task(json!({"answers": ["42"], "tools": ["python"]}));
-    let warnings = tools.look(Path::new(""), &[elsewhere]).unwrap();
+    let warnings = tools.validate(Path::new(""), &[elsewhere]).unwrap();
     assert!(warnings[0].starts_with("1 of 1 tasks name `tools` of which"), "{warnings:?}");
 }
 

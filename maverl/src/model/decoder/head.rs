@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, Range};
 
-use maverl_kernels::logprob::Head;
+use maverl_kernels::logprob::LmHead;
 
 use super::Decoder;
 use crate::model::ModelError;
@@ -35,7 +35,7 @@ impl Decoder {
         self.check_targets(targets)?;
         let (mut logp, mut entropy) = (vec![0.0; targets.len()], vec![0.0; targets.len()]);
         let (w, precision) = (self.head_values(), self.precision);
-        let head = Head { h: hidden, w: &w, targets, inv_temperature, precision };
+        let head = LmHead { h: hidden, w: &w, targets, inv_temperature, precision };
         head.logprobs(&mut logp, &mut entropy);
         Ok((logp, entropy))
     }
@@ -59,7 +59,7 @@ impl Decoder {
         self.check_targets(targets)?;
         let mut dhidden = vec![0.0; hidden.len()];
         let (w, precision) = (self.head_values(), self.precision);
-        let head = Head { h: hidden, w: &w, targets, inv_temperature, precision };
+        let head = LmHead { h: hidden, w: &w, targets, inv_temperature, precision };
         head.loss(offsets, loss, &mut dhidden, gradients.of(self.head.weight().slot()))?;
         Ok(dhidden)
     }

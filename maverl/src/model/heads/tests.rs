@@ -14,9 +14,9 @@ fn tiny() -> Model {
     Model::load(&ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()))).unwrap()
 }
 
-fn head(kind: HeadKind, width: usize) -> Head {
+fn head(kind: HeadKind, width: usize) -> ValueHead {
     let parts = [(random(1, width), vec![1, width]), (random(2, 1), vec![1])];
-    Head::over(kind, parts.map(|(values, dims)| Tensor::new(values, &dims).unwrap()))
+    ValueHead::over(kind, parts.map(|(values, dims)| Tensor::new(values, &dims).unwrap()))
 }
 
 /// `Σ c (h · w + b)` in f64.
@@ -76,7 +76,7 @@ fn a_row_is_scored_at_its_last_token_and_alone_as_in_a_batch() {
 fn a_head_written_and_read_back_is_the_same_to_the_bit() {
     let model = tiny();
     let dir = tempfile::tempdir().unwrap();
-    let load = |kind| Head::load(kind, dir.path(), &model.config);
+    let load = |kind| ValueHead::load(kind, dir.path(), &model.config);
     assert!(load(HeadKind::Value).unwrap().is_none());
     for kind in [HeadKind::Value, HeadKind::Reward] {
         let head = head(kind, model.config.hidden_size);
@@ -92,7 +92,7 @@ fn a_head_written_and_read_back_is_the_same_to_the_bit() {
 fn every_weight_of_a_critic_gets_a_gradient_and_it_is_saved_whole() {
     let model = tiny();
     let head = head(HeadKind::Value, model.config.hidden_size);
-    let critic = Critic { model, head };
+    let critic = ValueModel { model, head };
     let (ids, positions): (Vec<u32>, Vec<u32>) = ((1..20).collect(), (0..19).collect());
     let rows = Rows { ids: &ids, positions: &positions, packing: Packing::of(&[0, 19]) };
     let mut pool = Pool::default();
@@ -105,13 +105,13 @@ fn every_weight_of_a_critic_gets_a_gradient_and_it_is_saved_whole() {
     critic.save(dir.path()).unwrap();
     let files = ModelFiles::new(&ModelSource::Directory(dir.path().to_owned()));
     let model = Model::load(&files).unwrap();
-    let head = Head::load(HeadKind::Value, dir.path(), &model.config).unwrap().unwrap();
-    assert_eq!(Critic { model, head }.values(rows, &mut pool).unwrap().1, values);
+    let head = ValueHead::load(HeadKind::Value, dir.path(), &model.config).unwrap().unwrap();
+    assert_eq!(ValueModel { model, head }.values(rows, &mut pool).unwrap().1, values);
 }
 
 #[test]
 fn a_new_head_says_zero() {
     let model = tiny();
-    let head = Head::new(HeadKind::Value, &model.config);
+    let head = ValueHead::new(HeadKind::Value, &model.config);
     assert_eq!(head.values(&random(1, 3 * model.config.hidden_size)), [0.0; 3]);
 }

@@ -7,12 +7,12 @@ use super::value::Value;
 
 /// Values of arguments.
 #[derive(Default)]
-pub(crate) struct Given {
+pub(crate) struct CallArguments {
     pub(crate) positional: Vec<Value>,
     pub(crate) named: Vec<(Arc<str>, Value)>,
 }
 
-impl Given {
+impl CallArguments {
     /// Binds the arguments to parameters, by their order or their names.
     pub(crate) fn bind<const N: usize>(
         self,

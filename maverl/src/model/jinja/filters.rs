@@ -4,7 +4,7 @@ mod sequences;
 mod texts;
 
 use super::access::{dotted, own_attribute};
-use super::arguments::{Given, count, flag, int, text};
+use super::arguments::{CallArguments, count, flag, int, text};
 use super::format;
 use super::meter::{Meter, Outcome, refused};
 use super::methods;
@@ -15,7 +15,7 @@ use super::value::{Value, undefined};
 pub(crate) fn apply(
     name: &str,
     value: &Value,
-    given: Given,
+    given: CallArguments,
     meter: &Meter,
 ) -> Option<Outcome<Value>> {
     let known = of_values(name, value, given, meter);
@@ -29,9 +29,9 @@ pub(crate) fn apply(
 }
 
 /// The outcome of a filter, or the arguments back where none has the name.
-type Found = Result<Outcome<Value>, Given>;
+type Found = Result<Outcome<Value>, CallArguments>;
 
-fn of_values(name: &str, value: &Value, given: Given, meter: &Meter) -> Found {
+fn of_values(name: &str, value: &Value, given: CallArguments, meter: &Meter) -> Found {
     Ok(match name {
         "default" | "d" => default(value, given),
         "length" | "count" => given.bind(name, []).and_then(|[]| length(value, meter)),
@@ -59,7 +59,7 @@ fn of_values(name: &str, value: &Value, given: Given, meter: &Meter) -> Found {
     })
 }
 
-fn default(value: &Value, given: Given) -> Outcome<Value> {
+fn default(value: &Value, given: CallArguments) -> Outcome<Value> {
     let [default, boolean] = given.bind("default", ["default_value", "boolean"])?;
     let replaced = value.is_undefined() || (flag(boolean.as_ref(), false) && !value.is_true());
     Ok(if replaced { default.unwrap_or_else(|| Value::str("")) } else { value.clone() })
@@ -88,7 +88,7 @@ fn string(value: &Value, meter: &Meter) -> Outcome<Value> {
     }
 }
 
-fn whole(value: &Value, given: Given) -> Outcome<Value> {
+fn whole(value: &Value, given: CallArguments) -> Outcome<Value> {
     let [default, base] = given.bind("int", ["default", "base"])?;
     let base = int("int", base.as_ref(), 10)?;
     let default = || default.unwrap_or(Value::Int(0));
@@ -117,7 +117,7 @@ fn whole(value: &Value, given: Given) -> Outcome<Value> {
     })
 }
 
-fn real(value: &Value, given: Given) -> Outcome<Value> {
+fn real(value: &Value, given: CallArguments) -> Outcome<Value> {
     let [default] = given.bind("float", ["default"])?;
     let number = match value {
         Value::Undefined(_) => return Err(undefined(value)),
@@ -138,7 +138,7 @@ fn absolute(value: &Value) -> Outcome<Value> {
     }
 }
 
-fn round(value: &Value, given: Given) -> Outcome<Value> {
+fn round(value: &Value, given: CallArguments) -> Outcome<Value> {
     let [precision, method] = given.bind("round", ["precision", "method"])?;
     let precision = int("round", precision.as_ref(), 0)?.clamp(-400, 400) as i32;
     let method = match &method {
@@ -167,7 +167,7 @@ fn round(value: &Value, given: Given) -> Outcome<Value> {
 }
 
 /// `json.dumps(value, ensure_ascii=False, ...)`, which `transformers` installs as `tojson`.
-fn tojson(value: &Value, given: Given, meter: &Meter) -> Outcome<Value> {
+fn tojson(value: &Value, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let parameters = ["ensure_ascii", "indent", "separators", "sort_keys"];
     let [ensure_ascii, indent, separators, sort_keys] = given.bind("tojson", parameters)?;
     let indent = match &indent {
@@ -197,7 +197,7 @@ fn tojson(value: &Value, given: Given, meter: &Meter) -> Outcome<Value> {
 }
 
 /// `value % arguments`
-fn percent(value: &Value, given: Given, meter: &Meter) -> Outcome<Value> {
+fn percent(value: &Value, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let pattern = match value {
         Value::Str(pattern) => pattern,
         other => return refused(format!("'{}' is no format", other.kind())),

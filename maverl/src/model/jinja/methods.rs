@@ -4,7 +4,7 @@ pub(crate) mod text;
 
 use std::sync::Arc;
 
-use super::arguments::Given;
+use super::arguments::CallArguments;
 use super::meter::{Meter, Outcome, refused};
 use super::value::Value;
 
@@ -31,7 +31,12 @@ pub(crate) fn has(value: &Value, name: &str) -> bool {
 }
 
 /// Calls a method of a text, a list or a dictionary.
-pub(crate) fn call(value: &Value, name: &str, given: Given, meter: &Meter) -> Outcome<Value> {
+pub(crate) fn call(
+    value: &Value,
+    name: &str,
+    given: CallArguments,
+    meter: &Meter,
+) -> Outcome<Value> {
     meter.step()?;
     match value {
         Value::Str(text) => text::call(text, name, given, meter),

@@ -1,6 +1,6 @@
 //! Tests of templates: `value is name(argument)`.
 
-use super::arguments::Given;
+use super::arguments::CallArguments;
 use super::ast::{Comparison, Operator};
 use super::meter::{Meter, Outcome, refused};
 use super::operators::{compare, contains, operate};
@@ -11,7 +11,7 @@ use super::value::Value;
 pub(crate) fn apply(
     name: &str,
     value: &Value,
-    given: Given,
+    given: CallArguments,
     meter: &Meter,
 ) -> Option<Outcome<bool>> {
     let comparison = match name {

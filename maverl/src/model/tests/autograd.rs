@@ -52,12 +52,12 @@ impl Matrix {
         self.0.values[row * self.columns() + column]
     }
 
-    /// `f(x)` of each element; `slope(x, y)` is its derivative.
-    fn map(&self, f: impl Fn(f64) -> f64, slope: impl Fn(f64, f64) -> f64) -> Self {
+    /// `f(x)` of each element; `grad(x, y)` is its derivative.
+    fn map(&self, f: impl Fn(f64) -> f64, grad: impl Fn(f64, f64) -> f64) -> Self {
         let values: Vec<f64> = self.values().iter().map(|x| f(*x)).collect();
-        let slopes: Vec<f64> =
-            self.values().iter().zip(&values).map(|(x, y)| slope(*x, *y)).collect();
-        let back = move |g: &[f64]| g.iter().zip(&slopes).map(|(g, slope)| g * slope).collect();
+        let grads: Vec<f64> =
+            self.values().iter().zip(&values).map(|(x, y)| grad(*x, *y)).collect();
+        let back = move |g: &[f64]| g.iter().zip(&grads).map(|(g, grad)| g * grad).collect();
         Self::of(values, self.shape(), vec![(self.clone(), Box::new(back))])
     }
 
@@ -82,13 +82,13 @@ impl Matrix {
         self.map(|x| a * x + b, move |_, _| a)
     }
 
-    /// An elementwise operation with a matrix, a row `[1, columns]` or a column `[rows, 1]`; `slopes` are the derivatives
+    /// An elementwise operation with a matrix, a row `[1, columns]` or a column `[rows, 1]`; `grads` are the derivatives
     /// by both operands.
     fn zip(
         &self,
         other: &Self,
         f: impl Fn(f64, f64) -> f64,
-        slopes: impl Fn(f64, f64) -> (f64, f64),
+        grads: impl Fn(f64, f64) -> (f64, f64),
     ) -> Self {
         let [rows, columns] = self.shape();
         let one = |size: usize, full: usize| size == full || size == 1;
@@ -101,15 +101,12 @@ impl Matrix {
         };
         let pairs: Vec<(f64, f64)> =
             self.values().iter().enumerate().map(|(i, x)| (*x, other.values()[place(i)])).collect();
-        let (own, others): (Vec<f64>, Vec<f64>) = pairs.iter().map(|(x, y)| slopes(*x, *y)).unzip();
+        let (own, others): (Vec<f64>, Vec<f64>) = pairs.iter().map(|(x, y)| grads(*x, *y)).unzip();
         let elements = other.values().len();
-        let back = move |g: &[f64]| g.iter().zip(&own).map(|(g, slope)| g * slope).collect();
+        let back = move |g: &[f64]| g.iter().zip(&own).map(|(g, grad)| g * grad).collect();
         let back_other = move |g: &[f64]| {
             let mut sums = vec![0.0; elements];
-            g.iter()
-                .zip(&others)
-                .enumerate()
-                .for_each(|(i, (g, slope))| sums[place(i)] += g * slope);
+            g.iter().zip(&others).enumerate().for_each(|(i, (g, grad))| sums[place(i)] += g * grad);
             sums
         };
         let operands: Vec<(Self, Pullback)> =

@@ -3,17 +3,17 @@
 use futures::{FutureExt, join, try_join};
 
 use super::*;
-use crate::rollout::testing::{Critic, Flow, Speaker, Talker, line, task, troupe};
-use crate::rollout::{EpisodeRequest, Troupe};
+use crate::rollout::testing::{Critic, Flow, Speaker, Talker, line, runner, task};
+use crate::rollout::{EpisodeRequest, EpisodeRunner};
 use crate::task::Action;
 use crate::trajectory::{Episode, Message, Outcome};
 
 async fn play(flow: Flow, talker: Talker) -> Episode {
-    played(&troupe(flow, talker)).await
+    played(&runner(flow, talker)).await
 }
 
-async fn played(troupe: &Troupe) -> Episode {
-    troupe.play(EpisodeRequest { task: task("p"), index: 0, seed: 3 }).await
+async fn played(runner: &EpisodeRunner) -> Episode {
+    runner.play(EpisodeRequest { task: task("p"), index: 0, seed: 3 }).await
 }
 
 #[track_caller]
@@ -158,10 +158,10 @@ async fn a_chat_grows_and_goes_on_after_a_malformed_reply() {
     let flow = Flow::new(|_, team| {
         Box::pin(async move {
             let mut chat = team.chat::<Speaker>();
-            chat.say(&line("first")).await?;
-            let error = chat.say(&line("mumble")).await.unwrap_err();
+            chat.respond(&line("first")).await?;
+            let error = chat.respond(&line("mumble")).await.unwrap_err();
             assert!(matches!(error, AskError::Reply(ReplyError::Missing { .. })));
-            chat.say(&line("last")).await?;
+            chat.respond(&line("last")).await?;
             Ok(None)
         })
     });
@@ -186,10 +186,10 @@ async fn a_cancelled_say_leaves_the_conversation_as_it_was() {
         Box::pin(async move {
             let mut chat = team.chat::<Speaker>();
             {
-                let mut say = Box::pin(chat.say(&line("never mind")));
+                let mut say = Box::pin(chat.respond(&line("never mind")));
                 assert!(futures::poll!(&mut say).is_pending());
             }
-            chat.say(&line("hello")).await?;
+            chat.respond(&line("hello")).await?;
             Ok(None)
         })
     });

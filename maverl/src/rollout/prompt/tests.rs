@@ -409,7 +409,7 @@ fn real_templates_show_tools_and_their_results() {
 
 const ROOMY_REAL: Room = Room { context: 100_000, max_tokens: 10, overflow: Overflow::Error };
 
-/// What a script or an outsider was told is what a model would have been told: tools and system section included.
+/// What a script or an endpoint was told is what a model would have been told: tools and system section included.
 #[test]
 fn a_turn_without_tokens_renders_to_what_a_model_sees() {
     let tokenizer =
@@ -421,7 +421,7 @@ fn a_turn_without_tokens_renders_to_what_a_model_sees() {
     let seen =
         next_prompt(&tokenizer, &Conversation::default(), &prompt, tokenizer.stop_ids(), ROOMY);
     let mut conversation = Conversation::default();
-    conversation.hear(&prompt);
+    conversation.push_prompt(&prompt);
     let turn = Turn {
         prompt: conversation.messages,
         tools: conversation.tools,

@@ -69,8 +69,8 @@ impl Joint<'_> {
         for (row, length) in self.rows[first..].iter().zip(lengths) {
             let span = start..start + row.text.places;
             let sums = &mut self.totals.value;
-            let slopes = row.slopes(&values[span.clone()], self.weight, plan.into(), sums);
-            dvalues[span].copy_from_slice(&slopes);
+            let grads = row.grads(&values[span.clone()], self.weight, plan.into(), sums);
+            dvalues[span].copy_from_slice(&grads);
             start += length;
         }
         let through = self.body.head.backward(hidden, &dvalues, &mut self.gradients);

@@ -26,20 +26,20 @@ pub(super) struct Cache {
 
 /// What a request holds: blocks with its first `len` tokens.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct BlockTable {
     pub(super) blocks: Vec<u32>,
     pub(super) len: usize,
     root: NodeId,
     /// The node of the last block that the tree has.
     node: NodeId,
     /// Blocks that the tree has.
-    published: usize,
+    inserted: usize,
 }
 
-impl Held {
+impl BlockTable {
     /// Nothing, of one policy.
     pub(super) fn nothing(policy: usize) -> Self {
-        Self { blocks: Vec::new(), len: 0, root: policy, node: policy, published: 0 }
+        Self { blocks: Vec::new(), len: 0, root: policy, node: policy, inserted: 0 }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -48,7 +48,7 @@ impl Held {
 
     /// Where in the tree the next block comes, and its tokens; `None` if so many `tokens` do not fill it.
     pub(super) fn next_block(&self, tokens: &[u32]) -> Option<(NodeId, [u32; TOKENS])> {
-        Some((self.node, *tokens.get(self.published * TOKENS..)?.first_chunk()?))
+        Some((self.node, *tokens.get(self.inserted * TOKENS..)?.first_chunk()?))
     }
 }
 
@@ -84,80 +84,81 @@ impl Cache {
     }
 
     /// Blocks that a request lacks for so many tokens.
-    pub(super) fn lacking(held: &Held, tokens: usize) -> usize {
-        tokens.div_ceil(TOKENS).saturating_sub(held.blocks.len())
+    pub(super) fn lacking(table: &BlockTable, tokens: usize) -> usize {
+        tokens.div_ceil(TOKENS).saturating_sub(table.blocks.len())
     }
 
     /// Takes over whole blocks that begin `tokens`; the last token is always left to compute.
-    pub(super) fn join(&mut self, held: &mut Held, tokens: &[u32]) {
+    pub(super) fn acquire_prefix(&mut self, table: &mut BlockTable, tokens: &[u32]) {
         let known = if self.share { (tokens.len() - 1) / TOKENS } else { 0 };
         for key in tokens.chunks_exact(TOKENS).take(known) {
-            let Some((node, block)) = self.prefixes.child(held.node, key) else { return };
+            let Some((node, block)) = self.prefixes.child(table.node, key) else { return };
             self.retain(block);
-            held.blocks.push(block);
-            (held.node, held.published, held.len) = (node, held.published + 1, held.len + TOKENS);
+            table.blocks.push(block);
+            (table.node, table.inserted, table.len) =
+                (node, table.inserted + 1, table.len + TOKENS);
         }
     }
 
-    /// Copies what a block shares with the tokens after those of a [`Cache::join`].
-    pub(super) fn join_part(&mut self, held: &mut Held, tokens: &[u32]) {
-        let rest = &tokens[held.len..tokens.len() - 1];
+    /// Copies what a block shares with the tokens after those of a [`Cache::acquire_prefix`].
+    pub(super) fn acquire_partial_block(&mut self, table: &mut BlockTable, tokens: &[u32]) {
+        let rest = &tokens[table.len..tokens.len() - 1];
         let rest = &rest[..rest.len().min(TOKENS)];
         if !self.share || rest.is_empty() {
             return;
         }
-        let Some((block, agree)) = self.prefixes.nearest(held.node, rest) else { return };
+        let Some((block, agree)) = self.prefixes.nearest(table.node, rest) else { return };
         self.retain(block);
         if let Some(own) = self.take(1) {
             self.store.copy(block, own, agree);
-            held.blocks.push(own);
-            held.len += agree;
+            table.blocks.push(own);
+            table.len += agree;
         }
-        self.release(block);
+        self.release_block(block);
     }
 
     /// Gets room for the first `tokens` tokens of a request; false, and nothing changed, if there is none.
-    pub(super) fn reserve(&mut self, held: &mut Held, tokens: usize) -> bool {
-        let lacking = Self::lacking(held, tokens);
+    pub(super) fn reserve(&mut self, table: &mut BlockTable, tokens: usize) -> bool {
+        let lacking = Self::lacking(table, tokens);
         if lacking > self.available() {
             return false;
         }
         for left in (1..=lacking).rev() {
             let block = self.take(left).expect("as many are available");
-            held.blocks.push(block);
+            table.blocks.push(block);
         }
         true
     }
 
     /// Lets later requests begin with the whole blocks of `tokens` that a request has computed; with `part`, also with the
     /// tokens in its last block.
-    pub(super) fn publish(&mut self, held: &mut Held, tokens: &[u32], part: bool) {
+    pub(super) fn insert_prefix(&mut self, table: &mut BlockTable, tokens: &[u32], part: bool) {
         if !self.share {
             return;
         }
-        while held.published < held.len / TOKENS {
-            let at = held.published * TOKENS;
-            held.node = self.insert(held, &tokens[at..at + TOKENS]);
-            held.published += 1;
+        while table.inserted < table.len / TOKENS {
+            let at = table.inserted * TOKENS;
+            table.node = self.insert(table, &tokens[at..at + TOKENS]);
+            table.inserted += 1;
         }
-        let at = held.published * TOKENS;
-        if part && at < held.len {
-            self.insert(held, &tokens[at..held.len]);
+        let at = table.inserted * TOKENS;
+        if part && at < table.len {
+            self.insert(table, &tokens[at..table.len]);
         }
     }
 
     /// Publishes all that a request has computed of `tokens`, and lets go of it.
-    pub(super) fn leave(&mut self, held: &mut Held, tokens: &[u32]) {
-        self.publish(held, tokens, true);
-        self.let_go(held);
+    pub(super) fn release(&mut self, table: &mut BlockTable, tokens: &[u32]) {
+        self.insert_prefix(table, tokens, true);
+        self.drop_blocks(table);
     }
 
     /// Lets go of everything that a request holds, in whatever state that is.
-    pub(super) fn let_go(&mut self, held: &mut Held) {
-        while let Some(block) = held.blocks.pop() {
-            self.release(block);
+    pub(super) fn drop_blocks(&mut self, table: &mut BlockTable) {
+        while let Some(block) = table.blocks.pop() {
+            self.release_block(block);
         }
-        (held.len, held.published, held.node) = (0, 0, held.root);
+        (table.len, table.inserted, table.node) = (0, 0, table.root);
     }
 
     /// Drops every prefix of a policy. Requests under way would go on to publish under it, so there must be none.
@@ -176,14 +177,14 @@ impl Cache {
 
     /// Puts the next block of a request into the tree; returns its node. Of two blocks with the same tokens the tree's
     /// own stays: they are equal to the bit (K-1).
-    fn insert(&mut self, held: &mut Held, key: &[u32]) -> NodeId {
-        let own = held.blocks[held.published];
-        match self.prefixes.insert(held.node, key, own) {
+    fn insert(&mut self, table: &mut BlockTable, key: &[u32]) -> NodeId {
+        let own = table.blocks[table.inserted];
+        match self.prefixes.insert(table.node, key, own) {
             Inserted::There { node, block } => {
                 if block != own && key.len() == TOKENS {
                     self.retain(block);
-                    held.blocks[held.published] = block;
-                    self.release(own);
+                    table.blocks[table.inserted] = block;
+                    self.release_block(own);
                 }
                 node
             }
@@ -229,7 +230,7 @@ impl Cache {
         *refs += 1;
     }
 
-    fn release(&mut self, block: u32) {
+    fn release_block(&mut self, block: u32) {
         let refs = &mut self.refs[block as usize];
         *refs -= 1;
         if *refs == 0 {

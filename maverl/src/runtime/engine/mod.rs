@@ -1,7 +1,7 @@
 //! Continuous batching: requests of every episode and agent join and leave between forward passes.
 //!
 //! Requests are served in the order in which they came: an older one may take the keys and values of younger ones when
-//! memory is full, and those compute them again later. Neither that order, nor what a request shares with others, nor how
+//! memory is full, and those compute them again later. Neither that order, nor what a request budget with others, nor how
 //! often it was set back, touches its result (K-1).
 
 mod cache;
@@ -19,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::config::RuntimeConfig;
 use crate::model::{Context, HfConfig, KvStore, Model, ModelError, Pool, Tokenizer};
-use crate::runtime::{Completion, Request, RuntimeError, Work};
+use crate::runtime::{Completion, EngineStats, Request, RuntimeError};
 use cache::Cache;
 use prefix::NodeId;
 use slot::Slot;
@@ -36,7 +36,7 @@ pub(crate) struct Engine {
     slots: Vec<Slot>,
     cache: Cache,
     /// Of each policy.
-    work: Vec<Arc<Mutex<Work>>>,
+    work: Vec<Arc<Mutex<EngineStats>>>,
     pass: Pass,
 }
 
@@ -53,7 +53,7 @@ struct Pass {
 }
 
 /// What is left to hand out while a step is planned.
-struct Shares {
+struct Budget {
     /// Prompt tokens.
     prefill: usize,
     /// Requests that hold blocks, each of which may soon want another.
@@ -85,7 +85,7 @@ impl Engine {
     }
 
     /// What is counted for each policy.
-    pub(crate) fn work(&self) -> &[Arc<Mutex<Work>>] {
+    pub(crate) fn work(&self) -> &[Arc<Mutex<EngineStats>>] {
         &self.work
     }
 
@@ -94,8 +94,8 @@ impl Engine {
     }
 
     /// What the oldest request has so far.
-    pub(crate) fn made(&self) -> &[u32] {
-        self.slots.first().map_or(&[], Slot::made)
+    pub(crate) fn generated(&self) -> &[u32] {
+        self.slots.first().map_or(&[], Slot::generated)
     }
 
     /// Forgets what a policy's weights have computed, because they may have changed.
@@ -132,14 +132,14 @@ impl Engine {
     /// by up to `prefill_tokens` together.
     pub(crate) fn step<'m>(&mut self, models: impl Iterator<Item = &'m Model>) {
         for mut slot in self.slots.extract_if(.., |slot| slot.reply.is_closed()) {
-            self.cache.leave(&mut slot.held, &slot.tokens);
+            self.cache.release(&mut slot.table, &slot.tokens);
         }
-        self.share_out();
+        self.schedule();
         for (policy, model) in models.enumerate() {
             let Err(error) = self.advance(policy, model) else { continue };
             let error = RuntimeError::Model { worker: self.worker.clone(), message: error.0 };
             for mut slot in self.slots.extract_if(.., |slot| slot.policy == policy) {
-                self.cache.let_go(&mut slot.held);
+                self.cache.drop_blocks(&mut slot.table);
                 drop(slot.reply.send(Err(error.clone())));
             }
         }
@@ -149,7 +149,7 @@ impl Engine {
                 None => at += 1,
                 Some(finish) => {
                     let mut slot = self.slots.remove(at);
-                    self.cache.leave(&mut slot.held, &slot.tokens);
+                    self.cache.release(&mut slot.table, &slot.tokens);
                     slot.answer(finish);
                 }
             }
@@ -157,9 +157,9 @@ impl Engine {
     }
 
     /// Decides how many tokens each request gets in this step, and gets the blocks for them.
-    fn share_out(&mut self) {
-        let running = self.slots.iter().filter(|slot| !slot.held.is_empty()).count();
-        let mut shares = Shares {
+    fn schedule(&mut self) {
+        let running = self.slots.iter().filter(|slot| !slot.table.is_empty()).count();
+        let mut budget = Budget {
             prefill: self.prefill_tokens,
             running,
             computing: BTreeSet::new(),
@@ -167,64 +167,64 @@ impl Engine {
         };
         for at in 0..self.slots.len() {
             self.slots[at].next = 0;
-            if self.slots[at].held.is_empty() && !self.start(at, &mut shares) {
+            if self.slots[at].table.is_empty() && !self.start(at, &mut budget) {
                 continue;
             }
-            let next = match self.slots[at].pending() {
+            let next = match self.slots[at].uncached() {
                 1 => 1,
-                pending => pending.min(shares.prefill),
+                pending => pending.min(budget.prefill),
             };
-            if next == 0 || !self.reserve(at, next, &mut shares) {
+            if next == 0 || !self.reserve(at, next, &mut budget) {
                 continue;
             }
             let slot = &mut self.slots[at];
             slot.next = next;
-            if slot.pending() > 1 {
-                shares.prefill -= next;
-                let block = slot.held.next_block(&slot.tokens).filter(|_| self.cache.shares());
-                shares.computing.extend(block);
+            if slot.uncached() > 1 {
+                budget.prefill -= next;
+                let block = slot.table.next_block(&slot.tokens).filter(|_| self.cache.shares());
+                budget.computing.extend(block);
             }
         }
     }
 
     /// Lets a request begin with what others have computed, if there is memory for the rest of it. One that would begin
     /// with a block that is being computed waits for that.
-    fn start(&mut self, at: usize, shares: &mut Shares) -> bool {
-        if shares.full || shares.prefill == 0 {
+    fn start(&mut self, at: usize, budget: &mut Budget) -> bool {
+        if budget.full || budget.prefill == 0 {
             return false;
         }
-        let Slot { held, tokens, policy, .. } = &mut self.slots[at];
-        self.cache.join(held, tokens);
-        let block = held.next_block(tokens);
-        if block.is_some_and(|block| shares.computing.contains(&block)) {
-            self.cache.let_go(held);
+        let Slot { table, tokens, policy, .. } = &mut self.slots[at];
+        self.cache.acquire_prefix(table, tokens);
+        let block = table.next_block(tokens);
+        if block.is_some_and(|block| budget.computing.contains(&block)) {
+            self.cache.drop_blocks(table);
             return false;
         }
-        let wanted = Cache::lacking(held, tokens.len()) + shares.running;
-        if shares.running > 0 && wanted > self.cache.available() {
-            self.cache.let_go(held);
-            shares.full = true;
+        let wanted = Cache::lacking(table, tokens.len()) + budget.running;
+        if budget.running > 0 && wanted > self.cache.available() {
+            self.cache.drop_blocks(table);
+            budget.full = true;
             return false;
         }
-        self.cache.join_part(held, tokens);
-        lock(&self.work[*policy]).reused += held.len as u64;
-        shares.running += 1;
+        self.cache.acquire_partial_block(table, tokens);
+        lock(&self.work[*policy]).reused += table.len as u64;
+        budget.running += 1;
         true
     }
 
     /// Gets the blocks for the next tokens of a request, if need be from those that came after it.
-    fn reserve(&mut self, at: usize, next: usize, shares: &mut Shares) -> bool {
+    fn reserve(&mut self, at: usize, next: usize, budget: &mut Budget) -> bool {
         loop {
-            let held = &mut self.slots[at].held;
-            let tokens = held.len + next;
-            if self.cache.reserve(held, tokens) {
+            let table = &mut self.slots[at].table;
+            let tokens = table.len + next;
+            if self.cache.reserve(table, tokens) {
                 return true;
             }
-            shares.full = true;
-            let younger = self.slots[at + 1..].iter_mut().rev().find(|slot| !slot.held.is_empty());
+            budget.full = true;
+            let younger = self.slots[at + 1..].iter_mut().rev().find(|slot| !slot.table.is_empty());
             let Some(slot) = younger else { return false };
-            self.cache.leave(&mut slot.held, &slot.tokens);
-            shares.running -= 1;
+            self.cache.release(&mut slot.table, &slot.tokens);
+            budget.running -= 1;
             lock(&self.work[slot.policy]).preempted += 1;
         }
     }
@@ -238,13 +238,13 @@ impl Engine {
         let mut segments: Vec<Segment<'_>> = mem::take(spare);
         let mine = |slot: &Slot| slot.policy == policy && slot.next > 0;
         for slot in self.slots.iter().filter(|slot| mine(slot)) {
-            let (from, len) = (slot.held.len, slot.held.len + slot.next);
+            let (from, len) = (slot.table.len, slot.table.len + slot.next);
             ids.extend_from_slice(&slot.tokens[from..len]);
             positions.extend((from..len).map(|position| position as u32));
             if slot.is_ready() {
                 ends.push(ids.len() as u32 - 1);
             }
-            segments.push(Segment { new_tokens: slot.next, len, blocks: &slot.held.blocks });
+            segments.push(Segment { new_tokens: slot.next, len, blocks: &slot.table.blocks });
         }
         if ids.is_empty() {
             return Ok(());
@@ -266,21 +266,21 @@ impl Engine {
             pool.give([last, logits]);
         }
         pool.give([hidden]);
-        self.settle(policy);
+        self.commit(policy);
         Ok(())
     }
 
     /// Notes what a forward pass has computed, and lets later requests begin with it.
-    fn settle(&mut self, policy: usize) {
+    fn commit(&mut self, policy: usize) {
         let mut work = lock(&self.work[policy]);
         let before = work.decoded;
         for slot in self.slots.iter_mut().filter(|slot| slot.policy == policy && slot.next > 0) {
             let sampled = slot.sampled();
-            let Slot { held, tokens, next, .. } = slot;
-            held.len += *next;
+            let Slot { table, tokens, next, .. } = slot;
+            table.len += *next;
             // All of the prompt, so that others may begin with it to the last token.
-            let whole = sampled == 1 && held.len + 1 == tokens.len();
-            self.cache.publish(held, tokens, whole);
+            let whole = sampled == 1 && table.len + 1 == tokens.len();
+            self.cache.insert_prefix(table, tokens, whole);
             match sampled > 1 && *next == 1 {
                 true => work.decoded += 1,
                 false => work.prefilled += *next as u64,
@@ -297,8 +297,8 @@ fn emptied(mut segments: Vec<Segment<'_>>) -> Vec<Segment<'static>> {
     segments.into_iter().map(|segment| Segment { blocks: &[], ..segment }).collect()
 }
 
-/// Counters are whole whatever happened to who held the lock.
-fn lock(work: &Mutex<Work>) -> std::sync::MutexGuard<'_, Work> {
+/// Counters are whole whatever happened to who table the lock.
+fn lock(work: &Mutex<EngineStats>) -> std::sync::MutexGuard<'_, EngineStats> {
     work.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

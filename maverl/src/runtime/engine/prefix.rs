@@ -31,7 +31,7 @@ struct Node {
 pub(super) enum Inserted {
     /// The tree has these tokens already, in this block.
     There { node: NodeId, block: u32 },
-    /// The tree now holds the block, and no longer the one that held the start of the same tokens.
+    /// The tree now holds the block, and no longer the one that table the start of the same tokens.
     New { node: NodeId, replaced: Option<u32> },
 }
 

@@ -6,7 +6,7 @@ use maverl_kernels::sample::{Filter, sample_fresh, uniform};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Reply;
-use super::cache::Held;
+use super::cache::BlockTable;
 use crate::model::{ModelError, Tokenizer};
 use crate::plan::Sampling;
 use crate::runtime::{Completion, Request};
@@ -19,7 +19,7 @@ pub(super) struct Slot {
     pub(super) policy: usize,
     /// The prompt, and what was sampled so far.
     pub(super) tokens: Vec<u32>,
-    pub(super) held: Held,
+    pub(super) table: BlockTable,
     /// Tokens of the forward pass under way.
     pub(super) next: usize,
     /// Its row of the logits of that pass.
@@ -29,7 +29,7 @@ pub(super) struct Slot {
     pub(super) seed: u64,
     logprobs: Vec<f32>,
     /// Longest completion: `max_tokens`, or what the context leaves.
-    room: usize,
+    max_new_tokens: usize,
     version: u64,
     /// Admission is given back when the slot is dropped.
     _permit: OwnedSemaphorePermit,
@@ -39,36 +39,36 @@ impl Slot {
     pub(super) fn new(
         (policy, version): (usize, u64),
         request: Request,
-        room: usize,
+        max_new_tokens: usize,
         reply: Reply<Completion>,
         permit: OwnedSemaphorePermit,
     ) -> Self {
         let Request { prompt: mut tokens, sampling, seed } = request;
-        tokens.reserve_exact(room);
+        tokens.reserve_exact(max_new_tokens);
         Self {
             policy,
             tokens,
-            held: Held::nothing(policy),
+            table: BlockTable::nothing(policy),
             next: 0,
             row: 0,
             reply,
             sampling,
             seed,
-            logprobs: Vec::with_capacity(room),
-            room,
+            logprobs: Vec::with_capacity(max_new_tokens),
+            max_new_tokens,
             version,
             _permit: permit,
         }
     }
 
     /// Tokens whose keys and values are not there; at least one, the last.
-    pub(super) fn pending(&self) -> usize {
-        self.tokens.len() - self.held.len
+    pub(super) fn uncached(&self) -> usize {
+        self.tokens.len() - self.table.len
     }
 
     /// Whether this pass reaches the last token, so that a new one can be sampled.
     pub(super) fn is_ready(&self) -> bool {
-        self.next > 0 && self.next == self.pending()
+        self.next > 0 && self.next == self.uncached()
     }
 
     /// How many tokens were sampled so far.
@@ -77,7 +77,7 @@ impl Slot {
     }
 
     /// What was sampled so far.
-    pub(super) fn made(&self) -> &[u32] {
+    pub(super) fn generated(&self) -> &[u32] {
         &self.tokens[self.tokens.len() - self.sampled()..]
     }
 
@@ -88,7 +88,7 @@ impl Slot {
         if stops.iter().any(|ids| ids.contains(last)) || self.stopped(tokenizer) {
             return Some(Finish::Stop);
         }
-        (self.sampled() >= self.room).then_some(Finish::Length)
+        (self.sampled() >= self.max_new_tokens).then_some(Finish::Length)
     }
 
     /// Answers the caller; one that has gone needs no answer.
@@ -102,8 +102,8 @@ impl Slot {
     fn stopped(&self, tokenizer: &Tokenizer) -> bool {
         let stop = &self.sampling.stop;
         let Some(longest) = stop.iter().map(String::len).max() else { return false };
-        let made = self.made();
-        let tail = tokenizer.decode_raw(&made[made.len().saturating_sub(longest + 1)..]);
+        let generated = self.generated();
+        let tail = tokenizer.decode_raw(&generated[generated.len().saturating_sub(longest + 1)..]);
         stop.iter().any(|stop| tail.contains(stop.as_str()))
     }
 

@@ -81,10 +81,10 @@ fn finish(engine: &mut Engine, model: &Model, answers: Vec<Answer>) -> Vec<Compl
 
 fn step(engine: &mut Engine, model: &Model) {
     engine.step(std::iter::once(model));
-    engine.cache.check(&engine.slots.iter().map(|slot| &slot.held).collect::<Vec<_>>());
+    engine.cache.check(&engine.slots.iter().map(|slot| &slot.table).collect::<Vec<_>>());
 }
 
-fn work(engine: &Engine) -> Work {
+fn work(engine: &Engine) -> EngineStats {
     *lock(&engine.work[0])
 }
 
@@ -120,7 +120,7 @@ fn whatever_is_shared_set_back_or_cancelled_every_completion_is_the_same_to_the_
         1 => Just(Op::Update),
     ];
     let cases = (7..14usize, any::<bool>(), 1..200usize, prop::collection::vec(op, 1..80));
-    let total = std::cell::RefCell::new(Work::default());
+    let total = std::cell::RefCell::new(EngineStats::default());
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
         failure_persistence: None,
         ..ProptestConfig::with_cases(48)
@@ -220,11 +220,11 @@ fn memory_is_bounded_and_who_came_first_is_never_set_back() {
             step(&mut engine, model);
             assert!(engine.cache.blocks() <= blocks);
             let Some(oldest) = engine.slots.first() else { break };
-            let now = (oldest.seed, oldest.held.len);
+            let now = (oldest.seed, oldest.table.len);
             assert!(now > before, "the oldest request stands still");
             before = now;
         }
-        let Work { prefilled, reused, preempted, .. } = work(&engine);
+        let EngineStats { prefilled, reused, preempted, .. } = work(&engine);
         println!("{blocks} blocks: {prefilled} computed, {reused} reused, {preempted} set back");
         for (i, mut answer) in answers.into_iter().enumerate() {
             assert_eq!(answer.try_recv().unwrap().unwrap(), expected[i], "request {i}");

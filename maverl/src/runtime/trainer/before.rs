@@ -7,7 +7,7 @@ use crate::algo::loss::{self, Pair, preference};
 use crate::config::Correction;
 use crate::model::{Decoder, Model, ModelError, Pool};
 use crate::plan::PreferencePlan;
-use crate::runtime::packed::{Packed, row_batches};
+use crate::runtime::packed::{PackedRows, row_batches};
 use crate::runtime::{Batch, PairStats, Row, RuntimeError};
 
 /// Sums over pairs of replies.
@@ -70,7 +70,7 @@ impl Trainer {
         if chosen.is_empty() {
             return Ok(Corrected { rows: Cow::Borrowed(&batch.rows), mean_weight: None });
         }
-        let decoder = |_: &Packed, _| Cow::Borrowed(&model.decoder);
+        let decoder = |_: &PackedRows, _| Cow::Borrowed(&model.decoder);
         let mut found = self.under(&chosen, true, &mut self.pool(), decoder)?.into_iter();
         let mut rows = batch.rows.clone();
         let (mut sum, mut tokens) = (0.0, 0);
@@ -90,7 +90,7 @@ impl Trainer {
     ///
     /// All tokens of a reply have the same, and it depends on both replies: so it is known before any gradient is, and
     /// micro-batches may part a pair.
-    pub(super) fn pair_slopes(
+    pub(super) fn pair_grads(
         &self,
         model: &Model,
         rows: &[&Row],
@@ -98,7 +98,7 @@ impl Trainer {
         totals: &mut Totals,
         pool: &mut Pool,
     ) -> Result<Vec<f32>, ModelError> {
-        let decoder = |packed: &Packed, first| self.decoder(model, packed, first);
+        let decoder = |packed: &PackedRows, first| self.decoder(model, packed, first);
         let own = self.under(rows, shares(model), pool, decoder)?;
         let sums = |lists: &[Vec<f32>]| -> Vec<f64> {
             lists.iter().map(|list| list.iter().map(|&logp| f64::from(logp)).sum()).collect()
@@ -109,7 +109,7 @@ impl Trainer {
             ratios.iter_mut().zip(reference).for_each(|(own, reference)| *own -= reference);
         }
         let pairs = (rows.len() / 2) as f64;
-        let mut slopes = Vec::new();
+        let mut grads = Vec::new();
         for (rows, ratios) in rows.chunks_exact(2).zip(ratios.chunks_exact(2)) {
             let of = |i: usize| (ratios[i], rows[i].completion.len());
             let pair = Pair { chosen: of(0), rejected: of(1) };
@@ -120,11 +120,11 @@ impl Trainer {
             totals.pairs.chosen += lost.reward_chosen;
             totals.pairs.rejected += lost.reward_rejected;
             totals.pairs.right += u64::from(lost.reward_chosen > lost.reward_rejected);
-            for (row, slope) in rows.iter().zip([lost.chosen, lost.rejected]) {
-                slopes.extend(std::iter::repeat_n((slope / pairs) as f32, row.completion.len()));
+            for (row, grad) in rows.iter().zip([lost.chosen, lost.rejected]) {
+                grads.extend(std::iter::repeat_n((grad / pairs) as f32, row.completion.len()));
             }
         }
-        Ok(slopes)
+        Ok(grads)
     }
 
     /// Log-probs of the completions of rows, row by row, which may share their prompts. The decoder is given the rows packed and the first one's place.
@@ -133,12 +133,12 @@ impl Trainer {
         rows: &[&Row],
         share: bool,
         pool: &mut Pool,
-        decoder: impl Fn(&Packed, usize) -> Cow<'m, Decoder>,
+        decoder: impl Fn(&PackedRows, usize) -> Cow<'m, Decoder>,
     ) -> Result<Vec<Vec<f32>>, ModelError> {
         let (mut all, mut at) = (Vec::with_capacity(rows.len()), 0);
         for micro in row_batches(rows, self.micro_batch_tokens, share) {
             let rows = &rows[at..at + micro];
-            let packed = Packed::new(rows, share);
+            let packed = PackedRows::new(rows, share);
             let found = packed.logprobs(&decoder(&packed, at), pool)?;
             let mut rest = found.as_slice();
             for row in rows {

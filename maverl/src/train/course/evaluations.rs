@@ -2,14 +2,14 @@
 
 use std::time::Instant;
 
-use super::{Course, Stepped, Work};
+use super::{Course, Stepped, Trainable};
 use crate::checkpoint::{Best, TrainerState};
 use crate::config::EvalConfig;
 use crate::eval::{EvalReport, EvalSpec};
 use crate::metrics::Metrics;
-use crate::train::{Evaluation, Progress, Score, TrainError, unscored};
+use crate::train::{Evaluation, Progress, SplitScore, TrainError, unscored};
 
-impl<W: Work> Course<W> {
+impl<W: Trainable> Course<W> {
     /// Plays the validation split if it is due; says whether it went better than ever.
     pub(super) async fn validate(&mut self, done: &mut Stepped) -> Result<bool, TrainError> {
         let (step, eval) = (self.state.step, &self.settings.eval);
@@ -60,7 +60,7 @@ impl<W: Work> Course<W> {
         self.dir.write_evaluation_episodes(name, &episodes)?;
         self.dir.write_evaluation_episodes(&format!("{name}-greedy"), &greedily)?;
         self.dir.write_evaluation(name, &evaluation)?;
-        let Score { exact_match, greedy, .. } = Score::from(&evaluation);
+        let SplitScore { exact_match, greedy, .. } = SplitScore::from(&evaluation);
         let measure = &self.settings.measure;
         self.progress
             .note(&format!("{measure} {name} training: {exact_match:.3}, greedy {greedy:.3}"));

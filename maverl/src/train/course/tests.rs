@@ -44,7 +44,7 @@ impl Stirring {
     }
 }
 
-impl Work for Stirring {
+impl Trainable for Stirring {
     async fn step(&mut self, step: u64) -> Result<Stepped, TrainError> {
         self.moment()?;
         self.weights = (self.weights ^ step).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
@@ -107,13 +107,13 @@ fn settings_of(Origin { config, .. }: &Origin) -> Settings {
     }
 }
 
-async fn train(place: Place, steps: u64, work: Stirring) -> Result<Report, TrainError> {
+async fn train(place: RunLocation, steps: u64, work: Stirring) -> Result<Report, TrainError> {
     let (origin, settings) = settings(steps);
     train_as(place, &origin, settings, work, Arc::new(Silent)).await
 }
 
 async fn train_as(
-    place: Place,
+    place: RunLocation,
     origin: &Origin,
     settings: Settings,
     work: Stirring,
@@ -129,15 +129,15 @@ async fn train_as(
 
 /// Keeps everything that is said.
 #[derive(Default)]
-struct Said(std::sync::Mutex<Vec<String>>);
+struct Messages(std::sync::Mutex<Vec<String>>);
 
-impl Said {
+impl Messages {
     fn all(&self) -> Vec<String> {
         self.0.lock().unwrap().clone()
     }
 }
 
-impl Progress for Said {
+impl Progress for Messages {
     fn begin(&self, _: u64, _: u64) {}
     fn step(&self, line: &StepLine) {
         self.note(&format!("step {}", line.step));
@@ -173,7 +173,7 @@ fn outcome(dir: &Path) -> (String, Vec<(String, Vec<u8>)>, String) {
 async fn a_run_writes_what_it_did() {
     let home = home();
     let report =
-        train(Place::New(home.path().join("a")), 7, Stirring::new(u32::MAX)).await.unwrap();
+        train(RunLocation::New(home.path().join("a")), 7, Stirring::new(u32::MAX)).await.unwrap();
     assert_eq!((report.exit_code(), report.summary.complete, report.summary.steps), (0, true, 7));
     assert!(report.summary.before.is_some() && report.summary.after.is_some());
     let (metrics, rollouts, _) = outcome(&report.dir);
@@ -196,23 +196,24 @@ async fn a_run_writes_what_it_did() {
 #[tokio::test]
 async fn a_run_killed_at_any_moment_ends_as_if_it_had_not_been() {
     let home = home();
-    let whole =
-        train(Place::New(home.path().join("whole")), 7, Stirring::new(u32::MAX)).await.unwrap();
+    let whole = train(RunLocation::New(home.path().join("whole")), 7, Stirring::new(u32::MAX))
+        .await
+        .unwrap();
     let expected = outcome(&whole.dir);
     for fuse in 0.. {
         let dir = home.path().join(format!("killed-{fuse}"));
-        let first = train(Place::New(dir.clone()), 7, Stirring::new(fuse)).await;
+        let first = train(RunLocation::New(dir.clone()), 7, Stirring::new(fuse)).await;
         if first.is_ok() {
             assert!(fuse > 20, "the run has {fuse} moments");
             break;
         }
-        let second = train(Place::Resume(dir.clone()), 7, Stirring::new(fuse / 2 + 2)).await;
+        let second = train(RunLocation::Resume(dir.clone()), 7, Stirring::new(fuse / 2 + 2)).await;
         if second.is_err() {
-            train(Place::Resume(dir.clone()), 7, Stirring::new(u32::MAX)).await.unwrap();
+            train(RunLocation::Resume(dir.clone()), 7, Stirring::new(u32::MAX)).await.unwrap();
         }
         assert_eq!(outcome(&dir), expected, "killed at moment {fuse}");
-        let summary: Summary = read_json(&dir.join("summary.json")).unwrap();
-        let expected = Summary { train_seconds: summary.train_seconds, ..whole.summary.clone() };
+        let summary: RunSummary = read_json(&dir.join("summary.json")).unwrap();
+        let expected = RunSummary { train_seconds: summary.train_seconds, ..whole.summary.clone() };
         assert_eq!(summary, expected, "killed at moment {fuse}");
     }
 }
@@ -221,11 +222,12 @@ async fn a_run_killed_at_any_moment_ends_as_if_it_had_not_been() {
 async fn n_steps_and_then_n_more_are_2n_steps() {
     let home = home();
     let (whole, halves) = (home.path().join("whole"), home.path().join("halves"));
-    train(Place::New(whole.clone()), 8, Stirring::new(u32::MAX)).await.unwrap();
-    train(Place::New(halves.clone()), 4, Stirring::new(u32::MAX)).await.unwrap();
-    train(Place::Resume(halves.clone()), 8, Stirring::new(u32::MAX)).await.unwrap();
+    train(RunLocation::New(whole.clone()), 8, Stirring::new(u32::MAX)).await.unwrap();
+    train(RunLocation::New(halves.clone()), 4, Stirring::new(u32::MAX)).await.unwrap();
+    train(RunLocation::Resume(halves.clone()), 8, Stirring::new(u32::MAX)).await.unwrap();
     assert_eq!(outcome(&halves), outcome(&whole));
-    let error = train(Place::Resume(halves), 5, Stirring::new(0)).await.unwrap_err().to_string();
+    let error =
+        train(RunLocation::Resume(halves), 5, Stirring::new(0)).await.unwrap_err().to_string();
     assert!(error.contains("has gone to step 8 and `steps` is 5"), "{error}");
 }
 
@@ -233,26 +235,27 @@ async fn n_steps_and_then_n_more_are_2n_steps() {
 async fn a_complete_run_is_not_touched() {
     let home = home();
     let dir = home.path().join("a");
-    let first = train(Place::New(dir.clone()), 3, Stirring::new(u32::MAX)).await.unwrap();
-    let second = train(Place::Resume(dir), 3, Stirring::new(0)).await.unwrap();
+    let first = train(RunLocation::New(dir.clone()), 3, Stirring::new(u32::MAX)).await.unwrap();
+    let second = train(RunLocation::Resume(dir), 3, Stirring::new(0)).await.unwrap();
     assert_eq!(second, first);
 }
 
 #[tokio::test]
 async fn an_interrupted_run_finishes_its_step_and_can_go_on() {
     let home = home();
-    let whole =
-        train(Place::New(home.path().join("whole")), 7, Stirring::new(u32::MAX)).await.unwrap();
+    let whole = train(RunLocation::New(home.path().join("whole")), 7, Stirring::new(u32::MAX))
+        .await
+        .unwrap();
     let dir = home.path().join("a");
     let mut work = Stirring::new(u32::MAX);
     work.interrupt.0 = 5;
-    let report = train(Place::New(dir.clone()), 7, work).await.unwrap();
+    let report = train(RunLocation::New(dir.clone()), 7, work).await.unwrap();
     assert_eq!(
         (report.exit_code(), report.summary.steps, report.summary.complete),
         (130, 5, false)
     );
     assert_eq!(Checkpoints::of(&dir).open(Which::Last).unwrap().state.step, 5);
-    let report = train(Place::Resume(dir.clone()), 7, Stirring::new(u32::MAX)).await.unwrap();
+    let report = train(RunLocation::Resume(dir.clone()), 7, Stirring::new(u32::MAX)).await.unwrap();
     assert_eq!(report.exit_code(), 0);
     assert_eq!(outcome(&dir), outcome(&whole.dir));
 }
@@ -263,7 +266,7 @@ async fn too_many_flat_steps_in_a_row_end_the_run_with_what_would_help() {
     let dir = home.path().join("a");
     let mut work = Stirring::new(u32::MAX);
     work.flat_from = 2;
-    let error = train(Place::New(dir.clone()), 9, work).await.unwrap_err().to_string();
+    let error = train(RunLocation::New(dir.clone()), 9, work).await.unwrap_err().to_string();
     assert!(error.contains("3 steps in a row") && error.contains("group_size"), "{error}");
     let command = format!(
         "go on with `maverl train --resume {} --set algorithm.max_flat_steps=6`",
@@ -281,16 +284,16 @@ async fn a_run_that_stopped_flat_goes_on_when_it_is_told_to_wait_longer() {
     let (mut origin, mut settings) = settings(9);
     origin.config.algorithm.max_flat_steps = 99;
     settings.max_flat_steps = 99;
-    let whole = Place::New(home.path().join("whole"));
+    let whole = RunLocation::New(home.path().join("whole"));
     let silent: Arc<dyn Progress> = Arc::new(Silent);
     let whole =
         train_as(whole, &origin, settings.clone(), flat(), Arc::clone(&silent)).await.unwrap();
     let dir = home.path().join("a");
-    train(Place::New(dir.clone()), 9, flat()).await.unwrap_err();
+    train(RunLocation::New(dir.clone()), 9, flat()).await.unwrap_err();
     assert_eq!(Checkpoints::of(&dir).open(Which::Last).unwrap().state.step, 5, "nothing is lost");
-    let error = train(Place::Resume(dir.clone()), 9, flat()).await.unwrap_err().to_string();
+    let error = train(RunLocation::Resume(dir.clone()), 9, flat()).await.unwrap_err().to_string();
     assert!(error.contains("3 steps in a row"), "it says so again, before anything is done");
-    train_as(Place::Resume(dir.clone()), &origin, settings, flat(), silent).await.unwrap();
+    train_as(RunLocation::Resume(dir.clone()), &origin, settings, flat(), silent).await.unwrap();
     assert_eq!(outcome(&dir), outcome(&whole.dir));
 }
 
@@ -298,16 +301,16 @@ async fn a_run_that_stopped_flat_goes_on_when_it_is_told_to_wait_longer() {
 async fn evaluations_may_change_when_a_run_goes_on_and_what_cannot_be_compared_is_said() {
     let home = home();
     let dir = home.path().join("a");
-    train(Place::New(dir.clone()), 4, Stirring::new(u32::MAX)).await.unwrap();
+    train(RunLocation::New(dir.clone()), 4, Stirring::new(u32::MAX)).await.unwrap();
     assert!(Checkpoints::of(&dir).best().unwrap().is_some());
     let (mut origin, _) = settings(8);
     origin.config.eval.samples = std::num::NonZeroU32::MIN.saturating_add(1);
     origin.config.eval.every = 0;
-    let said = Arc::new(Said::default());
+    let said = Arc::new(Messages::default());
     let work = Stirring::new(u32::MAX);
     let progress: Arc<dyn Progress> = Arc::clone(&said) as _;
     let settings = settings_of(&origin);
-    train_as(Place::Resume(dir.clone()), &origin, settings, work, progress).await.unwrap();
+    train_as(RunLocation::Resume(dir.clone()), &origin, settings, work, progress).await.unwrap();
     let said = said.all();
     assert!(said[0].contains("the evaluation after training plays otherwise"), "{said:?}");
     assert!(said[1].contains("the best checkpoint is chosen among new validations"), "{said:?}");
@@ -338,7 +341,7 @@ async fn metrics_that_another_process_changes_in_mid_run_are_an_error_of_the_run
         let path = dir.join("metrics.jsonl");
         let mut work = Stirring::new(u32::MAX);
         work.meddling = Some((4, Box::new(move || change(&path))));
-        let error = train(Place::New(dir.clone()), 7, work).await.unwrap_err().to_string();
+        let error = train(RunLocation::New(dir.clone()), 7, work).await.unwrap_err().to_string();
         assert!(error.contains("metrics.jsonl") && error.contains(expected), "{error}");
     }
 }
@@ -347,7 +350,7 @@ async fn metrics_that_another_process_changes_in_mid_run_are_an_error_of_the_run
 async fn nearly_all_replies_malformed_are_told_of_once_in_training() {
     struct Babbling(Stirring);
 
-    impl Work for Babbling {
+    impl Trainable for Babbling {
         async fn step(&mut self, step: u64) -> Result<Stepped, TrainError> {
             let mut done = self.0.step(step).await?;
             done.episodes = (0..8).map(|index| episode("a", index, false, 1)).collect();
@@ -368,9 +371,10 @@ async fn nearly_all_replies_malformed_are_told_of_once_in_training() {
 
     let home = home();
     let (origin, settings) = settings(5);
-    let said = Arc::new(Said::default());
+    let said = Arc::new(Messages::default());
     let progress: Arc<dyn Progress> = Arc::clone(&said) as _;
-    let (place, work) = (Place::New(home.path().join("a")), Babbling(Stirring::new(u32::MAX)));
+    let (place, work) =
+        (RunLocation::New(home.path().join("a")), Babbling(Stirring::new(u32::MAX)));
     let opened =
         Course::open(&place, &origin, settings, work, progress, Interrupt::default()).await;
     let Opened::Ready(course) = opened.unwrap() else { panic!("it is new") };
@@ -390,10 +394,10 @@ async fn who_stops_a_run_is_told_at_once_what_it_still_does_and_how_to_go_on() {
     let (origin, settings) = settings(7);
     let mut work = Stirring::new(u32::MAX);
     work.interrupt.0 = 5;
-    let said = Arc::new(Said::default());
+    let said = Arc::new(Messages::default());
     let progress: Arc<dyn Progress> = Arc::clone(&said) as _;
     let report =
-        train_as(Place::New(dir.clone()), &origin, settings, work, progress).await.unwrap();
+        train_as(RunLocation::New(dir.clone()), &origin, settings, work, progress).await.unwrap();
     let said = said.all();
     let at = |text: &str| said.iter().position(|line| line == text);
     let told = at("finishing step 5; again to stop now").expect("it is told");
@@ -406,11 +410,11 @@ async fn who_stops_a_run_is_told_at_once_what_it_still_does_and_how_to_go_on() {
 async fn a_run_without_checkpoints_but_with_rows_is_not_started_over() {
     let home = home();
     let dir = home.path().join("a");
-    train(Place::New(dir.clone()), 3, Stirring::new(5)).await.unwrap_err();
+    train(RunLocation::New(dir.clone()), 3, Stirring::new(5)).await.unwrap_err();
     for checkpoint in entries(&dir.join("checkpoints")).unwrap() {
         fs::remove_dir_all(checkpoint).unwrap();
     }
     let error =
-        train(Place::Resume(dir), 3, Stirring::new(u32::MAX)).await.unwrap_err().to_string();
+        train(RunLocation::Resume(dir), 3, Stirring::new(u32::MAX)).await.unwrap_err().to_string();
     assert!(error.contains("has no checkpoint"), "{error}");
 }

@@ -51,7 +51,7 @@ impl Orchestra for Debate {
             team.seat::<Voter>(i).ask(&motion).await?;
         }
         for i in 0..usize::from(self.guests) {
-            team.seat::<Guest>(i).chat().say(&motion).await?;
+            team.seat::<Guest>(i).chat().respond(&motion).await?;
         }
         Ok(None)
     }

@@ -83,16 +83,17 @@ fn scans<E: Estimate<Error: Debug>>(of: &E) {
     let n = lengths.iter().sum();
     let (rewards, values, after) = (random(31, n), random(32, n), random(33, lengths.len()));
     let chains = lengths.map(|n| vec![n / 3, 0, n - n / 3]);
-    let hops = [(1.0, 1.0), (0.99, 0.95), (0.9, 0.0)].map(|(gamma, lambda)| Hop { gamma, lambda });
+    let hops =
+        [(1.0, 1.0), (0.99, 0.95), (0.9, 0.0)].map(|(gamma, lambda)| GaeParams { gamma, lambda });
     for (within, between) in [(hops[0], hops[1]), (hops[1], hops[2]), (hops[2], hops[0])] {
-        for places in [Places::rows(&lengths), Places::chains(&chains)] {
-            let hops = Hops { within, between };
+        for places in [RaggedRows::rows(&lengths), RaggedRows::chains(&chains)] {
+            let hops = GaeSteps { within, between };
             let got = of.gae(&rewards, &values, &after, &places, hops).unwrap();
             let want = Cpu.gae(&rewards, &values, &after, &places, hops).unwrap();
             agree("advantages", &got.0, &want.0);
             agree("returns", &got.1, &want.1);
         }
-        let places = Places::rows(&lengths);
+        let places = RaggedRows::rows(&lengths);
         let got = of.returns(&rewards, &places, within.gamma).unwrap();
         agree("returns", &got, &Cpu.returns(&rewards, &places, within.gamma).unwrap());
         let anchors = Segments::of(&ids(34, n, 40));

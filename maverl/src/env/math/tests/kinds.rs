@@ -2,9 +2,9 @@
 //! next to them.
 
 use super::{MOST_MILLISECONDS, milliseconds};
-use crate::draw::Draw;
 use crate::env::math::exact::Work;
-use crate::env::math::{Verdict, compare, extract, reference};
+use crate::env::math::{AnswerVerdict, compare, extract, reference};
+use crate::rng::SplitMix64;
 
 /// Pairs of each kind.
 const PAIRS: usize = 30;
@@ -13,7 +13,7 @@ const PAIRS: usize = 30;
 type Pair = (String, String);
 
 /// A kind of pairs, and how one is made.
-type Kind = (&'static str, fn(&mut Draw) -> Pair);
+type Kind = (&'static str, fn(&mut SplitMix64) -> Pair);
 
 #[expect(clippy::needless_pass_by_value, reason = "texts and numbers alike")]
 fn pair(answer: impl ToString, truth: impl ToString) -> Pair {
@@ -21,30 +21,30 @@ fn pair(answer: impl ToString, truth: impl ToString) -> Pair {
 }
 
 /// One of several texts.
-fn one(texts: &[String], draw: &mut Draw) -> String {
-    texts[draw.below(texts.len())].clone()
+fn one(texts: &[String], draw: &mut SplitMix64) -> String {
+    texts[draw.index(texts.len())].clone()
 }
 
 /// A whole number.
-fn whole(draw: &mut Draw) -> i64 {
-    2 + draw.below(998) as i64
+fn whole(draw: &mut SplitMix64) -> i64 {
+    2 + draw.index(998) as i64
 }
 
 /// A whole number other than another.
-fn other(than: i64, draw: &mut Draw) -> i64 {
+fn other(than: i64, draw: &mut SplitMix64) -> i64 {
     let near = [than + 1, than - 1, than + 10, 10 * than, than + 2];
     draw.pick(&near)
 }
 
 /// A number as references have them: whole, negative, a fraction, a root.
-fn number(draw: &mut Draw) -> String {
-    let (a, b) = (1 + draw.below(40), 2 + draw.below(40));
+fn number(draw: &mut SplitMix64) -> String {
+    let (a, b) = (1 + draw.index(40), 2 + draw.index(40));
     let root = draw.pick(&[2, 3, 5, 6, 7, 10, 11, 13]);
-    match draw.below(5) {
+    match draw.index(5) {
         0 => format!("-{a}"),
         1 => format!("\\frac{{{a}}}{{{b}}}"),
         2 => format!("{a}\\sqrt{{{root}}}"),
-        3 => format!("{}.{}", a, 1 + draw.below(9)),
+        3 => format!("{}.{}", a, 1 + draw.index(9)),
         _ => whole(draw).to_string(),
     }
 }
@@ -112,12 +112,12 @@ const RIGHT: &[Kind] = &[
         (one(&all, draw), one(&all, draw))
     }),
     ("a base left out", |draw| {
-        let (n, base) = (whole(draw), 2 + draw.below(8) as i64);
+        let (n, base) = (whole(draw), 2 + draw.index(8) as i64);
         pair(digits(n, base), format!("{}_{base}", digits(n, base)))
     }),
     ("a base written otherwise", |draw| {
         let names = ["four", "five", "six", "seven", "eight", "nine"];
-        let at = draw.below(names.len());
+        let at = draw.index(names.len());
         let (base, name) = (at as i64 + 4, names[at]);
         let digits = digits(whole(draw), base);
         let ways = [
@@ -132,7 +132,7 @@ const RIGHT: &[Kind] = &[
         (one(&ways, draw), format!("{digits}_{base}"))
     }),
     ("the value in another base", |draw| {
-        let (n, base) = (whole(draw), 2 + draw.below(8) as i64);
+        let (n, base) = (whole(draw), 2 + draw.index(8) as i64);
         pair(format!("{n}_{{10}}"), format!("{}_{base}", digits(n, base)))
     }),
     ("the name of a segment or polygon", |draw| {
@@ -141,14 +141,14 @@ const RIGHT: &[Kind] = &[
         pair(format!("{} = {n}", draw.pick(&names)), n)
     }),
     ("the value of a function", |draw| {
-        let (n, k) = (number(draw), 2 + draw.below(20));
+        let (n, k) = (number(draw), 2 + draw.index(20));
         let names = ["f", "g", "h", "P", "f'", "f^{-1}"];
         pair(format!("{}({k}) = {n}", draw.pick(&names)), n)
     }),
     ("a member of a sequence", |draw| {
-        let (n, k) = (number(draw), 2 + draw.below(90));
+        let (n, k) = (number(draw), 2 + draw.index(90));
         let names = [format!("a_{{{k}}}"), format!("a_{}", k % 10), format!("S_{{{k}}}")];
-        (format!("{}={n}", names[draw.below(3)]), n)
+        (format!("{}={n}", names[draw.index(3)]), n)
     }),
     ("the sum of variables", |draw| {
         let n = whole(draw);
@@ -175,7 +175,7 @@ const RIGHT: &[Kind] = &[
         (one(&ways, draw), format!("({a}, {b})"))
     }),
     ("solutions with a name", |draw| {
-        let (a, b) = (1 + draw.below(99), 100 + draw.below(900));
+        let (a, b) = (1 + draw.index(99), 100 + draw.index(900));
         let ways = [
             format!("x={a},{b}"),
             format!("x = {a} \\text{{ or }} x = {b}"),
@@ -243,10 +243,10 @@ const RIGHT: &[Kind] = &[
         let ways =
             [format!("\\boxed {n}"), format!("so $\\boxed {n}$."), format!("\\boxed {n} is it.")];
         let boxed = one(&ways, draw);
-        if draw.chance(0.5) { (n.to_owned(), boxed) } else { (boxed, n.to_owned()) }
+        if draw.gen_bool(0.5) { (n.to_owned(), boxed) } else { (boxed, n.to_owned()) }
     }),
     ("a root in plain text", |draw| {
-        let (k, n) = (2 + draw.below(30), 2 + draw.below(90));
+        let (k, n) = (2 + draw.index(30), 2 + draw.index(90));
         let ways = [
             format!("{k}√{n}"),
             format!("{k}sqrt{n}"),
@@ -300,17 +300,17 @@ const RIGHT: &[Kind] = &[
         (one(&ways, draw), format!("({a},{b}]"))
     }),
     ("thousands and lists", |draw| {
-        let (a, b, c) = (1 + draw.below(9), 100 + draw.below(900), 100 + draw.below(900));
+        let (a, b, c) = (1 + draw.index(9), 100 + draw.index(900), 100 + draw.index(900));
         let together =
             [format!("{a},{b},{c}"), format!("x={a},{b},{c}"), format!("{a},\\!{b},\\!{c}")];
         let apart = [format!("{a},{b},{c}"), format!("x={a},{b},{c}"), format!("{c}, {a}, {b}")];
-        match draw.chance(0.5) {
+        match draw.gen_bool(0.5) {
             true => (one(&together, draw), format!("{a}{b}{c}")),
             false => (one(&apart, draw), format!("{a}, {b}, {c}")),
         }
     }),
     ("a reference with thousands", |draw| {
-        let (a, b) = (1 + draw.below(99), 100 + draw.below(900));
+        let (a, b) = (1 + draw.index(99), 100 + draw.index(900));
         let ways =
             [format!("{a}{b}"), format!("{a},{b}"), format!("{a}, {b}"), format!("{a}\\,{b}")];
         (one(&ways, draw), format!("{a},{b}"))
@@ -320,7 +320,7 @@ const RIGHT: &[Kind] = &[
         let ways =
             [n.clone(), format!("x = {n}"), format!("\\{{{n}\\}}"), format!("\\{{x = {n}\\}}")];
         let way = one(&ways, draw);
-        if draw.chance(0.5) { (way, format!("\\{{{n}\\}}")) } else { (format!("\\{{{n}\\}}"), n) }
+        if draw.gen_bool(0.5) { (way, format!("\\{{{n}\\}}")) } else { (format!("\\{{{n}\\}}"), n) }
     }),
     ("a reason after the answer", |draw| {
         let n = number(draw);
@@ -343,8 +343,8 @@ const RIGHT: &[Kind] = &[
 const WRONG: &[Kind] = &[
     ("a unit of another kind", |draw| {
         let n = number(draw);
-        let at = draw.below(UNITS.len());
-        let next = (at + 1 + draw.below(UNITS.len() - 1)) % UNITS.len();
+        let at = draw.index(UNITS.len());
+        let next = (at + 1 + draw.index(UNITS.len() - 1)) % UNITS.len();
         pair(format!("{n}{}", draw.pick(UNITS[at])), format!("{n}{}", draw.pick(UNITS[next])))
     }),
     ("a length for an area or volume", |draw| {
@@ -354,14 +354,14 @@ const WRONG: &[Kind] = &[
             format!("\\text{{ {unit}}}^2"),
             format!("\\text{{ {unit}}}^3"),
         ];
-        let at = draw.below(3);
-        let next = (at + 1 + draw.below(2)) % 3;
+        let at = draw.index(3);
+        let next = (at + 1 + draw.index(2)) % 3;
         (format!("{n}{}", powers[at]), format!("{n}{}", powers[next]))
     }),
     ("degrees for radians", |draw| {
         let n = number(draw);
         let (degrees, radians) = (draw.pick(UNITS[21]), draw.pick(UNITS[22]));
-        match draw.chance(0.5) {
+        match draw.gen_bool(0.5) {
             true => pair(format!("{n}{degrees}"), format!("{n}{radians}")),
             false => pair(format!("{n}{radians}"), format!("{n}{degrees}")),
         }
@@ -374,7 +374,7 @@ const WRONG: &[Kind] = &[
     ("a percentage or a sum of money for another unit", |draw| {
         let n = whole(draw);
         let marks = [format!("{n}\\%"), format!("\\${n}"), format!("{n} percent"), format!("€{n}")];
-        let kind = draw.below(27);
+        let kind = draw.index(27);
         let unit = draw.pick(UNITS[kind]);
         (one(&marks, draw), format!("{n}{unit}"))
     }),
@@ -383,23 +383,23 @@ const WRONG: &[Kind] = &[
         pair(format!("{n} \\text{{ {words}}}"), n)
     }),
     ("a base for a decimal number", |draw| {
-        let (n, base) = (10 + whole(draw), 2 + draw.below(8) as i64);
+        let (n, base) = (10 + whole(draw), 2 + draw.index(8) as i64);
         let written = digits(n, base);
         let ways = [
             format!("{written}_{base}"),
             format!("{written}_{{{base}}}"),
             format!("{written} base {base}"),
         ];
-        let truth = if draw.chance(0.5) { written } else { n.to_string() };
+        let truth = if draw.gen_bool(0.5) { written } else { n.to_string() };
         (one(&ways, draw), truth)
     }),
     ("another base", |draw| {
-        let (n, base) = (20 + whole(draw), 2 + draw.below(7) as i64);
+        let (n, base) = (20 + whole(draw), 2 + draw.index(7) as i64);
         let written = digits(n, base);
         pair(format!("{written}_{}", base + 1), format!("{written}_{base}"))
     }),
     ("a decimal number for digits in a base", |draw| {
-        let (n, base) = (10 + whole(draw), 2 + draw.below(8) as i64);
+        let (n, base) = (10 + whole(draw), 2 + draw.index(8) as i64);
         pair(n, format!("{}_{base}", digits(n, base)))
     }),
     ("a named result with another value", |draw| {
@@ -449,14 +449,14 @@ const WRONG: &[Kind] = &[
     }),
     ("sides that contradict each other", |draw| {
         let (a, b) = (whole(draw), whole(draw));
-        let (n, m) = (a + b, a + b + 1 + draw.below(9) as i64);
+        let (n, m) = (a + b, a + b + 1 + draw.index(9) as i64);
         let ways = [
             format!("{a}+{b}={m}"),
             format!("{n}={m}"),
             format!("x = {n} = {m}"),
             format!("m+n = {a}+{b} = {m}"),
         ];
-        let truth = if draw.chance(0.5) { n } else { m };
+        let truth = if draw.gen_bool(0.5) { n } else { m };
         (one(&ways, draw), truth.to_string())
     }),
     ("coordinates in the wrong places", |draw| {
@@ -475,7 +475,7 @@ const WRONG: &[Kind] = &[
     ("solutions that are too many or too few", |draw| {
         let a = whole(draw);
         let b = other(a, draw);
-        match draw.below(4) {
+        match draw.index(4) {
             0 => pair(format!("x = {a}, {b}"), a),
             1 => pair(format!("x = {a}"), format!("{a}, {b}")),
             2 => pair(format!("x = {a} \\text{{ or }} {b}"), b),
@@ -527,7 +527,7 @@ const WRONG: &[Kind] = &[
         (one(&ways, draw), format!("\\frac{{{a}}}{{{b}}}"))
     }),
     ("a root of another number", |draw| {
-        let (k, n) = (2 + draw.below(8), draw.pick(&[13, 17, 19, 23, 29, 31]));
+        let (k, n) = (2 + draw.index(8), draw.pick(&[13, 17, 19, 23, 29, 31]));
         let ways = [
             format!("{k}√{}", n + 1),
             format!("√{}", n * k),
@@ -554,7 +554,7 @@ const WRONG: &[Kind] = &[
         ];
         let all = draw.pick(&["\\mathbb{R}", "(-\\infty,\\infty)", "\\text{all real numbers}"]);
         let set = one(&sets, draw);
-        if draw.chance(0.5) { (set, all.to_owned()) } else { (all.to_owned(), set) }
+        if draw.gen_bool(0.5) { (set, all.to_owned()) } else { (all.to_owned(), set) }
     }),
     ("other ends of a union", |draw| {
         let (a, b) = (-whole(draw), whole(draw));
@@ -586,7 +586,7 @@ const WRONG: &[Kind] = &[
         (one(&ways, draw), format!("({a},{b}]"))
     }),
     ("a list for a number with thousands", |draw| {
-        let (a, b) = (1 + draw.below(9), 100 + draw.below(900));
+        let (a, b) = (1 + draw.index(9), 100 + draw.index(900));
         let ways = [
             (format!("{a}, {b}"), format!("{a}{b}")),
             (format!("{a}{b}"), format!("{a}, {b}")),
@@ -598,7 +598,7 @@ const WRONG: &[Kind] = &[
             (format!("{a},{b}"), format!("({a}, {b})")),
             (format!("{a}.{b}"), format!("{a},{b}")),
         ];
-        ways[draw.below(ways.len())].clone()
+        ways[draw.index(ways.len())].clone()
     }),
     ("another set than that of one", |draw| {
         let n = whole(draw);
@@ -612,7 +612,7 @@ const WRONG: &[Kind] = &[
             format!("({n}, {m})"),
         ];
         let set = one(&sets, draw);
-        if draw.chance(0.5) { (set, n.to_string()) } else { (n.to_string(), set) }
+        if draw.gen_bool(0.5) { (set, n.to_string()) } else { (n.to_string(), set) }
     }),
     ("a reason that has the number", |draw| {
         let n = whole(draw);
@@ -630,7 +630,7 @@ const WRONG: &[Kind] = &[
 ];
 
 /// The verdict as `maverl grade math` gives it.
-fn verdict((answer, truth): &Pair) -> Verdict {
+fn verdict((answer, truth): &Pair) -> AnswerVerdict {
     compare(extract(answer).unwrap_or(answer), reference(truth))
 }
 
@@ -638,12 +638,12 @@ fn verdict((answer, truth): &Pair) -> Verdict {
 fn misjudged(kinds: &[Kind], right: bool) -> (Vec<(&'static str, Pair)>, f64) {
     let (mut wrong, mut slowest) = (Vec::new(), 0.0_f64);
     for (at, (name, make)) in kinds.iter().enumerate() {
-        let mut draw = Draw::new(at as u64);
+        let mut draw = SplitMix64::new(at as u64);
         let pairs: Vec<Pair> = (0..PAIRS).map(|_| make(&mut draw)).collect();
         let before = wrong.len();
         for pair in pairs {
             let start = milliseconds();
-            let equal = verdict(&pair) == Verdict::Equal;
+            let equal = verdict(&pair) == AnswerVerdict::Equal;
             slowest = slowest.max(milliseconds() - start);
             if equal != right {
                 wrong.push((*name, pair));
@@ -676,7 +676,7 @@ fn a_unit_agrees_with_its_own_names_alone() {
         for (j, others) in UNITS.iter().enumerate() {
             for (a, b) in units.iter().flat_map(|a| others.iter().map(move |b| (a, b))) {
                 let pair = (format!("12{a}"), format!("12{b}"));
-                let equal = verdict(&pair) == Verdict::Equal;
+                let equal = verdict(&pair) == AnswerVerdict::Equal;
                 wrong.extend((equal != (i == j)).then_some(pair));
             }
         }
@@ -694,7 +694,8 @@ fn table(text: &str) -> Vec<Pair> {
 fn the_table_of_right_answers_is_accepted() {
     let pairs = table(include_str!("right.tsv"));
     assert!(pairs.len() >= 340, "{}", pairs.len());
-    let wrong: Vec<&Pair> = pairs.iter().filter(|pair| verdict(pair) != Verdict::Equal).collect();
+    let wrong: Vec<&Pair> =
+        pairs.iter().filter(|pair| verdict(pair) != AnswerVerdict::Equal).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
@@ -702,7 +703,8 @@ fn the_table_of_right_answers_is_accepted() {
 fn the_table_of_wrong_answers_is_rejected() {
     let pairs = table(include_str!("wrong.tsv"));
     assert!(pairs.len() >= 500, "{}", pairs.len());
-    let wrong: Vec<&Pair> = pairs.iter().filter(|pair| verdict(pair) == Verdict::Equal).collect();
+    let wrong: Vec<&Pair> =
+        pairs.iter().filter(|pair| verdict(pair) == AnswerVerdict::Equal).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 

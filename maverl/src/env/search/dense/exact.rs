@@ -1,6 +1,6 @@
 //! The nearest vectors, by looking at all of them.
 
-use maverl_kernels::matmul::{Packed, Precision};
+use maverl_kernels::matmul::{PackedWeight, Precision};
 
 use super::super::index::{Ranked, best};
 
@@ -8,12 +8,12 @@ use super::super::index::{Ranked, best};
 const BATCH: usize = 32;
 
 /// Vectors in the form that matrix products read.
-pub(super) struct Exact(Packed);
+pub(super) struct Exact(PackedWeight);
 
 impl Exact {
     /// Over vectors `[n, width]`.
     pub(super) fn new(vectors: &[f32], width: usize) -> Self {
-        Self(Packed::pack(Precision::F32, vectors, vectors.len() / width, width))
+        Self(PackedWeight::pack(Precision::F32, vectors, vectors.len() / width, width))
     }
 
     /// The `k` vectors with the largest products with each query of `[queries, width]`, largest first.

@@ -10,7 +10,7 @@ use std::collections::BinaryHeap;
 use rayon::prelude::*;
 
 use super::super::index::{Ranked, best};
-use crate::draw::Draw;
+use crate::rng::SplitMix64;
 
 /// Links of a node when it is added (`M` in the paper); in the lowest layer it may come to have twice as many.
 const LINKS: usize = 16;
@@ -37,9 +37,9 @@ impl Hnsw {
     pub(super) fn new(vectors: Vec<f32>, width: usize) -> Self {
         let n = vectors.len() / width;
         let mut graph = Self { width, vectors, links: Vec::with_capacity(n), entry: 0 };
-        let mut draw = Draw::new(SEED);
+        let mut draw = SplitMix64::new(SEED);
         for _ in 0..n {
-            let up = (0..LAYERS).take_while(|_| draw.chance(1.0 / LINKS as f64)).count();
+            let up = (0..LAYERS).take_while(|_| draw.gen_bool(1.0 / LINKS as f64)).count();
             graph.add(up);
         }
         graph

@@ -19,8 +19,8 @@ async fn started() -> (SocketAddr, oneshot::Sender<()>, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel();
-    let desk = Arc::new(Desk::new(Index::new(facts::corpus()).unwrap(), 10));
-    let end = tokio::spawn(serve(listener, desk, async move {
+    let batched = Arc::new(BatchedSearch::new(Index::new(facts::corpus()).unwrap(), 10));
+    let end = tokio::spawn(serve(listener, batched, async move {
         let _ = stopped.await;
     }));
     (address, stop, end)
@@ -179,7 +179,7 @@ async fn a_request_for_more_than_an_answer_may_have_is_refused() {
         text: "x".repeat(1 << 20),
     };
     let index = Index::new((0..4).map(document).collect()).unwrap();
-    tokio::spawn(serve(listener, Arc::new(Desk::new(index, 0)), std::future::pending()));
+    tokio::spawn(serve(listener, Arc::new(BatchedSearch::new(index, 0)), std::future::pending()));
     assert_eq!(raw(address, post("/retrieve", &many(3, 4))).await.0, 200);
     let (status, answer) = raw(address, post("/retrieve", &many(4, 4))).await;
     let message = answer["error"].as_str().unwrap();

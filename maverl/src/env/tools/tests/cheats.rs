@@ -134,7 +134,7 @@ async fn every_shipped_errand_is_done_by_its_solution_and_not_by_less() {
     let mut tools = ToolsEnvironment::default();
     tools.start(Path::new("")).unwrap();
     for (_, tasks) in crate::world::tools::errands() {
-        tools.note(&tasks).unwrap();
+        tools.report(&tasks).unwrap();
         // All kinds and levels come in turn.
         for task in tasks.iter().take(90) {
             let solution = &task.data["solution"];

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::{Found, attribute_or_self, string};
-use crate::model::jinja::arguments::{Given, count, flag, text};
+use crate::model::jinja::arguments::{CallArguments, count, flag, text};
 use crate::model::jinja::ast::Operator;
 use crate::model::jinja::meter::{Meter, Outcome, refused};
 use crate::model::jinja::methods;
@@ -12,7 +12,7 @@ use crate::model::jinja::operators::operate;
 use crate::model::jinja::print::{self, Out};
 use crate::model::jinja::value::{List, Missing, Value, hashable};
 
-pub(crate) fn apply(name: &str, value: &Value, given: Given, meter: &Meter) -> Found {
+pub(crate) fn apply(name: &str, value: &Value, given: CallArguments, meter: &Meter) -> Found {
     Ok(match name {
         "list" => given.bind(name, []).and_then(|[]| Ok(Value::List(value.items(meter)?))),
         "first" => given.bind(name, []).and_then(|[]| end(value, true, meter)),
@@ -56,7 +56,7 @@ fn reverse(value: &Value, meter: &Meter) -> Outcome<Value> {
     Value::list(items.items.iter().rev().cloned().collect())
 }
 
-fn join(value: &Value, given: Given, meter: &Meter) -> Outcome<Value> {
+fn join(value: &Value, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [separator, attribute] = given.bind("join", ["d", "attribute"])?;
     let separator = match &separator {
         None => Value::str(""),
@@ -72,7 +72,7 @@ fn join(value: &Value, given: Given, meter: &Meter) -> Outcome<Value> {
     Ok(Value::str(out.text))
 }
 
-fn sum(value: &Value, given: Given, meter: &Meter) -> Outcome<Value> {
+fn sum(value: &Value, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [attribute, start] = given.bind("sum", ["attribute", "start"])?;
     let mut sum = start.unwrap_or(Value::Int(0));
     for item in &value.items(meter)?.items {
@@ -98,7 +98,7 @@ fn key(
     }
 }
 
-fn extreme(name: &str, value: &Value, given: Given, meter: &Meter) -> Outcome<Value> {
+fn extreme(name: &str, value: &Value, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [case_sensitive, attribute] = given.bind(name, ["case_sensitive", "attribute"])?;
     let case_sensitive = flag(case_sensitive.as_ref(), false);
     let wanted = if name == "min" { Ordering::Less } else { Ordering::Greater };
@@ -169,7 +169,7 @@ fn by_attribute(
     items.items.iter().map(|item| Ok((key_of(item)?, item.clone()))).collect()
 }
 
-fn sort(value: &Value, given: Given, meter: &Meter) -> Outcome<Value> {
+fn sort(value: &Value, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let parameters = ["reverse", "case_sensitive", "attribute"];
     let [reverse, case_sensitive, attribute] = given.bind("sort", parameters)?;
     let case_sensitive = flag(case_sensitive.as_ref(), false);
@@ -178,7 +178,7 @@ fn sort(value: &Value, given: Given, meter: &Meter) -> Outcome<Value> {
     Value::list(items.into_iter().map(|(_, item)| item).collect())
 }
 
-fn unique(value: &Value, given: Given, meter: &Meter) -> Outcome<Value> {
+fn unique(value: &Value, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [case_sensitive, attribute] = given.bind("unique", ["case_sensitive", "attribute"])?;
     let case_sensitive = flag(case_sensitive.as_ref(), false);
     let (mut keys, mut kept): (Vec<Value>, Vec<Value>) = (Vec::new(), Vec::new());
@@ -197,7 +197,7 @@ fn unique(value: &Value, given: Given, meter: &Meter) -> Outcome<Value> {
     Value::list(kept)
 }
 
-fn groupby(value: &Value, given: Given, meter: &Meter) -> Outcome<Value> {
+fn groupby(value: &Value, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [attribute, default, case_sensitive] =
         given.bind("groupby", ["attribute", "default", "case_sensitive"])?;
     let case_sensitive = flag(case_sensitive.as_ref(), false);
@@ -235,7 +235,7 @@ fn groupby(value: &Value, given: Given, meter: &Meter) -> Outcome<Value> {
     Value::list(groups.into_iter().map(group).collect::<Outcome<_>>()?)
 }
 
-fn dictsort(value: &Value, given: Given, meter: &Meter) -> Outcome<Value> {
+fn dictsort(value: &Value, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [case_sensitive, by, reverse] =
         given.bind("dictsort", ["case_sensitive", "by", "reverse"])?;
     let case_sensitive = flag(case_sensitive.as_ref(), false);
@@ -254,7 +254,7 @@ fn dictsort(value: &Value, given: Given, meter: &Meter) -> Outcome<Value> {
 }
 
 /// Lists of so many items, the last filled up where there is something to fill with.
-fn batch(value: &Value, given: Given, meter: &Meter) -> Outcome<Value> {
+fn batch(value: &Value, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [size, with] = given.bind("batch", ["linecount", "fill_with"])?;
     let size = count("batch", size.as_ref(), 0)?;
     if size == 0 {
@@ -274,7 +274,7 @@ fn batch(value: &Value, given: Given, meter: &Meter) -> Outcome<Value> {
 }
 
 /// So many lists that together have the items, the first ones the longer.
-fn slice(value: &Value, given: Given, meter: &Meter) -> Outcome<Value> {
+fn slice(value: &Value, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [slices, with] = given.bind("slice", ["slices", "fill_with"])?;
     let slices = count("slice", slices.as_ref(), 0)?;
     if slices == 0 {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Found;
-use crate::model::jinja::arguments::{Given, count, flag, int, text};
+use crate::model::jinja::arguments::{CallArguments, count, flag, int, text};
 use crate::model::jinja::lexer::is_white;
 use crate::model::jinja::meter::{Meter, Outcome, refused};
 use crate::model::jinja::methods;
@@ -11,8 +11,8 @@ use crate::model::jinja::methods::text::{cased, part_of, replace, strip};
 use crate::model::jinja::print::{self, Out};
 use crate::model::jinja::value::Value;
 
-pub(crate) fn apply(name: &str, value: &Value, given: Given, meter: &Meter) -> Found {
-    let filter: fn(&Arc<str>, Given, &Meter) -> Outcome<Value> = match name {
+pub(crate) fn apply(name: &str, value: &Value, given: CallArguments, meter: &Meter) -> Found {
+    let filter: fn(&Arc<str>, CallArguments, &Meter) -> Outcome<Value> = match name {
         "upper" => |text, given, meter| case("upper", text, given, meter),
         "lower" => |text, given, meter| case("lower", text, given, meter),
         "capitalize" => |text, given, meter| case("capitalize", text, given, meter),
@@ -45,14 +45,14 @@ pub(crate) fn apply(name: &str, value: &Value, given: Given, meter: &Meter) -> F
     Ok(printed.and_then(|text| filter(&text, given, meter)))
 }
 
-fn case(name: &str, text: &Arc<str>, given: Given, meter: &Meter) -> Outcome<Value> {
+fn case(name: &str, text: &Arc<str>, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [] = given.bind(name, [])?;
     meter.product(text.len(), 3)?;
     Ok(Value::str(cased(text, name)))
 }
 
 /// The first letter of every word large. Words end at white space, hyphens and opening brackets.
-fn title(text: &Arc<str>, given: Given, meter: &Meter) -> Outcome<Value> {
+fn title(text: &Arc<str>, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [] = given.bind("title", [])?;
     meter.product(text.len(), 3)?;
     let mut out = String::with_capacity(text.len());
@@ -67,7 +67,7 @@ fn title(text: &Arc<str>, given: Given, meter: &Meter) -> Outcome<Value> {
     Ok(Value::str(out))
 }
 
-fn trim(of: &Arc<str>, given: Given, meter: &Meter) -> Outcome<Value> {
+fn trim(of: &Arc<str>, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [chars] = given.bind("trim", ["chars"])?;
     let chars = match &chars {
         None | Some(Value::None) => None,
@@ -77,7 +77,7 @@ fn trim(of: &Arc<str>, given: Given, meter: &Meter) -> Outcome<Value> {
     part_of(of, part, meter)
 }
 
-fn replaced(of: &Arc<str>, given: Given, meter: &Meter) -> Outcome<Value> {
+fn replaced(of: &Arc<str>, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [old, new, most] = given.bind("replace", ["old", "new", "count"])?;
     let most = match &most {
         None | Some(Value::None) => usize::MAX,
@@ -92,7 +92,7 @@ fn replaced(of: &Arc<str>, given: Given, meter: &Meter) -> Outcome<Value> {
 }
 
 /// Every line but the first indented, blank ones not.
-fn indent(of: &Arc<str>, given: Given, meter: &Meter) -> Outcome<Value> {
+fn indent(of: &Arc<str>, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [width, first, blank] = given.bind("indent", ["width", "first", "blank"])?;
     let (first, blank) = (flag(first.as_ref(), false), flag(blank.as_ref(), false));
     let mut with = Out::new(meter);
@@ -113,7 +113,7 @@ fn indent(of: &Arc<str>, given: Given, meter: &Meter) -> Outcome<Value> {
     Ok(Value::str(out.text))
 }
 
-fn truncate(of: &Arc<str>, given: Given, meter: &Meter) -> Outcome<Value> {
+fn truncate(of: &Arc<str>, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [length, kill, end, leeway] =
         given.bind("truncate", ["length", "killwords", "end", "leeway"])?;
     let length = count("truncate", length.as_ref(), 255)?;
@@ -141,7 +141,7 @@ fn truncate(of: &Arc<str>, given: Given, meter: &Meter) -> Outcome<Value> {
 }
 
 /// What is no text cannot be cut, but it may be short enough.
-fn untruncated(value: &Value, given: Given, meter: &Meter) -> Outcome<Value> {
+fn untruncated(value: &Value, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [length, _, _, leeway] =
         given.bind("truncate", ["length", "killwords", "end", "leeway"])?;
     let most = int("truncate", length.as_ref(), 255)? + int("truncate", leeway.as_ref(), 5)?;
@@ -151,7 +151,7 @@ fn untruncated(value: &Value, given: Given, meter: &Meter) -> Outcome<Value> {
     }
 }
 
-fn wordcount(of: &Arc<str>, given: Given, meter: &Meter) -> Outcome<Value> {
+fn wordcount(of: &Arc<str>, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [] = given.bind("wordcount", [])?;
     meter.work(of.len())?;
     let words = of.split(|char: char| !(char.is_alphanumeric() || char == '_'));
@@ -159,7 +159,7 @@ fn wordcount(of: &Arc<str>, given: Given, meter: &Meter) -> Outcome<Value> {
 }
 
 /// The text without tags and comments, with single spaces.
-fn striptags(of: &Arc<str>, given: Given, meter: &Meter) -> Outcome<Value> {
+fn striptags(of: &Arc<str>, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [] = given.bind("striptags", [])?;
     meter.product(of.len(), 2)?;
     let mut plain = String::with_capacity(of.len());
@@ -176,7 +176,7 @@ fn striptags(of: &Arc<str>, given: Given, meter: &Meter) -> Outcome<Value> {
     Ok(Value::str(words.join(" ")))
 }
 
-fn escape(of: &Arc<str>, given: Given, meter: &Meter) -> Outcome<Value> {
+fn escape(of: &Arc<str>, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [] = given.bind("escape", [])?;
     let mut out = Out::new(meter);
     let mut rest = &**of;
@@ -195,7 +195,7 @@ fn escape(of: &Arc<str>, given: Given, meter: &Meter) -> Outcome<Value> {
     Ok(Value::str(out.text))
 }
 
-fn urlencode(of: &Arc<str>, given: Given, meter: &Meter) -> Outcome<Value> {
+fn urlencode(of: &Arc<str>, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [] = given.bind("urlencode", [])?;
     let mut out = Out::new(meter);
     quote(&mut out, of, true)?;
@@ -218,7 +218,7 @@ fn quote(out: &mut Out<'_>, text: &str, path: bool) -> Outcome<()> {
 }
 
 /// A dictionary or pairs as the query of an address.
-fn urlencode_pairs(value: &Value, given: Given, meter: &Meter) -> Outcome<Value> {
+fn urlencode_pairs(value: &Value, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [] = given.bind("urlencode", [])?;
     let pairs = match value {
         Value::Dict(_) => methods::items(value, meter)?,

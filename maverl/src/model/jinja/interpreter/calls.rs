@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Interpreter;
 use crate::model::jinja::access::dotted;
-use crate::model::jinja::arguments::{Given, int, text};
+use crate::model::jinja::arguments::{CallArguments, int, text};
 use crate::model::jinja::ast::Expr;
 use crate::model::jinja::meter::{Failure, Outcome, refused};
 use crate::model::jinja::value::{Closure, List, Loop, Missing, Value, set, undefined};
@@ -31,7 +31,7 @@ impl Interpreter<'_> {
     }
 
     /// Calls a value.
-    pub(super) fn call(&mut self, callee: &Value, given: Given) -> Outcome<Value> {
+    pub(super) fn call(&mut self, callee: &Value, given: CallArguments) -> Outcome<Value> {
         match callee {
             Value::Undefined(_) => Err(undefined(callee)),
             Value::Function(name) => self.function(name, given),
@@ -51,7 +51,7 @@ impl Interpreter<'_> {
         }
     }
 
-    fn function(&mut self, name: &str, mut given: Given) -> Outcome<Value> {
+    fn function(&mut self, name: &str, mut given: CallArguments) -> Outcome<Value> {
         match name {
             "raise_exception" => {
                 let [message] = given.bind(name, ["message"])?;
@@ -102,7 +102,7 @@ impl Interpreter<'_> {
     }
 
     /// Entries as `dict` takes them: a dictionary or pairs, and arguments with names.
-    fn entries(&mut self, mut given: Given) -> Outcome<Vec<(Value, Value)>> {
+    fn entries(&mut self, mut given: CallArguments) -> Outcome<Vec<(Value, Value)>> {
         let mut entries = Vec::new();
         match given.shift() {
             None => {}
@@ -125,7 +125,7 @@ impl Interpreter<'_> {
         Ok(entries)
     }
 
-    fn range(&mut self, given: Given) -> Outcome<Value> {
+    fn range(&mut self, given: CallArguments) -> Outcome<Value> {
         let [a, b, step] = given.bind("range", ["start", "stop", "step"])?;
         let step = int("range", step.as_ref(), 1)?;
         let first = match a {
@@ -148,7 +148,7 @@ impl Interpreter<'_> {
         Value::list((0..length).map(|i| Value::Int(start + i * step)).collect())
     }
 
-    fn run_macro(&mut self, closure: &Arc<Closure>, mut given: Given) -> Outcome<Value> {
+    fn run_macro(&mut self, closure: &Arc<Closure>, mut given: CallArguments) -> Outcome<Value> {
         let code = &closure.code;
         let line = self.line;
         let text = self.captured(|this| {
@@ -188,7 +188,7 @@ impl Interpreter<'_> {
     }
 
     /// `loop(items)` of a recursive loop.
-    fn recurse(&mut self, state: &Arc<Loop>, given: Given) -> Outcome<Value> {
+    fn recurse(&mut self, state: &Arc<Loop>, given: CallArguments) -> Outcome<Value> {
         let [items] = given.bind("loop", ["items"])?;
         let (Some((code, scope)), Some(items)) = (&state.recursive, items) else {
             return refused("`loop` is called, but the loop is not `recursive`");
@@ -199,7 +199,7 @@ impl Interpreter<'_> {
         Ok(Value::str(text?))
     }
 
-    fn loop_method(&mut self, state: &Loop, name: &str, given: Given) -> Outcome<Value> {
+    fn loop_method(&mut self, state: &Loop, name: &str, given: CallArguments) -> Outcome<Value> {
         if name == "cycle" {
             let n = given.positional.len();
             return match state.index.checked_rem(n) {
@@ -229,7 +229,12 @@ impl Interpreter<'_> {
     }
 
     /// Applies a filter.
-    pub(super) fn filter(&mut self, name: &str, value: &Value, given: Given) -> Outcome<Value> {
+    pub(super) fn filter(
+        &mut self,
+        name: &str,
+        value: &Value,
+        given: CallArguments,
+    ) -> Outcome<Value> {
         self.meter.step()?;
         match name {
             "map" => self.map(value, given),
@@ -242,7 +247,12 @@ impl Interpreter<'_> {
     }
 
     /// Whether a test holds.
-    pub(super) fn test(&mut self, name: &str, value: &Value, given: Given) -> Outcome<bool> {
+    pub(super) fn test(
+        &mut self,
+        name: &str,
+        value: &Value,
+        given: CallArguments,
+    ) -> Outcome<bool> {
         self.meter.step()?;
         match predicates::apply(name, value, given, self.meter) {
             Some(outcome) => outcome,
@@ -251,7 +261,7 @@ impl Interpreter<'_> {
     }
 
     /// Each item through a filter, or an attribute of it.
-    fn map(&mut self, value: &Value, mut given: Given) -> Outcome<Value> {
+    fn map(&mut self, value: &Value, mut given: CallArguments) -> Outcome<Value> {
         if !value.is_true() {
             return Value::list(Vec::new());
         }
@@ -280,14 +290,14 @@ impl Interpreter<'_> {
     }
 
     /// The arguments again, for another item.
-    fn copied(&self, given: &Given) -> Outcome<Given> {
+    fn copied(&self, given: &CallArguments) -> Outcome<CallArguments> {
         let n = given.positional.len() + 2 * given.named.len();
         self.meter.product(n, size_of::<Value>())?;
-        Ok(Given { positional: given.positional.clone(), named: given.named.clone() })
+        Ok(CallArguments { positional: given.positional.clone(), named: given.named.clone() })
     }
 
     /// The items for which a test holds, or does not; of an attribute where the name ends so.
-    fn select(&mut self, name: &str, value: &Value, mut given: Given) -> Outcome<Value> {
+    fn select(&mut self, name: &str, value: &Value, mut given: CallArguments) -> Outcome<Value> {
         if !value.is_true() {
             return Value::list(Vec::new());
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Interpreter;
 use crate::model::jinja::access;
-use crate::model::jinja::arguments::Given;
+use crate::model::jinja::arguments::CallArguments;
 use crate::model::jinja::ast::{Arguments, Expr, Operator, Postfix};
 use crate::model::jinja::meter::{Outcome, refused};
 use crate::model::jinja::methods;
@@ -241,8 +241,9 @@ impl Interpreter<'_> {
     }
 
     /// The values of arguments.
-    pub(super) fn given(&mut self, arguments: &Arguments) -> Outcome<Given> {
-        let mut given = Given { positional: self.all(&arguments.positional)?, named: Vec::new() };
+    pub(super) fn given(&mut self, arguments: &Arguments) -> Outcome<CallArguments> {
+        let mut given =
+            CallArguments { positional: self.all(&arguments.positional)?, named: Vec::new() };
         if let Some(items) = &arguments.items {
             let items = self.evaluate(items)?.items(self.meter)?;
             self.meter.product(items.items.len(), size_of::<Value>())?;

@@ -5,7 +5,7 @@ mod fill;
 use std::sync::Arc;
 
 use super::texts;
-use crate::model::jinja::arguments::{Given, flag, int, text};
+use crate::model::jinja::arguments::{CallArguments, flag, int, text};
 use crate::model::jinja::format;
 use crate::model::jinja::lexer::is_white;
 use crate::model::jinja::meter::{Meter, Outcome, refused};
@@ -57,7 +57,12 @@ pub(crate) const NAMES: &[&str] = &[
 ];
 
 /// Calls a method.
-pub(crate) fn call(of: &Arc<str>, name: &str, given: Given, meter: &Meter) -> Outcome<Value> {
+pub(crate) fn call(
+    of: &Arc<str>,
+    name: &str,
+    given: CallArguments,
+    meter: &Meter,
+) -> Outcome<Value> {
     // Most methods read the text, and none gives more than three times its bytes unless it charges that itself.
     meter.work(of.len())?;
     match name {
@@ -188,7 +193,7 @@ fn is(text: &str, name: &str) -> bool {
     }
 }
 
-fn ends(of: &str, name: &str, given: Given, meter: &Meter) -> Outcome<Value> {
+fn ends(of: &str, name: &str, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [wanted, start, end] = given.bind(name, ["part", "start", "end"])?;
     let part = window(of, start.as_ref(), end.as_ref(), name)?.map_or("", |(_, part)| part);
     let holds = |wanted: &str| match name {
@@ -233,7 +238,7 @@ fn window<'t>(
     Ok(Some((start as usize, &of[byte(start)..byte(end.max(start))])))
 }
 
-fn find(of: &str, name: &str, given: Given, meter: &Meter) -> Outcome<Value> {
+fn find(of: &str, name: &str, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [wanted, start, end] = given.bind(name, ["part", "start", "end"])?;
     let wanted = text(name, wanted.as_ref())?;
     meter.work(wanted.len())?;
@@ -258,7 +263,7 @@ fn find(of: &str, name: &str, given: Given, meter: &Meter) -> Outcome<Value> {
     }
 }
 
-fn split(of: &str, name: &str, given: Given, meter: &Meter) -> Outcome<Value> {
+fn split(of: &str, name: &str, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [separator, most] = given.bind(name, ["sep", "maxsplit"])?;
     let most =
         usize::try_from(int(name, most.as_ref(), -1)?).map_or(usize::MAX, |n| n.saturating_add(1));
@@ -334,7 +339,7 @@ fn lines(text: &str, keep: bool) -> impl Iterator<Item = &str> {
     })
 }
 
-fn partition(of: &str, name: &str, given: Given, meter: &Meter) -> Outcome<Value> {
+fn partition(of: &str, name: &str, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [separator] = given.bind(name, ["sep"])?;
     let separator = text(name, separator.as_ref())?;
     if separator.is_empty() {

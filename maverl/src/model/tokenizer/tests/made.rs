@@ -240,7 +240,7 @@ fn what_a_tokenizer_is_told_reaches_every_template_unless_the_conversation_says_
     assert_eq!(tokenizer.render(&[], false).unwrap().text(), "<start>|plain||0");
     let told =
         json!({"style": "short", "depth": [1, true], "bos_token": "mine", "messages": [1, 2]});
-    let tokenizer = tokenizer.telling(told.as_object().unwrap());
+    let tokenizer = tokenizer.with_template_kwargs(told.as_object().unwrap());
     assert_eq!(tokenizer.render(&[], false).unwrap().text(), "mine|short|[1, True]|0");
     let own = json!({"messages": [], "chat_template_kwargs": {"style": "long"}});
     let own: ChatInput = serde_json::from_value(own).unwrap();

@@ -7,9 +7,9 @@ use crate::model::create::Size;
 
 impl Cache {
     /// Asserts that the counts are those of these requests and of the tree, and that no block is lost.
-    pub(in crate::runtime::engine) fn check(&self, held: &[&Held]) {
+    pub(in crate::runtime::engine) fn check(&self, table: &[&BlockTable]) {
         let mut refs = vec![0; self.store.len()];
-        for block in held.iter().flat_map(|held| &held.blocks) {
+        for block in table.iter().flat_map(|table| &table.blocks) {
             refs[*block as usize] += 1;
         }
         let own = |id: &usize| refs[*id] == 0 && self.cached[*id];
@@ -57,9 +57,9 @@ fn sequence() -> impl Strategy<Value = Vec<u32>> {
 }
 
 /// Computes a whole sequence.
-fn compute(cache: &mut Cache, held: &mut Held, tokens: &[u32]) {
-    assert!(cache.reserve(held, tokens.len()));
-    held.len = tokens.len();
+fn compute(cache: &mut Cache, table: &mut BlockTable, tokens: &[u32]) {
+    assert!(cache.reserve(table, tokens.len()));
+    table.len = tokens.len();
 }
 
 fn runner(cases: u32) -> proptest::test_runner::TestRunner {
@@ -80,20 +80,20 @@ fn a_request_joins_the_longest_start_that_any_other_computed() {
     let result = runner(256).run(&sequences, |(known, tokens)| {
         let mut cache = cache(&config, 100);
         for sequence in &known {
-            let mut held = Held::nothing(0);
-            cache.join(&mut held, sequence);
-            compute(&mut cache, &mut held, sequence);
-            cache.check(&[&held]);
-            cache.leave(&mut held, sequence);
+            let mut table = BlockTable::nothing(0);
+            cache.acquire_prefix(&mut table, sequence);
+            compute(&mut cache, &mut table, sequence);
+            cache.check(&[&table]);
+            cache.release(&mut table, sequence);
         }
-        let (mut held, mut stranger) = (Held::nothing(0), Held::nothing(1));
-        cache.join(&mut held, &tokens);
-        cache.join_part(&mut held, &tokens);
-        prop_assert_eq!(held.len, longest(&known, &tokens));
-        cache.join(&mut stranger, &tokens);
-        cache.join_part(&mut stranger, &tokens);
+        let (mut table, mut stranger) = (BlockTable::nothing(0), BlockTable::nothing(1));
+        cache.acquire_prefix(&mut table, &tokens);
+        cache.acquire_partial_block(&mut table, &tokens);
+        prop_assert_eq!(table.len, longest(&known, &tokens));
+        cache.acquire_prefix(&mut stranger, &tokens);
+        cache.acquire_partial_block(&mut stranger, &tokens);
         prop_assert_eq!(stranger.len, 0);
-        cache.check(&[&held, &stranger]);
+        cache.check(&[&table, &stranger]);
         Ok(())
     });
     result.unwrap();
@@ -121,31 +121,31 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 /// Does one operation on requests under way.
-fn perform(cache: &mut Cache, requests: &mut Vec<(Vec<u32>, Held, usize)>, op: Op) {
+fn perform(cache: &mut Cache, requests: &mut Vec<(Vec<u32>, BlockTable, usize)>, op: Op) {
     let n = requests.len();
     match op {
         Op::Start(tokens, policy) => {
-            let mut held = Held::nothing(policy);
-            cache.join(&mut held, &tokens);
-            cache.join_part(&mut held, &tokens);
-            requests.push((tokens, held, policy));
+            let mut table = BlockTable::nothing(policy);
+            cache.acquire_prefix(&mut table, &tokens);
+            cache.acquire_partial_block(&mut table, &tokens);
+            requests.push((tokens, table, policy));
         }
         Op::Grow(which, by) if n > 0 => {
-            let (tokens, held, _) = &mut requests[which % n];
-            let to = tokens.len().min(held.len + by);
-            let fits = Cache::lacking(held, to) <= cache.available();
-            assert_eq!(cache.reserve(held, to), fits);
+            let (tokens, table, _) = &mut requests[which % n];
+            let to = tokens.len().min(table.len + by);
+            let fits = Cache::lacking(table, to) <= cache.available();
+            assert_eq!(cache.reserve(table, to), fits);
             if fits {
-                held.len = to;
-                cache.publish(held, tokens, by % 2 == 0);
+                table.len = to;
+                cache.insert_prefix(table, tokens, by % 2 == 0);
             }
         }
         Op::Leave(which) if n > 0 => {
-            let (tokens, mut held, _) = requests.remove(which % n);
-            cache.leave(&mut held, &tokens);
+            let (tokens, mut table, _) = requests.remove(which % n);
+            cache.release(&mut table, &tokens);
         }
         Op::LetGo(which) if n > 0 => {
-            cache.let_go(&mut requests.remove(which % n).1);
+            cache.drop_blocks(&mut requests.remove(which % n).1);
         }
         // A barrier waits for every request.
         Op::Forget(policy) if requests.iter().all(|(.., of)| *of != policy) => cache.forget(policy),
@@ -161,10 +161,10 @@ fn no_block_is_lost_or_held_twice_in_any_sequence_of_operations() {
         let (mut cache, mut requests) = (cache(&config, blocks), Vec::new());
         for op in ops {
             perform(&mut cache, &mut requests, op);
-            cache.check(&requests.iter().map(|(_, held, _)| held).collect::<Vec<&Held>>());
+            cache.check(&requests.iter().map(|(_, table, _)| table).collect::<Vec<&BlockTable>>());
         }
-        for (tokens, mut held, _) in requests {
-            cache.leave(&mut held, &tokens);
+        for (tokens, mut table, _) in requests {
+            cache.release(&mut table, &tokens);
         }
         prop_assert_eq!(cache.available(), blocks);
         cache.forget(0);
@@ -181,24 +181,24 @@ fn what_was_asked_for_longest_ago_is_evicted_first_and_from_its_end() {
     let mut cache = cache(&config, 4);
     let [old, new] = [5, 6].map(|token| vec![token; 2 * TOKENS]);
     for tokens in [&old, &new] {
-        let mut held = Held::nothing(0);
-        compute(&mut cache, &mut held, tokens);
-        cache.leave(&mut held, tokens);
+        let mut table = BlockTable::nothing(0);
+        compute(&mut cache, &mut table, tokens);
+        cache.release(&mut table, tokens);
     }
     let known = |cache: &mut Cache, tokens: &[u32]| {
-        let (mut held, tokens) = (Held::nothing(0), [tokens, &[7]].concat());
-        cache.join(&mut held, &tokens);
-        let len = held.len;
-        cache.let_go(&mut held);
+        let (mut table, tokens) = (BlockTable::nothing(0), [tokens, &[7]].concat());
+        cache.acquire_prefix(&mut table, &tokens);
+        let len = table.len;
+        cache.drop_blocks(&mut table);
         len
     };
-    let mut held = Held::nothing(0);
-    assert!(cache.reserve(&mut held, 1));
+    let mut table = BlockTable::nothing(0);
+    assert!(cache.reserve(&mut table, 1));
     assert_eq!(known(&mut cache, &new), 2 * TOKENS);
     assert_eq!(known(&mut cache, &old), TOKENS, "its last block went");
-    assert!(cache.reserve(&mut held, 2 * TOKENS));
+    assert!(cache.reserve(&mut table, 2 * TOKENS));
     assert_eq!(known(&mut cache, &old), TOKENS, "it was asked for after the other");
     assert_eq!(known(&mut cache, &new), TOKENS);
-    assert!(!cache.reserve(&mut held, 5 * TOKENS));
-    cache.check(&[&held]);
+    assert!(!cache.reserve(&mut table, 5 * TOKENS));
+    cache.check(&[&table]);
 }

@@ -1,7 +1,7 @@
 //! Runs whose files were damaged: they go on as if nothing had been, or the file is named.
 
 use super::*;
-use crate::draw::Draw;
+use crate::rng::SplitMix64;
 
 /// How many damages are tried; `MAVERL_FUZZ_CASES` says another number.
 fn cases() -> u64 {
@@ -31,15 +31,15 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// What is done to a file, in words.
-fn damage(path: &Path, draw: &mut Draw) -> String {
+fn damage(path: &Path, draw: &mut SplitMix64) -> String {
     let mut bytes = fs::read(path).unwrap();
-    match draw.below(6) {
+    match draw.index(6) {
         0 => {
             fs::remove_file(path).unwrap();
             return "removed".to_owned();
         }
         1 => {
-            let length = draw.below(bytes.len().max(1));
+            let length = draw.index(bytes.len().max(1));
             bytes.truncate(length);
             fs::write(path, bytes).unwrap();
             return format!("cut to {length} bytes");
@@ -49,15 +49,15 @@ fn damage(path: &Path, draw: &mut Draw) -> String {
         3 if bytes.iter().any(u8::is_ascii_digit) => {
             let digits: Vec<usize> =
                 (0..bytes.len()).filter(|&at| bytes[at].is_ascii_digit()).collect();
-            let at = digits[draw.below(digits.len())];
-            bytes[at] = b'0' + (bytes[at] - b'0' + 1 + draw.below(9) as u8) % 10;
+            let at = digits[draw.index(digits.len())];
+            bytes[at] = b'0' + (bytes[at] - b'0' + 1 + draw.index(9) as u8) % 10;
             fs::write(path, bytes).unwrap();
             return format!("digit {at} changed");
         }
         _ if bytes.is_empty() => bytes.push(b'x'),
         _ => {
-            let at = draw.below(bytes.len());
-            bytes[at] ^= 1 << draw.below(8);
+            let at = draw.index(bytes.len());
+            bytes[at] ^= 1 << draw.index(8);
             fs::write(path, bytes).unwrap();
             return format!("bit of byte {at} flipped");
         }
@@ -69,15 +69,15 @@ fn damage(path: &Path, draw: &mut Draw) -> String {
 /// Runs that stand differently: complete, killed between checkpoints, stopped.
 async fn standing(home: &Path) -> Vec<std::path::PathBuf> {
     let complete = home.join("complete");
-    train(Place::New(complete.clone()), 7, Stirring::new(u32::MAX)).await.unwrap();
+    train(RunLocation::New(complete.clone()), 7, Stirring::new(u32::MAX)).await.unwrap();
     let stopped = home.join("stopped");
     let mut work = Stirring::new(u32::MAX);
     work.interrupt.0 = 5;
-    train(Place::New(stopped.clone()), 7, work).await.unwrap();
+    train(RunLocation::New(stopped.clone()), 7, work).await.unwrap();
     let mut all = vec![complete, stopped];
     for fuse in [3, 9, 15, 19] {
         let killed = home.join(format!("killed-{fuse}"));
-        train(Place::New(killed.clone()), 7, Stirring::new(fuse)).await.unwrap_err();
+        train(RunLocation::New(killed.clone()), 7, Stirring::new(fuse)).await.unwrap_err();
         all.push(killed);
     }
     all
@@ -87,20 +87,20 @@ async fn standing(home: &Path) -> Vec<std::path::PathBuf> {
 async fn a_damaged_file_is_named_or_makes_no_difference() {
     let home = home();
     let whole = home.path().join("whole");
-    train(Place::New(whole.clone()), 10, Stirring::new(u32::MAX)).await.unwrap();
+    train(RunLocation::New(whole.clone()), 10, Stirring::new(u32::MAX)).await.unwrap();
     let expected = outcome(&whole);
     let runs = standing(home.path()).await;
-    let mut draw = Draw::new(11);
+    let mut draw = SplitMix64::new(11);
     let (mut refused, mut equal) = (0, 0);
     for case in 0..cases() {
-        let run = &runs[draw.below(runs.len())];
+        let run = &runs[draw.index(runs.len())];
         let all = files(run);
-        let file = &all[draw.below(all.len())];
+        let file = &all[draw.index(all.len())];
         let dir = home.path().join("damaged");
         copy(run, &dir);
         let how = damage(&dir.join(file), &mut draw);
         let what = format!("case {case}: `{file}` of `{}` {how}", name(run));
-        match train(Place::Resume(dir.clone()), 10, Stirring::new(u32::MAX)).await {
+        match train(RunLocation::Resume(dir.clone()), 10, Stirring::new(u32::MAX)).await {
             Ok(_) => {
                 assert_eq!(outcome(&dir), expected, "{what}");
                 equal += 1;
@@ -125,7 +125,7 @@ async fn a_damaged_file_is_named_or_makes_no_difference() {
 async fn a_finished_run_with_altered_files_is_not_gone_on_with_and_all_of_them_are_named() {
     let home = home();
     let dir = home.path().join("a");
-    train(Place::New(dir.clone()), 3, Stirring::new(u32::MAX)).await.unwrap();
+    train(RunLocation::New(dir.clone()), 3, Stirring::new(u32::MAX)).await.unwrap();
     let alter = |file: &str| {
         let path = dir.join(file);
         let mut bytes = fs::read(&path).unwrap();
@@ -136,7 +136,7 @@ async fn a_finished_run_with_altered_files_is_not_gone_on_with_and_all_of_them_a
         alter(file);
     }
     for steps in [3, 7] {
-        let error = train(Place::Resume(dir.clone()), steps, Stirring::new(u32::MAX)).await;
+        let error = train(RunLocation::Resume(dir.clone()), steps, Stirring::new(u32::MAX)).await;
         let error = error.unwrap_err().to_string();
         let names = ["step-000002.jsonl.zst", "before.json"];
         assert!(names.iter().all(|name| error.contains(name)), "{error}");

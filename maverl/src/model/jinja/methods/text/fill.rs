@@ -1,12 +1,12 @@
 //! Methods that fill a text up to a width.
 
-use crate::model::jinja::arguments::{Given, count, text};
+use crate::model::jinja::arguments::{CallArguments, count, text};
 use crate::model::jinja::meter::{Meter, Outcome, refused};
 use crate::model::jinja::print::Out;
 use crate::model::jinja::value::Value;
 
 /// Calls a method.
-pub(crate) fn fill(of: &str, name: &str, given: Given, meter: &Meter) -> Outcome<Value> {
+pub(crate) fn fill(of: &str, name: &str, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let mut out = Out::new(meter);
     if name == "expandtabs" {
         let [size] = given.bind(name, ["tabsize"])?;

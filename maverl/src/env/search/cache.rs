@@ -9,9 +9,9 @@ use lru::LruCache;
 const LONGEST: usize = 4 << 10;
 
 /// What was found for the last queries, each for a number of documents.
-pub(super) struct Kept<T>(Option<Mutex<LruCache<(usize, String), T>>>);
+pub(super) struct QueryCache<T>(Option<Mutex<LruCache<(usize, String), T>>>);
 
-impl<T: Clone> Kept<T> {
+impl<T: Clone> QueryCache<T> {
     /// Room for so many queries; none with 0.
     pub(super) fn new(queries: usize) -> Self {
         // A cache of a fixed size would take all of its room at once.

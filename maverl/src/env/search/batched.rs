@@ -5,24 +5,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::oneshot;
 
+use super::cache::QueryCache;
 use super::index::{Hit, Index, Ranked};
-use super::kept::Kept;
 use crate::env::EnvError;
 
 /// Answers the queries of many askers from one index.
 ///
 /// Queries that come while others are answered wait for them, and are answered in one batch then. What was found for the
 /// last queries is kept for when they are asked again.
-pub struct Desk {
-    shelf: Arc<Shelf>,
+pub struct BatchedSearch {
+    cached: Arc<CachedIndex>,
     waiting: Mutex<Vec<Ask>>,
     /// Held by who answers all that wait.
     turn: tokio::sync::Mutex<()>,
 }
 
-struct Shelf {
+struct CachedIndex {
     index: Index,
-    kept: Kept<Found>,
+    kept: QueryCache<Found>,
 }
 
 /// Queries that are searched for between two looks at who still waits.
@@ -38,16 +38,16 @@ struct Ask {
     answer: oneshot::Sender<Result<Vec<Found>, EnvError>>,
 }
 
-impl Desk {
-    /// A desk in front of an index, which keeps what was found for the last `cache` queries.
+impl BatchedSearch {
+    /// A batched in front of an index, which keeps what was found for the last `cache` queries.
     pub fn new(index: Index, cache: usize) -> Self {
-        let shelf = Arc::new(Shelf { index, kept: Kept::new(cache) });
-        Self { shelf, waiting: Mutex::default(), turn: tokio::sync::Mutex::default() }
+        let cached = Arc::new(CachedIndex { index, kept: QueryCache::new(cache) });
+        Self { cached, waiting: Mutex::default(), turn: tokio::sync::Mutex::default() }
     }
 
     /// The index behind it.
     pub fn index(&self) -> &Index {
-        &self.shelf.index
+        &self.cached.index
     }
 
     /// The best `k` documents for each query, as [`Index::search`] finds them.
@@ -62,7 +62,7 @@ impl Desk {
     ) -> Result<Vec<Vec<Hit<'_>>>, EnvError> {
         let queries = || queries.iter().map(AsRef::<str>::as_ref);
         let mut known: Vec<Option<Found>> =
-            queries().map(|query| self.shelf.kept.get(query, k)).collect();
+            queries().map(|query| self.cached.kept.get(query, k)).collect();
         let new = || queries().zip(&known).filter(|(_, known)| known.is_none());
         let new: Vec<String> = new().map(|(query, _)| query.to_owned()).collect();
         if !new.is_empty() {
@@ -84,9 +84,9 @@ impl Desk {
             biased;
             found = &mut answered => return found.map_err(broken)?,
             _turn = self.turn.lock() => {
-                let (shelf, asks) = (Arc::clone(&self.shelf), std::mem::take(&mut *self.waiting()));
+                let (cached, asks) = (Arc::clone(&self.cached), std::mem::take(&mut *self.waiting()));
                 // Where it holds up no other task. One that panics answers nobody.
-                let _ = tokio::task::spawn_blocking(move || shelf.answer(asks)).await;
+                let _ = tokio::task::spawn_blocking(move || cached.answer(asks)).await;
             }
         }
         answered.await.map_err(broken)?
@@ -97,7 +97,7 @@ impl Desk {
     }
 }
 
-impl Shelf {
+impl CachedIndex {
     /// Answers all, those for as many documents together.
     fn answer(&self, asks: Vec<Ask>) {
         let mut by_k: BTreeMap<usize, Vec<Ask>> = BTreeMap::new();
@@ -155,48 +155,48 @@ mod tests {
         let titles: Vec<String> = facts::corpus().into_iter().map(|d| d.title).take(60).collect();
         let index = Index::new(facts::corpus()).unwrap();
         for cache in [0, 7, 1000] {
-            let desk = Desk::new(Index::new(facts::corpus()).unwrap(), cache);
+            let batched = BatchedSearch::new(Index::new(facts::corpus()).unwrap(), cache);
             for _ in 0..2 {
                 let asks = titles.chunks(3).cycle().take(50).enumerate();
                 let all = asks.map(async |(i, queries)| {
                     let k = 1 + i % 4;
-                    assert_eq!(desk.search(queries, k).await, index.search(queries, k));
+                    assert_eq!(batched.search(queries, k).await, index.search(queries, k));
                 });
                 join_all(all).await;
             }
-            let room = desk.waiting().len();
+            let room = batched.waiting().len();
             assert_eq!(room, 0, "nobody is forgotten");
         }
     }
 
     #[tokio::test]
     async fn who_leaves_holds_up_nobody() {
-        let desk = Desk::new(Index::new(facts::corpus()).unwrap(), 0);
+        let batched = BatchedSearch::new(Index::new(facts::corpus()).unwrap(), 0);
         {
-            let turn = desk.turn.lock().await;
-            let mut left = Box::pin(desk.search(&["city"], 3));
+            let turn = batched.turn.lock().await;
+            let mut left = Box::pin(batched.search(&["city"], 3));
             assert!(futures::poll!(&mut left).is_pending());
             drop(left);
             drop(turn);
         }
-        assert_eq!(desk.waiting().len(), 1);
-        assert_eq!(desk.search(&["city"], 3).await.unwrap()[0].len(), 3);
-        assert_eq!(desk.waiting().len(), 0);
+        assert_eq!(batched.waiting().len(), 1);
+        assert_eq!(batched.search(&["city"], 3).await.unwrap()[0].len(), 3);
+        assert_eq!(batched.waiting().len(), 0);
     }
 
     #[tokio::test]
     async fn what_nobody_waits_for_any_more_is_not_searched_for() {
-        let desk = Desk::new(Index::new(facts::corpus()).unwrap(), 10);
+        let batched = BatchedSearch::new(Index::new(facts::corpus()).unwrap(), 10);
         let titles: Vec<String> = facts::corpus().into_iter().map(|d| d.title).take(300).collect();
         let (answer, left) = oneshot::channel();
         drop(left);
-        desk.shelf.answer(vec![Ask { queries: titles.clone(), k: 3, answer }]);
-        assert!(titles.iter().all(|title| desk.shelf.kept.get(title, 3).is_none()));
+        batched.cached.answer(vec![Ask { queries: titles.clone(), k: 3, answer }]);
+        assert!(titles.iter().all(|title| batched.cached.kept.get(title, 3).is_none()));
         // Beside somebody who waits, nobody's queries are left out.
         let ((gone, left), (waits, mut answered)) = (oneshot::channel(), oneshot::channel());
         drop(left);
         let ask = |answer, queries: &[String]| Ask { queries: queries.to_vec(), k: 3, answer };
-        desk.shelf.answer(vec![ask(gone, &titles[..200]), ask(waits, &titles[200..])]);
+        batched.cached.answer(vec![ask(gone, &titles[..200]), ask(waits, &titles[200..])]);
         assert_eq!(answered.try_recv().unwrap().unwrap().len(), 100);
     }
 }

@@ -4,15 +4,15 @@ use std::path::Path;
 
 use super::diagnostic::{Problems, path, suggestion, within};
 use super::team::{self, Member};
-use crate::config::{Config, OutsiderConfig};
+use crate::config::{Config, EndpointConfig};
 use crate::data;
-use crate::plan::{OutsiderPlan, Sampling};
+use crate::plan::{EndpointPlan, Sampling};
 
-/// Reports outsiders that cannot speak.
+/// Reports endpoints that cannot speak.
 pub(super) fn check(config: &Config, base: &Path, problems: &mut Problems<'_>) {
-    for (name, outsider) in &config.outsiders {
-        let table = path(["outsiders", name]);
-        let OutsiderConfig { url, model, script, .. } = outsider;
+    for (name, endpoint) in &config.endpoints {
+        let table = path(["endpoints", name]);
+        let EndpointConfig { url, model, script, .. } = endpoint;
         let wrong = match (url, model, script) {
             (Some(_), _, Some(_)) => "has a `url` and a `script`",
             (None, _, None) => "has neither a `url` nor a `script`",
@@ -21,61 +21,61 @@ pub(super) fn check(config: &Config, base: &Path, problems: &mut Problems<'_>) {
         };
         if !wrong.is_empty() {
             let help = "write `url` and `model` of a server, or `script`, a file of replies";
-            problems.key(&table, format!("outsider `{name}` {wrong}"), help.to_owned());
+            problems.key(&table, format!("endpoint `{name}` {wrong}"), help.to_owned());
         }
         let web = |url: &String| url.starts_with("http://") || url.starts_with("https://");
         if let Some(url) = url.as_ref().filter(|url| !web(url)) {
             let message =
-                format!("`outsiders.{name}.url` is {url:?}; it begins with http:// or https://");
+                format!("`endpoints.{name}.url` is {url:?}; it begins with http:// or https://");
             problems.value(&within(&table, "url"), message, None);
         }
         if let Some(Err(error)) = script.as_ref().map(|script| data::script(&base.join(script))) {
             problems.value(&within(&table, "script"), error.to_string(), None);
         }
         let unset = |name: &&String| std::env::var_os(name).is_none_or(|key| key.is_empty());
-        if let Some(variable) = outsider.key_env.as_ref().filter(unset) {
+        if let Some(variable) = endpoint.key_env.as_ref().filter(unset) {
             let message = format!("the environment variable `{variable}` is not set, or empty");
             problems.value(&within(&table, "key_env"), message, None);
         }
         for (key, value) in [
-            ("timeout_s", outsider.timeout_s),
-            ("prompt_price", outsider.prompt_price),
-            ("completion_price", outsider.completion_price),
+            ("timeout_s", endpoint.timeout_s),
+            ("prompt_price", endpoint.prompt_price),
+            ("completion_price", endpoint.completion_price),
         ] {
             let (low, expected) = match key {
                 "timeout_s" => (f64::MIN_POSITIVE, "a number above 0"),
                 _ => (0.0, "0 or more"),
             };
             if !(low..=1e9).contains(&value) {
-                let message = format!("`outsiders.{name}.{key}` is {value}; expected {expected}");
+                let message = format!("`endpoints.{name}.{key}` is {value}; expected {expected}");
                 problems.value(&within(&table, key), message, None);
             }
         }
     }
 }
 
-/// Takes the seats of outsiders out of the team: they have no policy.
+/// Takes the seats of endpoints out of the team: they have no policy.
 pub(super) fn take(
     config: &Config,
     members: Vec<Member>,
     problems: &mut Problems<'_>,
-) -> (Vec<Member>, Vec<OutsiderPlan>) {
+) -> (Vec<Member>, Vec<EndpointPlan>) {
     let (outside, inside): (Vec<Member>, Vec<Member>) =
-        members.into_iter().partition(|member| member.config.outsider.is_some());
+        members.into_iter().partition(|member| member.config.endpoint.is_some());
     let plans = outside.into_iter().filter_map(|member| plan(config, member, problems));
     let plans = plans.collect();
     (inside, plans)
 }
 
-fn plan(config: &Config, member: Member, problems: &mut Problems<'_>) -> Option<OutsiderPlan> {
-    let name = member.config.outsider.clone()?;
+fn plan(config: &Config, member: Member, problems: &mut Problems<'_>) -> Option<EndpointPlan> {
+    let name = member.config.endpoint.clone()?;
     let tables = team::tables(&member.seat);
     // The table that names it comes first.
     let at = |key: &str| within(&tables[tables.len() - 1], key);
-    let Some(outsider) = config.outsiders.get(&name) else {
-        let message = format!("no outsider is called `{name}`");
-        let names = config.outsiders.keys().map(String::as_str);
-        problems.value(&at("outsider"), message, suggestion(&name, names));
+    let Some(endpoint) = config.endpoints.get(&name) else {
+        let message = format!("no endpoint is called `{name}`");
+        let names = config.endpoints.keys().map(String::as_str);
+        problems.value(&at("endpoint"), message, suggestion(&name, names));
         return None;
     };
     let given = [
@@ -89,16 +89,16 @@ fn plan(config: &Config, member: Member, problems: &mut Problems<'_>) -> Option<
     ];
     for (key, _) in given.into_iter().filter(|(_, given)| *given) {
         let message = format!(
-            "`{}` is spoken for by the outsider `{name}`, which has no `{key}` and is never trained",
+            "`{}` is spoken for by the endpoint `{name}`, which has no `{key}` and is never trained",
             member.seat
         );
         problems.key(&at(key), message, "remove one of the two".to_owned());
     }
     let sampling = member.config.sampling.unwrap_or_default().over(&config.sampling);
-    Some(OutsiderPlan {
+    Some(EndpointPlan {
         seat: member.seat,
         name,
-        outsider: outsider.clone(),
+        endpoint: endpoint.clone(),
         sampling: Sampling::from(&sampling),
         options: member.options,
     })

@@ -47,14 +47,14 @@ const NULL: &str = r#"{"choices": [{"message": {"content": null}, "finish_reason
     "usage": {"prompt_tokens": 30, "completion_tokens": 10}}"#;
 const CUT: &str = r#"{"choices": [{"message": {"content": "ye"}, "finish_reason": "length"}]}"#;
 
-fn config(url: String) -> OutsiderConfig {
-    OutsiderConfig {
+fn config(url: String) -> EndpointConfig {
+    EndpointConfig {
         url: Some(url),
         model: Some("big".to_owned()),
         retries: 1,
         prompt_price: 1.0,
         completion_price: 2.0,
-        ..OutsiderConfig::default()
+        ..EndpointConfig::default()
     }
 }
 
@@ -67,16 +67,16 @@ fn ask(text: &str) -> Ask {
     }
 }
 
-async fn say(outsider: &Arc<Outsider>, text: &str) -> Result<Said, Fault> {
-    let voice = OutsiderVoice::new(Arc::clone(outsider), Sampling::default());
-    voice.say(&mut Conversation::default(), ask(text)).await
+async fn say(endpoint: &Arc<Endpoint>, text: &str) -> Result<Response, Fault> {
+    let backend = EndpointVoice::new(Arc::clone(endpoint), Sampling::default());
+    backend.respond(&mut Conversation::default(), ask(text)).await
 }
 
 #[tokio::test]
 async fn a_server_is_asked_again_where_that_may_help_and_its_tokens_are_counted() {
     let (url, bodies) = server(vec![(503, "busy"), (200, FINE), (200, CUT)]);
-    let outsider = Arc::new(Outsider::new("expert", &config(url), Path::new("")).unwrap());
-    let said = say(&outsider, "Who is right?").await.unwrap();
+    let endpoint = Arc::new(Endpoint::new("expert", &config(url), Path::new("")).unwrap());
+    let said = say(&endpoint, "Who is right?").await.unwrap();
     assert_eq!((said.reply.as_str(), said.truncated, said.tokens), ("yes", false, None));
     let (_, busy) = bodies.recv().unwrap();
     let (head, body) = bodies.recv().unwrap();
@@ -88,12 +88,12 @@ async fn a_server_is_asked_again_where_that_may_help_and_its_tokens_are_counted(
         { "role": "user", "content": "Who is right?" },
     ]);
     assert_eq!(body["messages"], said_to_it);
-    let bill = outsider.bill();
-    assert_eq!((bill.requests, bill.failures), (1, 1));
-    assert_eq!((bill.prompt_tokens, bill.completion_tokens), (30, 10));
-    assert!((bill.cost - 50e-6).abs() < 1e-15, "{bill:?}");
-    assert!(say(&outsider, "And now?").await.unwrap().truncated);
-    let cut = outsider.bill() - bill;
+    let usage = endpoint.usage();
+    assert_eq!((usage.requests, usage.failures), (1, 1));
+    assert_eq!((usage.prompt_tokens, usage.completion_tokens), (30, 10));
+    assert!((usage.cost - 50e-6).abs() < 1e-15, "{usage:?}");
+    assert!(say(&endpoint, "And now?").await.unwrap().truncated);
+    let cut = endpoint.usage() - usage;
     assert_eq!((cut.requests, cut.uncounted, cut.prompt_tokens), (1, 1, 0));
 }
 
@@ -109,11 +109,11 @@ async fn what_a_server_refuses_or_makes_up_is_a_fault_and_no_text() {
     ];
     for (answers, words) in cases {
         let (url, _bodies) = server(answers);
-        let outsider =
-            Arc::new(Outsider::new("expert", &config(url.clone()), Path::new("")).unwrap());
-        let fault = say(&outsider, "?").await.unwrap_err();
+        let endpoint =
+            Arc::new(Endpoint::new("expert", &config(url.clone()), Path::new("")).unwrap());
+        let fault = say(&endpoint, "?").await.unwrap_err();
         assert_eq!(fault.kind, FaultKind::Endpoint);
-        let begin = format!("outsider `expert`: {url}/chat/completions: {words}");
+        let begin = format!("endpoint `expert`: {url}/chat/completions: {words}");
         assert!(fault.message.starts_with(&begin), "{}", fault.message);
     }
 }
@@ -121,10 +121,10 @@ async fn what_a_server_refuses_or_makes_up_is_a_fault_and_no_text() {
 #[tokio::test]
 async fn an_answer_without_a_reply_is_counted_and_paid_for() {
     let (url, _bodies) = server(vec![(200, NULL)]);
-    let outsider = Arc::new(Outsider::new("expert", &config(url), Path::new("")).unwrap());
-    say(&outsider, "?").await.unwrap_err();
-    let bill = outsider.bill();
-    assert_eq!((bill.requests, bill.failures, bill.prompt_tokens), (1, 0, 30));
+    let endpoint = Arc::new(Endpoint::new("expert", &config(url), Path::new("")).unwrap());
+    say(&endpoint, "?").await.unwrap_err();
+    let usage = endpoint.usage();
+    assert_eq!((usage.requests, usage.failures, usage.prompt_tokens), (1, 0, 30));
 }
 
 #[tokio::test]
@@ -136,22 +136,22 @@ async fn a_script_says_the_first_line_that_fits() {
 {"seat": "debate/judge", "contains": "now", "reply": "the second"}"#;
     std::fs::write(dir.path().join("judge.jsonl"), text).unwrap();
     let script =
-        |name: &str| OutsiderConfig { script: Some(name.to_owned()), ..Default::default() };
-    let outsider = Outsider::new("judge", &script("judge.jsonl"), dir.path()).unwrap();
-    let outsider = Arc::new(outsider);
-    assert_eq!(say(&outsider, "Who is right?").await.unwrap().reply, "the first");
-    assert_eq!(say(&outsider, "And now?").await.unwrap().reply, "the second");
-    let fault = say(&outsider, "What?").await.unwrap_err();
+        |name: &str| EndpointConfig { script: Some(name.to_owned()), ..Default::default() };
+    let endpoint = Endpoint::new("judge", &script("judge.jsonl"), dir.path()).unwrap();
+    let endpoint = Arc::new(endpoint);
+    assert_eq!(say(&endpoint, "Who is right?").await.unwrap().reply, "the first");
+    assert_eq!(say(&endpoint, "And now?").await.unwrap().reply, "the second");
+    let fault = say(&endpoint, "What?").await.unwrap_err();
     assert!(fault.message.contains("no line of its script is for `debate/judge`"), "{fault}");
     std::fs::write(dir.path().join("bad.jsonl"), "{\"replies\": 1}").unwrap();
-    let error = Outsider::new("judge", &script("bad.jsonl"), dir.path()).err().unwrap();
+    let error = Endpoint::new("judge", &script("bad.jsonl"), dir.path()).err().unwrap();
     assert!(error.contains("bad.jsonl:1: unknown field `replies`"), "{error}");
 }
 
 #[test]
 fn a_key_comes_from_the_environment_and_must_be_there() {
     let config =
-        OutsiderConfig { key_env: Some("MAVERL_NO_SUCH_KEY".to_owned()), ..config(String::new()) };
-    let error = Outsider::new("expert", &config, Path::new("")).err().unwrap();
+        EndpointConfig { key_env: Some("MAVERL_NO_SUCH_KEY".to_owned()), ..config(String::new()) };
+    let error = Endpoint::new("expert", &config, Path::new("")).err().unwrap();
     assert_eq!(error, "the environment variable `MAVERL_NO_SUCH_KEY` is not set");
 }

@@ -5,11 +5,13 @@ use std::ops::AddAssign;
 use std::path::Path;
 
 use maverl_kernels::adamw::{AdamW, adamw_step};
-use maverl_kernels::sample::mix;
+use maverl_kernels::sample::derive_seed;
 
 use crate::algo::advantage::gae;
 use crate::algo::loss::{ValueLoss, value_loss};
-use crate::algo::{Aim, Mixing, Monotone, Round, Sample, explained_variance, lr, value_batches};
+use crate::algo::{
+    Mixing, Monotone, Round, Sample, ValueTarget, explained_variance, lr, value_batches,
+};
 use crate::config::{self, Credit};
 use crate::metrics::Metrics;
 use crate::model::ModelError;
@@ -17,7 +19,7 @@ use crate::model::save::{Entry, one_file};
 use crate::model::weights::Shards;
 use crate::plan::{CriticPlan, OptimPlan, Plan};
 use crate::train::TrainError;
-use crate::train::critic::{Said, ask, host};
+use crate::train::critic::{ValuePredictions, host, predict_values};
 use crate::train::team::Team;
 
 /// What tells the seed of a mixer from others.
@@ -51,7 +53,7 @@ impl Mixer {
         let seats = plan.seats.iter().filter(|seat| seat.trained).count();
         let mixing = match critic.mixer {
             config::Mixer::Monotone => {
-                let seed = mix(plan.seed, MIXER);
+                let seed = derive_seed(plan.seed, MIXER);
                 Mixing::Monotone(Monotone::new(seats, state, critic.mixer_width, seed))
             }
             config::Mixer::None | config::Mixer::Sum => Mixing::Sum,
@@ -118,7 +120,7 @@ pub(super) async fn learn(
     team: &Team<'_>,
     critic: &CriticPlan,
     samples: &[Sample],
-    said: &Said,
+    said: &ValuePredictions,
     step: u64,
     rates: Option<&Metrics>,
 ) -> Result<Mixed, TrainError> {
@@ -132,7 +134,7 @@ pub(super) async fn learn(
         let credits = mixer.mixing.credits(round, critic.credit);
         for (i, sample) in samples.iter().enumerate().filter(|(_, s)| s.episode == *episode) {
             advantages[i] = match critic.credit {
-                Credit::Tokens => along(&said.values[i], critic).0,
+                Credit::Tokens => reply_gae(&said.values[i], critic).0,
                 _ => vec![credits[rounds.place(sample)]; sample.tokens],
             };
         }
@@ -145,23 +147,23 @@ pub(super) async fn learn(
     for epoch in 0..plan.algorithm.epochs {
         let values = match epoch {
             0 => said.values.clone(),
-            _ => ask(team, samples, &said.texts).await?,
+            _ => predict_values(team, samples, &said.texts).await?,
         };
         let now = rounds.all(samples, &values);
         let mut gradient = vec![0.0; mixer.mixing.params().len()];
-        let mut slopes: Vec<Vec<f32>> =
+        let mut grads: Vec<Vec<f32>> =
             values.iter().map(|values| vec![0.0; values.len()]).collect();
         let sums = rounds.backward(
             (&mixer.mixing, critic),
             (&now, &old),
             (samples, &values, &said.values),
-            &mut slopes,
+            &mut grads,
             &mut gradient,
         );
         loss += sums.loss;
         mixer.apply(&critic.optim, lr, &gradient);
-        let aims: Vec<Aim> = slopes.into_iter().map(Aim::Slopes).collect();
-        for (host, mut batch) in value_batches(plan, samples, &said.texts, &aims, step) {
+        let targets: Vec<ValueTarget> = grads.into_iter().map(ValueTarget::Slopes).collect();
+        for (host, mut batch) in value_batches(plan, samples, &said.texts, &targets, step) {
             (batch.minibatches, batch.epochs, batch.lr) = (1, 1, lr);
             let stats = team.policies[host].update_critic(batch).await?;
             let name = format!("critic/{}/grad_norm", team.policies[host].name());
@@ -179,7 +181,7 @@ fn lr_of(plan: &Plan, critic: &CriticPlan, step: u64) -> f64 {
 }
 
 /// Advantages and returns of the tokens of a reply, which earns at its end what the agent's value is then `[tokens + 1]`.
-fn along(values: &[f64], critic: &CriticPlan) -> (Vec<f64>, Vec<f64>) {
+fn reply_gae(values: &[f64], critic: &CriticPlan) -> (Vec<f64>, Vec<f64>) {
     let (&earned, values) = values.split_last().expect("a value after the reply");
     let mut rewards = vec![0.0; values.len()];
     rewards.last_mut().expect("a reply has tokens").add_assign(earned);
@@ -188,19 +190,19 @@ fn along(values: &[f64], critic: &CriticPlan) -> (Vec<f64>, Vec<f64>) {
 
 /// The loss of the values between the first and the last of a reply, which are to become the returns of [`along`] what was
 /// `said` before the update; adds its derivatives.
-fn between(
+fn token_value_loss(
     values: &[f64],
     said: &[f64],
     critic: &CriticPlan,
     weight: f64,
-    slopes: &mut [f32],
+    grads: &mut [f32],
 ) -> ValueLoss {
     let narrow = |values: &[f64]| values.iter().map(|&value| value as f32).collect::<Vec<f32>>();
-    let (_, returns) = along(said, critic);
+    let (_, returns) = reply_gae(said, critic);
     let inner = 1..returns.len();
     let weight = weight / inner.len().max(1) as f64;
     let [values, old, returns] = [values, said, &returns].map(|of| narrow(&of[inner.clone()]));
-    value_loss([&values, &old, &returns], weight, critic.into(), &mut slopes[inner])
+    value_loss([&values, &old, &returns], weight, critic.into(), &mut grads[inner])
 }
 
 /// The team's values of rounds before the replies and after them.
@@ -229,7 +231,7 @@ impl Rounds {
         team: &Team<'_>,
         critic: &CriticPlan,
         samples: &[Sample],
-        said: &Said,
+        said: &ValuePredictions,
     ) -> Result<Self, TrainError> {
         let seats = team.plan.seats.iter().enumerate();
         let seats: Vec<usize> = seats.filter(|(_, seat)| seat.trained).map(|(i, _)| i).collect();
@@ -296,7 +298,7 @@ impl Rounds {
         (mixing, critic): (&Mixing, &CriticPlan),
         (now, old): (&[(usize, Round)], &[[f64; 2]]),
         (samples, values, said): (&[Sample], &[Vec<f64>], &[Vec<f64>]),
-        slopes: &mut [Vec<f32>],
+        grads: &mut [Vec<f32>],
         gradient: &mut [f64],
     ) -> ValueLoss {
         let mut sums = ValueLoss::default();
@@ -315,15 +317,15 @@ impl Rounds {
                 let d_values = mixing.backward(seats, &round.state, by, gradient);
                 for &i in &its {
                     let turns = its.iter().filter(|&&j| samples[j].seat == samples[i].seat).count();
-                    let slope = by * d_values[self.place(&samples[i])] / turns as f64;
-                    let at = if when == 0 { 0 } else { slopes[i].len() - 1 };
-                    slopes[i][at] += slope as f32;
+                    let grad = by * d_values[self.place(&samples[i])] / turns as f64;
+                    let at = if when == 0 { 0 } else { grads[i].len() - 1 };
+                    grads[i][at] += grad as f32;
                 }
             }
             if critic.credit == Credit::Tokens {
                 let rows = its.iter().map(|&i| (i, weight / its.len() as f64));
                 for (i, weight) in rows {
-                    sums += between(&values[i], &said[i], critic, weight, &mut slopes[i]);
+                    sums += token_value_loss(&values[i], &said[i], critic, weight, &mut grads[i]);
                 }
             }
         }

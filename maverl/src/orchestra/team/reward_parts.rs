@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{SeatOf, Table, Team};
+use super::{EpisodeState, SeatOf, Team};
 use crate::agent::AgentName;
 use crate::orchestra::branch::lock;
 use crate::orchestra::{AskError, Includes};
@@ -13,29 +13,29 @@ use crate::trajectory::{Fault, FaultKind, RewardOf, RewardPart, Seat, Turn, Turn
 
 /// What is noted while an episode is played.
 #[derive(Default)]
-pub(super) struct Ledger {
-    pay: Vec<(Payee, &'static str, f64)>,
+pub(super) struct RewardParts {
+    pay: Vec<(Recipient, &'static str, f64)>,
     notes: BTreeMap<&'static str, Vec<f64>>,
 }
 
 /// Who is paid. A turn has no number before the episode is over.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Payee {
+enum Recipient {
     Seat(Seat),
     Turn(TurnPath),
 }
 
-impl Table {
+impl EpisodeState {
     /// The reward parts that the orchestra gave, for an episode of these turns. Their order does not depend on the order
     /// in which concurrent parts of the orchestra gave them.
-    pub(crate) fn pay(&self, turns: &[Turn]) -> Vec<RewardPart> {
-        let mut pay = lock(&self.ledger).pay.clone();
+    pub(crate) fn reward_parts(&self, turns: &[Turn]) -> Vec<RewardPart> {
+        let mut pay = lock(&self.reward_parts).pay.clone();
         pay.sort_by(|(a, x, v), (b, y, w)| (a, x).cmp(&(b, y)).then(v.total_cmp(w)));
         let of = |payee| match payee {
-            Payee::Seat(seat) => Some(RewardOf::Seat(seat)),
-            Payee::Turn(path) => turns.iter().position(|t| t.path == path).map(RewardOf::Turn),
+            Recipient::Seat(seat) => Some(RewardOf::Seat(seat)),
+            Recipient::Turn(path) => turns.iter().position(|t| t.path == path).map(RewardOf::Turn),
         };
-        let part = |(payee, name, value): (Payee, &str, f64)| {
+        let part = |(payee, name, value): (Recipient, &str, f64)| {
             Some(RewardPart { name: name.to_owned(), value, of: of(payee)? })
         };
         pay.into_iter().filter_map(part).collect()
@@ -44,13 +44,13 @@ impl Table {
     /// The mean of each number that was noted.
     pub(crate) fn notes(&self) -> Map<String, Value> {
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-        let ledger = lock(&self.ledger);
-        ledger.notes.iter().map(|(name, v)| ((*name).to_owned(), mean(v).into())).collect()
+        let added = lock(&self.reward_parts);
+        added.notes.iter().map(|(name, v)| ((*name).to_owned(), mean(v).into())).collect()
     }
 }
 
 impl<O: ?Sized> Team<O> {
-    /// What the environment would score an answer, for [`SeatOf::pay`] and [`Team::note`]. An agent that is shown anything
+    /// What the environment would score an answer, for [`SeatOf::add_reward`] and [`Team::log_metric`]. An agent that is shown anything
     /// that depends on it is told the truth.
     ///
     /// # Errors
@@ -63,8 +63,8 @@ impl<O: ?Sized> Team<O> {
     }
 
     /// Notes a number worth logging: `rollout/score/<name>`, the mean over an episode's notes and then over episodes.
-    pub fn note(&self, name: &'static str, value: f64) {
-        lock(&self.table.ledger).notes.entry(name).or_default().push(value);
+    pub fn log_metric(&self, name: &'static str, value: f64) {
+        lock(&self.table.reward_parts).notes.entry(name).or_default().push(value);
     }
 
     /// The episode's seed, for orchestras that draw lots.
@@ -84,13 +84,13 @@ impl<O: ?Sized> Team<O> {
 impl<O: ?Sized, A: AgentName> SeatOf<'_, O, A> {
     /// Adds a named part to the reward of this seat's latest turn on this branch; nothing if there is none. A part of 0 is
     /// left out.
-    pub fn pay(&self, name: &'static str, value: f64) {
+    pub fn add_reward(&self, name: &'static str, value: f64) {
         if let Some(turn) = self.last() {
-            self.pay_at(&turn, name, value);
+            self.add_turn_reward(&turn, name, value);
         }
     }
 
-    /// Where this seat's latest turn on this branch stands, for [`SeatOf::pay_at`].
+    /// Where this seat's latest turn on this branch stands, for [`SeatOf::add_turn_reward`].
     pub fn last(&self) -> Option<TurnPath> {
         let branch = self.team.branch.path();
         let turns = lock(&self.team.table.turns);
@@ -99,26 +99,26 @@ impl<O: ?Sized, A: AgentName> SeatOf<'_, O, A> {
     }
 
     /// Adds a named part to the reward of one turn.
-    pub fn pay_at(&self, turn: &TurnPath, name: &'static str, value: f64) {
-        self.enter(Payee::Turn(turn.clone()), name, value);
+    pub fn add_turn_reward(&self, turn: &TurnPath, name: &'static str, value: f64) {
+        self.enter(Recipient::Turn(turn.clone()), name, value);
     }
 
     /// Lets one turn rest: nobody is trained on it, and it is compared with no other turn.
-    pub fn rest_at(&self, turn: &TurnPath) {
+    pub fn mask_turn(&self, turn: &TurnPath) {
         let mut turns = lock(&self.team.table.turns);
         if let Some(turn) = turns.iter_mut().find(|t| t.path == *turn && t.seat == self.seat) {
-            turn.rests = true;
+            turn.masked = true;
         }
     }
 
     /// Adds a named part to the reward of every turn of this seat.
-    pub fn pay_all(&self, name: &'static str, value: f64) {
-        self.enter(Payee::Seat(self.seat.clone()), name, value);
+    pub fn add_seat_reward(&self, name: &'static str, value: f64) {
+        self.enter(Recipient::Seat(self.seat.clone()), name, value);
     }
 
-    fn enter(&self, payee: Payee, name: &'static str, value: f64) {
+    fn enter(&self, payee: Recipient, name: &'static str, value: f64) {
         if value != 0.0 {
-            lock(&self.team.table.ledger).pay.push((payee, name, value));
+            lock(&self.team.table.reward_parts).pay.push((payee, name, value));
         }
     }
 }

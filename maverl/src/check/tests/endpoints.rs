@@ -3,11 +3,11 @@ use crate::plan::table;
 
 /// The answerer is somebody else's.
 const EXPERT: &str = r#"
-[outsiders.expert]
+[endpoints.expert]
 url = "http://127.0.0.1:8000/v1"
 model = "big"
 [agents."search/answerer"]
-outsider = "expert"
+endpoint = "expert"
 sampling = { temperature = 0.5 }
 "#;
 
@@ -21,47 +21,47 @@ fn says(toml: &str, parts: &[&str]) {
 }
 
 #[test]
-fn an_outsider_is_a_member_without_a_policy() {
+fn an_endpoint_is_a_member_without_a_policy() {
     let plan = plan_of(&text(EXPERT));
     assert_eq!(plan.seats.len(), 2);
-    let [outsider] = &plan.outsiders[..] else { panic!("{:?}", plan.outsiders) };
+    let [endpoint] = &plan.endpoints[..] else { panic!("{:?}", plan.endpoints) };
     assert_eq!(
-        (outsider.seat.agent.as_str(), outsider.name.as_str()),
+        (endpoint.seat.agent.as_str(), endpoint.name.as_str()),
         ("search/answerer", "expert")
     );
-    assert_eq!((outsider.sampling.temperature, outsider.outsider.retries), (0.5, 3));
+    assert_eq!((endpoint.sampling.temperature, endpoint.endpoint.retries), (0.5, 3));
     assert!(plan.policies.iter().all(|policy| policy.name != "expert"));
-    assert!(table(&plan, 200).contains("outsider expert"));
+    assert!(table(&plan, 200).contains("endpoint expert"));
     let resolved = toml::to_string(&plan.config).unwrap();
     assert_eq!(plan_of(&text(&resolved)), plan, "{resolved}");
 }
 
 #[test]
-fn an_outsider_that_cannot_speak_is_reported() {
-    let who = |keys: &str| format!("[outsiders.expert]\n{keys}\n");
-    says(&who("retries = 1"), &["outsider `expert` has neither a `url` nor a `script`"]);
-    says(&who("url = \"http://a\""), &["outsider `expert` has a `url` and no `model`"]);
+fn an_endpoint_that_cannot_speak_is_reported() {
+    let who = |keys: &str| format!("[endpoints.expert]\n{keys}\n");
+    says(&who("retries = 1"), &["endpoint `expert` has neither a `url` nor a `script`"]);
+    says(&who("url = \"http://a\""), &["endpoint `expert` has a `url` and no `model`"]);
     says(&who("url = \"a:80\"\nmodel = \"m\""), &["it begins with http:// or https://"]);
     says(&who("script = \"nowhere.jsonl\""), &["cannot be read", "nowhere.jsonl"]);
     let nowhere = "url = \"http://a\"\nmodel = \"m\"\nkey_env = \"MAVERL_NO_SUCH_KEY\"";
     says(&who(nowhere), &["the environment variable `MAVERL_NO_SUCH_KEY` is not set, or empty"]);
     let price = "url = \"http://a\"\nmodel = \"m\"\nprompt_price = -1";
-    says(&who(price), &["`outsiders.expert.prompt_price` is -1; expected 0 or more"]);
+    says(&who(price), &["`endpoints.expert.prompt_price` is -1; expected 0 or more"]);
     says(
         &who("url = \"http://a\"\nmodel = \"m\"\ntimeout_s = 0"),
-        &["`outsiders.expert.timeout_s` is 0; expected a number above 0"],
+        &["`endpoints.expert.timeout_s` is 0; expected a number above 0"],
     );
 }
 
 #[test]
-fn what_an_outsider_has_not_is_not_written_for_it() {
+fn what_an_endpoint_has_not_is_not_written_for_it() {
     says(
         &EXPERT.replace("sampling = { temperature = 0.5 }", "worker = \"own\"\nfrozen = false"),
-        &["spoken for by the outsider `expert`, which has no `worker`", "which has no `frozen`"],
+        &["spoken for by the endpoint `expert`, which has no `worker`", "which has no `frozen`"],
     );
     says(
-        &EXPERT.replace("outsider = \"expert\"", "outsider = \"export\""),
-        &["no outsider is called `export`", "did you mean `expert`?"],
+        &EXPERT.replace("endpoint = \"expert\"", "endpoint = \"export\""),
+        &["no endpoint is called `export`", "did you mean `expert`?"],
     );
 }
 
@@ -72,13 +72,13 @@ name = "debate/vote"
 debaters = 2
 [environment]
 name = "quiz"
-[outsiders.expert]
+[endpoints.expert]
 url = "http://127.0.0.1:8000/v1"
 model = "big"
 [agents."debate/debater"]
 sampling = { temperature = 0.7 }
 [agents."debate/debater".seats.1]
-outsider = "expert"
+endpoint = "expert"
 "#;
 
 fn debate(toml: &str) -> Plan {
@@ -87,13 +87,13 @@ fn debate(toml: &str) -> Plan {
 }
 
 #[test]
-fn a_seat_may_be_an_outsiders_and_the_resolved_configuration_means_that() {
+fn a_seat_may_be_an_endpoints_and_the_resolved_configuration_means_that() {
     let models = "[models.a]\npath = \"builtin:tiny\"\n[models.b]\npath = \"builtin:tiny\"\n";
     let policy =
         "model = \"b\"\nworker = \"own\"\nfrozen = false\nloss = { kl_coef = 0.1 }\nsampling";
     let reversed = SEAT
-        .replace("outsider = \"expert\"", "model = \"b\"")
-        .replace("sampling = {", "outsider = \"expert\"\nsampling = {");
+        .replace("endpoint = \"expert\"", "model = \"b\"")
+        .replace("sampling = {", "endpoint = \"expert\"\nsampling = {");
     let several = format!("{SEAT}{models}");
     let cases = [
         (SEAT.to_owned(), 1),
@@ -102,9 +102,9 @@ fn a_seat_may_be_an_outsiders_and_the_resolved_configuration_means_that() {
     ];
     for (toml, outside) in cases {
         let plan = debate(&toml);
-        assert_eq!((plan.seats.len(), plan.outsiders.len()), (1, 1), "{toml}");
-        assert_eq!(plan.outsiders[0].seat, Seat::at("debate/debater", outside));
-        assert_eq!(plan.outsiders[0].sampling.temperature, 0.7, "how it samples is inherited");
+        assert_eq!((plan.seats.len(), plan.endpoints.len()), (1, 1), "{toml}");
+        assert_eq!(plan.endpoints[0].seat, Seat::at("debate/debater", outside));
+        assert_eq!(plan.endpoints[0].sampling.temperature, 0.7, "how it samples is inherited");
         let resolved = toml::to_string(&plan.config).unwrap();
         assert_eq!(debate(&resolved), plan, "{resolved}");
     }
@@ -116,9 +116,9 @@ fn a_secret_in_a_url_is_refused_wherever_it_is_written() {
     let help = "the variable's name into `key_env`";
     says(
         &url("https://me:hush@host/v1"),
-        &["`outsiders.expert.url` holds a user or a password", help],
+        &["`endpoints.expert.url` holds a user or a password", help],
     );
-    says(&url("https://host/v1?api_key=hush"), &["`outsiders.expert.url` holds a key", help]);
+    says(&url("https://host/v1?api_key=hush"), &["`endpoints.expert.url` holds a key", help]);
     let orchestra = "[orchestra]\nname = \"search/route\"\ngreeting = \"https://t@host\"";
     says(orchestra, &["`orchestra.greeting` holds a user or a password"]);
     let set = text("").with("orchestra.greeting=https://host?token=hush");

@@ -6,8 +6,8 @@ use crate::lab;
 
 /// The closer follows a script.
 const SCRIPTED: [&str; 3] = [
-    "outsiders.closer.script=\"script.jsonl\"",
-    "agents.\"duo/closer\".outsider=\"closer\"",
+    "endpoints.closer.script=\"script.jsonl\"",
+    "agents.\"duo/closer\".endpoint=\"closer\"",
     "steps=2",
 ];
 
@@ -28,7 +28,7 @@ fn a_scripted_member_plays_is_paid_for_and_is_never_trained() {
     assert!(closed > 0, "no episode came to its closer");
     let timing = String::from_utf8(run.bytes("timing.jsonl")).unwrap();
     let rows: Vec<Value> = timing.lines().map(|row| serde_json::from_str(row).unwrap()).collect();
-    let asked = rows.iter().filter_map(|row| row["outsider/closer/requests"].as_f64()).next();
+    let asked = rows.iter().filter_map(|row| row["endpoint/closer/requests"].as_f64()).next();
     assert_eq!(asked, Some(f64::from(closed)), "{timing}");
     assert!(run.steps().iter().all(|row| row["rollout/unscored"] == 0.0));
 }

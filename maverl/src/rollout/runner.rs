@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::agent::AskError;
 use crate::env::{DynEnvironment, EnvError};
-use crate::orchestra::{self, Member, Table};
+use crate::orchestra::{self, EpisodeState, Member};
 use crate::plan::Overlong;
 use crate::registry::DynOrchestra;
 use crate::reward::Rewards;
@@ -55,7 +55,7 @@ pub struct WeightedReward {
 }
 
 /// A team ready to play: its members, orchestra, environment and rewards. Every episode of a run shares it.
-pub struct Troupe {
+pub struct EpisodeRunner {
     /// Who sits where.
     pub members: Arc<BTreeMap<Seat, Member>>,
     /// The control flow.
@@ -74,18 +74,18 @@ pub struct Troupe {
     pub timeout: Duration,
 }
 
-impl Troupe {
+impl EpisodeRunner {
     /// Plays one episode. It never fails and never panics: what goes wrong is its [`Outcome`].
     ///
     /// - **Scored**: the orchestra returned, or handed on a malformed reply (what the environment gives for no answer).
     /// - **Unscored**: a fault, even one that the orchestra swallowed; a timeout; a panic of the orchestra, an agent, the
     ///   environment or a reward; a score or reward that is not finite. The turns so far are recorded.
     pub async fn play(&self, request: EpisodeRequest) -> Episode {
-        let table = match self.lay(&request).await {
+        let table = match self.open(&request).await {
             Ok(table) => table,
             Err(fault) => return request.ended(Outcome::Unscored(fault)),
         };
-        let (answer, outcome) = self.perform(&table).await;
+        let (answer, outcome) = self.run_orchestra(&table).await;
         let mut episode = Episode { answer, turns: table.take_turns(), ..request.ended(outcome) };
         if episode.score().is_some()
             && let Err(fault) = self.reward(&mut episode, &table)
@@ -97,25 +97,26 @@ impl Troupe {
     }
 
     /// Opens the worlds for one episode.
-    async fn lay(&self, request: &EpisodeRequest) -> Result<Arc<Table>, Fault> {
+    async fn open(&self, request: &EpisodeRequest) -> Result<Arc<EpisodeState>, Fault> {
         let (task, seed) = (request.task.clone(), request.seed);
         let (members, environment) = (Arc::clone(&self.members), Arc::clone(&self.environment));
         let environments = Arc::clone(&self.environments);
-        let open =
-            move || Table::new(task, seed, members, environment).with_environments(&environments);
-        let table = self.alone("the environment", async { Ok(orchestra::apart(open)) });
+        let open = move || {
+            EpisodeState::new(task, seed, members, environment).with_environments(&environments)
+        };
+        let table = self.isolated("the environment", async { Ok(orchestra::block_in_place(open)) });
         table.await.map(Arc::new)
     }
 
     /// Lets the orchestra run and the environment judge.
-    async fn perform(&self, table: &Arc<Table>) -> (Option<String>, Outcome) {
+    async fn run_orchestra(&self, table: &Arc<EpisodeState>) -> (Option<String>, Outcome) {
         let run = run(Arc::clone(&self.orchestra), Arc::clone(table));
-        let answer = match self.alone("the orchestra or an agent", run).await {
+        let answer = match self.isolated("the orchestra or an agent", run).await {
             Ok(answer) => answer,
             Err(fault) => return (None, Outcome::Unscored(fault)),
         };
         let judge = judge(Arc::clone(table), answer.clone());
-        match self.alone("the environment's score", judge).await {
+        match self.isolated("the environment's score", judge).await {
             Ok(score) => (answer, Outcome::Scored(score)),
             Err(fault) => (answer, Outcome::Unscored(fault)),
         }
@@ -123,7 +124,7 @@ impl Troupe {
 
     /// Does a part of an episode in a task of its own: its panic is a fault, and it is given up where it takes too long,
     /// even if it blocks its thread.
-    async fn alone<T: Send + 'static>(
+    async fn isolated<T: Send + 'static>(
         &self,
         what: &str,
         part: impl Future<Output = Result<T, Fault>> + Send + 'static,
@@ -142,8 +143,8 @@ impl Troupe {
     }
 
     /// Adds the reward parts of a scored episode; parts of 0 are left out.
-    fn reward(&self, episode: &mut Episode, table: &Table) -> Result<(), Fault> {
-        for part in table.pay(&episode.turns) {
+    fn reward(&self, episode: &mut Episode, table: &EpisodeState) -> Result<(), Fault> {
+        for part in table.reward_parts(&episode.turns) {
             finite(&format!("reward `{}` of the orchestra", part.name), part.value)?;
             episode.rewards.push(part);
         }
@@ -193,7 +194,10 @@ impl Troupe {
     }
 }
 
-async fn run(orchestra: Arc<dyn DynOrchestra>, table: Arc<Table>) -> Result<Option<String>, Fault> {
+async fn run(
+    orchestra: Arc<dyn DynOrchestra>,
+    table: Arc<EpisodeState>,
+) -> Result<Option<String>, Fault> {
     match orchestra.run(Arc::clone(&table)).await {
         Err(AskError::Fault(fault)) => Err(fault),
         Err(AskError::Reply(error)) if table.rejected(&error) => Ok(None),
@@ -209,7 +213,7 @@ async fn run(orchestra: Arc<dyn DynOrchestra>, table: Arc<Table>) -> Result<Opti
     }
 }
 
-async fn judge(table: Arc<Table>, answer: Option<String>) -> Result<Score, Fault> {
+async fn judge(table: Arc<EpisodeState>, answer: Option<String>) -> Result<Score, Fault> {
     if let Some(fault) = table.fault() {
         return Err(fault);
     }

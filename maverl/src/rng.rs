@@ -2,9 +2,9 @@
 
 /// A stream of lots (SplitMix64). Equal seeds draw equal lots.
 #[derive(Debug, Clone)]
-pub struct Draw(u64);
+pub struct SplitMix64(u64);
 
-impl Draw {
+impl SplitMix64 {
     /// The stream of a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
@@ -24,14 +24,14 @@ impl Draw {
     /// # Panics
     ///
     /// If `n` is 0.
-    pub fn below(&mut self, n: usize) -> usize {
+    pub fn index(&mut self, n: usize) -> usize {
         assert!(n > 0, "nothing to draw from");
         // The high half of a 128-bit product: uniform up to a bias of n / 2^64.
         ((u128::from(self.bits()) * n as u128) >> 64) as usize
     }
 
     /// True with probability `p`.
-    pub fn chance(&mut self, p: f64) -> bool {
+    pub fn gen_bool(&mut self, p: f64) -> bool {
         ((self.bits() >> 11) as f64) < p * (1_u64 << 53) as f64
     }
 
@@ -41,13 +41,13 @@ impl Draw {
     ///
     /// If there are none.
     pub fn pick<T: Copy>(&mut self, items: &[T]) -> T {
-        items[self.below(items.len())]
+        items[self.index(items.len())]
     }
 
     /// Puts the items into a random order (Fisher-Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
-            items.swap(i, self.below(i + 1));
+            items.swap(i, self.index(i + 1));
         }
     }
 }
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn equal_seeds_draw_equal_lots() {
         // The first outputs of SplitMix64 for seed 1234567 (Vigna's reference implementation).
-        let mut draw = Draw::new(1_234_567);
+        let mut draw = SplitMix64::new(1_234_567);
         assert_eq!(
             [draw.bits(), draw.bits(), draw.bits()],
             [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn a_shuffle_keeps_every_item() {
         let mut items: Vec<u32> = (0..100).collect();
-        Draw::new(3).shuffle(&mut items);
+        SplitMix64::new(3).shuffle(&mut items);
         assert_ne!(items, (0..100).collect::<Vec<_>>());
         items.sort_unstable();
         assert_eq!(items, (0..100).collect::<Vec<_>>());
@@ -77,10 +77,10 @@ mod tests {
 
     #[test]
     fn chances_come_true_as_often_as_they_should() {
-        let mut draw = Draw::new(0);
-        let hits = (0..10_000).filter(|_| draw.chance(0.3)).count();
+        let mut draw = SplitMix64::new(0);
+        let hits = (0..10_000).filter(|_| draw.gen_bool(0.3)).count();
         assert!((2_850..3_150).contains(&hits), "{hits}");
-        assert!(!(0..1000).any(|_| draw.chance(0.0)));
-        assert!((0..1000).all(|_| draw.chance(1.0)));
+        assert!(!(0..1000).any(|_| draw.gen_bool(0.0)));
+        assert!((0..1000).all(|_| draw.gen_bool(1.0)));
     }
 }

@@ -16,18 +16,18 @@ use tokio::sync::Semaphore;
 use completion::{Completion, Reply};
 
 use crate::client::{Answered, Client};
-use crate::config::OutsiderConfig;
+use crate::config::EndpointConfig;
 use crate::data::{self, ScriptLine};
-use crate::orchestra::{Ask, Conversation, Said, Voice};
+use crate::orchestra::{Ask, ChatBackend, Conversation, Response};
 use crate::plan::Sampling;
 use crate::rollout::plain::plain;
 use crate::trajectory::{Fault, FaultKind, Message};
 
 /// A server or a script that speaks for agents. Every failure is a fault of the episode, never text.
-pub struct Outsider {
+pub struct Endpoint {
     name: String,
     source: Source,
-    bill: Mutex<Bill>,
+    usage: Mutex<Usage>,
 }
 
 enum Source {
@@ -35,9 +35,9 @@ enum Source {
     Script(Vec<ScriptLine>),
 }
 
-/// What an outsider was asked, and what that cost.
+/// What an endpoint was asked, and what that cost.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Bill {
+pub struct Usage {
     /// Requests that were answered.
     pub requests: u64,
     /// Attempts that failed.
@@ -52,7 +52,7 @@ pub struct Bill {
     pub cost: f64,
 }
 
-impl AddAssign for Bill {
+impl AddAssign for Usage {
     fn add_assign(&mut self, other: Self) {
         self.requests += other.requests;
         self.failures += other.failures;
@@ -63,7 +63,7 @@ impl AddAssign for Bill {
     }
 }
 
-impl Sub for Bill {
+impl Sub for Usage {
     type Output = Self;
 
     fn sub(self, before: Self) -> Self {
@@ -85,33 +85,33 @@ struct Server {
     prices: [f64; 2],
 }
 
-impl Outsider {
+impl Endpoint {
     /// What a configuration describes; the path of a script is relative to `base`.
     ///
     /// # Errors
     ///
     /// If the script cannot be read, or the variable with the key is not set.
-    pub fn new(name: &str, config: &OutsiderConfig, base: &Path) -> Result<Self, String> {
+    pub fn new(name: &str, config: &EndpointConfig, base: &Path) -> Result<Self, String> {
         let source = match &config.script {
             Some(script) => {
                 Source::Script(data::script(&base.join(script)).map_err(|error| error.to_string())?)
             }
             None => Source::Server(Server::new(config)?),
         };
-        Ok(Self { name: name.to_owned(), source, bill: Mutex::default() })
+        Ok(Self { name: name.to_owned(), source, usage: Mutex::default() })
     }
 
     /// What was asked so far, and what it cost.
-    pub fn bill(&self) -> Bill {
-        *self.bill.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn usage(&self) -> Usage {
+        *self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn charge(&self, bill: Bill) {
-        *self.bill.lock().unwrap_or_else(PoisonError::into_inner) += bill;
+    fn charge(&self, usage: Usage) {
+        *self.usage.lock().unwrap_or_else(PoisonError::into_inner) += usage;
     }
 
     fn fault(&self, message: &str) -> Fault {
-        Fault::new(FaultKind::Endpoint, format!("outsider `{}`: {message}", self.name))
+        Fault::new(FaultKind::Endpoint, format!("endpoint `{}`: {message}", self.name))
     }
 
     async fn reply(
@@ -124,7 +124,7 @@ impl Outsider {
             Source::Script(lines) => {
                 // As with a model, no reply comes at once.
                 tokio::task::yield_now().await;
-                self.charge(Bill { requests: 1, ..Bill::default() });
+                self.charge(Usage { requests: 1, ..Usage::default() });
                 let reply = scripted(lines, &ask.seat.to_string(), messages);
                 let none = || self.fault(&format!("no line of its script is for `{}`", ask.seat));
                 let whole = |text: &str| Reply { text: text.to_owned(), truncated: false };
@@ -141,17 +141,17 @@ impl Outsider {
         let _place =
             server.places.acquire().await.map_err(|error| self.fault(&error.to_string()))?;
         let Answered { failures, body } = server.client.post(&Arc::new(body)).await;
-        self.charge(Bill { failures: u64::from(failures), ..Bill::default() });
+        self.charge(Usage { failures: u64::from(failures), ..Usage::default() });
         let at = |error: String| self.fault(&format!("{}: {error}", server.client.address()));
         let body = body.map_err(|error| self.fault(&error))?;
         let Completion { reply, usage } = Completion::read(&body).map_err(at)?;
-        self.charge(server.bill(usage));
+        self.charge(server.usage(usage));
         reply.map_err(at)
     }
 }
 
 impl Server {
-    fn new(config: &OutsiderConfig) -> Result<Self, String> {
+    fn new(config: &EndpointConfig) -> Result<Self, String> {
         let key = match &config.key_env {
             None => None,
             Some(name) => match std::env::var(name) {
@@ -172,14 +172,14 @@ impl Server {
     }
 
     /// What an answer costs that has these counts of tokens.
-    fn bill(&self, usage: Option<[u64; 2]>) -> Bill {
-        let requests = Bill { requests: 1, ..Bill::default() };
+    fn usage(&self, usage: Option<[u64; 2]>) -> Usage {
+        let requests = Usage { requests: 1, ..Usage::default() };
         let Some([prompt_tokens, completion_tokens]) = usage else {
-            return Bill { uncounted: 1, ..requests };
+            return Usage { uncounted: 1, ..requests };
         };
         let [given, made] = self.prices;
         let cost = (given * prompt_tokens as f64 + made * completion_tokens as f64) / 1e6;
-        Bill { prompt_tokens, completion_tokens, cost, ..requests }
+        Usage { prompt_tokens, completion_tokens, cost, ..requests }
     }
 
     fn body(&self, ask: &Ask, messages: &[Message], sampling: &Sampling) -> Value {
@@ -209,44 +209,44 @@ fn scripted<'l>(lines: &'l [ScriptLine], seat: &str, messages: &[Message]) -> Op
     lines.iter().find(fits).map(|line| line.reply.as_str())
 }
 
-/// An outsider that speaks for one seat, with that seat's sampling.
-pub struct OutsiderVoice {
-    outsider: Arc<Outsider>,
+/// An endpoint that speaks for one seat, with that seat's sampling.
+pub struct EndpointVoice {
+    endpoint: Arc<Endpoint>,
     sampling: Sampling,
 }
 
-impl OutsiderVoice {
-    /// A voice that asks for such sampling.
-    pub fn new(outsider: Arc<Outsider>, sampling: Sampling) -> Self {
-        Self { outsider, sampling }
+impl EndpointVoice {
+    /// A backend that asks for such sampling.
+    pub fn new(endpoint: Arc<Endpoint>, sampling: Sampling) -> Self {
+        Self { endpoint, sampling }
     }
 
-    async fn answer(&self, conversation: &mut Conversation, ask: Ask) -> Result<Said, Fault> {
+    async fn answer(&self, conversation: &mut Conversation, ask: Ask) -> Result<Response, Fault> {
         let prompt = &ask.prompt;
         let told = plain(&conversation.messages_with(prompt), conversation.tools_with(prompt));
-        let Reply { text, truncated } = self.outsider.reply(&ask, &told, &self.sampling).await?;
-        conversation.hear(prompt);
-        conversation.say(text.as_str());
-        Ok(Said { reply: text, tokens: None, truncated, shortened: 0, forked: false })
+        let Reply { text, truncated } = self.endpoint.reply(&ask, &told, &self.sampling).await?;
+        conversation.push_prompt(prompt);
+        conversation.push_reply(text.as_str());
+        Ok(Response { reply: text, tokens: None, truncated, shortened: 0, forked: false })
     }
 }
 
-impl Voice for OutsiderVoice {
+impl ChatBackend for EndpointVoice {
     fn name(&self) -> &str {
-        &self.outsider.name
+        &self.endpoint.name
     }
 
-    fn say<'a>(
+    fn respond<'a>(
         &'a self,
         conversation: &'a mut Conversation,
         ask: Ask,
-    ) -> BoxFuture<'a, Result<Said, Fault>> {
+    ) -> BoxFuture<'a, Result<Response, Fault>> {
         self.answer(conversation, ask).boxed()
     }
 }
 
-/// Outsiders by name.
-pub(super) type Outsiders = BTreeMap<String, Arc<Outsider>>;
+/// Endpoints by name.
+pub(super) type Endpoints = BTreeMap<String, Arc<Endpoint>>;
 
 #[cfg(test)]
 mod tests;

@@ -15,14 +15,14 @@ pub(super) const REWARD_KL: &str = "reward_kl";
 /// What an algorithm remembers; nothing where no part of it has to.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Memory {
+pub(super) struct AlgorithmState {
     /// What each seat earned so far: `baseline = "moving_average"`.
     pub(super) averages: EmaBaseline,
     /// What each policy's `kl_coef` is multiplied by: `kl_target`.
     kl_scale: BTreeMap<String, f64>,
 }
 
-impl Memory {
+impl AlgorithmState {
     /// What the `kl_coef` of a policy is multiplied by.
     pub(super) fn kl_scale(&self, policy: &str) -> f64 {
         self.kl_scale.get(policy).copied().unwrap_or(1.0)

@@ -1,4 +1,4 @@
-//! A model as a [`Voice`].
+//! A model as a [`ChatBackend`].
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::config::Overflow;
-use crate::orchestra::{Ask, Conversation, Said, Voice};
+use crate::orchestra::{Ask, ChatBackend, Conversation, Response};
 use crate::plan::Sampling;
 use crate::rollout::prompt::{Next, Room, next_prompt};
 use crate::runtime::{Completion, Policy, Request, RuntimeError};
@@ -14,21 +14,21 @@ use crate::trajectory::{Fault, FaultKind, Finish, Tokens};
 
 /// A policy that speaks for a seat. Token in, token out: a growing conversation appends ids, and nothing that was sampled
 /// is ever encoded again.
-pub struct ModelVoice {
+pub struct ModelBackend {
     policy: Policy,
     sampling: Arc<Sampling>,
     stop_ids: Vec<u32>,
     overflow: Overflow,
 }
 
-impl ModelVoice {
-    /// A voice that samples so, and does so when a prompt does not fit.
+impl ModelBackend {
+    /// A backend that samples so, and does so when a prompt does not fit.
     pub fn new(policy: Policy, sampling: Sampling, overflow: Overflow) -> Self {
         let stop_ids = [policy.tokenizer().stop_ids(), &sampling.stop_ids].concat();
         Self { policy, sampling: Arc::new(sampling), stop_ids, overflow }
     }
 
-    async fn answer(&self, conversation: &mut Conversation, ask: Ask) -> Result<Said, Fault> {
+    async fn answer(&self, conversation: &mut Conversation, ask: Ask) -> Result<Response, Fault> {
         let room = Room {
             context: self.policy.context(),
             max_tokens: self.sampling.max_tokens,
@@ -51,12 +51,12 @@ impl ModelVoice {
         completion: Completion,
         reply: String,
         seed: u64,
-    ) -> Said {
+    ) -> Response {
         conversation.messages = next.messages;
-        conversation.say(reply.as_str());
+        conversation.push_reply(reply.as_str());
         conversation.ids = [next.ids.as_slice(), &completion.ids].concat();
         conversation.rendered = next.rendered;
-        Said {
+        Response {
             reply,
             truncated: completion.finish == Finish::Length,
             shortened: next.shortened,
@@ -74,16 +74,16 @@ impl ModelVoice {
     }
 }
 
-impl Voice for ModelVoice {
+impl ChatBackend for ModelBackend {
     fn name(&self) -> &str {
         self.policy.name()
     }
 
-    fn say<'a>(
+    fn respond<'a>(
         &'a self,
         conversation: &'a mut Conversation,
         ask: Ask,
-    ) -> BoxFuture<'a, Result<Said, Fault>> {
+    ) -> BoxFuture<'a, Result<Response, Fault>> {
         self.answer(conversation, ask).boxed()
     }
 }

@@ -12,7 +12,7 @@ use crate::task::Task;
 use crate::tools::{Call, Declared, Schema, Tool};
 
 /// One tool, or several that belong together.
-pub(super) trait Kit: Send + Sync {
+pub(super) trait ToolProvider: Send + Sync {
     /// What there is to call.
     fn tools(&self) -> Vec<Tool>;
 
@@ -106,7 +106,7 @@ impl Function {
     }
 }
 
-impl Kit for Function {
+impl ToolProvider for Function {
     fn tools(&self) -> Vec<Tool> {
         vec![self.tool.clone()]
     }

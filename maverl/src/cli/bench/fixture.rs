@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use maverl_kernels::sample::{mix, uniform};
+use maverl_kernels::sample::{derive_seed, uniform};
 use serde_json::{Value, json};
 
 use super::{BenchArgs, Dtype, Size};
@@ -18,7 +18,7 @@ use crate::model::create;
 use crate::orchestra::{Orchestra, OrchestraName, Team};
 use crate::plan::{LossPlan, Sampling};
 use crate::registry::{
-    AgentEntry, Declaration, Entry, EnvironmentEntry, OrchestraEntry, Place, Registry,
+    AgentEntry, Declaration, Entry, EnvironmentEntry, OrchestraEntry, Registry, SourceLocation,
 };
 use crate::runtime::{Batch, Completion, Objective, Policy, Request, Row, Runtime};
 use crate::task::Task;
@@ -33,7 +33,7 @@ pub(super) const REPLY: usize = 64;
 const CONTEXT: usize = 1024;
 
 /// A policy that is ready to be measured.
-pub(super) struct Stand {
+pub(super) struct BenchFixture {
     runtime: Runtime,
     pub(super) policy: Policy,
     pub(super) size: create::Size,
@@ -53,7 +53,7 @@ impl Size {
     }
 }
 
-impl Stand {
+impl BenchFixture {
     /// Starts a runtime with a model of the size that is asked for, under further settings.
     pub(super) fn start(args: &BenchArgs, set: &[&str]) -> Result<Self, Failure> {
         let dir = std::env::temp_dir().join(format!("maverl-bench-{}", std::process::id()));
@@ -111,10 +111,15 @@ impl Stand {
     /// Rows of random tokens, one of them the prompt.
     pub(super) fn rows(&self, rows: usize) -> Vec<Row> {
         let row = |i| {
-            let completion = self.ids(mix(2, i), PROMPT + REPLY - 1);
+            let completion = self.ids(derive_seed(2, i), PROMPT + REPLY - 1);
             let logprob = -(self.size.vocab_size as f32).ln();
             let logprobs = vec![logprob; completion.len()];
-            row(self.ids(mix(1, i), 1), completion, logprobs, if i % 2 == 0 { 1.0 } else { -1.0 })
+            row(
+                self.ids(derive_seed(1, i), 1),
+                completion,
+                logprobs,
+                if i % 2 == 0 { 1.0 } else { -1.0 },
+            )
         };
         (0..rows as u64).map(row).collect()
     }
@@ -164,7 +169,7 @@ pub(super) fn batch(rows: Vec<Row>, objective: Objective) -> Batch {
         rows,
         objective,
         longest,
-        target_kl: 0.0,
+        early_stop_kl: 0.0,
         minibatches: 1,
         epochs: 1,
         aggregation: Aggregation::TokenMean,
@@ -202,7 +207,7 @@ fn registry() -> Result<Registry, Failure> {
     let declaration = |name| Declaration {
         name,
         summary: "Is measured.",
-        place: Place { file: file!(), line: line!(), item: module_path!() },
+        place: SourceLocation { file: file!(), line: line!(), item: module_path!() },
         defaults: || json!({}),
     };
     let agent = AgentEntry {

@@ -4,10 +4,10 @@ use std::num::NonZeroUsize;
 
 use serde::{Deserialize, Serialize};
 
-/// `[outsiders.NAME]`: a server, or a script. Its agents are members like any other and never trained.
+/// `[endpoints.NAME]`: a server, or a script. Its agents are members like any other and never trained.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct OutsiderConfig {
+pub struct EndpointConfig {
     /// Where an OpenAI-compatible server is, up to `/v1`. **(default: none)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
@@ -33,7 +33,7 @@ pub struct OutsiderConfig {
     pub completion_price: f64,
 }
 
-impl Default for OutsiderConfig {
+impl Default for EndpointConfig {
     fn default() -> Self {
         Self {
             url: None,

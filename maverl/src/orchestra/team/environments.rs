@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Table, Team};
+use super::{EpisodeState, Team};
 use crate::env::{DynEnvironment, Session};
 use crate::orchestra::AskError;
-use crate::orchestra::blocking::patiently;
+use crate::orchestra::blocking::poll_blocking;
 use crate::orchestra::branch::Flight;
 use crate::task::{Action, Observation};
 use crate::tools::Tool;
@@ -18,7 +18,7 @@ pub(super) struct Beside {
     session: tokio::sync::Mutex<Session>,
 }
 
-impl Table {
+impl EpisodeState {
     /// The same with further worlds to act in, by name; the task is judged in its own.
     #[must_use]
     pub fn with_environments(
@@ -43,7 +43,7 @@ impl<O: ?Sized> Team<O> {
     pub async fn act(&self, action: Action) -> Result<Observation, AskError> {
         let _flight = Flight::start(&self.branch);
         let mut session = self.table.session.lock().await;
-        let done = patiently(self.table.environment.act(&mut session, action)).await;
+        let done = poll_blocking(self.table.environment.act(&mut session, action)).await;
         done.map_err(|error| self.table.fail(Fault::new(FaultKind::Environment, error.to_string())))
     }
 
@@ -65,7 +65,7 @@ impl<O: ?Sized> Team<O> {
             let message = format!("no environment is called `{name}`; there are {names:?}");
             return Err(self.table.fail(Fault::new(FaultKind::Orchestra, message)));
         };
-        let done = patiently(environment.act(&mut *session.lock().await, action)).await;
+        let done = poll_blocking(environment.act(&mut *session.lock().await, action)).await;
         done.map_err(|error| {
             let message = format!("environment `{name}`: {error}");
             self.table.fail(Fault::new(FaultKind::Environment, message))

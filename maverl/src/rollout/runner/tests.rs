@@ -4,7 +4,7 @@ use super::*;
 use crate::agent::ReplyError;
 use crate::algo;
 use crate::algo::testing::plan;
-use crate::rollout::testing::{Critic, Flow, Speaker, Talker, Word, line, task, troupe};
+use crate::rollout::testing::{Critic, Flow, Speaker, Talker, Word, line, runner, task};
 use crate::task::Action;
 
 /// Asks the speaker each line in turn and answers with the last word.
@@ -25,8 +25,8 @@ fn parrot() -> Talker {
     Talker { say: |ask, _| ask.prompt.user.clone(), ..Talker::default() }
 }
 
-async fn play(troupe: &Troupe) -> Episode {
-    troupe.play(EpisodeRequest { task: task("p"), index: 0, seed: 3 }).await
+async fn play(runner: &EpisodeRunner) -> Episode {
+    runner.play(EpisodeRequest { task: task("p"), index: 0, seed: 3 }).await
 }
 
 #[track_caller]
@@ -45,7 +45,7 @@ fn samples(episode: Episode) -> Vec<f64> {
 
 #[tokio::test]
 async fn a_good_answer_is_scored() {
-    let episode = play(&troupe(asks(&["<w>hm</w>", "<w>yes</w>"]), parrot())).await;
+    let episode = play(&runner(asks(&["<w>hm</w>", "<w>yes</w>"]), parrot())).await;
     assert_eq!(episode.answer.as_deref(), Some("yes"));
     assert!(episode.score().unwrap().solved && episode.rewards.is_empty());
     assert_eq!(samples(episode), [1.0, 1.0]);
@@ -53,7 +53,7 @@ async fn a_good_answer_is_scored() {
 
 #[tokio::test]
 async fn an_unhandled_malformed_reply_ends_scored_and_costs_its_turn() {
-    let episode = play(&troupe(asks(&["<w>hm</w>", "hm", "<w>yes</w>"]), parrot())).await;
+    let episode = play(&runner(asks(&["<w>hm</w>", "hm", "<w>yes</w>"]), parrot())).await;
     assert_eq!((episode.answer.clone(), episode.turns.len()), (None, 2));
     assert_eq!(episode.score(), Some(&Score::binary(false)));
     assert_eq!(episode.rewards, [part(INVALID_REPLY, -0.25, RewardOf::Turn(1))]);
@@ -72,16 +72,16 @@ async fn a_handled_malformed_or_truncated_reply_costs_its_turn_too() {
             Ok(None)
         })
     });
-    let episode = play(&troupe(flow, parrot())).await;
+    let episode = play(&runner(flow, parrot())).await;
     assert!(episode.score().unwrap().solved);
     assert_eq!(samples(episode), [0.75, 0.75, 1.0]);
 }
 
 #[tokio::test]
 async fn a_penalty_of_zero_leaves_no_part() {
-    let mut troupe = troupe(asks(&["hm"]), parrot());
-    troupe.penalties.clear();
-    assert!(play(&troupe).await.rewards.is_empty());
+    let mut runner = runner(asks(&["hm"]), parrot());
+    runner.penalties.clear();
+    assert!(play(&runner).await.rewards.is_empty());
 }
 
 /// Asks once, then acts, and says yes whatever comes of it.
@@ -97,7 +97,7 @@ fn careless(action: &'static str) -> Flow {
 
 #[tokio::test]
 async fn an_environment_fault_is_unscored_even_if_swallowed_and_leaves_no_sample() {
-    let episode = play(&troupe(careless("fail"), parrot())).await;
+    let episode = play(&runner(careless("fail"), parrot())).await;
     assert_eq!(*fault(&episode), Fault::new(FaultKind::Environment, "the retriever is down"));
     assert_eq!((episode.turns.len(), episode.answer.as_deref()), (1, Some("yes")));
     assert!(samples(episode).is_empty());
@@ -105,15 +105,15 @@ async fn an_environment_fault_is_unscored_even_if_swallowed_and_leaves_no_sample
 
 #[tokio::test]
 async fn a_worker_fault_is_unscored() {
-    let episode = play(&troupe(asks(&["<w>a</w>", "worker fault"]), parrot())).await;
+    let episode = play(&runner(asks(&["<w>a</w>", "worker fault"]), parrot())).await;
     assert_eq!((fault(&episode).kind, episode.turns.len()), (FaultKind::Worker, 1));
 }
 
 #[tokio::test]
 async fn a_timeout_is_unscored_and_keeps_the_turns_so_far() {
-    let mut troupe = troupe(careless("sleep"), parrot());
-    troupe.timeout = Duration::from_millis(20);
-    let episode = play(&troupe).await;
+    let mut runner = runner(careless("sleep"), parrot());
+    runner.timeout = Duration::from_millis(20);
+    let episode = play(&runner).await;
     let message = "the episode took longer than `rollout.timeout_s` = 0.02";
     assert_eq!(*fault(&episode), Fault::new(FaultKind::Timeout, message));
     assert_eq!(episode.turns.len(), 1);
@@ -121,11 +121,11 @@ async fn a_timeout_is_unscored_and_keeps_the_turns_so_far() {
 
 #[tokio::test]
 async fn a_judge_that_hangs_costs_its_episode_alone() {
-    let mut troupe = troupe(asks(&["<w>score sleep</w>"]), parrot());
-    troupe.timeout = Duration::from_millis(20);
-    let episode = play(&troupe).await;
+    let mut runner = runner(asks(&["<w>score sleep</w>"]), parrot());
+    runner.timeout = Duration::from_millis(20);
+    let episode = play(&runner).await;
     assert_eq!((fault(&episode).kind, episode.turns.len()), (FaultKind::Timeout, 1));
-    assert!(play(&self::troupe(asks(&["<w>yes</w>"]), parrot())).await.score().is_some());
+    assert!(play(&self::runner(asks(&["<w>yes</w>"]), parrot())).await.score().is_some());
 }
 
 #[tokio::test]
@@ -146,36 +146,36 @@ async fn a_panic_anywhere_is_unscored_and_keeps_the_turns_so_far() {
         (asks(&["<w>score panic</w>"]), 1, "the environment's score panicked: "),
     ];
     for (flow, turns, message) in cases {
-        let episode = play(&troupe(flow, parrot())).await;
+        let episode = play(&runner(flow, parrot())).await;
         let fault = fault(&episode);
         assert_eq!((fault.kind, episode.turns.len()), (FaultKind::Panic, turns), "{message}");
         assert!(fault.message.starts_with(message), "{}", fault.message);
     }
     let request = EpisodeRequest { task: task("open panic"), index: 0, seed: 3 };
-    let episode = troupe(asks(&[]), parrot()).play(request).await;
+    let episode = runner(asks(&[]), parrot()).play(request).await;
     assert!(fault(&episode).message.starts_with("the environment panicked: "));
 }
 
 #[tokio::test]
 async fn a_score_that_is_not_finite_is_a_fault() {
-    let episode = play(&troupe(asks(&["<w>nan</w>"]), parrot())).await;
+    let episode = play(&runner(asks(&["<w>nan</w>"]), parrot())).await;
     let message = "the environment's score is NaN; it must be finite";
     assert_eq!(*fault(&episode), Fault::new(FaultKind::Environment, message));
 }
 
-fn with(reward: fn(&Episode) -> Rewards) -> Troupe {
-    let mut troupe = troupe(asks(&["<w>a</w>", "<w>yes</w>"]), parrot());
-    troupe.rewards = vec![WeightedReward { name: "brevity".to_owned(), weight: 2.0, reward }];
-    troupe
+fn with(reward: fn(&Episode) -> Rewards) -> EpisodeRunner {
+    let mut runner = runner(asks(&["<w>a</w>", "<w>yes</w>"]), parrot());
+    runner.rewards = vec![WeightedReward { name: "brevity".to_owned(), weight: 2.0, reward }];
+    runner
 }
 
 #[tokio::test]
 async fn reward_functions_add_named_weighted_parts() {
-    let troupe = with(|episode| {
+    let runner = with(|episode| {
         assert_eq!(episode.answer.as_deref(), Some("yes"));
         Rewards::episode(0.5).seat(Seat::only("t/critic"), 0.0).turn(1, -0.125)
     });
-    let episode = play(&troupe).await;
+    let episode = play(&runner).await;
     let want = [part("brevity", 1.0, RewardOf::Episode), part("brevity", -0.25, RewardOf::Turn(1))];
     assert_eq!(episode.rewards, want);
     assert_eq!(samples(episode), [2.0, 1.75]);
@@ -221,11 +221,11 @@ fn wants(verdict: &'static str) -> Flow {
 
 #[tokio::test]
 async fn a_reply_that_the_orchestra_refuses_costs_its_turn_like_one_that_the_parser_refuses() {
-    let episode = play(&troupe(wants("b"), parrot())).await;
+    let episode = play(&runner(wants("b"), parrot())).await;
     assert_eq!(episode.score(), Some(&Score::binary(false)));
     assert_eq!(episode.turns[0].error.as_deref(), Some("`a` is no verdict"));
     assert_eq!(samples(episode), [-0.25]);
-    let episode = play(&troupe(wants("a"), parrot())).await;
+    let episode = play(&runner(wants("a"), parrot())).await;
     assert_eq!((episode.answer.as_deref(), &episode.turns[0].error), (Some("a"), &None));
 }
 
@@ -237,7 +237,7 @@ async fn a_malformed_reply_that_is_recorded_at_no_turn_is_a_fault_of_the_orchest
             Err(AskError::Reply(ReplyError::Other(format!("`{}` is no verdict", word.0))))
         })
     });
-    let episode = play(&troupe(flow, parrot())).await;
+    let episode = play(&runner(flow, parrot())).await;
     let wanted = "the orchestra ended with a malformed reply (`a` is no verdict) that is recorded at no turn; read replies \
                   with `SeatOf::ask_with`";
     assert_eq!(*fault(&episode), Fault::new(FaultKind::Orchestra, wanted));

@@ -6,7 +6,7 @@ use crate::config::KlIn;
 use crate::metrics::Metrics;
 use crate::plan::{LossPlan, Plan};
 use crate::train::TrainError;
-use crate::train::memory::{Memory, REWARD_KL};
+use crate::train::state::{AlgorithmState, REWARD_KL};
 use crate::train::team::Team;
 use crate::trajectory::{Episode, RewardOf, RewardPart};
 
@@ -14,11 +14,11 @@ use crate::trajectory::{Episode, RewardOf, RewardPart};
 const KL: &str = "kl";
 
 /// Takes what turns cost by their distance from the reference off their rewards, where it counts there.
-pub(super) async fn charge(
+pub(super) async fn apply(
     team: &Team<'_>,
     plan: &Plan,
     episodes: &mut [Episode],
-    memory: &Memory,
+    state: &AlgorithmState,
 ) -> Result<(), TrainError> {
     let samples = samples(episodes, plan);
     for (index, policy) in team.policies.iter().enumerate() {
@@ -31,7 +31,7 @@ pub(super) async fn charge(
         let rows: Vec<_> = charged.iter().map(|sample| row(plan, episodes, sample, &[])).collect();
         let sampled: Vec<Vec<f32>> = rows.iter().map(|row| row.logprobs.clone()).collect();
         let reference = policy.reference(rows).await?;
-        let scale = memory.kl_scale(policy.name());
+        let scale = state.kl_scale(policy.name());
         for ((sample, logp), reference) in charged.into_iter().zip(&sampled).zip(&reference) {
             let LossPlan { kl, kl_coef, .. } = *loss(sample);
             let value = kl_reward(kl, f64::from(kl_coef) * scale, logp, reference);
@@ -52,7 +52,7 @@ pub(super) fn metrics(
     plan: &Plan,
     episodes: &[Episode],
     samples: &[Sample],
-    memory: &Memory,
+    state: &AlgorithmState,
 ) -> Metrics {
     let mut metrics = Metrics::default();
     for (index, policy) in plan.policies.iter().enumerate() {
@@ -65,7 +65,7 @@ pub(super) fn metrics(
             let parts = episodes[sample.episode].rewards.iter();
             let mine = parts.filter(|p| p.name == KL && p.of == RewardOf::Turn(sample.turn));
             let paid: f64 = mine.map(|part| part.value).sum();
-            kl -= paid / (f64::from(loss.kl_coef) * memory.kl_scale(&policy.name));
+            kl -= paid / (f64::from(loss.kl_coef) * state.kl_scale(&policy.name));
             tokens += sample.tokens;
         }
         if tokens > 0 {
