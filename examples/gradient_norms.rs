@@ -68,13 +68,13 @@ path = "builtin:tiny"
 optim = { lr = 1e-5, betas = [0.9, 0.95], weight_decay = 0.0 }
 
 [agents."search/verifier"]
-worker = "verifier"
+worker_group = "verifier"
 
 [agents."search/searcher"]
-worker = "searcher"
+worker_group = "searcher"
 
 [agents."search/answerer"]
-worker = "answerer"
+worker_group = "answerer"
 
 [rewards.answerer_hundredfold]
 weight = 1.0

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Parser;
+use maverl::builtin::facts;
 use maverl::model::create::{Size, byte_level_bpe, random_model};
 use maverl::trajectory::Turn;
-use maverl::world::facts;
 use maverl_examples::teach::{Lesson, copy};
 
 /// Makes the shipped model again.

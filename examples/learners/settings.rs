@@ -47,15 +47,15 @@ const SEARCH: [&str; 2] = ["orchestra.name=\"search/route\"", "orchestra.max_tur
 const PAIR: [&str; 4] = [
     "orchestra.name=\"cory/pair\"",
     "orchestra.looks_up=true",
-    "agents.\"cory/pioneer\".worker=\"one\"",
-    "agents.\"cory/observer\".worker=\"other\"",
+    "agents.\"cory/pioneer\".worker_group=\"one\"",
+    "agents.\"cory/observer\".worker_group=\"other\"",
 ];
 
 /// A policy for each agent of the search team.
 const APART: [&str; 3] = [
-    "agents.\"search/verifier\".worker=\"verifier\"",
-    "agents.\"search/searcher\".worker=\"searcher\"",
-    "agents.\"search/answerer\".worker=\"answerer\"",
+    "agents.\"search/verifier\".worker_group=\"verifier\"",
+    "agents.\"search/searcher\".worker_group=\"searcher\"",
+    "agents.\"search/answerer\".worker_group=\"answerer\"",
 ];
 
 /// Critics begin with a head of zeros and have a minute.

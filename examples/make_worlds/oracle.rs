@@ -8,6 +8,7 @@ use anyhow::Result;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use maverl::Sources;
+use maverl::builtin::{Document, facts, invent};
 use maverl::data;
 use maverl::env::search::texts;
 use maverl::orchestra::{Ask, ChatBackend, Conversation, Response};
@@ -17,7 +18,6 @@ use maverl::rng::SplitMix64;
 use maverl::rollout::{EpisodeRequest, Rollout, episode_seed};
 use maverl::task::Task;
 use maverl::trajectory::{Fault, Role, Turn};
-use maverl::world::{Document, facts, invent};
 use maverl_examples::measure::planned;
 
 /// Lines of a question at most.
@@ -66,7 +66,7 @@ pub(crate) async fn demonstrations(
 fn tasks(plan: &Plan, n: usize, seed: u64) -> Result<Vec<Task>> {
     let shipped = data::load(&plan.task, data::ALL, &plan.base)?;
     let shipped: BTreeSet<&str> = shipped.iter().map(|task| task.question.as_str()).collect();
-    let worlds = plan.task.worlds.iter();
+    let worlds = plan.task.mixture.iter();
     let mut worlds: Vec<(String, &str)> =
         worlds.map(|(name, world)| (format!("{name}/"), world.data.as_str())).collect();
     if worlds.is_empty() {

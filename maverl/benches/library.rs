@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use maverl::agent::AskError;
+use maverl::builtin::{Document, facts};
 use maverl::env::search::{Index, SearchEnvironment};
 use maverl::model::{ModelFiles, ModelSource, Tokenizer};
 use maverl::orchestra::{Orchestra, OrchestraName, Team};
 use maverl::registry::{AgentEntry, Build, Declaration, Entry, Registry, SourceLocation};
 use maverl::task::Task;
 use maverl::trajectory::Seat;
-use maverl::world::{Document, facts};
 use maverl::{Purpose, Sources, check};
 use maverl_kernels::advantage::{GroupRelative, group_relative};
 use maverl_kernels::sample::derive_seed;

@@ -91,9 +91,9 @@ impl OrchestraName for Relay {
     }
 }
 
-struct World;
+struct Fixture;
 
-impl Environment for World {
+impl Environment for Fixture {
     fn open(&self, _: &Task, _: u64) -> serde_json::Value {
         serde_json::Value::Null
     }
@@ -154,7 +154,7 @@ fn rollout(at_once: usize) -> Rollout {
     let runner = EpisodeRunner {
         members: Arc::new(BTreeMap::from([(seat, member)])),
         orchestra: Arc::new(Relay),
-        environment: Arc::new(World),
+        environment: Arc::new(Fixture),
         environments: Arc::default(),
         rewards: Vec::new(),
         penalties: BTreeMap::new(),

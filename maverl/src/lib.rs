@@ -48,6 +48,7 @@ extern crate self as maverl;
 pub mod agent;
 pub mod algo;
 pub mod ballot;
+pub mod builtin;
 pub mod check;
 pub mod checkpoint;
 pub mod cli;
@@ -71,7 +72,6 @@ pub mod task;
 pub mod tools;
 pub mod train;
 pub mod trajectory;
-pub mod world;
 
 pub use agent::{Agent, AgentName, AskError, Input, Prompt, Reply, ReplyError, Show};
 pub use check::{Purpose, Sources, check};

@@ -267,7 +267,7 @@ pub fn rollout(episodes: &[Episode]) -> Metrics {
     metrics
 }
 
-/// Means over the scored episodes, of each world too if there are several: score, its named quantities, reward parts by name.
+/// Means over the scored episodes, of each component too if there are several: score, its named quantities, reward parts by name.
 fn means(episodes: &[Episode]) -> Metrics {
     let mut sums: BTreeMap<String, (f64, u64)> = BTreeMap::new();
     let mut add = |name: String, value: f64| {
@@ -275,16 +275,17 @@ fn means(episodes: &[Episode]) -> Metrics {
         *sum += value;
         *n += 1;
     };
-    let several = episodes.windows(2).any(|pair| pair[0].task.world() != pair[1].task.world());
+    let several =
+        episodes.windows(2).any(|pair| pair[0].task.component() != pair[1].task.component());
     for episode in episodes {
         let Some(score) = episode.score() else { continue };
         add("rollout/solved".to_owned(), f64::from(u8::from(score.solved)));
         add("rollout/score_mean".to_owned(), score.reward);
         add("rollout/turns_mean".to_owned(), episode.turns.len() as f64);
         if several {
-            let world = episode.task.world();
-            add(format!("rollout/world/{world}/solved"), f64::from(u8::from(score.solved)));
-            add(format!("rollout/world/{world}/score_mean"), score.reward);
+            let component = episode.task.component();
+            add(format!("rollout/mixture/{component}/solved"), f64::from(u8::from(score.solved)));
+            add(format!("rollout/mixture/{component}/score_mean"), score.reward);
         }
         for (name, value) in &score.metrics {
             if let Some(value) = value.as_f64() {

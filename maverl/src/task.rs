@@ -19,7 +19,7 @@ pub struct Task {
 
 impl Task {
     /// The first part of its source: the name of its world, in a run of several.
-    pub fn world(&self) -> &str {
+    pub fn component(&self) -> &str {
         self.source.split('/').next().unwrap_or_default()
     }
 

@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use maverl::builtin::facts;
 use maverl::config::TaskConfig;
 use maverl::data::{self, Bounds};
 use maverl::env::search::{BatchedSearch, Index, serve};
 use maverl::run_dir::read_rollouts;
-use maverl::world::facts;
 
 /// What the child process is to do; without it, the tests run.
 const CASE: &str = "MAVERL_HOSTILE_CASE";
@@ -209,7 +209,7 @@ const ARCHIVES: &[Archive] = &[
     ),
 ];
 
-/// Reads a file, and gives the error.
+/// CriticInput a file, and gives the error.
 fn read(path: &Path, read_as: As) -> String {
     let name = path.file_name().unwrap().to_string_lossy().into_owned();
     let base = path.parent().unwrap();

@@ -91,7 +91,7 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         steps: 10,
         task: TaskConfig::default(),
         environment: chosen("echo"),
-        worlds: std::collections::BTreeMap::new(),
+        mixture: std::collections::BTreeMap::new(),
         environments: std::collections::BTreeMap::new(),
         orchestra: chosen("t/relay"),
         rollout: RolloutConfig::default(),

@@ -180,7 +180,7 @@ pub(super) fn bases(
         );
         let help = format!(
             "weights under an adapter stay as they are: with `lora` in `[{}]` `{}` trains an adapter too; or freeze it, \
-             or give it its own copy with `worker`",
+             or give it its own copy with `worker_group`",
             key(&path(["models", &own.model])),
             learner.seat
         );
@@ -197,7 +197,7 @@ pub(super) fn elsewhere(policy: &str, places: [(&Member, &str); 2], problems: &m
         other.seat, member.seat
     );
     let notes = [member, other].map(|member| {
-        let worker = source(problems, &member.seat, "worker", None);
+        let worker = source(problems, &member.seat, "worker_group", None);
         (source(problems, &member.seat, "adapter", Some(worker)), format!("for `{}`", member.seat))
     });
     let help = "an adapter sits on one base: give one of them another `adapter` name".to_owned();
@@ -212,10 +212,10 @@ pub(super) fn apart(config: &Config, model: &str, member: &Member) -> String {
     match settled(config, member, model) {
         Some(_) => format!(
             "give `{seat}` its own adapter with `adapter = \"{name}\"`, or its own copy of the base with \
-             `worker = \"{name}\"`, in `[{table}]`"
+             `worker_group = \"{name}\"`, in `[{table}]`"
         ),
         None => format!(
-            "give `{seat}` its own copy with `worker = \"{name}\"` in `[{table}]`, or, with `lora` in `[{}]`, its own \
+            "give `{seat}` its own copy with `worker_group = \"{name}\"` in `[{table}]`, or, with `lora` in `[{}]`, its own \
              adapter with `adapter = \"{name}\"`",
             key(&path(["models", model]))
         ),

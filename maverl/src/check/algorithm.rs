@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::diagnostic::{Problems, path};
-use crate::config::{Baseline, Config, Order, PairLoss, Ratio, Surrogate, Trunk};
+use crate::config::{Baseline, Config, PairLoss, Ratio, Surrogate, Trunk, UpdateOrder};
 use crate::plan::{AlgorithmPlan, SeatPlan};
 
 /// Fills in the coefficients of the loss that the preset sets, so that agents inherit them.
@@ -34,10 +34,13 @@ pub(super) fn check(
         let at = path(["algorithm", "baseline"]);
         problems.conflict(&at, message.to_owned(), help.to_owned());
     }
-    if algorithm.kl_target > 0.0 && !seats.iter().any(|s| s.trained && s.loss.kl_coef > 0.0) {
-        let message = "`algorithm.kl_target` is set, and `algorithm.loss.kl_coef` is 0".to_owned();
+    if algorithm.adaptive_kl.target > 0.0
+        && !seats.iter().any(|s| s.trained && s.loss.kl_coef > 0.0)
+    {
+        let message =
+            "`algorithm.adaptive_kl.target` is set, and `algorithm.loss.kl_coef` is 0".to_owned();
         let help = "it is the coefficient that seeks the target: give it a value to begin with";
-        problems.conflict(&path(["algorithm", "kl_target"]), message, help.to_owned());
+        problems.conflict(&path(["algorithm", "adaptive_kl", "target"]), message, help.to_owned());
     }
     if config.task.group_size.get() == 1 {
         if algorithm.resample > 0 {
@@ -91,8 +94,7 @@ fn swap(algorithm: &AlgorithmPlan, seats: &[SeatPlan], problems: &mut Problems<'
             trained.len(),
             policies(seats)
         );
-        let help =
-            "two trained agents exchange policies: give each an `adapter` (or `worker`) of its own";
+        let help = "two trained agents exchange policies: give each an `adapter` (or `worker_group`) of its own";
         problems.conflict(&path(["algorithm", "swap_every"]), message, help.to_owned());
     }
 }
@@ -108,12 +110,12 @@ fn cycle(algorithm: &AlgorithmPlan, seats: &[SeatPlan], problems: &mut Problems<
         (
             policies(seats) < 2,
             "there is one policy to train, which learns in every step",
-            "give agents policies of their own with `worker` or `adapter`, or remove `train_cycle`",
+            "give agents policies of their own with `worker_group` or `adapter`, or remove `train_cycle`",
         ),
         (
-            algorithm.order != Order::Together,
+            algorithm.update_order != UpdateOrder::Together,
             "`algorithm.order` says in what order all policies learn in each step",
-            "set `order = \"together\"`, or remove `train_cycle`",
+            "set `update_order = \"together\"`, or remove `train_cycle`",
         ),
         (
             algorithm.swap_every > 0,
@@ -134,13 +136,13 @@ fn cycle(algorithm: &AlgorithmPlan, seats: &[SeatPlan], problems: &mut Problems<
 
 /// Policies learn in a sequence within each step.
 fn sequence(algorithm: &AlgorithmPlan, seats: &[SeatPlan], problems: &mut Problems<'_>) {
-    if algorithm.order == Order::Together || policies(seats) > 1 {
+    if algorithm.update_order == UpdateOrder::Together || policies(seats) > 1 {
         return;
     }
     let order = path(["algorithm", "order"]);
     let at = if problems.layers().has(&order) { order } else { path(["algorithm", "name"]) };
     let message = "`algorithm.order` is a sequence of policies, and there is one to train";
-    let help = "give agents policies of their own with `worker` or `adapter`, or set `order = \"together\"`";
+    let help = "give agents policies of their own with `worker_group` or `adapter`, or set `update_order = \"together\"`";
     problems.conflict(&at, message.to_owned(), help.to_owned());
 }
 

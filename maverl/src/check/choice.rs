@@ -19,28 +19,28 @@ use crate::trajectory::Seat;
 pub(super) struct Orchestra {
     pub(super) chosen: Chosen,
     pub(super) members: BTreeSet<Seat>,
-    /// The worlds that it acts in beside its own, by name.
+    /// The components that it acts in beside its own, by name.
     environments: Vec<String>,
 }
 
-/// The environment of a run, or of one of its worlds.
+/// The environment of a run, or of one of its components.
 pub(super) struct Environment {
     pub(super) chosen: Chosen,
-    /// Whose, in a run of several worlds.
-    pub(super) world: Option<String>,
+    /// Whose, in a run of several components.
+    pub(super) component: Option<String>,
 }
 
 impl Environment {
     fn table(&self) -> Vec<String> {
-        table(self.world.as_deref())
+        table(self.component.as_deref())
     }
 }
 
 /// Where an environment is written.
-fn table(world: Option<&str>) -> Vec<String> {
-    match world {
+fn table(component: Option<&str>) -> Vec<String> {
+    match component {
         None => path(["environment"]),
-        Some(world) => path(["task", "worlds", world, "environment"]),
+        Some(component) => path(["task", "mixture", component, "environment"]),
     }
 }
 
@@ -60,25 +60,25 @@ pub(super) fn orchestra(
     Some(Orchestra { chosen, members, environments: built.environments() })
 }
 
-/// The environment of a run, or those of its worlds; `None` if one cannot be told.
+/// The environment of a run, or those of its components; `None` if one cannot be told.
 pub(super) fn environments(
     config: &Config,
     registry: &Registry,
     problems: &mut Problems<'_>,
 ) -> Option<Vec<Environment>> {
-    let worlds = &config.task.worlds;
-    if worlds.is_empty() {
+    let components = &config.task.mixture;
+    if components.is_empty() {
         let environment = environment(config, None, &config.environment, registry, problems);
         return environment.map(|environment| vec![environment]);
     }
     if config.environment != Named::default() {
-        let message = "`environment` has no effect: each of `task.worlds` has its own";
+        let message = "`environment` has no effect: each of `task.mixture` has its own";
         problems.key(&path(["environment"]), message.to_owned(), None);
     }
-    let chosen: Vec<_> = worlds
+    let chosen: Vec<_> = components
         .iter()
-        .map(|(name, world)| {
-            environment(config, Some(name), &world.environment, registry, problems)
+        .map(|(name, component)| {
+            environment(config, Some(name), &component.environment, registry, problems)
         })
         .collect();
     chosen.into_iter().collect()
@@ -87,12 +87,12 @@ pub(super) fn environments(
 /// Where none is named, the one that understands what the orchestra sends.
 fn environment(
     config: &Config,
-    world: Option<&str>,
+    component: Option<&str>,
     named: &Named,
     registry: &Registry,
     problems: &mut Problems<'_>,
 ) -> Option<Environment> {
-    let table = table(world);
+    let table = table(component);
     let needs = needs(&config.orchestra, registry);
     let fits = |entry: &EnvironmentEntry| needs.iter().all(|need| entry.understands(need));
     let fitting: BTreeMap<_, _> = registry
@@ -107,10 +107,10 @@ fn environment(
     };
     let (name, entry) = choose("environment", &table, named, entries, problems)?;
     let options = options(&table, &named.options, &entry.declaration, entry.check, problems);
-    Some(Environment { chosen: Chosen { name, options }, world: world.map(str::to_owned) })
+    Some(Environment { chosen: Chosen { name, options }, component: component.map(str::to_owned) })
 }
 
-/// The environments that the orchestra acts in beside its world. One that it lacks, or does not act in, is reported.
+/// The environments that the orchestra acts in beside its component. One that it lacks, or does not act in, is reported.
 pub(super) fn beside(
     config: &Config,
     orchestra: &Orchestra,
@@ -187,7 +187,9 @@ fn look(
 ) -> Vec<String> {
     let Chosen { name, options } = &environment.chosen;
     let table = environment.table();
-    let own = |task: &&Task| environment.world.as_deref().is_none_or(|world| task.world() == world);
+    let own = |task: &&Task| {
+        environment.component.as_deref().is_none_or(|component| task.component() == component)
+    };
     let tasks: Vec<Task> = loaded.tasks.iter().filter(own).cloned().collect();
     let placed = |message: &str| match loaded.place(config, message) {
         Some(place) => format!("{place}: {message}"),
@@ -213,54 +215,58 @@ fn fit(
     registry: &Registry,
     problems: &mut Problems<'_>,
 ) {
-    let (world, flow) = (environment.chosen.name.as_str(), orchestra.chosen.name.as_str());
-    let entry = &registry.environments[world];
+    let (component, flow) = (environment.chosen.name.as_str(), orchestra.chosen.name.as_str());
+    let entry = &registry.environments[component];
     for need in registry.orchestras[flow].needs.iter().filter(|need| !entry.understands(need)) {
         let others = registry.environments.iter().filter(|(_, entry)| entry.understands(need));
         let help = format!("environments that do: {}", list(others.map(|(name, _)| *name)));
         let message = match *need {
             ANY => {
-                format!("orchestra `{flow}` acts, and environment `{world}` understands no action")
+                format!(
+                    "orchestra `{flow}` acts, and environment `{component}` understands no action"
+                )
             }
             need => format!(
-                "orchestra `{flow}` sends `{need}` actions, and environment `{world}` does not understand them"
+                "orchestra `{flow}` sends `{need}` actions, and environment `{component}` does not understand them"
             ),
         };
         problems.value(&within(&environment.table(), "name"), message, help);
     }
 }
 
-/// Writes the environments out. Gives that of the run (of several worlds, their names), and that of each world.
+/// Writes the environments out. Gives that of the run (of several components, their names), and that of each component.
 pub(super) fn settle(
     config: &mut Config,
     environments: Vec<Environment>,
 ) -> (Chosen, BTreeMap<String, Chosen>) {
-    let (mut one, mut worlds) = (None, BTreeMap::new());
-    for Environment { chosen, world } in environments {
-        match world {
+    let (mut one, mut components) = (None, BTreeMap::new());
+    for Environment { chosen, component } in environments {
+        match component {
             None => {
                 config.environment = written(&chosen);
                 one = Some(chosen);
             }
             Some(name) => {
-                if let Some(world) = config.task.worlds.get_mut(&name) {
-                    world.environment = written(&chosen);
+                if let Some(component) = config.task.mixture.get_mut(&name) {
+                    component.environment = written(&chosen);
                 }
-                worlds.insert(name, chosen);
+                components.insert(name, chosen);
             }
         }
     }
-    let names = worlds.keys().cloned().collect::<Vec<_>>().join(", ");
-    (one.unwrap_or_else(|| Chosen { name: names, options: Value::Null }), worlds)
+    let names = components.keys().cloned().collect::<Vec<_>>().join(", ");
+    (one.unwrap_or_else(|| Chosen { name: names, options: Value::Null }), components)
 }
 
 /// The configuration with the name of each environment that it leaves open.
 pub(super) fn named(config: &Config, environments: &[Environment]) -> Config {
     let mut named = config.clone();
-    for Environment { chosen, world } in environments {
-        let environment = match world {
+    for Environment { chosen, component } in environments {
+        let environment = match component {
             None => Some(&mut named.environment),
-            Some(world) => named.task.worlds.get_mut(world).map(|world| &mut world.environment),
+            Some(component) => {
+                named.task.mixture.get_mut(component).map(|component| &mut component.environment)
+            }
         };
         if let Some(environment) = environment {
             environment.name = Some(chosen.name.clone());

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use super::diagnostic::{Problems, key, path, within};
 use super::models::Models;
 use crate::config::{
-    Baseline, Chain, Config, CriticConfig, Level, Mixer, Normalize, Per, Reads, Trunk,
+    Baseline, Bootstrap, Config, CriticConfig, CriticInput, CriticScope, Granularity, Mixer,
+    Normalize, Trunk,
 };
 use crate::plan::{AdapterPlan, AlgorithmPlan, CriticPlan, PolicyPlan, WorkerPlan, host};
 
@@ -36,9 +37,16 @@ pub(super) fn check(
     named(critic, &trained, workers, problems);
     let unnamed: Vec<&PolicyPlan> =
         trained.iter().copied().filter(|policy| policy.critic.is_none()).collect();
-    if critic.per == Per::Team {
-        let help = "set `algorithm.critic.per = \"policy\"`: each policy has a critic that reads its tokens";
-        one_model("per", "one critic for the team cannot read", help, &unnamed, workers, problems);
+    if critic.scope == CriticScope::Team {
+        let help = "set `algorithm.critic.scope = \"policy\"`: each policy has a critic that reads its tokens";
+        one_model(
+            "scope",
+            "one critic for the team cannot read",
+            help,
+            &unnamed,
+            workers,
+            problems,
+        );
     } else if critic.mixer == Mixer::Monotone {
         let help = "use one model for all of them, or set `mixer = \"sum\"`, which has no state";
         one_model(
@@ -99,7 +107,7 @@ fn named(
             trained.iter().copied().filter(|p| p.critic.as_deref() == Some(name)).collect();
         let what = format!("the critic {name:?} cannot read");
         let help = "a critic reads the tokens of one model: give them critics of different names";
-        one_model("per", &what, help, &its, workers, problems);
+        one_model("scope", &what, help, &its, workers, problems);
         if critic.trunk == Trunk::Shared && its.len() > 1 {
             let message = format!(
                 "the critic {name:?} cannot be on the trunks of both policy `{}` and policy `{}`",
@@ -119,7 +127,7 @@ fn count(
     models: &Models,
 ) {
     let hosts: Vec<usize> =
-        (0..policies.len()).filter(|&i| host(policies, critic.per, i) == Some(i)).collect();
+        (0..policies.len()).filter(|&i| host(policies, critic.scope, i) == Some(i)).collect();
     for index in hosts {
         let policy = &mut policies[index];
         let worker = &workers[policy.worker];
@@ -144,16 +152,16 @@ fn parts(critic: &CriticPlan, trained: usize, problems: &mut Problems<'_>) {
     let mixed = critic.mixer != Mixer::None;
     let wrong: [(bool, [&str; 2], &str, &str); 7] = [
         (
-            shared && critic.reads == Reads::Transcript,
-            ["trunk", "reads"],
+            shared && critic.input == CriticInput::Transcript,
+            ["trunk", "input"],
             "on the policy's trunk, a critic reads what the policy is given, not the transcript",
-            "set `reads = \"prompt\"`, or give it a trunk with `trunk = \"own\"` or `\"lora\"`",
+            "set `input = \"prompt\"`, or give it a trunk with `trunk = \"own\"` or `\"lora\"`",
         ),
         (
-            shared && critic.per == Per::Team && trained > 1,
-            ["trunk", "per"],
+            shared && critic.scope == CriticScope::Team && trained > 1,
+            ["trunk", "scope"],
             "one critic for the team cannot be on the trunks of several policies",
-            "set `per = \"policy\"`, or give it a trunk with `trunk = \"own\"`",
+            "set `scope = \"policy\"`, or give it a trunk with `trunk = \"own\"`",
         ),
         (
             shared && critic.warmup_steps > 0,
@@ -168,16 +176,16 @@ fn parts(critic: &CriticPlan, trained: usize, problems: &mut Problems<'_>) {
             "set `trunk = \"own\"` or `\"lora\"`",
         ),
         (
-            mixed && critic.level == Level::Token,
-            ["mixer", "level"],
+            mixed && critic.granularity == Granularity::Token,
+            ["mixer", "granularity"],
             "a mixer takes a value of each agent, not of each token",
-            "set `level = \"turn\"`",
+            "set `granularity = \"turn\"`",
         ),
         (
-            mixed && critic.chain != Chain::Turn,
-            ["mixer", "chain"],
+            mixed && critic.bootstrap != Bootstrap::Turn,
+            ["mixer", "bootstrap"],
             "a mixer makes one value of an episode, along which nothing is chained",
-            "set `chain = \"turn\"`",
+            "set `bootstrap = \"turn\"`",
         ),
         (
             mixed && critic.normalize != Normalize::None,

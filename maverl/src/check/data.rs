@@ -5,7 +5,7 @@ use std::path::Path;
 use super::Purpose;
 use super::counts;
 use super::diagnostic::{Problems, path, suggestion, within};
-use crate::config::{Config, Learn, Named, Preset, TaskConfig};
+use crate::config::{Config, Named, Preset, TaskConfig, TrainOn};
 use crate::data::{self, Bounds, DataError, Demonstration};
 use crate::task::Task;
 
@@ -32,8 +32,8 @@ impl Loaded {
             message.contains(&format!("the task `{}` of `{}`", task.id, task.source))
         };
         let (task, line) = self.tasks.iter().zip(&self.lines).find(named)?;
-        let world = config.task.worlds.get(task.world());
-        let data = world.map_or(&config.task.data, |world| &world.data);
+        let component = config.task.mixture.get(task.component());
+        let data = component.map_or(&config.task.data, |component| &component.data);
         (!data.starts_with("builtin:")).then(|| format!("{data}:{line}"))
     }
 }
@@ -88,14 +88,14 @@ fn training_data(config: &Config, base: &Path, problems: &mut Problems<'_>) -> L
         return Loaded::default();
     }
     let (file, bounds) = (base.join(data), Bounds::from(&config.task));
-    let learn = config.algorithm.learn.unwrap_or_default();
+    let learn = config.algorithm.train_on.unwrap_or_default();
     let read = match config.algorithm.name {
         Preset::Dpo => data::preferences(&file, bounds).map(|rows| Loaded::rows(&rows)),
         Preset::Sft => data::demonstrations(&file, bounds).map(|rows| {
-            if learn == Learn::Observations && !rows.iter().any(Demonstration::observes) {
+            if learn == TrainOn::Observations && !rows.iter().any(Demonstration::observes) {
                 let message = format!("`task.data` is {data:?}, in which no user answers a reply");
-                let help = "`learn = \"observations\"` learns what follows a reply: conversations of several turns";
-                problems.value(&path(["algorithm", "learn"]), message, help.to_owned());
+                let help = "`train_on = \"observations\"` learns what follows a reply: conversations of several turns";
+                problems.value(&path(["algorithm", "train_on"]), message, help.to_owned());
             }
             Loaded::rows(&rows)
         }),
@@ -115,39 +115,39 @@ fn training_data(config: &Config, base: &Path, problems: &mut Problems<'_>) -> L
     })
 }
 
-/// Reports files that are not there, and worlds that cannot be mixed. Says whether the data of every world is there.
+/// Reports files that are not there, and components that cannot be mixed. Says whether the data of every component is there.
 fn sources(config: &Config, base: &Path, problems: &mut Problems<'_>) -> bool {
-    let TaskConfig { data, worlds, .. } = &config.task;
-    if worlds.is_empty() {
+    let TaskConfig { data, mixture: components, .. } = &config.task;
+    if components.is_empty() {
         exists(data, &path(["task", "data"]), base, problems);
     } else if *data != TaskConfig::default().data {
-        let message = "`task.data` has no effect: each of `task.worlds` has its own";
+        let message = "`task.data` has no effect: each of `task.mixture` has its own";
         problems.key(&path(["task", "data"]), message.to_owned(), None);
     }
-    for (name, world) in worlds {
-        let table = path(["task", "worlds", name]);
+    for (name, component) in components {
+        let table = path(["task", "mixture", name]);
         if name.contains('/') || name.is_empty() {
             let message = format!(
-                "`{name}` cannot be the name of a world: it is part of sources, which `/` divides"
+                "`{name}` cannot be the name of a component: it is part of sources, which `/` divides"
             );
             problems.key(&table, message, None);
         }
-        if !(world.weight > 0.0 && world.weight.is_finite()) {
+        if !(component.weight > 0.0 && component.weight.is_finite()) {
             let message = format!(
-                "`task.worlds.{name}.weight` is {}; expected a number above 0",
-                world.weight
+                "`task.mixture.{name}.weight` is {}; expected a number above 0",
+                component.weight
             );
             problems.value(&within(&table, "weight"), message, None);
         }
-        exists(&world.data, &within(&table, "data"), base, problems);
+        exists(&component.data, &within(&table, "data"), base, problems);
     }
-    let data_of = |name: &String| path(["task", "worlds", name, "data"]);
-    let there = worlds.keys().all(|name| !problems.reported(&data_of(name)));
+    let data_of = |name: &String| path(["task", "mixture", name, "data"]);
+    let there = components.keys().all(|name| !problems.reported(&data_of(name)));
     if let Some(data) = &config.eval.data {
         let at = path(["eval", "data"]);
         exists(data, &at, base, problems);
-        if !worlds.is_empty() {
-            let message = "`eval.data` is of no world; leave it out, and held-out tasks of every world are played";
+        if !components.is_empty() {
+            let message = "`eval.data` is of no component; leave it out, and held-out tasks of every component are played";
             problems.key(&at, message.to_owned(), None);
         }
     }
@@ -172,10 +172,10 @@ fn exists(data: &str, at: &[String], base: &Path, problems: &mut Problems<'_>) {
 
 /// What is legal and probably not meant: facts outside of search, and levels that no task has.
 pub(super) fn doubts(config: &Config, tasks: &[Task]) -> Vec<String> {
-    let TaskConfig { data, worlds, max_level, harder_every, .. } = &config.task;
-    let mut played: Vec<(String, &String, &Named)> = worlds
+    let TaskConfig { data, mixture: components, max_level, harder_every, .. } = &config.task;
+    let mut played: Vec<(String, &String, &Named)> = components
         .iter()
-        .map(|(name, its)| (format!("task.worlds.{name}.data"), &its.data, &its.environment))
+        .map(|(name, its)| (format!("task.mixture.{name}.data"), &its.data, &its.environment))
         .collect();
     if played.is_empty() {
         played.push(("task.data".to_owned(), data, &config.environment));

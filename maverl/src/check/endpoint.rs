@@ -80,7 +80,7 @@ fn plan(config: &Config, member: Member, problems: &mut Problems<'_>) -> Option<
     };
     let given = [
         ("model", member.config.model.is_some()),
-        ("worker", member.config.worker.is_some()),
+        ("worker_group", member.config.worker_group.is_some()),
         ("adapter", member.config.adapter.is_some()),
         ("lora", member.config.lora.is_some()),
         ("optim", member.config.optim.is_some()),

@@ -1,8 +1,8 @@
 //! Keys of the algorithm that were given another value than they would have, and change nothing beside the others.
 
 use crate::config::{
-    AlgorithmConfig, Baseline, Config, Correction, Credit, Factor, KlIn, Later, Learn, Mixer,
-    Order, Preset, Shaping, Surrogate, Trunk,
+    AlgorithmConfig, Baseline, Config, Correction, Credit, FutureRewards, HappoFactor, KlIn, Mixer,
+    Preset, Shaping, Surrogate, TrainOn, Trunk, UpdateOrder,
 };
 use crate::plan::{AlgorithmPlan, CriticPlan, LossPlan, SeatPlan};
 
@@ -11,8 +11,12 @@ type Key = (&'static str, bool, Option<&'static str>);
 
 /// The keys of `$table` that differ between two plans.
 macro_rules! keys {
-    ($given:expr, $unset:expr, $table:literal, $($field:ident: $idle:expr;)*) => {
-        vec![$((concat!($table, stringify!($field)), $given.$field != $unset.$field, $idle)),*]
+    ($given:expr, $unset:expr, $table:literal, $($($field:ident).+: $idle:expr;)*) => {
+        vec![$((
+            concat!($table, stringify!($($field).+)),
+            $given.$($field).+ != $unset.$($field).+,
+            $idle
+        )),*]
     };
 }
 
@@ -51,7 +55,8 @@ fn when(idle: bool, why: &'static str) -> Option<&'static str> {
 fn estimates(given: &AlgorithmPlan, unset: &AlgorithmPlan) -> Vec<Key> {
     let supervised = when(given.preset.is_supervised(), "given replies have no advantages");
     let among = supervised.or_else(|| when(given.critic.is_some(), "advantages come from values"));
-    let sequence = supervised.or(when(given.order == Order::Together, "`order` is \"together\""));
+    let sequence = supervised
+        .or(when(given.update_order == UpdateOrder::Together, "`update_order` is \"together\""));
     let anchors = among.or(when(given.anchor_weight == 0.0, "`anchor_weight` is 0"));
     let taught = when(given.preset != Preset::Sft, "it is a key of `name = \"sft\"`");
     keys! { given, unset, "",
@@ -70,16 +75,20 @@ fn estimates(given: &AlgorithmPlan, unset: &AlgorithmPlan) -> Vec<Key> {
         discount: anchors;
         resample: supervised;
         early_stop_kl: supervised.or(when(given.epochs == 1, "`epochs` is 1"));
-        order: supervised;
-        factor: sequence;
-        factor_clip: sequence.or(when(given.factor != Factor::Clipped, "`factor` is not \"clipped\""));
-        later: supervised;
-        later_discount: supervised.or(when(given.later == Later::None, "`later` is \"none\""));
+        update_order: supervised;
+        happo.factor: sequence;
+        happo.clip: sequence.or(when(
+            given.happo.factor != HappoFactor::Clipped, "`happo.factor` is not \"clipped\""
+        ));
+        future_rewards: supervised;
+        future_discount: supervised.or(when(given.future_rewards == FutureRewards::None, "`future_rewards` is \"none\""));
         influence: supervised;
-        kl_target: supervised;
-        kl_horizon: supervised.or(when(given.kl_target == 0.0, "`kl_target` is 0"));
-        learn: taught;
-        observation_weight: taught.or(when(given.learn != Learn::Both, "`learn` is not \"both\""));
+        adaptive_kl.target: supervised;
+        adaptive_kl.horizon: supervised.or(when(
+            given.adaptive_kl.target == 0.0, "`adaptive_kl.target` is 0"
+        ));
+        train_on: taught;
+        observation_weight: taught.or(when(given.train_on != TrainOn::All, "`train_on` is not \"all\""));
         preference: when(given.preset != Preset::Dpo, "it is a table of `name = \"dpo\"`");
     }
 }
@@ -91,7 +100,7 @@ fn values(given: &CriticPlan, unset: &CriticPlan) -> Vec<Key> {
         "a mixer's values are of whole episodes, unless `credit` is \"tokens\"",
     );
     keys! { given, unset, "critic.",
-        coef: when(given.trunk != Trunk::Shared, "`trunk` is not \"shared\"");
+        value_coef: when(given.trunk != Trunk::Shared, "`trunk` is not \"shared\"");
         credit: alone;
         mixer_width: when(given.mixer != Mixer::Monotone, "`mixer` is not \"monotone\"");
         gamma: whole;

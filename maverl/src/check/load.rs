@@ -7,9 +7,10 @@ use serde::Deserialize;
 use super::diagnostic::{Problems, key, within};
 use super::wrong;
 use crate::config::{
-    AgentConfig, AlgorithmConfig, CheckpointConfig, Config, CriticConfig, EndpointConfig,
-    EvalConfig, LoraConfig, LossConfig, ModelConfig, OptimConfig, PreferenceConfig, RewardConfig,
-    RolloutConfig, RuntimeConfig, SamplingConfig, TaskConfig, WorldConfig,
+    AdaptiveKlConfig, AgentConfig, AlgorithmConfig, CheckpointConfig, ComponentConfig, Config,
+    CriticConfig, EndpointConfig, EvalConfig, HappoConfig, InfluenceConfig, LoraConfig, LossConfig,
+    ModelConfig, OptimConfig, PreferenceConfig, RewardConfig, RolloutConfig, RuntimeConfig,
+    SamplingConfig, TaskConfig,
 };
 
 /// The configuration of the merged layers. What is wrong is reported, taken out, and so has its default.
@@ -42,11 +43,11 @@ fn missing(problems: &mut Problems<'_>, table: &[String], field: &str) {
 }
 
 /// Every table of a configuration with its keys, as serde knows them.
-pub(crate) fn tables() -> [(&'static str, &'static [&'static str]); 18] {
+pub(crate) fn tables() -> [(&'static str, &'static [&'static str]); 21] {
     [
         ("the file itself (before any table)", fields::<Config>()),
         ("`[task]`", fields::<TaskConfig>()),
-        ("`[task.worlds.NAME]`", fields::<WorldConfig>()),
+        ("`[task.mixture.NAME]`", fields::<ComponentConfig>()),
         ("`[sampling]` (or an agent's `sampling`)", fields::<SamplingConfig>()),
         ("`[models.NAME]`", fields::<ModelConfig>()),
         ("a model's (or agent's) `optim`", fields::<OptimConfig>()),
@@ -55,6 +56,9 @@ pub(crate) fn tables() -> [(&'static str, &'static [&'static str]); 18] {
         ("`[agents.\"team/role\"]`", fields::<AgentConfig>()),
         ("`[algorithm]`", fields::<AlgorithmConfig>()),
         ("`[algorithm.loss]` (or an agent's `loss`)", fields::<LossConfig>()),
+        ("`[algorithm.adaptive_kl]`", fields::<AdaptiveKlConfig>()),
+        ("`[algorithm.happo]`", fields::<HappoConfig>()),
+        ("`[algorithm.influence]`", fields::<InfluenceConfig>()),
         ("`[algorithm.preference]`", fields::<PreferenceConfig>()),
         ("`[algorithm.critic]`", fields::<CriticConfig>()),
         ("`[rewards.NAME]`", fields::<RewardConfig>()),

@@ -129,10 +129,10 @@ fn plan(
     let rewards = rewards(&config, registry, problems);
     let environments = choice::environments(&config, registry, problems);
     let flow = choice::orchestra(&config.orchestra, registry, problems);
-    let worlds = environments.as_deref().unwrap_or_default();
+    let components = environments.as_deref().unwrap_or_default();
     let data = (&config, &loaded);
-    let mut warnings = choice::meet(worlds, flow.as_ref(), data, base, registry, problems);
-    warnings.extend(data::doubts(&choice::named(&config, worlds), &loaded.tasks));
+    let mut warnings = choice::meet(components, flow.as_ref(), data, base, registry, problems);
+    warnings.extend(data::doubts(&choice::named(&config, components), &loaded.tasks));
     let models = models::open(&config, base, problems);
     let beside = choice::beside(&config, flow.as_ref()?, base, registry, problems);
     let choice::Orchestra { chosen: orchestra, members, .. } = flow?;
@@ -152,7 +152,7 @@ fn plan(
         warnings.extend(training_warnings(&config, &algorithm, &policies));
         warnings.extend(doubts::warnings(&config, &algorithm, &policies, &seats, loaded.rows));
     }
-    let (environment, worlds) = choice::settle(&mut config, environments?);
+    let (environment, components) = choice::settle(&mut config, environments?);
     models::pin(&mut config, &models);
     write_out(&mut config, &orchestra, &beside, &seats);
     Some(Plan {
@@ -161,7 +161,7 @@ fn plan(
         steps: config.steps,
         task: config.task.clone(),
         environment,
-        worlds,
+        mixture: components,
         orchestra,
         rollout: config.rollout.clone(),
         seats,

@@ -127,7 +127,7 @@ fn groups<'m>(
             ];
             problems.values(&notes, message, "remove one of the two".to_owned());
         }
-        let worker = member.config.worker.clone().unwrap_or_else(|| model.clone());
+        let worker = member.config.worker_group.clone().unwrap_or_else(|| model.clone());
         let (held, first) = workers.entry(worker.clone()).or_insert((model.clone(), member));
         if *held != model {
             other_model(&worker, [(member, model.as_str()), (*first, held.as_str())], problems);
@@ -156,10 +156,11 @@ fn other_model(worker: &str, found: [(&Member, &str); 2], problems: &mut Problem
         other.seat, member.seat
     );
     let notes = [member, other].map(|member| {
-        let at = source(problems, &member.seat, "worker", Some(path(["models", worker])));
+        let at = source(problems, &member.seat, "worker_group", Some(path(["models", worker])));
         (at, format!("for `{}`", member.seat))
     });
-    let help = "a worker group holds one model: give one of them another `worker` name".to_owned();
+    let help =
+        "a worker group holds one model: give one of them another `worker_group` name".to_owned();
     problems.values(&notes, message, help);
 }
 

@@ -141,7 +141,7 @@ pub(super) fn write_out(config: &mut Config, seats: &[SeatPlan]) {
         if agent.seats.is_empty() {
             // A frozen model says so itself.
             agent.frozen = agent.frozen.or(seat.trained.then_some(false));
-            agent.worker = agent.worker.take().or_else(|| agent.model.clone());
+            agent.worker_group = agent.worker_group.take().or_else(|| agent.model.clone());
             let options = seat.options.as_object().cloned().unwrap_or_default();
             agent.options = choice::without_nulls(options);
         }

@@ -9,11 +9,11 @@ mod files;
 mod idle;
 mod keys;
 mod mistakes;
+mod mixture;
 mod plan;
 mod policies;
 mod sources;
 mod teams;
-mod worlds;
 
 use miette::GraphicalTheme;
 use serde_json::Value;

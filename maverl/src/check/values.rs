@@ -4,8 +4,8 @@ use std::fmt::{Debug, Display};
 
 use super::diagnostic::{Problems, key, path, within};
 use crate::config::{
-    AgentConfig, AlgorithmConfig, Config, CriticConfig, LoraConfig, LossConfig, OptimConfig,
-    SamplingConfig, TargetModules,
+    AgentConfig, AlgorithmConfig, Config, CriticConfig, InfluenceConfig, LoraConfig, LossConfig,
+    OptimConfig, SamplingConfig, TargetModules,
 };
 use crate::model::ChatInput;
 use crate::model::lora::MAX_RANK;
@@ -79,13 +79,17 @@ fn algorithm(config: &AlgorithmConfig, table: &[String], problems: &mut Problems
     number(problems, table, "anchor_similarity", config.anchor_similarity, ABOVE_0_TO_1);
     number(problems, table, "baseline_momentum", config.baseline_momentum, DROPPED);
     number(problems, table, "shaping_weight", config.shaping_weight, NOT_NEGATIVE);
-    number(problems, table, "kl_target", config.kl_target, NOT_NEGATIVE);
-    number(problems, table, "kl_horizon", config.kl_horizon, POSITIVE);
+    let adaptive = within(table, "adaptive_kl");
+    number(problems, &adaptive, "target", config.adaptive_kl.target, NOT_NEGATIVE);
+    number(problems, &adaptive, "horizon", config.adaptive_kl.horizon, POSITIVE);
     number(problems, table, "observation_weight", config.observation_weight, SHARE);
-    number(problems, table, "factor_clip", config.factor_clip, SHARE);
-    number(problems, table, "later_discount", config.later_discount, SHARE);
-    for weight in config.influence.into_iter().flatten() {
-        number(problems, table, "influence", Some(weight), NOT_NEGATIVE);
+    number(problems, &within(table, "happo"), "clip", config.happo.clip, SHARE);
+    number(problems, table, "future_discount", config.future_discount, SHARE);
+    let InfluenceConfig { follow, resist, provoke, persuade } = config.influence;
+    let weights =
+        [("follow", follow), ("resist", resist), ("provoke", provoke), ("persuade", persuade)];
+    for (name, weight) in weights {
+        number(problems, &within(table, "influence"), name, weight, NOT_NEGATIVE);
     }
     critic(&config.critic, &within(table, "critic"), problems);
     let (preference, table) = (&config.preference, &within(table, "preference"));
@@ -98,7 +102,7 @@ fn critic(config: &CriticConfig, table: &[String], problems: &mut Problems<'_>) 
     number(problems, table, "lambda", config.lambda, SHARE);
     number(problems, table, "clip", config.clip, NOT_NEGATIVE);
     number(problems, table, "huber", config.huber, NOT_NEGATIVE);
-    number(problems, table, "coef", config.coef, NOT_NEGATIVE);
+    number(problems, table, "value_coef", config.value_coef, NOT_NEGATIVE);
     optim(&config.optim, &within(table, "optim"), problems);
     if let Some(config) = &config.lora {
         lora(config, &within(table, "lora"), problems);
@@ -106,8 +110,8 @@ fn critic(config: &CriticConfig, table: &[String], problems: &mut Problems<'_>) 
 }
 
 fn agent(config: &AgentConfig, table: &[String], problems: &mut Problems<'_>) {
-    if let Some(worker) = &config.worker {
-        label_name(worker, &within(table, "worker"), problems);
+    if let Some(worker) = &config.worker_group {
+        label_name(worker, &within(table, "worker_group"), problems);
     }
     if let Some(adapter) = &config.adapter {
         label_name(adapter, &within(table, "adapter"), problems);
@@ -190,7 +194,7 @@ fn number<T: Into<f64> + Debug + Display + Copy>(
         // 1e-6 rather than 0.000001, and 1 rather than 1.0.
         let small = value.into() != 0.0 && value.into().abs() < 1e-4;
         let value = if small { format!("{value:?}") } else { value.to_string() };
-        let verb = if matches!(name, "betas" | "gate" | "influence") { "holds" } else { "is" };
+        let verb = if matches!(name, "betas" | "gate") { "holds" } else { "is" };
         let message = format!("`{}` {verb} {value}; expected {}", key(&path), range.words);
         problems.value(&path, message, None);
     }

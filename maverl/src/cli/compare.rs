@@ -73,7 +73,7 @@ fn orchestra_of_one(
     registry: &Registry,
     wanted: Option<&str>,
 ) -> Result<(String, Seat), Failure> {
-    let worlds = team.worlds.values().map(|world| world.name.as_str());
+    let worlds = team.mixture.values().map(|world| world.name.as_str());
     let mut worlds: BTreeSet<&str> = worlds.collect();
     if worlds.is_empty() {
         worlds.insert(&team.environment.name);

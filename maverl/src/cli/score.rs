@@ -149,7 +149,7 @@ impl Reader<'_> {
         Ok(rows)
     }
 
-    /// Reads every row, and reports all that cannot be scored.
+    /// CriticInput every row, and reports all that cannot be scored.
     fn check(&self) -> Result<(), Failure> {
         let (mut bad, mut rows) = (Vec::new(), 0_u64);
         let mut more = 0_u64;

@@ -218,27 +218,27 @@ pub struct AgentConfig {
     pub endpoint: Option<String>,
     /// Agents with the same model and worker share weights; another name makes another copy. **(default: the model's name)**
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub worker: Option<String>,
+    pub worker_group: Option<String>,
     /// Agents with the same model, worker and adapter share it; another name makes another adapter on the same base.
     /// **(default: the worker's name, where the model has `lora`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adapter: Option<String>,
-    /// Per policy: allowed only where every agent of the policy agrees.
+    /// CriticScope policy: allowed only where every agent of the policy agrees.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lora: Option<LoraConfig>,
     /// Never train on this agent's turns. **(default: `false`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frozen: Option<bool>,
-    /// Per policy: allowed only where every agent of the policy agrees.
+    /// CriticScope policy: allowed only where every agent of the policy agrees.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optim: Option<OptimConfig>,
-    /// Policies whose critics have the same name share one. **(default: as `algorithm.critic.per` says)**
+    /// Policies whose critics have the same name share one. **(default: as `algorithm.critic.scope` says)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub critic: Option<String>,
-    /// Per row.
+    /// CriticScope row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampling: Option<SamplingConfig>,
-    /// Per row.
+    /// CriticScope row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<LossConfig>,
     /// The agent type's own fields.
@@ -293,7 +293,7 @@ impl AgentConfig {
         Self {
             model: self.model.clone().or_else(|| base.model.clone()),
             endpoint: self.endpoint.clone().or_else(|| base.endpoint.clone()),
-            worker: self.worker.clone().or_else(|| base.worker.clone()),
+            worker_group: self.worker_group.clone().or_else(|| base.worker_group.clone()),
             adapter: self.adapter.clone().or_else(|| base.adapter.clone()),
             lora: either(&self.lora, &base.lora, LoraConfig::over),
             frozen: self.frozen.or(base.frozen),

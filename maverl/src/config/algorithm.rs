@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use serde::{Deserialize, Serialize};
 
 use super::agent::layered;
-use super::critic::{CriticConfig, Estimator, Factor, Later, Order};
+use super::critic::{CriticConfig, Estimator, FutureRewards, HappoFactor, UpdateOrder};
 use super::loss::LossConfig;
 use super::preset::Preset;
 
@@ -57,7 +57,7 @@ pub struct AlgorithmConfig {
     /// Times that tasks whose episodes all earned the same are replaced by others. **(default: `0`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resample: Option<u32>,
-    /// Per row: coefficients of the loss, for every agent.
+    /// CriticScope row: coefficients of the loss, for every agent.
     pub loss: LossConfig,
     /// How token losses become one number. **(default: `"token_mean"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,38 +79,32 @@ pub struct AlgorithmConfig {
     pub critic: CriticConfig,
     /// Whose policy is updated when. **(default: `"together"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub order: Option<Order>,
-    /// What an update knows of those before it, where they come one after the other. **(default: `"length"`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub factor: Option<Factor>,
-    /// How far from 1 a clipped factor may be. **(default: `0.2`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub factor_clip: Option<f64>,
+    pub update_order: Option<UpdateOrder>,
+    /// Weights of the advantages of policies that are updated one after the other.
+    #[serde(skip_serializing_if = "HappoConfig::is_empty")]
+    pub happo: HappoConfig,
     /// Whose later rewards a turn is worth too. **(default: `"none"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub later: Option<Later>,
+    pub future_rewards: Option<FutureRewards>,
     /// Of later rewards, per round. **(default: `0.3`)**
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub later_discount: Option<f64>,
-    /// What is paid for following others, resisting them, provoking and persuading them. **(default: none)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub influence: Option<[f64; 4]>,
-    /// KL to the reference that `kl_coef` seeks by growing and shrinking; 0 leaves it as it is. **(default: `0.0`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kl_target: Option<f64>,
-    /// Rows over which `kl_coef` may change by a fifth. **(default: `10000.0`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kl_horizon: Option<f64>,
+    pub future_discount: Option<f64>,
+    /// Rewards for following, resisting, provoking and persuading other agents.
+    #[serde(skip_serializing_if = "InfluenceConfig::is_empty")]
+    pub influence: InfluenceConfig,
+    /// Controller of `kl_coef`.
+    #[serde(skip_serializing_if = "AdaptiveKlConfig::is_empty")]
+    pub adaptive_kl: AdaptiveKlConfig,
     /// Steps after which two agents exchange their policies; 0 is never. **(default: `0`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub swap_every: Option<u64>,
     /// Steps for which one policy learns alone before the next, by name, does; 0: all learn in each. **(default: `0`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub train_cycle: Option<u64>,
-    /// What supervised training learns of a conversation. **(default: `"replies"`)**
+    /// What supervised training learns of a conversation. **(default: `"assistant"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub learn: Option<Learn>,
-    /// How much an observation counts beside a reply, which counts the rest of 1, with `learn = "both"`.
+    pub train_on: Option<TrainOn>,
+    /// How much an observation counts beside a reply, which counts the rest of 1, with `train_on = "all"`.
     /// **(default: `0.5`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observation_weight: Option<f64>,
@@ -146,17 +140,15 @@ impl Default for AlgorithmConfig {
             early_stop_kl: None,
             estimator: None,
             critic: CriticConfig::default(),
-            order: None,
-            factor: None,
-            factor_clip: None,
-            later: None,
-            later_discount: None,
-            influence: None,
-            kl_target: None,
-            kl_horizon: None,
+            update_order: None,
+            happo: HappoConfig::default(),
+            future_rewards: None,
+            future_discount: None,
+            influence: InfluenceConfig::default(),
+            adaptive_kl: AdaptiveKlConfig::default(),
             swap_every: None,
             train_cycle: None,
-            learn: None,
+            train_on: None,
             observation_weight: None,
             preference: PreferenceConfig::default(),
             max_flat_steps: 10,
@@ -191,17 +183,15 @@ impl AlgorithmConfig {
             early_stop_kl: self.early_stop_kl.or(base.early_stop_kl),
             estimator: self.estimator.or(base.estimator),
             critic: self.critic.over(&base.critic),
-            order: self.order.or(base.order),
-            factor: self.factor.or(base.factor),
-            factor_clip: self.factor_clip.or(base.factor_clip),
-            later: self.later.or(base.later),
-            later_discount: self.later_discount.or(base.later_discount),
-            influence: self.influence.or(base.influence),
-            kl_target: self.kl_target.or(base.kl_target),
-            kl_horizon: self.kl_horizon.or(base.kl_horizon),
+            update_order: self.update_order.or(base.update_order),
+            happo: self.happo.over(&base.happo),
+            future_rewards: self.future_rewards.or(base.future_rewards),
+            future_discount: self.future_discount.or(base.future_discount),
+            influence: self.influence.over(&base.influence),
+            adaptive_kl: self.adaptive_kl.over(&base.adaptive_kl),
             swap_every: self.swap_every.or(base.swap_every),
             train_cycle: self.train_cycle.or(base.train_cycle),
-            learn: self.learn.or(base.learn),
+            train_on: self.train_on.or(base.train_on),
             observation_weight: self.observation_weight.or(base.observation_weight),
             preference: self.preference.over(&base.preference),
             max_flat_steps: self.max_flat_steps,
@@ -251,14 +241,56 @@ pub enum Shaping {
 /// What supervised training learns of a conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Learn {
+pub enum TrainOn {
     /// The assistant's last reply (behavior cloning).
     #[default]
-    Replies,
+    Assistant,
     /// What the user says after a reply of the assistant's (a world model).
     Observations,
     /// Both.
-    Both,
+    All,
+}
+
+/// `[algorithm.happo]`: weights of the advantages of policies that are updated one after the other.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HappoConfig {
+    /// Factor of an advantage from the policies that were updated before. **(default: `"length"`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub factor: Option<HappoFactor>,
+    /// Largest distance of a clipped factor from 1. **(default: `0.2`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip: Option<f64>,
+}
+
+/// `[algorithm.influence]`: rewards for the effect of agents on each other (MAPoRL).
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct InfluenceConfig {
+    /// Reward for following the others. **(default: `0.0`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub follow: Option<f64>,
+    /// Reward for resisting the others. **(default: `0.0`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resist: Option<f64>,
+    /// Reward for provoking the others. **(default: `0.0`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provoke: Option<f64>,
+    /// Reward for persuading the others. **(default: `0.0`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub persuade: Option<f64>,
+}
+
+/// `[algorithm.adaptive_kl]`: a controller of `kl_coef` (1909.08593, section 2.2).
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AdaptiveKlConfig {
+    /// KL to the reference policy that `kl_coef` is adapted to; 0 keeps `kl_coef` constant. **(default: `0.0`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<f64>,
+    /// Rows over which `kl_coef` may change by 20 %. **(default: `10000.0`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub horizon: Option<f64>,
 }
 
 /// `[algorithm.preference]`: how a pair of replies becomes a loss.
@@ -279,12 +311,20 @@ pub struct PreferenceConfig {
     pub reference_free: Option<bool>,
 }
 
-impl PreferenceConfig {
-    fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
+macro_rules! is_empty {
+    ($($config:ty),*) => {
+        $(impl $config {
+            fn is_empty(&self) -> bool {
+                *self == Self::default()
+            }
+        })*
+    };
 }
+is_empty!(PreferenceConfig, HappoConfig, InfluenceConfig, AdaptiveKlConfig);
 
+layered!(HappoConfig { factor, clip });
+layered!(InfluenceConfig { follow, resist, provoke, persuade });
+layered!(AdaptiveKlConfig { target, horizon });
 layered!(PreferenceConfig { loss, beta, label_smoothing, reference_free });
 
 /// The loss of a pair of replies.

@@ -18,16 +18,16 @@ pub struct CriticConfig {
     pub lora: Option<LoraConfig>,
     /// What it reads before a reply. **(default: `"prompt"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reads: Option<Reads>,
+    pub input: Option<CriticInput>,
     /// Who has one of its own. **(default: `"policy"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub per: Option<Per>,
+    pub scope: Option<CriticScope>,
     /// What has a value. **(default: `"token"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub level: Option<Level>,
+    pub granularity: Option<Granularity>,
     /// Where an advantage ends to count what comes after. **(default: `"turn"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub chain: Option<Chain>,
+    pub bootstrap: Option<Bootstrap>,
     /// Discount from one place to the next. **(default: `1.0`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gamma: Option<f64>,
@@ -42,7 +42,7 @@ pub struct CriticConfig {
     pub huber: Option<f64>,
     /// With `trunk = "shared"`: what the value loss counts in the trunk; 0 keeps it out. **(default: `0.1`)**
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub coef: Option<f64>,
+    pub value_coef: Option<f64>,
     /// What a value is measured in. **(default: `"none"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub normalize: Option<Normalize>,
@@ -79,15 +79,15 @@ impl CriticConfig {
         Self {
             trunk: self.trunk.or(base.trunk),
             lora,
-            reads: self.reads.or(base.reads),
-            per: self.per.or(base.per),
-            level: self.level.or(base.level),
-            chain: self.chain.or(base.chain),
+            input: self.input.or(base.input),
+            scope: self.scope.or(base.scope),
+            granularity: self.granularity.or(base.granularity),
+            bootstrap: self.bootstrap.or(base.bootstrap),
             gamma: self.gamma.or(base.gamma),
             lambda: self.lambda.or(base.lambda),
             clip: self.clip.or(base.clip),
             huber: self.huber.or(base.huber),
-            coef: self.coef.or(base.coef),
+            value_coef: self.value_coef.or(base.value_coef),
             normalize: self.normalize.or(base.normalize),
             warmup_steps: self.warmup_steps.or(base.warmup_steps),
             mixer: self.mixer.or(base.mixer),
@@ -125,7 +125,7 @@ pub enum Trunk {
 /// What a critic reads before a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reads {
+pub enum CriticInput {
     /// What the agent was given.
     #[default]
     Prompt,
@@ -136,7 +136,7 @@ pub enum Reads {
 /// Who has a critic of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Per {
+pub enum CriticScope {
     /// Each trained policy.
     #[default]
     Policy,
@@ -147,7 +147,7 @@ pub enum Per {
 /// What has a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Level {
+pub enum Granularity {
     /// Each token of a reply.
     #[default]
     Token,
@@ -158,7 +158,7 @@ pub enum Level {
 /// Where an advantage ends to count what comes after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Chain {
+pub enum Bootstrap {
     /// At the end of the turn, which earns its whole reward there.
     #[default]
     Turn,
@@ -221,7 +221,7 @@ impl Credit {
 /// Whose policy is updated when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Order {
+pub enum UpdateOrder {
     /// All at once.
     #[default]
     Together,
@@ -234,20 +234,20 @@ pub enum Order {
 /// What an update knows of those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Factor {
+pub enum HappoFactor {
     /// The ratio of the probabilities of what they said, after to before.
     Exact,
     /// Its geometric mean over tokens.
     #[default]
     Length,
-    /// The ratio, within `1 ± factor_clip`.
+    /// The ratio, within `1 ± happo.clip`.
     Clipped,
 }
 
 /// Whose later scores a turn is worth too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Later {
+pub enum FutureRewards {
     /// Nobody's: a turn is worth its reward.
     #[default]
     None,

@@ -17,12 +17,12 @@ pub use agent::{
     TargetModules,
 };
 pub use algorithm::{
-    Aggregation, AlgorithmConfig, Baseline, GroupBy, Learn, PairLoss, PreferenceConfig,
-    RewardConfig, Shaping, Singleton,
+    AdaptiveKlConfig, Aggregation, AlgorithmConfig, Baseline, GroupBy, HappoConfig,
+    InfluenceConfig, PairLoss, PreferenceConfig, RewardConfig, Shaping, Singleton, TrainOn,
 };
 pub use critic::{
-    Chain, Credit, CriticConfig, Estimator, Factor, Later, Level, Mixer, Normalize, Order, Per,
-    Reads, Trunk,
+    Bootstrap, Credit, CriticConfig, CriticInput, CriticScope, Estimator, FutureRewards,
+    Granularity, HappoFactor, Mixer, Normalize, Trunk, UpdateOrder,
 };
 pub use endpoint::EndpointConfig;
 pub use loss::{Correction, Kl, KlIn, LossConfig, Ratio, Surrogate};
@@ -47,9 +47,9 @@ pub struct Config {
     pub base: Option<String>,
     /// Where tasks come from.
     pub task: TaskConfig,
-    /// The world the team acts in, and its options.
+    /// The component the team acts in, and its options.
     pub environment: Named,
-    /// Further worlds that the orchestra acts in, by the name it has for them.
+    /// Further components that the orchestra acts in, by the name it has for them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub environments: BTreeMap<String, Named>,
     /// The control flow, and its options.
@@ -144,15 +144,15 @@ pub struct TaskConfig {
     /// Steps after which tasks one `level` harder are drawn, too, beginning with the easiest; 0 draws all from the start.
     /// **(default: `0`)**
     pub harder_every: u64,
-    /// Several worlds at once, in the place of `data` and `[environment]`, by name.
+    /// Several components at once, in the place of `data` and `[environment]`, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub worlds: BTreeMap<String, WorldConfig>,
+    pub mixture: BTreeMap<String, ComponentConfig>,
 }
 
-/// `[task.worlds.NAME]`
+/// `[task.mixture.NAME]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct WorldConfig {
+pub struct ComponentConfig {
     /// As that of `[task]`. **(default: `"builtin:facts"`)**
     pub data: String,
     /// As that of `[task]`. **(default: `"auto"`)**
@@ -162,13 +162,13 @@ pub struct WorldConfig {
     pub keys: BTreeMap<String, String>,
     /// As that of `[task]`. **(default: `"file"`)**
     pub ids: Ids,
-    /// Its tasks of a step, compared with those of other worlds. **(default: `1.0`)**
+    /// Its tasks of a step, compared with those of other components. **(default: `1.0`)**
     pub weight: f64,
     /// As `[environment]`.
     pub environment: Named,
 }
 
-impl Default for WorldConfig {
+impl Default for ComponentConfig {
     fn default() -> Self {
         let TaskConfig { data, format, keys, ids, .. } = TaskConfig::default();
         Self { data, format, keys, ids, weight: 1.0, environment: Named::default() }
@@ -191,7 +191,7 @@ impl Default for TaskConfig {
             limit: None,
             max_level: None,
             harder_every: 0,
-            worlds: BTreeMap::new(),
+            mixture: BTreeMap::new(),
         }
     }
 }

@@ -4,9 +4,10 @@ use std::num::NonZeroUsize;
 
 use serde::{Deserialize, Serialize};
 
-use super::algorithm::{Aggregation, AlgorithmConfig, Baseline, GroupBy};
+use super::algorithm::{Aggregation, AlgorithmConfig, Baseline, GroupBy, InfluenceConfig};
 use super::critic::{
-    Chain, Credit, CriticConfig, Estimator, Later, Level, Mixer, Normalize, Order, Per, Reads,
+    Bootstrap, Credit, CriticConfig, CriticInput, CriticScope, Estimator, FutureRewards,
+    Granularity, Mixer, Normalize, UpdateOrder,
 };
 use super::loss::{Kl, LossConfig, Ratio, Surrogate};
 
@@ -225,11 +226,16 @@ impl Preset {
             ..base
         };
         match self {
-            Self::Happo => AlgorithmConfig { order: Some(Order::Random), ..base },
+            Self::Happo => AlgorithmConfig { update_order: Some(UpdateOrder::Random), ..base },
             Self::Maporl => AlgorithmConfig {
-                later: Some(Later::Team),
-                later_discount: Some(0.3),
-                influence: Some([0.0; 4]),
+                future_rewards: Some(FutureRewards::Team),
+                future_discount: Some(0.3),
+                influence: InfluenceConfig {
+                    follow: Some(0.0),
+                    resist: Some(0.0),
+                    provoke: Some(0.0),
+                    persuade: Some(0.0),
+                },
                 epochs: NonZeroUsize::new(4),
                 ..base
             },
@@ -239,15 +245,15 @@ impl Preset {
 
     /// Where values come from, for those that have any.
     fn critic(self) -> CriticConfig {
-        let ppo = CriticConfig { per: Some(Per::Team), ..CriticConfig::default() };
+        let ppo = CriticConfig { scope: Some(CriticScope::Team), ..CriticConfig::default() };
         let central = CriticConfig {
-            reads: Some(Reads::Transcript),
+            input: Some(CriticInput::Transcript),
             normalize: Some(Normalize::Running),
             ..ppo.clone()
         };
         let mixed = |mixer| CriticConfig {
-            per: Some(Per::Policy),
-            level: Some(Level::Turn),
+            scope: Some(CriticScope::Policy),
+            granularity: Some(Granularity::Turn),
             mixer: Some(mixer),
             credit: Some(Credit::Shared),
             ..CriticConfig::default()
@@ -255,10 +261,10 @@ impl Preset {
         match self {
             Self::Vdn => mixed(Mixer::Sum),
             Self::Qmix => mixed(Mixer::Monotone),
-            Self::Ippo | Self::Maporl => CriticConfig { per: Some(Per::Policy), ..ppo },
+            Self::Ippo | Self::Maporl => CriticConfig { scope: Some(CriticScope::Policy), ..ppo },
             Self::Mappo | Self::Happo => central,
             Self::Marft => CriticConfig {
-                chain: Some(Chain::Team),
+                bootstrap: Some(Bootstrap::Team),
                 gamma: Some(0.99),
                 lambda: Some(0.95),
                 normalize: None,

@@ -42,7 +42,7 @@ const NAMED: [(&str, &str); 7] = [
     ("endpoints", "NAME"),
     ("rewards", "NAME"),
     ("environments", "NAME"),
-    ("worlds", "NAME"),
+    ("mixture", "NAME"),
     ("agents", "TEAM/ROLE"),
     ("seats", "N"),
 ];
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(seat.name(), "sampling.temperature");
         assert_eq!(find("agents.a/b.frozen").unwrap().name(), "agents.\"TEAM/ROLE\".frozen");
         assert_eq!(find("algorithm.critic.optim.lr").unwrap().name(), "models.NAME.optim.lr");
-        assert_eq!(find("task.worlds.quiz.weight").unwrap().name(), "task.worlds.NAME.weight");
+        assert_eq!(find("task.mixture.quiz.weight").unwrap().name(), "task.mixture.NAME.weight");
         assert!(find("models.small").unwrap().entry.is_none());
         assert_eq!(find("lr"), None);
         assert_eq!(ending("optim.lr").len(), 1);

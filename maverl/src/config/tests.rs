@@ -49,10 +49,10 @@ fn the_reference_is_exactly_the_defaults() {
 fn the_reference_with_its_examples_has_every_key_and_no_other() {
     toml::from_str::<Config>(&with_examples()).unwrap();
     let all: toml::Table = with_examples().parse().unwrap();
-    let paths: [&[&str]; 18] = [
+    let paths: [&[&str]; 21] = [
         &[],
         &["task"],
-        &["task", "worlds", "quiz"],
+        &["task", "mixture", "quiz"],
         &["sampling"],
         &["models", "tiny"],
         &["models", "tiny", "optim"],
@@ -61,6 +61,9 @@ fn the_reference_with_its_examples_has_every_key_and_no_other() {
         &["agents", "search/verifier"],
         &["algorithm"],
         &["algorithm", "loss"],
+        &["algorithm", "adaptive_kl"],
+        &["algorithm", "happo"],
+        &["algorithm", "influence"],
         &["algorithm", "preference"],
         &["algorithm", "critic"],
         &["rewards", "brevity"],

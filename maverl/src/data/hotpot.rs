@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::{Map, json};
 
 use super::{DataError, File, Row, Rows};
+use crate::builtin::Document;
 use crate::task::Task;
-use crate::world::Document;
 
 #[derive(Deserialize)]
 struct Question {

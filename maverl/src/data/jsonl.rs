@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::{DataError, File, Row, Rows, nli};
+use crate::builtin::Document;
 use crate::task::Task;
-use crate::world::Document;
 
 /// A row, for messages.
 pub(super) const ROW: &str = "JSON object";

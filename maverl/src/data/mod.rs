@@ -1,4 +1,4 @@
-//! Where tasks, documents and demonstrations come from: files in the forms people have them in, and built-in worlds.
+//! Where tasks, documents and demonstrations come from: files in the forms people have them in, and built-in components.
 //!
 //! A file without splits is split by a hash of each task's id: 80 % `train`, 10 % `validation`, 10 % `test`, the same in
 //! every run and whatever else the file holds. `all` takes everything.
@@ -33,9 +33,9 @@ use sha2::{Digest, Sha256};
 use file::File;
 pub(crate) use file::read_text;
 
+use crate::builtin::{self, Document, arithmetic, code, facts};
 use crate::config::{DataFormat, Ids, TaskConfig};
 use crate::task::Task;
-use crate::world::{self, Document, arithmetic, code, facts};
 
 /// The split that takes every task.
 pub const ALL: &str = "all";
@@ -153,7 +153,7 @@ struct Row {
 type Rows<'d> = Box<dyn Iterator<Item = Result<Row, DataError>> + 'd>;
 
 /// The tasks of a split, in file order, but for those above `max_level`. `limit` takes the first so many of them. Tasks of
-/// several worlds take turns, and their sources begin with the name of their world.
+/// several components take turns, and their sources begin with the name of their world.
 ///
 /// # Errors
 ///
@@ -168,27 +168,27 @@ pub fn load(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Task>, 
 ///
 /// As [`load`].
 pub fn placed(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Placed>, DataError> {
-    if config.worlds.is_empty() {
+    if config.mixture.is_empty() {
         return read(config, split, base);
     }
-    let mut worlds = Vec::new();
-    for (name, world) in &config.worlds {
+    let mut components = Vec::new();
+    for (name, world) in &config.mixture {
         let one = TaskConfig {
             data: world.data.clone(),
             format: world.format,
             keys: world.keys.clone(),
             ids: world.ids,
             limit: None,
-            worlds: BTreeMap::new(),
+            mixture: BTreeMap::new(),
             ..config.clone()
         };
         let mut tasks = read(&one, split, base)?;
         tasks.iter_mut().for_each(|it| it.task.source = format!("{name}/{}", it.task.source));
-        worlds.push(tasks.into_iter());
+        components.push(tasks.into_iter());
     }
     let mut tasks = Vec::new();
     loop {
-        let turn: Vec<Placed> = worlds.iter_mut().filter_map(Iterator::next).collect();
+        let turn: Vec<Placed> = components.iter_mut().filter_map(Iterator::next).collect();
         if turn.is_empty() {
             break;
         }
@@ -239,8 +239,8 @@ pub fn task(row: Map<String, Value>, number: usize) -> Result<Task, String> {
 /// See [`DataError`]; a corpus without documents is one.
 pub fn corpus(name: &str, base: &Path, bounds: Bounds) -> Result<Vec<Document>, DataError> {
     match world(name)? {
-        Some(World::Facts) => return Ok(facts::corpus()),
-        Some(World::Arithmetic | World::Nli | World::Code | World::Tools) => {
+        Some(Builtin::Facts) => return Ok(facts::corpus()),
+        Some(Builtin::Arithmetic | Builtin::Nli | Builtin::Code | Builtin::Tools) => {
             let wanted = "name `builtin:facts` or a file";
             return Err(DataError::Empty { place: name.to_owned(), what: "documents", wanted });
         }
@@ -270,7 +270,7 @@ pub fn corpus(name: &str, base: &Path, bounds: Bounds) -> Result<Vec<Document>, 
 }
 
 /// A built-in world.
-enum World {
+enum Builtin {
     Facts,
     Arithmetic,
     Nli,
@@ -279,19 +279,19 @@ enum World {
 }
 
 /// The built-in world that a name means; `None` for a file.
-fn world(name: &str) -> Result<Option<World>, DataError> {
+fn world(name: &str) -> Result<Option<Builtin>, DataError> {
     match name {
-        facts::NAME => Ok(Some(World::Facts)),
-        arithmetic::NAME => Ok(Some(World::Arithmetic)),
-        world::nli::NAME => Ok(Some(World::Nli)),
-        code::NAME => Ok(Some(World::Code)),
-        world::tools::NAME => Ok(Some(World::Tools)),
+        facts::NAME => Ok(Some(Builtin::Facts)),
+        arithmetic::NAME => Ok(Some(Builtin::Arithmetic)),
+        builtin::nli::NAME => Ok(Some(Builtin::Nli)),
+        code::NAME => Ok(Some(Builtin::Code)),
+        builtin::tools::NAME => Ok(Some(Builtin::Tools)),
         _ if name.starts_with("builtin:") => Err(DataError::UnknownWorld(name.to_owned())),
         _ => Ok(None),
     }
 }
 
-impl World {
+impl Builtin {
     /// Every task, with its split.
     fn rows(&self) -> Vec<Row> {
         let splits = match self {
@@ -300,9 +300,9 @@ impl World {
                 .map(|split| (*split, facts::tasks(split).unwrap_or_default()))
                 .collect(),
             Self::Arithmetic => arithmetic::problems(),
-            Self::Nli => world::nli::questions(),
+            Self::Nli => builtin::nli::questions(),
             Self::Code => code::problems(),
-            Self::Tools => world::tools::errands(),
+            Self::Tools => builtin::tools::errands(),
         };
         let tasks = splits.into_iter().flat_map(|(split, tasks): (&str, Vec<Task>)| {
             tasks.into_iter().map(move |task| (task, Some(split.to_owned())))

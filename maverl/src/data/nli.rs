@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::world::nli::{Label, data, question};
+use crate::builtin::nli::{Label, data, question};
 
 /// Keys of the hypothesis, and those of the premise that belong to it. ANLI's own files call the premise the context; those
 /// of SNLI and MultiNLI number the sentences.

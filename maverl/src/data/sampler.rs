@@ -8,7 +8,7 @@ use crate::rng::SplitMix64;
 use crate::task::Task;
 
 /// Goes through the tasks in epochs, each in an order of its own, without leaving any out or repeating one. Of several
-/// worlds, each is gone through so, and gets its share of every step.
+/// components, each is gone through so, and gets its share of every step.
 ///
 /// A pure function of its fields and the step, so a resumed run needs nothing but the number of its step. A step that
 /// reaches over the end of an epoch takes its rest from the next.
@@ -22,19 +22,19 @@ pub struct Sampler {
     shuffle: bool,
     /// Steps after which tasks one level harder are drawn, too; 0 draws all from the start.
     every: u64,
-    worlds: Vec<World>,
+    components: Vec<Component>,
 }
 
-/// The tasks of one world.
+/// The tasks of one component.
 #[derive(Debug, Clone, PartialEq)]
-struct World {
+struct Component {
     weight: f64,
     /// Indices, and how many easier levels there are.
     tasks: Vec<(usize, u64)>,
 }
 
 impl Sampler {
-    /// A sampler of so many tasks of one world and one level.
+    /// A sampler of so many tasks of one component and one level.
     pub fn plain(config: &TaskConfig, seed: u64, tasks: usize) -> Self {
         let tasks = (0..tasks).map(|task| (task, 0)).collect();
         Self {
@@ -42,27 +42,27 @@ impl Sampler {
             per_step: config.tasks_per_step.get() as u64,
             shuffle: config.shuffle,
             every: 0,
-            worlds: vec![World { weight: 1.0, tasks }],
+            components: vec![Component { weight: 1.0, tasks }],
         }
     }
 
     /// A sampler of tasks as [`crate::data::load`] gives them, easier ones first if that is asked for ([`Task::level`]).
     pub fn new(config: &TaskConfig, seed: u64, tasks: &[Task]) -> Self {
-        let mut worlds: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        let mut components: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (i, task) in tasks.iter().enumerate() {
-            let world = if config.worlds.is_empty() { "" } else { task.world() };
-            worlds.entry(world).or_default().push(i);
+            let component = if config.mixture.is_empty() { "" } else { task.component() };
+            components.entry(component).or_default().push(i);
         }
         let level = |i: &usize| tasks[*i].level();
-        let world = |(name, indices): (&str, Vec<usize>)| {
+        let component = |(name, indices): (&str, Vec<usize>)| {
             let levels: BTreeSet<_> = indices.iter().map(level).collect();
             let rank = |i: usize| levels.iter().take_while(|other| **other < level(&i)).count();
-            let weight = config.worlds.get(name).map_or(1.0, |world| world.weight);
-            World { weight, tasks: indices.into_iter().map(|i| (i, rank(i) as u64)).collect() }
+            let weight = config.mixture.get(name).map_or(1.0, |component| component.weight);
+            Component { weight, tasks: indices.into_iter().map(|i| (i, rank(i) as u64)).collect() }
         };
-        let worlds = worlds.into_iter().map(world).collect();
+        let components = components.into_iter().map(component).collect();
         let every = config.harder_every;
-        Self { every, worlds, ..Self::plain(config, seed, 0) }
+        Self { every, components, ..Self::plain(config, seed, 0) }
     }
 
     /// Indices of the tasks of a step, counted from 0.
@@ -71,18 +71,19 @@ impl Sampler {
     ///
     /// If there are no tasks; loading refuses that.
     pub fn step(&self, step: u64) -> Vec<usize> {
-        let hardest = self.worlds.iter().flat_map(|world| &world.tasks).map(|task| task.1).max();
+        let hardest =
+            self.components.iter().flat_map(|component| &component.tasks).map(|task| task.1).max();
         let hardest = hardest.expect("there are tasks to draw from: loading refuses none");
         // Each stage goes through its tasks afresh.
         let stage = step.checked_div(self.every).map_or(hardest, |stage| stage.min(hardest));
         let before = if self.every == 0 { 0 } else { stage * self.every };
         let (from, to) = (self.shares(step - before), self.shares(step - before + 1));
-        let worlds = self.worlds.iter().zip(from.into_iter().zip(to)).enumerate();
-        let drawn = worlds.flat_map(|(number, (world, (from, to)))| {
+        let components = self.components.iter().zip(from.into_iter().zip(to)).enumerate();
+        let drawn = components.flat_map(|(number, (component, (from, to)))| {
             let stages = if self.every == 0 { 0 } else { stage };
             let salt = (number as u64) << 32 | stages;
             let seed = if salt == 0 { self.seed } else { self.seed ^ SplitMix64::new(salt).bits() };
-            let pool = world.tasks.iter().filter(|(_, rank)| *rank <= stage);
+            let pool = component.tasks.iter().filter(|(_, rank)| *rank <= stage);
             let pool: Vec<usize> = pool.map(|(task, _)| *task).collect();
             through(&pool, from..to, seed, self.shuffle)
         });
@@ -92,25 +93,31 @@ impl Sampler {
     /// The tasks that a step does not use, in an order of its own: for tasks that turn out to teach nothing.
     pub fn others(&self, step: u64) -> Vec<usize> {
         let used: BTreeSet<usize> = self.step(step).into_iter().collect();
-        let all: BTreeSet<usize> =
-            self.worlds.iter().flat_map(|world| &world.tasks).map(|task| task.0).collect();
+        let all: BTreeSet<usize> = self
+            .components
+            .iter()
+            .flat_map(|component| &component.tasks)
+            .map(|task| task.0)
+            .collect();
         let mut others: Vec<usize> = all.difference(&used).copied().collect();
         let seed = SplitMix64::new(self.seed).bits() ^ SplitMix64::new(step).bits();
         SplitMix64::new(seed).shuffle(&mut others);
         others
     }
 
-    /// How many tasks of each world so many steps use, by weight (Webster's method, under which no share ever shrinks).
+    /// How many tasks of each component so many steps use, by weight (Webster's method, under which no share ever shrinks).
     fn shares(&self, steps: u64) -> Vec<u64> {
-        let mut shares = vec![0_u64; self.worlds.len()];
+        let mut shares = vec![0_u64; self.components.len()];
         if let [all] = shares.as_mut_slice() {
             *all = steps * self.per_step;
             return shares;
         }
         for _ in 0..steps * self.per_step {
-            let claim = |world: usize| self.worlds[world].weight / (2 * shares[world] + 1) as f64;
+            let claim = |component: usize| {
+                self.components[component].weight / (2 * shares[component] + 1) as f64
+            };
             let next = (0..shares.len()).reduce(|a, b| if claim(b) > claim(a) { b } else { a });
-            shares[next.expect("there are worlds, as there are tasks")] += 1;
+            shares[next.expect("there are components, as there are tasks")] += 1;
         }
         shares
     }
@@ -149,7 +156,7 @@ mod tests {
     use serde_json::{Map, json};
 
     use super::*;
-    use crate::config::WorldConfig;
+    use crate::config::ComponentConfig;
 
     fn sampler(seed: u64, tasks: usize, per_step: usize, shuffle: bool) -> Sampler {
         let tasks_per_step = NonZeroUsize::MIN.saturating_add(per_step - 1);
@@ -193,26 +200,27 @@ mod tests {
         assert_eq!(orders.len(), 16);
     }
 
-    /// Six tasks of each world, of levels 1 and 5.
-    fn tasks(worlds: &[&str]) -> Vec<Task> {
-        let one = |(i, world): (usize, &&str)| Task {
+    /// Six tasks of each component, of levels 1 and 5.
+    fn tasks(components: &[&str]) -> Vec<Task> {
+        let one = |(i, component): (usize, &&str)| Task {
             id: i.to_string(),
-            source: format!("{world}/data"),
+            source: format!("{component}/data"),
             question: "?".to_owned(),
             data: Map::from_iter([(
                 "level".to_owned(),
                 if i % 2 == 0 { json!(1) } else { json!("Level 5") },
             )]),
         };
-        worlds.iter().flat_map(|world| [world; 6]).enumerate().map(one).collect()
+        components.iter().flat_map(|component| [component; 6]).enumerate().map(one).collect()
     }
 
     #[test]
     fn worlds_get_their_shares_and_all_their_tasks() {
-        let world = |weight| WorldConfig { weight, ..WorldConfig::default() };
-        let worlds = BTreeMap::from([("a".to_owned(), world(3.0)), ("b".to_owned(), world(1.0))]);
+        let component = |weight| ComponentConfig { weight, ..ComponentConfig::default() };
+        let components =
+            BTreeMap::from([("a".to_owned(), component(3.0)), ("b".to_owned(), component(1.0))]);
         let tasks_per_step = NonZeroUsize::MIN.saturating_add(3);
-        let config = TaskConfig { tasks_per_step, worlds, ..TaskConfig::default() };
+        let config = TaskConfig { tasks_per_step, mixture: components, ..TaskConfig::default() };
         let tasks = tasks(&["a", "b"]);
         let sampler = Sampler::new(&config, 3, &tasks);
         let steps: Vec<Vec<usize>> = (0..6).map(|step| sampler.step(step)).collect();

@@ -10,7 +10,7 @@ use crate::env::math::extract;
 use crate::env::{EnvError, Environment, Session};
 use crate::task::{Action, Observation, Score, Task};
 
-pub use crate::world::nli::Label;
+pub use crate::builtin::nli::Label;
 
 /// Judges whether an answer is the label of a premise and a hypothesis.
 #[environment(name = "nli")]
@@ -212,7 +212,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::world::nli;
+    use crate::builtin::nli;
 
     #[test]
     fn a_label_is_found_however_it_is_said() {

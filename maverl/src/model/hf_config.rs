@@ -73,7 +73,7 @@ impl HfConfig {
     /// - `qwen3`: the dense Qwen3 (Yang et al., 2025, arXiv:2505.09388).
     pub const FAMILIES: &[&str] = families::NAMES;
 
-    /// Reads a `config.json`. A key that is missing means what it means to transformers.
+    /// CriticInput a `config.json`. A key that is missing means what it means to transformers.
     ///
     /// # Errors
     ///

@@ -33,7 +33,7 @@ pub struct HubId {
 }
 
 impl HubId {
-    /// Reads `ORG/NAME` or `ORG/NAME@REVISION`; a revision is a branch, a tag or a commit, `main` if there is none.
+    /// CriticInput `ORG/NAME` or `ORG/NAME@REVISION`; a revision is a branch, a tag or a commit, `main` if there is none.
     ///
     /// # Errors
     ///

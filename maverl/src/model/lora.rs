@@ -63,7 +63,7 @@ impl Adapter {
         })
     }
 
-    /// Reads a PEFT directory for a base. Its dropout is not taken over: what trains the adapter says whether there is
+    /// CriticInput a PEFT directory for a base. Its dropout is not taken over: what trains the adapter says whether there is
     /// any.
     ///
     /// # Errors

@@ -29,7 +29,7 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Reads the checkpoint of a model.
+    /// CriticInput the checkpoint of a model.
     ///
     /// # Errors
     ///

@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use super::{AdapterPlan, OptimPlan, Plan, PolicyPlan};
 use crate::config::{
-    self, Chain, Credit, CriticConfig, Level, Mixer, Normalize, OptimConfig, Per, Reads, Trunk,
+    self, Bootstrap, Credit, CriticConfig, CriticInput, CriticScope, Granularity, Mixer, Normalize,
+    OptimConfig, Trunk,
 };
 
 /// What values come from, and how advantages come from them.
@@ -17,13 +18,13 @@ pub struct CriticPlan {
     /// The adapter, with [`Trunk::Lora`].
     pub lora: config::LoraConfig,
     /// What it reads before a reply.
-    pub reads: Reads,
+    pub input: CriticInput,
     /// Who has one of its own.
-    pub per: Per,
+    pub scope: CriticScope,
     /// What has a value.
-    pub level: Level,
+    pub granularity: Granularity,
     /// Where an advantage ends to count what comes after.
-    pub chain: Chain,
+    pub bootstrap: Bootstrap,
     /// Discount from one place to the next.
     pub gamma: f64,
     /// How far an advantage looks.
@@ -33,7 +34,7 @@ pub struct CriticPlan {
     /// Errors beyond it count linearly; 0 is never.
     pub huber: f64,
     /// What the value loss counts in a trunk that is shared.
-    pub coef: f64,
+    pub value_coef: f64,
     /// What a value is measured in.
     pub normalize: Normalize,
     /// Steps in which critics learn, and policies not yet.
@@ -54,15 +55,15 @@ impl From<&CriticConfig> for CriticPlan {
         Self {
             trunk: config.trunk.unwrap_or_default(),
             lora: config.lora.clone().unwrap_or_default().over(&AdapterPlan::defaults()),
-            reads: config.reads.unwrap_or_default(),
-            per: config.per.unwrap_or_default(),
-            level: config.level.unwrap_or_default(),
-            chain: config.chain.unwrap_or_default(),
+            input: config.input.unwrap_or_default(),
+            scope: config.scope.unwrap_or_default(),
+            granularity: config.granularity.unwrap_or_default(),
+            bootstrap: config.bootstrap.unwrap_or_default(),
             gamma: config.gamma.unwrap_or(1.0),
             lambda: config.lambda.unwrap_or(0.95),
             clip: config.clip.unwrap_or(0.2),
             huber: config.huber.unwrap_or(0.0),
-            coef: config.coef.unwrap_or(0.1),
+            value_coef: config.value_coef.unwrap_or(0.1),
             normalize: config.normalize.unwrap_or_default(),
             warmup_steps: config.warmup_steps.unwrap_or(0),
             mixer: config.mixer.unwrap_or_default(),
@@ -79,15 +80,15 @@ impl From<&CriticPlan> for CriticConfig {
         Self {
             trunk: Some(plan.trunk),
             lora: (plan.trunk == Trunk::Lora).then(|| plan.lora.clone()),
-            reads: Some(plan.reads),
-            per: Some(plan.per),
-            level: Some(plan.level),
-            chain: Some(plan.chain),
+            input: Some(plan.input),
+            scope: Some(plan.scope),
+            granularity: Some(plan.granularity),
+            bootstrap: Some(plan.bootstrap),
             gamma: Some(plan.gamma),
             lambda: Some(plan.lambda),
             clip: Some(plan.clip),
             huber: Some(plan.huber),
-            coef: Some(plan.coef),
+            value_coef: Some(plan.value_coef),
             normalize: Some(plan.normalize),
             warmup_steps: Some(plan.warmup_steps),
             mixer: Some(plan.mixer),
@@ -111,15 +112,15 @@ impl Plan {
 
     /// The policy beside which the critic is that gives the values of a policy's turns; none without a critic.
     pub fn critic_of(&self, policy: usize) -> Option<usize> {
-        host(&self.policies, self.algorithm.critic.as_ref()?.per, policy)
+        host(&self.policies, self.algorithm.critic.as_ref()?.scope, policy)
     }
 }
 
 /// The policy beside which a policy's critic is: the first trained one whose critic has the same name; where it has none, as
 /// `per` says, the policy itself or the first without a name.
-pub(crate) fn host(policies: &[PolicyPlan], per: Per, policy: usize) -> Option<usize> {
+pub(crate) fn host(policies: &[PolicyPlan], per: CriticScope, policy: usize) -> Option<usize> {
     let critic = policies[policy].critic.as_deref();
-    if critic.is_none() && per == Per::Policy {
+    if critic.is_none() && per == CriticScope::Policy {
         return Some(policy).filter(|&policy| policies[policy].trained);
     }
     policies.iter().position(|policy| policy.trained && policy.critic.as_deref() == critic)

@@ -25,8 +25,8 @@ use serde_json::{Map, Value};
 
 use crate::config::{
     Aggregation, Baseline, CheckpointConfig, Config, Correction, Dtype, EndpointConfig, EvalConfig,
-    Factor, GroupBy, Kl, KlIn, Later, Learn, Order, PairLoss, Preset, Ratio, RolloutConfig,
-    RuntimeConfig, Schedule, Shaping, Singleton, Surrogate, TaskConfig,
+    FutureRewards, GroupBy, HappoFactor, Kl, KlIn, PairLoss, Preset, Ratio, RolloutConfig,
+    RuntimeConfig, Schedule, Shaping, Singleton, Surrogate, TaskConfig, TrainOn, UpdateOrder,
 };
 use crate::trajectory::Seat;
 
@@ -44,10 +44,10 @@ pub struct Plan {
     pub steps: u64,
     /// Where tasks come from.
     pub task: TaskConfig,
-    /// The environment's registered name and options; of several worlds, their names and no options.
+    /// The environment's registered name and options; of several components, their names and no options.
     pub environment: Chosen,
-    /// The environment of each world, if there are several.
-    pub worlds: BTreeMap<String, Chosen>,
+    /// The environment of each component, if there are several.
+    pub mixture: BTreeMap<String, Chosen>,
     /// The orchestra's registered name and options.
     pub orchestra: Chosen,
     /// How episodes are played.
@@ -60,7 +60,7 @@ pub struct Plan {
     pub policies: Vec<PolicyPlan>,
     /// Every worker group, sorted by name.
     pub workers: Vec<WorkerPlan>,
-    /// The environments that the orchestra acts in beside its world, by name.
+    /// The environments that the orchestra acts in beside its component, by name.
     pub environments: BTreeMap<String, Chosen>,
     /// How rewards become updates.
     pub algorithm: AlgorithmPlan,
@@ -174,7 +174,7 @@ pub struct Sampling {
     pub stop_ids: Vec<u32>,
 }
 
-/// Per-row coefficients with every value settled.
+/// CriticScope-row coefficients with every value settled.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct LossPlan {
     /// What a token loses for its advantage.
@@ -271,7 +271,7 @@ pub struct OptimPlan {
 /// A worker group: one thread that owns one base model.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WorkerPlan {
-    /// Its name: the model's, or `worker = ".."`.
+    /// Its name: the model's, or `worker_group = ".."`.
     pub name: String,
     /// The name in `[models]`.
     pub model: String,
@@ -331,33 +331,60 @@ pub struct AlgorithmPlan {
     /// Where values come from; without, advantages are among episodes.
     pub critic: Option<CriticPlan>,
     /// Whose policy is updated when.
-    pub order: Order,
-    /// What an update knows of those before it.
-    pub factor: Factor,
-    /// How far from 1 a clipped factor may be.
-    pub factor_clip: f64,
+    pub update_order: UpdateOrder,
+    /// Weights of the advantages of policies that are updated one after the other.
+    pub happo: HappoPlan,
     /// Whose later rewards a turn is worth too.
-    pub later: Later,
+    pub future_rewards: FutureRewards,
     /// Of later rewards, per round.
-    pub later_discount: f64,
-    /// What is paid for following others, resisting them, provoking and persuading them.
-    pub influence: [f64; 4],
-    /// KL to the reference that its coefficient seeks; 0 leaves the coefficient as it is.
-    pub kl_target: f64,
-    /// Rows over which the coefficient may change by a fifth.
-    pub kl_horizon: f64,
+    pub future_discount: f64,
+    /// Rewards for the effect of agents on each other.
+    pub influence: InfluencePlan,
+    /// Controller of `kl_coef`.
+    pub adaptive_kl: AdaptiveKlPlan,
     /// Steps after which two agents exchange their policies; 0 is never.
     pub swap_every: u64,
     /// Steps for which one policy learns alone before the next does; 0: all learn in each.
     pub train_cycle: u64,
     /// What supervised training learns of a conversation.
-    pub learn: Learn,
+    pub train_on: TrainOn,
     /// How much an observation counts beside a reply.
     pub observation_weight: f64,
     /// How a pair of replies becomes a loss.
     pub preference: PreferencePlan,
     /// Flat steps in a row after which the run stops.
     pub max_flat_steps: u64,
+}
+
+/// Weights of the advantages of policies that are updated one after the other, resolved.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct HappoPlan {
+    /// Factor of an advantage from the policies that were updated before.
+    pub factor: HappoFactor,
+    /// Largest distance of a clipped factor from 1.
+    pub clip: f64,
+}
+
+/// Rewards for the effect of agents on each other, resolved.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct InfluencePlan {
+    /// Reward for following the others.
+    pub follow: f64,
+    /// Reward for resisting the others.
+    pub resist: f64,
+    /// Reward for provoking the others.
+    pub provoke: f64,
+    /// Reward for persuading the others.
+    pub persuade: f64,
+}
+
+/// Controller of `kl_coef`, resolved.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct AdaptiveKlPlan {
+    /// KL to the reference policy that `kl_coef` is adapted to; 0 keeps `kl_coef` constant.
+    pub target: f64,
+    /// Rows over which `kl_coef` may change by 20 %.
+    pub horizon: f64,
 }
 
 /// How a pair of replies becomes a loss, with every value settled.

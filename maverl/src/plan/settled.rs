@@ -5,12 +5,13 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use super::{
-    AdapterPlan, AlgorithmPlan, CriticPlan, LoraConfig, LossPlan, OptimPlan, PreferencePlan,
-    Sampling,
+    AdapterPlan, AdaptiveKlPlan, AlgorithmPlan, CriticPlan, HappoPlan, InfluencePlan, LoraConfig,
+    LossPlan, OptimPlan, PreferencePlan, Sampling,
 };
 use crate::config::{
-    self, AlgorithmConfig, Correction, CriticConfig, Estimator, GroupBy, Kl, KlIn, LossConfig,
-    OptimConfig, PreferenceConfig, Ratio, SamplingConfig, Schedule, Surrogate, TargetModules,
+    self, AdaptiveKlConfig, AlgorithmConfig, Correction, CriticConfig, Estimator, GroupBy,
+    HappoConfig, InfluenceConfig, Kl, KlIn, LossConfig, OptimConfig, PreferenceConfig, Ratio,
+    SamplingConfig, Schedule, Surrogate, TargetModules,
 };
 use crate::model::{HfConfig, ModelError, lora};
 
@@ -258,17 +259,21 @@ impl From<&AlgorithmConfig> for AlgorithmPlan {
             early_stop_kl: config.early_stop_kl.unwrap_or(0.0),
             critic: (config.estimator == Some(Estimator::Critic))
                 .then(|| CriticPlan::from(&config.critic)),
-            order: config.order.unwrap_or_default(),
-            factor: config.factor.unwrap_or_default(),
-            factor_clip: config.factor_clip.unwrap_or(0.2),
-            later: config.later.unwrap_or_default(),
-            later_discount: config.later_discount.unwrap_or(0.3),
-            influence: config.influence.unwrap_or_default(),
-            kl_target: config.kl_target.unwrap_or(0.0),
-            kl_horizon: config.kl_horizon.unwrap_or(10_000.0),
+            update_order: config.update_order.unwrap_or_default(),
+            happo: HappoPlan {
+                factor: config.happo.factor.unwrap_or_default(),
+                clip: config.happo.clip.unwrap_or(0.2),
+            },
+            future_rewards: config.future_rewards.unwrap_or_default(),
+            future_discount: config.future_discount.unwrap_or(0.3),
+            influence: InfluencePlan::from(&config.influence),
+            adaptive_kl: AdaptiveKlPlan {
+                target: config.adaptive_kl.target.unwrap_or(0.0),
+                horizon: config.adaptive_kl.horizon.unwrap_or(10_000.0),
+            },
             swap_every: config.swap_every.unwrap_or(0),
             train_cycle: config.train_cycle.unwrap_or(0),
-            learn: config.learn.unwrap_or_default(),
+            train_on: config.train_on.unwrap_or_default(),
             observation_weight: config.observation_weight.unwrap_or(0.5),
             preference: PreferencePlan::from(&config.preference),
             max_flat_steps: config.max_flat_steps,
@@ -305,21 +310,39 @@ impl AlgorithmPlan {
                 None => Estimator::Group,
             }),
             critic: self.critic.as_ref().map(CriticConfig::from).unwrap_or_default(),
-            order: Some(self.order),
-            factor: Some(self.factor),
-            factor_clip: Some(self.factor_clip),
-            later: Some(self.later),
-            later_discount: Some(self.later_discount),
-            influence: Some(self.influence),
-            kl_target: Some(self.kl_target),
-            kl_horizon: Some(self.kl_horizon),
+            update_order: Some(self.update_order),
+            happo: HappoConfig { factor: Some(self.happo.factor), clip: Some(self.happo.clip) },
+            future_rewards: Some(self.future_rewards),
+            future_discount: Some(self.future_discount),
+            influence: InfluenceConfig::from(&self.influence),
+            adaptive_kl: AdaptiveKlConfig {
+                target: Some(self.adaptive_kl.target),
+                horizon: Some(self.adaptive_kl.horizon),
+            },
             swap_every: Some(self.swap_every),
             train_cycle: Some(self.train_cycle),
-            learn: Some(self.learn),
+            train_on: Some(self.train_on),
             observation_weight: Some(self.observation_weight),
             preference: PreferenceConfig::from(&self.preference),
             max_flat_steps: self.max_flat_steps,
         }
+    }
+}
+
+impl From<&InfluenceConfig> for InfluencePlan {
+    fn from(config: &InfluenceConfig) -> Self {
+        let InfluenceConfig { follow, resist, provoke, persuade } = config;
+        let [follow, resist, provoke, persuade] =
+            [follow, resist, provoke, persuade].map(|weight| weight.unwrap_or(0.0));
+        Self { follow, resist, provoke, persuade }
+    }
+}
+
+impl From<&InfluencePlan> for InfluenceConfig {
+    fn from(plan: &InfluencePlan) -> Self {
+        let InfluencePlan { follow, resist, provoke, persuade } = *plan;
+        let [follow, resist, provoke, persuade] = [follow, resist, provoke, persuade].map(Some);
+        Self { follow, resist, provoke, persuade }
     }
 }
 

@@ -8,13 +8,13 @@
 
 mod backend;
 mod endpoint;
+mod mixture;
 mod plain;
 mod prompt;
 mod replay;
 mod runner;
 mod script;
 mod seed;
-mod worlds;
 
 #[cfg(test)]
 pub(crate) mod testing;
@@ -225,14 +225,15 @@ fn start(
         .map_err(|error| RolloutError::Environment { name: name.clone(), error })
 }
 
-/// Starts the environment of a plan, or those of its worlds.
+/// Starts the environment of a plan, or those of its components.
 fn environment(plan: &Plan, registry: &Registry) -> Result<Arc<dyn DynEnvironment>, RolloutError> {
-    if plan.worlds.is_empty() {
+    if plan.mixture.is_empty() {
         return start(plan, registry, &plan.environment);
     }
-    let start = |world| start(plan, registry, world);
-    let started = plan.worlds.iter().map(|(name, world)| Ok((name.clone(), start(world)?)));
-    Ok(Arc::new(worlds::Worlds(started.collect::<Result<_, RolloutError>>()?)))
+    let start = |component| start(plan, registry, component);
+    let started =
+        plan.mixture.iter().map(|(name, component)| Ok((name.clone(), start(component)?)));
+    Ok(Arc::new(mixture::Mixture(started.collect::<Result<_, RolloutError>>()?)))
 }
 
 /// Seats the endpoints of a plan.

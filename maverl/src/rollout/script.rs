@@ -213,7 +213,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::rollout::testing::{Critic, Flow, Speaker, World, line, task};
+    use crate::rollout::testing::{Critic, Fixture, Flow, Speaker, line, task};
 
     fn once() -> Flow {
         Flow::new(|_, team| {
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn an_orchestra_is_played_without_a_model() {
-        let scripted = Scripted::new(once(), World, |seat, messages| {
+        let scripted = Scripted::new(once(), Fixture, |seat, messages| {
             assert_eq!((seat.agent.as_str(), messages[1].content.as_str()), ("t/speaker", "speak"));
             "<w>yes</w>".to_owned()
         });
@@ -234,7 +234,8 @@ mod tests {
 
     #[test]
     fn an_agent_that_is_not_there_is_named() {
-        let episode = Scripted::new(once(), World, |_, _| String::new()).play_blocking(&task("p"));
+        let episode =
+            Scripted::new(once(), Fixture, |_, _| String::new()).play_blocking(&task("p"));
         let Outcome::Unscored(fault) = episode.outcome else { panic!("scored") };
         assert_eq!((fault.kind, episode.turns.len()), (FaultKind::Orchestra, 0));
     }

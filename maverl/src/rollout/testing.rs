@@ -124,9 +124,9 @@ fn blocked() {
 }
 
 /// A world in which `yes` is the answer to everything.
-pub(crate) struct World;
+pub(crate) struct Fixture;
 
-impl Environment for World {
+impl Environment for Fixture {
     fn open(&self, task: &Task, _seed: u64) -> serde_json::Value {
         assert_ne!(task.id, "open panic");
         if task.id == "open block" {
@@ -221,7 +221,7 @@ impl ChatBackend for Talker {
     }
 }
 
-/// A team in [`World`] whose every seat has this backend and pays a quarter for an invalid reply.
+/// A team in [`Fixture`] whose every seat has this backend and pays a quarter for an invalid reply.
 pub(crate) fn runner(flow: Flow, talker: Talker) -> EpisodeRunner {
     let backend: Arc<dyn ChatBackend> = Arc::new(talker);
     let seats = flow.members();
@@ -232,7 +232,7 @@ pub(crate) fn runner(flow: Flow, talker: Talker) -> EpisodeRunner {
     EpisodeRunner {
         members: Arc::new(seats.iter().map(|seat| (seat.clone(), member(seat))).collect()),
         orchestra: Arc::new(flow),
-        environment: Arc::new(World),
+        environment: Arc::new(Fixture),
         environments: Arc::default(),
         rewards: Vec::new(),
         penalties: seats.into_iter().map(|seat| (seat, 0.25)).collect::<BTreeMap<_, _>>(),

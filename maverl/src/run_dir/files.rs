@@ -157,7 +157,7 @@ impl RunDir {
         self.vouch()
     }
 
-    /// Reads the report of an evaluation; `None` if it was not made.
+    /// CriticInput the report of an evaluation; `None` if it was not made.
     ///
     /// # Errors
     ///

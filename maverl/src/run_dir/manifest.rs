@@ -99,7 +99,7 @@ impl Manifest {
         write_json(&dir.join(MANIFEST), &signed).map(drop)
     }
 
-    /// Reads `manifest.json`.
+    /// CriticInput `manifest.json`.
     ///
     /// # Errors
     ///

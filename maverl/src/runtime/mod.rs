@@ -340,7 +340,7 @@ impl Policy {
         self.worker.at_barrier(self.slot, job).await
     }
 
-    /// Reads weights, moments and version back from a directory that [`Policy::save`] wrote.
+    /// CriticInput weights, moments and version back from a directory that [`Policy::save`] wrote.
     ///
     /// # Errors
     ///

@@ -70,7 +70,7 @@ pub trait Arguments: Sized + Send + 'static {
     /// The schema, an object.
     fn schema() -> Value;
 
-    /// Reads arguments that the schema allows.
+    /// CriticInput arguments that the schema allows.
     ///
     /// # Errors
     ///

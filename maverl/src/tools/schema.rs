@@ -43,7 +43,7 @@ pub struct SchemaError {
 }
 
 impl Schema {
-    /// Reads a schema.
+    /// CriticInput a schema.
     ///
     /// # Errors
     ///

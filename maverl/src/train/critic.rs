@@ -3,7 +3,7 @@
 use futures::future::try_join_all;
 
 use crate::algo::{Sample, ValueTarget, ValueText};
-use crate::config::{Level, Mixer, Reads};
+use crate::config::{CriticInput, Granularity, Mixer};
 use crate::plan::{CriticPlan, Plan};
 use crate::runtime::{Policy, RuntimeError};
 use crate::train::TrainError;
@@ -85,20 +85,20 @@ fn text(
     sample: &Sample,
 ) -> Result<ValueText, TrainError> {
     let tokens = episode.turns[sample.turn].tokens.as_ref().expect("a sample has tokens");
-    let mut ids = match critic.reads {
-        Reads::Prompt => Vec::new(),
-        Reads::Transcript => transcript(policy, episode, sample.turn)?,
+    let mut ids = match critic.input {
+        CriticInput::Prompt => Vec::new(),
+        CriticInput::Transcript => transcript(policy, episode, sample.turn)?,
     };
     ids.extend_from_slice(&tokens.prompt);
     let reply = &tokens.completion;
-    let places = match (critic.mixer, critic.level) {
+    let places = match (critic.mixer, critic.granularity) {
         // Before the reply and after it.
         (Mixer::Sum | Mixer::Monotone, _) if critic.credit.knows_replies() => {
             ids.extend_from_slice(reply);
             reply.len() + 1
         }
-        (_, Level::Turn) => 1,
-        (_, Level::Token) => {
+        (_, Granularity::Turn) => 1,
+        (_, Granularity::Token) => {
             ids.extend_from_slice(&reply[..reply.len() - 1]);
             reply.len()
         }

@@ -7,7 +7,7 @@ use maverl_kernels::sample::derive_seed as mixed;
 
 use crate::algo::Sample;
 use crate::algo::advantage::Compound;
-use crate::config::Order;
+use crate::config::UpdateOrder;
 use crate::metrics::Metrics;
 use crate::rng::SplitMix64;
 use crate::runtime::{Batch, RuntimeError, ValueBatch};
@@ -62,8 +62,8 @@ pub(super) async fn learn(
     for (policy, batch) in &mut values {
         batch.lr = rate("critic", *policy).unwrap_or(batch.lr);
     }
-    metrics.extend(match team.plan.algorithm.order {
-        Order::Together => update(team, batches, values).await?,
+    metrics.extend(match team.plan.algorithm.update_order {
+        UpdateOrder::Together => update(team, batches, values).await?,
         order => in_turn(team, &samples, batches, values, sequence(team, order, step)).await?,
     });
     let scales = state.seek(plan, &metrics);
@@ -95,9 +95,9 @@ pub(super) async fn update(
 }
 
 /// The order in which policies are updated in a step.
-fn sequence(team: &Team<'_>, order: Order, step: u64) -> Vec<usize> {
+fn sequence(team: &Team<'_>, order: UpdateOrder, step: u64) -> Vec<usize> {
     let mut policies: Vec<usize> = (0..team.policies.len()).collect();
-    if order == Order::Random {
+    if order == UpdateOrder::Random {
         SplitMix64::new(mixed(mixed(team.plan.seed, ORDER), step)).shuffle(&mut policies);
     }
     policies
@@ -114,7 +114,7 @@ async fn in_turn(
 ) -> Result<Metrics, TrainError> {
     let algorithm = &team.plan.algorithm;
     let mut metrics = Metrics::default();
-    let mut compound = Compound::new(algorithm.factor, algorithm.factor_clip);
+    let mut compound = Compound::new(algorithm.happo.factor, algorithm.happo.clip);
     let mut batches: BTreeMap<usize, Batch> = batches.into_iter().collect();
     let mut values: BTreeMap<usize, ValueBatch> = values.into_iter().collect();
     for policy in sequence {

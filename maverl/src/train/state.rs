@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::algo::advantage::EmaBaseline;
 use crate::algo::loss::AdaptiveKl;
 use crate::metrics::Metrics;
-use crate::plan::Plan;
+use crate::plan::{AdaptiveKlPlan, Plan};
 
 /// The name of the metric that says what the KL in the reward is, in the mean over tokens.
 pub(super) const REWARD_KL: &str = "reward_kl";
@@ -18,7 +18,7 @@ pub(super) const REWARD_KL: &str = "reward_kl";
 pub(super) struct AlgorithmState {
     /// What each seat earned so far: `baseline = "moving_average"`.
     pub(super) averages: EmaBaseline,
-    /// What each policy's `kl_coef` is multiplied by: `kl_target`.
+    /// What each policy's `kl_coef` is multiplied by: `adaptive_kl`.
     kl_scale: BTreeMap<String, f64>,
 }
 
@@ -30,7 +30,7 @@ impl AlgorithmState {
 
     /// Lets the coefficients seek their target, by the numbers of an update. Gives the coefficients' scales.
     pub(super) fn seek(&mut self, plan: &Plan, update: &Metrics) -> Metrics {
-        let (target, horizon) = (plan.algorithm.kl_target, plan.algorithm.kl_horizon);
+        let AdaptiveKlPlan { target, horizon } = plan.algorithm.adaptive_kl;
         let mut metrics = Metrics::default();
         if target == 0.0 {
             return metrics;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::algo::lr;
-use crate::config::Learn;
+use crate::config::TrainOn;
 use crate::data::{Demonstration, PreferencePair};
 use crate::model::{Rendered, Tokenizer};
 use crate::plan::{AlgorithmPlan, LossPlan, Plan};
@@ -94,16 +94,16 @@ fn demonstration_rows(
     loss: LossPlan,
 ) -> Result<Vec<Row>, String> {
     let mut rows = Vec::new();
-    if algorithm.learn != Learn::Observations {
+    if algorithm.train_on != TrainOn::Observations {
         rows.push(row(tokenizer, &shown.prompt, &shown.reply, loss)?);
     }
     let replies = rows.len();
-    if algorithm.learn != Learn::Replies {
+    if algorithm.train_on != TrainOn::Assistant {
         for at in shown.observations() {
             rows.push(observation(tokenizer, &shown.prompt[..=at], loss)?);
         }
     }
-    if algorithm.learn == Learn::Both {
+    if algorithm.train_on == TrainOn::All {
         let weight = algorithm.observation_weight as f32;
         for (i, row) in rows.iter_mut().enumerate() {
             let weight = if i < replies { 1.0 - weight } else { weight };

@@ -6,13 +6,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use agents::search::{Answerer, Searcher, Verifier};
+use maverl::builtin::{Document, facts};
 use maverl::env::DynEnvironment;
 use maverl::env::search::{SearchEnvironment, texts};
 use maverl::orchestra::{Ask, ChatBackend, Conversation, EpisodeState, Member, Response};
 use maverl::prelude::*;
 use maverl::rng::SplitMix64;
 use maverl::trajectory::Fault;
-use maverl::world::{Document, facts};
 
 use super::Route;
 

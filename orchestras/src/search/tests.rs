@@ -59,7 +59,7 @@ async fn play(
         (Seat::only("search/searcher"), member(Arc::new(Searcher), searcher)),
         (Seat::only("search/answerer"), member(Arc::new(Answerer), answerer)),
     ]);
-    let task = maverl::world::facts::tasks("test").unwrap().remove(0);
+    let task = maverl::builtin::facts::tasks("test").unwrap().remove(0);
     let table = Arc::new(EpisodeState::new(task, 0, Arc::new(members), Arc::new(environment)));
     let end = Route { max_turns: NonZeroU32::new(max_turns).unwrap() }
         .run(table.task(), &Team::new(Arc::clone(&table)))

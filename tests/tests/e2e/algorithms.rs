@@ -23,7 +23,7 @@ fn every_preset_plays_learns_and_says_so() {
             vec![&*chosen, "steps=2", "eval.before_and_after=false", "algorithm.epochs=2"];
         match preset {
             Preset::Cory => set.extend(EXCHANGE),
-            Preset::Happo => set.push("agents.\"duo/closer\".worker=\"second\""),
+            Preset::Happo => set.push("agents.\"duo/closer\".worker_group=\"second\""),
             _ => {}
         }
         let run = lab.train(&name.replace("++", "pp"), &set);
@@ -63,8 +63,8 @@ fn what_an_algorithm_remembers_is_in_the_checkpoint_and_in_replays() {
         "algorithm.loss.kl_coef=0.5",
         "algorithm.loss.kl_in=\"reward\"",
         "algorithm.loss.kl=\"k1\"",
-        "algorithm.kl_target=0.001",
-        "algorithm.kl_horizon=10",
+        "algorithm.adaptive_kl.target=0.001",
+        "algorithm.adaptive_kl.horizon=10",
         "algorithm.shaping=\"margin\"",
         "algorithm.anchor_weight=0.5",
         "algorithm.anchor_similarity=0.9",
@@ -144,7 +144,7 @@ fn pairs_and_conversations_are_learned_from_files() {
     ] });
     lab.write("talks.jsonl", &format!("{talk}\n").repeat(4));
     for (learn, rows) in [("replies", 2.0), ("observations", 2.0), ("both", 4.0)] {
-        let learn = format!("algorithm.learn=\"{learn}\"");
+        let learn = format!("algorithm.train_on=\"{learn}\"");
         let set = ["algorithm.name=\"sft\"", "task.data=\"talks.jsonl\"", "steps=6", &learn];
         let run = lab.train(&learn.replace('"', ""), &set);
         let found = run.rows();

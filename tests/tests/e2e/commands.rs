@@ -31,7 +31,7 @@ fn list_names_everything_that_is_linked_in() {
 fn every_table_fits_60_80_and_120_columns() {
     let lab = lab();
     lab.train("run", &["steps=1"]);
-    let config = ["run.toml", "--set", "agents.\"duo/closer\".worker=\"own\""];
+    let config = ["run.toml", "--set", "agents.\"duo/closer\".worker_group=\"own\""];
     let commands: [&[&str]; 8] = [
         &["list"],
         &["explain"],
@@ -97,7 +97,7 @@ fn completions_name_the_binary() {
 #[test]
 fn check_prints_the_plan_for_people_and_for_machines() {
     let lab = lab();
-    let own = ["check", "run.toml", "--set", "agents.\"duo/closer\".worker=\"own\""];
+    let own = ["check", "run.toml", "--set", "agents.\"duo/closer\".worker_group=\"own\""];
     let table = lab.run(&own).succeeded().stdout;
     for part in ["duo/relay", "duo/opener", "duo/closer", "own", "2 tasks x 4 episodes"] {
         assert!(table.contains(part), "{part} is missing in\n{table}");

@@ -36,7 +36,7 @@ fn every_example_plays_and_learns() {
         assert_eq!(steps.len(), 2, "{name}");
         if name == "worlds" {
             for world in ["sums", "nli"] {
-                let key = format!("rollout/world/{world}/solved");
+                let key = format!("rollout/mixture/{world}/solved");
                 assert!(steps[0][&key].is_number(), "{key} is missing");
             }
         }

@@ -19,7 +19,7 @@ fn train(lab: &Lab, out: &str, learner: &str, more: &[&str]) -> Run {
     let set = [
         &name[..],
         "eval.before_and_after=false",
-        "agents.\"duo/closer\".worker=\"second\"",
+        "agents.\"duo/closer\".worker_group=\"second\"",
         "checkpoint.every=1",
         "checkpoint.keep=9",
     ];
@@ -96,7 +96,7 @@ fn every_way_to_share_what_a_team_earned_moves_policies_critics_and_mixer() {
 fn a_head_on_the_policy_and_an_adapter_are_critics_too() {
     let lab = lab();
     let shared = |coef: &str| {
-        let coef = format!("algorithm.critic.coef={coef}");
+        let coef = format!("algorithm.critic.value_coef={coef}");
         let set = ["steps=3", "algorithm.critic.trunk=\"shared\"", &coef[..]];
         let run = train(&lab, &format!("shared-{}", coef.len()), "ippo", &set);
         let steps = run.steps();
@@ -109,7 +109,7 @@ fn a_head_on_the_policy_and_an_adapter_are_critics_too() {
         "steps=2",
         "models.tiny.lora.rank=4",
         "algorithm.critic.trunk=\"lora\"",
-        "algorithm.critic.per=\"policy\"",
+        "algorithm.critic.scope=\"policy\"",
     ];
     let run = train(&lab, "lora", "ppo", &set);
     assert!(number(&run.steps()[1], "critic/tiny/grad_norm") > 0.0);
@@ -154,7 +154,7 @@ fn micro_batches_do_not_change_what_critics_learn() {
         let trunk = format!("algorithm.critic.trunk=\"{trunk}\"");
         let row = |tokens: &str| {
             let tokens = format!("runtime.micro_batch_tokens={tokens}");
-            let set = ["steps=1", &trunk[..], &tokens, "algorithm.critic.coef=2"];
+            let set = ["steps=1", &trunk[..], &tokens, "algorithm.critic.value_coef=2"];
             let out = format!("{}-{}", trunk.len(), tokens.len());
             train(&lab, &out, "ippo", &set).steps().remove(0)
         };

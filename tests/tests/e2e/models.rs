@@ -327,7 +327,7 @@ fn a_merged_model_speaks_as_the_one_with_the_adapter() {
 #[test]
 fn a_policy_of_a_run_is_exported_from_the_checkpoint_that_is_named() {
     let lab = lab();
-    let own = "agents.\"duo/closer\".worker=\"own\"";
+    let own = "agents.\"duo/closer\".worker_group=\"own\"";
     let run = lab.train("run", &[own, "eval.before_and_after=false", "checkpoint.keep=9"]);
     let from = ["export", "--run", "run", "--policy"];
     for (policy, checkpoint, step) in [("own", "last", 4), ("tiny", "2", 2)] {

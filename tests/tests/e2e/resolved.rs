@@ -90,7 +90,7 @@ const KEYS: &[(&str, &[&str])] = &[
     ("algorithm.critic.lambda", &["0.9"]),
     ("algorithm.critic.trunk", &["shared", "own", "lora"]),
     ("algorithm.critic.optim.lr", &["2e-4"]),
-    ("algorithm.critic", &["{ level = 'turn', huber = 1 }"]),
+    ("algorithm.critic", &["{ granularity = 'turn', huber = 1 }"]),
     ("rewards.length.weight", &["0.1", "-2.0"]),
     ("rollout.max_episodes", &["3"]),
     ("rollout.timeout_s", &["7.5"]),
@@ -113,7 +113,7 @@ const KEYS: &[(&str, &[&str])] = &[
 /// Keys of an agent, or of one of its seats.
 const AGENT: &[(&str, &[&str])] = &[
     ("model", &["tiny", "other"]),
-    ("worker", &["own", "tiny"]),
+    ("worker_group", &["own", "tiny"]),
     ("adapter", &["its"]),
     ("lora", &["{ rank = 2 }"]),
     ("frozen", &["true", "false"]),

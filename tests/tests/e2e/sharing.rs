@@ -8,7 +8,7 @@ use crate::lab;
 /// Every checkpoint is kept, and no evaluation is made.
 const SET: [&str; 4] =
     ["steps=3", "checkpoint.every=1", "checkpoint.keep=9", "eval.before_and_after=false"];
-const OWN: &str = "agents.\"duo/closer\".worker=\"own\"";
+const OWN: &str = "agents.\"duo/closer\".worker_group=\"own\"";
 const FROZEN: &str = "agents.\"duo/closer\".frozen=true";
 
 fn set<'a>(more: &[&'a str]) -> Vec<&'a str> {
@@ -149,5 +149,5 @@ fn adapters_of_one_base_train_apart_and_go_on_after_a_resume() {
 #[test]
 fn optimizers_of_agents_that_share_cannot_differ() {
     let set = set(&["agents.\"duo/closer\".optim={lr=1e-4}"]);
-    lab().fails("run", &set).says(&["duo/closer", "optim", "worker", "adapter"]);
+    lab().fails("run", &set).says(&["duo/closer", "optim", "worker_group", "adapter"]);
 }

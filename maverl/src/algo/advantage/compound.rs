@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::Factor;
+use crate::config::HappoFactor;
 
 /// The factor of each episode: how much likelier the policies that were already updated made what they said in it.
 ///
@@ -15,7 +15,7 @@ use crate::config::Factor;
 /// HAPPO, [2109.11251](https://arxiv.org/abs/2109.11251) §4: the advantages of the next policy are multiplied by it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Compound {
-    kind: Factor,
+    kind: HappoFactor,
     clip: f64,
     /// Logarithms, by episode.
     changed: BTreeMap<usize, f64>,
@@ -23,7 +23,7 @@ pub struct Compound {
 
 impl Compound {
     /// Nothing was updated.
-    pub fn new(kind: Factor, clip: f64) -> Self {
+    pub fn new(kind: HappoFactor, clip: f64) -> Self {
         Self { kind, clip, changed: BTreeMap::new() }
     }
 
@@ -31,8 +31,8 @@ impl Compound {
     pub fn of(&self, episode: usize) -> f64 {
         let factor = self.changed.get(&episode).map_or(1.0, |log| log.exp());
         match self.kind {
-            Factor::Clipped => factor.clamp(1.0 - self.clip, 1.0 + self.clip),
-            Factor::Exact | Factor::Length => factor,
+            HappoFactor::Clipped => factor.clamp(1.0 - self.clip, 1.0 + self.clip),
+            HappoFactor::Exact | HappoFactor::Length => factor,
         }
     }
 
@@ -46,8 +46,8 @@ impl Compound {
         let sum: f64 =
             new.iter().zip(old).map(|(new, old)| f64::from(*new) - f64::from(*old)).sum();
         *self.changed.entry(episode).or_default() += match self.kind {
-            Factor::Length => sum / new.len().max(1) as f64,
-            Factor::Exact | Factor::Clipped => sum,
+            HappoFactor::Length => sum / new.len().max(1) as f64,
+            HappoFactor::Exact | HappoFactor::Clipped => sum,
         };
     }
 }
@@ -56,7 +56,7 @@ impl Compound {
 mod tests {
     use super::*;
 
-    const KINDS: [Factor; 3] = [Factor::Exact, Factor::Length, Factor::Clipped];
+    const KINDS: [HappoFactor; 3] = [HappoFactor::Exact, HappoFactor::Length, HappoFactor::Clipped];
 
     #[test]
     fn the_factor_agrees_with_the_reference() {
@@ -79,7 +79,7 @@ mod tests {
             }
             assert_eq!(compound.of(0), 1.0, "{kind:?}");
         }
-        let mut compound = Compound::new(Factor::Exact, 0.0);
+        let mut compound = Compound::new(HappoFactor::Exact, 0.0);
         compound.take(0, &[-1.0], &[-0.5]);
         compound.take(0, &[-1.0, -1.0], &[-1.5, -1.25]);
         assert!((compound.of(0) - (-0.25_f64).exp()).abs() < 1e-12);

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::{Bonus, ScoreShare, discounted_scores, influence_bonus};
 use crate::algo::Sample;
-use crate::config::Later;
-use crate::plan::AlgorithmPlan;
+use crate::config::FutureRewards;
+use crate::plan::{AlgorithmPlan, InfluencePlan};
 
 /// A reward above this is a right answer.
 const RIGHT: f64 = 0.5;
@@ -15,9 +15,9 @@ const RIGHT: f64 = 0.5;
 /// A round is one turn of every seat of the episode. Episodes whose seats spoke unequally often have no rounds, and keep
 /// their rewards.
 pub fn apply_future_rewards(samples: &mut [Sample], algorithm: &AlgorithmPlan) {
-    let [follow, resist, provoke, persuade] = algorithm.influence;
-    let paid = algorithm.influence.iter().any(|&weight| weight != 0.0);
-    if algorithm.later == Later::None && !paid {
+    let InfluencePlan { follow, resist, provoke, persuade } = algorithm.influence;
+    let paid = algorithm.influence != InfluencePlan::default();
+    if algorithm.future_rewards == FutureRewards::None && !paid {
         return;
     }
     let bonus = Bonus { follow, resist, provoke, persuade, published_sign: false };
@@ -26,11 +26,13 @@ pub fn apply_future_rewards(samples: &mut [Sample], algorithm: &AlgorithmPlan) {
             rounds.iter().map(|round| round.iter().map(|&i| samples[i].reward).collect()).collect();
         let right: Vec<Vec<bool>> =
             scores.iter().map(|round| round.iter().map(|&score| score > RIGHT).collect()).collect();
-        let worth = match algorithm.later {
-            Later::None => scores,
-            Later::Team => discounted_scores(&scores, algorithm.later_discount, ScoreShare::All),
-            Later::Own => {
-                discounted_scores(&scores, algorithm.later_discount, ScoreShare::Individual)
+        let worth = match algorithm.future_rewards {
+            FutureRewards::None => scores,
+            FutureRewards::Team => {
+                discounted_scores(&scores, algorithm.future_discount, ScoreShare::All)
+            }
+            FutureRewards::Own => {
+                discounted_scores(&scores, algorithm.future_discount, ScoreShare::Individual)
             }
         };
         let bonuses = influence_bonus(&right, &bonus);
@@ -76,9 +78,14 @@ mod tests {
         samples
     }
 
-    fn shaped(scores: &[[f64; 2]], later: Later, influence: [f64; 4]) -> Vec<f64> {
+    fn shaped(
+        scores: &[[f64; 2]],
+        later: FutureRewards,
+        [follow, resist, provoke, persuade]: [f64; 4],
+    ) -> Vec<f64> {
         let mut samples = played(scores);
-        let algorithm = AlgorithmPlan { later, influence, ..plan(&[]).algorithm };
+        let influence = InfluencePlan { follow, resist, provoke, persuade };
+        let algorithm = AlgorithmPlan { future_rewards: later, influence, ..plan(&[]).algorithm };
         apply_future_rewards(&mut samples, &algorithm);
         samples.iter().map(|sample| sample.reward).collect()
     }
@@ -87,12 +94,22 @@ mod tests {
     fn rewards_of_rounds_agree_with_the_reference() {
         let scores = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]];
         let want = [0.892086, 0.172662, 0.230769, 1.0, 1.0, 1.0];
-        assert_close("marl.md 8.1, all", &shaped(&scores, Later::Team, [0.0; 4]), &want, 1e-6);
+        assert_close(
+            "marl.md 8.1, all",
+            &shaped(&scores, FutureRewards::Team, [0.0; 4]),
+            &want,
+            1e-6,
+        );
         let want = [0.784173, 0.280576, 0.230769, 1.0, 1.0, 1.0];
-        assert_close("marl.md 8.1, own", &shaped(&scores, Later::Own, [0.0; 4]), &want, 1e-6);
+        assert_close(
+            "marl.md 8.1, own",
+            &shaped(&scores, FutureRewards::Own, [0.0; 4]),
+            &want,
+            1e-6,
+        );
         // marl.md 8.2, with the sign of the paper where the published code has the opposite.
         let want = [1.0, 0.0, -0.1, 1.5, 1.1, 1.0];
-        let got = shaped(&scores, Later::None, [0.1, 0.2, 0.3, 0.4]);
+        let got = shaped(&scores, FutureRewards::None, [0.1, 0.2, 0.3, 0.4]);
         assert_close("marl.md 8.2", &got, &want, 1e-12);
     }
 
@@ -101,7 +118,8 @@ mod tests {
         let mut samples = played(&[[1.0, 0.0], [0.5, 1.0]]);
         samples.pop();
         let before: Vec<f64> = samples.iter().map(|sample| sample.reward).collect();
-        let algorithm = AlgorithmPlan { later: Later::Team, ..plan(&[]).algorithm };
+        let algorithm =
+            AlgorithmPlan { future_rewards: FutureRewards::Team, ..plan(&[]).algorithm };
         apply_future_rewards(&mut samples, &algorithm);
         assert_eq!(samples.iter().map(|sample| sample.reward).collect::<Vec<_>>(), before);
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{GaeParams, chained_gae};
 use crate::algo::Sample;
-use crate::config::{Chain, Level};
+use crate::config::{Bootstrap, Granularity};
 use crate::plan::CriticPlan;
 use crate::trajectory::{Episode, RewardOf};
 
@@ -44,15 +44,15 @@ pub fn valued(
     let hop = GaeParams::from(critic);
     let mut advantages = vec![Vec::new(); samples.len()];
     let mut returns = vec![Vec::new(); samples.len()];
-    for chain in chains(samples, critic.chain) {
+    for chain in chains(samples, critic.bootstrap) {
         let rewards: Vec<Vec<f64>> = chain
             .iter()
             .enumerate()
             .map(|(place, &i)| {
                 let mut rewards = vec![0.0; values[i].len()];
                 if let Some(last) = rewards.last_mut() {
-                    *last = match critic.chain {
-                        Chain::Turn => samples[i].reward,
+                    *last = match critic.bootstrap {
+                        Bootstrap::Turn => samples[i].reward,
                         _ => earned(episodes, samples, &chain, place),
                     };
                 }
@@ -63,9 +63,9 @@ pub fn valued(
         let said: Vec<&[f64]> = chain.iter().map(|&i| values[i].as_slice()).collect();
         let (a, g) = chained_gae(&rewards, &said, hop, hop);
         for ((&i, a), g) in chain.iter().zip(a).zip(g) {
-            advantages[i] = match critic.level {
-                Level::Token => a,
-                Level::Turn => vec![a.first().copied().unwrap_or(0.0); samples[i].tokens],
+            advantages[i] = match critic.granularity {
+                Granularity::Token => a,
+                Granularity::Turn => vec![a.first().copied().unwrap_or(0.0); samples[i].tokens],
             };
             returns[i] = g;
         }
@@ -74,13 +74,13 @@ pub fn valued(
 }
 
 /// Samples that follow each other, in the order in which they were given.
-fn chains(samples: &[Sample], chain: Chain) -> Vec<Vec<usize>> {
+fn chains(samples: &[Sample], chain: Bootstrap) -> Vec<Vec<usize>> {
     let mut chains: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
     for (i, sample) in samples.iter().enumerate() {
         let key = match chain {
-            Chain::Turn => (i, 0),
-            Chain::Seat => (sample.episode, sample.seat),
-            Chain::Team => (sample.episode, 0),
+            Bootstrap::Turn => (i, 0),
+            Bootstrap::Seat => (sample.episode, sample.seat),
+            Bootstrap::Team => (sample.episode, 0),
         };
         chains.entry(key).or_default().push(i);
     }
@@ -117,10 +117,10 @@ mod tests {
     use crate::config::CriticConfig;
     use crate::trajectory::RewardPart;
 
-    fn critic(chain: Chain, level: Level, gamma: f64, lambda: f64) -> CriticPlan {
+    fn critic(chain: Bootstrap, level: Granularity, gamma: f64, lambda: f64) -> CriticPlan {
         let config = CriticConfig {
-            chain: Some(chain),
-            level: Some(level),
+            bootstrap: Some(chain),
+            granularity: Some(level),
             gamma: Some(gamma),
             lambda: Some(lambda),
             ..CriticConfig::default()
@@ -153,7 +153,7 @@ mod tests {
         let samples = samples(&episodes, &plan(&[("t/a", true), ("t/b", true)]));
         let values = [vec![0.1, 0.2], vec![0.3, 0.4]];
         let of = |gamma, lambda| {
-            let critic = critic(Chain::Team, Level::Token, gamma, lambda);
+            let critic = critic(Bootstrap::Team, Granularity::Token, gamma, lambda);
             valued(&episodes, &samples, &values, &critic).advantages.concat()
         };
         let want = [0.77329, 0.718012, 0.6603, 0.6];
@@ -165,7 +165,7 @@ mod tests {
     fn turn_values_give_every_token_the_advantage_of_its_reply() {
         let episodes = [episode("p", 0, 1.0, vec![turn("t/a", 0), turn("t/b", 1)])];
         let samples = samples(&episodes, &plan(&[("t/a", true), ("t/b", true)]));
-        let critic = critic(Chain::Team, Level::Turn, 1.0, 0.0);
+        let critic = critic(Bootstrap::Team, Granularity::Turn, 1.0, 0.0);
         let got = valued(&episodes, &samples, &[vec![0.25], vec![0.5]], &critic);
         assert_eq!(got.advantages, [[0.25, 0.25], [0.5, 0.5]]);
         assert_eq!(got.returns, [[0.5], [1.0]]);
@@ -176,14 +176,14 @@ mod tests {
         let (episodes, samples) = played();
         let values = vec![vec![0.0, 0.0]; 3];
         let returns = |chain| {
-            let critic = critic(chain, Level::Token, 1.0, 1.0);
+            let critic = critic(chain, Granularity::Token, 1.0, 1.0);
             let got = valued(&episodes, &samples, &values, &critic);
             got.returns.iter().map(|returns| returns[0]).collect::<Vec<_>>()
         };
         // The score less the episode's part is 0.875, the turn's 0.5, the seat's 0.25.
-        assert_close("turn", &returns(Chain::Turn), &[1.125, 1.375, 1.125], 1e-12);
-        assert_close("seat", &returns(Chain::Seat), &[1.125, 1.375, 1.125], 1e-12);
-        assert_close("team", &returns(Chain::Team), &[1.625, 1.625, 1.125], 1e-12);
+        assert_close("turn", &returns(Bootstrap::Turn), &[1.125, 1.375, 1.125], 1e-12);
+        assert_close("seat", &returns(Bootstrap::Seat), &[1.125, 1.375, 1.125], 1e-12);
+        assert_close("team", &returns(Bootstrap::Team), &[1.625, 1.625, 1.125], 1e-12);
     }
 
     #[test]
@@ -191,7 +191,7 @@ mod tests {
         // With λ = 0 an advantage is one difference, and the differences telescope.
         let (episodes, samples) = played();
         let values = [vec![0.3, -0.2], vec![0.7, 0.1], vec![0.4, 0.9]];
-        let critic = critic(Chain::Team, Level::Token, 1.0, 0.0);
+        let critic = critic(Bootstrap::Team, Granularity::Token, 1.0, 0.0);
         let got = valued(&episodes, &samples, &values, &critic);
         let sum: f64 = got.advantages.concat().iter().sum();
         assert!((sum - (1.625 - 0.3)).abs() < 1e-12, "{sum}");

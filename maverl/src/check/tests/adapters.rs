@@ -103,7 +103,7 @@ lora = { rank = 8 }
    :                 `-- for `search/verifier`
    `----
   help: a policy has one value of it: write the same for both, or give `search/verifier` its own adapter
-        with `adapter = "verifier"`, or its own copy of the base with `worker = "verifier"`, in
+        with `adapter = "verifier"`, or its own copy of the base with `worker_group = "verifier"`, in
         `[agents."search/verifier"]`
 "#,
     );
@@ -116,7 +116,7 @@ fn optimizers_of_agents_on_one_adapter_cannot_differ() {
         &[
             "`optim.lr` is 0.0001 for `search/verifier`",
             "`adapter = \"verifier\"`",
-            "`worker = \"verifier\"`",
+            "`worker_group = \"verifier\"`",
         ],
     );
 }
@@ -137,7 +137,7 @@ adapter = "verify"
    :               `-- for `search/verifier`
    `----
   help: weights under an adapter stay as they are: with `lora` in `[models.tiny]` `search/answerer` trains
-        an adapter too; or freeze it, or give it its own copy with `worker`
+        an adapter too; or freeze it, or give it its own copy with `worker_group`
 "#,
     );
 }

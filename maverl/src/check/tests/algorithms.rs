@@ -40,8 +40,8 @@ fn parts_of_an_algorithm_that_do_not_go_together_are_refused_with_the_reason() {
         "`algorithm.normalize_std` is true, and `algorithm.baseline` compares with no group",
     );
     refused(
-        "[algorithm]\nkl_target = 0.1",
-        "`algorithm.kl_target` is set, and `algorithm.loss.kl_coef` is 0",
+        "[algorithm]\nadaptive_kl.target = 0.1",
+        "`algorithm.adaptive_kl.target` is set, and `algorithm.loss.kl_coef` is 0",
     );
     refused(
         "[algorithm]\nname = \"cory\"",
@@ -63,7 +63,7 @@ fn parts_of_an_algorithm_that_do_not_go_together_are_refused_with_the_reason() {
     refused(&(same + "[algorithm]\nname = \"dpo\""), "`chosen` and `rejected` are the same");
     let shown = file("shown.jsonl", r#"{"prompt": "a", "completion": "b"}"#);
     refused(
-        &(shown + "[algorithm]\nname = \"sft\"\nlearn = \"observations\""),
+        &(shown + "[algorithm]\nname = \"sft\"\ntrain_on = \"observations\""),
         "in which no user answers a reply",
     );
     refused(

@@ -15,7 +15,7 @@ const TWO: &str = r#"
 [models.small]
 path = "builtin:tiny"
 [agents."search/verifier"]
-worker = "verify"
+worker_group = "verify"
 "#;
 
 #[test]
@@ -87,10 +87,13 @@ fn a_cycle_of_training_needs_policies_that_can_take_turns() {
     let cycle = |toml: &str| format!("{toml}\n[algorithm]\ntrain_cycle = 3\n");
     says(
         &cycle("[models.small]\npath = \"builtin:tiny\""),
-        &["`algorithm.train_cycle` is 3, and there is one policy", "`worker`"],
+        &["`algorithm.train_cycle` is 3, and there is one policy", "`worker_group`"],
     );
     assert_eq!(plan_of(&text(&cycle(TWO))).algorithm.train_cycle, 3);
-    says(&format!("{}name = \"happo\"", cycle(TWO)), &["in what order", "order = \"together\""]);
+    says(
+        &format!("{}name = \"happo\"", cycle(TWO)),
+        &["in what order", "update_order = \"together\""],
+    );
     says(
         &format!("{}name = \"ippo\"\ncritic.trunk = \"shared\"", cycle(TWO)),
         &["on the policy's trunk is updated with it"],
@@ -107,14 +110,14 @@ fn parts_of_critics_that_do_not_go_together_are_told_with_what_would_do() {
             "estimator = \"critic\"",
         ),
         (
-            "name = \"mappo\"\ncritic.trunk = \"shared\"\ncritic.per = \"policy\"",
+            "name = \"mappo\"\ncritic.trunk = \"shared\"\ncritic.scope = \"policy\"",
             "not the transcript",
-            "reads = \"prompt\"",
+            "input = \"prompt\"",
         ),
         (
             "name = \"ppo\"\ncritic.trunk = \"shared\"",
             "the trunks of several policies",
-            "per = \"policy\"",
+            "scope = \"policy\"",
         ),
         (
             "name = \"ippo\"\ncritic = { trunk = \"shared\", warmup_steps = 3 }",
@@ -126,8 +129,16 @@ fn parts_of_critics_that_do_not_go_together_are_told_with_what_would_do() {
             "a mixer updates critics by themselves",
             "trunk = \"own\"",
         ),
-        ("name = \"vdn\"\ncritic.level = \"token\"", "not of each token", "level = \"turn\""),
-        ("name = \"vdn\"\ncritic.chain = \"team\"", "nothing is chained", "set `chain = \"turn\"`"),
+        (
+            "name = \"vdn\"\ncritic.granularity = \"token\"",
+            "not of each token",
+            "granularity = \"turn\"",
+        ),
+        (
+            "name = \"vdn\"\ncritic.bootstrap = \"team\"",
+            "nothing is chained",
+            "set `bootstrap = \"turn\"`",
+        ),
         (
             "name = \"vdn\"\ncritic.normalize = \"popart\"",
             "in units of reward",
@@ -144,7 +155,7 @@ fn parts_of_critics_that_do_not_go_together_are_told_with_what_would_do() {
             "`lora` in `[models.small]`",
         ),
         ("name = \"ippo\"\ncritic.gamma = 1.5", "`algorithm.critic.gamma` is 1.5", "from 0 to 1"),
-        ("name = \"maporl\"\ninfluence = [1.0, 2.0]", "a list of 4 numbers", "influence"),
+        ("name = \"maporl\"\ninfluence.follow = -1.0", "`algorithm.influence.follow` is -1", "0"),
         (
             "name = \"ppo\"\nbaseline = \"greedy\"",
             "`algorithm.baseline` has no effect",
@@ -168,7 +179,7 @@ fn parts_of_critics_that_do_not_go_together_are_told_with_what_would_do() {
 
 #[test]
 fn every_conflict_of_a_critic_is_told_and_not_only_the_first() {
-    let critic = "{ trunk = \"shared\", reads = \"prompt\", warmup_steps = 5, mixer = \"monotone\", level = \"turn\" }";
+    let critic = "{ trunk = \"shared\", input = \"prompt\", warmup_steps = 5, mixer = \"monotone\", granularity = \"turn\" }";
     let toml = format!("{TWO}[algorithm]\nname = \"mappo\"\ncritic = {critic}\n");
     for told in ["the trunks of several", "never before it", "by themselves", "in units of reward"]
     {
@@ -179,8 +190,8 @@ fn every_conflict_of_a_critic_is_told_and_not_only_the_first() {
 #[test]
 fn a_sequence_of_policies_has_more_than_one() {
     let one = "[models.small]\npath = \"builtin:tiny\"\n[algorithm]\nname = \"happo\"\n";
-    says(one, &["a sequence of policies, and there is one to train", "`worker`"]);
-    plan_of(&text(&format!("{one}order = \"together\"\n")));
+    says(one, &["a sequence of policies, and there is one to train", "`worker_group`"]);
+    plan_of(&text(&format!("{one}update_order = \"together\"\n")));
     plan_of(&text(&format!("{TWO}[algorithm]\nname = \"happo\"\n")));
 }
 
@@ -189,7 +200,7 @@ fn one_critic_does_not_read_the_tokens_of_two_models() {
     let two = "[models.small]\npath = \"builtin:tiny\"\n[models.other]\npath = \"builtin:tiny\"\n\
                [agents.\"search/verifier\"]\nmodel = \"other\"\n[agents.\"search/searcher\"]\nmodel = \"small\"\n\
                [agents.\"search/answerer\"]\nmodel = \"small\"\n[algorithm]\n";
-    says(&format!("{two}name = \"ppo\"\n"), &["one critic for the team", "per = \"policy\""]);
+    says(&format!("{two}name = \"ppo\"\n"), &["one critic for the team", "scope = \"policy\""]);
     says(
         &format!("{two}name = \"qmix\"\n"),
         &["one mixer cannot take its state", "mixer = \"sum\""],

@@ -56,8 +56,12 @@ fn an_endpoint_that_cannot_speak_is_reported() {
 #[test]
 fn what_an_endpoint_has_not_is_not_written_for_it() {
     says(
-        &EXPERT.replace("sampling = { temperature = 0.5 }", "worker = \"own\"\nfrozen = false"),
-        &["spoken for by the endpoint `expert`, which has no `worker`", "which has no `frozen`"],
+        &EXPERT
+            .replace("sampling = { temperature = 0.5 }", "worker_group = \"own\"\nfrozen = false"),
+        &[
+            "spoken for by the endpoint `expert`, which has no `worker_group`",
+            "which has no `frozen`",
+        ],
     );
     says(
         &EXPERT.replace("endpoint = \"expert\"", "endpoint = \"export\""),

@@ -13,13 +13,16 @@ fn idle(toml: &str) -> Vec<String> {
 #[test]
 fn a_key_that_changes_nothing_is_told_with_the_reason() {
     let cases = [
-        ("name = \"grpo\"\nfactor = \"exact\"", "factor` has no effect: `order` is \"together\""),
+        (
+            "name = \"grpo\"\nhappo.factor = \"exact\"",
+            "happo.factor` has no effect: `update_order` is \"together\"",
+        ),
         ("name = \"grpo\"\ntarget_kl = 0.1", "early_stop_kl` has no effect: `epochs` is 1"),
-        ("name = \"grpo\"\nlearn = \"both\"", "learn` has no effect: it is a key of"),
+        ("name = \"grpo\"\ntrain_on = \"all\"", "learn` has no effect: it is a key of"),
         ("name = \"grpo\"\nloss.kl = \"k1\"", "loss.kl` has no effect: `loss.kl_coef` is 0"),
         ("name = \"cispo\"\nloss.clip_dual = 5.0", "loss.clip_dual` has no effect: `surrogate`"),
         ("name = \"ppo\"\nbaseline = \"leave_one_out\"", "baseline` has no effect: advantages"),
-        ("name = \"ippo\"\ncritic.coef = 0.9", "critic.coef` has no effect: `trunk`"),
+        ("name = \"ippo\"\ncritic.coef = 0.9", "critic.value_coef` has no effect: `trunk`"),
         ("name = \"qmix\"\ncritic.gamma = 0.9", "critic.gamma` has no effect: a mixer's"),
     ];
     for (algorithm, told) in cases {

@@ -48,7 +48,7 @@ fn every_default_is_written_out_in_short_decimals() {
         "invalid_reply_penalty = 0.1",
         "group_by = \"task_seat\"",
         "lr = 0.000001",
-        "worker = \"tiny\"",
+        "worker_group = \"tiny\"",
         "frozen = false",
         "examples = 2",
     ] {

@@ -15,7 +15,7 @@ fn agents_with_one_model_share_a_policy_and_a_worker_is_another_copy() {
         frozen = true
         [agents."search/answerer"]
         model = "small"
-        worker = "answers"
+        worker_group = "answers"
         optim = { lr = 5e-6 }
         sampling = { temperature = 0.8, top_p = 1 }
         loss = { kl_coef = 0.1 }
@@ -124,26 +124,26 @@ path = "builtin:tiny"
 path = "builtin:tiny"
 [agents."search/verifier"]
 model = "small"
-worker = "shared"
+worker_group = "shared"
 [agents."search/answerer"]
 model = "large"
-worker = "shared"
+worker_group = "shared"
 [agents."search/searcher"]
 model = "large"
 "#,
         r#"
   x worker `shared` is model `large` for `search/answerer`, but model `small` for `search/verifier`
     ,-[run.toml:7:10]
-  7 | worker = "shared"
+  7 | worker_group = "shared"
     :          ^^^^|^^^
     :              `-- for `search/verifier`
   8 | [agents."search/answerer"]
   9 | model = "large"
- 10 | worker = "shared"
+ 10 | worker_group = "shared"
     :          ^^^^|^^^
     :              `-- for `search/answerer`
     `----
-  help: a worker group holds one model: give one of them another `worker` name
+  help: a worker group holds one model: give one of them another `worker_group` name
 "#,
     );
 }
@@ -171,7 +171,7 @@ optim = { lr = 5e-6, warmup_steps = 3 }
    :                  `-- for `search/verifier`
    `----
   help: a policy has one value of it: write the same for both, or give `search/verifier` its own copy with
-        `worker = "verifier"` in `[agents."search/verifier"]`, or, with `lora` in `[models.small]`, its own
+        `worker_group = "verifier"` in `[agents."search/verifier"]`, or, with `lora` in `[models.small]`, its own
         adapter with `adapter = "verifier"`
   x `optim.warmup_steps` is 3 for `search/verifier` and 0 for `search/answerer`, but both are policy `small`
    ,-[run.toml:5:37]
@@ -180,7 +180,7 @@ optim = { lr = 5e-6, warmup_steps = 3 }
    :                                     `-- for `search/verifier`
    `----
   help: a policy has one value of it: write the same for both, or give `search/verifier` its own copy with
-        `worker = "verifier"` in `[agents."search/verifier"]`, or, with `lora` in `[models.small]`, its own
+        `worker_group = "verifier"` in `[agents."search/verifier"]`, or, with `lora` in `[models.small]`, its own
         adapter with `adapter = "verifier"`
 "#,
     );
@@ -211,7 +211,7 @@ optim.lr = 1e-7
    :              `-- for `search/verifier`
    `----
   help: a policy has one value of it: write the same for both, or give `search/answerer` its own copy with
-        `worker = "answerer"` in `[agents."search/answerer"]`, or, with `lora` in `[models.tiny]`, its own
+        `worker_group = "answerer"` in `[agents."search/answerer"]`, or, with `lora` in `[models.tiny]`, its own
         adapter with `adapter = "answerer"`
 "#,
     );

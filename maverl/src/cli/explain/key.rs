@@ -5,14 +5,14 @@ use serde_json::{Value, json};
 use super::super::{Failure, usage};
 use crate::check::{alias, range_of, type_of};
 use crate::config::reference::{self, Entry, Item};
-use crate::config::{CriticConfig, EndpointConfig, Preset, RewardConfig, WorldConfig};
+use crate::config::{ComponentConfig, CriticConfig, EndpointConfig, Preset, RewardConfig};
 use crate::plan::{AdapterPlan, CriticPlan};
 use crate::registry::{Declaration, Registry};
 use crate::table::{Table, paragraphs};
 
 /// Pages of the book, by the tables that they are about; the first that fits.
-const PAGES: [(&str, &str); 19] = [
-    ("task.worlds", "worlds.md"),
+const PAGES: [(&str, &str); 21] = [
+    ("task.mixture", "mixture.md"),
     ("task", "corpora.md"),
     ("orchestra", "teams.md"),
     ("environments", "declare.md"),
@@ -25,6 +25,8 @@ const PAGES: [(&str, &str); 19] = [
     ("agents", "sharing.md"),
     ("algorithm.critic", "algorithms/critics.md"),
     ("algorithm.preference", "algorithms/dpo.md"),
+    ("algorithm.happo", "algorithms/happo.md"),
+    ("algorithm.influence", "algorithms/maporl.md"),
     ("algorithm", "algorithms/index.md"),
     ("rewards", "declare.md"),
     ("eval", "compare.md"),
@@ -133,7 +135,7 @@ fn default(item: &Item, entry: &Entry) -> String {
 fn optional_tables() -> Value {
     let critic = CriticPlan::from(&CriticConfig::default());
     json!({
-        "task": { "worlds": { "NAME": WorldConfig::default() } },
+        "task": { "mixture": { "NAME": ComponentConfig::default() } },
         "models": { "NAME": { "lora": AdapterPlan::defaults() } },
         "endpoints": { "NAME": EndpointConfig::default() },
         "algorithm": { "critic": CriticConfig::from(&critic) },

@@ -6,9 +6,9 @@ use maverl_sandbox::{Limits, SandboxError, Test};
 use serde_json::{Map, Value, json};
 
 use super::*;
+use crate::builtin;
 use crate::env::{Environment, Session};
 use crate::task::{Action, Task};
-use crate::world;
 
 fn task(data: Value) -> Task {
     let Value::Object(data) = data else { panic!("{data} is no object") };
@@ -405,7 +405,7 @@ fn tests_that_end_their_own_process_are_refused_before_a_run_and_ungraded_in_one
 #[test]
 fn solutions_of_the_built_in_world_pass_and_constants_do_not() {
     let Some(judge) = judge(false) else { return };
-    let test = world::code::problems().into_iter().find(|(split, _)| *split == "test").unwrap().1;
+    let test = builtin::code::problems().into_iter().find(|(split, _)| *split == "test").unwrap().1;
     // A few of each level; all are made the same way.
     for task in test.iter().take(24) {
         let problem = Problem::read(task).unwrap();

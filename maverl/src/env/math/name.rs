@@ -85,7 +85,7 @@ impl Name {
     }
 }
 
-/// Reads a left-hand side.
+/// CriticInput a left-hand side.
 ///
 /// # Errors
 ///

@@ -148,7 +148,7 @@ mod tests {
     use futures::future::join_all;
 
     use super::*;
-    use crate::world::facts;
+    use crate::builtin::facts;
 
     #[tokio::test]
     async fn who_asks_among_many_gets_what_it_would_get_alone() {

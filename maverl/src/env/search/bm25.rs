@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rayon::prelude::*;
 
 use super::index::{Ranked, best};
-use crate::world::Document;
+use crate::builtin::Document;
 
 const K1: f64 = 1.2;
 const B: f64 = 0.75;

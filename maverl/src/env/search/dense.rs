@@ -11,8 +11,8 @@ use exact::Exact;
 use hnsw::Hnsw;
 
 use super::index::Ranked;
+use crate::builtin::Document;
 use crate::env::EnvError;
-use crate::world::Document;
 
 /// How the nearest documents are found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

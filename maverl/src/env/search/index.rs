@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::bm25::Bm25;
 use super::dense::{Dense, DenseIndex, Encoder};
+use crate::builtin::Document;
 use crate::env::EnvError;
-use crate::world::Document;
 
 /// Documents of each ranking that are fused, at least.
 const FUSED: usize = 100;

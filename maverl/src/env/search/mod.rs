@@ -30,8 +30,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
 
 use super::{EnvError, Environment, Session};
+use crate::builtin::{Document, facts};
 use crate::task::{Action, Observation, Score, Task};
-use crate::world::{Document, facts};
 
 /// Questions whose documents are looked for before a run, at most: an encoder takes its time.
 const NOTED: usize = 1000;

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::dense::{Dense, Encoder};
 use super::{Backend, BatchedSearch, Index, Ranking, Retriever, SearchEnvironment};
+use crate::builtin::Document;
 use crate::data::{self, Bounds};
 use crate::env::EnvError;
 use crate::model::{ModelFiles, ModelSource};
-use crate::world::Document;
 
 impl SearchEnvironment {
     /// The timeout of a retriever, once the options are found to make sense.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::index::Hit;
-use crate::world::Document;
+use crate::builtin::Document;
 
 /// Documents a query gets where a request does not say.
 const TOP_K: usize = 3;
@@ -49,7 +49,7 @@ impl Question {
         Self { queries: Some(queries), query: None, topk: Some(k), return_scores: true }
     }
 
-    /// Reads a request.
+    /// CriticInput a request.
     ///
     /// # Errors
     ///

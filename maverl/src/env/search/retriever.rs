@@ -7,9 +7,9 @@ use serde_json::json;
 
 use super::cache::QueryCache;
 use super::protocol::{Answer, Question};
+use crate::builtin::Document;
 use crate::client::{self, Client};
 use crate::env::EnvError;
-use crate::world::Document;
 
 /// Connections that are kept for the next query.
 const CONNECTIONS: usize = 64;

@@ -1,8 +1,8 @@
 //! What is worth a warning before a search environment is started.
 
 use super::{SearchEnvironment, texts};
+use crate::builtin::facts;
 use crate::task::Task;
-use crate::world::facts;
 
 /// What is legal, and probably not meant.
 pub(super) fn warnings(search: &SearchEnvironment, tasks: &[Task]) -> Vec<String> {

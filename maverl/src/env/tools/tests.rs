@@ -14,7 +14,7 @@ mod files;
 mod sqlite;
 
 /// A started world with options.
-fn world(options: Value) -> ToolsEnvironment {
+fn environment(options: Value) -> ToolsEnvironment {
     let mut tools: ToolsEnvironment = serde_json::from_value(options).unwrap();
     tools.start(Path::new("")).unwrap();
     tools
@@ -84,7 +84,8 @@ fn broken() -> u32 {
 
 #[tokio::test]
 async fn calls_are_checked_carried_out_and_counted() {
-    let tools = world(json!({"tools": ["calculator", "obedient", "broken"], "timeout_s": 0.05}));
+    let tools =
+        environment(json!({"tools": ["calculator", "obedient", "broken"], "timeout_s": 0.05}));
     let mut session = session(&tools, &task(json!({"answers": ["42"]})));
     let mut seen =
         async |name: &str, arguments: Value| call(&tools, &mut session, name, arguments).await;
@@ -122,7 +123,7 @@ async fn calls_are_checked_carried_out_and_counted() {
 
 #[tokio::test]
 async fn a_text_may_have_several_calls_of_either_family() {
-    let tools = world(json!({"tools": ["calculator"]}));
+    let tools = environment(json!({"tools": ["calculator"]}));
     let mut session = session(&tools, &task(json!({"answers": ["42"]})));
     let one = |x: &str| {
         format!(
@@ -144,7 +145,7 @@ async fn a_text_may_have_several_calls_of_either_family() {
 
 #[tokio::test]
 async fn calls_and_results_are_bounded() {
-    let tools = world(json!({"tools": ["calculator"], "max_calls": 2, "max_chars": 8}));
+    let tools = environment(json!({"tools": ["calculator"], "max_calls": 2, "max_chars": 8}));
     let mut session = session(&tools, &task(json!({"answers": ["42"]})));
     let large = json!({"expression": "2^100"});
     let text = call(&tools, &mut session, "calculator", large).await;
@@ -177,8 +178,8 @@ async fn programs_and_documents_are_tools_too() {
     assert!(failed.contains("ZeroDivisionError") && failed.ends_with("half"), "{failed}");
     assert!(run("import socket; socket.socket()").await.starts_with("error: "));
 
-    let search = world(json!({"tools": ["search"], "search": {"top_k": 1}}));
-    let question = crate::world::facts::tasks("test").unwrap()[0].question.clone();
+    let search = environment(json!({"tools": ["search"], "search": {"top_k": 1}}));
+    let question = crate::builtin::facts::tasks("test").unwrap()[0].question.clone();
     let mut episode = session(&search, &task(json!({"answers": ["42"]})));
     let found = call(&search, &mut episode, "search", json!({"query": question})).await;
     assert!(found.starts_with("Doc 1: "), "{found}");
@@ -217,7 +218,7 @@ fn options_that_cannot_be_met_are_named() {
 
 #[test]
 fn a_task_without_anything_to_judge_by_is_refused() {
-    let tools = world(json!({"tools": ["calculator"]}));
+    let tools = environment(json!({"tools": ["calculator"]}));
     for (data, wanted) in [
         (json!({}), "nothing to judge by"),
         (json!({"goal": 3}), "`goal` is 3"),
@@ -235,7 +236,7 @@ fn a_task_without_anything_to_judge_by_is_refused() {
 
 #[test]
 fn a_task_that_cannot_be_begun_reached_or_missed_is_refused() {
-    let tools = world(json!({"tools": ["calculator", "files"]}));
+    let tools = environment(json!({"tools": ["calculator", "files"]}));
     let rows = |query: &str, rows: Value| json!({"goal": {"query": query, "rows": rows}});
     let answer = |key: &str, value: Value| json!({"answers": ["42"], key: value});
     let unchanged = "`goal.files` is as an episode begins";
@@ -294,7 +295,7 @@ fn a_task_that_cannot_be_begun_reached_or_missed_is_refused() {
 
 #[tokio::test]
 async fn a_task_may_have_fewer_tools() {
-    let tools = world(json!({"tools": ["calculator", "files"]}));
+    let tools = environment(json!({"tools": ["calculator", "files"]}));
     let few = task(json!({"tools": ["calculator"], "answers": ["42"]}));
     let names: Vec<String> = tools.tools(&few).into_iter().map(|tool| tool.name).collect();
     assert_eq!(names, ["calculator"]);

@@ -16,7 +16,7 @@ pub(super) struct Family {
 /// The families, sorted.
 pub(super) const NAMES: &[&str] = &["llama", "qwen2", "qwen3"];
 
-/// Reads what the family of a configuration says.
+/// CriticInput what the family of a configuration says.
 pub(super) fn read(keys: &mut Reader<'_>, layers: usize) -> Family {
     refuse_unsupported(keys);
     match keys.value("model_type").and_then(|name| name.as_str()) {

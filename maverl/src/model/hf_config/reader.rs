@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-/// Reads keys and notes what is wrong with them.
+/// CriticInput keys and notes what is wrong with them.
 ///
 /// A key that is wrong reads as some harmless value, which nobody sees: there is a problem then.
 pub(super) struct Reader<'a> {
@@ -18,7 +18,7 @@ impl<'a> Reader<'a> {
         Self { json, place: "", problems: Vec::new() }
     }
 
-    /// Reads an object within this one, if it is there; `place` is its key and a dot.
+    /// CriticInput an object within this one, if it is there; `place` is its key and a dot.
     pub(super) fn within<R>(
         &mut self,
         place: &'static str,

@@ -38,7 +38,7 @@ impl Rope {
         (0..head_dim / 2).map(plain).map(scaled).collect()
     }
 
-    /// Reads `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling` (transformers 4).
+    /// CriticInput `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling` (transformers 4).
     pub(super) fn read(keys: &mut Reader<'_>) -> Self {
         let (new, old) = (keys.value("rope_parameters"), keys.value("rope_scaling"));
         if new.is_some() && old.is_some() && new != old {

@@ -118,7 +118,7 @@ impl LoraConfig {
         )
     }
 
-    /// Reads the `adapter_config.json` of a PEFT directory.
+    /// CriticInput the `adapter_config.json` of a PEFT directory.
     ///
     /// # Errors
     ///
@@ -130,7 +130,7 @@ impl LoraConfig {
         Self::parse(&text).map_err(|e| failed(&e))
     }
 
-    /// Reads an `adapter_config.json`.
+    /// CriticInput an `adapter_config.json`.
     ///
     /// # Errors
     ///

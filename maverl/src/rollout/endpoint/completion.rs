@@ -42,7 +42,7 @@ struct Choice {
 }
 
 impl Completion {
-    /// Reads the body of an answer.
+    /// CriticInput the body of an answer.
     ///
     /// # Errors
     ///

@@ -75,7 +75,7 @@ impl Joint<'_> {
         }
         let through = self.body.head.backward(hidden, &dvalues, &mut self.gradients);
         for (d, through) in dhidden.iter_mut().zip(through) {
-            *d += plan.coef as f32 * through;
+            *d += plan.value_coef as f32 * through;
         }
     }
 

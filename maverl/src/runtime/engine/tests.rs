@@ -12,12 +12,12 @@ use crate::plan::Sampling;
 type Answer = oneshot::Receiver<Result<Completion, RuntimeError>>;
 
 /// A small model with random weights, in two versions.
-struct World {
+struct Fixture {
     tokenizer: Arc<Tokenizer>,
     versions: [Model; 2],
 }
 
-impl World {
+impl Fixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let texts = vec!["the cat sat on the mat; the cat ate".to_owned(); 3];
@@ -111,8 +111,8 @@ enum Op {
 
 #[test]
 fn whatever_is_shared_set_back_or_cancelled_every_completion_is_the_same_to_the_bit() {
-    let world = World::new();
-    let expected = [0, 1].map(|version| world.alone(version, (0..24).map(some)));
+    let fixture = Fixture::new();
+    let expected = [0, 1].map(|version| fixture.alone(version, (0..24).map(some)));
     let op = prop_oneof![
         4 => (0..24u64).prop_map(Op::Send),
         8 => Just(Op::Step),
@@ -126,21 +126,21 @@ fn whatever_is_shared_set_back_or_cancelled_every_completion_is_the_same_to_the_
         ..ProptestConfig::with_cases(48)
     });
     let result = runner.run(&cases, |(blocks, share, prefill, ops)| {
-        let mut engine = world.engine(blocks, share, prefill);
+        let mut engine = fixture.engine(blocks, share, prefill);
         let (mut version, mut waiting) = (0, Vec::<(u64, Answer)>::new());
         for op in ops.into_iter().chain([Op::Update]) {
             match op {
                 Op::Send(i) => {
-                    waiting.push((i, send(&mut engine, &world.versions[version], some(i))));
+                    waiting.push((i, send(&mut engine, &fixture.versions[version], some(i))));
                 }
-                Op::Step => step(&mut engine, &world.versions[version]),
+                Op::Step => step(&mut engine, &fixture.versions[version]),
                 Op::Cancel(which) if !waiting.is_empty() => {
                     drop(waiting.swap_remove(which % waiting.len()));
                 }
                 Op::Cancel(_) => {}
                 Op::Update => {
                     let (which, answers): (Vec<u64>, Vec<Answer>) = waiting.drain(..).unzip();
-                    let done = finish(&mut engine, &world.versions[version], answers);
+                    let done = finish(&mut engine, &fixture.versions[version], answers);
                     for (i, done) in which.into_iter().zip(done) {
                         prop_assert_eq!(&done, &expected[version][i as usize], "request {}", i);
                     }
@@ -163,14 +163,14 @@ fn whatever_is_shared_set_back_or_cancelled_every_completion_is_the_same_to_the_
 
 #[test]
 fn a_group_computes_its_prompt_once_though_it_arrives_at_once() {
-    let world = World::new();
-    let model = &world.versions[0];
+    let fixture = Fixture::new();
+    let model = &fixture.versions[0];
     let group = |prompt: usize| {
         let prompt: Vec<u32> = (0..prompt as u32).map(|t| 3 + t * 7 % 250).collect();
         (0..8).map(move |seed| request(prompt.clone(), 8, seed))
     };
     let prefilled = |share: bool, prompt: usize, chunk: usize| {
-        let mut engine = world.engine(1000, share, chunk);
+        let mut engine = fixture.engine(1000, share, chunk);
         let answers = group(prompt).map(|request| send(&mut engine, model, request)).collect();
         let done = finish(&mut engine, model, answers);
         (work(&engine).prefilled, done)
@@ -187,9 +187,9 @@ fn a_group_computes_its_prompt_once_though_it_arrives_at_once() {
 
 #[test]
 fn a_conversation_computes_only_what_is_new_until_the_weights_change() {
-    let world = World::new();
-    let model = &world.versions[0];
-    let mut engine = world.engine(1000, true, 4096);
+    let fixture = Fixture::new();
+    let model = &fixture.versions[0];
+    let mut engine = fixture.engine(1000, true, 4096);
     let mut prompt: Vec<u32> = (0..100).map(|t| 3 + t * 11 % 250).collect();
     let mut before = 0_usize;
     for turn in 0..4 {
@@ -209,11 +209,11 @@ fn a_conversation_computes_only_what_is_new_until_the_weights_change() {
 
 #[test]
 fn memory_is_bounded_and_who_came_first_is_never_set_back() {
-    let world = World::new();
-    let model = &world.versions[0];
-    let expected = world.alone(0, (0..64).map(some));
+    let fixture = Fixture::new();
+    let model = &fixture.versions[0];
+    let expected = fixture.alone(0, (0..64).map(some));
     for (share, blocks) in [(true, 8), (false, 8), (true, 40), (false, 40)] {
-        let mut engine = world.engine(blocks, share, 4096);
+        let mut engine = fixture.engine(blocks, share, 4096);
         let answers: Vec<Answer> = (0..64).map(|i| send(&mut engine, model, some(i))).collect();
         let mut before = (0, 0);
         while !engine.is_idle() {
@@ -234,12 +234,12 @@ fn memory_is_bounded_and_who_came_first_is_never_set_back() {
 
 #[test]
 fn requests_that_grow_out_of_memory_are_set_back_and_lose_nothing() {
-    let world = World::new();
-    let model = &world.versions[0];
+    let fixture = Fixture::new();
+    let model = &fixture.versions[0];
     let growing = |i| request(vec![5 + i as u32; 10], 60, i);
-    let expected = world.alone(0, (0..8).map(growing));
+    let expected = fixture.alone(0, (0..8).map(growing));
     for share in [true, false] {
-        let mut engine = world.engine(8, share, 4096);
+        let mut engine = fixture.engine(8, share, 4096);
         let answers = (0..8).map(|i| send(&mut engine, model, growing(i))).collect();
         assert_eq!(finish(&mut engine, model, answers), expected);
         println!("prefixes shared: {share}; {:?}", work(&engine));
@@ -249,28 +249,28 @@ fn requests_that_grow_out_of_memory_are_set_back_and_lose_nothing() {
 
 #[test]
 fn a_request_that_can_never_fit_is_refused() {
-    let world = World::new();
-    let mut engine = world.engine(2, true, 4096);
-    let mut answer = send(&mut engine, &world.versions[0], request(vec![5; 20], 13, 0));
+    let fixture = Fixture::new();
+    let mut engine = fixture.engine(2, true, 4096);
+    let mut answer = send(&mut engine, &fixture.versions[0], request(vec![5; 20], 13, 0));
     let error = answer.try_recv().unwrap().unwrap_err();
     assert!(matches!(error, RuntimeError::Memory { tokens: 33, capacity: 32, .. }), "{error}");
-    let answer = send(&mut engine, &world.versions[0], request(vec![5; 20], 12, 0));
-    assert!(finish(&mut engine, &world.versions[0], vec![answer])[0].ids.len() <= 12);
+    let answer = send(&mut engine, &fixture.versions[0], request(vec![5; 20], 12, 0));
+    assert!(finish(&mut engine, &fixture.versions[0], vec![answer])[0].ids.len() <= 12);
 }
 
 #[test]
 fn decoding_asks_for_no_memory_once_it_is_warm() {
-    let world = World::new();
-    let mut engine = world.engine(1000, true, 4096);
+    let fixture = Fixture::new();
+    let mut engine = fixture.engine(1000, true, 4096);
     let prompt = |i: u32| (0..20).map(|t| 3 + (i * 31 + t * 7) % 250).collect();
     let requests = (0..16).map(|i| request(prompt(i), 40, u64::from(i)));
     let answers: Vec<Answer> =
-        requests.map(|request| send(&mut engine, &world.versions[0], request)).collect();
+        requests.map(|request| send(&mut engine, &fixture.versions[0], request)).collect();
     let threads = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
     let asked = || threads.broadcast(|_| counting::asked()).into_iter().sum::<u64>();
     let steps = |engine: &mut Engine, n: usize| {
         let before = asked();
-        threads.install(|| (0..n).for_each(|_| engine.step(std::iter::once(&world.versions[0]))));
+        threads.install(|| (0..n).for_each(|_| engine.step(std::iter::once(&fixture.versions[0]))));
         asked() - before
     };
     // The third block of every request is from 33 tokens on; none begins another before 49. A thread may be late to warm up.

@@ -11,8 +11,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::builtin::{Document, facts};
 use crate::env::search::{Index, Retriever};
-use crate::world::{Document, facts};
 
 /// A server over the built-in corpus, what stops it, and its end.
 async fn started() -> (SocketAddr, oneshot::Sender<()>, JoinHandle<()>) {

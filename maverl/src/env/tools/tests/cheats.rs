@@ -18,8 +18,9 @@ async fn reward(
 
 #[tokio::test]
 async fn calling_is_worth_nothing_by_itself() {
-    let tools =
-        world(json!({"tools": ["calculator", "files", "obedient", "broken"], "timeout_s": 0.02}));
+    let tools = environment(
+        json!({"tools": ["calculator", "files", "obedient", "broken"], "timeout_s": 0.02}),
+    );
     let wants = task(json!({"answers": ["1888187"]}));
     let exact = [("calculator", json!({"expression": "4817 * 392 - 77"}))];
     assert_eq!(reward(&tools, &wants, &exact, Some("1888187")).await, 1.0);
@@ -59,7 +60,7 @@ async fn calling_is_worth_nothing_by_itself() {
 
 #[tokio::test]
 async fn files_count_as_they_are_in_the_end_and_no_others_may_be_there() {
-    let tools = world(json!({"tools": ["files"]}));
+    let tools = environment(json!({"tools": ["files"]}));
     let wants = task(json!({
         "files": {"a.txt": "old", "keep.txt": "kept"},
         "goal": {"files": {"b.txt": "new words", "a.txt": null}},
@@ -90,7 +91,7 @@ async fn files_count_as_they_are_in_the_end_and_no_others_may_be_there() {
 
 #[tokio::test]
 async fn bad_calls_cost_less_than_the_goal_is_worth() {
-    let tools = world(json!({"tools": ["calculator"], "bad_call_cost": 0.1, "max_calls": 3}));
+    let tools = environment(json!({"tools": ["calculator"], "bad_call_cost": 0.1, "max_calls": 3}));
     let wants = task(json!({"answers": ["42"]}));
     let bad = ("calculator", json!({}));
     let cost = async |n: usize, answer| reward(&tools, &wants, &vec![bad.clone(); n], answer).await;
@@ -104,7 +105,7 @@ async fn bad_calls_cost_less_than_the_goal_is_worth() {
 #[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn a_database_counts_as_it_is_in_the_end() {
-    let tools = world(json!({"tools": ["sqlite"]}));
+    let tools = environment(json!({"tools": ["sqlite"]}));
     let wants = task(json!({
         "database": "CREATE TABLE stock (item TEXT, number INTEGER); INSERT INTO stock VALUES ('lamp', 3), ('cup', 7);",
         "goal": {"query": "SELECT item, number FROM stock ORDER BY item", "rows": [["cup", 7], ["lamp", 5]]},
@@ -133,7 +134,7 @@ async fn a_database_counts_as_it_is_in_the_end() {
 async fn every_shipped_errand_is_done_by_its_solution_and_not_by_less() {
     let mut tools = ToolsEnvironment::default();
     tools.start(Path::new("")).unwrap();
-    for (_, tasks) in crate::world::tools::errands() {
+    for (_, tasks) in crate::builtin::tools::errands() {
         tools.report(&tasks).unwrap();
         // All kinds and levels come in turn.
         for task in tasks.iter().take(90) {

@@ -30,7 +30,7 @@ fn below() -> tempfile::TempDir {
 async fn what_is_written_lies_over_what_was_there_and_never_on_the_disk() {
     let dir = below();
     let shown = dir.path().join("shown");
-    let tools = world(json!({"tools": ["files"], "files": {"directory": shown}}));
+    let tools = environment(json!({"tools": ["files"], "files": {"directory": shown}}));
     let task = task(json!({"answers": ["42"]}));
     let mut one = session(&tools, &task);
     let read = async |episode: &mut Session, path: &str| {
@@ -60,7 +60,7 @@ async fn what_is_written_lies_over_what_was_there_and_never_on_the_disk() {
 async fn no_path_leads_out() {
     let dir = below();
     let secret = dir.path().join("secret.txt");
-    let tools = world(json!({
+    let tools = environment(json!({
         "tools": ["files"], "max_calls": 100, "files": {"directory": dir.path().join("shown")},
     }));
     let mut episode = session(&tools, &task(json!({"answers": ["42"]})));
@@ -121,7 +121,7 @@ async fn no_path_leads_out() {
 #[tokio::test]
 async fn sizes_are_bounded() {
     let dir = below();
-    let tools = world(json!({
+    let tools = environment(json!({
         "tools": ["files"], "max_calls": 100,
         "files": {"directory": dir.path().join("shown"), "max_bytes": 100, "max_files": 3},
     }));

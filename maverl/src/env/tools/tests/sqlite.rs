@@ -6,7 +6,7 @@ const TABLE: &str = "CREATE TABLE stock (item TEXT, number INTEGER); INSERT INTO
 
 #[expect(clippy::needless_pass_by_value, reason = "what `json!` makes at the call")]
 fn of(options: Value) -> ToolsEnvironment {
-    world(json!({"tools": ["sqlite"], "max_calls": 1000, "sqlite": options}))
+    environment(json!({"tools": ["sqlite"], "max_calls": 1000, "sqlite": options}))
 }
 
 async fn sql(tools: &ToolsEnvironment, episode: &mut Session, statement: &str) -> String {

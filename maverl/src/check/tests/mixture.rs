@@ -3,10 +3,10 @@ use serde_json::json;
 use super::*;
 
 const TWO: &str = r#"
-[task.worlds.quiz]
+[task.mixture.quiz]
 weight = 2
 environment = { name = "quiz", top = 5 }
-[task.worlds.sums]
+[task.mixture.sums]
 data = "builtin:arithmetic"
 environment = { name = "library" }
 [orchestra]
@@ -25,10 +25,13 @@ fn says(toml: &str, registry: &Registry, parts: &[&str]) {
 #[test]
 fn each_world_has_its_environment() {
     let plan = super::super::check(&text(TWO), &everything(), Purpose::Train).unwrap();
-    let names: Vec<(&str, &str)> =
-        plan.worlds.iter().map(|(world, chosen)| (world.as_str(), chosen.name.as_str())).collect();
+    let names: Vec<(&str, &str)> = plan
+        .mixture
+        .iter()
+        .map(|(component, chosen)| (component.as_str(), chosen.name.as_str()))
+        .collect();
     assert_eq!(names, [("quiz", "quiz"), ("sums", "library")]);
-    assert_eq!(plan.worlds["quiz"].options["top"], 5);
+    assert_eq!(plan.mixture["quiz"].options["top"], 5);
     assert_eq!(plan.environment.name, "quiz, sums");
     let resolved = toml::to_string(&plan.config).unwrap();
     let again = super::super::check(&text(&resolved), &everything(), Purpose::Train).unwrap();
@@ -46,12 +49,12 @@ fn what_is_wrong_with_a_world_is_told_where_it_stands() {
     says(
         &TWO.replace("top = 5", "tops = 5"),
         &all,
-        &["unknown key `task.worlds.quiz.environment.tops`"],
+        &["unknown key `task.mixture.quiz.environment.tops`"],
     );
     says(
         &TWO.replace("weight = 2", "weight = 0"),
         &all,
-        &["`task.worlds.quiz.weight` is 0; expected a number above 0"],
+        &["`task.mixture.quiz.weight` is 0; expected a number above 0"],
     );
     says(
         &TWO.replace("builtin:arithmetic", "nowhere.jsonl"),
@@ -61,11 +64,11 @@ fn what_is_wrong_with_a_world_is_told_where_it_stands() {
     says(
         &format!("{TWO}[environment]\nname = \"quiz\"\n[eval]\ndata = \"builtin:facts\""),
         &all,
-        &["`environment` has no effect", "`eval.data` is of no world"],
+        &["`environment` has no effect", "`eval.data` is of no component"],
     );
 }
 
-/// Acts in a shelf beside its world.
+/// Acts in a shelf beside its component.
 struct Roam;
 
 impl Build for Roam {
@@ -90,7 +93,7 @@ impl Orchestra for Roam {
 
 impl OrchestraName for Roam {
     const NAME: &'static str = "debate/roam";
-    const SUMMARY: &'static str = "Acts in several worlds.";
+    const SUMMARY: &'static str = "Acts in several components.";
     const NEEDS: &'static [&'static str] = &["any"];
 
     fn members(&self) -> Vec<Seat> {

@@ -114,24 +114,24 @@ struct Job {
     published: usize,
 }
 
-/// An encyclopedia, and the questions about it. [`World::builtin`] is the one that ships; others have the same names and
+/// An encyclopedia, and the questions about it. [`FactBase::builtin`] is the one that ships; others have the same names and
 /// forms and other facts.
-pub struct World {
+pub struct FactBase {
     seed: u64,
     countries: Vec<Country>,
 }
 
 /// Every document of the shipped encyclopedia, sorted by key.
 pub fn corpus() -> Vec<Document> {
-    World::builtin().corpus()
+    FactBase::builtin().corpus()
 }
 
-/// The questions of a split of the shipped encyclopedia; see [`World::tasks`].
+/// The questions of a split of the shipped encyclopedia; see [`FactBase::tasks`].
 pub fn tasks(split: &str) -> Option<Vec<Task>> {
-    World::builtin().tasks(split)
+    FactBase::builtin().tasks(split)
 }
 
-impl World {
+impl FactBase {
     /// The encyclopedia that ships.
     pub fn builtin() -> Self {
         Self::invent(SEED)

@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn every_split_is_the_same_each_time_and_shares_no_question() {
         let sizes = SPLITS.map(|(split, per_level)| (split, per_level * LEVELS.len()));
-        crate::world::assert_splits(problems, &sizes);
+        crate::builtin::assert_splits(problems, &sizes);
         assert_ne!(invent(1)[0].1[0].question, invent(2)[0].1[0].question);
     }
 

@@ -1,4 +1,4 @@
-//! Several worlds in one run: each task is played in the environment of its own.
+//! Several components in one run: each task is played in the environment of its own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use crate::env::{DynEnvironment, EnvError, Session};
 use crate::task::{Action, Observation, Score, Task};
 use crate::tools::Tool;
 
-/// Environments by the name of their world.
-pub(super) struct Worlds(pub(super) BTreeMap<String, Arc<dyn DynEnvironment>>);
+/// Environments by the name of their component.
+pub(super) struct Mixture(pub(super) BTreeMap<String, Arc<dyn DynEnvironment>>);
 
-impl Worlds {
+impl Mixture {
     fn of(&self, task: &Task) -> Option<&Arc<dyn DynEnvironment>> {
-        self.0.get(task.world())
+        self.0.get(task.component())
     }
 }
 
-impl DynEnvironment for Worlds {
+impl DynEnvironment for Mixture {
     fn report(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
         let mut notes = Vec::new();
         for (name, environment) in &self.0 {
             let own: Vec<Task> =
-                tasks.iter().filter(|task| task.world() == name).cloned().collect();
+                tasks.iter().filter(|task| task.component() == name).cloned().collect();
             notes.extend(environment.report(&own)?.map(|note| format!("{name}: {note}")));
         }
         Ok((!notes.is_empty()).then(|| notes.join("\n")))
@@ -72,5 +72,5 @@ impl DynEnvironment for Worlds {
 }
 
 fn foreign(task: &Task) -> EnvError {
-    EnvError(format!("the task `{}` is of no world of this run", task.id))
+    EnvError(format!("the task `{}` is of no component of this run", task.id))
 }
