@@ -39,7 +39,7 @@ pub async fn demonstrations(seed: u64, n: usize, noise: f64) -> Result<Vec<Turn>
     let mut seeds = SplitMix64::new(seed);
     let mut turns = Vec::new();
     while turns.len() < n {
-        let world = facts::World::invent(seeds.bits());
+        let world = facts::FactBase::invent(seeds.bits());
         let environment: Arc<dyn DynEnvironment> =
             Arc::new(SearchEnvironment::over(world.corpus(), 1)?);
         let corpus = Corpus::of(&world.corpus());
