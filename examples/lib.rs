@@ -9,7 +9,7 @@
 //! - `worlds`, the program: trains each of the configurations for a minute, and says what it solved before and after.
 //! - `gradient_norms`: what unequal rewards do to gradients with one baseline for all and with one for each agent.
 //! - `make_tiny`: makes `builtin:tiny` again: tokenizer, random weights, supervised training on imperfect demonstrations.
-//! - `make_worlds`: makes `builtin:worlds` again: `builtin:tiny` taught what every example's team would say in its world.
+//! - `make_generalist`: makes `builtin:generalist` again: `builtin:tiny` taught what every example's team would say in its world.
 //!
 //! The Rust code of the README and of the book is compiled and run by this crate's documentation tests; their
 //! configurations are checked by the test below.

@@ -12,7 +12,7 @@ use maverl::{Purpose, Sources, check};
 use serde_json::{Value, json};
 
 /// Worlds by their data.
-const WORLDS: [(&str, &str); 3] =
+const ENVIRONMENTS: [(&str, &str); 3] =
     [("math", "builtin:arithmetic"), ("nli", "builtin:nli"), ("search", "builtin:facts")];
 /// Tasks of each.
 const TASKS: usize = 6;
@@ -53,7 +53,7 @@ fn soup() -> String {
     numbers.chain(labels).collect::<Vec<_>>().join(" ")
 }
 
-/// An orchestra in a world, paying whatever it can; `None` where it cannot play there.
+/// An orchestra in a environment, paying whatever it can; `None` where it cannot play there.
 fn playing(
     registry: &Registry,
     (name, entry): (&str, &OrchestraEntry),
@@ -82,8 +82,8 @@ async fn cheating_pays_in_no_team_and_in_no_world() {
     let registry = Registry::collect().unwrap();
     let (mut teams, mut episodes) = (0, 0);
     for orchestra in &registry.orchestras {
-        for world in WORLDS {
-            let Some(sources) = playing(&registry, (orchestra.0, orchestra.1), world) else {
+        for environment in ENVIRONMENTS {
+            let Some(sources) = playing(&registry, (orchestra.0, orchestra.1), environment) else {
                 continue;
             };
             let plan = check(&sources, &registry, Purpose::Eval).unwrap();
@@ -105,7 +105,7 @@ async fn cheating_pays_in_no_team_and_in_no_world() {
                         score.reward == 0.0 && !score.solved && gained.is_none(),
                         "{} in {}, {what}: {score:?}, {gained:?}",
                         orchestra.0,
-                        world.0
+                        environment.0
                     );
                     episodes += 1;
                 }

@@ -100,7 +100,7 @@ impl Environment for Letters {
     async fn act(&self, session: &mut Session, action: Action) -> Result<Observation, EnvError> {
         tokio::time::sleep(Duration::from_millis(self.delay_ms)).await;
         if !self.fault.is_empty() && session.task.question.contains(&self.fault) {
-            return Err(EnvError::new("the world is down, as asked"));
+            return Err(EnvError::new("the environment is down, as asked"));
         }
         let Action::Text(text) = action else { return Ok(Observation::new("")) };
         Ok(Observation::new(text.chars().rev().collect::<String>()))

@@ -10,7 +10,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Plain data.
     ("task", &[]),
     ("trajectory", &["task"]),
-    ("draw", &[]),
+    ("rng", &[]),
     ("table", &[]),
     ("config", &[]),
     // Servers that others run.
@@ -19,10 +19,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("agent", &["trajectory"]),
     ("reward", &["trajectory"]),
     ("tools", &["agent", "task"]),
-    ("world", &["draw", "task"]),
-    ("data", &["config", "draw", "task", "trajectory", "world"]),
-    ("env", &["client", "data", "draw", "model", "task", "tools", "world"]),
-    ("ballot", &["draw", "env"]),
+    ("builtin", &["rng", "task"]),
+    ("data", &["config", "rng", "task", "trajectory", "builtin"]),
+    ("env", &["client", "data", "rng", "model", "task", "tools", "builtin"]),
+    ("ballot", &["rng", "env"]),
     ("orchestra", &["agent", "env", "task", "tools", "trajectory"]),
     ("registry", &["agent", "env", "orchestra", "reward", "task", "tools", "trajectory"]),
     // What a configuration means.
@@ -66,7 +66,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     // What a run leaves.
     ("metrics", &["trajectory"]),
-    ("eval", &["ballot", "config", "draw", "metrics", "table", "trajectory"]),
+    ("eval", &["ballot", "config", "rng", "metrics", "table", "trajectory"]),
     ("run_dir", &["config", "metrics", "task", "trajectory"]),
     ("checkpoint", &["metrics", "run_dir", "trajectory"]),
     (
@@ -76,7 +76,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "checkpoint",
             "config",
             "data",
-            "draw",
+            "rng",
             "eval",
             "metrics",
             "model",

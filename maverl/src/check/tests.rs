@@ -137,7 +137,7 @@ macro_rules! environment {
 
         impl EnvironmentName for $t {
             const NAME: &'static str = $name;
-            const SUMMARY: &'static str = "A world.";
+            const SUMMARY: &'static str = "An environment.";
             const OFFERS: &'static [&'static str] = $offers;
         }
     };

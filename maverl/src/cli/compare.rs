@@ -73,13 +73,13 @@ fn orchestra_of_one(
     registry: &Registry,
     wanted: Option<&str>,
 ) -> Result<(String, Seat), Failure> {
-    let worlds = team.mixture.values().map(|world| world.name.as_str());
-    let mut worlds: BTreeSet<&str> = worlds.collect();
-    if worlds.is_empty() {
-        worlds.insert(&team.environment.name);
+    let environments = team.mixture.values().map(|environment| environment.name.as_str());
+    let mut environments: BTreeSet<&str> = environments.collect();
+    if environments.is_empty() {
+        environments.insert(&team.environment.name);
     }
     let fits = |entry: &OrchestraEntry| {
-        worlds.iter().all(|world| entry.fits(&registry.environments[world]))
+        environments.iter().all(|environment| entry.fits(&registry.environments[environment]))
     };
     let fitting: Vec<(&str, Seat, bool)> = (registry.orchestras.iter())
         .filter(|(_, entry)| fits(entry))
@@ -94,17 +94,18 @@ fn orchestra_of_one(
     if let Some((name, seat, _)) = chosen {
         return Ok(((*name).to_owned(), seat.clone()));
     }
-    let worlds = worlds.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let environments =
+        environments.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     let there = match names.is_empty() {
         true => "link a crate that has one, such as `orchestras`".to_owned(),
         false => format!("there are {}", names.join(", ")),
     };
     Err(Failure(match wanted {
         Some(wanted) => format!(
-            "`--single` is an orchestra with one seat that fits {worlds}, and `{wanted}` is none; {there}"
+            "`--single` is an orchestra with one seat that fits {environments}, and `{wanted}` is none; {there}"
         ),
         None => format!(
-            "no orchestra with one seat fits {worlds}, so there is nobody to compare with; {there}"
+            "no orchestra with one seat fits {environments}, so there is nobody to compare with; {there}"
         ),
     }))
 }

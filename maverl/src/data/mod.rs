@@ -84,7 +84,7 @@ pub enum DataError {
     /// Two tasks or documents have the same id.
     #[error("{place}:{}: the id `{id}` is that of row {} too; {remedy}", lines[1], lines[0])]
     Duplicate {
-        /// The file or world.
+        /// The file or component.
         place: String,
         /// The id.
         id: String,
@@ -106,7 +106,7 @@ pub enum DataError {
     /// There is nothing in the split.
     #[error("`{place}` has no tasks in split `{split}`; it has {found}")]
     NoTasks {
-        /// The file or world.
+        /// The file or component.
         place: String,
         /// The split that was asked for.
         split: String,
@@ -118,7 +118,7 @@ pub enum DataError {
         "`{place}`: `task.max_level` is {most}, and the lowest level of its tasks is {lowest}; raise it, or leave it out"
     )]
     TooHard {
-        /// The file or world.
+        /// The file or component.
         place: String,
         /// The level asked for.
         most: u64,
@@ -135,9 +135,9 @@ pub enum DataError {
         /// What to write.
         wanted: &'static str,
     },
-    /// The name of a built-in world that does not exist.
+    /// The name of a built-in component that does not exist.
     #[error(
-        "`{0}` is no built-in world; there is `builtin:facts`, `builtin:arithmetic`, `builtin:nli`, `builtin:code` and `builtin:tools`, or name a file"
+        "`{0}` is not a built-in dataset; there is `builtin:facts`, `builtin:arithmetic`, `builtin:nli`, `builtin:code` and `builtin:tools`, or name a file"
     )]
     UnknownWorld(String),
 }
@@ -153,7 +153,7 @@ struct Row {
 type Rows<'d> = Box<dyn Iterator<Item = Result<Row, DataError>> + 'd>;
 
 /// The tasks of a split, in file order, but for those above `max_level`. `limit` takes the first so many of them. Tasks of
-/// several components take turns, and their sources begin with the name of their world.
+/// several components take turns, and their sources begin with the name of their component.
 ///
 /// # Errors
 ///
@@ -172,12 +172,12 @@ pub fn placed(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Place
         return read(config, split, base);
     }
     let mut components = Vec::new();
-    for (name, world) in &config.mixture {
+    for (name, component) in &config.mixture {
         let one = TaskConfig {
-            data: world.data.clone(),
-            format: world.format,
-            keys: world.keys.clone(),
-            ids: world.ids,
+            data: component.data.clone(),
+            format: component.format,
+            keys: component.keys.clone(),
+            ids: component.ids,
             limit: None,
             mixture: BTreeMap::new(),
             ..config.clone()
@@ -198,11 +198,11 @@ pub fn placed(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Place
     Ok(tasks)
 }
 
-/// The tasks of one world.
+/// The tasks of one component.
 fn read(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Placed>, DataError> {
     let file;
-    let rows: Rows<'_> = match world(&config.data)? {
-        Some(world) => Box::new(world.rows().into_iter().map(Ok)),
+    let rows: Rows<'_> = match builtin_dataset(&config.data)? {
+        Some(component) => Box::new(component.rows().into_iter().map(Ok)),
         None => {
             file = File::open(&base.join(&config.data), Bounds::from(config))?;
             let form = match (file.form(config.format)?, config.keys.is_empty()) {
@@ -238,7 +238,7 @@ pub fn task(row: Map<String, Value>, number: usize) -> Result<Task, String> {
 ///
 /// See [`DataError`]; a corpus without documents is one.
 pub fn corpus(name: &str, base: &Path, bounds: Bounds) -> Result<Vec<Document>, DataError> {
-    match world(name)? {
+    match builtin_dataset(name)? {
         Some(Builtin::Facts) => return Ok(facts::corpus()),
         Some(Builtin::Arithmetic | Builtin::Nli | Builtin::Code | Builtin::Tools) => {
             let wanted = "name `builtin:facts` or a file";
@@ -269,7 +269,7 @@ pub fn corpus(name: &str, base: &Path, bounds: Bounds) -> Result<Vec<Document>, 
     Ok(documents.into_iter().map(|(_, document)| document).collect())
 }
 
-/// A built-in world.
+/// A built-in component.
 enum Builtin {
     Facts,
     Arithmetic,
@@ -278,8 +278,8 @@ enum Builtin {
     Tools,
 }
 
-/// The built-in world that a name means; `None` for a file.
-fn world(name: &str) -> Result<Option<Builtin>, DataError> {
+/// The built-in component that a name means; `None` for a file.
+fn builtin_dataset(name: &str) -> Result<Option<Builtin>, DataError> {
     match name {
         facts::NAME => Ok(Some(Builtin::Facts)),
         arithmetic::NAME => Ok(Some(Builtin::Arithmetic)),

@@ -350,13 +350,13 @@ fn mistakes_are_named_with_their_line() {
         Path::new("/x"),
     );
     assert!(missing.unwrap_err().to_string().starts_with("`/x/no.jsonl` cannot be read: "));
-    let world = |name: &str| {
+    let load = |name: &str| {
         let data = format!("builtin:{name}");
         load(&TaskConfig { data, ..TaskConfig::default() }, ALL, Path::new(""))
     };
-    let unknown = world("x").unwrap_err().to_string();
+    let unknown = load("x").unwrap_err().to_string();
     for name in BUILT_IN {
-        assert!(!world(name).unwrap().is_empty(), "{name}");
+        assert!(!load(name).unwrap().is_empty(), "{name}");
         assert!(unknown.contains(&format!("`builtin:{name}`")), "{name}: {unknown}");
     }
 }

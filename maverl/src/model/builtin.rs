@@ -1,7 +1,7 @@
 //! Models embedded in the library.
 
 /// Names that `path = "builtin:NAME"` may have.
-pub const NAMES: &[&str] = &["tiny", "worlds"];
+pub const NAMES: &[&str] = &["tiny", "generalist"];
 
 /// The files that make up a model directory here.
 pub const FILES: &[&str] = &[
@@ -28,7 +28,7 @@ macro_rules! embedded {
 pub fn file(model: &str, name: &str) -> Option<&'static [u8]> {
     let files: &[&'static [u8]] = match model {
         "tiny" => embedded!("tiny"),
-        "worlds" => embedded!("worlds"),
+        "generalist" => embedded!("generalist"),
         _ => return None,
     };
     let index = FILES.iter().position(|file| *file == name)?;

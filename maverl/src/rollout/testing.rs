@@ -139,7 +139,7 @@ impl Environment for Fixture {
         let Action::Text(text) = action else { panic!("a tool") };
         match text.as_str() {
             "fail" => return Err(EnvError::new("the retriever is down")),
-            "panic" => panic!("the world ended"),
+            "panic" => panic!("the environment broke"),
             "sleep" => tokio::time::sleep(Duration::from_secs(3600)).await,
             "block" => blocked(),
             _ => tokio::task::yield_now().await,

@@ -39,11 +39,11 @@ pub async fn demonstrations(seed: u64, n: usize, noise: f64) -> Result<Vec<Turn>
     let mut seeds = SplitMix64::new(seed);
     let mut turns = Vec::new();
     while turns.len() < n {
-        let world = facts::FactBase::invent(seeds.bits());
+        let facts_base = facts::FactBase::invent(seeds.bits());
         let environment: Arc<dyn DynEnvironment> =
-            Arc::new(SearchEnvironment::over(world.corpus(), 1)?);
-        let corpus = Corpus::of(&world.corpus());
-        let tasks = world.tasks("train").expect("`train` is one of SPLITS");
+            Arc::new(SearchEnvironment::over(facts_base.corpus(), 1)?);
+        let corpus = Corpus::of(&facts_base.corpus());
+        let tasks = facts_base.tasks("train").expect("`train` is one of SPLITS");
         for task in tasks.iter().take(TASKS_PER_WORLD) {
             let oracle = Oracle::new(task, &corpus, noise);
             turns.extend(oracle.play(task, seeds.bits(), &environment).await.1);
@@ -53,7 +53,7 @@ pub async fn demonstrations(seed: u64, n: usize, noise: f64) -> Result<Vec<Turn>
     Ok(turns)
 }
 
-/// Tasks demonstrated in a world before the next one is invented: names then mean other things, so what is learned is to
+/// Tasks demonstrated in a facts_base before the next one is invented: names then mean other things, so what is learned is to
 /// look, not to remember.
 const TASKS_PER_WORLD: usize = 500;
 
@@ -107,7 +107,10 @@ impl Oracle {
         let team = Team::new(Arc::clone(&table));
         let answer = Route::default().run(task, &team).await.ok().flatten();
         let score = table.score(answer.as_deref()).await;
-        (score.expect("the search world judges without any means that may fail"), table.turns())
+        (
+            score.expect("the search environment judges without any means that may fail"),
+            table.turns(),
+        )
     }
 
     /// The reply to a prompt.

@@ -53,7 +53,7 @@ fn a_node_that_acts_shows_the_world_and_passes_end_with_it() {
     let flow = Workflow { passes, ..workflow(&nodes).unwrap() };
     let episode =
         play(flow, |_, shown| if shown.contains("(none)") { "41" } else { "42" }.to_owned());
-    // The math world takes two attempts.
+    // The math environment takes two attempts.
     assert_eq!((episode.turns.len(), episode.answer.as_deref()), (2, Some("42")));
 }
 
@@ -67,7 +67,7 @@ fn pair() -> Value {
     ])
 }
 
-/// The episode of a workflow whose bench is a math world of its own.
+/// The episode of a workflow whose bench is a math environment of its own.
 fn on_a_bench(flow: Workflow) -> Episode {
     let script = |_: &Seat, messages: &[maverl::trajectory::Message]| match messages
         .last()
@@ -78,9 +78,9 @@ fn on_a_bench(flow: Workflow) -> Episode {
         "What is 6 times 7?" => "42".to_owned(),
         _ => answer("42"),
     };
-    let world = maverl::env::math::MathEnvironment::default;
-    maverl::rollout::Scripted::new(flow, world(), script)
-        .environment("bench", world())
+    let environment = maverl::env::math::MathEnvironment::default;
+    maverl::rollout::Scripted::new(flow, environment(), script)
+        .environment("bench", environment())
         .play_blocking(&crate::testing::task())
 }
 

@@ -34,7 +34,7 @@ fn every_example_plays_and_learns() {
         assert_eq!(run.json("summary.json")["complete"], true, "{name}");
         let steps = run.steps();
         assert_eq!(steps.len(), 2, "{name}");
-        if name == "worlds" {
+        if name == "two_environments" {
             for world in ["sums", "nli"] {
                 let key = format!("rollout/mixture/{world}/solved");
                 assert!(steps[0][&key].is_number(), "{key} is missing");

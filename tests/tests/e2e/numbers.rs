@@ -96,7 +96,7 @@ fn a_fault_of_the_environment_is_counted_and_not_trained_on() {
         for episode in unscored {
             assert!(episode.task.question.contains('1') && episode.rewards.is_empty());
             let Outcome::Unscored(fault) = &episode.outcome else { unreachable!() };
-            assert!(fault.message.contains("the world is down"), "{fault}");
+            assert!(fault.message.contains("the environment is down"), "{fault}");
             assert!(!episode.turns.is_empty(), "what was said before is recorded");
             faults += 1;
         }

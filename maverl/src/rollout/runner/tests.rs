@@ -140,7 +140,7 @@ async fn a_panic_anywhere_is_unscored_and_keeps_the_turns_so_far() {
     };
     let cases = [
         (orchestra(), 1, "the orchestra or an agent panicked: lost count"),
-        (careless("panic"), 1, "the orchestra or an agent panicked: the world ended"),
+        (careless("panic"), 1, "the orchestra or an agent panicked: the environment broke"),
         (asks(&["<w>a</w>", "prompt panic"]), 1, "the orchestra or an agent panicked: "),
         (asks(&["<w>a</w>", "parser panic"]), 2, "the orchestra or an agent panicked: "),
         (asks(&["<w>score panic</w>"]), 1, "the environment's score panicked: "),

@@ -1,7 +1,7 @@
 //! Trains every configuration of the examples, each for at most a minute: every orchestra and every environment once, from a
 //! model that ships with maverl. Compares what each team solves before and after, task by task.
 //!
-//! `cargo run --release --example worlds` takes about half an hour on two cores; `-- vote debate` trains those two alone. The
+//! `cargo run --release --example environments` takes about half an hour on two cores; `-- vote debate` trains those two alone. The
 //! table is written again after every run, so that it is there however the rest ends.
 
 mod table;
@@ -31,7 +31,7 @@ struct Arguments {
     #[arg(long, default_value_t = 200)]
     tasks: usize,
     /// Where runs and the table are written; runs that are there are made again.
-    #[arg(long, default_value = "runs/worlds")]
+    #[arg(long, default_value = "runs/environments")]
     out: PathBuf,
     /// Another setting of every run, such as `models.tiny.optim.lr=1e-3`.
     #[arg(long)]

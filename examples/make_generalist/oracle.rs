@@ -23,7 +23,7 @@ use maverl_examples::measure::planned;
 /// Lines of a question at most.
 const LINES: usize = 8;
 
-/// Knows the tasks of a world, and errs at each decision with a given probability.
+/// Knows the tasks of a component, and errs at each decision with a given probability.
 struct Oracle {
     tasks: BTreeMap<String, Task>,
     documents: BTreeMap<String, Document>,
@@ -62,21 +62,21 @@ pub(crate) async fn demonstrations(
     Ok(turns)
 }
 
-/// At least `n` tasks of a plan's worlds that do not ship with them, where worlds are generated; else those to train on.
+/// At least `n` tasks of a plan's components that do not ship with them, where components are generated; else those to train on.
 fn tasks(plan: &Plan, n: usize, seed: u64) -> Result<Vec<Task>> {
     let shipped = data::load(&plan.task, data::ALL, &plan.base)?;
     let shipped: BTreeSet<&str> = shipped.iter().map(|task| task.question.as_str()).collect();
-    let worlds = plan.task.mixture.iter();
-    let mut worlds: Vec<(String, &str)> =
-        worlds.map(|(name, world)| (format!("{name}/"), world.data.as_str())).collect();
-    if worlds.is_empty() {
-        worlds.push((String::new(), &plan.task.data));
+    let components = plan.task.mixture.iter();
+    let mut components: Vec<(String, &str)> =
+        components.map(|(name, component)| (format!("{name}/"), component.data.as_str())).collect();
+    if components.is_empty() {
+        components.push((String::new(), &plan.task.data));
     }
     let most = plan.task.max_level.unwrap_or(u64::MAX);
     let mut tasks = Vec::new();
     for seed in seed.. {
         let before = tasks.len();
-        for (prefix, name) in &worlds {
+        for (prefix, name) in &components {
             let splits = invent(name, seed).unwrap_or_default();
             let of_world = splits.into_iter().flat_map(|(_, tasks)| tasks);
             let new = of_world.filter(|task| {

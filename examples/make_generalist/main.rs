@@ -1,7 +1,7 @@
-//! Makes a model of all small worlds of `builtin:tiny`: supervised training on what every example's team would say in its
+//! Makes a model of all small components of `builtin:tiny`: supervised training on what every example's team would say in its
 //! world; last and shortly with errors, so that each is sometimes right, and has much left to learn.
 //!
-//! `cargo run --release --example make_worlds` writes `maverl/models/worlds` again.
+//! `cargo run --release --example make_generalist` writes `maverl/models/generalist` again.
 
 mod oracle;
 
@@ -13,16 +13,16 @@ use clap::Parser;
 use maverl::registry::Registry;
 use maverl_examples::teach::{Lesson, copy};
 
-/// Makes a model of all small worlds.
+/// Makes a model of all small components.
 #[derive(Parser)]
 struct Arguments {
     /// Where it is written.
-    #[arg(long, default_value = "maverl/models/worlds")]
+    #[arg(long, default_value = "maverl/models/generalist")]
     out: PathBuf,
     /// The model it starts from.
     #[arg(long, default_value = "maverl/models/tiny")]
     from: PathBuf,
-    /// Optimizer steps on whole rows: to learn the words of the worlds.
+    /// Optimizer steps on whole rows: to learn the words of the components.
     #[arg(long, default_value_t = 300)]
     reading_steps: usize,
     /// Optimizer steps on replies without errors.
@@ -80,7 +80,7 @@ async fn turns(lesson: &Lesson, noise: f64) -> Result<Vec<maverl::trajectory::Tu
     let each = lesson.rows().div_ceil(examples.len());
     let mut turns = Vec::new();
     for example in &examples {
-        // What the model that this one starts from knows already: in invented worlds, where remembering does not help.
+        // What the model that this one starts from knows already: in invented components, where remembering does not help.
         let mut some = match example.ends_with("search_orchestra.toml") {
             true => orchestras::search::demonstrations(lesson.seed, each, noise).await?,
             false => oracle::demonstrations(example, each, noise, lesson.seed, &registry).await?,
