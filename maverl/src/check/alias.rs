@@ -84,6 +84,8 @@ pub(super) fn value(key: &str, found: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     #[test]
@@ -125,6 +127,39 @@ mod tests {
                 assert!(known, "`{key}` is no key");
             }
         }
+    }
+
+    /// The tables of the page, from the rows.
+    fn page() -> String {
+        let code = |names: &str| {
+            let names: Vec<String> =
+                names.split_whitespace().map(|name| format!("`{name}`")).collect();
+            names.join(" ")
+        };
+        let mut text = String::from("\n| elsewhere | here | |\n|---|---|---|\n");
+        for [here, names, note] in rows(NAMES) {
+            text += &format!("| {} | {} | {note} |\n", code(names), code(here));
+        }
+        text += "\n## Values\n\n| key | elsewhere | here |\n|---|---|---|\n";
+        for [key, ours, names] in rows(VALUES) {
+            text += &format!("| `{key}` | {} | `\"{ours}\"` |\n", code(names));
+        }
+        text
+    }
+
+    #[test]
+    fn the_page_for_users_of_other_trainers_has_every_name() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let path = path.join("../docs/src/coming_from.md");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mark =
+            "<!-- From here on the page is written from the names that `maverl check` knows. -->\n";
+        let (head, tables) = text.split_once(mark).unwrap();
+        if std::env::var_os("WRITE_BOOK").is_some() {
+            std::fs::write(&path, format!("{head}{mark}{}", page())).unwrap();
+            return;
+        }
+        assert_eq!(tables, page(), "run with WRITE_BOOK=1 to write the page again");
     }
 
     #[test]
