@@ -163,9 +163,14 @@ fn read(source: &ModelSource) -> Result<(u64, HfConfig, Option<Tokenizer>), Vec<
 }
 
 pub(super) fn shape(source: &ModelSource) -> Result<HfConfig, ModelError> {
-    let files = ModelFiles::new(source);
-    HfConfig::parse(&files.require("config.json")?)
-        .map_err(|e| ModelError(format!("{}: {e}", files.describe())))
+    HfConfig::load(&ModelFiles::new(source))
+}
+
+/// What is odd about models that can be used.
+pub(super) fn warnings(models: &Models) -> impl Iterator<Item = String> {
+    models.values().filter_map(|opened| {
+        opened.shape.warning().map(|warning| format!("{}: {warning}", opened.source))
+    })
 }
 
 /// A tokenizer, which has a chat template; `None` for one on the hub that is not here yet.
