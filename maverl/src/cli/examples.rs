@@ -40,6 +40,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 18] = [
         &[
             "maverl generate --model builtin:tiny --prompt 'Question: Who wrote Magdor?' --chat",
             "maverl generate --model models/qwen --prompt 'Once' --greedy --max-tokens 32 --json",
+            "maverl generate --model models/qwen --prompt-ids 12522,5193,264 --max-tokens 32",
         ],
     ),
     ("score", &["maverl score --model builtin:tiny --input texts.jsonl --output scores.jsonl"]),

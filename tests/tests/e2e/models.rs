@@ -228,7 +228,8 @@ fn every_row_that_cannot_be_scored_is_named_and_nothing_is_written() {
         ("{\"input_ids\": [1, -2]}", "`input_ids` is no list of token ids"),
         ("{\"input_ids\": []}", "no tokens"),
         ("{\"text\": 3}", "`text` is 3"),
-        ("{\"txt\": \"a\"}", "no `input_ids`, `text` or `messages`"),
+        ("{\"txt\": \"a\"}", "a row has no key `txt`; it has"),
+        ("{\"id\": \"a\"}", "no `input_ids`, `text` or `messages`"),
         ("{\"messages\": [{\"content\": \"a\"}]}", "a message has no `role`"),
         ("{\"text\": \"a\", \"input_ids\": [1, 2]}", "`text` has other ids than `input_ids`"),
         ("[1]", "no JSON object"),
@@ -240,7 +241,7 @@ fn every_row_that_cannot_be_scored_is_named_and_nothing_is_written() {
     lines.push(&long);
     lab.write("in.jsonl", &lines.join("\n"));
     let ended =
-        lab.run(&SCORE).failed().says(&["10 of 11 rows", "in.jsonl:11: 257 tokens do not fit"]);
+        lab.run(&SCORE).failed().says(&["11 of 12 rows", "in.jsonl:12: 257 tokens do not fit"]);
     for (index, (_, told)) in bad.iter().enumerate() {
         let line = format!("in.jsonl:{}: {told}", index + 2);
         assert!(ended.stderr.contains(&line), "{line:?} is missing in\n{ended}");
@@ -254,7 +255,7 @@ fn every_row_that_cannot_be_scored_is_named_and_nothing_is_written() {
 }
 
 #[test]
-fn a_row_of_the_embedding_that_is_no_token_is_not_scored() {
+fn a_row_of_the_embedding_that_is_no_token_is_scored_as_it_is_sampled() {
     let lab = lab();
     let path = lab.path("model/tokenizer.json");
     let mut tokenizer: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -265,9 +266,42 @@ fn a_row_of_the_embedding_that_is_no_token_is_not_scored() {
     model["merges"].as_array_mut().unwrap().pop();
     fs::write(&path, tokenizer.to_string()).unwrap();
     lab.write("in.jsonl", "{\"input_ids\": [1, 278]}\n{\"input_ids\": [1, 279]}\n");
-    lab.run(&SCORE)
+    lab.run(&SCORE).succeeded();
+    assert_eq!(rows(&lab.path("out.jsonl"))[1]["input_ids"], json!([1, 279]));
+    // Ids can be given to `generate`, and what it makes of them is scored to the bit.
+    let prompt = ["generate", "--model", "model", "--prompt-ids"];
+    let more = ["--json", "--max-tokens", "40", "--seed", "3", "--temperature", "2"];
+    let made = json_of(&lab, &[&prompt[..], &["1,279,5"], &more].concat());
+    assert_eq!(ids(&made["prompt_ids"]), [1, 279, 5]);
+    let row = [ids(&made["prompt_ids"]), ids(&made["ids"])].concat();
+    lab.write("in.jsonl", &json!({ "input_ids": row }).to_string());
+    lab.run(&SCORE).succeeded();
+    assert_eq!(rows(&lab.path("out.jsonl"))[0]["input_ids"], json!(row));
+    lab.run(&[&prompt[..], &["1,280"]].concat())
         .failed()
-        .says(&["1 of 2 rows", "in.jsonl:2: there is no token 279: the model's"]);
+        .says(&["`--prompt-ids` has 280; the model has ids from 0 to 279"]);
+    assert_eq!(lab.run(&[&prompt[..], &["1,x"]].concat()).code, Some(2));
+    assert_eq!(lab.run(&[&prompt[..], &["1", "--prompt", "a"]].concat()).code, Some(2));
+    assert_eq!(lab.run(&["generate", "--model", "model"]).code, Some(2));
+}
+
+#[test]
+fn a_key_of_a_row_that_nothing_reads_is_refused_with_its_line_and_the_keys_there_are() {
+    let lab = lab();
+    let lines = [
+        json!({"text": "a", "id": 1, "meta": {"from": "here"}}),
+        json!({"messages": [{"role": "user", "content": "a"}], "enable_thinking": false}),
+        json!({"text": "a", "tools": []}),
+        json!({"messages": [{"role": "user", "content": "a"}], "tools": null, "chat_template_kwargs": {"enable_thinking": false}}),
+    ];
+    lab.write("in.jsonl", &lines.map(|line| line.to_string()).join("\n"));
+    let ended = lab.run(&SCORE).failed().says(&[
+        "2 of 4 rows",
+        "in.jsonl:2: a row has no key `enable_thinking`; it has `id`, `meta`, `text`, `input_ids`",
+        "goes into `chat_template_kwargs`",
+        "in.jsonl:3: `tools` is for conversations, and the row has no `messages`",
+    ]);
+    assert!(!ended.stderr.contains("in.jsonl:4"), "{ended}");
 }
 
 #[test]
