@@ -58,6 +58,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 18] = [
             "maverl export --run runs/first --out models/trained",
             "maverl export --run runs/first --policy judge --checkpoint best --out models/judge",
             "maverl export --model models/qwen --adapter adapters/a --merge --out models/merged",
+            "maverl export --run runs/first --merge --out models/mine --push-to hf:me/mine --private",
         ],
     ),
     ("new-model", &["maverl new-model --like bench-s --out models/blank --seed 1"]),

@@ -9,7 +9,9 @@ use super::card::{Card, Kind};
 use super::{Failure, inspect, models, paths, print};
 use crate::checkpoint::{Checkpoints, Which};
 use crate::model::lora::is_adapter;
-use crate::model::{Model, ModelFiles, ModelSource, SaveOptions, StoredDtype, Tokenizer};
+use crate::model::{
+    Hub, HubId, Model, ModelFiles, ModelSource, SaveOptions, StoredDtype, Tokenizer,
+};
 use crate::run_dir::disk::{
     entries, file_name, name, parent, remove, sync_dir, sync_tree, temporary,
 };
@@ -49,6 +51,14 @@ pub(super) struct ExportArgs {
     /// Weights of more bytes become several files: a number, or one with KB, MB or GB.
     #[arg(long, value_name = "SIZE", default_value = "5GB", value_parser = size)]
     max_shard_size: u64,
+    /// Upload the directory to a repository of the hub, which is created if it is not there: `hf:ORG/NAME`.
+    ///
+    /// The token of `HF_TOKEN` must be allowed to write. An adapter needs a base that is on the hub, too.
+    #[arg(long, value_name = "REPO")]
+    push_to: Option<String>,
+    /// Create the repository for its owner alone.
+    #[arg(long, requires = "push_to")]
+    private: bool,
 }
 
 /// How numbers are stored.
@@ -75,11 +85,19 @@ impl From<Dtype> for StoredDtype {
 /// Exports what the arguments name.
 pub(super) fn export(args: &ExportArgs) -> Result<ExitCode, Failure> {
     writable(&args.out)?;
+    let target = args.target()?;
     let (model, origin) = args.open()?;
     if args.merge && model.adapter().is_none() {
         return Err(Failure("`--merge` is for adapters, and there is none".to_owned()));
     }
     let apart = model.adapter().is_some() && !args.merge;
+    if target.is_some() && apart && !model.base_name().starts_with("hf:") {
+        return Err(Failure(format!(
+            "`--push-to`: the base of the adapter, {}, is not on the hub, so nobody could load it; `--merge` makes one \
+             model of both",
+            model.base_name()
+        )));
+    }
     let card = origin.card(if apart { Kind::Adapter } else { Kind::Model })?.text();
     let told = whole(&args.out, |dir| {
         std::fs::write(dir.join(CARD), &card)
@@ -95,7 +113,13 @@ pub(super) fn export(args: &ExportArgs) -> Result<ExitCode, Failure> {
         model.save_full(dir, &options)?;
         Ok(format!("a model of {} parameters in {}", model.weights.parameters(), dtype.name()))
     })?;
-    print(&format!("wrote {}: {told}", args.out.display()))
+    print(&format!("wrote {}: {told}", args.out.display()))?;
+    let Some((hub, id)) = target else { return Ok(ExitCode::SUCCESS) };
+    let at = hub.push(&id, &args.out, args.private).map_err(|error| {
+        let dir = args.out.display();
+        Failure(format!("{error}. {dir} is written; `hf upload` can upload it, too"))
+    })?;
+    print(&format!("uploaded {id}: {at}"))
 }
 
 /// The model card.
@@ -148,6 +172,17 @@ impl Origin {
 }
 
 impl ExportArgs {
+    /// The repository to upload to, if there is one.
+    fn target(&self) -> Result<Option<(Hub, HubId)>, Failure> {
+        let Some(text) = &self.push_to else { return Ok(None) };
+        let id = text.strip_prefix("hf:").ok_or_else(|| {
+            Failure(format!("`--push-to` is {text:?}; a repository of the hub is `hf:ORG/NAME`"))
+        })?;
+        let (hub, id) = (Hub::from_env()?, HubId::parse(id)?);
+        hub.check_push(&id)?;
+        Ok(Some((hub, id)))
+    }
+
     fn open(&self) -> Result<(Model, Origin), Failure> {
         let (model, adapter, origin) = match &self.run {
             None => {

@@ -11,6 +11,8 @@
 
 #[cfg(feature = "hub")]
 mod client;
+#[cfg(feature = "hub")]
+mod push;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -295,6 +297,33 @@ impl Hub {
 
     fn repo(&self, repo: &str) -> PathBuf {
         self.cache.join(format!("models--{}", repo.replace('/', "--")))
+    }
+
+    /// Whether a repository can be uploaded to, as far as this machine knows.
+    ///
+    /// # Errors
+    ///
+    /// If there is no token, or the hub is not to be asked.
+    pub fn check_push(&self, id: &HubId) -> Result<(), ModelError> {
+        if self.offline {
+            return Err(ModelError(format!("{id}: `HF_HUB_OFFLINE` is set; unset it to upload")));
+        }
+        match &self.token {
+            Some(_) => Ok(()),
+            None => Err(ModelError(format!(
+                "{id}: an upload needs a token that may write; set `HF_TOKEN`"
+            ))),
+        }
+    }
+
+    /// Uploads a directory.
+    ///
+    /// # Errors
+    ///
+    /// Always: only the client can.
+    #[cfg(not(feature = "hub"))]
+    pub fn push(&self, id: &HubId, _: &Path, _: bool) -> Result<String, ModelError> {
+        Err(without_feature(id))
     }
 
     #[cfg(not(feature = "hub"))]
