@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Failure, paths, print, terminal};
-use crate::model::lora::{Modules, Patterns, WEIGHTS_FILE, is_adapter};
+use crate::model::lora::{Patterns, WEIGHTS_FILE, is_adapter};
 use crate::model::{
     ChatInput, ChatMessage, HfConfig, LoraConfig, ModelFiles, ModelSource, Tokenizer, builtin,
 };
@@ -256,7 +256,7 @@ impl AdapterReport {
             ("adapter", self.adapter.clone()),
             ("base", base),
             ("kind", format!("{kind}, rank {rank}, alpha {alpha}, scale {scale}")),
-            ("targets", self.targets()),
+            ("targets", self.patterns.words(&self.target_modules)),
             ("parameters", format!("{} ({})", count(self.parameters), self.parameters)),
             ("stored as", stored(&self.dtypes)),
         ];
@@ -265,23 +265,6 @@ impl AdapterReport {
             .extend(rank_pattern.iter().map(|(name, rank)| ("rank of", format!("{name}: {rank}"))));
         lines.extend(alpha_pattern.iter().map(|(name, a)| ("alpha of", format!("{name}: {a}"))));
         laid_out(&lines, &self.files)
-    }
-}
-
-impl AdapterReport {
-    /// The modules that are corrected, in words.
-    fn targets(&self) -> String {
-        let Patterns { target_modules, exclude_modules, layers_to_transform, .. } = &self.patterns;
-        let mut text = target_modules.clone().unwrap_or_else(|| self.target_modules.join(", "));
-        if let Some(layers) = layers_to_transform {
-            text += &format!(" in layers {layers:?}");
-        }
-        match exclude_modules {
-            None => {}
-            Some(Modules::Named(names)) => text += &format!(" without {}", names.join(", ")),
-            Some(Modules::Matching(expression)) => text += &format!(" without {expression}"),
-        }
-        text
     }
 }
 

@@ -388,8 +388,22 @@ fn a_policy_that_is_an_adapter_is_exported_as_one_or_merged_into_its_base() {
     let lab = lab();
     lab.train("run", &["models.tiny.lora={rank=2}", "eval.before_and_after=false"]);
     lab.run(&["export", "--run", "run", "--out", "apart"]).succeeded();
-    assert_eq!(json_of(&lab, &["inspect", "apart", "--json"])["rank"], 2);
+    let apart = json_of(&lab, &["inspect", "apart", "--json"]);
+    assert_eq!(apart["rank"], 2);
     assert!(!lab.path("apart/optimizer.safetensors").exists());
+    // It names its base, has its tokenizer, and says what it is.
+    let base = fs::canonicalize(lab.path("model")).unwrap().display().to_string();
+    assert_eq!(apart["base"], base);
+    for file in ["tokenizer.json", "tokenizer_config.json"] {
+        let read = |dir: &str| fs::read(lab.path(dir).join(file)).unwrap();
+        assert_eq!(read("apart"), read("model"), "{file}");
+    }
+    assert!(!lab.path("apart/config.json").exists());
+    let card = fs::read_to_string(lab.path("apart/README.md")).unwrap();
+    for line in ["library_name: peft", "| base | model |", "| policy | `tiny` |", "| seed |"] {
+        assert!(card.contains(line), "{line:?} is missing in\n{card}");
+    }
+    assert!(card.contains("| steps | 4 of 4 |") && !card.contains(&base), "{card}");
     let told =
         lab.run(&["export", "--run", "run", "--merge", "--out", "merged"]).succeeded().stdout;
     assert!(told.contains("no logit moves by more than"), "{told}");
@@ -404,6 +418,61 @@ fn a_policy_that_is_an_adapter_is_exported_as_one_or_merged_into_its_base() {
     lab.run(&from).failed().says(&["has the base", "is not there", "`--model`"]);
     lab.run(&[&from[..], &["--model", "moved"]].concat()).succeeded();
     assert_eq!(merged, said(&["--model", "again"]));
+}
+
+#[test]
+fn an_adapter_on_a_built_in_model_is_exported_with_its_base() {
+    let lab = lab();
+    let tiny = ["models.tiny.path=\"builtin:tiny\"", "models.tiny.lora={rank=2}"];
+    lab.train("run", &[&tiny[..], &["eval.before_and_after=false", "steps=1"]].concat());
+    let told = lab.run(&["export", "--run", "run", "--out", "apart"]).succeeded().stdout;
+    let base = lab.path("apart/base");
+    assert!(told.contains("Its base, builtin:tiny, is in"), "{told}");
+    let named = json_of(&lab, &["inspect", "apart", "--json"])["base"].clone();
+    let named = Path::new(named.as_str().unwrap());
+    assert_eq!(fs::canonicalize(named).unwrap(), fs::canonicalize(&base).unwrap());
+    let said = |model: &str| {
+        let greedy = ["--greedy", "--max-tokens", "9", "--prompt", "what", "--json"];
+        let args = [&["generate", "--adapter", "apart", "--model", model][..], &greedy].concat();
+        json_of(&lab, &args)["ids"].clone()
+    };
+    assert_eq!(said("apart/base"), said("builtin:tiny"));
+    // Nobody else could load it from the hub.
+    let mut command = lab.command(&["export", "--run", "run", "--out", "b", "--push-to", "hf:a/b"]);
+    command.env("HF_TOKEN", "secret").env("HF_ENDPOINT", "http://127.0.0.1:9");
+    let ended = maverl_tests::lab::Ended::of(&command.output().unwrap()).failed();
+    ended.says(&["the base of the adapter, builtin:tiny, is not on the hub", "`--merge`"]);
+    assert!(!lab.path("b").exists());
+}
+
+#[test]
+fn a_tied_head_that_differs_is_untied_with_a_warning_wherever_a_model_is_read() {
+    let lab = lab();
+    // The embedding of 280 tokens is tied; a head of zeros is stored beside it.
+    let path = lab.path("model/model.safetensors");
+    let bytes = fs::read(&path).unwrap();
+    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let (header, data) = (&bytes[8..8 + length], &bytes[8 + length..]);
+    let mut header: Value = serde_json::from_slice(header).unwrap();
+    let end = data.len() + 4 * 280 * 32;
+    header["lm_head.weight"] =
+        json!({ "dtype": "F32", "shape": [280, 32], "data_offsets": [data.len(), end] });
+    let header = header.to_string();
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend([header.as_bytes(), data].concat());
+    file.resize(file.len() + 4 * 280 * 32, 0);
+    fs::write(&path, file).unwrap();
+    let warning = "`lm_head.weight` differs from `model.embed_tokens.weight`: the head is not tied";
+    let inspected = lab.run(&["inspect", "model", "--json"]).succeeded();
+    assert!(inspected.stderr.contains(warning), "{inspected}");
+    let report: Value = serde_json::from_str(&inspected.stdout).unwrap();
+    assert_eq!(report["tied"], false);
+    let checked = lab.run(&["check", "run.toml"]).succeeded();
+    let words = checked.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("the head is not tied"), "{checked}");
+    let run = lab.train("run", &["eval.before_and_after=false", "steps=1"]);
+    let saved = run.json("checkpoints/step-000001/policies/tiny/config.json");
+    assert_eq!(saved["tie_word_embeddings"], false);
 }
 
 #[test]

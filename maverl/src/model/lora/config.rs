@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::patterns::{Choice, Modules, Patterns, names, number};
+use super::patterns::{Choice, Modules, Patterns, modules, names, number};
 use crate::model::{HfConfig, ModelError};
 
 /// The file that makes a directory an adapter.
@@ -129,7 +129,7 @@ impl LoraConfig {
         Ok(targets)
     }
 
-    /// The same with every target by its whole name, where expressions choose them.
+    /// The same with every target by its whole name, sorted, where expressions choose them.
     ///
     /// # Errors
     ///
@@ -138,10 +138,11 @@ impl LoraConfig {
         let Patterns { target_modules, exclude_modules, layers_to_transform, .. } = &self.patterns;
         let chosen =
             target_modules.is_some() || exclude_modules.is_some() || layers_to_transform.is_some();
-        let target_modules = match chosen {
+        let mut target_modules: Vec<String> = match chosen {
             true => self.targets(base)?.into_iter().map(|target| target.name).collect(),
             false => self.target_modules.clone(),
         };
+        target_modules.sort();
         Ok(Self { target_modules, ..self.clone() })
     }
 
@@ -202,7 +203,7 @@ impl LoraConfig {
         };
         let rslora = json.get("use_rslora").and_then(Value::as_bool).unwrap_or(false);
         let (target_modules, expression) = target_modules(&json)?;
-        let patterns = patterns(&json, expression)?;
+        let patterns = Patterns::read(&json, expression)?;
         patterns.choose(&[], &[]).map_err(|(key, wanted)| found(&json, key, &wanted))?;
         Ok(Self { rank, alpha, dropout: 0.0, target_modules, rslora, patterns })
     }
@@ -304,7 +305,7 @@ fn supported(json: &Map<String, Value>) -> Result<(), String> {
     Ok(())
 }
 
-fn off(value: &Value) -> bool {
+pub(super) fn off(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
         Value::Array(items) => items.is_empty(),
@@ -313,7 +314,7 @@ fn off(value: &Value) -> bool {
     }
 }
 
-fn found(json: &Map<String, Value>, key: &str, wanted: &str) -> String {
+pub(super) fn found(json: &Map<String, Value>, key: &str, wanted: &str) -> String {
     match json.get(key) {
         None => format!("`{key}` is missing; expected {wanted}"),
         Some(value) => format!("`{key}` is {value}; expected {wanted}"),
@@ -334,78 +335,4 @@ fn target_modules(json: &Map<String, Value>) -> Result<(Vec<String>, Option<Stri
         }
         None => Err(failed()),
     }
-}
-
-/// A list of names or an expression; `Some(None)` if it is off, `None` if it is something else.
-fn modules(value: &Value) -> Option<Option<Modules>> {
-    match value {
-        Value::String(text) if text.is_empty() => Some(None),
-        Value::String(text) => Some(Some(Modules::Matching(text.clone()))),
-        value if off(value) => Some(None),
-        value => Some(Some(Modules::Named(texts(value)?))),
-    }
-}
-
-fn texts(value: &Value) -> Option<Vec<String>> {
-    value.as_array()?.iter().map(|text| text.as_str().map(str::to_owned)).collect()
-}
-
-/// What is chosen by expressions.
-fn patterns(json: &Map<String, Value>, expression: Option<String>) -> Result<Patterns, String> {
-    let get = |key: &str| json.get(key).unwrap_or(&Value::Null);
-    let layers = match get("layers_to_transform") {
-        value if off(value) => None,
-        Value::Number(layer) => layer.as_i64().map(|layer| vec![layer]),
-        value => value.as_array().and_then(|l| l.iter().map(Value::as_i64).collect()),
-    };
-    if layers.is_none() && !off(get("layers_to_transform")) {
-        return Err(found(json, "layers_to_transform", "the number of a layer, or a list of them"));
-    }
-    let layers_pattern = match get("layers_pattern") {
-        Value::String(text) if text.is_empty() => Vec::new(),
-        Value::String(text) => vec![text.clone()],
-        value if off(value) => Vec::new(),
-        value => texts(value).ok_or_else(|| {
-            found(json, "layers_pattern", "a name such as \"layers\", or a list of them")
-        })?,
-    };
-    for key in ["layers_to_transform", "layers_pattern"] {
-        if expression.is_some() && !get(key).is_null() {
-            return Err(found(json, key, "none where `target_modules` is an expression"));
-        }
-    }
-    if !layers_pattern.is_empty() && get("layers_to_transform").is_null() {
-        return Err(found(json, "layers_pattern", "`layers_to_transform` beside it"));
-    }
-    let exclude_modules = modules(get("exclude_modules")).ok_or_else(|| {
-        found(json, "exclude_modules", "a list of module names, or a regular expression")
-    })?;
-    let rank = |rank: &Value| rank.as_u64().filter(|r| (1..=MAX_RANK).contains(r));
-    let alpha = |alpha: &Value| alpha.as_f64().filter(|a| a.is_finite() && *a > 0.0);
-    let ranks = of_patterns(json, "rank_pattern", "ranks from 1", rank)?;
-    Ok(Patterns {
-        target_modules: expression,
-        exclude_modules,
-        layers_to_transform: layers,
-        layers_pattern,
-        rank_pattern: ranks.into_iter().map(|(key, rank)| (key, rank as usize)).collect(),
-        alpha_pattern: of_patterns(json, "alpha_pattern", "numbers above 0", alpha)?,
-    })
-}
-
-/// An object of numbers by expressions, in its order: the first that matches counts.
-fn of_patterns<T>(
-    json: &Map<String, Value>,
-    key: &str,
-    wanted: &str,
-    read: impl Fn(&Value) -> Option<T>,
-) -> Result<Vec<(String, T)>, String> {
-    let value = json.get(key).unwrap_or(&Value::Null);
-    if off(value) {
-        return Ok(Vec::new());
-    }
-    let pairs = value.as_object().and_then(|pairs| {
-        pairs.iter().map(|(name, value)| Some((name.clone(), read(value)?))).collect()
-    });
-    pairs.ok_or_else(|| found(json, key, &format!("an object of {wanted} by names of modules")))
 }

@@ -5,6 +5,8 @@ use fancy_regex::{Regex, RegexBuilder};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::config::{MAX_RANK, found, off};
+
 /// Modules by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
@@ -61,6 +63,70 @@ impl Patterns {
         *self == Self::default()
     }
 
+    /// The modules that are corrected, in words; `named` are the entries of a list of target modules.
+    pub fn words(&self, named: &[String]) -> String {
+        let mut text = self.target_modules.clone().unwrap_or_else(|| named.join(", "));
+        if let Some(layers) = &self.layers_to_transform {
+            text += &format!(" in layers {layers:?}");
+        }
+        match &self.exclude_modules {
+            None => {}
+            Some(Modules::Named(names)) => text += &format!(" without {}", names.join(", ")),
+            Some(Modules::Matching(expression)) => text += &format!(" without {expression}"),
+        }
+        text
+    }
+
+    /// Reads the keys of an `adapter_config.json`; `expression` is that of `target_modules`, if it has one.
+    pub(super) fn read(
+        json: &Map<String, Value>,
+        expression: Option<String>,
+    ) -> Result<Self, String> {
+        let get = |key: &str| json.get(key).unwrap_or(&Value::Null);
+        let layers = match get("layers_to_transform") {
+            value if off(value) => None,
+            Value::Number(layer) => layer.as_i64().map(|layer| vec![layer]),
+            value => value.as_array().and_then(|l| l.iter().map(Value::as_i64).collect()),
+        };
+        if layers.is_none() && !off(get("layers_to_transform")) {
+            return Err(found(
+                json,
+                "layers_to_transform",
+                "the number of a layer, or a list of them",
+            ));
+        }
+        let layers_pattern = match get("layers_pattern") {
+            Value::String(text) if text.is_empty() => Vec::new(),
+            Value::String(text) => vec![text.clone()],
+            value if off(value) => Vec::new(),
+            value => texts(value).ok_or_else(|| {
+                found(json, "layers_pattern", "a name such as \"layers\", or a list of them")
+            })?,
+        };
+        for key in ["layers_to_transform", "layers_pattern"] {
+            if expression.is_some() && !get(key).is_null() {
+                return Err(found(json, key, "none where `target_modules` is an expression"));
+            }
+        }
+        if !layers_pattern.is_empty() && get("layers_to_transform").is_null() {
+            return Err(found(json, "layers_pattern", "`layers_to_transform` beside it"));
+        }
+        let exclude_modules = modules(get("exclude_modules")).ok_or_else(|| {
+            found(json, "exclude_modules", "a list of module names, or a regular expression")
+        })?;
+        let rank = |rank: &Value| rank.as_u64().filter(|r| (1..=MAX_RANK).contains(r));
+        let alpha = |alpha: &Value| alpha.as_f64().filter(|a| a.is_finite() && *a > 0.0);
+        let ranks = of_patterns(json, "rank_pattern", "ranks from 1", rank)?;
+        Ok(Self {
+            target_modules: expression,
+            exclude_modules,
+            layers_to_transform: layers,
+            layers_pattern,
+            rank_pattern: ranks.into_iter().map(|(key, rank)| (key, rank as usize)).collect(),
+            alpha_pattern: of_patterns(json, "alpha_pattern", "numbers above 0", alpha)?,
+        })
+    }
+
     /// Whether every linear map is meant.
     pub(super) fn all_linear(&self) -> bool {
         self.target_modules.as_ref().is_some_and(|text| text.eq_ignore_ascii_case("all-linear"))
@@ -74,7 +140,7 @@ impl Patterns {
     /// An expression that is none, or that takes too long.
     pub(super) fn choose(&self, named: &[String], modules: &[&str]) -> Result<Vec<Choice>, Wrong> {
         let targets = match self.target_modules.as_ref().filter(|_| !self.all_linear()) {
-            Some(text) => Some(matches("target_modules", text, whole(text), modules)?),
+            Some(text) => Some(matches("target_modules", text, &whole(text), modules)?),
             None => None,
         };
         let excluded = match &self.exclude_modules {
@@ -83,7 +149,7 @@ impl Patterns {
                 modules.iter().map(|name| entries.iter().any(|e| names(e, name))).collect()
             }
             Some(Modules::Matching(text)) => {
-                matches("exclude_modules", text, whole(text), modules)?
+                matches("exclude_modules", text, &whole(text), modules)?
             }
         };
         let in_layers = self.in_layers(modules)?;
@@ -172,7 +238,7 @@ fn first<T: Copy>(
 ) -> Result<Vec<Option<T>>, Wrong> {
     let mut found = vec![None; modules.len()];
     for (text, value) in values {
-        let matching = matches(key, text, format!(r"\A(.*\.)?({text})$"), modules)?;
+        let matching = matches(key, text, &format!(r"\A(.*\.)?({text})$"), modules)?;
         let hits = found.iter_mut().zip(matching).filter(|(found, hit)| *hit && found.is_none());
         hits.for_each(|(found, _)| *found = Some(*value));
     }
@@ -183,10 +249,10 @@ fn first<T: Copy>(
 fn matches(
     key: &'static str,
     text: &str,
-    expression: String,
+    expression: &str,
     modules: &[&str],
 ) -> Result<Vec<bool>, Wrong> {
-    let expression = compile(key, text, &expression)?;
+    let expression = compile(key, text, expression)?;
     let hit = |name: &&str| expression.is_match(name).map_err(|error| too_long(key, &error));
     modules.iter().map(hit).collect()
 }
@@ -209,6 +275,37 @@ fn compile(key: &'static str, text: &str, expression: &str) -> Result<Regex, Wro
     };
     // By itself first: a bracket that is not closed must not end with what stands around.
     build(text).and_then(|_| build(expression)).map_err(|error| failed(&error.to_string()))
+}
+
+/// A list of names or an expression; `Some(None)` if it is off, `None` if it is something else.
+pub(super) fn modules(value: &Value) -> Option<Option<Modules>> {
+    match value {
+        Value::String(text) if text.is_empty() => Some(None),
+        Value::String(text) => Some(Some(Modules::Matching(text.clone()))),
+        value if off(value) => Some(None),
+        value => Some(Some(Modules::Named(texts(value)?))),
+    }
+}
+
+fn texts(value: &Value) -> Option<Vec<String>> {
+    value.as_array()?.iter().map(|text| text.as_str().map(str::to_owned)).collect()
+}
+
+/// An object of numbers by expressions, in its order: the first that matches counts.
+fn of_patterns<T>(
+    json: &Map<String, Value>,
+    key: &str,
+    wanted: &str,
+    read: impl Fn(&Value) -> Option<T>,
+) -> Result<Vec<(String, T)>, String> {
+    let value = json.get(key).unwrap_or(&Value::Null);
+    if off(value) {
+        return Ok(Vec::new());
+    }
+    let pairs = value.as_object().and_then(|pairs| {
+        pairs.iter().map(|(name, value)| Some((name.clone(), read(value)?))).collect()
+    });
+    pairs.ok_or_else(|| found(json, key, &format!("an object of {wanted} by names of modules")))
 }
 
 /// Whether brackets hold what Python reads as characters and this language as sets.
