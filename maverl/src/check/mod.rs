@@ -133,8 +133,7 @@ fn plan(
     let data = (&config, &loaded);
     let mut warnings = choice::meet(worlds, flow.as_ref(), data, base, registry, problems);
     warnings.extend(data::doubts(&choice::named(&config, worlds), &loaded.tasks));
-    let models = models::open(&config, base, problems);
-    warnings.extend(models::warnings(&models));
+    let models = models::open(&config, base, &mut warnings, problems);
     let beside = choice::beside(&config, flow.as_ref()?, base, registry, problems);
     let choice::Orchestra { chosen: orchestra, members, .. } = flow?;
     let seats = team::seats(&config, &orchestra.name, &members, registry, problems);

@@ -25,8 +25,13 @@ pub(super) struct Opened {
     pub(super) start: Option<(PathBuf, LoraConfig)>,
 }
 
-/// Opens every model; what cannot be opened is reported.
-pub(super) fn open(config: &Config, base: &Path, problems: &mut Problems<'_>) -> Models {
+/// Opens every model; what cannot be opened is reported, and what is odd about others added to the warnings.
+pub(super) fn open(
+    config: &Config,
+    base: &Path,
+    warnings: &mut Vec<String>,
+    problems: &mut Problems<'_>,
+) -> Models {
     let mut models = Models::new();
     for (name, model) in &config.models {
         let at = path(["models", name, "path"]);
@@ -44,6 +49,7 @@ pub(super) fn open(config: &Config, base: &Path, problems: &mut Problems<'_>) ->
         }
         match read(&source) {
             Ok((parameters, shape, tokenizer)) => {
+                warnings.extend(shape.warning().map(|warning| format!("{source}: {warning}")));
                 let tokenizer =
                     tokenizer.map(|tokenizer| tokenizer.telling(&model.chat_template_kwargs));
                 let opened = Opened { source, parameters, shape, tokenizer, start };
@@ -164,13 +170,6 @@ fn read(source: &ModelSource) -> Result<(u64, HfConfig, Option<Tokenizer>), Vec<
 
 pub(super) fn shape(source: &ModelSource) -> Result<HfConfig, ModelError> {
     HfConfig::load(&ModelFiles::new(source))
-}
-
-/// What is odd about models that can be used.
-pub(super) fn warnings(models: &Models) -> impl Iterator<Item = String> {
-    models.values().filter_map(|opened| {
-        opened.shape.warning().map(|warning| format!("{}: {warning}", opened.source))
-    })
 }
 
 /// A tokenizer, which has a chat template; `None` for one on the hub that is not here yet.

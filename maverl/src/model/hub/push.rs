@@ -12,7 +12,6 @@
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -61,7 +60,7 @@ impl Hub {
         self.check_push(id)?;
         let token = self.token.as_deref().unwrap_or_default();
         let config = ureq::Agent::config_builder().http_status_as_error(false);
-        let agent = config.timeout_connect(Some(Duration::from_secs(30))).build().into();
+        let agent = config.build().into();
         let session = Session { hub: self, id, token, agent };
         session.push(dir, private).map_err(|what| ModelError(format!("{id}: {what}")))
     }
@@ -270,11 +269,10 @@ impl Session<'_> {
             Err(error) => !matches!(error, ureq::Error::BadUri(_)),
         };
         let mut answer = send();
-        for attempt in 1..ATTEMPTS {
+        for _ in 1..ATTEMPTS {
             if !passing(&answer) {
                 break;
             }
-            std::thread::sleep(Duration::from_millis(500) * attempt);
             answer = send();
         }
         answer
