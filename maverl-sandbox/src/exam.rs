@@ -71,7 +71,7 @@ impl Report {
         self.failure.is_none()
     }
 
-    /// CriticInput what the tests' process said, in the light of how both processes ended.
+    /// Reads what the tests' process said, in the light of how both processes ended.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code))] // there is nothing to read
     pub(crate) fn read(
         exam: &Exam<'_>,

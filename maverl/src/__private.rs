@@ -161,7 +161,7 @@ const fn equal(a: &[u8], b: &[u8]) -> bool {
     true
 }
 
-/// CriticInput a block that holds one of some words.
+/// Reads a block that holds one of some words.
 pub fn read_word<T, const N: usize>(
     reply: &str,
     name: &str,
@@ -198,7 +198,7 @@ impl<T: FromStr<Err: Display>> BlockValue for T {
     }
 }
 
-/// CriticInput a block as a value.
+/// Reads a block as a value.
 pub fn read_value<T: BlockValue>(reply: &str, name: &str) -> Result<T, ReplyError> {
     let found = tag(reply, name)?;
     T::read(found).map_err(|message| ReplyError::Value {

@@ -22,7 +22,7 @@ pub trait Agent: Send + Sync + 'static {
     /// The conversation opener (or, in a growing conversation, the next user message) for `input`.
     fn prompt(&self, input: &Self::Input) -> Prompt;
 
-    /// CriticInput a reply. A malformed one is an error of that turn, never a default value.
+    /// Reads a reply. A malformed one is an error of that turn, never a default value.
     ///
     /// # Errors
     ///
@@ -189,7 +189,7 @@ pub trait Reply: Sized + Send + 'static {
     /// The sentence that replaces `{{ reply_format }}`.
     fn format() -> String;
 
-    /// CriticInput a reply.
+    /// Reads a reply.
     ///
     /// # Errors
     ///

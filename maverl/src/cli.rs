@@ -13,6 +13,7 @@ use crate::train::Options;
 
 mod bench;
 mod blank;
+mod card;
 mod check_config;
 mod compare;
 mod complete;

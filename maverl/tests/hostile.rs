@@ -209,7 +209,7 @@ const ARCHIVES: &[Archive] = &[
     ),
 ];
 
-/// CriticInput a file, and gives the error.
+/// Reads a file, and gives the error.
 fn read(path: &Path, read_as: As) -> String {
     let name = path.file_name().unwrap().to_string_lossy().into_owned();
     let base = path.parent().unwrap();

@@ -86,7 +86,7 @@ struct NodeReply {
 }
 
 impl NodeReply {
-    /// CriticInput a reply of which the block of a tag counts, or without one all of it.
+    /// Reads a reply of which the block of a tag counts, or without one all of it.
     fn read(reply: String, tag: Option<&str>) -> Result<Self, ReplyError> {
         let content = match tag {
             Some(name) => block(&reply, name)?.to_owned(),

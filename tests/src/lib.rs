@@ -3,4 +3,5 @@
 
 pub mod hub;
 pub mod lab;
+pub mod push;
 pub mod team;

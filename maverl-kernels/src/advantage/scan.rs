@@ -67,7 +67,7 @@ impl RaggedRows {
         Self { last: Some(last), ..Self::rows(&lengths) }
     }
 
-    /// RaggedRows of all rows.
+    /// Values of all rows.
     pub fn len(&self) -> usize {
         self.offsets[self.count()] as usize
     }

@@ -85,7 +85,7 @@ impl Running {
         self.threads = threads;
     }
 
-    /// CriticInput output and errors while the process runs.
+    /// Reads output and errors while the process runs.
     pub(super) fn gather(&mut self, output: OwnedFd, errors: OwnedFd) -> io::Result<()> {
         for from in [output, errors] {
             ioctl_fionbio(&from, true)?;

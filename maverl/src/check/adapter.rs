@@ -65,8 +65,18 @@ pub(super) fn plan(
         one_sided(config, policy, group, [first, other], problems);
         return None;
     }
-    let start = opened.start.as_ref();
-    let from = start.map(|(_, lora)| config::LoraConfig::from(lora)).unwrap_or_default();
+    let base = &opened.shape;
+    let start = match &opened.start {
+        None => None,
+        Some((dir, lora)) => match lora.expanded(base) {
+            Ok(lora) => Some((dir, lora)),
+            Err(error) => {
+                problems.value(&path(["models", &group.model, "adapter"]), error.0, None);
+                return None;
+            }
+        },
+    };
+    let from = start.as_ref().map(|(_, lora)| config::LoraConfig::from(lora)).unwrap_or_default();
     let full = |lora: &Option<config::LoraConfig>| {
         lora.clone().unwrap_or_default().over(&from).over(&AdapterPlan::defaults())
     };
@@ -75,18 +85,17 @@ pub(super) fn plan(
         let found = [(first, values(&settled)), (*member, values(&full(lora)))];
         agree(config, policy, group, "lora", &found, problems);
     }
-    let base = &opened.shape;
-    let dir = start.map(|(dir, _)| dir.clone());
+    let dir = start.as_ref().map(|(dir, _)| (*dir).clone());
     if let Some(error) = dir.as_ref().and_then(|dir| lora::inspect(dir, base).err()) {
         problems.value(&path(["models", &group.model, "adapter"]), error.0, None);
         return None;
     }
     match AdapterPlan::new(&settled, dir, base) {
         Ok(plan) => {
-            if let Some((dir, lora)) = start {
-                same_shape(group, first, &plan.lora, (dir, lora), problems);
-            }
-            Some(plan)
+            let Some((dir, lora)) = &start else { return Some(plan) };
+            same_shape(group, first, &plan.lora, (dir, lora), problems);
+            // What expressions choose, no key of a configuration says.
+            opened.start.as_ref().and_then(|(_, lora)| plan.started(lora, base).ok())
         }
         Err(error) => {
             let at = lora_key(problems, group, first, "target_modules");

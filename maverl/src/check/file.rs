@@ -1,4 +1,4 @@
-//! CriticInput the configuration file, and explains why it cannot be read.
+//! Reads the configuration file, and explains why it cannot be read.
 
 use std::io::ErrorKind;
 use std::path::Path;

@@ -133,7 +133,7 @@ fn plan(
     let data = (&config, &loaded);
     let mut warnings = choice::meet(components, flow.as_ref(), data, base, registry, problems);
     warnings.extend(data::doubts(&choice::named(&config, components), &loaded.tasks));
-    let models = models::open(&config, base, problems);
+    let models = models::open(&config, base, &mut warnings, problems);
     let beside = choice::beside(&config, flow.as_ref()?, base, registry, problems);
     let choice::Orchestra { chosen: orchestra, members, .. } = flow?;
     let seats = team::seats(&config, &orchestra.name, &members, registry, problems);

@@ -25,8 +25,13 @@ pub(super) struct Opened {
     pub(super) start: Option<(PathBuf, LoraConfig)>,
 }
 
-/// Opens every model; what cannot be opened is reported.
-pub(super) fn open(config: &Config, base: &Path, problems: &mut Problems<'_>) -> Models {
+/// Opens every model; what cannot be opened is reported, and what is odd about others added to the warnings.
+pub(super) fn open(
+    config: &Config,
+    base: &Path,
+    warnings: &mut Vec<String>,
+    problems: &mut Problems<'_>,
+) -> Models {
     let mut models = Models::new();
     for (name, model) in &config.models {
         let at = path(["models", name, "path"]);
@@ -44,8 +49,9 @@ pub(super) fn open(config: &Config, base: &Path, problems: &mut Problems<'_>) ->
         }
         match read(&source) {
             Ok((parameters, shape, tokenizer)) => {
-                let tokenizer = tokenizer
-                    .map(|tokenizer| tokenizer.with_template_kwargs(&model.chat_template_kwargs));
+                warnings.extend(shape.warning().map(|warning| format!("{source}: {warning}")));
+                let tokenizer =
+                    tokenizer.map(|tokenizer| tokenizer.with_template_kwargs(&model.chat_template_kwargs));
                 let opened = Opened { source, parameters, shape, tokenizer, start };
                 models.insert(name.clone(), opened);
             }
@@ -163,9 +169,7 @@ fn read(source: &ModelSource) -> Result<(u64, HfConfig, Option<Tokenizer>), Vec<
 }
 
 pub(super) fn shape(source: &ModelSource) -> Result<HfConfig, ModelError> {
-    let files = ModelFiles::new(source);
-    HfConfig::parse(&files.require("config.json")?)
-        .map_err(|e| ModelError(format!("{}: {e}", files.describe())))
+    HfConfig::load(&ModelFiles::new(source))
 }
 
 /// A tokenizer, which has a chat template; `None` for one on the hub that is not here yet.

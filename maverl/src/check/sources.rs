@@ -15,7 +15,7 @@ use super::file;
 /// Environment variables that start like keys and are none.
 const RESERVED: &[&str] = &["MAVERL_FUZZ_CASES", "MAVERL_SIMD", "MAVERL_TEST_DATA"];
 
-/// Where a configuration comes from. FutureRewards fields win over earlier ones.
+/// Where a configuration comes from. Later fields win over earlier ones.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
     /// The file, if any.
@@ -142,7 +142,7 @@ pub(super) struct Layers {
 }
 
 impl Layers {
-    /// CriticInput every source; what could not be read has no values.
+    /// Reads every source; what could not be read has no values.
     pub(super) fn read(sources: &Sources) -> (Self, Vec<Unreadable>) {
         let mut unreadable = Vec::new();
         let mut layers = Vec::new();

@@ -54,7 +54,7 @@ impl Single {
     /// How many tokens its model takes.
     fn context(&self) -> Result<usize, Failure> {
         let files = ModelFiles::new(&self.plan.workers[0].source);
-        Ok(HfConfig::parse(&files.require("config.json")?)?.max_position_embeddings)
+        Ok(HfConfig::load(&files)?.max_position_embeddings)
     }
 }
 

@@ -40,6 +40,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 18] = [
         &[
             "maverl generate --model builtin:tiny --prompt 'Question: Who wrote Magdor?' --chat",
             "maverl generate --model models/qwen --prompt 'Once' --greedy --max-tokens 32 --json",
+            "maverl generate --model models/qwen --prompt-ids 12522,5193,264 --max-tokens 32",
         ],
     ),
     ("score", &["maverl score --model builtin:tiny --input texts.jsonl --output scores.jsonl"]),
@@ -57,6 +58,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 18] = [
             "maverl export --run runs/first --out models/trained",
             "maverl export --run runs/first --policy judge --checkpoint best --out models/judge",
             "maverl export --model models/qwen --adapter adapters/a --merge --out models/merged",
+            "maverl export --run runs/first --merge --out models/mine --push-to hf:me/mine --private",
         ],
     ),
     ("new-model", &["maverl new-model --like bench-s --out models/blank --seed 1"]),

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Failure, paths, print, terminal};
-use crate::model::lora::{WEIGHTS_FILE, is_adapter};
+use crate::model::lora::{Patterns, WEIGHTS_FILE, is_adapter};
 use crate::model::{
     ChatInput, ChatMessage, HfConfig, LoraConfig, ModelFiles, ModelSource, Tokenizer, builtin,
 };
@@ -120,8 +120,10 @@ impl ModelReport {
     fn read(source: &ModelSource) -> Result<Self, Failure> {
         let files = ModelFiles::new(source);
         let json = files.require("config.json")?;
-        let config = HfConfig::parse(&json)
-            .map_err(|error| Failure(format!("{}: {error}", files.describe())))?;
+        let config = HfConfig::load(&files)?;
+        if let Some(warning) = config.warning() {
+            eprintln!("warning: {}: {warning}", files.describe());
+        }
         let headers = weights::headers(source).map_err(Failure)?;
         let tokenizer = Tokenizer::load(&files)?;
         let json: Value = serde_json::from_slice(&json)?;
@@ -218,6 +220,9 @@ struct AdapterReport {
     /// What the product of its matrices is multiplied by.
     scale: f32,
     target_modules: Vec<String>,
+    /// What is chosen by expressions.
+    #[serde(skip_serializing_if = "Patterns::is_empty")]
+    patterns: Patterns,
     parameters: u64,
     dtypes: BTreeMap<String, u64>,
     files: Vec<FileReport>,
@@ -238,6 +243,7 @@ impl AdapterReport {
             parameters: dtypes.values().sum(),
             dtypes,
             target_modules: config.target_modules,
+            patterns: config.patterns,
             files: listed(dir)?,
         })
     }
@@ -246,14 +252,18 @@ impl AdapterReport {
         let base = self.base.as_deref().unwrap_or("(not said)").to_owned();
         let kind = if self.rslora { "rank-stabilized LoRA" } else { "LoRA" };
         let Self { rank, alpha, scale, .. } = self;
-        let lines = [
+        let mut lines = vec![
             ("adapter", self.adapter.clone()),
             ("base", base),
             ("kind", format!("{kind}, rank {rank}, alpha {alpha}, scale {scale}")),
-            ("targets", self.target_modules.join(", ")),
+            ("targets", self.patterns.words(&self.target_modules)),
             ("parameters", format!("{} ({})", count(self.parameters), self.parameters)),
             ("stored as", stored(&self.dtypes)),
         ];
+        let Patterns { rank_pattern, alpha_pattern, .. } = &self.patterns;
+        lines
+            .extend(rank_pattern.iter().map(|(name, rank)| ("rank of", format!("{name}: {rank}"))));
+        lines.extend(alpha_pattern.iter().map(|(name, a)| ("alpha of", format!("{name}: {a}"))));
         laid_out(&lines, &self.files)
     }
 }

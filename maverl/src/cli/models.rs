@@ -70,6 +70,9 @@ pub(super) fn files(path: &str) -> Result<ModelFiles, Failure> {
 /// Loads a model, under an adapter if one is given.
 pub(super) fn load(files: &ModelFiles, adapter: Option<&Path>) -> Result<Model, Failure> {
     let model = Model::load(files)?;
+    if let Some(warning) = model.config.warning() {
+        eprintln!("warning: {}: {warning}", files.describe());
+    }
     match adapter {
         None => Ok(model),
         Some(dir) if is_adapter(dir) => Ok(model.load_adapter(dir)?),

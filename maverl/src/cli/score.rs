@@ -27,6 +27,9 @@ pub(super) struct ScoreArgs {
     #[command(flatten)]
     model: ModelArgs,
     /// Rows, a JSON object a line: `{"input_ids": [..]}`, `{"text": ".."}` or `{"messages": [..]}`.
+    ///
+    /// Beside `messages` there may be `tools`, `documents`, `add_generation_prompt`, `chat_template` and
+    /// `chat_template_kwargs`; `id` and `meta` are kept as they are. Other keys are refused.
     #[arg(long, value_name = "FILE.jsonl")]
     input: PathBuf,
     /// The same rows with `input_ids`, `logprobs` of each next token, and `entropy` after each token.
@@ -149,7 +152,7 @@ impl Reader<'_> {
         Ok(rows)
     }
 
-    /// CriticInput every row, and reports all that cannot be scored.
+    /// Reads every row, and reports all that cannot be scored.
     fn check(&self) -> Result<(), Failure> {
         let (mut bad, mut rows) = (Vec::new(), 0_u64);
         let mut more = 0_u64;
@@ -175,6 +178,7 @@ impl Reader<'_> {
     fn row(&self, line: usize, text: &str) -> Result<Row, String> {
         let object: Map<String, Value> =
             serde_json::from_str(text).map_err(|e| format!("no JSON object: {e}"))?;
+        understood(&object)?;
         let ids = self.ids(&object)?;
         let (rows, context) =
             (self.model.config.vocab_size, self.model.config.max_position_embeddings);
@@ -184,13 +188,9 @@ impl Reader<'_> {
         if ids.len() > context {
             return Err(format!("{} tokens do not fit the context of {context}", ids.len()));
         }
-        if let Some(id) = ids.iter().find(|&&id| id as usize >= rows) {
-            return Err(format!("there is no token {id}; the model has {rows}"));
-        }
-        match ids.iter().find(|&&id| !self.tokenizer.has(id)) {
-            Some(id) => Err(format!(
-                "there is no token {id}: the model's embedding has a row for it, the tokenizer no text"
-            )),
+        // A row of the embedding that is no token of the tokenizer is sampled like any other, so it has a log-prob.
+        match ids.iter().find(|&&id| id as usize >= rows) {
+            Some(id) => Err(format!("there is no token {id}; the model has {rows}")),
             None => Ok(Row { line, object, ids }),
         }
     }
@@ -230,6 +230,33 @@ impl Reader<'_> {
     }
 }
 
+/// Keys of a row that are kept and not read.
+const KEPT: [&str; 2] = ["id", "meta"];
+/// Keys that `score` adds; those of a row that was scored before are replaced.
+const ADDED: [&str; 3] = ["input_ids", "logprobs", "entropy"];
+
+/// Refuses keys that nothing reads, and those of a conversation where there is none.
+fn understood(object: &Map<String, Value>) -> Result<(), String> {
+    let own = KEPT.into_iter().chain(["text"]).chain(ADDED);
+    let known: Vec<&str> = own.chain(ChatInput::KEYS).collect();
+    let unknown = object.keys().filter(|key| !known.contains(&key.as_str()));
+    let unknown: Vec<&str> = unknown.map(String::as_str).collect();
+    if !unknown.is_empty() {
+        return Err(format!(
+            "a row has no key `{}`; it has `{}`. Whatever else a chat template reads goes into `chat_template_kwargs`, notes of \
+             your own into `meta`",
+            unknown.join("`, `"),
+            known.join("`, `")
+        ));
+    }
+    match object.keys().find(|key| ChatInput::KEYS.contains(&key.as_str())) {
+        Some(key) if !object.contains_key("messages") => {
+            Err(format!("`{key}` is for conversations, and the row has no `messages`"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A row with its scores.
 struct Answer {
     row: Row,
@@ -240,15 +267,14 @@ struct Answer {
 impl Serialize for Answer {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        let added = ["input_ids", "logprobs", "entropy"];
         for (key, value) in &self.row.object {
-            if !added.contains(&key.as_str()) {
+            if !ADDED.contains(&key.as_str()) {
                 map.serialize_entry(key, value)?;
             }
         }
-        map.serialize_entry(added[0], &self.row.ids)?;
-        map.serialize_entry(added[1], &self.scores.logprobs)?;
-        map.serialize_entry(added[2], &self.scores.entropy)?;
+        map.serialize_entry(ADDED[0], &self.row.ids)?;
+        map.serialize_entry(ADDED[1], &self.scores.logprobs)?;
+        map.serialize_entry(ADDED[2], &self.scores.entropy)?;
         map.end()
     }
 }

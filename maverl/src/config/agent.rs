@@ -223,22 +223,22 @@ pub struct AgentConfig {
     /// **(default: the worker's name, where the model has `lora`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adapter: Option<String>,
-    /// CriticScope policy: allowed only where every agent of the policy agrees.
+    /// Per policy: allowed only where every agent of the policy agrees.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lora: Option<LoraConfig>,
     /// Never train on this agent's turns. **(default: `false`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frozen: Option<bool>,
-    /// CriticScope policy: allowed only where every agent of the policy agrees.
+    /// Per policy: allowed only where every agent of the policy agrees.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optim: Option<OptimConfig>,
     /// Policies whose critics have the same name share one. **(default: as `algorithm.critic.scope` says)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub critic: Option<String>,
-    /// CriticScope row.
+    /// Per row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampling: Option<SamplingConfig>,
-    /// CriticScope row.
+    /// Per row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<LossConfig>,
     /// The agent type's own fields.

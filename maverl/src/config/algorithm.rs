@@ -57,7 +57,7 @@ pub struct AlgorithmConfig {
     /// Times that tasks whose episodes all earned the same are replaced by others. **(default: `0`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resample: Option<u32>,
-    /// CriticScope row: coefficients of the loss, for every agent.
+    /// Per row: coefficients of the loss, for every agent.
     pub loss: LossConfig,
     /// How token losses become one number. **(default: `"token_mean"`)**
     #[serde(skip_serializing_if = "Option::is_none")]

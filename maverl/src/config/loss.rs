@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::agent::layered;
 
-/// CriticScope-row coefficients of the loss; what is left out is inherited.
+/// Per-row coefficients of the loss; what is left out is inherited.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LossConfig {

@@ -135,7 +135,7 @@ pub struct TaskConfig {
     pub tasks_per_step: NonZeroUsize,
     /// Episodes a task, compared with each other. **(default: `8`)**
     pub group_size: NonZeroU32,
-    /// SplitMix64 tasks in a new random order each epoch; else in file order. **(default: `true`)**
+    /// Draw tasks in a new random order each epoch; else in file order. **(default: `true`)**
     pub shuffle: bool,
     /// Use only the first so many tasks. **(default: all)**
     pub limit: Option<NonZeroUsize>,

@@ -235,7 +235,7 @@ fn of_rows(first: Option<&(usize, Map<String, Value>)>) -> DataFormat {
 /// The error by which [`Probe`] says that it has found the list of a SQuAD file.
 const SQUAD: &str = "a list of articles";
 
-/// CriticInput an object without keeping any of it, up to a list under `data`.
+/// Reads an object without keeping any of it, up to a list under `data`.
 struct Probe;
 
 impl<'de> Deserialize<'de> for Probe {

@@ -55,7 +55,7 @@ impl ValueHead {
         Self { kind, vars: vec![(named("weight"), weight), (named("bias"), bias)] }
     }
 
-    /// CriticInput the head that a model directory holds; `None` if it holds none of this kind.
+    /// Reads the head that a model directory holds; `None` if it holds none of this kind.
     ///
     /// # Errors
     ///

@@ -11,6 +11,8 @@
 
 #[cfg(feature = "hub")]
 mod client;
+#[cfg(feature = "hub")]
+mod push;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -33,7 +35,7 @@ pub struct HubId {
 }
 
 impl HubId {
-    /// CriticInput `ORG/NAME` or `ORG/NAME@REVISION`; a revision is a branch, a tag or a commit, `main` if there is none.
+    /// Reads `ORG/NAME` or `ORG/NAME@REVISION`; a revision is a branch, a tag or a commit, `main` if there is none.
     ///
     /// # Errors
     ///
@@ -295,6 +297,33 @@ impl Hub {
 
     fn repo(&self, repo: &str) -> PathBuf {
         self.cache.join(format!("models--{}", repo.replace('/', "--")))
+    }
+
+    /// Whether a repository can be uploaded to, as far as this machine knows.
+    ///
+    /// # Errors
+    ///
+    /// If there is no token, or the hub is not to be asked.
+    pub fn check_push(&self, id: &HubId) -> Result<(), ModelError> {
+        if self.offline {
+            return Err(ModelError(format!("{id}: `HF_HUB_OFFLINE` is set; unset it to upload")));
+        }
+        match &self.token {
+            Some(_) => Ok(()),
+            None => Err(ModelError(format!(
+                "{id}: an upload needs a token that may write; set `HF_TOKEN`"
+            ))),
+        }
+    }
+
+    /// Uploads a directory.
+    ///
+    /// # Errors
+    ///
+    /// Always: only the client can.
+    #[cfg(not(feature = "hub"))]
+    pub fn push(&self, id: &HubId, _: &Path, _: bool) -> Result<String, ModelError> {
+        Err(without_feature(id))
     }
 
     #[cfg(not(feature = "hub"))]

@@ -85,10 +85,9 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// See [`HfConfig::parse`] and [`Weights::load`].
+    /// See [`HfConfig::load`] and [`Weights::load`].
     pub fn load(files: &ModelFiles) -> Result<Self, ModelError> {
-        let config = HfConfig::parse(&files.require("config.json")?)
-            .map_err(|e| ModelError(format!("{}: {e}", files.describe())))?;
+        let config = HfConfig::load(files)?;
         let weights = Weights::load(files, &config)?;
         let mut companions = Vec::new();
         let names = COMPANIONS.iter().map(|name| (*name).to_owned());
@@ -242,6 +241,28 @@ impl Model {
         }
     }
 
+    /// What an adapter's configuration calls the base.
+    pub fn base_name(&self) -> &str {
+        &self.name
+    }
+
+    /// Writes the adapter as PEFT does, under a base of another name, and the base's tokenizer beside it.
+    ///
+    /// # Errors
+    ///
+    /// If there is no adapter, or a file cannot be written.
+    pub fn save_adapter(&self, dir: &Path, base: &str) -> Result<(), ModelError> {
+        let Some(adapter) = &self.adapter else {
+            return Err(ModelError("there is no adapter to write".to_owned()));
+        };
+        adapter.save(dir, base)?;
+        // What else there is makes a directory a model.
+        let tokenizer = self.companions.iter().filter(|(name, _)| {
+            !["config.json", "generation_config.json"].contains(&name.as_str())
+        });
+        tokenizer.into_iter().try_for_each(|(name, bytes)| companion(dir, name, bytes))
+    }
+
     /// Writes the base as a Hugging Face model directory: configuration, tokenizer, template, weights.
     ///
     /// # Errors
@@ -249,18 +270,13 @@ impl Model {
     /// If a file cannot be written; it is named.
     pub fn save_full(&self, dir: &Path, options: &SaveOptions) -> Result<(), ModelError> {
         for (name, bytes) in self.companions.iter() {
-            let path = dir.join(name);
-            let bytes = match name.as_str() {
-                "config.json" => save::with_dtype(bytes, options.dtype),
-                _ => bytes.clone(),
-            };
-            // Only the folder of further templates may have to be made.
-            let folder = name
-                .split_once('/')
-                .map_or(Ok(()), |(folder, _)| std::fs::create_dir_all(dir.join(folder)));
-            folder
-                .and_then(|()| std::fs::write(&path, bytes))
-                .map_err(|e| ModelError(format!("cannot write {}: {e}", path.display())))?;
+            match name.as_str() {
+                "config.json" => {
+                    let tied = self.config.tie_word_embeddings;
+                    companion(dir, name, &save::configuration(bytes, options.dtype, tied))?;
+                }
+                _ => companion(dir, name, bytes)?,
+            }
         }
         save::weights(dir, self.weights.vars(), options)
     }
@@ -279,6 +295,17 @@ impl Model {
             }
         }
     }
+}
+
+/// Writes a file beside the weights. Only the folder of further templates may have to be made.
+fn companion(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), ModelError> {
+    let path = dir.join(name);
+    let folder = name
+        .split_once('/')
+        .map_or(Ok(()), |(folder, _)| std::fs::create_dir_all(dir.join(folder)));
+    folder
+        .and_then(|()| std::fs::write(&path, bytes))
+        .map_err(|e| ModelError(format!("cannot write {}: {e}", path.display())))
 }
 
 /// How far a merge in f32 moves logits, relative to the largest of them (or 1).

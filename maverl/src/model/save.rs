@@ -227,8 +227,10 @@ fn split(sizes: &[u64], limit: u64) -> Vec<Range<usize>> {
     parts
 }
 
-/// A `config.json` that names the type in which the weights beside it are stored; as it was, if it did already.
-pub(super) fn with_dtype(config: &[u8], dtype: StoredDtype) -> Vec<u8> {
+/// A `config.json` that names the type in which the weights beside it are stored, and says whether their head is tied; as
+/// it was, if it did already.
+pub(super) fn configuration(config: &[u8], dtype: StoredDtype, tied: bool) -> Vec<u8> {
+    const TIED: &str = "tie_word_embeddings";
     let Ok(mut json) = serde_json::from_slice::<Value>(config) else { return config.to_vec() };
     let mut changed = false;
     for key in ["dtype", "torch_dtype"] {
@@ -236,6 +238,10 @@ pub(super) fn with_dtype(config: &[u8], dtype: StoredDtype) -> Vec<u8> {
             *value = dtype.name().into();
             changed = true;
         }
+    }
+    if json.get(TIED).unwrap_or(&Value::Bool(false)) != tied {
+        json[TIED] = tied.into();
+        changed = true;
     }
     if changed { format!("{json:#}\n").into_bytes() } else { config.to_vec() }
 }
@@ -357,8 +363,8 @@ mod tests {
     #[test]
     fn a_configuration_changes_only_in_its_dtype() {
         let config = br#"{"b": 1e-06, "dtype": "bfloat16", "a": 2}"#;
-        assert_eq!(with_dtype(config, StoredDtype::Bf16), config);
-        let f32 = with_dtype(config, StoredDtype::F32);
+        assert_eq!(configuration(config, StoredDtype::Bf16, false), config);
+        let f32 = configuration(config, StoredDtype::F32, false);
         let text = String::from_utf8_lossy(&f32).split_whitespace().collect::<String>();
         assert_eq!(text, r#"{"b":1e-6,"dtype":"float32","a":2}"#);
         assert_eq!(StoredDtype::of_config(&f32), Some(StoredDtype::F32));

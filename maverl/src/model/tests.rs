@@ -14,6 +14,7 @@ pub(crate) mod counting;
 pub(super) mod mutation;
 mod reference;
 mod slow;
+mod variants;
 
 /// A reference fixture of the repository; `tests/fixtures/README.md` describes them.
 pub(crate) fn fixture(name: &str) -> PathBuf {

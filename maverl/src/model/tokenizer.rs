@@ -50,7 +50,7 @@ pub struct TokenizerError(
 );
 
 impl Tokenizer {
-    /// CriticInput `tokenizer.json` and, if they are there, `tokenizer_config.json`, `special_tokens_map.json`,
+    /// Reads `tokenizer.json` and, if they are there, `tokenizer_config.json`, `special_tokens_map.json`,
     /// `chat_template.jinja`, `additional_chat_templates/`, `generation_config.json` and `config.json` of a model.
     ///
     /// Truncation, padding and dropout that `tokenizer.json` may ask for are off. The date that a template asks for

@@ -174,7 +174,7 @@ pub struct Sampling {
     pub stop_ids: Vec<u32>,
 }
 
-/// CriticScope-row coefficients with every value settled.
+/// Per-row coefficients with every value settled.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct LossPlan {
     /// What a token loses for its advantage.

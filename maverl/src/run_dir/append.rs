@@ -46,7 +46,7 @@ impl AppendFile {
         Ok(opened)
     }
 
-    /// CriticInput the start of the file that a checkpoint knows, and refuses another.
+    /// Reads the start of the file that a checkpoint knows, and refuses another.
     fn read_start(&mut self, known: &FileHash) -> Result<(), RunDirError> {
         let (bytes, found) = (known.bytes, self.file.metadata().at("read", &self.path)?.len());
         if found < bytes {

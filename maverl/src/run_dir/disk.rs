@@ -100,7 +100,7 @@ pub(crate) fn adopt(_: &Path) -> Result<(), RunDirError> {
     Ok(())
 }
 
-/// CriticInput a JSON file that maverl wrote.
+/// Reads a JSON file that maverl wrote.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, RunDirError> {
     let bytes = fs::read(path).at("read", path)?;
     serde_json::from_slice(&bytes).map_err(|e| damaged(path, e.to_string()))

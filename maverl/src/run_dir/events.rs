@@ -72,7 +72,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// CriticInput records and checks both checksums of each.
+    /// Reads records and checks both checksums of each.
     fn records(mut bytes: &[u8]) -> Vec<Vec<u8>> {
         let mut records = Vec::new();
         while !bytes.is_empty() {

@@ -157,7 +157,7 @@ impl RunDir {
         self.vouch()
     }
 
-    /// CriticInput the report of an evaluation; `None` if it was not made.
+    /// Reads the report of an evaluation; `None` if it was not made.
     ///
     /// # Errors
     ///

@@ -99,7 +99,7 @@ impl Manifest {
         write_json(&dir.join(MANIFEST), &signed).map(drop)
     }
 
-    /// CriticInput `manifest.json`.
+    /// Reads `manifest.json`.
     ///
     /// # Errors
     ///

@@ -78,7 +78,7 @@ fn lines(episode: &Episode) -> impl Iterator<Item = Line> {
     std::iter::once(header).chain(turns)
 }
 
-/// CriticInput what [`write_rollouts`] wrote.
+/// Reads what [`write_rollouts`] wrote.
 ///
 /// # Errors
 ///

@@ -225,7 +225,7 @@ impl Critic {
         save::one_file(&dir.join("optimizer.safetensors"), &entries)
     }
 
-    /// CriticInput everything back from a directory that [`Critic::save`] wrote into.
+    /// Reads everything back from a directory that [`Critic::save`] wrote into.
     pub(crate) fn load(&mut self, dir: &Path) -> Result<(), ModelError> {
         let dir = place(dir);
         if let Some(trunk) = &self.body.trunk {

@@ -340,7 +340,7 @@ impl Policy {
         self.worker.at_barrier(self.slot, job).await
     }
 
-    /// CriticInput weights, moments and version back from a directory that [`Policy::save`] wrote.
+    /// Reads weights, moments and version back from a directory that [`Policy::save`] wrote.
     ///
     /// # Errors
     ///

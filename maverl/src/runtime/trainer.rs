@@ -217,7 +217,7 @@ impl Trainer {
         save::one_file(&dir.join("optimizer.safetensors"), &entries)
     }
 
-    /// CriticInput weights, moments and counters back from a directory that was saved.
+    /// Reads weights, moments and counters back from a directory that was saved.
     pub(crate) fn load(&mut self, model: &Model, dir: &Path) -> Result<(), ModelError> {
         model.restore(dir)?;
         let saved = Shards::open_file(&dir.join("optimizer.safetensors"))?;

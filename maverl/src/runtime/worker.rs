@@ -74,7 +74,7 @@ impl Owned {
         self.critic.as_ref().map_or(Ok(()), |critic| critic.save(dir))
     }
 
-    /// CriticInput policy and critic back.
+    /// Reads policy and critic back.
     pub(crate) fn load(&mut self, dir: &Path) -> Result<(), ModelError> {
         self.trainer.load(&self.model, dir)?;
         self.critic.as_mut().map_or(Ok(()), |critic| critic.load(dir))

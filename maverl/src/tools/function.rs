@@ -70,7 +70,7 @@ pub trait Arguments: Sized + Send + 'static {
     /// The schema, an object.
     fn schema() -> Value;
 
-    /// CriticInput arguments that the schema allows.
+    /// Reads arguments that the schema allows.
     ///
     /// # Errors
     ///

@@ -43,7 +43,7 @@ pub struct SchemaError {
 }
 
 impl Schema {
-    /// CriticInput a schema.
+    /// Reads a schema.
     ///
     /// # Errors
     ///

@@ -92,7 +92,7 @@ impl Mixer {
         one_file(file, &entries)
     }
 
-    /// CriticInput a mixer back from a file that [`Mixer::save`] wrote; none if it wrote none.
+    /// Reads a mixer back from a file that [`Mixer::save`] wrote; none if it wrote none.
     pub(super) fn load(plan: &Plan, file: &Path) -> Result<Option<Self>, ModelError> {
         let Some(critic) = plan.algorithm.critic.as_ref().filter(|_| file.is_file()) else {
             return Ok(None);

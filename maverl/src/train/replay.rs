@@ -32,7 +32,7 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// CriticInput the episode of a name: `STEP/TASK/INDEX`, or `STEP/SOURCE/TASK/INDEX` where two data sources have the task.
+    /// Reads the episode of a name: `STEP/TASK/INDEX`, or `STEP/SOURCE/TASK/INDEX` where two data sources have the task.
     ///
     /// # Errors
     ///

@@ -17,7 +17,7 @@ pub(super) struct Row {
     problem: Problem,
 }
 
-/// CriticInput `{"completion": "..", "task": {..}}`; the task is a row as training reads it.
+/// Reads `{"completion": "..", "task": {..}}`; the task is a row as training reads it.
 pub(super) fn row(object: Map<String, Value>) -> Result<Row, String> {
     let keys: Vec<&String> = object.keys().collect();
     let value =

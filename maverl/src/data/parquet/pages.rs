@@ -167,7 +167,7 @@ fn page(file: &mut File, at: u64) -> Result<Page, Wrong> {
     }
 }
 
-/// CriticInput a page's header: 2 and 3 are its sizes, and 5 or 8 a struct of what is in it.
+/// Reads a page's header: 2 and 3 are its sizes, and 5 or 8 a struct of what is in it.
 fn header(bytes: &[u8]) -> Option<Page> {
     let mut reader = Reader::new(bytes);
     let (mut page, mut last) = (Page::default(), 0);
@@ -185,7 +185,7 @@ fn header(bytes: &[u8]) -> Option<Page> {
     Some(page)
 }
 
-/// CriticInput what is in a page: 1 is how many values, and some are lengths of levels, which the second version does not pack.
+/// Reads what is in a page: 1 is how many values, and some are lengths of levels, which the second version does not pack.
 fn contents(reader: &mut Reader<'_>, page: &mut Page, levels: &[i64]) -> Option<()> {
     let mut last = 0;
     while let Some(Field { id, kind }) = reader.field(last)? {

@@ -71,7 +71,7 @@ fn a_file_that_holds_no_tasks_is_named() {
     }
 }
 
-/// CriticInput it as a file; a damaged one may give an error or other rows, and must give back.
+/// Reads it as a file; a damaged one may give an error or other rows, and must give back.
 fn survives(bytes: &[u8], directory: &Path) -> bool {
     std::fs::write(directory.join("rows.parquet"), bytes).unwrap();
     read("rows.parquet", ALL, directory).is_ok()

@@ -11,7 +11,7 @@ use super::problem::{Problem, Tests};
 use crate::env::EnvError;
 use crate::task::Task;
 
-/// CriticInput all of it in one process.
+/// Reads all of it in one process.
 const COMPILES: &str = include_str!("compiles.py");
 /// Tasks that are named.
 const SHOWN: usize = 5;

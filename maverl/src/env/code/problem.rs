@@ -60,7 +60,7 @@ impl Tests {
 }
 
 impl Problem {
-    /// CriticInput a task. The forms: HumanEval (`test` with a function `check`, and `entry_point`); statements (`tests`, or
+    /// Reads a task. The forms: HumanEval (`test` with a function `check`, and `entry_point`); statements (`tests`, or
     /// `test_list` as MBPP has it, beside `test_imports`); `inputs` and `outputs`, with `fn_name` for calls (also as JSON text in `input_output`
     /// as APPS has it, or in the answer as verl has it); the `code` of a function `simple_math_problem` as TinyGSM has it;
     /// and at last `answers`.

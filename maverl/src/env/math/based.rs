@@ -21,7 +21,7 @@ pub(super) struct Based {
 }
 
 impl Based {
-    /// CriticInput digits with their base; `None` if the tokens are something else, or a digit is none of the base.
+    /// Reads digits with their base; `None` if the tokens are something else, or a digit is none of the base.
     pub(super) fn read(tokens: &[Token]) -> Option<Self> {
         let (negative, tokens) = match tokens {
             [Token::Symbol('-'), rest @ ..] => (true, rest),

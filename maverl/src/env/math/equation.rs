@@ -13,7 +13,7 @@ use super::token::Token;
 use super::value::{Answer, Value};
 use super::{AnswerVerdict, compare};
 
-/// CriticInput what has `=` outside of all brackets.
+/// Reads what has `=` outside of all brackets.
 ///
 /// # Errors
 ///
@@ -116,7 +116,7 @@ fn consistent(a: &Answer, b: &Answer, work: &mut Work) -> Result<bool, Stop> {
     Ok(compare::values(a, b, work)? == AnswerVerdict::Equal)
 }
 
-/// CriticInput what has `≈` outside of all brackets: a value that is rounded, or one beside its rounded form.
+/// Reads what has `≈` outside of all brackets: a value that is rounded, or one beside its rounded form.
 ///
 /// # Errors
 ///

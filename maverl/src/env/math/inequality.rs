@@ -12,7 +12,7 @@ use super::value::{Answer, Value};
 /// Signs of inequalities.
 pub(super) const SIGNS: &str = "<>≤≥≠";
 
-/// CriticInput what has a sign of inequality outside of all brackets.
+/// Reads what has a sign of inequality outside of all brackets.
 ///
 /// # Errors
 ///

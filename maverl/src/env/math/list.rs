@@ -14,7 +14,7 @@ pub(super) const MAX_ITEMS: usize = 40;
 /// Symbols between items; `∧` and `∨` are the words and the signs.
 pub(super) const SEPARATORS: &str = ",;∧∨";
 
-/// CriticInput a list without brackets.
+/// Reads a list without brackets.
 ///
 /// # Errors
 ///
@@ -27,7 +27,7 @@ pub(super) fn bare(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answ
     list(tokens, items, depth, work)
 }
 
-/// CriticInput what stands in the braces of a set.
+/// Reads what stands in the braces of a set.
 pub(super) fn set(inside: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
     if let Some(set) = described(inside, depth, work)? {
         return Ok(set);
@@ -40,7 +40,7 @@ pub(super) fn set(inside: &[Token], depth: u32, work: &mut Work) -> Result<Answe
     .into())
 }
 
-/// CriticInput each part.
+/// Reads each part.
 pub(super) fn all(parts: &[Vec<Token>], depth: u32, work: &mut Work) -> Result<Vec<Answer>, Stop> {
     if parts.len() > MAX_ITEMS {
         return Err(Stop::Budget);

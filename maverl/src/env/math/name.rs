@@ -85,7 +85,7 @@ impl Name {
     }
 }
 
-/// CriticInput a left-hand side.
+/// Reads a left-hand side.
 ///
 /// # Errors
 ///

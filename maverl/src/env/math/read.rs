@@ -40,7 +40,7 @@ const EVERYTHING: [&str; 6] = [
 const EXCEPTIONS: [&str; 4] = ["except", "except for", "other than", "excluding"];
 
 impl Answer {
-    /// CriticInput an answer.
+    /// Reads an answer.
     pub(super) fn read(text: &str, reading: Reading, work: &mut Work) -> Result<Self, Stop> {
         if let Some(choice) = choice(text) {
             return Ok(Value::Choice(choice).into());
@@ -109,7 +109,7 @@ fn is_product(word: &str) -> bool {
     word.len() <= 2 || word.as_bytes().windows(2).all(|pair| pair[0] < pair[1])
 }
 
-/// CriticInput tokens as an answer.
+/// Reads tokens as an answer.
 pub(super) fn answer(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
     let depth = depth.checked_sub(1).ok_or(Stop::Budget)?;
     work.spend(1)?;

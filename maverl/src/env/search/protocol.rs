@@ -49,7 +49,7 @@ impl Question {
         Self { queries: Some(queries), query: None, topk: Some(k), return_scores: true }
     }
 
-    /// CriticInput a request.
+    /// Reads a request.
     ///
     /// # Errors
     ///

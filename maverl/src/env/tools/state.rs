@@ -31,7 +31,7 @@ impl State {
         Self { files: files(task), ..Self::default() }
     }
 
-    /// CriticInput what [`State::json`] wrote.
+    /// Reads what [`State::json`] wrote.
     pub(super) fn read(json: &Value) -> Result<Self, EnvError> {
         Self::deserialize(json)
             .map_err(|error| EnvError::new(format!("the episode's state: {error}")))

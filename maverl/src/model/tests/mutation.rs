@@ -102,9 +102,18 @@ pub(in crate::model) fn fuzz(
     what: &str,
     files: &[Vec<u8>],
     factor: usize,
+    read: impl FnMut(&[u8]) -> bool,
+) {
+    fuzz_over(what, files, [factor, 64 * 1024], read);
+}
+
+/// The same, with so many bytes on top of `factor` times the file's.
+pub(in crate::model) fn fuzz_over(
+    what: &str,
+    files: &[Vec<u8>],
+    [factor, on_top]: [usize; 2],
     mut read: impl FnMut(&[u8]) -> bool,
 ) {
-    const ON_TOP: usize = 64 * 1024;
     let (mut good, mut worst) = (0, 0.0_f64);
     for case in 0..cases() {
         let file = mutated(&files[case as usize % files.len()], case);
@@ -112,7 +121,7 @@ pub(in crate::model) fn fuzz(
         good += u64::from(fine);
         worst = worst.max(bytes as f64 / (file.len() + 64) as f64);
         assert!(
-            bytes <= factor * file.len() + ON_TOP,
+            bytes <= factor * file.len() + on_top,
             "{what}, case {case}: {bytes} bytes for a file of {}",
             file.len()
         );

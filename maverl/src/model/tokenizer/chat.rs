@@ -31,6 +31,16 @@ impl ChatInput {
     /// Variables that a conversation itself gives its template.
     pub const VARIABLES: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
 
+    /// Its keys as JSON.
+    pub const KEYS: [&str; 6] = [
+        "messages",
+        "tools",
+        "documents",
+        "add_generation_prompt",
+        "chat_template",
+        "chat_template_kwargs",
+    ];
+
     /// A conversation that is complete, without tools.
     pub fn new(messages: impl IntoIterator<Item = impl Into<ChatMessage>>) -> Self {
         Self { messages: messages.into_iter().map(Into::into).collect(), ..Self::default() }
@@ -134,5 +144,25 @@ impl From<&Message> for ChatMessage {
             Role::Tool => "tool",
         };
         Self::new(role, message.content.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn the_keys_of_a_conversation_are_its_fields() {
+        let whole = ChatInput {
+            tools: Some(Vec::new()),
+            documents: Some(Vec::new()),
+            chat_template: Some(String::new()),
+            chat_template_kwargs: Map::from_iter([("a".to_owned(), json!(1))]),
+            ..ChatInput::default()
+        };
+        let whole = serde_json::to_value(whole).unwrap();
+        assert_eq!(whole.as_object().unwrap().keys().collect::<Vec<_>>(), ChatInput::KEYS);
     }
 }

@@ -23,7 +23,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// CriticInput them in both layouts: transformers 4's with `special_tokens_map.json`, and transformers 5's.
+    /// Reads them in both layouts: transformers 4's with `special_tokens_map.json`, and transformers 5's.
     ///
     /// # Errors
     ///

@@ -42,7 +42,7 @@ struct Choice {
 }
 
 impl Completion {
-    /// CriticInput the body of an answer.
+    /// Reads the body of an answer.
     ///
     /// # Errors
     ///

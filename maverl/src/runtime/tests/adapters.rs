@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::lora::linear_names;
+use crate::model::lora::{Patterns, linear_names};
 use crate::model::{Adapter, LoraConfig, Model, ModelFiles, ModelSource};
 use crate::plan::AdapterPlan;
 
@@ -9,7 +9,14 @@ fn tiny() -> Model {
 
 fn lora(dropout: f32) -> LoraConfig {
     let target_modules = linear_names(&tiny().config);
-    LoraConfig { rank: 4, alpha: 8.0, dropout, target_modules, rslora: false }
+    LoraConfig {
+        rank: 4,
+        alpha: 8.0,
+        dropout,
+        target_modules,
+        rslora: false,
+        patterns: Patterns::default(),
+    }
 }
 
 /// Adapters on one base in one worker group, beside the base's own weights, which are frozen.
