@@ -1,4 +1,4 @@
-//! Text to ids and back, and the chat template of a model.
+//! Tokenizer: encoding, decoding, and the chat template of a model.
 
 mod chat;
 mod detokenize;
@@ -31,21 +31,21 @@ pub struct Tokenizer {
     templates: Option<Templates>,
     /// Variables of every template: special tokens by name.
     variables: Map<String, Value>,
-    /// Further ones, see [`Tokenizer::telling`].
+    /// Additional template variables of the configuration.
     told: Map<String, Value>,
     stop_ids: Vec<u32>,
-    /// Its tokens are bytes, each for itself.
+    /// True if tokens are byte-level: each token is a sequence of bytes.
     byte_level: bool,
-    /// Whether the chat template knows tools, once that was asked.
+    /// True if the chat template uses tools; computed on first use.
     takes_tools: OnceLock<bool>,
     place: String,
 }
 
-/// Why a text could not be encoded or a conversation rendered.
+/// Error of encoding a text or rendering a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TokenizerError(
-    /// What happened.
+    /// Message.
     pub String,
 );
 
