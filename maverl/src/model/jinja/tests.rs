@@ -44,7 +44,7 @@ enum End {
     Parse,
     /// A limit of bytes, steps or nesting.
     Limit,
-    /// It renders: only its look is dangerous.
+    /// Successful rendering: the template only looks dangerous.
     Renders,
 }
 
