@@ -21,7 +21,7 @@ pub struct AdamW {
     pub beta1: f64,
     /// Decay of the second moment.
     pub beta2: f64,
-    /// Added to the denominator.
+    /// Constant added to the denominator.
     pub eps: f64,
     /// Decoupled weight decay.
     pub weight_decay: f64,
@@ -132,7 +132,7 @@ fn block_of_squares(x: &[f32]) -> f64 {
     lanes::run(Squares(x))
 }
 
-/// `Σ xᵢ²` in sixteen lanes of f64, added one after the other.
+/// Computes `Σ xᵢ²` in sixteen lanes of f64, element by element.
 struct Squares<'a>(&'a [f32]);
 
 impl Kernel for Squares<'_> {

@@ -42,17 +42,17 @@ pub struct Heads {
 }
 
 impl Heads {
-    /// Elements of a token's queries.
+    /// Returns the number of elements of a token's queries.
     fn q_width(self) -> usize {
         self.q * self.dim
     }
 
-    /// Elements of a token's keys, or values.
+    /// Returns the number of elements of a token's keys, or values.
     fn kv_width(self) -> usize {
         self.kv * self.dim
     }
 
-    /// Number of query heads that share a key head.
+    /// Returns the number of query heads that share a key head.
     fn group(self) -> usize {
         self.q / self.kv
     }

@@ -77,7 +77,7 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
         mul(a, b) = mul_f32s;
         div(a, b) = div_f32s;
         sqrt(a) = sqrt_f32s;
-        /// `a b + c`, rounded once.
+        /// Returns `a b + c`, rounded once.
         mul_add(a, b, c) = mul_add_f32s;
     }
 

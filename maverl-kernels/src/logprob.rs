@@ -181,7 +181,7 @@ impl LmHead<'_> {
     }
 }
 
-/// [`Row::of`].
+/// Computes [`Row::of`].
 pub(crate) struct RowOf<'a> {
     pub(crate) logits: &'a [f32],
     pub(crate) inverse: f32,
@@ -196,7 +196,7 @@ impl Kernel for RowOf<'_> {
     }
 }
 
-/// [`Row::gradient`].
+/// Computes [`Row::gradient`].
 struct Gradient<'a> {
     row: &'a Row,
     logits: &'a mut [f32],

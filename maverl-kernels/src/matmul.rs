@@ -32,7 +32,7 @@ use layout::{Bf16, Element, F32, Line, Matrix, Order, Panels};
 use path::Path;
 pub(crate) use path::prefetch;
 
-/// Tests if the processor has AMX for `bf16`, and the system lets this process use it.
+/// Returns true if the processor has AMX for `bf16` and the operating system lets this process use it.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn has_amx() -> bool {
     amx::works()

@@ -14,7 +14,7 @@ use pulp::{Arch, WithSimd};
 /// Environment variable that names a path.
 pub const VARIABLE: &str = "MAVERL_SIMD";
 
-/// A set of vector instructions.
+/// Set of vector instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Path {
     /// No vectors. Multiply-adds are fused, one at a time: correct and slow.

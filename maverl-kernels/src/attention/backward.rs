@@ -75,11 +75,11 @@ impl Row<'_> {
 
 /// Gradients of one key head and of the query heads that use it.
 struct Grads {
-    /// `[queries, group * dim]`.
+    /// Gradients of queries, `[queries, group * dim]`.
     dq: Vec<f32>,
-    /// `[tokens, padded dim]`.
+    /// Gradients of keys, `[tokens, padded dim]`.
     dk: Vec<f32>,
-    /// `[tokens, padded dim]`.
+    /// Gradients of values, `[tokens, padded dim]`.
     dv: Vec<f32>,
 }
 

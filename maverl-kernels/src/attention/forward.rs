@@ -16,16 +16,16 @@ const SCORES: usize = 4096;
 
 /// Consecutive queries of one row, with keys and values up to at least the last query.
 pub(super) struct Task<'a> {
-    /// `[queries, heads.q * dim]`.
+    /// Queries `[queries, heads.q * dim]`.
     pub(super) q: &'a [f32],
     pub(super) k: Keys<'a>,
-    /// `[.., heads.kv * dim]`.
+    /// Values `[.., heads.kv * dim]`.
     pub(super) v: Rows<'a>,
     /// Keys and values of the prefix. With a prefix, `k` and `v` are consecutive rows.
     pub(super) prefix: Option<[&'a [f32]; 2]>,
     /// Index of the first query in the row, prefix included.
     pub(super) first: usize,
-    /// `[queries, heads.q * dim]`.
+    /// Output `[queries, heads.q * dim]`.
     pub(super) out: &'a mut [f32],
 }
 
@@ -44,7 +44,7 @@ struct RowScratch {
     /// Scaled queries `[rows, dim]`, and the sums of the values that they attend to.
     queries: Vec<f32>,
     out: Vec<f32>,
-    /// `[rows, padded keys]`.
+    /// Scores, then weights, `[rows, padded keys]`.
     scores: Vec<f32>,
     /// Number of keys that each row attends to, and the inverse of the sum of their weights.
     counts: Vec<usize>,

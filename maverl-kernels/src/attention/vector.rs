@@ -88,7 +88,7 @@ pub(super) fn products<S: Simd, const N: usize>(
     }
 }
 
-/// [`products`] of `M` rows.
+/// Computes [`products`] of `M` rows.
 #[inline(always)]
 fn some_products<S: Simd, const N: usize, const M: usize>(
     lanes: Lanes<S, N>,

@@ -11,7 +11,7 @@ use super::vector::is_scalar;
 /// Rows of weights, and the rows that they multiply.
 #[derive(Clone, Copy)]
 pub(super) struct Weighted<'a> {
-    /// `[rows, pitch]`.
+    /// Weights `[rows, pitch]`.
     pub(super) weights: &'a [f32],
     pub(super) pitch: usize,
     /// Number of weights of each row.

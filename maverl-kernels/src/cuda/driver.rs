@@ -1,5 +1,5 @@
 //! The GPU through its driver, and the estimators on arrays in its memory.
-#![allow(unsafe_code)] // the driver's launches
+#![allow(unsafe_code)] // for launches through the driver
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -109,7 +109,7 @@ impl Machine for Driver {
         args: &[u64],
     ) -> Result<(), CudaError> {
         let mut launch = self.stream.launch_builder(&self.functions[kernel]);
-        // An argument's low bytes are the argument, on a little-endian host.
+        // The low bytes of an argument are the argument, on a little-endian host.
         for arg in args {
             launch.arg(arg);
         }

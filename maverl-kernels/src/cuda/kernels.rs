@@ -1,5 +1,5 @@
 //! Kernels and arguments of each estimator.
-#![allow(unsafe_code)] // launches; lengths are asserted by the callers, as the comments at each say
+#![allow(unsafe_code)] // for launches; callers assert the lengths, as the comment at each call says
 
 use super::{BLOCK, Element, GroupingOn, Machine, PlacesOn, SegmentsOn};
 use crate::advantage::{

@@ -3,7 +3,7 @@
 //! Searched in order: the paths of the dynamic loader (`LD_LIBRARY_PATH`); the folders `lib64` and `lib` of
 //! `CUDA_HOME`, `CUDA_PATH` and `/usr/local/cuda`; Python wheels in the folder `site-packages` that
 //! `MAVERL_SITE_PACKAGES` names (PyTorch's, or `pip install nvidia-cuda-nvrtc`).
-#![allow(unsafe_code)] // the library's C interface; every call is followed by a check
+#![allow(unsafe_code)] // for the library's C interface; the result of every call is checked
 
 use std::env;
 use std::ffi::{CStr, CString};

@@ -15,9 +15,9 @@ pub(crate) struct Row {
     inverse: f32,
     /// Maximum of the scaled logits.
     pub(super) max: f32,
-    /// `Σ exp(z − max)`.
+    /// Sum of exponentials, `Σ exp(z − max)`.
     pub(super) sum: f64,
-    /// `Σ exp(z − max) (z − max)`.
+    /// First moment, `Σ exp(z − max) (z − max)`.
     moment: f64,
 }
 

@@ -30,7 +30,7 @@ const GRAIN: usize = 1 << 19;
 /// Tasks for each thread, where there is enough work; the last tasks balance the load.
 const TASKS: usize = 4;
 
-/// `out (+)= a · b`.
+/// A product `out (+)= a · b`.
 pub(super) struct Product<'a, E> {
     pub(super) a: Matrix<'a, E>,
     pub(super) b: Panels<'a, E>,

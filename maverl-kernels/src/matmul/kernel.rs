@@ -5,7 +5,7 @@ use super::layout::{Element, PANEL, Panel, Tile};
 use super::path::{Inner, Path};
 use super::vectors::{Vectors, Work};
 
-/// Rows of the largest tile.
+/// Number of rows of the largest tile.
 pub(super) const MOST_ROWS: usize = 32;
 
 /// Sums of a tile's rows with a panel's columns.

@@ -7,9 +7,9 @@ use crate::config::Credit;
 /// Function that combines the values of agents into the value of the team.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Mixing {
-    /// VDN, [1706.05296](https://arxiv.org/abs/1706.05296): `V = Σ Vᵢ`.
+    /// Sum of the values, `V = Σ Vᵢ`: VDN, [1706.05296](https://arxiv.org/abs/1706.05296).
     Sum,
-    /// QMIX.
+    /// Monotone network of QMIX.
     Monotone(Monotone),
 }
 
@@ -29,19 +29,19 @@ pub struct Monotone {
     seats: usize,
     state: usize,
     width: usize,
-    /// A₁, a₁, A₂, a₂, A₃, a₃, A₄, a₄, w₄, a₅.
+    /// Parameters A₁, a₁, A₂, a₂, A₃, a₃, A₄, a₄, w₄, a₅.
     params: Vec<f32>,
 }
 
 /// Intermediate results of a forward pass, kept for the backward pass.
 struct Pass {
-    /// Before the absolute value, `[S, E]`.
+    /// Weights `W₁` before the absolute value, `[S, E]`.
     w1: Vec<f64>,
-    /// Before the elu, `[E]`.
+    /// Hidden units before the elu, `[E]`.
     sums: Vec<f64>,
-    /// Before the absolute value, `[E]`.
+    /// Weights `w₂` before the absolute value, `[E]`.
     w2: Vec<f64>,
-    /// Before the relu, `[E]`.
+    /// Hidden units of `b₂` before the relu, `[E]`.
     hidden: Vec<f64>,
     total: f64,
 }

@@ -9,9 +9,9 @@ use crate::trajectory::Episode;
 /// Key of a task. Ids are unique only within a source.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskKey {
-    /// [`crate::task::Task::source`].
+    /// Source of the task, [`crate::task::Task::source`].
     pub source: String,
-    /// [`crate::task::Task::id`].
+    /// Id of the task, [`crate::task::Task::id`].
     pub id: String,
 }
 

@@ -106,7 +106,7 @@ pub fn explained_variance(values: &[f64], returns: &[f64]) -> f64 {
 /// The normalization of MAPPO, [2103.01955](https://arxiv.org/abs/2103.01955), over steps instead of minibatches.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Scale {
-    /// `[m, s, w]`
+    /// Running sums `[m, s, w]`.
     pub sums: [f32; 3],
 }
 
@@ -127,7 +127,7 @@ impl Scale {
         }
     }
 
-    /// `(μ, σ)`
+    /// Returns `(μ, σ)`.
     pub fn moments(&self) -> (f64, f64) {
         let [mean, square, weight] = self.sums.map(f64::from);
         if weight == 0.0 {

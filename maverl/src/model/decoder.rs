@@ -53,9 +53,9 @@ struct Layer {
     k: Linear,
     v: Linear,
     o: Linear,
-    /// `[head_dim]`.
+    /// Norm weight of queries, `[head_dim]`.
     q_norm: Option<Param>,
-    /// `[head_dim]`.
+    /// Norm weight of keys, `[head_dim]`.
     k_norm: Option<Param>,
     post_norm: Param,
     gate: Linear,

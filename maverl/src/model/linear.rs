@@ -123,11 +123,11 @@ impl Linear {
 /// Correction of one linear map: `scale · dropout(x) Aᵀ Bᵀ`, in f32.
 #[derive(Debug, Clone)]
 pub(super) struct Lora {
-    /// `[r, I]`.
+    /// Down projection `A`, `[r, I]`.
     pub(super) a: Param,
-    /// `[O, r]`.
+    /// Up projection `B`, `[O, r]`.
     pub(super) b: Param,
-    /// `alpha / r`, or `alpha / sqrt(r)` with rslora.
+    /// Scale: `alpha / r`, or `alpha / sqrt(r)` with rslora.
     pub(super) scale: f32,
     /// Dropout of `A`'s input; the map itself gets all of `x`.
     pub(super) dropout: Option<Dropout>,

@@ -13,29 +13,29 @@ pub struct UpdateStats {
     pub kl: f64,
     /// Entropy in nats.
     pub entropy: f64,
-    /// Share of tokens whose ratio was clipped from below, above, and by the dual bound.
+    /// Share of tokens whose ratio was clipped from below.
     pub clip_frac_low: f64,
-    /// See `clip_frac_low`.
+    /// Share of tokens whose ratio was clipped from above.
     pub clip_frac_high: f64,
-    /// See `clip_frac_low`.
+    /// Share of tokens whose ratio was clipped by the dual bound.
     pub clip_frac_dual: f64,
     /// Mean of logp_old - logp (k1 to the rollout policy).
     pub ppo_kl: f64,
     /// Gradient norm before clipping, mean over optimizer steps.
     pub grad_norm: f64,
-    /// |trainer log-prob - rollout log-prob| over the tokens seen before the first optimizer step: mean.
+    /// Mean of |trainer log-prob - rollout log-prob| over the tokens seen before the first optimizer step.
     pub mismatch_mean: f64,
-    /// The same: largest.
+    /// Maximum of |trainer log-prob - rollout log-prob| over the same tokens.
     pub mismatch_max: f64,
     /// Mean weight of a token, if the mismatch of the sampler's log-probs is corrected.
     pub correction_mean: Option<f64>,
     /// Statistics of preference pairs.
     pub preference: Option<PairStats>,
-    /// Optimizer steps taken.
+    /// Number of optimizer steps.
     pub optimizer_steps: u64,
-    /// Rows trained on.
+    /// Number of rows.
     pub rows: u64,
-    /// Completion tokens trained on.
+    /// Number of completion tokens.
     pub tokens: u64,
     /// Version of the policy after the update.
     pub version: u64,
@@ -61,10 +61,10 @@ pub struct ValueStats {
     pub clip_frac: f64,
     /// Gradient norm before clipping, mean over optimizer steps.
     pub grad_norm: f64,
-    /// Optimizer steps taken.
+    /// Number of optimizer steps.
     pub optimizer_steps: u64,
-    /// Texts trained on.
+    /// Number of texts.
     pub rows: u64,
-    /// Values trained on.
+    /// Number of values.
     pub values: u64,
 }

@@ -6,7 +6,7 @@ use super::super::path::Path;
 use super::super::vectors::{Vectors, Work, pair, round};
 use super::{BLOCK, Element, GAP, Line, Matrix, Order, bits};
 
-/// [`Matrix::tile`] on any path.
+/// Packs [`Matrix::tile`] on any path.
 pub(super) struct LayTile<'a, 'm, E> {
     pub(super) matrix: &'a Matrix<'m, E>,
     pub(super) rows: Range<usize>,
@@ -50,7 +50,7 @@ impl<E: Element> Work for LayTile<'_, '_, E> {
     }
 }
 
-/// [`Matrix::panel`] on any path.
+/// Packs [`Matrix::panel`] on any path.
 pub(super) struct LayPanel<'a, 'm, E> {
     pub(super) matrix: &'a Matrix<'m, E>,
     pub(super) columns: Range<usize>,

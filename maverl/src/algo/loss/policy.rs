@@ -25,19 +25,19 @@ pub struct RowTokens<'a> {
 /// Sums over tokens. Sums of several rows can be added.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct PolicyLoss {
-    /// `Σ w · (surrogate + β · kl + δ · drift − η · entropy)`.
+    /// Total loss, `Σ w · (surrogate + β · kl + δ · drift − η · entropy)`.
     pub loss: f64,
-    /// `Σ w · surrogate`.
+    /// Surrogate part, `Σ w · surrogate`.
     pub surrogate: f64,
-    /// `Σ w · kl`.
+    /// KL part, `Σ w · kl`.
     pub kl: f64,
-    /// `Σ w · entropy`.
+    /// Entropy part, `Σ w · entropy`.
     pub entropy: f64,
     /// Number of tokens.
     pub tokens: u64,
     /// Number of tokens that reached each bound: `[low, high, dual]`.
     pub clipped: [u64; 3],
-    /// `Σ (logp_old − logp)`: k1 of the KL from the sampling policy.
+    /// k1 of the KL from the sampling policy, `Σ (logp_old − logp)`.
     pub ppo_kl: f64,
 }
 

@@ -19,17 +19,18 @@ impl PreferencePlan {
 /// Preference loss.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Preference {
-    /// `−(1 − s) · log sigmoid(d) − s · log sigmoid(−d)`, with label smoothing `s`.
+    /// Logistic loss, `−(1 − s) · log sigmoid(d) − s · log sigmoid(−d)`, with label smoothing `s`.
     /// DPO, [2305.18290](https://arxiv.org/abs/2305.18290) eq. 7.
     Sigmoid {
         /// Share of labels assumed to be wrong.
         smoothing: f64,
     },
-    /// `max(0, 1 − d)`. SLiC-HF, [2305.10425](https://arxiv.org/abs/2305.10425).
+    /// Hinge loss, `max(0, 1 − d)`. SLiC-HF, [2305.10425](https://arxiv.org/abs/2305.10425).
     Hinge,
-    /// `(h − 1 / (2β))²`, with `h` over mean log-ratios. IPO, [2310.12036](https://arxiv.org/abs/2310.12036).
+    /// Squared loss, `(h − 1 / (2β))²`, with `h` over mean log-ratios. IPO,
+    /// [2310.12036](https://arxiv.org/abs/2310.12036).
     Ipo,
-    /// `(−(1 − s) · log sigmoid(d) + s · log sigmoid(−d)) / (1 − 2s)`.
+    /// Logistic loss corrected for wrong labels, `(−(1 − s) · log sigmoid(d) + s · log sigmoid(−d)) / (1 − 2s)`.
     /// Robust DPO, [2403.00409](https://arxiv.org/abs/2403.00409).
     Robust {
         /// Share of labels that are wrong, below a half.

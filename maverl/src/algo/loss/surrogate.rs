@@ -26,7 +26,7 @@ pub enum Clip {
 /// A surrogate and the bound it reached.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Clipped {
-    /// The loss and its derivative.
+    /// Loss and its derivative.
     pub term: Term,
     /// Bound that was reached, if any.
     pub clip: Option<Clip>,

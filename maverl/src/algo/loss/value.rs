@@ -41,7 +41,7 @@ impl From<&CriticPlan> for ValueLimits {
 /// Sums over values. Sums of several rows can be added.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ValueLoss {
-    /// `Σ w · loss`.
+    /// Total loss, `Σ w · loss`.
     pub loss: f64,
     /// Number of values with a clipped loss.
     pub clipped: u64,

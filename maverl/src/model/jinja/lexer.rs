@@ -14,13 +14,13 @@ pub(crate) struct Token {
 pub(crate) enum TokenKind {
     /// Text between tags.
     Text(Arc<str>),
-    /// `{{`
+    /// Start of an expression, `{{`.
     Print,
-    /// `}}`
+    /// End of an expression, `}}`.
     PrintEnd,
-    /// `{%`
+    /// Start of a statement, `{%`.
     Tag,
-    /// `%}`
+    /// End of a statement, `%}`.
     TagEnd,
     Name(Arc<str>),
     Int(i128),

@@ -1,5 +1,5 @@
 //! A counting allocator, which measures the cost of hostile files.
-#![allow(unsafe_code)] // an allocator is nothing else
+#![allow(unsafe_code)] // required to implement an allocator
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -20,7 +20,7 @@ impl Templates {
     ///
     /// # Errors
     ///
-    /// If one does not parse; it is named, with the line.
+    /// If one does not parse; the error names it and the line.
     pub(super) fn parse(sources: BTreeMap<String, String>) -> Result<Self, TokenizerError> {
         let names = sources.keys().cloned().collect();
         let parsed = |(name, source): (String, String)| match Template::parse(&source) {
