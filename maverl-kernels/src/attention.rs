@@ -176,9 +176,10 @@ pub fn attention(
     run(tasks, heads);
 }
 
-/// Computes attention from the new tokens of each segment to its whole past: `q`, `out` are `[Σ new_tokens, heads.q *
-/// dim]`, packed in the order of the segments. The `i`-th new token attends to the keys `0..=past + i`. The bits equal
-/// those of [`attention`] on the whole row, however the row is split into calls and wherever its blocks are stored.
+/// Computes attention from the new tokens of each segment to its whole past: `q`, `out` are
+/// `[Σ new_tokens, heads.q * dim]`, packed in the order of the segments. The `i`-th new token attends to the keys
+/// `0..=past + i`. The bits equal those of [`attention`] on the whole row, however the row is split into calls and
+/// wherever its blocks are stored.
 ///
 /// # Panics
 ///

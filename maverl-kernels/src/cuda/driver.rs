@@ -189,8 +189,8 @@ impl Gpu {
         self.relative_rows(values, mean, Some(deviation), options, Add::NOTHING, out)
     }
 
-    /// Computes the second half of [`Estimate::step_groups`](crate::advantage::Estimate::step_groups): writes `episodes
-    /// + weight · A` to `out`, with `A` the advantage of `returns` within their anchor groups; all `[N]`.
+    /// Computes the second half of [`Estimate::step_groups`](crate::advantage::Estimate::step_groups): writes
+    /// `episodes + weight · A` to `out`, with `A` the advantage of `returns` within their anchor groups; all `[N]`.
     /// [`Self::returns_into`] is the first half.
     ///
     /// # Errors

@@ -6,8 +6,8 @@ use crate::model::hf_config::HfConfig;
 
 /// Blocks of keys and values of a decoder's layers. Ownership of blocks is not tracked here.
 ///
-/// A block holds [`KvStore::TOKENS`] tokens: for each layer keys `[Hkv * head_dim, TOKENS]`, then values `[TOKENS, Hkv
-/// * head_dim]`.
+/// A block holds [`KvStore::TOKENS`] tokens: for each layer keys `[Hkv * head_dim, TOKENS]`, then values
+/// `[TOKENS, Hkv * head_dim]`.
 #[derive(Debug)]
 pub struct KvStore {
     blocks: Vec<Box<[f32]>>,

@@ -20,8 +20,8 @@ impl Decoder {
         self.head.project(hidden, self.precision, pool)
     }
 
-    /// Computes log-probabilities and entropies (in nats) `[M]` of targets `[M]` under `softmax(logits *
-    /// inv_temperature)`, for hidden states `[M, D]`, without keeping `[M, V]` logits.
+    /// Computes log-probabilities and entropies (in nats) `[M]` of targets `[M]` under
+    /// `softmax(logits * inv_temperature)`, for hidden states `[M, D]`, without keeping `[M, V]` logits.
     ///
     /// # Errors
     ///

@@ -11,8 +11,8 @@ use crate::model::jinja::value::Value;
 const CONDITIONS: usize = 16;
 
 impl Parser {
-    /// Parses expressions between commas; without a comma, the expression itself. With `conditions`, each may be `a if
-    /// b else c`.
+    /// Parses expressions between commas; without a comma, the expression itself. With `conditions`, each may be
+    /// `a if b else c`.
     pub(super) fn tuple(&mut self, conditions: bool) -> Parsed<Expr> {
         let mut items = Vec::new();
         loop {
