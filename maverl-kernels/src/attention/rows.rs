@@ -23,8 +23,8 @@ impl<'a> Keys<'a> {
         Self::Blocks { storage: blocks.storage, ids, at: blocks.keys }
     }
 
-    /// Prefetches a part of the keys of a block, if the block exists. The part that one query reads arrives late from
-    /// memory without it.
+    /// Prefetches a part of the keys of a block, if the block exists. Loading a block from memory takes longer than one
+    /// query computes on it.
     #[inline(always)]
     pub(super) fn prefetch(self, block: usize, part: Range<usize>) {
         let Self::Blocks { storage, ids, at } = self else { return };

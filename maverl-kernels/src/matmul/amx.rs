@@ -113,7 +113,8 @@ pub(super) fn kernel(_: &Tiles, tile: Tile<'_>, panel: Panel<'_>, rows: usize, s
 /// Computes two tiles of sums: 16 rows, 32 columns.
 fn sixteen(tile: Tile<'_>, panel: Panel<'_>, sums: &mut Sums) {
     // SAFETY: a `Tiles` is alive, so the tiles are configured. Each of `depth / 16` steps reads 16 rows of 64 bytes
-    // `tile.row` words apart from `tile`, which has them, and 16 lines of `panel`. The sums are written to 16 rows of `sums`.
+    // from `tile`, `tile.row` words apart, and 16 lines of `panel`; both have them. The sums are written to 16 rows of
+    // `sums`.
     unsafe {
         asm!(
             "tilezero tmm0",

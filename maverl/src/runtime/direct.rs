@@ -49,7 +49,8 @@ pub struct Scores {
     pub entropy: Vec<f32>,
 }
 
-/// Scores rows, packed one after the other, at temperature 1. A row's scores do not depend on the others, to the bit (K-1).
+/// Scores rows, packed one after the other, at temperature 1. A row's scores do not depend on the other rows, to the
+/// bit (K-1).
 ///
 /// # Errors
 ///
