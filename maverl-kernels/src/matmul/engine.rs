@@ -60,7 +60,7 @@ impl<'a> Out<'a> {
     /// # Safety
     ///
     /// While the result lives, no other reference to that part exists.
-    #[expect(clippy::mut_from_ref, reason = "the parts of different tasks do not meet")]
+    #[expect(clippy::mut_from_ref, reason = "the parts of different tasks are disjoint")]
     unsafe fn row(&self, row: usize, columns: Range<usize>) -> &mut [f32] {
         let start = row * self.columns + columns.start;
         assert!(columns.end <= self.columns && start + columns.len() <= self.len);
