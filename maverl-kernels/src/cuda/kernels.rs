@@ -204,7 +204,7 @@ impl<M: Machine> Kernels<M> {
         )
     }
 
-    /// Each pair is group ids by row, and moments by id.
+    /// Writes the advantages of rows. Each pair is group ids by row, and moments by id.
     #[expect(clippy::too_many_arguments, reason = "the arguments of the kernel")]
     fn rows(
         &self,
@@ -262,7 +262,7 @@ impl<M: Machine> Kernels<M> {
 }
 
 impl Scan {
-    /// Discounted returns: advantages with values of 0 and lambda 1.
+    /// Returns the arguments for discounted returns: advantages with values of 0 and lambda 1.
     pub(super) fn returns(rewards: u64, gamma: f64, out: u64) -> Self {
         let hops = GaeSteps::all(GaeParams { gamma, lambda: 1.0 });
         Self { rewards, values: NONE, after: NONE, hops, advantages: out, returns: NONE }

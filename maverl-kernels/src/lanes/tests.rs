@@ -95,7 +95,7 @@ fn bits<const L: usize>(x: [f32; L]) -> [u32; L] {
     x.map(f32::to_bits)
 }
 
-/// Sixteen numbers: many of them ordinary, some of them special.
+/// Generates sixteen numbers: many of them ordinary, some of them special.
 fn sixteen() -> impl Strategy<Value = [f32; LANES]> {
     let special = [0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::MIN_POSITIVE, 1e-42, -1e-42];
     let number = prop_oneof![

@@ -21,7 +21,308 @@ pub(super) fn prefetch(address: *const i8) {
 
 /// Vectors of eight lanes, 16 registers: twelve sums, the columns' vectors, and a term.
 impl Vectors for V3 {
-    /// Widening uses the registers of a row.
+    /// Returns fewer rows than without widening, which uses the registers of a row.
+    ///
+    /// //! Loops around the kernel: blocking of a product for the caches and for threads.
+    /// //!
+    /// //! A task has some rows and some columns. It processes as many columns at a time as fit the cache, and splits
+    /// sums into
+    /// //! pieces of at most [`MOST_WORDS`], so that the panels of a piece stay in the L2 cache while all rows of the
+    /// task
+    /// //! pass, one tile at a time. With few tiles, each panel serves all of them before the next panel is read. The
+    /// blocking
+    /// //! of rows and columns never changes an element's sum; the pieces of a sum depend on its length alone.
+    /// #![allow(unsafe_code)]
+    ///
+    /// use std::{cell::RefCell, marker::PhantomData, ops::Range};
+    ///
+    /// use rayon::prelude::*;
+    ///
+    /// pub(super) use super::kernel::Then;
+    /// use super::kernel::{Kernel, MOST_ROWS, Sums};
+    /// use super::layout::{BLOCK, Element, GAP, Line, Matrix, PANEL, Panel, Panels, Tile};
+    /// use super::path::{Path, prefetch};
+    /// use crate::par;
+    ///
+    /// /// Words of a sum that are added before they are added to the earlier ones.
+    /// pub(super) const MOST_WORDS: usize = 512;
+    /// /// Words of the panels that are used while they are in the cache: half a megabyte.
+    /// const CACHED: usize = 8 * PANEL * MOST_WORDS;
+    /// /// Rows up to which a right side with consecutive columns is not worth packing.
+    /// const IN_PLACE_ROWS: usize = 128;
+    /// /// Tiles that are packed at once, so that each panel is read once for all of them. With few rows, panels come
+    /// from a
+    /// /// far cache. With more rows, tiles are processed one after the other.
+    /// const FEW_TILES: usize = 8;
+    /// /// Multiplications of words that are worth a task of their own.
+    /// const GRAIN: usize = 1 << 19;
+    /// /// Tasks for each thread, where there is enough work; the last tasks balance the load.
+    /// const TASKS: usize = 4;
+    ///
+    /// /// A product `out (+)= a · b`.
+    /// pub(super) struct Product<'a, E> {
+    ///     pub(super) a: Matrix<'a, E>,
+    ///     pub(super) b: Panels<'a, E>,
+    ///     pub(super) out: Out<'a>,
+    ///     pub(super) then: Then,
+    ///     pub(super) path: Path,
+    /// }
+    ///
+    /// /// Output of a product. Tasks write disjoint parts of it.
+    /// pub(super) struct Out<'a> {
+    ///     start: *mut f32,
+    ///     len: usize,
+    ///     columns: usize,
+    ///     borrow: PhantomData<&'a mut [f32]>,
+    /// }
+    ///
+    /// // SAFETY: it stands for a `&mut [f32]`, and tasks write disjoint parts of it (`Out::row`).
+    /// unsafe impl Sync for Out<'_> {}
+    ///
+    /// impl<'a> Out<'a> {
+    ///     pub(super) fn new(out: &'a mut [f32], columns: usize) -> Self {
+    ///         Self { start: out.as_mut_ptr(), len: out.len(), columns, borrow: PhantomData }
+    ///     }
+    ///
+    ///     /// Returns some columns of a row.
+    ///     ///
+    ///     /// # Safety
+    ///     ///
+    ///     /// While the result lives, no other reference to that part exists.
+    ///     #[expect(clippy::mut_from_ref, reason = "the parts of different tasks are disjoint")]
+    ///     unsafe fn row(&self, row: usize, columns: Range<usize>) -> &mut [f32] {
+    ///         let start = row * self.columns + columns.start;
+    ///         assert!(columns.end <= self.columns && start + columns.len() <= self.len);
+    ///         // SAFETY: in bounds of the borrowed slice, and exclusive as guaranteed by the caller.
+    ///         unsafe { std::slice::from_raw_parts_mut(self.start.add(start), columns.len()) }
+    ///     }
+    /// }
+    ///
+    /// impl Out<'_> {
+    ///     /// Prefetches the output of a kernel while its sums are computed.
+    ///     fn prefetch(&self, rows: &Range<usize>, column: usize) {
+    ///         for row in rows.clone() {
+    ///             let start = self.start.wrapping_add(row * self.columns + column);
+    ///             (0..PANEL).step_by(BLOCK).for_each(|i| prefetch(start.wrapping_add(i)));
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// /// Panels of a piece.
+    /// struct View<'a, E> {
+    ///     /// Panels that are read in place.
+    ///     in_place: Option<&'a Matrix<'a, E>>,
+    ///     /// Packed panels.
+    ///     lines: &'a [Line],
+    ///     /// Number of lines from one panel to the next.
+    ///     stride: usize,
+    ///     columns: Range<usize>,
+    ///     words: Range<usize>,
+    /// }
+    ///
+    /// impl<E: Element> View<'_, E> {
+    ///     /// Returns the panel that begins at a column.
+    ///     fn panel(&self, column: usize) -> Panel<'_> {
+    ///         let lines = match self.in_place {
+    ///             Some(matrix) if column + PANEL <= self.columns.end => {
+    ///                 return matrix.panel_in_place(column, self.words.clone());
+    ///             }
+    ///             Some(_) => self.lines,
+    ///             None => &self.lines[(column - self.columns.start) / PANEL * self.stride..],
+    ///         };
+    ///         Panel::of(&lines[..self.words.len()])
+    ///     }
+    /// }
+    ///
+    /// /// Buffers for one tile and the panels of one piece. Each thread keeps its own.
+    /// #[derive(Default)]
+    /// struct Scratch {
+    ///     tile: Vec<u32>,
+    ///     panels: Vec<Line>,
+    /// }
+    ///
+    /// thread_local! {
+    ///     static SCRATCH: RefCell<Scratch> = RefCell::default();
+    /// }
+    ///
+    /// impl<E: Element> Product<'_, E> {
+    ///     /// Computes the product in the current pool.
+    ///     pub(super) fn run(&self) {
+    ///         let (m, n) = (self.a.indices, self.b.columns());
+    ///         if m == 0 || n == 0 {
+    ///             return;
+    ///         }
+    ///         let (rows, columns) = self.cut();
+    ///         let across = n.div_ceil(columns);
+    ///         let tasks = m.div_ceil(rows) * across;
+    ///         let task = |i: usize| {
+    ///             let (row, column) = (i / across * rows, i % across * columns);
+    ///             self.task(row..m.min(row + rows), column..n.min(column + columns));
+    ///         };
+    ///         match tasks {
+    ///             1 => task(0),
+    ///             _ => (0..tasks).into_par_iter().with_max_len(1).for_each(task),
+    ///         }
+    ///     }
+    ///
+    ///     /// Returns the rows and columns of a task. Columns are split before rows, because each task packs its own
+    ///     columns.
+    ///     /// A task has at least enough columns to repay reading the rows.
+    ///     fn cut(&self) -> (usize, usize) {
+    ///         let (m, n) = (self.a.indices, self.b.columns());
+    ///         let panels = n.div_ceil(PANEL);
+    ///         let most = TASKS * par::threads();
+    ///         let tasks = match par::threads() {
+    ///             1 => 1,
+    ///             _ => (m * panels * PANEL * self.a.words() / GRAIN).clamp(1, most),
+    ///         };
+    ///         let least_panels = if m <= 4 * self.path.rows::<E>() { 1 } else { 8 };
+    ///         let across = tasks.min(panels.div_ceil(least_panels));
+    ///         let down = tasks.div_ceil(across).min(m.div_ceil(self.path.rows::<E>()));
+    ///         let rows = m.div_ceil(down).next_multiple_of(self.path.rows::<E>());
+    ///         (rows, panels.div_ceil(across) * PANEL)
+    ///     }
+    ///
+    ///     /// Returns the number of columns whose panels fit the cache, for the longest piece of a sum.
+    ///     fn cached_columns(&self) -> usize {
+    ///         let words = self.a.words().clamp(1, MOST_WORDS);
+    ///         CACHED / words / PANEL * PANEL
+    ///     }
+    ///
+    ///     /// Computes some rows and columns of the product.
+    ///     fn task(&self, rows: Range<usize>, columns: Range<usize>) {
+    ///         let mut kernel = Kernel::of(self.path);
+    ///         SCRATCH.with_borrow_mut(|Scratch { tile, panels }| {
+    ///             let most = self.cached_columns();
+    ///             for start in columns.clone().step_by(most) {
+    ///                 let columns = start..columns.end.min(start + most);
+    ///                 if self.a.words() == 0 && self.then == Then::Set {
+    ///                     rows.clone().for_each(|row| {
+    ///                         // SAFETY: rows and columns of different tasks are disjoint.
+    ///                         unsafe { self.out.row(row, columns.clone()) }.fill(0.0);
+    ///                     });
+    ///                 }
+    ///                 for words in pieces(self.a.words()) {
+    ///                     let panels = self.panels(rows.len(), columns.clone(), words, panels);
+    ///                     self.piece(&mut kernel, &rows, &panels, tile);
+    ///                 }
+    ///             }
+    ///         });
+    ///     }
+    ///
+    ///     /// Returns the panels of some columns and words: in place, or packed into `scratch` if `rows` repay it.
+    ///     fn panels<'s>(
+    ///         &'s self,
+    ///         rows: usize,
+    ///         columns: Range<usize>,
+    ///         words: Range<usize>,
+    ///         scratch: &'s mut Vec<Line>,
+    ///     ) -> View<'s, E> {
+    ///         let depth = words.len();
+    ///         let matrix = match &self.b {
+    ///             Panels::Of(matrix) => matrix,
+    ///             Panels::PackedWeight { lines, .. } => {
+    ///                 let stride = self.a.words();
+    ///                 let lines = &lines[columns.start / PANEL * stride + words.start..];
+    ///                 return View { in_place: None, lines, stride, columns, words };
+    ///             }
+    ///         };
+    ///         let in_place = (rows <= IN_PLACE_ROWS && matrix.has_panels_in_place()).then_some(matrix);
+    ///         let skipped = if in_place.is_some() { columns.len() / PANEL * PANEL } else { 0 };
+    ///         let starts = (columns.start + skipped..columns.end).step_by(PANEL);
+    ///         if scratch.len() < starts.len() * depth {
+    ///             scratch.resize(starts.len() * depth, Line::default());
+    ///         }
+    ///         for (start, out) in starts.zip(scratch.chunks_exact_mut(depth)) {
+    ///             let columns = start..columns.end.min(start + PANEL);
+    ///             matrix.panel(columns, words.clone(), out, self.path);
+    ///         }
+    ///         View { in_place, lines: scratch, stride: depth, columns, words }
+    ///     }
+    ///
+    ///     /// Computes one piece of the sums of some rows and columns.
+    ///     fn piece(
+    ///         &self,
+    ///         kernel: &mut Kernel,
+    ///         rows: &Range<usize>,
+    ///         panels: &View<'_, E>,
+    ///         scratch: &mut Vec<u32>,
+    ///     ) {
+    ///         let (columns, words) = (&panels.columns, &panels.words);
+    ///         let then = if words.start == 0 { self.then } else { Then::Add };
+    ///         let mut sums: Sums = [[0.0; PANEL]; MOST_ROWS];
+    ///         // Tiles of sizes as equal as possible.
+    ///         let tiles = rows.len().div_ceil(self.path.rows::<E>());
+    ///         let size = rows.len().div_ceil(tiles);
+    ///         let at_once = if tiles <= FEW_TILES { size * tiles } else { size };
+    ///         let len = words.len() * self.path.tile_words::<E>();
+    ///         let room = (self.path.rows::<E>().max(BLOCK) + 1) * (len + GAP).next_multiple_of(BLOCK);
+    ///         let scratch = aligned(scratch, room * at_once.div_ceil(size));
+    ///         for start in rows.clone().step_by(at_once) {
+    ///             let next = rows.end.min(start + at_once)..rows.end.min(start + 2 * at_once);
+    ///             let rows = start..next.start;
+    ///             let mut tiles = [Tile::default(); FEW_TILES];
+    ///             let places = scratch.chunks_exact_mut(room).zip(rows.clone().step_by(size));
+    ///             for (tile, (out, start)) in tiles.iter_mut().zip(places) {
+    ///                 let rows = start..rows.end.min(start + size);
+    ///                 *tile = self.a.tile(rows, words.clone(), out, self.path);
+    ///             }
+    ///             let panel_starts = columns.clone().step_by(PANEL);
+    ///             let parts = panel_starts.len();
+    ///             for (part, column) in panel_starts.enumerate() {
+    ///                 self.a.prefetch(&next, words, part, parts);
+    ///                 let panel = panels.panel(column);
+    ///                 for (tile, start) in tiles.iter().zip(rows.clone().step_by(size)) {
+    ///                     let rows = start..rows.end.min(start + size);
+    ///                     self.out.prefetch(&rows, column);
+    ///                     let columns = column..columns.end.min(column + PANEL);
+    ///                     let mut out = <[&mut [f32]; MOST_ROWS]>::default();
+    ///                     let out = &mut out[..rows.len()];
+    ///                     for (out, row) in out.iter_mut().zip(rows) {
+    ///                         // SAFETY: rows and columns of different tasks are disjoint.
+    ///                         *out = unsafe { self.out.row(row, columns.clone()) };
+    ///                     }
+    ///                     if columns.len() == PANEL {
+    ///                         kernel.multiply::<E>(*tile, panel, out, then);
+    ///                     } else {
+    ///                         let mut places = sums.each_mut().map(|sums| &mut sums[..]);
+    ///                         kernel.multiply::<E>(*tile, panel, &mut places[..out.len()], Then::Set);
+    ///                         let sums = places.iter().map(|sums| &sums[..columns.len()]);
+    ///                         out.iter_mut().zip(sums).for_each(|(out, sums)| then.put(sums, out));
+    ///                     }
+    ///                 }
+    ///             }
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// /// Splits a sum into pieces, as equal as steps allow.
+    /// fn pieces(words: usize) -> impl Iterator<Item = Range<usize>> {
+    ///     let steps = words.div_ceil(BLOCK);
+    ///     let size = steps.div_ceil(words.div_ceil(MOST_WORDS).max(1)).max(1) * BLOCK;
+    ///     (0..words).step_by(size).map(move |start| start..words.min(start + size))
+    /// }
+    ///
+    /// /// Returns the first `len` words of `scratch` from the start of a cache line on.
+    /// fn aligned(scratch: &mut Vec<u32>, len: usize) -> &mut [u32] {
+    ///     if scratch.len() < len + BLOCK {
+    ///         scratch.resize(len + BLOCK, 0);
+    ///     }
+    ///     let start = scratch.as_ptr().align_offset(64).min(BLOCK);
+    ///     &mut scratch[start..start + len]
+    /// }
+    ///
+    /// /// Packs all panels of a matrix, `[panels, words, PANEL]`.
+    /// pub(super) fn pack<E: Element>(matrix: &Matrix<'_, E>, lines: &mut [Line], path: Path) {
+    ///     let words = matrix.words();
+    ///     if words == 0 {
+    ///         return;
+    ///     }
+    ///     lines.par_chunks_exact_mut(words).enumerate().for_each(|(panel, out)| {
+    ///         let start = panel * PANEL;
+    ///         matrix.panel(start..matrix.indices.min(start + PANEL), 0..words, out, path);
+    ///     });
+    /// }
     #[inline(always)]
     fn rows<E: Element>() -> usize {
         if E::TERMS == 1 { 6 } else { 5 }
