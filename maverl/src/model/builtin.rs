@@ -1,6 +1,6 @@
 //! Models embedded in the library.
 
-/// Valid names of `path = "builtin:NAME"`.
+/// Names that `path = "builtin:NAME"` may have.
 pub const NAMES: &[&str] = &["tiny", "worlds"];
 
 /// Files of an embedded model directory.
