@@ -1,4 +1,4 @@
-//! The estimators on a machine, from host slices and back.
+//! The estimators on a machine, for host slices.
 
 use super::kernels::{Add, NONE, Scan};
 use super::{Kernels, Machine};
@@ -123,7 +123,7 @@ impl<M: Machine> Estimate for Kernels<M> {
 }
 
 impl<M: Machine> Kernels<M> {
-    /// Runs `f` on the addresses of `values` and of as many numbers, which it returns.
+    /// Runs `f` on the addresses of `values` and of an output of the same length. Returns the output.
     fn map(
         &self,
         values: &[f32],

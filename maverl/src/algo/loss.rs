@@ -1,13 +1,13 @@
-//! Losses as pure functions of numbers, each with its derivative, and the weights that turn them into one number.
+//! Losses as pure functions, each with its derivative, and the weights that aggregate them.
 //!
 //! ```text
 //! L = Σₙ wₙ · (surrogate + β · kl + δ · drift − η · entropy)ₙ
 //! ```
 //!
-//! What a token loses and how much it counts are separate: [`token_weights`] are computed once from the true lengths of
-//! a whole batch, so micro-batches of any size add up to the same gradient. A row's losses need nothing of other rows:
-//! [`policy_gradient`] takes the log-probs of one row `[T]` and gives `∂L/∂logp [T]` and `∂L/∂entropy [T]`, from which a
-//! backward pass goes on.
+//! The loss of a token and its weight are separate. [`token_weights`] are computed once from the true lengths of a
+//! whole batch, so micro-batches of any size add up to the same gradient. The losses of a row do not depend on other
+//! rows: [`policy_gradient`] takes the log-probs of one row `[T]` and returns `∂L/∂logp [T]` and `∂L/∂entropy [T]`, the
+//! inputs of the backward pass.
 
 mod aggregate;
 mod correction;
@@ -25,17 +25,17 @@ pub use preference::{Pair, Preference, PreferenceLoss, preference};
 pub use surrogate::{Clip, Clipped, cispo, clipped_surrogate, cpgd, sapo};
 pub use value::{ValueLimits, ValueLoss, clipped_value, huber, value_loss};
 
-/// A loss and its derivative with respect to the number it is a function of.
+/// A loss and its derivative with respect to its argument.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Term {
-    /// The loss.
+    /// Value of the loss.
     pub value: f64,
-    /// Its derivative.
+    /// Derivative of the loss.
     pub grad: f64,
 }
 
 impl Term {
-    /// A loss that does not move: no gradient.
+    /// Returns a constant loss: its gradient is 0.
     pub const fn constant(value: f64) -> Self {
         Self { value, grad: 0.0 }
     }
