@@ -1,4 +1,4 @@
-//! Checkpoints: everything a run needs to go on, written so that a crash leaves all of it or nothing.
+//! Checkpoints: the complete state of a run, written atomically.
 //!
 //! ```text
 //! checkpoints/step-000010/
@@ -11,8 +11,8 @@
 //! checkpoints/best.json        which step did best on the validation split
 //! ```
 //!
-//! A checkpoint is written as `.tmp-step-000010`, synced file by file, and renamed. What fails its checksums is refused
-//! by name; an older checkpoint is never taken in its place unasked.
+//! A checkpoint is written as `.tmp-step-000010`, synced file by file, and renamed. A checkpoint with wrong checksums
+//! is rejected by name; an older one is never used in its place implicitly.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,58 +33,58 @@ use crate::trajectory::Seat;
 const TRAINER: &str = "trainer.json";
 const BEST: &str = "best.json";
 
-/// Where training stands, beside weights and moments. Task order and every seed derive from `seed` and `step`.
+/// Training state beside weights and moments. Task order and every seed derive from `seed` and `step`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct TrainerState {
-    /// Steps done.
+    /// Number of completed steps.
     pub step: u64,
-    /// The run's seed.
+    /// Seed of the run.
     pub seed: u64,
-    /// Steps in a row, up to this one, in which no group had spread.
+    /// Number of consecutive steps, up to this one, in which every group was flat.
     pub flat_steps: u64,
-    /// The best validation so far.
+    /// Best validation so far.
     pub best: Option<Best>,
-    /// Sums over every training episode, by seat.
+    /// Sums over all training episodes, by seat.
     pub agents: BTreeMap<Seat, SeatTotals>,
-    /// How each file that grows began.
+    /// Hash of the beginning of each append-only file.
     pub files: BTreeMap<String, FileHash>,
 }
 
-/// The best validation so far.
+/// Best validation so far.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Best {
-    /// After how many steps.
+    /// Step of the validation.
     pub step: u64,
-    /// Its share of solved tasks.
+    /// Share of solved tasks.
     pub exact_match: f64,
 }
 
-/// Which checkpoint of a run.
+/// Selection of a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
     /// The newest.
     Last,
     /// The best by validation.
     Best,
-    /// The one after so many steps.
+    /// The one after this number of steps.
     Step(u64),
 }
 
-/// The checkpoints of one run.
+/// Checkpoints of one run.
 #[derive(Debug, Clone)]
 pub struct Checkpoints {
     dir: PathBuf,
 }
 
-/// A checkpoint whose files are as they were written.
+/// A checkpoint with verified files.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Checkpoint {
-    /// Where training stood.
+    /// Training state.
     pub state: TrainerState,
     dir: PathBuf,
 }
 
-/// A checkpoint being written; it counts for nothing until [`Draft::commit`].
+/// A checkpoint being written; it is not valid before [`Draft::commit`].
 #[derive(Debug)]
 pub struct Draft {
     dir: PathBuf,
@@ -92,12 +92,12 @@ pub struct Draft {
 }
 
 impl Checkpoints {
-    /// The checkpoints of the run in a directory.
+    /// Returns the checkpoints of the run in a directory.
     pub fn of(run: &Path) -> Self {
         Self { dir: run.join("checkpoints") }
     }
 
-    /// The steps there are checkpoints of, ascending.
+    /// Returns the steps with a checkpoint, ascending.
     ///
     /// # Errors
     ///
@@ -113,11 +113,11 @@ impl Checkpoints {
         Ok(steps)
     }
 
-    /// Opens a checkpoint and checks every file of it.
+    /// Opens a checkpoint and verifies every file of it.
     ///
     /// # Errors
     ///
-    /// If there is none such, or a file of it is damaged, which is named.
+    /// If it does not exist, or one of its files is damaged; the error names it.
     pub fn open(&self, which: Which) -> Result<Checkpoint, RunDirError> {
         let steps = self.steps()?;
         let (wanted, step) = match which {
@@ -143,7 +143,7 @@ impl Checkpoints {
         }
     }
 
-    /// The same error about a file that the checkpoint of a step cannot do without, with what would help.
+    /// Adds a remedy to an error about a required file of a checkpoint.
     pub(crate) fn with_remedy(&self, step: u64, error: RunDirError) -> RunDirError {
         let Ok(steps) = self.steps() else { return error };
         match error {
@@ -170,7 +170,7 @@ impl Checkpoints {
         }
     }
 
-    /// Where training stood at a checkpoint, of which nothing else is read.
+    /// Reads only the training state of a checkpoint.
     ///
     /// # Errors
     ///
@@ -179,11 +179,11 @@ impl Checkpoints {
         read_json(&self.path(step).join(TRAINER))
     }
 
-    /// The best validation, if there was one.
+    /// Returns the best validation, if there was one.
     ///
     /// # Errors
     ///
-    /// If `best.json` is there and cannot be read.
+    /// If `best.json` exists and cannot be read.
     pub fn best(&self) -> Result<Option<Best>, RunDirError> {
         let path = self.dir.join(BEST);
         if path.exists() { read_json(&path).map(Some) } else { Ok(None) }
@@ -193,7 +193,7 @@ impl Checkpoints {
     ///
     /// # Errors
     ///
-    /// If its directory cannot be made.
+    /// If its directory cannot be created.
     pub fn begin(&self, step: u64) -> Result<Draft, RunDirError> {
         let target = self.path(step);
         let dir = temporary(&target);
@@ -202,7 +202,8 @@ impl Checkpoints {
         Ok(Draft { dir, target })
     }
 
-    /// Removes what a crash left and what belongs to steps after `state`, so that the run can go on from there.
+    /// Removes leftovers of a crash and everything that belongs to steps after `state`, so that the run can resume from
+    /// there.
     ///
     /// # Errors
     ///
@@ -216,7 +217,8 @@ impl Checkpoints {
             .try_for_each(|step| self.discard(step))
     }
 
-    /// Points `best.json` at the best of a state, and removes all but the newest `keep` and, if `keep_best`, the best.
+    /// Writes the best validation of a state to `best.json`, and removes all but the newest `keep` checkpoints and, if
+    /// `keep_best`, the best.
     ///
     /// # Errors
     ///
@@ -237,14 +239,14 @@ impl Checkpoints {
     fn point_at_best(&self, state: &TrainerState) -> Result<(), RunDirError> {
         let path = self.dir.join(BEST);
         match state.best {
-            // One that cannot be read is written again: the state knows better.
+            // An unreadable file is written again from the state.
             Some(best) if self.best().ok().flatten() == Some(best) => Ok(()),
             Some(best) => write_json(&path, &best).map(drop),
             None => remove(&path),
         }
     }
 
-    /// Takes the name away first, so that what is half removed is never taken for a damaged checkpoint.
+    /// Renames the checkpoint first, so that a partially removed one is never taken for a damaged checkpoint.
     fn discard(&self, step: u64) -> Result<(), RunDirError> {
         let path = self.path(step);
         let doomed = temporary(&path);
@@ -259,7 +261,7 @@ impl Checkpoints {
 }
 
 impl Checkpoint {
-    /// The directory a policy was saved in.
+    /// Returns the directory of a policy.
     ///
     /// # Errors
     ///
@@ -269,7 +271,7 @@ impl Checkpoint {
         if dir.is_dir() { Ok(dir) } else { Err(damaged(&dir, "it is missing")) }
     }
 
-    /// A value that was written beside the policies; `None` if it was not.
+    /// Reads a value beside the policies; `None` if it was not written.
     ///
     /// # Errors
     ///
@@ -279,18 +281,18 @@ impl Checkpoint {
         if path.exists() { read_json(&path).map(Some) } else { Ok(None) }
     }
 
-    /// Where it is.
+    /// Path of the checkpoint.
     pub fn path(&self) -> &Path {
         &self.dir
     }
 }
 
 impl Draft {
-    /// Makes the directory a policy is to be saved in.
+    /// Creates the directory of a policy.
     ///
     /// # Errors
     ///
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub fn policy(&self, policy: &str) -> Result<PathBuf, RunDirError> {
         let dir = policy_dir(&self.dir, policy);
         fs::create_dir_all(&dir).at("make", &dir)?;
@@ -306,16 +308,16 @@ impl Draft {
         write_json(&self.file(name), value).map(drop)
     }
 
-    /// Where a file that belongs to no policy is written.
+    /// Path for a file that belongs to no policy.
     pub fn file(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
-    /// Makes the checkpoint count.
+    /// Makes the checkpoint valid.
     ///
     /// # Errors
     ///
-    /// If the disk fails; the checkpoint then does not count.
+    /// If the disk fails; the checkpoint is then not valid.
     pub fn commit(self, state: &TrainerState) -> Result<PathBuf, RunDirError> {
         write_json(&self.dir.join(TRAINER), state)?;
         adopt(&self.dir)?;
@@ -327,10 +329,10 @@ impl Draft {
     }
 }
 
-/// What is not committed only takes space, perhaps on a disk that is full.
+/// A draft that is not committed only takes space, perhaps on a full disk.
 impl Drop for Draft {
     fn drop(&mut self) {
-        // Best effort: what stays is swept when the run is resumed. After a commit there is nothing under this name.
+        // Best effort: leftovers are removed when the run is resumed. After a commit nothing has this name.
         let _ = remove(&self.dir);
     }
 }

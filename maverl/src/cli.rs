@@ -185,7 +185,7 @@ pub struct ConfigArgs {
     quick: bool,
 }
 
-/// What `--quick` sets; what is given beside it wins.
+/// Keys that `--quick` sets; other settings take precedence.
 const QUICK: [&str; 4] = ["steps=2", "task.tasks_per_step=2", "task.group_size=4", "eval.tasks=4"];
 
 /// What `maverl train` takes; examples take the same.
@@ -211,7 +211,7 @@ pub struct RunArgs {
     seeds: Option<seeds::Seeds>,
 }
 
-/// Why a command failed, as it is printed.
+/// Error of a failed command, as it is printed.
 #[derive(Debug)]
 pub struct Failure(String);
 
@@ -221,15 +221,16 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-/// The `main` of a binary with maverl's command line; `maverl::main!` calls it.
+/// Runs the command line; called by `maverl::main!`.
 pub fn main() -> ExitCode {
     let cli: Cli = usage::parse();
     exit(select_simd().and_then(|()| run(cli.command)))
 }
 
-/// The `main` of an example: `maverl train` with a configuration of its own under `name` where the user gives none.
+/// Runs the command line of an example: `maverl train` with a configuration of its own under `name` unless the user
+/// gives one.
 ///
-/// The example's `base` is what relative paths in its configuration are relative to.
+/// Relative paths in its configuration are relative to `base`.
 pub fn train_example(name: &str, config: &str, base: &Path) -> ExitCode {
     /// Trains the team of this example. Takes what `maverl train` takes; CONFIG replaces the example's own.
     #[derive(Parser)]
@@ -242,7 +243,7 @@ pub fn train_example(name: &str, config: &str, base: &Path) -> ExitCode {
     exit(select_simd().and_then(|()| train(&example.run, Some(&given))))
 }
 
-/// Chooses the vector instructions of this process, so that a wrong `MAVERL_SIMD` is an error before anything runs.
+/// Selects the vector instructions of this process, so that a wrong `MAVERL_SIMD` is an error before anything runs.
 fn select_simd() -> Result<(), Failure> {
     maverl_kernels::simd::select()?;
     Ok(())
@@ -287,7 +288,7 @@ fn new(name: &str, maverl: Option<&Path>) -> Result<ExitCode, Failure> {
     print(&format!("wrote {0}; go on with `cd {0}` and `cargo run -- list`", dir.display()))
 }
 
-/// A configuration that comes with a program.
+/// Configuration that is embedded in a program.
 struct BuiltinConfig<'a> {
     name: &'a str,
     text: &'a str,
@@ -303,7 +304,7 @@ impl ConfigArgs {
         self.over(self.base(given))
     }
 
-    /// The file, or what comes with the program, and the environment.
+    /// The file or the embedded configuration, and the environment.
     fn base(&self, given: Option<&BuiltinConfig<'_>>) -> Sources {
         match (self.path(), given) {
             (Some(path), _) => Sources::file(path),
@@ -314,7 +315,7 @@ impl ConfigArgs {
         }
     }
 
-    /// The command line's layer on top of others.
+    /// Adds the command line's layer on top of others.
     fn over(&self, sources: Sources) -> Sources {
         let quick = QUICK.iter().filter(|_| self.quick).map(|set| (*set).to_owned());
         let seed = self.seed.map(|seed| format!("seed={seed}"));
@@ -348,7 +349,7 @@ fn train(args: &RunArgs, given: Option<&BuiltinConfig<'_>>) -> Result<ExitCode, 
     Ok(ExitCode::from(report.exit_code()))
 }
 
-/// The sources of a run's own configuration, and its text as given.
+/// Returns the sources of a run's own configuration, and its text as given.
 fn of_run(dir: &Path) -> Result<(Sources, String), Failure> {
     let run = paths::run(dir)?;
     let name = run.resolved().display().to_string();
@@ -359,12 +360,12 @@ fn of_run(dir: &Path) -> Result<(Sources, String), Failure> {
 fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(future);
-    // An environment may block a thread for good; the episode was given up, and nobody waits for the thread.
+    // An environment may block a thread forever; its episode was abandoned, and no task waits for the thread.
     runtime.shutdown_background();
     done
 }
 
-/// Writes to standard output; a reader that has gone (`| head`) is no error.
+/// Writes to standard output; a closed reader (`| head`) is not an error.
 fn print(text: &str) -> Result<ExitCode, Failure> {
     match writeln!(std::io::stdout(), "{}", text.trim_end()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),

@@ -1,7 +1,7 @@
 //! maverl trains *teams* of language-model agents with reinforcement learning.
 //!
-//! A team is declared as ordinary Rust: agents with `#[agent]`, their control flow with `#[orchestra]`. A TOML file maps
-//! the agents onto models. Then a run is:
+//! A team is declared in ordinary Rust: agents with `#[agent]`, their control flow with `#[orchestra]`. A TOML file
+//! maps the agents to models. A run is then:
 //!
 //! ```no_run
 //! use maverl::registry::Registry;
@@ -20,7 +20,7 @@
 //! # }
 //! ```
 //!
-//! [`main!`] makes the same into a command line. A team crate needs [`prelude`] alone.
+//! [`main!`] turns this into a command line. A team crate needs only [`prelude`].
 //!
 //! # Modules, in reading order
 //!
@@ -80,7 +80,7 @@ pub use train::{eval, train};
 #[doc(hidden)]
 pub mod __private;
 
-/// The examples in the documentation of the macros, run as tests.
+/// Examples in the documentation of the macros, run as tests.
 #[cfg(doctest)]
 mod macro_examples {
     #[doc = include_str!("../../maverl-macros/docs/agent.md")]
@@ -101,7 +101,7 @@ mod macro_examples {
 
 pub use maverl_macros::{Input, Reply, agent, environment, orchestra, reward, tool};
 
-/// Everything a team crate needs: `use maverl::prelude::*;`.
+/// Imports of a team crate: `use maverl::prelude::*;`.
 pub mod prelude {
     pub use crate::agent::{
         Agent, AgentName, AskError, Input, Prompt, Reply, ReplyError, Show, tag,
@@ -114,13 +114,13 @@ pub mod prelude {
     pub use maverl_macros::{Input, Reply, agent, environment, orchestra, reward, tool};
 }
 
-/// Writes the `main` of a binary that has the `maverl` command line and the declarations of the named crates.
+/// Defines the `main` of a binary with the `maverl` command line and the declarations of the named crates.
 ///
 /// ```ignore
 /// maverl::main!(my_team, orchestras);
 /// ```
 ///
-/// A dependency that is never named registers nothing: the compiler drops it, and its declarations with it.
+/// A dependency that is never named registers nothing: the compiler drops it with its declarations.
 #[macro_export]
 macro_rules! main {
     ($($team:ident),* $(,)?) => {
