@@ -26,20 +26,20 @@
 //!
 //! | | |
 //! |---|---|
-//! | [`task`], [`trajectory`] | what a team is asked, and what happened: plain data |
+//! | [`task`], [`trajectory`] | tasks, and records of episodes: plain data |
 //! | [`mod@agent`], [`mod@orchestra`] | roles with typed inputs and replies; control flow of one episode |
-//! | [`mod@env`], [`mod@reward`] | the world and the judge; further parts of the reward |
-//! | [`tools`] | calls in replies, their schemas, Rust functions as tools |
-//! | [`registry`] | everything that is declared in the linked crates |
-//! | [`config`], [`mod@check`], [`plan`] | what a user writes; the border where all of it is checked; what it means |
-//! | [`world`], [`data`] | built-in worlds; files of tasks, documents and demonstrations |
-//! | [`model`], [`runtime`] | transformers; the threads that own them, generate and update |
-//! | [`rollout`] | many episodes at once, by models or by scripts |
+//! | [`mod@env`], [`mod@reward`] | environments, which answer actions and score answers; further parts of the reward |
+//! | [`tools`] | tool calls in replies, their schemas, Rust functions as tools |
+//! | [`registry`] | declarations of the linked crates |
+//! | [`config`], [`mod@check`], [`plan`] | the configuration; its validation; the resolved plan of a run |
+//! | [`builtin`], [`data`] | built-in data; files of tasks, documents and demonstrations |
+//! | [`model`], [`runtime`] | transformers; the worker threads that own them, generate and update |
+//! | [`rollout`] | concurrent episodes, played by models or scripts |
 //! | [`algo`] | samples, advantages, losses, batches |
-//! | [`ballot`] | votes for answers |
-//! | [`metrics`], [`mod@eval`] | the numbers of a step, and of an evaluation or a comparison |
-//! | [`run_dir`], [`checkpoint`] | what a run leaves on disk |
-//! | [`mod@train`], [`cli`] | the course of a run, and the command line |
+//! | [`ballot`] | vote counting |
+//! | [`metrics`], [`mod@eval`] | metrics of a step, of an evaluation and of a comparison |
+//! | [`run_dir`], [`checkpoint`] | files of a run |
+//! | [`mod@train`], [`cli`] | training, and the command line |
 #![warn(missing_docs)]
 
 #[allow(unused_extern_crates)] // generated code says `::maverl` inside this crate too

@@ -19,7 +19,7 @@ impl Rewards {
         Self::default()
     }
 
-    /// Adds a value to every turn of the episode.
+    /// Creates a reward of `value` for every turn of the episode.
     pub fn episode(value: f64) -> Self {
         Self(vec![(RewardOf::Episode, value)])
     }

@@ -1,5 +1,5 @@
 //! Namespaces: an isolated process in a file system with the interpreter, a private `/tmp`, and the devices `null`,
-//! `zero` and those of randomness.
+//! `zero`, `random` and `urandom`.
 //!
 //! The kernel creates the namespaces with the process (see [`FLAGS`]). The process then maps its user and builds the
 //! root. The user of the outside is `nobody` inside and has no capability once the interpreter runs.

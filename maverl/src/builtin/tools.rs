@@ -126,7 +126,7 @@ fn number(draw: &mut SplitMix64, low: i64, high: i64) -> i64 {
     low + draw.index((high - low + 1) as usize) as i64
 }
 
-/// Something to calculate: small, of one step, of three.
+/// Creates a calculation: small numbers, one step, or three steps.
 fn sum(level: u32, draw: &mut SplitMix64) -> Errand {
     let (expression, value) = match level {
         1 => {
@@ -147,7 +147,7 @@ fn sum(level: u32, draw: &mut SplitMix64) -> Errand {
     Errand::asking(format!("What is {expression}?"), &value, calls)
 }
 
-/// Something to be written: a word, what another file says, two files into one.
+/// Creates a task to write a file: a word, the content of another file, or two files joined.
 fn file(level: u32, draw: &mut SplitMix64) -> Errand {
     let mut names = NAMES;
     draw.shuffle(&mut names);
@@ -179,7 +179,7 @@ fn file(level: u32, draw: &mut SplitMix64) -> Errand {
     }
 }
 
-/// Something about a table: a cell, a sum over it, a change of it.
+/// Creates a task about a table: read a cell, sum over it, or change it.
 fn table(level: u32, draw: &mut SplitMix64) -> Errand {
     let mut items = ITEMS;
     draw.shuffle(&mut items);
@@ -251,7 +251,7 @@ mod tests {
         for task in errands().into_iter().flat_map(|(_, tasks)| tasks) {
             if let Some(answer) = task.data.get("answers").and_then(|answers| answers[0].as_str()) {
                 let mut words = task.question.split(|c: char| !c.is_ascii_digit());
-                // Of small sums, by chance one in some hundred.
+                // About one in a hundred small sums contains its result by chance.
                 let small = task.source == "tools/sum" && task.data["level"] == 1;
                 assert!(small || !words.any(|word| word == answer), "{}: {answer}", task.question);
             }

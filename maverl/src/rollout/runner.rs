@@ -97,7 +97,7 @@ impl EpisodeRunner {
         episode
     }
 
-    /// Opens the worlds for one episode.
+    /// Opens the environments for one episode.
     async fn open(&self, request: &EpisodeRequest) -> Result<Arc<EpisodeState>, Fault> {
         let (task, seed) = (request.task.clone(), request.seed);
         let (members, environment) = (Arc::clone(&self.members), Arc::clone(&self.environment));
@@ -109,7 +109,7 @@ impl EpisodeRunner {
         table.await.map(Arc::new)
     }
 
-    /// Lets the orchestra run and the environment judge.
+    /// Runs the orchestra, then scores its answer.
     async fn run_orchestra(&self, table: &Arc<EpisodeState>) -> (Option<String>, Outcome) {
         let run = run(Arc::clone(&self.orchestra), Arc::clone(table));
         let answer = match self.isolated("the orchestra or an agent", run).await {
@@ -123,7 +123,7 @@ impl EpisodeRunner {
         }
     }
 
-    /// Does a part of an episode in a task of its own: its panic is a fault, and it is given up where it takes too long,
+    /// Runs a part of an episode in a task of its own. Its panic becomes a fault. It is abandoned after the time limit,
     /// even if it blocks its thread.
     async fn isolated<T: Send + 'static>(
         &self,
@@ -143,7 +143,7 @@ impl EpisodeRunner {
         }
     }
 
-    /// Adds the reward parts of a scored episode; parts of 0 are left out.
+    /// Adds the reward parts of a scored episode; parts of 0 are omitted.
     fn reward(&self, episode: &mut Episode, table: &EpisodeState) -> Result<(), Fault> {
         for part in table.reward_parts(&episode.turns) {
             finite(&format!("reward `{}` of the orchestra", part.name), part.value)?;
@@ -179,7 +179,7 @@ impl EpisodeRunner {
         Ok(())
     }
 
-    /// A reward for someone who is not there would be lost without a word.
+    /// Checks that the recipient exists: a reward for an unknown one would be lost silently.
     fn known(&self, name: &str, of: &RewardOf, episode: &Episode) -> Result<(), Fault> {
         let turns = episode.turns.len();
         let message = match of {
@@ -202,7 +202,7 @@ async fn run(
     match orchestra.run(Arc::clone(&table)).await {
         Err(AskError::Fault(fault)) => Err(fault),
         Err(AskError::Reply(error)) if table.rejected(&error) => Ok(None),
-        // The turn it is about would be scored without the error and its penalty.
+        // The turn of the error would be scored without the error and its penalty.
         Err(AskError::Reply(error)) => {
             let message = format!(
                 "the orchestra ended with a malformed reply ({error}) that is recorded at no turn; read replies with \

@@ -30,7 +30,7 @@ pub enum Tests {
     Streams(Vec<Stream>),
     /// Accepted answers: the program writes one, or the reply marks one.
     Answers(Vec<String>),
-    /// As `Answers`; the accepted answer is the output of this program.
+    /// Accepted answer given by the output of this program; otherwise like `Answers`.
     Program(String),
 }
 

@@ -14,7 +14,7 @@ const NAMES: &str =
 /// A number with an explicit base.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Based {
-    /// As written, with sign and point, without leading zeros.
+    /// Digits as written, with sign and point, without leading zeros.
     pub(super) digits: String,
     pub(super) base: u32,
     pub(super) value: BigRational,

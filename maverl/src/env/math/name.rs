@@ -14,7 +14,7 @@ const FACTORS: &str = "xyznkit";
 /// The name of a result: `x`, `a_5`, `f(2)`, `AB`, `\text{Area}`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Name {
-    /// As written, without braces and spaces.
+    /// Text as written, without braces and spaces.
     text: String,
     /// True if the name has no words, so that different symbolic names are different quantities.
     symbolic: bool,

@@ -9,17 +9,17 @@ const START: &str = "<|s|>";
 const END: &str = "<|e|>";
 const START_ID: u32 = 1;
 const END_ID: u32 = 2;
-/// Stands for `ab`, as a merge of a real tokenizer would.
+/// Id of `ab`, the merge of the tokenizer.
 const AB: u32 = 3;
 
 /// ChatML over characters, with one merge.
 struct Fake {
-    /// How earlier replies are shown.
+    /// Rendering of earlier replies.
     earlier: fn(&str) -> String,
 }
 
 const KEEPS: Fake = Fake { earlier: str::to_owned };
-/// Leaves the thoughts of earlier turns out, as templates of reasoning models do.
+/// Drops the thoughts of earlier turns, like templates of reasoning models.
 const FORGETS: Fake = Fake { earlier: |reply| reply.rsplit("</think>").next().unwrap().to_owned() };
 
 impl Fake {
