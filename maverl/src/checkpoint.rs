@@ -1,4 +1,4 @@
-//! Checkpoints: the complete state of a run, written atomically.
+//! Checkpoints: everything a run needs to go on, written so that a crash leaves all of it or nothing.
 //!
 //! ```text
 //! checkpoints/step-000010/
@@ -11,8 +11,8 @@
 //! checkpoints/best.json        which step did best on the validation split
 //! ```
 //!
-//! A checkpoint is written as `.tmp-step-000010`, synced file by file, and renamed. A checkpoint with wrong checksums
-//! is rejected by name; an older one is never used in its place implicitly.
+//! A checkpoint is written as `.tmp-step-000010`, synced file by file, and renamed. What fails its checksums is refused
+//! by name; an older checkpoint is never taken in its place unasked.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,58 +33,58 @@ use crate::trajectory::Seat;
 const TRAINER: &str = "trainer.json";
 const BEST: &str = "best.json";
 
-/// Training state beside weights and moments. Task order and every seed derive from `seed` and `step`.
+/// Where training stands, beside weights and moments. Task order and every seed derive from `seed` and `step`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct TrainerState {
-    /// Number of completed steps.
+    /// Steps done.
     pub step: u64,
-    /// Seed of the run.
+    /// The run's seed.
     pub seed: u64,
-    /// Number of consecutive steps, up to this one, in which every group was flat.
+    /// Steps in a row, up to this one, in which no group had spread.
     pub flat_steps: u64,
-    /// Best validation so far.
+    /// The best validation so far.
     pub best: Option<Best>,
-    /// Sums over all training episodes, by seat.
+    /// Sums over every training episode, by seat.
     pub agents: BTreeMap<Seat, SeatTotals>,
-    /// Hash of the beginning of each append-only file.
+    /// How each file that grows began.
     pub files: BTreeMap<String, FileHash>,
 }
 
-/// Best validation so far.
+/// The best validation so far.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Best {
-    /// Step of the validation.
+    /// After how many steps.
     pub step: u64,
-    /// Share of solved tasks.
+    /// Its share of solved tasks.
     pub exact_match: f64,
 }
 
-/// Selection of a checkpoint.
+/// Which checkpoint of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
     /// The newest.
     Last,
     /// The best by validation.
     Best,
-    /// The one after this number of steps.
+    /// The one after so many steps.
     Step(u64),
 }
 
-/// Checkpoints of one run.
+/// The checkpoints of one run.
 #[derive(Debug, Clone)]
 pub struct Checkpoints {
     dir: PathBuf,
 }
 
-/// A checkpoint with verified files.
+/// A checkpoint whose files are as they were written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Checkpoint {
-    /// Training state.
+    /// Where training stood.
     pub state: TrainerState,
     dir: PathBuf,
 }
 
-/// A checkpoint being written; it is not valid before [`Draft::commit`].
+/// A checkpoint being written; it counts for nothing until [`Draft::commit`].
 #[derive(Debug)]
 pub struct Draft {
     dir: PathBuf,
@@ -92,12 +92,12 @@ pub struct Draft {
 }
 
 impl Checkpoints {
-    /// Returns the checkpoints of the run in a directory.
+    /// The checkpoints of the run in a directory.
     pub fn of(run: &Path) -> Self {
         Self { dir: run.join("checkpoints") }
     }
 
-    /// Returns the steps with a checkpoint, ascending.
+    /// The steps there are checkpoints of, ascending.
     ///
     /// # Errors
     ///
@@ -113,11 +113,11 @@ impl Checkpoints {
         Ok(steps)
     }
 
-    /// Opens a checkpoint and verifies every file of it.
+    /// Opens a checkpoint and checks every file of it.
     ///
     /// # Errors
     ///
-    /// If it does not exist, or one of its files is damaged; the error names it.
+    /// If there is none such, or a file of it is damaged, which is named.
     pub fn open(&self, which: Which) -> Result<Checkpoint, RunDirError> {
         let steps = self.steps()?;
         let (wanted, step) = match which {
@@ -143,7 +143,7 @@ impl Checkpoints {
         }
     }
 
-    /// Adds a remedy to an error about a required file of a checkpoint.
+    /// The same error about a file that the checkpoint of a step cannot do without, with what would help.
     pub(crate) fn with_remedy(&self, step: u64, error: RunDirError) -> RunDirError {
         let Ok(steps) = self.steps() else { return error };
         match error {
@@ -170,7 +170,7 @@ impl Checkpoints {
         }
     }
 
-    /// Reads only the training state of a checkpoint.
+    /// Where training stood at a checkpoint, of which nothing else is read.
     ///
     /// # Errors
     ///
@@ -179,11 +179,11 @@ impl Checkpoints {
         read_json(&self.path(step).join(TRAINER))
     }
 
-    /// Returns the best validation, if there was one.
+    /// The best validation, if there was one.
     ///
     /// # Errors
     ///
-    /// If `best.json` exists and cannot be read.
+    /// If `best.json` is there and cannot be read.
     pub fn best(&self) -> Result<Option<Best>, RunDirError> {
         let path = self.dir.join(BEST);
         if path.exists() { read_json(&path).map(Some) } else { Ok(None) }
@@ -193,7 +193,7 @@ impl Checkpoints {
     ///
     /// # Errors
     ///
-    /// If its directory cannot be created.
+    /// If its directory cannot be made.
     pub fn begin(&self, step: u64) -> Result<Draft, RunDirError> {
         let target = self.path(step);
         let dir = temporary(&target);
@@ -202,8 +202,7 @@ impl Checkpoints {
         Ok(Draft { dir, target })
     }
 
-    /// Removes leftovers of a crash and everything that belongs to steps after `state`, so that the run can resume from
-    /// there.
+    /// Removes what a crash left and what belongs to steps after `state`, so that the run can go on from there.
     ///
     /// # Errors
     ///
@@ -217,8 +216,7 @@ impl Checkpoints {
             .try_for_each(|step| self.discard(step))
     }
 
-    /// Writes the best validation of a state to `best.json`, and removes all but the newest `keep` checkpoints and, if
-    /// `keep_best`, the best.
+    /// Points `best.json` at the best of a state, and removes all but the newest `keep` and, if `keep_best`, the best.
     ///
     /// # Errors
     ///
@@ -239,14 +237,14 @@ impl Checkpoints {
     fn point_at_best(&self, state: &TrainerState) -> Result<(), RunDirError> {
         let path = self.dir.join(BEST);
         match state.best {
-            // An unreadable file is written again from the state.
+            // One that cannot be read is written again: the state knows better.
             Some(best) if self.best().ok().flatten() == Some(best) => Ok(()),
             Some(best) => write_json(&path, &best).map(drop),
             None => remove(&path),
         }
     }
 
-    /// Renames the checkpoint first, so that a partially removed one is never taken for a damaged checkpoint.
+    /// Takes the name away first, so that what is half removed is never taken for a damaged checkpoint.
     fn discard(&self, step: u64) -> Result<(), RunDirError> {
         let path = self.path(step);
         let doomed = temporary(&path);
@@ -261,7 +259,7 @@ impl Checkpoints {
 }
 
 impl Checkpoint {
-    /// Returns the directory of a policy.
+    /// The directory a policy was saved in.
     ///
     /// # Errors
     ///
@@ -271,7 +269,7 @@ impl Checkpoint {
         if dir.is_dir() { Ok(dir) } else { Err(damaged(&dir, "it is missing")) }
     }
 
-    /// Reads a value beside the policies; `None` if it was not written.
+    /// A value that was written beside the policies; `None` if it was not.
     ///
     /// # Errors
     ///
@@ -281,18 +279,18 @@ impl Checkpoint {
         if path.exists() { read_json(&path).map(Some) } else { Ok(None) }
     }
 
-    /// Path of the checkpoint.
+    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.dir
     }
 }
 
 impl Draft {
-    /// Creates the directory of a policy.
+    /// Makes the directory a policy is to be saved in.
     ///
     /// # Errors
     ///
-    /// If it cannot be created.
+    /// If it cannot be made.
     pub fn policy(&self, policy: &str) -> Result<PathBuf, RunDirError> {
         let dir = policy_dir(&self.dir, policy);
         fs::create_dir_all(&dir).at("make", &dir)?;
@@ -308,16 +306,16 @@ impl Draft {
         write_json(&self.file(name), value).map(drop)
     }
 
-    /// Path for a file that belongs to no policy.
+    /// Where a file that belongs to no policy is written.
     pub fn file(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
-    /// Makes the checkpoint valid.
+    /// Makes the checkpoint count.
     ///
     /// # Errors
     ///
-    /// If the disk fails; the checkpoint is then not valid.
+    /// If the disk fails; the checkpoint then does not count.
     pub fn commit(self, state: &TrainerState) -> Result<PathBuf, RunDirError> {
         write_json(&self.dir.join(TRAINER), state)?;
         adopt(&self.dir)?;
@@ -329,10 +327,10 @@ impl Draft {
     }
 }
 
-/// A draft that is not committed only takes space, perhaps on a full disk.
+/// What is not committed only takes space, perhaps on a disk that is full.
 impl Drop for Draft {
     fn drop(&mut self) {
-        // Best effort: leftovers are removed when the run is resumed. After a commit nothing has this name.
+        // Best effort: what stays is swept when the run is resumed. After a commit there is nothing under this name.
         let _ = remove(&self.dir);
     }
 }

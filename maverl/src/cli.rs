@@ -185,7 +185,7 @@ pub struct ConfigArgs {
     quick: bool,
 }
 
-/// Keys that `--quick` sets; other settings take precedence.
+/// What `--quick` sets; what is given beside it wins.
 const QUICK: [&str; 4] = ["steps=2", "task.tasks_per_step=2", "task.group_size=4", "eval.tasks=4"];
 
 /// What `maverl train` takes; examples take the same.
@@ -211,7 +211,7 @@ pub struct RunArgs {
     seeds: Option<seeds::Seeds>,
 }
 
-/// Error of a failed command, as it is printed.
+/// Why a command failed, as it is printed.
 #[derive(Debug)]
 pub struct Failure(String);
 
@@ -221,16 +221,15 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-/// Runs the command line; called by `maverl::main!`.
+/// The `main` of a binary with maverl's command line; `maverl::main!` calls it.
 pub fn main() -> ExitCode {
     let cli: Cli = usage::parse();
     exit(select_simd().and_then(|()| run(cli.command)))
 }
 
-/// Runs the command line of an example: `maverl train` with a configuration of its own under `name` unless the user
-/// gives one.
+/// The `main` of an example: `maverl train` with a configuration of its own under `name` where the user gives none.
 ///
-/// Relative paths in its configuration are relative to `base`.
+/// The example's `base` is what relative paths in its configuration are relative to.
 pub fn train_example(name: &str, config: &str, base: &Path) -> ExitCode {
     /// Trains the team of this example. Takes what `maverl train` takes; CONFIG replaces the example's own.
     #[derive(Parser)]
@@ -243,7 +242,7 @@ pub fn train_example(name: &str, config: &str, base: &Path) -> ExitCode {
     exit(select_simd().and_then(|()| train(&example.run, Some(&given))))
 }
 
-/// Selects the vector instructions of this process, so that a wrong `MAVERL_SIMD` is an error before anything runs.
+/// Chooses the vector instructions of this process, so that a wrong `MAVERL_SIMD` is an error before anything runs.
 fn select_simd() -> Result<(), Failure> {
     maverl_kernels::simd::select()?;
     Ok(())
@@ -288,7 +287,7 @@ fn new(name: &str, maverl: Option<&Path>) -> Result<ExitCode, Failure> {
     print(&format!("wrote {0}; go on with `cd {0}` and `cargo run -- list`", dir.display()))
 }
 
-/// Configuration that is embedded in a program.
+/// A configuration that comes with a program.
 struct BuiltinConfig<'a> {
     name: &'a str,
     text: &'a str,
@@ -304,7 +303,7 @@ impl ConfigArgs {
         self.over(self.base(given))
     }
 
-    /// The file or the embedded configuration, and the environment.
+    /// The file, or what comes with the program, and the environment.
     fn base(&self, given: Option<&BuiltinConfig<'_>>) -> Sources {
         match (self.path(), given) {
             (Some(path), _) => Sources::file(path),
@@ -315,7 +314,7 @@ impl ConfigArgs {
         }
     }
 
-    /// Adds the command line's layer on top of others.
+    /// The command line's layer on top of others.
     fn over(&self, sources: Sources) -> Sources {
         let quick = QUICK.iter().filter(|_| self.quick).map(|set| (*set).to_owned());
         let seed = self.seed.map(|seed| format!("seed={seed}"));
@@ -349,7 +348,7 @@ fn train(args: &RunArgs, given: Option<&BuiltinConfig<'_>>) -> Result<ExitCode, 
     Ok(ExitCode::from(report.exit_code()))
 }
 
-/// Returns the sources of a run's own configuration, and its text as given.
+/// The sources of a run's own configuration, and its text as given.
 fn of_run(dir: &Path) -> Result<(Sources, String), Failure> {
     let run = paths::run(dir)?;
     let name = run.resolved().display().to_string();
@@ -360,12 +359,12 @@ fn of_run(dir: &Path) -> Result<(Sources, String), Failure> {
 fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(future);
-    // An environment may block a thread forever; its episode was abandoned, and no task waits for the thread.
+    // An environment may block a thread for good; the episode was given up, and nobody waits for the thread.
     runtime.shutdown_background();
     done
 }
 
-/// Writes to standard output; a closed reader (`| head`) is not an error.
+/// Writes to standard output; a reader that has gone (`| head`) is no error.
 fn print(text: &str) -> Result<ExitCode, Failure> {
     match writeln!(std::io::stdout(), "{}", text.trim_end()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),

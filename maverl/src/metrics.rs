@@ -1,6 +1,6 @@
-//! Metrics of a step, and the statistics of episodes that they are computed from.
+//! Named numbers of a step, and the statistics of episodes they are made from.
 //!
-//! Names are `stage/subject/quantity`. Metrics never read a clock, so equal runs write equal rows. A value that is not
+//! Names are `stage/subject/quantity`. Nothing here reads a clock, so two equal runs write equal rows; what is not
 //! finite is an error, never `null`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::trajectory::{Episode, FaultKind, Outcome, Seat, Turn};
 
-/// All kinds of faults, so that the rows of a run have the same columns.
+/// Every kind of fault has its column, so that rows of one run have the same columns.
 const KINDS: [FaultKind; 7] = [
     FaultKind::Environment,
     FaultKind::Worker,
@@ -21,7 +21,7 @@ const KINDS: [FaultKind; 7] = [
     FaultKind::Orchestra,
 ];
 
-/// Values by name, sorted.
+/// Named numbers, sorted by name.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Metrics(BTreeMap<String, f64>);
@@ -30,11 +30,11 @@ pub struct Metrics(BTreeMap<String, f64>);
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("metric `{name}` is {value} in step {step}; the run stops rather than going on with it")]
 pub struct NotFinite {
-    /// Name of the metric.
+    /// Its name.
     pub name: String,
-    /// Value of the metric.
+    /// What it is.
     pub value: f64,
-    /// Step of the metric.
+    /// When.
     pub step: u64,
 }
 
@@ -44,22 +44,22 @@ impl Metrics {
         self.0.insert(name.into(), value);
     }
 
-    /// Returns the value of a metric.
+    /// The value of a metric.
     pub fn get(&self, name: &str) -> Option<f64> {
         self.0.get(name).copied()
     }
 
-    /// Adds all metrics of another.
+    /// Takes over all metrics of another.
     pub fn extend(&mut self, other: Self) {
         self.0.extend(other.0);
     }
 
-    /// Iterates over names and values, sorted.
+    /// Names and values, sorted.
     pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
         self.0.iter().map(|(name, value)| (name.as_str(), *value))
     }
 
-    /// Formats a line of JSON: the step, then every metric by name.
+    /// A line of JSON: the step, then every metric by name.
     ///
     /// # Errors
     ///
@@ -87,32 +87,32 @@ impl<N: Into<String>> FromIterator<(N, f64)> for Metrics {
 /// Sums over the turns of one seat in scored episodes.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SeatTotals {
-    /// Number of turns.
+    /// Turns.
     pub calls: u64,
-    /// Number of turns with a malformed reply.
+    /// Turns whose reply could not be read.
     pub reply_errors: u64,
-    /// Number of turns with a truncated reply.
+    /// Turns whose reply was cut off.
     pub truncated: u64,
-    /// Number of characters cut from observations.
+    /// Characters cut from observations.
     pub shortened: u64,
-    /// Number of conversations that were rendered again.
+    /// Conversations rendered afresh.
     pub forked: u64,
-    /// Number of prompt tokens.
+    /// Tokens given.
     pub prompt_tokens: u64,
-    /// Number of sampled tokens.
+    /// Tokens sampled.
     pub completion_tokens: u64,
-    /// Sum of the rewards of the turns.
+    /// Sum of the turns' rewards.
     pub reward: f64,
 }
 
-/// Rates and means of a seat, for the summary.
+/// How a seat did, for the summary.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct SeatSummary {
-    /// Number of turns in scored episodes.
+    /// Turns in scored episodes.
     pub calls: u64,
-    /// Share of turns with a malformed reply.
+    /// Share of them whose reply could not be read.
     pub reply_error_rate: f64,
-    /// Share of turns with a truncated reply.
+    /// Share of them whose reply was cut off.
     pub truncated_rate: f64,
     /// Mean reward of a turn.
     pub reward_mean: f64,
@@ -132,7 +132,7 @@ impl SeatTotals {
         self.reward += reward;
     }
 
-    /// Adds the sums of another seat.
+    /// Adds the sums of another.
     pub fn add(&mut self, other: &Self) {
         self.calls += other.calls;
         self.reply_errors += other.reply_errors;
@@ -144,7 +144,7 @@ impl SeatTotals {
         self.reward += other.reward;
     }
 
-    /// Computes the rates and means; all 0 for a seat without turns.
+    /// The rates and means; all 0 for a seat that was never called.
     pub fn summary(&self) -> SeatSummary {
         SeatSummary {
             calls: self.calls,
@@ -159,7 +159,7 @@ impl SeatTotals {
     }
 }
 
-/// Computes sums by seat over the scored episodes.
+/// Sums by seat over the scored episodes.
 pub fn by_seat(episodes: &[Episode]) -> BTreeMap<Seat, SeatTotals> {
     let mut seats: BTreeMap<Seat, SeatTotals> = BTreeMap::new();
     for episode in episodes {
@@ -172,20 +172,20 @@ pub fn by_seat(episodes: &[Episode]) -> BTreeMap<Seat, SeatTotals> {
     seats
 }
 
-/// Share of malformed replies from which a warning is shown.
+/// From which share of malformed replies on the user is told.
 const NEARLY_ALL: f64 = 0.9;
-/// Minimum number of replies for a warning.
+/// Fewer replies say nothing.
 const ENOUGH: usize = 8;
-/// Number of characters of an example reply.
+/// Characters of a reply that is shown as an example.
 const EXAMPLE: usize = 120;
 
-/// Seats with almost only malformed replies for which a warning was shown.
+/// The seats whose replies could hardly ever be read, and of which the user was told.
 #[derive(Debug, Default)]
 pub struct Malformed(BTreeSet<Seat>);
 
 impl Malformed {
-    /// Returns warnings about seats with almost only malformed replies: the most frequent reason, with an example. Once
-    /// per seat.
+    /// What the user is told where nearly all replies of a seat could not be read: why most of them could not, with an
+    /// example. Once for each seat.
     pub fn warning(&mut self, episodes: &[Episode]) -> Vec<String> {
         let mut replies: BTreeMap<&Seat, Vec<&Turn>> = BTreeMap::new();
         for turn in episodes.iter().flat_map(|episode| &episode.turns) {
@@ -201,7 +201,7 @@ impl Malformed {
             }
             let malformed: usize = reasons.values().map(Vec::len).sum();
             let few = turns.len() < ENOUGH || (malformed as f64) < NEARLY_ALL * turns.len() as f64;
-            // Ties go to the first reason by name, so that equal runs give equal messages.
+            // Of equally frequent reasons the first by name, so that equal runs say the same.
             let most = reasons.iter().rev().max_by_key(|(_, turns)| turns.len());
             if let Some((reason, examples)) = most
                 && !few
@@ -219,7 +219,7 @@ impl Malformed {
     }
 }
 
-/// Returns the beginning of a text.
+/// The start of a text.
 fn shortened(text: &str) -> String {
     match text.char_indices().nth(EXAMPLE) {
         Some((end, _)) => format!("{}...", &text[..end]),
@@ -227,7 +227,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// Counts unscored episodes by kind, with every kind listed.
+/// Unscored episodes by kind, every kind listed.
 pub fn unscored(episodes: &[Episode]) -> BTreeMap<FaultKind, u64> {
     let mut kinds: BTreeMap<FaultKind, u64> = KINDS.into_iter().map(|kind| (kind, 0)).collect();
     for episode in episodes {
@@ -238,8 +238,8 @@ pub fn unscored(episodes: &[Episode]) -> BTreeMap<FaultKind, u64> {
     kinds
 }
 
-/// Computes the metrics of a step's episodes: `rollout/..` for the team, `rollout/<seat>/..` for each seat. Means are
-/// over scored episodes and their turns; a mean over no values is omitted.
+/// The metrics of a step's episodes: `rollout/..` for the team, `rollout/<seat>/..` for each seat. Means are over
+/// scored episodes and their turns; a mean over nothing is left out.
 pub fn rollout(episodes: &[Episode]) -> Metrics {
     let mut metrics = Metrics::default();
     metrics.set("rollout/episodes", episodes.len() as f64);
@@ -267,8 +267,7 @@ pub fn rollout(episodes: &[Episode]) -> Metrics {
     metrics
 }
 
-/// Means over the scored episodes, for each component too if there are several: score, its named quantities, reward
-/// parts by name.
+/// Means over the scored episodes, of each component too if there are several: score, its named quantities, reward parts by name.
 fn means(episodes: &[Episode]) -> Metrics {
     let mut sums: BTreeMap<String, (f64, u64)> = BTreeMap::new();
     let mut add = |name: String, value: f64| {
@@ -300,7 +299,7 @@ fn means(episodes: &[Episode]) -> Metrics {
     let scored = sums.get("rollout/solved").map_or(0, |(_, n)| *n);
     sums.into_iter()
         .map(|(name, (sum, n))| {
-            // A missing reward part of an episode counts as 0.
+            // A reward part that an episode lacks is 0 there.
             let n = if name.starts_with("rollout/reward/") { scored } else { n };
             (name, sum / n as f64)
         })

@@ -1,22 +1,22 @@
-//! Tables and paragraphs for a terminal of a given width.
+//! Tables and paragraphs for a terminal, at the width there is.
 //!
-//! A table that is too wide wraps its headers and the columns with prose. If that is not enough, it becomes a list: a
-//! title for each row, and below it a line for each column.
+//! A table that is too wide wraps its headers and the columns that hold prose. Where that is not enough, it becomes a list:
+//! a title for each row, and below it a line for each column.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Maximum width of paragraphs.
+/// Paragraphs are not wider, however wide the terminal is.
 const LONGEST_LINE: usize = 120;
 
-/// Minimum width of a column of prose.
+/// A column of prose is not narrower.
 const NARROWEST: usize = 16;
 
-/// Lines around the cells of a table.
+/// Lines around the cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Frame {
     /// A border, and a line under the header.
     Box,
-    /// No lines.
+    /// Nothing.
     None,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Creates a table with a border.
+    /// A table with a border.
     pub(crate) fn framed<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
         Self {
             frame: Frame::Box,
@@ -44,26 +44,26 @@ impl Table {
         }
     }
 
-    /// Creates a table without a border. An empty header is not printed.
+    /// A table without a border. A header of empty texts is not drawn.
     pub(crate) fn plain<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
         Self { frame: Frame::None, ..Self::framed(header) }
     }
 
-    /// Sets the columns that are wrapped if the table is too wide.
+    /// Columns that are wrapped where the table is too wide.
     #[must_use]
     pub(crate) fn prose(mut self, columns: &[usize]) -> Self {
         self.prose = columns.to_vec();
         self
     }
 
-    /// Sets the columns that are aligned to the right.
+    /// Columns that are aligned to the right.
     #[must_use]
     pub(crate) fn right(mut self, columns: &[usize]) -> Self {
         self.right = columns.to_vec();
         self
     }
 
-    /// Sets the number of leading columns that are the title of a row in a list; 1 by default.
+    /// Number of leading columns that are the title of a row in a list; 1 by default.
     #[must_use]
     pub(crate) fn title(mut self, columns: usize) -> Self {
         self.title = columns;
@@ -77,12 +77,12 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// Returns true if there are no rows.
+    /// Returns true without a row.
     pub(crate) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Formats the table with a maximum width, without a final line end.
+    /// The table in lines of at most so many columns, without a line end after the last.
     pub(crate) fn draw(&self, width: usize) -> String {
         match self.widths(width) {
             Some(widths) => self.grid(&widths),
@@ -90,7 +90,7 @@ impl Table {
         }
     }
 
-    /// Width of borders and gaps.
+    /// Columns that borders and gaps take.
     fn around(&self) -> usize {
         let gaps = self.header.len().saturating_sub(1);
         match self.frame {
@@ -99,7 +99,7 @@ impl Table {
         }
     }
 
-    /// Width of each column; `None` if they do not fit side by side.
+    /// The width of each column; `None` if they do not fit side by side.
     fn widths(&self, width: usize) -> Option<Vec<usize>> {
         let space = width.checked_sub(self.around())?;
         let cells = |i: usize| self.rows.iter().map(move |row| row[i].as_str());
@@ -122,7 +122,7 @@ impl Table {
         let mut widths: Vec<usize> = self.header.iter().enumerate().map(least).collect();
         let mut spare = space.checked_sub(widths.iter().sum())?;
         while spare > 0 {
-            // The column that lacks most is widened first.
+            // Whatever lacks most gets more.
             let lacks = |i: &usize| wanted[*i] - widths[*i];
             let Some(next) = (0..widths.len()).filter(|i| lacks(i) > 0).max_by_key(lacks) else {
                 break;
@@ -150,7 +150,7 @@ impl Table {
         lines.join("\n")
     }
 
-    /// Formats a row as lines.
+    /// A row as lines.
     fn wrapped(&self, row: &[String], widths: &[usize]) -> Vec<String> {
         let cells: Vec<Vec<String>> =
             row.iter().zip(widths).map(|(cell, width)| wrap(cell, *width)).collect();
@@ -170,14 +170,14 @@ impl Table {
         (0..height).map(line).collect()
     }
 
-    /// Formats each row as a title and a line for each further column that is not empty.
+    /// A title for each row, and a line for each further column that is not empty.
     fn list(&self, width: usize) -> String {
         let labels = self.header.iter().skip(self.title);
         let label = labels.map(|header| header.width()).max().unwrap_or(0);
         let (mut blocks, mut above): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
         for row in &self.rows {
             let mut row = row.clone();
-            // Cells that are empty at the start of a row repeat the row above.
+            // What a row leaves out at its start is that of the row above.
             for (cell, above) in row.iter_mut().zip(&above).take(self.title.saturating_sub(1)) {
                 if cell.is_empty() {
                     cell.clone_from(above);
@@ -215,8 +215,8 @@ impl Table {
     }
 }
 
-/// Wraps the lines of a text at words. Continuation lines are indented by two more columns. Words that are too long,
-/// such as paths, stay whole.
+/// A text whose lines are wrapped at words; what a line goes on with is indented by two more than the line. Words that are
+/// too long, such as paths, stay whole.
 pub(crate) fn paragraphs(text: &str, width: usize) -> String {
     let width = width.min(LONGEST_LINE);
     let mut lines = Vec::new();
@@ -232,7 +232,7 @@ pub(crate) fn paragraphs(text: &str, width: usize) -> String {
     lines.join("\n")
 }
 
-/// Wraps a line at words; words that are too long stay whole.
+/// A line as lines of at most so many columns; words that are too long stay whole.
 pub(crate) fn lines(line: &str, width: usize) -> Vec<String> {
     fill(line, width, width, Long::Whole)
 }
@@ -245,10 +245,10 @@ fn widest_word(text: &str) -> usize {
     text.split_whitespace().map(UnicodeWidthStr::width).max().unwrap_or(0)
 }
 
-/// Non-breaking space, which is printed as an ordinary space.
+/// Space at which a line is not broken. It is printed as a common one.
 pub(crate) const NO_BREAK: char = '\u{a0}';
 
-/// Wraps the lines of a text at words; a word that is too long is split.
+/// The lines of a text, wrapped at words; a word that is too long is broken.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let lines = text.lines().flat_map(|line| fill(line, width, width, Long::Broken));
     let lines: Vec<String> = lines.map(|line| line.replace(NO_BREAK, " ")).collect();
@@ -262,7 +262,7 @@ enum Long {
     Broken,
 }
 
-/// Wraps a line with a width for the first line and another for further lines.
+/// A line as lines of which the first, and each further one, has so much room.
 fn fill(line: &str, first: usize, rest: usize, long: Long) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in line.split(' ') {
