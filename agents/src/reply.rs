@@ -62,7 +62,7 @@ impl Reply for Review {
 pub struct Rating(pub u8);
 
 impl Rating {
-    /// The rating as a share from 0 to 1.
+    /// Returns the rating as a share from 0 to 1.
     pub fn share(self) -> f64 {
         f64::from(self.0) / 10.0
     }

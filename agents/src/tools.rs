@@ -25,7 +25,7 @@ impl Agent for Caller {
     type Input = Errand;
     type Output = Step;
 
-    /// The question and the tools first; then, in the same conversation, the results of calls.
+    /// Returns the question and the tools first; then, in the same conversation, the results of calls.
     fn prompt(&self, errand: &Errand) -> Prompt {
         match &errand.results {
             None => {

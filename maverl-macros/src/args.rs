@@ -111,7 +111,7 @@ pub(crate) fn crate_path(input: ParseStream<'_>) -> syn::Result<Path> {
     input.call(Path::parse_mod_style)
 }
 
-/// Path of the framework crate.
+/// Returns the path of the framework crate.
 pub(crate) fn krate(given: Option<Path>) -> Path {
     given.unwrap_or_else(|| syn::parse_quote!(::maverl))
 }

@@ -55,7 +55,7 @@ pub(crate) fn check_struct(item: &ItemStruct, kind: &str, errors: &mut Errors) {
     }
 }
 
-/// Names of the fields.
+/// Returns the names of the fields.
 pub(crate) fn field_names(item: &ItemStruct) -> Vec<String> {
     item.fields
         .iter()
@@ -153,12 +153,12 @@ pub(crate) fn place(krate: &Path, ident: &Ident) -> TokenStream {
     }
 }
 
-/// First line of the documentation.
+/// Returns the first line of the documentation.
 pub(crate) fn summary(attrs: &[Attribute]) -> String {
     documentation(attrs).lines().next().unwrap_or_default().to_owned()
 }
 
-/// The documentation, trimmed as a whole and per line.
+/// Returns the documentation, trimmed as a whole and per line.
 pub(crate) fn documentation(attrs: &[Attribute]) -> String {
     let lines = attrs.iter().filter(|attr| attr.path().is_ident("doc")).filter_map(|attr| {
         let Meta::NameValue(meta) = &attr.meta else { return None };

@@ -18,17 +18,17 @@ impl Sandbox {
         Err(SandboxError::Unsupported)
     }
 
-    /// Layers that this machine lacks.
+    /// Returns the layers that this machine lacks.
     pub fn missing(&self) -> &[Missing] {
         match self.never {}
     }
 
-    /// Active layers.
+    /// Returns the active layers.
     pub fn layers(&self) -> Vec<Cover> {
         match self.never {}
     }
 
-    /// Gaps of the protection.
+    /// Returns the gaps of the protection.
     pub fn warnings(&self) -> Vec<String> {
         match self.never {}
     }

@@ -286,7 +286,7 @@ pub fn defaults<T: Defaults>() -> T {
     T::defaults()
 }
 
-/// Options with their defaults.
+/// Returns the options with their defaults.
 pub fn default_options<T: Serialize + DeserializeOwned>() -> Value {
     let value: T = from_options(&no_options()).expect("every option has a default");
     ::serde_json::to_value(value).expect("options are made of what JSON can say")

@@ -89,7 +89,7 @@ pub struct EvalSpec {
 }
 
 impl EvalSpec {
-    /// Specification of a split by `[eval]`.
+    /// Returns the specification of a split by `[eval]`.
     pub fn new(eval: &EvalConfig, split: &str) -> Self {
         Self { split: split.to_owned(), samples: eval.samples.get(), temperature: eval.temperature }
     }
@@ -134,12 +134,12 @@ impl EvalReport {
         })
     }
 
-    /// Share of solved episodes: the mean over tasks.
+    /// Returns the share of solved episodes: the mean over tasks.
     pub fn exact_match(&self) -> f64 {
         self.overall.avg.mean
     }
 
-    /// Message about unscored episodes.
+    /// Returns the message about unscored episodes.
     pub fn left_out(&self) -> Option<String> {
         let all = self.overall.episodes + self.unscored;
         let said = || {
@@ -155,7 +155,7 @@ impl EvalReport {
         (self.unscored > 0).then(said)
     }
 
-    /// Metrics of the report, named `eval/<name>/..`.
+    /// Returns the metrics of the report, named `eval/<name>/..`.
     pub fn metrics(&self, name: &str) -> Metrics {
         let mut metrics = Metrics::default();
         let mut solved = |prefix: &str, solved: &Solved| {
@@ -240,8 +240,8 @@ fn powers_up_to(k: u32) -> impl Iterator<Item = u32> {
         .chain([k])
 }
 
-/// Probability that at least one of `k` episodes, sampled without replacement from `n` of which `c` solved the task,
-/// solved it: `1 − C(n−c, k) / C(n, k)`, as a product that never overflows. Requires `c ≤ n` and `k ≤ n`.
+/// Returns the probability that at least one of `k` episodes, sampled without replacement from `n` of which `c` solved
+/// the task, solved it: `1 − C(n−c, k) / C(n, k)`, as a product that never overflows. Requires `c ≤ n` and `k ≤ n`.
 pub fn pass_at_k(n: u32, c: u32, k: u32) -> f64 {
     assert!(c <= n && k <= n, "pass_at_k: {c} solved and {k} drawn of {n}");
     if n - c < k {
@@ -250,8 +250,8 @@ pub fn pass_at_k(n: u32, c: u32, k: u32) -> f64 {
     1.0 - (n - c + 1..=n).map(|i| 1.0 - f64::from(k) / f64::from(i)).product::<f64>()
 }
 
-/// Mean of one value per run, with its 95 % interval by Student's t for a run from another seed. `None` without a run;
-/// for one run the interval is unknown and NaN.
+/// Returns the mean of one value per run, with its 95 % interval by Student's t for a run from another seed. `None`
+/// without a run; for one run the interval is unknown and NaN.
 pub fn over_runs(values: &[f64]) -> Option<Interval> {
     if values.is_empty() {
         return None;
@@ -263,8 +263,8 @@ pub fn over_runs(values: &[f64]) -> Option<Interval> {
     Some(Interval { mean, low: mean - half, high: mean + half })
 }
 
-/// Quantile of Student's t distribution for a two-sided 95 % interval; NaN without degrees of freedom. Above 30
-/// degrees, Cornish and Fisher's expansion (Abramowitz and Stegun, 26.7.5).
+/// Returns the quantile of Student's t distribution for a two-sided 95 % interval; NaN without degrees of freedom.
+/// Above 30 degrees, Cornish and Fisher's expansion (Abramowitz and Stegun, 26.7.5).
 fn student(freedom: usize) -> f64 {
     const TABLE: [f64; 30] = [
         12.706_205, 4.302_653, 3.182_446, 2.776_445, 2.570_582, 2.446_912, 2.364_624, 2.306_004,
@@ -299,7 +299,7 @@ fn causes(episodes: &[Episode]) -> Vec<String> {
     causes
 }
 
-/// Mean of one value in `[0, 1]` per task, with the interval of the module's documentation.
+/// Returns the mean of one value in `[0, 1]` per task, with the interval of the module's documentation.
 fn share(values: &[f64], episodes: u64) -> Option<Interval> {
     if values.is_empty() {
         return None;
@@ -326,7 +326,7 @@ mod tests {
     use crate::run_dir::tests::episode;
     use crate::trajectory::{Fault, FaultKind};
 
-    /// Share of all subsets of `k` of `n` episodes that contain one of the first `c`.
+    /// Returns the share of all subsets of `k` of `n` episodes that contain one of the first `c`.
     fn brute_force(n: u32, c: u32, k: u32) -> f64 {
         let subsets: Vec<u32> = (0u32..1 << n).filter(|set| set.count_ones() == k).collect();
         let good = subsets.iter().filter(|&&set| set & ((1 << c) - 1) != 0).count();

@@ -242,7 +242,7 @@ impl Entry {
 
 /// Object-safe form of [`Orchestra`](crate::orchestra::Orchestra).
 pub trait DynOrchestra: Send + Sync {
-    /// Seats of the orchestra.
+    /// Returns the seats of the orchestra.
     fn members(&self) -> Vec<Seat>;
     /// See [`Orchestra::environments`](crate::orchestra::Orchestra::environments).
     fn environments(&self) -> Vec<String>;

@@ -38,7 +38,7 @@ impl Rewards {
         self
     }
 
-    /// The values.
+    /// Returns the values.
     pub fn parts(&self) -> &[(RewardOf, f64)] {
         &self.0
     }

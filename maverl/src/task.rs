@@ -18,12 +18,12 @@ pub struct Task {
 }
 
 impl Task {
-    /// First part of the source: the name of the component, in a mixture.
+    /// Returns the first part of the source: the name of the component, in a mixture.
     pub fn component(&self) -> &str {
         self.source.split('/').next().unwrap_or_default()
     }
 
-    /// Difficulty: `level` of its data, a number or, as in MATH, `Level 3`.
+    /// Returns difficulty: `level` of its data, a number or, as in MATH, `Level 3`.
     pub fn level(&self) -> Option<u64> {
         let level = self.data.get("level")?;
         level.as_u64().or_else(|| level.as_str()?.strip_prefix("Level ")?.parse().ok())

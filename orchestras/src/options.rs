@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 const LARGE: [i64; 4] = [1 << 21, u32::MAX as i64, 1 << 53, i64::MAX];
 
-/// Every integer option alone, with each of the large values.
+/// Returns every integer option alone, with each of the large values.
 fn options(defaults: &Value) -> Vec<Value> {
     let whole = defaults.as_object().unwrap().iter().filter(|(_, value)| value.is_u64());
     let with =

@@ -7,7 +7,7 @@ use maverl::rollout::Scripted;
 use maverl::trajectory::{Outcome, RewardOf};
 use serde_json::json;
 
-/// A question whose answer is 42.
+/// Returns a question whose answer is 42.
 pub(crate) fn task() -> Task {
     Task {
         id: "1".to_owned(),
@@ -43,12 +43,12 @@ pub(crate) fn answer(text: &str) -> String {
     format!("<answer>{text}</answer>")
 }
 
-/// Seats of the turns, in order.
+/// Returns the seats of the turns, in order.
 pub(crate) fn seats(episode: &Episode) -> Vec<String> {
     episode.turns.iter().map(|turn| turn.seat.to_string()).collect()
 }
 
-/// Reward parts of a name: the recipient (a seat, or the seat of a turn), and the value.
+/// Returns the reward parts of a name: the recipient (a seat, or the seat of a turn), and the value.
 pub(crate) fn paid(episode: &Episode, name: &str) -> Vec<(String, f64)> {
     let whom = |of: &RewardOf| match of {
         RewardOf::Episode => "all".to_owned(),
@@ -64,7 +64,7 @@ pub(crate) fn fails_with(episode: &Episode, words: &str) -> bool {
     matches!(&episode.outcome, Outcome::Unscored(fault) if fault.message.contains(words))
 }
 
-/// Metric that the orchestra logged.
+/// Returns the metric that the orchestra logged.
 pub(crate) fn noted(episode: &Episode, name: &str) -> Option<f64> {
     episode.score()?.metrics.get(name)?.as_f64()
 }

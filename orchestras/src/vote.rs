@@ -118,7 +118,7 @@ impl Majority {
     }
 }
 
-/// Score of an answer; 0 for none.
+/// Returns the score of an answer; 0 for none.
 async fn score(team: &Team<Majority>, answer: Option<&str>) -> Result<f64, AskError> {
     match answer {
         Some(answer) => Ok(team.judge(answer).await?.reward),

@@ -127,7 +127,7 @@ impl Args {
 }
 
 impl Prompt {
-    /// Name of a line of the prompt in messages.
+    /// Returns the name of a line of the prompt in messages.
     pub(crate) fn line(&self, line: usize) -> String {
         place(&self.literal, self.file.is_some(), line)
     }

@@ -51,7 +51,7 @@ impl Template {
         (Self { system, user }, mistakes)
     }
 
-    /// All pieces, in order.
+    /// Returns all pieces, in order.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = &Placed> {
         self.system.iter().flatten().chain(&self.user)
     }

@@ -74,7 +74,7 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// Layer of this step.
+    /// Returns the layer of this step.
     pub(super) fn layer(self) -> Option<Layer> {
         match self {
             Self::Clone | Self::Identity | Self::Root => Some(Layer::Namespaces),
@@ -85,7 +85,7 @@ impl Step {
         }
     }
 
-    /// Description of the step.
+    /// Returns the description of the step.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Clone => "clone with namespaces",
@@ -179,7 +179,7 @@ fn pointers(texts: &[&CStr]) -> Vec<*const c_char> {
     texts.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
 }
 
-/// Resource limits. The system counts threads per user, so their limit needs a user of the sandbox's own.
+/// Returns the resource limits. The system counts threads per user, so their limit needs a user of the sandbox's own.
 fn resources(limits: &Limits, own_user: bool) -> Vec<(Resource, u64)> {
     let seconds = limits.cpu.as_secs() + u64::from(limits.cpu.subsec_nanos() > 0);
     let mut resources = vec![
@@ -224,7 +224,7 @@ fn clone(steps: &mut Steps<'_>) -> io::Result<(Pid, OwnedFd)> {
     Ok((pid, unsafe { OwnedFd::from_raw_fd(handle) }))
 }
 
-/// The first function of the new process.
+/// Runs as the first function of the new process.
 extern "C" fn enter(steps: *mut c_void) -> c_int {
     // SAFETY: `clone` passes its argument on, and the thread that owns it waits.
     let steps = unsafe { &mut *steps.cast::<Steps<'_>>() };

@@ -6,7 +6,7 @@ use super::Sandbox;
 use crate::{Cover, Layer, Missing};
 
 impl Sandbox {
-    /// Active layers on this machine, with the coverage of each.
+    /// Returns the active layers on this machine, with the coverage of each.
     pub fn layers(&self) -> Vec<Cover> {
         let mut layers = Vec::new();
         let mut holds = |layer, what: String| layers.push(Cover { layer, what });
@@ -31,7 +31,8 @@ impl Sandbox {
         layers
     }
 
-    /// Gaps of the protection on this machine, and protection by a single layer: a sentence for each missing layer.
+    /// Returns the gaps of the protection on this machine, and protection by a single layer: a sentence for each
+    /// missing layer.
     pub fn warnings(&self) -> Vec<String> {
         let lacks = |missing: &Missing| format!("lacks {missing}: {}", self.without(missing.layer));
         self.missing.iter().map(lacks).collect()

@@ -90,13 +90,13 @@ impl Landlock {
         Ok(Self { handled, size, abi, paths })
     }
 
-    /// Gaps of the rules of this version that other layers must cover.
+    /// Returns the gaps of the rules of this version that other layers must cover.
     pub(super) fn leaves(&self) -> Vec<&'static str> {
         let since = [(3, "cutting files"), (4, "TCP ports"), (6, "signals")];
         since.iter().filter(|(abi, _)| self.abi < *abi).map(|(_, what)| *what).collect()
     }
 
-    /// Landlock version.
+    /// Returns the Landlock version.
     pub(super) fn abi(&self) -> u32 {
         self.abi
     }
@@ -138,7 +138,7 @@ fn allow(ruleset: &OwnedFd, path: &CStr, allowed: u64) -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Rights on a path of the interpreter.
+/// Returns the rights on a path of the interpreter.
 fn rights(path: &Path) -> u64 {
     let file = EXECUTE | READ_FILE;
     if path.is_dir() { file | READ_DIR } else { file }

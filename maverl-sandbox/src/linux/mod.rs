@@ -101,7 +101,7 @@ impl Sandbox {
         Ok(sandbox)
     }
 
-    /// Layers that this machine lacks.
+    /// Returns the layers that this machine lacks.
     pub fn missing(&self) -> &[Missing] {
         &self.missing
     }

@@ -162,7 +162,7 @@ impl Threads {
         grants
     }
 
-    /// Number of threads of a process; unlimited if the system does not tell.
+    /// Returns the number of threads of a process; unlimited if the system does not tell.
     fn count(&mut self, process: i32) -> u64 {
         if self.stat.is_none() {
             self.stat = File::open(format!("/proc/{process}/stat")).ok();

@@ -94,7 +94,7 @@ impl Running {
         Ok(())
     }
 
-    /// Process id.
+    /// Returns the process id.
     #[cfg(test)]
     pub(super) fn number(&self) -> i32 {
         self.pid.as_raw_nonzero().get()
@@ -143,7 +143,7 @@ impl Running {
         self.ended.is_some() && self.gathers.iter().all(|gather| gather.from.is_none())
     }
 
-    /// Descriptors to poll.
+    /// Returns the descriptors to poll.
     fn parts(&self) -> impl Iterator<Item = (Part, PollFd<'_>)> {
         let end = self.ended.is_none().then_some((Part::End, &self.handle, PollFlags::IN));
         let feeds = self.feeds.iter().enumerate();

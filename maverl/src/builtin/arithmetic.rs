@@ -22,7 +22,7 @@ const NAMES: [&str; 8] = ["Ada", "Ben", "Eva", "Ivo", "Leo", "Mia", "Noa", "Sam"
 const THINGS: [&str; 8] =
     ["apples", "books", "coins", "cards", "pens", "shells", "stamps", "tickets"];
 
-/// Shipped problems by split.
+/// Returns the shipped problems by split.
 pub fn problems() -> Vec<(&'static str, Vec<Task>)> {
     invent(SEED)
 }

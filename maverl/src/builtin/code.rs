@@ -23,7 +23,7 @@ const NUMBERS: [i64; 7] = [3, 10, 0, 1, -4, 25, 100];
 const LISTS: [&[i64]; 6] = [&[1, 2, 3], &[4], &[], &[5, 0, -2], &[10, 20, 30, 40], &[7, 7]];
 const PUBLIC: usize = 2;
 
-/// Shipped tasks by split.
+/// Returns the shipped tasks by split.
 pub fn problems() -> Vec<(&'static str, Vec<Task>)> {
     invent(SEED)
 }

@@ -122,12 +122,12 @@ pub struct FactBase {
     countries: Vec<Country>,
 }
 
-/// Every document of the shipped encyclopedia, sorted by key.
+/// Returns every document of the shipped encyclopedia, sorted by key.
 pub fn corpus() -> Vec<Document> {
     FactBase::builtin().corpus()
 }
 
-/// The questions of a split of the shipped encyclopedia; see [`FactBase::tasks`].
+/// Returns the questions of a split of the shipped encyclopedia; see [`FactBase::tasks`].
 pub fn tasks(split: &str) -> Option<Vec<Task>> {
     FactBase::builtin().tasks(split)
 }
@@ -151,7 +151,7 @@ impl FactBase {
         Self { seed, countries }
     }
 
-    /// Every document, sorted by key.
+    /// Returns every document, sorted by key.
     pub fn corpus(&self) -> Vec<Document> {
         let mut draw = SplitMix64::new(self.seed ^ 1);
         let mut documents: Vec<Document> =

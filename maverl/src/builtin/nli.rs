@@ -38,7 +38,7 @@ impl Label {
     /// All labels; ANLI's numbers are indices of this array.
     pub const ALL: [Self; 3] = [Self::Entailment, Self::Neutral, Self::Contradiction];
 
-    /// Word of the label.
+    /// Returns the word of the label.
     pub fn word(self) -> &'static str {
         match self {
             Self::Entailment => "entailment",
@@ -82,7 +82,7 @@ pub fn data(premise: &str, hypothesis: &str, label: Label) -> Map<String, Value>
     ])
 }
 
-/// Shipped questions by split.
+/// Returns the shipped questions by split.
 pub fn questions() -> Vec<(&'static str, Vec<Task>)> {
     invent(SEED)
 }

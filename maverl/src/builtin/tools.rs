@@ -30,7 +30,7 @@ const NAMES: [&str; 12] =
 /// Rows of a table.
 const ROWS: usize = 4;
 
-/// Shipped tasks by split.
+/// Returns the shipped tasks by split.
 pub fn errands() -> Vec<(&'static str, Vec<Task>)> {
     invent(SEED)
 }

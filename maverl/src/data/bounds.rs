@@ -38,42 +38,42 @@ impl From<&TaskConfig> for Bounds {
 }
 
 impl Bounds {
-    /// Limits of a corpus, from the option of its environment.
+    /// Returns the limits of a corpus, from the option of its environment.
     pub fn of_corpus(max_mib: u64) -> Self {
         let unpacked = max_mib.saturating_mul(1 << 20);
         Self { unpacked, keys: ["", "environment.max_mib"], ..Self::default() }
     }
 
-    /// Message about a row above the limit.
+    /// Returns the message about a row above the limit.
     pub(super) fn row_too_long(&self) -> String {
         let raise = raise(self.keys[0], "split it");
         format!("a row of more than {} MiB; {raise}", self.row >> 20)
     }
 
-    /// Message about a compressed file of `packed` bytes that exceeds the limit.
+    /// Returns the message about a compressed file of `packed` bytes that exceeds the limit.
     pub(super) fn too_long(&self, packed: u64) -> String {
         let (most, raise) = (self.unpacked >> 20, raise(self.keys[1], "unpack it"));
         format!("it has {packed} bytes and unpacks to more than {most} MiB; {raise}")
     }
 
-    /// Maximum number of rows of a compressed file.
+    /// Returns the maximum number of rows of a compressed file.
     pub(super) fn rows(&self) -> u64 {
         self.unpacked / ROW
     }
 
-    /// Message about a compressed file of `packed` bytes with more rows.
+    /// Returns the message about a compressed file of `packed` bytes with more rows.
     pub(super) fn too_many(&self, packed: u64) -> String {
         let (most, raise) = (self.rows(), raise(self.keys[1], "unpack it"));
         format!("it has {packed} bytes and unpacks to more than {most} rows; {raise}")
     }
 
-    /// Limits of a file that is read as one value.
+    /// Returns the limits of a file that is read as one value.
     pub(super) fn of_value(self) -> Self {
         Self { unpacked: self.unpacked / VALUE, ..self }
     }
 }
 
-/// Remedy for an exceeded limit.
+/// Returns the remedy for an exceeded limit.
 fn raise(key: &str, otherwise: &str) -> String {
     match key {
         "" => format!("{otherwise} if that is meant"),

@@ -63,7 +63,7 @@ fn is_packed(path: &Path) -> io::Result<bool> {
     Ok(start == GZIP)
 }
 
-/// Size on disk in bytes.
+/// Returns the size on disk in bytes.
 fn size(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |metadata| metadata.len())
 }
@@ -75,7 +75,7 @@ impl File {
         Ok(Self { path: path.to_owned(), bounds, parquet: recognized.map_err(failed)? })
     }
 
-    /// File name without extension; the source of tasks that name none.
+    /// Returns the file name without extension; the source of tasks that name none.
     pub(super) fn stem(&self) -> String {
         let name = self.path.with_extension("");
         let packed = self.path.extension().is_some_and(|ending| ending == "gz");

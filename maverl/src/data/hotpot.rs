@@ -60,7 +60,7 @@ impl Default for Facts {
 }
 
 impl Facts {
-    /// Titles in order, without repetition.
+    /// Returns the titles in order, without repetition.
     fn titles(self) -> Vec<String> {
         let all: Vec<String> = match self {
             Self::Rows(rows) => rows.into_iter().map(|(title, _)| title).collect(),
@@ -98,7 +98,7 @@ pub(super) fn documents(file: &File) -> Result<Vec<(usize, Document)>, DataError
     Ok(documents.into_iter().map(document).collect())
 }
 
-/// The id of a question without one is its number in the file, from 1.
+/// Returns the tasks. The id of a question without one is its number in the file, from 1.
 pub(super) fn tasks(file: &File) -> Result<Rows<'_>, DataError> {
     let source = file.stem();
     let rows = questions(file)?.map(move |question| {

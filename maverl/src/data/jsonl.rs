@@ -60,7 +60,7 @@ pub(super) fn task(object: Map<String, Value>, number: usize) -> Result<Task, St
     row(object, number, "rows").map(|row| row.task)
 }
 
-/// `data` of the task keeps every key of the row that is not used otherwise.
+/// Reads a row. `data` of the task keeps every key of the row that is not used otherwise.
 fn row(mut object: Map<String, Value>, line: usize, source: &str) -> Result<Row, String> {
     let question = match nli::task(&mut object)? {
         Some(question) => question,
@@ -178,7 +178,7 @@ pub(super) fn documents(file: &File) -> Result<Vec<(usize, Document)>, DataError
     file.rows(ROW)?.map(document).collect()
 }
 
-/// In Search-R1's form, `contents` begins with the quoted title on a line of its own.
+/// Reads a document. In Search-R1's form, `contents` begins with the quoted title on a line of its own.
 fn document(mut object: Map<String, Value>, line: usize) -> Result<Document, String> {
     let key = text(object.remove("id").or_else(|| object.remove("_id")));
     let key = key.unwrap_or_else(|| format!("{line:08}"));

@@ -100,7 +100,7 @@ fn damaged(error: &parquet::errors::ParquetError) -> Wrong {
     Wrong::Damaged(error.to_string())
 }
 
-/// Approximate size of a value in bytes.
+/// Returns the approximate size of a value in bytes.
 #[cfg(feature = "parquet")]
 fn size(value: &Value) -> u64 {
     match value {

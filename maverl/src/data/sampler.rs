@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(orders.len(), 16);
     }
 
-    /// Six tasks of each component, of levels 1 and 5.
+    /// Returns six tasks of each component, of levels 1 and 5.
     fn tasks(components: &[&str]) -> Vec<Task> {
         let one = |(i, component): (usize, &&str)| Task {
             id: i.to_string(),

@@ -39,7 +39,7 @@ struct Answer {
     text: String,
 }
 
-/// Paragraphs with their keys, which consist of the indices of article and paragraph.
+/// Returns the paragraphs with their keys, which consist of the indices of article and paragraph.
 fn paragraphs(file: &File) -> Result<Vec<(Document, Vec<Question>)>, DataError> {
     let squad: Squad = file.parse("SQuAD file (`data[].paragraphs[].qas[]`)")?;
     let articles = squad.data.into_iter().enumerate().flat_map(|(i, article)| {
@@ -59,7 +59,7 @@ pub(super) fn documents(file: &File) -> Result<Vec<(usize, Document)>, DataError
     Ok((1..).zip(documents).collect())
 }
 
-/// Questions without an answer (SQuAD 2) are skipped, because they cannot be scored.
+/// Returns the tasks. Questions without an answer (SQuAD 2) are skipped, because they cannot be scored.
 pub(super) fn tasks(file: &File) -> Result<Rows<'_>, DataError> {
     let source = file.stem();
     let mut rows = Vec::new();

@@ -59,12 +59,12 @@ pub trait Environment: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Name of the share of solved episodes in tables.
+    /// Returns the name of the share of solved episodes in tables.
     fn measure(&self) -> &'static str {
         "solved"
     }
 
-    /// Tools that agents may call in an episode on `task`, for [`Action::Tool`].
+    /// Returns the tools that agents may call in an episode on `task`, for [`Action::Tool`].
     fn tools(&self, task: &Task) -> Vec<Tool> {
         let _ = task;
         Vec::new()

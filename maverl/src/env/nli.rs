@@ -132,7 +132,7 @@ fn words(text: &str) -> Vec<&str> {
     text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect()
 }
 
-/// Number of different labels that a text names.
+/// Returns the number of different labels that a text names.
 fn mentioned(text: &str) -> usize {
     words(text).into_iter().filter_map(named).collect::<BTreeSet<Label>>().len()
 }

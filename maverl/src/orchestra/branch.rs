@@ -36,7 +36,7 @@ impl Branch {
         Self { path, raced, state: Mutex::default() }
     }
 
-    /// Path of the branch.
+    /// Returns the path of the branch.
     pub(super) fn path(&self) -> &TurnPath {
         &self.path
     }

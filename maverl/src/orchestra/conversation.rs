@@ -34,19 +34,19 @@ impl Conversation {
         self.messages.push(Message { role: Role::Assistant, content: reply.into() });
     }
 
-    /// Messages so far and those of a prompt.
+    /// Returns the messages so far and those of a prompt.
     pub(crate) fn messages_with(&self, prompt: &Prompt) -> Vec<Message> {
         let mut all = self.messages.clone();
         all.extend(self.heard(prompt));
         all
     }
 
-    /// Tools of the conversation: those of the first prompt.
+    /// Returns the tools of the conversation: those of the first prompt.
     pub(crate) fn tools_with<'a>(&'a self, prompt: &'a Prompt) -> &'a [Value] {
         if self.messages.is_empty() { &prompt.tools } else { &self.tools }
     }
 
-    /// Messages of the next prompt.
+    /// Returns the messages of the next prompt.
     fn heard(&self, prompt: &Prompt) -> Vec<Message> {
         let message = |role, content: &String| Message { role, content: content.clone() };
         let mut heard = Vec::new();

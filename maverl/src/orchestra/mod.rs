@@ -36,7 +36,8 @@ pub trait Orchestra: Send + Sync + 'static {
         team: &Team<Self>,
     ) -> impl Future<Output = Result<Option<String>, AskError>> + Send;
 
-    /// Names of the environments, of `[environments]`, in which it acts in addition to its own ([`Team::act_in`]).
+    /// Returns the names of the environments, of `[environments]`, in which it acts in addition to its own
+    /// ([`Team::act_in`]).
     fn environments(&self) -> Vec<String> {
         Vec::new()
     }
@@ -56,7 +57,7 @@ pub trait OrchestraName: Orchestra {
     /// Names of the actions it sends (`needs("search")`); the environment must offer each.
     const NEEDS: &'static [&'static str];
 
-    /// Seats of the orchestra with these options.
+    /// Returns the seats of the orchestra with these options.
     fn members(&self) -> Vec<crate::trajectory::Seat>;
 }
 
@@ -77,7 +78,7 @@ pub const MOST_SEATS: u32 = 1024;
     note = "use `u8`, `u16`, `u32`, `usize`, or a `NonZero` of those"
 )]
 pub trait SeatCount {
-    /// The number of seats.
+    /// Returns the number of seats.
     fn seats(&self) -> u32;
 }
 

@@ -21,7 +21,7 @@ use crate::trajectory::{Fault, FaultKind, Role, Seat, Tokens, Turn, TurnPath};
 
 /// Generates the replies of a seat: a model in a worker group, a script, or a server.
 pub trait ChatBackend: Send + Sync {
-    /// Name of the policy or endpoint, as recorded in each turn.
+    /// Returns the name of the policy or endpoint, as recorded in each turn.
     fn name(&self) -> &str;
 
     /// Generates the next reply of a conversation. Appends the prompt's messages and the reply to it.
@@ -95,12 +95,12 @@ impl EpisodeState {
         Self { task, seed, members, environment, session, beside, turns, fault, reward_parts }
     }
 
-    /// Task of the episode.
+    /// Returns the task of the episode.
     pub fn task(&self) -> &Task {
         &self.task
     }
 
-    /// Turns recorded so far, sorted by path.
+    /// Returns the turns recorded so far, sorted by path.
     pub fn turns(&self) -> Vec<Turn> {
         let mut turns = lock(&self.turns).clone();
         turns.sort_by(|a, b| a.path.cmp(&b.path));
@@ -114,8 +114,8 @@ impl EpisodeState {
         turns
     }
 
-    /// First fault of an ask or an action, even if the orchestra ignored it: a failure that the policy did not cause
-    /// never becomes a reward.
+    /// Returns the first fault of an ask or an action, even if the orchestra ignored it: a failure that the policy did
+    /// not cause never becomes a reward.
     pub fn fault(&self) -> Option<Fault> {
         lock(&self.fault).clone()
     }
@@ -225,7 +225,7 @@ impl<O: ?Sized> Team<O> {
         Self { table: Arc::clone(&self.table), branch, orchestra: PhantomData }
     }
 
-    /// Task of the episode.
+    /// Returns the task of the episode.
     pub fn task(&self) -> &Task {
         &self.table.task
     }

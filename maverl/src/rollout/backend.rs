@@ -88,7 +88,7 @@ impl ChatBackend for ModelBackend {
     }
 }
 
-/// Sampled tokens without the stop id at their end.
+/// Returns the sampled tokens without the stop id at their end.
 fn spoken<'a>(ids: &'a [u32], stop_ids: &[u32]) -> &'a [u32] {
     match ids.split_last() {
         Some((last, rest)) if stop_ids.contains(last) => rest,

@@ -101,7 +101,7 @@ impl Endpoint {
         Ok(Self { name: name.to_owned(), source, usage: Mutex::default() })
     }
 
-    /// Requests so far, and their cost.
+    /// Returns the requests so far, and their cost.
     pub fn usage(&self) -> Usage {
         *self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -30,7 +30,7 @@ impl DynEnvironment for Mixture {
         Ok((!notes.is_empty()).then(|| notes.join("\n")))
     }
 
-    /// Common name of the share of solved episodes, if all components share it.
+    /// Returns the common name of the share of solved episodes, if all components share it.
     fn measure(&self) -> &'static str {
         let mut words = self.0.values().map(|environment| environment.measure());
         let first = words.next().unwrap_or("solved");

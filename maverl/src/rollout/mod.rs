@@ -86,7 +86,7 @@ impl Rollout {
         Self { runner: Arc::new(runner), endpoints: Arc::default(), max_episodes }
     }
 
-    /// Requests to each endpoint so far, and their cost.
+    /// Returns the requests to each endpoint so far, and their cost.
     pub fn usage(&self) -> BTreeMap<String, Usage> {
         self.endpoints.iter().map(|(name, endpoint)| (name.clone(), endpoint.usage())).collect()
     }
@@ -187,7 +187,7 @@ impl Rollout {
         Self { endpoints: Arc::clone(&self.endpoints), ..Self::new(runner, self.max_episodes) }
     }
 
-    /// Runner of the team.
+    /// Returns the runner of the team.
     pub fn runner(&self) -> &EpisodeRunner {
         &self.runner
     }

@@ -109,7 +109,7 @@ impl OrchestraName for Flow {
     const SUMMARY: &'static str = "";
     const NEEDS: &'static [&'static str] = &[];
 
-    /// A speaker, and three critics beside the singleton one.
+    /// Returns a speaker, and three critics beside the singleton one.
     fn members(&self) -> Vec<Seat> {
         let critics = (0..3).map(|index| Seat::at("t/critic", index));
         [Seat::only("t/speaker"), Seat::only("t/critic")].into_iter().chain(critics).collect()

@@ -38,7 +38,7 @@ pub struct Declared {
 inventory::collect!(Declared);
 
 impl Declared {
-    /// Declaration of the tool for a model.
+    /// Returns the declaration of the tool for a model.
     ///
     /// # Errors
     ///
@@ -50,8 +50,8 @@ impl Declared {
     }
 }
 
-/// All functions of the linked crates that are tools, by name. Of two with the same name, which [`Registry::collect`]
-/// rejects, the first in the sources.
+/// Returns all functions of the linked crates that are tools, by name. Of two with the same name, which
+/// [`Registry::collect`] rejects, the first in the sources.
 ///
 /// [`Registry::collect`]: ../registry/struct.Registry.html#method.collect
 pub fn declared() -> BTreeMap<&'static str, &'static Declared> {
@@ -67,7 +67,7 @@ pub fn declared() -> BTreeMap<&'static str, &'static Declared> {
     note = "add `#[derive(serde::Deserialize, schemars::JsonSchema)]` to `{Self}`"
 )]
 pub trait Arguments: Sized + Send + 'static {
-    /// JSON Schema of the argument, an object.
+    /// Returns the JSON Schema of the argument, an object.
     fn schema() -> Value;
 
     /// Deserializes arguments that satisfy the schema.

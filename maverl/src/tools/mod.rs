@@ -34,7 +34,7 @@ pub struct Tool {
 }
 
 impl Tool {
-    /// Declaration in the form of chat templates and OpenAI's protocol.
+    /// Returns the declaration in the form of chat templates and OpenAI's protocol.
     pub fn declaration(&self) -> Value {
         json!({
             "type": "function",

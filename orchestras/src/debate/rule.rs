@@ -74,7 +74,7 @@ fn length(chars: usize) -> f64 {
     }
 }
 
-/// Share of distinct words in every window of three words.
+/// Returns the share of distinct words in every window of three words.
 fn distinct(words: &[String]) -> f64 {
     let triples: Vec<&[String]> = words.windows(3).collect();
     let different: BTreeSet<&[String]> = triples.iter().copied().collect();

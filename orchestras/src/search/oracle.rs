@@ -200,7 +200,8 @@ mod tests {
 
     use super::*;
 
-    /// Exact match of an oracle over the first `n` tasks of a split, and the maximum number of calls of an episode.
+    /// Returns the exact match of an oracle over the first `n` tasks of a split, and the maximum number of calls of an
+    /// episode.
     async fn exact_match(split: &str, n: usize, noise: f64) -> (f64, usize) {
         let environment: Arc<dyn DynEnvironment> =
             Arc::new(SearchEnvironment::over(facts::corpus(), 1).unwrap());

@@ -114,19 +114,19 @@ impl Graph {
         &self.nodes
     }
 
-    /// Indices of nodes that can be asked concurrently, in levels; the first level has no dependencies.
+    /// Returns the indices of nodes that can be asked concurrently, in levels; the first level has no dependencies.
     pub fn levels(&self) -> impl Iterator<Item = &[usize]> {
         self.levels.iter().map(Vec::as_slice)
     }
 
-    /// Environments in which nodes act in addition to the task's, without repetition.
+    /// Returns the environments in which nodes act in addition to the task's, without repetition.
     pub fn environments(&self) -> Vec<String> {
         let names: BTreeSet<&String> =
             self.nodes.iter().filter_map(|node| node.environment.as_ref()).collect();
         names.into_iter().cloned().collect()
     }
 
-    /// Seat of a node.
+    /// Returns the seat of a node.
     pub fn seat(&self, node: usize) -> usize {
         self.nodes[node].seat.map_or(node, |seat| seat as usize)
     }

@@ -15,7 +15,7 @@ fn pieces(template: &str) -> Result<Vec<(&str, Option<&str>)>, &str> {
     Ok(pieces)
 }
 
-/// Names in a template, or the text after an unclosed `{{`.
+/// Returns the names in a template, or the text after an unclosed `{{`.
 pub(super) fn names(template: &str) -> Result<Vec<&str>, &str> {
     Ok(pieces(template)?.into_iter().filter_map(|(_, name)| name).collect())
 }

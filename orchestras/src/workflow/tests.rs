@@ -57,7 +57,8 @@ fn a_node_that_acts_shows_the_world_and_passes_end_with_it() {
     assert_eq!((episode.turns.len(), episode.answer.as_deref()), (2, Some("42")));
 }
 
-/// A drafter and a checker that comes after it without seeing its reply; only the drafter sees the bench's observation.
+/// Returns a drafter and a checker that comes after it without seeing its reply; only the drafter sees the bench's
+/// observation.
 fn pair() -> Value {
     json!([
         { "id": "draft", "prompt": "{{ question }}", "role": "You draft.", "acts": true, "environment": "bench",

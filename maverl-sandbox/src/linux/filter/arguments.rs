@@ -21,32 +21,32 @@ struct Argument(u8, SeccompCmpArgLen, SeccompCmpOp, u64);
 /// Alternative sets of conditions of a system call; all conditions of one set must hold.
 type Sets = Vec<Vec<Argument>>;
 
-/// Condition: the argument has this value.
+/// Requires the argument to have this value.
 fn is(argument: u8, value: u64) -> Argument {
     Argument(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
 }
 
-/// Condition: these bits of the argument have these values.
+/// Requires these bits of the argument to have these values.
 fn bits(argument: u8, mask: u64, value: u64) -> Argument {
     Argument(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(mask), value)
 }
 
-/// Condition: no other bits of the argument are set.
+/// Requires all other bits of the argument to be zero.
 fn within(argument: u8, mask: u64) -> Argument {
     bits(argument, !mask & u64::from(u32::MAX), 0)
 }
 
-/// Condition: the argument is at most this, unsigned.
+/// Requires the argument to be at most this, unsigned.
 fn most(argument: u8, value: u64) -> Argument {
     Argument(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Le, value)
 }
 
-/// Condition: the argument is a null pointer.
+/// Requires the argument to be a null pointer.
 fn null(argument: u8) -> Argument {
     Argument(argument, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0)
 }
 
-/// Condition: the argument is one of these.
+/// Requires the argument to be one of these.
 fn one_of(argument: u8, values: &[u64]) -> Sets {
     values.iter().map(|value| vec![is(argument, *value)]).collect()
 }
@@ -91,8 +91,8 @@ pub(super) fn rules() -> Result<Vec<(c_long, Vec<SeccompRule>)>, BackendError> {
     calls.into_iter().map(|(call, sets)| Ok((call, built(sets)?))).collect()
 }
 
-/// Locks that succeed as no-ops: those of a process, which shares `/tmp` with no other. A lock on a file of the
-/// interpreter would be one on the machine's file.
+/// Returns the locks that succeed as no-ops: those of a process, which shares `/tmp` with no other. A lock on a file of
+/// the interpreter would be one on the machine's file.
 pub(super) fn locks() -> Result<Vec<SeccompRule>, BackendError> {
     built(one_of(1, &[libc::F_SETLK, libc::F_SETLKW].map(flag)))
 }
@@ -107,8 +107,8 @@ fn built(sets: Sets) -> Result<Vec<SeccompRule>, BackendError> {
     sets.into_iter().map(rule).collect()
 }
 
-/// Threads that share everything. A thread with its own table of descriptors would have its own limit; one with a
-/// handle, a tracer or a namespace is not needed.
+/// Allows threads that share everything. A thread with its own table of descriptors would have its own limit; one with
+/// a handle, a tracer or a namespace is not needed.
 fn threads() -> Sets {
     let shared = libc::CLONE_VM
         | libc::CLONE_FS
@@ -125,10 +125,10 @@ fn threads() -> Sets {
     vec![vec![bits(0, mask, flag(shared))]]
 }
 
-/// Allowed commands of `fcntl`: copies and flags of descriptors, and locks. The others include owners, signals, leases
-/// and watches (`F_SETOWN`, `F_SETSIG`, `F_SETLEASE`, `F_NOTIFY`), which reach processes and files outside by user and
-/// inode, and sizes of pipes, which are counted by user. `O_ASYNC` signals an owner; `O_DIRECT` bypasses the page
-/// cache.
+/// Allows these commands of `fcntl`: copies and flags of descriptors, and locks. The others include owners, signals,
+/// leases and watches (`F_SETOWN`, `F_SETSIG`, `F_SETLEASE`, `F_NOTIFY`), which reach processes and files outside by
+/// user and inode, and sizes of pipes, which are counted by user. `O_ASYNC` signals an owner; `O_DIRECT` bypasses the
+/// page cache.
 fn control() -> Sets {
     let mut sets = one_of(
         1,
@@ -149,8 +149,8 @@ fn control() -> Sets {
     sets
 }
 
-/// Flags of `open`. Truncation requires opening for writing: before its third version, Landlock allows truncating a
-/// readable file. The access mode that is neither reading nor writing is invisible to Landlock.
+/// Allows flags of `open`. Truncation requires opening for writing: before its third version, Landlock allows
+/// truncating a readable file. The access mode that is neither reading nor writing is invisible to Landlock.
 fn opening(argument: u8) -> Sets {
     let forbidden = flag(libc::O_ASYNC | libc::O_DIRECT);
     let mode = |mode: i32, forbidden: u64| vec![bits(argument, forbidden | MODE, flag(mode))];
@@ -161,8 +161,8 @@ fn opening(argument: u8) -> Sets {
     ]
 }
 
-/// Waiting and waking; for private futexes, also requeueing. Shared futexes are identified by inode, so others may wait
-/// on them. Priorities are not inherited.
+/// Allows waiting and waking; for private futexes, also requeueing. Shared futexes are identified by inode, so others
+/// may wait on them. Priorities are not inherited.
 fn futex() -> Sets {
     // WAIT, WAKE, WAIT_BITSET, WAKE_BITSET; REQUEUE, CMP_REQUEUE, WAKE_OP.
     let shared = [0, 1, 9, 10];
@@ -172,13 +172,13 @@ fn futex() -> Sets {
     operations.chain(private).map(|operation| vec![bits(1, mask, operation)]).collect()
 }
 
-/// Mappings without huge pages, which are reserved for others.
+/// Allows mappings without huge pages, which are reserved for others.
 fn mapping() -> Sets {
     vec![vec![bits(3, flag(libc::MAP_HUGETLB), 0)]]
 }
 
-/// Advice on the program's own memory. Other advice writes files out of the shared page cache (`MADV_PAGEOUT`, by
-/// owner), compares pages with those of others (`MADV_MERGEABLE`), or truncates files.
+/// Allows advice on the program's own memory. Other advice writes files out of the shared page cache (`MADV_PAGEOUT`,
+/// by owner), compares pages with those of others (`MADV_MERGEABLE`), or truncates files.
 fn advice() -> Sets {
     /// `MADV_GUARD_INSTALL`, `MADV_GUARD_REMOVE`.
     const GUARDS: [u64; 2] = [102, 103];
@@ -202,8 +202,8 @@ fn advice() -> Sets {
     one_of(2, &own)
 }
 
-/// A bidirectional pipe, with which an event loop wakes itself: no other socket, no address, no urgent byte (which
-/// sends a signal), and no descriptor in a message.
+/// Allows a bidirectional pipe, with which an event loop wakes itself: no other socket, no address, no urgent byte
+/// (which sends a signal), and no descriptor in a message.
 fn pairs() -> Vec<(c_long, Sets)> {
     let kind = flag(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK);
     let kind = bits(1, !kind & u64::from(u32::MAX), flag(libc::SOCK_STREAM));

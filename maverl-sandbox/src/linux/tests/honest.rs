@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::*;
 
-/// Output of a program that must succeed.
+/// Returns the output of a program that must succeed.
 fn printed(sandbox: &Sandbox, source: &str) -> String {
     let output = sandbox.run(source, b"", &Limits::default()).unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -13,7 +13,7 @@ fn printed(sandbox: &Sandbox, source: &str) -> String {
     text(&output.stdout)
 }
 
-/// Sandboxes for all interpreters of this machine, one per version.
+/// Returns the sandboxes for all interpreters of this machine, one per version.
 fn sandboxes() -> Vec<Sandbox> {
     let known = ["python3.8", "python3.9", "python3.10", "python3.11", "python3.12", "python3.13"];
     let home = std::env::var("HOME").unwrap_or_default();

@@ -113,7 +113,7 @@ fn kept(name: &str, what: &str, output: &Output, time: Duration) -> Vec<String> 
     problems
 }
 
-/// State of each child of a process, running or zombie, from the system.
+/// Returns the state of each child of a process, running or zombie, from the system.
 fn children_stats(parent: &str) -> Vec<String> {
     let stats = fs::read_dir("/proc")
         .unwrap()
@@ -125,7 +125,7 @@ fn children_stats(parent: &str) -> Vec<String> {
     ours.collect()
 }
 
-/// Files that a program left in writable places.
+/// Returns the files that a program left in writable places.
 fn left_behind() -> Vec<PathBuf> {
     let home = std::env::var("HOME").unwrap_or_default();
     let places =
@@ -181,7 +181,7 @@ pub(super) fn with(like: &Sandbox, root: Option<Root>, landlock: Option<Landlock
     }
 }
 
-/// Sandboxes with subsets of the layers, by name. Every one has seccomp.
+/// Returns the sandboxes with subsets of the layers, by name. Every one has seccomp.
 fn sandboxes(full: &Sandbox, outside: &Outside) -> Vec<(String, Sandbox)> {
     let mut like = with(full, None, None);
     like.python.paths.insert(outside.directory.clone());

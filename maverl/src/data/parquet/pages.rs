@@ -65,7 +65,7 @@ fn footer(file: &mut File) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// Maximum depth of the columns of a footer.
+/// Returns the maximum depth of the columns of a footer.
 fn depth(footer: &[u8]) -> Option<usize> {
     let mut reader = Reader::new(footer);
     let mut last = 0;
@@ -99,7 +99,7 @@ fn depth(footer: &[u8]) -> Option<usize> {
     None
 }
 
-/// Number of children of a schema element.
+/// Returns the number of children of a schema element.
 fn children(reader: &mut Reader<'_>) -> Option<i64> {
     let (mut last, mut children) = (0, 0);
     while let Some(Field { id, kind }) = reader.field(last)? {
@@ -143,7 +143,7 @@ fn damaged(what: &str) -> Wrong {
     Wrong::Damaged(what.to_owned())
 }
 
-/// Byte range of a column's pages.
+/// Returns the byte range of a column's pages.
 fn range(column: &ColumnChunkMetaData) -> Option<(u64, u64)> {
     let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
     let (start, length) =

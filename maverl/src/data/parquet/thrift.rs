@@ -25,7 +25,7 @@ impl<'b> Reader<'b> {
         Self { bytes, at: 0 }
     }
 
-    /// Number of bytes read so far.
+    /// Returns the number of bytes read so far.
     pub(super) fn position(&self) -> usize {
         self.at
     }

@@ -190,7 +190,7 @@ impl CodeEnvironment {
     }
 }
 
-/// Text of the observation of an attempt.
+/// Returns the text of the observation of an attempt.
 fn told(verdict: &CodeVerdict, public: usize, entry: Option<&str>) -> String {
     match (verdict.reason, public) {
         (Reason::Passed, 0) => match entry {

@@ -40,7 +40,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Description without any quotation of a test.
+    /// Returns the description without any quotation of a test.
     pub fn text(self) -> &'static str {
         match self {
             Self::Passed => "it passes every test",
@@ -71,12 +71,12 @@ impl CodeVerdict {
         self.reason == Reason::Passed
     }
 
-    /// Share of points; 1 only if all are reached.
+    /// Returns the share of points; 1 only if all are reached.
     pub fn share(&self) -> f64 {
         if self.of == 0 { 0.0 } else { f64::from(self.points) / f64::from(self.of) }
     }
 
-    /// Description, which may quote a test.
+    /// Returns the description, which may quote a test.
     pub fn text(&self) -> String {
         match (self.reason, self.detail.as_str()) {
             (reason, "") => reason.text().to_owned(),
@@ -111,7 +111,7 @@ impl Judge {
         Ok(Self { sandbox: Sandbox::new(python, strict)?, limits, every })
     }
 
-    /// The sandbox.
+    /// Returns the sandbox.
     pub fn sandbox(&self) -> &Sandbox {
         &self.sandbox
     }

@@ -44,7 +44,7 @@ pub struct Stream {
 }
 
 impl Tests {
-    /// Number of tests.
+    /// Returns the number of tests.
     pub fn len(&self) -> usize {
         match self {
             Self::Calls(tests) => tests.len(),

@@ -16,7 +16,7 @@ fn task(data: Value) -> Task {
     Task { id, source, question: "Write f.".to_owned(), data }
 }
 
-/// A judge, unless this machine has no sandbox.
+/// Returns a judge, unless this machine has no sandbox.
 fn judge(every: bool) -> Option<Judge> {
     match Judge::new("python3", false, Limits::default(), every) {
         Ok(judge) => Some(judge),

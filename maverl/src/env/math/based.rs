@@ -58,7 +58,7 @@ fn is_base(word: &str) -> bool {
     word.split(' ').any(|word| word == "base")
 }
 
-/// Digits that the tokens spell.
+/// Returns the digits that the tokens spell.
 fn written(tokens: &[Token]) -> Option<String> {
     let tokens = ungrouped(tokens);
     let tokens = inside(tokens, '(', ')').unwrap_or(tokens);
@@ -78,7 +78,7 @@ fn written(tokens: &[Token]) -> Option<String> {
     (!digits.is_empty()).then_some(digits)
 }
 
-/// Base that the tokens name: `_4`, `_{\text{four}}`, `base 4`.
+/// Returns the base that the tokens name: `_4`, `_{\text{four}}`, `base 4`.
 fn base_of(tokens: &[Token]) -> Option<u32> {
     let mut base = None;
     for token in tokens {

@@ -11,7 +11,7 @@ use super::function::{
 use super::token::Token;
 
 impl Parser<'_> {
-    /// The argument of a command: a group or a single token.
+    /// Returns the argument of a command: a group or a single token.
     fn argument(&mut self) -> Result<Expr, Stop> {
         self.single_digit();
         self.nested(Self::base)

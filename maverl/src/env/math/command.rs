@@ -158,7 +158,7 @@ impl Lexer {
         }
     }
 
-    /// The next character, as the argument of a command without braces.
+    /// Returns the next character, as the argument of a command without braces.
     fn character(&mut self) -> String {
         let c = self.peek(0);
         self.at += 1;

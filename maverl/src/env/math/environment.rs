@@ -113,7 +113,7 @@ fn answered(tasks: &[Task]) -> Result<(), EnvError> {
     }
 }
 
-/// References that cannot be read, with their tasks.
+/// Returns the references that cannot be read, with their tasks.
 fn unreadable(tasks: &[Task]) -> Vec<(&Task, &str)> {
     let all =
         tasks.iter().flat_map(|task| references(task).into_iter().map(move |text| (task, text)));

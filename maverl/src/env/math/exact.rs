@@ -46,7 +46,7 @@ impl Work {
         Ok(())
     }
 
-    /// Number of operations used so far.
+    /// Returns the number of operations used so far.
     pub(super) fn spent(&self) -> u64 {
         Self::BUDGET - self.0
     }
@@ -223,7 +223,7 @@ impl Expr {
         }
     }
 
-    /// Every atom of the expression, including those in arguments of functions.
+    /// Returns every atom of the expression, including those in arguments of functions.
     pub(super) fn names(&self) -> Vec<char> {
         let monomials = self.above.0.keys().chain(self.below.0.keys());
         let atoms = monomials.flat_map(|monomial| monomial.atoms.keys());

@@ -180,7 +180,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Python's `**`.
+    /// Reads Python's `**`.
     fn starred(&self) -> bool {
         let pair = self.tokens.get(self.at..self.at + 2);
         matches!(pair, Some([Token::Symbol('*'), Token::Symbol('*')]))
@@ -317,7 +317,7 @@ impl Parser<'_> {
     }
 }
 
-/// Index of a letter among those that may have a subscript.
+/// Returns the index of a letter among those that may have a subscript.
 fn place(letter: char) -> Option<u32> {
     match letter {
         'a'..='z' => Some(letter as u32 - 'a' as u32),

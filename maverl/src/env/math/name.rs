@@ -53,7 +53,7 @@ impl Name {
         Self { text, symbolic: tokens.iter().all(plain) }
     }
 
-    /// The letter of a variable, with its numeric subscript: `x` and `x_1`.
+    /// Returns the letter of a variable, with its numeric subscript: `x` and `x_1`.
     pub(super) fn variable(&self) -> Option<(char, Option<u32>)> {
         let mut letters = self.text.chars();
         let letter = letters.next()?;
@@ -252,7 +252,7 @@ fn is_opaque(tokens: &[Token]) -> bool {
     tokens.iter().any(|token| matches!(token, Token::Letter(_))) && tokens.iter().all(&mut allowed)
 }
 
-/// The variables of an expression, each once.
+/// Returns the variables of an expression, each once.
 pub(super) fn variables(expr: &Expr) -> Vec<char> {
     let mut names = expr.names();
     names.retain(|name| !matches!(name, 'π' | 'e' | '∞'));

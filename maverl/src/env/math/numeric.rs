@@ -229,7 +229,7 @@ fn defined(name: &str, x: Complex64, y: Complex64) -> bool {
     }
 }
 
-/// `y` is the base of a logarithm, the degree of a root, the exponent of a power.
+/// Evaluates a function. `y` is the base of a logarithm, the degree of a root, the exponent of a power.
 fn function(name: &str, x: Complex64, y: Complex64) -> Complex64 {
     match name {
         "power" => x.powc(y),

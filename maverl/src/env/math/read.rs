@@ -57,7 +57,7 @@ impl Answer {
     }
 }
 
-/// `A`, `(B)`, `\text{(C)}`, `D.`
+/// Reads an option: `A`, `(B)`, `\text{(C)}`, `D.`
 fn choice(text: &str) -> Option<char> {
     let text = unwrapped(text);
     let text = text.trim_end_matches('.').trim_matches(['(', ')']).trim();

@@ -24,7 +24,7 @@ enum Cut {
 pub(super) struct Reals(Vec<(Cut, Cut)>);
 
 impl Reals {
-    /// All real numbers.
+    /// Returns all real numbers.
     pub(super) fn all() -> Self {
         Self(vec![(Cut::Start, Cut::End)])
     }
@@ -37,13 +37,13 @@ impl Reals {
         Self(vec![(Cut::Before(value.clone()), Cut::After(value))])
     }
 
-    /// The numbers above a bound, and the bound itself if `closed`.
+    /// Returns the numbers above a bound, and the bound itself if `closed`.
     pub(super) fn above(low: Expr, closed: bool) -> Self {
         let low = if closed { Cut::Before(low) } else { Cut::After(low) };
         Self(vec![(low, Cut::End)])
     }
 
-    /// The numbers below a bound, and the bound itself if `closed`.
+    /// Returns the numbers below a bound, and the bound itself if `closed`.
     pub(super) fn below(high: Expr, closed: bool) -> Self {
         let high = if closed { Cut::After(high) } else { Cut::Before(high) };
         Self(vec![(Cut::Start, high)])

@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::*;
 use crate::rng::SplitMix64;
 
-/// CPU time of this thread in milliseconds, as Linux counts it. Time of other processes is excluded. 0 on other
-/// systems.
+/// Returns the CPU time of this thread in milliseconds, as Linux counts it. Time of other processes is excluded. 0 on
+/// other systems.
 fn milliseconds() -> f64 {
     let counted = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     counted.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0) / 1e6
@@ -290,7 +290,7 @@ fn periods_thin_spaces_and_empty_sets_are_read() {
     }
 }
 
-/// Gold answers of the real data, as far as the files are present.
+/// Returns the gold answers of the real data, as far as the files are present.
 fn gold() -> Option<Vec<String>> {
     let Some(root) = std::env::var_os("MAVERL_TEST_DATA") else {
         println!("skipped: MAVERL_TEST_DATA is not set");

@@ -45,7 +45,7 @@ impl BatchedSearch {
         Self { cached, waiting: Mutex::default(), turn: tokio::sync::Mutex::default() }
     }
 
-    /// The index.
+    /// Returns the index.
     pub fn index(&self) -> &Index {
         &self.cached.index
     }

@@ -82,7 +82,7 @@ impl DenseIndex {
     }
 }
 
-/// Random unit vectors `[n, width]`.
+/// Returns random unit vectors `[n, width]`.
 #[cfg(test)]
 fn random(n: usize, width: usize, seed: u64) -> Vec<f32> {
     let mut draw = crate::rng::SplitMix64::new(seed);

@@ -143,7 +143,7 @@ impl Index {
         Ok(Self { ranker: ranker(&documents)?, documents })
     }
 
-    /// Ranking of the index.
+    /// Returns the ranking of the index.
     pub fn ranking(&self) -> Ranking {
         match self.ranker {
             Ranker::Words(_) => Ranking::Bm25,
@@ -152,7 +152,7 @@ impl Index {
         }
     }
 
-    /// The documents in key order; there is at least one.
+    /// Returns the documents in key order; there is at least one.
     pub fn documents(&self) -> &[Document] {
         &self.documents
     }

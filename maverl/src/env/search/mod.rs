@@ -211,8 +211,8 @@ impl SearchEnvironment {
         Ok(Self { backend, ..search })
     }
 
-    /// Share of tasks whose question, as the query, finds a document of `data.support` among the best `k`. Tasks
-    /// without `data.support` are excluded; `None` if no task is left, or if there is no local index.
+    /// Returns the share of tasks whose question, as the query, finds a document of `data.support` among the best `k`.
+    /// Tasks without `data.support` are excluded; `None` if no task is left, or if there is no local index.
     ///
     /// # Errors
     ///

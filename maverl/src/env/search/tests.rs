@@ -129,7 +129,7 @@ fn a_corpus_that_cannot_be_used_is_named() {
     }
 }
 
-/// The environment over `builtin:facts` with the built-in model as the encoder.
+/// Returns the environment over `builtin:facts` with the built-in model as the encoder.
 fn embedded(ranking: Ranking) -> SearchEnvironment {
     let encoder = "builtin:tiny".to_owned();
     SearchEnvironment { ranking, encoder, max_tokens: 32, ..SearchEnvironment::default() }
@@ -211,8 +211,8 @@ fn an_f1_reward_pays_for_words_but_not_for_heaps_of_them() {
     assert_eq!(reward(AnswerReward::F1, &"Tovik ".repeat(9)), (0.2, false));
 }
 
-/// Shares of the questions of a file for which a supporting document is among the first 1, 3 and 10, for each ranking.
-/// Prints them as rows of a Markdown table.
+/// Returns the shares of the questions of a file for which a supporting document is among the first 1, 3 and 10, for
+/// each ranking. Prints them as rows of a Markdown table.
 fn recall_rows(name: &str, shared: &Path) -> Vec<(Ranking, [f64; 3])> {
     let data = format!("data/{name}");
     let config = TaskConfig { data: data.clone(), ..TaskConfig::default() };

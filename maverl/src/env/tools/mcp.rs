@@ -229,7 +229,7 @@ impl Server {
     }
 }
 
-/// Text of a result; content other than text is only mentioned.
+/// Returns the text of a result; content other than text is only mentioned.
 fn told(result: &CallToolResult) -> String {
     let text = |block: &ContentBlock| match block {
         ContentBlock::Text(text) => text.text.clone(),

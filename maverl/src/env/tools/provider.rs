@@ -13,7 +13,7 @@ use crate::tools::{Call, Declared, Schema, Tool};
 
 /// Provides one tool, or several that belong together.
 pub(super) trait ToolProvider: Send + Sync {
-    /// Tools of the provider.
+    /// Returns the tools of the provider.
     fn tools(&self) -> Vec<Tool>;
 
     /// Executes a call of one of its tools, whose arguments satisfy the schema.

@@ -42,7 +42,7 @@ impl Python {
         Ok(Self { sandbox: Arc::new(sandbox), limits, places: Arc::new(places) })
     }
 
-    /// Warnings about missing layers of this machine's sandbox, and their consequences.
+    /// Returns the warnings about missing layers of this machine's sandbox, and their consequences.
     pub(super) fn warnings(&self) -> Vec<String> {
         let warnings = self.sandbox.warnings().into_iter();
         warnings.map(|warning| format!("the sandbox of `python` {warning}")).collect()
@@ -90,7 +90,7 @@ impl ToolProvider for Python {
     }
 }
 
-/// Output of a program, and its error if it failed.
+/// Returns the output of a program, and its error if it failed.
 fn told(output: &Output) -> Result<String, Failure> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
     let printed = text(&output.stdout);

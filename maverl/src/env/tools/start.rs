@@ -47,7 +47,7 @@ impl ToolSet {
         tools.map(|(_, tool)| tool.clone()).collect()
     }
 
-    /// The names of all tools.
+    /// Returns the names of all tools.
     pub(super) fn names(&self) -> String {
         self.tools.iter().map(|(_, tool)| tool.name.as_str()).collect::<Vec<_>>().join(", ")
     }

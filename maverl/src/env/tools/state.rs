@@ -26,7 +26,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Initial state of an episode: the files of the task.
+    /// Returns the initial state of an episode: the files of the task.
     pub(super) fn open(task: &Task) -> Self {
         Self { files: files(task), ..Self::default() }
     }
@@ -42,7 +42,7 @@ impl State {
     }
 }
 
-/// Files with which a task's episodes begin.
+/// Returns the files with which a task's episodes begin.
 pub(super) fn files(task: &Task) -> BTreeMap<String, Option<String>> {
     let files = task.data.get("files").and_then(Value::as_object);
     let text =

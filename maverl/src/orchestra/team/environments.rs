@@ -48,7 +48,7 @@ impl<O: ?Sized> Team<O> {
         done.map_err(|error| self.table.fail(Fault::new(FaultKind::Environment, error.to_string())))
     }
 
-    /// Tools that agents may call in this episode.
+    /// Returns the tools that agents may call in this episode.
     pub fn tools(&self) -> Vec<Tool> {
         self.table.environment.tools(&self.table.task)
     }

@@ -41,7 +41,7 @@ impl EpisodeState {
         pay.into_iter().filter_map(part).collect()
     }
 
-    /// Mean of each logged metric.
+    /// Returns the mean of each logged metric.
     pub(crate) fn notes(&self) -> Map<String, Value> {
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
         let added = lock(&self.reward_parts);
@@ -67,7 +67,7 @@ impl<O: ?Sized> Team<O> {
         lock(&self.table.reward_parts).notes.entry(name).or_default().push(value);
     }
 
-    /// Seed of the episode, for orchestras that sample.
+    /// Returns the seed of the episode, for orchestras that sample.
     pub fn seed(&self) -> u64 {
         self.table.seed
     }

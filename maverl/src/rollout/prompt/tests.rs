@@ -84,7 +84,7 @@ fn next(fake: &Fake, conversation: &Conversation, text: &str) -> Next {
     next_prompt(fake, conversation, &Prompt::user(text), &[END_ID], ROOMY).unwrap()
 }
 
-/// The conversation after `next` was answered with these ids.
+/// Returns the conversation after `next` was answered with these ids.
 fn answered(next: Next, reply: &str, ids: &[u32]) -> Conversation {
     let Next { mut messages, ids: prompt, rendered, .. } = next;
     messages.push(Message { role: Role::Assistant, content: reply.to_owned() });
@@ -229,7 +229,7 @@ fn only_the_new_prompt_of_a_growing_conversation_is_shortened() {
     assert!(next.ids.len() + 10 <= room.context);
 }
 
-/// The tokenizer and template of a reference fixture.
+/// Returns the tokenizer and template of a reference fixture.
 fn fixture(family: &str) -> Tokenizer {
     let dir = crate::model::tests::fixture(family);
     Tokenizer::load(&ModelFiles::new(&ModelSource::Directory(dir))).unwrap()

@@ -49,7 +49,7 @@ fn number(draw: &mut SplitMix64) -> String {
     }
 }
 
-/// Digits of a number in a base that are also the digits of a decimal number.
+/// Returns the digits of a number in a base that are also the digits of a decimal number.
 fn digits(mut value: i64, base: i64) -> String {
     let mut digits = Vec::new();
     while value > 0 {
@@ -634,7 +634,7 @@ fn verdict((answer, truth): &Pair) -> AnswerVerdict {
     compare(extract(answer).unwrap_or(answer), reference(truth))
 }
 
-/// Pairs of the kinds with an unexpected verdict, and the longest time of a comparison in milliseconds.
+/// Returns the pairs of the kinds with an unexpected verdict, and the longest time of a comparison in milliseconds.
 fn misjudged(kinds: &[Kind], right: bool) -> (Vec<(&'static str, Pair)>, f64) {
     let (mut wrong, mut slowest) = (Vec::new(), 0.0_f64);
     for (at, (name, make)) in kinds.iter().enumerate() {
@@ -684,7 +684,7 @@ fn a_unit_agrees_with_its_own_names_alone() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Pairs of a table: an answer, a tab, a reference.
+/// Returns the pairs of a table: an answer, a tab, a reference.
 fn table(text: &str) -> Vec<Pair> {
     let pair = |line: &str| line.split_once('\t').map(|(answer, truth)| pair(answer, truth));
     text.lines().filter_map(pair).collect()

@@ -57,7 +57,7 @@ impl Encoder {
         Ok(Self { model, tokenizer, pooling, longest, closing })
     }
 
-    /// Number of components of an embedding.
+    /// Returns the number of components of an embedding.
     pub fn width(&self) -> usize {
         self.model.config.hidden_size
     }

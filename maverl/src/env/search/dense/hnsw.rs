@@ -66,7 +66,7 @@ impl Hnsw {
         Ranked { place, score: product(query, self.vector(place)) }
     }
 
-    /// The highest layer.
+    /// Returns the highest layer.
     fn top(&self) -> usize {
         self.links[self.entry].len() - 1
     }
