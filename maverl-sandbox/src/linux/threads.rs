@@ -180,7 +180,7 @@ fn threads(stat: &[u8]) -> Option<u64> {
     after.split_whitespace().nth(17)?.parse().ok()
 }
 
-/// Interprets a failed request: `Ok(false)` if its sender is gone, else an error.
+/// Interprets a failed request: `Ok(true)` if its sender is gone, else an error.
 fn gone() -> io::Result<bool> {
     let error = io::Error::last_os_error();
     match error.raw_os_error() {
