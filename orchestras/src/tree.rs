@@ -8,8 +8,7 @@ use agents::tree::{Evaluator, Proposer};
 use agents::{Rating, Solution};
 use maverl::prelude::*;
 
-/// Tree search over solutions: each new solution starts afresh or improves an existing one, whichever is more
-/// promising; the best rated one is the answer.
+/// Tree search: each solution starts afresh or improves another, whichever is more promising; the best rated wins.
 ///
 /// The node to expand is selected from the root: a node with fewer children than the square root of its visits gets one
 /// more (progressive widening); otherwise the child with the highest upper confidence bound is selected (UCB1).

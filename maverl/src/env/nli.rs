@@ -12,7 +12,7 @@ use crate::task::{Action, Observation, Score, Task};
 
 pub use crate::builtin::nli::Label;
 
-/// Judges whether an answer is the label of a premise and a hypothesis.
+/// Judges an answer by the label of a premise and a hypothesis.
 #[environment(name = "nli")]
 pub struct NliEnvironment;
 
