@@ -1,8 +1,8 @@
 //! The attributes and derives of maverl. Use them through `maverl`, which re-exports them next to the traits they
 //! implement.
 //!
-//! They add and never rewrite: the item stands as it was written, followed by impls and one registration. An item with
-//! mistakes gets one message for each of them, at the smallest token, saying what to write instead.
+//! They add code and never rewrite it: the item stays as written, followed by impls and one registration. An item with
+//! errors gets one message per error, at the smallest token, with the remedy.
 
 mod agent;
 mod args;

@@ -1,7 +1,7 @@
 //! maverl trains *teams* of language-model agents with reinforcement learning.
 //!
-//! A team is declared as ordinary Rust: agents with `#[agent]`, their control flow with `#[orchestra]`. A TOML file maps
-//! the agents onto models. Then a run is:
+//! A team is declared in ordinary Rust: agents with `#[agent]`, their control flow with `#[orchestra]`. A TOML file
+//! maps the agents to models. A run is then:
 //!
 //! ```no_run
 //! use maverl::registry::Registry;
@@ -20,26 +20,26 @@
 //! # }
 //! ```
 //!
-//! [`main!`] makes the same into a command line. A team crate needs [`prelude`] alone.
+//! [`main!`] turns this into a command line. A team crate needs only [`prelude`].
 //!
 //! # Modules, in reading order
 //!
 //! | | |
 //! |---|---|
-//! | [`task`], [`trajectory`] | what a team is asked, and what happened: plain data |
+//! | [`task`], [`trajectory`] | tasks, and records of episodes: plain data |
 //! | [`mod@agent`], [`mod@orchestra`] | roles with typed inputs and replies; control flow of one episode |
-//! | [`mod@env`], [`mod@reward`] | the world and the judge; further parts of the reward |
-//! | [`tools`] | calls in replies, their schemas, Rust functions as tools |
-//! | [`registry`] | everything that is declared in the linked crates |
-//! | [`config`], [`mod@check`], [`plan`] | what a user writes; the border where all of it is checked; what it means |
-//! | [`world`], [`data`] | built-in worlds; files of tasks, documents and demonstrations |
-//! | [`model`], [`runtime`] | transformers; the threads that own them, generate and update |
-//! | [`rollout`] | many episodes at once, by models or by scripts |
+//! | [`mod@env`], [`mod@reward`] | environments, which answer actions and score answers; further parts of the reward |
+//! | [`tools`] | tool calls in replies, their schemas, Rust functions as tools |
+//! | [`registry`] | declarations of the linked crates |
+//! | [`config`], [`mod@check`], [`plan`] | the configuration; its validation; the resolved plan of a run |
+//! | [`builtin`], [`data`] | built-in data; files of tasks, documents and demonstrations |
+//! | [`model`], [`runtime`] | transformers; the worker threads that own them, generate and update |
+//! | [`rollout`] | concurrent episodes, played by models or scripts |
 //! | [`algo`] | samples, advantages, losses, batches |
-//! | [`ballot`] | votes for answers |
-//! | [`metrics`], [`mod@eval`] | the numbers of a step, and of an evaluation or a comparison |
-//! | [`run_dir`], [`checkpoint`] | what a run leaves on disk |
-//! | [`mod@train`], [`cli`] | the course of a run, and the command line |
+//! | [`ballot`] | vote counting |
+//! | [`metrics`], [`mod@eval`] | metrics of a step, of an evaluation and of a comparison |
+//! | [`run_dir`], [`checkpoint`] | files of a run |
+//! | [`mod@train`], [`cli`] | training, and the command line |
 #![warn(missing_docs)]
 
 #[allow(unused_extern_crates)] // generated code says `::maverl` inside this crate too
@@ -80,7 +80,7 @@ pub use train::{eval, train};
 #[doc(hidden)]
 pub mod __private;
 
-/// The examples in the documentation of the macros, run as tests.
+/// Examples in the documentation of the macros, run as tests.
 #[cfg(doctest)]
 mod macro_examples {
     #[doc = include_str!("../../maverl-macros/docs/agent.md")]
@@ -101,7 +101,7 @@ mod macro_examples {
 
 pub use maverl_macros::{Input, Reply, agent, environment, orchestra, reward, tool};
 
-/// Everything a team crate needs: `use maverl::prelude::*;`.
+/// Imports of a team crate: `use maverl::prelude::*;`.
 pub mod prelude {
     pub use crate::agent::{
         Agent, AgentName, AskError, Input, Prompt, Reply, ReplyError, Show, tag,
@@ -114,13 +114,13 @@ pub mod prelude {
     pub use maverl_macros::{Input, Reply, agent, environment, orchestra, reward, tool};
 }
 
-/// Writes the `main` of a binary that has the `maverl` command line and the declarations of the named crates.
+/// Defines the `main` of a binary with the `maverl` command line and the declarations of the named crates.
 ///
 /// ```ignore
 /// maverl::main!(my_team, orchestras);
 /// ```
 ///
-/// A dependency that is never named registers nothing: the compiler drops it, and its declarations with it.
+/// A dependency that is never named registers nothing: the compiler drops it with its declarations.
 #[macro_export]
 macro_rules! main {
     ($($team:ident),* $(,)?) => {
