@@ -7,9 +7,9 @@ use super::diagnostic::did_you_mean;
 /// Kind of entry that a path should name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// A file, whatever it is called.
+    /// A file of any name.
     File,
-    /// A file of this extension.
+    /// A file with this extension.
     Extension(&'static str),
     /// A directory.
     Directory,
@@ -31,7 +31,7 @@ pub(crate) fn message(given: &Path, base: &Path, wanted: Wanted) -> String {
     }
 }
 
-/// Help for a path that does not exist: a close name in its directory, or the directory that is missing.
+/// Help for a path that does not exist: a similar name in its directory, or the directory that is missing.
 pub(crate) fn help(given: &Path, base: &Path, wanted: Wanted) -> Option<String> {
     if let Some(help) = unexpanded(given) {
         return Some(help);
@@ -49,7 +49,7 @@ pub(crate) fn help(given: &Path, base: &Path, wanted: Wanted) -> Option<String> 
     let names = names(above, wanted);
     let name = place.file_name()?.to_string_lossy().into_owned();
     let beside = |name: &str| given.with_file_name(name).display().to_string();
-    // What is missing may be the extension alone.
+    // The extension alone may be missing.
     let whole = names.iter().find(|other| other.split('.').next() == Some(name.as_str()));
     let close =
         whole.map(String::as_str).or_else(|| did_you_mean(&name, names.iter().map(String::as_str)));
@@ -99,7 +99,7 @@ fn names(dir: &Path, wanted: Wanted) -> Vec<String> {
 /// Absolute path without `.` and `..`; links are not resolved.
 fn absolute(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    // `a/./b` and `a/b/../c` as a reader would write them.
+    // `a/./b` and `a/b/../c` are simplified.
     let mut plain = PathBuf::new();
     for part in path.components() {
         match part {

@@ -88,7 +88,7 @@ impl Interrupt {
         }
     }
 
-    /// Prints the command that resumes the run, if no progress display does.
+    /// Reports the command that resumes the run.
     fn say_resume(&self) {
         let UnderWay { progress, resume, .. } = &*self.under_way();
         if let Some(progress) = progress.as_ref().filter(|_| !resume.is_empty()) {
