@@ -1,4 +1,4 @@
-//! Learners with critics: they play, learn, come back to the bit, and what critics say comes nearer to what is earned.
+//! Algorithms with critics: they train, resume to the bit, and predicted values approach the returns.
 
 use maverl_tests::lab::{Lab, Run};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::lab;
 
 const LEARNERS: [&str; 8] = ["ppo", "ippo", "mappo", "happo", "marft", "vdn", "qmix", "maporl"];
-/// Those with one critic for all policies.
+/// Algorithms with one critic for all policies.
 const OF_THE_TEAM: [&str; 4] = ["ppo", "mappo", "happo", "marft"];
 
 fn number(row: &Value, name: &str) -> f64 {
