@@ -31,12 +31,12 @@ impl Scores {
         Self(scored.collect())
     }
 
-    /// Number of tasks.
+    /// Returns the number of tasks.
     pub fn tasks(&self) -> usize {
         self.0.len()
     }
 
-    /// Mean score.
+    /// Returns the mean score.
     pub fn mean(&self) -> f64 {
         self.0.values().sum::<f64>() / self.0.len().max(1) as f64
     }

@@ -12,7 +12,7 @@ use maverl::rng::SplitMix64;
 use maverl::rollout::render_turn;
 use maverl::runtime::{Batch, Objective, Policy, Row, Runtime};
 use maverl::trajectory::Turn;
-use orchestras as _; // brings `search/route`, for a plan has an orchestra
+use orchestras as _; // brings `search/route`, since a plan requires an orchestra
 
 use crate::measure::planned;
 
@@ -32,7 +32,7 @@ pub struct Lesson {
 }
 
 impl Lesson {
-    /// Number of rows of all steps.
+    /// Returns the number of rows of all steps.
     pub fn rows(&self) -> usize {
         self.steps * self.rows_per_step
     }
@@ -91,7 +91,7 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Learning rate schedule: linear warm-up over a twentieth of the steps, then a half cosine.
+/// Returns the learning rate schedule: linear warm-up over a twentieth of the steps, then a half cosine.
 fn shape(progress: f64) -> f64 {
     (progress / 0.05).min(1.0) * 0.5 * (1.0 + (std::f64::consts::PI * progress).cos())
 }

@@ -14,12 +14,12 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Result of a successful run.
+    /// Creates the result of a successful run.
     pub(crate) fn trained(preset: Preset, seed: u64, trained: Trained) -> Self {
         Self { preset, seed, outcome: Ok(trained) }
     }
 
-    /// Result of a failed run.
+    /// Creates the result of a failed run.
     pub(crate) fn failed(preset: Preset, seed: u64, error: &anyhow::Error) -> Self {
         Self { preset, seed, outcome: Err(format!("{error:#}").replace('\n', "; ")) }
     }

@@ -23,7 +23,7 @@ struct Run {
 }
 
 impl Row {
-    /// Result of a successful run, with its `metrics.jsonl`.
+    /// Creates the result of a successful run, with its `metrics.jsonl`.
     pub(crate) fn trained(
         example: &str,
         plan: &Plan,
@@ -46,7 +46,7 @@ impl Row {
         Ok(Self { example: example.to_owned(), outcome: Ok(run) })
     }
 
-    /// Result of a failed run.
+    /// Creates the result of a failed run.
     pub(crate) fn failed(example: &str, error: &Error) -> Self {
         let error = format!("{error:#}").replace('\n', "; ");
         Self { example: example.to_owned(), outcome: Err(error) }

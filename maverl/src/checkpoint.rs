@@ -281,7 +281,7 @@ impl Checkpoint {
         if path.exists() { read_json(&path).map(Some) } else { Ok(None) }
     }
 
-    /// Path of the checkpoint.
+    /// Returns the path of the checkpoint.
     pub fn path(&self) -> &Path {
         &self.dir
     }
@@ -308,7 +308,7 @@ impl Draft {
         write_json(&self.file(name), value).map(drop)
     }
 
-    /// Path of a file that belongs to no policy.
+    /// Returns the path of a file that belongs to no policy.
     pub fn file(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }

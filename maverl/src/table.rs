@@ -91,7 +91,7 @@ impl Table {
         }
     }
 
-    /// Number of columns of borders and gaps.
+    /// Returns the number of columns of borders and gaps.
     fn around(&self) -> usize {
         let gaps = self.header.len().saturating_sub(1);
         match self.frame {

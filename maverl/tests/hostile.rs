@@ -28,7 +28,7 @@ const BOUND: u64 = 64;
 /// Maximum memory for reading any of them in MiB.
 const MOST: u64 = 512;
 
-/// Peak memory of a process in MiB.
+/// Returns the peak memory of a process in MiB.
 fn peak(process: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

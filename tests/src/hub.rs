@@ -83,7 +83,7 @@ impl HubServer {
         Self { address, state, thread: Some(thread) }
     }
 
-    /// Value for `HF_ENDPOINT`.
+    /// Returns the value for `HF_ENDPOINT`.
     pub fn address(&self) -> &str {
         &self.address
     }

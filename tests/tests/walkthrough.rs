@@ -172,9 +172,9 @@ fn replays(team: &Team) {
         assert!(!report["turns"].as_array().unwrap().is_empty());
     };
     identical("1/train-1/7"); // from the checkpoint before the first step
-    identical("2/train-3/0"); // a step learned again
+    identical("2/train-3/0"); // weights recomputed from stored episodes
     fs::remove_dir_all(team.dir.join("runs/first/checkpoints/step-000000")).unwrap();
-    identical("2/train-3/5"); // the same from the starting weights
+    identical("2/train-3/5"); // the same, from the starting weights
     let text = team.run(&["replay", "runs/first", "2/train-3/1"]);
     assert!(text.contains("my_team/writer") && text.contains("identical; reward"), "{text}");
     let error = team.fail(&["replay", "runs/first", "2/train-3"]);

@@ -96,7 +96,7 @@ pub(super) fn plan(
     }
 }
 
-/// Path of the key that sets a part of a member's adapter.
+/// Returns the path of the key that sets a part of a member's adapter.
 fn lora_key(
     problems: &Problems<'_>,
     group: &Group<'_>,
@@ -149,7 +149,7 @@ fn one_sided(
     problems.values(&[(at, format!("for `{}`", with.seat))], message, help);
 }
 
-/// Path of the key that makes a member's policy an adapter.
+/// Returns the path of the key that makes a member's policy an adapter.
 fn adapter_key(problems: &Problems<'_>, group: &Group<'_>, member: &Member) -> Vec<String> {
     let model = path(["models", &group.model]);
     let at = ["adapter", "lora"].map(|name| source(problems, &member.seat, name, None));
@@ -204,7 +204,7 @@ pub(super) fn elsewhere(policy: &str, places: [(&Member, &str); 2], problems: &m
     problems.values(&notes, message, help);
 }
 
-/// Help on giving an agent its own policy.
+/// Returns help on giving an agent its own policy.
 pub(super) fn apart(config: &Config, model: &str, member: &Member) -> String {
     let seat = &member.seat;
     let table = key(&path(["agents", &seat.agent]));

@@ -13,7 +13,7 @@ struct Alias {
     note: &'static str,
 }
 
-/// The three columns of every row.
+/// Returns the three columns of every row.
 fn rows(table: &'static str) -> impl Iterator<Item = [&'static str; 3]> {
     table.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
         let mut columns = line.splitn(3, '|').map(str::trim);

@@ -36,7 +36,7 @@ impl Environment {
     }
 }
 
-/// Path of an environment's table.
+/// Returns the path of an environment's table.
 fn table(component: Option<&str>) -> Vec<String> {
     match component {
         None => path(["environment"]),

@@ -113,7 +113,7 @@ pub(super) fn key(path: &[String]) -> String {
     parts.join(".")
 }
 
-/// `["agents", name]` as a path.
+/// Returns `["agents", name]` as a path.
 pub(super) fn path<const N: usize>(parts: [&str; N]) -> Vec<String> {
     parts.map(str::to_owned).to_vec()
 }
@@ -145,7 +145,7 @@ pub(crate) fn did_you_mean<'a>(
         .map(|(_, name)| name)
 }
 
-/// `` `a`, `b` and `c` ``
+/// Formats a list as `` `a`, `b` and `c` ``.
 pub(super) fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
     match names.split_last() {
@@ -155,7 +155,7 @@ pub(super) fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     }
 }
 
-/// Help for an unknown name: the closest known one, or all.
+/// Returns help for an unknown name: the closest known one, or all.
 pub(super) fn suggestion<'a>(
     found: &str,
     known: impl IntoIterator<Item = &'a str> + Clone,

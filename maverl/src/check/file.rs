@@ -55,7 +55,7 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Problem {
     (None, format!("{shown} could not be read: {error}"), None)
 }
 
-/// Help for a directory in place of a file: the options for runs and models.
+/// Returns help for a directory in place of a file: the options for runs and models.
 fn directory(path: &Path) -> String {
     let dir = path.display();
     if path.join("manifest.json").is_file() && path.join("resolved.toml").is_file() {

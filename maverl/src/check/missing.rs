@@ -15,7 +15,7 @@ pub(crate) enum Wanted {
     Directory,
 }
 
-/// Message for a path that does not exist: the path as written, and the absolute path.
+/// Returns the message for a path that does not exist: the path as written, and the absolute path.
 pub(crate) fn message(given: &Path, base: &Path, wanted: Wanted) -> String {
     let noun = if wanted == Wanted::Directory { "directory" } else { "file" };
     let place = absolute(&base.join(given));
@@ -31,7 +31,7 @@ pub(crate) fn message(given: &Path, base: &Path, wanted: Wanted) -> String {
     }
 }
 
-/// Help for a path that does not exist: a similar name in its directory, or the directory that is missing.
+/// Returns help for a path that does not exist: a similar name in its directory, or the directory that is missing.
 pub(crate) fn help(given: &Path, base: &Path, wanted: Wanted) -> Option<String> {
     if let Some(help) = unexpanded(given) {
         return Some(help);
@@ -64,7 +64,7 @@ pub(crate) fn help(given: &Path, base: &Path, wanted: Wanted) -> Option<String> 
     }
 }
 
-/// Help for `~` and variables, which only a shell expands.
+/// Returns help for `~` and variables, which only a shell expands.
 fn unexpanded(given: &Path) -> Option<String> {
     let text = given.to_string_lossy();
     if let Some(rest) = text.strip_prefix('~') {
@@ -96,7 +96,7 @@ fn names(dir: &Path, wanted: Wanted) -> Vec<String> {
     names
 }
 
-/// Absolute path without `.` and `..`; links are not resolved.
+/// Returns the absolute path without `.` and `..`; links are not resolved.
 fn absolute(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     // `a/./b` and `a/b/../c` are simplified.

@@ -114,7 +114,7 @@ fn nothing(given: &str, dir: &Path, base: &Path) -> (String, String) {
 const RELATIVE: &str = "`path` names a Hugging Face model directory, relative to the file that names it; `builtin:tiny` needs \
                         no files";
 
-/// Help for a directory without `config.json`; `None` if it has one.
+/// Returns help for a directory without `config.json`; `None` if it has one.
 fn help(given: &str, source: &ModelSource) -> Option<String> {
     let ModelSource::Directory(dir) = source else { return None };
     if dir.join("config.json").is_file() {

@@ -197,7 +197,8 @@ fn undecided(config: &Config, agents: &BTreeSet<&str>, problems: &mut Problems<'
     problems.values(&[(at, "which one?".to_owned())], message, help);
 }
 
-/// Path of the key that determines a setting of a seat; the fallback, or the agent's own key if none is set.
+/// Returns the path of the key that determines a setting of a seat; the fallback, or the agent's own key if none is
+/// set.
 pub(super) fn source(
     problems: &Problems<'_>,
     seat: &Seat,
@@ -362,7 +363,7 @@ pub(super) fn trainable(config: &Config, seats: &[SeatPlan], problems: &mut Prob
     }
 }
 
-/// Path of the key that sets how a seat samples.
+/// Returns the path of the key that sets how a seat samples.
 pub(super) fn sampling_key(problems: &Problems<'_>, seat: &SeatPlan, name: &str) -> Vec<String> {
     let shared = path(["sampling", name]);
     source(problems, &seat.seat, &format!("sampling.{name}"), Some(shared))

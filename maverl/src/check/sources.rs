@@ -344,7 +344,7 @@ fn assigned(
     (Layer { name: name.to_owned(), text: text.into(), content }, problem)
 }
 
-/// Help for a value whose quotes a shell has removed.
+/// Returns help for a value whose quotes a shell has removed.
 fn unquoted(assignment: &str) -> Option<String> {
     let (_, value) = assignment.split_once('=')?;
     let bare = value.starts_with(['[', '{']) && !value.contains(['"', '\'']);

@@ -170,7 +170,7 @@ const DEBATE: &str = r#"
 
 const HERE: SourceLocation = SourceLocation { file: file!(), line: 1, item: "here" };
 
-/// Search and debate in a library or a quiz.
+/// Returns search and debate in a library or a quiz.
 fn everything() -> Registry {
     registry(&[
         Entry::agent::<Verifier>(HERE),
@@ -185,7 +185,7 @@ fn everything() -> Registry {
     ])
 }
 
-/// Search in a library: no name is ambiguous.
+/// Returns search in a library: no name is ambiguous.
 fn search() -> Registry {
     registry(&[
         Entry::agent::<Verifier>(HERE),

@@ -68,7 +68,7 @@ fn too_large(text: &str, expected: &str) -> bool {
     whole && digits && !text.is_empty() && text.parse::<i64>().is_err()
 }
 
-/// Help for a key that does not exist in its table.
+/// Returns help for a key that does not exist in its table.
 fn unknown(
     problems: &Problems<'_>,
     path: &[String],
@@ -99,7 +99,7 @@ fn unknown(
     }
 }
 
-/// Help for a key of other tables.
+/// Returns help for a key of other tables.
 pub(super) fn home(field: &str) -> Option<String> {
     let tables = tables();
     let homes = tables.iter().filter(|(_, keys)| keys.contains(&field)).map(|(table, _)| *table);
@@ -107,7 +107,7 @@ pub(super) fn home(field: &str) -> Option<String> {
     (!homes.is_empty()).then(|| format!("`{field}` is a key of {}", homes.join(" and ")))
 }
 
-/// Help for an option of the wrong type, from serde's message.
+/// Returns help for an option of the wrong type, from serde's message.
 pub(super) fn option_help(
     path: &[String],
     value: &serde_json::Value,
@@ -147,7 +147,7 @@ fn elsewhere(field: &str) -> Option<String> {
     Some(format!("did you mean `{close}`, a key of {}?", homes.join(" and ")))
 }
 
-/// Help for a table of another trainer: its name here, and those of its keys.
+/// Returns help for a table of another trainer: its name here, and those of its keys.
 fn translated(problems: &Problems<'_>, field: &str, table: &Dict) -> Option<String> {
     let model = problems.only_model();
     let mut found = Vec::new();
@@ -234,7 +234,7 @@ pub(super) fn plain(expected: &str) -> &str {
     }
 }
 
-/// Help for a value of the wrong type: the corrected line. `whole` is false for an item of a list.
+/// Returns help for a value of the wrong type: the corrected line. `whole` is false for an item of a list.
 fn instead(path: &[String], found: &Actual, expected: &str, whole: bool) -> Option<String> {
     let name = path.last()?;
     match (expected, found) {
@@ -280,7 +280,7 @@ fn instead(path: &[String], found: &Actual, expected: &str, whole: bool) -> Opti
     }
 }
 
-/// Help for a value in place of a table: the key in it that was meant.
+/// Returns help for a value in place of a table: the key in it that was meant.
 fn table(path: &[String], found: &Actual) -> Option<String> {
     let parts: Vec<&str> = path.iter().map(String::as_str).collect();
     let set = |last: &str, value: String| Some(format!("write `{}.{last} = {value}`", key(path)));

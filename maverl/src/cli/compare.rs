@@ -52,7 +52,7 @@ impl Single {
         plan(&config, &self.plan, registry)
     }
 
-    /// Number of tokens of its model's context.
+    /// Returns the number of tokens of its model's context.
     fn context(&self) -> Result<usize, Failure> {
         let files = ModelFiles::new(&self.plan.workers[0].source);
         Ok(HfConfig::parse(&files.require("config.json")?)?.max_position_embeddings)

@@ -175,7 +175,7 @@ fn missing(what: &str, words: &[String]) -> Option<String> {
     }
 }
 
-/// Help for an unknown name on the command line.
+/// Returns help for an unknown name on the command line.
 pub(super) fn none_called<'a>(
     kind: &str,
     found: &str,

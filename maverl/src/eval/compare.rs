@@ -105,7 +105,7 @@ impl System {
         }
     }
 
-    /// Sampled tokens per question: the mean over tasks.
+    /// Returns sampled tokens per question: the mean over tasks.
     pub fn sampled(&self) -> f64 {
         self.tasks.values().map(|went| went.sampled).sum::<f64>() / self.tasks.len().max(1) as f64
     }

@@ -121,7 +121,7 @@ impl AppendFile {
         matches!(tried, Ok(Err(TryLockError::WouldBlock)))
     }
 
-    /// Path of the file.
+    /// Returns the path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

@@ -64,7 +64,7 @@ pub(crate) fn options(_: &Path) -> OpenOptions {
     options
 }
 
-/// Permissions of a directory; the owner's alone if they cannot be read.
+/// Returns the permissions of a directory; the owner's alone if they cannot be read.
 #[cfg(unix)]
 fn mode(dir: &Path) -> u32 {
     use std::os::unix::fs::PermissionsExt;

@@ -129,7 +129,7 @@ impl<T> At<T> for io::Result<T> {
     }
 }
 
-/// Differences, one per line.
+/// Formats differences, one per line.
 fn lines(differences: &[Difference]) -> String {
     let line =
         |Difference { path, reason }: &Difference| format!("\n  `{}`: {reason}", path.display());

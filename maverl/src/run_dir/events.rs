@@ -19,11 +19,11 @@ pub(crate) fn scalars<'a>(
     let mut summary = Vec::new();
     for (tag, number) in values {
         let mut value = Vec::new();
-        length_delimited(&mut value, 1, tag.as_bytes()); // RunSummary.Value.tag
-        value.push(2 << 3 | 5); // RunSummary.Value.simple_value, 32 bit
+        length_delimited(&mut value, 1, tag.as_bytes()); // Summary.Value.tag
+        value.push(2 << 3 | 5); // Summary.Value.simple_value, 32 bit
         #[allow(clippy::cast_possible_truncation)] // the format has single precision
         value.extend((number as f32).to_le_bytes());
-        length_delimited(&mut summary, 1, &value); // RunSummary.value
+        length_delimited(&mut summary, 1, &value); // Summary.value
     }
     let mut event = wall(wall_time);
     event.push(2 << 3); // Event.step, varint

@@ -71,23 +71,23 @@ fn is_episodes(file: &str) -> bool {
 }
 
 impl RunDir {
-    /// Path of the rollouts of a step.
+    /// Returns the path of the rollouts of a step.
     pub fn rollouts(&self, step: u64) -> PathBuf {
         self.path.join(rollouts(step))
     }
 
-    /// Path of the report of an evaluation (`before`, `after`).
+    /// Returns the path of the report of an evaluation (`before`, `after`).
     pub fn evaluation(&self, name: &str) -> PathBuf {
         self.path.join(format!("evaluations/{name}.json"))
     }
 
-    /// Path of the episodes of an evaluation: `before` and `after`, the same with `-greedy`, and `step-000010` for a
-    /// validation.
+    /// Returns the path of the episodes of an evaluation: `before` and `after`, the same with `-greedy`, and
+    /// `step-000010` for a validation.
     pub fn evaluation_episodes(&self, name: &str) -> PathBuf {
         self.path.join(format!("evaluations/{name}.jsonl.zst"))
     }
 
-    /// Path of the summary of the run.
+    /// Returns the path of the summary of the run.
     pub fn summary(&self) -> PathBuf {
         self.path.join(SUMMARY)
     }
@@ -180,7 +180,7 @@ impl RunDir {
         self.manifest.write(&self.path)
     }
 
-    /// Number of files in the manifest.
+    /// Returns the number of files in the manifest.
     pub fn listed(&self) -> usize {
         self.manifest.files.len()
     }

@@ -120,7 +120,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Checksum of the manifest's content.
+    /// Returns the checksum of the manifest's content.
     fn sha256(&self, dir: &Path) -> Result<String, RunDirError> {
         let bytes = serde_json::to_vec(self)
             .map_err(|e| RunDirError::Encode { path: dir.join(MANIFEST), reason: e.to_string() })?;

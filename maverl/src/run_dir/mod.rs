@@ -124,7 +124,7 @@ impl RunDir {
     pub fn create_next(parent: &Path, stem: &str, origin: &Origin) -> Result<Self, RunDirError> {
         loop {
             match Self::create(&next(parent, stem), origin) {
-                Err(RunDirError::NotEmpty { .. }) => {} // another process was faster
+                Err(RunDirError::NotEmpty { .. }) => {} // another process created it first
                 made => return made,
             }
         }
@@ -156,12 +156,12 @@ impl RunDir {
         Ok(Self { path: path.to_owned(), manifest })
     }
 
-    /// Path of the directory.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Path of the configuration with every default, a valid configuration file.
+    /// Returns the path of the configuration with every default, a valid configuration file.
     pub fn resolved(&self) -> PathBuf {
         self.path.join(RESOLVED)
     }

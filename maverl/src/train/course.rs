@@ -236,7 +236,7 @@ impl<W: Trainable> Course<W> {
         self.journal.append(step, metrics, timing, now)
     }
 
-    /// Summary of the step for people. Its seconds are those since the last step, evaluations excluded.
+    /// Returns the summary of the step for people. Its seconds are those since the last step, evaluations excluded.
     fn line(&mut self, done: &Stepped) -> StepLine {
         let evaluating = done.timing.get("time/eval_s").unwrap_or(0.0);
         let seconds = (self.clock.elapsed().as_secs_f64() - evaluating).max(0.0);

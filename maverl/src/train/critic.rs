@@ -71,7 +71,7 @@ pub(super) async fn predict_values(
     Ok(values)
 }
 
-/// Index of the policy that hosts the critic of a sample.
+/// Returns the index of the policy that hosts the critic of a sample.
 pub(super) fn host(plan: &Plan, sample: &Sample) -> usize {
     plan.critic_of(sample.policy).expect("a plan with critics has one for each trained policy")
 }

@@ -88,7 +88,7 @@ impl Recorded {
         Ok(Some(episodes.iter().map(name).collect()))
     }
 
-    /// Name of the episode, as [`Recorded::read`] accepts it.
+    /// Returns the name of the episode, as [`Recorded::read`] accepts it.
     pub fn name(&self) -> String {
         name(self.step, &self.episode)
     }

@@ -23,7 +23,7 @@ pub(super) struct AlgorithmState {
 }
 
 impl AlgorithmState {
-    /// Multiplier of a policy's `kl_coef`.
+    /// Returns the multiplier of a policy's `kl_coef`.
     pub(super) fn kl_scale(&self, policy: &str) -> f64 {
         self.kl_scale.get(policy).copied().unwrap_or(1.0)
     }

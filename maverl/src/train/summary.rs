@@ -134,7 +134,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Exit code of a command that trains: 0, or 130 if it was interrupted.
+    /// Returns the exit code of a command that trains: 0, or 130 if it was interrupted.
     pub fn exit_code(&self) -> u8 {
         if self.interrupted { 130 } else { 0 }
     }

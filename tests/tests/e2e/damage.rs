@@ -8,14 +8,14 @@ use maverl_tests::lab::{Run, train_args};
 
 use crate::lab;
 
-/// Number of damages; overridden by `MAVERL_FUZZ_CASES`.
+/// Returns the number of damages; overridden by `MAVERL_FUZZ_CASES`.
 fn cases() -> usize {
     std::env::var("MAVERL_FUZZ_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(10)
 }
 
 const SET: [&str; 3] = ["steps=2", "checkpoint.every=1", "eval.every=1"];
 
-/// Every file below a directory, by its path in it.
+/// Returns every file below a directory, by its path in it.
 fn files(dir: &Path, part: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir.join(part)).unwrap() {

@@ -28,7 +28,7 @@ fn uniform(state: &mut u64) -> f64 {
     ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// Number of kills; overridden by `MAVERL_FUZZ_CASES`.
+/// Returns the number of kills; overridden by `MAVERL_FUZZ_CASES`.
 fn kills_wanted() -> usize {
     std::env::var("MAVERL_FUZZ_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(20)
 }

@@ -13,7 +13,7 @@ fn number(row: &Value, name: &str) -> f64 {
     row[name].as_f64().unwrap_or_else(|| panic!("`{name}` is missing in {row:#}"))
 }
 
-/// Two policies of one model, each with a worker of its own.
+/// Trains two policies of one model, each with its own worker group.
 fn train(lab: &Lab, out: &str, learner: &str, more: &[&str]) -> Run {
     let name = format!("algorithm.name=\"{learner}\"");
     let set = [

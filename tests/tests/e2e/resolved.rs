@@ -14,7 +14,7 @@ use orchestras as _;
 
 use crate::lab;
 
-/// Number of generated configurations; overridden by `MAVERL_FUZZ_CASES`.
+/// Returns the number of generated configurations; overridden by `MAVERL_FUZZ_CASES`.
 fn cases() -> usize {
     std::env::var("MAVERL_FUZZ_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(250)
 }

@@ -74,7 +74,7 @@ fn more_seats_than_there_may_be_are_refused_at_the_option_that_says_so() {
     }
 }
 
-/// Every whole number in a table, by its path.
+/// Returns every whole number in a table, by its path.
 fn whole_numbers(value: &toml::Value, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
     match value {
         toml::Value::Integer(_) => found.push(path.clone()),

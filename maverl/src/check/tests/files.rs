@@ -119,7 +119,7 @@ fn a_template_is_not_told_what_the_conversation_gives() {
     );
 }
 
-/// Rows of questions, each in a split.
+/// Returns rows of questions, each in a split.
 fn rows(rows: &[(&str, &str)]) -> String {
     rows.iter()
         .map(|(question, split)| {

@@ -41,7 +41,7 @@ pub(super) struct BenchFixture {
 }
 
 impl Size {
-    /// Shape of the model.
+    /// Returns the shape of the model.
     pub(super) fn shape(self) -> create::Size {
         let name = match self {
             Self::S => "bench-s",
@@ -83,7 +83,7 @@ impl BenchFixture {
         self.runtime.shutdown();
     }
 
-    /// Random token ids.
+    /// Returns random token ids.
     pub(super) fn ids(&self, seed: u64, len: usize) -> Vec<u32> {
         let vocab = self.size.vocab_size as f64;
         (0..len as u64).map(|i| (uniform(seed, i) * vocab) as u32).collect()

@@ -32,7 +32,7 @@ impl Stirring {
         Self { weights: 7, fuse, flat_from, interrupt, meddling: None }
     }
 
-    /// A point at which the process may end.
+    /// Marks a point at which the process may end.
     fn moment(&self) -> Result<(), TrainError> {
         match self.fuse.get().checked_sub(1) {
             Some(left) => {
@@ -153,7 +153,7 @@ impl Progress for Messages {
     }
 }
 
-/// Directory in memory where that is possible: these tests sync thousands of files.
+/// Returns a directory in memory where that is possible: these tests sync thousands of files.
 fn home() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }

@@ -3,12 +3,12 @@
 use super::*;
 use crate::rng::SplitMix64;
 
-/// Number of damages; overridden by `MAVERL_FUZZ_CASES`.
+/// Returns the number of damages; overridden by `MAVERL_FUZZ_CASES`.
 fn cases() -> u64 {
     std::env::var("MAVERL_FUZZ_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(400)
 }
 
-/// Every file below a directory, by its path in it.
+/// Returns every file below a directory, by its path in it.
 fn files(dir: &Path) -> Vec<String> {
     let mut files = Vec::new();
     for path in entries(dir).unwrap() {
