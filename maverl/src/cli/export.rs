@@ -114,7 +114,7 @@ impl ExportArgs {
             }
         };
         let files = models::files(&model)?;
-        // It is written as it is; a damaged one would make the export useless.
+        // The tokenizer is copied unchanged; a damaged one would make the export useless.
         Tokenizer::load(&files)?;
         models::load(&files, adapter.as_deref())
     }

@@ -10,7 +10,7 @@ fn says(toml: &str, parts: &[&str]) {
     }
 }
 
-/// The verifier has a policy of its own.
+/// Configuration in which the verifier has a separate policy.
 const TWO: &str = r#"
 [models.small]
 path = "builtin:tiny"
