@@ -6,7 +6,7 @@ use maverl::plan::Plan;
 use maverl_examples::measure::Trained;
 use serde_json::Value;
 
-/// A run.
+/// Result of a run.
 pub(crate) struct Row {
     example: String,
     outcome: Result<Run, String>,
@@ -14,16 +14,16 @@ pub(crate) struct Row {
 
 struct Run {
     orchestra: String,
-    environment: String,
-    /// The mean reward of an episode in the first and the last tenth of the steps.
+    world: String,
+    /// Mean reward of an episode in the first and the last tenth of the steps.
     reward: (f64, f64),
-    /// Steps in which every group had one reward.
+    /// Number of steps in which every group had equal rewards.
     flat: usize,
     trained: Trained,
 }
 
 impl Row {
-    /// A run that ended well, and its `metrics.jsonl`.
+    /// Creates the result of a successful run, with its `metrics.jsonl`.
     pub(crate) fn trained(
         example: &str,
         plan: &Plan,
@@ -46,13 +46,13 @@ impl Row {
         Ok(Self { example: example.to_owned(), outcome: Ok(run) })
     }
 
-    /// A run that did not.
+    /// Creates the result of a failed run.
     pub(crate) fn failed(example: &str, error: &Error) -> Self {
         let error = format!("{error:#}").replace('\n', "; ");
         Self { example: example.to_owned(), outcome: Err(error) }
     }
 
-    /// As a row of the table.
+    /// Formats the result as a row of the table.
     pub(crate) fn line(&self) -> String {
         let Run { orchestra, environment, reward, flat, trained } = match &self.outcome {
             Ok(run) => run,
@@ -73,7 +73,7 @@ impl Row {
     }
 }
 
-/// Every run.
+/// Formats a table of every run.
 pub(crate) fn table(rows: &[Row]) -> String {
     let head = "| example | orchestra | environment | start | end | gain (95 %) | reward in training | steps (flat) | seconds |\n\
                 |---|---|---|---|---|---|---|---|---|\n";

@@ -1,7 +1,8 @@
-//! Makes a model of all small components of `builtin:tiny`: supervised training on what every example's team would say in its
-//! world; last and shortly with errors, so that each is sometimes right, and has much left to learn.
+//! Generates a model of all built-in environments from `builtin:tiny`: supervised training on replies of every
+//! example's team in its environment. A short last phase has errors, so that each team is sometimes right and can still
+//! improve.
 //!
-//! `cargo run --release --example make_generalist` writes `maverl/models/generalist` again.
+//! `cargo run --release --example make_worlds` overwrites `maverl/models/worlds`.
 
 mod oracle;
 
@@ -13,16 +14,16 @@ use clap::Parser;
 use maverl::registry::Registry;
 use maverl_examples::teach::{Lesson, copy};
 
-/// Makes a model of all small components.
+/// Generates a model of all built-in environments.
 #[derive(Parser)]
 struct Arguments {
-    /// Where it is written.
-    #[arg(long, default_value = "maverl/models/generalist")]
+    /// Output directory.
+    #[arg(long, default_value = "maverl/models/worlds")]
     out: PathBuf,
-    /// The model it starts from.
+    /// Starting model.
     #[arg(long, default_value = "maverl/models/tiny")]
     from: PathBuf,
-    /// Optimizer steps on whole rows: to learn the words of the components.
+    /// Optimizer steps on whole rows: the words of the environments.
     #[arg(long, default_value_t = 300)]
     reading_steps: usize,
     /// Optimizer steps on replies without errors.
@@ -31,10 +32,10 @@ struct Arguments {
     /// Optimizer steps on replies with errors.
     #[arg(long, default_value_t = 300)]
     imperfect_steps: usize,
-    /// How often a decision is wrong in the last steps.
+    /// Share of wrong decisions in the last phase.
     #[arg(long, default_value_t = 0.25)]
     noise: f64,
-    /// From which demonstrations and their order derive.
+    /// Seed of demonstrations and their order.
     #[arg(long, default_value_t = 20_260_212)]
     seed: u64,
 }
@@ -66,7 +67,7 @@ async fn make(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// As many turns of each example as of any other.
+/// Returns equally many turns of each example.
 async fn turns(lesson: &Lesson, noise: f64) -> Result<Vec<maverl::trajectory::Turn>> {
     let registry = Registry::collect()?;
     let dir = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -80,7 +81,7 @@ async fn turns(lesson: &Lesson, noise: f64) -> Result<Vec<maverl::trajectory::Tu
     let each = lesson.rows().div_ceil(examples.len());
     let mut turns = Vec::new();
     for example in &examples {
-        // What the model that this one starts from knows already: in invented components, where remembering does not help.
+        // The starting model knows this example: its facts are generated, since memorized ones do not help.
         let mut some = match example.ends_with("search_orchestra.toml") {
             true => orchestras::search::demonstrations(lesson.seed, each, noise).await?,
             false => oracle::demonstrations(example, each, noise, lesson.seed, &registry).await?,

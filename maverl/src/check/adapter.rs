@@ -1,4 +1,4 @@
-//! Which policies are adapters, and what they sit on.
+//! Policies that are adapters, and their base models.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::config::{self, Config, ModelConfig};
 use crate::model::{LoraConfig, lora};
 use crate::plan::AdapterPlan;
 
-/// The adapter that adapters on a model start from; one that cannot be read is reported.
+/// Returns the adapter that adapters on a model start from; an unreadable one is reported.
 pub(super) fn start(
     name: &str,
     model: &ModelConfig,
@@ -38,7 +38,7 @@ pub(super) fn start(
     }
 }
 
-/// What a member says of its adapter, everything inherited; `None` if it is to have none.
+/// Returns the adapter settings of a member, everything inherited; `None` if it has no adapter.
 fn settled(config: &Config, member: &Member, model: &str) -> Option<config::LoraConfig> {
     let model = &config.models[model];
     let own = &member.config;
@@ -48,8 +48,8 @@ fn settled(config: &Config, member: &Member, model: &str) -> Option<config::Lora
     (wanted || inherited).then(|| lora(&own.lora).over(&lora(&model.lora)))
 }
 
-/// The adapter that a policy is, if it is one. What its members do not agree on, and what does not fit the base, is
-/// reported.
+/// Returns the adapter of a policy, if it is one. Reports settings on which its members disagree and settings that do
+/// not fit the base.
 pub(super) fn plan(
     config: &Config,
     policy: &str,
@@ -105,7 +105,7 @@ pub(super) fn plan(
     }
 }
 
-/// The key that sets something of a member's adapter.
+/// Returns the path of the key that sets a part of a member's adapter.
 fn lora_key(
     problems: &Problems<'_>,
     group: &Group<'_>,
@@ -116,7 +116,7 @@ fn lora_key(
     source(problems, &member.seat, &format!("lora.{name}"), Some(shared))
 }
 
-/// Reports an adapter that is to start from one of another shape.
+/// Reports an adapter that starts from one of another shape.
 fn same_shape(
     group: &Group<'_>,
     member: &Member,
@@ -137,7 +137,7 @@ fn same_shape(
     }
 }
 
-/// Reports a policy that is an adapter for one of its members only.
+/// Reports a policy that is an adapter for only one of its members.
 fn one_sided(
     config: &Config,
     policy: &str,
@@ -158,7 +158,7 @@ fn one_sided(
     problems.values(&[(at, format!("for `{}`", with.seat))], message, help);
 }
 
-/// The key that makes a member's policy an adapter.
+/// Returns the path of the key that makes a member's policy an adapter.
 fn adapter_key(problems: &Problems<'_>, group: &Group<'_>, member: &Member) -> Vec<String> {
     let model = path(["models", &group.model]);
     let at = ["adapter", "lora"].map(|name| source(problems, &member.seat, name, None));
@@ -198,7 +198,7 @@ pub(super) fn bases(
     }
 }
 
-/// Reports an adapter name that is used on two worker groups.
+/// Reports an adapter name that two worker groups use.
 pub(super) fn elsewhere(policy: &str, places: [(&Member, &str); 2], problems: &mut Problems<'_>) {
     let [(member, worker), (other, held)] = places;
     let message = format!(
@@ -213,7 +213,7 @@ pub(super) fn elsewhere(policy: &str, places: [(&Member, &str); 2], problems: &m
     problems.values(&notes, message, help);
 }
 
-/// How an agent gets a policy of its own.
+/// Returns help on giving an agent its own policy.
 pub(super) fn apart(config: &Config, model: &str, member: &Member) -> String {
     let seat = &member.seat;
     let table = key(&path(["agents", &seat.agent]));
@@ -231,7 +231,7 @@ pub(super) fn apart(config: &Config, model: &str, member: &Member) -> String {
     }
 }
 
-/// Writes out what adapters are; what a directory to start from says stays there.
+/// Writes the settings of adapters out, without those that the starting directory determines.
 pub(super) fn write_out(config: &mut Config) {
     let defaults = AdapterPlan::defaults();
     let dropout = config::LoraConfig { dropout: defaults.dropout, ..Default::default() };

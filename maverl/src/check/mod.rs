@@ -1,13 +1,13 @@
-//! The border: everything a user can get wrong is found here, all of it at once, with its place and what would do.
+//! Validation of user input: finds all errors of a configuration at once, each with its place and a remedy.
 //!
 //! ```text
-//!  defaults < file < MAVERL_* < --set ──► Config ─┐
-//!                                                 ├─► Plan, or every Diagnostic
-//!  #[agent] #[orchestra] ───────────► Registry ───┘
+//! defaults < file < MAVERL_* < --set ──► Config ─┐
+//!                                                ├─► Plan, or every Diagnostic
+//! #[agent] #[orchestra] ───────────► Registry ───┘
 //! ```
 //!
-//! Behind it nobody checks again. It reads whatever is not large: configurations, tokenizers and templates of models, the
-//! headers of their weights, tasks and corpora; no weights.
+//! Later code does not validate again. This module reads small files and headers only: configurations, tokenizers and
+//! templates of models, the headers of their weights, tasks and corpora; no weights.
 
 mod adapter;
 mod algorithm;
@@ -60,20 +60,20 @@ use crate::registry::Registry;
 use diagnostic::{Problems, path, suggestion};
 use sources::Layers;
 
-/// What a plan is for.
+/// Purpose of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// Something must be trained, with settings that can be trained with.
+    /// Training: a policy must be trained, with settings that allow it.
     Train,
-    /// Playing held-out tasks.
+    /// Evaluation on held-out tasks.
     Eval,
 }
 
-/// What the sources mean for the declared team.
+/// Resolves the sources into a plan for the declared team.
 ///
 /// # Errors
 ///
-/// Everything that is wrong, in the order of the sources.
+/// All problems, in the order of the sources.
 pub fn check(
     sources: &Sources,
     registry: &Registry,
@@ -104,7 +104,7 @@ pub fn check(
     problems.finish(plan)
 }
 
-/// The range of a number in words; `None` if a key takes every number of its type, or none.
+/// Describes the range of a number; `None` if a key accepts every number of its type, or none.
 pub(crate) fn range_of(key: &str) -> Option<String> {
     let (layers, _) = Layers::read(&Sources::default().with(format!("{key}=nan")));
     let mut problems = Problems::new(&layers);
@@ -233,7 +233,7 @@ fn training_warnings(
     warnings
 }
 
-/// Writes every default out, so that the result loads to the same plan whatever the defaults become.
+/// Writes every default out, so that the result gives the same plan even if the defaults change.
 fn write_out(
     config: &mut Config,
     orchestra: &Chosen,
@@ -255,7 +255,7 @@ fn write_out(
 }
 
 impl ModelConfig {
-    /// The shipped model.
+    /// Returns the built-in model.
     fn tiny() -> Self {
         Self {
             path: "builtin:tiny".to_owned(),

@@ -2,7 +2,7 @@
 
 use clap::Command;
 
-/// Calls by command; each is accepted, which a test makes sure of.
+/// Example calls by command; a test verifies that each is accepted.
 pub(super) const EXAMPLES: [(&str, &[&str]); 18] = [
     ("new", &["maverl new my_team", "maverl new my_team --maverl ~/src/maverl"]),
     ("list", &["maverl list"]),
@@ -77,12 +77,12 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 18] = [
     ),
 ];
 
-/// The examples of a command, by the words that call it.
+/// Returns the examples of a command, by the words that call it.
 pub(super) fn of(words: &str) -> &'static [&'static str] {
     EXAMPLES.iter().find(|(command, _)| *command == words).map_or(&[], |(_, examples)| *examples)
 }
 
-/// Commands whose long help ends with their examples.
+/// Adds the examples to the long help of each command.
 pub(super) fn shown(command: Command) -> Command {
     let names: Vec<String> =
         command.get_subcommands().map(|inner| inner.get_name().to_owned()).collect();

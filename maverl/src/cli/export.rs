@@ -16,7 +16,7 @@ use crate::run_dir::disk::{
     entries, file_name, name, parent, remove, sync_dir, sync_tree, temporary,
 };
 
-/// How far a merge may move a logit, relative to the largest (or 1).
+/// Maximum change of a logit by a merge, relative to the largest (or 1).
 const TOLERANCE: f32 = 1e-4;
 
 #[derive(Args)]
@@ -61,7 +61,7 @@ pub(super) struct ExportArgs {
     private: bool,
 }
 
-/// How numbers are stored.
+/// Number type of stored weights.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(super) enum Dtype {
     /// 32 bits, as trained.
@@ -82,7 +82,7 @@ impl From<Dtype> for StoredDtype {
     }
 }
 
-/// Exports what the arguments name.
+/// Exports the model, adapter or policy of the arguments.
 pub(super) fn export(args: &ExportArgs) -> Result<ExitCode, Failure> {
     writable(&args.out)?;
     let target = args.target()?;
@@ -208,12 +208,12 @@ impl ExportArgs {
             }
         };
         let files = models::files(&model)?;
-        // It is written as it is, and would be of no use if it were damaged.
+        // The tokenizer is copied unchanged; a damaged one would make the export useless.
         Tokenizer::load(&files)?;
         Ok((models::load(&files, adapter.as_deref())?, origin))
     }
 
-    /// The base of a policy that is an adapter.
+    /// Returns the base of a policy that is an adapter.
     fn base(&self, dir: &Path) -> Result<String, Failure> {
         if let Some(model) = &self.model {
             return Ok(model.clone());
@@ -229,8 +229,8 @@ impl ExportArgs {
     }
 }
 
-/// The directory of a policy in a checkpoint, and the checkpoint's step.
-fn policy(run: &Path, which: Which, policy: Option<&str>) -> Result<(PathBuf, u64), Failure> {
+/// Returns the directory of a policy in a checkpoint.
+fn policy(run: &Path, which: Which, policy: Option<&str>) -> Result<PathBuf, Failure> {
     let run = paths::run(run)?;
     let checkpoint = Checkpoints::of(run.path()).open(which)?;
     let step = checkpoint.state.step;
@@ -250,7 +250,7 @@ fn policy(run: &Path, which: Which, policy: Option<&str>) -> Result<(PathBuf, u6
     }
 }
 
-/// Writes a model with its adapter merged in, reads it back, and compares it with the one that has the adapter apart.
+/// Writes a model with its adapter merged, reads it back, and compares it with the unmerged one.
 fn merged(model: &Model, dir: &Path, options: &SaveOptions) -> Result<String, Failure> {
     let (merged, exact) = model.merge()?;
     merged.save_full(dir, options)?;
@@ -259,7 +259,7 @@ fn merged(model: &Model, dir: &Path, options: &SaveOptions) -> Result<String, Fa
     let (ours, theirs) = (logits(model)?, logits(&written)?);
     let size = ours.iter().fold(1.0_f32, |most, logit| most.max(logit.abs()));
     let differences = ours.iter().zip(&theirs).map(|(a, b)| (a - b).abs());
-    // `max` would pass over a logit that is not a number.
+    // `max` would skip a logit that is not a number.
     let worst = differences.fold(0.0_f32, |w, d| if d > w || d.is_nan() { d } else { w });
     let n = ours.len() / model.config.vocab_size;
     if options.dtype == StoredDtype::F32 {
@@ -279,14 +279,14 @@ fn merged(model: &Model, dir: &Path, options: &SaveOptions) -> Result<String, Fa
     ))
 }
 
-/// Logits of ids spread over the vocabulary.
+/// Returns logits of ids spread over the vocabulary.
 fn logits(model: &Model) -> Result<Vec<f32>, Failure> {
     let n = model.config.max_position_embeddings.min(64);
     let ids: Vec<u32> = (0..n).map(|i| (i * 7919 % model.config.vocab_size) as u32).collect();
     Ok(model.logits(&ids)?)
 }
 
-/// Refuses a directory with something in it.
+/// Fails for a directory that is not empty.
 pub(super) fn writable(out: &Path) -> Result<(), Failure> {
     if out.exists() && (!out.is_dir() || !entries(out)?.is_empty()) {
         return Err(Failure(format!("{} is not empty; give another `--out`", out.display())));
@@ -294,7 +294,7 @@ pub(super) fn writable(out: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes a directory that appears under its name when all of it is there.
+/// Writes a directory that appears under its name only when it is complete.
 pub(super) fn whole<T>(
     out: &Path,
     write: impl FnOnce(&Path) -> Result<T, Failure>,
@@ -312,13 +312,13 @@ pub(super) fn whole<T>(
             Ok(told)
         });
     if made.is_err() {
-        // What is left only takes space; the error worth telling is the first one.
+        // A remaining temporary directory only takes space. The first error is the one to report.
         let _ = remove(&staged);
     }
     made
 }
 
-/// `5000`, `300MB`, `5GB`; units are powers of 1000, as `save_pretrained` has them.
+/// Parses `5000`, `300MB`, `5GB`; units are powers of 1000, as in `save_pretrained`.
 fn size(text: &str) -> Result<u64, String> {
     let upper = text.to_uppercase();
     let units = [("KB", 1_000), ("MB", 1_000_000), ("GB", 1_000_000_000)];

@@ -1,4 +1,4 @@
-//! `maverl generate`: a completion, printed as it is made.
+//! `maverl generate`: a completion, printed while it is sampled.
 
 use std::io::Write;
 use std::num::NonZeroUsize;
@@ -80,7 +80,7 @@ pub(super) fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
     }
     let (mut stream, mut out) = (tokenizer.detokenizer(), std::io::stdout());
     let mut show = |text: String| {
-        // A reader that has gone (`| head`) is no error.
+        // A closed reader (`| head`) is not an error.
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     };
     runtime::complete(&model, &tokenizer, request, |id| show(stream.push(id)))?;
@@ -122,10 +122,10 @@ impl GenerateArgs {
 #[derive(Serialize)]
 struct Report<'a> {
     prompt_ids: &'a [u32],
-    /// The stop id included.
+    /// Sampled ids, the stop id included.
     ids: &'a [u32],
     text: String,
-    /// Of each id, under the temperature-scaled, unfiltered softmax.
+    /// Log-probability of each id, under the temperature-scaled, unfiltered softmax.
     logprobs: &'a [f32],
     finish_reason: &'static str,
 }

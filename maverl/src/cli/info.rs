@@ -3,7 +3,7 @@
 use crate::registry::{Declaration, Registry};
 use crate::table::{NO_BREAK, Table};
 
-/// Everything that is linked in.
+/// Lists all linked components.
 pub(super) fn list(registry: &Registry) -> Table {
     let header = ["kind", "name", "what it is", "options"];
     let mut table = Table::plain(header).prose(&[2, 3]).title(2);

@@ -1,7 +1,8 @@
 //! `maverl score`: log-probs and entropies of rows in a file.
 //!
-//! The file is read twice: first every row is checked, so that whatever is wrong is told at once and before the work;
-//! then rows are scored in batches and written in their order. No more than a batch is in memory.
+//! The file is read twice. The first pass validates every row, so that all errors are reported before scoring. The
+//! second
+//! scores rows in batches and writes them in order. Memory holds at most one batch.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
@@ -19,7 +20,7 @@ use crate::model::{ChatInput, Model, Tokenizer};
 use crate::run_dir::disk::temporary;
 use crate::runtime::{self, Scores};
 
-/// How many bad rows are shown.
+/// Maximum number of bad rows in a message.
 const SHOWN: usize = 100;
 
 #[derive(Args)]
@@ -58,19 +59,19 @@ pub(super) fn score(args: &ScoreArgs) -> Result<ExitCode, Failure> {
         Err(error) => Err(unwritable(&args.output, &error)),
     });
     let (rows, tokens) = renamed.inspect_err(|_| {
-        // What is left only takes space; the error worth telling is the first one.
+        // A remaining temporary file only takes space. The first error is the one to report.
         let _ = std::fs::remove_file(&temporary);
     })?;
     print(&format!("scored {rows} rows, {tokens} tokens: {}", args.output.display()))
 }
 
-/// Whether two paths are one file, however they are written.
+/// Returns true if two paths are the same file.
 fn same_file(a: &Path, b: &Path) -> bool {
     let real = |path: &Path| std::fs::canonicalize(path).ok();
     real(a).is_some_and(|a| real(b).is_some_and(|b| a == b))
 }
 
-/// Scores and writes all rows; how many there were, and how many tokens.
+/// Scores and writes all rows; returns the number of rows and of tokens.
 fn write(reader: &Reader<'_>, path: &Path, batch_tokens: usize) -> Result<(u64, u64), Failure> {
     let failed = |error: std::io::Error| unwritable(path, &error);
     let mut out = BufWriter::new(File::create(path).map_err(failed)?);
@@ -117,14 +118,14 @@ fn scored(reader: &Reader<'_>, batch: Vec<Row>) -> Result<Vec<Answer>, Failure> 
     Ok(batch.into_iter().zip(scores).map(|(row, scores)| Answer { row, scores }).collect())
 }
 
-/// A row that can be scored.
+/// A valid row.
 struct Row {
     line: usize,
     object: Map<String, Value>,
     ids: Vec<u32>,
 }
 
-/// The rows of a file.
+/// Reader of the rows of a file.
 struct Reader<'a> {
     path: &'a Path,
     model: &'a Model,
@@ -132,7 +133,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Every row, or what is wrong with it. Empty lines are none.
+    /// Returns every row, or the problem with it. Empty lines are skipped.
     fn rows(&self) -> Result<impl Iterator<Item = Result<Result<Row, String>, Failure>>, Failure> {
         let unreadable = |error: std::io::Error| paths::unreadable(self.path, &error);
         let file = File::open(self.path).map_err(unreadable)?;
@@ -195,8 +196,8 @@ impl Reader<'_> {
         }
     }
 
-    /// The ids of a row: its own, or those of its text or conversation. A row that was scored before has both, and they
-    /// agree.
+    /// Returns the ids of a row: its own, or those of its text or conversation. A row that was scored before has both,
+    /// and they must agree.
     fn ids(&self, object: &Map<String, Value>) -> Result<Vec<u32>, String> {
         let told = object.contains_key("text") || object.contains_key("messages");
         let Some(ids) = object.get("input_ids") else { return self.encoded(object) };
@@ -210,7 +211,7 @@ impl Reader<'_> {
         Ok(ids)
     }
 
-    /// The ids of a row's text or conversation.
+    /// Returns the ids of a row's text or conversation.
     fn encoded(&self, object: &Map<String, Value>) -> Result<Vec<u32>, String> {
         if object.contains_key("text") && object.contains_key("messages") {
             return Err("both `text` and `messages` are there; keep one".to_owned());
@@ -263,7 +264,7 @@ struct Answer {
     scores: Scores,
 }
 
-/// What the row had, in its order; what is added replaces what has its name.
+/// Writes the fields of the input in their order. Added fields replace those of the same name.
 impl Serialize for Answer {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;

@@ -57,18 +57,18 @@ pub(super) struct RetrieverArgs {
     cache: usize,
 }
 
-/// A value of an option by its name in a configuration.
+/// Parses a value of an option by its name in a configuration.
 fn named<T: DeserializeOwned>(name: &str) -> Result<T, String> {
     serde_json::from_value(name.into()).map_err(|error| {
         let told = error.to_string();
-        // The command line says what was found.
+        // The error of the command line already shows the found value.
         told.split_once(", expected ")
             .map_or(told.clone(), |(_, names)| format!("expected {names}"))
     })
 }
 
 impl RetrieverArgs {
-    /// The environment whose index is served.
+    /// Returns the environment whose index is served.
     fn environment(&self) -> SearchEnvironment {
         let mut environment = SearchEnvironment::default();
         environment.corpus.clone_from(&self.corpus);

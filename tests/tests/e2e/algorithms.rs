@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::lab;
 
-/// Two agents that can exchange what they have learned.
+/// Two agents with exchangeable policies.
 const EXCHANGE: [&str; 3] = [
     "models.tiny.lora={}",
     r#"agents."duo/opener".adapter="tiny""#,
@@ -154,7 +154,7 @@ fn pairs_and_conversations_are_learned_from_files() {
     }
 }
 
-/// Panics unless an episode of the step is played again to the bit.
+/// Panics unless an episode of the step is replayed to the bit.
 fn replays(lab: &Lab, run: &str, step: u64) {
     let names = lab.run(&["replay", run, &step.to_string()]).succeeded().stdout;
     for name in [names.lines().next().unwrap(), names.lines().last().unwrap()] {

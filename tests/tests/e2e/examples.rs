@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::lab;
 
-/// The configurations of the examples, by name.
+/// Returns the example configurations, by name.
 fn examples() -> Vec<(String, PathBuf)> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
     let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());

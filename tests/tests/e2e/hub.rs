@@ -1,4 +1,4 @@
-//! Models from the hub: what is downloaded, what is not, and what is said when it fails.
+//! Models from the hub: downloaded files, other files, and error messages.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::lab;
 
-/// What the hub is told: nothing from the outside.
+/// Variables of the hub, removed from the environment.
 const SILENT: [&str; 10] = [
     "HF_ENDPOINT",
     "HF_TOKEN",
@@ -23,7 +23,7 @@ const SILENT: [&str; 10] = [
     "ALL_PROXY",
 ];
 
-/// Runs a command with a hub, a cache of its own and further variables.
+/// Runs a command with a hub, a separate cache and additional variables.
 fn with(lab: &Lab, server: &HubServer, set: &[(&str, &str)], args: &[&str]) -> Ended {
     let mut command = lab.command(args);
     for name in SILENT {
@@ -34,7 +34,7 @@ fn with(lab: &Lab, server: &HubServer, set: &[(&str, &str)], args: &[&str]) -> E
     Ended::of(&command.output().unwrap())
 }
 
-/// The files that were asked for, each once, without the repository's listing.
+/// Returns the requested files, each once, without the repository's listing.
 fn files(server: &HubServer) -> Vec<String> {
     let asked = server.asked();
     let names = asked.iter().filter_map(|asked| asked.path.split_once(COMMIT)?.1.strip_prefix('/'));
@@ -132,7 +132,7 @@ fn offline_without_a_cache_says_so() {
     let offline = [("HF_HUB_OFFLINE", "1")];
     let none = with(&lab, &server, &offline, &INSPECT).failed();
     none.says(&["hf:org/tiny@main", "HF_HUB_OFFLINE", "hf/hub"]);
-    // A part of a model is not a model.
+    // An incomplete model is not a model.
     let hub = ["check", "run.toml", "--set", "models.tiny.path=\"hf:org/tiny\""];
     with(&lab, &server, &[], &hub).succeeded();
     server.asked();
@@ -189,7 +189,7 @@ fn a_file_that_is_not_there_or_comes_damaged_is_named_and_the_next_attempt_is_wh
     }
     let whole = HubServer::start(&lab.path("model"), &[]);
     with(&lab, &whole, &[], &INSPECT).succeeded();
-    // What was cut short in the cache is fetched again.
+    // A truncated file in the cache is downloaded again.
     let snapshot = lab.path(&format!("hf/hub/models--org--tiny/snapshots/{COMMIT}/tokenizer.json"));
     let content = fs::read(&snapshot).unwrap();
     fs::write(&snapshot, &content[..100]).unwrap();

@@ -1,4 +1,4 @@
-//! The commands about models by themselves: `inspect`, `generate`, `score`, `export`, `new-model`.
+//! Commands about models: `inspect`, `generate`, `score`, `export`, `new-model`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::lab;
 
-/// The standard output of a command that succeeds, as JSON.
+/// Returns the standard output of a successful command, as JSON.
 fn json_of(lab: &Lab, args: &[&str]) -> Value {
     serde_json::from_str(&lab.run(args).succeeded().stdout).unwrap()
 }
@@ -22,13 +22,13 @@ fn ids(value: &Value) -> Vec<u64> {
     value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect()
 }
 
-/// The rows of a JSONL file.
+/// Returns the rows of a JSONL file.
 fn rows(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Writes an adapter for the laboratory's model, as PEFT does: rank 2, alpha 4, on `q_proj` and `down_proj`.
+/// Writes an adapter for the test model, as PEFT does: rank 2, alpha 4, on `q_proj` and `down_proj`.
 fn adapter(lab: &Lab, name: &str) -> PathBuf {
     let (mut header, mut data) = (serde_json::Map::new(), Vec::<u8>::new());
     for layer in 0..2 {
@@ -183,7 +183,7 @@ const SCORE: [&str; 7] =
 #[test]
 fn score_keeps_the_rows_and_does_not_depend_on_the_batches() {
     let lab = lab();
-    // Editors of some systems begin a file with a byte order mark.
+    // Some editors begin a file with a byte order mark.
     let mut text = String::from("\u{feff}");
     for i in 0..20 {
         let words = "what who when ".repeat(1 + i * 7 % 12);
@@ -212,7 +212,7 @@ fn score_keeps_the_rows_and_does_not_depend_on_the_batches() {
         lab.run(&[&SCORE[..], &["--batch-tokens", tokens]].concat()).succeeded();
         assert_eq!(fs::read(lab.path("out.jsonl")).unwrap(), whole);
     }
-    // What was written can be scored again.
+    // The output can be scored again.
     let again = ["score", "--model", "model", "--input", "out.jsonl", "--output"];
     lab.run(&[&again[..], &["again.jsonl"]].concat()).succeeded();
     assert_eq!(rows(&lab.path("again.jsonl")), scored);
@@ -351,7 +351,7 @@ fn a_merged_model_speaks_as_the_one_with_the_adapter() {
     let apart = said(&["--model", "model", "--adapter", "lora"]);
     assert_eq!(apart, said(&["--model", "merged"]));
     assert_ne!(apart, said(&["--model", "model"]));
-    // Without `--merge` the adapter stays one.
+    // Without `--merge`, an adapter is exported as an adapter.
     lab.run(&[&from[..], &["apart"]].concat()).succeeded();
     let read = |dir: &str| json_of(&lab, &["inspect", dir, "--json"])["parameters"].clone();
     assert_eq!(read("apart"), read("lora"));
@@ -490,12 +490,12 @@ fn a_new_model_has_the_shape_of_what_it_is_like() {
     assert_eq!(lab.run(&["new-model", "--like", "gpt", "--out", "t"]).code, Some(2));
 }
 
-/// The directory of the reference models.
+/// Returns the directory of the reference models.
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
 }
 
-/// Tensors of a safetensors file by name: shape and numbers.
+/// Reads the tensors of a safetensors file by name: shape and values.
 fn tensors(path: &Path) -> BTreeMap<String, (Vec<usize>, Vec<f64>)> {
     let bytes = fs::read(path).unwrap();
     let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
@@ -521,7 +521,7 @@ fn tensors(path: &Path) -> BTreeMap<String, (Vec<usize>, Vec<f64>)> {
         .collect()
 }
 
-/// The families of the reference models.
+/// Families of the reference models.
 const FAMILIES: [&str; 3] = ["qwen2", "qwen3", "llama"];
 
 #[test]
@@ -593,7 +593,7 @@ fn the_adapter_of_the_reference_is_merged_without_moving_a_logit() {
     print!("{}", lab.run(&args).succeeded().stdout);
 }
 
-/// A template that opens a reply with whatever it is told.
+/// A template that opens a reply with a given variable.
 const OPENING: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n\
                        {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{{ opening }}{% endif %}";
 

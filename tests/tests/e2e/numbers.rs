@@ -1,4 +1,4 @@
-//! What a run computes: the same numbers every time, and the right ones.
+//! Results of runs: reproducible and correct.
 
 use maverl::trajectory::{Outcome, RewardOf, Turn};
 use maverl_tests::lab::{Ended, train_args};

@@ -2,7 +2,7 @@ use super::*;
 use crate::model::{Adapter, LoraConfig};
 use crate::plan::{json, table};
 
-/// Two adapters on one base: the verifier's own, and the one of the others.
+/// Two adapters on one base: the verifier's own, and that of the others.
 const TWO: &str = r#"
 [models.small]
 path = "builtin:tiny"

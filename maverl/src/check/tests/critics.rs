@@ -10,7 +10,7 @@ fn says(toml: &str, parts: &[&str]) {
     }
 }
 
-/// The verifier has a policy of its own.
+/// Configuration in which the verifier has a separate policy.
 const TWO: &str = r#"
 [models.small]
 path = "builtin:tiny"
@@ -58,7 +58,7 @@ fn names_of_critics_that_cannot_be_are_told_with_what_would_do() {
         &format!("{both}[algorithm]\nname = \"grpo\""),
         &["has no effect", "`name` that has critics"],
     );
-    // The answerer shares its policy with the searcher, which has no name for its critic.
+    // The answerer shares its policy with the searcher, which names no critic.
     says(
         &format!("{both}[algorithm]\nname = \"ippo\""),
         &["`critic` is", "both are policy `small`"],

@@ -1,7 +1,7 @@
 use super::*;
 use crate::plan::table;
 
-/// The answerer is somebody else's.
+/// The answerer has an endpoint.
 const EXPERT: &str = r#"
 [endpoints.expert]
 url = "http://127.0.0.1:8000/v1"
@@ -69,7 +69,7 @@ fn what_an_endpoint_has_not_is_not_written_for_it() {
     );
 }
 
-/// Two debaters, of whom the second is somebody else's.
+/// Two debaters, of which the second has an endpoint.
 const SEAT: &str = r#"
 [orchestra]
 name = "debate/vote"

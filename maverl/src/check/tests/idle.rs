@@ -1,7 +1,7 @@
 use super::*;
 use crate::config::Preset;
 
-/// The verifier has a policy of its own.
+/// Configuration in which the verifier has a separate policy.
 const TWO: &str =
     "[models.small]\npath = \"builtin:tiny\"\n[agents.\"search/verifier\"]\nworker = \"verify\"\n";
 

@@ -1,4 +1,4 @@
-//! Which agents share a model, a copy, an optimizer.
+//! Models, copies and optimizers that agents share.
 
 use serde_json::json;
 

@@ -9,11 +9,11 @@ use super::report::Figure;
 use super::{BenchArgs, Failure};
 use crate::runtime::Objective;
 
-/// Replies to a prompt in `grpo`.
+/// Number of replies per prompt in `grpo`.
 const GROUP: usize = 8;
 
 impl BenchArgs {
-    /// How many rows are measured, each with what the figure is called.
+    /// Returns the numbers of rows to measure, each with the name of the figure.
     fn amounts(&self) -> Vec<(usize, String)> {
         let n = self.times.get();
         let powers = if n == 1 { vec![1] } else { vec![1, n, n * n] };
@@ -21,7 +21,7 @@ impl BenchArgs {
     }
 }
 
-/// Generated tokens a second: prefill and decoding.
+/// Measures generated tokens per second: prefill and decoding.
 pub(super) async fn rollout(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
     let fixture = BenchFixture::start(args, &[])?;
     let mut figures = Vec::new();
@@ -38,12 +38,12 @@ pub(super) async fn rollout(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
     Ok(figures)
 }
 
-/// Tokens a second of an update by the clipped surrogate.
+/// Measures tokens per second of an update by the clipped surrogate.
 pub(super) async fn train(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
     update(args, Objective::PolicyGradient).await
 }
 
-/// Tokens a second of an update by likelihood.
+/// Measures tokens per second of an update by likelihood.
 pub(super) async fn sft(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
     update(args, Objective::Supervised).await
 }
@@ -62,7 +62,7 @@ async fn update(args: &BenchArgs, objective: Objective) -> Result<Vec<Figure>, F
     Ok(figures)
 }
 
-/// Steps a minute: replies to prompts, advantages within each group, an update.
+/// Measures steps per minute: replies to prompts, advantages within each group, an update.
 pub(super) async fn grpo(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
     let fixture = BenchFixture::start(args, &[])?;
     let prompts: Vec<Vec<u32>> =
