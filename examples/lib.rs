@@ -11,7 +11,7 @@
 //! - `worlds`, the program: trains each of the configurations for a minute, and reports solved tasks before and after.
 //! - `gradient_norms`: effect of unequal rewards on gradients with one baseline for all agents and with one for each.
 //! - `make_tiny`: generates `builtin:tiny`: tokenizer, random weights, supervised training on imperfect demonstrations.
-//! - `make_worlds`: generates `builtin:worlds`: `builtin:tiny` trained on replies of every example's team in its
+//! - `make_generalist`: generates `builtin:generalist`: `builtin:tiny` trained on replies of every example's team in its
 //!   environment.
 //!
 //! The Rust code of the README and of the book is compiled and run by this crate's documentation tests; their

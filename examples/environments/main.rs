@@ -1,7 +1,7 @@
 //! Trains every example configuration for at most a minute: every orchestra and every environment once, from a built-in
 //! model. Compares the tasks that each team solves before and after.
 //!
-//! `cargo run --release --example worlds` takes about half an hour on two cores; `-- vote debate` trains only those
+//! `cargo run --release --example environments` takes about half an hour on two cores; `-- vote debate` trains only those
 //! two. The
 //! table is written again after every run, so that it exists if a later run fails.
 
@@ -32,7 +32,7 @@ struct Arguments {
     #[arg(long, default_value_t = 200)]
     tasks: usize,
     /// Directory of the runs and the table; existing runs are replaced.
-    #[arg(long, default_value = "runs/worlds")]
+    #[arg(long, default_value = "runs/environments")]
     out: PathBuf,
     /// Additional setting of every run, such as `models.tiny.optim.lr=1e-3`.
     #[arg(long)]

@@ -14,7 +14,7 @@ pub(crate) struct Row {
 
 struct Run {
     orchestra: String,
-    world: String,
+    environment: String,
     /// Mean reward of an episode in the first and the last tenth of the steps.
     reward: (f64, f64),
     /// Number of steps in which every group had equal rewards.

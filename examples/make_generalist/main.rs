@@ -2,7 +2,7 @@
 //! example's team in its environment. A short last phase has errors, so that each team is sometimes right and can still
 //! improve.
 //!
-//! `cargo run --release --example make_worlds` overwrites `maverl/models/worlds`.
+//! `cargo run --release --example make_generalist` overwrites `maverl/models/generalist`.
 
 mod oracle;
 
@@ -18,7 +18,7 @@ use maverl_examples::teach::{Lesson, copy};
 #[derive(Parser)]
 struct Arguments {
     /// Output directory.
-    #[arg(long, default_value = "maverl/models/worlds")]
+    #[arg(long, default_value = "maverl/models/generalist")]
     out: PathBuf,
     /// Starting model.
     #[arg(long, default_value = "maverl/models/tiny")]

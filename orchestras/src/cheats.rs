@@ -12,7 +12,7 @@ use maverl::{Purpose, Sources, check};
 use serde_json::{Value, json};
 
 /// Environments by their data.
-const WORLDS: [(&str, &str); 3] =
+const ENVIRONMENTS: [(&str, &str); 3] =
     [("math", "builtin:arithmetic"), ("nli", "builtin:nli"), ("search", "builtin:facts")];
 /// Number of tasks per environment.
 const TASKS: usize = 6;

@@ -25,8 +25,13 @@ pub(super) struct Opened {
     pub(super) start: Option<(PathBuf, LoraConfig)>,
 }
 
-/// Opens every model; errors are reported.
-pub(super) fn open(config: &Config, base: &Path, problems: &mut Problems<'_>) -> Models {
+/// Opens every model; what cannot be opened is reported, and what is odd about others added to the warnings.
+pub(super) fn open(
+    config: &Config,
+    base: &Path,
+    warnings: &mut Vec<String>,
+    problems: &mut Problems<'_>,
+) -> Models {
     let mut models = Models::new();
     for (name, model) in &config.models {
         let at = path(["models", name, "path"]);
@@ -45,8 +50,8 @@ pub(super) fn open(config: &Config, base: &Path, problems: &mut Problems<'_>) ->
         match read(&source) {
             Ok((parameters, shape, tokenizer)) => {
                 warnings.extend(shape.warning().map(|warning| format!("{source}: {warning}")));
-                let tokenizer =
-                    tokenizer.map(|tokenizer| tokenizer.with_template_kwargs(&model.chat_template_kwargs));
+                let tokenizer = tokenizer
+                    .map(|tokenizer| tokenizer.with_template_kwargs(&model.chat_template_kwargs));
                 let opened = Opened { source, parameters, shape, tokenizer, start };
                 models.insert(name.clone(), opened);
             }

@@ -229,8 +229,8 @@ impl ExportArgs {
     }
 }
 
-/// Returns the directory of a policy in a checkpoint.
-fn policy(run: &Path, which: Which, policy: Option<&str>) -> Result<PathBuf, Failure> {
+/// The directory of a policy in a checkpoint, and the checkpoint's step.
+fn policy(run: &Path, which: Which, policy: Option<&str>) -> Result<(PathBuf, u64), Failure> {
     let run = paths::run(run)?;
     let checkpoint = Checkpoints::of(run.path()).open(which)?;
     let step = checkpoint.state.step;

@@ -93,6 +93,11 @@ impl Run {
         })
     }
 
+    /// What came of it, if it has ended once.
+    pub(super) fn summary(&self) -> Option<&RunSummary> {
+        self.summary.as_ref()
+    }
+
     /// Returns the share of solved episodes before and after training.
     pub(super) fn scores(&self) -> [Option<&SplitScore>; 2] {
         let summary = self.summary.as_ref();

@@ -279,7 +279,7 @@ enum Builtin {
 }
 
 /// Returns the built-in data that a name denotes; `None` for a file.
-fn world(name: &str) -> Result<Option<Builtin>, DataError> {
+fn builtin_dataset(name: &str) -> Result<Option<Builtin>, DataError> {
     match name {
         facts::NAME => Ok(Some(Builtin::Facts)),
         arithmetic::NAME => Ok(Some(Builtin::Arithmetic)),

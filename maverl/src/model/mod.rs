@@ -270,18 +270,13 @@ impl Model {
     /// If a file cannot be written; the error names it.
     pub fn save_full(&self, dir: &Path, options: &SaveOptions) -> Result<(), ModelError> {
         for (name, bytes) in self.companions.iter() {
-            let path = dir.join(name);
-            let bytes = match name.as_str() {
-                "config.json" => save::with_dtype(bytes, options.dtype),
-                _ => bytes.clone(),
-            };
-            // Only the folder of additional templates may have to be created.
-            let folder = name
-                .split_once('/')
-                .map_or(Ok(()), |(folder, _)| std::fs::create_dir_all(dir.join(folder)));
-            folder
-                .and_then(|()| std::fs::write(&path, bytes))
-                .map_err(|e| ModelError(format!("cannot write {}: {e}", path.display())))?;
+            match name.as_str() {
+                "config.json" => {
+                    let tied = self.config.tie_word_embeddings;
+                    companion(dir, name, &save::configuration(bytes, options.dtype, tied))?;
+                }
+                _ => companion(dir, name, bytes)?,
+            }
         }
         save::weights(dir, self.weights.vars(), options)
     }
@@ -302,7 +297,18 @@ impl Model {
     }
 }
 
-/// Maximum change of logits by a merge in f32, relative to the largest logit (or 1).
+/// Writes a file beside the weights. Only the folder of further templates may have to be made.
+fn companion(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), ModelError> {
+    let path = dir.join(name);
+    let folder = name
+        .split_once('/')
+        .map_or(Ok(()), |(folder, _)| std::fs::create_dir_all(dir.join(folder)));
+    folder
+        .and_then(|()| std::fs::write(&path, bytes))
+        .map_err(|e| ModelError(format!("cannot write {}: {e}", path.display())))
+}
+
+/// How far a merge in f32 moves logits, relative to the largest of them (or 1).
 const MERGE_TOLERANCE: f32 = 1e-4;
 
 /// Creates a decoder over weights, all of them trained.

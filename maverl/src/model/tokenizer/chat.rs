@@ -31,7 +31,17 @@ impl ChatInput {
     /// Names of the variables that a conversation itself defines.
     pub const VARIABLES: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
 
-    /// Creates a complete conversation, without tools.
+    /// Its keys as JSON.
+    pub const KEYS: [&str; 6] = [
+        "messages",
+        "tools",
+        "documents",
+        "add_generation_prompt",
+        "chat_template",
+        "chat_template_kwargs",
+    ];
+
+    /// A conversation that is complete, without tools.
     pub fn new(messages: impl IntoIterator<Item = impl Into<ChatMessage>>) -> Self {
         Self { messages: messages.into_iter().map(Into::into).collect(), ..Self::default() }
     }
