@@ -10,7 +10,7 @@ use clap::Parser;
 use maverl::builtin::facts;
 use maverl::model::create::{Size, byte_level_bpe, random_model};
 use maverl::trajectory::Turn;
-use maverl_examples::teach::{Lesson, copy};
+use maverl_examples::teach::{Stage, copy};
 
 /// Generates the built-in model.
 #[derive(Parser)]
@@ -40,7 +40,7 @@ struct Arguments {
 
 /// Data and settings of a training phase.
 struct Phase {
-    lesson: Lesson,
+    stage: Stage,
     /// Share of wrong decisions in the demonstrations.
     noise: f64,
 }
@@ -67,7 +67,7 @@ async fn make(arguments: &Arguments) -> Result<()> {
         Some(from) => copy(from, out)?,
         None => {
             let reading = Phase {
-                lesson: Lesson {
+                stage: Stage {
                     steps: arguments.reading_steps,
                     rows_per_step: 64,
                     lr: 3e-3,
@@ -80,9 +80,9 @@ async fn make(arguments: &Arguments) -> Result<()> {
             let texts = texts(&turns[..turns.len().min(20_000)]);
             let tokenizer = byte_level_bpe(&texts, SIZE.vocab_size, facts::pieces)?;
             random_model(out, SIZE, &tokenizer, *seed)?;
-            reading.lesson.teach(out, &turns).await?;
+            reading.stage.teach(out, &turns).await?;
             let flawless = Phase {
-                lesson: Lesson {
+                stage: Stage {
                     steps: arguments.reply_steps,
                     rows_per_step: 128,
                     lr: 1.5e-3,
@@ -91,11 +91,11 @@ async fn make(arguments: &Arguments) -> Result<()> {
                 },
                 noise: 0.0,
             };
-            flawless.lesson.teach(out, &flawless.turns().await?).await?;
+            flawless.stage.teach(out, &flawless.turns().await?).await?;
         }
     }
     let imperfect = Phase {
-        lesson: Lesson {
+        stage: Stage {
             steps: arguments.imperfect_steps,
             rows_per_step: 128,
             lr: 5e-4,
@@ -104,7 +104,7 @@ async fn make(arguments: &Arguments) -> Result<()> {
         },
         noise: arguments.noise,
     };
-    imperfect.lesson.teach(out, &imperfect.turns().await?).await?;
+    imperfect.stage.teach(out, &imperfect.turns().await?).await?;
     println!("wrote {}", out.display());
     Ok(())
 }
@@ -113,8 +113,8 @@ impl Phase {
     /// Returns the turns of the phase, in the order of the demonstrations.
     async fn turns(&self) -> Result<Vec<Turn>> {
         // Three times as many as are used, so that there are enough of each agent.
-        let rows = self.lesson.rows();
-        let seed = self.lesson.seed;
+        let rows = self.stage.rows();
+        let seed = self.stage.seed;
         let turns = orchestras::search::demonstrations(seed, 3 * rows, self.noise).await?;
         Ok(balanced(turns, rows))
     }

@@ -18,7 +18,7 @@ use crate::measure::planned;
 
 /// Settings of supervised training.
 #[derive(Debug, Clone)]
-pub struct Lesson {
+pub struct Stage {
     /// Optimizer steps.
     pub steps: usize,
     /// Rows per step.
@@ -31,7 +31,7 @@ pub struct Lesson {
     pub seed: u64,
 }
 
-impl Lesson {
+impl Stage {
     /// Returns the number of rows of all steps.
     pub fn rows(&self) -> usize {
         self.steps * self.rows_per_step

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::Parser;
 use maverl::registry::Registry;
-use maverl_examples::teach::{Lesson, copy};
+use maverl_examples::teach::{Stage, copy};
 
 /// Generates a model of all built-in environments.
 #[derive(Parser)]
@@ -48,27 +48,27 @@ fn main() -> Result<()> {
 async fn make(arguments: &Arguments) -> Result<()> {
     let Arguments { out, from, noise, seed, .. } = arguments;
     copy(from, out)?;
-    let lesson = |steps, lr, whole, number| Lesson {
+    let stage = |steps, lr, whole, number| Stage {
         steps,
         rows_per_step: 64,
         lr,
         whole,
         seed: seed + number,
     };
-    let lessons = [
-        (lesson(arguments.reading_steps, 1.5e-3, true, 0), 0.0),
-        (lesson(arguments.reply_steps, 1.5e-3, false, 1), 0.0),
-        (lesson(arguments.imperfect_steps, 5e-4, false, 2), *noise),
+    let stages = [
+        (stage(arguments.reading_steps, 1.5e-3, true, 0), 0.0),
+        (stage(arguments.reply_steps, 1.5e-3, false, 1), 0.0),
+        (stage(arguments.imperfect_steps, 5e-4, false, 2), *noise),
     ];
-    for (lesson, noise) in lessons.iter().filter(|(lesson, _)| lesson.steps > 0) {
-        lesson.teach(out, &turns(lesson, *noise).await?).await?;
+    for (stage, noise) in stages.iter().filter(|(stage, _)| stage.steps > 0) {
+        stage.teach(out, &turns(stage, *noise).await?).await?;
     }
     println!("wrote {}", out.display());
     Ok(())
 }
 
 /// Returns equally many turns of each example.
-async fn turns(lesson: &Lesson, noise: f64) -> Result<Vec<maverl::trajectory::Turn>> {
+async fn turns(stage: &Stage, noise: f64) -> Result<Vec<maverl::trajectory::Turn>> {
     let registry = Registry::collect()?;
     let dir = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut examples: Vec<PathBuf> =
@@ -78,17 +78,17 @@ async fn turns(lesson: &Lesson, noise: f64) -> Result<Vec<maverl::trajectory::Tu
     };
     examples.retain(run);
     examples.sort();
-    let each = lesson.rows().div_ceil(examples.len());
+    let each = stage.rows().div_ceil(examples.len());
     let mut turns = Vec::new();
     for example in &examples {
         // The starting model knows this example: its facts are generated, since memorized ones do not help.
         let mut some = match example.ends_with("search_orchestra.toml") {
-            true => orchestras::search::demonstrations(lesson.seed, each, noise).await?,
-            false => oracle::demonstrations(example, each, noise, lesson.seed, &registry).await?,
+            true => orchestras::search::demonstrations(stage.seed, each, noise).await?,
+            false => oracle::demonstrations(example, each, noise, stage.seed, &registry).await?,
         };
         some.truncate(each);
         turns.extend(some);
     }
-    turns.truncate(lesson.rows());
+    turns.truncate(stage.rows());
     Ok(turns)
 }

@@ -380,6 +380,79 @@ fn nothing_is_left_to_be_done() {
     none(&problems);
 }
 
+/// Returns the first line of each doc comment of a file, with its place.
+fn doc_comments(path: &Path) -> Vec<(String, String)> {
+    let text = fs::read_to_string(path).unwrap();
+    let doc = |line: &str| {
+        let line = line.trim_start();
+        let text = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))?;
+        Some(text.trim().to_owned())
+    };
+    let (mut found, mut inside) = (Vec::new(), false);
+    for (i, line) in text.lines().enumerate() {
+        let comment = doc(line);
+        if let Some(comment) = comment.clone().filter(|_| !inside) {
+            found.push((place(path, i), comment));
+        }
+        inside = comment.is_some();
+    }
+    found
+}
+
+#[test]
+fn doc_comments_begin_with_the_noun_or_verb_of_the_thing() {
+    let files = CRATES.iter().flat_map(|name| rust_files(&root().join(name)));
+    let comments: Vec<(String, String)> = files.flat_map(|path| doc_comments(&path)).collect();
+    let questions = ["What", "How", "Whether", "Why"];
+    let question =
+        |comment: &str| comment.split(' ').next().is_some_and(|word| questions.contains(&word));
+    let found: Vec<String> = comments
+        .iter()
+        .filter(|(_, comment)| question(comment))
+        .map(|(place, comment)| format!("{place}: {comment}"))
+        .collect();
+    let (found_all, all) = (found.len(), comments.len());
+    assert!(100 * found_all <= all, "{found_all} of {all} doc comments\n{}", found.join("\n"));
+}
+
+/// Names that were replaced, each with the name that took its place.
+const REPLACED: &[(&str, &str)] = &[
+    ("outsider", "endpoint"),
+    ("outsiders", "endpoints"),
+    ("Troupe", "EpisodeRunner"),
+    ("Voice", "ChatBackend"),
+    ("Ledger", "RewardParts"),
+    ("Payee", "Recipient"),
+    ("pay_all", "add_seat_reward"),
+    ("pay_at", "add_turn_reward"),
+    ("rest_at", "mask_turn"),
+    ("kl_target", "adaptive_kl.target"),
+    ("kl_horizon", "adaptive_kl.horizon"),
+    ("factor_clip", "happo.clip"),
+    ("later_discount", "future_discount"),
+    ("Lesson", "Batches"),
+    ("recast", "with_plan"),
+    ("of_rounds", "apply_future_rewards"),
+    ("Entrant", "System"),
+    ("telling", "with_template_kwargs"),
+];
+
+#[test]
+fn replaced_names_do_not_come_back() {
+    let mut problems = Vec::new();
+    for path in CRATES.iter().flat_map(|name| rust_files(&root().join(name))) {
+        if path.ends_with("tests/tests/tidy.rs") {
+            continue;
+        }
+        for (i, line) in fs::read_to_string(&path).unwrap().lines().enumerate() {
+            for (old, new) in REPLACED.iter().filter(|(old, _)| has_word(line, old)) {
+                problems.push(format!("{}: `{old}` is `{new}`", place(&path, i)));
+            }
+        }
+    }
+    none(&problems);
+}
+
 #[test]
 fn every_dependency_is_used_and_comes_from_the_workspace() {
     let read = |path: &Path| -> toml::Table { fs::read_to_string(path).unwrap().parse().unwrap() };
