@@ -34,7 +34,7 @@ pub enum Singleton {
 pub struct GroupRelative {
     /// Added to the deviation; 1e-6 in the reference implementation.
     pub eps: f64,
-    /// Whether to divide by the deviation.
+    /// True if to divide by the deviation.
     pub normalize_std: bool,
     /// What a group of one unit is given.
     pub singleton: Singleton,

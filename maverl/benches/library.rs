@@ -1,4 +1,4 @@
-//! What surrounds the model, at the sizes where it could hurt: `cargo bench -p maverl --bench library [-- filter]`.
+//! Benchmarks of the code around the model, at the sizes where it could hurt: `cargo bench -p maverl --bench library [-- filter]`.
 #![allow(missing_docs)]
 
 use std::hint::black_box;

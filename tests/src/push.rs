@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 /// The repository that uploads go to.
 pub const REPO: &str = "org/trained";
 
-/// How the hub behaves.
+/// Behavior of the simulated hub.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Manner {
     /// The repository is there already.
@@ -31,7 +31,7 @@ pub struct Manner {
 pub struct Sent {
     /// Method and path.
     pub what: String,
-    /// What it authorized itself with.
+    /// Authorization header of a request.
     pub authorization: Option<String>,
 }
 
@@ -40,11 +40,11 @@ struct Held {
     sent: Vec<Sent>,
     created: Option<Value>,
     failures: usize,
-    /// What was put, by oid and part.
+    /// Uploaded bytes, by oid and part.
     stored: BTreeMap<(String, usize), Vec<u8>>,
     /// The files of the last commit.
     files: BTreeMap<String, Vec<u8>>,
-    /// How many of them were large.
+    /// Number of large files.
     large: usize,
 }
 
@@ -82,7 +82,7 @@ impl PushServer {
         Self { state, thread: Some(thread) }
     }
 
-    /// What `HF_ENDPOINT` is to be.
+    /// Value of `HF_ENDPOINT`.
     pub fn address(&self) -> &str {
         &self.state.address
     }
@@ -92,7 +92,7 @@ impl PushServer {
         self.state.held().sent.clone()
     }
 
-    /// What the repository was created with, if it was.
+    /// Body of the request that created the repository; `None` if it was not created.
     pub fn created(&self) -> Option<Value> {
         self.state.held().created.clone()
     }
@@ -227,7 +227,7 @@ impl State {
         json!({"oid": oid, "size": size, "actions": {"upload": upload, "verify": verify}})
     }
 
-    /// What was put for an object, all parts in order.
+    /// Returns the uploaded bytes of an object, parts in order.
     fn content(&self, oid: &str) -> Vec<u8> {
         let held = self.held();
         let parts = held.stored.iter().filter(|((stored, _), _)| stored == oid);

@@ -72,7 +72,7 @@ impl RaggedRows {
         self.offsets[self.count()] as usize
     }
 
-    /// Whether there are no places.
+    /// True if there are no places.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -66,7 +66,7 @@ impl Segments {
         self.group.len()
     }
 
-    /// Whether there are no rows.
+    /// True if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.group.is_empty()
     }
@@ -183,7 +183,7 @@ impl Grouping {
         self.units.as_ref().unwrap_or(&self.groups).len()
     }
 
-    /// Whether there are no rows.
+    /// True if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -21,19 +21,19 @@ use report::Report;
 
 #[derive(Args, Debug, Clone)]
 pub(super) struct BenchArgs {
-    /// What to measure. [default: all]
+    /// Parts to measure. [default: all]
     #[arg(value_name = "PART")]
     parts: Vec<Part>,
     /// The shape of the model: S has 1.1 M parameters, M 26.8 M.
     #[arg(long, value_name = "SIZE", default_value = "S", ignore_case = true)]
     size: Size,
-    /// What products are computed in.
+    /// Precision of matrix products.
     #[arg(long, value_name = "TYPE", default_value = "f32")]
     dtype: Dtype,
     /// Threads of the numeric kernels; 0 is one per core.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::from_0)]
     threads: usize,
-    /// How often each figure is measured.
+    /// Number of measurements of each figure.
     #[arg(long, value_name = "N", default_value = "5", value_parser = number::from_1)]
     repeats: NonZeroUsize,
     /// Measure `rollout`, `train` and `sft` with N and N * N times the work too, to see how costs grow.
@@ -42,7 +42,7 @@ pub(super) struct BenchArgs {
     /// Sets a key of the configuration, as `--set runtime.micro_batch_tokens=2048`; may be given several times.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// What `retriever` serves, and the questions it is asked: `builtin:facts`, or a SQuAD or HotpotQA file.
+    /// Corpus that `retriever` serves, with its questions: `builtin:facts`, or a SQuAD or HotpotQA file.
     #[arg(long, value_name = "FILE", default_value = "builtin:facts")]
     corpus: String,
     /// Print a JSON object per part, a line each, with every single measurement.

@@ -8,15 +8,15 @@ use super::{Failure, paths};
 use crate::config::Config;
 use crate::train::SplitScore;
 
-/// What a card says.
+/// Content of a model card.
 pub(super) struct Card {
-    /// What the base is called: a repository of the hub, a built-in model, or the name of a directory.
+    /// Name of the base: a repository of the hub, a built-in model, or the name of a directory.
     base: Option<String>,
     kind: Kind,
     run: Option<Trained>,
 }
 
-/// What the directory holds.
+/// Content of the directory.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Kind {
     /// An adapter, in PEFT's files.
@@ -87,7 +87,7 @@ impl Card {
         }
     }
 
-    /// What the hub reads.
+    /// Metadata that the hub reads.
     fn head(&self) -> String {
         let (library, relation, tag) = match self.kind {
             Kind::Adapter => ("peft", "adapter", "\n- lora"),
@@ -138,7 +138,7 @@ impl Trained {
     }
 }
 
-/// What a base is called in public: of a path on this machine its last part.
+/// Public name of a base: the last part of a path on this machine.
 fn public(base: &str) -> String {
     if let Some(id) = base.strip_prefix("hf:") {
         return id.to_owned();

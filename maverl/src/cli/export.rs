@@ -45,7 +45,7 @@ pub(super) struct ExportArgs {
     /// The directory to write, which must be new or empty.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// How the weights are stored. [default: as `config.json` says; an adapter always f32]
+    /// Type of the stored weights. [default: as `config.json` says; an adapter always f32]
     #[arg(long, value_name = "TYPE")]
     dtype: Option<Dtype>,
     /// Weights of more bytes become several files: a number, or one with KB, MB or GB.

@@ -19,7 +19,7 @@ use crate::trajectory::Finish;
 pub(super) struct GenerateArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// What the model is given.
+    /// Prompt of the model.
     #[arg(long, value_name = "TEXT", required_unless_present = "prompt_ids")]
     prompt: Option<String>,
     /// The same as token ids, such as the `prompt_ids` and `ids` of `--json`.

@@ -220,7 +220,7 @@ struct AdapterReport {
     /// Factor on the product of its matrices.
     scale: f32,
     target_modules: Vec<String>,
-    /// What is chosen by expressions.
+    /// Options that are selected by expressions.
     #[serde(skip_serializing_if = "Patterns::is_empty")]
     patterns: Patterns,
     parameters: u64,

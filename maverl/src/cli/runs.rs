@@ -93,7 +93,7 @@ impl Run {
         })
     }
 
-    /// What came of it, if it has ended once.
+    /// Summary of the run; `None` before it has ended once.
     pub(super) fn summary(&self) -> Option<&RunSummary> {
         self.summary.as_ref()
     }

@@ -47,13 +47,13 @@ pub struct SamplingConfig {
 pub struct ModelConfig {
     /// `builtin:tiny`, a Hugging Face directory relative to the file that names it, or `hf:ORG/NAME@REVISION` on the hub.
     pub path: String,
-    /// How it is updated.
+    /// Optimizer.
     #[serde(default)]
     pub optim: OptimConfig,
     /// Never update it. **(default: `false`)**
     #[serde(default)]
     pub frozen: bool,
-    /// What matrix products round their terms to: `f32` not at all, `bf16` is faster where the processor has it. Weights,
+    /// Precision of matrix products: `f32`, or `bf16`, which is faster where the processor has it. Weights,
     /// sums, gradients and moments are f32 in any case. **(default: `f32`)**
     #[serde(default)]
     pub dtype: Dtype,
@@ -72,7 +72,7 @@ pub struct ModelConfig {
     pub chat_template_kwargs: Map<String, Value>,
 }
 
-/// What matrix products round their terms to.
+/// Precision of matrix products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Dtype {
@@ -185,7 +185,7 @@ pub struct OptimConfig {
     /// Global gradient norm is clipped to this. **(default: `1.0`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grad_clip: Option<f64>,
-    /// How the step size moves over `steps`. **(default: `"constant"`)**
+    /// Schedule of the step size over `steps`. **(default: `"constant"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Schedule>,
     /// Steps over which the step size rises from 0. **(default: `0`)**
@@ -193,7 +193,7 @@ pub struct OptimConfig {
     pub warmup_steps: Option<u64>,
 }
 
-/// How the step size moves after warm-up.
+/// Schedule of the step size after warm-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Schedule {

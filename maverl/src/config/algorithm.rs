@@ -1,4 +1,4 @@
-//! How rewards become updates.
+//! The algorithm: from rewards to updates.
 
 use std::num::NonZeroUsize;
 
@@ -15,7 +15,7 @@ use super::preset::Preset;
 pub struct AlgorithmConfig {
     /// The preset. **(default: `"drmas"`)**
     pub name: Preset,
-    /// What a reward is compared with. **(default: `"mean"`)**
+    /// Baseline of a reward. **(default: `"mean"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub baseline: Option<Baseline>,
     /// Which rows are compared with each other. **(default: the preset's)**
@@ -33,13 +33,13 @@ pub struct AlgorithmConfig {
     /// The advantage of a group of one. **(default: `"zero"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub singleton: Option<Singleton>,
-    /// How much of a moving average stays, with `baseline = "moving_average"`. **(default: `0.9`)**
+    /// Momentum of the moving average, with `baseline = "moving_average"`. **(default: `0.9`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub baseline_momentum: Option<f64>,
-    /// How rewards of turns are shaped by what earlier rounds earned. **(default: `"none"`)**
+    /// Shaping of a turn's reward by the rewards of earlier rounds. **(default: `"none"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shaping: Option<Shaping>,
-    /// How much. **(default: `0.5`)**
+    /// Weight of the shaping. **(default: `0.5`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shaping_weight: Option<f64>,
     /// Give the advantages of a step's tokens mean 0 and deviation 1. **(default: `false`)**
@@ -48,7 +48,7 @@ pub struct AlgorithmConfig {
     /// Weight of advantages among turns that were given the same prompt; 0 is none. **(default: `0.0`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anchor_weight: Option<f64>,
-    /// How similar prompts must be to be compared: 1 is the same, token by token. **(default: `1.0`)**
+    /// Similarity of prompts that are compared: 1 is equal, token by token. **(default: `1.0`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anchor_similarity: Option<f64>,
     /// Of later rewards, per turn, where turns with the same prompt are compared. **(default: `0.95`)**
@@ -59,7 +59,7 @@ pub struct AlgorithmConfig {
     pub resample: Option<u32>,
     /// Per row: coefficients of the loss, for every agent.
     pub loss: LossConfig,
-    /// How token losses become one number. **(default: `"token_mean"`)**
+    /// Aggregation of token losses. **(default: `"token_mean"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub aggregation: Option<Aggregation>,
     /// Optimizer steps a batch is split into, per epoch. **(default: `1`)**
@@ -71,7 +71,7 @@ pub struct AlgorithmConfig {
     /// Mean KL to the policy that sampled beyond which no further epoch begins; 0 is never. **(default: `0.0`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub early_stop_kl: Option<f64>,
-    /// What advantages are estimated from. **(default: `"group"`)**
+    /// Source of advantages. **(default: `"group"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimator: Option<Estimator>,
     /// Where values come from, with `estimator = "critic"`.
@@ -101,14 +101,14 @@ pub struct AlgorithmConfig {
     /// Steps for which one policy learns alone before the next, by name, does; 0: all learn in each. **(default: `0`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub train_cycle: Option<u64>,
-    /// What supervised training learns of a conversation. **(default: `"assistant"`)**
+    /// Tokens of a conversation that supervised training trains on. **(default: `"assistant"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub train_on: Option<TrainOn>,
-    /// How much an observation counts beside a reply, which counts the rest of 1, with `train_on = "all"`.
+    /// Weight of an observation; a reply has the rest of 1, with `train_on = "all"`.
     /// **(default: `0.5`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observation_weight: Option<f64>,
-    /// How a pair of replies becomes a loss.
+    /// Loss of a pair of replies.
     #[serde(skip_serializing_if = "PreferenceConfig::is_empty")]
     pub preference: PreferenceConfig,
     /// Flat steps (no group has spread) in a row after which the run stops. **(default: `10`)**
@@ -199,7 +199,7 @@ impl AlgorithmConfig {
     }
 }
 
-/// What a reward is compared with, within its group.
+/// Baseline of a reward, within its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Baseline {
@@ -225,7 +225,7 @@ impl Baseline {
     }
 }
 
-/// How the reward of a turn is shaped by what earlier rounds earned.
+/// Shaping of a turn's reward by the rewards of earlier rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shaping {
@@ -238,14 +238,14 @@ pub enum Shaping {
     Quality,
 }
 
-/// What supervised training learns of a conversation.
+/// Tokens of a conversation that supervised training trains on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TrainOn {
     /// The assistant's last reply (behavior cloning).
     #[default]
     Assistant,
-    /// What the user says after a reply of the assistant's (a world model).
+    /// User messages after a reply of the assistant (a world model).
     Observations,
     /// Both.
     All,
@@ -300,7 +300,7 @@ pub struct PreferenceConfig {
     /// The loss of a pair. **(default: `"sigmoid"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<PairLoss>,
-    /// How far the policy may go from the reference: less is further. **(default: `0.1`)**
+    /// Strength of the KL constraint to the reference: less is weaker. **(default: `0.1`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub beta: Option<f64>,
     /// Share of pairs taken to be the wrong way round, with `sigmoid` and `robust`. **(default: `0.0`)**
@@ -365,7 +365,7 @@ pub enum Singleton {
     Raw,
 }
 
-/// How token losses become one number; every count is a true count of the whole batch.
+/// Aggregation of token losses; every count is a true count of the whole batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Aggregation {

@@ -1,4 +1,4 @@
-//! What values come from, and how advantages come from them.
+//! Critics: values, and advantages from values.
 
 use std::num::NonZeroUsize;
 
@@ -10,19 +10,19 @@ use super::agent::{LoraConfig, OptimConfig};
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CriticConfig {
-    /// What its head sits on. **(default: `"own"`)**
+    /// Trunk under the value head. **(default: `"own"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trunk: Option<Trunk>,
     /// With `trunk = "lora"`: the adapter. **(default: that of a model)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lora: Option<LoraConfig>,
-    /// What it reads before a reply. **(default: `"prompt"`)**
+    /// Input before a reply. **(default: `"prompt"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input: Option<CriticInput>,
     /// Who has one of its own. **(default: `"policy"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<CriticScope>,
-    /// What has a value. **(default: `"token"`)**
+    /// Granularity of values. **(default: `"token"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub granularity: Option<Granularity>,
     /// Where an advantage ends to count what comes after. **(default: `"turn"`)**
@@ -31,10 +31,10 @@ pub struct CriticConfig {
     /// Discount from one place to the next. **(default: `1.0`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gamma: Option<f64>,
-    /// How far an advantage looks: 0 is one place, 1 is to the end. **(default: `0.95`)**
+    /// GAE lambda: 0 is one step, 1 is to the end. **(default: `0.95`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lambda: Option<f64>,
-    /// How far an update may move a value before it gains nothing; 0 is any distance. **(default: `0.2`)**
+    /// Clip of value updates; 0 is no clip. **(default: `0.2`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip: Option<f64>,
     /// Errors of a value beyond this count linearly; 0 is never. **(default: `0`)**
@@ -43,13 +43,13 @@ pub struct CriticConfig {
     /// With `trunk = "shared"`: what the value loss counts in the trunk; 0 keeps it out. **(default: `0.1`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value_coef: Option<f64>,
-    /// What a value is measured in. **(default: `"none"`)**
+    /// Normalization of value targets: none, running statistics, or PopArt. **(default: `"none"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub normalize: Option<Normalize>,
     /// Steps in which critics learn, and policies not yet. **(default: `0`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warmup_steps: Option<u64>,
-    /// How the values of agents become one of the team. **(default: `"none"`)**
+    /// Mixer of the agents' values into a value of the team. **(default: `"none"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mixer: Option<Mixer>,
     /// With a mixer: what an agent is told of the team's advantage. **(default: `"shared"`)**
@@ -58,7 +58,7 @@ pub struct CriticConfig {
     /// With `mixer = "monotone"`: hidden units. **(default: `32`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mixer_width: Option<NonZeroUsize>,
-    /// How it is updated. **(default: that of a model, with `lr = 1e-5`)**
+    /// Optimizer. **(default: that of a model, with `lr = 1e-5`)**
     #[serde(skip_serializing_if = "OptimConfig::is_empty")]
     pub optim: OptimConfig,
 }
@@ -98,7 +98,7 @@ impl CriticConfig {
     }
 }
 
-/// What advantages are estimated from.
+/// Source of advantages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Estimator {
@@ -109,7 +109,7 @@ pub enum Estimator {
     Critic,
 }
 
-/// What the head of a critic sits on.
+/// Trunk under the head of a critic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trunk {
@@ -122,11 +122,11 @@ pub enum Trunk {
     Shared,
 }
 
-/// What a critic reads before a reply.
+/// Input of a critic before a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CriticInput {
-    /// What the agent was given.
+    /// Prompt of the agent.
     #[default]
     Prompt,
     /// That, after everything that anyone has said in the episode.
@@ -144,7 +144,7 @@ pub enum CriticScope {
     Team,
 }
 
-/// What has a value.
+/// Granularity of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Granularity {
@@ -168,7 +168,7 @@ pub enum Bootstrap {
     Team,
 }
 
-/// What a value is measured in.
+/// Normalization of value targets: none, running statistics, or PopArt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Normalize {
@@ -181,7 +181,7 @@ pub enum Normalize {
     Popart,
 }
 
-/// How the values of agents become one of the team.
+/// Mixer of the agents' values into a value of the team.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mixer {
@@ -194,7 +194,7 @@ pub enum Mixer {
     Monotone,
 }
 
-/// What an agent is told of the team's advantage.
+/// Credit of an agent from the team's advantage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Credit {
@@ -203,11 +203,11 @@ pub enum Credit {
     Shared,
     /// It, by how much the agent's value moves the team's, which is 1 on average.
     Weight,
-    /// What the team's value gained by the agent's reply.
+    /// Gain of the team's value by the agent's reply.
     Difference,
     /// The team's reward, less the team's value without the agent's reply.
     Without,
-    /// How the agent's own value moved from token to token, up to what it is after the reply.
+    /// Change of the agent's own value from token to token, up to the value after the reply.
     Tokens,
 }
 
@@ -231,7 +231,7 @@ pub enum UpdateOrder {
     Fixed,
 }
 
-/// What an update knows of those before it.
+/// Factor of an advantage from the policies that were updated before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HappoFactor {

@@ -8,10 +8,10 @@ use super::agent::layered;
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LossConfig {
-    /// What a token loses for its advantage. **(default: `"clip"`)**
+    /// Surrogate loss of a token. **(default: `"clip"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub surrogate: Option<Surrogate>,
-    /// What the ratio of new to old probability is of. **(default: `"token"`)**
+    /// Unit of the importance ratio. **(default: `"token"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<Ratio>,
     /// Steepness of SAPO's gate for positive and negative advantages. **(default: `[1.0, 1.05]`)**
@@ -38,7 +38,7 @@ pub struct LossConfig {
     /// Where the KL counts. **(default: `"loss"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kl_in: Option<KlIn>,
-    /// What is done where the sampler and the trainer disagree on a log-probability. **(default: `"none"`)**
+    /// Correction of differences between the log-probs of sampler and trainer. **(default: `"none"`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub correction: Option<Correction>,
     /// Largest ratio of the trainer's to the sampler's probability, and one over the smallest. **(default: `2.0`)**
@@ -56,12 +56,12 @@ pub struct LossConfig {
     /// Share of `max_tokens`, at the end, in which a reply loses reward with its length. **(default: `0.0`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlong_buffer: Option<f64>,
-    /// What a reply of `max_tokens` loses by that. **(default: `1.0`)**
+    /// Penalty of a reply of `max_tokens`. **(default: `1.0`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlong_penalty: Option<f64>,
 }
 
-/// What a token loses for its advantage.
+/// Surrogate loss of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Surrogate {
@@ -76,7 +76,7 @@ pub enum Surrogate {
     Cpgd,
 }
 
-/// What the ratio of new to old probability is of.
+/// Unit of the importance ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ratio {
@@ -113,7 +113,7 @@ pub enum KlIn {
     Reward,
 }
 
-/// What is done about tokens whose log-prob differs between the sampler and the trainer.
+/// Correction of tokens whose log-prob differs between sampler and trainer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Correction {

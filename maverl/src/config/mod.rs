@@ -54,9 +54,9 @@ pub struct Config {
     pub environments: BTreeMap<String, Named>,
     /// The control flow, and its options.
     pub orchestra: Named,
-    /// How episodes are played.
+    /// Rollout settings.
     pub rollout: RolloutConfig,
-    /// How every agent samples, unless its own table says otherwise.
+    /// Sampling of every agent without settings of its own.
     pub sampling: SamplingConfig,
     /// Models by the name agents refer to them by.
     pub models: BTreeMap<String, ModelConfig>,
@@ -65,13 +65,13 @@ pub struct Config {
     pub endpoints: BTreeMap<String, EndpointConfig>,
     /// Agents by their registered name; unlisted agents use the only model there is.
     pub agents: BTreeMap<String, AgentConfig>,
-    /// How rewards become updates.
+    /// The algorithm: from rewards to updates.
     pub algorithm: AlgorithmConfig,
     /// Reward functions to add, by registered name.
     pub rewards: BTreeMap<String, RewardConfig>,
-    /// How held-out tasks are played.
+    /// Evaluation settings.
     pub eval: EvalConfig,
-    /// What is kept, and how often.
+    /// Checkpoint settings.
     pub checkpoint: CheckpointConfig,
     /// The machine.
     pub runtime: RuntimeConfig,
@@ -118,7 +118,7 @@ pub struct Named {
 pub struct TaskConfig {
     /// `builtin:facts`, `builtin:arithmetic`, `builtin:nli`, `builtin:code`, `builtin:tools`, or a file relative to the one that names it. **(default: `"builtin:facts"`)**
     pub data: String,
-    /// How the file is read. **(default: `"auto"`, by its content)**
+    /// Format of the file. **(default: `"auto"`, by its content)**
     pub format: DataFormat,
     /// Keys of rows: our name, and what the file calls it; a `.` leads into an object. **(default: none)**
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -200,14 +200,14 @@ impl Default for TaskConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ids {
-    /// What each row says, or else its number.
+    /// The id of each row, or else its number.
     #[default]
     File,
     /// The number of the line or row, whatever it says.
     Line,
 }
 
-/// How a data file is read.
+/// Format of a data file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DataFormat {
@@ -231,7 +231,7 @@ pub struct RolloutConfig {
     pub max_episodes: NonZeroUsize,
     /// Seconds after which an episode ends unscored. **(default: `600`)**
     pub timeout_s: f64,
-    /// What happens when a prompt does not fit the context. **(default: `"error"`)**
+    /// Behavior when a prompt does not fit the context. **(default: `"error"`)**
     pub overflow: Overflow,
     /// Share of unscored episodes in a step above which the run stops. **(default: `0.5`)**
     pub max_unscored: f64,
@@ -248,7 +248,7 @@ impl Default for RolloutConfig {
     }
 }
 
-/// What happens when a prompt does not fit the model's context beside `max_tokens`.
+/// Behavior when a prompt does not fit the model's context beside `max_tokens`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Overflow {

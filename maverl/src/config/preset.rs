@@ -171,7 +171,7 @@ impl Preset {
         }
     }
 
-    /// What it is, in one sentence.
+    /// Summary in one sentence.
     pub const fn summary(self) -> &'static str {
         match self {
             Self::Drmas => "group-relative per task and seat, a turn at a time",
@@ -328,7 +328,7 @@ impl Preset {
         }
     }
 
-    /// How token losses become one number, where it says so.
+    /// Aggregation of token losses, where the preset sets it.
     const fn aggregation(self) -> Option<Aggregation> {
         match self {
             Self::Drgrpo => Some(Aggregation::Constant),

@@ -35,7 +35,7 @@ pub struct HfConfig {
     pub max_position_embeddings: usize,
     /// Added to the mean square.
     pub rms_norm_eps: f32,
-    /// How positions turn queries and keys.
+    /// Rotary position embedding of queries and keys.
     pub rope: Rope,
     /// The output head is the embedding.
     pub tie_word_embeddings: bool,
@@ -51,7 +51,7 @@ pub struct HfConfig {
     pub qk_norm: bool,
 }
 
-/// Why a `config.json` cannot be used.
+/// Error of a `config.json` that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("config.json: {0}")]
 pub struct HfConfigError(
@@ -131,7 +131,7 @@ impl HfConfig {
         config
     }
 
-    /// What does not fit together.
+    /// Returns the problems of values that do not fit together.
     fn mismatches(&self) -> impl Iterator<Item = String> {
         let Self { num_attention_heads: heads, num_key_value_heads: kv, head_dim, .. } = *self;
         let groups = (!heads.is_multiple_of(kv)).then(|| {

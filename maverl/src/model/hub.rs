@@ -301,7 +301,7 @@ impl Hub {
         self.cache.join(format!("models--{}", repo.replace('/', "--")))
     }
 
-    /// Whether a repository can be uploaded to, as far as this machine knows.
+    /// True if a repository can be uploaded to, as far as this machine knows.
     ///
     /// # Errors
     ///

@@ -32,7 +32,7 @@ use crate::model::values::{Param, Tensor};
 use crate::model::weights::{Shards, Weights, listed};
 use crate::model::{Decoder, HfConfig, ModelError};
 
-/// What PEFT writes before the names of a base's modules.
+/// Prefix that PEFT writes before the names of a base's modules.
 const PREFIX: &str = "base_model.model.";
 
 /// The weights of an adapter, as f32 variables. Cloning shares them.
@@ -218,7 +218,7 @@ impl Part {
     }
 }
 
-/// What a PEFT directory says of its adapter, once its tensors are found to be those of a base; none is read.
+/// Configuration of a PEFT directory, after a check that its tensors are those of a base. No tensor is read.
 ///
 /// # Errors
 ///

@@ -241,7 +241,7 @@ impl Model {
         }
     }
 
-    /// What an adapter's configuration calls the base.
+    /// Name of the base in an adapter's configuration.
     pub fn base_name(&self) -> &str {
         &self.name
     }
@@ -308,7 +308,7 @@ fn companion(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), ModelError> {
         .map_err(|e| ModelError(format!("cannot write {}: {e}", path.display())))
 }
 
-/// How far a merge in f32 moves logits, relative to the largest of them (or 1).
+/// Largest change of logits by a merge in f32, relative to the largest of them (or 1).
 const MERGE_TOLERANCE: f32 = 1e-4;
 
 /// Creates a decoder over weights, all of them trained.

@@ -17,7 +17,7 @@ pub const SHARD_BYTES: u64 = 5_000_000_000;
 /// The type in which numbers are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StoredDtype {
-    /// What trained weights are.
+    /// Kind of the trained weights.
     #[default]
     F32,
     /// Half precision.
@@ -27,7 +27,7 @@ pub enum StoredDtype {
 }
 
 impl StoredDtype {
-    /// What a `config.json` calls it.
+    /// Name in a `config.json`.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "float32",
@@ -60,7 +60,7 @@ impl StoredDtype {
     }
 }
 
-/// How a model is written.
+/// Options of writing a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SaveOptions {
     /// The type of every weight.
@@ -115,7 +115,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// What the safetensors writer asks for; the bytes of one tensor at a time.
+/// View that the safetensors writer reads: the bytes of one tensor at a time.
 impl View for &Entry<'_> {
     fn dtype(&self) -> safetensors::Dtype {
         match self.dtype {

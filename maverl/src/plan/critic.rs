@@ -10,38 +10,38 @@ use crate::config::{
     OptimConfig, Trunk,
 };
 
-/// What values come from, and how advantages come from them.
+/// Critics: values, and advantages from values.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CriticPlan {
-    /// What its head sits on.
+    /// Trunk under the value head.
     pub trunk: Trunk,
     /// The adapter, with [`Trunk::Lora`].
     pub lora: config::LoraConfig,
-    /// What it reads before a reply.
+    /// Input before a reply.
     pub input: CriticInput,
     /// Who has one of its own.
     pub scope: CriticScope,
-    /// What has a value.
+    /// Granularity of values.
     pub granularity: Granularity,
     /// Where an advantage ends to count what comes after.
     pub bootstrap: Bootstrap,
     /// Discount from one place to the next.
     pub gamma: f64,
-    /// How far an advantage looks.
+    /// GAE lambda.
     pub lambda: f64,
-    /// How far an update may move a value before it gains nothing; 0 is any distance.
+    /// Clip of value updates; 0 is no clip.
     pub clip: f64,
     /// Errors beyond it count linearly; 0 is never.
     pub huber: f64,
-    /// What the value loss counts in a trunk that is shared.
+    /// Coefficient of the value loss in a shared trunk.
     pub value_coef: f64,
-    /// What a value is measured in.
+    /// Normalization of value targets: none, running statistics, or PopArt.
     pub normalize: Normalize,
     /// Steps in which critics learn, and policies not yet.
     pub warmup_steps: u64,
-    /// How the values of agents become one of the team.
+    /// Mixer of the agents' values into a value of the team.
     pub mixer: Mixer,
-    /// What an agent is told of the team's advantage.
+    /// Credit of an agent from the team's advantage.
     pub credit: Credit,
     /// Hidden units of a monotone mixer.
     pub mixer_width: usize,

@@ -30,7 +30,7 @@ use crate::config::{
 };
 use crate::trajectory::Seat;
 
-/// What will happen: who sits in the team, which policy speaks for each seat, which worker group holds each policy,
+/// The resolved plan of a run: the seats of the team, which policy speaks for each seat, which worker group holds each policy,
 /// and what a step is.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Plan {
@@ -50,7 +50,7 @@ pub struct Plan {
     pub mixture: BTreeMap<String, Chosen>,
     /// The orchestra's registered name and options.
     pub orchestra: Chosen,
-    /// How episodes are played.
+    /// Rollout settings.
     pub rollout: RolloutConfig,
     /// Every seat that a policy speaks for, sorted.
     pub seats: Vec<SeatPlan>,
@@ -62,22 +62,22 @@ pub struct Plan {
     pub workers: Vec<WorkerPlan>,
     /// The environments that the orchestra acts in beside its component, by name.
     pub environments: BTreeMap<String, Chosen>,
-    /// How rewards become updates.
+    /// The algorithm: from rewards to updates.
     pub algorithm: AlgorithmPlan,
     /// Reward functions and their weights, sorted by name.
     pub rewards: Vec<(String, f64)>,
-    /// How held-out tasks are played.
+    /// Evaluation settings.
     pub eval: EvalConfig,
-    /// What is kept, and how often.
+    /// Checkpoint settings.
     pub checkpoint: CheckpointConfig,
     /// The machine.
     pub runtime: RuntimeConfig,
-    /// What is legal, and probably not meant.
+    /// Warnings about settings that are valid and probably not intended.
     pub warnings: Vec<String>,
 }
 
 impl Plan {
-    /// Whether a policy learns in step `step`, from 0: all that are trained, or, with `train_cycle`, one after the other,
+    /// True if a policy learns in step `step`, from 0: all that are trained, or, with `train_cycle`, one after the other,
     /// in the order of their names.
     ///
     /// MARFT's updates of one agent at a time ([2504.16129](https://arxiv.org/abs/2504.16129)) and siiRL's `train_cycle`.
@@ -130,7 +130,7 @@ pub struct SeatPlan {
     pub policy: usize,
     /// Its turns are trained on.
     pub trained: bool,
-    /// How it samples.
+    /// Sampling settings.
     pub sampling: Sampling,
     /// Coefficients of its rows.
     pub loss: LossPlan,
@@ -145,9 +145,9 @@ pub struct EndpointPlan {
     pub seat: Seat,
     /// The endpoint's name.
     pub name: String,
-    /// What it is.
+    /// The kind.
     pub endpoint: EndpointConfig,
-    /// What it is asked for.
+    /// Name of the model in requests.
     pub sampling: Sampling,
     /// The agent type's own fields.
     pub options: Value,
@@ -177,9 +177,9 @@ pub struct Sampling {
 /// Per-row coefficients with every value settled.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct LossPlan {
-    /// What a token loses for its advantage.
+    /// Surrogate loss of a token.
     pub surrogate: Surrogate,
-    /// What the ratio of new to old probability is of.
+    /// Unit of the importance ratio.
     pub ratio: Ratio,
     /// Steepness of SAPO's gate for positive and negative advantages.
     pub gate: (f64, f64),
@@ -197,7 +197,7 @@ pub struct LossPlan {
     pub kl_corrected: bool,
     /// Where the KL counts.
     pub kl_in: KlIn,
-    /// What is done where the sampler and the trainer disagree.
+    /// Correction of differences between the log-probs of sampler and trainer.
     pub correction: Correction,
     /// Largest ratio of the trainer's to the sampler's probability, and one over the smallest.
     pub correction_cap: f64,
@@ -209,7 +209,7 @@ pub struct LossPlan {
     pub invalid_reply_penalty: f64,
     /// Share of `max_tokens`, at the end, in which a reply loses reward with its length.
     pub overlong_buffer: f64,
-    /// What a reply of `max_tokens` loses by that.
+    /// Penalty of a reply of `max_tokens`.
     pub overlong_penalty: f64,
 }
 
@@ -226,9 +226,9 @@ pub struct PolicyPlan {
     pub reference: bool,
     /// An update computes layers again for the gradient instead of keeping what they computed.
     pub gradient_checkpointing: bool,
-    /// What a full micro-batch takes beside weights, moments and gradients, at most; `None` where it is not updated.
+    /// Activation bytes of a full micro-batch, at most; `None` where it is not updated.
     pub activation_bytes: Option<u64>,
-    /// How many numbers the critic beside it learns; 0 without one.
+    /// Number of trained parameters of its critic; 0 without one.
     pub critic_parameters: u64,
     /// The adapter that it is; without one it is the base's own weights.
     pub adapter: Option<AdapterPlan>,
@@ -245,7 +245,7 @@ pub struct AdapterPlan {
     pub lora: LoraConfig,
     /// The PEFT directory it starts from; else it is drawn from the seed and changes nothing yet.
     pub start: Option<PathBuf>,
-    /// How many numbers it is.
+    /// Number of parameters.
     pub parameters: u64,
 }
 
@@ -262,7 +262,7 @@ pub struct OptimPlan {
     pub weight_decay: f64,
     /// Global gradient norm is clipped to this.
     pub grad_clip: f64,
-    /// How the step size moves.
+    /// Schedule of the step size.
     pub schedule: Schedule,
     /// Steps over which it rises from 0.
     pub warmup_steps: u64,
@@ -277,22 +277,22 @@ pub struct WorkerPlan {
     pub model: String,
     /// Where the weights come from.
     pub source: ModelSource,
-    /// What its products round their terms to.
+    /// Precision of its products.
     pub dtype: Dtype,
-    /// How many numbers the weights are.
+    /// Number of parameters.
     pub parameters: u64,
-    /// What the weights take as products read them, while agents speak.
+    /// Bytes of the packed weights during rollout.
     pub packed_bytes: u64,
     /// Further variables of its chat template.
     pub chat_template_kwargs: Map<String, Value>,
 }
 
-/// How rewards become updates, with every part settled.
+/// The algorithm, with every part resolved.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AlgorithmPlan {
     /// The preset it started from.
     pub preset: Preset,
-    /// What a reward is compared with.
+    /// Baseline of a reward.
     pub baseline: Baseline,
     /// Which rows are compared with each other.
     pub group_by: GroupBy,
@@ -304,23 +304,23 @@ pub struct AlgorithmPlan {
     pub advantage_eps: f64,
     /// The advantage of a group of one.
     pub singleton: Singleton,
-    /// How much of a moving average stays.
+    /// Momentum of the moving average.
     pub baseline_momentum: f64,
-    /// How rewards of turns are shaped by what earlier rounds earned.
+    /// Shaping of a turn's reward by the rewards of earlier rounds.
     pub shaping: Shaping,
-    /// How much.
+    /// Weight of the shaping.
     pub shaping_weight: f64,
     /// The advantages of a step's tokens are given mean 0 and deviation 1.
     pub whiten: bool,
     /// Weight of advantages among turns that were given the same prompt.
     pub anchor_weight: f64,
-    /// How similar prompts must be to be compared; 1 is the same.
+    /// Similarity of prompts that are compared; 1 is equal.
     pub anchor_similarity: f64,
     /// Of later rewards, per turn, where turns with the same prompt are compared.
     pub discount: f64,
     /// Times that tasks whose episodes all earned the same are replaced by others.
     pub resample: u32,
-    /// How token losses become one number.
+    /// Aggregation of token losses.
     pub aggregation: Aggregation,
     /// Optimizer steps a batch is split into, per epoch.
     pub minibatches: usize,
@@ -346,11 +346,11 @@ pub struct AlgorithmPlan {
     pub swap_every: u64,
     /// Steps for which one policy learns alone before the next does; 0: all learn in each.
     pub train_cycle: u64,
-    /// What supervised training learns of a conversation.
+    /// Tokens of a conversation that supervised training trains on.
     pub train_on: TrainOn,
-    /// How much an observation counts beside a reply.
+    /// Weight of an observation beside a reply.
     pub observation_weight: f64,
-    /// How a pair of replies becomes a loss.
+    /// Loss of a pair of replies.
     pub preference: PreferencePlan,
     /// Flat steps in a row after which the run stops.
     pub max_flat_steps: u64,
@@ -387,12 +387,12 @@ pub struct AdaptiveKlPlan {
     pub horizon: f64,
 }
 
-/// How a pair of replies becomes a loss, with every value settled.
+/// Loss of a pair of replies, resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PreferencePlan {
     /// The loss of a pair.
     pub loss: PairLoss,
-    /// How far the policy may go from the reference: less is further.
+    /// Strength of the KL constraint to the reference: less is weaker.
     pub beta: f64,
     /// Share of pairs taken to be the wrong way round.
     pub label_smoothing: f64,

@@ -180,7 +180,7 @@ impl From<&OptimPlan> for OptimConfig {
 }
 
 impl AdapterPlan {
-    /// What an adapter is where nothing else is written.
+    /// Default settings of an adapter.
     pub(crate) fn defaults() -> config::LoraConfig {
         config::LoraConfig {
             rank: NonZeroUsize::new(8),
@@ -245,7 +245,7 @@ impl From<&LoraConfig> for config::LoraConfig {
 }
 
 impl From<&AlgorithmConfig> for AlgorithmPlan {
-    /// What is written, over what the preset sets, over the defaults.
+    /// Resolves the written values over those of the preset, over the defaults.
     fn from(config: &AlgorithmConfig) -> Self {
         let config = config.over(&config.name.parts());
         let group_by = config.group_by.unwrap_or(GroupBy::TaskSeat);

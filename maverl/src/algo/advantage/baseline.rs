@@ -8,7 +8,7 @@ use crate::config::Baseline;
 use crate::plan::Plan;
 use crate::trajectory::Episode;
 
-/// Whether an episode was played greedily, to compare others with: its index is that after those of the group.
+/// True if an episode was played greedily, to compare others with: its index is that after those of the group.
 pub(crate) fn is_greedy(plan: &Plan, episode: &Episode) -> bool {
     plan.algorithm.baseline == Baseline::Greedy && episode.index >= plan.task.group_size.get()
 }

@@ -187,7 +187,7 @@ pub fn influence_bonus(right: &[Vec<bool>], bonus: &Bonus) -> Vec<Vec<f64>> {
     (0..right.len()).map(|t| (0..right[t].len()).map(|a| of(t, a)).collect()).collect()
 }
 
-/// Whether most of the others are right; `None` if there is no majority.
+/// True if most of the others are right; `None` if there is no majority.
 fn majority(right: &[bool], agent: usize) -> Option<bool> {
     let others = || right.iter().enumerate().filter(|(other, _)| *other != agent);
     let good = others().filter(|(_, right)| **right).count();

@@ -1,8 +1,8 @@
-//! What sets the families apart, and what none of them supports here.
+//! Differences of the model families, and what is not supported in any of them.
 
 use super::reader::{Reader, shown};
 
-/// What a family says about its decoder beside the sizes.
+/// Properties of a family's decoder beside the sizes.
 pub(super) struct Family {
     pub(super) name: &'static str,
     pub(super) qkv_bias: bool,
@@ -11,7 +11,7 @@ pub(super) struct Family {
     pub(super) qk_norm: bool,
     /// The width of a head where no key gives it; the residual stream's over the number of heads, if this does not.
     pub(super) head_dim: Option<usize>,
-    /// Whether `head_dim` may be null, which means what its absence does.
+    /// True if `head_dim` may be null, which means what its absence does.
     pub(super) null_head_dim: bool,
     /// Key and value heads where no key gives them; as many as query heads, if this does not.
     pub(super) num_key_value_heads: Option<usize>,

@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 /// A key that is wrong reads as some harmless value, which nobody sees: there is a problem then.
 pub(super) struct Reader<'a> {
     json: &'a Map<String, Value>,
-    /// What stands before a key in messages: `rope_parameters.`, or nothing.
+    /// Prefix of a key in messages: `rope_parameters.`, or nothing.
     place: &'static str,
-    /// What was found, and what is supported.
+    /// Values that were found, with those that are supported.
     pub(super) problems: Vec<String>,
 }
 
@@ -35,12 +35,12 @@ impl<'a> Reader<'a> {
         Some(result)
     }
 
-    /// Whether a key is there, if only with null.
+    /// True if a key is there, if only with null.
     pub(super) fn has(&self, key: &str) -> bool {
         self.json.contains_key(key)
     }
 
-    /// What a key has, unless that is nothing.
+    /// Returns the value of a key; `None` if it is null or missing.
     pub(super) fn value(&self, key: &str) -> Option<&'a Value> {
         self.json.get(key).filter(|value| !value.is_null())
     }

@@ -8,14 +8,14 @@ use super::reader::Reader;
 pub struct Rope {
     /// Base of the frequencies. **(default: `10000`)**
     pub theta: f64,
-    /// How low frequencies are scaled down for sequences longer than the first ones trained on.
+    /// Scaling of low frequencies for sequences longer than the first ones trained on.
     pub llama3: Option<Llama3>,
 }
 
 /// The scaling of Llama 3.1 and later (reference: transformers `_compute_llama3_parameters`).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Llama3 {
-    /// What the lowest frequencies are divided by.
+    /// Divisor of the lowest frequencies.
     pub factor: f32,
     /// Waves longer than the original context over this are scaled.
     pub low_freq_factor: f32,

@@ -22,7 +22,7 @@ use ureq::{Body, SendBody};
 use super::{Hub, HubId, sha256_of};
 use crate::model::ModelError;
 
-/// How often a transfer that fails on the hub's side is tried.
+/// Number of attempts of a transfer that fails on the hub's side.
 const ATTEMPTS: u32 = 3;
 /// Files that are asked about at once, as `huggingface_hub` does.
 const CHUNK: usize = 256;
@@ -30,7 +30,7 @@ const CHUNK: usize = 256;
 const SAMPLE: u64 = 512;
 /// Characters of an answer that messages show.
 const SHOWN: usize = 200;
-/// What the LFS protocol speaks.
+/// Media type of the LFS protocol.
 const LFS: &str = "application/vnd.git-lfs+json";
 
 /// A file to be uploaded.
@@ -130,7 +130,7 @@ impl Session<'_> {
         answer.map(|answer| answer.status().is_success()).map_err(|e| self.unreachable(&e))
     }
 
-    /// Whether each file goes by the LFS protocol.
+    /// True if each file goes by the LFS protocol.
     fn large(&self, uploads: &[Upload]) -> Result<Vec<bool>, String> {
         let mut large = Vec::with_capacity(uploads.len());
         for uploads in uploads.chunks(CHUNK) {
@@ -300,7 +300,7 @@ impl Session<'_> {
         format!("{}/api/models/{}/{what}/{revision}", self.hub.endpoint, self.id.repo)
     }
 
-    /// What a refusal means.
+    /// Explains a refusal.
     fn refused(&self, at: &str, answer: Response<Body>) -> String {
         let status = answer.status().as_u16();
         let host = host(at);
@@ -331,7 +331,7 @@ fn host(at: &str) -> &str {
 }
 
 impl Upload {
-    /// What the hub is told before the upload.
+    /// Request that announces the upload to the hub.
     fn described(&self) -> Result<Value, String> {
         let mut sample = Vec::new();
         let read =

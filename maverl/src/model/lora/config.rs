@@ -17,7 +17,7 @@ pub const WEIGHTS_FILE: &str = "adapter_model.safetensors";
 /// Ranks above this are a damaged file or a slip of the pen.
 pub const MAX_RANK: u64 = 1 << 16;
 
-/// What an adapter is: its rank, its scale, and where it sits.
+/// Configuration of an adapter: rank, scale and target modules.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LoraConfig {
     /// Rows of A and columns of B.
@@ -30,7 +30,7 @@ pub struct LoraConfig {
     pub target_modules: Vec<String>,
     /// Rank-stabilized scale (Kalajdzievski, 2023).
     pub rslora: bool,
-    /// What PEFT chooses by expressions.
+    /// Options that PEFT selects by expressions.
     #[serde(skip_serializing_if = "Patterns::is_empty")]
     pub patterns: Patterns,
 }
@@ -57,7 +57,7 @@ struct LinearMap {
     output: usize,
 }
 
-/// Whether a directory holds an adapter.
+/// True if a directory holds an adapter.
 pub fn is_adapter(dir: &Path) -> bool {
     dir.join(CONFIG_FILE).is_file()
 }
@@ -73,7 +73,7 @@ fn linears(base: &HfConfig) -> impl Iterator<Item = LinearMap> {
     })
 }
 
-/// What the linear maps of a layer are called: what `target_modules` may name, and what `"all-linear"` means. Sorted.
+/// Names of the linear maps of a layer, sorted: the values of `target_modules`, all of which `"all-linear"` selects.
 pub fn linear_names(base: &HfConfig) -> Vec<String> {
     let last = |map: LinearMap| map.name.rsplit('.').next().unwrap_or_default().to_owned();
     let mut names: Vec<String> = linears(base).map(last).collect();
@@ -146,7 +146,7 @@ impl LoraConfig {
         Ok(Self { target_modules, ..self.clone() })
     }
 
-    /// How many numbers an adapter of a base is.
+    /// Number of parameters of an adapter of a base.
     ///
     /// # Errors
     ///
@@ -159,7 +159,7 @@ impl LoraConfig {
         Ok(self.targets(base)?.iter().map(size).sum())
     }
 
-    /// What must be equal for the weights of one adapter to mean the same in another, in words.
+    /// Describes the options that must be equal for the weights of one adapter to be valid in another.
     pub(super) fn shape(&self) -> String {
         let Self { rank, alpha, target_modules, rslora, patterns, .. } = self;
         let mut shape = format!(

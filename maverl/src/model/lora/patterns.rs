@@ -40,7 +40,7 @@ pub struct Patterns {
     pub alpha_pattern: Vec<(String, f64)>,
 }
 
-/// What becomes of a module.
+/// Treatment of a module.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Choice {
     pub(super) corrected: bool,
@@ -58,7 +58,7 @@ pub(super) fn names(entry: &str, module: &str) -> bool {
 }
 
 impl Patterns {
-    /// Whether modules, ranks and scales are those of the other keys alone.
+    /// True if modules, ranks and scales are those of the other keys alone.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -127,7 +127,7 @@ impl Patterns {
         })
     }
 
-    /// Whether every linear map is meant.
+    /// True if every linear map is meant.
     pub(super) fn all_linear(&self) -> bool {
         self.target_modules.as_ref().is_some_and(|text| text.eq_ignore_ascii_case("all-linear"))
     }
@@ -169,7 +169,7 @@ impl Patterns {
         Ok(modules.iter().enumerate().map(choice).collect())
     }
 
-    /// Whether each module is in a layer that is corrected.
+    /// True if each module is in a layer that is corrected.
     fn in_layers(&self, modules: &[&str]) -> Result<Vec<bool>, Wrong> {
         const KEY: &str = "layers_pattern";
         let Some(wanted) = &self.layers_to_transform else { return Ok(vec![true; modules.len()]) };
@@ -245,7 +245,7 @@ fn first<T: Copy>(
     Ok(found)
 }
 
-/// Whether an expression that was made of `text` matches each module.
+/// True if an expression that was made of `text` matches each module.
 fn matches(
     key: &'static str,
     text: &str,
@@ -308,7 +308,7 @@ fn of_patterns<T>(
     pairs.ok_or_else(|| found(json, key, &format!("an object of {wanted} by names of modules")))
 }
 
-/// Whether brackets hold what Python reads as characters and this language as sets.
+/// True if brackets hold what Python reads as characters and this language as sets.
 fn ambiguous(text: &str) -> bool {
     let (mut within, mut characters) = (false, text.chars().peekable());
     while let Some(character) = characters.next() {

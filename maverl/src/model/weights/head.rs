@@ -48,7 +48,7 @@ impl HfConfig {
 }
 
 impl Shards {
-    /// Whether head and embedding are both stored, with the same shape and different numbers.
+    /// True if head and embedding are both stored, with the same shape and different numbers.
     fn has_another_head(&self) -> bool {
         match (self.tensors.get(EMBEDDING), self.tensors.get(HEAD)) {
             (Some(embedding), Some(head)) => {
@@ -58,7 +58,7 @@ impl Shards {
         }
     }
 
-    /// Whether two tensors of one shape have equal numbers as f32.
+    /// True if two tensors of one shape have equal numbers as f32.
     fn equal(&self, a: &Stored, b: &Stored) -> bool {
         let width =
             |stored: &Stored| stored.span.len() / stored.shape.iter().product::<usize>().max(1);

@@ -21,7 +21,7 @@ struct Question {
 )]
 #[derive(Debug, PartialEq)]
 struct Speaker {
-    /// How.
+    /// Style.
     tone: String,
     words: u32,
     r#type: Kind,
