@@ -145,9 +145,9 @@ pub struct EndpointPlan {
     pub seat: Seat,
     /// The endpoint's name.
     pub name: String,
-    /// The kind.
+    /// Settings of the endpoint.
     pub endpoint: EndpointConfig,
-    /// Name of the model in requests.
+    /// Sampling settings of a request.
     pub sampling: Sampling,
     /// The agent type's own fields.
     pub options: Value,
