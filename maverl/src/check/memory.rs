@@ -34,8 +34,9 @@ impl Need {
             return Self { sure: rollout, activations: 0, kv, rollout };
         }
         let kept = weights + sum(|worker| worker.reference_bytes + worker.moment_bytes);
+        // That of a micro-batch of any number of tokens, up to `u64::MAX`.
         let activations = sum(|worker| worker.activation_bytes);
-        let update = kept + sum(|worker| worker.gradient_bytes) + activations;
+        let update = (kept + sum(|worker| worker.gradient_bytes)).saturating_add(activations);
         let rollout = kept + packed;
         Self { sure: update.max(rollout), activations, kv, rollout }
     }

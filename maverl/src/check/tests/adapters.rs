@@ -158,7 +158,7 @@ fn an_adapter_sits_on_one_base() {
     says(
         "[models.small]\npath = \"builtin:tiny\"\nlora = {}\n\
          [agents.\"search/verifier\"]\nadapter = \"x\"\n\
-         [agents.\"search/searcher\"]\nadapter = \"x\"\nworker = \"other\"",
+         [agents.\"search/searcher\"]\nadapter = \"x\"\nworker_group = \"other\"",
         &[
             "policy `x` is on worker `other` for `search/searcher`, but on `small` for `search/verifier`",
         ],

@@ -212,7 +212,7 @@ fn what_an_environment_refuses_is_told_with_its_file_and_row() {
         Entry::orchestra::<Debate>(HERE),
         Entry::environment::<crate::env::math::MathEnvironment>(HERE),
     ]);
-    let math = "[environment]\nname = \"math\"\n[task]\ndata = \"rows.jsonl\"\nsplit = \"all\"";
+    let math = "[environment]\nname = \"math\"\n[task]\ndata = \"rows.jsonl\"\nsplit = \"all\"\n[eval]\nbefore_and_after = false";
     let file = File::Text { name: "run.toml".into(), text: math.into(), base: dir.path().into() };
     let sources = Sources { file: Some(file), ..Sources::default() };
     let found = problems(&sources, &registry);

@@ -37,8 +37,9 @@ fn policies_whose_critics_have_one_name_share_one() {
         (0..plan.policies.len()).map(|policy| plan.critic_of(policy)).collect::<Vec<_>>()
     };
     // Policies are `answer`, `small` and `verify`.
-    let three =
-        format!("{TWO}critic = \"judge\"\n[agents.\"search/answerer\"]\nworker = \"answer\"\n");
+    let three = format!(
+        "{TWO}critic = \"judge\"\n[agents.\"search/answerer\"]\nworker_group = \"answer\"\n"
+    );
     let named = format!("{three}critic = \"judge\"\n[algorithm]\nname = ");
     assert_eq!(host(&format!("{named}\"ippo\"")), [Some(0), Some(1), Some(0)]);
     assert_eq!(host(&format!("{named}\"ppo\"")), [Some(0), Some(1), Some(0)]);

@@ -94,7 +94,7 @@ fn debate(toml: &str) -> Plan {
 fn a_seat_may_be_an_endpoints_and_the_resolved_configuration_means_that() {
     let models = "[models.a]\npath = \"builtin:tiny\"\n[models.b]\npath = \"builtin:tiny\"\n";
     let policy =
-        "model = \"b\"\nworker = \"own\"\nfrozen = false\nloss = { kl_coef = 0.1 }\nsampling";
+        "model = \"b\"\nworker_group = \"own\"\nfrozen = false\nloss = { kl_coef = 0.1 }\nsampling";
     let reversed = SEAT
         .replace("endpoint = \"expert\"", "model = \"b\"")
         .replace("sampling = {", "endpoint = \"expert\"\nsampling = {");
