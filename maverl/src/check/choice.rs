@@ -193,9 +193,8 @@ fn look(
         environment.component.as_deref().is_none_or(|component| task.component() == component)
     };
     let tasks: Vec<Task> = loaded.tasks.iter().filter(own).cloned().collect();
-    let placed = |message: &str| match loaded.place(config, message) {
-        Some(place) => format!("{place}: {message}"),
-        None => message.to_owned(),
+    let placed = |message: &str| {
+        loaded.place(config, message).map_or_else(String::new, |place| place + ": ") + message
     };
     let looked = (registry.environments[name.as_str()].look)(options, base, &tasks);
     let warnings = looked.map(|warnings| warnings.iter().map(|it| placed(it)).collect());

@@ -114,8 +114,7 @@ impl EpisodeState {
         turns
     }
 
-    /// Returns the first fault of an ask or an action, even if the orchestra ignored it: a failure that the policy did
-    /// not cause never becomes a reward.
+    /// Returns the first fault of an ask or an action, even if the orchestra ignored it.
     pub fn fault(&self) -> Option<Fault> {
         lock(&self.fault).clone()
     }
@@ -213,11 +212,6 @@ impl<O: ?Sized> Team<O> {
     }
 
     /// Returns a team whose turns are on a branch of their own, for concurrent parts that each ask more than once.
-    ///
-    /// ```ignore
-    /// let sides = (0..2).map(|i| { let side = team.branch(); async move { argue(i, &side).await } });
-    /// futures::future::try_join_all(sides).await?;
-    /// ```
     #[must_use]
     pub fn branch(&self) -> Self {
         let (path, raced) = self.branch.next();

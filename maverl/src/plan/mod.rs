@@ -97,8 +97,7 @@ impl Plan {
         members
     }
 
-    /// The same with the policies of its two trained seats exchanged: each speaks, from here on, as the other did, and
-    /// learns from what it says. A second exchange undoes the first.
+    /// Returns the plan with the policies of its two trained seats exchanged. A second exchange restores it.
     ///
     /// CORY, [2410.06101](https://arxiv.org/abs/2410.06101).
     #[must_use]

@@ -114,7 +114,8 @@ pub async fn train(
             }
         }
     };
-    let report = report.await;
+    // Boxed: the state of a whole run is too large to be moved with its caller.
+    let report = Box::pin(report).await;
     runtime.shutdown();
     report
 }

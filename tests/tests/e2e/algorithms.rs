@@ -143,14 +143,14 @@ fn pairs_and_conversations_are_learned_from_files() {
         said("user", "question?"), said("assistant", "open"), said("user", "who, when"), said("assistant", "close"),
     ] });
     lab.write("talks.jsonl", &format!("{talk}\n").repeat(4));
-    for (learn, rows) in [("replies", 2.0), ("observations", 2.0), ("both", 4.0)] {
-        let learn = format!("algorithm.train_on=\"{learn}\"");
-        let set = ["algorithm.name=\"sft\"", "task.data=\"talks.jsonl\"", "steps=6", &learn];
-        let run = lab.train(&learn.replace('"', ""), &set);
+    for (train_on, rows) in [("assistant", 2.0), ("observations", 2.0), ("all", 4.0)] {
+        let train_on = format!("algorithm.train_on=\"{train_on}\"");
+        let set = ["algorithm.name=\"sft\"", "task.data=\"talks.jsonl\"", "steps=6", &train_on];
+        let run = lab.train(&train_on.replace('"', ""), &set);
         let found = run.rows();
-        assert_eq!(found[0]["policy/tiny/rows"], rows, "{learn}");
+        assert_eq!(found[0]["policy/tiny/rows"], rows, "{train_on}");
         let loss = |row: &Value| row["policy/tiny/pg_loss"].as_f64().unwrap();
-        assert!(loss(&found[5]) < loss(&found[0]), "{learn}");
+        assert!(loss(&found[5]) < loss(&found[0]), "{train_on}");
     }
 }
 

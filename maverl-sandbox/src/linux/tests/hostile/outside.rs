@@ -78,8 +78,10 @@ impl Outside {
         // Priority and nice value.
         let priority = after.split_whitespace().skip(15).take(2).collect::<Vec<_>>().join(" ");
         let allowed = of("status");
-        let allowed =
-            allowed.lines().filter(|line| line.contains("allowed") || line.contains("Sig"));
+        // `SigQ` counts the signals of every process of the user, those that have nothing to do with this one too.
+        let allowed = allowed.lines().filter(|line| {
+            line.contains("allowed") || line.contains("Sig") && !line.starts_with("SigQ")
+        });
         State(vec![
             meta(&self.file),
             meta(&self.directory),
