@@ -1,4 +1,4 @@
-//! What is declared in the linked crates: agents, orchestras, environments, rewards, tools.
+//! Declarations of the linked crates: agents, orchestras, environments, rewards, tools, estimators, surrogates.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -10,6 +10,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use crate::agent::{AgentName, AskError, Input, Reply};
+use crate::credit::{Advantage, Surrogate};
 use crate::env::{DynEnvironment, EnvError, EnvironmentName};
 use crate::orchestra::{EpisodeState, OrchestraName, Team};
 use crate::reward::Rewards;
@@ -59,6 +60,10 @@ pub enum Entry {
     Reward(RewardEntry),
     /// From `#[tool]`.
     Tool(ToolEntry),
+    /// From `#[advantage]`.
+    Advantage(AdvantageEntry),
+    /// From `#[surrogate]`.
+    Surrogate(SurrogateEntry),
 }
 
 inventory::collect!(Entry);
@@ -156,6 +161,24 @@ pub struct ToolEntry {
     pub tool: &'static Declared,
 }
 
+/// A declared estimator of advantages.
+#[derive(Clone, Copy)]
+pub struct AdvantageEntry {
+    /// Name, summary, place, settings.
+    pub declaration: Declaration,
+    /// Makes the estimator from its settings.
+    pub build: fn(&Value) -> Result<Arc<dyn Advantage>, String>,
+}
+
+/// A declared surrogate.
+#[derive(Clone, Copy)]
+pub struct SurrogateEntry {
+    /// Name, summary, place, settings.
+    pub declaration: Declaration,
+    /// Makes the surrogate from its settings.
+    pub build: fn(&Value) -> Result<Arc<dyn Surrogate>, String>,
+}
+
 impl Entry {
     /// An agent's entry.
     pub const fn agent<A: AgentName + Build>(place: SourceLocation) -> Self {
@@ -220,6 +243,30 @@ impl Entry {
         })
     }
 
+    /// An estimator's entry.
+    pub const fn advantage<A: Advantage + Build>(
+        name: &'static str,
+        summary: &'static str,
+        place: SourceLocation,
+    ) -> Self {
+        Self::Advantage(AdvantageEntry {
+            declaration: Declaration { name, summary, place, defaults: A::defaults },
+            build: |settings| Ok(Arc::new(A::build(settings)?)),
+        })
+    }
+
+    /// A surrogate's entry.
+    pub const fn surrogate<S: Surrogate + Build>(
+        name: &'static str,
+        summary: &'static str,
+        place: SourceLocation,
+    ) -> Self {
+        Self::Surrogate(SurrogateEntry {
+            declaration: Declaration { name, summary, place, defaults: S::defaults },
+            build: |settings| Ok(Arc::new(S::build(settings)?)),
+        })
+    }
+
     /// A tool's entry.
     pub fn tool(tool: &'static Declared) -> Self {
         let Declared { name, description, file, line, item, .. } = *tool;
@@ -236,6 +283,8 @@ impl Entry {
             Self::Environment(entry) => ("environment", &entry.declaration),
             Self::Reward(entry) => ("reward", &entry.declaration),
             Self::Tool(entry) => ("tool", &entry.declaration),
+            Self::Advantage(entry) => ("advantage", &entry.declaration),
+            Self::Surrogate(entry) => ("surrogate", &entry.declaration),
         }
     }
 }
@@ -286,6 +335,10 @@ pub struct Registry {
     pub rewards: BTreeMap<&'static str, RewardEntry>,
     /// Tools.
     pub tools: BTreeMap<&'static str, ToolEntry>,
+    /// Estimators of advantages.
+    pub advantages: BTreeMap<&'static str, AdvantageEntry>,
+    /// Surrogates of the loss.
+    pub surrogates: BTreeMap<&'static str, SurrogateEntry>,
 }
 
 /// Why the linked crates make no registry.
@@ -344,6 +397,12 @@ impl Registry {
                 }
                 Entry::Tool(entry) => {
                     registry.tools.insert(declaration.name, *entry);
+                }
+                Entry::Advantage(entry) => {
+                    registry.advantages.insert(declaration.name, *entry);
+                }
+                Entry::Surrogate(entry) => {
+                    registry.surrogates.insert(declaration.name, *entry);
                 }
             }
         }

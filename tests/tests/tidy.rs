@@ -18,16 +18,18 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Declarations.
     ("agent", &["trajectory"]),
     ("reward", &["trajectory"]),
+    // Estimators and surrogates: plain data and arithmetic, so that plans can hold them.
+    ("credit", &[]),
     ("tools", &["agent", "task"]),
     ("world", &["draw", "task"]),
     ("data", &["config", "draw", "task", "trajectory", "world"]),
     ("env", &["client", "data", "draw", "model", "task", "tools", "world"]),
     ("ballot", &["draw", "env"]),
     ("orchestra", &["agent", "env", "task", "tools", "trajectory"]),
-    ("registry", &["agent", "env", "orchestra", "reward", "task", "tools", "trajectory"]),
+    ("registry", &["agent", "credit", "env", "orchestra", "reward", "task", "tools", "trajectory"]),
     // What a configuration means.
     ("model", &["trajectory"]),
-    ("plan", &["config", "model", "table", "trajectory"]),
+    ("plan", &["config", "credit", "model", "table", "trajectory"]),
     (
         "check",
         &[
@@ -43,7 +45,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     // What a step does.
-    ("algo", &["config", "plan", "trajectory"]),
+    ("algo", &["config", "credit", "plan", "trajectory"]),
     ("runtime", &["algo", "config", "model", "plan", "trajectory"]),
     (
         "rollout",

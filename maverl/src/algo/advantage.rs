@@ -3,6 +3,7 @@
 mod anchor;
 mod baseline;
 mod compound;
+mod declared;
 mod ema;
 mod rounds;
 mod shaping;
@@ -13,6 +14,7 @@ pub use anchor::similarity;
 pub use baseline::baselines;
 pub(crate) use baseline::is_greedy;
 pub use compound::Compound;
+pub use declared::declared;
 pub use ema::EmaBaseline;
 pub use rounds::apply_future_rewards;
 pub use shaping::{

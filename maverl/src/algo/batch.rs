@@ -2,7 +2,8 @@
 
 use crate::algo::{Sample, lr};
 use crate::config::Aggregation;
-use crate::plan::{LossPlan, Plan, PreferencePlan};
+use crate::credit::Surrogate;
+use crate::plan::{Instance, LossPlan, Plan, PreferencePlan};
 use crate::trajectory::Episode;
 
 /// A training row: one turn.
@@ -52,6 +53,8 @@ pub struct Batch {
     pub rows: Vec<Row>,
     /// What it is trained for.
     pub objective: Objective,
+    /// Declared surrogate of policy gradients; none: that of each row's [`LossPlan`].
+    pub surrogate: Option<Instance<dyn Surrogate>>,
     /// Optimizer steps an epoch is split into.
     pub minibatches: usize,
     /// Passes over the rows.
@@ -93,6 +96,7 @@ pub fn batches(
     let batch = |policy: usize| Batch {
         rows: rows_of(policy),
         objective: Objective::PolicyGradient,
+        surrogate: plan.algorithm.surrogate.clone(),
         minibatches: plan.algorithm.minibatches,
         epochs: plan.algorithm.epochs,
         aggregation: plan.algorithm.aggregation,

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 
 use serde::{Deserialize, Serialize};
 
+use super::DeclaredConfig;
 use super::agent::layered;
 use super::critic::{CriticConfig, Estimator, FutureRewards, HappoFactor, UpdateOrder};
 use super::loss::LossConfig;
@@ -111,6 +112,12 @@ pub struct AlgorithmConfig {
     /// How a pair of replies becomes a loss.
     #[serde(skip_serializing_if = "PreferenceConfig::is_empty")]
     pub preference: PreferenceConfig,
+    /// Estimator declared with `#[advantage]`, in place of the built-in one. **(default: none)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advantage: Option<DeclaredConfig>,
+    /// Surrogate declared with `#[surrogate]`, in place of `loss.surrogate`. **(default: none)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub surrogate: Option<DeclaredConfig>,
     /// Flat steps (no group has spread) in a row after which the run stops. **(default: `10`)**
     pub max_flat_steps: u64,
 }
@@ -151,6 +158,8 @@ impl Default for AlgorithmConfig {
             train_on: None,
             observation_weight: None,
             preference: PreferenceConfig::default(),
+            advantage: None,
+            surrogate: None,
             max_flat_steps: 10,
         }
     }
@@ -194,6 +203,8 @@ impl AlgorithmConfig {
             train_on: self.train_on.or(base.train_on),
             observation_weight: self.observation_weight.or(base.observation_weight),
             preference: self.preference.over(&base.preference),
+            advantage: self.advantage.clone().or_else(|| base.advantage.clone()),
+            surrogate: self.surrogate.clone().or_else(|| base.surrogate.clone()),
             max_flat_steps: self.max_flat_steps,
         }
     }

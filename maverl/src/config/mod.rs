@@ -112,6 +112,17 @@ pub struct Named {
     pub options: Map<String, Value>,
 }
 
+/// `[algorithm.advantage]` and `[algorithm.surrogate]`: a registered name, and the settings of what it names beside it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct DeclaredConfig {
+    /// The registered name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Its settings, checked against the declared type.
+    #[serde(flatten)]
+    pub settings: Map<String, Value>,
+}
+
 /// `[task]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -2,6 +2,7 @@
 
 mod activations;
 mod critic;
+mod instance;
 mod overlong;
 mod settled;
 mod summary;
@@ -11,6 +12,7 @@ pub use crate::model::{LoraConfig, ModelSource};
 pub use activations::{activation_bytes, packed_bytes};
 pub use critic::CriticPlan;
 pub(crate) use critic::host;
+pub use instance::Instance;
 pub use overlong::Overlong;
 pub use summary::{
     PlanSummary, PolicySummary, SeatSummary, StepSummary, WorkerSummary, json, table,
@@ -28,6 +30,7 @@ use crate::config::{
     FutureRewards, GroupBy, HappoFactor, Kl, KlIn, PairLoss, Preset, Ratio, RolloutConfig,
     RuntimeConfig, Schedule, Shaping, Singleton, Surrogate, TaskConfig, TrainOn, UpdateOrder,
 };
+use crate::credit;
 use crate::trajectory::Seat;
 
 /// What will happen: who sits in the team, which policy speaks for each seat, which worker group holds each policy,
@@ -352,6 +355,10 @@ pub struct AlgorithmPlan {
     pub observation_weight: f64,
     /// How a pair of replies becomes a loss.
     pub preference: PreferencePlan,
+    /// The declared estimator in place of the built-in one.
+    pub advantage: Option<Instance<dyn credit::Advantage>>,
+    /// The declared surrogate in place of those of the rows.
+    pub surrogate: Option<Instance<dyn credit::Surrogate>>,
     /// Flat steps in a row after which the run stops.
     pub max_flat_steps: u64,
 }

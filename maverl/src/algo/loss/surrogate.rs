@@ -2,7 +2,7 @@
 //!
 //! Derivatives are with respect to `log ρ`, which for a token's ratio is `∂/∂logp`.
 
-use super::Term;
+use super::{Clip, Clipped, Term};
 
 /// Beyond this `log ρ` every clip has long cut the gradient; cutting here keeps infinities out.
 pub(super) const LOG_RATIO_MAX: f64 = 20.0;
@@ -10,36 +10,6 @@ pub(super) const LOG_RATIO_MAX: f64 = 20.0;
 /// `ρ`, bounded; what is not a number stays so, and is found in the loss.
 pub(super) fn ratio(log_ratio: f64) -> f64 {
     at_most(log_ratio, LOG_RATIO_MAX).exp()
-}
-
-/// Which bound of the ratio cut the gradient.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Clip {
-    /// `A < 0` and a ratio below `1 − low`.
-    Low,
-    /// `A > 0` and a ratio above `1 + high`.
-    High,
-    /// `A < 0` and a ratio above the dual bound.
-    Dual,
-}
-
-/// A surrogate, and the bound it has met.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Clipped {
-    /// The loss and its derivative.
-    pub term: Term,
-    /// The bound, if there was one.
-    pub clip: Option<Clip>,
-}
-
-impl Clipped {
-    fn free(value: f64, grad: f64) -> Self {
-        Self { term: Term { value, grad }, clip: None }
-    }
-
-    fn cut(value: f64, clip: Clip) -> Self {
-        Self { term: Term::constant(value), clip: Some(clip) }
-    }
 }
 
 /// The smaller of both; what is not a number stays so, unlike in [`f64::min`].

@@ -1,0 +1,40 @@
+//! Estimators and surrogates that a run has chosen.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Serialize, Serializer};
+
+use super::Chosen;
+
+/// A declared estimator or surrogate with its settings, ready to be called. Two are equal if name and settings are.
+pub struct Instance<T: ?Sized> {
+    /// The registered name, and the settings with their defaults.
+    pub chosen: Chosen,
+    /// The value that was built from them.
+    pub value: Arc<T>,
+}
+
+impl<T: ?Sized> Clone for Instance<T> {
+    fn clone(&self) -> Self {
+        Self { chosen: self.chosen.clone(), value: Arc::clone(&self.value) }
+    }
+}
+
+impl<T: ?Sized> fmt::Debug for Instance<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.chosen.fmt(f)
+    }
+}
+
+impl<T: ?Sized> PartialEq for Instance<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.chosen == other.chosen
+    }
+}
+
+impl<T: ?Sized> Serialize for Instance<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.chosen.serialize(serializer)
+    }
+}
