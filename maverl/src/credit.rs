@@ -41,7 +41,7 @@ pub trait Advantage: Send + Sync + 'static {
     /// `out` holds zeros. What is not a finite number ends the update with an error.
     fn estimate(&self, step: &Rewarded<'_>, out: &mut [f64]);
 
-    /// Whether `out` has a place for each token instead of one for each row.
+    /// True if `out` has a place for each token instead of one for each row.
     fn by_token(&self) -> bool {
         false
     }

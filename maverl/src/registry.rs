@@ -1,5 +1,9 @@
 //! Declarations of the linked crates: agents, orchestras, environments, rewards, tools, estimators, surrogates.
 
+mod credit;
+
+pub use credit::{AdvantageEntry, SurrogateEntry};
+
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +14,6 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use crate::agent::{AgentName, AskError, Input, Reply};
-use crate::credit::{Advantage, Surrogate};
 use crate::env::{DynEnvironment, EnvError, EnvironmentName};
 use crate::orchestra::{EpisodeState, OrchestraName, Team};
 use crate::reward::Rewards;
@@ -161,24 +164,6 @@ pub struct ToolEntry {
     pub tool: &'static Declared,
 }
 
-/// A declared estimator of advantages.
-#[derive(Clone, Copy)]
-pub struct AdvantageEntry {
-    /// Name, summary, place, settings.
-    pub declaration: Declaration,
-    /// Makes the estimator from its settings.
-    pub build: fn(&Value) -> Result<Arc<dyn Advantage>, String>,
-}
-
-/// A declared surrogate.
-#[derive(Clone, Copy)]
-pub struct SurrogateEntry {
-    /// Name, summary, place, settings.
-    pub declaration: Declaration,
-    /// Makes the surrogate from its settings.
-    pub build: fn(&Value) -> Result<Arc<dyn Surrogate>, String>,
-}
-
 impl Entry {
     /// An agent's entry.
     pub const fn agent<A: AgentName + Build>(place: SourceLocation) -> Self {
@@ -240,30 +225,6 @@ impl Entry {
         Self::Reward(RewardEntry {
             declaration: Declaration { name, summary, place, defaults },
             reward,
-        })
-    }
-
-    /// An estimator's entry.
-    pub const fn advantage<A: Advantage + Build>(
-        name: &'static str,
-        summary: &'static str,
-        place: SourceLocation,
-    ) -> Self {
-        Self::Advantage(AdvantageEntry {
-            declaration: Declaration { name, summary, place, defaults: A::defaults },
-            build: |settings| Ok(Arc::new(A::build(settings)?)),
-        })
-    }
-
-    /// A surrogate's entry.
-    pub const fn surrogate<S: Surrogate + Build>(
-        name: &'static str,
-        summary: &'static str,
-        place: SourceLocation,
-    ) -> Self {
-        Self::Surrogate(SurrogateEntry {
-            declaration: Declaration { name, summary, place, defaults: S::defaults },
-            build: |settings| Ok(Arc::new(S::build(settings)?)),
         })
     }
 

@@ -96,7 +96,7 @@ pub fn batches(
     let batch = |policy: usize| Batch {
         rows: rows_of(policy),
         objective: Objective::PolicyGradient,
-        surrogate: plan.algorithm.surrogate.clone(),
+        surrogate: plan.algorithm.declared.surrogate.clone(),
         minibatches: plan.algorithm.minibatches,
         epochs: plan.algorithm.epochs,
         aggregation: plan.algorithm.aggregation,

@@ -34,9 +34,11 @@ pub(super) fn settle(
 ) {
     let given = &config.algorithm;
     let advantages = entries(&registry.advantages, |entry| (&entry.declaration, entry.build));
-    algorithm.advantage = instance("advantage", given.advantage.as_ref(), &advantages, problems);
+    algorithm.declared.advantage =
+        instance("advantage", given.advantage.as_ref(), &advantages, problems);
     let surrogates = entries(&registry.surrogates, |entry| (&entry.declaration, entry.build));
-    algorithm.surrogate = instance("surrogate", given.surrogate.as_ref(), &surrogates, problems);
+    algorithm.declared.surrogate =
+        instance("surrogate", given.surrogate.as_ref(), &surrogates, problems);
 }
 
 /// Reports tables that cannot have an effect. Gives warnings of keys that have none beside them.
@@ -46,8 +48,8 @@ pub(super) fn check(
     problems: &mut Problems<'_>,
 ) -> Vec<String> {
     let tables = [
-        ("advantage", algorithm.advantage.is_some()),
-        ("surrogate", algorithm.surrogate.is_some()),
+        ("advantage", algorithm.declared.advantage.is_some()),
+        ("surrogate", algorithm.declared.surrogate.is_some()),
     ];
     for (table, _) in tables.iter().filter(|(_, given)| *given && algorithm.preset.is_supervised())
     {
@@ -57,19 +59,19 @@ pub(super) fn check(
     }
     let mixed =
         algorithm.critic.as_ref().is_some_and(|critic| critic.mixer != crate::config::Mixer::None);
-    if mixed && algorithm.advantage.is_some() {
+    if mixed && algorithm.declared.advantage.is_some() {
         let message = "`algorithm.advantage` is set, and advantages come from a mixer".to_owned();
         let help = "remove one of the two: set `algorithm.critic.mixer = \"none\"`".to_owned();
         problems.conflict(&path(["algorithm", "advantage"]), message, help);
     }
     let mut idle: Vec<Vec<String>> = Vec::new();
-    if algorithm.advantage.is_some() {
+    if algorithm.declared.advantage.is_some() {
         idle.extend(ESTIMATED.map(|name| path(["algorithm", name])));
         let before =
             matches!(config.algorithm.baseline, Some(Baseline::Greedy | Baseline::MovingAverage));
         idle.extend((!before).then(|| path(["algorithm", "baseline"])));
     }
-    if algorithm.surrogate.is_some() {
+    if algorithm.declared.surrogate.is_some() {
         idle.extend(BOUNDS.map(|name| path(["algorithm", "loss", name])));
         for agent in config.agents.keys() {
             idle.extend(BOUNDS.map(|name| path(["agents", agent, "loss", name])));

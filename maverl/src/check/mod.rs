@@ -250,8 +250,8 @@ fn write_out(
     config.algorithm.loss = LossConfig::from(&LossPlan::from(&config.algorithm.loss));
     let loss = LossPlan::from(&config.algorithm.loss);
     config.algorithm = algorithm.written(&loss);
-    config.algorithm.advantage = algorithm.advantage.as_ref().map(credit::written);
-    config.algorithm.surrogate = algorithm.surrogate.as_ref().map(credit::written);
+    config.algorithm.advantage = algorithm.declared.advantage.as_ref().map(credit::written);
+    config.algorithm.surrogate = algorithm.declared.surrogate.as_ref().map(credit::written);
     for model in config.models.values_mut() {
         model.optim = OptimConfig::from(&OptimPlan::from(&model.optim));
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::DeclaredConfig;
 use super::agent::layered;
 use super::critic::{CriticConfig, Estimator, FutureRewards, HappoFactor, UpdateOrder};
-use super::loss::LossConfig;
+use super::loss::{Aggregation, LossConfig};
 use super::preset::Preset;
 
 /// `[algorithm]`: a preset's name; any part it sets can be overridden.
@@ -374,21 +374,6 @@ pub enum Singleton {
     Zero,
     /// The reward itself, as the reference implementation of Dr. MAS does.
     Raw,
-}
-
-/// How token losses become one number; every count is a true count of the whole batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Aggregation {
-    /// Sum over tokens, over the number of tokens.
-    #[default]
-    TokenMean,
-    /// Mean over each row's tokens, then over rows.
-    SequenceMean,
-    /// Sum over each row's tokens, then mean over rows.
-    SequenceSum,
-    /// Sum over tokens, over the tokens there would be if every reply were as long as it may be.
-    Constant,
 }
 
 /// `[rewards.NAME]`

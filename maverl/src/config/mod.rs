@@ -17,15 +17,15 @@ pub use agent::{
     TargetModules,
 };
 pub use algorithm::{
-    AdaptiveKlConfig, Aggregation, AlgorithmConfig, Baseline, GroupBy, HappoConfig,
-    InfluenceConfig, PairLoss, PreferenceConfig, RewardConfig, Shaping, Singleton, TrainOn,
+    AdaptiveKlConfig, AlgorithmConfig, Baseline, GroupBy, HappoConfig, InfluenceConfig, PairLoss,
+    PreferenceConfig, RewardConfig, Shaping, Singleton, TrainOn,
 };
 pub use critic::{
     Bootstrap, Credit, CriticConfig, CriticInput, CriticScope, Estimator, FutureRewards,
     Granularity, HappoFactor, Mixer, Normalize, Trunk, UpdateOrder,
 };
 pub use endpoint::EndpointConfig;
-pub use loss::{Correction, Kl, KlIn, LossConfig, Ratio, Surrogate};
+pub use loss::{Aggregation, Correction, Kl, KlIn, LossConfig, Ratio, Surrogate};
 pub use preset::Preset;
 
 use std::collections::BTreeMap;

@@ -16,7 +16,7 @@ pub struct RewardColumn {
 pub struct Rewarded<'a> {
     /// Rewards, less the baseline that is known before the step (`greedy`, `moving_average`).
     pub rewards: &'a [f64],
-    /// What rewards are made of; the columns add up to them, up to rounding.
+    /// Parts of the rewards; the columns add up to them, up to rounding.
     ///
     /// `score` is the environment's, parts of `[rewards]` and penalties have their names, weights applied, and whatever
     /// else changed a reward, such as shaping or a baseline, is `other`.
@@ -45,7 +45,7 @@ impl Rewarded<'_> {
         self.rewards.len()
     }
 
-    /// Whether there are no rows.
+    /// True if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rewards.is_empty()
     }

@@ -1,11 +1,30 @@
-//! Estimators and surrogates that a run has chosen.
+//! What a run has chosen of the registry by name.
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
+use serde_json::Value;
 
-use super::Chosen;
+use crate::credit::{Advantage, Surrogate};
+
+/// A registered name with its options, defaults filled in.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Chosen {
+    /// The registered name.
+    pub name: String,
+    /// An object.
+    pub options: Value,
+}
+
+/// Parts of an algorithm that are declared with attributes, of this crate or of others.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct DeclaredPlan {
+    /// The estimator in place of the built-in one.
+    pub advantage: Option<Instance<dyn Advantage>>,
+    /// The surrogate in place of those of the rows.
+    pub surrogate: Option<Instance<dyn Surrogate>>,
+}
 
 /// A declared estimator or surrogate with its settings, ready to be called. Two are equal if name and settings are.
 pub struct Instance<T: ?Sized> {

@@ -12,7 +12,7 @@ pub use crate::model::{LoraConfig, ModelSource};
 pub use activations::{activation_bytes, packed_bytes};
 pub use critic::CriticPlan;
 pub(crate) use critic::host;
-pub use instance::Instance;
+pub use instance::{Chosen, DeclaredPlan, Instance};
 pub use overlong::Overlong;
 pub use summary::{
     PlanSummary, PolicySummary, SeatSummary, StepSummary, WorkerSummary, json, table,
@@ -30,7 +30,6 @@ use crate::config::{
     FutureRewards, GroupBy, HappoFactor, Kl, KlIn, PairLoss, Preset, Ratio, RolloutConfig,
     RuntimeConfig, Schedule, Shaping, Singleton, Surrogate, TaskConfig, TrainOn, UpdateOrder,
 };
-use crate::credit;
 use crate::trajectory::Seat;
 
 /// What will happen: who sits in the team, which policy speaks for each seat, which worker group holds each policy,
@@ -113,15 +112,6 @@ impl Plan {
         }
         plan
     }
-}
-
-/// A registered name with its options, defaults filled in.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Chosen {
-    /// The registered name.
-    pub name: String,
-    /// An object.
-    pub options: Value,
 }
 
 /// One seat of the team.
@@ -355,10 +345,8 @@ pub struct AlgorithmPlan {
     pub observation_weight: f64,
     /// How a pair of replies becomes a loss.
     pub preference: PreferencePlan,
-    /// The declared estimator in place of the built-in one.
-    pub advantage: Option<Instance<dyn credit::Advantage>>,
-    /// The declared surrogate in place of those of the rows.
-    pub surrogate: Option<Instance<dyn credit::Surrogate>>,
+    /// Estimator and surrogate that are declared with attributes.
+    pub declared: DeclaredPlan,
     /// Flat steps in a row after which the run stops.
     pub max_flat_steps: u64,
 }

@@ -5,8 +5,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use super::{
-    AdapterPlan, AdaptiveKlPlan, AlgorithmPlan, CriticPlan, HappoPlan, InfluencePlan, LoraConfig,
-    LossPlan, OptimPlan, PreferencePlan, Sampling,
+    AdapterPlan, AdaptiveKlPlan, AlgorithmPlan, CriticPlan, DeclaredPlan, HappoPlan, InfluencePlan,
+    LoraConfig, LossPlan, OptimPlan, PreferencePlan, Sampling,
 };
 use crate::config::{
     self, AdaptiveKlConfig, AlgorithmConfig, Correction, CriticConfig, Estimator, GroupBy,
@@ -276,8 +276,7 @@ impl From<&AlgorithmConfig> for AlgorithmPlan {
             train_on: config.train_on.unwrap_or_default(),
             observation_weight: config.observation_weight.unwrap_or(0.5),
             preference: PreferencePlan::from(&config.preference),
-            advantage: None,
-            surrogate: None,
+            declared: DeclaredPlan::default(),
             max_flat_steps: config.max_flat_steps,
         }
     }

@@ -25,7 +25,7 @@ pub fn declared(
     values: &[Vec<f64>],
     algorithm: &AlgorithmPlan,
 ) -> Option<Vec<Vec<f64>>> {
-    let estimator = &*algorithm.advantage.as_ref()?.value;
+    let estimator = &*algorithm.declared.advantage.as_ref()?.value;
     let step = rewarded(episodes, samples, values, algorithm);
     let advantages = step.estimate(estimator);
     let mut first = 0;
@@ -88,7 +88,7 @@ fn parts(episodes: &[Episode], samples: &[Sample]) -> Vec<RewardColumn> {
     columns
 }
 
-/// Whatever the parts of the episode do not say; none if they say all of every reward.
+/// Rest of the rewards beside the parts of the episodes; none if it is 0 everywhere.
 fn rest(episodes: &[Episode], samples: &[Sample]) -> Option<RewardColumn> {
     let mut rest = column(OTHER, samples.len());
     for (value, sample) in rest.values.iter_mut().zip(samples) {

@@ -2,13 +2,14 @@
 #![allow(clippy::approx_constant)] // values of the reference, as it prints them
 
 use maverl_kernels::advantage::{GaeParams, GaeSteps, RaggedRows, gae, whiten};
+use serde_json::Value;
 
 use super::*;
 use crate::algo::loss::kl;
 use crate::algo::testing::{assert_close, episode, matrix, numbers, plan, rl_math, turn};
 use crate::algo::{TaskKey, samples};
 use crate::config::{Kl, Shaping};
-use crate::plan::InfluencePlan;
+use crate::plan::{Chosen, DeclaredPlan, InfluencePlan, Instance};
 use crate::trajectory::{RewardOf, RewardPart};
 
 fn sample(task: &str, episode: usize, seat: usize, reward: f64) -> Sample {
@@ -550,4 +551,43 @@ fn the_four_baselines_of_dr_mas_are_of_rows_of_a_seat_or_of_all() {
     for (name, [group_by, deviation_by], want) in cases {
         assert_close(name, &by(group_by, deviation_by), &want, 1e-5);
     }
+}
+
+/// Gives each token the part `score` of its row's reward, plus its seat and its group.
+struct Seen;
+
+impl crate::credit::Advantage for Seen {
+    fn estimate(&self, step: &crate::credit::Rewarded<'_>, out: &mut [f64]) {
+        assert_eq!(out.len(), step.tokens());
+        assert_eq!(step.values, None);
+        let names: Vec<&str> = step.parts.iter().map(|part| part.name.as_str()).collect();
+        assert_eq!(names, ["score", "bonus", "other"]);
+        for row in 0..step.len() {
+            let sum: f64 = step.parts.iter().map(|part| part.values[row]).sum();
+            assert!((sum - step.rewards[row]).abs() < 1e-12);
+            let seen = step.parts[0].values[row] + 10.0 * step.seats[row] as f64;
+            out[2 * row..2 * row + 2].fill(seen + 100.0 * step.groups[row] as f64);
+        }
+    }
+
+    fn by_token(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_declared_estimator_sees_parts_and_dense_ids_and_gives_an_advantage_for_each_token() {
+    let plan = plan(&[("t/a", true), ("t/b", true)]);
+    let turns = || vec![turn("t/a", 0), turn("t/b", 1)];
+    let mut episodes = [episode("p", 0, 1.0, turns()), episode("q", 0, 0.25, turns())];
+    let of = RewardOf::Turn(1);
+    episodes[0].rewards.push(RewardPart { name: "bonus".to_owned(), value: 0.5, of });
+    let mut samples = samples(&episodes, &plan);
+    samples[3].reward += 0.125;
+    let chosen = Chosen { name: "t/seen".to_owned(), options: Value::Null };
+    let advantage = Some(Instance { chosen, value: std::sync::Arc::new(Seen) as _ });
+    let declared_plan = DeclaredPlan { advantage, surrogate: None };
+    let algorithm = AlgorithmPlan { declared: declared_plan, ..plan.algorithm };
+    let got = declared(&episodes, &samples, &[], &algorithm).unwrap();
+    assert_eq!(got, [[1.0, 1.0], [111.0, 111.0], [200.25, 200.25], [310.25, 310.25]]);
 }
