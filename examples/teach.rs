@@ -54,6 +54,7 @@ impl Stage {
             let batch = Batch {
                 rows: rows.to_vec(),
                 objective: Objective::Supervised,
+                surrogate: None,
                 minibatches: 1,
                 epochs: 1,
                 aggregation: Aggregation::TokenMean,

@@ -22,6 +22,7 @@ pub mod attention;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod embedding;
+pub mod emulate;
 pub mod logprob;
 pub mod matmul;
 pub mod mlp;

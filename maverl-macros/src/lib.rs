@@ -6,6 +6,7 @@
 
 mod agent;
 mod args;
+mod credit;
 mod environment;
 mod errors;
 mod input;
@@ -40,6 +41,18 @@ pub fn environment(args: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_attribute]
 pub fn reward(args: TokenStream, item: TokenStream) -> TokenStream {
     reward::reward(&args.into(), &item.into()).into()
+}
+
+#[doc = include_str!("../docs/advantage.md")]
+#[proc_macro_attribute]
+pub fn advantage(args: TokenStream, item: TokenStream) -> TokenStream {
+    credit::declare(credit::Kind::Advantage, &args.into(), &item.into()).into()
+}
+
+#[doc = include_str!("../docs/surrogate.md")]
+#[proc_macro_attribute]
+pub fn surrogate(args: TokenStream, item: TokenStream) -> TokenStream {
+    credit::declare(credit::Kind::Surrogate, &args.into(), &item.into()).into()
 }
 
 #[doc = include_str!("../docs/tool.md")]
@@ -93,6 +106,12 @@ mod tests {
             orchestra::orchestra(&quote!(#agents, crate = other), &options),
             environment::environment(&quote!(name = "a", crate = other), &unit),
             reward::reward(&quote!(crate = other), &function),
+            credit::declare(
+                credit::Kind::Advantage,
+                &quote!(name = "a/b", cuda = "a.cu", crate = other),
+                &options,
+            ),
+            credit::declare(credit::Kind::Surrogate, &quote!(name = "a", crate = other), &unit),
             tool::tool(&quote!(crate = other), &called),
             input::input(quote!(
                 #[input(crate = other)]

@@ -254,7 +254,12 @@ pub fn no_options() -> Value {
     Value::Object(Map::new())
 }
 
-/// Rejects every option.
+/// The settings of a value, an object.
+pub fn settings<T: Serialize>(value: &T) -> Value {
+    ::serde_json::to_value(value).expect("settings are made of what JSON can say")
+}
+
+/// Refuses every option.
 pub fn refuse_options(options: &Value) -> Result<(), String> {
     let keys: Vec<String> = table(options)?.keys().map(|key| format!("`{key}`")).collect();
     match keys.as_slice() {

@@ -28,18 +28,20 @@
 //! |---|---|
 //! | [`task`], [`trajectory`] | tasks, and records of episodes: plain data |
 //! | [`mod@agent`], [`mod@orchestra`] | roles with typed inputs and replies; control flow of one episode |
-//! | [`mod@env`], [`mod@reward`] | environments, which answer actions and score answers; further parts of the reward |
-//! | [`tools`] | tool calls in replies, their schemas, Rust functions as tools |
-//! | [`registry`] | declarations of the linked crates |
-//! | [`config`], [`mod@check`], [`plan`] | the configuration; its validation; the resolved plan of a run |
-//! | [`builtin`], [`data`] | built-in data; files of tasks, documents and demonstrations |
-//! | [`model`], [`runtime`] | transformers; the worker threads that own them, generate and update |
-//! | [`rollout`] | concurrent episodes, played by models or scripts |
+//! | [`mod@env`], [`mod@reward`] | the world and the judge; further parts of the reward |
+//! | [`tools`] | calls in replies, their schemas, Rust functions as tools |
+//! | [`credit`] | estimators of advantages and surrogates that any crate can declare |
+//! | [`registry`] | everything that is declared in the linked crates |
+//! | [`config`], [`mod@check`], [`plan`] | what a user writes; the border where all of it is checked; what it means |
+//! | [`world`], [`data`] | built-in worlds; files of tasks, documents and demonstrations |
+//! | [`model`], [`runtime`] | transformers; the threads that own them, generate and update |
+//! | [`rollout`] | many episodes at once, by models or by scripts |
 //! | [`algo`] | samples, advantages, losses, batches |
-//! | [`ballot`] | vote counting |
-//! | [`metrics`], [`mod@eval`] | metrics of a step, of an evaluation and of a comparison |
-//! | [`run_dir`], [`checkpoint`] | files of a run |
-//! | [`mod@train`], [`cli`] | training, and the command line |
+//! | [`ballot`] | votes for answers |
+//! | [`metrics`], [`mod@eval`] | the numbers of a step, and of an evaluation or a comparison |
+//! | [`run_dir`], [`checkpoint`] | what a run leaves on disk |
+//! | [`testing`] | assertions for tests of estimators |
+//! | [`mod@train`], [`cli`] | the course of a run, and the command line |
 #![warn(missing_docs)]
 
 #[allow(unused_extern_crates)] // generated code says `::maverl` inside this crate too
@@ -54,6 +56,7 @@ pub mod checkpoint;
 pub mod cli;
 mod client;
 pub mod config;
+pub mod credit;
 pub mod data;
 pub mod env;
 pub mod eval;
@@ -69,6 +72,7 @@ pub mod run_dir;
 pub mod runtime;
 pub(crate) mod table;
 pub mod task;
+pub mod testing;
 pub mod tools;
 pub mod train;
 pub mod trajectory;
@@ -91,6 +95,10 @@ mod macro_examples {
     struct Environment;
     #[doc = include_str!("../../maverl-macros/docs/reward.md")]
     struct Reward;
+    #[doc = include_str!("../../maverl-macros/docs/advantage.md")]
+    struct Advantage;
+    #[doc = include_str!("../../maverl-macros/docs/surrogate.md")]
+    struct Surrogate;
     #[doc = include_str!("../../maverl-macros/docs/tool.md")]
     struct Tool;
     #[doc = include_str!("../../maverl-macros/docs/input.md")]
@@ -99,7 +107,9 @@ mod macro_examples {
     struct Reply;
 }
 
-pub use maverl_macros::{Input, Reply, agent, environment, orchestra, reward, tool};
+pub use maverl_macros::{
+    Input, Reply, advantage, agent, environment, orchestra, reward, surrogate, tool,
+};
 
 /// Imports of a team crate: `use maverl::prelude::*;`.
 pub mod prelude {

@@ -1,4 +1,8 @@
-//! Declarations of the linked crates: agents, orchestras, environments, rewards, tools.
+//! Declarations of the linked crates: agents, orchestras, environments, rewards, tools, estimators, surrogates.
+
+mod credit;
+
+pub use credit::{AdvantageEntry, SurrogateEntry};
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -59,6 +63,10 @@ pub enum Entry {
     Reward(RewardEntry),
     /// From `#[tool]`.
     Tool(ToolEntry),
+    /// From `#[advantage]`.
+    Advantage(AdvantageEntry),
+    /// From `#[surrogate]`.
+    Surrogate(SurrogateEntry),
 }
 
 inventory::collect!(Entry);
@@ -236,6 +244,8 @@ impl Entry {
             Self::Environment(entry) => ("environment", &entry.declaration),
             Self::Reward(entry) => ("reward", &entry.declaration),
             Self::Tool(entry) => ("tool", &entry.declaration),
+            Self::Advantage(entry) => ("advantage", &entry.declaration),
+            Self::Surrogate(entry) => ("surrogate", &entry.declaration),
         }
     }
 }
@@ -286,6 +296,10 @@ pub struct Registry {
     pub rewards: BTreeMap<&'static str, RewardEntry>,
     /// Tools.
     pub tools: BTreeMap<&'static str, ToolEntry>,
+    /// Estimators of advantages.
+    pub advantages: BTreeMap<&'static str, AdvantageEntry>,
+    /// Surrogates of the loss.
+    pub surrogates: BTreeMap<&'static str, SurrogateEntry>,
 }
 
 /// Reason that the linked crates have no valid registry.
@@ -344,6 +358,12 @@ impl Registry {
                 }
                 Entry::Tool(entry) => {
                     registry.tools.insert(declaration.name, *entry);
+                }
+                Entry::Advantage(entry) => {
+                    registry.advantages.insert(declaration.name, *entry);
+                }
+                Entry::Surrogate(entry) => {
+                    registry.surrogates.insert(declaration.name, *entry);
                 }
             }
         }

@@ -174,6 +174,7 @@ fn batch(tokens: usize, vocabulary: u32) -> Batch {
     Batch {
         rows: (0..(tokens / LENGTH) as u32).map(row).collect(),
         objective: Objective::PolicyGradient,
+        surrogate: None,
         minibatches: 1,
         epochs: 1,
         aggregation: Aggregation::TokenMean,

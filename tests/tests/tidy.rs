@@ -18,16 +18,18 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Declarations.
     ("agent", &["trajectory"]),
     ("reward", &["trajectory"]),
+    // Estimators and surrogates: plain data and arithmetic, so that plans can hold them.
+    ("credit", &[]),
     ("tools", &["agent", "task"]),
     ("builtin", &["rng", "task"]),
     ("data", &["config", "rng", "task", "trajectory", "builtin"]),
     ("env", &["client", "data", "rng", "model", "task", "tools", "builtin"]),
     ("ballot", &["rng", "env"]),
     ("orchestra", &["agent", "env", "task", "tools", "trajectory"]),
-    ("registry", &["agent", "env", "orchestra", "reward", "task", "tools", "trajectory"]),
-    // Meaning of a configuration.
+    ("registry", &["agent", "credit", "env", "orchestra", "reward", "task", "tools", "trajectory"]),
+    // What a configuration means.
     ("model", &["trajectory"]),
-    ("plan", &["config", "model", "table", "trajectory"]),
+    ("plan", &["config", "credit", "model", "table", "trajectory"]),
     (
         "check",
         &[
@@ -42,8 +44,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "trajectory",
         ],
     ),
-    // Parts of a step.
-    ("algo", &["config", "plan", "trajectory"]),
+    // What a step does.
+    ("algo", &["config", "credit", "plan", "trajectory"]),
     ("runtime", &["algo", "config", "model", "plan", "trajectory"]),
     (
         "rollout",

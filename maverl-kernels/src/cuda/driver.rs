@@ -148,7 +148,7 @@ impl Gpu {
     ///
     /// # Panics
     ///
-    /// If the lengths differ.
+    /// If the lengths differ, or the baseline is the second best, of which there is no kernel.
     pub fn relative_into(
         &self,
         values: &impl DevicePtr<f32>,
@@ -172,7 +172,7 @@ impl Gpu {
     ///
     /// # Panics
     ///
-    /// If the lengths differ.
+    /// If the lengths differ, or the baseline is the second best, of which there is no kernel.
     pub fn relative_apart_into(
         &self,
         values: &impl DevicePtr<f32>,
@@ -199,7 +199,7 @@ impl Gpu {
     ///
     /// # Panics
     ///
-    /// If the lengths differ.
+    /// If the lengths differ, or the baseline is the second best, of which there is no kernel.
     pub fn step_groups_into(
         &self,
         episodes: &impl DevicePtr<f32>,

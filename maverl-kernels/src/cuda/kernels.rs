@@ -275,6 +275,7 @@ fn bits(options: &Relative) -> u64 {
         Baseline::None => 0,
         Baseline::Mean => 1,
         Baseline::LeaveOneOut => 2,
+        Baseline::SecondBest => panic!("there is no kernel of the second best"),
     };
     let raw = options.singleton == Singleton::Raw;
     baseline | u64::from(options.normalize_std) << 2 | u64::from(raw) << 3

@@ -2,7 +2,8 @@
 
 use crate::algo::{Sample, lr};
 use crate::config::Aggregation;
-use crate::plan::{LossPlan, Plan, PreferencePlan};
+use crate::credit::Surrogate;
+use crate::plan::{Instance, LossPlan, Plan, PreferencePlan};
 use crate::trajectory::Episode;
 
 /// A training row: one turn.
@@ -52,7 +53,9 @@ pub struct Batch {
     pub rows: Vec<Row>,
     /// Training objective.
     pub objective: Objective,
-    /// Optimizer steps per epoch.
+    /// Declared surrogate of policy gradients; none: that of each row's [`LossPlan`].
+    pub surrogate: Option<Instance<dyn Surrogate>>,
+    /// Optimizer steps an epoch is split into.
     pub minibatches: usize,
     /// Number of passes over the rows.
     pub epochs: usize,
@@ -95,6 +98,7 @@ pub fn batches(
     let batch = |policy: usize| Batch {
         rows: rows_of(policy),
         objective: Objective::PolicyGradient,
+        surrogate: plan.algorithm.declared.surrogate.clone(),
         minibatches: plan.algorithm.minibatches,
         epochs: plan.algorithm.epochs,
         aggregation: plan.algorithm.aggregation,

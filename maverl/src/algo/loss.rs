@@ -17,29 +17,14 @@ mod preference;
 mod surrogate;
 mod value;
 
+pub use crate::credit::{Clip, Clipped, Term};
 pub use aggregate::token_weights;
 pub use correction::correction_weights;
 pub use divergence::{AdaptiveKl, importance_corrected, kl, kl_reward, policy_drift};
 pub use policy::{PolicyLoss, RowTokens, linear, log_likelihood, policy_gradient};
 pub use preference::{Pair, Preference, PreferenceLoss, preference};
-pub use surrogate::{Clip, Clipped, cispo, clipped_surrogate, cpgd, sapo};
+pub use surrogate::{cispo, clipped_surrogate, cpgd, sapo};
 pub use value::{ValueLimits, ValueLoss, clipped_value, huber, value_loss};
-
-/// A loss and its derivative with respect to its argument.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Term {
-    /// Value of the loss.
-    pub value: f64,
-    /// Derivative of the loss.
-    pub grad: f64,
-}
-
-impl Term {
-    /// Returns a constant loss: its gradient is 0.
-    pub const fn constant(value: f64) -> Self {
-        Self { value, grad: 0.0 }
-    }
-}
 
 #[cfg(test)]
 mod tests;

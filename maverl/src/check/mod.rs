@@ -14,6 +14,7 @@ mod algorithm;
 pub(crate) mod alias;
 mod choice;
 mod counts;
+mod credit;
 mod critic;
 mod data;
 mod diagnostic;
@@ -144,17 +145,19 @@ fn plan(
     if policy::samples(&config, purpose) {
         prompts::fit(&seats, (&policies, &workers), &models, &loaded.tasks, problems);
     }
-    let algorithm = AlgorithmPlan::from(&config.algorithm);
+    let mut algorithm = AlgorithmPlan::from(&config.algorithm);
+    credit::settle(&config, registry, &mut algorithm, problems);
     if purpose == Purpose::Train {
         algorithm::check(&config, &algorithm, &seats, problems);
         critic::check(&config, &algorithm, &mut policies, &workers, &models, problems);
+        warnings.extend(credit::check(&config, &algorithm, problems));
         policy::trainable(&config, &seats, problems);
         warnings.extend(training_warnings(&config, &algorithm, &policies));
         warnings.extend(doubts::warnings(&config, &algorithm, &policies, &seats, loaded.rows));
     }
     let (environment, components) = choice::settle(&mut config, environments?);
     models::pin(&mut config, &models);
-    write_out(&mut config, &orchestra, &beside, &seats);
+    write_out(&mut config, &algorithm, (&orchestra, &beside), &seats);
     Some(Plan {
         base: base.to_path_buf(),
         seed: config.seed,
@@ -236,8 +239,8 @@ fn training_warnings(
 /// Writes every default out, so that the result gives the same plan even if the defaults change.
 fn write_out(
     config: &mut Config,
-    orchestra: &Chosen,
-    beside: &BTreeMap<String, Chosen>,
+    algorithm: &AlgorithmPlan,
+    (orchestra, beside): (&Chosen, &BTreeMap<String, Chosen>),
     seats: &[SeatPlan],
 ) {
     config.orchestra = choice::written(orchestra);
@@ -246,7 +249,9 @@ fn write_out(
     config.sampling = SamplingConfig::from(&Sampling::from(&config.sampling));
     config.algorithm.loss = LossConfig::from(&LossPlan::from(&config.algorithm.loss));
     let loss = LossPlan::from(&config.algorithm.loss);
-    config.algorithm = AlgorithmPlan::from(&config.algorithm).written(&loss);
+    config.algorithm = algorithm.written(&loss);
+    config.algorithm.advantage = algorithm.declared.advantage.as_ref().map(credit::written);
+    config.algorithm.surrogate = algorithm.declared.surrogate.as_ref().map(credit::written);
     for model in config.models.values_mut() {
         model.optim = OptimConfig::from(&OptimPlan::from(&model.optim));
     }

@@ -3,6 +3,7 @@
 mod adapters;
 mod algorithms;
 mod counts;
+mod credit;
 mod critics;
 mod endpoints;
 mod files;

@@ -4,9 +4,10 @@ use std::num::NonZeroUsize;
 
 use serde::{Deserialize, Serialize};
 
+use super::DeclaredConfig;
 use super::agent::layered;
 use super::critic::{CriticConfig, Estimator, FutureRewards, HappoFactor, UpdateOrder};
-use super::loss::LossConfig;
+use super::loss::{Aggregation, LossConfig};
 use super::preset::Preset;
 
 /// `[algorithm]`: a preset's name; any part it sets can be overridden.
@@ -111,6 +112,12 @@ pub struct AlgorithmConfig {
     /// Loss of a pair of replies.
     #[serde(skip_serializing_if = "PreferenceConfig::is_empty")]
     pub preference: PreferenceConfig,
+    /// Estimator declared with `#[advantage]`, in place of the built-in one. **(default: none)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advantage: Option<DeclaredConfig>,
+    /// Surrogate declared with `#[surrogate]`, in place of `loss.surrogate`. **(default: none)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub surrogate: Option<DeclaredConfig>,
     /// Flat steps (no group has spread) in a row after which the run stops. **(default: `10`)**
     pub max_flat_steps: u64,
 }
@@ -151,6 +158,8 @@ impl Default for AlgorithmConfig {
             train_on: None,
             observation_weight: None,
             preference: PreferenceConfig::default(),
+            advantage: None,
+            surrogate: None,
             max_flat_steps: 10,
         }
     }
@@ -194,6 +203,8 @@ impl AlgorithmConfig {
             train_on: self.train_on.or(base.train_on),
             observation_weight: self.observation_weight.or(base.observation_weight),
             preference: self.preference.over(&base.preference),
+            advantage: self.advantage.clone().or_else(|| base.advantage.clone()),
+            surrogate: self.surrogate.clone().or_else(|| base.surrogate.clone()),
             max_flat_steps: self.max_flat_steps,
         }
     }
@@ -363,21 +374,6 @@ pub enum Singleton {
     Zero,
     /// The reward itself, as the reference implementation of Dr. MAS does.
     Raw,
-}
-
-/// Aggregation of token losses; every count is a true count of the whole batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Aggregation {
-    /// Sum over tokens, over the number of tokens.
-    #[default]
-    TokenMean,
-    /// Mean over each row's tokens, then over rows.
-    SequenceMean,
-    /// Sum over each row's tokens, then mean over rows.
-    SequenceSum,
-    /// Sum over tokens, over the tokens there would be if every reply were as long as it may be.
-    Constant,
 }
 
 /// `[rewards.NAME]`

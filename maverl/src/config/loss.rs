@@ -89,6 +89,21 @@ pub enum Ratio {
     Product,
 }
 
+/// How token losses become one number; every count is a true count of the whole batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Aggregation {
+    /// Sum over tokens, over the number of tokens.
+    #[default]
+    TokenMean,
+    /// Mean over each row's tokens, then over rows.
+    SequenceMean,
+    /// Sum over each row's tokens, then mean over rows.
+    SequenceSum,
+    /// Sum over tokens, over the tokens there would be if every reply were as long as it may be.
+    Constant,
+}
+
 /// Estimators of the KL divergence to the reference (Schulman, "Approximating KL divergence").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -17,15 +17,15 @@ pub use agent::{
     TargetModules,
 };
 pub use algorithm::{
-    AdaptiveKlConfig, Aggregation, AlgorithmConfig, Baseline, GroupBy, HappoConfig,
-    InfluenceConfig, PairLoss, PreferenceConfig, RewardConfig, Shaping, Singleton, TrainOn,
+    AdaptiveKlConfig, AlgorithmConfig, Baseline, GroupBy, HappoConfig, InfluenceConfig, PairLoss,
+    PreferenceConfig, RewardConfig, Shaping, Singleton, TrainOn,
 };
 pub use critic::{
     Bootstrap, Credit, CriticConfig, CriticInput, CriticScope, Estimator, FutureRewards,
     Granularity, HappoFactor, Mixer, Normalize, Trunk, UpdateOrder,
 };
 pub use endpoint::EndpointConfig;
-pub use loss::{Correction, Kl, KlIn, LossConfig, Ratio, Surrogate};
+pub use loss::{Aggregation, Correction, Kl, KlIn, LossConfig, Ratio, Surrogate};
 pub use preset::Preset;
 
 use std::collections::BTreeMap;
@@ -110,6 +110,17 @@ pub struct Named {
     /// Its options, checked against the declared type.
     #[serde(flatten)]
     pub options: Map<String, Value>,
+}
+
+/// `[algorithm.advantage]` and `[algorithm.surrogate]`: a registered name, and the settings of what it names beside it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct DeclaredConfig {
+    /// The registered name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Its settings, checked against the declared type.
+    #[serde(flatten)]
+    pub settings: Map<String, Value>,
 }
 
 /// `[task]`

@@ -4,12 +4,12 @@ use std::num::NonZeroUsize;
 
 use serde::{Deserialize, Serialize};
 
-use super::algorithm::{Aggregation, AlgorithmConfig, Baseline, GroupBy, InfluenceConfig};
+use super::algorithm::{AlgorithmConfig, Baseline, GroupBy, InfluenceConfig};
 use super::critic::{
     Bootstrap, Credit, CriticConfig, CriticInput, CriticScope, Estimator, FutureRewards,
     Granularity, Mixer, Normalize, UpdateOrder,
 };
-use super::loss::{Kl, LossConfig, Ratio, Surrogate};
+use super::loss::{Aggregation, Kl, LossConfig, Ratio, Surrogate};
 
 /// A choice of parts with a paper behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -2,6 +2,7 @@
 
 mod activations;
 mod critic;
+mod instance;
 mod overlong;
 mod settled;
 mod summary;
@@ -11,6 +12,7 @@ pub use crate::model::{LoraConfig, ModelSource};
 pub use activations::{activation_bytes, packed_bytes};
 pub use critic::CriticPlan;
 pub(crate) use critic::host;
+pub use instance::{Chosen, DeclaredPlan, Instance};
 pub use overlong::Overlong;
 pub use summary::{
     PlanSummary, PolicySummary, SeatSummary, StepSummary, WorkerSummary, json, table,
@@ -109,15 +111,6 @@ impl Plan {
         }
         plan
     }
-}
-
-/// A registered name with its options, defaults filled in.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Chosen {
-    /// The registered name.
-    pub name: String,
-    /// An object.
-    pub options: Value,
 }
 
 /// One seat of the team.
@@ -351,6 +344,8 @@ pub struct AlgorithmPlan {
     pub observation_weight: f64,
     /// Loss of a pair of replies.
     pub preference: PreferencePlan,
+    /// Estimator and surrogate that are declared with attributes.
+    pub declared: DeclaredPlan,
     /// Flat steps in a row after which the run stops.
     pub max_flat_steps: u64,
 }

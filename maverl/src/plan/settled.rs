@@ -5,8 +5,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use super::{
-    AdapterPlan, AdaptiveKlPlan, AlgorithmPlan, CriticPlan, HappoPlan, InfluencePlan, LoraConfig,
-    LossPlan, OptimPlan, PreferencePlan, Sampling,
+    AdapterPlan, AdaptiveKlPlan, AlgorithmPlan, CriticPlan, DeclaredPlan, HappoPlan, InfluencePlan,
+    LoraConfig, LossPlan, OptimPlan, PreferencePlan, Sampling,
 };
 use crate::config::{
     self, AdaptiveKlConfig, AlgorithmConfig, Correction, CriticConfig, Estimator, GroupBy,
@@ -288,13 +288,14 @@ impl From<&AlgorithmConfig> for AlgorithmPlan {
             train_on: config.train_on.unwrap_or_default(),
             observation_weight: config.observation_weight.unwrap_or(0.5),
             preference: PreferencePlan::from(&config.preference),
+            declared: DeclaredPlan::default(),
             max_flat_steps: config.max_flat_steps,
         }
     }
 }
 
 impl AlgorithmPlan {
-    /// The same as a user would write it, with these coefficients of the loss.
+    /// The same as a user would write it, with these coefficients of the loss, but for what other crates declare.
     pub(crate) fn written(&self, loss: &LossPlan) -> AlgorithmConfig {
         AlgorithmConfig {
             name: self.preset,
@@ -336,6 +337,8 @@ impl AlgorithmPlan {
             train_on: Some(self.train_on),
             observation_weight: Some(self.observation_weight),
             preference: PreferenceConfig::from(&self.preference),
+            advantage: None,
+            surrogate: None,
             max_flat_steps: self.max_flat_steps,
         }
     }

@@ -46,6 +46,7 @@ fn batch(rows: Vec<Row>) -> Batch {
     Batch {
         rows,
         objective: Objective::PolicyGradient,
+        surrogate: None,
         minibatches: 1,
         epochs: 1,
         aggregation: Aggregation::TokenMean,

@@ -123,7 +123,7 @@ impl Trainer {
             let weights = &weights[token_at..token_at + tokens];
             let micro =
                 Micro { rows, weights, packed: PackedRows::new(rows, share), first_row: row_at };
-            self.accumulate(model, batch.objective, &micro, &mut back, totals, &mut pool)
+            self.accumulate(model, batch, &micro, &mut back, totals, &mut pool)
                 .map_err(|error| self.failed(&error))?;
             (row_at, token_at) = (row_at + rows.len(), token_at + tokens);
         }
@@ -148,7 +148,7 @@ impl Trainer {
     fn accumulate(
         &self,
         model: &Model,
-        objective: Objective,
+        batch: &Batch,
         micro: &Micro<'_>,
         Back { gradients, joint }: &mut Back<'_>,
         totals: &mut Totals,
@@ -158,7 +158,7 @@ impl Trainer {
         let packed = &micro.packed;
         let tape = Tape::record(&decoder, packed.rows(), self.checkpointing, pool)?;
         let hidden = packed.predicting(tape.hidden());
-        let reference = match (&self.reference, objective) {
+        let reference = match (&self.reference, batch.objective) {
             (Some(reference), Objective::PolicyGradient)
                 if micro.rows.iter().any(|row| row.loss.kl_in == KlIn::Loss) =>
             {
@@ -167,7 +167,7 @@ impl Trainer {
             _ => None,
         };
         let loss = |rows, given: [&[f32]; 2], derivatives: [&mut [f32]; 2]| {
-            micro.loss(objective, rows, given, reference.as_deref(), derivatives, totals);
+            micro.loss(batch, rows, given, reference.as_deref(), derivatives, totals);
             Ok(())
         };
         let PackedRows { targets, inv_temperature, completions, .. } = packed;
@@ -275,7 +275,7 @@ impl Micro<'_> {
     /// tokens.
     fn loss(
         &self,
-        objective: Objective,
+        batch: &Batch,
         rows: Range<usize>,
         [logp, entropy]: [&[f32]; 2],
         reference: Option<&[f32]>,
@@ -297,14 +297,17 @@ impl Micro<'_> {
             };
             let (d_logp, d_entropy) = (&mut d_logp[here.clone()], &mut d_entropy[here]);
             let first = totals.steps == 0 && totals.mean_weight.is_none();
-            if first && objective == Objective::PolicyGradient {
+            if first && batch.objective == Objective::PolicyGradient {
                 totals.mismatch(tokens.logp, tokens.old);
             }
-            totals.policy += match objective {
+            totals.policy += match batch.objective {
                 Objective::Supervised => loss::log_likelihood(&tokens, d_logp),
                 Objective::Preference(_) => loss::linear(&tokens, d_logp),
                 Objective::PolicyGradient => {
-                    loss::policy_gradient(&tokens, &row.advantages, &row.loss, d_logp, d_entropy)
+                    let declared = batch.surrogate.as_ref().map(|declared| &*declared.value);
+                    let surrogate = declared.unwrap_or(&row.loss);
+                    let plans = (&row.loss, surrogate);
+                    loss::policy_gradient(&tokens, &row.advantages, plans, [d_logp, d_entropy])
                 }
             };
         }

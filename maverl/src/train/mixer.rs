@@ -5,9 +5,9 @@ use std::ops::AddAssign;
 use std::path::Path;
 
 use maverl_kernels::adamw::{AdamW, adamw_step};
+use maverl_kernels::advantage::{GaeSteps, RaggedRows, gae};
 use maverl_kernels::sample::derive_seed;
 
-use crate::algo::advantage::gae;
 use crate::algo::loss::{ValueLoss, value_loss};
 use crate::algo::{
     Mixing, Monotone, Round, Sample, ValueTarget, explained_variance, lr, value_batches,
@@ -186,7 +186,7 @@ fn reply_gae(values: &[f64], critic: &CriticPlan) -> (Vec<f64>, Vec<f64>) {
     let (&earned, values) = values.split_last().expect("a value after the reply");
     let mut rewards = vec![0.0; values.len()];
     rewards.last_mut().expect("a reply has tokens").add_assign(earned);
-    gae(&rewards, values, critic.into(), 0.0)
+    gae(&rewards, values, &[0.0], &RaggedRows::rows(&[values.len()]), GaeSteps::all(critic.into()))
 }
 
 /// Computes the loss of the values between the first and the last of a reply, and adds its derivatives to `grads`. The

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use crate::algo::advantage::{Valued, apply_future_rewards, valued, whiten_tokens};
 use crate::algo::{
-    Sample, advantages, baselines, batches, flat_tasks, is_greedy, samples, shaped_rewards,
-    value_batches,
+    Sample, advantages, baselines, batches, declared, flat_tasks, is_greedy, samples,
+    shaped_rewards, value_batches,
 };
 use crate::config::Baseline;
 use crate::metrics::{Metrics, rollout};
@@ -127,11 +127,18 @@ pub(super) fn make_batches(
     said: &ValuePredictions,
     step: u64,
 ) -> Batches {
-    let among = advantages(episodes, samples, &plan.algorithm);
+    let mut among = advantages(episodes, samples, &plan.algorithm);
+    let mut declared = declared(episodes, samples, &said.values, &plan.algorithm);
+    if let Some(declared) = &declared {
+        among.groups.flat = declared.iter().flatten().all(|advantage| *advantage == 0.0);
+    }
     let mut metrics = measure::groups(&among.groups);
     let Some(critic) = &plan.algorithm.critic else {
+        if let Some(declared) = declared.as_mut().filter(|_| plan.algorithm.whiten) {
+            whiten_tokens(declared);
+        }
         let flat = among.groups.flat;
-        let by_token = among.by_token(samples);
+        let by_token = declared.unwrap_or_else(|| among.by_token(samples));
         let batches = match flat {
             true => Vec::new(),
             false => batches(plan, episodes, samples, &by_token, step),
@@ -141,6 +148,7 @@ pub(super) fn make_batches(
     let Valued { advantages, returns } = valued(episodes, samples, &said.values, critic);
     metrics.extend(measure::values(plan, samples, &said.values, &returns));
     let values = value_batches(plan, samples, &said.texts, &said.targets(&returns), step);
+    let advantages = declared.unwrap_or(advantages);
     let batches = policy_batches(plan, episodes, samples, advantages, step);
     Batches { metrics, batches, values, flat: false }
 }

@@ -77,6 +77,7 @@ fn batch(plan: &Plan, policy: usize, objective: Objective, rows: Vec<Row>, lr: f
     Batch {
         rows,
         objective,
+        surrogate: None,
         minibatches: plan.algorithm.minibatches,
         epochs: plan.algorithm.epochs,
         aggregation: plan.algorithm.aggregation,

@@ -163,3 +163,24 @@ fn replays(lab: &Lab, run: &str, step: u64) {
         assert_eq!(json["identical"], true, "{name}");
     }
 }
+
+#[test]
+fn a_run_learns_by_an_estimator_and_a_surrogate_of_a_crate_outside() {
+    let lab = lab();
+    let set = [
+        "steps=1",
+        "eval.before_and_after=false",
+        "algorithm.advantage.kind=\"duo/margin\"",
+        "algorithm.advantage.scale=2.0",
+        "algorithm.surrogate.kind=\"duo/soft\"",
+    ];
+    let run = lab.train("declared", &set);
+    let resolved = String::from_utf8(run.bytes("resolved.toml")).unwrap();
+    for part in ["kind = \"duo/margin\"\nscale = 2.0", "kind = \"duo/soft\"\nwidth = 0.2"] {
+        assert!(resolved.contains(part), "{resolved}");
+    }
+    let norm = |run: &Run| run.steps()[0]["policy/tiny/grad_norm"].as_f64().unwrap();
+    assert!(norm(&run) > 0.0);
+    let gdpo = lab.train("gdpo", &[set[0], set[1], "algorithm.advantage.kind=\"gdpo\""]);
+    assert!(norm(&gdpo) > 0.0 && norm(&gdpo) != norm(&run));
+}

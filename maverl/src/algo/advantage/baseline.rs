@@ -48,7 +48,7 @@ pub fn baselines(
                 sample.baseline = averages.of(sample.seat);
             }
             averages.momentum = plan.algorithm.baseline_momentum;
-            averages.observe(&rewards, &seats);
+            averages.step(&rewards, &seats);
         }
         Baseline::Mean | Baseline::LeaveOneOut | Baseline::SecondBest | Baseline::None => {}
     }

@@ -2,7 +2,7 @@
 //!
 //! Derivatives are with respect to `log ρ`, which for a token's ratio is `∂/∂logp`.
 
-use super::Term;
+use super::{Clip, Clipped, Term};
 
 /// Bound of `log ρ`. Every clip cuts the gradient long before it; the bound keeps infinities out.
 pub(super) const LOG_RATIO_MAX: f64 = 20.0;
@@ -12,37 +12,7 @@ pub(super) fn ratio(log_ratio: f64) -> f64 {
     at_most(log_ratio, LOG_RATIO_MAX).exp()
 }
 
-/// Bound of the ratio that cut the gradient.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Clip {
-    /// `A < 0` and the ratio is below `1 − low`.
-    Low,
-    /// `A > 0` and the ratio is above `1 + high`.
-    High,
-    /// `A < 0` and the ratio is above the dual bound.
-    Dual,
-}
-
-/// A surrogate and the bound it reached.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Clipped {
-    /// Loss and its derivative.
-    pub term: Term,
-    /// Bound that was reached, if any.
-    pub clip: Option<Clip>,
-}
-
-impl Clipped {
-    fn free(value: f64, grad: f64) -> Self {
-        Self { term: Term { value, grad }, clip: None }
-    }
-
-    fn cut(value: f64, clip: Clip) -> Self {
-        Self { term: Term::constant(value), clip: Some(clip) }
-    }
-}
-
-/// Returns the smaller of both. NaN stays NaN, unlike in [`f64::min`].
+/// The smaller of both; what is not a number stays so, unlike in [`f64::min`].
 pub(super) fn at_most(x: f64, bound: f64) -> f64 {
     if x > bound { bound } else { x }
 }

@@ -81,8 +81,12 @@ impl Rows {
             at += n;
             let (mut d_logp, mut d_entropy) = (vec![0.0; n], vec![0.0; n]);
             let advantage = self.advantages[i] as f32;
-            found.sums +=
-                policy_gradient(&tokens, &vec![advantage; n], plan, &mut d_logp, &mut d_entropy);
+            found.sums += policy_gradient(
+                &tokens,
+                &vec![advantage; n],
+                (plan, plan),
+                [&mut d_logp, &mut d_entropy],
+            );
             found.d_logp.extend(d_logp.into_iter().map(f64::from));
             found.d_entropy.extend(d_entropy.into_iter().map(f64::from));
         }

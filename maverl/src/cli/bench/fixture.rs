@@ -169,6 +169,7 @@ pub(super) fn batch(rows: Vec<Row>, objective: Objective) -> Batch {
     Batch {
         rows,
         objective,
+        surrogate: None,
         longest,
         early_stop_kl: 0.0,
         minibatches: 1,

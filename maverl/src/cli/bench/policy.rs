@@ -1,6 +1,6 @@
 //! Rollout and updates of one policy.
 
-use maverl_kernels::advantage::{GroupRelative, group_relative};
+use maverl_kernels::advantage::{Baseline, Grouping, Relative, Singleton, relative};
 use maverl_kernels::sample::derive_seed;
 
 use super::fixture::{BenchFixture, PROMPT, REPLY, ROWS, batch, row};
@@ -11,6 +11,14 @@ use crate::runtime::Objective;
 
 /// Number of replies per prompt in `grpo`.
 const GROUP: usize = 8;
+
+/// Advantages in `grpo`.
+const GRPO: Relative = Relative {
+    baseline: Baseline::Mean,
+    normalize_std: true,
+    eps: 1e-6,
+    singleton: Singleton::Raw,
+};
 
 impl BenchArgs {
     /// Returns the numbers of rows to measure, each with the name of the figure.
@@ -67,13 +75,13 @@ pub(super) async fn grpo(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
     let fixture = BenchFixture::start(args, &[])?;
     let prompts: Vec<Vec<u32>> =
         (0..ROWS as u64).map(|i| fixture.ids(derive_seed(0, i / GROUP as u64), PROMPT)).collect();
-    let (rows, groups): (Vec<usize>, Vec<usize>) = (0..ROWS).map(|i| (i, i / GROUP)).unzip();
+    let groups: Vec<usize> = (0..ROWS).map(|i| i / GROUP).collect();
     let step = async |()| {
         let replies = fixture.replies(&prompts, REPLY).await?;
         let odd = |ids: &[u32]| ids.iter().filter(|id| **id % 2 == 1).count() as f64;
         let rewards: Vec<f64> =
             replies.iter().map(|reply| odd(&reply.ids) / REPLY as f64).collect();
-        let (advantages, _) = group_relative(&rewards, &rows, &groups, &GroupRelative::default());
+        let (advantages, _) = relative(&rewards, &Grouping::rows(&groups), None, &GRPO);
         let learned =
             prompts.iter().zip(replies).zip(advantages).map(|((prompt, reply), advantage)| {
                 row(prompt.clone(), reply.ids, reply.logprobs, advantage as f32)

@@ -10,8 +10,8 @@ use crate::plan::{AdapterPlan, CriticPlan};
 use crate::registry::{Declaration, Registry};
 use crate::table::{Table, paragraphs};
 
-/// Pages of the book by table; the first match is used.
-const PAGES: [(&str, &str); 21] = [
+/// Pages of the book, by the tables that they are about; the first that fits.
+const PAGES: [(&str, &str); 23] = [
     ("task.mixture", "mixture.md"),
     ("task", "corpora.md"),
     ("orchestra", "teams.md"),
@@ -27,6 +27,8 @@ const PAGES: [(&str, &str); 21] = [
     ("algorithm.preference", "algorithms/dpo.md"),
     ("algorithm.happo", "algorithms/happo.md"),
     ("algorithm.influence", "algorithms/maporl.md"),
+    ("algorithm.advantage", "estimator.md"),
+    ("algorithm.surrogate", "estimator.md"),
     ("algorithm", "algorithms/index.md"),
     ("rewards", "declare.md"),
     ("eval", "compare.md"),
@@ -238,6 +240,12 @@ fn options(name: &str, registry: &Registry) -> Vec<String> {
     }
     for entry in registry.environments.values() {
         add("environment", "[environment]".to_owned(), &entry.declaration);
+    }
+    for entry in registry.advantages.values() {
+        add("advantage", "[algorithm.advantage]".to_owned(), &entry.declaration);
+    }
+    for entry in registry.surrogates.values() {
+        add("surrogate", "[algorithm.surrogate]".to_owned(), &entry.declaration);
     }
     for entry in registry.agents.values() {
         let name = entry.declaration.name;
