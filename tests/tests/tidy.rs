@@ -27,7 +27,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("ballot", &["rng", "env"]),
     ("orchestra", &["agent", "env", "task", "tools", "trajectory"]),
     ("registry", &["agent", "credit", "env", "orchestra", "reward", "task", "tools", "trajectory"]),
-    // What a configuration means.
+    // Meaning of a configuration.
     ("model", &["trajectory"]),
     ("plan", &["config", "credit", "model", "table", "trajectory"]),
     (
@@ -44,7 +44,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "trajectory",
         ],
     ),
-    // What a step does.
+    // Parts of a step.
     ("algo", &["config", "credit", "plan", "trajectory"]),
     ("runtime", &["algo", "config", "model", "plan", "trajectory"]),
     (
