@@ -33,7 +33,7 @@ impl Moments {
     }
 
     /// Moments of values with weights, in two passes. A value of weight 0 is left out, whatever it is.
-    fn of(values: impl Iterator<Item = (f64, f64)> + Clone) -> Self {
+    fn of(values: &(impl Iterator<Item = (f64, f64)> + Clone)) -> Self {
         let counted = || values.clone().filter(|(_, weight)| *weight > 0.0);
         let (mut n, mut mean) = (0.0, 0.0);
         for (value, weight) in counted() {
@@ -66,7 +66,7 @@ pub(super) fn weighted_moments(
     by: &Segments,
     at: impl Fn(usize) -> (f64, f64) + Sync,
 ) -> Vec<Moments> {
-    let group = |g: usize| Moments::of(by.group(g).map(|place| at(by.row(place))));
+    let group = |g: usize| Moments::of(&by.group(g).map(|place| at(by.row(place))));
     match par::worth_it(by.len()) {
         true => (0..by.groups()).into_par_iter().with_min_len(32).map(group).collect(),
         false => (0..by.groups()).map(group).collect(),

@@ -1,4 +1,5 @@
 //! Reference values of the papers and of TRL, for the one implementation.
+#![allow(clippy::approx_constant)] // values of the reference, as it prints them
 
 use serde_json::Value;
 
