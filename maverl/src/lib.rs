@@ -28,12 +28,12 @@
 //! |---|---|
 //! | [`task`], [`trajectory`] | tasks, and records of episodes: plain data |
 //! | [`mod@agent`], [`mod@orchestra`] | roles with typed inputs and replies; control flow of one episode |
-//! | [`mod@env`], [`mod@reward`] | the world and the judge; further parts of the reward |
+//! | [`mod@env`], [`mod@reward`] | the environment, which scores the answer; further parts of the reward |
 //! | [`tools`] | calls in replies, their schemas, Rust functions as tools |
 //! | [`credit`] | estimators of advantages and surrogates that any crate can declare |
 //! | [`registry`] | everything that is declared in the linked crates |
 //! | [`config`], [`mod@check`], [`plan`] | what a user writes; the border where all of it is checked; what it means |
-//! | [`world`], [`data`] | built-in worlds; files of tasks, documents and demonstrations |
+//! | [`builtin`], [`data`] | built-in tasks and documents; files of tasks, documents and demonstrations |
 //! | [`model`], [`runtime`] | transformers; the threads that own them, generate and update |
 //! | [`rollout`] | many episodes at once, by models or by scripts |
 //! | [`algo`] | samples, advantages, losses, batches |
