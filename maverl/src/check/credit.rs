@@ -7,23 +7,9 @@ use serde_json::Value;
 
 use super::choice;
 use super::diagnostic::{Problems, key, list, path, suggestion, within};
-use crate::config::{Baseline, Config, DeclaredConfig};
-use crate::plan::{AlgorithmPlan, Chosen, Instance};
+use crate::config::{AlgorithmConfig, Baseline, Config, DeclaredConfig, Mixer};
+use crate::plan::{AlgorithmPlan, Chosen, Instance, LossPlan};
 use crate::registry::{Declaration, Registry};
-
-/// Keys of `[algorithm]` that a declared estimator replaces.
-const ESTIMATED: [&str; 7] = [
-    "deviation_by",
-    "normalize_std",
-    "advantage_eps",
-    "singleton",
-    "anchor_weight",
-    "anchor_similarity",
-    "discount",
-];
-
-/// Keys of `[algorithm.loss]` that a declared surrogate replaces.
-const BOUNDS: [&str; 5] = ["surrogate", "gate", "clip_low", "clip_high", "clip_dual"];
 
 /// Builds the declared estimator and surrogate of the algorithm, if it names some.
 pub(super) fn settle(
@@ -57,35 +43,78 @@ pub(super) fn check(
             format!("`algorithm.{table}` has no effect: given replies have no advantages");
         problems.conflict(&path(["algorithm", table]), message, "remove it".to_owned());
     }
-    let mixed =
-        algorithm.critic.as_ref().is_some_and(|critic| critic.mixer != crate::config::Mixer::None);
+    let mixed = algorithm.critic.as_ref().is_some_and(|critic| critic.mixer != Mixer::None);
     if mixed && algorithm.declared.advantage.is_some() {
         let message = "`algorithm.advantage` is set, and advantages come from a mixer".to_owned();
         let help = "remove one of the two: set `algorithm.critic.mixer = \"none\"`".to_owned();
         problems.conflict(&path(["algorithm", "advantage"]), message, help);
     }
-    let mut idle: Vec<Vec<String>> = Vec::new();
+    let mut warnings = Vec::new();
     if algorithm.declared.advantage.is_some() {
-        idle.extend(ESTIMATED.map(|name| path(["algorithm", name])));
-        let before =
-            matches!(config.algorithm.baseline, Some(Baseline::Greedy | Baseline::MovingAverage));
-        idle.extend((!before).then(|| path(["algorithm", "baseline"])));
+        warnings.extend(idle_estimates(config, algorithm));
     }
     if algorithm.declared.surrogate.is_some() {
-        idle.extend(BOUNDS.map(|name| path(["algorithm", "loss", name])));
-        for agent in config.agents.keys() {
-            idle.extend(BOUNDS.map(|name| path(["agents", agent, "loss", name])));
-        }
+        warnings.extend(idle_bounds(config));
     }
-    let written = |path: &&Vec<String>| problems.layers().has(path);
-    let warning = |path: &Vec<String>| {
-        let table = if path.iter().any(|part| part == "loss") { "surrogate" } else { "advantage" };
-        format!("`{}` has no effect beside `[algorithm.{table}]`", key(path))
-    };
-    idle.iter().filter(written).map(warning).collect()
+    warnings
 }
 
-/// What is declared of one kind: documentation and constructor, by name.
+/// Keys of `[algorithm]` that have another value than without them, and no effect beside a declared estimator.
+fn idle_estimates(config: &Config, given: &AlgorithmPlan) -> Vec<String> {
+    let written = &config.algorithm;
+    let unset = AlgorithmPlan::from(&AlgorithmConfig {
+        name: written.name,
+        estimator: written.estimator,
+        group_by: written.group_by,
+        ..AlgorithmConfig::default()
+    });
+    let before = matches!(given.baseline, Baseline::Greedy | Baseline::MovingAverage);
+    let keys = [
+        ("baseline", given.baseline != unset.baseline && !before),
+        ("deviation_by", given.deviation_by != unset.deviation_by),
+        ("normalize_std", given.normalize_std != unset.normalize_std),
+        ("advantage_eps", given.advantage_eps != unset.advantage_eps),
+        ("singleton", given.singleton != unset.singleton),
+        ("anchor_weight", given.anchor_weight != unset.anchor_weight),
+        ("anchor_similarity", given.anchor_similarity != unset.anchor_similarity),
+        ("discount", given.discount != unset.discount),
+    ];
+    let idle = keys.into_iter().filter(|(_, changed)| *changed);
+    idle.map(|(name, _)| idle_beside(&path(["algorithm", name]), "advantage")).collect()
+}
+
+/// Bounds of the ratio that have another value than without them, and no effect beside a declared surrogate.
+fn idle_bounds(config: &Config) -> Vec<String> {
+    let whole = &config.algorithm.loss;
+    let preset = LossPlan::from(&config.algorithm.name.parts().loss);
+    let mut warnings =
+        changed_bounds(&path(["algorithm", "loss"]), &LossPlan::from(whole), &preset);
+    for (name, agent) in &config.agents {
+        let own = agent.loss.as_ref().map(|loss| LossPlan::from(&loss.over(whole)));
+        let at = path(["agents", name, "loss"]);
+        warnings
+            .extend(own.iter().flat_map(|own| changed_bounds(&at, own, &LossPlan::from(whole))));
+    }
+    warnings
+}
+
+fn changed_bounds(table: &[String], given: &LossPlan, unset: &LossPlan) -> Vec<String> {
+    let keys = [
+        ("surrogate", given.surrogate != unset.surrogate),
+        ("gate", given.gate != unset.gate),
+        ("clip_low", given.clip_low != unset.clip_low),
+        ("clip_high", given.clip_high != unset.clip_high),
+        ("clip_dual", given.clip_dual != unset.clip_dual),
+    ];
+    let idle = keys.into_iter().filter(|(_, changed)| *changed);
+    idle.map(|(name, _)| idle_beside(&within(table, name), "surrogate")).collect()
+}
+
+fn idle_beside(path: &[String], table: &str) -> String {
+    format!("`{}` has no effect beside `[algorithm.{table}]`", key(path))
+}
+
+/// Declarations of one kind: documentation and constructor, by name.
 type Entries<'r, T> = BTreeMap<&'static str, (&'r Declaration, Constructor<T>)>;
 
 /// Makes a value from its settings.
