@@ -152,12 +152,10 @@ fn plan(
         critic::check(&config, &algorithm, &mut policies, &workers, &models, problems);
         warnings.extend(credit::check(&config, &algorithm, problems));
         policy::trainable(&config, &seats, problems);
-        warnings.extend(training_warnings(&config, &algorithm, &policies));
-        warnings.extend(doubts::warnings(&config, &algorithm, &policies, &seats, loaded.rows));
+        warnings.extend(training_warnings(&config, &algorithm, (&policies, &seats, loaded.rows)));
     }
     let (environment, components) = choice::settle(&mut config, environments?);
-    models::pin(&mut config, &models);
-    write_out(&mut config, &algorithm, (&orchestra, &beside), &seats);
+    write_out(&mut config, (&algorithm, &models), (&orchestra, &beside), &seats);
     Some(Plan {
         base: base.to_path_buf(),
         seed: config.seed,
@@ -198,7 +196,7 @@ fn rewards(
 fn training_warnings(
     config: &Config,
     algorithm: &AlgorithmPlan,
-    policies: &[PolicyPlan],
+    (policies, seats, rows): (&[PolicyPlan], &[SeatPlan], usize),
 ) -> Vec<String> {
     let mut warnings = data::warnings(config);
     let alone = config.task.group_size.get() == 1 && algorithm.baseline.of_group();
@@ -233,16 +231,18 @@ fn training_warnings(
             warnings.push(format!("`agents.{name:?}.{part}` has no effect: the agent is frozen"));
         }
     }
+    warnings.extend(doubts::warnings(config, algorithm, policies, seats, rows));
     warnings
 }
 
 /// Writes every default out, so that the result gives the same plan even if the defaults change.
 fn write_out(
     config: &mut Config,
-    algorithm: &AlgorithmPlan,
+    (algorithm, models): (&AlgorithmPlan, &models::Models),
     (orchestra, beside): (&Chosen, &BTreeMap<String, Chosen>),
     seats: &[SeatPlan],
 ) {
+    models::pin(config, models);
     config.orchestra = choice::written(orchestra);
     let written = |(name, its): (&String, &Chosen)| (name.clone(), choice::written(its));
     config.environments = beside.iter().map(written).collect();
