@@ -27,7 +27,7 @@ impl Moments {
         self.variance().sqrt()
     }
 
-    /// Whether the values differ by more than rounding.
+    /// Returns true if the values differ by more than rounding.
     pub fn has_spread(&self) -> bool {
         self.std() > super::ROUNDING * self.mean.abs().max(1.0)
     }

@@ -6,16 +6,16 @@ use super::same;
 use super::segments::MOST;
 use crate::par;
 
-/// How rewards fade from one place to the next.
+/// Discount and lambda from one place to the next.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GaeParams {
     /// Discount of what comes later.
     pub gamma: f64,
-    /// How far an estimate looks: 0 is one place, 1 is to the end.
+    /// GAE lambda: 0 is one place, 1 is to the end.
     pub lambda: f64,
 }
 
-/// How rewards fade inside a reply, and from a reply to the next in a chain.
+/// Discount and lambda inside a reply, and from a reply to the next in a chain.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GaeSteps {
     /// From a place to the next one of the same reply, and to the end of a row that is no chain.

@@ -136,7 +136,7 @@ fn cut(offsets: &[u32]) -> Option<Pieces> {
     Some(pieces)
 }
 
-/// What is compared with what: rows in units, of which each counts once with its mean, and units in groups.
+/// Grouping of rows: rows in units, of which each counts once with its mean, and units in groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grouping {
     /// None where a unit is a row.

@@ -22,7 +22,7 @@ fn group_relative(
     relative(values, &Grouping::units(unit, group), None, options)
 }
 
-/// What the reference implementation gives the better of two rows, 1 and 0.
+/// Advantage of the better of two rows, 1 and 0, by the reference implementation.
 #[expect(clippy::approx_constant, reason = "printed by the reference: 1/√2 less its epsilon")]
 const PAIR: f64 = 0.707106;
 

@@ -95,8 +95,7 @@ impl<M: Machine> Kernels<M> {
         }
         let blocks = threads.div_ceil(BLOCK as usize) as u32;
         // SAFETY: all callers are in this module. They pass the arguments that the kernel of that name declares, with
-        // counts
-        // of the groupings; public functions assert that slices have these lengths.
+        // counts of the groupings; public functions assert that slices have these lengths.
         unsafe { self.machine.launch(kernel, blocks, args) }
     }
 

@@ -45,10 +45,10 @@ pub struct Advantages {
     pub groups: GroupSummary,
 }
 
-/// What the groups of a step look like.
+/// Statistics of the groups of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct GroupSummary {
-    /// How many groups there are.
+    /// Number of groups.
     pub count: usize,
     /// Units (episodes or turns) of the smallest group.
     pub size_min: usize,

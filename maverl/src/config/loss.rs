@@ -89,7 +89,7 @@ pub enum Ratio {
     Product,
 }
 
-/// How token losses become one number; every count is a true count of the whole batch.
+/// Aggregation of token losses to one number; every count is a true count of the whole batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Aggregation {

@@ -1,4 +1,4 @@
-//! What a run has chosen of the registry by name.
+//! Declarations that a run has chosen from the registry by name.
 
 use std::fmt;
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use super::{RowIds, dense};
 use crate::algo::Sample;
 use crate::trajectory::{Episode, RewardOf};
 
-/// How much of two sequences is the same, from 0 to 1.
+/// Returns the similarity of two sequences, from 0 to 1.
 ///
 /// ```text
 /// s = 2 · matches / (length of a + length of b)

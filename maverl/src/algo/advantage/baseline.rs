@@ -1,4 +1,4 @@
-//! What a reward is compared with that its group does not say: a greedy episode, or what the seat earned before.
+//! Baselines from outside of the group: the reward of a greedy episode, or the average of the seat so far.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +57,7 @@ pub fn baselines(
 /// Sums of rewards and numbers of turns, by seat and (under `None`) over all of them.
 type Earned = BTreeMap<Option<usize>, (f64, usize)>;
 
-/// What each task's greedy episode earned.
+/// Reward of each task's greedy episode.
 fn greedy(plan: &Plan, episodes: &[Episode]) -> BTreeMap<TaskKey, Earned> {
     let mut tasks: BTreeMap<TaskKey, Earned> = BTreeMap::new();
     for episode in episodes.iter().filter(|episode| is_greedy(plan, episode)) {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// A moving average of the rewards of each seat.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EmaBaseline {
-    /// How much of the old average stays.
+    /// Share of the old average that is kept.
     pub momentum: f64,
     /// The average of each seat; one that has not spoken has 0.
     pub seats: BTreeMap<usize, f64>,

@@ -24,7 +24,7 @@ pub fn weighted_rewards(values: &[Option<f64>], weights: &[f64]) -> Option<f64> 
     Some(given().sum())
 }
 
-/// What each agent adds: the team's reward less what the team earns without it. `[agents]`
+/// Difference rewards: the team's reward less its reward without each agent. `[agents]`
 ///
 /// ```text
 /// Dᵢ = R − R₋ᵢ

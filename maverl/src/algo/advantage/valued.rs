@@ -9,12 +9,12 @@ use crate::config::{Bootstrap, Granularity};
 use crate::plan::CriticPlan;
 use crate::trajectory::{Episode, RewardOf};
 
-/// What values teach.
+/// Advantages and returns from values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Valued {
     /// Of each token of each sample. `[N][T]`
     pub advantages: Vec<Vec<f64>>,
-    /// What each value was to be. `[N][places]`
+    /// Target of each value. `[N][places]`
     pub returns: Vec<Vec<f64>>,
 }
 
@@ -98,7 +98,7 @@ fn chains(samples: &[Sample], chain: Bootstrap) -> Vec<Vec<usize>> {
     chains.into_values().collect()
 }
 
-/// What the reply at a place of a chain earns itself.
+/// Returns the own reward of the reply at a place of a chain.
 fn earned(episodes: &[Episode], samples: &[Sample], chain: &[usize], place: usize) -> f64 {
     let sample = &samples[chain[place]];
     let episode = &episodes[sample.episode];

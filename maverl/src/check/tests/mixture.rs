@@ -93,7 +93,7 @@ impl Orchestra for Roam {
 
 impl OrchestraName for Roam {
     const NAME: &'static str = "debate/roam";
-    const SUMMARY: &'static str = "Acts in several components.";
+    const SUMMARY: &'static str = "Acts in several environments.";
     const NEEDS: &'static [&'static str] = &["any"];
 
     fn members(&self) -> Vec<Seat> {
