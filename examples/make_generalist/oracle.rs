@@ -5,19 +5,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use maverl::Sources;
 use maverl::builtin::{Document, facts, invent};
 use maverl::data;
 use maverl::env::search::texts;
-use maverl::orchestra::{Ask, ChatBackend, Conversation, Response};
+use maverl::orchestra::{Ask, ChatBackend, Response};
 use maverl::plan::Plan;
 use maverl::registry::Registry;
 use maverl::rng::SplitMix64;
-use maverl::rollout::{EpisodeRequest, Rollout, episode_seed};
+use maverl::rollout::{EpisodeRequest, Rollout, Script, episode_seed};
 use maverl::task::Task;
-use maverl::trajectory::{Fault, Role, Turn};
+use maverl::trajectory::{Message, Role, Turn};
 use maverl_examples::measure::planned;
 
 /// Maximum number of lines of a question.
@@ -40,11 +38,13 @@ pub(crate) async fn demonstrations(
 ) -> Result<Vec<Turn>> {
     let plan = planned(&Sources::file(example), registry)?;
     let tasks = tasks(&plan, n, seed)?;
-    let oracle: Arc<dyn ChatBackend> = Arc::new(Oracle {
+    let oracle = Oracle {
         tasks: tasks.iter().map(|task| (task.question.clone(), task.clone())).collect(),
         documents: facts::corpus().into_iter().map(|doc| (doc.key.clone(), doc)).collect(),
         noise,
-    });
+    };
+    let respond = move |ask: &Ask, messages: &[Message]| oracle.respond(ask, messages);
+    let oracle: Arc<dyn ChatBackend> = Arc::new(Script::responding("oracle", respond));
     let rollout = Rollout::start_with(&plan, registry, |_| Arc::clone(&oracle))?;
     let (mut draw, mut turns) = (SplitMix64::new(seed), Vec::new());
     for step in 0.. {
@@ -100,31 +100,17 @@ fn tasks(plan: &Plan, n: usize, seed: u64) -> Result<Vec<Task>> {
     Ok(tasks)
 }
 
-impl ChatBackend for Oracle {
-    fn name(&self) -> &str {
-        "oracle"
-    }
-
-    fn respond<'a>(
-        &'a self,
-        conversation: &'a mut Conversation,
-        ask: Ask,
-    ) -> BoxFuture<'a, Result<Response, Fault>> {
-        conversation.push_prompt(&ask.prompt);
-        let by = |role| conversation.messages.iter().filter(move |said| said.role == role);
-        let seen: Vec<&str> = conversation.messages.iter().map(|m| m.content.as_str()).collect();
-        let asked = by(Role::User).next_back().map_or("", |said| said.content.as_str());
-        let (seen, mut draw) = (seen.join("\n"), SplitMix64::new(ask.seed));
-        let reply = self
-            .call(&seen, by(Role::Assistant).count(), &mut draw)
-            .unwrap_or_else(|| self.reply(&seen, asked, &mut draw));
-        conversation.push_reply(reply.as_str());
-        let said = Response { reply, tokens: None, truncated: false, shortened: 0, forked: false };
-        std::future::ready(Ok(said)).boxed()
-    }
-}
-
 impl Oracle {
+    /// Replies to a conversation that ends with the prompt of a request.
+    fn respond(&self, ask: &Ask, messages: &[Message]) -> Response {
+        let by = |role| messages.iter().filter(move |message| message.role == role);
+        let seen: Vec<&str> = messages.iter().map(|message| message.content.as_str()).collect();
+        let asked = by(Role::User).next_back().map_or("", |message| message.content.as_str());
+        let (seen, mut draw) = (seen.join("\n"), SplitMix64::new(ask.seed));
+        let reply = self.call(&seen, by(Role::Assistant).count(), &mut draw);
+        Response::text(reply.unwrap_or_else(|| self.reply(&seen, asked, &mut draw)))
+    }
+
     /// Returns the call of a task's solution after this many replies; an error is to answer at once.
     fn call(&self, seen: &str, replies: usize, draw: &mut SplitMix64) -> Option<String> {
         let calls = self.task(seen)?.data.get("solution")?.get("calls")?;

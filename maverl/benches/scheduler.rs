@@ -9,16 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use maverl::agent::{Agent, AgentName, AskError, Input, Prompt, Reply, ReplyError};
 use maverl::env::{EnvError, Environment, Session};
-use maverl::orchestra::{
-    Ask, ChatBackend, Conversation, Includes, Member, Orchestra, OrchestraName, Response, Team,
-};
-use maverl::rollout::{EpisodeRequest, EpisodeRunner, Rollout};
+use maverl::orchestra::{Includes, Member, Orchestra, OrchestraName, Response, Team};
+use maverl::rollout::{EpisodeRequest, EpisodeRunner, Rollout, Script};
 use maverl::task::{Action, Observation, Score, Task};
-use maverl::trajectory::{Fault, Finish, Message, Role, Seat, Tokens};
+use maverl::trajectory::{Finish, Seat, Tokens};
 
 /// Asks of an episode.
 const TURNS: usize = 8;
@@ -94,10 +90,6 @@ impl OrchestraName for Relay {
 struct Fixture;
 
 impl Environment for Fixture {
-    fn open(&self, _: &Task, _: u64) -> serde_json::Value {
-        serde_json::Value::Null
-    }
-
     fn act(
         &self,
         _: &mut Session,
@@ -106,21 +98,19 @@ impl Environment for Fixture {
         std::future::ready(Ok(Observation::new("seen")))
     }
 
-    fn score(&self, _: &Session, _: Option<&str>) -> Score {
-        Score::binary(true)
+    fn score(
+        &self,
+        _: &Session,
+        _: Option<&str>,
+    ) -> impl Future<Output = Result<Score, EnvError>> + Send {
+        std::future::ready(Ok(Score::binary(true)))
     }
 }
 
-/// Says the same, with as many tokens as a reply has, after everyone else has had their turn.
-struct Script;
-
-impl Script {
-    async fn answer(conversation: &mut Conversation, ask: Ask) -> Response {
-        tokio::task::yield_now().await;
-        let reply =
-            "a reply of some thirty tokens, as far as anyone can tell from its text".to_owned();
-        conversation.messages.push(Message { role: Role::User, content: ask.prompt.user });
-        conversation.messages.push(Message { role: Role::Assistant, content: reply.clone() });
+/// Returns a backend that says the same, with as many tokens as a reply has.
+fn script() -> Script {
+    let reply = "a reply of some thirty tokens, as far as anyone can tell from its text";
+    Script::responding("script", move |ask, _| {
         let tokens = Tokens {
             prompt: vec![7; 2 * TOKENS],
             completion: vec![7; TOKENS],
@@ -130,27 +120,13 @@ impl Script {
             temperature: 1.0,
             finish: Finish::Stop,
         };
-        Response { reply, tokens: Some(tokens), truncated: false, shortened: 0, forked: false }
-    }
-}
-
-impl ChatBackend for Script {
-    fn name(&self) -> &str {
-        "script"
-    }
-
-    fn respond<'a>(
-        &'a self,
-        conversation: &'a mut Conversation,
-        ask: Ask,
-    ) -> BoxFuture<'a, Result<Response, Fault>> {
-        Self::answer(conversation, ask).map(Ok).boxed()
-    }
+        Response { tokens: Some(tokens), ..Response::text(reply) }
+    })
 }
 
 fn rollout(at_once: usize) -> Rollout {
     let seat = Seat::only(Speaker::NAME);
-    let member = Member { agent: Arc::new(Speaker), backend: Arc::new(Script) };
+    let member = Member { agent: Arc::new(Speaker), backend: Arc::new(script()) };
     let runner = EpisodeRunner {
         members: Arc::new(BTreeMap::from([(seat, member)])),
         orchestra: Arc::new(Relay),

@@ -106,14 +106,14 @@ impl Environment for Letters {
         Ok(Observation::new(text.chars().rev().collect::<String>()))
     }
 
-    fn score(&self, _: &Session, answer: Option<&str>) -> Score {
+    async fn score(&self, _: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
         let length = answer.map_or(0, |answer| answer.chars().count().min(8));
         let reward = match (self.nan, self.flat) {
             (true, _) => f64::NAN,
             (_, true) => 1.0,
             _ => length as f64 / 8.0,
         };
-        Score { reward, solved: length >= 4, metrics: Map::new() }
+        Ok(Score { reward, solved: length >= 4, metrics: Map::new() })
     }
 }
 

@@ -22,11 +22,11 @@ fn made(server: Value) -> Result<ToolsEnvironment, EnvError> {
     Ok(tools)
 }
 
-fn session(tools: &ToolsEnvironment) -> Session {
+async fn session(tools: &ToolsEnvironment) -> Session {
     let data = [("answers".to_owned(), json!(["1"]))].into_iter().collect();
     let (id, source) = ("1".to_owned(), "test".to_owned());
     let task = Task { id, source, question: "What?".to_owned(), data };
-    let state = tools.open(&task, 0);
+    let state = tools.open(&task, 0).await.unwrap();
     Session { task, seed: 0, actions: 0, state }
 }
 
@@ -40,16 +40,16 @@ async fn call(
     Ok(tools.act(session, action).await?.text)
 }
 
-fn names(tools: &ToolsEnvironment) -> Vec<String> {
-    tools.tools(&session(tools).task).into_iter().map(|tool| tool.name).collect()
+async fn names(tools: &ToolsEnvironment) -> Vec<String> {
+    tools.tools(&session(tools).await.task).into_iter().map(|tool| tool.name).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tools_of_a_program_are_called_like_any_other() {
     let server = json!({"command": [SERVER, "--well"], "timeout_s": 20.0});
     let tools = made(server).unwrap();
-    assert_eq!(names(&tools), ["calculator", "reverse", "fail", "refuse", "hang", "die"]);
-    let mut episode = session(&tools);
+    assert_eq!(names(&tools).await, ["calculator", "reverse", "fail", "refuse", "hang", "die"]);
+    let mut episode = session(&tools).await;
     let given = call(&tools, &mut episode, "reverse", json!({"text": "abc"})).await;
     assert_eq!(given.as_deref(), Ok("cba"));
     // Arguments are validated against the schema before the request.
@@ -65,7 +65,7 @@ async fn tools_of_a_program_are_called_like_any_other() {
     let many = (0..50).map(|i| {
         let tools = &tools;
         async move {
-            let mut episode = session(tools);
+            let mut episode = session(tools).await;
             call(tools, &mut episode, "reverse", json!({"text": format!("{i:02}")})).await.unwrap()
         }
     });
@@ -95,8 +95,8 @@ async fn a_call_that_takes_too_long_is_told_so_and_leaves_the_server() {
         json!({"command": [SERVER, "--well"], "tools": ["hang", "reverse"], "timeout_s": 3.0}),
     )
     .unwrap();
-    assert_eq!(names(&tools), ["calculator", "reverse", "hang"]);
-    let mut episode = session(&tools);
+    assert_eq!(names(&tools).await, ["calculator", "reverse", "hang"]);
+    let mut episode = session(&tools).await;
     let start = Instant::now();
     let late = call(&tools, &mut episode, "hang", json!({})).await.unwrap();
     assert_eq!(late, "error: it took longer than 3 seconds");
@@ -148,8 +148,8 @@ async fn tools_of_an_address_are_called_over_http() {
         }
     });
     let tools = made(json!({"url": url, "timeout_s": 20.0})).unwrap();
-    assert_eq!(names(&tools), ["calculator", "double"]);
-    let mut episode = session(&tools);
+    assert_eq!(names(&tools).await, ["calculator", "double"]);
+    let mut episode = session(&tools).await;
     assert_eq!(call(&tools, &mut episode, "double", json!({"n": 21})).await.as_deref(), Ok("42"));
     let refused = call(&tools, &mut episode, "double", json!({"n": -1})).await.unwrap();
     assert_eq!(refused, "error: only numbers from 0");

@@ -131,8 +131,8 @@ macro_rules! environment {
                 Ok(Observation::new(""))
             }
 
-            fn score(&self, _: &Session, _: Option<&str>) -> Score {
-                Score::binary(false)
+            async fn score(&self, _: &Session, _: Option<&str>) -> Result<Score, EnvError> {
+                Ok(Score::binary(false))
             }
         }
 

@@ -6,7 +6,7 @@ pub mod nli;
 pub mod search;
 pub mod tools;
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::path::Path;
 
 use futures::future::BoxFuture;
@@ -19,8 +19,11 @@ use crate::tools::Tool;
 /// An environment: answers actions and judges answers. Its fields are its options; heavy state is created in
 /// [`Environment::start`].
 ///
-/// One environment serves all episodes of a run concurrently, so `act` takes `&self`. The state of an episode is in its
-/// [`Session`], which is plain data. An environment can therefore be local or remote without changes to the orchestra.
+/// An episode is `open`, any number of `act`, `score`, `close`. All of them are async and may fail, so an environment can
+/// be a local value, a container or a remote service without changes to the orchestra.
+///
+/// One environment serves all episodes of a run concurrently, so its methods take `&self`. The state of an episode is in
+/// its [`Session`], which is plain data.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no environment",
     label = "does not implement `Environment`",
@@ -70,10 +73,15 @@ pub trait Environment: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Returns the initial state of an episode on `task`.
-    fn open(&self, task: &Task, seed: u64) -> Value {
+    /// Opens a session for an episode on `task`, and returns its initial state: data, or the name of what was started
+    /// for it, such as a container. The default has no state.
+    ///
+    /// # Errors
+    ///
+    /// If the session cannot be opened: the episode ends unscored, without a turn.
+    fn open(&self, task: &Task, seed: u64) -> impl Future<Output = Result<Value, EnvError>> + Send {
         let _ = (task, seed);
-        Value::Null
+        ready(Ok(Value::Null))
     }
 
     /// Answers an action. May block its thread: other episodes continue in other threads. The episode ends unscored
@@ -89,21 +97,29 @@ pub trait Environment: Send + Sync + 'static {
         action: Action,
     ) -> impl Future<Output = Result<Observation, EnvError>> + Send;
 
-    /// Judges the answer; `None` if the team gave no answer.
-    fn score(&self, session: &Session, answer: Option<&str>) -> Score;
-
-    /// Judges the answer if that takes time or may fail, such as running a program. The default calls
-    /// [`Environment::score`].
+    /// Judges the answer; `None` if the team gave no answer. May block its thread, like [`Environment::act`].
     ///
     /// # Errors
     ///
-    /// Only for failures that the policy did not cause: the episode ends unscored.
-    fn judge(
+    /// Only for failures that the policy did not cause: the episode ends unscored. A wrong or malformed answer gets a
+    /// score.
+    fn score(
         &self,
         session: &Session,
         answer: Option<&str>,
-    ) -> impl Future<Output = Result<Score, EnvError>> + Send {
-        async move { Ok(self.score(session, answer)) }
+    ) -> impl Future<Output = Result<Score, EnvError>> + Send;
+
+    /// Closes the session of an episode, and releases what [`Environment::open`] started. Called once for every session
+    /// that was opened, after the score, and also if the episode failed, panicked or ran out of time. It is not called
+    /// if the process is stopped, so what runs elsewhere should end by a time limit of its own. The default does
+    /// nothing.
+    ///
+    /// # Errors
+    ///
+    /// If the session cannot be closed: the episode ends unscored.
+    fn close(&self, session: Session) -> impl Future<Output = Result<(), EnvError>> + Send {
+        let _ = session;
+        ready(Ok(()))
     }
 }
 
@@ -158,20 +174,22 @@ pub trait DynEnvironment: Send + Sync {
     fn measure(&self) -> &'static str;
     /// See [`Environment::tools`].
     fn tools(&self, task: &Task) -> Vec<Tool>;
-    /// Opens a session for an episode.
-    fn open(&self, task: &Task, seed: u64) -> Session;
+    /// Opens a session for an episode; see [`Environment::open`].
+    fn open<'a>(&'a self, task: &'a Task, seed: u64) -> BoxFuture<'a, Result<Session, EnvError>>;
     /// See [`Environment::act`].
     fn act<'a>(
         &'a self,
         session: &'a mut Session,
         action: Action,
     ) -> BoxFuture<'a, Result<Observation, EnvError>>;
-    /// See [`Environment::judge`].
-    fn judge<'a>(
+    /// See [`Environment::score`].
+    fn score<'a>(
         &'a self,
         session: &'a Session,
         answer: Option<&'a str>,
     ) -> BoxFuture<'a, Result<Score, EnvError>>;
+    /// See [`Environment::close`].
+    fn close(&self, session: Session) -> BoxFuture<'_, Result<(), EnvError>>;
 }
 
 impl<E: Environment> DynEnvironment for E {
@@ -187,9 +205,11 @@ impl<E: Environment> DynEnvironment for E {
         Environment::tools(self, task)
     }
 
-    fn open(&self, task: &Task, seed: u64) -> Session {
-        let state = Environment::open(self, task, seed);
-        Session { task: task.clone(), seed, actions: 0, state }
+    fn open<'a>(&'a self, task: &'a Task, seed: u64) -> BoxFuture<'a, Result<Session, EnvError>> {
+        Box::pin(async move {
+            let state = Environment::open(self, task, seed).await?;
+            Ok(Session { task: task.clone(), seed, actions: 0, state })
+        })
     }
 
     fn act<'a>(
@@ -201,11 +221,15 @@ impl<E: Environment> DynEnvironment for E {
         Box::pin(Environment::act(self, session, action))
     }
 
-    fn judge<'a>(
+    fn score<'a>(
         &'a self,
         session: &'a Session,
         answer: Option<&'a str>,
     ) -> BoxFuture<'a, Result<Score, EnvError>> {
-        Box::pin(Environment::judge(self, session, answer))
+        Box::pin(Environment::score(self, session, answer))
+    }
+
+    fn close(&self, session: Session) -> BoxFuture<'_, Result<(), EnvError>> {
+        Box::pin(Environment::close(self, session))
     }
 }

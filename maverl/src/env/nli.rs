@@ -33,11 +33,11 @@ impl Environment for NliEnvironment {
         "accuracy"
     }
 
-    fn score(&self, session: &Session, answer: Option<&str>) -> Score {
+    async fn score(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
         let said = answer.and_then(label);
         let answered = if said.is_some() { 1.0 } else { 0.0 };
         let metrics = Map::from_iter([("answered".to_owned(), json!(answered))]);
-        Score { metrics, ..Score::binary(said.is_some() && said == truth(&session.task)) }
+        Ok(Score { metrics, ..Score::binary(said.is_some() && said == truth(&session.task)) })
     }
 }
 
@@ -211,6 +211,8 @@ pub fn grade(reply: &str, truth: &str) -> Option<bool> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use futures::FutureExt;
+
     use super::*;
     use crate::builtin::nli;
 
@@ -301,7 +303,10 @@ mod tests {
         for task in tasks.into_iter().take(30) {
             let truth = truth(&task).unwrap();
             let session = Session { task, seed: 0, actions: 0, state: Value::Null };
-            let reward = |reply: Option<&str>| NliEnvironment.score(&session, reply).reward;
+            let reward = |reply: Option<&str>| {
+                let scored = Environment::score(&NliEnvironment, &session, reply);
+                scored.now_or_never().unwrap().unwrap().reward
+            };
             for label in Label::ALL {
                 assert_eq!(reward(Some(label.word())), f64::from(u8::from(label == truth)));
                 assert_eq!(reward(Some(&format!("not {}", label.word()))), 0.0);

@@ -13,7 +13,7 @@ pub(super) async fn poll_blocking<F: Future>(environment: F) -> F::Output {
 }
 
 /// Runs work that may block its thread. In a single-threaded runtime it blocks the only thread.
-pub(crate) fn block_in_place<T>(work: impl FnOnce() -> T) -> T {
+fn block_in_place<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
         _ => work(),

@@ -5,7 +5,6 @@ mod branch;
 mod conversation;
 mod team;
 
-pub(crate) use blocking::block_in_place;
 pub use conversation::Conversation;
 pub use team::{Ask, Chat, ChatBackend, EpisodeState, Member, Response, SeatOf, Team};
 

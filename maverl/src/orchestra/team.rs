@@ -12,8 +12,7 @@ use std::sync::{Arc, Mutex};
 use futures::future::BoxFuture;
 
 use crate::agent::{AgentName, AskError, Prompt, ReplyError};
-use crate::env::{DynEnvironment, EnvError, Session};
-use crate::orchestra::blocking::poll_blocking;
+use crate::env::{DynEnvironment, EnvError};
 use crate::orchestra::branch::{Branch, Flight, RACED, lock};
 use crate::orchestra::{Conversation, Includes};
 use crate::task::Task;
@@ -60,6 +59,14 @@ pub struct Response {
     pub forked: bool,
 }
 
+impl Response {
+    /// Returns a complete reply without tokens.
+    pub fn text(reply: impl Into<String>) -> Self {
+        let reply = reply.into();
+        Self { reply, tokens: None, truncated: false, shortened: 0, forked: false }
+    }
+}
+
 /// One seat: the agent (options applied) and its backend.
 #[derive(Clone)]
 pub struct Member {
@@ -69,30 +76,29 @@ pub struct Member {
     pub backend: Arc<dyn ChatBackend>,
 }
 
-/// Shared state of one episode: the task, the members, the environment session, the turns so far.
+/// Shared state of one episode: the task, the members, the sessions of its environments, the turns so far.
 pub struct EpisodeState {
     task: Task,
     seed: u64,
     members: Arc<BTreeMap<Seat, Member>>,
-    environment: Arc<dyn DynEnvironment>,
-    session: tokio::sync::Mutex<Session>,
-    beside: BTreeMap<String, environments::Beside>,
+    own: environments::EnvSession,
+    beside: BTreeMap<String, environments::EnvSession>,
     turns: Mutex<Vec<Turn>>,
     fault: Mutex<Option<Fault>>,
     reward_parts: Mutex<reward_parts::RewardParts>,
 }
 
 impl EpisodeState {
-    /// Creates the state of one episode.
+    /// Creates the state of one episode. Its environments are opened by [`EpisodeState::open`].
     pub fn new(
         task: Task,
         seed: u64,
         members: Arc<BTreeMap<Seat, Member>>,
         environment: Arc<dyn DynEnvironment>,
     ) -> Self {
-        let session = environment.open(&task, seed).into();
+        let own = environments::EnvSession::new(environment);
         let (beside, turns, fault, reward_parts) = Default::default();
-        Self { task, seed, members, environment, session, beside, turns, fault, reward_parts }
+        Self { task, seed, members, own, beside, turns, fault, reward_parts }
     }
 
     /// Returns the task of the episode.
@@ -125,8 +131,7 @@ impl EpisodeState {
     ///
     /// If the environment fails.
     pub async fn score(&self, answer: Option<&str>) -> Result<crate::task::Score, EnvError> {
-        let session = self.session.lock().await;
-        poll_blocking(self.environment.judge(&session, answer)).await
+        self.own.score(answer).await
     }
 
     /// Records a turn before its reply is parsed, so that it survives a panic of the parser (RO-2).

@@ -227,7 +227,7 @@ impl EndpointVoice {
         let Reply { text, truncated } = self.endpoint.reply(&ask, &told, &self.sampling).await?;
         conversation.push_prompt(prompt);
         conversation.push_reply(text.as_str());
-        Ok(Response { reply: text, tokens: None, truncated, shortened: 0, forked: false })
+        Ok(Response { truncated, ..Response::text(text) })
     }
 }
 

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::future::{BoxFuture, ready};
-use serde_json::Value;
 
 use crate::env::{DynEnvironment, EnvError, Session};
 use crate::task::{Action, Observation, Score, Task};
@@ -41,10 +40,10 @@ impl DynEnvironment for Mixture {
         self.of(task).map(|environment| environment.tools(task)).unwrap_or_default()
     }
 
-    fn open(&self, task: &Task, seed: u64) -> Session {
+    fn open<'a>(&'a self, task: &'a Task, seed: u64) -> BoxFuture<'a, Result<Session, EnvError>> {
         match self.of(task) {
             Some(environment) => environment.open(task, seed),
-            None => Session { task: task.clone(), seed, actions: 0, state: Value::Null },
+            None => Box::pin(ready(Err(foreign(task)))),
         }
     }
 
@@ -59,13 +58,20 @@ impl DynEnvironment for Mixture {
         }
     }
 
-    fn judge<'a>(
+    fn score<'a>(
         &'a self,
         session: &'a Session,
         answer: Option<&'a str>,
     ) -> BoxFuture<'a, Result<Score, EnvError>> {
         match self.of(&session.task) {
-            Some(environment) => environment.judge(session, answer),
+            Some(environment) => environment.score(session, answer),
+            None => Box::pin(ready(Err(foreign(&session.task)))),
+        }
+    }
+
+    fn close(&self, session: Session) -> BoxFuture<'_, Result<(), EnvError>> {
+        match self.of(&session.task) {
+            Some(environment) => environment.close(session),
             None => Box::pin(ready(Err(foreign(&session.task)))),
         }
     }

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::agent::AskError;
 use crate::env::{DynEnvironment, EnvError};
-use crate::orchestra::{self, EpisodeState, Member};
+use crate::orchestra::{EpisodeState, Member};
 use crate::plan::Overlong;
 use crate::registry::DynOrchestra;
 use crate::reward::Rewards;
@@ -70,7 +70,7 @@ pub struct EpisodeRunner {
     pub penalties: BTreeMap<Seat, f64>,
     /// Penalty of each seat for a long reply; missing seats have no penalty.
     pub overlong: BTreeMap<Seat, Overlong>,
-    /// Time limit of an episode, and again of its scoring.
+    /// Time limit of an episode, and again of opening, scoring and closing its environments.
     pub timeout: Duration,
 }
 
@@ -82,11 +82,13 @@ impl EpisodeRunner {
     /// - **Unscored**: a fault, even one that the orchestra swallowed; a timeout; a panic of the orchestra, an agent,
     ///   the environment or a reward; a score or reward that is not finite. The turns so far are recorded.
     pub async fn play(&self, request: EpisodeRequest) -> Episode {
-        let table = match self.open(&request).await {
-            Ok(table) => table,
-            Err(fault) => return request.ended(Outcome::Unscored(fault)),
-        };
+        let table = self.state(&request);
         let (answer, outcome) = self.run_orchestra(&table).await;
+        let closed = self.isolated("the environment", close(Arc::clone(&table))).await;
+        let outcome = match (outcome, closed) {
+            (Outcome::Scored(_), Err(fault)) => Outcome::Unscored(fault),
+            (outcome, _) => outcome,
+        };
         let mut episode = Episode { answer, turns: table.take_turns(), ..request.ended(outcome) };
         if episode.score().is_some()
             && let Err(fault) = self.reward(&mut episode, &table)
@@ -97,27 +99,25 @@ impl EpisodeRunner {
         episode
     }
 
-    /// Opens the environments for one episode.
-    async fn open(&self, request: &EpisodeRequest) -> Result<Arc<EpisodeState>, Fault> {
+    fn state(&self, request: &EpisodeRequest) -> Arc<EpisodeState> {
         let (task, seed) = (request.task.clone(), request.seed);
         let (members, environment) = (Arc::clone(&self.members), Arc::clone(&self.environment));
-        let environments = Arc::clone(&self.environments);
-        let open = move || {
-            EpisodeState::new(task, seed, members, environment).with_environments(&environments)
-        };
-        let table = self.isolated("the environment", async { Ok(orchestra::block_in_place(open)) });
-        table.await.map(Arc::new)
+        let state = EpisodeState::new(task, seed, members, environment);
+        Arc::new(state.with_environments(&self.environments))
     }
 
-    /// Runs the orchestra, then scores its answer.
+    /// Opens the environments, runs the orchestra, then scores its answer.
     async fn run_orchestra(&self, table: &Arc<EpisodeState>) -> (Option<String>, Outcome) {
+        if let Err(fault) = self.isolated("the environment", open(Arc::clone(table))).await {
+            return (None, Outcome::Unscored(fault));
+        }
         let run = run(Arc::clone(&self.orchestra), Arc::clone(table));
         let answer = match self.isolated("the orchestra or an agent", run).await {
             Ok(answer) => answer,
             Err(fault) => return (None, Outcome::Unscored(fault)),
         };
-        let judge = judge(Arc::clone(table), answer.clone());
-        match self.isolated("the environment's score", judge).await {
+        let score = score(Arc::clone(table), answer.clone());
+        match self.isolated("the environment's score", score).await {
             Ok(score) => (answer, Outcome::Scored(score)),
             Err(fault) => (answer, Outcome::Unscored(fault)),
         }
@@ -214,12 +214,23 @@ async fn run(
     }
 }
 
-async fn judge(table: Arc<EpisodeState>, answer: Option<String>) -> Result<Score, Fault> {
+async fn open(table: Arc<EpisodeState>) -> Result<(), Fault> {
+    table.open().await.map_err(environment)
+}
+
+async fn close(table: Arc<EpisodeState>) -> Result<(), Fault> {
+    table.close().await.map_err(environment)
+}
+
+fn environment(EnvError(what): EnvError) -> Fault {
+    Fault::new(FaultKind::Environment, what)
+}
+
+async fn score(table: Arc<EpisodeState>, answer: Option<String>) -> Result<Score, Fault> {
     if let Some(fault) = table.fault() {
         return Err(fault);
     }
-    let score = table.score(answer.as_deref()).await;
-    let mut score = score.map_err(|EnvError(what)| Fault::new(FaultKind::Environment, what))?;
+    let mut score = table.score(answer.as_deref()).await.map_err(environment)?;
     score.metrics.extend(table.notes());
     finite("the environment's score", score.reward)?;
     Ok(score)

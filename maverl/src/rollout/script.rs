@@ -17,32 +17,43 @@ use crate::rollout::{EpisodeRequest, EpisodeRunner};
 use crate::task::Task;
 use crate::trajectory::{Episode, Fault, FaultKind, Message, Outcome, Seat};
 
-type Line = dyn Fn(&Seat, &[Message]) -> String + Send + Sync;
+type Respond = dyn Fn(&Ask, &[Message]) -> Response + Send + Sync;
 
-/// A [`ChatBackend`] that replies with the result of a function. Its turns are those of an endpoint: they have no
-/// tokens and are never trained on.
-pub struct Script(Box<Line>);
+/// A [`ChatBackend`] that replies with the result of a function.
+pub struct Script {
+    name: String,
+    respond: Box<Respond>,
+}
 
 impl Script {
-    /// Creates a script from a function of the seat and the conversation so far that returns the reply.
+    /// Creates a script from a function of the seat and the conversation so far that returns the reply. Its turns are
+    /// those of an endpoint: they have no tokens and are never trained on.
     pub fn new(line: impl Fn(&Seat, &[Message]) -> String + Send + Sync + 'static) -> Self {
-        Self(Box::new(line))
+        Self::responding("script", move |ask, messages| Response::text(line(&ask.seat, messages)))
+    }
+
+    /// Creates a script with a name, as recorded in each turn, from a function of the request and the conversation that
+    /// ends with its prompt.
+    pub fn responding(
+        name: impl Into<String>,
+        respond: impl Fn(&Ask, &[Message]) -> Response + Send + Sync + 'static,
+    ) -> Self {
+        Self { name: name.into(), respond: Box::new(respond) }
     }
 
     async fn answer(&self, conversation: &mut Conversation, ask: Ask) -> Result<Response, Fault> {
         // Yields once, as a model would, so that concurrent requests with a race are detected here too.
         tokio::task::yield_now().await;
-        let Ask { seat, prompt, .. } = ask;
-        conversation.push_prompt(&prompt);
-        let reply = (self.0)(&seat, &conversation.messages);
-        conversation.push_reply(reply.as_str());
-        Ok(Response { reply, tokens: None, truncated: false, shortened: 0, forked: false })
+        conversation.push_prompt(&ask.prompt);
+        let response = (self.respond)(&ask, &conversation.messages);
+        conversation.push_reply(response.reply.as_str());
+        Ok(response)
     }
 }
 
 impl ChatBackend for Script {
     fn name(&self) -> &str {
-        "script"
+        &self.name
     }
 
     fn respond<'a>(
@@ -96,8 +107,8 @@ impl ChatBackend for Script {
 /// #     async fn act(&self, _: &mut Session, _: Action) -> Result<Observation, EnvError> {
 /// #         Ok(Observation::new(""))
 /// #     }
-/// #     fn score(&self, session: &Session, answer: Option<&str>) -> Score {
-/// #         Score::binary(answer == session.task.data["answer"].as_str())
+/// #     async fn score(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
+/// #         Ok(Score::binary(answer == session.task.data["answer"].as_str()))
 /// #     }
 /// # }
 /// use maverl::rollout::Scripted;

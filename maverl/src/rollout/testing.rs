@@ -1,8 +1,8 @@
 //! Agents, an orchestra, an environment and a backend for tests, written by hand.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -116,6 +116,14 @@ impl OrchestraName for Flow {
     }
 }
 
+/// Tasks of the sessions of [`Fixture`] that are open.
+pub(crate) static OPEN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+/// Locks a mutex, also after a panic of its holder.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Environments that block their thread wait until this lock is free.
 pub(crate) static GATE: Mutex<()> = Mutex::new(());
 
@@ -127,12 +135,16 @@ fn blocked() {
 pub(crate) struct Fixture;
 
 impl Environment for Fixture {
-    fn open(&self, task: &Task, _seed: u64) -> serde_json::Value {
+    async fn open(&self, task: &Task, _seed: u64) -> Result<serde_json::Value, EnvError> {
         assert_ne!(task.id, "open panic");
-        if task.id == "open block" {
-            blocked();
+        match task.id.as_str() {
+            "open block" => blocked(),
+            "open fail" => return Err(EnvError::new("no container is free")),
+            "open sleep" => tokio::time::sleep(Duration::from_secs(3600)).await,
+            _ => {}
         }
-        serde_json::Value::Null
+        lock(&OPEN).insert(task.id.clone());
+        Ok(serde_json::Value::Null)
     }
 
     async fn act(&self, _session: &mut Session, action: Action) -> Result<Observation, EnvError> {
@@ -147,23 +159,30 @@ impl Environment for Fixture {
         Ok(Observation::new(text))
     }
 
-    async fn judge(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
-        if answer == Some("score sleep") {
-            tokio::time::sleep(Duration::from_secs(3600)).await;
-        }
-        Ok(self.score(session, answer))
-    }
-
-    fn score(&self, _session: &Session, answer: Option<&str>) -> Score {
+    async fn score(&self, _session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
         assert_ne!(answer, Some("score panic"));
-        if answer == Some("score block") {
-            blocked();
+        match answer {
+            Some("score block") => blocked(),
+            Some("score fail") => return Err(EnvError::new("the judge is down")),
+            Some("score sleep") => tokio::time::sleep(Duration::from_secs(3600)).await,
+            _ => {}
         }
         let mut score = Score::binary(answer == Some("yes"));
         if answer == Some("nan") {
             score.reward = f64::NAN;
         }
-        score
+        Ok(score)
+    }
+
+    async fn close(&self, session: Session) -> Result<(), EnvError> {
+        assert_ne!(session.task.id, "close panic");
+        match session.task.id.as_str() {
+            "close fail" => return Err(EnvError::new("the container does not end")),
+            "close sleep" => tokio::time::sleep(Duration::from_secs(3600)).await,
+            _ => {}
+        }
+        lock(&OPEN).remove(&session.task.id);
+        Ok(())
     }
 }
 

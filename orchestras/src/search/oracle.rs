@@ -1,18 +1,16 @@
 //! Generates demonstrations: plays the search team on tasks with known search paths, with a configurable error rate.
 
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use agents::search::{Answerer, Searcher, Verifier};
 use maverl::builtin::{Document, facts};
 use maverl::env::DynEnvironment;
 use maverl::env::search::{SearchEnvironment, texts};
-use maverl::orchestra::{Ask, ChatBackend, Conversation, EpisodeState, Member, Response};
+use maverl::orchestra::{Ask, EpisodeState, Member, Response};
 use maverl::prelude::*;
 use maverl::rng::SplitMix64;
-use maverl::trajectory::Fault;
+use maverl::rollout::Script;
 
 use super::Route;
 
@@ -46,7 +44,7 @@ pub async fn demonstrations(seed: u64, n: usize, noise: f64) -> Result<Vec<Turn>
         let tasks = facts_base.tasks("train").expect("`train` is one of SPLITS");
         for task in tasks.iter().take(TASKS_PER_WORLD) {
             let oracle = Oracle::new(task, &corpus, noise);
-            turns.extend(oracle.play(task, seeds.bits(), &environment).await.1);
+            turns.extend(oracle.play(task, seeds.bits(), &environment).await?.1);
         }
     }
     turns.truncate(n);
@@ -89,8 +87,9 @@ impl Oracle {
         task: &Task,
         seed: u64,
         environment: &Arc<dyn DynEnvironment>,
-    ) -> (Score, Vec<Turn>) {
-        let backend = Arc::new(self);
+    ) -> Result<(Score, Vec<Turn>), EnvError> {
+        let respond = move |ask: &Ask, _: &[_]| Response::text(self.reply(ask));
+        let backend = Arc::new(Script::responding("oracle", respond));
         let members = BTreeMap::from([
             (
                 Seat::only(Verifier::NAME),
@@ -104,13 +103,12 @@ impl Oracle {
         ]);
         let environment = Arc::clone(environment);
         let table = Arc::new(EpisodeState::new(task.clone(), seed, Arc::new(members), environment));
+        table.open().await?;
         let team = Team::new(Arc::clone(&table));
         let answer = Route::default().run(task, &team).await.ok().flatten();
         let score = table.score(answer.as_deref()).await;
-        (
-            score.expect("the search environment judges without any means that may fail"),
-            table.turns(),
-        )
+        table.close().await?;
+        Ok((score?, table.turns()))
     }
 
     /// Returns the reply to a prompt.
@@ -179,24 +177,6 @@ impl Oracle {
     }
 }
 
-impl ChatBackend for Oracle {
-    fn name(&self) -> &str {
-        "oracle"
-    }
-
-    fn respond<'a>(
-        &'a self,
-        conversation: &'a mut Conversation,
-        ask: Ask,
-    ) -> Pin<Box<dyn Future<Output = Result<Response, Fault>> + Send + 'a>> {
-        let reply = self.reply(&ask);
-        conversation.push_prompt(&ask.prompt);
-        conversation.push_reply(reply.as_str());
-        let said = Response { reply, tokens: None, truncated: false, shortened: 0, forked: false };
-        Box::pin(std::future::ready(Ok(said)))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -213,7 +193,7 @@ mod tests {
         let (mut solved, mut calls) = (0, 0);
         for (i, task) in tasks[..n].iter().enumerate() {
             let oracle = Oracle::new(task, &corpus, noise);
-            let (score, turns) = oracle.play(task, i as u64, &environment).await;
+            let (score, turns) = oracle.play(task, i as u64, &environment).await.unwrap();
             solved += usize::from(score.solved);
             calls = calls.max(turns.len());
         }

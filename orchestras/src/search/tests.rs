@@ -3,17 +3,15 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use maverl::agent::ReplyError;
 use maverl::check::{Purpose, Sources, check};
 use maverl::env::search::SearchEnvironment;
-use maverl::orchestra::{
-    Ask, ChatBackend, Conversation, EpisodeState, Member, OrchestraName, Response,
-};
+use maverl::orchestra::{EpisodeState, Member, OrchestraName};
 use maverl::registry::Registry;
-use maverl::trajectory::{Fault, FaultKind};
+use maverl::rollout::Script;
+use maverl::trajectory::FaultKind;
 
 use super::*;
 
@@ -28,32 +26,14 @@ fn the_team_is_registered_with_what_it_needs() {
     assert!(members.iter().all(|name| registry.agents.contains_key(name.as_str())));
 }
 
-/// Always gives the same reply.
-struct Parrot(&'static str);
-
-impl ChatBackend for Parrot {
-    fn name(&self) -> &str {
-        "parrot"
-    }
-
-    fn respond<'a>(
-        &'a self,
-        _: &'a mut Conversation,
-        _: Ask,
-    ) -> Pin<Box<dyn Future<Output = Result<Response, Fault>> + Send + 'a>> {
-        let reply = self.0.to_owned();
-        let said = Response { reply, tokens: None, truncated: false, shortened: 0, forked: false };
-        Box::pin(std::future::ready(Ok(said)))
-    }
-}
-
 /// Plays an episode in which every agent repeats a fixed reply. Returns its end, and the seats of its turns.
 async fn play(
     max_turns: u32,
     environment: SearchEnvironment,
     [verifier, searcher, answerer]: [&'static str; 3],
 ) -> (Result<Option<String>, AskError>, Vec<String>) {
-    let member = |agent, reply| Member { agent, backend: Arc::new(Parrot(reply)) };
+    let repeat = |reply: &'static str| Script::new(move |_, _| reply.to_owned());
+    let member = |agent, reply| Member { agent, backend: Arc::new(repeat(reply)) };
     let members = BTreeMap::from([
         (Seat::only("search/verifier"), member(Arc::new(Verifier), verifier)),
         (Seat::only("search/searcher"), member(Arc::new(Searcher), searcher)),
@@ -61,6 +41,7 @@ async fn play(
     ]);
     let task = maverl::builtin::facts::tasks("test").unwrap().remove(0);
     let table = Arc::new(EpisodeState::new(task, 0, Arc::new(members), Arc::new(environment)));
+    table.open().await.unwrap();
     let end = Route { max_turns: NonZeroU32::new(max_turns).unwrap() }
         .run(table.task(), &Team::new(Arc::clone(&table)))
         .await;

@@ -54,11 +54,11 @@ impl Environment for Letters {
         Ok(Observation::new("there is nothing to do but to answer"))
     }
 
-    fn score(&self, session: &Session, answer: Option<&str>) -> Score {
+    async fn score(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
         let wanted = session.task.data.get("letters").and_then(|it| it.as_str()).unwrap_or("");
         let answer = answer.unwrap_or("").to_lowercase();
         let found = wanted.chars().filter(|letter| answer.contains(*letter)).count();
         let share = found as f64 / wanted.chars().count().max(1) as f64;
-        Score { reward: share, ..Score::binary(share == 1.0) }
+        Ok(Score { reward: share, ..Score::binary(share == 1.0) })
     }
 }

@@ -97,29 +97,12 @@ impl Environment for CodeEnvironment {
         Ok(Observation { text: told(&verdict, public, entry.as_deref()), done })
     }
 
-    /// Blocks this thread; [`Environment::judge`] does not.
-    ///
-    /// # Panics
-    ///
-    /// If the sandbox fails, so that there is no score.
     fn measure(&self) -> &'static str {
         "all tests passed"
     }
 
-    fn score(&self, session: &Session, answer: Option<&str>) -> Score {
-        let verdict = self.started().and_then(|judges| {
-            let problem = understand(&session.task)?;
-            let verdict = judges.judge.judge(&problem, answer.unwrap_or_default());
-            verdict.map_err(|error| failure(&session.task, &error))
-        });
-        match verdict {
-            Ok(verdict) => self.scored(&verdict),
-            Err(error) => panic!("{error}"),
-        }
-    }
-
     /// Runs the tests on a thread of its own, once a slot is free.
-    async fn judge(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
+    async fn score(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
         let problem = understand(&session.task)?;
         let reply = answer.unwrap_or_default().to_owned();
         let verdict = self.ask(&session.task, move |judge| judge.judge(&problem, &reply)).await?;

@@ -236,11 +236,11 @@ async fn the_world_pays_for_hidden_tests_and_tells_of_public_ones() {
         ("def f(x:", 0.0, 0.0),
         ("", 0.0, 0.0),
     ] {
-        let score = code.judge(&session, Some(program)).await.unwrap();
+        let score = Environment::score(&code, &session, Some(program)).await.unwrap();
         assert_eq!((score.reward, score.solved), (reward, reward == 1.0), "{program}");
         assert_eq!(score.metrics["tests_passed"], json!(share), "{program}");
         assert_eq!(
-            partial.judge(&session, Some(program)).await.unwrap().reward,
+            Environment::score(&partial, &session, Some(program)).await.unwrap().reward,
             share,
             "{program}"
         );
@@ -250,7 +250,7 @@ async fn the_world_pays_for_hidden_tests_and_tells_of_public_ones() {
             assert!(!seen.contains(secret), "{seen}");
         }
     }
-    assert_eq!(code.judge(&session, None).await.unwrap().reward, 0.0);
+    assert_eq!(Environment::score(&code, &session, None).await.unwrap().reward, 0.0);
     let mut seen = async |program: &str| {
         let action = Action::Text(program.to_owned());
         Environment::act(&code, &mut session, action).await.unwrap().text
@@ -269,7 +269,7 @@ async fn a_verdict_blocks_no_thread_of_the_runtime() {
     let session = session(task(data));
     let slow = "import time\ntime.sleep(0.5)\ndef f(): return 1";
     let mut ticks = 0;
-    let verdict = code.judge(&session, Some(slow));
+    let verdict = Environment::score(&code, &session, Some(slow));
     tokio::pin!(verdict);
     let score = loop {
         tokio::select! {

@@ -80,7 +80,7 @@ impl Environment for MathEnvironment {
         "accuracy"
     }
 
-    fn score(&self, session: &Session, answer: Option<&str>) -> Score {
+    async fn score(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
         let answer = answer.and_then(|reply| self.answer(reply));
         let verdict = answer.map(|answer| verdict(answer, &session.task));
         let share = |holds: bool| json!(if holds { 1.0 } else { 0.0 });
@@ -88,7 +88,7 @@ impl Environment for MathEnvironment {
             ("answered".to_owned(), share(answer.is_some())),
             ("undecided".to_owned(), share(verdict == Some(AnswerVerdict::Undecided))),
         ]);
-        Score { metrics, ..Score::binary(verdict == Some(AnswerVerdict::Equal)) }
+        Ok(Score { metrics, ..Score::binary(verdict == Some(AnswerVerdict::Equal)) })
     }
 }
 
@@ -144,7 +144,14 @@ pub fn reference(text: &str) -> &str {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use futures::FutureExt;
+
     use super::*;
+
+    fn reward(math: &MathEnvironment, session: &Session, reply: Option<&str>) -> f64 {
+        let scored = Environment::score(math, session, reply);
+        scored.now_or_never().unwrap().unwrap().reward
+    }
 
     fn session(answer: &str) -> Session {
         let data = Map::from_iter([("answers".to_owned(), json!([answer]))]);
@@ -156,10 +163,10 @@ mod tests {
     #[test]
     fn the_marked_answer_alone_is_judged() {
         let math = MathEnvironment::default();
-        let reward = |reply| math.score(&session("6*7=42\n#### 42"), Some(reply)).reward;
-        assert_eq!(reward("it is \\boxed{42.0}"), 1.0);
-        assert_eq!(reward("#### 42"), 1.0);
-        assert_eq!(reward(" 42 "), 1.0, "a reply that marks nothing is judged as a whole");
+        let rewarded = |reply| reward(&math, &session("6*7=42\n#### 42"), Some(reply));
+        assert_eq!(rewarded("it is \\boxed{42.0}"), 1.0);
+        assert_eq!(rewarded("#### 42"), 1.0);
+        assert_eq!(rewarded(" 42 "), 1.0, "a reply that marks nothing is judged as a whole");
         // Attempts to be rewarded without an answer.
         for reply in [
             "41 42",
@@ -184,11 +191,11 @@ mod tests {
             "right, correct, approved",
             "",
         ] {
-            assert_eq!(reward(reply), 0.0, "{reply}");
+            assert_eq!(rewarded(reply), 0.0, "{reply}");
         }
-        assert_eq!(math.score(&session("42"), None).reward, 0.0);
+        assert_eq!(reward(&math, &session("42"), None), 0.0);
         let guessing = MathEnvironment { last_number: true, ..MathEnvironment::default() };
-        assert_eq!(guessing.score(&session("42"), Some("so 6 times 7 is 42")).reward, 1.0);
+        assert_eq!(reward(&guessing, &session("42"), Some("so 6 times 7 is 42")), 1.0);
     }
 
     #[tokio::test]
@@ -241,6 +248,6 @@ mod tests {
         assert!(note.starts_with("7 references of 13 tasks cannot be read"), "{note}");
         assert!(note.contains("the task `6` of `test`"), "{note}");
         // Identical text is correct.
-        assert_eq!(math.score(&session("1 2 3"), Some("\\boxed{1 2 3}")).reward, 1.0);
+        assert_eq!(reward(&math, &session("1 2 3"), Some("\\boxed{1 2 3}")), 1.0);
     }
 }

@@ -184,7 +184,7 @@ impl Environment for SearchEnvironment {
         "exact match"
     }
 
-    fn score(&self, session: &Session, answer: Option<&str>) -> Score {
+    async fn score(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
         // An empty answer is wrong, even if a reference normalizes to the empty text.
         let references =
             if answer.is_some() { texts(&session.task, "answers") } else { Vec::new() };
@@ -192,10 +192,10 @@ impl Environment for SearchEnvironment {
         let solved = references.iter().any(|reference| exact_match(answer, reference));
         let best = references.iter().map(|reference| f1(answer, reference)).fold(0.0, f64::max);
         let metrics = Map::from_iter([("f1".to_owned(), json!(best))]);
-        match self.reward {
+        Ok(match self.reward {
             AnswerReward::Em => Score { metrics, ..Score::binary(solved) },
             AnswerReward::F1 => Score { reward: best, solved, metrics },
-        }
+        })
     }
 }
 

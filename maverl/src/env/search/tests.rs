@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::PathBuf;
 
+use futures::FutureExt;
 use serde_json::Value;
 
 use super::*;
@@ -23,7 +24,7 @@ fn task(answers: &[&str]) -> Task {
 
 async fn act(environment: &SearchEnvironment, action: Action) -> Result<String, EnvError> {
     let environment: &dyn DynEnvironment = environment;
-    let mut session = environment.open(&task(&["x"]), 0);
+    let mut session = environment.open(&task(&["x"]), 0).await?;
     Ok(environment.act(&mut session, action).await?.text)
 }
 
@@ -100,7 +101,10 @@ fn only_the_answer_counts() {
     let environment = SearchEnvironment::default();
     let mut session =
         Session { task: task(&["Velim", "the Velim"]), seed: 0, actions: 0, state: Value::Null };
-    let score = |session: &Session, answer| Environment::score(&environment, session, answer);
+    let score = |session: &Session, answer| {
+        let scored = Environment::score(&environment, session, answer);
+        scored.now_or_never().unwrap().unwrap()
+    };
     assert!(score(&session, Some("velim.")).solved);
     assert_eq!(score(&session, Some("velim.")).reward, 1.0);
     assert_eq!(score(&session, None).reward, 0.0);
@@ -196,6 +200,7 @@ fn an_f1_reward_pays_for_words_but_not_for_heaps_of_them() {
     let mut reward = |rule, answer: &str| {
         environment.reward = rule;
         let score = Environment::score(&environment, &session, Some(answer));
+        let score = score.now_or_never().unwrap().unwrap();
         (score.reward, score.solved)
     };
     assert_eq!(reward(AnswerReward::F1, "the Tovik."), (1.0, true));

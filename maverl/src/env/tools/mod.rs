@@ -107,8 +107,8 @@ impl Environment for ToolsEnvironment {
         self.tool_set.offered(task)
     }
 
-    fn open(&self, task: &Task, _: u64) -> Value {
-        State::open(task).json()
+    async fn open(&self, task: &Task, _: u64) -> Result<Value, EnvError> {
+        Ok(State::open(task).json())
     }
 
     /// Executes a call, or a text with any number of calls, whose results are listed one below the other.
@@ -139,22 +139,11 @@ impl Environment for ToolsEnvironment {
         Ok(Observation { text: shown.join("\n"), done })
     }
 
-    /// # Panics
-    ///
-    /// If the goal of the task cannot be evaluated, so that there is no score; [`Environment::judge`] reports it
-    /// instead.
     fn measure(&self) -> &'static str {
         "goal met"
     }
 
-    fn score(&self, session: &Session, answer: Option<&str>) -> Score {
-        match self.scored(session, answer) {
-            Ok(score) => score,
-            Err(error) => panic!("{error}"),
-        }
-    }
-
-    async fn judge(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
+    async fn score(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
         self.scored(session, answer)
     }
 }

@@ -27,7 +27,7 @@ fn task(data: Value) -> Task {
 }
 
 fn session(tools: &ToolsEnvironment, task: &Task) -> Session {
-    let state = Environment::open(tools, task, 0);
+    let state = Environment::open(tools, task, 0).now_or_never().unwrap().unwrap();
     Session { task: task.clone(), seed: 0, actions: 0, state }
 }
 
@@ -47,7 +47,7 @@ async fn say(tools: &ToolsEnvironment, session: &mut Session, text: &str) -> Str
 }
 
 fn counts(tools: &ToolsEnvironment, session: &Session) -> [f64; 3] {
-    let score = tools.score(session, None);
+    let score = Environment::score(tools, session, None).now_or_never().unwrap().unwrap();
     ["calls", "refused_calls", "failed_calls"].map(|name| score.metrics[name].as_f64().unwrap())
 }
 

@@ -4,18 +4,54 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{EpisodeState, Team};
-use crate::env::{DynEnvironment, Session};
+use crate::env::{DynEnvironment, EnvError, Session};
 use crate::orchestra::AskError;
 use crate::orchestra::blocking::poll_blocking;
 use crate::orchestra::branch::Flight;
-use crate::task::{Action, Observation};
+use crate::task::{Action, Observation, Score, Task};
 use crate::tools::Tool;
 use crate::trajectory::{Fault, FaultKind};
 
-/// An environment in addition to the episode's own.
-pub(super) struct Beside {
+/// An environment, and the session of an episode in it.
+pub(super) struct EnvSession {
     environment: Arc<dyn DynEnvironment>,
-    session: tokio::sync::Mutex<Session>,
+    /// None before it is opened, and after it is closed.
+    session: tokio::sync::Mutex<Option<Session>>,
+}
+
+impl EnvSession {
+    pub(super) fn new(environment: Arc<dyn DynEnvironment>) -> Self {
+        Self { environment, session: tokio::sync::Mutex::default() }
+    }
+
+    async fn open(&self, task: &Task, seed: u64) -> Result<(), EnvError> {
+        let mut session = self.session.lock().await;
+        *session = Some(poll_blocking(self.environment.open(task, seed)).await?);
+        Ok(())
+    }
+
+    async fn act(&self, action: Action) -> Result<Observation, EnvError> {
+        let mut session = self.session.lock().await;
+        let session = session.as_mut().ok_or_else(not_open)?;
+        poll_blocking(self.environment.act(session, action)).await
+    }
+
+    pub(super) async fn score(&self, answer: Option<&str>) -> Result<Score, EnvError> {
+        let session = self.session.lock().await;
+        let session = session.as_ref().ok_or_else(not_open)?;
+        poll_blocking(self.environment.score(session, answer)).await
+    }
+
+    async fn close(&self) -> Result<(), EnvError> {
+        match self.session.lock().await.take() {
+            Some(session) => poll_blocking(self.environment.close(session)).await,
+            None => Ok(()),
+        }
+    }
+}
+
+fn not_open() -> EnvError {
+    EnvError::new("the session of the episode is not open")
 }
 
 impl EpisodeState {
@@ -25,13 +61,42 @@ impl EpisodeState {
         mut self,
         environments: &BTreeMap<String, Arc<dyn DynEnvironment>>,
     ) -> Self {
-        let open = |environment: &Arc<dyn DynEnvironment>| Beside {
-            environment: Arc::clone(environment),
-            session: environment.open(&self.task, self.seed).into(),
-        };
-        self.beside = environments.iter().map(|(name, its)| (name.clone(), open(its))).collect();
+        let session = |environment: &Arc<_>| EnvSession::new(Arc::clone(environment));
+        self.beside = environments.iter().map(|(name, its)| (name.clone(), session(its))).collect();
         self
     }
+
+    /// Opens a session in each environment. Those that are open when it fails are closed by [`EpisodeState::close`].
+    ///
+    /// # Errors
+    ///
+    /// The first failure of an environment.
+    pub async fn open(&self) -> Result<(), EnvError> {
+        self.own.open(&self.task, self.seed).await?;
+        for (name, beside) in &self.beside {
+            beside.open(&self.task, self.seed).await.map_err(|error| of(name, &error))?;
+        }
+        Ok(())
+    }
+
+    /// Closes every open session, once.
+    ///
+    /// # Errors
+    ///
+    /// The first failure of an environment. The others are closed nevertheless.
+    pub async fn close(&self) -> Result<(), EnvError> {
+        let mut closed = self.own.close().await;
+        for (name, beside) in &self.beside {
+            let done = beside.close().await.map_err(|error| of(name, &error));
+            closed = closed.and(done);
+        }
+        closed
+    }
+}
+
+/// Adds the name of a further environment to its error.
+fn of(name: &str, error: &EnvError) -> EnvError {
+    EnvError::new(format!("environment `{name}`: {error}"))
 }
 
 impl<O: ?Sized> Team<O> {
@@ -43,14 +108,13 @@ impl<O: ?Sized> Team<O> {
     /// [`AskError::Fault`] of kind `environment` if the environment fails; the episode then ends unscored.
     pub async fn act(&self, action: Action) -> Result<Observation, AskError> {
         let _flight = Flight::start(&self.branch);
-        let mut session = self.table.session.lock().await;
-        let done = poll_blocking(self.table.environment.act(&mut session, action)).await;
+        let done = self.table.own.act(action).await;
         done.map_err(|error| self.table.fail(Fault::new(FaultKind::Environment, error.to_string())))
     }
 
     /// Returns the tools that agents may call in this episode.
     pub fn tools(&self) -> Vec<Tool> {
-        self.table.environment.tools(&self.table.task)
+        self.table.own.environment.tools(&self.table.task)
     }
 
     /// Acts in a further environment, by its name in `[environments]`. An orchestra declares the environments it acts
@@ -61,14 +125,13 @@ impl<O: ?Sized> Team<O> {
     /// Same as [`Team::act`]; also if there is no environment of this name.
     pub async fn act_in(&self, name: &str, action: Action) -> Result<Observation, AskError> {
         let _flight = Flight::start(&self.branch);
-        let Some(Beside { environment, session }) = self.table.beside.get(name) else {
+        let Some(beside) = self.table.beside.get(name) else {
             let names: Vec<&str> = self.table.beside.keys().map(String::as_str).collect();
             let message = format!("no environment is called `{name}`; there are {names:?}");
             return Err(self.table.fail(Fault::new(FaultKind::Orchestra, message)));
         };
-        let done = poll_blocking(environment.act(&mut *session.lock().await, action)).await;
-        done.map_err(|error| {
-            let message = format!("environment `{name}`: {error}");
+        beside.act(action).await.map_err(|error| {
+            let message = of(name, &error).to_string();
             self.table.fail(Fault::new(FaultKind::Environment, message))
         })
     }

@@ -4,7 +4,9 @@ use super::*;
 use crate::agent::ReplyError;
 use crate::algo;
 use crate::algo::testing::plan;
-use crate::rollout::testing::{Critic, Flow, Speaker, Talker, Word, line, runner, task};
+use crate::rollout::testing::{
+    Critic, Fixture, Flow, OPEN, Speaker, Talker, Word, line, lock, runner, task,
+};
 use crate::task::Action;
 
 /// Sends each line to the speaker in turn and answers with the last word.
@@ -126,6 +128,76 @@ async fn a_judge_that_hangs_costs_its_episode_alone() {
     let episode = play(&runner).await;
     assert_eq!((fault(&episode).kind, episode.turns.len()), (FaultKind::Timeout, 1));
     assert!(play(&self::runner(asks(&["<w>yes</w>"]), parrot())).await.score().is_some());
+}
+
+async fn play_task(runner: &EpisodeRunner, id: &str) -> Episode {
+    runner.play(EpisodeRequest { task: task(id), index: 0, seed: 3 }).await
+}
+
+#[tokio::test]
+async fn an_environment_that_cannot_open_score_or_close_makes_the_episode_unscored() {
+    let yes = || runner(asks(&["<w>yes</w>"]), parrot());
+    let unscored = async |runner: EpisodeRunner, id: &str, expected: &str, turns: usize| {
+        let episode = play_task(&runner, id).await;
+        assert_eq!(*fault(&episode), Fault::new(FaultKind::Environment, expected), "{id}");
+        assert_eq!(episode.turns.len(), turns, "{id}");
+    };
+    unscored(yes(), "open fail", "no container is free", 0).await;
+    let score_fails = runner(asks(&["<w>score fail</w>"]), parrot());
+    unscored(score_fails, "p", "the judge is down", 1).await;
+    unscored(yes(), "close fail", "the container does not end", 1).await;
+    // A fault of the episode is not hidden by one of its end.
+    let episode = play_task(&runner(asks(&["worker fault"]), parrot()), "close fail").await;
+    assert_eq!(fault(&episode).kind, FaultKind::Worker);
+}
+
+#[tokio::test]
+async fn every_session_that_was_opened_is_closed_however_its_episode_ends() {
+    let panics = || Flow::new(|_, _| Box::pin(async { panic!("lost count") }));
+    let flows = [
+        ("scored", asks(&["<w>yes</w>"])),
+        ("malformed", asks(&["hm"])),
+        ("fault", asks(&["worker fault"])),
+        ("panic", panics()),
+        ("acting", careless("sleep")),
+        ("action panic", careless("panic")),
+        ("scoring", asks(&["<w>score sleep</w>"])),
+        ("score panic", asks(&["<w>score panic</w>"])),
+    ];
+    for (id, flow) in flows {
+        let mut runner = runner(flow, parrot());
+        runner.timeout = Duration::from_millis(50);
+        let id = format!("closed: {id}");
+        play_task(&runner, &id).await;
+        assert!(!lock(&OPEN).contains(&id), "{id}");
+    }
+}
+
+#[tokio::test]
+async fn sessions_of_further_environments_are_opened_and_closed_too() {
+    let further = |runner: &mut EpisodeRunner| {
+        let fixture: Arc<dyn DynEnvironment> = Arc::new(Fixture);
+        runner.environments = Arc::new(BTreeMap::from([("notes".to_owned(), fixture)]));
+    };
+    let mut runner = runner(asks(&["<w>yes</w>"]), parrot());
+    further(&mut runner);
+    let episode = play_task(&runner, "open fail").await;
+    assert_eq!(fault(&episode).message, "no container is free");
+    let episode = play_task(&runner, "close fail").await;
+    assert_eq!(fault(&episode).message, "the container does not end");
+    assert!(play_task(&runner, "beside").await.score().is_some());
+    assert!(!lock(&OPEN).contains("beside"));
+}
+
+#[tokio::test]
+async fn opening_and_closing_have_the_time_limit_of_the_episode() {
+    for (id, turns) in [("open sleep", 0), ("close sleep", 1), ("close panic", 1)] {
+        let mut runner = runner(asks(&["<w>yes</w>"]), parrot());
+        runner.timeout = Duration::from_millis(20);
+        let episode = play_task(&runner, id).await;
+        let kind = if id.ends_with("panic") { FaultKind::Panic } else { FaultKind::Timeout };
+        assert_eq!((fault(&episode).kind, episode.turns.len()), (kind, turns), "{id}");
+    }
 }
 
 #[tokio::test]

@@ -71,8 +71,8 @@ impl Environment for FileEnvironment {
         Ok(Observation::new(lines.0.join("\n")))
     }
 
-    fn score(&self, _: &Session, answer: Option<&str>) -> Score {
-        Score::binary(answer.is_some())
+    async fn score(&self, _: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
+        Ok(Score::binary(answer.is_some()))
     }
 }
 
@@ -85,8 +85,8 @@ impl Environment for Void {
         Ok(Observation::new("nothing"))
     }
 
-    fn score(&self, _: &Session, _: Option<&str>) -> Score {
-        Score::binary(false)
+    async fn score(&self, _: &Session, _: Option<&str>) -> Result<Score, EnvError> {
+        Ok(Score::binary(false))
     }
 }
 

@@ -51,8 +51,8 @@ impl Environment for World {
         Ok(Observation::new(""))
     }
 
-    fn score(&self, _: &Session, _: Option<&str>) -> Score {
-        Score::binary(true)
+    async fn score(&self, _: &Session, _: Option<&str>) -> Result<Score, EnvError> {
+        Ok(Score::binary(true))
     }
 }
 

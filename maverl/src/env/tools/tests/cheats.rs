@@ -13,7 +13,7 @@ async fn reward(
     for (name, arguments) in calls {
         call(tools, &mut episode, name, arguments.clone()).await;
     }
-    Environment::judge(tools, &episode, answer).await.unwrap().reward
+    Environment::score(tools, &episode, answer).await.unwrap().reward
 }
 
 #[tokio::test]
@@ -157,7 +157,7 @@ async fn every_shipped_errand_is_done_by_its_solution_and_not_by_less() {
                 let all =
                     call(&tools, &mut episode, "sqlite", json!({"sql": "SELECT * FROM stock"}))
                         .await;
-                assert_eq!(tools.score(&episode, Some(&all)).reward, 0.0, "{all}");
+                assert_eq!(tools.scored(&episode, Some(&all)).unwrap().reward, 0.0, "{all}");
             }
         }
     }
