@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Longest pause between two attempts.
-const MAX_PAUSE: Duration = Duration::from_secs(5);
-/// Pause before the second attempt; doubles with each.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
+use crate::retry;
+
 /// Maximum time of an attempt, to avoid overflow of the clock.
 const MAX_TIMEOUT: Duration = Duration::from_secs(1 << 30);
 /// Maximum size of a decompressed answer in bytes: the limit of the HTTP library applies to compressed bytes.
@@ -38,9 +36,15 @@ pub(crate) struct Answered {
 
 /// Failure of one attempt.
 enum Failure {
-    /// A transient failure, which is retried.
-    Passing(String),
+    /// A failure that is tried again.
+    Transient(String),
     Final(String),
+}
+
+impl Failure {
+    fn is_transient(&self) -> bool {
+        matches!(self, Self::Transient(_))
+    }
 }
 
 impl Client {
@@ -77,26 +81,26 @@ impl Client {
     /// Sends a body until it is answered with status 200, within the number of retries. A server that is busy, failing
     /// or unreachable is retried.
     pub(crate) async fn post(self: &Arc<Self>, body: &Arc<Value>) -> Answered {
-        let mut pause = FIRST_PAUSE;
-        for failures in 0.. {
+        let (mut pauses, mut failures) = (retry::pauses(self.retries), 0);
+        loop {
             let (client, body) = (Arc::clone(self), Arc::clone(body));
             let done = tokio::task::spawn_blocking(move || client.attempt(&body)).await;
-            match done.unwrap_or_else(|error| Err(Failure::Final(error.to_string()))) {
+            let failure = match done.unwrap_or_else(|error| Err(Failure::Final(error.to_string())))
+            {
                 Ok(text) => return Answered { failures, body: Ok(text) },
-                Err(Failure::Passing(_)) if failures < self.retries => {
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(MAX_PAUSE);
-                }
-                Err(Failure::Passing(reason) | Failure::Final(reason)) => {
-                    let attempts = failures.saturating_add(1);
-                    let plural = if attempts == 1 { "" } else { "s" };
-                    let address = self.address();
-                    let body = Err(format!("{address}: {reason} ({attempts} attempt{plural})"));
-                    return Answered { failures: attempts, body };
-                }
-            }
+                Err(failure) => failure,
+            };
+            failures += 1;
+            let pause = if failure.is_transient() { pauses.next() } else { None };
+            let Some(pause) = pause else {
+                let (Failure::Transient(reason) | Failure::Final(reason)) = failure;
+                let plural = if failures == 1 { "" } else { "s" };
+                let address = self.address();
+                let body = Err(format!("{address}: {reason} ({failures} attempt{plural})"));
+                return Answered { failures, body };
+            };
+            tokio::time::sleep(pause).await;
         }
-        unreachable!("attempts end with `retries`")
     }
 
     fn attempt(&self, body: &Value) -> Result<String, Failure> {
@@ -123,24 +127,25 @@ impl Client {
                     "status {status}, a redirect to {target}, which is not followed; write the address that answers"
                 )))
             }
-            408 | 429 | 500..=599 => {
-                Err(Failure::Passing(format!("status {status}: {}", start(&text))))
+            _ if retry::is_transient_status(status) => {
+                Err(Failure::Transient(format!("status {status}: {}", start(&text))))
             }
             _ => Err(Failure::Final(format!("status {status}: {}", start(&text)))),
         }
     }
 
-    /// Timeouts and broken connections are transient; other errors are not.
     fn failure(&self, error: ureq::Error) -> Failure {
-        use ureq::Error::{ConnectionFailed, HostNotFound, Io, Protocol, Timeout};
-        match error {
-            Io(error) => Failure::Passing(error.to_string()),
-            Timeout(_) => {
-                let seconds = self.timeout.as_secs_f64();
-                Failure::Passing(format!("no answer within {seconds} s"))
+        let reason = match &error {
+            ureq::Error::Io(error) => error.to_string(),
+            ureq::Error::Timeout(_) => {
+                format!("no answer within {} s", self.timeout.as_secs_f64())
             }
-            ConnectionFailed | HostNotFound | Protocol(_) => Failure::Passing(error.to_string()),
-            error => Failure::Final(error.to_string()),
+            error => error.to_string(),
+        };
+        if retry::is_transient(&error) {
+            Failure::Transient(reason)
+        } else {
+            Failure::Final(reason)
         }
     }
 }

@@ -65,6 +65,7 @@ pub mod model;
 pub mod orchestra;
 pub mod plan;
 pub mod registry;
+mod retry;
 pub mod reward;
 pub mod rng;
 pub mod rollout;

@@ -21,9 +21,10 @@ use ureq::{Body, SendBody};
 
 use super::{Hub, HubId, sha256_of};
 use crate::model::ModelError;
+use crate::retry;
 
-/// Number of attempts of a transfer that fails on the hub's side.
-const ATTEMPTS: u32 = 3;
+/// Number of repeated attempts of a transfer that fails on the hub's side.
+const RETRIES: u32 = 2;
 /// Files that are asked about at once, as `huggingface_hub` does.
 const CHUNK: usize = 256;
 /// Bytes of a file from which the hub sees what it is.
@@ -229,7 +230,7 @@ impl Session<'_> {
         bytes: std::ops::Range<u64>,
     ) -> Result<Response<Body>, String> {
         let failed = |e: std::io::Error| format!("{}: {e}", upload.path.display());
-        let answer = self.patiently(|| {
+        let answer = send_with_retries(|| {
             let mut file = File::open(&upload.path)?;
             file.seek(SeekFrom::Start(bytes.start))?;
             let length = bytes.end - bytes.start;
@@ -250,32 +251,11 @@ impl Session<'_> {
     }
 
     fn post_as(&self, at: &str, body: &Value, kind: &str) -> Result<Response<Body>, String> {
-        let sent = self.patiently(|| {
+        let sent = send_with_retries(|| {
             let request = self.agent.post(at).header("Authorization", self.bearer());
             request.header("Accept", kind).header("Content-Type", kind).send(body.to_string())
         });
         sent.map_err(|error| self.unreachable(&error))
-    }
-
-    /// Sends until the answer is not the fault of the other side, as often as it is worth it.
-    fn patiently(
-        &self,
-        send: impl Fn() -> Result<Response<Body>, ureq::Error>,
-    ) -> Result<Response<Body>, ureq::Error> {
-        let passing = |answer: &Result<Response<Body>, ureq::Error>| match answer {
-            Ok(answer) => {
-                [408, 429].contains(&answer.status().as_u16()) || answer.status().is_server_error()
-            }
-            Err(error) => !matches!(error, ureq::Error::BadUri(_)),
-        };
-        let mut answer = send();
-        for _ in 1..ATTEMPTS {
-            if !passing(&answer) {
-                break;
-            }
-            answer = send();
-        }
-        answer
     }
 
     /// The JSON of an answer that is no refusal.
@@ -323,6 +303,24 @@ impl Session<'_> {
     fn odd(&self, at: &str, what: &str) -> String {
         format!("{} does not answer as the hub does: {what}", host(at))
     }
+}
+
+/// Sends a request until it is answered without a transient failure, or no attempt is left.
+fn send_with_retries(
+    send: impl Fn() -> Result<Response<Body>, ureq::Error>,
+) -> Result<Response<Body>, ureq::Error> {
+    for pause in retry::pauses(RETRIES) {
+        let answer = send();
+        let transient = match &answer {
+            Ok(answer) => retry::is_transient_status(answer.status().as_u16()),
+            Err(error) => retry::is_transient(error),
+        };
+        if !transient {
+            return answer;
+        }
+        std::thread::sleep(pause);
+    }
+    send()
 }
 
 /// An address without its query, which may be a secret.
