@@ -252,7 +252,7 @@ impl Run {
     pub fn is_tidy(&self) -> bool {
         let mut names = Vec::new();
         files(&self.0, Path::new(""), &mut names);
-        !names.iter().any(|name| name.contains(".tmp-"))
+        !names.iter().any(|name| name.contains(".tmp-") || name.contains(".part."))
     }
 }
 

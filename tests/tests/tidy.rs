@@ -14,7 +14,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("table", &[]),
     ("config", &[]),
     // Servers of others.
-    ("client", &[]),
+    ("retry", &[]),
+    ("client", &["retry"]),
     // Declarations.
     ("agent", &["trajectory"]),
     ("reward", &["trajectory"]),
@@ -28,7 +29,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("orchestra", &["agent", "env", "task", "tools", "trajectory"]),
     ("registry", &["agent", "credit", "env", "orchestra", "reward", "task", "tools", "trajectory"]),
     // Meaning of a configuration.
-    ("model", &["trajectory"]),
+    ("model", &["retry", "trajectory"]),
     ("plan", &["config", "credit", "model", "table", "trajectory"]),
     (
         "check",
@@ -289,6 +290,125 @@ fn the_table_has_no_circle_and_no_module_that_is_not_there() {
         let there = source.join(name).is_dir() || source.join(format!("{name}.rs")).is_file();
         assert!(there, "there is no module `{name}`");
     }
+}
+
+/// Returns the path of a file's module in its crate, as in `["train", "display", "bar"]`.
+fn module_path(path: &Path) -> Vec<String> {
+    let inside = path.strip_prefix(root().join("maverl/src")).unwrap().with_extension("");
+    let mut parts: Vec<String> =
+        inside.components().map(|part| part.as_os_str().to_string_lossy().into_owned()).collect();
+    parts.pop_if(|last| last == "mod");
+    parts
+}
+
+/// Returns the first names after a prefix of paths: one, or all of a group in braces.
+fn names_after(text: &str) -> Vec<String> {
+    let name = |text: &str| -> String {
+        text.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+    };
+    let Some(group) = text.strip_prefix('{') else { return vec![name(text)] };
+    let (mut depth, mut names, mut start) = (0, Vec::new(), 0);
+    for (at, c) in group.char_indices() {
+        match c {
+            '{' => depth += 1,
+            ',' if depth == 0 => names.push(name(&group[std::mem::replace(&mut start, at + 1)..])),
+            '}' if depth == 0 => {
+                names.push(name(&group[start..]));
+                break;
+            }
+            '}' => depth -= 1,
+            _ => {}
+        }
+    }
+    names.retain(|name| !name.is_empty());
+    names
+}
+
+/// Returns the modules that a file uses, of those in `modules`. A name that is no module belongs to the module before
+/// it.
+fn uses_among(
+    own: &[String],
+    text: &str,
+    modules: &BTreeSet<Vec<String>>,
+) -> BTreeSet<Vec<String>> {
+    let mut found = BTreeSet::new();
+    let mut visit = |prefix: &str, base: &[String]| {
+        for (at, _) in text.match_indices(prefix) {
+            let word = !text[..at].ends_with(|c: char| c.is_alphanumeric() || "_:".contains(c));
+            if !word {
+                continue;
+            }
+            for name in names_after(&text[at + prefix.len()..]) {
+                let inner = [base, &[name]].concat();
+                found.insert(if modules.contains(&inner) { inner } else { base.to_vec() });
+            }
+        }
+    };
+    for module in modules {
+        visit(&format!("crate::{}::", module.join("::")), module);
+        let child = module.split_last().is_some_and(|(_, parent)| parent == own);
+        if child {
+            visit(&format!("{}::", module[module.len() - 1]), module);
+        }
+    }
+    for up in 1..own.len() {
+        let base = &own[..own.len() - up];
+        visit(&"super::".repeat(up), base);
+    }
+    found.remove(own);
+    found.into_iter().filter(|module| modules.contains(module)).collect()
+}
+
+#[test]
+fn uses_among_files_are_found_however_they_are_written() {
+    let path = |text: &str| -> Vec<String> { text.split("::").map(str::to_owned).collect() };
+    let modules = ["a", "a::b", "a::c", "a::c::d"].map(path).into_iter().collect();
+    let uses = |own: &str, text: &str| -> Vec<String> {
+        let found = uses_among(&path(own), text, &modules);
+        found.iter().map(|module| module.join("::")).collect()
+    };
+    assert_eq!(uses("a::b", "use crate::a::{Name, c::{self, X}};"), ["a", "a::c"]);
+    assert_eq!(uses("a::b", "use crate::a::c::d::Name;"), ["a::c", "a::c::d"]);
+    assert_eq!(uses("a::c::d", "use super::Name; use super::super::b::X;"), ["a::b", "a::c"]);
+    assert_eq!(
+        uses("a::c", "use d::Name; use other::d::Name; fn f() { crate::z::a() }"),
+        ["a::c::d"]
+    );
+}
+
+#[test]
+fn no_file_of_training_uses_one_that_uses_it() {
+    let files = rust_files(&root().join("maverl/src/train"));
+    let files: Vec<PathBuf> = files.into_iter().filter(|path| !is_test(path)).collect();
+    let modules: BTreeSet<Vec<String>> = files.iter().map(|path| module_path(path)).collect();
+    let uses = |path: &PathBuf| {
+        let lines: Vec<String> =
+            code(path).iter().map(|line| uncommented(line).trim().to_owned()).collect();
+        let own = module_path(path);
+        let used = uses_among(&own, &lines.join(" "), &modules);
+        (own, used)
+    };
+    let mut left: Vec<(Vec<String>, BTreeSet<Vec<String>>)> = files.iter().map(uses).collect();
+    loop {
+        let names: BTreeSet<Vec<String>> = left.iter().map(|(name, _)| name.clone()).collect();
+        let before = left.len();
+        left.retain(|(_, used)| used.iter().any(|used| names.contains(used)));
+        if left.len() == before {
+            break;
+        }
+    }
+    let circle = left.iter().map(|(name, used)| format!("{} uses {used:?}", name.join("::")));
+    none(&circle.collect::<Vec<_>>());
+}
+
+/// Maximum number of lines of the file that is one step of training.
+const LONGEST_STEP: usize = 60;
+
+#[test]
+fn a_step_is_read_on_one_page() {
+    let path = root().join("maverl/src/train/step.rs");
+    let lines = fs::read_to_string(&path).unwrap().lines().count();
+    assert!(lines <= LONGEST_STEP, "{} has {lines} lines", path.display());
 }
 
 #[test]

@@ -50,6 +50,7 @@ pub enum RolloutError {
         /// Its registered name.
         name: String,
         /// Failure of the environment.
+        #[source]
         error: EnvError,
     },
     /// The plan names something that this registry lacks, or gives it options that it does not accept.
@@ -192,27 +193,52 @@ impl Rollout {
         &self.runner
     }
 
-    /// Plays every episode, `rollout.max_episodes` concurrently, and returns them in the order of the requests. Calls
-    /// `ended` as each one ends, in arbitrary order. Dropping the future ends every episode.
+    /// Plays every episode, `rollout.max_episodes` concurrently. The result yields each one as it ends.
+    pub fn play(&self, requests: Vec<EpisodeRequest>) -> Playing {
+        Playing {
+            runner: Arc::clone(&self.runner),
+            waiting: requests.into_iter().enumerate(),
+            running: JoinSet::new(),
+            max_episodes: self.max_episodes,
+        }
+    }
+
+    /// Plays every episode, and returns them in the order of the requests. Calls `ended` as each one ends, in arbitrary
+    /// order. Dropping the future ends every episode.
     pub async fn collect(
         &self,
         requests: Vec<EpisodeRequest>,
         mut ended: impl FnMut(&Episode),
     ) -> Vec<Episode> {
         let mut episodes: Vec<Option<Episode>> = requests.iter().map(|_| None).collect();
-        let mut waiting = requests.into_iter().enumerate();
-        let mut playing = JoinSet::new();
-        loop {
-            for (place, request) in waiting.by_ref().take(self.max_episodes.get() - playing.len()) {
-                let runner = Arc::clone(&self.runner);
-                playing.spawn(async move { (place, runner.play(request).await) });
-            }
-            let Some(joined) = playing.join_next().await else { break };
-            let (place, episode) = joined.expect("RO-1: `play` catches every panic");
+        let mut playing = self.play(requests);
+        while let Some((place, episode)) = playing.next().await {
             ended(&episode);
             episodes[place] = Some(episode);
         }
         episodes.into_iter().flatten().collect()
+    }
+}
+
+/// Episodes that are being run. Dropping it ends all of them.
+pub struct Playing {
+    runner: Arc<EpisodeRunner>,
+    waiting: std::iter::Enumerate<std::vec::IntoIter<EpisodeRequest>>,
+    running: JoinSet<(usize, Episode)>,
+    max_episodes: NonZeroUsize,
+}
+
+impl Playing {
+    /// Waits for the next episode that ends, in arbitrary order, and returns it with the index of its request. `None`
+    /// if all have ended. Waiting episodes start when this is called.
+    pub async fn next(&mut self) -> Option<(usize, Episode)> {
+        let free = self.max_episodes.get() - self.running.len();
+        for (place, request) in self.waiting.by_ref().take(free) {
+            let runner = Arc::clone(&self.runner);
+            self.running.spawn(async move { (place, runner.play(request).await) });
+        }
+        let joined = self.running.join_next().await?;
+        Some(joined.expect("RO-1: `play` catches every panic"))
     }
 }
 

@@ -13,7 +13,7 @@ use super::disk::{
 use super::error::{At, RunDirError};
 use super::journal::GROWING;
 use super::manifest::{Difference, FileHash, Manifest};
-use super::rollouts::encode;
+use super::rollouts::{RolloutWriter, encode, growing, is_growing};
 use super::{CONFIG, Journal, Origin, PROVENANCE, RESOLVED, RunDir, SUMMARY, resolved};
 use crate::metrics::Metrics;
 use crate::trajectory::Episode;
@@ -76,6 +76,12 @@ impl RunDir {
         self.path.join(rollouts(step))
     }
 
+    /// Returns the path of the rollouts of a step while its episodes are being run, for
+    /// [`read_ended_rollouts`](super::read_ended_rollouts).
+    pub fn growing_rollouts(&self, step: u64) -> PathBuf {
+        growing(&self.rollouts(step))
+    }
+
     /// Returns the path of the report of an evaluation (`before`, `after`).
     pub fn evaluation(&self, name: &str) -> PathBuf {
         self.path.join(format!("evaluations/{name}.json"))
@@ -98,8 +104,9 @@ impl RunDir {
     ///
     /// If the directory cannot be listed.
     pub fn rollout_steps(&self) -> Result<Vec<u64>, RunDirError> {
-        let mut steps: Vec<u64> =
-            entries(&self.path.join("rollouts"))?.iter().filter_map(|path| step_of(path)).collect();
+        let files = entries(&self.path.join("rollouts"))?;
+        let whole = files.iter().filter(|path| !is_growing(path));
+        let mut steps: Vec<u64> = whole.filter_map(|path| step_of(path)).collect();
         steps.sort_unstable();
         Ok(steps)
     }
@@ -113,13 +120,23 @@ impl RunDir {
         Journal::metrics(&self.path)
     }
 
-    /// Writes the rollouts of a step.
+    /// Starts writing the rollouts of a step.
     ///
     /// # Errors
     ///
     /// If the disk fails.
-    pub fn write_rollouts(&mut self, step: u64, episodes: &[Episode]) -> Result<(), RunDirError> {
-        self.write_episodes(rollouts(step), episodes)
+    pub fn begin_rollouts(&self, step: u64) -> Result<RolloutWriter, RunDirError> {
+        RolloutWriter::create(&self.rollouts(step))
+    }
+
+    /// Completes the rollouts of a step, and lists them in the manifest.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn list_rollouts(&mut self, step: u64, mut out: RolloutWriter) -> Result<(), RunDirError> {
+        self.manifest.files.insert(rollouts(step), out.finish()?);
+        Ok(())
     }
 
     /// Writes the episodes of an evaluation.

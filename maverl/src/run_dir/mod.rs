@@ -40,7 +40,7 @@ pub use manifest::{Difference, FORMAT, FileHash, MANIFEST, Manifest};
 pub(crate) use origin::HELD_OUT;
 pub use origin::Origin;
 pub use provenance::Provenance;
-pub use rollouts::{read_rollouts, write_rollouts};
+pub use rollouts::{RolloutWriter, read_ended_rollouts, read_rollouts, write_rollouts};
 
 use std::fs;
 use std::io;

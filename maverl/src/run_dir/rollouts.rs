@@ -1,10 +1,15 @@
 //! Episodes on disk: compressed JSON lines, one for each episode followed by one for each of its turns.
 
+mod writer;
+
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+
+pub use self::writer::RolloutWriter;
+pub(super) use self::writer::{growing, is_growing};
 
 use super::disk::write_atomic;
 use super::error::{At, RunDirError, damaged};
@@ -14,6 +19,8 @@ use crate::trajectory::{Episode, Outcome, RewardPart, Turn};
 /// Maximum length of a line and of a file, in bytes before compression. An episode has one line, and one for each turn.
 const LONGEST: u64 = 64 << 20;
 const MOST: u64 = 4 << 30;
+/// Level of compression.
+const LEVEL: i32 = 3;
 /// Number of turns for which an episode preallocates memory.
 const TURNS: usize = 1 << 10;
 
@@ -47,16 +54,20 @@ pub fn write_rollouts(path: &Path, episodes: &[Episode]) -> Result<(), RunDirErr
 /// Encodes the content of a file of episodes.
 pub(super) fn encode(path: &Path, episodes: &[Episode]) -> Result<Vec<u8>, RunDirError> {
     let encode = || {
-        let mut out = zstd::Encoder::new(Vec::new(), 3)?;
-        for episode in episodes {
-            for line in lines(episode) {
-                serde_json::to_writer(&mut out, &line)?;
-                std::io::Write::write_all(&mut out, b"\n")?;
-            }
-        }
+        let mut out = zstd::Encoder::new(Vec::new(), LEVEL)?;
+        episodes.iter().try_for_each(|episode| write(&mut out, episode))?;
         out.finish()
     };
     encode().at("compress", path)
+}
+
+/// Writes the lines of an episode.
+fn write(out: &mut impl io::Write, episode: &Episode) -> io::Result<()> {
+    for line in lines(episode) {
+        serde_json::to_writer(&mut *out, &line)?;
+        out.write_all(b"\n")?;
+    }
+    Ok(())
 }
 
 fn lines(episode: &Episode) -> impl Iterator<Item = Line> {
@@ -78,42 +89,66 @@ fn lines(episode: &Episode) -> impl Iterator<Item = Line> {
     std::iter::once(header).chain(turns)
 }
 
-/// Reads a file of [`write_rollouts`].
+/// Reads a complete file of episodes.
 ///
 /// # Errors
 ///
 /// If the file cannot be read, or a line of it is invalid. The message names the line.
 pub fn read_rollouts(path: &Path) -> Result<Vec<Episode>, RunDirError> {
+    let (episodes, end) = read(path)?;
+    end.map(|()| episodes)
+}
+
+/// Reads the episodes of a file that is still being written, or whose writer was killed: those that are complete.
+///
+/// # Errors
+///
+/// If the file cannot be opened.
+pub fn read_ended_rollouts(path: &Path) -> Result<Vec<Episode>, RunDirError> {
+    Ok(read(path)?.0)
+}
+
+/// Reads the complete episodes of a file up to its end or its first error.
+fn read(path: &Path) -> Result<(Vec<Episode>, Result<(), RunDirError>), RunDirError> {
     let mut episodes: Vec<Episode> = Vec::new();
     let mut missing = 0;
     let mut lines = Lines::open(path)?;
-    while let Some(line) = lines.next()? {
-        let wrong = |what: &str| damaged(path, format!("line {}: {what}", lines.number));
-        match serde_json::from_slice(&line).map_err(|e| wrong(&e.to_string()))? {
-            Line::Episode { task, index, seed, answer, outcome, rewards, turns }
-                if missing == 0 =>
-            {
-                missing = turns;
-                // The stored number is not trusted for allocation.
-                let turns = Vec::with_capacity(turns.min(TURNS));
-                episodes.push(Episode { task, index, seed, turns, answer, outcome, rewards });
+    let end = loop {
+        match lines.next() {
+            Ok(None) => break Ok(()),
+            Err(error) => break Err(error),
+            Ok(Some(line)) => {
+                if let Err(what) = add(&mut episodes, &mut missing, &line) {
+                    break Err(damaged(path, format!("line {}: {what}", lines.number)));
+                }
             }
-            Line::Turn { turn, .. } if missing > 0 => {
-                missing -= 1;
-                episodes
-                    .last_mut()
-                    .ok_or_else(|| wrong("a turn without episode"))?
-                    .turns
-                    .push(turn);
-            }
-            Line::Episode { .. } => return Err(wrong("the episode before it lacks turns")),
-            Line::Turn { .. } => return Err(wrong("its episode has all its turns")),
         }
-    }
+    };
     if missing > 0 {
-        return Err(damaged(path, format!("its last episode lacks {missing} turns")));
+        episodes.pop();
+        let lacks = damaged(path, format!("its last episode lacks {missing} turns"));
+        return Ok((episodes, end.and(Err(lacks))));
     }
-    Ok(episodes)
+    Ok((episodes, end))
+}
+
+/// Adds a line to the episodes before it. `missing` is the number of turns that the last episode lacks.
+fn add(episodes: &mut Vec<Episode>, missing: &mut usize, line: &[u8]) -> Result<(), String> {
+    match serde_json::from_slice(line).map_err(|e| e.to_string())? {
+        Line::Episode { task, index, seed, answer, outcome, rewards, turns } if *missing == 0 => {
+            *missing = turns;
+            // The stored number is not trusted for allocation.
+            let turns = Vec::with_capacity(turns.min(TURNS));
+            episodes.push(Episode { task, index, seed, turns, answer, outcome, rewards });
+        }
+        Line::Turn { turn, .. } if *missing > 0 => {
+            *missing -= 1;
+            episodes.last_mut().ok_or("a turn without episode")?.turns.push(turn);
+        }
+        Line::Episode { .. } => return Err("the episode before it lacks turns".to_owned()),
+        Line::Turn { .. } => return Err("its episode has all its turns".to_owned()),
+    }
+    Ok(())
 }
 
 /// Lines of a compressed file, read one at a time, of limited length.

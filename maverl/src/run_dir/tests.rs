@@ -49,6 +49,12 @@ pub(crate) fn episode(id: &str, index: u32, solved: bool, turns: u32) -> Episode
     }
 }
 
+/// Writes the rollouts of a step without episodes.
+fn play_nothing(dir: &mut RunDir, step: u64) {
+    let rollouts = dir.begin_rollouts(step).unwrap();
+    dir.list_rollouts(step, rollouts).unwrap();
+}
+
 /// Returns the origin of a run without data.
 pub(crate) fn origin() -> Origin {
     let provenance = Provenance {
@@ -104,7 +110,7 @@ fn a_run_directory_is_its_owners_alone_and_what_is_written_in_it_follows_it() {
     for part in ["", "rollouts", "evaluations", "checkpoints"] {
         assert_eq!(mode(&dir.path().join(part)), 0o700, "{part}");
     }
-    dir.write_rollouts(1, &[]).unwrap();
+    play_nothing(&mut dir, 1);
     drop(Journal::open(dir.path(), &BTreeMap::new()).unwrap());
     let files = ["config.toml", "resolved.toml", "provenance.json", "manifest.json"];
     for file in files.into_iter().chain(["metrics.jsonl", "rollouts/step-000001.jsonl.zst"]) {
@@ -112,7 +118,7 @@ fn a_run_directory_is_its_owners_alone_and_what_is_written_in_it_follows_it() {
     }
     let rollouts = dir.path().join("rollouts");
     fs::set_permissions(&rollouts, fs::Permissions::from_mode(0o755)).unwrap();
-    dir.write_rollouts(2, &[]).unwrap();
+    play_nothing(&mut dir, 2);
     assert_eq!(mode(&dir.rollouts(2)), 0o644, "a directory that was opened stays open");
 }
 
@@ -255,7 +261,7 @@ fn going_on_removes_what_belongs_to_later_steps_or_is_not_vouched_for() {
     let home = tempfile::tempdir().unwrap();
     let mut dir = RunDir::create(&home.path().join("a"), &origin()).unwrap();
     for step in [1, 2, 10, 1_000_000] {
-        dir.write_rollouts(step, &[]).unwrap();
+        play_nothing(&mut dir, step);
     }
     for name in ["before", "after"] {
         dir.write_evaluation(name, &7).unwrap();
@@ -279,8 +285,8 @@ fn going_on_removes_what_belongs_to_later_steps_or_is_not_vouched_for() {
 fn removed_episodes_are_named_and_may_be_allowed_but_no_other_file() {
     let home = tempfile::tempdir().unwrap();
     let mut dir = RunDir::create(&home.path().join("a"), &origin()).unwrap();
-    dir.write_rollouts(1, &[]).unwrap();
-    dir.write_rollouts(2, &[]).unwrap();
+    play_nothing(&mut dir, 1);
+    play_nothing(&mut dir, 2);
     dir.write_evaluation("before", &7).unwrap();
     fs::remove_file(dir.rollouts(1)).unwrap();
     let error = dir.verify(2, Missing::Nothing).unwrap_err().to_string();
@@ -326,7 +332,7 @@ fn a_resumed_journal_equals_one_never_interrupted() {
 fn a_sealed_manifest_covers_every_file_of_the_run_and_no_other() {
     let home = tempfile::tempdir().unwrap();
     let mut dir = RunDir::create(&home.path().join("a"), &origin()).unwrap();
-    dir.write_rollouts(1, &[]).unwrap();
+    play_nothing(&mut dir, 1);
     fs::write(dir.path().join("notes.txt"), "promising").unwrap();
     let journal = Journal::open(dir.path(), &BTreeMap::new()).unwrap();
     dir.seal(journal.sync().unwrap(), Missing::Nothing).unwrap();

@@ -6,8 +6,7 @@ use crate::algo::{Sample, ValueTarget, ValueText};
 use crate::config::{CriticInput, Granularity, Mixer};
 use crate::plan::{CriticPlan, Plan};
 use crate::runtime::{Policy, RuntimeError};
-use crate::train::TrainError;
-use crate::train::team::Team;
+use crate::train::error::TrainError;
 use crate::trajectory::Episode;
 
 /// Values that critics predicted for samples before any update; empty without critics.
@@ -33,40 +32,41 @@ impl ValuePredictions {
 
 /// Predicts the values of samples; critics of different workers run concurrently.
 pub(super) async fn predict(
-    team: &Team<'_>,
+    plan: &Plan,
+    policies: &[Policy],
     episodes: &[Episode],
     samples: &[Sample],
 ) -> Result<ValuePredictions, TrainError> {
-    let plan = team.plan;
     let Some(critic) = &plan.algorithm.critic else { return Ok(ValuePredictions::default()) };
     let text = |sample: &Sample| {
         let host = host(plan, sample);
-        text(&team.policies[host], critic, &episodes[sample.episode], sample)
+        text(&policies[host], critic, &episodes[sample.episode], sample)
     };
     let texts: Vec<ValueText> = samples.iter().map(text).collect::<Result<_, _>>()?;
-    let values = predict_values(team, samples, &texts).await?;
+    let values = predict_values(plan, policies, samples, &texts).await?;
     Ok(ValuePredictions { texts, values })
 }
 
 /// Predicts values of given texts with the current critics, `[N][positions]`.
 pub(super) async fn predict_values(
-    team: &Team<'_>,
+    plan: &Plan,
+    policies: &[Policy],
     samples: &[Sample],
     texts: &[ValueText],
 ) -> Result<Vec<Vec<f64>>, TrainError> {
-    let asked = (0..team.policies.len()).map(async |policy| {
+    let asked = (0..policies.len()).map(async |policy| {
         let its: Vec<usize> =
-            (0..samples.len()).filter(|&i| host(team.plan, &samples[i]) == policy).collect();
+            (0..samples.len()).filter(|&i| host(plan, &samples[i]) == policy).collect();
         if its.is_empty() {
             return Ok(Vec::new());
         }
         let texts = its.iter().map(|&i| texts[i].clone()).collect();
-        let values = team.policies[policy].values(texts).await?;
+        let values = policies[policy].values(texts).await?;
         Ok::<_, RuntimeError>(its.into_iter().zip(values).collect())
     });
     let mut values = vec![Vec::new(); samples.len()];
-    for (i, said) in try_join_all(asked).await?.into_iter().flatten() {
-        values[i] = said.into_iter().map(f64::from).collect();
+    for (i, predicted) in try_join_all(asked).await?.into_iter().flatten() {
+        values[i] = predicted.into_iter().map(f64::from).collect();
     }
     Ok(values)
 }
@@ -114,8 +114,5 @@ fn transcript(policy: &Policy, episode: &Episode, turn: usize) -> Result<Vec<u32
         .map(|turn| format!("{}: {}\n", turn.seat, turn.reply))
         .collect();
     let ids = policy.tokenizer().encode_plain(&said);
-    ids.map_err(|error| {
-        let (worker, message) = (policy.name().to_owned(), format!("a transcript: {error}"));
-        TrainError::Runtime(RuntimeError::Model { worker, message })
-    })
+    ids.map_err(|source| TrainError::Transcript { policy: policy.name().to_owned(), source })
 }

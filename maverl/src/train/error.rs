@@ -1,12 +1,14 @@
 //! Errors that end a run.
 
+use std::error::Error;
 use std::path::PathBuf;
 
-use super::resume_command;
 use crate::data::DataError;
+use crate::model::{ModelError, TokenizerError};
 use crate::rollout::RolloutError;
 use crate::run_dir::RunDirError;
 use crate::runtime::RuntimeError;
+use crate::train::resume::resume_command;
 
 /// Error that ended a run. Written files stay, and `--resume` continues from the last checkpoint.
 #[derive(Debug, thiserror::Error)]
@@ -25,14 +27,36 @@ pub enum TrainError {
     #[error(transparent)]
     Data(#[from] DataError),
     /// A demonstration does not fit the model's chat template.
-    #[error("demonstration {number} of `{data}`: {reason}")]
+    #[error("demonstration {number} of `{data}`: {source}")]
     Demonstration {
         /// Number of the demonstration, from 1, in the order of the file.
         number: usize,
         /// The file.
         data: String,
-        /// Description of the error.
-        reason: String,
+        /// Error of the demonstration.
+        source: DemonstrationError,
+    },
+    /// The transcript of an episode cannot be an input of a critic.
+    #[error("policy `{policy}`: a transcript for its critic: {source}")]
+    Transcript {
+        /// Name of the policy.
+        policy: String,
+        /// Error of the tokenizer.
+        source: TokenizerError,
+    },
+    /// The mixer of a checkpoint could not be saved or loaded.
+    #[error("mixer: {source}")]
+    Mixer {
+        /// Error of the file.
+        source: ModelError,
+    },
+    /// A sink refused an episode.
+    #[error("a sink of episodes failed at {}: {source}", stage(*step))]
+    Sink {
+        /// Number of the step, from 1; 0 for an evaluation.
+        step: u64,
+        /// Error of the sink.
+        source: Box<dyn Error + Send + Sync>,
     },
     /// Too many episodes failed for reasons that are not the policy's.
     #[error(
@@ -108,4 +132,100 @@ pub enum TrainError {
         /// Requested steps.
         steps: u64,
     },
+}
+
+/// Kind of an error, for programs that treat kinds differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Files of the run: the disk, a damaged file, or settings that a resumed run may not change.
+    Files,
+    /// A model, its threads, or its memory.
+    Model,
+    /// An environment, an endpoint, or a declaration that the registry lacks.
+    Team,
+    /// Tasks, demonstrations or pairs of replies.
+    Data,
+    /// Episodes that could not be scored.
+    Unscored,
+    /// Nothing to learn from.
+    NoSignal,
+    /// A request that the run cannot fulfill, such as an episode that it does not have.
+    Request,
+    /// A sink of the caller.
+    Sink,
+}
+
+impl TrainError {
+    /// Returns the kind of the error.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::RunDir(_) => ErrorKind::Files,
+            Self::Runtime(_) | Self::Transcript { .. } | Self::Mixer { .. } => ErrorKind::Model,
+            Self::Rollout(_) => ErrorKind::Team,
+            Self::Data(_) | Self::Demonstration { .. } => ErrorKind::Data,
+            Self::Unscored { .. } | Self::NoneScored { .. } => ErrorKind::Unscored,
+            Self::NoSamples { .. } | Self::Flat { .. } => ErrorKind::NoSignal,
+            Self::NoEpisode { .. } | Self::StepsBehind { .. } => ErrorKind::Request,
+            Self::Sink { .. } => ErrorKind::Sink,
+        }
+    }
+}
+
+/// Reason that a demonstration cannot be trained on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DemonstrationError {
+    /// The conversation cannot be rendered or encoded.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// The chat template changes earlier messages, so that the reply has no place of its own.
+    #[error("the chat template changes {what}")]
+    Changed {
+        /// Changed part.
+        what: &'static str,
+    },
+    /// The conversation has no message.
+    #[error("nothing is said")]
+    Empty,
+    /// The reply has no token.
+    #[error("there is nothing to learn in it")]
+    Nothing,
+}
+
+/// Formats the place of an episode: a step, or an evaluation.
+fn stage(step: u64) -> String {
+    if step == 0 { "an evaluation".to_owned() } else { format!("step {step}") }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn an_error_says_its_kind_and_keeps_its_sources() {
+        let full = || std::io::Error::from(std::io::ErrorKind::StorageFull);
+        let file = RunDirError::Io { action: "write", path: "a".into(), source: full() };
+        let sink = TrainError::Sink { step: 3, source: Box::new(full()) };
+        let mixer = TrainError::Mixer { source: ModelError("no `params`".to_owned()) };
+        for (error, kind, root) in [
+            (TrainError::RunDir(file), ErrorKind::Files, full().to_string()),
+            (sink, ErrorKind::Sink, full().to_string()),
+            (mixer, ErrorKind::Model, "no `params`".to_owned()),
+        ] {
+            assert_eq!(error.kind(), kind);
+            assert!(error.to_string().contains(&root), "{error}");
+            assert_eq!(error.source().unwrap().to_string(), root);
+        }
+        let error = TrainError::Demonstration {
+            number: 2,
+            data: "shown.jsonl".to_owned(),
+            source: DemonstrationError::Nothing,
+        };
+        let expected = "demonstration 2 of `shown.jsonl`: there is nothing to learn in it";
+        assert_eq!(error.to_string(), expected);
+        assert!(error.source().unwrap().is::<DemonstrationError>());
+    }
 }

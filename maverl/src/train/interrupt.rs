@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use super::progress::Progress;
+use crate::train::progress::Progress;
 
 /// A request to stop after the current step. Clones share it.
 #[derive(Clone)]

@@ -5,29 +5,30 @@ use crate::algo::{Sample, row, samples};
 use crate::config::KlIn;
 use crate::metrics::Metrics;
 use crate::plan::{LossPlan, Plan};
-use crate::train::TrainError;
+use crate::runtime::{Policy, RuntimeError};
 use crate::train::state::{AlgorithmState, REWARD_KL};
-use crate::train::team::Team;
 use crate::trajectory::{Episode, RewardOf, RewardPart};
 
 /// Name of the reward part of the KL penalty.
 const KL: &str = "kl";
 
-/// Adds the KL penalty to the rewards of turns, for policies whose KL is in the reward.
+/// Adds the KL penalty to the rewards of turns, for policies whose KL is in the reward. Returns true if any has it.
 pub(super) async fn apply(
-    team: &Team<'_>,
     plan: &Plan,
+    policies: &[Policy],
     episodes: &mut [Episode],
     state: &AlgorithmState,
-) -> Result<(), TrainError> {
+) -> Result<bool, RuntimeError> {
     let samples = samples(episodes, plan);
-    for (index, policy) in team.policies.iter().enumerate() {
+    let mut applied = false;
+    for (index, policy) in policies.iter().enumerate() {
         let loss = |sample: &Sample| &plan.seats[sample.seat].loss;
         let pays = |sample: &&Sample| sample.policy == index && in_reward(loss(sample));
         let charged: Vec<&Sample> = samples.iter().filter(pays).collect();
         if charged.is_empty() {
             continue;
         }
+        applied = true;
         let rows: Vec<_> = charged.iter().map(|sample| row(plan, episodes, sample, &[])).collect();
         let sampled: Vec<Vec<f32>> = rows.iter().map(|row| row.logprobs.clone()).collect();
         let reference = policy.reference(rows).await?;
@@ -40,7 +41,7 @@ pub(super) async fn apply(
             episodes[sample.episode].rewards.extend((value != 0.0).then_some(part));
         }
     }
-    Ok(())
+    Ok(applied)
 }
 
 fn in_reward(loss: &LossPlan) -> bool {

@@ -1,7 +1,7 @@
 //! Metrics of a step.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::algo::advantage::Compound;
 use crate::algo::{GroupSummary, Sample, explained_variance};
@@ -10,6 +10,38 @@ use crate::plan::Plan;
 use crate::rollout::Usage;
 use crate::runtime::{Batch, EngineStats, Policy, UpdateStats, ValueStats};
 use crate::trajectory::Episode;
+
+/// Times and speeds of a step in progress.
+pub(super) struct Meter<'p> {
+    start: Instant,
+    /// Duration of the rollout.
+    rollout: Duration,
+    policies: &'p [Policy],
+    /// Statistics of engines and endpoints before the step.
+    engines: Vec<EngineStats>,
+    endpoints: BTreeMap<String, Usage>,
+}
+
+impl<'p> Meter<'p> {
+    /// Starts a step.
+    pub(super) fn start(policies: &'p [Policy], endpoints: BTreeMap<String, Usage>) -> Self {
+        let engines = policies.iter().map(Policy::work).collect();
+        Self { start: Instant::now(), rollout: Duration::ZERO, policies, engines, endpoints }
+    }
+
+    /// Ends the rollout of the step.
+    pub(super) fn collected(&mut self) {
+        self.rollout = self.start.elapsed();
+    }
+
+    /// Ends the step, and returns its times and speeds.
+    pub(super) fn stop(self, episodes: &[Episode], usage: BTreeMap<String, Usage>) -> Metrics {
+        let mut timing = timing(episodes, self.rollout, self.start.elapsed());
+        timing.extend(engines(self.policies, &self.engines));
+        timing.extend(endpoints(&usage, &self.endpoints));
+        timing
+    }
+}
 
 /// Returns the metrics of a policy's batch.
 pub(super) fn batch(policy: &str, batch: &Batch) -> Metrics {
@@ -141,7 +173,7 @@ pub(super) fn singletons(metrics: &Metrics) -> Option<String> {
 }
 
 /// Returns times and speeds of a step.
-pub(super) fn timing(episodes: &[Episode], played: Duration, all: Duration) -> Metrics {
+fn timing(episodes: &[Episode], played: Duration, all: Duration) -> Metrics {
     let tokens: u64 = by_seat(episodes).values().map(|totals| totals.completion_tokens).sum();
     let (rollout, update) = (played.as_secs_f64(), (all - played).as_secs_f64());
     let speed = tokens as f64 / rollout.max(1e-9);
@@ -154,10 +186,7 @@ pub(super) fn timing(episodes: &[Episode], played: Duration, all: Duration) -> M
 }
 
 /// Returns the usage of endpoints since `before`. It is not reproducible, since endpoints may be more or less busy.
-pub(super) fn endpoints(
-    now: &BTreeMap<String, Usage>,
-    before: &BTreeMap<String, Usage>,
-) -> Metrics {
+fn endpoints(now: &BTreeMap<String, Usage>, before: &BTreeMap<String, Usage>) -> Metrics {
     let mut metrics = Metrics::default();
     for (name, usage) in now {
         let usage = *usage - before.get(name).copied().unwrap_or_default();
@@ -176,13 +205,8 @@ pub(super) fn endpoints(
     metrics
 }
 
-/// Returns the statistics of the policies' engines so far.
-pub(super) fn work(policies: &[Policy]) -> Vec<EngineStats> {
-    policies.iter().map(Policy::work).collect()
-}
-
 /// Returns the metrics of the policies' engines since `before`.
-pub(super) fn engine(policies: &[Policy], before: &[EngineStats]) -> Metrics {
+fn engines(policies: &[Policy], before: &[EngineStats]) -> Metrics {
     let mut metrics = Metrics::default();
     for (policy, before) in policies.iter().zip(before) {
         let work = policy.work() - *before;

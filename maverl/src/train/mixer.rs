@@ -18,9 +18,10 @@ use crate::model::ModelError;
 use crate::model::save::{Entry, one_file};
 use crate::model::weights::Shards;
 use crate::plan::{CriticPlan, OptimPlan, Plan};
-use crate::train::TrainError;
+use crate::runtime::Policy;
+use crate::train::batches::{Advantages, StepPlan, whitened};
 use crate::train::critic::{ValuePredictions, host, predict_values};
-use crate::train::team::Team;
+use crate::train::error::TrainError;
 
 /// Salt of the seed of a mixer.
 const MIXER: u64 = 0x006d_6978_6572;
@@ -31,13 +32,6 @@ pub(super) struct Mixer {
     mixing: Mixing,
     moments: [Vec<f32>; 2],
     step: u64,
-}
-
-/// Result of training with a mixer.
-pub(super) struct Mixed {
-    /// Advantages of each token of each sample. `[N][T]`
-    pub(super) advantages: Vec<Vec<f64>>,
-    pub(super) metrics: Metrics,
 }
 
 /// The episodes of a step, and the position of each trained seat in them.
@@ -116,38 +110,29 @@ impl Mixer {
 }
 
 /// Computes the advantages of samples from the critics' predictions. Then mixer and critics are updated together.
+/// `mixer` is none before its first use.
 pub(super) async fn learn(
-    team: &Team<'_>,
-    critic: &CriticPlan,
-    samples: &[Sample],
-    said: &ValuePredictions,
-    step: u64,
-    rates: Option<&Metrics>,
-) -> Result<Mixed, TrainError> {
-    let (plan, mut metrics) = (team.plan, Metrics::default());
-    let rounds = Rounds::of(team, critic, samples, said).await?;
+    at: &StepPlan<'_>,
+    policies: &[Policy],
+    mixer: &mut Option<Mixer>,
+    (critic, samples): (&CriticPlan, &[Sample]),
+    predicted: &ValuePredictions,
+) -> Result<Advantages, TrainError> {
+    let (plan, mut metrics) = (at.plan, Metrics::default());
+    let rounds = Rounds::of(plan, policies, critic, samples, predicted).await?;
     let size = rounds.states.values().next().map_or(0, Vec::len);
-    let mut mixer = team.mixer.take().unwrap_or_else(|| Mixer::new(plan, critic, size));
-    let first = rounds.all(samples, &said.values);
-    let mut advantages = vec![Vec::new(); samples.len()];
-    for (episode, round) in &first {
-        let credits = mixer.mixing.credits(round, critic.credit);
-        for (i, sample) in samples.iter().enumerate().filter(|(_, s)| s.episode == *episode) {
-            advantages[i] = match critic.credit {
-                Credit::Tokens => reply_gae(&said.values[i], critic).0,
-                _ => vec![credits[rounds.place(sample)]; sample.tokens],
-            };
-        }
-    }
+    let mixer = mixer.get_or_insert_with(|| Mixer::new(plan, critic, size));
+    let first = rounds.all(samples, &predicted.values);
+    let tokens = rounds.advantages(&mixer.mixing, critic, &first, samples, predicted);
     let old = totals(&mixer.mixing, &first);
     metrics.extend(measured(&old, &first));
-    let lr = rates.and_then(|rates| rates.get("mixer/lr"));
-    let lr = lr.unwrap_or_else(|| lr_of(plan, critic, step));
+    let lr = at.rates.and_then(|rates| rates.get("mixer/lr"));
+    let lr = lr.unwrap_or_else(|| lr_of(plan, critic, at.step));
     let mut loss = 0.0;
     for epoch in 0..plan.algorithm.epochs {
         let values = match epoch {
-            0 => said.values.clone(),
-            _ => predict_values(team, samples, &said.texts).await?,
+            0 => predicted.values.clone(),
+            _ => predict_values(plan, policies, samples, &predicted.texts).await?,
         };
         let now = rounds.all(samples, &values);
         let mut gradient = vec![0.0; mixer.mixing.params().len()];
@@ -156,24 +141,24 @@ pub(super) async fn learn(
         let sums = rounds.backward(
             (&mixer.mixing, critic),
             (&now, &old),
-            (samples, &values, &said.values),
+            (samples, &values, &predicted.values),
             &mut grads,
             &mut gradient,
         );
         loss += sums.loss;
         mixer.apply(&critic.optim, lr, &gradient);
         let targets: Vec<ValueTarget> = grads.into_iter().map(ValueTarget::Slopes).collect();
-        for (host, mut batch) in value_batches(plan, samples, &said.texts, &targets, step) {
+        let batches = value_batches(plan, samples, &predicted.texts, &targets, at.step);
+        for (host, mut batch) in batches {
             (batch.minibatches, batch.epochs, batch.lr) = (1, 1, lr);
-            let stats = team.policies[host].update_critic(batch).await?;
-            let name = format!("critic/{}/grad_norm", team.policies[host].name());
-            metrics.set(name, stats.grad_norm);
+            let stats = policies[host].update_critic(batch).await?;
+            metrics.set(format!("critic/{}/grad_norm", policies[host].name()), stats.grad_norm);
         }
     }
-    team.mixer.set(Some(mixer));
     metrics.set("mixer/lr", lr);
     metrics.set("mixer/loss", loss / plan.algorithm.epochs as f64);
-    Ok(Mixed { advantages, metrics })
+    let tokens = whitened(plan, tokens);
+    Ok(Advantages { tokens, targets: Vec::new(), metrics, flat: false })
 }
 
 fn lr_of(plan: &Plan, critic: &CriticPlan, step: u64) -> f64 {
@@ -230,12 +215,13 @@ impl Rounds {
     /// Computes the state of each episode, which is the critic's hidden state of its first prompt, and the speaking
     /// seats.
     async fn of(
-        team: &Team<'_>,
+        plan: &Plan,
+        policies: &[Policy],
         critic: &CriticPlan,
         samples: &[Sample],
-        said: &ValuePredictions,
+        predicted: &ValuePredictions,
     ) -> Result<Self, TrainError> {
-        let seats = team.plan.seats.iter().enumerate();
+        let seats = plan.seats.iter().enumerate();
         let seats: Vec<usize> = seats.filter(|(_, seat)| seat.trained).map(|(i, _)| i).collect();
         let mut firsts: BTreeMap<usize, usize> = BTreeMap::new();
         for (i, sample) in samples.iter().enumerate() {
@@ -246,13 +232,12 @@ impl Rounds {
             states.extend(firsts.keys().map(|&episode| (episode, Vec::new())));
             return Ok(Self { seats, states });
         }
-        let hosts: BTreeSet<usize> =
-            firsts.values().map(|&i| host(team.plan, &samples[i])).collect();
+        let hosts: BTreeSet<usize> = firsts.values().map(|&i| host(plan, &samples[i])).collect();
         for policy in hosts {
-            let its = firsts.iter().filter(|&(_, &i)| host(team.plan, &samples[i]) == policy);
+            let its = firsts.iter().filter(|&(_, &i)| host(plan, &samples[i]) == policy);
             let (episodes, texts): (Vec<usize>, Vec<_>) =
-                its.map(|(&episode, &i)| (episode, said.texts[i].clone())).unzip();
-            let seen = team.policies[policy].states(texts).await?;
+                its.map(|(&episode, &i)| (episode, predicted.texts[i].clone())).unzip();
+            let seen = policies[policy].states(texts).await?;
             for (episode, state) in episodes.into_iter().zip(seen) {
                 let spoke =
                     |seat: &usize| samples.iter().any(|s| s.episode == episode && s.seat == *seat);
@@ -264,6 +249,28 @@ impl Rounds {
             }
         }
         Ok(Self { seats, states })
+    }
+
+    /// Computes the advantage of each token of each sample, `[N][T]`, from values `first` before the update.
+    fn advantages(
+        &self,
+        mixing: &Mixing,
+        critic: &CriticPlan,
+        first: &[(usize, Round)],
+        samples: &[Sample],
+        predicted: &ValuePredictions,
+    ) -> Vec<Vec<f64>> {
+        let mut advantages = vec![Vec::new(); samples.len()];
+        for (episode, round) in first {
+            let credits = mixing.credits(round, critic.credit);
+            for (i, sample) in samples.iter().enumerate().filter(|(_, s)| s.episode == *episode) {
+                advantages[i] = match critic.credit {
+                    Credit::Tokens => reply_gae(&predicted.values[i], critic).0,
+                    _ => vec![credits[self.place(sample)]; sample.tokens],
+                };
+            }
+        }
+        advantages
     }
 
     /// Returns the position of a sample's seat among the trained seats.

@@ -1,36 +1,52 @@
 //! Training: the loop over steps, and all files of a run.
 //!
 //! ```text
-//! Tasks ─► Episodes ─► Samples ─► Advantages ─► Batches ─► Update          one step: `step.rs`, `learn.rs`
-//! checkpoints, evaluations, metrics, rollouts, resuming after a crash      the course of a run: `course.rs`
-//! a stored episode again, with the weights of its step                     `replay.rs`
+//! Episodes ─► Samples ─► Advantages ─► Batches ─► Update      one step: `step.rs`, with `supervised.rs` beside it
+//!  players     learner    learner                 learner
+//! checkpoints, evaluations, metrics, resuming after a crash   the course of a run: `run.rs`
+//! a stored episode again, with the weights of its step        `replay.rs`
 //! ```
+//!
+//! [`players`] run episodes and know no algorithm, [`learner`] updates policies and knows no rollout, [`step`] connects
+//! them. `training.rs` puts them together for a plan, and `run.rs` knows neither. No file here uses one that uses it.
 
-mod course;
+mod batches;
+mod collect;
 mod critic;
+mod dataset;
+mod display;
 mod error;
+mod evaluations;
 mod interrupt;
 mod kl_penalty;
-mod learn;
+mod learner;
 mod measure;
 mod mixer;
+mod players;
 mod progress;
 mod replay;
+mod resume;
+mod run;
+mod sink;
 mod state;
 mod step;
 mod summary;
 mod supervised;
-mod team;
+mod trainable;
+mod training;
 mod unscored;
 
-pub use error::TrainError;
+pub use display::stderr;
+pub use error::{DemonstrationError, ErrorKind, TrainError};
 pub use interrupt::Interrupt;
-pub use progress::{Progress, Silent, StepLine, silent, stderr};
+pub use progress::{Progress, Silent, StepLine, silent};
 pub use replay::{Recorded, replay};
+pub use resume::resume_command;
+pub use sink::{EndedEpisode, EpisodeSink, SinkError};
 pub use summary::{Evaluation, Report, RunSummary, SplitScore};
 pub use unscored::report;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::checkpoint::{Checkpoints, Which};
@@ -41,8 +57,11 @@ use crate::run_dir::{Missing, RunDir, RunLocation};
 use crate::runtime::Runtime;
 use crate::trajectory::Episode;
 
-use course::{Course, Opened, Settings, Trainable};
-use team::{Needs, Team};
+use dataset::Needs;
+use run::{Opened, Run, Settings};
+use sink::Observers;
+use trainable::Trainable;
+use training::Training;
 
 /// Options of a run that do not change its numbers.
 #[derive(Clone)]
@@ -58,6 +77,8 @@ pub struct Options {
     pub progress: Arc<dyn Progress>,
     /// Request to stop.
     pub interrupt: Interrupt,
+    /// Receivers of the episodes of training and evaluations, each as soon as it ends.
+    pub sinks: Vec<Arc<dyn EpisodeSink>>,
 }
 
 impl Options {
@@ -69,7 +90,15 @@ impl Options {
             missing: Missing::default(),
             progress: Arc::new(Silent),
             interrupt: Interrupt::default(),
+            sinks: Vec::new(),
         }
+    }
+
+    /// Registers a receiver of the run's episodes.
+    #[must_use]
+    pub fn sink(mut self, sink: impl EpisodeSink + 'static) -> Self {
+        self.sinks.push(Arc::new(sink));
+        self
     }
 }
 
@@ -83,31 +112,32 @@ pub async fn train(
     registry: &Registry,
     options: Options,
 ) -> Result<Report, TrainError> {
-    let Options { place, given, missing, progress, interrupt } = options;
+    let Options { place, given, missing, progress, interrupt, sinks } = options;
     let eval = plan.eval.used(plan.algorithm.preset);
     let runtime = Runtime::start(plan)?;
     runtime.notes(plan).iter().for_each(|note| progress.warn(note));
     interrupt.tell(Arc::clone(&progress));
     let report = async {
-        let team = Team::start(plan, registry, &runtime, Needs::Training(&eval), &progress)?;
-        if let Some(note) = team.note()? {
-            progress.note(&note);
+        let observers = Observers { progress: Arc::clone(&progress), sinks };
+        let needs = Needs::Training(&eval);
+        let training = Training::start(plan, registry, &runtime, needs, observers)?;
+        if let Some(report) = training.report()? {
+            progress.note(&report);
         }
-        let origin = team.origin(given).await?;
+        let origin = training.origin(given).await?;
         let settings = Settings {
             seed: plan.seed,
             steps: plan.steps,
             max_flat_steps: plan.algorithm.max_flat_steps,
             eval: eval.clone(),
             checkpoint: plan.checkpoint.clone(),
-            seats: team.asked(),
-            measure: team.measure(),
+            seats: training.asked(),
+            measure: training.measure(),
             missing,
         };
-        match Course::open(&place, &origin, settings, team, Arc::clone(&progress), interrupt)
-            .await?
-        {
-            Opened::Ready(course) => course.run().await,
+        let run = Run::open(&place, &origin, settings, training, Arc::clone(&progress), interrupt);
+        match run.await? {
+            Opened::Ready(run) => run.run().await,
             Opened::Complete(report) => {
                 progress.note("the run is complete; give more `steps` to go on with it");
                 Ok(*report)
@@ -118,16 +148,6 @@ pub async fn train(
     let report = Box::pin(report).await;
     runtime.shutdown();
     report
-}
-
-/// Returns the command that resumes a run.
-pub fn resume_command(dir: &Path) -> String {
-    let dir = dir.display().to_string();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=,:@".contains(c);
-    match dir.chars().all(plain) {
-        true => format!("maverl train --resume {dir}"),
-        false => format!("maverl train --resume '{}'", dir.replace('\'', "'\\''")),
-    }
 }
 
 /// Weights to evaluate.
@@ -174,11 +194,12 @@ pub async fn play(
     let runtime = Runtime::start(plan)?;
     let episodes = async {
         let needs = Needs::Split(&spec.split);
-        let mut team = Team::start(plan, registry, &runtime, needs, progress)?;
+        let observers = Observers::new(progress);
+        let mut training = Training::start(plan, registry, &runtime, needs, observers)?;
         if let Some(checkpoint) = &checkpoint {
-            team.load(checkpoint).await?;
+            training.load(checkpoint).await?;
         }
-        team.perform(spec).await
+        training.evaluate(spec).await
     };
     let episodes = episodes.await;
     progress.end();

@@ -1,16 +1,11 @@
-//! Progress display of a run.
+//! Receivers of the progress of a run.
 
-mod bar;
-mod lines;
-
-use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::HumanDuration;
 
-use bar::Bar;
-use lines::Lines;
+use crate::trajectory::Episode;
 
 /// Summary of a step for people.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -41,6 +36,10 @@ pub trait Progress: Send + Sync {
     fn played(&self, ended: u64, tokens: u64) {
         let _ = (ended, tokens);
     }
+    /// Called with each episode when it ends, in arbitrary order.
+    fn on_episode(&self, episode: &Episode) {
+        let _ = episode;
+    }
     /// Called at the start of work without episodes, such as an update.
     fn work(&self, what: &str) {
         let _ = what;
@@ -53,15 +52,6 @@ pub trait Progress: Send + Sync {
     fn warn(&self, text: &str);
     /// Called at the end.
     fn end(&self);
-}
-
-/// Returns a display on standard error: one line per step, with a bar below if it is a terminal.
-pub fn stderr() -> Arc<dyn Progress> {
-    if std::io::stderr().is_terminal() {
-        Arc::new(Bar::default())
-    } else {
-        Arc::new(Lines::default())
-    }
 }
 
 /// Returns a receiver that prints nothing.
@@ -83,7 +73,7 @@ impl Progress for Silent {
 
 impl StepLine {
     /// Formats the step as one line.
-    fn text(&self, left: Duration) -> String {
+    pub(super) fn text(&self, left: Duration) -> String {
         let share =
             |name: &str, value: Option<f64>| value.map(|value| format!("{name} {value:.3}"));
         let speed = self.tokens as f64 / self.seconds.max(1e-9);
@@ -102,14 +92,14 @@ impl StepLine {
 
 /// Mean duration of steps.
 #[derive(Debug, Default, Clone, Copy)]
-struct Pace {
+pub(super) struct Pace {
     steps: u64,
     seconds: f64,
 }
 
 impl Pace {
     /// Adds a step, and returns the remaining time at the mean pace so far.
-    fn left(&mut self, line: &StepLine) -> Duration {
+    pub(super) fn left(&mut self, line: &StepLine) -> Duration {
         self.steps += 1;
         self.seconds += line.seconds;
         let steps = line.steps.saturating_sub(line.step) as f64;
@@ -119,7 +109,7 @@ impl Pace {
 
 /// Formats the speed and the remaining time at the current rate of episodes. The remaining time is omitted until one
 /// episode has ended.
-fn speed(ended: u64, episodes: u64, tokens: u64, elapsed: Duration) -> String {
+pub(super) fn speed(ended: u64, episodes: u64, tokens: u64, elapsed: Duration) -> String {
     let speed = tokens as f64 / elapsed.as_secs_f64().max(1e-9);
     let share = episodes.saturating_sub(ended) as f64 / ended as f64;
     let left = Duration::try_from_secs_f64(elapsed.as_secs_f64() * share);

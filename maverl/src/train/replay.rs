@@ -14,10 +14,12 @@ use crate::registry::Registry;
 use crate::rollout::{self, Replayed};
 use crate::run_dir::{RunDir, RunDirError, read_rollouts};
 use crate::runtime::Runtime;
-use crate::train::course::Trainable;
-use crate::train::learn::learn;
-use crate::train::team::{Needs, Team};
-use crate::train::{Progress, TrainError};
+use crate::train::dataset::Needs;
+use crate::train::error::TrainError;
+use crate::train::progress::Progress;
+use crate::train::sink::Observers;
+use crate::train::trainable::Trainable;
+use crate::train::training::Training;
 use crate::trajectory::Episode;
 
 /// Maximum number of names in an error.
@@ -161,9 +163,10 @@ pub async fn replay(
 ) -> Result<Replayed, TrainError> {
     let runtime = Runtime::start(plan)?;
     let replayed = async {
-        let mut team = Team::start(plan, registry, &runtime, Needs::Nothing, progress)?;
-        return_to(&mut team, run, recorded.step.saturating_sub(1), &**progress).await?;
-        let rollout = team.rollout_of(recorded.step.saturating_sub(1), &recorded.episode);
+        let observers = Observers::new(progress);
+        let mut training = Training::start(plan, registry, &runtime, Needs::Nothing, observers)?;
+        return_to(&mut training, run, recorded.step.saturating_sub(1), &**progress).await?;
+        let rollout = training.rollout_of(recorded.step.saturating_sub(1), &recorded.episode);
         Ok(rollout::replay(&rollout, &recorded.episode).await)
     };
     let replayed = replayed.await;
@@ -171,20 +174,20 @@ pub async fn replay(
     replayed
 }
 
-/// Loads into a new team the weights that the run had after `steps` steps.
+/// Loads into new policies the weights that the run had after `steps` steps.
 async fn return_to(
-    team: &mut Team<'_>,
+    training: &mut Training<'_>,
     run: &RunDir,
     steps: u64,
     progress: &dyn Progress,
 ) -> Result<(), TrainError> {
     let from = match checkpoint(run.path(), steps)? {
         Some(checkpoint) => {
-            team.load(&checkpoint).await?;
+            training.load(&checkpoint).await?;
             checkpoint.state.step
         }
         None => {
-            same_start(team, run).await?;
+            same_start(training, run).await?;
             0
         }
     };
@@ -198,10 +201,8 @@ async fn return_to(
     let rows = run.metrics()?;
     for step in from..steps {
         let episodes = read_rollouts(&run.rollouts(step + 1))?;
-        let mut state = team.state.clone();
         // The learning rates are those of the row. The plan's may differ: a run that was extended has another schedule.
-        learn(team, &episodes, step, rows.get(&(step + 1)), &mut state).await?;
-        team.state = state;
+        training.learn_again(step, &episodes, rows.get(&(step + 1))).await?;
     }
     Ok(())
 }
@@ -221,11 +222,9 @@ fn checkpoint(run: &Path, steps: u64) -> Result<Option<Checkpoint>, RunDirError>
 }
 
 /// Fails if the starting weights differ from those of the run.
-async fn same_start(team: &Team<'_>, run: &RunDir) -> Result<(), TrainError> {
+async fn same_start(training: &Training<'_>, run: &RunDir) -> Result<(), TrainError> {
     let mut now = run.origin()?;
-    for policy in &team.policies {
-        now.provenance.weights.insert(policy.name().to_owned(), policy.fingerprint().await?);
-    }
+    now.provenance.weights.extend(training.fingerprints().await?);
     Ok(run.compare(&now)?)
 }
 

@@ -9,7 +9,7 @@ use crate::checkpoint::Best;
 use crate::eval::EvalReport;
 use crate::metrics::SeatSummary;
 use crate::table::Table;
-use crate::train::resume_command;
+use crate::train::resume::resume_command;
 use crate::trajectory::Seat;
 
 /// Complete evaluation before or after training; `evaluations/before.json` and `after.json`.

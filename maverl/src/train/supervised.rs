@@ -1,6 +1,6 @@
 //! One step of supervised training: replies are given, and every trained policy is trained on them.
 
-use std::time::{Duration, Instant};
+use std::collections::BTreeMap;
 
 use crate::algo::lr;
 use crate::config::TrainOn;
@@ -8,68 +8,73 @@ use crate::data::{Demonstration, PreferencePair};
 use crate::model::{Rendered, Tokenizer};
 use crate::plan::{AlgorithmPlan, LossPlan, Plan};
 use crate::runtime::{Batch, Objective, Row};
-use crate::train::course::Stepped;
-use crate::train::learn::update;
-use crate::train::team::Team;
-use crate::train::{TrainError, measure};
+use crate::train::batches::StepPlan;
+use crate::train::error::{DemonstrationError, TrainError};
+use crate::train::learner::Learner;
+use crate::train::measure::Meter;
+use crate::train::players::Players;
+use crate::train::trainable::Stepped;
 use crate::trajectory::{Message, Role};
 
-/// Runs step `step`, counted from 0, on `task.tasks_per_step` demonstrations.
+/// Runs a step on `task.tasks_per_step` demonstrations.
 pub(super) async fn imitate(
-    team: &Team<'_>,
+    at: &StepPlan<'_>,
+    players: &Players,
+    learner: &Learner,
     shown: &[Demonstration],
-    step: u64,
 ) -> Result<Stepped, TrainError> {
-    let algorithm = &team.plan.algorithm;
+    let algorithm = &at.plan.algorithm;
     let rows = |tokenizer: &Tokenizer, i: usize, loss| {
         demonstration_rows(tokenizer, &shown[i], algorithm, loss)
     };
-    learn(team, step, Objective::Supervised, rows).await
+    learn(at, players, learner, Objective::Supervised, rows).await
 }
 
-/// Runs step `step`, counted from 0, on `task.tasks_per_step` pairs of replies.
+/// Runs a step on `task.tasks_per_step` pairs of replies.
 pub(super) async fn prefer(
-    team: &Team<'_>,
+    at: &StepPlan<'_>,
+    players: &Players,
+    learner: &Learner,
     pairs: &[PreferencePair],
-    step: u64,
 ) -> Result<Stepped, TrainError> {
     let rows = |tokenizer: &Tokenizer, i: usize, loss| {
         let PreferencePair { prompt, chosen, rejected } = &pairs[i];
         Ok(vec![row(tokenizer, prompt, chosen, loss)?, row(tokenizer, prompt, rejected, loss)?])
     };
-    learn(team, step, Objective::Preference(team.plan.algorithm.preference), rows).await
+    let objective = Objective::Preference(at.plan.algorithm.preference);
+    learn(at, players, learner, objective, rows).await
 }
 
 /// Updates every trained policy with the rows of the step's lines of the file.
 async fn learn(
-    team: &Team<'_>,
-    step: u64,
+    StepPlan { plan, step, .. }: &StepPlan<'_>,
+    players: &Players,
+    learner: &Learner,
     objective: Objective,
-    rows: impl Fn(&Tokenizer, usize, LossPlan) -> Result<Vec<Row>, String>,
+    rows: impl Fn(&Tokenizer, usize, LossPlan) -> Result<Vec<Row>, DemonstrationError>,
 ) -> Result<Stepped, TrainError> {
-    let plan = team.plan;
-    let start = Instant::now();
-    team.progress.work(&format!("step {}: learning", step + 1));
-    let chosen = team.sampler.step(step);
+    let meter = Meter::start(&[], BTreeMap::new());
+    players.progress().work(&format!("step {}: learning", step + 1));
+    let chosen = players.sampler.step(*step);
     let mut batches = Vec::new();
     for (policy, planned) in plan.policies.iter().enumerate().filter(|(_, policy)| policy.trained) {
         let Some(seat) = plan.seats.iter().find(|seat| seat.policy == policy) else { continue };
-        let tokenizer = team.policies[policy].tokenizer();
+        let tokenizer = learner.policies()[policy].tokenizer();
         let mut all = Vec::new();
         for &i in &chosen {
             let data = plan.task.data.clone();
             let found = rows(tokenizer, i, seat.loss)
-                .map_err(|reason| TrainError::Demonstration { number: i + 1, data, reason })?;
+                .map_err(|source| TrainError::Demonstration { number: i + 1, data, source })?;
             all.extend(found);
         }
         // Conversations without replies give a world model no rows.
         if !all.is_empty() {
-            let lr = lr(step, plan.steps, &planned.optim);
+            let lr = lr(*step, plan.steps, &planned.optim);
             batches.push((policy, batch(plan, policy, objective, all, lr)));
         }
     }
-    let metrics = update(team, batches, Vec::new()).await?;
-    let timing = measure::timing(&[], Duration::ZERO, start.elapsed());
+    let metrics = learner.update_together(plan, batches, Vec::new()).await?;
+    let timing = meter.stop(&[], BTreeMap::new());
     Ok(Stepped { metrics, timing, ..Stepped::default() })
 }
 
@@ -93,7 +98,7 @@ fn demonstration_rows(
     shown: &Demonstration,
     algorithm: &AlgorithmPlan,
     loss: LossPlan,
-) -> Result<Vec<Row>, String> {
+) -> Result<Vec<Row>, DemonstrationError> {
     let mut rows = Vec::new();
     if algorithm.train_on != TrainOn::Observations {
         rows.push(row(tokenizer, &shown.prompt, &shown.reply, loss)?);
@@ -120,7 +125,7 @@ fn row(
     prompt: &[Message],
     reply: &str,
     loss: LossPlan,
-) -> Result<Row, String> {
+) -> Result<Row, DemonstrationError> {
     let open = render(tokenizer, prompt, true)?;
     let reply = Message { role: Role::Assistant, content: reply.to_owned() };
     let whole = render(tokenizer, &[prompt, &[reply]].concat(), false)?;
@@ -128,17 +133,27 @@ fn row(
 }
 
 /// Returns the row of a user's last message. Its role header is part of the prompt.
-fn observation(tokenizer: &Tokenizer, said: &[Message], loss: LossPlan) -> Result<Row, String> {
-    let (last, before) = said.split_last().ok_or("nothing is said")?;
+fn observation(
+    tokenizer: &Tokenizer,
+    said: &[Message],
+    loss: LossPlan,
+) -> Result<Row, DemonstrationError> {
+    let (last, before) = said.split_last().ok_or(DemonstrationError::Empty)?;
     let given = render(tokenizer, before, false)?;
     let whole = render(tokenizer, said, false)?;
     let after = whole.text().get(given.text().len()..).unwrap_or_default();
-    let header = after.find(last.content.trim()).ok_or("the chat template changes what is said")?;
+    let header = after
+        .find(last.content.trim())
+        .ok_or(DemonstrationError::Changed { what: "what is said" })?;
     continued(tokenizer, &whole, given.text().len() + header, given.text(), loss)
 }
 
-fn render(tokenizer: &Tokenizer, messages: &[Message], open: bool) -> Result<Rendered, String> {
-    tokenizer.render(messages, open).map_err(|error| error.to_string())
+fn render(
+    tokenizer: &Tokenizer,
+    messages: &[Message],
+    open: bool,
+) -> Result<Rendered, DemonstrationError> {
+    Ok(tokenizer.render(messages, open)?)
 }
 
 /// Returns a row whose prompt is `whole` up to `at`, and whose completion is the rest up to the end of the turn.
@@ -149,21 +164,20 @@ fn continued(
     at: usize,
     start: &str,
     loss: LossPlan,
-) -> Result<Row, String> {
+) -> Result<Row, DemonstrationError> {
     if !whole.text().starts_with(start) {
-        return Err("the chat template changes the prompt when the reply is appended".to_owned());
+        return Err(DemonstrationError::Changed { what: "the prompt when the reply is appended" });
     }
-    let encode = |text: &Rendered| tokenizer.encode_rendered(text).map_err(|e| e.to_string());
-    let mut completion = encode(&whole.after(at))?;
+    let mut completion = tokenizer.encode_rendered(&whole.after(at))?;
     // Text of the template after the stop id belongs to the next turn.
     if let Some(end) = completion.iter().position(|id| tokenizer.stop_ids().contains(id)) {
         completion.truncate(end + 1);
     }
     if completion.is_empty() {
-        return Err("there is nothing to learn in it".to_owned());
+        return Err(DemonstrationError::Nothing);
     }
     Ok(Row {
-        prompt: encode(&whole.before(at))?,
+        prompt: tokenizer.encode_rendered(&whole.before(at))?,
         completion,
         logprobs: Vec::new(),
         advantages: Vec::new(),

@@ -1,7 +1,7 @@
 //! Episodes that could not be scored: the allowed share, and the messages about them.
 
-use super::TrainError;
 use crate::eval::{EvalReport, EvalSpec};
+use crate::train::error::TrainError;
 use crate::trajectory::{Episode, Fault, Outcome};
 
 /// Maximum number of messages of faults.
@@ -38,11 +38,14 @@ pub(super) fn none_scored(episodes: &[Episode], of: String) -> TrainError {
     TrainError::NoneScored { episodes: episodes.len(), of, kinds, messages }
 }
 
-/// Returns the warning about unscored episodes of a step.
-pub(super) fn left_out(episodes: &[Episode]) -> Option<String> {
+/// Returns the warning about unscored episodes of step `step`, counted from 0.
+pub(super) fn left_out(step: u64, episodes: &[Episode]) -> Option<String> {
     let (unscored, all) = (faults(episodes).count(), episodes.len());
     let first = faults(episodes).next()?;
-    Some(format!("{unscored} of {all} episodes could not be scored and teach nothing: {first}"))
+    let step = step + 1;
+    Some(format!(
+        "step {step}: {unscored} of {all} episodes could not be scored and teach nothing: {first}"
+    ))
 }
 
 fn faults(episodes: &[Episode]) -> impl Iterator<Item = &Fault> {
@@ -94,11 +97,9 @@ mod tests {
         for part in ["1 of 2 episodes", "timeout: 1", "too late", "`rollout.max_unscored` = 0.4"] {
             assert!(text.contains(part), "{text}");
         }
-        let told = left_out(&episodes).expect("one is left out");
-        assert!(
-            told.starts_with("1 of 2 episodes could not be scored and teach nothing: "),
-            "{told}"
-        );
+        let told = left_out(2, &episodes).expect("one is left out");
+        let start = "step 3: 1 of 2 episodes could not be scored and teach nothing: ";
+        assert!(told.starts_with(start), "{told}");
     }
 
     #[test]

@@ -1,58 +1,31 @@
 //! The course of a run: evaluations, steps, checkpoints, and resuming after an interruption at any point.
 //!
 //! ```text
-//! checkpoint 0 ─► before ─► { step ─► rollouts ─► validation ─► row ─► checkpoint } × steps ─► after ─► summary
+//! checkpoint 0 ─► before ─► { rollouts ─► update ─► validation ─► row ─► checkpoint } × steps ─► after ─► summary
 //! ```
 //!
 //! [`Trainable`] implements the step. A checkpoint is written after the row of its step and records the length of each
-//! growing file, so a resumed run repeats exactly what followed. All other files are written whole and can be written
-//! again.
-
-mod evaluations;
+//! growing file, so a resumed run repeats exactly what followed. The rollouts of a step grow under a name of their own
+//! until all are there; all other files are written whole. Both can be written again.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use crate::checkpoint::{Checkpoint, Checkpoints, Draft, TrainerState, Which};
+use crate::checkpoint::{Checkpoint, Checkpoints, TrainerState, Which};
 use crate::config::{CheckpointConfig, EvalConfig};
-use crate::eval::EvalSpec;
 use crate::metrics::{Malformed, Metrics, by_seat};
 use crate::run_dir::disk::{read_json, write_json};
 use crate::run_dir::{Journal, Missing, Origin, RunDir, RunDirError, RunLocation, STEP_SECONDS};
-use crate::train::{
-    Evaluation, Interrupt, Progress, Report, RunSummary, SplitScore, StepLine, TrainError,
-    resume_command,
-};
-use crate::trajectory::{Episode, Seat};
+use crate::train::error::TrainError;
+use crate::train::evaluations::{self, Evaluator};
+use crate::train::interrupt::Interrupt;
+use crate::train::progress::{Progress, StepLine};
+use crate::train::resume::resume_command;
+use crate::train::summary::{Evaluation, Report, RunSummary, SplitScore};
+use crate::train::trainable::{Stepped, Trainable};
+use crate::trajectory::Seat;
 
-/// Training of one kind. The course of the run does not depend on it.
-pub(super) trait Trainable {
-    /// Runs step `step`, counted from 0. Equal steps on equal weights give equal results.
-    async fn step(&mut self, step: u64) -> Result<Stepped, TrainError>;
-    /// Evaluates on held-out tasks. Equal evaluations of equal weights give equal episodes.
-    async fn evaluate(&self, spec: &EvalSpec) -> Result<Vec<Episode>, TrainError>;
-    /// Saves every policy.
-    async fn save(&self, draft: &Draft) -> Result<(), TrainError>;
-    /// Loads every policy.
-    async fn load(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError>;
-}
-
-/// Result of a step.
-#[derive(Debug, Default)]
-pub(super) struct Stepped {
-    /// Episodes of the step.
-    pub(super) episodes: Vec<Episode>,
-    /// Metrics of the step.
-    pub(super) metrics: Metrics,
-    /// Times of the step.
-    pub(super) timing: Metrics,
-    /// True if no group had a spread of rewards, and nothing was updated.
-    pub(super) flat: bool,
-    /// Warnings for the user.
-    pub(super) warnings: Vec<String>,
-}
-
-/// The settings of a course.
+/// Settings of a run.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
     pub(super) seed: u64,
@@ -69,7 +42,7 @@ pub(super) struct Settings {
 }
 
 /// A run in progress.
-pub(super) struct Course<W> {
+pub(super) struct Run<W> {
     settings: Settings,
     work: W,
     dir: RunDir,
@@ -88,11 +61,11 @@ pub(super) struct Course<W> {
 
 /// A run that can start or resume, or one that is complete.
 pub(super) enum Opened<W> {
-    Ready(Box<Course<W>>),
+    Ready(Box<Run<W>>),
     Complete(Box<Report>),
 }
 
-impl<W: Trainable> Course<W> {
+impl<W: Trainable> Run<W> {
     /// Creates the run directory, or opens it and returns to its last checkpoint.
     pub(super) async fn open(
         place: &RunLocation,
@@ -127,7 +100,7 @@ impl<W: Trainable> Course<W> {
         checkpoints.rewind(&state)?;
         journal.cut()?;
         let (saved, clock, malformed) = (state.step, Instant::now(), Malformed::default());
-        let mut course = Self {
+        let mut run = Self {
             settings,
             work,
             dir,
@@ -141,10 +114,10 @@ impl<W: Trainable> Course<W> {
             malformed,
         };
         match checkpoint {
-            Some(checkpoint) => course.work.load(&checkpoint).await?,
-            None => course.save().await?,
+            Some(checkpoint) => run.work.load(&checkpoint).await?,
+            None => run.save().await?,
         }
-        Ok(Opened::Ready(Box::new(course)))
+        Ok(Opened::Ready(Box::new(run)))
     }
 
     /// Completes the run.
@@ -160,7 +133,7 @@ impl<W: Trainable> Course<W> {
     /// Runs everything that remains, until the run is asked to stop.
     async fn whole(&mut self) -> Result<(), TrainError> {
         if self.state.step == 0 && self.settings.eval.before_and_after {
-            match self.evaluation("before").await? {
+            match self.evaluator().0.evaluate("before").await? {
                 Some(before) => self.row(0, &evaluations::metrics(&before), &Metrics::default())?,
                 None => return Ok(()),
             }
@@ -171,7 +144,7 @@ impl<W: Trainable> Course<W> {
             return Ok(());
         }
         if self.settings.eval.before_and_after {
-            let Some(after) = self.evaluation("after").await? else { return Ok(()) };
+            let Some(after) = self.evaluator().0.evaluate("after").await? else { return Ok(()) };
             self.row(self.state.step, &evaluations::metrics(&after), &Metrics::default())?;
         }
         Ok(())
@@ -188,9 +161,10 @@ impl<W: Trainable> Course<W> {
     }
 
     async fn step(&mut self) -> Result<(), TrainError> {
-        let mut done = self.work.step(self.state.step).await?;
         let step = self.state.step + 1;
-        self.dir.write_rollouts(step, &done.episodes)?;
+        let mut rollouts = self.dir.begin_rollouts(step)?;
+        let mut done = self.work.step(self.state.step, &mut rollouts).await?;
+        self.dir.list_rollouts(step, rollouts)?;
         for (seat, totals) in by_seat(&done.episodes) {
             self.state.agents.entry(seat).or_default().add(&totals);
         }
@@ -202,7 +176,8 @@ impl<W: Trainable> Course<W> {
         }
         done.warnings.extend(self.malformed.warning(&done.episodes));
         self.state.step = step;
-        let improved = self.validate(&mut done).await?;
+        let (evaluator, state) = self.evaluator();
+        let improved = evaluator.validate(state, &mut done).await?;
         let line = self.line(&done);
         self.progress.step(&line);
         done.warnings.iter().for_each(|warning| self.progress.warn(warning));
@@ -215,6 +190,14 @@ impl<W: Trainable> Course<W> {
             self.save().await?;
         }
         if flat { Err(too_flat(&self.dir, &self.state)) } else { Ok(()) }
+    }
+
+    /// Returns what evaluates, and the state that validations change.
+    fn evaluator(&mut self) -> (Evaluator<'_, W>, &mut TrainerState) {
+        let Self { settings, work, dir, malformed, progress, interrupt, state, .. } = self;
+        let Settings { eval, measure, .. } = settings;
+        let progress = &**progress;
+        (Evaluator { work, dir, eval, measure, malformed, progress, interrupt }, state)
     }
 
     async fn save(&mut self) -> Result<(), TrainError> {

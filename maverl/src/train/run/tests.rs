@@ -5,10 +5,14 @@ use std::path::Path;
 use std::rc::Rc;
 
 use super::*;
+use crate::checkpoint::Draft;
+use crate::eval::EvalSpec;
+use crate::run_dir::RolloutWriter;
 use crate::run_dir::disk::{entries, name};
 use crate::run_dir::tests::{episode, origin};
 use crate::run_dir::{MANIFEST, Manifest, read_rollouts};
-use crate::train::Silent;
+use crate::train::progress::Silent;
+use crate::trajectory::Episode;
 
 mod damage;
 
@@ -45,8 +49,19 @@ impl Stirring {
 }
 
 impl Trainable for Stirring {
-    async fn step(&mut self, step: u64) -> Result<Stepped, TrainError> {
+    async fn step(
+        &mut self,
+        step: u64,
+        rollouts: &mut RolloutWriter,
+    ) -> Result<Stepped, TrainError> {
         self.moment()?;
+        let solved = self.weights.is_multiple_of(2);
+        let episodes = vec![episode("a", 0, solved, 2), episode("a", 1, !solved, 2)];
+        for episode in &episodes {
+            rollouts.append(episode)?;
+            self.moment()?;
+        }
+        rollouts.finish()?;
         self.weights = (self.weights ^ step).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
         self.moment()?;
         if step + 1 == self.interrupt.0 {
@@ -55,9 +70,8 @@ impl Trainable for Stirring {
         if let Some((_, meddle)) = self.meddling.as_ref().filter(|(at, _)| *at == step + 1) {
             meddle();
         }
-        let solved = self.weights.is_multiple_of(2);
         Ok(Stepped {
-            episodes: vec![episode("a", 0, solved, 2)],
+            episodes,
             metrics: [("policy/small/loss", (self.weights % 1000) as f64)].into_iter().collect(),
             flat: step >= self.flat_from,
             ..Stepped::default()
@@ -121,8 +135,8 @@ async fn train_as(
 ) -> Result<Report, TrainError> {
     let interrupt = work.interrupt.1.clone();
     interrupt.tell(Arc::clone(&progress));
-    match Course::open(&place, origin, settings, work, progress, interrupt).await? {
-        Opened::Ready(course) => course.run().await,
+    match Run::open(&place, origin, settings, work, progress, interrupt).await? {
+        Opened::Ready(run) => run.run().await,
         Opened::Complete(report) => Ok(*report),
     }
 }
@@ -182,7 +196,7 @@ async fn a_run_writes_what_it_did() {
     assert_eq!((metrics.lines().count(), rollouts.len()), (9, 7 + 2 * 3 + 3));
     assert!(metrics.lines().next().unwrap().contains("\"step\":0,\"eval/test/exact_match\""));
     let calls: Vec<u64> = report.summary.agents.values().map(|agent| agent.calls).collect();
-    assert_eq!(calls, [14, 0], "who was never asked is there too");
+    assert_eq!(calls, [28, 0], "who was never asked is there too");
     assert_eq!(report.summary.measure, "goal met");
     let before = RunDir::open(&report.dir).unwrap().evaluation_episodes("before");
     let ids: Vec<String> = read_rollouts(&before).unwrap().into_iter().map(|e| e.task.id).collect();
@@ -352,8 +366,12 @@ async fn nearly_all_replies_malformed_are_told_of_once_in_training() {
     struct Babbling(Stirring);
 
     impl Trainable for Babbling {
-        async fn step(&mut self, step: u64) -> Result<Stepped, TrainError> {
-            let mut done = self.0.step(step).await?;
+        async fn step(
+            &mut self,
+            step: u64,
+            rollouts: &mut RolloutWriter,
+        ) -> Result<Stepped, TrainError> {
+            let mut done = self.0.step(step, rollouts).await?;
             done.episodes = (0..8).map(|index| episode("a", index, false, 1)).collect();
             let turns = done.episodes.iter_mut().flat_map(|episode| &mut episode.turns);
             turns.for_each(|turn| turn.error = Some("there is no <answer> tag".to_owned()));
@@ -376,10 +394,9 @@ async fn nearly_all_replies_malformed_are_told_of_once_in_training() {
     let progress: Arc<dyn Progress> = Arc::clone(&said) as _;
     let (place, work) =
         (RunLocation::New(home.path().join("a")), Babbling(Stirring::new(u32::MAX)));
-    let opened =
-        Course::open(&place, &origin, settings, work, progress, Interrupt::default()).await;
-    let Opened::Ready(course) = opened.unwrap() else { panic!("it is new") };
-    course.run().await.unwrap();
+    let opened = Run::open(&place, &origin, settings, work, progress, Interrupt::default()).await;
+    let Opened::Ready(run) = opened.unwrap() else { panic!("it is new") };
+    run.run().await.unwrap();
     let said = said.all();
     let told = said.iter().filter(|line| line.contains("could not be read"));
     let told: Vec<&String> = told.collect();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::{Pace, Progress, StepLine, speed};
+use crate::train::progress::{Pace, Progress, StepLine, speed};
 
 /// Interval at which the bar is redrawn.
 const TICK: Duration = Duration::from_millis(200);

@@ -2,17 +2,38 @@
 
 use std::time::Instant;
 
-use super::{Course, Stepped, Trainable};
 use crate::checkpoint::{Best, TrainerState};
 use crate::config::EvalConfig;
 use crate::eval::{EvalReport, EvalSpec};
-use crate::metrics::Metrics;
-use crate::train::{Evaluation, Progress, SplitScore, TrainError, unscored};
+use crate::metrics::{Malformed, Metrics};
+use crate::run_dir::RunDir;
+use crate::train::error::TrainError;
+use crate::train::interrupt::Interrupt;
+use crate::train::progress::Progress;
+use crate::train::summary::{Evaluation, SplitScore};
+use crate::train::trainable::{Stepped, Trainable};
+use crate::train::unscored;
 
-impl<W: Trainable> Course<W> {
+/// Parts of a run that an evaluation uses.
+pub(super) struct Evaluator<'r, W> {
+    pub(super) work: &'r W,
+    pub(super) dir: &'r mut RunDir,
+    pub(super) eval: &'r EvalConfig,
+    /// Name that the environment gives to the share of solved episodes.
+    pub(super) measure: &'r str,
+    pub(super) malformed: &'r mut Malformed,
+    pub(super) progress: &'r dyn Progress,
+    pub(super) interrupt: &'r Interrupt,
+}
+
+impl<W: Trainable> Evaluator<'_, W> {
     /// Evaluates on the validation split if this is due; returns true if the result is the best so far.
-    pub(super) async fn validate(&mut self, done: &mut Stepped) -> Result<bool, TrainError> {
-        let (step, eval) = (self.state.step, &self.settings.eval);
+    pub(super) async fn validate(
+        self,
+        state: &mut TrainerState,
+        done: &mut Stepped,
+    ) -> Result<bool, TrainError> {
+        let (step, eval) = (state.step, self.eval);
         if eval.every == 0 || !step.is_multiple_of(eval.every) {
             return Ok(false);
         }
@@ -26,23 +47,20 @@ impl<W: Trainable> Course<W> {
         done.warnings.extend(report.left_out());
         done.warnings.extend(self.malformed.warning(&episodes));
         done.timing.set("time/eval_s", start.elapsed().as_secs_f64());
-        let improved = self.state.best.is_none_or(|best| exact_match > best.exact_match);
+        let improved = state.best.is_none_or(|best| exact_match > best.exact_match);
         if improved {
-            self.state.best = Some(Best { step, exact_match });
+            state.best = Some(Best { step, exact_match });
         }
         Ok(improved)
     }
 
     /// Returns the evaluation before or after training, read from its file if it exists. `None` if the run is asked to
     /// stop.
-    pub(super) async fn evaluation(
-        &mut self,
-        name: &str,
-    ) -> Result<Option<Evaluation>, TrainError> {
+    pub(super) async fn evaluate(self, name: &str) -> Result<Option<Evaluation>, TrainError> {
         if let Some(evaluation) = self.dir.read_evaluation(name)? {
             return Ok(Some(evaluation));
         }
-        let eval = &self.settings.eval;
+        let eval = self.eval;
         self.progress.note(&format!("evaluating on `{}` {name} training", eval.test_split));
         self.interrupt.stopping_means("stopping the evaluation");
         let sampled = EvalSpec::new(eval, &eval.test_split);
@@ -62,7 +80,7 @@ impl<W: Trainable> Course<W> {
         self.dir.write_evaluation_episodes(&format!("{name}-greedy"), &greedily)?;
         self.dir.write_evaluation(name, &evaluation)?;
         let SplitScore { exact_match, greedy, .. } = SplitScore::from(&evaluation);
-        let measure = &self.settings.measure;
+        let measure = self.measure;
         self.progress
             .note(&format!("{measure} {name} training: {exact_match:.3}, greedy {greedy:.3}"));
         let reports = [&evaluation.sampled, &evaluation.greedy].into_iter();

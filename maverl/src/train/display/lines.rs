@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Pace, Progress, StepLine, speed};
+use crate::train::progress::{Pace, Progress, StepLine, speed};
 
 /// Interval of the lines for long work.
 const QUIET: Duration = Duration::from_secs(30);

@@ -1,0 +1,202 @@
+//! From the episodes of a step to its batches: samples, advantages, batches. Pure but for moving averages, so a stored
+//! step gives the same batches again.
+
+use std::borrow::Cow;
+
+use crate::algo::advantage::{Valued, apply_future_rewards, valued, whiten_tokens};
+use crate::algo::{
+    self, Sample, ValueTarget, baselines, declared, flat_tasks, is_greedy, shaped_rewards,
+    value_batches,
+};
+use crate::metrics::{Metrics, rollout};
+use crate::plan::Plan;
+use crate::runtime::{Batch, ValueBatch};
+use crate::train::critic::ValuePredictions;
+use crate::train::error::TrainError;
+use crate::train::state::AlgorithmState;
+use crate::train::unscored::none_scored;
+use crate::train::{kl_penalty, measure};
+use crate::trajectory::Episode;
+
+/// A step: its number, and the plan that assigns policies to seats in it.
+#[derive(Clone, Copy)]
+pub(super) struct StepPlan<'p> {
+    pub(super) plan: &'p Plan,
+    /// Number of the step, from 0.
+    pub(super) step: u64,
+    /// Metrics of the stored step, whose learning rates override those of the plan.
+    pub(super) rates: Option<&'p Metrics>,
+}
+
+impl StepPlan<'_> {
+    /// Returns the stored learning rate of a policy or a critic.
+    pub(super) fn rate(&self, kind: &str, policy: &str) -> Option<f64> {
+        self.rates?.get(&format!("{kind}/{policy}/lr"))
+    }
+}
+
+/// Samples of a step.
+#[derive(Debug)]
+pub(super) struct Samples {
+    /// Turns that are trained on.
+    pub(super) rows: Vec<Sample>,
+    /// Metrics of the episodes.
+    pub(super) metrics: Metrics,
+}
+
+/// Advantages of the samples of a step.
+#[derive(Debug)]
+pub(super) struct Advantages {
+    /// Advantage of each token of each sample. `[N][T]`
+    pub(super) tokens: Vec<Vec<f64>>,
+    /// Targets of the critics' values `[N]`; empty without critics, and where a mixer has trained them.
+    pub(super) targets: Vec<ValueTarget>,
+    /// Metrics of the groups and values.
+    pub(super) metrics: Metrics,
+    /// True if there is nothing to learn from.
+    pub(super) flat: bool,
+}
+
+/// Batches of a step.
+#[derive(Debug)]
+pub(super) struct Batches {
+    /// One batch per trained policy; empty if the step is flat.
+    pub(super) policies: Vec<(usize, Batch)>,
+    /// One batch per critic, by the index of the policy that hosts it.
+    pub(super) critics: Vec<(usize, ValueBatch)>,
+}
+
+/// Returns the samples of a step that are trained on. Updates the moving averages of `state`.
+pub(super) fn samples(
+    StepPlan { plan, step, .. }: &StepPlan<'_>,
+    episodes: &[Episode],
+    state: &mut AlgorithmState,
+) -> Result<Samples, TrainError> {
+    let mut rows = algo::samples(episodes, plan);
+    shaped_rewards(episodes, &mut rows, &plan.algorithm);
+    baselines(plan, episodes, &mut rows, &mut state.averages);
+    if rows.is_empty() {
+        let scored = episodes.iter().filter(|episode| episode.score().is_some()).count();
+        if scored == 0 && !episodes.is_empty() {
+            return Err(none_scored(episodes, format!("of step {}", step + 1)));
+        }
+        return Err(TrainError::NoSamples { step: step + 1, episodes: scored });
+    }
+    let mut metrics = rollout(&compared(plan, episodes));
+    metrics.extend(kl_penalty::metrics(plan, episodes, &rows, state));
+    if plan.algorithm.resample > 0 {
+        let flat = flat_tasks(&compared(plan, episodes));
+        metrics.set("group/dropped", flat.len() as f64);
+        rows.retain(|sample| !flat.contains(&sample.task));
+    }
+    apply_future_rewards(&mut rows, &plan.algorithm);
+    Ok(Samples { rows, metrics })
+}
+
+/// Computes the advantages of samples from their rewards, and from predicted values if there are critics.
+pub(super) fn advantages(
+    plan: &Plan,
+    episodes: &[Episode],
+    samples: &[Sample],
+    predicted: &ValuePredictions,
+) -> Advantages {
+    let algorithm = &plan.algorithm;
+    let mut among = algo::advantages(episodes, samples, algorithm);
+    let declared = declared(episodes, samples, &predicted.values, algorithm);
+    if let Some(declared) = &declared {
+        among.groups.flat = declared.iter().flatten().all(|advantage| *advantage == 0.0);
+    }
+    let mut metrics = measure::groups(&among.groups);
+    let Some(critic) = &algorithm.critic else {
+        let flat = among.groups.flat;
+        let tokens = match declared {
+            Some(declared) => whitened(plan, declared),
+            None => among.by_token(samples),
+        };
+        return Advantages { tokens, targets: Vec::new(), metrics, flat };
+    };
+    let Valued { advantages, returns } = valued(episodes, samples, &predicted.values, critic);
+    metrics.extend(measure::values(plan, samples, &predicted.values, &returns));
+    let tokens = whitened(plan, declared.unwrap_or(advantages));
+    Advantages { tokens, targets: predicted.targets(&returns), metrics, flat: false }
+}
+
+/// Whitens advantages if the algorithm does.
+pub(super) fn whitened(plan: &Plan, mut advantages: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
+    if plan.algorithm.whiten {
+        whiten_tokens(&mut advantages);
+    }
+    advantages
+}
+
+/// Builds the batches of a step. Policies have none while their critics warm up, and if the step is flat.
+pub(super) fn batches(
+    at: &StepPlan<'_>,
+    episodes: &[Episode],
+    samples: &[Sample],
+    advantages: &Advantages,
+    predicted: &ValuePredictions,
+) -> Batches {
+    let StepPlan { plan, step, .. } = *at;
+    let critic = plan.algorithm.critic.as_ref();
+    let warming_up = critic.is_some_and(|critic| step < critic.warmup_steps);
+    let policies = match advantages.flat || warming_up {
+        true => Vec::new(),
+        false => algo::batches(plan, episodes, samples, &advantages.tokens, step),
+    };
+    let critics = match advantages.targets.is_empty() {
+        true => Vec::new(),
+        false => value_batches(plan, samples, &predicted.texts, &advantages.targets, step),
+    };
+    Batches { policies, critics }
+}
+
+/// Returns the episodes that are compared with each other, without the greedy ones that only serve as their baseline.
+fn compared<'e>(plan: &Plan, episodes: &'e [Episode]) -> Cow<'e, [Episode]> {
+    if !episodes.iter().any(|episode| is_greedy(plan, episode)) {
+        return Cow::Borrowed(episodes);
+    }
+    episodes.iter().filter(|episode| !is_greedy(plan, episode)).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::algo::testing::{episode, plan, turn};
+
+    fn played(rewards: [f64; 2]) -> [Episode; 2] {
+        let one = |index, reward| episode("p", index, reward, vec![turn("t/a", 0)]);
+        [one(0, rewards[0]), one(1, rewards[1])]
+    }
+
+    fn learned(plan: &Plan, episodes: &[Episode]) -> (Metrics, Advantages, Batches) {
+        let at = StepPlan { plan, step: 0, rates: None };
+        let none = ValuePredictions::default();
+        let Samples { rows, metrics } =
+            samples(&at, episodes, &mut AlgorithmState::default()).unwrap();
+        let advantages = advantages(plan, episodes, &rows, &none);
+        let batches = batches(&at, episodes, &rows, &advantages, &none);
+        (metrics, advantages, batches)
+    }
+
+    #[test]
+    fn a_flat_step_has_numbers_and_no_batch() {
+        let plan = plan(&[("t/a", true)]);
+        let (rollout, advantages, batches) = learned(&plan, &played([1.0, 1.0]));
+        assert!(batches.policies.is_empty() && advantages.flat);
+        assert_eq!(rollout.get("rollout/episodes"), Some(2.0));
+        assert_eq!(advantages.metrics.get("group/zero_std_frac"), Some(1.0));
+        assert_eq!(learned(&plan, &played([1.0, 0.0])).2.policies[0].1.rows.len(), 2);
+    }
+
+    #[test]
+    fn a_step_without_a_turn_to_train_on_is_an_error() {
+        let plan = plan(&[("t/a", false)]);
+        let at = StepPlan { plan: &plan, step: 4, rates: None };
+        let error = samples(&at, &played([1.0, 0.0]), &mut AlgorithmState::default());
+        let error = error.unwrap_err().to_string();
+        assert!(error.starts_with("step 5 has 2 scored episodes"), "{error}");
+    }
+}

@@ -1,0 +1,103 @@
+//! The data of a run: that of its steps, and its held-out tasks.
+
+use std::collections::BTreeMap;
+
+use crate::config::{EvalConfig, Preset};
+use crate::data::{self, Bounds, Demonstration, PreferencePair, Sampler};
+use crate::plan::Plan;
+use crate::run_dir::disk::hash_bytes;
+use crate::task::Task;
+use crate::train::error::TrainError;
+
+/// Purpose for which a team is started.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Needs<'s> {
+    /// Training, with these evaluations.
+    Training(&'s EvalConfig),
+    /// Evaluation of one held-out split.
+    Split(&'s str),
+    /// Training on given episodes.
+    Nothing,
+}
+
+/// Data of the training steps.
+pub(super) enum Dataset {
+    /// Tasks to run.
+    Tasks(Vec<Task>),
+    /// Replies to imitate.
+    Demonstrations(Vec<Demonstration>),
+    /// Pairs of replies, of which one is better.
+    Preferences(Vec<PreferencePair>),
+}
+
+impl Dataset {
+    /// Reads the training data of a plan, if it is needed.
+    pub(super) fn read(plan: &Plan, needs: Needs<'_>) -> Result<Self, TrainError> {
+        if !matches!(needs, Needs::Training(_)) {
+            return Ok(Self::Tasks(Vec::new()));
+        }
+        let (file, bounds) = (plan.base.join(&plan.task.data), Bounds::from(&plan.task));
+        Ok(match plan.algorithm.preset {
+            Preset::Sft => Self::Demonstrations(data::demonstrations(&file, bounds)?),
+            Preset::Dpo => Self::Preferences(data::preferences(&file, bounds)?),
+            _ => Self::Tasks(data::load(&plan.task, &plan.task.split, &plan.base)?),
+        })
+    }
+
+    /// Returns the order in which steps use the data.
+    pub(super) fn sampler(&self, plan: &Plan) -> Sampler {
+        match self {
+            Self::Tasks(tasks) => Sampler::new(&plan.task, plan.seed, tasks),
+            Self::Demonstrations(rows) => Sampler::plain(&plan.task, plan.seed, rows.len()),
+            Self::Preferences(pairs) => Sampler::plain(&plan.task, plan.seed, pairs.len()),
+        }
+    }
+
+    /// Returns the hash of the data, for the provenance of a run.
+    pub(super) fn hash(&self) -> String {
+        match self {
+            Self::Tasks(tasks) => hash(tasks),
+            Self::Demonstrations(rows) => {
+                let rows: Vec<_> = rows.iter().map(|row| (&row.prompt, &row.reply)).collect();
+                hash(&rows)
+            }
+            Self::Preferences(pairs) => {
+                let parts = |pair: &PreferencePair| {
+                    serde_json::json!([pair.prompt, pair.chosen, pair.rejected])
+                };
+                hash(&pairs.iter().map(parts).collect::<Vec<_>>())
+            }
+        }
+    }
+}
+
+/// Reads the tasks of the held-out splits that are needed.
+pub(super) fn held_out(
+    plan: &Plan,
+    needs: Needs<'_>,
+) -> Result<BTreeMap<String, Vec<Task>>, TrainError> {
+    let read = |split: &str| -> Result<_, TrainError> {
+        let config = plan.eval.held_out(&plan.task);
+        Ok((split.to_owned(), data::load(&config, split, &plan.base)?))
+    };
+    needs.splits().into_iter().map(read).collect()
+}
+
+impl Needs<'_> {
+    fn splits(&self) -> Vec<&str> {
+        match self {
+            Self::Split(split) => vec![split],
+            Self::Nothing => Vec::new(),
+            Self::Training(eval) => {
+                let test = eval.before_and_after.then_some(eval.test_split.as_str());
+                let validation = (eval.every > 0).then_some(eval.split.as_str());
+                test.into_iter().chain(validation).collect()
+            }
+        }
+    }
+}
+
+/// Returns the hash of rows.
+pub(super) fn hash<T: serde::Serialize>(rows: &[T]) -> String {
+    hash_bytes(&serde_json::to_vec(rows).expect("tasks and messages have string keys"))
+}

@@ -1,0 +1,270 @@
+//! The learner: policies with their critics and mixer, and the state of the algorithm. It knows no rollout.
+
+use std::collections::BTreeMap;
+
+use futures::future::try_join_all;
+use maverl_kernels::sample::derive_seed;
+
+use crate::algo::Sample;
+use crate::algo::advantage::Compound;
+use crate::checkpoint::{Checkpoint, Draft};
+use crate::config::UpdateOrder;
+use crate::metrics::Metrics;
+use crate::plan::Plan;
+use crate::rng::SplitMix64;
+use crate::runtime::{Batch, Policy, RuntimeError, ValueBatch};
+use crate::train::batches::{self, Advantages, Batches, Samples, StepPlan};
+use crate::train::critic::{self, ValuePredictions};
+use crate::train::error::TrainError;
+use crate::train::mixer::{self, Mixer};
+use crate::train::state::AlgorithmState;
+use crate::train::{kl_penalty, measure};
+use crate::trajectory::Episode;
+
+/// Salt of the seed of update orders.
+const ORDER: u64 = 0x6f72_6465_7200;
+/// File of the mixer in a checkpoint.
+const MIXER: &str = "mixer.safetensors";
+/// File of the algorithm's state in a checkpoint.
+const STATE: &str = "algorithm.json";
+
+/// Everything that training changes.
+pub(super) struct Learner {
+    /// Policies in the plan's order, each with its critic.
+    policies: Vec<Policy>,
+    state: AlgorithmState,
+    /// Mixer of the agents' values; none before its first use.
+    mixer: Option<Mixer>,
+}
+
+impl Learner {
+    /// Returns the learner of policies as they were loaded.
+    pub(super) fn new(policies: &[Policy]) -> Self {
+        Self { policies: policies.to_vec(), state: AlgorithmState::default(), mixer: None }
+    }
+
+    /// Returns the policies in the plan's order.
+    pub(super) fn policies(&self) -> &[Policy] {
+        &self.policies
+    }
+
+    /// Adds the KL penalty to the rewards of turns. Returns true if any policy has it in its reward.
+    pub(super) async fn penalize_kl(
+        &self,
+        plan: &Plan,
+        episodes: &mut [Episode],
+    ) -> Result<bool, TrainError> {
+        Ok(kl_penalty::apply(plan, &self.policies, episodes, &self.state).await?)
+    }
+
+    /// Returns the samples of a step that are trained on, and updates the moving averages.
+    pub(super) fn samples(
+        &mut self,
+        at: &StepPlan<'_>,
+        episodes: &[Episode],
+    ) -> Result<Samples, TrainError> {
+        batches::samples(at, episodes, &mut self.state)
+    }
+
+    /// Predicts the values of samples; nothing without critics.
+    pub(super) async fn predict(
+        &self,
+        plan: &Plan,
+        episodes: &[Episode],
+        samples: &[Sample],
+    ) -> Result<ValuePredictions, TrainError> {
+        critic::predict(plan, &self.policies, episodes, samples).await
+    }
+
+    /// Computes the advantages of samples. A mixer, which gives each agent its share, is updated with its critics.
+    pub(super) async fn advantages(
+        &mut self,
+        at: &StepPlan<'_>,
+        episodes: &[Episode],
+        samples: &[Sample],
+        predicted: &ValuePredictions,
+    ) -> Result<Advantages, TrainError> {
+        match at.plan.mixed() {
+            None => Ok(batches::advantages(at.plan, episodes, samples, predicted)),
+            Some(critic) => {
+                let rows = (critic, samples);
+                mixer::learn(at, &self.policies, &mut self.mixer, rows, predicted).await
+            }
+        }
+    }
+
+    /// Updates policies and critics with the batches of a step, and returns the metrics of the updates.
+    pub(super) async fn update(
+        &mut self,
+        at: &StepPlan<'_>,
+        samples: &[Sample],
+        Batches { mut policies, mut critics }: Batches,
+    ) -> Result<Metrics, TrainError> {
+        for (policy, batch) in &mut policies {
+            let name = self.policies[*policy].name();
+            batch.lr = at.rate("policy", name).unwrap_or(batch.lr);
+            let scale = self.state.kl_scale(name) as f32;
+            batch.rows.iter_mut().for_each(|row| row.loss.kl_coef *= scale);
+        }
+        for (policy, batch) in &mut critics {
+            batch.lr = at.rate("critic", self.policies[*policy].name()).unwrap_or(batch.lr);
+        }
+        let mut metrics = match at.plan.algorithm.update_order {
+            UpdateOrder::Together => self.update_together(at.plan, policies, critics).await?,
+            order => {
+                let order = self.sequence(at.plan.seed, order, at.step);
+                self.update_in_turn(at.plan, samples, policies, critics, order).await?
+            }
+        };
+        metrics.extend(self.state.seek(at.plan, &metrics));
+        Ok(metrics)
+    }
+
+    /// Updates each policy and each critic with its batch and returns the metrics. Policies on different workers are
+    /// updated concurrently. A critic that shares its policy's trunk is updated in the same optimizer steps.
+    pub(super) async fn update_together(
+        &self,
+        plan: &Plan,
+        policies: Vec<(usize, Batch)>,
+        critics: Vec<(usize, ValueBatch)>,
+    ) -> Result<Metrics, TrainError> {
+        let mut both: BTreeMap<usize, (Option<Batch>, Option<ValueBatch>)> = BTreeMap::new();
+        for (policy, batch) in policies {
+            both.entry(policy).or_default().0 = Some(batch);
+        }
+        for (policy, batch) in critics {
+            both.entry(policy).or_default().1 = Some(batch);
+        }
+        let updates = both.into_iter().map(|(policy, (batch, values))| {
+            update_policy(&self.policies[policy], plan.shares_trunk(), batch, values)
+        });
+        let mut metrics = Metrics::default();
+        for found in try_join_all(updates).await? {
+            metrics.extend(found);
+        }
+        Ok(metrics)
+    }
+
+    /// Returns the order in which policies are updated in a step.
+    fn sequence(&self, seed: u64, order: UpdateOrder, step: u64) -> Vec<usize> {
+        let mut policies: Vec<usize> = (0..self.policies.len()).collect();
+        if order == UpdateOrder::Random {
+            SplitMix64::new(derive_seed(derive_seed(seed, ORDER), step)).shuffle(&mut policies);
+        }
+        policies
+    }
+
+    /// Updates policies one after the other. The advantages of an episode are multiplied by the probability ratios of
+    /// the policies that were updated before. Critics are updated last.
+    async fn update_in_turn(
+        &self,
+        plan: &Plan,
+        samples: &[Sample],
+        batches: Vec<(usize, Batch)>,
+        values: Vec<(usize, ValueBatch)>,
+        sequence: Vec<usize>,
+    ) -> Result<Metrics, TrainError> {
+        let algorithm = &plan.algorithm;
+        let mut metrics = Metrics::default();
+        let mut compound = Compound::new(algorithm.happo.factor, algorithm.happo.clip);
+        let mut batches: BTreeMap<usize, Batch> = batches.into_iter().collect();
+        let mut values: BTreeMap<usize, ValueBatch> = values.into_iter().collect();
+        for index in sequence {
+            let Some(mut batch) = batches.remove(&index) else { continue };
+            let policy = &self.policies[index];
+            let its = samples.iter().filter(|sample| sample.policy == index);
+            let episodes: Vec<usize> = its.map(|sample| sample.episode).collect();
+            metrics.extend(measure::factors(policy.name(), &compound, &episodes));
+            for (row, &episode) in batch.rows.iter_mut().zip(&episodes) {
+                let factor = compound.of(episode) as f32;
+                row.advantages.iter_mut().for_each(|advantage| *advantage *= factor);
+            }
+            let rows = batch.rows.clone();
+            let shared = if plan.shares_trunk() { values.remove(&index) } else { None };
+            metrics.extend(update_policy(policy, plan.shares_trunk(), Some(batch), shared).await?);
+            let now = policy.logprobs(rows.clone()).await?;
+            for ((row, now), &episode) in rows.iter().zip(&now).zip(&episodes) {
+                compound.take(episode, &row.logprobs, now);
+            }
+        }
+        let values = values.into_iter().collect();
+        metrics.extend(self.update_together(plan, Vec::new(), values).await?);
+        Ok(metrics)
+    }
+
+    /// Saves policies, mixer and state.
+    pub(super) async fn save(&self, draft: &Draft) -> Result<(), TrainError> {
+        for policy in &self.policies {
+            policy.save(&draft.policy(policy.name())?).await?;
+        }
+        if let Some(mixer) = &self.mixer {
+            mixer.save(&draft.file(MIXER)).map_err(|source| TrainError::Mixer { source })?;
+        }
+        match self.state == AlgorithmState::default() {
+            true => Ok(()),
+            false => Ok(draft.write(STATE, &self.state)?),
+        }
+    }
+
+    /// Loads policies, mixer and state of a checkpoint.
+    pub(super) async fn load(
+        &mut self,
+        plan: &Plan,
+        checkpoint: &Checkpoint,
+    ) -> Result<(), TrainError> {
+        for policy in &self.policies {
+            policy.load(&checkpoint.policy(policy.name())?).await?;
+        }
+        self.state = checkpoint.read(STATE)?.unwrap_or_default();
+        let mixer = Mixer::load(plan, &checkpoint.path().join(MIXER));
+        self.mixer = mixer.map_err(|source| TrainError::Mixer { source })?;
+        Ok(())
+    }
+
+    /// Returns the hash of each policy's weights, by name.
+    pub(super) async fn fingerprints(&self) -> Result<BTreeMap<String, String>, TrainError> {
+        let mut weights = BTreeMap::new();
+        for policy in &self.policies {
+            weights.insert(policy.name().to_owned(), policy.fingerprint().await?);
+        }
+        Ok(weights)
+    }
+}
+
+/// Updates a policy and its critic.
+async fn update_policy(
+    policy: &Policy,
+    shares_trunk: bool,
+    batch: Option<Batch>,
+    values: Option<ValueBatch>,
+) -> Result<Metrics, RuntimeError> {
+    let mut metrics = Metrics::default();
+    if let Some(batch) = &batch {
+        metrics.extend(measure::batch(policy.name(), batch));
+    }
+    let lr = values.as_ref().map_or(0.0, |values| values.lr);
+    let (updated, valued) = match (batch, values) {
+        (Some(batch), Some(values)) if shares_trunk => {
+            let (updated, valued) = policy.update_with_values(batch, values).await?;
+            (Some(updated), Some(valued))
+        }
+        (batch, values) => {
+            let valued = match values {
+                Some(values) => Some(policy.update_critic(values).await?),
+                None => None,
+            };
+            let updated = match batch {
+                Some(batch) => Some(policy.update(batch).await?),
+                None => None,
+            };
+            (updated, valued)
+        }
+    };
+    if let Some(stats) = updated {
+        metrics.extend(measure::update(policy.name(), &stats));
+    }
+    if let Some(stats) = valued {
+        metrics.extend(measure::critic(policy.name(), lr, &stats));
+    }
+    Ok(metrics)
+}

@@ -1,0 +1,202 @@
+//! The players of a team: they run the episodes of training and of evaluations, and know no algorithm.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::pin::pin;
+use std::time::Duration;
+
+use crate::data::Sampler;
+use crate::env::EnvError;
+use crate::eval::EvalSpec;
+use crate::plan::Plan;
+use crate::registry::Registry;
+use crate::rollout::{EpisodeRequest, Rollout, RolloutError, Usage, episode_seed};
+use crate::runtime::Policy;
+use crate::task::Task;
+use crate::train::error::TrainError;
+use crate::train::progress::Progress;
+use crate::train::sink::{EndedEpisode, Observers};
+use crate::train::unscored;
+use crate::trajectory::Episode;
+
+/// Interval at which the number of sampled tokens is reported.
+const TICK: Duration = Duration::from_millis(500);
+
+/// A team that plays: its rollout, the order of its tasks, and the held-out tasks.
+pub(super) struct Players {
+    rollout: Rollout,
+    /// Policies in the plan's order, for rollouts with other seats or at another temperature.
+    policies: Vec<Policy>,
+    /// Order of the training data.
+    pub(super) sampler: Sampler,
+    /// Held-out tasks by split.
+    held_out: BTreeMap<String, Vec<Task>>,
+    seed: u64,
+    max_unscored: f64,
+    observers: Observers,
+}
+
+/// Purpose of episodes: `train` or `eval/SPLIT`, and the step, from 0.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stage<'s> {
+    pub(super) name: &'s str,
+    pub(super) step: u64,
+}
+
+impl Players {
+    /// Starts the environment and builds the team.
+    pub(super) fn start(
+        plan: &Plan,
+        registry: &Registry,
+        policies: &[Policy],
+        sampler: Sampler,
+        held_out: BTreeMap<String, Vec<Task>>,
+        observers: Observers,
+    ) -> Result<Self, RolloutError> {
+        Ok(Self {
+            rollout: Rollout::start(plan, registry, policies)?,
+            policies: policies.to_vec(),
+            sampler,
+            held_out,
+            seed: plan.seed,
+            max_unscored: plan.rollout.max_unscored,
+            observers,
+        })
+    }
+
+    /// Returns the team with the policies that a plan assigns to its seats.
+    pub(super) fn rollout(&self, plan: &Plan) -> Rollout {
+        self.rollout.with_plan(plan, &self.policies)
+    }
+
+    /// Returns the team of a plan at another temperature.
+    pub(super) fn at_temperature(&self, plan: &Plan, temperature: f32) -> Rollout {
+        self.rollout.at_temperature(plan, &self.policies, temperature)
+    }
+
+    /// Returns the requests to each endpoint so far, and their cost.
+    pub(super) fn usage(&self) -> BTreeMap<String, Usage> {
+        self.rollout.usage()
+    }
+
+    /// Returns the policies in the plan's order.
+    pub(super) fn policies(&self) -> &[Policy] {
+        &self.policies
+    }
+
+    /// Returns the held-out tasks by split.
+    pub(super) fn held_out(&self) -> &BTreeMap<String, Vec<Task>> {
+        &self.held_out
+    }
+
+    /// Returns the receiver of progress.
+    pub(super) fn progress(&self) -> &dyn Progress {
+        &*self.observers.progress
+    }
+
+    /// Returns the environment's message about tasks.
+    pub(super) fn report(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
+        self.rollout.runner().environment.report(tasks)
+    }
+
+    /// Returns the name that the environment gives to the share of solved episodes.
+    pub(super) fn measure(&self) -> String {
+        self.rollout.runner().environment.measure().to_owned()
+    }
+
+    /// Runs the episodes of these indices on each task, and returns them in the order of tasks and indices. Observers
+    /// hear of each episode when it ends. `in_order` receives each one when all before it have ended, so what it does
+    /// is independent of timing.
+    pub(super) async fn play<'t>(
+        &self,
+        rollout: &Rollout,
+        stage: Stage<'_>,
+        tasks: impl IntoIterator<Item = &'t Task>,
+        indices: Range<u32>,
+        mut in_order: impl FnMut(&Episode) -> Result<(), TrainError>,
+    ) -> Result<Vec<Episode>, TrainError> {
+        let requests = self.requests(stage, tasks, indices);
+        self.progress().play(&stage.text(), requests.len() as u64);
+        let sampled = || self.policies.iter().map(|policy| policy.work().decoded).sum::<u64>();
+        let (before, count) = (sampled(), Cell::new(0));
+        let tell = || self.progress().played(count.get(), sampled() - before);
+        let playing = async {
+            let mut episodes: Vec<Option<Episode>> = vec![None; requests.len()];
+            let (mut playing, mut next) = (rollout.play(requests), 0);
+            while let Some((place, episode)) = playing.next().await {
+                count.set(count.get() + 1);
+                tell();
+                self.observers.on_episode(&stage.ended(&episode))?;
+                episodes[place] = Some(episode);
+                while let Some(Some(episode)) = episodes.get(next) {
+                    in_order(episode)?;
+                    next += 1;
+                }
+            }
+            Ok::<_, TrainError>(episodes.into_iter().flatten().collect::<Vec<Episode>>())
+        };
+        let episodes = with_ticks(playing, tell).await?;
+        unscored::check(&episodes, self.max_unscored)?;
+        Ok(episodes)
+    }
+
+    fn requests<'t>(
+        &self,
+        Stage { name, step }: Stage<'_>,
+        tasks: impl IntoIterator<Item = &'t Task>,
+        indices: Range<u32>,
+    ) -> Vec<EpisodeRequest> {
+        let request = |task: &Task, index| EpisodeRequest {
+            task: task.clone(),
+            index,
+            seed: episode_seed(self.seed, name, step, task, index),
+        };
+        let of = |task| indices.clone().map(move |index| request(task, index));
+        tasks.into_iter().flat_map(of).collect()
+    }
+
+    /// Runs held-out tasks. Seeds do not depend on the step, so that evaluations of one run compare weights on equal
+    /// draws.
+    pub(super) async fn evaluate(
+        &self,
+        plan: &Plan,
+        spec: &EvalSpec,
+    ) -> Result<Vec<Episode>, TrainError> {
+        let rollout = match spec.temperature {
+            None => self.rollout.clone(),
+            Some(temperature) => self.at_temperature(plan, temperature),
+        };
+        let tasks = self.held_out.get(&spec.split).map(Vec::as_slice).unwrap_or_default();
+        let name = format!("eval/{}", spec.split);
+        let stage = Stage { name: &name, step: 0 };
+        self.play(&rollout, stage, tasks, 0..spec.samples, |_| Ok(())).await
+    }
+}
+
+impl Stage<'_> {
+    /// Returns the name of the running episodes for the progress display.
+    fn text(self) -> String {
+        match self.name.strip_prefix("eval/") {
+            Some(split) => format!("evaluating on `{split}`"),
+            None => format!("step {}", self.step + 1),
+        }
+    }
+
+    fn ended<'e>(&'e self, episode: &'e Episode) -> EndedEpisode<'e> {
+        let step = if self.name.starts_with("eval/") { 0 } else { self.step + 1 };
+        EndedEpisode { stage: self.name, step, episode }
+    }
+}
+
+/// Awaits a future, and calls `tick` at intervals meanwhile.
+async fn with_ticks<T>(future: impl Future<Output = T>, tick: impl Fn()) -> T {
+    let (mut future, mut ticks) = (pin!(future), tokio::time::interval(TICK));
+    loop {
+        tokio::select! {
+            biased;
+            output = &mut future => return output,
+            _ = ticks.tick() => tick(),
+        }
+    }
+}

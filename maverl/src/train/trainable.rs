@@ -1,0 +1,40 @@
+//! Interface between the course of a run and the training that it repeats.
+
+use crate::checkpoint::{Checkpoint, Draft};
+use crate::eval::EvalSpec;
+use crate::metrics::Metrics;
+use crate::run_dir::RolloutWriter;
+use crate::train::error::TrainError;
+use crate::trajectory::Episode;
+
+/// Training of one kind. The course of the run does not depend on it.
+pub(super) trait Trainable {
+    /// Runs step `step`, counted from 0. Equal steps on equal weights give equal results. Episodes are written to
+    /// `rollouts` as they end, and the file is complete before the update.
+    async fn step(
+        &mut self,
+        step: u64,
+        rollouts: &mut RolloutWriter,
+    ) -> Result<Stepped, TrainError>;
+    /// Evaluates on held-out tasks. Equal evaluations of equal weights give equal episodes.
+    async fn evaluate(&self, spec: &EvalSpec) -> Result<Vec<Episode>, TrainError>;
+    /// Saves every policy.
+    async fn save(&self, draft: &Draft) -> Result<(), TrainError>;
+    /// Loads every policy.
+    async fn load(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError>;
+}
+
+/// Result of a step.
+#[derive(Debug, Default)]
+pub(super) struct Stepped {
+    /// Episodes of the step.
+    pub(super) episodes: Vec<Episode>,
+    /// Metrics of the step.
+    pub(super) metrics: Metrics,
+    /// Times of the step.
+    pub(super) timing: Metrics,
+    /// True if no group had a spread of rewards, and nothing was updated.
+    pub(super) flat: bool,
+    /// Warnings for the user.
+    pub(super) warnings: Vec<String>,
+}

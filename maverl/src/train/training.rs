@@ -1,0 +1,195 @@
+//! Training of a plan's team: players, learner and data, put together.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use crate::algo::is_greedy;
+use crate::checkpoint::{Checkpoint, Draft};
+use crate::config::TaskConfig;
+use crate::data;
+use crate::eval::EvalSpec;
+use crate::metrics::Metrics;
+use crate::plan::Plan;
+use crate::registry::Registry;
+use crate::rollout::{Rollout, RolloutError};
+use crate::run_dir::{HELD_OUT, Origin, Provenance, RolloutWriter, RunDirError};
+use crate::runtime::Runtime;
+use crate::train::batches::StepPlan;
+use crate::train::dataset::{Dataset, Needs, hash, held_out};
+use crate::train::error::TrainError;
+use crate::train::learner::Learner;
+use crate::train::players::Players;
+use crate::train::sink::Observers;
+use crate::train::step::{learn, step};
+use crate::train::trainable::{Stepped, Trainable};
+use crate::train::{measure, supervised};
+use crate::trajectory::{Episode, Seat};
+
+/// Number of tasks that the environment reports on before the run.
+const REPORTED: usize = 1000;
+
+/// Training of a plan's team.
+pub(super) struct Training<'p> {
+    plan: &'p Plan,
+    /// Plan with the policies of the two trained seats swapped, if steps swap them.
+    swapped: Option<Plan>,
+    players: Players,
+    learner: Learner,
+    dataset: Dataset,
+    /// True if the user was warned of groups of one.
+    warned: bool,
+}
+
+impl<'p> Training<'p> {
+    /// Loads the data, then starts the environment and builds the team.
+    pub(super) fn start(
+        plan: &'p Plan,
+        registry: &Registry,
+        runtime: &Runtime,
+        needs: Needs<'_>,
+        observers: Observers,
+    ) -> Result<Self, TrainError> {
+        let dataset = Dataset::read(plan, needs)?;
+        let (sampler, held_out) = (dataset.sampler(plan), held_out(plan, needs)?);
+        let policies = runtime.policies();
+        Ok(Self {
+            plan,
+            swapped: (plan.algorithm.swap_every > 0).then(|| plan.with_swapped_policies()),
+            players: Players::start(plan, registry, policies, sampler, held_out, observers)?,
+            learner: Learner::new(policies),
+            dataset,
+            // The plan already warns if all groups are of one.
+            warned: plan.task.group_size.get() == 1,
+        })
+    }
+
+    /// Returns the origin of a run of this team.
+    pub(super) async fn origin(&self, given: String) -> Result<Origin, TrainError> {
+        let held_out = self.players.held_out().iter();
+        let held_out = held_out.map(|(split, tasks)| (format!("{HELD_OUT}{split}"), hash(tasks)));
+        let trained = (self.plan.task.split.clone(), self.dataset.hash());
+        let threads = match self.plan.runtime.threads {
+            0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            threads => threads,
+        };
+        let provenance = Provenance {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            data: std::iter::once(trained).chain(held_out).collect(),
+            weights: self.learner.fingerprints().await?,
+            device: device(),
+            threads,
+        };
+        let base = absolute(&self.plan.base)?;
+        Ok(Origin { given, config: self.plan.config.clone(), base, provenance })
+    }
+
+    /// Returns the hash of each policy's weights, by name.
+    pub(super) async fn fingerprints(&self) -> Result<BTreeMap<String, String>, TrainError> {
+        self.learner.fingerprints().await
+    }
+
+    /// Returns the environment's message about the data, whatever split is used.
+    pub(super) fn report(&self) -> Result<Option<String>, TrainError> {
+        if !matches!(self.dataset, Dataset::Tasks(_)) {
+            return Ok(None);
+        }
+        let config = TaskConfig { limit: NonZeroUsize::new(REPORTED), ..self.plan.task.clone() };
+        let tasks = data::load(&config, data::ALL, &self.plan.base)?;
+        let name = || self.plan.environment.name.clone();
+        let report = self.players.report(&tasks);
+        Ok(report.map_err(|error| RolloutError::Environment { name: name(), error })?)
+    }
+
+    /// Returns the name that the environment gives to the share of solved episodes.
+    pub(super) fn measure(&self) -> String {
+        self.players.measure()
+    }
+
+    /// Returns every seat that is called in training; empty for supervised training.
+    pub(super) fn asked(&self) -> Vec<Seat> {
+        match self.dataset {
+            Dataset::Tasks(_) => self.plan.members(),
+            Dataset::Demonstrations(_) | Dataset::Preferences(_) => Vec::new(),
+        }
+    }
+
+    /// Returns the rollout with which a training episode of step `step`, counted from 0, was run.
+    pub(super) fn rollout_of(&self, step: u64, episode: &Episode) -> Rollout {
+        let plan = plan_of(self.plan, self.swapped.as_ref(), step);
+        match is_greedy(plan, episode) {
+            true => self.players.at_temperature(plan, 0.0),
+            false => self.players.rollout(plan),
+        }
+    }
+
+    /// Trains on the stored episodes of a step, counted from 0, with the learning rates of its stored metrics.
+    pub(super) async fn learn_again(
+        &mut self,
+        step: u64,
+        episodes: &[Episode],
+        rates: Option<&Metrics>,
+    ) -> Result<(), TrainError> {
+        let plan = plan_of(self.plan, self.swapped.as_ref(), step);
+        learn(&StepPlan { plan, step, rates }, &mut self.learner, episodes).await.map(drop)
+    }
+}
+
+impl Trainable for Training<'_> {
+    async fn step(
+        &mut self,
+        step: u64,
+        rollouts: &mut RolloutWriter,
+    ) -> Result<Stepped, TrainError> {
+        let Self { players, learner, .. } = self;
+        let plan = plan_of(self.plan, self.swapped.as_ref(), step);
+        let at = StepPlan { plan, step, rates: None };
+        let mut stepped = match &self.dataset {
+            Dataset::Tasks(tasks) => self::step(&at, players, learner, tasks, rollouts).await?,
+            Dataset::Demonstrations(shown) => {
+                supervised::imitate(&at, players, learner, shown).await?
+            }
+            Dataset::Preferences(pairs) => supervised::prefer(&at, players, learner, pairs).await?,
+        };
+        if let Some(warning) = measure::singletons(&stepped.metrics).filter(|_| !self.warned) {
+            self.warned = true;
+            stepped.warnings.push(warning);
+        }
+        Ok(stepped)
+    }
+
+    async fn evaluate(&self, spec: &EvalSpec) -> Result<Vec<Episode>, TrainError> {
+        self.players.evaluate(self.plan, spec).await
+    }
+
+    async fn save(&self, draft: &Draft) -> Result<(), TrainError> {
+        self.learner.save(draft).await
+    }
+
+    async fn load(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError> {
+        self.learner.load(self.plan, checkpoint).await
+    }
+}
+
+/// Returns the plan of step `step`, counted from 0.
+fn plan_of<'p>(plan: &'p Plan, swapped: Option<&'p Plan>, step: u64) -> &'p Plan {
+    let turn = step.checked_div(plan.algorithm.swap_every).unwrap_or(0);
+    swapped.filter(|_| turn % 2 == 1).unwrap_or(plan)
+}
+
+/// Returns the device with the vector instructions in use, as in `cpu x86_64 linux, avx2`.
+fn device() -> String {
+    let (arch, os) = (std::env::consts::ARCH, std::env::consts::OS);
+    let simd = maverl_kernels::simd::select()
+        .map_or_else(|error| error.to_string(), |path| path.to_string());
+    format!("cpu {arch} {os}, {simd}")
+}
+
+fn absolute(base: &Path) -> Result<PathBuf, RunDirError> {
+    let base = if base.as_os_str().is_empty() { Path::new(".") } else { base };
+    std::path::absolute(base).map_err(|source| RunDirError::Io {
+        action: "find",
+        path: base.to_owned(),
+        source,
+    })
+}
