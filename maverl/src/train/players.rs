@@ -106,8 +106,8 @@ impl Players {
     }
 
     /// Runs the episodes of these indices on each task, and returns them in the order of tasks and indices. Observers
-    /// hear of each episode when it ends. `in_order` receives each one when all before it have ended, so what it does
-    /// is independent of timing.
+    /// receive each episode when it ends. `in_order` receives each one when all before it have ended, so its effect is
+    /// independent of timing.
     pub(super) async fn play<'t>(
         &self,
         rollout: &Rollout,

@@ -75,7 +75,7 @@ impl<S: EpisodeSink + ?Sized> EpisodeSink for Arc<S> {
     }
 }
 
-/// Everything that hears of a run: the progress display and the sinks.
+/// Receivers of the events of a run: the progress display and the sinks.
 #[derive(Clone)]
 pub(super) struct Observers {
     /// Receiver of progress.

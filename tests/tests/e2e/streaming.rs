@@ -75,7 +75,9 @@ impl EpisodeSink for Collected {
 /// Trains in this process with a sink.
 fn train(lab: &Lab, out: &str, set: &[&str], sink: &Arc<Collected>) -> Result<Report, TrainError> {
     let registry = Registry::collect().unwrap();
-    let sources = set.iter().fold(Sources::file(lab.path("run.toml")), |all, set| all.with(*set));
+    let text = std::fs::read_to_string(lab.path("run.toml")).unwrap();
+    let sources = Sources::default().text("run.toml", text, lab.path(""));
+    let sources = set.iter().fold(sources, |all, set| all.with(*set));
     let plan = check(&sources, &registry, Purpose::Train).unwrap();
     let options = Options::new(RunLocation::New(lab.path(out))).sink(Arc::clone(sink));
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -83,7 +85,7 @@ fn train(lab: &Lab, out: &str, set: &[&str], sink: &Arc<Collected>) -> Result<Re
 }
 
 #[test]
-fn a_sink_hears_of_every_episode_once_and_changes_no_number() {
+fn a_sink_receives_every_episode_once_and_changes_no_number() {
     let lab = lab();
     let set = ["steps=2", "eval.every=1"];
     let plain = lab.train("plain", &set);
@@ -91,20 +93,20 @@ fn a_sink_hears_of_every_episode_once_and_changes_no_number() {
     train(&lab, "streamed", &set, &sink).unwrap();
     let run = Run(lab.path("streamed"));
     assert_eq!(run.bytes("metrics.jsonl"), plain.bytes("metrics.jsonl"));
-    let mut heard: BTreeMap<(String, u64), Vec<Episode>> = BTreeMap::new();
+    let mut received: BTreeMap<(String, u64), Vec<Episode>> = BTreeMap::new();
     for (stage, step, episode) in sink.episodes.lock().unwrap().drain(..) {
-        heard.entry((stage, step)).or_default().push(episode);
+        received.entry((stage, step)).or_default().push(episode);
     }
     let stages: Vec<(&str, u64)> =
-        heard.keys().map(|(stage, step)| (stage.as_str(), *step)).collect();
+        received.keys().map(|(stage, step)| (stage.as_str(), *step)).collect();
     assert_eq!(stages, [("eval/test", 0), ("eval/validation", 0), ("train", 1), ("train", 2)]);
     for step in [1, 2] {
         let key = |episode: &Episode| (episode.task.id.clone(), episode.index);
-        let mut heard = heard[&("train".to_owned(), step)].clone();
+        let mut received = received[&("train".to_owned(), step)].clone();
         let mut stored = run.episodes(step);
-        heard.sort_by_key(key);
+        received.sort_by_key(key);
         stored.sort_by_key(key);
-        assert_eq!(heard, stored);
+        assert_eq!(received, stored);
     }
 }
 
