@@ -159,7 +159,7 @@ pub async fn replay(
     recorded: &Recorded,
     progress: &Arc<dyn Progress>,
 ) -> Result<Replayed, TrainError> {
-    let runtime = Runtime::start(plan)?;
+    let runtime = Runtime::start(&plan.worker_specs(), &plan.runtime_options())?;
     let replayed = async {
         let mut team = Team::start(plan, registry, &runtime, Needs::Nothing, progress)?;
         return_to(&mut team, run, recorded.step.saturating_sub(1), &**progress).await?;

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use crate::algo::loss::LossOptions;
 use crate::algo::lr;
 use crate::config::TrainOn;
 use crate::data::{Demonstration, PreferencePair};
 use crate::model::{Rendered, Tokenizer};
-use crate::plan::{AlgorithmPlan, LossPlan, Plan};
+use crate::plan::{AlgorithmPlan, Plan};
 use crate::runtime::{Batch, Objective, Row};
 use crate::train::course::Stepped;
 use crate::train::learn::update;
@@ -37,7 +38,7 @@ pub(super) async fn prefer(
         let PreferencePair { prompt, chosen, rejected } = &pairs[i];
         Ok(vec![row(tokenizer, prompt, chosen, loss)?, row(tokenizer, prompt, rejected, loss)?])
     };
-    learn(team, step, Objective::Preference(team.plan.algorithm.preference), rows).await
+    learn(team, step, Objective::Preference((&team.plan.algorithm.preference).into()), rows).await
 }
 
 /// Updates every trained policy with the rows of the step's lines of the file.
@@ -45,7 +46,7 @@ async fn learn(
     team: &Team<'_>,
     step: u64,
     objective: Objective,
-    rows: impl Fn(&Tokenizer, usize, LossPlan) -> Result<Vec<Row>, String>,
+    rows: impl Fn(&Tokenizer, usize, LossOptions) -> Result<Vec<Row>, String>,
 ) -> Result<Stepped, TrainError> {
     let plan = team.plan;
     let start = Instant::now();
@@ -58,7 +59,7 @@ async fn learn(
         let mut all = Vec::new();
         for &i in &chosen {
             let data = plan.task.data.clone();
-            let found = rows(tokenizer, i, seat.loss)
+            let found = rows(tokenizer, i, LossOptions::from(&seat.loss))
                 .map_err(|reason| TrainError::Demonstration { number: i + 1, data, reason })?;
             all.extend(found);
         }
@@ -77,13 +78,12 @@ fn batch(plan: &Plan, policy: usize, objective: Objective, rows: Vec<Row>, lr: f
     Batch {
         rows,
         objective,
-        surrogate: None,
         minibatches: plan.algorithm.minibatches,
         epochs: plan.algorithm.epochs,
-        aggregation: plan.algorithm.aggregation,
+        aggregation: plan.algorithm.aggregation.into(),
         longest: plan.longest_reply(policy),
-        early_stop_kl: 0.0,
         lr,
+        ..Batch::default()
     }
 }
 
@@ -92,7 +92,7 @@ fn demonstration_rows(
     tokenizer: &Tokenizer,
     shown: &Demonstration,
     algorithm: &AlgorithmPlan,
-    loss: LossPlan,
+    loss: LossOptions,
 ) -> Result<Vec<Row>, String> {
     let mut rows = Vec::new();
     if algorithm.train_on != TrainOn::Observations {
@@ -119,7 +119,7 @@ fn row(
     tokenizer: &Tokenizer,
     prompt: &[Message],
     reply: &str,
-    loss: LossPlan,
+    loss: LossOptions,
 ) -> Result<Row, String> {
     let open = render(tokenizer, prompt, true)?;
     let reply = Message { role: Role::Assistant, content: reply.to_owned() };
@@ -128,7 +128,7 @@ fn row(
 }
 
 /// Returns the row of a user's last message. Its role header is part of the prompt.
-fn observation(tokenizer: &Tokenizer, said: &[Message], loss: LossPlan) -> Result<Row, String> {
+fn observation(tokenizer: &Tokenizer, said: &[Message], loss: LossOptions) -> Result<Row, String> {
     let (last, before) = said.split_last().ok_or("nothing is said")?;
     let given = render(tokenizer, before, false)?;
     let whole = render(tokenizer, said, false)?;
@@ -148,7 +148,7 @@ fn continued(
     whole: &Rendered,
     at: usize,
     start: &str,
-    loss: LossPlan,
+    loss: LossOptions,
 ) -> Result<Row, String> {
     if !whole.text().starts_with(start) {
         return Err("the chat template changes the prompt when the reply is appended".to_owned());
@@ -162,13 +162,5 @@ fn continued(
     if completion.is_empty() {
         return Err("there is nothing to learn in it".to_owned());
     }
-    Ok(Row {
-        prompt: encode(&whole.before(at))?,
-        completion,
-        logprobs: Vec::new(),
-        advantages: Vec::new(),
-        temperature: 1.0,
-        weights: Vec::new(),
-        loss,
-    })
+    Ok(Row { prompt: encode(&whole.before(at))?, completion, loss, ..Row::default() })
 }
