@@ -1,6 +1,8 @@
 //! The options of the engine for a plan: every conversion from the types of a configuration to those of `maverl-engine`.
 
-use maverl_engine::loss::{self, BuiltinSurrogate, LossOptions, Preference, PreferenceOptions};
+use maverl_engine::loss::{
+    self, BuiltinSurrogate, LossOptions, Preference, PreferenceOptions, ValueLimits,
+};
 use maverl_engine::runtime::{
     self, AdapterSpec, CriticSpec, CustomSurrogate, LoraSpec, OptimOptions, PolicySpec,
     RuntimeOptions, WorkerSpec,
@@ -115,11 +117,16 @@ impl From<&CriticPlan> for CriticSpec {
             Normalize::Running => runtime::Normalize::Running,
             Normalize::Popart => runtime::Normalize::Popart,
         };
-        spec.limits.clip = plan.clip;
-        spec.limits.huber = plan.huber;
+        spec.limits = ValueLimits::from(plan);
         spec.value_coef = plan.value_coef;
         spec.optim = OptimOptions::from(&plan.optim);
         spec
+    }
+}
+
+impl From<&CriticPlan> for ValueLimits {
+    fn from(plan: &CriticPlan) -> Self {
+        Self { clip: plan.clip, huber: plan.huber }
     }
 }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::message::Message;
+use crate::message::{Message, Role};
 
 /// Input of a chat template. In JSON it is a row of a chat data set: `{"messages": [...], "tools": [...]}`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
