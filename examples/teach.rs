@@ -3,18 +3,11 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use maverl::Sources;
-use maverl::config::Aggregation;
-use maverl::model::builtin;
-use maverl::plan;
-use maverl::registry::Registry;
+use maverl::model::{ModelSource, builtin};
 use maverl::rng::SplitMix64;
 use maverl::rollout::render_turn;
-use maverl::runtime::{Batch, Objective, Policy, Row, Runtime};
+use maverl::runtime::{Batch, Objective, Policy, Row, Runtime, RuntimeOptions, WorkerSpec};
 use maverl::trajectory::Turn;
-use orchestras as _; // brings `search/route`, since a plan requires an orchestra
-
-use crate::measure::planned;
 
 /// Settings of supervised training.
 #[derive(Debug, Clone)]
@@ -43,7 +36,7 @@ impl Stage {
     ///
     /// If the model cannot be loaded, trained or saved.
     pub async fn teach(&self, dir: &Path, turns: &[Turn]) -> Result<()> {
-        let runtime = start(dir, self.lr)?;
+        let runtime = start(dir)?;
         let policy = runtime.policies()[0].clone();
         let row = |turn: &Turn| row(&policy, turn, self.whole);
         let mut rows = turns.iter().map(row).collect::<Result<Vec<Row>>>()?;
@@ -54,13 +47,8 @@ impl Stage {
             let batch = Batch {
                 rows: rows.to_vec(),
                 objective: Objective::Supervised,
-                surrogate: None,
-                minibatches: 1,
-                epochs: 1,
-                aggregation: Aggregation::TokenMean,
-                longest: 1,
-                early_stop_kl: 0.0,
                 lr: self.lr * shape(step as f64 / self.steps as f64),
+                ..Batch::default()
             };
             let stats = policy.update(batch).await?;
             if step % 20 == 0 {
@@ -97,15 +85,12 @@ fn shape(progress: f64) -> f64 {
     (progress / 0.05).min(1.0) * 0.5 * (1.0 + (std::f64::consts::PI * progress).cos())
 }
 
-fn start(model: &Path, lr: f64) -> Result<Runtime> {
-    let sources = Sources::default()
-        .with("orchestra.name=search/route")
-        .with(format!("models.tiny.path={:?}", std::path::absolute(model)?))
-        .with(format!("models.tiny.optim.lr={lr:e}"))
-        .with("models.tiny.optim.betas=[0.9, 0.98]");
-    let plan = planned(&sources, &Registry::collect()?)?;
-    println!("{}", plan::table(&plan, 80));
-    Ok(Runtime::start(&plan)?)
+fn start(model: &Path) -> Result<Runtime> {
+    let mut worker = WorkerSpec::new("tiny", ModelSource::Directory(model.to_owned()));
+    for policy in &mut worker.policies {
+        policy.optim.betas = (0.9, 0.98);
+    }
+    Ok(Runtime::start(&[worker], &RuntimeOptions::default())?)
 }
 
 fn row(policy: &Policy, turn: &Turn, whole: bool) -> Result<Row> {
@@ -115,13 +100,5 @@ fn row(policy: &Policy, turn: &Turn, whole: bool) -> Result<Row> {
     ids.extend(tokenizer.encode_plain(&turn.reply)?);
     ids.push(*tokenizer.stop_ids().first().context("the model has a stop id")?);
     let completion = ids.split_off(asked);
-    Ok(Row {
-        prompt: ids,
-        completion,
-        logprobs: Vec::new(),
-        advantages: Vec::new(),
-        temperature: 1.0,
-        weights: Vec::new(),
-        loss: plan::LossPlan::default(),
-    })
+    Ok(Row { prompt: ids, completion, ..Row::default() })
 }

@@ -42,7 +42,7 @@ mod usage;
 
 pub use new::{NewError, new_team};
 
-use check_config::{checked, planned};
+use check_config::{checked, configured, planned};
 use training::{carry_out, options};
 
 /// Trains teams of language-model agents with reinforcement learning.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::retry;
+use maverl_engine::retry;
 
 /// Maximum time of an attempt, to avoid overflow of the clock.
 const MAX_TIMEOUT: Duration = Duration::from_secs(1 << 30);

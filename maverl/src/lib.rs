@@ -61,22 +61,21 @@ pub mod data;
 pub mod env;
 pub mod eval;
 pub mod metrics;
-pub mod model;
 pub mod orchestra;
 pub mod plan;
 pub mod registry;
-mod retry;
 pub mod reward;
 pub mod rng;
 pub mod rollout;
 pub mod run_dir;
-pub mod runtime;
 pub(crate) mod table;
 pub mod task;
 pub mod testing;
 pub mod tools;
 pub mod train;
 pub mod trajectory;
+
+pub use maverl_engine::{model, runtime};
 
 pub use agent::{Agent, AgentName, AskError, Input, Prompt, Reply, ReplyError, Show};
 pub use check::{Purpose, Sources, check};

@@ -5,6 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use maverl_engine::message::{Finish, Message, Role};
+
 use crate::task::{Score, Task};
 
 /// A place in an orchestra: an agent and the index of its seat. The unit of every statistic and of the Dr. MAS group
@@ -81,16 +83,6 @@ impl fmt::Display for TurnPath {
     }
 }
 
-/// Reason that a generation ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Finish {
-    /// The model sampled a stop id, or a stop string appeared.
-    Stop,
-    /// `max_tokens` was reached, or the context was full: the reply is truncated.
-    Length,
-}
-
 /// Tokens of one turn, exactly as the model saw and sampled them, never decoded and encoded again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tokens {
@@ -141,29 +133,6 @@ pub struct Turn {
     pub masked: bool,
     /// Token ids and log-probs; an agent behind an API or a script has none and is never trained.
     pub tokens: Option<Tokens>,
-}
-
-/// One message of a conversation.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Message {
-    /// Role of the sender.
-    pub role: Role,
-    /// Text of the message.
-    pub content: String,
-}
-
-/// Role of a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Role {
-    /// Instructions.
-    System,
-    /// Prompt of the agent.
-    User,
-    /// Reply of the agent.
-    Assistant,
-    /// Result of a call.
-    Tool,
 }
 
 /// A failure that the policy did not cause: the episode is *unscored*, never reward 0.

@@ -9,12 +9,11 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use maverl::config::Aggregation;
 use maverl::model::StoredDtype;
 use maverl::model::blank::{SHAPES, blank_model};
 use maverl::plan::{Plan, WorkerSummary};
 use maverl::registry::Registry;
-use maverl::runtime::{Batch, Objective, Row, Runtime};
+use maverl::runtime::{Batch, Row, Runtime};
 use maverl::{Purpose, Sources, check};
 use maverl_tests as _;
 
@@ -103,7 +102,7 @@ fn one_case() {
     let planned = plan.summary().workers.remove(0);
 
     let before = HELD.load(SeqCst);
-    let runtime = Runtime::start(&plan).unwrap();
+    let runtime = Runtime::start(&plan.worker_specs(), &plan.runtime_options()).unwrap();
     let started = HELD.load(SeqCst) - before;
     let policy = runtime.policies()[0].clone();
     MOST.store(HELD.load(SeqCst), SeqCst);
@@ -167,19 +166,7 @@ fn batch(tokens: usize, vocabulary: u32) -> Batch {
         completion: (0..LENGTH as u32).map(|t| (i * 131 + t * 17) % vocabulary).collect(),
         logprobs: vec![-9.0; LENGTH],
         advantages: vec![if i.is_multiple_of(2) { 1.0 } else { -1.0 }; LENGTH],
-        temperature: 1.0,
-        weights: Vec::new(),
-        loss: maverl::plan::LossPlan::default(),
+        ..Row::default()
     };
-    Batch {
-        rows: (0..(tokens / LENGTH) as u32).map(row).collect(),
-        objective: Objective::PolicyGradient,
-        surrogate: None,
-        minibatches: 1,
-        epochs: 1,
-        aggregation: Aggregation::TokenMean,
-        longest: 1,
-        early_stop_kl: 0.0,
-        lr: 1e-6,
-    }
+    Batch { rows: (0..(tokens / LENGTH) as u32).map(row).collect(), ..Batch::default() }
 }

@@ -5,22 +5,43 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Modules of `maverl` that each module may use; itself always, and `crate` macros and re-exports never.
+/// Crates of the workspace that each crate may depend on.
+const CRATE_MAY_USE: &[(&str, &[&str])] = &[
+    ("maverl-kernels", &[]),
+    ("maverl-engine", &["maverl-kernels"]),
+    ("maverl-macros", &[]),
+    ("maverl-sandbox", &[]),
+    ("maverl", &["maverl-engine", "maverl-kernels", "maverl-macros", "maverl-sandbox"]),
+    ("agents", &["maverl"]),
+    ("orchestras", &["maverl", "agents"]),
+    ("examples", &["maverl", "agents", "orchestras"]),
+    ("tests", &["maverl", "orchestras"]),
+];
+
+/// Modules of `maverl-engine`. In the table of `maverl`, they are above its own.
+const ENGINE_MAY_USE: &[(&str, &[&str])] = &[
+    ("message", &[]),
+    ("retry", &[]),
+    ("loss", &[]),
+    ("model", &["message", "retry"]),
+    ("runtime", &["loss", "message", "model"]),
+];
+
+/// Modules of `maverl` and of the engine that each module may use; itself always, and `crate` macros and re-exports never.
 const MAY_USE: &[(&str, &[&str])] = &[
     // Plain data.
     ("task", &[]),
-    ("trajectory", &["task"]),
+    ("trajectory", &["message", "task"]),
     ("rng", &[]),
     ("table", &[]),
     ("config", &[]),
     // Servers of others.
-    ("retry", &[]),
     ("client", &["retry"]),
     // Declarations.
     ("agent", &["trajectory"]),
     ("reward", &["trajectory"]),
     // Estimators and surrogates: plain data and arithmetic, so that plans can hold them.
-    ("credit", &[]),
+    ("credit", &["loss"]),
     ("tools", &["agent", "task"]),
     ("builtin", &["rng", "task"]),
     ("data", &["config", "rng", "task", "trajectory", "builtin"]),
@@ -29,8 +50,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("orchestra", &["agent", "env", "task", "tools", "trajectory"]),
     ("registry", &["agent", "credit", "env", "orchestra", "reward", "task", "tools", "trajectory"]),
     // Meaning of a configuration.
-    ("model", &["retry", "trajectory"]),
-    ("plan", &["config", "credit", "model", "table", "trajectory"]),
+    ("plan", &["config", "credit", "loss", "model", "runtime", "table", "trajectory"]),
     (
         "check",
         &[
@@ -46,8 +66,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     // Parts of a step.
-    ("algo", &["config", "credit", "plan", "trajectory"]),
-    ("runtime", &["algo", "config", "model", "plan", "trajectory"]),
+    ("algo", &["config", "credit", "loss", "plan", "runtime", "trajectory"]),
     (
         "rollout",
         &[
@@ -105,7 +124,11 @@ const MUST_NOT_KNOW: &[(&str, &[&str])] = &[
         "algo",
         &["std::fs", "std::io", "std::env", "std::time", "Instant", "SystemTime", "rand", "tokio"],
     ),
-    ("model", &["tokio", "inventory", "std::time"]),
+    (
+        "loss",
+        &["std::fs", "std::io", "std::env", "std::time", "Instant", "SystemTime", "rand", "tokio"],
+    ),
+    ("model", &["tokio", "std::time"]),
     ("plan", &["std::thread", "tokio", "rayon", "Tensor", "std::time"]),
     ("config", &["Tensor", "std::fs", "tokio", "std::env"]),
     ("check", &["Tensor", "tokio", "std::thread"]),
@@ -134,6 +157,7 @@ const UNNAMED: &[(&str, &str)] = &[
 
 const CRATES: &[&str] = &[
     "maverl",
+    "maverl-engine",
     "maverl-macros",
     "maverl-kernels",
     "maverl-sandbox",
@@ -196,30 +220,43 @@ fn uncommented(line: &str) -> &str {
     line.split("//").next().unwrap_or_default()
 }
 
-/// Returns the module of `maverl` that a file belongs to.
+/// Crates whose modules have a table of dependencies.
+const LAYERED: [(&str, &[(&str, &[&str])]); 2] =
+    [("maverl-engine", ENGINE_MAY_USE), ("maverl", MAY_USE)];
+
+/// Returns the source files of a crate that are not tests.
+fn sources(name: &str) -> Vec<PathBuf> {
+    let files = rust_files(&root().join(name).join("src"));
+    files.into_iter().filter(|path| !is_test(path)).collect()
+}
+
+/// Returns the path of a file below the `src` of its crate.
+fn below_src(path: &Path) -> PathBuf {
+    path.strip_prefix(root()).unwrap().components().skip(2).collect()
+}
+
+/// Returns the top-level module that a file belongs to.
 fn module(path: &Path) -> String {
-    let source = root().join("maverl/src");
-    let first = path.strip_prefix(source).unwrap().components().next().unwrap();
+    let inside = below_src(path);
+    let first = inside.components().next().unwrap();
     first.as_os_str().to_string_lossy().trim_end_matches(".rs").to_owned()
 }
 
 /// Returns the depth of a file's module below the crate: 1 for `agent.rs` and `model/mod.rs`.
 fn depth(path: &Path) -> usize {
-    let parts = path.strip_prefix(root().join("maverl/src")).unwrap().components().count();
+    let parts = below_src(path).components().count();
     if path.ends_with("mod.rs") { parts - 1 } else { parts }
 }
 
-/// Returns the modules that a line uses by `crate::`, or by `super::` up to the crate.
+/// Returns the modules that a line uses by `crate::` or `maverl_engine::`, or by `super::` up to the crate.
 fn used(line: &str, depth: usize) -> Vec<String> {
     let name = |rest: &str| -> String {
         rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
     };
     let word = |at: usize| !line[..at].ends_with(|c: char| c.is_alphanumeric() || "_$".contains(c));
-    let mut found: Vec<String> = line
-        .match_indices("crate::")
-        .filter(|(at, _)| word(*at))
-        .map(|(at, _)| name(&line[at + "crate::".len()..]))
-        .collect();
+    let roots = ["crate::", "maverl_engine::"].into_iter();
+    let starts = roots.flat_map(|root| line.match_indices(root)).filter(|(at, _)| word(*at));
+    let mut found: Vec<String> = starts.map(|(at, root)| name(&line[at + root.len()..])).collect();
     let up = "super::".repeat(depth);
     let above = line.match_indices(&up).filter(|(at, _)| word(*at) && !line[..*at].ends_with("::"));
     found.extend(above.map(|(at, _)| name(&line[at + up.len()..])));
@@ -238,20 +275,22 @@ fn place(path: &Path, line: usize) -> String {
 #[test]
 fn modules_use_only_those_they_may() {
     let mut problems = Vec::new();
-    for path in rust_files(&root().join("maverl/src")).iter().filter(|path| !is_test(path)) {
-        let module = module(path);
-        if TOP.contains(&module.as_str()) {
-            continue;
-        }
-        let Some((_, allowed)) = MAY_USE.iter().find(|(name, _)| *name == module) else {
-            problems.push(format!("`{module}` is not in the table"));
-            continue;
-        };
-        for (i, line) in code(path).iter().enumerate() {
-            for name in used(uncommented(line), depth(path)) {
-                if name != module && !allowed.contains(&name.as_str()) {
+    for (name, table) in LAYERED {
+        for path in &sources(name) {
+            let module = module(path);
+            if TOP.contains(&module.as_str()) {
+                continue;
+            }
+            let Some((_, allowed)) = table.iter().find(|(name, _)| *name == module) else {
+                problems.push(format!("`{module}` is not in the table"));
+                continue;
+            };
+            for (i, line) in code(path).iter().enumerate() {
+                let names = used(uncommented(line), depth(path)).into_iter();
+                let others = names.filter(|name| *name != module);
+                for other in others.filter(|name| !allowed.contains(&name.as_str())) {
                     let place = place(path, i);
-                    problems.push(format!("{place}: `{module}` may not use `{name}`"));
+                    problems.push(format!("{place}: `{module}` may not use `{other}`"));
                 }
             }
         }
@@ -267,6 +306,7 @@ fn uses_are_found_however_they_are_written() {
         ["task", "data"]
     );
     assert_eq!(used("use super::super::plan::Plan;", 2), ["plan"]);
+    assert_eq!(used("use maverl_engine::loss::{Clip, Term};", 2), ["loss"]);
     assert_eq!(used("use super::plan::Plan;", 2), [""; 0]);
     assert_eq!(used("$crate::cli::main()", 1), [""; 0]);
 }
@@ -274,7 +314,7 @@ fn uses_are_found_however_they_are_written() {
 #[test]
 fn the_table_has_no_circle_and_no_module_that_is_not_there() {
     // Repeatedly removes modules that use none of the remaining ones.
-    let mut left: Vec<_> = MAY_USE.to_vec();
+    let mut left: Vec<_> = [ENGINE_MAY_USE, MAY_USE].concat();
     loop {
         let names: BTreeSet<&str> = left.iter().map(|(name, _)| *name).collect();
         let before = left.len();
@@ -285,10 +325,12 @@ fn the_table_has_no_circle_and_no_module_that_is_not_there() {
     }
     let circle: Vec<&str> = left.iter().map(|(name, _)| *name).collect();
     assert!(circle.is_empty(), "a circle among {circle:?}");
-    for (name, _) in MAY_USE {
-        let source = root().join("maverl/src");
-        let there = source.join(name).is_dir() || source.join(format!("{name}.rs")).is_file();
-        assert!(there, "there is no module `{name}`");
+    for (crate_name, table) in LAYERED {
+        let source = root().join(crate_name).join("src");
+        for (name, _) in table {
+            let there = source.join(name).is_dir() || source.join(format!("{name}.rs")).is_file();
+            assert!(there, "there is no module `{name}` in {crate_name}");
+        }
     }
 }
 
@@ -412,9 +454,30 @@ fn a_step_is_read_on_one_page() {
 }
 
 #[test]
+fn crates_depend_only_on_those_below() {
+    let dirs: Vec<&str> = CRATE_MAY_USE.iter().map(|(dir, _)| *dir).collect();
+    let mut problems = Vec::new();
+    for (at, (dir, allowed)) in CRATE_MAY_USE.iter().enumerate() {
+        assert!(allowed.iter().all(|other| dirs[..at].contains(other)), "{dir} is above them");
+        let text = fs::read_to_string(root().join(dir).join("Cargo.toml")).unwrap();
+        let manifest: toml::Table = text.parse().unwrap();
+        for table in ["dependencies", "dev-dependencies", "build-dependencies"] {
+            let names =
+                manifest.get(table).and_then(|table| table.as_table()).into_iter().flatten();
+            for (name, _) in names.filter(|(name, _)| dirs.contains(&name.as_str())) {
+                if !allowed.contains(&name.as_str()) {
+                    problems.push(format!("{dir}: the table does not allow `{name}`"));
+                }
+            }
+        }
+    }
+    none(&problems);
+}
+
+#[test]
 fn modules_do_not_know_what_they_must_not() {
     let mut problems = Vec::new();
-    for path in rust_files(&root().join("maverl/src")).iter().filter(|path| !is_test(path)) {
+    for path in &LAYERED.map(|(name, _)| sources(name)).concat() {
         let module = module(path);
         let words = MUST_NOT_KNOW.iter().find(|(name, _)| *name == module);
         let words = words.map(|(_, words)| *words).unwrap_or_default();
@@ -615,14 +678,18 @@ fn every_dependency_is_used_and_comes_from_the_workspace() {
 }
 
 #[test]
-fn maverl_names_no_agent_and_no_crate_above_it() {
+fn no_crate_names_one_above_it() {
+    let above = ["agents::", "orchestras::", "maverl_tests", "maverl::"];
     let mut problems = Vec::new();
-    for path in rust_files(&root().join("maverl/src")).iter().filter(|path| !is_test(path)) {
-        for (i, line) in code(path).iter().enumerate() {
-            let line = uncommented(line);
-            for above in ["agents::", "orchestras::", "maverl_tests"] {
-                if has_word(line, above.trim_end_matches(':')) && line.contains(above) {
-                    problems.push(format!("{}: `{above}`", place(path, i)));
+    // Macros of `maverl` and its generated code name it by `maverl::`.
+    for (name, above) in [("maverl-engine", &above[..]), ("maverl", &above[..3])] {
+        for path in &sources(name) {
+            for (i, line) in code(path).iter().enumerate() {
+                let line = uncommented(line);
+                for above in above {
+                    if has_word(line, above.trim_end_matches(':')) && line.contains(above) {
+                        problems.push(format!("{}: `{above}`", place(path, i)));
+                    }
                 }
             }
         }

@@ -1,73 +1,11 @@
 //! Batches: one step's rows for each policy, in the order that fixes every sum.
 
+use maverl_engine::loss::LossOptions;
+use maverl_engine::runtime::{Batch, Objective, Row};
+
 use crate::algo::{Sample, lr};
-use crate::config::Aggregation;
-use crate::credit::Surrogate;
-use crate::plan::{Instance, LossPlan, Plan, PreferencePlan};
+use crate::plan::Plan;
 use crate::trajectory::Episode;
-
-/// A training row: one turn.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Row {
-    /// Prompt tokens; never trained on.
-    pub prompt: Vec<u32>,
-    /// Tokens of the reply (in SFT, of the target text). Every token is trained on.
-    pub completion: Vec<u32>,
-    /// Log-probs at rollout, one per completion token; empty in SFT.
-    pub logprobs: Vec<f32>,
-    /// Advantage of each completion token; empty in SFT.
-    pub advantages: Vec<f32>,
-    /// Temperature of the log-probs (1 for a greedy reply).
-    pub temperature: f32,
-    /// Weight of each token, in addition to [`Batch::aggregation`]; empty means 1 each.
-    pub weights: Vec<f32>,
-    /// Coefficients of the loss.
-    pub loss: LossPlan,
-}
-
-/// Training objective of a batch.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Objective {
-    /// Clipped surrogate on advantages, with KL and entropy terms.
-    PolicyGradient,
-    /// Negative log-likelihood of the completions.
-    Supervised,
-    /// Pairs of completions, the better one first.
-    Preference(PreferencePlan),
-}
-
-impl Objective {
-    /// Returns the number of consecutive rows that form one unit.
-    pub const fn rows(self) -> usize {
-        match self {
-            Self::PolicyGradient | Self::Supervised => 1,
-            Self::Preference(_) => 2,
-        }
-    }
-}
-
-/// One step's rows for one policy, in the order that fixes every sum.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Batch {
-    /// Rows, sorted by (task, episode, turn path).
-    pub rows: Vec<Row>,
-    /// Training objective.
-    pub objective: Objective,
-    /// Declared surrogate of policy gradients; none: that of each row's [`LossPlan`].
-    pub surrogate: Option<Instance<dyn Surrogate>>,
-    /// Optimizer steps an epoch is split into.
-    pub minibatches: usize,
-    /// Number of passes over the rows.
-    pub epochs: usize,
-    /// Aggregation of token losses.
-    pub aggregation: Aggregation,
-    /// Longest reply, in tokens, that a seat of the policy may generate.
-    pub longest: usize,
-    /// Mean KL to the sampling policy above which no further epoch starts; 0 disables it.
-    pub early_stop_kl: f64,
-    /// Learning rate, with the schedule applied.
-    pub lr: f64,
-}
 
 /// Builds the batch of each trained policy that has samples in training step `step`, sorted by policy, with that step's
 /// learning rate.
@@ -98,10 +36,10 @@ pub fn batches(
     let batch = |policy: usize| Batch {
         rows: rows_of(policy),
         objective: Objective::PolicyGradient,
-        surrogate: plan.algorithm.declared.surrogate.clone(),
+        surrogate: plan.algorithm.declared.custom_surrogate(),
         minibatches: plan.algorithm.minibatches,
         epochs: plan.algorithm.epochs,
-        aggregation: plan.algorithm.aggregation,
+        aggregation: plan.algorithm.aggregation.into(),
         longest: plan.longest_reply(policy),
         early_stop_kl: plan.algorithm.early_stop_kl,
         lr: lr(step, plan.steps, &plan.policies[policy].optim),
@@ -122,7 +60,7 @@ pub(crate) fn row(plan: &Plan, episodes: &[Episode], sample: &Sample, advantages
         advantages: advantages.iter().map(|&advantage| advantage as f32).collect(),
         temperature: if tokens.temperature == 0.0 { 1.0 } else { tokens.temperature },
         weights: Vec::new(),
-        loss: plan.seats[sample.seat].loss,
+        loss: LossOptions::from(&plan.seats[sample.seat].loss),
     }
 }
 
@@ -138,7 +76,7 @@ mod tests {
     fn shared_seats_make_one_batch_and_frozen_seats_none() {
         let mut plan = plan(&[("t/a", true), ("t/b", true), ("t/c", false)]);
         plan.seats[1].policy = 0;
-        plan.seats[1].loss.clip_low = 0.1;
+        plan.seats[1].loss.entropy_coef = 0.1;
         let turns = || vec![turn("t/a", 0), turn("t/b", 1), turn("t/c", 2)];
         let episodes = [episode("p", 1, 1.0, turns()), episode("p", 0, 0.0, turns())];
         let samples = samples(&episodes, &plan);
@@ -150,7 +88,10 @@ mod tests {
             rows.iter().map(|r| r.advantages[0] < 0.0).collect::<Vec<_>>(),
             [true, true, false, false]
         );
-        assert_eq!(rows.iter().map(|r| r.loss.clip_low).collect::<Vec<_>>(), [0.2, 0.1, 0.2, 0.1]);
+        assert_eq!(
+            rows.iter().map(|r| r.loss.entropy_coef).collect::<Vec<_>>(),
+            [0.0, 0.1, 0.0, 0.1]
+        );
         assert_eq!(batches[0].1.lr, plan.policies[0].optim.lr);
     }
 

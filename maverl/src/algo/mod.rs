@@ -75,23 +75,26 @@
 
 pub mod advantage;
 mod batch;
-pub mod loss;
 mod mixer;
 mod sample;
 mod schedule;
 mod value;
+
+/// Losses as pure functions, each with its derivative.
+pub use maverl_engine::loss;
 
 #[cfg(test)]
 pub(crate) mod testing;
 
 pub(crate) use advantage::is_greedy;
 pub use advantage::{Advantages, GroupSummary, advantages, baselines, declared, shaped_rewards};
+pub use batch::batches;
 pub(crate) use batch::row;
-pub use batch::{Batch, Objective, Row, batches};
-pub use loss::{PolicyLoss, RowTokens, policy_gradient, token_weights};
+pub use maverl_engine::loss::{PolicyLoss, RowTokens, policy_gradient, token_weights};
+pub use maverl_engine::runtime::{
+    Batch, Objective, Row, Scale, ValueBatch, ValueRow, ValueTarget, ValueText,
+};
 pub use mixer::{Mixing, Monotone, Round};
 pub use sample::{Sample, TaskKey, flat_tasks, samples};
 pub use schedule::lr;
-pub use value::{
-    Scale, ValueBatch, ValueRow, ValueTarget, ValueText, explained_variance, value_batches,
-};
+pub use value::{explained_variance, value_batches};

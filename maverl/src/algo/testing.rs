@@ -180,9 +180,3 @@ pub(crate) fn assert_close(name: &str, got: &[f64], want: &[f64], tolerance: f64
     let all = got.len() == want.len() && got.iter().zip(want).all(close);
     assert!(all, "{name}\n got {got:?}\nwant {want:?}");
 }
-
-/// Computes the derivative of `f` at `x` by central differences.
-pub(crate) fn central(f: impl Fn(f64) -> f64, x: f64) -> f64 {
-    const H: f64 = 1e-6;
-    (f(x + H) - f(x - H)) / (2.0 * H)
-}

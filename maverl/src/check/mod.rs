@@ -105,6 +105,23 @@ pub fn check(
     problems.finish(plan)
 }
 
+/// Reads and validates the values of the sources alone, without a team.
+///
+/// # Errors
+///
+/// All problems, in the order of the sources.
+pub(crate) fn settings(sources: &Sources) -> Result<Config, Vec<Diagnostic>> {
+    let (layers, unreadable) = Layers::read(sources);
+    let mut problems = Problems::new(&layers);
+    if !unreadable.is_empty() {
+        unreadable.into_iter().for_each(|problem| problems.unreadable(problem));
+        return problems.finish(None);
+    }
+    let config = load::config(&mut problems);
+    values::check(&config, &mut problems);
+    problems.finish(Some(config))
+}
+
 /// Describes the range of a number; `None` if a key accepts every number of its type, or none.
 pub(crate) fn range_of(key: &str) -> Option<String> {
     let (layers, _) = Layers::read(&Sources::default().with(format!("{key}=nan")));

@@ -39,7 +39,8 @@ pub(super) struct BenchArgs {
     /// Measure `rollout`, `train` and `sft` with N and N * N times the work too, to see how costs grow.
     #[arg(long, value_name = "N", default_value = "1", value_parser = number::from_1)]
     times: NonZeroUsize,
-    /// Sets a key of the configuration, as `--set runtime.micro_batch_tokens=2048`; may be given several times.
+    /// Sets a key of `[runtime]`, as `--set runtime.micro_batch_tokens=2048`, or `gradient_checkpointing` of the model;
+    /// may be given several times.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Corpus that `retriever` serves, with its questions: `builtin:facts`, or a SQuAD or HotpotQA file.

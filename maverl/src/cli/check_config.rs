@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use super::{Failure, print, terminal};
-use crate::check::{Diagnostic, Purpose, Sources, check, render_within, survey};
+use crate::check::{Diagnostic, Purpose, Sources, check, render_within, settings, survey};
+use crate::config::Config;
 use crate::plan::{self, Plan};
 use crate::registry::Registry;
 use crate::table::paragraphs;
@@ -62,6 +63,11 @@ pub(super) fn checked(
     purpose: Purpose,
 ) -> Result<Plan, Failure> {
     check(sources, registry, purpose).map_err(|problems| failure(&problems))
+}
+
+/// Returns the settings of a command that needs no team, or every problem as one message.
+pub(super) fn configured(sources: &Sources) -> Result<Config, Failure> {
+    settings(sources).map_err(|problems| failure(&problems))
 }
 
 fn failure(problems: &[Diagnostic]) -> Failure {

@@ -2,6 +2,7 @@
 
 mod activations;
 mod critic;
+mod engine;
 mod instance;
 mod overlong;
 mod settled;
@@ -9,6 +10,7 @@ mod summary;
 pub(crate) mod weights;
 
 pub use crate::model::{LoraConfig, ModelSource};
+pub use crate::runtime::Sampling;
 pub use activations::{activation_bytes, packed_bytes};
 pub use critic::CriticPlan;
 pub(crate) use critic::host;
@@ -143,27 +145,6 @@ pub struct EndpointPlan {
     pub sampling: Sampling,
     /// The agent type's own fields.
     pub options: Value,
-}
-
-/// Sampling with every value settled.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Sampling {
-    /// Divides the logits; 0 is greedy.
-    pub temperature: f32,
-    /// Keep the k likeliest tokens; 0 keeps all.
-    pub top_k: u32,
-    /// Keep the smallest set of likeliest tokens with this mass.
-    pub top_p: f32,
-    /// Drop tokens less likely than this times the likeliest.
-    pub min_p: f32,
-    /// Divides positive and multiplies negative logits of tokens that are there already; 1 is off.
-    pub repetition_penalty: f32,
-    /// Longest reply in tokens.
-    pub max_tokens: usize,
-    /// Texts that end a reply.
-    pub stop: Vec<String>,
-    /// Token ids that end a reply, beside the model's own.
-    pub stop_ids: Vec<u32>,
 }
 
 /// Per-row coefficients with every value settled.

@@ -13,22 +13,8 @@ use crate::config::{
     HappoConfig, InfluenceConfig, Kl, KlIn, LossConfig, OptimConfig, PreferenceConfig, Ratio,
     SamplingConfig, Schedule, Surrogate, TargetModules,
 };
-use crate::model::{HfConfig, ModelError, lora};
-
-impl Default for Sampling {
-    fn default() -> Self {
-        Self {
-            temperature: 1.0,
-            top_k: 0,
-            top_p: 1.0,
-            min_p: 0.0,
-            repetition_penalty: 1.0,
-            max_tokens: 256,
-            stop: Vec::new(),
-            stop_ids: Vec::new(),
-        }
-    }
-}
+use crate::model::{HfConfig, ModelError};
+use crate::runtime::LoraSpec;
 
 impl From<&SamplingConfig> for Sampling {
     fn from(config: &SamplingConfig) -> Self {
@@ -201,21 +187,7 @@ impl AdapterPlan {
         start: Option<PathBuf>,
         base: &HfConfig,
     ) -> Result<Self, ModelError> {
-        let config = config.over(&Self::defaults());
-        let mut target_modules = match config.target_modules {
-            Some(TargetModules::Named(names)) => names,
-            _ => lora::linear_names(base),
-        };
-        target_modules.sort();
-        target_modules.dedup();
-        let lora = LoraConfig {
-            rank: config.rank.map_or(1, NonZeroUsize::get),
-            alpha: config.alpha.unwrap_or_default(),
-            dropout: config.dropout.unwrap_or_default(),
-            target_modules,
-            rslora: config.rslora.unwrap_or_default(),
-            patterns: lora::Patterns::default(),
-        };
+        let lora = LoraSpec::from(config).on(base);
         let parameters = lora.parameters(base)?;
         Ok(Self { lora, start, parameters })
     }

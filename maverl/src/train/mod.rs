@@ -114,8 +114,8 @@ pub async fn train(
 ) -> Result<Report, TrainError> {
     let Options { place, given, missing, progress, interrupt, sinks } = options;
     let eval = plan.eval.used(plan.algorithm.preset);
-    let runtime = Runtime::start(plan)?;
-    runtime.notes(plan).iter().for_each(|note| progress.warn(note));
+    let runtime = Runtime::start(&plan.worker_specs(), &plan.runtime_options())?;
+    runtime.notes().iter().for_each(|note| progress.warn(note));
     interrupt.tell(Arc::clone(&progress));
     let report = async {
         let observers = Observers { progress: Arc::clone(&progress), sinks };
@@ -191,7 +191,7 @@ pub async fn play(
         Weights::Start => None,
         Weights::Run(dir, which) => Some(Checkpoints::of(RunDir::open(dir)?.path()).open(*which)?),
     };
-    let runtime = Runtime::start(plan)?;
+    let runtime = Runtime::start(&plan.worker_specs(), &plan.runtime_options())?;
     let episodes = async {
         let needs = Needs::Split(&spec.split);
         let observers = Observers::new(progress);

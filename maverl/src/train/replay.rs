@@ -161,7 +161,7 @@ pub async fn replay(
     recorded: &Recorded,
     progress: &Arc<dyn Progress>,
 ) -> Result<Replayed, TrainError> {
-    let runtime = Runtime::start(plan)?;
+    let runtime = Runtime::start(&plan.worker_specs(), &plan.runtime_options())?;
     let replayed = async {
         let observers = Observers::new(progress);
         let mut training = Training::start(plan, registry, &runtime, Needs::Nothing, observers)?;

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use crate::algo::loss::LossOptions;
 use crate::algo::lr;
 use crate::config::TrainOn;
 use crate::data::{Demonstration, PreferencePair};
 use crate::model::{Rendered, Tokenizer};
-use crate::plan::{AlgorithmPlan, LossPlan, Plan};
+use crate::plan::{AlgorithmPlan, Plan};
 use crate::runtime::{Batch, Objective, Row};
 use crate::train::batches::StepPlan;
 use crate::train::error::{DemonstrationError, TrainError};
@@ -41,7 +42,7 @@ pub(super) async fn prefer(
         let PreferencePair { prompt, chosen, rejected } = &pairs[i];
         Ok(vec![row(tokenizer, prompt, chosen, loss)?, row(tokenizer, prompt, rejected, loss)?])
     };
-    let objective = Objective::Preference(at.plan.algorithm.preference);
+    let objective = Objective::Preference((&at.plan.algorithm.preference).into());
     learn(at, players, learner, objective, rows).await
 }
 
@@ -51,7 +52,7 @@ async fn learn(
     players: &Players,
     learner: &Learner,
     objective: Objective,
-    rows: impl Fn(&Tokenizer, usize, LossPlan) -> Result<Vec<Row>, DemonstrationError>,
+    rows: impl Fn(&Tokenizer, usize, LossOptions) -> Result<Vec<Row>, DemonstrationError>,
 ) -> Result<Stepped, TrainError> {
     let meter = Meter::start(&[], BTreeMap::new());
     players.progress().work(&format!("step {}: learning", step + 1));
@@ -63,7 +64,7 @@ async fn learn(
         let mut all = Vec::new();
         for &i in &chosen {
             let data = plan.task.data.clone();
-            let found = rows(tokenizer, i, seat.loss)
+            let found = rows(tokenizer, i, LossOptions::from(&seat.loss))
                 .map_err(|source| TrainError::Demonstration { number: i + 1, data, source })?;
             all.extend(found);
         }
@@ -82,13 +83,12 @@ fn batch(plan: &Plan, policy: usize, objective: Objective, rows: Vec<Row>, lr: f
     Batch {
         rows,
         objective,
-        surrogate: None,
         minibatches: plan.algorithm.minibatches,
         epochs: plan.algorithm.epochs,
-        aggregation: plan.algorithm.aggregation,
+        aggregation: plan.algorithm.aggregation.into(),
         longest: plan.longest_reply(policy),
-        early_stop_kl: 0.0,
         lr,
+        ..Batch::default()
     }
 }
 
@@ -97,7 +97,7 @@ fn demonstration_rows(
     tokenizer: &Tokenizer,
     shown: &Demonstration,
     algorithm: &AlgorithmPlan,
-    loss: LossPlan,
+    loss: LossOptions,
 ) -> Result<Vec<Row>, DemonstrationError> {
     let mut rows = Vec::new();
     if algorithm.train_on != TrainOn::Observations {
@@ -124,7 +124,7 @@ fn row(
     tokenizer: &Tokenizer,
     prompt: &[Message],
     reply: &str,
-    loss: LossPlan,
+    loss: LossOptions,
 ) -> Result<Row, DemonstrationError> {
     let open = render(tokenizer, prompt, true)?;
     let reply = Message { role: Role::Assistant, content: reply.to_owned() };
@@ -136,7 +136,7 @@ fn row(
 fn observation(
     tokenizer: &Tokenizer,
     said: &[Message],
-    loss: LossPlan,
+    loss: LossOptions,
 ) -> Result<Row, DemonstrationError> {
     let (last, before) = said.split_last().ok_or(DemonstrationError::Empty)?;
     let given = render(tokenizer, before, false)?;
@@ -163,7 +163,7 @@ fn continued(
     whole: &Rendered,
     at: usize,
     start: &str,
-    loss: LossPlan,
+    loss: LossOptions,
 ) -> Result<Row, DemonstrationError> {
     if !whole.text().starts_with(start) {
         return Err(DemonstrationError::Changed { what: "the prompt when the reply is appended" });
@@ -179,10 +179,7 @@ fn continued(
     Ok(Row {
         prompt: tokenizer.encode_rendered(&whole.before(at))?,
         completion,
-        logprobs: Vec::new(),
-        advantages: Vec::new(),
-        temperature: 1.0,
-        weights: Vec::new(),
         loss,
+        ..Row::default()
     })
 }

@@ -5,10 +5,10 @@ use maverl_kernels::advantage::{GaeParams, GaeSteps, RaggedRows, gae, whiten};
 use serde_json::Value;
 
 use super::*;
-use crate::algo::loss::kl;
+use crate::algo::loss::{Kl, kl};
 use crate::algo::testing::{assert_close, episode, matrix, numbers, plan, rl_math, turn};
 use crate::algo::{TaskKey, samples};
-use crate::config::{Kl, Shaping};
+use crate::config::Shaping;
 use crate::plan::{Chosen, DeclaredPlan, InfluencePlan, Instance};
 use crate::trajectory::{RewardOf, RewardPart};
 

@@ -3,26 +3,19 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use maverl_kernels::matmul::Precision;
 use maverl_kernels::sample::{derive_seed, uniform};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{BenchArgs, Dtype, Size};
-use crate::agent::AskError;
-use crate::check::{Purpose, Sources};
-use crate::cli::{Failure, planned};
-use crate::config::Aggregation;
-use crate::env::EnvError;
-use crate::model::StoredDtype;
+use crate::check::Sources;
+use crate::cli::{Failure, configured};
 use crate::model::blank::{SHAPES, blank_model};
-use crate::model::create;
-use crate::orchestra::{Orchestra, OrchestraName, Team};
-use crate::plan::{LossPlan, Sampling};
-use crate::registry::{
-    AgentEntry, Declaration, Entry, EnvironmentEntry, OrchestraEntry, Registry, SourceLocation,
+use crate::model::{ModelSource, StoredDtype, create};
+use crate::runtime::{
+    Batch, Completion, Objective, Policy, Request, Row, Runtime, RuntimeOptions, Sampling,
+    WorkerSpec,
 };
-use crate::runtime::{Batch, Completion, Objective, Policy, Request, Row, Runtime};
-use crate::task::Task;
-use crate::trajectory::Seat;
 
 /// Number of prompts, of tokens per prompt, and of tokens per reply.
 pub(super) const ROWS: usize = 64;
@@ -71,8 +64,8 @@ impl BenchFixture {
         };
         let parameters = blank_model(dir, size, stored, 0)?;
         without_stop_ids(dir)?;
-        let plan = planned(&sources(dir, args, set), &registry()?, Purpose::Train)?;
-        let runtime = Runtime::start(&plan)?;
+        let (worker, options) = specs(dir, args, set)?;
+        let runtime = Runtime::start(&[worker], &options)?;
         let policy = runtime.policies()[0].clone();
         Ok(Self { runtime, policy, size, parameters })
     }
@@ -152,31 +145,13 @@ pub(super) fn row(
     advantage: f32,
 ) -> Row {
     let advantages = vec![advantage; completion.len()];
-    Row {
-        prompt,
-        completion,
-        logprobs,
-        advantages,
-        temperature: 1.0,
-        weights: Vec::new(),
-        loss: LossPlan::default(),
-    }
+    Row { prompt, completion, logprobs, advantages, ..Row::default() }
 }
 
 /// Returns a batch of rows for one optimizer step.
 pub(super) fn batch(rows: Vec<Row>, objective: Objective) -> Batch {
     let longest = rows.iter().map(|row| row.completion.len()).max().unwrap_or(0);
-    Batch {
-        rows,
-        objective,
-        surrogate: None,
-        longest,
-        early_stop_kl: 0.0,
-        minibatches: 1,
-        epochs: 1,
-        aggregation: Aggregation::TokenMean,
-        lr: 1e-5,
-    }
+    Batch { rows, objective, longest, lr: 1e-5, ..Batch::default() }
 }
 
 /// Removes the stop ids of a model directory, so that `max_tokens` alone determines the length of replies.
@@ -194,71 +169,51 @@ fn without_stop_ids(dir: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the configuration: defaults, and the settings of the arguments.
-fn sources(dir: &Path, args: &BenchArgs, set: &[&str]) -> Sources {
-    let threads = format!("runtime.threads={}", args.threads);
-    let path = format!("models.any.path={:?}", dir.display().to_string());
-    let dtype = (args.dtype == Dtype::Bf16).then(|| "models.any.dtype=\"bf16\"".to_owned());
-    let set = set.iter().map(|set| (*set).to_owned());
-    let all = [path, threads].into_iter().chain(dtype).chain(args.set.iter().cloned()).chain(set);
-    all.fold(Sources::default().text("bench.toml", "", PathBuf::new()), Sources::with)
-}
-
-/// Returns a team of one agent. A plan needs one; no episode is run with it.
-fn registry() -> Result<Registry, Failure> {
-    let declaration = |name| Declaration {
-        name,
-        summary: "Is measured.",
-        place: SourceLocation { file: file!(), line: line!(), item: module_path!() },
-        defaults: || json!({}),
+/// Returns the worker group of the measured policy, and the options of the runtime: defaults, and the settings of the
+/// arguments.
+fn specs(
+    dir: &Path,
+    args: &BenchArgs,
+    set: &[&str],
+) -> Result<(WorkerSpec, RuntimeOptions), Failure> {
+    let config = configured(&sources(args, set)?)?;
+    let mut worker = WorkerSpec::new("bench", ModelSource::Directory(dir.to_owned()));
+    worker.precision = match args.dtype {
+        Dtype::F32 => Precision::F32,
+        Dtype::Bf16 => Precision::Bf16,
     };
-    let agent = AgentEntry {
-        declaration: declaration(Alone::AGENT),
-        inputs: &[],
-        reply_format: String::new,
-        build: |_| Ok(Arc::new(())),
-    };
-    let orchestra = OrchestraEntry {
-        declaration: declaration(Alone::NAME),
-        needs: &[],
-        build: |_| Ok(Arc::new(Alone)),
-    };
-    let environment = EnvironmentEntry {
-        declaration: declaration("nowhere"),
-        offers: &[],
-        check: |_| Ok(()),
-        look: |_, _, _| Ok(Vec::new()),
-        start: |_, _| Err(EnvError::new("nothing is played here")),
-    };
-    Ok(Registry::from_entries(&[
-        Entry::Agent(agent),
-        Entry::Orchestra(orchestra),
-        Entry::Environment(environment),
-    ])?)
-}
-
-/// The orchestra of the measured policy.
-struct Alone;
-
-impl Alone {
-    const AGENT: &'static str = "bench/speaker";
-}
-
-impl Orchestra for Alone {
-    async fn run(&self, _: &Task, _: &Team<Self>) -> Result<Option<String>, AskError> {
-        Ok(None)
+    for policy in &mut worker.policies {
+        policy.gradient_checkpointing = config.models[MODEL].gradient_checkpointing;
     }
+    Ok((worker, RuntimeOptions::from(&config.runtime)))
 }
 
-impl OrchestraName for Alone {
-    const NAME: &'static str = "bench/alone";
-    const SUMMARY: &'static str = "Is measured.";
-    const NEEDS: &'static [&'static str] = &[];
+/// Name of the model in settings.
+const MODEL: &str = "any";
 
-    fn members(&self) -> Vec<Seat> {
-        vec![Seat::only(Self::AGENT)]
+/// Returns the settings of the arguments as a configuration.
+fn sources(args: &BenchArgs, set: &[&str]) -> Result<Sources, Failure> {
+    let text = format!("[models.{MODEL}]\npath = \"builtin:tiny\"\n");
+    let mut sources = Sources::default().text("bench.toml", text, PathBuf::new());
+    sources = sources.with(format!("runtime.threads={}", args.threads));
+    for setting in args.set.iter().map(String::as_str).chain(set.iter().copied()) {
+        let key = setting.split('=').next().unwrap_or_default().trim();
+        sources = match key {
+            CHECKPOINTING => sources.with(format!("models.{MODEL}.{setting}")),
+            _ if key.starts_with("runtime.") => sources.with(setting),
+            _ => {
+                return Err(Failure(format!(
+                    "`--set {setting}`: a model without a team has no `{key}`; give a key of `runtime`, or \
+                     `{CHECKPOINTING}`"
+                )));
+            }
+        };
     }
+    Ok(sources)
 }
+
+/// The key of a model that changes the speed of its updates.
+const CHECKPOINTING: &str = "gradient_checkpointing";
 
 #[cfg(test)]
 mod tests {

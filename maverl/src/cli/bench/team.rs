@@ -10,9 +10,8 @@ use super::fixture::BenchFixture;
 use super::measure::timed;
 use super::report::Figure;
 use super::{BenchArgs, Failure};
-use crate::plan::Sampling;
 use crate::rng::SplitMix64;
-use crate::runtime::{Policy, Request, RuntimeError};
+use crate::runtime::{Policy, Request, RuntimeError, Sampling};
 
 const EPISODES: u64 = 64;
 const AGENTS: usize = 3;

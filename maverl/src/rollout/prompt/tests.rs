@@ -231,7 +231,8 @@ fn only_the_new_prompt_of_a_growing_conversation_is_shortened() {
 
 /// Returns the tokenizer and template of a reference fixture.
 fn fixture(family: &str) -> Tokenizer {
-    let dir = crate::model::tests::fixture(family);
+    let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures");
+    let dir = fixtures.join(family);
     Tokenizer::load(&ModelFiles::new(&ModelSource::Directory(dir))).unwrap()
 }
 

@@ -1,0 +1,35 @@
+//! Losses as pure functions, each with its derivative, and the weights that aggregate them.
+//!
+//! ```text
+//! L = Σₙ wₙ · (surrogate + β · kl + δ · drift − η · entropy)ₙ
+//! ```
+//!
+//! The loss of a token and its weight are separate. [`token_weights`] are computed once from the true lengths of a
+//! whole batch, so micro-batches of any size add up to the same gradient. The losses of a row do not depend on other
+//! rows: [`policy_gradient`] takes the log-probs of one row `[T]` and returns `∂L/∂logp [T]` and `∂L/∂entropy [T]`, the
+//! inputs of the backward pass.
+
+mod aggregate;
+mod correction;
+mod divergence;
+mod options;
+mod policy;
+mod preference;
+mod surrogate;
+mod token;
+mod value;
+
+pub use aggregate::{Aggregation, token_weights};
+pub use correction::{Correction, correction_weights};
+pub use divergence::{AdaptiveKl, Kl, importance_corrected, kl, kl_reward, policy_drift};
+pub use options::{BuiltinSurrogate, LossOptions, PreferenceOptions, Ratio};
+pub use policy::{PolicyLoss, RowTokens, linear, log_likelihood, policy_gradient};
+pub use preference::{Pair, Preference, PreferenceLoss, preference};
+pub use surrogate::{cispo, clipped_surrogate, cpgd, sapo};
+pub use token::{Clip, Clipped, PolicyToken, Surrogate, Term};
+pub use value::{ValueLimits, ValueLoss, clipped_value, huber, value_loss};
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,194 @@
+//! Policy-gradient loss of one row.
+
+use std::ops::AddAssign;
+
+use super::{
+    Clip, LossOptions, PolicyToken, Ratio, Surrogate, Term, importance_corrected, kl, policy_drift,
+};
+
+/// Token values of one row. All slices are `[T]`.
+#[derive(Debug, Clone, Copy)]
+pub struct RowTokens<'a> {
+    /// Current log-probs.
+    pub logp: &'a [f32],
+    /// Current entropies of the token distributions.
+    pub entropy: &'a [f32],
+    /// Log-probs at sampling.
+    pub old: &'a [f32],
+    /// Log-probs under the reference; present only if the row has a KL term.
+    pub reference: Option<&'a [f32]>,
+    /// Weight of each token: [`token_weights`](super::token_weights).
+    pub weights: &'a [f32],
+}
+
+/// Sums over tokens. Sums of several rows can be added.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct PolicyLoss {
+    /// Total loss, `Σ w · (surrogate + β · kl + δ · drift − η · entropy)`.
+    pub loss: f64,
+    /// Surrogate part, `Σ w · surrogate`.
+    pub surrogate: f64,
+    /// KL part, `Σ w · kl`.
+    pub kl: f64,
+    /// Entropy part, `Σ w · entropy`.
+    pub entropy: f64,
+    /// Number of tokens.
+    pub tokens: u64,
+    /// Number of tokens that reached each bound: `[low, high, dual]`.
+    pub clipped: [u64; 3],
+    /// k1 of the KL from the sampling policy, `Σ (logp_old − logp)`.
+    pub ppo_kl: f64,
+}
+
+impl AddAssign for PolicyLoss {
+    fn add_assign(&mut self, other: Self) {
+        self.loss += other.loss;
+        self.surrogate += other.surrogate;
+        self.kl += other.kl;
+        self.entropy += other.entropy;
+        self.tokens += other.tokens;
+        self.ppo_kl += other.ppo_kl;
+        for (ours, theirs) in self.clipped.iter_mut().zip(other.clipped) {
+            *ours += theirs;
+        }
+    }
+}
+
+/// Computes the policy-gradient loss of one row. Adds its derivatives by `logp [T]` and by `entropy [T]`.
+///
+/// ```text
+/// ratio token      log ρₜ = logpₜ − logp_oldₜ
+/// ratio sequence   log ρ  = mean over the row                GSPO, 2507.18071 eq. 7
+/// ratio product    log ρ  = sum over the row                 RLOO, 2402.14740 §2
+/// ```
+///
+/// `surrogate` is that of `options`, or another one. A ratio of the whole row gives every token the same surrogate, of
+/// the mean advantage, and its derivative reaches every token.
+///
+/// # Panics
+///
+/// If the lengths differ.
+pub fn policy_gradient(
+    row: &RowTokens<'_>,
+    advantages: &[f32],
+    (options, surrogate): (&LossOptions, &dyn Surrogate),
+    [d_logp, d_entropy]: [&mut [f32]; 2],
+) -> PolicyLoss {
+    let n = row.logp.len();
+    let lengths = [
+        row.entropy.len(),
+        row.old.len(),
+        row.weights.len(),
+        advantages.len(),
+        d_logp.len(),
+        d_entropy.len(),
+    ];
+    assert!(lengths.iter().all(|&len| len == n), "policy_gradient: {lengths:?} for {n} tokens");
+    let mut sums = PolicyLoss { tokens: n as u64, ..PolicyLoss::default() };
+    surrogates(row, advantages, (options.ratio, surrogate), d_logp, &mut sums);
+    for t in 0..n {
+        let weight = f64::from(row.weights[t]);
+        let (logp, log_ratio) = (f64::from(row.logp[t]), log_ratio(row, t));
+        sums.ppo_kl -= log_ratio;
+        let mut pull = 0.0;
+        if let Some(reference) = row.reference.filter(|_| options.kl_coef != 0.0) {
+            let kl = divergence(options, logp, f64::from(reference[t]), log_ratio);
+            sums.kl += weight * kl.value;
+            sums.loss += weight * f64::from(options.kl_coef) * kl.value;
+            pull += f64::from(options.kl_coef) * kl.grad;
+        }
+        if options.drift_coef != 0.0 {
+            let drift = policy_drift(log_ratio);
+            sums.loss += weight * f64::from(options.drift_coef) * drift.value;
+            pull += f64::from(options.drift_coef) * drift.grad;
+        }
+        d_logp[t] += (weight * pull) as f32;
+        d_entropy[t] -= (weight * f64::from(options.entropy_coef)) as f32;
+        let entropy = weight * f64::from(row.entropy[t]);
+        sums.entropy += entropy;
+        sums.loss -= f64::from(options.entropy_coef) * entropy;
+    }
+    sums.loss += sums.surrogate;
+    sums
+}
+
+/// Computes the negative log-likelihood of one row (supervised training). Adds its derivative by `logp [T]`.
+///
+/// ```text
+/// L = −Σ w · logp
+/// ```
+pub fn log_likelihood(row: &RowTokens<'_>, d_logp: &mut [f32]) -> PolicyLoss {
+    let mut sums = PolicyLoss::default();
+    for (t, &weight) in row.weights.iter().enumerate() {
+        sums.surrogate -= f64::from(weight) * f64::from(row.logp[t]);
+        sums.entropy += f64::from(weight) * f64::from(row.entropy[t]);
+        d_logp[t] -= weight;
+    }
+    sums.loss = sums.surrogate;
+    sums
+}
+
+/// Computes a loss that is linear in the log-probs: the derivative of each token is its weight. Adds the derivative.
+pub fn linear(row: &RowTokens<'_>, d_logp: &mut [f32]) -> PolicyLoss {
+    for (d_logp, weight) in d_logp.iter_mut().zip(row.weights) {
+        *d_logp += weight;
+    }
+    PolicyLoss::default()
+}
+
+fn log_ratio(row: &RowTokens<'_>, t: usize) -> f64 {
+    f64::from(row.logp[t]) - f64::from(row.old[t])
+}
+
+fn divergence(options: &LossOptions, logp: f64, reference: f64, log_ratio: f64) -> Term {
+    let kl = kl(options.kl, logp, reference);
+    if options.kl_corrected { importance_corrected(kl, log_ratio) } else { kl }
+}
+
+/// Computes the surrogates of a row, at the level of its ratio.
+fn surrogates(
+    row: &RowTokens<'_>,
+    advantages: &[f32],
+    (ratio, surrogate): (Ratio, &dyn Surrogate),
+    d_logp: &mut [f32],
+    sums: &mut PolicyLoss,
+) {
+    let n = row.logp.len();
+    if ratio == Ratio::Token {
+        for (t, d_logp) in d_logp.iter_mut().enumerate() {
+            let advantage = f64::from(advantages[t]);
+            let (logp, log_ratio) = (f64::from(row.logp[t]), log_ratio(row, t));
+            let found = surrogate.loss(&PolicyToken { logp, log_ratio, advantage });
+            let weight = f64::from(row.weights[t]);
+            *d_logp += (weight * found.term.grad) as f32;
+            sums.surrogate += weight * found.term.value;
+            sums.count(found.clip, 1);
+        }
+        return;
+    }
+    let share = if ratio == Ratio::Sequence { 1.0 / n.max(1) as f64 } else { 1.0 };
+    let whole = |of: &dyn Fn(usize) -> f64| share * (0..n).map(of).sum::<f64>();
+    let (logp, log_ratio) = (whole(&|t| f64::from(row.logp[t])), whole(&|t| log_ratio(row, t)));
+    // If all tokens have the same advantage, the mean is that advantage, without rounding.
+    let first = advantages.first().copied().unwrap_or(0.0);
+    let above: f64 = advantages.iter().map(|&a| f64::from(a) - f64::from(first)).sum();
+    let advantage = f64::from(first) + above / n.max(1) as f64;
+    let found = surrogate.loss(&PolicyToken { logp, log_ratio, advantage });
+    let weight: f64 = row.weights.iter().map(|&weight| f64::from(weight)).sum();
+    for d in d_logp {
+        *d += (weight * found.term.grad * share) as f32;
+    }
+    sums.surrogate += weight * found.term.value;
+    sums.count(found.clip, n as u64);
+}
+
+impl PolicyLoss {
+    fn count(&mut self, clip: Option<Clip>, tokens: u64) {
+        match clip {
+            Some(Clip::Low) => self.clipped[0] += tokens,
+            Some(Clip::High) => self.clipped[1] += tokens,
+            Some(Clip::Dual) => self.clipped[2] += tokens,
+            None => {}
+        }
+    }
+}

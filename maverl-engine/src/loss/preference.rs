@@ -1,0 +1,96 @@
+//! Losses of pairs of a better and a worse reply.
+
+/// Preference loss.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Preference {
+    /// Logistic loss, `−(1 − s) · log sigmoid(d) − s · log sigmoid(−d)`, with label smoothing `s`.
+    /// DPO, [2305.18290](https://arxiv.org/abs/2305.18290) eq. 7.
+    Sigmoid {
+        /// Share of labels assumed to be wrong.
+        smoothing: f64,
+    },
+    /// Hinge loss, `max(0, 1 − d)`. SLiC-HF, [2305.10425](https://arxiv.org/abs/2305.10425).
+    Hinge,
+    /// Squared loss, `(h − 1 / (2β))²`, with `h` over mean log-ratios. IPO,
+    /// [2310.12036](https://arxiv.org/abs/2310.12036).
+    Ipo,
+    /// Logistic loss corrected for wrong labels, `(−(1 − s) · log sigmoid(d) + s · log sigmoid(−d)) / (1 − 2s)`.
+    /// Robust DPO, [2403.00409](https://arxiv.org/abs/2403.00409).
+    Robust {
+        /// Share of labels that are wrong, below a half.
+        smoothing: f64,
+    },
+}
+
+/// A pair of replies: for each, the sum of log-probs minus those of the reference, and the number of tokens.
+///
+/// Without a reference ("reference-free") the sums are of the log-probs alone.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Pair {
+    /// Sum over the better reply, and its number of tokens.
+    pub chosen: (f64, usize),
+    /// Sum over the worse reply, and its number of tokens.
+    pub rejected: (f64, usize),
+}
+
+/// Loss of a pair, with its derivatives.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PreferenceLoss {
+    /// Value of the loss.
+    pub value: f64,
+    /// Derivative by the log-prob of each token of the better reply.
+    pub chosen: f64,
+    /// Derivative by the log-prob of each token of the worse reply.
+    pub rejected: f64,
+    /// β times the sum over the better reply: its implicit reward.
+    pub reward_chosen: f64,
+    /// β times the sum over the worse reply.
+    pub reward_rejected: f64,
+}
+
+/// Computes the loss of a pair of replies.
+///
+/// ```text
+/// h = Σ (logp − logp_ref) over chosen − Σ (logp − logp_ref) over rejected
+/// d = β · h
+/// ```
+pub fn preference(kind: Preference, beta: f64, pair: &Pair) -> PreferenceLoss {
+    let ((chosen, chosen_tokens), (rejected, rejected_tokens)) = (pair.chosen, pair.rejected);
+    let d = beta * (chosen - rejected);
+    let loss = |value, grad: f64, scales: (f64, f64)| PreferenceLoss {
+        value,
+        chosen: grad * scales.0,
+        rejected: -grad * scales.1,
+        reward_chosen: beta * chosen,
+        reward_rejected: beta * rejected,
+    };
+    match kind {
+        Preference::Sigmoid { smoothing: s } => {
+            let value = (1.0 - s) * softplus(-d) + s * softplus(d);
+            loss(value, beta * (s * sigmoid(d) - (1.0 - s) * sigmoid(-d)), (1.0, 1.0))
+        }
+        Preference::Hinge => {
+            let grad = if d < 1.0 { -beta } else { 0.0 };
+            loss(1.0 - super::surrogate::at_most(d, 1.0), grad, (1.0, 1.0))
+        }
+        Preference::Ipo => {
+            let (own, other) = (chosen_tokens.max(1) as f64, rejected_tokens.max(1) as f64);
+            let error = chosen / own - rejected / other - 1.0 / (2.0 * beta);
+            loss(error * error, 2.0 * error, (1.0 / own, 1.0 / other))
+        }
+        Preference::Robust { smoothing: s } => {
+            let value = ((1.0 - s) * softplus(-d) - s * softplus(d)) / (1.0 - 2.0 * s);
+            let grad = -beta * ((1.0 - s) * sigmoid(-d) + s * sigmoid(d)) / (1.0 - 2.0 * s);
+            loss(value, grad, (1.0, 1.0))
+        }
+    }
+}
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// Returns `log(1 + eˣ)`, also where `eˣ` overflows.
+fn softplus(x: f64) -> f64 {
+    x.max(0.0) + (-x.abs()).exp().ln_1p()
+}

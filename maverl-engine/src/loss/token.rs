@@ -1,0 +1,71 @@
+//! Loss of a token: the trait of surrogates, and its values.
+
+/// A surrogate: the loss of a token for its advantage.
+///
+/// With a [`Ratio`](super::Ratio) of the whole row it is called once for each row, with the mean or the sum over its
+/// tokens. In `maverl`, `#[surrogate]` declares one.
+pub trait Surrogate: Send + Sync + 'static {
+    /// Loss and derivative with respect to `logp`.
+    ///
+    /// `log_ratio = logp − logp_old` moves with `logp`, one to one; everything else is constant.
+    fn loss(&self, token: &PolicyToken) -> Clipped;
+}
+
+/// A token, or with a ratio of the whole reply a reply, whose loss a [`Surrogate`] computes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PolicyToken {
+    /// Its log-prob now.
+    pub logp: f64,
+    /// `logp − logp_old`, where `logp_old` is of the policy that sampled.
+    pub log_ratio: f64,
+    /// Its advantage.
+    pub advantage: f64,
+}
+
+/// A loss and its derivative with respect to the number it is a function of.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Term {
+    /// The loss.
+    pub value: f64,
+    /// Its derivative.
+    pub grad: f64,
+}
+
+impl Term {
+    /// A loss that does not move: no gradient.
+    pub const fn constant(value: f64) -> Self {
+        Self { value, grad: 0.0 }
+    }
+}
+
+/// Bound of the ratio that cut the gradient.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clip {
+    /// `A < 0` and a ratio below `1 − low`.
+    Low,
+    /// `A > 0` and a ratio above `1 + high`.
+    High,
+    /// `A < 0` and a ratio above the dual bound.
+    Dual,
+}
+
+/// A surrogate, and the bound it has met.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Clipped {
+    /// The loss and its derivative.
+    pub term: Term,
+    /// The bound, if there was one; counted in the metric `clip_frac`.
+    pub clip: Option<Clip>,
+}
+
+impl Clipped {
+    /// A loss that met no bound, and its derivative.
+    pub const fn free(value: f64, grad: f64) -> Self {
+        Self { term: Term { value, grad }, clip: None }
+    }
+
+    /// A loss at a bound: no gradient.
+    pub const fn cut(value: f64, clip: Clip) -> Self {
+        Self { term: Term::constant(value), clip: Some(clip) }
+    }
+}

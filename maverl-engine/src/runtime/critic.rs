@@ -1,0 +1,341 @@
+//! The critic of a policy: a head on a trunk, the scale of its values, and its optimizer.
+
+mod joint;
+mod scale;
+
+pub(crate) use joint::{Joint, Shared};
+pub use scale::Scale;
+
+use maverl_kernels::attention::Packing;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::loss::{ValueLimits, ValueLoss, value_loss};
+use crate::model::save::{self, Entry};
+use crate::model::weights::Shards;
+use crate::model::{
+    Adapter, Context, Gradients, HeadKind, Model, ModelError, Pool, Tape, Tensor, ValueHead,
+};
+use crate::runtime::optimizer::{Optimizer, halves, whole};
+use crate::runtime::packed::{PackedRows, micro_batches};
+use crate::runtime::{
+    CriticSpec, Normalize, PolicySpec, RuntimeError, Trunk, ValueBatch, ValueRow, ValueStats,
+    ValueTarget, ValueText,
+};
+
+/// A value head on a trunk of its own, or on the policy's.
+pub(crate) struct Critic {
+    policy: String,
+    body: Body,
+    scale: Scale,
+    /// Optimizers of the trunk and of the head.
+    optimizers: [Optimizer; 2],
+}
+
+/// Modules of the critic that are run and differentiated.
+struct Body {
+    spec: CriticSpec,
+    /// Trunk of its own; `None` if it shares the policy's, which is updated with the policy.
+    trunk: Option<Model>,
+    head: ValueHead,
+    micro_batch_tokens: usize,
+    checkpointing: bool,
+    pool: Arc<Mutex<Pool>>,
+}
+
+/// A text and the target of its values, in the units of the head.
+struct Aimed<'a> {
+    text: &'a ValueText,
+    aim: ValueTarget,
+}
+
+impl Critic {
+    /// Creates the critic of a policy. `base` is the policy's model without its adapter.
+    pub(crate) fn new(
+        spec: &CriticSpec,
+        policy: &PolicySpec,
+        base: &Model,
+        (seed, micro_batch_tokens): (u64, usize),
+        pool: Arc<Mutex<Pool>>,
+    ) -> Result<Self, ModelError> {
+        let trunk = match &spec.trunk {
+            Trunk::Shared => None,
+            Trunk::Own => Some(base.duplicate()?),
+            Trunk::Lora(lora) => {
+                let adapter = Adapter::new(&base.config, lora.on(&base.config), seed)?;
+                Some(base.with_adapter(adapter))
+            }
+        };
+        let head = ValueHead::new(HeadKind::Value, &base.config);
+        let of_trunk = trunk.as_ref().map_or(&[][..], Model::trainable);
+        let optimizers = [of_trunk, head.vars()].map(|vars| Optimizer::new(spec.optim, vars));
+        let checkpointing = policy.gradient_checkpointing;
+        let spec = spec.clone();
+        let body = Body { spec, trunk, head, micro_batch_tokens, checkpointing, pool };
+        let (policy, scale) = (policy.name.clone(), Scale::default());
+        Ok(Self { policy, body, scale, optimizers })
+    }
+
+    /// Computes the values of texts, each `[places]`, in units of the reward.
+    pub(crate) fn values(
+        &self,
+        policy: &Model,
+        texts: &[ValueText],
+    ) -> Result<Vec<Vec<f32>>, RuntimeError> {
+        let Body { trunk, head, micro_batch_tokens, pool, .. } = &self.body;
+        let decoder = &trunk.as_ref().unwrap_or(policy).decoder;
+        let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut values, mut texts) = (Vec::new(), texts);
+        for micro in micro_batches(texts.iter().map(|t| t.ids.len()), *micro_batch_tokens) {
+            let (now, later) = texts.split_at(micro);
+            texts = later;
+            let packed = PackedRows::texts(now.iter());
+            let rows = packed.rows();
+            let context = Context::Packed(rows.packing);
+            let hidden = decoder
+                .forward(rows.ids, rows.positions, context, &mut pool)
+                .map_err(|error| self.failed(&error))?;
+            let all = head.values(&packed.predicting(&hidden));
+            pool.give([hidden]);
+            let mut all = all.into_iter().map(|value| self.scale.value(value));
+            values.extend(now.iter().map(|text| all.by_ref().take(text.places).collect()));
+        }
+        Ok(values)
+    }
+
+    /// Computes the state of texts, each `[D]`: the trunk's hidden state at the position of the first value.
+    pub(crate) fn states(
+        &self,
+        policy: &Model,
+        texts: &[ValueText],
+    ) -> Result<Vec<Vec<f32>>, RuntimeError> {
+        let decoder = &self.body.trunk.as_ref().unwrap_or(policy).decoder;
+        let mut pool = self.body.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = |text: &ValueText| {
+            let ids = &text.ids[..=text.ids.len() - text.places];
+            let positions: Vec<u32> = (0..ids.len() as u32).collect();
+            let whole = [0, ids.len()];
+            let context = Context::Packed(Packing::of(&whole));
+            let hidden = decoder.forward(ids, &positions, context, &mut pool)?;
+            let state = hidden[hidden.len() - hidden.len() / ids.len()..].to_vec();
+            pool.give([hidden]);
+            Ok(state)
+        };
+        let states: Result<_, ModelError> = texts.iter().map(state).collect();
+        states.map_err(|error| self.failed(&error))
+    }
+
+    /// Trains a critic with a trunk of its own: `epochs` passes, each in `minibatches` optimizer steps.
+    pub(crate) fn update(&mut self, batch: &ValueBatch) -> Result<ValueStats, RuntimeError> {
+        let rows = self.aim(batch).map_err(|error| self.failed(&error))?;
+        let mut totals = Totals::default();
+        for _ in 0..batch.epochs {
+            for part in 0..batch.minibatches {
+                let rows: Vec<&Aimed<'_>> =
+                    rows.iter().skip(part).step_by(batch.minibatches).collect();
+                if !rows.is_empty() {
+                    self.step(&rows, batch.lr, &mut totals)?;
+                }
+            }
+        }
+        Ok(totals.stats(batch))
+    }
+
+    /// Updates the scale with the batch's returns, and converts all targets to it.
+    fn aim<'a>(&mut self, batch: &'a ValueBatch) -> Result<Vec<Aimed<'a>>, ModelError> {
+        let before = self.scale;
+        if self.body.spec.normalize != Normalize::None {
+            let returns = batch.rows.iter().flat_map(|row| match &row.aim {
+                ValueTarget::Returns { returns, .. } => returns.as_slice(),
+                ValueTarget::Slopes(_) => &[],
+            });
+            self.scale.update(&returns.map(|&value| f64::from(value)).collect::<Vec<_>>());
+        }
+        // Without PopArt the head's current outputs are still in the old scale.
+        let head_scale = match self.body.spec.normalize {
+            Normalize::Popart => {
+                let (by, plus) = self.scale.preserving(&before);
+                self.body.head.rescale(by, plus);
+                self.scale
+            }
+            Normalize::None | Normalize::Running => before,
+        };
+        let of = |scale: Scale, values: &[f32]| {
+            values.iter().map(|&value| scale.normalized(value)).collect::<Vec<f32>>()
+        };
+        let aimed = |row: &'a ValueRow| Aimed {
+            text: &row.text,
+            aim: match &row.aim {
+                ValueTarget::Returns { old, returns } => ValueTarget::Returns {
+                    old: of(head_scale, old),
+                    returns: of(self.scale, returns),
+                },
+                grads @ ValueTarget::Slopes(_) => grads.clone(),
+            },
+        };
+        Ok(batch.rows.iter().map(aimed).collect())
+    }
+
+    fn step(
+        &mut self,
+        rows: &[&Aimed<'_>],
+        lr: f64,
+        totals: &mut Totals,
+    ) -> Result<(), RuntimeError> {
+        let found = self.body.gradients(rows, &mut totals.value);
+        let (of_trunk, of_head) = found.map_err(|error| failed(&self.policy, &error))?;
+        let norm = of_trunk.norm().hypot(of_head.norm());
+        if !totals.value.loss.is_finite() || !norm.is_finite() {
+            let what = if norm.is_finite() { "the value loss" } else { "the critic's gradient" };
+            let policy = self.policy.clone();
+            return Err(RuntimeError::NotFinite { policy, what: what.to_owned() });
+        }
+        totals.grad_norm += norm;
+        totals.steps += 1;
+        let [trunk, head] = &mut self.optimizers;
+        let applied = trunk
+            .apply(self.body.trunk_vars(), &of_trunk, lr, norm)
+            .and_then(|()| head.apply(self.body.head.vars(), &of_head, lr, norm));
+        applied.map_err(|error| failed(&self.policy, &error))
+    }
+
+    /// Writes trunk, head, scale and moments into `dir/critic`.
+    pub(crate) fn save(&self, dir: &Path) -> Result<(), ModelError> {
+        let dir = place(dir);
+        let made = std::fs::create_dir_all(&dir);
+        made.map_err(|e| ModelError(format!("cannot make {}: {e}", dir.display())))?;
+        if let Some(trunk) = &self.body.trunk {
+            trunk.save(&dir)?;
+        }
+        self.body.head.save(&dir)?;
+        let counters = halves(self.optimizers[0].step, self.optimizers[1].step);
+        let mut entries = vec![
+            Entry::slice("counters", &[4], &counters),
+            Entry::slice("scale", &[3], &self.scale.sums),
+        ];
+        let [trunk, head] = &self.optimizers;
+        entries.extend(trunk.entries(self.body.trunk_vars()));
+        entries.extend(head.entries(self.body.head.vars()));
+        save::one_file(&dir.join("optimizer.safetensors"), &entries)
+    }
+
+    /// Restores everything from a directory that [`Critic::save`] wrote into.
+    pub(crate) fn load(&mut self, dir: &Path) -> Result<(), ModelError> {
+        let dir = place(dir);
+        if let Some(trunk) = &self.body.trunk {
+            trunk.restore(&dir)?;
+        }
+        self.body.head.restore(&dir)?;
+        let saved = Shards::open_file(&dir.join("optimizer.safetensors"))?;
+        let steps = whole(&saved.values("counters")?);
+        let sums = saved.values("scale")?;
+        for (ours, saved) in self.scale.sums.iter_mut().zip(sums) {
+            *ours = saved;
+        }
+        let [trunk, head] = &mut self.optimizers;
+        trunk.restore(self.body.trunk_vars(), &saved, steps.0)?;
+        head.restore(self.body.head.vars(), &saved, steps.1)
+    }
+
+    fn failed(&self, error: &ModelError) -> RuntimeError {
+        failed(&self.policy, error)
+    }
+}
+
+impl Body {
+    fn trunk_vars(&self) -> &[(String, Tensor)] {
+        self.trunk.as_ref().map_or(&[], Model::trainable)
+    }
+
+    /// Computes the gradients of one optimizer step, of the trunk's variables and of the head's.
+    fn gradients(
+        &self,
+        rows: &[&Aimed<'_>],
+        sums: &mut ValueLoss,
+    ) -> Result<(Gradients<'_>, Gradients<'_>), ModelError> {
+        let Some(trunk) = &self.trunk else {
+            return Err(ModelError("a critic on the policy's trunk is updated with it".to_owned()));
+        };
+        let mut of_trunk = Gradients::new(trunk.trainable());
+        let mut of_head = Gradients::new(self.head.vars());
+        // No value depends on a separate output head.
+        let unused = trunk.trainable().iter().position(|(name, _)| name == "lm_head.weight");
+        of_trunk.of(unused);
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let (weight, mut left) = (weight(rows), rows);
+        for micro in micro_batches(rows.iter().map(|r| r.text.ids.len()), self.micro_batch_tokens) {
+            let (now, later) = left.split_at(micro);
+            left = later;
+            let packed = PackedRows::texts(now.iter().map(|row| row.text));
+            let tape = Tape::record(&trunk.decoder, packed.rows(), self.checkpointing, &mut pool)?;
+            let hidden = packed.predicting(tape.hidden());
+            let values = self.head.values(&hidden);
+            let mut values = values.as_slice();
+            let mut dvalues = Vec::new();
+            for row in now {
+                let (own, others) = values.split_at(row.text.places);
+                values = others;
+                dvalues.extend(row.grads(own, weight, self.spec.limits, sums));
+            }
+            let dhidden = self.head.backward(&hidden, &dvalues, &mut of_head);
+            tape.backward(&packed.spread(&dhidden), &mut of_trunk, &mut pool);
+        }
+        Ok((of_trunk, of_head))
+    }
+}
+
+fn failed(policy: &str, error: &ModelError) -> RuntimeError {
+    RuntimeError::Model { worker: policy.to_owned(), message: error.0.clone() }
+}
+
+/// Returns the directory of the critic in a policy's directory.
+fn place(dir: &Path) -> PathBuf {
+    dir.join("critic")
+}
+
+/// Returns the weight of each value in an optimizer step.
+fn weight(rows: &[&Aimed<'_>]) -> f64 {
+    1.0 / rows.iter().map(|row| row.text.places).sum::<usize>().max(1) as f64
+}
+
+impl Aimed<'_> {
+    /// Computes the derivatives of the loss by the values `[places]`.
+    fn grads(
+        &self,
+        values: &[f32],
+        weight: f64,
+        limits: ValueLimits,
+        sums: &mut ValueLoss,
+    ) -> Vec<f32> {
+        match &self.aim {
+            ValueTarget::Slopes(grads) => grads.clone(),
+            ValueTarget::Returns { old, returns } => {
+                let mut grads = vec![0.0; values.len()];
+                *sums += value_loss([values, old, returns], weight, limits, &mut grads);
+                grads
+            }
+        }
+    }
+}
+
+/// Sums for [`ValueStats`].
+#[derive(Default)]
+struct Totals {
+    value: ValueLoss,
+    grad_norm: f64,
+    steps: u64,
+}
+
+impl Totals {
+    fn stats(&self, batch: &ValueBatch) -> ValueStats {
+        let steps = self.steps.max(1) as f64;
+        ValueStats {
+            loss: self.value.loss / steps,
+            clip_frac: self.value.clipped as f64 / self.value.values.max(1) as f64,
+            grad_norm: self.grad_norm / steps,
+            optimizer_steps: self.steps,
+            rows: batch.rows.len() as u64,
+            values: batch.rows.iter().map(|row| row.text.places as u64).sum(),
+        }
+    }
+}

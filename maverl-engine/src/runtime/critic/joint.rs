@@ -1,0 +1,91 @@
+//! A critic on the policy's trunk: the value loss is part of the policy's optimizer steps.
+
+use super::{Aimed, Body, Critic, Totals, failed, weight};
+use crate::model::{Gradients, ModelError};
+use crate::runtime::optimizer::Optimizer;
+use crate::runtime::{CriticSpec, RuntimeError, ValueBatch, ValueStats};
+
+/// A critic on the policy's trunk during a joint update.
+pub(crate) struct Shared<'a> {
+    critic: &'a mut Critic,
+    batch: &'a ValueBatch,
+    rows: Vec<Aimed<'a>>,
+    totals: Totals,
+}
+
+impl<'a> Shared<'a> {
+    pub(crate) fn new(critic: &'a mut Critic, batch: &'a ValueBatch) -> Result<Self, RuntimeError> {
+        let rows = critic.aim(batch).map_err(|error| failed(&critic.policy, &error))?;
+        Ok(Self { critic, batch, rows, totals: Totals::default() })
+    }
+
+    /// Starts one optimizer step, on every `parts`-th row from `part`.
+    pub(crate) fn part(&mut self, part: usize, parts: usize) -> Joint<'_> {
+        let rows: Vec<&Aimed<'_>> = self.rows.iter().skip(part).step_by(parts).collect();
+        let Critic { body, optimizers: [_, optimizer], .. } = &mut *self.critic;
+        Joint {
+            gradients: Gradients::new(body.head.vars()),
+            weight: weight(&rows),
+            body,
+            rows,
+            optimizer,
+            totals: &mut self.totals,
+            lr: self.batch.lr,
+        }
+    }
+
+    pub(crate) fn stats(&self) -> ValueStats {
+        self.totals.stats(self.batch)
+    }
+}
+
+/// The value loss in one optimizer step of a policy.
+pub(crate) struct Joint<'a> {
+    body: &'a Body,
+    rows: Vec<&'a Aimed<'a>>,
+    weight: f64,
+    gradients: Gradients<'a>,
+    optimizer: &'a mut Optimizer,
+    totals: &'a mut Totals,
+    lr: f64,
+}
+
+impl Joint<'_> {
+    /// Adds the gradient of the value loss to that of the hidden states that predict the completions, both `[M, D]`.
+    /// `first` is the index of the first row, `lengths` are the completion lengths of the rows.
+    pub(crate) fn backward(
+        &mut self,
+        hidden: &[f32],
+        first: usize,
+        lengths: impl Iterator<Item = usize>,
+        dhidden: &mut [f32],
+    ) {
+        let spec: &CriticSpec = &self.body.spec;
+        let values = self.body.head.values(hidden);
+        let mut dvalues = vec![0.0; values.len()];
+        let mut start = 0;
+        for (row, length) in self.rows[first..].iter().zip(lengths) {
+            let span = start..start + row.text.places;
+            let sums = &mut self.totals.value;
+            let grads = row.grads(&values[span.clone()], self.weight, spec.limits, sums);
+            dvalues[span].copy_from_slice(&grads);
+            start += length;
+        }
+        let through = self.body.head.backward(hidden, &dvalues, &mut self.gradients);
+        for (d, through) in dhidden.iter_mut().zip(through) {
+            *d += spec.value_coef as f32 * through;
+        }
+    }
+
+    /// Returns the norm of the head's gradient.
+    pub(crate) fn norm(&self) -> f64 {
+        self.gradients.norm()
+    }
+
+    /// Takes the optimizer step of the head.
+    pub(crate) fn apply(self, norm: f64) -> Result<(), ModelError> {
+        self.totals.grad_norm += norm;
+        self.totals.steps += 1;
+        self.optimizer.apply(self.body.head.vars(), &self.gradients, self.lr, norm)
+    }
+}

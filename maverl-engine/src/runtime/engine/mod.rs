@@ -1,0 +1,305 @@
+//! Continuous batching: requests of every episode and agent join and leave between forward passes.
+//!
+//! Requests are served in order of arrival. When memory is full, younger requests are preempted: their blocks are freed
+//! and recomputed when they resume. Neither the order, nor the other requests in a batch, nor the number of preemptions
+//! changes a result (K-1).
+
+mod cache;
+mod prefix;
+mod slot;
+
+use std::collections::BTreeSet;
+use std::mem;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use maverl_kernels::attention::Segment;
+use maverl_kernels::embedding;
+use rayon::prelude::*;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use crate::model::{Context, HfConfig, KvStore, Model, ModelError, Pool, Tokenizer};
+use crate::runtime::{Completion, EngineStats, Request, RuntimeError, RuntimeOptions};
+use cache::Cache;
+use prefix::NodeId;
+use slot::Slot;
+
+/// Channel for the result of a request.
+pub(crate) type Reply<T> = oneshot::Sender<Result<T, RuntimeError>>;
+
+/// Running and waiting requests on one base.
+pub(crate) struct Engine {
+    worker: String,
+    tokenizer: Arc<Tokenizer>,
+    prefill_tokens: usize,
+    /// Requests in order of arrival.
+    slots: Vec<Slot>,
+    cache: Cache,
+    /// Counters of each policy.
+    work: Vec<Arc<Mutex<EngineStats>>>,
+    pass: Pass,
+}
+
+/// Inputs of one forward pass; the buffers are reused.
+#[derive(Default)]
+struct Pass {
+    ids: Vec<u32>,
+    positions: Vec<u32>,
+    /// Rows of the last tokens of requests that sample a token in this pass.
+    ends: Vec<u32>,
+    /// Segments; empty between passes.
+    segments: Vec<Segment<'static>>,
+    pool: Pool,
+}
+
+/// Remaining resources while a step is scheduled.
+struct Budget {
+    /// Remaining prompt tokens.
+    prefill: usize,
+    /// Number of requests that hold blocks, each of which may soon need another.
+    running: usize,
+    /// Blocks that are being computed; a request that needs one of them waits.
+    computing: BTreeSet<(NodeId, [u32; KvStore::TOKENS])>,
+    /// True if a request waits for memory; later requests wait behind it.
+    full: bool,
+}
+
+impl Engine {
+    pub(crate) fn new(
+        worker: &str,
+        tokenizer: Arc<Tokenizer>,
+        config: &HfConfig,
+        options: &RuntimeOptions,
+        policies: usize,
+    ) -> Self {
+        let bytes = options.kv_mib.get() << 20;
+        Self {
+            worker: worker.to_owned(),
+            tokenizer,
+            prefill_tokens: options.prefill_tokens.get(),
+            slots: Vec::new(),
+            cache: Cache::new(config, bytes, options.prefix_cache, policies),
+            work: (0..policies).map(|_| Arc::default()).collect(),
+            pass: Pass::default(),
+        }
+    }
+
+    /// Returns the counters of each policy.
+    pub(crate) fn work(&self) -> &[Arc<Mutex<EngineStats>>] {
+        &self.work
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Returns the tokens that the oldest request has sampled so far.
+    pub(crate) fn generated(&self) -> &[u32] {
+        self.slots.first().map_or(&[], Slot::generated)
+    }
+
+    /// Drops the cached prefixes of a policy, because its weights may have changed.
+    pub(crate) fn forget(&mut self, policy: usize) {
+        debug_assert!(self.is_idle(), "a barrier waits for every request (RT-1)");
+        self.cache.forget(policy);
+    }
+
+    /// Adds a request; it joins the next forward pass.
+    pub(crate) fn admit(
+        &mut self,
+        policy: usize,
+        model: &Model,
+        version: u64,
+        request: Request,
+        reply: Reply<Completion>,
+        permit: OwnedSemaphorePermit,
+    ) {
+        let (prompt, context) = (request.prompt.len(), model.config.max_position_embeddings);
+        // The send fails only if the caller dropped the request.
+        if prompt == 0 || prompt >= context {
+            return drop(reply.send(Err(RuntimeError::Overflow { prompt, context })));
+        }
+        let room = request.sampling.max_tokens.min(context - prompt);
+        let (tokens, capacity) = (prompt + room, self.cache.tokens());
+        if tokens > capacity {
+            let worker = self.worker.clone();
+            return drop(reply.send(Err(RuntimeError::Memory { worker, tokens, capacity })));
+        }
+        self.slots.push(Slot::new((policy, version), request, room, reply, permit));
+    }
+
+    /// Runs one forward pass for each policy that has requests. Every decoding request advances by one token, and
+    /// waiting prompts by up to `prefill_tokens` together.
+    pub(crate) fn step<'m>(&mut self, models: impl Iterator<Item = &'m Model>) {
+        for mut slot in self.slots.extract_if(.., |slot| slot.reply.is_closed()) {
+            self.cache.release(&mut slot.table, &slot.tokens);
+        }
+        self.schedule();
+        for (policy, model) in models.enumerate() {
+            let Err(error) = self.advance(policy, model) else { continue };
+            let error = RuntimeError::Model { worker: self.worker.clone(), message: error.0 };
+            for mut slot in self.slots.extract_if(.., |slot| slot.policy == policy) {
+                self.cache.drop_blocks(&mut slot.table);
+                drop(slot.reply.send(Err(error.clone())));
+            }
+        }
+        let mut at = 0;
+        while at < self.slots.len() {
+            match self.slots[at].finish(&self.tokenizer) {
+                None => at += 1,
+                Some(finish) => {
+                    let mut slot = self.slots.remove(at);
+                    self.cache.release(&mut slot.table, &slot.tokens);
+                    slot.answer(finish);
+                }
+            }
+        }
+    }
+
+    /// Decides the number of tokens of each request in this step, and allocates their blocks.
+    fn schedule(&mut self) {
+        let running = self.slots.iter().filter(|slot| !slot.table.is_empty()).count();
+        let mut budget = Budget {
+            prefill: self.prefill_tokens,
+            running,
+            computing: BTreeSet::new(),
+            full: false,
+        };
+        for at in 0..self.slots.len() {
+            self.slots[at].next = 0;
+            if self.slots[at].table.is_empty() && !self.start(at, &mut budget) {
+                continue;
+            }
+            let next = match self.slots[at].uncached() {
+                1 => 1,
+                pending => pending.min(budget.prefill),
+            };
+            if next == 0 || !self.reserve(at, next, &mut budget) {
+                continue;
+            }
+            let slot = &mut self.slots[at];
+            slot.next = next;
+            if slot.uncached() > 1 {
+                budget.prefill -= next;
+                let block = slot.table.next_block(&slot.tokens).filter(|_| self.cache.shares());
+                budget.computing.extend(block);
+            }
+        }
+    }
+
+    /// Starts a request on cached blocks, if there is memory for the rest of it. Returns false if it must wait: for
+    /// memory, or for a block that is being computed.
+    fn start(&mut self, at: usize, budget: &mut Budget) -> bool {
+        if budget.full || budget.prefill == 0 {
+            return false;
+        }
+        let Slot { table, tokens, policy, .. } = &mut self.slots[at];
+        self.cache.acquire_prefix(table, tokens);
+        let block = table.next_block(tokens);
+        if block.is_some_and(|block| budget.computing.contains(&block)) {
+            self.cache.drop_blocks(table);
+            return false;
+        }
+        let wanted = Cache::lacking(table, tokens.len()) + budget.running;
+        if budget.running > 0 && wanted > self.cache.available() {
+            self.cache.drop_blocks(table);
+            budget.full = true;
+            return false;
+        }
+        self.cache.acquire_partial_block(table, tokens);
+        lock(&self.work[*policy]).reused += table.len as u64;
+        budget.running += 1;
+        true
+    }
+
+    /// Allocates the blocks for the next tokens of a request; preempts younger requests if necessary.
+    fn reserve(&mut self, at: usize, next: usize, budget: &mut Budget) -> bool {
+        loop {
+            let table = &mut self.slots[at].table;
+            let tokens = table.len + next;
+            if self.cache.reserve(table, tokens) {
+                return true;
+            }
+            budget.full = true;
+            let younger = self.slots[at + 1..].iter_mut().rev().find(|slot| !slot.table.is_empty());
+            let Some(slot) = younger else { return false };
+            self.cache.release(&mut slot.table, &slot.tokens);
+            budget.running -= 1;
+            lock(&self.work[slot.policy]).preempted += 1;
+        }
+    }
+
+    /// Runs one forward pass of a policy over the next tokens of its requests.
+    fn advance(&mut self, policy: usize, model: &Model) -> Result<(), ModelError> {
+        let Pass { ids, positions, ends, segments: spare, pool } = &mut self.pass;
+        ids.clear();
+        positions.clear();
+        ends.clear();
+        let mut segments: Vec<Segment<'_>> = mem::take(spare);
+        let mine = |slot: &Slot| slot.policy == policy && slot.next > 0;
+        for slot in self.slots.iter().filter(|slot| mine(slot)) {
+            let (from, len) = (slot.table.len, slot.table.len + slot.next);
+            ids.extend_from_slice(&slot.tokens[from..len]);
+            positions.extend((from..len).map(|position| position as u32));
+            if slot.is_ready() {
+                ends.push(ids.len() as u32 - 1);
+            }
+            segments.push(Segment { new_tokens: slot.next, len, blocks: &slot.table.blocks });
+        }
+        if ids.is_empty() {
+            return Ok(());
+        }
+        model.decoder.pack();
+        let context = Context::Cached(&mut self.cache.store, &segments);
+        let hidden = model.decoder.forward(ids, positions, context, pool)?;
+        *spare = emptied(segments);
+        if !ends.is_empty() {
+            let width = model.config.hidden_size;
+            let mut last = pool.take(ends.len() * width);
+            embedding::gather(&hidden, ends, width, &mut last);
+            let logits = model.decoder.logits(&last, pool);
+            let ready = self.slots.iter_mut().filter(|slot| mine(slot) && slot.is_ready());
+            ready.zip(0..).for_each(|(slot, row)| slot.row = row);
+            let ready = self.slots.par_iter_mut().filter(|slot| mine(slot) && slot.is_ready());
+            let vocab = logits.len() / ends.len();
+            ready.try_for_each(|slot| slot.choose(&logits[slot.row * vocab..][..vocab]))?;
+            pool.give([last, logits]);
+        }
+        pool.give([hidden]);
+        self.commit(policy);
+        Ok(())
+    }
+
+    /// Records the tokens of a forward pass, and inserts new blocks into the prefix tree.
+    fn commit(&mut self, policy: usize) {
+        let mut work = lock(&self.work[policy]);
+        let before = work.decoded;
+        for slot in self.slots.iter_mut().filter(|slot| slot.policy == policy && slot.next > 0) {
+            let sampled = slot.sampled();
+            let Slot { table, tokens, next, .. } = slot;
+            table.len += *next;
+            // The whole prompt, so that later requests can share it up to the last token.
+            let whole = sampled == 1 && table.len + 1 == tokens.len();
+            self.cache.insert_prefix(table, tokens, whole);
+            match sampled > 1 && *next == 1 {
+                true => work.decoded += 1,
+                false => work.prefilled += *next as u64,
+            }
+        }
+        work.passes += u64::from(work.decoded > before);
+    }
+}
+
+/// Clears the list but keeps its allocation for the next pass: collecting from an iterator of the same layout reuses
+/// it.
+fn emptied(mut segments: Vec<Segment<'_>>) -> Vec<Segment<'static>> {
+    segments.clear();
+    segments.into_iter().map(|segment| Segment { blocks: &[], ..segment }).collect()
+}
+
+/// Locks the counters. They are valid even if a thread panicked with the lock.
+fn lock(work: &Mutex<EngineStats>) -> std::sync::MutexGuard<'_, EngineStats> {
+    work.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

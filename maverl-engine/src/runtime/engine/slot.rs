@@ -1,0 +1,124 @@
+//! A request in the engine.
+
+use std::sync::Arc;
+
+use maverl_kernels::sample::{Filter, sample_fresh, uniform};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::Reply;
+use super::cache::BlockTable;
+use crate::model::{ModelError, Tokenizer};
+use crate::runtime::{Completion, Finish, Request, Sampling};
+
+/// A request in the engine. A preempted request differs from a new one only in its tokens: keys and values of all but
+/// the last are computed, then the last one gives the next token.
+pub(super) struct Slot {
+    /// Index of the policy in the worker.
+    pub(super) policy: usize,
+    /// Tokens of the prompt, and those sampled so far.
+    pub(super) tokens: Vec<u32>,
+    pub(super) table: BlockTable,
+    /// Number of tokens in the current forward pass.
+    pub(super) next: usize,
+    /// Row of its logits in that pass.
+    pub(super) row: usize,
+    pub(super) reply: Reply<Completion>,
+    sampling: Arc<Sampling>,
+    pub(super) seed: u64,
+    logprobs: Vec<f32>,
+    /// Maximum length of the completion: `max_tokens`, or the rest of the context.
+    max_new_tokens: usize,
+    version: u64,
+    /// Admission permit, released when the slot is dropped.
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Slot {
+    pub(super) fn new(
+        (policy, version): (usize, u64),
+        request: Request,
+        max_new_tokens: usize,
+        reply: Reply<Completion>,
+        permit: OwnedSemaphorePermit,
+    ) -> Self {
+        let Request { prompt: mut tokens, sampling, seed } = request;
+        tokens.reserve_exact(max_new_tokens);
+        Self {
+            policy,
+            tokens,
+            table: BlockTable::nothing(policy),
+            next: 0,
+            row: 0,
+            reply,
+            sampling,
+            seed,
+            logprobs: Vec::with_capacity(max_new_tokens),
+            max_new_tokens,
+            version,
+            _permit: permit,
+        }
+    }
+
+    /// Returns the number of tokens without keys and values; at least one, the last.
+    pub(super) fn uncached(&self) -> usize {
+        self.tokens.len() - self.table.len
+    }
+
+    /// Returns true if this pass reaches the last token, so that a new one can be sampled.
+    pub(super) fn is_ready(&self) -> bool {
+        self.next > 0 && self.next == self.uncached()
+    }
+
+    /// Returns the number of tokens sampled so far.
+    pub(super) fn sampled(&self) -> usize {
+        self.logprobs.len()
+    }
+
+    /// Returns the tokens sampled so far.
+    pub(super) fn generated(&self) -> &[u32] {
+        &self.tokens[self.tokens.len() - self.sampled()..]
+    }
+
+    /// Returns the reason why the completion ended, or `None` if it has not.
+    pub(super) fn finish(&self, tokenizer: &Tokenizer) -> Option<Finish> {
+        let last = self.tokens.last().filter(|_| self.sampled() > 0)?;
+        let stops = [tokenizer.stop_ids(), &self.sampling.stop_ids];
+        if stops.iter().any(|ids| ids.contains(last)) || self.stopped(tokenizer) {
+            return Some(Finish::Stop);
+        }
+        (self.sampled() >= self.max_new_tokens).then_some(Finish::Length)
+    }
+
+    /// Sends the completion. The send fails only if the caller dropped the request.
+    pub(super) fn answer(mut self, finish: Finish) {
+        let ids = self.tokens.split_off(self.tokens.len() - self.sampled());
+        let Self { reply, logprobs, version, .. } = self;
+        drop(reply.send(Ok(Completion { ids, logprobs, version, finish })));
+    }
+
+    /// Returns true if a stop string ends the completion. A string of n bytes lies within the last n tokens and the one
+    /// before.
+    fn stopped(&self, tokenizer: &Tokenizer) -> bool {
+        let stop = &self.sampling.stop;
+        let Some(longest) = stop.iter().map(String::len).max() else { return false };
+        let generated = self.generated();
+        let tail = tokenizer.decode_raw(&generated[generated.len().saturating_sub(longest + 1)..]);
+        stop.iter().any(|stop| tail.contains(stop.as_str()))
+    }
+
+    /// Samples the next token from its `logits [V]`.
+    pub(super) fn choose(&mut self, logits: &[f32]) -> Result<(), ModelError> {
+        let Sampling { temperature, top_k, top_p, min_p, repetition_penalty, .. } = *self.sampling;
+        let filter = Filter { temperature, top_k: top_k as usize, top_p, min_p };
+        let u = uniform(self.seed, self.sampled() as u64);
+        let sampled = sample_fresh(logits, &self.tokens, repetition_penalty, &filter, u)
+            .map_err(|e| ModelError(format!("{e}: {BLOWN_UP}")))?;
+        self.tokens.push(sampled.id);
+        self.logprobs.push(sampled.logprob);
+        Ok(())
+    }
+}
+
+/// Message for logits that describe no distribution, with a remedy.
+const BLOWN_UP: &str =
+    "the weights have blown up; a smaller `optim.lr` or `optim.grad_clip` usually helps";

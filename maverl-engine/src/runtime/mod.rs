@@ -1,0 +1,379 @@
+//! Worker groups and the policies on them: generation and updates on one base.
+//!
+//! - **RT-1** An update is a barrier: it runs after every generation sent before it has ended, and before any sent
+//!   after.
+//! - **RT-2** Every completion carries the number of updates of its policy.
+//! - **RT-3** A worker's panic resolves every pending call to [`RuntimeError::Gone`].
+//! - **K-1** A completion never depends on the other requests in a batch, to the bit.
+
+mod batch;
+mod critic;
+mod direct;
+mod engine;
+mod memory;
+mod optimizer;
+mod packed;
+mod request;
+mod spec;
+mod stats;
+mod trainer;
+mod work;
+mod worker;
+
+pub use crate::message::Finish;
+pub use batch::{
+    Batch, CustomSurrogate, Objective, Row, ValueBatch, ValueRow, ValueTarget, ValueText,
+};
+pub use critic::Scale;
+pub use direct::{Scores, complete, score};
+pub use request::{Completion, Request, Sampling};
+pub use spec::{
+    AdapterSpec, CriticSpec, LoraSpec, Normalize, OptimOptions, PolicySpec, RuntimeOptions, Trunk,
+    WorkerSpec,
+};
+pub use stats::{PairStats, UpdateStats, ValueStats};
+pub use work::EngineStats;
+
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::path::Path;
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+
+use crate::model::Tokenizer;
+use worker::{Owned, Worker};
+
+/// Error of the runtime.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum RuntimeError {
+    /// A worker's thread ended: a bug of this library, or memory ran out.
+    #[error("worker group `{worker}` is gone: {reason}")]
+    Gone {
+        /// Name of the worker group.
+        worker: String,
+        /// Panic message, if known.
+        reason: String,
+    },
+    /// The system refused to start the threads of the kernels.
+    #[error("`runtime.threads` is {threads}: {reason}")]
+    Threads {
+        /// Requested number of threads; 0 is one per core.
+        threads: usize,
+        /// Message of the system.
+        reason: String,
+    },
+    /// The environment variable `MAVERL_SIMD` is invalid.
+    #[error(transparent)]
+    Simd(#[from] maverl_kernels::simd::PathError),
+    /// The model could not be loaded, run or saved.
+    #[error("worker group `{worker}`: {message}")]
+    Model {
+        /// Name of the worker group.
+        worker: String,
+        /// Message of the model.
+        message: String,
+    },
+    /// Two policies have one name, by which checkpoints and seeds know them.
+    #[error("two policies are named `{policy}`; give each a name of its own")]
+    Duplicate {
+        /// The name.
+        policy: String,
+    },
+    /// A loss or gradient is not finite; the optimizer step that would have used it was not taken.
+    #[error(
+        "policy `{policy}`: {what} is not finite; the optimizer step was not taken. A smaller `optim.lr` or \
+         `optim.grad_clip` usually helps"
+    )]
+    NotFinite {
+        /// Name of the policy.
+        policy: String,
+        /// Name of the number.
+        what: String,
+    },
+    /// A prompt does not fit the context.
+    #[error("a prompt of {prompt} tokens leaves no room in a context of {context}")]
+    Overflow {
+        /// Length of the prompt.
+        prompt: usize,
+        /// Context of the model.
+        context: usize,
+    },
+    /// A request does not fit the memory for keys and values, even alone.
+    #[error(
+        "worker group `{worker}`: a request of up to {tokens} tokens, where `runtime.kv_mib` has room for the keys and \
+         values of {capacity}; raise it, or lower `sampling.max_tokens`"
+    )]
+    Memory {
+        /// Name of the worker group.
+        worker: String,
+        /// Tokens of the prompt and of the longest completion.
+        tokens: usize,
+        /// Tokens that fit.
+        capacity: usize,
+    },
+}
+
+/// Running worker groups.
+pub struct Runtime {
+    /// Requested number of threads; 0 is one per core.
+    asked_threads: usize,
+    policies: Vec<Policy>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// A handle to one policy. Cheap to clone.
+#[derive(Clone)]
+pub struct Policy {
+    name: Arc<str>,
+    /// Index among the policies of its worker.
+    slot: usize,
+    worker: Worker,
+}
+
+impl Runtime {
+    /// Loads every model and starts a thread for each worker group.
+    ///
+    /// # Errors
+    ///
+    /// If two policies have one name, a model cannot be loaded, or `MAVERL_SIMD` is invalid.
+    pub fn start(workers: &[WorkerSpec], options: &RuntimeOptions) -> Result<Self, RuntimeError> {
+        distinct(workers)?;
+        maverl_kernels::simd::select()?;
+        memory::keep_freed();
+        pool(options.threads)?;
+        let (mut policies, mut threads) = (Vec::new(), Vec::new());
+        for spec in workers {
+            let (worker, thread) = Worker::spawn(spec, options)?;
+            threads.push(thread);
+            policies.extend(spec.policies.iter().enumerate().map(|(slot, policy)| Policy {
+                name: policy.name.as_str().into(),
+                slot,
+                worker: worker.clone(),
+            }));
+        }
+        policies.sort_by(|a: &Policy, b| a.name.cmp(&b.name));
+        Ok(Self { asked_threads: options.threads, policies, threads })
+    }
+
+    /// Returns differences from the options that change no result.
+    pub fn notes(&self) -> Vec<String> {
+        let (asked, found) = (self.asked_threads, rayon::current_num_threads());
+        let other = asked != 0 && asked != found;
+        let note = || {
+            format!(
+                "`runtime.threads` is {asked}, but the kernels of this process already have {found}: they are started once"
+            )
+        };
+        other.then(note).into_iter().collect()
+    }
+
+    /// Returns the policies of all worker groups, sorted by name.
+    pub fn policies(&self) -> &[Policy] {
+        &self.policies
+    }
+
+    /// Returns the policy of a name.
+    pub fn policy(&self, name: &str) -> Option<&Policy> {
+        self.policies.iter().find(|policy| policy.name() == name)
+    }
+
+    /// Waits until every thread has finished its jobs and ended. A handle keeps its thread alive, so drop all handles
+    /// first.
+    pub fn shutdown(self) {
+        drop(self.policies);
+        for thread in self.threads {
+            // A panic was already reported, and its callers got `Gone` (RT-3).
+            drop(thread.join());
+        }
+    }
+}
+
+/// Returns an error if two policies have one name.
+fn distinct(workers: &[WorkerSpec]) -> Result<(), RuntimeError> {
+    let mut names = BTreeSet::new();
+    let all = workers.iter().flat_map(|worker| &worker.policies);
+    match all.map(|policy| policy.name.as_str()).find(|name| !names.insert(*name)) {
+        Some(name) => Err(RuntimeError::Duplicate { policy: name.to_owned() }),
+        None => Ok(()),
+    }
+}
+
+/// Starts the threads of the kernels: rayon's global pool, which autograd uses too. An existing pool, as with a second
+/// runtime in one process, is kept: results do not depend on its size.
+fn pool(threads: usize) -> Result<(), RuntimeError> {
+    match rayon::ThreadPoolBuilder::new().num_threads(threads).build_global() {
+        Err(error) if error.source().is_some() => {
+            Err(RuntimeError::Threads { threads, reason: error.to_string() })
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Policy {
+    /// Returns the name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the tokenizer and chat template of its model.
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        &self.worker.tokenizer
+    }
+
+    /// Returns the maximum sequence length of its model, prompt and completion together.
+    pub fn context(&self) -> usize {
+        self.worker.context
+    }
+
+    /// Returns the cost of its completions so far.
+    pub fn work(&self) -> EngineStats {
+        *self.worker.work[self.slot].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Completes a prompt. Waits for admission (`runtime.max_requests`). Dropping the future cancels the request.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn generate(&self, request: Request) -> Result<Completion, RuntimeError> {
+        self.worker.generate(self.slot, request).await
+    }
+
+    /// Updates the weights. A barrier (RT-1).
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn update(&self, batch: Batch) -> Result<UpdateStats, RuntimeError> {
+        let job = move |owned: &mut Owned| Ok(owned.update(&batch, None)?.0);
+        self.worker.at_barrier(self.slot, job).await
+    }
+
+    /// Computes the log-probs of each row's completion under the reference, the frozen copy of the starting weights.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`]; also if no reference is kept for this policy.
+    pub async fn reference(&self, rows: Vec<Row>) -> Result<Vec<Vec<f32>>, RuntimeError> {
+        let job = move |Owned { trainer, .. }: &mut Owned| trainer.reference(&rows);
+        self.worker.at_barrier(self.slot, job).await
+    }
+
+    /// Updates the weights and the critic on the same trunk, in the same optimizer steps. The texts of `values` are
+    /// those of the rows. A barrier (RT-1).
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`]; also if there is no critic on the trunk.
+    pub async fn update_with_values(
+        &self,
+        batch: Batch,
+        values: ValueBatch,
+    ) -> Result<(UpdateStats, ValueStats), RuntimeError> {
+        let missing = self.no_critic();
+        let job = move |owned: &mut Owned| match owned.update(&batch, Some(&values))? {
+            (policy, Some(critic)) => Ok((policy, critic)),
+            (_, None) => Err(missing),
+        };
+        self.worker.at_barrier(self.slot, job).await
+    }
+
+    /// Computes the current log-probs of the rows' completions, each `[T]`. A barrier (RT-1).
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn logprobs(&self, rows: Vec<Row>) -> Result<Vec<Vec<f32>>, RuntimeError> {
+        let job = move |owned: &mut Owned| owned.trainer.logprobs(&owned.model, &rows);
+        self.worker.at_barrier(self.slot, job).await
+    }
+
+    /// Computes the values of texts by the policy's critic, each `[places]`. A barrier (RT-1).
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`]; also if there is no critic.
+    pub async fn values(&self, texts: Vec<ValueText>) -> Result<Vec<Vec<f32>>, RuntimeError> {
+        let missing = self.no_critic();
+        let job = move |owned: &mut Owned| match &owned.critic {
+            Some(critic) => critic.values(&owned.model, &texts),
+            None => Err(missing),
+        };
+        self.worker.at_barrier(self.slot, job).await
+    }
+
+    /// Computes the states of texts by the trunk of the policy's critic, each `[D]`: the last hidden state at the
+    /// position of the first value. A barrier (RT-1).
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`]; also if there is no critic.
+    pub async fn states(&self, texts: Vec<ValueText>) -> Result<Vec<Vec<f32>>, RuntimeError> {
+        let missing = self.no_critic();
+        let job = move |owned: &mut Owned| match &owned.critic {
+            Some(critic) => critic.states(&owned.model, &texts),
+            None => Err(missing),
+        };
+        self.worker.at_barrier(self.slot, job).await
+    }
+
+    /// Updates the policy's critic, which has a trunk of its own. A barrier (RT-1).
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`]; also if there is no critic, or it is on the policy's trunk.
+    pub async fn update_critic(&self, batch: ValueBatch) -> Result<ValueStats, RuntimeError> {
+        let missing = self.no_critic();
+        let job = move |owned: &mut Owned| match &mut owned.critic {
+            Some(critic) => critic.update(&batch),
+            None => Err(missing),
+        };
+        self.worker.at_barrier(self.slot, job).await
+    }
+
+    fn no_critic(&self) -> RuntimeError {
+        let message = format!("there is no critic beside policy `{}`", self.name);
+        RuntimeError::Model { worker: self.worker.name.to_string(), message }
+    }
+
+    /// Writes the policy into an existing directory: a Hugging Face model directory or, if the policy is an adapter, a
+    /// PEFT directory; plus `optimizer.safetensors` (moments and counters, for [`Policy::load`]).
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn save(&self, dir: &Path) -> Result<(), RuntimeError> {
+        let (dir, worker) = (dir.to_owned(), self.worker.name.to_string());
+        let job = move |owned: &mut Owned| {
+            owned.save(&dir).map_err(|e| RuntimeError::Model { worker, message: e.0 })
+        };
+        self.worker.at_barrier(self.slot, job).await
+    }
+
+    /// Restores weights, moments and version from a directory that [`Policy::save`] wrote.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn load(&self, dir: &Path) -> Result<(), RuntimeError> {
+        let (dir, worker) = (dir.to_owned(), self.worker.name.to_string());
+        let job = move |owned: &mut Owned| {
+            owned.load(&dir).map_err(|e| RuntimeError::Model { worker, message: e.0 })
+        };
+        self.worker.at_barrier(self.slot, job).await
+    }
+
+    /// Computes the SHA-256 over every weight of the policy, in checkpoint order. It is equal exactly when the weights
+    /// are equal to the bit.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn fingerprint(&self) -> Result<String, RuntimeError> {
+        self.worker.at_barrier(self.slot, |owned: &mut Owned| Ok(owned.model.fingerprint())).await
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,344 @@
+#![allow(clippy::unwrap_used)]
+
+mod adapters;
+
+use super::*;
+use crate::loss::{Correction, Preference, PreferenceOptions};
+use crate::model::ModelSource;
+
+/// Worker groups and options of a runtime.
+struct Setup {
+    workers: Vec<WorkerSpec>,
+    options: RuntimeOptions,
+}
+
+impl Setup {
+    fn start(&self) -> Runtime {
+        Runtime::start(&self.workers, &self.options).unwrap()
+    }
+
+    fn policies(&mut self) -> impl Iterator<Item = &mut PolicySpec> {
+        self.workers.iter_mut().flat_map(|worker| &mut worker.policies)
+    }
+}
+
+/// Returns trained policies, one worker group each.
+fn setup(policies: &[&str]) -> Setup {
+    let worker = |name: &&str| {
+        let mut worker = WorkerSpec::new(*name, ModelSource::Builtin("tiny".to_owned()));
+        worker.policies[0].optim.weight_decay = 0.0;
+        worker
+    };
+    let options = RuntimeOptions { seed: 7, ..RuntimeOptions::default() };
+    Setup { workers: policies.iter().map(worker).collect(), options }
+}
+
+fn sampling(max_tokens: usize) -> Arc<Sampling> {
+    Arc::new(Sampling {
+        temperature: 1.0,
+        top_k: 0,
+        top_p: 1.0,
+        min_p: 0.0,
+        repetition_penalty: 1.0,
+        max_tokens,
+        stop: Vec::new(),
+        stop_ids: Vec::new(),
+    })
+}
+
+fn request(i: u64) -> Request {
+    let prompt = (0..5 + 7 * i % 40).map(|t| (i * 31 + t * 17) as u32 % 500).collect();
+    Request { prompt, sampling: sampling(3 + i as usize % 20), seed: i }
+}
+
+fn row(completion: &Completion, prompt: Vec<u32>, advantage: f32) -> Row {
+    Row {
+        prompt,
+        completion: completion.ids.clone(),
+        logprobs: completion.logprobs.clone(),
+        advantages: vec![advantage; completion.ids.len()],
+        ..Row::default()
+    }
+}
+
+fn batch(rows: Vec<Row>) -> Batch {
+    Batch { rows, longest: 64, lr: 1e-4, ..Batch::default() }
+}
+
+#[test]
+fn a_pool_of_another_size_than_asked_for_is_told() {
+    let threads = rayon::current_num_threads();
+    let mut setup = setup(&["p"]);
+    for (asked, told) in [(0, false), (threads, false), (threads + 1, true)] {
+        setup.options.threads = asked;
+        let runtime = setup.start();
+        let notes = runtime.notes();
+        assert_eq!(notes.len(), usize::from(told), "{notes:?}");
+        if told {
+            let text = format!(
+                "`runtime.threads` is {asked}, but the kernels of this process already have {threads}"
+            );
+            assert!(notes[0].starts_with(&text), "{notes:?}");
+        }
+        runtime.shutdown();
+    }
+}
+
+#[tokio::test]
+async fn a_completion_is_the_same_to_the_bit_alone_in_a_batch_and_in_another_order() {
+    let runtime = setup(&["p"]).start();
+    let policy = runtime.policies()[0].clone();
+    let mut alone = Vec::new();
+    for i in 0..64 {
+        alone.push(policy.generate(request(i)).await.unwrap());
+    }
+    let together = futures::future::join_all((0..64).map(|i| policy.generate(request(i)))).await;
+    let mut reversed =
+        futures::future::join_all((0..64).rev().map(|i| policy.generate(request(i)))).await;
+    reversed.reverse();
+    for (i, alone) in alone.iter().enumerate() {
+        assert_eq!(alone, together[i].as_ref().unwrap(), "request {i}");
+        assert_eq!(alone, reversed[i].as_ref().unwrap(), "request {i}");
+    }
+}
+
+#[tokio::test]
+async fn trainer_and_rollout_log_probs_agree_and_the_update_counts_a_version() {
+    let runtime = setup(&["p"]).start();
+    let policy = runtime.policies()[0].clone();
+    let mut rows = Vec::new();
+    for i in 0..32 {
+        let request = request(i);
+        let done = policy.generate(request.clone()).await.unwrap();
+        assert_eq!(done.version, 0);
+        rows.push(row(&done, request.prompt, if i % 2 == 0 { 1.0 } else { -1.0 }));
+    }
+    let stats = policy.update(batch(rows)).await.unwrap();
+    println!("mismatch: mean {:e}, max {:e}", stats.mismatch_mean, stats.mismatch_max);
+    assert!(stats.mismatch_max < 1e-4);
+    assert_eq!(policy.generate(request(0)).await.unwrap().version, 1);
+}
+
+#[tokio::test]
+async fn an_update_raises_the_probability_of_rewarded_tokens_and_leaves_other_policies_alone() {
+    let runtime = setup(&["a", "b"]).start();
+    let (a, b) = (runtime.policies()[0].clone(), runtime.policies()[1].clone());
+    let untouched = b.fingerprint().await.unwrap();
+    let before = a.generate(request(1)).await.unwrap();
+    for _ in 0..3 {
+        let done = Completion {
+            ids: before.ids.clone(),
+            logprobs: before.logprobs.clone(),
+            ..before.clone()
+        };
+        let mut batch = batch(vec![row(&done, request(1).prompt, 1.0)]);
+        batch.objective = Objective::Supervised;
+        a.update(batch).await.unwrap();
+    }
+    let stats = {
+        let mut batch = batch(vec![row(&before, request(1).prompt, 1.0)]);
+        batch.objective = Objective::Supervised;
+        a.update(batch).await.unwrap()
+    };
+    let old: f64 =
+        before.logprobs.iter().map(|l| -f64::from(*l)).sum::<f64>() / before.logprobs.len() as f64;
+    assert!(stats.pg_loss < old, "{} is not below {old}", stats.pg_loss);
+    assert_eq!(b.fingerprint().await.unwrap(), untouched);
+}
+
+#[tokio::test]
+async fn micro_batches_of_any_size_give_the_same_update() {
+    let mut prints = Vec::new();
+    for tokens in [usize::MAX, 64, 1] {
+        let mut setup = setup(&["p"]);
+        setup.options.micro_batch_tokens = tokens.try_into().unwrap();
+        let runtime = setup.start();
+        let policy = runtime.policies()[0].clone();
+        let mut rows = Vec::new();
+        for i in 0..12 {
+            let request = request(i);
+            let done = policy.generate(request.clone()).await.unwrap();
+            rows.push(row(&done, request.prompt, i as f32 / 6.0 - 1.0));
+        }
+        let stats = policy.update(batch(rows)).await.unwrap();
+        prints.push((stats.loss, stats.grad_norm));
+    }
+    for (loss, norm) in &prints[1..] {
+        assert!((loss - prints[0].0).abs() < 1e-6, "{prints:?}");
+        assert!((norm - prints[0].1).abs() < 1e-5 * norm, "{prints:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_saved_policy_loads_and_goes_on_as_if_never_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = |completions: &[(Vec<u32>, Completion)]| -> Vec<Row> {
+        completions.iter().map(|(prompt, done)| row(done, prompt.clone(), 1.0)).collect()
+    };
+    let runtime = setup(&["p"]).start();
+    let policy = runtime.policies()[0].clone();
+    let mut completions = Vec::new();
+    for i in 0..4 {
+        completions.push((request(i).prompt, policy.generate(request(i)).await.unwrap()));
+    }
+    policy.update(batch(rows(&completions))).await.unwrap();
+    policy.save(dir.path()).await.unwrap();
+    policy.update(batch(rows(&completions))).await.unwrap();
+    let uninterrupted = policy.fingerprint().await.unwrap();
+
+    let resumed = setup(&["p"]).start();
+    let policy = resumed.policies()[0].clone();
+    policy.load(dir.path()).await.unwrap();
+    let stats = policy.update(batch(rows(&completions))).await.unwrap();
+    assert_eq!(stats.version, 2);
+    assert_eq!(policy.fingerprint().await.unwrap(), uninterrupted);
+}
+
+#[tokio::test]
+async fn a_stop_string_a_stop_id_and_max_tokens_end_a_completion() {
+    let runtime = setup(&["p"]).start();
+    let policy = runtime.policies()[0].clone();
+    // Nearly uniform, so that the model's own stop ids are hardly ever sampled.
+    let hot = Sampling { temperature: 1e4, ..(*sampling(30)).clone() };
+    let hot_request = |sampling: Sampling| Request { sampling: Arc::new(sampling), ..request(2) };
+    let free = policy.generate(hot_request(hot.clone())).await.unwrap();
+    assert_eq!((free.ids.len(), free.finish), (30, Finish::Length));
+    let by_id = Sampling { stop_ids: vec![free.ids[4]], ..hot.clone() };
+    let stopped = policy.generate(hot_request(by_id)).await.unwrap();
+    assert_eq!(stopped.finish, Finish::Stop);
+    let first = free.ids.iter().position(|id| *id == free.ids[4]).unwrap();
+    assert_eq!(stopped.ids, free.ids[..=first]);
+    let text = policy.tokenizer().decode_raw(&free.ids[..12]);
+    let stop: String = text.chars().skip(text.chars().count() / 2).take(2).collect();
+    let by_text = Sampling { stop: vec![stop.clone()], ..hot };
+    let stopped = policy.generate(hot_request(by_text)).await.unwrap();
+    assert_eq!(stopped.finish, Finish::Stop);
+    assert!(policy.tokenizer().decode_raw(&stopped.ids).contains(&stop));
+    assert!(stopped.ids.len() < 30);
+}
+
+#[tokio::test]
+async fn a_loss_that_is_not_finite_is_an_error_and_changes_nothing() {
+    let runtime = setup(&["p"]).start();
+    let policy = runtime.policies()[0].clone();
+    let done = policy.generate(request(1)).await.unwrap();
+    let before = policy.fingerprint().await.unwrap();
+    let error =
+        policy.update(batch(vec![row(&done, request(1).prompt, f32::NAN)])).await.unwrap_err();
+    assert!(error.to_string().contains("the loss is not finite"), "{error}");
+    assert_eq!(policy.fingerprint().await.unwrap(), before);
+}
+
+#[tokio::test]
+async fn a_prompt_that_fills_the_context_is_refused() {
+    let runtime = setup(&["p"]).start();
+    let policy = runtime.policies()[0].clone();
+    let prompt = vec![1; policy.context()];
+    let error = policy.generate(Request { prompt, ..request(1) }).await.unwrap_err();
+    assert!(matches!(error, RuntimeError::Overflow { .. }), "{error}");
+}
+
+/// Generates two replies of the policy to each of some prompts; the two differ.
+async fn pairs(policy: &Policy, n: u64) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for i in 0..n {
+        let request = request(i);
+        for seed in [i, 1000 + i] {
+            let done = policy.generate(Request { seed, ..request.clone() }).await.unwrap();
+            rows.push(row(&done, request.prompt.clone(), 0.0));
+        }
+    }
+    rows
+}
+
+#[tokio::test]
+async fn pairs_are_learned_and_no_split_changes_what_is() {
+    let preference = PreferenceOptions {
+        loss: Preference::Sigmoid { smoothing: 0.0 },
+        beta: 0.5,
+        reference_free: false,
+    };
+    let mut first = Vec::new();
+    for tokens in [usize::MAX, 32, 1] {
+        let mut setup = setup(&["p"]);
+        setup.options.micro_batch_tokens = tokens.try_into().unwrap();
+        setup.workers[0].policies[0].reference = true;
+        let runtime = setup.start();
+        let policy = runtime.policies()[0].clone();
+        let mut batch = batch(pairs(&policy, 6).await);
+        batch.objective = Objective::Preference(preference);
+        let stats = policy.update(batch.clone()).await.unwrap();
+        // The reference is the policy itself, so no pair has a preference yet.
+        assert!((stats.loss - 2.0_f64.ln()).abs() < 1e-6, "{}", stats.loss);
+        assert_eq!(stats.preference.unwrap().accuracy, 0.0);
+        first.push(stats.grad_norm);
+        for _ in 0..5 {
+            policy.update(batch.clone()).await.unwrap();
+        }
+        batch.minibatches = 3;
+        let stats = policy.update(batch).await.unwrap();
+        let pairs = stats.preference.unwrap();
+        assert_eq!(stats.optimizer_steps, 3);
+        assert!(stats.loss < 2.0_f64.ln(), "{}", stats.loss);
+        assert!(pairs.accuracy > 0.9 && pairs.reward_chosen > pairs.reward_rejected, "{pairs:?}");
+    }
+    assert!(first.iter().all(|norm| (norm - first[0]).abs() < 1e-5 * norm), "{first:?}");
+}
+
+#[tokio::test]
+async fn log_probs_the_sampler_got_wrong_are_corrected_for() {
+    let norm = async |correction, noise: f32| {
+        let runtime = setup(&["p"]).start();
+        let policy = runtime.policies()[0].clone();
+        let mut rows = Vec::new();
+        for i in 0..6 {
+            let done = policy.generate(request(i)).await.unwrap();
+            let mut row = row(&done, request(i).prompt, 1.0);
+            row.logprobs.iter_mut().for_each(|logp| *logp -= noise);
+            row.loss.correction = correction;
+            rows.push(row);
+        }
+        policy.update(batch(rows)).await.unwrap()
+    };
+    // Every ratio is e: truncated to 2, or outside [1/2, 2].
+    let plain = norm(Correction::None, 0.0).await;
+    let cut = norm(Correction::Truncate, 1.0).await;
+    assert!((cut.grad_norm / plain.grad_norm - 2.0).abs() < 1e-3, "{cut:?}");
+    assert!((cut.correction_mean.unwrap() - 2.0).abs() < 1e-5);
+    assert!((cut.mismatch_mean - 1.0).abs() < 1e-5, "the mismatch is told all the same");
+    for masked in [Correction::MaskTokens, Correction::MaskSequences] {
+        let stats = norm(masked, 1.0).await;
+        assert_eq!((stats.grad_norm, stats.correction_mean), (0.0, Some(0.0)));
+        let agreed = norm(masked, 0.0).await;
+        assert_eq!(agreed.grad_norm, plain.grad_norm);
+    }
+}
+
+#[tokio::test]
+async fn a_reference_scores_rows_as_the_policy_did_at_the_start() {
+    let mut setup = setup(&["p"]);
+    setup.workers[0].policies[0].reference = true;
+    let runtime = setup.start();
+    let policy = runtime.policies()[0].clone();
+    let done = policy.generate(request(3)).await.unwrap();
+    let rows = vec![row(&done, request(3).prompt, 1.0)];
+    policy.update(batch(rows.clone())).await.unwrap();
+    assert_eq!(policy.reference(rows.clone()).await.unwrap(), [done.logprobs]);
+    let without = self::setup(&["p"]).start();
+    let error = without.policies()[0].reference(rows).await.unwrap_err();
+    assert!(error.to_string().contains("no copy of the starting weights"), "{error}");
+}
+
+#[tokio::test]
+async fn repeated_tokens_come_less_often_under_a_penalty_and_keep_their_log_probs() {
+    let runtime = setup(&["p"]).start();
+    let policy = runtime.policies()[0].clone();
+    let penalty = Sampling { repetition_penalty: 1.8, ..(*sampling(24)).clone() };
+    let request = Request { sampling: Arc::new(penalty), ..request(5) };
+    let done = policy.generate(request.clone()).await.unwrap();
+    let again = futures::future::join_all((0..4).map(|_| policy.generate(request.clone()))).await;
+    assert!(again.into_iter().all(|other| other.unwrap() == done), "K-1");
+    let mut rows = batch(vec![row(&done, request.prompt, 1.0)]);
+    rows.lr = 0.0;
+    assert_eq!(policy.update(rows).await.unwrap().mismatch_max, 0.0);
+}

@@ -1,0 +1,364 @@
+//! Training of one policy: packed micro-batches, accumulated gradients, AdamW. Moments and gradients exist only for
+//! trainable weights; a base under an adapter costs neither.
+
+mod before;
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use maverl_kernels::sample::derive_seed;
+
+use crate::loss::{self, PolicyLoss, RowTokens};
+use crate::model::save::{self, Entry};
+use crate::model::weights::Shards;
+use crate::model::{Decoder, Gradients, Model, ModelError, Pool, Tape, lora};
+use crate::runtime::critic::{Joint, Shared};
+use crate::runtime::optimizer::{Optimizer, halves, whole};
+use crate::runtime::packed::{PackedRows, row_batches};
+use crate::runtime::{Batch, Objective, PolicySpec, Row, RuntimeError, UpdateStats};
+use before::{Corrected, PairSums};
+
+/// Moments and counters of one policy, and the frozen reference of its KL.
+pub(crate) struct Trainer {
+    policy: String,
+    /// Seed of the dropout masks.
+    seed: u64,
+    micro_batch_tokens: usize,
+    checkpointing: bool,
+    /// Buffers of activations. All trainers of a worker share them, one at a time.
+    pool: Arc<Mutex<Pool>>,
+    optimizer: Optimizer,
+    reference: Option<Decoder>,
+    /// Number of updates applied, the version of RT-2.
+    pub(crate) version: u64,
+}
+
+impl Trainer {
+    pub(crate) fn new(
+        spec: &PolicySpec,
+        model: &Model,
+        seed: u64,
+        micro_batch_tokens: usize,
+        pool: Arc<Mutex<Pool>>,
+    ) -> Result<Self, ModelError> {
+        let vars = if spec.trained { model.trainable() } else { &[] };
+        let optimizer = Optimizer::new(spec.optim, vars);
+        let reference = match spec.reference {
+            true => Some(model.duplicate()?.decoder),
+            false => None,
+        };
+        Ok(Self {
+            policy: spec.name.clone(),
+            seed,
+            micro_batch_tokens,
+            checkpointing: spec.gradient_checkpointing,
+            pool,
+            optimizer,
+            reference,
+            version: 0,
+        })
+    }
+
+    /// Trains on a batch: `epochs` passes, each in `minibatches` optimizer steps.
+    ///
+    /// A loss or gradient that is not finite ends the update before the optimizer step that would have used it.
+    pub(crate) fn update(
+        &mut self,
+        model: &Model,
+        batch: &Batch,
+        mut values: Option<&mut Shared<'_>>,
+    ) -> Result<UpdateStats, RuntimeError> {
+        let mut totals = Totals::default();
+        let corrected = self.corrected(model, batch, &mut totals);
+        let Corrected { rows, mean_weight } = corrected.map_err(|error| self.failed(&error))?;
+        totals.mean_weight = mean_weight;
+        for _ in 0..batch.epochs {
+            let before = totals.policy;
+            for part in 0..batch.minibatches {
+                let together = rows.chunks(batch.objective.rows());
+                let rows: Vec<&Row> =
+                    together.skip(part).step_by(batch.minibatches).flatten().collect();
+                if rows.is_empty() {
+                    continue;
+                }
+                let joint = values.as_mut().map(|values| values.part(part, batch.minibatches));
+                self.optimizer_step(model, batch, &rows, &mut totals, joint)?;
+            }
+            let tokens = (totals.policy.tokens - before.tokens).max(1) as f64;
+            let kl = (totals.policy.ppo_kl - before.ppo_kl) / tokens;
+            if batch.early_stop_kl > 0.0 && kl > batch.early_stop_kl {
+                break;
+            }
+        }
+        self.version += 1;
+        Ok(totals.stats(batch, self.version))
+    }
+
+    fn optimizer_step(
+        &mut self,
+        model: &Model,
+        batch: &Batch,
+        rows: &[&Row],
+        totals: &mut Totals,
+        joint: Option<Joint<'_>>,
+    ) -> Result<(), RuntimeError> {
+        let pool = Arc::clone(&self.pool);
+        let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let weights = match batch.objective {
+            Objective::Preference(options) => self
+                .pair_grads(model, rows, &options, totals, &mut pool)
+                .map_err(|error| self.failed(&error))?,
+            Objective::PolicyGradient | Objective::Supervised => weights(batch, rows),
+        };
+        let mut back = Back { gradients: Gradients::new(model.trainable()), joint };
+        let (mut row_at, mut token_at) = (0, 0);
+        let share = shares(model);
+        for micro in row_batches(rows, self.micro_batch_tokens, share) {
+            let rows = &rows[row_at..row_at + micro];
+            let tokens: usize = rows.iter().map(|row| row.completion.len()).sum();
+            let weights = &weights[token_at..token_at + tokens];
+            let micro =
+                Micro { rows, weights, packed: PackedRows::new(rows, share), first_row: row_at };
+            self.accumulate(model, batch, &micro, &mut back, totals, &mut pool)
+                .map_err(|error| self.failed(&error))?;
+            (row_at, token_at) = (row_at + rows.len(), token_at + tokens);
+        }
+        let Back { gradients, joint } = back;
+        let norm = gradients.norm();
+        let of_head = joint.as_ref().map_or(0.0, Joint::norm);
+        if ![totals.policy.loss, norm, of_head].iter().all(|value| value.is_finite()) {
+            let what = if totals.policy.loss.is_finite() { "the gradient" } else { "the loss" };
+            return Err(RuntimeError::NotFinite {
+                policy: self.policy.clone(),
+                what: what.to_owned(),
+            });
+        }
+        totals.grad_norm += norm;
+        totals.steps += 1;
+        let applied = self.optimizer.apply(model.trainable(), &gradients, batch.lr, norm);
+        let applied = applied.and_then(|()| joint.map_or(Ok(()), |joint| joint.apply(of_head)));
+        applied.map_err(|error| self.failed(&error))
+    }
+
+    /// Adds the gradient of one micro-batch. Losses are weighted sums over tokens, so any split gives the same total.
+    fn accumulate(
+        &self,
+        model: &Model,
+        batch: &Batch,
+        micro: &Micro<'_>,
+        Back { gradients, joint }: &mut Back<'_>,
+        totals: &mut Totals,
+        pool: &mut Pool,
+    ) -> Result<(), ModelError> {
+        let decoder = self.decoder(model, &micro.packed, micro.first_row);
+        let packed = &micro.packed;
+        let tape = Tape::record(&decoder, packed.rows(), self.checkpointing, pool)?;
+        let hidden = packed.predicting(tape.hidden());
+        let reference = match (&self.reference, batch.objective) {
+            (Some(reference), Objective::PolicyGradient)
+                if micro.rows.iter().any(|row| row.loss.kl_coef != 0.0) =>
+            {
+                Some(packed.logprobs(reference, pool)?)
+            }
+            _ => None,
+        };
+        let loss = |rows, given: [&[f32]; 2], derivatives: [&mut [f32]; 2]| {
+            micro.loss(batch, rows, given, reference.as_deref(), derivatives, totals);
+            Ok(())
+        };
+        let PackedRows { targets, inv_temperature, completions, .. } = packed;
+        let mut dhidden =
+            decoder.loss(&hidden, targets, inv_temperature, completions, loss, gradients)?;
+        if let Some(joint) = joint {
+            let lengths = micro.rows.iter().map(|row| row.completion.len());
+            joint.backward(&hidden, micro.first_row, lengths, &mut dhidden);
+        }
+        tape.backward(&packed.spread(&dhidden), gradients, pool);
+        Ok(())
+    }
+
+    /// Returns the decoder for training: with dropout, if the adapter has any. The mask is a function of the seed, the
+    /// optimizer step, the row and the position, so no split into micro-batches changes it.
+    fn decoder<'m>(
+        &self,
+        model: &'m Model,
+        packed: &PackedRows,
+        first_row: usize,
+    ) -> Cow<'m, Decoder> {
+        let dropout = model.adapter().map_or(0.0, |adapter| adapter.config().dropout);
+        if dropout == 0.0 {
+            return Cow::Borrowed(&model.decoder);
+        }
+        let step = derive_seed(self.seed, self.optimizer.step);
+        let keys = packed.keys(step, first_row).into();
+        Cow::Owned(lora::with_dropout(&model.decoder, dropout, &keys))
+    }
+
+    /// Computes the current log-probs of the rows' completions, each `[T]`.
+    pub(crate) fn logprobs(
+        &self,
+        model: &Model,
+        rows: &[Row],
+    ) -> Result<Vec<Vec<f32>>, RuntimeError> {
+        let rows: Vec<&Row> = rows.iter().collect();
+        let found = self.under(&rows, true, &mut self.pool(), |_, _| Cow::Borrowed(&model.decoder));
+        found.map_err(|error| self.failed(&error))
+    }
+
+    /// Writes moments and counters into `dir/optimizer.safetensors`.
+    pub(crate) fn save(&self, model: &Model, dir: &Path) -> Result<(), ModelError> {
+        let counters = halves(self.optimizer.step, self.version);
+        let mut entries = vec![Entry::slice("counters", &[4], &counters)];
+        entries.extend(self.optimizer.entries(model.trainable()));
+        save::one_file(&dir.join("optimizer.safetensors"), &entries)
+    }
+
+    /// Restores weights, moments and counters from a directory that was saved.
+    pub(crate) fn load(&mut self, model: &Model, dir: &Path) -> Result<(), ModelError> {
+        model.restore(dir)?;
+        let saved = Shards::open_file(&dir.join("optimizer.safetensors"))?;
+        let (step, version) = whole(&saved.values("counters")?);
+        self.version = version;
+        self.optimizer.restore(model.trainable(), &saved, step)
+    }
+
+    /// Locks the buffers. They are valid even if a thread panicked with the lock.
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self, error: &ModelError) -> RuntimeError {
+        RuntimeError::Model { worker: self.policy.clone(), message: error.0.clone() }
+    }
+}
+
+/// Returns true if rows share prompts. Under dropout they do not, because each row has masks of its own.
+fn shares(model: &Model) -> bool {
+    model.adapter().is_none_or(|adapter| adapter.config().dropout == 0.0)
+}
+
+/// Gradient sums of one optimizer step.
+struct Back<'a> {
+    gradients: Gradients<'a>,
+    joint: Option<Joint<'a>>,
+}
+
+/// Returns the packed weight of each token: the aggregation over all rows, times the rows' own weights.
+fn weights(batch: &Batch, rows: &[&Row]) -> Vec<f32> {
+    let lengths: Vec<usize> = rows.iter().map(|row| row.completion.len()).collect();
+    let mut weights = loss::token_weights(&lengths, batch.aggregation, batch.longest);
+    let mut rest = weights.as_mut_slice();
+    for row in rows {
+        let (own, after) = rest.split_at_mut(row.completion.len());
+        own.iter_mut().zip(&row.weights).for_each(|(weight, by)| *weight *= by);
+        rest = after;
+    }
+    weights
+}
+
+/// Rows of one micro-batch.
+struct Micro<'a> {
+    rows: &'a [&'a Row],
+    /// Weight of each completion token in the loss.
+    weights: &'a [f32],
+    packed: PackedRows,
+    /// Index of the first row in the minibatch.
+    first_row: usize,
+}
+
+impl Micro<'_> {
+    /// Computes the losses of some rows, and their derivatives by the log-probs and entropies of the rows' completion
+    /// tokens.
+    fn loss(
+        &self,
+        batch: &Batch,
+        rows: Range<usize>,
+        [logp, entropy]: [&[f32]; 2],
+        reference: Option<&[f32]>,
+        [d_logp, d_entropy]: [&mut [f32]; 2],
+        totals: &mut Totals,
+    ) {
+        let completions = &self.packed.completions;
+        let start = completions[rows.start];
+        for row in rows {
+            let all = completions[row]..completions[row + 1];
+            let here = all.start - start..all.end - start;
+            let row = self.rows[row];
+            let tokens = RowTokens {
+                logp: &logp[here.clone()],
+                entropy: &entropy[here.clone()],
+                old: &row.logprobs,
+                reference: reference.map(|reference| &reference[all.clone()]),
+                weights: &self.weights[all],
+            };
+            let (d_logp, d_entropy) = (&mut d_logp[here.clone()], &mut d_entropy[here]);
+            let first = totals.steps == 0 && totals.mean_weight.is_none();
+            if first && batch.objective == Objective::PolicyGradient {
+                totals.mismatch(tokens.logp, tokens.old);
+            }
+            totals.policy += match batch.objective {
+                Objective::Supervised => loss::log_likelihood(&tokens, d_logp),
+                Objective::Preference(_) => loss::linear(&tokens, d_logp),
+                Objective::PolicyGradient => {
+                    let declared = batch.surrogate.as_ref().map(|declared| &*declared.value);
+                    let surrogate = declared.unwrap_or(&row.loss.surrogate);
+                    let options = (&row.loss, surrogate);
+                    loss::policy_gradient(&tokens, &row.advantages, options, [d_logp, d_entropy])
+                }
+            };
+        }
+    }
+}
+
+/// Sums for [`UpdateStats`].
+#[derive(Default)]
+struct Totals {
+    policy: PolicyLoss,
+    grad_norm: f64,
+    mismatch: f64,
+    mismatch_max: f64,
+    mismatch_tokens: u64,
+    steps: u64,
+    pairs: PairSums,
+    /// Mean weight of the tokens whose log-probs were corrected.
+    mean_weight: Option<f64>,
+}
+
+impl Totals {
+    /// Adds |trainer - rollout| of the tokens seen before the first optimizer step.
+    fn mismatch(&mut self, logp: &[f32], old: &[f32]) {
+        for difference in logp.iter().zip(old).map(|(a, b)| f64::from((a - b).abs())) {
+            self.mismatch += difference;
+            self.mismatch_max = self.mismatch_max.max(difference);
+            self.mismatch_tokens += 1;
+        }
+    }
+
+    fn stats(&self, batch: &Batch, version: u64) -> UpdateStats {
+        let steps = self.steps.max(1) as f64;
+        let sums = &self.policy;
+        let tokens = sums.tokens.max(1) as f64;
+        let [low, high, dual] = sums.clipped.map(|clipped| clipped as f64 / tokens);
+        UpdateStats {
+            loss: sums.loss / steps,
+            pg_loss: sums.surrogate / steps,
+            kl: sums.kl / steps,
+            entropy: sums.entropy / steps,
+            clip_frac_low: low,
+            clip_frac_high: high,
+            clip_frac_dual: dual,
+            ppo_kl: sums.ppo_kl / tokens,
+            grad_norm: self.grad_norm / steps,
+            mismatch_mean: self.mismatch / self.mismatch_tokens.max(1) as f64,
+            mismatch_max: self.mismatch_max,
+            correction_mean: self.mean_weight,
+            preference: self.pairs.stats(),
+            optimizer_steps: self.steps,
+            rows: batch.rows.len() as u64,
+            tokens: batch.rows.iter().map(|row| row.completion.len() as u64).sum(),
+            version,
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Quantities computed before an optimizer step: log-probs of whole rows.
+
+use std::borrow::Cow;
+
+use super::{Totals, Trainer, shares};
+use crate::loss::{self, Correction, Pair, PreferenceOptions, preference};
+use crate::model::{Decoder, Model, ModelError, Pool};
+use crate::runtime::packed::{PackedRows, row_batches};
+use crate::runtime::{Batch, PairStats, Row, RuntimeError};
+
+/// Sums over pairs of replies.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct PairSums {
+    /// Number of pairs.
+    pub(super) pairs: u64,
+    /// Sum of the implicit rewards of the better replies.
+    pub(super) chosen: f64,
+    /// Sum of the implicit rewards of the worse replies.
+    pub(super) rejected: f64,
+    /// Number of pairs in which the better reply has the higher implicit reward.
+    pub(super) right: u64,
+}
+
+impl PairSums {
+    /// Returns the means, if there were any pairs.
+    pub(super) fn stats(&self) -> Option<PairStats> {
+        let pairs = self.pairs as f64;
+        (self.pairs > 0).then(|| PairStats {
+            reward_chosen: self.chosen / pairs,
+            reward_rejected: self.rejected / pairs,
+            accuracy: self.right as f64 / pairs,
+        })
+    }
+}
+
+/// Rows of a batch after the correction of the sampler's mismatch, and the mean weight of their tokens.
+pub(super) struct Corrected<'b> {
+    pub(super) rows: Cow<'b, [Row]>,
+    /// Mean weight; `None` if nothing is corrected.
+    pub(super) mean_weight: Option<f64>,
+}
+
+impl Trainer {
+    /// Computes the log-probs of each row's completion under the reference.
+    pub(crate) fn reference(&self, rows: &[Row]) -> Result<Vec<Vec<f32>>, RuntimeError> {
+        let rows: Vec<&Row> = rows.iter().collect();
+        self.under_reference(&rows, &mut self.pool()).map_err(|error| self.failed(&error))
+    }
+
+    fn under_reference(&self, rows: &[&Row], pool: &mut Pool) -> Result<Vec<Vec<f32>>, ModelError> {
+        let reference = self.reference.as_ref().ok_or_else(|| {
+            ModelError("no copy of the starting weights is kept to compare with".to_owned())
+        })?;
+        self.under(rows, true, pool, |_, _| Cow::Borrowed(reference))
+    }
+
+    /// Replaces the log-probs of corrected rows by the trainer's, and weights their tokens by the ratio of the
+    /// trainer's to the sampler's.
+    pub(super) fn corrected<'b>(
+        &self,
+        model: &Model,
+        batch: &'b Batch,
+        totals: &mut Totals,
+    ) -> Result<Corrected<'b>, ModelError> {
+        let wrong =
+            |row: &&Row| row.loss.correction != Correction::None && !row.logprobs.is_empty();
+        let chosen: Vec<&Row> = batch.rows.iter().filter(wrong).collect();
+        if chosen.is_empty() {
+            return Ok(Corrected { rows: Cow::Borrowed(&batch.rows), mean_weight: None });
+        }
+        let decoder = |_: &PackedRows, _| Cow::Borrowed(&model.decoder);
+        let mut found = self.under(&chosen, true, &mut self.pool(), decoder)?.into_iter();
+        let mut rows = batch.rows.clone();
+        let (mut sum, mut tokens) = (0.0, 0);
+        for row in rows.iter_mut().filter(|row| wrong(&&**row)) {
+            let trainer = found.next().expect("one list of log-probs for each row");
+            totals.mismatch(&trainer, &row.logprobs);
+            let (kind, cap) = (row.loss.correction, row.loss.correction_cap);
+            let weights = loss::correction_weights(kind, cap, &trainer, &row.logprobs);
+            (sum, tokens) = (sum + weights.iter().sum::<f64>(), tokens + weights.len());
+            row.weights = weights.into_iter().map(|weight| weight as f32).collect();
+            row.logprobs = trainer;
+        }
+        Ok(Corrected { rows: Cow::Owned(rows), mean_weight: Some(sum / tokens.max(1) as f64) })
+    }
+
+    /// Computes the derivative of the mean loss of pairs by each token's log-prob, packed. `rows` are pairs, the better
+    /// one first.
+    ///
+    /// All tokens of a reply have the same derivative, which depends on both replies. It is computed before any
+    /// gradient, so micro-batches may split a pair.
+    pub(super) fn pair_grads(
+        &self,
+        model: &Model,
+        rows: &[&Row],
+        options: &PreferenceOptions,
+        totals: &mut Totals,
+        pool: &mut Pool,
+    ) -> Result<Vec<f32>, ModelError> {
+        let decoder = |packed: &PackedRows, first| self.decoder(model, packed, first);
+        let own = self.under(rows, shares(model), pool, decoder)?;
+        let sums = |lists: &[Vec<f32>]| -> Vec<f64> {
+            lists.iter().map(|list| list.iter().map(|&logp| f64::from(logp)).sum()).collect()
+        };
+        let mut ratios = sums(&own);
+        if !options.reference_free {
+            let reference = sums(&self.under_reference(rows, pool)?);
+            ratios.iter_mut().zip(reference).for_each(|(own, reference)| *own -= reference);
+        }
+        let pairs = (rows.len() / 2) as f64;
+        let mut grads = Vec::new();
+        for (rows, ratios) in rows.chunks_exact(2).zip(ratios.chunks_exact(2)) {
+            let of = |i: usize| (ratios[i], rows[i].completion.len());
+            let pair = Pair { chosen: of(0), rejected: of(1) };
+            let lost = preference(options.loss, options.beta, &pair);
+            totals.policy.loss += lost.value / pairs;
+            totals.policy.surrogate += lost.value / pairs;
+            totals.pairs.pairs += 1;
+            totals.pairs.chosen += lost.reward_chosen;
+            totals.pairs.rejected += lost.reward_rejected;
+            totals.pairs.right += u64::from(lost.reward_chosen > lost.reward_rejected);
+            for (row, grad) in rows.iter().zip([lost.chosen, lost.rejected]) {
+                grads.extend(std::iter::repeat_n((grad / pairs) as f32, row.completion.len()));
+            }
+        }
+        Ok(grads)
+    }
+
+    /// Computes the log-probs of the completions of rows, row by row; rows may share their prompts. `decoder` gets the
+    /// packed rows and the index of the first one.
+    pub(super) fn under<'m>(
+        &self,
+        rows: &[&Row],
+        share: bool,
+        pool: &mut Pool,
+        decoder: impl Fn(&PackedRows, usize) -> Cow<'m, Decoder>,
+    ) -> Result<Vec<Vec<f32>>, ModelError> {
+        let (mut all, mut at) = (Vec::with_capacity(rows.len()), 0);
+        for micro in row_batches(rows, self.micro_batch_tokens, share) {
+            let rows = &rows[at..at + micro];
+            let packed = PackedRows::new(rows, share);
+            let found = packed.logprobs(&decoder(&packed, at), pool)?;
+            let mut rest = found.as_slice();
+            for row in rows {
+                let (own, after) = rest.split_at(row.completion.len());
+                all.push(own.to_vec());
+                rest = after;
+            }
+            at += micro;
+        }
+        Ok(all)
+    }
+}

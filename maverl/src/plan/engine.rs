@@ -1,0 +1,222 @@
+//! The options of the engine for a plan: every conversion from the types of a configuration to those of `maverl-engine`.
+
+use maverl_engine::loss::{
+    self, BuiltinSurrogate, LossOptions, Preference, PreferenceOptions, ValueLimits,
+};
+use maverl_engine::runtime::{
+    self, AdapterSpec, CriticSpec, CustomSurrogate, LoraSpec, OptimOptions, PolicySpec,
+    RuntimeOptions, WorkerSpec,
+};
+
+use super::{
+    AdapterPlan, CriticPlan, DeclaredPlan, LossPlan, OptimPlan, Plan, PreferencePlan, WorkerPlan,
+};
+use crate::config::{
+    Aggregation, Correction, Kl, KlIn, LoraConfig, Normalize, PairLoss, Ratio, RuntimeConfig,
+    Surrogate, TargetModules, Trunk,
+};
+
+impl Plan {
+    /// Returns the worker groups of the plan, as [`Runtime::start`](runtime::Runtime::start) takes them.
+    pub fn worker_specs(&self) -> Vec<WorkerSpec> {
+        self.workers
+            .iter()
+            .enumerate()
+            .map(|(index, worker)| self.worker_spec(index, worker))
+            .collect()
+    }
+
+    fn worker_spec(&self, index: usize, worker: &WorkerPlan) -> WorkerSpec {
+        let mut spec = WorkerSpec::new(worker.name.clone(), worker.source.clone());
+        spec.precision = worker.dtype.into();
+        spec.template_kwargs = worker.chat_template_kwargs.clone();
+        let policies = (0..self.policies.len()).filter(|&at| self.policies[at].worker == index);
+        spec.policies = policies.map(|at| self.policy_spec(at)).collect();
+        spec
+    }
+
+    fn policy_spec(&self, index: usize) -> PolicySpec {
+        let policy = &self.policies[index];
+        let here = self.critic_of(index) == Some(index);
+        let mut spec = PolicySpec::new(policy.name.clone());
+        spec.trained = policy.trained;
+        spec.reference = policy.reference;
+        spec.gradient_checkpointing = policy.gradient_checkpointing;
+        spec.adapter = policy.adapter.as_ref().map(AdapterSpec::from);
+        spec.critic = self.algorithm.critic.as_ref().filter(|_| here).map(CriticSpec::from);
+        spec.optim = OptimOptions::from(&policy.optim);
+        spec
+    }
+
+    /// Returns the options of the machine.
+    pub fn runtime_options(&self) -> RuntimeOptions {
+        let mut options = RuntimeOptions::from(&self.runtime);
+        options.seed = self.seed;
+        options
+    }
+}
+
+impl From<&RuntimeConfig> for RuntimeOptions {
+    fn from(config: &RuntimeConfig) -> Self {
+        let mut options = Self::default();
+        options.threads = config.threads;
+        options.max_requests = config.max_requests;
+        options.prefill_tokens = config.prefill_tokens;
+        options.kv_mib = config.kv_mib;
+        options.prefix_cache = config.prefix_cache;
+        options.micro_batch_tokens = config.micro_batch_tokens;
+        options
+    }
+}
+
+impl DeclaredPlan {
+    /// Returns the declared surrogate as batches hold it.
+    pub(crate) fn custom_surrogate(&self) -> Option<CustomSurrogate> {
+        self.surrogate.as_ref().map(|declared| CustomSurrogate {
+            name: declared.chosen.name.clone(),
+            value: declared.value.clone(),
+        })
+    }
+}
+
+impl From<&AdapterPlan> for AdapterSpec {
+    fn from(plan: &AdapterPlan) -> Self {
+        match &plan.start {
+            Some(dir) => Self::Load { dir: dir.clone(), dropout: plan.lora.dropout },
+            None => Self::New(LoraSpec::from(&LoraConfig::from(&plan.lora))),
+        }
+    }
+}
+
+impl From<&LoraConfig> for LoraSpec {
+    /// Keys that are left out have the defaults of an adapter.
+    fn from(config: &LoraConfig) -> Self {
+        let config = config.over(&AdapterPlan::defaults());
+        let mut spec = Self::default();
+        spec.rank = config.rank.map_or(spec.rank, std::num::NonZeroUsize::get);
+        spec.alpha = config.alpha.unwrap_or(spec.alpha);
+        spec.dropout = config.dropout.unwrap_or(spec.dropout);
+        spec.rslora = config.rslora.unwrap_or(spec.rslora);
+        spec.target_modules = match config.target_modules {
+            Some(TargetModules::Named(names)) => Some(names),
+            Some(TargetModules::AllLinear) | None => None,
+        };
+        spec
+    }
+}
+
+impl From<&CriticPlan> for CriticSpec {
+    fn from(plan: &CriticPlan) -> Self {
+        let mut spec = Self::new(match plan.trunk {
+            Trunk::Own => runtime::Trunk::Own,
+            Trunk::Lora => runtime::Trunk::Lora(LoraSpec::from(&plan.lora)),
+            Trunk::Shared => runtime::Trunk::Shared,
+        });
+        spec.normalize = match plan.normalize {
+            Normalize::None => runtime::Normalize::None,
+            Normalize::Running => runtime::Normalize::Running,
+            Normalize::Popart => runtime::Normalize::Popart,
+        };
+        spec.limits = ValueLimits::from(plan);
+        spec.value_coef = plan.value_coef;
+        spec.optim = OptimOptions::from(&plan.optim);
+        spec
+    }
+}
+
+impl From<&CriticPlan> for ValueLimits {
+    fn from(plan: &CriticPlan) -> Self {
+        Self { clip: plan.clip, huber: plan.huber }
+    }
+}
+
+impl From<&OptimPlan> for OptimOptions {
+    fn from(plan: &OptimPlan) -> Self {
+        let OptimPlan { betas, eps, weight_decay, grad_clip, .. } = *plan;
+        Self { betas, eps, weight_decay, grad_clip }
+    }
+}
+
+impl From<&LossPlan> for LossOptions {
+    /// A KL in the reward is no part of the loss.
+    fn from(plan: &LossPlan) -> Self {
+        Self {
+            surrogate: BuiltinSurrogate::from(plan),
+            ratio: plan.ratio.into(),
+            kl_coef: if plan.kl_in == KlIn::Loss { plan.kl_coef } else { 0.0 },
+            kl: plan.kl.into(),
+            kl_corrected: plan.kl_corrected,
+            drift_coef: plan.drift_coef,
+            entropy_coef: plan.entropy_coef,
+            correction: plan.correction.into(),
+            correction_cap: plan.correction_cap,
+        }
+    }
+}
+
+impl From<&LossPlan> for BuiltinSurrogate {
+    fn from(plan: &LossPlan) -> Self {
+        let (low, high) = (plan.clip_low, plan.clip_high);
+        match plan.surrogate {
+            Surrogate::Clip => Self::Clip { low, high, dual: plan.clip_dual },
+            Surrogate::Cispo => Self::Cispo { high },
+            Surrogate::Sapo => Self::Sapo { gate: plan.gate },
+            Surrogate::Cpgd => Self::Cpgd { low, high },
+        }
+    }
+}
+
+impl From<&PreferencePlan> for PreferenceOptions {
+    fn from(plan: &PreferencePlan) -> Self {
+        let PreferencePlan { loss, beta, label_smoothing: smoothing, reference_free } = *plan;
+        let loss = match loss {
+            PairLoss::Sigmoid => Preference::Sigmoid { smoothing },
+            PairLoss::Hinge => Preference::Hinge,
+            PairLoss::Ipo => Preference::Ipo,
+            PairLoss::Robust => Preference::Robust { smoothing },
+        };
+        Self { loss, beta, reference_free }
+    }
+}
+
+impl From<Aggregation> for loss::Aggregation {
+    fn from(aggregation: Aggregation) -> Self {
+        match aggregation {
+            Aggregation::TokenMean => Self::TokenMean,
+            Aggregation::SequenceMean => Self::SequenceMean,
+            Aggregation::SequenceSum => Self::SequenceSum,
+            Aggregation::Constant => Self::Constant,
+        }
+    }
+}
+
+impl From<Ratio> for loss::Ratio {
+    fn from(ratio: Ratio) -> Self {
+        match ratio {
+            Ratio::Token => Self::Token,
+            Ratio::Sequence => Self::Sequence,
+            Ratio::Product => Self::Product,
+        }
+    }
+}
+
+impl From<Kl> for loss::Kl {
+    fn from(kl: Kl) -> Self {
+        match kl {
+            Kl::K1 => Self::K1,
+            Kl::K2 => Self::K2,
+            Kl::K3 => Self::K3,
+        }
+    }
+}
+
+impl From<Correction> for loss::Correction {
+    fn from(correction: Correction) -> Self {
+        match correction {
+            Correction::None => Self::None,
+            Correction::Truncate => Self::Truncate,
+            Correction::MaskTokens => Self::MaskTokens,
+            Correction::MaskSequences => Self::MaskSequences,
+        }
+    }
+}
