@@ -15,6 +15,7 @@ use crate::tools::{Arguments, ToolOutput};
 use crate::trajectory::Seat;
 
 pub use inventory;
+pub use schemars;
 pub use serde;
 pub use serde_json;
 

@@ -97,6 +97,8 @@ mod macro_examples {
     struct Input;
     #[doc = include_str!("../../maverl-macros/docs/reply.md")]
     struct Reply;
+    #[doc = include_str!("../../maverl-macros/docs/settings.md")]
+    struct Settings;
 }
 
 pub use maverl_macros::{Input, Reply, agent, environment, orchestra, reward, tool};

@@ -8,7 +8,7 @@ use super::missing::{self, Wanted};
 use super::models::Opened;
 use super::policy::{Group, agree, source, trained, values};
 use super::team::Member;
-use crate::config::{self, Config, ModelConfig};
+use crate::config::{self, Config, LoraPlan, ModelConfig};
 use crate::model::{LoraConfig, lora};
 use crate::plan::AdapterPlan;
 
@@ -68,7 +68,7 @@ pub(super) fn plan(
     let start = opened.start.as_ref();
     let from = start.map(|(_, lora)| config::LoraConfig::from(lora)).unwrap_or_default();
     let full = |lora: &Option<config::LoraConfig>| {
-        lora.clone().unwrap_or_default().over(&from).over(&AdapterPlan::defaults())
+        lora.clone().unwrap_or_default().over(&from).over(&defaults())
     };
     let settled = full(&own);
     for (member, lora) in rest {
@@ -81,7 +81,7 @@ pub(super) fn plan(
         problems.value(&path(["models", &group.model, "adapter"]), error.0, None);
         return None;
     }
-    match AdapterPlan::new(&settled, dir, base) {
+    match AdapterPlan::new(&LoraPlan::from(&settled), dir, base) {
         Ok(plan) => {
             if let Some((dir, lora)) = start {
                 same_shape(group, first, &plan.lora, (dir, lora), problems);
@@ -94,6 +94,11 @@ pub(super) fn plan(
             None
         }
     }
+}
+
+/// The keys of an adapter with their defaults.
+fn defaults() -> config::LoraConfig {
+    config::LoraConfig::from(&LoraPlan::default())
 }
 
 /// The key that sets something of a member's adapter.
@@ -224,7 +229,7 @@ pub(super) fn apart(config: &Config, model: &str, member: &Member) -> String {
 
 /// Writes out what adapters are; what a directory to start from says stays there.
 pub(super) fn write_out(config: &mut Config) {
-    let defaults = AdapterPlan::defaults();
+    let defaults = defaults();
     let dropout = config::LoraConfig { dropout: defaults.dropout, ..Default::default() };
     for model in config.models.values_mut() {
         let base = if model.adapter.is_some() { &dropout } else { &defaults };

@@ -51,10 +51,8 @@ pub use sources::{File, Sources};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::config::{Config, Dtype, LossConfig, ModelConfig, OptimConfig, SamplingConfig};
-use crate::plan::{
-    AlgorithmPlan, Chosen, LossPlan, OptimPlan, Plan, PolicyPlan, Sampling, SeatPlan,
-};
+use crate::config::{AlgorithmConfig, Config, Dtype, ModelConfig, OptimConfig, SamplingConfig};
+use crate::plan::{AlgorithmPlan, Chosen, OptimPlan, Plan, PolicyPlan, Sampling, SeatPlan};
 use crate::registry::Registry;
 
 use diagnostic::{Problems, path, suggestion};
@@ -244,9 +242,7 @@ fn write_out(
     let written = |(name, its): (&String, &Chosen)| (name.clone(), choice::written(its));
     config.environments = beside.iter().map(written).collect();
     config.sampling = SamplingConfig::from(&Sampling::from(&config.sampling));
-    config.algorithm.loss = LossConfig::from(&LossPlan::from(&config.algorithm.loss));
-    let loss = LossPlan::from(&config.algorithm.loss);
-    config.algorithm = AlgorithmPlan::from(&config.algorithm).written(&loss);
+    config.algorithm = AlgorithmConfig::from(&AlgorithmPlan::from(&config.algorithm));
     for model in config.models.values_mut() {
         model.optim = OptimConfig::from(&OptimPlan::from(&model.optim));
     }

@@ -1,51 +1,30 @@
 //! Numbers that have the right type and cannot be meant.
 
-use std::fmt::{Debug, Display};
-
 use super::diagnostic::{Problems, key, path, within};
+use crate::config::settings::{Bound, Numbers, OutOfRange, Range, Settings};
 use crate::config::{
-    AgentConfig, AlgorithmConfig, Config, CriticConfig, InfluenceConfig, LoraConfig, LossConfig,
-    OptimConfig, SamplingConfig, TargetModules,
+    AgentConfig, AlgorithmPlan, Config, LoraConfig, LoraPlan, LossPlan, OptimPlan, Sampling,
+    SamplingConfig, TargetModules,
 };
 use crate::model::ChatInput;
-use crate::model::lora::MAX_RANK;
 
-/// A range of numbers, in words.
-#[derive(Clone, Copy)]
-struct Range {
-    holds: fn(f64) -> bool,
-    words: &'static str,
-}
+const FINITE: Range = Range { from: None, to: None, whole: false };
+const NOT_NEGATIVE: Range = Range { from: Some(Bound { value: 0.0, included: true }), ..FINITE };
+const POSITIVE: Range = Range { from: Some(Bound { value: 0.0, included: false }), ..FINITE };
+const SHARE: Range = Range { to: Some(Bound { value: 1.0, included: true }), ..NOT_NEGATIVE };
 
-const FINITE: Range = Range { holds: |x| x.is_finite(), words: "a finite number" };
-const NOT_NEGATIVE: Range =
-    Range { holds: |x| x.is_finite() && x >= 0.0, words: "a finite number from 0" };
-const POSITIVE: Range =
-    Range { holds: |x| x.is_finite() && x > 0.0, words: "a finite number above 0" };
-const SHARE: Range = Range { holds: |x| (0.0..=1.0).contains(&x), words: "a number from 0 to 1" };
-const ABOVE_0_TO_1: Range =
-    Range { holds: |x| x > 0.0 && x <= 1.0, words: "a number above 0 and at most 1" };
-const DECAY: Range =
-    Range { holds: |x| (0.0..1.0).contains(&x), words: "numbers from 0 to below 1" };
-const DROPPED: Range =
-    Range { holds: |x| (0.0..1.0).contains(&x), words: "a number from 0 to below 1" };
-const BELOW_HALF: Range =
-    Range { holds: |x| (0.0..0.5).contains(&x), words: "a number from 0 to below 0.5" };
-const RANK: Range =
-    Range { holds: |x| x <= MAX_RANK as f64, words: "a whole number from 1 to 65536" };
-const THREADS: Range =
-    Range { holds: |x| x <= 1024.0, words: "a whole number from 0 (one per core) to 1024" };
-const ABOVE_1: Range =
-    Range { holds: |x| x.is_finite() && x > 1.0, words: "a finite number above 1" };
+/// Largest number of threads.
+const THREADS: usize = 1024;
 
 /// Reports every number out of its range.
 pub(super) fn check(config: &Config, problems: &mut Problems<'_>) {
     sampling(&config.sampling, &path(["sampling"]), problems);
-    loss(&config.algorithm.loss, &path(["algorithm", "loss"]), problems);
-    algorithm(&config.algorithm, &path(["algorithm"]), problems);
+    ranges::<AlgorithmPlan>(&config.algorithm, &path(["algorithm"]), problems);
+    let critic = &config.algorithm.critic;
+    lora(&critic.lora, &path(["algorithm", "critic", "lora"]), problems);
     for (name, model) in &config.models {
         label_name(name, &path(["models", name]), problems);
-        optim(&model.optim, &path(["models", name, "optim"]), problems);
+        ranges::<OptimPlan>(&model.optim, &path(["models", name, "optim"]), problems);
         if let Some(config) = &model.lora {
             lora(config, &path(["models", name, "lora"]), problems);
         }
@@ -61,51 +40,21 @@ pub(super) fn check(config: &Config, problems: &mut Problems<'_>) {
     }
     for (name, reward) in &config.rewards {
         let table = path(["rewards", name]);
-        number(problems, &table, "weight", Some(reward.weight), FINITE);
+        number(problems, &table, "weight", &reward.weight, FINITE);
     }
-    let threads = u32::try_from(config.runtime.threads).unwrap_or(u32::MAX);
-    number(problems, &path(["runtime"]), "threads", Some(threads), THREADS);
+    if config.runtime.threads > THREADS {
+        let (path, found) = (path(["runtime", "threads"]), config.runtime.threads);
+        let name = key(&path);
+        let message = format!(
+            "`{name}` is {found}; expected a whole number from 0 (one per core) to {THREADS}"
+        );
+        problems.value(&path, message, None);
+    }
     let rollout = path(["rollout"]);
-    number(problems, &rollout, "timeout_s", Some(config.rollout.timeout_s), POSITIVE);
-    number(problems, &rollout, "max_unscored", Some(config.rollout.max_unscored), SHARE);
-    number(problems, &path(["eval"]), "temperature", config.eval.temperature, NOT_NEGATIVE);
-}
-
-fn algorithm(config: &AlgorithmConfig, table: &[String], problems: &mut Problems<'_>) {
-    number(problems, table, "advantage_eps", config.advantage_eps, NOT_NEGATIVE);
-    number(problems, table, "anchor_weight", config.anchor_weight, NOT_NEGATIVE);
-    number(problems, table, "discount", config.discount, SHARE);
-    number(problems, table, "early_stop_kl", config.early_stop_kl, NOT_NEGATIVE);
-    number(problems, table, "anchor_similarity", config.anchor_similarity, ABOVE_0_TO_1);
-    number(problems, table, "baseline_momentum", config.baseline_momentum, DROPPED);
-    number(problems, table, "shaping_weight", config.shaping_weight, NOT_NEGATIVE);
-    let adaptive = within(table, "adaptive_kl");
-    number(problems, &adaptive, "target", config.adaptive_kl.target, NOT_NEGATIVE);
-    number(problems, &adaptive, "horizon", config.adaptive_kl.horizon, POSITIVE);
-    number(problems, table, "observation_weight", config.observation_weight, SHARE);
-    number(problems, &within(table, "happo"), "clip", config.happo.clip, SHARE);
-    number(problems, table, "future_discount", config.future_discount, SHARE);
-    let InfluenceConfig { follow, resist, provoke, persuade } = config.influence;
-    let weights =
-        [("follow", follow), ("resist", resist), ("provoke", provoke), ("persuade", persuade)];
-    for (name, weight) in weights {
-        number(problems, &within(table, "influence"), name, weight, NOT_NEGATIVE);
-    }
-    critic(&config.critic, &within(table, "critic"), problems);
-    let (preference, table) = (&config.preference, &within(table, "preference"));
-    number(problems, table, "beta", preference.beta, POSITIVE);
-    number(problems, table, "label_smoothing", preference.label_smoothing, BELOW_HALF);
-}
-
-fn critic(config: &CriticConfig, table: &[String], problems: &mut Problems<'_>) {
-    number(problems, table, "gamma", config.gamma, SHARE);
-    number(problems, table, "lambda", config.lambda, SHARE);
-    number(problems, table, "clip", config.clip, NOT_NEGATIVE);
-    number(problems, table, "huber", config.huber, NOT_NEGATIVE);
-    number(problems, table, "value_coef", config.value_coef, NOT_NEGATIVE);
-    optim(&config.optim, &within(table, "optim"), problems);
-    if let Some(config) = &config.lora {
-        lora(config, &within(table, "lora"), problems);
+    number(problems, &rollout, "timeout_s", &config.rollout.timeout_s, POSITIVE);
+    number(problems, &rollout, "max_unscored", &config.rollout.max_unscored, SHARE);
+    if let Some(temperature) = &config.eval.temperature {
+        number(problems, &path(["eval"]), "temperature", temperature, NOT_NEGATIVE);
     }
 }
 
@@ -123,10 +72,10 @@ fn agent(config: &AgentConfig, table: &[String], problems: &mut Problems<'_>) {
         sampling(config, &within(table, "sampling"), problems);
     }
     if let Some(config) = &config.loss {
-        loss(config, &within(table, "loss"), problems);
+        ranges::<LossPlan>(config, &within(table, "loss"), problems);
     }
     if let Some(config) = &config.optim {
-        optim(config, &within(table, "optim"), problems);
+        ranges::<OptimPlan>(config, &within(table, "optim"), problems);
     }
     for (number, config) in &config.seats {
         agent(config, &within(&within(table, "seats"), &number.to_string()), problems);
@@ -134,10 +83,7 @@ fn agent(config: &AgentConfig, table: &[String], problems: &mut Problems<'_>) {
 }
 
 fn sampling(config: &SamplingConfig, table: &[String], problems: &mut Problems<'_>) {
-    number(problems, table, "temperature", config.temperature, NOT_NEGATIVE);
-    number(problems, table, "top_p", config.top_p, ABOVE_0_TO_1);
-    number(problems, table, "min_p", config.min_p, SHARE);
-    number(problems, table, "repetition_penalty", config.repetition_penalty, POSITIVE);
+    ranges::<Sampling>(config, table, problems);
     if config.stop.iter().flatten().any(String::is_empty) {
         let path = within(table, "stop");
         let message =
@@ -146,35 +92,8 @@ fn sampling(config: &SamplingConfig, table: &[String], problems: &mut Problems<'
     }
 }
 
-fn loss(config: &LossConfig, table: &[String], problems: &mut Problems<'_>) {
-    number(problems, table, "gate", config.gate.map(|gate| gate.0), POSITIVE);
-    number(problems, table, "gate", config.gate.map(|gate| gate.1), POSITIVE);
-    number(problems, table, "clip_low", config.clip_low, ABOVE_0_TO_1);
-    number(problems, table, "clip_high", config.clip_high, POSITIVE);
-    number(problems, table, "clip_dual", config.clip_dual, ABOVE_1);
-    number(problems, table, "correction_cap", config.correction_cap, ABOVE_1);
-    number(problems, table, "kl_coef", config.kl_coef, NOT_NEGATIVE);
-    number(problems, table, "drift_coef", config.drift_coef, NOT_NEGATIVE);
-    number(problems, table, "entropy_coef", config.entropy_coef, NOT_NEGATIVE);
-    number(problems, table, "invalid_reply_penalty", config.invalid_reply_penalty, NOT_NEGATIVE);
-    number(problems, table, "overlong_buffer", config.overlong_buffer, SHARE);
-    number(problems, table, "overlong_penalty", config.overlong_penalty, NOT_NEGATIVE);
-}
-
-fn optim(config: &OptimConfig, table: &[String], problems: &mut Problems<'_>) {
-    number(problems, table, "lr", config.lr, POSITIVE);
-    number(problems, table, "betas", config.betas.map(|betas| betas.0), DECAY);
-    number(problems, table, "betas", config.betas.map(|betas| betas.1), DECAY);
-    number(problems, table, "eps", config.eps, POSITIVE);
-    number(problems, table, "weight_decay", config.weight_decay, NOT_NEGATIVE);
-    number(problems, table, "grad_clip", config.grad_clip, POSITIVE);
-}
-
 fn lora(config: &LoraConfig, table: &[String], problems: &mut Problems<'_>) {
-    let rank = config.rank.map(|rank| rank.get() as f64);
-    number(problems, table, "rank", rank, RANK);
-    number(problems, table, "alpha", config.alpha, POSITIVE);
-    number(problems, table, "dropout", config.dropout, DROPPED);
+    ranges::<LoraPlan>(config, table, problems);
     if config.target_modules == Some(TargetModules::Named(Vec::new())) {
         let path = within(table, "target_modules");
         let message = format!("`{}` names no module", key(&path));
@@ -182,22 +101,31 @@ fn lora(config: &LoraConfig, table: &[String], problems: &mut Problems<'_>) {
     }
 }
 
-fn number<T: Into<f64> + Debug + Display + Copy>(
+/// Reports numbers of a table of settings that are out of the declared ranges.
+fn ranges<S: Settings>(written: &S::Partial, table: &[String], problems: &mut Problems<'_>) {
+    for wrong in S::out_of_range(written) {
+        report(&wrong, table, problems);
+    }
+}
+
+/// Reports a number that is out of a range.
+fn number<N: Numbers>(
     problems: &mut Problems<'_>,
     table: &[String],
-    name: &str,
-    value: Option<T>,
+    name: &'static str,
+    value: &N,
     range: Range,
 ) {
-    if let Some(value) = value.filter(|&value| !(range.holds)(value.into())) {
-        let path = within(table, name);
-        // 1e-6 rather than 0.000001, and 1 rather than 1.0.
-        let small = value.into() != 0.0 && value.into().abs() < 1e-4;
-        let value = if small { format!("{value:?}") } else { value.to_string() };
-        let verb = if matches!(name, "betas" | "gate") { "holds" } else { "is" };
-        let message = format!("`{}` {verb} {value}; expected {}", key(&path), range.words);
-        problems.value(&path, message, None);
+    for wrong in range.check(name, value) {
+        report(&wrong, table, problems);
     }
+}
+
+fn report(wrong: &OutOfRange, table: &[String], problems: &mut Problems<'_>) {
+    let path = wrong.key.iter().fold(table.to_vec(), |table, part| within(&table, part));
+    let OutOfRange { found, expected, several, .. } = wrong;
+    let verb = if *several { "holds" } else { "is" };
+    problems.value(&path, format!("`{}` {verb} {found}; expected {expected}", key(&path)), None);
 }
 
 /// Names of models, workers and adapters are names of metrics and directories too.

@@ -2,10 +2,11 @@
 
 use std::num::NonZeroUsize;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// `[endpoints.NAME]`: a server, or a script. Its agents are members like any other and never trained.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EndpointConfig {
     /// Where an OpenAI-compatible server is, up to `/v1`. **(default: none)**

@@ -9,33 +9,37 @@ mod endpoint;
 mod loss;
 mod preset;
 pub(crate) mod reference;
+pub(crate) mod schema;
+pub mod settings;
 #[cfg(test)]
 mod tests;
 
 pub use agent::{
-    AgentConfig, Dtype, LoraConfig, ModelConfig, OptimConfig, SamplingConfig, Schedule,
-    TargetModules,
+    AgentConfig, Dtype, LoraConfig, LoraPlan, ModelConfig, OptimConfig, OptimPlan, Sampling,
+    SamplingConfig, Schedule, TargetModules,
 };
 pub use algorithm::{
-    AdaptiveKlConfig, Aggregation, AlgorithmConfig, Baseline, GroupBy, HappoConfig,
-    InfluenceConfig, PairLoss, PreferenceConfig, RewardConfig, Shaping, Singleton, TrainOn,
+    AdaptiveKlConfig, AdaptiveKlPlan, Aggregation, AlgorithmConfig, AlgorithmPlan, Baseline,
+    GroupBy, HappoConfig, HappoPlan, InfluenceConfig, InfluencePlan, PairLoss, PreferenceConfig,
+    PreferencePlan, RewardConfig, Shaping, Singleton, TrainOn,
 };
 pub use critic::{
-    Bootstrap, Credit, CriticConfig, CriticInput, CriticScope, Estimator, FutureRewards,
-    Granularity, HappoFactor, Mixer, Normalize, Trunk, UpdateOrder,
+    Bootstrap, Credit, CriticConfig, CriticInput, CriticPlan, CriticScope, Estimator,
+    FutureRewards, Granularity, HappoFactor, Mixer, Normalize, Trunk, UpdateOrder,
 };
 pub use endpoint::EndpointConfig;
-pub use loss::{Correction, Kl, KlIn, LossConfig, Ratio, Surrogate};
+pub use loss::{Correction, Kl, KlIn, LossConfig, LossPlan, Ratio, Surrogate};
 pub use preset::Preset;
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// A run, as a user writes it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// From which every other seed derives. **(default: `0`)**
@@ -102,7 +106,7 @@ impl Default for Config {
 }
 
 /// `[environment]` and `[orchestra]`: a registered name, and the options of what it names beside it.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Named {
     /// The registered name; may be left out where only one is linked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -113,7 +117,7 @@ pub struct Named {
 }
 
 /// `[task]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TaskConfig {
     /// `builtin:facts`, `builtin:arithmetic`, `builtin:nli`, `builtin:code`, `builtin:tools`, or a file relative to the one that names it. **(default: `"builtin:facts"`)**
@@ -150,7 +154,7 @@ pub struct TaskConfig {
 }
 
 /// `[task.mixture.NAME]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ComponentConfig {
     /// As that of `[task]`. **(default: `"builtin:facts"`)**
@@ -197,7 +201,7 @@ impl Default for TaskConfig {
 }
 
 /// Where the ids of tasks come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Ids {
     /// What each row says, or else its number.
@@ -208,7 +212,7 @@ pub enum Ids {
 }
 
 /// How a data file is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DataFormat {
     /// By its content.
@@ -224,7 +228,7 @@ pub enum DataFormat {
 }
 
 /// `[rollout]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RolloutConfig {
     /// Episodes under way at once. **(default: `512`)**
@@ -249,7 +253,7 @@ impl Default for RolloutConfig {
 }
 
 /// What happens when a prompt does not fit the model's context beside `max_tokens`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Overflow {
     /// The episode ends unscored, with kind `overflow`.
@@ -260,7 +264,7 @@ pub enum Overflow {
     TruncateObservation,
 }
 /// `[eval]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EvalConfig {
     /// Evaluate on the validation split every so many steps; 0 never. **(default: `0`)**
@@ -276,7 +280,7 @@ pub struct EvalConfig {
     /// Episodes a task: k of avg@k and pass@k. **(default: `1`)**
     pub samples: NonZeroU32,
     /// Temperature of every agent instead of its own; 0 is greedy. **(default: each agent's own)**
-    #[serde(serialize_with = "agent::short")]
+    #[serde(serialize_with = "settings::short")]
     pub temperature: Option<f32>,
     /// Evaluate before and after training. **(default: `true`)**
     pub before_and_after: bool,
@@ -331,7 +335,7 @@ impl EvalConfig {
 }
 
 /// `[checkpoint]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CheckpointConfig {
     /// Write one every so many steps; 0 only at the end. **(default: `10`)**
@@ -349,7 +353,7 @@ impl Default for CheckpointConfig {
 }
 
 /// `[runtime]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RuntimeConfig {
     /// Threads of the numeric kernels; 0 is one per core. Results do not depend on it. **(default: `0`)**

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::check::tables;
-use crate::plan::{AlgorithmPlan, LossPlan, OptimPlan, Sampling};
 
 /// The reference, as readers see it.
 fn reference() -> String {
@@ -35,7 +34,7 @@ fn defaults() -> Config {
     Config {
         sampling: SamplingConfig::from(&Sampling::default()),
         models: BTreeMap::from([("tiny".to_owned(), tiny)]),
-        algorithm: algorithm.written(&LossPlan::default()),
+        algorithm: AlgorithmConfig::from(&algorithm),
         ..Config::default()
     }
 }
@@ -126,4 +125,98 @@ fn what_is_left_out_is_inherited() {
     let over = SamplingConfig { top_k: Some(0), ..Default::default() };
     let expected = SamplingConfig { temperature: Some(0.5), top_k: Some(0), ..Default::default() };
     assert_eq!(over.over(&base), expected);
+}
+
+/// Headers of the tables of declared settings, as the reference has them.
+const HEADERS: [&str; 10] = [
+    "[sampling]",
+    "[models.tiny.optim]",
+    "#[models.tiny.lora]",
+    "[algorithm]",
+    "[algorithm.loss]",
+    "[algorithm.adaptive_kl]",
+    "[algorithm.happo]",
+    "[algorithm.influence]",
+    "[algorithm.preference]",
+    "#[algorithm.critic]",
+];
+
+/// Rows of a table of declared settings, each with a mark before it.
+fn rows(mark: &str, table: &schema::Declared, definitions: &serde_json::Value) -> String {
+    let mut text = String::new();
+    for key in table.keys.iter().filter(|key| !key.table || key.example.is_some()) {
+        let code = match key.example {
+            Some(example) => format!("#{} = {example}", key.name),
+            None => format!("{mark}{} = {}", key.name, value(&table.defaults[key.name])),
+        };
+        let names = names(definitions, &definitions[table.name]["properties"][key.name]);
+        let names = match names.len() {
+            1..=6 => format!(": {}", names.join(", ")),
+            _ => String::new(),
+        };
+        text += &format!("{code:<35} # {}: {}{names}\n", key.level, key.meaning());
+    }
+    text
+}
+
+/// A default as TOML.
+fn value(default: &serde_json::Value) -> String {
+    match default.as_array() {
+        Some(items) => format!("[{}]", items.iter().map(value).collect::<Vec<_>>().join(", ")),
+        None => default.to_string(),
+    }
+}
+
+/// Names that a key of a few names can have.
+fn names(definitions: &serde_json::Value, property: &serde_json::Value) -> Vec<String> {
+    let name = property["$ref"].as_str().and_then(|at| at.strip_prefix("#/$defs/"));
+    let Some(definition) = name.map(|name| &definitions[name]) else { return Vec::new() };
+    let one = definition["oneOf"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|one| one["const"].as_str().or_else(|| one["enum"][0].as_str()));
+    let several =
+        definition["enum"].as_array().into_iter().flatten().filter_map(|one| one.as_str());
+    one.chain(several).map(str::to_owned).collect()
+}
+
+/// The reference with the rows of every table of declared settings made anew.
+fn declared_reference() -> String {
+    let schema = schema::schema();
+    let declared = schema::declared();
+    let mut text = String::new();
+    for block in reference::TEXT.trim_end().split("\n\n") {
+        let (header, _) = block.split_once('\n').unwrap_or((block, ""));
+        let name = header.split_once(']').map(|(name, _)| format!("{name}]"));
+        let table = HEADERS.iter().position(|header| name.as_deref() == Some(*header));
+        match table.map(|i| &declared[i]) {
+            Some(table) => {
+                let mark = if header.starts_with('#') { "#" } else { "" };
+                text += &format!("{header}\n{}\n", rows(mark, table, &schema["$defs"]));
+            }
+            None => text += &format!("{block}\n\n"),
+        }
+    }
+    text.trim_end().to_owned() + "\n"
+}
+
+#[test]
+fn rows_of_declared_settings_are_what_their_declarations_say() {
+    let text = declared_reference();
+    if std::env::var_os("WRITE_BOOK").is_some() {
+        let home = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        std::fs::write(home.join("src/config/reference.toml"), &text).unwrap();
+        let page = home.join("../docs/src/config.md");
+        let old = std::fs::read_to_string(&page).unwrap();
+        let (before, rest) = old.split_once("```toml\n").unwrap();
+        let (_, after) = rest.split_once("```").unwrap();
+        std::fs::write(page, format!("{before}```toml\n{text}```{after}")).unwrap();
+        return;
+    }
+    let differs = reference::TEXT.lines().zip(text.lines()).find(|(ours, made)| ours != made);
+    assert!(
+        text == reference::TEXT,
+        "{differs:?}; `WRITE_BOOK=1 cargo test -p maverl --lib config::tests` writes the rows anew"
+    );
 }

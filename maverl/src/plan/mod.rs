@@ -1,15 +1,18 @@
 //! The plan: what a configuration means for the declared team. A pure value; nothing is loaded to make it.
 
 mod activations;
+mod adapter;
 mod critic;
 mod overlong;
-mod settled;
 mod summary;
 pub(crate) mod weights;
 
+pub use crate::config::{
+    AdaptiveKlPlan, AlgorithmPlan, CriticPlan, HappoPlan, InfluencePlan, LossPlan, OptimPlan,
+    PreferencePlan, Sampling,
+};
 pub use crate::model::{LoraConfig, ModelSource};
 pub use activations::{activation_bytes, packed_bytes};
-pub use critic::CriticPlan;
 pub(crate) use critic::host;
 pub use overlong::Overlong;
 pub use summary::{
@@ -24,9 +27,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::config::{
-    Aggregation, Baseline, CheckpointConfig, Config, Correction, Dtype, EndpointConfig, EvalConfig,
-    FutureRewards, GroupBy, HappoFactor, Kl, KlIn, PairLoss, Preset, Ratio, RolloutConfig,
-    RuntimeConfig, Schedule, Shaping, Singleton, Surrogate, TaskConfig, TrainOn, UpdateOrder,
+    CheckpointConfig, Config, Dtype, EndpointConfig, EvalConfig, RolloutConfig, RuntimeConfig,
+    TaskConfig,
 };
 use crate::trajectory::Seat;
 
@@ -153,66 +155,6 @@ pub struct EndpointPlan {
     pub options: Value,
 }
 
-/// Sampling with every value settled.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Sampling {
-    /// Divides the logits; 0 is greedy.
-    pub temperature: f32,
-    /// Keep the k likeliest tokens; 0 keeps all.
-    pub top_k: u32,
-    /// Keep the smallest set of likeliest tokens with this mass.
-    pub top_p: f32,
-    /// Drop tokens less likely than this times the likeliest.
-    pub min_p: f32,
-    /// Divides positive and multiplies negative logits of tokens that are there already; 1 is off.
-    pub repetition_penalty: f32,
-    /// Longest reply in tokens.
-    pub max_tokens: usize,
-    /// Texts that end a reply.
-    pub stop: Vec<String>,
-    /// Token ids that end a reply, beside the model's own.
-    pub stop_ids: Vec<u32>,
-}
-
-/// CriticScope-row coefficients with every value settled.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct LossPlan {
-    /// What a token loses for its advantage.
-    pub surrogate: Surrogate,
-    /// What the ratio of new to old probability is of.
-    pub ratio: Ratio,
-    /// Steepness of SAPO's gate for positive and negative advantages.
-    pub gate: (f64, f64),
-    /// Lower clip of the ratio: 1 - this.
-    pub clip_low: f32,
-    /// Upper clip of the ratio: 1 + this.
-    pub clip_high: f32,
-    /// Bound of the surrogate for negative advantages.
-    pub clip_dual: f32,
-    /// Coefficient of the KL to the reference.
-    pub kl_coef: f32,
-    /// Its estimator.
-    pub kl: Kl,
-    /// The KL of a token is weighted by its ratio.
-    pub kl_corrected: bool,
-    /// Where the KL counts.
-    pub kl_in: KlIn,
-    /// What is done where the sampler and the trainer disagree.
-    pub correction: Correction,
-    /// Largest ratio of the trainer's to the sampler's probability, and one over the smallest.
-    pub correction_cap: f64,
-    /// Coefficient of the pull towards the policy that sampled.
-    pub drift_coef: f32,
-    /// Coefficient of the entropy bonus.
-    pub entropy_coef: f32,
-    /// Subtracted from the reward of a turn whose reply is malformed or truncated.
-    pub invalid_reply_penalty: f64,
-    /// Share of `max_tokens`, at the end, in which a reply loses reward with its length.
-    pub overlong_buffer: f64,
-    /// What a reply of `max_tokens` loses by that.
-    pub overlong_penalty: f64,
-}
-
 /// Weights, a base's own or an adapter on it, and how they are updated.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PolicyPlan {
@@ -249,25 +191,6 @@ pub struct AdapterPlan {
     pub parameters: u64,
 }
 
-/// The optimizer with every value settled.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct OptimPlan {
-    /// AdamW step size.
-    pub lr: f64,
-    /// Decay rates of the moments.
-    pub betas: (f64, f64),
-    /// Added to the denominator.
-    pub eps: f64,
-    /// Decoupled weight decay.
-    pub weight_decay: f64,
-    /// Global gradient norm is clipped to this.
-    pub grad_clip: f64,
-    /// How the step size moves.
-    pub schedule: Schedule,
-    /// Steps over which it rises from 0.
-    pub warmup_steps: u64,
-}
-
 /// A worker group: one thread that owns one base model.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WorkerPlan {
@@ -285,117 +208,4 @@ pub struct WorkerPlan {
     pub packed_bytes: u64,
     /// Further variables of its chat template.
     pub chat_template_kwargs: Map<String, Value>,
-}
-
-/// How rewards become updates, with every part settled.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct AlgorithmPlan {
-    /// The preset it started from.
-    pub preset: Preset,
-    /// What a reward is compared with.
-    pub baseline: Baseline,
-    /// Which rows are compared with each other.
-    pub group_by: GroupBy,
-    /// Which rows the deviation is taken over.
-    pub deviation_by: GroupBy,
-    /// Divide by the group's standard deviation.
-    pub normalize_std: bool,
-    /// Added to the standard deviation.
-    pub advantage_eps: f64,
-    /// The advantage of a group of one.
-    pub singleton: Singleton,
-    /// How much of a moving average stays.
-    pub baseline_momentum: f64,
-    /// How rewards of turns are shaped by what earlier rounds earned.
-    pub shaping: Shaping,
-    /// How much.
-    pub shaping_weight: f64,
-    /// The advantages of a step's tokens are given mean 0 and deviation 1.
-    pub whiten: bool,
-    /// Weight of advantages among turns that were given the same prompt.
-    pub anchor_weight: f64,
-    /// How similar prompts must be to be compared; 1 is the same.
-    pub anchor_similarity: f64,
-    /// Of later rewards, per turn, where turns with the same prompt are compared.
-    pub discount: f64,
-    /// Times that tasks whose episodes all earned the same are replaced by others.
-    pub resample: u32,
-    /// How token losses become one number.
-    pub aggregation: Aggregation,
-    /// Optimizer steps a batch is split into, per epoch.
-    pub minibatches: usize,
-    /// Passes over a batch.
-    pub epochs: usize,
-    /// Mean KL to the policy that sampled beyond which no further epoch begins; 0 is never.
-    pub early_stop_kl: f64,
-    /// Where values come from; without, advantages are among episodes.
-    pub critic: Option<CriticPlan>,
-    /// Whose policy is updated when.
-    pub update_order: UpdateOrder,
-    /// Weights of the advantages of policies that are updated one after the other.
-    pub happo: HappoPlan,
-    /// Whose later rewards a turn is worth too.
-    pub future_rewards: FutureRewards,
-    /// Of later rewards, per round.
-    pub future_discount: f64,
-    /// Rewards for the effect of agents on each other.
-    pub influence: InfluencePlan,
-    /// Controller of `kl_coef`.
-    pub adaptive_kl: AdaptiveKlPlan,
-    /// Steps after which two agents exchange their policies; 0 is never.
-    pub swap_every: u64,
-    /// Steps for which one policy learns alone before the next does; 0: all learn in each.
-    pub train_cycle: u64,
-    /// What supervised training learns of a conversation.
-    pub train_on: TrainOn,
-    /// How much an observation counts beside a reply.
-    pub observation_weight: f64,
-    /// How a pair of replies becomes a loss.
-    pub preference: PreferencePlan,
-    /// Flat steps in a row after which the run stops.
-    pub max_flat_steps: u64,
-}
-
-/// Weights of the advantages of policies that are updated one after the other, resolved.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct HappoPlan {
-    /// Factor of an advantage from the policies that were updated before.
-    pub factor: HappoFactor,
-    /// Largest distance of a clipped factor from 1.
-    pub clip: f64,
-}
-
-/// Rewards for the effect of agents on each other, resolved.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub struct InfluencePlan {
-    /// Reward for following the others.
-    pub follow: f64,
-    /// Reward for resisting the others.
-    pub resist: f64,
-    /// Reward for provoking the others.
-    pub provoke: f64,
-    /// Reward for persuading the others.
-    pub persuade: f64,
-}
-
-/// Controller of `kl_coef`, resolved.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct AdaptiveKlPlan {
-    /// KL to the reference policy that `kl_coef` is adapted to; 0 keeps `kl_coef` constant.
-    pub target: f64,
-    /// Rows over which `kl_coef` may change by 20 %.
-    pub horizon: f64,
-}
-
-/// How a pair of replies becomes a loss, with every value settled.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct PreferencePlan {
-    /// The loss of a pair.
-    pub loss: PairLoss,
-    /// How far the policy may go from the reference: less is further.
-    pub beta: f64,
-    /// Share of pairs taken to be the wrong way round.
-    pub label_smoothing: f64,
-    /// Compare with nothing instead of the starting weights.
-    pub reference_free: bool,
 }

@@ -6,7 +6,7 @@ use super::{Content, Layers, Sources};
 
 impl Sources {
     /// The file with the environment and `--set` written into it: a configuration that means the same by itself. Comments
-    /// and order stay, and what was given beside the file is listed at the top. `None` if a source cannot be read, which
+    /// and order stay (of a file in YAML, the order), and what was given beside the file is listed at the top. `None` if a source cannot be read, which
     /// [`crate::check()`] reports.
     pub fn written(&self) -> Option<String> {
         let (Layers { layers, .. }, unreadable) = Layers::read(self);
@@ -18,6 +18,7 @@ impl Sources {
         for layer in &layers {
             match &layer.content {
                 Content::File(_) => document = layer.text.parse().ok()?,
+                Content::Yaml(node) => document = node.document(),
                 Content::Assignment { path, value, .. } => {
                     set(document.as_table_mut(), path, value_of(&layer.text[value.clone()]));
                     let text = layer.text.replace('\n', "\n#     ");

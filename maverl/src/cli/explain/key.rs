@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::super::{Failure, usage};
 use crate::check::{alias, range_of, type_of};
 use crate::config::reference::{self, Entry, Item};
-use crate::config::{ComponentConfig, CriticConfig, EndpointConfig, Preset, RewardConfig};
-use crate::plan::{AdapterPlan, CriticPlan};
+use crate::config::settings::Settings;
+use crate::config::{ComponentConfig, CriticPlan, EndpointConfig, LoraPlan, Preset, RewardConfig};
 use crate::registry::{Declaration, Registry};
 use crate::table::{Table, paragraphs};
 
@@ -133,12 +133,11 @@ fn default(item: &Item, entry: &Entry) -> String {
 
 /// The defaults of tables that are there only where they are written.
 fn optional_tables() -> Value {
-    let critic = CriticPlan::from(&CriticConfig::default());
     json!({
         "task": { "mixture": { "NAME": ComponentConfig::default() } },
-        "models": { "NAME": { "lora": AdapterPlan::defaults() } },
+        "models": { "NAME": { "lora": LoraPlan::defaults() } },
         "endpoints": { "NAME": EndpointConfig::default() },
-        "algorithm": { "critic": CriticConfig::from(&critic) },
+        "algorithm": { "critic": CriticPlan::defaults() },
         "rewards": { "NAME": RewardConfig::default() },
     })
 }

@@ -1,0 +1,316 @@
+//! Code that a struct of settings becomes.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::Type;
+use syn::ext::IdentExt;
+
+use super::parse::{Kind, Range, Setting, Settings};
+
+impl Settings<'_> {
+    pub(crate) fn expand(&self) -> TokenStream {
+        let parts = [
+            self.partial(),
+            self.default(),
+            self.partial_methods(),
+            self.conversions(),
+            self.trait_impl(),
+        ];
+        quote!(#(#parts)*)
+    }
+
+    /// Path of the items that generated code uses.
+    fn home(&self) -> TokenStream {
+        let krate = &self.krate;
+        quote!(#krate::config::settings)
+    }
+
+    /// The struct in which every key is optional.
+    fn partial(&self) -> TokenStream {
+        let Self { krate, vis, docs, partial, ident, .. } = self;
+        let path =
+            |name: &str| quote!(#krate::__private).to_string().replace(' ', "") + "::" + name;
+        let (serde, schemars) = (path("serde"), path("schemars"));
+        let resolved = format!("What is left out is inherited; resolved, it is [`{ident}`].");
+        let fields = self.fields.iter().map(|field| self.partial_field(field));
+        quote! {
+            #(#docs)*
+            #[doc = ""]
+            #[doc = #resolved]
+            #[derive(
+                ::core::fmt::Debug, ::core::clone::Clone, ::core::cmp::PartialEq,
+                #krate::__private::serde::Serialize, #krate::__private::serde::Deserialize,
+                #krate::__private::schemars::JsonSchema,
+            )]
+            #[serde(crate = #serde, default, deny_unknown_fields)]
+            #[schemars(crate = #schemars)]
+            #vis struct #partial {
+                #(#fields,)*
+            }
+        }
+    }
+
+    fn partial_field(&self, field: &Setting<'_>) -> TokenStream {
+        let Setting { key, docs, .. } = field;
+        let home = self.home();
+        let helper = |name: &str| home.to_string().replace(' ', "") + "::" + name;
+        let (is_empty, short) = (helper("is_empty"), helper("short"));
+        let default = field.default.as_ref().map(|default| {
+            let text = quote!(#default).to_string();
+            quote!(#[doc = ""] #[doc = ::core::concat!("Default: `", #text, "`.")])
+        });
+        let written = field.written();
+        let (attribute, ty) = match field.kind {
+            Kind::Always => (quote!(), quote!(#written)),
+            Kind::Table => (
+                quote!(#[serde(skip_serializing_if = #is_empty)]),
+                quote!(<#written as #home::Settings>::Partial),
+            ),
+            Kind::Optional => {
+                let short = is_f32(written).then(|| quote!(, serialize_with = #short));
+                let none = "::core::option::Option::is_none";
+                (
+                    quote!(#[serde(skip_serializing_if = #none #short)]),
+                    quote!(::core::option::Option<#written>),
+                )
+            }
+        };
+        quote!(#(#docs)* #default #attribute pub #key: #ty)
+    }
+
+    /// `Default` of both forms.
+    fn default(&self) -> TokenStream {
+        let Self { ident, partial, .. } = self;
+        let resolved = self.fields.iter().map(|field| {
+            let (name, value) = (field.ident, field.default());
+            quote!(#name: #value)
+        });
+        let written = self.fields.iter().map(|field| {
+            let (key, value) = (&field.key, field.default());
+            match field.kind {
+                Kind::Always => quote!(#key: #value),
+                _ => quote!(#key: ::core::default::Default::default()),
+            }
+        });
+        quote! {
+            #[automatically_derived]
+            impl ::core::default::Default for #ident {
+                fn default() -> Self {
+                    Self { #(#resolved),* }
+                }
+            }
+
+            #[automatically_derived]
+            impl ::core::default::Default for #partial {
+                fn default() -> Self {
+                    Self { #(#written),* }
+                }
+            }
+        }
+    }
+
+    fn partial_methods(&self) -> TokenStream {
+        let (home, ident, partial) = (self.home(), self.ident, &self.partial);
+        quote! {
+            #[automatically_derived]
+            impl #partial {
+                /// These values, and where one is left out, that of `base`.
+                #[must_use]
+                pub fn over(&self, base: &Self) -> Self {
+                    <#ident as #home::Settings>::over(self, base)
+                }
+
+                /// Returns true if nothing is written.
+                pub fn is_empty(&self) -> bool {
+                    #home::is_empty(self)
+                }
+            }
+        }
+    }
+
+    fn conversions(&self) -> TokenStream {
+        let (home, ident, partial) = (self.home(), self.ident, &self.partial);
+        let resolved = (!self.by_hand).then(|| {
+            quote! {
+                #[automatically_derived]
+                impl ::core::convert::From<&#partial> for #ident {
+                    fn from(partial: &#partial) -> Self {
+                        <Self as #home::Settings>::resolve(partial, ::core::default::Default::default())
+                    }
+                }
+            }
+        });
+        quote! {
+            #resolved
+
+            #[automatically_derived]
+            impl ::core::convert::From<&#ident> for #partial {
+                /// The same as a user would write it.
+                fn from(resolved: &#ident) -> Self {
+                    <#ident as #home::Settings>::written(resolved)
+                }
+            }
+        }
+    }
+
+    fn trait_impl(&self) -> TokenStream {
+        let (home, ident, partial) = (self.home(), self.ident, &self.partial);
+        let keys = self.fields.iter().map(|field| self.key(field));
+        let over = self.fields.iter().map(|field| self.over(field));
+        let resolve = self.fields.iter().map(|field| self.resolve(field));
+        let written = self.fields.iter().map(|field| self.written(field));
+        let checks = self.fields.iter().filter_map(|field| self.check(field));
+        quote! {
+            #[automatically_derived]
+            impl #home::Settings for #ident {
+                type Partial = #partial;
+
+                const PARTIAL: &'static str = ::core::stringify!(#partial);
+
+                const KEYS: &'static [#home::Key] = &[#(#keys),*];
+
+                fn over(ours: &#partial, base: &#partial) -> #partial {
+                    #partial { #(#over),* }
+                }
+
+                fn resolve(partial: &#partial, default: Self) -> Self {
+                    Self { #(#resolve),* }
+                }
+
+                fn written(&self) -> #partial {
+                    #partial { #(#written),* }
+                }
+
+                fn out_of_range(partial: &#partial) -> ::std::vec::Vec<#home::OutOfRange> {
+                    let mut found = ::std::vec::Vec::new();
+                    #(#checks)*
+                    let _ = (partial, &mut found);
+                    found
+                }
+            }
+        }
+    }
+
+    fn key(&self, field: &Setting<'_>) -> TokenStream {
+        let home = self.home();
+        let (name, text, level) = (name(field), &field.text, &field.level);
+        let table = field.kind == Kind::Table;
+        let range = option(field.range.as_ref().map(|range| self.range(range)));
+        let example = option(field.example.as_ref().map(|example| quote!(#example)));
+        quote! {
+            #home::Key {
+                name: #name, doc: #text, level: #level, range: #range, table: #table, example: #example,
+            }
+        }
+    }
+
+    fn range(&self, range: &Range) -> TokenStream {
+        let home = self.home();
+        let end = |end: &Option<(syn::Expr, bool)>| {
+            option(end.as_ref().map(|(value, included)| {
+                quote!(#home::Bound { value: (#value) as f64, included: #included })
+            }))
+        };
+        let (from, to, whole) = (end(&range.from), end(&range.to), range.whole);
+        quote!(#home::Range { from: #from, to: #to, whole: #whole })
+    }
+
+    fn over(&self, field: &Setting<'_>) -> TokenStream {
+        let (home, key, ty) = (self.home(), &field.key, field.ty);
+        match field.kind {
+            Kind::Always => quote!(#key: ::core::clone::Clone::clone(&ours.#key)),
+            Kind::Table => quote!(#key: <#ty as #home::Settings>::over(&ours.#key, &base.#key)),
+            Kind::Optional => quote! {
+                #key: ::core::option::Option::or_else(
+                    ::core::clone::Clone::clone(&ours.#key),
+                    || ::core::clone::Clone::clone(&base.#key),
+                )
+            },
+        }
+    }
+
+    fn resolve(&self, field: &Setting<'_>) -> TokenStream {
+        let (home, name, key, ty) = (self.home(), field.ident, &field.key, field.ty);
+        let value = match (field.kind, &field.written) {
+            (Kind::Always, _) => quote!(::core::clone::Clone::clone(&partial.#key)),
+            (Kind::Table, _) => {
+                quote!(<#ty as #home::Settings>::resolve(&partial.#key, default.#name))
+            }
+            (Kind::Optional, None) => quote! {
+                ::core::option::Option::unwrap_or(
+                    ::core::clone::Clone::clone(&partial.#key),
+                    default.#name,
+                )
+            },
+            (Kind::Optional, Some(written)) => quote! {
+                ::core::option::Option::map_or(
+                    partial.#key,
+                    default.#name,
+                    <#ty as ::core::convert::From<#written>>::from,
+                )
+            },
+        };
+        quote!(#name: #value)
+    }
+
+    fn written(&self, field: &Setting<'_>) -> TokenStream {
+        let (home, name, key, ty) = (self.home(), field.ident, &field.key, field.ty);
+        let value = match (field.kind, &field.written) {
+            (Kind::Always, _) => quote!(::core::clone::Clone::clone(&self.#name)),
+            (Kind::Table, _) => {
+                let written = quote!(<#ty as #home::Settings>::written(&self.#name));
+                match &field.when {
+                    Some(when) => {
+                        quote!(if #when { #written } else { ::core::default::Default::default() })
+                    }
+                    None => written,
+                }
+            }
+            (Kind::Optional, None) => {
+                quote!(::core::option::Option::Some(::core::clone::Clone::clone(&self.#name)))
+            }
+            (Kind::Optional, Some(written)) => quote! {
+                ::core::result::Result::ok(<#written as ::core::convert::TryFrom<#ty>>::try_from(
+                    ::core::clone::Clone::clone(&self.#name),
+                ))
+            },
+        };
+        quote!(#key: #value)
+    }
+
+    /// Adds what is out of its range to `found`.
+    fn check(&self, field: &Setting<'_>) -> Option<TokenStream> {
+        let (home, name, key, ty) = (self.home(), name(field), &field.key, field.ty);
+        if field.kind == Kind::Table {
+            return Some(quote! {
+                found.extend(
+                    <#ty as #home::Settings>::out_of_range(&partial.#key)
+                        .into_iter()
+                        .map(|inner| inner.within(#name)),
+                );
+            });
+        }
+        let range = self.range(field.range.as_ref()?);
+        Some(quote! {
+            if let ::core::option::Option::Some(value) = &partial.#key {
+                found.extend(#range.check(#name, value));
+            }
+        })
+    }
+}
+
+fn name(field: &Setting<'_>) -> String {
+    field.key.unraw().to_string()
+}
+
+fn option(value: Option<TokenStream>) -> TokenStream {
+    match value {
+        Some(value) => quote!(::core::option::Option::Some(#value)),
+        None => quote!(::core::option::Option::None),
+    }
+}
+
+/// Single precision, which is written as the shortest decimal that reads back as it.
+fn is_f32(ty: &Type) -> bool {
+    matches!(ty, Type::Path(path) if path.path.is_ident("f32"))
+}

@@ -1,0 +1,49 @@
+//! Adapters of a plan.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use super::{AdapterPlan, LoraConfig};
+use crate::config::{self, LoraPlan, TargetModules};
+use crate::model::{HfConfig, ModelError, lora};
+
+impl AdapterPlan {
+    /// Adapter on a base.
+    ///
+    /// # Errors
+    ///
+    /// If a target module is not in the base.
+    pub(crate) fn new(
+        config: &LoraPlan,
+        start: Option<PathBuf>,
+        base: &HfConfig,
+    ) -> Result<Self, ModelError> {
+        let mut target_modules = match &config.target_modules {
+            TargetModules::Named(names) => names.clone(),
+            TargetModules::AllLinear => lora::linear_names(base),
+        };
+        target_modules.sort();
+        target_modules.dedup();
+        let lora = LoraConfig {
+            rank: config.rank,
+            alpha: config.alpha,
+            dropout: config.dropout,
+            target_modules,
+            rslora: config.rslora,
+        };
+        let parameters = lora.parameters(base)?;
+        Ok(Self { lora, start, parameters })
+    }
+}
+
+impl From<&LoraConfig> for config::LoraConfig {
+    fn from(lora: &LoraConfig) -> Self {
+        Self {
+            rank: NonZeroUsize::new(lora.rank),
+            alpha: Some(lora.alpha),
+            dropout: Some(lora.dropout),
+            target_modules: Some(TargetModules::Named(lora.target_modules.clone())),
+            rslora: Some(lora.rslora),
+        }
+    }
+}
