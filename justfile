@@ -37,8 +37,8 @@ learners *ARGS:
     cargo run --release --example learners -- {{ARGS}}
 
 # Trains every example for a minute, and says what it solved before and after (about half an hour).
-worlds *ARGS:
-    cargo run --release --features full --example worlds -- {{ARGS}}
+environments *ARGS:
+    cargo run --release --features full --example environments -- {{ARGS}}
 
 # Draws the gradient norms of a team with unequal rewards under three baselines.
 gradient-norms:
@@ -48,6 +48,6 @@ gradient-norms:
 tiny:
     cargo run --release --example make_tiny
 
-# Makes the model that knows every small world (about half an hour on two cores).
-make-worlds *ARGS:
-    cargo run --release --features full --example make_worlds -- {{ARGS}}
+# Makes the model that knows every built-in environment (about half an hour on two cores).
+make-generalist *ARGS:
+    cargo run --release --features full --example make_generalist -- {{ARGS}}

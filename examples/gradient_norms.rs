@@ -1,6 +1,6 @@
-//! What unequal rewards do to gradients: a team in which one agent earns a hundred times what the others do, trained with one
-//! baseline for all turns of a task (GRPO as it is commonly used on teams), with one for its episodes, and with one for each
-//! agent (Dr. MAS). Steps are small, so that all three see nearly the same turns.
+//! Effect of unequal rewards on gradients: a team in which one agent earns a hundred times the reward of the others. It
+//! is trained with one baseline for all turns of a task (GRPO as commonly used for teams), with one for its episodes,
+//! and with one for each agent (Dr. MAS). Learning rates are small, so that all three see nearly the same turns.
 //!
 //! `cargo run --release --example gradient_norms` trains three times and draws `docs/src/algorithms/gradient-norms.svg`
 //! from `metrics.jsonl` of the runs.
@@ -25,21 +25,21 @@ struct Arguments {
     /// Steps of each run.
     #[arg(long, default_value_t = 30)]
     steps: u64,
-    /// Another setting of every run, such as `models.tiny.optim.lr=1e-3`.
+    /// Additional setting of every run, such as `models.tiny.optim.lr=1e-3`.
     #[arg(long)]
     set: Vec<String>,
-    /// From which every run derives.
+    /// Seed of every run.
     #[arg(long, default_value_t = 7)]
     seed: u64,
-    /// Where runs are written; those that are there are made again.
+    /// Directory of the runs; existing ones are replaced.
     #[arg(long, default_value = "runs/gradient-norms")]
     runs: PathBuf,
-    /// The drawing.
+    /// File of the drawing.
     #[arg(long, default_value = "docs/src/algorithms/gradient-norms.svg")]
     out: PathBuf,
 }
 
-/// Pays the answerer ninety-nine times the score on top of the score.
+/// Gives the answerer ninety-nine times the score on top of the score.
 #[reward(name = "answerer_hundredfold")]
 fn answerer_hundredfold(episode: &Episode) -> Rewards {
     let score = episode.score().map_or(0.0, |score| score.reward);
@@ -96,7 +96,7 @@ const BASELINES: [(&str, &str, &str); 3] = [
     ("Dr. MAS: each agent its own", "algorithm.group_by=\"task_seat\"", "#1f6fb2"),
 ];
 
-/// Each with a policy of its own.
+/// Agents, each with its own policy.
 const AGENTS: [&str; 3] = ["verifier", "searcher", "answerer"];
 
 /// Gradient norms by step, for each agent.
@@ -140,7 +140,7 @@ fn train(arguments: &Arguments, setting: &str, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The gradient norms of a run, as its metrics have them.
+/// Reads the gradient norms of a run from its metrics.
 fn norms(run: &Path) -> Result<Norms> {
     let text = fs::read_to_string(run.join("metrics.jsonl"))?;
     let mut norms = Norms::default();
@@ -164,7 +164,7 @@ const WIDTH: f64 = 280.0;
 const HEIGHT: f64 = 180.0;
 const MARGIN: f64 = 46.0;
 
-/// A panel for each agent, a line for each baseline, on one scale.
+/// Draws a panel for each agent with a line for each baseline, on one scale.
 fn drawing(all: &[Norms]) -> String {
     let most = all.iter().flatten().flatten().copied().fold(1e-9, f64::max);
     let steps = all.iter().flatten().map(Vec::len).max().unwrap_or(1);
@@ -207,7 +207,7 @@ fn drawing(all: &[Norms]) -> String {
     svg + "</svg>\n"
 }
 
-/// A frame with its name and the ends of both axes.
+/// Draws a frame with its name and the ends of both axes.
 fn panel(svg: &mut String, name: &str, left: f64, most: f64, steps: usize) {
     let bottom = 30.0 + HEIGHT;
     let _ = writeln!(

@@ -1,15 +1,18 @@
-//! Examples, each one idea. A configuration runs with `maverl train examples/NAME.toml`, with `--quick` in seconds; a
+//! Examples, each of one idea. A configuration runs with `maverl train examples/NAME.toml`, with `--quick` in seconds;
+//! a
 //! program with `cargo run --release --example NAME`.
 //!
-//! - `single`, `act`, `refine`, `vote`, `debate`, `chain`, `summary`, `mixture`, `manager`, `tree`, `self_play`, `tools`,
-//!   `workflow`, `workflow_cycle`: each orchestra that ships with maverl, on a world that ships with it.
-//! - `worlds.toml`: two worlds at once, easy tasks first.
-//! - `search_orchestra`: three agents learn to search and answer, from the model and on the questions that ship with maverl.
-//! - `learners`: trains every preset for a minute, and says by how much each improves.
-//! - `worlds`, the program: trains each of the configurations for a minute, and says what it solved before and after.
-//! - `gradient_norms`: what unequal rewards do to gradients with one baseline for all and with one for each agent.
-//! - `make_tiny`: makes `builtin:tiny` again: tokenizer, random weights, supervised training on imperfect demonstrations.
-//! - `make_worlds`: makes `builtin:worlds` again: `builtin:tiny` taught what every example's team would say in its world.
+//! - `single`, `act`, `refine`, `vote`, `debate`, `chain`, `summary`, `mixture`, `manager`, `tree`, `self_play`,
+//!   `tools`,
+//!   `workflow`, `workflow_cycle`: each built-in orchestra, in a built-in environment.
+//! - `worlds.toml`: a mixture of two environments, easy tasks first.
+//! - `search_orchestra`: three agents learn to search and answer, from the built-in model and questions.
+//! - `learners`: trains every preset for a minute, and reports the improvement of each.
+//! - `worlds`, the program: trains each of the configurations for a minute, and reports solved tasks before and after.
+//! - `gradient_norms`: effect of unequal rewards on gradients with one baseline for all agents and with one for each.
+//! - `make_tiny`: generates `builtin:tiny`: tokenizer, random weights, supervised training on imperfect demonstrations.
+//! - `make_generalist`: generates `builtin:generalist`: `builtin:tiny` trained on replies of every example's team in its
+//!   environment.
 //!
 //! The Rust code of the README and of the book is compiled and run by this crate's documentation tests; their
 //! configurations are checked by the test below.
@@ -55,7 +58,7 @@ mod tests {
         let list = |dir: &str| fs::read_dir(root.join(dir)).unwrap();
         let files = list("docs/src").chain(list("docs/src/algorithms"));
         let pages = files.map(|file| file.unwrap().path());
-        // What the walk-through shows are files of a crate, tested as such.
+        // Files that the walk-through shows belong to a crate, and are tested there.
         let wanted = |path: &PathBuf| {
             path.extension().is_some_and(|e| e == "md") && !path.ends_with("walkthrough.md")
         };

@@ -1,7 +1,7 @@
-//! Makes `builtin:tiny`: a tokenizer trained on the world's texts, random weights, and supervised training on flawless,
-//! then on imperfect demonstrations of the search team.
+//! Generates `builtin:tiny`: a tokenizer trained on the texts of the search environment, random weights, and supervised
+//! training on perfect, then on imperfect demonstrations of the search team.
 //!
-//! `cargo run --release --example make_tiny` writes `maverl/models/tiny` again.
+//! `cargo run --release --example make_tiny` overwrites `maverl/models/tiny`.
 
 use std::path::PathBuf;
 
@@ -10,42 +10,42 @@ use clap::Parser;
 use maverl::builtin::facts;
 use maverl::model::create::{Size, byte_level_bpe, random_model};
 use maverl::trajectory::Turn;
-use maverl_examples::teach::{Lesson, copy};
+use maverl_examples::teach::{Stage, copy};
 
-/// Makes the shipped model again.
+/// Generates the built-in model.
 #[derive(Parser)]
 struct Arguments {
-    /// Where it is written.
+    /// Output directory.
     #[arg(long, default_value = "maverl/models/tiny")]
     out: PathBuf,
     /// Skips the first two phases and starts from this model.
     #[arg(long)]
     from: Option<PathBuf>,
-    /// Optimizer steps on whole rows: to learn the language, and to copy.
+    /// Optimizer steps on whole rows: language, and copying.
     #[arg(long, default_value_t = 1200)]
     reading_steps: usize,
-    /// Optimizer steps on flawless replies: to learn what to copy.
+    /// Optimizer steps on perfect replies: selection of the copied text.
     #[arg(long, default_value_t = 1500)]
     reply_steps: usize,
-    /// Optimizer steps on imperfect replies: to leave something to learn.
+    /// Optimizer steps on imperfect replies, which leave room for improvement.
     #[arg(long, default_value_t = 150)]
     imperfect_steps: usize,
-    /// How often a decision of those is wrong.
+    /// Share of wrong decisions in imperfect replies.
     #[arg(long, default_value_t = 0.25)]
     noise: f64,
-    /// From which weights and demonstrations derive.
+    /// Seed of weights and demonstrations.
     #[arg(long, default_value_t = 20_260_211)]
     seed: u64,
 }
 
-/// What is learned, and how.
+/// Data and settings of a training phase.
 struct Phase {
-    lesson: Lesson,
-    /// How often a demonstrated decision is wrong.
+    stage: Stage,
+    /// Share of wrong decisions in the demonstrations.
     noise: f64,
 }
 
-/// 0.9 million parameters: what learns to copy a name, and not much more.
+/// 0.9 million parameters: enough to learn to copy a name, and little more.
 const SIZE: Size = Size {
     vocab_size: 800,
     hidden_size: 128,
@@ -67,7 +67,7 @@ async fn make(arguments: &Arguments) -> Result<()> {
         Some(from) => copy(from, out)?,
         None => {
             let reading = Phase {
-                lesson: Lesson {
+                stage: Stage {
                     steps: arguments.reading_steps,
                     rows_per_step: 64,
                     lr: 3e-3,
@@ -80,9 +80,9 @@ async fn make(arguments: &Arguments) -> Result<()> {
             let texts = texts(&turns[..turns.len().min(20_000)]);
             let tokenizer = byte_level_bpe(&texts, SIZE.vocab_size, facts::pieces)?;
             random_model(out, SIZE, &tokenizer, *seed)?;
-            reading.lesson.teach(out, &turns).await?;
+            reading.stage.teach(out, &turns).await?;
             let flawless = Phase {
-                lesson: Lesson {
+                stage: Stage {
                     steps: arguments.reply_steps,
                     rows_per_step: 128,
                     lr: 1.5e-3,
@@ -91,11 +91,11 @@ async fn make(arguments: &Arguments) -> Result<()> {
                 },
                 noise: 0.0,
             };
-            flawless.lesson.teach(out, &flawless.turns().await?).await?;
+            flawless.stage.teach(out, &flawless.turns().await?).await?;
         }
     }
     let imperfect = Phase {
-        lesson: Lesson {
+        stage: Stage {
             steps: arguments.imperfect_steps,
             rows_per_step: 128,
             lr: 5e-4,
@@ -104,23 +104,23 @@ async fn make(arguments: &Arguments) -> Result<()> {
         },
         noise: arguments.noise,
     };
-    imperfect.lesson.teach(out, &imperfect.turns().await?).await?;
+    imperfect.stage.teach(out, &imperfect.turns().await?).await?;
     println!("wrote {}", out.display());
     Ok(())
 }
 
 impl Phase {
-    /// What is learned, in the order in which it was demonstrated.
+    /// Returns the turns of the phase, in the order of the demonstrations.
     async fn turns(&self) -> Result<Vec<Turn>> {
         // Three times as many as are used, so that there are enough of each agent.
-        let rows = self.lesson.rows();
-        let seed = self.lesson.seed;
+        let rows = self.stage.rows();
+        let seed = self.stage.seed;
         let turns = orchestras::search::demonstrations(seed, 3 * rows, self.noise).await?;
         Ok(balanced(turns, rows))
     }
 }
 
-/// `rows` turns, half of them the answerer's, whose task is hardest.
+/// Returns `rows` turns, half of them of the answerer, whose task is hardest.
 fn balanced(turns: Vec<Turn>, rows: usize) -> Vec<Turn> {
     let (mut answers, mut others) = (rows / 2, rows - rows / 2);
     let keep = |turn: &Turn| {

@@ -1,5 +1,5 @@
-//! What examples that train many runs have in common: a run that ends with its time, what was solved before and after, and
-//! how sure the difference is.
+//! Common parts of examples that train many runs: runs with a time limit, tasks solved before and after, and the
+//! confidence interval of the difference.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,12 +17,12 @@ use maverl::train::{Options, Weights, silent};
 use maverl::trajectory::Episode;
 use maverl::{Purpose, Sources, check};
 
-/// Which tasks were solved, by source and id.
+/// Score of each task, by source and id.
 #[derive(Clone, Default)]
 pub struct Scores(BTreeMap<(String, String), f64>);
 
 impl Scores {
-    /// Of episodes, one of each task; what could not be scored is left out.
+    /// Returns the scores of episodes, one per task; unscored ones are left out.
     pub fn of(episodes: &[Episode]) -> Self {
         let scored = episodes.iter().filter_map(|episode| {
             let key = (episode.task.source.clone(), episode.task.id.clone());
@@ -31,46 +31,46 @@ impl Scores {
         Self(scored.collect())
     }
 
-    /// How many.
+    /// Returns the number of tasks.
     pub fn tasks(&self) -> usize {
         self.0.len()
     }
 
-    /// The share of them.
+    /// Returns the mean score.
     pub fn mean(&self) -> f64 {
         self.0.values().sum::<f64>() / self.0.len().max(1) as f64
     }
 
-    /// What each task gained, in the order of the tasks.
+    /// Returns the gain of each task, in the order of the tasks.
     pub fn gains(&self, after: &Self) -> Vec<f64> {
         self.0.iter().filter_map(|(task, before)| Some(after.0.get(task)? - before)).collect()
     }
 }
 
-/// A run that ended well.
+/// A successful run.
 pub struct Trained {
-    /// Steps done.
+    /// Completed steps.
     pub steps: u64,
-    /// How long they took.
+    /// Duration of the steps.
     pub seconds: f64,
-    /// What the starting weights solved of the test split.
+    /// Scores of the starting weights on the test split.
     pub before: Scores,
-    /// What the last ones did.
+    /// Scores of the last weights on the test split.
     pub after: Scores,
 }
 
 impl Trained {
-    /// What was gained, with its 95 % interval: the pairs are kept, so what makes a task easy is in neither end.
+    /// Returns the mean gain with its 95 % interval over pairs: the difficulty of a task cancels.
     pub fn gain(&self) -> Interval {
         paired(&self.before.gains(&self.after))
     }
 }
 
-/// What a configuration with settings means, or every problem with it.
+/// Returns the plan of a configuration with settings, or every problem with it.
 ///
 /// # Errors
 ///
-/// The problems, a line each.
+/// The problems, one per line.
 pub fn planned(sources: &Sources, registry: &Registry) -> Result<Plan> {
     check(sources, registry, Purpose::Train).map_err(|problems| {
         let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
@@ -78,7 +78,7 @@ pub fn planned(sources: &Sources, registry: &Registry) -> Result<Plan> {
     })
 }
 
-/// What a plan's team solves of the test split.
+/// Evaluates a plan's team on the test split.
 ///
 /// # Errors
 ///
@@ -88,7 +88,8 @@ pub async fn solved(plan: &Plan, registry: &Registry, weights: &Weights) -> Resu
     Ok(Scores::of(&maverl::train::play(plan, registry, weights, &spec, &silent()).await?))
 }
 
-/// Trains into a directory, which is made anew, until the time is over or the steps are done; and what that brought.
+/// Trains into a directory, which is replaced, until the time limit or the last step, and returns the scores before and
+/// after.
 ///
 /// # Errors
 ///
@@ -119,7 +120,7 @@ pub async fn train(
     Ok(Trained { steps, seconds, before, after })
 }
 
-/// What a run came to; a panic is an error like any other.
+/// Returns the result of a run, with a panic as an error.
 ///
 /// # Errors
 ///

@@ -1,6 +1,6 @@
-//! Trains the three-agent search team, from the shipped model, on the shipped world.
+//! Trains the three-agent search team with the built-in model in the built-in environment.
 //!
-//! `cargo run --release --example search_orchestra` takes what `maverl train` takes.
+//! `cargo run --release --example search_orchestra` takes the arguments of `maverl train`.
 
 use std::path::Path;
 use std::process::ExitCode;

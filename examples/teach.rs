@@ -1,4 +1,4 @@
-//! What the programs that make the shipped models have in common: supervised training of a model on replies.
+//! Common part of the programs that generate the built-in models: supervised training of a model on replies.
 
 use std::path::Path;
 
@@ -12,27 +12,27 @@ use maverl::rng::SplitMix64;
 use maverl::rollout::render_turn;
 use maverl::runtime::{Batch, Objective, Policy, Row, Runtime};
 use maverl::trajectory::Turn;
-use orchestras as _; // brings `search/route`, for a plan has an orchestra
+use orchestras as _; // brings `search/route`, since a plan requires an orchestra
 
 use crate::measure::planned;
 
-/// How rows are learned.
+/// Settings of supervised training.
 #[derive(Debug, Clone)]
-pub struct Lesson {
+pub struct Stage {
     /// Optimizer steps.
     pub steps: usize,
-    /// Rows of each.
+    /// Rows per step.
     pub rows_per_step: usize,
-    /// The largest step size.
+    /// Maximum learning rate.
     pub lr: f64,
-    /// Learn the prompts too: names come again in them, which is how a small model learns to copy.
+    /// True to train on prompts too: names are repeated in them, from which a small model learns to copy.
     pub whole: bool,
-    /// From which the order of rows derives.
+    /// Seed of the order of rows.
     pub seed: u64,
 }
 
-impl Lesson {
-    /// How many rows it takes.
+impl Stage {
+    /// Returns the number of rows of all steps.
     pub fn rows(&self) -> usize {
         self.steps * self.rows_per_step
     }
@@ -54,6 +54,7 @@ impl Lesson {
             let batch = Batch {
                 rows: rows.to_vec(),
                 objective: Objective::Supervised,
+                surrogate: None,
                 minibatches: 1,
                 epochs: 1,
                 aggregation: Aggregation::TokenMean,
@@ -72,7 +73,7 @@ impl Lesson {
         policy.save(dir).await?;
         drop(policy);
         runtime.shutdown();
-        // The moments are of no use to who starts from here.
+        // A run that starts from this model does not need the moments.
         Ok(std::fs::remove_file(dir.join("optimizer.safetensors"))?)
     }
 }
@@ -91,7 +92,7 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A twentieth of the way up, then half a cosine down.
+/// Returns the learning rate schedule: linear warm-up over a twentieth of the steps, then a half cosine.
 fn shape(progress: f64) -> f64 {
     (progress / 0.05).min(1.0) * 0.5 * (1.0 + (std::f64::consts::PI * progress).cos())
 }

@@ -1,11 +1,11 @@
-//! Agents that pass a question on: each sees what those before it said.
+//! Agents that pass a question on: each sees the replies before its own.
 
 use maverl::prelude::*;
 
 use crate::reply::Solution;
 use crate::search::Inquiry;
 
-/// Thinks aloud for those that follow.
+/// Reasons aloud for the agents that follow.
 #[agent(
     name = "chain/reasoner",
     input = Inquiry,
@@ -14,7 +14,7 @@ use crate::search::Inquiry;
 )]
 pub struct Reasoner;
 
-/// Answers, last of all.
+/// Gives the final answer.
 #[agent(
     name = "chain/actor",
     input = Inquiry,

@@ -1,4 +1,4 @@
-//! Two agents that answer one question, the second with the first one's answer before it.
+//! Two agents that answer one question; the second sees the first one's answer.
 
 use maverl::prelude::*;
 
@@ -8,18 +8,18 @@ use crate::search::{Answer, Inquiry};
 #[agent(name = "cory/pioneer", input = Inquiry, output = Answer, prompt = "../prompts/cory/pioneer.md")]
 pub struct Pioneer;
 
-/// A question, what is known about it, and an answer.
+/// A question, the information about it, and an answer.
 #[derive(Input, Debug, Clone, PartialEq)]
 pub struct Proposal {
-    /// What is asked.
+    /// Question.
     pub question: String,
-    /// What was looked up, oldest first.
+    /// Search results, oldest first.
     #[input(observation)]
     pub information: Vec<String>,
-    /// What the pioneer answered; "unknown" if that could not be read.
+    /// The pioneer's answer; "unknown" if its reply was malformed.
     pub proposal: String,
 }
 
-/// Answers with the pioneer's answer before it.
+/// Answers after reading the pioneer's answer.
 #[agent(name = "cory/observer", input = Proposal, output = Answer, prompt = "../prompts/cory/observer.md")]
 pub struct Observer;

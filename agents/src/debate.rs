@@ -7,12 +7,12 @@ use crate::reply::{Either, Solution, either};
 /// A question under debate.
 #[derive(Input, Debug, Clone, PartialEq)]
 pub struct Motion {
-    /// What is asked.
+    /// Question.
     pub question: String,
-    /// What was said, each statement after who said it.
+    /// Statements so far, each after its speaker.
     #[input(observation)]
     pub heard: Vec<String>,
-    /// What the debater is to do.
+    /// Instruction for the debater.
     pub task: String,
 }
 
@@ -25,26 +25,26 @@ pub struct Motion {
 )]
 pub struct Debater;
 
-/// What a judge has heard.
+/// Input of a judge.
 #[derive(Input, Debug, Clone, PartialEq)]
 pub struct Hearing {
-    /// What is asked.
+    /// Question.
     pub question: String,
-    /// The last statement of each debater.
+    /// Last statement of each debater.
     #[input(observation)]
     pub heard: Vec<String>,
 }
 
-/// Ends the debate with an answer, or says what is still to be discussed.
+/// Ends the debate with an answer, or states the open point.
 #[agent(name = "debate/judge", input = Hearing, output = Ruling, prompt = "../prompts/debate/judge.md")]
 pub struct Judge;
 
-/// What a judge says.
+/// Ruling of a judge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ruling {
-    /// The answer.
+    /// Final answer.
     Answer(String),
-    /// The debate goes on, about this.
+    /// The point to discuss next.
     Discuss(String),
 }
 

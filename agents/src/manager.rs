@@ -1,11 +1,11 @@
-//! A manager, and those it calls.
+//! A manager and the agents it calls.
 
 use maverl::prelude::*;
 
 use crate::reply::Solution;
 use crate::search::Inquiry;
 
-/// Says who is next.
+/// Decides which agent is next.
 #[agent(
     name = "manager/manager",
     input = Inquiry,
@@ -14,19 +14,19 @@ use crate::search::Inquiry;
 )]
 pub struct Manager;
 
-/// Whom a manager calls.
+/// Agent that a manager calls.
 #[derive(Reply, Debug, Clone, Copy, PartialEq, Eq)]
 #[reply(tag = "next")]
 pub enum Next {
-    /// Somebody who answers.
+    /// The agent that answers.
     Solver,
-    /// Somebody who says what is wrong.
+    /// The agent that criticizes.
     Critic,
-    /// Nobody: the last answer stands.
+    /// None: the last answer is final.
     Stop,
 }
 
-/// Answers, with what was said so far.
+/// Answers, given the discussion so far.
 #[agent(
     name = "manager/solver",
     input = Inquiry,
@@ -35,7 +35,7 @@ pub enum Next {
 )]
 pub struct Solver;
 
-/// Says what is wrong with what was said so far.
+/// Criticizes the discussion so far.
 #[agent(
     name = "manager/critic",
     input = Inquiry,

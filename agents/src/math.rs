@@ -5,7 +5,7 @@ use maverl::prelude::*;
 use crate::reply::{Review, Solution};
 use crate::search::Inquiry;
 
-/// Solves a problem, with its last attempt and what was said about it, if there is one.
+/// Solves a problem, given its last attempt and the feedback on it, if there is one.
 #[agent(
     name = "math/solver",
     input = Inquiry,
@@ -14,17 +14,17 @@ use crate::search::Inquiry;
 )]
 pub struct Solver;
 
-/// A question, and a solution to it.
+/// A question with a solution.
 #[derive(Input, Debug, Clone, PartialEq)]
 pub struct Submission {
-    /// What is asked.
+    /// Question.
     pub question: String,
-    /// What somebody replied.
+    /// Solution to verify.
     #[input(observation)]
     pub solution: String,
 }
 
-/// Says whether a solution is right.
+/// Decides whether a solution is correct.
 #[agent(
     name = "math/verifier",
     input = Submission,

@@ -1,11 +1,11 @@
-//! Agents that propose answers, layer by layer, and one that makes one of them.
+//! Agents that propose answers in layers, and one that aggregates them.
 
 use maverl::prelude::*;
 
 use crate::reply::Solution;
 use crate::search::Inquiry;
 
-/// Proposes an answer, with those of the layer before.
+/// Proposes an answer, given those of the layer before.
 #[agent(
     name = "mixture/proposer",
     input = Inquiry,
@@ -14,7 +14,7 @@ use crate::search::Inquiry;
 )]
 pub struct Proposer;
 
-/// Makes one answer of the last layer's.
+/// Aggregates the last layer's answers into one.
 #[agent(
     name = "mixture/aggregator",
     input = Inquiry,

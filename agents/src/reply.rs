@@ -1,13 +1,13 @@
-//! What agents of many teams reply.
+//! Replies shared by agents of many teams.
 
 use maverl::prelude::*;
 
-/// A reply, and the answer in it. The rest is for other agents to read; only the answer is ever judged.
+/// A reply with its answer. Other agents read the whole reply; only the answer is judged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Solution {
     /// The whole reply.
     pub text: String,
-    /// What stands in its one `<answer>` block.
+    /// Content of its only `<answer>` block.
     pub answer: String,
 }
 
@@ -24,12 +24,12 @@ impl Reply for Solution {
     }
 }
 
-/// A reply that says whether something is right, and perhaps why.
+/// A reply that approves or rejects something, perhaps with a reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Review {
     /// The whole reply.
     pub text: String,
-    /// Whether it approves.
+    /// True if it approves.
     pub approves: bool,
 }
 
@@ -57,12 +57,12 @@ impl Reply for Review {
     }
 }
 
-/// How good something is, from 0 to 10.
+/// Rating from 0 to 10.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rating(pub u8);
 
 impl Rating {
-    /// As a share: 0 to 1.
+    /// Returns the rating as a share from 0 to 1.
     pub fn share(self) -> f64 {
         f64::from(self.0) / 10.0
     }
@@ -88,11 +88,11 @@ impl Reply for Rating {
     }
 }
 
-/// The content of the one block of a tag; an empty one is an error.
+/// Returns the content of the only block of a tag; an empty block is an error.
 ///
 /// # Errors
 ///
-/// As [`tag`]; [`ReplyError::Missing`] if the block is empty.
+/// Same as [`tag`]; [`ReplyError::Missing`] if the block is empty.
 pub fn block<'r>(reply: &'r str, name: &str) -> Result<&'r str, ReplyError> {
     match tag(reply, name)? {
         "" => Err(ReplyError::Missing { tag: name.to_owned() }),
@@ -100,14 +100,14 @@ pub fn block<'r>(reply: &'r str, name: &str) -> Result<&'r str, ReplyError> {
     }
 }
 
-/// One of two things that a reply may be.
+/// Content of one of two alternative blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Either<'r> {
     First(&'r str),
     Second(&'r str),
 }
 
-/// The content of the one block of either tag; none, both, or several of one are an error.
+/// Returns the content of the only block of either tag; none, both, or several of one are an error.
 pub(crate) fn either<'r>(
     reply: &'r str,
     first: &str,

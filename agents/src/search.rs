@@ -1,13 +1,13 @@
-//! Agents that answer a question by looking things up. Prompts are short, so that a small model can follow them.
+//! Agents that answer a question by search. Prompts are short, so that a small model can follow them.
 
 use maverl::prelude::*;
 
-/// A question, and what has been found out about it.
+/// A question, and the information found so far.
 #[derive(Input, Debug, Clone, PartialEq)]
 pub struct Inquiry {
-    /// What is asked.
+    /// Question.
     pub question: String,
-    /// What each search showed, oldest first.
+    /// Result of each search, oldest first.
     #[input(observation)]
     pub information: Vec<String>,
 }
@@ -21,14 +21,14 @@ pub struct Inquiry {
 )]
 pub struct Verifier;
 
-/// Whether the information is enough.
+/// Verdict on the information.
 #[derive(Reply, Debug, Clone, Copy, PartialEq, Eq)]
 #[reply(tag = "verify", format = "Reply <verify>yes</verify> or <verify>no</verify>.")]
 pub enum Verdict {
-    /// The answer can be given.
+    /// The information suffices.
     #[reply("yes")]
     Enough,
-    /// Something is still to be looked up.
+    /// Another search is needed.
     #[reply("no")]
     Missing,
 }
@@ -42,7 +42,7 @@ pub enum Verdict {
 )]
 pub struct Searcher;
 
-/// Words to look up.
+/// A search query.
 #[derive(Reply, Debug, Clone, PartialEq, Eq)]
 #[reply(tag = "search", format = "Reply <search>words</search>.")]
 pub struct Query(pub String);
@@ -56,7 +56,7 @@ pub struct Query(pub String);
 )]
 pub struct Answerer;
 
-/// The answer, as short as it can be.
+/// The answer, as short as possible.
 #[derive(Reply, Debug, Clone, PartialEq, Eq)]
 #[reply(tag = "answer", format = "Reply <answer>words</answer>.")]
 pub struct Answer(pub String);

@@ -5,7 +5,7 @@ use maverl::prelude::*;
 use crate::reply::Solution;
 use crate::search::Inquiry;
 
-/// Answers, and answers again with what its opponent said.
+/// Answers, and answers again after reading its opponent's reply.
 #[agent(
     name = "self_play/player",
     input = Inquiry,
@@ -17,17 +17,17 @@ pub struct Player;
 /// Two answers to a question.
 #[derive(Input, Debug, Clone, PartialEq)]
 pub struct Pair {
-    /// What is asked.
+    /// Question.
     pub question: String,
-    /// What one replied.
+    /// Reply of one player.
     #[input(observation)]
     pub first: String,
-    /// What the other replied.
+    /// Reply of the other player.
     #[input(observation)]
     pub second: String,
 }
 
-/// Says whose answer is better, without knowing whose it is.
+/// Decides which answer is better, without knowing the players.
 #[agent(
     name = "self_play/judge",
     input = Pair,
@@ -36,13 +36,13 @@ pub struct Pair {
 )]
 pub struct Judge;
 
-/// Whose answer is better.
+/// The better answer.
 #[derive(Reply, Debug, Clone, Copy, PartialEq, Eq)]
 #[reply(tag = "better")]
 pub enum Better {
-    /// The one shown first.
+    /// The answer shown first.
     First,
-    /// The one shown second.
+    /// The answer shown second.
     Second,
     /// Neither.
     Neither,

@@ -5,7 +5,7 @@ use maverl::prelude::*;
 use crate::reply::{Either, Solution, either};
 use crate::search::Inquiry;
 
-/// Answers at once.
+/// Answers directly.
 #[agent(
     name = "solo/solver",
     input = Inquiry,
@@ -14,17 +14,17 @@ use crate::search::Inquiry;
 )]
 pub struct Solver;
 
-/// What an actor has before it.
+/// Input of an actor.
 #[derive(Input, Debug, Clone, PartialEq)]
 pub struct Scene {
-    /// What is asked.
+    /// Question.
     pub question: String,
-    /// What its last action showed; `None` before the first.
+    /// Observation of its last action; `None` before the first.
     #[input(observation)]
     pub seen: Option<String>,
 }
 
-/// Acts in the world until it answers.
+/// Acts in the environment until it answers.
 #[agent(name = "solo/actor")]
 pub struct Actor;
 
@@ -32,7 +32,7 @@ impl Agent for Actor {
     type Input = Scene;
     type Output = Step;
 
-    /// The question first; then, in the same conversation, what was seen.
+    /// The question first; then, in the same conversation, the observations.
     fn prompt(&self, scene: &Scene) -> Prompt {
         let format = Step::format();
         match &scene.seen {
@@ -49,7 +49,7 @@ impl Agent for Actor {
     }
 }
 
-/// What an actor does next.
+/// Next step of an actor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// Acts.

@@ -1,11 +1,11 @@
-//! Agents that answer, and one that tells them in short what all said.
+//! Agents that answer, and one that summarizes all answers for them.
 
 use maverl::prelude::*;
 
 use crate::reply::Solution;
 use crate::search::Inquiry;
 
-/// Answers, with the summary of the round before, if there was one.
+/// Answers, given the summary of the round before, if there was one.
 #[agent(
     name = "summary/solver",
     input = Inquiry,
@@ -14,7 +14,7 @@ use crate::search::Inquiry;
 )]
 pub struct Solver;
 
-/// Says in short what all said.
+/// Summarizes all replies.
 #[agent(
     name = "summary/summarizer",
     input = Inquiry,

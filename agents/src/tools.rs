@@ -5,14 +5,14 @@ use maverl::tools::{Call, CallError, Tool, read};
 
 use crate::reply::block;
 
-/// What a caller has before it.
+/// Input of a caller.
 #[derive(Input, Debug, Clone, PartialEq)]
 pub struct Errand {
-    /// What is asked.
+    /// Question.
     pub question: String,
-    /// What may be called.
+    /// Tools that may be called.
     pub tools: Vec<Tool>,
-    /// What its last calls gave; `None` before the first.
+    /// Results of its last calls; `None` before the first.
     #[input(observation)]
     pub results: Option<Vec<String>>,
 }
@@ -25,7 +25,7 @@ impl Agent for Caller {
     type Input = Errand;
     type Output = Step;
 
-    /// The question and the tools first; then, in the same conversation, what calls gave.
+    /// Returns the question and the tools first; then, in the same conversation, the results of calls.
     fn prompt(&self, errand: &Errand) -> Prompt {
         match &errand.results {
             None => {
@@ -41,11 +41,11 @@ impl Agent for Caller {
     }
 }
 
-/// What a caller does next.
+/// Next step of a caller.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// Calls tools, each call as it could be read. An answer beside them was given before they were carried out, and does
-    /// not count.
+    /// Calls tools, each call parsed or with its error. An answer beside the calls is ignored, because it was given
+    /// before their results.
     Call(Vec<Result<Call, CallError>>),
     /// Answers, which ends the episode.
     Answer(String),

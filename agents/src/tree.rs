@@ -6,7 +6,7 @@ use crate::math::Submission;
 use crate::reply::{Rating, Solution};
 use crate::search::Inquiry;
 
-/// Solves, or makes the solution that it is shown better.
+/// Solves the problem, or improves the solution that it is shown.
 #[agent(
     name = "tree/proposer",
     input = Inquiry,
@@ -15,7 +15,7 @@ use crate::search::Inquiry;
 )]
 pub struct Proposer;
 
-/// Says how good a solution is.
+/// Rates a solution.
 #[agent(
     name = "tree/evaluator",
     input = Submission,

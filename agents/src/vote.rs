@@ -1,4 +1,4 @@
-//! Agents that answer independently, and one that weighs what they say.
+//! Agents that answer independently, and one that rates their answers.
 
 use maverl::prelude::*;
 
@@ -6,10 +6,10 @@ use crate::math::Submission;
 use crate::reply::{Rating, Solution};
 use crate::search::Inquiry;
 
-/// Answers without knowing of the others.
+/// Answers without seeing the other answers.
 #[agent(name = "vote/voter", input = Inquiry, output = Solution, prompt = "../prompts/vote/voter.md")]
 pub struct Voter;
 
-/// Says how good an answer is.
+/// Rates an answer.
 #[agent(name = "vote/rater", input = Submission, output = Rating, prompt = "../prompts/vote/rater.md")]
 pub struct Rater;

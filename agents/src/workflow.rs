@@ -1,18 +1,18 @@
-//! The agent of workflows that are written in a configuration.
+//! The agent of workflows that are declared in a configuration.
 
 use maverl::prelude::*;
 
-/// What a node of a workflow asks, its template filled in.
+/// Input of a workflow node, with its template filled in.
 #[derive(Input, Debug, Clone, PartialEq)]
 pub struct Work {
-    /// Who it is, told before the conversation; empty for nothing.
+    /// Instructions before the conversation; empty for none.
     pub role: String,
-    /// The whole of what is asked.
+    /// The full prompt.
     #[input(observation)]
     pub text: String,
 }
 
-/// Says what a node of a workflow asks for.
+/// Replies to the prompt of a workflow node.
 #[agent(name = "workflow/worker")]
 pub struct Worker;
 

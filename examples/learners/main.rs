@@ -1,8 +1,8 @@
-//! Trains every preset for at most a minute on the shipped world, from the shipped model, and compares what the team solves
-//! before and after, task by task.
+//! Trains every preset for at most a minute on the built-in environment and model, and compares the tasks that the team
+//! solves before and after.
 //!
-//! `cargo run --release --example learners` takes about an hour on two cores; `-- drmas dpo` trains those two alone. The
-//! table is written again after every run, so that it is there however the rest ends.
+//! `cargo run --release --example learners` takes about an hour on two cores; `-- drmas dpo` trains only those two. The
+//! table is written again after every run, so that it exists if a later run fails.
 
 mod score;
 mod settings;
@@ -21,27 +21,27 @@ use maverl_examples::measure::{self, Scores};
 use score::{Row, table};
 use settings::plan;
 
-/// Trains presets, and says by how much each improves what is solved of held-out tasks.
+/// Trains presets, and reports the improvement of each on held-out tasks.
 #[derive(Parser)]
 struct Arguments {
-    /// Presets, as `algorithm.name` has them; without any, all.
+    /// Presets, by their `algorithm.name`; all if omitted.
     presets: Vec<String>,
     /// Runs of each preset.
     #[arg(long, default_value_t = 3)]
     seeds: u64,
-    /// The longest that a run may train; evaluations come on top.
+    /// Maximum training time of a run in seconds, evaluations excluded.
     #[arg(long, default_value_t = 60.0)]
     seconds: f64,
     /// Held-out tasks.
     #[arg(long, default_value_t = 600)]
     tasks: usize,
-    /// Steps after which a run ends, if its time does not end it before.
+    /// Maximum number of steps of a run.
     #[arg(long, default_value_t = 60)]
     steps: u64,
-    /// Where runs and the table are written; runs that are there are made again.
+    /// Directory of the runs and the table; existing runs are replaced.
     #[arg(long, default_value = "runs/learners")]
     out: PathBuf,
-    /// Another setting of every run, such as `models.tiny.optim.lr=1e-3`.
+    /// Additional setting of every run, such as `models.tiny.optim.lr=1e-3`.
     #[arg(long)]
     set: Vec<String>,
 }
@@ -66,7 +66,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The presets of these names, or all.
+/// Returns the presets of these names, or all.
 fn chosen(names: &[String]) -> Result<Vec<Preset>> {
     if names.is_empty() {
         return Ok(Preset::ALL.to_vec());
@@ -83,7 +83,7 @@ fn chosen(names: &[String]) -> Result<Vec<Preset>> {
     names.iter().map(find).collect()
 }
 
-/// Trains one preset from one seed. What the starting model solves is remembered for the next preset of the same team.
+/// Trains one preset with one seed. Evaluations of the starting model are reused for other presets of the same team.
 fn run(
     preset: Preset,
     seed: u64,

@@ -6,7 +6,7 @@ use maverl::config::Preset;
 use maverl::eval::{Interval, paired};
 use maverl_examples::measure::Trained;
 
-/// A run.
+/// Result of a run.
 pub(crate) struct Row {
     preset: Preset,
     seed: u64,
@@ -14,17 +14,17 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// A run that ended well.
+    /// Creates the result of a successful run.
     pub(crate) fn trained(preset: Preset, seed: u64, trained: Trained) -> Self {
         Self { preset, seed, outcome: Ok(trained) }
     }
 
-    /// A run that did not.
+    /// Creates the result of a failed run.
     pub(crate) fn failed(preset: Preset, seed: u64, error: &anyhow::Error) -> Self {
         Self { preset, seed, outcome: Err(format!("{error:#}").replace('\n', "; ")) }
     }
 
-    /// As a row of the table.
+    /// Formats the result as a row of the table.
     pub(crate) fn line(&self) -> String {
         let head = format!("| `{}` | {} |", self.preset.name(), self.seed);
         match &self.outcome {
@@ -43,7 +43,8 @@ impl Row {
     }
 }
 
-/// Every run, and each preset over its seeds: there a task gains the mean of what it gained in the runs.
+/// Formats a table of every run, and of each preset over its seeds: there, the gain of a task is its mean over the
+/// runs.
 pub(crate) fn table(rows: &[Row]) -> String {
     let mut text =
         "| preset | seed | steps | seconds | before | after | gain | 95 % of gain | improves |\n\

@@ -1,4 +1,4 @@
-//! What each preset is trained with.
+//! Settings of each preset.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::Arguments;
 
-/// The shipped world and model, as `search_orchestra` has them.
+/// Built-in environment and model, as in `search_orchestra`.
 const WORLD: &str = r#"
 [task]
 data = "builtin:facts"
@@ -43,7 +43,7 @@ every = 0
 /// The search team.
 const SEARCH: [&str; 2] = ["orchestra.name=\"search/route\"", "orchestra.max_turns=3"];
 
-/// Two answerers, the second of which sees what the first said, each with a policy of its own.
+/// Two answerers, of which the second sees the first one's reply, each with its own policy.
 const PAIR: [&str; 4] = [
     "orchestra.name=\"cory/pair\"",
     "orchestra.looks_up=true",
@@ -51,20 +51,20 @@ const PAIR: [&str; 4] = [
     "agents.\"cory/observer\".worker_group=\"other\"",
 ];
 
-/// A policy for each agent of the search team.
+/// Separate policies for the agents of the search team.
 const APART: [&str; 3] = [
     "agents.\"search/verifier\".worker_group=\"verifier\"",
     "agents.\"search/searcher\".worker_group=\"searcher\"",
     "agents.\"search/answerer\".worker_group=\"answerer\"",
 ];
 
-/// Critics begin with a head of zeros and have a minute.
+/// Learning rate of critics, which begin with a head of zeros and train for a minute.
 const CRITIC: &str = "algorithm.critic.optim.lr=5e-4";
 
-/// Lines of a file to learn from.
+/// Number of lines of a training file.
 const LINES: usize = 4096;
 
-/// The plan of a run.
+/// Returns the plan of a run.
 pub(crate) async fn plan(
     preset: Preset,
     seed: u64,
@@ -88,7 +88,7 @@ pub(crate) async fn plan(
             set.push("task.tasks_per_step=64".to_owned());
             set.push("eval.data=\"builtin:facts\"".to_owned());
         }
-        // PPO and MAPPO have one policy for all.
+        // PPO and MAPPO have one policy for all agents.
         Preset::Ippo
         | Preset::Happo
         | Preset::Marft
@@ -99,9 +99,9 @@ pub(crate) async fn plan(
     }
     match preset {
         Preset::Dpo => set.push("models.tiny.optim.lr=1e-4".to_owned()),
-        // Two agents that hardly ever find anything at first.
+        // The two agents rarely find anything at first.
         Preset::Cory => set.push("models.tiny.optim.lr=2e-4".to_owned()),
-        // Its four epochs, of three policies with a critic each, leave a minute too few steps.
+        // Its four epochs, of three policies with a critic each, would leave too few steps in a minute.
         Preset::Maporl => set.push("algorithm.epochs=1".to_owned()),
         // Greedy episodes are far better than sampled ones here: nearly every advantage would be negative.
         Preset::Remax => set.push("algorithm.whiten=true".to_owned()),
@@ -116,8 +116,8 @@ pub(crate) async fn plan(
     planned(&sources, registry)
 }
 
-/// Writes what a supervised preset learns from: flawless replies in invented worlds; or those, each against the reply that
-/// the same agent gave to something else.
+/// Writes the training file of a supervised preset: perfect replies in generated environments; or pairs of those with
+/// replies that the same agent gave to other prompts.
 async fn lessons(preset: Preset, seed: u64, out: &Path) -> Result<PathBuf> {
     let turns = orchestras::search::demonstrations(1000 + seed, LINES, 0.0).await?;
     let lines: Vec<Value> = match preset {
@@ -137,7 +137,7 @@ fn conversation(turn: &Turn) -> Vec<Message> {
     turn.prompt.iter().cloned().chain([reply]).collect()
 }
 
-/// A reply against the next of the same agent that says something else.
+/// Pairs a reply with the next different one of the same agent.
 fn pair(turns: &[Turn], at: usize, turn: &Turn) -> Option<Value> {
     let other = |other: &&Turn| other.seat == turn.seat && other.reply != turn.reply;
     let other = turns[at + 1..].iter().chain(&turns[..at]).find(other)?;

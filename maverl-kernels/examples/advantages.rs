@@ -28,7 +28,7 @@ const TOKENS: usize = 4096;
 const CACHE: usize = 512 << 20;
 /// Times that every set is used.
 const REPEATS: usize = 20;
-/// How far the GPU may be from the CPU, relative to the largest number.
+/// Tolerance between GPU and CPU, relative to the largest number.
 const PARITY: f64 = 1e-5;
 
 const GRPO: Relative = Relative {
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether everything agrees with the CPU.
+/// True if everything agrees with the CPU.
 fn run() -> Fallible<bool> {
     let device = std::env::args().nth(1).map_or(Ok(0), |number| number.parse())?;
     let gpu = Gpu::open(device)?;

@@ -1,4 +1,4 @@
-//! AdamW, and the norm that clips its gradient.
+//! AdamW, and the gradient norm used for clipping.
 
 use pulp::Simd;
 use rayon::prelude::*;
@@ -6,10 +6,11 @@ use rayon::prelude::*;
 use crate::lanes::{self, Kernel, Lanes};
 use crate::par;
 
-/// Elements that [`sum_of_squares`] adds before they meet the others.
+/// Elements in one block of [`sum_of_squares`]. Block sums are added in order.
 const BLOCK: usize = par::GRAIN;
 
-/// The constants of an AdamW update ([Loshchilov and Hutter, 2019], Algorithm 2), as `torch.optim.AdamW` reads them.
+/// Constants of an AdamW update ([Loshchilov and Hutter, 2019], Algorithm 2), with the meaning that `torch.optim.AdamW`
+/// gives them.
 ///
 /// [Loshchilov and Hutter, 2019]: https://arxiv.org/abs/1711.05101
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -20,13 +21,13 @@ pub struct AdamW {
     pub beta1: f64,
     /// Decay of the second moment.
     pub beta2: f64,
-    /// Added to the denominator.
+    /// Constant added to the denominator.
     pub eps: f64,
     /// Decoupled weight decay.
     pub weight_decay: f64,
 }
 
-/// Updates one parameter and its moments `m`, `v` in place; all four slices have one length.
+/// Updates one parameter and its moments `m`, `v` in place. All four slices have the same length.
 ///
 /// ```text
 /// g = scale · grad,   p ← p (1 − lr λ)
@@ -70,8 +71,8 @@ pub fn adamw_step(
     parts.for_each(|((param, grad), (m, v))| lanes::run(Update { rates, param, grad, m, v }));
 }
 
-/// Returns `Σ xᵢ²` in f64: the square of a gradient's norm. Blocks of fixed size are added in their order, so the bits do
-/// not depend on threads.
+/// Returns `Σ xᵢ²` in f64: the square of a gradient's norm. Blocks of fixed size are added in order, so the bits do not
+/// depend on the number of threads.
 pub fn sum_of_squares(x: &[f32]) -> f64 {
     if !par::worth_it(x.len()) {
         return x.chunks(BLOCK).map(block_of_squares).sum();
@@ -92,7 +93,7 @@ struct Rates {
     scale: f32,
 }
 
-/// A part of [`adamw_step`].
+/// Elements of one thread in [`adamw_step`].
 struct Update<'a> {
     rates: Rates,
     param: &'a mut [f32],
@@ -131,7 +132,7 @@ fn block_of_squares(x: &[f32]) -> f64 {
     lanes::run(Squares(x))
 }
 
-/// `Σ xᵢ²` in sixteen lanes of f64, added one after the other.
+/// Computes `Σ xᵢ²` in sixteen lanes of f64, element by element.
 struct Squares<'a>(&'a [f32]);
 
 impl Kernel for Squares<'_> {

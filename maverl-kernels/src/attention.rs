@@ -1,13 +1,13 @@
-//! Causal grouped-query attention over ragged rows, forward, backward, and with a cache.
+//! Causal grouped-query attention over ragged rows: forward, backward, and with a KV cache.
 //!
 //! ```text
 //! sᵢⱼ = qᵢ · kⱼ / √dim,   pᵢ = softmax(sᵢ, j ≤ i),   outᵢ = Σⱼ pᵢⱼ vⱼ
 //! ```
 //!
-//! One query at a time holds its scores; there is no `[T, T]` matrix. Every sum has an order that only the absolute index
-//! of a key in its row decides: products over `dim` in sixteen lanes, the softmax sum in sixteen lanes by key, the
-//! weighted values in four by key, so all uses give a query the same bits (K-1). Keys are read sixteen at a time, a
-//! dimension after the other: blocks hold them so, and packed rows are transposed on the way.
+//! Scores are held for a few queries at a time; no `[T, T]` matrix exists. The order of every sum depends only on the
+//! absolute index of a key in its row: products over `dim` and the softmax sum use sixteen lanes, the weighted sum of
+//! values uses four. All entry points therefore give a query the same bits (K-1). Keys are read sixteen at a time, one
+//! dimension after the other. Cache blocks store them in that layout; packed rows are transposed first.
 
 mod backward;
 mod forward;
@@ -23,36 +23,36 @@ use crate::{lanes, par};
 use forward::Task;
 use rows::{Keys, Rows};
 
-/// Tokens of a block of keys and values.
+/// Tokens in a block of keys and values.
 pub const BLOCK_TOKENS: usize = lanes::LANES;
-/// Queries of one task; its keys are transposed once.
+/// Queries of one task. The keys of the task are transposed once.
 const QUERIES: usize = 128;
-/// Multiplications that weigh as much as one element of [`par::GRAIN`].
+/// Multiplications that cost as much as one element of [`par::GRAIN`].
 const PER_ELEMENT: usize = 16;
 
-/// The shape of a grouped-query attention. Scores are scaled by `1 / √dim`.
+/// Shape of a grouped-query attention. Scores are scaled by `1 / √dim`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heads {
-    /// Query heads; a multiple of `kv`.
+    /// Number of query heads; a multiple of `kv`.
     pub q: usize,
-    /// Key and value heads.
+    /// Number of key and value heads.
     pub kv: usize,
     /// Elements of a head.
     pub dim: usize,
 }
 
 impl Heads {
-    /// Elements of a token's queries.
+    /// Returns the number of elements of a token's queries.
     fn q_width(self) -> usize {
         self.q * self.dim
     }
 
-    /// Elements of a token's keys, or values.
+    /// Returns the number of elements of a token's keys, or values.
     fn kv_width(self) -> usize {
         self.kv * self.dim
     }
 
-    /// Query heads that share a key head.
+    /// Returns the number of query heads that share a key head.
     fn group(self) -> usize {
         self.q / self.kv
     }
@@ -71,45 +71,45 @@ impl Heads {
     }
 }
 
-/// Keys and values of many sequences, in blocks of [`BLOCK_TOKENS`].
+/// Keys and values of many sequences, in blocks of [`BLOCK_TOKENS`] tokens.
 #[derive(Debug, Clone, Copy)]
 pub struct Blocks<'a> {
-    /// Every block.
+    /// Storage of all blocks.
     pub storage: &'a [Box<[f32]>],
-    /// Where the keys `[kv * dim, BLOCK_TOKENS]` begin in a block.
+    /// Offset of the keys `[kv * dim, BLOCK_TOKENS]` in a block.
     pub keys: usize,
-    /// Where the values `[BLOCK_TOKENS, kv * dim]` begin in a block.
+    /// Offset of the values `[BLOCK_TOKENS, kv * dim]` in a block.
     pub values: usize,
 }
 
-/// Sequences packed one after the other, without padding. Some may have their first tokens in common, which are there once.
+/// Sequences packed one after the other, without padding. Sequences may share a prefix, which is stored once.
 #[derive(Debug, Clone, Copy)]
 pub struct Packing<'a> {
-    /// Row `r` is the tokens `offsets[r]..offsets[r + 1]`.
+    /// Bounds of the rows: row `r` holds the tokens `offsets[r]..offsets[r + 1]`.
     pub offsets: &'a [usize],
-    /// The row that row `r` goes on after, which comes earlier and goes on after none itself. Rows past the end of this
-    /// list go on after none.
+    /// Prefix of each row: an earlier row that has no prefix itself, or `None`. Rows past the end of this list have no
+    /// prefix.
     pub prefixes: &'a [Option<usize>],
 }
 
 impl<'a> Packing<'a> {
-    /// Rows that have nothing in common.
+    /// Packs rows without shared prefixes.
     pub fn of(offsets: &'a [usize]) -> Self {
         Self { offsets, prefixes: &[] }
     }
 
-    /// The row that row `r` goes on after.
+    /// Returns the row that is the prefix of row `r`.
     pub fn prefix(&self, r: usize) -> Option<usize> {
         self.prefixes.get(r).copied().flatten()
     }
 
-    /// The tokens of each row's prefix, empty if it has none, and its own.
+    /// Iterates over the rows: the token range of the prefix (empty without one) and the row's own token range.
     fn rows(self) -> impl Iterator<Item = [Range<usize>; 2]> + 'a {
         let own = move |r: usize| self.offsets[r]..self.offsets[r + 1];
         (0..self.offsets.len() - 1).map(move |r| [self.prefix(r).map_or(0..0, own), own(r)])
     }
 
-    /// Asserts that offsets rise from 0 and prefixes are as they have to be; the number of tokens.
+    /// Asserts that offsets rise from 0 and that prefixes are valid. Returns the number of tokens.
     #[track_caller]
     fn check(self, name: &str) -> usize {
         let Self { offsets, prefixes } = self;
@@ -130,16 +130,17 @@ impl<'a> Packing<'a> {
 /// One sequence of [`attention_cached`].
 #[derive(Debug, Clone, Copy)]
 pub struct Segment<'a> {
-    /// How many of the last tokens are queries.
+    /// Number of queries: the last tokens of the sequence.
     pub new_tokens: usize,
-    /// Tokens of the sequence, those that are queries at the end.
+    /// Number of tokens of the sequence, new tokens included.
     pub len: usize,
-    /// The blocks that hold them, in order.
+    /// Blocks of the sequence, in order.
     pub blocks: &'a [u32],
 }
 
-/// Attends within packed rows: `q`, `out` are `[n, heads.q * dim]`, `k`, `v` are `[n, heads.kv * dim]`; a token sees those of
-/// its row's prefix, and those of its row up to itself. The bits are those of the row as a whole, wherever it is cut.
+/// Computes attention within packed rows: `q`, `out` are `[n, heads.q * dim]`, `k`, `v` are `[n, heads.kv * dim]`. A
+/// token attends to the row's prefix and to its row up to itself. The bits equal those of the unsplit row, wherever it
+/// is split.
 ///
 /// # Panics
 ///
@@ -175,13 +176,14 @@ pub fn attention(
     run(tasks, heads);
 }
 
-/// Attends from the new tokens of each segment to its whole past: `q`, `out` are `[Σ new_tokens, heads.q * dim]`, packed
-/// in the order of the segments. The `i`-th new token sees keys `0..=past + i`. The bits are those of [`attention`] on the
-/// whole row, however the row is cut into calls and wherever its blocks lie.
+/// Computes attention from the new tokens of each segment to its whole past: `q`, `out` are
+/// `[Σ new_tokens, heads.q * dim]`, packed in the order of the segments. The `i`-th new token attends to the keys
+/// `0..=past + i`. The bits equal those of [`attention`] on the whole row, however the row is split into calls and
+/// wherever its blocks are stored.
 ///
 /// # Panics
 ///
-/// If the lengths differ from the shapes, or a block is not there.
+/// If the lengths differ from the shapes, or a block does not exist.
 pub fn attention_cached(
     q: &[f32],
     blocks: Blocks<'_>,
@@ -203,7 +205,7 @@ pub fn attention_cached(
         );
     }
     if segments.iter().all(|segment| segment.new_tokens == 1) {
-        // Decoding: a task for each segment, without a list of them.
+        // Decoding: one task for each segment, without allocating a list of tasks.
         let one = |((segment, q), out): ((&Segment<'_>, _), _)| {
             let (k, v) = (Keys::of(&blocks, segment.blocks), Rows::of(&blocks, segment.blocks));
             Task { q, k, v, prefix: None, first: segment.len - 1, out }.run(heads);
@@ -229,9 +231,9 @@ pub fn attention_cached(
     run(tasks, heads);
 }
 
-/// The gradients of [`attention`], from its `out` and `dout`; `dq`, `dk`, `dv` are overwritten. Probabilities are computed
-/// again, and a row's sums are taken in the order of its queries; to those of a prefix each row that goes on after it adds
-/// its own, in their order.
+/// Computes the gradients of [`attention`] from its `out` and `dout`. `dq`, `dk` and `dv` are overwritten.
+/// Probabilities are recomputed. The sums of a row are taken in the order of its queries; the rows that share a prefix
+/// then add their parts to its gradients, in row order.
 ///
 /// ```text
 /// dpᵢⱼ = doutᵢ · vⱼ,   dsᵢⱼ = pᵢⱼ (dpᵢⱼ − doutᵢ · outᵢ)
@@ -240,7 +242,7 @@ pub fn attention_cached(
 ///
 /// # Panics
 ///
-/// As [`attention`].
+/// Under the same conditions as [`attention`].
 #[expect(clippy::too_many_arguments, reason = "five arrays in, three out")]
 pub fn attention_bwd(
     q: &[f32],
@@ -265,7 +267,7 @@ pub fn attention_bwd(
         assert_eq!(len, n * kvw, "attention_bwd: {name} has {len} elements, not [{n}, {kvw}]");
     }
     let (mut dq, mut dk, mut dv) = (dq, dk, dv);
-    // Rows that go on after another are with it, in their order.
+    // A family is a row and the rows that have it as prefix, in row order.
     let mut families: Vec<Vec<backward::Task<'_>>> = Vec::with_capacity(packing.offsets.len());
     let mut family = Vec::with_capacity(packing.offsets.len());
     for (r, [prefix, own]) in packing.rows().enumerate() {
@@ -299,14 +301,14 @@ pub fn attention_bwd(
     }
 }
 
-/// Takes the first `len` elements off a slice.
+/// Splits the first `len` elements off a slice.
 fn split<'a>(slice: &mut &'a mut [f32], len: usize) -> &'a mut [f32] {
     let (first, rest) = std::mem::take(slice).split_at_mut(len);
     *slice = rest;
     first
 }
 
-/// Adds the tasks of the queries of one row from the `past`-th on, taking their outputs off `out`.
+/// Appends the tasks of one row's queries from the `past`-th on, and splits their outputs off `out`.
 fn push_tasks<'a>(
     tasks: &mut Vec<Task<'a>>,
     q: &'a [f32],

@@ -1,4 +1,5 @@
-//! Advantages on a GPU: [`Gpu`] computes what [`Cpu`](crate::advantage::Cpu) does, from host slices or device slices.
+//! Advantages on a GPU: [`Gpu`] computes the same estimators as [`Cpu`](crate::advantage::Cpu), from host or device
+//! slices.
 //!
 //! ```no_run
 //! use maverl_kernels::advantage::{Estimate, GaeParams, GaeSteps, RaggedRows};
@@ -11,10 +12,12 @@
 //! # Ok::<(), maverl_kernels::cuda::CudaError>(())
 //! ```
 //!
-//! Building needs no CUDA. The driver and NVRTC are loaded when a device is opened, which compiles [`SOURCE`] for it; see
-//! [`nvrtc`] for where NVRTC is looked for. What is missing is an error, and the CPU is there instead.
+//! Building needs no CUDA. Opening a device loads the driver and NVRTC and compiles [`SOURCE`] for the device;
+//! [`nvrtc`] lists the folders that are searched for NVRTC. A missing library is an error; the CPU computes the same
+//! without it.
 //!
-//! Memory moved, in bytes a row (a place for scans), where rows of a group lie together; `+ 4` where they do not:
+//! Memory traffic, in bytes per row (per step of a scan), where the rows of a group are contiguous; `+ 4` where they
+//! are not:
 //!
 //! | function | kernels | read | written |
 //! |---|---|---|---|
@@ -27,10 +30,10 @@
 //! | `whiten` | `moments_f32`, `merge`, `whiten_rows` | 16 | 4 |
 //! | `ema` | `moments_f32`, `merge`, `ema_rows`, `ema_move` | 12 | 4 |
 //!
-//! Beside that 24 bytes for each piece of a group, which is all its rows or 512 of them. Units of several rows add 12 a
-//! row, and 72 a unit, by `moments_f32`, `means` and `moments_f64`.
+//! Each piece of a group (the whole group, or 512 rows of it) adds 24 bytes. Units of several rows add 12 a row and 72
+//! a unit, in `moments_f32`, `means` and `moments_f64`.
 //!
-//! Logic above the driver is generic over [`Machine`], so that tests run it, and the kernels, without a GPU.
+//! The logic above the driver is generic over [`Machine`], so that tests run it, and the kernels, without a GPU.
 
 mod driver;
 mod estimate;
@@ -44,10 +47,10 @@ pub use resident::{GroupingOn, PlacesOn, SegmentsOn};
 
 use cudarc::driver::{DeviceRepr, ValidAsZeroBits};
 
-/// The kernels, as NVRTC and, in tests, a C++ compiler read them.
+/// Source of the kernels. NVRTC compiles it; in tests a C++ compiler does.
 pub const SOURCE: &str = include_str!("cuda/advantage.cu");
 
-/// The names of the kernels in [`SOURCE`].
+/// Names of the kernels in [`SOURCE`].
 pub const NAMES: [&str; 10] = [
     "moments_f32",
     "moments_f64",
@@ -64,7 +67,7 @@ pub const NAMES: [&str; 10] = [
 /// Threads of a block, for every kernel.
 pub const BLOCK: u32 = 256;
 
-/// What arrays on a machine hold.
+/// Element type of arrays on a machine.
 pub trait Element: Copy + Default + DeviceRepr + ValidAsZeroBits {}
 
 impl Element for f32 {}
@@ -72,33 +75,33 @@ impl Element for f64 {}
 impl Element for u32 {}
 impl Element for u8 {}
 
-/// What has memory of its own and runs [`SOURCE`]'s kernels one after the other.
+/// A device with its own memory that runs the kernels of [`SOURCE`] one after the other.
 pub trait Machine {
-    /// What may go wrong.
+    /// Error of the device.
     type Error;
-    /// An array in its memory.
+    /// Array in the device's memory.
     type Array<T: Element>;
 
-    /// A copy of an array of the host's. An empty one may have any address.
+    /// Copies a host array to the device. An empty array may have any address.
     fn upload<T: Element>(&self, host: &[T]) -> Result<Self::Array<T>, Self::Error>;
 
-    /// Room for `n` elements, which may hold anything.
+    /// Allocates `n` elements of arbitrary content.
     fn space<T: Element>(&self, n: usize) -> Result<Self::Array<T>, Self::Error>;
 
-    /// The first `n` elements, when all that was launched before is done.
+    /// Copies the first `n` elements to the host, after everything launched before has finished.
     fn download<T: Element>(&self, array: &Self::Array<T>, n: usize)
     -> Result<Vec<T>, Self::Error>;
 
-    /// Where an array lies.
+    /// Returns the address of an array.
     fn address<T: Element>(&self, array: &Self::Array<T>) -> u64;
 
-    /// Runs a kernel in so many blocks of [`BLOCK`] threads; an argument is the bits of an
-    /// address, an integer or an `f64`.
+    /// Runs a kernel in `blocks` blocks of [`BLOCK`] threads. An argument is the bits of an address, an integer or an
+    /// `f64`.
     ///
     /// # Safety
     ///
-    /// There are as many arguments as the kernel has parameters, of their meaning; what lies at the addresses is as
-    /// long as the kernel reads and writes, lives until the launch has run, and what is written is not read by others
+    /// The arguments match the kernel's parameters in number and meaning. The memory at each address is as long as the
+    /// kernel reads and writes, and lives until the launch has run. Memory that the kernel writes is not read by others
     /// meanwhile.
     #[allow(unsafe_code)]
     unsafe fn launch(

@@ -1,4 +1,4 @@
-//! Looking up rows of a table, and the gradient of it.
+//! Lookup of rows in a table, and its gradient.
 
 use pulp::Simd;
 use rayon::prelude::*;
@@ -10,7 +10,7 @@ use crate::par;
 ///
 /// # Panics
 ///
-/// If the lengths differ from the shapes, or an id is not in the table.
+/// If the lengths differ from the shapes, or an id is out of range.
 pub fn gather(table: &[f32], ids: &[u32], d: usize, out: &mut [f32]) {
     check("gather", table.len(), ids, d, out.len());
     par::parts(out, d, |start, out| {
@@ -24,7 +24,7 @@ pub fn gather(table: &[f32], ids: &[u32], d: usize, out: &mut [f32]) {
 ///
 /// # Panics
 ///
-/// If the lengths differ from the shapes, or an id is not in the table.
+/// If the lengths differ from the shapes, or an id is out of range.
 pub fn scatter_add(dy: &[f32], ids: &[u32], d: usize, dtable: &mut [f32]) {
     check("scatter_add", dtable.len(), ids, d, dy.len());
     // Each thread owns a range of ids and reads all tokens, so a row of the table is always summed in token order.
@@ -37,7 +37,7 @@ pub fn scatter_add(dy: &[f32], ids: &[u32], d: usize, dtable: &mut [f32]) {
     parts.for_each(|(i, part)| add(i * rows, part));
 }
 
-/// Adds rows of `dy` to those of the table that are in `rows`, which begin with the row `first`.
+/// Adds rows of `dy` to the rows of the table in `rows`; the first of those is `first`.
 struct AddRows<'a> {
     dy: &'a [f32],
     ids: &'a [u32],

@@ -1,8 +1,8 @@
-//! Sixteen lanes: the fixed order in which every sum over a vector is taken, in the vectors of every path.
+//! Sixteen lanes: the fixed order of every sum over a vector, on the vectors of every path.
 //!
-//! Lane `l` of a sum takes the elements `l, l + 16, l + 32, …` one after the other; the lanes are then added in a tree
-//! that halves them. The order depends on nothing but the length, and sixteen lanes are one vector of AVX-512, two of
-//! AVX2, four of NEON, or sixteen numbers: every path has the same bits.
+//! Lane `l` of a sum takes the elements `l, l + 16, l + 32, …` in order. The lanes are then added in a tree that halves
+//! them. The order depends on the length alone. Sixteen lanes are one vector of AVX-512, two of AVX2, four of NEON, or
+//! sixteen numbers, so every path gives the same bits.
 
 mod wide;
 
@@ -10,15 +10,15 @@ use pulp::{Scalar512b, Simd, WithSimd, cast};
 
 use crate::simd;
 
-/// Lanes of every sum.
+/// Number of lanes of every sum.
 pub(crate) const LANES: usize = 16;
 
-/// An operation that is written over [`Lanes`].
+/// An operation written over [`Lanes`].
 pub(crate) trait Kernel {
     type Output;
 
-    /// The operation in the vectors of a path. It and what it calls, closures too, are `#[inline(always)]`, or they are
-    /// compiled without the instructions of the path.
+    /// Runs the operation on the vectors of a path. This function and everything it calls, closures included, must be
+    /// `#[inline(always)]`; otherwise they are compiled without the instructions of the path.
     fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) -> Self::Output;
 }
 
@@ -39,7 +39,7 @@ impl<K: Kernel> WithSimd for OnLanes<K> {
             16 => self.0.run(Lanes::<S, 1> { simd }),
             8 => self.0.run(Lanes::<S, 2> { simd }),
             4 => self.0.run(Lanes::<S, 4> { simd }),
-            // Sixteen numbers whose instructions are functions: as correct, and far less to compile.
+            // Sixteen numbers whose instructions are functions: equally correct, and far less code to compile.
             1 => self.0.run(Lanes::<Scalar512b, 1> { simd: Scalar512b }),
             lanes => unreachable!("a path of {lanes} lanes"),
         }
@@ -55,7 +55,7 @@ pub(crate) struct Lanes<S, const N: usize> {
     pub(crate) simd: S,
 }
 
-/// Methods that do the same to each vector.
+/// Defines methods that apply one instruction to each vector.
 macro_rules! each_vector {
     ($($(#[$doc:meta])* $name:ident($($arg:ident),+) = $instruction:ident;)+) => {$(
         $(#[$doc])*
@@ -77,12 +77,12 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
         mul(a, b) = mul_f32s;
         div(a, b) = div_f32s;
         sqrt(a) = sqrt_f32s;
-        /// `a b + c`, rounded once.
+        /// Returns `a b + c`, rounded once.
         mul_add(a, b, c) = mul_add_f32s;
     }
 
-    /// If the instructions for the larger and the smaller of two are defined as [`Lanes::larger`] is: those of x86 are,
-    /// which has at least sixteen registers.
+    /// True if the instructions for maximum and minimum are defined as [`Lanes::larger`] is. Those of x86 are; it has
+    /// at least sixteen registers here.
     const ORDERED: bool = cfg!(target_arch = "x86_64") && S::REGISTER_COUNT >= 16;
 
     #[inline(always)]
@@ -97,7 +97,7 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
         out
     }
 
-    /// At most sixteen elements, and `rest` in the lanes after them.
+    /// Loads at most sixteen elements and fills the remaining lanes with `rest`.
     #[inline(always)]
     pub(crate) fn load_first(self, x: &[f32], rest: f32) -> Sixteen<S, N> {
         let mut all = [rest; LANES];
@@ -117,7 +117,7 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
         out
     }
 
-    /// `a` where `a > b`, else `b`: of a number and NaN the second one.
+    /// Returns `a` where `a > b`, else `b`. If either is NaN, the result is `b`.
     #[inline(always)]
     pub(crate) fn larger(self, a: Sixteen<S, N>, b: Sixteen<S, N>) -> Sixteen<S, N> {
         let mut out = b;
@@ -131,7 +131,7 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
         out
     }
 
-    /// `a` where `a < b`, else `b`: of a number and NaN the second one.
+    /// Returns `a` where `a < b`, else `b`. If either is NaN, the result is `b`.
     #[inline(always)]
     pub(crate) fn smaller(self, a: Sixteen<S, N>, b: Sixteen<S, N>) -> Sixteen<S, N> {
         let mut out = b;
@@ -145,7 +145,7 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
         out
     }
 
-    /// `then` where `x` is less than a bound, else `other`.
+    /// Returns `then` where `x` is less than a bound, else `other`.
     #[inline(always)]
     pub(crate) fn where_less(
         self,
@@ -186,7 +186,7 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
             }
         }
         match S::F32_LANES {
-            // These are the rest of the tree.
+            // These instructions are the rest of the tree.
             16 | 8 => self.simd.reduce_sum_f32s(x[0]),
             4 => {
                 let x = pulp::bytemuck::cast_slice::<S::f32s, f32>(&x[..1]);
@@ -196,7 +196,8 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
         }
     }
 
-    /// The largest element; negative infinity for none. NaN is passed over. A maximum has no order, so its bits are free.
+    /// Returns the largest element; negative infinity if there are none. NaN is skipped. A maximum does not depend on
+    /// order, so any order gives the same bits.
     #[inline(always)]
     pub(crate) fn max(self, x: &[f32]) -> f32 {
         let mut lanes = [self.splat(f32::NEG_INFINITY); 2];
@@ -214,7 +215,7 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
         self.largest(self.larger(lanes[0], lanes[1]))
     }
 
-    /// The largest of sixteen elements that are not NaN.
+    /// Returns the largest of sixteen elements, none of them NaN.
     #[inline(always)]
     pub(crate) fn largest(self, mut x: Sixteen<S, N>) -> f32 {
         let mut vectors = N;
@@ -227,11 +228,11 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
         self.simd.reduce_max_f32s(x[0])
     }
 
-    /// If there is NaN among the elements.
+    /// Returns true if an element is NaN.
     #[inline(always)]
     pub(crate) fn has_nan(self, x: &[f32]) -> bool {
         let simd = self.simd;
-        // One where NaN was met.
+        // One where NaN was found.
         let mut met = self.splat(0.0);
         let (body, tail) = x.as_chunks();
         for x in body {
@@ -243,7 +244,7 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
         self.largest(met) > 0.0 || tail.iter().any(|x| x.is_nan())
     }
 
-    /// `Σ aᵢ bᵢ` in lane order.
+    /// Returns `Σ aᵢ bᵢ` in lane order.
     #[inline(always)]
     pub(crate) fn dot(self, a: &[f32], b: &[f32]) -> f32 {
         let n = a.len().min(b.len());
@@ -253,7 +254,7 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
             lanes = self.mul_add(self.load(a), self.load(b), lanes);
         }
         if !a_tail.is_empty() {
-            // A lane without an element stays as it is: adding a product of zeros would turn -0 into 0.
+            // A lane without an element keeps its value: adding a product of zeros would turn -0 into 0.
             let mut all = self.array(lanes);
             for ((lane, a), b) in all.iter_mut().zip(a_tail).zip(b_tail) {
                 *lane = a.mul_add(*b, *lane);
@@ -263,7 +264,7 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
         self.sum(lanes)
     }
 
-    /// `Σ (aᵢ bᵢ) cᵢ` in lane order.
+    /// Returns `Σ (aᵢ bᵢ) cᵢ` in lane order.
     #[inline(always)]
     pub(crate) fn dot3(self, a: &[f32], b: &[f32], c: &[f32]) -> f32 {
         let n = a.len().min(b.len()).min(c.len());
@@ -283,12 +284,13 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
         self.sum(lanes)
     }
 
-    /// `eˣ` within 2 units in the last place.
+    /// Returns `eˣ` within 2 units in the last place.
     ///
-    /// Below −87.3 it is exactly zero, above 88 it stays at `e⁸⁸`; NaN stays NaN. The polynomial is that of Cephes `expf`.
+    /// Below −87.3 the result is exactly zero, above 88 it is `e⁸⁸`; NaN stays NaN. The polynomial is that of Cephes
+    /// `expf`.
     #[inline(always)]
     pub(crate) fn exp(self, x: Sixteen<S, N>) -> Sixteen<S, N> {
-        /// Adding this rounds to an integer, whose bits are then the low ones of the sum.
+        /// Adding this number rounds to an integer, whose bits are then the low bits of the sum.
         const ROUND: f32 = 12_582_912.0;
         const LN2_HIGH: f32 = 0.693_359_4;
         const LN2_LOW: f32 = -2.121_944_4e-4;
@@ -308,7 +310,7 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
         self.where_less(x, -87.3, self.splat(0.0), self.mul(y, power))
     }
 
-    /// `2ⁿ` of an integer `n` in the low bits.
+    /// Returns `2ⁿ` for an integer `n` in the low bits.
     #[inline(always)]
     fn power_of_two(self, shifted: Sixteen<S, N>) -> Sixteen<S, N> {
         let simd = self.simd;
@@ -320,8 +322,8 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
         out
     }
 
-    /// Overwrites arrays by what `f` computes from sixteen elements of each at a time: of those that are `read`, and of
-    /// those that are `written`, as they were. All have the length of the first that is written.
+    /// Overwrites arrays by the result of `f` on sixteen elements of each at a time. `f` gets the elements of the
+    /// `read` arrays and the old elements of the `written` arrays. All arrays have the length of the first written one.
     #[inline(always)]
     pub(crate) fn each<const R: usize, const W: usize>(
         self,

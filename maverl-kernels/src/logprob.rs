@@ -1,13 +1,13 @@
-//! Log-probability and entropy of target tokens, without ever holding the logits of all rows.
+//! Log-probability and entropy of target tokens, without holding the logits of all rows.
 //!
 //! ```text
 //! z = (h wᵀ) / T,   log p(t) = z_t − logsumexp(z),   H = −Σ p log p   (nats)
 //! ```
 //!
-//! Rows are taken in chunks, each chunk's logits are computed, used and dropped. On the way back too: a loss of whole
-//! sequences is computed as soon as their log-probs are there, while their logits are. Only those of a sequence that is
-//! longer than a chunk are computed again. Sums over the vocabulary are `f32` in sixteen lanes for 256 elements and `f64`
-//! from there on, which keeps them within 1e-6 of `f64` for any vocabulary.
+//! Rows are processed in chunks: each chunk's logits are computed, used and dropped. The backward pass does the same:
+//! the loss of whole sequences is computed as soon as their log-probs are known, while their logits are still in
+//! memory. Only a sequence longer than a chunk has its logits recomputed. Sums over the vocabulary are `f32` in sixteen
+//! lanes for 256 elements and `f64` beyond, which keeps them within 1e-6 of `f64` for any vocabulary.
 
 mod row;
 
@@ -22,21 +22,21 @@ use crate::lanes::{self, Kernel, Lanes};
 use crate::matmul::{PackedWeight, Precision};
 use crate::par;
 
-/// Logits of one chunk.
+/// Maximum number of logits of one chunk.
 const CHUNK: usize = 1 << 21;
 
-/// The distributions `softmax((h wᵀ) * inv_temperature)` and a target token of each.
+/// Distributions `softmax((h wᵀ) * inv_temperature)` with one target token each.
 #[derive(Debug, Clone, Copy)]
 pub struct LmHead<'a> {
-    /// `[n, d]`.
+    /// Hidden states `[n, d]`.
     pub h: &'a [f32],
-    /// `[V, d]`.
+    /// Weight of the head, `[V, d]`.
     pub w: &'a [f32],
-    /// `[n]`, below `V`.
+    /// Target tokens `[n]`, below `V`.
     pub targets: &'a [u32],
-    /// `[n]`, positive.
+    /// Inverse temperatures `[n]`, positive.
     pub inv_temperature: &'a [f32],
-    /// Of the products.
+    /// Precision of the products.
     pub precision: Precision,
 }
 
@@ -59,9 +59,10 @@ impl LmHead<'_> {
         }
     }
 
-    /// The gradients of a loss of log-probabilities and entropies. Sequence `s` is the rows `offsets[s]..offsets[s + 1]`;
-    /// `loss` is called once for some consecutive sequences at a time, with log-probs and entropies of their rows, and sets
-    /// its derivatives by both. `dh [n, d]` is overwritten; to `dw [V, d]`, which a frozen head does without, it is added.
+    /// Computes the gradients of a loss of log-probabilities and entropies. Sequence `s` is the rows
+    /// `offsets[s]..offsets[s + 1]`. `loss` is called once for some consecutive sequences at a time, with the log-probs
+    /// and entropies of their rows, and writes its derivatives by both. `dh [n, d]` is overwritten. The gradient of the
+    /// weight is added to `dw [V, d]`, which a frozen head omits.
     ///
     /// ```text
     /// dz_v = dlogp (1[v = t] − p_v) − dH p_v (log p_v + H),   dlogits = dz / T
@@ -69,7 +70,7 @@ impl LmHead<'_> {
     ///
     /// # Errors
     ///
-    /// What `loss` returns.
+    /// The error that `loss` returns.
     ///
     /// # Panics
     ///
@@ -128,7 +129,7 @@ impl LmHead<'_> {
         }
     }
 
-    /// The gradients of some rows, whose logits are replaced by theirs.
+    /// Computes the gradients of some rows, overwriting their logits.
     fn backward(
         &self,
         logits: &mut [f32],
@@ -148,7 +149,7 @@ impl LmHead<'_> {
         }
     }
 
-    /// The logits of some rows, in the front of `out`.
+    /// Computes the logits of some rows into the front of `out`.
     fn logits<'o>(
         &self,
         w: &PackedWeight,
@@ -161,7 +162,7 @@ impl LmHead<'_> {
         out
     }
 
-    /// Replaces the logits of rows from `start` on by their gradients.
+    /// Replaces the logits of the rows from `start` on by their gradients.
     fn gradient(
         &self,
         logits: &mut [f32],
@@ -180,7 +181,7 @@ impl LmHead<'_> {
     }
 }
 
-/// [`Row::of`].
+/// Computes [`Row::of`].
 pub(crate) struct RowOf<'a> {
     pub(crate) logits: &'a [f32],
     pub(crate) inverse: f32,
@@ -195,7 +196,7 @@ impl Kernel for RowOf<'_> {
     }
 }
 
-/// [`Row::gradient`].
+/// Computes [`Row::gradient`].
 struct Gradient<'a> {
     row: &'a Row,
     logits: &'a mut [f32],
@@ -214,7 +215,7 @@ impl Kernel for Gradient<'_> {
     }
 }
 
-/// What is known of the rows of one chunk.
+/// Log-probs, entropies and softmax sums of one chunk's rows.
 #[derive(Default)]
 struct Outputs {
     logp: Vec<f32>,
@@ -234,12 +235,12 @@ impl Outputs {
     }
 }
 
-/// Cuts a range into pieces of at most `size`.
+/// Splits a range into pieces of at most `size`.
 fn chunks(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
     range.clone().step_by(size).map(move |start| start..range.end.min(start + size))
 }
 
-/// As many whole sequences at a time as have at most `most` rows together, at least one.
+/// Groups consecutive whole sequences of together at most `most` rows; at least one sequence a group.
 fn whole(offsets: &[usize], most: usize) -> impl Iterator<Item = Range<usize>> {
     let mut end = 0;
     std::iter::from_fn(move || {
@@ -272,7 +273,8 @@ pub fn logprobs(
     all_rows(logits, targets, inv_temperature, logp, entropy, None);
 }
 
-/// Rows of a chunk: a product of few rows is mostly reading `w`, one of too many leaves the cache.
+/// Returns the number of rows of a chunk. A product of few rows mostly reads `w`; one of too many rows leaves the
+/// cache.
 fn chunk_rows(vocab: usize) -> usize {
     (CHUNK / vocab).clamp(128, 512)
 }
@@ -307,7 +309,7 @@ fn all_rows(
     }
 }
 
-/// Asserts the shapes of a linear layer and its targets; returns rows, vocabulary and width.
+/// Asserts the shapes of a linear layer and its targets. Returns rows, vocabulary and width.
 fn check_linear(name: &str, h: &[f32], w: &[f32], targets: &[u32]) -> (usize, usize, usize) {
     let n = targets.len();
     let d = h.len() / n.max(1);

@@ -1,15 +1,16 @@
-//! Matrix products whose rows do not know of each other, in `f32` and `bf16`.
+//! Matrix products whose rows do not depend on each other, in `f32` and `bf16`.
 //!
-//! An element of a product is the sum of its terms taken in ascending order, one chain of fused multiply-adds for each
-//! piece of at most 512 words (a word is one `f32` or two `bf16`), the pieces added in their order. Nothing else enters: not the other
-//! rows, not the number of threads, not how a matrix was cut or packed. K-1 follows without a special case. In `f32` every
-//! path has the same bits; in `bf16` the same holds of the paths that widen terms to `f32` (scalar, NEON, AVX2, and AVX-512 without
-//! AVX512_BF16). The dot products of AVX512_BF16 and of AMX decide themselves how two terms meet and what becomes of
-//! subnormal numbers, so these two have bits of their own and agree with the others to rounding.
+//! An element of a product is a sum of terms in ascending order: one chain of fused multiply-adds for each piece of at
+//! most 512 words (a word is one `f32` or two `bf16`), with the pieces added in order. Nothing else affects it: not the
+//! other rows, not the number of threads, not how a matrix was split or packed. K-1 follows without a special case. In
+//! `f32` every path has the same bits. In `bf16` that holds for the paths that widen terms to `f32` (scalar, NEON,
+//! AVX2, and AVX-512 without AVX512_BF16). The dot products of AVX512_BF16 and of AMX define their own addition of two
+//! terms and their own handling of subnormal numbers, so these two have bits of their own and agree with the others to
+//! rounding.
 //!
-//! The right side is taken in panels of 32 columns. [`PackedWeight`] keeps a weight in that form, which few rows need (decoding):
-//! their product is one pass over the weight's memory. [`Matmul::nt`] lays it out anew in each call, which many rows pay
-//! for. Arrays are `f32` always; [`Precision::Bf16`] rounds them where they are laid out.
+//! The right side is read in panels of 32 columns. [`PackedWeight`] stores a weight in that layout. Products of few
+//! rows (decoding) need it: they are then one pass over the weight's memory. [`Matmul::nt`] packs the weight in each
+//! call, which pays off with many rows. Arrays are always `f32`; [`Precision::Bf16`] rounds them during packing.
 
 mod ceiling;
 mod engine;
@@ -31,35 +32,35 @@ use layout::{Bf16, Element, F32, Line, Matrix, Order, Panels};
 use path::Path;
 pub(crate) use path::prefetch;
 
-/// Tests if the processor has AMX for `bf16`, and the system lets this process use it.
+/// Returns true if the processor has AMX for `bf16` and the operating system lets this process use it.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn has_amx() -> bool {
     amx::works()
 }
 
-/// What the terms of a product are rounded to. Sums are `f32` in any case, and so are the arrays.
+/// Rounding of a product's terms. Sums and arrays are always `f32`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Precision {
-    /// Not at all.
+    /// No rounding.
     #[default]
     F32,
-    /// To the nearest `bf16`.
+    /// Rounding to the nearest `bf16`.
     Bf16,
 }
 
 impl Precision {
-    /// Products that overwrite what they are given.
+    /// Returns products that overwrite the output.
     pub fn set(self) -> Matmul {
         Matmul { precision: self, then: Then::Set }
     }
 
-    /// Products that are added to what they are given.
+    /// Returns products that are added to the output.
     pub fn add(self) -> Matmul {
         Matmul { precision: self, then: Then::Add }
     }
 }
 
-/// A matrix product: its precision, and what happens to the values that the output had.
+/// A matrix product: its precision, and whether it overwrites the output or adds to it.
 #[derive(Debug, Clone, Copy)]
 pub struct Matmul {
     precision: Precision,
@@ -67,12 +68,12 @@ pub struct Matmul {
 }
 
 impl Matmul {
-    /// What terms are rounded to.
+    /// Returns the rounding of terms.
     pub fn precision(self) -> Precision {
         self.precision
     }
 
-    /// `out[m, n] (+)= a[m, k] · b[n, k]ᵀ`: a linear layer, `y = x Wᵀ`.
+    /// Computes `out[m, n] (+)= a[m, k] · b[n, k]ᵀ`: a linear layer, `y = x Wᵀ`.
     ///
     /// # Panics
     ///
@@ -82,7 +83,8 @@ impl Matmul {
         self.run((a, m, Order::Terms), (b, n, Order::Terms), out, k);
     }
 
-    /// `out[m, n] (+)= a[m, k] · wᵀ` with `w [n, k]` packed: the bits of [`Matmul::nt`], without its look at `w`.
+    /// Computes `out[m, n] (+)= a[m, k] · wᵀ` with `w [n, k]` packed. The bits are those of [`Matmul::nt`]; packing `w`
+    /// is saved.
     ///
     /// # Panics
     ///
@@ -97,7 +99,7 @@ impl Matmul {
         }
     }
 
-    /// `out[m, n] (+)= a[m, k] · b[k, n]`: the gradient of a layer's input, `dx = dy W`.
+    /// Computes `out[m, n] (+)= a[m, k] · b[k, n]`: the gradient of a layer's input, `dx = dy W`.
     ///
     /// # Panics
     ///
@@ -107,7 +109,7 @@ impl Matmul {
         self.run((a, m, Order::Terms), (b, n, Order::Indices), out, k);
     }
 
-    /// `out[m, n] (+)= a[k, m]ᵀ · b[k, n]`: the gradient of a weight, summed over `k` rows.
+    /// Computes `out[m, n] (+)= a[k, m]ᵀ · b[k, n]`: the gradient of a weight, summed over `k` rows.
     ///
     /// # Panics
     ///
@@ -132,8 +134,8 @@ impl Matmul {
     }
 }
 
-/// A weight `[outputs, inputs]` in the form that products read: made once, used by every [`Matmul::nt_packed`] until the
-/// weight changes, then [`PackedWeight::update`]d by its owner.
+/// A weight `[outputs, inputs]` in the layout that products read. It is packed once and used by every
+/// [`Matmul::nt_packed`]; when the weight changes, its owner calls [`PackedWeight::update`].
 #[derive(Debug, Clone)]
 pub struct PackedWeight {
     precision: Precision,
@@ -155,7 +157,7 @@ impl PackedWeight {
         packed
     }
 
-    /// Packs the values that the weight has now, into the memory of the old ones.
+    /// Packs the weight's new values into the same memory.
     ///
     /// # Panics
     ///
@@ -175,13 +177,13 @@ impl PackedWeight {
         }
     }
 
-    /// Outputs and inputs.
+    /// Returns the number of outputs and inputs.
     pub fn shape(&self) -> (usize, usize) {
         (self.outputs, self.inputs)
     }
 
-    /// Bytes of a packed weight: its outputs are rounded up to 32, and in `bf16`, where a term has two bytes, its inputs
-    /// to 32.
+    /// Returns the bytes of a packed weight. Outputs are rounded up to 32; in `bf16`, where a term has two bytes,
+    /// inputs are rounded up to 32 too.
     pub fn bytes(precision: Precision, outputs: usize, inputs: usize) -> usize {
         lines(precision, outputs, inputs) * size_of::<Line>()
     }
@@ -194,7 +196,7 @@ fn lines(precision: Precision, outputs: usize, inputs: usize) -> usize {
     }
 }
 
-/// Values, how many sums they enter, and how they lie.
+/// Values, number of sums, and memory order of one side.
 type Side<'a> = (&'a [f32], usize, Order);
 
 fn run<E: Element>(
@@ -210,7 +212,7 @@ fn run<E: Element>(
     Product { a, b, out: Out::new(out, n), then, path }.run();
 }
 
-/// Asserts that each slice holds its `rows x cols`.
+/// Asserts that each slice has the length of its `rows x cols`.
 fn check(name: &str, shapes: [(&str, usize, usize, usize); 3]) {
     for (slice, len, rows, cols) in shapes {
         assert_eq!(len, rows * cols, "{name}: {slice} has {len} elements, not [{rows}, {cols}]");

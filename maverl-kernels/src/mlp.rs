@@ -1,4 +1,4 @@
-//! The gate of a SwiGLU feed-forward layer, forward and backward.
+//! Gate of a SwiGLU feed-forward layer, forward and backward.
 
 use pulp::Simd;
 
@@ -20,7 +20,7 @@ pub fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) {
     });
 }
 
-/// The gradients of [`swiglu`]; `dgate` and `dup` are overwritten.
+/// Computes the gradients of [`swiglu`]. `dgate` and `dup` are overwritten.
 ///
 /// ```text
 /// σ = 1 / (1 + e⁻ᵍ):   dup = dout g σ,   dgate = dout u σ (1 + g (1 − σ))
@@ -43,7 +43,7 @@ pub fn swiglu_bwd(gate: &[f32], up: &[f32], dout: &[f32], dgate: &mut [f32], dup
     });
 }
 
-/// A part of [`swiglu`].
+/// Elements of one thread in [`swiglu`].
 struct Forward<'a> {
     gate: &'a [f32],
     up: &'a [f32],
@@ -64,7 +64,7 @@ impl Kernel for Forward<'_> {
     }
 }
 
-/// A part of [`swiglu_bwd`].
+/// Elements of one thread in [`swiglu_bwd`].
 struct Backward<'a> {
     gate: &'a [f32],
     up: &'a [f32],

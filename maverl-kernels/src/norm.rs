@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use crate::lanes::{self, Kernel, Lanes};
 use crate::par;
 
-/// Rows whose weight gradient is summed before it meets the others'.
+/// Rows whose weight gradients are summed before they are added to the others.
 const ROWS: usize = 256;
 
 /// Normalizes each row by its root mean square: `x [n, d]`, `w [d]`, `out [n, d]`.
@@ -26,7 +26,8 @@ pub fn rms_norm(x: &[f32], w: &[f32], eps: f32, out: &mut [f32]) {
     });
 }
 
-/// The gradients of [`rms_norm`]: `dx [n, d]` is overwritten; to `dw [d]`, which a frozen weight does without, it is added.
+/// Computes the gradients of [`rms_norm`]. `dx [n, d]` is overwritten. The gradient of the weight is added to `dw [d]`,
+/// which a frozen weight omits.
 ///
 /// ```text
 /// r = 1 / √(mean(x²) + ε)
@@ -47,11 +48,12 @@ pub fn rms_norm_bwd(
     backward::<false>("rms_norm_bwd", x, w, eps, dy, dx, dw);
 }
 
-/// [`rms_norm_bwd`] in a residual stream: `dx [n, d]` has on entry what reached `x` by other ways. The norm's share is added to it, and `dw [d]` is added to.
+/// Computes [`rms_norm_bwd`] in a residual stream. On entry `dx [n, d]` holds the gradient that reached `x` along the
+/// other branches; the norm's gradient is added to it, and the weight's to `dw [d]`.
 ///
 /// # Panics
 ///
-/// As [`rms_norm_bwd`].
+/// Under the same conditions as [`rms_norm_bwd`].
 pub fn rms_norm_bwd_add(
     x: &[f32],
     w: &[f32],
@@ -63,7 +65,7 @@ pub fn rms_norm_bwd_add(
     backward::<true>("rms_norm_bwd_add", x, w, eps, dy, dx, dw);
 }
 
-/// Both backward passes; `ADD` keeps what `dx` had.
+/// Computes both backward passes; `ADD` keeps the old values of `dx`.
 fn backward<const ADD: bool>(
     name: &str,
     x: &[f32],
@@ -133,7 +135,7 @@ impl Kernel for Forward<'_> {
     }
 }
 
-/// Some rows of [`backward`]: `dx`, and their share added to `dw`.
+/// Some rows of [`backward`]: overwrites or adds to `dx`, and adds to `dw`.
 struct Backward<'a, const ADD: bool> {
     x: &'a [f32],
     w: &'a [f32],

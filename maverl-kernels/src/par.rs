@@ -1,4 +1,4 @@
-//! When and how a kernel is spread over threads: over its outputs, never over a sum.
+//! Parallelism of kernels: work is split over outputs, never over a sum.
 
 use std::cell::Cell;
 
@@ -11,7 +11,7 @@ thread_local! {
     static ALONE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `f`, whose kernels then stay on this thread: for callers that give every thread rows of its own.
+/// Runs `f` with all kernels on the calling thread. For callers that give every thread rows of its own.
 pub fn alone<R>(f: impl FnOnce() -> R) -> R {
     struct Restore(bool);
     impl Drop for Restore {
@@ -23,17 +23,17 @@ pub fn alone<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Threads that a kernel may use.
+/// Returns the number of threads that a kernel may use.
 pub(crate) fn threads() -> usize {
     if ALONE.get() { 1 } else { rayon::current_num_threads() }
 }
 
-/// Whether `work` elements are worth a second thread.
+/// Returns true if `work` elements are worth a second thread.
 pub(crate) fn worth_it(work: usize) -> bool {
     work >= 2 * GRAIN && threads() > 1
 }
 
-/// Elements of a block of at least [`GRAIN`] that holds whole units.
+/// Returns the size of a block of at least [`GRAIN`] elements that holds whole units.
 fn block(unit: usize) -> usize {
     GRAIN.div_ceil(unit.max(1)) * unit.max(1)
 }
@@ -47,7 +47,7 @@ pub(crate) fn parts<T: Send>(out: &mut [T], unit: usize, f: impl Fn(usize, &mut 
     out.par_chunks_mut(block).enumerate().for_each(|(i, part)| f(i * block, part));
 }
 
-/// [`parts`] of two outputs of the same length.
+/// Calls [`parts`] for two outputs of the same length.
 pub(crate) fn parts2(
     a: &mut [f32],
     b: &mut [f32],

@@ -9,16 +9,16 @@ use crate::par;
 
 /// Cosines and sines by position and frequency.
 ///
-/// They are computed when a position is first asked for: a model may allow far longer sequences than it ever sees.
+/// They are computed when a position is first used, because a model may allow far longer sequences than it ever gets.
 #[derive(Debug)]
 pub struct RopeTable {
     inv_freq: Vec<f32>,
     max_positions: usize,
-    /// Of the first positions, up to the last that was asked for and on to a power of two.
+    /// Table of the first positions: up to the last one used, rounded up to a power of two.
     rows: RwLock<Arc<Rows>>,
 }
 
-/// Both are `[positions, half]`.
+/// Cosines and sines, both `[positions, half]`.
 #[derive(Debug, Default)]
 struct Rows {
     cos: Vec<f32>,
@@ -26,23 +26,23 @@ struct Rows {
 }
 
 impl RopeTable {
-    /// The table of positions `0..max_positions`; `inv_freq` has half a head's dimension. Angles are `f32` products, as
-    /// in Hugging Face.
+    /// Creates the table of positions `0..max_positions`; `inv_freq` has half a head's dimension. Angles are `f32`
+    /// products, as in Hugging Face.
     pub fn new(inv_freq: &[f32], max_positions: usize) -> Self {
         Self { inv_freq: inv_freq.to_vec(), max_positions, rows: RwLock::default() }
     }
 
-    /// The dimension of a head.
+    /// Returns the dimension of a head.
     pub fn head_dim(&self) -> usize {
         2 * self.inv_freq.len()
     }
 
-    /// How many positions the table holds.
+    /// Returns the number of positions of the table.
     pub fn max_positions(&self) -> usize {
         self.max_positions
     }
 
-    /// The rows of at least the first `positions`, which must be in the table.
+    /// Returns the rows of at least the first `positions`, which must be in the table.
     fn rows(&self, positions: usize) -> Arc<Rows> {
         let needed = positions * self.inv_freq.len();
         let rows = Arc::clone(&self.rows.read().unwrap_or_else(PoisonError::into_inner));
@@ -76,11 +76,11 @@ pub fn rope(x: &mut [f32], positions: &[u32], heads: usize, table: &RopeTable) {
     rotate("rope", x, positions, heads, table, 1.0);
 }
 
-/// The gradient of [`rope`], in place: the rotation by the negative angle.
+/// Computes the gradient of [`rope`] in place: the rotation by the negative angle.
 ///
 /// # Panics
 ///
-/// As [`rope`].
+/// Under the same conditions as [`rope`].
 pub fn rope_bwd(dx: &mut [f32], positions: &[u32], heads: usize, table: &RopeTable) {
     rotate("rope_bwd", dx, positions, heads, table, -1.0);
 }
@@ -106,9 +106,9 @@ fn rotate(
 
 /// Tokens of [`rotate`].
 struct Rotate<'a> {
-    /// `[.., width]`.
+    /// Heads of some tokens, `[.., width]`.
     x: &'a mut [f32],
-    /// At least as many.
+    /// Positions, at least as many as tokens.
     positions: &'a [u32],
     width: usize,
     half: usize,
@@ -143,7 +143,7 @@ impl Kernel for Rotate<'_> {
     }
 }
 
-/// The table's rows of some positions, which are asserted to be in it.
+/// Returns the table's rows of some positions, after asserting that the table has them.
 fn checked_rows(name: &str, positions: &[u32], table: &RopeTable) -> Arc<Rows> {
     let most = positions.iter().max().map_or(0, |&p| p as usize + 1);
     let have = table.max_positions();

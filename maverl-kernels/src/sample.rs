@@ -1,6 +1,7 @@
-//! Choosing a token: counter-based random numbers, filters, and inverse-CDF sampling.
+//! Token sampling: counter-based random numbers, filters, and inverse-CDF sampling.
 //!
-//! Nothing here has state: a draw is a function of a seed and a counter, and a token a function of logits and a draw.
+//! Nothing here has state: a random number is a function of a seed and a counter; a token is a function of logits and a
+//! random number.
 
 mod filter;
 
@@ -11,8 +12,8 @@ use pulp::Simd;
 use crate::lanes::{self, Kernel, LANES, Lanes};
 use crate::logprob::RowOf;
 
-/// Derives a seed from two numbers: both are put through the finalizer of SplitMix64 ([Steele et al., 2014]), one after
-/// the other, so that near inputs give unrelated outputs and the order matters.
+/// Derives a seed from two numbers. Both go through the finalizer of SplitMix64 ([Steele et al., 2014]), one after the
+/// other, so that similar inputs give unrelated outputs and the order matters.
 ///
 /// [Steele et al., 2014]: https://doi.org/10.1145/2714064.2660195
 pub fn derive_seed(a: u64, b: u64) -> u64 {
@@ -27,23 +28,23 @@ pub fn derive_seed(a: u64, b: u64) -> u64 {
     )
 }
 
-/// Returns the `counter`-th number of the stream `seed`, uniform in `[0, 1)` with 53 bits. With [`mix`] underneath, a
-/// stream is SplitMix64 begun at a hash of its seed.
+/// Returns the `counter`-th number of the stream `seed`, uniform in `[0, 1)` with 53 bits. A stream is SplitMix64
+/// started at a hash of its seed ([`derive_seed`]).
 pub fn uniform(seed: u64, counter: u64) -> f64 {
     (derive_seed(seed, counter) >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
 }
 
-/// Temperature and the filters after it, in the order of Hugging Face.
+/// Temperature, and the filters applied after it, in the order of Hugging Face.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Filter {
-    /// Divides the logits; 0 is greedy, and below 1e-6 is 1e-6.
+    /// Divisor of the logits. 0 is greedy; values between 0 and 1e-6 count as 1e-6.
     pub temperature: f32,
-    /// Keeps the `k` largest logits and those equal to the last of them; 0 is off.
+    /// Number of largest logits to keep; ties with the last one are kept too. 0 is off.
     pub top_k: usize,
-    /// Keeps the most probable tokens until their mass reaches this, at least one; 1 is off. Of equally probable tokens
-    /// the lower id comes first.
+    /// Probability mass to keep: the most probable tokens are kept until their mass reaches it, at least one. 1 is off.
+    /// Of equally probable tokens the lower id comes first.
     pub top_p: f32,
-    /// Keeps tokens at least this probable relative to the most probable one; 0 is off.
+    /// Smallest kept probability relative to that of the most probable token; 0 is off.
     pub min_p: f32,
 }
 
@@ -53,30 +54,30 @@ impl Default for Filter {
     }
 }
 
-/// Temperatures between zero and this are this, so that scaled logits stay finite.
+/// Smallest temperature above zero. Smaller ones are raised to it, so that scaled logits stay finite.
 const COLDEST: f32 = 1e-6;
 
 /// A sampled token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampled {
-    /// The token.
+    /// Id of the token.
     pub id: u32,
-    /// Its log-probability under the temperature-scaled, unfiltered softmax.
+    /// Log-probability under the temperature-scaled, unfiltered softmax.
     pub logprob: f32,
-    /// The entropy of that softmax, in nats.
+    /// Entropy of that softmax, in nats.
     pub entropy: f32,
 }
 
 /// Logits that describe no distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadLogits {
-    /// There are none.
+    /// The list is empty.
     Empty,
-    /// This one is not a number.
+    /// The logit at this index is NaN.
     Nan(usize),
-    /// This one is positive infinity.
+    /// The logit at this index is positive infinity.
     Infinite(usize),
-    /// All are negative infinity.
+    /// All logits are negative infinity.
     NoMass,
 }
 
@@ -93,11 +94,11 @@ impl fmt::Display for BadLogits {
 
 impl std::error::Error for BadLogits {}
 
-/// Samples a token from `logits [V]` with the draw `u` in `[0, 1)`: filters, then the first id, ascending, at which the
-/// kept mass passes `u` of its total.
+/// Samples a token from `logits [V]` with the random number `u` in `[0, 1)`: applies the filters, then takes the first
+/// id, ascending, at which the cumulative kept mass exceeds `u` times its total.
 ///
-/// Temperature 0 takes the largest logit, the lowest id of equals; its log-probability and entropy are those at
-/// temperature 1. A token of zero probability is never returned.
+/// Temperature 0 takes the largest logit, and the lowest id of equal ones; log-probability and entropy are then those
+/// at temperature 1. A token of zero probability is never returned.
 ///
 /// # Errors
 ///
@@ -123,10 +124,10 @@ pub fn sample(logits: &[f32], filter: &Filter, u: f64) -> Result<Sampled, BadLog
     Ok(Sampled { id: id as u32, logprob: row.logp(logits[id]), entropy: row.entropy() as f32 })
 }
 
-/// The same, after the logits of the tokens `seen` are made smaller: divided by `penalty` where positive, multiplied by it
-/// where negative, each once however often it was seen. CTRL, [1909.05858]; 1 is off.
+/// Samples like [`sample`], with a repetition penalty (CTRL, [1909.05858]): the logits of the tokens `seen` are divided
+/// by `penalty` where positive and multiplied by it where negative, each once however often it was seen. 1 is off.
 ///
-/// Log-probability and entropy stay those of `logits` as they are, so that they depend on no filter and no history.
+/// Log-probability and entropy are those of the unpenalized `logits`, so that they do not depend on filters or history.
 ///
 /// # Errors
 ///
@@ -134,7 +135,7 @@ pub fn sample(logits: &[f32], filter: &Filter, u: f64) -> Result<Sampled, BadLog
 ///
 /// # Panics
 ///
-/// As [`sample`], or if `penalty` is not above 0 and finite, or an id not below `V`.
+/// Under the same conditions as [`sample`], or if `penalty` is not above 0 and finite, or an id not below `V`.
 ///
 /// [1909.05858]: https://arxiv.org/abs/1909.05858
 pub fn sample_fresh(
@@ -157,7 +158,7 @@ pub fn sample_fresh(
     Ok(Sampled { id, logprob, entropy: row.entropy() as f32 })
 }
 
-/// Makes the logits of the tokens `seen` smaller, each once.
+/// Applies the penalty to the logits of the tokens `seen`, each once.
 fn penalize(logits: &mut [f32], seen: &[u32], penalty: f32) {
     assert!(penalty > 0.0 && penalty.is_finite(), "sample: a repetition penalty of {penalty}");
     let mut done = vec![false; logits.len()];
@@ -170,7 +171,7 @@ fn penalize(logits: &mut [f32], seen: &[u32], penalty: f32) {
     }
 }
 
-/// The lowest id of the largest logit.
+/// Returns the lowest id of the largest logit.
 fn check(logits: &[f32]) -> Result<usize, BadLogits> {
     let Best { max, start, has_nan } = lanes::run(FindBest(logits));
     if has_nan {
@@ -184,7 +185,7 @@ fn check(logits: &[f32]) -> Result<usize, BadLogits> {
     }
 }
 
-/// The largest logit, and where the first block that has it begins.
+/// Largest logit, and the start of the first block that has it.
 struct Best {
     max: f32,
     start: usize,

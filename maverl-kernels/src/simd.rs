@@ -1,8 +1,8 @@
-//! Vector instructions: the paths there are, the ones this processor has, and the one that is used.
+//! Vector instructions: all paths, those that this processor supports, and the one in use.
 //!
-//! A path is chosen once for a process: the best one, or the one that the environment variable `MAVERL_SIMD` names. Every
-//! operation of this crate runs through `dispatch`, on the calling thread and on rayon's, so nothing mixes paths. All
-//! paths give the same bits, but for products in `bf16` (see [`matmul`](crate::matmul)).
+//! The path is chosen once per process: the best one, or the one that the environment variable `MAVERL_SIMD` names.
+//! Every operation of this crate runs through `dispatch`, on the calling thread and on rayon's, so paths never mix. All
+//! paths give the same bits, except for products in `bf16` (see [`matmul`](crate::matmul)).
 
 use std::cell::Cell;
 use std::ffi::OsStr;
@@ -11,29 +11,29 @@ use std::sync::OnceLock;
 
 use pulp::{Arch, WithSimd};
 
-/// The environment variable that names a path.
+/// Environment variable that names a path.
 pub const VARIABLE: &str = "MAVERL_SIMD";
 
-/// A set of vector instructions.
+/// Set of vector instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Path {
-    /// No vectors. Fused multiply-adds are real ones, one at a time: correct and slow.
+    /// No vectors. Multiply-adds are fused, one at a time: correct and slow.
     Scalar,
     /// Four lanes of `f32` (aarch64).
     Neon,
     /// Eight lanes of `f32`: AVX2 with FMA.
     Avx2,
-    /// Sixteen lanes of `f32`: AVX-512 F, BW, CD, DQ and VL. Products in `bf16` use AVX512_BF16 where it is there.
+    /// Sixteen lanes of `f32`: AVX-512 F, BW, CD, DQ and VL. Products in `bf16` use AVX512_BF16 where available.
     Avx512,
     /// Products in `bf16` by AMX tiles, everything else by AVX-512.
     Amx,
 }
 
 impl Path {
-    /// Every path, each better than those before it on a processor that has both.
+    /// Every path. On a processor that supports two of them, the later one is better.
     pub const ALL: [Self; 5] = [Self::Scalar, Self::Neon, Self::Avx2, Self::Avx512, Self::Amx];
 
-    /// Name of the path, as `MAVERL_SIMD` takes it.
+    /// Returns the name of the path, as in `MAVERL_SIMD`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
@@ -44,16 +44,16 @@ impl Path {
         }
     }
 
-    /// Tests if this processor has the path.
+    /// Returns true if this processor supports the path.
     pub fn is_available(self) -> bool {
         self.choice().is_some()
     }
 
-    /// The instructions that vector code is compiled for on a path that this processor has.
+    /// Returns the instructions that vector code is compiled for on a path.
     ///
     /// # Panics
     ///
-    /// If it has not.
+    /// If this processor does not support the path.
     pub(crate) fn arch(self) -> Arch {
         self.available_choice().arch
     }
@@ -62,7 +62,7 @@ impl Path {
         self.choice().unwrap_or_else(|| panic!("this processor lacks the path `{self}`"))
     }
 
-    /// The path with the instructions that vector code is compiled for, if the processor has them.
+    /// Returns the path with the instructions that vector code is compiled for, if the processor supports them.
     fn choice(self) -> Option<Choice> {
         let arch = match self {
             Self::Scalar => Some(Arch::Scalar),
@@ -86,12 +86,12 @@ impl fmt::Display for Path {
     }
 }
 
-/// Paths of this processor, the best one last.
+/// Returns the paths that this processor supports, the best one last.
 pub fn available() -> Vec<Path> {
     Path::ALL.into_iter().filter(|path| path.is_available()).collect()
 }
 
-/// Refusal of the value of `MAVERL_SIMD`: it names no path, or one that this processor lacks.
+/// Error in the value of `MAVERL_SIMD`: it names no path, or one that this processor does not support.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathError {
     value: String,
@@ -128,7 +128,7 @@ struct Choice {
     arch: Arch,
 }
 
-/// The choice that the value of `MAVERL_SIMD` stands for; an empty one is none.
+/// Returns the choice for a value of `MAVERL_SIMD`. An empty value counts as unset.
 fn choose(value: Option<&OsStr>) -> Result<Choice, PathError> {
     let Some(value) = value.filter(|value| !value.is_empty()) else {
         let best = Path::ALL.into_iter().rev().find_map(Path::choice);
@@ -139,18 +139,18 @@ fn choose(value: Option<&OsStr>) -> Result<Choice, PathError> {
     named.and_then(Path::choice).ok_or_else(refused)
 }
 
-/// The choice of this process, made by the first call.
+/// Returns the choice of this process, made by the first call.
 fn chosen() -> &'static Result<Choice, PathError> {
     static CHOSEN: OnceLock<Result<Choice, PathError>> = OnceLock::new();
     CHOSEN.get_or_init(|| choose(std::env::var_os(VARIABLE).as_deref()))
 }
 
-/// Chooses the path of this process, if that has not been done, and returns it.
+/// Chooses the path of this process on the first call, and returns it.
 ///
 /// # Errors
 ///
-/// `MAVERL_SIMD` names no path, or one that this processor lacks. Programs call this before their first operation, which
-/// would panic with the same message.
+/// If `MAVERL_SIMD` names no path, or one that this processor does not support. Programs call this before their first
+/// operation, which would panic with the same message.
 pub fn select() -> Result<Path, PathError> {
     match FORCED.get() {
         Some(choice) => Ok(choice.path),
@@ -159,11 +159,11 @@ pub fn select() -> Result<Path, PathError> {
 }
 
 thread_local! {
-    /// The choice for threads of a pool of [`force`].
+    /// Choice for threads of a pool of [`force`].
     static FORCED: Cell<Option<Choice>> = const { Cell::new(None) };
 }
 
-/// The choice for this thread.
+/// Returns the choice for this thread.
 #[inline]
 fn current() -> Choice {
     FORCED.get().unwrap_or_else(|| match chosen() {
@@ -172,34 +172,34 @@ fn current() -> Choice {
     })
 }
 
-/// The path that operations use on this thread.
+/// Returns the path that operations use on this thread.
 ///
 /// # Panics
 ///
-/// Where [`select`] returns an error.
+/// If [`select`] returns an error.
 pub(crate) fn path() -> Path {
     current().path
 }
 
-/// Runs `op` compiled for the path in use. A closure gets the instructions without their token. `op` must be
-/// `#[inline(always)]`, and so must be what it calls, or the instructions stay narrow.
+/// Runs `op` compiled for the path in use. A closure gets the instructions without their token. `op` and everything it
+/// calls must be `#[inline(always)]`; otherwise they are compiled without the instructions of the path.
 #[inline(always)]
 pub(crate) fn dispatch<Op: WithSimd>(op: Op) -> Op::Output {
     current().arch.dispatch(op)
 }
 
-/// Runs `f` on a path, in a pool of so many threads of its own: for tests and measurements of every path in one process.
-/// Other threads keep the path they have, so tests may do this side by side. 0 threads are one per core.
+/// Runs `f` on a path, in a thread pool of its own: for tests and measurements of every path in one process. Other
+/// threads keep their path, so tests may run in parallel. 0 threads means one per core.
 ///
 /// # Panics
 ///
-/// If this processor lacks the path.
+/// If this processor does not support the path.
 #[doc(hidden)]
 pub fn force<R: Send>(path: Path, threads: usize, f: impl FnOnce() -> R + Send) -> R {
     pool(Some(path.available_choice()), threads, f)
 }
 
-/// Runs `f` in a pool of so many threads, on the path of this thread.
+/// Runs `f` in a pool of `threads` threads, on the path of this thread.
 #[cfg(test)]
 pub(crate) fn threads<R: Send>(threads: usize, f: impl FnOnce() -> R + Send) -> R {
     pool(FORCED.get(), threads, f)
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_path_that_the_processor_lacks_is_refused_with_a_list() {
-        // No processor has both.
+        // No processor supports both.
         let lacked = if Path::Neon.is_available() { Path::Avx2 } else { Path::Neon };
         let error = choose(Some(OsStr::new(lacked.name()))).unwrap_err().to_string();
         let start =

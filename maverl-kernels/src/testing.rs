@@ -1,8 +1,8 @@
-//! What the tests of every kernel share: numbers, comparisons, thread counts.
+//! Helpers shared by the tests of all kernels: random numbers, comparisons, thread pools.
 
 use crate::{sample::uniform, simd};
 
-/// Numbers between −1 and 1.
+/// Generates numbers between −1 and 1.
 pub(crate) fn random(seed: u64, n: usize) -> Vec<f32> {
     (0..n).map(|i| (uniform(seed, i as u64) * 2.0 - 1.0) as f32).collect()
 }
@@ -11,7 +11,7 @@ pub(crate) fn wide(x: &[f32]) -> Vec<f64> {
     x.iter().map(|&x| f64::from(x)).collect()
 }
 
-/// Asserts that `got` is within `tolerance` of `want`, relative to the largest of `want`.
+/// Asserts that `got` is within `tolerance` of `want`, relative to the largest element of `want`.
 #[track_caller]
 pub(crate) fn close(got: &[f32], want: &[f64], tolerance: f64) {
     assert_eq!(got.len(), want.len());
@@ -30,7 +30,7 @@ pub(crate) fn same_bits(a: &[f32], b: &[f32]) {
     }
 }
 
-/// The gradient of `f` at `x` by central differences.
+/// Computes the gradient of `f` at `x` by central differences.
 pub(crate) fn numeric(x: &[f64], f: impl Fn(&[f64]) -> f64) -> Vec<f64> {
     let mut x = x.to_vec();
     let step = 1e-5;
@@ -51,7 +51,7 @@ pub(crate) fn weigh(a: &[f64], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(a, &b)| a * f64::from(b)).sum()
 }
 
-/// Runs `f` in a pool of so many threads.
+/// Runs `f` in a pool of `n` threads.
 pub(crate) fn threads<R: Send>(n: usize, f: impl FnOnce() -> R + Send) -> R {
     simd::threads(n, f)
 }

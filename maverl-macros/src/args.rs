@@ -7,7 +7,7 @@ use syn::{Ident, LitStr, Path, Token, token};
 
 use crate::errors::{Errors, did_you_mean, quoted};
 
-/// Calls `read` for each argument whose key is known, right after the key. Goes on after a mistake, so that all are
+/// Calls `read` for each argument with a known key, right after the key. Continues after an error, so that all are
 /// reported.
 pub(crate) fn read_args(
     tokens: TokenStream,
@@ -59,7 +59,7 @@ fn end_of_argument(input: ParseStream<'_>) -> syn::Result<()> {
     }
 }
 
-/// Skips to the comma before the next argument (commas inside a type's `<..>` are none of those).
+/// Skips to the comma before the next argument (commas inside a type's `<..>` do not count).
 fn skip_argument(input: ParseStream<'_>) -> syn::Result<()> {
     while !input.is_empty() {
         let key_follows =
@@ -72,7 +72,7 @@ fn skip_argument(input: ParseStream<'_>) -> syn::Result<()> {
     Ok(())
 }
 
-/// `= value`; `form` is what the whole argument looks like.
+/// Parses `= value`; `form` is the form of the whole argument.
 pub(crate) fn value<T: Parse>(input: ParseStream<'_>, form: &str) -> syn::Result<T> {
     if !input.peek(Token![=]) {
         return Err(input.error(format!("write `{form}`")));
@@ -82,7 +82,7 @@ pub(crate) fn value<T: Parse>(input: ParseStream<'_>, form: &str) -> syn::Result
     input.parse().map_err(|_| here.error(format!("write `{form}`")))
 }
 
-/// `("word", ..)`, each a snake_case word.
+/// Parses `("word", ..)`, each a snake_case word.
 pub(crate) fn words(
     input: ParseStream<'_>,
     form: &str,
@@ -102,7 +102,7 @@ pub(crate) fn words(
     Ok(words.into_iter().collect())
 }
 
-/// `= path` of `crate`.
+/// Parses `= path` of `crate`.
 pub(crate) fn crate_path(input: ParseStream<'_>) -> syn::Result<Path> {
     if !input.peek(Token![=]) {
         return Err(input.error("write `crate = path`"));
@@ -111,12 +111,12 @@ pub(crate) fn crate_path(input: ParseStream<'_>) -> syn::Result<Path> {
     input.call(Path::parse_mod_style)
 }
 
-/// Where the framework is found.
+/// Returns the path of the framework crate.
 pub(crate) fn krate(given: Option<Path>) -> Path {
     given.unwrap_or_else(|| syn::parse_quote!(::maverl))
 }
 
-/// The same path as if written at `span`: an error about an expression underlines it from its first token.
+/// Returns the path with spans at `span`: an error about an expression underlines it from its first token.
 pub(crate) fn shown_at(span: Span, path: &Path) -> Path {
     let mut path = path.clone();
     if let Some(colons) = &mut path.leading_colon {

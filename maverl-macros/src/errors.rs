@@ -1,18 +1,18 @@
-//! Mistakes are collected and reported together.
+//! Collection of errors, which are reported together.
 
 use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
 
-/// The mistakes found so far in one item.
+/// Errors found so far in one item.
 #[derive(Default)]
 pub(crate) struct Errors {
     all: Option<syn::Error>,
-    /// Some argument of the attribute could not be read.
+    /// True if some argument of the attribute could not be read.
     pub(crate) wrong_arguments: bool,
 }
 
 impl Errors {
-    /// Adds a mistake.
+    /// Adds an error.
     pub(crate) fn push(&mut self, error: syn::Error) {
         match &mut self.all {
             Some(errors) => errors.combine(error),
@@ -20,13 +20,13 @@ impl Errors {
         }
     }
 
-    /// Adds a mistake at some tokens.
+    /// Adds an error at some tokens.
     pub(crate) fn at(&mut self, tokens: impl ToTokens, message: impl std::fmt::Display) {
         self.push(syn::Error::new_spanned(tokens, message));
     }
 
-    /// Adds that an argument is missing, at the arguments that are there. If one of those is wrong, it is likely the
-    /// missing one and nothing more is said.
+    /// Adds an error about a missing argument, at the arguments that are present. If one of those is wrong, it is
+    /// probably the missing one, and no error is added.
     pub(crate) fn missing(&mut self, args: &TokenStream, message: impl std::fmt::Display) {
         match (self.wrong_arguments, args.is_empty()) {
             (true, _) => {}
@@ -35,17 +35,17 @@ impl Errors {
         }
     }
 
-    /// Adds a mistake at a span.
+    /// Adds an error at a span.
     pub(crate) fn at_span(&mut self, span: Span, message: impl std::fmt::Display) {
         self.push(syn::Error::new(span, message));
     }
 
-    /// The value, or `None` with its error added.
+    /// Returns the value, or `None` after adding its error.
     pub(crate) fn keep<T>(&mut self, result: syn::Result<T>) -> Option<T> {
         result.map_err(|error| self.push(error)).ok()
     }
 
-    /// The value if there were no mistakes; it is there whenever none were added.
+    /// Returns the value if there are no errors; it is present whenever none were added.
     pub(crate) fn finish<T>(self, value: Option<T>) -> syn::Result<T> {
         match (self.all, value) {
             (Some(errors), _) => Err(errors),
@@ -55,7 +55,7 @@ impl Errors {
     }
 }
 
-/// `; did you mean X?` if one of the known words is close, else the list of them.
+/// Formats `; did you mean X?` if one of the known words is close, else the list of them.
 pub(crate) fn did_you_mean(found: &str, known: &[&str]) -> String {
     let near = known
         .iter()
@@ -69,7 +69,7 @@ pub(crate) fn did_you_mean(found: &str, known: &[&str]) -> String {
     }
 }
 
-/// `` `a`, `b` ``.
+/// Formats `` `a`, `b` ``.
 pub(crate) fn quoted(words: &[&str]) -> String {
     words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
 }

@@ -1,4 +1,4 @@
-//! The struct an attribute stands on: its documentation, and its fields as options.
+//! Struct under an attribute: its documentation, and its fields as options.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -10,7 +10,7 @@ use syn::{
 
 use crate::errors::Errors;
 
-/// The struct, or the item as it was with an error.
+/// Parses the struct; on failure returns the item with an error.
 pub(crate) fn parse_struct(attribute: &str, item: &TokenStream) -> Result<ItemStruct, TokenStream> {
     let error = match syn::parse2::<Item>(item.clone()) {
         Ok(Item::Struct(item)) => return Ok(item),
@@ -40,7 +40,7 @@ fn name_of(item: &Item) -> Option<&Ident> {
     }
 }
 
-/// Adds mistakes for shapes that cannot have a name or options.
+/// Adds errors for shapes that cannot have a name or options.
 pub(crate) fn check_struct(item: &ItemStruct, kind: &str, errors: &mut Errors) {
     if !item.generics.params.is_empty() {
         let message = format!(
@@ -55,7 +55,7 @@ pub(crate) fn check_struct(item: &ItemStruct, kind: &str, errors: &mut Errors) {
     }
 }
 
-/// The names of the fields.
+/// Returns the names of the fields.
 pub(crate) fn field_names(item: &ItemStruct) -> Vec<String> {
     item.fields
         .iter()
@@ -64,7 +64,7 @@ pub(crate) fn field_names(item: &ItemStruct) -> Vec<String> {
         .collect()
 }
 
-/// The struct with the serde derives its options need and it does not have yet.
+/// Adds the missing serde derives that the struct's options need.
 pub(crate) fn with_derives(item: &ItemStruct, krate: &Path) -> ItemStruct {
     let mut item = item.clone();
     if item.fields.is_empty() || matches!(item.fields, Fields::Unnamed(_)) {
@@ -90,13 +90,13 @@ pub(crate) fn with_derives(item: &ItemStruct, krate: &Path) -> ItemStruct {
     let settings = settings.map(|(_, tokens)| tokens);
     let serde = syn::parse_quote!(#[serde(#(#settings),*)]);
 
-    // A helper attribute comes after the derive it belongs to, whoever wrote either.
+    // A helper attribute must follow its derive.
     item.attrs.insert(0, derive);
     item.attrs.push(serde);
     item
 }
 
-/// The last words of the paths listed in `#[name(a, b::c, d = ..)]`.
+/// Returns the last segments of the paths listed in `#[name(a, b::c, d = ..)]`.
 fn listed(attrs: &[Attribute], name: &str) -> Vec<String> {
     let lists = attrs.iter().filter(|attr| attr.path().is_ident(name)).filter_map(|attr| {
         attr.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated).ok()
@@ -107,7 +107,7 @@ fn listed(attrs: &[Attribute], name: &str) -> Vec<String> {
         .collect()
 }
 
-/// `impl Build`.
+/// Emits `impl Build`.
 pub(crate) fn build(item: &ItemStruct, krate: &Path) -> TokenStream {
     let ident = &item.ident;
     let (defaults, build) = if item.fields.is_empty() {
@@ -136,12 +136,12 @@ pub(crate) fn build(item: &ItemStruct, krate: &Path) -> TokenStream {
     }
 }
 
-/// `inventory::submit!` of an entry.
+/// Emits `inventory::submit!` of an entry.
 pub(crate) fn submit(krate: &Path, entry: &TokenStream) -> TokenStream {
     quote!(#krate::__private::inventory::submit! { #entry })
 }
 
-/// Where the item is declared.
+/// Emits the source location of the item.
 pub(crate) fn place(krate: &Path, ident: &Ident) -> TokenStream {
     let name = ident.to_string();
     quote! {
@@ -153,12 +153,12 @@ pub(crate) fn place(krate: &Path, ident: &Ident) -> TokenStream {
     }
 }
 
-/// The first line of the documentation.
+/// Returns the first line of the documentation.
 pub(crate) fn summary(attrs: &[Attribute]) -> String {
     documentation(attrs).lines().next().unwrap_or_default().to_owned()
 }
 
-/// The documentation, without white space around its lines and itself.
+/// Returns the documentation, trimmed as a whole and per line.
 pub(crate) fn documentation(attrs: &[Attribute]) -> String {
     let lines = attrs.iter().filter(|attr| attr.path().is_ident("doc")).filter_map(|attr| {
         let Meta::NameValue(meta) = &attr.meta else { return None };

@@ -1,11 +1,12 @@
 //! The attributes and derives of maverl. Use them through `maverl`, which re-exports them next to the traits they
 //! implement.
 //!
-//! They add and never rewrite: the item stands as it was written, followed by impls and one registration. An item with
-//! mistakes gets one message for each of them, at the smallest token, saying what to write instead.
+//! They add code and never rewrite it: the item stays as written, followed by impls and one registration. An item with
+//! errors gets one message per error, at the smallest token, with the remedy.
 
 mod agent;
 mod args;
+mod credit;
 mod environment;
 mod errors;
 mod input;
@@ -41,6 +42,18 @@ pub fn environment(args: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_attribute]
 pub fn reward(args: TokenStream, item: TokenStream) -> TokenStream {
     reward::reward(&args.into(), &item.into()).into()
+}
+
+#[doc = include_str!("../docs/advantage.md")]
+#[proc_macro_attribute]
+pub fn advantage(args: TokenStream, item: TokenStream) -> TokenStream {
+    credit::declare(credit::Kind::Advantage, &args.into(), &item.into()).into()
+}
+
+#[doc = include_str!("../docs/surrogate.md")]
+#[proc_macro_attribute]
+pub fn surrogate(args: TokenStream, item: TokenStream) -> TokenStream {
+    credit::declare(credit::Kind::Surrogate, &args.into(), &item.into()).into()
 }
 
 #[doc = include_str!("../docs/tool.md")]
@@ -100,6 +113,12 @@ mod tests {
             orchestra::orchestra(&quote!(#agents, crate = other), &options),
             environment::environment(&quote!(name = "a", crate = other), &unit),
             reward::reward(&quote!(crate = other), &function),
+            credit::declare(
+                credit::Kind::Advantage,
+                &quote!(name = "a/b", cuda = "a.cu", crate = other),
+                &options,
+            ),
+            credit::declare(credit::Kind::Surrogate, &quote!(name = "a", crate = other), &unit),
             tool::tool(&quote!(crate = other), &called),
             input::input(quote!(
                 #[input(crate = other)]

@@ -4,7 +4,7 @@ use syn::LitStr;
 
 use crate::errors::Errors;
 
-/// How many parts a name has.
+/// Required number of parts of a name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// `team/role`, or more parts.
@@ -13,7 +13,7 @@ pub(crate) enum Form {
     Any,
 }
 
-/// Adds a mistake if `name` is not what its form asks for.
+/// Adds an error if `name` does not have this form.
 pub(crate) fn check(name: &LitStr, form: Form, errors: &mut Errors) {
     let text = name.value();
     let parts: Vec<&str> = text.split('/').collect();
@@ -28,7 +28,7 @@ pub(crate) fn check(name: &LitStr, form: Form, errors: &mut Errors) {
     errors.at(name, format!("{problem}{hint}"));
 }
 
-/// Adds a mistake if `word` is not one snake_case word.
+/// Adds an error if `word` is not one snake_case word.
 pub(crate) fn check_word(word: &LitStr, errors: &mut Errors) {
     let text = word.value();
     if !is_snake(&text) {
@@ -38,7 +38,7 @@ pub(crate) fn check_word(word: &LitStr, errors: &mut Errors) {
     }
 }
 
-/// Adds a mistake if `name` is not what models and their servers take as the name of a function.
+/// Adds an error if models and their servers do not accept `name` as the name of a function.
 pub(crate) fn check_tool(name: &LitStr, errors: &mut Errors) {
     let text = name.value();
     if !is_snake(&text) || text.len() > 64 {
@@ -60,7 +60,7 @@ fn suggestion(text: &str, form: Form) -> Option<String> {
     (!parts.is_empty() && parts.iter().all(|part| is_snake(part))).then(|| parts.join("/"))
 }
 
-/// Letters and digits in words joined by single `_`, a letter first.
+/// Returns true for letters and digits in words joined by single `_`, starting with a letter.
 pub(crate) fn is_snake(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_lowercase())
         && word.split('_').all(|part| {
@@ -68,7 +68,7 @@ pub(crate) fn is_snake(word: &str) -> bool {
         })
 }
 
-/// `Verifier Agent` and `VerifierAgent` both become `verifier_agent`.
+/// Converts to snake case: `Verifier Agent` and `VerifierAgent` both become `verifier_agent`.
 pub(crate) fn snake(text: &str) -> String {
     let mut words = vec![String::new()];
     let mut after_lower = false;

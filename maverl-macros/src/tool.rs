@@ -62,7 +62,7 @@ impl Tool {
             Some(FnArg::Typed(argument)) => (*argument.ty).clone(),
             _ => syn::parse_quote!(#krate::tools::NoArguments),
         };
-        // Errors about the argument, and about what is returned, stand where these are written.
+        // Errors about the argument and the return type are reported at their tokens.
         let shown = shown_at(argument.span(), krate);
         let schema =
             quote_spanned!(argument.span()=> <#argument as #shown::tools::Arguments>::schema);

@@ -1,15 +1,15 @@
-//! Where there is no Linux, there is no sandbox.
+//! Stub for systems other than Linux, which have no sandbox.
 
 use crate::{Cover, Exam, Limits, Missing, Output, Report, SandboxError};
 
-/// See the crate's documentation; this system has none.
+/// See the crate's documentation; this system has no sandbox.
 #[derive(Debug)]
 pub struct Sandbox {
     never: std::convert::Infallible,
 }
 
 impl Sandbox {
-    /// Always [`SandboxError::Unsupported`].
+    /// Always returns [`SandboxError::Unsupported`].
     ///
     /// # Errors
     ///
@@ -18,17 +18,17 @@ impl Sandbox {
         Err(SandboxError::Unsupported)
     }
 
-    /// What this machine lacks.
+    /// Returns the layers that this machine lacks.
     pub fn missing(&self) -> &[Missing] {
         match self.never {}
     }
 
-    /// What holds.
+    /// Returns the active layers.
     pub fn layers(&self) -> Vec<Cover> {
         match self.never {}
     }
 
-    /// What does not hold.
+    /// Returns the gaps of the protection.
     pub fn warnings(&self) -> Vec<String> {
         match self.never {}
     }
@@ -37,7 +37,7 @@ impl Sandbox {
     ///
     /// # Errors
     ///
-    /// None: there is no such value.
+    /// Never returns: a value of this type does not exist.
     pub fn run(&self, _: &str, _: &[u8], _: &Limits) -> Result<Output, SandboxError> {
         match self.never {}
     }
@@ -46,7 +46,7 @@ impl Sandbox {
     ///
     /// # Errors
     ///
-    /// None: there is no such value.
+    /// Never returns: a value of this type does not exist.
     pub fn examine(&self, _: &Exam<'_>, _: &Limits) -> Result<Report, SandboxError> {
         match self.never {}
     }

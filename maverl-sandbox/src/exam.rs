@@ -1,4 +1,4 @@
-//! What a candidate is asked, and what came of it.
+//! Tests of a candidate, and their results.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,13 +8,13 @@ use crate::{Ending, Output, SandboxError};
 /// A candidate and its tests.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Exam<'a> {
-    /// The program that defines the candidate.
+    /// Program that defines the candidate.
     pub source: &'a str,
-    /// The function to be tested; a method, if the program has a class `Solution`.
+    /// Function under test; a method, if the program has a class `Solution`.
     pub entry: &'a str,
-    /// Code of the task that tests may use; runs beside the tests, never beside the candidate.
+    /// Code of the task that tests may use; runs in the tests' process, never in the candidate's.
     pub setup: &'a str,
-    /// The tests, in order.
+    /// Tests in order.
     pub tests: &'a [Test],
 }
 
@@ -22,56 +22,56 @@ pub struct Exam<'a> {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Test {
-    /// Code that defines `check(candidate)`, as HumanEval has it: a point for every assertion in it, and one for its end.
+    /// Code that defines `check(candidate)`, as in HumanEval: one point for every assertion in it, and one for its end.
     Check {
         /// The code.
         check: String,
     },
-    /// Statements that raise if the candidate is wrong, as MBPP has them; a point.
+    /// Statements that raise if the candidate is wrong, as in MBPP; one point.
     Code {
-        /// The statements, which know the candidate by its name and as `candidate`.
+        /// Statements, which can use the candidate by its name and as `candidate`.
         code: String,
     },
-    /// A call and what it must return, tuples and lists being one; a point.
+    /// A call and its expected value, where tuples equal lists; one point.
     Call {
-        /// The arguments, by position.
+        /// Positional arguments.
         arguments: Vec<Value>,
-        /// The value.
+        /// Expected value.
         expected: Value,
-        /// Another value that will do.
+        /// Another accepted value.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         alternative: Option<Value>,
     },
 }
 
-/// What came of an [`Exam`].
+/// Result of an [`Exam`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     /// Points reached.
     pub points: u32,
-    /// Points there were; at least one for each test.
+    /// Maximum number of points; at least one for each test.
     pub of: u32,
-    /// The first thing that went wrong: which test, and what it was. May quote what a test expects: only for those who
-    /// may know the tests.
+    /// First failure: the test and its error. May quote expected values, so it is only for readers who may see the
+    /// tests.
     pub failure: Option<Failure>,
 }
 
-/// The first thing that went wrong.
+/// First failure of an exam.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// The test, from 0; `None` if the candidate was not even defined.
+    /// Index of the test, from 0; `None` if defining the candidate failed.
     pub test: Option<usize>,
-    /// The error's kind and text.
+    /// Kind and text of the error.
     pub text: String,
 }
 
 impl Report {
-    /// Whether every point was reached.
+    /// Returns true if every point was reached.
     pub fn passed(&self) -> bool {
         self.failure.is_none()
     }
 
-    /// CriticInput what the tests' process said, in the light of how both processes ended.
+    /// Reads the output of the tests' process, considering the endings of both processes.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code))] // there is nothing to read
     pub(crate) fn read(
         exam: &Exam<'_>,
@@ -79,7 +79,7 @@ impl Report {
         candidate: &Output,
     ) -> Result<Self, SandboxError> {
         let said = String::from_utf8_lossy(&tests.stdout);
-        // A last line that was cut off is no line.
+        // A truncated last line is ignored.
         let lines: Vec<Line> =
             said.lines().map_while(|line| serde_json::from_str(line).ok()).collect();
         let mut report = Self { points: 0, of: 0, failure: None };
@@ -100,7 +100,7 @@ impl Report {
             }
         }
         if !ended {
-            // Nothing but what the candidate sent can end the tests' process early.
+            // Only the candidate's replies can end the tests' process early.
             report.fail(Some(done), format!("the tests {}", tests.ending));
         }
         report.of += exam.tests.len().saturating_sub(done) as u32;
@@ -120,12 +120,12 @@ impl Report {
     }
 }
 
-/// Whether a program was ended for using too much.
+/// Returns true if a program was killed for exceeding a limit.
 fn limited(ending: Ending) -> bool {
     matches!(ending, Ending::CpuLimit | Ending::OutputLimit | Ending::WallLimit)
 }
 
-/// A line of what the tests' process says.
+/// Line of the tests' process's output.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Line {

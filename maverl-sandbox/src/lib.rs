@@ -1,27 +1,26 @@
-//! Runs Python programs that nobody has read, and judges them.
+//! Runs untrusted Python programs in a sandbox, and judges them.
 //!
-//! A program gets a process of its own, and that process nothing but the interpreter: no network, no other process, no
-//! file but the interpreter's (read-only) and a private `/tmp` in memory, and so much time, memory and output. Several
-//! mechanisms hold, each in a file of its own, so that none has to hold alone:
+//! A program runs in a process of its own with access to nothing but the interpreter: no network, no other process, no
+//! files except the interpreter's (read-only) and a private `/tmp` in memory. Time, memory and output are limited.
+//! Several mechanisms, each in a file of its own, overlap, so that no single one is critical:
 //!
-//! - *namespaces* ([`Layer::Namespaces`]): own users, processes, mounts, network, IPC and host name, and a root that holds
-//!   nothing else;
-//! - *Landlock* ([`Layer::Landlock`]): the same of files, and no TCP port, whatever is mounted;
-//! - *seccomp* ([`Layer::Seccomp`]): an allow-list of system calls, and of their arguments; among those that are not on it
-//!   are all that make a process, a mount or a socket with a name, and all that reach a process or an inode outside by its
-//!   owner;
-//! - a *count of threads* ([`Layer::Threads`]), which a parent keeps that is asked before one starts;
-//! - *resource limits*, and a parent that watches the clock, counts output and ends what is over.
+//! - *namespaces* ([`Layer::Namespaces`]): own users, processes, mounts, network, IPC and host name, and a root that
+//!   holds nothing else;
+//! - *Landlock* ([`Layer::Landlock`]): the same file access, and no TCP ports, independent of mounts;
+//! - *seccomp* ([`Layer::Seccomp`]): an allow-list of system calls and their arguments. It excludes all calls that
+//!   create a process, a mount or a named socket, and all that reach a process or an inode outside by its owner;
+//! - a *thread count* ([`Layer::Threads`]) in the parent, which is asked before a thread starts;
+//! - *resource limits*, and a parent that watches the clock, counts output and kills programs that exceed their limits.
 //!
-//! A machine may lack some. [`Sandbox::new`] tries each and says what is missing; if `strict` is set, anything missing is
-//! an error. [`Sandbox::layers`] says what holds, [`Sandbox::warnings`] what does not or by one layer alone. Without
-//! seccomp, or with neither namespaces nor Landlock, there is no sandbox.
+//! A machine may lack some of them. [`Sandbox::new`] tries each and reports missing ones; with `strict`, anything
+//! missing is an error. [`Sandbox::layers`] lists the active protection, and [`Sandbox::warnings`] the gaps and the
+//! protection by a single layer. Without seccomp, or with neither namespaces nor Landlock, there is no sandbox.
 //!
-//! Tests of a candidate run in a second process ([`Sandbox::examine`]). Between the two cross plain values (numbers,
-//! texts, lists, dictionaries, sets, bytes), so a candidate can neither see the tests nor touch what judges it: patched
-//! builtins, an `__eq__` that is always true, or an early exit change nothing but its own process.
+//! Tests of a candidate run in a second process ([`Sandbox::examine`]). Only plain values (numbers, texts, lists,
+//! dictionaries, sets, bytes) cross between the two. A candidate can therefore neither see the tests nor modify their
+//! judgement: patched builtins, an `__eq__` that is always true, or an early exit affect only its own process.
 //!
-//! Calls block the thread until the program is over. A process is bound to the thread that started it, and is killed with
+//! Calls block the thread until the program ends. A process is bound to the thread that started it, and is killed with
 //! it, so nothing outlives the caller, however the caller ends.
 
 mod exam;
@@ -37,20 +36,20 @@ use std::time::Duration;
 pub use exam::{Exam, Report, Test};
 pub use linux::Sandbox;
 
-/// What a program may use.
+/// Resource limits of a program.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
-    /// Time by the clock.
+    /// Wall-clock time.
     pub wall: Duration,
-    /// Time of the processor, rounded up to seconds.
+    /// CPU time, rounded up to seconds.
     pub cpu: Duration,
-    /// Bytes of address space; the interpreter takes about 40 MiB of it.
+    /// Address space in bytes; the interpreter takes about 40 MiB of it.
     pub memory: u64,
-    /// Bytes of standard output, and as many of standard error. More ends the program.
+    /// Bytes of standard output, and as many of standard error. A program that exceeds the limit is killed.
     pub output: usize,
-    /// Bytes of files in `/tmp`, which are memory.
+    /// Bytes of files in `/tmp`, which are in memory.
     pub files: u64,
-    /// Threads.
+    /// Number of threads.
     pub threads: u64,
 }
 
@@ -69,16 +68,16 @@ impl Default for Limits {
     }
 }
 
-/// A mechanism that keeps a program in.
+/// A mechanism that confines a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layer {
-    /// Users, processes, mounts, network, IPC and host name of its own.
+    /// Own users, processes, mounts, network, IPC and host name.
     Namespaces,
-    /// Rules about files and ports that hold for a process and whatever it becomes.
+    /// Rules about files and ports that hold for a process and its descendants.
     Landlock,
     /// An allow-list of system calls.
     Seccomp,
-    /// A count of threads that the parent keeps.
+    /// A thread count kept by the parent.
     Threads,
 }
 
@@ -98,7 +97,7 @@ impl fmt::Display for Layer {
 pub struct Missing {
     /// The mechanism.
     pub layer: Layer,
-    /// What the system said.
+    /// Error of the system.
     pub why: String,
 }
 
@@ -108,12 +107,12 @@ impl fmt::Display for Missing {
     }
 }
 
-/// A mechanism that holds on this machine.
+/// A mechanism that is active on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cover {
     /// The mechanism.
     pub layer: Layer,
-    /// What it keeps a program from, or bounds.
+    /// Resources that it protects or limits.
     pub what: String,
 }
 
@@ -123,18 +122,18 @@ impl fmt::Display for Cover {
     }
 }
 
-/// How a program ended.
+/// Ending of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// By itself, with this status.
+    /// Normal exit with this status.
     Exited(i32),
-    /// By a signal, most often for touching memory it has not.
+    /// Killed by a signal, most often for an invalid memory access.
     Signal(i32),
-    /// It ran longer than [`Limits::wall`].
+    /// Killed after [`Limits::wall`].
     WallLimit,
-    /// It computed longer than [`Limits::cpu`].
+    /// Killed after [`Limits::cpu`].
     CpuLimit,
-    /// It wrote more than [`Limits::output`].
+    /// Killed after more output than [`Limits::output`].
     OutputLimit,
 }
 
@@ -150,27 +149,27 @@ impl fmt::Display for Ending {
     }
 }
 
-/// What a program left.
+/// Output of a program.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Output {
-    /// How it ended.
+    /// Ending of the program.
     pub ending: Ending,
-    /// What it wrote, up to [`Limits::output`].
+    /// Standard output, up to [`Limits::output`].
     pub stdout: Vec<u8>,
-    /// What it wrote to standard error; a traceback, if it failed.
+    /// Standard error; contains a traceback if the program failed.
     pub stderr: Vec<u8>,
-    /// Processor time it took.
+    /// CPU time of the program.
     pub cpu: Duration,
 }
 
 impl Output {
-    /// Whether it came to its end with status 0.
+    /// Returns true if the program ended with status 0.
     pub fn succeeded(&self) -> bool {
         self.ending == Ending::Exited(0)
     }
 }
 
-/// Why there is no sandbox, or why it could not run a program. Never the program's doing.
+/// Reason that there is no sandbox, or that it could not run a program. Never caused by the program.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SandboxError {
@@ -179,15 +178,15 @@ pub enum SandboxError {
     Python {
         /// The command.
         python: String,
-        /// What went wrong.
+        /// Description of the error.
         why: String,
     },
-    /// Something is missing that is not optional, or anything in strict mode.
+    /// A required mechanism is missing, or any mechanism in strict mode.
     #[error("this machine lacks {}; {wanted}", list(missing))]
     Lacking {
-        /// What is missing.
+        /// Missing mechanisms.
         missing: Vec<Missing>,
-        /// What would do.
+        /// Remedy.
         wanted: &'static str,
     },
     /// A process could not be started.
@@ -195,7 +194,7 @@ pub enum SandboxError {
     Start {
         /// The step that failed.
         step: &'static str,
-        /// What the system says.
+        /// Error of the system.
         source: std::io::Error,
     },
     /// A process could not be watched.

@@ -1,4 +1,4 @@
-//! What surrounds the model, at the sizes where it could hurt: `cargo bench -p maverl --bench library [-- filter]`.
+//! Benchmarks of the code around the model, at the sizes where it could hurt: `cargo bench -p maverl --bench library [-- filter]`.
 #![allow(missing_docs)]
 
 use std::hint::black_box;
@@ -14,7 +14,7 @@ use maverl::registry::{AgentEntry, Build, Declaration, Entry, Registry, SourceLo
 use maverl::task::Task;
 use maverl::trajectory::Seat;
 use maverl::{Purpose, Sources, check};
-use maverl_kernels::advantage::{GroupRelative, group_relative};
+use maverl_kernels::advantage::{Baseline, Grouping, Relative, Singleton, relative};
 use maverl_kernels::sample::derive_seed;
 use serde_json::{Value, json};
 
@@ -136,17 +136,25 @@ fn index(c: &mut Criterion) {
 /// Five rows an episode, eight episodes a task, three seats.
 fn advantages(c: &mut Criterion) {
     let rewards: Vec<f64> = (0..ROWS as u64).map(|i| (derive_seed(i, 1) % 2) as f64).collect();
-    let (rows, episodes): (Vec<usize>, Vec<usize>) = (0..ROWS).map(|i| (i, i / 5)).unzip();
+    let episodes: Vec<usize> = (0..ROWS).map(|i| i / 5).collect();
     let (tasks, seats): (Vec<usize>, Vec<usize>) =
         (0..ROWS).map(|i| (i / 40, 3 * (i / 40) + i % 3)).unzip();
-    let options = GroupRelative::default();
+    let options = Relative {
+        baseline: Baseline::Mean,
+        normalize_std: true,
+        eps: 1e-6,
+        singleton: Singleton::Raw,
+    };
     let mut group = c.benchmark_group("advantages of 100,000 rows");
     group.throughput(Throughput::Elements(ROWS as u64));
     group.bench_function("GRPO: episodes by task", |b| {
-        b.iter(|| group_relative(black_box(&rewards), &episodes, &tasks, &options));
+        b.iter(|| {
+            let by = Grouping::units(&episodes, &tasks);
+            relative(black_box(&rewards), &by, None, &options)
+        });
     });
     group.bench_function("Dr. MAS: rows by task and seat", |b| {
-        b.iter(|| group_relative(black_box(&rewards), &rows, &seats, &options));
+        b.iter(|| relative(black_box(&rewards), &Grouping::rows(&seats), None, &options));
     });
     group.finish();
 }

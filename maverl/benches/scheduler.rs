@@ -1,4 +1,4 @@
-//! What a turn costs outside models, tokenizers and templates: episodes of scripted replies, all under way at once.
+//! Benchmark of the cost of a turn outside models, tokenizers and templates: episodes of scripted replies, all under way at once.
 //!
 //! Every reply waits until each episode under way has asked, so that all of them are held in memory together.
 

@@ -1,4 +1,5 @@
-//! Not public API: what generated code calls, so that it stays short and needs no dependency but `maverl`.
+//! Not public API: support code for the macros, which keeps the generated code short and without other dependencies
+//! than `maverl`.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -19,18 +20,18 @@ pub use schemars;
 pub use serde;
 pub use serde_json;
 
-/// `show` was called with the index of no field.
+/// Panics: `show` was called with an invalid field index.
 pub fn no_field<I: Input>(field: usize) -> ! {
     panic!("there is no field {field}; the fields are {:?}", I::FIELDS)
 }
 
-/// The text of a field, by name.
+/// Returns the text of a field, by name.
 pub fn show_field<A: Agent>(input: &A::Input, name: &str) -> String {
     let field = A::Input::FIELDS.iter().position(|field| *field == name);
     input.show(field.expect("`PromptCheck` refuses names that are no fields"))
 }
 
-/// Appends the text of a field: an observation where the input says so.
+/// Appends the text of a field, as an observation if the input declares it so.
 pub fn push_field<A: Agent>(prompt: &mut Prompt, input: &A::Input, name: &str) {
     let text = show_field::<A>(input, name);
     if A::Input::OBSERVATIONS.contains(&name) {
@@ -40,31 +41,31 @@ pub fn push_field<A: Agent>(prompt: &mut Prompt, input: &A::Input, name: &str) {
     }
 }
 
-/// The sentence about an agent's reply.
+/// Returns the format sentence of an agent's reply.
 pub fn reply_format<A: Agent>() -> String {
     A::Output::format()
 }
 
-/// What only the compiler can check of a prompt: run in a `const`, it fails the build.
+/// Compile-time checks of a prompt: evaluated in a `const`, a failed check fails the build.
 pub struct PromptCheck {
-    /// What the prompt is called in messages.
+    /// Name of the prompt in messages.
     pub prompt: &'static str,
-    /// The input type, as it was written.
+    /// Input type as written.
     pub input: &'static str,
-    /// The output type, as it was written.
+    /// Output type as written.
     pub output: &'static str,
-    /// The input fields it mentions, each with its place.
+    /// Input fields that it mentions, each with its place.
     pub fields: &'static [(&'static str, &'static str)],
-    /// Whether it has `{{ reply_format }}`.
+    /// True if it has `{{ reply_format }}`.
     pub tells_format: bool,
 }
 
 impl PromptCheck {
-    /// Checks it.
+    /// Runs the checks.
     ///
     /// # Panics
     ///
-    /// If a field does not exist, or if replies follow a format that is not told.
+    /// If a field does not exist, or if replies have a format that the prompt does not state.
     #[track_caller]
     pub const fn run<A: Agent>(&self) {
         let fields = A::Input::FIELDS;
@@ -91,7 +92,7 @@ impl PromptCheck {
     }
 }
 
-/// A text put together in a `const`. What does not fit is left out.
+/// A text that is built in a `const`. Text above its capacity is dropped.
 struct Message {
     bytes: [u8; 2048],
     length: usize,
@@ -162,7 +163,7 @@ const fn equal(a: &[u8], b: &[u8]) -> bool {
     true
 }
 
-/// CriticInput a block that holds one of some words.
+/// Reads a block that contains one of some words.
 pub fn read_word<T, const N: usize>(
     reply: &str,
     name: &str,
@@ -178,14 +179,14 @@ pub fn read_word<T, const N: usize>(
     })
 }
 
-/// What a block can be read as.
+/// Type of a block's content.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be read from a reply's block",
     label = "has no `FromStr`",
     note = "use `String` or a number, or write `impl FromStr for {Self}` with an `Err` that can be displayed"
 )]
 pub trait BlockValue: Sized {
-    /// The value, or why it is none.
+    /// Parses the value, or returns the reason for its rejection.
     fn read(content: &str) -> Result<Self, String>;
 }
 
@@ -199,7 +200,7 @@ impl<T: FromStr<Err: Display>> BlockValue for T {
     }
 }
 
-/// CriticInput a block as a value.
+/// Reads a block as a value.
 pub fn read_value<T: BlockValue>(reply: &str, name: &str) -> Result<T, ReplyError> {
     let found = tag(reply, name)?;
     T::read(found).map_err(|message| ReplyError::Value {
@@ -209,7 +210,7 @@ pub fn read_value<T: BlockValue>(reply: &str, name: &str) -> Result<T, ReplyErro
     })
 }
 
-/// The same for a block that may be left out.
+/// Same as [`read_value`] for an optional block.
 pub fn read_optional<T: BlockValue>(reply: &str, name: &str) -> Result<Option<T>, ReplyError> {
     match read_value(reply, name) {
         Ok(value) => Ok(Some(value)),
@@ -218,17 +219,17 @@ pub fn read_optional<T: BlockValue>(reply: &str, name: &str) -> Result<Option<T>
     }
 }
 
-/// The seat of an agent that sits once.
+/// Returns the seat of an agent with a single seat.
 pub fn only_seat<A: AgentName>() -> Vec<Seat> {
     vec![Seat::only(A::NAME)]
 }
 
-/// The seats of an agent that sits several times: one more than there may be stands for all further ones.
+/// Returns the seats of an agent with several. One seat above the maximum represents all further ones.
 pub fn seats<A: AgentName>(count: &impl SeatCount) -> Vec<Seat> {
     (0..count.seats().min(MOST_SEATS + 1)).map(|index| Seat::at(A::NAME, index)).collect()
 }
 
-/// Calls a tool that may block, on a thread for that.
+/// Calls a blocking tool on a thread of its own.
 pub fn call_blocking<A: Arguments, O: ToolOutput>(
     arguments: Map<String, Value>,
     function: fn(A) -> O,
@@ -236,7 +237,7 @@ pub fn call_blocking<A: Arguments, O: ToolOutput>(
     Box::pin(async move {
         let argument = A::read(arguments)?;
         let done = tokio::task::spawn_blocking(move || function(argument).output()).await;
-        // What a panic says is no answer.
+        // The message of a panic is not shown to the model.
         done.unwrap_or_else(|_| Err("it broke".to_owned()))
     })
 }
@@ -249,9 +250,14 @@ pub fn call_async<A: Arguments, O: ToolOutput, F: Future<Output = O> + Send + 's
     Box::pin(async move { function(A::read(arguments)?).await.output() })
 }
 
-/// The options of something without any.
+/// Returns empty options.
 pub fn no_options() -> Value {
     Value::Object(Map::new())
+}
+
+/// The settings of a value, an object.
+pub fn settings<T: Serialize>(value: &T) -> Value {
+    ::serde_json::to_value(value).expect("settings are made of what JSON can say")
 }
 
 /// Refuses every option.
@@ -263,14 +269,14 @@ pub fn refuse_options(options: &Value) -> Result<(), String> {
     }
 }
 
-/// The value of a type whose options are all left out.
+/// Default value of a type: all options have their defaults.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has options, but no defaults for those that are left out",
     label = "has no `Default`",
     note = "add `#[derive(Default)]`, or write `impl Default for {Self}`"
 )]
 pub trait Defaults {
-    /// The value.
+    /// Returns the default value.
     fn defaults() -> Self;
 }
 
@@ -281,22 +287,22 @@ impl<T: Default> Defaults for T {
     }
 }
 
-/// What serde takes for options that are left out.
+/// Default function for serde.
 pub fn defaults<T: Defaults>() -> T {
     T::defaults()
 }
 
-/// The options with their defaults.
+/// Returns the options with their defaults.
 pub fn default_options<T: Serialize + DeserializeOwned>() -> Value {
     let value: T = from_options(&no_options()).expect("every option has a default");
     ::serde_json::to_value(value).expect("options are made of what JSON can say")
 }
 
-/// Makes the value, or says what is wrong with each key.
+/// Creates the value, or lists the problem of each key.
 pub fn from_options<T: DeserializeOwned>(options: &Value) -> Result<T, String> {
     let table = table(options)?;
     T::deserialize(options).map_err(|error| {
-        // All keys have defaults, so each can be tried alone.
+        // All keys have defaults, so each can be validated alone.
         let alone = table.iter().filter_map(|(key, value)| {
             let option = Map::from_iter([(key.clone(), value.clone())]);
             let error = T::deserialize(Value::Object(option)).err()?.to_string();

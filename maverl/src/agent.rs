@@ -1,28 +1,29 @@
-//! Agents: a typed input, a prompt made of it, and a typed reply read back from text.
+//! Agents: a typed input, a prompt rendered from it, and a typed reply parsed from text.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A role: how it is asked and how its reply is read. Usually written by `#[agent]`; by hand where a prompt needs logic.
+/// A role: its prompt, and the parser of its replies. Usually implemented by `#[agent]`; by hand if a prompt needs
+/// logic.
 ///
-/// `prompt` and `parse` are pure, so an agent is tested without a model.
+/// `prompt` and `parse` are pure, so an agent can be tested without a model.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an agent",
     label = "not declared with `#[agent]`",
     note = "add `#[agent(name = \"team/role\", input = .., output = .., prompt = \"..\")]` above the definition of `{Self}`, or write `impl Agent for {Self}`"
 )]
 pub trait Agent: Send + Sync + 'static {
-    /// What it is asked with.
+    /// Type of its input.
     type Input: Input;
-    /// What its reply is read as.
+    /// Type of its parsed reply.
     type Output: Reply;
 
-    /// The conversation opener (or, in a growing conversation, the next user message) for `input`.
+    /// Renders the first prompt of a conversation (or, in a longer conversation, the next user message) for `input`.
     fn prompt(&self, input: &Self::Input) -> Prompt;
 
-    /// CriticInput a reply. A malformed one is an error of that turn, never a default value.
+    /// Parses a reply. A malformed reply is an error of that turn, never a default value.
     ///
     /// # Errors
     ///
@@ -32,7 +33,7 @@ pub trait Agent: Send + Sync + 'static {
     }
 }
 
-/// The registered name of an agent; written by `#[agent]`.
+/// Registered name of an agent; implemented by `#[agent]`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no agent name",
     label = "not declared with `#[agent]`",
@@ -41,34 +42,34 @@ pub trait Agent: Send + Sync + 'static {
 pub trait AgentName: Agent {
     /// `team/role`, in snake_case.
     const NAME: &'static str;
-    /// The first line of the type's documentation.
+    /// First line of the type's documentation.
     const SUMMARY: &'static str;
 }
 
-/// What an agent is asked with; derive it for a struct of named fields.
+/// Input of an agent; derive it for a struct with named fields.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be shown in a prompt",
     label = "not an agent input",
     note = "add `#[derive(Input)]` to `{Self}`"
 )]
 pub trait Input: Send + Sync {
-    /// The names a prompt may mention as `{{ name }}`, in order.
+    /// Names that a prompt may mention as `{{ name }}`, in order.
     const FIELDS: &'static [&'static str];
-    /// Which of [`Self::FIELDS`] are observations (`#[input(observation)]`): text of the world that may be shortened when
-    /// `rollout.overflow = "truncate_observation"`.
+    /// Fields of [`Self::FIELDS`] that are observations (`#[input(observation)]`): text of the environment that may be
+    /// shortened when `rollout.overflow = "truncate_observation"`.
     const OBSERVATIONS: &'static [&'static str];
 
-    /// The text that replaces `{{ FIELDS[field] }}`.
+    /// Returns the text that replaces `{{ FIELDS[field] }}`.
     fn show(&self, field: usize) -> String;
 }
 
-/// How a value is shown in a prompt.
+/// Formatting of a value in a prompt.
 #[diagnostic::on_unimplemented(
     message = "a field of type `{Self}` cannot be shown in a prompt",
     note = "implement `maverl::Show` for `{Self}`, or use `String`, a number, `bool`, `Option<_>` or `Vec<_>` of those"
 )]
 pub trait Show {
-    /// The text.
+    /// Returns the text.
     fn show(&self) -> String;
 }
 
@@ -104,14 +105,14 @@ impl<T: Show + ?Sized> Show for std::sync::Arc<T> {
     }
 }
 
-/// `(none)` where there is nothing.
+/// `(none)` for `None`.
 impl<T: Show> Show for Option<T> {
     fn show(&self) -> String {
         self.as_ref().map_or_else(|| "(none)".to_owned(), Show::show)
     }
 }
 
-/// One item a line; `(none)` where there is nothing.
+/// One item per line; `(none)` for an empty list.
 impl<T: Show> Show for Vec<T> {
     fn show(&self) -> String {
         if self.is_empty() {
@@ -121,25 +122,25 @@ impl<T: Show> Show for Vec<T> {
     }
 }
 
-/// A rendered prompt: an optional system section and the user section, with the observations in it marked; and, where an
-/// agent calls tools, what there is to call and what calls gave back.
+/// A rendered prompt: an optional system section and the user section with its observations marked. For agents that
+/// call tools also the tools and the results of calls.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Prompt {
     /// Instructions, before the conversation.
     pub system: Option<String>,
-    /// What the user says; left out if it is empty and there are results.
+    /// User message; omitted if it is empty and there are results.
     pub user: String,
-    /// Byte ranges of `user` that may be shortened from their end, in order and apart from each other.
+    /// Byte ranges of `user` that may be shortened from their end, in order and disjoint.
     pub observations: Vec<std::ops::Range<usize>>,
-    /// What may be called in this conversation, as chat templates take it (`Tool::declaration`). Like the system section,
-    /// it is used only when the conversation is empty.
+    /// Tools of this conversation in the form of chat templates (`Tool::declaration`). Like the system section, they
+    /// are used only if the conversation is empty.
     pub tools: Vec<Value>,
-    /// What calls gave back, each a message of a tool's before what the user says; may be shortened.
+    /// Results of calls, each a tool message before the user message; may be shortened.
     pub results: Vec<String>,
 }
 
 impl Prompt {
-    /// A prompt without a system section and without observations.
+    /// Creates a prompt without a system section and without observations.
     pub fn user(text: impl Into<String>) -> Self {
         Self { user: text.into(), ..Self::default() }
     }
@@ -151,12 +152,12 @@ impl Prompt {
         self
     }
 
-    /// A prompt that hands over what calls gave back.
+    /// Creates a prompt with the results of calls.
     pub fn results(results: impl IntoIterator<Item = String>) -> Self {
         Self { results: results.into_iter().collect(), ..Self::default() }
     }
 
-    /// Sets what may be called, as `Tool::declaration` gives it.
+    /// Sets the tools, in the form of `Tool::declaration`.
     #[must_use]
     pub fn with_tools(mut self, tools: impl IntoIterator<Item = Value>) -> Self {
         self.tools = tools.into_iter().collect();
@@ -176,20 +177,20 @@ impl Prompt {
     }
 }
 
-/// What a reply is read as. The derive makes the parser *and* the sentence that tells the model the format.
+/// Type of a parsed reply. The derive generates the parser *and* the sentence that describes the format to the model.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be read from a reply",
     label = "not an agent output",
     note = "add `#[derive(Reply)]` and `#[reply(tag = \"..\")]` to `{Self}`, or use `String` for the whole reply"
 )]
 pub trait Reply: Sized + Send + 'static {
-    /// Whether replies follow a format; the prompt must then contain `{{ reply_format }}`.
+    /// True if replies have a format; the prompt must then contain `{{ reply_format }}`.
     const STRUCTURED: bool;
 
-    /// The sentence that replaces `{{ reply_format }}`.
+    /// Returns the sentence that replaces `{{ reply_format }}`.
     fn format() -> String;
 
-    /// CriticInput a reply.
+    /// Parses a reply.
     ///
     /// # Errors
     ///
@@ -211,57 +212,57 @@ impl Reply for String {
     }
 }
 
-/// Why a reply could not be read.
+/// Reason that a reply could not be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplyError {
-    /// Nothing was said.
+    /// The reply is empty.
     #[error("the reply is empty")]
     Empty,
-    /// The reply was cut off before it was complete.
+    /// The reply was truncated.
     #[error("the reply was cut off after {tokens} tokens")]
     Truncated {
-        /// Sampled tokens.
+        /// Number of sampled tokens.
         tokens: usize,
     },
     /// A block is missing.
     #[error("no <{tag}>...</{tag}> block")]
     Missing {
-        /// The block's tag.
+        /// Tag of the block.
         tag: String,
     },
     /// A block occurs more than once.
     #[error("{count} <{tag}> blocks where exactly one is asked for")]
     Repeated {
-        /// The block's tag.
+        /// Tag of the block.
         tag: String,
-        /// How many.
+        /// Number of occurrences.
         count: usize,
     },
     /// Tags are not closed, closed before they are opened, or overlap.
     #[error("the <{tag}> block is not properly opened and closed")]
     Crossed {
-        /// The block's tag.
+        /// Tag of the block.
         tag: String,
     },
-    /// A block's content is none of the words asked for.
+    /// The content of a block is none of the expected words.
     #[error("<{tag}> holds {found:?}; expected one of {expected:?}")]
     Unexpected {
-        /// The block's tag.
+        /// Tag of the block.
         tag: String,
-        /// What it holds.
+        /// Content of the block.
         found: String,
-        /// What it may hold.
+        /// Expected words.
         expected: Vec<String>,
     },
-    /// A block's content could not be read as a value.
+    /// The content of a block could not be parsed as a value.
     #[error("<{tag}> holds {found:?}: {message}")]
     Value {
-        /// The block's tag.
+        /// Tag of the block.
         tag: String,
-        /// What it holds.
+        /// Content of the block.
         found: String,
-        /// Why that is no value of the type.
+        /// Description of the problem.
         message: String,
     },
     /// An error of a hand-written parser.
@@ -269,9 +270,9 @@ pub enum ReplyError {
     Other(String),
 }
 
-/// The content of the one `<tag>...</tag>` block of a reply, trimmed.
+/// Returns the trimmed content of the only `<tag>...</tag>` block of a reply.
 ///
-/// Tags are matched without regard to case. None, several, unclosed or crossed tags are errors.
+/// Tags are matched case-insensitively. None, several, unclosed or crossed tags are errors.
 ///
 /// ```
 /// use maverl::agent::tag;
@@ -302,23 +303,23 @@ pub fn tag<'a>(reply: &'a str, tag: &str) -> Result<&'a str, ReplyError> {
     }
 }
 
-/// Why `team.ask` did not return the agent's output.
+/// Reason that `team.ask` did not return the agent's output.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AskError {
-    /// The reply was malformed or truncated. Unless the orchestra handles it, the episode ends *scored*: what the task
-    /// gives for no answer, plus the invalid-reply penalty on that turn.
+    /// The reply was malformed or truncated. Unless the orchestra handles it, the episode ends *scored*: with the score
+    /// of a missing answer, plus the invalid-reply penalty on that turn.
     Reply(ReplyError),
-    /// A fault that is not the policy's: the episode ends *unscored*.
+    /// A fault that the policy did not cause: the episode ends *unscored*.
     Fault(crate::trajectory::Fault),
 }
 
 impl AskError {
-    /// What was said, or `None` where it could not be read: for an orchestra that goes on without it. The turn keeps its
-    /// penalty.
+    /// Returns the output, or `None` for a malformed reply: for an orchestra that continues without it. The turn keeps
+    /// its penalty.
     ///
     /// # Errors
     ///
-    /// A fault, which no orchestra goes on from.
+    /// A fault, after which no orchestra continues.
     pub fn or_none<T>(said: Result<T, Self>) -> Result<Option<T>, Self> {
         match said {
             Ok(said) => Ok(Some(said)),

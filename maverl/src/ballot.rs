@@ -1,4 +1,4 @@
-//! Counting votes for answers: what teams that vote do, and what they are compared with.
+//! Vote counting, for teams that vote and for baselines.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,25 +6,25 @@ use crate::env::math::{AnswerVerdict, compare};
 use crate::env::search::{exact_match, normalize};
 use crate::rng::SplitMix64;
 
-/// Which of several leaders wins.
+/// Choice among tied answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ties {
-    /// The one that was named first.
+    /// The answer that was named first.
     #[default]
     First,
-    /// One drawn by the episode's seed.
+    /// An answer sampled with the episode's seed.
     Random,
-    /// None: there is no answer.
+    /// No answer.
     None,
 }
 
-/// Votes by answer, in the order in which answers were first named.
+/// Votes by answer, in the order in which the answers were first named.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Ballot(Vec<(String, f64)>);
 
 impl Ballot {
-    /// Adds a vote of some weight; answers that say the same are one.
+    /// Adds a weighted vote; equivalent answers are counted together.
     pub fn cast(&mut self, answer: &str, weight: f64) {
         match self.0.iter_mut().find(|(other, _)| alike(other, answer)) {
             Some((_, votes)) => *votes += weight,
@@ -32,13 +32,13 @@ impl Ballot {
         }
     }
 
-    /// The answers with the most votes.
+    /// Returns the answers with the most votes.
     pub fn leaders(&self) -> Vec<&str> {
         let most = self.0.iter().map(|(_, votes)| *votes).fold(f64::NEG_INFINITY, f64::max);
         self.0.iter().filter(|(_, n)| *n >= most).map(|(answer, _)| answer.as_str()).collect()
     }
 
-    /// The answer that wins, if any was named.
+    /// Returns the winning answer, if any was named.
     pub fn winner(&self, ties: Ties, seed: u64) -> Option<String> {
         let leaders = self.leaders();
         let winner = match (ties, leaders.as_slice()) {
@@ -52,7 +52,7 @@ impl Ballot {
 }
 
 impl<'a> FromIterator<&'a str> for Ballot {
-    /// A vote of weight 1 for each answer.
+    /// Adds a vote of weight 1 for each answer.
     fn from_iter<I: IntoIterator<Item = &'a str>>(answers: I) -> Self {
         answers.into_iter().fold(Self::default(), |mut ballot, answer| {
             ballot.cast(answer, 1.0);
@@ -61,9 +61,9 @@ impl<'a> FromIterator<&'a str> for Ballot {
     }
 }
 
-/// Whether two answers say the same: word for word after the usual normalization, or as mathematics.
+/// Returns true if two answers are equivalent: word for word after the usual normalization, or as mathematics.
 pub fn alike(a: &str, b: &str) -> bool {
-    // What normalizes to nothing, as signs do, says nothing alike.
+    // Texts that normalize to nothing, such as signs, are not equivalent.
     exact_match(a, b) && !normalize(a).is_empty() || compare(a, b) == AnswerVerdict::Equal
 }
 

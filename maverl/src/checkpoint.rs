@@ -1,18 +1,19 @@
-//! Checkpoints: everything a run needs to go on, written so that a crash leaves all of it or nothing.
+//! Checkpoints: the complete state of a run, written atomically.
 //!
 //! ```text
 //! checkpoints/step-000010/
 //!   policies/small/            a Hugging Face model directory, or for an adapter PEFT's; and the optimizer's moments
-//!     critic/                  the critic beside it: its trunk, if it has its own, its head, its optimizer's moments
-//!   mixer.safetensors          where values of agents are mixed by a network
+//!     critic/                  the critic of the policy: its trunk, if it has its own, its head, its optimizer's moments
+//!   mixer.safetensors          the mixer, if a network mixes the values of agents
 //!   trainer.json               see `TrainerState`
-//!   algorithm.json             what the algorithm remembers, if it does
+//!   algorithm.json             the state of the algorithm, if it has any
 //!   manifest.json              written last: checksums of the others
-//! checkpoints/best.json        which step did best on the validation split
+//! checkpoints/best.json        the step with the best validation
 //! ```
 //!
-//! A checkpoint is written as `.tmp-step-000010`, synced file by file, and renamed. What fails its checksums is refused
-//! by name; an older checkpoint is never taken in its place unasked.
+//! A checkpoint is written as `.tmp-step-000010`, synced file by file, and renamed. A checkpoint with a wrong checksum
+//! is
+//! an error that names the file; an older checkpoint is used only on request.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,40 +34,40 @@ use crate::trajectory::Seat;
 const TRAINER: &str = "trainer.json";
 const BEST: &str = "best.json";
 
-/// Where training stands, beside weights and moments. Task order and every seed derive from `seed` and `step`.
+/// State of training, beside weights and moments. Task order and every seed derive from `seed` and `step`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct TrainerState {
-    /// Steps done.
+    /// Number of completed steps.
     pub step: u64,
-    /// The run's seed.
+    /// Seed of the run.
     pub seed: u64,
-    /// Steps in a row, up to this one, in which no group had spread.
+    /// Number of consecutive steps, up to this one, in which no group had a spread of rewards.
     pub flat_steps: u64,
-    /// The best validation so far.
+    /// Best validation so far.
     pub best: Option<Best>,
     /// Sums over every training episode, by seat.
     pub agents: BTreeMap<Seat, SeatTotals>,
-    /// How each file that grows began.
+    /// Hash and length of each growing file at this checkpoint.
     pub files: BTreeMap<String, FileHash>,
 }
 
-/// The best validation so far.
+/// Best validation so far.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Best {
-    /// After how many steps.
+    /// Number of completed steps.
     pub step: u64,
-    /// Its share of solved tasks.
+    /// Share of solved tasks.
     pub exact_match: f64,
 }
 
-/// Which checkpoint of a run.
+/// Selection of a checkpoint of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
-    /// The newest.
+    /// The newest checkpoint.
     Last,
-    /// The best by validation.
+    /// The best checkpoint by validation.
     Best,
-    /// The one after so many steps.
+    /// The checkpoint after this number of steps.
     Step(u64),
 }
 
@@ -76,15 +77,15 @@ pub struct Checkpoints {
     dir: PathBuf,
 }
 
-/// A checkpoint whose files are as they were written.
+/// A checkpoint whose checksums match.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Checkpoint {
-    /// Where training stood.
+    /// State of training at the checkpoint.
     pub state: TrainerState,
     dir: PathBuf,
 }
 
-/// A checkpoint being written; it counts for nothing until [`Draft::commit`].
+/// A checkpoint being written. It is not visible until [`Draft::commit`].
 #[derive(Debug)]
 pub struct Draft {
     dir: PathBuf,
@@ -92,12 +93,12 @@ pub struct Draft {
 }
 
 impl Checkpoints {
-    /// The checkpoints of the run in a directory.
+    /// Returns the checkpoints of the run in a directory.
     pub fn of(run: &Path) -> Self {
         Self { dir: run.join("checkpoints") }
     }
 
-    /// The steps there are checkpoints of, ascending.
+    /// Returns the steps that have a checkpoint, ascending.
     ///
     /// # Errors
     ///
@@ -113,11 +114,11 @@ impl Checkpoints {
         Ok(steps)
     }
 
-    /// Opens a checkpoint and checks every file of it.
+    /// Opens a checkpoint and verifies every file of it.
     ///
     /// # Errors
     ///
-    /// If there is none such, or a file of it is damaged, which is named.
+    /// If there is no such checkpoint, or a file of it is damaged. The message names the file.
     pub fn open(&self, which: Which) -> Result<Checkpoint, RunDirError> {
         let steps = self.steps()?;
         let (wanted, step) = match which {
@@ -143,7 +144,7 @@ impl Checkpoints {
         }
     }
 
-    /// The same error about a file that the checkpoint of a step cannot do without, with what would help.
+    /// Adds a remedy to an error about a file that the checkpoint of `step` requires.
     pub(crate) fn with_remedy(&self, step: u64, error: RunDirError) -> RunDirError {
         let Ok(steps) = self.steps() else { return error };
         match error {
@@ -170,7 +171,7 @@ impl Checkpoints {
         }
     }
 
-    /// Where training stood at a checkpoint, of which nothing else is read.
+    /// Reads the state of training of a checkpoint, and no other file of it.
     ///
     /// # Errors
     ///
@@ -179,11 +180,11 @@ impl Checkpoints {
         read_json(&self.path(step).join(TRAINER))
     }
 
-    /// The best validation, if there was one.
+    /// Returns the best validation, if there was one.
     ///
     /// # Errors
     ///
-    /// If `best.json` is there and cannot be read.
+    /// If `best.json` exists and cannot be read.
     pub fn best(&self) -> Result<Option<Best>, RunDirError> {
         let path = self.dir.join(BEST);
         if path.exists() { read_json(&path).map(Some) } else { Ok(None) }
@@ -202,11 +203,11 @@ impl Checkpoints {
         Ok(Draft { dir, target })
     }
 
-    /// Removes what a crash left and what belongs to steps after `state`, so that the run can go on from there.
+    /// Removes incomplete files of a crash and checkpoints of steps after `state`, so that the run can resume there.
     ///
     /// # Errors
     ///
-    /// If something cannot be removed.
+    /// If a file cannot be removed.
     pub fn rewind(&self, state: &TrainerState) -> Result<(), RunDirError> {
         sweep(&self.dir)?;
         self.point_at_best(state)?;
@@ -216,7 +217,8 @@ impl Checkpoints {
             .try_for_each(|step| self.discard(step))
     }
 
-    /// Points `best.json` at the best of a state, and removes all but the newest `keep` and, if `keep_best`, the best.
+    /// Writes the best step of `state` to `best.json`. Removes all checkpoints but the newest `keep` and, if
+    /// `keep_best`, the best.
     ///
     /// # Errors
     ///
@@ -237,14 +239,14 @@ impl Checkpoints {
     fn point_at_best(&self, state: &TrainerState) -> Result<(), RunDirError> {
         let path = self.dir.join(BEST);
         match state.best {
-            // One that cannot be read is written again: the state knows better.
+            // An unreadable `best.json` is written again from the state.
             Some(best) if self.best().ok().flatten() == Some(best) => Ok(()),
             Some(best) => write_json(&path, &best).map(drop),
             None => remove(&path),
         }
     }
 
-    /// Takes the name away first, so that what is half removed is never taken for a damaged checkpoint.
+    /// Renames the checkpoint before removing it, so that a half-removed one is never read as a damaged checkpoint.
     fn discard(&self, step: u64) -> Result<(), RunDirError> {
         let path = self.path(step);
         let doomed = temporary(&path);
@@ -259,7 +261,7 @@ impl Checkpoints {
 }
 
 impl Checkpoint {
-    /// The directory a policy was saved in.
+    /// Returns the directory in which a policy was saved.
     ///
     /// # Errors
     ///
@@ -269,7 +271,7 @@ impl Checkpoint {
         if dir.is_dir() { Ok(dir) } else { Err(damaged(&dir, "it is missing")) }
     }
 
-    /// A value that was written beside the policies; `None` if it was not.
+    /// Reads a value that was written beside the policies; `None` if there is none.
     ///
     /// # Errors
     ///
@@ -279,18 +281,18 @@ impl Checkpoint {
         if path.exists() { read_json(&path).map(Some) } else { Ok(None) }
     }
 
-    /// Where it is.
+    /// Returns the path of the checkpoint.
     pub fn path(&self) -> &Path {
         &self.dir
     }
 }
 
 impl Draft {
-    /// Makes the directory a policy is to be saved in.
+    /// Creates the directory in which a policy is to be saved.
     ///
     /// # Errors
     ///
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub fn policy(&self, policy: &str) -> Result<PathBuf, RunDirError> {
         let dir = policy_dir(&self.dir, policy);
         fs::create_dir_all(&dir).at("make", &dir)?;
@@ -306,16 +308,16 @@ impl Draft {
         write_json(&self.file(name), value).map(drop)
     }
 
-    /// Where a file that belongs to no policy is written.
+    /// Returns the path of a file that belongs to no policy.
     pub fn file(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
-    /// Makes the checkpoint count.
+    /// Makes the checkpoint visible.
     ///
     /// # Errors
     ///
-    /// If the disk fails; the checkpoint then does not count.
+    /// If the disk fails; the checkpoint is then not visible.
     pub fn commit(self, state: &TrainerState) -> Result<PathBuf, RunDirError> {
         write_json(&self.dir.join(TRAINER), state)?;
         adopt(&self.dir)?;
@@ -327,10 +329,10 @@ impl Draft {
     }
 }
 
-/// What is not committed only takes space, perhaps on a disk that is full.
+/// Removes an uncommitted checkpoint, which takes space on a disk that may be full.
 impl Drop for Draft {
     fn drop(&mut self) {
-        // Best effort: what stays is swept when the run is resumed. After a commit there is nothing under this name.
+        // Best effort: remaining files are swept when the run is resumed. After a commit, this name does not exist.
         let _ = remove(&self.dir);
     }
 }

@@ -1,4 +1,4 @@
-//! The command line: a thin user of the library.
+//! Command line of maverl, on top of the library.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use crate::train::Options;
 
 mod bench;
 mod blank;
+mod card;
 mod check_config;
 mod compare;
 mod complete;
@@ -170,7 +171,7 @@ enum Command {
     },
 }
 
-/// Where a configuration comes from; later ones win.
+/// Sources of a configuration; later ones override earlier ones.
 #[derive(Args, Debug, Clone, Default)]
 pub struct ConfigArgs {
     /// The configuration, a TOML file. Without one every key has its default; `environment.name` and `orchestra.name`, which
@@ -191,10 +192,10 @@ pub struct ConfigArgs {
     quick: bool,
 }
 
-/// What `--quick` sets; what is given beside it wins.
+/// Settings of `--quick`; explicit settings override them.
 const QUICK: [&str; 4] = ["steps=2", "task.tasks_per_step=2", "task.group_size=4", "eval.tasks=4"];
 
-/// What `maverl train` takes; examples take the same.
+/// Arguments of `maverl train` and of examples.
 #[derive(Args, Debug, Clone, Default)]
 pub struct RunArgs {
     #[command(flatten)]
@@ -217,7 +218,7 @@ pub struct RunArgs {
     seeds: Option<seeds::Seeds>,
 }
 
-/// Why a command failed, as it is printed.
+/// Error message of a command, as it is printed.
 #[derive(Debug)]
 pub struct Failure(String);
 
@@ -227,15 +228,15 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-/// The `main` of a binary with maverl's command line; `maverl::main!` calls it.
+/// Runs maverl's command line as the `main` of a binary; called by `maverl::main!`.
 pub fn main() -> ExitCode {
     let cli: Cli = usage::parse();
     exit(select_simd().and_then(|()| run(cli.command)))
 }
 
-/// The `main` of an example: `maverl train` with a configuration of its own under `name` where the user gives none.
+/// Runs `maverl train` as the `main` of an example. The configuration called `name` is used if the user gives none.
 ///
-/// The example's `base` is what relative paths in its configuration are relative to.
+/// Relative paths in the example's configuration are relative to its `base`.
 pub fn train_example(name: &str, config: &str, base: &Path) -> ExitCode {
     /// Trains the team of this example. Takes what `maverl train` takes; CONFIG replaces the example's own.
     #[derive(Parser)]
@@ -248,7 +249,8 @@ pub fn train_example(name: &str, config: &str, base: &Path) -> ExitCode {
     exit(select_simd().and_then(|()| train(&example.run, Some(&given))))
 }
 
-/// Chooses the vector instructions of this process, so that a wrong `MAVERL_SIMD` is an error before anything runs.
+/// Selects the vector instructions of this process, so that a wrong `MAVERL_SIMD` is an error before the command
+/// starts.
 fn select_simd() -> Result<(), Failure> {
     maverl_kernels::simd::select()?;
     Ok(())
@@ -312,7 +314,7 @@ impl ConfigArgs {
         self.over(self.base(given))
     }
 
-    /// The file, or what comes with the program, and the environment.
+    /// Returns the file or the program's configuration, and the environment.
     fn base(&self, given: Option<&BuiltinConfig<'_>>) -> Sources {
         match (self.path(), given) {
             (Some(path), _) => Sources::file(path),
@@ -323,7 +325,7 @@ impl ConfigArgs {
         }
     }
 
-    /// The command line's layer on top of others.
+    /// Adds the command line's layer on top of other sources.
     fn over(&self, sources: Sources) -> Sources {
         let quick = QUICK.iter().filter(|_| self.quick).map(|set| (*set).to_owned());
         let seed = self.seed.map(|seed| format!("seed={seed}"));
@@ -357,7 +359,7 @@ fn train(args: &RunArgs, given: Option<&BuiltinConfig<'_>>) -> Result<ExitCode, 
     Ok(ExitCode::from(report.exit_code()))
 }
 
-/// The sources of a run's own configuration, and its text as given.
+/// Returns the sources of a run's own configuration, and its text as given.
 fn of_run(dir: &Path) -> Result<(Sources, String), Failure> {
     let run = paths::run(dir)?;
     let name = run.resolved().display().to_string();
@@ -368,12 +370,12 @@ fn of_run(dir: &Path) -> Result<(Sources, String), Failure> {
 fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(future);
-    // An environment may block a thread for good; the episode was given up, and nobody waits for the thread.
+    // An environment may block a thread forever; its episode was abandoned, and the thread is not joined.
     runtime.shutdown_background();
     done
 }
 
-/// Writes to standard output; a reader that has gone (`| head`) is no error.
+/// Writes to standard output; a closed reader (`| head`) is not an error.
 fn print(text: &str) -> Result<ExitCode, Failure> {
     match writeln!(std::io::stdout(), "{}", text.trim_end()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),

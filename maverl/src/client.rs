@@ -1,4 +1,4 @@
-//! JSON over HTTP to servers that others run: attempts with growing pauses, bounded answers, errors that name the address.
+//! JSON over HTTP to external servers: retries with growing pauses, bounded answers, errors that name the address.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use serde_json::Value;
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// Pause before the second attempt; doubles with each.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// Longest time of an attempt: no clock goes on for ever.
+/// Maximum time of an attempt, to avoid overflow of the clock.
 const MAX_TIMEOUT: Duration = Duration::from_secs(1 << 30);
-/// Most bytes of an answer, unpacked: the limit of the HTTP library holds for packed bytes.
+/// Maximum size of a decompressed answer in bytes: the limit of the HTTP library applies to compressed bytes.
 const MOST_BYTES: u64 = 32 << 20;
-/// Characters of an answer that messages show.
+/// Number of characters of an answer that messages show.
 const SHOWN: usize = 80;
 
-/// A client of one address, which takes `POST` with a JSON body.
+/// A client of one address that accepts `POST` with a JSON body.
 ///
-/// Redirects are not followed: what is asked, and the key, are for the server that the configuration names.
+/// Redirects are not followed, because the request and the key are meant for the configured server only.
 pub(crate) struct Client {
     url: String,
     key: Option<String>,
@@ -28,23 +28,23 @@ pub(crate) struct Client {
     agent: ureq::Agent,
 }
 
-/// What came of a request, all attempts together.
+/// Result of a request over all attempts.
 pub(crate) struct Answered {
-    /// Attempts that failed.
+    /// Number of failed attempts.
     pub(crate) failures: u32,
-    /// The body of the answer with status 200, or the address and why there is none.
+    /// The body of the answer with status 200, or the address and the reason for the failure.
     pub(crate) body: Result<String, String>,
 }
 
-/// Why one attempt gave no answer.
+/// Failure of one attempt.
 enum Failure {
-    /// Worth another attempt.
+    /// A transient failure, which is retried.
     Passing(String),
     Final(String),
 }
 
 impl Client {
-    /// A client that keeps up to `connections` open. The key is sent as a bearer token.
+    /// Creates a client with up to `connections` idle connections. The key is sent as a bearer token.
     pub(crate) fn new(
         url: String,
         key: Option<String>,
@@ -62,7 +62,7 @@ impl Client {
         Self { url, key, retries, timeout, agent: agent.into() }
     }
 
-    /// The address for messages: without user, password and query, which may be secrets.
+    /// Returns the address for messages: without user, password and query, which may be secrets.
     pub(crate) fn address(&self) -> String {
         let (scheme, rest) = self.url.split_once("://").unwrap_or(("http", &self.url));
         let rest = rest.split(['?', '#']).next().unwrap_or_default();
@@ -74,8 +74,8 @@ impl Client {
         format!("{scheme}://{host}{path}")
     }
 
-    /// Sends a body until it is answered with status 200, as often as the retries allow. A server that is busy, failing
-    /// or out of reach is asked again.
+    /// Sends a body until it is answered with status 200, within the number of retries. A server that is busy, failing
+    /// or unreachable is retried.
     pub(crate) async fn post(self: &Arc<Self>, body: &Arc<Value>) -> Answered {
         let mut pause = FIRST_PAUSE;
         for failures in 0.. {
@@ -130,7 +130,7 @@ impl Client {
         }
     }
 
-    /// Timeouts and broken connections may pass; anything else will not.
+    /// Timeouts and broken connections are transient; other errors are not.
     fn failure(&self, error: ureq::Error) -> Failure {
         use ureq::Error::{ConnectionFailed, HostNotFound, Io, Protocol, Timeout};
         match error {
@@ -149,7 +149,7 @@ fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The start of what a server answered, for messages.
+/// Returns the beginning of a server's answer, for messages.
 pub(crate) fn start(text: &str) -> String {
     format!("{:?}", text.chars().take(SHOWN).collect::<String>())
 }
@@ -166,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that gives every connection this answer; its address, and how many came.
+    /// Starts a server that gives every connection this answer. Returns its address and the number of connections.
     fn server(answer: Vec<u8>) -> (String, Arc<AtomicUsize>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
@@ -186,7 +186,7 @@ mod tests {
                     }
                 }
                 let _ = std::io::copy(&mut reader.by_ref().take(length), &mut std::io::sink());
-                // The client may leave before the end.
+                // The client may disconnect early.
                 let _ = reader.get_mut().write_all(&answer);
             }
         });

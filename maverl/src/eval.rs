@@ -1,14 +1,15 @@
-//! Evaluation: how often a team solves held-out tasks, and how sure that is.
+//! Evaluation: the share of held-out tasks that a team solves, with its confidence interval.
 //!
 //! ```text
 //! avg@k   mean over tasks of c/n                          c of a task's n episodes solved it
 //! pass@k  mean over tasks of 1 − C(n−c, k) / C(n, k)      unbiased; Chen et al., arXiv:2107.03374 eq. 1
 //! ```
 //!
-//! The unit is the task: its episodes are one draw each of the same thing. Intervals are Wilson's score interval at 95 %
-//! with the effective number of independent draws `n_eff = p(1−p) / SE²`, `SE` being the standard error of the mean over
-//! tasks (Korn and Graubard, 1998), whose variance divides by `n - 1`; of one task it is not known. `n_eff` is held between the number of tasks and the number of episodes. With one episode a task
-//! it is Wilson's interval itself; it never leaves `[0, 1]`, is never empty at 0 or 1, and needs no random numbers.
+//! The unit is the task; its episodes are independent samples of it. Intervals are Wilson's score interval at 95 % with
+//! the effective number of independent samples `n_eff = p(1−p) / SE²`, where `SE` is the standard error of the mean
+//! over tasks (Korn and Graubard, 1998). Its variance divides by `n - 1`; for one task it is unknown. `n_eff` is
+//! clamped between the number of tasks and the number of episodes. With one episode per task this is Wilson's interval
+//! itself. It never leaves `[0, 1]`, is never empty at 0 or 1, and needs no random numbers.
 
 mod compare;
 
@@ -23,15 +24,15 @@ use crate::metrics::{Metrics, SeatSummary, by_seat, unscored};
 use crate::table::{Table, paragraphs};
 use crate::trajectory::{Episode, Outcome, Seat};
 
-/// How many reasons are worth showing.
+/// Maximum number of reasons in a message.
 const CAUSES: usize = 3;
-/// The quantile of the standard normal distribution for a two-sided 95 % interval.
+/// Quantile of the standard normal distribution for a two-sided 95 % interval.
 const Z: f64 = 1.959_963_984_540_054;
 
 /// A share, with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// The mean over tasks.
+    /// Mean over tasks.
     pub mean: f64,
     /// Lower end.
     pub low: f64,
@@ -39,66 +40,66 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// How a team did on some tasks.
+/// Results of a team on some tasks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Solved {
-    /// Tasks with a scored episode.
+    /// Number of tasks with a scored episode.
     pub tasks: u64,
-    /// Scored episodes.
+    /// Number of scored episodes.
     pub episodes: u64,
-    /// avg@k: the share of solved episodes.
+    /// avg@k: share of solved episodes.
     pub avg: Interval,
-    /// pass@k for 1, 2, 4, .. and the number of samples; a task with fewer than k scored episodes is left out of it.
+    /// pass@k for 1, 2, 4, .. and the number of samples; a task with fewer than k scored episodes is excluded.
     pub pass: BTreeMap<u32, Interval>,
     /// Mean over tasks of the mean reward of the score.
     pub score_mean: f64,
 }
 
-/// What an evaluation found.
+/// Results of an evaluation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EvalReport {
-    /// The split that was played.
+    /// Split of the tasks.
     pub split: String,
-    /// Episodes a task: k of avg@k.
+    /// Episodes per task: k of avg@k.
     pub samples: u32,
-    /// The temperature, where it was not each agent's own.
+    /// Temperature, if it replaced that of the agents.
     pub temperature: Option<f32>,
-    /// Episodes that could not be scored and count nowhere.
+    /// Number of episodes that could not be scored; they are excluded from all statistics.
     pub unscored: u64,
-    /// The first of the reasons why they could not be.
+    /// First reasons for unscored episodes.
     #[serde(default)]
     pub causes: Vec<String>,
-    /// On every task.
+    /// Results on all tasks.
     pub overall: Solved,
-    /// By data source.
+    /// Results by data source.
     pub sources: BTreeMap<String, Solved>,
-    /// By seat.
+    /// Statistics by seat.
     pub agents: BTreeMap<Seat, SeatSummary>,
 }
 
-/// What is played in an evaluation.
+/// Specification of an evaluation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvalSpec {
-    /// The split.
+    /// Split of the tasks.
     pub split: String,
-    /// Episodes a task.
+    /// Episodes per task.
     pub samples: u32,
-    /// Of every agent; `None` leaves each its own.
+    /// Temperature of every agent; `None` keeps their own.
     pub temperature: Option<f32>,
 }
 
 impl EvalSpec {
-    /// A split, played as `[eval]` says.
+    /// Returns the specification of a split by `[eval]`.
     pub fn new(eval: &EvalConfig, split: &str) -> Self {
         Self { split: split.to_owned(), samples: eval.samples.get(), temperature: eval.temperature }
     }
 }
 
-/// The tasks of `(scored, solved, sum of rewards)`, sorted, so that every sum has one order.
+/// Tasks with `(scored, solved, sum of rewards)`, sorted, so that every sum has one order.
 type Tally<'e> = BTreeMap<(&'e str, &'e str), (u32, u32, f64)>;
 
 impl EvalReport {
-    /// The report on the episodes of an evaluation; `None` if not one of them was scored.
+    /// Computes the report on the episodes of an evaluation; `None` if none of them was scored.
     pub fn of(spec: &EvalSpec, episodes: &[Episode]) -> Option<Self> {
         let mut tally = Tally::new();
         for episode in episodes {
@@ -133,12 +134,12 @@ impl EvalReport {
         })
     }
 
-    /// The share of solved episodes: the mean over tasks.
+    /// Returns the share of solved episodes: the mean over tasks.
     pub fn exact_match(&self) -> f64 {
         self.overall.avg.mean
     }
 
-    /// What the user is told of episodes that could not be scored.
+    /// Returns the message about unscored episodes.
     pub fn left_out(&self) -> Option<String> {
         let all = self.overall.episodes + self.unscored;
         let said = || {
@@ -154,7 +155,7 @@ impl EvalReport {
         (self.unscored > 0).then(said)
     }
 
-    /// The metrics of the report, named `eval/<name>/..`.
+    /// Returns the metrics of the report, named `eval/<name>/..`.
     pub fn metrics(&self, name: &str) -> Metrics {
         let mut metrics = Metrics::default();
         let mut solved = |prefix: &str, solved: &Solved| {
@@ -178,8 +179,8 @@ impl EvalReport {
         metrics
     }
 
-    /// The report as a table of at most so many columns: a row for each source, and one for all. Below it, how many episodes
-    /// it leaves out.
+    /// Formats the report as a table with a maximum width: a row for each source, and one for all. The number of
+    /// excluded episodes follows below.
     pub fn table(&self, width: usize) -> String {
         let ks: Vec<u32> = self.overall.pass.keys().copied().filter(|&k| k > 1).collect();
         let pass = ks.iter().map(|k| format!("pass@{k} (95 %)"));
@@ -232,15 +233,15 @@ impl Solved {
     }
 }
 
-/// 1, 2, 4, .. below `k`, and `k`.
+/// Iterates over 1, 2, 4, .. below `k`, and `k`.
 fn powers_up_to(k: u32) -> impl Iterator<Item = u32> {
     std::iter::successors(Some(1u32), |k| k.checked_mul(2))
         .take_while(move |&power| power < k)
         .chain([k])
 }
 
-/// The chance that one of `k` episodes drawn without replacement from `n`, of which `c` solved the task, solved it:
-/// `1 − C(n−c, k) / C(n, k)`, as a product that never overflows. Needs `c ≤ n` and `k ≤ n`.
+/// Returns the probability that at least one of `k` episodes, sampled without replacement from `n` of which `c` solved
+/// the task, solved it: `1 − C(n−c, k) / C(n, k)`, as a product that never overflows. Requires `c ≤ n` and `k ≤ n`.
 pub fn pass_at_k(n: u32, c: u32, k: u32) -> f64 {
     assert!(c <= n && k <= n, "pass_at_k: {c} solved and {k} drawn of {n}");
     if n - c < k {
@@ -249,8 +250,8 @@ pub fn pass_at_k(n: u32, c: u32, k: u32) -> f64 {
     1.0 - (n - c + 1..=n).map(|i| 1.0 - f64::from(k) / f64::from(i)).product::<f64>()
 }
 
-/// The mean of one value a run, with its 95 % interval by Student's t: what a run from another seed may give. `None` without
-/// a run; of one run the interval is not known and NaN.
+/// Returns the mean of one value per run, with its 95 % interval by Student's t for a run from another seed. `None`
+/// without a run; for one run the interval is unknown and NaN.
 pub fn over_runs(values: &[f64]) -> Option<Interval> {
     if values.is_empty() {
         return None;
@@ -262,8 +263,8 @@ pub fn over_runs(values: &[f64]) -> Option<Interval> {
     Some(Interval { mean, low: mean - half, high: mean + half })
 }
 
-/// The quantile of Student's t distribution for a two-sided 95 % interval; NaN with no degree of freedom. Above 30 it is
-/// Cornish and Fisher's expansion (Abramowitz and Stegun, 26.7.5).
+/// Returns the quantile of Student's t distribution for a two-sided 95 % interval; NaN without degrees of freedom.
+/// Above 30 degrees, Cornish and Fisher's expansion (Abramowitz and Stegun, 26.7.5).
 fn student(freedom: usize) -> f64 {
     const TABLE: [f64; 30] = [
         12.706_205, 4.302_653, 3.182_446, 2.776_445, 2.570_582, 2.446_912, 2.364_624, 2.306_004,
@@ -284,7 +285,7 @@ fn student(freedom: usize) -> f64 {
     Z + terms[0] / v + terms[1] / v.powi(2) + terms[2] / v.powi(3)
 }
 
-/// The first reasons why episodes could not be scored, each once.
+/// Returns the first reasons for unscored episodes, without repetition.
 fn causes(episodes: &[Episode]) -> Vec<String> {
     let mut causes: Vec<String> = Vec::new();
     for episode in episodes {
@@ -298,7 +299,7 @@ fn causes(episodes: &[Episode]) -> Vec<String> {
     causes
 }
 
-/// The mean of one value in `[0, 1]` a task, with the interval of the module's documentation.
+/// Returns the mean of one value in `[0, 1]` per task, with the interval of the module's documentation.
 fn share(values: &[f64], episodes: u64) -> Option<Interval> {
     if values.is_empty() {
         return None;
@@ -325,7 +326,7 @@ mod tests {
     use crate::run_dir::tests::episode;
     use crate::trajectory::{Fault, FaultKind};
 
-    /// The share of all subsets of `k` of `n` episodes that hold one of the first `c`.
+    /// Returns the share of all subsets of `k` of `n` episodes that contain one of the first `c`.
     fn brute_force(n: u32, c: u32, k: u32) -> f64 {
         let subsets: Vec<u32> = (0u32..1 << n).filter(|set| set.count_ones() == k).collect();
         let good = subsets.iter().filter(|&&set| set & ((1 << c) - 1) != 0).count();
@@ -388,7 +389,7 @@ mod tests {
         }
     }
 
-    /// The next of a fixed sequence of numbers in `[0, 1)` (SplitMix64).
+    /// Returns the next of a fixed sequence of numbers in `[0, 1)` (SplitMix64).
     fn uniform(state: &mut u64) -> f64 {
         *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -398,7 +399,7 @@ mod tests {
 
     #[test]
     fn the_interval_covers_the_truth_95_times_in_100() {
-        // Tasks differ in how hard they are: solved with chance u² for u uniform, so the truth is 1/3.
+        // Tasks differ in difficulty: each is solved with probability u² for u uniform, so the truth is 1/3.
         for (tasks, k) in [(60, 1u32), (60, 4), (300, 8)] {
             let mut state = 7;
             let trials = 2000;

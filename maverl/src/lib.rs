@@ -1,7 +1,7 @@
 //! maverl trains *teams* of language-model agents with reinforcement learning.
 //!
-//! A team is declared as ordinary Rust: agents with `#[agent]`, their control flow with `#[orchestra]`. A TOML file maps
-//! the agents onto models. Then a run is:
+//! A team is declared in ordinary Rust: agents with `#[agent]`, their control flow with `#[orchestra]`. A TOML file
+//! maps the agents to models. A run is then:
 //!
 //! ```no_run
 //! use maverl::registry::Registry;
@@ -20,25 +20,27 @@
 //! # }
 //! ```
 //!
-//! [`main!`] makes the same into a command line. A team crate needs [`prelude`] alone.
+//! [`main!`] turns this into a command line. A team crate needs only [`prelude`].
 //!
 //! # Modules, in reading order
 //!
 //! | | |
 //! |---|---|
-//! | [`task`], [`trajectory`] | what a team is asked, and what happened: plain data |
+//! | [`task`], [`trajectory`] | tasks, and records of episodes: plain data |
 //! | [`mod@agent`], [`mod@orchestra`] | roles with typed inputs and replies; control flow of one episode |
-//! | [`mod@env`], [`mod@reward`] | the world and the judge; further parts of the reward |
+//! | [`mod@env`], [`mod@reward`] | the environment, which scores the answer; further parts of the reward |
 //! | [`tools`] | calls in replies, their schemas, Rust functions as tools |
+//! | [`credit`] | estimators of advantages and surrogates that any crate can declare |
 //! | [`registry`] | everything that is declared in the linked crates |
 //! | [`config`], [`mod@check`], [`plan`] | what a user writes; the border where all of it is checked; what it means |
-//! | [`world`], [`data`] | built-in worlds; files of tasks, documents and demonstrations |
+//! | [`builtin`], [`data`] | built-in tasks and documents; files of tasks, documents and demonstrations |
 //! | [`model`], [`runtime`] | transformers; the threads that own them, generate and update |
 //! | [`rollout`] | many episodes at once, by models or by scripts |
 //! | [`algo`] | samples, advantages, losses, batches |
 //! | [`ballot`] | votes for answers |
 //! | [`metrics`], [`mod@eval`] | the numbers of a step, and of an evaluation or a comparison |
 //! | [`run_dir`], [`checkpoint`] | what a run leaves on disk |
+//! | [`testing`] | assertions for tests of estimators |
 //! | [`mod@train`], [`cli`] | the course of a run, and the command line |
 #![warn(missing_docs)]
 
@@ -54,6 +56,7 @@ pub mod checkpoint;
 pub mod cli;
 mod client;
 pub mod config;
+pub mod credit;
 pub mod data;
 pub mod env;
 pub mod eval;
@@ -69,6 +72,7 @@ pub mod run_dir;
 pub mod runtime;
 pub(crate) mod table;
 pub mod task;
+pub mod testing;
 pub mod tools;
 pub mod train;
 pub mod trajectory;
@@ -80,7 +84,7 @@ pub use train::{eval, train};
 #[doc(hidden)]
 pub mod __private;
 
-/// The examples in the documentation of the macros, run as tests.
+/// Examples in the documentation of the macros, run as tests.
 #[cfg(doctest)]
 mod macro_examples {
     #[doc = include_str!("../../maverl-macros/docs/agent.md")]
@@ -91,6 +95,10 @@ mod macro_examples {
     struct Environment;
     #[doc = include_str!("../../maverl-macros/docs/reward.md")]
     struct Reward;
+    #[doc = include_str!("../../maverl-macros/docs/advantage.md")]
+    struct Advantage;
+    #[doc = include_str!("../../maverl-macros/docs/surrogate.md")]
+    struct Surrogate;
     #[doc = include_str!("../../maverl-macros/docs/tool.md")]
     struct Tool;
     #[doc = include_str!("../../maverl-macros/docs/input.md")]
@@ -101,9 +109,11 @@ mod macro_examples {
     struct Settings;
 }
 
-pub use maverl_macros::{Input, Reply, agent, environment, orchestra, reward, tool};
+pub use maverl_macros::{
+    Input, Reply, advantage, agent, environment, orchestra, reward, surrogate, tool,
+};
 
-/// Everything a team crate needs: `use maverl::prelude::*;`.
+/// Imports of a team crate: `use maverl::prelude::*;`.
 pub mod prelude {
     pub use crate::agent::{
         Agent, AgentName, AskError, Input, Prompt, Reply, ReplyError, Show, tag,
@@ -116,13 +126,13 @@ pub mod prelude {
     pub use maverl_macros::{Input, Reply, agent, environment, orchestra, reward, tool};
 }
 
-/// Writes the `main` of a binary that has the `maverl` command line and the declarations of the named crates.
+/// Defines the `main` of a binary with the `maverl` command line and the declarations of the named crates.
 ///
 /// ```ignore
 /// maverl::main!(my_team, orchestras);
 /// ```
 ///
-/// A dependency that is never named registers nothing: the compiler drops it, and its declarations with it.
+/// A dependency that is never named registers nothing: the compiler drops it with its declarations.
 #[macro_export]
 macro_rules! main {
     ($($team:ident),* $(,)?) => {

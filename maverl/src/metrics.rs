@@ -1,7 +1,8 @@
-//! Named numbers of a step, and the statistics of episodes they are made from.
+//! Metrics of a step, and the statistics of episodes they are computed from.
 //!
-//! Names are `stage/subject/quantity`. Nothing here reads a clock, so two equal runs write equal rows; what is not
-//! finite is an error, never `null`.
+//! Names are `stage/subject/quantity`. No metric depends on a clock, so two equal runs write equal rows. A value that
+//! is
+//! not finite is an error, never `null`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::trajectory::{Episode, FaultKind, Outcome, Seat, Turn};
 
-/// Every kind of fault has its column, so that rows of one run have the same columns.
+/// All kinds of faults. Each has a column, so that all rows of a run have the same columns.
 const KINDS: [FaultKind; 7] = [
     FaultKind::Environment,
     FaultKind::Worker,
@@ -21,7 +22,7 @@ const KINDS: [FaultKind; 7] = [
     FaultKind::Orchestra,
 ];
 
-/// Named numbers, sorted by name.
+/// Metrics, sorted by name.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Metrics(BTreeMap<String, f64>);
@@ -30,11 +31,11 @@ pub struct Metrics(BTreeMap<String, f64>);
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("metric `{name}` is {value} in step {step}; the run stops rather than going on with it")]
 pub struct NotFinite {
-    /// Its name.
+    /// Name of the metric.
     pub name: String,
-    /// What it is.
+    /// Value of the metric.
     pub value: f64,
-    /// When.
+    /// Step of the metric.
     pub step: u64,
 }
 
@@ -44,22 +45,22 @@ impl Metrics {
         self.0.insert(name.into(), value);
     }
 
-    /// The value of a metric.
+    /// Returns the value of a metric.
     pub fn get(&self, name: &str) -> Option<f64> {
         self.0.get(name).copied()
     }
 
-    /// Takes over all metrics of another.
+    /// Adds all metrics of `other`.
     pub fn extend(&mut self, other: Self) {
         self.0.extend(other.0);
     }
 
-    /// Names and values, sorted.
+    /// Iterates over names and values, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
         self.0.iter().map(|(name, value)| (name.as_str(), *value))
     }
 
-    /// A line of JSON: the step, then every metric by name.
+    /// Returns a line of JSON: the step, then every metric by name.
     ///
     /// # Errors
     ///
@@ -87,32 +88,32 @@ impl<N: Into<String>> FromIterator<(N, f64)> for Metrics {
 /// Sums over the turns of one seat in scored episodes.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SeatTotals {
-    /// Turns.
+    /// Number of turns.
     pub calls: u64,
-    /// Turns whose reply could not be read.
+    /// Number of turns with a malformed reply.
     pub reply_errors: u64,
-    /// Turns whose reply was cut off.
+    /// Number of turns with a truncated reply.
     pub truncated: u64,
-    /// Characters cut from observations.
+    /// Number of characters cut from observations.
     pub shortened: u64,
-    /// Conversations rendered afresh.
+    /// Number of conversations that were rendered again.
     pub forked: u64,
-    /// Tokens given.
+    /// Number of prompt tokens.
     pub prompt_tokens: u64,
-    /// Tokens sampled.
+    /// Number of sampled tokens.
     pub completion_tokens: u64,
     /// Sum of the turns' rewards.
     pub reward: f64,
 }
 
-/// How a seat did, for the summary.
+/// Statistics of a seat in the summary.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct SeatSummary {
-    /// Turns in scored episodes.
+    /// Number of turns in scored episodes.
     pub calls: u64,
-    /// Share of them whose reply could not be read.
+    /// Share of turns with a malformed reply.
     pub reply_error_rate: f64,
-    /// Share of them whose reply was cut off.
+    /// Share of turns with a truncated reply.
     pub truncated_rate: f64,
     /// Mean reward of a turn.
     pub reward_mean: f64,
@@ -132,7 +133,7 @@ impl SeatTotals {
         self.reward += reward;
     }
 
-    /// Adds the sums of another.
+    /// Adds the sums of `other`.
     pub fn add(&mut self, other: &Self) {
         self.calls += other.calls;
         self.reply_errors += other.reply_errors;
@@ -144,7 +145,7 @@ impl SeatTotals {
         self.reward += other.reward;
     }
 
-    /// The rates and means; all 0 for a seat that was never called.
+    /// Returns the rates and means; all 0 for a seat that was never called.
     pub fn summary(&self) -> SeatSummary {
         SeatSummary {
             calls: self.calls,
@@ -159,7 +160,7 @@ impl SeatTotals {
     }
 }
 
-/// Sums by seat over the scored episodes.
+/// Returns sums by seat over the scored episodes.
 pub fn by_seat(episodes: &[Episode]) -> BTreeMap<Seat, SeatTotals> {
     let mut seats: BTreeMap<Seat, SeatTotals> = BTreeMap::new();
     for episode in episodes {
@@ -172,20 +173,20 @@ pub fn by_seat(episodes: &[Episode]) -> BTreeMap<Seat, SeatTotals> {
     seats
 }
 
-/// From which share of malformed replies on the user is told.
+/// Share of malformed replies from which the user is warned.
 const NEARLY_ALL: f64 = 0.9;
-/// Fewer replies say nothing.
+/// Minimum number of replies for a warning.
 const ENOUGH: usize = 8;
-/// Characters of a reply that is shown as an example.
+/// Maximum number of characters of a reply that is shown as an example.
 const EXAMPLE: usize = 120;
 
-/// The seats whose replies could hardly ever be read, and of which the user was told.
+/// Seats whose replies were nearly all malformed and for which the user was warned.
 #[derive(Debug, Default)]
 pub struct Malformed(BTreeSet<Seat>);
 
 impl Malformed {
-    /// What the user is told where nearly all replies of a seat could not be read: why most of them could not, with an
-    /// example. Once for each seat.
+    /// Returns warnings about seats whose replies are nearly all malformed: the most frequent reason, with an example.
+    /// Each seat is reported once.
     pub fn warning(&mut self, episodes: &[Episode]) -> Vec<String> {
         let mut replies: BTreeMap<&Seat, Vec<&Turn>> = BTreeMap::new();
         for turn in episodes.iter().flat_map(|episode| &episode.turns) {
@@ -201,7 +202,7 @@ impl Malformed {
             }
             let malformed: usize = reasons.values().map(Vec::len).sum();
             let few = turns.len() < ENOUGH || (malformed as f64) < NEARLY_ALL * turns.len() as f64;
-            // Of equally frequent reasons the first by name, so that equal runs say the same.
+            // Equally frequent reasons are ordered by name, so that equal runs print the same warning.
             let most = reasons.iter().rev().max_by_key(|(_, turns)| turns.len());
             if let Some((reason, examples)) = most
                 && !few
@@ -219,7 +220,7 @@ impl Malformed {
     }
 }
 
-/// The start of a text.
+/// Returns the start of a text.
 fn shortened(text: &str) -> String {
     match text.char_indices().nth(EXAMPLE) {
         Some((end, _)) => format!("{}...", &text[..end]),
@@ -227,7 +228,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// Unscored episodes by kind, every kind listed.
+/// Returns the number of unscored episodes by kind, with every kind listed.
 pub fn unscored(episodes: &[Episode]) -> BTreeMap<FaultKind, u64> {
     let mut kinds: BTreeMap<FaultKind, u64> = KINDS.into_iter().map(|kind| (kind, 0)).collect();
     for episode in episodes {
@@ -238,8 +239,8 @@ pub fn unscored(episodes: &[Episode]) -> BTreeMap<FaultKind, u64> {
     kinds
 }
 
-/// The metrics of a step's episodes: `rollout/..` for the team, `rollout/<seat>/..` for each seat. Means are over
-/// scored episodes and their turns; a mean over nothing is left out.
+/// Computes the metrics of a step's episodes: `rollout/..` for the team, `rollout/<seat>/..` for each seat. Means are
+/// over scored episodes and their turns; a mean over no value is left out.
 pub fn rollout(episodes: &[Episode]) -> Metrics {
     let mut metrics = Metrics::default();
     metrics.set("rollout/episodes", episodes.len() as f64);
@@ -267,7 +268,8 @@ pub fn rollout(episodes: &[Episode]) -> Metrics {
     metrics
 }
 
-/// Means over the scored episodes, of each component too if there are several: score, its named quantities, reward parts by name.
+/// Computes means over the scored episodes: score, its named quantities, and reward parts by name; if a mixture has
+/// several components, also of each component.
 fn means(episodes: &[Episode]) -> Metrics {
     let mut sums: BTreeMap<String, (f64, u64)> = BTreeMap::new();
     let mut add = |name: String, value: f64| {
@@ -299,7 +301,7 @@ fn means(episodes: &[Episode]) -> Metrics {
     let scored = sums.get("rollout/solved").map_or(0, |(_, n)| *n);
     sums.into_iter()
         .map(|(name, (sum, n))| {
-            // A reward part that an episode lacks is 0 there.
+            // An episode without this reward part counts as 0.
             let n = if name.starts_with("rollout/reward/") { scored } else { n };
             (name, sum / n as f64)
         })

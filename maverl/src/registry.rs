@@ -1,4 +1,8 @@
-//! What is declared in the linked crates: agents, orchestras, environments, rewards, tools.
+//! Declarations of the linked crates: agents, orchestras, environments, rewards, tools, estimators, surrogates.
+
+mod credit;
+
+pub use credit::{AdvantageEntry, SurrogateEntry};
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -17,14 +21,14 @@ use crate::task::Task;
 use crate::tools::Declared;
 use crate::trajectory::{Episode, Seat};
 
-/// Where something was declared.
+/// Source location of a declaration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceLocation {
     /// Source file, as the compiler was given it.
     pub file: &'static str,
     /// Line, from 1.
     pub line: u32,
-    /// The Rust path of the item.
+    /// Rust path of the item.
     pub item: &'static str,
 }
 
@@ -34,20 +38,20 @@ impl fmt::Display for SourceLocation {
     }
 }
 
-/// A value made of options; written by the attributes. The options are the type's own fields.
+/// Construction from options; implemented by the attributes. The options are the type's own fields.
 pub trait Build: Sized {
-    /// The options with their defaults, an object.
+    /// Returns the options with their defaults, an object.
     fn defaults() -> Value;
 
-    /// The value for these options; keys left out have their defaults.
+    /// Creates the value from options; missing keys have their defaults.
     ///
     /// # Errors
     ///
-    /// The first unknown key or wrong type, as serde words it.
+    /// The first unknown key or wrong type, in serde's words.
     fn build(options: &Value) -> Result<Self, String>;
 }
 
-/// One declaration, as the attributes submit it.
+/// One declaration, as submitted by the attributes.
 pub enum Entry {
     /// From `#[agent]`.
     Agent(AgentEntry),
@@ -59,49 +63,53 @@ pub enum Entry {
     Reward(RewardEntry),
     /// From `#[tool]`.
     Tool(ToolEntry),
+    /// From `#[advantage]`.
+    Advantage(AdvantageEntry),
+    /// From `#[surrogate]`.
+    Surrogate(SurrogateEntry),
 }
 
 inventory::collect!(Entry);
 
-/// What all declarations have.
+/// Common part of all declarations.
 #[derive(Debug, Clone, Copy)]
 pub struct Declaration {
-    /// The registered name.
+    /// Registered name.
     pub name: &'static str,
-    /// The first line of its documentation.
+    /// First line of its documentation.
     pub summary: &'static str,
-    /// Where it is.
+    /// Source location.
     pub place: SourceLocation,
-    /// Its options with their defaults.
+    /// Options with their defaults.
     pub defaults: fn() -> Value,
 }
 
 /// A declared agent.
 #[derive(Clone, Copy)]
 pub struct AgentEntry {
-    /// Name, summary, place, options.
+    /// Name, summary, source location, options.
     pub declaration: Declaration,
-    /// The fields of its input.
+    /// Fields of its input.
     pub inputs: &'static [&'static str],
-    /// The sentence that tells the model the reply format; empty for plain text.
+    /// Sentence that describes the reply format to the model; empty for plain text.
     pub reply_format: fn() -> String,
-    /// Makes the agent from its options.
+    /// Creates the agent from its options.
     pub build: fn(&Value) -> Result<Arc<dyn Any + Send + Sync>, String>,
 }
 
 /// A declared orchestra.
 #[derive(Clone, Copy)]
 pub struct OrchestraEntry {
-    /// Name, summary, place, options.
+    /// Name, summary, source location, options.
     pub declaration: Declaration,
-    /// Words of the actions it sends.
+    /// Names of the actions it sends.
     pub needs: &'static [&'static str],
-    /// Makes the orchestra from its options.
+    /// Creates the orchestra from its options.
     pub build: fn(&Value) -> Result<Arc<dyn DynOrchestra>, String>,
 }
 
 impl OrchestraEntry {
-    /// Whether it can play in an environment: everything it sends is understood there.
+    /// Returns true if the environment understands all actions that the orchestra sends.
     pub fn fits(&self, environment: &EnvironmentEntry) -> bool {
         self.needs.iter().all(|need| environment.understands(need))
     }
@@ -110,54 +118,54 @@ impl OrchestraEntry {
 /// A declared environment.
 #[derive(Clone, Copy)]
 pub struct EnvironmentEntry {
-    /// Name, summary, place, options.
+    /// Name, summary, source location, options.
     pub declaration: Declaration,
-    /// Words of the actions it understands.
+    /// Names of the actions it understands.
     pub offers: &'static [&'static str],
-    /// Checks options without starting anything.
+    /// Validates options without starting anything.
     pub check: fn(&Value) -> Result<(), String>,
     /// See [`Environment::validate`](crate::env::Environment::validate); paths in options are relative to the directory.
     pub look: fn(&Value, &Path, &[Task]) -> Looked,
-    /// Makes and starts the environment; paths in options are relative to the directory.
+    /// Creates and starts the environment; paths in options are relative to the directory.
     pub start: fn(&Value, &Path) -> Started,
 }
 
-/// What an orchestra needs that acts with whatever the environment understands.
+/// Action name of an orchestra that acts with whatever the environment understands.
 pub const ANY: &str = "any";
 
 impl EnvironmentEntry {
-    /// Whether it understands actions of this word; [`ANY`], whether it understands some.
+    /// Returns true if it understands actions of this name; for [`ANY`], if it understands any action.
     pub fn understands(&self, need: &str) -> bool {
         self.offers.contains(&need) || need == ANY && !self.offers.is_empty()
     }
 }
 
-/// An environment that is ready to play, or why it is not.
+/// A started environment, or the reason that it could not start.
 pub type Started = Result<Arc<dyn DynEnvironment>, EnvError>;
 
-/// The warnings of an environment that has looked at its options, or why they cannot be met.
+/// Warnings of an environment that has validated its options, or its error.
 pub type Looked = Result<Vec<String>, EnvError>;
 
 /// A declared reward function.
 #[derive(Clone, Copy)]
 pub struct RewardEntry {
-    /// Name, summary, place (no options).
+    /// Name, summary, source location (no options).
     pub declaration: Declaration,
-    /// The function.
+    /// Reward function.
     pub reward: fn(&Episode) -> Rewards,
 }
 
 /// A declared tool.
 #[derive(Clone, Copy)]
 pub struct ToolEntry {
-    /// Name, summary, place (no options).
+    /// Name, summary, source location (no options).
     pub declaration: Declaration,
-    /// The function.
+    /// Function of the tool.
     pub tool: &'static Declared,
 }
 
 impl Entry {
-    /// An agent's entry.
+    /// Creates an agent's entry.
     pub const fn agent<A: AgentName + Build>(place: SourceLocation) -> Self {
         Self::Agent(AgentEntry {
             declaration: Declaration {
@@ -172,7 +180,7 @@ impl Entry {
         })
     }
 
-    /// An orchestra's entry.
+    /// Creates an orchestra's entry.
     pub const fn orchestra<O: OrchestraName + Build>(place: SourceLocation) -> Self {
         Self::Orchestra(OrchestraEntry {
             declaration: Declaration {
@@ -186,7 +194,7 @@ impl Entry {
         })
     }
 
-    /// An environment's entry.
+    /// Creates an environment's entry.
     pub const fn environment<E: EnvironmentName + Build>(place: SourceLocation) -> Self {
         Self::Environment(EnvironmentEntry {
             declaration: Declaration {
@@ -206,7 +214,7 @@ impl Entry {
         })
     }
 
-    /// A reward function's entry.
+    /// Creates a reward function's entry.
     pub const fn reward(
         name: &'static str,
         summary: &'static str,
@@ -220,7 +228,7 @@ impl Entry {
         })
     }
 
-    /// A tool's entry.
+    /// Creates a tool's entry.
     pub fn tool(tool: &'static Declared) -> Self {
         let Declared { name, description, file, line, item, .. } = *tool;
         let summary = description.lines().next().unwrap_or_default();
@@ -236,13 +244,15 @@ impl Entry {
             Self::Environment(entry) => ("environment", &entry.declaration),
             Self::Reward(entry) => ("reward", &entry.declaration),
             Self::Tool(entry) => ("tool", &entry.declaration),
+            Self::Advantage(entry) => ("advantage", &entry.declaration),
+            Self::Surrogate(entry) => ("surrogate", &entry.declaration),
         }
     }
 }
 
-/// An [`Orchestra`](crate::orchestra::Orchestra) behind a pointer.
+/// Object-safe form of [`Orchestra`](crate::orchestra::Orchestra).
 pub trait DynOrchestra: Send + Sync {
-    /// Who sits in it.
+    /// Returns the seats of the orchestra.
     fn members(&self) -> Vec<Seat>;
     /// See [`Orchestra::environments`](crate::orchestra::Orchestra::environments).
     fn environments(&self) -> Vec<String>;
@@ -273,7 +283,7 @@ impl<O: OrchestraName> DynOrchestra for O {
     }
 }
 
-/// Every declaration of the linked crates, by name. A value: built once in `main`, passed by reference.
+/// Every declaration of the linked crates, by name. A plain value: built once in `main`, passed by reference.
 #[derive(Default)]
 pub struct Registry {
     /// Agents.
@@ -286,9 +296,13 @@ pub struct Registry {
     pub rewards: BTreeMap<&'static str, RewardEntry>,
     /// Tools.
     pub tools: BTreeMap<&'static str, ToolEntry>,
+    /// Estimators of advantages.
+    pub advantages: BTreeMap<&'static str, AdvantageEntry>,
+    /// Surrogates of the loss.
+    pub surrogates: BTreeMap<&'static str, SurrogateEntry>,
 }
 
-/// Why the linked crates make no registry.
+/// Reason that the linked crates have no valid registry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RegistryError {
     /// No crate with declarations is linked.
@@ -298,7 +312,7 @@ pub enum RegistryError {
          or, with a `main` of your own, `use my_team as _;`"
     )]
     Empty,
-    /// Names that were declared more than once.
+    /// Names with more than one declaration.
     #[error("{}", .0.join("\n"))]
     Conflicts(Vec<String>),
 }
@@ -308,7 +322,7 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// See [`RegistryError`]; all conflicts at once, each with both source places.
+    /// See [`RegistryError`]; all conflicts together, each with both source locations.
     pub fn collect() -> Result<Self, RegistryError> {
         let tools: Vec<Entry> = inventory::iter::<Declared>.into_iter().map(Entry::tool).collect();
         let mut entries: Vec<&Entry> = inventory::iter::<Entry>.into_iter().collect();
@@ -316,7 +330,7 @@ impl Registry {
         Self::from_entries(entries)
     }
 
-    /// The same over explicit entries.
+    /// Builds the registry from explicit entries.
     ///
     /// # Errors
     ///
@@ -344,6 +358,12 @@ impl Registry {
                 }
                 Entry::Tool(entry) => {
                     registry.tools.insert(declaration.name, *entry);
+                }
+                Entry::Advantage(entry) => {
+                    registry.advantages.insert(declaration.name, *entry);
+                }
+                Entry::Surrogate(entry) => {
+                    registry.surrogates.insert(declaration.name, *entry);
                 }
             }
         }

@@ -1,8 +1,8 @@
-//! Reward functions: named parts of the reward beside the environment's score.
+//! Reward functions: named parts of the reward in addition to the environment's score.
 
 use crate::trajectory::{RewardOf, Seat};
 
-/// What a `#[reward]` function gives: values for the whole episode, for seats, for turns.
+/// Result of a `#[reward]` function: values for the whole episode, for seats, for turns.
 ///
 /// ```
 /// use maverl::reward::Rewards;
@@ -14,12 +14,12 @@ use crate::trajectory::{RewardOf, Seat};
 pub struct Rewards(Vec<(RewardOf, f64)>);
 
 impl Rewards {
-    /// No reward.
+    /// Creates an empty reward.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// A value for every turn of the episode.
+    /// Creates a reward of `value` for every turn of the episode.
     pub fn episode(value: f64) -> Self {
         Self(vec![(RewardOf::Episode, value)])
     }
@@ -38,7 +38,7 @@ impl Rewards {
         self
     }
 
-    /// The values.
+    /// Returns the values.
     pub fn parts(&self) -> &[(RewardOf, f64)] {
         &self.0
     }

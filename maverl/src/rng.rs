@@ -1,16 +1,16 @@
-//! Lots drawn from a seed, the same on every machine.
+//! Random numbers from a seed, the same on every machine.
 
-/// A stream of lots (SplitMix64). Equal seeds draw equal lots.
+/// A random number generator (SplitMix64). Equal seeds give equal sequences.
 #[derive(Debug, Clone)]
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    /// The stream of a seed.
+    /// Creates the generator of a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -19,7 +19,7 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// A number from 0 up to, not including, `n`.
+    /// Samples a number from 0 to `n`, exclusive.
     ///
     /// # Panics
     ///
@@ -30,12 +30,12 @@ impl SplitMix64 {
         ((u128::from(self.bits()) * n as u128) >> 64) as usize
     }
 
-    /// True with probability `p`.
+    /// Returns true with probability `p`.
     pub fn gen_bool(&mut self, p: f64) -> bool {
         ((self.bits() >> 11) as f64) < p * (1_u64 << 53) as f64
     }
 
-    /// One of the items.
+    /// Samples one of the items.
     ///
     /// # Panics
     ///
@@ -44,7 +44,7 @@ impl SplitMix64 {
         items[self.index(items.len())]
     }
 
-    /// Puts the items into a random order (Fisher-Yates).
+    /// Shuffles the items (Fisher-Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             items.swap(i, self.index(i + 1));

@@ -1,22 +1,23 @@
-//! Tables and paragraphs for a terminal, at the width there is.
+//! Tables and paragraphs for a terminal of a given width.
 //!
-//! A table that is too wide wraps its headers and the columns that hold prose. Where that is not enough, it becomes a list:
-//! a title for each row, and below it a line for each column.
+//! A table that is too wide wraps its headers and its columns of prose. If that is not enough, it becomes a list: a
+//! title
+//! for each row, and below it a line for each column.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Paragraphs are not wider, however wide the terminal is.
+/// Maximum width of paragraphs on a wide terminal.
 const LONGEST_LINE: usize = 120;
 
-/// A column of prose is not narrower.
+/// Minimum width of a column of prose.
 const NARROWEST: usize = 16;
 
 /// Lines around the cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Frame {
-    /// A border, and a line under the header.
+    /// Border, and a line under the header.
     Box,
-    /// Nothing.
+    /// No lines.
     None,
 }
 
@@ -32,7 +33,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table with a border.
+    /// Creates a table with a border.
     pub(crate) fn framed<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
         Self {
             frame: Frame::Box,
@@ -44,26 +45,26 @@ impl Table {
         }
     }
 
-    /// A table without a border. A header of empty texts is not drawn.
+    /// Creates a table without a border. A header of empty texts is not drawn.
     pub(crate) fn plain<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
         Self { frame: Frame::None, ..Self::framed(header) }
     }
 
-    /// Columns that are wrapped where the table is too wide.
+    /// Marks columns that are wrapped if the table is too wide.
     #[must_use]
     pub(crate) fn prose(mut self, columns: &[usize]) -> Self {
         self.prose = columns.to_vec();
         self
     }
 
-    /// Columns that are aligned to the right.
+    /// Marks columns that are aligned to the right.
     #[must_use]
     pub(crate) fn right(mut self, columns: &[usize]) -> Self {
         self.right = columns.to_vec();
         self
     }
 
-    /// Number of leading columns that are the title of a row in a list; 1 by default.
+    /// Sets the number of leading columns that are the title of a row in a list; 1 by default.
     #[must_use]
     pub(crate) fn title(mut self, columns: usize) -> Self {
         self.title = columns;
@@ -77,12 +78,12 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// Returns true without a row.
+    /// Returns true if the table has no row.
     pub(crate) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// The table in lines of at most so many columns, without a line end after the last.
+    /// Renders the table in lines of at most `width` columns, without a line end after the last.
     pub(crate) fn draw(&self, width: usize) -> String {
         match self.widths(width) {
             Some(widths) => self.grid(&widths),
@@ -90,7 +91,7 @@ impl Table {
         }
     }
 
-    /// Columns that borders and gaps take.
+    /// Returns the number of columns of borders and gaps.
     fn around(&self) -> usize {
         let gaps = self.header.len().saturating_sub(1);
         match self.frame {
@@ -99,7 +100,7 @@ impl Table {
         }
     }
 
-    /// The width of each column; `None` if they do not fit side by side.
+    /// Returns the width of each column; `None` if they do not fit side by side.
     fn widths(&self, width: usize) -> Option<Vec<usize>> {
         let space = width.checked_sub(self.around())?;
         let cells = |i: usize| self.rows.iter().map(move |row| row[i].as_str());
@@ -122,7 +123,7 @@ impl Table {
         let mut widths: Vec<usize> = self.header.iter().enumerate().map(least).collect();
         let mut spare = space.checked_sub(widths.iter().sum())?;
         while spare > 0 {
-            // Whatever lacks most gets more.
+            // The column that lacks the most width gets more.
             let lacks = |i: &usize| wanted[*i] - widths[*i];
             let Some(next) = (0..widths.len()).filter(|i| lacks(i) > 0).max_by_key(lacks) else {
                 break;
@@ -150,7 +151,7 @@ impl Table {
         lines.join("\n")
     }
 
-    /// A row as lines.
+    /// Returns a row as lines.
     fn wrapped(&self, row: &[String], widths: &[usize]) -> Vec<String> {
         let cells: Vec<Vec<String>> =
             row.iter().zip(widths).map(|(cell, width)| wrap(cell, *width)).collect();
@@ -170,14 +171,14 @@ impl Table {
         (0..height).map(line).collect()
     }
 
-    /// A title for each row, and a line for each further column that is not empty.
+    /// Renders a list: a title for each row, and a line for each further column that is not empty.
     fn list(&self, width: usize) -> String {
         let labels = self.header.iter().skip(self.title);
         let label = labels.map(|header| header.width()).max().unwrap_or(0);
         let (mut blocks, mut above): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
         for row in &self.rows {
             let mut row = row.clone();
-            // What a row leaves out at its start is that of the row above.
+            // Empty leading cells of the title repeat those of the row above.
             for (cell, above) in row.iter_mut().zip(&above).take(self.title.saturating_sub(1)) {
                 if cell.is_empty() {
                     cell.clone_from(above);
@@ -215,8 +216,8 @@ impl Table {
     }
 }
 
-/// A text whose lines are wrapped at words; what a line goes on with is indented by two more than the line. Words that are
-/// too long, such as paths, stay whole.
+/// Wraps the lines of a text at words. Continuation lines are indented by two more than their line. Words that are too
+/// long, such as paths, stay whole.
 pub(crate) fn paragraphs(text: &str, width: usize) -> String {
     let width = width.min(LONGEST_LINE);
     let mut lines = Vec::new();
@@ -232,7 +233,7 @@ pub(crate) fn paragraphs(text: &str, width: usize) -> String {
     lines.join("\n")
 }
 
-/// A line as lines of at most so many columns; words that are too long stay whole.
+/// Wraps a line into lines of at most `width` columns; words that are too long stay whole.
 pub(crate) fn lines(line: &str, width: usize) -> Vec<String> {
     fill(line, width, width, Long::Whole)
 }
@@ -245,10 +246,10 @@ fn widest_word(text: &str) -> usize {
     text.split_whitespace().map(UnicodeWidthStr::width).max().unwrap_or(0)
 }
 
-/// Space at which a line is not broken. It is printed as a common one.
+/// Non-breaking space. It is printed as a common one.
 pub(crate) const NO_BREAK: char = '\u{a0}';
 
-/// The lines of a text, wrapped at words; a word that is too long is broken.
+/// Wraps a text at words; a word that is too long is broken.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let lines = text.lines().flat_map(|line| fill(line, width, width, Long::Broken));
     let lines: Vec<String> = lines.map(|line| line.replace(NO_BREAK, " ")).collect();
@@ -262,7 +263,7 @@ enum Long {
     Broken,
 }
 
-/// A line as lines of which the first, and each further one, has so much room.
+/// Fills lines with the words of a text, with a width for the first line and one for the others.
 fn fill(line: &str, first: usize, rest: usize, long: Long) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in line.split(' ') {

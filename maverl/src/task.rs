@@ -1,36 +1,36 @@
-//! What a team is asked: a task, what it does in its world, what the world answers, and how an answer is scored.
+//! Tasks, actions, observations and scores.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// One question for a team, and everything the environment needs to judge the answer.
+/// One question for a team, with all data that the environment needs to judge the answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Task {
-    /// Unique within its source; part of every seed and sort key.
+    /// Id, unique within its source; part of every seed and sort key.
     pub id: String,
-    /// The data set it comes from; statistics of an evaluation are kept per source.
+    /// Data set of the task; statistics of an evaluation are kept per source.
     pub source: String,
-    /// What the team is asked.
+    /// Question for the team.
     pub question: String,
-    /// What the environment needs besides (reference answers, files, hidden tests); never shown to an agent by itself.
+    /// Further data of the environment (reference answers, files, hidden tests); never shown to an agent implicitly.
     #[serde(default)]
     pub data: Map<String, Value>,
 }
 
 impl Task {
-    /// The first part of its source: the name of its world, in a run of several.
+    /// Returns the first part of the source: the name of the component, in a mixture.
     pub fn component(&self) -> &str {
         self.source.split('/').next().unwrap_or_default()
     }
 
-    /// How hard it is: `level` of its data, a number or, as MATH has it, `Level 3`.
+    /// Returns difficulty: `level` of its data, a number or, as in MATH, `Level 3`.
     pub fn level(&self) -> Option<u64> {
         let level = self.data.get("level")?;
         level.as_u64().or_else(|| level.as_str()?.strip_prefix("Level ")?.parse().ok())
     }
 }
 
-/// What a team does in its environment.
+/// Action of a team in its environment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
@@ -38,44 +38,44 @@ pub enum Action {
     Text(String),
     /// A call of a named tool with JSON arguments.
     Tool {
-        /// The tool's name.
+        /// Name of the tool.
         name: String,
-        /// Its arguments, an object.
+        /// Arguments of the call, an object.
         arguments: Value,
     },
 }
 
-/// What the environment answers to an [`Action`].
+/// Answer of the environment to an [`Action`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Observation {
-    /// Shown to the agents.
+    /// Text for the agents.
     pub text: String,
-    /// The environment accepts no further action.
+    /// True if the environment accepts no further action.
     #[serde(default)]
     pub done: bool,
 }
 
 impl Observation {
-    /// An observation after which the episode may go on.
+    /// Creates an observation after which the episode may continue.
     pub fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), done: false }
     }
 }
 
-/// A judged answer.
+/// Score of an answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Score {
-    /// The episode's reward, before any reward parts and penalties.
+    /// Reward of the episode, before any reward parts and penalties.
     pub reward: f64,
-    /// Whether the task counts as solved; what avg@k and pass@k count.
+    /// True if the task counts as solved; avg@k and pass@k count this.
     pub solved: bool,
-    /// Named quantities worth logging (`f1`, `tests_passed`), mean over episodes.
+    /// Named metrics (`f1`, `tests_passed`), averaged over episodes.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metrics: Map<String, Value>,
 }
 
 impl Score {
-    /// Reward 1 if solved, else 0.
+    /// Creates a score with reward 1 if solved, else 0.
     pub fn binary(solved: bool) -> Self {
         Self { reward: if solved { 1.0 } else { 0.0 }, solved, metrics: Map::new() }
     }

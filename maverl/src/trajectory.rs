@@ -1,4 +1,4 @@
-//! What happened in an episode, as plain data: turns, tokens, outcome.
+//! Record of an episode as plain data: turns, tokens, outcome.
 
 use std::fmt;
 
@@ -7,25 +7,26 @@ use serde_json::Value;
 
 use crate::task::{Score, Task};
 
-/// A place in an orchestra: an agent, and which of its seats. The unit of every statistic and of the Dr. MAS group key.
+/// A place in an orchestra: an agent and the index of its seat. The unit of every statistic and of the Dr. MAS group
+/// key.
 ///
-/// Written `search/verifier`, or `debate/debater#2` where a role sits several times.
+/// Written `search/verifier`, or `debate/debater#2` if the agent has several seats.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Seat {
-    /// The agent's registered name.
+    /// Registered name of the agent.
     pub agent: String,
-    /// Which seat of that agent, from 0; `None` for a role that sits once.
+    /// Index of the seat of that agent, from 0; `None` for an agent with one seat.
     pub index: Option<u32>,
 }
 
 impl Seat {
-    /// The only seat of an agent.
+    /// Creates the only seat of an agent.
     pub fn only(agent: impl Into<String>) -> Self {
         Self { agent: agent.into(), index: None }
     }
 
-    /// Seat `index` of an agent that sits several times.
+    /// Creates seat `index` of an agent with several seats.
     pub fn at(agent: impl Into<String>, index: u32) -> Self {
         Self { agent: agent.into(), index: Some(index) }
     }
@@ -60,9 +61,9 @@ impl TryFrom<String> for Seat {
     }
 }
 
-/// Where a turn stands in its episode: the path of branches, then the number of the ask in the last one.
+/// Position of a turn in its episode: the path of branches, then the number of the ask in the last one.
 ///
-/// It depends on the order in which asks are *written*, never on the order in which they complete, so seeds and
+/// The path depends on the order in which asks are *called*, never on the order in which they complete, so seeds and
 /// sort order are the same in every run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -80,102 +81,102 @@ impl fmt::Display for TurnPath {
     }
 }
 
-/// Why a generation ended.
+/// Reason that a generation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finish {
-    /// The model produced a stop id, or a stop string appeared.
+    /// The model sampled a stop id, or a stop string appeared.
     Stop,
     /// `max_tokens` was reached, or the context was full: the reply is truncated.
     Length,
 }
 
-/// The tokens of one turn, as the model saw and made them. Nothing here was decoded and encoded again.
+/// Tokens of one turn, exactly as the model saw and sampled them, never decoded and encoded again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tokens {
-    /// Everything the model was given.
+    /// Prompt tokens.
     pub prompt: Vec<u32>,
-    /// What it sampled, stop id included.
+    /// Sampled tokens, stop id included.
     pub completion: Vec<u32>,
     /// Log-probability of each sampled token under the temperature-scaled, unfiltered softmax.
     pub logprobs: Vec<f32>,
-    /// Number of updates the policy had seen.
+    /// Number of updates of the policy before this turn.
     pub version: u64,
-    /// The request's own seed.
+    /// Seed of the request.
     pub seed: u64,
-    /// The temperature it was sampled at (0 = greedy; log-probabilities are then those of temperature 1).
+    /// Sampling temperature (0 = greedy; log-probabilities are then those of temperature 1).
     pub temperature: f32,
-    /// Why it ended.
+    /// Reason that the generation ended.
     pub finish: Finish,
 }
 
 /// One call of one agent: a training row, if it has tokens and its policy is trained.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
-    /// Where it stands in the episode.
+    /// Position in the episode.
     pub path: TurnPath,
-    /// Who was asked.
+    /// Seat that was asked.
     pub seat: Seat,
-    /// The name of the policy (or endpoint) that answered.
+    /// Name of the policy or endpoint that replied.
     pub policy: String,
-    /// The messages the agent was given, as text: system if any, then the conversation.
+    /// Messages of the prompt as text: system if any, then the conversation.
     pub prompt: Vec<Message>,
-    /// What the agent could call, as chat templates take it.
+    /// Tools that the agent could call, in the form of chat templates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<Value>,
-    /// The reply as text, special tokens left out.
+    /// Reply as text, without special tokens.
     pub reply: String,
-    /// Why the reply could not be read as the agent's output type; `None` if it could.
+    /// Reason that the reply could not be parsed as the agent's output type; `None` if it could.
     pub error: Option<String>,
-    /// The reply was cut off by `max_tokens` or the context.
+    /// True if the reply was truncated by `max_tokens` or the context.
     pub truncated: bool,
-    /// Characters cut from observations to fit the context.
+    /// Number of characters cut from observations to fit the context.
     #[serde(default)]
     pub shortened: usize,
-    /// A growing conversation had to be rendered afresh because the chat template changes earlier turns.
+    /// True if the conversation had to be rendered again because the chat template changes earlier turns.
     #[serde(default)]
     pub forked: bool,
-    /// The orchestra let it rest: nobody is trained on it, and it is in no group.
+    /// True if the orchestra masked it: no policy is trained on it, and it is in no group.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub masked: bool,
-    /// Ids and log-probs; an agent behind an API or a script has none and is never trained.
+    /// Token ids and log-probs; an agent behind an API or a script has none and is never trained.
     pub tokens: Option<Tokens>,
 }
 
 /// One message of a conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Message {
-    /// Who speaks.
+    /// Role of the sender.
     pub role: Role,
-    /// What is said.
+    /// Text of the message.
     pub content: String,
 }
 
-/// Who speaks in a conversation.
+/// Role of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// Instructions.
     System,
-    /// What the agent is asked with.
+    /// Prompt of the agent.
     User,
-    /// What the agent said.
+    /// Reply of the agent.
     Assistant,
-    /// What a call gave back.
+    /// Result of a call.
     Tool,
 }
 
-/// A failure that is not the policy's: the episode is *unscored*, never reward 0.
+/// A failure that the policy did not cause: the episode is *unscored*, never reward 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    /// The border that was crossed; faults are counted by it.
+    /// Kind of the failure; faults are counted by it.
     pub kind: FaultKind,
-    /// What happened.
+    /// Description of the failure.
     pub message: String,
 }
 
 impl Fault {
-    /// A fault of a kind, with what happened.
+    /// Creates a fault from its kind and description.
     pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
@@ -189,7 +190,7 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// Where a [`Fault`] came from.
+/// Origin of a [`Fault`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
@@ -197,7 +198,7 @@ pub enum FaultKind {
     Environment,
     /// A worker group failed.
     Worker,
-    /// A server or a script that speaks for an agent gave no reply.
+    /// A server or script of an endpoint gave no reply.
     Endpoint,
     /// A prompt did not fit the model's context and `rollout.overflow = "error"`.
     Overflow,
@@ -205,12 +206,12 @@ pub enum FaultKind {
     Timeout,
     /// The orchestra, an agent or a reward panicked.
     Panic,
-    /// The orchestra returned an error of its own, or asked in an order that completion decides.
+    /// The orchestra returned an error of its own, or asked in an order that depends on completion.
     Orchestra,
 }
 
 impl FaultKind {
-    /// The name used in metrics: `rollout/unscored/<name>`.
+    /// Returns the name in metrics: `rollout/unscored/<name>`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Environment => "environment",
@@ -224,28 +225,28 @@ impl FaultKind {
     }
 }
 
-/// How an episode ended.
+/// Outcome of an episode.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// The environment judged the answer (or its absence).
     Scored(Score),
-    /// A fault that is not the policy's: recorded, counted by kind, out of statistics and loss.
+    /// A fault that the policy did not cause: recorded, counted by kind, excluded from statistics and loss.
     Unscored(Fault),
 }
 
 /// One named part of the reward of a turn, a seat or the whole episode.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RewardPart {
-    /// The reward function's name, or `invalid_reply`.
+    /// Name of the reward function, or `invalid_reply`.
     pub name: String,
-    /// Already multiplied by its weight.
+    /// Value, already multiplied by its weight.
     pub value: f64,
-    /// Whom it is for.
+    /// Recipient.
     pub of: RewardOf,
 }
 
-/// Whom a [`RewardPart`] is for.
+/// Recipient of a [`RewardPart`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RewardOf {
@@ -260,24 +261,24 @@ pub enum RewardOf {
 /// One run of an orchestra on one task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Episode {
-    /// What was asked.
+    /// Task of the episode.
     pub task: Task,
-    /// Which of the group's episodes on this task, from 0.
+    /// Index of the episode in the group of its task, from 0.
     pub index: u32,
-    /// The seed from which every request's seed is derived.
+    /// Seed from which every request's seed is derived.
     pub seed: u64,
-    /// Every turn, sorted by [`TurnPath`].
+    /// Turns sorted by [`TurnPath`].
     pub turns: Vec<Turn>,
-    /// What the orchestra returned.
+    /// Answer that the orchestra returned.
     pub answer: Option<String>,
-    /// How it ended.
+    /// Outcome of the episode.
     pub outcome: Outcome,
-    /// Reward parts beside the score.
+    /// Reward parts in addition to the score.
     pub rewards: Vec<RewardPart>,
 }
 
 impl Episode {
-    /// The score, if the episode has one.
+    /// Returns the score, if the episode has one.
     pub fn score(&self) -> Option<&Score> {
         match &self.outcome {
             Outcome::Scored(score) => Some(score),
@@ -285,7 +286,8 @@ impl Episode {
         }
     }
 
-    /// The reward of turn `turn`: the score, plus the parts for the episode, its seat, and the turn. `None` if unscored.
+    /// Returns the reward of turn `turn`: the score, plus the parts for the episode, its seat, and the turn. `None` if
+    /// unscored.
     pub fn turn_reward(&self, turn: usize) -> Option<f64> {
         let score = self.score()?;
         let seat = &self.turns.get(turn)?.seat;

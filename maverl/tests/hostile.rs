@@ -1,6 +1,6 @@
-//! Files and requests that are made to fill the memory: each is refused, and what it took is printed.
+//! Files and requests that attempt to exhaust the memory: each is refused, and its peak memory is printed.
 //!
-//! Each file is read in a process of its own: the most that a process ever held cannot be set back.
+//! Each file is read in a separate process, since the peak memory of a process cannot be reset.
 #![allow(clippy::unwrap_used)]
 #![cfg(target_os = "linux")]
 
@@ -21,14 +21,14 @@ use maverl::data::{self, Bounds};
 use maverl::env::search::{BatchedSearch, Index, serve};
 use maverl::run_dir::read_rollouts;
 
-/// What the child process is to do; without it, the tests run.
+/// Variable with the case of a child process; without it, the tests run.
 const CASE: &str = "MAVERL_HOSTILE_CASE";
-/// MiB that files may unpack to in these tests; in one of them it is the default.
+/// Maximum unpacked size of files in these tests in MiB; in one of them it is the default.
 const BOUND: u64 = 64;
-/// MiB that reading any of them may take.
+/// Maximum memory for reading any of them in MiB.
 const MOST: u64 = 512;
 
-/// The most that a process ever held, in MiB.
+/// Returns the peak memory of a process in MiB.
 fn peak(process: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -36,14 +36,14 @@ fn peak(process: &str) -> u64 {
     kib.unwrap_or(0) >> 10
 }
 
-/// This test again, in a process of its own, on a case.
+/// Returns a command that runs this test on a case, in a separate process.
 fn child(test: &str, case: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(CASE, case);
     command
 }
 
-/// A text that is repeated, packed by gzip: a member of 16 MiB, as often as it takes.
+/// Packs repetitions of a text with gzip, as repeated members of 16 MiB.
 fn gzip(begin: &str, part: &str, mib: usize) -> Vec<u8> {
     let member = |text: &[u8]| {
         let mut out = GzEncoder::new(Vec::new(), Compression::best());
@@ -55,7 +55,7 @@ fn gzip(begin: &str, part: &str, mib: usize) -> Vec<u8> {
     [first, many.repeat(mib.div_ceil(16))].concat()
 }
 
-/// The same, packed by zstd.
+/// Packs repetitions of a text with zstd.
 fn zstd(part: &str, mib: usize) -> Vec<u8> {
     let mut out = zstd::Encoder::new(Vec::new(), 1).unwrap();
     let many = part.repeat((1 << 20) / part.len());
@@ -73,7 +73,7 @@ mod columns {
     use parquet::file::writer::SerializedFileWriter;
     use parquet::schema::parser::parse_message_type;
 
-    /// One question, many times: a few bytes, for a dictionary has it once.
+    /// Writes one question many times, in few bytes, since a dictionary holds it once.
     pub(super) fn questions(text: usize, times: usize, compression: Compression) -> Vec<u8> {
         let schema = "message rows { required binary question (UTF8); }";
         let properties = WriterProperties::builder().set_compression(compression).build();
@@ -88,7 +88,7 @@ mod columns {
         file.into_inner().unwrap()
     }
 
-    /// One row with a list of many numbers, all equal.
+    /// Writes one row with a list of many equal numbers.
     pub(super) fn list(values: usize) -> Vec<u8> {
         let schema = "message rows { repeated int32 question; }";
         let schema = Arc::new(parse_message_type(schema).unwrap());
@@ -103,7 +103,7 @@ mod columns {
         file.into_inner().unwrap()
     }
 
-    /// A footer whose columns are nested so deeply that whoever descends runs out of stack.
+    /// Writes a footer with columns nested deeply enough to overflow the stack of a recursive reader.
     pub(super) fn nested(depth: usize) -> Vec<u8> {
         let mut footer = vec![0x15, 2, 0x19, 0xfc];
         let mut size = depth + 1;
@@ -122,11 +122,11 @@ mod columns {
     }
 }
 
-/// How a file is read.
+/// Reader of a file.
 #[derive(Clone, Copy)]
 enum As {
     Tasks,
-    /// With the bound that is there where nobody sets one.
+    /// Tasks, with the default bound.
     TasksByDefault,
     Corpus,
     Demonstrations,
@@ -209,7 +209,7 @@ const ARCHIVES: &[Archive] = &[
     ),
 ];
 
-/// CriticInput a file, and gives the error.
+/// Reads a file, and returns the error.
 fn read(path: &Path, read_as: As) -> String {
     let name = path.file_name().unwrap().to_string_lossy().into_owned();
     let base = path.parent().unwrap();
@@ -296,7 +296,7 @@ impl Server {
     }
 }
 
-/// What happens to a server that is asked in bad faith: requests, each as its bytes and what its client does then.
+/// Returns hostile requests, each as its bytes and the behavior of its client.
 fn requests() -> Vec<(Vec<u8>, Client)> {
     let post = |body: &[u8]| {
         let head = format!(
@@ -339,7 +339,7 @@ fn requests() -> Vec<(Vec<u8>, Client)> {
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec(), Client::Leaves),
         (Vec::new(), Client::Leaves),
     ];
-    // Short ones, of which there are most.
+    // Short requests are the majority.
     for i in 0..82_u8 {
         let body = match i % 8 {
             0 => "{\"queries\": [\"city\"]}".to_owned(),
@@ -369,7 +369,7 @@ fn ask(address: SocketAddr, bytes: &[u8], client: Client) {
     let Ok(mut stream) = TcpStream::connect(address) else { return };
     let patience = Some(Duration::from_secs(60));
     let _ = stream.set_read_timeout(patience).and_then(|()| stream.set_write_timeout(patience));
-    // The server may have refused it before all of it was sent.
+    // The server may refuse it before all of it was sent.
     let _ = stream.write_all(bytes);
     match client {
         Client::Leaves => {}
@@ -405,7 +405,7 @@ fn ten_thousand_hostile_requests_leave_a_server_that_answers_in_bounded_memory()
         for client in 0..16 {
             let requests = &requests;
             scope.spawn(move || {
-                // Each of the hundred a hundred times, 16 at once. The long ones come less often.
+                // Each of the hundred requests a hundred times, 16 at once. Long ones are less frequent.
                 for i in (client..10_000).step_by(16) {
                     let (bytes, client) = &requests[i % 100];
                     match i % 100 {

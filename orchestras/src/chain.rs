@@ -4,10 +4,10 @@ use agents::chain::{Actor, Reasoner};
 use agents::search::Inquiry;
 use maverl::prelude::*;
 
-/// Reasons in turn, each after those before it; then the actor answers.
+/// Reasoners reply in turn, each after reading those before it; then the actor answers.
 #[orchestra(name = "chain/relay", agents(Reasoner[reasoners], Actor))]
 pub struct Relay {
-    /// How many reason before the actor answers.
+    /// Number of reasoners before the actor.
     pub reasoners: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Every orchestra, with every reward that it can pay, is played by teams that cheat. Nobody may gain by it.
+//! Plays every orchestra, with all its rewards enabled, with teams that cheat. No cheat may gain by it.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use maverl::rollout::{EpisodeRequest, Rollout, Script};
 use maverl::{Purpose, Sources, check};
 use serde_json::{Value, json};
 
-/// Worlds by their data.
-const WORLDS: [(&str, &str); 3] =
+/// Environments by their data.
+const ENVIRONMENTS: [(&str, &str); 3] =
     [("math", "builtin:arithmetic"), ("nli", "builtin:nli"), ("search", "builtin:facts")];
-/// Tasks of each.
+/// Number of tasks per environment.
 const TASKS: usize = 6;
 
-/// What somebody replies to everything, given what there is to know.
+/// Reply of a cheat to every prompt, given the available information.
 type Cheat = fn(&str) -> String;
 
-/// Replies that would please a rule that looks for words, counts tags, or trusts what it is shown.
+/// Replies that exploit a rule that looks for words, counts tags, or trusts its input.
 const CHEATS: [(&str, Cheat); 8] = [
     ("words without a form", |_| "the answer is entailment neutral contradiction 42".to_owned()),
     ("every answer at once", |_| format!("<answer>{}</answer>", soup())),
@@ -46,14 +46,14 @@ const CHEATS: [(&str, Cheat); 8] = [
     }),
 ];
 
-/// Answers of all worlds, one after the other.
+/// Answers of all environments, joined.
 fn soup() -> String {
     let numbers = (0..300).map(|number| number.to_string());
     let labels = ["entailment", "neutral", "contradiction"].map(str::to_owned);
     numbers.chain(labels).collect::<Vec<_>>().join(" ")
 }
 
-/// An orchestra in a world, paying whatever it can; `None` where it cannot play there.
+/// Creates an orchestra in an environment with all rewards enabled; `None` if they do not fit.
 fn playing(
     registry: &Registry,
     (name, entry): (&str, &OrchestraEntry),
@@ -82,8 +82,8 @@ async fn cheating_pays_in_no_team_and_in_no_world() {
     let registry = Registry::collect().unwrap();
     let (mut teams, mut episodes) = (0, 0);
     for orchestra in &registry.orchestras {
-        for world in WORLDS {
-            let Some(sources) = playing(&registry, (orchestra.0, orchestra.1), world) else {
+        for environment in ENVIRONMENTS {
+            let Some(sources) = playing(&registry, (orchestra.0, orchestra.1), environment) else {
                 continue;
             };
             let plan = check(&sources, &registry, Purpose::Eval).unwrap();
@@ -105,7 +105,7 @@ async fn cheating_pays_in_no_team_and_in_no_world() {
                         score.reward == 0.0 && !score.solved && gained.is_none(),
                         "{} in {}, {what}: {score:?}, {gained:?}",
                         orchestra.0,
-                        world.0
+                        environment.0
                     );
                     episodes += 1;
                 }

@@ -1,14 +1,14 @@
-//! A pioneer answers, an observer answers after it, and both earn what both earned.
+//! A pioneer answers, an observer answers after it, and both receive the sum of their rewards.
 
 use agents::cory::{Observer, Pioneer, Proposal};
 use agents::search::{Answer, Inquiry};
 use maverl::prelude::*;
 
-/// A pioneer answers; an observer answers after it has seen that; each earns what both earn together.
+/// A pioneer answers; an observer answers after reading that; each receives the sum of both rewards.
 #[orchestra(name = "cory/pair", agents(Pioneer, Observer))]
 #[derive(Default)]
 pub struct Pair {
-    /// The question is looked up before they answer; for worlds that understand a search.
+    /// Searches for the question before they answer; for environments with a search action.
     pub looks_up: bool,
 }
 

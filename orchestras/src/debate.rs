@@ -19,59 +19,61 @@ use maverl::prelude::*;
 use maverl::trajectory::{Fault, FaultKind, TurnPath};
 use serde::{Deserialize, Serialize};
 
-/// Debates in rounds; the last answers are voted on, or a judge decides.
+/// Debates in rounds; the last answers are put to a vote, or a judge decides.
 #[orchestra(name = "debate/rounds", agents(Debater[debaters], Judge))]
 pub struct Rounds {
-    /// How many debate.
+    /// Number of debaters.
     pub debaters: NonZeroU32,
-    /// How often each speaks.
+    /// Number of statements of each debater.
     pub rounds: NonZeroU32,
-    /// `simultaneous`: all speak at once, with what was said in the round before; `sequential`: one after another, with what
-    /// was said last; `moderated`: at once, and after each round the judge may end the debate or say what to discuss.
+    /// `simultaneous`: all reply concurrently, given the statements of the round before. `sequential`: one after
+    /// another, given the latest statements. `moderated`: concurrently, and after each round the judge may end the
+    /// debate or name a point to discuss.
     pub protocol: Protocol,
-    /// `free`: each debater says what it believes; `assigned`: each argues for one of the task's `choices`, and the judge
-    /// must be persuaded.
+    /// `free`: each debater argues for its own opinion. `assigned`: each argues for one of the task's `choices`, and
+    /// the judge must be persuaded.
     pub sides: Sides,
-    /// End as soon as all say the same.
+    /// Ends the debate when all debaters agree.
     pub until_consensus: bool,
-    /// Which of several leaders of the vote wins: `first`, `random`, or `none` for no answer.
+    /// Choice among tied answers: `first`, `random`, or `none` for no answer.
     pub ties: Ties,
-    /// What a debater earns for a statement whose answer is right, if sides are free.
+    /// Reward of a debater for a statement with a correct answer, if sides are free.
     pub own_reward: f64,
-    /// The rounds that a statement earns that for: `current`, `discounted` (it and those after it), or `last`.
+    /// Rounds whose answers that reward covers: `current`, `discounted` (the current and later rounds), or `last`.
     pub horizon: Horizon,
-    /// Whose right answers it earns that for: `own`, or `all`.
+    /// Debaters whose answers that reward covers: `own`, or `all`.
     pub share: Share,
-    /// What a right answer of the next round weighs, if the horizon is `discounted`.
+    /// Discount per round of the horizon `discounted`.
     pub discount: f64,
-    /// MAPoRL's weights of persuading and being persuaded, if sides are free: for changing one's mind to that of the others,
-    /// and away from it; for the others' doing so away from one's own, and to it.
+    /// MAPoRL's weights of influence, if sides are free. In order: for changing to the others' opinion, for changing
+    /// away from it, for the others changing away from one's own, and for the others changing to it.
     pub influence_reward: [f64; 4],
-    /// What a debater earns if the outcome is its answer, less the mean of what all would earn by that: zero in sum.
+    /// Reward of a debater whose answer is the outcome, minus the mean of that over all debaters, so that the sum is
+    /// zero.
     pub lead_reward: f64,
 }
 
-/// Who speaks when.
+/// Order of statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Protocol {
-    /// All at once, without a judge.
+    /// All concurrently, without a judge.
     #[default]
     Simultaneous,
     /// One after another, without a judge.
     Sequential,
-    /// All at once, and then the judge.
+    /// All concurrently, followed by the judge.
     Moderated,
 }
 
-/// What a debater argues for.
+/// Position that a debater argues for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sides {
-    /// What it believes.
+    /// Its own opinion.
     #[default]
     Free,
-    /// What it is told.
+    /// An assigned choice.
     Assigned,
 }
 
@@ -95,22 +97,22 @@ impl Default for Rounds {
     }
 }
 
-/// A debate under way.
+/// A running debate.
 struct Debate<'d> {
     rules: &'d Rounds,
     team: &'d Team<Rounds>,
     question: &'d str,
-    /// What each argues for, if that is assigned.
+    /// Position of each debater, if positions are assigned.
     sides: Vec<String>,
-    /// What each said last that could be understood.
+    /// Last well-formed statement of each debater.
     floor: Vec<Option<Solution>>,
-    /// What the judge wants to have discussed.
+    /// Point that the judge wants to have discussed.
     matter: Option<String>,
-    /// Each round's turns, and what they are worth.
+    /// Turns of each round with their values.
     rounds: Vec<Vec<Mark>>,
 }
 
-/// A debater's turn in a round, and what it is worth: 1 if its answer is right.
+/// A debater's turn in a round, with its value: 1 for a correct answer.
 #[derive(Clone, Default)]
 struct Mark {
     turn: Option<TurnPath>,
@@ -131,7 +133,7 @@ impl Orchestra for Rounds {
 }
 
 impl Rounds {
-    /// What each debater is to argue for; nothing if sides are free.
+    /// Assigns a position to each debater; empty if sides are free.
     fn assigned(&self, task: &Task) -> Result<Vec<String>, AskError> {
         if self.sides == Sides::Free {
             return Ok(Vec::new());
@@ -188,7 +190,7 @@ impl Debate<'_> {
         Ok(())
     }
 
-    /// What a debater is asked with.
+    /// Returns the input of a debater.
     fn motion(&self, i: usize) -> Motion {
         let task = match self.sides.get(i) {
             None => "What is the answer?".to_owned(),
@@ -199,7 +201,8 @@ impl Debate<'_> {
         Motion { question: self.question.to_owned(), heard, task }
     }
 
-    /// What these said last, after who said it. Numbers are the same for every reader; `reader` reads its own as its own.
+    /// Returns the last statements of some debaters, each after its speaker. The numbers of debaters are the same for
+    /// every reader; `reader`'s own statement is marked as its own.
     fn statements(
         &self,
         order: impl Iterator<Item = usize>,
@@ -215,12 +218,12 @@ impl Debate<'_> {
         order.filter_map(line)
     }
 
-    /// Takes in what a debater said; what cannot be understood leaves what it said before.
+    /// Records a debater's statement; after a malformed reply its previous statement remains.
     async fn state(&mut self, i: usize, said: Result<Solution, AskError>) -> Result<(), AskError> {
         let mut mark = Mark { turn: self.team.seat::<Debater>(i).last(), worth: 0.0 };
         if let Some(mut statement) = AskError::or_none(said)? {
             match self.sides.get(i) {
-                // Nobody leaves the assigned side.
+                // A debater cannot leave its assigned side.
                 Some(side) => statement.answer.clone_from(side),
                 None if self.rules.own_reward == 0.0 && self.rules.influence_reward == [0.0; 4] => {
                 }
@@ -237,7 +240,7 @@ impl Debate<'_> {
         Ok(())
     }
 
-    /// Asks the judge, with the statements in both orders; a verdict counts if it is the same in both.
+    /// Asks the judge with the statements in both orders; a verdict counts if it is the same in both.
     async fn moderate(&mut self) -> Result<Option<String>, AskError> {
         let n = self.floor.len();
         let question = self.question.to_owned();
@@ -257,7 +260,7 @@ impl Debate<'_> {
         })
     }
 
-    /// Notes what the judge's verdicts owe to the order and the length of the statements, where debaters disagree.
+    /// Logs the influence of order and length on the judge's verdicts, where debaters disagree.
     fn report(&self, rulings: &[Option<Ruling>; 2]) {
         let spoke: Vec<&Solution> = self.floor.iter().flatten().collect();
         let longest = spoke.iter().max_by_key(|statement| statement.text.len());
@@ -277,14 +280,14 @@ impl Debate<'_> {
         self.floor.iter().flatten().map(|statement| statement.answer.as_str())
     }
 
-    /// Whether everybody has spoken and says the same.
+    /// Returns true if all debaters have replied and agree.
     fn agree(&self) -> bool {
         let first = self.answers().next();
         self.floor.iter().all(Option::is_some)
             && first.is_some_and(|first| self.answers().all(|answer| alike(first, answer)))
     }
 
-    /// Pays for what statements are worth, and for what they changed.
+    /// Rewards the statements and their influence.
     fn settle(&self) {
         let Rounds { own_reward, horizon, share, discount, influence_reward, .. } = *self.rules;
         let row = |round: &Vec<Mark>| round.iter().map(|mark| mark.worth).collect();
@@ -302,7 +305,7 @@ impl Debate<'_> {
         }
     }
 
-    /// Pays for the outcome, and notes what a judge by rules thinks of the last statements.
+    /// Rewards the outcome, and logs the rule-based rating of the last statements.
     fn close(&self, outcome: Option<&str>) {
         self.settle();
         let n = self.floor.len();

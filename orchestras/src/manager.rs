@@ -1,15 +1,15 @@
-//! Teams in which one decides who speaks.
+//! Teams in which a manager decides who replies next.
 
 use agents::manager::{Critic, Manager, Next, Solver};
 use agents::search::Inquiry;
 use maverl::prelude::*;
 
-/// Calls the solver or the critic as the manager says, until it stops; the solver's last answer stands.
+/// Calls the solver or the critic as the manager decides, until it stops; the solver's last answer is final.
 #[orchestra(name = "manager/delegate", agents(Manager, Solver, Critic))]
 pub struct Delegate {
-    /// Calls of an episode at most.
+    /// Maximum number of calls of an episode.
     pub max_calls: u32,
-    /// What each call costs the manager.
+    /// Cost of each call for the manager.
     pub call_cost: f64,
 }
 

@@ -7,12 +7,12 @@ use agents::search::Inquiry;
 use agents::{Review, Solution};
 use maverl::prelude::*;
 
-/// Solves until the verifier approves.
+/// The solver and the verifier alternate until the verifier approves.
 #[orchestra(name = "math/refine", agents(Solver, Verifier))]
 pub struct Refine {
-    /// Solutions of an episode at most; the last is not verified.
+    /// Maximum number of solutions of an episode; the last one is not verified.
     pub max_rounds: NonZeroU32,
-    /// What the verifier earns for a verdict that is true, and loses for one that is not.
+    /// Reward of the verifier for a correct verdict, and its penalty for a wrong one.
     pub verdict_reward: f64,
 }
 
@@ -41,7 +41,7 @@ impl Orchestra for Refine {
 }
 
 impl Refine {
-    /// Rewards the verifier for whether its verdict is true.
+    /// Rewards the verifier for the correctness of its verdict.
     async fn reward(
         &self,
         team: &Team<Self>,

@@ -1,4 +1,4 @@
-//! Teams whose answer is made of several.
+//! Teams whose answer is aggregated from several.
 
 use std::num::NonZeroU32;
 
@@ -7,14 +7,14 @@ use agents::search::Inquiry;
 use futures::future::join_all;
 use maverl::prelude::*;
 
-/// Proposes in layers, each with all proposals of the layer before; the aggregator makes the answer.
+/// Proposers reply in layers, each given all proposals of the layer before; the aggregator gives the answer.
 #[orchestra(name = "mixture/layers", agents(Proposer[proposers], Aggregator))]
 pub struct Layers {
-    /// How many propose.
+    /// Number of proposers.
     pub proposers: NonZeroU32,
-    /// How often they do.
+    /// Number of layers.
     pub layers: NonZeroU32,
-    /// What a proposer earns for each proposal of its own that is right.
+    /// Reward of a proposer for each of its own correct proposals.
     pub own_reward: f64,
 }
 
@@ -36,7 +36,7 @@ impl Orchestra for Layers {
 }
 
 impl Layers {
-    /// The proposals of one layer that can be understood.
+    /// Returns the well-formed proposals of one layer.
     async fn layer(&self, team: &Team<Self>, inquiry: &Inquiry) -> Result<Vec<String>, AskError> {
         let seats = 0..self.proposers.get() as usize;
         let asks = seats.map(|i| team.seat::<Proposer>(i).ask(inquiry));

@@ -1,4 +1,4 @@
-//! Options of orchestras and environments that are whole numbers: none ends the process, however large it is.
+//! Robustness of integer options of orchestras and environments: large values never end the process.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 const LARGE: [i64; 4] = [1 << 21, u32::MAX as i64, 1 << 53, i64::MAX];
 
-/// Every option that is a whole number, alone, with each of the large ones.
+/// Returns every integer option alone, with each of the large values.
 fn options(defaults: &Value) -> Vec<Value> {
     let whole = defaults.as_object().unwrap().iter().filter(|(_, value)| value.is_u64());
     let with =
@@ -18,7 +18,7 @@ fn options(defaults: &Value) -> Vec<Value> {
     whole.flat_map(|(name, _)| LARGE.map(|number| with(name, number))).collect()
 }
 
-/// What takes so long has allocated in proportion.
+/// Asserts a short run time: a slow run has allocated in proportion to the value.
 fn soon(name: &str, options: &Value, begin: Instant) {
     assert!(
         begin.elapsed() < Duration::from_secs(20),
@@ -52,7 +52,7 @@ fn an_environment_starts_or_refuses_whatever_its_counts() {
     for (name, entry) in &registry.environments {
         for options in options(&(entry.declaration.defaults)()) {
             let begin = Instant::now();
-            // Refused is as good as started.
+            // A rejected value is as good as an accepted one.
             let _ = (entry.start)(&options, Path::new(""));
             soon(name, &options, begin);
             tried += 1;

@@ -1,4 +1,4 @@
-//! Teams that answer a question by looking things up.
+//! Teams that answer a question by search.
 
 mod oracle;
 
@@ -9,10 +9,11 @@ use std::num::NonZeroU32;
 use agents::search::{Answer, Answerer, Inquiry, Query, Searcher, Verdict, Verifier};
 use maverl::prelude::*;
 
-/// Looks things up until the verifier finds them enough, then answers.
+/// Searches until the verifier finds the information sufficient, then answers.
 #[orchestra(name = "search/route", agents(Verifier, Searcher, Answerer), needs("search"))]
 pub struct Route {
-    /// Turns of an episode at most: each but the last may search, the last answers. Three make five calls at most.
+    /// Maximum number of turns of an episode: each but the last may search, the last answers. Three turns make at most
+    /// five calls.
     pub max_turns: NonZeroU32,
 }
 

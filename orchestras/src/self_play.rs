@@ -1,4 +1,4 @@
-//! Teams of two that play against each other.
+//! Teams of two agents that play against each other.
 
 use std::num::NonZeroU32;
 
@@ -8,14 +8,14 @@ use agents::self_play::{Better, Judge, Pair, Player};
 use futures::future::join;
 use maverl::prelude::*;
 
-/// Answers against each other: what one player wins the other loses. The first player's answer is the team's.
+/// Zero-sum answering: one player's gain is the other's loss. The first player's answer is the team's.
 ///
-/// Each round both speak at once, with what the other said in the round before.
+/// In each round both players reply concurrently, given the other's reply of the round before.
 #[orchestra(name = "self_play/match", agents(Player[2], Judge[judges]))]
 pub struct Match {
-    /// How often both speak.
+    /// Number of rounds.
     pub rounds: NonZeroU32,
-    /// 0 lets the environment score both answers; 1 lets the judge compare them, in both orders.
+    /// 0: the environment scores both answers. 1: the judge compares them, in both orders.
     pub judges: u8,
 }
 
@@ -46,7 +46,7 @@ impl Orchestra for Match {
             0 => scores[0].reward - scores[1].reward,
             _ => compare(task, team, &answers).await?,
         };
-        // The score of the first player's answer is everybody's; what is paid takes its place.
+        // The score of the first player's answer applies to all seats; these reward parts replace it.
         for (i, lead) in [lead, -lead].into_iter().enumerate() {
             team.seat::<Player>(i).add_seat_reward("lead", lead - scores[0].reward);
         }
@@ -55,7 +55,7 @@ impl Orchestra for Match {
     }
 }
 
-/// How much the judge prefers the first: 1, or -1; 0 where it does not, or where the order decides.
+/// Returns the judge's preference: 1 for the first, -1 for the second, 0 for neither or if it depends on the order.
 async fn compare(task: &Task, team: &Team<Match>, [a, b]: &[Solution; 2]) -> Result<f64, AskError> {
     let pair = |first: &Solution, second: &Solution| Pair {
         question: task.question.clone(),
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use crate::testing::{answer, noted, play};
 
-    /// The rewards of both players for their last turns.
+    /// Rewards of both players for their last turns.
     fn rewards(episode: &Episode) -> [f64; 2] {
         [0, 1].map(|i| {
             let seat = Seat::at("self_play/player", i);
@@ -105,7 +105,7 @@ mod tests {
         }
     }
 
-    /// The match of 41 against 42 before a judge.
+    /// Plays a match of 41 against 42 before a judge.
     fn judged(verdict: impl Fn(&str) -> &'static str + Send + Sync + 'static) -> Episode {
         play(Match { judges: 1, ..Match::default() }, move |seat, shown| match seat {
             "self_play/judge#0" => format!("<better>{}</better>", verdict(shown)),

@@ -6,7 +6,7 @@ use agents::search::Inquiry;
 use agents::solo::{Actor, Scene, Solver, Step};
 use maverl::prelude::*;
 
-/// Asks once.
+/// Asks the agent once.
 #[orchestra(name = "solo/answer", agents(Solver))]
 pub struct Single;
 
@@ -20,8 +20,8 @@ impl Orchestra for Single {
 /// Acts in the environment, in one conversation, until it answers.
 #[orchestra(name = "solo/act", agents(Actor), needs("any"))]
 pub struct Act {
-    /// Turns of an episode at most. Without an answer by then, or once the world takes no further action, what was done
-    /// last is the answer.
+    /// Maximum number of turns of an episode. If they are used up, or the environment accepts no further action, the
+    /// last action is the answer.
     pub max_turns: NonZeroU32,
 }
 
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn what_was_done_last_is_the_answer_once_nothing_more_can_be() {
-        // The math world takes two attempts.
+        // The math environment accepts two attempts.
         let episode = play(Act::default(), |_, _| "<act>42</act>".to_owned());
         assert_eq!((episode.turns.len(), episode.answer.as_deref()), (2, Some("42")));
         let once = Act { max_turns: NonZeroU32::MIN };

@@ -1,4 +1,4 @@
-//! Teams that tell each other in short what all said.
+//! Teams that share summaries of their replies.
 
 use std::num::NonZeroU32;
 
@@ -9,18 +9,18 @@ use futures::future::join_all;
 use maverl::ballot::{Ballot, Ties};
 use maverl::prelude::*;
 
-/// Answers in rounds, with a summary of all answers between two rounds; the last round votes.
+/// Solvers answer in rounds, with a summary of all answers between two rounds; the last round votes.
 #[orchestra(name = "summary/rounds", agents(Solver[solvers], Summarizer))]
 pub struct Rounds {
-    /// How many answer.
+    /// Number of solvers.
     pub solvers: NonZeroU32,
-    /// How often they do.
+    /// Number of rounds.
     pub rounds: NonZeroU32,
-    /// Which of several leaders of the vote wins: `first`, `random`, or `none` for no answer.
+    /// Choice among tied answers: `first`, `random`, or `none` for no answer.
     pub ties: Ties,
-    /// What a solver earns for each answer of its own that is right.
+    /// Reward of a solver for each correct answer of its own.
     pub own_reward: f64,
-    /// Weight of what a summary changed: the share of right answers after it, less that before it.
+    /// Weight of a summary's gain: the share of correct answers after it, minus that before it.
     pub gain_reward: f64,
 }
 
@@ -56,7 +56,7 @@ impl Orchestra for Rounds {
 }
 
 impl Rounds {
-    /// What every solver says that can be understood.
+    /// Returns the well-formed replies of all solvers.
     async fn round(
         &self,
         team: &Team<Self>,
@@ -68,7 +68,7 @@ impl Rounds {
         read.filter_map(Result::transpose).collect()
     }
 
-    /// Rewards the solvers, and gives the share of them that are right.
+    /// Rewards the solvers, and returns the share of correct answers.
     async fn reward(
         &self,
         team: &Team<Self>,

@@ -1,4 +1,4 @@
-//! Teams that say what they are told, for the tests of orchestras.
+//! Teams with fixed replies, for the tests of orchestras.
 #![allow(clippy::unwrap_used)]
 
 use maverl::env::math::MathEnvironment;
@@ -7,7 +7,7 @@ use maverl::rollout::Scripted;
 use maverl::trajectory::{Outcome, RewardOf};
 use serde_json::json;
 
-/// A question whose answer is 42.
+/// Returns a question whose answer is 42.
 pub(crate) fn task() -> Task {
     Task {
         id: "1".to_owned(),
@@ -17,7 +17,7 @@ pub(crate) fn task() -> Task {
     }
 }
 
-/// Plays an episode in which a seat, shown a prompt, replies what `line` says. It must end scored.
+/// Plays an episode in which a seat with a prompt replies with the result of `line`. It must end scored.
 pub(crate) fn play(
     orchestra: impl OrchestraName,
     line: impl Fn(&str, &str) -> String + Send + Sync + 'static,
@@ -27,7 +27,7 @@ pub(crate) fn play(
     episode
 }
 
-/// The same, however it ends.
+/// Same as [`play`] with any outcome.
 pub(crate) fn ended(
     orchestra: impl OrchestraName,
     line: impl Fn(&str, &str) -> String + Send + Sync + 'static,
@@ -38,17 +38,17 @@ pub(crate) fn ended(
     Scripted::new(orchestra, MathEnvironment::default(), script).play_blocking(&task())
 }
 
-/// `<answer>..</answer>`.
+/// Formats `<answer>..</answer>`.
 pub(crate) fn answer(text: &str) -> String {
     format!("<answer>{text}</answer>")
 }
 
-/// Who spoke, in order.
+/// Returns the seats of the turns, in order.
 pub(crate) fn seats(episode: &Episode) -> Vec<String> {
     episode.turns.iter().map(|turn| turn.seat.to_string()).collect()
 }
 
-/// The reward parts of a name: whom for (a seat, or the seat of a turn), and how much.
+/// Returns the reward parts of a name: the recipient (a seat, or the seat of a turn), and the value.
 pub(crate) fn paid(episode: &Episode, name: &str) -> Vec<(String, f64)> {
     let whom = |of: &RewardOf| match of {
         RewardOf::Episode => "all".to_owned(),
@@ -59,12 +59,12 @@ pub(crate) fn paid(episode: &Episode, name: &str) -> Vec<(String, f64)> {
     parts.map(|part| (whom(&part.of), part.value)).collect()
 }
 
-/// Whether the fault of an unscored episode says this.
+/// Returns true if the message of an unscored episode's fault contains these words.
 pub(crate) fn fails_with(episode: &Episode, words: &str) -> bool {
     matches!(&episode.outcome, Outcome::Unscored(fault) if fault.message.contains(words))
 }
 
-/// A number that the orchestra noted.
+/// Returns the metric that the orchestra logged.
 pub(crate) fn noted(episode: &Episode, name: &str) -> Option<f64> {
     episode.score()?.metrics.get(name)?.as_f64()
 }

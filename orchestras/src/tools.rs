@@ -9,9 +9,10 @@ use maverl::tools::{Call, CallError};
 /// Calls tools, in one conversation, until it answers.
 #[orchestra(name = "tools/act", agents(Caller), needs("tool"))]
 pub struct Act {
-    /// Turns of an episode at most. What was done counts without an answer too, if that is all the task wants.
+    /// Maximum number of turns of an episode. Effects of calls count without an answer too, if the task's goal requires
+    /// nothing else.
     pub max_turns: NonZeroU32,
-    /// Calls of a turn at most; further ones are not carried out.
+    /// Maximum number of calls of a turn; further ones are not executed.
     pub max_calls: NonZeroU32,
 }
 
@@ -38,7 +39,7 @@ impl Orchestra for Act {
 }
 
 impl Act {
-    /// What each call gave, in order.
+    /// Returns the result of each call, in order.
     async fn results(
         &self,
         calls: Vec<Result<Call, CallError>>,
@@ -50,7 +51,7 @@ impl Act {
         for call in calls.into_iter().take(most) {
             let action = match call {
                 Ok(call) => call.into(),
-                // The world says what is wrong, and counts it.
+                // The environment describes the problem, and counts it.
                 Err(CallError::Unreadable(what)) => Action::Text(what),
                 Err(error) => Action::Text(error.to_string()),
             };

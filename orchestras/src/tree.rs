@@ -1,4 +1,4 @@
-//! Teams that grow a tree of solutions and take the best.
+//! Teams that grow a tree of solutions and select the best.
 
 use std::num::NonZeroU32;
 
@@ -8,20 +8,19 @@ use agents::tree::{Evaluator, Proposer};
 use agents::{Rating, Solution};
 use maverl::prelude::*;
 
-/// Grows a tree: each new solution stands alone or makes another one better, whichever promises more; the best rated is
-/// the answer.
+/// Tree search: each solution starts afresh or improves another, whichever is more promising; the best rated wins.
 ///
-/// Which node grows is decided from the root: a node with fewer children than the root of its visits gets one more
-/// (progressive widening), else the child with the highest upper confidence bound is gone to (UCB1).
+/// The node to expand is selected from the root: a node with fewer children than the square root of its visits gets one
+/// more (progressive widening); otherwise the child with the highest upper confidence bound is selected (UCB1).
 #[orchestra(name = "tree/search", agents(Proposer, Evaluator))]
 pub struct Search {
-    /// Solutions of an episode.
+    /// Number of solutions of an episode.
     pub budget: NonZeroU32,
-    /// How much a node counts for having been tried little.
+    /// Exploration constant of UCB1.
     pub exploration: f64,
-    /// What the proposer earns for each solution that is right.
+    /// Reward of the proposer for each correct solution.
     pub own_reward: f64,
-    /// What the evaluator loses for a rating that is as wrong as can be: the squared error of its share times this.
+    /// Penalty of the evaluator for its ratings: this weight times the squared error of the share.
     pub rating_penalty: f64,
 }
 
@@ -32,13 +31,13 @@ impl Default for Search {
     }
 }
 
-/// A solution and what came of it.
+/// A solution with its statistics.
 struct Node {
     solution: Solution,
     rating: Rating,
-    /// `None` below the root, which is the question itself.
+    /// `None` for children of the root, which is the question itself.
     parent: Option<usize>,
-    /// How many solutions there are from here on, itself included.
+    /// Number of solutions in its subtree, itself included.
     visits: u32,
     /// Sum of their ratings.
     total: f64,
@@ -52,7 +51,7 @@ impl Orchestra for Search {
             let question = task.question.clone();
             let information = parent.map(|node| tree[node].solution.text.clone());
             let inquiry = Inquiry { question, information: information.into_iter().collect() };
-            // What cannot be understood is no node, and costs its share of the budget.
+            // A malformed reply creates no node, and uses its share of the budget.
             let Some(solution) = AskError::or_none(team.ask::<Proposer>(&inquiry).await)? else {
                 continue;
             };
@@ -67,14 +66,14 @@ impl Orchestra for Search {
                 at = node.parent;
             }
         }
-        // The first of the best.
+        // The first of the best rated.
         let best = tree.into_iter().reduce(|a, b| if b.rating > a.rating { b } else { a });
         Ok(best.map(|node| node.solution.answer))
     }
 }
 
 impl Search {
-    /// The node that gets a child; `None` is the root.
+    /// Returns the node to expand; `None` is the root.
     fn grows(&self, tree: &[Node]) -> Option<usize> {
         let mut at = None;
         loop {
@@ -136,7 +135,7 @@ mod tests {
         let episode = play(search, climb);
         assert_eq!((episode.turns.len(), episode.answer.as_deref()), (24, Some("42")));
         assert!(!paid(&episode, "own").is_empty());
-        // 10 for the right one is no error, 9 for a wrong one costs most of the penalty.
+        // A rating of 10 for the correct solution is no error; 9 for a wrong one costs most of the penalty.
         assert!(paid(&episode, "rating").iter().any(|(_, value)| (value + 0.81).abs() < 1e-12));
     }
 
@@ -152,7 +151,7 @@ mod tests {
         let search = Search::default();
         assert_eq!(search.grows(&[]), None);
         assert_eq!(search.grows(&[one(5, None, 1, 0.5)]), Some(0));
-        // The root has been visited twice and has one child: it gets another.
+        // The root has two visits and one child, so it gets another.
         assert_eq!(search.grows(&[one(5, None, 2, 1.0), one(5, Some(0), 1, 0.5)]), None);
     }
 

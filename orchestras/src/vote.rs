@@ -10,18 +10,19 @@ use futures::future::join_all;
 use maverl::ballot::{Ballot, Ties};
 use maverl::prelude::*;
 
-/// Answers independently, and takes the answer of the most; raters may weigh the votes.
+/// Voters answer independently, and the most frequent answer wins; raters may weight the votes.
 #[orchestra(name = "vote/majority", agents(Voter[voters], Rater[raters]))]
 pub struct Majority {
-    /// How many vote.
+    /// Number of voters.
     pub voters: NonZeroU32,
-    /// How many rate each vote, whose weight is then the sum of the ratings (0 to 1 each); with none, every vote weighs 1.
+    /// Number of raters per vote. The weight of a vote is the sum of its ratings (0 to 1 each); without raters every
+    /// vote has weight 1.
     pub raters: u32,
-    /// Which of several leaders wins: `first`, `random`, or `none` for no answer.
+    /// Choice among tied answers: `first`, `random`, or `none` for no answer.
     pub ties: Ties,
-    /// What a voter earns if its own answer is right.
+    /// Reward of a voter for a correct answer of its own.
     pub own_reward: f64,
-    /// Weight of what a voter changed: the score of the vote, less that of the vote without it.
+    /// Weight of a vote's marginal value: the score of the result, minus that without the vote.
     pub pivot_reward: f64,
 }
 
@@ -37,7 +38,7 @@ impl Default for Majority {
     }
 }
 
-/// What one voter said, and how much it weighs.
+/// Answer of one voter, and its weight.
 struct Vote {
     voter: usize,
     solution: Solution,
@@ -50,7 +51,7 @@ impl Orchestra for Majority {
         let asks = (0..self.voters.get() as usize).map(|i| team.seat::<Voter>(i).ask(&inquiry));
         let mut votes = Vec::new();
         for (voter, said) in join_all(asks).await.into_iter().enumerate() {
-            // Who cannot be understood does not vote.
+            // A voter with a malformed reply abstains.
             if let Some(solution) = AskError::or_none(said)? {
                 votes.push(Vote { voter, solution, weight: 1.0 });
             }
@@ -65,7 +66,7 @@ impl Orchestra for Majority {
 }
 
 impl Majority {
-    /// Weighs every vote by what the raters think of it.
+    /// Weights every vote by its ratings.
     async fn rate(
         &self,
         task: &Task,
@@ -117,7 +118,7 @@ impl Majority {
     }
 }
 
-/// The score of an answer; of none, 0.
+/// Returns the score of an answer; 0 for none.
 async fn score(team: &Team<Majority>, answer: Option<&str>) -> Result<f64, AskError> {
     match answer {
         Some(answer) => Ok(team.judge(answer).await?.reward),
@@ -132,7 +133,7 @@ mod tests {
     use super::*;
     use crate::testing::{answer, paid, play};
 
-    /// The episode in which three voters say these.
+    /// Plays an episode in which three voters give these answers.
     fn vote(majority: Majority, said: [&'static str; 3]) -> Episode {
         play(majority, move |seat, shown| match seat.strip_prefix("vote/voter#") {
             Some(i) => said[i.parse::<usize>().unwrap()].to_owned(),
@@ -174,9 +175,9 @@ mod tests {
         let episode = vote(paying(), [WRONG, RIGHT, ALSO]);
         let voter = |i: u32, value| (format!("vote/voter#{i}"), value);
         assert_eq!(paid(&episode, "own"), [voter(1, 1.0), voter(2, 1.0)]);
-        // Without one of the right two there is a tie, which the first, who is wrong, wins.
+        // Without either of the two correct votes there is a tie, and the first answer, which is wrong, wins.
         assert_eq!(paid(&episode, "pivot"), [voter(1, 1.0), voter(2, 1.0)]);
-        // To agree with the others does not pay.
+        // Agreement alone is not rewarded.
         let episode = vote(paying(), [WRONG, WRONG, WRONG]);
         assert!(paid(&episode, "own").is_empty() && paid(&episode, "pivot").is_empty());
     }

@@ -1,4 +1,4 @@
-//! Workflows that are written in a configuration: a graph of nodes, each of which asks an agent.
+//! Workflows that are declared in a configuration: a graph of nodes, each of which asks an agent.
 
 mod graph;
 mod template;
@@ -20,28 +20,27 @@ use serde::{Deserialize, Serialize};
 use graph::{QUESTION, SEEN};
 use template::fill;
 
-/// Asks along a graph of nodes that is read from the configuration; the last node's reply is the answer.
+/// Runs a graph of nodes from the configuration; the last node's reply is the answer.
 ///
-/// A node is asked as soon as all that it waits for have spoken; nodes that wait for nothing of each other are asked at
-/// once.
+/// A node is asked as soon as all its dependencies have replied; independent nodes are asked concurrently.
 #[orchestra(name = "workflow/graph", agents(Worker[nodes]))]
 pub struct Workflow {
     /// The nodes, `[[orchestra.nodes]]`.
     pub nodes: Graph,
-    /// How often the graph is gone through, unless the world takes no further action.
+    /// Number of passes through the graph, unless the environment accepts no further action.
     pub passes: NonZeroU32,
-    /// Which passes train: `all`, or `last`.
+    /// Passes that train: `all`, or `last`.
     pub trains: Passes,
 }
 
-/// Some passes through a graph.
+/// Selection of passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Passes {
-    /// Every one.
+    /// Every pass.
     #[default]
     All,
-    /// That after which there was no other.
+    /// The last pass of the episode.
     Last,
 }
 
@@ -79,14 +78,14 @@ impl Orchestra for Workflow {
     }
 }
 
-/// The reply of a node, and what counts of it.
+/// Reply of a node, and its content.
 struct NodeReply {
     reply: String,
     content: String,
 }
 
 impl NodeReply {
-    /// CriticInput a reply of which the block of a tag counts, or without one all of it.
+    /// Reads a reply, whose content is the block of a tag, or without a tag the whole reply.
     fn read(reply: String, tag: Option<&str>) -> Result<Self, ReplyError> {
         let content = match tag {
             Some(name) => block(&reply, name)?.to_owned(),
@@ -96,19 +95,19 @@ impl NodeReply {
     }
 }
 
-/// An episode under way.
+/// A running episode.
 struct Course<'w> {
     team: &'w Team<Workflow>,
     graph: &'w Graph,
-    /// What templates show, by name.
+    /// Template variables by name.
     known: BTreeMap<String, String>,
-    /// Which node spoke where.
+    /// Nodes of the turns so far, with the paths of the turns.
     spoken: Vec<(usize, TurnPath)>,
     answer: Option<String>,
 }
 
 impl Course<'_> {
-    /// Goes through the graph once. Says whether the world takes no further action.
+    /// Runs the graph once. Returns true if the environment accepts no further action.
     async fn pass(&mut self) -> Result<bool, AskError> {
         let mut done = false;
         for level in self.graph.levels() {
@@ -117,9 +116,9 @@ impl Course<'_> {
         Ok(done)
     }
 
-    /// Asks nodes that wait for nothing of each other. Says whether the world takes no further action.
+    /// Asks independent nodes. Returns true if the environment accepts no further action.
     async fn level(&mut self, level: &[usize]) -> Result<bool, AskError> {
-        // A branch for each: nodes may share a seat, and each is paid for its own turn.
+        // One branch per node: nodes may share a seat, and each is rewarded for its own turn.
         let branches: Vec<Team<Workflow>> = level.iter().map(|_| self.team.branch()).collect();
         let ask = |(&i, branch): (&usize, &Team<Workflow>)| {
             let Node { role, prompt, tag, .. } = &self.graph.nodes()[i];
@@ -143,7 +142,7 @@ impl Course<'_> {
         Ok(done)
     }
 
-    /// Takes in what a node said. Says whether the world takes no further action.
+    /// Processes the reply of a node. Returns true if the environment accepts no further action.
     async fn hear(
         &mut self,
         place: usize,
@@ -174,14 +173,14 @@ impl Course<'_> {
         Ok(done)
     }
 
-    /// Lets everything that was said so far rest.
+    /// Masks all turns so far.
     fn rest(&self) {
         for (node, turn) in &self.spoken {
             self.team.seat::<Worker>(self.graph.seat(*node)).mask_turn(turn);
         }
     }
 
-    /// Takes from each turn what is not its own of the score of the team's answer.
+    /// Removes from each turn the part of the team's score that does not belong to it.
     async fn share(&self) -> Result<(), AskError> {
         let part = |node: usize| self.graph.nodes()[node].team_reward - 1.0;
         let Some(answer) = &self.answer else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! A hub on this machine: enough of the Hugging Face protocol to serve one repository from a directory.
+//! A local hub: enough of the Hugging Face protocol to serve one repository from a directory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,44 +11,44 @@ use std::thread::JoinHandle;
 
 use serde_json::{Value, json};
 
-/// The repository that is served.
+/// Name of the served repository.
 pub const REPO: &str = "org/tiny";
-/// The commit of its only revision, `main`.
+/// Commit of its only revision, `main`.
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// What a server does wrong with a file.
+/// Fault of the server for a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// Answers with a status.
     Status(u16),
-    /// Sends the first half of it, as if that were all.
+    /// Sends the first half of the file, as if it were complete.
     Short,
-    /// Changes a byte of it.
+    /// Changes a byte of the file.
     Damaged,
-    /// Sends the reader to another server, which has it.
+    /// Redirects to another server, which has the file.
     Elsewhere,
 }
 
-/// A request as it came.
+/// A received request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
-    /// The path, with its query.
+    /// Path with its query.
     pub path: String,
-    /// What it authorized itself with.
+    /// Authorization header.
     pub authorization: Option<String>,
 }
 
 struct State {
     dir: PathBuf,
-    /// By file, or `""` for the repository itself.
+    /// Faults by file, or `""` for the repository itself.
     faults: BTreeMap<String, Fault>,
     asked: Mutex<Vec<Asked>>,
-    /// Where another server has the files.
+    /// Address of another server with the files.
     elsewhere: Option<String>,
     stop: AtomicBool,
 }
 
-/// A running server; it ends when it is dropped.
+/// A running server; it is stopped when dropped.
 pub struct HubServer {
     address: String,
     state: Arc<State>,
@@ -76,19 +76,19 @@ impl HubServer {
                 if shared.stop.load(Ordering::SeqCst) {
                     return;
                 }
-                // A client that goes away is its own affair.
+                // Errors of a client that disconnects are ignored.
                 let _ = stream.and_then(|stream| shared.serve(stream));
             }
         });
         Self { address, state, thread: Some(thread) }
     }
 
-    /// What `HF_ENDPOINT` is to be.
+    /// Returns the value for `HF_ENDPOINT`.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// What was asked since the last time this was called.
+    /// Returns the requests since the last call.
     pub fn asked(&self) -> Vec<Asked> {
         std::mem::take(&mut *self.state.asked())
     }
@@ -97,7 +97,7 @@ impl HubServer {
 impl Drop for HubServer {
     fn drop(&mut self) {
         self.state.stop.store(true, Ordering::SeqCst);
-        // Wakes the thread up; if nobody listens any more, it has ended.
+        // Wakes the thread; if the connection fails, it has ended.
         let _ = TcpStream::connect(self.address.trim_start_matches("http://"));
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -105,7 +105,7 @@ impl Drop for HubServer {
     }
 }
 
-/// An answer: status, headers, body.
+/// Response: status, headers, body.
 type Answer = (u16, Vec<(&'static str, String)>, Vec<u8>);
 
 impl State {
@@ -182,7 +182,7 @@ impl State {
         (206, vec![commit, ("ETag", etag), ("Content-Range", range)], body)
     }
 
-    /// Sizes of every file, and checksums of the large ones.
+    /// Lists the sizes of all files, and checksums of the large ones.
     fn listing(&self) -> Value {
         let mut names: Vec<String> = fs::read_dir(&self.dir)
             .expect("the served directory")
@@ -198,7 +198,7 @@ impl State {
     }
 }
 
-/// Something that is a file name and says which file it is.
+/// Returns an ETag that is a valid file name and identifies the file.
 fn etag(name: &str) -> String {
     name.bytes().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,4 +1,4 @@
-//! A laboratory: a directory with a tiny random model, tasks and a configuration, in which the command line is run as a
+//! Test fixture: a directory with a tiny random model, tasks and a configuration, in which the command line is run as a
 //! child process.
 
 use std::fs;
@@ -12,7 +12,7 @@ use maverl::trajectory::Episode;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// The configuration every test starts from; `--set` changes it.
+/// Configuration of every test, changed by `--set`.
 const CONFIG: &str = r#"
 seed = 7
 steps = 4
@@ -39,20 +39,20 @@ tasks = 4
 every = 2
 "#;
 
-/// A random model rarely says its one end of turn, so a fifth of its vocabulary ends a reply.
+/// Ids that end a reply: a fifth of the vocabulary, since a random model rarely samples its one end of turn.
 const STOP_IDS: std::ops::Range<u32> = 200..256;
 const VOCAB: usize = 280;
 
-/// A directory to run the command line in.
+/// A directory for running the command line.
 pub struct Lab {
     home: TempDir,
     binary: PathBuf,
 }
 
-/// What a command that has ended left.
+/// Result of a command.
 #[derive(Debug)]
 pub struct Ended {
-    /// The exit code; `None` if a signal ended it.
+    /// Exit code; `None` if a signal ended the command.
     pub code: Option<i32>,
     /// Standard output.
     pub stdout: String,
@@ -65,7 +65,8 @@ pub struct Ended {
 pub struct Run(pub PathBuf);
 
 impl Lab {
-    /// A laboratory for a binary with maverl's command line. In memory where that is possible: runs sync many files.
+    /// Creates a directory for a binary with maverl's command line. In memory where that is possible: runs sync many
+    /// files.
     pub fn new(binary: &str) -> Self {
         let home = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let lab = Self { home: home.expect("a directory for the test"), binary: binary.into() };
@@ -82,7 +83,7 @@ impl Lab {
         lab
     }
 
-    /// Makes a random model directory.
+    /// Writes a random model directory.
     pub fn model(&self, name: &str, context: usize) {
         let texts = vec!["question answer open close evenly what who when".to_owned(); 2];
         let tokenizer =
@@ -99,7 +100,7 @@ impl Lab {
         random_model(&self.path(name), size, &tokenizer, 3).expect("the size makes a model");
     }
 
-    /// A path in the laboratory.
+    /// Returns a path in the directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.home.path().join(name)
     }
@@ -109,8 +110,8 @@ impl Lab {
         fs::write(self.path(name), text).expect("the laboratory can be written");
     }
 
-    /// The command line with arguments, not yet started. No configuration comes from the outside, and messages have lines of
-    /// one length.
+    /// Returns the command line with arguments, not yet started. Environment variables with settings are removed, and
+    /// messages have lines of one length.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.binary);
         command.args(args).current_dir(self.home.path()).env("COLUMNS", "110");
@@ -127,19 +128,19 @@ impl Lab {
         Ended::of(&self.command(args).output().expect("the binary starts"))
     }
 
-    /// Trains into a directory, with settings, to the end.
+    /// Trains into a directory with settings, and succeeds.
     pub fn train(&self, out: &str, set: &[&str]) -> Run {
         self.run(&train_args(out, set)).succeeded();
         Run(self.path(out))
     }
 
-    /// Trains into a directory, with settings, and fails.
+    /// Trains into a directory with settings, and fails.
     pub fn fails(&self, out: &str, set: &[&str]) -> Ended {
         self.run(&train_args(out, set)).failed()
     }
 }
 
-/// The arguments of a training run in a new directory.
+/// Returns the arguments of a training run in a new directory.
 pub fn train_args<'a>(out: &'a str, set: &[&'a str]) -> Vec<&'a str> {
     let mut args = vec!["train", "run.toml", "--out", out];
     args.extend(set.iter().flat_map(|set| ["--set", set]));
@@ -147,7 +148,7 @@ pub fn train_args<'a>(out: &'a str, set: &[&'a str]) -> Vec<&'a str> {
 }
 
 impl Ended {
-    /// What a process left.
+    /// Returns the result of a process.
     pub fn of(output: &Output) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
@@ -160,7 +161,7 @@ impl Ended {
         self
     }
 
-    /// Panics unless the command failed in an orderly way: exit code 1 and an error that is no panic.
+    /// Panics unless the command failed with exit code 1 and an error that is not a panic.
     pub fn failed(self) -> Self {
         assert_eq!(self.code, Some(1), "{self}");
         let orderly = self.stderr.contains("error: ") && !self.stderr.contains("panicked at");
@@ -184,40 +185,40 @@ impl std::fmt::Display for Ended {
 }
 
 impl Run {
-    /// The content of a file.
+    /// Returns the content of a file.
     pub fn bytes(&self, name: &str) -> Vec<u8> {
         let path = self.0.join(name);
         fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
     }
 
-    /// A JSON file.
+    /// Returns a JSON file.
     pub fn json(&self, name: &str) -> Value {
         serde_json::from_slice(&self.bytes(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
     }
 
-    /// The rows of `metrics.jsonl`; those with a loss are steps, the others evaluations.
+    /// Returns the rows of `metrics.jsonl`; those with a loss are steps, the others evaluations.
     pub fn rows(&self) -> Vec<Value> {
         let text = String::from_utf8(self.bytes("metrics.jsonl")).expect("metrics are text");
         text.lines().map(|line| serde_json::from_str(line).expect("a row is JSON")).collect()
     }
 
-    /// The rows of steps.
+    /// Returns the rows of steps.
     pub fn steps(&self) -> Vec<Value> {
         self.rows().into_iter().filter(|row| row.get("rollout/episodes").is_some()).collect()
     }
 
-    /// What was played in a step, from 1.
+    /// Returns the episodes of a step, from 1.
     pub fn episodes(&self, step: u64) -> Vec<Episode> {
         read_rollouts(&self.0.join(format!("rollouts/step-{step:06}.jsonl.zst")))
             .expect("rollouts can be read")
     }
 
-    /// The weights of a policy in the checkpoint of a step.
+    /// Returns the weights of a policy in the checkpoint of a step.
     pub fn weights(&self, step: u64, policy: &str) -> Vec<u8> {
         self.bytes(&format!("checkpoints/step-{step:06}/policies/{policy}/model.safetensors"))
     }
 
-    /// Every file that is the same in two equal runs, by its name, sorted.
+    /// Returns every file that is the same in two equal runs, by its name, sorted.
     pub fn lasting(&self) -> Vec<(String, Vec<u8>)> {
         let mut names = vec!["metrics.jsonl".to_owned()];
         for part in ["rollouts", "evaluations", "checkpoints"] {
@@ -227,7 +228,7 @@ impl Run {
         names.into_iter().map(|name| (name.clone(), self.bytes(&name))).collect()
     }
 
-    /// Panics unless every lasting file is the same in another run, and the summary but for its clock.
+    /// Panics unless every lasting file is the same in another run, and the summary except for its times.
     pub fn equals(&self, other: &Self) {
         let (ours, theirs) = (self.lasting(), other.lasting());
         let names = |files: &[(String, Vec<u8>)]| -> Vec<String> {
@@ -235,7 +236,7 @@ impl Run {
         };
         assert_eq!(names(&ours), names(&theirs));
         for ((name, ours), (_, theirs)) in ours.iter().zip(&theirs) {
-            // `trainer.json` and what lists it hold the length of `timing.jsonl`, which is the clock's.
+            // `trainer.json` and its manifests contain the length of `timing.jsonl`, which holds times.
             let timed = name.ends_with("/trainer.json") || name.ends_with("/manifest.json");
             assert!(timed || ours == theirs, "{name} differs from that of {}", other.0.display());
         }
@@ -247,7 +248,7 @@ impl Run {
         assert_eq!(summary(self), summary(other));
     }
 
-    /// Nothing half-written is left.
+    /// Returns true if there is no incomplete file.
     pub fn is_tidy(&self) -> bool {
         let mut names = Vec::new();
         files(&self.0, Path::new(""), &mut names);
@@ -268,7 +269,7 @@ fn files(dir: &Path, part: &Path, names: &mut Vec<String>) {
     }
 }
 
-/// Waits until something is so, at most a minute.
+/// Waits at most a minute until a condition holds.
 pub fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !so() {

@@ -1,16 +1,16 @@
-//! A team that needs no skill: a random model gets rewards that differ, malformed replies, and something to learn.
+//! A team that requires no skill: a random model gets different rewards, malformed replies, and a training signal.
 
 use std::time::Duration;
 
 use maverl::prelude::*;
 use serde_json::Map;
 
-/// A question, and what was said about it.
+/// A question and the replies to it.
 #[derive(Input)]
 pub struct Talk {
-    /// What is asked.
+    /// Question of the task.
     pub question: String,
-    /// What the world made of the opening.
+    /// Observation of the environment after the opening.
     pub seen: Option<String>,
 }
 
@@ -27,7 +27,7 @@ pub struct Opener;
 )]
 pub struct Closer;
 
-/// An even number of characters, so that a random model is about as often right as wrong.
+/// A text with an even number of characters; a random model writes one about half of the time.
 pub struct Even(pub String);
 
 impl Reply for Even {
@@ -48,7 +48,7 @@ impl Reply for Even {
 /// One opens, the other closes.
 #[orchestra(name = "duo/relay", agents(Opener, Closer), needs("look"))]
 pub struct Relay {
-    /// Whether the closer is asked at all.
+    /// True if the closer is called.
     pub close: bool,
 }
 
@@ -86,13 +86,13 @@ impl Orchestra for Alone {
 #[environment(name = "letters", offers("look"))]
 #[derive(Default)]
 pub struct Letters {
-    /// Looking fails in tasks whose question contains this; empty for none.
+    /// Observations fail in tasks whose question contains this text; empty for none.
     pub fault: String,
-    /// Every score is NaN.
+    /// True if every score is NaN.
     pub nan: bool,
-    /// Every score is 1.
+    /// True if every score is 1.
     pub flat: bool,
-    /// How long a look takes.
+    /// Duration of an observation in milliseconds.
     pub delay_ms: u64,
 }
 
@@ -100,7 +100,7 @@ impl Environment for Letters {
     async fn act(&self, session: &mut Session, action: Action) -> Result<Observation, EnvError> {
         tokio::time::sleep(Duration::from_millis(self.delay_ms)).await;
         if !self.fault.is_empty() && session.task.question.contains(&self.fault) {
-            return Err(EnvError::new("the world is down, as asked"));
+            return Err(EnvError::new("the environment is down, as asked"));
         }
         let Action::Text(text) = action else { return Ok(Observation::new("")) };
         Ok(Observation::new(text.chars().rev().collect::<String>()))

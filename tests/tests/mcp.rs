@@ -52,7 +52,7 @@ async fn tools_of_a_program_are_called_like_any_other() {
     let mut episode = session(&tools);
     let given = call(&tools, &mut episode, "reverse", json!({"text": "abc"})).await;
     assert_eq!(given.as_deref(), Ok("cba"));
-    // Held to the schema before the server is asked.
+    // Arguments are validated against the schema before the request.
     let wrong = call(&tools, &mut episode, "reverse", json!({"text": 3})).await.unwrap();
     assert_eq!(wrong, "error: the arguments of `reverse` are wrong: `text` is 3; write string");
     assert_eq!(
@@ -61,7 +61,7 @@ async fn tools_of_a_program_are_called_like_any_other() {
     );
     let refused = call(&tools, &mut episode, "refuse", json!({})).await.unwrap();
     assert_eq!(refused, "error: not like this");
-    // Many at once, from many episodes.
+    // Concurrent calls from many episodes.
     let many = (0..50).map(|i| {
         let tools = &tools;
         async move {
@@ -79,7 +79,7 @@ async fn tools_of_a_program_are_called_like_any_other() {
             .enumerate()
             .all(|(i, text)| *text == format!("{i:02}").chars().rev().collect::<String>())
     );
-    // A server that is gone is nobody's bad play: the episode has no score.
+    // A stopped server is not the policy's fault: the episode has no score.
     let error = call(&tools, &mut episode, "die", json!({})).await.unwrap_err().to_string();
     assert!(error.starts_with("the server `test` of `mcp`: "), "{error}");
     assert!(call(&tools, &mut episode, "reverse", json!({"text": "abc"})).await.is_err());

@@ -1,6 +1,6 @@
-//! What an update takes, counted by the allocator and by the system, against what the plan says.
+//! Memory of an update, counted by the allocator and by the system, compared with the plan.
 //!
-//! Each case runs in a process of its own: the most that a process ever held cannot be set back.
+//! Each case runs in a separate process, since the peak memory of a process cannot be reset.
 #![allow(clippy::unwrap_used)]
 #![allow(unsafe_code)] // an allocator is nothing else
 
@@ -23,11 +23,11 @@ struct Counting;
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call goes to the system's allocator as it is.
+// SAFETY: every call is forwarded unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         MOST.fetch_max(HELD.fetch_add(layout.size(), SeqCst) + layout.size(), SeqCst);
-        // SAFETY: the caller's promises are the system's.
+        // SAFETY: the caller's guarantees are those that the system requires.
         unsafe { System.alloc(layout) }
     }
 
@@ -77,7 +77,7 @@ fn an_update_of_half_a_billion_parameters_takes_what_the_plan_says() {
     }
 }
 
-/// Runs a case in a process of its own.
+/// Runs a case in a separate process.
 fn apart(case: usize) {
     let this = std::env::current_exe().unwrap();
     let output = Command::new(this)
@@ -117,7 +117,7 @@ fn one_case() {
     report(shape, tokens, set, &planned, [started, taken, resident()]);
 }
 
-/// Prints a case, and asserts that what was counted is what was planned.
+/// Prints a case, and asserts that the counted memory is the planned one.
 fn report(
     shape: &str,
     tokens: usize,
@@ -142,7 +142,7 @@ fn report(
     assert!((resident - whole).abs() < 0.25 * whole + 150.0);
 }
 
-/// The most that this process ever held of the machine's memory.
+/// Returns the peak resident memory of this process.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
@@ -159,7 +159,7 @@ fn plan(model: &Path, tokens: usize, set: &[&str]) -> Plan {
     check(&sources, &Registry::collect().unwrap(), Purpose::Train).unwrap()
 }
 
-/// One micro-batch of rows of 128 tokens, every one of them learned.
+/// Returns one micro-batch of rows of 128 tokens, trained on all of them.
 fn batch(tokens: usize, vocabulary: u32) -> Batch {
     const LENGTH: usize = 128;
     let row = |i: u32| Row {
@@ -174,6 +174,7 @@ fn batch(tokens: usize, vocabulary: u32) -> Batch {
     Batch {
         rows: (0..(tokens / LENGTH) as u32).map(row).collect(),
         objective: Objective::PolicyGradient,
+        surrogate: None,
         minibatches: 1,
         epochs: 1,
         aggregation: Aggregation::TokenMean,

@@ -1,4 +1,4 @@
-//! What must compile, each file with tests of what it then does.
+//! Files that must compile, each with tests of its behavior.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 #[path = "ui/pass/by_hand.rs"]

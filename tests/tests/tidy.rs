@@ -1,33 +1,36 @@
-//! What the code must look like, held as data: who may use whom, how long a file may be, what is never written.
+//! Rules of the code as data: dependencies between modules, lengths of files, forbidden words.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What each module of `maverl` may use of the others; itself always, and `crate` macros and re-exports never.
+/// Modules of `maverl` that each module may use; itself always, and `crate` macros and re-exports never.
 const MAY_USE: &[(&str, &[&str])] = &[
     // Plain data.
     ("task", &[]),
     ("trajectory", &["task"]),
-    ("draw", &[]),
+    ("rng", &[]),
     ("table", &[]),
-    ("config", &[]),
-    // Servers that others run.
+    // The resolved algorithm holds the declared estimator and surrogate.
+    ("config", &["credit"]),
+    // Servers of others.
     ("client", &[]),
     // Declarations.
     ("agent", &["trajectory"]),
     ("reward", &["trajectory"]),
+    // Estimators and surrogates: plain data and arithmetic, so that plans can hold them.
+    ("credit", &[]),
     ("tools", &["agent", "task"]),
-    ("world", &["draw", "task"]),
-    ("data", &["config", "draw", "task", "trajectory", "world"]),
-    ("env", &["client", "data", "draw", "model", "task", "tools", "world"]),
-    ("ballot", &["draw", "env"]),
+    ("builtin", &["rng", "task"]),
+    ("data", &["config", "rng", "task", "trajectory", "builtin"]),
+    ("env", &["client", "data", "rng", "model", "task", "tools", "builtin"]),
+    ("ballot", &["rng", "env"]),
     ("orchestra", &["agent", "env", "task", "tools", "trajectory"]),
-    ("registry", &["agent", "env", "orchestra", "reward", "task", "tools", "trajectory"]),
-    // What a configuration means.
+    ("registry", &["agent", "credit", "env", "orchestra", "reward", "task", "tools", "trajectory"]),
+    // Meaning of a configuration.
     ("model", &["trajectory"]),
-    ("plan", &["config", "model", "table", "trajectory"]),
+    ("plan", &["config", "credit", "model", "table", "trajectory"]),
     (
         "check",
         &[
@@ -42,8 +45,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "trajectory",
         ],
     ),
-    // What a step does.
-    ("algo", &["config", "plan", "trajectory"]),
+    // Parts of a step.
+    ("algo", &["config", "credit", "plan", "trajectory"]),
     ("runtime", &["algo", "config", "model", "plan", "trajectory"]),
     (
         "rollout",
@@ -64,9 +67,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "trajectory",
         ],
     ),
-    // What a run leaves.
+    // Output of a run.
     ("metrics", &["trajectory"]),
-    ("eval", &["ballot", "config", "draw", "metrics", "table", "trajectory"]),
+    ("eval", &["ballot", "config", "rng", "metrics", "table", "trajectory"]),
     ("run_dir", &["config", "metrics", "task", "trajectory"]),
     ("checkpoint", &["metrics", "run_dir", "trajectory"]),
     (
@@ -76,7 +79,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "checkpoint",
             "config",
             "data",
-            "draw",
+            "rng",
             "eval",
             "metrics",
             "model",
@@ -92,12 +95,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Modules at the top, which use what they like, and which nothing else may use.
+/// Top-level modules, which may use all others, and which no other may use.
 const TOP: &[&str] = &["lib", "cli", "__private"];
 
-/// Words that the code of a module does not contain: what it must know nothing of.
+/// Words that the code of a module must not contain, since it must not depend on their subject.
 const MUST_NOT_KNOW: &[(&str, &[&str])] = &[
-    // AL-1: no file, clock or random number decides an update.
+    // AL-1: no file, clock or random number affects an update.
     (
         "algo",
         &["std::fs", "std::io", "std::env", "std::time", "Instant", "SystemTime", "rand", "tokio"],
@@ -114,16 +117,16 @@ const MUST_NOT_KNOW: &[(&str, &[&str])] = &[
     ("train", &["clap", "Tensor"]),
 ];
 
-/// Lines of a file, tests left out.
+/// Maximum number of lines of a file, tests excluded.
 const LONGEST: usize = 400;
 
-/// Lines of a function.
+/// Maximum number of lines of a function.
 const LONGEST_FUNCTION: usize = 60;
 
-/// What is not left in code.
+/// Words that must not occur in code.
 const NEVER: &[&str] = &["todo!", "unimplemented!", "dbg!", "FIXME", "XXX"];
 
-/// Workspace dependencies that no code names, and why they are there.
+/// Workspace dependencies that no code names, with the reason for each.
 const UNNAMED: &[(&str, &str)] = &[
     ("gemm", "its feature turns AVX-512 on for candle's own dependency on it, in benchmarks"),
     ("proptest", "in `tests`, so that what other crates test with asks for no features of its own"),
@@ -144,7 +147,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// Every Rust file below a directory, sorted; what is expected not to compile is left out.
+/// Returns every Rust file below a directory, sorted, without files that must not compile.
 fn rust_files(dir: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir).unwrap() {
@@ -160,7 +163,7 @@ fn rust_files(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Whether a file holds nothing but tests.
+/// Returns true if a file holds only tests.
 fn is_test(path: &Path) -> bool {
     let name = |path: &Path| path.file_stem().unwrap().to_string_lossy().into_owned();
     let inside = path.strip_prefix(root()).unwrap();
@@ -168,7 +171,7 @@ fn is_test(path: &Path) -> bool {
         || inside.components().any(|part| part.as_os_str() == "tests")
 }
 
-/// The lines of a file that are no tests: whatever follows `#[cfg(test)]` is left out, up to the end of its block.
+/// Returns the lines of a file without tests: everything after `#[cfg(test)]`, up to the end of its block.
 fn code(path: &Path) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap();
     let mut lines = text.lines();
@@ -188,25 +191,25 @@ fn code(path: &Path) -> Vec<String> {
     kept
 }
 
-/// A line without its comment.
+/// Returns a line without its comment.
 fn uncommented(line: &str) -> &str {
     line.split("//").next().unwrap_or_default()
 }
 
-/// The module of `maverl` that a file belongs to.
+/// Returns the module of `maverl` that a file belongs to.
 fn module(path: &Path) -> String {
     let source = root().join("maverl/src");
     let first = path.strip_prefix(source).unwrap().components().next().unwrap();
     first.as_os_str().to_string_lossy().trim_end_matches(".rs").to_owned()
 }
 
-/// How deep below the crate a file's module is: 1 for `agent.rs` and `model/mod.rs`.
+/// Returns the depth of a file's module below the crate: 1 for `agent.rs` and `model/mod.rs`.
 fn depth(path: &Path) -> usize {
     let parts = path.strip_prefix(root().join("maverl/src")).unwrap().components().count();
     if path.ends_with("mod.rs") { parts - 1 } else { parts }
 }
 
-/// The modules a line uses by `crate::`, or by `super::` up to the crate.
+/// Returns the modules that a line uses by `crate::`, or by `super::` up to the crate.
 fn used(line: &str, depth: usize) -> Vec<String> {
     let name = |rest: &str| -> String {
         rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
@@ -223,7 +226,7 @@ fn used(line: &str, depth: usize) -> Vec<String> {
     found
 }
 
-/// Fails with every problem at once.
+/// Fails with all problems.
 fn none(problems: &[String]) {
     assert!(problems.is_empty(), "{} problems\n{}", problems.len(), problems.join("\n"));
 }
@@ -270,7 +273,7 @@ fn uses_are_found_however_they_are_written() {
 
 #[test]
 fn the_table_has_no_circle_and_no_module_that_is_not_there() {
-    // Taken away again and again: what uses nothing that is left.
+    // Repeatedly removes modules that use none of the remaining ones.
     let mut left: Vec<_> = MAY_USE.to_vec();
     loop {
         let names: BTreeSet<&str> = left.iter().map(|(name, _)| *name).collect();
@@ -306,7 +309,7 @@ fn modules_do_not_know_what_they_must_not() {
     none(&problems);
 }
 
-/// Whether a line has a word, alone or as the first part of a name like `Tensor_view`.
+/// Returns true if a line has a word, alone or as the first part of a name like `Tensor_view`.
 fn has_word(line: &str, word: &str) -> bool {
     let starts = |at: usize| !line[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
     let ends = |at: usize| !line[at + word.len()..].starts_with(char::is_alphanumeric);
@@ -336,7 +339,7 @@ fn no_function_is_longer_than_60_lines() {
             let code = code(path);
             for (i, line) in code.iter().enumerate().filter(|(_, line)| opens_function(line)) {
                 let indent: String = line.chars().take_while(|c| *c == ' ').collect();
-                // A method that is only declared ends with the semicolon after its arguments.
+                // A method without a body ends with the semicolon after its arguments.
                 let (end, declared) = (format!("{indent}}}"), format!("{indent})"));
                 let ends = |line: &String| {
                     *line == end || (line.starts_with(&declared) && line.ends_with(';'))
@@ -351,7 +354,7 @@ fn no_function_is_longer_than_60_lines() {
     none(&problems);
 }
 
-/// Whether a function begins on a line, and does not end on it.
+/// Returns true if a function begins on a line, and does not end on it.
 fn opens_function(line: &str) -> bool {
     let code = uncommented(line).trim_start();
     let named = code.split("fn ").next().is_some_and(|before| {
@@ -374,6 +377,79 @@ fn nothing_is_left_to_be_done() {
                 for word in NEVER.iter().filter(|word| line.contains(**word)) {
                     problems.push(format!("{}: `{word}`", place(path, i)));
                 }
+            }
+        }
+    }
+    none(&problems);
+}
+
+/// Returns the first line of each doc comment of a file, with its place.
+fn doc_comments(path: &Path) -> Vec<(String, String)> {
+    let text = fs::read_to_string(path).unwrap();
+    let doc = |line: &str| {
+        let line = line.trim_start();
+        let text = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))?;
+        Some(text.trim().to_owned())
+    };
+    let (mut found, mut inside) = (Vec::new(), false);
+    for (i, line) in text.lines().enumerate() {
+        let comment = doc(line);
+        if let Some(comment) = comment.clone().filter(|_| !inside) {
+            found.push((place(path, i), comment));
+        }
+        inside = comment.is_some();
+    }
+    found
+}
+
+#[test]
+fn doc_comments_begin_with_the_noun_or_verb_of_the_thing() {
+    let files = CRATES.iter().flat_map(|name| rust_files(&root().join(name)));
+    let comments: Vec<(String, String)> = files.flat_map(|path| doc_comments(&path)).collect();
+    let questions = ["What", "How", "Whether", "Why"];
+    let question =
+        |comment: &str| comment.split(' ').next().is_some_and(|word| questions.contains(&word));
+    let found: Vec<String> = comments
+        .iter()
+        .filter(|(_, comment)| question(comment))
+        .map(|(place, comment)| format!("{place}: {comment}"))
+        .collect();
+    let (found_all, all) = (found.len(), comments.len());
+    assert!(100 * found_all <= all, "{found_all} of {all} doc comments\n{}", found.join("\n"));
+}
+
+/// Names that were replaced, each with the name that took its place.
+const REPLACED: &[(&str, &str)] = &[
+    ("outsider", "endpoint"),
+    ("outsiders", "endpoints"),
+    ("Troupe", "EpisodeRunner"),
+    ("Voice", "ChatBackend"),
+    ("Ledger", "RewardParts"),
+    ("Payee", "Recipient"),
+    ("pay_all", "add_seat_reward"),
+    ("pay_at", "add_turn_reward"),
+    ("rest_at", "mask_turn"),
+    ("kl_target", "adaptive_kl.target"),
+    ("kl_horizon", "adaptive_kl.horizon"),
+    ("factor_clip", "happo.clip"),
+    ("later_discount", "future_discount"),
+    ("Lesson", "Batches"),
+    ("recast", "with_plan"),
+    ("of_rounds", "apply_future_rewards"),
+    ("Entrant", "System"),
+    ("telling", "with_template_kwargs"),
+];
+
+#[test]
+fn replaced_names_do_not_come_back() {
+    let mut problems = Vec::new();
+    for path in CRATES.iter().flat_map(|name| rust_files(&root().join(name))) {
+        if path.ends_with("tests/tests/tidy.rs") {
+            continue;
+        }
+        for (i, line) in fs::read_to_string(&path).unwrap().lines().enumerate() {
+            for (old, new) in REPLACED.iter().filter(|(old, _)| has_word(line, old)) {
+                problems.push(format!("{}: `{old}` is `{new}`", place(&path, i)));
             }
         }
     }

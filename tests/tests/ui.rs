@@ -1,7 +1,9 @@
-//! What must not compile, and the message for each mistake.
+//! Code that must not compile, and the message for each mistake.
 //!
-//! On the compiler that `ui/RUSTC` names the whole text must be the recorded one; on every other, the messages that are ours
-//! and their lines. To record anew, put the output of `rustc --version` into `ui/RUSTC`, run with `MAVERL_RECORD=1`, and read
+//! On the compiler that `ui/RUSTC` names, the whole text must equal the recorded one; on every other, the messages of
+//! maverl
+//! and their lines. To record, write the output of `rustc --version` into `ui/RUSTC`, run with `MAVERL_RECORD=1`, and
+//! review
 //! the difference.
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -9,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// The compiler whose text is recorded in `ui/fail/*.stderr`.
+/// Compiler whose text is recorded in `ui/fail/*.stderr`.
 const RECORDED: &str = include_str!("ui/RUSTC");
 
-/// Lines that sum up what was said before.
+/// Summary lines of the compiler.
 const SUMMARIES: [&str; 3] =
     ["error: aborting due to", "For more information about", "Some errors have detailed"];
 
@@ -47,11 +49,11 @@ fn every_mistake_has_its_message_and_its_line() {
     assert!(cases >= 30, "only {cases} cases were found");
 }
 
-/// Checks that each message of ours was printed, with its place.
+/// Checks that each message of maverl was printed, with its place.
 fn has_our_messages(case: &Path, found: &str, recorded: &str) {
     let lines: Vec<&str> = recorded.lines().collect();
     for (i, line) in lines.iter().enumerate() {
-        // A message without a code is ours; of the compiler's own the first has our words.
+        // A message without a code is maverl's; of the compiler's own, the first contains maverl's text.
         let ours = line.strip_prefix("error: ");
         let first = line.split_once("]: ").map(|(_, message)| message).filter(|_| i == 0);
         let Some(message) = ours.or(first) else { continue };
@@ -63,8 +65,8 @@ fn has_our_messages(case: &Path, found: &str, recorded: &str) {
     }
 }
 
-/// Replaces what differs from one machine, or from one state of the library's sources, to the next: directories, places in
-/// the library, and numbers of other impls.
+/// Replaces parts that depend on the machine or on the state of the library's sources: directories, places in the
+/// library, and numbers of other impls.
 fn normalized(text: &str) -> String {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     let workspace = tests.parent().unwrap().display().to_string();
@@ -93,12 +95,12 @@ fn normalized(text: &str) -> String {
     format!("{}\n", lines.join("\n").trim_end())
 }
 
-/// The lines without what stands before them, which is as wide as line numbers are.
+/// Returns the lines without their gutter, whose width is that of line numbers.
 fn unindented(text: &str) -> Vec<&str> {
     text.lines().map(str::trim_start).collect()
 }
 
-/// The compiler's text about a case, with the library this test is linked with.
+/// Returns the compiler's text about a case, with the library that this test is linked with.
 fn compile(case: &Path, maverl: &Path, out: &Path) -> String {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let output = Command::new(rustc())
@@ -117,7 +119,7 @@ fn compile(case: &Path, maverl: &Path, out: &Path) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// The newest `libmaverl` beside this test.
+/// Returns the newest `libmaverl` beside this test.
 fn library() -> PathBuf {
     let directory = env::current_exe().unwrap().parent().unwrap().to_owned();
     let files = fs::read_dir(&directory).unwrap().map(|file| file.unwrap().path());

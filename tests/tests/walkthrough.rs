@@ -1,5 +1,5 @@
-//! The team crate of `docs/src/walkthrough.md`: written by `maverl new` outside the workspace, built, and run as the page
-//! says.
+//! The team crate of `docs/src/walkthrough.md`: created by `maverl new` outside the workspace, built, and run as the
+//! page describes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
-/// The crate's files by path, the dependency as the page writes it.
+/// Returns the crate's files by path, with the dependency as the page writes it.
 fn files(dir: &Path) -> BTreeMap<String, String> {
     let mut files = BTreeMap::new();
     let mut dirs = vec![dir.to_owned()];
@@ -31,7 +31,7 @@ fn files(dir: &Path) -> BTreeMap<String, String> {
             if name == "Cargo.lock" {
                 continue;
             }
-            // Where the workspace is, seen from the crate, is not where the page has it.
+            // The path to the workspace differs from that on the page.
             let text = fs::read_to_string(&path).unwrap();
             let path = |line: &str| {
                 let (start, rest) = line.split_once("path = \"")?;
@@ -48,7 +48,7 @@ fn files(dir: &Path) -> BTreeMap<String, String> {
     files
 }
 
-/// The files that a page shows: `<!-- file: NAME -->`, then a fenced block.
+/// Returns the files that a page shows: `<!-- file: NAME -->`, then a fenced block.
 fn shown(page: &str) -> BTreeMap<String, String> {
     let mut files = BTreeMap::new();
     let mut lines = page.lines();
@@ -84,15 +84,14 @@ fn the_page_shows_exactly_the_files_that_maverl_new_writes() {
     assert!(lines < 60, "{lines} lines of Rust");
 }
 
-/// The binary of a team crate, run in its directory.
+/// Binary of a team crate, run in its directory.
 struct Team {
     dir: PathBuf,
     binary: PathBuf,
 }
 
 impl Team {
-    /// Writes the crate outside the workspace and builds it there, with what the workspace has compiled of its
-    /// dependencies.
+    /// Writes the crate outside the workspace and builds it there, reusing the workspace's compiled dependencies.
     fn build(home: &Path) -> Self {
         let dir = new_team(home, "my_team", Some(workspace())).unwrap();
         let target = target();
@@ -112,7 +111,7 @@ impl Team {
         command.args(args).current_dir(&self.dir).env("COLUMNS", "200").output().unwrap()
     }
 
-    /// What a command prints; it must succeed.
+    /// Returns the output of a command, which must succeed.
     fn run(&self, args: &[&str]) -> String {
         let output = self.output(args);
         let error = String::from_utf8_lossy(&output.stderr);
@@ -120,7 +119,7 @@ impl Team {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What a command says when it fails, as it must.
+    /// Returns the error of a command, which must fail.
     fn fail(&self, args: &[&str]) -> String {
         let output = self.output(args);
         assert_eq!(output.status.code(), Some(1), "{args:?}");
@@ -128,7 +127,7 @@ impl Team {
     }
 }
 
-/// The workspace's own target directory: the test runs from it.
+/// Returns the workspace's target directory, from which the test runs.
 fn target() -> PathBuf {
     let deps = std::env::current_exe().unwrap();
     deps.ancestors().nth(3).unwrap().to_owned()
@@ -173,14 +172,14 @@ fn replays(team: &Team) {
         assert!(!report["turns"].as_array().unwrap().is_empty());
     };
     identical("1/train-1/7"); // from the checkpoint before the first step
-    identical("2/train-3/0"); // a step learned again
+    identical("2/train-3/0"); // weights recomputed from stored episodes
     fs::remove_dir_all(team.dir.join("runs/first/checkpoints/step-000000")).unwrap();
-    identical("2/train-3/5"); // the same from the starting weights
+    identical("2/train-3/5"); // the same, from the starting weights
     let text = team.run(&["replay", "runs/first", "2/train-3/1"]);
     assert!(text.contains("my_team/writer") && text.contains("identical; reward"), "{text}");
     let error = team.fail(&["replay", "runs/first", "2/train-3"]);
     assert!(error.contains("step 2 has `2/train-3/0`, `2/train-3/1`"), "{error}");
-    // With another temperature it would be another episode: an edited configuration is not that of the run.
+    // Another temperature would give another episode: an edited configuration is not that of the run.
     let resolved = team.dir.join("runs/first/resolved.toml");
     let text = fs::read_to_string(&resolved).unwrap();
     fs::write(&resolved, text.replace("temperature = 1.0", "temperature = 0.5")).unwrap();

@@ -1,4 +1,4 @@
-//! What each fused operation replaces: the same in candle's plain operations, with its autograd.
+//! Each fused operation in candle's plain operations, with its autograd.
 //!
 //! `candle_x` is the forward pass alone; `candle_x_bwd` is the forward pass, the sum of what it gives times a gradient, and
 //! the backward pass, so it stands beside `x` and `x_bwd` together.

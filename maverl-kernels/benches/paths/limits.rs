@@ -1,4 +1,4 @@
-//! What a path can do at best: instructions on registers, and memory at a footprint.
+//! Upper limits of a path: instructions on registers, and memory at a footprint.
 
 use std::hint::black_box;
 

@@ -67,7 +67,7 @@ pub(crate) struct Operation<'a> {
     pub(crate) arithmetic: f64,
     pub(crate) divisions: f64,
     pub(crate) roots: f64,
-    /// What it reads and writes, if that is much.
+    /// Bytes read and written, where they matter.
     pub(crate) traffic: Option<Traffic>,
     pub(crate) run: Box<dyn FnMut() + 'a>,
 }

@@ -1,15 +1,10 @@
-//! Every estimator over arrays of f32, and where it is computed.
+//! The estimators that a GPU computes too, over arrays of f32.
 
 use std::convert::Infallible;
 
-use super::relative::Groups;
-use super::{GaeSteps, Grouping, Moments, RaggedRows, Relative, Segments, moments};
-use crate::par;
+use super::{GaeSteps, Grouping, Moments, RaggedRows, Relative, Segments, same};
 
-/// Added to the variance when whitening, as in the reference implementations.
-pub(crate) const WHITEN_EPS: f64 = 1e-8;
-
-/// What GiGPO adds to the advantages of episodes.
+/// The steps of GiGPO, which add to the advantages of episodes.
 #[derive(Debug, Clone, Copy)]
 pub struct Steps<'a> {
     /// The steps of each episode, one after the other.
@@ -24,31 +19,21 @@ pub struct Steps<'a> {
 
 /// Advantages of a batch, from arrays of f32 with sums in f64.
 ///
-/// Two implementations have these signatures: [`Cpu`], which is the reference, and with the feature `cuda` a GPU. They are
-/// held to 1e-5 of the largest number. The bits of either depend on no number of threads, and those of a group or text on
-/// no other.
+/// Two implementations have these signatures: [`Cpu`], which rounds the results of this module's functions, and with the
+/// feature `cuda` a GPU, whose kernels are compared with it: within 1e-6 of the largest number where the kernels run as C++
+/// on the CPU, 1e-5 on a GPU. The bits of either depend on no number of threads, and those of a group or text on no other.
 pub trait Estimate {
-    /// What may go wrong.
+    /// Error of the machine.
     type Error;
 
-    /// How many, mean and deviation of each group, `[groups]`.
+    /// Count, mean and deviation of each group, `[groups]`: [`moments`](super::moments()).
     ///
     /// # Panics
     ///
     /// If the lengths differ.
     fn moments(&self, values: &[f32], by: &Segments) -> Result<Vec<Moments>, Self::Error>;
 
-    /// The advantage of each row `[N]`, relative to its group.
-    ///
-    /// ```text
-    /// u = mean of values over the rows of the unit
-    /// A = (u − b) / (σ + ε)              mean            b = μ
-    ///                                    leave_one_out   u − b = n / (n − 1) · (u − μ)
-    /// ```
-    ///
-    /// GRPO ([2402.03300](https://arxiv.org/abs/2402.03300) §4.1.2), RLOO
-    /// ([2402.14740](https://arxiv.org/abs/2402.14740) §2), Dr. MAS ([2602.08847](https://arxiv.org/abs/2602.08847) eq.
-    /// 5). `σ` is the sample deviation (n − 1) over units; a group of one follows [`Singleton`](super::Singleton).
+    /// The advantage of each row `[N]`, relative to its group: [`relative`](super::relative()).
     ///
     /// # Panics
     ///
@@ -95,16 +80,7 @@ pub trait Estimate {
         options: &Relative,
     ) -> Result<Vec<f32>, Self::Error>;
 
-    /// Advantages and returns of every place, both `[N]`; the value after the end of a row is `after`, `[rows]`.
-    ///
-    /// ```text
-    /// δₜ = rₜ + γ · Vₜ₊₁ − Vₜ
-    /// Aₜ = δₜ + γ · λ · Aₜ₊₁
-    /// Gₜ = Aₜ + Vₜ
-    /// ```
-    ///
-    /// GAE, [1506.02438](https://arxiv.org/abs/1506.02438) eq. 16; over chains of replies it is MARFT's,
-    /// [2504.16129](https://arxiv.org/abs/2504.16129), with places of actions or of tokens.
+    /// Advantages and returns of every place, both `[N]`: [`gae`](super::gae()).
     ///
     /// # Panics
     ///
@@ -118,7 +94,7 @@ pub trait Estimate {
         hops: GaeSteps,
     ) -> Result<(Vec<f32>, Vec<f32>), Self::Error>;
 
-    /// The discounted sum of rewards from each place on, `[N]`: `Rₜ = rₜ + γ · Rₜ₊₁`.
+    /// The discounted sum of rewards from each place on, `[N]`: [`returns`](super::returns()).
     ///
     /// # Panics
     ///
@@ -130,14 +106,7 @@ pub trait Estimate {
         gamma: f64,
     ) -> Result<Vec<f32>, Self::Error>;
 
-    /// Mean 0 and deviation 1 in each group, over tokens, of which each row has so many `[N]`. One group is the batch; a
-    /// group for each seat is the per-agent form. A row of 0 tokens is in no statistic.
-    ///
-    /// ```text
-    /// x = (x − mean) / sqrt(var + 1e-8)          var over n − 1 tokens
-    /// ```
-    ///
-    /// REINFORCE++, [2501.03262](https://arxiv.org/abs/2501.03262) §3.
+    /// Mean 0 and deviation 1 in each group, over tokens: [`whiten`](super::whiten()).
     ///
     /// # Panics
     ///
@@ -149,12 +118,7 @@ pub trait Estimate {
         by: &Segments,
     ) -> Result<Vec<f32>, Self::Error>;
 
-    /// Rewards `[N]` less the moving average of each seat, which moves after they are taken.
-    ///
-    /// ```text
-    /// A = r − b
-    /// b ← m · b + (1 − m) · mean r of the seat         if it has a row
-    /// ```
+    /// Rewards `[N]` less the moving average of each seat: [`ema`](super::ema()).
     ///
     /// # Panics
     ///
@@ -168,7 +132,7 @@ pub trait Estimate {
     ) -> Result<Vec<f32>, Self::Error>;
 }
 
-/// The reference: the current rayon pool. Its results are the same to the bit on any number of threads.
+/// This module's functions, with results rounded to f32. The same bits on any number of threads.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cpu;
 
@@ -176,8 +140,7 @@ impl Estimate for Cpu {
     type Error = Infallible;
 
     fn moments(&self, values: &[f32], by: &Segments) -> Result<Vec<Moments>, Infallible> {
-        same("moments", values.len(), by.len());
-        Ok(moments::moments(by, |row| (f64::from(values[row]), 1.0)))
+        Ok(super::moments(&widened(values), by))
     }
 
     fn relative(
@@ -186,10 +149,7 @@ impl Estimate for Cpu {
         by: &Grouping,
         options: &Relative,
     ) -> Result<Vec<f32>, Infallible> {
-        let groups = Groups::of(values, by);
-        Ok(each(values.len(), |row| {
-            options.advantage(groups.value(values, row), groups.group(row), None)
-        }))
+        Ok(rounded(super::relative(&widened(values), by, None, options).0))
     }
 
     fn relative_apart(
@@ -199,11 +159,7 @@ impl Estimate for Cpu {
         deviation: &Grouping,
         options: &Relative,
     ) -> Result<Vec<f32>, Infallible> {
-        let (groups, scales) = (Groups::of(values, mean), Groups::of(values, deviation));
-        Ok(each(values.len(), |row| {
-            let value = groups.value(values, row);
-            options.advantage(value, groups.group(row), Some(scales.group(row)))
-        }))
+        Ok(rounded(super::relative(&widened(values), mean, Some(deviation), options).0))
     }
 
     fn step_groups(
@@ -216,12 +172,10 @@ impl Estimate for Cpu {
         same("step_groups", episodes.len(), rewards.len());
         same("step_groups", episodes.len(), steps.anchors.len());
         let returns = self.returns(rewards, steps.episodes, steps.gamma)?;
-        let groups = moments::moments(steps.anchors, |row| (f64::from(returns[row]), 1.0));
-        Ok(each(episodes.len(), |row| {
-            let own = &groups[steps.anchors.ids()[row] as usize];
-            let among = options.advantage(f64::from(returns[row]), own, None);
-            f64::from(episodes[row]) + steps.weight * among
-        }))
+        let anchors = Grouping::from(steps.anchors.clone());
+        let (among, _) = super::relative(&widened(&returns), &anchors, None, options);
+        let both = episodes.iter().zip(among);
+        Ok(rounded(both.map(|(&of, among)| f64::from(of) + steps.weight * among)))
     }
 
     fn gae(
@@ -232,12 +186,9 @@ impl Estimate for Cpu {
         places: &RaggedRows,
         hops: GaeSteps,
     ) -> Result<(Vec<f32>, Vec<f32>), Infallible> {
-        same("gae", rewards.len(), places.len());
-        same("gae", values.len(), places.len());
-        same("gae", after.len(), places.count());
-        let at = |place: usize| (f64::from(rewards[place]), f64::from(values[place]));
-        let both = places.scan(at, |row| f64::from(after[row]), hops);
-        Ok(both.into_iter().map(|[advantage, gain]| (advantage, gain)).unzip())
+        let [rewards, values, after] = [rewards, values, after].map(widened);
+        let (advantages, returns) = super::gae(&rewards, &values, &after, places, hops);
+        Ok((rounded(advantages), rounded(returns)))
     }
 
     fn returns(
@@ -246,10 +197,7 @@ impl Estimate for Cpu {
         places: &RaggedRows,
         gamma: f64,
     ) -> Result<Vec<f32>, Infallible> {
-        same("returns", rewards.len(), places.len());
-        let hops = GaeSteps::all(super::GaeParams { gamma, lambda: 1.0 });
-        let both = places.scan(|place| (f64::from(rewards[place]), 0.0), |_| 0.0, hops);
-        Ok(both.into_iter().map(|[advantage, _]| advantage).collect())
+        Ok(rounded(super::returns(&widened(rewards), places, gamma)))
     }
 
     fn whiten(
@@ -258,13 +206,7 @@ impl Estimate for Cpu {
         tokens: &[u32],
         by: &Segments,
     ) -> Result<Vec<f32>, Infallible> {
-        same("whiten", values.len(), by.len());
-        same("whiten", tokens.len(), by.len());
-        let groups = moments::moments(by, |row| (f64::from(values[row]), f64::from(tokens[row])));
-        Ok(each(values.len(), |row| {
-            let own = &groups[by.ids()[row] as usize];
-            (f64::from(values[row]) - own.mean) / (own.variance() + WHITEN_EPS).sqrt()
-        }))
+        Ok(rounded(super::whiten(&widened(values), tokens, by)))
     }
 
     fn ema(
@@ -274,32 +216,16 @@ impl Estimate for Cpu {
         momentum: f64,
         averages: &mut [f64],
     ) -> Result<Vec<f32>, Infallible> {
-        assert!(seats.groups() <= averages.len(), "ema: one average per seat");
-        let groups = self.moments(rewards, seats)?;
-        let advantages = each(rewards.len(), |row| {
-            f64::from(rewards[row]) - averages[seats.ids()[row] as usize]
-        });
-        for (average, own) in averages.iter_mut().zip(groups).filter(|(_, own)| own.n > 0.0) {
-            *average = momentum * *average + (1.0 - momentum) * own.mean;
-        }
-        Ok(advantages)
+        Ok(rounded(super::ema(&widened(rewards), seats, momentum, averages)))
     }
 }
 
-/// Asserts that two things are of one length.
-pub(crate) fn same(name: &str, a: usize, b: usize) {
-    assert_eq!(a, b, "{name}: {a} rows, where there should be {b}");
+fn widened(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|&value| f64::from(value)).collect()
 }
 
-/// `f` of every row, rounded.
-fn each(n: usize, f: impl Fn(usize) -> f64 + Sync) -> Vec<f32> {
-    let mut out = vec![0.0; n];
-    par::parts(&mut out, 1, |start, part| {
-        for (row, out) in (start..).zip(part) {
-            *out = f(row) as f32;
-        }
-    });
-    out
+fn rounded(values: impl IntoIterator<Item = f64>) -> Vec<f32> {
+    values.into_iter().map(|value| value as f32).collect()
 }
 
 #[cfg(test)]

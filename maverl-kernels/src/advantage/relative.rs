@@ -1,11 +1,9 @@
-//! Advantages relative to a group, row by row.
+//! Advantages relative to a group.
 
-use super::{Grouping, Moments, Singleton};
+use super::moments::{moments, weighted_moments};
+use super::{Grouping, Moments, Singleton, same};
 
-/// A standard deviation up to this times the mean (or 1, if that is more) is the rounding of equal rewards.
-const ROUNDING: f64 = 1e-9;
-
-/// What a unit is compared with.
+/// Reference that a unit's value is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Baseline {
     /// Nothing.
@@ -14,12 +12,14 @@ pub enum Baseline {
     Mean,
     /// The mean of the others.
     LeaveOneOut,
+    /// The second best of its group, for the best; the others have no advantage. There is no kernel of it.
+    SecondBest,
 }
 
-/// How units are compared.
+/// Options of [`relative`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Relative {
-    /// What a unit is compared with.
+    /// Reference that a unit's value is compared with.
     pub baseline: Baseline,
     /// Divide by the deviation.
     pub normalize_std: bool,
@@ -29,62 +29,113 @@ pub struct Relative {
     pub singleton: Singleton,
 }
 
+/// The advantage of each row `[N]`, and the moments of each group over its units, `[groups]`.
+///
+/// ```text
+/// u = mean of values over the rows of the unit
+/// A = (u − b) / (σ + ε)
+///
+/// mean            b = μ                                 GRPO, 2402.03300 §4.1.2; Dr. MAS, 2602.08847 eq. 5
+/// leave_one_out   b = mean of the others,
+///                 u − b = n / (n − 1) · (u − μ)         RLOO, 2402.14740 §2
+/// second_best     u − b = best − second best for the best unit, 0 for the others     2503.19595
+/// none            b = 0
+/// ```
+///
+/// - `σ` is the sample deviation (n − 1) over units, as in the reference implementation of Dr. MAS; the paper has n.
+/// - `deviation` takes `σ` over other groups than the mean: the four variants of the ablation of Dr. MAS. A group of it
+///   in which all are equal, or which has one unit, has no scale, and the advantage is 0.
+/// - A group of one unit follows [`Singleton`]; its moments still are its own.
+/// - Of equal units the first is the best; its advantage is 0.
+///
+/// # Panics
+///
+/// If the lengths differ.
+pub fn relative(
+    values: &[f64],
+    by: &Grouping,
+    deviation: Option<&Grouping>,
+    options: &Relative,
+) -> (Vec<f64>, Vec<Moments>) {
+    same("relative", values.len(), by.len());
+    let units = unit_means(values, by);
+    let stats = moments(&units, &by.groups);
+    let scales = deviation.map(|other| {
+        same("relative", values.len(), other.len());
+        (other, moments(&unit_means(values, other), &other.groups))
+    });
+    let leads = match options.baseline {
+        Baseline::SecondBest => leads(&units, by),
+        _ => Vec::new(),
+    };
+    let advantages = (0..values.len()).map(|row| {
+        let unit = by.unit(row);
+        let own = &stats[by.ids()[row] as usize];
+        let lead = leads.get(unit).copied().unwrap_or(0.0);
+        let scale = scales.as_ref().map(|(by, stats)| &stats[by.ids()[row] as usize]);
+        options.advantage(units[unit], lead, own, scale)
+    });
+    (advantages.collect(), stats)
+}
+
 impl Relative {
     /// The advantage of a unit of this value. `scale` is the group of the deviation, where it is another one.
-    pub(crate) fn advantage(&self, value: f64, own: &Moments, scale: Option<&Moments>) -> f64 {
+    fn advantage(&self, value: f64, lead: f64, own: &Moments, scale: Option<&Moments>) -> f64 {
         let alone = own.n == 1.0 && self.baseline != Baseline::None;
         if alone && self.singleton == Singleton::Zero {
             return 0.0;
         }
-        let centred = match self.baseline {
+        let centered = match self.baseline {
             _ if alone => value,
             Baseline::None => value,
             Baseline::Mean => value - own.mean,
-            Baseline::LeaveOneOut => (value - own.mean) * (own.n / (own.n - 1.0)),
+            Baseline::LeaveOneOut => (value - own.mean) * own.n / (own.n - 1.0),
+            Baseline::SecondBest => lead,
         };
         if !self.normalize_std {
-            return centred;
+            return centered;
         }
         let std = match scale {
             None if own.n == 1.0 => 1.0,
             None => own.std(),
-            Some(scale) if scale.std() > ROUNDING * scale.mean.abs().max(1.0) => scale.std(),
+            Some(scale) if scale.has_spread() => scale.std(),
             Some(scale) if scale.n == 1.0 && self.singleton == Singleton::Raw => 1.0,
             Some(_) => return 0.0,
         };
-        centred / (std + self.eps)
+        centered / (std + self.eps)
     }
 }
 
-/// The units of a grouping and its groups.
-pub(crate) struct Groups<'a> {
-    by: &'a Grouping,
-    units: Option<Vec<Moments>>,
-    groups: Vec<Moments>,
-}
-
-impl<'a> Groups<'a> {
-    pub(crate) fn of(values: &[f32], by: &'a Grouping) -> Self {
-        assert_eq!(values.len(), by.len(), "relative: one place in the grouping per value");
-        let row = |row: usize| (f64::from(values[row]), 1.0);
-        let units = by.units.as_ref().map(|units| super::moments::moments(units, row));
-        let groups = match &units {
-            Some(units) => super::moments::moments(&by.groups, |unit| (units[unit].mean, 1.0)),
-            None => super::moments::moments(&by.groups, row),
-        };
-        Self { by, units, groups }
-    }
-
-    /// The value that counts for a row.
-    pub(crate) fn value(&self, values: &[f32], row: usize) -> f64 {
-        match (&self.units, &self.by.units) {
-            (Some(means), Some(units)) => means[units.ids()[row] as usize].mean,
-            _ => f64::from(values[row]),
+/// The value of each unit: the mean over its rows.
+fn unit_means(values: &[f64], by: &Grouping) -> Vec<f64> {
+    match &by.units {
+        None => values.to_vec(),
+        Some(units) => {
+            let moments = weighted_moments(units, |row| (values[row], 1.0));
+            moments.into_iter().map(|unit| unit.mean).collect()
         }
     }
+}
 
-    /// The group of a row.
-    pub(crate) fn group(&self, row: usize) -> &Moments {
-        &self.groups[self.by.ids()[row] as usize]
+/// Lead of the best unit of each group over the second best; 0 for the others. `[units]`
+fn leads(units: &[f64], by: &Grouping) -> Vec<f64> {
+    let mut leads = vec![0.0; units.len()];
+    for group in 0..by.groups.groups() {
+        let (mut best, mut second): (Option<usize>, Option<f64>) = (None, None);
+        for unit in by.groups.group(group).map(|place| by.groups.row(place)) {
+            match best {
+                Some(first) if units[unit] <= units[first] => {
+                    second = Some(second.map_or(units[unit], |second| second.max(units[unit])));
+                }
+                _ => {
+                    second = best.map(|first| units[first]);
+                    best = Some(unit);
+                }
+            }
+        }
+        if let (Some(best), Some(second)) = (best, second) {
+            leads[best] = units[best] - second;
+        }
     }
+    leads
 }

@@ -2,19 +2,20 @@
 
 use rayon::prelude::*;
 
+use super::same;
 use super::segments::MOST;
 use crate::par;
 
-/// How rewards fade from one place to the next.
+/// Discount and lambda from one place to the next.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GaeParams {
     /// Discount of what comes later.
     pub gamma: f64,
-    /// How far an estimate looks: 0 is one place, 1 is to the end.
+    /// GAE lambda: 0 is one place, 1 is to the end.
     pub lambda: f64,
 }
 
-/// How rewards fade inside a reply, and from a reply to the next in a chain.
+/// Discount and lambda inside a reply, and from a reply to the next in a chain.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GaeSteps {
     /// From a place to the next one of the same reply, and to the end of a row that is no chain.
@@ -67,12 +68,12 @@ impl RaggedRows {
         Self { last: Some(last), ..Self::rows(&lengths) }
     }
 
-    /// RaggedRows of all rows.
+    /// Values of all rows.
     pub fn len(&self) -> usize {
         self.offsets[self.count()] as usize
     }
 
-    /// Whether there are no places.
+    /// True if there are no places.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -94,8 +95,8 @@ impl RaggedRows {
         self.last.as_deref()
     }
 
-    /// Calls `f(row, first place, part of out)` for each row, on as many threads as pay.
-    fn each(&self, out: &mut [[f32; 2]], f: impl Fn(usize, usize, &mut [[f32; 2]]) + Sync) {
+    /// Calls `f(row, first place, part of out)` for each row, in parallel where that is faster.
+    fn each(&self, out: &mut [[f64; 2]], f: impl Fn(usize, usize, &mut [[f64; 2]]) + Sync) {
         let (mut rest, mut parts) = (out, Vec::with_capacity(self.count()));
         for (row, pair) in self.offsets.windows(2).enumerate() {
             let (part, more) = rest.split_at_mut((pair[1] - pair[0]) as usize);
@@ -107,26 +108,61 @@ impl RaggedRows {
             false => parts.into_iter().for_each(|(row, first, part)| f(row, first, part)),
         }
     }
+}
 
-    /// Advantage and return of each place, from rewards and values at it; `after` is the value after the end of a row.
-    pub(crate) fn scan(
-        &self,
-        at: impl Fn(usize) -> (f64, f64) + Sync,
-        after: impl Fn(usize) -> f64 + Sync,
-        hops: GaeSteps,
-    ) -> Vec<[f32; 2]> {
-        let mut out = vec![[0.0; 2]; self.len()];
-        self.each(&mut out, |row, first, part| {
-            let (mut next, mut running) = (after(row), 0.0);
-            for (t, out) in part.iter_mut().enumerate().rev() {
-                let (reward, value) = at(first + t);
-                let chained = self.last.as_ref().is_some_and(|last| last[first + t] != 0);
-                let GaeParams { gamma, lambda } = if chained { hops.between } else { hops.within };
-                running = reward + gamma * next - value + gamma * lambda * running;
-                next = value;
-                *out = [running as f32, (running + value) as f32];
-            }
-        });
-        out
-    }
+/// Advantages and returns of every place, both `[N]`; the value after the end of a row is `after`, `[rows]`.
+///
+/// ```text
+/// δₜ = rₜ + γ · Vₜ₊₁ − Vₜ
+/// Aₜ = δₜ + γ · λ · Aₜ₊₁
+/// Gₜ = Aₜ + Vₜ
+/// ```
+///
+/// GAE, [1506.02438](https://arxiv.org/abs/1506.02438) eq. 16. Over chains of replies, where the last place of a reply is
+/// followed by the first of the next, it is MARFT's, [2504.16129](https://arxiv.org/abs/2504.16129), with places of
+/// actions or of tokens. The reference implementation of MARFT has one discount for both kinds of step; `within` of
+/// `γ = λ = 1` leaves the length of replies out of it.
+///
+/// # Panics
+///
+/// If the lengths differ.
+pub fn gae(
+    rewards: &[f64],
+    values: &[f64],
+    after: &[f64],
+    places: &RaggedRows,
+    steps: GaeSteps,
+) -> (Vec<f64>, Vec<f64>) {
+    same("gae", rewards.len(), places.len());
+    same("gae", values.len(), places.len());
+    same("gae", after.len(), places.count());
+    let mut out = vec![[0.0; 2]; places.len()];
+    places.each(&mut out, |row, first, part| {
+        let (mut next, mut running) = (after[row], 0.0);
+        for (t, out) in part.iter_mut().enumerate().rev() {
+            let (reward, value) = (rewards[first + t], values[first + t]);
+            let chained = places.last.as_ref().is_some_and(|last| last[first + t] != 0);
+            let GaeParams { gamma, lambda } = if chained { steps.between } else { steps.within };
+            running = reward + gamma * next - value + gamma * lambda * running;
+            next = value;
+            *out = [running, running + value];
+        }
+    });
+    out.into_iter().map(|[advantage, gain]| (advantage, gain)).unzip()
+}
+
+/// The discounted sum of rewards from each place of a row on, `[N]`.
+///
+/// ```text
+/// Rₜ = rₜ + γ · Rₜ₊₁
+/// ```
+///
+/// GiGPO, [2505.10978](https://arxiv.org/abs/2505.10978) §4.2.
+///
+/// # Panics
+///
+/// If the lengths differ.
+pub fn returns(rewards: &[f64], places: &RaggedRows, gamma: f64) -> Vec<f64> {
+    let (values, after) = (vec![0.0; rewards.len()], vec![0.0; places.count()]);
+    gae(rewards, &values, &after, places, GaeSteps::all(GaeParams { gamma, lambda: 1.0 })).0
 }

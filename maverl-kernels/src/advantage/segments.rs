@@ -17,7 +17,8 @@ pub struct Segments {
     offsets: Vec<u32>,
     /// None where the rows of a group lie together, group after group.
     rows: Option<Vec<u32>>,
-    /// None where every group is one piece.
+    /// Groups cut into pieces, for kernels; none where every group is one piece.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pieces: Option<Pieces>,
 }
 
@@ -66,7 +67,7 @@ impl Segments {
         self.group.len()
     }
 
-    /// Whether there are no rows.
+    /// True if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.group.is_empty()
     }
@@ -88,11 +89,13 @@ impl Segments {
     }
 
     /// Where each piece begins in the order.
+    #[cfg(feature = "cuda")]
     pub(crate) fn starts(&self) -> &[u32] {
         self.pieces.as_ref().map_or(&self.offsets, |pieces| &pieces.starts)
     }
 
     /// The pieces of each group; none if each is one piece.
+    #[cfg(feature = "cuda")]
     pub(crate) fn pieces(&self) -> Option<&[u32]> {
         self.pieces.as_ref().map(|pieces| pieces.offsets.as_slice())
     }
@@ -102,10 +105,9 @@ impl Segments {
         self.rows.as_ref().map_or(place, |rows| rows[place] as usize)
     }
 
-    /// The places of piece `p`.
-    pub(crate) fn piece(&self, p: usize) -> Range<usize> {
-        let starts = self.starts();
-        starts[p] as usize..starts[p + 1] as usize
+    /// The places of a group in the order.
+    pub(crate) fn group(&self, group: usize) -> Range<usize> {
+        self.offsets[group] as usize..self.offsets[group + 1] as usize
     }
 }
 
@@ -134,7 +136,7 @@ fn cut(offsets: &[u32]) -> Option<Pieces> {
     Some(pieces)
 }
 
-/// What is compared with what: rows in units, of which each counts once with its mean, and units in groups.
+/// Grouping of rows: rows in units, of which each counts once with its mean, and units in groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grouping {
     /// None where a unit is a row.
@@ -145,10 +147,17 @@ pub struct Grouping {
     group: Vec<u32>,
 }
 
+impl From<Segments> for Grouping {
+    /// Every row is a unit.
+    fn from(groups: Segments) -> Self {
+        Self { units: None, groups, group: vec![] }
+    }
+}
+
 impl Grouping {
     /// Every row is a unit; `group` is `[N]`.
     pub fn rows(group: &[usize]) -> Self {
-        Self { units: None, groups: Segments::of(group), group: vec![] }
+        Segments::of(group).into()
     }
 
     /// Rows of units `unit` in groups `group`, both `[N]`. Ids of units may have gaps.
@@ -183,9 +192,14 @@ impl Grouping {
         self.units.as_ref().unwrap_or(&self.groups).len()
     }
 
-    /// Whether there are no rows.
+    /// True if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The unit of a row.
+    pub(crate) fn unit(&self, row: usize) -> usize {
+        self.units.as_ref().map_or(row, |units| units.ids()[row] as usize)
     }
 
     /// The group of each row, `[N]`.

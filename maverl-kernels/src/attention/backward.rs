@@ -1,4 +1,4 @@
-//! The gradient of attention over one row.
+//! Backward pass of attention over one row.
 
 use std::ops::Range;
 
@@ -14,28 +14,28 @@ use crate::lanes::{self, Kernel, LANES, Lanes};
 /// Queries whose probabilities are held at once, so that a key's gradient is read and written once for all of them.
 const QUERIES: usize = 16;
 
-/// What the gradient of one row is computed from.
+/// Inputs of one row's gradient.
 #[derive(Clone, Copy)]
 pub(super) struct Row<'a> {
-    /// `[tokens, heads.q * dim]`, as `out` and `dout`.
+    /// Queries `[tokens, heads.q * dim]`; `out` and `dout` have the same shape.
     pub(super) q: &'a [f32],
-    /// `[tokens, heads.kv * dim]`, as `v`; with the prefix joined, `[prefix + tokens, ..]`.
+    /// Keys `[tokens, heads.kv * dim]`; `v` has the same shape. With the prefix joined: `[prefix + tokens, ..]`.
     pub(super) k: &'a [f32],
     pub(super) v: &'a [f32],
-    /// Keys and values of the tokens before those of the row, empty once they are joined.
+    /// Keys and values of the prefix; empty once they are joined with the row's.
     pub(super) prefix: [&'a [f32]; 2],
     pub(super) out: &'a [f32],
     pub(super) dout: &'a [f32],
 }
 
-/// A row and the places of its gradients, by queries, keys and values.
+/// A row and the slices of its gradients, by queries, keys and values.
 pub(super) struct Task<'a> {
     pub(super) row: Row<'a>,
     pub(super) grads: [&'a mut [f32]; 3],
 }
 
-/// Overwrites the gradients of a row, then of those that go on after it, which add to those of its keys and values. With
-/// the heads in parallel, if asked for: the same sums in the same order.
+/// Overwrites the gradients of a row, then of the rows that share it as prefix. Those add to its gradients of keys and
+/// values. `by_head` runs the heads in parallel, with the same sums in the same order.
 pub(super) fn run(family: Vec<Task<'_>>, heads: Heads, by_head: bool) {
     let (mut keys, mut values) = (Vec::new(), Vec::new());
     let mut family = family.into_iter();
@@ -51,7 +51,7 @@ pub(super) fn run(family: Vec<Task<'_>>, heads: Heads, by_head: bool) {
 }
 
 impl Row<'_> {
-    /// Overwrites the gradients of this row, and adds to those of its prefix.
+    /// Overwrites the gradients of this row and adds to those of its prefix.
     fn run(
         self,
         heads: Heads,
@@ -73,18 +73,18 @@ impl Row<'_> {
     }
 }
 
-/// The gradients of one key head and the queries that use it.
+/// Gradients of one key head and of the query heads that use it.
 struct Grads {
-    /// `[queries, group * dim]`.
+    /// Gradients of queries, `[queries, group * dim]`.
     dq: Vec<f32>,
-    /// `[tokens, padded dim]`.
+    /// Gradients of keys, `[tokens, padded dim]`.
     dk: Vec<f32>,
-    /// `[tokens, padded dim]`.
+    /// Gradients of values, `[tokens, padded dim]`.
     dv: Vec<f32>,
 }
 
 impl Grads {
-    /// Copies to where this head lies among the others; what is of the prefix is added.
+    /// Copies the gradients to the columns of this head. Those of the prefix are added.
     fn store(
         self,
         heads: Heads,
@@ -109,7 +109,7 @@ impl Grads {
     }
 }
 
-/// Gives columns of the rows of `to` what rows of `pitch` begin with.
+/// Copies the first elements of rows of `pitch` to columns of the rows of `to`.
 fn rows(
     from: &[f32],
     pitch: usize,
@@ -129,7 +129,7 @@ struct HeadView<'a> {
     head: usize,
 }
 
-/// Arrays that are used again for every block of queries.
+/// Buffers reused for every block of queries.
 struct Scratch {
     /// Scaled queries and output gradients, `[QUERIES, padded dim]`.
     q: Vec<f32>,
@@ -186,14 +186,14 @@ impl Kernel for HeadView<'_> {
 /// A block of queries of one query head.
 struct Block<'a> {
     head: &'a HeadView<'a>,
-    /// Transposed.
+    /// Transposed keys.
     keys: &'a [f32],
     values: &'a [f32],
-    /// Tokens before the first query of the row, and the queries of the block.
+    /// Number of tokens before the first query of the row, and the queries of the block.
     first: usize,
     start: usize,
     end: usize,
-    /// Which of the query heads of the group.
+    /// Index of the query head in the group.
     member: usize,
 }
 
@@ -220,7 +220,7 @@ impl Block<'_> {
         weighted::accumulate(lanes.simd, (p, pitch), self.end, (dout, wide), &mut grads.dv);
     }
 
-    /// Index of a query's member of the group in arrays of queries.
+    /// Returns the index of a query of this group member in arrays of queries.
     #[inline(always)]
     fn at(&self, query: usize) -> usize {
         let HeadView { heads, head, .. } = *self.head;
@@ -239,7 +239,7 @@ impl Block<'_> {
         }
     }
 
-    /// The products of rows with the keys or values that they see.
+    /// Computes the products of rows with the keys or values that they attend to.
     #[inline(always)]
     fn products<S: Simd, const N: usize>(
         &self,
@@ -252,13 +252,13 @@ impl Block<'_> {
         let dim = self.head.heads.dim;
         let x = vector::Vectors { data: from, pitch: vector::padded(dim), dim };
         for (i, keys) in keys.chunks_exact(dim * LANES).take(pitch / LANES).enumerate() {
-            // Earlier queries see none of these keys.
+            // Earlier queries attend to none of these keys.
             let first = (i * LANES).saturating_sub(self.start);
             vector::products(lanes, x, first, keys, to, (pitch, i * LANES));
         }
     }
 
-    /// Replaces scores by probabilities, and their products with output gradients by gradients of the scores.
+    /// Replaces scores by probabilities, and products with output gradients by gradients of the scores.
     #[inline(always)]
     fn scores<S: Simd, const N: usize>(
         &self,
@@ -290,7 +290,7 @@ impl Block<'_> {
         }
     }
 
-    /// The gradients of queries.
+    /// Computes the gradients of queries.
     #[inline(always)]
     fn queries<S: Simd, const N: usize>(
         &self,

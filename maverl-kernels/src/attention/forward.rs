@@ -1,4 +1,4 @@
-//! Attention of a few queries of one row.
+//! Forward pass of attention for a few queries of one row.
 
 use std::cell::RefCell;
 
@@ -9,27 +9,27 @@ use super::weighted::Weighted;
 use super::{Heads, vector};
 use crate::lanes::{self, Kernel, LANES, Lanes};
 
-/// Rows of scores that are held at once, a row for each query and head.
+/// Maximum number of rows of scores held at once; a row belongs to one query and head.
 const ROWS: usize = 16;
-/// Scores that are held at once, unless four rows have more: half of a small first cache.
+/// Maximum number of scores held at once, unless four rows have more: half of a small L1 cache.
 const SCORES: usize = 4096;
 
-/// Consecutive queries of one row, with the keys and values at least up to the last of them.
+/// Consecutive queries of one row, with keys and values up to at least the last query.
 pub(super) struct Task<'a> {
-    /// `[queries, heads.q * dim]`.
+    /// Queries `[queries, heads.q * dim]`.
     pub(super) q: &'a [f32],
     pub(super) k: Keys<'a>,
-    /// `[.., heads.kv * dim]`.
+    /// Values `[.., heads.kv * dim]`.
     pub(super) v: Rows<'a>,
-    /// Keys and values of the tokens before those of `k` and `v`, which are rows one after the other then.
+    /// Keys and values of the prefix. With a prefix, `k` and `v` are consecutive rows.
     pub(super) prefix: Option<[&'a [f32]; 2]>,
-    /// Index in the row of the first query; its prefix is part of it.
+    /// Index of the first query in the row, prefix included.
     pub(super) first: usize,
-    /// `[queries, heads.q * dim]`.
+    /// Output `[queries, heads.q * dim]`.
     pub(super) out: &'a mut [f32],
 }
 
-/// What a task needs for a while; each thread keeps its own.
+/// Buffers of a task. Each thread keeps its own.
 #[derive(Default)]
 struct Scratch {
     transposed: Vec<f32>,
@@ -38,15 +38,15 @@ struct Scratch {
     rows: RowScratch,
 }
 
-/// Arrays of a block of rows.
+/// Buffers of a block of rows.
 #[derive(Default)]
 struct RowScratch {
-    /// Scaled queries `[rows, dim]`, and what they attend to.
+    /// Scaled queries `[rows, dim]`, and the sums of the values that they attend to.
     queries: Vec<f32>,
     out: Vec<f32>,
-    /// `[rows, padded keys]`.
+    /// Scores, then weights, `[rows, padded keys]`.
     scores: Vec<f32>,
-    /// Keys that each row sees, and one over the sum of their weights.
+    /// Number of keys that each row attends to, and the inverse of the sum of their weights.
     counts: Vec<usize>,
     scales: Vec<f32>,
 }
@@ -102,16 +102,16 @@ impl Kernel for Forward<'_> {
 struct Group<'a> {
     k: Keys<'a>,
     v: Rows<'a>,
-    /// The keys of this head if `k` has rows.
+    /// Transposed keys of this head, if `k` has rows.
     transposed: &'a [f32],
     heads: Heads,
     head: usize,
-    /// Whether they are read for one token, so that it pays to ask for them early.
+    /// True if the keys are read for one token only, so that prefetching pays.
     alone: bool,
 }
 
 impl Group<'_> {
-    /// The heads of this group in some consecutive queries, the first of which sees `first + 1` keys.
+    /// Computes the heads of this group for some consecutive queries. The first of them attends to `first + 1` keys.
     #[inline(always)]
     fn attend<S: Simd, const N: usize>(
         &self,
@@ -142,7 +142,7 @@ impl Group<'_> {
                 k.prefetch(i + 1, at * LANES..(at + dim) * LANES);
                 v.prefetch(i, kvw, at..at + dim);
             }
-            // Earlier queries see none of these keys.
+            // Earlier queries attend to none of these keys.
             let from = (i * LANES).saturating_sub(first) * group;
             vector::products(lanes, x, from, self.keys(i), scores, (pitch, i * LANES));
         }
@@ -159,7 +159,7 @@ impl Group<'_> {
         }
     }
 
-    /// The `i`-th sixteen keys, `[dim, 16]`.
+    /// Returns the `i`-th group of sixteen keys, `[dim, 16]`.
     #[inline(always)]
     fn keys(&self, i: usize) -> &[f32] {
         let Self { k, heads, head, .. } = *self;
@@ -173,7 +173,7 @@ impl Group<'_> {
     }
 }
 
-/// Two parts of a row as one.
+/// Concatenates the prefix and the row's own part.
 pub(super) fn join<'a>(whole: &'a mut Vec<f32>, prefix: &[f32], own: &[f32]) -> &'a [f32] {
     whole.clear();
     whole.extend_from_slice(prefix);

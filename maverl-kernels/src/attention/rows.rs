@@ -1,4 +1,4 @@
-//! Keys and values as they lie in memory.
+//! Memory layouts of keys and values.
 
 use std::ops::Range;
 
@@ -12,9 +12,9 @@ const LINE: usize = 16;
 /// Keys of one sequence.
 #[derive(Clone, Copy)]
 pub(super) enum Keys<'a> {
-    /// Rows one after the other.
+    /// Consecutive rows.
     Rows(&'a [f32]),
-    /// `ids` of blocks of `storage`, the keys of each from `at` on.
+    /// Blocks `ids` of `storage`; the keys of each block begin at `at`.
     Blocks { storage: &'a [Box<[f32]>], ids: &'a [u32], at: usize },
 }
 
@@ -23,8 +23,8 @@ impl<'a> Keys<'a> {
         Self::Blocks { storage: blocks.storage, ids, at: blocks.keys }
     }
 
-    /// Asks for a part of the keys of a block, if there is such a block: what one query reads of it is far less than
-    /// memory takes to come.
+    /// Prefetches a part of the keys of a block, if the block exists. Loading a block from memory takes longer than one
+    /// query computes on it.
     #[inline(always)]
     pub(super) fn prefetch(self, block: usize, part: Range<usize>) {
         let Self::Blocks { storage, ids, at } = self else { return };
@@ -33,11 +33,11 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// Rows of values of one sequence, one after the other or in blocks.
+/// Rows of values of one sequence, consecutive or in blocks.
 #[derive(Clone, Copy)]
 pub(super) enum Rows<'a> {
     Whole(&'a [f32]),
-    /// `ids` of blocks of `storage`, the rows of each from `at` on.
+    /// Blocks `ids` of `storage`; the rows of each block begin at `at`.
     Blocks {
         storage: &'a [Box<[f32]>],
         ids: &'a [u32],
@@ -46,12 +46,12 @@ pub(super) enum Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// The values of a sequence.
+    /// Returns the values of a sequence.
     pub(super) fn of(blocks: &Blocks<'a>, ids: &'a [u32]) -> Self {
         Self::Blocks { storage: blocks.storage, ids, at: blocks.values }
     }
 
-    /// [`Keys::prefetch`], for some columns of the rows of `width`.
+    /// Prefetches some columns of the rows of `width`, like [`Keys::prefetch`].
     #[inline(always)]
     pub(super) fn prefetch(self, block: usize, width: usize, columns: Range<usize>) {
         let Self::Blocks { storage, ids, at } = self else { return };
@@ -62,7 +62,8 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// The first `rows` rows of `width` in runs that lie together. Every run but the last is of whole groups of lanes.
+    /// Splits the first `rows` rows of `width` into runs that are contiguous in memory. Every run but the last holds
+    /// whole groups of lanes.
     #[inline(always)]
     pub(super) fn runs(self, rows: usize, width: usize) -> impl Iterator<Item = &'a [f32]> {
         let total = rows * width;
@@ -78,7 +79,7 @@ impl<'a> Rows<'a> {
         })
     }
 
-    /// A row of `width`.
+    /// Returns a row of `width`.
     #[inline(always)]
     pub(super) fn row(self, row: usize, width: usize) -> &'a [f32] {
         match self {

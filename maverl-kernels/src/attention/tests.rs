@@ -91,7 +91,7 @@ fn backward_agrees_with_central_differences_on_ragged_rows() {
     }
 }
 
-/// Sequences in blocks of sixteen tokens that lie in any order; what no token wrote is NaN.
+/// Sequences in blocks of sixteen tokens in arbitrary order. Slots that no token wrote are NaN.
 #[derive(Default)]
 struct Store {
     storage: Vec<Box<[f32]>>,
@@ -100,7 +100,7 @@ struct Store {
 impl Store {
     const TOKENS: usize = BLOCK_TOKENS;
 
-    /// Puts tokens `start..start + len` into blocks of their own, between blocks of nobody.
+    /// Writes tokens `start..start + len` to blocks of their own, between blocks that no sequence uses.
     fn put(&mut self, c: &Case, start: usize, len: usize, heads: Heads) -> Vec<u32> {
         let kvw = heads.kv_width();
         let mut ids = Vec::new();
@@ -118,7 +118,7 @@ impl Store {
             self.storage.push(Box::default());
             ids.insert(0, self.storage.len() as u32 - 2);
         }
-        // The first tokens in the last block.
+        // First tokens of the last block.
         let last = self.storage.len();
         self.storage[last - 2 * ids.len()..].reverse();
         ids.iter_mut().for_each(|id| *id += 1);
@@ -131,7 +131,7 @@ impl Store {
     }
 }
 
-/// The last `new` tokens of the first `len` of a row.
+/// Computes attention of the last `new` tokens of the first `len` of a row.
 fn cached(c: &Case, start: usize, len: usize, new: usize, heads: Heads) -> Vec<f32> {
     let qw = heads.q_width();
     let mut store = Store::default();
@@ -254,8 +254,8 @@ fn wrong_shapes_are_named() {
 
 type Family = ([usize; 6], [Option<usize>; 5], Vec<usize>, Vec<Vec<usize>>);
 
-/// Sequences that begin with the first 21 tokens, or with nothing: those in common once, and each sequence whole. Gives the
-/// packing, and for each token of the sequences where it lies among the shared ones.
+/// Sequences that share their first 21 tokens, or nothing: packed with the prefix stored once, and each sequence whole.
+/// Holds the packing and, for each token of the sequences, its index among the shared ones.
 fn family() -> Family {
     let offsets = [0, 21, 30, 30, 70, 75];
     let prefixes = [None, Some(0), None, Some(0), Some(0)];
@@ -273,7 +273,7 @@ fn family() -> Family {
     (offsets, prefixes, whole, rows)
 }
 
-/// Rows of `width` at these places.
+/// Returns the rows of `width` at these indices.
 fn pick(x: &[f32], width: usize, rows: &[Vec<usize>]) -> Vec<f32> {
     rows.iter().flatten().flat_map(|&at| &x[at * width..(at + 1) * width]).copied().collect()
 }

@@ -1,17 +1,17 @@
-//! The products of queries with keys, and their softmax. Some rows are taken at a time, so that what is read of keys serves
-//! several queries; what is taken together never touches the order of a sum.
+//! Products of queries with keys, and their softmax. Several rows are processed at a time, so that keys read once serve
+//! several queries. The grouping never changes the order of a sum.
 
 use pulp::Simd;
 
 use crate::lanes::{LANES, Lanes, Sixteen};
 
-/// `dim` rounded up to whole groups of lanes; what is added is zero.
+/// Returns `dim` rounded up to whole groups of lanes. The padding is zero.
 pub(super) fn padded(dim: usize) -> usize {
     dim.next_multiple_of(LANES)
 }
 
 /// Transposes the first `tokens` rows of one head, columns `at..at + dim` of rows of `width`, into groups of sixteen
-/// tokens: `[tokens / 16, dim, 16]`, zeros where there is no token.
+/// tokens: `[tokens / 16, dim, 16]`, with zeros past the last token.
 #[inline(always)]
 pub(super) fn transpose(
     x: &[f32],
@@ -33,7 +33,7 @@ pub(super) fn transpose(
     }
 }
 
-/// Rows of `dim` elements, from one to the next `pitch`.
+/// Rows of `dim` elements at a distance of `pitch`.
 #[derive(Clone, Copy)]
 pub(super) struct Vectors<'a> {
     pub(super) data: &'a [f32],
@@ -48,13 +48,14 @@ impl<'a> Vectors<'a> {
     }
 }
 
-/// If the vectors are arrays of numbers, for which nothing is gained by taking several at once and much code is compiled.
+/// Returns true if the vectors are arrays of numbers. Taking several at once then gains nothing and compiles much code.
 pub(super) const fn is_scalar<S: Simd>() -> bool {
     S::REGISTER_COUNT <= 8
 }
 
-/// Overwrites columns `at..at + 16` of the rows from `first` on of `out`, of `pitch`, by the products of as many vectors
-/// with the sixteen keys of a group, `keys [dim, 16]`: each in lane order, the bits of [`Lanes::dot`].
+/// Overwrites columns `at..at + 16` of the rows of `out` (of `pitch`, from `first` on) by the products of as many
+/// vectors with the sixteen keys of a group, `keys [dim, 16]`. Each product is summed in lane order, with the bits of
+/// [`Lanes::dot`].
 #[inline(always)]
 pub(super) fn products<S: Simd, const N: usize>(
     lanes: Lanes<S, N>,
@@ -65,7 +66,7 @@ pub(super) fn products<S: Simd, const N: usize>(
     (pitch, at): (usize, usize),
 ) {
     let rows = out.len() / pitch;
-    // As many rows at once as there are registers for the parts of their sums.
+    // As many rows at once as registers can hold partial sums for.
     let most = match N {
         _ if is_scalar::<S>() => 1,
         1 => 4,
@@ -87,7 +88,7 @@ pub(super) fn products<S: Simd, const N: usize>(
     }
 }
 
-/// [`products`] of `M` rows.
+/// Computes [`products`] of `M` rows.
 #[inline(always)]
 fn some_products<S: Simd, const N: usize, const M: usize>(
     lanes: Lanes<S, N>,
@@ -101,7 +102,7 @@ fn some_products<S: Simd, const N: usize, const M: usize>(
     for (m, q) in q.iter_mut().enumerate() {
         *q = x.row(row + m);
     }
-    // The usual sizes of a head, as constants for the compiler to unroll.
+    // The usual head sizes are constants, so that the compiler unrolls the loops.
     let products = match x.dim {
         _ if is_scalar::<S>() => tree(lanes, q, keys),
         32 => tree(lanes, cut::<M, 32>(q), keys),
@@ -115,7 +116,7 @@ fn some_products<S: Simd, const N: usize, const M: usize>(
     }
 }
 
-/// The first `D` elements of each.
+/// Shortens each row to its first `D` elements.
 #[inline(always)]
 fn cut<const M: usize, const D: usize>(mut q: [&[f32]; M]) -> [&[f32]; M] {
     for q in &mut q {
@@ -127,7 +128,7 @@ fn cut<const M: usize, const D: usize>(mut q: [&[f32]; M]) -> [&[f32]; M] {
 /// Sums of `M` rows for sixteen keys.
 type Sums<S, const N: usize, const M: usize> = [Sixteen<S, N>; M];
 
-/// A lane after the other in the order in which [`Lanes::sum`] adds them, so that few registers hold the sums.
+/// Yields lane by lane in the order in which [`Lanes::sum`] adds them, so that few registers hold the sums.
 #[inline(always)]
 fn tree<S: Simd, const N: usize, const M: usize>(
     lanes: Lanes<S, N>,
@@ -143,7 +144,7 @@ fn tree<S: Simd, const N: usize, const M: usize>(
     add(lanes, halves[0], halves[1])
 }
 
-/// The sums of lanes `i`, `i + 4`, `i + 8` and `i + 12`.
+/// Returns the sums of lanes `i`, `i + 4`, `i + 8` and `i + 12`.
 #[inline(always)]
 fn four<S: Simd, const N: usize, const M: usize>(
     lanes: Lanes<S, N>,
@@ -156,7 +157,7 @@ fn four<S: Simd, const N: usize, const M: usize>(
     add(lanes, low, high)
 }
 
-/// The sums of a lane.
+/// Returns the sums of one lane.
 #[inline(always)]
 fn lane<S: Simd, const N: usize, const M: usize>(
     lanes: Lanes<S, N>,
@@ -190,8 +191,8 @@ fn add<S: Simd, const N: usize, const M: usize>(
     a
 }
 
-/// Replaces `scores [keys]` by `exp(s − max)` and returns one over their sum. `scores` is as long as [`padded`] says; what
-/// follows the keys becomes zero.
+/// Replaces `scores [keys]` by `exp(s − max)` and returns the inverse of their sum. `scores` has the length of
+/// [`padded`]; the padding is set to zero.
 #[inline(always)]
 pub(super) fn softmax<S: Simd, const N: usize>(
     lanes: Lanes<S, N>,

@@ -1,5 +1,5 @@
-//! Sums of rows by weights: values by probabilities, and the gradients. Some rows are taken at a time, so that what is read
-//! serves several queries; what is taken together never touches the order of a sum.
+//! Weighted sums of rows: values weighted by probabilities, and the gradients. Several rows are processed at a time, so
+//! that data read once serves several queries. The grouping never changes the order of a sum.
 
 use std::ops::Range;
 
@@ -8,31 +8,31 @@ use pulp::{Scalar, Simd};
 use super::rows::Rows;
 use super::vector::is_scalar;
 
-/// Rows of weights, and the rows that are added with them.
+/// Rows of weights, and the rows that they multiply.
 #[derive(Clone, Copy)]
 pub(super) struct Weighted<'a> {
-    /// `[rows, pitch]`.
+    /// Weights `[rows, pitch]`.
     pub(super) weights: &'a [f32],
     pub(super) pitch: usize,
     /// Number of weights of each row.
     pub(super) counts: &'a [usize],
-    /// A factor of each row's sum.
+    /// Factor of each row's sum.
     pub(super) scales: &'a [f32],
     pub(super) x: Rows<'a>,
-    /// Elements of a row of `x`, and those of them that are added: `at..at + dim`.
+    /// Elements of a row of `x`; the columns `at..at + dim` of them are summed.
     pub(super) width: usize,
     pub(super) at: usize,
     pub(super) dim: usize,
 }
 
 impl Weighted<'_> {
-    /// Overwrites the first `dim` elements of each row of `out`, of `pitch`, by `scales[m] Σⱼ weights[m][j] x[j]`: four sums
-    /// each, of every fourth `j`.
+    /// Overwrites the first `dim` elements of each row of `out` (of `pitch`) by `scales[m] Σⱼ weights[m][j] x[j]`, as
+    /// four sums of every fourth `j` each.
     #[inline(always)]
     pub(super) fn run<S: Simd>(&self, simd: S, out: &mut [f32], pitch: usize) {
         let (dim, lanes) = (self.dim, S::F32_LANES);
         let mut col = 0;
-        // As many columns at once as there are registers for their sums.
+        // As many columns at once as registers can hold sums for.
         let most = if has_many_registers::<S>() || self.counts.len() < 4 { 4 } else { 2 };
         while !is_scalar::<S>() && most >= 4 && col + 4 * lanes <= dim {
             self.columns::<S, 4>(simd, col, out, pitch);
@@ -51,7 +51,8 @@ impl Weighted<'_> {
         }
     }
 
-    /// `V` vectors of columns from `col` on, of all rows: what is read of `x` stays in the first cache.
+    /// Computes `V` vectors of columns from `col` on, for all rows. The part of `x` that they read stays in the L1
+    /// cache.
     #[inline(always)]
     fn columns<S: Simd, const V: usize>(&self, simd: S, col: usize, out: &mut [f32], pitch: usize) {
         let rows = self.counts.len();
@@ -70,7 +71,7 @@ impl Weighted<'_> {
         }
     }
 
-    /// `M` rows from `row` on. At least eight sums are taken at once, so that none waits for itself.
+    /// Computes `M` rows from `row` on. At least eight sums are taken at once, which hides the latency of additions.
     #[inline(always)]
     fn tile<S: Simd, const V: usize, const M: usize>(
         &self,
@@ -113,8 +114,8 @@ impl Weighted<'_> {
         }
     }
 
-    /// The four sums of the first `common` weights of each row, `C` of them at a time. The result is in memory: what
-    /// is added to it later is few, and an index that is not constant would keep all sums out of registers.
+    /// Computes the four sums of the first `common` weights of each row, `C` of them at a time. The result is in
+    /// memory: little is added to it later, and a non-constant index would keep all sums out of registers.
     #[inline(always)]
     fn all_chains<S: Simd, const V: usize, const M: usize, const C: usize>(
         &self,
@@ -130,7 +131,7 @@ impl Weighted<'_> {
         sums
     }
 
-    /// The sums of every fourth row of `x` from `first` on, and of the `C - 1` rows after each.
+    /// Computes the sums of every fourth row of `x` from `first` on, and of the `C - 1` rows after each.
     #[inline(always)]
     fn chains<S: Simd, const V: usize, const M: usize, const C: usize>(
         &self,
@@ -166,13 +167,13 @@ impl Weighted<'_> {
     }
 }
 
-/// If sixteen sums leave registers for what is added to them.
+/// Returns true if registers remain for operands beside sixteen sums.
 const fn has_many_registers<S: Simd>() -> bool {
     S::REGISTER_COUNT >= 32
 }
 
-/// Adds `Σᵢ weights[i][j] x[i]` to the rows `j` of `acc`, `keys` of them, both of `width` elements (whole groups of lanes);
-/// `weights` has rows of `pitch`. Queries are added in ascending order.
+/// Adds `Σᵢ weights[i][j] x[i]` to the rows `j` of `acc`. There are `keys` of them, each of `width` elements (whole
+/// groups of lanes). `weights` has rows of `pitch`. Queries are added in ascending order.
 #[inline(always)]
 pub(super) fn accumulate<S: Simd>(
     simd: S,
@@ -198,7 +199,7 @@ pub(super) fn accumulate<S: Simd>(
     }
 }
 
-/// [`accumulate`] for `V` vectors of columns from `col` on.
+/// Runs [`accumulate`] for `V` vectors of columns from `col` on.
 #[inline(always)]
 fn accumulate_columns<S: Simd, const V: usize>(
     simd: S,
@@ -223,7 +224,7 @@ fn accumulate_columns<S: Simd, const V: usize>(
     }
 }
 
-/// [`accumulate_columns`] for `K` keys from `key` on.
+/// Runs [`accumulate_columns`] for `K` keys from `key` on.
 #[inline(always)]
 fn accumulate_tile<S: Simd, const V: usize, const K: usize>(
     simd: S,

@@ -1,8 +1,8 @@
 // Advantages on a GPU: the functions of advantage/estimate.rs, over f32 with sums in f64.
 //
-// No atomics and no order of blocks: every output is computed by one group of lanes in an order that its own rows alone
-// decide, so results have the same bits in any batch, on any device. Blocks have 256 threads; the last may be partly
-// idle, and idle lanes still take part in shuffles. A null pointer leaves an argument out.
+// There are no atomics, and the order of blocks does not matter. Every output is computed by one group of lanes, in an
+// order that depends on its own rows alone, so results have the same bits in any batch, on any device. Blocks have 256
+// threads. The last block may be partly idle; idle lanes still take part in shuffles. A null pointer omits an argument.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -11,12 +11,12 @@ typedef unsigned long long u64;
 #define ALL 0xffffffffu
 #define KERNEL extern "C" __global__ void __launch_bounds__(BLOCK)
 
-// Lanes that share a piece of a group: eight floats are one sector of memory.
+// Lanes that share a piece of a group: eight floats are one memory sector.
 #define LANES 8u
 
 __device__ inline u64 thread() { return (u64)blockIdx.x * blockDim.x + threadIdx.x; }
 
-// How many, their mean, and the sum of squares of their distances to it.
+// Number of values, their mean, and the sum of squared distances to it.
 struct Moments { double n, mean, m2; };
 
 __device__ inline Moments both(Moments a, Moments b) {
@@ -36,7 +36,7 @@ __device__ inline double lanes_sum(double x) {
   return x;
 }
 
-// The moments of places begin..end, in one pass. Distances are taken from the first value that counts.
+// Moments of the elements begin..end, in one pass. Distances are taken from the first value with a nonzero weight.
 template <class T>
 __device__ inline Moments piece_moments(const T* x, const u32* weights, const u32* rows, u32 begin, u32 end) {
   while (weights && begin < end && weights[row_at(rows, begin)] == 0) begin++;
@@ -77,7 +77,7 @@ KERNEL moments_f64(const double* x, const u32* weights, const u32* rows, const u
   all_pieces(x, weights, rows, starts, pieces, out);
 }
 
-// The means out of moments, where units are compared. Memory: 24 bytes a unit read, 8 written.
+// Means of moments, where units are compared. Memory: 24 bytes a unit read, 8 written.
 KERNEL means(const Moments* m, u32 n, double* out) {
   u64 i = thread();
   if (i < n) out[i] = m[i].mean;
@@ -101,14 +101,14 @@ KERNEL merge(const Moments* pieces, const u32* offsets, Moments* out) {
   if (t == 0) out[blockIdx.x] = m;
 }
 
-// What `Relative` says, in bits: the baseline in two, then these.
+// Bits of the options in `Relative`: the baseline in two bits, then these.
 #define NO_BASELINE 0u
 #define LEAVE_ONE_OUT 2u
 #define NORMALIZE 4u
 #define RAW 8u
 #define ROUNDING 1e-9
 
-// The advantage of a unit; `scale` is the group of the deviation, where it is another one.
+// Advantage of a unit. `scale` is the group that gives the deviation, if that is another group.
 __device__ inline double advantage(double value, Moments own, const Moments* scale, u32 options, double eps) {
   u32 baseline = options & 3u;
   bool alone = own.n == 1.0 && baseline != NO_BASELINE, raw = options & RAW;
@@ -132,7 +132,8 @@ __device__ inline float added(const float* add, double weight, u32 row, double a
   return (float)(add ? (double)add[row] + weight * a : a);
 }
 
-// Moments and advantages of groups of one piece each, at once. Eight lanes a group; rows are read again from the cache.
+// Moments and advantages of groups of one piece each, in one kernel. Eight lanes a group; rows are read again from the
+// cache.
 // Memory: 4 bytes a row read and 4 written, 4 a group; 4 more a row with `add`, and with rows out of order.
 KERNEL relative_groups(const float* x, const u32* rows, const u32* starts, u32 groups, const float* add, double weight,
                        u32 options, double eps, float* out) {
@@ -146,8 +147,8 @@ KERNEL relative_groups(const float* x, const u32* rows, const u32* starts, u32 g
   }
 }
 
-// Advantages of rows whose groups have their moments. One thread a row.
-// Memory: 4 bytes a row read for the value (or for its unit), 4 for each group it lies in, 4 written; the moments of
+// Advantages of rows whose groups' moments are known. One thread a row.
+// Memory: 4 bytes a row read for the value (or for its unit), 4 for each of its groups, 4 written. The moments of
 // groups, 24 bytes each, come from the cache where rows of one group are near each other.
 KERNEL relative_rows(const float* x, const u32* unit, const Moments* units, const u32* group, const Moments* groups,
                      const u32* scale, const Moments* scales, const float* add, double weight, u32 options, double eps,
@@ -159,7 +160,7 @@ KERNEL relative_rows(const float* x, const u32* unit, const Moments* units, cons
   out[i] = added(add, weight, (u32)i, advantage(value, groups[group[i]], apart, options, eps));
 }
 
-// Mean 0, deviation 1. One thread a row. Memory: 8 bytes a row read, 4 written; moments from the cache.
+// Whitening: mean 0, deviation 1. One thread a row. Memory: 8 bytes a row read, 4 written; moments from the cache.
 KERNEL whiten_rows(const float* x, const u32* group, const Moments* groups, double eps, u32 n, float* out) {
   u64 i = thread();
   if (i >= n) return;
@@ -167,29 +168,29 @@ KERNEL whiten_rows(const float* x, const u32* group, const Moments* groups, doub
   out[i] = (float)(((double)x[i] - own.mean) / sqrt(variance(own) + eps));
 }
 
-// Rewards less the average of their seat. One thread a row. Memory: 8 bytes a row read, 4 written.
+// Rewards minus the moving average of their seat. One thread a row. Memory: 8 bytes a row read, 4 written.
 KERNEL ema_rows(const float* x, const u32* seat, const double* averages, u32 n, float* out) {
   u64 i = thread();
   if (i < n) out[i] = (float)((double)x[i] - averages[seat[i]]);
 }
 
-// The averages of seats move. One thread a seat.
+// Update of the seats' moving averages. One thread a seat.
 KERNEL ema_move(const Moments* groups, double momentum, u32 seats, double* averages) {
   u64 i = thread();
   if (i < seats && groups[i].n > 0.0) averages[i] = momentum * averages[i] + (1.0 - momentum) * groups[i].mean;
 }
 
-// Places of a row that a warp takes at once, from the end to the start; each lane has four in a row.
+// Steps of a row that a warp scans at once, from the end to the start. Each lane has four consecutive ones.
 #define TILE 128u
 #define EACH 4u
 
-// A place as the map A -> b + a * A, from the advantage after it to its own. Maps are put together in a scan.
+// A step as the map A -> b + a * A, from the next advantage to its own. The scan composes maps.
 struct Map { double a, b; };
 
-// First `late`, then `early`.
+// Composition: first `late`, then `early`.
 __device__ inline Map then(Map early, Map late) { return {early.a * late.a, early.b + early.a * late.b}; }
 
-// What the lanes from this one on do together.
+// Composition of the maps from this lane to the last.
 __device__ inline Map suffix(Map m, u32 lane) {
   for (u32 d = 1; d < 32; d *= 2) {
     Map late = {__shfl_down_sync(ALL, m.a, d), __shfl_down_sync(ALL, m.b, d)};
@@ -198,9 +199,10 @@ __device__ inline Map suffix(Map m, u32 lane) {
   return m;
 }
 
-// GAE of ragged rows, or of chains, whose replies end where `last` is 1. One warp a row: the next tile is on its way
-// while one is scanned. Places go through shared memory, so that loads and stores are whole lines wherever a row begins.
-// Memory: 8 bytes a place read (4 without values, 1 more for chains), 8 written (4 without returns).
+// GAE of ragged rows, or of chains whose replies end where `last` is 1. One warp a row. The next tile is loaded
+// while one is scanned. Values go through shared memory, so that loads and stores are whole lines wherever a row
+// begins.
+// Memory: 8 bytes a step read (4 without values, 1 more for chains), 8 written (4 without returns).
 KERNEL gae(const float* rewards, const float* values, const float* after, const unsigned char* last,
            const u32* offsets, u32 rows, double gamma, double fade, double gamma_between, double fade_between,
            float* advantages, float* returns) {
@@ -226,7 +228,7 @@ KERNEL gae(const float* rewards, const float* values, const float* after, const 
     __syncwarp();
     if (tile > 0) fetch(tile - 1);
 
-    // The places of this lane, and what they do together. Past the end nothing happens.
+    // Steps of this lane and their composed map. Past the end the map is the identity.
     u64 first = (u64)begin + tile * TILE + lane * EACH;
     double value[EACH + 1];
     for (u32 k = 0; k < EACH; k++) value[k] = first + k < end ? (double)v[lane * EACH + k] : next;
@@ -243,7 +245,7 @@ KERNEL gae(const float* rewards, const float* values, const float* after, const 
       own = then(place[k], own);
     }
 
-    // What comes after this lane, then place by place.
+    // Composed map of the later lanes, then step by step.
     Map later = suffix(own, lane);
     later = {__shfl_down_sync(ALL, later.a, 1), __shfl_down_sync(ALL, later.b, 1)};
     double a = lane == 31 ? running : later.b + later.a * running;

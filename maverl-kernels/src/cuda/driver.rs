@@ -1,5 +1,5 @@
-//! A GPU by its driver, and the estimators on arrays that are already in its memory.
-#![allow(unsafe_code)] // the driver's launches
+//! The GPU through its driver, and the estimators on arrays in its memory.
+#![allow(unsafe_code)] // for launches through the driver
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,30 +15,30 @@ use super::kernels::{Add, Scan};
 use super::{BLOCK, Element, GroupingOn, Kernels, Machine, NAMES, PlacesOn, SegmentsOn, nvrtc};
 use crate::advantage::{GaeSteps, Relative, same};
 
-/// Why there is no GPU, or what it says.
+/// Error of opening or using a GPU.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CudaError {
-    /// The driver's library is not there.
+    /// The driver's library was not found.
     #[error("no CUDA driver: libcuda is not on the library path; the CPU computes the same")]
     NoDriver,
-    /// NVRTC's library is not there.
+    /// NVRTC's library was not found.
     #[error(
         "no NVRTC: libnvrtc is neither on the library path nor in {searched:?}; install a CUDA toolkit, or \
          `pip install nvidia-cuda-nvrtc` and name the folder in `MAVERL_SITE_PACKAGES`"
     )]
     NoNvrtc {
-        /// The folders that were searched beside the library path.
+        /// Folders searched in addition to the library path.
         searched: Vec<PathBuf>,
     },
-    /// NVRTC refused the kernels.
+    /// NVRTC rejected the kernels.
     #[error("the kernels do not compile for {arch}: {why}")]
     Compile {
-        /// For what.
+        /// Architecture that was compiled for.
         arch: String,
-        /// What the compiler says.
+        /// Log of the compiler.
         why: String,
     },
-    /// The driver refused something.
+    /// The driver returned an error.
     #[error("the CUDA driver failed: {0}")]
     Driver(#[from] DriverError),
 }
@@ -52,12 +52,12 @@ pub struct Driver {
 
 /// The estimators on a GPU.
 ///
-/// Through [`Estimate`](crate::advantage::Estimate) they take host slices, which are copied there and back. The methods
-/// here take slices in its memory, and groupings put there once; they return when the work is queued on the stream.
+/// The methods of [`Estimate`](crate::advantage::Estimate) take host slices, which are copied there and back. The
+/// methods here take device slices, and groupings uploaded once. They return when the work is queued on the stream.
 pub type Gpu = Kernels<Driver>;
 
 impl Driver {
-    /// Compiles the kernels for the device of a stream, and runs them on it.
+    /// Compiles the kernels for the device of a stream and runs them on that stream.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ impl Machine for Driver {
     }
 
     fn space<T: Element>(&self, n: usize) -> Result<CudaSlice<T>, CudaError> {
-        // SAFETY: any bits are an element; kernels write what is read.
+        // SAFETY: any bits are a valid element, and kernels write all elements that are read later.
         Ok(unsafe { self.stream.alloc(n) }?)
     }
 
@@ -109,25 +109,25 @@ impl Machine for Driver {
         args: &[u64],
     ) -> Result<(), CudaError> {
         let mut launch = self.stream.launch_builder(&self.functions[kernel]);
-        // An argument's low bytes are the argument, on a little-endian host.
+        // The low bytes of an argument are the argument, on a little-endian host.
         for arg in args {
             launch.arg(arg);
         }
         let (grid_dim, block_dim) = ((blocks, 1, 1), (BLOCK, 1, 1));
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { launch.launch(LaunchConfig { grid_dim, block_dim, shared_mem_bytes: 0 }) }?;
         Ok(())
     }
 }
 
 impl Gpu {
-    /// The device of this number.
+    /// Opens the device of this number.
     ///
     /// # Errors
     ///
-    /// If there is none, or NVRTC is missing or fails.
+    /// If the device or NVRTC is missing, or one of them fails.
     pub fn open(device: usize) -> Result<Self, CudaError> {
-        // SAFETY: opening a library runs its initializers; those of the driver touch nothing of ours.
+        // SAFETY: opening a library runs its initializers; those of the driver touch no memory of this program.
         if !unsafe { sys::is_culib_present() } {
             return Err(CudaError::NoDriver);
         }
@@ -135,12 +135,12 @@ impl Gpu {
         Ok(Self::new(Driver::on(context.default_stream())?))
     }
 
-    /// The stream that everything is queued on.
+    /// Returns the stream that all work is queued on.
     pub fn stream(&self) -> &Arc<CudaStream> {
         &self.machine.stream
     }
 
-    /// [`Estimate::relative`](crate::advantage::Estimate::relative) of `values` into `out`, both `[N]`.
+    /// Writes [`Estimate::relative`](crate::advantage::Estimate::relative) of `values` to `out`, both `[N]`.
     ///
     /// # Errors
     ///
@@ -148,7 +148,7 @@ impl Gpu {
     ///
     /// # Panics
     ///
-    /// If the lengths differ.
+    /// If the lengths differ, or the baseline is the second best, of which there is no kernel.
     pub fn relative_into(
         &self,
         values: &impl DevicePtr<f32>,
@@ -163,7 +163,8 @@ impl Gpu {
         self.relative_at(values, by, options, Add::NOTHING, out)
     }
 
-    /// [`Estimate::relative_apart`](crate::advantage::Estimate::relative_apart) of `values` into `out`, both `[N]`.
+    /// Writes [`Estimate::relative_apart`](crate::advantage::Estimate::relative_apart) of `values` to `out`, both
+    /// `[N]`.
     ///
     /// # Errors
     ///
@@ -171,7 +172,7 @@ impl Gpu {
     ///
     /// # Panics
     ///
-    /// If the lengths differ.
+    /// If the lengths differ, or the baseline is the second best, of which there is no kernel.
     pub fn relative_apart_into(
         &self,
         values: &impl DevicePtr<f32>,
@@ -188,8 +189,9 @@ impl Gpu {
         self.relative_rows(values, mean, Some(deviation), options, Add::NOTHING, out)
     }
 
-    /// The second half of [`Estimate::step_groups`](crate::advantage::Estimate::step_groups): `episodes + weight · A`
-    /// into `out`, with `A` of `returns` among their anchors; all `[N]`. [`Self::returns_into`] is the first half.
+    /// Computes the second half of [`Estimate::step_groups`](crate::advantage::Estimate::step_groups): writes
+    /// `episodes + weight · A` to `out`, with `A` the advantage of `returns` within their anchor groups; all `[N]`.
+    /// [`Self::returns_into`] is the first half.
     ///
     /// # Errors
     ///
@@ -197,7 +199,7 @@ impl Gpu {
     ///
     /// # Panics
     ///
-    /// If the lengths differ.
+    /// If the lengths differ, or the baseline is the second best, of which there is no kernel.
     pub fn step_groups_into(
         &self,
         episodes: &impl DevicePtr<f32>,
@@ -216,8 +218,8 @@ impl Gpu {
         self.relative_segments(returns, anchors, options, Add { to, weight }, out)
     }
 
-    /// [`Estimate::gae`](crate::advantage::Estimate::gae) of `rewards` and `values` into `advantages` and `returns`, all
-    /// `[N]`; `after` is `[rows]`.
+    /// Writes [`Estimate::gae`](crate::advantage::Estimate::gae) of `rewards` and `values` to `advantages` and
+    /// `returns`, all `[N]`; `after` is `[rows]`.
     ///
     /// # Errors
     ///
@@ -246,7 +248,7 @@ impl Gpu {
         self.scan_at(&Scan { rewards, values, after, hops, advantages, returns }, places)
     }
 
-    /// [`Estimate::returns`](crate::advantage::Estimate::returns) of `rewards` into `out`, both `[N]`.
+    /// Writes [`Estimate::returns`](crate::advantage::Estimate::returns) of `rewards` to `out`, both `[N]`.
     ///
     /// # Errors
     ///
@@ -269,7 +271,7 @@ impl Gpu {
         self.scan_at(&Scan::returns(rewards, gamma, out), places)
     }
 
-    /// [`Estimate::whiten`](crate::advantage::Estimate::whiten) of `values` into `out`; all `[N]`.
+    /// Writes [`Estimate::whiten`](crate::advantage::Estimate::whiten) of `values` to `out`; all `[N]`.
     ///
     /// # Errors
     ///
@@ -294,8 +296,8 @@ impl Gpu {
         self.whiten_at(values, tokens, by, out)
     }
 
-    /// [`Estimate::ema`](crate::advantage::Estimate::ema) of `rewards` into `out`, both `[N]`; the averages `[seats]`
-    /// stay in its memory from step to step.
+    /// Writes [`Estimate::ema`](crate::advantage::Estimate::ema) of `rewards` to `out`, both `[N]`. The averages
+    /// `[seats]` stay in the device's memory from step to step.
     ///
     /// # Errors
     ///

@@ -1,9 +1,12 @@
-//! The estimators on a machine, from host slices and back.
+//! The estimators on a machine, for host slices.
+
+use std::convert::Infallible;
 
 use super::kernels::{Add, NONE, Scan};
 use super::{Kernels, Machine};
 use crate::advantage::{
-    Estimate, GaeSteps, Grouping, Moments, RaggedRows, Relative, Segments, Steps, same,
+    Baseline, Cpu, Estimate, GaeSteps, Grouping, Moments, RaggedRows, Relative, Segments, Steps,
+    same,
 };
 
 impl<M: Machine> Estimate for Kernels<M> {
@@ -25,6 +28,9 @@ impl<M: Machine> Estimate for Kernels<M> {
         options: &Relative,
     ) -> Result<Vec<f32>, M::Error> {
         same("relative", values.len(), by.len());
+        if options.baseline == Baseline::SecondBest {
+            return Ok(on_cpu(Cpu.relative(values, by, options)));
+        }
         let by = self.grouping(by)?;
         self.map(values, |values, out| self.relative_at(values, &by, options, Add::NOTHING, out))
     }
@@ -38,6 +44,9 @@ impl<M: Machine> Estimate for Kernels<M> {
     ) -> Result<Vec<f32>, M::Error> {
         same("relative_apart", values.len(), mean.len());
         same("relative_apart", values.len(), deviation.len());
+        if options.baseline == Baseline::SecondBest {
+            return Ok(on_cpu(Cpu.relative_apart(values, mean, deviation, options)));
+        }
         let (mean, deviation) = (self.grouping(mean)?, self.grouping(deviation)?);
         self.map(values, |values, out| {
             self.relative_rows(values, &mean, Some(&deviation), options, Add::NOTHING, out)
@@ -123,7 +132,7 @@ impl<M: Machine> Estimate for Kernels<M> {
 }
 
 impl<M: Machine> Kernels<M> {
-    /// Runs `f` on the addresses of `values` and of as many numbers, which it returns.
+    /// Runs `f` on the addresses of `values` and of an output of the same length. Returns the output.
     fn map(
         &self,
         values: &[f32],
@@ -134,4 +143,10 @@ impl<M: Machine> Kernels<M> {
         f(self.at(&values), self.at(&out))?;
         self.machine.download(&out, n)
     }
+}
+
+/// The second best has no kernel: its advantages are computed on the CPU.
+fn on_cpu(advantages: Result<Vec<f32>, Infallible>) -> Vec<f32> {
+    let Ok(advantages) = advantages;
+    advantages
 }

@@ -1,5 +1,5 @@
-//! Which kernels an estimator runs, with what arguments.
-#![allow(unsafe_code)] // launches; lengths are asserted by the callers, as the comments at each say
+//! Kernels and arguments of each estimator.
+#![allow(unsafe_code)] // for launches; callers assert the lengths, as the comment at each call says
 
 use super::{BLOCK, Element, GroupingOn, Machine, PlacesOn, SegmentsOn};
 use crate::advantage::{
@@ -10,7 +10,7 @@ use crate::advantage::{
 const LANES: usize = 8;
 /// Threads that share a row of a scan.
 const WARP: usize = 32;
-/// A null pointer: the argument is left out.
+/// Null pointer: omits an argument.
 pub(super) const NONE: u64 = 0;
 
 /// The estimators of [`Estimate`](crate::advantage::Estimate) on a machine.
@@ -19,7 +19,7 @@ pub struct Kernels<M> {
     pub(super) machine: M,
 }
 
-/// What is added to: `add + weight · A`. An address of 0 leaves `add` out.
+/// Base of a sum `add + weight · A`. An address of 0 omits `add`.
 #[derive(Clone, Copy)]
 pub(super) struct Add {
     pub(super) to: u64,
@@ -30,7 +30,7 @@ impl Add {
     pub(super) const NOTHING: Self = Self { to: NONE, weight: 1.0 };
 }
 
-/// Arguments of a scan; addresses of 0 leave one out.
+/// Arguments of a scan. An address of 0 omits an argument.
 pub(super) struct Scan {
     pub(super) rewards: u64,
     pub(super) values: u64,
@@ -40,42 +40,42 @@ pub(super) struct Scan {
     pub(super) returns: u64,
 }
 
-/// The groups of a grouping with their moments.
+/// Groups of a grouping with their moments.
 struct Measured<M: Machine> {
     units: Option<M::Array<f64>>,
     groups: M::Array<f64>,
 }
 
-// An address is that of an array as long as the grouping or the rows beside it say.
+// Every address belongs to an array of the length of the grouping or rows beside it.
 impl<M: Machine> Kernels<M> {
-    /// The estimators on this machine.
+    /// Creates the estimators on this machine.
     pub const fn new(machine: M) -> Self {
         Self { machine }
     }
 
-    /// Segments in its memory.
+    /// Uploads segments.
     ///
     /// # Errors
     ///
-    /// If its memory is full, or it fails.
+    /// If the device's memory is full, or the device fails.
     pub fn segments(&self, segments: &Segments) -> Result<SegmentsOn<M>, M::Error> {
         SegmentsOn::new(&self.machine, segments)
     }
 
-    /// A grouping in its memory.
+    /// Uploads a grouping.
     ///
     /// # Errors
     ///
-    /// If its memory is full, or it fails.
+    /// If the device's memory is full, or the device fails.
     pub fn grouping(&self, grouping: &Grouping) -> Result<GroupingOn<M>, M::Error> {
         GroupingOn::new(&self.machine, grouping)
     }
 
-    /// Rows or chains in its memory.
+    /// Uploads rows or chains.
     ///
     /// # Errors
     ///
-    /// If its memory is full, or it fails.
+    /// If the device's memory is full, or the device fails.
     pub fn places(&self, places: &RaggedRows) -> Result<PlacesOn<M>, M::Error> {
         PlacesOn::new(&self.machine, places)
     }
@@ -88,18 +88,18 @@ impl<M: Machine> Kernels<M> {
         array.map_or(NONE, |array| self.at(array))
     }
 
-    /// Runs a kernel with so many threads at least; none needs none.
+    /// Runs a kernel with at least `threads` threads. Zero threads launch nothing.
     fn launch(&self, kernel: &'static str, threads: usize, args: &[u64]) -> Result<(), M::Error> {
         if threads == 0 {
             return Ok(());
         }
         let blocks = threads.div_ceil(BLOCK as usize) as u32;
-        // SAFETY: the callers, all above and below, pass what the kernel of that name declares, with counts of the
-        // groupings; public functions assert that slices have these lengths.
+        // SAFETY: all callers are in this module. They pass the arguments that the kernel of that name declares, with
+        // counts of the groupings; public functions assert that slices have these lengths.
         unsafe { self.machine.launch(kernel, blocks, args) }
     }
 
-    /// The moments of each group, three numbers each.
+    /// Computes the moments of each group, three numbers each.
     pub(super) fn measure(
         &self,
         kernel: &'static str,
@@ -131,7 +131,8 @@ impl<M: Machine> Kernels<M> {
         Ok(Measured { units: Some(measured), groups })
     }
 
-    /// Advantages at `out`. Without a scale of other groups, and if every group is one piece of rows, in one kernel.
+    /// Writes advantages to `out`. Uses one kernel if no other groups give the scale and every group is one piece of
+    /// rows.
     pub(super) fn relative_at(
         &self,
         values: u64,
@@ -146,7 +147,7 @@ impl<M: Machine> Kernels<M> {
         self.relative_segments(values, &by.groups, options, add, out)
     }
 
-    /// [`Self::relative_at`] where every row is a unit.
+    /// Computes [`Self::relative_at`] where every row is a unit.
     pub(super) fn relative_segments(
         &self,
         values: u64,
@@ -176,7 +177,7 @@ impl<M: Machine> Kernels<M> {
         self.launch("relative_groups", by.groups * LANES, &args)
     }
 
-    /// Advantages at `out`, with the deviation of the groups of `scale`.
+    /// Writes advantages to `out`, with the deviation of the groups of `scale`.
     pub(super) fn relative_rows(
         &self,
         values: u64,
@@ -202,7 +203,7 @@ impl<M: Machine> Kernels<M> {
         )
     }
 
-    /// Pairs are ids of rows, and moments by id.
+    /// Writes the advantages of rows. Each pair is group ids by row, and moments by id.
     #[expect(clippy::too_many_arguments, reason = "the arguments of the kernel")]
     fn rows(
         &self,
@@ -260,19 +261,20 @@ impl<M: Machine> Kernels<M> {
 }
 
 impl Scan {
-    /// Discounted rewards are advantages over values of 0, seen to the end.
+    /// Returns the arguments for discounted returns: advantages with values of 0 and lambda 1.
     pub(super) fn returns(rewards: u64, gamma: f64, out: u64) -> Self {
         let hops = GaeSteps::all(GaeParams { gamma, lambda: 1.0 });
         Self { rewards, values: NONE, after: NONE, hops, advantages: out, returns: NONE }
     }
 }
 
-/// `Relative`, as `advantage` in the source reads it.
+/// Encodes `Relative` in the bits that `advantage` in the source reads.
 fn bits(options: &Relative) -> u64 {
     let baseline = match options.baseline {
         Baseline::None => 0,
         Baseline::Mean => 1,
         Baseline::LeaveOneOut => 2,
+        Baseline::SecondBest => panic!("there is no kernel of the second best"),
     };
     let raw = options.singleton == Singleton::Raw;
     baseline | u64::from(options.normalize_std) << 2 | u64::from(raw) << 3

@@ -1,9 +1,9 @@
-//! NVRTC: finding it, and machine code out of [`SOURCE`]. Neither needs a GPU or a driver.
+//! NVRTC: loading the library, and compiling [`SOURCE`] to machine code. Neither needs a GPU or a driver.
 //!
-//! The dynamic loader's places come first (`LD_LIBRARY_PATH`), then the folders `lib64` and `lib` of `CUDA_HOME`,
-//! `CUDA_PATH` and `/usr/local/cuda`, then the wheels of Python's `site-packages`, if `MAVERL_SITE_PACKAGES` names that
-//! folder: what PyTorch brings, or `pip install nvidia-cuda-nvrtc`.
-#![allow(unsafe_code)] // the library's C interface; every call is followed by a check
+//! Searched in order: the paths of the dynamic loader (`LD_LIBRARY_PATH`); the folders `lib64` and `lib` of
+//! `CUDA_HOME`, `CUDA_PATH` and `/usr/local/cuda`; Python wheels in the folder `site-packages` that
+//! `MAVERL_SITE_PACKAGES` names (PyTorch's, or `pip install nvidia-cuda-nvrtc`).
+#![allow(unsafe_code)] // for the library's C interface; the result of every call is checked
 
 use std::env;
 use std::ffi::{CStr, CString};
@@ -16,7 +16,7 @@ use cudarc::nvrtc::{result, sys};
 
 use super::{CudaError, SOURCE};
 
-/// Multiplications and additions are rounded one by one, as on the CPU.
+/// Rounds multiplications and additions one by one, as on the CPU.
 const OPTIONS: [&str; 2] = ["--std=c++17", "--fmad=false"];
 
 /// Loads NVRTC, once.
@@ -35,11 +35,11 @@ pub fn load() -> Result<(), CudaError> {
 }
 
 fn present() -> bool {
-    // SAFETY: opening a library runs its initializers; those of NVRTC touch nothing of ours.
+    // SAFETY: opening a library runs its initializers; those of NVRTC touch no memory of this program.
     unsafe { sys::is_culib_present() }
 }
 
-/// Where NVRTC may lie beside the dynamic loader's places.
+/// Returns the folders searched in addition to the paths of the dynamic loader.
 fn folders() -> Vec<PathBuf> {
     let homes = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(env::var_os).map(PathBuf::from);
     let homes = homes.chain([PathBuf::from("/usr/local/cuda")]);
@@ -51,8 +51,8 @@ fn folders() -> Vec<PathBuf> {
     libraries.chain(wheels).collect()
 }
 
-/// Opens what a folder has of NVRTC. It then goes by its name, wherever it lies. The built-ins are opened first, because
-/// NVRTC asks for them by name.
+/// Opens NVRTC from a folder, after which it is found by name. The built-ins are opened first, because NVRTC loads them
+/// by name.
 fn open(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
@@ -64,12 +64,12 @@ fn open(folder: &Path) {
     files.sort_by_key(|path| of(path, "libnvrtc.so"));
     for path in files {
         let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { continue };
-        // SAFETY: as in `present`. A null handle is a library that does not load, which `present` then says.
+        // SAFETY: as in `present`. A null handle is a library that does not load, which `present` then reports.
         unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
     }
 }
 
-/// The machine code of [`SOURCE`] for an architecture, such as `sm_90`.
+/// Returns the machine code of [`SOURCE`] for an architecture such as `sm_90`.
 ///
 /// # Errors
 ///
@@ -94,12 +94,14 @@ pub fn compile(arch: &str) -> Result<Vec<u8>, CudaError> {
     }
 }
 
+/// Returns the machine code of a program.
+///
 /// # Safety
 ///
 /// The program is compiled and not destroyed.
 unsafe fn cubin(program: sys::nvrtcProgram) -> Result<Vec<u8>, result::NvrtcError> {
     let mut size = 0;
-    // SAFETY: the buffer has the size that NVRTC asks for.
+    // SAFETY: the buffer has the size that NVRTC reports.
     unsafe {
         sys::nvrtcGetCUBINSize(program, &mut size).result()?;
         let mut code = vec![0_u8; size];
@@ -108,6 +110,8 @@ unsafe fn cubin(program: sys::nvrtcProgram) -> Result<Vec<u8>, result::NvrtcErro
     }
 }
 
+/// Returns the log of a program.
+///
 /// # Safety
 ///
 /// The program is not destroyed.

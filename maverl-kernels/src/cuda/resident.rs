@@ -1,4 +1,4 @@
-//! Groupings and rows in a machine's memory, for batches that many estimators read.
+//! Groupings and rows in a machine's memory, for batches that several estimators read.
 
 use super::Machine;
 use crate::advantage::{Grouping, RaggedRows, Segments};
@@ -10,9 +10,9 @@ pub struct SegmentsOn<M: Machine> {
     pub(super) group: M::Array<u32>,
     pub(super) rows: Option<M::Array<u32>>,
     pub(super) starts: M::Array<u32>,
-    /// Pieces of all groups.
+    /// Number of pieces of all groups.
     pub(super) pieces: usize,
-    /// The pieces of each group; none if each is one.
+    /// Offsets of the pieces of each group; `None` if each group is one piece.
     pub(super) offsets: Option<M::Array<u32>>,
 }
 
@@ -35,7 +35,7 @@ impl<M: Machine> SegmentsOn<M> {
 pub struct GroupingOn<M: Machine> {
     pub(super) units: Option<SegmentsOn<M>>,
     pub(super) groups: SegmentsOn<M>,
-    /// The group of each row, where a unit is more than a row.
+    /// Group of each row, where a unit is more than a row.
     pub(super) group: Option<M::Array<u32>>,
 }
 
@@ -47,7 +47,7 @@ impl<M: Machine> GroupingOn<M> {
         Ok(Self { units, groups: SegmentsOn::new(machine, &grouping.groups)?, group })
     }
 
-    /// Rows.
+    /// Returns the number of rows.
     pub(super) fn len(&self) -> usize {
         self.units.as_ref().unwrap_or(&self.groups).len
     }

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::testing::{random, same_bits};
 
-/// A function of the instructions of the path in use.
+/// Defines a function over the instructions of the path in use.
 macro_rules! on_lanes {
     ($name:ident($input:ident: $of:ty) -> $output:ty, $lanes:ident => $body:expr) => {
         fn $name($input: $of) -> $output {
@@ -51,7 +51,7 @@ on_lanes!(each(x: Pair) -> Pair, lanes => {
     (written, other)
 });
 
-/// Asserts that a function gives `want` on every path of this processor.
+/// Asserts that a function returns `want` on every path of this processor.
 #[track_caller]
 #[expect(clippy::needless_pass_by_value, reason = "results are written where they are expected")]
 fn on_every_path<R: PartialEq + std::fmt::Debug + Send + Sync>(want: R, f: impl Fn() -> R + Sync) {
@@ -60,7 +60,7 @@ fn on_every_path<R: PartialEq + std::fmt::Debug + Send + Sync>(want: R, f: impl 
     }
 }
 
-/// [`Lanes::exp`] of one number in plain Rust.
+/// Computes [`Lanes::exp`] of one number in plain Rust.
 fn plain_exp(x: f32) -> f32 {
     let c = if x > 88.0 { 88.0 } else { x };
     let shifted = c.mul_add(std::f32::consts::LOG2_E, 12_582_912.0);
@@ -73,7 +73,7 @@ fn plain_exp(x: f32) -> f32 {
     if x < -87.3 { 0.0 } else { y * power }
 }
 
-/// The sum of products in lane order in plain Rust.
+/// Computes the sum of products in lane order in plain Rust.
 fn plain_dot(a: impl Iterator<Item = f32>, b: &[f32]) -> f32 {
     let mut lanes = [0.0_f32; LANES];
     for (i, (a, b)) in a.zip(b).enumerate() {
@@ -95,7 +95,7 @@ fn bits<const L: usize>(x: [f32; L]) -> [u32; L] {
     x.map(f32::to_bits)
 }
 
-/// Sixteen numbers: many that are usual, some that are not.
+/// Generates sixteen numbers: many of them ordinary, some of them special.
 fn sixteen() -> impl Strategy<Value = [f32; LANES]> {
     let special = [0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::MIN_POSITIVE, 1e-42, -1e-42];
     let number = prop_oneof![

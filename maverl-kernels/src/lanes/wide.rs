@@ -7,7 +7,7 @@ use pulp::bytemuck::{cast, cast_slice, cast_slice_mut};
 
 use super::{LANES, Lanes, Sixteen};
 
-/// Sixteen elements, two vectors for each of f32. Where a vector is one element, the second of the two is not used.
+/// Sixteen elements: two vectors for each one of f32. Where a vector is one element, the second is unused.
 pub(crate) type Wide<S, const N: usize> = [[<S as Simd>::f64s; 2]; N];
 
 impl<S: Simd, const N: usize> Lanes<S, N> {
@@ -55,7 +55,7 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
         out
     }
 
-    /// `Σ xᵢ` in f64, in an order of no meaning.
+    /// Returns `Σ xᵢ` in f64, in an unspecified order.
     #[inline(always)]
     pub(crate) fn wide_sum(self, x: &[f32]) -> f64 {
         let mut sums = [self.splat_wide(0.0); 2];
@@ -75,7 +75,7 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
     }
 }
 
-/// The elements of a vector in f64. Vectors have no such instruction in common.
+/// Converts the elements of a vector to f64. The vector types have no common instruction for it.
 #[inline(always)]
 fn widen<S: Simd>(simd: S, x: S::f32s) -> [S::f64s; 2] {
     let _any: &dyn Any = &simd;

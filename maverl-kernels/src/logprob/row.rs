@@ -1,4 +1,4 @@
-//! The softmax of one row.
+//! Softmax of one row.
 
 use pulp::Simd;
 
@@ -6,23 +6,23 @@ use crate::lanes::{LANES, Lanes, Sixteen};
 
 /// Elements that are summed in `f32`.
 const BLOCK: usize = 16 * LANES;
-/// Below this distance from the maximum an exponential is zero; the clamp keeps `0 · ∞` out of the entropy.
+/// Distance from the maximum below which an exponential is zero. The clamp keeps `0 · ∞` out of the entropy.
 const FAR: f32 = -100.0;
 
-/// The sums of one row's softmax.
+/// Sums of one row's softmax.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Row {
     inverse: f32,
-    /// Of the scaled logits.
+    /// Maximum of the scaled logits.
     pub(super) max: f32,
-    /// `Σ exp(z − max)`.
+    /// Sum of exponentials, `Σ exp(z − max)`.
     pub(super) sum: f64,
-    /// `Σ exp(z − max) (z − max)`.
+    /// First moment, `Σ exp(z − max) (z − max)`.
     moment: f64,
 }
 
 impl Row {
-    /// The sums of `logits * inverse`.
+    /// Computes the sums of `logits * inverse`.
     #[inline(always)]
     pub(crate) fn of<S: Simd, const N: usize>(
         lanes: Lanes<S, N>,
@@ -38,7 +38,7 @@ impl Row {
         )
     }
 
-    /// [`Row::of`], and `exp(z − max)` of each logit.
+    /// Computes [`Row::of`] and stores `exp(z − max)` of each logit.
     #[inline(always)]
     pub(crate) fn with_weights<S: Simd, const N: usize>(
         lanes: Lanes<S, N>,
@@ -59,7 +59,7 @@ impl Row {
         )
     }
 
-    /// The sums; `exp` gets the exponentials of each sixteen logits.
+    /// Computes the sums. `exp` gets the exponentials of each sixteen logits.
     #[inline(always)]
     fn sums<S: Simd, const N: usize>(
         lanes: Lanes<S, N>,
@@ -81,7 +81,7 @@ impl Row {
                 exp(block * (BLOCK / LANES) + i, e);
             }
             if !tail.is_empty() {
-                // The lanes without a logit are as far away as negative infinity, and add exactly zero.
+                // Lanes without a logit hold negative infinity and add exactly zero.
                 let z = lanes.load_first(tail, f32::NEG_INFINITY);
                 let far = distances.at(lanes, z);
                 let e = lanes.exp(far);
@@ -95,12 +95,12 @@ impl Row {
         Self { inverse, max, sum, moment }
     }
 
-    /// The log-probability of a logit of this row.
+    /// Returns the log-probability of a logit of this row.
     pub(crate) fn logp(&self, logit: f32) -> f32 {
         (f64::from(logit * self.inverse - self.max) - self.sum.ln()) as f32
     }
 
-    /// The entropy, in nats.
+    /// Returns the entropy, in nats.
     pub(crate) fn entropy(&self) -> f64 {
         (self.sum.ln() - self.moment / self.sum).max(0.0)
     }
@@ -136,7 +136,7 @@ impl Row {
     }
 }
 
-/// How far scaled logits are from the largest.
+/// Distances of scaled logits from the largest.
 struct Distances<S: Simd, const N: usize> {
     inverse: Sixteen<S, N>,
     max: Sixteen<S, N>,
@@ -149,7 +149,7 @@ impl<S: Simd, const N: usize> Distances<S, N> {
         Self { inverse: lanes.splat(inverse), max: lanes.splat(max), far: lanes.splat(FAR) }
     }
 
-    /// At most zero, not below [`FAR`].
+    /// Returns a value in [`FAR`]`..=0`.
     #[inline(always)]
     fn at(&self, lanes: Lanes<S, N>, logits: Sixteen<S, N>) -> Sixteen<S, N> {
         lanes.larger(self.far, lanes.sub(lanes.mul(logits, self.inverse), self.max))

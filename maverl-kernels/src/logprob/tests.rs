@@ -1,7 +1,7 @@
 use super::*;
 use crate::testing::{close, numeric, random, same_bits, threads, weigh, wide};
 
-/// Log-probability of the target and entropy of one row, in f64.
+/// Computes the target's log-probability and the entropy of one row in f64.
 fn reference_row(logits: &[f64], target: usize) -> (f64, f64) {
     let max = logits.iter().fold(f64::MIN, |a, &b| a.max(b));
     let sum: f64 = logits.iter().map(|z| (z - max).exp()).sum();
@@ -48,8 +48,8 @@ fn head(c: &Case) -> LmHead<'_> {
     LmHead { h, w, targets, inv_temperature: inverse, precision: Precision::F32 }
 }
 
-/// The gradients of a loss with these derivatives, of sequences that begin at `offsets`; asserts that each sequence is
-/// given to the loss once, in order, with its log-probs.
+/// Computes the gradients of a loss with these derivatives, for sequences that begin at `offsets`. Asserts that the
+/// loss gets each sequence once, in order, with its log-probs.
 fn backward(c: &Case, offsets: &[usize], [dlogp, dentropy]: [&[f32]; 2]) -> [Vec<f32>; 2] {
     let [logp, entropy] = forward(c);
     let (mut dh, mut dw) = (vec![f32::NAN; c.h.len()], vec![0.0; c.w.len()]);

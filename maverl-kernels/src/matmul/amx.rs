@@ -1,7 +1,7 @@
 //! The kernel in AMX tiles: 16 x 16 sums of 32 `bf16` terms by one instruction.
 //!
-//! A thread works between [`Tiles::enter`] and the drop of what it returns. The processor reads a tile as rows of 64 bytes at
-//! a stride, so tiles and panels are read where they lie.
+//! A thread uses tiles from [`Tiles::enter`] until the returned guard is dropped. The processor reads a tile as rows of
+//! 64 bytes at a stride, so tiles and panels are read in place.
 #![allow(unsafe_code)]
 
 use std::arch::asm;
@@ -14,13 +14,14 @@ use super::layout::{PANEL, Panel, Tile};
 /// Words of a tile's row.
 const ROW: usize = 16;
 
-/// Whether the processor has AMX for `bf16` and the kernel lets this process use it. The first call asks.
+/// Returns true if the processor has AMX for `bf16` and the operating system lets this process use it. The first call
+/// requests it.
 pub(super) fn works() -> bool {
     static WORKS: OnceLock<bool> = OnceLock::new();
     *WORKS.get_or_init(|| is_x86_feature_detected!("avx512f") && in_processor() && permitted())
 }
 
-/// `AMX-TILE` and `AMX-BF16` are there, and the system saves the state of tiles.
+/// Returns true if the processor has `AMX-TILE` and `AMX-BF16`, and the system saves the state of tiles.
 fn in_processor() -> bool {
     const BF16_AND_TILE: u32 = 1 << 22 | 1 << 24;
     const OSXSAVE: u32 = 1 << 27;
@@ -33,22 +34,22 @@ fn in_processor() -> bool {
     __cpuid_count(7, 0).edx & BF16_AND_TILE == BF16_AND_TILE && saved & TILE_STATE == TILE_STATE
 }
 
-/// Asks Linux for the state of tiles, once for all threads of the process.
+/// Requests the tile state from Linux, once for all threads of the process.
 #[cfg(target_os = "linux")]
 fn permitted() -> bool {
     const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
     const XFEATURE_XTILEDATA: libc::c_long = 18;
-    // SAFETY: this request takes a number and touches no memory of ours.
+    // SAFETY: this request takes a number and touches no memory of the program.
     unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
 }
 
-/// Other systems are not asked.
+/// Returns false: other systems are not supported.
 #[cfg(not(target_os = "linux"))]
 fn permitted() -> bool {
     false
 }
 
-/// This thread's tiles, all of 16 rows of 64 bytes; dropping it gives them back.
+/// Tiles of this thread, all of 16 rows of 64 bytes. Dropping it releases them.
 pub(super) struct Tiles(std::marker::PhantomData<*const ()>);
 
 impl Tiles {
@@ -56,7 +57,7 @@ impl Tiles {
     ///
     /// # Panics
     ///
-    /// If AMX does not work here.
+    /// If AMX is unavailable.
     pub(super) fn enter() -> Self {
         #[repr(C, align(64))]
         struct Config {
@@ -76,7 +77,8 @@ impl Tiles {
         };
         config.row_bytes[..8].fill(64);
         config.rows[..8].fill(16);
-        // SAFETY: AMX works, and the 64 bytes are a configuration of palette 1. Tiles are ours alone: compiled Rust uses none.
+        // SAFETY: AMX works, and the 64 bytes are a configuration of palette 1. No other code uses tiles: compiled Rust
+        // has none.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, readonly)) };
         Self(std::marker::PhantomData)
     }
@@ -84,13 +86,13 @@ impl Tiles {
 
 impl Drop for Tiles {
     fn drop(&mut self) {
-        // SAFETY: there is one only where AMX works.
+        // SAFETY: a `Tiles` exists only where AMX works.
         unsafe { asm!("tilerelease", options(nomem, nostack)) };
     }
 }
 
-/// Sets the first `rows` (16 or 32) rows of `sums` to `tile [rows, depth]` times `panel [depth, PANEL]`, with a depth of
-/// whole rows of tiles.
+/// Sets the first `rows` (16 or 32) rows of `sums` to `tile [rows, depth]` times `panel [depth, PANEL]`. `depth` is a
+/// multiple of a tile's row.
 ///
 /// # Panics
 ///
@@ -108,10 +110,11 @@ pub(super) fn kernel(_: &Tiles, tile: Tile<'_>, panel: Panel<'_>, rows: usize, s
     }
 }
 
-/// Two tiles of sums: 16 rows, 32 columns.
+/// Computes two tiles of sums: 16 rows, 32 columns.
 fn sixteen(tile: Tile<'_>, panel: Panel<'_>, sums: &mut Sums) {
     // SAFETY: a `Tiles` is alive, so the tiles are configured. Each of `depth / 16` steps reads 16 rows of 64 bytes
-    // `tile.row` words apart from `tile`, which has them, and 16 lines of `panel`. The sums are written to 16 rows of `sums`.
+    // from `tile`, `tile.row` words apart, and 16 lines of `panel`; both have them. The sums are written to 16 rows of
+    // `sums`.
     unsafe {
         asm!(
             "tilezero tmm0",
@@ -140,7 +143,7 @@ fn sixteen(tile: Tile<'_>, panel: Panel<'_>, sums: &mut Sums) {
     }
 }
 
-/// Four tiles of sums: 32 rows, 32 columns.
+/// Computes four tiles of sums: 32 rows, 32 columns.
 fn thirty_two(tile: Tile<'_>, panel: Panel<'_>, sums: &mut Sums) {
     // SAFETY: as in `sixteen`, with 32 rows of `tile` and `sums`.
     unsafe {
@@ -181,12 +184,12 @@ fn thirty_two(tile: Tile<'_>, panel: Panel<'_>, sums: &mut Sums) {
     }
 }
 
-/// Multiplies tiles in registers, four sums `steps` times; returns the number of multiply-adds.
+/// Multiplies tiles in registers, four sums `steps` times. Returns the number of multiply-adds.
 pub(super) fn multiply_registers(_: &Tiles, steps: usize) -> usize {
     if steps == 0 {
         return 0;
     }
-    // SAFETY: a `Tiles` is alive, so the tiles are configured. Nothing is read or written but tiles.
+    // SAFETY: a `Tiles` is alive, so the tiles are configured. Only tiles are read and written.
     unsafe {
         asm!(
             "tilezero tmm0",

@@ -1,4 +1,4 @@
-//! The most that a product can reach: multiply-adds in registers, with no memory in between.
+//! Upper bound of a product's speed: multiply-adds in registers, without memory access.
 
 use std::hint::black_box;
 
@@ -12,8 +12,8 @@ use super::vectors::{Vectors, Work};
 /// Multiplies and adds registers on every thread of the current pool, `steps` times each, with the instructions that
 /// products of this precision use on the path in use. Returns the number of multiply-adds.
 ///
-/// Its speed is the ceiling of the path's products. The sums of a step do not depend on each other, and there are enough of
-/// them to keep every unit of the processor busy.
+/// Its speed is the ceiling of the path's products. The sums of a step do not depend on each other, and there are
+/// enough of them to keep every execution unit busy.
 pub fn multiply_add_registers(precision: Precision, steps: usize) -> usize {
     let path = match precision {
         Precision::F32 => Path::current::<F32>(),
@@ -40,7 +40,8 @@ impl Work for Registers {
 
     #[inline(always)]
     fn run<V: Vectors>(self, simd: V) -> usize {
-        // Sums for two units with a latency of up to six cycles, or for four with four where there are registers.
+        // Enough sums for two units with a latency of up to six cycles, or for four units with four where registers
+        // suffice.
         if V::REGISTER_COUNT < 32 || V::F32_LANES == Scalar::F32_LANES {
             registers::<V, 12>(simd, self.steps)
         } else {
@@ -51,7 +52,7 @@ impl Work for Registers {
 
 #[inline(always)]
 fn registers<V: Vectors, const SUMS: usize>(simd: V, steps: usize) -> usize {
-    // Sums go to one, whatever the number of steps.
+    // The sums converge to one, whatever the number of steps.
     let half = simd.splat_f32s(black_box(0.5));
     let mut sums = [simd.splat_f32s(0.0); SUMS];
     for _ in 0..steps {

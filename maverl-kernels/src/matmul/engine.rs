@@ -1,9 +1,9 @@
-//! The loops around the kernel: how a product is cut for the caches and for threads.
+//! Loops around the kernel: blocking of a product for the caches and for threads.
 //!
-//! A task has some rows and some columns. It takes as many columns at a time as the cache has room for and the sums in pieces
-//! of at most [`MOST_WORDS`], so that the panels of a piece stay in the second cache while all rows of the task pass by, one
-//! tile at a time; where there are few tiles, each panel serves all of them before the next. How rows and columns are cut never
-//! touches an element's sum; how sums are cut depends on their length alone.
+//! A task has some rows and some columns. It processes as many columns at a time as fit the cache, and splits sums into
+//! pieces of at most [`MOST_WORDS`], so that the panels of a piece stay in the L2 cache while all rows of the task
+//! pass, one tile at a time. With few tiles, each panel serves all of them before the next panel is read. The blocking
+//! of rows and columns never changes an element's sum; the pieces of a sum depend on its length alone.
 #![allow(unsafe_code)]
 
 use std::{cell::RefCell, marker::PhantomData, ops::Range};
@@ -16,21 +16,21 @@ use super::layout::{BLOCK, Element, GAP, Line, Matrix, PANEL, Panel, Panels, Til
 use super::path::{Path, prefetch};
 use crate::par;
 
-/// Words of a sum that are added before they meet the earlier ones.
+/// Words of a sum that are added before they are added to the earlier ones.
 pub(super) const MOST_WORDS: usize = 512;
 /// Words of the panels that are used while they are in the cache: half a megabyte.
 const CACHED: usize = 8 * PANEL * MOST_WORDS;
-/// Rows up to which a right side whose columns are consecutive is not worth laying out.
+/// Rows up to which a right side with consecutive columns is not worth packing.
 const IN_PLACE_ROWS: usize = 128;
-/// Tiles that are laid out at once, so that each panel is read once for all of them: where rows are few, panels come from
-/// far away. More rows pass by the panels one tile after the other.
+/// Tiles that are packed at once, so that each panel is read once for all of them. With few rows, panels come from a
+/// far cache. With more rows, tiles are processed one after the other.
 const FEW_TILES: usize = 8;
 /// Multiplications of words that are worth a task of their own.
 const GRAIN: usize = 1 << 19;
-/// Tasks for each thread, where there is enough to do: the last ones even out what the others took.
+/// Tasks for each thread, where there is enough work; the last tasks balance the load.
 const TASKS: usize = 4;
 
-/// `out (+)= a · b`.
+/// A product `out (+)= a · b`.
 pub(super) struct Product<'a, E> {
     pub(super) a: Matrix<'a, E>,
     pub(super) b: Panels<'a, E>,
@@ -39,7 +39,7 @@ pub(super) struct Product<'a, E> {
     pub(super) path: Path,
 }
 
-/// The output, which tasks write at different places.
+/// Output of a product. Tasks write disjoint parts of it.
 pub(super) struct Out<'a> {
     start: *mut f32,
     len: usize,
@@ -55,22 +55,22 @@ impl<'a> Out<'a> {
         Self { start: out.as_mut_ptr(), len: out.len(), columns, borrow: PhantomData }
     }
 
-    /// Some columns of a row.
+    /// Returns some columns of a row.
     ///
     /// # Safety
     ///
-    /// While the result lives, nobody else has a part of it.
-    #[expect(clippy::mut_from_ref, reason = "the parts of different tasks do not meet")]
+    /// While the result lives, no other reference to that part exists.
+    #[expect(clippy::mut_from_ref, reason = "the parts of different tasks are disjoint")]
     unsafe fn row(&self, row: usize, columns: Range<usize>) -> &mut [f32] {
         let start = row * self.columns + columns.start;
         assert!(columns.end <= self.columns && start + columns.len() <= self.len);
-        // SAFETY: in bounds of the borrowed slice, and ours alone by the caller's promise.
+        // SAFETY: in bounds of the borrowed slice, and exclusive as guaranteed by the caller.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(start), columns.len()) }
     }
 }
 
 impl Out<'_> {
-    /// Asks for the places of a kernel's sums while they are computed.
+    /// Prefetches the output of a kernel while its sums are computed.
     fn prefetch(&self, rows: &Range<usize>, column: usize) {
         for row in rows.clone() {
             let start = self.start.wrapping_add(row * self.columns + column);
@@ -79,20 +79,20 @@ impl Out<'_> {
     }
 }
 
-/// The panels of a piece.
+/// Panels of a piece.
 struct View<'a, E> {
-    /// Panels that are read where they lie.
+    /// Panels that are read in place.
     in_place: Option<&'a Matrix<'a, E>>,
-    /// The others.
+    /// Packed panels.
     lines: &'a [Line],
-    /// Lines from one panel to the next.
+    /// Number of lines from one panel to the next.
     stride: usize,
     columns: Range<usize>,
     words: Range<usize>,
 }
 
 impl<E: Element> View<'_, E> {
-    /// The panel that begins at a column.
+    /// Returns the panel that begins at a column.
     fn panel(&self, column: usize) -> Panel<'_> {
         let lines = match self.in_place {
             Some(matrix) if column + PANEL <= self.columns.end => {
@@ -105,7 +105,7 @@ impl<E: Element> View<'_, E> {
     }
 }
 
-/// Room for one tile and the panels of one piece, kept by each thread.
+/// Buffers for one tile and the panels of one piece. Each thread keeps its own.
 #[derive(Default)]
 struct Scratch {
     tile: Vec<u32>,
@@ -136,8 +136,8 @@ impl<E: Element> Product<'_, E> {
         }
     }
 
-    /// Rows and columns of a task. Columns are cut before rows, because each task lays out its own columns; but not
-    /// below what pays for its look at the rows.
+    /// Returns the rows and columns of a task. Columns are split before rows, because each task packs its own columns.
+    /// A task has at least enough columns to repay reading the rows.
     fn cut(&self) -> (usize, usize) {
         let (m, n) = (self.a.indices, self.b.columns());
         let panels = n.div_ceil(PANEL);
@@ -153,13 +153,13 @@ impl<E: Element> Product<'_, E> {
         (rows, panels.div_ceil(across) * PANEL)
     }
 
-    /// Columns whose panels fit the cache, for the longest piece of a sum.
+    /// Returns the number of columns whose panels fit the cache, for the longest piece of a sum.
     fn cached_columns(&self) -> usize {
         let words = self.a.words().clamp(1, MOST_WORDS);
         CACHED / words / PANEL * PANEL
     }
 
-    /// Some rows and columns of the product.
+    /// Computes some rows and columns of the product.
     fn task(&self, rows: Range<usize>, columns: Range<usize>) {
         let mut kernel = Kernel::of(self.path);
         SCRATCH.with_borrow_mut(|Scratch { tile, panels }| {
@@ -168,7 +168,7 @@ impl<E: Element> Product<'_, E> {
                 let columns = start..columns.end.min(start + most);
                 if self.a.words() == 0 && self.then == Then::Set {
                     rows.clone().for_each(|row| {
-                        // SAFETY: rows and columns of different tasks do not meet.
+                        // SAFETY: rows and columns of different tasks are disjoint.
                         unsafe { self.out.row(row, columns.clone()) }.fill(0.0);
                     });
                 }
@@ -180,7 +180,7 @@ impl<E: Element> Product<'_, E> {
         });
     }
 
-    /// The panels of some columns and words: where they lie, or laid out in `scratch` for so many rows.
+    /// Returns the panels of some columns and words: in place, or packed into `scratch` if `rows` repay it.
     fn panels<'s>(
         &'s self,
         rows: usize,
@@ -210,7 +210,7 @@ impl<E: Element> Product<'_, E> {
         View { in_place, lines: scratch, stride: depth, columns, words }
     }
 
-    /// One piece of the sums of some rows and columns.
+    /// Computes one piece of the sums of some rows and columns.
     fn piece(
         &self,
         kernel: &mut Kernel,
@@ -221,7 +221,7 @@ impl<E: Element> Product<'_, E> {
         let (columns, words) = (&panels.columns, &panels.words);
         let then = if words.start == 0 { self.then } else { Then::Add };
         let mut sums: Sums = [[0.0; PANEL]; MOST_ROWS];
-        // Tiles as equal as can be.
+        // Tiles of sizes as equal as possible.
         let tiles = rows.len().div_ceil(self.path.rows::<E>());
         let size = rows.len().div_ceil(tiles);
         let at_once = if tiles <= FEW_TILES { size * tiles } else { size };
@@ -249,7 +249,7 @@ impl<E: Element> Product<'_, E> {
                     let mut out = <[&mut [f32]; MOST_ROWS]>::default();
                     let out = &mut out[..rows.len()];
                     for (out, row) in out.iter_mut().zip(rows) {
-                        // SAFETY: rows and columns of different tasks do not meet.
+                        // SAFETY: rows and columns of different tasks are disjoint.
                         *out = unsafe { self.out.row(row, columns.clone()) };
                     }
                     if columns.len() == PANEL {
@@ -266,14 +266,14 @@ impl<E: Element> Product<'_, E> {
     }
 }
 
-/// The pieces of a sum, as equal as steps allow.
+/// Splits a sum into pieces, as equal as steps allow.
 fn pieces(words: usize) -> impl Iterator<Item = Range<usize>> {
     let steps = words.div_ceil(BLOCK);
     let size = steps.div_ceil(words.div_ceil(MOST_WORDS).max(1)).max(1) * BLOCK;
     (0..words).step_by(size).map(move |start| start..words.min(start + size))
 }
 
-/// The first `len` words of `scratch` that begin at a cache line.
+/// Returns the first `len` words of `scratch` from the start of a cache line on.
 fn aligned(scratch: &mut Vec<u32>, len: usize) -> &mut [u32] {
     if scratch.len() < len + BLOCK {
         scratch.resize(len + BLOCK, 0);
@@ -282,7 +282,7 @@ fn aligned(scratch: &mut Vec<u32>, len: usize) -> &mut [u32] {
     &mut scratch[start..start + len]
 }
 
-/// Lays out all panels of a matrix, `[panels, words, PANEL]`.
+/// Packs all panels of a matrix, `[panels, words, PANEL]`.
 pub(super) fn pack<E: Element>(matrix: &Matrix<'_, E>, lines: &mut [Line], path: Path) {
     let words = matrix.words();
     if words == 0 {

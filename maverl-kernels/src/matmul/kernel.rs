@@ -1,20 +1,20 @@
-//! The inner loop: a tile of the left side times a panel of the right.
+//! Inner loop: a tile of the left side times a panel of the right side.
 #![allow(unsafe_code)]
 
 use super::layout::{Element, PANEL, Panel, Tile};
 use super::path::{Inner, Path};
 use super::vectors::{Vectors, Work};
 
-/// Rows of the largest tile.
+/// Number of rows of the largest tile.
 pub(super) const MOST_ROWS: usize = 32;
 
-/// The sums of a tile's rows with a panel's columns.
+/// Sums of a tile's rows with a panel's columns.
 pub(super) type Sums = [[f32; PANEL]; MOST_ROWS];
 
-/// Where sums go: [`PANEL`] places for each row of a tile.
+/// Output of a kernel: [`PANEL`] elements for each row of a tile.
 pub(super) type Places<'a> = [&'a mut [f32]];
 
-/// What happens to the value that an output had.
+/// Treatment of the output's old value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Then {
     Set,
@@ -22,7 +22,7 @@ pub(super) enum Then {
 }
 
 impl Then {
-    /// Puts sums where they belong.
+    /// Stores sums to the output.
     #[inline(always)]
     pub(super) fn put(self, sums: &[f32], out: &mut [f32]) {
         match self {
@@ -32,7 +32,7 @@ impl Then {
     }
 }
 
-/// A path as one thread uses it.
+/// A path with the state that one thread needs for it.
 pub(super) enum Kernel {
     Vectors(Path),
     #[cfg(target_arch = "x86_64")]
@@ -44,7 +44,7 @@ pub(super) enum Kernel {
 }
 
 impl Kernel {
-    /// Readies this thread for a path.
+    /// Prepares this thread for a path.
     pub(super) fn of(path: Path) -> Self {
         match path.inner {
             Inner::Vectors => Self::Vectors(path),
@@ -59,8 +59,8 @@ impl Kernel {
         }
     }
 
-    /// Puts the products of the rows of `tile` with `panel` into `out`, which has as many. AMX reads the tile up to a
-    /// multiple of 16 rows.
+    /// Stores the products of the rows of `tile` with `panel` to `out`, which has as many rows. AMX reads the tile up
+    /// to a multiple of 16 rows.
     pub(super) fn multiply<E: Element>(
         &mut self,
         tile: Tile<'_>,
@@ -86,7 +86,7 @@ impl Kernel {
     }
 }
 
-/// Some rows of a tile, a panel, and where their sums go.
+/// Some rows of a tile, a panel, and the output of their sums.
 pub(super) struct Part<'a, 'o> {
     pub(super) tile: Tile<'a>,
     pub(super) panel: Panel<'a>,
@@ -102,7 +102,7 @@ struct Multiply<'a, 'o, E> {
 impl<E: Element> Work for Multiply<'_, '_, E> {
     type Output = ();
 
-    /// Parts as equal as can be.
+    /// Splits a range into parts as equal as possible.
     #[inline(always)]
     fn run<V: Vectors>(self, simd: V) {
         let Part { tile, panel, out, then } = self.part;
@@ -116,8 +116,8 @@ impl<E: Element> Work for Multiply<'_, '_, E> {
     }
 }
 
-/// The sums of `R` rows, `N` vectors of columns at once. An element's sum is a chain of fused multiply-adds over the terms in
-/// ascending order, whatever `R`, `N` and the vector are.
+/// Computes the sums of `R` rows, `N` vectors of columns at once. An element's sum is a chain of fused multiply-adds
+/// over the terms in ascending order, whatever `R`, `N` and the vector are.
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "closures over vectors may lose their instructions")]
 pub(super) fn multiply_rows<V: Vectors, E: Element, const R: usize, const N: usize>(

@@ -1,11 +1,11 @@
-//! How matrices lie in memory, and how they are laid out for the kernels.
+//! Memory layouts of matrices, and their packing for the kernels.
 //!
-//! A *word* is 32 bits of consecutive terms: one `f32`, or two `bf16` with the earlier term in the low half. All layouts
-//! are in words, so that both precisions share them:
+//! A *word* is 32 bits of consecutive terms: one `f32`, or two `bf16` with the earlier term in the low half. All
+//! layouts are in words, so that both precisions share them:
 //!
-//! - a *tile* is some rows of the left side, `[rows, words + GAP]`, or `[words, BLOCK]` where that is how they come. Where
-//!   `bf16` is widened, a tile has a word for each term, so that the inner loop widens columns alone;
-//! - a *panel* is [`PANEL`] columns of the right side, `[words, PANEL]`, zeros where there is no column.
+//! - a *tile* is some rows of the left side, `[rows, words + GAP]`, or `[words, BLOCK]` if the source is transposed.
+//!   Where `bf16` is widened, a tile has one word for each term, so that the inner loop widens columns alone;
+//! - a *panel* is [`PANEL`] columns of the right side, `[words, PANEL]`, padded with zeros.
 
 #![allow(unsafe_code)]
 
@@ -18,12 +18,13 @@ use pulp::Simd;
 use super::path::{Path, prefetch};
 use lay::{LayPanel, LayTile};
 
-/// Columns of a panel.
+/// Number of columns of a panel.
 pub(super) const PANEL: usize = 32;
-/// Rows and columns of what is transposed at once.
+/// Rows and columns of a block that is transposed at once.
 pub(super) const BLOCK: usize = 16;
 
-/// Words between the end of a tile's row and the next row: rows of a power of two would meet in the cache.
+/// Words between the end of a tile's row and the next row. Without them, rows of a power of two would map to the same
+/// cache sets.
 pub(super) const GAP: usize = 16;
 
 /// One word of every column of a panel.
@@ -31,22 +32,22 @@ pub(super) const GAP: usize = 16;
 #[repr(C, align(64))]
 pub(super) struct Line(pub(super) [u32; PANEL]);
 
-/// How a precision makes words of terms.
+/// Conversion of terms to words in one precision.
 pub(super) trait Element: Send + Sync + 'static {
-    /// Terms of a word.
+    /// Terms per word.
     const TERMS: usize;
-    /// Sums have a multiple of so many words, the last ones zero: what a tile instruction takes at once.
+    /// Number of words that divides every sum's length; the last ones are zero. It is the depth of a tile instruction.
     const STEP: usize;
-    /// The word of a term and the next; `f32` has no next.
+    /// Returns the word of a term and the next one; `f32` has no next one.
     fn word(low: f32, high: f32) -> u32;
-    /// One of the terms of some words, as `f32`.
+    /// Returns one of the terms of some words, as `f32`.
     fn term<S: Simd>(simd: S, words: S::u32s, term: usize) -> S::f32s;
 }
 
-/// Terms as they are.
+/// Terms without rounding.
 pub(super) enum F32 {}
 
-/// Terms rounded to `bf16` (to the nearest, ties to even), two to a word.
+/// Terms rounded to `bf16` (to the nearest, ties to even), two per word.
 pub(super) enum Bf16 {}
 
 impl Element for F32 {
@@ -78,7 +79,8 @@ impl Element for Bf16 {
     }
 }
 
-/// The bits of an `f32` rounded to the nearest `bf16`, ties to even, in the upper half; zeros in the lower. NaN stays NaN.
+/// Rounds an `f32` to the nearest `bf16`, ties to even. Its bits are the upper half; the lower half is zero. NaN stays
+/// NaN.
 #[inline(always)]
 pub(super) fn nearest_bf16(bits: u32) -> u32 {
     let nan = bits & 0x7fff_ffff > 0x7f80_0000;
@@ -86,24 +88,24 @@ pub(super) fn nearest_bf16(bits: u32) -> u32 {
     (if nan { bits | 0x40_0000 } else { rounded }) & 0xffff_0000
 }
 
-/// The words of a sum of `terms`.
+/// Returns the number of words of a sum of `terms`.
 pub(super) fn words<E: Element>(terms: usize) -> usize {
     terms.div_ceil(E::TERMS).next_multiple_of(E::STEP)
 }
 
-/// The lines of all panels of `columns` sums of `terms`.
+/// Returns the number of lines of all panels of `columns` sums of `terms`.
 pub(super) fn panel_lines<E: Element>(columns: usize, terms: usize) -> usize {
     columns.div_ceil(PANEL) * words::<E>(terms)
 }
 
-/// The bits of some `f32`.
+/// Returns the bits of some `f32`.
 #[inline(always)]
 fn bits(terms: &[f32]) -> &[u32] {
     // SAFETY: an `f32` and its bits have the same size and alignment, and any bits are a `u32`.
     unsafe { std::slice::from_raw_parts(terms.as_ptr().cast(), terms.len()) }
 }
 
-/// A panel as a kernel reads it: [`PANEL`] words, `stride` from one line to the next, `depth` lines.
+/// A panel in the layout that a kernel reads: `depth` lines of [`PANEL`] words at a distance of `stride`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Panel<'a> {
     pub(super) words: &'a [u32],
@@ -112,7 +114,7 @@ pub(super) struct Panel<'a> {
 }
 
 impl<'a> Panel<'a> {
-    /// Lines that lie one after the other.
+    /// Creates a panel of consecutive lines.
     pub(super) fn of(lines: &'a [Line]) -> Self {
         let (start, count) = (lines.as_ptr().cast(), lines.len() * PANEL);
         // SAFETY: a line is `PANEL` words without padding.
@@ -121,7 +123,7 @@ impl<'a> Panel<'a> {
     }
 }
 
-/// A tile as a kernel reads it: word `p` of row `r` is `words[r * row + p * word]`.
+/// A tile in the layout that a kernel reads: word `p` of row `r` is `words[r * row + p * word]`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Tile<'a> {
     pub(super) words: &'a [u32],
@@ -130,7 +132,7 @@ pub(super) struct Tile<'a> {
 }
 
 impl Tile<'_> {
-    /// Asserts that a number of rows and words are there.
+    /// Asserts that the tile has this number of rows and words.
     #[inline(always)]
     pub(super) fn check(&self, rows: usize, words: usize) {
         let last = rows.max(1).saturating_sub(1) * self.row + words.saturating_sub(1) * self.word;
@@ -138,16 +140,16 @@ impl Tile<'_> {
     }
 }
 
-/// What is consecutive in memory.
+/// Memory order of a matrix: the index that is consecutive.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Order {
-    /// The terms of one index: `[indices, terms]`.
+    /// Terms of one index are consecutive: `[indices, terms]`.
     Terms,
-    /// The indices of one term: `[terms, indices]`.
+    /// Indices of one term are consecutive: `[terms, indices]`.
     Indices,
 }
 
-/// One side of a product: for every index (a row of the left side, a column of the right) the terms of a sum.
+/// One side of a product: the terms of a sum for every index (a row of the left side, a column of the right side).
 pub(super) struct Matrix<'a, E> {
     data: &'a [f32],
     pub(super) indices: usize,
@@ -156,11 +158,11 @@ pub(super) struct Matrix<'a, E> {
     element: PhantomData<E>,
 }
 
-/// The right side of a product.
+/// Right side of a product.
 pub(super) enum Panels<'a, E> {
-    /// Laid out when needed.
+    /// Packed on demand.
     Of(Matrix<'a, E>),
-    /// Laid out before: `[panels, words, PANEL]`.
+    /// Packed before: `[panels, words, PANEL]`.
     PackedWeight { lines: &'a [Line], columns: usize },
 }
 
@@ -179,13 +181,13 @@ impl<'a, E: Element> Matrix<'a, E> {
         Self { data, indices, terms, order, element: PhantomData }
     }
 
-    /// The words of every sum.
+    /// Returns the number of words of every sum.
     pub(super) fn words(&self) -> usize {
         words::<E>(self.terms)
     }
 
-    /// The tile of some rows and words, in `out` or where it lies. Paths that read whole rows find zeros in rows up to a
-    /// multiple of 16.
+    /// Returns the tile of some rows and words, packed into `out` or in place. Paths that read whole rows find zeros in
+    /// rows up to a multiple of 16.
     pub(super) fn tile<'o>(
         &'o self,
         rows: Range<usize>,
@@ -208,7 +210,7 @@ impl<'a, E: Element> Matrix<'a, E> {
         Tile { words: out, row, word }
     }
 
-    /// Asks for a part of what [`Matrix::tile`] will read.
+    /// Prefetches a part of the data that [`Matrix::tile`] will read.
     pub(super) fn prefetch(
         &self,
         rows: &Range<usize>,
@@ -235,19 +237,19 @@ impl<'a, E: Element> Matrix<'a, E> {
         }
     }
 
-    /// Whether [`Matrix::panel_in_place`] may be called.
+    /// Returns true if [`Matrix::panel_in_place`] may be called.
     pub(super) fn has_panels_in_place(&self) -> bool {
         self.order == Order::Indices && E::TERMS == 1
     }
 
-    /// A panel where it lies: all of its columns are there and consecutive in memory.
+    /// Returns a panel in place: all of its columns exist and are consecutive in memory.
     pub(super) fn panel_in_place(&self, column: usize, words: Range<usize>) -> Panel<'a> {
         assert!(self.order == Order::Indices && column + PANEL <= self.indices);
         let of = bits(&self.data[words.start * self.indices + column..]);
         Panel { words: of, stride: self.indices, depth: words.len() }
     }
 
-    /// The panel of at most [`PANEL`] columns and some words: `out [words, PANEL]`.
+    /// Packs the panel of at most [`PANEL`] columns and some words: `out [words, PANEL]`.
     pub(super) fn panel(
         &self,
         columns: Range<usize>,

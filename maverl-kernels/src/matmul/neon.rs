@@ -28,7 +28,7 @@ impl Vectors for Neon {
                     let words = Self::as_simd_u32s(&lines[4 * i + row]).0[j];
                     *four = self.transmute_f32s_u32s(words);
                 }
-                // Four vectors of four lanes taken apart lane by lane: a transposition.
+                // Deinterleaving four vectors of four lanes transposes them.
                 let four = self.deinterleave_shfl_f32s(four);
                 for (row, four) in four.into_iter().enumerate() {
                     let words = self.transmute_u32s_f32s(four);

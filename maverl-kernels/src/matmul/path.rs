@@ -1,4 +1,4 @@
-//! The instructions of a product, chosen at run time: those of the path in use, see [`simd`].
+//! Instructions of a product, chosen at run time for the path in use, see [`simd`].
 
 use pulp::{Arch, Scalar};
 
@@ -6,7 +6,7 @@ use super::layout::Element;
 use super::vectors::Work;
 use crate::simd;
 
-/// Asks for a cache line before it is needed. Any address will do.
+/// Prefetches a cache line. Any address is allowed.
 #[inline(always)]
 pub(crate) fn prefetch<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -15,19 +15,19 @@ pub(crate) fn prefetch<T>(address: *const T) {
     let _ = address;
 }
 
-/// The instructions of a product.
+/// Instructions of a product.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Path {
     /// Vectors of everything around the inner loop.
     vectors: Arch,
-    /// The inner loop.
+    /// Instructions of the inner loop.
     pub(super) inner: Inner,
 }
 
 /// Instructions that multiply a tile and a panel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Inner {
-    /// Fused multiply-adds of `f32` vectors. Terms in `bf16` are widened.
+    /// Fused multiply-adds of `f32` vectors. `bf16` terms are widened.
     Vectors,
     /// AVX-512's dot product of `bf16` pairs.
     #[cfg(target_arch = "x86_64")]
@@ -35,18 +35,18 @@ pub(super) enum Inner {
     /// AMX tiles of `bf16` pairs.
     #[cfg(target_arch = "x86_64")]
     Amx,
-    /// Tiles as [`Inner::Amx`] cuts them, on every processor.
+    /// Tiles with the blocking of [`Inner::Amx`], on every processor.
     #[cfg(test)]
     Tiles,
 }
 
 impl Path {
-    /// The instructions of the path in use.
+    /// Returns the instructions of the path in use.
     pub(super) fn current<E: Element>() -> Self {
         Self::on::<E>(simd::path())
     }
 
-    /// The instructions of a path that this processor has.
+    /// Returns the instructions of a path that this processor has.
     pub(super) fn on<E: Element>(path: simd::Path) -> Self {
         let inner = match path {
             #[cfg(target_arch = "x86_64")]
@@ -58,13 +58,13 @@ impl Path {
         Self { vectors: path.arch(), inner }
     }
 
-    /// The same vectors with another inner loop.
+    /// Returns the same vectors with another inner loop.
     #[cfg(test)]
     pub(super) fn with(self, inner: Inner) -> Self {
         Self { inner, ..self }
     }
 
-    /// Rows that a kernel takes at most: what the registers hold at once, or twice that.
+    /// Returns the maximum number of rows of a kernel: as many as the registers hold at once, or twice that.
     pub(super) fn rows<E: Element>(self) -> usize {
         match self.vectors {
             _ if self.reads_rows() => 32,
@@ -74,7 +74,7 @@ impl Path {
         }
     }
 
-    /// Tests if the words of a tile's row are read together.
+    /// Returns true if the words of a tile's row are read together.
     pub(super) fn reads_rows(self) -> bool {
         match self.inner {
             #[cfg(target_arch = "x86_64")]
@@ -85,7 +85,7 @@ impl Path {
         }
     }
 
-    /// Words of a tile for each word of a sum: a tile of terms that are widened holds each as an `f32`.
+    /// Returns the number of words of a tile for each word of a sum. A tile of widened terms stores each as an `f32`.
     pub(super) fn tile_words<E: Element>(self) -> usize {
         if self.inner == Inner::Vectors { E::TERMS } else { 1 }
     }

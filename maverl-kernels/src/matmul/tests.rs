@@ -6,7 +6,7 @@ use super::*;
 use crate::simd;
 use crate::testing::{close, random, same_bits, threads};
 
-/// `Σ_p a(i, p) b(p, j)` in f64.
+/// Computes `Σ_p a(i, p) b(p, j)` in f64.
 fn naive(
     m: usize,
     n: usize,
@@ -35,7 +35,7 @@ const SIZES: [(usize, usize, usize); 13] = [
     (61, 90, 2051),
 ];
 
-/// Numbers between −1 and 1 that a precision has.
+/// Numbers between −1 and 1 that a precision represents exactly.
 trait Random: Element {
     const PRECISION: Precision;
     fn random(seed: u64, n: usize) -> Vec<f32>;
@@ -55,7 +55,7 @@ impl Random for Bf16 {
     }
 }
 
-/// The paths of this processor, with every inner loop that works on their vectors.
+/// Returns the paths of this processor, with every inner loop that works on their vectors.
 fn paths<E: Element>() -> Vec<Path> {
     let mut paths = Vec::new();
     for path in simd::available() {
@@ -70,7 +70,7 @@ fn paths<E: Element>() -> Vec<Path> {
     paths
 }
 
-/// The definition of [`Inner::Tiles`]: words one after the other, the terms of a word one after the other.
+/// Defines [`Inner::Tiles`]: words one after the other, the terms of a word one after the other.
 pub(super) fn multiply_tile<E: Element>(
     tile: Tile<'_>,
     panel: Panel<'_>,
@@ -135,7 +135,7 @@ fn every_path_agrees_with_f64_in_bf16() {
     every_path_agrees_with_f64::<Bf16>();
 }
 
-/// Tests if a path adds the terms one after the other, as `f32` always does.
+/// Returns true if a path adds the terms one after the other, as `f32` always does.
 fn adds_in_order(path: &Path) -> bool {
     matches!(path.inner, Inner::Vectors | Inner::Tiles)
 }
@@ -191,7 +191,7 @@ fn a_row_has_the_same_bits_in_every_batch<E: Random>() {
                     product(path, &a[..m * k], &b, &mut out, [m, n, k]);
                     same_bits(&out, &whole[..m * n]);
                 }
-                // The last row alone, at another place in memory.
+                // The last row alone, at another address.
                 let mut out = vec![0.0; n];
                 product(path, &a[(most - 1) * k..], &b, &mut out, [1, n, k]);
                 same_bits(&out, &whole[(most - 1) * n..]);

@@ -1,25 +1,25 @@
-//! Vectors as layouts and kernels use them: pulp's, and what it lacks.
+//! Vectors for layouts and kernels: those of pulp, with the operations that it lacks.
 
 use pulp::{Scalar, Simd};
 
 use super::kernel::{Part, multiply_rows};
 use super::layout::{BLOCK, Element, nearest_bf16};
 
-/// Words that are transposed at once.
+/// Block of words that is transposed at once.
 pub(super) type Block = [[u32; BLOCK]; BLOCK];
 
 /// Code that is compiled for every path.
 pub(super) trait Work {
     /// Result of the work.
     type Output;
-    /// Does the work with the vectors of a path. It must be `#[inline(always)]`, and so must what it calls, closures
-    /// included.
+    /// Does the work with the vectors of a path. This function and everything it calls, closures included, must be
+    /// `#[inline(always)]`.
     fn run<V: Vectors>(self, simd: V) -> Self::Output;
 }
 
-/// The vectors of a path.
+/// Vectors of a path.
 pub(super) trait Vectors: Simd {
-    /// Rows whose sums with some columns the registers hold at once.
+    /// Returns the number of rows whose sums with some columns fit the registers.
     fn rows<E: Element>() -> usize;
 
     /// Multiplies at most [`Vectors::rows`] rows of a tile with a panel.
@@ -28,11 +28,12 @@ pub(super) trait Vectors: Simd {
     /// Transposes a block of words.
     fn transpose(self, block: &mut Block);
 
-    /// Pairs consecutive terms, rounded to `bf16`: term `2 i` in the low half of word `i`, the next in its high half.
+    /// Pairs consecutive terms, rounded to `bf16`: term `2 i` in the low half of word `i`, the next one in its high
+    /// half.
     fn pairs(self, terms: &[f32; 2 * BLOCK], words: &mut [u32; BLOCK]);
 }
 
-/// The bits of some `f32`, each rounded to `bf16` as [`nearest_bf16`] does.
+/// Returns the bits of some `f32`, each rounded to `bf16` as [`nearest_bf16`] does.
 #[inline(always)]
 pub(super) fn nearest<V: Simd>(simd: V, terms: V::f32s) -> V::u32s {
     let bits = simd.transmute_u32s_f32s(terms);
@@ -44,7 +45,7 @@ pub(super) fn nearest<V: Simd>(simd: V, terms: V::f32s) -> V::u32s {
     simd.and_u32s(simd.select_u32s(number, rounded, nan), simd.splat_u32s(0xffff_0000))
 }
 
-/// `terms` rounded to `bf16`, as `f32`.
+/// Returns `terms` rounded to `bf16`, as `f32`.
 #[inline(always)]
 pub(super) fn round<V: Simd>(simd: V, terms: &[f32], out: &mut [u32]) {
     assert_eq!(terms.len(), out.len(), "a word for each term");
@@ -58,7 +59,7 @@ pub(super) fn round<V: Simd>(simd: V, terms: &[f32], out: &mut [u32]) {
     }
 }
 
-/// Words of the terms at the same places of `low` and `high`, rounded to `bf16`.
+/// Returns words of the corresponding terms of `low` and `high`, rounded to `bf16`.
 #[inline(always)]
 pub(super) fn pair<V: Simd>(simd: V, low: &[f32], high: &[f32], out: &mut [u32]) {
     assert!(low.len() == out.len() && high.len() == out.len(), "two terms for each word");
@@ -74,7 +75,7 @@ pub(super) fn pair<V: Simd>(simd: V, low: &[f32], high: &[f32], out: &mut [u32])
     }
 }
 
-/// Calls the kernel that is compiled for the number of rows of a part, with so many vectors of columns at once.
+/// Calls the kernel that is compiled for the number of rows of a part, with `N` vectors of columns at once.
 macro_rules! rows {
     ($simd:ident, $part:ident, $element:ident, $($rows:literal x $vectors:literal),*) => {
         match $part.out.len() {

@@ -1,4 +1,4 @@
-//! AVX2 and AVX-512: what layouts and kernels need beyond pulp's operations, and the dot product of `bf16` pairs.
+//! AVX2 and AVX-512: operations of layouts and kernels that pulp lacks, and the dot product of `bf16` pairs.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
@@ -12,7 +12,7 @@ use super::kernel::{Part, Places, Then, multiply_rows};
 use super::layout::{BLOCK, Element, PANEL, Panel, Tile};
 use super::vectors::{Block, Vectors, nearest, rows};
 
-/// Asks for a cache line.
+/// Prefetches a cache line.
 #[inline(always)]
 pub(super) fn prefetch(address: *const i8) {
     // SAFETY: a prefetch reads nothing that the program sees and does not fault, whatever the address.
@@ -21,7 +21,7 @@ pub(super) fn prefetch(address: *const i8) {
 
 /// Vectors of eight lanes, 16 registers: twelve sums, the columns' vectors, and a term.
 impl Vectors for V3 {
-    /// Widening takes the registers of a row.
+    /// Returns fewer rows than without widening, which uses the registers of a row.
     #[inline(always)]
     fn rows<E: Element>() -> usize {
         if E::TERMS == 1 { 6 } else { 5 }
@@ -61,14 +61,14 @@ impl Vectors for V3 {
             for (half, &terms) in halves.iter_mut().zip(terms) {
                 *half = self.avx2._mm256_srli_epi32::<16>(cast(nearest(self, terms)));
             }
-            // Packing takes four words of each in turn.
+            // Packing takes four words of each operand in turn.
             let packed = self.avx2._mm256_packus_epi32(halves[0], halves[1]);
             *words = cast(self.avx2._mm256_permute4x64_epi64::<0b11_01_10_00>(packed));
         }
     }
 }
 
-/// Transposes: pairs of rows, then fours, then the halves of the vectors.
+/// Transposes pairs of rows, then fours, then the halves of the vectors.
 #[inline(always)]
 fn eight_by_eight(V3 { avx, .. }: V3, rows: [__m256; 8]) -> [__m256; 8] {
     let mut pairs = rows;
@@ -107,7 +107,7 @@ impl Vectors for V4 {
         );
     }
 
-    /// Pairs of rows, then fours, then the quarters of the vectors.
+    /// Transposes pairs of rows, then fours, then the quarters of the vectors.
     #[inline(always)]
     fn transpose(self, block: &mut Block) {
         let V4 { avx512f, .. } = self;
@@ -159,12 +159,12 @@ impl Vectors for V4 {
     }
 }
 
-/// Tests if the processor has what [`dot`] needs.
+/// Returns true if the processor has the instructions of [`dot`].
 pub(super) fn has_dot() -> bool {
     is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bf16")
 }
 
-/// Puts `tile [rows, depth]` times `panel [depth, PANEL]`, both of `bf16` pairs, into `out`, of at most twelve rows.
+/// Stores `tile [rows, depth]` times `panel [depth, PANEL]`, both of `bf16` pairs, to `out`, of at most twelve rows.
 ///
 /// # Panics
 ///
@@ -175,7 +175,7 @@ pub(super) fn dot(tile: Tile<'_>, panel: Panel<'_>, out: &mut Places<'_>, then: 
     unsafe { dot_rows(tile, panel, out, then) }
 }
 
-/// A kernel for each number of rows, so that all sums stay in registers.
+/// Selects a kernel for each number of rows, so that all sums stay in registers.
 #[target_feature(enable = "avx512f,avx512bf16")]
 fn dot_rows(tile: Tile<'_>, panel: Panel<'_>, out: &mut Places<'_>, then: Then) {
     match out.len() {
@@ -224,7 +224,7 @@ fn some_dot_rows<const R: usize>(
     }
     for (out, [mut low, mut high]) in out.iter_mut().zip(acc) {
         let out: &mut [f32; PANEL] = (&mut **out).try_into().expect("a row of a panel");
-        // SAFETY: these are the 32 places of `out`.
+        // SAFETY: these are the 32 elements of a row of `out`.
         unsafe {
             let start = out.as_mut_ptr();
             if then == Then::Add {
@@ -237,7 +237,7 @@ fn some_dot_rows<const R: usize>(
     }
 }
 
-/// Multiplies pairs in registers, `steps` times; returns the number of multiply-adds.
+/// Multiplies pairs in registers, `steps` times. Returns the number of multiply-adds.
 ///
 /// # Panics
 ///
@@ -251,7 +251,7 @@ pub(super) fn dot_registers(steps: usize) -> usize {
 #[target_feature(enable = "avx512f,avx512bf16")]
 fn some_dot_registers(steps: usize) -> usize {
     const SUMS: usize = 24;
-    /// A quarter, twice.
+    /// A pair of the `bf16` number 0.25.
     const QUARTERS: u32 = 0x3e80_3e80;
     let quarters = cast(_mm512_set1_epi32(black_box(QUARTERS) as i32));
     let mut sums = [_mm512_setzero_ps(); SUMS];

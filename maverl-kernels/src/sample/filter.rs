@@ -1,4 +1,4 @@
-//! The filters, as weights of dropped tokens set to zero, and the draw from what is left.
+//! Filters, which set the weights of dropped tokens to zero, and sampling from the remaining weights.
 
 use std::cell::RefCell;
 
@@ -8,16 +8,16 @@ use super::Filter;
 use crate::lanes::{self, Kernel, LANES, Lanes};
 use crate::logprob::Row;
 
-/// Blocks of weights that are summed before one of them is looked at.
+/// Blocks of weights that are summed before the sums are compared with the target.
 const MOST_BLOCKS: usize = 128;
-/// Weights that are sorted first.
+/// Number of weights that are sorted first.
 const FIRST_SORTED: usize = 256;
 
 thread_local! {
     static WEIGHTS: RefCell<Vec<f32>> = RefCell::default();
 }
 
-/// The softmax of `logits * inverse`, and an id that is drawn from what the filters leave of it.
+/// Returns the softmax of `logits * inverse`, and an id sampled from it after the filters.
 pub(super) fn draw(logits: &[f32], inverse: f32, filter: &Filter, u: f64) -> (Row, usize) {
     WEIGHTS.with_borrow_mut(|weights| {
         weights.resize(logits.len(), 0.0);
@@ -32,7 +32,7 @@ pub(super) fn draw(logits: &[f32], inverse: f32, filter: &Filter, u: f64) -> (Ro
     })
 }
 
-/// [`Row::with_weights`].
+/// Computes [`Row::with_weights`].
 struct Weigh<'a> {
     logits: &'a [f32],
     inverse: f32,
@@ -48,7 +48,7 @@ impl Kernel for Weigh<'_> {
     }
 }
 
-/// Sets weights below the least one to zero.
+/// Sets weights below `least` to zero.
 struct DropBelow<'a> {
     least: f32,
     weights: &'a mut [f32],
@@ -81,15 +81,16 @@ fn top_k(weights: &mut [f32], logits: &[f32], k: usize) {
     }
 }
 
-/// Keeps a token if the mass of those before it, most probable first, is below `p` of the total.
+/// Keeps a token if the mass of the more probable tokens is below `p` of the total.
 fn top_p(weights: &mut [f32], p: f32) {
     if p >= 1.0 {
         return;
     }
     let (total, p) = (total(weights), f64::from(p));
-    // All tokens up to this weight have at most 1 − p of the mass together, so they go without being sorted.
+    // All tokens up to this weight together have at most 1 − p of the mass, so they are dropped without sorting.
     let sure = (1.0 - p) * total / weights.len() as f64;
-    // Weights are not negative, so their bits have their order: the largest first, of equals the lower id.
+    // Weights are not negative, so their bits sort like their values: the largest first, and the lower id first of
+    // equal ones.
     let key = |id: usize, weight: f32| u64::from(!weight.to_bits()) << 32 | id as u64;
     let mut keys: Vec<u64> = (weights.iter().enumerate())
         .filter(|&(_, &weight)| f64::from(weight) > sure || weight == 1.0)
@@ -101,8 +102,8 @@ fn top_p(weights: &mut [f32], p: f32) {
     old.for_each(|(id, weight)| weights[id] = weight);
 }
 
-/// The first of the sorted keys, before which there is less than a mass. A few are usually enough, so as many are sorted
-/// as there were before.
+/// Returns the shortest prefix of the sorted keys that reaches `mass`. A few keys are usually enough, so the sorted
+/// part starts small and doubles.
 fn kept(keys: &mut [u64], mass: f64) -> &[u64] {
     let (mut before, mut sorted) = (0.0, 0);
     while sorted < keys.len() {
@@ -123,12 +124,12 @@ fn kept(keys: &mut [u64], mass: f64) -> &[u64] {
     keys
 }
 
-/// The first id at which the running sum passes `u` of the total; an id of weight zero never makes it pass.
+/// Returns the first id at which the running sum exceeds `u` of the total. Ids of weight zero are skipped.
 fn invert(weights: &[f32], u: f64) -> usize {
     lanes::run(Guess { weights, u }).unwrap_or_else(|| invert_in_order(weights, u))
 }
 
-/// [`invert`] by the sums in ascending order, which wait for one another.
+/// Computes [`invert`] with sums in ascending order, each of which depends on the one before.
 fn invert_in_order(weights: &[f32], u: f64) -> usize {
     let target = u * total(weights);
     let (mut sum, mut last) = (0.0, 0);
@@ -144,12 +145,12 @@ fn invert_in_order(weights: &[f32], u: f64) -> usize {
     last
 }
 
-/// The result of [`invert_in_order`] from sums that are taken in another order, if it is sure to be the same.
+/// Result of [`invert_in_order`] from sums in another order, or `None` if the two might differ.
 ///
-/// A sum of `n` weights, which are not negative, is within `n 2⁻⁵³` of what it should be, relative to the total, in any
-/// order. So the two targets, and the two sums up to an id, differ by less than `n 2⁻⁵⁰` together, with room for the
-/// rounding of the target: an id whose sum is that far above the target is above it in ascending order too, and those
-/// that are that far below are below.
+/// A sum of `n` nonnegative weights has an error of at most `n 2⁻⁵³`, relative to the total, in any order. The two
+/// targets and the two sums up to an id therefore differ by less than `n 2⁻⁵⁰` together, with room for the rounding of
+/// the target. An id whose sum is that far above the target is above it in ascending order too, and one that is that
+/// far below is below.
 struct Guess<'a> {
     weights: &'a [f32],
     u: f64,
@@ -183,7 +184,7 @@ impl Kernel for Guess<'_> {
     }
 }
 
-/// The sum of the weights, in ascending order.
+/// Returns the sum of the weights, in ascending order.
 fn total(weights: &[f32]) -> f64 {
     weights.iter().map(|&w| f64::from(w)).sum()
 }

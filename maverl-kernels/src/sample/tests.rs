@@ -17,7 +17,7 @@ fn kept(logits: &[f32], filter: Filter) -> Vec<usize> {
     (0..logits.len()).filter(|&i| counts[i] > 0).collect()
 }
 
-/// Logits of the probabilities 0.4, 0.3, 0.2, 0.1, out of order.
+/// Returns logits of the probabilities 0.4, 0.3, 0.2, 0.1, out of order.
 fn four() -> Vec<f32> {
     [0.1f32, 0.4, 0.2, 0.3].iter().map(|p| p.ln()).collect()
 }
@@ -46,15 +46,15 @@ fn frequencies_are_probabilities() {
 fn filters_keep_what_hugging_face_keeps() {
     let filter = Filter::default();
     assert_eq!(kept(&four(), Filter { top_k: 2, ..filter }), [1, 3]);
-    // Before the second is 0.4, before the third 0.7.
+    // The mass before the second token is 0.4, before the third 0.7.
     assert_eq!(kept(&four(), Filter { top_p: 0.5, ..filter }), [1, 3]);
     assert_eq!(kept(&four(), Filter { top_p: 0.75, ..filter }), [1, 2, 3]);
     assert_eq!(kept(&four(), Filter { top_p: 0.0, ..filter }), [1]);
     assert_eq!(kept(&four(), Filter { min_p: 0.6, ..filter }), [1, 3]);
     assert_eq!(kept(&four(), Filter { min_p: 1.0, ..filter }), [1]);
-    // After top-k the mass is 0.7, of which the first has more than a half.
+    // After top-k the mass is 0.7; the first token has more than half of it.
     assert_eq!(kept(&four(), Filter { top_k: 2, top_p: 0.5, ..filter }), [1]);
-    // Equal to the second largest: both stay.
+    // The first and third are equal to the second largest: both are kept.
     assert_eq!(kept(&[1.0, 2.0, 1.0, 0.0], Filter { top_k: 2, ..filter }), [0, 1, 2]);
     assert_eq!(kept(&[1.0; 4], Filter { top_p: 0.3, ..filter }), [0, 1]);
 }
@@ -134,7 +134,7 @@ proptest! {
 
     #[test]
     fn top_p_without_a_full_sort_keeps_the_same_tokens(seed in 0u64..1000, top_p in 0.0f32..1.0) {
-        // Adding 0 makes -0 and 0 the tie that they are.
+        // Adding 0 turns -0 into 0, so that the two tie.
         let logits: Vec<f32> =
             random(seed, 40).iter().map(|z| (z * 8.0).round() / 2.0 + 0.0).collect();
         let mut order: Vec<usize> = (0..40).collect();
@@ -145,7 +145,7 @@ proptest! {
         let mut before = 0.0;
         let mut keep = vec![];
         for i in order {
-            // Too near to the edge to tell.
+            // Too close to the boundary to decide.
             prop_assume!((before - f64::from(top_p) * total).abs() > 1e-5);
             if keep.is_empty() || before < f64::from(top_p) * total { keep.push(i); }
             before += weight(i);

@@ -1,4 +1,4 @@
-//! What `#[agent]` adds.
+//! Expansion of `#[agent]`.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -37,7 +37,7 @@ pub(crate) fn agent(agent: &Agent, item: &ItemStruct) -> TokenStream {
     }
 }
 
-/// The struct, its errors, and what else keeps the rest of the crate free of errors that follow from them.
+/// Emits the struct, its errors, and stubs that prevent follow-up errors in the rest of the crate.
 pub(crate) fn broken(args: &Args, item: &ItemStruct, error: &syn::Error) -> TokenStream {
     let Args { krate, input, output, .. } = args;
     let error = error.to_compile_error();
@@ -74,7 +74,7 @@ pub(crate) fn broken(args: &Args, item: &ItemStruct, error: &syn::Error) -> Toke
     quote!(#item #dummies #error)
 }
 
-/// The checks only the compiler can make: that fields exist, and that a format is told.
+/// Emits the checks that only the compiler can make: that fields exist, and that the prompt states the reply format.
 fn check(krate: &Path, asking: &Asking, ident: &Ident) -> TokenStream {
     let Asking { input, output, prompt } = asking;
     let span = prompt.literal.span();
@@ -148,7 +148,7 @@ fn push(krate: &Path, asking: &Asking, (piece, _): &Placed) -> TokenStream {
     }
 }
 
-/// The text of a piece, a `String`.
+/// Emits the text of a piece, a `String`.
 fn text_of(krate: &Path, asking: &Asking, piece: &Piece) -> TokenStream {
     match piece {
         Piece::Text(text) => quote!(::std::string::String::from(#text)),

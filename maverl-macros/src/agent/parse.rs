@@ -15,7 +15,7 @@ const KEYS: [&str; 6] = ["name", "input", "output", "prompt", "prompt_text", "cr
 const FORM: &str =
     "#[agent(name = \"team/role\", input = Type, output = Type, prompt = \"file.md\")]";
 
-/// The arguments as they were written.
+/// The arguments as written.
 pub(crate) struct Args {
     tokens: TokenStream,
     pub(crate) krate: Path,
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     pub(crate) prompt_text: Option<LitStr>,
 }
 
-/// A checked agent.
+/// A validated agent.
 pub(crate) struct Agent {
     pub(crate) krate: Path,
     pub(crate) name: LitStr,
@@ -34,17 +34,17 @@ pub(crate) struct Agent {
     pub(crate) asking: Option<Asking>,
 }
 
-/// What `impl Agent` is made of.
+/// Parts of `impl Agent`.
 pub(crate) struct Asking {
     pub(crate) input: Type,
     pub(crate) output: Type,
     pub(crate) prompt: Prompt,
 }
 
-/// A prompt and where it is from.
+/// A prompt with its origin.
 pub(crate) struct Prompt {
     pub(crate) literal: LitStr,
-    /// The file that was read, if it is one.
+    /// Prompt file, if there is one.
     pub(crate) file: Option<PathBuf>,
     pub(crate) template: Template,
 }
@@ -127,7 +127,7 @@ impl Args {
 }
 
 impl Prompt {
-    /// How a line of the prompt is called in messages.
+    /// Returns the name of a line of the prompt in messages.
     pub(crate) fn line(&self, line: usize) -> String {
         place(&self.literal, self.file.is_some(), line)
     }
@@ -156,7 +156,7 @@ fn read_file(literal: &LitStr, errors: &mut Errors) -> Option<Prompt> {
     }
 }
 
-/// Where the source file is that holds the attribute, else the package's `src`.
+/// Returns the directory of the source file with the attribute, else the package's `src`.
 fn directory(span: Span) -> PathBuf {
     let source = span.unwrap().local_file().or_else(|| Span::call_site().unwrap().local_file());
     let directory = match source.as_deref().and_then(std::path::Path::parent) {

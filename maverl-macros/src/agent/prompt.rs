@@ -1,15 +1,15 @@
-//! The syntax of prompts.
+//! Syntax of prompts.
 //!
 //! ```text
 //! prompt      = [ "# system" line text "# user" line ] text
 //! placeholder = "{{" ( field | "agent." option | "reply_format" ) "}}"
 //! ```
 //!
-//! A placeholder is closed on its line. Line breaks around a section are no part of it.
+//! A placeholder is closed on its line. Line breaks around a section are not part of it.
 
 use std::ops::Range;
 
-/// A prompt, read.
+/// A parsed prompt.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Template {
     pub(crate) system: Option<Vec<Placed>>,
@@ -28,7 +28,7 @@ pub(crate) enum Piece {
     ReplyFormat,
 }
 
-/// Something wrong in a line.
+/// An error in a line.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Mistake {
     pub(crate) line: usize,
@@ -36,7 +36,7 @@ pub(crate) struct Mistake {
 }
 
 impl Template {
-    /// What could be read, and what could not.
+    /// Parses a prompt. Returns the valid parts and the errors.
     pub(crate) fn parse(text: &str) -> (Self, Vec<Mistake>) {
         let mut mistakes = Vec::new();
         let (system, user) = sections(text, &mut mistakes);
@@ -51,13 +51,13 @@ impl Template {
         (Self { system, user }, mistakes)
     }
 
-    /// All pieces, in order.
+    /// Returns all pieces, in order.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = &Placed> {
         self.system.iter().flatten().chain(&self.user)
     }
 }
 
-/// The byte ranges of the system section, if there is one, and the user section.
+/// Returns the byte ranges of the system section, if there is one, and the user section.
 fn sections(text: &str, mistakes: &mut Vec<Mistake>) -> (Option<Range<usize>>, Range<usize>) {
     let mut lines = Vec::new();
     let mut start = 0;

@@ -1,4 +1,4 @@
-//! What `#[orchestra]` adds.
+//! Expansion of `#[orchestra]`.
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
@@ -39,7 +39,7 @@ pub(crate) fn orchestra(orchestra: &Orchestra, item: &ItemStruct) -> TokenStream
     }
 }
 
-/// The struct, its errors, and what else keeps the rest of the crate free of errors that follow from them.
+/// Emits the struct, its errors, and stubs that prevent follow-up errors in the rest of the crate.
 pub(crate) fn broken(
     krate: &Path,
     members: &[Member],

@@ -13,7 +13,7 @@ use crate::{item, name};
 const KEYS: [&str; 4] = ["name", "agents", "needs", "crate"];
 const AGENTS: &str = "agents(Solver, Debater[3], ..)";
 
-/// The arguments as they were written.
+/// The arguments as written.
 pub(crate) struct Args {
     pub(crate) krate: Path,
     pub(crate) members: Vec<Member>,
@@ -23,7 +23,7 @@ pub(crate) struct Args {
     needs: Vec<LitStr>,
 }
 
-/// A checked orchestra.
+/// A validated orchestra.
 pub(crate) struct Orchestra {
     pub(crate) krate: Path,
     pub(crate) name: LitStr,
@@ -38,7 +38,7 @@ pub(crate) struct Member {
     pub(crate) seats: Option<Seats>,
 }
 
-/// What stands in the brackets.
+/// Content of the brackets.
 #[derive(Clone)]
 pub(crate) enum Seats {
     Literal(LitInt),

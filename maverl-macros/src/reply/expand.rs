@@ -1,4 +1,4 @@
-//! What `#[derive(Reply)]` adds.
+//! Expansion of `#[derive(Reply)]`.
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
@@ -59,7 +59,7 @@ fn parse_blocks(krate: &Path, blocks: &[Block]) -> TokenStream {
     quote!(::core::result::Result::Ok(Self { #(#fields),* }))
 }
 
-/// The sentence that tells the model the format. Small models read it, so it is short.
+/// Returns the sentence that describes the format to the model. It is short, because small models read it.
 fn sentence(shape: &Shape) -> String {
     match shape {
         Shape::Word { tag, words } => {

@@ -1,4 +1,4 @@
-//! The shape of a reply: a block that holds one of some words, or blocks that are read as values.
+//! Shape of a reply: a block with one of some words, or blocks that are parsed as values.
 
 use proc_macro2::Span;
 use syn::ext::IdentExt;
@@ -12,19 +12,19 @@ use crate::args::{crate_path, krate, read_args, value};
 use crate::errors::Errors;
 use crate::{item, name};
 
-/// A checked reply.
+/// A validated reply.
 pub(crate) struct Reply {
     pub(crate) krate: Path,
-    /// The sentence, if it is given.
+    /// The format sentence, if it is given.
     pub(crate) format: Option<LitStr>,
     pub(crate) shape: Shape,
 }
 
-/// What is read.
+/// Shape of the reply.
 pub(crate) enum Shape {
-    /// One block that holds one of the words.
+    /// One block with one of the words.
     Word { tag: String, words: Vec<Word> },
-    /// One block a field.
+    /// One block per field.
     Blocks(Vec<Block>),
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Word {
 pub(crate) struct Block {
     pub(crate) member: Member,
     pub(crate) tag: String,
-    /// What it is read as; inside of the `Option` if it may be left out.
+    /// Type of the value; the inner type of an `Option` for optional blocks.
     pub(crate) value: Type,
     pub(crate) optional: bool,
     pub(crate) about: String,
@@ -124,7 +124,7 @@ impl OnField {
     }
 }
 
-/// Calls `read` with what is in the parentheses of each `#[reply(..)]`.
+/// Calls `read` with the content of each `#[reply(..)]`.
 fn for_each_list(
     attrs: &[Attribute],
     form: &str,
@@ -182,7 +182,7 @@ fn enum_shape(
     Some(Shape::Word { tag, words })
 }
 
-/// The word of a variant and where it is written.
+/// Returns the word of a variant and its span.
 fn word_of(variant: &Variant, errors: &mut Errors) -> (String, Span) {
     let mut given = None;
     for_each_list(&variant.attrs, "#[reply(\"word\")]", errors, |tokens, errors| {
@@ -264,7 +264,7 @@ fn block(field: &Field, member: Member, tag: String, example: Option<LitStr>) ->
     Block { member, tag, value, optional, about, example }
 }
 
-/// `T` of `Option<T>`.
+/// Returns `T` of `Option<T>`.
 fn inside_option(ty: &Type) -> Option<&Type> {
     let Type::Path(path) = ty else { return None };
     let last = path.path.segments.last().filter(|last| last.ident == "Option")?;

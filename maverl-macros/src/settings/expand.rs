@@ -25,14 +25,20 @@ impl Settings<'_> {
         quote!(#krate::config::settings)
     }
 
+    /// Fields that are keys.
+    fn keys(&self) -> impl Iterator<Item = &Setting<'_>> {
+        self.fields.iter().filter(|field| field.kind != Kind::Skip)
+    }
+
     /// The struct in which every key is optional.
     fn partial(&self) -> TokenStream {
         let Self { krate, vis, docs, partial, ident, .. } = self;
         let path =
             |name: &str| quote!(#krate::__private).to_string().replace(' ', "") + "::" + name;
         let (serde, schemars) = (path("serde"), path("schemars"));
-        let resolved = format!("What is left out is inherited; resolved, it is [`{ident}`].");
-        let fields = self.fields.iter().map(|field| self.partial_field(field));
+        let resolved =
+            format!("Keys that are left out are inherited. The resolved form is [`{ident}`].");
+        let fields = self.keys().map(|field| self.partial_field(field));
         quote! {
             #(#docs)*
             #[doc = ""]
@@ -61,7 +67,11 @@ impl Settings<'_> {
         });
         let written = field.written();
         let (attribute, ty) = match field.kind {
-            Kind::Always => (quote!(), quote!(#written)),
+            Kind::Always | Kind::Skip => (quote!(), quote!(#written)),
+            Kind::Same => {
+                let none = "::core::option::Option::is_none";
+                (quote!(#[serde(skip_serializing_if = #none)]), quote!(#written))
+            }
             Kind::Table => (
                 quote!(#[serde(skip_serializing_if = #is_empty)]),
                 quote!(<#written as #home::Settings>::Partial),
@@ -85,7 +95,7 @@ impl Settings<'_> {
             let (name, value) = (field.ident, field.default());
             quote!(#name: #value)
         });
-        let written = self.fields.iter().map(|field| {
+        let written = self.keys().map(|field| {
             let (key, value) = (&field.key, field.default());
             match field.kind {
                 Kind::Always => quote!(#key: #value),
@@ -155,11 +165,11 @@ impl Settings<'_> {
 
     fn trait_impl(&self) -> TokenStream {
         let (home, ident, partial) = (self.home(), self.ident, &self.partial);
-        let keys = self.fields.iter().map(|field| self.key(field));
-        let over = self.fields.iter().map(|field| self.over(field));
+        let keys = self.keys().map(|field| self.key(field));
+        let over = self.keys().map(|field| self.over(field));
         let resolve = self.fields.iter().map(|field| self.resolve(field));
-        let written = self.fields.iter().map(|field| self.written(field));
-        let checks = self.fields.iter().filter_map(|field| self.check(field));
+        let written = self.keys().map(|field| self.written(field));
+        let checks = self.keys().filter_map(|field| self.check(field));
         quote! {
             #[automatically_derived]
             impl #home::Settings for #ident {
@@ -194,7 +204,7 @@ impl Settings<'_> {
     fn key(&self, field: &Setting<'_>) -> TokenStream {
         let home = self.home();
         let (name, text, level) = (name(field), &field.text, &field.level);
-        let table = field.kind == Kind::Table;
+        let table = matches!(field.kind, Kind::Table | Kind::Same);
         let range = option(field.range.as_ref().map(|range| self.range(range)));
         let example = option(field.example.as_ref().map(|example| quote!(#example)));
         quote! {
@@ -218,9 +228,9 @@ impl Settings<'_> {
     fn over(&self, field: &Setting<'_>) -> TokenStream {
         let (home, key, ty) = (self.home(), &field.key, field.ty);
         match field.kind {
-            Kind::Always => quote!(#key: ::core::clone::Clone::clone(&ours.#key)),
+            Kind::Always | Kind::Skip => quote!(#key: ::core::clone::Clone::clone(&ours.#key)),
             Kind::Table => quote!(#key: <#ty as #home::Settings>::over(&ours.#key, &base.#key)),
-            Kind::Optional => quote! {
+            Kind::Optional | Kind::Same => quote! {
                 #key: ::core::option::Option::or_else(
                     ::core::clone::Clone::clone(&ours.#key),
                     || ::core::clone::Clone::clone(&base.#key),
@@ -232,7 +242,8 @@ impl Settings<'_> {
     fn resolve(&self, field: &Setting<'_>) -> TokenStream {
         let (home, name, key, ty) = (self.home(), field.ident, &field.key, field.ty);
         let value = match (field.kind, &field.written) {
-            (Kind::Always, _) => quote!(::core::clone::Clone::clone(&partial.#key)),
+            (Kind::Skip, _) => quote!(default.#name),
+            (Kind::Always | Kind::Same, _) => quote!(::core::clone::Clone::clone(&partial.#key)),
             (Kind::Table, _) => {
                 quote!(<#ty as #home::Settings>::resolve(&partial.#key, default.#name))
             }
@@ -256,7 +267,9 @@ impl Settings<'_> {
     fn written(&self, field: &Setting<'_>) -> TokenStream {
         let (home, name, key, ty) = (self.home(), field.ident, &field.key, field.ty);
         let value = match (field.kind, &field.written) {
-            (Kind::Always, _) => quote!(::core::clone::Clone::clone(&self.#name)),
+            (Kind::Always | Kind::Same | Kind::Skip, _) => {
+                quote!(::core::clone::Clone::clone(&self.#name))
+            }
             (Kind::Table, _) => {
                 let written = quote!(<#ty as #home::Settings>::written(&self.#name));
                 match &field.when {

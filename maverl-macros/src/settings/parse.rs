@@ -15,8 +15,10 @@ use crate::errors::Errors;
 use crate::item::documentation;
 
 const ON_STRUCT: [&str; 4] = ["partial", "level", "by_hand", "crate"];
-const ON_FIELD: [&str; 9] =
-    ["default", "range", "level", "key", "written", "example", "table", "when", "always"];
+const ON_FIELD: [&str; 11] = [
+    "default", "range", "level", "key", "written", "example", "table", "when", "always",
+    "optional", "skip",
+];
 
 /// A struct with resolved settings.
 pub(crate) struct Settings<'i> {
@@ -60,6 +62,10 @@ pub(crate) enum Kind {
     Always,
     /// Is a table of settings.
     Table,
+    /// Is an `Option` in both forms.
+    Same,
+    /// Is no key.
+    Skip,
 }
 
 /// A range of numbers: value of each end and if it is inside.
@@ -140,7 +146,7 @@ impl<'i> Setting<'i> {
         for list in lists(&field.attrs, "setting", errors) {
             read_args(list, &ON_FIELD, errors, |key, input, _| setting.argument(key, input));
         }
-        if setting.text.is_empty() {
+        if setting.text.is_empty() && setting.kind != Kind::Skip {
             let name = ident.unraw();
             errors.at(ident, format!("the key `{name}` has no documentation: write `/// ..`, which is its description"));
         }
@@ -159,6 +165,8 @@ impl<'i> Setting<'i> {
             }
             "when" => self.when = Some(value(input, "when = self.mode == Mode::Own")?),
             "table" => self.kind = Kind::Table,
+            "optional" => self.kind = Kind::Same,
+            "skip" => self.kind = Kind::Skip,
             _ => self.kind = Kind::Always,
         }
         Ok(())

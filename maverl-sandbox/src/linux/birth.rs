@@ -1,16 +1,15 @@
-//! A new process, from its birth to its first own instruction.
+//! Start of a process, up to the first instruction of the interpreter.
 //!
-//! The process is made by `clone` with `CLONE_VM | CLONE_VFORK`, as `posix_spawn` does it: it borrows the memory of this
-//! one, which may be many gigabytes of weights that a `fork` would have to map twice, and the calling thread waits until
-//! the interpreter is there. Other threads go on, so what the new process does before `execve` is bound to what may be
-//! done beside them:
+//! The process is created by `clone` with `CLONE_VM | CLONE_VFORK`, as in `posix_spawn`. It borrows the memory of this
+//! process, which may contain gigabytes of weights that a `fork` would have to map again. The calling thread waits
+//! until `execve`. Other threads continue, so the new process is restricted before `execve`:
 //!
-//! - It allocates nothing, takes no lock and cannot panic: everything it needs is in [`Steps`] before it is born, and it
-//!   does system calls alone.
-//! - It calls no function of the C library that speaks to other threads, as `setuid` does.
-//! - Every signal is blocked, in it and in the calling thread, so no handler of ours runs in it. They stay blocked: what
-//!   ends a program is `SIGKILL`, or a fault, neither of which can be.
-//! - What went wrong it writes into the memory it borrows.
+//! - It allocates nothing, takes no lock and cannot panic. All its data is in [`Steps`] before it starts, and it only
+//!   makes system calls.
+//! - It calls no function of the C library that communicates with other threads, such as `setuid`.
+//! - Every signal is blocked, in it and in the calling thread, so none of our handlers runs in it. Signals stay
+//!   blocked: a program is ended by `SIGKILL` or a fault, neither of which can be blocked.
+//! - It writes errors into the borrowed memory.
 #![allow(unsafe_code)] // `clone`, `execve`, and what is done between them
 
 use std::convert::Infallible;
@@ -39,26 +38,26 @@ use crate::{Layer, Limits};
 const STACK: usize = 256 << 10;
 /// Descriptors of a program: input, output, errors, and the wire.
 const DESCRIPTORS: usize = 4;
-/// The descriptor by which a new process sends what its parent needs; gone when the interpreter is there.
+/// Descriptor by which a new process sends data to its parent; closed at `execve`.
 const HANDOVER: RawFd = DESCRIPTORS as RawFd;
-/// The first number for our own descriptors, out of the way of a program's.
+/// First number of our own descriptors, above those of a program.
 const OURS: RawFd = 16;
 
-/// Everything a new process is made of.
+/// Description of a new process.
 pub(super) struct Birth<'a> {
     pub(super) python: &'a Python,
-    /// The program that the interpreter runs.
+    /// Program that the interpreter runs.
     pub(super) launcher: &'a str,
     pub(super) limits: &'a Limits,
     pub(super) filter: Option<&'a Filter>,
     pub(super) landlock: Option<&'a Landlock>,
     pub(super) root: Option<&'a Root>,
     pub(super) asking: Option<&'a Asking>,
-    /// Whether the system counts the threads of this process's user alone.
+    /// True if the system counts the threads of this process's user alone.
     pub(super) bounded: bool,
 }
 
-/// What a new process does before it runs the interpreter.
+/// Step of a new process before `execve`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     Clone,
@@ -75,7 +74,7 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// The layer that this step is part of.
+    /// Returns the layer of this step.
     pub(super) fn layer(self) -> Option<Layer> {
         match self {
             Self::Clone | Self::Identity | Self::Root => Some(Layer::Namespaces),
@@ -86,7 +85,7 @@ impl Step {
         }
     }
 
-    /// In words.
+    /// Returns the description of the step.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Clone => "clone with namespaces",
@@ -104,14 +103,14 @@ impl Step {
     }
 }
 
-/// The step that failed, and why.
+/// The failed step, and the error.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) step: Step,
     pub(super) error: io::Error,
 }
 
-/// A [`Birth`] as the new process reads it.
+/// A [`Birth`] in the form that the new process reads.
 struct Steps<'a> {
     birth: &'a Birth<'a>,
     descriptors: [RawFd; DESCRIPTORS],
@@ -124,7 +123,7 @@ struct Steps<'a> {
 }
 
 impl Birth<'_> {
-    /// Starts the process. The outer error is this process's, the inner one names the step that the new one failed at.
+    /// Starts the process. The outer error is of this process; the inner one names the failed step of the new process.
     pub(super) fn start(
         &self,
         stdin: &[u8],
@@ -158,7 +157,7 @@ impl Birth<'_> {
         };
         let mut running = Running::new(pid, handle, self.limits);
         if let Some(failure) = steps.failure {
-            // Dropping what runs waits for it.
+            // Dropping the process waits for it.
             return Ok(Err(failure));
         }
         if self.asking.is_some() {
@@ -170,17 +169,17 @@ impl Birth<'_> {
     }
 }
 
-/// A pipe whose ends no program inherits.
+/// Creates a pipe whose ends no program inherits.
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(pipe_with(PipeFlags::CLOEXEC)?)
 }
 
-/// A list as C has it.
+/// Converts a list to C form.
 fn pointers(texts: &[&CStr]) -> Vec<*const c_char> {
     texts.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
 }
 
-/// Resource limits. Threads are counted by user, so only where the user is the sandbox's own.
+/// Returns the resource limits. The system counts threads per user, so their limit needs a user of the sandbox's own.
 fn resources(limits: &Limits, own_user: bool) -> Vec<(Resource, u64)> {
     let seconds = limits.cpu.as_secs() + u64::from(limits.cpu.subsec_nanos() > 0);
     let mut resources = vec![
@@ -198,7 +197,7 @@ fn resources(limits: &Limits, own_user: bool) -> Vec<(Resource, u64)> {
     resources
 }
 
-/// Makes the process; gives its number and a handle that stays its own when the number is used again.
+/// Creates the process. Returns its id, and a handle that stays valid if the id is reused.
 fn clone(steps: &mut Steps<'_>) -> io::Result<(Pid, OwnedFd)> {
     let mut stack = vec![0_u128; STACK / size_of::<u128>()];
     let namespaces = if steps.birth.root.is_some() { FLAGS } else { 0 };
@@ -206,9 +205,10 @@ fn clone(steps: &mut Steps<'_>) -> io::Result<(Pid, OwnedFd)> {
     let mut handle: c_int = -1;
     let top = stack.as_mut_ptr_range().end.cast::<c_void>();
     let steps: *mut Steps<'_> = steps;
-    // SAFETY: the signal sets are plain data that the calls fill in. `enter` gets the pointer it expects, and a stack of
-    // its own of which `top` is the aligned upper end; steps, stack and handle outlive it, because this thread waits until
-    // it has run `execve` or is gone. What it does is said at the head of this file.
+    // SAFETY: the signal sets are plain data that the calls fill in. `enter` gets the pointer it expects, and a stack
+    // of its own of which `top` is the aligned upper end. Steps, stack and handle outlive the process's use of them,
+    // because this thread waits until it has run `execve` or has ended. The restrictions on it are listed at the head
+    // of this file.
     let (pid, error) = unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         let mut before: libc::sigset_t = std::mem::zeroed();
@@ -220,13 +220,13 @@ fn clone(steps: &mut Steps<'_>) -> io::Result<(Pid, OwnedFd)> {
         (pid, error)
     };
     let Some(pid) = Pid::from_raw(pid).filter(|_| pid > 0) else { return Err(error) };
-    // SAFETY: the kernel has just made this descriptor for us.
+    // SAFETY: the kernel has just created this descriptor for us.
     Ok((pid, unsafe { OwnedFd::from_raw_fd(handle) }))
 }
 
-/// The first function of the new process.
+/// Runs as the first function of the new process.
 extern "C" fn enter(steps: *mut c_void) -> c_int {
-    // SAFETY: `clone` gives what it was given, and the thread that owns it waits.
+    // SAFETY: `clone` passes its argument on, and the thread that owns it waits.
     let steps = unsafe { &mut *steps.cast::<Steps<'_>>() };
     let Err(failure) = steps.take();
     steps.failure = Some(failure);
@@ -234,13 +234,13 @@ extern "C" fn enter(steps: *mut c_void) -> c_int {
 }
 
 impl Steps<'_> {
-    /// One step after the other, up to the interpreter.
+    /// Executes the steps in order, up to `execve`.
     fn take(&self) -> Result<Infallible, Failure> {
         let Birth { root, landlock, filter, asking, .. } = *self.birth;
         fn at(step: Step) -> impl Fn(io::Error) -> Failure {
             move |error| Failure { step, error }
         }
-        // Away from the terminal, and gone when the thread that waits for it is.
+        // Detached from the terminal, and killed with the thread that waits for it.
         setsid().map_err(|error| at(Step::Session)(error.into()))?;
         set_parent_process_death_signal(Some(Signal::KILL))
             .map_err(|error| at(Step::Session)(error.into()))?;
@@ -258,14 +258,14 @@ impl Steps<'_> {
             landlock.apply(root.is_some()).map_err(at(Step::Landlock))?;
         }
         if let Some(asking) = asking {
-            // SAFETY: `take_descriptors` has opened it, and nothing closes it before the interpreter is there.
+            // SAFETY: `take_descriptors` has opened it, and nothing closes it before `execve`.
             let parent = unsafe { BorrowedFd::borrow_raw(HANDOVER) };
             asking.apply(parent).map_err(at(Step::Threads))?;
         }
         if let Some(filter) = filter {
             filter.apply().map_err(at(Step::Seccomp))?;
         }
-        // SAFETY: the path and both lists are C strings that live until the memory is left for good.
+        // SAFETY: the path and both lists are C strings that live until `execve` replaces the memory.
         unsafe {
             libc::execve(
                 self.birth.python.executable.as_ptr(),
@@ -276,7 +276,7 @@ impl Steps<'_> {
         Err(at(Step::Execute)(io::Error::last_os_error()))
     }
 
-    /// Gives up every capability, and the way to get one by running a file.
+    /// Drops every capability, and forbids gaining one by executing a file.
     fn drop_privileges(&self) -> io::Result<()> {
         let none = CapabilitySet::empty();
         let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
@@ -284,10 +284,10 @@ impl Steps<'_> {
         Ok(set_capabilities(None, none)?)
     }
 
-    /// Descriptors 0 to 3, the one that ends with this program, and no other.
+    /// Sets up descriptors 0 to 3 and the handover descriptor, and closes all others.
     fn take_descriptors(&self) -> io::Result<()> {
         for (number, descriptor) in (0..).zip(self.descriptors) {
-            // SAFETY: the numbers below `OURS` are this process's to give; it shares no table of descriptors.
+            // SAFETY: the numbers below `OURS` are free in this process; it shares no table of descriptors.
             if unsafe { libc::dup2(descriptor, number) } < 0 {
                 return Err(io::Error::last_os_error());
             }

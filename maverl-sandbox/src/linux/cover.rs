@@ -1,4 +1,4 @@
-//! What the layers of a sandbox cover on this machine, and what that leaves.
+//! Coverage of the sandbox layers on this machine, and its gaps.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::Sandbox;
 use crate::{Cover, Layer, Missing};
 
 impl Sandbox {
-    /// The layers that hold here, and what each covers.
+    /// Returns the active layers on this machine, with the coverage of each.
     pub fn layers(&self) -> Vec<Cover> {
         let mut layers = Vec::new();
         let mut holds = |layer, what: String| layers.push(Cover { layer, what });
@@ -31,13 +31,14 @@ impl Sandbox {
         layers
     }
 
-    /// What does not hold here, or by one layer alone: a sentence for each layer that is missing.
+    /// Returns the gaps of the protection on this machine, and protection by a single layer: a sentence for each
+    /// missing layer.
     pub fn warnings(&self) -> Vec<String> {
         let lacks = |missing: &Missing| format!("lacks {missing}: {}", self.without(missing.layer));
         self.missing.iter().map(lacks).collect()
     }
 
-    /// What it means that a layer is missing.
+    /// Describes the consequence of a missing layer.
     fn without(&self, layer: Layer) -> String {
         match layer {
             Layer::Namespaces => {

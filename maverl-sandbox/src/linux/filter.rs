@@ -1,13 +1,14 @@
-//! seccomp: the system calls a program may make.
+//! seccomp: allowed system calls of a program.
 //!
-//! What is not listed fails with `EPERM`. Among that is everything that makes a process (`fork`, `vfork`, `clone` but for
-//! threads), a mount, a namespace, a key or a socket that has a name; that reaches another process (`kill`, `ptrace`,
-//! `process_vm_readv`, `pidfd_open`, timers); that changes or watches an inode by owner (`chmod`, `utimensat`, `flock`,
-//! `inotify_init`); and that is only of use against the kernel (`bpf`, `io_uring_setup`, `userfaultfd`,
-//! `perf_event_open`). Some calls are allowed with some arguments only ([`arguments`]).
+//! A call that is not listed fails with `EPERM`. This covers every call that creates a process (`fork`, `vfork`,
+//! `clone` except for threads), a mount, a namespace, a key or a named socket; that reaches another process (`kill`,
+//! `ptrace`, `process_vm_readv`, `pidfd_open`, timers); that changes or watches an inode by owner (`chmod`,
+//! `utimensat`, `flock`, `inotify_init`); and that is only useful against the kernel (`bpf`, `io_uring_setup`,
+//! `userfaultfd`, `perf_event_open`). Some calls are allowed with some arguments only ([`arguments`]).
 //!
-//! `clone3` hides its flags from a filter, so it does not exist, and the C library takes `clone`. Calls that have nothing
-//! to do for a process that is alone and writes to memory succeed and do nothing: flushing a file, and locks of a process.
+//! `clone3` hides its flags from a filter, so it fails as missing, and the C library falls back to `clone`. Calls
+//! without effect for an isolated process that writes to memory succeed as no-ops: flushing a file, and locks of a
+//! process.
 
 mod arguments;
 
@@ -37,7 +38,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_epoll_ctl,
     libc::SYS_epoll_pwait,
     libc::SYS_eventfd2,
-    // Files; the root and Landlock say which.
+    // Files; the root and Landlock decide which.
     libc::SYS_newfstatat,
     libc::SYS_fstat,
     libc::SYS_statx,
@@ -60,7 +61,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_mprotect,
     libc::SYS_mremap,
     libc::SYS_brk,
-    // Itself.
+    // The process itself.
     libc::SYS_execve,
     libc::SYS_exit,
     libc::SYS_exit_group,
@@ -94,7 +95,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_gettimeofday,
 ];
 
-/// Older names of the same, which only x86-64 has.
+/// Older variants of these calls, which only x86-64 has.
 #[cfg(target_arch = "x86_64")]
 const OLDER: &[libc::c_long] = &[
     libc::SYS_stat,
@@ -117,23 +118,23 @@ const OLDER: &[libc::c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[libc::c_long] = &[];
 
-/// Allowed, and nothing happens: the files a program writes are memory. Those it reads are the machine's, whose disks
-/// would have to write.
+/// Allowed as no-ops: the files that a program writes are in memory. The files that it reads are the machine's, and its
+/// disks would have to write.
 const DONE: &[libc::c_long] = &[libc::SYS_fsync, libc::SYS_fdatasync];
 
-/// The filter, ready for the kernel, in parts that have one action each. Of several answers the strictest counts.
+/// The filter in the kernel's form, in parts with one action each. Of several results the strictest wins.
 #[derive(Debug)]
 pub(super) struct Filter {
     parts: [BpfProgram; 3],
 }
 
 impl Filter {
-    /// The filter for this machine.
+    /// Builds the filter for this machine.
     pub(super) fn new() -> Result<Self, String> {
         build().map_err(|error| error.to_string())
     }
 
-    /// Puts the filter on this thread; nothing takes it off again. Allocates nothing.
+    /// Installs the filter on this thread; it cannot be removed. Does not allocate.
     pub(super) fn apply(&self) -> std::io::Result<()> {
         for part in &self.parts {
             if seccompiler::apply_filter(part).is_err() {

@@ -1,7 +1,7 @@
-//! Landlock: rules about files and ports that a process gives itself and cannot take back.
+//! Landlock: irrevocable rules about files and ports that a process applies to itself.
 //!
-//! Three system calls, made in the new process where nothing may be allocated. Rights that an older kernel does not know
-//! are left out by the version it gives (`landlock_create_ruleset(NULL, 0, VERSION)`).
+//! Three system calls, made in the new process, where nothing may be allocated. Rights that an older kernel does not
+//! know are omitted by its version (`landlock_create_ruleset(NULL, 0, VERSION)`).
 #![allow(unsafe_code)] // system calls without a safe wrapper
 
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ const EXECUTE: u64 = 1;
 const WRITE_FILE: u64 = 1 << 1;
 const READ_FILE: u64 = 1 << 2;
 const READ_DIR: u64 = 1 << 3;
-/// `MAKE_CHAR`, `MAKE_SOCK`, `MAKE_FIFO`, `MAKE_BLOCK`: things that are neither file, directory nor link.
+/// `MAKE_CHAR`, `MAKE_SOCK`, `MAKE_FIFO`, `MAKE_BLOCK`: objects other than files, directories and links.
 const MAKE_DEVICES: u64 = 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11;
 /// `BIND_TCP`, `CONNECT_TCP`.
 const TCP: u64 = 0b11;
@@ -43,23 +43,24 @@ struct Beneath {
     parent: i32,
 }
 
-/// The rules.
+/// Rules of a process.
 #[derive(Debug)]
 pub(super) struct Landlock {
     handled: Handled,
-    /// How much of `handled` this kernel knows.
+    /// Size of the part of `handled` that this kernel knows.
     size: usize,
-    /// The version of Landlock.
+    /// Landlock version.
     abi: u32,
-    /// What is read and executed: directories, and single files.
+    /// Readable and executable paths: directories, and single files.
     paths: Vec<(CString, u64)>,
 }
 
 impl Landlock {
-    /// Rules by which these files are read, `/tmp` of a root of its own is written, and nothing else is touched.
+    /// Creates rules under which these files are readable, `/tmp` of a private root is writable, and nothing else is
+    /// accessible.
     pub(super) fn new(paths: &BTreeSet<PathBuf>) -> io::Result<Self> {
         let nothing = std::ptr::null::<Handled>();
-        // SAFETY: with this flag the call takes no structure; it gives a version.
+        // SAFETY: with this flag the call takes no structure; it returns a version.
         let version =
             unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, nothing, 0_usize, VERSION) };
         if version <= 0 {
@@ -68,7 +69,7 @@ impl Landlock {
         Self::of_abi(paths, version as u32)
     }
 
-    /// The rules that a kernel with this version of Landlock knows.
+    /// Creates the rules for a kernel with this Landlock version.
     pub(super) fn of_abi(paths: &BTreeSet<PathBuf>, abi: u32) -> io::Result<Self> {
         let files = match abi {
             ..=1 => (1 << 13) - 1,
@@ -89,18 +90,18 @@ impl Landlock {
         Ok(Self { handled, size, abi, paths })
     }
 
-    /// What the rules of this version leave to other layers.
+    /// Returns the gaps of the rules of this version that other layers must cover.
     pub(super) fn leaves(&self) -> Vec<&'static str> {
         let since = [(3, "cutting files"), (4, "TCP ports"), (6, "signals")];
         since.iter().filter(|(abi, _)| self.abi < *abi).map(|(_, what)| *what).collect()
     }
 
-    /// The version of Landlock.
+    /// Returns the Landlock version.
     pub(super) fn abi(&self) -> u32 {
         self.abi
     }
 
-    /// Gives this thread the rules. Allocates nothing.
+    /// Applies the rules to this thread. Does not allocate.
     pub(super) fn apply(&self, own_tmp: bool) -> io::Result<()> {
         // SAFETY: `handled` has at least `size` bytes; the result is a descriptor nobody else owns, or -1.
         let ruleset = unsafe {
@@ -128,7 +129,7 @@ impl Landlock {
 fn allow(ruleset: &OwnedFd, path: &CStr, allowed: u64) -> io::Result<()> {
     let parent = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     let beneath = Beneath { allowed, parent: parent.as_raw_fd() };
-    // SAFETY: both descriptors are open, and the structure is the one this kind of rule takes.
+    // SAFETY: both descriptors are open, and the structure matches the kind of rule.
     let done = unsafe {
         let beneath: *const Beneath = &beneath;
         let ruleset = ruleset.as_raw_fd();
@@ -137,13 +138,13 @@ fn allow(ruleset: &OwnedFd, path: &CStr, allowed: u64) -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// What may be done with a path of the interpreter.
+/// Returns the rights on a path of the interpreter.
 fn rights(path: &Path) -> u64 {
     let file = EXECUTE | READ_FILE;
     if path.is_dir() { file | READ_DIR } else { file }
 }
 
-/// A path as the kernel takes it.
+/// Converts a path to a C string.
 pub(super) fn c_path(path: &Path) -> Result<CString, std::ffi::NulError> {
     CString::new(path.as_os_str().as_encoded_bytes())
 }

@@ -24,13 +24,13 @@ use self::threads::Asking;
 use self::watch::{Running, watch};
 use crate::{Exam, Layer, Limits, Missing, Output, Report, SandboxError};
 
-/// Runs one program.
+/// Launcher of one program.
 const PROGRAM: &str = include_str!("../launch/program.py");
-/// Defines a candidate and answers calls.
+/// Launcher that defines a candidate and answers calls.
 const CANDIDATE: &str = include_str!("../launch/candidate.py");
-/// Runs tests.
+/// Launcher of tests.
 const TESTS: &str = include_str!("../launch/tests.py");
-/// Starts threads until it may not, and says how many there were.
+/// Starts threads up to the limit, and prints their number.
 const TRIAL: &str = "
 import _thread, os, time
 threads = 1
@@ -44,8 +44,8 @@ print('ready', threads, flush=True)
 os._exit(0)
 ";
 
-/// A Python interpreter, and what keeps its programs in. Making one tries what the machine offers; it may then be used
-/// from any number of threads, each of which blocks until its program is over.
+/// A Python interpreter with the mechanisms that confine its programs. Its construction probes the machine. It may be
+/// used from any number of threads; each call blocks until its program ends.
 #[derive(Debug)]
 pub struct Sandbox {
     python: Python,
@@ -53,18 +53,18 @@ pub struct Sandbox {
     landlock: Option<Landlock>,
     root: Option<Root>,
     asking: Option<Asking>,
-    /// Whether the system's own count of threads holds: that of a user, who is the sandbox's own.
+    /// True if the system's thread count per user is effective because the user is the sandbox's own.
     bounded: bool,
     missing: Vec<Missing>,
 }
 
 impl Sandbox {
-    /// A sandbox for an interpreter (`"python3"`, or a path), after a trial of every layer.
+    /// Creates a sandbox for an interpreter (`"python3"`, or a path), after a trial of every layer.
     ///
     /// # Errors
     ///
-    /// If the interpreter is not usable; if the machine lacks seccomp, or both namespaces and Landlock; if it lacks
-    /// anything and `strict` is set.
+    /// If the interpreter is not usable; if the machine lacks seccomp, or both namespaces and Landlock; if it lacks any
+    /// layer and `strict` is set.
     pub fn new(python: &str, strict: bool) -> Result<Self, SandboxError> {
         let python = Python::find(python)?;
         let (filter, landlock) = (Filter::new(), Landlock::new(&python.paths));
@@ -101,16 +101,16 @@ impl Sandbox {
         Ok(sandbox)
     }
 
-    /// What this machine lacks.
+    /// Returns the layers that this machine lacks.
     pub fn missing(&self) -> &[Missing] {
         &self.missing
     }
 
-    /// Runs a program with an input, until it ends or is ended.
+    /// Runs a program with an input, until it ends or is killed.
     ///
     /// # Errors
     ///
-    /// If no process can be started or watched; never for what the program does.
+    /// If no process can be started or watched; never because of the program.
     pub fn run(&self, source: &str, stdin: &[u8], limits: &Limits) -> Result<Output, SandboxError> {
         let (near, far) = wire()?;
         let until = Instant::now() + limits.wall;
@@ -124,14 +124,14 @@ impl Sandbox {
     ///
     /// # Errors
     ///
-    /// If no process can be started or watched, or if the tests fail before they have called the candidate; never for
-    /// what the candidate does.
+    /// If no process can be started or watched, or if the tests fail before they have called the candidate; never
+    /// because of the candidate.
     pub fn examine(&self, exam: &Exam<'_>, limits: &Limits) -> Result<Report, SandboxError> {
         let [tests, candidate] = self.outputs(exam, limits)?;
         Report::read(exam, &tests, &candidate)
     }
 
-    /// Output of the tests' process, and of the candidate's.
+    /// Returns the outputs of the tests' process and of the candidate's process.
     fn outputs(&self, exam: &Exam<'_>, limits: &Limits) -> Result<[Output; 2], SandboxError> {
         let (near, far) = wire()?;
         let text = serde_json::to_vec(exam).map_err(io::Error::from)?;
@@ -168,10 +168,10 @@ impl Sandbox {
         }
     }
 
-    /// Runs a program that starts threads, and gives how many it had; the inner error says which step the machine does not
-    /// take.
+    /// Runs a program that starts threads, and returns their number. The inner error names the step that the machine
+    /// does not support.
     fn trial(&self) -> Result<Result<u64, birth::Failure>, SandboxError> {
-        // Stacks and heaps of threads must not be what stops it.
+        // Stacks and heaps of threads must not be the limiting factor.
         let (wall, memory) = (std::time::Duration::from_secs(20), 64 << 30);
         let limits = Limits { wall, memory, ..Limits::default() };
         let (near, far) = wire()?;
@@ -193,11 +193,12 @@ impl Sandbox {
         Err(SandboxError::Python { python: self.python.name.clone(), why })
     }
 
-    /// Whether a program that had so many threads was held as it must be. If not, a count that does not work is given up.
+    /// Checks the result of the trial with this number of threads. Disables a thread count that does not work, and
+    /// returns false in that case.
     fn counts(&mut self, threads: u64) -> bool {
         let limit = Limits::default().threads;
         if threads < limit && self.bounded {
-            // Before Linux 5.14 whatever else the user runs is counted too.
+            // Before Linux 5.14 the user's other processes are counted too.
             self.bounded = false;
             return false;
         }
@@ -210,7 +211,7 @@ impl Sandbox {
         true
     }
 
-    /// Goes on without the layer that a failed step belongs to.
+    /// Continues without the layer of a failed step.
     fn give_up(&mut self, failure: &birth::Failure) -> Result<(), SandboxError> {
         let why = format!("{}: {}", failure.step.name(), failure.error);
         match failure.step.layer() {
@@ -235,7 +236,7 @@ impl Sandbox {
         self.missing.push(Missing { layer, why });
     }
 
-    /// Whether what there is keeps a program in.
+    /// Checks that the remaining layers confine a program.
     fn enough(&self, strict: bool) -> Result<(), SandboxError> {
         let wanted = if self.filter.is_none() {
             "without seccomp there is no sandbox"
@@ -250,7 +251,7 @@ impl Sandbox {
     }
 }
 
-/// Both ends of a connection between two processes.
+/// Creates both ends of a connection between two processes.
 fn wire() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
 }

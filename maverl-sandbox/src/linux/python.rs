@@ -1,4 +1,4 @@
-//! The interpreter, and the files it needs.
+//! The interpreter and its files.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::SandboxError;
 
-/// Asks the interpreter who it is, and which files are mapped once the usual modules are loaded.
+/// Prints the interpreter's paths, and the files that are mapped once the usual modules are loaded.
 const WHO: &str = "\
 import json, os, sys, sysconfig
 import ast, bisect, collections, datetime, decimal, fractions, functools, hashlib, heapq, itertools, math, random, re
@@ -22,18 +22,18 @@ print(json.dumps({
     'mapped': [line.split(None, 5)[5] for line in maps if '/' in line],
 }))";
 
-/// Where system libraries are, and what the loader finds them by.
+/// Locations of system libraries and of the loader's configuration.
 const SYSTEM: [&str; 6] =
     ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache"];
 
 /// An interpreter.
 #[derive(Debug)]
 pub(super) struct Python {
-    /// As the user calls it.
+    /// Name as given by the user.
     pub(super) name: String,
-    /// The file itself, not a link or a shell script that finds it.
+    /// The executable itself, not a link or a shell script.
     pub(super) executable: CString,
-    /// Files and directories that it reads, none inside another; links among them are as they are on this machine.
+    /// Files and directories that it reads, none inside another; links among them are preserved.
     pub(super) paths: BTreeSet<PathBuf>,
 }
 
@@ -45,7 +45,7 @@ struct Who {
 }
 
 impl Python {
-    /// Finds an interpreter by asking it. It is trusted: what runs here is our own line.
+    /// Finds an interpreter by running it. It is trusted: it only runs the sandbox's own code here.
     pub(super) fn find(name: &str) -> Result<Self, SandboxError> {
         let failed = |why: String| SandboxError::Python { python: name.to_owned(), why };
         let output = Command::new(name)
@@ -61,14 +61,14 @@ impl Python {
         let executable =
             super::landlock::c_path(&who.executable).map_err(|error| failed(error.to_string()))?;
         let mut paths: BTreeSet<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
-        // Libraries may lie anywhere.
+        // Libraries may be anywhere.
         paths.extend(who.mapped.iter().filter_map(|file| file.parent()).map(Path::to_owned));
         paths.extend([who.executable, who.prefix]);
         Ok(Self { name: name.to_owned(), executable, paths: outermost(&paths) })
     }
 }
 
-/// What exists and lies in nothing else that is listed.
+/// Returns the existing paths that are inside no other listed path.
 fn outermost(paths: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
     let there = |path: &Path| path.exists() && path.parent().is_some();
     let inside =

@@ -1,8 +1,8 @@
-//! Namespaces: a process that is alone, in a file system that holds the interpreter, a private `/tmp`, and the devices that
-//! take anything and give nothing or randomness.
+//! Namespaces: an isolated process in a file system with the interpreter, a private `/tmp`, and the devices `null`,
+//! `zero`, `random` and `urandom`.
 //!
-//! The kernel makes the namespaces with the process (see [`FLAGS`]); what is left to do inside is to say who it is, and
-//! to build the root. The user of the outside is `nobody` inside and has no capability once the interpreter runs.
+//! The kernel creates the namespaces with the process (see [`FLAGS`]). The process then maps its user and builds the
+//! root. The user of the outside is `nobody` inside and has no capability once the interpreter runs.
 #![allow(unsafe_code)] // one system call without a safe wrapper
 
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ use rustix::process::{chdir, getegid, geteuid, pivot_root};
 
 use super::landlock::c_path;
 
-/// The namespaces of a sandboxed process.
+/// Namespaces of a sandboxed process.
 pub(super) const FLAGS: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNS
@@ -31,14 +31,14 @@ pub(super) const FLAGS: i32 = libc::CLONE_NEWUSER
 /// Directories that the new root may cover while it is built.
 const BASES: [&str; 5] = ["/tmp", "/mnt", "/srv", "/run", "/var/tmp"];
 
-/// Devices of a program, of those the machine has.
+/// Devices of a program, as far as the machine has them.
 pub(super) const DEVICES: [&CStr; 4] =
     [c"/dev/null", c"/dev/zero", c"/dev/random", c"/dev/urandom"];
 
 /// User and group in a sandbox: `nobody`.
 const NOBODY: u32 = 65534;
 
-/// How to build the root. Paths are relative to it.
+/// Description of the root. Paths are relative to it.
 #[derive(Debug)]
 pub(super) struct Root {
     base: CString,
@@ -48,12 +48,12 @@ pub(super) struct Root {
     files: Vec<CString>,
     links: Vec<(CString, CString)>,
     mounts: Vec<(CString, CString)>,
-    /// Devices, where they are in the new root.
+    /// Paths of devices in the new root.
     devices: Vec<CString>,
 }
 
 impl Root {
-    /// A root that holds these paths.
+    /// Creates a root that holds these paths.
     pub(super) fn new(paths: &BTreeSet<PathBuf>) -> Result<Self, String> {
         let covers = |base: &Path| paths.iter().any(|path| path.starts_with(base));
         let base = BASES.iter().map(Path::new).find(|base| base.is_dir() && !covers(base));
@@ -98,14 +98,14 @@ impl Root {
         Ok(())
     }
 
-    /// Says who the process is: the user of the outside, under another name.
+    /// Maps the user of the outside to `nobody`.
     pub(super) fn identify(&self) -> io::Result<()> {
         write(c"/proc/self/setgroups", b"deny")?;
         write(c"/proc/self/uid_map", self.users.as_bytes())?;
         write(c"/proc/self/gid_map", self.groups.as_bytes())
     }
 
-    /// Builds the root and goes there, to `/tmp`. Allocates nothing.
+    /// Builds the root and changes to its `/tmp`. Does not allocate.
     pub(super) fn build(&self, tmp: &CStr) -> io::Result<()> {
         let apart = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
         let quiet = MountFlags::NOSUID | MountFlags::NODEV;
@@ -130,7 +130,7 @@ impl Root {
         chdir(c"/")?;
         set_attributes(c"/", READ_ONLY | NO_SETUID | NO_DEVICES, 0)?;
         for device in &self.devices {
-            // Where the machine's own mount has no devices either, there are none.
+            // If the machine's own mount has no devices either, there are none.
             let _ = set_attributes(device, NO_EXECUTION, NO_DEVICES);
         }
         mount(c"tmp", c"/tmp", c"tmpfs", quiet | MountFlags::NOEXEC, tmp)?;
@@ -144,7 +144,7 @@ fn write(path: &CStr, text: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a path is a device that is read and written by bytes.
+/// Returns true if a path is a character device.
 pub(super) fn is_device(path: &CStr) -> bool {
     rustix::fs::stat(path)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice)

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use super::*;
 use crate::{Ending, Test};
 
-/// One sandbox for all tests, with everything this machine offers.
+/// Returns one sandbox for all tests, with every layer of this machine.
 fn sandbox() -> Option<&'static Sandbox> {
     static SANDBOX: OnceLock<Option<Sandbox>> = OnceLock::new();
     let made = SANDBOX.get_or_init(|| match Sandbox::new("python3", false) {
@@ -126,7 +126,7 @@ def check(candidate):
     let Some(report) = check("def f(x):\n    return x * x if x < 2 else 9", "f", test) else {
         return;
     };
-    // Right: the first, the third; wrong: the second, what was not reached, and the end.
+    // Correct: the first and the third. Wrong: the second, the unreached assertion, and the end.
     assert_eq!((report.points, report.of), (2, 5));
     assert_eq!(report.failure.unwrap().text, "AssertionError");
 }

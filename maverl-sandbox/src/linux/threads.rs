@@ -1,12 +1,12 @@
-//! The limit of threads: a count that the parent keeps.
+//! Thread limit: a count kept by the parent.
 //!
-//! `RLIMIT_NPROC` counts the processes of a user. It never stops root, and without namespaces it counts what else the user
-//! runs. So a filter of its own asks the parent at each `clone` (`SECCOMP_RET_USER_NOTIF`), and the parent lets the call go
-//! on or refuses it with `EAGAIN`, as the limit of the system would. The other filter has its say too: what it refuses is
-//! not asked.
+//! `RLIMIT_NPROC` counts the processes of a user. It never limits root, and without namespaces it includes the user's
+//! other processes. A separate filter therefore asks the parent at each `clone` (`SECCOMP_RET_USER_NOTIF`). The parent
+//! continues the call, or fails it with `EAGAIN`, as the system's limit would. The main filter also applies: calls that
+//! it rejects are not forwarded.
 //!
-//! A thread that was granted and does not run yet is counted as one; a program that has all of its threads start others at
-//! the same moment while it keeps the processor busy may for that moment have up to twice the limit.
+//! A granted thread that does not run yet counts as one. A program whose threads all start others at the same moment on
+//! a busy processor may briefly have up to twice the limit.
 #![allow(unsafe_code)] // `seccomp` with a listener, and its requests
 
 use std::fs::File;
@@ -21,14 +21,14 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-/// Requests that are answered; a program that asks for more gets no thread any more, and its parent some rest.
+/// Maximum number of answered requests; further requests get no thread.
 const REQUESTS: u32 = 1 << 16;
 /// Time after which a granted thread runs, or never will.
 const STARTED: Duration = Duration::from_millis(100);
-/// Steps of a millisecond in which granted threads are waited for where the limit is near.
+/// Number of steps of one millisecond that wait for granted threads near the limit.
 const SETTLING: u32 = 20;
 
-/// The filter that asks, ready for the kernel.
+/// The notifying filter in the kernel's form.
 #[derive(Debug)]
 pub(super) struct Asking {
     program: [libc::sock_filter; 4],
@@ -40,7 +40,7 @@ impl Asking {
         let answer = libc::BPF_RET | libc::BPF_K;
         Self {
             program: [
-                // The number of the call is the first field of what a filter reads.
+                // The number of the call is the first field of a filter's input.
                 statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
                 statement(
                     libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
@@ -54,13 +54,13 @@ impl Asking {
         }
     }
 
-    /// Puts the filter on this thread, and sends the end that answers. Allocates nothing.
+    /// Installs the filter on this thread, and sends the listener to the parent. Does not allocate.
     pub(super) fn apply(&self, parent: BorrowedFd<'_>) -> io::Result<()> {
         let program = libc::sock_fprog {
             len: self.program.len() as u16,
             filter: self.program.as_ptr().cast_mut(),
         };
-        // SAFETY: the program is read and not written; the result is a descriptor nobody else owns, or -1.
+        // SAFETY: the program is only read; the result is a descriptor nobody else owns, or -1.
         let listener = unsafe {
             let listener = libc::syscall(
                 libc::SYS_seccomp,
@@ -82,20 +82,20 @@ impl Asking {
     }
 }
 
-/// The end that answers, and the count.
+/// Listener and thread count of a process.
 #[derive(Debug)]
 pub(super) struct Threads {
     listener: OwnedFd,
     limit: u64,
-    /// What the system says of the process, once it was asked for a thread.
+    /// Status file of the process, opened at its first request for a thread.
     stat: Option<File>,
-    /// Threads whose `clone` was let go on, and when.
+    /// Threads whose `clone` was granted, with the time.
     granted: Vec<(u32, Instant)>,
     requests: u32,
 }
 
 impl Threads {
-    /// Takes the end that a new process has sent, if it has.
+    /// Receives the listener from a new process, if it was sent.
     pub(super) fn receive(from: &OwnedFd, limit: u64) -> io::Result<Option<Self>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut message = RecvAncillaryBuffer::new(&mut space);
@@ -115,7 +115,7 @@ impl Threads {
         self.listener.as_fd()
     }
 
-    /// Answers the request that waits, if it still does. Whether there may be more.
+    /// Answers the pending request, if there still is one. Returns true if there may be more.
     pub(super) fn answer(&mut self, process: i32) -> io::Result<bool> {
         // SAFETY: both structures are plain data, which the kernel reads and fills in by their sizes.
         unsafe {
@@ -139,9 +139,9 @@ impl Threads {
         Ok(self.requests < REQUESTS)
     }
 
-    /// Whether a thread of a process may start another.
+    /// Returns true if a thread of a process may start another.
     fn grants(&mut self, process: i32, thread: u32) -> bool {
-        // A thread that asks again has come back from its last call.
+        // A thread that asks again has returned from its last call.
         self.granted.retain(|(other, at)| *other != thread && at.elapsed() < STARTED);
         let mut threads = self.count(process);
         if threads < self.limit && threads + self.granted.len() as u64 >= self.limit {
@@ -162,7 +162,7 @@ impl Threads {
         grants
     }
 
-    /// The threads of a process; without end if the system does not say.
+    /// Returns the number of threads of a process; unlimited if the system does not tell.
     fn count(&mut self, process: i32) -> u64 {
         if self.stat.is_none() {
             self.stat = File::open(format!("/proc/{process}/stat")).ok();
@@ -173,14 +173,14 @@ impl Threads {
     }
 }
 
-/// The number of threads in the text of `/proc/PID/stat`. The name in it may hold anything.
+/// Parses the number of threads in `/proc/PID/stat`. The process name in it may contain any character.
 fn threads(stat: &[u8]) -> Option<u64> {
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let after = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
     after.split_whitespace().nth(17)?.parse().ok()
 }
 
-/// What a failed request means: that nobody waits any more, or an error.
+/// Interprets a failed request: `Ok(true)` if its sender is gone, else an error.
 fn gone() -> io::Result<bool> {
     let error = io::Error::last_os_error();
     match error.raw_os_error() {

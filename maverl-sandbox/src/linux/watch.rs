@@ -1,4 +1,4 @@
-//! Processes under way: what goes in, what comes out, how long it takes, and their end.
+//! Running processes: their input, output, time and end.
 #![allow(unsafe_code)] // `wait4`, which tells the processor time
 
 use std::io;
@@ -12,27 +12,27 @@ use rustix::process::{Pid, Signal, pidfd_send_signal};
 use super::threads::Threads;
 use crate::{Ending, Limits, Output};
 
-/// Bytes read at once.
+/// Size of a read in bytes.
 const CHUNK: usize = 64 << 10;
 
-/// A process that has not been waited for. Dropping it ends it.
+/// A process that has not been waited for. Dropping it kills it.
 #[derive(Debug)]
 pub(super) struct Running {
     pid: Pid,
     handle: OwnedFd,
     feeds: Vec<Feed>,
     gathers: Vec<Gather>,
-    /// Answers requests for threads, while there may be any.
+    /// Answers requests for threads.
     threads: Option<Threads>,
     cpu_limit: Duration,
     output_limit: usize,
-    /// Why it was killed.
+    /// Reason for killing the process.
     killed: Option<Ending>,
-    /// How it ended, once it was waited for.
+    /// Ending of the process, after it was waited for.
     ended: Option<(Ending, Duration)>,
 }
 
-/// Bytes on their way in.
+/// Pending input.
 #[derive(Debug)]
 struct Feed {
     to: OwnedFd,
@@ -40,14 +40,14 @@ struct Feed {
     written: usize,
 }
 
-/// Bytes on their way out.
+/// Collected output.
 #[derive(Debug)]
 struct Gather {
     from: Option<OwnedFd>,
     bytes: Vec<u8>,
 }
 
-/// What a descriptor that is waited for belongs to.
+/// Purpose of a polled descriptor.
 #[derive(Clone, Copy)]
 enum Part {
     End,
@@ -80,12 +80,12 @@ impl Running {
         Ok(())
     }
 
-    /// Counts the process's threads while it runs.
+    /// Attaches the listener of the process's thread requests.
     pub(super) fn count(&mut self, threads: Option<Threads>) {
         self.threads = threads;
     }
 
-    /// CriticInput output and errors while the process runs.
+    /// Reads output and errors while the process runs.
     pub(super) fn gather(&mut self, output: OwnedFd, errors: OwnedFd) -> io::Result<()> {
         for from in [output, errors] {
             ioctl_fionbio(&from, true)?;
@@ -94,22 +94,22 @@ impl Running {
         Ok(())
     }
 
-    /// The process's number.
+    /// Returns the process id.
     #[cfg(test)]
     pub(super) fn number(&self) -> i32 {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// Ends the process, and with it everything in its namespace.
+    /// Kills the process and everything in its namespace.
     fn kill(&mut self, why: Ending) {
         if self.ended.is_none() {
             self.killed.get_or_insert(why);
-            // It fails only if the process has ended by itself.
+            // Fails only if the process has already ended.
             let _ = pidfd_send_signal(&self.handle, Signal::KILL);
         }
     }
 
-    /// Waits for the end, which has come or is about to.
+    /// Waits for a process that has ended or is about to end.
     fn wait(&mut self) {
         if self.ended.is_some() {
             return;
@@ -143,7 +143,7 @@ impl Running {
         self.ended.is_some() && self.gathers.iter().all(|gather| gather.from.is_none())
     }
 
-    /// The descriptors to wait for.
+    /// Returns the descriptors to poll.
     fn parts(&self) -> impl Iterator<Item = (Part, PollFd<'_>)> {
         let end = self.ended.is_none().then_some((Part::End, &self.handle, PollFlags::IN));
         let feeds = self.feeds.iter().enumerate();
@@ -151,7 +151,7 @@ impl Running {
         let gathers = self.gathers.iter().enumerate().filter_map(|(i, gather)| {
             Some((Part::Gather(i), gather.from.as_ref()?, PollFlags::IN))
         });
-        // Feeds last to first, so that one that is done can be taken out without moving those to come.
+        // Feeds in reverse order, so that removing one does not move those still to come.
         let parts = gathers.chain(feeds.rev()).chain(end).map(|(part, descriptor, flags)| {
             (part, PollFd::from_borrowed_fd(descriptor.as_fd(), flags))
         });
@@ -161,14 +161,14 @@ impl Running {
         parts.chain(threads)
     }
 
-    /// Does what a descriptor is ready for.
+    /// Handles a ready descriptor.
     fn advance(&mut self, part: Part, ready: PollFlags) -> io::Result<()> {
         match part {
             Part::End => self.wait(),
             Part::Threads => {
                 let Some(threads) = &mut self.threads else { return Ok(()) };
                 let process = self.pid.as_raw_nonzero().get();
-                // Without a request, whoever could make one is gone.
+                // Without a request, the process that could make one is gone.
                 if !ready.contains(PollFlags::IN) || !threads.answer(process)? {
                     self.threads = None;
                 }
@@ -178,7 +178,7 @@ impl Running {
                 match write(&feed.to, &feed.bytes[feed.written..]) {
                     Ok(n) => feed.written += n,
                     Err(Errno::AGAIN | Errno::INTR) => {}
-                    // Nobody reads it.
+                    // The reader is gone.
                     Err(Errno::PIPE | Errno::CONNRESET) => feed.written = feed.bytes.len(),
                     Err(error) => return Err(error.into()),
                 }
@@ -222,7 +222,7 @@ impl Drop for Running {
     }
 }
 
-/// Runs processes until the first of them is over, and ends the others; at `until` ends all.
+/// Runs processes until the first of them ends, and kills the others; kills all at `until`.
 pub(super) fn watch<const N: usize>(
     mut processes: [Running; N],
     until: Instant,
@@ -243,7 +243,7 @@ pub(super) fn watch<const N: usize>(
     Ok(processes.each_mut().map(Running::output))
 }
 
-/// Waits until something can be done, at most so long; after the deadline, for ends that are about to come.
+/// Polls until a descriptor is ready or the time is over; after the deadline, waits for the pending ends.
 fn ready(processes: &[Running], left: Duration) -> io::Result<Vec<(usize, Part, PollFlags)>> {
     let parts = processes.iter().enumerate();
     let parts = parts.flat_map(|(i, process)| process.parts().map(move |part| (i, part)));

@@ -1,42 +1,40 @@
-//! Advantages: typed keys become dense ids, the arithmetic is that of the modules below and of
-//! `maverl_kernels::advantage`.
+//! Advantages: typed keys become dense ids; the arithmetic is that of `maverl_kernels::advantage`.
 
 mod anchor;
 mod baseline;
-mod chain;
 mod compound;
+mod declared;
 mod ema;
-mod relative;
 mod rounds;
 mod shaping;
 mod valued;
 mod whiten;
 
-pub use anchor::{discounted_returns, similarity};
+pub use anchor::similarity;
 pub use baseline::baselines;
 pub(crate) use baseline::is_greedy;
-pub use chain::{GaeParams, chained_gae, gae};
 pub use compound::Compound;
+pub use declared::declared;
 pub use ema::EmaBaseline;
-pub use relative::{Grouping, Relative, relative};
 pub use rounds::apply_future_rewards;
 pub use shaping::{
-    Bonus, ScoreShare, difference_rewards, discounted_scores, influence_bonus, margin, quality,
+    ScoreShare, difference_rewards, discounted_scores, influence_bonus, margin, quality,
     shaped_rewards, weighted_rewards,
 };
 pub use valued::{Valued, valued};
-pub use whiten::{whiten, whiten_tokens};
+pub use whiten::whiten_tokens;
 
 use std::collections::BTreeMap;
 
-use maverl_kernels::advantage::GroupStats;
+use maverl_kernels::advantage::{
+    self as kernels, Grouping, Moments, ROUNDING, Relative, Segments, relative,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::algo::Sample;
 use crate::config::{Baseline, GroupBy, Singleton};
-use crate::plan::AlgorithmPlan;
+use crate::plan::{AlgorithmPlan, CriticPlan};
 use crate::trajectory::Episode;
-use relative::ROUNDING;
 
 /// The advantage of each sample, and what the groups they were taken over look like.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,10 +45,10 @@ pub struct Advantages {
     pub groups: GroupSummary,
 }
 
-/// What the groups of a step look like.
+/// Statistics of the groups of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct GroupSummary {
-    /// How many groups there are.
+    /// Number of groups.
     pub count: usize,
     /// Units (episodes or turns) of the smallest group.
     pub size_min: usize,
@@ -69,7 +67,7 @@ pub struct GroupSummary {
 /// The advantage of each sample, from the parts that the algorithm names.
 ///
 /// ```text
-/// A = (u − b) / (σ + ε)                    u, b: see [`relative`]
+/// A = (u − b) / (σ + ε)                    u, b: see [`maverl_kernels::advantage::relative()`]
 /// A = A + w · (R − μ_anchor) / (σ_anchor + ε)     R: discounted rewards from the turn on (GiGPO)
 /// A = (A − mean) / deviation               over the tokens of the step, if whitened
 ///
@@ -92,17 +90,19 @@ pub fn advantages(
     let mean = grouping(samples, algorithm.group_by);
     let deviation = grouping(samples, algorithm.deviation_by);
     let options = Relative {
-        baseline: algorithm.baseline,
-        singleton: algorithm.singleton,
+        baseline: algorithm.baseline.kernel(),
+        singleton: algorithm.singleton.kernel(),
         normalize_std: algorithm.normalize_std,
         eps: algorithm.advantage_eps,
     };
-    let (mut values, stats) = relative(&rewards, &mean, &deviation, &options);
+    let apart = (mean != deviation).then(|| deviation.grouping());
+    let (mut values, stats) = relative(&rewards, &mean.grouping(), apart.as_ref(), &options);
     if algorithm.anchor_weight != 0.0 {
         let returns = anchor::returns(episodes, samples, algorithm.discount);
         let anchors = anchor::groups(episodes, samples, algorithm.anchor_similarity);
-        let options = Relative { baseline: Baseline::Mean, singleton: Singleton::Zero, ..options };
-        let (among, _) = relative(&returns, &anchors, &anchors, &options);
+        let (baseline, singleton) = (kernels::Baseline::Mean, kernels::Singleton::Zero);
+        let options = Relative { baseline, singleton, ..options };
+        let (among, _) = relative(&returns, &anchors.grouping(), None, &options);
         for (value, among) in values.iter_mut().zip(among) {
             *value += algorithm.anchor_weight * among;
         }
@@ -112,8 +112,8 @@ pub fn advantages(
         groups.flat = flat(&rewards, algorithm.whiten);
     }
     if algorithm.whiten {
-        let tokens: Vec<usize> = samples.iter().map(|sample| sample.tokens).collect();
-        whiten(&mut values, &tokens);
+        let tokens: Vec<u32> = samples.iter().map(|sample| sample.tokens as u32).collect();
+        values = kernels::whiten(&values, &tokens, &Segments::one(values.len()));
     }
     Advantages { values, groups }
 }
@@ -131,17 +131,59 @@ fn flat(rewards: &[f64], whiten: bool) -> bool {
     rewards.iter().all(|reward| (reward - first).abs() <= ROUNDING * first.abs().max(1.0))
 }
 
-fn grouping(samples: &[Sample], by: GroupBy) -> Grouping {
+impl From<&CriticPlan> for kernels::GaeParams {
+    fn from(plan: &CriticPlan) -> Self {
+        Self { gamma: plan.gamma, lambda: plan.lambda }
+    }
+}
+
+/// Dense ids of the unit and of the group of each row, both `[N]`. Rows of one unit count once, with their mean.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct RowIds {
+    unit: Vec<usize>,
+    /// A unit lies in one group.
+    group: Vec<usize>,
+}
+
+impl RowIds {
+    fn grouping(&self) -> Grouping {
+        Grouping::units(&self.unit, &self.group)
+    }
+}
+
+impl Baseline {
+    /// The same for the arithmetic. What is known before the step is taken off the rewards already, see [`baselines`].
+    const fn kernel(self) -> kernels::Baseline {
+        match self {
+            Self::Mean => kernels::Baseline::Mean,
+            Self::LeaveOneOut => kernels::Baseline::LeaveOneOut,
+            Self::SecondBest => kernels::Baseline::SecondBest,
+            Self::None | Self::Greedy | Self::MovingAverage => kernels::Baseline::None,
+        }
+    }
+}
+
+impl Singleton {
+    /// The same for the arithmetic.
+    const fn kernel(self) -> kernels::Singleton {
+        match self {
+            Self::Zero => kernels::Singleton::Zero,
+            Self::Raw => kernels::Singleton::Raw,
+        }
+    }
+}
+
+fn grouping(samples: &[Sample], by: GroupBy) -> RowIds {
     match by {
-        GroupBy::Task => Grouping {
+        GroupBy::Task => RowIds {
             unit: dense(samples.iter().map(|s| s.episode)),
             group: dense(samples.iter().map(|s| &s.task)),
         },
-        GroupBy::TaskTurn => Grouping {
+        GroupBy::TaskTurn => RowIds {
             unit: (0..samples.len()).collect(),
             group: dense(samples.iter().map(|s| &s.task)),
         },
-        GroupBy::TaskSeat => Grouping {
+        GroupBy::TaskSeat => RowIds {
             unit: (0..samples.len()).collect(),
             group: dense(samples.iter().map(|s| (&s.task, s.seat))),
         },
@@ -161,7 +203,7 @@ fn dense<K: Ord>(keys: impl Iterator<Item = K>) -> Vec<usize> {
 fn summary(
     samples: &[Sample],
     group: &[usize],
-    stats: &[GroupStats],
+    stats: &[Moments],
     singleton: Singleton,
 ) -> GroupSummary {
     let mut solved = vec![(false, false); stats.len()]; // (some are, some are not)
@@ -170,15 +212,15 @@ fn summary(
         *(if sample.solved { good } else { bad }) = true;
     }
     let share = |n: usize| n as f64 / stats.len().max(1) as f64;
-    let teaches = |g: &GroupStats| match singleton {
-        Singleton::Raw if g.size == 1 => g.mean != 0.0,
-        _ => relative::spread(g),
+    let teaches = |g: &Moments| match singleton {
+        Singleton::Raw if g.n == 1.0 => g.mean != 0.0,
+        _ => g.has_spread(),
     };
     GroupSummary {
         count: stats.len(),
-        size_min: stats.iter().map(|g| g.size).min().unwrap_or(0),
-        singletons: stats.iter().filter(|g| g.size == 1).count(),
-        zero_std_frac: share(stats.iter().filter(|g| !relative::spread(g)).count()),
+        size_min: stats.iter().map(|g| g.n as usize).min().unwrap_or(0),
+        singletons: stats.iter().filter(|g| g.n == 1.0).count(),
+        zero_std_frac: share(stats.iter().filter(|g| !g.has_spread()).count()),
         all_good_frac: share(solved.iter().filter(|(_, bad)| !bad).count()),
         all_bad_frac: share(solved.iter().filter(|(good, _)| !good).count()),
         flat: !stats.iter().any(teaches),

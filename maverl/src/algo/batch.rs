@@ -1,42 +1,43 @@
-//! One step's rows for each policy, in the order that fixes every sum.
+//! Batches: one step's rows for each policy, in the order that fixes every sum.
 
 use crate::algo::{Sample, lr};
 use crate::config::Aggregation;
-use crate::plan::{LossPlan, Plan, PreferencePlan};
+use crate::credit::Surrogate;
+use crate::plan::{Instance, LossPlan, Plan, PreferencePlan};
 use crate::trajectory::Episode;
 
 /// A training row: one turn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// What the model was given; never trained on.
+    /// Prompt tokens; never trained on.
     pub prompt: Vec<u32>,
-    /// What it said (or, in SFT, should say); every token is trained on.
+    /// Tokens of the reply (in SFT, of the target text). Every token is trained on.
     pub completion: Vec<u32>,
     /// Log-probs at rollout, one per completion token; empty in SFT.
     pub logprobs: Vec<f32>,
-    /// The advantage of each completion token; empty in SFT.
+    /// Advantage of each completion token; empty in SFT.
     pub advantages: Vec<f32>,
-    /// The temperature of its log-probs (1 where it was greedy).
+    /// Temperature of the log-probs (1 for a greedy reply).
     pub temperature: f32,
-    /// How much each of its tokens counts beside [`Batch::aggregation`]; empty is 1 each.
+    /// Weight of each token, in addition to [`Batch::aggregation`]; empty means 1 each.
     pub weights: Vec<f32>,
-    /// Its coefficients.
+    /// Coefficients of the loss.
     pub loss: LossPlan,
 }
 
-/// What a batch is trained for.
+/// Training objective of a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Objective {
-    /// The clipped surrogate on advantages, with KL and entropy terms.
+    /// Clipped surrogate on advantages, with KL and entropy terms.
     PolicyGradient,
-    /// The negative log-likelihood of the completions.
+    /// Negative log-likelihood of the completions.
     Supervised,
     /// Pairs of completions, the better one first.
     Preference(PreferencePlan),
 }
 
 impl Objective {
-    /// How many rows belong together.
+    /// Returns the number of consecutive rows that form one unit.
     pub const fn rows(self) -> usize {
         match self {
             Self::PolicyGradient | Self::Supervised => 1,
@@ -48,32 +49,36 @@ impl Objective {
 /// One step's rows for one policy, in the order that fixes every sum.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Batch {
-    /// Sorted by (task, episode, turn path).
+    /// Rows, sorted by (task, episode, turn path).
     pub rows: Vec<Row>,
-    /// What it is trained for.
+    /// Training objective.
     pub objective: Objective,
+    /// Declared surrogate of policy gradients; none: that of each row's [`LossPlan`].
+    pub surrogate: Option<Instance<dyn Surrogate>>,
     /// Optimizer steps an epoch is split into.
     pub minibatches: usize,
-    /// Passes over the rows.
+    /// Number of passes over the rows.
     pub epochs: usize,
-    /// How token losses become one number.
+    /// Aggregation of token losses.
     pub aggregation: Aggregation,
-    /// The longest reply, in tokens, that a seat of the policy may give.
+    /// Longest reply, in tokens, that a seat of the policy may generate.
     pub longest: usize,
-    /// Mean KL to the policy that sampled beyond which no further epoch begins; 0 is never.
+    /// Mean KL to the sampling policy above which no further epoch starts; 0 disables it.
     pub early_stop_kl: f64,
-    /// The step size, schedule applied.
+    /// Learning rate, with the schedule applied.
     pub lr: f64,
 }
 
-/// The batch of each policy that has samples and learns in training step `step`, sorted by policy, with that step's size.
+/// Builds the batch of each trained policy that has samples in training step `step`, sorted by policy, with that step's
+/// learning rate.
 ///
-/// Rows keep the order of `samples`: (task, episode index, turn path). Rows with advantage 0 stay: they count in every
-/// denominator and feel the KL and entropy terms. A row sampled greedily has log-probs of temperature 1.
+/// Rows keep the order of `samples`: (task, episode index, turn path). Rows with advantage 0 are kept: they count in
+/// every denominator and get gradients from the KL and entropy terms. The log-probs of a greedily sampled row are at
+/// temperature 1.
 ///
 /// # Panics
 ///
-/// If `advantages` are not those of each sample, or a sample has no tokens; [`crate::algo::samples`] gives none such.
+/// If `advantages` do not match the samples, or a sample has no tokens ([`crate::algo::samples`] returns none such).
 pub fn batches(
     plan: &Plan,
     episodes: &[Episode],
@@ -93,6 +98,7 @@ pub fn batches(
     let batch = |policy: usize| Batch {
         rows: rows_of(policy),
         objective: Objective::PolicyGradient,
+        surrogate: plan.algorithm.declared.surrogate.clone(),
         minibatches: plan.algorithm.minibatches,
         epochs: plan.algorithm.epochs,
         aggregation: plan.algorithm.aggregation,
@@ -105,7 +111,7 @@ pub fn batches(
     all.filter(|(_, batch)| !batch.rows.is_empty()).collect()
 }
 
-/// The row of one sample.
+/// Builds the row of one sample.
 pub(crate) fn row(plan: &Plan, episodes: &[Episode], sample: &Sample, advantages: &[f64]) -> Row {
     let turn = &episodes[sample.episode].turns[sample.turn];
     let tokens = turn.tokens.as_ref().expect("a sample is a turn with tokens");

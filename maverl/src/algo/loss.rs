@@ -1,13 +1,13 @@
-//! Losses as pure functions of numbers, each with its derivative, and the weights that turn them into one number.
+//! Losses as pure functions, each with its derivative, and the weights that aggregate them.
 //!
 //! ```text
 //! L = Σₙ wₙ · (surrogate + β · kl + δ · drift − η · entropy)ₙ
 //! ```
 //!
-//! What a token loses and how much it counts are separate: [`token_weights`] are computed once from the true lengths of
-//! a whole batch, so micro-batches of any size add up to the same gradient. A row's losses need nothing of other rows:
-//! [`policy_gradient`] takes the log-probs of one row `[T]` and gives `∂L/∂logp [T]` and `∂L/∂entropy [T]`, from which a
-//! backward pass goes on.
+//! The loss of a token and its weight are separate. [`token_weights`] are computed once from the true lengths of a
+//! whole batch, so micro-batches of any size add up to the same gradient. The losses of a row do not depend on other
+//! rows: [`policy_gradient`] takes the log-probs of one row `[T]` and returns `∂L/∂logp [T]` and `∂L/∂entropy [T]`, the
+//! inputs of the backward pass.
 
 mod aggregate;
 mod correction;
@@ -17,29 +17,14 @@ mod preference;
 mod surrogate;
 mod value;
 
+pub use crate::credit::{Clip, Clipped, Term};
 pub use aggregate::token_weights;
 pub use correction::correction_weights;
 pub use divergence::{AdaptiveKl, importance_corrected, kl, kl_reward, policy_drift};
 pub use policy::{PolicyLoss, RowTokens, linear, log_likelihood, policy_gradient};
 pub use preference::{Pair, Preference, PreferenceLoss, preference};
-pub use surrogate::{Clip, Clipped, cispo, clipped_surrogate, cpgd, sapo};
+pub use surrogate::{cispo, clipped_surrogate, cpgd, sapo};
 pub use value::{ValueLimits, ValueLoss, clipped_value, huber, value_loss};
-
-/// A loss and its derivative with respect to the number it is a function of.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Term {
-    /// The loss.
-    pub value: f64,
-    /// Its derivative.
-    pub grad: f64,
-}
-
-impl Term {
-    /// A loss that does not move: no gradient.
-    pub const fn constant(value: f64) -> Self {
-        Self { value, grad: 0.0 }
-    }
-}
 
 #[cfg(test)]
 mod tests;

@@ -1,19 +1,19 @@
-//! One value of a team from those of its agents.
+//! Mixers: the value of a team from the values of its agents.
 
 use maverl_kernels::sample::{derive_seed, uniform};
 
 use crate::config::Credit;
 
-/// How the values of agents become one of the team.
+/// Function that combines the values of agents into the value of the team.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Mixing {
-    /// VDN, [1706.05296](https://arxiv.org/abs/1706.05296): `V = Σ Vᵢ`.
+    /// Sum of the values, `V = Σ Vᵢ`: VDN, [1706.05296](https://arxiv.org/abs/1706.05296).
     Sum,
-    /// QMIX.
+    /// Monotone network of QMIX.
     Monotone(Monotone),
 }
 
-/// A network of the agents' values whose weights are functions of the state `z`, none of them negative.
+/// Network over the agents' values. Its weights are nonnegative functions of the state `z`.
 ///
 /// ```text
 /// W₁ = |A₁ z + a₁|  [S, E]     b₁ = A₂ z + a₂  [E]     w₂ = |A₃ z + a₃|  [E]
@@ -21,32 +21,33 @@ pub enum Mixing {
 /// V  = w₂ · elu(V W₁ + b₁) / E + b₂
 /// ```
 ///
-/// QMIX, [1803.11485](https://arxiv.org/abs/1803.11485) §4, with means over hidden units for its sums: the same functions,
-/// but one step size suits any width. No weight is negative, so `∂V/∂Vᵢ ≥ 0`. It begins near the sum of the values.
+/// QMIX, [1803.11485](https://arxiv.org/abs/1803.11485) §4, with means over hidden units in place of sums: the same
+/// functions, but one learning rate suits any width. No weight is negative, so `∂V/∂Vᵢ ≥ 0`. At initialization the
+/// output is close to the sum of the values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Monotone {
     seats: usize,
     state: usize,
     width: usize,
-    /// A₁, a₁, A₂, a₂, A₃, a₃, A₄, a₄, w₄, a₅.
+    /// Parameters A₁, a₁, A₂, a₂, A₃, a₃, A₄, a₄, w₄, a₅.
     params: Vec<f32>,
 }
 
-/// What a forward pass computed, until its way back.
+/// Intermediate results of a forward pass, kept for the backward pass.
 struct Pass {
-    /// Before the absolute value, `[S, E]`.
+    /// Weights `W₁` before the absolute value, `[S, E]`.
     w1: Vec<f64>,
-    /// Before the elu, `[E]`.
+    /// Hidden units before the elu, `[E]`.
     sums: Vec<f64>,
-    /// Before the absolute value, `[E]`.
+    /// Weights `w₂` before the absolute value, `[E]`.
     w2: Vec<f64>,
-    /// Before the relu, `[E]`.
+    /// Hidden units of `b₂` before the relu, `[E]`.
     hidden: Vec<f64>,
     total: f64,
 }
 
 impl Mixing {
-    /// The value of the team from those of its seats `[S]`; one that did not speak has 0.
+    /// Returns the value of the team from the values of its seats `[S]`; the value of a seat without a turn is 0.
     pub fn total(&self, values: &[f64], state: &[f64]) -> f64 {
         match self {
             Self::Sum => values.iter().sum(),
@@ -54,7 +55,8 @@ impl Mixing {
         }
     }
 
-    /// The derivatives `[S]` of the team's value by those of its seats; those by the parameters, times `by`, are added up.
+    /// Returns the derivatives `[S]` of the team's value by the values of its seats. Adds the derivatives by the
+    /// parameters, times `by`, to `gradient`.
     pub fn backward(
         &self,
         values: &[f64],
@@ -68,7 +70,7 @@ impl Mixing {
         }
     }
 
-    /// The parameters.
+    /// Returns the parameters.
     pub fn params(&self) -> &[f32] {
         match self {
             Self::Sum => &[],
@@ -76,7 +78,7 @@ impl Mixing {
         }
     }
 
-    /// The parameters, to be changed.
+    /// Returns the parameters for modification.
     pub fn params_mut(&mut self) -> &mut [f32] {
         match self {
             Self::Sum => &mut [],
@@ -84,17 +86,18 @@ impl Mixing {
         }
     }
 
-    /// What each seat `[S]` is told of how an episode went.
+    /// Computes the advantage of each seat `[S]` in an episode.
     ///
     /// ```text
     /// shared       A  = R − f(V)                                        VDAC, 2007.12306
     /// weight       Aᵢ = S wᵢ / Σ w · (R − f(V))       w = ∂f/∂V         DOP, 2007.12322
     /// difference   Aᵢ = f(Q) − f(Q with Vᵢ for Qᵢ)
     /// without      Aᵢ = R − f(Q with Vᵢ for Qᵢ)                         COMA, 1705.08926
-    /// tokens       Aᵢ = Qᵢ − Vᵢ as a whole; token by token it is the GAE of Vᵢ over the reply, which earns Qᵢ
+    /// tokens       Aᵢ = Qᵢ − Vᵢ as a whole; token by token it is the GAE of Vᵢ over the reply, with return Qᵢ
     /// ```
     ///
-    /// `V` are the values before the seats' replies, `Q` those after. Where no weight is above 0, all are taken to be equal.
+    /// `V` are the values before the seats' replies, `Q` the values after them. If no weight is above 0, all weights
+    /// count as equal.
     pub fn credits(&self, round: &Round, credit: Credit) -> Vec<f64> {
         let Round { reward, before, after, state } = round;
         let team = reward - self.total(before, state);
@@ -123,21 +126,21 @@ impl Mixing {
     }
 }
 
-/// An episode as a mixer sees it.
+/// Inputs of a mixer for one episode.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Round {
-    /// What the team earned.
+    /// Reward of the team.
     pub reward: f64,
-    /// The value of each seat before its replies, `[S]`; 0 of one that did not speak.
+    /// Value of each seat before its replies, `[S]`; 0 for a seat without a turn.
     pub before: Vec<f64>,
-    /// The same after its replies, `[S]`.
+    /// Value of each seat after its replies, `[S]`.
     pub after: Vec<f64>,
-    /// What the mixer's weights are functions of.
+    /// State that the mixer's weights depend on.
     pub state: Vec<f64>,
 }
 
 impl Monotone {
-    /// The network of a seed, for so many seats, numbers of state, and hidden units.
+    /// Creates the network from a seed, for `seats` seats, `state` state features and `width` hidden units.
     pub fn new(seats: usize, state: usize, width: usize, seed: u64) -> Self {
         let spread = 0.1 / (state as f64).sqrt().max(1.0);
         let mut params = Vec::new();
@@ -157,7 +160,7 @@ impl Monotone {
         Self { seats, state, width, params }
     }
 
-    /// The network with given parameters, in the order of [`Mixing::params`]; `None` if it has another number of them.
+    /// Replaces the parameters, in the order of [`Mixing::params`]; `None` if their number differs.
     pub fn with_params(mut self, params: Vec<f32>) -> Option<Self> {
         (params.len() == self.params.len()).then(|| {
             self.params = params;
@@ -165,22 +168,23 @@ impl Monotone {
         })
     }
 
-    /// How many numbers of state its weights are functions of.
+    /// Returns the number of state features.
     pub fn state(&self) -> usize {
         self.state
     }
 
-    /// Rows of the blocks that are linear in the state, each `[rows, state]` and then `[rows]`.
+    /// Returns the number of rows of each block that is linear in the state. A block has parameters `[rows, state]`,
+    /// then `[rows]`.
     fn blocks(&self) -> [usize; 4] {
         [self.seats * self.width, self.width, self.width, self.width]
     }
 
-    /// Where block `index` begins.
+    /// Returns the offset of block `index`.
     fn start(&self, index: usize) -> usize {
         self.blocks()[..index].iter().map(|rows| rows * (self.state + 1)).sum()
     }
 
-    /// `A z + a` of a block.
+    /// Computes `A z + a` of a block.
     fn linear(&self, index: usize, state: &[f64]) -> Vec<f64> {
         let (rows, start) = (self.blocks()[index], self.start(index));
         let (matrix, rest) = self.params[start..].split_at(rows * self.state);
@@ -192,7 +196,7 @@ impl Monotone {
             .collect()
     }
 
-    /// The way back of [`Monotone::linear`].
+    /// Computes the backward pass of [`Monotone::linear`].
     fn linear_backward(&self, index: usize, state: &[f64], dout: &[f64], gradient: &mut [f64]) {
         let (rows, start) = (self.blocks()[index], self.start(index));
         let (matrix, rest) = gradient[start..].split_at_mut(rows * self.state);
@@ -220,7 +224,7 @@ impl Monotone {
     fn backward(&self, values: &[f64], state: &[f64], by: f64, gradient: &mut [f64]) -> Vec<f64> {
         let Pass { w1, sums, w2, hidden, .. } = self.forward(values, state);
         let share = 1.0 / self.width as f64;
-        // Of the team's value by what goes into each hidden unit.
+        // Derivatives of the team's value by the inputs of the hidden units.
         let dsums: Vec<f64> =
             sums.iter().zip(&w2).map(|(s, w)| share * w.abs() * elu_slope(*s)).collect();
         let rows = || w1.chunks_exact(self.width);
@@ -275,14 +279,14 @@ mod tests {
         (0..n as u64).map(|i| 4.0 * uniform(seed, i) - 2.0).collect()
     }
 
-    /// A network with parameters far from where one begins.
+    /// Creates a network with parameters far from their initialization.
     fn wild(seats: usize, state: usize, width: usize, seed: u64) -> Monotone {
         let network = Monotone::new(seats, state, width, seed);
         let params = numbers(seed ^ 9, network.params.len());
         network.with_params(params.iter().map(|&x| x as f32).collect()).unwrap()
     }
 
-    /// The network of marl.md 8.4, whose weights do not depend on the state; half of w₂ is what it has.
+    /// Returns the network of marl.md 8.4. Its weights do not depend on the state; w₂ is halved.
     fn golden() -> Mixing {
         let network = Monotone::new(2, 1, 2, 0);
         let params = [
@@ -349,7 +353,7 @@ mod tests {
                 assert!((grad - want).abs() < 1e-6, "seat {seat}: {grad} is not {want}");
             }
             for (i, got) in gradient.iter().enumerate() {
-                // Parameters are f32: the difference that is really there is divided by.
+                // Parameters are f32, so the difference is divided by the actual step.
                 let moved = |by: f32| {
                     let mut params = network.params.clone();
                     params[i] += by;

@@ -1,22 +1,22 @@
-//! From rewards to updates: pure functions that read like their papers.
+//! From rewards to updates: pure functions with the notation of their papers.
 //!
 //! | function | equation | paper | file |
 //! |---|---|---|---|
 //! | [`samples`] | which turns are trained on | | `sample.rs` |
 //! | [`flat_tasks`] | tasks whose episodes all earned the same | DAPO, [2503.14476] §3.2 | `sample.rs` |
 //! | [`advantages`] | its parts, as the algorithm names them | | `advantage.rs` |
-//! | [`advantage::relative`], by task | `A = (r̄_episode − μ_task) / (σ_task + ε)` | GRPO, [2402.03300] §4.1.2 | `advantage/relative.rs` |
-//! | by task and seat | `A = (r − μ_{task,seat}) / (σ_{task,seat} + ε)` | Dr. MAS, [2602.08847] eq. 5 | `advantage/relative.rs` |
-//! | leave one out | `A = n / (n − 1) · (r − μ)` | RLOO, [2402.14740] §2 | `advantage/relative.rs` |
-//! | second best | `A = r_max − r_2nd` for the best | pass@k, [2503.19595] | `advantage/relative.rs` |
-//! | [`advantage::whiten`] | `A = (x − mean) / sqrt(var + 1e-8)` | REINFORCE++, [2501.03262] | `advantage/whiten.rs` |
-//! | [`advantage::discounted_returns`] | `Rₜ = rₜ + γ Rₜ₊₁`, compared among equal prompts | GiGPO, [2505.10978] | `advantage/anchor.rs` |
-//! | [`advantage::gae`] | `Aₜ = δₜ + γλ Aₜ₊₁` | GAE, [1506.02438] eq. 16 | `advantage/chain.rs` |
-//! | [`advantage::chained_gae`] | the same, from agent to agent | MARFT, [2504.16129] | `advantage/chain.rs` |
+//! | [`relative`](maverl_kernels::advantage::relative()), by task | `A = (r̄_episode − μ_task) / (σ_task + ε)` | GRPO, [2402.03300] §4.1.2 | kernels |
+//! | by task and seat | `A = (r − μ_{task,seat}) / (σ_{task,seat} + ε)` | Dr. MAS, [2602.08847] eq. 5 | kernels |
+//! | leave one out | `A = n / (n − 1) · (r − μ)` | RLOO, [2402.14740] §2 | kernels |
+//! | second best | `A = r_max − r_2nd` for the best | pass@k, [2503.19595] | kernels |
+//! | [`whiten`](maverl_kernels::advantage::whiten()) | `A = (x − mean) / sqrt(var + 1e-8)` | REINFORCE++, [2501.03262] | kernels |
+//! | [`returns`](maverl_kernels::advantage::returns()) | `Rₜ = rₜ + γ Rₜ₊₁`, compared among equal prompts | GiGPO, [2505.10978] | kernels, `advantage/anchor.rs` |
+//! | [`gae`](maverl_kernels::advantage::gae()) | `Aₜ = δₜ + γλ Aₜ₊₁` | GAE, [1506.02438] eq. 16 | kernels |
+//! | over [`chains`](maverl_kernels::advantage::RaggedRows::chains) | the same, from agent to agent | MARFT, [2504.16129] | kernels |
 //! | [`advantage::valued`] | both, from what a critic said | PPO, IPPO, MAPPO, MARFT | `advantage/valued.rs` |
 //! | [`advantage::Compound`] | `F = Π π_new / π_old` of those before | HAPPO, [2109.11251] §4 | `advantage/compound.rs` |
 //! | [`Mixing`] | `V = Σ Vᵢ`; `V = w₂ · elu(V W₁ + b₁) / E + b₂` | VDN, [1706.05296]; QMIX, [1803.11485] §4 | `mixer.rs` |
-//! | [`advantage::similarity`] | which prompts are near enough | Ratcliff and Obershelp | `advantage/anchor.rs` |
+//! | [`advantage::similarity`] | similarity of prompts | Ratcliff and Obershelp | `advantage/anchor.rs` |
 //! | [`baselines`] | `A = r − r_greedy`; `A = r − b_seat` | ReMax, [2310.10505] | `advantage/baseline.rs`, `ema.rs` |
 //! | [`shaped_rewards`] | `r + α (r − q)` | MARTI | `advantage/shaping.rs` |
 //! | [`advantage::discounted_scores`], [`advantage::influence_bonus`] | scores and influence over turns | MAPoRL, [2502.18439] | `advantage/shaping.rs` |
@@ -31,10 +31,12 @@
 //! | [`correction_weights`](loss::correction_weights) | `min(p_trainer / p_rollout, C)` | IcePop, [2510.18855] | `loss/correction.rs` |
 //! | [`preference`](loss::preference) | losses of pairs | DPO, [2305.18290] | `loss/preference.rs` |
 //! | [`clipped_value`](loss::clipped_value) | `½ max((V−R)², (V'−R)²)` | [2006.05990] | `loss/value.rs` |
-//! | [`Scale`] | values in units of the returns so far | MAPPO, [2103.01955]; PopArt, [1602.07714] | `value.rs` |
-//! | [`token_weights`] | how token losses become one number | [2503.20783] compares them | `loss/aggregate.rs` |
+//! | [`Scale`] | running normalization of values; PopArt | MAPPO, [2103.01955]; PopArt, [1602.07714] | `value.rs` |
+//! | [`token_weights`] | aggregation of token losses | [2503.20783] compares them | `loss/aggregate.rs` |
 //! | [`batches`] | rows in the order that fixes every sum | | `batch.rs` |
 //! | [`lr`] | warm-up, then constant, linear or cosine | [1608.03983] eq. 5 | `schedule.rs` |
+//!
+//! "kernels" is `maverl_kernels::advantage`, where the arithmetic of every estimator is.
 //!
 //! - **AL-1** Nothing here does I/O or reads a clock or a random number.
 //!
@@ -83,7 +85,7 @@ mod value;
 pub(crate) mod testing;
 
 pub(crate) use advantage::is_greedy;
-pub use advantage::{Advantages, GroupSummary, advantages, baselines, shaped_rewards};
+pub use advantage::{Advantages, GroupSummary, advantages, baselines, declared, shaped_rewards};
 pub(crate) use batch::row;
 pub use batch::{Batch, Objective, Row, batches};
 pub use loss::{PolicyLoss, RowTokens, policy_gradient, token_weights};

@@ -1,4 +1,4 @@
-//! Which turns are trained on.
+//! Selection of the turns that are trained on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,42 +6,42 @@ use crate::algo::advantage::is_greedy;
 use crate::plan::Plan;
 use crate::trajectory::Episode;
 
-/// A task, apart from every other: ids are unique only within a source.
+/// Key of a task. Ids are unique only within a source.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskKey {
-    /// [`crate::task::Task::source`].
+    /// Source of the task, [`crate::task::Task::source`].
     pub source: String,
-    /// [`crate::task::Task::id`].
+    /// Id of the task, [`crate::task::Task::id`].
     pub id: String,
 }
 
-/// One turn that is trained on.
+/// A turn that is trained on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// Index into the step's episodes.
+    /// Index in the step's episodes.
     pub episode: usize,
-    /// Index into the episode's turns.
+    /// Index in the episode's turns.
     pub turn: usize,
-    /// What was asked.
+    /// Task of the episode.
     pub task: TaskKey,
-    /// Index into [`Plan::seats`].
+    /// Index in [`Plan::seats`].
     pub seat: usize,
-    /// Index into [`Plan::policies`].
+    /// Index in [`Plan::policies`].
     pub policy: usize,
-    /// [`Episode::turn_reward`]: the score plus the parts for this turn.
+    /// Reward of the turn, [`Episode::turn_reward`]: the score plus the reward parts of this turn.
     pub reward: f64,
-    /// What the reward is compared with beside its group: see [`crate::algo::baselines`].
+    /// Baseline of the reward, in addition to that of its group: see [`crate::algo::baselines`].
     pub baseline: f64,
-    /// Its episode solved the task.
+    /// True if the episode solved the task.
     pub solved: bool,
-    /// How many tokens are trained on.
+    /// Number of tokens that are trained on.
     pub tokens: usize,
 }
 
-/// The tasks whose scored episodes, of which there are some, all earned the same: nothing is learned from them.
+/// Returns the tasks with scored episodes that all have the same score. They give no gradient.
 ///
-/// Dynamic sampling of DAPO, [2503.14476](https://arxiv.org/abs/2503.14476) §3.2, replaces them by others. What counts is
-/// the score of the episode alone, before reward parts and penalties.
+/// Dynamic sampling of DAPO, [2503.14476](https://arxiv.org/abs/2503.14476) §3.2, replaces them by other tasks. Only
+/// the score of the episode is compared, before reward parts and penalties.
 pub fn flat_tasks(episodes: &[Episode]) -> BTreeSet<TaskKey> {
     let mut rewards: BTreeMap<TaskKey, (f64, f64)> = BTreeMap::new();
     for episode in episodes {
@@ -56,11 +56,11 @@ fn key(episode: &Episode) -> TaskKey {
     TaskKey { source: episode.task.source.clone(), id: episode.task.id.clone() }
 }
 
-/// The turns of `episodes` that are trained on, sorted by (task, episode index, turn path).
+/// Returns the turns of `episodes` that are trained on, sorted by (task, episode index, turn path).
 ///
-/// A turn is a sample if its episode is *scored*, its seat is trained, it has tokens and does not rest; a malformed or
-/// truncated reply is a sample like any other. Turns of frozen seats, of endpoints and of episodes played greedily to compare with are not,
-/// so they enter no statistic of a group.
+/// A turn is a sample if its episode is *scored*, its seat is trained, it has tokens and it is not masked. A malformed
+/// or truncated reply is a sample like any other. Turns of frozen seats, of endpoints and of greedy baseline episodes
+/// are not samples, so they enter no statistic of a group.
 pub fn samples(episodes: &[Episode], plan: &Plan) -> Vec<Sample> {
     let mut samples: Vec<Sample> = episodes
         .iter()
@@ -68,7 +68,8 @@ pub fn samples(episodes: &[Episode], plan: &Plan) -> Vec<Sample> {
         .filter(|(_, episode)| !is_greedy(plan, episode))
         .flat_map(|(index, episode)| of_episode(index, episode, plan))
         .collect();
-    // Turns are sorted by path in their episode; the last key tells apart equal tasks drawn twice in a step.
+    // Turns are sorted by path within their episode. The last key separates equal tasks that were sampled twice in a
+    // step.
     samples.sort_by(|a, b| {
         let key = |s: &Sample| (episodes[s.episode].index, s.episode, s.turn);
         a.task.cmp(&b.task).then_with(|| key(a).cmp(&key(b)))

@@ -1,11 +1,11 @@
-//! How the step size moves over a run.
+//! Learning rate schedule.
 
 use std::f64::consts::PI;
 
 use crate::config::Schedule;
 use crate::plan::OptimPlan;
 
-/// The step size of step `step` (from 0) of `steps`.
+/// Returns the learning rate of step `step` (from 0) of `steps`.
 ///
 /// ```text
 /// warm-up    lr · (step + 1) / w                    step < w
@@ -14,7 +14,7 @@ use crate::plan::OptimPlan;
 /// cosine     lr · (1 + cos πp) / 2
 /// ```
 ///
-/// - Warm-up begins with one part in `w`, not with 0, which would be a step that does nothing.
+/// - Warm-up begins with one part in `w`, not with 0: a step with learning rate 0 would change nothing.
 /// - Linear and cosine reach 0 when the run ends, one step after its last, as in `transformers`.
 pub fn lr(step: u64, steps: u64, optim: &OptimPlan) -> f64 {
     let warmup = optim.warmup_steps;

@@ -43,7 +43,7 @@ pub(crate) const OPTIM: OptimPlan = OptimPlan {
     warmup_steps: 0,
 };
 
-/// A Dr. MAS plan of seats, each with a policy of its own and trained or not.
+/// Returns a Dr. MAS plan of seats. Each seat has a policy of its own, trained or not.
 pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
     let chosen = |name: &str| Chosen { name: name.to_owned(), options: Value::Object(Map::new()) };
     let seat = |(policy, &(name, trained)): (usize, &(&str, bool))| SeatPlan {
@@ -108,7 +108,7 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
     }
 }
 
-/// A scored episode; solved if its reward is above a half.
+/// Returns a scored episode; it is solved if its reward is above a half.
 pub(crate) fn episode(task: &str, index: u32, reward: f64, turns: Vec<Turn>) -> Episode {
     Episode {
         task: Task {
@@ -126,7 +126,7 @@ pub(crate) fn episode(task: &str, index: u32, reward: f64, turns: Vec<Turn>) -> 
     }
 }
 
-/// A turn of two sampled tokens.
+/// Returns a turn of two sampled tokens.
 pub(crate) fn turn(seat: &str, place: u32) -> Turn {
     Turn {
         path: TurnPath(vec![place]),
@@ -152,7 +152,7 @@ pub(crate) fn turn(seat: &str, place: u32) -> Turn {
     }
 }
 
-/// A case of `tests/fixtures/rl_math.json`.
+/// Returns a case of `tests/fixtures/rl_math.json`.
 pub(crate) fn rl_math(name: &str) -> Value {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/rl_math.json");
     let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
@@ -162,13 +162,13 @@ pub(crate) fn rl_math(name: &str) -> Value {
     case.unwrap_or_else(|| panic!("no case {name}")).clone()
 }
 
-/// The numbers of a list; a missing one is NaN.
+/// Returns the numbers of a list; a missing one is NaN.
 pub(crate) fn numbers(value: &Value) -> Vec<f64> {
     let list = value.as_array().unwrap_or_else(|| panic!("{value} is not a list"));
     list.iter().map(|value| value.as_f64().unwrap_or(f64::NAN)).collect()
 }
 
-/// The rows of a matrix.
+/// Returns the rows of a matrix.
 pub(crate) fn matrix(value: &Value) -> Vec<Vec<f64>> {
     let rows = value.as_array().unwrap_or_else(|| panic!("{value} is not a matrix"));
     rows.iter().map(numbers).collect()
@@ -181,7 +181,7 @@ pub(crate) fn assert_close(name: &str, got: &[f64], want: &[f64], tolerance: f64
     assert!(all, "{name}\n got {got:?}\nwant {want:?}");
 }
 
-/// The derivative of `f` at `x`, by central differences.
+/// Computes the derivative of `f` at `x` by central differences.
 pub(crate) fn central(f: impl Fn(f64) -> f64, x: f64) -> f64 {
     const H: f64 = 1e-6;
     (f(x + H) - f(x - H)) / (2.0 * H)

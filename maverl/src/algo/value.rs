@@ -1,58 +1,59 @@
-//! What critics are given and what they are to say.
+//! Inputs and targets of critics.
 
 use crate::algo::{Sample, lr};
 use crate::plan::Plan;
 
-/// What a critic reads: it has a value at each of the last `places` tokens, before the one that comes after it.
+/// Input of a critic. It has a value at each of the last `places` tokens, before the token that follows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ValueText {
     /// Token ids.
     pub ids: Vec<u32>,
-    /// How many values it has, at least one.
+    /// Number of values, at least one.
     pub places: usize,
 }
 
-/// What the values of a text are to become. All `[places]`.
+/// Training target of the values of a text. All fields are `[places]`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ValueTarget {
-    /// These returns, from values that are `old` when the update begins.
+    /// Regression to returns.
     Returns {
-        /// The values that advantages were taken from.
+        /// Values before the update, from which advantages were computed.
         old: Vec<f32>,
-        /// What was earned.
+        /// Returns that the values are regressed to.
         returns: Vec<f32>,
     },
-    /// Whatever lowers a loss of which these are the derivatives by each value.
+    /// Gradient of a loss by each value.
     Slopes(Vec<f32>),
 }
 
 /// One text of a critic's batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ValueRow {
-    /// What it reads.
+    /// Input of the critic.
     pub text: ValueText,
-    /// What it is to say.
+    /// Target of its values.
     pub aim: ValueTarget,
 }
 
 /// One step's rows for one critic, in the order that fixes every sum.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ValueBatch {
-    /// In the order of samples.
+    /// Rows, in the order of samples.
     pub rows: Vec<ValueRow>,
-    /// Optimizer steps an epoch is split into.
+    /// Optimizer steps per epoch.
     pub minibatches: usize,
-    /// Passes over the rows.
+    /// Number of passes over the rows.
     pub epochs: usize,
-    /// The step size, schedule applied.
+    /// Learning rate, with the schedule applied.
     pub lr: f64,
 }
 
-/// The batch of each critic that has texts, sorted by the policy it is beside, with the step size of step `step`.
+/// Builds the batch of each critic that has texts, sorted by the policy of the critic, with the learning rate of step
+/// `step`.
 ///
 /// # Panics
 ///
-/// If there is not a text and an aim for each sample.
+/// If the number of texts or targets differs from that of samples.
 pub fn value_batches(
     plan: &Plan,
     samples: &[Sample],
@@ -76,7 +77,8 @@ pub fn value_batches(
     all.filter(|(_, batch)| !batch.rows.is_empty()).collect()
 }
 
-/// How much of what returns differ by is in the values: 1 is all of it, 0 is as good as their mean, below is worse.
+/// Computes the share of the returns' variance that the values explain: 1 is all of it, 0 equals predicting the mean,
+/// and below 0 is worse.
 ///
 /// ```text
 /// EV = 1 − Var(G − V) / Var(G)                 0 where all returns are the same
@@ -94,7 +96,7 @@ pub fn explained_variance(values: &[f64], returns: &[f64]) -> f64 {
     1.0 - variance(&|i| returns[i] - values[i]) / whole
 }
 
-/// Mean and deviation of the returns so far, of which older ones fade; a value is measured in these.
+/// Running mean and deviation of returns, with exponential decay. Values are normalized by them.
 ///
 /// ```text
 /// m = 0.99 m + 0.01 mean(G),   s = 0.99 s + 0.01 mean(G²),   w = 0.99 w + 0.01
@@ -104,7 +106,7 @@ pub fn explained_variance(values: &[f64], returns: &[f64]) -> f64 {
 /// The normalization of MAPPO, [2103.01955](https://arxiv.org/abs/2103.01955), over steps instead of minibatches.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Scale {
-    /// `[m, s, w]`
+    /// Running sums `[m, s, w]`.
     pub sums: [f32; 3],
 }
 
@@ -112,7 +114,7 @@ impl Scale {
     const DECAY: f64 = 0.99;
     const SMALLEST_VARIANCE: f64 = 0.01;
 
-    /// Takes in the returns of a step, of which there are some.
+    /// Updates the statistics with the returns of a step, at least one.
     pub fn update(&mut self, returns: &[f64]) {
         let n = returns.len().max(1) as f64;
         let means = [
@@ -125,7 +127,7 @@ impl Scale {
         }
     }
 
-    /// `(μ, σ)`
+    /// Returns `(μ, σ)`.
     pub fn moments(&self) -> (f64, f64) {
         let [mean, square, weight] = self.sums.map(f64::from);
         if weight == 0.0 {
@@ -135,20 +137,20 @@ impl Scale {
         (mean, (square / weight - mean * mean).max(Self::SMALLEST_VARIANCE).sqrt())
     }
 
-    /// A value in these units.
+    /// Normalizes a value.
     pub fn normalized(&self, value: f32) -> f32 {
         let (mean, deviation) = self.moments();
         ((f64::from(value) - mean) / deviation) as f32
     }
 
-    /// A value from these units.
+    /// Denormalizes a value.
     pub fn value(&self, normalized: f32) -> f32 {
         let (mean, deviation) = self.moments();
         (f64::from(normalized) * deviation + mean) as f32
     }
 
-    /// What a head must be multiplied by, and what must be added, that it says the same in these units as it did in those
-    /// of `before` (PopArt, [1602.07714](https://arxiv.org/abs/1602.07714)).
+    /// Returns the factor and the offset for a head that keep its denormalized values when the statistics change from
+    /// `before` to these (PopArt, [1602.07714](https://arxiv.org/abs/1602.07714)).
     pub fn preserving(&self, before: &Self) -> (f32, f32) {
         let ((old_mean, old), (mean, new)) = (before.moments(), self.moments());
         ((old / new) as f32, ((old_mean - mean) / new) as f32)

@@ -1,7 +1,7 @@
 //! Word problems of arithmetic and algebra with whole answers, in four levels of difficulty.
 //!
-//! A level is the number of steps to the answer; the first has small numbers, up to twenty. Each task has its solution, a line
-//! for each step, and no question is in two splits.
+//! The level is the number of steps to the answer; the first level has small numbers, up to twenty. Each task has its
+//! solution, one line per step. No question is in two splits.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,11 @@ use serde_json::{Map, json};
 use crate::rng::SplitMix64;
 use crate::task::Task;
 
-/// The name a configuration calls it by.
+/// Name of the data source in a configuration.
 pub const NAME: &str = "builtin:arithmetic";
-/// Splits of the shipped problems, and how many tasks of each level they have.
+/// Splits of the shipped problems, with the number of tasks of each level.
 pub const SPLITS: [(&str, usize); 3] = [("train", 1000), ("validation", 100), ("test", 250)];
-/// The levels of difficulty.
+/// Levels of difficulty.
 pub const LEVELS: [u32; 4] = [1, 2, 3, 4];
 
 const SEED: u64 = 41;
@@ -22,12 +22,13 @@ const NAMES: [&str; 8] = ["Ada", "Ben", "Eva", "Ivo", "Leo", "Mia", "Noa", "Sam"
 const THINGS: [&str; 8] =
     ["apples", "books", "coins", "cards", "pens", "shells", "stamps", "tickets"];
 
-/// The problems that ship, by split.
+/// Returns the shipped problems by split.
 pub fn problems() -> Vec<(&'static str, Vec<Task>)> {
     invent(SEED)
 }
 
-/// The problems of a seed, by split, levels mixed. `data` of a task holds `answers`, `solution` and `level`.
+/// Generates problems from a seed, by split, with levels mixed. `data` of a task holds `answers`, `solution` and
+/// `level`.
 pub fn invent(seed: u64) -> Vec<(&'static str, Vec<Task>)> {
     let mut draw = SplitMix64::new(seed);
     let mut asked = BTreeSet::new();
@@ -46,7 +47,7 @@ pub fn invent(seed: u64) -> Vec<(&'static str, Vec<Task>)> {
     splits.collect()
 }
 
-/// A problem that has not been asked.
+/// Generates a problem that has not been asked.
 fn fresh(level: u32, asked: &mut BTreeSet<String>, draw: &mut SplitMix64) -> Task {
     loop {
         let problem = match draw.gen_bool(0.25) {
@@ -77,12 +78,12 @@ impl Problem {
     }
 }
 
-/// A number from `low` to `high`.
+/// Samples a number from `low` to `high`.
 fn number(draw: &mut SplitMix64, low: i64, high: i64) -> i64 {
     low + draw.index((high - low + 1) as usize) as i64
 }
 
-/// Somebody has things, and gets, gives, multiplies or shares them, a step for each level.
+/// Generates a story: a person has things, and gets, gives, multiplies or shares them, one step per level.
 fn story(level: u32, draw: &mut SplitMix64) -> Problem {
     let (name, things) = (draw.pick(&NAMES), draw.pick(&THINGS));
     let (most, most_added) = if level == 1 { (20, 20) } else { (99, 60) };
@@ -130,7 +131,7 @@ fn story(level: u32, draw: &mut SplitMix64) -> Problem {
     Problem { question, steps, answer: has }
 }
 
-/// An equation of one unknown; each level puts one thing more around it.
+/// Generates an equation of one unknown; each level adds one operation.
 fn equation(level: u32, draw: &mut SplitMix64) -> Problem {
     let (most, most_added) = if level == 1 { (20, 20) } else { (40, 50) };
     let x = number(draw, 2, most);

@@ -1,7 +1,7 @@
-//! Tiny functions to be written in Python, in three levels of difficulty.
+//! Small functions to be written in Python, in three levels of difficulty.
 //!
-//! A level is how much is done to the argument: one operation, two, or something for every item of a list. Each task has
-//! public tests, which its question shows, hidden ones, and a solution that passes both.
+//! The level is the number of operations on the argument: one, two, or an operation on every item of a list. Each task
+//! has public tests, which its question shows, hidden tests, and a solution that passes both.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,11 @@ use serde_json::{Map, Value, json};
 use crate::rng::SplitMix64;
 use crate::task::Task;
 
-/// The name a configuration calls it by.
+/// Name of the data source in a configuration.
 pub const NAME: &str = "builtin:code";
-/// Splits of the shipped tasks, and how many of each level they have.
+/// Splits of the shipped tasks, with the number of tasks of each level.
 pub const SPLITS: [(&str, usize); 3] = [("train", 200), ("validation", 30), ("test", 70)];
-/// The levels of difficulty.
+/// Levels of difficulty.
 pub const LEVELS: [u32; 3] = [1, 2, 3];
 
 const SEED: u64 = 43;
@@ -23,13 +23,13 @@ const NUMBERS: [i64; 7] = [3, 10, 0, 1, -4, 25, 100];
 const LISTS: [&[i64]; 6] = [&[1, 2, 3], &[4], &[], &[5, 0, -2], &[10, 20, 30, 40], &[7, 7]];
 const PUBLIC: usize = 2;
 
-/// The tasks that ship, by split.
+/// Returns the shipped tasks by split.
 pub fn problems() -> Vec<(&'static str, Vec<Task>)> {
     invent(SEED)
 }
 
-/// The tasks of a seed, by split, levels mixed. `data` of a task holds `entry_point`, `tests`, `public_tests`, `solution`
-/// and `level`.
+/// Generates tasks from a seed, by split, with levels mixed. `data` of a task holds `entry_point`, `tests`,
+/// `public_tests`, `solution` and `level`.
 pub fn invent(seed: u64) -> Vec<(&'static str, Vec<Task>)> {
     let mut draw = SplitMix64::new(seed);
     let mut asked = BTreeSet::new();
@@ -47,7 +47,7 @@ pub fn invent(seed: u64) -> Vec<(&'static str, Vec<Task>)> {
     splits.collect()
 }
 
-/// A task that has not been asked.
+/// Generates a task that has not been asked.
 fn fresh(level: u32, asked: &mut BTreeSet<String>, draw: &mut SplitMix64) -> Task {
     loop {
         let steps: Vec<Step> =
@@ -62,7 +62,7 @@ fn fresh(level: u32, asked: &mut BTreeSet<String>, draw: &mut SplitMix64) -> Tas
     }
 }
 
-/// Something done to a number.
+/// An operation on a number.
 #[derive(Clone, Copy)]
 struct Step {
     sign: char,
@@ -91,7 +91,7 @@ impl Step {
     }
 }
 
-/// What steps do, one after the other.
+/// Applies steps one after the other.
 fn value(steps: &[Step], x: i64) -> i64 {
     steps.iter().fold(x, |x, step| step.of(x))
 }
@@ -114,7 +114,8 @@ fn on_numbers(steps: &[Step], level: u32) -> Task {
     task(&format!("f(x) that returns {wanted}"), &tests, &solution, level)
 }
 
-/// Every item is changed, or the changed items are added up, counted above a bound, or the largest is taken.
+/// Generates a task on lists: every item is changed, or the changed items are added up, counted above a bound, or the
+/// largest is taken.
 fn on_lists(steps: &[Step], draw: &mut SplitMix64) -> Task {
     let changed = |items: &[i64]| -> Vec<i64> { items.iter().map(|x| value(steps, *x)).collect() };
     let (each, terms) = (words(steps), format!("{} for x in xs", expression(steps)));
@@ -138,7 +139,7 @@ fn on_lists(steps: &[Step], draw: &mut SplitMix64) -> Task {
     task(&format!("f(xs) that returns {what}"), &tests, &solution, 3)
 }
 
-/// The task of a function; its first tests are public and stand in the question.
+/// Creates the task of a function. Its first tests are public and are shown in the question.
 fn task(wanted: &str, tests: &[(Value, Value)], solution: &str, level: u32) -> Task {
     let (public, hidden) = tests.split_at(PUBLIC);
     let shown: Vec<String> = public.iter().map(|(x, y)| format!("f({x}) is {y}.")).collect();

@@ -1,16 +1,17 @@
 //! `builtin:facts`: a small invented encyclopedia, and questions about it.
 //!
-//! The world is a number of countries. A country has cities (one of them its capital), people who are born and die in
-//! them, and works that they wrote; nothing leads from one country to another. Each split asks about countries of its
-//! own, so no fact behind a held-out question is ever asked for in training, while the documents of all countries are
-//! in the one corpus a team searches.
+//! The facts describe a number of countries. A country has cities (one of them its capital), people who are born and
+//! die in them, and works that they wrote; no fact links two countries. Each split asks about countries of its own, so
+//! no fact behind a held-out question occurs in training. The corpus that a team searches contains the documents of all
+//! countries.
 //!
-//! A question is a relation put to a subject: "When was {} founded?". Put to a name it takes one document to answer,
-//! put to a reference, "the birthplace of Ada Tovik", it takes two.
+//! A question is a relation applied to a subject: "When was {} founded?". Applied to a name it takes one document to
+//! answer; applied to a reference, "the birthplace of Ada Tovik", it takes two.
 //!
-//! Names are two syllables out of sixty, and years a century and a rest out of thirty. No two letters that meet in the
-//! middle of a name, and no two digits in the middle of a year, are neighbors anywhere else; so a byte-pair vocabulary
-//! learned from their [`pieces`] spells each in two tokens, and a small model can learn to copy names it has never seen.
+//! Names are two syllables out of sixty, and years a century and a remainder out of thirty. The two letters that meet
+//! in the middle of a name, and the two digits in the middle of a year, are adjacent nowhere else. A byte-pair
+//! vocabulary trained on their [`pieces`] therefore encodes each in two tokens, and a small model can learn to copy
+//! unseen names.
 
 use serde_json::{Map, json};
 
@@ -18,14 +19,14 @@ use super::Document;
 use crate::rng::SplitMix64;
 use crate::task::Task;
 
-/// The word that names this world in a configuration.
+/// Name of the data source in a configuration.
 pub const NAME: &str = "builtin:facts";
 
-/// Which questions exist.
+/// Names of the splits.
 pub const SPLITS: [&str; 3] = ["train", "validation", "test"];
 
 const SEED: u64 = 20_260_211;
-/// Countries of each split, in the order of [`SPLITS`].
+/// Number of countries of each split, in the order of [`SPLITS`].
 const COUNTRIES: [usize; 3] = [20, 6, 9];
 const CITIES: usize = 3;
 const PEOPLE: usize = 8;
@@ -53,14 +54,14 @@ const CRAFTS: [&str; 10] =
 const COINS: [&str; 8] = ["crown", "mark", "ducat", "penny", "florin", "dollar", "lira", "rand"];
 const FORMS: [&str; 4] = ["novel", "poem", "song", "play"];
 
-/// When cities were founded, and works published: a century, then tens and ones that never make a century or, the other
-/// way round, the rest of a year.
+/// Years in which cities were founded and works published: a century, then tens and ones that never form a century, and
+/// vice versa.
 const FOUNDED_IN: [usize; 5] = [10, 12, 13, 14, 15];
 const PUBLISHED_IN: [usize; 4] = [16, 17, 18, 19];
 const TENS: [usize; 6] = [2, 3, 4, 5, 6, 7];
 const ONES: [usize; 4] = [0, 1, 8, 9];
 
-/// What can be asked of a subject. Each phrasing has one `{}` for it.
+/// A relation that a question asks for. Each phrasing has one `{}` for the subject.
 struct Relation([&'static str; 2]);
 
 const AUTHOR: Relation = Relation(["Who wrote {}?", "Who is the author of {}?"]);
@@ -76,7 +77,7 @@ const CAPITAL: Relation =
     Relation(["What is the capital of {}?", "Which city is the capital of {}?"]);
 const COIN: Relation = Relation(["What coin is used in {}?", "With which coin do you pay in {}?"]);
 
-/// How a subject is named by way of another, the first of two hops.
+/// References to a subject by another fact, the first of two hops.
 const THE_AUTHOR: Relation = Relation(["the author of {}", "the person who wrote {}"]);
 const THE_BIRTHPLACE: Relation = Relation(["the birthplace of {}", "the city where {} was born"]);
 const THE_CAPITAL: Relation = Relation(["the capital of {}", "the capital city of {}"]);
@@ -102,7 +103,7 @@ struct Person {
     profession: &'static str,
     /// Index into the country's cities.
     born: usize,
-    /// Another one.
+    /// Index of another city.
     died: usize,
 }
 
@@ -114,30 +115,30 @@ struct Job {
     published: usize,
 }
 
-/// An encyclopedia, and the questions about it. [`FactBase::builtin`] is the one that ships; others have the same names and
-/// forms and other facts.
+/// An encyclopedia with its questions. [`FactBase::builtin`] is the shipped one; others have the same names and forms
+/// with different facts.
 pub struct FactBase {
     seed: u64,
     countries: Vec<Country>,
 }
 
-/// Every document of the shipped encyclopedia, sorted by key.
+/// Returns every document of the shipped encyclopedia, sorted by key.
 pub fn corpus() -> Vec<Document> {
     FactBase::builtin().corpus()
 }
 
-/// The questions of a split of the shipped encyclopedia; see [`FactBase::tasks`].
+/// Returns the questions of a split of the shipped encyclopedia; see [`FactBase::tasks`].
 pub fn tasks(split: &str) -> Option<Vec<Task>> {
     FactBase::builtin().tasks(split)
 }
 
 impl FactBase {
-    /// The encyclopedia that ships.
+    /// Generates the shipped encyclopedia.
     pub fn builtin() -> Self {
         Self::invent(SEED)
     }
 
-    /// The encyclopedia of a seed.
+    /// Generates the encyclopedia of a seed.
     pub fn invent(seed: u64) -> Self {
         let mut draw = SplitMix64::new(seed);
         let mut names: Vec<String> = STARTS
@@ -150,7 +151,7 @@ impl FactBase {
         Self { seed, countries }
     }
 
-    /// Every document, sorted by key.
+    /// Returns every document, sorted by key.
     pub fn corpus(&self) -> Vec<Document> {
         let mut draw = SplitMix64::new(self.seed ^ 1);
         let mut documents: Vec<Document> =
@@ -159,10 +160,10 @@ impl FactBase {
         documents
     }
 
-    /// The questions of a split of [`SPLITS`], in an order that mixes all kinds; `None` for any other name.
+    /// Returns the questions of a split of [`SPLITS`], with all kinds mixed; `None` for any other name.
     ///
-    /// `data` of a task holds `answers`, `support` (keys of the documents that lead to the answer, in the order in which
-    /// they do) and `hops`.
+    /// `data` of a task holds `answers`, `support` (keys of the documents that lead to the answer, in reading order)
+    /// and `hops`.
     pub fn tasks(&self, split: &str) -> Option<Vec<Task>> {
         let index = SPLITS.iter().position(|name| *name == split)?;
         let first = COUNTRIES[..index].iter().sum();
@@ -179,7 +180,7 @@ impl FactBase {
     }
 }
 
-/// The two halves of a name or a year of this world, as a tokenizer should learn them; `None` for any other word.
+/// Splits a name or a year of this corpus into the two halves that a tokenizer should learn; `None` for any other word.
 pub fn pieces(word: &str) -> Option<(&str, &str)> {
     let (start, end) = word.split_at_checked(word.len() / 2)?;
     let name = STARTS.contains(&start) && ENDS.contains(&end);
@@ -326,7 +327,7 @@ impl Country {
     }
 }
 
-/// Questions as they are put, each in a phrasing drawn for it.
+/// Questions with a phrasing sampled for each.
 struct Asked<'a> {
     draw: &'a mut SplitMix64,
     tasks: Vec<Task>,

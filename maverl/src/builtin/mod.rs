@@ -1,4 +1,4 @@
-//! Built-in worlds: generated corpora and tasks that need no download.
+//! Built-in data: generated corpora and tasks that need no download.
 
 pub mod arithmetic;
 pub mod code;
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::task::Task;
 
-/// Other tasks of a generated world than those that ship: the splits of its generator from another seed. None for a name that
-/// is no such world.
+/// Generates tasks of a built-in data source from another seed than that of the shipped tasks, by split. `None` for a
+/// name without a generator.
 pub fn invent(name: &str, seed: u64) -> Option<Vec<(&'static str, Vec<Task>)>> {
     match name {
         arithmetic::NAME => Some(arithmetic::invent(seed)),
@@ -29,12 +29,12 @@ pub struct Document {
     pub key: String,
     /// May be empty.
     pub title: String,
-    /// What it says.
+    /// Text of the document.
     pub text: String,
 }
 
 impl Document {
-    /// A document whose title is the first line of its contents, in quotes, as Search-R1's corpora have it.
+    /// Creates a document whose title is the quoted first line of its contents, as in Search-R1's corpora.
     pub fn from_contents(key: impl Into<String>, contents: &str) -> Self {
         let (title, text) = contents.split_once('\n').unwrap_or(("", contents));
         Self {
@@ -44,14 +44,14 @@ impl Document {
         }
     }
 
-    /// `(title) text` on one line.
+    /// Formats `(title) text` on one line.
     pub fn line(&self) -> String {
         let words = self.text.split_whitespace().collect::<Vec<_>>().join(" ");
         if self.title.is_empty() { words } else { format!("({}) {words}", self.title) }
     }
 }
 
-/// The problems of a world are the same each time, as many in each split as its sizes say, and none is asked twice.
+/// Asserts that generated problems are deterministic, have the sizes of their splits, and are unique.
 #[cfg(test)]
 fn assert_splits(problems: fn() -> Vec<(&'static str, Vec<Task>)>, sizes: &[(&str, usize)]) {
     let splits = problems();

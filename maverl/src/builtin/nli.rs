@@ -1,8 +1,8 @@
-//! Natural language inference: whether a premise entails a hypothesis, contradicts it, or neither; and small premises about
-//! who owns what.
+//! Natural language inference (does a premise entail a hypothesis, contradict it, or neither?), with generated premises
+//! about owners of things.
 //!
-//! The hypotheses of the three labels look alike: whoever does not read the premise cannot tell. A level is the number of
-//! facts in the premise.
+//! The hypotheses of the three labels have the same form, so the label cannot be inferred without the premise. The
+//! level is the number of facts in the premise.
 
 use std::collections::BTreeSet;
 
@@ -11,11 +11,11 @@ use serde_json::{Map, Value, json};
 use crate::rng::SplitMix64;
 use crate::task::Task;
 
-/// The name a configuration calls it by.
+/// Name of the data source in a configuration.
 pub const NAME: &str = "builtin:nli";
-/// Splits of the shipped questions, and how many of each level and label they have.
+/// Splits of the shipped questions, with the number of questions of each level and label.
 pub const SPLITS: [(&str, usize); 3] = [("train", 200), ("validation", 20), ("test", 40)];
-/// Facts in a premise.
+/// Numbers of facts in a premise.
 pub const LEVELS: [usize; 3] = [1, 2, 3];
 
 const SEED: u64 = 17;
@@ -23,22 +23,22 @@ const NAMES: [&str; 8] = ["Ada", "Ben", "Eva", "Ivo", "Leo", "Mia", "Noa", "Sam"
 const THINGS: [&str; 8] = ["bag", "bike", "boat", "cup", "door", "hat", "lamp", "pen"];
 const COLORS: [&str; 6] = ["black", "blue", "green", "red", "white", "yellow"];
 
-/// How a hypothesis stands to a premise.
+/// Relation of a hypothesis to a premise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Label {
-    /// The hypothesis follows.
+    /// The premise implies the hypothesis.
     Entailment,
-    /// It may be so or not.
+    /// The premise implies neither the hypothesis nor its negation.
     Neutral,
-    /// It cannot be so.
+    /// The premise implies the negation of the hypothesis.
     Contradiction,
 }
 
 impl Label {
-    /// All of them; ANLI's numbers are places here.
+    /// All labels; ANLI's numbers are indices of this array.
     pub const ALL: [Self; 3] = [Self::Entailment, Self::Neutral, Self::Contradiction];
 
-    /// The word for it.
+    /// Returns the word of the label.
     pub fn word(self) -> &'static str {
         match self {
             Self::Entailment => "entailment",
@@ -47,7 +47,7 @@ impl Label {
         }
     }
 
-    /// A label of a data set: its word, ANLI's letter, or its number.
+    /// Reads a label of a data set: its word, ANLI's letter, or its number.
     pub fn read(label: &Value) -> Option<Self> {
         match label {
             Value::Number(number) => {
@@ -65,14 +65,14 @@ impl Label {
     }
 }
 
-/// What is asked about a premise and a hypothesis.
+/// Formats the question about a premise and a hypothesis.
 pub fn question(premise: &str, hypothesis: &str) -> String {
     format!(
         "Premise: {premise}\nHypothesis: {hypothesis}\nIs this entailment, neutral or contradiction?"
     )
 }
 
-/// What a task of this world holds beside its question.
+/// Returns the data of a task beside its question.
 pub fn data(premise: &str, hypothesis: &str, label: Label) -> Map<String, Value> {
     Map::from_iter([
         ("premise".to_owned(), json!(premise)),
@@ -82,12 +82,12 @@ pub fn data(premise: &str, hypothesis: &str, label: Label) -> Map<String, Value>
     ])
 }
 
-/// The questions that ship, by split.
+/// Returns the shipped questions by split.
 pub fn questions() -> Vec<(&'static str, Vec<Task>)> {
     invent(SEED)
 }
 
-/// The questions of a seed, by split, levels and labels mixed.
+/// Generates questions from a seed, by split, with levels and labels mixed.
 pub fn invent(seed: u64) -> Vec<(&'static str, Vec<Task>)> {
     let mut draw = SplitMix64::new(seed);
     let mut asked = BTreeSet::new();
@@ -106,7 +106,7 @@ pub fn invent(seed: u64) -> Vec<(&'static str, Vec<Task>)> {
     splits.collect()
 }
 
-/// A question that has not been asked.
+/// Generates a question that has not been asked.
 fn fresh(
     id: String,
     level: usize,
@@ -125,7 +125,7 @@ fn fresh(
     }
 }
 
-/// A premise of so many facts about different things, and a hypothesis that stands so to it.
+/// Samples a premise of a number of facts about different things, and a hypothesis with the given label.
 fn pair(level: usize, label: Label, draw: &mut SplitMix64) -> (String, String) {
     let mut things = THINGS;
     draw.shuffle(&mut things);
@@ -141,7 +141,7 @@ fn pair(level: usize, label: Label, draw: &mut SplitMix64) -> (String, String) {
     let about = match label {
         Label::Entailment => [thing, name, color],
         Label::Contradiction => [thing, name, other(color, &COLORS, draw)],
-        // Nothing is said of the thing of somebody else.
+        // The premise says nothing about the thing of another person.
         Label::Neutral => [thing, other(name, &NAMES, draw), draw.pick(&COLORS)],
     };
     let say = |[thing, name, color]: [&str; 3]| format!("The {thing} of {name} is {color}.");

@@ -1,8 +1,8 @@
-//! Errands for an agent with a calculator, files and a small database, in three levels of difficulty.
+//! Tasks for an agent with a calculator, files and a small database, in three levels of difficulty.
 //!
-//! Each task has what solves it: the calls, and the answer. Nobody is shown those; every table is made for its task alone,
-//! so its rows cannot be known without looking. On the first level there is only the tool that does; above, one of all must
-//! be chosen.
+//! Each task has its solution: the calls and the answer. The solution is never shown. Every table is generated for its
+//! task, so its rows cannot be known without a query. On the first level only the required tool is available; above it,
+//! one of all tools must be chosen.
 
 use std::collections::BTreeSet;
 
@@ -11,11 +11,11 @@ use serde_json::{Map, Value, json};
 use crate::rng::SplitMix64;
 use crate::task::Task;
 
-/// The name a configuration calls it by.
+/// Name of the data source in a configuration.
 pub const NAME: &str = "builtin:tools";
-/// Splits of the shipped errands, and how many tasks of each level and kind they have.
+/// Splits of the shipped tasks, with the number of tasks of each level and kind.
 pub const SPLITS: [(&str, usize); 3] = [("train", 100), ("validation", 10), ("test", 30)];
-/// The levels of difficulty.
+/// Levels of difficulty.
 pub const LEVELS: [u32; 3] = [1, 2, 3];
 
 const SEED: u64 = 61;
@@ -30,13 +30,14 @@ const NAMES: [&str; 12] =
 /// Rows of a table.
 const ROWS: usize = 4;
 
-/// The errands that ship, by split.
+/// Returns the shipped tasks by split.
 pub fn errands() -> Vec<(&'static str, Vec<Task>)> {
     invent(SEED)
 }
 
-/// The errands of a seed, by split, levels and kinds mixed. `data` of a task holds what it begins with (`files`,
-/// `database`), what it wants (`answers`, `goal`), its `level`, and in `solution` the calls and the answer that do it.
+/// Generates tasks from a seed, by split, with levels and kinds mixed. `data` of a task holds its initial state
+/// (`files`, `database`), its goal (`answers`, `goal`), its `level`, and in `solution` the calls and the answer that
+/// solve it.
 pub fn invent(seed: u64) -> Vec<(&'static str, Vec<Task>)> {
     let mut draw = SplitMix64::new(seed);
     let mut asked = BTreeSet::new();
@@ -57,14 +58,14 @@ pub fn invent(seed: u64) -> Vec<(&'static str, Vec<Task>)> {
     splits.collect()
 }
 
-/// What makes an errand of a level.
+/// Generator of tasks of a level.
 type Kind = fn(u32, &mut SplitMix64) -> Errand;
 
-/// Kinds of errands, and the tools that do.
+/// Kinds of tasks, and the tools that they need.
 const KINDS: [(&str, &str, Kind); 3] =
     [("sum", "calculator", sum), ("file", "files", file), ("table", "sqlite", table)];
 
-/// An errand that nobody was sent on.
+/// Generates a task that no other split has.
 fn fresh(
     (kind, tool, errand): (&str, &str, Kind),
     level: u32,
@@ -88,7 +89,7 @@ fn fresh(
     }
 }
 
-/// A task in the making.
+/// A task under construction.
 struct Errand {
     question: String,
     data: Map<String, Value>,
@@ -97,14 +98,14 @@ struct Errand {
 }
 
 impl Errand {
-    /// One that wants an answer.
+    /// Creates a task that asks for an answer.
     fn asking(question: String, answer: &impl ToString, calls: Vec<Value>) -> Self {
         let answer = answer.to_string();
         let data = Map::from_iter([("answers".to_owned(), json!([answer]))]);
         Self { question, data, calls, answer }
     }
 
-    /// One that wants something done.
+    /// Creates a task that asks for a change of state.
     fn doing(question: String, goal: Value, calls: Vec<Value>) -> Self {
         let data = Map::from_iter([("goal".to_owned(), goal)]);
         Self { question, data, calls, answer: "done".to_owned() }
@@ -120,12 +121,12 @@ fn call(name: &str, arguments: &Value) -> Value {
     json!({"name": name, "arguments": arguments})
 }
 
-/// A number from `low` to `high`.
+/// Samples a number from `low` to `high`.
 fn number(draw: &mut SplitMix64, low: i64, high: i64) -> i64 {
     low + draw.index((high - low + 1) as usize) as i64
 }
 
-/// Something to calculate: small, of one step, of three.
+/// Creates a calculation: small numbers, one step, or three steps.
 fn sum(level: u32, draw: &mut SplitMix64) -> Errand {
     let (expression, value) = match level {
         1 => {
@@ -146,7 +147,7 @@ fn sum(level: u32, draw: &mut SplitMix64) -> Errand {
     Errand::asking(format!("What is {expression}?"), &value, calls)
 }
 
-/// Something to be written: a word, what another file says, two files into one.
+/// Creates a task to write a file: a word, the content of another file, or two files joined.
 fn file(level: u32, draw: &mut SplitMix64) -> Errand {
     let mut names = NAMES;
     draw.shuffle(&mut names);
@@ -178,7 +179,7 @@ fn file(level: u32, draw: &mut SplitMix64) -> Errand {
     }
 }
 
-/// Something about a table: a cell, a sum over it, a change of it.
+/// Creates a task about a table: read a cell, sum over it, or change it.
 fn table(level: u32, draw: &mut SplitMix64) -> Errand {
     let mut items = ITEMS;
     draw.shuffle(&mut items);
@@ -250,7 +251,7 @@ mod tests {
         for task in errands().into_iter().flat_map(|(_, tasks)| tasks) {
             if let Some(answer) = task.data.get("answers").and_then(|answers| answers[0].as_str()) {
                 let mut words = task.question.split(|c: char| !c.is_ascii_digit());
-                // Of small sums, by chance one in some hundred.
+                // About one in a hundred small sums contains its result by chance.
                 let small = task.source == "tools/sum" && task.data["level"] == 1;
                 assert!(small || !words.any(|word| word == answer), "{}: {answer}", task.question);
             }

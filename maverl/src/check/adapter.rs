@@ -1,4 +1,4 @@
-//! Which policies are adapters, and what they sit on.
+//! Policies that are adapters, and their base models.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::config::{self, Config, LoraPlan, ModelConfig};
 use crate::model::{LoraConfig, lora};
 use crate::plan::AdapterPlan;
 
-/// The adapter that adapters on a model start from; one that cannot be read is reported.
+/// Returns the adapter that adapters on a model start from; an unreadable one is reported.
 pub(super) fn start(
     name: &str,
     model: &ModelConfig,
@@ -38,7 +38,7 @@ pub(super) fn start(
     }
 }
 
-/// What a member says of its adapter, everything inherited; `None` if it is to have none.
+/// Returns the adapter settings of a member, everything inherited; `None` if it has no adapter.
 fn settled(config: &Config, member: &Member, model: &str) -> Option<config::LoraConfig> {
     let model = &config.models[model];
     let own = &member.config;
@@ -48,8 +48,8 @@ fn settled(config: &Config, member: &Member, model: &str) -> Option<config::Lora
     (wanted || inherited).then(|| lora(&own.lora).over(&lora(&model.lora)))
 }
 
-/// The adapter that a policy is, if it is one. What its members do not agree on, and what does not fit the base, is
-/// reported.
+/// Returns the adapter of a policy, if it is one. Reports settings on which its members disagree and settings that do
+/// not fit the base.
 pub(super) fn plan(
     config: &Config,
     policy: &str,
@@ -65,8 +65,18 @@ pub(super) fn plan(
         one_sided(config, policy, group, [first, other], problems);
         return None;
     }
-    let start = opened.start.as_ref();
-    let from = start.map(|(_, lora)| config::LoraConfig::from(lora)).unwrap_or_default();
+    let base = &opened.shape;
+    let start = match &opened.start {
+        None => None,
+        Some((dir, lora)) => match lora.expanded(base) {
+            Ok(lora) => Some((dir, lora)),
+            Err(error) => {
+                problems.value(&path(["models", &group.model, "adapter"]), error.0, None);
+                return None;
+            }
+        },
+    };
+    let from = start.as_ref().map(|(_, lora)| config::LoraConfig::from(lora)).unwrap_or_default();
     let full = |lora: &Option<config::LoraConfig>| {
         lora.clone().unwrap_or_default().over(&from).over(&defaults())
     };
@@ -75,18 +85,17 @@ pub(super) fn plan(
         let found = [(first, values(&settled)), (*member, values(&full(lora)))];
         agree(config, policy, group, "lora", &found, problems);
     }
-    let base = &opened.shape;
-    let dir = start.map(|(dir, _)| dir.clone());
+    let dir = start.as_ref().map(|(dir, _)| (*dir).clone());
     if let Some(error) = dir.as_ref().and_then(|dir| lora::inspect(dir, base).err()) {
         problems.value(&path(["models", &group.model, "adapter"]), error.0, None);
         return None;
     }
     match AdapterPlan::new(&LoraPlan::from(&settled), dir, base) {
         Ok(plan) => {
-            if let Some((dir, lora)) = start {
-                same_shape(group, first, &plan.lora, (dir, lora), problems);
-            }
-            Some(plan)
+            let Some((dir, lora)) = &start else { return Some(plan) };
+            same_shape(group, first, &plan.lora, (dir, lora), problems);
+            // What expressions choose, no key of a configuration says.
+            opened.start.as_ref().and_then(|(_, lora)| plan.started(lora, base).ok())
         }
         Err(error) => {
             let at = lora_key(problems, group, first, "target_modules");
@@ -96,12 +105,12 @@ pub(super) fn plan(
     }
 }
 
-/// The keys of an adapter with their defaults.
+/// Returns the keys of an adapter with their defaults.
 fn defaults() -> config::LoraConfig {
     config::LoraConfig::from(&LoraPlan::default())
 }
 
-/// The key that sets something of a member's adapter.
+/// Returns the path of the key that sets a part of a member's adapter.
 fn lora_key(
     problems: &Problems<'_>,
     group: &Group<'_>,
@@ -112,7 +121,7 @@ fn lora_key(
     source(problems, &member.seat, &format!("lora.{name}"), Some(shared))
 }
 
-/// Reports an adapter that is to start from one of another shape.
+/// Reports an adapter that starts from one of another shape.
 fn same_shape(
     group: &Group<'_>,
     member: &Member,
@@ -133,7 +142,7 @@ fn same_shape(
     }
 }
 
-/// Reports a policy that is an adapter for one of its members only.
+/// Reports a policy that is an adapter for only one of its members.
 fn one_sided(
     config: &Config,
     policy: &str,
@@ -154,7 +163,7 @@ fn one_sided(
     problems.values(&[(at, format!("for `{}`", with.seat))], message, help);
 }
 
-/// The key that makes a member's policy an adapter.
+/// Returns the path of the key that makes a member's policy an adapter.
 fn adapter_key(problems: &Problems<'_>, group: &Group<'_>, member: &Member) -> Vec<String> {
     let model = path(["models", &group.model]);
     let at = ["adapter", "lora"].map(|name| source(problems, &member.seat, name, None));
@@ -194,7 +203,7 @@ pub(super) fn bases(
     }
 }
 
-/// Reports an adapter name that is used on two worker groups.
+/// Reports an adapter name that two worker groups use.
 pub(super) fn elsewhere(policy: &str, places: [(&Member, &str); 2], problems: &mut Problems<'_>) {
     let [(member, worker), (other, held)] = places;
     let message = format!(
@@ -209,7 +218,7 @@ pub(super) fn elsewhere(policy: &str, places: [(&Member, &str); 2], problems: &m
     problems.values(&notes, message, help);
 }
 
-/// How an agent gets a policy of its own.
+/// Returns help on giving an agent its own policy.
 pub(super) fn apart(config: &Config, model: &str, member: &Member) -> String {
     let seat = &member.seat;
     let table = key(&path(["agents", &seat.agent]));
@@ -227,7 +236,7 @@ pub(super) fn apart(config: &Config, model: &str, member: &Member) -> String {
     }
 }
 
-/// Writes out what adapters are; what a directory to start from says stays there.
+/// Writes the settings of adapters out, without those that the starting directory determines.
 pub(super) fn write_out(config: &mut Config) {
     let defaults = defaults();
     let dropout = config::LoraConfig { dropout: defaults.dropout, ..Default::default() };

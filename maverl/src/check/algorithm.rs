@@ -146,7 +146,7 @@ fn sequence(algorithm: &AlgorithmPlan, seats: &[SeatPlan], problems: &mut Proble
     problems.conflict(&at, message.to_owned(), help.to_owned());
 }
 
-/// How many policies are trained.
+/// Returns the number of trained policies.
 fn policies(seats: &[SeatPlan]) -> usize {
     let trained = seats.iter().filter(|seat| seat.trained).map(|seat| seat.policy);
     trained.collect::<BTreeSet<_>>().len()

@@ -1,9 +1,9 @@
 //! Names of TRL, transformers, verl and OpenRLHF for keys and values that have another name here.
 
-/// A row a line: keys (or flags) here, names elsewhere, what is different.
+/// Aliases, one row per line: keys (or flags) here, names elsewhere, the difference.
 const NAMES: &str = include_str!("alias.txt");
 
-/// A row a line: the last part of a key, a value of it, what others call the value.
+/// Values, one row per line: the last part of a key, a value of it, names of the value elsewhere.
 const VALUES: &str = include_str!("value.txt");
 
 /// Keys with the same meaning here.
@@ -13,7 +13,7 @@ struct Alias {
     note: &'static str,
 }
 
-/// The three columns of every row.
+/// Returns the three columns of every row.
 fn rows(table: &'static str) -> impl Iterator<Item = [&'static str; 3]> {
     table.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
         let mut columns = line.splitn(3, '|').map(str::trim);
@@ -29,13 +29,14 @@ fn aliases() -> impl Iterator<Item = Alias> {
     })
 }
 
-/// The alias of a name, however it is spelled: `learningRate` and `learning-rate` too.
+/// Returns the alias of a name in any spelling: also `learningRate` and `learning-rate`.
 fn find(name: &str) -> Option<Alias> {
     let name = snake(name);
     aliases().find(|alias| alias.names.contains(&name.as_str()))
 }
 
-/// Help for a name that others have for a key here. `model` is the name of the run's model, if it has only one.
+/// Returns help for a name that other trainers use for a key. `model` is the name of the run's model, if it has only
+/// one.
 pub(crate) fn help(name: &str, model: Option<&str>) -> Option<String> {
     let Alias { here, note, .. } = find(name)?;
     let keys: Vec<String> = here.iter().map(|key| format!("`{}`", settled(key, model))).collect();
@@ -46,13 +47,13 @@ pub(crate) fn help(name: &str, model: Option<&str>) -> Option<String> {
     }
 }
 
-/// The first key that a name stands for here.
+/// Returns the first key that has this name elsewhere.
 pub(crate) fn key(name: &str, model: Option<&str>) -> Option<String> {
     let first = find(name)?.here.first().filter(|key| !key.starts_with('-')).copied()?;
     Some(settled(first, model))
 }
 
-/// A key with the name of the run's model, where that is known.
+/// Inserts the name of the run's model into a key, if known.
 fn settled(key: &str, model: Option<&str>) -> String {
     match (key.strip_prefix("models.NAME"), model) {
         (Some(rest), Some(model)) => format!("models.{model}{rest}"),
@@ -60,7 +61,7 @@ fn settled(key: &str, model: Option<&str>) -> String {
     }
 }
 
-/// A name as keys are written: `learningRate` and `Learning-Rate` are `learning_rate`.
+/// Converts a name to the spelling of keys: `learningRate` and `Learning-Rate` become `learning_rate`.
 pub(crate) fn snake(name: &str) -> String {
     let mut snake = String::new();
     let mut after_lower = false;
@@ -74,7 +75,7 @@ pub(crate) fn snake(name: &str) -> String {
     snake
 }
 
-/// The value of a key that others call so; of the key only the last part is given.
+/// Returns the value of a key that has the name `found` elsewhere. Only the last part of the key is given.
 pub(super) fn value(key: &str, found: &str) -> Option<&'static str> {
     let found = snake(found);
     rows(VALUES)
@@ -84,6 +85,8 @@ pub(super) fn value(key: &str, found: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     #[test]
@@ -125,6 +128,39 @@ mod tests {
                 assert!(known, "`{key}` is no key");
             }
         }
+    }
+
+    /// The tables of the page, from the rows.
+    fn page() -> String {
+        let code = |names: &str| {
+            let names: Vec<String> =
+                names.split_whitespace().map(|name| format!("`{name}`")).collect();
+            names.join(" ")
+        };
+        let mut text = String::from("\n| elsewhere | here | |\n|---|---|---|\n");
+        for [here, names, note] in rows(NAMES) {
+            text += &format!("| {} | {} | {note} |\n", code(names), code(here));
+        }
+        text += "\n## Values\n\n| key | elsewhere | here |\n|---|---|---|\n";
+        for [key, ours, names] in rows(VALUES) {
+            text += &format!("| `{key}` | {} | `\"{ours}\"` |\n", code(names));
+        }
+        text
+    }
+
+    #[test]
+    fn the_page_for_users_of_other_trainers_has_every_name() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let path = path.join("../docs/src/coming_from.md");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mark =
+            "<!-- From here on the page is written from the names that `maverl check` knows. -->\n";
+        let (head, tables) = text.split_once(mark).unwrap();
+        if std::env::var_os("WRITE_BOOK").is_some() {
+            std::fs::write(&path, format!("{head}{mark}{}", page())).unwrap();
+            return;
+        }
+        assert_eq!(tables, page(), "run with WRITE_BOOK=1 to write the page again");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Which orchestra plays in which environment, and with what options.
+//! Selection of the orchestra and the environments, and their options.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -19,14 +19,14 @@ use crate::trajectory::Seat;
 pub(super) struct Orchestra {
     pub(super) chosen: Chosen,
     pub(super) members: BTreeSet<Seat>,
-    /// The components that it acts in beside its own, by name.
+    /// Names of the components that it acts in beside its own.
     environments: Vec<String>,
 }
 
 /// The environment of a run, or of one of its components.
 pub(super) struct Environment {
     pub(super) chosen: Chosen,
-    /// Whose, in a run of several components.
+    /// Name of the component, in a run of several.
     pub(super) component: Option<String>,
 }
 
@@ -36,7 +36,7 @@ impl Environment {
     }
 }
 
-/// Where an environment is written.
+/// Returns the path of an environment's table.
 fn table(component: Option<&str>) -> Vec<String> {
     match component {
         None => path(["environment"]),
@@ -53,14 +53,14 @@ pub(super) fn orchestra(
     let (name, entry) = choose("orchestra", &table, named, &registry.orchestras, problems)?;
     let build = |options: &Value| (entry.build)(options).map(drop);
     let options = options(&table, &named.options, &entry.declaration, build, problems);
-    // Options that cannot be built are reported.
+    // Options that cannot be built are reported elsewhere.
     let built = (entry.build)(&options).ok()?;
     let chosen = Chosen { name, options };
     let members = counts::seats(&chosen, &*built, problems)?.into_iter().collect();
     Some(Orchestra { chosen, members, environments: built.environments() })
 }
 
-/// The environment of a run, or those of its components; `None` if one cannot be told.
+/// Returns the environment of a run, or those of its components; `None` if one is ambiguous.
 pub(super) fn environments(
     config: &Config,
     registry: &Registry,
@@ -84,7 +84,7 @@ pub(super) fn environments(
     chosen.into_iter().collect()
 }
 
-/// Where none is named, the one that understands what the orchestra sends.
+/// Returns the environment that understands the orchestra's actions, if none is named.
 fn environment(
     config: &Config,
     component: Option<&str>,
@@ -110,7 +110,8 @@ fn environment(
     Some(Environment { chosen: Chosen { name, options }, component: component.map(str::to_owned) })
 }
 
-/// The environments that the orchestra acts in beside its component. One that it lacks, or does not act in, is reported.
+/// Returns the environments that the orchestra acts in beside its component. Reports a missing one, and one that the
+/// orchestra does not act in.
 pub(super) fn beside(
     config: &Config,
     orchestra: &Orchestra,
@@ -138,7 +139,7 @@ pub(super) fn beside(
             continue;
         };
         let options = options(&table, &named.options, &entry.declaration, entry.check, problems);
-        // The task is not judged there, so it need not be one of its own.
+        // The task is scored elsewhere, so it need not be one of this environment.
         if let Err(error) = (entry.look)(&options, base, &[]) {
             problems.key(&table, format!("environment `{kind}`: {error}"), None);
         }
@@ -147,7 +148,7 @@ pub(super) fn beside(
     chosen
 }
 
-/// What the orchestra of a run sends; nothing where it cannot be told which one plays.
+/// Returns the actions of a run's orchestra; empty if the orchestra is ambiguous.
 fn needs(named: &Named, registry: &Registry) -> &'static [&'static str] {
     let mut entries = registry.orchestras.iter();
     let entry = match (&named.name, registry.orchestras.len()) {
@@ -158,7 +159,8 @@ fn needs(named: &Named, registry: &Registry) -> &'static [&'static str] {
     entry.map_or(&[], |entry| entry.needs)
 }
 
-/// Lets the orchestra meet its environments: reports what does not fit, and what they do not accept. Gives their warnings.
+/// Checks the orchestra against its environments: reports actions and options that do not fit. Returns the
+/// environments' warnings.
 pub(super) fn meet(
     environments: &[Environment],
     orchestra: Option<&Orchestra>,
@@ -177,7 +179,7 @@ pub(super) fn meet(
     warnings
 }
 
-/// Lets the environment look at its options and the tasks, and reports what it does not accept. Gives its warnings.
+/// Validates an environment's options and tasks, and reports errors. Returns its warnings.
 fn look(
     environment: &Environment,
     (config, loaded): (&Config, &Loaded),
@@ -191,14 +193,13 @@ fn look(
         environment.component.as_deref().is_none_or(|component| task.component() == component)
     };
     let tasks: Vec<Task> = loaded.tasks.iter().filter(own).cloned().collect();
-    let placed = |message: &str| match loaded.place(config, message) {
-        Some(place) => format!("{place}: {message}"),
-        None => message.to_owned(),
+    let placed = |message: &str| {
+        loaded.place(config, message).map_or_else(String::new, |place| place + ": ") + message
     };
     let looked = (registry.environments[name.as_str()].look)(options, base, &tasks);
     let warnings = looked.map(|warnings| warnings.iter().map(|it| placed(it)).collect());
     warnings.unwrap_or_else(|error| {
-        // An option that the message begins with is shown.
+        // The option that the message begins with is shown.
         let quoted = error.0.strip_prefix('`').and_then(|rest| rest.split_once('`'));
         let option =
             quoted.map(|(option, _)| option).filter(|option| options.get(option).is_some());
@@ -234,7 +235,8 @@ fn fit(
     }
 }
 
-/// Writes the environments out. Gives that of the run (of several components, their names), and that of each component.
+/// Writes the environments out. Returns that of the run (the names of its components, if it has several), and that of
+/// each component.
 pub(super) fn settle(
     config: &mut Config,
     environments: Vec<Environment>,
@@ -258,7 +260,7 @@ pub(super) fn settle(
     (one.unwrap_or_else(|| Chosen { name: names, options: Value::Null }), components)
 }
 
-/// The configuration with the name of each environment that it leaves open.
+/// Fills in the name of each environment that the configuration omits.
 pub(super) fn named(config: &Config, environments: &[Environment]) -> Config {
     let mut named = config.clone();
     for Environment { chosen, component } in environments {
@@ -275,7 +277,7 @@ pub(super) fn named(config: &Config, environments: &[Environment]) -> Config {
     named
 }
 
-/// As a user would write it.
+/// Returns the choice as a user would write it.
 pub(super) fn written(chosen: &Chosen) -> Named {
     Named {
         name: Some(chosen.name.clone()),
@@ -283,7 +285,7 @@ pub(super) fn written(chosen: &Chosen) -> Named {
     }
 }
 
-/// TOML has no null: what is null is left out.
+/// Removes null values, which TOML does not have.
 pub(super) fn without_nulls(options: Map<String, Value>) -> Map<String, Value> {
     options
         .into_iter()
@@ -300,7 +302,7 @@ fn within_without_nulls(value: Value) -> Value {
     }
 }
 
-/// The entry that is named, or the only one there is.
+/// Returns the named entry, or the only existing one.
 fn choose<'r, E>(
     kind: &str,
     table: &[String],
@@ -339,7 +341,7 @@ fn choose<'r, E>(
     }
 }
 
-/// The options with their defaults filled in. Every unknown key and wrong type is reported and left out.
+/// Fills in the default options. Every unknown key and wrong type is reported and left out.
 pub(super) fn options(
     table: &[String],
     given: &Map<String, Value>,
@@ -384,9 +386,9 @@ pub(super) fn options(
     }
 }
 
-/// serde's words for a wrong type as this module's; other errors as they are.
+/// Rewrites serde's message about a wrong type in the style of this module; other messages are unchanged.
 fn wrong_type(key: &str, value: &Value, error: &str) -> String {
-    // The option that is wrong is the last part of the key.
+    // The wrong option is the last part of the key.
     let named = error.strip_prefix('`').and_then(|rest| rest.split_once("`: "));
     let error = named.map_or(error, |(_, rest)| rest);
     match error.split_once(", expected ") {

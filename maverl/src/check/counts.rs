@@ -1,5 +1,5 @@
-//! Whole numbers that no machine has room or time for. What a step allocates grows with them, so they are refused before
-//! anything does.
+//! Upper bounds of whole numbers, beyond any machine's memory or time. They are checked first, because allocations grow
+//! with them.
 
 use super::diagnostic::{Problems, key, path, within};
 use crate::config::{AgentConfig, Config, CriticConfig, SamplingConfig};
@@ -8,17 +8,17 @@ use crate::plan::Chosen;
 use crate::registry::DynOrchestra;
 use crate::trajectory::Seat;
 
-/// Episodes of a step, and of an evaluation.
+/// Maximum number of episodes of a step, and of an evaluation.
 const EPISODES: u64 = 1 << 20;
-/// Episodes that are compared with each other.
+/// Maximum size of a group.
 const GROUP: u64 = 1 << 16;
-/// Requests, passes and parts of an update.
+/// Maximum number of requests, passes and minibatches.
 const MANY: u64 = 1 << 20;
-/// Tokens of a reply.
+/// Maximum number of tokens of a reply.
 const REPLY: u64 = 1 << 24;
-/// Tokens of a batch, and MiB.
+/// Maximum number of tokens of a batch, and of MiB.
 const LARGE: u64 = 1 << 30;
-/// Hidden units of a mixing network.
+/// Maximum number of hidden units of a mixing network.
 const WIDTH: u64 = 1 << 12;
 
 /// Reports every count that is too large.
@@ -112,7 +112,7 @@ fn most(problems: &mut Problems<'_>, table: &[String], name: &str, value: Option
     }
 }
 
-/// The seats of an orchestra; `None` if it has more of one agent than there may be.
+/// Returns the seats of an orchestra; `None` if it has more of one agent than allowed.
 pub(super) fn seats(
     Chosen { name, options }: &Chosen,
     orchestra: &dyn DynOrchestra,
@@ -121,7 +121,7 @@ pub(super) fn seats(
     let members = orchestra.members();
     let too_many = |seat: &&Seat| seat.index == Some(MOST_SEATS);
     let Some(Seat { agent, .. }) = members.iter().find(too_many) else { return Some(members) };
-    // The option that says so is not known by name: it is the one that is large enough.
+    // The option with the number is not known by name: it is the one that is large enough.
     let options = options.as_object().into_iter().flatten();
     let large = |value: &serde_json::Value| value.as_u64().filter(|n| *n > u64::from(MOST_SEATS));
     let (path, found) = match options.filter_map(|(name, value)| Some((name, large(value)?))).next()

@@ -1,4 +1,4 @@
-//! The tasks of a configuration, read as training reads them.
+//! Tasks of a configuration, read as training reads them.
 
 use std::path::Path;
 
@@ -9,14 +9,14 @@ use crate::config::{Config, Named, Preset, TaskConfig, TrainOn};
 use crate::data::{self, Bounds, DataError, Demonstration};
 use crate::task::Task;
 
-/// What is trained on.
+/// Training data.
 #[derive(Default)]
 pub(super) struct Loaded {
     /// The tasks; none in supervised training.
     pub(super) tasks: Vec<Task>,
-    /// The row that each stands in.
+    /// Line of each task in its file.
     lines: Vec<usize>,
-    /// How many tasks, or rows of demonstrations, there are.
+    /// Number of tasks, or of rows of demonstrations.
     pub(super) rows: usize,
 }
 
@@ -25,8 +25,8 @@ impl Loaded {
         Self { rows: rows.len(), ..Self::default() }
     }
 
-    /// The file and row of the first task that a message names, as environments name them; `None` if it names none, or
-    /// the data are built in.
+    /// Returns the file and line of the first task that a message names, in the form in which environments name them.
+    /// `None` if it names no task, or the data are built in.
     pub(super) fn place(&self, config: &Config, message: &str) -> Option<String> {
         let named = |(task, _): &(&Task, &usize)| {
             message.contains(&format!("the task `{}` of `{}`", task.id, task.source))
@@ -38,8 +38,8 @@ impl Loaded {
     }
 }
 
-/// Reports data that is not there, and, before training, data that cannot be trained or evaluated with. Gives what is
-/// trained on.
+/// Reports missing data, and, before training, data that cannot be used for training or evaluation. Returns the
+/// training data.
 pub(super) fn tasks(
     config: &Config,
     base: &Path,
@@ -115,7 +115,7 @@ fn training_data(config: &Config, base: &Path, problems: &mut Problems<'_>) -> L
     })
 }
 
-/// Reports files that are not there, and components that cannot be mixed. Says whether the data of every component is there.
+/// Reports missing files, and components that cannot be mixed. Returns true if the data of every component exist.
 fn sources(config: &Config, base: &Path, problems: &mut Problems<'_>) -> bool {
     let TaskConfig { data, mixture: components, .. } = &config.task;
     if components.is_empty() {
@@ -170,7 +170,7 @@ fn exists(data: &str, at: &[String], base: &Path, problems: &mut Problems<'_>) {
     }
 }
 
-/// What is legal and probably not meant: facts outside of search, and levels that no task has.
+/// Warnings about valid settings that are probably mistakes: facts outside of search, and levels that no task has.
 pub(super) fn doubts(config: &Config, tasks: &[Task]) -> Vec<String> {
     let TaskConfig { data, mixture: components, max_level, harder_every, .. } = &config.task;
     let mut played: Vec<(String, &String, &Named)> = components
@@ -199,7 +199,7 @@ pub(super) fn doubts(config: &Config, tasks: &[Task]) -> Vec<String> {
     doubts
 }
 
-/// What is said of splits that are trained on and evaluated on.
+/// Warnings about splits that are used for both training and evaluation.
 pub(super) fn warnings(config: &Config) -> Vec<String> {
     let (eval, split) = (config.eval.used(config.algorithm.name), &config.task.split);
     if eval.data.as_ref().is_some_and(|data| *data != config.task.data) {

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, said in terms of what the user wrote.
+//! Problems of a configuration, with their places in the user's text.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::alias::snake;
 use super::sources::{Layers, Unreadable};
 
-/// One thing that is wrong: what was found, where, and what would do.
+/// One problem: message, places and help.
 #[derive(Debug)]
 pub struct Diagnostic {
     pub(super) message: String,
@@ -23,13 +23,13 @@ pub struct Diagnostic {
 }
 
 impl Diagnostic {
-    /// Returns true if the problem is that of a key.
+    /// Returns true if the problem is about this key.
     pub(super) fn is_about(&self, key: &str) -> bool {
         self.key.as_deref() == Some(key)
     }
 }
 
-/// For machines: `message`, `help`, `key`, `source`, and `places` with `line`, `column`, `text` and `note`.
+/// JSON form: `message`, `help`, `key`, `source`, and `places` with `line`, `column`, `text` and `note`.
 impl Serialize for Diagnostic {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let source = self.source.as_ref().map(|Source(source)| source);
@@ -78,7 +78,7 @@ impl miette::Diagnostic for Diagnostic {
     }
 }
 
-/// A named text of which only the lines with labels are shown, whatever context is asked for.
+/// A named text of which only the lines with labels are shown, whatever context is requested.
 #[derive(Debug)]
 struct Source(NamedSource<String>);
 
@@ -89,7 +89,7 @@ impl SourceCode for Source {
         before: usize,
         after: usize,
     ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
-        // Without context the place itself is asked for; its column must stay.
+        // A request without context is for the position itself; its column must stay.
         if before == 0 && after == 0 {
             return self.0.read_span(span, 0, 0);
         }
@@ -101,7 +101,7 @@ impl SourceCode for Source {
     }
 }
 
-/// A key path as in TOML: parts that are no bare keys are quoted.
+/// Formats a key path as in TOML: parts that are not bare keys are quoted.
 pub(super) fn key(path: &[String]) -> String {
     let bare = |part: &str| {
         !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
@@ -113,17 +113,18 @@ pub(super) fn key(path: &[String]) -> String {
     parts.join(".")
 }
 
-/// `["agents", name]` as a path.
+/// Returns `["agents", name]` as a path.
 pub(super) fn path<const N: usize>(parts: [&str; N]) -> Vec<String> {
     parts.map(str::to_owned).to_vec()
 }
 
-/// A path with one more part.
+/// Returns a path with one more part.
 pub(super) fn within(path: &[String], part: &str) -> Vec<String> {
     [path, &[part.to_owned()]].concat()
 }
 
-/// The known name closest to what was found, if it is close: few letters off, in other case, or the last part of it.
+/// Returns the known name closest to `found`, if it is close: few letters differ, the case differs, or `found` is its
+/// last part.
 pub(crate) fn did_you_mean<'a>(
     found: &str,
     known: impl IntoIterator<Item = &'a str>,
@@ -144,7 +145,7 @@ pub(crate) fn did_you_mean<'a>(
         .map(|(_, name)| name)
 }
 
-/// `` `a`, `b` and `c` ``
+/// Formats a list as `` `a`, `b` and `c` ``.
 pub(super) fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
     match names.split_last() {
@@ -154,7 +155,7 @@ pub(super) fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     }
 }
 
-/// Help for a name that is not known: the closest one, or all.
+/// Returns help for an unknown name: the closest known one, or all.
 pub(super) fn suggestion<'a>(
     found: &str,
     known: impl IntoIterator<Item = &'a str> + Clone,
@@ -165,20 +166,20 @@ pub(super) fn suggestion<'a>(
     }
 }
 
-/// What of an entry is underlined.
+/// Underlined part of an entry.
 #[derive(Clone, Copy)]
 pub(super) enum Part {
     Key,
     Value,
 }
 
-/// What is found wrong, collected. The first problem of a key hides later ones of it, but conflicts with others are all said.
+/// Collected problems. The first problem of a key hides later ones of it, but all conflicts are reported.
 pub(super) struct Problems<'l> {
     layers: &'l Layers,
     found: Vec<Diagnostic>,
     keys: BTreeSet<Vec<String>>,
     gone: BTreeSet<Vec<String>>,
-    /// What was said of them.
+    /// Messages of the conflicts.
     conflicts: BTreeSet<String>,
 }
 
@@ -193,25 +194,25 @@ impl<'l> Problems<'l> {
         self.layers
     }
 
-    /// A value as it is written; `None` if it is not.
+    /// Returns the text of a value; `None` if it is not in the sources.
     pub(super) fn written(&self, path: &[String]) -> Option<&'l str> {
         let place = self.layers.has(path).then(|| self.layers.place(path))??;
         self.layers.layer(place.layer).text.get(place.value)
     }
 
-    /// The name of the only model, where there is one.
+    /// Returns the name of the only model, if there is only one.
     pub(super) fn only_model(&self) -> Option<&'l str> {
         let models = self.layers.merged().find_ref("models").and_then(|models| models.as_dict())?;
         let mut names = models.keys();
         names.next().map(String::as_str).filter(|_| names.next().is_none())
     }
 
-    /// Whether a key is already reported, or is gone with a table around it.
+    /// Returns true if a key is already reported, or was removed with a table around it.
     pub(super) fn reported(&self, path: &[String]) -> bool {
         self.keys.contains(path) || (1..path.len()).any(|end| self.gone.contains(&path[..end]))
     }
 
-    /// Says that a reported value was taken out, so that nothing more is said of what is in it.
+    /// Marks a reported value as removed, so that its content is not reported.
     pub(super) fn gone(&mut self, path: &[String]) {
         self.gone.insert(path.to_vec());
     }
@@ -219,7 +220,7 @@ impl<'l> Problems<'l> {
     /// Reports a source that could not be read.
     pub(super) fn unreadable(&mut self, problem: Unreadable) {
         let text = &self.layers.layer(problem.layer).text;
-        // What is missing at the end of a line is shown there, not on the next line.
+        // A problem at the end of a line is shown there, not on the next line.
         let ends =
             |span: &Range<usize>| text.get(span.clone()).is_none_or(|c| c == "\n" || c.is_empty());
         let before =
@@ -242,7 +243,7 @@ impl<'l> Problems<'l> {
         self.one(path, Part::Key, message, help.into());
     }
 
-    /// Reports a key's value.
+    /// Reports the value of a key.
     pub(super) fn value(
         &mut self,
         path: &[String],
@@ -252,14 +253,14 @@ impl<'l> Problems<'l> {
         self.one(path, Part::Value, message, help.into());
     }
 
-    /// Reports a value that does not go with that of another key.
+    /// Reports a value that conflicts with that of another key.
     pub(super) fn conflict(&mut self, path: &[String], message: String, help: String) {
         if !self.reported(path) && self.conflicts.insert(message.clone()) {
             self.place(path, Part::Value, message, Some(help));
         }
     }
 
-    /// Reports values that do not go together, each with a note.
+    /// Reports values that conflict, each with a note.
     pub(super) fn values(
         &mut self,
         notes: &[(Vec<String>, String)],
@@ -280,7 +281,7 @@ impl<'l> Problems<'l> {
         self.push(layer, labels, message, Some(help));
     }
 
-    /// Reports what has no key.
+    /// Reports a problem without a key.
     pub(super) fn whole(&mut self, message: String, help: impl Into<Option<String>>) {
         self.push(None, Vec::new(), message, help.into());
     }
@@ -333,7 +334,7 @@ impl<'l> Problems<'l> {
         self.found.push(Diagnostic { message, help, source, labels, key: None, order });
     }
 
-    /// The value, or everything that is wrong, in the order of the sources.
+    /// Returns the value, or all problems in the order of the sources.
     pub(super) fn finish<T>(self, value: Option<T>) -> Result<T, Vec<Diagnostic>> {
         let mut found = self.found;
         found.sort_by_key(|diagnostic| diagnostic.order);

@@ -1,16 +1,16 @@
-//! Numbers that are legal and seldom meant.
+//! Warnings about valid numbers that are probably mistakes.
 
 use super::idle;
 use crate::config::Config;
 use crate::plan::{AlgorithmPlan, OptimPlan, PolicyPlan, SeatPlan};
 
-/// A step size from which no known recipe learns: AdamW moves every weight by about so much in every step.
+/// Learning rate from which no known recipe works: AdamW moves every weight by about this much in every step.
 const STEEP: f64 = 0.1;
-/// A temperature from which replies are little more than chance.
+/// Temperature from which replies are almost random.
 const HOT: f32 = 4.0;
 
-/// What is said of settings without effect, of step sizes and temperatures, and of steps that use more than the `tasks` there
-/// are.
+/// Returns warnings about settings without effect, learning rates and temperatures, and steps that use more than the
+/// existing `tasks`.
 pub(super) fn warnings(
     config: &Config,
     algorithm: &AlgorithmPlan,

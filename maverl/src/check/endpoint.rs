@@ -1,4 +1,4 @@
-//! Agents that no model of the run speaks for.
+//! Agents that are served by endpoints instead of models of the run.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::config::{Config, EndpointConfig};
 use crate::data;
 use crate::plan::{EndpointPlan, Sampling};
 
-/// Reports endpoints that cannot speak.
+/// Reports endpoints with invalid settings.
 pub(super) fn check(config: &Config, base: &Path, problems: &mut Problems<'_>) {
     for (name, endpoint) in &config.endpoints {
         let table = path(["endpoints", name]);
@@ -54,7 +54,7 @@ pub(super) fn check(config: &Config, base: &Path, problems: &mut Problems<'_>) {
     }
 }
 
-/// Takes the seats of endpoints out of the team: they have no policy.
+/// Removes the seats of endpoints from the team: they have no policy.
 pub(super) fn take(
     config: &Config,
     members: Vec<Member>,
@@ -70,7 +70,7 @@ pub(super) fn take(
 fn plan(config: &Config, member: Member, problems: &mut Problems<'_>) -> Option<EndpointPlan> {
     let name = member.config.endpoint.clone()?;
     let tables = team::tables(&member.seat);
-    // The table that names it comes first.
+    // The table that names it is first.
     let at = |key: &str| within(&tables[tables.len() - 1], key);
     let Some(endpoint) = config.endpoints.get(&name) else {
         let message = format!("no endpoint is called `{name}`");

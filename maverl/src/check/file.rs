@@ -1,4 +1,4 @@
-//! Reads the configuration file, and explains why it cannot be read.
+//! Reads the configuration file, and explains read errors.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::missing::{self, Wanted};
 use super::sources::{File, Problem};
 use super::syntax;
 
-/// Name and text of a file; or its name, the text that is shown, and the problem with it.
+/// Returns name and text of a file; or its name, the text to show, and the problem with it.
 pub(super) fn text(file: &File) -> Result<(String, String), (String, String, Problem)> {
     let (name, bytes) = match file {
         File::Text { name, text, .. } => (name.clone(), Ok(text.clone().into_bytes())),
@@ -42,7 +42,7 @@ pub(super) fn parse(name: &str, text: &str) -> Result<ImDocument<String>, Proble
     parsed.map_err(|error| syntax::explain(name, text, &error))
 }
 
-/// Explains a path that cannot be read.
+/// Explains an unreadable path.
 fn unreadable(path: &Path, error: &std::io::Error) -> Problem {
     let shown = path.display();
     if path.is_dir() {
@@ -60,7 +60,7 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Problem {
     (None, format!("{shown} could not be read: {error}"), None)
 }
 
-/// Help for a directory in the place of a file: how runs and models are given.
+/// Returns help for a directory in place of a file: the options for runs and models.
 fn directory(path: &Path) -> String {
     let dir = path.display();
     if path.join("manifest.json").is_file() && path.join("resolved.toml").is_file() {
@@ -110,7 +110,7 @@ fn not_utf8(name: &str, bytes: &[u8], at: usize) -> Problem {
             "save it as UTF-8; if it is Latin-1, `iconv -f LATIN1 -t UTF-8 {name} > utf8.toml` does"
         ),
     };
-    // In the text that is shown, what is no character is one of three bytes.
+    // In the shown text, each invalid byte is one character of three bytes.
     let shown = before.len()..before.len() + '\u{fffd}'.len_utf8();
     (Some(shown), message, Some(help))
 }

@@ -20,7 +20,7 @@ macro_rules! keys {
     };
 }
 
-/// What was written without effect, a sentence each.
+/// Returns a sentence for each key that was written and has no effect.
 pub(super) fn warnings(
     config: &Config,
     algorithm: &AlgorithmPlan,
@@ -47,7 +47,7 @@ pub(super) fn warnings(
     keys.into_iter().filter_map(idle).collect()
 }
 
-/// Why, if something holds.
+/// Returns the reason if the condition holds.
 fn when(idle: bool, why: &'static str) -> Option<&'static str> {
     idle.then_some(why)
 }

@@ -1,9 +1,9 @@
-//! The memory of this machine, as far as this process may use it.
+//! Memory that is available to this process.
 
 use std::path::{Path, PathBuf};
 
-/// Bytes: the least of what the machine has and of what each control group around this process allows. `None` where the
-/// system does not say.
+/// Returns the available bytes: the minimum of the machine's memory and the limit of each control group around this
+/// process. `None` if the system does not report them.
 pub(super) fn memory() -> Option<u64> {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     bytes(&read)
@@ -13,19 +13,19 @@ fn bytes(read: &impl Fn(&Path) -> Option<String>) -> Option<u64> {
     let machine = read(Path::new("/proc/meminfo")).and_then(|text| total(&text));
     let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
     let limits = files(&groups).into_iter().filter_map(|path| read(&path)?.trim().parse().ok());
-    // The first version of control groups writes a number near the largest one for no limit.
+    // Version 1 of control groups writes a number near the maximum for no limit.
     limits.chain(machine).min()
 }
 
-/// `MemTotal: 16384 kB`
+/// Parses `MemTotal: 16384 kB`.
 fn total(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib << 10)
 }
 
-/// The files that may hold a limit: of each group on the way up, in both versions of control groups. A group that is not
-/// mounted here, as in a container, is the one at the top.
+/// Returns the files that may hold a limit: of each group up to the root, in both versions of control groups. A group
+/// that is not mounted here, as in a container, is the one at the root.
 fn files(groups: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in groups.lines() {
@@ -66,7 +66,7 @@ mod tests {
         let own = ("/sys/fs/cgroup/user.slice/run.scope/memory.max", "max\n");
         assert_eq!(of(&[machine, v2, own]), Some(16 << 20));
         assert_eq!(of(&[machine, v2, own, parent]), Some(4 << 20));
-        // In a container the group is mounted at the top.
+        // In a container, the group is mounted at the root.
         let container = ("/sys/fs/cgroup/memory.max", "2097152\n");
         assert_eq!(of(&[machine, ("/proc/self/cgroup", "0::/\n"), container]), Some(2 << 20));
         assert_eq!(of(&[machine, v2, container]), Some(2 << 20));

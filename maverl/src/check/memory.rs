@@ -1,24 +1,24 @@
-//! A plan's memory beside that of the machine.
+//! Comparison of a plan's memory with that of the machine.
 
 use super::Purpose;
 use super::diagnostic::{Problems, path};
 use crate::config::RuntimeConfig;
 use crate::plan::{Plan, WorkerSummary, bytes};
 
-/// Share of the machine's memory from which a plan is near it.
+/// Share of the machine's memory above which a plan is reported as near the limit.
 const NEAR: f64 = 0.8;
 
-/// Bytes that worker groups take together.
+/// Memory of all worker groups, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Need {
     /// Weights, references, moments and, in an update, gradients and activations; or the packed weights of rollouts, if
-    /// those are more.
+    /// those are larger.
     sure: u64,
-    /// Of these, activations.
+    /// Part of `sure` that is activations.
     activations: u64,
-    /// Keys and values, at most, beside what is there in rollouts.
+    /// Maximum size of keys and values, beside `rollout`.
     kv: u64,
-    /// What is there in rollouts without them.
+    /// Memory of rollouts without keys and values.
     rollout: u64,
 }
 
@@ -34,19 +34,20 @@ impl Need {
             return Self { sure: rollout, activations: 0, kv, rollout };
         }
         let kept = weights + sum(|worker| worker.reference_bytes + worker.moment_bytes);
+        // That of a micro-batch of any number of tokens, up to `u64::MAX`.
         let activations = sum(|worker| worker.activation_bytes);
-        let update = kept + sum(|worker| worker.gradient_bytes) + activations;
+        let update = (kept + sum(|worker| worker.gradient_bytes)).saturating_add(activations);
         let rollout = kept + packed;
         Self { sure: update.max(rollout), activations, kv, rollout }
     }
 
-    /// All of it, at its worst moment.
+    /// Returns the peak memory.
     fn most(self) -> u64 {
         self.sure.max(self.rollout.saturating_add(self.kv))
     }
 }
 
-/// Reports a plan that takes more memory than there is. Gives warnings of one that comes near it.
+/// Reports a plan that needs more memory than available. Returns warnings about one near the limit.
 pub(super) fn check(
     plan: &Plan,
     purpose: Purpose,
@@ -84,7 +85,7 @@ pub(super) fn check(
              and this machine has {there}",
             bytes(need.kv)
         );
-        // What nobody chose is seldom filled.
+        // A default-sized cache is seldom filled.
         if plan.runtime.kv_mib == RuntimeConfig::default().kv_mib {
             return Some(format!("{message}; {lower}"));
         }

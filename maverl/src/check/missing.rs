@@ -7,15 +7,15 @@ use super::diagnostic::did_you_mean;
 /// Kind of entry that a path should name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// A file, whatever it is called.
+    /// A file of any name.
     File,
-    /// A file of this extension.
+    /// A file with this extension.
     Extension(&'static str),
     /// A directory.
     Directory,
 }
 
-/// Message for a path that does not exist: the path as written, and the absolute path.
+/// Returns the message for a path that does not exist: the path as written, and the absolute path.
 pub(crate) fn message(given: &Path, base: &Path, wanted: Wanted) -> String {
     let noun = if wanted == Wanted::Directory { "directory" } else { "file" };
     let place = absolute(&base.join(given));
@@ -31,7 +31,7 @@ pub(crate) fn message(given: &Path, base: &Path, wanted: Wanted) -> String {
     }
 }
 
-/// Help for a path that does not exist: a close name in its directory, or the directory that is missing.
+/// Returns help for a path that does not exist: a similar name in its directory, or the directory that is missing.
 pub(crate) fn help(given: &Path, base: &Path, wanted: Wanted) -> Option<String> {
     if let Some(help) = unexpanded(given) {
         return Some(help);
@@ -49,7 +49,7 @@ pub(crate) fn help(given: &Path, base: &Path, wanted: Wanted) -> Option<String> 
     let names = names(above, wanted);
     let name = place.file_name()?.to_string_lossy().into_owned();
     let beside = |name: &str| given.with_file_name(name).display().to_string();
-    // What is missing may be the extension alone.
+    // The extension alone may be missing.
     let whole = names.iter().find(|other| other.split('.').next() == Some(name.as_str()));
     let close =
         whole.map(String::as_str).or_else(|| did_you_mean(&name, names.iter().map(String::as_str)));
@@ -64,7 +64,7 @@ pub(crate) fn help(given: &Path, base: &Path, wanted: Wanted) -> Option<String> 
     }
 }
 
-/// Help for `~` and variables, which only a shell expands.
+/// Returns help for `~` and variables, which only a shell expands.
 fn unexpanded(given: &Path) -> Option<String> {
     let text = given.to_string_lossy();
     if let Some(rest) = text.strip_prefix('~') {
@@ -96,10 +96,10 @@ fn names(dir: &Path, wanted: Wanted) -> Vec<String> {
     names
 }
 
-/// Absolute path without `.` and `..`; links are not resolved.
+/// Returns the absolute path without `.` and `..`; links are not resolved.
 fn absolute(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    // `a/./b` and `a/b/../c` as a reader would write them.
+    // `a/./b` and `a/b/../c` are simplified.
     let mut plain = PathBuf::new();
     for part in path.components() {
         match part {

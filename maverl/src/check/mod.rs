@@ -1,19 +1,20 @@
-//! The border: everything a user can get wrong is found here, all of it at once, with its place and what would do.
+//! Validation of user input: finds all errors of a configuration at once, each with its place and a remedy.
 //!
 //! ```text
-//!  defaults < file < MAVERL_* < --set ──► Config ─┐
-//!                                                 ├─► Plan, or every Diagnostic
-//!  #[agent] #[orchestra] ───────────► Registry ───┘
+//! defaults < file < MAVERL_* < --set ──► Config ─┐
+//!                                                ├─► Plan, or every Diagnostic
+//! #[agent] #[orchestra] ───────────► Registry ───┘
 //! ```
 //!
-//! Behind it nobody checks again. It reads whatever is not large: configurations, tokenizers and templates of models, the
-//! headers of their weights, tasks and corpora; no weights.
+//! Later code does not validate again. This module reads small files and headers only: configurations, tokenizers and
+//! templates of models, the headers of their weights, tasks and corpora; no weights.
 
 mod adapter;
 mod algorithm;
 pub(crate) mod alias;
 mod choice;
 mod counts;
+mod credit;
 mod critic;
 mod data;
 mod diagnostic;
@@ -58,20 +59,20 @@ use crate::registry::Registry;
 use diagnostic::{Problems, path, suggestion};
 use sources::Layers;
 
-/// What a plan is for.
+/// Purpose of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// Something must be trained, with settings that can be trained with.
+    /// Training: a policy must be trained, with settings that allow it.
     Train,
-    /// Playing held-out tasks.
+    /// Evaluation on held-out tasks.
     Eval,
 }
 
-/// What the sources mean for the declared team.
+/// Resolves the sources into a plan for the declared team.
 ///
 /// # Errors
 ///
-/// Everything that is wrong, in the order of the sources.
+/// All problems, in the order of the sources.
 pub fn check(
     sources: &Sources,
     registry: &Registry,
@@ -102,7 +103,7 @@ pub fn check(
     problems.finish(plan)
 }
 
-/// The range of a number in words; `None` if a key takes every number of its type, or none.
+/// Describes the range of a number; `None` if a key accepts every number of its type, or none.
 pub(crate) fn range_of(key: &str) -> Option<String> {
     let (layers, _) = Layers::read(&Sources::default().with(format!("{key}=nan")));
     let mut problems = Problems::new(&layers);
@@ -131,7 +132,7 @@ fn plan(
     let data = (&config, &loaded);
     let mut warnings = choice::meet(components, flow.as_ref(), data, base, registry, problems);
     warnings.extend(data::doubts(&choice::named(&config, components), &loaded.tasks));
-    let models = models::open(&config, base, problems);
+    let models = models::open(&config, base, &mut warnings, problems);
     let beside = choice::beside(&config, flow.as_ref()?, base, registry, problems);
     let choice::Orchestra { chosen: orchestra, members, .. } = flow?;
     let seats = team::seats(&config, &orchestra.name, &members, registry, problems);
@@ -142,17 +143,17 @@ fn plan(
     if policy::samples(&config, purpose) {
         prompts::fit(&seats, (&policies, &workers), &models, &loaded.tasks, problems);
     }
-    let algorithm = AlgorithmPlan::from(&config.algorithm);
+    let mut algorithm = AlgorithmPlan::from(&config.algorithm);
+    credit::settle(&config, registry, &mut algorithm, problems);
     if purpose == Purpose::Train {
         algorithm::check(&config, &algorithm, &seats, problems);
         critic::check(&config, &algorithm, &mut policies, &workers, &models, problems);
+        warnings.extend(credit::check(&config, &algorithm, problems));
         policy::trainable(&config, &seats, problems);
-        warnings.extend(training_warnings(&config, &algorithm, &policies));
-        warnings.extend(doubts::warnings(&config, &algorithm, &policies, &seats, loaded.rows));
+        warnings.extend(training_warnings(&config, &algorithm, (&policies, &seats, loaded.rows)));
     }
     let (environment, components) = choice::settle(&mut config, environments?);
-    models::pin(&mut config, &models);
-    write_out(&mut config, &orchestra, &beside, &seats);
+    write_out(&mut config, (&algorithm, &models), (&orchestra, &beside), &seats);
     Some(Plan {
         base: base.to_path_buf(),
         seed: config.seed,
@@ -193,7 +194,7 @@ fn rewards(
 fn training_warnings(
     config: &Config,
     algorithm: &AlgorithmPlan,
-    policies: &[PolicyPlan],
+    (policies, seats, rows): (&[PolicyPlan], &[SeatPlan], usize),
 ) -> Vec<String> {
     let mut warnings = data::warnings(config);
     let alone = config.task.group_size.get() == 1 && algorithm.baseline.of_group();
@@ -228,21 +229,25 @@ fn training_warnings(
             warnings.push(format!("`agents.{name:?}.{part}` has no effect: the agent is frozen"));
         }
     }
+    warnings.extend(doubts::warnings(config, algorithm, policies, seats, rows));
     warnings
 }
 
-/// Writes every default out, so that the result loads to the same plan whatever the defaults become.
+/// Writes every default out, so that the result gives the same plan even if the defaults change.
 fn write_out(
     config: &mut Config,
-    orchestra: &Chosen,
-    beside: &BTreeMap<String, Chosen>,
+    (algorithm, models): (&AlgorithmPlan, &models::Models),
+    (orchestra, beside): (&Chosen, &BTreeMap<String, Chosen>),
     seats: &[SeatPlan],
 ) {
+    models::pin(config, models);
     config.orchestra = choice::written(orchestra);
     let written = |(name, its): (&String, &Chosen)| (name.clone(), choice::written(its));
     config.environments = beside.iter().map(written).collect();
     config.sampling = SamplingConfig::from(&Sampling::from(&config.sampling));
-    config.algorithm = AlgorithmConfig::from(&AlgorithmPlan::from(&config.algorithm));
+    config.algorithm = AlgorithmConfig::from(algorithm);
+    config.algorithm.advantage = algorithm.declared.advantage.as_ref().map(credit::written);
+    config.algorithm.surrogate = algorithm.declared.surrogate.as_ref().map(credit::written);
     for model in config.models.values_mut() {
         model.optim = OptimConfig::from(&OptimPlan::from(&model.optim));
     }
@@ -251,7 +256,7 @@ fn write_out(
 }
 
 impl ModelConfig {
-    /// The shipped model.
+    /// Returns the built-in model.
     fn tiny() -> Self {
         Self {
             path: "builtin:tiny".to_owned(),

@@ -1,4 +1,4 @@
-//! The models of a configuration: whatever their files say without a weight being read.
+//! Models of a configuration: everything in their files except the weights.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,22 +11,27 @@ use crate::config::Config;
 use crate::model::{HfConfig, LoraConfig, ModelError, ModelFiles, Tokenizer, builtin};
 use crate::plan::{ModelSource, SeatPlan, weights};
 
-/// Every model that can be opened.
+/// All models that can be opened.
 pub(super) type Models = BTreeMap<String, Opened>;
 
-/// A model whose files are fine.
+/// A model with valid files.
 pub(super) struct Opened {
     pub(super) source: ModelSource,
     pub(super) parameters: u64,
     pub(super) shape: HfConfig,
-    /// `None` for one on the hub that is not here yet.
+    /// Tokenizer; `None` for a model on the hub that is not downloaded.
     pub(super) tokenizer: Option<Tokenizer>,
-    /// The adapter that adapters on it start from.
+    /// Adapter that adapters on this model start from.
     pub(super) start: Option<(PathBuf, LoraConfig)>,
 }
 
-/// Opens every model; what cannot be opened is reported.
-pub(super) fn open(config: &Config, base: &Path, problems: &mut Problems<'_>) -> Models {
+/// Opens every model; what cannot be opened is reported, and what is odd about others added to the warnings.
+pub(super) fn open(
+    config: &Config,
+    base: &Path,
+    warnings: &mut Vec<String>,
+    problems: &mut Problems<'_>,
+) -> Models {
     let mut models = Models::new();
     for (name, model) in &config.models {
         let at = path(["models", name, "path"]);
@@ -44,6 +49,7 @@ pub(super) fn open(config: &Config, base: &Path, problems: &mut Problems<'_>) ->
         }
         match read(&source) {
             Ok((parameters, shape, tokenizer)) => {
+                warnings.extend(shape.warning().map(|warning| format!("{source}: {warning}")));
                 let tokenizer = tokenizer
                     .map(|tokenizer| tokenizer.with_template_kwargs(&model.chat_template_kwargs));
                 let opened = Opened { source, parameters, shape, tokenizer, start };
@@ -55,7 +61,7 @@ pub(super) fn open(config: &Config, base: &Path, problems: &mut Problems<'_>) ->
     models
 }
 
-/// Where a model is. A name that means nothing is reported.
+/// Returns the location of a model. An invalid name is reported.
 fn source(
     given: &str,
     at: &[String],
@@ -83,7 +89,7 @@ fn source(
         .ok()
 }
 
-/// Message and help for a path that is not a directory.
+/// Returns message and help for a path that is not a directory.
 fn nothing(given: &str, dir: &Path, base: &Path) -> (String, String) {
     let path = Path::new(given);
     if dir.is_file() {
@@ -114,7 +120,7 @@ fn nothing(given: &str, dir: &Path, base: &Path) -> (String, String) {
 const RELATIVE: &str = "`path` names a Hugging Face model directory, relative to the file that names it; `builtin:tiny` needs \
                         no files";
 
-/// Help for a directory without `config.json`; `None` if it has one.
+/// Returns help for a directory without `config.json`; `None` if it has one.
 fn help(given: &str, source: &ModelSource) -> Option<String> {
     let ModelSource::Directory(dir) = source else { return None };
     if dir.join("config.json").is_file() {
@@ -137,7 +143,7 @@ fn help(given: &str, source: &ModelSource) -> Option<String> {
     })
 }
 
-/// Number of parameters of a model, its shape, and its tokenizer; or everything that is wrong with its files.
+/// Returns the number of parameters of a model, its shape, and its tokenizer; or all problems of its files.
 fn read(source: &ModelSource) -> Result<(u64, HfConfig, Option<Tokenizer>), Vec<String>> {
     let mut wrong: Vec<String> = Vec::new();
     let mut note = |what: String| {
@@ -163,12 +169,10 @@ fn read(source: &ModelSource) -> Result<(u64, HfConfig, Option<Tokenizer>), Vec<
 }
 
 pub(super) fn shape(source: &ModelSource) -> Result<HfConfig, ModelError> {
-    let files = ModelFiles::new(source);
-    HfConfig::parse(&files.require("config.json")?)
-        .map_err(|e| ModelError(format!("{}: {e}", files.describe())))
+    HfConfig::load(&ModelFiles::new(source))
 }
 
-/// A tokenizer, which has a chat template; `None` for one on the hub that is not here yet.
+/// Loads a tokenizer and requires a chat template; `None` for a model on the hub that is not downloaded.
 fn tokenizer(source: &ModelSource) -> Result<Option<Tokenizer>, ModelError> {
     if let ModelSource::Hub(snapshot) = source
         && !snapshot.dir.join("tokenizer.json").is_file()
@@ -180,7 +184,8 @@ fn tokenizer(source: &ModelSource) -> Result<Option<Tokenizer>, ModelError> {
     Ok(Some(tokenizer))
 }
 
-/// Reports seats that cannot sample from their model: no room in its context, or stop ids that it does not have.
+/// Reports seats that cannot sample from their model: replies do not fit in its context, or stop ids are not in its
+/// vocabulary.
 pub(super) fn fits(seats: &[SeatPlan], model: &str, shape: &HfConfig, problems: &mut Problems<'_>) {
     let (context, rows) = (shape.max_position_embeddings, shape.vocab_size);
     for seat in seats {
@@ -202,7 +207,7 @@ pub(super) fn fits(seats: &[SeatPlan], model: &str, shape: &HfConfig, problems: 
     }
 }
 
-/// Writes the commit of every model from the hub into its path, so that a run that is resumed goes on with the same one.
+/// Writes the commit of every model from the hub into its path, so that a resumed run uses the same one.
 pub(super) fn pin(config: &mut Config, models: &Models) {
     for (name, Opened { source, .. }) in models {
         if let (ModelSource::Hub(_), Some(model)) = (source, config.models.get_mut(name)) {

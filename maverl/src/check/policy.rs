@@ -1,4 +1,4 @@
-//! Which policy speaks for each seat, which worker group holds each policy, and how each is updated.
+//! Assignment of policies to seats and of worker groups to policies, and the optimizer of each policy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,14 +16,14 @@ use crate::plan::activation_bytes;
 use crate::plan::{LossPlan, OptimPlan, PolicyPlan, Sampling, SeatPlan, WorkerPlan};
 use crate::trajectory::Seat;
 
-/// The seats that one policy speaks for.
+/// Seats of one policy.
 pub(super) struct Group<'m> {
     pub(super) worker: String,
     pub(super) model: String,
     pub(super) members: Vec<&'m Member>,
 }
 
-/// Seats, policies and worker groups, each sorted; `None` if a model is missing.
+/// Returns seats, policies and worker groups, each sorted; `None` if a model is missing.
 pub(super) fn assign(
     config: &Config,
     members: &[Member],
@@ -77,7 +77,7 @@ pub(super) fn assign(
     Some((seats, policies, workers))
 }
 
-/// Whether anything is played: supervised training alone plays nothing.
+/// Returns true if episodes are run: not in supervised training without evaluation.
 pub(super) fn samples(config: &Config, purpose: Purpose) -> bool {
     let (preset, eval) = (config.algorithm.name, config.eval.used(config.algorithm.name));
     purpose == Purpose::Eval || !preset.is_supervised() || eval.before_and_after || eval.every > 0
@@ -100,7 +100,7 @@ pub(super) fn trained(config: &Config, member: &Member, model: &str) -> bool {
     !config.models[model].frozen && member.config.frozen != Some(true)
 }
 
-/// Members by policy.
+/// Groups members by policy.
 fn groups<'m>(
     config: &Config,
     members: &'m [Member],
@@ -148,7 +148,7 @@ fn groups<'m>(
     fine.then_some(groups)
 }
 
-/// Reports a worker group that is to hold two models.
+/// Reports a worker group with two models.
 fn other_model(worker: &str, found: [(&Member, &str); 2], problems: &mut Problems<'_>) {
     let [(member, model), (other, held)] = found;
     let message = format!(
@@ -164,7 +164,7 @@ fn other_model(worker: &str, found: [(&Member, &str); 2], problems: &mut Problem
     problems.values(&notes, message, help);
 }
 
-/// The name of a member's model.
+/// Returns the name of a member's model.
 fn model(config: &Config, member: &Member, problems: &mut Problems<'_>) -> Option<String> {
     let known = || config.models.keys().map(String::as_str);
     let at = source(problems, &member.seat, "model", None);
@@ -182,7 +182,7 @@ fn model(config: &Config, member: &Member, problems: &mut Problems<'_>) -> Optio
     }
 }
 
-/// Reports agents that could be on any of several models.
+/// Reports agents whose model is ambiguous.
 fn undecided(config: &Config, agents: &BTreeSet<&str>, problems: &mut Problems<'_>) {
     let known = || config.models.keys().map(String::as_str);
     let (Some(agent), Some(model)) = (agents.first(), known().next()) else { return };
@@ -197,7 +197,8 @@ fn undecided(config: &Config, agents: &BTreeSet<&str>, problems: &mut Problems<'
     problems.values(&[(at, "which one?".to_owned())], message, help);
 }
 
-/// The key of a seat that wins among those that are there; the fallback or the agent's own if none is.
+/// Returns the path of the key that determines a setting of a seat; the fallback, or the agent's own key if none is
+/// set.
 pub(super) fn source(
     problems: &Problems<'_>,
     seat: &Seat,
@@ -213,7 +214,7 @@ pub(super) fn source(
     given.or(fallback).unwrap_or(agent)
 }
 
-/// The optimizer of a policy. A key on which its trained members do not agree is reported.
+/// Returns the optimizer of a policy. Reports a key on which its trained members disagree.
 fn optim(
     config: &Config,
     policy: &str,
@@ -239,7 +240,7 @@ fn optim(
     first.1
 }
 
-/// The name of a policy's critic. Trained members that do not agree on it are reported.
+/// Returns the name of a policy's critic. Reports trained members that disagree.
 fn critic(
     config: &Config,
     policy: &str,
@@ -259,7 +260,7 @@ fn critic(
     name(first)
 }
 
-/// The values of a table by key.
+/// Returns the values of a table by key.
 pub(super) fn values(table: &impl Serialize) -> Map<String, Value> {
     match serde_json::to_value(table) {
         Ok(Value::Object(values)) => values,
@@ -267,7 +268,7 @@ pub(super) fn values(table: &impl Serialize) -> Map<String, Value> {
     }
 }
 
-/// Reports every key of a table that two members of a policy would set differently.
+/// Reports every key of a table that two members of a policy set differently.
 pub(super) fn agree(
     config: &Config,
     policy: &str,
@@ -284,7 +285,7 @@ pub(super) fn agree(
     }
 }
 
-/// A value as a user writes it: 1e-5, not 0.00001.
+/// Formats a value as a user writes it: 1e-5, not 0.00001.
 fn written(value: &Value) -> String {
     match value {
         Value::Number(number) if number.is_f64() => {
@@ -325,7 +326,7 @@ fn disagreement(
     problems.values(&notes, message, help);
 }
 
-/// Reports what cannot be trained with.
+/// Reports settings that cannot be used for training.
 pub(super) fn trainable(config: &Config, seats: &[SeatPlan], problems: &mut Problems<'_>) {
     if !seats.iter().any(|seat| seat.trained) {
         let message = "nothing is trained: every agent, or its model, is frozen".to_owned();
@@ -362,7 +363,7 @@ pub(super) fn trainable(config: &Config, seats: &[SeatPlan], problems: &mut Prob
     }
 }
 
-/// The key that sets how a seat samples.
+/// Returns the path of the key that sets how a seat samples.
 pub(super) fn sampling_key(problems: &Problems<'_>, seat: &SeatPlan, name: &str) -> Vec<String> {
     let shared = path(["sampling", name]);
     source(problems, &seat.seat, &format!("sampling.{name}"), Some(shared))

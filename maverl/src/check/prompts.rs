@@ -1,4 +1,4 @@
-//! Prompts beside the context of the models that read them, as far as tasks tell: their questions.
+//! Comparison of prompts with the context of their models, as far as the questions of tasks determine them.
 
 use std::collections::BTreeMap;
 
@@ -14,42 +14,42 @@ use crate::plan::{Plan, PolicyPlan, SeatPlan, WorkerPlan};
 use crate::task::Task;
 use crate::trajectory::{Message, Role};
 
-/// Questions whose tokens are counted, at most, evenly spread over the split.
+/// Maximum number of questions whose tokens are counted, spread evenly over the split.
 const COUNTED: usize = 20_000;
-/// Of the shortest texts, those among which the shortest prompt is looked for: few bytes are mostly few tokens.
+/// Number of texts with the fewest bytes among which the prompt with the fewest tokens is searched.
 const SHORTEST: usize = 8;
 
-/// The data of a plan in numbers.
+/// Statistics of a plan's data.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Survey {
-    /// The splits that are used, and how many tasks each has (at most those that `limit` and `eval.tasks` take).
+    /// Splits in use with their number of tasks (at most `limit` and `eval.tasks`).
     pub splits: Vec<(String, usize)>,
-    /// The questions of the split that is trained on, as each tokenizer counts them.
+    /// Questions of the training split, counted with each tokenizer.
     pub questions: Vec<Questions>,
 }
 
-/// Questions as one model reads them: each alone in a user's message, in the chat template. What an agent adds comes on
-/// top.
+/// Token statistics of questions for one model: each as the only user message, in the chat template. Text that an agent
+/// adds is not included.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Questions {
-    /// The worker group.
+    /// Name of the worker group.
     pub worker: String,
-    /// How many were counted.
+    /// Number of counted questions.
     pub counted: usize,
-    /// The median of their tokens.
+    /// Median number of tokens.
     pub median: usize,
-    /// Tokens of the longest.
+    /// Number of tokens of the longest question.
     pub longest: usize,
-    /// Tokens of the model's context.
+    /// Number of tokens of the model's context.
     pub context: usize,
-    /// The longest reply of a seat.
+    /// Maximum reply length of the seats.
     pub max_tokens: usize,
-    /// How many leave no room in the context for such a reply.
+    /// Number of questions that leave too little context for such a reply.
     pub too_long: usize,
 }
 
-/// Reports seats whose replies leave no room for any prompt: not for an empty one, or, whoever is asked, not for the
-/// shortest question.
+/// Reports seats whose replies leave no room for a prompt: neither for an empty one, nor for the shortest question if
+/// every seat gets one.
 pub(super) fn fit(
     seats: &[SeatPlan],
     (policies, workers): (&[PolicyPlan], &[WorkerPlan]),
@@ -66,7 +66,7 @@ pub(super) fn fit(
             return;
         };
         let (context, most) = (shape.max_position_embeddings, seat.sampling.max_tokens);
-        // Without any room it is reported already.
+        // A seat without any room is already reported.
         let Some(room) = context.checked_sub(most).filter(|room| *room > 0) else { return };
         let empty = tokens(tokenizer, "");
         let shortest = shortest(tasks).filter_map(|text| tokens(tokenizer, text)).min();
@@ -88,7 +88,7 @@ pub(super) fn fit(
         refused.push((seat, message, empty.is_some_and(|empty| empty > room)));
     }
     for (seat, message, certain) in refused {
-        // Who is not shown the question may be asked something shorter.
+        // Seats that do not get the question may have shorter prompts.
         if certain || !fits {
             let help = "a prompt and its reply share the context; lower `sampling.max_tokens`";
             problems.value(&sampling_key(problems, seat, "max_tokens"), message, help.to_owned());
@@ -96,25 +96,26 @@ pub(super) fn fit(
     }
 }
 
-/// The shortest questions by their bytes.
+/// Returns the shortest questions by bytes.
 fn shortest(tasks: &[Task]) -> impl Iterator<Item = &str> {
     let mut texts: Vec<&str> = tasks.iter().map(|task| task.question.as_str()).collect();
     texts.sort_by_key(|text| text.len());
     texts.into_iter().take(SHORTEST)
 }
 
-/// Tokens of a prompt of one user's message, with the assistant's turn opened; `None` if the template refuses it.
+/// Counts the tokens of a prompt with one user message and an opened assistant turn; `None` if the template refuses it.
 fn tokens(tokenizer: &Tokenizer, text: &str) -> Option<usize> {
     let message = Message { role: Role::User, content: text.to_owned() };
     let rendered = tokenizer.render(&[message], true).ok()?;
     Some(tokenizer.encode_rendered(&rendered).ok()?.len())
 }
 
-/// The data of a plan in numbers. Supervised training has no tasks, and a tokenizer that is not here yet counts nothing.
+/// Computes the statistics of a plan's data. Supervised training has no tasks. Without a downloaded tokenizer, nothing
+/// is counted.
 ///
 /// # Errors
 ///
-/// If the data, which were read when the plan was made, cannot be read any more.
+/// If the data, which were read when the plan was made, have become unreadable.
 pub fn survey(plan: &Plan) -> Result<Survey, data::DataError> {
     let (config, base) = (&plan.config, plan.base.as_path());
     let tasks = match plan.algorithm.preset.is_supervised() {
@@ -138,7 +139,7 @@ pub fn survey(plan: &Plan) -> Result<Survey, data::DataError> {
     Ok(Survey { splits, questions })
 }
 
-/// The splits that are evaluated on.
+/// Returns the splits that are evaluated on.
 fn held_out(config: &Config) -> Vec<String> {
     let eval = config.eval.used(config.algorithm.name);
     let used = [(eval.before_and_after, eval.test_split), (eval.every > 0, eval.split)];
@@ -169,7 +170,7 @@ fn questions(plan: &Plan, worker: usize, tasks: &[Task]) -> Option<Questions> {
 }
 
 impl Survey {
-    /// For readers, a line for the splits and one for each worker group; empty if there are no tasks.
+    /// Formats one line for the splits and one for each worker group; empty if there are no tasks.
     pub fn text(&self) -> String {
         let splits: Vec<String> =
             self.splits.iter().map(|(split, tasks)| format!("{split} {tasks}")).collect();
@@ -194,7 +195,7 @@ impl Survey {
         text
     }
 
-    /// What is said of questions that do not fit.
+    /// Returns warnings about questions that do not fit.
     pub fn warnings(&self) -> Vec<String> {
         let unfit = self.questions.iter().filter(|questions| questions.too_long > 0);
         let said = unfit.map(|questions| {

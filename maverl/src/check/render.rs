@@ -7,15 +7,16 @@ use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, SourceCode};
 use super::diagnostic::Diagnostic;
 use crate::table;
 
-/// Messages are not wider, however wide the terminal is.
+/// Maximum width of messages on a wide terminal.
 const WIDTH: usize = 110;
 
-/// All diagnostics as text, for a terminal or (`GraphicalTheme::none()`) for a file.
+/// Formats all diagnostics as text, for a terminal or (`GraphicalTheme::none()`) for a file.
 pub fn render(diagnostics: &[Diagnostic], theme: GraphicalTheme) -> String {
     render_within(diagnostics, theme, WIDTH)
 }
 
-/// All diagnostics as text; messages and help are wrapped at so many columns, lines of the configuration stay as they are.
+/// Formats all diagnostics as text. Messages and help are wrapped at `width` columns; lines of the configuration are
+/// not wrapped.
 pub fn render_within(diagnostics: &[Diagnostic], theme: GraphicalTheme, width: usize) -> String {
     let handler = GraphicalReportHandler::new_themed(theme).with_wrap_lines(false);
     let width = width.min(WIDTH);
@@ -28,7 +29,8 @@ pub fn render_within(diagnostics: &[Diagnostic], theme: GraphicalTheme, width: u
     text
 }
 
-/// A diagnostic in lines. Names and paths stay whole, as the report's own wrapping would break them at every `/`.
+/// A diagnostic with wrapped lines. Names and paths stay whole: the report's own wrapping would break them at every
+/// `/`.
 #[derive(Debug)]
 struct Wrapped<'d> {
     inner: &'d Diagnostic,
@@ -43,7 +45,7 @@ impl<'d> Wrapped<'d> {
                 text.lines().flat_map(|line| table::lines(line, width.saturating_sub(indent)));
             lines.collect::<Vec<_>>().join("\n")
         };
-        // What the report puts before them, and two columns to the right.
+        // The prefix of the report, and two columns at the right.
         let message = lines(&inner.message, "  x ".len() + 2);
         let help = inner.help.as_ref().map(|help| lines(help, "  help: ".len() + 2));
         Self { inner, message, help }

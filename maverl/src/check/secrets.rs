@@ -4,7 +4,7 @@ use figment::value::Value;
 
 use super::diagnostic::{Problems, key};
 
-/// Reports URLs that hold a password or a key, wherever they are written.
+/// Reports URLs that contain a password or a key, in any setting.
 pub(super) fn check(problems: &mut Problems<'_>) {
     let merged = problems.layers().merged().clone();
     walk(&merged, &mut Vec::new(), problems);
@@ -34,7 +34,7 @@ fn walk(value: &Value, path: &mut Vec<String>, problems: &mut Problems<'_>) {
     }
 }
 
-/// What of a URL nobody else may see, if anything.
+/// Returns the name of the secret part of a URL, if it has one.
 fn secret(text: &str) -> Option<&'static str> {
     let (scheme, rest) = text.split_once("://")?;
     if !scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'+') {

@@ -1,4 +1,4 @@
-//! Where a configuration comes from: the layers, merged by figment, and the text behind every key.
+//! Sources of a configuration: the layers, merged by figment, and the text of every key.
 
 mod written;
 mod yaml;
@@ -13,43 +13,43 @@ use toml_edit::{ImDocument, Item, TableLike};
 
 use super::file;
 
-/// Environment variables that start like keys and are none.
+/// Environment variables that begin like keys and are none.
 const RESERVED: &[&str] = &["MAVERL_FUZZ_CASES", "MAVERL_SIMD", "MAVERL_TEST_DATA"];
 
-/// Where a configuration comes from. FutureRewards fields win over earlier ones.
+/// Sources of a configuration. Later fields override earlier ones.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
-    /// The file, if any.
+    /// Configuration file, if any.
     pub file: Option<File>,
     /// Environment variables; those that start with `MAVERL_` are keys (`MAVERL_RUNTIME__THREADS=2`).
     pub env: Vec<(String, String)>,
-    /// What was given as `--set key=value`.
+    /// Assignments of `--set key=value`.
     pub set: Vec<String>,
 }
 
 /// A configuration file.
 #[derive(Debug, Clone)]
 pub enum File {
-    /// To be read from disk; relative paths in it are relative to its directory.
+    /// A file on disk; relative paths in it are relative to its directory.
     Path(PathBuf),
-    /// Already read, or embedded.
+    /// A text that is already read, or embedded.
     Text {
-        /// What messages call it.
+        /// Name in messages.
         name: String,
-        /// Its content.
+        /// Content of the file.
         text: String,
-        /// Relative paths in it are relative to this directory.
+        /// Directory that relative paths in it are relative to.
         base: PathBuf,
     },
 }
 
 impl Sources {
-    /// The file at a path and this process's environment.
+    /// Returns the file at a path and this process's environment.
     pub fn file(path: impl Into<PathBuf>) -> Self {
         Self { file: Some(File::Path(path.into())), ..Self::environment() }
     }
 
-    /// This process's environment alone.
+    /// Returns this process's environment alone.
     pub fn environment() -> Self {
         let env = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -57,7 +57,7 @@ impl Sources {
         Self { env, ..Self::default() }
     }
 
-    /// A configuration that is already read, or embedded; relative paths in it are relative to `base`.
+    /// Returns a configuration that is already read, or embedded; relative paths in it are relative to `base`.
     #[must_use]
     pub fn text(
         mut self,
@@ -76,7 +76,7 @@ impl Sources {
         self
     }
 
-    /// The directory that relative paths are relative to, where the configuration has this `base`.
+    /// Returns the directory that relative paths are relative to, for a configuration with this `base`.
     pub(super) fn base(&self, base: Option<&str>) -> PathBuf {
         let own = match &self.file {
             Some(File::Path(path)) => path.parent().map(Path::to_path_buf).unwrap_or_default(),
@@ -85,17 +85,17 @@ impl Sources {
         };
         let Some(base) = base else { return own };
         let dir = own.join(base);
-        // Where it is not there, the file that is missed in it is reported.
+        // If the directory does not exist, a missing file in it is reported instead.
         dir.canonicalize().unwrap_or(dir)
     }
 }
 
-/// One source of values, with the text they stand in.
+/// One source of values, with its text.
 #[derive(Debug)]
 pub(super) struct Layer {
-    /// What messages call it.
+    /// Name in messages.
     pub(super) name: String,
-    /// The text.
+    /// Text of the source.
     pub(super) text: Arc<str>,
     content: Content,
 }
@@ -110,33 +110,33 @@ enum Content {
         value: Range<usize>,
         parsed: Value,
     },
-    /// Could not be read.
+    /// The source could not be read.
     Nothing,
 }
 
-/// Why a source could not be read.
+/// Error of reading a source.
 pub(super) struct Unreadable {
     /// Index of its layer.
     pub(super) layer: usize,
-    /// Where in its text.
+    /// Place in its text.
     pub(super) span: Option<Range<usize>>,
-    /// What is wrong.
+    /// Description of the problem.
     pub(super) message: String,
-    /// What would do.
+    /// Remedy.
     pub(super) help: Option<String>,
 }
 
-/// Where a key and its value stand in a layer's text.
+/// Position of a key and its value in a layer's text.
 pub(super) struct KeyPosition {
     /// Index of the layer.
     pub(super) layer: usize,
-    /// The key.
+    /// Span of the key.
     pub(super) key: Range<usize>,
-    /// The value; the key again for a table with a header.
+    /// Span of the value; that of the key for a table with a header.
     pub(super) value: Range<usize>,
 }
 
-/// All layers, and what they make together.
+/// All layers and their merged values.
 pub(super) struct Layers {
     layers: Vec<Layer>,
     figment: Figment,
@@ -144,7 +144,7 @@ pub(super) struct Layers {
 }
 
 impl Layers {
-    /// CriticInput every source; what could not be read has no values.
+    /// Reads every source; an unreadable one has no values.
     pub(super) fn read(sources: &Sources) -> (Self, Vec<Unreadable>) {
         let mut unreadable = Vec::new();
         let mut layers = Vec::new();
@@ -176,17 +176,17 @@ impl Layers {
         &self.layers[index]
     }
 
-    /// Every layer's values together, later ones over earlier ones.
+    /// Returns the merged values of all layers; later layers override earlier ones.
     pub(super) fn merged(&self) -> &Value {
         &self.merged
     }
 
-    /// Whether any layer has a value for a key.
+    /// Returns true if any layer has a value for a key.
     pub(super) fn has(&self, path: &[String]) -> bool {
         find(&self.merged, path).1 == path.len()
     }
 
-    /// Where a key's value comes from; if it has none, where the innermost table around it does.
+    /// Returns the position of a key's value, or else that of the innermost table around it.
     pub(super) fn place(&self, path: &[String]) -> Option<KeyPosition> {
         let (value, depth) = find(&self.merged, path);
         let layer = self.index(value.tag())?;
@@ -210,7 +210,7 @@ impl Layers {
     }
 }
 
-/// The innermost value on a path, and how many of its keys lead there.
+/// Returns the innermost value on a path, and the number of keys that lead to it.
 fn find<'v>(value: &'v Value, path: &[String]) -> (&'v Value, usize) {
     let mut found = (value, 0);
     for key in path {
@@ -222,7 +222,7 @@ fn find<'v>(value: &'v Value, path: &[String]) -> (&'v Value, usize) {
     found
 }
 
-/// Key and value of the innermost item on a path.
+/// Returns the spans of key and value of the innermost item on a path.
 fn spans(table: &dyn TableLike, path: &[String]) -> Option<(Range<usize>, Range<usize>)> {
     let (first, rest) = path.split_first()?;
     let (key, item) = table.get_key_value(first)?;
@@ -237,7 +237,7 @@ fn spans(table: &dyn TableLike, path: &[String]) -> Option<(Range<usize>, Range<
     Some((key.clone(), value.unwrap_or(key)))
 }
 
-/// A layer, and the index that its values are tagged with.
+/// A layer with the index that its values are tagged with.
 struct Numbered<'l>(usize, &'l Layer);
 
 impl Provider for Numbered<'_> {
@@ -290,7 +290,7 @@ fn toml_value(value: &toml_edit::Value) -> Value {
     }
 }
 
-/// Where, what is wrong, what would do.
+/// Place, message and help.
 pub(super) type Problem = (Option<Range<usize>>, String, Option<String>);
 
 fn read_file(file: &File) -> (Layer, Option<Problem>) {
@@ -359,7 +359,7 @@ fn assigned(
     (Layer { name: name.to_owned(), text: text.into(), content }, problem)
 }
 
-/// Help for a value that a shell has taken the quotes from.
+/// Returns help for a value whose quotes a shell has removed.
 fn unquoted(assignment: &str) -> Option<String> {
     let (_, value) = assignment.split_once('=')?;
     let bare = value.starts_with(['[', '{']) && !value.contains(['"', '\'']);
@@ -368,7 +368,7 @@ fn unquoted(assignment: &str) -> Option<String> {
     })
 }
 
-/// A value outside of a file: TOML, or else a bare text.
+/// Parses a value outside of a file: TOML, or else plain text.
 fn written_value(text: &str) -> Result<Value, String> {
     match text.trim().parse::<toml_edit::Value>() {
         Ok(value) => Ok(toml_value(&value)),
@@ -379,7 +379,8 @@ fn written_value(text: &str) -> Result<Value, String> {
     }
 }
 
-/// The keys before the first `=` outside of quotes, and where that is. Quotes are as in TOML; only dots part keys.
+/// Returns the keys before the first `=` outside of quotes, and its position. Quotes are as in TOML; only dots separate
+/// keys.
 fn split_assignment(text: &str) -> Option<(Vec<String>, usize)> {
     let mut path = vec![String::new()];
     let mut quote = None;

@@ -1,4 +1,4 @@
-//! Explains texts that are not TOML by what was probably meant.
+//! Explanations of texts that are not TOML, by their probable intent.
 
 mod value;
 
@@ -11,7 +11,7 @@ use super::sources::Problem;
 /// Span, message and help.
 type Found = (Range<usize>, String, String);
 
-/// Problem for a parser error, explained where the line shows what was meant.
+/// Returns the problem of a parser error, explained if the line shows the intent.
 pub(super) fn explain(name: &str, text: &str, error: &TomlError) -> Problem {
     let said = error.message().trim().replace('\n', "; ");
     let at = error.span().map_or(0, |span| span.start).min(text.len());
@@ -32,7 +32,7 @@ pub(super) fn explain(name: &str, text: &str, error: &TomlError) -> Problem {
 
 const EXAMPLE: &str = "a configuration reads like `steps = 100`, then `[task]`, then `group_size = 8`: docs/src/config.md";
 
-/// Name of another format that the whole text is in.
+/// Returns the name of another format if the whole text is in it.
 fn other_format(text: &str) -> Option<String> {
     let text = text.trim_start_matches('\u{feff}');
     let mut lines =
@@ -50,7 +50,7 @@ fn other_format(text: &str) -> Option<String> {
     .then(|| "it reads like YAML".to_owned())
 }
 
-/// A key or table that is there twice, with the line of the first.
+/// Reports a key or table that is defined twice, with the line of the first.
 fn twice(text: &str, at: usize, said: &str) -> Option<Found> {
     let (_, key) = said.split_once("duplicate key `")?;
     let key = key.split('`').next()?;
@@ -60,7 +60,7 @@ fn twice(text: &str, at: usize, said: &str) -> Option<Found> {
     };
     let number = |at: usize| text[..at].matches('\n').count() + 1;
     let here = number(line.start);
-    // A key may be there again in another table; the one that counts is in the same.
+    // A key may occur again in another table; the relevant one is in the same table.
     let table =
         |n: usize| text.lines().take(n).filter(|line| line.trim_start().starts_with('[')).last();
     let header = line.code().starts_with('[');
@@ -86,12 +86,13 @@ fn twice(text: &str, at: usize, said: &str) -> Option<Found> {
 /// A line of a text.
 struct Line<'t> {
     text: &'t str,
-    /// Byte offset of its start.
+    /// Byte offset of the line's start.
     start: usize,
 }
 
 impl<'t> Line<'t> {
-    /// The line that a place is in; the one before, where a line is empty or the place is behind the end of one.
+    /// Returns the line that contains a position; the previous one, if the line is empty or the position is after the
+    /// end of a line.
     fn around(text: &'t str, at: usize) -> Self {
         let start_of = |at: usize| text[..at].rfind('\n').map_or(0, |end| end + 1);
         let mut at = at;
@@ -106,7 +107,7 @@ impl<'t> Line<'t> {
         Self { text: line(start), start }
     }
 
-    /// The line without what is around it and without its comment.
+    /// Returns the line without surrounding space and comment.
     fn code(&self) -> &'t str {
         let mut quote = None;
         let mut end = self.text.len();
@@ -124,22 +125,22 @@ impl<'t> Line<'t> {
         self.text[..end].trim()
     }
 
-    /// Span of its code in the whole text.
+    /// Returns the span of its code in the whole text.
     fn whole(&self) -> Range<usize> {
         self.span(self.code())
     }
 
-    /// Span of a part of the line in the whole text.
+    /// Returns the span of a part of the line in the whole text.
     fn span(&self, part: &str) -> Range<usize> {
         let start =
             self.start + (part.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
         start..start + part.len()
     }
 
-    /// Quotes that a word processor has made.
+    /// Finds quotes that a word processor has made.
     fn typographic(&self) -> Option<Found> {
         let (at, c) = self.text.char_indices().find(|(_, c)| "“”„‘’«»".contains(*c))?;
-        // In a text of its own they are fine.
+        // Inside a quoted text, they are valid.
         if self.text[..at].contains(['"', '\'']) {
             return None;
         }
@@ -151,7 +152,7 @@ impl<'t> Line<'t> {
         ))
     }
 
-    /// A header that is not closed, or not quoted.
+    /// Finds a header that is not closed, or not quoted.
     fn header(&self) -> Option<Found> {
         let code = self.code();
         let inner = code.strip_prefix('[')?;
@@ -174,7 +175,7 @@ impl<'t> Line<'t> {
         (!rest.is_empty()).then(|| (self.span(rest), message, help))
     }
 
-    /// A comment of another language.
+    /// Finds a comment of another language.
     fn comment(&self) -> Option<Found> {
         let code = self.code();
         let mark = ["//", "--", ";", "/*"].into_iter().find(|mark| code.starts_with(mark))?;
@@ -185,7 +186,7 @@ impl<'t> Line<'t> {
         ))
     }
 
-    /// A key and its value, of which one is not as it should be.
+    /// Finds an invalid key or value of an assignment.
     fn assignment(&self) -> Option<Found> {
         let code = self.code();
         let Some((key, value)) = code.split_once('=') else { return self.without_equals() };
@@ -215,7 +216,7 @@ impl<'t> Line<'t> {
         Some((self.whole(), format!("`{code}` has no `=`"), help))
     }
 
-    /// A key with something in it that only quotes allow.
+    /// Finds a key with characters that require quotes.
     fn key(&self, key: &str) -> Option<Found> {
         let strange = key.contains(['/', ' ', '@', '+', '-', ':']) && !key.contains(['"', '\'']);
         let fine = key.split('.').all(|part| bare(part.trim()));
@@ -235,7 +236,7 @@ fn bare(key: &str) -> bool {
     !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
 }
 
-/// A dotted key with quotes where they are needed. The name of an agent may have dots of its own; that is rare.
+/// Adds the required quotes to a dotted key. A dot within the name of an agent is not recognized; that is rare.
 fn quoted(key: &str) -> String {
     let part = |part: &str| if bare(part) { part.to_owned() } else { format!("\"{part}\"") };
     key.split('.').map(|name| part(name.trim())).collect::<Vec<_>>().join(".")

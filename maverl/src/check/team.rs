@@ -1,4 +1,4 @@
-//! Who sits in the team, and what the file says about each.
+//! Seats of the team, and their settings in the file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,15 +11,15 @@ use crate::plan::SeatPlan;
 use crate::registry::Registry;
 use crate::trajectory::Seat;
 
-/// A seat, and its agent's table with its own on top.
+/// A seat, and its agent's table overridden by its own.
 pub(super) struct Member {
     pub(super) seat: Seat,
     pub(super) config: AgentConfig,
-    /// The agent type's own fields, defaults filled in.
+    /// Fields of the agent type, defaults filled in.
     pub(super) options: Value,
 }
 
-/// The tables that may hold a key of a seat, the one that wins first.
+/// Returns the tables that may hold a key of a seat, in decreasing precedence.
 pub(super) fn tables(seat: &Seat) -> Vec<Vec<String>> {
     let agent = path(["agents", &seat.agent]);
     let own = seat.index.map(|index| seat_table(&agent, index));
@@ -30,7 +30,7 @@ fn seat_table(agent: &[String], index: u32) -> Vec<String> {
     within(&within(agent, "seats"), &index.to_string())
 }
 
-/// Every seat, sorted; `None` if an agent is not linked.
+/// Returns every seat, sorted; `None` if an agent is not linked.
 pub(super) fn seats(
     config: &Config,
     orchestra: &str,
@@ -60,7 +60,7 @@ pub(super) fn seats(
     Some(seats.iter().map(|seat| member(config, seat, registry, problems)).collect())
 }
 
-/// Reports tables of agents that do not sit in the team.
+/// Reports tables of agents that are not in the team.
 fn strangers(
     config: &Config,
     orchestra: &str,
@@ -83,7 +83,7 @@ fn strangers(
     }
 }
 
-/// Reports tables of seats that are not there.
+/// Reports tables of seats that do not exist.
 fn numbered(config: &Config, name: &str, numbers: &[u32], problems: &mut Problems<'_>) {
     let Some(agent) = config.agents.get(name) else { return };
     let table = path(["agents", name]);
@@ -129,17 +129,17 @@ fn member(
     Member { seat: seat.clone(), config: merged, options: built }
 }
 
-/// Writes out what the file leaves open about each agent.
+/// Writes out the settings of each agent that the file omits.
 pub(super) fn write_out(config: &mut Config, seats: &[SeatPlan]) {
     let only = config.models.keys().next().filter(|_| config.models.len() == 1).cloned();
     for seat in seats {
         let agent = config.agents.entry(seat.seat.agent.clone()).or_default();
-        // An agent with an endpoint has models only where a seat says so.
+        // An agent with an endpoint has models only in its seats' tables.
         if agent.endpoint.is_none() {
             agent.model = agent.model.take().or_else(|| only.clone());
         }
         if agent.seats.is_empty() {
-            // A frozen model says so itself.
+            // A frozen model has its own key.
             agent.frozen = agent.frozen.or(seat.trained.then_some(false));
             agent.worker_group = agent.worker_group.take().or_else(|| agent.model.clone());
             let options = seat.options.as_object().cloned().unwrap_or_default();

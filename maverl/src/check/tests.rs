@@ -3,6 +3,7 @@
 mod adapters;
 mod algorithms;
 mod counts;
+mod credit;
 mod critics;
 mod endpoints;
 mod files;
@@ -40,7 +41,7 @@ impl crate::agent::Input for Question {
     }
 }
 
-/// `defaults` and `build` by serde, as the attributes write them.
+/// `defaults` and `build` by serde, in the form that the attributes generate.
 macro_rules! options {
     ($t:ident { $($field:ident: $ty:ty = $default:expr),* }) => {
         #[derive(serde::Serialize, serde::Deserialize)]
@@ -137,7 +138,7 @@ macro_rules! environment {
 
         impl EnvironmentName for $t {
             const NAME: &'static str = $name;
-            const SUMMARY: &'static str = "A world.";
+            const SUMMARY: &'static str = "An environment.";
             const OFFERS: &'static [&'static str] = $offers;
         }
     };
@@ -170,7 +171,7 @@ const DEBATE: &str = r#"
 
 const HERE: SourceLocation = SourceLocation { file: file!(), line: 1, item: "here" };
 
-/// Search and debate in a library or a quiz.
+/// Returns search and debate in a library or a quiz.
 fn everything() -> Registry {
     registry(&[
         Entry::agent::<Verifier>(HERE),
@@ -185,7 +186,7 @@ fn everything() -> Registry {
     ])
 }
 
-/// Search in a library: nothing needs a name.
+/// Returns search in a library: no name is ambiguous.
 fn search() -> Registry {
     registry(&[
         Entry::agent::<Verifier>(HERE),
@@ -200,7 +201,7 @@ fn registry(entries: &[Entry]) -> Registry {
     Registry::from_entries(entries).unwrap()
 }
 
-/// What is wrong with a file is exactly this.
+/// Asserts that the problems of a file are exactly these.
 #[track_caller]
 fn check(registry: &Registry, toml: &str, expected: &str) {
     same(&problems(&text(toml.trim_start()), registry), expected);
@@ -221,7 +222,7 @@ fn problems(sources: &Sources, registry: &Registry) -> String {
     render(&problems, GraphicalTheme::none())
 }
 
-/// Compares without the space at line ends and around the whole.
+/// Compares texts without space at line ends and around the whole.
 #[track_caller]
 fn same(found: &str, expected: &str) {
     let plain = |text: &str| {

@@ -1,4 +1,4 @@
-//! Worker groups, from the policies that are put on them.
+//! Worker groups, derived from the policies on them.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use super::policy::Group;
 use crate::config::Config;
 use crate::plan::{WorkerPlan, packed_bytes};
 
-/// The worker groups, sorted; `None` if a model could not be opened, which is reported.
+/// Returns the worker groups, sorted; `None` if a model could not be opened, which is reported.
 pub(super) fn plan(
     config: &Config,
     groups: &BTreeMap<String, Group<'_>>,

@@ -7,10 +7,10 @@ use super::alias;
 use super::diagnostic::{Problems, did_you_mean, key, list};
 use super::load::tables;
 
-/// Number of keys of an unknown table that are translated.
+/// Maximum number of keys of an unknown table that are translated.
 const TRANSLATED: usize = 8;
 
-/// Reports what is wrong at a path, of which `depth` keys lead to `value` in a table.
+/// Reports the problem at a path, of which `depth` keys lead to `value` in a table.
 pub(super) fn report(
     problems: &mut Problems<'_>,
     path: &[String],
@@ -68,7 +68,7 @@ fn too_large(text: &str, expected: &str) -> bool {
     whole && digits && !text.is_empty() && text.parse::<i64>().is_err()
 }
 
-/// Help for a key that its table does not have.
+/// Returns help for a key that does not exist in its table.
 fn unknown(
     problems: &Problems<'_>,
     path: &[String],
@@ -99,7 +99,7 @@ fn unknown(
     }
 }
 
-/// Help for a key of other tables.
+/// Returns help for a key of other tables.
 pub(super) fn home(field: &str) -> Option<String> {
     let tables = tables();
     let homes = tables.iter().filter(|(_, keys)| keys.contains(&field)).map(|(table, _)| *table);
@@ -107,7 +107,7 @@ pub(super) fn home(field: &str) -> Option<String> {
     (!homes.is_empty()).then(|| format!("`{field}` is a key of {}", homes.join(" and ")))
 }
 
-/// Help for an option of the wrong type, from serde's words about it.
+/// Returns help for an option of the wrong type, from serde's message.
 pub(super) fn option_help(
     path: &[String],
     value: &serde_json::Value,
@@ -137,7 +137,7 @@ fn every(known: &[&str]) -> String {
     format!("its keys are {}", list(known.iter().copied()))
 }
 
-/// A key of another table that is but a letter or two off.
+/// Returns a key of another table that differs in one or two letters.
 fn elsewhere(field: &str) -> Option<String> {
     let tables = tables();
     let keys = tables.iter().flat_map(|(_, keys)| keys.iter().copied());
@@ -147,7 +147,7 @@ fn elsewhere(field: &str) -> Option<String> {
     Some(format!("did you mean `{close}`, a key of {}?", homes.join(" and ")))
 }
 
-/// Help for a table of another trainer: its name here, and those of the keys in it.
+/// Returns help for a table of another trainer: its name here, and those of its keys.
 fn translated(problems: &Problems<'_>, field: &str, table: &Dict) -> Option<String> {
     let model = problems.only_model();
     let mut found = Vec::new();
@@ -170,7 +170,7 @@ fn translated(problems: &Problems<'_>, field: &str, table: &Dict) -> Option<Stri
     Some(own.map_or_else(|| of.clone(), |own| format!("{own}; {of}")))
 }
 
-/// Every key of a table that has a value, also in tables of it.
+/// Calls `with` for every key that has a value, also in nested tables.
 fn leaves(table: &Dict, with: &mut impl FnMut(&str)) {
     for (name, value) in table {
         match value {
@@ -180,14 +180,14 @@ fn leaves(table: &Dict, with: &mut impl FnMut(&str)) {
     }
 }
 
-/// The value that was probably meant, of those there are.
+/// Returns the known value that was probably meant.
 fn variant<'v>(path: &[String], found: &str, known: &[&'v str]) -> Option<&'v str> {
     let key = path.last().map_or("", String::as_str);
     let named = alias::value(key, found).and_then(|ours| known.iter().find(|name| **name == ours));
     named.copied().or_else(|| did_you_mean(found, known.iter().copied()))
 }
 
-/// A value as it was written; without that, as it was understood.
+/// Formats a value as it was written, or else as it was parsed.
 fn shown(found: &Actual, written: Option<&str>) -> String {
     match (found, written) {
         (Actual::Float(_), Some(written)) => written.to_owned(),
@@ -202,7 +202,7 @@ fn shown(found: &Actual, written: Option<&str>) -> String {
     }
 }
 
-/// The expected type, with the end of its range where a number is beyond it.
+/// Describes the expected type, with the violated bound if the number is out of range.
 fn range(found: &Actual, expected: &str) -> String {
     let whole = plain(expected);
     let large = match found {
@@ -217,7 +217,7 @@ fn range(found: &Actual, expected: &str) -> String {
     }
 }
 
-/// serde's expectations in the user's terms.
+/// Translates serde's expectations into the terms of the user.
 pub(super) fn plain(expected: &str) -> &str {
     match expected {
         "u32" | "u64" | "usize" => "a whole number from 0",
@@ -234,7 +234,7 @@ pub(super) fn plain(expected: &str) -> &str {
     }
 }
 
-/// Help for a value of the wrong type: the line to write instead. `whole` is false for an item of a list.
+/// Returns help for a value of the wrong type: the corrected line. `whole` is false for an item of a list.
 fn instead(path: &[String], found: &Actual, expected: &str, whole: bool) -> Option<String> {
     let name = path.last()?;
     match (expected, found) {
@@ -280,7 +280,7 @@ fn instead(path: &[String], found: &Actual, expected: &str, whole: bool) -> Opti
     }
 }
 
-/// Help for a value in the place of a table: the key in it that was meant.
+/// Returns help for a value in place of a table: the key in it that was meant.
 fn table(path: &[String], found: &Actual) -> Option<String> {
     let parts: Vec<&str> = path.iter().map(String::as_str).collect();
     let set = |last: &str, value: String| Some(format!("write `{}.{last} = {value}`", key(path)));

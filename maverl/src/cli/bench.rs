@@ -1,5 +1,5 @@
-//! `maverl bench`: what this machine does with models of two sizes. The shapes and counts are those that other programs are
-//! measured with beside it, see the page on performance in the book.
+//! `maverl bench`: measures this machine on models of two sizes. Shapes and counts are those of the comparison with
+//! other programs on the performance page of the book.
 
 mod fixture;
 mod kernels;
@@ -21,19 +21,19 @@ use report::Report;
 
 #[derive(Args, Debug, Clone)]
 pub(super) struct BenchArgs {
-    /// What to measure. [default: all]
+    /// Parts to measure. [default: all]
     #[arg(value_name = "PART")]
     parts: Vec<Part>,
     /// The shape of the model: S has 1.1 M parameters, M 26.8 M.
     #[arg(long, value_name = "SIZE", default_value = "S", ignore_case = true)]
     size: Size,
-    /// What products are computed in.
+    /// Precision of matrix products.
     #[arg(long, value_name = "TYPE", default_value = "f32")]
     dtype: Dtype,
     /// Threads of the numeric kernels; 0 is one per core.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::from_0)]
     threads: usize,
-    /// How often each figure is measured.
+    /// Number of measurements of each figure.
     #[arg(long, value_name = "N", default_value = "5", value_parser = number::from_1)]
     repeats: NonZeroUsize,
     /// Measure `rollout`, `train` and `sft` with N and N * N times the work too, to see how costs grow.
@@ -42,7 +42,7 @@ pub(super) struct BenchArgs {
     /// Sets a key of the configuration, as `--set runtime.micro_batch_tokens=2048`; may be given several times.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// What `retriever` serves, and the questions it is asked: `builtin:facts`, or a SQuAD or HotpotQA file.
+    /// Corpus that `retriever` serves, with its questions: `builtin:facts`, or a SQuAD or HotpotQA file.
     #[arg(long, value_name = "FILE", default_value = "builtin:facts")]
     corpus: String,
     /// Print a JSON object per part, a line each, with every single measurement.
@@ -50,7 +50,7 @@ pub(super) struct BenchArgs {
     json: bool,
 }
 
-/// What can be measured.
+/// Parts of the benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Part {
@@ -70,7 +70,7 @@ enum Part {
     Retriever,
 }
 
-/// The shapes of `new-model` that are measured.
+/// Measured shapes of `new-model`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 enum Size {
     #[value(name = "S")]
@@ -79,7 +79,7 @@ enum Size {
     M,
 }
 
-/// What products are computed in.
+/// Number type of matrix products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Dtype {
@@ -87,12 +87,12 @@ enum Dtype {
     Bf16,
 }
 
-/// A value as it is written on the command line.
+/// Formats a value as on the command line.
 fn written(value: &impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-/// Measures the parts that are asked for.
+/// Measures the requested parts.
 pub(super) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
     let parts = if args.parts.is_empty() { Part::value_variants() } else { &args.parts };
     let mut reports = Vec::new();
@@ -128,7 +128,7 @@ impl BenchArgs {
                 Part::Kernels => kernels::kernels(self),
                 Part::Retriever => retriever::retriever(self).await?,
             };
-            // Before the limit is measured, which takes memory of its own.
+            // Recorded before the limit is measured, which allocates memory too.
             let (peak_bytes, other_cores) = (measure::peak(), watch.others());
             let of_model = !matches!(part, Part::Kernels | Part::Retriever);
             let limit = of_model.then(|| kernels::limit(self.dtype));
@@ -138,7 +138,7 @@ impl BenchArgs {
         })
     }
 
-    /// Measures a part in a process of its own: the most memory that a process ever held cannot be set back.
+    /// Measures a part in a separate process: the peak memory of a process cannot be reset.
     fn apart(&self, part: Part) -> Result<Report, Failure> {
         let name = written(&part);
         let output = Command::new(std::env::current_exe()?)

@@ -18,7 +18,7 @@ pub(super) struct BlankArgs {
     /// The directory to write, which must be new or empty.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// How the weights are stored.
+    /// Type of the stored weights.
     #[arg(long, value_name = "TYPE", default_value = "bf16")]
     dtype: Dtype,
     /// The same seed gives the same weights.

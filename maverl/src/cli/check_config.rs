@@ -1,4 +1,4 @@
-//! A configuration checked: its plan, or what is wrong with it.
+//! Checks of a configuration: its plan, or its problems.
 
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ use crate::plan::{self, Plan};
 use crate::registry::Registry;
 use crate::table::paragraphs;
 
-/// `maverl check`: prints the plan, which has the warnings. As JSON, problems are printed too.
+/// `maverl check`: prints the plan with its warnings. With JSON, problems are printed too.
 pub(super) fn command(
     sources: &Sources,
     registry: &Registry,
@@ -26,7 +26,7 @@ pub(super) fn command(
     }
 }
 
-/// A plan and its data, for readers or as JSON.
+/// Formats a plan and its data, for readers or as JSON.
 fn described(plan: &Plan, json: bool) -> Result<String, Failure> {
     let survey = survey(plan)?;
     if !json {
@@ -42,7 +42,7 @@ fn described(plan: &Plan, json: bool) -> Result<String, Failure> {
     Ok(serde_json::to_string_pretty(&all)?)
 }
 
-/// The plan, or every problem as one message. Its warnings are printed.
+/// Returns the plan, or every problem as one message. Prints the plan's warnings.
 pub(super) fn planned(
     sources: &Sources,
     registry: &Registry,
@@ -55,7 +55,7 @@ pub(super) fn planned(
     Ok(plan)
 }
 
-/// The plan, or every problem as one message.
+/// Returns the plan, or every problem as one message.
 pub(super) fn checked(
     sources: &Sources,
     registry: &Registry,

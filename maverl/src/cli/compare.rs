@@ -1,4 +1,4 @@
-//! What a trained team is compared with: itself before training, one agent with as many tokens, and a vote of that agent.
+//! Comparison of a trained team with the team before training, one agent with as many tokens, and a vote of that agent.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -13,14 +13,15 @@ use crate::registry::{OrchestraEntry, Registry};
 use crate::train::{self, Weights};
 use crate::trajectory::{Episode, Seat};
 
-/// One agent that plays where the team played: on a model of the team's, untrained, sampling as `[sampling]` says.
+/// A single agent in the team's environment: on a model of the team's, untrained, with the settings of `[sampling]`.
 pub(super) struct Single {
     config: Config,
     plan: Plan,
 }
 
 impl Single {
-    /// The agent of an orchestra with one seat, on a model; both may be left out where they can be told.
+    /// Returns the agent of an orchestra with one seat, on a model; both arguments may be omitted if they are
+    /// unambiguous.
     pub(super) fn new(
         team: &Plan,
         registry: &Registry,
@@ -44,42 +45,42 @@ impl Single {
         Ok(Self { config, plan })
     }
 
-    /// The same with replies of at most so many tokens.
+    /// Returns the plan with replies of at most `most` tokens.
     fn with_tokens(&self, most: usize, registry: &Registry) -> Result<Plan, Failure> {
         let mut config = self.config.clone();
         config.sampling.max_tokens = NonZeroUsize::new(most.max(1));
         plan(&config, &self.plan, registry)
     }
 
-    /// How many tokens its model takes.
+    /// Returns the number of tokens of its model's context.
     fn context(&self) -> Result<usize, Failure> {
         let files = ModelFiles::new(&self.plan.workers[0].source);
-        Ok(HfConfig::parse(&files.require("config.json")?)?.max_position_embeddings)
+        Ok(HfConfig::load(&files)?.max_position_embeddings)
     }
 }
 
 fn plan(config: &Config, beside: &Plan, registry: &Registry) -> Result<Plan, Failure> {
     let name = "the single agent of the comparison";
-    // `beside.base` is where its paths start from already.
+    // `beside.base` already is where its paths start from.
     let config = Config { base: None, ..config.clone() };
     let sources = Sources::default().text(name, toml::to_string(&config)?, &beside.base);
     checked(&sources, registry, Purpose::Eval)
 }
 
-/// An orchestra with one seat that fits every environment of a plan. Where several do: of those that act if the team's
-/// does, and do not if it does not, the first by name.
+/// Returns an orchestra with one seat that fits every environment of a plan. Orchestras that act are preferred if the
+/// team's acts, others if it does not; of several, the first by name.
 fn orchestra_of_one(
     team: &Plan,
     registry: &Registry,
     wanted: Option<&str>,
 ) -> Result<(String, Seat), Failure> {
-    let worlds = team.mixture.values().map(|world| world.name.as_str());
-    let mut worlds: BTreeSet<&str> = worlds.collect();
-    if worlds.is_empty() {
-        worlds.insert(&team.environment.name);
+    let environments = team.mixture.values().map(|environment| environment.name.as_str());
+    let mut environments: BTreeSet<&str> = environments.collect();
+    if environments.is_empty() {
+        environments.insert(&team.environment.name);
     }
     let fits = |entry: &OrchestraEntry| {
-        worlds.iter().all(|world| entry.fits(&registry.environments[world]))
+        environments.iter().all(|environment| entry.fits(&registry.environments[environment]))
     };
     let fitting: Vec<(&str, Seat, bool)> = (registry.orchestras.iter())
         .filter(|(_, entry)| fits(entry))
@@ -94,22 +95,23 @@ fn orchestra_of_one(
     if let Some((name, seat, _)) = chosen {
         return Ok(((*name).to_owned(), seat.clone()));
     }
-    let worlds = worlds.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let environments =
+        environments.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     let there = match names.is_empty() {
         true => "link a crate that has one, such as `orchestras`".to_owned(),
         false => format!("there are {}", names.join(", ")),
     };
     Err(Failure(match wanted {
         Some(wanted) => format!(
-            "`--single` is an orchestra with one seat that fits {worlds}, and `{wanted}` is none; {there}"
+            "`--single` is an orchestra with one seat that fits {environments}, and `{wanted}` is none; {there}"
         ),
         None => format!(
-            "no orchestra with one seat fits {worlds}, so there is nobody to compare with; {there}"
+            "no orchestra with one seat fits {environments}, so there is nobody to compare with; {there}"
         ),
     }))
 }
 
-/// Who sits in an orchestra alone.
+/// Returns the only seat of an orchestra.
 fn only_seat(entry: &OrchestraEntry) -> Option<Seat> {
     let members = (entry.build)(&(entry.declaration.defaults)()).ok()?.members();
     match members.as_slice() {
@@ -118,7 +120,7 @@ fn only_seat(entry: &OrchestraEntry) -> Option<Seat> {
     }
 }
 
-/// The model of the single agent.
+/// Returns the model of the single agent.
 fn model_of(team: &Plan, wanted: Option<&str>) -> Result<String, Failure> {
     let models: BTreeSet<&str> = team.workers.iter().map(|worker| worker.model.as_str()).collect();
     let names: Vec<String> = models.iter().map(|name| format!("`{name}`")).collect();
@@ -139,7 +141,8 @@ fn model_of(team: &Plan, wanted: Option<&str>) -> Result<String, Failure> {
     }
 }
 
-/// Plays the same tasks with everybody. The trained team's tokens are the budget of the single agent and of the vote.
+/// Evaluates all systems on the same tasks. The trained team's tokens are the budget of the single agent and of the
+/// vote.
 pub(super) async fn compare(
     team: &Plan,
     registry: &Registry,
@@ -153,7 +156,7 @@ pub(super) async fn compare(
     let episodes = train::play(team, registry, &start, spec, &progress).await?;
     let before = System::mean("untrained team", spec.samples, &episodes);
 
-    // Replies of one temperature are no vote where it is 0: then they have the agent's own.
+    // Greedy replies are all equal, so a vote at temperature 0 uses the agent's own temperature.
     let once =
         EvalSpec { samples: 1, temperature: spec.temperature.filter(|t| *t > 0.0), ..spec.clone() };
     let episodes = train::play(&single.plan, registry, &start, &once, &progress).await?;

@@ -1,4 +1,4 @@
-//! `maverl completions`: what shells need to complete the command line.
+//! `maverl completions`: scripts that complete the command line in shells.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use clap_complete::{Shell, generate};
 
 use super::{Cli, Failure, print};
 
-/// Writes the script for a shell, under the name that the binary has.
+/// Writes the script for a shell, under the binary's name.
 pub(super) fn completions(shell: Shell) -> Result<ExitCode, Failure> {
     let program = std::env::args_os().next().unwrap_or_default();
     let name = Path::new(&program).file_stem().unwrap_or_default().to_string_lossy().into_owned();

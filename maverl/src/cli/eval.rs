@@ -1,4 +1,4 @@
-//! `maverl eval`: held-out tasks, played by a team and by what it is compared with.
+//! `maverl eval`: evaluation of a team on held-out tasks, and comparisons.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -53,7 +53,7 @@ pub(super) fn eval(args: &EvalArgs) -> Result<ExitCode, Failure> {
         None => (args.config.sources(None), Weights::Start),
     };
     let mut plan = planned(&sources, &registry, Purpose::Eval)?;
-    // Nothing is learned, so nobody needs to know what is expected.
+    // No policy is trained, so no critic is needed.
     plan.algorithm.critic = None;
     let split = args.split.as_deref().unwrap_or(&plan.eval.test_split);
     let spec = EvalSpec::new(&plan.eval, split);
@@ -81,7 +81,7 @@ pub(super) fn eval(args: &EvalArgs) -> Result<ExitCode, Failure> {
     print(&json.unwrap_or_else(|| report.table(terminal::width())))
 }
 
-/// Which checkpoint is meant.
+/// Parses a checkpoint.
 pub(super) fn which(text: &str) -> Result<Which, String> {
     match text {
         "last" => Ok(Which::Last),

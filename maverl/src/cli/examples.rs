@@ -2,7 +2,7 @@
 
 use clap::Command;
 
-/// Calls by command; each is accepted, which a test makes sure of.
+/// Example calls by command; a test verifies that each is accepted.
 pub(super) const EXAMPLES: [(&str, &[&str]); 19] = [
     ("new", &["maverl new my_team", "maverl new my_team --maverl ~/src/maverl"]),
     ("list", &["maverl list"]),
@@ -41,6 +41,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 19] = [
         &[
             "maverl generate --model builtin:tiny --prompt 'Question: Who wrote Magdor?' --chat",
             "maverl generate --model models/qwen --prompt 'Once' --greedy --max-tokens 32 --json",
+            "maverl generate --model models/qwen --prompt-ids 12522,5193,264 --max-tokens 32",
         ],
     ),
     ("score", &["maverl score --model builtin:tiny --input texts.jsonl --output scores.jsonl"]),
@@ -58,6 +59,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 19] = [
             "maverl export --run runs/first --out models/trained",
             "maverl export --run runs/first --policy judge --checkpoint best --out models/judge",
             "maverl export --model models/qwen --adapter adapters/a --merge --out models/merged",
+            "maverl export --run runs/first --merge --out models/mine --push-to hf:me/mine --private",
         ],
     ),
     ("new-model", &["maverl new-model --like bench-s --out models/blank --seed 1"]),
@@ -76,12 +78,12 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 19] = [
     ),
 ];
 
-/// The examples of a command, by the words that call it.
+/// Returns the examples of a command, by the words that call it.
 pub(super) fn of(words: &str) -> &'static [&'static str] {
     EXAMPLES.iter().find(|(command, _)| *command == words).map_or(&[], |(_, examples)| *examples)
 }
 
-/// Commands whose long help ends with their examples.
+/// Adds the examples to the long help of each command.
 pub(super) fn shown(command: Command) -> Command {
     let names: Vec<String> =
         command.get_subcommands().map(|inner| inner.get_name().to_owned()).collect();

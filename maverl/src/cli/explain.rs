@@ -25,7 +25,7 @@ pub(super) struct ExplainArgs {
     preset: Option<String>,
 }
 
-/// The explanation as text, in lines of at most so many columns.
+/// Formats the explanation in lines of at most `width` columns.
 pub(super) fn explain(
     args: &ExplainArgs,
     registry: &Registry,
@@ -80,7 +80,7 @@ fn one(preset: Preset) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// A preset with every default written out.
+/// Returns a preset with every default written out.
 fn whole(preset: Preset) -> AlgorithmConfig {
     let named = AlgorithmConfig { name: preset, ..AlgorithmConfig::default() };
     AlgorithmConfig::from(&AlgorithmPlan::from(&named))
@@ -93,7 +93,7 @@ fn table(parts: &AlgorithmConfig) -> Result<toml::Table, Failure> {
     Ok(table)
 }
 
-/// The keys that others lack, in tables as well.
+/// Removes the keys that `others` has, also in nested tables.
 fn without(mut table: toml::Table, others: &toml::Table) -> toml::Table {
     table.retain(|key, value| match (value, others.get(key)) {
         (toml::Value::Table(inner), Some(toml::Value::Table(other))) => {
@@ -105,7 +105,7 @@ fn without(mut table: toml::Table, others: &toml::Table) -> toml::Table {
     table
 }
 
-/// A table as a configuration.
+/// Formats a table as a configuration.
 fn written(algorithm: toml::Table) -> Result<String, Failure> {
     #[derive(Serialize)]
     struct Whole {

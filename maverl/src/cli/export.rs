@@ -5,15 +5,18 @@ use std::process::ExitCode;
 
 use clap::{ArgGroup, Args, ValueEnum};
 
+use super::card::{Card, Kind};
 use super::{Failure, inspect, models, paths, print};
 use crate::checkpoint::{Checkpoints, Which};
 use crate::model::lora::is_adapter;
-use crate::model::{Model, ModelFiles, ModelSource, SaveOptions, StoredDtype, Tokenizer};
+use crate::model::{
+    Hub, HubId, Model, ModelFiles, ModelSource, SaveOptions, StoredDtype, Tokenizer,
+};
 use crate::run_dir::disk::{
     entries, file_name, name, parent, remove, sync_dir, sync_tree, temporary,
 };
 
-/// How far a merge may move a logit, relative to the largest (or 1).
+/// Maximum change of a logit by a merge, relative to the largest (or 1).
 const TOLERANCE: f32 = 1e-4;
 
 #[derive(Args)]
@@ -42,15 +45,23 @@ pub(super) struct ExportArgs {
     /// The directory to write, which must be new or empty.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// How the weights are stored. [default: as `config.json` says; an adapter always f32]
+    /// Type of the stored weights. [default: as `config.json` says; an adapter always f32]
     #[arg(long, value_name = "TYPE")]
     dtype: Option<Dtype>,
     /// Weights of more bytes become several files: a number, or one with KB, MB or GB.
     #[arg(long, value_name = "SIZE", default_value = "5GB", value_parser = size)]
     max_shard_size: u64,
+    /// Upload the directory to a repository of the hub, which is created if it is not there: `hf:ORG/NAME`.
+    ///
+    /// The token of `HF_TOKEN` must be allowed to write. An adapter needs a base that is on the hub, too.
+    #[arg(long, value_name = "REPO")]
+    push_to: Option<String>,
+    /// Create the repository for its owner alone.
+    #[arg(long, requires = "push_to")]
+    private: bool,
 }
 
-/// How numbers are stored.
+/// Number type of stored weights.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(super) enum Dtype {
     /// 32 bits, as trained.
@@ -71,17 +82,28 @@ impl From<Dtype> for StoredDtype {
     }
 }
 
-/// Exports what the arguments name.
+/// Exports the model, adapter or policy of the arguments.
 pub(super) fn export(args: &ExportArgs) -> Result<ExitCode, Failure> {
     writable(&args.out)?;
-    let model = args.open()?;
+    let target = args.target()?;
+    let (model, origin) = args.open()?;
     if args.merge && model.adapter().is_none() {
         return Err(Failure("`--merge` is for adapters, and there is none".to_owned()));
     }
+    let apart = model.adapter().is_some() && !args.merge;
+    if target.is_some() && apart && !model.base_name().starts_with("hf:") {
+        return Err(Failure(format!(
+            "`--push-to`: the base of the adapter, {}, is not on the hub, so nobody could load it; `--merge` makes one \
+             model of both",
+            model.base_name()
+        )));
+    }
+    let card = origin.card(if apart { Kind::Adapter } else { Kind::Model })?.text();
     let told = whole(&args.out, |dir| {
-        if model.adapter().is_some() && !args.merge {
-            model.save(dir)?;
-            return Ok("an adapter; `--merge` would make one model of it and its base".to_owned());
+        std::fs::write(dir.join(CARD), &card)
+            .map_err(|e| Failure(format!("cannot write {}: {e}", dir.join(CARD).display())))?;
+        if apart {
+            return adapter(&model, dir, &args.out);
         }
         let dtype = args.dtype.map_or_else(|| model.stored_dtype(), StoredDtype::from);
         let options = SaveOptions { dtype, shard_bytes: args.max_shard_size };
@@ -91,17 +113,89 @@ pub(super) fn export(args: &ExportArgs) -> Result<ExitCode, Failure> {
         model.save_full(dir, &options)?;
         Ok(format!("a model of {} parameters in {}", model.weights.parameters(), dtype.name()))
     })?;
-    print(&format!("wrote {}: {told}", args.out.display()))
+    print(&format!("wrote {}: {told}", args.out.display()))?;
+    let Some((hub, id)) = target else { return Ok(ExitCode::SUCCESS) };
+    let at = hub.push(&id, &args.out, args.private).map_err(|error| {
+        let dir = args.out.display();
+        Failure(format!("{error}. {dir} is written; `hf upload` can upload it, too"))
+    })?;
+    print(&format!("uploaded {id}: {at}"))
+}
+
+/// The model card.
+const CARD: &str = "README.md";
+/// Where a built-in base is written, within the adapter's directory.
+const BASE: &str = "base";
+
+/// Writes an adapter with its tokenizer. A base that no other program has is written beside it.
+fn adapter(model: &Model, dir: &Path, out: &Path) -> Result<String, Failure> {
+    const TOLD: &str = "an adapter; `--merge` would make one model of it and its base";
+    let base = model.base_name();
+    if !base.starts_with("builtin:") {
+        model.save_adapter(dir, base)?;
+        return Ok(format!("{TOLD}. Its base is {base}"));
+    }
+    let place = std::path::absolute(out).map_err(|e| Failure(format!("{}: {e}", out.display())))?;
+    let place = place.join(BASE);
+    model.save_adapter(dir, &place.display().to_string())?;
+    let beside = dir.join(BASE);
+    std::fs::create_dir(&beside)
+        .map_err(|e| Failure(format!("cannot make {}: {e}", beside.display())))?;
+    model.save_full(
+        &beside,
+        &SaveOptions { dtype: model.stored_dtype(), ..SaveOptions::default() },
+    )?;
+    Ok(format!(
+        "{TOLD}. Its base, {base}, is in {}, which `base_model_name_or_path` of `adapter_config.json` names: write another \
+         path there if you move it",
+        place.display()
+    ))
+}
+
+/// Where an exported model is from.
+enum Origin {
+    /// A model as users write it.
+    Model(String),
+    /// A policy of a run, at a step; its base, where it is an adapter.
+    Policy { run: PathBuf, policy: String, step: u64, base: Option<String> },
+}
+
+impl Origin {
+    fn card(&self, kind: Kind) -> Result<Card, Failure> {
+        match self {
+            Self::Model(base) => Ok(Card::new(kind, base)),
+            Self::Policy { run, policy, step, base } => {
+                Card::of_run(kind, base.as_deref(), (run, policy, *step))
+            }
+        }
+    }
 }
 
 impl ExportArgs {
-    fn open(&self) -> Result<Model, Failure> {
-        let (model, adapter) = match &self.run {
-            None => (self.model.clone().unwrap_or_default(), self.adapter.clone()),
+    /// The repository to upload to, if there is one.
+    fn target(&self) -> Result<Option<(Hub, HubId)>, Failure> {
+        let Some(text) = &self.push_to else { return Ok(None) };
+        let id = text.strip_prefix("hf:").ok_or_else(|| {
+            Failure(format!("`--push-to` is {text:?}; a repository of the hub is `hf:ORG/NAME`"))
+        })?;
+        let (hub, id) = (Hub::from_env()?, HubId::parse(id)?);
+        hub.check_push(&id)?;
+        Ok(Some((hub, id)))
+    }
+
+    fn open(&self) -> Result<(Model, Origin), Failure> {
+        let (model, adapter, origin) = match &self.run {
+            None => {
+                let model = self.model.clone().unwrap_or_default();
+                (model.clone(), self.adapter.clone(), Origin::Model(model))
+            }
             Some(run) => {
-                let dir = policy(run, self.checkpoint, self.policy.as_deref())?;
+                let (dir, step) = policy(run, self.checkpoint, self.policy.as_deref())?;
+                let (run, policy) = (run.clone(), name(&dir).replace("%2F", "/"));
+                let origin = |base| Origin::Policy { run, policy, step, base };
                 if is_adapter(&dir) {
-                    (self.base(&dir)?, Some(dir))
+                    let base = self.base(&dir)?;
+                    (base.clone(), Some(dir), origin(Some(base)))
                 } else if self.model.is_some() {
                     return Err(Failure(
                         "`--model` is the base of an adapter, and this policy is none: it has its own weights; leave \
@@ -109,17 +203,17 @@ impl ExportArgs {
                             .to_owned(),
                     ));
                 } else {
-                    (dir.display().to_string(), None)
+                    (dir.display().to_string(), None, origin(None))
                 }
             }
         };
         let files = models::files(&model)?;
-        // It is written as it is, and would be of no use if it were damaged.
+        // The tokenizer is copied unchanged; a damaged one would make the export useless.
         Tokenizer::load(&files)?;
-        models::load(&files, adapter.as_deref())
+        Ok((models::load(&files, adapter.as_deref())?, origin))
     }
 
-    /// The base of a policy that is an adapter.
+    /// Returns the base of a policy that is an adapter.
     fn base(&self, dir: &Path) -> Result<String, Failure> {
         if let Some(model) = &self.model {
             return Ok(model.clone());
@@ -135,27 +229,28 @@ impl ExportArgs {
     }
 }
 
-/// The directory of a policy in a checkpoint.
-fn policy(run: &Path, which: Which, policy: Option<&str>) -> Result<PathBuf, Failure> {
+/// The directory of a policy in a checkpoint, and the checkpoint's step.
+fn policy(run: &Path, which: Which, policy: Option<&str>) -> Result<(PathBuf, u64), Failure> {
     let run = paths::run(run)?;
     let checkpoint = Checkpoints::of(run.path()).open(which)?;
+    let step = checkpoint.state.step;
     let dirs = entries(&checkpoint.path().join("policies"))?;
     let known = dirs.iter().map(|dir| name(dir)).collect::<Vec<_>>().join("`, `");
     match (policy, dirs.as_slice()) {
-        (None, [only]) => Ok(only.clone()),
+        (None, [only]) => Ok((only.clone(), step)),
         (None, _) => Err(Failure(format!(
             "the run has several policies: give one of `{known}` as `--policy`"
         ))),
         (Some(policy), _) => {
             let found = dirs.iter().find(|dir| name(dir) == file_name(policy));
-            found.cloned().ok_or_else(|| {
+            found.cloned().map(|dir| (dir, step)).ok_or_else(|| {
                 Failure(format!("the run has no policy `{policy}`; it has `{known}`"))
             })
         }
     }
 }
 
-/// Writes a model with its adapter merged in, reads it back, and compares it with the one that has the adapter apart.
+/// Writes a model with its adapter merged, reads it back, and compares it with the unmerged one.
 fn merged(model: &Model, dir: &Path, options: &SaveOptions) -> Result<String, Failure> {
     let (merged, exact) = model.merge()?;
     merged.save_full(dir, options)?;
@@ -164,7 +259,7 @@ fn merged(model: &Model, dir: &Path, options: &SaveOptions) -> Result<String, Fa
     let (ours, theirs) = (logits(model)?, logits(&written)?);
     let size = ours.iter().fold(1.0_f32, |most, logit| most.max(logit.abs()));
     let differences = ours.iter().zip(&theirs).map(|(a, b)| (a - b).abs());
-    // `max` would pass over a logit that is not a number.
+    // `max` would skip a logit that is not a number.
     let worst = differences.fold(0.0_f32, |w, d| if d > w || d.is_nan() { d } else { w });
     let n = ours.len() / model.config.vocab_size;
     if options.dtype == StoredDtype::F32 {
@@ -184,14 +279,14 @@ fn merged(model: &Model, dir: &Path, options: &SaveOptions) -> Result<String, Fa
     ))
 }
 
-/// Logits of ids spread over the vocabulary.
+/// Returns logits of ids spread over the vocabulary.
 fn logits(model: &Model) -> Result<Vec<f32>, Failure> {
     let n = model.config.max_position_embeddings.min(64);
     let ids: Vec<u32> = (0..n).map(|i| (i * 7919 % model.config.vocab_size) as u32).collect();
     Ok(model.logits(&ids)?)
 }
 
-/// Refuses a directory with something in it.
+/// Fails for a directory that is not empty.
 pub(super) fn writable(out: &Path) -> Result<(), Failure> {
     if out.exists() && (!out.is_dir() || !entries(out)?.is_empty()) {
         return Err(Failure(format!("{} is not empty; give another `--out`", out.display())));
@@ -199,7 +294,7 @@ pub(super) fn writable(out: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes a directory that appears under its name when all of it is there.
+/// Writes a directory that appears under its name only when it is complete.
 pub(super) fn whole<T>(
     out: &Path,
     write: impl FnOnce(&Path) -> Result<T, Failure>,
@@ -217,13 +312,13 @@ pub(super) fn whole<T>(
             Ok(told)
         });
     if made.is_err() {
-        // What is left only takes space; the error worth telling is the first one.
+        // A remaining temporary directory only takes space. The first error is the one to report.
         let _ = remove(&staged);
     }
     made
 }
 
-/// `5000`, `300MB`, `5GB`; units are powers of 1000, as `save_pretrained` has them.
+/// Parses `5000`, `300MB`, `5GB`; units are powers of 1000, as in `save_pretrained`.
 fn size(text: &str) -> Result<u64, String> {
     let upper = text.to_uppercase();
     let units = [("KB", 1_000), ("MB", 1_000_000), ("GB", 1_000_000_000)];

@@ -1,4 +1,4 @@
-//! `maverl generate`: a completion, printed as it is made.
+//! `maverl generate`: a completion, printed while it is sampled.
 
 use std::io::Write;
 use std::num::NonZeroUsize;
@@ -19,9 +19,13 @@ use crate::trajectory::Finish;
 pub(super) struct GenerateArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// What the model is given.
-    #[arg(long, value_name = "TEXT")]
-    prompt: String,
+    /// Prompt of the model.
+    #[arg(long, value_name = "TEXT", required_unless_present = "prompt_ids")]
+    prompt: Option<String>,
+    /// The same as token ids, such as the `prompt_ids` and `ids` of `--json`.
+    #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', value_parser = number::small)]
+    #[arg(conflicts_with_all = ["prompt", "chat", "system"])]
+    prompt_ids: Vec<u32>,
     /// Ask it as a user, in the model's chat template; without this the model continues the text.
     #[arg(long)]
     chat: bool,
@@ -58,6 +62,13 @@ pub(super) struct GenerateArgs {
 pub(super) fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
     let (model, tokenizer) = args.model.open()?;
     let prompt = args.prompt_ids(&tokenizer)?;
+    let rows = model.config.vocab_size;
+    if let Some(id) = prompt.iter().find(|&&id| id as usize >= rows) {
+        return Err(Failure(format!(
+            "`--prompt-ids` has {id}; the model has ids from 0 to {}",
+            rows - 1
+        )));
+    }
     if prompt.is_empty() {
         return Err(Failure("`--prompt` is empty; the model needs at least one token".to_owned()));
     }
@@ -69,7 +80,7 @@ pub(super) fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
     }
     let (mut stream, mut out) = (tokenizer.detokenizer(), std::io::stdout());
     let mut show = |text: String| {
-        // A reader that has gone (`| head`) is no error.
+        // A closed reader (`| head`) is not an error.
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     };
     runtime::complete(&model, &tokenizer, request, |id| show(stream.push(id)))?;
@@ -84,10 +95,13 @@ impl GenerateArgs {
                 let message = "`--chat-template-kwargs` is for a chat template; add `--chat`";
                 return Err(Failure(message.to_owned()));
             }
-            return Ok(tokenizer.encode_framed(&self.prompt)?);
+            return match &self.prompt {
+                Some(text) => Ok(tokenizer.encode_framed(text)?),
+                None => Ok(self.prompt_ids.clone()),
+            };
         }
         let system = self.system.as_deref().map(|text| ChatMessage::new("system", text));
-        let user = ChatMessage::new("user", self.prompt.as_str());
+        let user = ChatMessage::new("user", self.prompt.as_deref().unwrap_or_default());
         let rendered = tokenizer.render_chat(&ChatInput::open(system.into_iter().chain([user])))?;
         Ok(tokenizer.encode_rendered(&rendered)?)
     }
@@ -108,10 +122,10 @@ impl GenerateArgs {
 #[derive(Serialize)]
 struct Report<'a> {
     prompt_ids: &'a [u32],
-    /// The stop id included.
+    /// Sampled ids, the stop id included.
     ids: &'a [u32],
     text: String,
-    /// Of each id, under the temperature-scaled, unfiltered softmax.
+    /// Log-probability of each id, under the temperature-scaled, unfiltered softmax.
     logprobs: &'a [f32],
     finish_reason: &'static str,
 }

@@ -15,7 +15,7 @@ use crate::data::read_text;
 use crate::env::{math, nli, search};
 use crate::run_dir::disk::temporary;
 
-/// How many bad rows are shown.
+/// Maximum number of bad rows in a message.
 const SHOWN: usize = 100;
 
 #[derive(Args)]
@@ -56,14 +56,14 @@ enum Rule {
     Code,
 }
 
-/// What is said of one row.
+/// Result of one row.
 struct Grade {
     verdict: &'static str,
     extracted: Option<String>,
     reason: &'static str,
 }
 
-/// Judges every row of a file.
+/// Grades every row of a file.
 pub(super) fn grade(args: &GradeArgs) -> Result<ExitCode, Failure> {
     let text = read_text(&args.input).map_err(|error| paths::unreadable(&args.input, &error))?;
     let mut bad = Vec::new();
@@ -71,7 +71,7 @@ pub(super) fn grade(args: &GradeArgs) -> Result<ExitCode, Failure> {
         Rule::Code => {
             let rows = rows(&text, &args.input, code::row)?;
             let graded = code::graded(rows, &args.python, args.strict, args.seconds)?;
-            // Every line gave a row, or there would be none.
+            // Every line has a row, since bad lines end the command earlier.
             for ((line, _), (_, trouble)) in lines(&text).zip(&graded) {
                 bad.extend(trouble.as_ref().map(|what| placed(&args.input, line, what)));
             }
@@ -94,7 +94,7 @@ pub(super) fn grade(args: &GradeArgs) -> Result<ExitCode, Failure> {
     let partial = temporary(&args.output);
     write(&graded, &partial).and_then(|()| std::fs::rename(&partial, &args.output)).map_err(
         |error| {
-            // What is left only takes space; the error worth telling is the first one.
+            // A remaining partial file only takes space. The first error is the one to report.
             let _ = std::fs::remove_file(&partial);
             Failure(format!("cannot write {}: {error}", args.output.display()))
         },
@@ -113,14 +113,14 @@ fn write(rows: &[Map<String, Value>], path: &Path) -> std::io::Result<()> {
     out.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()
 }
 
-/// A row with the texts that are judged.
+/// A row with its texts to grade.
 struct Row {
     object: Map<String, Value>,
     answer: String,
     truths: Vec<String>,
 }
 
-/// Every row, or all that are wrong.
+/// Reads every row, or returns all that are invalid.
 fn rows<T>(
     text: &str,
     path: &Path,
@@ -141,17 +141,17 @@ fn rows<T>(
     }
 }
 
-/// The lines that hold rows, by their numbers.
+/// Returns the non-empty lines with their numbers.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty())
 }
 
-/// What is wrong, with its place in the file.
+/// Formats a problem with its place in the file.
 fn placed(path: &Path, line: usize, what: &str) -> String {
     format!("{}:{line}: {what}", path.display())
 }
 
-/// What is said of the bad rows of a file that has so many good ones.
+/// Returns the error about the bad rows of a file with `good` valid ones.
 fn cannot_be_graded(mut bad: Vec<String>, good: usize) -> Failure {
     let n = bad.len();
     let more = if n > SHOWN { format!("\n... and {} more", n - SHOWN) } else { String::new() };
@@ -176,7 +176,7 @@ fn row(object: Map<String, Value>) -> Result<Row, String> {
     }
 }
 
-/// A row whose truths are labels.
+/// Reads a row whose truths are labels.
 fn labeled(object: Map<String, Value>) -> Result<Row, String> {
     let row = row(object)?;
     let truth = &row.object["truth"];

@@ -3,7 +3,7 @@
 use crate::registry::{Declaration, Registry};
 use crate::table::{NO_BREAK, Table};
 
-/// Everything that is linked in.
+/// Lists all linked components.
 pub(super) fn list(registry: &Registry) -> Table {
     let header = ["kind", "name", "what it is", "options"];
     let mut table = Table::plain(header).prose(&[2, 3]).title(2);
@@ -19,5 +19,7 @@ pub(super) fn list(registry: &Registry) -> Table {
     registry.environments.values().for_each(|entry| add("environment", &entry.declaration));
     registry.rewards.values().for_each(|entry| add("reward", &entry.declaration));
     registry.tools.values().for_each(|entry| add("tool", &entry.declaration));
+    registry.advantages.values().for_each(|entry| add("advantage", &entry.declaration));
+    registry.surrogates.values().for_each(|entry| add("surrogate", &entry.declaration));
     table
 }

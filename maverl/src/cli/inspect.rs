@@ -1,4 +1,4 @@
-//! `maverl inspect`: what is in a model or adapter directory.
+//! `maverl inspect`: content of a model or adapter directory.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,14 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Failure, paths, print, terminal};
-use crate::model::lora::{WEIGHTS_FILE, is_adapter};
+use crate::model::lora::{Patterns, WEIGHTS_FILE, is_adapter};
 use crate::model::{
     ChatInput, ChatMessage, HfConfig, LoraConfig, ModelFiles, ModelSource, Tokenizer, builtin,
 };
 use crate::plan::{bytes, count, weights};
 use crate::table::Table;
 
-/// Characters of a template's first line that are shown.
+/// Maximum number of characters shown of a template's first line.
 const LINE: usize = 80;
 
 #[derive(Args)]
@@ -31,7 +31,7 @@ pub(super) struct InspectArgs {
     json: bool,
 }
 
-/// Says what a model or an adapter is.
+/// Describes a model or an adapter.
 pub(super) fn inspect(args: &InspectArgs) -> Result<ExitCode, Failure> {
     let source = ModelSource::parse(&args.model)?;
     paths::model(&source)?;
@@ -52,19 +52,19 @@ pub(super) fn inspect(args: &InspectArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// A model.
+/// Report of a model.
 #[derive(Debug, Serialize)]
 struct ModelReport {
     model: String,
     architecture: String,
     layers: usize,
     parameters: Parts,
-    /// Numbers of each stored type.
+    /// Number of values of each stored type.
     dtypes: BTreeMap<String, u64>,
     vocabulary: Vocabulary,
-    /// The output head is the embedding.
+    /// True if the output head is the embedding.
     tied: bool,
-    /// Longest sequence in tokens.
+    /// Maximum length of a sequence in tokens.
     context: usize,
     chat_template: Option<Template>,
     special_tokens: Vec<Special>,
@@ -73,7 +73,7 @@ struct ModelReport {
     files: Vec<FileReport>,
 }
 
-/// Numbers in each part of a model.
+/// Number of values in each part of a model.
 #[derive(Debug, Default, Serialize)]
 struct Parts {
     total: u64,
@@ -81,25 +81,25 @@ struct Parts {
     attention: u64,
     mlp: u64,
     norms: u64,
-    /// 0 where it is the embedding.
+    /// Number of values of the head; 0 if it is the embedding.
     head: u64,
 }
 
 #[derive(Debug, Serialize)]
 struct Vocabulary {
-    /// Of the tokenizer.
+    /// Number of tokens of the tokenizer.
     tokens: usize,
-    /// Of the embedding.
+    /// Number of rows of the embedding.
     rows: usize,
 }
 
 #[derive(Debug, Serialize)]
 struct Template {
     names: Vec<String>,
-    /// The file it is in.
+    /// File of the template.
     file: String,
     first_line: String,
-    /// Whether a conversation that goes on begins as the model saw it; `None` where the template refuses to say.
+    /// True if the prompt of the next turn begins with the previous prompt and reply; `None` if the template fails.
     prefix_preserving: Option<bool>,
 }
 
@@ -120,8 +120,10 @@ impl ModelReport {
     fn read(source: &ModelSource) -> Result<Self, Failure> {
         let files = ModelFiles::new(source);
         let json = files.require("config.json")?;
-        let config = HfConfig::parse(&json)
-            .map_err(|error| Failure(format!("{}: {error}", files.describe())))?;
+        let config = HfConfig::load(&files)?;
+        if let Some(warning) = config.warning() {
+            eprintln!("warning: {}: {warning}", files.describe());
+        }
         let headers = weights::headers(source).map_err(Failure)?;
         let tokenizer = Tokenizer::load(&files)?;
         let json: Value = serde_json::from_slice(&json)?;
@@ -206,18 +208,21 @@ impl Parts {
     }
 }
 
-/// An adapter.
+/// Report of an adapter.
 #[derive(Debug, Serialize)]
 struct AdapterReport {
     adapter: String,
-    /// What its configuration calls the model it is for.
+    /// Name of its base model in the adapter's configuration.
     base: Option<String>,
     rank: usize,
     alpha: f64,
     rslora: bool,
-    /// What the product of its matrices is multiplied by.
+    /// Factor on the product of its matrices.
     scale: f32,
     target_modules: Vec<String>,
+    /// Options that are selected by expressions.
+    #[serde(skip_serializing_if = "Patterns::is_empty")]
+    patterns: Patterns,
     parameters: u64,
     dtypes: BTreeMap<String, u64>,
     files: Vec<FileReport>,
@@ -238,6 +243,7 @@ impl AdapterReport {
             parameters: dtypes.values().sum(),
             dtypes,
             target_modules: config.target_modules,
+            patterns: config.patterns,
             files: listed(dir)?,
         })
     }
@@ -246,19 +252,23 @@ impl AdapterReport {
         let base = self.base.as_deref().unwrap_or("(not said)").to_owned();
         let kind = if self.rslora { "rank-stabilized LoRA" } else { "LoRA" };
         let Self { rank, alpha, scale, .. } = self;
-        let lines = [
+        let mut lines = vec![
             ("adapter", self.adapter.clone()),
             ("base", base),
             ("kind", format!("{kind}, rank {rank}, alpha {alpha}, scale {scale}")),
-            ("targets", self.target_modules.join(", ")),
+            ("targets", self.patterns.words(&self.target_modules)),
             ("parameters", format!("{} ({})", count(self.parameters), self.parameters)),
             ("stored as", stored(&self.dtypes)),
         ];
+        let Patterns { rank_pattern, alpha_pattern, .. } = &self.patterns;
+        lines
+            .extend(rank_pattern.iter().map(|(name, rank)| ("rank of", format!("{name}: {rank}"))));
+        lines.extend(alpha_pattern.iter().map(|(name, a)| ("alpha of", format!("{name}: {a}"))));
         laid_out(&lines, &self.files)
     }
 }
 
-/// What an adapter's configuration calls the model it is for.
+/// Returns the name of the base model in an adapter's configuration.
 pub(super) fn base(dir: &Path) -> Result<Option<String>, Failure> {
     let path = dir.join(crate::model::lora::CONFIG_FILE);
     let failed = |error: &dyn std::fmt::Display| Failure(format!("{}: {error}", path.display()));
@@ -323,7 +333,7 @@ fn template(files: &ModelFiles, tokenizer: &Tokenizer) -> Result<Option<Template
     Ok(Some(Template { names, file: file.to_owned(), first_line, prefix_preserving }))
 }
 
-/// Whether the prompt and what the model said to it begin the prompt of the next turn.
+/// Returns true if the prompt of the next turn begins with the previous prompt and the model's reply.
 fn prefix_preserving(tokenizer: &Tokenizer) -> Option<bool> {
     let (ask, reply) = (ChatMessage::new("user", "one"), "<think>\ntwo\n</think>\n\nthree");
     let render = |messages: Vec<ChatMessage>| {
@@ -361,13 +371,13 @@ fn embedded(files: &ModelFiles) -> Result<Vec<FileReport>, Failure> {
     builtin::FILES.iter().map(file).collect()
 }
 
-/// A line for each label, and one for each file.
+/// Formats a line for each label, and one for each file.
 fn laid_out(lines: &[(&str, String)], files: &[FileReport]) -> String {
     let files = files.iter().map(|file| ("file", format!("{} {}", file.name, bytes(file.bytes))));
     let mut table = Table::plain(["", ""]).prose(&[1]);
     let mut last = "";
     for (label, value) in lines.iter().cloned().chain(files) {
-        // A label that comes again is not repeated.
+        // A repeated label is left empty.
         table.row([if label == last { "" } else { label }, &value]);
         last = label;
     }

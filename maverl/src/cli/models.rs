@@ -1,4 +1,4 @@
-//! What the commands about models take: where a model is, and an adapter on it.
+//! Common arguments of commands about models: the model and its adapter.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::{Failure, paths};
 use crate::model::lora::is_adapter;
 use crate::model::{ChatInput, Model, ModelFiles, ModelSource, Tokenizer};
 
-/// Where a model is.
+/// Location of a model.
 #[derive(Args, Debug, Clone)]
 pub(super) struct ModelArgs {
     /// The model: a Hugging Face directory, `hf:ORG/NAME` or `hf:ORG/NAME@REVISION` on the hub, or `builtin:tiny`.
@@ -42,7 +42,7 @@ impl ModelArgs {
     }
 }
 
-/// Variables of a chat template, but none that a conversation gives.
+/// Parses variables of a chat template, except those that a conversation sets.
 fn kwargs(text: &str) -> Result<Map<String, Value>, String> {
     let kwargs: Map<String, Value> =
         serde_json::from_str(text).map_err(|error| format!("no JSON object: {error}"))?;
@@ -52,7 +52,7 @@ fn kwargs(text: &str) -> Result<Map<String, Value>, String> {
     }
 }
 
-/// The files of a model, all of them here.
+/// Returns the files of a model, all present locally.
 pub(super) fn files(path: &str) -> Result<ModelFiles, Failure> {
     let source = ModelSource::parse(path)?;
     paths::model(&source)?;
@@ -67,9 +67,12 @@ pub(super) fn files(path: &str) -> Result<ModelFiles, Failure> {
     }
 }
 
-/// Loads a model, under an adapter if one is given.
+/// Loads a model, with an adapter if one is given.
 pub(super) fn load(files: &ModelFiles, adapter: Option<&Path>) -> Result<Model, Failure> {
     let model = Model::load(files)?;
+    if let Some(warning) = model.config.warning() {
+        eprintln!("warning: {}: {warning}", files.describe());
+    }
     match adapter {
         None => Ok(model),
         Some(dir) if is_adapter(dir) => Ok(model.load_adapter(dir)?),

@@ -1,10 +1,10 @@
-//! `maverl new`: the crate of a new team, which `docs/src/walkthrough.md` walks through.
+//! `maverl new`: creates the crate of a new team, which `docs/src/walkthrough.md` explains.
 
 use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// The name the files here are written with; the new one takes its place.
+/// Name in the template files, which the new name replaces.
 const NAME: &str = "my_team";
 
 /// Path of maverl in the template of the manifest; replaced by the real one.
@@ -29,7 +29,7 @@ const FILES: [(&str, &str); 9] = [
     (".gitignore", include_str!("new/gitignore")),
 ];
 
-/// Words that Rust keeps for itself.
+/// Reserved words of Rust.
 const KEYWORDS: [&str; 51] = [
     "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate",
     "do", "dyn", "else", "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl",
@@ -38,7 +38,7 @@ const KEYWORDS: [&str; 51] = [
     "unsafe", "unsized", "use", "virtual", "where", "while", "yield",
 ];
 
-/// Crates that every team already has, and names that Cargo keeps for directories of its own.
+/// Crates that every team depends on, and names of Cargo's own directories.
 const TAKEN: [&str; 10] = [
     "alloc",
     "build",
@@ -52,47 +52,47 @@ const TAKEN: [&str; 10] = [
     "test",
 ];
 
-/// Why no crate was written.
+/// Error of creating a crate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NewError {
-    /// The name cannot be that of a team crate.
+    /// The name is not valid for a team crate.
     #[error("`{name}` cannot be the name of a team: {reason}; {}", instead.as_ref().map_or_else(
         || "for example `my_team`".to_owned(), |name| format!("did you mean `{name}`?")))]
     Name {
         /// The name.
         name: String,
-        /// What is wrong with it.
+        /// Reason why it is invalid.
         reason: &'static str,
-        /// A name that would do.
+        /// A valid name instead.
         instead: Option<String>,
     },
-    /// There is something under that name.
+    /// The path already exists.
     #[error("`{}` is already there; choose another name, or remove it", .0.display())]
     Exists(PathBuf),
-    /// `--maverl` names something else.
+    /// `--maverl` does not name a checkout of maverl.
     #[error(
         "`{}` is not the source of maverl: neither it nor its `maverl` directory has a `Cargo.toml` of the package \
          `maverl`; give the directory of a checkout", .0.display()
     )]
     NotMaverl(PathBuf),
-    /// The operating system refused.
+    /// An operation of the operating system failed.
     #[error("cannot write `{}`: {source}", path.display())]
     Write {
-        /// What.
+        /// Path of the operation.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
 
-/// Writes the crate of a new team into `parent`, and says where. It depends on the source at `maverl` (a checkout, or the
-/// crate in it); without one on the checkout that this maverl was built from; without that on the published version. With a
-/// checkout come the versions of all crates that it was tested with.
+/// Writes the crate of a new team into `parent`, and returns its path. It depends on the source at `maverl` (a
+/// checkout, or the crate in it); else on the checkout that this maverl was built from; else on the published version.
+/// With a checkout, the crate gets the versions of all dependencies that the checkout was tested with.
 ///
 /// # Errors
 ///
-/// See [`NewError`]; nothing is left behind.
+/// See [`NewError`]; no file remains.
 pub fn new_team(parent: &Path, name: &str, maverl: Option<&Path>) -> Result<PathBuf, NewError> {
     check_name(name)?;
     let source = match maverl {
@@ -116,7 +116,7 @@ pub fn new_team(parent: &Path, name: &str, maverl: Option<&Path>) -> Result<Path
         }
     });
     if let Err(error) = written {
-        // What is left of the attempt only takes space; the error worth telling is the first one.
+        // A remaining directory only takes space. The first error is the one to report.
         let _ = fs::remove_dir_all(&dir);
         return Err(error);
     }
@@ -129,7 +129,7 @@ fn write(path: &Path, text: &str) -> Result<(), NewError> {
     written.map_err(|source| NewError::Write { path: path.to_owned(), source })
 }
 
-/// Accepts what is the name of a crate, of a Rust path, and the first part of the names of agents.
+/// Validates a name as that of a crate, of a Rust path, and as the first part of agents' names.
 fn check_name(name: &str) -> Result<(), NewError> {
     let reason = if !is_snake(name) {
         "names are words of a-z and 0-9 joined by single `_`, a letter first"
@@ -153,7 +153,7 @@ fn is_snake(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_lowercase()) && name.split('_').all(word)
 }
 
-/// `MyTeam` and `my-team` as `my_team`.
+/// Converts `MyTeam` and `my-team` to `my_team`.
 fn snake(name: &str) -> String {
     let mut snake = String::new();
     let mut after_lower = false;
@@ -169,13 +169,13 @@ fn snake(name: &str) -> String {
     snake.split('_').filter(|word| !word.is_empty()).collect::<Vec<_>>().join("_")
 }
 
-/// Sources of maverl and of its orchestras for the manifest of a crate in `parent`.
+/// Returns the sources of maverl and of its orchestras for the manifest of a crate in `parent`.
 fn dependencies(source: Option<&Path>, parent: &Path) -> (String, String) {
     let Some(source) = source else {
         let version = format!("version = \"{}\"", env!("CARGO_PKG_VERSION"));
         return (version.clone(), version);
     };
-    // The crate is a directory in `parent`, which may be written as nothing.
+    // The crate is a directory in `parent`, which may be empty.
     let here = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
     let from = fs::canonicalize(here).map(|here| here.join(NAME));
     let path = |to: &Path| {
@@ -187,7 +187,7 @@ fn dependencies(source: Option<&Path>, parent: &Path) -> (String, String) {
     (path(source), path(&orchestras))
 }
 
-/// The path from one directory to another, both absolute; `None` where they have nothing in common but the root.
+/// Returns the relative path from one absolute directory to another; `None` if they share only the root.
 fn relative(from: &Path, to: &Path) -> Option<String> {
     let shared = from.components().zip(to.components()).take_while(|(a, b)| a == b).count();
     if from.components().take(shared).filter(|part| matches!(part, Component::Normal(_))).count()
@@ -201,7 +201,7 @@ fn relative(from: &Path, to: &Path) -> Option<String> {
     Some(up.chain(down).collect::<Vec<_>>().join("/"))
 }
 
-/// maverl's crate at a path or in its `maverl` directory, as an absolute path.
+/// Returns the absolute path of maverl's crate at a path or in its `maverl` directory.
 fn source(given: &Path) -> Option<PathBuf> {
     let is_maverl = |dir: &PathBuf| {
         let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap_or_default();
@@ -212,8 +212,8 @@ fn source(given: &Path) -> Option<PathBuf> {
     fs::canonicalize(dir).ok()
 }
 
-/// The crate in the checkout that this maverl was built from, if it is still there. Cargo's copy of a published crate
-/// has no workspace above it.
+/// Returns the crate in the checkout that this maverl was built from, if it still exists. Cargo's copy of a published
+/// crate has no workspace above it.
 fn checkout() -> Option<PathBuf> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR"));
     let workspace = dir.parent()?.join("Cargo.toml").is_file();

@@ -1,44 +1,44 @@
-//! Numbers on the command line, refused in words that say what is expected.
+//! Parsers of numbers on the command line, whose errors state the expected range.
 
 use std::num::NonZeroUsize;
 
-/// A number of `[0, 2^63)`, as a configuration can hold it.
+/// Parses a number of `[0, 2^63)`, the range of a configuration.
 pub(super) fn seed(text: &str) -> Result<u64, String> {
     whole(text, 0, i64::MAX as u64)
 }
 
-/// A whole number from 0.
+/// Parses a whole number from 0.
 pub(super) fn from_0(text: &str) -> Result<usize, String> {
     whole(text, 0, usize::MAX as u64).map(|number| number as usize)
 }
 
-/// A whole number from 0 to 4294967295.
+/// Parses a whole number from 0 to 4294967295.
 pub(super) fn small(text: &str) -> Result<u32, String> {
     whole(text, 0, u64::from(u32::MAX)).map(|number| number as u32)
 }
 
-/// A whole number from 1.
+/// Parses a whole number from 1.
 pub(super) fn from_1(text: &str) -> Result<NonZeroUsize, String> {
     let number = whole(text, 1, usize::MAX as u64)?;
     NonZeroUsize::new(number as usize).ok_or_else(|| "expected a whole number from 1".to_owned())
 }
 
-/// A finite number from 0.
+/// Parses a finite number from 0.
 pub(super) fn decimal(text: &str) -> Result<f32, String> {
     real(text, "a finite number from 0", |x| x.is_finite() && x >= 0.0)
 }
 
-/// A number from 0 to 1.
+/// Parses a number from 0 to 1.
 pub(super) fn share(text: &str) -> Result<f32, String> {
     real(text, "a number from 0 to 1", |x| (0.0..=1.0).contains(&x))
 }
 
-/// A number above 0 and at most 1.
+/// Parses a number above 0 and at most 1.
 pub(super) fn positive_share(text: &str) -> Result<f32, String> {
     real(text, "a number above 0 and at most 1", |x| x > 0.0 && x <= 1.0)
 }
 
-/// Seconds, a finite number above 0.
+/// Parses seconds, a finite number above 0.
 pub(super) fn seconds(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|x: &f64| x.is_finite() && *x > 0.0);
     number.ok_or_else(|| "expected a finite number above 0".to_owned())
@@ -52,7 +52,7 @@ fn whole(text: &str, least: u64, most: u64) -> Result<u64, String> {
     if let Some(number) = text.parse().ok().filter(|number| (least..=most).contains(number)) {
         return Ok(number);
     }
-    // 1e3, 1_000 and 1000.0 are numbers, written as other programs take them.
+    // 1e3, 1_000 and 1000.0 are numbers in the notation of other programs.
     let other = text.replace(['_', ','], "").parse::<f64>().ok();
     let other = other.filter(|x| x.fract() == 0.0 && *x >= least as f64 && *x < 1e18);
     Err(match other {

@@ -1,4 +1,4 @@
-//! Paths on the command line, and messages where they do not exist.
+//! Paths on the command line, and errors about missing ones.
 
 use std::io::{Error, ErrorKind};
 use std::path::Path;
@@ -8,7 +8,7 @@ use crate::check::missing::{self, Wanted};
 use crate::model::ModelSource;
 use crate::run_dir::{MANIFEST, RunDir};
 
-/// Number of runs of a directory that are named.
+/// Maximum number of runs of a directory in a message.
 const NAMED: usize = 5;
 
 /// Opens a run directory.
@@ -29,7 +29,7 @@ pub(super) fn run(dir: &Path) -> Result<RunDir, Failure> {
     Err(Failure(not + &help))
 }
 
-/// The last runs in a directory.
+/// Lists the last runs in a directory.
 pub(super) fn runs(dir: &Path) -> Option<String> {
     let entries = std::fs::read_dir(dir).ok()?.flatten();
     let mut names: Vec<String> = entries
@@ -64,7 +64,7 @@ pub(super) fn model(source: &ModelSource) -> Result<(), Failure> {
     }))
 }
 
-/// Message for a file that cannot be read.
+/// Returns the error about an unreadable file.
 pub(super) fn unreadable(path: &Path, error: &Error) -> Failure {
     if path.is_dir() {
         return Failure(format!("{} is a directory; a file of rows is needed", path.display()));
@@ -79,7 +79,7 @@ pub(super) fn unreadable(path: &Path, error: &Error) -> Failure {
     }
 }
 
-/// Message for a path that does not exist.
+/// Returns the error about a path that does not exist.
 fn nothing(path: &Path, wanted: Wanted) -> Failure {
     let here = Path::new("");
     let help = missing::help(path, here, wanted).map(|help| format!("\n{help}"));

@@ -1,4 +1,4 @@
-//! `maverl replay`: a recorded episode beside what is played now, turn by turn.
+//! `maverl replay`: compares a recorded episode with its replay, turn by turn.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -12,11 +12,11 @@ use crate::rollout::Replayed;
 use crate::train::{self, Recorded};
 use crate::trajectory::{Outcome, Seat, Turn};
 
-/// How many characters of a prompt are shown, from its end.
+/// Number of characters shown of a prompt, from its end.
 const TAIL: usize = 240;
 
-/// Replays an episode and prints it; fails if it is not what was recorded. Of a step, the names of its episodes are
-/// printed.
+/// Replays an episode and prints it; fails if it differs from the recording. For a step, prints the names of its
+/// episodes.
 pub(super) fn replay(dir: &Path, episode: &str, json: bool) -> Result<ExitCode, Failure> {
     let run = paths::run(dir)?;
     let listed = episode.parse().ok().map(|step| Recorded::names(&run, step)).transpose()?;
@@ -35,7 +35,7 @@ pub(super) fn replay(dir: &Path, episode: &str, json: bool) -> Result<ExitCode, 
     Ok(if report.identical { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A recorded episode, and how it differs from what is played now.
+/// A recorded episode, and its differences from the replay.
 #[derive(Debug, Serialize)]
 struct Report {
     episode: String,
@@ -50,12 +50,12 @@ struct Report {
 struct TurnReport {
     path: String,
     seat: Seat,
-    /// The last message.
+    /// Last message of the prompt.
     prompt: String,
     reply: String,
-    /// Why the reply could not be read.
+    /// Reason why the reply is malformed.
     error: Option<String>,
-    /// What is not as it was recorded.
+    /// Difference from the recording.
     difference: Option<String>,
 }
 
@@ -107,12 +107,12 @@ impl Report {
     }
 }
 
-/// A label and a text, further lines below the first.
+/// Formats a label and a text, further lines below the first.
 fn block(label: &str, text: &str) -> String {
     format!("  {label:<8}{}\n", text.trim_end().replace('\n', "\n          "))
 }
 
-/// The end of a text.
+/// Returns the end of a text.
 fn tail(text: &str) -> String {
     match text.char_indices().rev().nth(TAIL) {
         None => text.to_owned(),

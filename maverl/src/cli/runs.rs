@@ -1,4 +1,4 @@
-//! `maverl info` of one run, and `maverl runs` of many: what they are, and how they stand.
+//! `maverl info` of one run, and `maverl runs` of many: their content and state.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,64 +12,64 @@ use crate::run_dir::{Difference, MANIFEST, Provenance, RunDir, RunDirError};
 use crate::table::{Table, paragraphs};
 use crate::train::{RunSummary, SplitScore, resume_command};
 
-/// How deep below a directory runs are looked for: sweeps have a directory of their own.
+/// Maximum depth at which runs are searched below a directory: sweeps have their own directories.
 const DEPTH: usize = 3;
 
-/// How a run stands.
+/// State of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "is")]
 pub(super) enum State {
-    /// Everything was done.
+    /// All steps and evaluations are done.
     Complete,
-    /// A process is writing it.
+    /// A process is writing the run.
     Running,
-    /// It has gone to this step and can go on.
+    /// The run stopped at this step and can be resumed.
     Stopped {
-        /// The step of its newest checkpoint.
+        /// Step of the newest checkpoint.
         step: u64,
     },
-    /// It stopped because there was nothing to learn from.
+    /// The run stopped because there was nothing to learn from.
     Flat {
-        /// The step of its newest checkpoint.
+        /// Step of the newest checkpoint.
         step: u64,
-        /// Flat steps in a row.
+        /// Number of consecutive flat steps.
         flat_steps: u64,
     },
-    /// Something in it is not as the run left it.
+    /// Some files have changed since the run.
     Damaged {
-        /// What, and how.
+        /// Files and their differences.
         problems: Vec<String>,
     },
 }
 
-/// A run in a line.
+/// Summary of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Run {
-    /// Its directory, below the one that was asked for.
+    /// Directory of the run, relative to the requested one.
     name: String,
     seed: u64,
     algorithm: &'static str,
     orchestra: String,
-    /// Steps it is to do.
+    /// Number of steps to run.
     steps: u64,
     state: State,
     summary: Option<RunSummary>,
 }
 
-/// A run in full.
+/// Details of a run.
 #[derive(Debug, Serialize)]
 struct Info {
     #[serde(flatten)]
     run: Run,
     provenance: Provenance,
-    /// The steps there are checkpoints of.
+    /// Steps of the checkpoints.
     checkpoints: Vec<u64>,
-    /// Files that are as the run left them.
+    /// Number of unchanged files.
     verified: usize,
 }
 
 impl Run {
-    /// A run directory, of which no large file is read.
+    /// Reads a run directory, without its large files.
     pub(super) fn read(dir: &Path, name: String) -> Result<Self, RunDirError> {
         let run = RunDir::open(dir)?;
         let config = run.origin()?.config;
@@ -93,14 +93,19 @@ impl Run {
         })
     }
 
-    /// Share of solved episodes before and after training.
+    /// Summary of the run; `None` before it has ended once.
+    pub(super) fn summary(&self) -> Option<&RunSummary> {
+        self.summary.as_ref()
+    }
+
+    /// Returns the share of solved episodes before and after training.
     pub(super) fn scores(&self) -> [Option<&SplitScore>; 2] {
         let summary = self.summary.as_ref();
         [summary.and_then(|s| s.before.as_ref()), summary.and_then(|s| s.after.as_ref())]
     }
 }
 
-/// How a run stands that is neither complete nor under way.
+/// Returns the state of a run that is neither complete nor running.
 fn stopped(dir: &Path, max_flat_steps: u64) -> Result<State, RunDirError> {
     let checkpoints = Checkpoints::of(dir);
     let Some(step) = checkpoints.steps()?.pop() else { return Ok(State::Stopped { step: 0 }) };
@@ -112,7 +117,7 @@ fn stopped(dir: &Path, max_flat_steps: u64) -> Result<State, RunDirError> {
 }
 
 impl State {
-    /// The state in a few words.
+    /// Describes the state in a few words.
     pub(super) fn words(&self, steps: u64) -> String {
         match self {
             Self::Complete => "complete".to_owned(),
@@ -125,7 +130,7 @@ impl State {
         }
     }
 
-    /// What can be done now, if anything is left to do.
+    /// Returns a command to continue with, if anything remains to be done.
     fn advice(&self, dir: &Path) -> Option<String> {
         let resume = resume_command(dir);
         match self {
@@ -140,7 +145,7 @@ impl State {
     }
 }
 
-/// Prints what a run directory holds, what came of the run, and what is not as the run left it; fails if anything is not.
+/// Prints the content of a run directory, its results, and all changed files; fails if any file has changed.
 pub(super) fn info(dir: &Path, json: bool) -> Result<ExitCode, Failure> {
     let opened = paths::run(dir)?;
     let mut run = Run::read(dir, dir.display().to_string())?;
@@ -162,7 +167,7 @@ pub(super) fn info(dir: &Path, json: bool) -> Result<ExitCode, Failure> {
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Everything that is not as the run left it.
+/// Returns all changed files of a run.
 fn problems(
     run: &RunDir,
     checkpoints: &Checkpoints,
@@ -244,7 +249,7 @@ pub(super) fn runs(dir: &Path, json: bool) -> Result<ExitCode, Failure> {
     print(&if json { lines(&runs)? } else { table(&runs).draw(terminal::width()) })
 }
 
-/// The run directories in a directory and below it, sorted; nothing is looked for in a run.
+/// Finds the run directories in a directory and below it, sorted. Run directories are not searched.
 fn find(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), RunDirError> {
     if dir.join(MANIFEST).is_file() {
         found.push(dir.to_owned());
@@ -259,7 +264,7 @@ fn find(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), RunDir
     Ok(())
 }
 
-/// A list of JSON objects, one a run.
+/// Formats a list of JSON objects, one per run.
 fn lines(runs: &[Result<Run, (String, String)>]) -> Result<String, serde_json::Error> {
     let value = |run: &Result<Run, (String, String)>| match run {
         Ok(run) => serde_json::to_value(run),
@@ -272,7 +277,7 @@ fn lines(runs: &[Result<Run, (String, String)>]) -> Result<String, serde_json::E
     serde_json::to_string_pretty(&values)
 }
 
-/// A row for each run.
+/// Returns a table with a row for each run.
 fn table(runs: &[Result<Run, (String, String)>]) -> Table {
     let header = ["run", "seed", "algorithm", "before", "after", "state"];
     let mut table = Table::framed(header).prose(&[5]);

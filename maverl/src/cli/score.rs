@@ -1,7 +1,8 @@
 //! `maverl score`: log-probs and entropies of rows in a file.
 //!
-//! The file is read twice: first every row is checked, so that whatever is wrong is told at once and before the work;
-//! then rows are scored in batches and written in their order. No more than a batch is in memory.
+//! The file is read twice. The first pass validates every row, so that all errors are reported before scoring. The
+//! second
+//! scores rows in batches and writes them in order. Memory holds at most one batch.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
@@ -19,7 +20,7 @@ use crate::model::{ChatInput, Model, Tokenizer};
 use crate::run_dir::disk::temporary;
 use crate::runtime::{self, Scores};
 
-/// How many bad rows are shown.
+/// Maximum number of bad rows in a message.
 const SHOWN: usize = 100;
 
 #[derive(Args)]
@@ -27,6 +28,9 @@ pub(super) struct ScoreArgs {
     #[command(flatten)]
     model: ModelArgs,
     /// Rows, a JSON object a line: `{"input_ids": [..]}`, `{"text": ".."}` or `{"messages": [..]}`.
+    ///
+    /// Beside `messages` there may be `tools`, `documents`, `add_generation_prompt`, `chat_template` and
+    /// `chat_template_kwargs`; `id` and `meta` are kept as they are. Other keys are refused.
     #[arg(long, value_name = "FILE.jsonl")]
     input: PathBuf,
     /// The same rows with `input_ids`, `logprobs` of each next token, and `entropy` after each token.
@@ -55,19 +59,19 @@ pub(super) fn score(args: &ScoreArgs) -> Result<ExitCode, Failure> {
         Err(error) => Err(unwritable(&args.output, &error)),
     });
     let (rows, tokens) = renamed.inspect_err(|_| {
-        // What is left only takes space; the error worth telling is the first one.
+        // A remaining temporary file only takes space. The first error is the one to report.
         let _ = std::fs::remove_file(&temporary);
     })?;
     print(&format!("scored {rows} rows, {tokens} tokens: {}", args.output.display()))
 }
 
-/// Whether two paths are one file, however they are written.
+/// Returns true if two paths are the same file.
 fn same_file(a: &Path, b: &Path) -> bool {
     let real = |path: &Path| std::fs::canonicalize(path).ok();
     real(a).is_some_and(|a| real(b).is_some_and(|b| a == b))
 }
 
-/// Scores and writes all rows; how many there were, and how many tokens.
+/// Scores and writes all rows; returns the number of rows and of tokens.
 fn write(reader: &Reader<'_>, path: &Path, batch_tokens: usize) -> Result<(u64, u64), Failure> {
     let failed = |error: std::io::Error| unwritable(path, &error);
     let mut out = BufWriter::new(File::create(path).map_err(failed)?);
@@ -114,14 +118,14 @@ fn scored(reader: &Reader<'_>, batch: Vec<Row>) -> Result<Vec<Answer>, Failure> 
     Ok(batch.into_iter().zip(scores).map(|(row, scores)| Answer { row, scores }).collect())
 }
 
-/// A row that can be scored.
+/// A valid row.
 struct Row {
     line: usize,
     object: Map<String, Value>,
     ids: Vec<u32>,
 }
 
-/// The rows of a file.
+/// Reader of the rows of a file.
 struct Reader<'a> {
     path: &'a Path,
     model: &'a Model,
@@ -129,7 +133,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Every row, or what is wrong with it. Empty lines are none.
+    /// Returns every row, or the problem with it. Empty lines are skipped.
     fn rows(&self) -> Result<impl Iterator<Item = Result<Result<Row, String>, Failure>>, Failure> {
         let unreadable = |error: std::io::Error| paths::unreadable(self.path, &error);
         let file = File::open(self.path).map_err(unreadable)?;
@@ -149,7 +153,7 @@ impl Reader<'_> {
         Ok(rows)
     }
 
-    /// CriticInput every row, and reports all that cannot be scored.
+    /// Reads every row, and reports all that cannot be scored.
     fn check(&self) -> Result<(), Failure> {
         let (mut bad, mut rows) = (Vec::new(), 0_u64);
         let mut more = 0_u64;
@@ -175,6 +179,7 @@ impl Reader<'_> {
     fn row(&self, line: usize, text: &str) -> Result<Row, String> {
         let object: Map<String, Value> =
             serde_json::from_str(text).map_err(|e| format!("no JSON object: {e}"))?;
+        understood(&object)?;
         let ids = self.ids(&object)?;
         let (rows, context) =
             (self.model.config.vocab_size, self.model.config.max_position_embeddings);
@@ -184,19 +189,15 @@ impl Reader<'_> {
         if ids.len() > context {
             return Err(format!("{} tokens do not fit the context of {context}", ids.len()));
         }
-        if let Some(id) = ids.iter().find(|&&id| id as usize >= rows) {
-            return Err(format!("there is no token {id}; the model has {rows}"));
-        }
-        match ids.iter().find(|&&id| !self.tokenizer.has(id)) {
-            Some(id) => Err(format!(
-                "there is no token {id}: the model's embedding has a row for it, the tokenizer no text"
-            )),
+        // A row of the embedding that is no token of the tokenizer is sampled like any other, so it has a log-prob.
+        match ids.iter().find(|&&id| id as usize >= rows) {
+            Some(id) => Err(format!("there is no token {id}; the model has {rows}")),
             None => Ok(Row { line, object, ids }),
         }
     }
 
-    /// The ids of a row: its own, or those of its text or conversation. A row that was scored before has both, and they
-    /// agree.
+    /// Returns the ids of a row: its own, or those of its text or conversation. A row that was scored before has both,
+    /// and they must agree.
     fn ids(&self, object: &Map<String, Value>) -> Result<Vec<u32>, String> {
         let told = object.contains_key("text") || object.contains_key("messages");
         let Some(ids) = object.get("input_ids") else { return self.encoded(object) };
@@ -210,7 +211,7 @@ impl Reader<'_> {
         Ok(ids)
     }
 
-    /// The ids of a row's text or conversation.
+    /// Returns the ids of a row's text or conversation.
     fn encoded(&self, object: &Map<String, Value>) -> Result<Vec<u32>, String> {
         if object.contains_key("text") && object.contains_key("messages") {
             return Err("both `text` and `messages` are there; keep one".to_owned());
@@ -230,25 +231,51 @@ impl Reader<'_> {
     }
 }
 
+/// Keys of a row that are kept and not read.
+const KEPT: [&str; 2] = ["id", "meta"];
+/// Keys that `score` adds; those of a row that was scored before are replaced.
+const ADDED: [&str; 3] = ["input_ids", "logprobs", "entropy"];
+
+/// Refuses keys that nothing reads, and those of a conversation where there is none.
+fn understood(object: &Map<String, Value>) -> Result<(), String> {
+    let own = KEPT.into_iter().chain(["text"]).chain(ADDED);
+    let known: Vec<&str> = own.chain(ChatInput::KEYS).collect();
+    let unknown = object.keys().filter(|key| !known.contains(&key.as_str()));
+    let unknown: Vec<&str> = unknown.map(String::as_str).collect();
+    if !unknown.is_empty() {
+        return Err(format!(
+            "a row has no key `{}`; it has `{}`. Whatever else a chat template reads goes into `chat_template_kwargs`, notes of \
+             your own into `meta`",
+            unknown.join("`, `"),
+            known.join("`, `")
+        ));
+    }
+    match object.keys().find(|key| ChatInput::KEYS.contains(&key.as_str())) {
+        Some(key) if !object.contains_key("messages") => {
+            Err(format!("`{key}` is for conversations, and the row has no `messages`"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A row with its scores.
 struct Answer {
     row: Row,
     scores: Scores,
 }
 
-/// What the row had, in its order; what is added replaces what has its name.
+/// Writes the fields of the input in their order. Added fields replace those of the same name.
 impl Serialize for Answer {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        let added = ["input_ids", "logprobs", "entropy"];
         for (key, value) in &self.row.object {
-            if !added.contains(&key.as_str()) {
+            if !ADDED.contains(&key.as_str()) {
                 map.serialize_entry(key, value)?;
             }
         }
-        map.serialize_entry(added[0], &self.row.ids)?;
-        map.serialize_entry(added[1], &self.scores.logprobs)?;
-        map.serialize_entry(added[2], &self.scores.entropy)?;
+        map.serialize_entry(ADDED[0], &self.row.ids)?;
+        map.serialize_entry(ADDED[1], &self.scores.logprobs)?;
+        map.serialize_entry(ADDED[2], &self.scores.entropy)?;
         map.end()
     }
 }

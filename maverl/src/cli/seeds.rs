@@ -13,7 +13,7 @@ use crate::run_dir::{MANIFEST, Missing, RunLocation, next};
 use crate::table::Table;
 use crate::train::{Options, Report, RunSummary};
 
-/// More runs than anybody has time for.
+/// Upper bound of the number of runs.
 const MOST: usize = 10_000;
 
 /// Seeds, as `0..5`, `0..=4` or `1,2,7`.
@@ -48,10 +48,10 @@ impl FromStr for Seeds {
     }
 }
 
-/// What came of the run from a seed.
+/// Result of the run with a seed.
 type Outcome = (u64, Result<RunSummary, String>);
 
-/// Trains from each seed. A run that is there is gone on with; one that fails does not keep the others from being done.
+/// Trains with each seed. Existing runs are resumed. A failed run does not stop the others.
 pub(super) fn train(
     args: &RunArgs,
     given: Option<&BuiltinConfig<'_>>,
@@ -66,7 +66,7 @@ pub(super) fn train(
     for (i, &seed) in seeds.iter().enumerate() {
         eprintln!("seed {seed}, run {} of {}", i + 1, seeds.len());
         let (sources, options) = run(args, given, &dir.join(format!("seed-{seed}")), seed)?;
-        // What is wrong with a configuration is wrong from every seed.
+        // The configuration is validated once, before the first seed.
         planned(&sources, registry, Purpose::Train)?;
         match carry_out(&sources, registry, options) {
             Ok(Report { interrupted: true, dir: run, .. }) => {
@@ -90,7 +90,7 @@ pub(super) fn train(
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// The sources and options of the run from a seed.
+/// Returns the sources and options of the run with a seed.
 fn run(
     args: &RunArgs,
     given: Option<&BuiltinConfig<'_>>,
@@ -113,7 +113,7 @@ fn run(
     Ok((sources, Options { given: text.unwrap_or_default(), missing, ..options(place) }))
 }
 
-/// A row for each seed, and one for all.
+/// Returns a table with a row for each seed, and one for all.
 fn table(outcomes: &[Outcome]) -> Table {
     let measure = outcomes.iter().find_map(|(_, run)| Some(run.as_ref().ok()?.measure.as_str()));
     let [before, after] =

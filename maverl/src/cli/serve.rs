@@ -31,25 +31,25 @@ pub(super) struct RetrieverArgs {
     /// Where to listen; port 0 takes a free one.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8000")]
     address: String,
-    /// What documents are ranked by: `bm25`, `dense` or `hybrid`.
+    /// Ranking of documents: `bm25`, `dense` or `hybrid`.
     #[arg(long, value_name = "HOW", default_value = "bm25", value_parser = named::<Ranking>)]
     ranking: Ranking,
     /// For `dense` and `hybrid`: the model whose hidden states are embeddings, a directory or `builtin:tiny`.
     #[arg(long, value_name = "MODEL", default_value = "")]
     encoder: String,
-    /// How hidden states become an embedding: `mean` or `last`.
+    /// Pooling of hidden states to an embedding: `mean` or `last`.
     #[arg(long, value_name = "HOW", default_value = "mean", value_parser = named::<Pooling>)]
     pooling: Pooling,
-    /// What the encoder reads before each query.
+    /// Text before each query that the encoder reads.
     #[arg(long, value_name = "TEXT", default_value = "")]
     query_prefix: String,
-    /// What the encoder reads before each document.
+    /// Text before each document that the encoder reads.
     #[arg(long, value_name = "TEXT", default_value = "")]
     document_prefix: String,
     /// Most tokens of a text that the encoder reads.
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = number::from_0)]
     max_tokens: usize,
-    /// How the nearest documents are found: `exact` or `hnsw`.
+    /// Search for the nearest documents: `exact` or `hnsw`.
     #[arg(long, value_name = "HOW", default_value = "exact", value_parser = named::<Neighbors>)]
     neighbors: Neighbors,
     /// Queries whose documents are kept for when they are asked again; 0 keeps none.
@@ -57,18 +57,18 @@ pub(super) struct RetrieverArgs {
     cache: usize,
 }
 
-/// A value of an option by its name in a configuration.
+/// Parses a value of an option by its name in a configuration.
 fn named<T: DeserializeOwned>(name: &str) -> Result<T, String> {
     serde_json::from_value(name.into()).map_err(|error| {
         let told = error.to_string();
-        // The command line says what was found.
+        // The error of the command line already shows the found value.
         told.split_once(", expected ")
             .map_or(told.clone(), |(_, names)| format!("expected {names}"))
     })
 }
 
 impl RetrieverArgs {
-    /// The environment whose index is served.
+    /// Returns the environment whose index is served.
     fn environment(&self) -> SearchEnvironment {
         let mut environment = SearchEnvironment::default();
         environment.corpus.clone_from(&self.corpus);

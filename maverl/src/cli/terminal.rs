@@ -1,12 +1,12 @@
 //! Width of the terminal.
 
-/// Columns where nothing says how many there are.
+/// Number of columns if it is unknown.
 const USUAL: usize = 80;
 
-/// Nothing can be drawn in fewer.
+/// Minimum number of columns.
 const FEWEST: usize = 40;
 
-/// Number of columns: `COLUMNS`, else the terminal's, else 80.
+/// Returns the number of columns: `COLUMNS`, else the terminal's, else 80.
 pub(super) fn width() -> usize {
     let given = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let terminal = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));

@@ -1,4 +1,4 @@
-//! The command line itself: what it refuses, and in what words.
+//! Errors of the command line, and their messages.
 
 #![allow(clippy::unwrap_used)]
 
@@ -76,7 +76,7 @@ fn numbers_are_refused_with_what_is_expected() {
     }
 }
 
-/// Every command of a definition, by the words that call it.
+/// Returns every command of a definition, by the words that call it.
 fn commands(command: &clap::Command, words: &[String]) -> Vec<(Vec<String>, clap::Command)> {
     let mut all = vec![(words.to_vec(), command.clone())];
     for inner in command.get_subcommands() {

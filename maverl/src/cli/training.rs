@@ -1,4 +1,4 @@
-//! What every command that trains does.
+//! Common part of the commands that train.
 
 use super::{BuiltinConfig, Failure, RunArgs, block_on, planned};
 use crate::check::{Purpose, Sources, survey};
@@ -7,13 +7,13 @@ use crate::run_dir::RunLocation;
 use crate::train::{self, Interrupt, Options, Report};
 
 impl RunArgs {
-    /// The command line's layer on top of others.
+    /// Adds the command line's layer on top of other sources.
     pub(super) fn over(&self, sources: Sources) -> Sources {
         let steps = self.steps.map(|steps| format!("steps={steps}"));
         steps.into_iter().fold(self.config.over(sources), Sources::with)
     }
 
-    /// What a run is named after.
+    /// Returns the name that run directories are derived from.
     pub(super) fn stem(&self, given: Option<&BuiltinConfig<'_>>) -> String {
         match (self.config.path(), given) {
             (Some(path), _) => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
@@ -28,12 +28,12 @@ impl RunArgs {
     }
 }
 
-/// Options of a run that tells how it goes on standard error.
+/// Returns options of a run that reports progress on standard error.
 pub(super) fn options(place: RunLocation) -> Options {
     Options { progress: train::stderr(), ..Options::new(place) }
 }
 
-/// Trains, until the end or until a signal.
+/// Trains until the end or until a signal.
 pub(super) fn carry_out(
     sources: &Sources,
     registry: &Registry,

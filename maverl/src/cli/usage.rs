@@ -1,4 +1,4 @@
-//! Parses the command line, and adds tips to its errors.
+//! Parsing of the command line, with tips in its errors.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::{examples, paths, terminal};
 use crate::check::{alias, did_you_mean};
 use crate::config::reference;
 
-/// Subcommands by names that others give them.
+/// Subcommands by their names in other programs.
 const COMMANDS: [(&str, &str); 24] = [
     ("run", "train"),
     ("fit", "train"),
@@ -39,7 +39,7 @@ const COMMANDS: [(&str, &str); 24] = [
     ("init", "new NAME"),
 ];
 
-/// Arguments of the process. Exits where they are wrong, or after printing help.
+/// Parses the arguments of the process. Exits on errors, or after printing help.
 pub(super) fn parse<C: Parser>() -> C {
     let args: Vec<OsString> = std::env::args_os().collect();
     parse_from(&args).unwrap_or_else(|error| error.exit())
@@ -53,7 +53,7 @@ pub(super) fn parse_from<C: Parser>(args: &[OsString]) -> Result<C, Error> {
     C::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
-/// Lets options take negative numbers, so that their own parser answers them.
+/// Allows negative numbers as values of options, so that their own parsers report them.
 fn prepared(command: Command) -> Command {
     let signed = |arg: Arg| match arg.is_positional() || !arg.get_action().takes_values() {
         true => arg,
@@ -62,7 +62,7 @@ fn prepared(command: Command) -> Command {
     command.mut_args(signed).mut_subcommands(prepared)
 }
 
-/// The error with a tip, where one would help.
+/// Adds a tip to the error, if one would help.
 fn helped(mut error: Error, args: &[OsString]) -> Error {
     let words: Vec<String> =
         args.iter().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
@@ -91,13 +91,13 @@ fn context(error: &Error, kind: ContextKind) -> String {
 /// Returns true for a command that takes `--set`.
 fn sets(words: &[String]) -> bool {
     let command = words.first().map_or("", String::as_str);
-    // An example has no subcommands and takes what `train` takes.
+    // An example has no subcommands, and the arguments of `train`.
     ["train", "eval", "check", "bench"].contains(&command)
         || command.starts_with('-')
         || command.ends_with(".toml")
 }
 
-/// A tip on an argument that there is not.
+/// Returns a tip on an unknown argument.
 fn unknown_argument(found: &str, words: &[String]) -> Option<String> {
     if !sets(words) {
         return None;
@@ -126,13 +126,13 @@ fn unknown_argument(found: &str, words: &[String]) -> Option<String> {
     }
 }
 
-/// The key that a flag names: its whole name, its last part, or what others call it.
+/// Returns the key that a flag names: by its whole name, its last part, or its name elsewhere.
 fn known(name: &str) -> Option<String> {
     let snake = alias::snake(name);
     if reference::find(name).is_some() {
         return Some(name.to_owned());
     }
-    // The first is that of the run as a whole.
+    // The first is the key of the whole run.
     let ours = |name: &str| {
         let found = reference::ending(name).into_iter().find(|item| item.entry.is_some());
         found.map(|item| item.name())
@@ -141,7 +141,7 @@ fn known(name: &str) -> Option<String> {
     ours(&snake).or_else(|| alias::key(last, None)).or_else(|| ours(last))
 }
 
-/// A tip on a command that there is not.
+/// Returns a tip on an unknown command.
 fn unknown_command(found: &str) -> Option<String> {
     let path = Path::new(found);
     if found.ends_with(".toml") {
@@ -159,7 +159,7 @@ fn unknown_command(found: &str) -> Option<String> {
     reference::find(found).map(|_| format!("`maverl explain {found}` says what the key means"))
 }
 
-/// A tip on what is missing.
+/// Returns a tip on a missing argument.
 fn missing(what: &str, words: &[String]) -> Option<String> {
     let command = words.first().map_or("", String::as_str);
     match command {
@@ -175,7 +175,7 @@ fn missing(what: &str, words: &[String]) -> Option<String> {
     }
 }
 
-/// Help for a name on the command line that is none of those there are.
+/// Returns help for an unknown name on the command line.
 pub(super) fn none_called<'a>(
     kind: &str,
     found: &str,

@@ -47,13 +47,13 @@ pub struct Sampling {
 pub struct ModelConfig {
     /// `builtin:tiny`, a Hugging Face directory relative to the file that names it, or `hf:ORG/NAME@REVISION` on the hub.
     pub path: String,
-    /// How it is updated.
+    /// Optimizer.
     #[serde(default)]
     pub optim: OptimConfig,
     /// Never update it. **(default: `false`)**
     #[serde(default)]
     pub frozen: bool,
-    /// What matrix products round their terms to: `f32` not at all, `bf16` is faster where the processor has it. Weights,
+    /// Precision of matrix products: `f32`, or `bf16`, which is faster where the processor has it. Weights,
     /// sums, gradients and moments are f32 in any case. **(default: `f32`)**
     #[serde(default)]
     pub dtype: Dtype,
@@ -72,7 +72,7 @@ pub struct ModelConfig {
     pub chat_template_kwargs: Map<String, Value>,
 }
 
-/// What matrix products round their terms to.
+/// Precision of matrix products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Dtype {
@@ -184,29 +184,29 @@ impl<'de> Deserialize<'de> for TargetModules {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
 #[settings(partial = "OptimConfig", level = "policy")]
 pub struct OptimPlan {
-    /// Step size.
+    /// AdamW step size.
     #[setting(default = 1e-6, range = above(0.0)..)]
     pub lr: f64,
     /// Decay rates of the moments.
     #[setting(default = (0.9, 0.999), range = 0.0..1.0)]
     pub betas: (f64, f64),
-    /// Number added to the denominator.
+    /// Added to the denominator.
     #[setting(default = 1e-8, range = above(0.0)..)]
     pub eps: f64,
     /// Decoupled weight decay.
     #[setting(default = 0.01, range = 0.0..)]
     pub weight_decay: f64,
-    /// Limit that the global gradient norm is clipped to.
+    /// Global gradient norm is clipped to this.
     #[setting(default = 1.0, range = above(0.0)..)]
     pub grad_clip: f64,
-    /// Course of the step size over `steps`.
+    /// Schedule of the step size over `steps`.
     pub schedule: Schedule,
     /// Steps over which the step size rises from 0.
     #[setting(default = 0)]
     pub warmup_steps: u64,
 }
 
-/// How the step size moves after warm-up.
+/// Schedule of the step size after warm-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Schedule {
@@ -236,22 +236,22 @@ pub struct AgentConfig {
     /// **(default: the worker's name, where the model has `lora`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adapter: Option<String>,
-    /// Keys of level policy: allowed only where every agent of the policy agrees.
+    /// Per policy: allowed only where every agent of the policy agrees.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lora: Option<LoraConfig>,
     /// Never train on this agent's turns. **(default: `false`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frozen: Option<bool>,
-    /// Keys of level policy: allowed only where every agent of the policy agrees.
+    /// Per policy: allowed only where every agent of the policy agrees.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optim: Option<OptimConfig>,
     /// Policies whose critics have the same name share one. **(default: as `algorithm.critic.scope` says)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub critic: Option<String>,
-    /// Keys of level row.
+    /// Per row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampling: Option<SamplingConfig>,
-    /// Keys of level row.
+    /// Per row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<LossConfig>,
     /// The agent type's own fields.

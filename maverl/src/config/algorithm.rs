@@ -1,12 +1,14 @@
-//! How rewards become updates.
+//! The algorithm: from rewards to updates.
 
 use std::num::NonZeroUsize;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::DeclaredConfig;
 use super::critic::{CriticPlan, Estimator, FutureRewards, HappoFactor, UpdateOrder};
-use super::loss::LossPlan;
+use super::instance::DeclaredPlan;
+use super::loss::{Aggregation, LossPlan};
 use super::preset::Preset;
 use super::settings::Settings;
 
@@ -17,7 +19,7 @@ pub struct AlgorithmPlan {
     /// Preset: `maverl explain algorithm` lists them and the parts they set.
     #[setting(always, key = "name")]
     pub preset: Preset,
-    /// Baseline that a reward is compared with.
+    /// Baseline of a reward.
     pub baseline: Baseline,
     /// Rows that are compared with each other.
     #[setting(default = GroupBy::TaskSeat)]
@@ -25,29 +27,29 @@ pub struct AlgorithmPlan {
     /// Rows that the deviation is taken over; as `group_by` unless set.
     #[setting(default = GroupBy::TaskSeat)]
     pub deviation_by: GroupBy,
-    /// Divides by the group's standard deviation.
+    /// Divide by the group's standard deviation.
     #[setting(default = true)]
     pub normalize_std: bool,
-    /// Number added to the standard deviation.
+    /// Added to the standard deviation.
     #[setting(default = 1e-6, range = 0.0..)]
     pub advantage_eps: f64,
     /// Advantage of a group of one.
     pub singleton: Singleton,
-    /// Momentum of the moving average of a seat, with `baseline = "moving_average"`.
+    /// Momentum of the moving average, with `baseline = "moving_average"`.
     #[setting(default = 0.9, range = 0.0..1.0)]
     pub baseline_momentum: f64,
-    /// Shaping of the rewards of turns by those of earlier rounds.
+    /// Shaping of a turn's reward by the rewards of earlier rounds.
     pub shaping: Shaping,
     /// Weight of the shaping.
     #[setting(default = 0.5, range = 0.0..)]
     pub shaping_weight: f64,
-    /// Gives the advantages of a step's tokens mean 0 and deviation 1.
+    /// Give the advantages of a step's tokens mean 0 and deviation 1.
     #[setting(default = false)]
     pub whiten: bool,
     /// Weight of advantages among turns that were given the same prompt; 0 is none.
     #[setting(default = 0.0, range = 0.0..)]
     pub anchor_weight: f64,
-    /// Least similarity of prompts that are compared: 1 is the same, token by token.
+    /// Least similarity of prompts that are compared: 1 is equal, token by token.
     #[setting(default = 1.0, range = above(0.0)..=1.0)]
     pub anchor_similarity: f64,
     /// Discount of later rewards, per turn, where turns with the same prompt are compared.
@@ -59,7 +61,7 @@ pub struct AlgorithmPlan {
     /// Coefficients of the loss, for every agent.
     #[setting(table)]
     pub loss: LossPlan,
-    /// Reduction of token losses to one number.
+    /// Aggregation of token losses.
     pub aggregation: Aggregation,
     /// Optimizer steps a batch is split into, per epoch.
     #[setting(default = 1, written = NonZeroUsize)]
@@ -91,13 +93,13 @@ pub struct AlgorithmPlan {
     /// Controller of `kl_coef`.
     #[setting(table)]
     pub adaptive_kl: AdaptiveKlPlan,
-    /// Steps after which two agents exchange their policies (cory); 0 is never.
+    /// Steps after which two agents exchange their policies; 0 is never.
     #[setting(default = 0)]
     pub swap_every: u64,
     /// Steps for which one policy learns alone before the next, by name, does; 0: all learn in each.
     #[setting(default = 0)]
     pub train_cycle: u64,
-    /// Tokens that sft trains on.
+    /// Tokens of a conversation that supervised training trains on.
     pub train_on: TrainOn,
     /// Weight of an observation, of 1 for it and a reply, with `train_on = "all"`.
     #[setting(default = 0.5, range = 0.0..=1.0)]
@@ -105,6 +107,15 @@ pub struct AlgorithmPlan {
     /// Loss of a pair of replies.
     #[setting(table)]
     pub preference: PreferencePlan,
+    /// Estimator declared with `#[advantage]`, in place of the built-in one.
+    #[setting(optional)]
+    pub advantage: Option<DeclaredConfig>,
+    /// Surrogate declared with `#[surrogate]`, in place of `loss.surrogate`.
+    #[setting(optional)]
+    pub surrogate: Option<DeclaredConfig>,
+    /// Estimator and surrogate that these tables name.
+    #[setting(skip)]
+    pub declared: DeclaredPlan,
     /// Flat steps (no group has spread) in a row after which the run stops.
     #[setting(always, default = 10, level = "run")]
     pub max_flat_steps: u64,
@@ -121,7 +132,7 @@ impl From<&AlgorithmConfig> for AlgorithmPlan {
     }
 }
 
-/// What a reward is compared with, within its group.
+/// Baseline of a reward, within its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Baseline {
@@ -147,7 +158,7 @@ impl Baseline {
     }
 }
 
-/// How the reward of a turn is shaped by what earlier rounds earned.
+/// Shaping of a turn's reward by the rewards of earlier rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Shaping {
@@ -160,14 +171,14 @@ pub enum Shaping {
     Quality,
 }
 
-/// What supervised training learns of a conversation.
+/// Tokens of a conversation that supervised training trains on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TrainOn {
     /// The assistant's last reply (behavior cloning).
     #[default]
     Assistant,
-    /// What the user says after a reply of the assistant's (a world model).
+    /// User messages after a reply of the assistant (a world model).
     Observations,
     /// Both.
     All,
@@ -220,13 +231,13 @@ pub struct AdaptiveKlPlan {
 pub struct PreferencePlan {
     /// Loss of a pair.
     pub loss: PairLoss,
-    /// Strength of the pull to the reference: with less, the policy may go further.
+    /// Strength of the KL constraint to the reference: less is weaker.
     #[setting(default = 0.1, range = above(0.0)..)]
     pub beta: f64,
     /// Share of pairs taken to be the wrong way round, with `sigmoid` and `robust`.
     #[setting(default = 0.0, range = 0.0..0.5)]
     pub label_smoothing: f64,
-    /// Compares with nothing instead of the starting weights.
+    /// Compare with nothing instead of the starting weights.
     #[setting(default = false)]
     pub reference_free: bool,
 }
@@ -267,21 +278,6 @@ pub enum Singleton {
     Zero,
     /// The reward itself, as the reference implementation of Dr. MAS does.
     Raw,
-}
-
-/// How token losses become one number; every count is a true count of the whole batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Aggregation {
-    /// Sum over tokens, over the number of tokens.
-    #[default]
-    TokenMean,
-    /// Mean over each row's tokens, then over rows.
-    SequenceMean,
-    /// Sum over each row's tokens, then mean over rows.
-    SequenceSum,
-    /// Sum over tokens, over the tokens there would be if every reply were as long as it may be.
-    Constant,
 }
 
 /// `[rewards.NAME]`

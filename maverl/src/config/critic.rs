@@ -1,4 +1,4 @@
-//! What values come from, and how advantages come from them.
+//! Critics: values, and advantages from values.
 
 use std::num::NonZeroUsize;
 
@@ -12,26 +12,26 @@ use super::settings::Settings;
 #[derive(Debug, Clone, PartialEq, Serialize, Settings)]
 #[settings(partial = "CriticConfig", level = "step")]
 pub struct CriticPlan {
-    /// Model under the value head.
+    /// Trunk under the value head.
     pub trunk: Trunk,
     /// Adapter with `trunk = "lora"`: any key of `lora`.
     #[setting(table, when = self.trunk == Trunk::Lora, example = "{ rank = 8 }")]
     pub lora: LoraPlan,
-    /// Text that it reads before a reply.
+    /// Input before a reply.
     pub input: CriticInput,
     /// Owner of a critic.
     pub scope: CriticScope,
-    /// Unit that has a value.
+    /// Granularity of values.
     pub granularity: Granularity,
     /// End of an advantage, which counts what comes before it.
     pub bootstrap: Bootstrap,
-    /// Discount from one step to the next.
+    /// Discount from one place to the next.
     #[setting(default = 1.0, range = 0.0..=1.0)]
     pub gamma: f64,
-    /// Lambda of GAE: 0 is one step, 1 is to the end.
+    /// GAE lambda: 0 is one step, 1 is to the end.
     #[setting(default = 0.95, range = 0.0..=1.0)]
     pub lambda: f64,
-    /// Largest change of a value in an update before it gains nothing; 0 is any change.
+    /// Clip of value updates; 0 is no clip.
     #[setting(default = 0.2, range = 0.0..)]
     pub clip: f64,
     /// Error of a value beyond which it counts linearly; 0 is never.
@@ -45,7 +45,7 @@ pub struct CriticPlan {
     /// Steps in which critics learn, and policies not yet.
     #[setting(default = 0)]
     pub warmup_steps: u64,
-    /// Mixing of the values of agents into one of the team.
+    /// Mixer of the agents' values into a value of the team.
     pub mixer: Mixer,
     /// Share of an agent in the advantage of the team, with a mixer.
     pub credit: Credit,
@@ -57,7 +57,7 @@ pub struct CriticPlan {
     pub optim: OptimPlan,
 }
 
-/// What advantages are estimated from.
+/// Source of advantages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Estimator {
@@ -68,7 +68,7 @@ pub enum Estimator {
     Critic,
 }
 
-/// What the head of a critic sits on.
+/// Trunk under the head of a critic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Trunk {
@@ -81,11 +81,11 @@ pub enum Trunk {
     Shared,
 }
 
-/// What a critic reads before a reply.
+/// Input of a critic before a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CriticInput {
-    /// What the agent was given.
+    /// Prompt of the agent.
     #[default]
     Prompt,
     /// That, after everything that anyone has said in the episode.
@@ -103,7 +103,7 @@ pub enum CriticScope {
     Team,
 }
 
-/// What has a value.
+/// Granularity of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Granularity {
@@ -127,7 +127,7 @@ pub enum Bootstrap {
     Team,
 }
 
-/// What a value is measured in.
+/// Normalization of value targets: none, running statistics, or PopArt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Normalize {
@@ -140,7 +140,7 @@ pub enum Normalize {
     Popart,
 }
 
-/// How the values of agents become one of the team.
+/// Mixer of the agents' values into a value of the team.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Mixer {
@@ -153,7 +153,7 @@ pub enum Mixer {
     Monotone,
 }
 
-/// What an agent is told of the team's advantage.
+/// Credit of an agent from the team's advantage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Credit {
@@ -162,11 +162,11 @@ pub enum Credit {
     Shared,
     /// It, by how much the agent's value moves the team's, which is 1 on average.
     Weight,
-    /// What the team's value gained by the agent's reply.
+    /// Gain of the team's value by the agent's reply.
     Difference,
     /// The team's reward, less the team's value without the agent's reply.
     Without,
-    /// How the agent's own value moved from token to token, up to what it is after the reply.
+    /// Change of the agent's own value from token to token, up to the value after the reply.
     Tokens,
 }
 
@@ -190,7 +190,7 @@ pub enum UpdateOrder {
     Fixed,
 }
 
-/// What an update knows of those before it.
+/// Factor of an advantage from the policies that were updated before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HappoFactor {

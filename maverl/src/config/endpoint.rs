@@ -12,7 +12,7 @@ pub struct EndpointConfig {
     /// Where an OpenAI-compatible server is, up to `/v1`. **(default: none)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// What the server calls the model. **(default: none)**
+    /// Name of the model on the server. **(default: none)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// The environment variable that holds the server's key, which is written nowhere. **(default: none)**
@@ -28,9 +28,9 @@ pub struct EndpointConfig {
     pub retries: u32,
     /// Requests at once. **(default: `16`)**
     pub max_requests: NonZeroUsize,
-    /// What a million tokens given cost. **(default: `0.0`)**
+    /// Price of a million prompt tokens. **(default: `0.0`)**
     pub prompt_price: f64,
-    /// What a million tokens made cost. **(default: `0.0`)**
+    /// Price of a million completion tokens. **(default: `0.0`)**
     pub completion_price: f64,
 }
 

@@ -9,9 +9,9 @@ use super::settings::Settings;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
 #[settings(partial = "LossConfig", level = "row")]
 pub struct LossPlan {
-    /// Loss of a token for its advantage.
+    /// Surrogate loss of a token.
     pub surrogate: Surrogate,
-    /// Scope of the ratio of new to old probability.
+    /// Unit of the importance ratio.
     pub ratio: Ratio,
     /// Steepness of SAPO's gate for positive and negative advantages.
     #[setting(default = (1.0, 1.05), range = above(0.0)..)]
@@ -30,12 +30,12 @@ pub struct LossPlan {
     pub kl_coef: f32,
     /// Estimator of the KL.
     pub kl: Kl,
-    /// Weighs the KL of a token by its ratio.
+    /// Weigh the KL of a token by its ratio.
     #[setting(default = false)]
     pub kl_corrected: bool,
     /// Place where the KL counts.
     pub kl_in: KlIn,
-    /// Treatment of tokens on which the sampler and the trainer disagree.
+    /// Correction of differences between the log-probs of sampler and trainer.
     pub correction: Correction,
     /// Largest ratio of the trainer's to the sampler's probability, and one over the smallest.
     #[setting(default = 2.0, range = above(1.0)..)]
@@ -46,7 +46,7 @@ pub struct LossPlan {
     /// Coefficient of the entropy bonus.
     #[setting(default = 0.0, range = 0.0..)]
     pub entropy_coef: f32,
-    /// Penalty subtracted from the reward of a turn whose reply is malformed or truncated.
+    /// Subtracted from the reward of a turn whose reply is malformed or truncated.
     #[setting(default = 0.1, range = 0.0..)]
     pub invalid_reply_penalty: f64,
     /// Share of `max_tokens`, at the end, in which a reply loses reward with its length; 0 is none.
@@ -57,7 +57,7 @@ pub struct LossPlan {
     pub overlong_penalty: f64,
 }
 
-/// What a token loses for its advantage.
+/// Surrogate loss of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Surrogate {
@@ -72,7 +72,7 @@ pub enum Surrogate {
     Cpgd,
 }
 
-/// What the ratio of new to old probability is of.
+/// Unit of the importance ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Ratio {
@@ -83,6 +83,21 @@ pub enum Ratio {
     Sequence,
     /// The whole reply: the product over its tokens (RLOO).
     Product,
+}
+
+/// Aggregation of token losses to one number; every count is a true count of the whole batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Aggregation {
+    /// Sum over tokens, over the number of tokens.
+    #[default]
+    TokenMean,
+    /// Mean over each row's tokens, then over rows.
+    SequenceMean,
+    /// Sum over each row's tokens, then mean over rows.
+    SequenceSum,
+    /// Sum over tokens, over the tokens there would be if every reply were as long as it may be.
+    Constant,
 }
 
 /// Estimators of the KL divergence to the reference (Schulman, "Approximating KL divergence").
@@ -109,7 +124,7 @@ pub enum KlIn {
     Reward,
 }
 
-/// What is done about tokens whose log-prob differs between the sampler and the trainer.
+/// Correction of tokens whose log-prob differs between sampler and trainer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Correction {

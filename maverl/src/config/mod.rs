@@ -6,6 +6,7 @@ mod agent;
 mod algorithm;
 mod critic;
 mod endpoint;
+mod instance;
 mod loss;
 mod preset;
 pub(crate) mod reference;
@@ -19,8 +20,8 @@ pub use agent::{
     SamplingConfig, Schedule, TargetModules,
 };
 pub use algorithm::{
-    AdaptiveKlConfig, AdaptiveKlPlan, Aggregation, AlgorithmConfig, AlgorithmPlan, Baseline,
-    GroupBy, HappoConfig, HappoPlan, InfluenceConfig, InfluencePlan, PairLoss, PreferenceConfig,
+    AdaptiveKlConfig, AdaptiveKlPlan, AlgorithmConfig, AlgorithmPlan, Baseline, GroupBy,
+    HappoConfig, HappoPlan, InfluenceConfig, InfluencePlan, PairLoss, PreferenceConfig,
     PreferencePlan, RewardConfig, Shaping, Singleton, TrainOn,
 };
 pub use critic::{
@@ -28,7 +29,8 @@ pub use critic::{
     FutureRewards, Granularity, HappoFactor, Mixer, Normalize, Trunk, UpdateOrder,
 };
 pub use endpoint::EndpointConfig;
-pub use loss::{Correction, Kl, KlIn, LossConfig, LossPlan, Ratio, Surrogate};
+pub use instance::{Chosen, DeclaredPlan, Instance};
+pub use loss::{Aggregation, Correction, Kl, KlIn, LossConfig, LossPlan, Ratio, Surrogate};
 pub use preset::Preset;
 
 use std::collections::BTreeMap;
@@ -58,9 +60,9 @@ pub struct Config {
     pub environments: BTreeMap<String, Named>,
     /// The control flow, and its options.
     pub orchestra: Named,
-    /// How episodes are played.
+    /// Rollout settings.
     pub rollout: RolloutConfig,
-    /// How every agent samples, unless its own table says otherwise.
+    /// Sampling of every agent without settings of its own.
     pub sampling: SamplingConfig,
     /// Models by the name agents refer to them by.
     pub models: BTreeMap<String, ModelConfig>,
@@ -69,13 +71,13 @@ pub struct Config {
     pub endpoints: BTreeMap<String, EndpointConfig>,
     /// Agents by their registered name; unlisted agents use the only model there is.
     pub agents: BTreeMap<String, AgentConfig>,
-    /// How rewards become updates.
+    /// The algorithm: from rewards to updates.
     pub algorithm: AlgorithmConfig,
     /// Reward functions to add, by registered name.
     pub rewards: BTreeMap<String, RewardConfig>,
-    /// How held-out tasks are played.
+    /// Evaluation settings.
     pub eval: EvalConfig,
-    /// What is kept, and how often.
+    /// Checkpoint settings.
     pub checkpoint: CheckpointConfig,
     /// The machine.
     pub runtime: RuntimeConfig,
@@ -116,13 +118,24 @@ pub struct Named {
     pub options: Map<String, Value>,
 }
 
+/// `[algorithm.advantage]` and `[algorithm.surrogate]`: a registered name, and the settings of what it names beside it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct DeclaredConfig {
+    /// The registered name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Its settings, checked against the declared type.
+    #[serde(flatten)]
+    pub settings: Map<String, Value>,
+}
+
 /// `[task]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TaskConfig {
     /// `builtin:facts`, `builtin:arithmetic`, `builtin:nli`, `builtin:code`, `builtin:tools`, or a file relative to the one that names it. **(default: `"builtin:facts"`)**
     pub data: String,
-    /// How the file is read. **(default: `"auto"`, by its content)**
+    /// Format of the file. **(default: `"auto"`, by its content)**
     pub format: DataFormat,
     /// Keys of rows: our name, and what the file calls it; a `.` leads into an object. **(default: none)**
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -139,7 +152,7 @@ pub struct TaskConfig {
     pub tasks_per_step: NonZeroUsize,
     /// Episodes a task, compared with each other. **(default: `8`)**
     pub group_size: NonZeroU32,
-    /// SplitMix64 tasks in a new random order each epoch; else in file order. **(default: `true`)**
+    /// Draw tasks in a new random order each epoch; else in file order. **(default: `true`)**
     pub shuffle: bool,
     /// Use only the first so many tasks. **(default: all)**
     pub limit: Option<NonZeroUsize>,
@@ -204,14 +217,14 @@ impl Default for TaskConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Ids {
-    /// What each row says, or else its number.
+    /// The id of each row, or else its number.
     #[default]
     File,
     /// The number of the line or row, whatever it says.
     Line,
 }
 
-/// How a data file is read.
+/// Format of a data file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DataFormat {
@@ -235,7 +248,7 @@ pub struct RolloutConfig {
     pub max_episodes: NonZeroUsize,
     /// Seconds after which an episode ends unscored. **(default: `600`)**
     pub timeout_s: f64,
-    /// What happens when a prompt does not fit the context. **(default: `"error"`)**
+    /// Behavior when a prompt does not fit the context. **(default: `"error"`)**
     pub overflow: Overflow,
     /// Share of unscored episodes in a step above which the run stops. **(default: `0.5`)**
     pub max_unscored: f64,
@@ -252,7 +265,7 @@ impl Default for RolloutConfig {
     }
 }
 
-/// What happens when a prompt does not fit the model's context beside `max_tokens`.
+/// Behavior when a prompt does not fit the model's context beside `max_tokens`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Overflow {

@@ -5,12 +5,12 @@ use std::num::NonZeroUsize;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::algorithm::{Aggregation, AlgorithmConfig, Baseline, GroupBy, InfluenceConfig};
+use super::algorithm::{AlgorithmConfig, Baseline, GroupBy, InfluenceConfig};
 use super::critic::{
     Bootstrap, Credit, CriticConfig, CriticInput, CriticScope, Estimator, FutureRewards,
     Granularity, Mixer, Normalize, UpdateOrder,
 };
-use super::loss::{Kl, LossConfig, Ratio, Surrogate};
+use super::loss::{Aggregation, Kl, LossConfig, Ratio, Surrogate};
 
 /// A choice of parts with a paper behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -172,7 +172,7 @@ impl Preset {
         }
     }
 
-    /// What it is, in one sentence.
+    /// Summary in one sentence.
     pub const fn summary(self) -> &'static str {
         match self {
             Self::Drmas => "group-relative per task and seat, a turn at a time",
@@ -329,7 +329,7 @@ impl Preset {
         }
     }
 
-    /// How token losses become one number, where it says so.
+    /// Aggregation of token losses, where the preset sets it.
     const fn aggregation(self) -> Option<Aggregation> {
         match self {
             Self::Drgrpo => Some(Aggregation::Constant),

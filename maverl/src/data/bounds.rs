@@ -1,27 +1,27 @@
-//! How much of a data file is read: what is small on disk may be large.
+//! Size limits on data files: a file that is small on disk may be large in memory.
 
 use std::io::{self, Read};
 
 use crate::config::TaskConfig;
 
-/// Bytes that a row takes in memory at least, however short it is.
+/// Minimum memory of a row in bytes.
 const ROW: u64 = 256;
-/// How much larger than its text a file is in memory that is read as one value.
+/// Ratio of memory to text of a file that is read as one value.
 const VALUE: u64 = 8;
 
-/// Bytes that a data file may have.
+/// Size limits of a data file in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Of one row: a line, or an element of a list.
+    /// Limit of one row: a line, or an element of a list.
     pub row: u64,
-    /// Of a compressed file, unpacked. What lies on disk as it is may be as long as it is.
+    /// Limit of a compressed file after decompression. Uncompressed files have no limit.
     pub unpacked: u64,
-    /// The keys that raise them: `task.max_row_mib` and `task.max_mib`. Empty where there are none.
+    /// Keys that raise the limits: `task.max_row_mib` and `task.max_mib`. Empty if there are none.
     pub keys: [&'static str; 2],
 }
 
 impl Default for Bounds {
-    /// 16 MiB a row and 1 GiB in all, which no key raises.
+    /// 16 MiB per row and 1 GiB in total, which no key raises.
     fn default() -> Self {
         Self { row: 16 << 20, unpacked: 1 << 30, keys: [""; 2] }
     }
@@ -38,42 +38,42 @@ impl From<&TaskConfig> for Bounds {
 }
 
 impl Bounds {
-    /// Those of a corpus, by the option of its environment.
+    /// Returns the limits of a corpus, from the option of its environment.
     pub fn of_corpus(max_mib: u64) -> Self {
         let unpacked = max_mib.saturating_mul(1 << 20);
         Self { unpacked, keys: ["", "environment.max_mib"], ..Self::default() }
     }
 
-    /// What is wrong with a row that is too long.
+    /// Returns the message about a row above the limit.
     pub(super) fn row_too_long(&self) -> String {
         let raise = raise(self.keys[0], "split it");
         format!("a row of more than {} MiB; {raise}", self.row >> 20)
     }
 
-    /// What is wrong with a file of `packed` bytes that is too long.
+    /// Returns the message about a compressed file of `packed` bytes that exceeds the limit.
     pub(super) fn too_long(&self, packed: u64) -> String {
         let (most, raise) = (self.unpacked >> 20, raise(self.keys[1], "unpack it"));
         format!("it has {packed} bytes and unpacks to more than {most} MiB; {raise}")
     }
 
-    /// How many rows may be kept of a compressed file.
+    /// Returns the maximum number of rows of a compressed file.
     pub(super) fn rows(&self) -> u64 {
         self.unpacked / ROW
     }
 
-    /// What is wrong with a file of `packed` bytes that has more rows.
+    /// Returns the message about a compressed file of `packed` bytes with more rows.
     pub(super) fn too_many(&self, packed: u64) -> String {
         let (most, raise) = (self.rows(), raise(self.keys[1], "unpack it"));
         format!("it has {packed} bytes and unpacks to more than {most} rows; {raise}")
     }
 
-    /// Those of a file that is read as one value.
+    /// Returns the limits of a file that is read as one value.
     pub(super) fn of_value(self) -> Self {
         Self { unpacked: self.unpacked / VALUE, ..self }
     }
 }
 
-/// What to do about a bound.
+/// Returns the remedy for an exceeded limit.
 fn raise(key: &str, otherwise: &str) -> String {
     match key {
         "" => format!("{otherwise} if that is meant"),
@@ -81,7 +81,7 @@ fn raise(key: &str, otherwise: &str) -> String {
     }
 }
 
-/// A reader that fails with [`io::ErrorKind::FileTooLarge`] where there is more to read than a number of bytes.
+/// A reader that fails with [`io::ErrorKind::FileTooLarge`] after a number of bytes.
 pub(super) struct Bounded<R> {
     inner: R,
     left: u64,

@@ -1,4 +1,4 @@
-//! Demonstrations for supervised training: a conversation, and what should be said next.
+//! Demonstrations for supervised training: a conversation and its next reply.
 
 use std::path::Path;
 
@@ -8,22 +8,22 @@ use super::jsonl::ROW;
 use super::{Bounds, DataError, File};
 use crate::trajectory::{Message, Role};
 
-/// A conversation and the reply to learn.
+/// A conversation and its target reply.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Demonstration {
-    /// What the model is given.
+    /// Prompt of the model.
     pub prompt: Vec<Message>,
-    /// What it should say.
+    /// Target reply.
     pub reply: String,
 }
 
 impl Demonstration {
-    /// Whether the user, or a tool, answers a reply of the assistant's, somewhere before the last one.
+    /// Returns true if the prompt contains a message of the user or a tool after a reply of the assistant.
     pub fn observes(&self) -> bool {
         self.observations().next().is_some()
     }
 
-    /// The places in the prompt where the user, or a tool, answers a reply of the assistant's.
+    /// Returns the indices in the prompt of messages of the user or a tool after a reply of the assistant.
     pub fn observations(&self) -> impl Iterator<Item = usize> + '_ {
         let roles = self.prompt.windows(2).map(|pair| (pair[0].role, pair[1].role));
         let answers =
@@ -32,8 +32,8 @@ impl Demonstration {
     }
 }
 
-/// Demonstrations in TRL's forms, one JSON object a line: `messages`, of which the last is the assistant's; or `prompt`
-/// and `completion`, each a text or messages.
+/// Reads demonstrations in TRL's forms, one JSON object per line: `messages`, of which the last is the assistant's; or
+/// `prompt` and `completion`, each a text or messages.
 ///
 /// # Errors
 ///
@@ -72,7 +72,7 @@ fn conversation(object: &Map<String, Value>) -> Result<Vec<Message>, String> {
     }
 }
 
-/// A conversation that ends with the reply to learn.
+/// Creates a demonstration from a conversation that ends with the target reply.
 pub(super) fn demonstration(mut prompt: Vec<Message>) -> Result<Demonstration, String> {
     match prompt.pop() {
         Some(Message { role: Role::Assistant, content: reply }) if !prompt.is_empty() => {
@@ -82,7 +82,7 @@ pub(super) fn demonstration(mut prompt: Vec<Message>) -> Result<Demonstration, S
     }
 }
 
-/// A text said in a role, or a list of messages.
+/// Reads a text as a message of a role, or a list of messages.
 pub(super) fn messages(value: &Value, key: &str, role: Role) -> Result<Vec<Message>, String> {
     if let Value::String(content) = value {
         return Ok(vec![Message { role, content: content.clone() }]);

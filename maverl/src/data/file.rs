@@ -1,4 +1,4 @@
-//! A data file as it lies on disk: text, packed text, or Parquet. It is read row by row.
+//! Data files: text, compressed text, or Parquet, read row by row.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -13,22 +13,22 @@ use super::rows::{Elements, Lines, RowError};
 use super::{DataError, parquet};
 use crate::config::DataFormat;
 
-/// What a gzip file begins with.
+/// First bytes of a gzip file.
 const GZIP: &[u8] = &[0x1f, 0x8b];
-/// A byte order mark.
+/// Byte order mark.
 const MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// A file, where it came from, and how much of it is read.
+/// A file with its path and limits.
 pub(super) struct File {
     path: PathBuf,
     bounds: Bounds,
     parquet: bool,
 }
 
-/// A row with its number, or why there is none.
+/// A row with its number, or the error in its place.
 type Numbered<T> = Result<(usize, T), DataError>;
 
-/// The text of a file, unpacked where it is packed, without a byte order mark.
+/// Reads the text of a file, decompressed if needed, without a byte order mark.
 pub(crate) fn read_text(path: &Path) -> io::Result<String> {
     let bounds = Bounds::default();
     let mut text = String::new();
@@ -39,7 +39,7 @@ pub(crate) fn read_text(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// The bytes of a file, unpacked where it is packed, without a byte order mark.
+/// Reads the bytes of a file, decompressed if needed, without a byte order mark.
 fn unpacked(path: &Path, bounds: &Bounds) -> io::Result<Box<dyn BufRead>> {
     let packed = is_packed(path)?;
     let file = BufReader::new(std::fs::File::open(path)?);
@@ -56,14 +56,14 @@ fn unpacked(path: &Path, bounds: &Bounds) -> io::Result<Box<dyn BufRead>> {
     Ok(text)
 }
 
-/// Whether a file is packed.
+/// Returns true if a file is compressed.
 fn is_packed(path: &Path) -> io::Result<bool> {
     let mut start = Vec::new();
     std::fs::File::open(path)?.take(GZIP.len() as u64).read_to_end(&mut start)?;
     Ok(start == GZIP)
 }
 
-/// Bytes on disk.
+/// Returns the size on disk in bytes.
 fn size(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |metadata| metadata.len())
 }
@@ -75,7 +75,7 @@ impl File {
         Ok(Self { path: path.to_owned(), bounds, parquet: recognized.map_err(failed)? })
     }
 
-    /// The last part of the path without its ending; the source of tasks that name none.
+    /// Returns the file name without extension; the source of tasks that name none.
     pub(super) fn stem(&self) -> String {
         let name = self.path.with_extension("");
         let packed = self.path.extension().is_some_and(|ending| ending == "gz");
@@ -114,7 +114,7 @@ impl File {
         unpacked(&self.path, &self.bounds).map_err(|error| self.failed(error))
     }
 
-    /// The bytes from the first that is not blank, and that one.
+    /// Returns the bytes from the first non-blank one, and that byte.
     fn begin(&self) -> Result<(Box<dyn BufRead>, Option<u8>), DataError> {
         let mut bytes = self.bytes()?;
         loop {
@@ -136,7 +136,7 @@ impl File {
         }
     }
 
-    /// A form other than `Auto`: what was asked for, or what the content looks like.
+    /// Returns the form of the file, never `Auto`: the configured form, or the one detected from the content.
     pub(super) fn form(&self, asked: DataFormat) -> Result<DataFormat, DataError> {
         if asked != DataFormat::Auto {
             return Ok(asked);
@@ -149,7 +149,7 @@ impl File {
             (_, Some(b'[')) => {
                 Ok(of_rows(self.rows("list of JSON objects")?.next().and_then(Result::ok).as_ref()))
             }
-            // One object a line, or one object in all. Where it cannot be told, a line that cannot be read is named.
+            // One object per line, or a single object. In doubt, an unreadable line is reported by its number.
             (bytes, Some(b'{')) => match serde_json::Deserializer::from_reader(bytes)
                 .into_iter::<Probe>()
                 .next()
@@ -168,7 +168,7 @@ impl File {
         }
     }
 
-    /// The whole file as one JSON value of a form.
+    /// Parses the whole file as one JSON value of a form.
     pub(super) fn parse<T: DeserializeOwned>(&self, form: &str) -> Result<T, DataError> {
         let file = Self { bounds: self.bounds.of_value(), path: self.path.clone(), ..*self };
         serde_json::from_reader(file.bytes()?).map_err(|error| match error.io_error_kind() {
@@ -177,13 +177,13 @@ impl File {
         })
     }
 
-    /// Each row with its number: of a Parquet file or a list its place, else its line.
+    /// Reads each row with its number: the index in a Parquet file or a list, else the line.
     pub(super) fn rows<'f, T: DeserializeOwned + 'f>(
         &'f self,
         form: &'f str,
     ) -> Result<Box<dyn Iterator<Item = Numbered<T>> + 'f>, DataError> {
         let no_row = move |number, error: serde_json::Error| {
-            // Where in the row it is, is of no use where the row is one line.
+            // The position inside the row is useless if the row is one line.
             self.damaged(number, format!("no {form}: {error}"))
         };
         if self.parquet {
@@ -220,10 +220,10 @@ impl File {
     }
 }
 
-/// The text of a row with its number.
+/// Text of a row with its number.
 type RowText = Result<(usize, Vec<u8>), RowError>;
 
-/// The form of a list of rows, by its first: those of HotpotQA have paragraphs beside the question.
+/// Detects the form of a list of rows from its first row: those of HotpotQA have paragraphs beside the question.
 fn of_rows(first: Option<&(usize, Map<String, Value>)>) -> DataFormat {
     let context = first.and_then(|(_, row)| row.get("context"));
     match context.is_some_and(|context| context.is_array() || context.is_object()) {
@@ -232,10 +232,10 @@ fn of_rows(first: Option<&(usize, Map<String, Value>)>) -> DataFormat {
     }
 }
 
-/// The error by which [`Probe`] says that it has found the list of a SQuAD file.
+/// Error with which [`Probe`] reports the list of a SQuAD file.
 const SQUAD: &str = "a list of articles";
 
-/// CriticInput an object without keeping any of it, up to a list under `data`.
+/// Parses an object without keeping any of it, up to a list under `data`.
 struct Probe;
 
 impl<'de> Deserialize<'de> for Probe {
@@ -268,7 +268,7 @@ impl<'de> Deserialize<'de> for Probe {
     }
 }
 
-/// Anything but a list.
+/// Any value but a list.
 struct NoList;
 
 impl<'de> Deserialize<'de> for NoList {

@@ -1,5 +1,5 @@
-//! HotpotQA: a list of `question`, `answer`, `context`. A paragraph of a context is a document, keyed by its title;
-//! a title that several contexts share is one document.
+//! HotpotQA: a list of `question`, `answer`, `context`. A paragraph of a context is a document, keyed by its title; a
+//! title in several contexts is one document.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ struct Question {
     context: Context,
 }
 
-/// As the authors publish it, or as columns.
+/// Context in the authors' form, or as columns.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Context {
@@ -45,7 +45,7 @@ impl Context {
     }
 }
 
-/// As the authors publish it, or as columns.
+/// Supporting facts in the authors' form, or as columns.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Facts {
@@ -60,7 +60,7 @@ impl Default for Facts {
 }
 
 impl Facts {
-    /// Titles in order, each once.
+    /// Returns the titles in order, without repetition.
     fn titles(self) -> Vec<String> {
         let all: Vec<String> = match self {
             Self::Rows(rows) => rows.into_iter().map(|(title, _)| title).collect(),
@@ -76,14 +76,14 @@ impl Facts {
     }
 }
 
-/// Every question, with its number in the file.
+/// Returns every question with its number in the file.
 fn questions<'f>(
     file: &'f File,
 ) -> Result<impl Iterator<Item = Result<(usize, Question), DataError>> + 'f, DataError> {
     file.rows("HotpotQA file (a list of `question`, `answer`, `context`)")
 }
 
-/// Every paragraph, with the number of the first question that has it.
+/// Returns every paragraph with the number of the first question that has it.
 pub(super) fn documents(file: &File) -> Result<Vec<(usize, Document)>, DataError> {
     let mut documents = BTreeMap::new();
     for question in questions(file)? {
@@ -98,7 +98,7 @@ pub(super) fn documents(file: &File) -> Result<Vec<(usize, Document)>, DataError
     Ok(documents.into_iter().map(document).collect())
 }
 
-/// A question without an id is called by its number in the file, from 1.
+/// Returns the tasks. The id of a question without one is its number in the file, from 1.
 pub(super) fn tasks(file: &File) -> Result<Rows<'_>, DataError> {
     let source = file.stem();
     let rows = questions(file)?.map(move |question| {

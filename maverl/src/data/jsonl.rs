@@ -1,4 +1,4 @@
-//! Rows that are JSON objects: our own, verl's, TRL's, those of mathematical data sets, and documents.
+//! Rows that are JSON objects: maverl's own form, verl's, TRL's, those of math data sets, and documents.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use super::{DataError, File, Row, Rows, nli};
 use crate::builtin::Document;
 use crate::task::Task;
 
-/// A row, for messages.
+/// Name of a row in messages.
 pub(super) const ROW: &str = "JSON object";
 
-/// Keys that hold reference answers, the first found counts.
+/// Keys of reference answers; the first one present is used.
 const ANSWERS: [&str; 4] = ["answers", "answer", "golden_answers", "ground_truth"];
 
-/// Every row as a task. `keys` gives names of ours, and what the file calls them.
+/// Reads every row as a task. `keys` maps maverl's names to the file's names.
 pub(super) fn tasks<'f>(
     file: &'f File,
     keys: &'f BTreeMap<String, String>,
@@ -28,12 +28,12 @@ pub(super) fn tasks<'f>(
     })))
 }
 
-/// Gives values the names that they are known by.
+/// Renames values to maverl's names.
 fn named(object: &mut Map<String, Value>, keys: &BTreeMap<String, String>) -> Result<(), String> {
     for (ours, theirs) in keys {
         match taken(object, theirs) {
             Some(value) => drop(object.insert(ours.clone(), value)),
-            // As in another file of the data set, which has it by our name.
+            // Another file of the data set may already use maverl's name.
             None if object.contains_key(ours) => {}
             None => {
                 let keys: Vec<&String> = object.keys().collect();
@@ -46,7 +46,7 @@ fn named(object: &mut Map<String, Value>, keys: &BTreeMap<String, String>) -> Re
     Ok(())
 }
 
-/// Takes a value out by its key, or by the path of keys to it.
+/// Removes a value by its key, or by a path of keys.
 fn taken(object: &mut Map<String, Value>, key: &str) -> Option<Value> {
     if let Some(value) = object.remove(key) {
         return Some(value);
@@ -55,12 +55,12 @@ fn taken(object: &mut Map<String, Value>, key: &str) -> Option<Value> {
     taken(object.get_mut(first)?.as_object_mut()?, rest)
 }
 
-/// One row as a task, without a file around it; `number` is its id where it has none.
+/// Reads one row as a task, without its file; `number` is its id if the row has none.
 pub(super) fn task(object: Map<String, Value>, number: usize) -> Result<Task, String> {
     row(object, number, "rows").map(|row| row.task)
 }
 
-/// `data` of the task keeps every key of the row that is not read as something else.
+/// Reads a row. `data` of the task keeps every key of the row that is not used otherwise.
 fn row(mut object: Map<String, Value>, line: usize, source: &str) -> Result<Row, String> {
     let question = match nli::task(&mut object)? {
         Some(question) => question,
@@ -85,14 +85,14 @@ fn row(mut object: Map<String, Value>, line: usize, source: &str) -> Result<Row,
     Ok(Row { task: Task { id, source, question, data }, split, line })
 }
 
-/// A value by its key, in capitals or not: some publish their columns as `Problem` and `Answer`.
+/// Removes a value by its key, ignoring case: some data sets have columns `Problem` and `Answer`.
 fn take(object: &mut Map<String, Value>, key: &str) -> Option<Value> {
     let found = object.keys().find(|found| found.eq_ignore_ascii_case(key))?.clone();
     object.remove(&found)
 }
 
-/// `question`, or MATH's `problem`; or `prompt`, a text or messages of which the last user's counts; or, of a row with tests
-/// as MBPP has them, `text`.
+/// Reads the question from `question`; or MATH's `problem`; or `prompt`, a text or messages, of which the user's last
+/// is used; or, for a row with tests as in MBPP, `text`.
 fn question(object: &mut Map<String, Value>) -> Result<String, String> {
     let found = ["question", "problem"].iter().find_map(|key| Some((key, take(object, key)?)));
     if let Some((key, question)) = found {
@@ -123,8 +123,8 @@ fn question(object: &mut Map<String, Value>) -> Result<String, String> {
     }
 }
 
-/// Reference answers, if the row has any; a row may be judged by something else. Where there is no other, it is the one in
-/// `solution`, which stays in the row: of a program it is not the answer.
+/// Reads the reference answers, if the row has any; a row may be judged otherwise. The fallback is the answer in
+/// `solution`, which stays in the row. For a programming task `solution` is not an answer.
 fn answers(object: &mut Map<String, Value>) -> Result<Option<Vec<String>>, String> {
     let found = ANSWERS.iter().find_map(|key| Some((*key, take(object, key)?)));
     let (key, value) = match (found, object.remove("reward_model")) {
@@ -139,7 +139,7 @@ fn answers(object: &mut Map<String, Value>) -> Result<Option<Vec<String>>, Strin
         },
     };
     let value = match value {
-        // As Search-R1 has it, and as SQuAD's rows have it on the hub.
+        // The form of Search-R1, and of SQuAD's rows on the hub.
         Value::Object(mut truth) => ["target", "text"]
             .iter()
             .find_map(|key| truth.remove(*key))
@@ -158,7 +158,7 @@ fn answers(object: &mut Map<String, Value>) -> Result<Option<Vec<String>>, Strin
     }
 }
 
-/// A text, or a number as one.
+/// Reads a text, or a number as text.
 fn text(value: Option<Value>) -> Option<String> {
     match value? {
         Value::String(text) => Some(text),
@@ -168,7 +168,7 @@ fn text(value: Option<Value>) -> Option<String> {
     }
 }
 
-/// Every row as a document, with its number.
+/// Reads every row as a document, with its number.
 pub(super) fn documents(file: &File) -> Result<Vec<(usize, Document)>, DataError> {
     let document = |object: Result<(usize, Map<String, Value>), DataError>| {
         let (line, object) = object?;
@@ -178,7 +178,7 @@ pub(super) fn documents(file: &File) -> Result<Vec<(usize, Document)>, DataError
     file.rows(ROW)?.map(document).collect()
 }
 
-/// `contents`, as Search-R1 has it, begins with the title in quotes on a line of its own.
+/// Reads a document. In Search-R1's form, `contents` begins with the quoted title on a line of its own.
 fn document(mut object: Map<String, Value>, line: usize) -> Result<Document, String> {
     let key = text(object.remove("id").or_else(|| object.remove("_id")));
     let key = key.unwrap_or_else(|| format!("{line:08}"));

@@ -1,7 +1,7 @@
-//! Where tasks, documents and demonstrations come from: files in the forms people have them in, and built-in components.
+//! Tasks, documents and demonstrations: from files in common forms, and from built-in data.
 //!
-//! A file without splits is split by a hash of each task's id: 80 % `train`, 10 % `validation`, 10 % `test`, the same in
-//! every run and whatever else the file holds. `all` takes everything.
+//! A file without splits is split by a hash of each task's id: 80 % `train`, 10 % `validation`, 10 % `test`. The split
+//! of a task is the same in every run and independent of the rest of the file. `all` selects every task.
 
 mod bounds;
 mod demonstration;
@@ -37,13 +37,13 @@ use crate::builtin::{self, Document, arithmetic, code, facts};
 use crate::config::{DataFormat, Ids, TaskConfig};
 use crate::task::Task;
 
-/// The split that takes every task.
+/// Name of the split with every task.
 pub const ALL: &str = "all";
 
-/// Worlds embedded in the library: names that `data = "builtin:NAME"` may have.
+/// Built-in data: valid values of NAME in `data = "builtin:NAME"`.
 pub const BUILT_IN: [&str; 5] = ["arithmetic", "code", "facts", "nli", "tools"];
 
-/// Why data could not be loaded.
+/// Reason that data could not be loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
@@ -52,108 +52,108 @@ pub enum DataError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// A line or the whole file is not in the form it should be in.
+    /// A line or the whole file is malformed.
     #[error("{}:{line}: {message}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// From 1; in a Parquet file or a list, the row.
+        /// Line from 1; in a Parquet file or a list, the row.
         line: usize,
-        /// What was found, and what is wanted.
+        /// The text found, and the expected one.
         message: String,
     },
-    /// What a Parquet file says of itself is not so, or not understood.
+    /// The metadata of a Parquet file is wrong or unsupported.
     #[error("`{}` is no Parquet file that can be read: {message}", path.display())]
     Parquet {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the problem.
         message: String,
     },
-    /// A file, or a row of it, is larger than what is read.
+    /// A file, or a row of it, exceeds the size limits.
     #[error("{} is too large: {message}", place::shown(path))]
     TooLong {
         /// The file.
         path: PathBuf,
-        /// The sizes, and the key that raises the bound.
+        /// The sizes, and the key that raises the limit.
         message: String,
     },
     /// Two tasks or documents have the same id.
     #[error("{place}:{}: the id `{id}` is that of row {} too; {remedy}", lines[1], lines[0])]
     Duplicate {
-        /// The file or world.
+        /// The file or the built-in data.
         place: String,
         /// The id.
         id: String,
-        /// The first two rows that have it, from 1.
+        /// The first two rows with the id, from 1.
         lines: [usize; 2],
-        /// What to write.
+        /// Remedy.
         remedy: &'static str,
     },
-    /// A task asks nothing.
+    /// A task has no question.
     #[error("{place}:{line}: the question of task `{id}` is empty")]
     NoQuestion {
         /// The file.
         place: String,
-        /// The task's id; without one in the file, its line.
+        /// Id of the task; its line if the file has no id.
         id: String,
-        /// Its line or row.
+        /// Line or row of the task.
         line: usize,
     },
-    /// There is nothing in the split.
+    /// The split is empty.
     #[error("`{place}` has no tasks in split `{split}`; it has {found}")]
     NoTasks {
-        /// The file or world.
+        /// The file or the built-in data.
         place: String,
-        /// The split that was asked for.
+        /// The requested split.
         split: String,
-        /// What there is instead.
+        /// The existing splits.
         found: String,
     },
-    /// All tasks are harder than is asked for.
+    /// All tasks are above the requested level.
     #[error(
         "`{place}`: `task.max_level` is {most}, and the lowest level of its tasks is {lowest}; raise it, or leave it out"
     )]
     TooHard {
-        /// The file or world.
+        /// The file or the built-in data.
         place: String,
-        /// The level asked for.
+        /// The requested level.
         most: u64,
-        /// The lowest there is.
+        /// The lowest existing level.
         lowest: u64,
     },
-    /// There are no documents, or no demonstrations.
+    /// The file has no documents, or no demonstrations.
     #[error("`{place}` has no {what}; {wanted}")]
     Empty {
         /// The file.
         place: String,
-        /// What is missing.
+        /// Missing kind of row.
         what: &'static str,
-        /// What to write.
+        /// Remedy.
         wanted: &'static str,
     },
-    /// The name of a built-in world that does not exist.
+    /// The name of built-in data that does not exist.
     #[error(
-        "`{0}` is no built-in world; there is `builtin:facts`, `builtin:arithmetic`, `builtin:nli`, `builtin:code` and `builtin:tools`, or name a file"
+        "`{0}` is not a built-in dataset; there is `builtin:facts`, `builtin:arithmetic`, `builtin:nli`, `builtin:code` and `builtin:tools`, or name a file"
     )]
     UnknownWorld(String),
 }
 
-/// A task, the split its file puts it in, if it does, and its line or row, from 1.
+/// A task, its split if the file states it, and its line or row, from 1.
 struct Row {
     task: Task,
     split: Option<String>,
     line: usize,
 }
 
-/// Every row of some data, in its order.
+/// All rows of a data source, in file order.
 type Rows<'d> = Box<dyn Iterator<Item = Result<Row, DataError>> + 'd>;
 
-/// The tasks of a split, in file order, but for those above `max_level`. `limit` takes the first so many of them. Tasks of
-/// several components take turns, and their sources begin with the name of their world.
+/// Loads the tasks of a split in file order, except those above `max_level`. `limit` keeps the first tasks only. Tasks
+/// of several components alternate, and their sources begin with the name of their component.
 ///
 /// # Errors
 ///
@@ -162,22 +162,22 @@ pub fn load(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Task>, 
     Ok(placed(config, split, base)?.into_iter().map(|placed| placed.task).collect())
 }
 
-/// The same, each with its place.
+/// Same as [`load`], each task with its place.
 ///
 /// # Errors
 ///
-/// As [`load`].
+/// Same as [`load`].
 pub fn placed(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Placed>, DataError> {
     if config.mixture.is_empty() {
         return read(config, split, base);
     }
     let mut components = Vec::new();
-    for (name, world) in &config.mixture {
+    for (name, component) in &config.mixture {
         let one = TaskConfig {
-            data: world.data.clone(),
-            format: world.format,
-            keys: world.keys.clone(),
-            ids: world.ids,
+            data: component.data.clone(),
+            format: component.format,
+            keys: component.keys.clone(),
+            ids: component.ids,
             limit: None,
             mixture: BTreeMap::new(),
             ..config.clone()
@@ -198,15 +198,15 @@ pub fn placed(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Place
     Ok(tasks)
 }
 
-/// The tasks of one world.
+/// Reads the tasks of one component.
 fn read(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Placed>, DataError> {
     let file;
-    let rows: Rows<'_> = match world(&config.data)? {
-        Some(world) => Box::new(world.rows().into_iter().map(Ok)),
+    let rows: Rows<'_> = match builtin_dataset(&config.data)? {
+        Some(component) => Box::new(component.rows().into_iter().map(Ok)),
         None => {
             file = File::open(&base.join(&config.data), Bounds::from(config))?;
             let form = match (file.form(config.format)?, config.keys.is_empty()) {
-                // Whoever names keys has rows.
+                // A file with named keys has rows.
                 (DataFormat::Hotpot, false) if config.format == DataFormat::Auto => {
                     DataFormat::Jsonl
                 }
@@ -222,23 +222,23 @@ fn read(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Placed>, Da
     choose(rows, split, config)
 }
 
-/// One row of a file of tasks, as a task; `number` is its id where it has none.
+/// Reads one row of a file of tasks; `number` is its id if it has none.
 ///
 /// # Errors
 ///
-/// What is missing in it, or is not what it should be.
+/// The missing or invalid field.
 pub fn task(row: Map<String, Value>, number: usize) -> Result<Task, String> {
     jsonl::task(row, number)
 }
 
-/// The documents of a corpus, sorted by key: `builtin:facts`, or a file relative to `base`. Rows (JSONL,
-/// Parquet, a list) of `id`, `title`, and `text` or `contents`; SQuAD and HotpotQA files give their paragraphs.
+/// Loads the documents of a corpus, sorted by key: `builtin:facts`, or a file relative to `base`. Rows (JSONL, Parquet,
+/// a list) have `id`, `title`, and `text` or `contents`; in SQuAD and HotpotQA files each paragraph is a document.
 ///
 /// # Errors
 ///
 /// See [`DataError`]; a corpus without documents is one.
 pub fn corpus(name: &str, base: &Path, bounds: Bounds) -> Result<Vec<Document>, DataError> {
-    match world(name)? {
+    match builtin_dataset(name)? {
         Some(Builtin::Facts) => return Ok(facts::corpus()),
         Some(Builtin::Arithmetic | Builtin::Nli | Builtin::Code | Builtin::Tools) => {
             let wanted = "name `builtin:facts` or a file";
@@ -269,7 +269,7 @@ pub fn corpus(name: &str, base: &Path, bounds: Bounds) -> Result<Vec<Document>, 
     Ok(documents.into_iter().map(|(_, document)| document).collect())
 }
 
-/// A built-in world.
+/// A source of built-in data.
 enum Builtin {
     Facts,
     Arithmetic,
@@ -278,8 +278,8 @@ enum Builtin {
     Tools,
 }
 
-/// The built-in world that a name means; `None` for a file.
-fn world(name: &str) -> Result<Option<Builtin>, DataError> {
+/// Returns the built-in data that a name denotes; `None` for a file.
+fn builtin_dataset(name: &str) -> Result<Option<Builtin>, DataError> {
     match name {
         facts::NAME => Ok(Some(Builtin::Facts)),
         arithmetic::NAME => Ok(Some(Builtin::Arithmetic)),
@@ -292,7 +292,7 @@ fn world(name: &str) -> Result<Option<Builtin>, DataError> {
 }
 
 impl Builtin {
-    /// Every task, with its split.
+    /// Returns every task with its split.
     fn rows(&self) -> Vec<Row> {
         let splits = match self {
             Self::Facts => facts::SPLITS
@@ -311,7 +311,7 @@ impl Builtin {
     }
 }
 
-/// The tasks of a split that are asked for; ids are checked over all rows, and of the others nothing else is kept.
+/// Selects the tasks of a split. Ids are checked over all rows, and nothing else of the other rows is kept.
 fn choose(rows: Rows<'_>, split: &str, config: &TaskConfig) -> Result<Vec<Placed>, DataError> {
     let place = &config.data;
     let limit = config.limit.map_or(usize::MAX, std::num::NonZero::get);
@@ -366,7 +366,7 @@ fn choose(rows: Rows<'_>, split: &str, config: &TaskConfig) -> Result<Vec<Placed
     }
 }
 
-/// The split of a task whose file has none.
+/// Returns the split of a task whose file has no splits.
 fn hashed_split(id: &str) -> &'static str {
     let digest = Sha256::digest(id.as_bytes());
     match u16::from_be_bytes([digest[0], digest[1]]) % 10 {

@@ -1,17 +1,18 @@
-//! Rows of natural language inference, as ANLI, SNLI and MultiNLI have them.
+//! Rows of natural language inference in the forms of ANLI, SNLI and MultiNLI.
 
 use serde_json::{Map, Value};
 
 use crate::builtin::nli::{Label, data, question};
 
-/// Keys of the hypothesis, and those of the premise that belong to it. ANLI's own files call the premise the context; those
-/// of SNLI and MultiNLI number the sentences.
+/// Keys of the hypothesis with the matching keys of the premise. ANLI's files call the premise the context; SNLI and
+/// MultiNLI number the sentences.
 const PAIRS: [(&str, &[&str]); 2] =
     [("hypothesis", &["premise", "context"]), ("sentence2", &["sentence1"])];
-/// Keys of the label, the first found counts.
+/// Keys of the label; the first one present is used.
 const LABELS: [&str; 2] = ["label", "gold_label"];
 
-/// The question of a row with a hypothesis, whose other keys are put into the form of a task; `None` for other rows.
+/// Returns the question of a row with a hypothesis, and converts its other keys to the form of a task; `None` for other
+/// rows.
 pub(super) fn task(object: &mut Map<String, Value>) -> Result<Option<String>, String> {
     let Some((hypothesis, premise)) = pair(object)? else { return Ok(None) };
     let label = label(object)?;
@@ -24,8 +25,7 @@ pub(super) fn task(object: &mut Map<String, Value>) -> Result<Option<String>, St
     Ok(Some(question(&premise, &hypothesis)))
 }
 
-/// The hypothesis and the premise; `None` if the row is about something else, as pairs of sentences without a `gold_label`
-/// are.
+/// Returns the hypothesis and the premise; `None` for other rows, such as pairs of sentences without a `gold_label`.
 fn pair(object: &mut Map<String, Value>) -> Result<Option<(String, String)>, String> {
     for (key, premises) in PAIRS {
         let Some(Value::String(hypothesis)) = object.get(key).cloned() else { continue };
@@ -83,7 +83,7 @@ mod tests {
             assert_eq!(object["hypothesis"], "B.");
             assert_eq!(object["answers"], json!(["neutral"]));
         }
-        // Pairs of sentences may be of another task.
+        // Pairs of sentences may belong to another task.
         let other = json!({"sentence1": "A.", "sentence2": "B.", "label": 1});
         assert_eq!(read(other).0, Ok(None));
     }

@@ -14,25 +14,25 @@ use serde_json::{Map, Value};
 
 use super::bounds::Bounds;
 
-/// What a Parquet file begins with.
+/// First bytes of a Parquet file.
 const MAGIC: &[u8] = b"PAR1";
 
-/// Why a file, or a row of it, cannot be read.
+/// Reason that a file, or a row of it, cannot be read.
 #[derive(Debug)]
 pub(super) enum Wrong {
-    /// It is larger than the bounds.
+    /// The file exceeds the bounds.
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
     TooLong(String),
-    /// It is not what it should be.
+    /// The file is damaged.
     Damaged(String),
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))] // nothing is read then
     Io(io::Error),
 }
 
-/// Rows, in their order.
+/// Rows in file order.
 pub(super) type Rows = Box<dyn Iterator<Item = Result<Map<String, Value>, Wrong>>>;
 
-/// Whether this is a Parquet file. The next byte to be read is the first afterwards.
+/// Returns true for a Parquet file. Rewinds the file to its first byte.
 pub(super) fn recognized(file: &mut File) -> io::Result<bool> {
     let mut start = Vec::new();
     file.take(MAGIC.len() as u64).read_to_end(&mut start)?;
@@ -40,11 +40,11 @@ pub(super) fn recognized(file: &mut File) -> io::Result<bool> {
     Ok(start == MAGIC)
 }
 
-/// The rows, in their order. A column without a value is left out, and so is a field of a struct.
+/// Returns the rows in file order. A column without a value is omitted, and so is a field of a struct.
 ///
 /// # Errors
 ///
-/// What is damaged in the file; or that it is larger than the bounds.
+/// A description of the damage, or that the file exceeds the bounds.
 #[cfg(feature = "parquet")]
 pub(super) fn rows(mut file: File, bounds: Bounds) -> Result<Rows, Wrong> {
     use parquet::file::reader::{FileReader as _, SerializedFileReader};
@@ -52,12 +52,12 @@ pub(super) fn rows(mut file: File, bounds: Bounds) -> Result<Rows, Wrong> {
     pages::schema(&mut file)?;
     let packed = file.metadata().map_err(Wrong::Io)?.len();
     let again = file.try_clone().map_err(Wrong::Io)?;
-    // The crate indexes and unwraps by what a file says of itself; a damaged one must not end the process.
+    // The crate trusts the metadata of the file; a damaged one must not end the process.
     let reader = quiet::caught(|| {
         let reader = SerializedFileReader::new(again).map_err(|error| damaged(&error))?;
         let metadata = reader.metadata();
         let rows: i64 = metadata.row_groups().iter().map(|group| group.num_rows()).sum();
-        // Else it might go on for ever.
+        // A wrong count could lead to an endless loop.
         if rows != metadata.file_metadata().num_rows() {
             let message = "its parts have another number of rows than the whole".to_owned();
             return Err(Wrong::Damaged(message));
@@ -100,7 +100,7 @@ fn damaged(error: &parquet::errors::ParquetError) -> Wrong {
     Wrong::Damaged(error.to_string())
 }
 
-/// Bytes that a value takes, about.
+/// Returns the approximate size of a value in bytes.
 #[cfg(feature = "parquet")]
 fn size(value: &Value) -> u64 {
     match value {
@@ -113,7 +113,7 @@ fn size(value: &Value) -> u64 {
     }
 }
 
-/// A value without those of its fields that are null.
+/// Removes the fields of a value that are null.
 #[cfg(feature = "parquet")]
 fn present(value: Value) -> Value {
     match value {

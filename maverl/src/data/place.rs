@@ -1,29 +1,29 @@
-//! Where things are: the row of a task, and files that are not where they were looked for.
+//! Places for messages: the row of a task, and files that were not found.
 
 use std::path::{Path, PathBuf};
 
 use crate::task::Task;
 
-/// A task, and the row of its file that it stands in.
+/// A task with its row in the file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Placed {
-    /// The task.
+    /// Task.
     pub task: Task,
-    /// Its line or row, from 1; of a built-in world, its place.
+    /// Its line or row, from 1; for built-in data, its index.
     pub line: usize,
 }
 
-/// A path as it is looked for: a whole one, whatever was written.
+/// Returns a path in absolute form.
 fn whole(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// A path for messages, in backticks.
+/// Formats a path for messages, in backticks.
 pub(super) fn shown(path: &Path) -> String {
     format!("`{}`", whole(path).display())
 }
 
-/// What may have been meant by a path to nothing; empty if nothing comes to mind.
+/// Suggests the intended path if a path does not exist; empty without a suggestion.
 pub(super) fn hint(path: &Path) -> &'static str {
     let home = |part: std::path::Component<'_>| part.as_os_str().to_string_lossy().starts_with('~');
     match !path.exists() && path.components().any(home) {
@@ -32,7 +32,8 @@ pub(super) fn hint(path: &Path) -> &'static str {
     }
 }
 
-/// What is said of a file, named as `name` and relative to `base`, that is not there or is none; `None` if it is there.
+/// Describes a missing file, named as `name` and relative to `base`, or a path that is not a file; `None` if the file
+/// exists.
 pub fn missing(name: &str, base: &Path) -> Option<String> {
     let path = base.join(name);
     if path.is_file() {
@@ -63,7 +64,7 @@ mod tests {
         let home = missing("~/x", base).unwrap();
         let wanted = "; `~` is not expanded: write the whole path";
         assert_eq!(home, format!("there is no file `{at}/~/x`{wanted}"));
-        // A path that begins at the working directory is told from the root.
+        // A path relative to the working directory is shown as an absolute path.
         let here = missing("no-such-file", Path::new("")).unwrap();
         assert!(
             here.starts_with("there is no file `/") && here.ends_with("/no-such-file`"),

@@ -1,4 +1,4 @@
-//! Pairs of replies to one conversation, of which one is better.
+//! Preference pairs: two replies to one conversation, of which one is better.
 
 use std::path::Path;
 
@@ -12,16 +12,16 @@ use crate::trajectory::{Message, Role};
 /// A conversation and two replies.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PreferencePair {
-    /// What the model is given.
+    /// Prompt of the model.
     pub prompt: Vec<Message>,
     /// The better reply.
     pub chosen: String,
-    /// The other.
+    /// The other reply.
     pub rejected: String,
 }
 
-/// Pairs in TRL's forms, one JSON object a line: `prompt`, `chosen` and `rejected`, each a text or messages; or `chosen`
-/// and `rejected` alone, whole conversations that differ in the last message.
+/// Reads pairs in TRL's forms, one JSON object per line: `prompt`, `chosen` and `rejected`, each a text or messages; or
+/// `chosen` and `rejected` alone, whole conversations that differ in the last message.
 ///
 /// # Errors
 ///

@@ -1,18 +1,18 @@
-//! The rows of a text: its lines, or the elements of a JSON list. One is held at a time, and none that is too long.
+//! Rows of a text: its lines, or the elements of a JSON list. One row is in memory at a time, and its size is limited.
 
 use std::io::{self, BufRead, Read};
 
-/// Why there is no further row.
+/// Reason that reading stops.
 #[derive(Debug)]
 pub(super) enum RowError {
     Io(io::Error),
-    /// The row of this number has too many bytes.
+    /// The row of this number exceeds the size limit.
     TooLong(usize),
-    /// At the row of this number the list is none.
+    /// The list is malformed at the row of this number.
     NoList(usize, String),
 }
 
-/// Lines that are not blank, with their numbers in the text, from 1.
+/// Non-blank lines with their numbers in the text, from 1.
 pub(super) struct Lines<R> {
     text: R,
     number: usize,
@@ -33,7 +33,7 @@ impl<R: BufRead> Lines<R> {
         self.number += 1;
         match line.len() as u64 {
             0 => Ok(None),
-            // The line's end is none of its bytes.
+            // The line end does not count.
             length if length > self.longest && line.last() != Some(&b'\n') => {
                 Err(RowError::TooLong(self.number))
             }
@@ -60,7 +60,7 @@ impl<R: BufRead> Iterator for Lines<R> {
     }
 }
 
-/// The elements of a list, as texts, with their numbers, from 1.
+/// Elements of a list as texts, with their numbers, from 1.
 pub(super) struct Elements<R> {
     text: R,
     number: usize,
@@ -77,12 +77,12 @@ enum State {
 }
 
 impl<R: BufRead> Elements<R> {
-    /// Those of a text that begins with `[`.
+    /// Creates a reader of a text that begins with `[`.
     pub(super) fn new(text: R, longest: u64) -> Self {
         Self { text, number: 0, longest, state: State::Before }
     }
 
-    /// The bytes up to the comma or bracket that ends an element, and which of them it is.
+    /// Reads up to the comma or bracket that ends an element, and returns both.
     fn element(&mut self) -> Result<(Vec<u8>, u8), RowError> {
         let (mut element, mut scan) = (Vec::new(), Scan::default());
         loop {
@@ -93,7 +93,7 @@ impl<R: BufRead> Elements<R> {
             }
             let end = buffer.iter().position(|byte| scan.ends(*byte));
             let taken = end.unwrap_or(buffer.len());
-            // Blanks around an element are none of it.
+            // Blanks around an element are not part of it.
             let part = if element.is_empty() {
                 buffer[..taken].trim_ascii_start()
             } else {
@@ -111,7 +111,7 @@ impl<R: BufRead> Elements<R> {
         }
     }
 
-    /// The list must be all there is.
+    /// Checks that nothing follows the list.
     fn rest(&mut self) -> Result<(), RowError> {
         loop {
             let buffer = self.text.fill_buf().map_err(RowError::Io)?;
@@ -138,7 +138,7 @@ impl<R: BufRead> Elements<R> {
         if ending == b']' {
             self.state = State::Ended;
             self.rest()?;
-            // A list of nothing has no element before its end.
+            // An empty list has no element before its end.
             if self.number == 1 && element.is_empty() {
                 return Ok(None);
             }
@@ -162,7 +162,7 @@ impl<R: BufRead> Iterator for Elements<R> {
     }
 }
 
-/// Where in JSON a byte stands.
+/// State of a JSON scan at a byte.
 #[derive(Default)]
 struct Scan {
     depth: usize,
@@ -171,7 +171,7 @@ struct Scan {
 }
 
 impl Scan {
-    /// Whether this byte ends the element: a comma or a bracket that belongs to the list around it.
+    /// Returns true if this byte ends the element: a comma or a bracket of the surrounding list.
     fn ends(&mut self, byte: u8) -> bool {
         if self.text {
             match byte {
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     fn elements(text: &str, longest: u64) -> Vec<Result<(usize, String), String>> {
-        // A buffer of few bytes, so that every place is the end of one.
+        // A small buffer, so that every position is the end of one.
         let text = io::BufReader::with_capacity(3, text.as_bytes());
         Elements::new(text, longest).map(read).collect()
     }
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(last("[1, 2"), "2: no list of JSON objects: it ends before its `]`");
         assert_eq!(last("[1] 2"), "1: no list of JSON objects: something comes after its `]`");
         assert_eq!(last("[1, 234567890123, 3]"), "2 is too long");
-        // What is no element is left to whoever reads it.
+        // An invalid element is left to the parser.
         assert_eq!(elements("[1,,]", 9).len(), 3);
     }
 

@@ -1,4 +1,4 @@
-//! Which tasks a step uses.
+//! Selection of the tasks of a step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -7,34 +7,34 @@ use crate::config::TaskConfig;
 use crate::rng::SplitMix64;
 use crate::task::Task;
 
-/// Goes through the tasks in epochs, each in an order of its own, without leaving any out or repeating one. Of several
-/// components, each is gone through so, and gets its share of every step.
+/// Iterates over the tasks in epochs, each with its own order, without omission or repetition. With several components,
+/// each component has its own epochs and its share of every step.
 ///
-/// A pure function of its fields and the step, so a resumed run needs nothing but the number of its step. A step that
-/// reaches over the end of an epoch takes its rest from the next.
+/// A pure function of its fields and the step, so a resumed run needs only the number of its step. A step that exceeds
+/// an epoch takes its remaining tasks from the next one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampler {
-    /// From which the order of every epoch derives.
+    /// Seed of the order of every epoch.
     seed: u64,
-    /// How many tasks a step uses.
+    /// Number of tasks of a step.
     per_step: u64,
-    /// A new random order each epoch; else their own.
+    /// Shuffles each epoch; otherwise the order of the tasks is kept.
     shuffle: bool,
-    /// Steps after which tasks one level harder are drawn, too; 0 draws all from the start.
+    /// Number of steps after which tasks one level harder are added; 0 uses all levels from the start.
     every: u64,
     components: Vec<Component>,
 }
 
-/// The tasks of one component.
+/// Tasks of one component.
 #[derive(Debug, Clone, PartialEq)]
 struct Component {
     weight: f64,
-    /// Indices, and how many easier levels there are.
+    /// Indices, with the number of easier levels.
     tasks: Vec<(usize, u64)>,
 }
 
 impl Sampler {
-    /// A sampler of so many tasks of one component and one level.
+    /// Creates a sampler of a number of tasks of one component and one level.
     pub fn plain(config: &TaskConfig, seed: u64, tasks: usize) -> Self {
         let tasks = (0..tasks).map(|task| (task, 0)).collect();
         Self {
@@ -46,7 +46,7 @@ impl Sampler {
         }
     }
 
-    /// A sampler of tasks as [`crate::data::load`] gives them, easier ones first if that is asked for ([`Task::level`]).
+    /// Creates a sampler of tasks from [`crate::data::load`], easier ones first if configured ([`Task::level`]).
     pub fn new(config: &TaskConfig, seed: u64, tasks: &[Task]) -> Self {
         let mut components: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (i, task) in tasks.iter().enumerate() {
@@ -65,16 +65,16 @@ impl Sampler {
         Self { every, components, ..Self::plain(config, seed, 0) }
     }
 
-    /// Indices of the tasks of a step, counted from 0.
+    /// Returns the indices of the tasks of a step. Steps count from 0.
     ///
     /// # Panics
     ///
-    /// If there are no tasks; loading refuses that.
+    /// If there are no tasks; loading rejects that.
     pub fn step(&self, step: u64) -> Vec<usize> {
         let hardest =
             self.components.iter().flat_map(|component| &component.tasks).map(|task| task.1).max();
         let hardest = hardest.expect("there are tasks to draw from: loading refuses none");
-        // Each stage goes through its tasks afresh.
+        // Each stage starts a new epoch of its tasks.
         let stage = step.checked_div(self.every).map_or(hardest, |stage| stage.min(hardest));
         let before = if self.every == 0 { 0 } else { stage * self.every };
         let (from, to) = (self.shares(step - before), self.shares(step - before + 1));
@@ -90,7 +90,8 @@ impl Sampler {
         drawn.collect()
     }
 
-    /// The tasks that a step does not use, in an order of its own: for tasks that turn out to teach nothing.
+    /// Returns the tasks that a step does not use, in an order of their own: replacements for tasks without a learning
+    /// signal.
     pub fn others(&self, step: u64) -> Vec<usize> {
         let used: BTreeSet<usize> = self.step(step).into_iter().collect();
         let all: BTreeSet<usize> = self
@@ -105,7 +106,8 @@ impl Sampler {
         others
     }
 
-    /// How many tasks of each component so many steps use, by weight (Webster's method, under which no share ever shrinks).
+    /// Computes the number of tasks of each component in a number of steps, by weight (Webster's method, under which no
+    /// share ever shrinks).
     fn shares(&self, steps: u64) -> Vec<u64> {
         let mut shares = vec![0_u64; self.components.len()];
         if let [all] = shares.as_mut_slice() {
@@ -123,7 +125,7 @@ impl Sampler {
     }
 }
 
-/// The tasks at some positions of the epochs of a pool.
+/// Returns the tasks at a range of positions in the epochs of a pool.
 fn through(pool: &[usize], positions: Range<u64>, seed: u64, shuffle: bool) -> Vec<usize> {
     let n = pool.len() as u64;
     let mut epoch = (0, order(pool, 0, seed, shuffle));
@@ -137,7 +139,7 @@ fn through(pool: &[usize], positions: Range<u64>, seed: u64, shuffle: bool) -> V
         .collect()
 }
 
-/// The order of an epoch.
+/// Returns the order of an epoch.
 fn order(pool: &[usize], epoch: u64, seed: u64, shuffle: bool) -> Vec<usize> {
     let mut order = pool.to_vec();
     if shuffle {
@@ -200,7 +202,7 @@ mod tests {
         assert_eq!(orders.len(), 16);
     }
 
-    /// Six tasks of each component, of levels 1 and 5.
+    /// Returns six tasks of each component, of levels 1 and 5.
     fn tasks(components: &[&str]) -> Vec<Task> {
         let one = |(i, component): (usize, &&str)| Task {
             id: i.to_string(),
@@ -226,7 +228,7 @@ mod tests {
         let steps: Vec<Vec<usize>> = (0..6).map(|step| sampler.step(step)).collect();
         let of_a = |step: &Vec<usize>| step.iter().filter(|task| **task < 6).count();
         assert_eq!(steps.iter().map(of_a).collect::<Vec<_>>(), [3; 6]);
-        // 18 draws of 6 tasks are 3 epochs; 6 of 6 are one.
+        // 18 samples of 6 tasks are 3 epochs; 6 of 6 are one.
         let drawn: Vec<usize> = steps.into_iter().flatten().collect();
         for task in 0..12 {
             let times = drawn.iter().filter(|drawn| **drawn == task).count();

@@ -1,4 +1,4 @@
-//! Replies in a file, for an endpoint that is no server.
+//! Replies in a file, for an endpoint without a server.
 
 use std::path::Path;
 
@@ -10,19 +10,19 @@ use super::{DataError, read_text};
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScriptLine {
-    /// What is said.
+    /// Reply.
     pub reply: String,
-    /// For this seat alone.
+    /// Restricts the line to this seat.
     pub seat: Option<String>,
-    /// For prompts alone that contain this.
+    /// Restricts the line to prompts that contain this text.
     pub contains: Option<String>,
 }
 
-/// The lines of a script, JSON objects.
+/// Reads the lines of a script, JSON objects.
 ///
 /// # Errors
 ///
-/// If the file cannot be read, a line is none, or there is no line.
+/// If the file cannot be read, a line is malformed, or there is no line.
 pub fn script(path: &Path) -> Result<Vec<ScriptLine>, DataError> {
     let text =
         read_text(path).map_err(|source| DataError::Read { path: path.to_owned(), source })?;

@@ -1,4 +1,4 @@
-//! SQuAD: `data[].paragraphs[].qas[]`. A paragraph is a document, and what supports its questions.
+//! SQuAD: `data[].paragraphs[].qas[]`. A paragraph is a document, and the support of its questions.
 
 use serde::Deserialize;
 use serde_json::{Map, json};
@@ -39,7 +39,7 @@ struct Answer {
     text: String,
 }
 
-/// Paragraphs with their keys, which number articles and paragraphs.
+/// Returns the paragraphs with their keys, which consist of the indices of article and paragraph.
 fn paragraphs(file: &File) -> Result<Vec<(Document, Vec<Question>)>, DataError> {
     let squad: Squad = file.parse("SQuAD file (`data[].paragraphs[].qas[]`)")?;
     let articles = squad.data.into_iter().enumerate().flat_map(|(i, article)| {
@@ -53,13 +53,13 @@ fn paragraphs(file: &File) -> Result<Vec<(Document, Vec<Question>)>, DataError> 
     Ok(articles.collect())
 }
 
-/// Every paragraph, with its place in the file.
+/// Returns every paragraph with its index in the file.
 pub(super) fn documents(file: &File) -> Result<Vec<(usize, Document)>, DataError> {
     let documents = paragraphs(file)?.into_iter().map(|(document, _)| document);
     Ok((1..).zip(documents).collect())
 }
 
-/// Questions without an answer (SQuAD 2) are left out: nothing to score them by.
+/// Returns the tasks. Questions without an answer (SQuAD 2) are skipped, because they cannot be scored.
 pub(super) fn tasks(file: &File) -> Result<Rows<'_>, DataError> {
     let source = file.stem();
     let mut rows = Vec::new();

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use super::*;
 use crate::trajectory::Role;
 
-/// A directory with one file.
+/// Creates a directory with one file.
 fn file(name: &str, content: &str) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join(name), content).unwrap();
@@ -89,7 +89,7 @@ fn keys_of_a_file_may_be_given_the_names_that_are_known() {
     let error = load(&config, ALL, lacking.path()).unwrap_err().to_string();
     let wanted = "rows.jsonl:1: no `labels.gold`, which `task.keys` gives for `answer`, among the keys [\"query\", \"a.b\"]";
     assert!(error.ends_with(wanted), "{error}");
-    // What looks like HotpotQA is rows where its keys are named.
+    // A file that looks like HotpotQA is read as rows if its keys are named.
     let listed =
         "[{\"query\": \"Who?\", \"labels\": {\"gold\": \"Ada\"}, \"a.b\": 1, \"context\": []}]";
     assert_eq!(load(&config, ALL, file("rows.jsonl", listed).path()).unwrap().len(), 1);
@@ -113,7 +113,7 @@ fn ids_of_a_file_may_be_left_aside() {
     }
 }
 
-/// A file packed by gzip.
+/// Creates a gzip-compressed file.
 fn packed(name: &str, write: impl FnOnce(&mut dyn std::io::Write)) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let file = std::fs::File::create(dir.path().join(name)).unwrap();
@@ -150,7 +150,7 @@ fn what_unpacks_to_more_than_its_bound_is_refused_with_the_key_that_raises_it() 
         let error = load(&config, ALL, dir.path()).unwrap_err().to_string();
         assert!(error.contains(wanted) && error.contains("rows.jsonl.gz"), "{error}");
     }
-    // A long row of a file that is not packed is too long as well.
+    // The row limit also applies to an uncompressed file.
     let long = format!("{{\"question\": \"{}\"}}", "x".repeat(1 << 20));
     let error = load(&config, ALL, file("rows.jsonl.gz", &long).path()).unwrap_err().to_string();
     assert!(error.contains(&format!(":1: {row}")), "{error}");
@@ -350,13 +350,13 @@ fn mistakes_are_named_with_their_line() {
         Path::new("/x"),
     );
     assert!(missing.unwrap_err().to_string().starts_with("`/x/no.jsonl` cannot be read: "));
-    let world = |name: &str| {
+    let load = |name: &str| {
         let data = format!("builtin:{name}");
         load(&TaskConfig { data, ..TaskConfig::default() }, ALL, Path::new(""))
     };
-    let unknown = world("x").unwrap_err().to_string();
+    let unknown = load("x").unwrap_err().to_string();
     for name in BUILT_IN {
-        assert!(!world(name).unwrap().is_empty(), "{name}");
+        assert!(!load(name).unwrap().is_empty(), "{name}");
         assert!(unknown.contains(&format!("`builtin:{name}`")), "{name}: {unknown}");
     }
 }

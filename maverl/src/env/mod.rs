@@ -1,4 +1,4 @@
-//! Environments: the world a team acts in, and the judge of its answer.
+//! Environments: the part of a task that answers the team's actions and judges its answer.
 
 pub mod code;
 pub mod math;
@@ -16,87 +16,88 @@ use serde_json::Value;
 use crate::task::{Action, Observation, Score, Task};
 use crate::tools::Tool;
 
-/// A world: it answers actions and judges answers. Its fields are its options; heavy state is made in [`Environment::start`].
+/// An environment: answers actions and judges answers. Its fields are its options; heavy state is created in
+/// [`Environment::start`].
 ///
-/// One environment serves every episode of a run at once, so `act` takes `&self`; what belongs to one episode is in
-/// the [`Session`], which is data, so an environment can be local or behind a wire without the orchestra knowing.
+/// One environment serves all episodes of a run concurrently, so `act` takes `&self`. The state of an episode is in its
+/// [`Session`], which is plain data. An environment can therefore be local or remote without changes to the orchestra.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no environment",
     label = "does not implement `Environment`",
     note = "write `impl Environment for {Self}` with `act` and `score`"
 )]
 pub trait Environment: Send + Sync + 'static {
-    /// Looks at the options, and at tasks to be played with them, before anything is started: what `maverl check` says
-    /// beside what types say. Gives warnings. Cheap; relative paths in options are relative to `base`, and there may be no
-    /// tasks yet.
+    /// Validates the options and the tasks before the run starts, and returns warnings. `maverl check` prints the
+    /// result. Must be cheap. Relative paths in options are relative to `base`. The list of tasks may be empty.
     ///
     /// # Errors
     ///
-    /// If the options cannot be met. A message that begins with an option's name in backticks is shown with its place.
+    /// If the options are invalid. A message that begins with an option's name in backticks is shown with its place.
     fn validate(&self, base: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
         let _ = (base, tasks);
         Ok(Vec::new())
     }
 
-    /// Makes what the options describe (an index, a client), once, before the first episode. Relative paths in
+    /// Creates what the options describe (an index, a client), once, before the first episode. Relative paths in
     /// options are relative to `base`.
     ///
     /// # Errors
     ///
-    /// If the options cannot be met; the run does not start.
+    /// If the options are invalid; the run does not start.
     fn start(&mut self, base: &Path) -> Result<(), EnvError> {
         let _ = base;
         Ok(())
     }
 
-    /// What the user may want to know before these tasks are played: whether they can be solved here at all.
+    /// Reports facts about the tasks before a run, such as the share that can be solved in this environment at all.
     ///
     /// # Errors
     ///
-    /// If the world cannot be looked at; the run does not start.
+    /// If the environment cannot be inspected; the run does not start.
     fn report(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
         let _ = tasks;
         Ok(None)
     }
 
-    /// Word for the share of solved episodes in tables.
+    /// Returns the name of the share of solved episodes in tables.
     fn measure(&self) -> &'static str {
         "solved"
     }
 
-    /// What agents may call in an episode on `task`, for [`Action::Tool`].
+    /// Returns the tools that agents may call in an episode on `task`, for [`Action::Tool`].
     fn tools(&self, task: &Task) -> Vec<Tool> {
         let _ = task;
         Vec::new()
     }
 
-    /// The state an episode on `task` starts with.
+    /// Returns the initial state of an episode on `task`.
     fn open(&self, task: &Task, seed: u64) -> Value {
         let _ = (task, seed);
         Value::Null
     }
 
-    /// Answers an action. May block its thread: other episodes go on in other threads, and this one ends unscored when
-    /// `rollout.timeout_s` have passed (its thread is not taken back).
+    /// Answers an action. May block its thread: other episodes continue in other threads. The episode ends unscored
+    /// after `rollout.timeout_s`; its thread is not interrupted.
     ///
     /// # Errors
     ///
-    /// Only for failures that are not the policy's: the episode ends unscored. A foolish action gets an observation
-    /// that says so.
+    /// Only for failures that the policy did not cause: the episode ends unscored. An invalid action gets an
+    /// observation that describes the problem.
     fn act(
         &self,
         session: &mut Session,
         action: Action,
     ) -> impl Future<Output = Result<Observation, EnvError>> + Send;
 
-    /// Judges the answer; `None` where the team gave none.
+    /// Judges the answer; `None` if the team gave no answer.
     fn score(&self, session: &Session, answer: Option<&str>) -> Score;
 
-    /// Judges the answer where that takes time or may fail, as running a program does; else it is [`Environment::score`].
+    /// Judges the answer if that takes time or may fail, such as running a program. The default calls
+    /// [`Environment::score`].
     ///
     /// # Errors
     ///
-    /// Only for failures that are not the policy's: the episode ends unscored.
+    /// Only for failures that the policy did not cause: the episode ends unscored.
     fn judge(
         &self,
         session: &Session,
@@ -106,7 +107,7 @@ pub trait Environment: Send + Sync + 'static {
     }
 }
 
-/// The registered name of an environment; written by `#[environment]`.
+/// Registered name of an environment; implemented by `#[environment]`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no environment name",
     label = "not declared with `#[environment]`",
@@ -115,41 +116,41 @@ pub trait Environment: Send + Sync + 'static {
 pub trait EnvironmentName: Environment {
     /// One or more snake_case words.
     const NAME: &'static str;
-    /// The first line of the type's documentation.
+    /// First line of the type's documentation.
     const SUMMARY: &'static str;
-    /// Words of the actions it understands (`offers("search")`).
+    /// Names of the actions that it understands (`offers("search")`).
     const OFFERS: &'static [&'static str];
 }
 
-/// One episode's side of an environment, as data.
+/// State of an environment in one episode, as data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Session {
-    /// The task being played.
+    /// Task of the episode.
     pub task: Task,
-    /// For environments that draw lots.
+    /// Seed for environments that sample.
     pub seed: u64,
-    /// Actions so far.
+    /// Number of actions so far.
     pub actions: u32,
-    /// The environment's own state.
+    /// State of the environment itself.
     pub state: Value,
 }
 
-/// A failure of an environment that is not the policy's.
+/// A failure of an environment that the policy did not cause.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct EnvError(
-    /// What happened, and what would help.
+    /// Description of the failure and its remedy.
     pub String,
 );
 
 impl EnvError {
-    /// An error with what happened, and what would help.
+    /// Creates an error from a description of the failure and its remedy.
     pub fn new(message: impl Into<String>) -> Self {
         Self(message.into())
     }
 }
 
-/// An [`Environment`] behind a pointer.
+/// Object-safe form of [`Environment`].
 pub trait DynEnvironment: Send + Sync {
     /// See [`Environment::report`].
     fn report(&self, tasks: &[Task]) -> Result<Option<String>, EnvError>;
@@ -157,7 +158,7 @@ pub trait DynEnvironment: Send + Sync {
     fn measure(&self) -> &'static str;
     /// See [`Environment::tools`].
     fn tools(&self, task: &Task) -> Vec<Tool>;
-    /// A session for an episode.
+    /// Opens a session for an episode.
     fn open(&self, task: &Task, seed: u64) -> Session;
     /// See [`Environment::act`].
     fn act<'a>(

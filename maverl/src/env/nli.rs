@@ -12,7 +12,7 @@ use crate::task::{Action, Observation, Score, Task};
 
 pub use crate::builtin::nli::Label;
 
-/// Judges whether an answer is the label of a premise and a hypothesis.
+/// Judges an answer by the label of a premise and a hypothesis.
 #[environment(name = "nli")]
 pub struct NliEnvironment;
 
@@ -41,12 +41,12 @@ impl Environment for NliEnvironment {
     }
 }
 
-/// The label of a task.
+/// Returns the label of a task.
 fn truth(task: &Task) -> Option<Label> {
     Label::read(task.data.get("answers")?.get(0)?)
 }
 
-/// Every task must have a label to compare with.
+/// Checks that every task has a label.
 fn labeled(tasks: &[Task]) -> Result<(), EnvError> {
     match tasks.iter().find(|task| truth(task).is_none()) {
         Some(Task { id, source, .. }) => Err(EnvError::new(format!(
@@ -57,34 +57,34 @@ fn labeled(tasks: &[Task]) -> Result<(), EnvError> {
     }
 }
 
-/// Words that deny a label after them in their clause.
+/// Words that negate a label after them in their clause.
 const NEGATIONS: &str = "not no non isnt arent wasnt werent aint doesnt dont didnt cannot cant couldnt wont wouldnt \
     shouldnt hasnt havent never neither nor none nothing without than instead unlikely improbable impossible hardly \
     scarcely barely rarely seldom fail fails failed lack lacks lacking except exclude excludes excluded excluding \
     reject rejects rejected dismiss dismisses deny denies denied unable";
-/// Pairs of words that deny as [`NEGATIONS`] do.
+/// Pairs of words that negate like [`NEGATIONS`].
 const PAIRS: [(&str, &str); 5] =
     [("far", "from"), ("rule", "out"), ("rules", "out"), ("ruled", "out"), ("ruling", "out")];
-/// Words that begin what is said of a label before them.
+/// Verbs that begin a statement about the label before them.
 const VERBS: &str = "is was are does did do can could would has seems looks appears";
-/// Words that say of a label before them that it is wrong, beside [`NEGATIONS`].
+/// Words that reject the label before them, in addition to [`NEGATIONS`].
 const WRONG: &str = "wrong false incorrect mistaken out";
-/// Words that leave open what they say.
+/// Words that mark a statement as uncertain.
 const HEDGES: &str = "maybe perhaps possibly might may could";
-/// Words that a question begins with.
+/// First words of a question.
 const QUESTIONS: &str =
     "is are was does do did can could would should what which whether has have maybe perhaps";
 
-/// Words after which a reply says why; a label there is not given.
+/// Words that introduce a reason; a label after them does not count as given.
 const REASONS: [&str; 2] = [" because ", " since "];
 
-/// How many words after a negation are turned around.
+/// Number of words after a negation that it negates.
 const REACH: usize = 4;
 
-/// The label that a reply gives: in what it marks (`\boxed{..}`, `####`, "answer is"), or else in the whole of it. A label
-/// that is denied ("not entailment but neutral", "unlikely to be neutral") or asked for ("entailment?") is not given, one
-/// that is left open ("maybe entailment") only where no other is given, and a reply that gives two, or asks for two, gives
-/// none. What is marked ends where it says why.
+/// Returns the label that a reply gives: in its marked text (`\boxed{..}`, `####`, "answer is"), else in the whole
+/// reply. A label that is negated ("not entailment but neutral", "unlikely to be neutral") or asked for ("entailment?")
+/// does not count. An uncertain label ("maybe entailment") counts only if no other is given. A reply that gives two
+/// labels, or asks for two, gives none. Marked text ends where a reason begins.
 ///
 /// ```
 /// use maverl::env::nli::{Label, label};
@@ -96,14 +96,14 @@ const REACH: usize = 4;
 /// ```
 pub fn label(reply: &str) -> Option<Label> {
     let text = extract(reply).map_or(reply, claim);
-    // What was thought aloud is no answer, marked or not.
+    // Thinking is not an answer, marked or not.
     let text = text.rsplit_once("</think>").map_or(text, |(_, said)| said);
     let text = text.to_lowercase().replace(['\'', '’'], "");
     let (mut firm, mut open) = (BTreeSet::new(), BTreeSet::new());
     let sentences: Vec<&str> = text.split_inclusive(['.', '!', '?', '\n']).collect();
     for (i, sentence) in sentences.iter().enumerate() {
         let affirmed = sentences.get(i + 1).is_some_and(|next| words(next).first() == Some(&"yes"));
-        // A question that has several labels repeats the task: they count, and none is given.
+        // A question with several labels repeats the task: the labels count, so that none is given.
         let asked = sentence.ends_with('?') && !affirmed && mentioned(sentence) < 2;
         let all = asked && words(sentence).first().is_some_and(|first| is_one_of(first, QUESTIONS));
         let clauses: Vec<&str> = sentence.split([',', ';', ':']).collect();
@@ -121,7 +121,7 @@ pub fn label(reply: &str) -> Option<Label> {
     }
 }
 
-/// What is said before the reason for it.
+/// Returns the text before the reason.
 fn claim(marked: &str) -> &str {
     let lower = marked.to_ascii_lowercase();
     let reason = REASONS.iter().filter_map(|word| lower.find(word)).min();
@@ -132,7 +132,7 @@ fn words(text: &str) -> Vec<&str> {
     text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect()
 }
 
-/// Number of different labels that a text names.
+/// Returns the number of different labels that a text names.
 fn mentioned(text: &str) -> usize {
     words(text).into_iter().filter_map(named).collect::<BTreeSet<Label>>().len()
 }
@@ -141,7 +141,7 @@ fn is_one_of(word: &str, words: &str) -> bool {
     words.split_whitespace().any(|other| other == word)
 }
 
-/// The labels that a clause gives.
+/// Returns the labels that a clause gives.
 fn given(clause: &str) -> Vec<Label> {
     let words = words(clause);
     let named = words.iter().enumerate().filter_map(|(i, word)| Some((i, named(word)?)));
@@ -149,16 +149,16 @@ fn given(clause: &str) -> Vec<Label> {
     named.filter(|(i, _)| !denied(*i)).map(|(_, label)| label).collect()
 }
 
-/// Returns true if the word at a place denies something.
+/// Returns true if the word at a position negates.
 fn denies(words: &[&str], at: usize) -> bool {
     let next = words.get(at + 1).copied().unwrap_or_default();
     is_one_of(words[at], NEGATIONS) || PAIRS.contains(&(words[at], next))
 }
 
-/// Returns true if the words before a label deny it.
+/// Returns true if the words before a label negate it.
 fn denied_before(words: &[&str]) -> bool {
     for at in (0..words.len()).rev().take(REACH) {
-        // "but" ends what a negation reaches, unless it is "anything but".
+        // "but" ends the scope of a negation, except in "anything but".
         if words[at] == "but" {
             return words[..at].last() == Some(&"anything");
         }
@@ -171,8 +171,8 @@ fn denied_before(words: &[&str]) -> bool {
     false
 }
 
-/// Returns true if the words after a label say that it is wrong: "entailment does not hold". A negation right before another
-/// label denies that one.
+/// Returns true if the words after a label reject it: "entailment does not hold". A negation directly before another
+/// label negates that one.
 fn denied_after(words: &[&str]) -> bool {
     let next = words.iter().position(|word| named(word).is_some());
     let said = &words[..next.unwrap_or(words.len())];
@@ -201,7 +201,7 @@ fn named(word: &str) -> Option<Label> {
     })
 }
 
-/// Whether a reply gives the label that is the truth, as `maverl grade nli` has it. `None` if the truth is no label.
+/// Returns true if a reply gives the true label, as in `maverl grade nli`. `None` if the truth is not a label.
 pub fn grade(reply: &str, truth: &str) -> Option<bool> {
     let truth = Label::read(&Value::from(truth))?;
     Some(label(reply) == Some(truth))
@@ -307,7 +307,7 @@ mod tests {
                 assert_eq!(reward(Some(&format!("not {}", label.word()))), 0.0);
             }
             assert_eq!(reward(None), 0.0);
-            // The question has all three words.
+            // The question contains all three labels.
             assert_eq!(reward(Some(&session.task.question)), 0.0);
         }
     }

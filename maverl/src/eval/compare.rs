@@ -1,8 +1,9 @@
-//! Comparing a team with others on the same questions, and with what else its tokens could have bought.
+//! Comparison of teams on the same questions, at equal numbers of sampled tokens.
 //!
-//! The unit is the task, as everywhere in [`super`]. Who is compared has played the same tasks, so a difference is the mean
-//! of the tasks' differences, and its interval a percentile bootstrap over tasks that keeps the pairs: what makes a task easy
-//! for everybody is in neither end.
+//! The unit is the task, as everywhere in [`super`]. All compared systems have played the same tasks. A difference is
+//! the
+//! mean of the differences per task, and its interval is a percentile bootstrap over tasks that keeps the pairs: the
+//! difficulty that a task has for all systems cancels.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,13 +15,13 @@ use crate::rng::SplitMix64;
 use crate::table::{Table, paragraphs};
 use crate::trajectory::{Episode, Turn};
 
-/// Samples of tasks that an interval is drawn from.
+/// Number of bootstrap resamples of an interval.
 const RESAMPLES: usize = 10_000;
-/// From which they are drawn: equal comparisons have equal intervals.
+/// Seed of the resamples: equal comparisons have equal intervals.
 const SEED: u64 = 20_260_211;
 
-/// The mean of differences, one a task, with its 95 % interval: percentiles of the means of tasks drawn with replacement.
-/// Without a task everything is NaN.
+/// Returns the mean of differences, one per task, with its 95 % interval: percentiles of the means of tasks drawn with
+/// replacement. Without a task, everything is NaN.
 pub fn paired(differences: &[f64]) -> Interval {
     let n = differences.len();
     if n == 0 {
@@ -35,20 +36,20 @@ pub fn paired(differences: &[f64]) -> Interval {
     Interval { mean: mean(differences.iter().sum()), low, high }
 }
 
-/// Someone who is compared: a name, and how each task went.
+/// A compared system: its name and its outcome per task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct System {
-    /// What the table calls it.
+    /// Name in the table.
     pub name: String,
-    /// Episodes a task.
+    /// Episodes per task.
     samples: u32,
-    /// By source and id; tasks without a scored episode are left out.
+    /// Outcome by source and id; tasks without a scored episode are left out.
     tasks: BTreeMap<(String, String), TaskOutcome>,
-    /// Turns whose tokens nobody counted: those of endpoints.
+    /// Number of turns without token counts: those of endpoints.
     uncounted: u64,
 }
 
-/// How a task went.
+/// Outcome of one task.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct TaskOutcome {
     solved: f64,
@@ -58,7 +59,7 @@ struct TaskOutcome {
 }
 
 impl System {
-    /// Who answers in every episode by itself: a task went as its scored episodes did in the mean.
+    /// Returns a system whose episodes count separately: the outcome of a task is the mean of its scored episodes.
     pub fn mean(name: impl Into<String>, samples: u32, episodes: &[Episode]) -> Self {
         Self::new(name.into(), samples, episodes, |scored| {
             let sum = scored.iter().fold(TaskOutcome::default(), |sum, episode| sum.plus(episode));
@@ -66,13 +67,14 @@ impl System {
         })
     }
 
-    /// Who votes: the episodes of a task are samples, and the answer of the most is the answer. Of several leaders the one
-    /// that was named first wins. Its tokens are those of all samples.
+    /// Returns a system that votes: the episodes of a task are samples, and the most frequent answer is the answer. Of
+    /// several leading answers, the first in order of the samples wins. The system's tokens are those of all samples.
     pub fn vote(name: impl Into<String>, samples: u32, episodes: &[Episode]) -> Self {
         Self::new(name.into(), samples, episodes, |scored| {
             let answers = scored.iter().filter_map(|episode| episode.answer.as_deref());
             let winner = answers.collect::<Ballot>().winner(Ties::First, 0);
-            // An episode without an answer is scored as such, and the first of those that named the winner as all of them.
+            // A sample without an answer is scored as such. The score is that of the first sample with the winning
+            // answer.
             let chosen = scored.iter().find(|episode| episode.answer == winner).or(scored.first());
             let spent =
                 scored.iter().fold(TaskOutcome::default(), |sum, episode| sum.plus(episode));
@@ -103,7 +105,7 @@ impl System {
         }
     }
 
-    /// Tokens sampled for a question: the mean over tasks.
+    /// Returns sampled tokens per question: the mean over tasks.
     pub fn sampled(&self) -> f64 {
         self.tasks.values().map(|went| went.sampled).sum::<f64>() / self.tasks.len().max(1) as f64
     }
@@ -129,42 +131,43 @@ impl TaskOutcome {
     }
 }
 
-/// How everybody did on the same tasks.
+/// Results of all systems on the same tasks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// The split that was played.
+    /// Split that was evaluated.
     pub split: String,
-    /// Tasks that everybody has a scored episode of; only these are compared.
+    /// Number of tasks for which every system has a scored episode; only these are compared.
     pub tasks: u64,
-    /// Tasks that somebody has none of.
+    /// Number of tasks for which some system has no scored episode.
     pub left_out: u64,
-    /// In the order they were given; the first is what the others are compared with.
+    /// Systems in the given order. The others are compared with the first.
     pub sides: Vec<Side>,
 }
 
-/// How one of them did.
+/// Results of one system.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Side {
-    /// What it is.
+    /// Name of the system.
     pub name: String,
-    /// Episodes a task.
+    /// Episodes per task.
     pub samples: u32,
-    /// The share of solved tasks.
+    /// Share of solved tasks.
     pub solved: Interval,
     /// Mean reward of the score.
     pub score_mean: f64,
-    /// How much more the first one solves: the mean of the tasks' differences. `None` for the first itself.
+    /// Solved share of the first system minus that of this one: the mean of the differences per task. `None` for the
+    /// first itself.
     pub first_ahead: Option<Interval>,
-    /// Tokens sampled for a question, in the mean.
+    /// Sampled tokens per question, on average.
     pub sampled_tokens: f64,
-    /// Tokens of the prompts of a question, in the mean.
+    /// Prompt tokens per question, on average.
     pub prompt_tokens: f64,
-    /// Turns whose tokens nobody counted, those of endpoints, are in neither.
+    /// Number of turns without token counts (those of endpoints), which are in neither.
     pub uncounted_turns: u64,
 }
 
 impl Comparison {
-    /// The comparison of the first with the others; `None` where no task was scored for all of them.
+    /// Compares the first system with the others; `None` if no task was scored for all of them.
     pub fn of(split: impl Into<String>, entrants: &[System]) -> Option<Self> {
         let (first, others) = entrants.split_first()?;
         let shared = |key: &&(String, String)| others.iter().all(|e| e.tasks.contains_key(*key));
@@ -197,7 +200,7 @@ impl Comparison {
         })
     }
 
-    /// The comparison as a table of at most so many columns, and what is to be known beside it.
+    /// Renders the comparison as a table of at most `width` columns, with notes below it.
     pub fn table(&self, width: usize) -> String {
         let Some(first) = self.sides.first() else { return String::new() };
         let ahead = format!("{} ahead by (95 %)", first.name);
@@ -249,7 +252,7 @@ mod tests {
     use crate::run_dir::tests::episode;
     use crate::trajectory::{Fault, FaultKind, Outcome};
 
-    /// Episodes of a task: what each answered, and whether that is right.
+    /// Episodes of a task, each with its answer and whether it is correct.
     fn said(id: &str, answers: &[(Option<&str>, bool)]) -> Vec<Episode> {
         let one = |(index, (answer, solved)): (usize, &(Option<&str>, bool))| Episode {
             answer: answer.map(str::to_owned),
@@ -260,7 +263,7 @@ mod tests {
 
     #[test]
     fn the_interval_of_differences_covers_the_truth_95_times_in_100() {
-        // A gain of 0.1 on tasks that are otherwise solved, or not, by both alike.
+        // A gain of 0.1 on tasks that are otherwise equal for both.
         let mut draw = SplitMix64::new(3);
         let covered = (0..300).filter(|_| {
             let differences: Vec<f64> = (0..200)

@@ -1,4 +1,4 @@
-//! Models of known shapes with random weights, for measurements: as large as the real ones, and nothing to download.
+//! Models of known shapes with random weights, for measurements: as large as the real ones, without a download.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::model::create::{Size, drawn};
 use crate::model::save::{Entry, safetensors_file};
 use crate::model::{HfConfig, ModelError, StoredDtype, builtin};
 
-/// Shapes by name: that of Qwen2.5-0.5B (494 M parameters), and two that are quick to measure (1.1 M and 26.8 M).
+/// Sizes by name: that of Qwen2.5-0.5B (494 M parameters), and two that are quick to measure (1.1 M and 26.8 M).
 pub const SHAPES: &[(&str, Size)] = &[
     (
         "qwen2.5-0.5b",
@@ -51,12 +51,12 @@ pub const SHAPES: &[(&str, Size)] = &[
     ),
 ];
 
-/// Writes a Qwen2 model directory of a size with random weights and the tokenizer of `builtin:tiny`, one tensor at a time.
-/// Returns how many parameters it has.
+/// Writes a Qwen2 model directory of a size with random weights and the tokenizer of `builtin:tiny`, one tensor at a
+/// time. Returns the number of parameters.
 ///
 /// # Errors
 ///
-/// If a file cannot be written, or the embedding has fewer rows than the tokenizer tokens.
+/// If a file cannot be written, or the embedding has fewer rows than the tokenizer has tokens.
 pub fn blank_model(
     dir: &Path,
     size: Size,
@@ -92,7 +92,7 @@ fn tiny(name: &str) -> &'static [u8] {
     builtin::file("tiny", name).expect("the built-in model has this file")
 }
 
-/// As transformers 5 writes it.
+/// Returns the configuration in the format of transformers 5.
 fn configuration(size: Size, dtype: StoredDtype) -> Value {
     json!({
         "architectures": ["Qwen2ForCausalLM"],
@@ -116,7 +116,7 @@ fn configuration(size: Size, dtype: StoredDtype) -> Value {
     })
 }
 
-/// A tensor that is drawn when it is written, and forgotten.
+/// A tensor whose values are generated when it is written, and not kept.
 struct Blank {
     name: String,
     shape: Vec<usize>,

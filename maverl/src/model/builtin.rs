@@ -1,9 +1,9 @@
 //! Models embedded in the library.
 
 /// Names that `path = "builtin:NAME"` may have.
-pub const NAMES: &[&str] = &["tiny", "worlds"];
+pub const NAMES: &[&str] = &["tiny", "generalist"];
 
-/// The files that make up a model directory here.
+/// Files of an embedded model directory.
 pub const FILES: &[&str] = &[
     "config.json",
     "generation_config.json",
@@ -24,11 +24,11 @@ macro_rules! embedded {
     };
 }
 
-/// A file of an embedded model.
+/// Returns a file of an embedded model.
 pub fn file(model: &str, name: &str) -> Option<&'static [u8]> {
     let files: &[&'static [u8]] = match model {
         "tiny" => embedded!("tiny"),
-        "worlds" => embedded!("worlds"),
+        "generalist" => embedded!("generalist"),
         _ => return None,
     };
     let index = FILES.iter().position(|file| *file == name)?;

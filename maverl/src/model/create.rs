@@ -1,4 +1,4 @@
-//! Making a model from nothing: a tokenizer trained on texts, and random weights.
+//! Creation of models: a tokenizer trained on texts, and random weights.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use tokenizers::{
 
 use crate::model::{HfConfig, ModelError, SaveOptions, Weights, save};
 
-/// The special tokens of ChatML: padding, and the borders of a turn.
+/// Special tokens of ChatML: padding, and the start and end of a turn.
 const SPECIAL: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
 
 /// ChatML: `<|im_start|>role`, a line break, the content, `<|im_end|>` and a line break.
@@ -23,29 +23,29 @@ const CHAT_TEMPLATE: &str = "{%- for message in messages %}\
      {%- endfor %}\
      {%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}";
 
-/// The size of a model to be made.
+/// Size of a model to create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
-    /// Tokens, special ones included.
+    /// Number of tokens, special ones included.
     pub vocab_size: usize,
     /// Width of the residual stream.
     pub hidden_size: usize,
-    /// Decoder layers.
+    /// Number of decoder layers.
     pub num_hidden_layers: usize,
-    /// Query heads; the width of a head is `hidden_size` over this.
+    /// Number of query heads. The width of a head is `hidden_size` divided by it.
     pub num_attention_heads: usize,
-    /// Key and value heads.
+    /// Number of key and value heads.
     pub num_key_value_heads: usize,
     /// Width of the MLP.
     pub intermediate_size: usize,
-    /// Longest sequence.
+    /// Length of the longest sequence.
     pub max_position_embeddings: usize,
 }
 
-/// Trains a byte-level BPE on texts, so that any text encodes; the result is `tokenizer.json`.
+/// Trains a byte-level BPE on texts, so that any text can be encoded. Returns the content of `tokenizer.json`.
 ///
-/// No token crosses the border between the two `pieces` of a word, where it has them: names made of syllables are then
-/// spelled in syllables, the unseen ones too. The same texts in the same order give the same tokenizer.
+/// If `pieces` splits a word in two, no token crosses the split: names made of syllables are then tokenized by
+/// syllables, unseen names too. The same texts in the same order give the same tokenizer.
 ///
 /// # Errors
 ///
@@ -84,7 +84,7 @@ pub fn byte_level_bpe(
     tokenizer.to_string(true).map_err(failed)
 }
 
-/// A byte-level word, cut where its pieces meet. The space before a word is written `Ġ`.
+/// Splits a byte-level word where its pieces meet. The space before a word is written `Ġ`.
 fn split(word: &str, pieces: impl Fn(&str) -> Option<(&str, &str)>) -> Vec<String> {
     let (space, bare) = match word.strip_prefix('Ġ') {
         Some(bare) => ("Ġ", bare),
@@ -100,7 +100,7 @@ fn split(word: &str, pieces: impl Fn(&str) -> Option<(&str, &str)>) -> Vec<Strin
 ///
 /// # Errors
 ///
-/// If a file cannot be written, or the size makes no model.
+/// If a file cannot be written, or the size is not a valid model.
 pub fn random_model(dir: &Path, size: Size, tokenizer: &str, seed: u64) -> Result<(), ModelError> {
     let config = json!({
         "architectures": ["Qwen2ForCausalLM"],
@@ -147,11 +147,11 @@ pub fn random_model(dir: &Path, size: Size, tokenizer: &str, seed: u64) -> Resul
     save::weights(dir, random_weights(&parsed, seed)?.vars(), &SaveOptions::default())
 }
 
-/// Random weights: normal(0, 0.02), biases 0, norms 1.
+/// Generates random weights: normal(0, 0.02), biases 0, norms 1.
 ///
 /// # Errors
 ///
-/// If memory cannot be had.
+/// If the memory cannot be allocated.
 pub fn random_weights(config: &HfConfig, seed: u64) -> Result<Weights, ModelError> {
     let mut tensor = 0;
     Weights::init(config, |name, shape| {
@@ -160,7 +160,7 @@ pub fn random_weights(config: &HfConfig, seed: u64) -> Result<Weights, ModelErro
     })
 }
 
-/// Random values of a tensor, by its name.
+/// Generates the random values of a tensor. They depend on its name.
 pub(super) fn drawn(name: &str, shape: &[usize], seed: u64) -> Vec<f32> {
     let n = shape.iter().product();
     match name {
@@ -174,7 +174,7 @@ pub(super) fn drawn(name: &str, shape: &[usize], seed: u64) -> Vec<f32> {
     }
 }
 
-/// A standard normal number (Box & Muller, 1958).
+/// Generates a standard normal number (Box & Muller, 1958).
 fn normal(seed: u64, counter: u64) -> f32 {
     let (u, v) = (1.0 - uniform(seed, 2 * counter), uniform(seed, 2 * counter + 1));
     ((-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()) as f32

@@ -1,9 +1,9 @@
-//! The decoder of every family on packed rows (reference: transformers `modeling_llama.py`, `modeling_qwen2.py`,
+//! Decoder of every model family on packed rows (reference: transformers `modeling_llama.py`, `modeling_qwen2.py`,
 //! `modeling_qwen3.py`). The families differ in biases, norms of queries and keys, and rope: see [`HfConfig`].
 //!
 //! Activations are `[N, D]`: the tokens of all rows one after the other, without padding. One function serves training
-//! (rows packed one after the other, see [`Tape`](crate::model::Tape) for the way back) and rollout (new tokens on top of
-//! key-value caches): the cache is an argument.
+//! and rollout; the cache is an argument. Training packs whole rows (see [`Tape`](crate::model::Tape) for the backward
+//! pass). Rollout computes new tokens on top of key-value caches.
 
 mod backward;
 mod cached;
@@ -26,11 +26,11 @@ use crate::model::values::Param;
 
 pub(super) use saved::{Projected, Saved};
 
-/// What the tokens of a forward pass may attend to.
+/// Tokens that a forward pass may attend to.
 pub enum Context<'a> {
-    /// Of whole rows: each sees itself.
+    /// Whole rows: each attends to itself.
     Packed(Packing<'a>),
-    /// Each segment's new tokens, in order, on top of its blocks; they are written to them.
+    /// New tokens of each segment, in order, on top of its blocks. Their keys and values are written to the blocks.
     Cached(&'a mut KvStore, &'a [Segment<'a>]),
 }
 
@@ -53,9 +53,9 @@ struct Layer {
     k: Linear,
     v: Linear,
     o: Linear,
-    /// `[head_dim]`.
+    /// Norm weight of queries, `[head_dim]`.
     q_norm: Option<Param>,
-    /// `[head_dim]`.
+    /// Norm weight of keys, `[head_dim]`.
     k_norm: Option<Param>,
     post_norm: Param,
     gate: Linear,
@@ -94,7 +94,7 @@ impl Layer {
         })
     }
 
-    /// Each linear map, by its name within the layer.
+    /// Iterates over the linear maps, with their names within the layer.
     fn linears(&mut self) -> [(&'static str, &mut Linear); 7] {
         [
             ("self_attn.q_proj", &mut self.q),
@@ -116,11 +116,11 @@ impl Layer {
 }
 
 impl Decoder {
-    /// Builds the decoder; `get` returns a checkpoint's weight by name.
+    /// Builds the decoder. `get` returns a checkpoint's weight by name.
     ///
     /// # Errors
     ///
-    /// What `get` returns.
+    /// The error of `get`.
     pub fn new(
         config: &Arc<HfConfig>,
         get: &mut dyn FnMut(&str) -> Result<Param, ModelError>,
@@ -136,7 +136,7 @@ impl Decoder {
         Ok(Self { config, precision: Precision::F32, embed, layers, norm, head, rope })
     }
 
-    /// The same decoder with products of another precision.
+    /// Returns the decoder with products of another precision.
     #[must_use]
     pub(super) fn with_precision(self, precision: Precision) -> Self {
         Self { precision, ..self }
@@ -146,7 +146,7 @@ impl Decoder {
         self.precision
     }
 
-    /// The same weights, none of them trained.
+    /// Returns the decoder with all weights frozen.
     #[must_use]
     pub(super) fn frozen(mut self) -> Self {
         self.embed.freeze();
@@ -156,7 +156,8 @@ impl Decoder {
         self
     }
 
-    /// What an adapter adds to each linear map, by the map's name (`model.layers.0.self_attn.q_proj`), in a fixed order.
+    /// Iterates over the adapter slots of the linear maps, by the map's name (`model.layers.0.self_attn.q_proj`), in a
+    /// fixed order.
     pub(super) fn loras(&mut self) -> impl Iterator<Item = (String, &mut Option<Lora>)> {
         self.layers.iter_mut().enumerate().flat_map(|(index, layer)| {
             let named = layer.linears().into_iter();
@@ -173,18 +174,18 @@ impl Decoder {
         layers.chain([&self.head])
     }
 
-    /// Keeps every linear map's weight in the form that products of few rows read, until [`Decoder::unpack`]. Decoders
-    /// over the same base share it.
+    /// Packs the weight of every linear map for products of few rows, until [`Decoder::unpack`]. Decoders over the same
+    /// base share the packed weights.
     pub fn pack(&self) {
         self.linears().for_each(|linear| linear.pack(self.precision));
     }
 
-    /// Forgets what was packed: the weights may change.
+    /// Drops the packed weights, so that the weights may change.
     pub fn unpack(&self) {
         self.linears().for_each(Linear::unpack);
     }
 
-    /// Hidden states `[N, D]` after the last norm, for all tokens. `ids` and `positions` are `[N]`.
+    /// Computes the hidden states `[N, D]` after the last norm, for all tokens. `ids` and `positions` are `[N]`.
     ///
     /// # Errors
     ///
@@ -224,7 +225,7 @@ impl Decoder {
         hidden
     }
 
-    /// Refuses ids and positions that are out of range.
+    /// Returns an error if an id or position is out of range.
     pub(super) fn check(&self, ids: &[u32], positions: &[u32]) -> Result<(), ModelError> {
         let HfConfig { vocab_size, max_position_embeddings: longest, .. } = *self.config;
         if let Some(position) = positions.iter().find(|&&p| p as usize >= longest) {
@@ -238,7 +239,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The first part of [`Decoder::forward`]: the embeddings `[N, D]`, which the layers follow.
+    /// Computes the embeddings `[N, D]`, the first part of [`Decoder::forward`].
     pub(super) fn embed(&self, ids: &[u32], pool: &mut Pool) -> Vec<f32> {
         let width = self.config.hidden_size;
         let mut x = pool.take(ids.len() * width);
@@ -246,12 +247,12 @@ impl Decoder {
         x
     }
 
-    /// How many layers there are.
+    /// Returns the number of layers.
     pub(super) fn layers(&self) -> usize {
         self.layers.len()
     }
 
-    /// What layer `index` makes of its input `x [N, D]` of packed rows, and what it computed on the way.
+    /// Computes the output of layer `index` from its input `x [N, D]` of packed rows, and the intermediate results.
     ///
     /// ```text
     /// mid = x + o(attention(q(h), k(h), v(h))),   h = norm(x)
@@ -272,7 +273,7 @@ impl Decoder {
         self.after_attention(index, x, projected, attended, pool)
     }
 
-    /// Queries, keys and values of layer `index`, from its input `x [N, D]`.
+    /// Computes queries, keys and values of layer `index` from its input `x [N, D]`.
     fn project(&self, index: usize, x: &[f32], positions: &[u32], pool: &mut Pool) -> Projected {
         let (layer, precision) = (&self.layers[index], self.precision);
         let mut h = pool.take(x.len());
@@ -289,7 +290,7 @@ impl Decoder {
         Projected { raw_q, raw_k, q, k, v }
     }
 
-    /// The rest of layer `index`: what it makes of its input and what attention made of that.
+    /// Computes the rest of layer `index` from its input and the output of attention.
     fn after_attention(
         &self,
         index: usize,
@@ -313,7 +314,7 @@ impl Decoder {
         (out, Saved { x, projected, attended, mid, gate, up })
     }
 
-    /// The last part of [`Decoder::forward`]: the norm after the layers.
+    /// Applies the norm after the layers, the last part of [`Decoder::forward`].
     pub(super) fn last_norm(&self, x: &[f32], pool: &mut Pool) -> Vec<f32> {
         let mut hidden = pool.take(x.len());
         norm::rms_norm(x, &self.norm.values(), self.eps(), &mut hidden);
@@ -329,7 +330,8 @@ impl Decoder {
         self.config.rms_norm_eps
     }
 
-    /// Normalizes each head of `x [N, H * head_dim]` where there is a weight for it; then what was is returned too.
+    /// Normalizes each head of `x [N, H * head_dim]` if there is a weight for it; then also returns the input of the
+    /// norm.
     fn head_norm(
         &self,
         x: Vec<f32>,

@@ -1,4 +1,4 @@
-//! Where a model's files come from: a Hugging Face directory, the hub, or the library itself.
+//! Sources of model files: a Hugging Face directory, the hub, or the library itself.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,20 +10,20 @@ use crate::model::ModelError;
 use crate::model::builtin;
 use crate::model::hub::{Hub, HubId, Snapshot};
 
-/// Where a model's weights come from.
+/// Source of a model's weights.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelSource {
-    /// Embedded in the library.
+    /// A model embedded in the library.
     Builtin(String),
-    /// A Hugging Face directory, as it is opened from the working directory.
+    /// A Hugging Face directory; a relative path is relative to the working directory.
     Directory(PathBuf),
-    /// A commit of a repository on the hub, which is in the local cache once it is [fetched](ModelSource::fetch).
+    /// A commit of a repository on the hub. It is in the local cache after [`fetch`](ModelSource::fetch).
     Hub(Snapshot),
 }
 
 impl ModelSource {
-    /// What a path on the command line means: `builtin:NAME`, `hf:ORG/NAME`, `hf:ORG/NAME@REVISION`, or a directory. A
+    /// Parses a path of the command line: `builtin:NAME`, `hf:ORG/NAME`, `hf:ORG/NAME@REVISION`, or a directory. A
     /// repository on the hub is pinned to a commit, see [`Hub::pin`].
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl ModelSource {
         }
     }
 
-    /// Downloads what is not there yet; nothing, unless the source is on the hub.
+    /// Downloads missing files of a source on the hub. Other sources need none.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl ModelSource {
     }
 }
 
-/// As a user writes it.
+/// Writes the source in the form that users write.
 impl fmt::Display for ModelSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -69,23 +69,23 @@ impl fmt::Display for ModelSource {
     }
 }
 
-/// A file of a model, by name.
+/// Files of a model, by name.
 pub struct ModelFiles {
     source: ModelSource,
 }
 
 impl ModelFiles {
-    /// The files of a source; of one on the hub, those that are in the local cache.
+    /// Returns the files of a source; of one on the hub, those in the local cache.
     pub fn new(source: &ModelSource) -> Self {
         Self { source: source.clone() }
     }
 
-    /// What messages call it.
+    /// Returns the name used in messages.
     pub fn describe(&self) -> String {
         self.source.to_string()
     }
 
-    /// The directory, unless it is embedded.
+    /// Returns the directory, or `None` for an embedded model.
     pub fn directory(&self) -> Option<&PathBuf> {
         match &self.source {
             ModelSource::Builtin(_) => None,
@@ -94,11 +94,11 @@ impl ModelFiles {
         }
     }
 
-    /// The content of a file, `None` if it is not there.
+    /// Returns the content of a file, or `None` if it does not exist.
     ///
     /// # Errors
     ///
-    /// If it is there but cannot be read.
+    /// If it exists but cannot be read.
     pub fn read(&self, name: &str) -> Result<Option<Cow<'static, [u8]>>, ModelError> {
         let dir = match &self.source {
             ModelSource::Builtin(model) => {
@@ -115,12 +115,12 @@ impl ModelFiles {
         }
     }
 
-    /// The names of the files in a folder of the directory, as [`ModelFiles::read`] takes them, sorted; none if there is no
-    /// such folder.
+    /// Returns the names of the files in a folder of the directory, as [`ModelFiles::read`] takes them, sorted. The
+    /// list is empty if the folder does not exist.
     ///
     /// # Errors
     ///
-    /// If it is there but cannot be listed.
+    /// If it exists but cannot be listed.
     pub fn list(&self, folder: &str) -> Result<Vec<String>, ModelError> {
         let Some(path) = self.directory().map(|dir| dir.join(folder)).filter(|path| path.is_dir())
         else {
@@ -138,11 +138,11 @@ impl ModelFiles {
         Ok(names)
     }
 
-    /// The content of a file that must be there.
+    /// Returns the content of a required file.
     ///
     /// # Errors
     ///
-    /// If it is not there or cannot be read.
+    /// If it does not exist or cannot be read.
     pub fn require(&self, name: &str) -> Result<Cow<'static, [u8]>, ModelError> {
         if let Some(dir) = self.directory().filter(|dir| !dir.is_dir()) {
             return Err(ModelError(format!(

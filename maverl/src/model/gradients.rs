@@ -1,11 +1,11 @@
-//! Gradients of one optimizer step, added up over micro-batches in f32.
+//! Gradients of one optimizer step, summed over micro-batches in f32.
 
 use maverl_kernels::adamw::sum_of_squares;
 
 use crate::model::ModelError;
 use crate::model::values::Tensor;
 
-/// One sum for each variable that an update may change.
+/// Sums of gradients, one for each trainable variable.
 pub struct Gradients<'m> {
     vars: &'m [(String, Tensor)],
     sums: Vec<Vec<f32>>,
@@ -13,20 +13,20 @@ pub struct Gradients<'m> {
 }
 
 impl<'m> Gradients<'m> {
-    /// Zeros for variables.
+    /// Creates zeros for variables.
     pub fn new(vars: &'m [(String, Tensor)]) -> Self {
         let sums = vars.iter().map(|(_, var)| vec![0.0; var.elem_count()]).collect();
         Self { vars, sums, reached: vec![false; vars.len()] }
     }
 
-    /// Where the gradient of the variable at `slot` is added up; none for a frozen one.
+    /// Returns the gradient sum of the variable at `slot`, or `None` for a frozen one.
     pub fn of(&mut self, slot: Option<usize>) -> Option<&mut [f32]> {
         let slot = slot?;
         self.reached[slot] = true;
         Some(&mut self.sums[slot])
     }
 
-    /// The sums, in the order of the variables.
+    /// Returns the sums, in the order of the variables.
     ///
     /// # Errors
     ///
@@ -38,7 +38,7 @@ impl<'m> Gradients<'m> {
         }
     }
 
-    /// The norm of all of them together.
+    /// Returns the norm of all sums together.
     pub fn norm(&self) -> f64 {
         self.sums.iter().map(|sum| sum_of_squares(sum)).sum::<f64>().sqrt()
     }

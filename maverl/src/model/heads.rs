@@ -1,8 +1,9 @@
-//! Heads of one number on the hidden states of a decoder: values (one for each token) and rewards (one for each row).
+//! Scalar heads on the hidden states of a decoder: values (one for each token) and rewards (one for each row).
 //!
-//! A head sits on the trunk of the policy, where its gradient may be passed on or dropped, or on a trunk of its own
-//! ([`ValueModel`]). It is kept in the model directory as `value_head.safetensors` or `reward_head.safetensors`, with the
-//! tensors `value_head.weight [1, D]` and `value_head.bias [1]` (`reward_head` likewise), beside what other tools read.
+//! A head is on the trunk of the policy, where its gradient may be passed on or dropped, or on a trunk of its own
+//! ([`ValueModel`]). It is stored in the model directory as `value_head.safetensors` or `reward_head.safetensors`, with
+//! the tensors `value_head.weight [1, D]` and `value_head.bias [1]` (`reward_head` likewise), beside the files that
+//! other tools read.
 
 use std::path::{Path, PathBuf};
 
@@ -13,17 +14,17 @@ use crate::model::values::Tensor;
 use crate::model::weights::Shards;
 use crate::model::{Gradients, HfConfig, Model, ModelError, Pool, Rows, Tape};
 
-/// What a head says.
+/// Output of a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadKind {
-    /// The return that is expected from each token on.
+    /// Expected return from each token on.
     Value,
-    /// How good a whole row is.
+    /// Reward of a whole row.
     Reward,
 }
 
 impl HeadKind {
-    /// What its file and tensors are called.
+    /// Returns the name of its file and tensors.
     pub fn name(self) -> &'static str {
         match self {
             Self::Value => "value_head",
@@ -36,7 +37,7 @@ impl HeadKind {
     }
 }
 
-/// `h · w + b`: a linear map to one number, as f32. Cloning shares them.
+/// Linear map to one number, `h · w + b`, in f32. Clones share the parameters.
 #[derive(Debug, Clone)]
 pub struct ValueHead {
     kind: HeadKind,
@@ -45,7 +46,7 @@ pub struct ValueHead {
 }
 
 impl ValueHead {
-    /// A head whose output is 0 everywhere.
+    /// Creates a head whose output is 0 everywhere.
     pub fn new(kind: HeadKind, trunk: &HfConfig) -> Self {
         Self::over(kind, [Tensor::zeros(&[1, trunk.hidden_size]), Tensor::zeros(&[1])])
     }
@@ -55,7 +56,7 @@ impl ValueHead {
         Self { kind, vars: vec![(named("weight"), weight), (named("bias"), bias)] }
     }
 
-    /// CriticInput the head that a model directory holds; `None` if it holds none of this kind.
+    /// Reads the head in a model directory; `None` if the directory has none of this kind.
     ///
     /// # Errors
     ///
@@ -89,11 +90,11 @@ impl ValueHead {
         save::one_file(&self.kind.file(dir), &entries)
     }
 
-    /// Takes the head back from a model directory.
+    /// Restores the parameters from a model directory.
     ///
     /// # Errors
     ///
-    /// If it holds none of this kind and shape.
+    /// If the directory has no head of this kind and shape.
     pub fn restore(&self, dir: &Path) -> Result<(), ModelError> {
         let shards = Shards::open_file(&self.kind.file(dir))?;
         for (name, var) in &self.vars {
@@ -102,23 +103,23 @@ impl ValueHead {
         Ok(())
     }
 
-    /// Multiplies everything it says by `by`, then adds `plus`.
+    /// Multiplies the output by `by`, then adds `plus`, by changing the parameters.
     pub fn rescale(&self, by: f32, plus: f32) {
         self.vars[0].1.update(|weight| weight.iter_mut().for_each(|w| *w *= by));
         self.vars[1].1.update(|bias| bias[0] = by * bias[0] + plus);
     }
 
-    /// What it says.
+    /// Returns the kind of output.
     pub fn kind(&self) -> HeadKind {
         self.kind
     }
 
-    /// Names and variables: `weight [1, D]`, then `bias [1]`.
+    /// Returns names and variables: `weight [1, D]`, then `bias [1]`.
     pub fn vars(&self) -> &[(String, Tensor)] {
         &self.vars
     }
 
-    /// A number for each token, `[N]`, from the hidden states `[N, D]` of packed rows.
+    /// Computes the value of each token, `[N]`, from the hidden states `[N, D]` of packed rows.
     pub fn values(&self, hidden: &[f32]) -> Vec<f32> {
         let (weight, bias) = self.params();
         let width = weight.len();
@@ -127,7 +128,7 @@ impl ValueHead {
         values
     }
 
-    /// A number for each row, `[R]`: that of its last token. Row `r` is the tokens `offsets[r]..offsets[r + 1]`.
+    /// Computes the score of each row, `[R]`, from its last token. Row `r` is the tokens `offsets[r]..offsets[r + 1]`.
     ///
     /// # Errors
     ///
@@ -141,8 +142,8 @@ impl ValueHead {
         Ok(self.values(&last.copied().collect::<Vec<f32>>()))
     }
 
-    /// The gradient `[N, D]` of the hidden states, from that of the values `[N]`; the head's own is added up, by
-    /// [`ValueHead::vars`].
+    /// Computes the gradient `[N, D]` of the hidden states from that of the values `[N]`. Adds the head's own
+    /// gradients, in the order of [`ValueHead::vars`].
     ///
     /// ```text
     /// dh = dv wᵀ,   dw += Σ dv h,   db += Σ dv
@@ -164,7 +165,7 @@ impl ValueHead {
         dvalues.iter().flat_map(|dv| weight.iter().map(move |w| dv * w)).collect()
     }
 
-    /// The values of weight and bias.
+    /// Returns the values of weight and bias.
     fn params(&self) -> (Vec<f32>, Vec<f32>) {
         (self.vars[0].1.to_vec(), self.vars[1].1.to_vec())
     }
@@ -172,14 +173,14 @@ impl ValueHead {
 
 /// A head on a trunk of its own.
 pub struct ValueModel {
-    /// The trunk; its output head is not used.
+    /// Trunk; its output head is unused.
     pub model: Model,
-    /// The head.
+    /// Head of values or rewards.
     pub head: ValueHead,
 }
 
 impl ValueModel {
-    /// Runs the trunk on packed rows: the tape, for the way back, and the numbers of the tokens `[N]`.
+    /// Runs the trunk on packed rows. Returns the tape for the backward pass, and the values of the tokens `[N]`.
     ///
     /// # Errors
     ///
@@ -194,8 +195,8 @@ impl ValueModel {
         Ok((tape, values))
     }
 
-    /// Adds up the gradients of trunk and head from that of the values `[N]`; `trunk` is over [`Model::trainable`], `head`
-    /// over [`ValueHead::vars`]. A separate output head (`lm_head.weight`) gets none: no value depends on it.
+    /// Adds the gradients of trunk and head from that of the values `[N]`. `trunk` is over [`Model::trainable`], `head`
+    /// over [`ValueHead::vars`]. A separate output head (`lm_head.weight`) gets no gradient: no value depends on it.
     pub fn backward(
         &self,
         tape: Tape<'_>,

@@ -6,6 +6,7 @@ mod rope;
 
 use serde_json::Value;
 
+use families::Family;
 use reader::Reader;
 pub use rope::{Llama3, Rope};
 
@@ -34,10 +35,12 @@ pub struct HfConfig {
     pub max_position_embeddings: usize,
     /// Added to the mean square.
     pub rms_norm_eps: f32,
-    /// How positions turn queries and keys.
+    /// Rotary position embedding of queries and keys.
     pub rope: Rope,
     /// The output head is the embedding.
     pub tie_word_embeddings: bool,
+    /// `config.json` ties the head, but the checkpoint has another ([`HfConfig::load`]).
+    pub head_untied: bool,
     /// Queries, keys and values have a bias.
     pub qkv_bias: bool,
     /// The projection after attention has a bias.
@@ -48,13 +51,18 @@ pub struct HfConfig {
     pub qk_norm: bool,
 }
 
-/// Why a `config.json` cannot be used.
+/// Error of a `config.json` that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("config.json: {0}")]
 pub struct HfConfigError(
     /// Which keys, what was found, what is supported.
     pub String,
 );
+
+/// The embedding's name in checkpoints.
+pub(super) const EMBEDDING: &str = "model.embed_tokens.weight";
+/// The output head's name in checkpoints.
+pub(super) const HEAD: &str = "lm_head.weight";
 
 /// Most decoder layers; each is some tensors, and their list is made before a weight is read.
 const MOST_LAYERS: usize = 1024;
@@ -73,7 +81,7 @@ impl HfConfig {
     /// - `qwen3`: the dense Qwen3 (Yang et al., 2025, arXiv:2505.09388).
     pub const FAMILIES: &[&str] = families::NAMES;
 
-    /// CriticInput a `config.json`. A key that is missing means what it means to transformers.
+    /// Reads a `config.json`. A key that is missing means what it means to transformers.
     ///
     /// # Errors
     ///
@@ -91,28 +99,26 @@ impl HfConfig {
     }
 
     fn read(keys: &mut Reader<'_>) -> Self {
-        let num_hidden_layers = keys.size("num_hidden_layers", MOST_LAYERS);
+        let num_hidden_layers = keys.size("num_hidden_layers", 32, MOST_LAYERS);
         let family = families::read(keys, num_hidden_layers);
-        let hidden_size = keys.size("hidden_size", WIDEST);
-        let num_attention_heads = keys.size("num_attention_heads", WIDEST);
+        let hidden_size = keys.size("hidden_size", 4096, WIDEST);
+        let num_attention_heads = keys.size("num_attention_heads", 32, WIDEST);
+        let max_position_embeddings =
+            keys.size("max_position_embeddings", family.max_position_embeddings, LONGEST);
         let config = Self {
             model_type: family.name,
             hidden_size,
             num_hidden_layers,
             num_attention_heads,
-            num_key_value_heads: keys
-                .optional_size("num_key_value_heads", WIDEST)
-                .unwrap_or(num_attention_heads),
-            head_dim: match keys.optional_size("head_dim", WIDEST).or(family.head_dim) {
-                Some(head_dim) => head_dim,
-                None => head_dim(keys, hidden_size, num_attention_heads),
-            },
-            intermediate_size: keys.size("intermediate_size", WIDEST),
-            vocab_size: keys.size("vocab_size", MOST_TOKENS),
-            max_position_embeddings: keys.size("max_position_embeddings", LONGEST),
+            num_key_value_heads: key_value_heads(keys, &family, num_attention_heads),
+            head_dim: head_dim(keys, &family, hidden_size, num_attention_heads),
+            intermediate_size: keys.size("intermediate_size", family.intermediate_size, WIDEST),
+            vocab_size: keys.size("vocab_size", family.vocab_size, MOST_TOKENS),
+            max_position_embeddings,
             rms_norm_eps: keys.number("rms_norm_eps").unwrap_or(1e-6) as f32,
-            rope: Rope::read(keys),
+            rope: Rope::read(keys, max_position_embeddings),
             tie_word_embeddings: keys.flag("tie_word_embeddings"),
+            head_untied: false,
             qkv_bias: family.qkv_bias,
             o_bias: family.o_bias,
             mlp_bias: family.mlp_bias,
@@ -125,7 +131,7 @@ impl HfConfig {
         config
     }
 
-    /// What does not fit together.
+    /// Returns the problems of values that do not fit together.
     fn mismatches(&self) -> impl Iterator<Item = String> {
         let Self { num_attention_heads: heads, num_key_value_heads: kv, head_dim, .. } = *self;
         let groups = (!heads.is_multiple_of(kv)).then(|| {
@@ -145,8 +151,7 @@ impl HfConfig {
 
     /// The name and shape of every tensor of a checkpoint, in a fixed order.
     pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
-        let mut tensors =
-            vec![("model.embed_tokens.weight".to_owned(), vec![self.vocab_size, self.hidden_size])];
+        let mut tensors = vec![(EMBEDDING.to_owned(), vec![self.vocab_size, self.hidden_size])];
         for layer in 0..self.num_hidden_layers {
             self.layer_tensors(&mut |name, shape| {
                 tensors.push((format!("model.layers.{layer}.{name}"), shape.to_vec()));
@@ -154,7 +159,7 @@ impl HfConfig {
         }
         tensors.push(("model.norm.weight".to_owned(), vec![self.hidden_size]));
         if !self.tie_word_embeddings {
-            tensors.push(("lm_head.weight".to_owned(), vec![self.vocab_size, self.hidden_size]));
+            tensors.push((HEAD.to_owned(), vec![self.vocab_size, self.hidden_size]));
         }
         tensors
     }
@@ -186,8 +191,32 @@ impl HfConfig {
     }
 }
 
-/// The width of a head where no key gives it.
-fn head_dim(keys: &mut Reader<'_>, hidden_size: usize, heads: usize) -> usize {
+/// Key and value heads: as many as query heads where the key is null; where it is missing, the family's default.
+fn key_value_heads(keys: &mut Reader<'_>, family: &Family, heads: usize) -> usize {
+    const KEY: &str = "num_key_value_heads";
+    if keys.has(KEY) {
+        return keys.optional_size(KEY, WIDEST).unwrap_or(heads);
+    }
+    let default = family.num_key_value_heads.unwrap_or(heads);
+    if keys.problems.is_empty() && !heads.is_multiple_of(default) {
+        keys.problem(format!(
+            "`{KEY}` is missing, which means {default} for \"{}\", and `num_attention_heads` ({heads}) is not a multiple \
+             of that; write `{KEY}`",
+            family.name
+        ));
+        return heads;
+    }
+    default
+}
+
+/// Width of a head: the key's, or the family's default, or the residual stream's over the number of heads.
+fn head_dim(keys: &mut Reader<'_>, family: &Family, hidden_size: usize, heads: usize) -> usize {
+    if keys.has("head_dim") && keys.value("head_dim").is_none() && !family.null_head_dim {
+        keys.wrong("head_dim", "a whole number is needed, or no such key");
+    }
+    if let Some(head_dim) = keys.optional_size("head_dim", WIDEST).or(family.head_dim) {
+        return head_dim;
+    }
     if keys.problems.is_empty() && !hidden_size.is_multiple_of(heads) {
         keys.problem(format!(
             "`head_dim` is missing, and `hidden_size` ({hidden_size}) is not a multiple of \

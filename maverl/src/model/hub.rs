@@ -1,16 +1,18 @@
-//! Models on the Hugging Face hub, downloaded once into the cache that its other libraries use too.
+//! Models on the Hugging Face hub, downloaded once into the cache that the other Hugging Face libraries use too.
 //!
 //! ```text
-//! hf:org/name@main ─► pin ─► Snapshot: a commit, and the files it has ─► download ─► a model directory
-//!                      └ config.json                                      └ tokenizer, template, safetensors
+//! hf:org/name@main ─► pin ─► Snapshot: a commit, and its list of files ─► download ─► a model directory
+//!                      └ config.json                                       └ tokenizer, template, safetensors
 //! ```
 //!
-//! The environment says where and how: `HF_ENDPOINT`, `HF_TOKEN` (else the token that `hf auth login` wrote),
-//! `HF_HUB_CACHE` (else `hub` in `HF_HOME`), and `HF_HUB_OFFLINE`, which takes everything from the cache. Only the
-//! client itself needs the feature `hub`.
+//! Environment variables: `HF_ENDPOINT`; `HF_TOKEN` (else the token that `hf auth login` stored); `HF_HUB_CACHE` (else
+//! `hub` in `HF_HOME`); and `HF_HUB_OFFLINE`, which reads everything from the cache. Only the client itself needs the
+//! feature `hub`.
 
 #[cfg(feature = "hub")]
 mod client;
+#[cfg(feature = "hub")]
+mod push;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -22,10 +24,10 @@ use crate::model::{COMPANIONS, ModelError};
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
-/// Further chat templates, which transformers 5 keeps in files of their own.
+/// Folder of additional chat templates, one file each, in the format of transformers 5.
 const TEMPLATES: &str = "additional_chat_templates/";
 
-/// A repository on the hub, and which state of it.
+/// A repository on the hub, and the requested revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HubId {
     repo: String,
@@ -33,11 +35,11 @@ pub struct HubId {
 }
 
 impl HubId {
-    /// CriticInput `ORG/NAME` or `ORG/NAME@REVISION`; a revision is a branch, a tag or a commit, `main` if there is none.
+    /// Parses `ORG/NAME` or `ORG/NAME@REVISION`. A revision is a branch, a tag or a commit; the default is `main`.
     ///
     /// # Errors
     ///
-    /// If it is something else.
+    /// If the text has another form.
     pub fn parse(text: &str) -> Result<Self, ModelError> {
         let (repo, revision) = text.split_once('@').unwrap_or((text, "main"));
         let plain = |part: &str| {
@@ -57,29 +59,29 @@ impl HubId {
     }
 }
 
-/// As a user writes it.
+/// Writes the id in the form that users write.
 impl fmt::Display for HubId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "hf:{}@{}", self.repo, self.revision)
     }
 }
 
-/// A commit of a repository, and where its files are once they are downloaded.
+/// A commit of a repository, and the cache directory of its files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Snapshot {
-    /// `ORG/NAME`.
+    /// Repository, `ORG/NAME`.
     pub repo: String,
-    /// The commit, in hexadecimal.
+    /// Commit hash, in hexadecimal.
     pub commit: String,
-    /// The model directory in the cache.
+    /// Model directory in the cache.
     #[serde(skip)]
     pub dir: PathBuf,
-    /// Every file of the repository.
+    /// Files of the repository.
     #[serde(skip)]
     files: Vec<RemoteFile>,
 }
 
-/// A file of a repository, and what the hub says of its content.
+/// A file of a repository, with its size and checksum on the hub.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct RemoteFile {
     name: String,
@@ -87,7 +89,7 @@ struct RemoteFile {
     sha256: Option<String>,
 }
 
-/// As a user writes it.
+/// Writes the snapshot in the form that users write.
 impl fmt::Display for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "hf:{}@{}", self.repo, self.commit)
@@ -99,7 +101,7 @@ impl Snapshot {
         self.files.iter().find(|file| file.name == name)
     }
 
-    /// Refuses a repository that lacks what every model has.
+    /// Returns an error if the repository lacks a file that every model has.
     fn check(&self) -> Result<(), String> {
         for name in ["config.json", "tokenizer.json"] {
             if self.file(name).is_none() {
@@ -118,7 +120,7 @@ impl Snapshot {
         Err(format!("there is neither `{SINGLE}` nor `{INDEX}`{instead}"))
     }
 
-    /// The files beside the weights.
+    /// Iterates over the files other than weights.
     fn companions(&self) -> impl Iterator<Item = &RemoteFile> {
         self.files.iter().filter(|file| {
             let template = file.name.starts_with(TEMPLATES) && file.name.ends_with(".jinja");
@@ -126,7 +128,7 @@ impl Snapshot {
         })
     }
 
-    /// The files with the weights; those that an index names, as soon as it is there.
+    /// Returns the weight files. If there is an index, they are those that it names, once it is downloaded.
     fn weights(&self) -> Result<Vec<&RemoteFile>, String> {
         if self.file(INDEX).is_none() {
             return Ok(self.file(SINGLE).into_iter().collect());
@@ -141,7 +143,7 @@ impl Snapshot {
     }
 }
 
-/// The hub, and the cache of what came from it.
+/// The hub, with its local cache.
 #[derive(Debug, Clone)]
 #[cfg_attr(not(feature = "hub"), expect(dead_code, reason = "what only the client reads"))]
 pub struct Hub {
@@ -152,11 +154,11 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// The hub that the environment names.
+    /// Returns the hub that the environment variables name.
     ///
     /// # Errors
     ///
-    /// If there is no place for a cache.
+    /// If no directory for a cache is known.
     pub fn from_env() -> Result<Self, ModelError> {
         let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let path = |name: &str| set(name).map(PathBuf::from);
@@ -186,11 +188,12 @@ impl Hub {
         Ok(Self { endpoint: endpoint.trim_end_matches('/').to_owned(), cache, token, offline })
     }
 
-    /// Asks which commit a revision is now, and fetches its `config.json`. Offline, the commit is the one in the cache.
+    /// Resolves a revision to its current commit, and downloads its `config.json`. Offline, the commit is the one in
+    /// the cache.
     ///
     /// # Errors
     ///
-    /// If the hub has no such model, refuses it or is out of reach; offline, if the cache does not have all of it.
+    /// If the hub has no such model, refuses it or cannot be reached; offline, if the cache lacks a part of it.
     pub fn pin(&self, id: &HubId) -> Result<Snapshot, ModelError> {
         let wrong = |what: String| ModelError(format!("{id}: {what}"));
         if self.offline {
@@ -210,12 +213,13 @@ impl Hub {
         Ok(snapshot)
     }
 
-    /// Downloads what a model directory needs of a snapshot and the cache does not have: configuration, tokenizer, chat
-    /// templates and safetensors. What comes is checked against the hub's sizes and checksums.
+    /// Downloads the files of a snapshot that a model directory needs and the cache lacks: configuration, tokenizer,
+    /// chat templates and safetensors. Downloads are checked against the hub's sizes and checksums.
     ///
     /// # Errors
     ///
-    /// If a file is missing, damaged or refused, or the hub is out of reach; repository, file and remedy are named.
+    /// If a file is missing, damaged or refused, or the hub cannot be reached. The error names repository, file and
+    /// remedy.
     pub fn download(&self, snapshot: &Snapshot) -> Result<(), ModelError> {
         let wrong = |what: String| ModelError(format!("{snapshot}: {what}"));
         for file in snapshot.companions().chain(snapshot.file(INDEX)) {
@@ -227,7 +231,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Fetches a file, unless the cache has all of it.
+    /// Downloads a file, unless the cache has it completely.
     fn get(&self, snapshot: &Snapshot, file: &RemoteFile) -> Result<(), ModelError> {
         let path = snapshot.dir.join(&file.name);
         let whole = |path: &Path| {
@@ -255,7 +259,7 @@ impl Hub {
         Ok(())
     }
 
-    /// What the cache has of a revision, if that is a whole model.
+    /// Returns the cached snapshot of a revision, if it is a complete model.
     fn cached(&self, id: &HubId) -> Result<Snapshot, String> {
         let repo = self.repo(&id.repo);
         let commit = std::fs::read_to_string(repo.join("refs").join(&id.revision));
@@ -267,7 +271,7 @@ impl Hub {
         let mut files = Vec::new();
         for (below, prefix) in [(dir.clone(), ""), (dir.join(TEMPLATES), TEMPLATES)] {
             let entries = std::fs::read_dir(below).into_iter().flatten().flatten();
-            // A link to what is gone is no file.
+            // A link to a missing file does not count as a file.
             let names = entries.filter(|entry| entry.path().is_file());
             let names = names.filter_map(|entry| entry.file_name().into_string().ok());
             files.extend(names.map(|name| RemoteFile {
@@ -283,7 +287,7 @@ impl Hub {
         Ok(snapshot)
     }
 
-    /// Notes which commit a revision is, for when there is no network.
+    /// Stores the commit of a revision, for offline use.
     fn refer(&self, id: &HubId, commit: &str) -> Result<(), ModelError> {
         let path = self.repo(&id.repo).join("refs").join(&id.revision);
         let write = || {
@@ -295,6 +299,33 @@ impl Hub {
 
     fn repo(&self, repo: &str) -> PathBuf {
         self.cache.join(format!("models--{}", repo.replace('/', "--")))
+    }
+
+    /// True if a repository can be uploaded to, as far as this machine knows.
+    ///
+    /// # Errors
+    ///
+    /// If there is no token, or the hub is not to be asked.
+    pub fn check_push(&self, id: &HubId) -> Result<(), ModelError> {
+        if self.offline {
+            return Err(ModelError(format!("{id}: `HF_HUB_OFFLINE` is set; unset it to upload")));
+        }
+        match &self.token {
+            Some(_) => Ok(()),
+            None => Err(ModelError(format!(
+                "{id}: an upload needs a token that may write; set `HF_TOKEN`"
+            ))),
+        }
+    }
+
+    /// Uploads a directory.
+    ///
+    /// # Errors
+    ///
+    /// Always: only the client can.
+    #[cfg(not(feature = "hub"))]
+    pub fn push(&self, id: &HubId, _: &Path, _: bool) -> Result<String, ModelError> {
+        Err(without_feature(id))
     }
 
     #[cfg(not(feature = "hub"))]
@@ -316,15 +347,15 @@ fn without_feature(what: impl fmt::Display) -> ModelError {
     ))
 }
 
-/// Whether a text is a commit, in full.
+/// Returns true if a text is a full commit hash.
 fn is_commit(text: &str) -> bool {
     text.len() == 40 && text.chars().all(|c| c.is_ascii_hexdigit())
 }
 
-/// Removes what is not whole: the link, and what it leads to.
+/// Removes an incomplete file: the link and its target.
 fn forget(path: &Path) {
     let content = std::fs::canonicalize(path);
-    // Best effort: what stays is found out again.
+    // Best effort: a file that cannot be removed is detected again later.
     let _ = std::fs::remove_file(path);
     let _ = content.map(std::fs::remove_file);
 }

@@ -1,18 +1,18 @@
-//! Jinja templates, as `transformers` renders chat templates, with bounds on what a rendering costs.
+//! Jinja templates, rendered as `transformers` renders chat templates, with bounds on the cost of a rendering.
 //!
-//! A chat template is a program that comes with a model, from anyone. Here it cannot take more than [`Limits`] allow: every
-//! operation charges the steps and the bytes it takes before it takes them, values and calls are nested to a depth only, and
-//! nothing but the variables and the date is within reach. There is no recursion in parsing or evaluating that the template
-//! decides the depth of.
+//! A chat template is a program that comes with a model, from anyone. [`Limits`] bound its cost: every operation
+//! charges its steps and bytes before it uses them, the nesting of values and calls is bounded, and a template can
+//! access nothing but its variables and the date. The depth of recursion in parsing and evaluation is bounded, whatever
+//! the template.
 //!
-//! The language is that of `jinja2`'s `ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)` with loop controls
-//! and what `transformers` adds: `tojson` is `json.dumps(..., ensure_ascii=False)`, `raise_exception`, `strftime_now`, and
-//! `{% generation %}` blocks. Deviations:
+//! The language is that of `jinja2`'s `ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)` with loop
+//! controls and the additions of `transformers`: `tojson` is `json.dumps(..., ensure_ascii=False)`, `raise_exception`,
+//! `strftime_now`, and `{% generation %}` blocks. Deviations:
 //!
-//! - filters that give a generator to Python give a list;
-//! - `escape` gives plain text; there is no automatic escaping;
-//! - a whole number has at most 127 bits;
-//! - `urlize`, `wordwrap`, `xmlattr`, `filesizeformat`, `random` and `lipsum` are not there;
+//! - filters that return a generator in Python return a list;
+//! - `escape` returns plain text; there is no automatic escaping;
+//! - an integer has at most 127 bits;
+//! - `urlize`, `wordwrap`, `xmlattr`, `filesizeformat`, `random` and `lipsum` do not exist;
 //! - a macro takes `varargs` and `kwargs` whether or not it reads them.
 
 mod access;
@@ -38,27 +38,27 @@ use serde_json::Map;
 pub use meter::Limits;
 use meter::{Failure, Meter};
 
-/// Why a template does not parse.
+/// Error of parsing a template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {message}")]
 pub struct SyntaxError {
-    /// Its line.
+    /// Line of the error.
     pub line: u32,
-    /// What was found and expected.
+    /// Description: what was found and expected.
     pub message: String,
 }
 
-/// Why a template does not render.
+/// Error of rendering a template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {message}")]
 pub struct RenderError {
-    /// The line of the statement or call.
+    /// Line of the statement or call.
     pub line: u32,
-    /// What the template raised, which operation failed, or which limit was reached.
+    /// Message that the template raised, operation that failed, or limit that was reached.
     pub message: String,
 }
 
-/// A template.
+/// A parsed template.
 pub struct Template {
     body: ast::Block,
 }
@@ -68,7 +68,7 @@ impl Template {
     ///
     /// # Errors
     ///
-    /// If it is not one, is too large, or nests too deeply.
+    /// If its syntax is wrong, it is too large, or it nests too deeply.
     pub fn parse(source: &str) -> Result<Self, SyntaxError> {
         Ok(Self { body: parser::parse(source)? })
     }

@@ -1,10 +1,10 @@
-//! Keys and values in blocks of a few tokens, so that sequences share what they have in common.
+//! Key-value cache in blocks of a few tokens, so that sequences can share a prefix.
 
 use maverl_kernels::attention::{BLOCK_TOKENS, Blocks, Segment};
 
 use crate::model::hf_config::HfConfig;
 
-/// Blocks of keys and values of a decoder's layers. Who holds which block is not known here.
+/// Blocks of keys and values of a decoder's layers. Ownership of blocks is not tracked here.
 ///
 /// A block holds [`KvStore::TOKENS`] tokens: for each layer keys `[Hkv * head_dim, TOKENS]`, then values
 /// `[TOKENS, Hkv * head_dim]`.
@@ -17,46 +17,46 @@ pub struct KvStore {
 }
 
 impl KvStore {
-    /// Tokens of a block.
+    /// Number of tokens in a block.
     pub const TOKENS: usize = BLOCK_TOKENS;
 
-    /// An empty store for sequences of one model.
+    /// Creates an empty store for sequences of one model.
     pub fn new(config: &HfConfig) -> Self {
         let width = config.num_key_value_heads * config.head_dim;
         Self { blocks: Vec::new(), layers: config.num_hidden_layers, width }
     }
 
-    /// Bytes of a block.
+    /// Returns the bytes of a block.
     pub fn block_bytes(&self) -> usize {
         self.block() * size_of::<f32>()
     }
 
-    /// Blocks it has.
+    /// Returns the number of blocks.
     pub fn len(&self) -> usize {
         self.blocks.len()
     }
 
-    /// Whether it has no block.
+    /// Returns true if there is no block.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
 
-    /// Adds a block and returns its number; numbers rise from 0.
+    /// Adds a block and returns its number; numbers count up from 0.
     pub fn add(&mut self) -> u32 {
         self.blocks.push(vec![0.0; self.block()].into());
         self.blocks.len() as u32 - 1
     }
 
-    /// Gives every block back to the allocator.
+    /// Frees every block.
     pub fn clear(&mut self) {
         self.blocks.clear();
     }
 
-    /// Copies the first tokens of one block into another.
+    /// Copies the first tokens of one block to another.
     ///
     /// # Panics
     ///
-    /// If they are the same block, or one is not there.
+    /// If they are the same block, or one does not exist.
     pub fn copy(&mut self, from: u32, to: u32, tokens: usize) {
         let (part, width) = (self.part(), self.width);
         let [from, to] = self
@@ -71,13 +71,13 @@ impl KvStore {
         }
     }
 
-    /// The blocks as attention in one layer reads them.
+    /// Returns the blocks for attention in one layer.
     pub(super) fn layer(&self, layer: usize) -> Blocks<'_> {
         let keys = 2 * layer * self.part();
         Blocks { storage: &self.blocks, keys, values: keys + self.part() }
     }
 
-    /// Writes each segment's share of a layer's new keys and values `[N, width]` to where the segment ends.
+    /// Writes a layer's new keys and values `[N, width]` to the end of each segment.
     pub(super) fn append(&mut self, layer: usize, k: &[f32], v: &[f32], segments: &[Segment<'_>]) {
         let (width, part) = (self.width, self.part());
         let mut done = 0;
@@ -99,12 +99,12 @@ impl KvStore {
         }
     }
 
-    /// Elements of a layer's keys, or values, in a block.
+    /// Returns the number of elements of a layer's keys, or values, in a block.
     fn part(&self) -> usize {
         Self::TOKENS * self.width
     }
 
-    /// Elements of a block.
+    /// Returns the number of elements of a block.
     fn block(&self) -> usize {
         2 * self.layers * self.part()
     }

@@ -1,4 +1,4 @@
-//! Linear maps of a decoder, with what an adapter adds to them (LoRA: Hu et al., 2021, arXiv:2106.09685).
+//! Linear maps of a decoder, with the correction of an adapter (LoRA: Hu et al., 2021, arXiv:2106.09685).
 
 use std::borrow::Cow;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -11,7 +11,7 @@ use crate::model::gradients::Gradients;
 use crate::model::pool::Pool;
 use crate::model::values::Param;
 
-/// A linear map as a checkpoint stores it, `weight [O, I]` and `bias [O]`, and what an adapter adds to it:
+/// A linear map with the `weight [O, I]` and `bias [O]` of a checkpoint, and the correction of an adapter:
 ///
 /// ```text
 /// y = x weightᵀ + bias + scale · dropout(x) Aᵀ Bᵀ
@@ -21,7 +21,7 @@ pub(super) struct Linear {
     weight: Param,
     bias: Option<Param>,
     pub(super) lora: Option<Lora>,
-    /// The weight as products of few rows read it, while it does not change. Clones share it.
+    /// Weight packed for products of few rows, valid while it does not change. Clones share it.
     packed: Arc<RwLock<Option<PackedWeight>>>,
 }
 
@@ -34,7 +34,7 @@ impl Linear {
         &self.weight
     }
 
-    /// Its own weights, without the adapter's.
+    /// Iterates over its own weights, without the adapter's.
     pub(super) fn params(&mut self) -> impl Iterator<Item = &mut Param> {
         [&mut self.weight].into_iter().chain(&mut self.bias)
     }
@@ -44,25 +44,25 @@ impl Linear {
         (dims[0], dims[1])
     }
 
-    /// Keeps the weight as products read it, until [`Linear::unpack`].
+    /// Packs the weight, until [`Linear::unpack`].
     pub(super) fn pack(&self, precision: Precision) {
         let mut packed = self.packed.write().unwrap_or_else(PoisonError::into_inner);
         let (o, i) = self.dims();
         packed.get_or_insert_with(|| PackedWeight::pack(precision, &self.weight.values(), o, i));
     }
 
-    /// What it takes in this form.
+    /// Returns the bytes of the packed weight.
     pub(super) fn packed_bytes(&self, precision: Precision) -> usize {
         let (o, i) = self.dims();
         PackedWeight::bytes(precision, o, i)
     }
 
-    /// Forgets the packed weight, because the weight may change.
+    /// Drops the packed weight, because the weight may change.
     pub(super) fn unpack(&self) {
         *self.packed.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// `y [N, O]` in a buffer of the pool, for `x [N, I]`.
+    /// Computes `y [N, O]` in a buffer of the pool, for `x [N, I]`.
     pub(super) fn project(&self, x: &[f32], precision: Precision, pool: &mut Pool) -> Vec<f32> {
         let (o, i) = self.dims();
         let mut y = pool.take(x.len() / i * o);
@@ -70,7 +70,7 @@ impl Linear {
         y
     }
 
-    /// `y [N, O]`, set or added to.
+    /// Computes `y [N, O]`, overwritten or added to.
     pub(super) fn forward(&self, x: &[f32], y: &mut [f32], products: Matmul, pool: &mut Pool) {
         let (o, i) = self.dims();
         let n = x.len() / i;
@@ -89,7 +89,7 @@ impl Linear {
         }
     }
 
-    /// The gradients from `dy [N, O]`: those of the weights are added up, `dx [N, I]` is set or added to.
+    /// Computes the gradients from `dy [N, O]`: those of the weights are added, `dx [N, I]` is overwritten or added to.
     ///
     /// ```text
     /// dweight += dyᵀ x,   dbias += Σ_rows dy,   dx = dy weight
@@ -120,26 +120,26 @@ impl Linear {
     }
 }
 
-/// The correction of one linear map: `scale · dropout(x) Aᵀ Bᵀ`, in f32.
+/// Correction of one linear map: `scale · dropout(x) Aᵀ Bᵀ`, in f32.
 #[derive(Debug, Clone)]
 pub(super) struct Lora {
-    /// `[r, I]`.
+    /// Down projection `A`, `[r, I]`.
     pub(super) a: Param,
-    /// `[O, r]`.
+    /// Up projection `B`, `[O, r]`.
     pub(super) b: Param,
-    /// `alpha / r`, or `alpha / sqrt(r)` with rslora.
+    /// Scale: `alpha / r`, or `alpha / sqrt(r)` with rslora.
     pub(super) scale: f32,
-    /// What is dropped of `x` on its way into `A`; the map itself sees all of it.
+    /// Dropout of `A`'s input; the map itself gets all of `x`.
     pub(super) dropout: Option<Dropout>,
 }
 
 impl Lora {
-    /// Rank, inputs, outputs.
+    /// Returns rank, inputs and outputs.
     fn dims(&self) -> (usize, usize, usize) {
         (self.a.dims()[0], self.a.dims()[1], self.b.dims()[0])
     }
 
-    /// What `A` is given.
+    /// Returns the input of `A`.
     fn kept<'x>(&self, x: &'x [f32], pool: &mut Pool) -> Cow<'x, [f32]> {
         let Some(dropout) = &self.dropout else { return Cow::Borrowed(x) };
         let mut x = pool.copy(x);
@@ -147,7 +147,7 @@ impl Lora {
         Cow::Owned(x)
     }
 
-    /// `scale · kept Aᵀ`, `[N, r]`.
+    /// Computes `scale · kept Aᵀ`, `[N, r]`.
     fn low(&self, kept: &[f32], n: usize, pool: &mut Pool) -> Vec<f32> {
         let (r, i, _) = self.dims();
         let mut low = pool.take(n * r);
@@ -165,7 +165,7 @@ impl Lora {
         give_kept(kept, pool);
     }
 
-    /// `dB += dyᵀ low`, `dA += dlowᵀ kept`, `dx += dropout(dlow A)`, with `dlow = scale · dy B`.
+    /// Computes `dB += dyᵀ low`, `dA += dlowᵀ kept`, `dx += dropout(dlow A)`, with `dlow = scale · dy B`.
     fn backward(
         &self,
         x: &[f32],
@@ -208,20 +208,20 @@ fn give_kept(kept: Cow<'_, [f32]>, pool: &mut Pool) {
     }
 }
 
-/// Inverted dropout whose mask is a function of counters: of a key for each token, the place in the model, and the
+/// Inverted dropout whose mask is a function of counters: a key for each token, the index of the linear map, and the
 /// column. The same keys give the same mask in every batch and in every order.
 #[derive(Debug, Clone)]
 pub(super) struct Dropout {
-    /// The share of numbers that become 0; the others are divided by one minus it.
+    /// Share of numbers that are set to 0; the others are divided by one minus it.
     pub(super) p: f32,
-    /// Which linear map of the model this is.
+    /// Index of the linear map in the model.
     pub(super) place: u64,
-    /// One for each token, `[N]`.
+    /// Keys, one for each token, `[N]`.
     pub(super) keys: Arc<[u64]>,
 }
 
 impl Dropout {
-    /// Drops numbers of `x [N, width]`.
+    /// Sets dropped numbers of `x [N, width]` to 0 and scales the others.
     fn apply(&self, x: &mut [f32], width: usize) {
         assert_eq!(x.len(), self.keys.len() * width, "dropout: a key for each token");
         let (p, keep) = (f64::from(self.p), 1.0 / (1.0 - self.p));

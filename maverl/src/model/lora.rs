@@ -12,6 +12,7 @@
 //! A directory that holds `adapter_config.json` is an adapter ([`is_adapter`]).
 
 mod config;
+mod patterns;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,13 +24,15 @@ pub use config::{
     CONFIG_FILE, LoraConfig, MAX_RANK, Target, WEIGHTS_FILE, is_adapter, linear_names,
 };
 
+pub use patterns::{Modules, Patterns};
+
 use crate::model::linear::{Dropout, Lora};
 use crate::model::save::{self, Entry};
 use crate::model::values::{Param, Tensor};
 use crate::model::weights::{Shards, Weights, listed};
 use crate::model::{Decoder, HfConfig, ModelError};
 
-/// What PEFT writes before the names of a base's modules.
+/// Prefix that PEFT writes before the names of a base's modules.
 const PREFIX: &str = "base_model.model.";
 
 /// The weights of an adapter, as f32 variables. Cloning shares them.
@@ -49,21 +52,20 @@ impl Adapter {
     ///
     /// If a target module is not in the base.
     pub fn new(base: &HfConfig, config: LoraConfig, seed: u64) -> Result<Self, ModelError> {
-        let rank = config.rank;
         Self::build(base, config, |index, target, part| {
             Ok(match part {
                 Part::A => {
                     let bound = (target.input as f64).sqrt().recip();
                     let stream = derive_seed(seed, index as u64);
                     let draw = |i| (bound * (2.0 * uniform(stream, i) - 1.0)) as f32;
-                    (0..(rank * target.input) as u64).map(draw).collect()
+                    (0..(target.rank * target.input) as u64).map(draw).collect()
                 }
-                Part::B => vec![0.0; target.output * rank],
+                Part::B => vec![0.0; target.output * target.rank],
             })
         })
     }
 
-    /// CriticInput a PEFT directory for a base. Its dropout is not taken over: what trains the adapter says whether there is
+    /// Reads a PEFT directory for a base. Its dropout is not taken over: what trains the adapter says whether there is
     /// any.
     ///
     /// # Errors
@@ -86,7 +88,7 @@ impl Adapter {
         let mut vars = Vec::with_capacity(2 * targets.len());
         for (index, target) in targets.iter().enumerate() {
             for part in [Part::A, Part::B] {
-                let shape = part.shape(target, config.rank);
+                let shape = part.shape(target);
                 let tensor = Tensor::new(values(index, target, part)?, &shape)?;
                 vars.push((part.name(target), tensor));
             }
@@ -154,24 +156,23 @@ impl Adapter {
     /// Puts the adapter on a decoder of its base, in place of one that is there.
     pub(super) fn attach(&self, decoder: &mut Decoder) {
         let param = |index: usize| Param::new(self.vars[index].1.clone(), Some(index));
-        let (names, scale) = (self.targets.iter().map(|target| &target.name), self.config.scale());
         for (name, lora) in decoder.loras() {
-            *lora = names.clone().position(|target| *target == name).map(|index| {
+            let found = self.targets.iter().enumerate().find(|(_, target)| target.name == name);
+            *lora = found.map(|(index, target)| {
                 let (a, b) = (param(2 * index), param(2 * index + 1));
-                Lora { a, b, scale, dropout: None }
+                Lora { a, b, scale: target.scale, dropout: None }
             });
         }
     }
 
     /// Adds `scale · B A` to the weights of the base that it corrects.
     pub(super) fn add_to(&self, weights: &Weights) -> Result<(), ModelError> {
-        let scale = self.config.scale();
         for (target, ab) in self.targets.iter().zip(self.vars.chunks_exact(2)) {
             let name = format!("{}.weight", target.name);
             let Some((_, weight)) = weights.vars().iter().find(|(found, _)| *found == name) else {
                 return Err(ModelError(format!("the base has no weight `{name}`")));
             };
-            let (o, r, i) = (target.output, self.config.rank, target.input);
+            let Target { output: o, rank: r, input: i, scale, .. } = *target;
             let mut delta = vec![0.0; o * i];
             let (a, b) = (ab[0].1.values(), ab[1].1.values());
             Precision::F32.set().nn(&b, &a, &mut delta, o, i, r);
@@ -209,15 +210,15 @@ impl Part {
         }
     }
 
-    fn shape(self, target: &Target, rank: usize) -> [usize; 2] {
+    fn shape(self, target: &Target) -> [usize; 2] {
         match self {
-            Self::A => [rank, target.input],
-            Self::B => [target.output, rank],
+            Self::A => [target.rank, target.input],
+            Self::B => [target.output, target.rank],
         }
     }
 }
 
-/// What a PEFT directory says of its adapter, once its tensors are found to be those of a base; none is read.
+/// Configuration of a PEFT directory, after a check that its tensors are those of a base. No tensor is read.
 ///
 /// # Errors
 ///
@@ -243,7 +244,7 @@ fn check(shards: &Shards, config: &LoraConfig, base: &HfConfig) -> Result<(), St
     for target in &targets {
         for part in [Part::A, Part::B] {
             let name = format!("{PREFIX}{}", part.name(target));
-            let wanted = part.shape(target, config.rank);
+            let wanted = part.shape(target);
             match shards.shape(&name) {
                 None => problems.push(format!("`{name}` {wanted:?} is missing")),
                 Some(found) if found != wanted => problems.push(format!(

@@ -41,33 +41,33 @@ pub use tokenizer::{ChatInput, ChatMessage, Detokenizer, Rendered, Tokenizer, To
 pub use values::{Param, Tensor};
 pub use weights::{Shards, Weights};
 
-/// Why a model could not be read, run or written: the place, what was found, what is needed.
+/// Error of reading, running or writing a model: the place, what was found, what is needed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ModelError(
-    /// What happened.
+    /// Message.
     pub String,
 );
 
 /// A model: configuration, weights, and the decoder over their storage.
 ///
-/// Its trainable weights are its own, or, on a base that stays as it is, those of an adapter. Cloning shares all of them.
+/// Its trainable weights are its own or, if the base is frozen, those of an adapter. Clones share all of them.
 #[derive(Clone)]
 pub struct Model {
-    /// The shape.
+    /// Shape of the model.
     pub config: Arc<HfConfig>,
-    /// The weights of the base.
+    /// Weights of the base.
     pub weights: Weights,
-    /// The decoder, for rollout and training.
+    /// Decoder for rollout and training.
     pub decoder: Decoder,
     adapter: Option<Adapter>,
-    /// What an adapter's configuration calls the base.
+    /// Name of the base in an adapter's configuration.
     name: String,
-    /// Files that are written back as they were read: configuration, tokenizer, template.
+    /// Files that are written back unchanged: configuration, tokenizer, template.
     companions: Arc<[(String, Vec<u8>)]>,
 }
 
-/// Files beside the weights that a saved directory gets unchanged.
+/// Names of the files beside the weights that a saved directory gets unchanged.
 const COMPANIONS: &[&str] = &[
     "config.json",
     "generation_config.json",
@@ -85,10 +85,9 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// See [`HfConfig::parse`] and [`Weights::load`].
+    /// See [`HfConfig::load`] and [`Weights::load`].
     pub fn load(files: &ModelFiles) -> Result<Self, ModelError> {
-        let config = HfConfig::parse(&files.require("config.json")?)
-            .map_err(|e| ModelError(format!("{}: {e}", files.describe())))?;
+        let config = HfConfig::load(files)?;
         let weights = Weights::load(files, &config)?;
         let mut companions = Vec::new();
         let names = COMPANIONS.iter().map(|name| (*name).to_owned());
@@ -97,13 +96,13 @@ impl Model {
                 companions.push((name, bytes.into_owned()));
             }
         }
-        // As a directory it is found from anywhere.
+        // An absolute path can be opened from any directory.
         let absolute = files.directory().and_then(|dir| std::path::absolute(dir).ok());
         let name = absolute.map_or_else(|| files.describe(), |dir| dir.display().to_string());
         Ok(Self { name, ..Self::new(config, weights, companions)? })
     }
 
-    /// A model over given weights; `companions` are the files a saved directory gets beside them.
+    /// Creates a model over given weights. `companions` are the files that a saved directory gets beside them.
     ///
     /// # Errors
     ///
@@ -119,13 +118,13 @@ impl Model {
         Ok(Self { config, weights, decoder, adapter: None, name, companions })
     }
 
-    /// The same model, with products of another precision; its weights stay f32.
+    /// Returns the model with products of another precision; its weights stay f32.
     #[must_use]
     pub fn with_precision(self, precision: Precision) -> Self {
         Self { decoder: self.decoder.with_precision(precision), ..self }
     }
 
-    /// The base of this model under an adapter. Everything of the base is shared, nothing copied.
+    /// Returns the base of this model under an adapter. The base is shared, not copied.
     #[must_use]
     pub fn with_adapter(&self, adapter: Adapter) -> Self {
         let mut decoder = self.decoder.clone().frozen();
@@ -133,7 +132,7 @@ impl Model {
         Self { decoder, adapter: Some(adapter), ..self.clone() }
     }
 
-    /// The base of this model under an adapter that is read from a PEFT directory.
+    /// Returns the base of this model under an adapter from a PEFT directory.
     ///
     /// # Errors
     ///
@@ -142,17 +141,17 @@ impl Model {
         Ok(self.with_adapter(Adapter::load(dir, &self.config)?))
     }
 
-    /// The adapter, if it has one.
+    /// Returns the adapter, if the model has one.
     pub fn adapter(&self) -> Option<&Adapter> {
         self.adapter.as_ref()
     }
 
-    /// Names and variables of what an update may change: the adapter's, or without one every weight.
+    /// Returns names and variables of the trainable weights: the adapter's, or without one every weight.
     pub fn trainable(&self) -> &[(String, Tensor)] {
         self.adapter.as_ref().map_or(self.weights.vars(), Adapter::vars)
     }
 
-    /// The same model with a copy of its trainable weights; the base under an adapter stays shared.
+    /// Returns the model with a copy of its trainable weights; the base under an adapter stays shared.
     ///
     /// # Errors
     ///
@@ -164,14 +163,14 @@ impl Model {
         }
     }
 
-    /// The same model over other weights, without an adapter.
+    /// Returns the model over other weights, without an adapter.
     fn over(&self, weights: Weights) -> Result<Self, ModelError> {
         let decoder = decoder(&self.config, &weights)?.with_precision(self.decoder.precision());
         Ok(Self { weights, decoder, adapter: None, ..self.clone() })
     }
 
-    /// A model without adapter whose own weights hold it, and the largest difference of the two models' logits on a row
-    /// of token ids.
+    /// Merges the adapter into a copy of the base. Returns the merged model, and the largest difference between the
+    /// logits of the two models on a row of token ids.
     ///
     /// # Errors
     ///
@@ -186,7 +185,7 @@ impl Model {
         let (ours, theirs) = (self.probe()?, merged.probe()?);
         let size = ours.iter().fold(1.0_f32, |most, logit| most.max(logit.abs()));
         let differences = ours.iter().zip(&theirs).map(|(a, b)| (a - b).abs());
-        // `max` would pass over a logit that is not a number.
+        // `max` would skip NaN.
         let worst = differences.fold(0.0_f32, |w, d| if d > w || d.is_nan() { d } else { w });
         if worst <= MERGE_TOLERANCE * size {
             Ok((merged, worst))
@@ -198,14 +197,14 @@ impl Model {
         }
     }
 
-    /// Logits of a row of ids spread over the vocabulary.
+    /// Computes the logits of a row of ids spread over the vocabulary.
     fn probe(&self) -> Result<Vec<f32>, ModelError> {
         let n = self.config.max_position_embeddings.min(32);
         let ids: Vec<u32> = (0..n).map(|i| (i * 7919 % self.config.vocab_size) as u32).collect();
         self.logits(&ids)
     }
 
-    /// The logits `[N, V]` of one row of token ids.
+    /// Computes the logits `[N, V]` of one row of token ids.
     ///
     /// # Errors
     ///
@@ -218,23 +217,23 @@ impl Model {
         Ok(self.decoder.logits(&hidden, &mut pool))
     }
 
-    /// SHA-256 over names, shapes and values of every weight, the adapter's after the base's.
+    /// Computes the SHA-256 over names, shapes and values of every weight, the adapter's after the base's.
     pub fn fingerprint(&self) -> String {
         let adapter = self.adapter.as_ref().map_or(&[][..], Adapter::vars);
         weights::fingerprint(self.weights.vars().iter().chain(adapter))
     }
 
-    /// The type in which the weights were stored, as `config.json` says; f32 if it does not.
+    /// Returns the type in which the weights were stored, from `config.json`; f32 if it has none.
     pub fn stored_dtype(&self) -> StoredDtype {
         let config = self.companions.iter().find(|(name, _)| name == "config.json");
         config.and_then(|(_, config)| StoredDtype::of_config(config)).unwrap_or_default()
     }
 
-    /// Writes what is trainable into a directory: a Hugging Face model, or the adapter as PEFT does; in f32.
+    /// Writes the trainable weights into a directory, in f32: a Hugging Face model, or the adapter in PEFT's format.
     ///
     /// # Errors
     ///
-    /// If a file cannot be written; it is named.
+    /// If a file cannot be written; the error names it.
     pub fn save(&self, dir: &Path) -> Result<(), ModelError> {
         match &self.adapter {
             Some(adapter) => adapter.save(dir, &self.name),
@@ -242,34 +241,51 @@ impl Model {
         }
     }
 
+    /// Name of the base in an adapter's configuration.
+    pub fn base_name(&self) -> &str {
+        &self.name
+    }
+
+    /// Writes the adapter as PEFT does, under a base of another name, and the base's tokenizer beside it.
+    ///
+    /// # Errors
+    ///
+    /// If there is no adapter, or a file cannot be written.
+    pub fn save_adapter(&self, dir: &Path, base: &str) -> Result<(), ModelError> {
+        let Some(adapter) = &self.adapter else {
+            return Err(ModelError("there is no adapter to write".to_owned()));
+        };
+        adapter.save(dir, base)?;
+        // What else there is makes a directory a model.
+        let tokenizer = self.companions.iter().filter(|(name, _)| {
+            !["config.json", "generation_config.json"].contains(&name.as_str())
+        });
+        tokenizer.into_iter().try_for_each(|(name, bytes)| companion(dir, name, bytes))
+    }
+
     /// Writes the base as a Hugging Face model directory: configuration, tokenizer, template, weights.
     ///
     /// # Errors
     ///
-    /// If a file cannot be written; it is named.
+    /// If a file cannot be written; the error names it.
     pub fn save_full(&self, dir: &Path, options: &SaveOptions) -> Result<(), ModelError> {
         for (name, bytes) in self.companions.iter() {
-            let path = dir.join(name);
-            let bytes = match name.as_str() {
-                "config.json" => save::with_dtype(bytes, options.dtype),
-                _ => bytes.clone(),
-            };
-            // Only the folder of further templates may have to be made.
-            let folder = name
-                .split_once('/')
-                .map_or(Ok(()), |(folder, _)| std::fs::create_dir_all(dir.join(folder)));
-            folder
-                .and_then(|()| std::fs::write(&path, bytes))
-                .map_err(|e| ModelError(format!("cannot write {}: {e}", path.display())))?;
+            match name.as_str() {
+                "config.json" => {
+                    let tied = self.config.tie_word_embeddings;
+                    companion(dir, name, &save::configuration(bytes, options.dtype, tied))?;
+                }
+                _ => companion(dir, name, bytes)?,
+            }
         }
         save::weights(dir, self.weights.vars(), options)
     }
 
-    /// Takes the trainable weights from a directory that [`Model::save`] wrote.
+    /// Restores the trainable weights from a directory that [`Model::save`] wrote.
     ///
     /// # Errors
     ///
-    /// If it does not hold weights of the same shape.
+    /// If the directory does not hold weights of the same shape.
     pub fn restore(&self, dir: &Path) -> Result<(), ModelError> {
         match &self.adapter {
             Some(adapter) => adapter.restore(dir, &self.config),
@@ -281,10 +297,21 @@ impl Model {
     }
 }
 
-/// How far a merge in f32 moves logits, relative to the largest of them (or 1).
+/// Writes a file beside the weights. Only the folder of further templates may have to be made.
+fn companion(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), ModelError> {
+    let path = dir.join(name);
+    let folder = name
+        .split_once('/')
+        .map_or(Ok(()), |(folder, _)| std::fs::create_dir_all(dir.join(folder)));
+    folder
+        .and_then(|()| std::fs::write(&path, bytes))
+        .map_err(|e| ModelError(format!("cannot write {}: {e}", path.display())))
+}
+
+/// Largest change of logits by a merge in f32, relative to the largest of them (or 1).
 const MERGE_TOLERANCE: f32 = 1e-4;
 
-/// A decoder over weights, all of them trained.
+/// Creates a decoder over weights, all of them trained.
 ///
 /// # Errors
 ///

@@ -1,28 +1,28 @@
-//! Buffers that are used again, so that a forward pass allocates nothing once it has run before.
+//! Reusable buffers, so that a repeated forward pass allocates nothing.
 
 use crate::model::decoder::Projected;
 
-/// Buffers that nobody uses at the moment.
+/// Buffers that are not in use.
 #[derive(Debug, Default)]
 pub struct Pool {
     free: Vec<Vec<f32>>,
-    /// Of threads that work on rows of their own.
+    /// Buffers of threads that process rows of their own.
     shares: Vec<Share>,
 }
 
-/// What a thread has that takes rows of its own through the layers of a decoder.
+/// Buffers of a thread that processes rows of its own.
 #[derive(Debug, Default)]
 pub(super) struct Share {
-    /// Its buffers.
+    /// Buffers of the thread.
     pub(super) pool: Pool,
-    /// The residual stream of its rows.
+    /// Residual stream of the thread's rows.
     pub(super) x: Vec<f32>,
-    /// What attention of the layer at hand is given.
+    /// Inputs of the current layer's attention.
     pub(super) projected: Projected,
 }
 
 impl Pool {
-    /// A buffer of `len` numbers, whatever they are. It is at most half as large again.
+    /// Returns a buffer of `len` numbers of arbitrary content. Its capacity is at most half as large again.
     pub fn take(&mut self, len: usize) -> Vec<f32> {
         let fits = |buffer: &Vec<f32>| (len..=len + len / 2).contains(&buffer.capacity());
         let best = self.free.iter().enumerate().filter(|(_, buffer)| fits(buffer));
@@ -36,14 +36,14 @@ impl Pool {
         }
     }
 
-    /// A buffer with these numbers.
+    /// Returns a buffer with a copy of these numbers.
     pub fn copy(&mut self, values: &[f32]) -> Vec<f32> {
         let mut buffer = self.take(values.len());
         buffer.copy_from_slice(values);
         buffer
     }
 
-    /// A share for each of `n` threads.
+    /// Returns a share for each of `n` threads.
     pub(super) fn shares(&mut self, n: usize) -> &mut [Share] {
         if self.shares.len() < n {
             self.shares.resize_with(n, Share::default);
@@ -51,7 +51,7 @@ impl Pool {
         &mut self.shares[..n]
     }
 
-    /// Takes buffers back.
+    /// Returns buffers to the pool.
     pub fn give(&mut self, buffers: impl IntoIterator<Item = Vec<f32>>) {
         self.free.extend(buffers);
     }

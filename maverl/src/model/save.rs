@@ -17,7 +17,7 @@ pub const SHARD_BYTES: u64 = 5_000_000_000;
 /// The type in which numbers are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StoredDtype {
-    /// What trained weights are.
+    /// Kind of the trained weights.
     #[default]
     F32,
     /// Half precision.
@@ -27,7 +27,7 @@ pub enum StoredDtype {
 }
 
 impl StoredDtype {
-    /// What a `config.json` calls it.
+    /// Name in a `config.json`.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "float32",
@@ -60,7 +60,7 @@ impl StoredDtype {
     }
 }
 
-/// How a model is written.
+/// Options of writing a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SaveOptions {
     /// The type of every weight.
@@ -115,7 +115,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// What the safetensors writer asks for; the bytes of one tensor at a time.
+/// View that the safetensors writer reads: the bytes of one tensor at a time.
 impl View for &Entry<'_> {
     fn dtype(&self) -> safetensors::Dtype {
         match self.dtype {
@@ -227,8 +227,10 @@ fn split(sizes: &[u64], limit: u64) -> Vec<Range<usize>> {
     parts
 }
 
-/// A `config.json` that names the type in which the weights beside it are stored; as it was, if it did already.
-pub(super) fn with_dtype(config: &[u8], dtype: StoredDtype) -> Vec<u8> {
+/// A `config.json` that names the type in which the weights beside it are stored, and says whether their head is tied; as
+/// it was, if it did already.
+pub(super) fn configuration(config: &[u8], dtype: StoredDtype, tied: bool) -> Vec<u8> {
+    const TIED: &str = "tie_word_embeddings";
     let Ok(mut json) = serde_json::from_slice::<Value>(config) else { return config.to_vec() };
     let mut changed = false;
     for key in ["dtype", "torch_dtype"] {
@@ -236,6 +238,10 @@ pub(super) fn with_dtype(config: &[u8], dtype: StoredDtype) -> Vec<u8> {
             *value = dtype.name().into();
             changed = true;
         }
+    }
+    if json.get(TIED).unwrap_or(&Value::Bool(false)) != tied {
+        json[TIED] = tied.into();
+        changed = true;
     }
     if changed { format!("{json:#}\n").into_bytes() } else { config.to_vec() }
 }
@@ -357,8 +363,8 @@ mod tests {
     #[test]
     fn a_configuration_changes_only_in_its_dtype() {
         let config = br#"{"b": 1e-06, "dtype": "bfloat16", "a": 2}"#;
-        assert_eq!(with_dtype(config, StoredDtype::Bf16), config);
-        let f32 = with_dtype(config, StoredDtype::F32);
+        assert_eq!(configuration(config, StoredDtype::Bf16, false), config);
+        let f32 = configuration(config, StoredDtype::F32, false);
         let text = String::from_utf8_lossy(&f32).split_whitespace().collect::<String>();
         assert_eq!(text, r#"{"b":1e-6,"dtype":"float32","a":2}"#);
         assert_eq!(StoredDtype::of_config(&f32), Some(StoredDtype::F32));

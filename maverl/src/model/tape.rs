@@ -1,7 +1,7 @@
-//! A training forward pass, and the way back through it.
+//! Training forward pass, and its backward pass.
 //!
-//! With checkpointing (Chen et al., 2016, arXiv:1604.06174) what a layer computed is not kept from the forward pass but
-//! computed again from the layer's input when its turn comes: the same operations on the same numbers, so the gradient is
+//! With checkpointing (Chen et al., 2016, arXiv:1604.06174) the intermediate results of a layer are not kept. The
+//! backward pass recomputes them from the layer's input: the same operations on the same numbers, so the gradient is
 //! the same to the bit.
 
 use maverl_kernels::attention::Packing;
@@ -16,24 +16,24 @@ use crate::model::pool::Pool;
 pub struct Rows<'a> {
     /// Token ids `[N]`.
     pub ids: &'a [u32],
-    /// Each token's place in its row, `[N]`.
+    /// Position of each token in its row, `[N]`.
     pub positions: &'a [u32],
-    /// Which tokens are a row.
+    /// Bounds of the rows.
     pub packing: Packing<'a>,
 }
 
-/// What a forward pass computed, until its way back.
+/// Results of a forward pass, kept for the backward pass.
 pub struct Tape<'a> {
     decoder: &'a Decoder,
     rows: Rows<'a>,
     layers: Vec<Kept>,
-    /// What the layers made, `[N, D]`.
+    /// Output of the layers, `[N, D]`.
     last: Vec<f32>,
     /// Hidden states after the last norm, `[N, D]`.
     hidden: Vec<f32>,
 }
 
-/// What is kept of a layer.
+/// Kept results of a layer.
 enum Kept {
     All(Box<Saved>),
     Input(Vec<f32>),
@@ -66,12 +66,12 @@ impl<'a> Tape<'a> {
         Ok(Self { decoder, rows, layers, last: x, hidden })
     }
 
-    /// Hidden states after the last norm, `[N, D]`.
+    /// Returns the hidden states after the last norm, `[N, D]`.
     pub fn hidden(&self) -> &[f32] {
         &self.hidden
     }
 
-    /// Adds up the gradients of every weight that is trained, from that of the hidden states `[N, D]`.
+    /// Adds the gradients of every trained weight, from that of the hidden states `[N, D]`.
     pub fn backward(self, dhidden: &[f32], gradients: &mut Gradients<'_>, pool: &mut Pool) {
         let Self { decoder, rows, layers, last, hidden } = self;
         let Rows { ids, positions, packing } = rows;

@@ -14,13 +14,14 @@ pub(crate) mod counting;
 pub(super) mod mutation;
 mod reference;
 mod slow;
+mod variants;
 
-/// A reference fixture of the repository; `tests/fixtures/README.md` describes them.
+/// Returns a reference fixture of the repository; `tests/fixtures/README.md` describes them.
 pub(crate) fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(name)
 }
 
-/// Fixtures of larger models, a further check where `MAVERL_TEST_DATA` has them.
+/// Returns the fixture of a larger model from `MAVERL_TEST_DATA`, for an additional check.
 pub(crate) fn larger_fixture(name: &str) -> Option<PathBuf> {
     let dir = PathBuf::from(std::env::var_os("MAVERL_TEST_DATA")?).join("fixtures").join(name);
     dir.is_dir().then_some(dir)
@@ -52,7 +53,7 @@ impl Reference {
         }
     }
 
-    /// The token ids whose logits are kept.
+    /// Returns the token ids whose logits are stored.
     pub(super) fn columns(&self, vocabulary: usize) -> Vec<usize> {
         match self.has("logits.columns") {
             true => self.ints("logits.columns").concat().iter().map(|&id| id as usize).collect(),
@@ -60,7 +61,7 @@ impl Reference {
         }
     }
 
-    /// Whether there is a tensor of that name.
+    /// Returns true if a tensor of that name exists.
     fn has(&self, name: &str) -> bool {
         self.0.tensor(name).is_ok()
     }
@@ -69,7 +70,7 @@ impl Reference {
         self.doubles(name).iter().map(|x| *x as f32).collect()
     }
 
-    /// The rows of a matrix of integers; a vector is one row.
+    /// Returns the rows of a matrix of integers; a vector is one row.
     pub(super) fn ints(&self, name: &str) -> Vec<Vec<i64>> {
         let view = self.0.tensor(name).unwrap();
         assert_eq!(view.dtype(), safetensors::Dtype::I64);
@@ -79,7 +80,7 @@ impl Reference {
     }
 }
 
-/// The rows of `input_ids` without their padding.
+/// Returns the rows of `input_ids` without their padding.
 pub(super) fn rows(reference: &Reference, side: &str) -> Vec<Vec<u32>> {
     let (ids, mask) = (
         reference.ints(&format!("{side}.input_ids")),
@@ -107,7 +108,7 @@ pub(super) fn pack(rows: &[Vec<u32>]) -> PackedRows {
     }
 }
 
-/// The reference fixtures in every layout they come in: what to call it, where its reference is, and the model.
+/// Returns the reference fixtures in each of their layouts: a name, the path of the reference, and the model.
 fn layouts() -> Vec<(String, PathBuf, Model)> {
     let families = ["qwen2", "qwen3", "llama"];
     let layouts =
@@ -122,7 +123,7 @@ fn layouts() -> Vec<(String, PathBuf, Model)> {
     found
 }
 
-/// The model of a directory, whose files lie over those of its family.
+/// Returns the model of a directory whose files replace those of its family.
 fn layout(name: &str, dir: &Path, called: &str) -> (String, PathBuf, Model) {
     let reference = if name.contains('/') { dir.parent().unwrap() } else { dir }.to_owned();
     let whole = tempfile::tempdir().unwrap();
@@ -140,8 +141,8 @@ fn layout(name: &str, dir: &Path, called: &str) -> (String, PathBuf, Model) {
     (called.to_owned(), reference, Model::load(&ModelFiles::new(&source)).unwrap())
 }
 
-/// The `config.json` of a small model of each kind that the families make: queries, keys and values with a bias and tied
-/// embeddings; normalized heads of their own width; scaled rope; a bias everywhere.
+/// Returns the `config.json` of a small model of each kind in the families: queries, keys and values with a bias and
+/// tied embeddings; normalized heads of their own width; scaled rope; a bias everywhere.
 pub(super) fn made_configs() -> [Value; 4] {
     let sizes = json!({
         "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -165,7 +166,7 @@ pub(super) fn made_configs() -> [Value; 4] {
     })
 }
 
-/// A model of a configuration, with random numbers everywhere: norms around 1, biases around 0.
+/// Returns a model of a configuration with random numbers everywhere: norms around 1, biases around 0.
 pub(super) fn made(config: &Value) -> Model {
     let config = HfConfig::parse(config.to_string().as_bytes()).unwrap();
     let mut tensor = 0;
@@ -183,19 +184,19 @@ pub(super) fn made(config: &Value) -> Model {
     Model::new(config, weights.unwrap(), Vec::new()).unwrap()
 }
 
-/// The logits of packed rows, `[N, V]`.
+/// Computes the logits of packed rows, `[N, V]`.
 pub(super) fn logits_of(decoder: &Decoder, packed: &PackedRows) -> Vec<f32> {
     let (context, mut pool) = (Context::Packed(Packing::of(&packed.offsets)), Pool::default());
     let hidden = decoder.forward(&packed.ids, &packed.positions, context, &mut pool).unwrap();
     decoder.logits(&hidden, &mut pool)
 }
 
-/// Logits token by token.
+/// Splits logits by token.
 fn split(logits: &[f32], model: &Model) -> Vec<Vec<f32>> {
     logits.chunks_exact(model.config.vocab_size).map(<[f32]>::to_vec).collect()
 }
 
-/// The gradients of everything that is trained, from those of log-probs of targets after each token.
+/// Computes the gradients of all trained weights from those of log-probs of targets after each token.
 pub(super) fn gradients_of<'m>(
     model: &'m Model,
     packed: &PackedRows,
@@ -221,14 +222,14 @@ pub(super) fn gradients_of<'m>(
     gradients
 }
 
-/// The logits of each row's tokens, from one pass over all rows.
+/// Computes the logits of each row's tokens, in one pass over all rows.
 fn packed_logits(model: &Model, rows: &[Vec<u32>]) -> Vec<Vec<Vec<f32>>> {
     let packed = pack(rows);
     let logits = split(&logits_of(&model.decoder, &packed), model);
     packed.offsets.windows(2).map(|row| logits[row[0]..row[1]].to_vec()).collect()
 }
 
-/// Sequences in one store, each with its blocks and how many tokens they hold.
+/// Sequences in one store, each with its blocks and number of tokens.
 struct Caches {
     store: KvStore,
     rows: Vec<(Vec<u32>, usize)>,
@@ -239,7 +240,8 @@ impl Caches {
         Self { store: KvStore::new(&model.config), rows: vec![Default::default(); rows] }
     }
 
-    /// So many sequences that begin with the only one there is: whole blocks are shared, the last is copied.
+    /// Creates `rows` sequences that share the prefix of the only sequence: whole blocks are shared, the last block is
+    /// copied.
     fn fan_out(&mut self, rows: usize) {
         let (blocks, len) = self.rows.remove(0);
         let (whole, rest) = (len / KvStore::TOKENS, len % KvStore::TOKENS);
@@ -254,7 +256,7 @@ impl Caches {
     }
 }
 
-/// Feeds each sequence its next tokens on top of its cache, in one pass; the logits of those tokens.
+/// Feeds each sequence its next tokens on top of its cache, in one pass. Returns the logits of those tokens.
 fn cached_logits(model: &Model, caches: &mut Caches, next: &[Vec<u32>]) -> Vec<Vec<Vec<f32>>> {
     let Caches { store, rows } = caches;
     let mut positions = Vec::new();
@@ -275,7 +277,7 @@ fn cached_logits(model: &Model, caches: &mut Caches, next: &[Vec<u32>]) -> Vec<V
     next.iter().map(|next| logits.by_ref().take(next.len()).collect()).collect()
 }
 
-/// The largest difference between numbers.
+/// Returns the largest difference between numbers.
 fn furthest<'a>(a: impl IntoIterator<Item = &'a f32>, b: impl IntoIterator<Item = &'a f32>) -> f32 {
     a.into_iter().zip(b).fold(0.0, |most, (a, b)| {
         assert!(a.is_finite() && b.is_finite(), "{a} and {b}");

@@ -1,4 +1,4 @@
-//! Text to ids and back, and the chat template of a model.
+//! Tokenizer: encoding, decoding, and the chat template of a model.
 
 mod chat;
 mod detokenize;
@@ -31,34 +31,34 @@ pub struct Tokenizer {
     templates: Option<Templates>,
     /// Variables of every template: special tokens by name.
     variables: Map<String, Value>,
-    /// Further ones, see [`Tokenizer::telling`].
+    /// Additional template variables of the configuration.
     told: Map<String, Value>,
     stop_ids: Vec<u32>,
-    /// Its tokens are bytes, each for itself.
+    /// True if tokens are byte-level: each token is a sequence of bytes.
     byte_level: bool,
-    /// Whether the chat template knows tools, once that was asked.
+    /// True if the chat template uses tools; computed on first use.
     takes_tools: OnceLock<bool>,
     place: String,
 }
 
-/// Why a text could not be encoded or a conversation rendered.
+/// Error of encoding a text or rendering a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TokenizerError(
-    /// What happened.
+    /// Message.
     pub String,
 );
 
 impl Tokenizer {
-    /// CriticInput `tokenizer.json` and, if they are there, `tokenizer_config.json`, `special_tokens_map.json`,
+    /// Reads `tokenizer.json` and, if they exist, `tokenizer_config.json`, `special_tokens_map.json`,
     /// `chat_template.jinja`, `additional_chat_templates/`, `generation_config.json` and `config.json` of a model.
     ///
-    /// Truncation, padding and dropout that `tokenizer.json` may ask for are off. The date that a template asks for
-    /// (`strftime_now`) is always 26 July 2024, so that a run is the same on every day; see [`Tokenizer::dated`].
+    /// Truncation, padding and dropout of `tokenizer.json` are turned off. The date in templates (`strftime_now`) is
+    /// always 26 July 2024, so that a run is the same on every day; see [`Tokenizer::with_date`].
     ///
     /// # Errors
     ///
-    /// If the tokenizer is missing or damaged, a file beside it is damaged, or a chat template does not parse. A model
+    /// If the tokenizer is missing or damaged, another file is damaged, or a chat template does not parse. A model
     /// without a template loads; only [`Tokenizer::render`] needs one.
     pub fn load(files: &ModelFiles) -> Result<Self, ModelError> {
         let place = files.describe();
@@ -95,15 +95,15 @@ impl Tokenizer {
         })
     }
 
-    /// The tokenizer with further variables that chat templates know, as `enable_thinking`. A conversation that gives one
-    /// itself ([`ChatInput::chat_template_kwargs`]) has its own.
+    /// Adds template variables, such as `enable_thinking`. Variables of a conversation
+    /// ([`ChatInput::chat_template_kwargs`]) override them.
     #[must_use]
     pub fn with_template_kwargs(mut self, variables: &Map<String, Value>) -> Self {
         self.told.extend(variables.clone());
         self
     }
 
-    /// The tokenizer with another date to tell chat templates that ask for one.
+    /// Sets the date that chat templates get.
     #[must_use]
     pub fn with_date(mut self, now: jiff::civil::DateTime) -> Self {
         if let Some(templates) = &mut self.templates {
@@ -112,7 +112,7 @@ impl Tokenizer {
         self
     }
 
-    /// Ids of a text, special tokens in it recognized, none added.
+    /// Encodes a text. Special tokens in it are recognized; none are added.
     ///
     /// # Errors
     ///
@@ -121,8 +121,8 @@ impl Tokenizer {
         self.encoded(text, false)
     }
 
-    /// Ids of a text, special tokens in it recognized, within those that the tokenizer puts around a text (as Llama's
-    /// `<|begin_of_text|>`). It is what `transformers` gives for `tokenizer(text)`.
+    /// Encodes a text, with special tokens recognized, and adds the tokens that the tokenizer puts around a text (such
+    /// as Llama's `<|begin_of_text|>`). The result equals `tokenizer(text)` of `transformers`.
     ///
     /// # Errors
     ///
@@ -131,7 +131,7 @@ impl Tokenizer {
         self.encoded(text, true)
     }
 
-    /// Ids of a text that was written by anyone: a special token in it is ordinary text.
+    /// Encodes untrusted text: a special token in it is ordinary text.
     ///
     /// # Errors
     ///
@@ -140,8 +140,8 @@ impl Tokenizer {
         self.encode_rendered(&self.specials.all_spelled(text))
     }
 
-    /// Ids of a rendered conversation. A special token is one where the template wrote it, and ordinary text where a
-    /// message spells it; a conversation that spells none has the ids that `transformers` gives it.
+    /// Encodes a rendered conversation. A special token is special where the template wrote it, and ordinary text where
+    /// a message contains it. A conversation whose messages contain none has the same ids as in `transformers`.
     ///
     /// # Errors
     ///
@@ -159,12 +159,12 @@ impl Tokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// Text of ids, special tokens left out; U+FFFD if the tokenizer has no text for them.
+    /// Decodes ids without special tokens; U+FFFD if the tokenizer has no text for them.
     pub fn decode(&self, ids: &[u32]) -> String {
         self.decoded(ids, true)
     }
 
-    /// Text of ids, special tokens kept; U+FFFD if the tokenizer has no text for them.
+    /// Decodes ids with special tokens; U+FFFD if the tokenizer has no text for them.
     pub fn decode_raw(&self, ids: &[u32]) -> String {
         self.decoded(ids, false)
     }
@@ -174,23 +174,23 @@ impl Tokenizer {
         text.ok().flatten().unwrap_or_else(|| char::REPLACEMENT_CHARACTER.to_string())
     }
 
-    /// Turns ids to text as they come, special tokens left out.
+    /// Returns a streaming decoder that omits special tokens.
     pub fn detokenizer(&self) -> Detokenizer<'_> {
         Detokenizer::new(self, false)
     }
 
-    /// Turns ids to text as they come, special tokens kept.
+    /// Returns a streaming decoder that keeps special tokens.
     pub fn detokenizer_raw(&self) -> Detokenizer<'_> {
         Detokenizer::new(self, true)
     }
 
-    /// What a tokenizer calls an id; `None` for no token, and for a special one unless those are kept.
+    /// Returns the token of an id; `None` if the id is unknown, or special and `keep_special` is false.
     fn token(&self, id: u32, keep_special: bool) -> Option<String> {
         let special = |token: &str| self.tokenizer.get_added_vocabulary().is_special_token(token);
         self.tokenizer.id_to_token(id).filter(|token| keep_special || !special(token))
     }
 
-    /// Renders messages with the chat template; `generation_prompt` opens the assistant's next turn.
+    /// Renders messages with the chat template; `generation_prompt` starts the assistant's next turn.
     ///
     /// # Errors
     ///
@@ -208,8 +208,8 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// If the model has no chat template, or none of the name; or the template fails or raises, or does something else
-    /// with a special token that a message spells than to show it.
+    /// If the model has no chat template, or none of the name; if the template fails or raises; or if it does not copy
+    /// a special token of a message unchanged.
     pub fn render_chat(&self, chat: &ChatInput) -> Result<Rendered, TokenizerError> {
         let Some(templates) = &self.templates else {
             return Err(TokenizerError(self.no_template()));
@@ -225,7 +225,7 @@ impl Tokenizer {
         self.specials.render(&chat.variables(), render).map_err(failed)
     }
 
-    /// Whether the chat template shows tools that it is given.
+    /// Returns true if the chat template uses the tools of a conversation.
     pub fn takes_tools(&self) -> bool {
         const NAME: &str = "name_of_a_tool";
         let shows = || {
@@ -239,7 +239,7 @@ impl Tokenizer {
         *self.takes_tools.get_or_init(shows)
     }
 
-    /// Checks that conversations can be rendered at all.
+    /// Returns an error if the model has no chat template.
     ///
     /// # Errors
     ///
@@ -248,38 +248,38 @@ impl Tokenizer {
         if self.templates.is_some() { Ok(()) } else { Err(ModelError(self.no_template())) }
     }
 
-    /// Names of the chat templates; a model's only one is `default`.
+    /// Returns the names of the chat templates; a model's only one is `default`.
     pub fn template_names(&self) -> &[String] {
         self.templates.as_ref().map(Templates::names).unwrap_or_default()
     }
 
-    /// Ids that end a reply: `eos_token_id` of `generation_config.json` (of `config.json` if that has none), and the
+    /// Returns the ids that end a reply: `eos_token_id` of `generation_config.json` (or of `config.json`), and the
     /// tokenizer's own `eos_token`.
     pub fn stop_ids(&self) -> &[u32] {
         &self.stop_ids
     }
 
-    /// Special tokens that have a name, with the name, as `eos_token`.
+    /// Iterates over named special tokens, with their names, such as `eos_token`.
     pub fn named_tokens(&self) -> impl Iterator<Item = (&str, &str)> {
         self.variables.iter().filter_map(|(name, token)| Some((name.as_str(), token.as_str()?)))
     }
 
-    /// The id of a token, special or not.
+    /// Returns the id of a token, special or not.
     pub fn token_id(&self, token: &str) -> Option<u32> {
         self.tokenizer.token_to_id(token)
     }
 
-    /// Whether an id is a token.
+    /// Returns true if an id is a token.
     pub fn has(&self, id: u32) -> bool {
         self.tokenizer.id_to_token(id).is_some()
     }
 
-    /// Entries of the vocabulary, added tokens included.
+    /// Returns the size of the vocabulary, added tokens included.
     pub fn len(&self) -> usize {
         self.tokenizer.get_vocab_size(true)
     }
 
-    /// Whether the vocabulary is empty.
+    /// Returns true if the vocabulary is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -289,8 +289,8 @@ impl Tokenizer {
     }
 }
 
-/// A tokenizer as `transformers` sets it up: with the tokens that the configuration adds, and every token special that it
-/// names or that ends a reply.
+/// Creates a tokenizer as `transformers` does: adds the tokens of the configuration, and makes special every token that
+/// it names or that ends a reply.
 fn parse(
     json: &[u8],
     settings: &Settings,
@@ -344,15 +344,15 @@ fn add(tokenizer: &mut tokenizers::Tokenizer, settings: &Settings) -> Result<(),
     Ok(())
 }
 
-/// Does what may panic. `tokenizers` indexes and unwraps by what `tokenizer.json` says, and there is no checking it from
-/// outside; a damaged file must not end the process.
+/// Runs work that may panic. `tokenizers` indexes and unwraps by the content of `tokenizer.json`, which cannot be
+/// validated beforehand; a damaged file must not end the process.
 fn caught<T>(work: impl FnOnce() -> T) -> Result<T, TokenizerError> {
     caught_in(work).map_err(|text| {
         TokenizerError(format!("the tokenizer panicked, as it does on damaged files: {text}"))
     })
 }
 
-/// What work gives, or why it panicked.
+/// Returns the result of the work, or the message of its panic.
 fn caught_in<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);

@@ -1,11 +1,11 @@
-//! Arrays of f32 that models and optimizers share, and weights as a decoder holds them.
+//! Arrays of f32 that models and optimizers share, and the weights of a decoder.
 
 use std::ops::Deref;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::model::ModelError;
 
-/// An array of f32 in row-major order. Cloning shares its storage: what one holder writes, every other one reads.
+/// An array of f32 in row-major order. Clones share the storage: a write through one is visible through all.
 #[derive(Debug, Clone)]
 pub struct Tensor {
     dims: Arc<[usize]>,
@@ -13,7 +13,7 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// An array over a buffer.
+    /// Creates an array over a buffer.
     ///
     /// # Errors
     ///
@@ -23,49 +23,49 @@ impl Tensor {
         Ok(Self { dims: dims.into(), values: Arc::new(RwLock::new(values)) })
     }
 
-    /// Zeros.
+    /// Creates an array of zeros.
     pub fn zeros(dims: &[usize]) -> Self {
         let values = vec![0.0; dims.iter().product()];
         Self { dims: dims.into(), values: Arc::new(RwLock::new(values)) }
     }
 
-    /// The sizes of its dimensions.
+    /// Returns the sizes of its dimensions.
     pub fn dims(&self) -> &[usize] {
         &self.dims
     }
 
-    /// The number of its elements.
+    /// Returns the number of its elements.
     pub fn elem_count(&self) -> usize {
         self.dims.iter().product()
     }
 
-    /// The current values, which nobody can change while they are borrowed.
+    /// Borrows the current values, which cannot change meanwhile.
     pub fn values(&self) -> impl Deref<Target = [f32]> {
         Values(self.values.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A copy of the current values.
+    /// Copies the current values.
     pub fn to_vec(&self) -> Vec<f32> {
         self.values().to_vec()
     }
 
-    /// Calls `f` with the values, to change them in place.
+    /// Calls `f` with the values for modification in place.
     pub fn update<R>(&self, f: impl FnOnce(&mut [f32]) -> R) -> R {
         f(&mut self.values.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Copies other values of the same shape into the storage.
+    /// Copies values of the same shape into the storage.
     ///
     /// # Errors
     ///
-    /// If there is another number of them.
+    /// If their number differs.
     pub fn set(&self, values: &[f32]) -> Result<(), ModelError> {
         fits(values.len(), &self.dims)?;
         self.update(|own| own.copy_from_slice(values));
         Ok(())
     }
 
-    /// A copy that shares nothing with this array.
+    /// Returns a copy with storage of its own.
     #[must_use]
     pub fn duplicate(&self) -> Self {
         let values = Arc::new(RwLock::new(self.to_vec()));
@@ -73,7 +73,7 @@ impl Tensor {
     }
 }
 
-/// Checks that so many values fill an array of these dimensions.
+/// Returns an error if the number of values does not fit the dimensions.
 fn fits(values: usize, dims: &[usize]) -> Result<(), ModelError> {
     let wanted: usize = dims.iter().product();
     if values == wanted {
@@ -93,7 +93,7 @@ impl<G: Deref<Target = Vec<f32>>> Deref for Values<G> {
     }
 }
 
-/// A weight: its values, and which of the summed gradients is its own.
+/// A weight: its values, and the slot of its gradient.
 #[derive(Debug, Clone)]
 pub struct Param {
     tensor: Tensor,
@@ -101,28 +101,29 @@ pub struct Param {
 }
 
 impl Param {
-    /// A weight over an array's storage. `slot` is its place in [`Model::trainable`](crate::model::Model::trainable); a
-    /// weight without one is frozen, and its gradient is never built.
+    /// Creates a weight over an array's storage. `slot` is its index in
+    /// [`Model::trainable`](crate::model::Model::trainable). A weight without one is frozen, and its gradient is never
+    /// computed.
     pub fn new(tensor: Tensor, slot: Option<usize>) -> Self {
         Self { tensor, slot }
     }
 
-    /// Its place among what is trained.
+    /// Returns its index among the trainable weights.
     pub fn slot(&self) -> Option<usize> {
         self.slot
     }
 
-    /// From now on it is not trained.
+    /// Freezes the weight.
     pub(super) fn freeze(&mut self) {
         self.slot = None;
     }
 
-    /// The sizes of its dimensions.
+    /// Returns the sizes of its dimensions.
     pub fn dims(&self) -> &[usize] {
         self.tensor.dims()
     }
 
-    /// The values that it has now.
+    /// Borrows the current values.
     pub fn values(&self) -> impl Deref<Target = [f32]> {
         self.tensor.values()
     }

@@ -1,5 +1,7 @@
 //! Weights of a model: read from safetensors (one file or shards), held as f32.
 
+mod head;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -14,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 use crate::model::ModelError;
 use crate::model::files::ModelFiles;
-use crate::model::hf_config::HfConfig;
+use crate::model::hf_config::{HEAD, HfConfig};
 use crate::model::values::{Param, Tensor};
 
 const SINGLE: &str = "model.safetensors";
@@ -29,7 +31,7 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// CriticInput the checkpoint of a model.
+    /// Reads the checkpoint of a model.
     ///
     /// # Errors
     ///
@@ -39,7 +41,7 @@ impl Weights {
         shards.check(config).map_err(|what| ModelError(format!("{}: {what}", files.describe())))?;
         let mut vars = Vec::new();
         for (name, _) in config.tensors() {
-            let tensor = shards.tensor(&name)?;
+            let tensor = shards.tensor(shards.stored_name(config, &name))?;
             vars.push((name, tensor));
         }
         Ok(Self { vars })
@@ -227,13 +229,13 @@ impl Shards {
     pub fn values(&self, name: &str) -> Result<Vec<f32>, ModelError> {
         let failed = |what: &str| ModelError(format!("tensor `{name}`: {what}"));
         let stored = self.tensors.get(name).ok_or_else(|| failed("missing"))?;
-        let data = &self.files[stored.file].as_slice()[stored.span.clone()];
-        match stored.dtype {
-            Dtype::F32 => Ok(decode(data, f32::from_le_bytes)),
-            Dtype::F16 => Ok(decode(data, |bytes| f16::from_le_bytes(bytes).to_f32())),
-            Dtype::BF16 => Ok(decode(data, |bytes| bf16::from_le_bytes(bytes).to_f32())),
-            other => Err(failed(&format!("{other:?} is not supported; f32, f16 or bf16 are"))),
-        }
+        numbers(stored.dtype, self.bytes(stored)).ok_or_else(|| {
+            failed(&format!("{:?} is not supported; f32, f16 or bf16 are", stored.dtype))
+        })
+    }
+
+    fn bytes(&self, stored: &Stored) -> &[u8] {
+        &self.files[stored.file].as_slice()[stored.span.clone()]
     }
 
     /// Names in all files.
@@ -252,7 +254,15 @@ impl Shards {
         if layers > found {
             return Err(format!("config.json asks for {layers} layers; there are {found} tensors"));
         }
-        let wanted: BTreeMap<String, Vec<usize>> = config.tensors().into_iter().collect();
+        let mut wanted: BTreeMap<String, Vec<usize>> = config
+            .tensors()
+            .into_iter()
+            .map(|(name, shape)| (self.stored_name(config, &name).to_owned(), shape))
+            .collect();
+        // Checkpoints with a tied head may store it all the same.
+        if config.tie_word_embeddings && self.tensors.contains_key(HEAD) {
+            wanted.insert(HEAD.to_owned(), vec![config.vocab_size, config.hidden_size]);
+        }
         let mut problems = Vec::new();
         for (name, shape) in &wanted {
             let Some(stored) = self.tensors.get(name) else {
@@ -270,10 +280,8 @@ impl Shards {
                 ));
             }
         }
-        // Checkpoints with a tied head may store it all the same.
-        let known = |name: &str| {
-            wanted.contains_key(name) || (config.tie_word_embeddings && name == "lm_head.weight")
-        };
+        // Old checkpoints store the frequencies of rotary positions, which `config.json` gives.
+        let known = |name: &str| wanted.contains_key(name) || name.contains("rotary_emb.inv_freq");
         let extra = self.names().filter(|name| !known(name));
         problems.extend(extra.map(|name| format!("`{name}` is not part of this architecture")));
         if problems.is_empty() { Ok(()) } else { Err(listed(&problems)) }
@@ -282,6 +290,16 @@ impl Shards {
 
 fn supported(dtype: Dtype) -> bool {
     matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16)
+}
+
+/// Numbers of a supported type as f32.
+fn numbers(dtype: Dtype, data: &[u8]) -> Option<Vec<f32>> {
+    match dtype {
+        Dtype::F32 => Some(decode(data, f32::from_le_bytes)),
+        Dtype::F16 => Some(decode(data, |bytes| f16::from_le_bytes(bytes).to_f32())),
+        Dtype::BF16 => Some(decode(data, |bytes| bf16::from_le_bytes(bytes).to_f32())),
+        _ => None,
+    }
 }
 
 /// Numbers of `N` little-endian bytes each.

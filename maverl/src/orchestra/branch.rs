@@ -1,21 +1,22 @@
-//! Where turns stand: numbers taken in the order in which asks are written, and the notice of those that are not.
+//! Paths of turns: numbers in call order, and detection of numbers that depend on the order of completion.
 //!
-//! An ask takes its number when it is called. Concurrent parts that go on after an await would take theirs in the order
-//! of completion: that is so exactly if something of the branch has ended while something else of it is under way.
+//! An ask gets its number when it is called. Concurrent parts that continue after an await would get numbers in the
+//! order of completion. This happens exactly if an ask or action of the branch has ended while another one of it is
+//! running.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::trajectory::TurnPath;
 
-/// The message of the fault that a raced ask ends with.
+/// Message of the fault of an ask with a race.
 pub(super) const RACED: &str = "concurrent parts of the orchestra ask or act more than once \
     each, so the order of completion would decide their turns; give each part a `team.branch()`";
 
-/// Numbers the asks of one branch, and notices when completion would decide their order.
+/// Numbers the asks of one branch, and detects an order that depends on completion.
 #[derive(Default)]
 pub(super) struct Branch {
     path: TurnPath,
-    /// The branch itself was taken in an order that completion decided.
+    /// True if the path of the branch itself depends on the order of completion.
     raced: bool,
     state: Mutex<BranchState>,
 }
@@ -24,22 +25,23 @@ pub(super) struct Branch {
 struct BranchState {
     next: u32,
     in_flight: usize,
-    /// An ask or act ended while another was in flight: whoever asks now may owe its turn to the order of completion.
+    /// True if an ask or action ended while another was running, so that the next path may depend on the order of
+    /// completion.
     raced: bool,
 }
 
 impl Branch {
-    /// A branch at `path`; `raced` if completion decided that it was taken there.
+    /// Creates a branch at `path`; `raced` if that path depends on the order of completion.
     pub(super) fn new(path: TurnPath, raced: bool) -> Self {
         Self { path, raced, state: Mutex::default() }
     }
 
-    /// Where it stands.
+    /// Returns the path of the branch.
     pub(super) fn path(&self) -> &TurnPath {
         &self.path
     }
 
-    /// The next place, and whether its number depends on which concurrent ask or act ended first.
+    /// Returns the next path, and true if it depends on which concurrent ask or action ended first.
     pub(super) fn next(&self) -> (TurnPath, bool) {
         let mut state = lock(&self.state);
         let mut path = self.path.clone();
@@ -49,7 +51,7 @@ impl Branch {
     }
 }
 
-/// An ask or act under way in a branch, until it ends or is dropped.
+/// A running ask or action of a branch, until it ends or is dropped.
 pub(super) struct Flight(Arc<Branch>);
 
 impl Flight {
@@ -67,7 +69,7 @@ impl Drop for Flight {
     }
 }
 
-/// Turns are pushed whole, so a panic elsewhere leaves nothing half-written behind a poisoned lock.
+/// Locks a mutex and ignores poisoning: turns are pushed whole, so a panic elsewhere leaves no partial state.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,26 +1,26 @@
-//! What was said to and by one seat.
+//! Conversation with one seat.
 
 use serde_json::Value;
 
 use crate::agent::Prompt;
 use crate::trajectory::{Message, Role};
 
-/// A conversation with one seat: its messages and, for a model, exactly the ids it has seen and made.
+/// A conversation with one seat: its messages and, for a model, exactly its token ids.
 #[derive(Debug, Clone, Default)]
 pub struct Conversation {
-    /// Everything said so far, replies included.
+    /// All messages so far, replies included.
     pub messages: Vec<Message>,
-    /// Token ids of everything so far, in the order the model saw and made them; empty for an endpoint.
+    /// Token ids of all messages so far, exactly as the model saw and sampled them; empty for an endpoint.
     pub ids: Vec<u32>,
-    /// The rendered text of the last prompt, as the chat template gave it.
+    /// Rendered text of the last prompt, as the chat template produced it.
     pub rendered: String,
-    /// What may be called in it, as chat templates take it; what its first prompt said.
+    /// Tools of the conversation in the form of chat templates; set by its first prompt.
     pub tools: Vec<Value>,
 }
 
 impl Conversation {
-    /// Adds a prompt as every backend hears it. Its system section and its tools open a conversation; results of calls come
-    /// before what the user says.
+    /// Adds a prompt in the form that every backend receives. Its system section and its tools open a conversation;
+    /// results of calls precede the user's message.
     pub fn push_prompt(&mut self, prompt: &Prompt) {
         if self.messages.is_empty() {
             self.tools.clone_from(&prompt.tools);
@@ -34,19 +34,19 @@ impl Conversation {
         self.messages.push(Message { role: Role::Assistant, content: reply.into() });
     }
 
-    /// The messages so far and those of a prompt.
+    /// Returns the messages so far and those of a prompt.
     pub(crate) fn messages_with(&self, prompt: &Prompt) -> Vec<Message> {
         let mut all = self.messages.clone();
         all.extend(self.heard(prompt));
         all
     }
 
-    /// What may be called: what the first prompt says.
+    /// Returns the tools of the conversation: those of the first prompt.
     pub(crate) fn tools_with<'a>(&'a self, prompt: &'a Prompt) -> &'a [Value] {
         if self.messages.is_empty() { &prompt.tools } else { &self.tools }
     }
 
-    /// The messages of a prompt that comes next.
+    /// Returns the messages of the next prompt.
     fn heard(&self, prompt: &Prompt) -> Vec<Message> {
         let message = |role, content: &String| Message { role, content: content.clone() };
         let mut heard = Vec::new();

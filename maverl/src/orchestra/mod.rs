@@ -17,31 +17,33 @@ use crate::task::Task;
 
 /// The control flow of a team for one episode. Its fields are its configuration.
 ///
-/// Batching is the runtime's job: thousands of episodes run at once, and agents that share a model share its batches.
+/// The runtime does the batching: thousands of episodes run concurrently, and agents that share a model share its
+/// batches.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no orchestra",
     label = "does not implement `Orchestra`",
     note = "write `impl Orchestra for {Self}` with `run`"
 )]
 pub trait Orchestra: Send + Sync + 'static {
-    /// Plays one episode and returns the team's answer, `None` if it has none.
+    /// Plays one episode and returns the team's answer, or `None` if it gives none.
     ///
     /// # Errors
     ///
-    /// What `ask` and `act` return, handed on by `?`: a malformed reply ends the episode *scored*, a fault *unscored*.
+    /// Errors of `ask` and `act`, propagated by `?`: a malformed reply ends the episode *scored*, a fault *unscored*.
     fn run(
         &self,
         task: &Task,
         team: &Team<Self>,
     ) -> impl Future<Output = Result<Option<String>, AskError>> + Send;
 
-    /// The names of the worlds, of `[environments]`, that it acts in beside its own ([`Team::act_in`]).
+    /// Returns the names of the environments, of `[environments]`, in which it acts in addition to its own
+    /// ([`Team::act_in`]).
     fn environments(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// The registered name and members of an orchestra; written by `#[orchestra]`.
+/// Registered name and members of an orchestra; implemented by `#[orchestra]`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no orchestra name",
     label = "not declared with `#[orchestra]`",
@@ -50,16 +52,16 @@ pub trait Orchestra: Send + Sync + 'static {
 pub trait OrchestraName: Orchestra {
     /// `team/flow`, in snake_case.
     const NAME: &'static str;
-    /// The first line of the type's documentation.
+    /// First line of the type's documentation.
     const SUMMARY: &'static str;
-    /// Words of the actions it sends (`needs("search")`); the environment must offer each.
+    /// Names of the actions it sends (`needs("search")`); the environment must offer each.
     const NEEDS: &'static [&'static str];
 
-    /// Who sits in it with these options.
+    /// Returns the seats of the orchestra with these options.
     fn members(&self) -> Vec<crate::trajectory::Seat>;
 }
 
-/// Implemented for each member of an orchestra; what makes `team.ask::<A>` compile.
+/// Implemented for each member of an orchestra, so that `team.ask::<A>` compiles.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` may not ask `{A}`",
     label = "`{A}` is not a member of this orchestra",
@@ -67,16 +69,16 @@ pub trait OrchestraName: Orchestra {
 )]
 pub trait Includes<A: AgentName> {}
 
-/// Seats of one agent in an orchestra at most.
+/// Maximum number of seats of one agent in an orchestra.
 pub const MOST_SEATS: u32 = 1024;
 
-/// What says how often a role sits: the field that `agents(Voter[field])` names.
+/// Number of seats of a role: type of the field that `agents(Voter[field])` names.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a number of seats",
     note = "use `u8`, `u16`, `u32`, `usize`, or a `NonZero` of those"
 )]
 pub trait SeatCount {
-    /// As a number.
+    /// Returns the number of seats.
     fn seats(&self) -> u32;
 }
 

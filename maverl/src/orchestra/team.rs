@@ -1,4 +1,4 @@
-//! What an orchestra sees of the world: asking agents, acting in the environment.
+//! Interface of an orchestra to its episode: asks of agents and actions in the environment.
 
 mod environments;
 mod reward_parts;
@@ -19,12 +19,12 @@ use crate::orchestra::{Conversation, Includes};
 use crate::task::Task;
 use crate::trajectory::{Fault, FaultKind, Role, Seat, Tokens, Turn, TurnPath};
 
-/// What answers for a seat: a model in a worker group, a script, a server.
+/// Generates the replies of a seat: a model in a worker group, a script, or a server.
 pub trait ChatBackend: Send + Sync {
-    /// The policy's (or endpoint's) name, as recorded in each turn.
+    /// Returns the name of the policy or endpoint, as recorded in each turn.
     fn name(&self) -> &str;
 
-    /// Says the next thing in a conversation. Appends the prompt's messages and its own reply to it.
+    /// Generates the next reply of a conversation. Appends the prompt's messages and the reply to it.
     fn respond<'a>(
         &'a self,
         conversation: &'a mut Conversation,
@@ -32,44 +32,44 @@ pub trait ChatBackend: Send + Sync {
     ) -> BoxFuture<'a, Result<Response, Fault>>;
 }
 
-/// One question put to a [`ChatBackend`].
+/// One request to a [`ChatBackend`].
 #[derive(Debug, Clone)]
 pub struct Ask {
-    /// Who is asked.
+    /// Seat that is asked.
     pub seat: Seat,
-    /// Where in the episode.
+    /// Path of the turn in the episode.
     pub path: TurnPath,
-    /// The request's own seed, derived from the episode's seed and the path.
+    /// Seed of the request, derived from the episode's seed and the path.
     pub seed: u64,
-    /// What is asked. The system section is used only when the conversation is empty.
+    /// Prompt. Its system section is used only if the conversation is empty.
     pub prompt: Prompt,
 }
 
-/// What a [`ChatBackend`] said.
+/// Response of a [`ChatBackend`].
 #[derive(Debug, Clone)]
 pub struct Response {
-    /// The reply as text, special tokens left out.
+    /// Text of the reply, without special tokens.
     pub reply: String,
-    /// Ids and log-probs, if the backend has them.
+    /// Token ids and log-probs, if the backend has them.
     pub tokens: Option<Tokens>,
-    /// The reply was cut off.
+    /// True if the reply was truncated.
     pub truncated: bool,
-    /// Characters cut from observations to fit the context.
+    /// Number of characters cut from observations to fit the context.
     pub shortened: usize,
-    /// The conversation had to be rendered afresh (see [`Turn::forked`]).
+    /// True if the conversation had to be rendered again (see [`Turn::forked`]).
     pub forked: bool,
 }
 
-/// One seat at the table: the agent (options applied) and what speaks for it.
+/// One seat: the agent (options applied) and its backend.
 #[derive(Clone)]
 pub struct Member {
-    /// The agent, a value of the type registered under the seat's agent name.
+    /// Agent, a value of the type registered under the seat's agent name.
     pub agent: Arc<dyn Any + Send + Sync>,
-    /// What answers.
+    /// Backend that generates the replies.
     pub backend: Arc<dyn ChatBackend>,
 }
 
-/// Everything one episode's team shares: the task, the members, the environment session, the turns so far.
+/// Shared state of one episode: the task, the members, the environment session, the turns so far.
 pub struct EpisodeState {
     task: Task,
     seed: u64,
@@ -83,7 +83,7 @@ pub struct EpisodeState {
 }
 
 impl EpisodeState {
-    /// Lays the table for one episode.
+    /// Creates the state of one episode.
     pub fn new(
         task: Task,
         seed: u64,
@@ -95,27 +95,26 @@ impl EpisodeState {
         Self { task, seed, members, environment, session, beside, turns, fault, reward_parts }
     }
 
-    /// The task being played.
+    /// Returns the task of the episode.
     pub fn task(&self) -> &Task {
         &self.task
     }
 
-    /// The turns recorded so far, sorted by path.
+    /// Returns the turns recorded so far, sorted by path.
     pub fn turns(&self) -> Vec<Turn> {
         let mut turns = lock(&self.turns).clone();
         turns.sort_by(|a, b| a.path.cmp(&b.path));
         turns
     }
 
-    /// Takes out the turns recorded so far, sorted by path: the episode is over.
+    /// Takes the recorded turns, sorted by path, at the end of the episode.
     pub(crate) fn take_turns(&self) -> Vec<Turn> {
         let mut turns = std::mem::take(&mut *lock(&self.turns));
         turns.sort_by(|a, b| a.path.cmp(&b.path));
         turns
     }
 
-    /// The first fault that an ask or act ran into, even if the orchestra went on without it: no handling turns a
-    /// failure that is not the policy's into a reward.
+    /// Returns the first fault of an ask or an action, even if the orchestra ignored it.
     pub fn fault(&self) -> Option<Fault> {
         lock(&self.fault).clone()
     }
@@ -124,25 +123,25 @@ impl EpisodeState {
     ///
     /// # Errors
     ///
-    /// If the environment cannot.
+    /// If the environment fails.
     pub async fn score(&self, answer: Option<&str>) -> Result<crate::task::Score, EnvError> {
         let session = self.session.lock().await;
         poll_blocking(self.environment.judge(&session, answer)).await
     }
 
-    /// Records a turn as soon as it is said, so that a panic in its parser leaves it behind (RO-2).
+    /// Records a turn before its reply is parsed, so that it survives a panic of the parser (RO-2).
     fn record(&self, turn: Turn) {
         lock(&self.turns).push(turn);
     }
 
-    /// Notes why the reply of a recorded turn could not be read.
+    /// Records the parse error of a recorded turn's reply.
     fn reject(&self, path: &TurnPath, error: &ReplyError) {
         if let Some(turn) = lock(&self.turns).iter_mut().find(|turn| turn.path == *path) {
             turn.error = Some(error.to_string());
         }
     }
 
-    /// Whether a turn is recorded as malformed in this way.
+    /// Returns true if a turn is recorded as malformed with this error.
     pub(crate) fn rejected(&self, error: &ReplyError) -> bool {
         let error = error.to_string();
         lock(&self.turns).iter().any(|turn| turn.error.as_ref() == Some(&error))
@@ -158,7 +157,7 @@ impl EpisodeState {
     }
 }
 
-/// A team at work on one task, as its orchestra sees it.
+/// Handle of an orchestra to its team in one episode.
 pub struct Team<O: ?Sized> {
     table: Arc<EpisodeState>,
     branch: Arc<Branch>,
@@ -166,16 +165,16 @@ pub struct Team<O: ?Sized> {
 }
 
 impl<O: ?Sized> Team<O> {
-    /// The team of one episode.
+    /// Creates the team of one episode.
     pub fn new(table: Arc<EpisodeState>) -> Self {
         Self { table, branch: Arc::default(), orchestra: PhantomData }
     }
 
     /// Asks an agent in a fresh conversation.
     ///
-    /// The turn's place in the episode is taken when `ask` is *called*, so several asks may be joined:
-    /// `join!(team.ask::<A>(&x), team.ask::<B>(&y))`. Where branches ask several times each, give each a
-    /// [`Team::branch`].
+    /// The turn's path is assigned when `ask` is *called*, so several asks may be joined:
+    /// `join!(team.ask::<A>(&x), team.ask::<B>(&y))`. Concurrent parts that each ask several times need a
+    /// [`Team::branch`] each.
     ///
     /// # Errors
     ///
@@ -190,7 +189,7 @@ impl<O: ?Sized> Team<O> {
         self.put::<A>(Seat::only(A::NAME), input, Conversation::default()).answer(Ok)
     }
 
-    /// Starts a growing conversation with an agent.
+    /// Opens a conversation with an agent.
     pub fn chat<A: AgentName>(&self) -> Chat<'_, O, A>
     where
         O: Includes<A>,
@@ -203,7 +202,7 @@ impl<O: ?Sized> Team<O> {
         }
     }
 
-    /// One seat of an agent that sits several times (`agents(Debater[3])`), from 0.
+    /// Returns one seat of an agent with several seats (`agents(Debater[3])`), from 0.
     pub fn seat<A: AgentName>(&self, index: usize) -> SeatOf<'_, O, A>
     where
         O: Includes<A>,
@@ -212,12 +211,7 @@ impl<O: ?Sized> Team<O> {
         SeatOf { team: self, seat: Seat::at(A::NAME, index), agent: PhantomData }
     }
 
-    /// A team whose turns stand on a branch of their own, for concurrent parts that each ask more than once.
-    ///
-    /// ```ignore
-    /// let sides = (0..2).map(|i| { let side = team.branch(); async move { argue(i, &side).await } });
-    /// futures::future::try_join_all(sides).await?;
-    /// ```
+    /// Returns a team whose turns are on a branch of their own, for concurrent parts that each ask more than once.
     #[must_use]
     pub fn branch(&self) -> Self {
         let (path, raced) = self.branch.next();
@@ -225,7 +219,7 @@ impl<O: ?Sized> Team<O> {
         Self { table: Arc::clone(&self.table), branch, orchestra: PhantomData }
     }
 
-    /// The task being played.
+    /// Returns the task of the episode.
     pub fn task(&self) -> &Task {
         &self.table.task
     }
@@ -247,7 +241,7 @@ impl<O: ?Sized> Team<O> {
     }
 }
 
-/// One seat of an agent that sits several times.
+/// One seat of an agent with several seats.
 pub struct SeatOf<'t, O: ?Sized, A> {
     team: &'t Team<O>,
     seat: Seat,
@@ -267,8 +261,9 @@ impl<'t, O: ?Sized, A: AgentName> SeatOf<'t, O, A> {
         self.ask_with(input, Ok)
     }
 
-    /// Asks this seat, and reads what the agent's parser gives once more, by what only the orchestra knows. A reply that
-    /// `read` refuses is malformed like one that the parser refuses: its turn has the error and costs the penalty.
+    /// Asks this seat, and passes the parsed reply to `read`, which validates it with the orchestra's knowledge. A
+    /// reply that `read` rejects is malformed like one that the parser rejects: its turn has the error and gets the
+    /// penalty.
     ///
     /// # Errors
     ///
@@ -284,14 +279,14 @@ impl<'t, O: ?Sized, A: AgentName> SeatOf<'t, O, A> {
         self.team.put::<A>(self.seat.clone(), input, Conversation::default()).answer(read)
     }
 
-    /// Starts a growing conversation with this seat.
+    /// Opens a conversation with this seat.
     pub fn chat(&self) -> Chat<'t, O, A> {
         let conversation = Conversation::default();
         Chat { team: self.team, seat: self.seat.clone(), conversation, agent: PhantomData }
     }
 }
 
-/// A growing conversation: each `say` appends to what was said before, token by token.
+/// A conversation: each `respond` appends to it, token by token.
 pub struct Chat<'t, O: ?Sized, A> {
     team: &'t Team<O>,
     seat: Seat,
@@ -300,16 +295,16 @@ pub struct Chat<'t, O: ?Sized, A> {
 }
 
 impl<'t, O: ?Sized, A: AgentName> Chat<'t, O, A> {
-    /// Says the next thing and waits for the reply.
+    /// Sends the next prompt and waits for the reply.
     ///
     /// # Errors
     ///
-    /// See [`AskError`]. After a malformed reply the conversation holds that reply and may go on.
+    /// See [`AskError`]. After a malformed reply the conversation contains that reply and may continue.
     pub fn respond<'c>(
         &'c mut self,
         input: &A::Input,
     ) -> impl Future<Output = Result<A::Output, AskError>> + Send + use<'c, 't, A, O> {
-        // A copy, so that a cancelled `say` leaves the conversation as it was.
+        // A copy, so that a cancelled `respond` leaves the conversation unchanged.
         let conversation = self.conversation.clone();
         let put = self.team.put::<A>(self.seat.clone(), input, conversation);
         let home = &mut self.conversation;
@@ -321,7 +316,7 @@ impl<'t, O: ?Sized, A: AgentName> Chat<'t, O, A> {
     }
 }
 
-/// An ask that has its place and its prompt, and waits to be answered.
+/// An ask with its path and prompt that waits for its reply.
 struct Put<A> {
     table: Arc<EpisodeState>,
     branch: Arc<Branch>,

@@ -1,4 +1,4 @@
-//! What an update holds beside weights, moments and summed gradients, from what the code keeps.
+//! Activation memory of an update: everything beside weights, moments and summed gradients.
 
 use maverl_kernels::matmul::{PackedWeight, Precision};
 

@@ -30,9 +30,21 @@ impl AdapterPlan {
             dropout: config.dropout,
             target_modules,
             rslora: config.rslora,
+            patterns: lora::Patterns::default(),
         };
         let parameters = lora.parameters(base)?;
         Ok(Self { lora, start, parameters })
+    }
+
+    /// The same with ranks, scales and targets of the adapter that it starts from.
+    ///
+    /// # Errors
+    ///
+    /// If a target module is not in the base.
+    pub(crate) fn started(self, from: &LoraConfig, base: &HfConfig) -> Result<Self, ModelError> {
+        let lora = LoraConfig { dropout: self.lora.dropout, ..from.clone() };
+        let parameters = lora.parameters(base)?;
+        Ok(Self { lora, parameters, ..self })
     }
 }
 

@@ -8,8 +8,8 @@ mod summary;
 pub(crate) mod weights;
 
 pub use crate::config::{
-    AdaptiveKlPlan, AlgorithmPlan, CriticPlan, HappoPlan, InfluencePlan, LossPlan, OptimPlan,
-    PreferencePlan, Sampling,
+    AdaptiveKlPlan, AlgorithmPlan, Chosen, CriticPlan, DeclaredPlan, HappoPlan, InfluencePlan,
+    Instance, LossPlan, OptimPlan, PreferencePlan, Sampling,
 };
 pub use crate::model::{LoraConfig, ModelSource};
 pub use activations::{activation_bytes, packed_bytes};
@@ -32,7 +32,7 @@ use crate::config::{
 };
 use crate::trajectory::Seat;
 
-/// What will happen: who sits in the team, which policy speaks for each seat, which worker group holds each policy,
+/// The resolved plan of a run: the seats of the team, which policy speaks for each seat, which worker group holds each policy,
 /// and what a step is.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Plan {
@@ -52,7 +52,7 @@ pub struct Plan {
     pub mixture: BTreeMap<String, Chosen>,
     /// The orchestra's registered name and options.
     pub orchestra: Chosen,
-    /// How episodes are played.
+    /// Rollout settings.
     pub rollout: RolloutConfig,
     /// Every seat that a policy speaks for, sorted.
     pub seats: Vec<SeatPlan>,
@@ -64,22 +64,22 @@ pub struct Plan {
     pub workers: Vec<WorkerPlan>,
     /// The environments that the orchestra acts in beside its component, by name.
     pub environments: BTreeMap<String, Chosen>,
-    /// How rewards become updates.
+    /// The algorithm: from rewards to updates.
     pub algorithm: AlgorithmPlan,
     /// Reward functions and their weights, sorted by name.
     pub rewards: Vec<(String, f64)>,
-    /// How held-out tasks are played.
+    /// Evaluation settings.
     pub eval: EvalConfig,
-    /// What is kept, and how often.
+    /// Checkpoint settings.
     pub checkpoint: CheckpointConfig,
     /// The machine.
     pub runtime: RuntimeConfig,
-    /// What is legal, and probably not meant.
+    /// Warnings about settings that are valid and probably not intended.
     pub warnings: Vec<String>,
 }
 
 impl Plan {
-    /// Whether a policy learns in step `step`, from 0: all that are trained, or, with `train_cycle`, one after the other,
+    /// True if a policy learns in step `step`, from 0: all that are trained, or, with `train_cycle`, one after the other,
     /// in the order of their names.
     ///
     /// MARFT's updates of one agent at a time ([2504.16129](https://arxiv.org/abs/2504.16129)) and siiRL's `train_cycle`.
@@ -99,8 +99,7 @@ impl Plan {
         members
     }
 
-    /// The same with the policies of its two trained seats exchanged: each speaks, from here on, as the other did, and
-    /// learns from what it says. A second exchange undoes the first.
+    /// Returns the plan with the policies of its two trained seats exchanged. A second exchange restores it.
     ///
     /// CORY, [2410.06101](https://arxiv.org/abs/2410.06101).
     #[must_use]
@@ -114,15 +113,6 @@ impl Plan {
     }
 }
 
-/// A registered name with its options, defaults filled in.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Chosen {
-    /// The registered name.
-    pub name: String,
-    /// An object.
-    pub options: Value,
-}
-
 /// One seat of the team.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SeatPlan {
@@ -132,7 +122,7 @@ pub struct SeatPlan {
     pub policy: usize,
     /// Its turns are trained on.
     pub trained: bool,
-    /// How it samples.
+    /// Sampling settings.
     pub sampling: Sampling,
     /// Coefficients of its rows.
     pub loss: LossPlan,
@@ -147,9 +137,9 @@ pub struct EndpointPlan {
     pub seat: Seat,
     /// The endpoint's name.
     pub name: String,
-    /// What it is.
+    /// Settings of the endpoint.
     pub endpoint: EndpointConfig,
-    /// What it is asked for.
+    /// Sampling settings of a request.
     pub sampling: Sampling,
     /// The agent type's own fields.
     pub options: Value,
@@ -168,9 +158,9 @@ pub struct PolicyPlan {
     pub reference: bool,
     /// An update computes layers again for the gradient instead of keeping what they computed.
     pub gradient_checkpointing: bool,
-    /// What a full micro-batch takes beside weights, moments and gradients, at most; `None` where it is not updated.
+    /// Activation bytes of a full micro-batch, at most; `None` where it is not updated.
     pub activation_bytes: Option<u64>,
-    /// How many numbers the critic beside it learns; 0 without one.
+    /// Number of trained parameters of its critic; 0 without one.
     pub critic_parameters: u64,
     /// The adapter that it is; without one it is the base's own weights.
     pub adapter: Option<AdapterPlan>,
@@ -187,7 +177,7 @@ pub struct AdapterPlan {
     pub lora: LoraConfig,
     /// The PEFT directory it starts from; else it is drawn from the seed and changes nothing yet.
     pub start: Option<PathBuf>,
-    /// How many numbers it is.
+    /// Number of parameters.
     pub parameters: u64,
 }
 
@@ -200,11 +190,11 @@ pub struct WorkerPlan {
     pub model: String,
     /// Where the weights come from.
     pub source: ModelSource,
-    /// What its products round their terms to.
+    /// Precision of its products.
     pub dtype: Dtype,
-    /// How many numbers the weights are.
+    /// Number of parameters.
     pub parameters: u64,
-    /// What the weights take as products read them, while agents speak.
+    /// Bytes of the packed weights during rollout.
     pub packed_bytes: u64,
     /// Further variables of its chat template.
     pub chat_template_kwargs: Map<String, Value>,

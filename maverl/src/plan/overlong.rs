@@ -2,19 +2,19 @@
 
 use super::{Plan, SeatPlan};
 
-/// What a seat's reply loses by being close to as long as it may be.
+/// Soft overlong penalty of a seat's replies.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Overlong {
     /// Longest reply in tokens.
     pub longest: usize,
     /// Share of it, at the end, in which a reply loses reward.
     pub buffer: f64,
-    /// What the longest reply loses.
+    /// Penalty of the longest reply.
     pub penalty: f64,
 }
 
 impl Overlong {
-    /// What a reply of `length` tokens loses: 0 or less.
+    /// Reward of a reply of `length` tokens for its length: 0 or less.
     ///
     /// ```text
     /// b = buffer · longest
@@ -30,7 +30,7 @@ impl Overlong {
 }
 
 impl SeatPlan {
-    /// What its replies lose by their length, if they do.
+    /// Overlong penalty of its replies; `None` without one.
     pub fn overlong(&self) -> Option<Overlong> {
         let (buffer, penalty) = (self.loss.overlong_buffer, self.loss.overlong_penalty);
         let longest = self.sampling.max_tokens;

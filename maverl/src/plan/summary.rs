@@ -1,4 +1,4 @@
-//! What a plan means in numbers: who is trained where, how many episodes a step plays, how much memory it takes.
+//! Numbers of a plan: seats and policies, episodes of a step, memory.
 
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ pub(super) const NUMBER: u64 = 4;
 /// A plan in numbers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PlanSummary {
-    /// What a step is.
+    /// Size of a step.
     pub step: StepSummary,
     /// Every worker group, in the plan's order.
     pub workers: Vec<WorkerSummary>,
@@ -50,11 +50,11 @@ pub struct WorkerSummary {
     pub path: String,
     /// The agents it speaks for.
     pub agents: Vec<String>,
-    /// Whether its weights change.
+    /// True if its weights change.
     pub trained: bool,
-    /// How many numbers the weights of the base are.
+    /// Number of parameters of the base.
     pub parameters: u64,
-    /// How many numbers updates change: those of trained adapters, or the base's.
+    /// Number of trained parameters: those of adapters, or of the base.
     pub trainable_parameters: u64,
     /// Bytes of the weights, adapters and critics included.
     pub weight_bytes: u64,
@@ -83,9 +83,9 @@ pub struct PolicySummary {
     pub adapter: Option<LoraConfig>,
     /// The agents it speaks for.
     pub agents: Vec<String>,
-    /// Whether it is updated.
+    /// True if it is updated.
     pub trained: bool,
-    /// How many numbers it is: the adapter's, or the base's.
+    /// Number of parameters: the adapter's, or the base's.
     pub parameters: u64,
     /// Bytes that it adds to its worker's base: weights, reference and moments, the critic's too. The base's own weights add
     /// none.
@@ -108,7 +108,7 @@ pub struct SeatSummary {
     pub policy: String,
     /// Its turns are trained on.
     pub trained: bool,
-    /// How it samples.
+    /// Sampling settings.
     pub temperature: f32,
     /// Longest reply in tokens.
     pub max_tokens: u64,
@@ -152,7 +152,7 @@ impl Plan {
         }
     }
 
-    /// How many numbers a policy is.
+    /// Number of parameters of a policy.
     fn parameters(&self, policy: &PolicyPlan) -> u64 {
         let base = self.workers[policy.worker].parameters;
         policy.adapter.as_ref().map_or(base, |adapter| adapter.parameters)

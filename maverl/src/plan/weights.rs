@@ -1,4 +1,4 @@
-//! How large a model is, from the headers of its files; no tensor is read.
+//! Size of a model, from the headers of its files; no tensor is read.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -18,7 +18,7 @@ const MAX_HEADER: u64 = 100_000_000;
 ///
 /// # Errors
 ///
-/// What is missing or damaged in its directory.
+/// Problem of the directory: a file that is missing or damaged.
 pub(crate) fn parameters(source: &ModelSource) -> Result<u64, String> {
     match source {
         ModelSource::Hub(snapshot) => configured(snapshot),
@@ -32,7 +32,7 @@ pub(crate) fn parameters(source: &ModelSource) -> Result<u64, String> {
 ///
 /// # Errors
 ///
-/// What is missing or damaged in its directory.
+/// Problem of the directory: a file that is missing or damaged.
 pub(crate) fn headers(source: &ModelSource) -> Result<Vec<Metadata>, String> {
     match source {
         ModelSource::Builtin(name) => {

@@ -12,8 +12,8 @@ use crate::rollout::prompt::{Next, Room, next_prompt};
 use crate::runtime::{Completion, Policy, Request, RuntimeError};
 use crate::trajectory::{Fault, FaultKind, Finish, Tokens};
 
-/// A policy that speaks for a seat. Token in, token out: a growing conversation appends ids, and nothing that was sampled
-/// is ever encoded again.
+/// A policy that generates the replies of a seat. Token in, token out: a conversation is only appended to, and sampled
+/// tokens are never encoded again.
 pub struct ModelBackend {
     policy: Policy,
     sampling: Arc<Sampling>,
@@ -22,7 +22,7 @@ pub struct ModelBackend {
 }
 
 impl ModelBackend {
-    /// A backend that samples so, and does so when a prompt does not fit.
+    /// Creates a backend with sampling parameters and the treatment of prompts that do not fit.
     pub fn new(policy: Policy, sampling: Sampling, overflow: Overflow) -> Self {
         let stop_ids = [policy.tokenizer().stop_ids(), &sampling.stop_ids].concat();
         Self { policy, sampling: Arc::new(sampling), stop_ids, overflow }
@@ -88,7 +88,7 @@ impl ChatBackend for ModelBackend {
     }
 }
 
-/// What was sampled, without the stop id at its end.
+/// Returns the sampled tokens without the stop id at their end.
 fn spoken<'a>(ids: &'a [u32], stop_ids: &[u32]) -> &'a [u32] {
     match ids.split_last() {
         Some((last, rest)) if stop_ids.contains(last) => rest,

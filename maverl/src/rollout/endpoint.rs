@@ -1,4 +1,4 @@
-//! Voices that are no model of the run: OpenAI-compatible servers, and replies in a file.
+//! Endpoints: OpenAI-compatible servers, and replies in a file, instead of a model of the run.
 
 mod completion;
 
@@ -23,7 +23,7 @@ use crate::plan::Sampling;
 use crate::rollout::plain::plain;
 use crate::trajectory::{Fault, FaultKind, Message};
 
-/// A server or a script that speaks for agents. Every failure is a fault of the episode, never text.
+/// A server or a script that replies for agents. Every failure is a fault of the episode, never text.
 pub struct Endpoint {
     name: String,
     source: Source,
@@ -35,20 +35,20 @@ enum Source {
     Script(Vec<ScriptLine>),
 }
 
-/// What an endpoint was asked, and what that cost.
+/// Requests to an endpoint, and their cost.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Usage {
-    /// Requests that were answered.
+    /// Number of requests that were answered.
     pub requests: u64,
-    /// Attempts that failed.
+    /// Number of attempts that failed.
     pub failures: u64,
-    /// Of them, those whose tokens the server did not count, and which are in none of the following.
+    /// Number of answers without token counts from the server; they are not part of the following fields.
     pub uncounted: u64,
-    /// Tokens given, as the server counts them.
+    /// Prompt tokens, as counted by the server.
     pub prompt_tokens: u64,
-    /// Tokens made, as the server counts them.
+    /// Sampled tokens, as counted by the server.
     pub completion_tokens: u64,
-    /// By the prices of the configuration.
+    /// Cost by the prices of the configuration.
     pub cost: f64,
 }
 
@@ -86,11 +86,11 @@ struct Server {
 }
 
 impl Endpoint {
-    /// What a configuration describes; the path of a script is relative to `base`.
+    /// Creates the endpoint of a configuration; the path of a script is relative to `base`.
     ///
     /// # Errors
     ///
-    /// If the script cannot be read, or the variable with the key is not set.
+    /// If the script cannot be read, or the environment variable of the key is not set.
     pub fn new(name: &str, config: &EndpointConfig, base: &Path) -> Result<Self, String> {
         let source = match &config.script {
             Some(script) => {
@@ -101,7 +101,7 @@ impl Endpoint {
         Ok(Self { name: name.to_owned(), source, usage: Mutex::default() })
     }
 
-    /// What was asked so far, and what it cost.
+    /// Returns the requests so far, and their cost.
     pub fn usage(&self) -> Usage {
         *self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -122,7 +122,7 @@ impl Endpoint {
     ) -> Result<Reply, Fault> {
         match &self.source {
             Source::Script(lines) => {
-                // As with a model, no reply comes at once.
+                // Yields once, because a model never replies at once either.
                 tokio::task::yield_now().await;
                 self.charge(Usage { requests: 1, ..Usage::default() });
                 let reply = scripted(lines, &ask.seat.to_string(), messages);
@@ -136,7 +136,7 @@ impl Endpoint {
         }
     }
 
-    /// Asks a server, and counts what that costs also where its answer holds no reply.
+    /// Sends a request to a server, and counts its cost even if the answer contains no reply.
     async fn request(&self, server: &Server, body: Value) -> Result<Reply, Fault> {
         let _place =
             server.places.acquire().await.map_err(|error| self.fault(&error.to_string()))?;
@@ -171,7 +171,7 @@ impl Server {
         })
     }
 
-    /// What an answer costs that has these counts of tokens.
+    /// Computes the cost of an answer from its token counts.
     fn usage(&self, usage: Option<[u64; 2]>) -> Usage {
         let requests = Usage { requests: 1, ..Usage::default() };
         let Some([prompt_tokens, completion_tokens]) = usage else {
@@ -189,7 +189,7 @@ impl Server {
             "max_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
-            // Servers take signed numbers.
+            // Servers expect signed integers.
             "seed": ask.seed >> 1,
         });
         if !sampling.stop.is_empty() {
@@ -199,7 +199,7 @@ impl Server {
     }
 }
 
-/// The first line that is for a seat and what it was asked last.
+/// Returns the first line for a seat and its last prompt.
 fn scripted<'l>(lines: &'l [ScriptLine], seat: &str, messages: &[Message]) -> Option<&'l str> {
     let asked = messages.last().map_or("", |message| message.content.as_str());
     let fits = |line: &&ScriptLine| {
@@ -209,14 +209,14 @@ fn scripted<'l>(lines: &'l [ScriptLine], seat: &str, messages: &[Message]) -> Op
     lines.iter().find(fits).map(|line| line.reply.as_str())
 }
 
-/// An endpoint that speaks for one seat, with that seat's sampling.
+/// Backend of one seat that uses an endpoint, with the seat's sampling.
 pub struct EndpointVoice {
     endpoint: Arc<Endpoint>,
     sampling: Sampling,
 }
 
 impl EndpointVoice {
-    /// A backend that asks for such sampling.
+    /// Creates a backend with the given sampling.
     pub fn new(endpoint: Arc<Endpoint>, sampling: Sampling) -> Self {
         Self { endpoint, sampling }
     }

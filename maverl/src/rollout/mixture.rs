@@ -1,4 +1,4 @@
-//! Several components in one run: each task is played in the environment of its own.
+//! Mixtures: each task is played in the environment of its component.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl DynEnvironment for Mixture {
         Ok((!notes.is_empty()).then(|| notes.join("\n")))
     }
 
-    /// The word of all of them, if they have one.
+    /// Returns the common name of the share of solved episodes, if all components share it.
     fn measure(&self) -> &'static str {
         let mut words = self.0.values().map(|environment| environment.measure());
         let first = words.next().unwrap_or("solved");

@@ -1,10 +1,10 @@
-//! Rollout: many episodes at once, each one an async task, their turns batched by the runtime.
+//! Rollout: many concurrent episodes, each one an async task, with their turns batched by the runtime.
 //!
-//! - **RO-1** What goes wrong in an episode ends that episode, never another: not even an environment that blocks its
+//! - **RO-1** A failure in an episode ends that episode and never another. This includes an environment that blocks its
 //!   thread.
 //! - **RO-2** A turn is recorded before its reply is parsed.
-//! - Nothing depends on the order in which episodes or asks end: seeds come from [`episode_seed`] and turn paths,
-//!   results are in the order of the requests.
+//! - Results do not depend on the order in which episodes or requests end: seeds come from [`episode_seed`] and turn
+//!   paths, and results are in the order of the requests.
 
 mod backend;
 mod endpoint;
@@ -41,7 +41,7 @@ use crate::registry::Registry;
 use crate::runtime::Policy;
 use crate::trajectory::{Episode, Seat};
 
-/// Why a rollout could not be started.
+/// Reason that a rollout could not start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RolloutError {
     /// The environment did not start.
@@ -49,30 +49,30 @@ pub enum RolloutError {
     Environment {
         /// Its registered name.
         name: String,
-        /// What happened.
+        /// Failure of the environment.
         error: EnvError,
     },
-    /// The plan names something that this registry lacks, or gives it options that it does not take.
+    /// The plan names something that this registry lacks, or gives it options that it does not accept.
     #[error("{kind} `{name}` {problem}; the plan was made with another registry")]
     Declaration {
         /// Agent, orchestra, environment or reward.
         kind: &'static str,
         /// The registered name.
         name: String,
-        /// What is wrong with it.
+        /// Description of the problem.
         problem: String,
     },
-    /// An endpoint cannot be asked.
+    /// An endpoint cannot be used.
     #[error("endpoint `{name}`: {problem}")]
     Endpoint {
         /// Its name in the configuration.
         name: String,
-        /// What is wrong.
+        /// Description of the problem.
         problem: String,
     },
 }
 
-/// A team that plays many episodes at once. Cheap to clone.
+/// A team that plays many episodes concurrently. Cheap to clone.
 #[derive(Clone)]
 pub struct Rollout {
     runner: Arc<EpisodeRunner>,
@@ -81,18 +81,18 @@ pub struct Rollout {
 }
 
 impl Rollout {
-    /// A runner that plays at most so many episodes at once.
+    /// Creates a rollout with a maximum number of concurrent episodes.
     pub fn new(runner: EpisodeRunner, max_episodes: NonZeroUsize) -> Self {
         Self { runner: Arc::new(runner), endpoints: Arc::default(), max_episodes }
     }
 
-    /// What each endpoint was asked so far, and what that cost.
+    /// Returns the requests to each endpoint so far, and their cost.
     pub fn usage(&self) -> BTreeMap<String, Usage> {
         self.endpoints.iter().map(|(name, endpoint)| (name.clone(), endpoint.usage())).collect()
     }
 
-    /// Builds the plan's agents and orchestra, starts its environment, and lets each seat's policy speak for it.
-    /// `policies` are in the plan's order, as from [`crate::runtime::Runtime::policies`].
+    /// Builds the plan's agents and orchestra, starts its environment, and assigns each seat its policy. `policies` are
+    /// in the plan's order, as from [`crate::runtime::Runtime::policies`].
     ///
     /// # Errors
     ///
@@ -107,7 +107,7 @@ impl Rollout {
         })
     }
 
-    /// The same with any backends, for instance a [`Script`].
+    /// Starts a rollout with arbitrary backends, for instance a [`Script`].
     ///
     /// # Errors
     ///
@@ -150,13 +150,14 @@ impl Rollout {
         Ok(Self { endpoints: Arc::new(endpoints), ..Self::new(runner, plan.rollout.max_episodes) })
     }
 
-    /// The same team at another temperature, for evaluation; it shares agents, orchestra and environment with this one.
+    /// Returns the same team at another temperature, for evaluation. It shares agents, orchestra and environment with
+    /// this one.
     #[must_use]
     pub fn at_temperature(&self, plan: &Plan, policies: &[Policy], temperature: f32) -> Self {
         self.with_voices(plan, |seat| model_voice(plan, policies, seat, temperature))
     }
 
-    /// The same team with the policies that `plan` gives its seats; it shares the rest with this one.
+    /// Returns the same team with the policies that `plan` assigns to its seats. It shares the rest with this one.
     #[must_use]
     pub fn with_plan(&self, plan: &Plan, policies: &[Policy]) -> Self {
         self.with_voices(plan, |seat| model_voice(plan, policies, seat, seat.sampling.temperature))
@@ -186,13 +187,13 @@ impl Rollout {
         Self { endpoints: Arc::clone(&self.endpoints), ..Self::new(runner, self.max_episodes) }
     }
 
-    /// The team.
+    /// Returns the runner of the team.
     pub fn runner(&self) -> &EpisodeRunner {
         &self.runner
     }
 
-    /// Plays every episode, `rollout.max_episodes` at once, and returns them in the order of the requests. `ended` is
-    /// called as each one ends, in whatever order that is. Dropping the future ends every episode.
+    /// Plays every episode, `rollout.max_episodes` concurrently, and returns them in the order of the requests. Calls
+    /// `ended` as each one ends, in arbitrary order. Dropping the future ends every episode.
     pub async fn collect(
         &self,
         requests: Vec<EpisodeRequest>,
@@ -236,7 +237,7 @@ fn environment(plan: &Plan, registry: &Registry) -> Result<Arc<dyn DynEnvironmen
     Ok(Arc::new(mixture::Mixture(started.collect::<Result<_, RolloutError>>()?)))
 }
 
-/// Seats the endpoints of a plan.
+/// Creates the endpoints of a plan.
 fn endpoints(
     plan: &Plan,
     registry: &Registry,

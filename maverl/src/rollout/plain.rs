@@ -1,12 +1,12 @@
-//! Conversations with tools in plain words, for chat templates and servers that know no tools.
+//! Conversations with tools as plain text, for chat templates and servers without support for tools.
 
 use serde_json::Value;
 
 use crate::tools::describe;
 use crate::trajectory::{Message, Role};
 
-/// The same conversation without tools: they are described in the system section, and what they gave back is said by the
-/// user, in Hermes' tags. Without tools it is as it was.
+/// Converts a conversation to one without tools: they are described in the system section, and the results of calls are
+/// user messages in Hermes' tags. A conversation without tools is unchanged.
 pub(super) fn plain(messages: &[Message], tools: &[Value]) -> Vec<Message> {
     if tools.is_empty() {
         return messages.to_vec();
@@ -27,7 +27,7 @@ pub(super) fn plain(messages: &[Message], tools: &[Value]) -> Vec<Message> {
         };
         let role = if result { Role::User } else { message.role };
         match told.last_mut() {
-            // Templates want the two sides to take turns.
+            // Templates require user and assistant to alternate.
             Some(last) if after_result && role == Role::User => {
                 last.content.push('\n');
                 last.content.push_str(&content);

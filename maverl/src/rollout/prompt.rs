@@ -1,4 +1,4 @@
-//! The next prompt of a conversation. Token in, token out: what was sampled is never encoded again.
+//! The next prompt of a conversation. Token in, token out: sampled tokens are never encoded again.
 
 use serde_json::Value;
 
@@ -9,11 +9,11 @@ use crate::orchestra::Conversation;
 use crate::rollout::plain::plain;
 use crate::trajectory::{Fault, FaultKind, Message, Role, Turn};
 
-/// A tokenizer with its chat template, as far as a prompt needs it. See [`Tokenizer`] for each method.
+/// Tokenizer with a chat template, as needed for prompts. See [`Tokenizer`] for each method.
 pub(crate) trait Templater {
     fn encode_rendered(&self, rendered: &Rendered) -> Result<Vec<u32>, TokenizerError>;
     fn decode_raw(&self, ids: &[u32]) -> String;
-    /// A conversation with the assistant's next turn opened, in which these tools may be called.
+    /// Renders a conversation with the assistant's next turn opened, in which these tools may be called.
     fn render(&self, messages: &[Message], tools: &[Value]) -> Result<Rendered, TokenizerError>;
 }
 
@@ -26,7 +26,7 @@ impl Templater for Tokenizer {
         self.decode_raw(ids)
     }
 
-    /// A template that knows no tools is told of them in words.
+    /// A template without support for tools gets their descriptions as text.
     fn render(&self, messages: &[Message], tools: &[Value]) -> Result<Rendered, TokenizerError> {
         let tools = Some(tools).filter(|tools| !tools.is_empty());
         match tools {
@@ -41,8 +41,8 @@ impl Templater for Tokenizer {
     }
 }
 
-/// The prompt of a turn as its model sees it, with the assistant's turn opened: to learn from what a script or an endpoint
-/// said.
+/// Renders the prompt of a turn as its model sees it, with the assistant's turn opened. Used to train on replies of a
+/// script or an endpoint.
 ///
 /// # Errors
 ///
@@ -51,7 +51,7 @@ pub fn render_turn(tokenizer: &Tokenizer, turn: &Turn) -> Result<Rendered, Token
     Templater::render(tokenizer, &turn.prompt, &turn.tools)
 }
 
-/// The context, and what of it a prompt must leave free.
+/// Size of the context, and the part that a prompt must leave free.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room {
     pub(crate) context: usize,
@@ -65,19 +65,19 @@ pub(crate) struct Next {
     pub(crate) messages: Vec<Message>,
     pub(crate) ids: Vec<u32>,
     pub(crate) rendered: String,
-    /// Characters cut from observations.
+    /// Number of characters cut from observations.
     pub(crate) shortened: usize,
-    /// The conversation was not empty, and had to be rendered afresh.
+    /// True if the conversation was not empty and had to be rendered again.
     pub(crate) forked: bool,
 }
 
-/// Adds `prompt` to a conversation: its ids grow if the rendering of the longer conversation begins with what the model
-/// saw and said, and are made afresh (`forked`) if it does not.
+/// Adds `prompt` to a conversation. If the rendering of the longer conversation begins with the tokens so far, ids are
+/// appended; otherwise everything is encoded again (`forked`).
 ///
 /// # Errors
 ///
 /// A fault of kind `overflow` if the prompt leaves no room for `max_tokens` and observations may not be shortened, or
-/// even without them; of kind `worker` if the template or the tokenizer fails.
+/// do not suffice; of kind `worker` if the template or the tokenizer fails.
 pub(crate) fn next_prompt(
     templater: &impl Templater,
     conversation: &Conversation,
@@ -121,7 +121,8 @@ pub(crate) fn next_prompt(
     Ok(best)
 }
 
-/// The prompt with observations and results cut to `longest` characters each, and how many characters that took.
+/// Truncates observations and results to `longest` characters each. Returns the prompt and the number of characters
+/// removed.
 fn cut(prompt: &Prompt, longest: usize) -> (Prompt, usize) {
     let (mut user, mut cut, mut done) = (String::new(), 0, 0);
     let mut shorten = |text: &str| {
@@ -139,11 +140,11 @@ fn cut(prompt: &Prompt, longest: usize) -> (Prompt, usize) {
     (Prompt { user, results, ..prompt.clone() }, cut)
 }
 
-/// The texts of stop ids.
+/// Texts of stop ids.
 struct Stops {
-    /// Of the one that the last reply ends with; empty if it was cut off.
+    /// Text of the stop id that ended the last reply; empty if the reply was truncated.
     said: String,
-    /// Of all.
+    /// Texts of all stop ids.
     all: Vec<String>,
 }
 
@@ -156,10 +157,10 @@ impl Stops {
     }
 }
 
-/// Where a rendering goes on after what the model saw and said; `None` if it does not begin with that.
+/// Returns the position at which a rendering continues after the tokens so far; `None` if it does not begin with them.
 ///
-/// The template closes the reply, mostly with the stop token that the model closed it with itself. Another stop token
-/// comes on top. A template that adds anything else has changed the reply.
+/// The template closes the reply, usually with the stop token that the model sampled. A different stop token is
+/// appended. A template that adds anything else has changed the reply.
 fn continues(text: &str, conversation: &Conversation, stops: &Stops) -> Option<usize> {
     let reply = conversation.messages.last().filter(|last| last.role == Role::Assistant)?;
     let rest = text

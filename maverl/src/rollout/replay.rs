@@ -1,4 +1,4 @@
-//! Playing a recorded episode again, to the bit.
+//! Bit-exact replay of a recorded episode.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,28 +6,28 @@ use std::fmt;
 use crate::rollout::{EpisodeRequest, Rollout};
 use crate::trajectory::{Episode, Tokens, Turn, TurnPath};
 
-/// A recorded episode, played again.
+/// Result of a replay.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Replayed {
-    /// As it was played now.
+    /// The replayed episode.
     pub episode: Episode,
-    /// What is not as it was recorded, by turn.
+    /// Differences from the recorded episode, by turn.
     pub differences: Vec<Difference>,
 }
 
 impl Replayed {
-    /// Every turn has the ids and log-probs that were recorded, to the bit.
+    /// Returns true if every turn has the recorded ids and log-probs, to the bit.
     pub fn identical(&self) -> bool {
         self.differences.is_empty()
     }
 }
 
-/// One turn that is not as it was recorded.
+/// A turn that differs from the recorded one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// The turn.
+    /// Path of the turn.
     pub path: TurnPath,
-    /// What differs in it first.
+    /// First difference of the turn.
     pub what: String,
 }
 
@@ -37,11 +37,11 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Plays a recorded episode again, with its own seed, and compares every turn: who was asked, the ids it was given, the
-/// ids it sampled, their log-probs bit for bit; the text, where there are no ids.
+/// Replays a recorded episode with its own seed, and compares every turn: the seat, the prompt ids, the sampled ids,
+/// their log-probs bit for bit; the text if there are no ids.
 ///
-/// The rollout's policies must hold the weights that the episode was played with, and sample at its temperature: an
-/// evaluation at another one is replayed by [`Rollout::at_temperature`].
+/// The rollout's policies must hold the weights that the episode was played with, and sample at its temperature.
+/// [`Rollout::at_temperature`] replays an evaluation at another temperature.
 pub async fn replay(rollout: &Rollout, recorded: &Episode) -> Replayed {
     let request =
         EpisodeRequest { task: recorded.task.clone(), index: recorded.index, seed: recorded.seed };
@@ -98,7 +98,7 @@ fn first(what: &str, recorded: &[u32], played: &[u32]) -> Option<String> {
     Some(format!("{what} {at} was {}, now {}", show(recorded), show(played)))
 }
 
-/// Where two lists differ first, an end included.
+/// Returns the index of the first difference of two lists, including their lengths.
 fn mismatch<T: PartialEq>(a: &[T], b: &[T]) -> Option<usize> {
     let same = a.iter().zip(b).take_while(|(a, b)| a == b).count();
     (same < a.len().max(b.len())).then_some(same)

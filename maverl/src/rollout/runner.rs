@@ -1,4 +1,4 @@
-//! Everything episodes share, and how one is played.
+//! Shared state of the episodes, and the course of one episode.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -18,68 +18,69 @@ use crate::reward::Rewards;
 use crate::task::{Score, Task};
 use crate::trajectory::{Episode, Fault, FaultKind, Outcome, RewardOf, RewardPart, Seat, Turn};
 
-/// The name of the reward part that a malformed or truncated reply costs.
+/// Name of the reward part for a malformed or truncated reply.
 pub const INVALID_REPLY: &str = "invalid_reply";
 
-/// The name of the reward part that a reply costs by being close to as long as it may be.
+/// Name of the reward part for a reply close to the length limit.
 pub(super) const OVERLONG_REPLY: &str = "overlong_reply";
 
-/// One episode to play.
+/// Request for one episode.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EpisodeRequest {
-    /// What the team is asked.
+    /// Task of the episode.
     pub task: Task,
-    /// Which of the group's episodes on this task, from 0.
+    /// Index of the episode in the group of its task, from 0.
     pub index: u32,
     /// See [`crate::rollout::episode_seed`].
     pub seed: u64,
 }
 
 impl EpisodeRequest {
-    /// The episode, ended so before anything happened.
+    /// Returns an episode that ended with an outcome before its first turn.
     pub(crate) fn ended(self, outcome: Outcome) -> Episode {
         let Self { task, index, seed } = self;
         Episode { task, index, seed, turns: vec![], answer: None, outcome, rewards: vec![] }
     }
 }
 
-/// A reward function and what its values are multiplied by.
+/// A reward function with its weight.
 #[derive(Debug, Clone)]
 pub struct WeightedReward {
     /// Its registered name.
     pub name: String,
-    /// Multiplies what it gives.
+    /// Factor of its values.
     pub weight: f64,
     /// The function.
     pub reward: fn(&Episode) -> Rewards,
 }
 
-/// A team ready to play: its members, orchestra, environment and rewards. Every episode of a run shares it.
+/// A team ready to play: its members, orchestra, environment and rewards. All episodes of a run share it.
 pub struct EpisodeRunner {
-    /// Who sits where.
+    /// Members by seat.
     pub members: Arc<BTreeMap<Seat, Member>>,
-    /// The control flow.
+    /// Control flow.
     pub orchestra: Arc<dyn DynOrchestra>,
-    /// The world.
+    /// Environment of the task.
     pub environment: Arc<dyn DynEnvironment>,
-    /// Further worlds to act in, by name.
+    /// Further environments to act in, by name.
     pub environments: Arc<BTreeMap<String, Arc<dyn DynEnvironment>>>,
-    /// Reward functions beside the environment's score.
+    /// Reward functions in addition to the environment's score.
     pub rewards: Vec<WeightedReward>,
-    /// What a malformed or truncated reply costs each seat; seats left out pay nothing.
+    /// Penalty of each seat for a malformed or truncated reply; missing seats have no penalty.
     pub penalties: BTreeMap<Seat, f64>,
-    /// What a long reply costs each seat; seats left out pay nothing.
+    /// Penalty of each seat for a long reply; missing seats have no penalty.
     pub overlong: BTreeMap<Seat, Overlong>,
-    /// How long an episode may take, and then its judgement.
+    /// Time limit of an episode, and again of its scoring.
     pub timeout: Duration,
 }
 
 impl EpisodeRunner {
-    /// Plays one episode. It never fails and never panics: what goes wrong is its [`Outcome`].
+    /// Plays one episode. Never fails and never panics: a failure is recorded as its [`Outcome`].
     ///
-    /// - **Scored**: the orchestra returned, or handed on a malformed reply (what the environment gives for no answer).
-    /// - **Unscored**: a fault, even one that the orchestra swallowed; a timeout; a panic of the orchestra, an agent, the
-    ///   environment or a reward; a score or reward that is not finite. The turns so far are recorded.
+    /// - **Scored**: the orchestra returned, or propagated a malformed reply (which scores as an episode without an
+    ///   answer).
+    /// - **Unscored**: a fault, even one that the orchestra swallowed; a timeout; a panic of the orchestra, an agent,
+    ///   the environment or a reward; a score or reward that is not finite. The turns so far are recorded.
     pub async fn play(&self, request: EpisodeRequest) -> Episode {
         let table = match self.open(&request).await {
             Ok(table) => table,
@@ -96,7 +97,7 @@ impl EpisodeRunner {
         episode
     }
 
-    /// Opens the worlds for one episode.
+    /// Opens the environments for one episode.
     async fn open(&self, request: &EpisodeRequest) -> Result<Arc<EpisodeState>, Fault> {
         let (task, seed) = (request.task.clone(), request.seed);
         let (members, environment) = (Arc::clone(&self.members), Arc::clone(&self.environment));
@@ -108,7 +109,7 @@ impl EpisodeRunner {
         table.await.map(Arc::new)
     }
 
-    /// Lets the orchestra run and the environment judge.
+    /// Runs the orchestra, then scores its answer.
     async fn run_orchestra(&self, table: &Arc<EpisodeState>) -> (Option<String>, Outcome) {
         let run = run(Arc::clone(&self.orchestra), Arc::clone(table));
         let answer = match self.isolated("the orchestra or an agent", run).await {
@@ -122,7 +123,7 @@ impl EpisodeRunner {
         }
     }
 
-    /// Does a part of an episode in a task of its own: its panic is a fault, and it is given up where it takes too long,
+    /// Runs a part of an episode in a task of its own. Its panic becomes a fault. It is abandoned after the time limit,
     /// even if it blocks its thread.
     async fn isolated<T: Send + 'static>(
         &self,
@@ -142,7 +143,7 @@ impl EpisodeRunner {
         }
     }
 
-    /// Adds the reward parts of a scored episode; parts of 0 are left out.
+    /// Adds the reward parts of a scored episode; parts of 0 are omitted.
     fn reward(&self, episode: &mut Episode, table: &EpisodeState) -> Result<(), Fault> {
         for part in table.reward_parts(&episode.turns) {
             finite(&format!("reward `{}` of the orchestra", part.name), part.value)?;
@@ -178,7 +179,7 @@ impl EpisodeRunner {
         Ok(())
     }
 
-    /// A reward for someone who is not there would be lost without a word.
+    /// Checks that the recipient exists: a reward for an unknown one would be lost silently.
     fn known(&self, name: &str, of: &RewardOf, episode: &Episode) -> Result<(), Fault> {
         let turns = episode.turns.len();
         let message = match of {
@@ -201,7 +202,7 @@ async fn run(
     match orchestra.run(Arc::clone(&table)).await {
         Err(AskError::Fault(fault)) => Err(fault),
         Err(AskError::Reply(error)) if table.rejected(&error) => Ok(None),
-        // The turn it is about would be scored without the error and its penalty.
+        // The turn of the error would be scored without the error and its penalty.
         Err(AskError::Reply(error)) => {
             let message = format!(
                 "the orchestra ended with a malformed reply ({error}) that is recorded at no turn; read replies with \

@@ -1,4 +1,4 @@
-//! A scripted policy: an orchestra played without a model.
+//! A scripted policy, to run an orchestra without a model.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -19,17 +19,18 @@ use crate::trajectory::{Episode, Fault, FaultKind, Message, Outcome, Seat};
 
 type Line = dyn Fn(&Seat, &[Message]) -> String + Send + Sync;
 
-/// A [`ChatBackend`] that replies what a function says. It is an endpoint: its turns have no tokens and are never trained.
+/// A [`ChatBackend`] that replies with the result of a function. Its turns are those of an endpoint: they have no
+/// tokens and are never trained on.
 pub struct Script(Box<Line>);
 
 impl Script {
-    /// A script: given who is asked and the conversation so far, what is replied.
+    /// Creates a script from a function of the seat and the conversation so far that returns the reply.
     pub fn new(line: impl Fn(&Seat, &[Message]) -> String + Send + Sync + 'static) -> Self {
         Self(Box::new(line))
     }
 
     async fn answer(&self, conversation: &mut Conversation, ask: Ask) -> Result<Response, Fault> {
-        // As with a model, no reply comes at once, so that asks which race are noticed here too.
+        // Yields once, as a model would, so that concurrent requests with a race are detected here too.
         tokio::task::yield_now().await;
         let Ask { seat, prompt, .. } = ask;
         conversation.push_prompt(&prompt);
@@ -53,7 +54,7 @@ impl ChatBackend for Script {
     }
 }
 
-/// An orchestra whose every seat follows one [`Script`], to test it without a model.
+/// An orchestra whose seats all use one [`Script`], for tests without a model.
 ///
 /// ```
 /// # use maverl::{Agent, AgentName, AskError, Input, Prompt};
@@ -126,7 +127,7 @@ pub struct Scripted {
 }
 
 impl Scripted {
-    /// An orchestra in a world that is started already, with what its agents say.
+    /// Creates a scripted orchestra in a started environment, with the replies of its agents.
     pub fn new(
         orchestra: impl OrchestraName,
         environment: impl Environment,
@@ -148,7 +149,7 @@ impl Scripted {
         self
     }
 
-    /// Adds a world that is started already, which the orchestra acts in under a name.
+    /// Adds a started environment, in which the orchestra acts under a name.
     #[must_use]
     pub fn environment(mut self, name: impl Into<String>, environment: impl Environment) -> Self {
         self.environments.insert(name.into(), Arc::new(environment));
@@ -175,7 +176,7 @@ impl Scripted {
         runner.play(request).await
     }
 
-    /// [`Scripted::play`] where there is no async runtime, as in an ordinary `#[test]`.
+    /// Runs [`Scripted::play`] without an async runtime, for an ordinary `#[test]`.
     ///
     /// # Panics
     ///

@@ -1,18 +1,18 @@
-//! Seeds of episodes: functions of what is played, never of when.
+//! Seeds of episodes: functions of the episode, never of time.
 
 use maverl_kernels::sample::derive_seed;
 
 use crate::task::Task;
 
-/// The seed of an episode. Every request's seed derives from it and the turn's path, so the same run seed, stage
-/// (`train`, `eval`, ...), step, task and index give the same episode, in whatever order episodes are played.
+/// Computes the seed of an episode. Every request's seed derives from it and the turn's path. The same run seed, stage
+/// (`train`, `eval`, ...), step, task and index therefore give the same episode, in whatever order episodes are played.
 pub fn episode_seed(run_seed: u64, stage: &str, step: u64, task: &Task, index: u32) -> u64 {
     let parts = [fnv1a(stage), step, fnv1a(&task.source), fnv1a(&task.id), u64::from(index)];
     parts.into_iter().fold(run_seed, derive_seed)
 }
 
-/// FNV-1a, 64 bits ([Fowler, Noll, Vo]): the same in every build and on every machine, which `std`'s hashes do not
-/// promise.
+/// Computes FNV-1a with 64 bits ([Fowler, Noll, Vo]). Its value is the same in every build and on every machine, which
+/// `std`'s hashes do not guarantee.
 ///
 /// [Fowler, Noll, Vo]: http://www.isthe.com/chongo/tech/comp/fnv/
 fn fnv1a(text: &str) -> u64 {

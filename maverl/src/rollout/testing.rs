@@ -1,4 +1,4 @@
-//! Agents, an orchestra, a world and a backend for tests, written by hand.
+//! Agents, an orchestra, an environment and a backend for tests, written by hand.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -42,7 +42,7 @@ impl Input for Line {
     }
 }
 
-/// What stands in the one `<w>..</w>`.
+/// Content of the only `<w>..</w>`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Word(pub(crate) String);
 
@@ -87,7 +87,7 @@ agent!(Critic, "t/critic");
 pub(crate) type Answer<'a> = BoxFuture<'a, Result<Option<String>, AskError>>;
 type Run = dyn for<'a> Fn(&'a Task, &'a Team<Flow>) -> Answer<'a> + Send + Sync;
 
-/// An orchestra made of a function.
+/// An orchestra from a function.
 pub(crate) struct Flow(Box<Run>);
 
 impl Flow {
@@ -109,21 +109,21 @@ impl OrchestraName for Flow {
     const SUMMARY: &'static str = "";
     const NEEDS: &'static [&'static str] = &[];
 
-    /// A speaker, and three critics beside the one that sits alone.
+    /// Returns a speaker, and three critics beside the singleton one.
     fn members(&self) -> Vec<Seat> {
         let critics = (0..3).map(|index| Seat::at("t/critic", index));
         [Seat::only("t/speaker"), Seat::only("t/critic")].into_iter().chain(critics).collect()
     }
 }
 
-/// While a test holds it, worlds that block their thread do so.
+/// Environments that block their thread wait until this lock is free.
 pub(crate) static GATE: Mutex<()> = Mutex::new(());
 
 fn blocked() {
     drop(GATE.lock());
 }
 
-/// A world in which `yes` is the answer to everything.
+/// An environment in which `yes` is the correct answer to every task.
 pub(crate) struct Fixture;
 
 impl Environment for Fixture {
@@ -139,7 +139,7 @@ impl Environment for Fixture {
         let Action::Text(text) = action else { panic!("a tool") };
         match text.as_str() {
             "fail" => return Err(EnvError::new("the retriever is down")),
-            "panic" => panic!("the world ended"),
+            "panic" => panic!("the environment broke"),
             "sleep" => tokio::time::sleep(Duration::from_secs(3600)).await,
             "block" => blocked(),
             _ => tokio::task::yield_now().await,
@@ -167,13 +167,13 @@ impl Environment for Fixture {
     }
 }
 
-/// A backend with tokens: a function says the words, another how long that takes.
+/// A backend with tokens: one function returns the words, another the delay.
 pub(crate) struct Talker {
     pub(crate) say: fn(&Ask, &[Message]) -> String,
     pub(crate) yields: fn(&Ask) -> u64,
 }
 
-/// Repeats what it is asked, after one yield.
+/// Repeats its prompt, after one yield.
 impl Default for Talker {
     fn default() -> Self {
         Self { say: |ask, _| format!("<w>{}</w>", ask.prompt.user), yields: |_| 1 }
@@ -221,7 +221,7 @@ impl ChatBackend for Talker {
     }
 }
 
-/// A team in [`Fixture`] whose every seat has this backend and pays a quarter for an invalid reply.
+/// Creates a runner of a team in [`Fixture`] whose seats all have this backend and lose a quarter for an invalid reply.
 pub(crate) fn runner(flow: Flow, talker: Talker) -> EpisodeRunner {
     let backend: Arc<dyn ChatBackend> = Arc::new(talker);
     let seats = flow.members();
@@ -241,7 +241,7 @@ pub(crate) fn runner(flow: Flow, talker: Talker) -> EpisodeRunner {
     }
 }
 
-/// [`runner`], at most four episodes at once.
+/// Creates a rollout of [`runner`] with at most four concurrent episodes.
 pub(crate) fn rollout(flow: Flow, talker: Talker) -> Rollout {
     Rollout::new(runner(flow, talker), NonZeroUsize::MIN.saturating_add(3))
 }

@@ -18,7 +18,7 @@ fn requests(ids: &[&str]) -> Vec<EpisodeRequest> {
     ids.iter().flat_map(request).collect()
 }
 
-/// Answers with the task's id; tasks called `panic`, `fault` and `slow` do as they are called.
+/// Answers with the task's id; tasks named `panic`, `fault` and `slow` behave accordingly.
 fn by_task() -> Flow {
     Flow::new(|task, team| {
         Box::pin(async move {

@@ -1,4 +1,4 @@
-//! A file that only grows, and can be cut back to where it was.
+//! An append-only file that can be truncated to an earlier length.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -10,8 +10,8 @@ use super::disk::{hex, options, parent};
 use super::error::{At, RunDirError, damaged};
 use super::manifest::FileHash;
 
-/// A file that only grows. It is locked: a second process that opens it is refused. What another process does to it all
-/// the same is an error.
+/// An append-only file. It is locked: opening it in a second process is an error. Changes by other processes are
+/// errors.
 #[derive(Debug)]
 pub(crate) struct AppendFile {
     path: PathBuf,
@@ -21,8 +21,8 @@ pub(crate) struct AppendFile {
 }
 
 impl AppendFile {
-    /// Opens a file that begins as `known`; without that it is made if it is not there. What comes after it stays until
-    /// [`AppendFile::cut`].
+    /// Opens a file that begins as `known`. Without `known`, a missing file is created. Content after the known start
+    /// is kept until [`AppendFile::cut`].
     pub(crate) fn open(path: &Path, known: Option<&FileHash>) -> Result<Self, RunDirError> {
         let fresh = known.is_none_or(|known| known.bytes == 0);
         let file = options(parent(path)).read(true).create(fresh).truncate(false).open(path);
@@ -46,7 +46,7 @@ impl AppendFile {
         Ok(opened)
     }
 
-    /// CriticInput the start of the file that a checkpoint knows, and refuses another.
+    /// Reads the start of the file that a checkpoint recorded, and fails if it differs.
     fn read_start(&mut self, known: &FileHash) -> Result<(), RunDirError> {
         let (bytes, found) = (known.bytes, self.file.metadata().at("read", &self.path)?.len());
         if found < bytes {
@@ -73,18 +73,18 @@ impl AppendFile {
         Ok(())
     }
 
-    /// Cuts the file back to the start it was opened with.
+    /// Truncates the file to the start it was opened with.
     pub(crate) fn cut(&mut self) -> Result<(), RunDirError> {
         self.file.set_len(self.bytes).at("truncate", &self.path)?;
         self.file.seek(SeekFrom::Start(self.bytes)).at("seek in", &self.path)?;
         Ok(())
     }
 
-    /// Appends whole records. If that fails, the file ends after the last record appended before.
+    /// Appends whole records. On failure, the file ends after the last record of the previous call.
     pub(crate) fn append(&mut self, records: &[u8]) -> Result<(), RunDirError> {
         self.intact()?;
         if let Err(source) = self.file.write_all(records) {
-            // Best effort: the same records are cut off again when the run is resumed.
+            // Best effort: the same records are truncated again when the run is resumed.
             let _ = self.file.set_len(self.bytes);
             let _ = self.file.seek(SeekFrom::Start(self.bytes));
             return Err(source).at("append to", &self.path);
@@ -94,7 +94,7 @@ impl AppendFile {
         Ok(())
     }
 
-    /// Refuses a file that another process has removed, replaced, cut or added to. What was changed in it without that is
+    /// Fails if another process has removed, replaced, truncated or extended the file. Changes within the file are
     /// found when the run ends.
     fn intact(&self) -> Result<(), RunDirError> {
         let changed = |how: String| {
@@ -115,23 +115,23 @@ impl AppendFile {
         Ok(())
     }
 
-    /// Whether a process has a file open as one that grows.
+    /// Returns true if a process has the file open for appending.
     pub(crate) fn is_locked(path: &Path) -> bool {
         let tried = File::open(path).map(|file| file.try_lock_shared());
         matches!(tried, Ok(Err(TryLockError::WouldBlock)))
     }
 
-    /// Where it is.
+    /// Returns the path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Nothing has been appended yet.
+    /// Returns true if nothing was appended yet.
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// Makes everything appended durable, and says what the file is now.
+    /// Makes everything appended durable, and returns the file's hash and length.
     pub(crate) fn sync(&self) -> Result<FileHash, RunDirError> {
         self.intact()?;
         self.file.sync_all().at("sync", &self.path)?;

@@ -1,9 +1,11 @@
-//! Writing files so that a crash leaves the old one or the new one, and nothing in between.
+//! Atomic writes: after a crash, a file has its old or its new content, nothing in between.
 //!
-//! Whatever is not complete yet is called `.tmp-*`; such names are never read and are swept when a run is opened.
+//! Incomplete files are named `.tmp-*`. Such names are never read, and are removed when a run is opened.
 //!
-//! A run directory is its owner's alone, because prompts, replies and configurations may be confidential. What is written
-//! below a directory may be read by those who may read the directory, so `chmod` on a run directory opens what follows.
+//! Only the owner can read a run directory, because prompts, replies and configurations may be confidential. Files
+//! below a
+//! directory get the directory's permissions, so `chmod` on a run directory applies to all files that are written
+//! later.
 
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
@@ -16,7 +18,7 @@ use sha2::{Digest, Sha256};
 
 use super::error::{At, RunDirError, damaged};
 
-/// How the names of incomplete files and directories begin.
+/// Prefix of the names of incomplete files and directories.
 pub(crate) const TEMPORARY: &str = ".tmp-";
 
 /// Writes a file under a temporary name, syncs and renames it.
@@ -29,14 +31,14 @@ pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), RunDirError>
         fs::rename(&temporary, path)
     };
     if let Err(source) = write() {
-        // What is left of the attempt only takes space; the error worth telling is the first one.
+        // A remaining temporary file only takes space. The first error is the one to report.
         let _ = fs::remove_file(&temporary);
         return Err(RunDirError::Io { action: "write", path: path.to_owned(), source });
     }
     sync_dir(parent(path))
 }
 
-/// [`write_atomic`] of a value as indented JSON; gives what was written.
+/// Writes a value as indented JSON with [`write_atomic`], and returns the written bytes.
 pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<Vec<u8>, RunDirError> {
     let mut text = serde_json::to_string_pretty(value)
         .map_err(|e| RunDirError::Encode { path: path.to_owned(), reason: e.to_string() })?;
@@ -45,7 +47,7 @@ pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<Vec<u8>
     Ok(text.into_bytes())
 }
 
-/// Options to write a new file that those may read and write who may the directory.
+/// Returns options to create a file with the read and write permissions of its directory.
 #[cfg(unix)]
 pub(crate) fn options(dir: &Path) -> OpenOptions {
     use std::os::unix::fs::OpenOptionsExt;
@@ -54,7 +56,7 @@ pub(crate) fn options(dir: &Path) -> OpenOptions {
     options
 }
 
-/// Options to write a new file.
+/// Returns options to create a file.
 #[cfg(not(unix))]
 pub(crate) fn options(_: &Path) -> OpenOptions {
     let mut options = OpenOptions::new();
@@ -62,14 +64,14 @@ pub(crate) fn options(_: &Path) -> OpenOptions {
     options
 }
 
-/// The permissions of a directory; the owner's alone if they cannot be read.
+/// Returns the permissions of a directory; the owner's alone if they cannot be read.
 #[cfg(unix)]
 fn mode(dir: &Path) -> u32 {
     use std::os::unix::fs::PermissionsExt;
     fs::metadata(dir).map_or(0o700, |metadata| metadata.permissions().mode() & 0o777)
 }
 
-/// Makes a directory that is its owner's alone.
+/// Creates a directory that only its owner can access.
 pub(crate) fn create_private_dir(dir: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
@@ -77,7 +79,7 @@ pub(crate) fn create_private_dir(dir: &Path) -> io::Result<()> {
     builder.create(dir)
 }
 
-/// Lets those read a directory and what is below it who may read the directory around it. Other libraries write files that
+/// Gives a directory and its content the permissions of the parent directory. Other libraries write files that
 /// everybody may read.
 #[cfg(unix)]
 pub(crate) fn adopt(dir: &Path) -> Result<(), RunDirError> {
@@ -94,25 +96,25 @@ pub(crate) fn adopt(dir: &Path) -> Result<(), RunDirError> {
     set(dir, mode(parent(dir)))
 }
 
-/// Nothing where files have no permissions.
+/// No-op on systems without file permissions.
 #[cfg(not(unix))]
 pub(crate) fn adopt(_: &Path) -> Result<(), RunDirError> {
     Ok(())
 }
 
-/// CriticInput a JSON file that maverl wrote.
+/// Reads a JSON file that maverl wrote.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, RunDirError> {
     let bytes = fs::read(path).at("read", path)?;
     serde_json::from_slice(&bytes).map_err(|e| damaged(path, e.to_string()))
 }
 
-/// The temporary name beside a path.
+/// Returns the temporary name beside a path.
 pub(crate) fn temporary(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!("{TEMPORARY}{name}"))
 }
 
-/// The directory a path is in.
+/// Returns the directory that contains a path.
 pub(crate) fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -120,7 +122,7 @@ pub(crate) fn parent(path: &Path) -> &Path {
     }
 }
 
-/// Makes the names in a directory durable.
+/// Makes the entries of a directory durable.
 pub(crate) fn sync_dir(dir: &Path) -> Result<(), RunDirError> {
     File::open(dir).and_then(|dir| dir.sync_all()).at("sync", dir)
 }
@@ -137,7 +139,7 @@ pub(crate) fn sync_tree(dir: &Path) -> Result<(), RunDirError> {
     sync_dir(dir)
 }
 
-/// The paths in a directory, sorted.
+/// Returns the paths in a directory, sorted.
 pub(crate) fn entries(dir: &Path) -> Result<Vec<PathBuf>, RunDirError> {
     let list = || fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>();
     let mut paths = list().at("list", dir)?;
@@ -145,19 +147,19 @@ pub(crate) fn entries(dir: &Path) -> Result<Vec<PathBuf>, RunDirError> {
     Ok(paths)
 }
 
-/// The last part of a path, as text.
+/// Returns the last component of a path as text.
 pub(crate) fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// The number in `step-000012` and `step-000012.jsonl.zst`.
+/// Parses the number in `step-000012` and `step-000012.jsonl.zst`.
 pub(crate) fn step_of(path: &Path) -> Option<u64> {
     let name = name(path);
     let number = name.strip_prefix("step-")?;
     number.split('.').next()?.parse().ok()
 }
 
-/// Removes everything in a directory whose name says that it was never completed.
+/// Removes incomplete files and directories, recognized by their names.
 pub(crate) fn sweep(dir: &Path) -> Result<(), RunDirError> {
     for path in entries(dir)?.into_iter().filter(|path| name(path).starts_with(TEMPORARY)) {
         remove(&path)?;
@@ -165,7 +167,7 @@ pub(crate) fn sweep(dir: &Path) -> Result<(), RunDirError> {
     Ok(())
 }
 
-/// Removes a file or a directory, if it is there.
+/// Removes a file or a directory, if it exists.
 pub(crate) fn remove(path: &Path) -> Result<(), RunDirError> {
     let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
     match removed {
@@ -174,7 +176,7 @@ pub(crate) fn remove(path: &Path) -> Result<(), RunDirError> {
     }
 }
 
-/// The SHA-256 of a file in hexadecimal, and its length.
+/// Returns the SHA-256 of a file in hexadecimal, and its length.
 pub(crate) fn hash_file(path: &Path) -> Result<(String, u64), RunDirError> {
     let hash = || {
         let (mut file, mut sha, mut bytes) = (File::open(path)?, Sha256::new(), 0u64);
@@ -191,7 +193,7 @@ pub(crate) fn hash_file(path: &Path) -> Result<(String, u64), RunDirError> {
     hash().at("read", path)
 }
 
-/// The SHA-256 of bytes in hexadecimal.
+/// Returns the SHA-256 of bytes in hexadecimal.
 pub(crate) fn hash_bytes(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
@@ -204,8 +206,8 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// A file name for any text: other characters than `a-z A-Z 0-9 _ - .` are written `%XX`, as is a leading point. No two
-/// texts have the same file name.
+/// Returns a file name for any text: characters other than `a-z A-Z 0-9 _ - .`, and a leading dot, are written `%XX`.
+/// Different texts have different file names.
 pub(crate) fn file_name(text: &str) -> String {
     let mut name = String::with_capacity(text.len());
     for (i, byte) in text.bytes().enumerate() {

@@ -1,4 +1,4 @@
-//! What can go wrong with the files of a run.
+//! Errors of the files of a run.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,21 +7,21 @@ use super::manifest::{Difference, FORMAT};
 use super::origin::MAY_CHANGE;
 use crate::metrics::NotFinite;
 
-/// Why a run directory, or a file in it, could not be written, read or trusted. Every message names the file.
+/// Error of writing, reading or verifying a run directory or a file in it. Every message names the file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunDirError {
-    /// The operating system refused.
+    /// An operation of the operating system failed.
     #[error("cannot {action} `{}`: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// Attempted operation.
         action: &'static str,
-        /// On what.
+        /// Path of the operation.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// `--out` names a directory with something in it.
+    /// `--out` names a directory that is not empty.
     #[error(
         "`{0}` is not empty; give another `--out`, or continue the run in it with `--resume {0}`",
         path.display()
@@ -30,29 +30,29 @@ pub enum RunDirError {
         /// The directory.
         path: PathBuf,
     },
-    /// The directory is not one that maverl made.
+    /// The directory was not created by maverl.
     #[error("`{}` is not a run directory: it has no `manifest.json`", path.display())]
     NotARun {
         /// The directory.
         path: PathBuf,
     },
-    /// A file is not what it was when it was written.
+    /// A file has changed since it was written.
     #[error("`{}` is damaged: {reason}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// How it differs, and what would help.
+        /// Difference and remedy.
         reason: String,
     },
-    /// Several files are not what they were when they were written.
+    /// Several files have changed since they were written.
     #[error("`{}` is not as its run left it:{}", dir.display(), lines(differences))]
     Altered {
         /// The directory.
         dir: PathBuf,
-        /// Each file, and how it differs.
+        /// Each file with its difference.
         differences: Vec<Difference>,
     },
-    /// A manifest of another version of the format.
+    /// A manifest has another version of the format.
     #[error(
         "`{}` has format {found}, this maverl reads format {FORMAT}; use the version that wrote it",
         path.display()
@@ -60,10 +60,10 @@ pub enum RunDirError {
     Format {
         /// The manifest.
         path: PathBuf,
-        /// Its version.
+        /// Version of the manifest.
         found: u64,
     },
-    /// `--resume` with something else than the run was started with.
+    /// `--resume` was given other settings than the run started with.
     #[error(
         "`{}` was made with something else; a run that goes on may change {MAY_CHANGE}:\n  {}",
         path.display(), differences.join("\n  ")
@@ -77,17 +77,17 @@ pub enum RunDirError {
     /// Another process has the run open for writing.
     #[error("`{}` is being written by another process; wait for it, or end it", path.display())]
     InUse {
-        /// The file it holds.
+        /// The locked file.
         path: PathBuf,
     },
-    /// The run has no checkpoint that fits the request.
+    /// The run has no checkpoint that matches the request.
     #[error("`{}` has no {wanted}; it has {}", path.display(), if found.is_empty() { "none".to_owned() } else { found.join(", ") })]
     NoCheckpoint {
         /// The directory of checkpoints.
         path: PathBuf,
-        /// What was asked for.
+        /// Requested checkpoint.
         wanted: String,
-        /// What there is.
+        /// Existing checkpoints.
         found: Vec<String>,
     },
     /// A value cannot be written as TOML or JSON.
@@ -95,7 +95,7 @@ pub enum RunDirError {
     Encode {
         /// The file.
         path: PathBuf,
-        /// What the serializer said.
+        /// Message of the serializer.
         reason: String,
     },
     /// A metric is NaN or infinite.
@@ -104,7 +104,7 @@ pub enum RunDirError {
 }
 
 impl RunDirError {
-    /// An error about everything in a directory that is not as it was written, if anything is.
+    /// Returns an error that lists all changed files of a directory, or `Ok` if there are none.
     pub(super) fn unless_none(dir: &Path, mut differences: Vec<Difference>) -> Result<(), Self> {
         match differences.len() {
             0 => Ok(()),
@@ -117,9 +117,9 @@ impl RunDirError {
     }
 }
 
-/// Gives an [`io::Result`] the file it is about.
+/// Adds the path of the operation to an [`io::Result`].
 pub(crate) trait At<T> {
-    /// The same result, with what was tried and on which path.
+    /// Adds the attempted operation and its path to an error.
     fn at(self, action: &'static str, path: &Path) -> Result<T, RunDirError>;
 }
 
@@ -129,14 +129,14 @@ impl<T> At<T> for io::Result<T> {
     }
 }
 
-/// Differences, a line each.
+/// Formats differences, one per line.
 fn lines(differences: &[Difference]) -> String {
     let line =
         |Difference { path, reason }: &Difference| format!("\n  `{}`: {reason}", path.display());
     differences.iter().map(line).collect()
 }
 
-/// A [`RunDirError::Damaged`].
+/// Returns a [`RunDirError::Damaged`].
 pub(crate) fn damaged(path: &Path, reason: impl Into<String>) -> RunDirError {
     RunDirError::Damaged { path: path.to_owned(), reason: reason.into() }
 }

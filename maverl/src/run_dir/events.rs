@@ -3,14 +3,14 @@
 //! A file is a sequence of records: `u64 length | u32 masked crc32c(length) | bytes | u32 masked crc32c(bytes)`, all little
 //! endian. Each record is a protobuf `Event`; the four fields that scalars need are encoded by hand.
 
-/// The record every file begins with.
+/// Returns the first record of every file.
 pub(crate) fn header(wall_time: f64) -> Vec<u8> {
     let mut event = wall(wall_time);
     length_delimited(&mut event, 3, b"brain.Event:2"); // Event.file_version
     record(&event)
 }
 
-/// One step's scalars.
+/// Returns the record with the scalars of one step.
 pub(crate) fn scalars<'a>(
     wall_time: f64,
     step: u64,
@@ -19,11 +19,11 @@ pub(crate) fn scalars<'a>(
     let mut summary = Vec::new();
     for (tag, number) in values {
         let mut value = Vec::new();
-        length_delimited(&mut value, 1, tag.as_bytes()); // RunSummary.Value.tag
-        value.push(2 << 3 | 5); // RunSummary.Value.simple_value, 32 bit
+        length_delimited(&mut value, 1, tag.as_bytes()); // Summary.Value.tag
+        value.push(2 << 3 | 5); // Summary.Value.simple_value, 32 bit
         #[allow(clippy::cast_possible_truncation)] // the format has single precision
         value.extend((number as f32).to_le_bytes());
-        length_delimited(&mut summary, 1, &value); // RunSummary.value
+        length_delimited(&mut summary, 1, &value); // Summary.value
     }
     let mut event = wall(wall_time);
     event.push(2 << 3); // Event.step, varint
@@ -48,7 +48,7 @@ fn record(event: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// TensorFlow masks checksums so that a checksum of data that holds checksums stays good.
+/// Masks a checksum as TensorFlow does, so that data that contains checksums can be checksummed.
 fn masked(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
@@ -72,7 +72,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// CriticInput records and checks both checksums of each.
+    /// Reads records and verifies both checksums of each.
     fn records(mut bytes: &[u8]) -> Vec<Vec<u8>> {
         let mut records = Vec::new();
         while !bytes.is_empty() {

@@ -1,4 +1,4 @@
-//! What is written into a run directory while its run goes on, and what the manifest vouches for.
+//! Files that are written into a run directory during a run, and their entries in the manifest.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,28 +18,28 @@ use super::{CONFIG, Journal, Origin, PROVENANCE, RESOLVED, RunDir, SUMMARY, reso
 use crate::metrics::Metrics;
 use crate::trajectory::Episode;
 
-/// Evaluations that are not of a step.
+/// Evaluations that belong to no step.
 const NAMED: [&str; 4] = ["before", "before-greedy", "after", "after-greedy"];
 
-/// What a file of a run directory is.
+/// Kind of a file of a run directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// What the run started from.
+    /// Part of the run's origin.
     Origin,
-    /// Of this step.
+    /// Belongs to this step.
     Step(u64),
-    /// Of the evaluation before training.
+    /// Belongs to the evaluation before training.
     Before,
-    /// Of the evaluation after training.
+    /// Belongs to the evaluation after training.
     After,
-    /// Below `checkpoints`, where every checkpoint vouches for itself.
+    /// Below `checkpoints`: each checkpoint has its own manifest.
     Checkpoint,
-    /// It is complete only when the run has ended.
+    /// Complete only when the run has ended.
     End,
 }
 
 impl Kind {
-    /// The kind of a file by its path in the directory.
+    /// Returns the kind of a file by its path in the directory.
     pub(super) fn of(file: &str) -> Self {
         let name = file.rsplit('/').next().unwrap_or_default();
         match file.split('/').next() {
@@ -54,7 +54,7 @@ impl Kind {
         }
     }
 
-    /// The file is still as it is when the run has gone back to a step, and does or does not go on from there.
+    /// Returns true if the file stays valid when the run returns to `step`; `goes_on` is true if it then continues.
     fn lasts(self, step: u64, goes_on: bool) -> bool {
         match self {
             Self::Origin | Self::Before => true,
@@ -65,33 +65,34 @@ impl Kind {
     }
 }
 
-/// Whether a file holds episodes, which no other file needs.
+/// Returns true if a file holds episodes. No other file depends on it.
 fn is_episodes(file: &str) -> bool {
     file.ends_with(".jsonl.zst")
 }
 
 impl RunDir {
-    /// The rollouts of a step.
+    /// Returns the path of the rollouts of a step.
     pub fn rollouts(&self, step: u64) -> PathBuf {
         self.path.join(rollouts(step))
     }
 
-    /// The report of an evaluation (`before`, `after`).
+    /// Returns the path of the report of an evaluation (`before`, `after`).
     pub fn evaluation(&self, name: &str) -> PathBuf {
         self.path.join(format!("evaluations/{name}.json"))
     }
 
-    /// The episodes of an evaluation: `before` and `after`, the same with `-greedy`, and `step-000010` for a validation.
+    /// Returns the path of the episodes of an evaluation: `before` and `after`, the same with `-greedy`, and
+    /// `step-000010` for a validation.
     pub fn evaluation_episodes(&self, name: &str) -> PathBuf {
         self.path.join(format!("evaluations/{name}.jsonl.zst"))
     }
 
-    /// What came of the run.
+    /// Returns the path of the summary of the run.
     pub fn summary(&self) -> PathBuf {
         self.path.join(SUMMARY)
     }
 
-    /// The steps there are rollouts of, ascending.
+    /// Returns the steps that have rollouts, ascending.
     ///
     /// # Errors
     ///
@@ -103,7 +104,7 @@ impl RunDir {
         Ok(steps)
     }
 
-    /// The metrics of every step, by step; those of the evaluation before training are step 0's.
+    /// Returns the metrics by step. Step 0 holds those of the evaluation before training.
     ///
     /// # Errors
     ///
@@ -142,7 +143,7 @@ impl RunDir {
         Ok(())
     }
 
-    /// Writes the report of an evaluation, and vouches for it.
+    /// Writes the report of an evaluation, and lists it in the manifest.
     ///
     /// # Errors
     ///
@@ -157,7 +158,7 @@ impl RunDir {
         self.vouch()
     }
 
-    /// CriticInput the report of an evaluation; `None` if it was not made.
+    /// Reads the report of an evaluation; `None` if there is none.
     ///
     /// # Errors
     ///
@@ -170,7 +171,7 @@ impl RunDir {
         if path.exists() { read_json(&path).map(Some) } else { Ok(None) }
     }
 
-    /// Writes what is complete by now into the manifest.
+    /// Writes all files that are complete now into the manifest.
     ///
     /// # Errors
     ///
@@ -179,21 +180,21 @@ impl RunDir {
         self.manifest.write(&self.path)
     }
 
-    /// How many files the manifest vouches for.
+    /// Returns the number of files in the manifest.
     pub fn listed(&self) -> usize {
         self.manifest.files.len()
     }
 
-    /// Everything that the manifest vouches for and that is not as it was written, up to `step`. The newest checkpoint is
-    /// verified when it is opened; of the others only the list of their files is.
+    /// Returns all files up to `step` that differ from the manifest. The newest checkpoint is verified when it is
+    /// opened; of the others, only the lists of files are verified.
     ///
     /// # Errors
     ///
-    /// If a file is there and cannot be read.
+    /// If a file exists and cannot be read.
     pub fn differences(&self, step: u64) -> Result<Vec<Difference>, RunDirError> {
         self.manifest.differences(&self.path, |file| match Kind::of(file) {
             Kind::Step(of) => of <= step,
-            // Who removes a checkpoint wants to go on from another.
+            // A missing checkpoint is allowed: removing one is how to resume from an earlier one.
             Kind::Checkpoint => {
                 let path = self.path.join(file);
                 path.exists() || parent(&path).join("trainer.json").exists()
@@ -202,8 +203,8 @@ impl RunDir {
         })
     }
 
-    /// Refuses a directory in which something up to `step` is not as it was written. Files of episodes may be missing where
-    /// `missing` allows it; these are forgotten.
+    /// Fails if a file up to `step` differs from the manifest. Files of episodes may be missing if `missing` allows it;
+    /// they are removed from the manifest.
     ///
     /// # Errors
     ///
@@ -223,15 +224,15 @@ impl RunDir {
         Ok(gone)
     }
 
-    /// Prepares the directory for going on after `step`, perhaps with what may change: what a crash left and what belongs
-    /// to later steps is removed, and so is what the manifest does not vouch for.
+    /// Prepares the directory for resuming after `step`, possibly with changed settings. Removes incomplete files,
+    /// files of later steps, and files that are not in the manifest.
     ///
     /// # Errors
     ///
     /// If the disk fails.
     pub fn reopen(&mut self, origin: &Origin, step: u64) -> Result<(), RunDirError> {
         let goes_on = origin.config.steps > step;
-        // First the manifest, so that whatever is removed or replaced next is never missed.
+        // The manifest is written first, so that a file that is removed or replaced next is never reported as missing.
         self.manifest.files.retain(|file, _| Kind::of(file).lasts(step, goes_on));
         let changed = self.announce(origin)?;
         self.vouch()?;
@@ -257,7 +258,7 @@ impl RunDir {
         Ok(())
     }
 
-    /// Lists what of the origin changes, with the old and the new content, in the manifest.
+    /// Lists the changed files of the origin in the manifest, with both the old and the new content.
     fn announce(&mut self, origin: &Origin) -> Result<Vec<(&'static str, Vec<u8>)>, RunDirError> {
         let origin = origin.placed(&self.path)?;
         let mut provenance = self.origin()?.provenance;
@@ -287,12 +288,12 @@ impl RunDir {
         Ok(changed)
     }
 
-    /// Lists every file of the run in the manifest, `growing` as their writer knows them, and verifies what was listed
-    /// before. Called when nothing is being written any more.
+    /// Lists every file of the run in the manifest, with the given hashes of `growing` files, and verifies the files
+    /// that were listed before. Called when no file is being written.
     ///
     /// # Errors
     ///
-    /// If a file cannot be read or is not as it was written, or the manifest cannot be written.
+    /// If a file cannot be read or has changed, or the manifest cannot be written.
     pub fn seal(
         &mut self,
         growing: BTreeMap<String, FileHash>,
@@ -309,13 +310,13 @@ impl RunDir {
         self.vouch()
     }
 
-    /// Whether the manifest vouches for files that are complete only when a run has ended.
+    /// Returns true if the manifest lists files that are complete only when a run has ended.
     pub fn is_sealed(&self) -> bool {
         GROWING.iter().all(|file| self.manifest.files.contains_key(*file))
     }
 }
 
-/// What may be missing in a run directory.
+/// Files that may be missing in a run directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Missing {
     /// Nothing.
@@ -329,7 +330,7 @@ fn rollouts(step: u64) -> String {
     format!("rollouts/step-{step:06}.jsonl.zst")
 }
 
-/// Whether a path in `rollouts` or `evaluations` has a name that runs give.
+/// Returns true if a path in `rollouts` or `evaluations` has a name that runs write.
 fn is_ours(path: &Path) -> bool {
     let name = name(path);
     let stem = name.strip_suffix(".jsonl.zst").or_else(|| name.strip_suffix(".json"));

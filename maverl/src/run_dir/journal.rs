@@ -1,4 +1,4 @@
-//! The files of a run that grow with every step.
+//! Growing files of a run, which get a row at every step.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,13 +12,14 @@ use crate::metrics::Metrics;
 
 const METRICS: &str = "metrics.jsonl";
 const TIMING: &str = "timing.jsonl";
-/// TensorBoard looks for `tfevents` in the name; a fixed one lets a resumed run continue the file.
+/// Name of the TensorBoard file. TensorBoard requires `tfevents` in the name; a fixed name lets a resumed run continue
+/// the file.
 const EVENTS: &str = "events.out.tfevents.0.maverl";
 
-/// The files that grow.
+/// Names of the growing files.
 pub(super) const GROWING: [&str; 3] = [METRICS, TIMING, EVENTS];
 
-/// The name in `timing.jsonl` of how long a step took, evaluations left out.
+/// Name in `timing.jsonl` of the duration of a step, evaluations excluded.
 pub const STEP_SECONDS: &str = "time/step_s";
 
 /// A line of `metrics.jsonl`.
@@ -29,7 +30,7 @@ struct Row {
     metrics: Metrics,
 }
 
-/// The files of a run that grow with every step: metrics, timing, TensorBoard events.
+/// Growing files of a run: metrics, timing, TensorBoard events.
 #[derive(Debug)]
 pub struct Journal {
     metrics: AppendFile,
@@ -38,18 +39,18 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the files of a run directory, which begin as a checkpoint knows them; a file it does not know is new. What
-    /// comes after that stays until [`Journal::cut`].
+    /// Opens the growing files of a run directory at the state that a checkpoint recorded; files without a record are
+    /// new. Content after the recorded state is kept until [`Journal::cut`].
     ///
     /// # Errors
     ///
-    /// If another process writes this run, or a file does not begin as the checkpoint knows it.
+    /// If another process writes this run, or a file does not begin as recorded.
     pub fn open(dir: &Path, files: &BTreeMap<String, FileHash>) -> Result<Self, RunDirError> {
         let open = |name: &str| AppendFile::open(&dir.join(name), files.get(name));
         Ok(Self { metrics: open(METRICS)?, timing: open(TIMING)?, events: open(EVENTS)? })
     }
 
-    /// Cuts the files back to what the checkpoint knows.
+    /// Truncates the files to the state that the checkpoint recorded.
     ///
     /// # Errors
     ///
@@ -60,17 +61,17 @@ impl Journal {
         self.events.cut()
     }
 
-    /// Whether a process has a run open for writing.
+    /// Returns true if a process has the run open for writing.
     pub(super) fn is_locked(dir: &Path) -> bool {
         AppendFile::is_locked(&dir.join(METRICS))
     }
 
-    /// Whether a run has any row.
+    /// Returns true if a run has any row.
     pub(super) fn has_rows(dir: &Path) -> bool {
         fs::metadata(dir.join(METRICS)).is_ok_and(|metadata| metadata.len() > 0)
     }
 
-    /// The rows of a run, by step; rows of one step are one. A line that is still being written is left out.
+    /// Returns the rows of a run by step, with rows of the same step merged. An incomplete last line is skipped.
     pub(super) fn metrics(dir: &Path) -> Result<BTreeMap<u64, Metrics>, RunDirError> {
         let path = dir.join(METRICS);
         let text = fs::read_to_string(&path).at("read", &path)?;
@@ -82,7 +83,7 @@ impl Journal {
         Ok(rows)
     }
 
-    /// Appends a step's row to each file. `wall_time` (seconds since 1970) goes to TensorBoard only.
+    /// Appends a step's row to each file. `wall_time` (seconds since 1970) is written to TensorBoard only.
     ///
     /// # Errors
     ///
@@ -105,7 +106,7 @@ impl Journal {
         self.events.append(&records)
     }
 
-    /// Seconds of all steps so far, those of earlier processes included.
+    /// Returns the seconds of all steps so far, those of earlier processes included.
     ///
     /// # Errors
     ///
@@ -113,7 +114,7 @@ impl Journal {
     pub fn seconds(&self) -> Result<f64, RunDirError> {
         let path = self.timing.path();
         let text = fs::read_to_string(path).at("read", path)?;
-        // The sum of no number is -0.0.
+        // The sum of an empty iterator is -0.0.
         text.lines().try_fold(0.0, |seconds, line| {
             let row: BTreeMap<String, f64> =
                 serde_json::from_str(line).map_err(|e| damaged(path, e.to_string()))?;
@@ -121,7 +122,7 @@ impl Journal {
         })
     }
 
-    /// Makes everything appended durable, and says what each file is now, for a checkpoint.
+    /// Makes everything appended durable, and returns each file's hash and length for a checkpoint.
     ///
     /// # Errors
     ///

@@ -10,43 +10,43 @@ use serde::{Deserialize, Serialize};
 use super::disk::{TEMPORARY, entries, hash_bytes, hash_file, name, read_json, write_json};
 use super::error::{At, RunDirError, damaged};
 
-/// The version of the format of run directories and checkpoints.
+/// Version of the format of run directories and checkpoints.
 pub const FORMAT: u64 = 2;
 
-/// The name of the file a [`Manifest`] is kept in.
+/// Name of the file of a [`Manifest`].
 pub const MANIFEST: &str = "manifest.json";
 
-/// What a directory holds. In a checkpoint it is written last: a directory without one is not complete.
+/// Content of a directory. In a checkpoint, it is written last: a directory without a manifest is incomplete.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// See [`FORMAT`].
     pub format: u64,
-    /// Each file by its path below the directory, parts separated by `/`.
+    /// Hash of each file by its path below the directory, components separated by `/`.
     pub files: BTreeMap<String, FileHash>,
-    /// What a file may be as well: it was about to be replaced when the manifest was written.
+    /// Alternative content of files that were about to be replaced when the manifest was written.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub replaced: BTreeMap<String, FileHash>,
 }
 
-/// A file's content in two numbers.
+/// Hash and length of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileHash {
-    /// Of the content, in hexadecimal.
+    /// SHA-256 of the content, in hexadecimal.
     pub sha256: String,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
-/// A file that is not as it was written.
+/// A file that has changed since it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// The file.
     pub path: PathBuf,
-    /// How it differs.
+    /// Description of the difference.
     pub reason: String,
 }
 
-/// A manifest with its own checksum, so that one that was changed is not taken for a change of the files it lists.
+/// A manifest with its own checksum, so that a changed manifest is not reported as changed files.
 #[derive(Serialize, Deserialize)]
 struct Signed {
     #[serde(flatten)]
@@ -55,12 +55,12 @@ struct Signed {
 }
 
 impl FileHash {
-    /// The hash of a file with this content.
+    /// Returns the hash of a file with this content.
     pub fn of(bytes: &[u8]) -> Self {
         Self { sha256: hash_bytes(bytes), bytes: bytes.len() as u64 }
     }
 
-    /// The hash of a file, which is read piece by piece.
+    /// Returns the hash of a file, which is read in blocks.
     ///
     /// # Errors
     ///
@@ -72,13 +72,12 @@ impl FileHash {
 }
 
 impl Manifest {
-    /// A manifest of no file.
+    /// Returns a manifest of no files.
     pub fn empty() -> Self {
         Self { format: FORMAT, files: BTreeMap::new(), replaced: BTreeMap::new() }
     }
 
-    /// Hashes every file below a directory. A subdirectory with a manifest of its own stands for itself: only its
-    /// manifest is listed.
+    /// Hashes every file below a directory. Of a subdirectory with its own manifest, only that manifest is listed.
     ///
     /// # Errors
     ///
@@ -99,11 +98,11 @@ impl Manifest {
         write_json(&dir.join(MANIFEST), &signed).map(drop)
     }
 
-    /// CriticInput `manifest.json`.
+    /// Reads `manifest.json`.
     ///
     /// # Errors
     ///
-    /// If it is missing or damaged, or of a format this version does not know.
+    /// If it is missing or damaged, or of an unknown format.
     pub fn read(dir: &Path) -> Result<Self, RunDirError> {
         #[derive(Deserialize)]
         struct Version {
@@ -121,14 +120,14 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// The checksum of what the manifest says.
+    /// Returns the checksum of the manifest's content.
     fn sha256(&self, dir: &Path) -> Result<String, RunDirError> {
         let bytes = serde_json::to_vec(self)
             .map_err(|e| RunDirError::Encode { path: dir.join(MANIFEST), reason: e.to_string() })?;
         Ok(hash_bytes(&bytes))
     }
 
-    /// Checks that every listed file whose path `wanted` accepts is as it was written.
+    /// Verifies every listed file whose path `wanted` accepts.
     ///
     /// # Errors
     ///
@@ -137,12 +136,12 @@ impl Manifest {
         RunDirError::unless_none(dir, self.differences(dir, wanted)?)
     }
 
-    /// Every listed file whose path `wanted` accepts and that is missing or not as it was written. Files are read piece by
-    /// piece.
+    /// Returns every listed file whose path `wanted` accepts and that is missing or has changed. Files are read in
+    /// blocks.
     ///
     /// # Errors
     ///
-    /// If a file is there and cannot be read.
+    /// If a file exists and cannot be read.
     pub fn differences(
         &self,
         dir: &Path,
@@ -159,7 +158,7 @@ impl Manifest {
     }
 }
 
-/// How a file differs from what is expected of it, if it does.
+/// Describes the difference between a file and its expected hash, if there is one.
 fn differs(
     path: &Path,
     expected: &FileHash,
@@ -260,7 +259,7 @@ mod tests {
         let path = dir.path().join(MANIFEST);
         let good = fs::read_to_string(&path).unwrap();
         let (weights, _) = good.split_once(WEIGHTS).unwrap();
-        // Every two digits of the checksum of the weights, and its length.
+        // Every second digit of the checksum of the weights, and its length.
         for at in weights.len() + WEIGHTS.len()..good.len() {
             let mut bad = good.clone().into_bytes();
             for digit in [at, at + 1] {

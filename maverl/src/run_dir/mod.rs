@@ -1,21 +1,24 @@
-//! The run directory: the whole truth of a run, in files that can be read without maverl.
+//! The run directory: the complete record of a run, in files that can be read without maverl.
 //!
 //! ```text
 //! runs/search-1/
 //!   config.toml  resolved.toml       the configuration as given, and with every default
 //!   provenance.json                  version, hashes of data and weights, device
-//!   metrics.jsonl                    a row a step, no clock: equal runs have equal files
-//!   timing.jsonl                     the clock's part
-//!   events.out.tfevents.0.maverl     the same for TensorBoard
+//!   metrics.jsonl                    one row per step, without a clock: equal runs have equal files
+//!   timing.jsonl                     times of each step
+//!   events.out.tfevents.0.maverl     both, for TensorBoard
 //!   rollouts/step-000012.jsonl.zst   every episode and turn of a step, token ids and log-probs included
 //!   evaluations/before.json          see `EvalReport`; its episodes are in `before.jsonl.zst`
 //!   checkpoints/step-000010/         see `Checkpoints`
-//!   summary.json  manifest.json      what came of it; checksums of all files
+//!   summary.json  manifest.json      results; checksums of all files
 //! ```
 //!
-//! A directory appears under its name only when its first three files are complete. Files that grow are cut back to
-//! what the last checkpoint knows when a run is resumed; all others are replaced whole. The manifest vouches, at any time,
-//! for whatever will not change any more, and the newest checkpoint for the start of the files that grow.
+//! A directory appears under its name only when its first three files are complete. When a run is resumed, growing
+//! files
+//! are truncated to the state that the last checkpoint recorded; all others are replaced whole. At any time, the
+//! manifest
+//! holds the checksums of all files that will not change, and the newest checkpoint those of the start of the growing
+//! files.
 
 mod append;
 pub(crate) mod disk;
@@ -56,19 +59,19 @@ const RESOLVED: &str = "resolved.toml";
 const PROVENANCE: &str = "provenance.json";
 const SUMMARY: &str = "summary.json";
 
-/// Which directory a run is written to.
+/// Directory that a run is written to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunLocation {
     /// `<parent>/<stem>-<n>` with the first free n.
     Next {
-        /// Usually `runs`.
+        /// Parent directory, usually `runs`.
         parent: PathBuf,
-        /// Usually the stem of the configuration file.
+        /// Name without the number, usually the stem of the configuration file.
         stem: String,
     },
-    /// This directory, which is empty or not there yet.
+    /// This directory, which is empty or does not exist.
     New(PathBuf),
-    /// A run directory, whose run is continued.
+    /// Directory of a run that is resumed.
     Resume(PathBuf),
 }
 
@@ -76,16 +79,16 @@ pub enum RunLocation {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunDir {
     path: PathBuf,
-    /// What is complete and does not change any more.
+    /// Files that are complete and do not change any more.
     manifest: Manifest,
 }
 
 impl RunDir {
-    /// Makes a new run directory.
+    /// Creates a new run directory.
     ///
     /// # Errors
     ///
-    /// If the directory has something in it, or cannot be written.
+    /// If the directory is not empty, or cannot be written.
     pub fn create(path: &Path, origin: &Origin) -> Result<Self, RunDirError> {
         if path.exists() && !entries(path)?.is_empty() {
             return Err(RunDirError::NotEmpty { path: path.to_owned() });
@@ -96,7 +99,7 @@ impl RunDir {
         sweep_of_the_dead(path)?;
         let made = origin.placed(path).and_then(|origin| stage(&staged, &origin));
         let made = made.and_then(|manifest| {
-            // Renaming replaces an empty directory and refuses any other, so two runs never share one.
+            // Renaming replaces an empty directory and fails for any other, so two runs never share one.
             fs::rename(&staged, path).map_err(|source| match source.kind() {
                 io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => {
                     RunDirError::NotEmpty { path: path.to_owned() }
@@ -106,14 +109,14 @@ impl RunDir {
             Ok(manifest)
         });
         let manifest = made.inspect_err(|_| {
-            // What is left only takes space; the error worth telling is the first one.
+            // A remaining temporary directory only takes space. The first error is the one to report.
             let _ = remove(&staged);
         })?;
         sync_dir(above)?;
         Ok(Self { path: path.to_owned(), manifest })
     }
 
-    /// Makes `<parent>/<stem>-<n>` with the first free n.
+    /// Creates `<parent>/<stem>-<n>` with the first free n.
     ///
     /// # Errors
     ///
@@ -121,7 +124,7 @@ impl RunDir {
     pub fn create_next(parent: &Path, stem: &str, origin: &Origin) -> Result<Self, RunDirError> {
         loop {
             match Self::create(&next(parent, stem), origin) {
-                Err(RunDirError::NotEmpty { .. }) => {} // another process was faster
+                Err(RunDirError::NotEmpty { .. }) => {} // another process created it first
                 made => return made,
             }
         }
@@ -131,7 +134,7 @@ impl RunDir {
     ///
     /// # Errors
     ///
-    /// If it is none, has an unknown format, or what its run started from was changed.
+    /// If it is not a run directory, has an unknown format, or its origin was changed.
     pub fn open(path: &Path) -> Result<Self, RunDirError> {
         if !path.join(MANIFEST).is_file() {
             return Err(RunDirError::NotARun { path: path.to_owned() });
@@ -153,17 +156,17 @@ impl RunDir {
         Ok(Self { path: path.to_owned(), manifest })
     }
 
-    /// Where it is.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The configuration with every default: a file that `maverl` reads like any other.
+    /// Returns the path of the configuration with every default, a valid configuration file.
     pub fn resolved(&self) -> PathBuf {
         self.path.join(RESOLVED)
     }
 
-    /// What the run started from.
+    /// Returns the origin of the run.
     ///
     /// # Errors
     ///
@@ -181,11 +184,11 @@ impl RunDir {
         Ok(Origin { given: read(CONFIG)?, config, base, provenance })
     }
 
-    /// Refuses anything else than the run started from.
+    /// Compares another origin with that of the run.
     ///
     /// # Errors
     ///
-    /// [`RunDirError::Changed`] with every difference, if anything differs that may not change when a run goes on.
+    /// [`RunDirError::Changed`] with every difference in settings that may not change on resume.
     pub fn compare(&self, now: &Origin) -> Result<(), RunDirError> {
         let differences = self.origin()?.differences(now, &self.path)?;
         if differences.is_empty() {
@@ -194,29 +197,29 @@ impl RunDir {
         Err(RunDirError::Changed { path: self.path.clone(), differences })
     }
 
-    /// Whether a process is writing the run.
+    /// Returns true if a process is writing the run.
     pub fn is_running(&self) -> bool {
         Journal::is_locked(&self.path)
     }
 
-    /// Whether the run has appended any row of metrics.
+    /// Returns true if the run has any row of metrics.
     pub fn has_rows(&self) -> bool {
         Journal::has_rows(&self.path)
     }
 }
 
-/// What is said of a configuration that was changed in a run directory.
+/// Message about an edited configuration in a run directory.
 const EDITED: &str = "a run goes on with the configuration it has: put the file back as it was, and give what may change \
                       beside `--resume`, as in `--steps 200` or `--set algorithm.max_flat_steps=20`";
 
-/// `<parent>/<stem>-<n>` with the first free n.
+/// Returns `<parent>/<stem>-<n>` with the first free n.
 pub(crate) fn next(parent: &Path, stem: &str) -> PathBuf {
     let path = |n: u64| parent.join(format!("{stem}-{n}"));
     (1..).map(path).find(|path| !path.exists()).unwrap_or_else(|| path(1))
 }
 
-/// Removes what processes that are gone have left of this run directory under a temporary name. Whether one is gone is
-/// known where there is `/proc`.
+/// Removes temporary directories of this run that were left by dead processes. Process state is known only where
+/// `/proc` exists.
 fn sweep_of_the_dead(path: &Path) -> Result<(), RunDirError> {
     let prefix = format!("{TEMPORARY}{}-", name(path));
     let gone = |process: u32| {
@@ -236,7 +239,7 @@ fn resolved(config: &Config, dir: &Path) -> Result<String, RunDirError> {
         .map_err(|e| RunDirError::Encode { path: dir.join(RESOLVED), reason: e.to_string() })
 }
 
-/// Everything a run directory begins with, durable, under a temporary name.
+/// Writes the initial files of a run directory, durably, under a temporary name.
 fn stage(staged: &Path, origin: &Origin) -> Result<Manifest, RunDirError> {
     remove(staged)?;
     for part in ["", "rollouts", "evaluations", "checkpoints"] {

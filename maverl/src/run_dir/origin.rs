@@ -1,4 +1,4 @@
-//! What a run starts from, and what of it may change when the run goes on.
+//! Origin of a run: its configuration and data, and the settings that may change on resume.
 
 use std::path::{Path, PathBuf};
 
@@ -10,12 +10,12 @@ use super::{RESOLVED, RunDirError};
 use crate::config::Config;
 use crate::run_dir::Provenance;
 
-/// What may change, for people.
+/// Description for users of the settings that may change.
 pub(super) const MAY_CHANGE: &str = "`steps`, `base`, `eval`, `checkpoint`, `algorithm.max_flat_steps`, `rollout.max_episodes`, \
      `rollout.max_unscored`, `models.*.gradient_checkpointing`, `runtime` but for its `micro_batch_tokens`, and how \
      endpoints are reached";
 
-/// Keys that no trained weight depends on. A `*` is any name.
+/// Keys that no trained weight depends on. A `*` matches any name.
 const FREE: [&str; 20] = [
     "steps",
     "base",
@@ -39,24 +39,24 @@ const FREE: [&str; 20] = [
     "endpoints.*.completion_price",
 ];
 
-/// The names of held-out data in [`Provenance::data`] begin so.
+/// Prefix of the names of held-out data in [`Provenance::data`].
 pub(crate) const HELD_OUT: &str = "held out ";
 
-/// What a run starts from; written before its first step and compared when it is resumed.
+/// Origin of a run; written before its first step and compared when the run is resumed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Origin {
-    /// The configuration as the user gave it, with everything that was given beside it; empty where there was no file.
+    /// Configuration as the user gave it, with everything that was given beside it; empty if there was no file.
     pub given: String,
-    /// The configuration with every default.
+    /// Configuration with every default.
     pub config: Config,
-    /// The directory that relative paths of the configuration start from, absolute.
+    /// Absolute directory that relative paths of the configuration start from.
     pub base: PathBuf,
-    /// Data, weights, version, machine.
+    /// Versions and hashes of data, weights, program and machine.
     pub provenance: Provenance,
 }
 
 impl Origin {
-    /// Everything that makes another run of it, as lines for the user.
+    /// Returns every difference that changes the run, as lines for the user.
     pub(super) fn differences(&self, now: &Self, path: &Path) -> Result<Vec<String>, RunDirError> {
         let value = |config: &Config| {
             Value::try_from(config).map_err(|e| RunDirError::Encode {
@@ -69,14 +69,14 @@ impl Origin {
         compare(&mut Vec::new(), Some(&then), Some(&later), &mut differences);
         differences.retain(|(key, _)| !is_free(key));
         let mut lines: Vec<String> = differences.into_iter().map(|(_, line)| line).collect();
-        // Other evaluations play other tasks. The same ones must play the same.
+        // Changed evaluations use other tasks. Unchanged evaluations must use the same tasks.
         let evaluates_otherwise = self.config.eval != now.config.eval;
         let ignored = |data: &str| evaluates_otherwise && data.starts_with(HELD_OUT);
         self.provenance.differences(&now.provenance, ignored, &mut lines);
         Ok(lines)
     }
 
-    /// The same in a run directory: `base` leads from there to where it is.
+    /// Returns the same origin for a run directory, with `base` relative to it.
     pub(super) fn placed(&self, dir: &Path) -> Result<Self, RunDirError> {
         let base = relative(dir, &self.base);
         let Some(base) = base.to_str() else {
@@ -88,7 +88,7 @@ impl Origin {
                 document.insert("base", toml_edit::value(base));
                 document.to_string()
             }
-            // A program may keep what it likes here.
+            // Callers of the library may store any text here.
             _ => self.given.clone(),
         };
         let config = Config { base: Some(base.to_owned()), ..self.config.clone() };
@@ -96,7 +96,7 @@ impl Origin {
     }
 }
 
-/// Whether a key, or a table around it, is free.
+/// Returns true if a key, or a table that contains it, is free.
 fn is_free(key: &[String]) -> bool {
     FREE.iter().any(|free| {
         let parts: Vec<&str> = free.split('.').collect();
@@ -105,7 +105,7 @@ fn is_free(key: &[String]) -> bool {
     })
 }
 
-/// Adds a line for each leaf at which two configurations differ, with its key.
+/// Adds a line with the key for each leaf at which two configurations differ.
 fn compare(
     key: &mut Vec<String>,
     then: Option<&Value>,
@@ -134,13 +134,13 @@ fn compare(
     lines.push((key.clone(), format!("`{name}` was {}, is {}", show(then), show(now))));
 }
 
-/// The way from a directory, whose last part need not be there yet, to another, links followed.
+/// Returns the relative path from a directory, whose last component may not exist yet, to another, with links resolved.
 fn relative(from: &Path, to: &Path) -> PathBuf {
     let absolute = |path: &Path| {
         let lexical = || std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         path.canonicalize().unwrap_or_else(|_| lexical())
     };
-    // A run directory may be opened through a link.
+    // The run directory may be opened through a link.
     let from = from.canonicalize().unwrap_or_else(|_| absolute(parent(from)).join(name(from)));
     let to = absolute(to);
     let shared = from.components().zip(to.components()).take_while(|(a, b)| a == b).count();

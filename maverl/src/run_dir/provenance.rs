@@ -1,27 +1,28 @@
-//! What a run was made of, besides its configuration.
+//! Provenance of a run: everything besides its configuration that its results depend on.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What a run was made of, besides its configuration. No clock and no path: equal runs have equal provenance.
+/// Everything besides the configuration that the results of a run depend on. It has no clock and no path: equal runs
+/// have equal provenance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Provenance {
-    /// Of maverl.
+    /// Version of maverl.
     pub version: String,
-    /// SHA-256 of the tasks of each split that is used, as JSON.
+    /// SHA-256 of the tasks of each used split, as JSON.
     pub data: BTreeMap<String, String>,
     /// Fingerprint of each policy's starting weights.
     pub weights: BTreeMap<String, String>,
-    /// What the numbers were computed on.
+    /// Device of the computations.
     pub device: String,
-    /// Threads of the numeric kernels. Results do not depend on it.
+    /// Number of threads of the numeric kernels. Results do not depend on it.
     pub threads: usize,
 }
 
 impl Provenance {
-    /// Adds a line for each difference that makes another run of it. Version and machine do not, nor do the splits that
-    /// `ignored` names.
+    /// Adds a line for each difference that changes the run. Version and machine do not change it, nor do the splits in
+    /// `ignored`.
     pub(super) fn differences(
         &self,
         now: &Self,

@@ -11,17 +11,17 @@ use super::error::{At, RunDirError, damaged};
 use crate::task::Task;
 use crate::trajectory::{Episode, Outcome, RewardPart, Turn};
 
-/// Longest line, and longest file, in bytes before compression. An episode is a line for itself and one for each turn.
+/// Maximum length of a line and of a file, in bytes before compression. An episode has one line, and one for each turn.
 const LONGEST: u64 = 64 << 20;
 const MOST: u64 = 4 << 30;
-/// Turns for which an episode has room at once.
+/// Number of turns for which an episode preallocates memory.
 const TURNS: usize = 1 << 10;
 
-/// One line. Externally tagged, so that numbers are read straight into their types and round-trip to the bit.
+/// A line of the file. Externally tagged, so that numbers are read straight into their types and round-trip to the bit.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
-    /// `turns` lines of its turns follow.
+    /// Header of an episode, followed by `turns` lines of its turns.
     Episode {
         task: Task,
         index: u32,
@@ -31,7 +31,7 @@ enum Line {
         rewards: Vec<RewardPart>,
         turns: usize,
     },
-    /// The task's id and the episode's index are repeated, so that a line found by `grep` says where it belongs.
+    /// A turn, with the task's id and the episode's index, so that a line found by `grep` is identified.
     Turn { task: String, episode: u32, turn: Turn },
 }
 
@@ -44,7 +44,7 @@ pub fn write_rollouts(path: &Path, episodes: &[Episode]) -> Result<(), RunDirErr
     write_atomic(path, &encode(path, episodes)?)
 }
 
-/// The content of a file of episodes.
+/// Encodes the content of a file of episodes.
 pub(super) fn encode(path: &Path, episodes: &[Episode]) -> Result<Vec<u8>, RunDirError> {
     let encode = || {
         let mut out = zstd::Encoder::new(Vec::new(), 3)?;
@@ -78,11 +78,11 @@ fn lines(episode: &Episode) -> impl Iterator<Item = Line> {
     std::iter::once(header).chain(turns)
 }
 
-/// CriticInput what [`write_rollouts`] wrote.
+/// Reads a file of [`write_rollouts`].
 ///
 /// # Errors
 ///
-/// If the file cannot be read, or a line of it is not what was written; the line is named.
+/// If the file cannot be read, or a line of it is invalid. The message names the line.
 pub fn read_rollouts(path: &Path) -> Result<Vec<Episode>, RunDirError> {
     let mut episodes: Vec<Episode> = Vec::new();
     let mut missing = 0;
@@ -94,7 +94,7 @@ pub fn read_rollouts(path: &Path) -> Result<Vec<Episode>, RunDirError> {
                 if missing == 0 =>
             {
                 missing = turns;
-                // What the file says is no reason to allocate it.
+                // The stored number is not trusted for allocation.
                 let turns = Vec::with_capacity(turns.min(TURNS));
                 episodes.push(Episode { task, index, seed, turns, answer, outcome, rewards });
             }
@@ -116,11 +116,11 @@ pub fn read_rollouts(path: &Path) -> Result<Vec<Episode>, RunDirError> {
     Ok(episodes)
 }
 
-/// The lines of a compressed file, one at a time and none that is too long.
+/// Lines of a compressed file, read one at a time, of limited length.
 struct Lines<'p> {
     path: &'p Path,
     text: BufReader<zstd::Decoder<'static, BufReader<fs::File>>>,
-    /// Of the last line, from 1.
+    /// Number of the last line, from 1.
     number: usize,
     bytes: u64,
 }

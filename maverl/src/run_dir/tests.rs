@@ -8,7 +8,7 @@ use crate::metrics::Metrics;
 use crate::task::{Score, Task};
 use crate::trajectory::{Episode, Finish, Outcome, Seat, Tokens, Turn, TurnPath};
 
-/// An episode of the seat `t/a` with `turns` turns of two tokens.
+/// Returns an episode of the seat `t/a` with `turns` turns of two tokens.
 pub(crate) fn episode(id: &str, index: u32, solved: bool, turns: u32) -> Episode {
     let turn = |i: u32| Turn {
         path: TurnPath(vec![i]),
@@ -49,7 +49,7 @@ pub(crate) fn episode(id: &str, index: u32, solved: bool, turns: u32) -> Episode
     }
 }
 
-/// What a run on nothing starts from.
+/// Returns the origin of a run without data.
 pub(crate) fn origin() -> Origin {
     let provenance = Provenance {
         version: "0".into(),
@@ -132,7 +132,7 @@ fn a_directory_with_something_in_it_is_refused_and_an_empty_one_is_used() {
 #[test]
 fn what_a_dead_process_left_of_a_run_directory_is_removed() {
     let home = tempfile::tempdir().unwrap();
-    // No process has a number so large.
+    // No process has an id this large.
     let [dead, other] = ["a", "b"].map(|run| home.path().join(format!(".tmp-{run}-4294967295")));
     let alive = home.path().join(".tmp-a-1");
     for dir in [&dead, &other, &alive] {
@@ -173,7 +173,7 @@ fn a_changed_configuration_is_refused_with_every_key_that_results_depend_on() {
     now.config.runtime.threads = 3;
     now.config.runtime.prefix_cache = false;
     now.provenance.threads = 3;
-    // Another evaluation plays other tasks.
+    // Another evaluation uses other tasks.
     now.provenance.data.insert("held out test".into(), "d".repeat(64));
     dir.compare(&now).unwrap();
     dir.reopen(&now, 0).unwrap();

@@ -1,4 +1,4 @@
-//! The critic beside a policy: a head on a trunk, what its values are measured in, and its optimizer.
+//! The critic of a policy: a head on a trunk, the scale of its values, and its optimizer.
 
 mod joint;
 
@@ -21,19 +21,19 @@ use crate::runtime::optimizer::{Optimizer, halves, whole};
 use crate::runtime::packed::{PackedRows, micro_batches};
 use crate::runtime::{RuntimeError, ValueStats};
 
-/// A head on a trunk of its own, or on the policy's.
+/// A value head on a trunk of its own, or on the policy's.
 pub(crate) struct Critic {
     policy: String,
     body: Body,
     scale: Scale,
-    /// Of the trunk and of the head.
+    /// Optimizers of the trunk and of the head.
     optimizers: [Optimizer; 2],
 }
 
-/// What is run and differentiated.
+/// Modules of the critic that are run and differentiated.
 struct Body {
     plan: CriticPlan,
-    /// Without one it is the policy's, and is updated with it.
+    /// Trunk of its own; `None` if it shares the policy's, which is updated with the policy.
     trunk: Option<Model>,
     head: ValueHead,
     micro_batch_tokens: usize,
@@ -41,14 +41,14 @@ struct Body {
     pool: Arc<Mutex<Pool>>,
 }
 
-/// A text and what its values are to become, in the units of the head.
+/// A text and the target of its values, in the units of the head.
 struct Aimed<'a> {
     text: &'a ValueText,
     aim: ValueTarget,
 }
 
 impl Critic {
-    /// The critic beside a policy, if the plan has one there. `base` is the policy's model without its adapter.
+    /// Creates the critic of a policy, if the plan has one for it. `base` is the policy's model without its adapter.
     pub(crate) fn new(
         plan: &Plan,
         policy: &PolicyPlan,
@@ -82,7 +82,7 @@ impl Critic {
         Ok(Some(Self { policy, body, scale, optimizers }))
     }
 
-    /// The values of texts, each `[places]`, in rewards.
+    /// Computes the values of texts, each `[places]`, in units of the reward.
     pub(crate) fn values(
         &self,
         policy: &Model,
@@ -109,7 +109,7 @@ impl Critic {
         Ok(values)
     }
 
-    /// What the trunk makes of texts, each `[D]`: its hidden state at the first place.
+    /// Computes the state of texts, each `[D]`: the trunk's hidden state at the position of the first value.
     pub(crate) fn states(
         &self,
         policy: &Model,
@@ -147,7 +147,7 @@ impl Critic {
         Ok(totals.stats(batch))
     }
 
-    /// Moves what values are measured in, and says everything in it.
+    /// Updates the scale with the batch's returns, and converts all targets to it.
     fn aim<'a>(&mut self, batch: &'a ValueBatch) -> Result<Vec<Aimed<'a>>, ModelError> {
         let before = self.scale;
         if self.body.plan.normalize != Normalize::None {
@@ -157,7 +157,7 @@ impl Critic {
             });
             self.scale.update(&returns.map(|&value| f64::from(value)).collect::<Vec<_>>());
         }
-        // What the head says at the moment is in the old units, unless it was moved along.
+        // Without PopArt the head's current outputs are still in the old scale.
         let head_scale = match self.body.plan.normalize {
             Normalize::Popart => {
                 let (by, plus) = self.scale.preserving(&before);
@@ -205,7 +205,7 @@ impl Critic {
         applied.map_err(|error| failed(&self.policy, &error))
     }
 
-    /// Writes trunk, head, units and moments into `dir/critic`.
+    /// Writes trunk, head, scale and moments into `dir/critic`.
     pub(crate) fn save(&self, dir: &Path) -> Result<(), ModelError> {
         let dir = place(dir);
         let made = std::fs::create_dir_all(&dir);
@@ -225,7 +225,7 @@ impl Critic {
         save::one_file(&dir.join("optimizer.safetensors"), &entries)
     }
 
-    /// CriticInput everything back from a directory that [`Critic::save`] wrote into.
+    /// Restores everything from a directory that [`Critic::save`] wrote into.
     pub(crate) fn load(&mut self, dir: &Path) -> Result<(), ModelError> {
         let dir = place(dir);
         if let Some(trunk) = &self.body.trunk {
@@ -253,7 +253,7 @@ impl Body {
         self.trunk.as_ref().map_or(&[], Model::trainable)
     }
 
-    /// The gradients of one optimizer step, of the trunk's variables and of the head's.
+    /// Computes the gradients of one optimizer step, of the trunk's variables and of the head's.
     fn gradients(
         &self,
         rows: &[&Aimed<'_>],
@@ -294,18 +294,18 @@ fn failed(policy: &str, error: &ModelError) -> RuntimeError {
     RuntimeError::Model { worker: policy.to_owned(), message: error.0.clone() }
 }
 
-/// Where in a policy's directory its critic is.
+/// Returns the directory of the critic in a policy's directory.
 fn place(dir: &Path) -> PathBuf {
     dir.join("critic")
 }
 
-/// What each value of an optimizer step counts.
+/// Returns the weight of each value in an optimizer step.
 fn weight(rows: &[&Aimed<'_>]) -> f64 {
     1.0 / rows.iter().map(|row| row.text.places).sum::<usize>().max(1) as f64
 }
 
 impl Aimed<'_> {
-    /// The derivatives of the loss by the values `[places]`.
+    /// Computes the derivatives of the loss by the values `[places]`.
     fn grads(
         &self,
         values: &[f32],
@@ -324,7 +324,7 @@ impl Aimed<'_> {
     }
 }
 
-/// Sums that become [`ValueStats`].
+/// Sums for [`ValueStats`].
 #[derive(Default)]
 struct Totals {
     value: ValueLoss,

@@ -10,12 +10,12 @@ use super::{Completion, Request, RuntimeError, memory};
 use crate::config::RuntimeConfig;
 use crate::model::{Context, Model, ModelError, Pool, Tokenizer};
 
-/// Completes a prompt, and calls `each` with every id as soon as it is sampled. The result is to the bit what a policy
-/// with these weights completes (K-1).
+/// Completes a prompt, and calls `each` with every id as soon as it is sampled. The result equals, to the bit, that of
+/// a policy with these weights (K-1).
 ///
 /// # Errors
 ///
-/// If the prompt does not fit the context, or the model does not run.
+/// If the prompt does not fit the context, or the forward pass fails.
 pub fn complete(
     model: &Model,
     tokenizer: &Arc<Tokenizer>,
@@ -40,16 +40,17 @@ pub fn complete(
     Ok(completion)
 }
 
-/// What a model thinks of a row of n tokens.
+/// Scores of a row of n tokens.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scores {
-    /// `[n - 1]`: the log-probability of token t + 1 given those up to t.
+    /// Log-probability of token t + 1 given the tokens up to t, `[n - 1]`.
     pub logprobs: Vec<f32>,
-    /// `[n]`: the entropy in nats of the distribution after token t.
+    /// Entropy in nats of the distribution after token t, `[n]`.
     pub entropy: Vec<f32>,
 }
 
-/// Scores rows, packed one after the other, at temperature 1. A row's scores do not depend on the others, to the bit (K-1).
+/// Scores rows, packed one after the other, at temperature 1. A row's scores do not depend on the other rows, to the
+/// bit (K-1).
 ///
 /// # Errors
 ///
@@ -59,7 +60,7 @@ pub fn score(model: &Model, rows: &[Vec<u32>]) -> Result<Vec<Scores>, ModelError
     let (mut positions, mut targets, mut offsets) = (Vec::new(), Vec::new(), vec![0]);
     for row in rows {
         positions.extend(0..row.len() as u32);
-        // The last token predicts nothing that is known; only its entropy is of use.
+        // The target after the last token is unknown; only its entropy is used.
         targets.extend(row.iter().skip(1).chain(row.last()));
         offsets.push(positions.len());
     }

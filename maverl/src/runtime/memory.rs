@@ -1,15 +1,15 @@
-//! The allocator's habits, set for numeric work.
+//! Settings of the memory allocator for numeric work.
 
-/// Lets the allocator keep what is freed.
+/// Makes the allocator keep freed memory.
 ///
-/// A training step frees and takes the same large buffers over and over. By default glibc gives each back to the system
-/// and gets it again a page at a time; kept, a step of a small model is a fifth faster.
+/// A training step frees and allocates the same large buffers over and over. By default glibc returns each to the
+/// system and gets it back page by page. Keeping them makes a step of a small model a fifth faster.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[allow(unsafe_code)] // a C function
 pub(super) fn keep_freed() {
     const LARGEST_ON_HEAP: libc::c_int = 32 << 20; // the most that glibc accepts
-    // SAFETY: `mallopt` takes two integers, may be called at any time and from any thread, and reports a value it does not
-    // accept by its result, which changes nothing.
+    // SAFETY: `mallopt` takes two integers, may be called at any time and from any thread, and reports a value it does
+    // not accept by its result, which changes nothing.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, LARGEST_ON_HEAP);
         libc::mallopt(libc::M_TRIM_THRESHOLD, libc::c_int::MAX);
@@ -17,6 +17,6 @@ pub(super) fn keep_freed() {
     }
 }
 
-/// Other allocators are left as they are.
+/// Does nothing: other allocators are left unchanged.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub(super) fn keep_freed() {}

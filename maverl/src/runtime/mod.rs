@@ -1,9 +1,10 @@
 //! Worker groups and the policies on them: generation and updates on one base.
 //!
-//! - **RT-1** An update is a barrier: it runs after every generation sent before it has ended, and before any sent after.
-//! - **RT-2** Every completion carries the number of updates its policy had seen.
+//! - **RT-1** An update is a barrier: it runs after every generation sent before it has ended, and before any sent
+//!   after.
+//! - **RT-2** Every completion carries the number of updates of its policy.
 //! - **RT-3** A worker's panic resolves every pending call to [`RuntimeError::Gone`].
-//! - **K-1** A completion never depends on what else is in the batch, to the bit.
+//! - **K-1** A completion never depends on the other requests in a batch, to the bit.
 
 mod critic;
 mod direct;
@@ -32,78 +33,78 @@ use crate::plan::{Plan, PolicyPlan, Sampling};
 use crate::trajectory::Finish;
 use worker::{Owned, Worker};
 
-/// One request for a completion.
+/// A request for a completion.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// Token ids the model is given.
+    /// Token ids of the prompt.
     pub prompt: Vec<u32>,
-    /// How to sample; `max_tokens` is cut to what the context leaves.
+    /// Sampling parameters; `max_tokens` is limited to the rest of the context.
     pub sampling: Arc<Sampling>,
-    /// Of this request alone: the same prompt, sampling, weights and seed give the same completion.
+    /// Seed of this request: the same prompt, sampling, weights and seed give the same completion.
     pub seed: u64,
 }
 
-/// What a policy completed.
+/// Completion of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Completion {
     /// Sampled ids, stop id included.
     pub ids: Vec<u32>,
-    /// Log-probability of each, under the temperature-scaled, unfiltered softmax.
+    /// Log-probability of each id, under the temperature-scaled, unfiltered softmax.
     pub logprobs: Vec<f32>,
-    /// Updates the policy had seen.
+    /// Number of updates of the policy before this completion.
     pub version: u64,
-    /// Why it ended.
+    /// Reason why it ended.
     pub finish: Finish,
 }
 
-/// Why the runtime could not do what was asked.
+/// Error of the runtime.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum RuntimeError {
-    /// A worker's thread ended: a bug of ours, or memory ran out.
+    /// A worker's thread ended: a bug of this library, or memory ran out.
     #[error("worker group `{worker}` is gone: {reason}")]
     Gone {
-        /// Its name.
+        /// Name of the worker group.
         worker: String,
-        /// What is known.
+        /// Panic message, if known.
         reason: String,
     },
-    /// The system does not give the threads that the kernels are to have.
+    /// The system refused to start the threads of the kernels.
     #[error("`runtime.threads` is {threads}: {reason}")]
     Threads {
-        /// What was asked for; 0 is one per core.
+        /// Requested number of threads; 0 is one per core.
         threads: usize,
-        /// What the system says.
+        /// Message of the system.
         reason: String,
     },
-    /// The environment variable `MAVERL_SIMD` is wrong.
+    /// The environment variable `MAVERL_SIMD` is invalid.
     #[error(transparent)]
     Simd(#[from] maverl_kernels::simd::PathError),
     /// The model could not be loaded, run or saved.
     #[error("worker group `{worker}`: {message}")]
     Model {
-        /// Its name.
+        /// Name of the worker group.
         worker: String,
-        /// What happened.
+        /// Message of the model.
         message: String,
     },
-    /// A loss or gradient is not finite; the optimizer step it would have entered was not taken.
+    /// A loss or gradient is not finite; the optimizer step that would have used it was not taken.
     #[error(
         "policy `{policy}`: {what} is not finite; the optimizer step was not taken. A smaller `optim.lr` or \
          `optim.grad_clip` usually helps"
     )]
     NotFinite {
-        /// Its name.
+        /// Name of the policy.
         policy: String,
-        /// Which number.
+        /// Name of the number.
         what: String,
     },
     /// A prompt does not fit the context.
     #[error("a prompt of {prompt} tokens leaves no room in a context of {context}")]
     Overflow {
-        /// Its length.
+        /// Length of the prompt.
         prompt: usize,
-        /// The model's context.
+        /// Context of the model.
         context: usize,
     },
     /// A request does not fit the memory for keys and values, even alone.
@@ -112,7 +113,7 @@ pub enum RuntimeError {
          values of {capacity}; raise it, or lower `sampling.max_tokens`"
     )]
     Memory {
-        /// Its name.
+        /// Name of the worker group.
         worker: String,
         /// Tokens of the prompt and of the longest completion.
         tokens: usize,
@@ -121,7 +122,7 @@ pub enum RuntimeError {
     },
 }
 
-/// Every worker group of a plan, running.
+/// Running worker groups of a plan.
 pub struct Runtime {
     policies: Vec<Policy>,
     threads: Vec<JoinHandle<()>>,
@@ -131,7 +132,7 @@ pub struct Runtime {
 #[derive(Clone)]
 pub struct Policy {
     name: Arc<str>,
-    /// Its place among the policies of its worker.
+    /// Index among the policies of its worker.
     slot: usize,
     worker: Worker,
 }
@@ -141,7 +142,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// The first model that could not be loaded; a wrong `MAVERL_SIMD`.
+    /// The error of the first model that could not be loaded; an error for an invalid `MAVERL_SIMD`.
     pub fn start(plan: &Plan) -> Result<Self, RuntimeError> {
         maverl_kernels::simd::select()?;
         memory::keep_freed();
@@ -160,7 +161,7 @@ impl Runtime {
         Ok(Self { policies: policies.into_values().collect(), threads })
     }
 
-    /// What is not as the plan says, and changes no result.
+    /// Returns differences from the plan that change no result.
     pub fn notes(&self, plan: &Plan) -> Vec<String> {
         let (asked, found) = (plan.runtime.threads, rayon::current_num_threads());
         let other = asked != 0 && asked != found;
@@ -172,24 +173,24 @@ impl Runtime {
         other.then(note).into_iter().collect()
     }
 
-    /// The policies, in the plan's order.
+    /// Returns the policies, in the plan's order.
     pub fn policies(&self) -> &[Policy] {
         &self.policies
     }
 
-    /// Ends every thread after what it was sent, and waits for it. Handles that are still held keep theirs alive, so
-    /// drop them first.
+    /// Waits until every thread has finished its jobs and ended. A handle keeps its thread alive, so drop all handles
+    /// first.
     pub fn shutdown(self) {
         drop(self.policies);
         for thread in self.threads {
-            // A thread that panicked has said so, and its callers got `Gone` (RT-3).
+            // A panic was already reported, and its callers got `Gone` (RT-3).
             drop(thread.join());
         }
     }
 }
 
-/// Starts the threads of the kernels, which run on rayon's global pool, in autograd's own thread too. Where it is already
-/// there, as for a second runtime in one process, it stays as it is: results do not depend on its size.
+/// Starts the threads of the kernels: rayon's global pool, which autograd uses too. An existing pool, as with a second
+/// runtime in one process, is kept: results do not depend on its size.
 fn pool(threads: usize) -> Result<(), RuntimeError> {
     match rayon::ThreadPoolBuilder::new().num_threads(threads).build_global() {
         Err(error) if error.source().is_some() => {
@@ -200,22 +201,22 @@ fn pool(threads: usize) -> Result<(), RuntimeError> {
 }
 
 impl Policy {
-    /// The name in the plan.
+    /// Returns the name in the plan.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The tokenizer and chat template of its model.
+    /// Returns the tokenizer and chat template of its model.
     pub fn tokenizer(&self) -> &Arc<Tokenizer> {
         &self.worker.tokenizer
     }
 
-    /// Longest sequence of its model, prompt and completion together.
+    /// Returns the maximum sequence length of its model, prompt and completion together.
     pub fn context(&self) -> usize {
         self.worker.context
     }
 
-    /// What its completions have cost so far.
+    /// Returns the cost of its completions so far.
     pub fn work(&self) -> EngineStats {
         *self.worker.work[self.slot].lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -239,18 +240,18 @@ impl Policy {
         self.worker.at_barrier(self.slot, job).await
     }
 
-    /// Log-probs of the completion of each row under the reference, the frozen copy of the starting weights.
+    /// Computes the log-probs of each row's completion under the reference, the frozen copy of the starting weights.
     ///
     /// # Errors
     ///
-    /// See [`RuntimeError`]; that the plan keeps no reference for this policy is one.
+    /// See [`RuntimeError`]; also if the plan keeps no reference for this policy.
     pub async fn reference(&self, rows: Vec<Row>) -> Result<Vec<Vec<f32>>, RuntimeError> {
         let job = move |Owned { trainer, .. }: &mut Owned| trainer.reference(&rows);
         self.worker.at_barrier(self.slot, job).await
     }
 
-    /// Updates the weights and the critic on the same trunk, in the same optimizer steps. The texts of `values` are the
-    /// rows' own. A barrier (RT-1).
+    /// Updates the weights and the critic on the same trunk, in the same optimizer steps. The texts of `values` are
+    /// those of the rows. A barrier (RT-1).
     ///
     /// # Errors
     ///
@@ -268,7 +269,7 @@ impl Policy {
         self.worker.at_barrier(self.slot, job).await
     }
 
-    /// The log-probs of the rows' completions now, each `[T]`. A barrier (RT-1).
+    /// Computes the current log-probs of the rows' completions, each `[T]`. A barrier (RT-1).
     ///
     /// # Errors
     ///
@@ -278,7 +279,7 @@ impl Policy {
         self.worker.at_barrier(self.slot, job).await
     }
 
-    /// What the critic beside the policy says of texts, each `[places]`. A barrier (RT-1).
+    /// Computes the values of texts by the policy's critic, each `[places]`. A barrier (RT-1).
     ///
     /// # Errors
     ///
@@ -292,8 +293,8 @@ impl Policy {
         self.worker.at_barrier(self.slot, job).await
     }
 
-    /// What the trunk of the critic beside the policy makes of texts, each `[D]`: its last hidden state at the first place.
-    /// A barrier (RT-1).
+    /// Computes the states of texts by the trunk of the policy's critic, each `[D]`: the last hidden state at the
+    /// position of the first value. A barrier (RT-1).
     ///
     /// # Errors
     ///
@@ -307,7 +308,7 @@ impl Policy {
         self.worker.at_barrier(self.slot, job).await
     }
 
-    /// Updates the critic beside the policy, which has a trunk of its own. A barrier (RT-1).
+    /// Updates the policy's critic, which has a trunk of its own. A barrier (RT-1).
     ///
     /// # Errors
     ///
@@ -326,7 +327,7 @@ impl Policy {
         RuntimeError::Model { worker: self.worker.name.to_string(), message }
     }
 
-    /// Writes the policy into an existing directory: a Hugging Face model directory or, where the policy is an adapter, a
+    /// Writes the policy into an existing directory: a Hugging Face model directory or, if the policy is an adapter, a
     /// PEFT directory; plus `optimizer.safetensors` (moments and counters, for [`Policy::load`]).
     ///
     /// # Errors
@@ -340,7 +341,7 @@ impl Policy {
         self.worker.at_barrier(self.slot, job).await
     }
 
-    /// CriticInput weights, moments and version back from a directory that [`Policy::save`] wrote.
+    /// Restores weights, moments and version from a directory that [`Policy::save`] wrote.
     ///
     /// # Errors
     ///
@@ -353,8 +354,8 @@ impl Policy {
         self.worker.at_barrier(self.slot, job).await
     }
 
-    /// SHA-256 over every weight that the policy speaks with, in checkpoint order: equal exactly when the weights are
-    /// equal to the bit.
+    /// Computes the SHA-256 over every weight of the policy, in checkpoint order. It is equal exactly when the weights
+    /// are equal to the bit.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! AdamW on the variables of one model, in place, and what it remembers of them.
+//! AdamW on the variables of one model, in place, with its state.
 
 use maverl_kernels::adamw::{AdamW, adamw_step};
 
@@ -7,7 +7,7 @@ use crate::model::weights::Shards;
 use crate::model::{Gradients, ModelError, Tensor};
 use crate::plan::OptimPlan;
 
-/// Moments of variables, and how many steps they have seen.
+/// Moments of variables, and the number of steps.
 pub(crate) struct Optimizer {
     plan: OptimPlan,
     moments: Vec<(Vec<f32>, Vec<f32>)>,
@@ -15,14 +15,14 @@ pub(crate) struct Optimizer {
 }
 
 impl Optimizer {
-    /// Nothing remembered.
+    /// Creates zero moments.
     pub(crate) fn new(plan: OptimPlan, vars: &[(String, Tensor)]) -> Self {
         let zeros = |var: &Tensor| vec![0.0; var.elem_count()];
         let moments = vars.iter().map(|(_, var)| (zeros(var), zeros(var))).collect();
         Self { plan, moments, step: 0 }
     }
 
-    /// One step; `norm` is that of all gradients which are clipped together.
+    /// Takes one step. `norm` is the norm of all gradients that are clipped together.
     pub(crate) fn apply(
         &mut self,
         vars: &[(String, Tensor)],
@@ -41,7 +41,7 @@ impl Optimizer {
         Ok(())
     }
 
-    /// The moments, to be written.
+    /// Returns the moments for writing.
     pub(crate) fn entries<'a>(&'a self, vars: &'a [(String, Tensor)]) -> Vec<Entry<'a>> {
         let both = vars.iter().zip(&self.moments).flat_map(|((name, var), (m, v))| {
             let entry = |kind, moment| Entry::slice(format!("{kind}.{name}"), var.dims(), moment);
@@ -50,7 +50,7 @@ impl Optimizer {
         both.collect()
     }
 
-    /// Takes the moments back from where they were written, and the step they had seen.
+    /// Restores the moments and the number of steps.
     pub(crate) fn restore(
         &mut self,
         vars: &[(String, Tensor)],
@@ -66,12 +66,12 @@ impl Optimizer {
     }
 }
 
-/// Two counters as four f32 that hold 24 bits each exactly.
+/// Encodes two counters as four f32, which hold 24 bits each exactly.
 pub(crate) fn halves(a: u64, b: u64) -> Vec<f32> {
     [a >> 24, a & 0xff_ffff, b >> 24, b & 0xff_ffff].iter().map(|&half| half as f32).collect()
 }
 
-/// The counters that [`halves`] made.
+/// Decodes the counters of [`halves`].
 pub(crate) fn whole(halves: &[f32]) -> (u64, u64) {
     let at = |i: usize| halves.get(i).map_or(0, |&half| half as u64);
     (at(0) << 24 | at(1), at(2) << 24 | at(3))

@@ -1,4 +1,4 @@
-//! Training rows as the model sees them: packed one after the other, without padding.
+//! Packing of training rows: one after the other, without padding.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,32 +10,32 @@ use crate::algo::ValueText;
 use crate::model::{Context, Decoder, ModelError, Pool, Rows};
 use crate::runtime::Row;
 
-/// Rows packed one after the other, and what the loss needs of each completion token. A prompt that several rows have is
-/// there once, and their completions go on after it.
+/// Packed rows, and the inputs of the loss for each completion token. A prompt that several rows share is stored once,
+/// followed by their completions.
 #[derive(Default)]
 pub(crate) struct PackedRows {
     ids: Vec<u32>,
     positions: Vec<u32>,
     offsets: Vec<usize>,
-    /// What each row goes on after.
+    /// Prefix row of each row.
     prefixes: Vec<Option<usize>>,
-    /// Index into `ids` of the token *before* each completion token.
+    /// Index in `ids` of the token *before* each completion token.
     before: Vec<u32>,
-    /// Row `r`'s completion tokens are `completions[r]..completions[r + 1]`.
+    /// Bounds of completions: row `r` has the completion tokens `completions[r]..completions[r + 1]`.
     pub(crate) completions: Vec<usize>,
-    /// The completion tokens `[M]`.
+    /// Completion tokens `[M]`.
     pub(crate) targets: Vec<u32>,
-    /// Of each completion token.
+    /// Inverse temperature of each completion token.
     pub(crate) inv_temperature: Vec<f32>,
 }
 
 impl PackedRows {
-    /// Packs rows; the last token of a row predicts nothing and is left out.
+    /// Packs rows. The last token of a row predicts nothing and is omitted.
     pub(crate) fn new(rows: &[&Row], share: bool) -> Self {
         let mut packed = Self { offsets: vec![0], completions: vec![0], ..Self::default() };
         let mut uses: BTreeMap<&[u32], usize> = BTreeMap::new();
         rows.iter().for_each(|row| *uses.entry(&row.prompt).or_default() += 1);
-        // The row that is a shared prompt, and the place of its last token.
+        // Row of a shared prompt, and the index of its last token.
         let mut shared: BTreeMap<&[u32], (usize, usize)> = BTreeMap::new();
         for row in rows {
             let (prompt, length) = (row.prompt.as_slice(), row.prompt.len());
@@ -58,7 +58,7 @@ impl PackedRows {
         packed
     }
 
-    /// Adds a row of tokens that begins at a position; its number and the place of its last token, if it has one.
+    /// Adds a row of tokens at a position. Returns its number, and the index of its last token if it has one.
     fn push(
         &mut self,
         tokens: [&[u32]; 2],
@@ -73,7 +73,7 @@ impl PackedRows {
         (self.prefixes.len() - 1, self.ids.len() - 1)
     }
 
-    /// Packs texts; their last `places` tokens predict, and nothing is known of what.
+    /// Packs texts. Their last `places` tokens have values; targets are unused.
     pub(crate) fn texts<'a>(texts: impl Iterator<Item = &'a ValueText>) -> Self {
         let mut packed = Self { offsets: vec![0], ..Self::default() };
         for text in texts {
@@ -83,8 +83,8 @@ impl PackedRows {
         packed
     }
 
-    /// A number for each token of rows that share nothing, of its row (the first of these is row `first` of the minibatch)
-    /// and its position alone.
+    /// Returns a key for each token of rows without shared prefixes. A key depends only on the row (the first one here
+    /// is row `first` of the minibatch) and the position.
     pub(crate) fn keys(&self, seed: u64, first: usize) -> Vec<u64> {
         let rows = self.offsets.windows(2).zip(first as u64..);
         let keys = rows.flat_map(|(span, row)| {
@@ -96,7 +96,7 @@ impl PackedRows {
         keys.collect()
     }
 
-    /// What the decoder is given.
+    /// Returns the input of the decoder.
     pub(crate) fn rows(&self) -> Rows<'_> {
         Rows { ids: &self.ids, positions: &self.positions, packing: self.packing() }
     }
@@ -105,7 +105,7 @@ impl PackedRows {
         Packing { offsets: &self.offsets, prefixes: &self.prefixes }
     }
 
-    /// Of hidden states `[N, D]` those that predict completion tokens, `[M, D]`.
+    /// Selects the hidden states that predict completion tokens: `[N, D]` to `[M, D]`.
     pub(crate) fn predicting(&self, hidden: &[f32]) -> Vec<f32> {
         let width = hidden.len() / self.ids.len();
         let mut picked = vec![0.0; self.before.len() * width];
@@ -113,7 +113,7 @@ impl PackedRows {
         picked
     }
 
-    /// The way back: `[M, D]` to `[N, D]`, zeros elsewhere.
+    /// Computes the backward pass of `predicting`: `[M, D]` to `[N, D]`, zeros elsewhere.
     pub(crate) fn spread(&self, dpicked: &[f32]) -> Vec<f32> {
         let width = dpicked.len() / self.before.len();
         let mut dhidden = vec![0.0; self.ids.len() * width];
@@ -124,7 +124,7 @@ impl PackedRows {
         dhidden
     }
 
-    /// Log-probs of the completion tokens, `[M]`.
+    /// Computes the log-probs of the completion tokens, `[M]`.
     pub(crate) fn logprobs(
         &self,
         model: &Decoder,
@@ -138,7 +138,8 @@ impl PackedRows {
     }
 }
 
-/// How many rows each micro-batch takes, from how many tokens each has: as many as fit the budget, at least one.
+/// Returns the number of rows of each micro-batch from the lengths of the rows: as many as fit the budget, at least
+/// one.
 pub(crate) fn micro_batches(lengths: impl Iterator<Item = usize>, tokens: usize) -> Vec<usize> {
     let mut sizes: Vec<usize> = Vec::new();
     let mut used = 0;
@@ -155,13 +156,13 @@ pub(crate) fn micro_batches(lengths: impl Iterator<Item = usize>, tokens: usize)
     sizes
 }
 
-/// [`micro_batches`] of rows, of which those with the same prompt share it.
+/// Computes [`micro_batches`] of rows, where rows with the same prompt share it.
 pub(crate) fn row_batches(rows: &[&Row], tokens: usize, share: bool) -> Vec<usize> {
     let (mut sizes, mut used): (Vec<usize>, usize) = (Vec::new(), 0);
     let mut prompts: BTreeSet<&[u32]> = BTreeSet::new();
     for row in rows {
         let whole = row.prompt.len() + row.completion.len() - 1;
-        // One that shares its prompt adds its completion, of which each token is a target.
+        // A row with a shared prompt adds only its completion, each token of which is a target.
         let more = match share && prompts.contains(row.prompt.as_slice()) {
             true => row.completion.len(),
             false => whole,

@@ -7,7 +7,7 @@ use crate::algo::testing::{LOSS, plan as seats_plan};
 use crate::config::{Aggregation, Correction, PairLoss};
 use crate::plan::PreferencePlan;
 
-/// A plan of trained policies, one worker group each.
+/// Returns a plan of trained policies, one worker group each.
 fn plan(policies: &[&str]) -> Plan {
     seats_plan(&policies.iter().map(|policy| (*policy, true)).collect::<Vec<_>>())
 }
@@ -46,6 +46,7 @@ fn batch(rows: Vec<Row>) -> Batch {
     Batch {
         rows,
         objective: Objective::PolicyGradient,
+        surrogate: None,
         minibatches: 1,
         epochs: 1,
         aggregation: Aggregation::TokenMean,
@@ -188,7 +189,7 @@ async fn a_saved_policy_loads_and_goes_on_as_if_never_stopped() {
 async fn a_stop_string_a_stop_id_and_max_tokens_end_a_completion() {
     let runtime = Runtime::start(&plan(&["p"])).unwrap();
     let policy = runtime.policies()[0].clone();
-    // Nearly uniform, so that the model's own stop ids hardly ever come.
+    // Nearly uniform, so that the model's own stop ids are hardly ever sampled.
     let hot = Sampling { temperature: 1e4, ..(*sampling(30)).clone() };
     let hot_request = |sampling: Sampling| Request { sampling: Arc::new(sampling), ..request(2) };
     let free = policy.generate(hot_request(hot.clone())).await.unwrap();
@@ -228,7 +229,7 @@ async fn a_prompt_that_fills_the_context_is_refused() {
     assert!(matches!(error, RuntimeError::Overflow { .. }), "{error}");
 }
 
-/// Two replies to each of some prompts, as the policy gave them, none of which are equal.
+/// Generates two replies of the policy to each of some prompts; the two differ.
 async fn pairs(policy: &Policy, n: u64) -> Vec<Row> {
     let mut rows = Vec::new();
     for i in 0..n {
@@ -259,7 +260,7 @@ async fn pairs_are_learned_and_no_split_changes_what_is() {
         let mut batch = batch(pairs(&policy, 6).await);
         batch.objective = Objective::Preference(preference);
         let stats = policy.update(batch.clone()).await.unwrap();
-        // The reference is the policy itself: no pair is told apart yet.
+        // The reference is the policy itself, so no pair has a preference yet.
         assert!((stats.loss - 2.0_f64.ln()).abs() < 1e-6, "{}", stats.loss);
         assert_eq!(stats.preference.unwrap().accuracy, 0.0);
         first.push(stats.grad_norm);
@@ -291,7 +292,7 @@ async fn log_probs_the_sampler_got_wrong_are_corrected_for() {
         }
         policy.update(batch(rows)).await.unwrap()
     };
-    // Every ratio is e: cut to 2, or out of [1/2, 2].
+    // Every ratio is e: truncated to 2, or outside [1/2, 2].
     let plain = norm(Correction::None, 0.0).await;
     let cut = norm(Correction::Truncate, 1.0).await;
     assert!((cut.grad_norm / plain.grad_norm - 2.0).abs() < 1e-3, "{cut:?}");

@@ -1,5 +1,5 @@
-//! One policy's optimizer: packed micro-batches, accumulated gradients, AdamW. It has moments and gradients of what the
-//! policy may change, and of nothing else: a base under an adapter costs neither.
+//! Training of one policy: packed micro-batches, accumulated gradients, AdamW. Moments and gradients exist only for
+//! trainable weights; a base under an adapter costs neither.
 
 mod before;
 
@@ -22,18 +22,18 @@ use crate::runtime::packed::{PackedRows, row_batches};
 use crate::runtime::{Batch, Objective, Row, RuntimeError, UpdateStats};
 use before::{Corrected, PairSums};
 
-/// Moments and counters of one policy, and the frozen copy its KL is taken to.
+/// Moments and counters of one policy, and the frozen reference of its KL.
 pub(crate) struct Trainer {
     policy: String,
-    /// From which dropout masks derive.
+    /// Seed of the dropout masks.
     seed: u64,
     micro_batch_tokens: usize,
     checkpointing: bool,
-    /// Activations; every trainer of a worker uses the same, one after the other.
+    /// Buffers of activations. All trainers of a worker share them, one at a time.
     pool: Arc<Mutex<Pool>>,
     optimizer: Optimizer,
     reference: Option<Decoder>,
-    /// Updates applied: what RT-2 hands out.
+    /// Number of updates applied, the version of RT-2.
     pub(crate) version: u64,
 }
 
@@ -65,7 +65,7 @@ impl Trainer {
 
     /// Trains on a batch: `epochs` passes, each in `minibatches` optimizer steps.
     ///
-    /// A loss or gradient that is not finite ends it before the optimizer step it would have entered.
+    /// A loss or gradient that is not finite ends the update before the optimizer step that would have used it.
     pub(crate) fn update(
         &mut self,
         model: &Model,
@@ -123,7 +123,7 @@ impl Trainer {
             let weights = &weights[token_at..token_at + tokens];
             let micro =
                 Micro { rows, weights, packed: PackedRows::new(rows, share), first_row: row_at };
-            self.accumulate(model, batch.objective, &micro, &mut back, totals, &mut pool)
+            self.accumulate(model, batch, &micro, &mut back, totals, &mut pool)
                 .map_err(|error| self.failed(&error))?;
             (row_at, token_at) = (row_at + rows.len(), token_at + tokens);
         }
@@ -144,11 +144,11 @@ impl Trainer {
         applied.map_err(|error| self.failed(&error))
     }
 
-    /// Adds the gradient of one micro-batch; losses are sums over tokens times their weights, so any split adds up.
+    /// Adds the gradient of one micro-batch. Losses are weighted sums over tokens, so any split gives the same total.
     fn accumulate(
         &self,
         model: &Model,
-        objective: Objective,
+        batch: &Batch,
         micro: &Micro<'_>,
         Back { gradients, joint }: &mut Back<'_>,
         totals: &mut Totals,
@@ -158,7 +158,7 @@ impl Trainer {
         let packed = &micro.packed;
         let tape = Tape::record(&decoder, packed.rows(), self.checkpointing, pool)?;
         let hidden = packed.predicting(tape.hidden());
-        let reference = match (&self.reference, objective) {
+        let reference = match (&self.reference, batch.objective) {
             (Some(reference), Objective::PolicyGradient)
                 if micro.rows.iter().any(|row| row.loss.kl_in == KlIn::Loss) =>
             {
@@ -167,7 +167,7 @@ impl Trainer {
             _ => None,
         };
         let loss = |rows, given: [&[f32]; 2], derivatives: [&mut [f32]; 2]| {
-            micro.loss(objective, rows, given, reference.as_deref(), derivatives, totals);
+            micro.loss(batch, rows, given, reference.as_deref(), derivatives, totals);
             Ok(())
         };
         let PackedRows { targets, inv_temperature, completions, .. } = packed;
@@ -181,8 +181,8 @@ impl Trainer {
         Ok(())
     }
 
-    /// The decoder to train with: with dropout, if the adapter has any. Its mask is a function of the seed, the optimizer
-    /// step, the row and the position, so that no split into micro-batches changes it.
+    /// Returns the decoder for training: with dropout, if the adapter has any. The mask is a function of the seed, the
+    /// optimizer step, the row and the position, so no split into micro-batches changes it.
     fn decoder<'m>(
         &self,
         model: &'m Model,
@@ -198,7 +198,7 @@ impl Trainer {
         Cow::Owned(lora::with_dropout(&model.decoder, dropout, &keys))
     }
 
-    /// The log-probs of the rows' completions now, each `[T]`.
+    /// Computes the current log-probs of the rows' completions, each `[T]`.
     pub(crate) fn logprobs(
         &self,
         model: &Model,
@@ -217,7 +217,7 @@ impl Trainer {
         save::one_file(&dir.join("optimizer.safetensors"), &entries)
     }
 
-    /// CriticInput weights, moments and counters back from a directory that was saved.
+    /// Restores weights, moments and counters from a directory that was saved.
     pub(crate) fn load(&mut self, model: &Model, dir: &Path) -> Result<(), ModelError> {
         model.restore(dir)?;
         let saved = Shards::open_file(&dir.join("optimizer.safetensors"))?;
@@ -226,7 +226,7 @@ impl Trainer {
         self.optimizer.restore(model.trainable(), &saved, step)
     }
 
-    /// What it computes with; buffers are whole whatever happened to who held the lock.
+    /// Locks the buffers. They are valid even if a thread panicked with the lock.
     fn pool(&self) -> MutexGuard<'_, Pool> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -236,18 +236,18 @@ impl Trainer {
     }
 }
 
-/// Whether rows share prompts. Under dropout each has masks of its own.
+/// Returns true if rows share prompts. Under dropout they do not, because each row has masks of its own.
 fn shares(model: &Model) -> bool {
     model.adapter().is_none_or(|adapter| adapter.config().dropout == 0.0)
 }
 
-/// Where gradients of one optimizer step are added up.
+/// Gradient sums of one optimizer step.
 struct Back<'a> {
     gradients: Gradients<'a>,
     joint: Option<Joint<'a>>,
 }
 
-/// How much each token counts, packed: by the aggregation over all of the rows, and by the rows' own weights.
+/// Returns the packed weight of each token: the aggregation over all rows, times the rows' own weights.
 fn weights(batch: &Batch, rows: &[&Row]) -> Vec<f32> {
     let lengths: Vec<usize> = rows.iter().map(|row| row.completion.len()).collect();
     let mut weights = loss::token_weights(&lengths, batch.aggregation, batch.longest);
@@ -260,21 +260,22 @@ fn weights(batch: &Batch, rows: &[&Row]) -> Vec<f32> {
     weights
 }
 
-/// Rows that go through the model together.
+/// Rows of one micro-batch.
 struct Micro<'a> {
     rows: &'a [&'a Row],
-    /// Of each completion token, in the loss.
+    /// Weight of each completion token in the loss.
     weights: &'a [f32],
     packed: PackedRows,
-    /// The place of the first row in the minibatch.
+    /// Index of the first row in the minibatch.
     first_row: usize,
 }
 
 impl Micro<'_> {
-    /// The losses of some rows, and their derivatives by the log-probs and entropies of the rows' completion tokens.
+    /// Computes the losses of some rows, and their derivatives by the log-probs and entropies of the rows' completion
+    /// tokens.
     fn loss(
         &self,
-        objective: Objective,
+        batch: &Batch,
         rows: Range<usize>,
         [logp, entropy]: [&[f32]; 2],
         reference: Option<&[f32]>,
@@ -296,21 +297,24 @@ impl Micro<'_> {
             };
             let (d_logp, d_entropy) = (&mut d_logp[here.clone()], &mut d_entropy[here]);
             let first = totals.steps == 0 && totals.mean_weight.is_none();
-            if first && objective == Objective::PolicyGradient {
+            if first && batch.objective == Objective::PolicyGradient {
                 totals.mismatch(tokens.logp, tokens.old);
             }
-            totals.policy += match objective {
+            totals.policy += match batch.objective {
                 Objective::Supervised => loss::log_likelihood(&tokens, d_logp),
                 Objective::Preference(_) => loss::linear(&tokens, d_logp),
                 Objective::PolicyGradient => {
-                    loss::policy_gradient(&tokens, &row.advantages, &row.loss, d_logp, d_entropy)
+                    let declared = batch.surrogate.as_ref().map(|declared| &*declared.value);
+                    let surrogate = declared.unwrap_or(&row.loss);
+                    let plans = (&row.loss, surrogate);
+                    loss::policy_gradient(&tokens, &row.advantages, plans, [d_logp, d_entropy])
                 }
             };
         }
     }
 }
 
-/// Sums that become [`UpdateStats`].
+/// Sums for [`UpdateStats`].
 #[derive(Default)]
 struct Totals {
     policy: PolicyLoss,
@@ -320,12 +324,12 @@ struct Totals {
     mismatch_tokens: u64,
     steps: u64,
     pairs: PairSums,
-    /// Of the tokens whose log-probs were corrected.
+    /// Mean weight of the tokens whose log-probs were corrected.
     mean_weight: Option<f64>,
 }
 
 impl Totals {
-    /// |trainer - rollout| of the tokens seen before the first optimizer step.
+    /// Adds |trainer - rollout| of the tokens seen before the first optimizer step.
     fn mismatch(&mut self, logp: &[f32], old: &[f32]) {
         for difference in logp.iter().zip(old).map(|(a, b)| f64::from((a - b).abs())) {
             self.mismatch += difference;

@@ -1,24 +1,25 @@
-//! What completions cost.
+//! Cost of completions.
 
 use std::ops::Sub;
 
-/// What the completions of a policy have cost. Depends on when requests came, so it belongs to the clock's part of a run.
+/// Cost of a policy's completions. It depends on the arrival times of requests, so it belongs to the timing part of a
+/// run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EngineStats {
-    /// Tokens computed before a completion could begin, or go on after it was set back.
+    /// Tokens computed before a completion could begin, or resume after a preemption.
     pub prefilled: u64,
-    /// Tokens that were there already, as part of another request.
+    /// Tokens found in the cache, computed for another request.
     pub reused: u64,
-    /// How often a request was set back because memory for keys and values was full.
+    /// Number of preemptions because memory for keys and values was full.
     pub preempted: u64,
-    /// Tokens fed one by one.
+    /// Tokens decoded one by one.
     pub decoded: u64,
-    /// Forward passes in which that was so.
+    /// Number of forward passes with decoding.
     pub passes: u64,
 }
 
 impl EngineStats {
-    /// Requests that decoded at once, in the mean; 0 if none did.
+    /// Returns the mean number of requests that decoded at once; 0 if none did.
     pub fn decode_batch(&self) -> f64 {
         self.decoded as f64 / self.passes.max(1) as f64
     }
@@ -27,7 +28,7 @@ impl EngineStats {
 impl Sub for EngineStats {
     type Output = Self;
 
-    /// What was done since `earlier`.
+    /// Returns the difference since `earlier`.
     fn sub(self, earlier: Self) -> Self {
         Self {
             prefilled: self.prefilled - earlier.prefilled,

@@ -1,4 +1,4 @@
-//! A worker group: one thread that owns one base model, the policies on it, and answers a queue.
+//! A worker group: one thread that owns one base model and the policies on it, and serves a queue.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -16,19 +16,20 @@ use crate::runtime::{
     Batch, Completion, EngineStats, Request, RuntimeError, UpdateStats, ValueBatch, ValueStats,
 };
 
-/// A policy as its worker owns it. All models of a worker share the storage of its base.
+/// A policy in its worker. All models of a worker share the storage of its base.
 pub(crate) struct Owned {
     pub(crate) model: Model,
     pub(crate) trainer: Trainer,
-    /// The critic beside it, if there is one.
+    /// Critic of the policy, if it has one.
     pub(crate) critic: Option<Critic>,
 }
 
-/// What tells the seed of a critic's adapter from its policy's.
+/// Constant that separates the seed of a critic's adapter from its policy's.
 const CRITIC: u64 = 0x0063_7269_7469_6300;
 
 impl Owned {
-    /// The base itself, or an adapter on it: read from where it is to start, or drawn from the run's seed and its name.
+    /// Creates the policy: the base itself, or an adapter on it, loaded from its start or initialized from the run's
+    /// seed and its name.
     fn new(
         plan: &Plan,
         policy: &PolicyPlan,
@@ -53,7 +54,7 @@ impl Owned {
         Ok(Self { model, trainer, critic })
     }
 
-    /// Updates the weights; with those of a critic on the same trunk, if it has a batch.
+    /// Updates the weights; together with a critic on the same trunk, if there is a batch for it.
     pub(crate) fn update(
         &mut self,
         batch: &Batch,
@@ -74,7 +75,7 @@ impl Owned {
         self.critic.as_ref().map_or(Ok(()), |critic| critic.save(dir))
     }
 
-    /// CriticInput policy and critic back.
+    /// Restores policy and critic.
     pub(crate) fn load(&mut self, dir: &Path) -> Result<(), ModelError> {
         self.trainer.load(&self.model, dir)?;
         self.critic.as_mut().map_or(Ok(()), |critic| critic.load(dir))
@@ -84,9 +85,9 @@ impl Owned {
 type Barrier = Box<dyn FnOnce(&mut [Owned]) + Send>;
 
 enum Job {
-    /// By a policy of this worker.
+    /// Generation by a policy of this worker.
     Generate(usize, Request, Reply<Completion>, OwnedSemaphorePermit),
-    /// Runs after everything sent before it and before anything sent after (RT-1); may change this policy.
+    /// Job that runs after everything sent before it and before anything sent after (RT-1); it may change this policy.
     Barrier(usize, Barrier),
 }
 
@@ -96,14 +97,14 @@ pub(crate) struct Worker {
     pub(crate) name: Arc<str>,
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) context: usize,
-    /// Of each policy.
+    /// Counters of each policy.
     pub(crate) work: Arc<[Arc<Mutex<EngineStats>>]>,
     jobs: mpsc::Sender<Job>,
     admission: Arc<Semaphore>,
 }
 
 impl Worker {
-    /// Loads the model and what `policies` add to it, and starts to answer on a thread of its own.
+    /// Loads the model and the adapters and critics of `policies`, and serves requests on a thread of its own.
     pub(crate) fn spawn(
         plan: &Plan,
         worker: &WorkerPlan,
@@ -165,7 +166,7 @@ impl Worker {
         job: impl FnOnce(&mut Owned) -> Result<T, RuntimeError> + Send + 'static,
     ) -> Result<T, RuntimeError> {
         let (reply, answer) = oneshot::channel();
-        // A caller that has gone needs no answer.
+        // The send fails only if the caller dropped the request.
         let job: Barrier = Box::new(move |owned| drop(reply.send(job(&mut owned[policy]))));
         self.jobs.send(Job::Barrier(policy, job)).await.map_err(|_| self.gone())?;
         answer.await.map_err(|_| self.gone())?
@@ -177,8 +178,8 @@ impl Worker {
     }
 }
 
-/// The thread's loop: requests join between forward passes; a barrier waits until none is under way, and holds back what
-/// was sent after it. It ends when every handle is dropped.
+/// Runs the loop of the thread: requests join between forward passes. A barrier waits until none is running, and holds
+/// back later jobs. The loop ends when every handle is dropped.
 fn serve(mut owned: Vec<Owned>, mut engine: Engine, mut queue: mpsc::Receiver<Job>) {
     let mut barrier: Option<(usize, Barrier)> = None;
     loop {
@@ -200,7 +201,7 @@ fn serve(mut owned: Vec<Owned>, mut engine: Engine, mut queue: mpsc::Receiver<Jo
             }
         }
         if !engine.is_idle() {
-            // On a thread of the pool, which need not be woken for each kernel.
+            // Runs on a thread of the pool, which then need not be woken for each kernel.
             rayon::scope(|_| engine.step(owned.iter().map(|owned| &owned.model)));
         } else if let Some((policy, job)) = barrier.take() {
             engine.forget(policy);

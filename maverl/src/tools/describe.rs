@@ -1,8 +1,8 @@
-//! Tools in words, for models whose chat template knows none.
+//! Descriptions of tools as text, for models whose chat template does not support tools.
 
 use serde_json::Value;
 
-/// What there is to call, a line a tool, and how. `declarations` are as `Tool::declaration` gives them.
+/// Describes the tools, one line each, and the format of calls. `declarations` have the form of `Tool::declaration`.
 pub fn describe(declarations: &[Value]) -> String {
     let lines: Vec<String> = declarations.iter().map(line).collect();
     format!(
@@ -11,7 +11,7 @@ pub fn describe(declarations: &[Value]) -> String {
     )
 }
 
-/// `name(field: type, other?: type): what it does`, and what is said of its fields.
+/// Formats `name(field: type, other?: type): description`, and the descriptions of its fields.
 fn line(declaration: &Value) -> String {
     let function = &declaration["function"];
     let text = |value: &Value| value.as_str().unwrap_or_default().trim().to_owned();
@@ -31,7 +31,7 @@ fn line(declaration: &Value) -> String {
     line
 }
 
-/// The type of a field, as short as it can be said; its whole schema where it has none.
+/// Formats the type of a field in its shortest form, or its whole schema if it has no type.
 fn kind(schema: &Value) -> String {
     let words = |values: &Vec<Value>| {
         let words = values

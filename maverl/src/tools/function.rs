@@ -1,4 +1,4 @@
-//! Rust functions as tools: what `#[tool]` registers.
+//! Rust functions as tools, registered by `#[tool]`.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -13,15 +13,15 @@ use serde_json::{Map, Value};
 use super::{Schema, SchemaError, Tool};
 use crate::agent::Show;
 
-/// What a call gives, or what was wrong with it, in words for the model.
+/// Result of a call, or a description of the problem in words for the model.
 pub type ToolFuture = BoxFuture<'static, Result<String, String>>;
 
 /// A function declared with `#[tool]`.
 #[derive(Clone, Copy)]
 pub struct Declared {
-    /// How it is called.
+    /// Name of the tool.
     pub name: &'static str,
-    /// What it does, for the model: the function's documentation.
+    /// Description for the model: the function's documentation.
     pub description: &'static str,
     /// Source file, as the compiler was given it.
     pub file: &'static str,
@@ -31,18 +31,18 @@ pub struct Declared {
     pub item: &'static str,
     /// The schema of its argument.
     pub schema: fn() -> Value,
-    /// Calls it with arguments. What is wrong is said in words for the model.
+    /// Calls the function with arguments. Errors are in words for the model.
     pub call: fn(Map<String, Value>) -> ToolFuture,
 }
 
 inventory::collect!(Declared);
 
 impl Declared {
-    /// What a model is told of it.
+    /// Returns the declaration of the tool for a model.
     ///
     /// # Errors
     ///
-    /// If the schema of its argument has rules that are not kept here.
+    /// If the schema of its argument has unsupported keywords.
     pub fn tool(&self) -> Result<Tool, SchemaError> {
         let parameters = Schema::new((self.schema)())?;
         let (name, description) = (self.name.to_owned(), self.description.to_owned());
@@ -50,8 +50,8 @@ impl Declared {
     }
 }
 
-/// Every function of the linked crates that is a tool, by name. Of two with one name, which [`Registry::collect`] refuses,
-/// the one that comes first in the sources.
+/// Returns all functions of the linked crates that are tools, by name. Of two with the same name, which
+/// [`Registry::collect`] rejects, the first in the sources.
 ///
 /// [`Registry::collect`]: ../registry/struct.Registry.html#method.collect
 pub fn declared() -> BTreeMap<&'static str, &'static Declared> {
@@ -60,21 +60,21 @@ pub fn declared() -> BTreeMap<&'static str, &'static Declared> {
     all.into_iter().rev().map(|one| (one.name, one)).collect()
 }
 
-/// What a tool takes: any struct with named fields that can be read, and whose schema is known.
+/// Argument of a tool: any struct with named fields that can be deserialized and has a supported schema.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the argument of a tool",
     label = "has no schema, or cannot be read",
     note = "add `#[derive(serde::Deserialize, schemars::JsonSchema)]` to `{Self}`"
 )]
 pub trait Arguments: Sized + Send + 'static {
-    /// The schema, an object.
+    /// Returns the JSON Schema of the argument, an object.
     fn schema() -> Value;
 
-    /// CriticInput arguments that the schema allows.
+    /// Deserializes arguments that satisfy the schema.
     ///
     /// # Errors
     ///
-    /// If they are none all the same, in words for the model.
+    /// If they cannot be deserialized nevertheless, in words for the model.
     fn read(arguments: Map<String, Value>) -> Result<Self, String>;
 }
 
@@ -87,10 +87,10 @@ impl<T: DeserializeOwned + JsonSchema + Send + 'static> Arguments for T {
         });
         let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
         if let Some(object) = schema.as_object_mut() {
-            // Of its own, which is told to the model already, and of the type, which is none of its business.
+            // The tool's own description is in its declaration already; that of the argument type is irrelevant.
             object.retain(|key, _| key != "title" && key != "description");
             object.entry("properties").or_insert_with(|| Value::Object(Map::new()));
-            // What a function does not take is a mistake, not ignored.
+            // An unknown argument is an error, not ignored.
             object.entry("additionalProperties").or_insert(Value::Bool(false));
         }
         schema
@@ -101,11 +101,11 @@ impl<T: DeserializeOwned + JsonSchema + Send + 'static> Arguments for T {
     }
 }
 
-/// The argument of a tool that takes none.
+/// Argument of a tool without arguments.
 #[derive(Deserialize, JsonSchema)]
 pub struct NoArguments {}
 
-/// What a tool gives: whatever can be shown, or an error in words for the model.
+/// Result of a tool: any value that can be displayed, or an error in words for the model.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be what a tool gives",
     label = "cannot be shown to a model",
@@ -113,11 +113,11 @@ pub struct NoArguments {}
             `Result` of one whose error can be displayed"
 )]
 pub trait ToolOutput: Send + 'static {
-    /// As text.
+    /// Converts the result to text.
     ///
     /// # Errors
     ///
-    /// What went wrong, in words for the model.
+    /// Description of the failure in words for the model.
     fn output(self) -> Result<String, String>;
 }
 

@@ -1,8 +1,8 @@
-//! Tool calls: read from replies, checked against what a tool takes. And the Rust functions that are tools.
+//! Tool calls: parsed from replies and validated against the tool's schema. Also Rust functions as tools.
 //!
-//! A model writes a call in the format that its chat template taught it. Reading is lenient about form (spaces, fences, a
-//! last tag that is missing, arguments as a text) and strict about content: a name that no tool has, and arguments that
-//! its schema does not allow, are errors with words for the model, never guesses.
+//! A model writes a call in the format of its chat template. Parsing is lenient about form (spaces, fences, a missing
+//! last tag, arguments as a string) and strict about content: an unknown name, and arguments that violate the schema,
+//! are errors in words for the model, never guesses.
 
 mod describe;
 mod function;
@@ -14,7 +14,7 @@ pub use function::{Arguments, Declared, NoArguments, ToolFuture, ToolOutput, dec
 pub use parse::{Format, calls, read};
 pub use schema::{Schema, SchemaError};
 
-// What the argument of a tool is derived with.
+// Crates for deriving the argument of a tool.
 pub use {schemars, serde};
 
 use serde_json::{Map, Value, json};
@@ -22,19 +22,19 @@ use serde_json::{Map, Value, json};
 use crate::agent::Show;
 use crate::task::Action;
 
-/// What a model may call.
+/// A tool that a model may call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tool {
-    /// How it is called.
+    /// Name of the tool.
     pub name: String,
-    /// What it does, for the model.
+    /// Description for the model.
     pub description: String,
-    /// What it takes: an object.
+    /// Schema of the arguments: an object.
     pub parameters: Schema,
 }
 
 impl Tool {
-    /// The declaration as chat templates and OpenAI's protocol take it.
+    /// Returns the declaration in the form of chat templates and OpenAI's protocol.
     pub fn declaration(&self) -> Value {
         json!({
             "type": "function",
@@ -47,19 +47,19 @@ impl Tool {
     }
 }
 
-/// As a prompt names it.
+/// Formatted as the tool's name in a prompt.
 impl Show for Tool {
     fn show(&self) -> String {
         self.name.clone()
     }
 }
 
-/// A call as a reply has it; what it names need not exist.
+/// A call in a reply; its tool need not exist.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
-    /// The tool's name.
+    /// Name of the tool.
     pub name: String,
-    /// Its arguments.
+    /// Arguments.
     pub arguments: Map<String, Value>,
 }
 
@@ -69,36 +69,36 @@ impl From<Call> for Action {
     }
 }
 
-/// What is wrong with a call, in words for the model.
+/// Problem with a call, in words for the model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// What should be a call is none.
+    /// The text that should be a call cannot be parsed.
     #[error("a tool call is no JSON object with `name` and `arguments`: {0}")]
     Unreadable(String),
-    /// No tool has the name.
+    /// No tool has this name.
     #[error("there is no tool `{name}`; there is {}", known.join(", "))]
     Unknown {
         /// The name.
         name: String,
-        /// The names there are.
+        /// The existing names.
         known: Vec<String>,
     },
-    /// The tool does not take these arguments.
+    /// The arguments violate the tool's schema.
     #[error("the arguments of `{name}` are wrong: {what}")]
     Arguments {
         /// The tool.
         name: String,
-        /// What is wrong.
+        /// Description of the problem.
         what: String,
     },
 }
 
-/// The tool of a call, if it takes these arguments.
+/// Returns the tool of a call if the arguments satisfy its schema.
 ///
 /// # Errors
 ///
-/// If no tool has the name, or its schema refuses the arguments.
+/// If no tool has the name, or its schema rejects the arguments.
 pub fn check<'a>(call: &Call, tools: &'a [Tool]) -> Result<&'a Tool, CallError> {
     let Some(tool) = tools.iter().find(|tool| tool.name == call.name) else {
         let known = tools.iter().map(|tool| format!("`{}`", tool.name)).collect();

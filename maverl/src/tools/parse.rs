@@ -4,13 +4,13 @@ use serde_json::{Map, Value};
 
 use super::{Call, CallError};
 
-/// How a family of models writes calls.
+/// Call format of a family of models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// `<tool_call>{"name": .., "arguments": {..}}</tool_call>`, any number of them: Qwen 2.5 and 3, Hermes.
     Hermes,
-    /// The whole reply is `{"name": .., "parameters": {..}}`, after `<|python_tag|>` or not; several are separated by `;` or
-    /// a new line: Llama 3.
+    /// The whole reply is `{"name": .., "parameters": {..}}`, optionally after `<|python_tag|>`; several are separated
+    /// by `;` or a new line: Llama 3.
     Llama3,
 }
 
@@ -18,8 +18,8 @@ const OPEN: &str = "<tool_call>";
 const CLOSE: &str = "</tool_call>";
 const PYTHON: &str = "<|python_tag|>";
 
-/// The calls of a reply in order, each read or refused. None where the reply has none. What comes before `</think>` is no
-/// call.
+/// Returns the calls of a reply in order, each parsed or with its error. Empty if the reply has none. Text before
+/// `</think>` is ignored.
 pub fn calls(reply: &str, format: Format) -> Vec<Result<Call, CallError>> {
     let said = reply.rsplit_once("</think>").map_or(reply, |(_, said)| said);
     match format {
@@ -28,14 +28,14 @@ pub fn calls(reply: &str, format: Format) -> Vec<Result<Call, CallError>> {
     }
 }
 
-/// The same where it is not known which model replied: a reply with a tag is read as Hermes', any other as Llama's.
+/// Returns the calls of a reply of an unknown model: a reply with a tag is parsed as Hermes, any other as Llama 3.
 pub fn read(reply: &str) -> Vec<Result<Call, CallError>> {
     calls(reply, if reply.contains(OPEN) { Format::Hermes } else { Format::Llama3 })
 }
 
-/// What stands after an opening tag: one call, or several if the model wrote several into one.
+/// Parses the text after an opening tag: one call, or several if the model wrote several into one tag.
 fn tagged(text: &str) -> Vec<Result<Call, CallError>> {
-    // The tag that closes may be cut off, or stand in a text of the arguments.
+    // The closing tag may be missing, or occur inside a string of the arguments.
     let mut found = read_all(text);
     if found.is_empty() {
         let inside = text.split(CLOSE).next().unwrap_or_default();
@@ -44,7 +44,7 @@ fn tagged(text: &str) -> Vec<Result<Call, CallError>> {
     found
 }
 
-/// A reply that is a call begins with one; objects in the middle of prose are no calls.
+/// Parses a reply that begins with a call; objects inside prose are not calls.
 fn bare(text: &str) -> Vec<Result<Call, CallError>> {
     let text = text.trim_start();
     let (marked, text) = match text.strip_prefix(PYTHON) {
@@ -56,12 +56,12 @@ fn bare(text: &str) -> Vec<Result<Call, CallError>> {
     match (marked, call) {
         (_, true) => found,
         (true, false) => vec![Err(unreadable(text))],
-        // An object that names no function is an answer in JSON.
+        // An object without a function name is an answer in JSON.
         (false, false) => Vec::new(),
     }
 }
 
-/// The objects at the beginning of a text, separated by blanks, `;` or `,`.
+/// Reads the objects at the beginning of a text, separated by blanks, `;` or `,`.
 fn read_all(text: &str) -> Vec<Result<Call, CallError>> {
     let (mut rest, mut found) = (unfenced(text), Vec::new());
     loop {
@@ -85,7 +85,7 @@ fn read_all(text: &str) -> Vec<Result<Call, CallError>> {
     }
 }
 
-/// Without the line that opens a fence.
+/// Removes the line that opens a fence.
 fn unfenced(text: &str) -> &str {
     let text = text.trim_start();
     match text.strip_prefix("```") {
@@ -96,7 +96,7 @@ fn unfenced(text: &str) -> &str {
 
 fn call(value: Value) -> Result<Call, CallError> {
     let Value::Object(mut object) = value else { return Err(unreadable(&value.to_string())) };
-    // OpenAI's form puts both into `function`.
+    // OpenAI's form nests both in `function`.
     if let Some(Value::Object(function)) = object.remove("function") {
         object = function;
     }

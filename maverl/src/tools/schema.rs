@@ -1,10 +1,10 @@
-//! What a tool takes: the part of JSON Schema that tools are declared with.
+//! Schemas of tool arguments: the subset of JSON Schema that tools are declared with.
 //!
-//! `type` (one or several), `properties`, `required`, `additionalProperties` (true, false or a schema), `items`, `enum`,
-//! `const`, `anyOf`, `oneOf`, `minimum`, `maximum`, `minLength`, `maxLength`, `minItems`, `maxItems`. Any other keyword is
-//! refused when the schema is made, for a rule that is not understood would not be kept; only words that describe (`title`,
-//! `description`, `default`, `examples`, `format`, `$schema`) pass. Where somebody else keeps the rules, as a tool server
-//! does, [`Schema::of_server`] takes any.
+//! `type` (one or several), `properties`, `required`, `additionalProperties` (true, false or a schema), `items`,
+//! `enum`, `const`, `anyOf`, `oneOf`, `minimum`, `maximum`, `minLength`, `maxLength`, `minItems`, `maxItems`. Any other
+//! keyword is rejected when the schema is created, because an unsupported rule would not be enforced; only descriptive
+//! keywords (`title`, `description`, `default`, `examples`, `format`, `$schema`) are accepted. If a tool server
+//! enforces the rules itself, [`Schema::of_server`] accepts any keyword.
 
 use serde_json::{Map, Value};
 
@@ -28,46 +28,46 @@ const RULES: [&str; 15] = [
 const WORDS: [&str; 6] = ["title", "description", "default", "examples", "format", "$schema"];
 const TYPES: [&str; 7] = ["object", "array", "string", "number", "integer", "boolean", "null"];
 
-/// A schema that is understood.
+/// A supported schema.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schema(Value);
 
-/// A schema that is not.
+/// An unsupported schema.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the schema at `{at}` {what}")]
 pub struct SchemaError {
-    /// The place, from the root down.
+    /// Path in the schema, from the root.
     pub at: String,
-    /// What is wrong, and what to write.
+    /// Problem, and its remedy.
     pub what: String,
 }
 
 impl Schema {
-    /// CriticInput a schema.
+    /// Creates a schema from JSON.
     ///
     /// # Errors
     ///
-    /// The first keyword that is not understood, or has a value it cannot have.
+    /// The first keyword that is unsupported, or has an invalid value.
     pub fn new(schema: Value) -> Result<Self, SchemaError> {
         understood(&schema, "$")?;
         Ok(Self(schema))
     }
 
-    /// A schema whose rules its server keeps: what is not understood is not checked here.
+    /// Creates a schema that its server enforces: unsupported keywords are not checked here.
     pub fn of_server(schema: Value) -> Self {
         Self(schema)
     }
 
-    /// As JSON.
+    /// Returns the schema as JSON.
     pub fn json(&self) -> &Value {
         &self.0
     }
 
-    /// Whether a value is allowed.
+    /// Checks a value against the schema.
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong: where, what was found, what is wanted.
+    /// The first violation: its place, the value found, and the expected value.
     pub fn check(&self, value: &Value) -> Result<(), String> {
         allowed(&self.0, value, "")
     }
@@ -161,7 +161,7 @@ fn allowed(schema: &Value, value: &Value, at: &str) -> Result<(), String> {
     }
 }
 
-/// Bounds of numbers, and of the lengths of texts and lists.
+/// Checks bounds of numbers, and of the lengths of texts and lists.
 fn within(schema: &Value, value: &Value) -> Result<(), String> {
     let bound = |key: &str| schema.get(key).and_then(Value::as_f64);
     let (size, low, high, what) = match value {
@@ -210,14 +210,14 @@ fn is(value: &Value, name: &str) -> bool {
         "array" => value.is_array(),
         "string" => value.is_string(),
         "number" => value.is_number(),
-        // JSON Schema counts 1.0 as an integer.
+        // In JSON Schema 1.0 is an integer.
         "integer" => value.as_f64().is_some_and(|number| number.fract() == 0.0),
         "boolean" => value.is_boolean(),
         _ => value.is_null(),
     }
 }
 
-/// One name, or a list of them.
+/// Reads one name, or a list of names.
 fn types(value: &Value) -> Option<Vec<&str>> {
     value.as_str().map(|name| vec![name]).or_else(|| texts(value))
 }

@@ -22,7 +22,7 @@ fn calls_of_qwen_are_read() {
             "First.\n<tool_call>{\"name\": \"add\", \"arguments\": {\"x\": 1}}</tool_call>\n<tool_call>\n{\"arguments\": {\"x\": 2}, \"name\": \"add\"}</tool_call> done",
             vec![add(1), add(2)],
         ),
-        // Leniently.
+        // Lenient parsing.
         ("<tool_call>{\"name\": \"add\", \"arguments\": {\"x\": 1}}", vec![add(1)]),
         (
             "<tool_call>```json\n{\"name\": \"add\", \"parameters\": {\"x\": 1}}\n```</tool_call>",
@@ -41,12 +41,12 @@ fn calls_of_qwen_are_read() {
             vec![add(1), add(2)],
         ),
         ("<tool_call>{\"name\": \"now\"}</tool_call>", vec![call("now", json!({}))]),
-        // A tag within a text is text.
+        // A tag inside a string is text.
         (
             "<tool_call>{\"name\": \"say\", \"arguments\": {\"text\": \"</tool_call>\"}}</tool_call>",
             vec![call("say", json!({"text": "</tool_call>"}))],
         ),
-        // What is only thought of is not called.
+        // Calls inside a thought are not executed.
         ("<think><tool_call>{\"name\": \"add\", \"arguments\": {}}</tool_call></think>42", vec![]),
     ] {
         assert_eq!(calls(reply, Format::Hermes), wanted, "{reply}");

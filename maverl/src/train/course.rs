@@ -1,11 +1,12 @@
-//! The course of a run: evaluations, steps, checkpoints, and how a run that was cut off at any point goes on.
+//! The course of a run: evaluations, steps, checkpoints, and resuming after an interruption at any point.
 //!
 //! ```text
 //! checkpoint 0 ─► before ─► { step ─► rollouts ─► validation ─► row ─► checkpoint } × steps ─► after ─► summary
 //! ```
 //!
-//! What a step does is [`Trainable`]'s business. A checkpoint is written after the row of its step and knows how long each file
-//! was, so going on from it repeats exactly what came after. Everything else is written whole and can be written again.
+//! [`Trainable`] implements the step. A checkpoint is written after the row of its step and records the length of each
+//! growing file, so a resumed run repeats exactly what followed. All other files are written whole and can be written
+//! again.
 
 mod evaluations;
 
@@ -24,11 +25,11 @@ use crate::train::{
 };
 use crate::trajectory::{Episode, Seat};
 
-/// What is learned in a run. The course of the run does not depend on it.
+/// Training of one kind. The course of the run does not depend on it.
 pub(super) trait Trainable {
-    /// Does step `step`, from 0. The same step on the same weights does the same.
+    /// Runs step `step`, counted from 0. Equal steps on equal weights give equal results.
     async fn step(&mut self, step: u64) -> Result<Stepped, TrainError>;
-    /// Plays held-out tasks. The same evaluation of the same weights plays the same episodes.
+    /// Evaluates on held-out tasks. Equal evaluations of equal weights give equal episodes.
     async fn evaluate(&self, spec: &EvalSpec) -> Result<Vec<Episode>, TrainError>;
     /// Saves every policy.
     async fn save(&self, draft: &Draft) -> Result<(), TrainError>;
@@ -36,18 +37,18 @@ pub(super) trait Trainable {
     async fn load(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError>;
 }
 
-/// What a step did.
+/// Result of a step.
 #[derive(Debug, Default)]
 pub(super) struct Stepped {
-    /// What was played.
+    /// Episodes of the step.
     pub(super) episodes: Vec<Episode>,
-    /// Its numbers.
+    /// Metrics of the step.
     pub(super) metrics: Metrics,
-    /// Its times.
+    /// Times of the step.
     pub(super) timing: Metrics,
-    /// No group had spread, and nothing was updated.
+    /// True if no group had a spread of rewards, and nothing was updated.
     pub(super) flat: bool,
-    /// What the user should look at.
+    /// Warnings for the user.
     pub(super) warnings: Vec<String>,
 }
 
@@ -61,13 +62,13 @@ pub(super) struct Settings {
     pub(super) checkpoint: CheckpointConfig,
     /// Every seat of the team.
     pub(super) seats: Vec<Seat>,
-    /// The environment's word for the share of solved episodes.
+    /// Name that the environment gives to the share of solved episodes.
     pub(super) measure: String,
-    /// What may be missing in a run directory that is opened.
+    /// Files that may be missing in a run directory that is opened.
     pub(super) missing: Missing,
 }
 
-/// A run under way.
+/// A run in progress.
 pub(super) struct Course<W> {
     settings: Settings,
     work: W,
@@ -75,24 +76,24 @@ pub(super) struct Course<W> {
     checkpoints: Checkpoints,
     journal: Journal,
     state: TrainerState,
-    /// The step of the newest checkpoint.
+    /// Step of the newest checkpoint.
     saved: u64,
     progress: Arc<dyn Progress>,
     interrupt: Interrupt,
-    /// When the time that no row accounts for yet began.
+    /// Start of the time that no row includes yet.
     clock: Instant,
-    /// The seats whose malformed replies the user was told of.
+    /// Seats for which the user was warned of malformed replies.
     malformed: Malformed,
 }
 
-/// A run that can begin or go on, or one with nothing left to do.
+/// A run that can start or resume, or one that is complete.
 pub(super) enum Opened<W> {
     Ready(Box<Course<W>>),
     Complete(Box<Report>),
 }
 
 impl<W: Trainable> Course<W> {
-    /// Makes the run directory, or opens it and returns to its last checkpoint.
+    /// Creates the run directory, or opens it and returns to its last checkpoint.
     pub(super) async fn open(
         place: &RunLocation,
         origin: &Origin,
@@ -117,7 +118,7 @@ impl<W: Trainable> Course<W> {
             let dir = dir.path().to_owned();
             return Ok(Opened::Complete(Box::new(Report { dir, summary, interrupted: false })));
         }
-        // From here on the run is ours: the journal is locked.
+        // The journal holds the lock on the run from here on.
         let journal = Journal::open(dir.path(), &state.files);
         let mut journal = journal.map_err(|error| checkpoints.with_remedy(state.step, error))?;
         verify(&mut dir, &state, settings.missing, &*progress)?;
@@ -146,7 +147,7 @@ impl<W: Trainable> Course<W> {
         Ok(Opened::Ready(Box::new(course)))
     }
 
-    /// Does what is left of the run.
+    /// Completes the run.
     pub(super) async fn run(mut self) -> Result<Report, TrainError> {
         self.progress.note(&format!("run directory: {}", self.dir.path().display()));
         self.interrupt.goes_on_with(resume_command(self.dir.path()));
@@ -156,7 +157,7 @@ impl<W: Trainable> Course<W> {
         self.finish()
     }
 
-    /// Does everything that is left, or what there is until the run is asked to stop.
+    /// Runs everything that remains, until the run is asked to stop.
     async fn whole(&mut self) -> Result<(), TrainError> {
         if self.state.step == 0 && self.settings.eval.before_and_after {
             match self.evaluation("before").await? {
@@ -176,7 +177,7 @@ impl<W: Trainable> Course<W> {
         Ok(())
     }
 
-    /// Does the steps that are left, or those until the run is asked to stop.
+    /// Runs the remaining steps, until the run is asked to stop.
     async fn steps(&mut self) -> Result<(), TrainError> {
         self.clock = Instant::now();
         while self.state.step < self.settings.steps && !self.interrupt.raised() {
@@ -221,7 +222,7 @@ impl<W: Trainable> Course<W> {
         self.state.files = self.journal.sync()?;
         let draft = self.checkpoints.begin(self.state.step)?;
         self.work.save(&draft).await?;
-        // Before the checkpoint counts: what it goes on from is vouched for.
+        // The manifest is written before the checkpoint, which depends on the files that it lists.
         self.dir.vouch()?;
         draft.commit(&self.state)?;
         let CheckpointConfig { keep, best, .. } = self.settings.checkpoint;
@@ -235,7 +236,7 @@ impl<W: Trainable> Course<W> {
         self.journal.append(step, metrics, timing, now)
     }
 
-    /// The step for people. Its seconds are those since the last, evaluations left out.
+    /// Returns the summary of the step for people. Its seconds are those since the last step, evaluations excluded.
     fn line(&mut self, done: &Stepped) -> StepLine {
         let evaluating = done.timing.get("time/eval_s").unwrap_or(0.0);
         let seconds = (self.clock.elapsed().as_secs_f64() - evaluating).max(0.0);
@@ -259,7 +260,7 @@ impl<W: Trainable> Course<W> {
         let (before, after) = (score("before")?, score("after")?);
         let done = self.state.step == self.settings.steps;
         let mut agents = self.state.agents.clone();
-        // Who was never asked is in the table all the same.
+        // Seats that were never called are in the table too.
         for seat in &self.settings.seats {
             agents.entry(seat.clone()).or_default();
         }
@@ -280,7 +281,7 @@ impl<W: Trainable> Course<W> {
     }
 }
 
-/// Refuses to go on with a run that is further than it is to go, or that has nothing to learn from.
+/// Fails if the run has more steps than requested, or stopped because all its groups were flat.
 fn goes_on(dir: &RunDir, state: &TrainerState, settings: &Settings) -> Result<(), TrainError> {
     let (done, steps) = (state.step, settings.steps);
     if done > steps {
@@ -294,7 +295,7 @@ fn too_flat(dir: &RunDir, state: &TrainerState) -> TrainError {
     TrainError::Flat { steps: state.flat_steps, dir: dir.path().to_owned() }
 }
 
-/// Refuses a run directory that is not as its run left it.
+/// Fails if files of the run directory have changed.
 fn verify(
     dir: &mut RunDir,
     state: &TrainerState,
@@ -312,16 +313,16 @@ fn verify(
     Ok(())
 }
 
-/// The newest checkpoint; `None` if the run was cut off before its first.
+/// Opens the newest checkpoint; `None` if the run was killed before its first.
 fn last(dir: &RunDir, checkpoints: &Checkpoints) -> Result<Option<Checkpoint>, RunDirError> {
-    // Rows without any checkpoint are not that: checkpoint 0 is older than the first row.
+    // A run with rows and without checkpoints was damaged: checkpoint 0 is older than the first row.
     if checkpoints.steps()?.is_empty() && !dir.has_rows() {
         return Ok(None);
     }
     checkpoints.open(Which::Last).map(Some)
 }
 
-/// The summary, if there is nothing left to do.
+/// Returns the summary if the run is complete.
 fn complete(dir: &RunDir, steps: u64) -> Result<Option<RunSummary>, RunDirError> {
     if !dir.summary().exists() {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! What critics are given to read, and what they say of it.
+//! Inputs of critics, and their predictions.
 
 use futures::future::try_join_all;
 
@@ -10,17 +10,17 @@ use crate::train::TrainError;
 use crate::train::team::Team;
 use crate::trajectory::Episode;
 
-/// What critics said of samples, before anything was learned from them; empty without critics.
+/// Values that critics predicted for samples before any update; empty without critics.
 #[derive(Debug, Default)]
 pub(super) struct ValuePredictions {
-    /// What they were given. `[N]`
+    /// Inputs of the critics. `[N]`
     pub(super) texts: Vec<ValueText>,
-    /// What they said of it. `[N][places]`
+    /// Predicted values. `[N][positions]`
     pub(super) values: Vec<Vec<f64>>,
 }
 
 impl ValuePredictions {
-    /// What the values are to become.
+    /// Returns the training targets of the values.
     pub(super) fn targets(&self, returns: &[Vec<f64>]) -> Vec<ValueTarget> {
         let narrow = |values: &[f64]| values.iter().map(|&value| value as f32).collect();
         let aim = |(old, returns): (&Vec<f64>, &Vec<f64>)| ValueTarget::Returns {
@@ -31,7 +31,7 @@ impl ValuePredictions {
     }
 }
 
-/// Asks the critics about samples; those of different workers at once.
+/// Predicts the values of samples; critics of different workers run concurrently.
 pub(super) async fn predict(
     team: &Team<'_>,
     episodes: &[Episode],
@@ -48,7 +48,7 @@ pub(super) async fn predict(
     Ok(ValuePredictions { texts, values })
 }
 
-/// What the critics say of the samples' texts now, `[N][places]`.
+/// Predicts values of given texts with the current critics, `[N][positions]`.
 pub(super) async fn predict_values(
     team: &Team<'_>,
     samples: &[Sample],
@@ -71,13 +71,13 @@ pub(super) async fn predict_values(
     Ok(values)
 }
 
-/// The policy beside which a sample's critic is.
+/// Returns the index of the policy that hosts the critic of a sample.
 pub(super) fn host(plan: &Plan, sample: &Sample) -> usize {
     plan.critic_of(sample.policy).expect("a plan with critics has one for each trained policy")
 }
 
-/// What the critic beside `policy` reads of a turn: its prompt, perhaps after what was said before, and the reply up to its
-/// last value. Of a text that is longer than the context, the beginning is left out.
+/// Returns the critic's input for a turn: its prompt, possibly after the transcript, and the reply up to its last
+/// value. A text that exceeds the context is truncated at its start.
 fn text(
     policy: &Policy,
     critic: &CriticPlan,
@@ -92,7 +92,7 @@ fn text(
     ids.extend_from_slice(&tokens.prompt);
     let reply = &tokens.completion;
     let places = match (critic.mixer, critic.granularity) {
-        // Before the reply and after it.
+        // Values before and after the reply.
         (Mixer::Sum | Mixer::Monotone, _) if critic.credit.knows_replies() => {
             ids.extend_from_slice(reply);
             reply.len() + 1
@@ -107,7 +107,7 @@ fn text(
     Ok(ValueText { ids: ids.split_off(cut), places })
 }
 
-/// Everything that was said before a turn, with who said it.
+/// Returns the transcript before a turn, with the names of the speakers.
 fn transcript(policy: &Policy, episode: &Episode, turn: usize) -> Result<Vec<u32>, TrainError> {
     let said: String = episode.turns[..turn]
         .iter()

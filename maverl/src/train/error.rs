@@ -1,4 +1,4 @@
-//! Why a run stopped.
+//! Errors that end a run.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::rollout::RolloutError;
 use crate::run_dir::RunDirError;
 use crate::runtime::RuntimeError;
 
-/// Why a run stopped. What was written before stays, and `--resume` goes on from the last checkpoint.
+/// Error that ended a run. Written files stay, and `--resume` continues from the last checkpoint.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainError {
@@ -18,20 +18,20 @@ pub enum TrainError {
     /// A model could not be loaded, run, updated or saved.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
-    /// The team could not be made.
+    /// The team could not be built.
     #[error(transparent)]
     Rollout(#[from] RolloutError),
     /// Tasks or demonstrations could not be loaded.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// A demonstration cannot be rendered as the model's chat template wants it.
+    /// A demonstration does not fit the model's chat template.
     #[error("demonstration {number} of `{data}`: {reason}")]
     Demonstration {
-        /// From 1, in the order of the file.
+        /// Number of the demonstration, from 1, in the order of the file.
         number: usize,
         /// The file.
         data: String,
-        /// What happened.
+        /// Description of the error.
         reason: String,
     },
     /// Too many episodes failed for reasons that are not the policy's.
@@ -40,29 +40,29 @@ pub enum TrainError {
          allows:\n  {}", messages.join("\n  ")
     )]
     Unscored {
-        /// How many.
+        /// Number of unscored episodes.
         unscored: usize,
-        /// Of how many.
+        /// Number of all episodes.
         episodes: usize,
-        /// The share that is allowed.
+        /// Allowed share.
         allowed: f64,
-        /// How many of each kind.
+        /// Number of faults of each kind.
         kinds: String,
-        /// The first messages.
+        /// First messages.
         messages: Vec<String>,
     },
-    /// Not one episode was scored, for reasons that are not the policy's.
+    /// No episode was scored, for reasons that are not the policy's.
     #[error(
         "not one of {episodes} episodes {of} could be scored ({kinds}):\n  {}", messages.join("\n  ")
     )]
     NoneScored {
-        /// How many there are.
+        /// Number of episodes.
         episodes: usize,
-        /// Which they are, as "of step 3".
+        /// Description of the episodes, as "of step 3".
         of: String,
-        /// How many of each kind.
+        /// Number of faults of each kind.
         kinds: String,
-        /// The first messages.
+        /// First messages.
         messages: Vec<String>,
     },
     /// The scored episodes of a step have no turn that can be trained on.
@@ -71,41 +71,41 @@ pub enum TrainError {
          policy is trained"
     )]
     NoSamples {
-        /// Which.
+        /// Number of the step.
         step: u64,
-        /// Scored episodes.
+        /// Number of scored episodes.
         episodes: usize,
     },
-    /// Nothing to learn from, again and again.
+    /// Too many consecutive flat steps.
     #[error(
         "{steps} steps in a row in which every group has one reward: there is nothing to learn from. Tasks that are \
          neither always nor never solved help, as do a larger `task.group_size` or `sampling.temperature`. To wait \
          longer, go on with `{} --set algorithm.max_flat_steps={}`", resume_command(dir), 2 * steps.max(&1)
     )]
     Flat {
-        /// How many.
+        /// Number of consecutive flat steps.
         steps: u64,
         /// The run directory.
         dir: PathBuf,
     },
-    /// A run has no such training episode.
+    /// The run has no such training episode.
     #[error("`{}` has no training episode `{name}`: {found}", run.display())]
     NoEpisode {
         /// The run.
         run: PathBuf,
-        /// What was asked for.
+        /// Requested name.
         name: String,
-        /// What there is instead.
+        /// Existing names.
         found: String,
     },
-    /// A resumed run has done more steps than it is to do.
+    /// A resumed run has completed more steps than requested.
     #[error("`{}` has gone to step {done} and `steps` is {steps}; give at least {done}", dir.display())]
     StepsBehind {
         /// The run.
         dir: PathBuf,
-        /// Steps done.
+        /// Completed steps.
         done: u64,
-        /// Steps to do.
+        /// Requested steps.
         steps: u64,
     },
 }

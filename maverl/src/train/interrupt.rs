@@ -1,4 +1,4 @@
-//! Stopping a run without losing any of it.
+//! Stopping a run without losing completed work.
 
 use std::fmt;
 use std::io;
@@ -17,13 +17,13 @@ struct Shared {
     under_way: Mutex<UnderWay>,
 }
 
-/// What the user is told when the run is asked to stop.
+/// Messages for the user when the run is asked to stop.
 #[derive(Default)]
 struct UnderWay {
     progress: Option<Arc<dyn Progress>>,
-    /// What is done before the run stops.
+    /// Description of the work that is finished before the run stops.
     stopping: String,
-    /// The command that goes on with the run.
+    /// Command that resumes the run.
     resume: String,
 }
 
@@ -41,8 +41,8 @@ impl Default for Interrupt {
 }
 
 impl Interrupt {
-    /// Raised by the first SIGINT or SIGTERM. A second one ends the process at once, with exit code 130; nothing written
-    /// is damaged by that. Must be called inside a tokio runtime.
+    /// Returns an interrupt that the first SIGINT or SIGTERM raises. A second one ends the process at once, with exit
+    /// code 130; written files stay valid. Must be called inside a tokio runtime.
     ///
     /// # Errors
     ///
@@ -61,22 +61,22 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Lets the user be told, as soon as the run is asked to stop, what it still does.
+    /// Sets the progress display that reports a request to stop.
     pub fn tell(&self, progress: Arc<dyn Progress>) {
         self.under_way().progress = Some(progress);
     }
 
-    /// Says what is done before the run stops, as "finishing step 8".
+    /// Sets the description of the work that is finished before the run stops, as "finishing step 8".
     pub fn stopping_means(&self, what: impl Into<String>) {
         self.under_way().stopping = what.into();
     }
 
-    /// Says which command goes on with the run.
+    /// Sets the command that resumes the run.
     pub fn goes_on_with(&self, command: impl Into<String>) {
         self.under_way().resume = command.into();
     }
 
-    /// Asks the run to stop. The user is told at once what it still does.
+    /// Asks the run to stop, and reports the work that is still to be finished.
     pub fn raise(&self) {
         if self.0.raised.send_replace(true) {
             return;
@@ -88,7 +88,7 @@ impl Interrupt {
         }
     }
 
-    /// Says how to go on, where nobody else will.
+    /// Reports the command that resumes the run.
     fn say_resume(&self) {
         let UnderWay { progress, resume, .. } = &*self.under_way();
         if let Some(progress) = progress.as_ref().filter(|_| !resume.is_empty()) {
@@ -100,12 +100,12 @@ impl Interrupt {
         self.0.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the run was asked to stop.
+    /// Returns true if the run was asked to stop.
     pub fn raised(&self) -> bool {
         *self.0.raised.borrow()
     }
 
-    /// The output of a future, or `None` if the run is asked to stop before there is one.
+    /// Awaits a future, and returns its output, or `None` if the run is asked to stop first.
     pub async fn or<T>(&self, future: impl Future<Output = T>) -> Option<T> {
         let mut raised = self.0.raised.subscribe();
         tokio::select! {

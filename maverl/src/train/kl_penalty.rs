@@ -1,4 +1,4 @@
-//! The KL to the reference, where it counts in the reward.
+//! The KL penalty in the reward (`kl_in = "reward"`).
 
 use crate::algo::loss::kl_reward;
 use crate::algo::{Sample, row, samples};
@@ -10,10 +10,10 @@ use crate::train::state::{AlgorithmState, REWARD_KL};
 use crate::train::team::Team;
 use crate::trajectory::{Episode, RewardOf, RewardPart};
 
-/// The name of the reward part that the distance from the reference costs.
+/// Name of the reward part of the KL penalty.
 const KL: &str = "kl";
 
-/// Takes what turns cost by their distance from the reference off their rewards, where it counts there.
+/// Adds the KL penalty to the rewards of turns, for policies whose KL is in the reward.
 pub(super) async fn apply(
     team: &Team<'_>,
     plan: &Plan,
@@ -47,7 +47,7 @@ fn in_reward(loss: &LossPlan) -> bool {
     loss.kl_in == KlIn::Reward && loss.kl_coef > 0.0
 }
 
-/// The mean over tokens of the KL that each policy's turns were charged.
+/// Computes the mean over tokens of the KL in the rewards of each policy.
 pub(super) fn metrics(
     plan: &Plan,
     episodes: &[Episode],

@@ -1,4 +1,4 @@
-//! Learning from the episodes of a step: critics say what they expected, and policies and critics are updated.
+//! Training on the episodes of a step: critics predict values, and policies and critics are updated.
 
 use std::collections::BTreeMap;
 
@@ -17,19 +17,19 @@ use crate::train::team::Team;
 use crate::train::{TrainError, critic, measure, mixer};
 use crate::trajectory::Episode;
 
-/// What tells the seeds of orders from others.
+/// Salt of the seed of update orders.
 const ORDER: u64 = 0x6f72_6465_7200;
 
-/// What was learned.
+/// Result of training on a step.
 #[derive(Debug)]
 pub(super) struct Updated {
-    /// The numbers of the step's episodes, lessons and updates.
+    /// Metrics of the step's episodes, advantages and updates.
     pub(super) metrics: Metrics,
-    /// There was nothing to learn from, and nothing was updated.
+    /// True if there was nothing to learn from, and nothing was updated.
     pub(super) flat: bool,
 }
 
-/// Learns from the episodes of step `step`, from 0, with the step sizes that `rates` has, where it has any.
+/// Trains on the episodes of step `step`, counted from 0. Learning rates in `rates` override those of the plan.
 pub(super) async fn learn(
     team: &Team<'_>,
     episodes: &[Episode],
@@ -71,8 +71,8 @@ pub(super) async fn learn(
     Ok(Updated { metrics, flat })
 }
 
-/// Updates each policy and each critic with its batch, at once where they do not share a worker, and measures what that
-/// did. A critic on its policy's trunk is updated in the same optimizer steps.
+/// Updates each policy and each critic with its batch and returns the metrics. Policies on different workers are
+/// updated concurrently. A critic that shares its policy's trunk is updated in the same optimizer steps.
 pub(super) async fn update(
     team: &Team<'_>,
     batches: Vec<(usize, Batch)>,
@@ -94,7 +94,7 @@ pub(super) async fn update(
     Ok(metrics)
 }
 
-/// The order in which policies are updated in a step.
+/// Returns the order in which policies are updated in a step.
 fn sequence(team: &Team<'_>, order: UpdateOrder, step: u64) -> Vec<usize> {
     let mut policies: Vec<usize> = (0..team.policies.len()).collect();
     if order == UpdateOrder::Random {
@@ -103,8 +103,8 @@ fn sequence(team: &Team<'_>, order: UpdateOrder, step: u64) -> Vec<usize> {
     policies
 }
 
-/// Updates policies one after the other: what each learns from an episode is weighed by how much likelier those before it
-/// made what they said in it. Critics come last.
+/// Updates policies one after the other. The advantages of an episode are multiplied by the probability ratios of the
+/// policies that were updated before. Critics are updated last.
 async fn in_turn(
     team: &Team<'_>,
     samples: &[Sample],
@@ -138,7 +138,7 @@ async fn in_turn(
     Ok(metrics)
 }
 
-/// Updates a policy and the critic beside it.
+/// Updates a policy and its critic.
 async fn one(
     team: &Team<'_>,
     policy: usize,

@@ -1,4 +1,4 @@
-//! The numbers of a step.
+//! Metrics of a step.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::rollout::Usage;
 use crate::runtime::{Batch, EngineStats, Policy, UpdateStats, ValueStats};
 use crate::trajectory::Episode;
 
-/// What a batch looks like.
+/// Returns the metrics of a policy's batch.
 pub(super) fn batch(policy: &str, batch: &Batch) -> Metrics {
     let n = batch.rows.len().max(1) as f64;
-    // A row counts once, however long it is.
+    // Each row has the same weight, whatever its length.
     let mean_of = |values: &[f32]| {
         values.iter().map(|&v| f64::from(v)).sum::<f64>() / values.len().max(1) as f64
     };
@@ -24,7 +24,7 @@ pub(super) fn batch(policy: &str, batch: &Batch) -> Metrics {
     named(policy, [("lr", batch.lr), ("adv_mean", mean), ("adv_std", variance.sqrt())])
 }
 
-/// What an update did.
+/// Returns the metrics of an update.
 pub(super) fn update(policy: &str, stats: &UpdateStats) -> Metrics {
     let mut metrics = named(
         policy,
@@ -63,7 +63,7 @@ pub(super) fn update(policy: &str, stats: &UpdateStats) -> Metrics {
     metrics
 }
 
-/// What a critic's batch looks like, and what its update did.
+/// Returns the metrics of a critic's batch and of its update.
 pub(super) fn critic(policy: &str, lr: f64, stats: &ValueStats) -> Metrics {
     let values = [
         ("lr", lr),
@@ -78,7 +78,7 @@ pub(super) fn critic(policy: &str, lr: f64, stats: &ValueStats) -> Metrics {
     values.into_iter().map(name).collect()
 }
 
-/// What a policy's advantages are multiplied by, because others were updated before it.
+/// Returns the metrics of the factors on a policy's advantages, from policies that were updated before it.
 pub(super) fn factors(policy: &str, compound: &Compound, episodes: &[usize]) -> Metrics {
     let all = || episodes.iter().map(|&episode| compound.of(episode));
     let mean = all().sum::<f64>() / episodes.len().max(1) as f64;
@@ -86,7 +86,7 @@ pub(super) fn factors(policy: &str, compound: &Compound, episodes: &[usize]) -> 
     named(policy, [("factor_mean", mean), ("factor_min", least), ("factor_max", most)])
 }
 
-/// How what critics said compares with what was earned.
+/// Returns metrics that compare predicted values with returns.
 pub(super) fn values(
     plan: &Plan,
     samples: &[Sample],
@@ -117,7 +117,7 @@ fn named<const N: usize>(policy: &str, values: [(&str, f64); N]) -> Metrics {
     values.into_iter().map(|(name, value)| (format!("policy/{policy}/{name}"), value)).collect()
 }
 
-/// What the groups look like.
+/// Returns the metrics of the groups.
 pub(super) fn groups(groups: &GroupSummary) -> Metrics {
     let values = [
         ("group/count", groups.count as f64),
@@ -130,7 +130,7 @@ pub(super) fn groups(groups: &GroupSummary) -> Metrics {
     values.into_iter().collect()
 }
 
-/// What the user is told about groups of one, if there are any.
+/// Returns the warning about groups of one episode, if there are any.
 pub(super) fn singletons(metrics: &Metrics) -> Option<String> {
     let n = metrics.get("group/singletons").filter(|n| *n > 0.0)?;
     let count = metrics.get("group/count")?;
@@ -140,7 +140,7 @@ pub(super) fn singletons(metrics: &Metrics) -> Option<String> {
     ))
 }
 
-/// Times and speeds of a step.
+/// Returns times and speeds of a step.
 pub(super) fn timing(episodes: &[Episode], played: Duration, all: Duration) -> Metrics {
     let tokens: u64 = by_seat(episodes).values().map(|totals| totals.completion_tokens).sum();
     let (rollout, update) = (played.as_secs_f64(), (all - played).as_secs_f64());
@@ -153,7 +153,7 @@ pub(super) fn timing(episodes: &[Episode], played: Duration, all: Duration) -> M
     values.into_iter().collect()
 }
 
-/// What endpoints were asked since `before`, and what that cost: another run may find them busier.
+/// Returns the usage of endpoints since `before`. It is not reproducible, since endpoints may be more or less busy.
 pub(super) fn endpoints(
     now: &BTreeMap<String, Usage>,
     before: &BTreeMap<String, Usage>,
@@ -176,12 +176,12 @@ pub(super) fn endpoints(
     metrics
 }
 
-/// What the policies have cost so far.
+/// Returns the statistics of the policies' engines so far.
 pub(super) fn work(policies: &[Policy]) -> Vec<EngineStats> {
     policies.iter().map(Policy::work).collect()
 }
 
-/// What the policies have cost since `before`.
+/// Returns the metrics of the policies' engines since `before`.
 pub(super) fn engine(policies: &[Policy], before: &[EngineStats]) -> Metrics {
     let mut metrics = Metrics::default();
     for (policy, before) in policies.iter().zip(before) {

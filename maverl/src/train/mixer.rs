@@ -1,13 +1,13 @@
-//! Values of agents mixed into one of the team: what each agent is told of it, and how mixer and critics learn.
+//! Mixing of the agents' values into one team value: advantages of the agents, and training of mixer and critics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
 use std::path::Path;
 
 use maverl_kernels::adamw::{AdamW, adamw_step};
+use maverl_kernels::advantage::{GaeSteps, RaggedRows, gae};
 use maverl_kernels::sample::derive_seed;
 
-use crate::algo::advantage::gae;
 use crate::algo::loss::{ValueLoss, value_loss};
 use crate::algo::{
     Mixing, Monotone, Round, Sample, ValueTarget, explained_variance, lr, value_batches,
@@ -22,10 +22,10 @@ use crate::train::TrainError;
 use crate::train::critic::{ValuePredictions, host, predict_values};
 use crate::train::team::Team;
 
-/// What tells the seed of a mixer from others.
+/// Salt of the seed of a mixer.
 const MIXER: u64 = 0x006d_6978_6572;
 
-/// The mixer of a team, and its optimizer.
+/// The mixer of a team, and its optimizer state.
 #[derive(Debug)]
 pub(super) struct Mixer {
     mixing: Mixing,
@@ -33,22 +33,22 @@ pub(super) struct Mixer {
     step: u64,
 }
 
-/// What a step's values teach.
+/// Result of training with a mixer.
 pub(super) struct Mixed {
-    /// Of each token of each sample. `[N][T]`
+    /// Advantages of each token of each sample. `[N][T]`
     pub(super) advantages: Vec<Vec<f64>>,
     pub(super) metrics: Metrics,
 }
 
-/// The episodes of a step, and the place of each trained seat in them.
+/// The episodes of a step, and the position of each trained seat in them.
 struct Rounds {
     seats: Vec<usize>,
-    /// By index of the episode.
+    /// State by index of the episode.
     states: BTreeMap<usize, Vec<f64>>,
 }
 
 impl Mixer {
-    /// The mixer that a plan begins with, over a state of so many numbers.
+    /// Returns the initial mixer of a plan, over a state of `state` numbers.
     fn new(plan: &Plan, critic: &CriticPlan, state: usize) -> Self {
         let seats = plan.seats.iter().filter(|seat| seat.trained).count();
         let mixing = match critic.mixer {
@@ -62,7 +62,7 @@ impl Mixer {
         Self { mixing, moments: [zeros.clone(), zeros], step: 0 }
     }
 
-    /// One AdamW step.
+    /// Applies one AdamW step.
     fn apply(&mut self, plan: &OptimPlan, lr: f64, gradient: &[f64]) {
         if gradient.is_empty() {
             return;
@@ -92,7 +92,7 @@ impl Mixer {
         one_file(file, &entries)
     }
 
-    /// CriticInput a mixer back from a file that [`Mixer::save`] wrote; none if it wrote none.
+    /// Reads a mixer from a file that [`Mixer::save`] wrote; `None` if there is no file.
     pub(super) fn load(plan: &Plan, file: &Path) -> Result<Option<Self>, ModelError> {
         let Some(critic) = plan.algorithm.critic.as_ref().filter(|_| file.is_file()) else {
             return Ok(None);
@@ -115,7 +115,7 @@ impl Mixer {
     }
 }
 
-/// The advantages of samples, from what critics said of them; then mixer and critics learn, together.
+/// Computes the advantages of samples from the critics' predictions. Then mixer and critics are updated together.
 pub(super) async fn learn(
     team: &Team<'_>,
     critic: &CriticPlan,
@@ -180,16 +180,17 @@ fn lr_of(plan: &Plan, critic: &CriticPlan, step: u64) -> f64 {
     lr(step, plan.steps, &critic.optim)
 }
 
-/// Advantages and returns of the tokens of a reply, which earns at its end what the agent's value is then `[tokens + 1]`.
+/// Computes advantages and returns of the tokens of a reply. The reward at its end is the agent's last value. `values`
+/// is `[tokens + 1]`.
 fn reply_gae(values: &[f64], critic: &CriticPlan) -> (Vec<f64>, Vec<f64>) {
     let (&earned, values) = values.split_last().expect("a value after the reply");
     let mut rewards = vec![0.0; values.len()];
     rewards.last_mut().expect("a reply has tokens").add_assign(earned);
-    gae(&rewards, values, critic.into(), 0.0)
+    gae(&rewards, values, &[0.0], &RaggedRows::rows(&[values.len()]), GaeSteps::all(critic.into()))
 }
 
-/// The loss of the values between the first and the last of a reply, which are to become the returns of [`along`] what was
-/// `said` before the update; adds its derivatives.
+/// Computes the loss of the values between the first and the last of a reply, and adds its derivatives to `grads`. The
+/// targets are the returns of [`reply_gae`] from the values `said` before the update.
 fn token_value_loss(
     values: &[f64],
     said: &[f64],
@@ -205,7 +206,7 @@ fn token_value_loss(
     value_loss([&values, &old, &returns], weight, critic.into(), &mut grads[inner])
 }
 
-/// The team's values of rounds before the replies and after them.
+/// Returns the team's values of rounds before and after the replies.
 fn totals(mixing: &Mixing, rounds: &[(usize, Round)]) -> Vec<[f64; 2]> {
     let total = |(_, round): &(usize, Round)| {
         [&round.before, &round.after].map(|values| mixing.total(values, &round.state))
@@ -226,7 +227,8 @@ fn measured(totals: &[[f64; 2]], rounds: &[(usize, Round)]) -> Metrics {
 }
 
 impl Rounds {
-    /// Looks at the state of each episode: what the critic makes of its first prompt, and which seats speak.
+    /// Computes the state of each episode, which is the critic's hidden state of its first prompt, and the speaking
+    /// seats.
     async fn of(
         team: &Team<'_>,
         critic: &CriticPlan,
@@ -255,7 +257,7 @@ impl Rounds {
                 let spoke =
                     |seat: &usize| samples.iter().any(|s| s.episode == episode && s.seat == *seat);
                 let mask = seats.iter().map(|seat| f64::from(u8::from(spoke(seat))));
-                // Of length 1 in the mean, whatever the width.
+                // Scaled to length 1 on average, whatever the width.
                 let unit = (state.len() as f64).sqrt();
                 let state = state.into_iter().map(|value| f64::from(value) / unit);
                 states.insert(episode, state.chain(mask).collect());
@@ -264,13 +266,13 @@ impl Rounds {
         Ok(Self { seats, states })
     }
 
-    /// The place of a sample's seat among those that are trained.
+    /// Returns the position of a sample's seat among the trained seats.
     fn place(&self, sample: &Sample) -> usize {
         let place = self.seats.iter().position(|&seat| seat == sample.seat);
         place.expect("the seat of a sample is trained")
     }
 
-    /// Every episode with its values: a seat that speaks several times has the mean.
+    /// Returns every episode with its values; the value of a seat that speaks several times is the mean.
     fn all(&self, samples: &[Sample], values: &[Vec<f64>]) -> Vec<(usize, Round)> {
         let of = |(&episode, state): (&usize, &Vec<f64>)| {
             let its = || samples.iter().zip(values).filter(|(s, _)| s.episode == episode);
@@ -292,7 +294,8 @@ impl Rounds {
         self.states.iter().map(of).collect()
     }
 
-    /// The loss of the team's values, and its derivatives by those of samples and by the mixer's parameters.
+    /// Computes the loss of the team's values, and its derivatives by the samples' values and by the mixer's
+    /// parameters.
     fn backward(
         &self,
         (mixing, critic): (&Mixing, &CriticPlan),

@@ -1,8 +1,8 @@
-//! Training: the loop over steps, and everything a run leaves behind.
+//! Training: the loop over steps, and all files of a run.
 //!
 //! ```text
 //! Tasks ─► Episodes ─► Samples ─► Advantages ─► Batches ─► Update          one step: `step.rs`, `learn.rs`
-//! checkpoint, evaluations, rows, rollouts, going on after a crash          their course: `course.rs`
+//! checkpoints, evaluations, metrics, rollouts, resuming after a crash      the course of a run: `course.rs`
 //! a stored episode again, with the weights of its step                     `replay.rs`
 //! ```
 
@@ -44,24 +44,24 @@ use crate::trajectory::Episode;
 use course::{Course, Opened, Settings, Trainable};
 use team::{Needs, Team};
 
-/// How a run is carried out; nothing here changes its numbers.
+/// Options of a run that do not change its numbers.
 #[derive(Clone)]
 pub struct Options {
-    /// Where it is written.
+    /// Run directory.
     pub place: RunLocation,
-    /// The configuration as the user gave it, for `config.toml`, such as [`crate::check::Sources::written`]; empty where there
+    /// Configuration as the user gave it, for `config.toml`, such as [`crate::check::Sources::written`]; empty if there
     /// was no file.
     pub given: String,
-    /// What may be missing in a run directory that is resumed.
+    /// Files that may be missing in a run directory that is resumed.
     pub missing: Missing,
-    /// Is told how it goes.
+    /// Receiver of progress.
     pub progress: Arc<dyn Progress>,
-    /// Can stop it.
+    /// Request to stop.
     pub interrupt: Interrupt,
 }
 
 impl Options {
-    /// A silent run in a directory that nothing stops.
+    /// Returns options of a silent run that cannot be interrupted.
     pub fn new(place: RunLocation) -> Self {
         Self {
             place,
@@ -73,11 +73,11 @@ impl Options {
     }
 }
 
-/// Trains the team of a plan, or goes on with a run that was cut off.
+/// Trains the team of a plan, or resumes a run.
 ///
 /// # Errors
 ///
-/// See [`TrainError`]; what was written before stays, and `RunLocation::Resume` goes on from the last checkpoint.
+/// See [`TrainError`]. Written files stay, and `RunLocation::Resume` continues from the last checkpoint.
 pub async fn train(
     plan: &Plan,
     registry: &Registry,
@@ -114,12 +114,13 @@ pub async fn train(
             }
         }
     };
-    let report = report.await;
+    // Boxed: the state of a whole run is too large to be moved with its caller.
+    let report = Box::pin(report).await;
     runtime.shutdown();
     report
 }
 
-/// The command that goes on with a run.
+/// Returns the command that resumes a run.
 pub fn resume_command(dir: &Path) -> String {
     let dir = dir.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=,:@".contains(c);
@@ -129,16 +130,16 @@ pub fn resume_command(dir: &Path) -> String {
     }
 }
 
-/// Which weights are evaluated.
+/// Weights to evaluate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Weights {
-    /// Those the plan starts from.
+    /// Starting weights of the plan.
     Start,
-    /// Those of a checkpoint of a run.
+    /// Weights of a checkpoint of a run.
     Run(PathBuf, Which),
 }
 
-/// Plays held-out tasks with a plan's team and says how many it solves.
+/// Evaluates a plan's team on held-out tasks, and returns the report.
 ///
 /// # Errors
 ///
@@ -153,8 +154,8 @@ pub async fn eval(
     unscored::report(spec, &play(plan, registry, weights, spec, progress).await?)
 }
 
-/// Plays held-out tasks with a plan's team: the episodes that [`eval`] counts. Equal plans play equal tasks on equal draws,
-/// so that the scores of two can be compared task by task.
+/// Runs a plan's team on held-out tasks, and returns the episodes that [`eval`] counts. Equal plans use equal tasks and
+/// seeds, so that two teams can be compared task by task.
 ///
 /// # Errors
 ///

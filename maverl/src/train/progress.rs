@@ -1,4 +1,4 @@
-//! Telling the user how a run is going.
+//! Progress display of a run.
 
 mod bar;
 mod lines;
@@ -12,50 +12,50 @@ use indicatif::HumanDuration;
 use bar::Bar;
 use lines::Lines;
 
-/// What a step did, for people.
+/// Summary of a step for people.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepLine {
-    /// Steps done.
+    /// Number of completed steps.
     pub step: u64,
-    /// Steps there will be.
+    /// Number of all steps.
     pub steps: u64,
     /// Mean score of the step's episodes, without reward parts and penalties; `None` if none was scored.
     pub score: Option<f64>,
-    /// Share of them that solved their task.
+    /// Share of scored episodes that solved their task.
     pub solved: Option<f64>,
-    /// Tokens sampled.
+    /// Number of sampled tokens.
     pub tokens: u64,
-    /// Seconds it took.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
-/// Is told how a run is going.
+/// Receiver of the progress of a run.
 pub trait Progress: Send + Sync {
-    /// Steps are about to be done; `done` of `steps` already are.
+    /// Called before the first step; `done` of `steps` are complete.
     fn begin(&self, done: u64, steps: u64);
-    /// Episodes are about to be played, for a step or an evaluation, which `what` names.
+    /// Called before the episodes of a step or an evaluation, which `what` names.
     fn play(&self, what: &str, episodes: u64) {
         let _ = (what, episodes);
     }
-    /// So many of these episodes have ended, and so many tokens were sampled. Told every half second, and as episodes end.
+    /// Called every half second and when episodes end, with the number of ended episodes and of sampled tokens.
     fn played(&self, ended: u64, tokens: u64) {
         let _ = (ended, tokens);
     }
-    /// Something that has no episodes is being done, such as an update.
+    /// Called at the start of work without episodes, such as an update.
     fn work(&self, what: &str) {
         let _ = what;
     }
-    /// A step was done.
+    /// Called after each step.
     fn step(&self, line: &StepLine);
-    /// Something the user may want to know.
+    /// Receives a message for the user.
     fn note(&self, text: &str);
-    /// Something the user should look at.
+    /// Receives a warning for the user.
     fn warn(&self, text: &str);
-    /// Nothing more is done.
+    /// Called at the end.
     fn end(&self);
 }
 
-/// On standard error: a line a step, and between them a bar where that is a terminal.
+/// Returns a display on standard error: one line per step, with a bar below if it is a terminal.
 pub fn stderr() -> Arc<dyn Progress> {
     if std::io::stderr().is_terminal() {
         Arc::new(Bar::default())
@@ -64,12 +64,12 @@ pub fn stderr() -> Arc<dyn Progress> {
     }
 }
 
-/// On nothing.
+/// Returns a receiver that prints nothing.
 pub fn silent() -> Arc<dyn Progress> {
     Arc::new(Silent)
 }
 
-/// Says nothing.
+/// Receiver that prints nothing.
 #[derive(Debug, Default)]
 pub struct Silent;
 
@@ -82,7 +82,7 @@ impl Progress for Silent {
 }
 
 impl StepLine {
-    /// The step in a line.
+    /// Formats the step as one line.
     fn text(&self, left: Duration) -> String {
         let share =
             |name: &str, value: Option<f64>| value.map(|value| format!("{name} {value:.3}"));
@@ -100,7 +100,7 @@ impl StepLine {
     }
 }
 
-/// How fast steps are.
+/// Mean duration of steps.
 #[derive(Debug, Default, Clone, Copy)]
 struct Pace {
     steps: u64,
@@ -108,7 +108,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// Takes a step in, and gives the time that is left at the mean pace of the steps seen.
+    /// Adds a step, and returns the remaining time at the mean pace so far.
     fn left(&mut self, line: &StepLine) -> Duration {
         self.steps += 1;
         self.seconds += line.seconds;
@@ -117,7 +117,8 @@ impl Pace {
     }
 }
 
-/// Speed, and the time left if episodes go on ending as they did; that is said only when one has ended.
+/// Formats the speed and the remaining time at the current rate of episodes. The remaining time is omitted until one
+/// episode has ended.
 fn speed(ended: u64, episodes: u64, tokens: u64, elapsed: Duration) -> String {
     let speed = tokens as f64 / elapsed.as_secs_f64().max(1e-9);
     let share = episodes.saturating_sub(ended) as f64 / ended as f64;

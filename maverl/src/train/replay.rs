@@ -1,7 +1,8 @@
-//! Playing a training episode of a run again, with the weights it was played with.
+//! Replay of a training episode of a run, with the weights of its step.
 //!
-//! A run keeps few checkpoints and every episode. Weights between two checkpoints are made again by learning from the
-//! stored episodes of the steps between, which takes no generation and gives the same bits.
+//! A run keeps few checkpoints and every episode. Weights between two checkpoints are recomputed by training on the
+//! stored
+//! episodes of the steps between, which needs no generation and gives the same bits.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,24 +20,24 @@ use crate::train::team::{Needs, Team};
 use crate::train::{Progress, TrainError};
 use crate::trajectory::Episode;
 
-/// How many names an error shows.
+/// Maximum number of names in an error.
 const NAMES: usize = 6;
 
 /// A training episode as its run stored it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recorded {
-    /// The step it was played in, from 1.
+    /// Step of the episode, from 1.
     pub step: u64,
-    /// What was played.
+    /// The stored episode.
     pub episode: Episode,
 }
 
 impl Recorded {
-    /// CriticInput the episode of a name: `STEP/TASK/INDEX`, or `STEP/SOURCE/TASK/INDEX` where two data sources have the task.
+    /// Reads the episode of a name: `STEP/TASK/INDEX`, or `STEP/SOURCE/TASK/INDEX` if two data sources have the task.
     ///
     /// # Errors
     ///
-    /// [`TrainError::NoEpisode`] with names that there are, or a file that cannot be read.
+    /// [`TrainError::NoEpisode`] with existing names, or a file that cannot be read.
     pub fn read(run: &RunDir, name: &str) -> Result<Self, TrainError> {
         let no_episode = |found: String| TrainError::NoEpisode {
             run: run.path().to_owned(),
@@ -65,7 +66,7 @@ impl Recorded {
         }
     }
 
-    /// The names of a step's episodes, in their order; `None` if the run has no such step.
+    /// Returns the names of a step's episodes, in order; `None` if the run has no such step.
     ///
     /// # Errors
     ///
@@ -87,7 +88,7 @@ impl Recorded {
         Ok(Some(episodes.iter().map(name).collect()))
     }
 
-    /// Its name, as [`Recorded::read`] reads it.
+    /// Returns the name of the episode, as [`Recorded::read`] accepts it.
     pub fn name(&self) -> String {
         name(self.step, &self.episode)
     }
@@ -101,7 +102,7 @@ fn with_source(step: u64, episode: &Episode) -> String {
     format!("{step}/{}/{}/{}", episode.task.source, episode.task.id, episode.index)
 }
 
-/// Where the episode called `rest` stands among those of a step; else what there is instead.
+/// Returns the index of the episode called `rest` in a step, or a message with the existing ones.
 fn find(episodes: &[Episode], step: u64, rest: &str) -> Result<usize, String> {
     let wanted = format!("{step}/{rest}");
     let called =
@@ -110,7 +111,7 @@ fn find(episodes: &[Episode], step: u64, rest: &str) -> Result<usize, String> {
     let source = |at: usize| &episodes[at].task.source;
     match found[..] {
         [] => Err(there_are(episodes, step, rest)),
-        // A task that was drawn twice in a step was played twice in the same way.
+        // A task that was drawn twice in a step has equal episodes.
         [first, ..] if found.iter().all(|&at| source(at) == source(first)) => Ok(first),
         _ => {
             let names = found.iter().map(|&at| with_source(step, &episodes[at]));
@@ -119,7 +120,7 @@ fn find(episodes: &[Episode], step: u64, rest: &str) -> Result<usize, String> {
     }
 }
 
-/// The first names of a step, of the task that was asked for if there is one.
+/// Lists the first names of a step, of the requested task if there is one.
 fn there_are(episodes: &[Episode], step: u64, rest: &str) -> String {
     let task = format!("{step}/{}/", rest.trim_end_matches('/'));
     let of_task: Vec<String> = episodes
@@ -144,13 +145,13 @@ fn quoted(names: impl Iterator<Item = String>) -> String {
     names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// Plays a training episode of a run again with the weights it was played with, and compares every turn to the bit.
+/// Replays a training episode of a run with the weights of its step, and compares every turn to the bit.
 ///
-/// `plan` is that of the run's own configuration. Episodes of evaluations are kept too, and not replayed.
+/// `plan` is that of the run's own configuration. Stored episodes of evaluations are not replayed.
 ///
 /// # Errors
 ///
-/// See [`TrainError`]; that the episode is another now is no error.
+/// See [`TrainError`]. A different episode is not an error.
 pub async fn replay(
     plan: &Plan,
     registry: &Registry,
@@ -170,7 +171,7 @@ pub async fn replay(
     replayed
 }
 
-/// Gives a fresh team the weights that the run had after `steps` steps.
+/// Loads into a new team the weights that the run had after `steps` steps.
 async fn return_to(
     team: &mut Team<'_>,
     run: &RunDir,
@@ -198,15 +199,15 @@ async fn return_to(
     for step in from..steps {
         let episodes = read_rollouts(&run.rollouts(step + 1))?;
         let mut state = team.state.clone();
-        // The row knows the step sizes; the plan may not: a run that went on for more steps has another schedule now.
+        // The learning rates are those of the row. The plan's may differ: a run that was extended has another schedule.
         learn(team, &episodes, step, rows.get(&(step + 1)), &mut state).await?;
         team.state = state;
     }
     Ok(())
 }
 
-/// The newest intact checkpoint of at most so many steps. A damaged one is passed over: an older one, and the starting
-/// weights, lead to the same place.
+/// Returns the newest intact checkpoint of at most `steps` steps. A damaged one is skipped: an older one, and the
+/// starting weights, lead to the same result.
 fn checkpoint(run: &Path, steps: u64) -> Result<Option<Checkpoint>, RunDirError> {
     let checkpoints = Checkpoints::of(run);
     for step in checkpoints.steps()?.into_iter().rev().filter(|&step| step <= steps) {
@@ -219,7 +220,7 @@ fn checkpoint(run: &Path, steps: u64) -> Result<Option<Checkpoint>, RunDirError>
     Ok(None)
 }
 
-/// Refuses starting weights that are not those the run started from.
+/// Fails if the starting weights differ from those of the run.
 async fn same_start(team: &Team<'_>, run: &RunDir) -> Result<(), TrainError> {
     let mut now = run.origin()?;
     for policy in &team.policies {

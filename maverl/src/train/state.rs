@@ -1,4 +1,4 @@
-//! What an algorithm carries from step to step beside weights and moments. Part of every checkpoint.
+//! State of an algorithm beside weights and moments. It is part of every checkpoint.
 
 use std::collections::BTreeMap;
 
@@ -9,26 +9,26 @@ use crate::algo::loss::AdaptiveKl;
 use crate::metrics::Metrics;
 use crate::plan::{AdaptiveKlPlan, Plan};
 
-/// The name of the metric that says what the KL in the reward is, in the mean over tokens.
+/// Name of the metric of the KL in the reward, averaged over tokens.
 pub(super) const REWARD_KL: &str = "reward_kl";
 
-/// What an algorithm remembers; nothing where no part of it has to.
+/// State of an algorithm; empty if no part of it is stateful.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct AlgorithmState {
-    /// What each seat earned so far: `baseline = "moving_average"`.
+    /// Moving average of each seat's reward: `baseline = "moving_average"`.
     pub(super) averages: EmaBaseline,
-    /// What each policy's `kl_coef` is multiplied by: `adaptive_kl`.
+    /// Multiplier of each policy's `kl_coef`: `adaptive_kl`.
     kl_scale: BTreeMap<String, f64>,
 }
 
 impl AlgorithmState {
-    /// What the `kl_coef` of a policy is multiplied by.
+    /// Returns the multiplier of a policy's `kl_coef`.
     pub(super) fn kl_scale(&self, policy: &str) -> f64 {
         self.kl_scale.get(policy).copied().unwrap_or(1.0)
     }
 
-    /// Lets the coefficients seek their target, by the numbers of an update. Gives the coefficients' scales.
+    /// Adapts the KL coefficients to their target by the metrics of an update, and returns the new multipliers.
     pub(super) fn seek(&mut self, plan: &Plan, update: &Metrics) -> Metrics {
         let AdaptiveKlPlan { target, horizon } = plan.algorithm.adaptive_kl;
         let mut metrics = Metrics::default();

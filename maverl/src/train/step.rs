@@ -1,12 +1,12 @@
-//! One step of reinforcement learning; reads like the figure in `ARCHITECTURE.md`.
+//! One step of reinforcement learning; follows the figure in `ARCHITECTURE.md`.
 
 use std::borrow::Cow;
 use std::time::Instant;
 
 use crate::algo::advantage::{Valued, apply_future_rewards, valued, whiten_tokens};
 use crate::algo::{
-    Sample, advantages, baselines, batches, flat_tasks, is_greedy, samples, shaped_rewards,
-    value_batches,
+    Sample, advantages, baselines, batches, declared, flat_tasks, is_greedy, samples,
+    shaped_rewards, value_batches,
 };
 use crate::config::Baseline;
 use crate::metrics::{Metrics, rollout};
@@ -23,7 +23,7 @@ use crate::train::unscored::{left_out, none_scored};
 use crate::train::{TrainError, measure};
 use crate::trajectory::Episode;
 
-/// Does step `step`, from 0: the team plays the step's tasks, and every trained policy learns from its turns.
+/// Runs step `step`, counted from 0: the team runs the step's tasks, and every trained policy is updated on its turns.
 pub(super) async fn step(
     team: &Team<'_>,
     tasks: &[Task],
@@ -45,7 +45,7 @@ pub(super) async fn step(
     Ok(Stepped { episodes, metrics, timing, flat, warnings })
 }
 
-/// Plays the step's tasks, and, as often as the algorithm says, others in the place of those that teach nothing.
+/// Runs the step's tasks. Flat tasks are replaced by others, as often as the algorithm allows.
 async fn play(team: &Team<'_>, tasks: &[Task], step: u64) -> Result<Vec<Episode>, TrainError> {
     let group = 0..team.plan.task.group_size.get();
     let Assignment { plan, rollout } = team.assignment(step);
@@ -76,8 +76,8 @@ async fn play(team: &Team<'_>, tasks: &[Task], step: u64) -> Result<Vec<Episode>
     Ok(episodes)
 }
 
-/// The samples of the episodes of step `step`, from 0, that there is something to learn from, and their numbers. What the
-/// algorithm remembers goes on by them.
+/// Returns the samples of step `step`, counted from 0, that are trained on, and their metrics. Updates the state of the
+/// algorithm.
 pub(super) fn training_samples(
     plan: &Plan,
     episodes: &[Episode],
@@ -105,21 +105,21 @@ pub(super) fn training_samples(
     Ok((samples, metrics))
 }
 
-/// What the samples of a step teach.
+/// Batches of a step.
 #[derive(Debug)]
 pub(super) struct Batches {
-    /// The numbers of their groups and values.
+    /// Metrics of the groups and values.
     pub(super) metrics: Metrics,
-    /// A batch for each trained policy; none where the step is flat.
+    /// One batch per trained policy; empty if the step is flat.
     pub(super) batches: Vec<(usize, Batch)>,
-    /// A batch for each critic, by the policy it is beside.
+    /// One batch per critic, by the index of the policy that hosts it.
     pub(super) values: Vec<(usize, ValueBatch)>,
-    /// There is nothing to learn from.
+    /// True if there is nothing to learn from.
     pub(super) flat: bool,
 }
 
-/// What the samples of step `step`, from 0, teach, given what critics said of them. Pure, so a stored step teaches the
-/// same again.
+/// Builds the batches of step `step`, counted from 0, from samples and predicted values. Pure, so a stored step gives
+/// the same batches again.
 pub(super) fn make_batches(
     plan: &Plan,
     episodes: &[Episode],
@@ -127,11 +127,18 @@ pub(super) fn make_batches(
     said: &ValuePredictions,
     step: u64,
 ) -> Batches {
-    let among = advantages(episodes, samples, &plan.algorithm);
+    let mut among = advantages(episodes, samples, &plan.algorithm);
+    let mut declared = declared(episodes, samples, &said.values, &plan.algorithm);
+    if let Some(declared) = &declared {
+        among.groups.flat = declared.iter().flatten().all(|advantage| *advantage == 0.0);
+    }
     let mut metrics = measure::groups(&among.groups);
     let Some(critic) = &plan.algorithm.critic else {
+        if let Some(declared) = declared.as_mut().filter(|_| plan.algorithm.whiten) {
+            whiten_tokens(declared);
+        }
         let flat = among.groups.flat;
-        let by_token = among.by_token(samples);
+        let by_token = declared.unwrap_or_else(|| among.by_token(samples));
         let batches = match flat {
             true => Vec::new(),
             false => batches(plan, episodes, samples, &by_token, step),
@@ -141,11 +148,12 @@ pub(super) fn make_batches(
     let Valued { advantages, returns } = valued(episodes, samples, &said.values, critic);
     metrics.extend(measure::values(plan, samples, &said.values, &returns));
     let values = value_batches(plan, samples, &said.texts, &said.targets(&returns), step);
+    let advantages = declared.unwrap_or(advantages);
     let batches = policy_batches(plan, episodes, samples, advantages, step);
     Batches { metrics, batches, values, flat: false }
 }
 
-/// The batches of policies from advantages that come from values `[N][T]`; none while critics warm up.
+/// Builds the batches of policies from advantages `[N][T]` that come from values; empty while critics warm up.
 pub(super) fn policy_batches(
     plan: &Plan,
     episodes: &[Episode],
@@ -162,7 +170,7 @@ pub(super) fn policy_batches(
     batches(plan, episodes, samples, &advantages, step)
 }
 
-/// The episodes that are compared with each other: those played greedily only serve that.
+/// Returns the episodes that are compared with each other, without the greedy ones that only serve as their baseline.
 fn compared<'e>(plan: &Plan, episodes: &'e [Episode]) -> Cow<'e, [Episode]> {
     if !episodes.iter().any(|episode| is_greedy(plan, episode)) {
         return Cow::Borrowed(episodes);

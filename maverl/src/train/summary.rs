@@ -1,4 +1,4 @@
-//! What came of a run.
+//! Results of a run.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,25 +12,25 @@ use crate::table::Table;
 use crate::train::resume_command;
 use crate::trajectory::Seat;
 
-/// An evaluation before or after training, in full; `evaluations/before.json` and `after.json`.
+/// Complete evaluation before or after training; `evaluations/before.json` and `after.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
-    /// At the training temperature, or that of `[eval]`.
+    /// Report at the training temperature, or that of `[eval]`.
     pub sampled: EvalReport,
-    /// At temperature 0.
+    /// Report at temperature 0.
     pub greedy: EvalReport,
 }
 
-/// An evaluation in the summary.
+/// Evaluation in the summary.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SplitScore {
-    /// The share of solved episodes at the training temperature.
+    /// Share of solved episodes at the training temperature.
     pub exact_match: f64,
-    /// Its 95 % confidence interval.
+    /// 95 % confidence interval of the share.
     pub interval: (f64, f64),
-    /// The same at temperature 0.
+    /// Share at temperature 0.
     pub greedy: f64,
-    /// Tasks played.
+    /// Number of tasks.
     pub tasks: u64,
 }
 
@@ -46,27 +46,27 @@ impl From<&Evaluation> for SplitScore {
     }
 }
 
-/// What came of a run; `summary.json`.
+/// Results of a run; `summary.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunSummary {
-    /// Every step was done, and the evaluation after them.
+    /// True if all steps and the evaluation after them are done.
     pub complete: bool,
-    /// Steps done.
+    /// Completed steps.
     pub steps: u64,
-    /// From which every other seed derives.
+    /// Seed of the run, from which every other seed derives.
     pub seed: u64,
-    /// The environment's word for the share of solved episodes.
+    /// Name that the environment gives to the share of solved episodes.
     #[serde(default = "solved")]
     pub measure: String,
-    /// The evaluation before the first step.
+    /// Evaluation before the first step.
     pub before: Option<SplitScore>,
-    /// The evaluation after the last step.
+    /// Evaluation after the last step.
     pub after: Option<SplitScore>,
-    /// The best validation.
+    /// Best validation.
     pub best: Option<Best>,
-    /// Seconds of training, evaluations left out.
+    /// Seconds of training, evaluations excluded.
     pub train_seconds: f64,
-    /// How each seat did over all training episodes.
+    /// Statistics of each seat over all training episodes.
     pub agents: BTreeMap<Seat, SeatSummary>,
 }
 
@@ -75,7 +75,7 @@ fn solved() -> String {
 }
 
 impl RunSummary {
-    /// The summary for people, in lines of at most so many columns: what was solved before and after, each agent, the run
+    /// Formats the summary in lines of at most `width` columns: solved shares before and after, each agent, the run
     /// directory.
     pub fn table(&self, dir: &Path, width: usize) -> String {
         let measure = format!("{} (95 %)", self.measure);
@@ -98,7 +98,7 @@ impl RunSummary {
         let agents = table(
             &["agent", "calls", "reply errors", "truncated", "reward"],
             self.agents.iter().map(|(seat, agent)| {
-                // Who was never asked has no share of anything.
+                // A seat that was never called has no rates.
                 let known = |text: String| if agent.calls == 0 { "-".to_owned() } else { text };
                 let percent = |share: f64| known(format!("{:.1} %", 100.0 * share));
                 vec![
@@ -122,30 +122,30 @@ impl RunSummary {
     }
 }
 
-/// What came of [`fn@crate::train`].
+/// Result of [`fn@crate::train`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// The run directory.
+    /// Run directory.
     pub dir: PathBuf,
-    /// What is in its `summary.json`.
+    /// Content of its `summary.json`.
     pub summary: RunSummary,
-    /// The run was asked to stop and did; it can be resumed.
+    /// True if the run was asked to stop and did; it can be resumed.
     pub interrupted: bool,
 }
 
 impl Report {
-    /// What a command that trains exits with: 0, or 130 if it was interrupted.
+    /// Returns the exit code of a command that trains: 0, or 130 if it was interrupted.
     pub fn exit_code(&self) -> u8 {
         if self.interrupted { 130 } else { 0 }
     }
 
-    /// The summary for people, in lines of at most so many columns.
+    /// Formats the summary in lines of at most `width` columns.
     pub fn table(&self, width: usize) -> String {
         self.summary.table(&self.dir, width)
     }
 }
 
-/// A table, `None` if it has no row.
+/// Returns a table, `None` if it has no row.
 fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Option<Table> {
     let mut table = Table::framed(header.iter().copied());
     rows.for_each(|row| table.row(row));

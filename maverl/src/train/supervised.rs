@@ -1,4 +1,4 @@
-//! One step of supervised training: replies are given, and every trained policy learns to say them.
+//! One step of supervised training: replies are given, and every trained policy is trained on them.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::train::team::Team;
 use crate::train::{TrainError, measure};
 use crate::trajectory::{Message, Role};
 
-/// Does step `step`, from 0, on `task.tasks_per_step` demonstrations: every trained policy learns what they show.
+/// Runs step `step`, counted from 0, on `task.tasks_per_step` demonstrations.
 pub(super) async fn imitate(
     team: &Team<'_>,
     shown: &[Demonstration],
@@ -27,7 +27,7 @@ pub(super) async fn imitate(
     learn(team, step, Objective::Supervised, rows).await
 }
 
-/// Does step `step`, from 0, on `task.tasks_per_step` pairs of replies: every trained policy learns which is better.
+/// Runs step `step`, counted from 0, on `task.tasks_per_step` pairs of replies.
 pub(super) async fn prefer(
     team: &Team<'_>,
     pairs: &[PreferencePair],
@@ -62,7 +62,7 @@ async fn learn(
                 .map_err(|reason| TrainError::Demonstration { number: i + 1, data, reason })?;
             all.extend(found);
         }
-        // Conversations in which nobody answers teach a world model nothing.
+        // Conversations without replies give a world model no rows.
         if !all.is_empty() {
             let lr = lr(step, plan.steps, &planned.optim);
             batches.push((policy, batch(plan, policy, objective, all, lr)));
@@ -77,6 +77,7 @@ fn batch(plan: &Plan, policy: usize, objective: Objective, rows: Vec<Row>, lr: f
     Batch {
         rows,
         objective,
+        surrogate: None,
         minibatches: plan.algorithm.minibatches,
         epochs: plan.algorithm.epochs,
         aggregation: plan.algorithm.aggregation,
@@ -86,7 +87,7 @@ fn batch(plan: &Plan, policy: usize, objective: Objective, rows: Vec<Row>, lr: f
     }
 }
 
-/// What a demonstration teaches: its reply, what the user says after earlier replies, or both.
+/// Returns the rows of a demonstration: its reply, the user's messages after earlier replies, or both.
 fn demonstration_rows(
     tokenizer: &Tokenizer,
     shown: &Demonstration,
@@ -113,7 +114,7 @@ fn demonstration_rows(
     Ok(rows)
 }
 
-/// The prompt as the model would be given it, and the reply as the template ends it.
+/// Returns the row of a reply: the rendered prompt, and the reply with the end of turn of the template.
 fn row(
     tokenizer: &Tokenizer,
     prompt: &[Message],
@@ -126,7 +127,7 @@ fn row(
     continued(tokenizer, &whole, open.text().len(), open.text(), loss)
 }
 
-/// A conversation up to what the user says last: that is learned, and the role's header before it is given.
+/// Returns the row of a user's last message. Its role header is part of the prompt.
 fn observation(tokenizer: &Tokenizer, said: &[Message], loss: LossPlan) -> Result<Row, String> {
     let (last, before) = said.split_last().ok_or("nothing is said")?;
     let given = render(tokenizer, before, false)?;
@@ -140,7 +141,8 @@ fn render(tokenizer: &Tokenizer, messages: &[Message], open: bool) -> Result<Ren
     tokenizer.render(messages, open).map_err(|error| error.to_string())
 }
 
-/// A row that is given `whole` up to `at`, which goes on from `start`, and learns what comes then, to the end of the turn.
+/// Returns a row whose prompt is `whole` up to `at`, and whose completion is the rest up to the end of the turn.
+/// `whole` must begin with `start`.
 fn continued(
     tokenizer: &Tokenizer,
     whole: &Rendered,
@@ -153,7 +155,7 @@ fn continued(
     }
     let encode = |text: &Rendered| tokenizer.encode_rendered(text).map_err(|e| e.to_string());
     let mut completion = encode(&whole.after(at))?;
-    // What the template writes after the stop id is the next turn's business.
+    // Text of the template after the stop id belongs to the next turn.
     if let Some(end) = completion.iter().position(|id| tokenizer.stop_ids().contains(id)) {
         completion.truncate(end + 1);
     }

@@ -1,4 +1,4 @@
-//! A team with its policies and tasks, ready to train and to be evaluated.
+//! A team with its policies and tasks, ready for training and evaluation.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -28,58 +28,58 @@ use crate::train::state::AlgorithmState;
 use crate::train::{Progress, TrainError, measure, step, supervised, unscored};
 use crate::trajectory::{Episode, Seat};
 
-/// Where a checkpoint has the mixer.
+/// File of the mixer in a checkpoint.
 const MIXER: &str = "mixer.safetensors";
-/// The file of a checkpoint that holds what the algorithm remembers.
+/// File of the algorithm's state in a checkpoint.
 const MEMORY: &str = "algorithm.json";
-/// How often the user is told how many tokens were sampled.
+/// Interval at which the number of sampled tokens is reported.
 const TICK: Duration = Duration::from_millis(500);
-/// How many tasks the environment looks at before the run.
+/// Number of tasks that the environment validates before the run.
 const NOTED: usize = 1000;
 
-/// What a team is made for.
+/// Purpose of a team.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Needs<'s> {
-    /// A run that evaluates as said.
+    /// Training, with these evaluations.
     Training(&'s EvalConfig),
-    /// One held-out split.
+    /// Evaluation of one held-out split.
     Split(&'s str),
-    /// Episodes that are given.
+    /// Training on given episodes.
     Nothing,
 }
 
 /// A team with its policies and tasks.
 pub(super) struct Team<'p> {
     pub(super) plan: &'p Plan,
-    /// In the plan's order.
+    /// Policies in the plan's order.
     pub(super) policies: Vec<Policy>,
     rollout: Rollout,
-    /// The same with the policies of its two trained seats swapped, where they are now and then.
+    /// Plan and rollout with the policies of the two trained seats swapped, if steps swap them.
     swapped: Option<(Plan, Rollout)>,
     pub(super) state: AlgorithmState,
     dataset: Dataset,
     pub(super) sampler: Sampler,
     /// Held-out tasks by split.
     held_out: BTreeMap<String, Vec<Task>>,
-    /// The user was told about groups of one.
+    /// True if the user was warned of groups of one.
     warned: bool,
-    /// How the values of agents become one of the team; none before it was first needed.
+    /// Mixer of the agents' values; none before its first use.
     pub(super) mixer: Cell<Option<Mixer>>,
-    /// Is told what is played and learned.
+    /// Receiver of progress.
     pub(super) progress: Arc<dyn Progress>,
 }
 
-/// What a step is taken from.
+/// Data of the training steps.
 enum Dataset {
-    /// Questions to try.
+    /// Tasks to run.
     Tasks(Vec<Task>),
-    /// Replies to learn.
+    /// Replies to imitate.
     Demonstrations(Vec<Demonstration>),
-    /// Pairs of replies, one of which is better.
+    /// Pairs of replies, of which one is better.
     Preferences(Vec<PreferencePair>),
 }
 
-/// Who speaks for whom in a step.
+/// Assignment of policies to seats in a step.
 #[derive(Clone, Copy)]
 pub(super) struct Assignment<'t> {
     pub(super) plan: &'t Plan,
@@ -117,7 +117,7 @@ impl<'p> Team<'p> {
             (swapped, rollout)
         });
         let state = AlgorithmState::default();
-        // Of groups that are all of one, the plan warns.
+        // The plan already warns if all groups are of one.
         let warned = plan.task.group_size.get() == 1;
         let mixer = Cell::default();
         Ok(Self {
@@ -135,7 +135,7 @@ impl<'p> Team<'p> {
         })
     }
 
-    /// What a run of this team starts from.
+    /// Returns the origin of a run of this team.
     pub(super) async fn origin(&self, given: String) -> Result<Origin, TrainError> {
         let mut data = BTreeMap::new();
         data.insert(self.plan.task.split.clone(), self.dataset.hash());
@@ -161,7 +161,7 @@ impl<'p> Team<'p> {
         Ok(Origin { given, config: self.plan.config.clone(), base, provenance })
     }
 
-    /// What the environment has to say about the data, whatever split is played.
+    /// Returns the environment's message about the data, whatever split is used.
     pub(super) fn note(&self) -> Result<Option<String>, TrainError> {
         if !matches!(self.dataset, Dataset::Tasks(_)) {
             return Ok(None);
@@ -173,12 +173,12 @@ impl<'p> Team<'p> {
         Ok(note.map_err(|error| RolloutError::Environment { name: name(), error })?)
     }
 
-    /// The environment's word for the share of solved episodes.
+    /// Returns the name that the environment gives to the share of solved episodes.
     pub(super) fn measure(&self) -> String {
         self.rollout.runner().environment.measure().to_owned()
     }
 
-    /// Every seat that is asked in training; nobody where replies are given.
+    /// Returns every seat that is called in training; empty for supervised training.
     pub(super) fn asked(&self) -> Vec<Seat> {
         match self.dataset {
             Dataset::Tasks(_) => self.plan.members(),
@@ -186,7 +186,7 @@ impl<'p> Team<'p> {
         }
     }
 
-    /// Who speaks for whom in step `step`, from 0.
+    /// Returns the assignment of step `step`, counted from 0.
     pub(super) fn assignment(&self, step: u64) -> Assignment<'_> {
         let turn = step.checked_div(self.plan.algorithm.swap_every).unwrap_or(0);
         match &self.swapped {
@@ -195,7 +195,7 @@ impl<'p> Team<'p> {
         }
     }
 
-    /// The team as it played a training episode of step `step`, from 0.
+    /// Returns the rollout with which a training episode of step `step`, counted from 0, was run.
     pub(super) fn rollout_of(&self, step: u64, episode: &Episode) -> Rollout {
         let Assignment { plan, rollout } = self.assignment(step);
         match is_greedy(plan, episode) {
@@ -204,7 +204,7 @@ impl<'p> Team<'p> {
         }
     }
 
-    /// Plays the episodes of these indices on each task.
+    /// Runs the episodes of these indices on each task.
     pub(super) async fn play<'t>(
         &self,
         rollout: &Rollout,
@@ -235,7 +235,8 @@ impl<'p> Team<'p> {
         Ok(episodes)
     }
 
-    /// Plays held-out tasks. Seeds do not depend on the step, so that evaluations of one run compare weights on equal draws.
+    /// Runs held-out tasks. Seeds do not depend on the step, so that evaluations of one run compare weights on equal
+    /// draws.
     pub(super) async fn perform(&self, spec: &EvalSpec) -> Result<Vec<Episode>, TrainError> {
         let rollout = match spec.temperature {
             None => self.rollout.clone(),
@@ -312,7 +313,7 @@ impl Needs<'_> {
 }
 
 impl Dataset {
-    /// What a plan trains on.
+    /// Reads the training data of a plan.
     fn read(plan: &Plan) -> Result<Self, TrainError> {
         let (file, bounds) = (plan.base.join(&plan.task.data), Bounds::from(&plan.task));
         Ok(match plan.algorithm.preset {
@@ -339,7 +340,7 @@ impl Dataset {
     }
 }
 
-/// What the user is told that is played.
+/// Returns the name of the running episodes for the progress display.
 fn playing(stage: &str, step: u64) -> String {
     match stage.strip_prefix("eval/") {
         Some(split) => format!("evaluating on `{split}`"),
@@ -347,7 +348,7 @@ fn playing(stage: &str, step: u64) -> String {
     }
 }
 
-/// A future, beside which something is done again and again.
+/// Awaits a future, and calls `tick` at intervals meanwhile.
 async fn with_ticks<T>(future: impl Future<Output = T>, tick: impl Fn()) -> T {
     let (mut future, mut ticks) = (pin!(future), tokio::time::interval(TICK));
     loop {
@@ -363,7 +364,7 @@ fn mixer_failed(error: ModelError) -> RuntimeError {
     RuntimeError::Model { worker: "mixer".to_owned(), message: error.0 }
 }
 
-/// The tasks of a held-out split: the first `eval.tasks` of the evaluation's data, or of the training data's.
+/// Returns the tasks of a held-out split: the first `eval.tasks` of the evaluation's data, or of the training data's.
 fn held_out(plan: &Plan, split: &str) -> Result<Vec<Task>, TrainError> {
     Ok(data::load(&plan.eval.held_out(&plan.task), split, &plan.base)?)
 }
@@ -372,7 +373,7 @@ fn hash<T: serde::Serialize>(rows: &[T]) -> String {
     hash_bytes(&serde_json::to_vec(rows).expect("tasks and messages have string keys"))
 }
 
-/// The device with the vector instructions that are used, as in `cpu x86_64 linux, avx2`.
+/// Returns the device with the vector instructions in use, as in `cpu x86_64 linux, avx2`.
 fn device() -> String {
     let (arch, os) = (std::env::consts::ARCH, std::env::consts::OS);
     let simd = maverl_kernels::simd::select()

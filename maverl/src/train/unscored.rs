@@ -1,23 +1,23 @@
-//! Episodes that could not be scored: how many a run bears, and what the user is told of them.
+//! Episodes that could not be scored: the allowed share, and the messages about them.
 
 use super::TrainError;
 use crate::eval::{EvalReport, EvalSpec};
 use crate::trajectory::{Episode, Fault, Outcome};
 
-/// How many messages of faults are worth showing.
+/// Maximum number of messages of faults.
 const MESSAGES: usize = 3;
 
-/// What episodes of held-out tasks say.
+/// Returns the report of episodes of held-out tasks.
 ///
 /// # Errors
 ///
-/// If not one of them was scored.
+/// If none of them was scored.
 pub fn report(spec: &EvalSpec, episodes: &[Episode]) -> Result<EvalReport, TrainError> {
     let nothing = || none_scored(episodes, format!("on `{}`", spec.split));
     EvalReport::of(spec, episodes).ok_or_else(nothing)
 }
 
-/// Refuses episodes of which more than a share could not be scored.
+/// Fails if more than the allowed share of episodes could not be scored.
 pub(super) fn check(episodes: &[Episode], allowed: f64) -> Result<(), TrainError> {
     let unscored = faults(episodes).count();
     if unscored as f64 <= allowed * episodes.len() as f64 {
@@ -32,13 +32,13 @@ pub(super) fn check(episodes: &[Episode], allowed: f64) -> Result<(), TrainError
     })
 }
 
-/// The error about episodes of which not one could be scored.
+/// Returns the error that no episode was scored.
 pub(super) fn none_scored(episodes: &[Episode], of: String) -> TrainError {
     let (kinds, messages) = (kinds(episodes), messages(episodes));
     TrainError::NoneScored { episodes: episodes.len(), of, kinds, messages }
 }
 
-/// What the user is told of the episodes of a step that could not be scored.
+/// Returns the warning about unscored episodes of a step.
 pub(super) fn left_out(episodes: &[Episode]) -> Option<String> {
     let (unscored, all) = (faults(episodes).count(), episodes.len());
     let first = faults(episodes).next()?;
@@ -52,14 +52,14 @@ fn faults(episodes: &[Episode]) -> impl Iterator<Item = &Fault> {
     })
 }
 
-/// How many episodes there are of each kind of fault.
+/// Lists the number of episodes of each kind of fault.
 fn kinds(episodes: &[Episode]) -> String {
     let kinds = crate::metrics::unscored(episodes).into_iter().filter(|(_, n)| *n > 0);
     let kinds: Vec<String> = kinds.map(|(kind, n)| format!("{}: {n}", kind.name())).collect();
     kinds.join(", ")
 }
 
-/// The first messages, each once.
+/// Returns the first messages, without duplicates.
 fn messages(episodes: &[Episode]) -> Vec<String> {
     let mut messages: Vec<String> = Vec::new();
     for fault in faults(episodes) {

@@ -1,5 +1,5 @@
-//! A judge by rules: what a text looks like, not whether it is right. A number to watch, never a reward: whoever is paid for
-//! it learns to write words that mean nothing.
+//! A rule-based judge of form, not of correctness. A metric and never a reward, because a policy trained on it learns
+//! to write empty phrases.
 
 use std::collections::BTreeSet;
 
@@ -27,15 +27,15 @@ const REASONING: [&str; 8] = [
     "follows that",
 ];
 
-/// Words of a sentence at least; shorter ones do not count.
+/// Minimum number of words of a sentence; shorter ones do not count.
 const SENTENCE: usize = 5;
 
-/// How much an argument looks like one, from 0 to 1.
+/// Rates the form of an argument from 0 to 1.
 ///
 /// `(0.2 length + 0.25 evidence + 0.25 reasoning + 0.15 structure + 0.15 relevance) · distinct`, after MRLM's judge, but:
 ///
 /// - phrases are whole words, a sentence counts for one phrase, and only sentences of five words count;
-/// - `distinct` is the share of different words among every three in a row, so repetition lowers all of it.
+/// - `distinct` is the share of distinct words in every window of three words, so repetition lowers the whole rating.
 pub fn rule(text: &str, question: &str) -> f64 {
     let sentences: Vec<Vec<String>> = text
         .split(['.', '!', '?', '\n'])
@@ -65,7 +65,7 @@ pub fn rule(text: &str, question: &str) -> f64 {
     score * distinct(&all)
 }
 
-/// From 100 to 500 characters are as good as can be; twice as many are half as good.
+/// Rates the length: 1 from 100 to 500 characters, and half for twice as many.
 fn length(chars: usize) -> f64 {
     match chars {
         0..100 => chars as f64 / 100.0,
@@ -74,7 +74,7 @@ fn length(chars: usize) -> f64 {
     }
 }
 
-/// Share of different ones among every three words in a row.
+/// Returns the share of distinct words in every window of three words.
 fn distinct(words: &[String]) -> f64 {
     let triples: Vec<&[String]> = words.windows(3).collect();
     let different: BTreeSet<&[String]> = triples.iter().copied().collect();

@@ -1,34 +1,34 @@
 //! Rewards of statements over the rounds of a debate, after MAPoRL (arXiv 2502.18439).
 //!
-//! `s[t][a]` is what the statement of debater `a` in round `t` is worth: 1 if its answer is right, else 0.
+//! `s[t][a]` is the value of the statement of debater `a` in round `t`: 1 if its answer is correct, else 0.
 
 use serde::{Deserialize, Serialize};
 
-/// Which rounds a statement is rewarded for.
+/// Rounds whose values reward a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Horizon {
-    /// Its own.
+    /// The current round.
     #[default]
     Current,
-    /// Its own and, discounted, those after it, as a weighted mean.
+    /// The current round and later ones, as a discounted weighted mean.
     Discounted,
-    /// The last.
+    /// The last round.
     Last,
 }
 
-/// Whose statements a debater is rewarded for.
+/// Debaters whose values reward a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Share {
-    /// Its own.
+    /// The debater itself.
     #[default]
     Own,
-    /// Everybody's, as the mean; of the current round and a discounted horizon, its own.
+    /// All debaters, as the mean. In the current round of a discounted horizon, the debater itself.
     All,
 }
 
-/// The reward of each statement:
+/// Computes the reward of each statement:
 ///
 /// | | own | all |
 /// |---|---|---|
@@ -64,16 +64,16 @@ pub(super) fn shaped(
     (0..s.len()).map(|t| (0..s[t].len()).map(|a| reward(t, a)).collect()).collect()
 }
 
-/// What each statement earns for how minds changed around it. With `o(t)` the mean of the others in round `t`, and `α` the
-/// four weights:
+/// Computes the reward of each statement for changes of opinion. With `o(t)` the mean of the others in round `t`, and
+/// `α` the four weights:
 ///
-/// - from the second round on, for changing one's own mind: `α₀` where the others were of the new mind, `α₁` where they were
-///   of the old one; plus from wrong to right, minus from right to wrong;
-/// - from the second round to the last but one, for how the others change their mind in the next one: `α₃` where one was
-///   of the mind that they change to, `α₂` where one was not; plus from wrong to right, minus from right to wrong.
+/// - from the second round on, for changing one's own opinion: `α₀` if the others had the new opinion, `α₁` if they had
+///   the old one; plus from wrong to right, minus from right to wrong;
+/// - from the second round to the last but one, for the others' change of opinion in the next round: `α₃` if one had
+///   the opinion that they change to, `α₂` if not; plus from wrong to right, minus from right to wrong.
 ///
-/// Others of whom exactly half are right are of no mind. `forward` multiplies the second part: 1 here; MAPoRL's code has -1,
-/// against what its paper says.
+/// If exactly half of the others are right, they have no opinion. `forward` multiplies the second part: 1 here;
+/// MAPoRL's code has -1, contrary to its paper.
 pub(super) fn influence(s: &[Vec<f64>], alpha: [f64; 4], forward: f64) -> Vec<Vec<f64>> {
     let own = |t: usize, a: usize| s[t][a] > 0.5;
     let others = |t: usize, a: usize| {
@@ -153,10 +153,10 @@ mod tests {
         ] {
             close(&influence(&rounds(&s), alpha, -1.0), &coded);
         }
-        // Who is right before the other becomes so is paid for it, and not fined.
+        // A debater that is right before the other becomes so is rewarded, and not penalized.
         let persuaded = rounds(&[[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]]);
         assert!((influence(&persuaded, alpha, 1.0)[1][0] - 0.6).abs() < 1e-12);
-        // To repeat oneself, right or wrong, pays nothing.
+        // Repeating a statement, right or wrong, has reward zero.
         for same in [0.0, 1.0] {
             assert_eq!(influence(&vec![vec![same; 3]; 4], alpha, 1.0), vec![vec![0.0; 3]; 4]);
         }

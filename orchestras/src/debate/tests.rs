@@ -17,7 +17,7 @@ fn three() -> Rounds {
 fn at_once_each_sees_the_round_before() {
     let episode =
         play(three(), |seat, shown| match (seat, shown.contains("Debater 2: <answer>42")) {
-            // The second sees its own words as its own.
+            // The second debater sees its own statement as its own.
             ("debate/debater#1", _) => answer(if shown.contains("You:") { "7" } else { "42" }),
             (_, true) => answer("42"),
             (_, false) => answer("41"),
@@ -33,7 +33,7 @@ fn in_turn_each_sees_what_was_said_last() {
     let rules = Rounds { protocol: Protocol::Sequential, rounds: one, ..three() };
     let episode = play(rules, |_, shown| answer(&shown.matches("<answer>").count().to_string()));
     let said: Vec<&str> = episode.turns.iter().map(|turn| turn.reply.as_str()).collect();
-    // The question of the reply's format has the tag once, too.
+    // The prompt's format sentence contains the tag once, too.
     assert_eq!(said, ["<answer>1</answer>", "<answer>2</answer>", "<answer>3</answer>"]);
 }
 
@@ -57,7 +57,7 @@ fn consensus_ends_the_debate_if_that_is_wanted() {
     assert_eq!(play(rules(false), |_, _| answer("42")).turns.len(), 4);
 }
 
-/// A moderated debate of 41 against 42.
+/// Plays a moderated debate of 41 against 42.
 fn moderated(judge: impl Fn(&str) -> String + Send + Sync + 'static) -> Episode {
     let rules = Rounds { protocol: Protocol::Moderated, lead_reward: 1.0, ..Rounds::default() };
     play(rules, move |seat, shown| match seat {
@@ -85,7 +85,7 @@ fn a_judge_that_favors_whom_it_hears_first_decides_nothing_and_is_reported() {
         let first = shown.find("41").unwrap() < shown.find("42").unwrap();
         answer(if first { "41" } else { "42" })
     });
-    // Two rounds of two, and the judge twice after each; then a tie that the first wins.
+    // Two rounds of two debaters, and two judge turns after each; then a tie that the first wins.
     assert_eq!((episode.turns.len(), episode.answer.as_deref()), (8, Some("41")));
     assert_eq!(noted(&episode, "judge_order_flip"), Some(1.0));
     assert_eq!(noted(&episode, "judge_first_favored"), Some(1.0));

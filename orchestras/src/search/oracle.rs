@@ -1,4 +1,4 @@
-//! Plays the search team on tasks whose way is known, as well or as badly as wanted: demonstrations to learn from.
+//! Generates demonstrations: plays the search team on tasks with known search paths, with a configurable error rate.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -16,21 +16,21 @@ use maverl::trajectory::Fault;
 
 use super::Route;
 
-/// Knows the way to a task's answer, and errs at each decision with a given probability.
+/// Knows the search path to a task's answer, and errs at each decision with a given probability.
 struct Oracle {
-    /// Documents that lead to the answer, in the order in which they do.
+    /// Documents that lead to the answer, in reading order.
     path: Vec<Document>,
     answer: String,
-    /// Every title of the corpus, for errors that look like something.
+    /// Every title of the corpus, for plausible errors.
     titles: Arc<[String]>,
-    /// How often a decision is wrong.
+    /// Probability that a decision is wrong.
     noise: f64,
 }
 
-/// `n` turns of the team on tasks of invented worlds like `builtin:facts`, none of whose facts they tell, one search
-/// result a query. Each decision is wrong with probability `noise`: verdicts flipped, queries for the wrong thing,
-/// answers copied from the wrong place, now and then a reply without its tags. What follows an error is decided from
-/// what there is then.
+/// Generates `n` turns of the team on tasks of generated corpora like `builtin:facts` (with none of its facts), with
+/// one search result per query. Each decision is wrong with probability `noise`: flipped verdicts, queries for the
+/// wrong document, answers copied from the wrong place, and sometimes a reply without its tags. Decisions after an
+/// error are based on the information then available.
 ///
 /// # Errors
 ///
@@ -39,11 +39,11 @@ pub async fn demonstrations(seed: u64, n: usize, noise: f64) -> Result<Vec<Turn>
     let mut seeds = SplitMix64::new(seed);
     let mut turns = Vec::new();
     while turns.len() < n {
-        let world = facts::FactBase::invent(seeds.bits());
+        let facts_base = facts::FactBase::invent(seeds.bits());
         let environment: Arc<dyn DynEnvironment> =
-            Arc::new(SearchEnvironment::over(world.corpus(), 1)?);
-        let corpus = Corpus::of(&world.corpus());
-        let tasks = world.tasks("train").expect("`train` is one of SPLITS");
+            Arc::new(SearchEnvironment::over(facts_base.corpus(), 1)?);
+        let corpus = Corpus::of(&facts_base.corpus());
+        let tasks = facts_base.tasks("train").expect("`train` is one of SPLITS");
         for task in tasks.iter().take(TASKS_PER_WORLD) {
             let oracle = Oracle::new(task, &corpus, noise);
             turns.extend(oracle.play(task, seeds.bits(), &environment).await.1);
@@ -53,11 +53,11 @@ pub async fn demonstrations(seed: u64, n: usize, noise: f64) -> Result<Vec<Turn>
     Ok(turns)
 }
 
-/// Tasks demonstrated in a world before the next one is invented: names then mean other things, so what is learned is to
-/// look, not to remember.
+/// Number of tasks per corpus. The next corpus reuses the names for other facts, so the model learns to search instead
+/// of memorizing facts.
 const TASKS_PER_WORLD: usize = 500;
 
-/// Documents by key, and their titles.
+/// Documents by key, with their titles.
 struct Corpus {
     documents: BTreeMap<String, Document>,
     titles: Arc<[String]>,
@@ -83,7 +83,7 @@ impl Oracle {
         }
     }
 
-    /// Plays one episode of [`Route`]; the score, and its turns.
+    /// Plays one episode of [`Route`]. Returns the score and the turns.
     async fn play(
         self,
         task: &Task,
@@ -107,10 +107,13 @@ impl Oracle {
         let team = Team::new(Arc::clone(&table));
         let answer = Route::default().run(task, &team).await.ok().flatten();
         let score = table.score(answer.as_deref()).await;
-        (score.expect("the search world judges without any means that may fail"), table.turns())
+        (
+            score.expect("the search environment judges without any means that may fail"),
+            table.turns(),
+        )
     }
 
-    /// The reply to a prompt.
+    /// Returns the reply to a prompt.
     fn reply(&self, ask: &Ask) -> String {
         let mut draw = SplitMix64::new(ask.seed);
         let information: String =
@@ -128,7 +131,7 @@ impl Oracle {
             _ if known == self.path.len() => ("answer", self.answer.clone()),
             _ => ("answer", "unknown".to_owned()),
         };
-        // One error in eight is one of form.
+        // One error in eight is a format error.
         match right || !draw.gen_bool(0.125) {
             true => format!("<{tag}>{content}</{tag}>"),
             false if draw.gen_bool(0.5) => format!("<{tag}>{content}"),
@@ -136,7 +139,7 @@ impl Oracle {
         }
     }
 
-    /// What is to be looked up when the first `known` documents of the path are known.
+    /// Returns the next title to search for when the first `known` documents of the path are known.
     fn next(&self, known: usize) -> &str {
         let next = self.path.get(known).or(self.path.last());
         next.map_or("", |document| &document.title)
@@ -147,22 +150,22 @@ impl Oracle {
         let question = question.trim_start_matches("Question: ").trim_end_matches('?');
         let mut words = question.split(' ');
         match draw.index(3) {
-            // What is known already, or words that name nothing.
+            // A known document, or words that match nothing.
             0 if known > 0 => self.path[known - 1].title.clone(),
             0 => words.by_ref().take(3).collect::<Vec<_>>().join(" "),
-            // Half of the right thing and half of another.
+            // Half of the right title and half of another.
             1 => {
                 let (right, other) =
                     (self.next(known), &self.titles[draw.index(self.titles.len())]);
                 let cut = right.len().min(right.rfind(' ').map_or(2, |space| space + 3));
                 format!("{}{}", &right[..cut], &other[other.len() - 3..])
             }
-            // Something else altogether.
+            // Another title.
             _ => self.titles[draw.index(self.titles.len())].clone(),
         }
     }
 
-    /// A name that stands in the information but is not the answer.
+    /// Returns a name that occurs in the information but is not the answer.
     fn wrong_answer(&self, information: &str, draw: &mut SplitMix64) -> String {
         let wrong: Vec<&String> = self
             .titles
@@ -200,7 +203,8 @@ mod tests {
 
     use super::*;
 
-    /// Exact match of an oracle over the first `n` tasks of a split, and the most calls of an episode.
+    /// Returns the exact match of an oracle over the first `n` tasks of a split, and the maximum number of calls of an
+    /// episode.
     async fn exact_match(split: &str, n: usize, noise: f64) -> (f64, usize) {
         let environment: Arc<dyn DynEnvironment> =
             Arc::new(SearchEnvironment::over(facts::corpus(), 1).unwrap());

@@ -28,7 +28,7 @@ fn the_team_is_registered_with_what_it_needs() {
     assert!(members.iter().all(|name| registry.agents.contains_key(name.as_str())));
 }
 
-/// Always says the same.
+/// Always gives the same reply.
 struct Parrot(&'static str);
 
 impl ChatBackend for Parrot {
@@ -47,7 +47,7 @@ impl ChatBackend for Parrot {
     }
 }
 
-/// The end of an episode in which everybody always says the same, and who spoke.
+/// Plays an episode in which every agent repeats a fixed reply. Returns its end, and the seats of its turns.
 async fn play(
     max_turns: u32,
     environment: SearchEnvironment,

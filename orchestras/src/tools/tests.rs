@@ -17,7 +17,7 @@ fn task() -> Task {
     }
 }
 
-/// Plays an episode in which a conversation so far is replied to with what `line` says.
+/// Plays an episode in which `line` returns the reply to a conversation.
 fn play(act: Act, line: fn(&[Message]) -> String) -> Episode {
     let options = json!({"tools": ["calculator"]});
     let mut tools: ToolsEnvironment = serde_json::from_value(options).unwrap();

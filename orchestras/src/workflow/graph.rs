@@ -1,4 +1,4 @@
-//! The nodes of a workflow, and the order that their templates make.
+//! Nodes of a workflow, and their order by the dependencies of their templates.
 
 use std::collections::BTreeSet;
 
@@ -7,49 +7,49 @@ use serde::{Deserialize, Serialize};
 
 use super::template::names;
 
-/// What a template calls what is asked.
+/// Template variable of the task's question.
 pub(super) const QUESTION: &str = "question";
-/// What a template calls what the world showed last.
+/// Template variable of the last observation.
 pub(super) const SEEN: &str = "seen";
 
-/// One node: what it asks whom, and what becomes of the reply.
+/// One node: its agent, its prompt, and the use of its reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
-    /// Its name, by which templates of other nodes show what it said.
+    /// Name of the node, which templates of other nodes use for its reply.
     pub id: String,
-    /// Who is asked: instructions before the conversation.
+    /// Instructions before the conversation.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub role: String,
-    /// What is asked: text with `{{ question }}`, `{{ seen }}` (what the world showed last), and names of other nodes, which
-    /// then speak before it.
+    /// Prompt: text with `{{ question }}`, `{{ seen }}` (the last observation), and names of other nodes, which then
+    /// precede it.
     pub prompt: String,
-    /// Nodes that speak before it, beside those that its template names.
+    /// Nodes that precede it, in addition to those that its template names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<String>,
-    /// The seat of `workflow/worker` that is asked; nodes with one seat are a group, which shares configuration, policy and
-    /// statistics. Without it, each node has its own: its place in the file, from 0.
+    /// Seat of `workflow/worker`. Nodes with the same seat are a group and share configuration, policy and statistics.
+    /// Without it, each node has its own seat: its index in the file, from 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seat: Option<u32>,
-    /// The block of the reply that counts (`answer` for `<answer>..</answer>`); without it, the whole reply.
+    /// Block of the reply that is its content (`answer` for `<answer>..</answer>`); without it, the whole reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
-    /// What other nodes are shown: text with `{{ reply }}`, `{{ content }}` (what counts of it) and `{{ seen }}`.
+    /// Text for other nodes, with `{{ reply }}`, `{{ content }}` and `{{ seen }}`.
     #[serde(default = "whole")]
     pub shown: String,
-    /// Send what counts to the environment.
+    /// Sends the content to the environment as an action.
     #[serde(default)]
     pub acts: bool,
-    /// Of `[environments]`, the one that it acts in; without it, the world of the task.
+    /// Environment of `[environments]` in which it acts; without it, the environment of the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<String>,
-    /// What its seat earns for this turn if what counts of the reply is a right answer.
+    /// Reward of its seat for this turn if the content is a correct answer.
     #[serde(default)]
     pub own_reward: f64,
-    /// How much of the score of the team's answer it earns for this turn.
+    /// Weight of the score of the team's answer in the reward of this turn.
     #[serde(default = "all")]
     pub team_reward: f64,
-    /// Whether its turns train anybody.
+    /// False to mask its turns.
     #[serde(default = "yes")]
     pub trains: bool,
 }
@@ -74,7 +74,7 @@ pub struct Graph {
     levels: Vec<Vec<usize>>,
 }
 
-/// Why nodes make no workflow.
+/// Reason that nodes are not a workflow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GraphError(String);
 
@@ -87,7 +87,7 @@ impl std::fmt::Display for GraphError {
 impl std::error::Error for GraphError {}
 
 impl Default for Graph {
-    /// One node that answers the question.
+    /// A single node that answers the question.
     fn default() -> Self {
         let node = Node {
             id: "answer".to_owned(),
@@ -109,24 +109,24 @@ impl Default for Graph {
 }
 
 impl Graph {
-    /// In the order of the file.
+    /// Nodes in the order of the file.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// Numbers of nodes that can be asked at once, those first that wait for nothing.
+    /// Returns the indices of nodes that can be asked concurrently, in levels; the first level has no dependencies.
     pub fn levels(&self) -> impl Iterator<Item = &[usize]> {
         self.levels.iter().map(Vec::as_slice)
     }
 
-    /// The environments that nodes act in beside the task's world, each once.
+    /// Returns the environments in which nodes act in addition to the task's, without repetition.
     pub fn environments(&self) -> Vec<String> {
         let names: BTreeSet<&String> =
             self.nodes.iter().filter_map(|node| node.environment.as_ref()).collect();
         names.into_iter().cloned().collect()
     }
 
-    /// The seat of a node.
+    /// Returns the seat of a node.
     pub fn seat(&self, node: usize) -> usize {
         self.nodes[node].seat.map_or(node, |seat| seat as usize)
     }
@@ -167,7 +167,7 @@ impl TryFrom<Vec<Node>> for Graph {
     }
 }
 
-/// The nodes that one waits for; or what is wrong with it.
+/// Returns the dependencies of a node, or its problem.
 fn before(nodes: &[Node], place: usize) -> Result<Vec<usize>, String> {
     let node = &nodes[place];
     let Node { id, .. } = node;
@@ -217,7 +217,7 @@ fn unclosed(id: &str, open: &str) -> String {
     format!("a template of node `{id}` has `{{{{` without `}}}}`: {open:?}")
 }
 
-/// Each node on the level after the last one it waits for; or those that can never be asked.
+/// Puts each node on the level after its last dependency. Returns the nodes that can never be asked as an error.
 fn levels(waits: &[Vec<usize>]) -> Result<Vec<Vec<usize>>, Vec<usize>> {
     let mut left: Vec<usize> = (0..waits.len()).collect();
     let mut levels = Vec::new();

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// A template in pieces: text, then the name of what follows it, if something does; or what follows `{{` without `}}`.
+/// Splits a template into pieces: text, then the name of the placeholder after it, if any. Returns the text after an
+/// unclosed `{{` as an error.
 fn pieces(template: &str) -> Result<Vec<(&str, Option<&str>)>, &str> {
     let (mut rest, mut pieces) = (template, Vec::new());
     while let Some((text, after)) = rest.split_once("{{") {
@@ -14,12 +15,12 @@ fn pieces(template: &str) -> Result<Vec<(&str, Option<&str>)>, &str> {
     Ok(pieces)
 }
 
-/// The names in a template; or what follows `{{` without `}}`.
+/// Returns the names in a template, or the text after an unclosed `{{`.
 pub(super) fn names(template: &str) -> Result<Vec<&str>, &str> {
     Ok(pieces(template)?.into_iter().filter_map(|(_, name)| name).collect())
 }
 
-/// A template with its names filled in. What is filled in is not read again.
+/// Fills in the placeholders of a template. Inserted text is not expanded again.
 pub(super) fn fill(template: &str, values: &BTreeMap<String, String>) -> String {
     let mut filled = String::new();
     for (text, name) in pieces(template).unwrap_or_default() {

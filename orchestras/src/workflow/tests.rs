@@ -53,11 +53,12 @@ fn a_node_that_acts_shows_the_world_and_passes_end_with_it() {
     let flow = Workflow { passes, ..workflow(&nodes).unwrap() };
     let episode =
         play(flow, |_, shown| if shown.contains("(none)") { "41" } else { "42" }.to_owned());
-    // The math world takes two attempts.
+    // The math environment accepts two attempts.
     assert_eq!((episode.turns.len(), episode.answer.as_deref()), (2, Some("42")));
 }
 
-/// A drafter and a checker that comes after it, without seeing it; only the drafter is shown what the bench says.
+/// Returns a drafter and a checker that comes after it without seeing its reply; only the drafter sees the bench's
+/// observation.
 fn pair() -> Value {
     json!([
         { "id": "draft", "prompt": "{{ question }}", "role": "You draft.", "acts": true, "environment": "bench",
@@ -67,7 +68,7 @@ fn pair() -> Value {
     ])
 }
 
-/// The episode of a workflow whose bench is a math world of its own.
+/// Plays a workflow whose bench is a math environment of its own.
 fn on_a_bench(flow: Workflow) -> Episode {
     let script = |_: &Seat, messages: &[maverl::trajectory::Message]| match messages
         .last()
@@ -78,9 +79,9 @@ fn on_a_bench(flow: Workflow) -> Episode {
         "What is 6 times 7?" => "42".to_owned(),
         _ => answer("42"),
     };
-    let world = maverl::env::math::MathEnvironment::default;
-    maverl::rollout::Scripted::new(flow, world(), script)
-        .environment("bench", world())
+    let environment = maverl::env::math::MathEnvironment::default;
+    maverl::rollout::Scripted::new(flow, environment(), script)
+        .environment("bench", environment())
         .play_blocking(&crate::testing::task())
 }
 

@@ -1,5 +1,5 @@
-//! A small server of the Model Context Protocol on standard input and output, for tests. Without `--well` among its
-//! arguments it complains and goes away.
+//! A small server of the Model Context Protocol on standard input and output, for tests. Without the argument `--well`
+//! it prints an error and exits.
 
 use std::future::Future;
 use std::sync::Arc;

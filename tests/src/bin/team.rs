@@ -1,3 +1,3 @@
-//! The command line with the team of the tests and those that ship with maverl.
+//! The command line with the team of the tests and the built-in teams.
 
 maverl::main!(maverl_tests, orchestras);

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::lab;
 
-/// Two agents that can exchange what they have learned.
+/// Two agents with exchangeable policies.
 const EXCHANGE: [&str; 3] = [
     "models.tiny.lora={}",
     r#"agents."duo/opener".adapter="tiny""#,
@@ -143,18 +143,18 @@ fn pairs_and_conversations_are_learned_from_files() {
         said("user", "question?"), said("assistant", "open"), said("user", "who, when"), said("assistant", "close"),
     ] });
     lab.write("talks.jsonl", &format!("{talk}\n").repeat(4));
-    for (learn, rows) in [("replies", 2.0), ("observations", 2.0), ("both", 4.0)] {
-        let learn = format!("algorithm.train_on=\"{learn}\"");
-        let set = ["algorithm.name=\"sft\"", "task.data=\"talks.jsonl\"", "steps=6", &learn];
-        let run = lab.train(&learn.replace('"', ""), &set);
+    for (train_on, rows) in [("assistant", 2.0), ("observations", 2.0), ("all", 4.0)] {
+        let train_on = format!("algorithm.train_on=\"{train_on}\"");
+        let set = ["algorithm.name=\"sft\"", "task.data=\"talks.jsonl\"", "steps=6", &train_on];
+        let run = lab.train(&train_on.replace('"', ""), &set);
         let found = run.rows();
-        assert_eq!(found[0]["policy/tiny/rows"], rows, "{learn}");
+        assert_eq!(found[0]["policy/tiny/rows"], rows, "{train_on}");
         let loss = |row: &Value| row["policy/tiny/pg_loss"].as_f64().unwrap();
-        assert!(loss(&found[5]) < loss(&found[0]), "{learn}");
+        assert!(loss(&found[5]) < loss(&found[0]), "{train_on}");
     }
 }
 
-/// Panics unless an episode of the step is played again to the bit.
+/// Panics unless an episode of the step is replayed to the bit.
 fn replays(lab: &Lab, run: &str, step: u64) {
     let names = lab.run(&["replay", run, &step.to_string()]).succeeded().stdout;
     for name in [names.lines().next().unwrap(), names.lines().last().unwrap()] {
@@ -162,4 +162,25 @@ fn replays(lab: &Lab, run: &str, step: u64) {
         let json: Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["identical"], true, "{name}");
     }
+}
+
+#[test]
+fn a_run_learns_by_an_estimator_and_a_surrogate_of_a_crate_outside() {
+    let lab = lab();
+    let set = [
+        "steps=1",
+        "eval.before_and_after=false",
+        "algorithm.advantage.kind=\"duo/margin\"",
+        "algorithm.advantage.scale=2.0",
+        "algorithm.surrogate.kind=\"duo/soft\"",
+    ];
+    let run = lab.train("declared", &set);
+    let resolved = String::from_utf8(run.bytes("resolved.toml")).unwrap();
+    for part in ["kind = \"duo/margin\"\nscale = 2.0", "kind = \"duo/soft\"\nwidth = 0.2"] {
+        assert!(resolved.contains(part), "{resolved}");
+    }
+    let norm = |run: &Run| run.steps()[0]["policy/tiny/grad_norm"].as_f64().unwrap();
+    assert!(norm(&run) > 0.0);
+    let gdpo = lab.train("gdpo", &[set[0], set[1], "algorithm.advantage.kind=\"gdpo\""]);
+    assert!(norm(&gdpo) > 0.0 && norm(&gdpo) != norm(&run));
 }

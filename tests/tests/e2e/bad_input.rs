@@ -1,4 +1,4 @@
-//! What users get wrong ends with an error that says what and where, and loses nothing.
+//! Mistakes of users end with an error that has the problem and its place, and lose nothing.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ fn change(lab: &Lab, file: &str, change: impl FnOnce(&mut Value)) {
     fs::write(path, json.to_string()).unwrap();
 }
 
-/// The weights of the newest checkpoint of a run of four steps.
+/// Returns the weights of the newest checkpoint of a run of four steps.
 fn weights(lab: &Lab) -> PathBuf {
     lab.path("run/checkpoints/step-000004/policies/tiny/model.safetensors")
 }
@@ -129,7 +129,7 @@ fn too_many_flat_steps_end_the_run_with_what_would_help() {
     let run = maverl_tests::lab::Run(lab.path("run"));
     assert_eq!(run.steps().len(), 2);
     assert_eq!(run.steps()[1]["group/flat_steps"], 2.0);
-    // What it says helps, and `info` says the same.
+    // The remedy of the message works, and `info` prints the same.
     let longer = ["--set", "algorithm.max_flat_steps=4"];
     ended.says(&["go on with `maverl train --resume run --set algorithm.max_flat_steps=4`"]);
     let info = lab.run(&["info", "run"]).succeeded().stdout;
@@ -189,7 +189,7 @@ fn a_damaged_checkpoint_is_named_and_refused() {
     fs::remove_file(&path).unwrap();
     lab.run(&["train", "--resume", "run", "--steps", "6"]).failed().says(&["model.safetensors"]);
     assert_eq!(run.steps().len(), 4, "a refused run is left as it is");
-    // The remedy in the message helps.
+    // The remedy of the message works.
     fs::remove_dir_all(lab.path("run/checkpoints/step-000004")).unwrap();
     lab.run(&["train", "--resume", "run", "--steps", "6"]).succeeded();
     run.equals(&lab.train("fresh", &[QUICK, "steps=6"]));

@@ -1,4 +1,4 @@
-//! What the other commands print.
+//! Output of the other commands.
 
 use maverl::eval::{Comparison, EvalReport};
 use serde_json::Value;
@@ -64,7 +64,7 @@ fn a_wrong_configuration_is_told_to_machines_as_json() {
     assert_eq!(problems.len(), 2, "{ended}");
     assert_eq!((&problems[0]["key"], &problems[0]["source"]), (&"steps".into(), &"--set".into()));
     assert_eq!(problems[1]["help"], "did you mean `group_size`?");
-    // Without it, the same exit code and the same place.
+    // Without `--json`, the same exit code and the same place.
     lab.run(&[&args[..2], &args[3..]].concat()).failed().says(&["--set:1:7", "`steps = 1000`"]);
 }
 
@@ -149,7 +149,7 @@ fn a_trained_team_is_compared_with_what_its_tokens_could_have_bought() {
     assert_eq!(names, ["trained team", "untrained team", "single agent", "majority vote"]);
     let budget = sides[0].sampled_tokens.ceil();
     assert!(sides[2].sampled_tokens <= budget, "{json}");
-    // The votes were counted by what one reply takes in the mean, and are other draws.
+    // The number of votes derives from the average tokens of one reply, and the votes are other draws.
     assert!(sides[3].samples >= 1 && sides[3].sampled_tokens <= 2.0 * budget, "{json}");
     assert!(sides[0].first_ahead.is_none());
     for side in &sides[1..] {
@@ -157,7 +157,7 @@ fn a_trained_team_is_compared_with_what_its_tokens_could_have_bought() {
         assert!((sides[0].solved.mean - side.solved.mean - ahead.mean).abs() < 1e-12, "{json}");
         assert!(ahead.low <= ahead.mean && ahead.mean <= ahead.high, "{json}");
     }
-    // Without a name, one that acts, as the team does.
+    // Without a name, an orchestra that acts is used, as the team does.
     lab.run(&args[..4]).succeeded();
 }
 
@@ -233,7 +233,7 @@ fn seeds_are_trained_one_after_the_other_and_runs_are_listed() {
     for part in ["solved before", "mean (95 %)", "sweep"] {
         assert!(table.contains(part), "{part} is missing in\n{table}");
     }
-    // Done again, the runs that are there are what they were.
+    // In a second call, existing runs are unchanged.
     let again = lab.run(&sweep).succeeded();
     assert_eq!(again.stdout, table);
     again.says(&["the run is complete"]);
@@ -287,7 +287,7 @@ fn bench_gives_figures_for_people_and_for_machines() {
     assert!(
         figure["gflops"].as_f64().unwrap() > 0.0 && report["matmul_gflops"].as_f64().unwrap() > 0.0
     );
-    // Two parts, each in a process of its own.
+    // Two parts, each in a separate process.
     let table = lab.run(&[&args[..], &["sft"]].concat()).succeeded().stdout;
     for part in ["size S, f32", "rollout", "sft", "new tokens/s", "% "] {
         assert!(table.contains(part), "{part} is missing in\n{table}");

@@ -1,4 +1,4 @@
-//! Files of a run directory that are damaged: the run goes on as if nothing had been, or the file is named.
+//! Damaged files of a run directory: the run resumes with the same results, or the error names the file.
 
 use std::fs;
 use std::path::Path;
@@ -8,14 +8,14 @@ use maverl_tests::lab::{Run, train_args};
 
 use crate::lab;
 
-/// How many damages; `MAVERL_FUZZ_CASES` says another number.
+/// Returns the number of damages; overridden by `MAVERL_FUZZ_CASES`.
 fn cases() -> usize {
     std::env::var("MAVERL_FUZZ_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(10)
 }
 
 const SET: [&str; 3] = ["steps=2", "checkpoint.every=1", "eval.every=1"];
 
-/// Every file below a directory, by its path in it.
+/// Returns every file below a directory, by its path in it.
 fn files(dir: &Path, part: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir.join(part)).unwrap() {
@@ -36,7 +36,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// What is done to a file, in words.
+/// Damages a file, and returns a description.
 fn damage(path: &Path, draw: &mut SplitMix64) -> String {
     let mut bytes = fs::read(path).unwrap();
     let how = match draw.index(4) {
@@ -62,7 +62,7 @@ fn damage(path: &Path, draw: &mut SplitMix64) -> String {
     how
 }
 
-/// The step of the checkpoint that a file belongs to, unless it is the newest one.
+/// Returns the step of the checkpoint that a file belongs to, unless it is the newest one.
 fn older_step(all: &[String], file: &str) -> Option<String> {
     let step = |file: &str| -> Option<u64> {
         file.strip_prefix("checkpoints/step-")?.split('/').next()?.parse().ok()
@@ -76,7 +76,7 @@ fn a_damaged_file_of_a_run_is_named_or_makes_no_difference() {
     let lab = lab();
     let whole = lab.train("whole", &[&["steps=3"], &SET[1..]].concat());
     lab.train("complete", &SET);
-    // Killed with the second step's files written and no checkpoint of it.
+    // Killed after the second step's files were written, before its checkpoint.
     let killed = [&SET[..], &["environment.delay_ms=60"]].concat();
     let mut child = lab.command(&train_args("killed", &killed)).spawn().unwrap();
     let run = Run(lab.path("killed"));
@@ -92,7 +92,7 @@ fn a_damaged_file_of_a_run_is_named_or_makes_no_difference() {
         let which = draw.index(2);
         let from = lab.path(["complete", "killed"][which]);
         let all = files(&from, Path::new(""));
-        // As many damages to each kind of file, however many there are of it.
+        // Equally many damages for each kind of file, whatever the number of such files.
         let kinds: std::collections::BTreeSet<String> =
             all.iter().map(|file| file.replace(|c: char| c.is_ascii_digit(), "")).collect();
         let kind = kinds.iter().nth(draw.index(kinds.len())).unwrap();
@@ -109,7 +109,7 @@ fn a_damaged_file_of_a_run_is_named_or_makes_no_difference() {
             Some(0) => {
                 println!("{what}: no difference");
                 if let Some(step) = older_step(&all, file) {
-                    // An older checkpoint is verified when it is asked for.
+                    // An older checkpoint is verified when it is used.
                     let eval = ["eval", "--run", "damaged", "--checkpoint", &step];
                     lab.run(&eval).failed().says(&[file.as_str()]);
                     fs::copy(from.join(file), run.0.join(file)).unwrap();

@@ -1,4 +1,4 @@
-//! Disks that fill up.
+//! Full disks.
 
 use std::fs;
 use std::io::Write;
@@ -12,14 +12,14 @@ use crate::lab;
 const SET: [&str; 4] =
     ["steps=2", "checkpoint.every=1", "checkpoint.keep=9", "eval.before_and_after=false"];
 
-/// Panics unless every checkpoint file of before is still what it was.
+/// Panics unless every earlier checkpoint file is unchanged.
 fn kept(run: &Run, before: &[(String, Vec<u8>)]) {
     for (name, bytes) in before.iter().filter(|(name, _)| name.starts_with("checkpoints")) {
         assert!(run.bytes(name) == *bytes, "{name} has changed");
     }
 }
 
-/// The file that an error is about.
+/// Returns the file that an error names.
 fn blamed(ended: &Ended) -> &str {
     let error = ended.stderr.lines().find(|line| line.starts_with("error: ")).unwrap();
     assert!(error.contains("run/"), "{ended}");
@@ -32,7 +32,8 @@ fn a_file_that_may_not_grow_is_named_and_the_run_goes_on_when_it_may() {
     let run = lab.train("run", &SET);
     let before = run.lasting();
     let resume = ["train", "--resume", "run", "--steps", "4"];
-    // In blocks of 512 or 1024 bytes: metrics, events and weights do not fit one after the other. The signal that would
+    // Limits in blocks of 512 or 1024 bytes, at which metrics, events and weights fail one after the other. The signal
+    // that would
     // end the process is ignored.
     for blocks in ["0", "6", "12", "24", "48", "96"] {
         let command = lab.command(&resume);
@@ -71,7 +72,7 @@ fn on_a_full_disk_a_run_stops_with_the_files_name_and_goes_on_when_there_is_spac
         let ended = lab.run(&resume).failed().says(&["No space left on device"]);
         println!("{free} bytes free: {}", blamed(&ended));
         kept(&run, &before);
-        // Removing alone frees nothing while a process that another test starts still holds the file.
+        // Removal alone frees nothing while a process of another test holds the file open.
         filler.set_len(0).unwrap();
         fs::remove_file(path).unwrap();
     }
@@ -80,7 +81,7 @@ fn on_a_full_disk_a_run_stops_with_the_files_name_and_goes_on_when_there_is_spac
     drop(mount);
 }
 
-/// A small disk in memory, until it is dropped.
+/// A small disk in memory, unmounted when dropped.
 struct Mount<'p>(&'p Path);
 
 impl<'p> Mount<'p> {
@@ -93,7 +94,7 @@ impl<'p> Mount<'p> {
 
 impl Drop for Mount<'_> {
     fn drop(&mut self) {
-        // Best effort: the laboratory's directory goes next.
+        // Best effort: the test's directory is removed next.
         let _ = Command::new("umount").arg(self.0).status();
     }
 }

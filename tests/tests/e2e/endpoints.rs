@@ -1,10 +1,10 @@
-//! Agents that no model of the run speaks for.
+//! Agents that are served by endpoints.
 
 use serde_json::Value;
 
 use crate::lab;
 
-/// The closer follows a script.
+/// The closer has a script.
 const SCRIPTED: [&str; 3] = [
     "endpoints.closer.script=\"script.jsonl\"",
     "agents.\"duo/closer\".endpoint=\"closer\"",
@@ -18,7 +18,7 @@ fn a_scripted_member_plays_is_paid_for_and_is_never_trained() {
     let run = lab.train("run", &SCRIPTED);
     let mut closed = 0;
     for episode in run.episodes(1) {
-        // An opening that is cut off ends the episode.
+        // A truncated opening ends the episode.
         let [opener, closer] = &episode.turns[..] else { continue };
         closed += 1;
         assert!(opener.tokens.is_some() && closer.tokens.is_none());

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::lab;
 
-/// The configurations of the examples, by name.
+/// Returns the example configurations, by name.
 fn examples() -> Vec<(String, PathBuf)> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
     let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
@@ -34,7 +34,7 @@ fn every_example_plays_and_learns() {
         assert_eq!(run.json("summary.json")["complete"], true, "{name}");
         let steps = run.steps();
         assert_eq!(steps.len(), 2, "{name}");
-        if name == "worlds" {
+        if name == "two_environments" {
             for world in ["sums", "nli"] {
                 let key = format!("rollout/mixture/{world}/solved");
                 assert!(steps[0][&key].is_number(), "{key} is missing");

@@ -1,14 +1,15 @@
-//! Models from the hub: what is downloaded, what is not, and what is said when it fails.
+//! Models from the hub: downloaded files, other files, and error messages.
 
 use std::fs;
 
 use maverl_tests::hub::{COMMIT, Fault, HubServer};
 use maverl_tests::lab::{Ended, Lab};
+use maverl_tests::push::{Manner, PushServer, REPO};
 use serde_json::Value;
 
 use crate::lab;
 
-/// What the hub is told: nothing from the outside.
+/// Variables of the hub, removed from the environment.
 const SILENT: [&str; 10] = [
     "HF_ENDPOINT",
     "HF_TOKEN",
@@ -22,7 +23,7 @@ const SILENT: [&str; 10] = [
     "ALL_PROXY",
 ];
 
-/// Runs a command with a hub, a cache of its own and further variables.
+/// Runs a command with a hub, a separate cache and additional variables.
 fn with(lab: &Lab, server: &HubServer, set: &[(&str, &str)], args: &[&str]) -> Ended {
     let mut command = lab.command(args);
     for name in SILENT {
@@ -33,7 +34,7 @@ fn with(lab: &Lab, server: &HubServer, set: &[(&str, &str)], args: &[&str]) -> E
     Ended::of(&command.output().unwrap())
 }
 
-/// The files that were asked for, each once, without the repository's listing.
+/// Returns the requested files, each once, without the repository's listing.
 fn files(server: &HubServer) -> Vec<String> {
     let asked = server.asked();
     let names = asked.iter().filter_map(|asked| asked.path.split_once(COMMIT)?.1.strip_prefix('/'));
@@ -131,7 +132,7 @@ fn offline_without_a_cache_says_so() {
     let offline = [("HF_HUB_OFFLINE", "1")];
     let none = with(&lab, &server, &offline, &INSPECT).failed();
     none.says(&["hf:org/tiny@main", "HF_HUB_OFFLINE", "hf/hub"]);
-    // A part of a model is not a model.
+    // An incomplete model is not a model.
     let hub = ["check", "run.toml", "--set", "models.tiny.path=\"hf:org/tiny\""];
     with(&lab, &server, &[], &hub).succeeded();
     server.asked();
@@ -188,7 +189,7 @@ fn a_file_that_is_not_there_or_comes_damaged_is_named_and_the_next_attempt_is_wh
     }
     let whole = HubServer::start(&lab.path("model"), &[]);
     with(&lab, &whole, &[], &INSPECT).succeeded();
-    // What was cut short in the cache is fetched again.
+    // A truncated file in the cache is downloaded again.
     let snapshot = lab.path(&format!("hf/hub/models--org--tiny/snapshots/{COMMIT}/tokenizer.json"));
     let content = fs::read(&snapshot).unwrap();
     fs::write(&snapshot, &content[..100]).unwrap();
@@ -214,4 +215,82 @@ fn a_file_on_another_server_is_followed() {
     let snapshot = lab.path(&format!("hf/hub/models--org--tiny/snapshots/{COMMIT}"));
     let read = |path: std::path::PathBuf| fs::read(path.join("model.safetensors")).unwrap();
     assert_eq!(read(snapshot), read(lab.path("model")));
+}
+
+/// Exports and uploads to a hub that takes it.
+fn push(lab: &Lab, server: &PushServer, set: &[(&str, &str)], args: &[&str]) -> Ended {
+    let mut command = lab.command(&[&["export"][..], args].concat());
+    for name in SILENT {
+        command.env_remove(name);
+    }
+    command.env("HF_ENDPOINT", server.address()).env("HF_HOME", lab.path("hf"));
+    command.envs(set.iter().copied());
+    Ended::of(&command.output().unwrap())
+}
+
+#[test]
+fn an_exported_directory_is_uploaded_in_one_commit_with_large_files_apart() {
+    let lab = lab();
+    let token = [("HF_TOKEN", "secret")];
+    let to = format!("hf:{REPO}");
+    let manners = [
+        Manner::default(),
+        Manner { exists: true, parts: Some(10_000), failures: 2, ..Manner::default() },
+    ];
+    for (i, manner) in manners.into_iter().enumerate() {
+        let (server, out) = (PushServer::start(manner), format!("out{i}"));
+        let args =
+            ["--model", "model", "--out", &out, "--push-to", &to, "--max-shard-size", "40KB"];
+        let ended = push(&lab, &server, &token, &[&args[..], &["--private"]].concat()).succeeded();
+        assert!(ended.stdout.contains(&format!("/{REPO}/commit/1")), "{ended}");
+        let (files, large) = server.files();
+        let names: Vec<String> = fs::read_dir(lab.path(&out))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        assert_eq!(files.len(), names.len());
+        for name in &names {
+            assert_eq!(files[name], fs::read(lab.path(&out).join(name)).unwrap(), "{name}");
+        }
+        assert_eq!(large, names.iter().filter(|name| name.ends_with(".safetensors")).count());
+        assert!(large > 1 && files.contains_key("README.md"));
+        let created = server.created();
+        assert_eq!(created.is_some(), !manner.exists);
+        if let Some(created) = created {
+            let expected = serde_json::json!({
+                "name": "trained", "organization": "org", "type": "model", "visibility": "private"
+            });
+            assert_eq!(created, expected);
+        }
+        // The token is for the hub, and not for the storage.
+        for sent in server.sent() {
+            let expected = (!sent.what.starts_with("PUT")).then_some("Bearer secret");
+            assert_eq!(sent.authorization.as_deref(), expected, "{}", sent.what);
+        }
+    }
+}
+
+#[test]
+fn an_upload_that_cannot_be_says_what_would_help() {
+    let lab = lab();
+    let server = PushServer::start(Manner::default());
+    let to = format!("hf:{REPO}");
+    let args = ["--model", "model", "--out", "a", "--push-to", &to];
+    push(&lab, &server, &[], &args).failed().says(&["an upload needs a token", "set `HF_TOKEN`"]);
+    let token = ("HF_TOKEN", "secret");
+    push(&lab, &server, &[token, ("HF_HUB_OFFLINE", "1")], &args).failed().says(&["unset it"]);
+    let odd = ["--model", "model", "--out", "a", "--push-to", "org/name"];
+    push(&lab, &server, &[token], &odd)
+        .failed()
+        .says(&["a repository of the hub is `hf:ORG/NAME`"]);
+    assert!(!lab.path("a").exists() && server.sent().is_empty());
+    for (status, told) in
+        [(401, "does not accept the token"), (403, "may not write there (403): no")]
+    {
+        let server = PushServer::start(Manner { refuses: Some(status), ..Manner::default() });
+        let out = format!("out{status}");
+        let args = ["--model", "model", "--out", &out, "--push-to", &to];
+        push(&lab, &server, &[token], &args).failed().says(&[told, "is written"]);
+        assert!(lab.path(&out).join("model.safetensors").exists());
+    }
 }

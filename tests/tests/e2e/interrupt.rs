@@ -1,4 +1,4 @@
-//! Runs that are asked to stop.
+//! Interrupted runs.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -39,7 +39,7 @@ fn sigint_and_sigterm_finish_the_step_and_the_run_can_go_on() {
         assert!(run.0.join(format!("checkpoints/step-{done:06}/manifest.json")).exists());
         assert!(run.is_tidy());
         lab.run(&["train", "--resume", name]).succeeded();
-        // The interrupt left a checkpoint that the baseline has not; weights and numbers are the same.
+        // The interrupt wrote a checkpoint that the baseline lacks; weights and metrics are equal.
         assert_eq!(run.bytes("metrics.jsonl"), baseline.bytes("metrics.jsonl"));
         assert_eq!(run.weights(6, "tiny"), baseline.weights(6, "tiny"));
         assert_eq!(run.json("summary.json")["after"], baseline.json("summary.json")["after"]);

@@ -1,4 +1,4 @@
-//! Runs that are killed.
+//! Killed runs.
 
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use maverl_tests::lab::{Ended, Lab, Run, train_args};
 use crate::lab;
 
 const SEED: u64 = 1;
-/// A checkpoint a step, validation, slow looks: every part of a run takes its share of the time.
+/// A checkpoint in every step, validation, slow observations: every part of a run takes a share of its time.
 const SET: [&str; 8] = [
     "steps=8",
     "rollout.max_episodes=4",
@@ -20,7 +20,7 @@ const SET: [&str; 8] = [
     "models.tiny.optim.schedule=\"linear\"",
 ];
 
-/// The next of a fixed sequence of numbers in `[0, 1)` (SplitMix64).
+/// Returns the next of a fixed sequence of numbers in `[0, 1)` (SplitMix64).
 fn uniform(state: &mut u64) -> f64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -28,12 +28,12 @@ fn uniform(state: &mut u64) -> f64 {
     ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// How many kills; `MAVERL_FUZZ_CASES` says another number.
+/// Returns the number of kills; overridden by `MAVERL_FUZZ_CASES`.
 fn kills_wanted() -> usize {
     std::env::var("MAVERL_FUZZ_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(20)
 }
 
-/// Begins a run, or goes on with it if there is one.
+/// Starts a run, or resumes it if it exists.
 fn start(lab: &Lab, out: &str) -> Child {
     let args = match lab.path(out).exists() {
         true => vec!["train", "--resume", out],
@@ -42,7 +42,7 @@ fn start(lab: &Lab, out: &str) -> Child {
     lab.command(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Kills a child after a time; `false` if it had ended by then, which it must have done well.
+/// Kills a child after a time; returns false if it had already ended, with success.
 fn kill_after(mut child: Child, time: Duration) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < time {
@@ -63,7 +63,7 @@ fn kill_after(mut child: Child, time: Duration) -> bool {
     }
 }
 
-/// Where a run stands, in words.
+/// Describes the state of a run.
 fn standing(run: &Run) -> String {
     if !run.0.exists() {
         return "before there is a run directory".to_owned();
@@ -91,7 +91,7 @@ fn a_run_killed_at_random_moments_ends_as_if_it_had_never_been() {
     println!("seed {SEED}; an uninterrupted run takes {whole:.2} s");
     let (mut state, mut kills, mut runs) = (SEED, 0, 0);
     while kills < kills_wanted() {
-        // Four kills in a run, each anywhere in the first 60 % of what a fresh run takes; then it may end.
+        // Four kills in a run, each anywhere in the first 60 % of the duration of a fresh run; then the run may end.
         let out = format!("run-{runs}");
         let run = Run(lab.path(&out));
         let mut ended = false;

@@ -1,4 +1,4 @@
-//! Learners with critics: they play, learn, come back to the bit, and what critics say comes nearer to what is earned.
+//! Algorithms with critics: they train, resume to the bit, and predicted values approach the returns.
 
 use maverl_tests::lab::{Lab, Run};
 use serde_json::Value;
@@ -6,14 +6,14 @@ use serde_json::Value;
 use crate::lab;
 
 const LEARNERS: [&str; 8] = ["ppo", "ippo", "mappo", "happo", "marft", "vdn", "qmix", "maporl"];
-/// Those with one critic for all policies.
+/// Algorithms with one critic for all policies.
 const OF_THE_TEAM: [&str; 4] = ["ppo", "mappo", "happo", "marft"];
 
 fn number(row: &Value, name: &str) -> f64 {
     row[name].as_f64().unwrap_or_else(|| panic!("`{name}` is missing in {row:#}"))
 }
 
-/// Two policies of one model, each with a worker of its own.
+/// Trains two policies of one model, each with its own worker group.
 fn train(lab: &Lab, out: &str, learner: &str, more: &[&str]) -> Run {
     let name = format!("algorithm.name=\"{learner}\"");
     let set = [
@@ -119,7 +119,7 @@ fn a_head_on_the_policy_and_an_adapter_are_critics_too() {
 #[test]
 fn the_first_policy_of_a_sequence_is_weighed_by_one_and_the_second_by_what_the_first_changed() {
     let lab = lab();
-    let set = ["steps=1", "algorithm.order=\"fixed\"", "algorithm.factor=\"exact\""];
+    let set = ["steps=1", "algorithm.update_order=\"fixed\"", "algorithm.happo.factor=\"exact\""];
     let row = &train(&lab, "happo", "happo", &set).steps()[0];
     let of = |policy: &str, name: &str| number(row, &format!("policy/{policy}/factor_{name}"));
     assert_eq!((of("second", "min"), of("second", "max")), (1.0, 1.0));

@@ -1,4 +1,4 @@
-//! Runs of the command line, from the outside.
+//! End-to-end tests of the command line.
 #![allow(clippy::unwrap_used)]
 
 mod algorithms;
@@ -20,7 +20,7 @@ mod xquad;
 
 use maverl_tests::lab::Lab;
 
-/// A laboratory with the tests' own team.
+/// Creates a test directory with the tests' own team.
 fn lab() -> Lab {
     Lab::new(env!("CARGO_BIN_EXE_team"))
 }

@@ -1,4 +1,4 @@
-//! The commands about models by themselves: `inspect`, `generate`, `score`, `export`, `new-model`.
+//! Commands about models: `inspect`, `generate`, `score`, `export`, `new-model`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::lab;
 
-/// The standard output of a command that succeeds, as JSON.
+/// Returns the standard output of a successful command, as JSON.
 fn json_of(lab: &Lab, args: &[&str]) -> Value {
     serde_json::from_str(&lab.run(args).succeeded().stdout).unwrap()
 }
@@ -22,13 +22,13 @@ fn ids(value: &Value) -> Vec<u64> {
     value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect()
 }
 
-/// The rows of a JSONL file.
+/// Returns the rows of a JSONL file.
 fn rows(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Writes an adapter for the laboratory's model, as PEFT does: rank 2, alpha 4, on `q_proj` and `down_proj`.
+/// Writes an adapter for the test model, as PEFT does: rank 2, alpha 4, on `q_proj` and `down_proj`.
 fn adapter(lab: &Lab, name: &str) -> PathBuf {
     let (mut header, mut data) = (serde_json::Map::new(), Vec::<u8>::new());
     for layer in 0..2 {
@@ -183,7 +183,7 @@ const SCORE: [&str; 7] =
 #[test]
 fn score_keeps_the_rows_and_does_not_depend_on_the_batches() {
     let lab = lab();
-    // Editors of some systems begin a file with a byte order mark.
+    // Some editors begin a file with a byte order mark.
     let mut text = String::from("\u{feff}");
     for i in 0..20 {
         let words = "what who when ".repeat(1 + i * 7 % 12);
@@ -212,7 +212,7 @@ fn score_keeps_the_rows_and_does_not_depend_on_the_batches() {
         lab.run(&[&SCORE[..], &["--batch-tokens", tokens]].concat()).succeeded();
         assert_eq!(fs::read(lab.path("out.jsonl")).unwrap(), whole);
     }
-    // What was written can be scored again.
+    // The output can be scored again.
     let again = ["score", "--model", "model", "--input", "out.jsonl", "--output"];
     lab.run(&[&again[..], &["again.jsonl"]].concat()).succeeded();
     assert_eq!(rows(&lab.path("again.jsonl")), scored);
@@ -228,7 +228,8 @@ fn every_row_that_cannot_be_scored_is_named_and_nothing_is_written() {
         ("{\"input_ids\": [1, -2]}", "`input_ids` is no list of token ids"),
         ("{\"input_ids\": []}", "no tokens"),
         ("{\"text\": 3}", "`text` is 3"),
-        ("{\"txt\": \"a\"}", "no `input_ids`, `text` or `messages`"),
+        ("{\"txt\": \"a\"}", "a row has no key `txt`; it has"),
+        ("{\"id\": \"a\"}", "no `input_ids`, `text` or `messages`"),
         ("{\"messages\": [{\"content\": \"a\"}]}", "a message has no `role`"),
         ("{\"text\": \"a\", \"input_ids\": [1, 2]}", "`text` has other ids than `input_ids`"),
         ("[1]", "no JSON object"),
@@ -240,7 +241,7 @@ fn every_row_that_cannot_be_scored_is_named_and_nothing_is_written() {
     lines.push(&long);
     lab.write("in.jsonl", &lines.join("\n"));
     let ended =
-        lab.run(&SCORE).failed().says(&["10 of 11 rows", "in.jsonl:11: 257 tokens do not fit"]);
+        lab.run(&SCORE).failed().says(&["11 of 12 rows", "in.jsonl:12: 257 tokens do not fit"]);
     for (index, (_, told)) in bad.iter().enumerate() {
         let line = format!("in.jsonl:{}: {told}", index + 2);
         assert!(ended.stderr.contains(&line), "{line:?} is missing in\n{ended}");
@@ -254,7 +255,7 @@ fn every_row_that_cannot_be_scored_is_named_and_nothing_is_written() {
 }
 
 #[test]
-fn a_row_of_the_embedding_that_is_no_token_is_not_scored() {
+fn a_row_of_the_embedding_that_is_no_token_is_scored_as_it_is_sampled() {
     let lab = lab();
     let path = lab.path("model/tokenizer.json");
     let mut tokenizer: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -265,9 +266,42 @@ fn a_row_of_the_embedding_that_is_no_token_is_not_scored() {
     model["merges"].as_array_mut().unwrap().pop();
     fs::write(&path, tokenizer.to_string()).unwrap();
     lab.write("in.jsonl", "{\"input_ids\": [1, 278]}\n{\"input_ids\": [1, 279]}\n");
-    lab.run(&SCORE)
+    lab.run(&SCORE).succeeded();
+    assert_eq!(rows(&lab.path("out.jsonl"))[1]["input_ids"], json!([1, 279]));
+    // Ids can be given to `generate`, and what it makes of them is scored to the bit.
+    let prompt = ["generate", "--model", "model", "--prompt-ids"];
+    let more = ["--json", "--max-tokens", "40", "--seed", "3", "--temperature", "2"];
+    let made = json_of(&lab, &[&prompt[..], &["1,279,5"], &more].concat());
+    assert_eq!(ids(&made["prompt_ids"]), [1, 279, 5]);
+    let row = [ids(&made["prompt_ids"]), ids(&made["ids"])].concat();
+    lab.write("in.jsonl", &json!({ "input_ids": row }).to_string());
+    lab.run(&SCORE).succeeded();
+    assert_eq!(rows(&lab.path("out.jsonl"))[0]["input_ids"], json!(row));
+    lab.run(&[&prompt[..], &["1,280"]].concat())
         .failed()
-        .says(&["1 of 2 rows", "in.jsonl:2: there is no token 279: the model's"]);
+        .says(&["`--prompt-ids` has 280; the model has ids from 0 to 279"]);
+    assert_eq!(lab.run(&[&prompt[..], &["1,x"]].concat()).code, Some(2));
+    assert_eq!(lab.run(&[&prompt[..], &["1", "--prompt", "a"]].concat()).code, Some(2));
+    assert_eq!(lab.run(&["generate", "--model", "model"]).code, Some(2));
+}
+
+#[test]
+fn a_key_of_a_row_that_nothing_reads_is_refused_with_its_line_and_the_keys_there_are() {
+    let lab = lab();
+    let lines = [
+        json!({"text": "a", "id": 1, "meta": {"from": "here"}}),
+        json!({"messages": [{"role": "user", "content": "a"}], "enable_thinking": false}),
+        json!({"text": "a", "tools": []}),
+        json!({"messages": [{"role": "user", "content": "a"}], "tools": null, "chat_template_kwargs": {"enable_thinking": false}}),
+    ];
+    lab.write("in.jsonl", &lines.map(|line| line.to_string()).join("\n"));
+    let ended = lab.run(&SCORE).failed().says(&[
+        "2 of 4 rows",
+        "in.jsonl:2: a row has no key `enable_thinking`; it has `id`, `meta`, `text`, `input_ids`",
+        "goes into `chat_template_kwargs`",
+        "in.jsonl:3: `tools` is for conversations, and the row has no `messages`",
+    ]);
+    assert!(!ended.stderr.contains("in.jsonl:4"), "{ended}");
 }
 
 #[test]
@@ -317,7 +351,7 @@ fn a_merged_model_speaks_as_the_one_with_the_adapter() {
     let apart = said(&["--model", "model", "--adapter", "lora"]);
     assert_eq!(apart, said(&["--model", "merged"]));
     assert_ne!(apart, said(&["--model", "model"]));
-    // Without `--merge` the adapter stays one.
+    // Without `--merge`, an adapter is exported as an adapter.
     lab.run(&[&from[..], &["apart"]].concat()).succeeded();
     let read = |dir: &str| json_of(&lab, &["inspect", dir, "--json"])["parameters"].clone();
     assert_eq!(read("apart"), read("lora"));
@@ -354,8 +388,22 @@ fn a_policy_that_is_an_adapter_is_exported_as_one_or_merged_into_its_base() {
     let lab = lab();
     lab.train("run", &["models.tiny.lora={rank=2}", "eval.before_and_after=false"]);
     lab.run(&["export", "--run", "run", "--out", "apart"]).succeeded();
-    assert_eq!(json_of(&lab, &["inspect", "apart", "--json"])["rank"], 2);
+    let apart = json_of(&lab, &["inspect", "apart", "--json"]);
+    assert_eq!(apart["rank"], 2);
     assert!(!lab.path("apart/optimizer.safetensors").exists());
+    // It names its base, has its tokenizer, and says what it is.
+    let base = fs::canonicalize(lab.path("model")).unwrap().display().to_string();
+    assert_eq!(apart["base"], base);
+    for file in ["tokenizer.json", "tokenizer_config.json"] {
+        let read = |dir: &str| fs::read(lab.path(dir).join(file)).unwrap();
+        assert_eq!(read("apart"), read("model"), "{file}");
+    }
+    assert!(!lab.path("apart/config.json").exists());
+    let card = fs::read_to_string(lab.path("apart/README.md")).unwrap();
+    for line in ["library_name: peft", "| base | model |", "| policy | `tiny` |", "| seed |"] {
+        assert!(card.contains(line), "{line:?} is missing in\n{card}");
+    }
+    assert!(card.contains("| steps | 4 of 4 |") && !card.contains(&base), "{card}");
     let told =
         lab.run(&["export", "--run", "run", "--merge", "--out", "merged"]).succeeded().stdout;
     assert!(told.contains("no logit moves by more than"), "{told}");
@@ -373,6 +421,61 @@ fn a_policy_that_is_an_adapter_is_exported_as_one_or_merged_into_its_base() {
 }
 
 #[test]
+fn an_adapter_on_a_built_in_model_is_exported_with_its_base() {
+    let lab = lab();
+    let tiny = ["models.tiny.path=\"builtin:tiny\"", "models.tiny.lora={rank=2}"];
+    lab.train("run", &[&tiny[..], &["eval.before_and_after=false", "steps=1"]].concat());
+    let told = lab.run(&["export", "--run", "run", "--out", "apart"]).succeeded().stdout;
+    let base = lab.path("apart/base");
+    assert!(told.contains("Its base, builtin:tiny, is in"), "{told}");
+    let named = json_of(&lab, &["inspect", "apart", "--json"])["base"].clone();
+    let named = Path::new(named.as_str().unwrap());
+    assert_eq!(fs::canonicalize(named).unwrap(), fs::canonicalize(&base).unwrap());
+    let said = |model: &str| {
+        let greedy = ["--greedy", "--max-tokens", "9", "--prompt", "what", "--json"];
+        let args = [&["generate", "--adapter", "apart", "--model", model][..], &greedy].concat();
+        json_of(&lab, &args)["ids"].clone()
+    };
+    assert_eq!(said("apart/base"), said("builtin:tiny"));
+    // Nobody else could load it from the hub.
+    let mut command = lab.command(&["export", "--run", "run", "--out", "b", "--push-to", "hf:a/b"]);
+    command.env("HF_TOKEN", "secret").env("HF_ENDPOINT", "http://127.0.0.1:9");
+    let ended = maverl_tests::lab::Ended::of(&command.output().unwrap()).failed();
+    ended.says(&["the base of the adapter, builtin:tiny, is not on the hub", "`--merge`"]);
+    assert!(!lab.path("b").exists());
+}
+
+#[test]
+fn a_tied_head_that_differs_is_untied_with_a_warning_wherever_a_model_is_read() {
+    let lab = lab();
+    // The embedding of 280 tokens is tied; a head of zeros is stored beside it.
+    let path = lab.path("model/model.safetensors");
+    let bytes = fs::read(&path).unwrap();
+    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let (header, data) = (&bytes[8..8 + length], &bytes[8 + length..]);
+    let mut header: Value = serde_json::from_slice(header).unwrap();
+    let end = data.len() + 4 * 280 * 32;
+    header["lm_head.weight"] =
+        json!({ "dtype": "F32", "shape": [280, 32], "data_offsets": [data.len(), end] });
+    let header = header.to_string();
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend([header.as_bytes(), data].concat());
+    file.resize(file.len() + 4 * 280 * 32, 0);
+    fs::write(&path, file).unwrap();
+    let warning = "`lm_head.weight` differs from `model.embed_tokens.weight`: the head is not tied";
+    let inspected = lab.run(&["inspect", "model", "--json"]).succeeded();
+    assert!(inspected.stderr.contains(warning), "{inspected}");
+    let report: Value = serde_json::from_str(&inspected.stdout).unwrap();
+    assert_eq!(report["tied"], false);
+    let checked = lab.run(&["check", "run.toml"]).succeeded();
+    let words = checked.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("the head is not tied"), "{checked}");
+    let run = lab.train("run", &["eval.before_and_after=false", "steps=1"]);
+    let saved = run.json("checkpoints/step-000001/policies/tiny/config.json");
+    assert_eq!(saved["tie_word_embeddings"], false);
+}
+
+#[test]
 fn a_new_model_has_the_shape_of_what_it_is_like() {
     let lab = lab();
     let new = ["new-model", "--like", "bench-s", "--out", "s", "--seed", "4"];
@@ -387,12 +490,12 @@ fn a_new_model_has_the_shape_of_what_it_is_like() {
     assert_eq!(lab.run(&["new-model", "--like", "gpt", "--out", "t"]).code, Some(2));
 }
 
-/// The directory of the reference models.
+/// Returns the directory of the reference models.
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
 }
 
-/// Tensors of a safetensors file by name: shape and numbers.
+/// Reads the tensors of a safetensors file by name: shape and values.
 fn tensors(path: &Path) -> BTreeMap<String, (Vec<usize>, Vec<f64>)> {
     let bytes = fs::read(path).unwrap();
     let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
@@ -418,7 +521,7 @@ fn tensors(path: &Path) -> BTreeMap<String, (Vec<usize>, Vec<f64>)> {
         .collect()
 }
 
-/// The families of the reference models.
+/// Families of the reference models.
 const FAMILIES: [&str; 3] = ["qwen2", "qwen3", "llama"];
 
 #[test]
@@ -490,7 +593,7 @@ fn the_adapter_of_the_reference_is_merged_without_moving_a_logit() {
     print!("{}", lab.run(&args).succeeded().stdout);
 }
 
-/// A template that opens a reply with whatever it is told.
+/// A template that opens a reply with a given variable.
 const OPENING: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n\
                        {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{{ opening }}{% endif %}";
 

@@ -1,4 +1,4 @@
-//! What a run computes: the same numbers every time, and the right ones.
+//! Results of runs: reproducible and correct.
 
 use maverl::trajectory::{Outcome, RewardOf, Turn};
 use maverl_tests::lab::{Ended, train_args};
@@ -96,7 +96,7 @@ fn a_fault_of_the_environment_is_counted_and_not_trained_on() {
         for episode in unscored {
             assert!(episode.task.question.contains('1') && episode.rewards.is_empty());
             let Outcome::Unscored(fault) = &episode.outcome else { unreachable!() };
-            assert!(fault.message.contains("the world is down"), "{fault}");
+            assert!(fault.message.contains("the environment is down"), "{fault}");
             assert!(!episode.turns.is_empty(), "what was said before is recorded");
             faults += 1;
         }

@@ -1,5 +1,5 @@
-//! What a run directory says of its configuration: `resolved.toml` and `config.toml` are configurations like any other, where
-//! they lie, and mean the same run.
+//! Configurations in a run directory: `resolved.toml` and `config.toml` are valid configurations in place, with the
+//! meaning of the original.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,12 +14,12 @@ use orchestras as _;
 
 use crate::lab;
 
-/// How many configurations are made; `MAVERL_FUZZ_CASES` says another number.
+/// Returns the number of generated configurations; overridden by `MAVERL_FUZZ_CASES`.
 fn cases() -> usize {
     std::env::var("MAVERL_FUZZ_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(250)
 }
 
-/// The next of a fixed sequence of numbers below `n` (SplitMix64).
+/// A fixed sequence of numbers below `n` (SplitMix64).
 struct SplitMix64(u64);
 
 impl SplitMix64 {
@@ -35,7 +35,7 @@ impl SplitMix64 {
     }
 }
 
-/// Keys that any run may have, with values of which most are accepted.
+/// Keys of any run, with values of which most are accepted.
 const KEYS: &[(&str, &[&str])] = &[
     ("seed", &["0", "3", "9223372036854775807"]),
     ("steps", &["0", "1", "400"]),
@@ -76,10 +76,11 @@ const KEYS: &[(&str, &[&str])] = &[
     ("algorithm.epochs", &["3"]),
     ("algorithm.early_stop_kl", &["0.01"]),
     ("algorithm.whiten", &["true"]),
-    ("algorithm.order", &["random"]),
-    ("algorithm.factor", &["clipped", "exact"]),
-    ("algorithm.later", &["team", "own"]),
-    ("algorithm.influence", &["[0.1, 0, 0.3, 0]"]),
+    ("algorithm.update_order", &["random"]),
+    ("algorithm.happo.factor", &["clipped", "exact"]),
+    ("algorithm.future_rewards", &["team", "own"]),
+    ("algorithm.influence", &["{ follow = 0.1, provoke = 0.3 }"]),
+    ("algorithm.adaptive_kl", &["{ target = 0.1, horizon = 100.0 }"]),
     ("algorithm.max_flat_steps", &["0", "99"]),
     ("algorithm.loss.kl_coef", &["0.01", "1e-4"]),
     ("algorithm.loss.clip_high", &["0.28"]),
@@ -125,7 +126,7 @@ const AGENT: &[(&str, &[&str])] = &[
     ("endpoint", &["expert"]),
 ];
 
-/// The configurations that ship with maverl.
+/// Returns the configurations of the examples.
 fn shipped() -> Vec<PathBuf> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
     let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
@@ -138,7 +139,7 @@ fn shipped() -> Vec<PathBuf> {
     runs
 }
 
-/// What a configuration means, wherever it lies.
+/// Returns a plan without the parts that depend on its place.
 fn meaning(mut plan: Plan) -> Plan {
     plan.config.base = None;
     plan
@@ -149,7 +150,7 @@ fn planned(sources: &Sources, registry: &Registry) -> Result<Plan, String> {
         .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
 }
 
-/// Panics unless both files of a run directory mean what the sources mean; `false` if these are refused.
+/// Panics unless both files of a run directory give the plan of the sources; returns false if the sources are rejected.
 fn means_the_same(sources: &Sources, registry: &Registry, dir: &Path) -> bool {
     let Ok(plan) = planned(sources, registry) else { return false };
     let provenance = Provenance {
@@ -179,7 +180,7 @@ fn means_the_same(sources: &Sources, registry: &Registry, dir: &Path) -> bool {
     true
 }
 
-/// A laboratory with a file for every key that names one.
+/// Creates a test directory with a file for every key that names one.
 fn library() -> (Lab, PathBuf) {
     let lab = lab();
     lab.write("replies.jsonl", "{\"reply\": \"yes\"}\n");

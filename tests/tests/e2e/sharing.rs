@@ -1,11 +1,11 @@
-//! Which weights a step changes, and with whose rows.
+//! Weights that a step changes, and the rows that change them.
 
 use maverl_tests::lab::Run;
 use serde_json::{Value, json};
 
 use crate::lab;
 
-/// Every checkpoint is kept, and no evaluation is made.
+/// Settings that keep every checkpoint, without evaluations.
 const SET: [&str; 4] =
     ["steps=3", "checkpoint.every=1", "checkpoint.keep=9", "eval.before_and_after=false"];
 const OWN: &str = "agents.\"duo/closer\".worker_group=\"own\"";
@@ -104,7 +104,7 @@ fn what_is_set_for_one_agent_reaches_its_rows_and_no_others() {
     assert!(penalties > 0, "the seed gives the closer no malformed reply; choose another");
 }
 
-/// The adapter of a policy in the checkpoint of a step.
+/// Returns the adapter of a policy in the checkpoint of a step.
 fn adapter(run: &Run, step: u64, policy: &str) -> Vec<u8> {
     let dir = format!("checkpoints/step-{step:06}/policies/{policy}");
     assert!(!run.0.join(&dir).join("model.safetensors").exists(), "the base is not saved again");
@@ -138,7 +138,7 @@ fn adapters_of_one_base_train_apart_and_go_on_after_a_resume() {
     }
     assert_eq!(resumed.bytes("metrics.jsonl"), whole.bytes("metrics.jsonl"));
 
-    // Another run starts from where this one ended.
+    // Another run starts from the end of this one.
     let path = whole.0.join("checkpoints/step-000003/policies/own").display().to_string();
     let start = format!("models.tiny.adapter={path:?}");
     let on = lab.train("on", &set(&[&start]));

@@ -5,7 +5,7 @@ use maverl_tests::lab::{Ended, Lab, Run};
 
 use crate::lab;
 
-/// Runs two steps of the search team on XQuAD, with settings; `None`, with the reason printed, where it is not there.
+/// Runs two steps of the search team on XQuAD with settings; `None`, with the reason printed, if the data are missing.
 fn search(lab: &Lab, set: &[&str]) -> Option<(Ended, Run)> {
     let Some(shared) = std::env::var_os("MAVERL_TEST_DATA") else {
         println!("skipped: MAVERL_TEST_DATA is not set");
@@ -30,7 +30,7 @@ eval = {{ tasks = 4 }}
     Some((lab.run(&args).succeeded(), Run(lab.path("run"))))
 }
 
-/// The share in the note on BM25.
+/// Returns the share in the message about BM25.
 fn recall(ended: &Ended) -> f64 {
     let note = ended.stderr.lines().find(|line| line.contains("BM25 recall@3")).unwrap();
     println!("{note}");
@@ -43,7 +43,7 @@ fn recall(ended: &Ended) -> f64 {
 fn any_qwen2_directory_trains_on_real_paragraphs_and_questions() {
     let lab = lab();
     lab.model("random", 512);
-    // A random model finds no tag; paid by length, it has something to learn all the same.
+    // A random model writes no tag; a reward for length gives it a training signal.
     let set = ["models.any.path=\"random\"", "rewards.length.weight=1"];
     let Some((ended, run)) = search(&lab, &set) else { return };
     assert!(recall(&ended) >= 0.95);

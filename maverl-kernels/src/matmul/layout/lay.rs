@@ -1,4 +1,4 @@
-//! Tiles and panels laid out with the vectors of a path.
+//! Packing of tiles and panels with the vectors of a path.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use super::super::path::Path;
 use super::super::vectors::{Vectors, Work, pair, round};
 use super::{BLOCK, Element, GAP, Line, Matrix, Order, bits};
 
-/// [`Matrix::tile`] on any path.
+/// Packs [`Matrix::tile`] on any path.
 pub(super) struct LayTile<'a, 'm, E> {
     pub(super) matrix: &'a Matrix<'m, E>,
     pub(super) rows: Range<usize>,
@@ -50,7 +50,7 @@ impl<E: Element> Work for LayTile<'_, '_, E> {
     }
 }
 
-/// [`Matrix::panel`] on any path.
+/// Packs [`Matrix::panel`] on any path.
 pub(super) struct LayPanel<'a, 'm, E> {
     pub(super) matrix: &'a Matrix<'m, E>,
     pub(super) columns: Range<usize>,
@@ -76,7 +76,7 @@ impl<E: Element> Work for LayPanel<'_, '_, E> {
 }
 
 impl<E: Element> Matrix<'_, E> {
-    /// The words of one index from `first` on, when its terms are consecutive.
+    /// Returns the words of one index from `first` on, if its terms are consecutive.
     #[inline(always)]
     fn terms_of<V: Vectors>(&self, simd: V, index: usize, first: usize, out: &mut [u32]) {
         let terms = &self.data[index * self.terms..(index + 1) * self.terms];
@@ -91,7 +91,7 @@ impl<E: Element> Matrix<'_, E> {
         }
     }
 
-    /// [`Matrix::terms_of`] with a word for each term.
+    /// Returns [`Matrix::terms_of`] with one word for each term.
     #[inline(always)]
     fn wide_terms_of<V: Vectors>(&self, simd: V, index: usize, first: usize, out: &mut [u32]) {
         let terms = &self.data[index * self.terms..(index + 1) * self.terms];
@@ -101,7 +101,8 @@ impl<E: Element> Matrix<'_, E> {
         rest.fill(0);
     }
 
-    /// One word of some indices, when those are consecutive; zeros in the rest of `out` and where the sum has ended.
+    /// Returns one word of some indices, if those are consecutive. The rest of `out`, and words past the end of the
+    /// sum, are zero.
     #[inline(always)]
     fn indices_of<V: Vectors, const N: usize>(
         &self,
@@ -127,7 +128,8 @@ impl<E: Element> Matrix<'_, E> {
         }
     }
 
-    /// One term of some indices, rounded, when those are consecutive; zeros in the rest of `out` and where the sum has ended.
+    /// Returns one rounded term of some indices, if those are consecutive. The rest of `out`, and terms past the end of
+    /// the sum, are zero.
     #[inline(always)]
     fn wide_indices_of<V: Vectors>(
         &self,
@@ -145,7 +147,7 @@ impl<E: Element> Matrix<'_, E> {
         }
     }
 
-    /// Blocks of 16 rows and 16 words, each read along the rows and transposed.
+    /// Packs blocks of 16 rows and 16 words. Each is read along the rows and transposed.
     #[inline(always)]
     fn transposed_tile<V: Vectors>(
         &self,
@@ -167,14 +169,14 @@ impl<E: Element> Matrix<'_, E> {
                 }
                 simd.transpose(&mut block);
                 for (out, turned) in out.chunks_exact_mut(stride).zip(&block[..have]) {
-                    // The gap has room for what the last block is too long.
+                    // The gap has room for the excess of the last block.
                     out[at..at + BLOCK].copy_from_slice(turned);
                 }
             }
         }
     }
 
-    /// Blocks of 16 columns and 16 words, each read along the terms and transposed.
+    /// Packs blocks of 16 columns and 16 words. Each is read along the terms and transposed.
     #[inline(always)]
     fn transposed_panel<V: Vectors>(
         &self,
@@ -206,7 +208,7 @@ impl<E: Element> Matrix<'_, E> {
     }
 }
 
-/// The words of consecutive terms that fill them.
+/// Returns the words that consecutive terms fill completely.
 #[inline(always)]
 fn copy_words<E: Element, V: Vectors>(simd: V, terms: &[f32], out: &mut [u32]) {
     assert_eq!(terms.len(), out.len() * E::TERMS, "terms fill their words");

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::testing::random;
 
-/// Weights of which many are zero, the largest 1.
+/// Generates weights of which many are zero and the largest is 1.
 fn weights(seed: u64, n: usize, steepness: f32) -> Vec<f32> {
     let weight = |x: &f32| if *x < -0.9 { 0.0 } else { ((x - 1.0) * steepness).exp() };
     let mut weights: Vec<f32> = random(seed, n).iter().map(weight).collect();
@@ -52,7 +52,7 @@ proptest! {
     ) {
         let mut weights = weights(seed, n, steepness);
         if rounded {
-            // Many are equal.
+            // Many weights are equal.
             weights.iter_mut().for_each(|x| *x = (*x * 8.0).round() / 8.0);
         }
         let mut order: Vec<usize> = (0..n).collect();

@@ -1,11 +1,11 @@
 //! System calls that are allowed with some arguments only.
 //!
-//! Each rule names what the other arguments could do to a process or a file outside.
+//! Each rule states the effect that other arguments could have on a process or a file outside.
 
 use libc::c_long;
 use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 
-/// Bits of `open` that say whether a file is read or written.
+/// Access mode bits of `open`.
 const MODE: u64 = 3;
 /// `FUTEX_PRIVATE_FLAG` and `FUTEX_CLOCK_REALTIME`.
 const PRIVATE: u64 = 128;
@@ -18,45 +18,45 @@ const WIRE: u64 = 3;
 #[derive(Clone)]
 struct Argument(u8, SeccompCmpArgLen, SeccompCmpOp, u64);
 
-/// Sets of conditions of a system call; one set must hold as a whole.
+/// Alternative sets of conditions of a system call; all conditions of one set must hold.
 type Sets = Vec<Vec<Argument>>;
 
-/// The argument has this value.
+/// Requires the argument to have this value.
 fn is(argument: u8, value: u64) -> Argument {
     Argument(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
 }
 
-/// These bits of the argument have these values.
+/// Requires these bits of the argument to have these values.
 fn bits(argument: u8, mask: u64, value: u64) -> Argument {
     Argument(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(mask), value)
 }
 
-/// No bit of the argument is set but these.
+/// Requires all other bits of the argument to be zero.
 fn within(argument: u8, mask: u64) -> Argument {
     bits(argument, !mask & u64::from(u32::MAX), 0)
 }
 
-/// The argument is at most this, as a number without sign.
+/// Requires the argument to be at most this, unsigned.
 fn most(argument: u8, value: u64) -> Argument {
     Argument(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Le, value)
 }
 
-/// The argument is a null pointer.
+/// Requires the argument to be a null pointer.
 fn null(argument: u8) -> Argument {
     Argument(argument, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0)
 }
 
-/// The argument is one of these.
+/// Requires the argument to be one of these.
 fn one_of(argument: u8, values: &[u64]) -> Sets {
     values.iter().map(|value| vec![is(argument, *value)]).collect()
 }
 
-/// A flag of the C library as an argument.
+/// Converts a flag of the C library to an argument.
 const fn flag(flag: i32) -> u64 {
     flag as u64
 }
 
-/// The rules, by system call.
+/// Rules by system call.
 pub(super) fn rules() -> Result<Vec<(c_long, Vec<SeccompRule>)>, BackendError> {
     let mut calls = vec![
         (libc::SYS_clone, threads()),
@@ -65,10 +65,10 @@ pub(super) fn rules() -> Result<Vec<(c_long, Vec<SeccompRule>)>, BackendError> {
         (libc::SYS_futex, futex()),
         (libc::SYS_mmap, mapping()),
         (libc::SYS_madvise, advice()),
-        // Its own limits; another process's are not reached.
+        // The process's own limits; those of another process are not reachable.
         (libc::SYS_prlimit64, vec![vec![is(0, 0)]]),
-        // Flags of a file's descriptor, whether it is a terminal, and waiting. Every other request belongs to a driver,
-        // a file system, or names whom to signal (`FIOSETOWN`, `SIOCSPGRP`).
+        // Flags of a file's descriptor, whether it is a terminal, and waiting. Every other request concerns a driver, a
+        // file system, or the receiver of signals (`FIOSETOWN`, `SIOCSPGRP`).
         (
             libc::SYS_ioctl,
             one_of(1, &[libc::TCGETS, libc::FIOCLEX, libc::FIONCLEX, libc::FIONBIO].map(u64::from)),
@@ -78,9 +78,9 @@ pub(super) fn rules() -> Result<Vec<(c_long, Vec<SeccompRule>)>, BackendError> {
             libc::SYS_pipe2,
             vec![vec![within(1, flag(libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_DIRECT))]],
         ),
-        // Barriers among its own threads; the others interrupt processors.
+        // Barriers among the program's own threads; the others interrupt processors.
         (libc::SYS_membarrier, one_of(0, &[0, 8, 16])),
-        // Clocks of the machine, and of its own threads; not the processor time of another process.
+        // Clocks of the machine, and of the program's own threads; not the processor time of another process.
         (libc::SYS_clock_gettime, vec![vec![most(0, 15)], vec![bits(0, 7, 6)]]),
         (libc::SYS_clock_getres, vec![vec![most(0, 15)], vec![bits(0, 7, 6)]]),
         (libc::SYS_clock_nanosleep, vec![vec![most(0, 15)]]),
@@ -91,8 +91,8 @@ pub(super) fn rules() -> Result<Vec<(c_long, Vec<SeccompRule>)>, BackendError> {
     calls.into_iter().map(|(call, sets)| Ok((call, built(sets)?))).collect()
 }
 
-/// Locks that are granted and never taken: those of a process, which has no other to share `/tmp` with. A lock on a file
-/// of the interpreter would be one on the machine's file.
+/// Returns the locks that succeed as no-ops: those of a process, which shares `/tmp` with no other. A lock on a file of
+/// the interpreter would be one on the machine's file.
 pub(super) fn locks() -> Result<Vec<SeccompRule>, BackendError> {
     built(one_of(1, &[libc::F_SETLK, libc::F_SETLKW].map(flag)))
 }
@@ -107,8 +107,8 @@ fn built(sets: Sets) -> Result<Vec<SeccompRule>, BackendError> {
     sets.into_iter().map(rule).collect()
 }
 
-/// Threads that share everything. One with a table of descriptors of its own would have a limit of its own; one with a
-/// handle, a tracer or a namespace is of no use.
+/// Allows threads that share everything. A thread with its own table of descriptors would have its own limit; one with
+/// a handle, a tracer or a namespace is not needed.
 fn threads() -> Sets {
     let shared = libc::CLONE_VM
         | libc::CLONE_FS
@@ -125,9 +125,10 @@ fn threads() -> Sets {
     vec![vec![bits(0, mask, flag(shared))]]
 }
 
-/// Commands of `fcntl`: copies and flags of descriptors, and locks. Among the others are owners, signals, leases and
-/// watches (`F_SETOWN`, `F_SETSIG`, `F_SETLEASE`, `F_NOTIFY`), which reach processes and files outside by user and inode,
-/// and sizes of pipes, which are counted by user. `O_ASYNC` signals an owner; `O_DIRECT` goes past memory that is shared.
+/// Allows these commands of `fcntl`: copies and flags of descriptors, and locks. The others include owners, signals,
+/// leases and watches (`F_SETOWN`, `F_SETSIG`, `F_SETLEASE`, `F_NOTIFY`), which reach processes and files outside by
+/// user and inode, and sizes of pipes, which are counted by user. `O_ASYNC` signals an owner; `O_DIRECT` bypasses the
+/// page cache.
 fn control() -> Sets {
     let mut sets = one_of(
         1,
@@ -148,8 +149,8 @@ fn control() -> Sets {
     sets
 }
 
-/// Flags of `open`. Only what is opened for writing may be cut to nothing: before its third version, Landlock lets a file
-/// be cut that may be read. The access mode that is neither reading nor writing is not seen by Landlock at all.
+/// Allows flags of `open`. Truncation requires opening for writing: before its third version, Landlock allows
+/// truncating a readable file. The access mode that is neither reading nor writing is invisible to Landlock.
 fn opening(argument: u8) -> Sets {
     let forbidden = flag(libc::O_ASYNC | libc::O_DIRECT);
     let mode = |mode: i32, forbidden: u64| vec![bits(argument, forbidden | MODE, flag(mode))];
@@ -160,8 +161,8 @@ fn opening(argument: u8) -> Sets {
     ]
 }
 
-/// Waiting and waking; among private ones, also moving waiters. Shared ones are found by inode, and others may wait there.
-/// Priorities are not inherited.
+/// Allows waiting and waking; for private futexes, also requeueing. Shared futexes are identified by inode, so others
+/// may wait on them. Priorities are not inherited.
 fn futex() -> Sets {
     // WAIT, WAKE, WAIT_BITSET, WAKE_BITSET; REQUEUE, CMP_REQUEUE, WAKE_OP.
     let shared = [0, 1, 9, 10];
@@ -171,13 +172,13 @@ fn futex() -> Sets {
     operations.chain(private).map(|operation| vec![bits(1, mask, operation)]).collect()
 }
 
-/// Maps without huge pages, which are set aside for others.
+/// Allows mappings without huge pages, which are reserved for others.
 fn mapping() -> Sets {
     vec![vec![bits(3, flag(libc::MAP_HUGETLB), 0)]]
 }
 
-/// Advice on its own memory. The rest writes files out of the memory that everyone shares (`MADV_PAGEOUT`, by owner),
-/// compares pages with those of others (`MADV_MERGEABLE`), or cuts files.
+/// Allows advice on the program's own memory. Other advice writes files out of the shared page cache (`MADV_PAGEOUT`,
+/// by owner), compares pages with those of others (`MADV_MERGEABLE`), or truncates files.
 fn advice() -> Sets {
     /// `MADV_GUARD_INSTALL`, `MADV_GUARD_REMOVE`.
     const GUARDS: [u64; 2] = [102, 103];
@@ -201,14 +202,14 @@ fn advice() -> Sets {
     one_of(2, &own)
 }
 
-/// A pipe in both directions, which an event loop wakes itself by: no other socket, no address, no urgent byte, which is a
-/// signal, and no descriptor in a message.
+/// Allows a bidirectional pipe, with which an event loop wakes itself: no other socket, no address, no urgent byte
+/// (which sends a signal), and no descriptor in a message.
 fn pairs() -> Vec<(c_long, Sets)> {
     let kind = flag(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK);
     let kind = bits(1, !kind & u64::from(u32::MAX), flag(libc::SOCK_STREAM));
     let waiting = flag(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
     let receiving = waiting | flag(libc::MSG_PEEK | libc::MSG_WAITALL);
-    // The wire is read and written as a file is.
+    // The wire is read and written like a file.
     let own = Argument(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Gt, WIRE);
     vec![
         (libc::SYS_socketpair, vec![vec![is(0, flag(libc::AF_UNIX)), kind, is(2, 0)]]),

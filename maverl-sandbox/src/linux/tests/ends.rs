@@ -1,8 +1,8 @@
-//! How tests and candidates end, and what crosses between them: exceptions, exits, and `unittest`.
+//! Ends of tests and candidates, and the values that cross between them: exceptions, exits, and `unittest`.
 
 use super::*;
 
-/// Ways to ask for pairs that end in silence where the candidate can end a loop.
+/// Forms of the pairs that end silently if the candidate can end a loop.
 const SILENT: [&str; 16] = [
     "assert all(map(right, pairs))",
     "assert all(right(pair) for pair in pairs)",
@@ -40,14 +40,14 @@ async def ask():
 asyncio.run(ask())",
 ];
 
-/// Code before each of them.
+/// Setup code of each form.
 const PAIRS: &str = "
 pairs = [(2, 5), (3, 11)]
 def right(pair): return candidate(pair[0]) == pair[1]
 def wrong(pair): return candidate(pair[0]) != pair[1]
 ";
 
-/// A report on tests that are statements.
+/// Returns the report on tests that are statements.
 fn held(source: &str, tests: &[&str]) -> Option<Result<Report, SandboxError>> {
     let tests: Vec<Test> =
         tests.iter().map(|code| Test::Code { code: (*code).to_owned() }).collect();
@@ -119,7 +119,7 @@ fn a_candidate_that_ends_its_process_is_wrong_whatever_tests_catch() {
             assert!(report.points == 0 && !report.passed(), "{source}\n{test}\n{report:?}");
         }
     }
-    // What raises an exception is what such a test asks for.
+    // Such a test expects an exception.
     let raises = held("def f(x):\n    raise KeyError", &tests[..5]).unwrap().unwrap();
     assert!(raises.passed(), "{raises:?}");
 }
@@ -145,13 +145,13 @@ fn tests_that_end_their_own_process_are_nobodys_failure() {
                 (Err(SandboxError::Tests(why)), _) => {
                     assert!(why.starts_with("they end their own process by "), "{why}");
                 }
-                // It failed before.
+                // The test had failed before.
                 (Ok(report), true) => assert_eq!(report.points, 0, "{end}"),
                 (other, _) => panic!("{end}: {other:?}"),
             }
         }
     }
-    // A test may end with a status that says what it found.
+    // A test may report its result as an exit status.
     let judges = "import sys\nif f(2) != 5:\n    sys.exit('wrong')";
     assert!(held("def f(x):\n    return 5", &[judges]).unwrap().unwrap().passed());
     let report = held("def f(x):\n    return 6", &[judges]).unwrap().unwrap();
@@ -208,7 +208,7 @@ class Pairs(unittest.TestCase):
     let report = held("def f(x):\n    return 7", &[&format!("{class}unittest.main()")]);
     let text = report.unwrap().unwrap().failure.unwrap().text;
     assert_eq!(text, "AssertionError: 7 != 11");
-    // In pieces, each of which is a test.
+    // In parts, each of which is a test.
     let report = held(
         "def f(x):\n    return 5 if x == 2 else 11",
         &[class, "unittest.main()", "assert f(2) == 5"],

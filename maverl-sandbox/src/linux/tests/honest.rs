@@ -1,10 +1,11 @@
-//! Programs that do nothing wrong: what the standard library needs is there, and what is refused is refused as documented.
+//! Harmless programs: the features of the standard library that they need work, and refused features fail as
+//! documented.
 
 use std::path::Path;
 
 use super::*;
 
-/// What a program prints that must succeed.
+/// Returns the output of a program that must succeed.
 fn printed(sandbox: &Sandbox, source: &str) -> String {
     let output = sandbox.run(source, b"", &Limits::default()).unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -12,7 +13,7 @@ fn printed(sandbox: &Sandbox, source: &str) -> String {
     text(&output.stdout)
 }
 
-/// Sandboxes for the interpreters of this machine, of every version that is there.
+/// Returns the sandboxes for all interpreters of this machine, one per version.
 fn sandboxes() -> Vec<Sandbox> {
     let known = ["python3.8", "python3.9", "python3.10", "python3.11", "python3.12", "python3.13"];
     let home = std::env::var("HOME").unwrap_or_default();
@@ -160,7 +161,7 @@ except RuntimeError as error:
 gate.set()
 ";
     let Some(full) = sandbox() else { return };
-    // Each thread has a stack, and a heap of address space.
+    // Each thread needs address space for a stack and a heap.
     let limits = Limits { memory: 8 << 30, ..Limits::default() };
     let output = full.run(source, b"", &limits).unwrap();
     let said = String::from_utf8_lossy(&output.stdout);

@@ -1,5 +1,5 @@
-//! The programs in `hostile/`: what each tries is said in its first line. A program that gets what it must not get prints
-//! `ESCAPED`; each defines a candidate that would be wrong, or cheats.
+//! Runs the programs in `hostile/`. The first line of each describes its attack. A program that succeeds prints
+//! `ESCAPED`; each defines a candidate that is wrong, or cheats.
 
 mod outside;
 
@@ -21,10 +21,10 @@ const LIMITS: Limits = Limits {
     threads: 16,
 };
 
-/// How much later than its limit a program may end on a busy machine.
+/// Delay after its limit within which a program must end on a busy machine.
 const GRACE: Duration = Duration::from_millis(2000);
 
-/// Five values and no pattern: nothing but the right function gives them. What is `expected` is there to be found.
+/// Five values without a pattern: only the right function returns them. `expected` is present as bait.
 const TEST: &str = "
 expected = 1234
 def check(candidate):
@@ -34,7 +34,7 @@ def check(candidate):
     assert candidate(100) == 10099
 ";
 
-/// A name and a source.
+/// Name and source.
 type Program = (String, String);
 
 fn programs() -> Vec<Program> {
@@ -47,19 +47,19 @@ fn programs() -> Vec<Program> {
         (path.file_stem().unwrap().to_string_lossy().into_owned(), source)
     };
     let here = |(_, source): &Program| {
-        // Numbers of system calls are those of one processor type.
+        // Numbers of system calls are specific to the processor type.
         cfg!(target_arch = "x86_64") || !source.contains("libc.syscall(")
     };
     paths.into_iter().map(named).filter(here).collect()
 }
 
-/// The same pairs, asked in a way that ends in silence if the candidate can end a loop.
+/// The same pairs, in a form that ends silently if the candidate can end a loop.
 const LAZY: &str = "
 pairs = [(2, 5), (3, 11), (5, 29), (8, 71), (12, 155), (100, 10099)]
 assert all(map(lambda pair: candidate(pair[0]) == pair[1], pairs))
 ";
 
-/// The same pairs, asked by `unittest`.
+/// The same pairs, in a `unittest`.
 const CASES: &str = "
 import unittest
 class Pairs(unittest.TestCase):
@@ -74,7 +74,7 @@ fn tests() -> Vec<Test> {
     vec![Test::Check { check: TEST.to_owned() }, code(LAZY), code(CASES)]
 }
 
-/// Runs a program as a candidate; gives what is wrong with how it was held.
+/// Runs a program as a candidate, and returns the failures of its containment.
 fn judged(sandbox: &Sandbox, name: &str, source: &str) -> Vec<String> {
     let (begin, tests) = (Instant::now(), tests());
     let exam = Exam { source, entry: "solve", setup: "", tests: &tests };
@@ -90,7 +90,7 @@ fn judged(sandbox: &Sandbox, name: &str, source: &str) -> Vec<String> {
     problems
 }
 
-/// Runs a program alone; gives what is wrong with how it was held.
+/// Runs a program alone, and returns the failures of its containment.
 fn ran(sandbox: &Sandbox, name: &str, source: &str) -> Vec<String> {
     let begin = Instant::now();
     match sandbox.run(source, b"", &LIMITS) {
@@ -99,7 +99,7 @@ fn ran(sandbox: &Sandbox, name: &str, source: &str) -> Vec<String> {
     }
 }
 
-/// What is wrong with what a program left, and with its time.
+/// Returns the problems with a program's leftovers and its time.
 fn kept(name: &str, what: &str, output: &Output, time: Duration) -> Vec<String> {
     let said = String::from_utf8_lossy(&output.stdout);
     let escaped = said.lines().filter(|line| line.starts_with("ESCAPED")).take(3);
@@ -113,7 +113,7 @@ fn kept(name: &str, what: &str, output: &Output, time: Duration) -> Vec<String> 
     problems
 }
 
-/// What the system says of each child of a process, whether it runs or waits to be waited for.
+/// Returns the state of each child of a process, running or zombie, from the system.
 fn children_stats(parent: &str) -> Vec<String> {
     let stats = fs::read_dir("/proc")
         .unwrap()
@@ -125,7 +125,7 @@ fn children_stats(parent: &str) -> Vec<String> {
     ours.collect()
 }
 
-/// Files that a program left where it could.
+/// Returns the files that a program left in writable places.
 fn left_behind() -> Vec<PathBuf> {
     let home = std::env::var("HOME").unwrap_or_default();
     let places =
@@ -142,7 +142,7 @@ fn mounts() -> String {
 /// A way to run a hostile program.
 type Way = fn(&Sandbox, &str, &str) -> Vec<String>;
 
-/// Runs every program, and looks at the machine afterwards.
+/// Runs every program, and inspects the machine afterwards.
 fn held(
     sandbox: &Sandbox,
     outside: &mut Outside,
@@ -167,7 +167,7 @@ fn held(
     problems
 }
 
-/// A sandbox like another, with these layers beside seccomp and the count of threads.
+/// Creates a variant of a sandbox with these layers in addition to seccomp and the thread count.
 pub(super) fn with(like: &Sandbox, root: Option<Root>, landlock: Option<Landlock>) -> Sandbox {
     let Python { name, executable, paths } = &like.python;
     Sandbox {
@@ -181,7 +181,7 @@ pub(super) fn with(like: &Sandbox, root: Option<Root>, landlock: Option<Landlock
     }
 }
 
-/// Sandboxes that hold with some of the layers alone, by name. Every one has seccomp.
+/// Returns the sandboxes with subsets of the layers, by name. Every one has seccomp.
 fn sandboxes(full: &Sandbox, outside: &Outside) -> Vec<(String, Sandbox)> {
     let mut like = with(full, None, None);
     like.python.paths.insert(outside.directory.clone());
@@ -195,7 +195,7 @@ fn sandboxes(full: &Sandbox, outside: &Outside) -> Vec<(String, Sandbox)> {
         sandboxes.push(named("no namespaces", None, landlock()));
     }
     if landlock().is_some() {
-        // As kernels 6.10, 6.2, 5.19 and 5.13 have it.
+        // The versions of kernels 6.10, 6.2, 5.19 and 5.13.
         for abi in [5, 3, 2, 1] {
             let landlock = Landlock::of_abi(paths, abi).ok();
             sandboxes.push(named(&format!("no namespaces, Landlock ABI {abi}"), None, landlock));
@@ -204,13 +204,13 @@ fn sandboxes(full: &Sandbox, outside: &Outside) -> Vec<(String, Sandbox)> {
     sandboxes
 }
 
-/// One test, so that no other thread has children meanwhile.
+/// A single test, so that no other thread has children meanwhile.
 #[test]
 fn hostile_programs_get_nothing_and_leave_nothing() {
     let Some(full) = sandbox() else { return };
     let programs = programs();
     assert!(programs.len() >= 122 || !cfg!(target_arch = "x86_64"), "{}", programs.len());
-    // What ends by its limits does so in the same way whatever the layers.
+    // Programs that end by their limits behave the same with all layers.
     let endless = |source: &str| source.contains("while True") || source.contains("sleep(1");
     let quick: Vec<Program> =
         programs.iter().filter(|(_, source)| !endless(source)).cloned().collect();
@@ -231,7 +231,7 @@ fn hostile_programs_get_nothing_and_leave_nothing() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The process namespace alone: whatever a program starts ends with it.
+/// Tests the process namespace alone: the descendants of a program end with it.
 #[test]
 fn a_process_takes_its_descendants_with_it() {
     let Some(full) = sandbox() else { return };
@@ -271,7 +271,7 @@ fn nothing_outlives_a_panic_or_a_kill_of_its_parent() {
             let (near, far) = wire().unwrap();
             let mut program = sandbox.start(PROGRAM, &[], far, &LIMITS).unwrap();
             program.feed(near, source.as_bytes()).unwrap();
-            // Never dropped: the thread ends, and what it started must end with it.
+            // Never dropped: the thread ends, and its processes must end with it.
             let process = program.number();
             std::mem::forget(program);
             process

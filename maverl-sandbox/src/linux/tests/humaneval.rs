@@ -1,4 +1,4 @@
-//! HumanEval: every canonical solution passes, and none of the stubs.
+//! HumanEval: every canonical solution passes, and every stub fails.
 
 use std::io::Read;
 use std::path::Path;

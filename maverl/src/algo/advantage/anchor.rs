@@ -2,27 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::dense;
-use super::relative::Grouping;
+use maverl_kernels::advantage::{RaggedRows, returns as discounted_returns};
+
+use super::{RowIds, dense};
 use crate::algo::Sample;
 use crate::trajectory::{Episode, RewardOf};
 
-/// The discounted sum of rewards from each place on, `[T]`.
-///
-/// ```text
-/// Rₜ = rₜ + γ · Rₜ₊₁
-/// ```
-///
-/// GiGPO, [2505.10978](https://arxiv.org/abs/2505.10978) §4.2.
-pub fn discounted_returns(rewards: &[f64], gamma: f64) -> Vec<f64> {
-    let mut returns = rewards.to_vec();
-    for t in (1..returns.len()).rev() {
-        returns[t - 1] += gamma * returns[t];
-    }
-    returns
-}
-
-/// How much of two sequences is the same, from 0 to 1.
+/// Returns the similarity of two sequences, from 0 to 1.
 ///
 /// ```text
 /// s = 2 · matches / (length of a + length of b)
@@ -79,11 +65,11 @@ fn longest_run(
 
 /// Samples of one seat on one task, by what their turns were given: those whose prompts are at least so similar to that
 /// of the first of a group are in it.
-pub(super) fn groups(episodes: &[Episode], samples: &[Sample], least: f64) -> Grouping {
+pub(super) fn groups(episodes: &[Episode], samples: &[Sample], least: f64) -> RowIds {
     let unit = (0..samples.len()).collect();
     if least >= 1.0 {
         let keys = samples.iter().map(|s| (&s.task, s.seat, prompt(episodes, s)));
-        return Grouping { unit, group: dense(keys) };
+        return RowIds { unit, group: dense(keys) };
     }
     let mut groups = 0;
     let mut firsts: BTreeMap<_, Vec<(&[u32], usize)>> = BTreeMap::new();
@@ -104,7 +90,7 @@ pub(super) fn groups(episodes: &[Episode], samples: &[Sample], least: f64) -> Gr
         })
     });
     let group = group.collect();
-    Grouping { unit, group }
+    RowIds { unit, group }
 }
 
 /// The discounted rewards from each sample's turn on. A turn earns its own parts, the last turn what the episode earns.
@@ -121,7 +107,7 @@ pub(super) fn returns(episodes: &[Episode], samples: &[Sample], gamma: f64) -> V
         if let Some(last) = rewards.last_mut() {
             *last += sample.reward - own;
         }
-        discounted_returns(&rewards, gamma)[sample.turn]
+        discounted_returns(&rewards, &RaggedRows::rows(&[rewards.len()]), gamma)[sample.turn]
     };
     samples.iter().map(of).collect()
 }

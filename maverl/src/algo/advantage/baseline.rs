@@ -1,4 +1,4 @@
-//! What a reward is compared with that its group does not say: a greedy episode, or what the seat earned before.
+//! Baselines from outside of the group: the reward of a greedy episode, or the average of the seat so far.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::config::Baseline;
 use crate::plan::Plan;
 use crate::trajectory::Episode;
 
-/// Whether an episode was played greedily, to compare others with: its index is that after those of the group.
+/// True if an episode was played greedily, to compare others with: its index is that after those of the group.
 pub(crate) fn is_greedy(plan: &Plan, episode: &Episode) -> bool {
     plan.algorithm.baseline == Baseline::Greedy && episode.index >= plan.task.group_size.get()
 }
@@ -48,7 +48,7 @@ pub fn baselines(
                 sample.baseline = averages.of(sample.seat);
             }
             averages.momentum = plan.algorithm.baseline_momentum;
-            averages.observe(&rewards, &seats);
+            averages.step(&rewards, &seats);
         }
         Baseline::Mean | Baseline::LeaveOneOut | Baseline::SecondBest | Baseline::None => {}
     }
@@ -57,7 +57,7 @@ pub fn baselines(
 /// Sums of rewards and numbers of turns, by seat and (under `None`) over all of them.
 type Earned = BTreeMap<Option<usize>, (f64, usize)>;
 
-/// What each task's greedy episode earned.
+/// Reward of each task's greedy episode.
 fn greedy(plan: &Plan, episodes: &[Episode]) -> BTreeMap<TaskKey, Earned> {
     let mut tasks: BTreeMap<TaskKey, Earned> = BTreeMap::new();
     for episode in episodes.iter().filter(|episode| is_greedy(plan, episode)) {

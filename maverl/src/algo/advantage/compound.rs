@@ -1,4 +1,4 @@
-//! What updates of other policies changed, for those that come after them.
+//! Compound ratios of the policies that were updated before (HAPPO).
 
 use std::collections::BTreeMap;
 

@@ -2,17 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use maverl_kernels::advantage::{Segments, ema};
 use serde::{Deserialize, Serialize};
 
 /// A moving average of the rewards of each seat.
-///
-/// ```text
-/// A = r − b
-/// b ← m · b + (1 − m) · mean r of the seat            after the step
-/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EmaBaseline {
-    /// How much of the old average stays.
+    /// Share of the old average that is kept.
     pub momentum: f64,
     /// The average of each seat; one that has not spoken has 0.
     pub seats: BTreeMap<usize, f64>,
@@ -29,34 +25,17 @@ impl EmaBaseline {
         self.seats.get(&seat).copied().unwrap_or(0.0)
     }
 
-    /// The advantages of a step's rows `[N]`, taken before the averages move.
+    /// The advantages of a step's rows `[N]`, taken before the averages move: [`ema`].
     ///
     /// # Panics
     ///
     /// If the lengths differ.
     pub fn step(&mut self, rewards: &[f64], seats: &[usize]) -> Vec<f64> {
-        let of = |(reward, seat): (&f64, &usize)| reward - self.of(*seat);
-        let advantages = rewards.iter().zip(seats).map(of).collect();
-        self.observe(rewards, seats);
+        let segments = Segments::of(seats);
+        let mut averages: Vec<f64> = (0..segments.groups()).map(|seat| self.of(seat)).collect();
+        let advantages = ema(rewards, &segments, self.momentum, &mut averages);
+        self.seats.extend(seats.iter().map(|&seat| (seat, averages[seat])));
         advantages
-    }
-
-    /// Lets the averages move by a step's rows `[N]`.
-    ///
-    /// # Panics
-    ///
-    /// If the lengths differ.
-    pub fn observe(&mut self, rewards: &[f64], seats: &[usize]) {
-        assert_eq!(rewards.len(), seats.len(), "EmaBaseline: one seat per reward");
-        let mut sums: BTreeMap<usize, (f64, usize)> = BTreeMap::new();
-        for (reward, &seat) in rewards.iter().zip(seats) {
-            let (sum, rows) = sums.entry(seat).or_default();
-            (*sum, *rows) = (*sum + reward, *rows + 1);
-        }
-        for (seat, (sum, rows)) in sums {
-            let average = self.seats.entry(seat).or_default();
-            *average = self.momentum * *average + (1.0 - self.momentum) * sum / rows as f64;
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Bonus, ScoreShare, discounted_scores, influence_bonus};
+use super::{ScoreShare, discounted_scores, influence_bonus};
 use crate::algo::Sample;
 use crate::config::FutureRewards;
 use crate::plan::{AlgorithmPlan, InfluencePlan};
@@ -10,17 +10,15 @@ use crate::plan::{AlgorithmPlan, InfluencePlan};
 /// A reward above this is a right answer.
 const RIGHT: f64 = 0.5;
 
-/// Changes the rewards of samples as `later` and `influence` say; see [`discounted_scores`] and [`influence_bonus`].
+/// Changes the rewards of samples as `future_rewards` and `influence` say; see [`discounted_scores`] and [`influence_bonus`].
 ///
 /// A round is one turn of every seat of the episode. Episodes whose seats spoke unequally often have no rounds, and keep
 /// their rewards.
 pub fn apply_future_rewards(samples: &mut [Sample], algorithm: &AlgorithmPlan) {
-    let InfluencePlan { follow, resist, provoke, persuade } = algorithm.influence;
     let paid = algorithm.influence != InfluencePlan::default();
     if algorithm.future_rewards == FutureRewards::None && !paid {
         return;
     }
-    let bonus = Bonus { follow, resist, provoke, persuade, published_sign: false };
     for rounds in rounds(samples) {
         let scores: Vec<Vec<f64>> =
             rounds.iter().map(|round| round.iter().map(|&i| samples[i].reward).collect()).collect();
@@ -35,7 +33,7 @@ pub fn apply_future_rewards(samples: &mut [Sample], algorithm: &AlgorithmPlan) {
                 discounted_scores(&scores, algorithm.future_discount, ScoreShare::Individual)
             }
         };
-        let bonuses = influence_bonus(&right, &bonus);
+        let bonuses = influence_bonus(&right, &algorithm.influence);
         for (i, (worth, bonus)) in
             rounds.concat().into_iter().zip(worth.concat().into_iter().zip(bonuses.concat()))
         {

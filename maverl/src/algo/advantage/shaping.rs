@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::algo::Sample;
 use crate::config::Shaping;
-use crate::plan::AlgorithmPlan;
+use crate::plan::{AlgorithmPlan, InfluencePlan};
 use crate::trajectory::{Episode, Seat};
 
 /// Several rewards of one row in one; a missing value leaves its function out.
@@ -24,7 +24,7 @@ pub fn weighted_rewards(values: &[Option<f64>], weights: &[f64]) -> Option<f64> 
     Some(given().sum())
 }
 
-/// What each agent adds: the team's reward less what the team earns without it. `[agents]`
+/// Difference rewards: the team's reward less its reward without each agent. `[agents]`
 ///
 /// ```text
 /// Dᵢ = R − R₋ᵢ
@@ -130,22 +130,6 @@ pub fn discounted_scores(scores: &[Vec<f64>], gamma: f64, share: ScoreShare) -> 
     (0..turns).map(|t| (0..scores[t].len()).map(|a| of(t, a)).collect()).collect()
 }
 
-/// What MAPoRL pays for being persuaded, and for persuading.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Bonus {
-    /// For going with the others, rightly; the same is lost for going with them wrongly.
-    pub follow: f64,
-    /// For going against the others, rightly; the same is lost for leaving them wrongly.
-    pub resist: f64,
-    /// For others who turn against what was said, to what is right.
-    pub provoke: f64,
-    /// For others who turn to what was said, and it is right.
-    pub persuade: f64,
-    /// Pay for what others do after a turn with the sign of the published code, which is the opposite of the paper's
-    /// purpose; for parity.
-    pub published_sign: bool,
-}
-
 /// MAPoRL's bonus of each turn and agent `[turns][agents]`, from whether answers were right `[turns][agents]`.
 ///
 /// ```text
@@ -156,8 +140,9 @@ pub struct Bonus {
 /// ```
 ///
 /// [2502.18439](https://arxiv.org/abs/2502.18439) §3. Others of whom exactly half are right are no majority; the first turn
-/// has no bonus.
-pub fn influence_bonus(right: &[Vec<bool>], bonus: &Bonus) -> Vec<Vec<f64>> {
+/// has no bonus. The published code has the opposite sign for what others do after a turn, which is against the paper's
+/// purpose; negative weights of `provoke` and `persuade` give it.
+pub fn influence_bonus(right: &[Vec<bool>], bonus: &InfluencePlan) -> Vec<Vec<f64>> {
     let others = |t: usize, a: usize| majority(&right[t], a);
     let backward = |t: usize, a: usize| match (right[t - 1][a], right[t][a], others(t - 1, a)) {
         (true, false, Some(false)) => -bonus.follow,
@@ -169,15 +154,12 @@ pub fn influence_bonus(right: &[Vec<bool>], bonus: &Bonus) -> Vec<Vec<f64>> {
         (false, true, None) if right[t].len() == 1 => bonus.resist,
         _ => 0.0,
     };
-    let forward = |t: usize, a: usize| {
-        let paid = match (others(t, a), others(t + 1, a), right[t][a]) {
-            (Some(false), Some(true), true) => bonus.persuade,
-            (Some(false), Some(true), false) => bonus.provoke,
-            (Some(true), Some(false), false) => -bonus.persuade,
-            (Some(true), Some(false), true) => -bonus.provoke,
-            _ => 0.0,
-        };
-        if bonus.published_sign { -paid } else { paid }
+    let forward = |t: usize, a: usize| match (others(t, a), others(t + 1, a), right[t][a]) {
+        (Some(false), Some(true), true) => bonus.persuade,
+        (Some(false), Some(true), false) => bonus.provoke,
+        (Some(true), Some(false), false) => -bonus.persuade,
+        (Some(true), Some(false), true) => -bonus.provoke,
+        _ => 0.0,
     };
     let of = |t: usize, a: usize| match t {
         0 => 0.0,
@@ -187,7 +169,7 @@ pub fn influence_bonus(right: &[Vec<bool>], bonus: &Bonus) -> Vec<Vec<f64>> {
     (0..right.len()).map(|t| (0..right[t].len()).map(|a| of(t, a)).collect()).collect()
 }
 
-/// Whether most of the others are right; `None` if there is no majority.
+/// True if most of the others are right; `None` if there is no majority.
 fn majority(right: &[bool], agent: usize) -> Option<bool> {
     let others = || right.iter().enumerate().filter(|(other, _)| *other != agent);
     let good = others().filter(|(_, right)| **right).count();

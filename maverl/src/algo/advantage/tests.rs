@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 #![allow(clippy::approx_constant)] // values of the reference, as it prints them
 
+use maverl_kernels::advantage::{GaeParams, GaeSteps, RaggedRows, gae, whiten};
 use serde_json::Value;
 
 use super::*;
@@ -8,6 +9,7 @@ use crate::algo::loss::kl;
 use crate::algo::testing::{assert_close, episode, matrix, numbers, plan, rl_math, turn};
 use crate::algo::{TaskKey, samples};
 use crate::config::{Kl, Shaping};
+use crate::plan::{Chosen, DeclaredPlan, InfluencePlan, Instance};
 use crate::trajectory::{RewardOf, RewardPart};
 
 fn sample(task: &str, episode: usize, seat: usize, reward: f64) -> Sample {
@@ -103,18 +105,9 @@ fn no_samples_give_no_advantages_and_a_flat_step() {
     assert!(got.values.is_empty() && got.groups.flat);
 }
 
-/// One group of everything.
-fn together(n: usize) -> Grouping {
-    Grouping { unit: (0..n).collect(), group: vec![0; n] }
-}
-
-fn in_groups(n: usize, size: usize) -> Grouping {
-    Grouping { unit: (0..n).collect(), group: (0..n).map(|row| row / size).collect() }
-}
-
 const TRL: Relative = Relative {
-    baseline: Baseline::Mean,
-    singleton: Singleton::Zero,
+    baseline: kernels::Baseline::Mean,
+    singleton: kernels::Singleton::Zero,
     normalize_std: true,
     eps: 1e-4,
 };
@@ -131,36 +124,27 @@ fn scored(values: &[Option<f64>], of: impl Fn(&[f64], &[usize]) -> Vec<f64>) -> 
 }
 
 fn normalized(values: &[f64]) -> Vec<f64> {
-    let all = together(values.len());
-    relative(values, &all, &all, &TRL).0
+    relative(values, &Segments::one(values.len()).into(), None, &TRL).0
 }
 
 #[test]
-fn group_advantages_agree_with_trl() {
-    for name in ["group", "batch", "none", "binary", "two_functions_with_nulls"] {
-        let name = format!("grpo_advantages/{name}");
-        let case = rl_math(&name);
-        let (params, weights) = (&case["params"], numbers(&case["params"]["reward_weights"]));
-        let size = params["num_generations"].as_u64().unwrap() as usize;
-        let rewards: Vec<Option<f64>> = matrix(&case["inputs"]["rewards_per_func"])
-            .iter()
-            .map(|row| {
-                let given: Vec<_> = row.iter().map(|x| (!x.is_nan()).then_some(*x)).collect();
-                weighted_rewards(&given, &weights)
-            })
-            .collect();
-        let got = scored(&rewards, |values, rows| {
-            let unit = (0..rows.len()).collect();
-            let mean = Grouping { unit, group: rows.iter().map(|row| row / size).collect() };
-            let deviation = match params["scale_rewards"].as_str() {
-                Some("batch") => together(rows.len()),
-                _ => mean.clone(),
-            };
-            let normalize_std = params["scale_rewards"] != "none";
-            relative(values, &mean, &deviation, &Relative { normalize_std, ..TRL }).0
-        });
-        assert_close(&name, &got, &numbers(&case["outputs"]["advantages"]), 1e-9);
-    }
+fn group_advantages_of_two_reward_functions_agree_with_trl() {
+    let name = "grpo_advantages/two_functions_with_nulls";
+    let case = rl_math(name);
+    let (params, weights) = (&case["params"], numbers(&case["params"]["reward_weights"]));
+    let size = params["num_generations"].as_u64().unwrap() as usize;
+    let rewards: Vec<Option<f64>> = matrix(&case["inputs"]["rewards_per_func"])
+        .iter()
+        .map(|row| {
+            let given: Vec<_> = row.iter().map(|x| (!x.is_nan()).then_some(*x)).collect();
+            weighted_rewards(&given, &weights)
+        })
+        .collect();
+    let got = scored(&rewards, |values, rows| {
+        let groups: Vec<usize> = rows.iter().map(|row| row / size).collect();
+        relative(values, &Grouping::rows(&groups), None, &TRL).0
+    });
+    assert_close(name, &got, &numbers(&case["outputs"]["advantages"]), 1e-9);
 }
 
 #[test]
@@ -168,10 +152,10 @@ fn rewards_normalized_before_they_are_summed_agree_with_trl() {
     let name = "grpo_advantages/normalize_then_sum";
     let case = rl_math(name);
     let (rows, weights) = (matrix(&case["inputs"]["rewards_per_func"]), [1.0, 0.5]);
-    let by_group = in_groups(rows.len(), 4);
+    let by_group = Grouping::rows(&(0..rows.len()).map(|row| row / 4).collect::<Vec<_>>());
     let each = [0, 1].map(|k| {
         let values: Vec<f64> = rows.iter().map(|row| row[k]).collect();
-        relative(&values, &by_group, &by_group, &TRL).0
+        relative(&values, &by_group, None, &TRL).0
     });
     let sums: Vec<f64> = (0..rows.len())
         .filter_map(|row| weighted_rewards(&[Some(each[0][row]), Some(each[1][row])], &weights))
@@ -180,8 +164,8 @@ fn rewards_normalized_before_they_are_summed_agree_with_trl() {
 }
 
 #[test]
-fn leave_one_out_agrees_with_trl() {
-    for name in ["plain", "normalized", "clipped", "nulls", "kl_in_reward"] {
+fn leave_one_out_of_clipped_missing_and_penalized_rewards_agrees_with_trl() {
+    for name in ["normalized", "clipped", "nulls", "kl_in_reward"] {
         let name = format!("rloo_advantages/{name}");
         let case = rl_math(&name);
         let params = &case["params"];
@@ -201,62 +185,15 @@ fn leave_one_out_agrees_with_trl() {
         }
         let given: Vec<_> = rewards.iter().map(|x| (!x.is_nan()).then_some(*x)).collect();
         let mut got = scored(&given, |values, rows| {
-            let unit = (0..rows.len()).collect();
-            let by = Grouping { unit, group: rows.iter().map(|row| row / 4).collect() };
-            let baseline = Baseline::LeaveOneOut;
+            let groups: Vec<usize> = rows.iter().map(|row| row / 4).collect();
+            let baseline = kernels::Baseline::LeaveOneOut;
             let options = Relative { baseline, normalize_std: false, ..TRL };
-            relative(values, &by, &by, &options).0
+            relative(values, &Grouping::rows(&groups), None, &options).0
         });
         if params["normalize_advantages"] == true {
             got = normalized(&got);
         }
         assert_close(&name, &got, &numbers(&case["outputs"]["advantages"]), 1e-9);
-    }
-}
-
-#[test]
-fn whitening_agrees_with_trl() {
-    let name = "masked_whiten/shift_mean=true";
-    let case = rl_math(name);
-    let keep = |key: &Value| -> Vec<f64> {
-        let masks = matrix(&case["inputs"]["mask"]).concat();
-        matrix(key)
-            .concat()
-            .into_iter()
-            .zip(masks)
-            .filter(|(_, m)| *m > 0.0)
-            .map(|(x, _)| x)
-            .collect()
-    };
-    let mut values = keep(&case["inputs"]["values"]);
-    let tokens = vec![1; values.len()];
-    whiten(&mut values, &tokens);
-    assert_close(name, &values, &keep(&case["outputs"]["whitened"]), 1e-9);
-}
-
-#[test]
-fn a_row_of_many_tokens_is_whitened_like_as_many_rows() {
-    let (mut rows, mut tokens) = (vec![1.0, -2.0, 0.5], vec![1.0, 1.0, -2.0, 0.5, 0.5, 0.5]);
-    whiten(&mut rows, &[2, 1, 3]);
-    whiten(&mut tokens, &[1; 6]);
-    assert_close("whiten", &rows, &[tokens[0], tokens[2], tokens[3]], 1e-12);
-}
-
-#[test]
-fn gae_agrees_with_trl() {
-    for (gamma, lambda) in [("0.99", "0.95"), ("1.0", "1.0"), ("0.95", "0.0")] {
-        let name = format!("gae/gamma={gamma},lam={lambda}");
-        let case = rl_math(&name);
-        let of = |key: &str| matrix(&case["inputs"][key]);
-        let hop = GaeParams { gamma: gamma.parse().unwrap(), lambda: lambda.parse().unwrap() };
-        let (rewards, values, mask) = (of("rewards"), of("values"), of("mask"));
-        for row in 0..rewards.len() {
-            let n = mask[row].iter().sum::<f64>() as usize;
-            let (advantages, returns) = gae(&rewards[row][..n], &values[row][..n], hop, 0.0);
-            let want = |key: &str| matrix(&case["outputs"][key])[row][..n].to_vec();
-            assert_close(&name, &advantages, &want("advantages"), 1e-9);
-            assert_close(&name, &returns, &want("returns"), 1e-9);
-        }
     }
 }
 
@@ -273,7 +210,7 @@ fn rewards_with_kl_and_their_advantages_agree_with_trl() {
             (numbers(&case["inputs"]["scores"]), numbers(&case["inputs"]["sequence_lengths"]));
         let param = |key: &str| case["params"][key].as_f64().unwrap();
         let estimator = if case["params"]["kl_estimator"] == "k1" { Kl::K1 } else { Kl::K3 };
-        let hop = GaeParams { gamma: param("gamma"), lambda: param("lam") };
+        let steps = GaeSteps::all(GaeParams { gamma: param("gamma"), lambda: param("lam") });
         let out = |key: &str| matrix(&case["outputs"][key]);
         let (mut kept, mut want) = (vec![], vec![]);
         for row in 0..logp.len() {
@@ -285,66 +222,16 @@ fn rewards_with_kl_and_their_advantages_agree_with_trl() {
             };
             let mut rewards: Vec<f64> = (0..n).map(penalty).collect();
             rewards[n - 1] += scores[row];
-            let (advantages, returns) = gae(&rewards, &values[row][..n], hop, 0.0);
+            let places = RaggedRows::rows(&[n]);
+            let (advantages, returns) = gae(&rewards, &values[row][..n], &[0.0], &places, steps);
             assert_close(&name, &rewards, &out("rewards")[row][..n], 1e-9);
             assert_close(&name, &advantages, &out("advantages_raw")[row][..n], 1e-9);
             assert_close(&name, &returns, &out("returns")[row][..n], 1e-9);
             kept.extend_from_slice(&advantages[..=end]);
             want.extend_from_slice(&out("advantages")[row][..=end]);
         }
-        let tokens = vec![1; kept.len()];
-        whiten(&mut kept, &tokens);
-        assert_close(&name, &kept, &want, 1e-9);
-    }
-}
-
-#[test]
-fn chained_advantages_agree_with_the_reference() {
-    let hop = GaeParams { gamma: 0.99, lambda: 0.95 };
-    let want = [0.77329, 0.718012, 0.6603, 0.6];
-    let (actions, _) =
-        chained_gae(&[&[0.0], &[0.0], &[0.0], &[1.0]], &[&[0.1], &[0.2], &[0.3], &[0.4]], hop, hop);
-    assert_close("marl.md 8.3, actions", &actions.concat(), &want, 1e-6);
-    let (rewards, values) = ([[0.0, 0.0], [0.0, 1.0]], [[0.1, 0.2], [0.3, 0.4]]);
-    let [rewards, values] = [&rewards, &values].map(|rows| [&rows[0][..], &rows[1][..]]);
-    let (tokens, _) = chained_gae(&rewards, &values, hop, hop);
-    assert_close("marl.md 8.3, tokens", &tokens.concat(), &want, 1e-6);
-    let one = GaeParams { gamma: 1.0, lambda: 1.0 };
-    let (tokens, returns) = chained_gae(&rewards, &values, one, one);
-    assert_close("marl.md 8.3, undiscounted", &tokens.concat(), &[0.9, 0.8, 0.7, 0.6], 1e-12);
-    // Without discount, an advantage and its value are what is still to be earned.
-    assert_close("sum of a chain", &returns.concat(), &[1.0; 4], 1e-12);
-}
-
-#[test]
-fn a_chain_of_one_agent_is_plain_gae() {
-    let (rewards, values) = ([0.1, -0.2, 1.0], [0.3, 0.1, -0.4]);
-    let hop = GaeParams { gamma: 0.9, lambda: 0.8 };
-    let (chained, _) =
-        chained_gae(&[&rewards], &[&values], hop, GaeParams { gamma: 0.5, lambda: 0.5 });
-    assert_eq!(chained[0], gae(&rewards, &values, hop, 0.0).0);
-    let (row, returns) = gae(&[0.0, 1.0], &[0.1, 0.2], GaeParams { gamma: 1.0, lambda: 0.95 }, 0.0);
-    assert_close("drmas.md §4, GAE row", &returns, &[0.96, 1.0], 1e-12);
-    assert_eq!(row.len(), 2);
-}
-
-#[test]
-fn anchors_agree_with_the_reference() {
-    // Steps of trajectory a are 1, 1, 2 with a reward at 2; of b 1, 2, 3 without any.
-    let [a, b] = [[0.0, 1.0].as_slice(), &[0.0; 3]].map(|r| discounted_returns(r, 0.95));
-    let returns = [a[0], a[0], a[1], b[0], b[1], b[2]];
-    let step = Grouping { unit: (0..6).collect(), group: vec![0, 0, 1, 0, 1, 2] };
-    let episode = Grouping { unit: vec![0, 0, 0, 1, 1, 1], group: vec![0; 6] };
-    let scores = [1.0, 1.0, 1.0, 0.0, 0.0, 0.0];
-    for (normalize_std, want) in [
-        (false, [0.816667, 0.816667, 1.0, -1.133333, -1.0, -0.5]),
-        (true, [1.284455, 1.284455, 1.414212, -1.861804, -1.414212, -0.707106]),
-    ] {
-        let options = Relative { normalize_std, eps: 1e-6, ..TRL };
-        let whole = relative(&scores, &episode, &episode, &options).0;
-        let parts = relative(&returns, &step, &step, &options).0;
-        let got: Vec<f64> = whole.iter().zip(parts).map(|(a, b)| a + b).collect();
-        assert_close("GiGPO", &got, &want, 1e-6);
+        let whitened = whiten(&kept, &vec![1; kept.len()], &Segments::one(kept.len()));
+        assert_close(&name, &whitened, &want, 1e-9);
     }
 }
 
@@ -396,17 +283,6 @@ fn mean_and_deviation_may_be_of_the_task_or_of_the_seat() {
         (1.0 - mean) / std,
     ];
     assert_close("four baselines", &got, &want, 1e-5);
-}
-
-#[test]
-fn only_the_best_learns_where_it_is_compared_with_the_second_best() {
-    let by = Grouping { unit: vec![0, 0, 1, 2, 3], group: vec![0, 0, 0, 0, 1] };
-    let baseline = Baseline::SecondBest;
-    let options = Relative { baseline, normalize_std: false, ..TRL };
-    let of = |values: &[f64]| relative(values, &by, &by, &options).0;
-    assert_eq!(of(&[3.0, 3.0, 1.0, 2.0, 7.0]), [1.0, 1.0, 0.0, 0.0, 0.0]);
-    assert_eq!(of(&[2.0, 2.0, 1.0, 2.0, 7.0]), [0.0; 5]);
-    assert_eq!(of(&[-1.0, -1.0, -2.0, -5.0, 7.0])[0], 1.0);
 }
 
 #[test]
@@ -517,8 +393,7 @@ fn scores_over_turns_agree_with_the_reference() {
 #[test]
 fn influence_agrees_with_the_published_code_in_its_sign_and_with_the_paper_in_ours() {
     let right = |turns: [[u8; 2]; 3]| turns.map(|turn| turn.map(|x| x == 1).to_vec());
-    let bonus =
-        Bonus { follow: 0.1, resist: 0.2, provoke: 0.3, persuade: 0.4, published_sign: true };
+    let bonus = InfluencePlan { follow: 0.1, resist: 0.2, provoke: -0.3, persuade: -0.4 };
     for (turns, want) in [
         ([[1, 0], [0, 1], [1, 1]], [0.0, 0.0, -0.1, -0.3, 0.1, 0.0]),
         ([[0, 0], [1, 0], [1, 1]], [0.0, 0.0, -0.2, 0.0, 0.0, 0.1]),
@@ -527,7 +402,7 @@ fn influence_agrees_with_the_published_code_in_its_sign_and_with_the_paper_in_ou
         let got = influence_bonus(&right(turns), &bonus).concat();
         assert_close("marl.md 8.2", &got, &want, 1e-12);
     }
-    let ours = Bonus { published_sign: false, ..bonus };
+    let ours = InfluencePlan { provoke: 0.3, persuade: 0.4, ..bonus };
     let got = influence_bonus(&right([[1, 0], [0, 1], [1, 1]]), &ours);
     assert_close("sign", &got[1], &[-0.1, 0.1 + 0.4], 1e-12);
 }
@@ -676,4 +551,43 @@ fn the_four_baselines_of_dr_mas_are_of_rows_of_a_seat_or_of_all() {
     for (name, [group_by, deviation_by], want) in cases {
         assert_close(name, &by(group_by, deviation_by), &want, 1e-5);
     }
+}
+
+/// Gives each token the part `score` of its row's reward, plus its seat and its group.
+struct Seen;
+
+impl crate::credit::Advantage for Seen {
+    fn estimate(&self, step: &crate::credit::Rewarded<'_>, out: &mut [f64]) {
+        assert_eq!(out.len(), step.tokens());
+        assert_eq!(step.values, None);
+        let names: Vec<&str> = step.parts.iter().map(|part| part.name.as_str()).collect();
+        assert_eq!(names, ["score", "bonus", "other"]);
+        for row in 0..step.len() {
+            let sum: f64 = step.parts.iter().map(|part| part.values[row]).sum();
+            assert!((sum - step.rewards[row]).abs() < 1e-12);
+            let seen = step.parts[0].values[row] + 10.0 * step.seats[row] as f64;
+            out[2 * row..2 * row + 2].fill(seen + 100.0 * step.groups[row] as f64);
+        }
+    }
+
+    fn by_token(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_declared_estimator_sees_parts_and_dense_ids_and_gives_an_advantage_for_each_token() {
+    let plan = plan(&[("t/a", true), ("t/b", true)]);
+    let turns = || vec![turn("t/a", 0), turn("t/b", 1)];
+    let mut episodes = [episode("p", 0, 1.0, turns()), episode("q", 0, 0.25, turns())];
+    let of = RewardOf::Turn(1);
+    episodes[0].rewards.push(RewardPart { name: "bonus".to_owned(), value: 0.5, of });
+    let mut samples = samples(&episodes, &plan);
+    samples[3].reward += 0.125;
+    let chosen = Chosen { name: "t/seen".to_owned(), options: Value::Null };
+    let advantage = Some(Instance { chosen, value: std::sync::Arc::new(Seen) as _ });
+    let declared_plan = DeclaredPlan { advantage, surrogate: None };
+    let algorithm = AlgorithmPlan { declared: declared_plan, ..plan.algorithm };
+    let got = declared(&episodes, &samples, &[], &algorithm).unwrap();
+    assert_eq!(got, [[1.0, 1.0], [111.0, 111.0], [200.25, 200.25], [310.25, 310.25]]);
 }

@@ -2,18 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use super::{GaeParams, chained_gae};
+use maverl_kernels::advantage::{GaeParams, GaeSteps, RaggedRows, gae};
+
 use crate::algo::Sample;
 use crate::config::{Bootstrap, Granularity};
 use crate::plan::CriticPlan;
 use crate::trajectory::{Episode, RewardOf};
 
-/// What values teach.
+/// Advantages and returns from values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Valued {
     /// Of each token of each sample. `[N][T]`
     pub advantages: Vec<Vec<f64>>,
-    /// What each value was to be. `[N][places]`
+    /// Target of each value. `[N][places]`
     pub returns: Vec<Vec<f64>>,
 }
 
@@ -25,7 +26,7 @@ pub struct Valued {
 /// chain team   those of every seat, in the order in which they were given                 (MARFT)
 ///
 /// level token  a place is a token                    level turn   a place is a reply
-/// A, G: see [`chained_gae`], with γ and λ from each place to the next
+/// A, G: see [`gae`], with γ and λ from each place to the next
 /// ```
 ///
 /// Along a chain of several replies each is paid once: the score and what is for the episode at the end of the chain, what
@@ -59,10 +60,20 @@ pub fn valued(
                 rewards
             })
             .collect();
-        let rewards: Vec<&[f64]> = rewards.iter().map(Vec::as_slice).collect();
-        let said: Vec<&[f64]> = chain.iter().map(|&i| values[i].as_slice()).collect();
-        let (a, g) = chained_gae(&rewards, &said, hop, hop);
-        for ((&i, a), g) in chain.iter().zip(a).zip(g) {
+        let lengths: Vec<usize> = rewards.iter().map(Vec::len).collect();
+        let said: Vec<f64> = chain.iter().flat_map(|&i| values[i].iter().copied()).collect();
+        let (a, g) = gae(
+            &rewards.concat(),
+            &said,
+            &[0.0],
+            &RaggedRows::chains(&[lengths]),
+            GaeSteps::all(hop),
+        );
+        let mut first = 0;
+        for &i in &chain {
+            let places = first..first + values[i].len();
+            first = places.end;
+            let (a, g) = (a[places.clone()].to_vec(), g[places].to_vec());
             advantages[i] = match critic.granularity {
                 Granularity::Token => a,
                 Granularity::Turn => vec![a.first().copied().unwrap_or(0.0); samples[i].tokens],
@@ -87,7 +98,7 @@ fn chains(samples: &[Sample], chain: Bootstrap) -> Vec<Vec<usize>> {
     chains.into_values().collect()
 }
 
-/// What the reply at a place of a chain earns itself.
+/// Returns the own reward of the reply at a place of a chain.
 fn earned(episodes: &[Episode], samples: &[Sample], chain: &[usize], place: usize) -> f64 {
     let sample = &samples[chain[place]];
     let episode = &episodes[sample.episode];

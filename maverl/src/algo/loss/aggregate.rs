@@ -1,9 +1,9 @@
-//! How token losses become one number.
+//! Aggregation of token losses.
 
 use crate::config::Aggregation;
 
-/// How much each token counts, for rows of `lengths` tokens packed one after another: `[N]`, with `N` the sum of them.
-/// The weighted sum of token losses is the aggregate over the whole batch.
+/// Computes the weight of each token for rows of `lengths` tokens packed one after another: `[N]`, with `N` the sum of
+/// lengths. The weighted sum of token losses is the aggregate over the whole batch.
 ///
 /// ```text
 /// token_mean      w = 1 / N                            DAPO, BNPO
@@ -12,7 +12,7 @@ use crate::config::Aggregation;
 /// constant        w = 1 / (rows · longest)             Dr. GRPO
 /// ```
 ///
-/// `longest` is the longest reply that could have been: a number of the configuration, not of the batch.
+/// `longest` is the maximum length of a reply: a number of the configuration, not of the batch.
 pub fn token_weights(lengths: &[usize], aggregation: Aggregation, longest: usize) -> Vec<f32> {
     let rows = lengths.len() as f64;
     let tokens = lengths.iter().sum::<usize>() as f64;

@@ -1,9 +1,10 @@
-//! Rollout and trainer may disagree on the log-prob of a token; what then counts how much.
+//! Correction of the mismatch between the log-probs of rollout and trainer.
 
 use super::surrogate::at_most;
 use crate::config::Correction;
 
-/// How much each token of a row counts, `[T]`, for the log-probs of the trainer before its update and of the sampler.
+/// Computes the weight of each token of a row, `[T]`, from the log-probs of the trainer before its update and of the
+/// sampler.
 ///
 /// ```text
 /// r = exp(logp_trainer − logp_rollout)
@@ -12,8 +13,8 @@ use crate::config::Correction;
 /// mask_sequences   the same, of exp(mean of log r over the row)
 /// ```
 ///
-/// [Your efficient RL framework secretly brings you off-policy RL training] has the truncation, IcePop ([2510.18855]) the
-/// mask.
+/// The truncation is from [Your efficient RL framework secretly brings you off-policy RL training], the mask from
+/// IcePop ([2510.18855]).
 ///
 /// # Panics
 ///

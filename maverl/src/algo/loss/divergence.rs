@@ -1,10 +1,10 @@
-//! How far a policy has gone, from a reference or from itself.
+//! Divergence of a policy from a reference or from the sampling policy.
 
 use super::Term;
 use super::surrogate::{LOG_RATIO_MAX, at_most, ratio};
 use crate::config::Kl;
 
-/// The KL divergence to a reference, estimated on one sampled token; the derivative is with respect to `logp`.
+/// Estimates the KL divergence to a reference on one sampled token. The derivative is with respect to `logp`.
 ///
 /// ```text
 /// k1 = logp − logp_ref
@@ -14,10 +14,10 @@ use crate::config::Kl;
 ///
 /// Schulman, [Approximating KL divergence].
 ///
-/// - k3 is not clamped; the reference implementation of Dr. MAS clamps it to ±10, which drops the gradient of the very
-///   tokens that have gone furthest astray.
-/// - k1 is unbiased as a value, but the expectation of its gradient is 0: it is for logging and for rewards, k2 and k3
-///   are for losses.
+/// - k3 is not clamped. The reference implementation of Dr. MAS clamps it to ±10, which drops the gradient of the
+///   tokens with the largest divergence.
+/// - k1 is unbiased as a value, but the expectation of its gradient is 0: use it for logging and rewards, and k2 and k3
+///   for losses.
 ///
 /// [Approximating KL divergence]: http://joschu.net/blog/kl-approx.html
 pub fn kl(estimator: Kl, logp: f64, logp_ref: f64) -> Term {
@@ -29,10 +29,10 @@ pub fn kl(estimator: Kl, logp: f64, logp_ref: f64) -> Term {
     }
 }
 
-/// What a reply loses of its reward for its distance from the reference: 0 or less, up to the estimator's noise.
+/// Computes the KL penalty in the reward of a reply: 0 or less, up to the estimator's noise.
 ///
 /// ```text
-/// r = −β · Σ kl(logpₜ, logp_refₜ)                      over its tokens, as they were sampled
+/// r = −β · Σ kl(logpₜ, logp_refₜ)                      over its tokens, with the log-probs at sampling
 /// ```
 ///
 /// Fine-tuning language models from human preferences, [1909.08593](https://arxiv.org/abs/1909.08593) eq. 2.
@@ -49,7 +49,8 @@ pub fn kl_reward(estimator: Kl, coefficient: f64, logp: &[f32], logp_ref: &[f32]
     -coefficient * terms.sum::<f64>()
 }
 
-/// The same divergence for a token that an older policy sampled, weighted by its ratio; gradients go through both.
+/// Weights the divergence of a token sampled by an older policy by its importance ratio. Gradients flow through both
+/// factors.
 ///
 /// ```text
 /// L = ρ · kl                                           ρ = exp(logp − logp_old)
@@ -64,10 +65,10 @@ pub fn importance_corrected(kl: Term, log_ratio: f64) -> Term {
     Term { value: ratio * kl.value, grad: ratio * (kl.grad + grows) }
 }
 
-/// CPGD's pull towards the policy that sampled.
+/// Computes CPGD's drift term, which pulls the policy towards the sampling policy.
 ///
 /// ```text
-/// L = sg(min(ρ − 1, 2)) · log ρ                        sg: no gradient goes through
+/// L = sg(min(ρ − 1, 2)) · log ρ                        sg: stop-gradient
 /// ```
 ///
 /// [2505.12504].
@@ -78,7 +79,7 @@ pub fn policy_drift(log_ratio: f64) -> Term {
     Term { value: pull * log_ratio, grad: pull }
 }
 
-/// A KL coefficient that seeks a target.
+/// Adaptive KL coefficient.
 ///
 /// ```text
 /// β ← β · (1 + clip(kl / target − 1, −0.2, 0.2) · n / horizon)
@@ -89,14 +90,14 @@ pub fn policy_drift(log_ratio: f64) -> Term {
 /// [1909.08593]: https://arxiv.org/abs/1909.08593
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdaptiveKl {
-    /// The KL that is sought.
+    /// Target KL.
     pub target: f64,
-    /// Rows over which the coefficient may change by a fifth.
+    /// Number of rows over which the coefficient may change by a fifth.
     pub horizon: f64,
 }
 
 impl AdaptiveKl {
-    /// The coefficient after a batch of `rows` with a mean divergence of `kl`.
+    /// Returns the coefficient after a batch of `rows` with a mean divergence of `kl`.
     pub fn next(&self, coefficient: f64, kl: f64, rows: usize) -> f64 {
         let error = (kl / self.target - 1.0).clamp(-0.2, 0.2);
         coefficient * (1.0 + error * rows as f64 / self.horizon)

@@ -1,43 +1,44 @@
-//! The loss of one row, put together from its parts.
+//! Policy-gradient loss of one row.
 
 use std::ops::AddAssign;
 
-use super::surrogate::{Clip, Clipped, cispo, clipped_surrogate, cpgd, sapo};
-use super::{Term, importance_corrected, kl, policy_drift};
-use crate::config::{KlIn, Ratio, Surrogate};
+use super::surrogate::{cispo, clipped_surrogate, cpgd, sapo};
+use super::{Clip, Clipped, Term, importance_corrected, kl, policy_drift};
+use crate::config::{self, KlIn, Ratio};
+use crate::credit::{PolicyToken, Surrogate};
 use crate::plan::LossPlan;
 
-/// The tokens of one row. All `[T]`.
+/// Token values of one row. All slices are `[T]`.
 #[derive(Debug, Clone, Copy)]
 pub struct RowTokens<'a> {
-    /// Log-probs now.
+    /// Current log-probs.
     pub logp: &'a [f32],
-    /// Entropies of the distributions they were drawn from, now.
+    /// Current entropies of the token distributions.
     pub entropy: &'a [f32],
-    /// Log-probs when they were sampled.
+    /// Log-probs at sampling.
     pub old: &'a [f32],
-    /// Log-probs under the reference; only where the row has a KL term.
+    /// Log-probs under the reference; present only if the row has a KL term.
     pub reference: Option<&'a [f32]>,
-    /// How much each counts: [`token_weights`](super::token_weights).
+    /// Weight of each token: [`token_weights`](super::token_weights).
     pub weights: &'a [f32],
 }
 
-/// Sums over tokens; those of rows add up.
+/// Sums over tokens. Sums of several rows can be added.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct PolicyLoss {
-    /// `Σ w · (surrogate + β · kl + δ · drift − η · entropy)`.
+    /// Total loss, `Σ w · (surrogate + β · kl + δ · drift − η · entropy)`.
     pub loss: f64,
-    /// `Σ w · surrogate`.
+    /// Surrogate part, `Σ w · surrogate`.
     pub surrogate: f64,
-    /// `Σ w · kl`.
+    /// KL part, `Σ w · kl`.
     pub kl: f64,
-    /// `Σ w · entropy`.
+    /// Entropy part, `Σ w · entropy`.
     pub entropy: f64,
-    /// How many tokens.
+    /// Number of tokens.
     pub tokens: u64,
-    /// Tokens that met each bound: `[low, high, dual]`.
+    /// Number of tokens that reached each bound: `[low, high, dual]`.
     pub clipped: [u64; 3],
-    /// `Σ (logp_old − logp)`: k1 of the KL from the policy that sampled.
+    /// k1 of the KL from the sampling policy, `Σ (logp_old − logp)`.
     pub ppo_kl: f64,
 }
 
@@ -55,7 +56,7 @@ impl AddAssign for PolicyLoss {
     }
 }
 
-/// The policy-gradient loss of one row; adds its derivatives by `logp [T]` and by `entropy [T]`.
+/// Computes the policy-gradient loss of one row. Adds its derivatives by `logp [T]` and by `entropy [T]`.
 ///
 /// ```text
 /// ratio token      log ρₜ = logpₜ − logp_oldₜ
@@ -63,7 +64,7 @@ impl AddAssign for PolicyLoss {
 /// ratio product    log ρ  = sum over the row                 RLOO, 2402.14740 §2
 /// ```
 ///
-/// A ratio of the whole row gives every token the same surrogate, of the mean advantage, and its derivative reaches every
+/// `surrogate` is that of `plan`, which is one itself, or a declared one. A ratio of the whole row gives every token the same surrogate, of the mean advantage, and its derivative reaches every
 /// token.
 ///
 /// # Panics
@@ -72,9 +73,8 @@ impl AddAssign for PolicyLoss {
 pub fn policy_gradient(
     row: &RowTokens<'_>,
     advantages: &[f32],
-    plan: &LossPlan,
-    d_logp: &mut [f32],
-    d_entropy: &mut [f32],
+    (plan, surrogate): (&LossPlan, &dyn Surrogate),
+    [d_logp, d_entropy]: [&mut [f32]; 2],
 ) -> PolicyLoss {
     let n = row.logp.len();
     let lengths = [
@@ -87,7 +87,7 @@ pub fn policy_gradient(
     ];
     assert!(lengths.iter().all(|&len| len == n), "policy_gradient: {lengths:?} for {n} tokens");
     let mut sums = PolicyLoss { tokens: n as u64, ..PolicyLoss::default() };
-    surrogates(row, advantages, plan, d_logp, &mut sums);
+    surrogates(row, advantages, (plan.ratio, surrogate), d_logp, &mut sums);
     for t in 0..n {
         let weight = f64::from(row.weights[t]);
         let (logp, log_ratio) = (f64::from(row.logp[t]), log_ratio(row, t));
@@ -118,7 +118,7 @@ fn kl_in_loss(plan: &LossPlan) -> bool {
     plan.kl_coef != 0.0 && plan.kl_in == KlIn::Loss
 }
 
-/// The negative log-likelihood of one row: supervised training. Adds its derivative by `logp [T]`.
+/// Computes the negative log-likelihood of one row (supervised training). Adds its derivative by `logp [T]`.
 ///
 /// ```text
 /// L = −Σ w · logp
@@ -134,7 +134,7 @@ pub fn log_likelihood(row: &RowTokens<'_>, d_logp: &mut [f32]) -> PolicyLoss {
     sums
 }
 
-/// A loss whose derivative by each log-prob is known already: it is that token's weight. Adds it.
+/// Computes a loss that is linear in the log-probs: the derivative of each token is its weight. Adds the derivative.
 pub fn linear(row: &RowTokens<'_>, d_logp: &mut [f32]) -> PolicyLoss {
     for (d_logp, weight) in d_logp.iter_mut().zip(row.weights) {
         *d_logp += weight;
@@ -151,19 +151,20 @@ fn divergence(plan: &LossPlan, logp: f64, reference: f64, log_ratio: f64) -> Ter
     if plan.kl_corrected { importance_corrected(kl, log_ratio) } else { kl }
 }
 
-/// The surrogates of a row, at the level of its ratio.
+/// Computes the surrogates of a row, at the level of its ratio.
 fn surrogates(
     row: &RowTokens<'_>,
     advantages: &[f32],
-    plan: &LossPlan,
+    (ratio, surrogate): (Ratio, &dyn Surrogate),
     d_logp: &mut [f32],
     sums: &mut PolicyLoss,
 ) {
     let n = row.logp.len();
-    if plan.ratio == Ratio::Token {
+    if ratio == Ratio::Token {
         for (t, d_logp) in d_logp.iter_mut().enumerate() {
             let advantage = f64::from(advantages[t]);
-            let found = surrogate(plan, f64::from(row.logp[t]), log_ratio(row, t), advantage);
+            let (logp, log_ratio) = (f64::from(row.logp[t]), log_ratio(row, t));
+            let found = surrogate.loss(&PolicyToken { logp, log_ratio, advantage });
             let weight = f64::from(row.weights[t]);
             *d_logp += (weight * found.term.grad) as f32;
             sums.surrogate += weight * found.term.value;
@@ -171,14 +172,14 @@ fn surrogates(
         }
         return;
     }
-    let share = if plan.ratio == Ratio::Sequence { 1.0 / n.max(1) as f64 } else { 1.0 };
+    let share = if ratio == Ratio::Sequence { 1.0 / n.max(1) as f64 } else { 1.0 };
     let whole = |of: &dyn Fn(usize) -> f64| share * (0..n).map(of).sum::<f64>();
     let (logp, log_ratio) = (whole(&|t| f64::from(row.logp[t])), whole(&|t| log_ratio(row, t)));
-    // Where all tokens have one advantage, it is that one, without rounding.
+    // If all tokens have the same advantage, the mean is that advantage, without rounding.
     let first = advantages.first().copied().unwrap_or(0.0);
     let above: f64 = advantages.iter().map(|&a| f64::from(a) - f64::from(first)).sum();
     let advantage = f64::from(first) + above / n.max(1) as f64;
-    let found = surrogate(plan, logp, log_ratio, advantage);
+    let found = surrogate.loss(&PolicyToken { logp, log_ratio, advantage });
     let weight: f64 = row.weights.iter().map(|&weight| f64::from(weight)).sum();
     for d in d_logp {
         *d += (weight * found.term.grad * share) as f32;
@@ -187,15 +188,19 @@ fn surrogates(
     sums.count(found.clip, n as u64);
 }
 
-fn surrogate(plan: &LossPlan, logp: f64, log_ratio: f64, advantage: f64) -> Clipped {
-    let (low, high) = (f64::from(plan.clip_low), f64::from(plan.clip_high));
-    match plan.surrogate {
-        Surrogate::Clip => {
-            clipped_surrogate(log_ratio, advantage, (low, high, f64::from(plan.clip_dual)))
+/// The surrogate that `algorithm.loss` names.
+impl Surrogate for LossPlan {
+    fn loss(&self, token: &PolicyToken) -> Clipped {
+        let PolicyToken { logp, log_ratio, advantage } = *token;
+        let (low, high) = (f64::from(self.clip_low), f64::from(self.clip_high));
+        match self.surrogate {
+            config::Surrogate::Clip => {
+                clipped_surrogate(log_ratio, advantage, (low, high, f64::from(self.clip_dual)))
+            }
+            config::Surrogate::Cispo => cispo(logp, log_ratio, advantage, high),
+            config::Surrogate::Sapo => sapo(log_ratio, advantage, self.gate),
+            config::Surrogate::Cpgd => cpgd(log_ratio, advantage, (low, high)),
         }
-        Surrogate::Cispo => cispo(logp, log_ratio, advantage, high),
-        Surrogate::Sapo => sapo(log_ratio, advantage, plan.gate),
-        Surrogate::Cpgd => cpgd(log_ratio, advantage, (low, high)),
     }
 }
 

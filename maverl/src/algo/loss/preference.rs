@@ -1,10 +1,10 @@
-//! Losses of pairs: one reply is better than another.
+//! Losses of pairs of a better and a worse reply.
 
 use crate::config::PairLoss;
 use crate::plan::PreferencePlan;
 
 impl PreferencePlan {
-    /// Its loss, with what the loss needs.
+    /// Returns the loss with its parameters.
     pub fn kind(&self) -> Preference {
         let smoothing = self.label_smoothing;
         match self.loss {
@@ -16,20 +16,21 @@ impl PreferencePlan {
     }
 }
 
-/// How a pair becomes a loss.
+/// Preference loss.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Preference {
-    /// `−(1 − s) · log sigmoid(d) − s · log sigmoid(−d)`; `s` is the label smoothing.
+    /// Logistic loss, `−(1 − s) · log sigmoid(d) − s · log sigmoid(−d)`, with label smoothing `s`.
     /// DPO, [2305.18290](https://arxiv.org/abs/2305.18290) eq. 7.
     Sigmoid {
-        /// Share of labels taken to be wrong.
+        /// Share of labels assumed to be wrong.
         smoothing: f64,
     },
-    /// `max(0, 1 − d)`. SLiC-HF, [2305.10425](https://arxiv.org/abs/2305.10425).
+    /// Hinge loss, `max(0, 1 − d)`. SLiC-HF, [2305.10425](https://arxiv.org/abs/2305.10425).
     Hinge,
-    /// `(h − 1 / (2β))²`, `h` over mean log-ratios. IPO, [2310.12036](https://arxiv.org/abs/2310.12036).
+    /// Squared loss, `(h − 1 / (2β))²`, with `h` over mean log-ratios. IPO,
+    /// [2310.12036](https://arxiv.org/abs/2310.12036).
     Ipo,
-    /// `(−(1 − s) · log sigmoid(d) + s · log sigmoid(−d)) / (1 − 2s)`.
+    /// Logistic loss corrected for wrong labels, `(−(1 − s) · log sigmoid(d) + s · log sigmoid(−d)) / (1 − 2s)`.
     /// Robust DPO, [2403.00409](https://arxiv.org/abs/2403.00409).
     Robust {
         /// Share of labels that are wrong, below a half.
@@ -37,25 +38,25 @@ pub enum Preference {
     },
 }
 
-/// A pair of replies: sums of log-probs over their tokens, less those of the reference, and how many tokens.
+/// A pair of replies: for each, the sum of log-probs minus those of the reference, and the number of tokens.
 ///
 /// Without a reference ("reference-free") the sums are of the log-probs alone.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pair {
-    /// Sum over the better reply, and its tokens.
+    /// Sum over the better reply, and its number of tokens.
     pub chosen: (f64, usize),
-    /// Sum over the worse reply, and its tokens.
+    /// Sum over the worse reply, and its number of tokens.
     pub rejected: (f64, usize),
 }
 
-/// What a pair loses.
+/// Loss of a pair, with its derivatives.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PreferenceLoss {
-    /// The loss.
+    /// Value of the loss.
     pub value: f64,
-    /// Its derivative by the log-prob of each token of the better reply.
+    /// Derivative by the log-prob of each token of the better reply.
     pub chosen: f64,
-    /// Its derivative by the log-prob of each token of the worse reply.
+    /// Derivative by the log-prob of each token of the worse reply.
     pub rejected: f64,
     /// β times the sum over the better reply: its implicit reward.
     pub reward_chosen: f64,
@@ -63,7 +64,7 @@ pub struct PreferenceLoss {
     pub reward_rejected: f64,
 }
 
-/// What a pair of replies loses.
+/// Computes the loss of a pair of replies.
 ///
 /// ```text
 /// h = Σ (logp − logp_ref) over chosen − Σ (logp − logp_ref) over rejected
@@ -105,7 +106,7 @@ fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// `log(1 + eˣ)`, also where `eˣ` overflows.
+/// Returns `log(1 + eˣ)`, also where `eˣ` overflows.
 fn softplus(x: f64) -> f64 {
     x.max(0.0) + (-x.abs()).exp().ln_1p()
 }

@@ -1,45 +1,15 @@
-//! What a token, or a whole reply, loses for its advantage. All functions of `log ρ = logp − logp_old`.
+//! Surrogate losses of a token or of a whole reply, as functions of `log ρ = logp − logp_old`.
 //!
 //! Derivatives are with respect to `log ρ`, which for a token's ratio is `∂/∂logp`.
 
-use super::Term;
+use super::{Clip, Clipped, Term};
 
-/// Beyond this `log ρ` every clip has long cut the gradient; cutting here keeps infinities out.
+/// Bound of `log ρ`. Every clip cuts the gradient long before it; the bound keeps infinities out.
 pub(super) const LOG_RATIO_MAX: f64 = 20.0;
 
-/// `ρ`, bounded; what is not a number stays so, and is found in the loss.
+/// Returns `ρ`, bounded. NaN stays NaN and is reported with the loss.
 pub(super) fn ratio(log_ratio: f64) -> f64 {
     at_most(log_ratio, LOG_RATIO_MAX).exp()
-}
-
-/// Which bound of the ratio cut the gradient.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Clip {
-    /// `A < 0` and a ratio below `1 − low`.
-    Low,
-    /// `A > 0` and a ratio above `1 + high`.
-    High,
-    /// `A < 0` and a ratio above the dual bound.
-    Dual,
-}
-
-/// A surrogate, and the bound it has met.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Clipped {
-    /// The loss and its derivative.
-    pub term: Term,
-    /// The bound, if there was one.
-    pub clip: Option<Clip>,
-}
-
-impl Clipped {
-    fn free(value: f64, grad: f64) -> Self {
-        Self { term: Term { value, grad }, clip: None }
-    }
-
-    fn cut(value: f64, clip: Clip) -> Self {
-        Self { term: Term::constant(value), clip: Some(clip) }
-    }
 }
 
 /// The smaller of both; what is not a number stays so, unlike in [`f64::min`].
@@ -47,7 +17,7 @@ pub(super) fn at_most(x: f64, bound: f64) -> f64 {
     if x > bound { bound } else { x }
 }
 
-/// The clipped surrogate with a dual bound.
+/// Computes the clipped surrogate with a dual bound.
 ///
 /// ```text
 /// ρ = exp(log ρ)
@@ -55,8 +25,8 @@ pub(super) fn at_most(x: f64, bound: f64) -> f64 {
 /// L = min(L, −A·dual)                             where A < 0
 /// ```
 ///
-/// PPO ([1707.06347] eq. 7) with separate bounds (DAPO, [2503.14476] eq. 8) and the dual clip ([1912.09729] eq. 8). With
-/// `dual ≥ 1 + high` that is also the two-sided clipping of INTELLECT-2 ([2505.07291]), whose δ it is.
+/// PPO ([1707.06347] eq. 7) with separate bounds (DAPO, [2503.14476] eq. 8) and the dual clip ([1912.09729] eq. 8).
+/// With `dual ≥ 1 + high` this is also the two-sided clipping of INTELLECT-2 ([2505.07291]), with `dual` as its δ.
 ///
 /// - `log ρ` is cut at 20, where `ρ` is far outside every clip: neither value nor gradient changes.
 ///
@@ -81,13 +51,13 @@ pub fn clipped_surrogate(
     }
 }
 
-/// CISPO: the weight of a token is cut, never its gradient.
+/// Computes the surrogate of CISPO: the weight of a token is clipped, its gradient never is.
 ///
 /// ```text
-/// L = −sg(min(ρ, 1 + high)) · A · logp                 sg: no gradient goes through
+/// L = −sg(min(ρ, 1 + high)) · A · logp                 sg: stop-gradient
 /// ```
 ///
-/// MiniMax-M1, [2506.13585]. A ratio above the bound counts as [`Clip::High`], though its token still learns.
+/// MiniMax-M1, [2506.13585]. A ratio above the bound counts as [`Clip::High`], although its token still has a gradient.
 ///
 /// [2506.13585]: https://arxiv.org/abs/2506.13585
 pub fn cispo(logp: f64, log_ratio: f64, advantage: f64, high: f64) -> Clipped {
@@ -97,13 +67,14 @@ pub fn cispo(logp: f64, log_ratio: f64, advantage: f64, high: f64) -> Clipped {
     Clipped { term, clip: (ratio > weight).then_some(Clip::High) }
 }
 
-/// SAPO: a soft gate in the place of the clip.
+/// Computes the surrogate of SAPO: a soft gate in place of the clip.
 ///
 /// ```text
 /// L = −A · (4 / τ) · sigmoid(τ · (ρ − 1))              τ = positive where A > 0, else negative
 /// ```
 ///
-/// [2511.20347]. On policy its gradient is that of the clipped surrogate; far from it, it fades.
+/// [2511.20347]. On policy its gradient is that of the clipped surrogate; it decays with the distance from the sampling
+/// policy.
 ///
 /// [2511.20347]: https://arxiv.org/abs/2511.20347
 pub fn sapo(log_ratio: f64, advantage: f64, (positive, negative): (f64, f64)) -> Clipped {
@@ -114,14 +85,14 @@ pub fn sapo(log_ratio: f64, advantage: f64, (positive, negative): (f64, f64)) ->
     Clipped::free(-advantage * 4.0 / tau * gate, grad)
 }
 
-/// CPGD: the log-ratio is cut, and there is no ratio that could grow.
+/// Computes the surrogate of CPGD: it clips the log-ratio, so no ratio can grow.
 ///
 /// ```text
 /// L = −A · min(log ρ, log(1 + high))                   where A > 0
 /// L = −A · max(log ρ, log(1 − low))                    else
 /// ```
 ///
-/// [2505.12504]; the constant `−A · logp_old` is left out. Goes with [`policy_drift`](super::policy_drift).
+/// [2505.12504]; the constant `−A · logp_old` is omitted. It is used with [`policy_drift`](super::policy_drift).
 ///
 /// [2505.12504]: https://arxiv.org/abs/2505.12504
 pub fn cpgd(log_ratio: f64, advantage: f64, (low, high): (f64, f64)) -> Clipped {

@@ -8,12 +8,12 @@ use crate::algo::testing::{LOSS, assert_close, central, matrix, numbers, rl_math
 use crate::config::{Aggregation, Correction, Kl, Ratio, Surrogate};
 use crate::plan::LossPlan;
 
-/// The rows of the golden vectors of Dr. MAS: A = +1 for three tokens, −1 for two.
+/// Rows of the golden vectors of Dr. MAS: A = +1 for three tokens, −1 for two.
 const OLD: [f64; 5] = [-1.0, -2.0, -0.5, -1.0, -1.0];
 const NEW: [f64; 5] = [-0.7, -2.5, -0.5, -3.0, 0.3];
 const GOLDEN: LossPlan = LossPlan { clip_high: 0.28, ..LOSS };
 
-/// Rows of any length, with all that their losses need.
+/// Rows of any length, with the inputs of their losses.
 #[derive(Default)]
 struct Rows {
     logp: Vec<Vec<f64>>,
@@ -23,7 +23,7 @@ struct Rows {
     advantages: Vec<f64>,
 }
 
-/// The loss of rows, and its derivatives by every log-prob and by every entropy, packed.
+/// Loss of rows, and its derivatives by every log-prob and every entropy, packed.
 struct Found {
     sums: PolicyLoss,
     d_logp: Vec<f64>,
@@ -36,7 +36,7 @@ impl Rows {
         Self { logp: rows(NEW), old: rows(OLD), advantages: vec![1.0, -1.0], ..Self::default() }
     }
 
-    /// A TRL case; rows are cut to the lengths of their masks.
+    /// Returns a TRL case. Rows are cut to the lengths of their masks.
     fn trl(case: &Value) -> Self {
         let inputs = &case["inputs"];
         let lengths: Vec<usize> = matrix(&inputs["completion_mask"])
@@ -81,8 +81,12 @@ impl Rows {
             at += n;
             let (mut d_logp, mut d_entropy) = (vec![0.0; n], vec![0.0; n]);
             let advantage = self.advantages[i] as f32;
-            found.sums +=
-                policy_gradient(&tokens, &vec![advantage; n], plan, &mut d_logp, &mut d_entropy);
+            found.sums += policy_gradient(
+                &tokens,
+                &vec![advantage; n],
+                (plan, plan),
+                [&mut d_logp, &mut d_entropy],
+            );
             found.d_logp.extend(d_logp.into_iter().map(f64::from));
             found.d_entropy.extend(d_entropy.into_iter().map(f64::from));
         }
@@ -200,7 +204,7 @@ fn a_log_prob_that_is_no_number_makes_the_loss_none() {
     }
 }
 
-/// What TRL calls a loss type, in parts.
+/// Returns the components of a TRL loss type.
 fn parts(params: &Value) -> (LossPlan, Aggregation) {
     let number = |key: &str, default: f64| params[key].as_f64().unwrap_or(default) as f32;
     let mut plan = LossPlan {
@@ -290,7 +294,7 @@ fn the_loss_of_rloo_agrees_with_trl() {
     let name = "rloo_loss";
     let case = rl_math(name);
     let mut rows = Rows::trl(&case);
-    // TRL has sums over rows; only the sum counts, so it may lie in the first token.
+    // TRL has sums over rows. Only the sum counts, so it may be on the first token.
     rows.old = numbers(&case["inputs"]["old_logps"])
         .into_iter()
         .zip(rows.lengths())

@@ -1,34 +1,34 @@
-//! What a critic loses.
+//! Loss of a critic.
 
 use std::ops::AddAssign;
 
 use super::Term;
 use crate::plan::CriticPlan;
 
-/// The clipped value loss; the derivative is with respect to `value`.
+/// Computes the clipped value loss. The derivative is with respect to `value`.
 ///
 /// ```text
 /// V' = V_old + clip(V − V_old, −range, range)
 /// L  = max(huber(V − R), huber(V' − R))            ½ · max((V − R)², (V' − R)²) where `delta` is infinite
 /// ```
 ///
-/// PPO as implemented by its authors, see [2006.05990]; with [`huber`] as MAPPO's authors do, [2103.01955].
+/// PPO as implemented by its authors, see [2006.05990]; with [`huber`] as in MAPPO, [2103.01955].
 ///
 /// [2006.05990]: https://arxiv.org/abs/2006.05990
 /// [2103.01955]: https://arxiv.org/abs/2103.01955
 pub fn clipped_value(value: f64, old: f64, target: f64, range: f64, delta: f64) -> Term {
     let clipped = old + (value - old).clamp(-range, range);
     let (free, cut) = (huber(value - target, delta), huber(clipped - target, delta));
-    // Where the clip is what made it larger, it is at its bound and does not move.
+    // If the clipped loss is larger, the value is at the bound and the gradient is 0.
     if free.value >= cut.value { free } else { Term::constant(cut.value) }
 }
 
-/// How far a value may be from others before more of it gains or costs less; 0 is any distance.
+/// Bounds of the value loss; 0 means unbounded.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ValueLimits {
-    /// From what it was before the update, as in [`clipped_value`].
+    /// Distance of a value from its old value at which the loss is clipped, as in [`clipped_value`].
     pub clip: f64,
-    /// From its target, as in [`huber`].
+    /// Distance of a value from its target at which the loss becomes linear, as in [`huber`].
     pub huber: f64,
 }
 
@@ -38,14 +38,14 @@ impl From<&CriticPlan> for ValueLimits {
     }
 }
 
-/// Sums over values; those of rows add up.
+/// Sums over values. Sums of several rows can be added.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ValueLoss {
-    /// `Σ w · loss`.
+    /// Total loss, `Σ w · loss`.
     pub loss: f64,
-    /// Values that the clip held back.
+    /// Number of values with a clipped loss.
     pub clipped: u64,
-    /// How many values.
+    /// Number of values.
     pub values: u64,
 }
 
@@ -57,7 +57,7 @@ impl AddAssign for ValueLoss {
     }
 }
 
-/// The value loss of one row, each value of which counts `weight`; adds its derivatives by the values `[T]`.
+/// Computes the value loss of one row, with each value weighted by `weight`. Adds its derivatives by the values `[T]`.
 ///
 /// # Panics
 ///
@@ -86,7 +86,7 @@ pub fn value_loss(
     sums
 }
 
-/// Huber's loss of an error: quadratic to `delta`, linear beyond, on both sides.
+/// Computes Huber's loss of an error: quadratic up to `delta`, linear beyond, on both sides.
 ///
 /// ```text
 /// L = e² / 2                        |e| ≤ delta

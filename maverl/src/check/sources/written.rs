@@ -1,13 +1,13 @@
-//! A configuration with everything that was given beside its file written into it.
+//! Configuration files with the values of the environment and `--set` merged into their text.
 
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
 use super::{Content, Layers, Sources};
 
 impl Sources {
-    /// The file with the environment and `--set` written into it: a configuration that means the same by itself. Comments
-    /// and order stay (of a file in YAML, the order), and what was given beside the file is listed at the top. `None` if a source cannot be read, which
-    /// [`crate::check()`] reports.
+    /// Returns the file with the environment and `--set` merged into it, an equivalent configuration by itself.
+    /// Comments and order are kept (of a file in YAML, the order), and the merged values are listed at the top. `None` if a source cannot be read,
+    /// which [`crate::check()`] reports.
     pub fn written(&self) -> Option<String> {
         let (Layers { layers, .. }, unreadable) = Layers::read(self);
         if !unreadable.is_empty() {
@@ -35,12 +35,12 @@ impl Sources {
     }
 }
 
-/// A value outside of a file: TOML, or else a bare text.
+/// Parses a value outside of a file: TOML, or else plain text.
 fn value_of(text: &str) -> Value {
     text.trim().parse().unwrap_or_else(|_| Value::from(text.trim()))
 }
 
-/// Sets a key. Tables on the way to it that are not there are made; what is there and is no table is replaced.
+/// Sets a key. Missing tables on its path are created; other values on its path are replaced.
 fn set(table: &mut dyn TableLike, path: &[String], value: Value) {
     let Some((first, rest)) = path.split_first() else { return };
     if rest.is_empty() {
@@ -57,7 +57,7 @@ fn set(table: &mut dyn TableLike, path: &[String], value: Value) {
     }
 }
 
-/// Puts a value in the place of what is there. Tables are merged, as layers are.
+/// Replaces a value. Tables are merged, as layers are.
 fn put(table: &mut dyn TableLike, key: &str, value: Value) {
     match (table.get_mut(key), value) {
         (Some(there), Value::InlineTable(values)) if there.is_table_like() => {
@@ -66,7 +66,7 @@ fn put(table: &mut dyn TableLike, key: &str, value: Value) {
                 put(inner, &key, value);
             }
         }
-        // In place, so that the comments around it stay: inserting formats the key anew.
+        // Replaced in place, which keeps the comments around it: inserting formats the key anew.
         (Some(Item::Value(there)), mut value) => {
             *value.decor_mut() = there.decor().clone();
             *there = value;

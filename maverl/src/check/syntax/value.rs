@@ -1,13 +1,13 @@
-//! Values that are not TOML, and what was probably meant by them.
+//! Values that are not TOML, and their probable intent.
 
-/// A bare word as TOML: numbers and booleans as they are, texts in quotes.
+/// Formats a bare word as TOML: numbers and booleans unchanged, texts in quotes.
 pub(super) fn as_value(word: &str) -> String {
     let word = word.trim_end_matches(',');
     let plain = word.parse::<toml_edit::Value>().is_ok();
     if plain { word.to_owned() } else { format!("\"{word}\"") }
 }
 
-/// Message and help for a value that is not TOML.
+/// Returns message and help for a value that is not TOML.
 pub(super) fn explain(key: &str, value: &str) -> Option<(String, String)> {
     let is = |what: &str| format!("`{key}` is {what}");
     if let Some(rest) = value.strip_prefix('=') {

@@ -1,8 +1,8 @@
 use super::*;
-use crate::model::Adapter;
+use crate::model::{Adapter, LoraConfig};
 use crate::plan::{json, table};
 
-/// Two adapters on one base: the verifier's own, and the one of the others.
+/// Two adapters on one base: the verifier's own, and that of the others.
 const TWO: &str = r#"
 [models.small]
 path = "builtin:tiny"
@@ -158,7 +158,7 @@ fn an_adapter_sits_on_one_base() {
     says(
         "[models.small]\npath = \"builtin:tiny\"\nlora = {}\n\
          [agents.\"search/verifier\"]\nadapter = \"x\"\n\
-         [agents.\"search/searcher\"]\nadapter = \"x\"\nworker = \"other\"",
+         [agents.\"search/searcher\"]\nadapter = \"x\"\nworker_group = \"other\"",
         &[
             "policy `x` is on worker `other` for `search/searcher`, but on `small` for `search/verifier`",
         ],
@@ -221,4 +221,31 @@ fn an_adapter_starts_from_a_directory_of_peft() {
     says(&toml(""), &["\"c_attn\", which names no linear map"]);
     std::fs::remove_file(&file).unwrap();
     says(&toml(""), &["adapter_config.json", "names a PEFT directory"]);
+}
+
+#[test]
+fn what_expressions_choose_in_a_directory_of_peft_stays_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = Model::load(&ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()))).unwrap();
+    let config =
+        br#"{"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ".*1\\.mlp\\..*_proj",
+        "exclude_modules": ["up_proj"], "rank_pattern": {"down_proj": 2}}"#;
+    let lora = LoraConfig::parse(config).unwrap();
+    Adapter::new(&base.config, lora.clone(), 1).unwrap().save(dir.path(), "tiny").unwrap();
+    let path = dir.path().display();
+    let toml = |more: &str| {
+        text(&format!("[models.small]\npath = \"builtin:tiny\"\nadapter = \"{path}\"\n{more}"))
+    };
+    let plan = plan_of(&toml("lora = { dropout = 0.25 }"));
+    let adapter = plan.policies[0].adapter.as_ref().unwrap();
+    assert_eq!(adapter.lora, LoraConfig { dropout: 0.25, ..lora.clone() });
+    assert_eq!(adapter.parameters, lora.parameters(&base.config).unwrap());
+    let targets = lora.targets(&base.config).unwrap();
+    assert_eq!(targets.iter().map(|t| t.rank).collect::<Vec<_>>(), [4, 2]);
+    let resolved = toml::to_string(&plan.config).unwrap();
+    assert_eq!(plan_of(&text(&resolved)), plan, "{resolved}");
+    let other = format!(
+        "[models.small]\npath = \"builtin:tiny\"\nadapter = \"{path}\"\nlora = {{ target_modules = [\"up_proj\"] }}"
+    );
+    says(&other, &["`lora.target_modules` is", "but the adapter in"]);
 }

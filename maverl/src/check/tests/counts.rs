@@ -1,4 +1,4 @@
-//! Numbers that are too large, for the machine or for what they count.
+//! Numbers that are too large for the machine or for their purpose.
 
 use std::num::NonZeroUsize;
 
@@ -74,7 +74,7 @@ fn more_seats_than_there_may_be_are_refused_at_the_option_that_says_so() {
     }
 }
 
-/// Every whole number in a table, by its path.
+/// Returns every whole number in a table, by its path.
 fn whole_numbers(value: &toml::Value, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
     match value {
         toml::Value::Integer(_) => found.push(path.clone()),
@@ -106,7 +106,7 @@ fn no_whole_number_of_a_configuration_ends_the_process() {
             let sources = text(&toml).with(format!("{key}={number}"));
             let begin = std::time::Instant::now();
             if let Ok(plan) = super::super::check(&sources, &everything(), Purpose::Train) {
-                // What is accepted can be shown.
+                // An accepted plan can be shown.
                 assert!(!table(&plan, 80).is_empty() && !json(&plan).is_empty(), "{key}");
             }
             let seconds = begin.elapsed().as_secs_f64();
@@ -134,7 +134,7 @@ fn a_plan_beside_a_machine_that_is_too_small_is_refused_or_warned_of() {
     let (warning, refused) = on(&plan, sure / 2);
     assert!(warning.is_empty() && refused.contains("the plan takes at least "), "{refused}");
     assert!(refused.contains("and this machine has "), "{refused}");
-    // The default of keys and values, which is seldom filled, is no reason to refuse.
+    // The default size of keys and values, which is seldom filled, is no reason to refuse.
     let (warning, refused) = on(&plan, 2 * sure);
     assert!(refused.is_empty(), "{refused}");
     assert!(warning.contains("keys and values may take up to 4.00 GiB"), "{warning}");
@@ -212,7 +212,7 @@ fn what_an_environment_refuses_is_told_with_its_file_and_row() {
         Entry::orchestra::<Debate>(HERE),
         Entry::environment::<crate::env::math::MathEnvironment>(HERE),
     ]);
-    let math = "[environment]\nname = \"math\"\n[task]\ndata = \"rows.jsonl\"\nsplit = \"all\"";
+    let math = "[environment]\nname = \"math\"\n[task]\ndata = \"rows.jsonl\"\nsplit = \"all\"\n[eval]\nbefore_and_after = false";
     let file = File::Text { name: "run.toml".into(), text: math.into(), base: dir.path().into() };
     let sources = Sources { file: Some(file), ..Sources::default() };
     let found = problems(&sources, &registry);

@@ -10,7 +10,7 @@ fn says(toml: &str, parts: &[&str]) {
     }
 }
 
-/// The verifier has a policy of its own.
+/// Configuration in which the verifier has a separate policy.
 const TWO: &str = r#"
 [models.small]
 path = "builtin:tiny"
@@ -37,8 +37,9 @@ fn policies_whose_critics_have_one_name_share_one() {
         (0..plan.policies.len()).map(|policy| plan.critic_of(policy)).collect::<Vec<_>>()
     };
     // Policies are `answer`, `small` and `verify`.
-    let three =
-        format!("{TWO}critic = \"judge\"\n[agents.\"search/answerer\"]\nworker = \"answer\"\n");
+    let three = format!(
+        "{TWO}critic = \"judge\"\n[agents.\"search/answerer\"]\nworker_group = \"answer\"\n"
+    );
     let named = format!("{three}critic = \"judge\"\n[algorithm]\nname = ");
     assert_eq!(host(&format!("{named}\"ippo\"")), [Some(0), Some(1), Some(0)]);
     assert_eq!(host(&format!("{named}\"ppo\"")), [Some(0), Some(1), Some(0)]);
@@ -58,7 +59,7 @@ fn names_of_critics_that_cannot_be_are_told_with_what_would_do() {
         &format!("{both}[algorithm]\nname = \"grpo\""),
         &["has no effect", "`name` that has critics"],
     );
-    // The answerer shares its policy with the searcher, which has no name for its critic.
+    // The answerer shares its policy with the searcher, which names no critic.
     says(
         &format!("{both}[algorithm]\nname = \"ippo\""),
         &["`critic` is", "both are policy `small`"],

@@ -1,7 +1,7 @@
 use super::*;
 use crate::plan::table;
 
-/// The answerer is somebody else's.
+/// The answerer has an endpoint.
 const EXPERT: &str = r#"
 [endpoints.expert]
 url = "http://127.0.0.1:8000/v1"
@@ -69,7 +69,7 @@ fn what_an_endpoint_has_not_is_not_written_for_it() {
     );
 }
 
-/// Two debaters, of whom the second is somebody else's.
+/// Two debaters, of which the second has an endpoint.
 const SEAT: &str = r#"
 [orchestra]
 name = "debate/vote"
@@ -94,7 +94,7 @@ fn debate(toml: &str) -> Plan {
 fn a_seat_may_be_an_endpoints_and_the_resolved_configuration_means_that() {
     let models = "[models.a]\npath = \"builtin:tiny\"\n[models.b]\npath = \"builtin:tiny\"\n";
     let policy =
-        "model = \"b\"\nworker = \"own\"\nfrozen = false\nloss = { kl_coef = 0.1 }\nsampling";
+        "model = \"b\"\nworker_group = \"own\"\nfrozen = false\nloss = { kl_coef = 0.1 }\nsampling";
     let reversed = SEAT
         .replace("endpoint = \"expert\"", "model = \"b\"")
         .replace("sampling = {", "endpoint = \"expert\"\nsampling = {");

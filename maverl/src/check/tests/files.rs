@@ -1,11 +1,11 @@
-//! What is read beside the configuration: models, tasks, the environment's own files.
+//! Files beside the configuration: models, tasks, the environment's own files.
 
 use serde_json::json;
 
 use super::*;
 use crate::env::search::SearchEnvironment;
 
-/// A laboratory: a model called `model`, and a way to check configurations beside it.
+/// A temporary directory with a model called `model`, for checking configurations beside it.
 struct Lab(tempfile::TempDir);
 
 impl Lab {
@@ -31,7 +31,7 @@ impl Lab {
         Sources { file: Some(file), ..Sources::default() }
     }
 
-    /// The problems of a configuration in one line each, paths left out.
+    /// Returns the problems of a configuration in one line each, without paths.
     fn problems(&self, registry: &Registry, toml: &str) -> Vec<String> {
         let found = super::super::check(&self.sources(toml), registry, Purpose::Train);
         let base = format!("{}/", self.0.path().display());
@@ -119,7 +119,7 @@ fn a_template_is_not_told_what_the_conversation_gives() {
     );
 }
 
-/// Rows of questions, each in a split.
+/// Returns rows of questions, each in a split.
 fn rows(rows: &[(&str, &str)]) -> String {
     rows.iter()
         .map(|(question, split)| {

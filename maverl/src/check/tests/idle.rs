@@ -1,9 +1,8 @@
 use super::*;
 use crate::config::Preset;
 
-/// The verifier has a policy of its own.
-const TWO: &str =
-    "[models.small]\npath = \"builtin:tiny\"\n[agents.\"search/verifier\"]\nworker = \"verify\"\n";
+/// Configuration in which the verifier has a separate policy.
+const TWO: &str = "[models.small]\npath = \"builtin:tiny\"\n[agents.\"search/verifier\"]\nworker_group = \"verify\"\n";
 
 fn idle(toml: &str) -> Vec<String> {
     let warnings = plan_of(&text(toml)).warnings;
@@ -17,12 +16,12 @@ fn a_key_that_changes_nothing_is_told_with_the_reason() {
             "name = \"grpo\"\nhappo.factor = \"exact\"",
             "happo.factor` has no effect: `update_order` is \"together\"",
         ),
-        ("name = \"grpo\"\ntarget_kl = 0.1", "early_stop_kl` has no effect: `epochs` is 1"),
-        ("name = \"grpo\"\ntrain_on = \"all\"", "learn` has no effect: it is a key of"),
+        ("name = \"grpo\"\nearly_stop_kl = 0.1", "early_stop_kl` has no effect: `epochs` is 1"),
+        ("name = \"grpo\"\ntrain_on = \"all\"", "train_on` has no effect: it is a key of"),
         ("name = \"grpo\"\nloss.kl = \"k1\"", "loss.kl` has no effect: `loss.kl_coef` is 0"),
         ("name = \"cispo\"\nloss.clip_dual = 5.0", "loss.clip_dual` has no effect: `surrogate`"),
         ("name = \"ppo\"\nbaseline = \"leave_one_out\"", "baseline` has no effect: advantages"),
-        ("name = \"ippo\"\ncritic.coef = 0.9", "critic.value_coef` has no effect: `trunk`"),
+        ("name = \"ippo\"\ncritic.value_coef = 0.9", "critic.value_coef` has no effect: `trunk`"),
         ("name = \"qmix\"\ncritic.gamma = 0.9", "critic.gamma` has no effect: a mixer's"),
     ];
     for (algorithm, told) in cases {
@@ -30,7 +29,7 @@ fn a_key_that_changes_nothing_is_told_with_the_reason() {
         assert!(matches!(&found[..], [one] if one.contains(told)), "{algorithm}: {found:?}");
     }
     let both =
-        "name = \"grpo\"\nepochs = 2\ntarget_kl = 0.1\nloss = { kl = \"k1\", kl_coef = 0.1 }";
+        "name = \"grpo\"\nepochs = 2\nearly_stop_kl = 0.1\nloss = { kl = \"k1\", kl_coef = 0.1 }";
     assert_eq!(idle(&format!("{TWO}[algorithm]\n{both}\n")), [] as [&str; 0]);
 }
 

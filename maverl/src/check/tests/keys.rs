@@ -1,4 +1,4 @@
-//! Keys, names and options that are not known, and values of the wrong type or size.
+//! Unknown keys, names and options, and values of the wrong type or size.
 
 use super::*;
 

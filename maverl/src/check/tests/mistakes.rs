@@ -1,8 +1,8 @@
-//! Mistakes that newcomers make, each with the words that must answer it.
+//! Frequent mistakes, each with words that the message must contain.
 
 use super::*;
 
-/// The problems of a configuration file of bytes, as a reader sees them, without line breaks of long messages.
+/// Returns the problems of a configuration file of bytes, as a reader sees them, without line breaks of long messages.
 fn told_of_bytes(bytes: &[u8]) -> String {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("run.toml");
@@ -17,7 +17,7 @@ fn plain(text: &str) -> String {
     lines.collect::<Vec<_>>().join(" ").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A configuration, and parts of the answer.
+/// A configuration, and parts of the message.
 type Mistake = (&'static str, &'static [&'static str]);
 
 #[track_caller]

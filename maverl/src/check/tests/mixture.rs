@@ -68,7 +68,7 @@ fn what_is_wrong_with_a_world_is_told_where_it_stands() {
     );
 }
 
-/// Acts in a shelf beside its component.
+/// An orchestra that acts in a library beside its component.
 struct Roam;
 
 impl Build for Roam {
@@ -93,7 +93,7 @@ impl Orchestra for Roam {
 
 impl OrchestraName for Roam {
     const NAME: &'static str = "debate/roam";
-    const SUMMARY: &'static str = "Acts in several components.";
+    const SUMMARY: &'static str = "Acts in several environments.";
     const NEEDS: &'static [&'static str] = &["any"];
 
     fn members(&self) -> Vec<Seat> {
@@ -116,7 +116,7 @@ fn an_orchestra_acts_in_the_worlds_that_it_names() {
     let plan = super::super::check(&text(toml), &roaming(), Purpose::Train).unwrap();
     let shelf = &plan.environments["shelf"];
     assert_eq!((shelf.name.as_str(), &shelf.options["top"]), ("library", &json!(9)));
-    // One that acts with whatever is understood plays where something is.
+    // An orchestra that accepts any actions runs in an environment that has some.
     assert_eq!(plan.environment.name, "library");
     let resolved = toml::to_string(&plan.config).unwrap();
     let again = super::super::check(&text(&resolved), &roaming(), Purpose::Train).unwrap();

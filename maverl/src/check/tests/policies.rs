@@ -1,4 +1,4 @@
-//! Which agents share a model, a copy, an optimizer.
+//! Models, copies and optimizers that agents share.
 
 use serde_json::json;
 
@@ -133,15 +133,15 @@ model = "large"
 "#,
         r#"
   x worker `shared` is model `large` for `search/answerer`, but model `small` for `search/verifier`
-    ,-[run.toml:7:10]
+    ,-[run.toml:7:16]
   7 | worker_group = "shared"
-    :          ^^^^|^^^
-    :              `-- for `search/verifier`
+    :                ^^^^|^^^
+    :                    `-- for `search/verifier`
   8 | [agents."search/answerer"]
   9 | model = "large"
  10 | worker_group = "shared"
-    :          ^^^^|^^^
-    :              `-- for `search/answerer`
+    :                ^^^^|^^^
+    :                    `-- for `search/answerer`
     `----
   help: a worker group holds one model: give one of them another `worker_group` name
 "#,
@@ -171,8 +171,8 @@ optim = { lr = 5e-6, warmup_steps = 3 }
    :                  `-- for `search/verifier`
    `----
   help: a policy has one value of it: write the same for both, or give `search/verifier` its own copy with
-        `worker_group = "verifier"` in `[agents."search/verifier"]`, or, with `lora` in `[models.small]`, its own
-        adapter with `adapter = "verifier"`
+        `worker_group = "verifier"` in `[agents."search/verifier"]`, or, with `lora` in `[models.small]`,
+        its own adapter with `adapter = "verifier"`
   x `optim.warmup_steps` is 3 for `search/verifier` and 0 for `search/answerer`, but both are policy `small`
    ,-[run.toml:5:37]
  5 | optim = { lr = 5e-6, warmup_steps = 3 }
@@ -180,8 +180,8 @@ optim = { lr = 5e-6, warmup_steps = 3 }
    :                                     `-- for `search/verifier`
    `----
   help: a policy has one value of it: write the same for both, or give `search/verifier` its own copy with
-        `worker_group = "verifier"` in `[agents."search/verifier"]`, or, with `lora` in `[models.small]`, its own
-        adapter with `adapter = "verifier"`
+        `worker_group = "verifier"` in `[agents."search/verifier"]`, or, with `lora` in `[models.small]`,
+        its own adapter with `adapter = "verifier"`
 "#,
     );
 }
@@ -211,8 +211,8 @@ optim.lr = 1e-7
    :              `-- for `search/verifier`
    `----
   help: a policy has one value of it: write the same for both, or give `search/answerer` its own copy with
-        `worker_group = "answerer"` in `[agents."search/answerer"]`, or, with `lora` in `[models.tiny]`, its own
-        adapter with `adapter = "answerer"`
+        `worker_group = "answerer"` in `[agents."search/answerer"]`, or, with `lora` in `[models.tiny]`, its
+        own adapter with `adapter = "answerer"`
 "#,
     );
 }

@@ -1,4 +1,4 @@
-//! Layers of the configuration, and what is wrong with the files themselves.
+//! Layers of the configuration, and problems of the files themselves.
 
 use serde_json::json;
 

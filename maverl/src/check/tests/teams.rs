@@ -1,4 +1,4 @@
-//! Who sits in the team, and where it works.
+//! Seats of the team, and its environments.
 
 use super::*;
 

@@ -24,15 +24,15 @@ use crate::runtime::{Batch, Completion, Objective, Policy, Request, Row, Runtime
 use crate::task::Task;
 use crate::trajectory::Seat;
 
-/// Prompts, tokens of each, and tokens of each reply.
+/// Number of prompts, of tokens per prompt, and of tokens per reply.
 pub(super) const ROWS: usize = 64;
 pub(super) const PROMPT: usize = 64;
 pub(super) const REPLY: usize = 64;
 
-/// Room for the longest prompts that are measured; costs nothing where they are short.
+/// Context for the longest measured prompts; it costs nothing for short ones.
 const CONTEXT: usize = 1024;
 
-/// A policy that is ready to be measured.
+/// A policy ready for measurements.
 pub(super) struct BenchFixture {
     runtime: Runtime,
     pub(super) policy: Policy,
@@ -41,7 +41,7 @@ pub(super) struct BenchFixture {
 }
 
 impl Size {
-    /// The shape of the model.
+    /// Returns the shape of the model.
     pub(super) fn shape(self) -> create::Size {
         let name = match self {
             Self::S => "bench-s",
@@ -54,12 +54,12 @@ impl Size {
 }
 
 impl BenchFixture {
-    /// Starts a runtime with a model of the size that is asked for, under further settings.
+    /// Starts a runtime with a model of the requested size, with additional settings.
     pub(super) fn start(args: &BenchArgs, set: &[&str]) -> Result<Self, Failure> {
         let dir = std::env::temp_dir().join(format!("maverl-bench-{}", std::process::id()));
         std::fs::create_dir_all(&dir)?;
         let started = Self::start_in(&dir, args, set);
-        // Its files are read, or nobody wants them any more.
+        // The files are read, or not needed after an error.
         drop(std::fs::remove_dir_all(&dir));
         started
     }
@@ -77,19 +77,19 @@ impl BenchFixture {
         Ok(Self { runtime, policy, size, parameters })
     }
 
-    /// Ends the runtime, and waits for that.
+    /// Stops the runtime, and waits for its end.
     pub(super) fn stop(self) {
         drop(self.policy);
         self.runtime.shutdown();
     }
 
-    /// Random token ids.
+    /// Returns random token ids.
     pub(super) fn ids(&self, seed: u64, len: usize) -> Vec<u32> {
         let vocab = self.size.vocab_size as f64;
         (0..len as u64).map(|i| (uniform(seed, i) * vocab) as u32).collect()
     }
 
-    /// Replies of exactly so many tokens.
+    /// Generates replies of exactly `len` tokens.
     pub(super) async fn replies(
         &self,
         prompts: &[Vec<u32>],
@@ -103,12 +103,12 @@ impl BenchFixture {
         Ok(futures::future::try_join_all(requests).await?)
     }
 
-    /// Lets the engine forget every prompt, as an update does: a hash of the weights is a barrier too.
+    /// Clears the engine's prompt cache, as an update does: a hash of the weights is a barrier too.
     pub(super) async fn forget(&self) -> Result<(), Failure> {
         Ok(self.policy.fingerprint().await.map(drop)?)
     }
 
-    /// Rows of random tokens, one of them the prompt.
+    /// Returns rows of random tokens, of which one is the prompt.
     pub(super) fn rows(&self, rows: usize) -> Vec<Row> {
         let row = |i| {
             let completion = self.ids(derive_seed(2, i), PROMPT + REPLY - 1);
@@ -124,26 +124,27 @@ impl BenchFixture {
         (0..rows as u64).map(row).collect()
     }
 
-    /// Operations of training on a token of a row: forward and backward of every weight, the embedding counted as the head
-    /// that it also is, and of attention.
+    /// Returns the operations of training per token of a row: forward and backward pass of every weight, with the
+    /// embedding counted as the tied head, and of attention.
     pub(super) fn training_flop(&self, tokens: usize) -> f64 {
         6.0 * self.parameters as f64 + 3.0 * self.attention_flop(tokens)
     }
 
-    /// Operations of generating a row of so many tokens, the last so many of them new. Only those need the head.
+    /// Returns the operations of generating a row of `tokens` tokens, the last `new` of them sampled. Only those need
+    /// the head.
     pub(super) fn rollout_flop(&self, tokens: usize, new: usize) -> f64 {
         let head = (self.size.vocab_size * self.size.hidden_size) as f64;
         let body = 2.0 * (self.parameters as f64 - head) + self.attention_flop(tokens);
         body * tokens as f64 + 2.0 * head * new as f64
     }
 
-    /// Operations of causal attention on a token, in the mean over a row of so many.
+    /// Returns the operations of causal attention per token, averaged over a row of `tokens`.
     fn attention_flop(&self, tokens: usize) -> f64 {
         4.0 * (self.size.num_hidden_layers * self.size.hidden_size) as f64 * tokens as f64 / 2.0
     }
 }
 
-/// A row to learn.
+/// Returns a row for training.
 pub(super) fn row(
     prompt: Vec<u32>,
     completion: Vec<u32>,
@@ -162,12 +163,13 @@ pub(super) fn row(
     }
 }
 
-/// Rows to learn from, in one optimizer step.
+/// Returns a batch of rows for one optimizer step.
 pub(super) fn batch(rows: Vec<Row>, objective: Objective) -> Batch {
     let longest = rows.iter().map(|row| row.completion.len()).max().unwrap_or(0);
     Batch {
         rows,
         objective,
+        surrogate: None,
         longest,
         early_stop_kl: 0.0,
         minibatches: 1,
@@ -177,7 +179,7 @@ pub(super) fn batch(rows: Vec<Row>, objective: Objective) -> Batch {
     }
 }
 
-/// Takes the stop ids from a model directory, so that `max_tokens` alone decides how long replies are.
+/// Removes the stop ids of a model directory, so that `max_tokens` alone determines the length of replies.
 fn without_stop_ids(dir: &Path) -> Result<(), Failure> {
     for (file, key) in [
         ("config.json", "eos_token_id"),
@@ -192,7 +194,7 @@ fn without_stop_ids(dir: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The configuration: every key has its default but those that are asked for.
+/// Returns the configuration: defaults, and the settings of the arguments.
 fn sources(dir: &Path, args: &BenchArgs, set: &[&str]) -> Sources {
     let threads = format!("runtime.threads={}", args.threads);
     let path = format!("models.any.path={:?}", dir.display().to_string());
@@ -202,7 +204,7 @@ fn sources(dir: &Path, args: &BenchArgs, set: &[&str]) -> Sources {
     all.fold(Sources::default().text("bench.toml", "", PathBuf::new()), Sources::with)
 }
 
-/// A team of one, which no episode is ever played with: a plan needs one.
+/// Returns a team of one agent. A plan needs one; no episode is run with it.
 fn registry() -> Result<Registry, Failure> {
     let declaration = |name| Declaration {
         name,
@@ -262,7 +264,7 @@ impl OrchestraName for Alone {
 mod tests {
     use super::*;
 
-    /// hidden_size, num_hidden_layers, num_attention_heads, num_key_value_heads, intermediate_size, vocab_size.
+    /// Returns hidden_size, num_hidden_layers, num_attention_heads, num_key_value_heads, intermediate_size, vocab_size.
     fn shape(size: Size) -> [usize; 6] {
         let shape = size.shape();
         [

@@ -1,4 +1,4 @@
-//! Speed of the machine: matrix products, beside the ceiling of their instructions, and memory.
+//! Speed of the machine: matrix products, compared with the ceiling of their instructions, and memory.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -11,18 +11,18 @@ use super::measure::median;
 use super::report::Figure;
 use super::{BenchArgs, Dtype};
 
-/// A product that is measured.
+/// A measured matrix product.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Shape {
     form: Form,
-    /// Rows and columns of the output, and terms of a sum.
+    /// Rows and columns of the output, and length of the inner dimension.
     sizes: [usize; 3],
 }
 
-/// The operation of a product, and the form of its right side.
+/// Operation of a product, and the form of its right side.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Form {
-    /// Two matrices as they are: `A B`.
+    /// Product of two unpacked matrices: `A B`.
     Plain,
     /// A layer with a weight that is packed once: `X Wᵀ`.
     PackedWeight,
@@ -46,18 +46,18 @@ const PRODUCTS: [Shape; 12] = [
     Shape { form: Form::PackedWeight, sizes: [1, 1408, 512] },
     Shape { form: Form::Plain, sizes: [64, 1408, 512] },
 ];
-/// The products whose speed is the limit of a model: an MLP's, on all rows of an update at size M.
+/// Products whose speed limits a model: those of an MLP, on all rows of an update at size M.
 const LIMITS: [Shape; 2] = [PRODUCTS[4], PRODUCTS[5]];
-/// Bytes of an array that memory is measured with.
+/// Bytes of the array for measuring memory.
 const ARRAY: usize = 1 << 30;
-/// Seconds that one measurement of a product takes, about.
+/// Approximate seconds of one measurement of a product.
 const SECONDS: f64 = 0.2;
-/// Seconds that one measurement in registers takes, about.
+/// Approximate seconds of one measurement in registers.
 const REGISTER_SECONDS: f64 = 0.02;
 
-/// GFLOP/s in registers and of products in both types, GB/s of memory.
+/// Measures GFLOP/s in registers and of products in both types, and GB/s of memory.
 pub(super) fn kernels(args: &BenchArgs) -> Vec<Figure> {
-    // In a process that measures nothing else, nobody has made the pool yet.
+    // This process measures nothing else, so the pool does not exist yet.
     drop(rayon::ThreadPoolBuilder::new().num_threads(args.threads).build_global());
     let repeats = args.repeats.get();
     let mut figures = Vec::new();
@@ -74,7 +74,7 @@ pub(super) fn kernels(args: &BenchArgs) -> Vec<Figure> {
     figures
 }
 
-/// GFLOP/s that a large product reaches.
+/// Measures GFLOP/s of a large product.
 pub(super) fn limit(dtype: Dtype) -> f64 {
     let precision = match dtype {
         Dtype::F32 => Precision::F32,
@@ -91,7 +91,7 @@ fn name(precision: Precision) -> &'static str {
     }
 }
 
-/// The loop of multiply-adds in registers, with as many steps as take a while.
+/// Loop of multiply-adds in registers, long enough to be measured.
 struct Registers {
     precision: Precision,
     steps: usize,
@@ -108,7 +108,7 @@ impl Registers {
         Self { precision, steps: steps as usize }
     }
 
-    /// GFLOP/s of all threads.
+    /// Returns GFLOP/s of all threads.
     fn speed(&self) -> f64 {
         let start = Instant::now();
         let done = black_box(multiply_add_registers(self.precision, self.steps));
@@ -116,8 +116,8 @@ impl Registers {
     }
 }
 
-/// GFLOP/s of a product, and its share of what registers reach. Both are measured in turn, as the speed of many machines
-/// drifts.
+/// Measures GFLOP/s of a product, and its share of the speed in registers. The two are measured alternately, since the
+/// speed of many machines drifts.
 fn product(
     precision: Precision,
     Shape { form, sizes: [m, n, k] }: Shape,
@@ -153,7 +153,7 @@ fn product(
     Figure::rate(what, "GFLOP/s", flop / 1e9, &seconds).below(median(&ceilings))
 }
 
-/// Copying and reading arrays that no cache holds.
+/// Measures copying and reading of arrays larger than any cache.
 fn memory(repeats: usize) -> [Figure; 2] {
     let (from, mut to) = (vec![1.0_f32; ARRAY / 4], vec![0.0_f32; ARRAY / 4]);
     let part = from.len().div_ceil(rayon::current_num_threads());
@@ -171,7 +171,7 @@ fn memory(repeats: usize) -> [Figure; 2] {
     ]
 }
 
-/// A sum in so many parts that adding waits for memory alone.
+/// Sums values in enough parts that memory is the only limit.
 fn sum(values: &[f32]) -> f32 {
     let mut sums = [0.0; 64];
     for values in values.chunks_exact(sums.len()) {
@@ -180,19 +180,19 @@ fn sum(values: &[f32]) -> f32 {
     sums.iter().sum()
 }
 
-/// Seconds of one call of `work`, measured over as many calls as take a while, so many times.
+/// Returns seconds per call of `work`, `repeats` times, each measured over many calls.
 fn seconds(repeats: usize, mut work: impl FnMut()) -> Vec<f64> {
     let calls = calls(&mut work);
     (0..repeats).map(|_| over(calls, &mut work)).collect()
 }
 
-/// Calls of `work` that take a while, after one that is not counted.
+/// Returns the number of calls of `work` in one measurement, determined after a warm-up call.
 fn calls(work: &mut impl FnMut()) -> usize {
     over(1, work);
     ((SECONDS / over(1, work)) as usize).clamp(1, 1_000_000)
 }
 
-/// Seconds of one of so many calls.
+/// Returns seconds per call, measured over `calls` calls.
 fn over(calls: usize, work: &mut impl FnMut()) -> f64 {
     let start = Instant::now();
     (0..calls).for_each(|_| work());

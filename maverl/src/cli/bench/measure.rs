@@ -1,11 +1,11 @@
-//! The clock and the memory.
+//! Measurement of time, processor use and memory.
 
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
 use super::Failure;
 
-/// Seconds that `work` takes, of each repeat after the first, which is not counted. `prepare` is not measured.
+/// Returns the seconds of `work` in each repeat after the first, which is not counted. `prepare` is not measured.
 pub(super) async fn timed<T>(
     repeats: NonZeroUsize,
     mut prepare: impl AsyncFnMut() -> Result<T, Failure>,
@@ -23,7 +23,7 @@ pub(super) async fn timed<T>(
     Ok(seconds)
 }
 
-/// The middle value, or the mean of the two in the middle; 0 of none.
+/// Returns the median, the mean of the two middle values for an even number; 0 for none.
 pub(super) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -34,13 +34,13 @@ pub(super) fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// What the processors did while something was measured.
+/// Processor use during a measurement.
 pub(super) struct Watch {
     start: Instant,
     before: Option<Busy>,
 }
 
-/// Processor seconds so far: of the whole machine, time that its host took from it included, and of this process.
+/// Processor seconds so far: of the whole machine, including time taken by its host, and of this process.
 struct Busy {
     machine: f64,
     own: f64,
@@ -51,8 +51,8 @@ impl Watch {
         Self { start: Instant::now(), before: Busy::now() }
     }
 
-    /// How many processors others kept busy since the start, in the mean, where the system tells. A measurement beside
-    /// others is worth little.
+    /// Returns the average number of processors that other processes used since the start, if the system reports it. A
+    /// measurement beside others is unreliable.
     pub(super) fn others(&self) -> Option<f64> {
         let (before, now) = (self.before.as_ref()?, Busy::now()?);
         let others = (now.machine - before.machine) - (now.own - before.own);
@@ -70,19 +70,19 @@ impl Busy {
         // user nice system idle iowait irq softirq steal; guests are counted in user already.
         let machine = machine.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
         let machine = machine.take(8).enumerate().filter(|(i, _)| ![3, 4].contains(i));
-        // The name of the program may hold anything; what follows its bracket has utime and stime at 11 and 12.
+        // The program's name may contain any character; after its bracket, utime and stime are at 11 and 12.
         let own = own.rsplit_once(')')?.1.split_whitespace().skip(11).take(2);
         Some(Self { machine: hundredths(machine.map(|(_, field)| field))?, own: hundredths(own)? })
     }
 }
 
-/// Seconds; the kernel counts in hundredths of one for everyone who asks.
+/// Parses seconds; the kernel reports hundredths of a second.
 fn hundredths<'a>(fields: impl Iterator<Item = &'a str>) -> Option<f64> {
     let all = fields.map(|field| field.parse::<u64>().ok()).sum::<Option<u64>>()?;
     Some(all as f64 / 100.0)
 }
 
-/// The most memory that this process ever held in bytes, where the system tells.
+/// Returns the peak memory of this process in bytes, if the system reports it.
 pub(super) fn peak() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

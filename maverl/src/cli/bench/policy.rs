@@ -1,6 +1,6 @@
 //! Rollout and updates of one policy.
 
-use maverl_kernels::advantage::{GroupRelative, group_relative};
+use maverl_kernels::advantage::{Baseline, Grouping, Relative, Singleton, relative};
 use maverl_kernels::sample::derive_seed;
 
 use super::fixture::{BenchFixture, PROMPT, REPLY, ROWS, batch, row};
@@ -9,11 +9,19 @@ use super::report::Figure;
 use super::{BenchArgs, Failure};
 use crate::runtime::Objective;
 
-/// Replies to a prompt in `grpo`.
+/// Number of replies per prompt in `grpo`.
 const GROUP: usize = 8;
 
+/// Advantages in `grpo`.
+const GRPO: Relative = Relative {
+    baseline: Baseline::Mean,
+    normalize_std: true,
+    eps: 1e-6,
+    singleton: Singleton::Raw,
+};
+
 impl BenchArgs {
-    /// How many rows are measured, each with what the figure is called.
+    /// Returns the numbers of rows to measure, each with the name of the figure.
     fn amounts(&self) -> Vec<(usize, String)> {
         let n = self.times.get();
         let powers = if n == 1 { vec![1] } else { vec![1, n, n * n] };
@@ -21,7 +29,7 @@ impl BenchArgs {
     }
 }
 
-/// Generated tokens a second: prefill and decoding.
+/// Measures generated tokens per second: prefill and decoding.
 pub(super) async fn rollout(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
     let fixture = BenchFixture::start(args, &[])?;
     let mut figures = Vec::new();
@@ -38,12 +46,12 @@ pub(super) async fn rollout(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
     Ok(figures)
 }
 
-/// Tokens a second of an update by the clipped surrogate.
+/// Measures tokens per second of an update by the clipped surrogate.
 pub(super) async fn train(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
     update(args, Objective::PolicyGradient).await
 }
 
-/// Tokens a second of an update by likelihood.
+/// Measures tokens per second of an update by likelihood.
 pub(super) async fn sft(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
     update(args, Objective::Supervised).await
 }
@@ -62,18 +70,18 @@ async fn update(args: &BenchArgs, objective: Objective) -> Result<Vec<Figure>, F
     Ok(figures)
 }
 
-/// Steps a minute: replies to prompts, advantages within each group, an update.
+/// Measures steps per minute: replies to prompts, advantages within each group, an update.
 pub(super) async fn grpo(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
     let fixture = BenchFixture::start(args, &[])?;
     let prompts: Vec<Vec<u32>> =
         (0..ROWS as u64).map(|i| fixture.ids(derive_seed(0, i / GROUP as u64), PROMPT)).collect();
-    let (rows, groups): (Vec<usize>, Vec<usize>) = (0..ROWS).map(|i| (i, i / GROUP)).unzip();
+    let groups: Vec<usize> = (0..ROWS).map(|i| i / GROUP).collect();
     let step = async |()| {
         let replies = fixture.replies(&prompts, REPLY).await?;
         let odd = |ids: &[u32]| ids.iter().filter(|id| **id % 2 == 1).count() as f64;
         let rewards: Vec<f64> =
             replies.iter().map(|reply| odd(&reply.ids) / REPLY as f64).collect();
-        let (advantages, _) = group_relative(&rewards, &rows, &groups, &GroupRelative::default());
+        let (advantages, _) = relative(&rewards, &Grouping::rows(&groups), None, &GRPO);
         let learned =
             prompts.iter().zip(replies).zip(advantages).map(|((prompt, reply), advantage)| {
                 row(prompt.clone(), reply.ids, reply.logprobs, advantage as f32)

@@ -1,4 +1,4 @@
-//! What was measured, for people and for machines.
+//! Results of measurements, for people and for machines.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,28 +7,28 @@ use super::{BenchArgs, Dtype, Part, Size};
 use crate::plan;
 use crate::table::Table;
 
-/// Everything that was measured of a part.
+/// Results of one part.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Report {
     part: Part,
     size: Size,
     dtype: Dtype,
     threads: usize,
-    /// The path of vector instructions.
+    /// Vector instructions in use.
     simd: String,
     figures: Vec<Figure>,
     /// GFLOP/s of a large matrix product, measured after the part in the same process.
     #[serde(skip_serializing_if = "Option::is_none")]
     matmul_gflops: Option<f64>,
-    /// The most memory that the process held, where the system tells.
+    /// Peak memory of the process, if the system reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) peak_bytes: Option<u64>,
-    /// How many processors others kept busy meanwhile, in the mean, where the system tells.
+    /// Average number of processors that other processes used meanwhile, if the system reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) other_cores: Option<f64>,
 }
 
-/// A number that was measured several times.
+/// A repeatedly measured number.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Figure {
     pub(super) what: String,
@@ -36,21 +36,21 @@ pub(super) struct Figure {
     pub(super) median: f64,
     min: f64,
     max: f64,
-    /// In the order in which they were measured.
+    /// Values in the order of measurement.
     values: Vec<f64>,
-    /// Of the median.
+    /// GFLOP/s of the median.
     #[serde(skip_serializing_if = "Option::is_none")]
     gflops: Option<f64>,
-    /// Of what the matrix product reaches.
+    /// Share of the matrix product's speed.
     #[serde(skip_serializing_if = "Option::is_none")]
     share: Option<f64>,
-    /// Of what the path's multiply-adds reach in registers.
+    /// Share of the speed of multiply-adds in registers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) ceiling_share: Option<f64>,
 }
 
 impl Figure {
-    /// A number that was measured as it is.
+    /// Creates a figure from measured values.
     pub(super) fn new(what: impl Into<String>, unit: impl Into<String>, values: Vec<f64>) -> Self {
         Self {
             what: what.into(),
@@ -65,18 +65,18 @@ impl Figure {
         }
     }
 
-    /// A rate: `amount` in each of these many seconds.
+    /// Creates a rate: `amount` per time, for each of the measured seconds.
     pub(super) fn rate(what: impl Into<String>, unit: &str, amount: f64, seconds: &[f64]) -> Self {
         Self::new(what, unit, seconds.iter().map(|seconds| amount / seconds).collect())
     }
 
-    /// With the operations behind one of the unit.
+    /// Adds the operations per unit.
     pub(super) fn of_flop(mut self, flop: f64) -> Self {
         self.gflops = Some(self.median * flop / 1e9);
         self
     }
 
-    /// With the median's share of a ceiling in the same unit.
+    /// Adds the median's share of a ceiling in the same unit.
     pub(super) fn below(mut self, ceiling: f64) -> Self {
         self.ceiling_share = Some(self.median / ceiling);
         self
@@ -109,7 +109,7 @@ impl Report {
     }
 }
 
-/// A line per figure, of at most so many columns.
+/// Formats one line per figure, of at most `width` columns.
 pub(super) fn table(reports: &[Report], width: usize) -> String {
     let Some(Report { size, dtype, threads, simd, .. }) = reports.first() else {
         return String::new();
@@ -137,11 +137,11 @@ const HEADER: [&str; 11] = [
     "peak",
     "others",
 ];
-/// The columns that hold numbers.
+/// Columns of numbers.
 const NUMBERS: [usize; 8] = [2, 3, 4, 6, 7, 8, 9, 10];
 
 impl Report {
-    /// A line of the table; what belongs to the part as a whole stands in the first.
+    /// Formats a line of the table; values of the whole part are in the first.
     fn line(&self, figure: &Figure, first: bool) -> [String; 11] {
         let some = |value: Option<String>| value.unwrap_or_default();
         let percent =
@@ -163,7 +163,7 @@ impl Report {
     }
 }
 
-/// As many digits as a measurement is worth.
+/// Rounds to the significant digits of a measurement.
 fn rounded(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),

@@ -1,4 +1,4 @@
-//! The retriever's server under many clients.
+//! The retriever's server under concurrent clients.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,17 +14,18 @@ use crate::data::{self, Bounds};
 use crate::env::EnvError;
 use crate::env::search::{BatchedSearch, Index, Retriever, serve};
 
-/// Clients, each of which asks again as soon as it is answered.
+/// Number of clients, each of which sends the next query after an answer.
 const CLIENTS: usize = 64;
-/// Queries of a client.
+/// Number of queries per client.
 const QUERIES: usize = 100;
-/// Documents that a query gets.
+/// Number of documents per query.
 const TOP_K: usize = 3;
 
-/// Queries a second, and the latency that half and 99 of 100 of them do not exceed. Server and clients share the machine.
+/// Measures queries per second, and the median and the 99th percentile of the latency. Server and clients share the
+/// machine.
 pub(super) async fn retriever(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
     let base = Path::new("");
-    // Without a cache, on both sides: queries are asked again and again.
+    // No cache on either side: queries are repeated.
     let batched = Arc::new(BatchedSearch::new(
         Index::new(data::corpus(&args.corpus, base, Bounds::default())?)?,
         0,
@@ -59,7 +60,7 @@ pub(super) async fn retriever(args: &BenchArgs) -> Result<Vec<Figure>, Failure> 
     ])
 }
 
-/// Every client asks its questions, one after the other. Gives the milliseconds that each took, ascending.
+/// Sends the questions of all clients, one at a time per client. Returns the milliseconds of each, ascending.
 async fn storm(client: &Arc<Retriever>, questions: &Arc<[String]>) -> Result<Vec<f64>, EnvError> {
     let clients = (0..CLIENTS).map(async |number| {
         let mut latencies = Vec::with_capacity(QUERIES);
@@ -76,7 +77,7 @@ async fn storm(client: &Arc<Retriever>, questions: &Arc<[String]>) -> Result<Vec
     Ok(latencies)
 }
 
-/// The smallest of ascending values that `percent` of them do not exceed; 0 of none.
+/// Returns the smallest of ascending values that `percent` of them do not exceed; 0 for none.
 fn percentile(ascending: &[f64], percent: usize) -> f64 {
     let place = (ascending.len() * percent).div_ceil(100).saturating_sub(1);
     ascending.get(place).copied().unwrap_or_default()

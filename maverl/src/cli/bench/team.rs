@@ -1,4 +1,4 @@
-//! Episodes of a team with a slow tool, each at its own pace and all in lock-step; and what a shared prompt saves.
+//! Episodes of a team with a slow tool, asynchronous and in lock-step; and the savings of a shared prompt.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,22 +16,23 @@ use crate::runtime::{Policy, Request, RuntimeError};
 
 const EPISODES: u64 = 64;
 const AGENTS: usize = 3;
-/// Tokens that every prompt begins with, and of the question that follows them.
+/// Number of tokens of the common prefix of all prompts, and of the question after it.
 const SHARED: usize = 128;
 const QUESTION: usize = 16;
-/// Replies have a geometric length of this mean, cut off.
+/// Mean of the geometric, truncated length of replies.
 const MEAN_REPLY: f64 = 32.0;
 const LONGEST_REPLY: usize = 128;
-/// The tool takes an exponential time of this mean.
+/// Mean of the exponential duration of the tool.
 const MEAN_TOOL: Duration = Duration::from_millis(20);
-/// Calls of an episode: the fewest, and how many numbers there are from there on.
+/// Number of calls of an episode: the minimum, and the number of possible values.
 const CALLS: (usize, usize) = (3, 7);
 
-/// Replies to a prompt of so many tokens, of which a prefix cache computes one.
+/// Number of replies to a prompt, of which a prefix cache computes one.
 const GROUP: usize = 8;
 const LONG_PROMPT: usize = 512;
 
-/// Reply tokens a second, at its own pace and in lock-step, and prompt tokens computed with and without prefix cache.
+/// Measures reply tokens per second, asynchronous and in lock-step, and prompt tokens computed with and without prefix
+/// cache.
 pub(super) async fn team(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
     let mut figures = paces(args).await?;
     let [on, off] = [prefill(args, true).await?, prefill(args, false).await?];
@@ -41,20 +42,20 @@ pub(super) async fn team(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
     Ok(figures)
 }
 
-/// What is drawn of an episode before it is played.
+/// Random draws of an episode, made before it is run.
 struct Episode {
     question: Vec<u32>,
     calls: Vec<Call>,
 }
 
-/// One agent's turn, and the tool after it.
+/// One agent's turn, and the tool call after it.
 struct Call {
     sampling: Arc<Sampling>,
     seed: u64,
     tool: Duration,
 }
 
-/// The same episodes at both paces, in turn. They say the same, to the token.
+/// Measures the same episodes in both modes, alternately. Their tokens are equal.
 async fn paces(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
     let fixture = BenchFixture::start(args, &[])?;
     let shared = fixture.ids(1, SHARED);
@@ -96,7 +97,7 @@ impl Episode {
         Self { calls: calls.collect(), question: fixture.ids(derive_seed(8, index), QUESTION) }
     }
 
-    /// What the agent of a call is given: what all share, who it is, the question, and what was said last.
+    /// Returns the prompt of a call: the common prefix, the agent's role, the question, and the last replies.
     fn prompt(&self, shared: &[u32], call: usize, said: &[Vec<u32>]) -> Vec<u32> {
         let who = [(call % AGENTS) as u32];
         let last = said.last().map_or(&[][..], Vec::as_slice);
@@ -123,7 +124,7 @@ impl Call {
 /// Replies of each episode.
 type Replies = Vec<Vec<Vec<u32>>>;
 
-/// Every episode goes on as soon as its reply, and then its tool, is there.
+/// Continues every episode as soon as its reply, and then its tool, has ended.
 async fn at_own_pace(
     policy: &Policy,
     shared: &[u32],
@@ -140,7 +141,7 @@ async fn at_own_pace(
     .await
 }
 
-/// A turn of every episode is one batch; then all tools; then the next turn.
+/// Runs one turn of every episode as a batch, then all tools, then the next turn.
 async fn in_lock_step(
     policy: &Policy,
     shared: &[u32],
@@ -161,7 +162,7 @@ async fn in_lock_step(
     Ok(said)
 }
 
-/// Prompt tokens that the engine computes for a group, and milliseconds until each member has its first token.
+/// Measures the prompt tokens that the engine computes for a group, and the milliseconds to each member's first token.
 async fn prefill(args: &BenchArgs, cached: bool) -> Result<[Figure; 2], Failure> {
     let fixture = BenchFixture::start(args, &[&format!("runtime.prefix_cache={cached}")])?;
     let prompts = vec![fixture.ids(3, LONG_PROMPT); GROUP];
@@ -193,7 +194,7 @@ mod tests {
         let calls: Vec<Call> = (0..20_000).map(|seed| Call::draw(&mut draw, seed)).collect();
         let mean = |of: fn(&Call) -> f64| calls.iter().map(of).sum::<f64>() / calls.len() as f64;
         let tokens = mean(|call| call.sampling.max_tokens as f64);
-        // Cutting at 128 takes (1 - 1/32)^128 of the mean of 32.
+        // Truncation at 128 reduces the mean of 32 by (1 - 1/32)^128 of it.
         assert!((tokens - 31.45).abs() < 0.8, "{tokens}");
         let tool = mean(|call| call.tool.as_secs_f64());
         assert!((tool - MEAN_TOOL.as_secs_f64()).abs() < 1e-3, "{tool}");

@@ -1,4 +1,4 @@
-//! Keys and tables of a configuration, explained from the text that `docs/src/config.md` shows.
+//! Explanations of keys and tables of a configuration, from the text of `docs/src/config.md`.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use crate::registry::{Declaration, Registry};
 use crate::table::{Table, paragraphs};
 
 /// Pages of the book, by the tables that they are about; the first that fits.
-const PAGES: [(&str, &str); 21] = [
+const PAGES: [(&str, &str); 23] = [
     ("task.mixture", "mixture.md"),
     ("task", "corpora.md"),
     ("orchestra", "teams.md"),
@@ -27,6 +27,8 @@ const PAGES: [(&str, &str); 21] = [
     ("algorithm.preference", "algorithms/dpo.md"),
     ("algorithm.happo", "algorithms/happo.md"),
     ("algorithm.influence", "algorithms/maporl.md"),
+    ("algorithm.advantage", "estimator.md"),
+    ("algorithm.surrogate", "estimator.md"),
     ("algorithm", "algorithms/index.md"),
     ("rewards", "declare.md"),
     ("eval", "compare.md"),
@@ -43,7 +45,7 @@ const LEVELS: [(&str, &str); 4] = [
     ("run", "one for the run"),
 ];
 
-/// Every table with what it is about.
+/// Lists every table with its purpose.
 pub(super) fn tables(width: usize) -> String {
     let mut table = Table::plain(["table", "what it is about"]).prose(&[1]);
     table.row(["(before any table)", "the run: `seed`, `steps`"]);
@@ -55,7 +57,7 @@ pub(super) fn tables(width: usize) -> String {
     format!("{}\n\n{}", table.draw(width), paragraphs(more, width))
 }
 
-/// Explanation of the key or table with this name, or of all whose names end so.
+/// Explains the key or table with this name, or all whose names end with it.
 pub(super) fn explain(name: &str, registry: &Registry, width: usize) -> Result<String, Failure> {
     let name = name.trim_matches(['[', ']', ' ']);
     let found = match reference::find(name) {
@@ -95,7 +97,7 @@ fn unknown(name: &str) -> Failure {
     ))
 }
 
-/// The keys of a table, and the tables in it.
+/// Lists the keys of a table, and its nested tables.
 fn table(item: &Item, width: usize) -> String {
     let mut keys = Table::plain(["key", "default", "level", "what it is"]).prose(&[3]);
     let inside = |other: &&Item| {
@@ -118,7 +120,7 @@ fn table(item: &Item, width: usize) -> String {
     format!("{}{keys}\n\n{end}", paragraphs(&title, width))
 }
 
-/// The default as TOML, or that there is none.
+/// Formats the default as TOML, or states that there is none.
 fn default(item: &Item, entry: &Entry) -> String {
     if !entry.example {
         return entry.value.clone();
@@ -131,7 +133,7 @@ fn default(item: &Item, entry: &Entry) -> String {
     found.filter(|value| !value.is_null()).map_or_else(|| "none".to_owned(), Value::to_string)
 }
 
-/// The defaults of tables that are there only where they are written.
+/// Returns the defaults of optional tables.
 fn optional_tables() -> Value {
     json!({
         "task": { "mixture": { "NAME": ComponentConfig::default() } },
@@ -142,7 +144,7 @@ fn optional_tables() -> Value {
     })
 }
 
-/// Everything about one key.
+/// Explains one key.
 fn key(item: &Item, entry: &Entry, width: usize) -> String {
     let name = item.name();
     let mut lines = Table::plain(["", ""]).prose(&[1]);
@@ -165,9 +167,9 @@ fn key(item: &Item, entry: &Entry, width: usize) -> String {
     format!("{name}\n{}\n\n{}", paragraphs(&format!("  {}", item.meaning), width), lines.join("\n"))
 }
 
-/// The type of a key, with its range.
+/// Describes the type of a key, with its range.
 fn kind(item: &Item) -> String {
-    // Seats are numbers, and names of users are what they like.
+    // Seats are numbers; user-defined names are arbitrary.
     let path: Vec<String> = item
         .path
         .iter()
@@ -182,7 +184,7 @@ fn kind(item: &Item) -> String {
     }
 }
 
-/// Ways to set the key without a file.
+/// Lists the ways to set the key without a file.
 fn set(item: &Item, entry: &Entry) -> String {
     let name = item.name();
     let quote = if name.contains('"') || entry.value.contains('"') { "'" } else { "" };
@@ -193,7 +195,7 @@ fn set(item: &Item, entry: &Entry) -> String {
     }
 }
 
-/// The presets that set a key of the algorithm, each with its value.
+/// Lists the algorithm presets that set a key, each with its value.
 fn presets(path: &[String]) -> Option<String> {
     let ([first], rest) = path.split_at_checked(1)? else { return None };
     if first != "algorithm" || rest == ["name"] {
@@ -216,7 +218,7 @@ fn page(name: &str) -> &'static str {
     PAGES.iter().find(about).map_or("config.md", |(_, page)| page)
 }
 
-/// Options of what is linked that have a name.
+/// Lists the options of linked components with a given name.
 fn options(name: &str, registry: &Registry) -> Vec<String> {
     let path = reference::parts(name);
     let Some(option) = path.last() else { return Vec::new() };
@@ -237,6 +239,12 @@ fn options(name: &str, registry: &Registry) -> Vec<String> {
     }
     for entry in registry.environments.values() {
         add("environment", "[environment]".to_owned(), &entry.declaration);
+    }
+    for entry in registry.advantages.values() {
+        add("advantage", "[algorithm.advantage]".to_owned(), &entry.declaration);
+    }
+    for entry in registry.surrogates.values() {
+        add("surrogate", "[algorithm.surrogate]".to_owned(), &entry.declaration);
     }
     for entry in registry.agents.values() {
         let name = entry.declaration.name;

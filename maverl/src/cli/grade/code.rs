@@ -10,14 +10,14 @@ use crate::cli::Failure;
 use crate::data;
 use crate::env::code::{Judge, Problem, SECONDS, program};
 
-/// A row with its task, understood.
+/// A row with its parsed task.
 pub(super) struct Row {
     object: Map<String, Value>,
     completion: String,
     problem: Problem,
 }
 
-/// CriticInput `{"completion": "..", "task": {..}}`; the task is a row as training reads it.
+/// Reads `{"completion": "..", "task": {..}}`; the task is a row in the format of training.
 pub(super) fn row(object: Map<String, Value>) -> Result<Row, String> {
     let keys: Vec<&String> = object.keys().collect();
     let value =
@@ -34,10 +34,10 @@ pub(super) fn row(object: Map<String, Value>) -> Result<Row, String> {
     Ok(Row { completion, problem, object })
 }
 
-/// The row with what is said of it, and why nothing could be said.
+/// The row with its result, and the reason if it could not be graded.
 type Graded = (Map<String, Value>, Option<String>);
 
-/// Judges every row, as many at once as there are cores. A row that cannot be judged comes with the reason.
+/// Grades every row, in parallel on all cores. A row that cannot be graded is returned with the reason.
 pub(super) fn graded(
     rows: Vec<Row>,
     python: &str,

@@ -1,4 +1,4 @@
-//! The page of the command line in the book, held to the definition.
+//! Comparison of the book's page of the command line with the definition.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::*;
 /// Variable that makes the test write the page instead of comparing it.
 const WRITE: &str = "WRITE_BOOK";
 
-/// Start of the part that is written from the definition.
+/// Start of the generated part.
 const MARK: &str =
     "<!-- From here on the page is written from the definition of the command line. -->\n";
 
@@ -18,7 +18,7 @@ fn book(page: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src").join(page)
 }
 
-/// The commands that do something, by the words that call them.
+/// Returns the commands without subcommands, by the words that call them.
 fn leaves() -> Vec<(String, Command)> {
     let all = commands(&examples::shown(Cli::command()), &[]);
     all.into_iter()
@@ -32,7 +32,7 @@ fn reference() -> String {
     sections.collect::<Vec<_>>().join("\n")
 }
 
-/// The section of a command: what it does, examples, arguments.
+/// Formats the section of a command: its purpose, examples, arguments.
 fn section(words: &str, command: &Command) -> String {
     let about = command.get_long_about().or(command.get_about()).unwrap().to_string();
     let mut text = format!("## `maverl {words}`\n\n{}\n\n```sh\n", sentence(about));
@@ -50,12 +50,12 @@ fn section(words: &str, command: &Command) -> String {
     text
 }
 
-/// A text with the full stop that clap takes from short ones.
+/// Adds the full stop that clap removes from short texts.
 fn sentence(text: String) -> String {
     if text.ends_with(['.', ']', ':']) { text } else { text + "." }
 }
 
-/// An argument as it is written.
+/// Formats an argument as it is written.
 fn named(argument: &Arg) -> String {
     let value = argument.get_value_names().and_then(|names| names.first());
     let value = value.map(ToString::to_string).unwrap_or_default();

@@ -12,7 +12,7 @@ use crate::train::RunSummary;
 
 const WIDTHS: [usize; 3] = [60, 80, 120];
 
-/// Draws at each width; no line may be wider, and every part has to be there.
+/// Draws at each width; no line may be wider, and all parts must be present.
 #[track_caller]
 fn drawn(parts: &[&str], draw: impl Fn(usize) -> String) {
     for width in WIDTHS {

@@ -1,5 +1,5 @@
-//! How large a Parquet file is once it is unpacked, from its footer and the headers of its pages: the crate that reads it
-//! allocates what they say.
+//! Decompressed size of a Parquet file, from its footer and the headers of its pages: the crate that reads it allocates
+//! the sizes that they state.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -12,39 +12,39 @@ use super::Wrong;
 use super::thrift::{Field, I32, LIST, Reader, STRUCT};
 use crate::data::bounds::Bounds;
 
-/// Levels of nested columns.
+/// Maximum depth of nested columns.
 const DEEPEST: usize = 64;
-/// Bytes of a footer, and of the header of a page.
+/// Maximum size in bytes of a footer and of a page header.
 const FOOTER: u64 = 64 << 20;
 const HEADER: u64 = 16 << 20;
-/// Bytes that a value of a list takes when its row is read, whatever it is in the file.
+/// Memory in bytes of a list's value when its row is read, whatever its size in the file.
 const VALUE: u64 = 64;
 
-/// What follows the header of a page.
+/// Contents of a page header.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Page {
     packed: u64,
     unpacked: u64,
     values: u64,
-    /// Bytes at its start that are never packed.
+    /// Number of bytes at the start of the page that are never compressed.
     levels: u64,
-    /// Bytes of the header itself.
+    /// Size of the header itself in bytes.
     header: u64,
 }
 
-/// Refuses a schema that is nested so deeply that reading it would end the process.
+/// Rejects a schema that is nested so deeply that reading it would overflow the stack.
 pub(super) fn schema(file: &mut File) -> Result<(), Wrong> {
     let footer = footer(file).map_err(Wrong::Io)?;
     match footer.as_deref().map(depth) {
         Some(Some(depth)) if depth > DEEPEST => {
             Err(Wrong::Damaged(format!("its columns are nested {depth} deep; {DEEPEST} are read")))
         }
-        // What is wrong with it otherwise is found by the crate.
+        // The crate reports other problems.
         _ => Ok(()),
     }
 }
 
-/// The bytes of the footer; `None` where there is none.
+/// Reads the bytes of the footer; `None` if there is none.
 fn footer(file: &mut File) -> io::Result<Option<Vec<u8>>> {
     let size = file.metadata()?.len();
     if size < 12 {
@@ -65,7 +65,7 @@ fn footer(file: &mut File) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// How deep the columns of a footer are nested.
+/// Returns the maximum depth of the columns of a footer.
 fn depth(footer: &[u8]) -> Option<usize> {
     let mut reader = Reader::new(footer);
     let mut last = 0;
@@ -79,7 +79,7 @@ fn depth(footer: &[u8]) -> Option<usize> {
         if kind != STRUCT {
             return None;
         }
-        // Of each group that is open, how many of its children are to come.
+        // Number of remaining children of each open group.
         let (mut open, mut deepest): (Vec<i64>, _) = (Vec::new(), 0);
         for _ in 0..size {
             let children = children(&mut reader)?;
@@ -99,7 +99,7 @@ fn depth(footer: &[u8]) -> Option<usize> {
     None
 }
 
-/// How many children an element of a schema has.
+/// Returns the number of children of a schema element.
 fn children(reader: &mut Reader<'_>) -> Option<i64> {
     let (mut last, mut children) = (0, 0);
     while let Some(Field { id, kind }) = reader.field(last)? {
@@ -112,7 +112,7 @@ fn children(reader: &mut Reader<'_>) -> Option<i64> {
     Some(children)
 }
 
-/// Refuses a file whose pages are larger than the bounds, or than they say.
+/// Rejects a file whose pages exceed the limits, or their stated sizes.
 pub(super) fn sizes(
     file: &mut File,
     metadata: &ParquetMetaData,
@@ -143,7 +143,7 @@ fn damaged(what: &str) -> Wrong {
     Wrong::Damaged(what.to_owned())
 }
 
-/// Where a column's pages begin and end.
+/// Returns the byte range of a column's pages.
 fn range(column: &ColumnChunkMetaData) -> Option<(u64, u64)> {
     let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
     let (start, length) =
@@ -151,7 +151,7 @@ fn range(column: &ColumnChunkMetaData) -> Option<(u64, u64)> {
     Some((start, start.checked_add(length)?))
 }
 
-/// The header of the page at a place.
+/// Reads the header of the page at an offset.
 fn page(file: &mut File, at: u64) -> Result<Page, Wrong> {
     let mut length = 1 << 10;
     loop {
@@ -160,14 +160,14 @@ fn page(file: &mut File, at: u64) -> Result<Page, Wrong> {
         file.by_ref().take(length).read_to_end(&mut bytes).map_err(Wrong::Io)?;
         match header(&bytes) {
             Some(page) => return Ok(page),
-            // It may be longer than what was read of it.
+            // The header may be longer than the bytes read.
             None if bytes.len() as u64 == length && length < HEADER => length *= 16,
             None => return Err(damaged("the header of a page cannot be read")),
         }
     }
 }
 
-/// CriticInput a page's header: 2 and 3 are its sizes, and 5 or 8 a struct of what is in it.
+/// Parses a page's header: fields 2 and 3 are its sizes, and 5 or 8 a struct about its contents.
 fn header(bytes: &[u8]) -> Option<Page> {
     let mut reader = Reader::new(bytes);
     let (mut page, mut last) = (Page::default(), 0);
@@ -185,7 +185,8 @@ fn header(bytes: &[u8]) -> Option<Page> {
     Some(page)
 }
 
-/// CriticInput what is in a page: 1 is how many values, and some are lengths of levels, which the second version does not pack.
+/// Parses the contents of a page header: field 1 is the number of values. Some fields are lengths of levels, which
+/// version 2 does not compress.
 fn contents(reader: &mut Reader<'_>, page: &mut Page, levels: &[i64]) -> Option<()> {
     let mut last = 0;
     while let Some(Field { id, kind }) = reader.field(last)? {
@@ -201,13 +202,13 @@ fn contents(reader: &mut Reader<'_>, page: &mut Page, levels: &[i64]) -> Option<
     Some(())
 }
 
-/// Refuses a page that gzip unpacks to more than its header says: the crate unpacks all of it.
+/// Rejects a page that gzip decompresses to more than its header states: the crate decompresses all of it.
 fn packed_by_gzip(file: &mut File, at: u64, page: &Page) -> Result<(), Wrong> {
     let start = at.saturating_add(page.header).saturating_add(page.levels);
     file.seek(SeekFrom::Start(start)).map_err(Wrong::Io)?;
     let packed = io::BufReader::new(file.take(page.packed.saturating_sub(page.levels)));
     let most = page.unpacked.saturating_add(1);
-    // What is no gzip is left to the crate, which unpacks no more of it than this does.
+    // Invalid gzip data is left to the crate, which decompresses no more of it than this function.
     match io::copy(&mut MultiGzDecoder::new(packed).take(most), &mut io::sink()) {
         Ok(length) if length == most => Err(damaged("a page unpacks to more than its header says")),
         _ => Ok(()),
@@ -218,7 +219,7 @@ fn packed_by_gzip(file: &mut File, at: u64, page: &Page) -> Result<(), Wrong> {
 mod tests {
     use super::*;
 
-    /// A footer of a schema in which each group has one child.
+    /// Creates a footer of a schema in which each group has one child.
     fn nested(depth: usize) -> Vec<u8> {
         let mut bytes = vec![0x15, 2, 0x19, 0xfc];
         let mut size = depth + 1;
@@ -228,7 +229,7 @@ mod tests {
         }
         bytes.push(size as u8);
         for _ in 0..depth {
-            // Field 4 is the name, field 5 how many children there are.
+            // Field 4 is the name, field 5 the number of children.
             bytes.extend([0x48, 1, b'a', 0x15, 2, 0]);
         }
         bytes.extend([0x48, 1, b'b', 0, 0]);
@@ -246,7 +247,7 @@ mod tests {
 
     #[test]
     fn sizes_and_values_are_found_in_a_header() {
-        // Type 0, 300 bytes unpacked, 10 packed, a checksum, and a data page of 1000 values with statistics.
+        // Type 0, 300 bytes uncompressed, 10 compressed, a checksum, and a data page of 1000 values with statistics.
         let bytes = [
             &[0x15, 0, 0x15, 0xd8, 0x04, 0x15, 20, 0x15, 2][..],
             &[0x1c, 0x15, 0xd0, 0x0f, 0x15, 0, 0x15, 6, 0x15, 6, 0x1c, 0x18, 1, b'x', 0, 0, 0],
@@ -259,7 +260,7 @@ mod tests {
             Some(Page { packed: 10, unpacked: 300, values: 1000, levels: 0, header: 26 })
         );
         assert_eq!(header(&bytes[..20]), None);
-        // One of the second version, with 3 and 4 bytes of levels.
+        // A page of version 2, with 3 and 4 bytes of levels.
         let bytes = [
             &[0x15, 6, 0x15, 0xd8, 0x04, 0x15, 20, 0x5c][..],
             &[0x15, 8, 0x15, 0, 0x15, 8, 0x15, 0, 0x15, 6, 0x15, 8, 0x11, 0, 0],

@@ -1,15 +1,15 @@
-//! Panics of a library that become errors, without a word on standard error.
+//! Conversion of a library's panics to errors, without output on standard error.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
 
 thread_local! {
-    /// Whether panics of this thread are caught, and so not for the terminal.
+    /// True while panics of this thread are caught and not printed.
     static CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Does some work whose panic is an error. The hook that prints panics goes on for every other thread, and for this one
+/// Runs work and converts its panic to an error. The panic hook stays active for every other thread, and for this one
 /// afterwards.
 pub(super) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();

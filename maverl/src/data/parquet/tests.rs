@@ -27,7 +27,7 @@ fn rows_of_verl_are_tasks() {
     let all = read("verl.parquet", ALL, &directory()).unwrap();
     let ids: Vec<String> = all.iter().map(|task| task.id.clone()).collect();
     assert_eq!(ids, (1..=22).map(|id| id.to_string()).collect::<Vec<_>>());
-    // What a row does not have is not there.
+    // Missing values of a row are omitted.
     let last = &all[21];
     assert_eq!((last.source.as_str(), last.data.len()), ("verl", 0), "{:?}", last.data);
     assert_eq!(read("verl.parquet", "test", &directory()).unwrap()[0].data["answers"][0], "0");
@@ -71,7 +71,7 @@ fn a_file_that_holds_no_tasks_is_named() {
     }
 }
 
-/// CriticInput it as a file; a damaged one may give an error or other rows, and must give back.
+/// Reads bytes as a file; a damaged one may give an error or other rows, but must return.
 fn survives(bytes: &[u8], directory: &Path) -> bool {
     std::fs::write(directory.join("rows.parquet"), bytes).unwrap();
     read("rows.parquet", ALL, directory).is_ok()

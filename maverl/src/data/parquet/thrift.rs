@@ -1,15 +1,15 @@
-//! As much of Thrift's compact protocol as it takes to find numbers in headers of Parquet files.
+//! Subset of Thrift's compact protocol that finds numbers in headers of Parquet files.
 
-/// Structs in structs are skipped to this depth.
+/// Maximum depth of nested structs that are skipped.
 const DEEPEST: usize = 32;
 
-/// Bytes of a struct, read from its start.
+/// Reader of a struct's bytes.
 pub(super) struct Reader<'b> {
     bytes: &'b [u8],
     at: usize,
 }
 
-/// A field's number and type.
+/// Number and type of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Field {
     pub(super) id: i64,
@@ -25,13 +25,13 @@ impl<'b> Reader<'b> {
         Self { bytes, at: 0 }
     }
 
-    /// Bytes read so far.
+    /// Returns the number of bytes read so far.
     pub(super) fn position(&self) -> usize {
         self.at
     }
 
-    /// The next field of a struct after that of number `last` (0 at its start); `Some(None)` at its end, `None` where the
-    /// bytes end or are none of this protocol.
+    /// Reads the next field of a struct after that of number `last` (0 at its start). `Some(None)` at its end; `None`
+    /// if the bytes end or are invalid.
     pub(super) fn field(&mut self, last: i64) -> Option<Option<Field>> {
         let byte = self.byte()?;
         if byte == 0 {
@@ -44,7 +44,7 @@ impl<'b> Reader<'b> {
         Some(Some(Field { id, kind: byte & 0x0f }))
     }
 
-    /// The head of a list: how many elements, and of which type.
+    /// Reads the head of a list: the number of elements, and their type.
     pub(super) fn list(&mut self) -> Option<(u64, u8)> {
         let byte = self.byte()?;
         let size = match byte >> 4 {
@@ -54,13 +54,13 @@ impl<'b> Reader<'b> {
         Some((size, byte & 0x0f))
     }
 
-    /// A number of 16, 32 or 64 bits.
+    /// Reads a number of 16, 32 or 64 bits.
     pub(super) fn number(&mut self) -> Option<i64> {
         let bits = self.varint()?;
         Some((bits >> 1) as i64 ^ -((bits & 1) as i64))
     }
 
-    /// Goes over a value.
+    /// Skips a value.
     pub(super) fn skip(&mut self, kind: u8) -> Option<()> {
         self.skip_to(kind, DEEPEST)
     }
@@ -68,7 +68,7 @@ impl<'b> Reader<'b> {
     fn skip_to(&mut self, kind: u8, deepest: usize) -> Option<()> {
         let deeper = deepest.checked_sub(1)?;
         match kind {
-            // What is true or false is so by its type.
+            // The value of a boolean is encoded in its type.
             1 | 2 => {}
             3 => self.pass(1)?,
             4..=6 => drop(self.varint()?),
@@ -79,7 +79,7 @@ impl<'b> Reader<'b> {
             }
             LIST | 10 => {
                 let (size, kind) = self.list()?;
-                // In a list a truth value is a byte.
+                // In a list a boolean is a byte.
                 let kind = if kind <= 2 { 3 } else { kind };
                 for _ in 0..size {
                     self.skip_to(kind, deeper)?;

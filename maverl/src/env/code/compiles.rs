@@ -1,4 +1,4 @@
-//! Whether the Python that tasks bring can run at all, told before any program is judged by it.
+//! Compiles the Python of tasks before any program is judged by it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,27 +11,27 @@ use super::problem::{Problem, Tests};
 use crate::env::EnvError;
 use crate::task::Task;
 
-/// CriticInput all of it in one process.
+/// Script that compiles all texts in one process.
 const COMPILES: &str = include_str!("compiles.py");
-/// Tasks that are named.
+/// Number of tasks that a message names.
 const SHOWN: usize = 5;
 
-/// Python of a task's own.
+/// Python text of a task.
 #[derive(Debug, Serialize)]
 struct Text<'a> {
-    /// Place of the task.
+    /// Index of the task.
     task: usize,
     kind: &'static str,
     source: &'a str,
-    /// The function that tests call.
+    /// Function that the tests call.
     entry: &'a str,
 }
 
-/// Refuses tasks whose tests can never run. Gives a warning if there are too many to look at.
+/// Rejects tasks whose tests can never run. Returns a warning if there are too many tasks to compile.
 ///
 /// # Errors
 ///
-/// How many there are, and the first of them; or that there is no sandbox.
+/// The number of such tasks and the first of them, or that there is no sandbox.
 pub(super) fn compile(
     judge: &Judge,
     tasks: &[Task],
@@ -77,11 +77,11 @@ pub(super) fn compile(
     Ok(Some(warnings.collect::<Vec<_>>().join("; ")).filter(|warning| !warning.is_empty()))
 }
 
-/// A task by its place, what is wrong with its tests, and whether they cannot even be run.
+/// Index of a task, the problem with its tests, and whether they cannot be run at all.
 #[derive(Deserialize)]
 struct Line(usize, String, bool);
 
-/// The first of some tasks, each with what is said of it.
+/// Lists the first of some tasks, each with its problem.
 fn named(tasks: &[Task], said: &BTreeMap<usize, String>) -> String {
     let named = said.iter().take(SHOWN).filter_map(|(at, what)| {
         let task = tasks.get(*at)?;
@@ -92,7 +92,7 @@ fn named(tasks: &[Task], said: &BTreeMap<usize, String>) -> String {
     if more > 0 { format!("{named}; and {more} more") } else { named }
 }
 
-/// The Python of a task: what its row gives, not what is taken from its question.
+/// Returns the Python texts of a task: those that its row states, not those derived from its question.
 fn texts<'a>(at: usize, task: &Task, problem: &'a Problem) -> Vec<Text<'a>> {
     let entry = problem.entry.as_deref().unwrap_or_default();
     let text = |kind, source: &'a str| Text { task: at, kind, source, entry };

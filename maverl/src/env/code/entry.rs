@@ -1,20 +1,21 @@
-//! Names in the Python of a row: the function that its tests are about, and the modules that they use.
+//! Names in the Python of a row: the tested function, and the modules that the tests use.
 
 use std::collections::BTreeSet;
 
-/// Python's own functions, which tests call beside the one they test, and words that may stand before a parenthesis.
+/// Python's built-in functions, which tests call beside the tested one, and keywords that may precede a parenthesis.
 const OWN: &str = "abs aiter all and any anext as ascii assert async await bin bool bytearray bytes callable candidate chr \
     classmethod compile complex delattr del dict dir divmod elif else enumerate eval except exec filter float for format \
     from frozenset getattr globals hasattr hash hex id if import in input int is isinstance issubclass iter lambda len \
     list locals map max memoryview min next not object oct open or ord pow print property raise range repr return \
     reversed round set setattr slice sorted staticmethod str sum super tuple type vars while with yield zip";
 
-/// The function that test statements call: of those that a solution defines, or without one, of those that are neither
-/// Python's nor defined by the setup or the tests. `None` where the statements call no such function.
+/// Returns the function that the test statements call. Candidates are the functions that a solution defines, or without
+/// one, those that are neither built in nor defined by the setup or the tests. Returns `None` if the statements call no
+/// such function.
 ///
 /// # Errors
 ///
-/// The functions, if they call several.
+/// The names of the functions, if the statements call several.
 pub(super) fn entry(
     tests: &[&str],
     setup: &str,
@@ -30,7 +31,7 @@ pub(super) fn entry(
     }
     if let Some(solution) = solution {
         let (functions, classes) = (defined(solution, "def "), defined(solution, "class "));
-        // A class that tests make values of is not what they test, unless there is nothing else.
+        // A class whose instances are arguments of tests is not the tested one, unless there is nothing else.
         let functions = [functions, classes].into_iter().map(|defined| -> Vec<&str> {
             names.iter().copied().filter(|name| defined.contains(name)).collect()
         });
@@ -45,8 +46,8 @@ pub(super) fn entry(
     if names.is_empty() { Ok(None) } else { one(&names, in_all).map(Some) }
 }
 
-/// The imports at the top of a solution that make a name which tests use: test harnesses that run both in one process let
-/// them share it.
+/// Returns the imports at the top of a solution that bind a name used by the tests. Test harnesses that run both in one
+/// process share them.
 pub(super) fn imports(tests: &[&str], solution: &str) -> Vec<String> {
     let used: BTreeSet<&str> =
         tests.iter().flat_map(|test| words(test)).map(|(_, word, _)| word).collect();
@@ -61,7 +62,7 @@ pub(super) fn imports(tests: &[&str], solution: &str) -> Vec<String> {
     imports.map(str::to_owned).collect()
 }
 
-/// The only name, or the only one in every test.
+/// Returns the only name, or the only one that occurs in every test.
 fn one(names: &[&str], in_all: impl Fn(&&str) -> bool) -> Result<String, String> {
     let common: Vec<&str> = names.iter().copied().filter(in_all).collect();
     match (names, common.as_slice()) {
@@ -77,18 +78,19 @@ fn one(names: &[&str], in_all: impl Fn(&&str) -> bool) -> Result<String, String>
     }
 }
 
-/// The last function that a program defines at its top.
+/// Returns the last function that a program defines at its top level.
 pub(super) fn last_defined(code: &str) -> Option<String> {
     defined(code, "def ").pop().map(str::to_owned)
 }
 
-/// What a program defines at its top, in order.
+/// Returns the names that a program defines at its top level, in order.
 fn defined<'c>(code: &'c str, keyword: &str) -> Vec<&'c str> {
     let heads = code.lines().filter_map(|line| line.strip_prefix(keyword));
     heads.map(|head| head.split(['(', ':']).next().unwrap_or_default().trim()).collect()
 }
 
-/// The names that code calls: words before a parenthesis that are no attribute and stand in no text or comment.
+/// Returns the names that code calls: words before a parenthesis that are not attributes and are outside of strings and
+/// comments.
 fn called(code: &str) -> Vec<&str> {
     let words = words(code);
     let name = |(before, word, after): &(Option<char>, &'_ str, Option<char>)| {
@@ -98,7 +100,7 @@ fn called(code: &str) -> Vec<&str> {
     words.into_iter().filter(name).map(|(_, word, _)| word).collect()
 }
 
-/// The names that imports and definitions in code make.
+/// Returns the names that imports and definitions in code bind.
 fn bound(code: &str) -> Vec<&str> {
     let makes = |line: &&str| {
         ["import ", "from ", "def ", "class "]
@@ -108,7 +110,8 @@ fn bound(code: &str) -> Vec<&str> {
     code.lines().filter(makes).flat_map(words).map(|(_, word, _)| word).collect()
 }
 
-/// The words of Python code outside of texts and comments, each with what stands before and after it, blanks left out.
+/// Iterates over the words of Python code outside of strings and comments, each with the characters before and after
+/// it, blanks excluded.
 fn words(code: &str) -> Vec<(Option<char>, &str, Option<char>)> {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     let (mut words, mut before, mut rest) = (Vec::new(), None, code);
@@ -120,7 +123,7 @@ fn words(code: &str) -> Vec<(Option<char>, &str, Option<char>)> {
         } else if part(c) {
             let end = rest.find(|c| !part(c)).unwrap_or(rest.len());
             let after = rest[end..].trim_start_matches([' ', '\t']).chars().next();
-            // A word at a quotation mark is the prefix of a text.
+            // A word directly before a quotation mark is a string prefix.
             if !matches!(after, Some('"' | '\'')) {
                 words.push((before, &rest[..end], after));
             }
@@ -136,7 +139,7 @@ fn words(code: &str) -> Vec<(Option<char>, &str, Option<char>)> {
     words
 }
 
-/// The length of the text that begins here, quotation marks included.
+/// Returns the length of the string literal that begins here, quotation marks included.
 fn text(code: &str, quote: char) -> usize {
     let triple = [quote; 3].iter().collect::<String>();
     let mark = if code.starts_with(&triple) { triple } else { quote.to_string() };

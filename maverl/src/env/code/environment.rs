@@ -1,4 +1,4 @@
-//! The world of programs.
+//! The code environment: answers are programs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,29 +14,29 @@ use super::problem::Problem;
 use crate::env::{EnvError, Environment, Session};
 use crate::task::{Action, Observation, Score, Task};
 
-/// Runs programs in a sandbox and judges them by tests that nobody is shown.
+/// Runs programs in a sandbox and judges them by hidden tests.
 #[environment(name = "code", offers("attempt"))]
 pub struct CodeEnvironment {
     /// The interpreter: a command or a path.
     pub python: String,
-    /// Refuse to run on a machine that lacks a layer of the sandbox.
+    /// Refuses to run on a machine that lacks a layer of the sandbox.
     pub strict: bool,
-    /// The reward is the share of tests passed, not all or nothing.
+    /// Rewards the share of passed tests instead of all or nothing.
     pub partial: bool,
-    /// Seconds that a program may take, by the clock and of the processor.
+    /// Time limit of a program in seconds: wall-clock time and CPU time.
     pub seconds: f64,
-    /// Address space of a program in MiB.
+    /// Address space limit of a program in MiB.
     pub memory_mib: u64,
-    /// Attempts of an episode at most.
+    /// Maximum number of attempts of an episode.
     pub max_attempts: u32,
-    /// Programs that run at once; 0 for one on each core.
+    /// Number of programs that run concurrently; 0 for one per core.
     pub parallel: usize,
-    /// Made in [`Environment::start`].
+    /// Set by [`Environment::start`].
     #[serde(skip)]
     pub(super) judges: Option<JudgePool>,
 }
 
-/// A judge, and how many may ask it at once.
+/// A judge with a limit on concurrent calls.
 pub(super) struct JudgePool {
     judge: Arc<Judge>,
     places: Arc<Semaphore>,
@@ -84,7 +84,7 @@ impl Environment for CodeEnvironment {
         }
     }
 
-    /// A program, judged by the public tests of the task. Hidden tests have no part in what is shown.
+    /// Judges a program by the public tests of the task. Hidden tests never affect the observation.
     async fn act(&self, session: &mut Session, action: Action) -> Result<Observation, EnvError> {
         let Action::Text(attempt) = action else {
             return Ok(Observation::new("there are no tools here; write a program"));
@@ -101,7 +101,7 @@ impl Environment for CodeEnvironment {
     ///
     /// # Panics
     ///
-    /// If the sandbox fails, which has no score.
+    /// If the sandbox fails, so that there is no score.
     fn measure(&self) -> &'static str {
         "all tests passed"
     }
@@ -118,7 +118,7 @@ impl Environment for CodeEnvironment {
         }
     }
 
-    /// Runs the tests on a thread of its own, when a place is free.
+    /// Runs the tests on a thread of its own, once a slot is free.
     async fn judge(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
         let problem = understand(&session.task)?;
         let reply = answer.unwrap_or_default().to_owned();
@@ -152,7 +152,7 @@ impl CodeEnvironment {
         self.judges.as_ref().ok_or_else(|| EnvError::new("the code environment was not started"))
     }
 
-    /// Asks the judge on a thread that may block. Whoever stops waiting leaves a program that ends by its limits.
+    /// Calls the judge on a blocking thread. If the caller is dropped, the program ends by its limits.
     async fn ask(
         &self,
         task: &Task,
@@ -190,7 +190,7 @@ impl CodeEnvironment {
     }
 }
 
-/// What an attempt is told.
+/// Returns the text of the observation of an attempt.
 fn told(verdict: &CodeVerdict, public: usize, entry: Option<&str>) -> String {
     match (verdict.reason, public) {
         (Reason::Passed, 0) => match entry {

@@ -1,4 +1,4 @@
-//! Runs programs of replies and says what came of it.
+//! Runs programs of replies and judges their results.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -9,38 +9,38 @@ use super::problem::{Problem, Stream, Tests};
 use super::reply::{fenced, program};
 use crate::env::math::{self, AnswerVerdict as Equality};
 
-/// Characters of a traceback that are shown: its end.
+/// Number of characters shown of the end of a traceback.
 const SHOWN: usize = 600;
 
-/// Seconds that a program may be given.
+/// Range of the time limit of a program in seconds.
 pub(crate) const SECONDS: RangeInclusive<f64> = 0.01..=3600.0;
 
-/// A sandbox, and what programs may use in it.
+/// A sandbox, and the resources that programs may use in it.
 #[derive(Debug)]
 pub struct Judge {
     sandbox: Sandbox,
     limits: Limits,
-    /// Whether every test is run, so that the share of those passed is known; else the first failure ends it.
+    /// True if every test is run, so that the share of passed tests is known; otherwise the first failure ends the run.
     every: bool,
 }
 
-/// Why a program has the verdict it has.
+/// Reason for the verdict on a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// It passes every test.
+    /// The program passes every test.
     Passed,
-    /// The reply has no program, and no answer.
+    /// The reply has neither a program nor an answer.
     Nothing,
-    /// It does not define what it should, or does not even compile.
+    /// The program does not define the required name, or does not compile.
     Undefined,
-    /// It gives something else than a test expects, or raises an exception.
+    /// A result differs from the expected one, or the program raises an exception.
     Wrong,
-    /// It used up its time, or another of its limits.
+    /// The program exceeded its time or another limit.
     Limit,
 }
 
 impl Reason {
-    /// In words, without any quotation of a test.
+    /// Returns the description without any quotation of a test.
     pub fn text(self) -> &'static str {
         match self {
             Self::Passed => "it passes every test",
@@ -52,35 +52,35 @@ impl Reason {
     }
 }
 
-/// What came of a program.
+/// Verdict on a program.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CodeVerdict {
-    /// Why.
+    /// Reason for the verdict.
     pub reason: Reason,
     /// Points reached.
     pub points: u32,
-    /// Points there were.
+    /// Maximum number of points.
     pub of: u32,
-    /// What went wrong first. It may quote a test: only for those who may see the tests.
+    /// First failure. It may quote a test, so it is only for readers who may see the tests.
     pub detail: String,
 }
 
 impl CodeVerdict {
-    /// Whether everything is right.
+    /// Returns true if all points are reached.
     pub fn passed(&self) -> bool {
         self.reason == Reason::Passed
     }
 
-    /// Share of points; 1 only if everything is right.
+    /// Returns the share of points; 1 only if all are reached.
     pub fn share(&self) -> f64 {
         if self.of == 0 { 0.0 } else { f64::from(self.points) / f64::from(self.of) }
     }
 
-    /// In words, which may quote a test.
+    /// Returns the description, which may quote a test.
     pub fn text(&self) -> String {
         match (self.reason, self.detail.as_str()) {
             (reason, "") => reason.text().to_owned(),
-            // It says what is not there.
+            // The detail names what is missing.
             (Reason::Nothing, detail) => detail.to_owned(),
             (reason, detail) => format!("{}: {detail}", reason.text()),
         }
@@ -96,8 +96,8 @@ impl CodeVerdict {
 }
 
 impl Judge {
-    /// A judge that uses an interpreter with these limits for each program. With `every`, all tests are run even after
-    /// one has failed.
+    /// Creates a judge that runs each program with an interpreter and these limits. With `every`, all tests are run
+    /// even after a failure.
     ///
     /// # Errors
     ///
@@ -111,25 +111,25 @@ impl Judge {
         Ok(Self { sandbox: Sandbox::new(python, strict)?, limits, every })
     }
 
-    /// The sandbox.
+    /// Returns the sandbox.
     pub fn sandbox(&self) -> &Sandbox {
         &self.sandbox
     }
 
-    /// Judges a reply by the hidden tests of a problem. Blocks until its programs are over.
+    /// Judges a reply by the hidden tests of a problem. Blocks until its programs end.
     ///
     /// # Errors
     ///
-    /// If the sandbox fails, or the task's own tests do; never for what the reply does.
+    /// If the sandbox or the task's own tests fail; never because of the reply.
     pub fn judge(&self, problem: &Problem, reply: &str) -> Result<CodeVerdict, SandboxError> {
         self.by(&problem.hidden, problem, reply)
     }
 
-    /// Judges a reply by the public tests: what may be told.
+    /// Judges a reply by the public tests, whose results may be shown.
     ///
     /// # Errors
     ///
-    /// As [`Judge::judge`].
+    /// Same as [`Judge::judge`].
     pub fn attempt(&self, problem: &Problem, reply: &str) -> Result<CodeVerdict, SandboxError> {
         self.by(&problem.public, problem, reply)
     }
@@ -185,8 +185,8 @@ impl Judge {
         })
     }
 
-    /// The answer of a reply: what its fenced program writes last, or else what the reply marks, or else what the whole
-    /// reply writes last as a program.
+    /// Judges the answer of a reply: the last output of its fenced program, else the marked answer, else the last
+    /// output of the whole reply as a program.
     fn answer(&self, reply: &str, truths: &[String]) -> Result<CodeVerdict, SandboxError> {
         let nothing = |detail: &str| Ok(CodeVerdict::failed(Reason::Nothing, 0, 1, detail));
         let said = reply.rsplit_once("</think>").map_or(reply, |(_, said)| said);
@@ -232,7 +232,7 @@ fn examined(report: Report) -> CodeVerdict {
     CodeVerdict::failed(reason, report.points, report.of, detail)
 }
 
-/// A program that gives its answer by a function, as program-aided solutions do, is made to write it.
+/// Makes a program that returns its answer from a function, as program-aided solutions do, print it.
 fn called(program: &str) -> String {
     let named = ["solution", "simple_math_problem"];
     let defined = named.iter().find(|name| program.contains(&format!("def {name}():")));
@@ -242,7 +242,7 @@ fn called(program: &str) -> String {
     }
 }
 
-/// Whether what was run is a program at all; words mostly are none.
+/// Returns true if the executed text is a program at all; prose rarely is.
 fn compiles(output: &Output) -> bool {
     let said = String::from_utf8_lossy(&output.stderr);
     let last = said.trim_end().lines().next_back().unwrap_or_default();
@@ -257,7 +257,7 @@ fn reason(ending: Ending) -> Reason {
     }
 }
 
-/// Whether two outputs are the same but for blanks at the ends of lines and empty lines at the end.
+/// Returns true if two outputs are equal except for trailing blanks of lines and trailing empty lines.
 fn same_lines(a: &str, b: &str) -> bool {
     let lines = |text: &str| -> Vec<String> {
         text.trim_end().lines().map(|line| line.trim_end().to_owned()).collect()
@@ -274,13 +274,13 @@ fn what_went_wrong(output: &Output, stream: &Stream) -> String {
     format!("it {}\n{}", output.ending, tail(&output.stderr))
 }
 
-/// The last line that is not blank.
+/// Returns the last line that is not blank.
 fn last_line(output: &Output) -> Option<String> {
     let text = String::from_utf8_lossy(&output.stdout);
     text.lines().map(str::trim).rfind(|line| !line.is_empty()).map(str::to_owned)
 }
 
-/// The end of a text, not to flood a prompt.
+/// Returns the end of a text, to keep prompts short.
 fn tail(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let text = text.trim_end();
@@ -289,7 +289,7 @@ fn tail(bytes: &[u8]) -> String {
     if skipped > 0 { format!("...{kept}") } else { kept }
 }
 
-/// Limits of programs by the two numbers that a configuration gives.
+/// Converts the two numbers of the configuration to limits of programs.
 pub(super) fn limits(seconds: f64, memory_mib: u64) -> Limits {
     let time = Duration::from_secs_f64(seconds);
     Limits { wall: time, cpu: time, memory: memory_mib << 20, ..Limits::default() }

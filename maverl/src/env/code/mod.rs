@@ -1,7 +1,7 @@
 //! Programs as answers: Python that runs in a sandbox and is judged by tests.
 //!
-//! A reply holds one program, the last block fenced by three backticks, or the whole reply. It is judged by the hidden
-//! tests of the task, which no observation quotes; an attempt is judged by the public ones.
+//! A reply contains one program: its last block fenced by three backticks, or the whole reply. The program is judged by
+//! the hidden tests of the task, which no observation quotes. An attempt is judged by the public tests.
 
 mod compiles;
 mod entry;

@@ -1,4 +1,4 @@
-//! What a task asks of a program, read from the forms in which data sets say it.
+//! Programming problems, parsed from the forms of data sets.
 
 use maverl_sandbox::Test;
 use serde_json::{Map, Value};
@@ -6,45 +6,45 @@ use serde_json::{Map, Value};
 use super::entry::{entry, imports, last_defined};
 use crate::task::Task;
 
-/// A task, understood.
+/// A parsed task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Problem {
-    /// What the program must define; `None` if it is run as it is.
+    /// Name that the program must define; `None` if the program is run as it is.
     pub entry: Option<String>,
-    /// The beginning of every program: the prompt of HumanEval, which ends in the head of a function.
+    /// Beginning of every program: the prompt of HumanEval, which ends in the head of a function.
     pub prefix: String,
     /// Code that tests may use.
     pub setup: String,
-    /// What decides.
+    /// Tests that decide the score.
     pub hidden: Tests,
-    /// What attempts are told of.
+    /// Tests that attempts are told about.
     pub public: Tests,
 }
 
-/// How a program is judged.
+/// Kind of tests of a program.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Tests {
-    /// Its function is called.
+    /// Calls of its function.
     Calls(Vec<Test>),
-    /// It reads an input and writes an output.
+    /// Inputs that it reads and outputs that it must write.
     Streams(Vec<Stream>),
-    /// It writes an answer, or the reply marks one; one of these is right.
+    /// Accepted answers: the program writes one, or the reply marks one.
     Answers(Vec<String>),
-    /// The same, and the answer is what this program gives.
+    /// Accepted answer given by the output of this program; otherwise like `Answers`.
     Program(String),
 }
 
-/// An input, and what must be written for it.
+/// An input, and the output expected for it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stream {
     /// Standard input.
     pub input: String,
-    /// Standard output; blanks at the ends of lines, and lines of nothing at the end, do not count.
+    /// Expected standard output; trailing blanks of lines and trailing empty lines are ignored.
     pub output: String,
 }
 
 impl Tests {
-    /// How many there are.
+    /// Returns the number of tests.
     pub fn len(&self) -> usize {
         match self {
             Self::Calls(tests) => tests.len(),
@@ -53,21 +53,21 @@ impl Tests {
         }
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no tests.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl Problem {
-    /// CriticInput a task. The forms: HumanEval (`test` with a function `check`, and `entry_point`); statements (`tests`, or
-    /// `test_list` as MBPP has it, beside `test_imports`); `inputs` and `outputs`, with `fn_name` for calls (also as JSON text in `input_output`
-    /// as APPS has it, or in the answer as verl has it); the `code` of a function `simple_math_problem` as TinyGSM has it;
-    /// and at last `answers`.
+    /// Reads a task. The forms: HumanEval (`test` with a function `check`, and `entry_point`); statements (`tests`, or
+    /// `test_list` as in MBPP, beside `test_imports`); `inputs` and `outputs`, with `fn_name` for calls (also as JSON
+    /// text in `input_output` as in APPS, or in the answer as in verl); the `code` of a function `simple_math_problem`
+    /// as in TinyGSM; and finally `answers`.
     ///
     /// # Errors
     ///
-    /// What is missing, or is not what it should be.
+    /// The missing or invalid field.
     pub fn read(task: &Task) -> Result<Self, String> {
         let data = &task.data;
         let text = |key: &str| data.get(key).and_then(Value::as_str);
@@ -125,8 +125,8 @@ impl Problem {
         Ok(problem(None, Tests::Answers(answers), none))
     }
 
-    /// The whole program for what a reply has. After a prompt that ends in the head of a function comes its body, or the
-    /// function once more.
+    /// Returns the whole program for the program of a reply. After a prompt that ends in the head of a function, the
+    /// reply is its body or the whole function.
     pub fn source(&self, program: &str) -> String {
         if self.prefix.is_empty() {
             return program.to_owned();
@@ -138,7 +138,7 @@ impl Problem {
 
 fn humaneval(task: &Task, test: &str, entry: &str) -> Problem {
     let head = format!("def {entry}(");
-    // A question in words is no code.
+    // A question in words is not code.
     let prompt = if task.question.contains(&head) { task.question.clone() } else { String::new() };
     let given = task.data.get("public_tests").and_then(|rows| calls(rows, "public_tests").ok());
     Problem {
@@ -150,7 +150,7 @@ fn humaneval(task: &Task, test: &str, entry: &str) -> Problem {
     }
 }
 
-/// The examples of a docstring (`>>> f(1)` and its value on the next line) whose value is written as a literal.
+/// Returns the examples of a docstring (`>>> f(1)` and its value on the next line) whose value is a literal.
 fn examples(prompt: &str) -> Vec<Test> {
     let lines: Vec<&str> = prompt.lines().map(str::trim).collect();
     let pairs = lines.windows(2).filter_map(|pair| Some((pair[0].strip_prefix(">>> ")?, pair[1])));
@@ -162,7 +162,7 @@ fn examples(prompt: &str) -> Vec<Test> {
     tests.map(|(call, value)| Test::Code { code: format!("assert {call} == {value}") }).collect()
 }
 
-/// Code that tests may use: the imports of MBPP (`test_imports`), and what else the row defines.
+/// Returns code that tests may use: the imports of MBPP (`test_imports`), and other definitions of the row.
 fn setup(data: &Map<String, Value>) -> Result<Vec<String>, String> {
     let wrong = |key: &str, value: &Value| {
         Err(format!("`{key}` is {value}; write Python, as a text or a list of lines"))
@@ -187,8 +187,8 @@ fn setup(data: &Map<String, Value>) -> Result<Vec<String>, String> {
     Ok(setup)
 }
 
-/// The function that is tested where the row does not name it: what its tests call, or else what its solution defines
-/// last.
+/// Returns the tested function if the row does not name it: the function that its tests call, else the last one that
+/// its solution defines.
 fn tested(tests: &[Test], setup: &str, solution: Option<&str>) -> Result<String, String> {
     let statements = tests.iter().filter_map(|test| match test {
         Test::Code { code } | Test::Check { check: code } => Some(code.as_str()),
@@ -201,7 +201,7 @@ fn tested(tests: &[Test], setup: &str, solution: Option<&str>) -> Result<String,
     })
 }
 
-/// Statements as texts, or objects as [`Test`] has them.
+/// Reads statements as texts, or objects in the form of [`Test`].
 fn calls(rows: &Value, key: &str) -> Result<Vec<Test>, String> {
     let rows = rows.as_array().ok_or_else(|| format!("`{key}` is no list"))?;
     let test = |row: &Value| match row {
@@ -214,7 +214,7 @@ fn calls(rows: &Value, key: &str) -> Result<Vec<Test>, String> {
     if tests.is_empty() { Err(format!("`{key}` is empty")) } else { Ok(tests) }
 }
 
-/// The object with `inputs` and `outputs`, wherever the row has it.
+/// Returns the object with `inputs` and `outputs`, wherever the row has it.
 fn pairs(data: &Map<String, Value>) -> Result<Option<Map<String, Value>>, String> {
     if data.contains_key("inputs") && data.contains_key("outputs") {
         return Ok(Some(data.clone()));
@@ -243,7 +243,7 @@ fn inputs_and_outputs(pairs: &Map<String, Value>, called: bool) -> Result<Tests,
     let rows = inputs.iter().zip(outputs);
     if called {
         let tests = rows.map(|(input, output)| {
-            // APPS has most values in a list of one item; its own tester takes either.
+            // APPS wraps most values in a list of one item; its own tester accepts both.
             let alternative = output.as_array().and_then(|values| values.first()).cloned();
             let (arguments, expected) = (arguments(input)?, parsed(output));
             Ok(Test::Call { arguments, expected, alternative })
@@ -262,7 +262,7 @@ fn inputs_and_outputs(pairs: &Map<String, Value>, called: bool) -> Result<Tests,
     Ok(Tests::Streams(streams.collect::<Result<_, String>>()?))
 }
 
-/// Arguments as a list, or as JSON values a line.
+/// Reads arguments as a list, or as one JSON value per line.
 fn arguments(input: &Value) -> Result<Vec<Value>, String> {
     match input {
         Value::Array(arguments) => Ok(arguments.clone()),
@@ -276,7 +276,7 @@ fn arguments(input: &Value) -> Result<Vec<Value>, String> {
     }
 }
 
-/// A value, which may be JSON in a text.
+/// Reads a value, which may be JSON in a text.
 fn parsed(output: &Value) -> Value {
     let text = output.as_str().and_then(|text| serde_json::from_str(text).ok());
     text.unwrap_or_else(|| output.clone())

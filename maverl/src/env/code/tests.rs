@@ -16,7 +16,7 @@ fn task(data: Value) -> Task {
     Task { id, source, question: "Write f.".to_owned(), data }
 }
 
-/// A judge, unless this machine has no sandbox.
+/// Returns a judge, unless this machine has no sandbox.
 fn judge(every: bool) -> Option<Judge> {
     match Judge::new("python3", false, Limits::default(), every) {
         Ok(judge) => Some(judge),
@@ -121,7 +121,7 @@ fn tests_of_mbpp_have_their_imports() {
         assert!(judge.judge(&problem, own).unwrap().passed());
         assert!(!judge.judge(&problem, "def volume(r): return r").unwrap().passed());
     }
-    // Where the row has no imports of its own, those of its solution that tests use are shared with them.
+    // If the row has no imports of its own, the imports of its solution that the tests use are shared with them.
     let shared = Problem::read(&task(row(json!([])))).unwrap();
     assert_eq!(shared.setup, "near = 0.001\nimport math");
 }
@@ -135,7 +135,7 @@ fn an_output_of_apps_may_stand_in_a_list_of_its_own() {
     assert_eq!(points("def f(x): return 2 if x == 1 else (3, 4)"), 2);
     assert_eq!(points("def f(x): return [2] if x == 1 else [[3, 4]]"), 2);
     assert_eq!(points("def f(x): return [[2]] if x == 1 else 3"), 0);
-    // In our own form a list is a list.
+    // In maverl's own form a list stays a list.
     let own = json!({"entry_point": "f", "tests": [{"arguments": [1], "expected": [2]}]});
     let problem = Problem::read(&task(own)).unwrap();
     assert!(!judge.judge(&problem, "def f(x): return 2").unwrap().passed());
@@ -375,7 +375,7 @@ fn tests_that_end_their_own_process_are_refused_before_a_run_and_ungraded_in_one
     let check = task(json!({"entry_point": "f", "test": check}));
     let error = code.report(&[check]).unwrap_err().to_string();
     assert!(error.contains("on line 3: `exit(0)`; leave that out"), "{error}");
-    // What may not be reached, is caught, or is meant otherwise is left to the run.
+    // Code that is unreachable, caught or ambiguous is left to the run.
     let Some(judge) = judge(false) else { return };
     for (test, right) in [
         ("import sys\nif f(1) != 1:\n    sys.exit(1)", Some(true)),
@@ -406,7 +406,7 @@ fn tests_that_end_their_own_process_are_refused_before_a_run_and_ungraded_in_one
 fn solutions_of_the_built_in_world_pass_and_constants_do_not() {
     let Some(judge) = judge(false) else { return };
     let test = builtin::code::problems().into_iter().find(|(split, _)| *split == "test").unwrap().1;
-    // A few of each level; all are made the same way.
+    // A few of each level; all are generated in the same way.
     for task in test.iter().take(24) {
         let problem = Problem::read(task).unwrap();
         let solution = task.data["solution"].as_str().unwrap();
@@ -414,7 +414,7 @@ fn solutions_of_the_built_in_world_pass_and_constants_do_not() {
             let verdict = verdict.unwrap();
             assert!(verdict.passed(), "{}\n{solution}\n{verdict:?}", task.question);
         }
-        // A table of what the question shows.
+        // The examples that the question shows.
         let table: Map<String, Value> = task.data["public_tests"]
             .as_array()
             .unwrap()

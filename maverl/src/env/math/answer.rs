@@ -1,21 +1,21 @@
-//! Where in a reply the answer is.
+//! Location of the answer in a reply.
 
-/// Words that a line has at least if it is a sentence about an answer, and not another answer.
+/// Minimum number of words of a line that is a sentence about an answer instead of another answer.
 const SENTENCE: usize = 4;
-/// Words after which a sentence gives a reason, and no part of the answer.
+/// Words that introduce a reason, which is not part of the answer.
 const REASONS: &str = "because since as so which hence therefore thus due given";
 
-/// The answer of a reply: what stands in its last complete `\boxed{..}` or `\fbox{..}`, or else after its last `####`, or
-/// else after its last "answer is" or "answer:", up to the reason for it. What comes before `</think>` is no part of the
-/// answer. Without braces, as in `\boxed 2`, an expression up to the next word or sign of punctuation is marked.
+/// Returns the answer of a reply: the content of its last complete `\boxed{..}` or `\fbox{..}`, else the text after its
+/// last `####`, else the text after its last "answer is" or "answer:" up to the reason for it. Text before `</think>`
+/// is ignored. Without braces, as in `\boxed 2`, the marked text is an expression up to the next word or punctuation.
 ///
-/// `None` if there is no such mark; see [`last_number`] for a reply without.
+/// Returns `None` if there is no such mark; see [`last_number`] for replies without one.
 pub fn extract(reply: &str) -> Option<&str> {
     let reply = conclusion(reply);
     boxed(reply).or_else(|| hashed(reply)).or_else(|| announced(reply))
 }
 
-/// The last number of a reply, with sign, thousands and decimals: a guess at the answer where nothing marks it.
+/// Returns the last number of a reply, with sign, thousands and decimals: a guess at the answer if nothing marks it.
 pub fn last_number(reply: &str) -> Option<&str> {
     let reply = conclusion(reply);
     let end = reply.rfind(|c: char| c.is_ascii_digit())? + 1;
@@ -23,7 +23,7 @@ pub fn last_number(reply: &str) -> Option<&str> {
     let before = reply[..end].trim_end_matches(part).len();
     let number = reply[before..end].trim_start_matches(['.', ',']);
     let start = end - number.len();
-    // A sign belongs to the number unless something to subtract from stands right before it.
+    // A sign belongs to the number unless it directly follows an operand.
     let signed = reply[..start].ends_with('-')
         && !reply[..start - 1].ends_with(|c: char| c.is_alphanumeric() || c == ')');
     Some(&reply[start - usize::from(signed)..end])
@@ -35,7 +35,7 @@ fn conclusion(reply: &str) -> &str {
 
 fn boxed(reply: &str) -> Option<&str> {
     let mut end = reply.len();
-    // From the last mark on, so that one that is cut off hides no earlier one.
+    // The search starts at the last mark, so that a truncated one does not hide an earlier one.
     loop {
         let at = reply[..end].rfind("\\boxed").max(reply[..end].rfind("\\fbox"))?;
         let rest = reply[at + 1..].trim_start_matches(|c: char| c.is_ascii_alphabetic());
@@ -49,7 +49,7 @@ fn boxed(reply: &str) -> Option<&str> {
     }
 }
 
-/// The expression that a text begins with: `2`, `-\frac{1}{2}`, `(1, 2)`. A word is none.
+/// Returns the expression at the beginning of a text: `2`, `-\frac{1}{2}`, `(1, 2)`. A word is not an expression.
 fn unbraced(text: &str) -> Option<&str> {
     let text = text.trim_start_matches([' ', '~']);
     let mut start = text.chars();
@@ -72,14 +72,14 @@ fn unbraced(text: &str) -> Option<&str> {
     Some(expression).filter(|expression| begins && !expression.is_empty())
 }
 
-/// Returns true where an expression ends: at a delimiter of mathematics, the end of a line, punctuation, a word.
+/// Returns true at the end of an expression: a math delimiter, a line end, punctuation or a word.
 fn ends(rest: &str) -> bool {
     let delimiter = ["$", "\\)", "\\]", "\n", ". ", ", ", "; ", "**"];
     let word = |text: &str| text.chars().take_while(char::is_ascii_alphabetic).count() > 1;
     delimiter.iter().any(|mark| rest.starts_with(mark)) || rest.strip_prefix(' ').is_some_and(word)
 }
 
-/// The inside of the braces that a text begins with.
+/// Returns the content of the braces at the beginning of a text.
 fn braced(text: &str) -> Option<&str> {
     let mut depth = 0_usize;
     let mut escaped = false;
@@ -104,7 +104,7 @@ fn hashed(reply: &str) -> Option<&str> {
     Some(bare(line)).filter(|line| !line.is_empty())
 }
 
-/// A text without the Markdown around it: `**42**`, `` `42` ``.
+/// Removes the Markdown around a text: `**42**`, `` `42` ``.
 fn bare(text: &str) -> &str {
     let mut text = text.trim();
     while let Some(inside) = ["**", "*", "`"]
@@ -117,8 +117,8 @@ fn bare(text: &str) -> &str {
     text
 }
 
-/// What follows the last "answer is" or "answer:", up to the end of the sentence or line. Where nothing follows in the
-/// line, it is the next line that says something.
+/// Returns the text after the last "answer is" or "answer:", up to the end of the sentence or line. If the line ends
+/// there, returns the next line with content.
 fn announced(reply: &str) -> Option<&str> {
     let lower = reply.to_ascii_lowercase();
     let ends = ["answer is", "answer:", "answer is:", "answer:**", "answer**:", "answer ="]
@@ -139,7 +139,7 @@ fn announced(reply: &str) -> Option<&str> {
     Some(rest).filter(|rest| !rest.is_empty())
 }
 
-/// A text without the brace that closes what it began in: `\text{Answer: } 7`, `\text{Answer: 7}`.
+/// Removes the brace that closes a group opened before the text: `\text{Answer: } 7`, `\text{Answer: 7}`.
 fn outside(text: &str) -> &str {
     if text.matches('}').count() <= text.matches('{').count() {
         return text;
@@ -147,7 +147,7 @@ fn outside(text: &str) -> &str {
     text.strip_prefix('}').or_else(|| text.strip_suffix('}')).unwrap_or(text)
 }
 
-/// What is said before the reason for it.
+/// Returns the text before the reason.
 fn claim(sentence: &str) -> &str {
     let mut depth = 0;
     let reason = sentence.char_indices().find(|(at, c)| {
@@ -165,14 +165,14 @@ fn claim(sentence: &str) -> &str {
     sentence[..end].trim_end_matches([' ', '(', ',', ';', '-', '–', '—'])
 }
 
-/// Whether a line only decorates what stands in others.
+/// Returns true if a line is only decoration.
 fn announces_nothing(line: &str) -> bool {
     let marks = |c: char| c.is_whitespace() || "*:$`_#-".contains(c);
     matches!(line.trim_matches(marks), "" | "\\[" | "\\]")
 }
 
-/// The first line below that says something. A line after it that is no sentence is part of it: of two answers, none is
-/// the one.
+/// Returns the first line below that has content. A following line that is not a sentence is included: two answers
+/// count as none.
 fn below(text: &str) -> Option<&str> {
     let start = |line: &str| line.as_ptr() as usize - text.as_ptr() as usize;
     let mut lines = text.lines().filter(|line| !announces_nothing(line));

@@ -11,17 +11,18 @@ use super::token::Token;
 const NAMES: &str =
     "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen";
 
-/// A number that says in which base it is written.
+/// A number with an explicit base.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Based {
-    /// As written, with sign and point, without leading zeros.
+    /// Digits as written, with sign and point, without leading zeros.
     pub(super) digits: String,
     pub(super) base: u32,
     pub(super) value: BigRational,
 }
 
 impl Based {
-    /// CriticInput digits with their base; `None` if the tokens are something else, or a digit is none of the base.
+    /// Reads digits with their base. Returns `None` if the tokens are something else or if a digit is invalid in the
+    /// base.
     pub(super) fn read(tokens: &[Token]) -> Option<Self> {
         let (negative, tokens) = match tokens {
             [Token::Symbol('-'), rest @ ..] => (true, rest),
@@ -40,7 +41,7 @@ impl Based {
         };
         let digits = written(digits)?;
         let base = base_of(base)?;
-        // Letters alone are digits where there are several; `S_{32}` is a member of a sequence.
+        // Letters alone are digits if there are several; `S_{32}` is a member of a sequence.
         let plain = digits.chars().any(|c| c.is_ascii_digit());
         let value = value(&digits, base).filter(|_| plain || digits.len() > 1)?;
         let sign = if negative { "-" } else { "" };
@@ -57,7 +58,7 @@ fn is_base(word: &str) -> bool {
     word.split(' ').any(|word| word == "base")
 }
 
-/// The digits that tokens spell.
+/// Returns the digits that the tokens spell.
 fn written(tokens: &[Token]) -> Option<String> {
     let tokens = ungrouped(tokens);
     let tokens = inside(tokens, '(', ')').unwrap_or(tokens);
@@ -77,7 +78,7 @@ fn written(tokens: &[Token]) -> Option<String> {
     (!digits.is_empty()).then_some(digits)
 }
 
-/// The base that tokens name: `_4`, `_{\text{four}}`, `base 4`.
+/// Returns the base that the tokens name: `_4`, `_{\text{four}}`, `base 4`.
 fn base_of(tokens: &[Token]) -> Option<u32> {
     let mut base = None;
     for token in tokens {

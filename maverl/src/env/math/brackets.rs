@@ -2,7 +2,7 @@
 
 use super::token::Token;
 
-/// Change of bracket depth at a token.
+/// Returns the change of bracket depth at a token.
 pub(super) fn nesting(token: &Token) -> i32 {
     match token {
         Token::Symbol('(' | '[' | '{' | '⦃') => 1,
@@ -13,7 +13,7 @@ pub(super) fn nesting(token: &Token) -> i32 {
     }
 }
 
-/// Position of the first wanted symbol outside all brackets.
+/// Returns the position of the first wanted symbol outside all brackets.
 pub(super) fn top(tokens: &[Token], wanted: impl Fn(char) -> bool) -> Option<usize> {
     let mut depth = 0;
     tokens.iter().position(|token| {
@@ -33,7 +33,7 @@ pub(super) fn split(mut tokens: &[Token], separator: impl Fn(char) -> bool) -> V
     parts
 }
 
-/// All wanted symbols outside all brackets, in order.
+/// Returns all wanted symbols outside all brackets, in order.
 pub(super) fn symbols(mut tokens: &[Token], wanted: impl Fn(char) -> bool) -> Vec<char> {
     let mut symbols = Vec::new();
     while let Some(at) = top(tokens, &wanted) {
@@ -56,7 +56,7 @@ pub(super) fn closes(tokens: &[Token]) -> bool {
     tokens.len() > 1 && end == Some(tokens.len() - 1)
 }
 
-/// Tokens between a pair of brackets that encloses all of them.
+/// Returns the tokens between a pair of brackets that encloses all of them.
 pub(super) fn inside(tokens: &[Token], open: char, close: char) -> Option<&[Token]> {
     match tokens {
         [Token::Symbol(first), inside @ .., Token::Symbol(last)]
@@ -68,7 +68,7 @@ pub(super) fn inside(tokens: &[Token], open: char, close: char) -> Option<&[Toke
     }
 }
 
-/// Tokens without the braces that enclose all of them and only group.
+/// Returns the tokens without the braces that enclose all of them and only group.
 pub(super) fn ungrouped(mut tokens: &[Token]) -> &[Token] {
     while let Some(inside) = inside(tokens, '{', '}') {
         tokens = inside;

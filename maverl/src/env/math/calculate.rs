@@ -9,8 +9,8 @@ use super::value::{Answer, Value};
 /// Longest expression in bytes.
 const LONGEST: usize = 500;
 
-/// The exact value of an expression of numbers (`+ - * / ^`, parentheses, functions where they have a rational value): an
-/// integer, or a fraction in lowest terms. Work is counted, so no expression takes long.
+/// Computes the exact value of an expression of numbers (`+ - * / ^`, parentheses, functions where they have a rational
+/// value): an integer, or a fraction in lowest terms. Operations are counted, so no expression takes long.
 ///
 /// ```
 /// use maverl::env::math::calculate;
@@ -22,7 +22,7 @@ const LONGEST: usize = 500;
 ///
 /// # Errors
 ///
-/// In words for the one who asks: it is no expression, too long, or has no rational value.
+/// In words for the caller: the text is no expression, is too long, or has no rational value.
 pub fn calculate(expression: &str) -> Result<String, &'static str> {
     let expression = expression.trim();
     if expression.is_empty() || expression.len() > LONGEST {

@@ -11,7 +11,7 @@ use super::function::{
 use super::token::Token;
 
 impl Parser<'_> {
-    /// The argument of a command: a group or a single token.
+    /// Returns the argument of a command: a group or a single token.
     fn argument(&mut self) -> Result<Expr, Stop> {
         self.single_digit();
         self.nested(Self::base)
@@ -48,7 +48,7 @@ impl Parser<'_> {
             true => self.closed(']')?,
             false => Expr::integer(2),
         };
-        // All digits are under the root, also without braces: nobody writes \sqrt13 for \sqrt{1} times 3.
+        // All digits are under the root, also without braces: \sqrt13 never means \sqrt{1} times 3.
         let inside = self.nested(Self::base)?;
         match degree
             .rational()
@@ -98,14 +98,14 @@ impl Parser<'_> {
             }
         };
         match power {
-            // `\sin^{-1}` is the inverse to some and the reciprocal to others.
+            // `\sin^{-1}` is ambiguous: it is written for the inverse and for the reciprocal.
             Some(power) if power == Expr::integer(-1) => Err(Stop::Meaningless),
             Some(power) => value.power(&power, self.work),
             None => Ok(value),
         }
     }
 
-    /// What a function is applied to: a bracket, or factors up to the next sign or function.
+    /// Returns the argument of a function: a bracket, or the factors up to the next sign or function.
     fn applied(&mut self) -> Result<Expr, Stop> {
         if matches!(self.symbol(), '(' | '{' | '[') {
             return self.base();

@@ -4,19 +4,19 @@ use super::function::{MAGNITUDES, is_function};
 use super::token::{Lexer, Token};
 use super::unit;
 
-/// Commands that only place, size or mark; the group after one is kept.
+/// Commands that only affect position, size or marks; the group after one is kept.
 const SILENT: &str = "left right middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr displaystyle \
     textstyle scriptstyle limits nolimits mathbf mathit mathsf mathtt mathnormal mathop mathbin mathrel \
     mathord boldsymbol bm pmb bf rm it sf tt underline uline boxed fbox framebox ensuremath strut \
     mathstrut nonumber large Large LARGE huge Huge small normalsize tiny";
-/// Commands that leave space.
+/// Commands that produce space.
 const SPACES: &str = "quad qquad enspace thinspace space hfill";
-/// Commands whose argument says nothing: a color, a length, a label.
+/// Commands whose argument carries no content: a color, a length, a label.
 const MUTE: &str = "color textcolor colorbox hspace vspace mspace label tag hphantom vphantom";
 /// Commands whose argument is text.
 const TEXTUAL: &str = "text mbox textnormal mathrm textbf textrm operatorname textit hbox emph textsf texttt textsc textup \
     textmd";
-/// Commands that mean a symbol.
+/// Commands that stand for a symbol.
 const SYMBOLS: [(&str, char); 66] = [
     ("le", '≤'),
     ("leq", '≤'),
@@ -85,7 +85,7 @@ const SYMBOLS: [(&str, char); 66] = [
     ("cent", '¢'),
     ("percent", '%'),
 ];
-/// Commands that mean another command or word.
+/// Commands that stand for another command or word.
 const SYNONYMS: [(&str, &str); 13] = [
     ("dfrac", "frac"),
     ("tfrac", "frac"),
@@ -158,14 +158,14 @@ impl Lexer {
         }
     }
 
-    /// The next character, as the argument of a command without braces.
+    /// Returns the next character, as the argument of a command without braces.
     fn character(&mut self) -> String {
         let c = self.peek(0);
         self.at += 1;
         c.to_string()
     }
 
-    /// Skips an argument that says nothing, and the option in `[ ]` before it.
+    /// Skips an argument without content, and the option in `[ ]` before it.
     fn skip_argument(&mut self) {
         if self.peek(0) == '*' {
             self.at += 1;
@@ -187,7 +187,7 @@ impl Lexer {
             "or" => self.symbol('∨'),
             "i" => self.tokens.push(Token::Letter('i')),
             "e" => self.tokens.push(Token::Letter('e')),
-            // After a number these are seconds.
+            // After a number, `sec` means seconds.
             "sec" if command != "operatorname" && self.after_value() => {
                 self.tokens.push(Token::Text(words));
             }
@@ -203,7 +203,7 @@ fn is_one_of(name: &str, names: &str) -> bool {
     names.split(' ').any(|other| other == name)
 }
 
-/// Returns true if a text has mathematics in it, and more than a unit: `7`, `x = 3`, `or 43`, `(A), (C)`.
+/// Returns true if a text contains mathematics and is more than a unit: `7`, `x = 3`, `or 43`, `(A), (C)`.
 fn is_inline(words: &str) -> bool {
     let mathematical = |c: char| c.is_ascii_digit() || "=\\$√π∞<>,;".contains(c);
     words.contains(mathematical) && !unit::is_unit(words)

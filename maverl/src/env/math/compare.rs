@@ -1,4 +1,4 @@
-//! When two answers say the same.
+//! Equality of two answers.
 
 use num_rational::BigRational;
 use num_traits::Zero;
@@ -10,8 +10,8 @@ use super::name::{Name, variables};
 use super::numeric;
 use super::value::{Answer, Value};
 
-/// The verdict on an answer and a reference. It is not symmetric: an answer may leave out what a reference has, the base of
-/// its digits, and may show what a reference need not, the sum that it is.
+/// Returns the verdict on an answer and a reference. The comparison is not symmetric: an answer may omit parts of a
+/// reference, such as the base of its digits, and may show more, such as the sum behind a value.
 pub(super) fn answers(
     answer: &Answer,
     reference: &Answer,
@@ -28,7 +28,7 @@ pub(super) fn answers(
     values(answer, reference, work)
 }
 
-/// The verdict on two values.
+/// Returns the verdict on two values.
 pub(super) fn values(a: &Answer, b: &Answer, work: &mut Work) -> Result<AnswerVerdict, Stop> {
     if let (Value::Named { name, value }, Value::Named { name: name2, value: value2 }) =
         (&a.value, &b.value)
@@ -50,7 +50,7 @@ pub(super) fn values(a: &Answer, b: &Answer, work: &mut Work) -> Result<AnswerVe
     }
 }
 
-/// The verdict on two values whose units agree.
+/// Returns the verdict on two values whose units agree.
 fn bare(a: &Answer, b: &Answer, work: &mut Work) -> Result<AnswerVerdict, Stop> {
     match (&a.value, &b.value) {
         (Value::Number(x), Value::Number(y)) => numbers(a, x, b, y, work),
@@ -87,7 +87,7 @@ fn bare(a: &Answer, b: &Answer, work: &mut Work) -> Result<AnswerVerdict, Stop> 
             Some(other) => Ok(AnswerVerdict::from(other.is(set, work)?)),
             None => Ok(AnswerVerdict::Unequal),
         },
-        // A set of one is that one, unless that is a set again.
+        // A set with one item equals that item, unless the item is a set.
         (Value::Set(x), _) => match &x[..] {
             [only] if !matches!(only.value, Value::Set(_)) => values(only, b, work),
             _ => Ok(AnswerVerdict::Unequal),
@@ -100,7 +100,7 @@ fn bare(a: &Answer, b: &Answer, work: &mut Work) -> Result<AnswerVerdict, Stop> 
     }
 }
 
-/// The verdict on relations, digits in a base, options and words.
+/// Returns the verdict on relations, digits in a base, options and words.
 fn unlike(a: &Answer, b: &Answer, work: &mut Work) -> Result<AnswerVerdict, Stop> {
     match (&a.value, &b.value) {
         (
@@ -120,7 +120,7 @@ fn unlike(a: &Answer, b: &Answer, work: &mut Work) -> Result<AnswerVerdict, Stop
         (Value::Based(x), Value::Number(y)) => {
             Ok(AnswerVerdict::from(x.base == 10 && y.rational().as_ref() == Some(&x.value)))
         }
-        // The base may be left out of an answer; a reference without one is decimal.
+        // An answer may omit the base; a reference without one is decimal.
         (Value::Number(_), Value::Based(y)) => Ok(AnswerVerdict::from(spells(a, y))),
         (Value::Choice(x), Value::Number(y)) | (Value::Number(y), Value::Choice(x)) => {
             Ok(AnswerVerdict::from(y.name() == Some(x.to_ascii_lowercase())))
@@ -131,14 +131,14 @@ fn unlike(a: &Answer, b: &Answer, work: &mut Work) -> Result<AnswerVerdict, Stop
     }
 }
 
-/// Returns true if a number is written with the digits of another in its base.
+/// Returns true if a number has the digits of another in its base.
 fn spells(number: &Answer, based: &Based) -> bool {
     let digits = number.digits.as_ref().map(|digits| digits.trim_start_matches('0'));
     let of_base = based.digits.trim_start_matches('0');
     digits == Some(of_base)
 }
 
-/// The verdict on numbers, of which one may be a percentage.
+/// Returns the verdict on two numbers, one of which may be a percentage.
 fn numbers(
     a: &Answer,
     x: &Expr,
@@ -149,7 +149,7 @@ fn numbers(
     let hundredth = |x: &Expr, work: &mut Work| x.over(&Expr::integer(100), work);
     let mut verdict = same(x, y, work)?;
     if verdict != AnswerVerdict::Equal && a.unit.percent != b.unit.percent {
-        // The sign may be left out, or the share written as a number.
+        // The percent sign may be omitted, or the share written as a number.
         let (share, other) = if a.unit.percent { (x, y) } else { (y, x) };
         verdict = same(&hundredth(share, work)?, other, work)?;
     }
@@ -163,7 +163,7 @@ fn numbers(
     }
 }
 
-/// The verdict on two expressions: exactly where that decides, else by their values.
+/// Returns the verdict on two expressions: exactly if possible, else by their values.
 fn same(a: &Expr, b: &Expr, work: &mut Work) -> Result<AnswerVerdict, Stop> {
     if a == b {
         return Ok(AnswerVerdict::Equal);
@@ -189,7 +189,7 @@ pub(super) fn in_order(a: &[Answer], b: &[Answer], work: &mut Work) -> Result<An
     Ok(all)
 }
 
-/// Pairs each item with one that is equal to it. Equality is transitive, so taking the first one will do.
+/// Matches each item with an equal one. Equality is transitive, so the first match suffices.
 fn in_any_order(a: &[Answer], b: &[Answer], work: &mut Work) -> Result<AnswerVerdict, Stop> {
     if a.len() != b.len() {
         return Ok(AnswerVerdict::Unequal);
@@ -221,8 +221,8 @@ fn results(assigned: &[(Name, Answer)]) -> Vec<Answer> {
     assigned.iter().map(|(_, value)| value.clone()).collect()
 }
 
-/// Results with names as the items of a tuple: variables that follow each other in the alphabet, or by their numbers, in
-/// that order, others as written.
+/// Returns named results as the items of a tuple: variables that are consecutive in the alphabet or by index in that
+/// order, others as written.
 fn as_tuple(assigned: &[(Name, Answer)]) -> Vec<Answer> {
     let place = |name: &Name| {
         let (letter, below) = name.variable()?;
@@ -242,7 +242,7 @@ fn as_tuple(assigned: &[(Name, Answer)]) -> Vec<Answer> {
     }
 }
 
-/// The verdict on results with names: of the same names, each by its own.
+/// Returns the verdict on named results: the names must be the same, and the value of each.
 fn by_name(
     a: &[(Name, Answer)],
     b: &[(Name, Answer)],
@@ -273,7 +273,8 @@ fn matrices(a: &[Vec<Expr>], b: &[Vec<Expr>], work: &mut Work) -> Result<AnswerV
     Ok(all)
 }
 
-/// The verdict on two relations: they are one if their differences are proportional, for an inequality by a positive factor.
+/// Returns the verdict on two relations. They are equal if their differences are proportional, for an inequality by a
+/// positive factor.
 fn relations(
     [left, right]: [&Expr; 2],
     [left2, right2]: [&Expr; 2],

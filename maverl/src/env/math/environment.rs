@@ -1,4 +1,4 @@
-//! The world of questions with an answer that can be computed.
+//! The math environment: questions whose answer can be computed.
 
 use std::path::Path;
 
@@ -9,17 +9,18 @@ use super::{AnswerVerdict, compare, extract, is_readable, last_number};
 use crate::env::{EnvError, Environment, Session};
 use crate::task::{Action, Observation, Score, Task};
 
-/// Unreadable references that are shown one by one.
+/// Number of unreadable references that a message lists.
 const SHOWN: usize = 5;
 
-/// Judges answers to mathematical questions by what they say, however they are written.
+/// Judges answers to mathematical questions by their value, independent of notation.
 #[environment(name = "math", offers("attempt"))]
 pub struct MathEnvironment {
-    /// A reply that marks no answer (`\boxed{..}`, `####`, "answer is") is judged by its last number, and not as a whole.
+    /// Judges a reply without a marked answer (`\boxed{..}`, `####`, "answer is") by its last number instead of as a
+    /// whole.
     pub last_number: bool,
-    /// An attempt is told whether it is right. What is right is never told.
+    /// Tells an attempt whether it is right. The correct answer is never shown.
     pub oracle: bool,
-    /// Attempts of an episode at most.
+    /// Maximum number of attempts of an episode.
     pub max_attempts: u32,
 }
 
@@ -58,7 +59,7 @@ impl Environment for MathEnvironment {
         }))
     }
 
-    /// An attempt at the answer. The reference is never part of what is shown.
+    /// Judges an attempt at the answer. The observation never contains the reference.
     async fn act(&self, session: &mut Session, action: Action) -> Result<Observation, EnvError> {
         let Action::Text(attempt) = action else {
             return Ok(Observation::new("there are no tools here; write an answer"));
@@ -92,14 +93,14 @@ impl Environment for MathEnvironment {
 }
 
 impl MathEnvironment {
-    /// What is marked, or else the last number if that is wanted, or else the whole reply.
+    /// Returns the marked answer, else the last number if `last_number` is set, else the whole reply.
     fn answer<'a>(&self, reply: &'a str) -> Option<&'a str> {
         let whole = || Some(reply.trim()).filter(|reply| !reply.is_empty());
         extract(reply).or_else(|| if self.last_number { last_number(reply) } else { whole() })
     }
 }
 
-/// Every task must have an answer to compare with.
+/// Checks that every task has a reference answer.
 fn answered(tasks: &[Task]) -> Result<(), EnvError> {
     let blank =
         |task: &&Task| references(task).iter().all(|text| reference(text).trim().is_empty());
@@ -112,14 +113,14 @@ fn answered(tasks: &[Task]) -> Result<(), EnvError> {
     }
 }
 
-/// References that cannot be read, with their tasks.
+/// Returns the references that cannot be read, with their tasks.
 fn unreadable(tasks: &[Task]) -> Vec<(&Task, &str)> {
     let all =
         tasks.iter().flat_map(|task| references(task).into_iter().map(move |text| (task, text)));
     all.map(|(task, text)| (task, reference(text))).filter(|(_, text)| !is_readable(text)).collect()
 }
 
-/// The best verdict over the references of a task.
+/// Returns the best verdict over the references of a task.
 fn verdict(answer: &str, task: &Task) -> AnswerVerdict {
     let verdicts = references(task).into_iter().map(|truth| compare(answer, reference(truth)));
     verdicts.fold(AnswerVerdict::Unequal, |best, verdict| match (best, verdict) {
@@ -134,7 +135,7 @@ fn references(task: &Task) -> Vec<&str> {
     answers.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// The answer in a reference, which may be a whole solution as GSM8K and MATH have it.
+/// Returns the answer in a reference, which may be a whole solution, as in GSM8K and MATH.
 pub fn reference(text: &str) -> &str {
     extract(text).unwrap_or(text)
 }
@@ -159,7 +160,7 @@ mod tests {
         assert_eq!(reward("it is \\boxed{42.0}"), 1.0);
         assert_eq!(reward("#### 42"), 1.0);
         assert_eq!(reward(" 42 "), 1.0, "a reply that marks nothing is judged as a whole");
-        // Attempts to be paid without an answer.
+        // Attempts to be rewarded without an answer.
         for reply in [
             "41 42",
             "it is 42",
@@ -239,7 +240,7 @@ mod tests {
         let note = math.report(&tasks).unwrap().unwrap();
         assert!(note.starts_with("7 references of 13 tasks cannot be read"), "{note}");
         assert!(note.contains("the task `6` of `test`"), "{note}");
-        // The same text is right.
+        // Identical text is correct.
         assert_eq!(math.score(&session("1 2 3"), Some("\\boxed{1 2 3}")).reward, 1.0);
     }
 }

@@ -13,11 +13,11 @@ use super::token::Token;
 use super::value::{Answer, Value};
 use super::{AnswerVerdict, compare};
 
-/// CriticInput what has `=` outside of all brackets.
+/// Reads tokens with `=` outside of all brackets.
 ///
 /// # Errors
 ///
-/// If its sides contradict each other, or mean nothing.
+/// If its sides contradict each other, or are meaningless.
 pub(super) fn equation(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
     let mut parts = split(tokens, |c| c == '=');
     if parts[0].is_empty() {
@@ -58,7 +58,7 @@ pub(super) fn equation(tokens: &[Token], depth: u32, work: &mut Work) -> Result<
     }
 }
 
-/// A value with its name. Where the value has variables, the name is one too, and both are an equation.
+/// Names a value. If the value has variables, the name is a variable too, and both form an equation.
 fn named(name: Name, left: &[Token], value: Answer, work: &mut Work) -> Result<Answer, Stop> {
     match &value.value {
         Value::Number(right) if name.variable().is_some() && !variables(right).is_empty() => {
@@ -69,7 +69,7 @@ fn named(name: Name, left: &[Token], value: Answer, work: &mut Work) -> Result<A
     }
 }
 
-/// Values with their names: of one point, or of several.
+/// Names values: of one point, or of several.
 fn assigned(left: &[Token], names: Vec<Name>, value: Answer) -> Result<Answer, Stop> {
     match value.value {
         Value::Tuple { open: '(', items, close: ')' } if items.len() == names.len() => {
@@ -83,7 +83,7 @@ fn assigned(left: &[Token], names: Vec<Name>, value: Answer) -> Result<Answer, S
     }
 }
 
-/// The last of several sides that are all the same.
+/// Returns the last of several sides that are all equal.
 fn agreed(parts: &[&[Token]], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
     let (last, before) = parts.split_last().ok_or(Stop::Meaningless)?;
     let mut value = answer(last, depth, work)?;
@@ -99,7 +99,7 @@ fn agreed(parts: &[&[Token]], depth: u32, work: &mut Work) -> Result<Answer, Sto
     Ok(value)
 }
 
-/// Returns true unless two sides of an equation contradict each other. Units may be converted, and bases.
+/// Returns true unless two sides of an equation contradict each other. Conversions of units and bases are allowed.
 fn consistent(a: &Answer, b: &Answer, work: &mut Work) -> Result<bool, Stop> {
     if a.unit.is_known() && b.unit.is_known() && a.unit.agree(&b.unit) == AnswerVerdict::Unequal {
         return Ok(true);
@@ -116,11 +116,11 @@ fn consistent(a: &Answer, b: &Answer, work: &mut Work) -> Result<bool, Stop> {
     Ok(compare::values(a, b, work)? == AnswerVerdict::Equal)
 }
 
-/// CriticInput what has `≈` outside of all brackets: a value that is rounded, or one beside its rounded form.
+/// Reads tokens with `≈` outside of all brackets: a rounded value, or a value beside its rounded form.
 ///
 /// # Errors
 ///
-/// If the rounded value is not near to the exact one.
+/// If the rounded value is not close to the exact one.
 pub(super) fn approximation(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
     let parts = split(tokens, |c| c == '≈');
     let [exact, rounded] = parts[..] else { return Err(Stop::Meaningless) };
@@ -146,7 +146,7 @@ pub(super) fn approximation(tokens: &[Token], depth: u32, work: &mut Work) -> Re
     Ok(exact)
 }
 
-/// Returns true if a number so far above its rounded form, away from zero, may have been rounded or cut to its digits.
+/// Returns true if a difference is within rounding or truncation to the given digits, away from zero.
 fn is_near(off: f64, digits: &str) -> bool {
     let exponent = match digits.split_once('.') {
         Some((_, decimals)) => -(decimals.len() as i32),

@@ -1,9 +1,9 @@
 //! Exact numbers and expressions: quotients of polynomials over the rationals, with roots, `i`, constants and variables.
 //!
-//! A polynomial is a sum of monomials with rational factors. A monomial is a product of `i`, roots of primes with exponents
-//! between 0 and 1, and powers of atoms. Products of such roots are linearly independent over the rationals (Besicovitch
-//! 1940), so a sum that is not empty is not zero, as long as its atoms are independent: variables and `π` are, function
-//! calls need not be.
+//! A polynomial is a sum of monomials with rational factors. A monomial is a product of `i`, roots of primes with
+//! exponents between 0 and 1, and powers of atoms. Products of such roots are linearly independent over the rationals
+//! (Besicovitch 1940). A sum that is not empty is therefore not zero if its atoms are independent: variables and `π`
+//! are, function calls need not be.
 
 use std::collections::BTreeMap;
 
@@ -13,28 +13,28 @@ use num_traits::{One, Pow, Signed, ToPrimitive, Zero};
 
 /// Longest number in bits.
 const MAX_BITS: u64 = 4096;
-/// Largest exponent that is multiplied out.
+/// Largest exponent that is expanded.
 const MAX_POWER: u32 = 1000;
-/// Largest degree of a root that is taken exactly.
+/// Largest degree of a root that is computed exactly.
 const MAX_ROOT: u32 = 24;
-/// Largest factor that is looked for in a number under a root.
+/// Largest factor that is searched for in a number under a root.
 const MAX_FACTOR: u64 = 20_000;
 
-/// Why something has no value here.
+/// Reason for a missing value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// It takes more work than an answer may.
+    /// The operation budget of an answer is exceeded.
     Budget,
-    /// It is no expression, or one without a value, as a division by zero.
+    /// The text is no expression, or one without a value, such as a division by zero.
     Meaningless,
 }
 
-/// How much work is left for one comparison: a count, so that a verdict never depends on a clock.
+/// Remaining operations of a comparison: a count, so that a verdict never depends on a clock.
 #[derive(Debug)]
 pub(super) struct Work(u64);
 
 impl Work {
-    /// The work that one comparison may take.
+    /// Operation budget of a comparison.
     pub(super) const BUDGET: u64 = 20_000;
 
     pub(super) fn new() -> Self {
@@ -46,13 +46,13 @@ impl Work {
         Ok(())
     }
 
-    /// How much has been spent.
+    /// Returns the number of operations used so far.
     pub(super) fn spent(&self) -> u64 {
         Self::BUDGET - self.0
     }
 }
 
-/// What an expression is made of besides numbers.
+/// Part of an expression other than a number.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Atom {
     /// A variable, or a constant: `π`, `e`, `∞`.
@@ -78,7 +78,7 @@ pub(super) struct Polynomial(pub(super) BTreeMap<Monomial, BigRational>);
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Expr {
     pub(super) above: Polynomial,
-    /// Not zero.
+    /// Denominator; not zero.
     pub(super) below: Polynomial,
 }
 
@@ -87,7 +87,7 @@ fn gcd(a: u32, b: u32) -> u32 {
 }
 
 impl Monomial {
-    /// The product, and the rational factor that comes of it.
+    /// Returns the product, and the rational factor that it produces.
     fn times(&self, other: &Self) -> (Self, BigRational) {
         let (mut product, mut factor) = (self.clone(), BigRational::one());
         if product.imaginary && other.imaginary {
@@ -147,7 +147,7 @@ impl Polynomial {
         Ok(product)
     }
 
-    /// The only monomial and its factor.
+    /// Returns the only monomial and its factor.
     fn single(&self) -> Option<(&Monomial, &BigRational)> {
         let mut terms = self.0.iter();
         terms.next().filter(|_| terms.next().is_none())
@@ -160,7 +160,7 @@ impl Polynomial {
         self.single().filter(|(m, _)| **m == Monomial::default()).map(|(_, factor)| factor.clone())
     }
 
-    /// All monomials are free of function calls, and of constants that could depend on each other.
+    /// Returns true if no monomial has function calls, or constants that could depend on each other.
     fn independent(&self) -> bool {
         let atoms = || self.0.keys().flat_map(|monomial| monomial.atoms.keys());
         let has = |name| atoms().any(|atom| *atom == Atom::Name(name));
@@ -211,7 +211,7 @@ impl Expr {
         Some(self.above.rational()? / self.below.rational()?)
     }
 
-    /// The variable or constant that it is.
+    /// Returns the variable or constant that the expression consists of.
     pub(super) fn name(&self) -> Option<char> {
         let (monomial, factor) = self.above.single()?;
         let plain = factor.is_one() && !monomial.imaginary && monomial.roots.is_empty();
@@ -223,7 +223,7 @@ impl Expr {
         }
     }
 
-    /// Every atom in it, those in arguments of functions too.
+    /// Returns every atom of the expression, including those in arguments of functions.
     pub(super) fn names(&self) -> Vec<char> {
         let monomials = self.above.0.keys().chain(self.below.0.keys());
         let atoms = monomials.flat_map(|monomial| monomial.atoms.keys());
@@ -235,7 +235,8 @@ impl Expr {
             .collect()
     }
 
-    /// Whether different normal forms are different values: nothing in it could depend on something else in it.
+    /// Returns true if different normal forms imply different values: no part of the expression could depend on
+    /// another.
     pub(super) fn independent(&self) -> bool {
         self.above.independent() && self.below.independent()
     }
@@ -284,7 +285,7 @@ impl Expr {
         }
     }
 
-    /// `self ^ exponent`: exact for integers and for roots of rationals, else a call.
+    /// Computes `self ^ exponent`: exact for integers and for roots of rationals, else a call.
     pub(super) fn power(&self, exponent: &Self, work: &mut Work) -> Result<Self, Stop> {
         let Some(rational) = exponent.rational() else {
             return Ok(Self::call("power", vec![self.clone(), exponent.clone()]));
@@ -316,7 +317,7 @@ impl Expr {
         Ok(power)
     }
 
-    /// The root of a degree: the real one if there is one, of a negative number of even degree 2 an imaginary one.
+    /// Computes a root: the real one if there is one. The square root of a negative number is imaginary.
     pub(super) fn root(&self, degree: u32, work: &mut Work) -> Result<Self, Stop> {
         let call = || Self::call("root", vec![self.clone(), Self::integer(degree.into())]);
         let Some(value) = self.rational().filter(|_| (2..=MAX_ROOT).contains(&degree)) else {
@@ -344,7 +345,7 @@ impl Expr {
     }
 }
 
-/// The root of a natural number; `None` if its factors cannot be found.
+/// Computes the root of a natural number; `None` if it cannot be factored within the bounds.
 fn natural_root(value: &BigUint, degree: u32, work: &mut Work) -> Result<Option<Expr>, Stop> {
     let exact = value.nth_root(degree);
     if Pow::pow(&exact, degree) == *value {

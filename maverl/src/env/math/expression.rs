@@ -9,12 +9,12 @@ use super::token::Token;
 
 /// Deepest nesting of an expression.
 const MAX_DEPTH: u32 = 40;
-/// First of the characters for private use that stand for letters with something below them.
+/// First of the private-use characters that stand for letters with a subscript.
 const SUBSCRIPTED: u32 = 0xf_0000;
-/// Numbers that may stand below a letter; letters below come after them.
+/// Range of numeric subscripts; letter subscripts come after them.
 const LETTERS: u32 = 1000;
 
-/// The expression that all of the tokens are.
+/// Reads all of the tokens as one expression.
 pub(super) fn expression(tokens: &[Token], work: &mut Work) -> Result<Expr, Stop> {
     let mut parser =
         Parser { tokens: tokens.to_vec(), at: 0, depth: 0, work, angles: false, bars: false };
@@ -30,9 +30,9 @@ pub(super) struct Parser<'w> {
     pub(super) at: usize,
     depth: u32,
     pub(super) work: &'w mut Work,
-    /// Inside the argument of a function, where degrees are angles.
+    /// True inside the argument of a function, where degrees are angles.
     pub(super) angles: bool,
-    /// Inside of bars, where the next one closes.
+    /// True inside of bars, where the next bar closes.
     bars: bool,
 }
 
@@ -89,7 +89,7 @@ impl Parser<'_> {
         })
     }
 
-    /// TeX's fractions, which divide all of a group: `{65 \over 9}`, `{5 \choose 2}`.
+    /// Reads TeX's infix fractions, which divide the whole group: `{65 \over 9}`, `{5 \choose 2}`.
     fn divided(&mut self, above: Expr) -> Result<Expr, Stop> {
         let name = match self.peek() {
             Some(Token::Word(word)) if matches!(word.as_str(), "over" | "choose") => word.clone(),
@@ -121,7 +121,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether a factor comes that is not written with a sign of multiplication. A number is none: `2 3` means nothing.
+    /// Returns true if a factor without a multiplication sign follows. A number does not count: `2 3` is meaningless.
     fn begins_factor(&self) -> bool {
         match self.peek() {
             Some(Token::Letter(_)) => true,
@@ -180,7 +180,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Python's `**`.
+    /// Reads Python's `**`.
     fn starred(&self) -> bool {
         let pair = self.tokens.get(self.at..self.at + 2);
         matches!(pair, Some([Token::Symbol('*'), Token::Symbol('*')]))
@@ -229,7 +229,8 @@ impl Parser<'_> {
         }
     }
 
-    /// The variable that a letter is, with what stands below it: `x_1` and `x_{1}` are one, and no `x`.
+    /// Returns the variable of a letter with its subscript: `x_1` and `x_{1}` are the same variable, and differ from
+    /// `x`.
     pub(super) fn variable(&mut self, letter: char) -> Result<Expr, Stop> {
         if !self.take('_') {
             return Ok(Expr::atom(Atom::Name(letter)));
@@ -255,7 +256,7 @@ impl Parser<'_> {
         Ok(expr)
     }
 
-    /// A number, with the fraction after it if it is a mixed one: `1\frac{4}{5}`, `7 3/4`.
+    /// Reads a number, with the fraction of a mixed number: `1\frac{4}{5}`, `7 3/4`.
     fn mixed(&mut self, value: BigRational, digits: &str) -> Result<BigRational, Stop> {
         if !digits.bytes().all(|b| b.is_ascii_digit()) {
             return Ok(value);
@@ -300,7 +301,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Cuts a number after its first digit: that alone is the argument in `\frac12`.
+    /// Cuts a number after its first digit, which alone is the argument in `\frac12`.
     pub(super) fn single_digit(&mut self) {
         let Some(Token::Number { digits, .. }) = self.peek() else { return };
         if digits.len() < 2 || !digits.bytes().all(|b| b.is_ascii_digit()) {
@@ -316,7 +317,7 @@ impl Parser<'_> {
     }
 }
 
-/// The place of a letter among those that may have something below them.
+/// Returns the index of a letter among those that may have a subscript.
 fn place(letter: char) -> Option<u32> {
     match letter {
         'a'..='z' => Some(letter as u32 - 'a' as u32),

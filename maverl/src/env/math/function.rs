@@ -1,4 +1,4 @@
-//! Names that stand inside expressions, and functions that are exact on rationals.
+//! Names inside expressions, and functions that are exact on rationals.
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
@@ -6,7 +6,7 @@ use num_traits::{One, Signed, ToPrimitive};
 
 use super::exact::{Expr, Stop, Work};
 
-/// Largest number whose factorial is multiplied out.
+/// Largest number whose factorial is computed.
 const MAX_FACTORIAL: u32 = 300;
 
 /// Functions of one argument.
@@ -22,7 +22,7 @@ pub(super) fn is_function(word: &str) -> bool {
     FUNCTIONS.contains(&word)
 }
 
-/// Words that stand inside an expression and are no unit.
+/// Returns true for words inside an expression that are not units.
 pub(super) fn is_known(word: &str) -> bool {
     is_function(word)
         || MAGNITUDES.iter().any(|(name, _)| *name == word)

@@ -12,11 +12,11 @@ use super::value::{Answer, Value};
 /// Signs of inequalities.
 pub(super) const SIGNS: &str = "<>≤≥≠";
 
-/// CriticInput what has a sign of inequality outside of all brackets.
+/// Reads tokens with an inequality sign outside of all brackets.
 ///
 /// # Errors
 ///
-/// If it means nothing, or holds for no number.
+/// If it is meaningless, or holds for no number.
 pub(super) fn inequality(tokens: &[Token], work: &mut Work) -> Result<Answer, Stop> {
     let sign = |c: char| c == '=' || SIGNS.contains(c);
     match (&split(tokens, sign)[..], &symbols(tokens, sign)[..]) {
@@ -31,12 +31,12 @@ pub(super) fn inequality(tokens: &[Token], work: &mut Work) -> Result<Answer, St
     }
 }
 
-/// A side of an inequality; a unit says nothing more about it.
+/// Reads a side of an inequality; its unit is ignored.
 fn bound(tokens: &[Token], work: &mut Work) -> Result<Expr, Stop> {
     expression(&Unit::split(tokens)?.0, work)
 }
 
-/// An inequality; of a variable and a number, the set that it is.
+/// Reads an inequality; for a variable and a number, returns it as a set.
 fn simple(left: Expr, sign: char, right: Expr, work: &mut Work) -> Result<Answer, Stop> {
     let turned = |sign| match sign {
         '<' => '>',
@@ -67,7 +67,7 @@ fn simple(left: Expr, sign: char, right: Expr, work: &mut Work) -> Result<Answer
     }
 }
 
-/// `a < x \le b`.
+/// Reads `a < x \le b`.
 fn chain(
     [left, middle, right]: [Expr; 3],
     [first, last]: [char; 2],

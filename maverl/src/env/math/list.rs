@@ -9,16 +9,16 @@ use super::reals::Reals;
 use super::token::Token;
 use super::value::{Answer, Value};
 
-/// Most items of a list that is compared.
+/// Maximum number of items of a list that is compared.
 pub(super) const MAX_ITEMS: usize = 40;
-/// Symbols between items; `∧` and `∨` are the words and the signs.
+/// Symbols between items; `∧` and `∨` stand for the words and the signs.
 pub(super) const SEPARATORS: &str = ",;∧∨";
 
-/// CriticInput a list without brackets.
+/// Reads a list without brackets.
 ///
 /// # Errors
 ///
-/// If it has less than two items, or one that means nothing.
+/// If the list has fewer than two items, or an item is meaningless.
 pub(super) fn bare(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
     let items = parts(tokens);
     if items.len() < 2 {
@@ -27,7 +27,7 @@ pub(super) fn bare(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answ
     list(tokens, items, depth, work)
 }
 
-/// CriticInput what stands in the braces of a set.
+/// Reads the content of the braces of a set.
 pub(super) fn set(inside: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
     if let Some(set) = described(inside, depth, work)? {
         return Ok(set);
@@ -40,7 +40,7 @@ pub(super) fn set(inside: &[Token], depth: u32, work: &mut Work) -> Result<Answe
     .into())
 }
 
-/// CriticInput each part.
+/// Reads each part.
 pub(super) fn all(parts: &[Vec<Token>], depth: u32, work: &mut Work) -> Result<Vec<Answer>, Stop> {
     if parts.len() > MAX_ITEMS {
         return Err(Stop::Budget);
@@ -48,7 +48,7 @@ pub(super) fn all(parts: &[Vec<Token>], depth: u32, work: &mut Work) -> Result<V
     parts.iter().map(|part| answer(part, depth, work)).collect()
 }
 
-/// The items of a list; `a \pm b` is two of them, and what stands before `and` may end in a comma.
+/// Splits a list into items. `a \pm b` is two items, and the text before `and` may end in a comma.
 fn parts(tokens: &[Token]) -> Vec<Vec<Token>> {
     let parts = split(tokens, |c| SEPARATORS.contains(c)).into_iter();
     let parts = parts.filter(|part| !part.is_empty());
@@ -60,7 +60,7 @@ fn parts(tokens: &[Token]) -> Vec<Vec<Token>> {
         .collect()
 }
 
-/// The tokens with the upper signs for `±`, and with the lower ones.
+/// Returns the tokens with the upper signs for `±`, and with the lower ones.
 pub(super) fn both_signs(tokens: &[Token]) -> Option<[Vec<Token>; 2]> {
     let chosen = |upper: char, lower: char| -> Vec<Token> {
         let chosen = tokens.iter().map(|token| match token {
@@ -82,7 +82,7 @@ fn list(
     depth: u32,
     work: &mut Work,
 ) -> Result<Answer, Stop> {
-    // `x = 3, 4` and `x < -2 or > 2`: what stands before the first sign stands before every item.
+    // `x = 3, 4` and `x < -2 or > 2`: the text before the first sign applies to every item.
     let sign = |c: char| c == '=' || SIGNS.contains(c);
     if let Some(at) = top(&parts[0], sign).filter(|at| is_left(&parts[0][..*at])) {
         let (name, with_sign) = (parts[0][..at].to_vec(), parts[0][..=at].to_vec());
@@ -104,7 +104,7 @@ fn list(
     Ok(one_by_one(items).into())
 }
 
-/// Returns true for what stands before a sign and names what comes: a name, or names in brackets.
+/// Returns true for a left-hand side before a sign: a name, or names in brackets.
 fn is_left(tokens: &[Token]) -> bool {
     let names = match tokens {
         [Token::Symbol('('), inside @ .., Token::Symbol(')')] if closes(tokens) => {
@@ -115,7 +115,7 @@ fn is_left(tokens: &[Token]) -> bool {
     names || is_name(tokens)
 }
 
-/// The items as results of different names if all have one; else in any order.
+/// Returns the items as results of different names if all items are named, else as an unordered list.
 fn one_by_one(items: Vec<Answer>) -> Value {
     let names: Option<Vec<_>> = items
         .iter()
@@ -133,8 +133,8 @@ fn one_by_one(items: Vec<Answer>) -> Value {
     }
 }
 
-/// Conditions on one variable as a set: with `or` one of them holds, with `and` all of them. With commas all of them hold
-/// if that is possible.
+/// Combines conditions on one variable into a set: with `or` any of them holds, with `and` all of them. With commas all
+/// of them hold if that is possible.
 fn joined(tokens: &[Token], items: &[Answer], work: &mut Work) -> Result<Option<Answer>, Stop> {
     let mut variable = None;
     let mut sets = Vec::new();
@@ -172,7 +172,7 @@ fn joined(tokens: &[Token], items: &[Answer], work: &mut Work) -> Result<Option<
     Ok(Some(Value::Reals { set, variable }.into()))
 }
 
-/// A set by a condition on its members: `\{x : x > 5\}`.
+/// Reads a set given by a condition on its members: `\{x : x > 5\}`.
 fn described(inside: &[Token], depth: u32, work: &mut Work) -> Result<Option<Answer>, Stop> {
     let Some(at) = top(inside, |c| ":|".contains(c)) else { return Ok(None) };
     let member = match &inside[..at] {

@@ -1,10 +1,10 @@
-//! Mathematics: when two answers say the same, where a reply has its answer, and the environment that judges by both.
+//! Mathematics: equality of answers, extraction of the answer from a reply, and the environment that judges by both.
 //!
-//! An answer is read into a value (a number, a tuple, a set, a set of reals, a matrix, a relation, a result with its name,
-//! digits in a base, words). Numbers are exact: rationals, roots, `π` and variables have a normal form that decides. Where
-//! functions are left in it, values at drawn points do, and where those say neither, the verdict is
-//! [`AnswerVerdict::Undecided`], which no reward counts as right. Work is counted, not timed, so a verdict is the same on every
-//! machine.
+//! An answer is parsed into a value (a number, a tuple, a set, a set of reals, a matrix, a relation, a named result,
+//! digits in a base, words). Numbers are exact: rationals, roots, `π` and variables have a normal form that decides
+//! equality. If functions remain in it, values at sampled points decide. If those do not decide either, the verdict is
+//! [`AnswerVerdict::Undecided`], which no reward counts as correct. The budget counts operations instead of time, so a
+//! verdict is the same on every machine.
 //!
 //! ```text
 //!  text ─► tokens (token, command, unicode) ─► Answer (read) ─► AnswerVerdict (compare)
@@ -43,18 +43,18 @@ use self::exact::{Stop, Work};
 use self::unit::Unit;
 use self::value::{Answer, Value};
 
-/// Longest answer in bytes that is read.
+/// Maximum length in bytes of an answer that is parsed.
 const MAX_BYTES: usize = 2000;
 
-/// Whether an answer is the reference.
+/// Verdict on an answer and a reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AnswerVerdict {
-    /// They say the same.
+    /// Both have the same value.
     Equal,
-    /// They do not.
+    /// Their values differ.
     Unequal,
-    /// It cannot be told, or not within the budget; counts as wrong.
+    /// Equality could not be decided, or not within the budget; counts as wrong.
     Undecided,
 }
 
@@ -65,7 +65,7 @@ impl From<bool> for AnswerVerdict {
 }
 
 impl AnswerVerdict {
-    /// Of two parts that must both be equal.
+    /// Combines the verdicts on two parts that must both be equal.
     fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Unequal, _) | (_, Self::Unequal) => Self::Unequal,
@@ -75,7 +75,7 @@ impl AnswerVerdict {
     }
 }
 
-/// Whether an answer says what the reference says. Units, signs of money and the name before `=` may be left out.
+/// Compares an answer with a reference. Units, currency signs and the name before `=` may be omitted.
 ///
 /// ```
 /// use maverl::env::math::{AnswerVerdict, compare};
@@ -87,7 +87,7 @@ pub fn compare(answer: &str, reference: &str) -> AnswerVerdict {
     judge(answer, reference).0
 }
 
-/// Returns true if a reference can be read. Of one that cannot, only the same text is right.
+/// Returns true if a reference can be parsed. An unreadable reference matches only identical text.
 ///
 /// ```
 /// use maverl::env::math::is_readable;
@@ -101,7 +101,7 @@ pub fn is_readable(reference: &str) -> bool {
     !reference.is_empty() && reference.len() <= MAX_BYTES && read().is_ok()
 }
 
-/// The verdict, and the work it took.
+/// Returns the verdict, and the number of operations used.
 fn judge(answer: &str, reference: &str) -> (AnswerVerdict, u64) {
     let mut work = Work::new();
     let (answer, reference) = (answer.trim(), reference.trim());
@@ -116,14 +116,14 @@ fn judge(answer: &str, reference: &str) -> (AnswerVerdict, u64) {
     (verdict, work.spent())
 }
 
-/// The verdict on the plain readings of both, or else on others that they have.
+/// Returns the verdict on the plain readings of both, else on their alternative readings.
 fn verdict(answer: &str, reference: &str, work: &mut Work) -> Result<AnswerVerdict, Stop> {
     let (said, truth) =
         (Answer::read(answer, Reading::Plain, work), Answer::read(reference, Reading::Plain, work));
     let plain = match (&said, &truth) {
         (Ok(said), Ok(truth)) => compare::answers(said, truth, work)?,
         (Err(Stop::Meaningless), Err(Stop::Meaningless)) => spelled(answer, reference),
-        // What has no value is not what has one.
+        // An expression without a value differs from one with a value.
         (Err(Stop::Meaningless), Ok(_)) => AnswerVerdict::Unequal,
         (Ok(_), Err(Stop::Meaningless)) => AnswerVerdict::Undecided,
         (Err(stop), _) | (_, Err(stop)) => return Err(*stop),
@@ -145,7 +145,7 @@ fn verdict(answer: &str, reference: &str, work: &mut Work) -> Result<AnswerVerdi
         }
     }
     let Ok(said) = said else { return Ok(plain) };
-    // A reference that may be a list is one to an answer that is one, in the order that it is written in.
+    // A reference that may be a list is read as one if the answer is a list, in the order as written.
     if has_thousands(reference)
         && let (Value::Set(items), Ok(truth)) =
             (&said.value, Answer::read(reference, Reading::Lists, work))
@@ -163,20 +163,20 @@ fn verdict(answer: &str, reference: &str, work: &mut Work) -> Result<AnswerVerdi
     Ok(plain)
 }
 
-/// Rules for what can be read in more than one way.
+/// Rules for ambiguous notation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reading {
-    /// Outside of brackets `1,234` is a number, inside it is two; `12 m` is a product.
+    /// `1,234` is a number outside of brackets and two numbers inside; `12 m` is a product.
     Plain,
     /// `1,234` is two numbers.
     Lists,
-    /// `1,234` is a number also inside brackets, where other commas have spaces after them.
+    /// `1,234` is a number inside brackets too, if other commas are followed by spaces.
     Spaced,
     /// `12 m` is a length.
     Units,
 }
 
-/// Returns true if a comma parts digits as thousands do, and nothing else tells that it does.
+/// Returns true if a comma may separate thousands, and nothing else shows that it does.
 fn has_thousands(text: &str) -> bool {
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
     let after = |at: usize| digits(&text[at + 1..]) == 3;
@@ -188,7 +188,7 @@ fn has_spaced_commas(text: &str) -> bool {
     text.contains(", ")
 }
 
-/// Returns true if the last letter may be a unit: `12 m`, and no `12m`.
+/// Returns true if the last letter may be a unit: `12 m`, but not `12m`.
 fn is_spaced_letter(text: &str) -> bool {
     let text = text.trim_matches(['$', '.', ' ']);
     let Some((before, unit)) = text.rsplit_once(' ') else { return false };
@@ -201,7 +201,7 @@ fn is_plain(answer: &Answer) -> bool {
     answer.number().is_some() && answer.unit == Unit::default()
 }
 
-/// Two texts that are nothing known: equal if only white space and capitals differ.
+/// Compares two unparsed texts: equal if they differ only in white space and case.
 fn spelled(a: &str, b: &str) -> AnswerVerdict {
     let letters = |text: &str| -> String {
         text.chars().filter(|c| !c.is_whitespace()).flat_map(char::to_lowercase).collect()

@@ -1,4 +1,4 @@
-//! Left-hand sides of equations: names of results, and quantities that are to be solved for.
+//! Left-hand sides of equations: names of results, and quantities to be solved for.
 
 use super::brackets::{closes, inside, nesting, split, ungrouped};
 use super::exact::{Atom, Expr, Monomial, Stop, Work};
@@ -6,30 +6,30 @@ use super::expression::expression;
 use super::function::{GREEK, is_function, is_known};
 use super::token::Token;
 
-/// Words that deny what follows them.
+/// Words that negate the following text.
 const DENIALS: &str = "not no never isn't wrong incorrect false except";
-/// Letters that are multiplied rather than applied: `x(x+1)`.
+/// Letters that multiply a following bracket instead of applying a function: `x(x+1)`.
 const FACTORS: &str = "xyznkit";
 
 /// The name of a result: `x`, `a_5`, `f(2)`, `AB`, `\text{Area}`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Name {
-    /// As written, without braces and spaces.
+    /// Text as written, without braces and spaces.
     text: String,
-    /// It has no word in it, so another name of its kind is another quantity.
+    /// True if the name has no words, so that different symbolic names are different quantities.
     symbolic: bool,
 }
 
 /// The left-hand side of an equation.
 pub(super) enum Left {
-    /// It only names what comes.
+    /// A name of the right-hand side.
     Name(Name),
-    /// `(x, y)`: it names what comes, one by one.
+    /// `(x, y)`: names of the items of the right-hand side.
     Names(Vec<Name>),
-    /// It has a value of its own.
+    /// An expression with a value of its own.
     Value,
-    /// An expression of variables. `combined` says that there are several, so that the equation states the value of all
-    /// together and could not be solved for one: `m + n = 12`, but not `2x = 12`.
+    /// An expression of variables. `combined` is true if there are several variables, so that the equation states the
+    /// value of the combination and cannot be solved for one: `m + n = 12`, but not `2x = 12`.
     Expression { expr: Expr, combined: bool },
 }
 
@@ -53,7 +53,7 @@ impl Name {
         Self { text, symbolic: tokens.iter().all(plain) }
     }
 
-    /// The letter of a variable, with the number below it: `x` and `x_1`.
+    /// Returns the letter of a variable, with its numeric subscript: `x` and `x_1`.
     pub(super) fn variable(&self) -> Option<(char, Option<u32>)> {
         let mut letters = self.text.chars();
         let letter = letters.next()?;
@@ -63,8 +63,8 @@ impl Name {
         }
     }
 
-    /// Returns true if two names are of different quantities: `x` and `y`, `a_5` and `a_6`, `f(2)` and `f(3)`, `AB` and
-    /// `CD`. Names of different kinds may be of one: `AB` and `x`.
+    /// Returns true if two names denote different quantities: `x` and `y`, `a_5` and `a_6`, `f(2)` and `f(3)`, `AB` and
+    /// `CD`. Names of different kinds may denote the same quantity: `AB` and `x`.
     pub(super) fn conflicts(&self, other: &Self) -> bool {
         let single = |name: &Self| name.text.chars().count() == 1;
         let segment = |name: &Self| name.text.chars().all(|c| c.is_ascii_uppercase());
@@ -85,11 +85,11 @@ impl Name {
     }
 }
 
-/// CriticInput a left-hand side.
+/// Reads a left-hand side.
 ///
 /// # Errors
 ///
-/// If it denies what follows it, or means nothing.
+/// If it negates the right-hand side, or is meaningless.
 pub(super) fn left(tokens: &[Token], work: &mut Work) -> Result<Left, Stop> {
     let tokens = match ungrouped(tokens) {
         [rest @ .., Token::Symbol(':')] => rest,
@@ -121,7 +121,7 @@ pub(super) fn left(tokens: &[Token], work: &mut Work) -> Result<Left, Stop> {
                 return Ok(Left::Name(Name::new(tokens)));
             }
             let product = tokens.iter().all(|token| matches!(token, Token::Letter(_)));
-            // With a constant beside the variables it is an equation, as of a line.
+            // With a constant beside the variables it is an equation, such as that of a line.
             let constant = grouped.above.0.contains_key(&Monomial::default());
             let combined = variables.len() > 1 && !constant && !(product && tokens.len() > 2);
             Ok(Left::Expression { expr, combined })
@@ -133,7 +133,7 @@ pub(super) fn left(tokens: &[Token], work: &mut Work) -> Result<Left, Stop> {
     }
 }
 
-/// The names in `(x, y)`.
+/// Reads the names in `(x, y)`.
 fn names(tokens: &[Token]) -> Option<Vec<Name>> {
     let inside = inside(tokens, '(', ')')?;
     let parts = split(inside, |c| c == ',');
@@ -141,7 +141,7 @@ fn names(tokens: &[Token]) -> Option<Vec<Name>> {
     all.then(|| parts.into_iter().map(Name::new).collect())
 }
 
-/// Returns true for what names a result and cannot be solved for anything.
+/// Returns true for the name of a result that cannot be solved for anything.
 pub(super) fn is_name(tokens: &[Token]) -> bool {
     use Token::{Letter, Symbol, Text, Word};
     let tokens = ungrouped(tokens);
@@ -163,7 +163,7 @@ pub(super) fn is_name(tokens: &[Token]) -> bool {
                 Word(word) => !is_known(word),
                 _ => false,
             };
-            // `2 \angle A` is no name.
+            // `2 \angle A` is not a name.
             (matches!(first, Letter(_) | Symbol('(' | '[' | '|')) || word(first))
                 && tokens.iter().any(word)
                 && !has_terms(tokens)
@@ -171,14 +171,14 @@ pub(super) fn is_name(tokens: &[Token]) -> bool {
     }
 }
 
-/// Returns true if there are terms or factors outside of brackets: `\text{so } 2x` is no name.
+/// Returns true if there are terms or factors outside of brackets: `\text{so } 2x` is not a name.
 fn has_terms(tokens: &[Token]) -> bool {
     let mut depth = 0;
     (0..tokens.len()).any(|at| {
         depth += nesting(&tokens[at]);
         let before = at.checked_sub(1).map(|before| &tokens[before]);
         let term = matches!(before, Some(Token::Symbol('+' | '-' | '*' | '/')));
-        // In `\int_0^1 x` the number is a limit.
+        // In `\int_0^1 x` the number is a limit of integration.
         let limit = matches!(before, Some(Token::Symbol('^' | '_')));
         let factor = matches!(tokens.get(at + 1), Some(Token::Letter(_) | Token::Symbol('(')));
         let number = matches!(tokens[at], Token::Number { .. });
@@ -186,21 +186,21 @@ fn has_terms(tokens: &[Token]) -> bool {
     })
 }
 
-/// Returns true if the tokens after a letter apply it to an argument that it is no part of.
+/// Returns true if the tokens after a letter apply it to an argument that does not contain the letter.
 fn applied(letter: char, rest: &[Token]) -> bool {
     let open = rest.iter().position(|token| matches!(token, Token::Symbol('(' | '[')));
     let Some((marks, argument)) = open.map(|at| rest.split_at(at)) else { return false };
     let mark = |token: &Token| {
         matches!(token, Token::Symbol('\'' | '^' | '{' | '}' | '-' | '_') | Token::Number { .. })
     };
-    // `f(f(2))` applies it again, `a(a+1)` multiplies.
+    // `f(f(2))` applies the function twice, `a(a+1)` multiplies.
     let own = argument
         .windows(2)
         .any(|pair| pair[0] == Token::Letter(letter) && pair[1] != Token::Symbol('('));
     marks.iter().all(mark) && closes(argument) && !own && !FACTORS.contains(letter)
 }
 
-/// Returns true for capitals in a row, as points on a line have: `AB`, `ABC`.
+/// Returns true for a sequence of capitals, the names of points on a line: `AB`, `ABC`.
 fn is_segment(tokens: &[Token]) -> bool {
     let capital = |token: &Token| match token {
         Token::Letter(letter) => letter.is_ascii_uppercase(),
@@ -214,7 +214,7 @@ fn is_segment(tokens: &[Token]) -> bool {
     tokens.iter().all(capital) && letters.sum::<usize>() > 1
 }
 
-/// The tokens with one letter for each segment, so that `2AB` has one variable.
+/// Replaces each segment by one letter, so that `2AB` has one variable.
 fn segments(tokens: &[Token]) -> Vec<Token> {
     let capital =
         |token: &Token| matches!(token, Token::Letter(letter) if letter.is_ascii_uppercase());
@@ -229,14 +229,15 @@ fn segments(tokens: &[Token]) -> Vec<Token> {
         if at == known.len() {
             known.push(run);
         }
-        // Characters for private use, which no answer's letters are.
+        // Private-use characters, which do not occur in answers.
         let private = char::from_u32(0xe000 + at as u32).unwrap_or('\u{e000}');
         grouped.push(Token::Letter(private));
     }
     grouped
 }
 
-/// Returns true for letters and signs that are no expression, with numbers in brackets alone, and nothing to be solved for.
+/// Returns true for letters and signs that are no expression, with numbers in brackets alone, and nothing to be solved
+/// for.
 fn is_opaque(tokens: &[Token]) -> bool {
     let mut depth = 0;
     let mut allowed = |token: &Token| {
@@ -251,7 +252,7 @@ fn is_opaque(tokens: &[Token]) -> bool {
     tokens.iter().any(|token| matches!(token, Token::Letter(_))) && tokens.iter().all(&mut allowed)
 }
 
-/// The variables of an expression, each once.
+/// Returns the variables of an expression, each once.
 pub(super) fn variables(expr: &Expr) -> Vec<char> {
     let mut names = expr.names();
     names.retain(|name| !matches!(name, 'π' | 'e' | '∞'));
@@ -260,7 +261,7 @@ pub(super) fn variables(expr: &Expr) -> Vec<char> {
     names
 }
 
-/// Returns true for a sine and its like of one variable: `\sin A`. Nobody leaves these unsolved.
+/// Returns true for a trigonometric function of one variable: `\sin A`. Such answers are never left unsolved.
 fn is_angle_function(expr: &Expr) -> bool {
     let single = expr.above.0.len() == 1 && expr.below.rational().is_some();
     let Some((monomial, factor)) = expr.above.0.first_key_value() else { return false };

@@ -1,4 +1,4 @@
-//! Expressions as complex numbers, at points drawn for their variables.
+//! Numeric comparison: expressions as complex numbers, at sampled values of their variables.
 
 use num_bigint::BigInt;
 use num_complex::Complex64;
@@ -9,27 +9,29 @@ use super::AnswerVerdict;
 use super::exact::{Atom, Expr, Monomial, Polynomial, Stop, Work};
 use crate::rng::SplitMix64;
 
-/// Points at which two expressions must agree. All their coordinates are positive.
+/// Number of points at which two expressions must agree. All their coordinates are positive.
 const POINTS: usize = 7;
-/// Points that must have a value.
+/// Minimum number of points at which both expressions must have a value.
 const NEEDED: usize = 5;
-/// Points of every sign and size that may only tell two expressions apart.
+/// Number of points of every sign and size. They can only prove that two expressions differ.
 const DOUBTS: usize = 40;
-/// The largest coordinates of those points.
+/// Largest coordinates of those points.
 const SIZES: [f64; 6] = [2.0, 2.0, 20.0, 200.0, 1e4, 1e8];
-/// Relative difference below which values agree, and above which they differ. Between the two nothing is said.
+/// Relative difference below which values agree and above which they differ. Between the two thresholds there is no
+/// verdict.
 const SAME: f64 = 1e-10;
 const OTHER: f64 = 1e-7;
-/// How many times its estimated error a difference must be to be one.
+/// Factor by which a difference must exceed its estimated error to count.
 const SURE: f64 = 1000.0;
 /// Relative error of an operation.
 const ROUNDING: f64 = 1e-15;
-/// Denominator from which a rational may be a rounded value rather than a value.
+/// Denominator from which a rational may be a rounded value instead of an exact one.
 const ROUNDED: u32 = 100_000;
 
-/// Whether two expressions are the same function, by their values.
+/// Compares two expressions as functions, by their values at points.
 ///
-/// Variables are real, of any sign. A point where a side has no real value, as `\log x` where `x` is negative, says nothing.
+/// Variables are real, of any sign. A point at which one side has no real value, such as `\log x` for negative `x`, is
+/// skipped.
 pub(super) fn identity(a: &Expr, b: &Expr, work: &mut Work) -> Result<AnswerVerdict, Stop> {
     let mut names = [a.names(), b.names()].concat();
     names.sort_unstable();
@@ -62,11 +64,11 @@ pub(super) fn identity(a: &Expr, b: &Expr, work: &mut Work) -> Result<AnswerVerd
     Ok(if enough && !rounded { AnswerVerdict::Equal } else { AnswerVerdict::Undecided })
 }
 
-/// The value of a constant.
+/// Returns the value of a constant.
 ///
 /// # Errors
 ///
-/// If it has no real value, or variables.
+/// If the expression has no real value, or has variables.
 pub(super) fn real(expr: &Expr, work: &mut Work) -> Result<f64, Stop> {
     let value = Point { names: &[], values: &[], real: true }.value(expr, work)?.value;
     match value.re.is_finite() && (value.im == 0.0 || is_real(value)) {
@@ -75,7 +77,7 @@ pub(super) fn real(expr: &Expr, work: &mut Work) -> Result<f64, Stop> {
     }
 }
 
-/// The coordinate `j` of a point `i` of every sign and size: 32 points in a row have all signs of five variables.
+/// Returns coordinate `j` of point `i` of every sign and size. 32 consecutive points cover all signs of five variables.
 fn doubtful(i: usize, j: usize, draw: &mut SplitMix64) -> f64 {
     let size = draw.pick(&SIZES) * (1 + draw.index(1 << 20)) as f64 / f64::from(1 << 20);
     let negative = if j < 5 { i >> j & 1 == 1 } else { draw.index(2) == 1 };
@@ -86,13 +88,13 @@ fn rounded(value: &BigRational) -> bool {
     *value.denom() >= BigInt::from(ROUNDED)
 }
 
-/// A value, and how far off it may be.
+/// A value with an error bound.
 struct Rough {
     value: Complex64,
     error: f64,
 }
 
-/// What two values say of whether they are one.
+/// Result of the comparison of two values.
 enum Numeral {
     Same,
     Other,
@@ -103,13 +105,13 @@ enum Numeral {
 fn said(a: &Rough, b: &Rough) -> Numeral {
     let scale = a.value.norm().max(b.value.norm());
     let (difference, error) = ((a.value - b.value).norm(), a.error + b.error);
-    // Next to zero a relative difference says nothing.
+    // Next to zero a relative difference is meaningless.
     if !(1e-12..f64::INFINITY).contains(&scale) || !difference.is_finite() || !error.is_finite() {
         Numeral::Nothing
     } else if difference > OTHER * scale && difference > SURE * error {
         Numeral::Other
     } else if error > SAME * scale {
-        // What cancels to nearly nothing says nothing.
+        // Cancellation to nearly zero leaves no significant digits.
         Numeral::Nothing
     } else if difference <= SAME * scale {
         Numeral::Same
@@ -122,7 +124,7 @@ fn said(a: &Rough, b: &Rough) -> Numeral {
 struct Point<'a> {
     names: &'a [char],
     values: &'a [f64],
-    /// A function of variables has a value only where it is real.
+    /// True if a function of variables has a value only where it is real.
     real: bool,
 }
 
@@ -197,7 +199,7 @@ impl Point<'_> {
     }
 }
 
-/// The larger of both; what is not a number stays so.
+/// Returns the larger of both; NaN stays NaN.
 fn larger(a: f64, b: f64) -> f64 {
     if a.is_nan() || a > b { a } else { b }
 }
@@ -210,12 +212,12 @@ fn is_real(x: Complex64) -> bool {
     x.im.abs() <= 1e-12 * x.re.abs()
 }
 
-/// Whether a whole number is odd; `None` if it is none.
+/// Returns true if a whole number is odd; `None` if the value is not a whole number.
 fn odd(x: Complex64) -> Option<bool> {
     (is_real(x) && x.re.fract() == 0.0).then(|| x.re.rem_euclid(2.0) == 1.0)
 }
 
-/// Whether a function of a real number is real there. Of a number that is not real, it may be anything.
+/// Returns true if a function of a real number is real there. Returns true for every number that is not real.
 fn defined(name: &str, x: Complex64, y: Complex64) -> bool {
     let negative = is_real(x) && x.re < 0.0;
     match name {
@@ -227,7 +229,7 @@ fn defined(name: &str, x: Complex64, y: Complex64) -> bool {
     }
 }
 
-/// `y` is the base of a logarithm, the degree of a root, the exponent of a power.
+/// Evaluates a function. `y` is the base of a logarithm, the degree of a root, the exponent of a power.
 fn function(name: &str, x: Complex64, y: Complex64) -> Complex64 {
     match name {
         "power" => x.powc(y),

@@ -17,7 +17,7 @@ use super::value::{Answer, Value};
 
 /// Deepest nesting of brackets.
 const MAX_DEPTH: u32 = 8;
-/// What says that there is no solution.
+/// Phrases that state that there is no solution.
 const NOTHING: [&str; 7] = [
     "no solution",
     "no solutions",
@@ -27,7 +27,7 @@ const NOTHING: [&str; 7] = [
     "the empty set",
     "no real roots",
 ];
-/// What says that every real number is a solution.
+/// Phrases that state that every real number is a solution.
 const EVERYTHING: [&str; 6] = [
     "all real numbers",
     "all reals",
@@ -36,11 +36,11 @@ const EVERYTHING: [&str; 6] = [
     "any real number",
     "real numbers",
 ];
-/// What follows [`EVERYTHING`] before numbers that are no solutions.
+/// Words after [`EVERYTHING`] that introduce excluded numbers.
 const EXCEPTIONS: [&str; 4] = ["except", "except for", "other than", "excluding"];
 
 impl Answer {
-    /// CriticInput an answer.
+    /// Reads an answer.
     pub(super) fn read(text: &str, reading: Reading, work: &mut Work) -> Result<Self, Stop> {
         if let Some(choice) = choice(text) {
             return Ok(Value::Choice(choice).into());
@@ -57,7 +57,7 @@ impl Answer {
     }
 }
 
-/// `A`, `(B)`, `\text{(C)}`, `D.`
+/// Reads an option: `A`, `(B)`, `\text{(C)}`, `D.`
 fn choice(text: &str) -> Option<char> {
     let text = unwrapped(text);
     let text = text.trim_end_matches('.').trim_matches(['(', ')']).trim();
@@ -65,7 +65,7 @@ fn choice(text: &str) -> Option<char> {
     letters.next().filter(|c| ('A'..='J').contains(c) && letters.next().is_none())
 }
 
-/// The argument of `\text{..}` where that is all; else the text.
+/// Returns the argument of `\text{..}` if that is the whole text, else the text itself.
 fn unwrapped(text: &str) -> &str {
     let text = text.trim().trim_matches('$').trim_end_matches('.').trim();
     let text = text.strip_prefix("\\displaystyle").unwrap_or(text).trim();
@@ -76,7 +76,7 @@ fn unwrapped(text: &str) -> &str {
     inner.filter(|inner| !inner.contains(['{', '}'])).unwrap_or(text).trim()
 }
 
-/// An answer in words, or a number word as a number.
+/// Reads an answer in words; a number word is read as a number.
 fn words(text: &str) -> Option<Answer> {
     let text = text.trim_end_matches('.').to_lowercase();
     let wordy = text.chars().all(|c| c.is_alphabetic() || c.is_whitespace() || "-'".contains(c));
@@ -109,12 +109,12 @@ fn is_product(word: &str) -> bool {
     word.len() <= 2 || word.as_bytes().windows(2).all(|pair| pair[0] < pair[1])
 }
 
-/// CriticInput tokens as an answer.
+/// Reads tokens as an answer.
 pub(super) fn answer(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
     let depth = depth.checked_sub(1).ok_or(Stop::Budget)?;
     work.spend(1)?;
     let has = |wanted: &str| top(tokens, |c| wanted.contains(c)).is_some();
-    // What follows is the conclusion.
+    // The conclusion follows the arrow.
     if let Some(at) = top(tokens, |c| c == '⇒') {
         return answer(&tokens[at + 1..], depth, work);
     }
@@ -155,7 +155,7 @@ pub(super) fn answer(tokens: &[Token], depth: u32, work: &mut Work) -> Result<An
     simple(tokens, depth, work)
 }
 
-/// An answer without relations and separators.
+/// Reads an answer without relations and separators.
 fn simple(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
     if let Some(answer) = bracketed(tokens, depth, work)? {
         return Ok(answer);
@@ -172,7 +172,7 @@ fn simple(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop>
     quantity(tokens, depth, work)
 }
 
-/// The rows of `aligned` and `cases` as items of a list; cases with conditions are none.
+/// Returns the rows of `aligned` and `cases` as items of a list; `None` for cases with conditions.
 fn rows(tokens: &[Token]) -> Option<Vec<Token>> {
     let [Token::Word(begin), inside @ .., Token::Word(_)] = tokens else { return None };
     let name = begin.strip_prefix("begin ")?.trim_end_matches('*');
@@ -189,7 +189,8 @@ fn rows(tokens: &[Token]) -> Option<Vec<Token>> {
     (!rows.contains(&Token::Symbol('&'))).then_some(rows)
 }
 
-/// All real numbers, or all but some: `\mathbb{R}`, `\mathbb{R} - \{2\}`, `all real numbers except 2`.
+/// Reads the set of all real numbers, or of all except some: `\mathbb{R}`, `\mathbb{R} - \{2\}`,
+/// `all real numbers except 2`.
 fn line(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Option<Answer>, Stop> {
     let real = Token::Word("mathbb R".to_owned());
     let set = |set| Ok(Some(Value::Reals { set, variable: None }.into()));
@@ -220,7 +221,7 @@ fn line(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Option<Answer>,
     set(points.ok_or(Stop::Meaningless)?.complement())
 }
 
-/// The word that a token is, where it is none of an expression.
+/// Returns the word of a token that cannot be part of an expression.
 fn word(token: &Token) -> Option<&str> {
     match token {
         Token::Word(word) if !is_known(word) && !word.contains(' ') => Some(word),
@@ -229,7 +230,7 @@ fn word(token: &Token) -> Option<&str> {
     }
 }
 
-/// A set made of others by `∪`, `∩` and `∖`, from left to right. A union of what is not real is kept as it is.
+/// Reads a set built with `∪`, `∩` and `∖`, from left to right. A union of sets that are not real is kept unevaluated.
 fn sets(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
     let parts = split(tokens, |c| "∪∩∖".contains(c));
     let signs = symbols(tokens, |c| "∪∩∖".contains(c));
@@ -298,7 +299,7 @@ fn matrix(tokens: &[Token], work: &mut Work) -> Result<Option<Vec<Vec<Expr>>>, S
     rows.map(Some)
 }
 
-/// An answer that is words alone, as an item of a list.
+/// Reads an item of a list that consists of words alone.
 fn spoken(tokens: &[Token]) -> Option<Answer> {
     let text = tokens.iter().map(word).collect::<Option<Vec<&str>>>()?.join(" ");
     match choice(&text) {
@@ -307,7 +308,7 @@ fn spoken(tokens: &[Token]) -> Option<Answer> {
     }
 }
 
-/// A number or expression with its unit, or a ratio.
+/// Reads a number or an expression with its unit, or a ratio.
 fn quantity(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
     let length = tokens.len();
     let (tokens, unit) = Unit::split(tokens)?;
@@ -322,7 +323,7 @@ fn quantity(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Sto
             let value = answer(right, depth, work)?;
             return Ok(Answer { unit, ..value });
         }
-        // `3:30 p.m.` is no ratio.
+        // `3:30 p.m.` is not a ratio.
         if unit.is_daytime()
             && let ([Token::Number { digits: hours, .. }], [Token::Number { digits, .. }]) =
                 (left, right)

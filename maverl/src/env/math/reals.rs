@@ -1,4 +1,4 @@
-//! Sets of real numbers: unions of intervals in one normal form, whatever they were written as.
+//! Sets of real numbers: unions of intervals in one normal form, independent of notation.
 
 use std::cmp::Ordering;
 
@@ -7,10 +7,10 @@ use num_traits::{Signed, Zero};
 use super::exact::{Expr, Stop, Work};
 use super::{AnswerVerdict, numeric};
 
-/// Relative difference below which two ends are not told apart by their values.
+/// Relative difference below which the values of two ends do not decide their order.
 const NEAR: f64 = 1e-9;
 
-/// An end of an interval: a place just before or just after a number, so that all intervals are alike.
+/// End of an interval: a position just before or just after a number, so that all kinds of intervals have one form.
 #[derive(Debug, Clone, PartialEq)]
 enum Cut {
     Start,
@@ -19,12 +19,12 @@ enum Cut {
     End,
 }
 
-/// A set of real numbers: intervals in ascending order, which do not touch.
+/// A set of real numbers: disjoint intervals that do not touch, in ascending order.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Reals(Vec<(Cut, Cut)>);
 
 impl Reals {
-    /// All real numbers.
+    /// Returns all real numbers.
     pub(super) fn all() -> Self {
         Self(vec![(Cut::Start, Cut::End)])
     }
@@ -37,13 +37,13 @@ impl Reals {
         Self(vec![(Cut::Before(value.clone()), Cut::After(value))])
     }
 
-    /// The numbers above one, and that one itself if it is `closed`.
+    /// Returns the numbers above a bound, and the bound itself if `closed`.
     pub(super) fn above(low: Expr, closed: bool) -> Self {
         let low = if closed { Cut::Before(low) } else { Cut::After(low) };
         Self(vec![(low, Cut::End)])
     }
 
-    /// The numbers below one, and that one itself if it is `closed`.
+    /// Returns the numbers below a bound, and the bound itself if `closed`.
     pub(super) fn below(high: Expr, closed: bool) -> Self {
         let high = if closed { Cut::After(high) } else { Cut::Before(high) };
         Self(vec![(Cut::Start, high)])
@@ -123,7 +123,7 @@ fn order(a: &Cut, b: &Cut, work: &mut Work) -> Result<Ordering, Stop> {
     }
 }
 
-/// The order of two constants.
+/// Compares two constants.
 fn numbers(x: &Expr, y: &Expr, work: &mut Work) -> Result<Ordering, Stop> {
     let difference = x.minus(y, work)?;
     if let Some(difference) = difference.rational() {
@@ -139,7 +139,7 @@ fn numbers(x: &Expr, y: &Expr, work: &mut Work) -> Result<Ordering, Stop> {
     }
     match numeric::identity(x, y, work)? {
         AnswerVerdict::Equal => Ok(Ordering::Equal),
-        // It cannot be told, and is not guessed.
+        // An undecided order is an error instead of a guess.
         _ => Err(Stop::Budget),
     }
 }

@@ -9,14 +9,14 @@ use serde_json::Value;
 use super::*;
 use crate::rng::SplitMix64;
 
-/// Time that this thread has computed, in milliseconds, as Linux counts it: a machine that does something else is not counted.
-/// Elsewhere 0.
+/// Returns the CPU time of this thread in milliseconds, as Linux counts it. Time of other processes is excluded. 0 on
+/// other systems.
 fn milliseconds() -> f64 {
     let counted = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     counted.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0) / 1e6
 }
 
-/// No comparison may take longer.
+/// Upper bound on the time of a comparison.
 const MOST_MILLISECONDS: f64 = 50.0;
 
 fn all(cases: &[(&str, &str)], verdict: AnswerVerdict) {
@@ -28,7 +28,7 @@ fn all(cases: &[(&str, &str)], verdict: AnswerVerdict) {
     assert!(turned.is_empty(), "not {verdict:?} the other way round: {turned:#?}");
 }
 
-/// The samples of Dr. MAS's checker which it gets right.
+/// Samples of Dr. MAS's checker that it judges correctly.
 #[test]
 fn the_samples_of_dr_mas_are_judged_as_there() {
     let right = [
@@ -53,8 +53,8 @@ fn the_samples_of_dr_mas_are_judged_as_there() {
     println!("{} of {} samples as there", right.len() + wrong.len(), right.len() + wrong.len());
 }
 
-/// Where that checker calls an answer wrong which is right: it compares fractions and integers by how they are written,
-/// reads no word for a magnitude, gives up at three letters, and takes an unordered list for an ordered one.
+/// Correct answers that Dr. MAS's checker rejects: it compares fractions and integers as strings, reads no magnitude
+/// words, gives up at three letters, and treats an unordered list as an ordered one.
 #[test]
 fn right_answers_that_dr_mas_rejects_are_right() {
     let right = [
@@ -290,7 +290,7 @@ fn periods_thin_spaces_and_empty_sets_are_read() {
     }
 }
 
-/// Gold answers of the real data, as far as it is there.
+/// Returns the gold answers of the real data, as far as the files are present.
 fn gold() -> Option<Vec<String>> {
     let Some(root) = std::env::var_os("MAVERL_TEST_DATA") else {
         println!("skipped: MAVERL_TEST_DATA is not set");
@@ -431,7 +431,7 @@ fn gold_answers_equal_themselves_and_their_rewritings() {
     assert!(few.is_empty(), "fewer than five rewritings: {few:?}");
 }
 
-/// Answers that are wrong by construction: another digit in a number, a term more, a sign, another size.
+/// Answers that are wrong by construction: a changed digit, an extra term, a changed sign or another magnitude.
 fn mutations(gold: &str, draw: &mut SplitMix64) -> Vec<String> {
     let plain = gold.replace(",\\!", "").replace("{,}", "").replace(',', "");
     let number = plain.chars().all(|c| c.is_ascii_digit() || ".-".contains(c));
@@ -636,7 +636,7 @@ fn answers_are_found_where_they_are_marked() {
         ("The answer is\n\\[\n42.\n\\]\n", Some("42")),
         ("**Final Answer:**\n$42$", Some("42")),
         ("**Final Answer:**\n$42$\n\nI hope that it is correct.", Some("42")),
-        // Two answers are none.
+        // Two answers count as no answer.
         ("The answer is:\n42\n43", Some("42\n43")),
         ("The answer is:\n\n42\n\nor 43", Some("42\n\nor 43")),
         ("The answer is:\n", None),

@@ -9,29 +9,29 @@ use super::function::{is_function, is_known};
 use super::unicode::to_latex;
 use super::unit;
 
-/// A piece of an answer.
+/// Token of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Token {
-    /// An unsigned number, and how it is written.
+    /// An unsigned number, and its digits as written.
     Number { value: BigRational, digits: String },
     /// A letter that stands for a number.
     Letter(char),
     /// A word or a LaTeX command without its backslash.
     Word(String),
-    /// The text in `\text{..}` and its like.
+    /// The text in `\text{..}` and similar commands.
     Text(String),
-    /// Anything else; LaTeX's names of symbols are these. `$` is a sign of money, never a delimiter.
+    /// Any other character, including LaTeX's named symbols. `$` is a currency sign, never a delimiter.
     Symbol(char),
     /// The end of a row of a matrix.
     Row,
 }
 
-/// Most digits of a period that is read.
+/// Maximum number of digits of a period that is read.
 const LONGEST_PERIOD: usize = 100;
-/// A comma that parts thousands and nothing else (`{,}` and `,\!`).
+/// A comma that can only separate thousands (`{,}` and `,\!`).
 const THOUSANDS: char = '\u{1}';
 
-/// The tokens of an answer. Never fails; what is unknown becomes a symbol that nothing understands.
+/// Splits an answer into tokens. Never fails; unknown text becomes a symbol that no rule accepts.
 pub(super) fn tokens(answer: &str, reading: Reading) -> Vec<Token> {
     let mut answer = to_latex(answer).replace("{,}", "\u{1}").replace(",\\!", "\u{1}");
     for (dotted, plain) in [("a.m.", "am"), ("p.m.", "pm"), ("A.M.", "am"), ("P.M.", "pm")] {
@@ -48,9 +48,9 @@ pub(super) struct Lexer {
     pub(super) at: usize,
     /// Position after the last white space.
     pub(super) space: usize,
-    /// Position of a bare `$` that is money and no delimiter.
+    /// Position of a bare `$` that is a currency sign instead of a delimiter.
     dollar: Option<usize>,
-    /// Brackets that are open: inside them a comma parts items, never thousands.
+    /// Number of open brackets. Inside brackets a comma separates items, never thousands.
     depth: usize,
     reading: Reading,
     pub(super) tokens: Vec<Token>,
@@ -68,7 +68,7 @@ impl Lexer {
         }
     }
 
-    /// Appends the tokens of the text inside a command, as they would be outside of it.
+    /// Appends the tokens of the text inside a command, as outside of it.
     pub(super) fn inline(&mut self, text: &str) {
         let mut inner = Self::new(text, self.reading);
         inner.dollar = inner.sign_of_money();
@@ -78,7 +78,7 @@ impl Lexer {
         self.tokens = inner.tokens;
     }
 
-    /// Position of the first bare `$` if it has no partner and a number follows it: `$5`.
+    /// Returns the position of the first bare `$` if it has no partner and a number follows it: `$5`.
     fn sign_of_money(&self) -> Option<usize> {
         let bare = |at: &usize| self.rest[*at] == '$' && (*at == 0 || self.rest[*at - 1] != '\\');
         let mut signs = (0..self.rest.len()).filter(bare);
@@ -108,7 +108,7 @@ impl Lexer {
         }
     }
 
-    /// The sign that two characters are: `<=`, `>=`, `!=`. `5!=120` is an equation.
+    /// Returns the sign that two characters form: `<=`, `>=`, `!=`. `5!=120` is an equation.
     fn pair(&self, first: char) -> Option<char> {
         let letter = matches!(self.tokens.last(), Some(Token::Letter(_)));
         match (first, self.peek(0)) {
@@ -158,7 +158,7 @@ impl Lexer {
         self.rest[start..self.at].iter().collect()
     }
 
-    /// The text in braces that come next.
+    /// Reads the text in the braces that follow.
     pub(super) fn group(&mut self) -> Option<String> {
         self.take(char::is_whitespace);
         if self.peek(0) != '{' {
@@ -275,21 +275,21 @@ impl Lexer {
         self.tokens.push(Token::Number { value, digits });
     }
 
-    /// A comma that parts thousands, and the three digits after it.
+    /// Reads a comma that separates thousands, and the three digits after it.
     fn thousands(&mut self) -> Option<String> {
         let bare = match self.reading {
             Reading::Lists => false,
             Reading::Spaced => true,
             Reading::Plain | Reading::Units => self.depth == 0,
         };
-        // `000` is no number by itself.
+        // `000` alone is not a number.
         let zero = self.peek(1) == '0';
         let blanks = match self.peek(0) {
             ',' if bare || zero => 0,
             // Thin spaces.
             '\u{2009}' | '\u{202f}' => 0,
             '\\' if self.peek(1) == ',' => 1,
-            // LaTeX's spaces after a comma that is marked.
+            // Spaces of LaTeX after a marked comma.
             THOUSANDS => (1..4).take_while(|at| self.peek(*at).is_whitespace()).count(),
             _ => return None,
         };
@@ -303,7 +303,8 @@ impl Lexer {
         three.then_some(digits)
     }
 
-    /// The digits in `\overline{3}`, that many characters from here, after the point if `point` is 1; and the length of all.
+    /// Reads the digits in `\overline{3}` at an offset, after the point if `point` is 1. Returns them with the total
+    /// length.
     fn repeating(&self, point: usize) -> Option<(usize, String)> {
         if point == 1 && self.peek(0) != '.' {
             return None;
@@ -319,7 +320,7 @@ impl Lexer {
         (!period.is_empty() && self.peek(end) == '}').then(|| (end + 1, period))
     }
 
-    /// The power of ten in `1.5e-3`.
+    /// Reads the power of ten in `1.5e-3`.
     fn exponent(&mut self) -> Option<isize> {
         if !matches!(self.peek(0), 'e' | 'E') {
             return None;
@@ -328,7 +329,7 @@ impl Lexer {
         let from = 1 + usize::from(sign);
         let length = (0..4).take_while(|i| self.peek(from + i).is_ascii_digit()).count();
         let next = self.peek(from + length);
-        // In `2E3_{16}` it is a digit.
+        // In `2E3_{16}` the `E` is a digit.
         if !(1..=3).contains(&length) || next.is_ascii_alphanumeric() || next == '_' {
             return None;
         }
@@ -340,7 +341,7 @@ impl Lexer {
     }
 }
 
-/// Returns true if a run of letters is a product of them, as `xy` and `abc`; other words are words.
+/// Returns true if a run of letters is a product, such as `xy` and `abc`; other words are words.
 fn is_product(word: &str) -> bool {
     let ascending = word.as_bytes().windows(2).all(|pair| pair[0] < pair[1]);
     let capitalized = word.len() > 2
@@ -350,7 +351,7 @@ fn is_product(word: &str) -> bool {
     (word.len() <= 4 && ascending && !capitalized || short) && !UNITS.contains(&word)
 }
 
-/// A number whose last decimals repeat: `0.1\overline{6}` is 1/6.
+/// Computes a number whose last decimals repeat: `0.1\overline{6}` is 1/6.
 fn repeated(digits: &str, decimals: &str, period: &str) -> Token {
     let ten = |power: usize| -> BigInt { Pow::pow(BigInt::from(10), power) };
     let whole = |digits: &str| -> BigInt { digits.parse().unwrap_or_default() };
@@ -360,6 +361,6 @@ fn repeated(digits: &str, decimals: &str, period: &str) -> Token {
     Token::Number { value, digits: format!("{digits}.{decimals}({period})") }
 }
 
-/// Short words that are units and no products of letters.
+/// Short words that are units instead of products of letters.
 const UNITS: [&str; 13] =
     ["cm", "km", "mm", "kg", "mg", "ft", "lb", "oz", "ml", "mi", "hr", "am", "kmh"];

@@ -1,4 +1,4 @@
-//! Characters beyond ASCII as LaTeX writes them.
+//! LaTeX forms of characters beyond ASCII.
 
 /// Characters that stand for a command.
 const COMMANDS: [(char, &str); 31] = [
@@ -34,13 +34,13 @@ const COMMANDS: [(char, &str); 31] = [
     ('⌉', "\\rceil "),
     ('…', "\\ldots "),
 ];
-/// Raised and lowered characters, in the order of [`LEVEL`].
+/// Superscript and subscript characters, in the order of [`LEVEL`].
 const RAISED: &str = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱ";
 const LOWERED: &str = "₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙᵢ";
 const LEVEL: &str = "0123456789+-()ni";
 
-/// The text with commands for characters that have one: `√2` becomes `\sqrt 2`, `x²` becomes `x^{2}`, `1½` becomes
-/// `1\frac{1}{2}`; wide forms of ASCII become ASCII, and characters without width are dropped.
+/// Replaces characters by commands where they have one: `√2` becomes `\sqrt 2`, `x²` becomes `x^{2}`, `1½` becomes
+/// `1\frac{1}{2}`. Wide forms of ASCII become ASCII, and characters without width are dropped.
 pub(super) fn to_latex(text: &str) -> String {
     if text.is_ascii() {
         return text.to_owned();
@@ -67,7 +67,7 @@ fn shifted(c: char) -> Option<(&'static str, &'static str)> {
     [("^", RAISED), ("_", LOWERED)].into_iter().find(|(_, alphabet)| alphabet.contains(c))
 }
 
-/// The character on the line that a raised or lowered one stands for.
+/// Returns the base character of a superscript or subscript.
 fn level(c: char, alphabet: &str) -> Option<char> {
     alphabet.chars().position(|other| other == c).and_then(|at| LEVEL.chars().nth(at))
 }

@@ -1,4 +1,4 @@
-//! Units: products of powers of known units, and words that only say what is counted.
+//! Units: products of powers of known units, and nouns that only name the counted objects.
 
 mod known;
 
@@ -12,15 +12,15 @@ use super::exact::Stop;
 use super::function::{is_function, is_known};
 use super::token::Token;
 
-/// Words that no unit has: what follows is another answer, or takes this one back.
+/// Words that are part of no unit: the text after one is another answer or retracts this one.
 const HEDGES: &str =
     "or and not but maybe perhaps either wrong incorrect false unless except if vs versus no";
 
-/// What stands after a number.
+/// Text after a number.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Unit {
     powers: BTreeMap<&'static str, i32>,
-    /// There are words that are no known unit, as `apples`.
+    /// True if the text has words that are no known unit, such as `apples`.
     noun: bool,
     pub(super) percent: bool,
 }
@@ -51,11 +51,11 @@ impl Unit {
         self.powers.contains_key("am") || self.powers.contains_key("pm")
     }
 
-    /// Splits tokens into a quantity and its unit: what follows the number, and signs of money anywhere.
+    /// Splits tokens into a quantity and its unit. The unit is the text after the number and any currency sign.
     ///
     /// # Errors
     ///
-    /// If the words after the number say that it is another one, or none.
+    /// If the words after the number state another number or deny it.
     pub(super) fn split(tokens: &[Token]) -> Result<(Vec<Token>, Self), Stop> {
         let money = |token: &&Token| matches!(token, Token::Symbol(c) if "$€£¥₹¢".contains(*c));
         let mut quantity = tokens.to_vec();
@@ -83,7 +83,7 @@ impl Unit {
 
     fn from_pieces(pieces: &[Piece]) -> Result<Self, Stop> {
         let mut unit = Self::default();
-        // The sign and power of the next unit; the last one, and how often it was taken.
+        // Sign and power of the next unit; the last unit and its count.
         let (mut sign, mut power) = (1, 1);
         let mut last: Option<(Powers, i32)> = None;
         for (at, piece) in pieces.iter().enumerate() {
@@ -113,7 +113,7 @@ impl Unit {
                     "%" | "percent" => unit.percent = true,
                     "c" if unit.powers.remove("°").is_some() => unit.multiply(&[("°C", 1)], 1),
                     "f" if unit.powers.remove("°").is_some() => unit.multiply(&[("°F", 1)], 1),
-                    // `90 in total`, and the unit that an answer is in.
+                    // `90 in total`, and the unit of an answer.
                     "in" if matches!(pieces.get(at + 1), Some(Piece::Word(_))) => {
                         unit.noun |= !known_follows();
                     }
@@ -137,7 +137,7 @@ impl Unit {
         Ok(unit)
     }
 
-    /// The verdict on two units. One that is left out agrees with every other.
+    /// Returns the verdict on two units. A missing unit agrees with every unit.
     pub(super) fn agree(&self, other: &Self) -> AnswerVerdict {
         let bare = |unit: &Self| !unit.is_known() && !unit.noun && !unit.percent;
         if bare(self) || bare(other) || self.powers == other.powers {
@@ -150,7 +150,7 @@ impl Unit {
             (false, true) if self.percent => AnswerVerdict::Unequal,
             (true, false) if generic(self) => AnswerVerdict::Equal,
             (false, true) if generic(other) => AnswerVerdict::Equal,
-            // Apples may be weighed.
+            // A counted object may also have a weight.
             (true, false) | (false, true) => AnswerVerdict::Undecided,
             (true, true) if generic(self) => AnswerVerdict::from(other.is_measured_in(self)),
             (true, true) if generic(other) => AnswerVerdict::from(self.is_measured_in(other)),
@@ -160,7 +160,7 @@ impl Unit {
         }
     }
 
-    /// Returns true if a unit may be meant by `units`, `square units` or `cubic units`.
+    /// Returns true if `units`, `square units` or `cubic units` may stand for this unit.
     fn is_measured_in(&self, units: &Self) -> bool {
         let dimension = self.powers.iter().map(|(name, power)| dimension(name).map(|d| d * power));
         let dimension = dimension.sum::<Option<i32>>();
@@ -168,7 +168,7 @@ impl Unit {
         dimension == Some(units) || dimension.is_none() && units == 1
     }
 
-    /// Returns true if it leaves out the scale of a temperature, or what money is paid for.
+    /// Returns true if the unit omits the scale of a temperature, or the object that a price refers to.
     fn is_short_for(&self, other: &Self) -> bool {
         let mut rest = other.powers.clone();
         if self.powers.contains_key("°") {
@@ -198,7 +198,7 @@ fn begins(tokens: &[Token], at: usize) -> bool {
     }
 }
 
-/// The pieces of a unit; `None` if the tokens are something else.
+/// Splits tokens into the pieces of a unit; `None` if the tokens are something else.
 fn pieces(mut tokens: &[Token]) -> Option<Vec<Piece>> {
     use Token::{Letter, Number, Symbol, Text, Word};
     let mut pieces = Vec::new();
@@ -247,7 +247,7 @@ fn pieces(mut tokens: &[Token]) -> Option<Vec<Piece>> {
     Some(pieces)
 }
 
-/// The pieces of a unit in words: `square cm`, `m/s^2`.
+/// Splits words into the pieces of a unit: `square cm`, `m/s^2`.
 fn text_pieces(text: &str) -> Option<Vec<Piece>> {
     let mut pieces = Vec::new();
     let mut rest = text.trim_start();

@@ -1,4 +1,4 @@
-//! What answers say.
+//! Parsed values of answers.
 
 use num_rational::BigRational;
 
@@ -8,11 +8,11 @@ use super::name::Name;
 use super::reals::Reals;
 use super::unit::Unit;
 
-/// What an answer says.
+/// Parsed value of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Value {
     Number(Expr),
-    /// A point, or an interval: which of them it is, only the question knows.
+    /// A point or an interval; only the question decides which.
     Tuple {
         open: char,
         items: Vec<Answer>,
@@ -20,9 +20,9 @@ pub(super) enum Value {
     },
     /// Items in any order, in braces or bare.
     Set(Vec<Answer>),
-    /// A union of what is not known to be real.
+    /// A union of sets that are not known to be real.
     Union(Vec<Answer>),
-    /// A set of real numbers that is no tuple, and the variable that is in it where there is one.
+    /// A set of real numbers that is not a tuple, with its variable where one is named.
     Reals {
         set: Reals,
         variable: Option<char>,
@@ -48,14 +48,14 @@ pub(super) enum Value {
     Words(String),
 }
 
-/// An answer with what stands around it.
+/// An answer: its value with its unit and its notation.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Answer {
     pub(super) value: Value,
     pub(super) unit: Unit,
-    /// How it is written, if it is digits alone.
+    /// Digits as written, if the answer consists of digits alone.
     pub(super) digits: Option<String>,
-    /// A rounded value that is given beside the exact one.
+    /// Rounded value that is given beside the exact one.
     pub(super) rounded: Option<BigRational>,
 }
 
@@ -66,7 +66,8 @@ impl From<Value> for Answer {
 }
 
 impl Answer {
-    /// The set of real numbers that it is; `None` if it is something else. A pair of numbers is an interval.
+    /// Returns the set of real numbers that the answer denotes; `None` if it denotes something else. A pair of numbers
+    /// is an interval.
     pub(super) fn reals(&self, work: &mut Work) -> Result<Option<Reals>, Stop> {
         match &self.value {
             Value::Reals { set, .. } => Ok(Some(set.clone())),
@@ -96,7 +97,7 @@ impl Answer {
         }
     }
 
-    /// The constant that it is.
+    /// Returns the constant that the answer denotes.
     pub(super) fn number(&self) -> Option<&Expr> {
         match &self.value {
             Value::Number(number) if super::name::variables(number).is_empty() => Some(number),

@@ -1,4 +1,4 @@
-//! Where the queries of many askers are answered together.
+//! Batched search for concurrent callers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,14 +9,14 @@ use super::cache::QueryCache;
 use super::index::{Hit, Index, Ranked};
 use crate::env::EnvError;
 
-/// Answers the queries of many askers from one index.
+/// Answers the queries of concurrent callers from one index.
 ///
-/// Queries that come while others are answered wait for them, and are answered in one batch then. What was found for the
-/// last queries is kept for when they are asked again.
+/// Queries that arrive during a search wait for it, and are then answered in one batch. Results of recent queries are
+/// cached.
 pub struct BatchedSearch {
     cached: Arc<CachedIndex>,
     waiting: Mutex<Vec<Ask>>,
-    /// Held by who answers all that wait.
+    /// Lock of the caller that answers all pending queries.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -25,13 +25,13 @@ struct CachedIndex {
     kept: QueryCache<Found>,
 }
 
-/// Queries that are searched for between two looks at who still waits.
+/// Number of queries between two checks for dropped callers.
 const AT_ONCE: usize = 64;
 
-/// What was found for one query.
+/// Result of one query.
 type Found = Arc<[Ranked]>;
 
-/// Queries for the best `k` documents, and who waits for them.
+/// Queries for the best `k` documents, and the channel of their caller.
 struct Ask {
     queries: Vec<String>,
     k: usize,
@@ -39,18 +39,18 @@ struct Ask {
 }
 
 impl BatchedSearch {
-    /// A batched in front of an index, which keeps what was found for the last `cache` queries.
+    /// Creates a batched search over an index that caches the results of the last `cache` queries.
     pub fn new(index: Index, cache: usize) -> Self {
         let cached = Arc::new(CachedIndex { index, kept: QueryCache::new(cache) });
         Self { cached, waiting: Mutex::default(), turn: tokio::sync::Mutex::default() }
     }
 
-    /// The index behind it.
+    /// Returns the index.
     pub fn index(&self) -> &Index {
         &self.cached.index
     }
 
-    /// The best `k` documents for each query, as [`Index::search`] finds them.
+    /// Returns the best `k` documents for each query, as in [`Index::search`].
     ///
     /// # Errors
     ///
@@ -75,7 +75,7 @@ impl BatchedSearch {
         Ok(known.into_iter().flatten().map(hits).collect())
     }
 
-    /// Waits until these queries are answered, or until it is the own turn to answer all that wait.
+    /// Waits until these queries are answered, or until this caller holds the lock and answers all pending ones.
     async fn ask(&self, queries: Vec<String>, k: usize) -> Result<Vec<Found>, EnvError> {
         let (answer, mut answered) = oneshot::channel();
         self.waiting().push(Ask { queries, k, answer });
@@ -85,7 +85,8 @@ impl BatchedSearch {
             found = &mut answered => return found.map_err(broken)?,
             _turn = self.turn.lock() => {
                 let (cached, asks) = (Arc::clone(&self.cached), std::mem::take(&mut *self.waiting()));
-                // Where it holds up no other task. One that panics answers nobody.
+                // On a blocking thread, so that no other task is delayed. If the search panics, no caller gets an
+                // answer.
                 let _ = tokio::task::spawn_blocking(move || cached.answer(asks)).await;
             }
         }
@@ -98,7 +99,7 @@ impl BatchedSearch {
 }
 
 impl CachedIndex {
-    /// Answers all, those for as many documents together.
+    /// Answers all callers, grouped by number of documents.
     fn answer(&self, asks: Vec<Ask>) {
         let mut by_k: BTreeMap<usize, Vec<Ask>> = BTreeMap::new();
         for ask in asks {
@@ -107,7 +108,7 @@ impl CachedIndex {
         by_k.into_iter().for_each(|(k, asks)| self.batch(k, asks));
     }
 
-    /// Answers those for `k` documents; each query is searched once, as long as somebody waits.
+    /// Answers the callers for `k` documents. Each query is searched once, if any caller still waits.
     fn batch(&self, k: usize, asks: Vec<Ask>) {
         let queries = asks.iter().flat_map(|ask| &ask.queries).map(String::as_str);
         let queries: Vec<&str> = queries.collect::<BTreeSet<_>>().into_iter().collect();
@@ -117,16 +118,16 @@ impl CachedIndex {
             parts.map(|part| self.index.ranked(part, k)).collect();
         let found: Vec<Found> = match found {
             Ok(found) => found.into_iter().flatten().map(Arc::from).collect(),
-            // Who asked something that cannot be answered is alone with it.
+            // A caller with a failing query fails alone.
             Err(_) if asks.len() > 1 => {
                 return asks.into_iter().for_each(|ask| self.batch(k, vec![ask]));
             }
             Err(error) => {
-                // Who no longer waits needs no answer, here and below.
+                // Dropped callers need no answer, here and below.
                 return asks.into_iter().for_each(|ask| drop(ask.answer.send(Err(error.clone()))));
             }
         };
-        // Where nobody waits any more, there may be fewer.
+        // Queries of dropped callers are missing.
         let found: BTreeMap<&str, Found> = queries.into_iter().zip(found).collect();
         for (query, found) in &found {
             self.kept.put(query, k, Arc::clone(found));
@@ -192,7 +193,7 @@ mod tests {
         drop(left);
         batched.cached.answer(vec![Ask { queries: titles.clone(), k: 3, answer }]);
         assert!(titles.iter().all(|title| batched.cached.kept.get(title, 3).is_none()));
-        // Beside somebody who waits, nobody's queries are left out.
+        // As long as one caller waits, all queries are answered.
         let ((gone, left), (waits, mut answered)) = (oneshot::channel(), oneshot::channel());
         drop(left);
         let ask = |answer, queries: &[String]| Ask { queries: queries.to_vec(), k: 3, answer };

@@ -1,13 +1,14 @@
-//! Documents ranked by the words they share with a query (BM25: Robertson and Zaragoza, 2009, The Probabilistic Relevance
-//! Framework, eq. 3.15, with the `idf` of Lucene, which is never negative).
+//! BM25 ranking of documents (Robertson and Zaragoza, 2009, The Probabilistic Relevance Framework, eq. 3.15, with the
+//! `idf` of Lucene, which is never negative).
 //!
 //! ```text
 //! score(d, q) = Σ_{w ∈ q} idf(w) · (k1 + 1) · tf(w, d) / (tf(w, d) + k1 · (1 − b + b · |d| / avgdl))
 //! idf(w)      = ln(1 + (N − n(w) + 0.5) / (n(w) + 0.5))
 //! ```
 //!
-//! `tf` is how often the word is in the document, `|d|` the document's length in words, `avgdl` the mean length, `N` the number
-//! of documents, `n(w)` the number of those that have the word. A word that a query repeats counts once.
+//! `tf` is the number of occurrences of the word in the document, `|d|` the document's length in words, `avgdl` the
+//! mean length, `N` the number of documents, and `n(w)` the number of documents with the word. A word that a query
+//! repeats counts once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,27 +20,28 @@ use crate::builtin::Document;
 const K1: f64 = 1.2;
 const B: f64 = 0.75;
 
-/// Documents whose words are counted side by side before they join the index.
+/// Number of documents whose words are counted in parallel before they are added to the index.
 const CHUNK: usize = 4096;
-/// Where the documents that have a word of a query, counted once for each word, are fewer than one in so many of all, their
-/// scores are sorted together, and not summed in a table of all documents.
+/// Threshold of sparse scoring. If fewer than one in this many documents has a word of the query, counted once for each
+/// word, scores are sorted together instead of summed in a table of all documents.
 const SPARSE: usize = 8;
 
-/// Title and text of every document, indexed together as one field: lower case, split at what is no letter or digit.
+/// Inverted index over title and text of every document as one field: lower case, split at every character that is not
+/// a letter or digit.
 pub(super) struct Bm25 {
     documents: usize,
-    /// For each word the documents that have it, in their order.
+    /// Postings of each word, in document order.
     postings: BTreeMap<Box<str>, Vec<Posting>>,
 }
 
-/// A document that has a word, and the word's share of its score.
+/// A document that has a word, and the word's contribution to its score.
 struct Posting {
     place: u32,
     share: f32,
 }
 
 impl Bm25 {
-    /// Indexes documents; results name them by their places.
+    /// Indexes documents; results refer to them by position.
     pub(super) fn new(documents: &[Document]) -> Self {
         let mut counts: BTreeMap<Box<str>, Vec<(u32, u32)>> = BTreeMap::new();
         let mut lengths: Vec<u32> = Vec::with_capacity(documents.len());
@@ -70,7 +72,7 @@ impl Bm25 {
         Self { documents: documents.len(), postings }
     }
 
-    /// The best `k` documents that have a word of the query, best first; equally good ones in their order.
+    /// Returns the best `k` documents that have a word of the query, best first; ties in document order.
     pub(super) fn search(&self, query: &str, k: usize) -> Vec<Ranked> {
         if k == 0 {
             return Vec::new();
@@ -87,13 +89,13 @@ impl Bm25 {
     }
 }
 
-/// `ln(1 + (N − n + 0.5) / (n + 0.5))`.
+/// Computes `ln(1 + (N − n + 0.5) / (n + 0.5))`.
 fn idf(documents: usize, with_word: usize) -> f64 {
     let (all, with_word) = (documents as f64, with_word as f64);
     (1.0 + (all - with_word + 0.5) / (with_word + 0.5)).ln()
 }
 
-/// The sum of each document's shares, in the order of the lists.
+/// Sums the contributions to each document, in the order of the lists.
 fn sparse_scores(lists: &[&[Posting]]) -> Vec<Ranked> {
     let mut all: Vec<&Posting> = lists.iter().copied().flatten().collect();
     all.sort_by_key(|posting| posting.place); // stable: shares of a document stay in the order of the lists
@@ -105,7 +107,7 @@ fn sparse_scores(lists: &[&[Posting]]) -> Vec<Ranked> {
     ranked.collect()
 }
 
-/// The same sums, in a table of all documents.
+/// Computes the same sums in a table of all documents.
 fn dense_scores(lists: &[&[Posting]], documents: usize) -> Vec<Ranked> {
     let mut scores = vec![0.0_f32; documents];
     for posting in lists.iter().copied().flatten() {
@@ -115,7 +117,7 @@ fn dense_scores(lists: &[&[Posting]], documents: usize) -> Vec<Ranked> {
     scores.map(|(place, score)| Ranked { place, score }).collect()
 }
 
-/// How often each word is in a document.
+/// Counts the words of a document.
 fn count(document: &Document) -> BTreeMap<String, u32> {
     let mut counts = BTreeMap::new();
     for word in words(&document.title).chain(words(&document.text)) {
@@ -124,7 +126,7 @@ fn count(document: &Document) -> BTreeMap<String, u32> {
     counts
 }
 
-/// The words of a text in lower case.
+/// Iterates over the words of a text in lower case.
 fn words(text: &str) -> impl Iterator<Item = String> {
     let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
     words.map(|word| word.chars().flat_map(char::to_lowercase).collect())

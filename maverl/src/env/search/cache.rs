@@ -1,20 +1,20 @@
-//! What was found for the last queries.
+//! LRU cache of search results.
 
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};
 
 use lru::LruCache;
 
-/// Longest query that is kept, in bytes.
+/// Maximum length in bytes of a cached query.
 const LONGEST: usize = 4 << 10;
 
-/// What was found for the last queries, each for a number of documents.
+/// Results of recent queries, keyed by query and number of documents.
 pub(super) struct QueryCache<T>(Option<Mutex<LruCache<(usize, String), T>>>);
 
 impl<T: Clone> QueryCache<T> {
-    /// Room for so many queries; none with 0.
+    /// Creates a cache for a number of queries; 0 disables it.
     pub(super) fn new(queries: usize) -> Self {
-        // A cache of a fixed size would take all of its room at once.
+        // A cache of a fixed size would allocate its whole capacity at once.
         let room = |size| {
             let mut cache = LruCache::unbounded();
             cache.resize(size);

@@ -1,4 +1,4 @@
-//! Documents ranked by what they mean: the cosine between the embeddings of a document and of a query.
+//! Dense ranking: the cosine between the embeddings of a document and of a query.
 
 mod encoder;
 mod exact;
@@ -14,25 +14,25 @@ use super::index::Ranked;
 use crate::builtin::Document;
 use crate::env::EnvError;
 
-/// How the nearest documents are found.
+/// Nearest-neighbor search.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Neighbors {
-    /// By looking at every document.
+    /// Exhaustive search over all documents.
     #[default]
     Exact,
-    /// By walking a graph (HNSW), which may miss some; for large corpora.
+    /// Approximate search in an HNSW graph, which may miss documents; for large corpora.
     Hnsw,
 }
 
-/// What is embedded, and how the nearest are found.
+/// Options of dense ranking.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Dense {
-    /// Before each query, as `query: `.
+    /// Text before each query, such as `query: `.
     pub query_prefix: String,
-    /// Before each document, as `passage: `.
+    /// Text before each document, such as `passage: `.
     pub document_prefix: String,
-    /// How the nearest documents are found.
+    /// Nearest-neighbor search.
     pub neighbors: Neighbors,
 }
 
@@ -70,7 +70,7 @@ impl DenseIndex {
         Ok(Self { encoder, prefix: query_prefix.clone(), space })
     }
 
-    /// The `k` documents nearest to each query, nearest first.
+    /// Returns the `k` documents nearest to each query, nearest first.
     pub(super) fn search(&self, queries: &[&str], k: usize) -> Result<Vec<Vec<Ranked>>, EnvError> {
         let texts: Vec<String> =
             queries.iter().map(|query| format!("{}{query}", self.prefix)).collect();
@@ -82,7 +82,7 @@ impl DenseIndex {
     }
 }
 
-/// Random unit vectors `[n, width]`.
+/// Returns random unit vectors `[n, width]`.
 #[cfg(test)]
 fn random(n: usize, width: usize, seed: u64) -> Vec<f32> {
     let mut draw = crate::rng::SplitMix64::new(seed);

@@ -1,4 +1,4 @@
-//! The documents of a corpus, and the best of them for a query.
+//! Documents of a corpus, and ranked retrieval over them.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -11,27 +11,27 @@ use super::dense::{Dense, DenseIndex, Encoder};
 use crate::builtin::Document;
 use crate::env::EnvError;
 
-/// Documents of each ranking that are fused, at least.
+/// Minimum number of documents of each ranking that are fused.
 const FUSED: usize = 100;
-/// How little the first places of a fused ranking count above those that follow.
+/// Constant `k` of reciprocal rank fusion: larger values reduce the weight of the first ranks.
 const FUSION: f32 = 60.0;
 
-/// What documents are ranked by.
+/// Ranking of documents.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ranking {
-    /// The words they share with the query.
+    /// By words shared with the query.
     #[default]
     Bm25,
-    /// What they mean: the cosine of embeddings.
+    /// By the cosine of embeddings.
     Dense,
-    /// Both, by reciprocal rank fusion.
+    /// By both, with reciprocal rank fusion.
     Hybrid,
 }
 
-/// Documents in memory, which queries are answered with.
+/// In-memory index of documents.
 ///
-/// Equally good documents come in the order of their keys, so what a query gets never depends on the order of the corpus.
+/// Documents with equal scores are ordered by their keys, so results do not depend on the order of the corpus.
 pub struct Index {
     documents: Vec<Document>,
     ranker: Ranker,
@@ -43,16 +43,16 @@ enum Ranker {
     Both(Bm25, DenseIndex),
 }
 
-/// A document that was found.
+/// A retrieved document.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Hit<'a> {
-    /// What was found.
+    /// The document.
     pub document: &'a Document,
-    /// How well it fits the query; larger is better. Scores of different rankings cannot be compared.
+    /// Score of the document for the query; larger is better. Scores of different rankings are not comparable.
     pub score: f32,
 }
 
-/// A document by its place in the order of keys, and how well it fits. The better one is the greater.
+/// A document by its position in key order, with its score. The better one compares as greater.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ranked {
     pub(super) place: usize,
@@ -79,7 +79,7 @@ impl PartialEq for Ranked {
 
 impl Eq for Ranked {}
 
-/// The best `k`, best first.
+/// Returns the best `k`, best first.
 pub(super) fn best(mut ranked: Vec<Ranked>, k: usize) -> Vec<Ranked> {
     if k > 0 && k < ranked.len() {
         ranked.select_nth_unstable_by(k - 1, |a, b| b.cmp(a));
@@ -94,7 +94,7 @@ impl Index {
     ///
     /// # Errors
     ///
-    /// If there are none.
+    /// If there are no documents.
     pub fn new(documents: Vec<Document>) -> Result<Self, EnvError> {
         Self::over(documents, |documents| Ok(Ranker::Words(Bm25::new(documents))))
     }
@@ -103,7 +103,7 @@ impl Index {
     ///
     /// # Errors
     ///
-    /// If there are none, or the encoder fails.
+    /// If there are no documents, or the encoder fails.
     pub fn dense(
         documents: Vec<Document>,
         encoder: Encoder,
@@ -116,12 +116,12 @@ impl Index {
 
     /// Indexes documents by their words and their embeddings.
     ///
-    /// A document's score is `Σ 1 / (60 + rank)` over both rankings, ranks from 1 (reciprocal rank fusion; Cormack, Clarke
-    /// and Buettcher, SIGIR 2009).
+    /// The score of a document is `Σ 1 / (60 + rank)` over both rankings, with ranks from 1 (reciprocal rank fusion;
+    /// Cormack, Clarke and Buettcher, SIGIR 2009).
     ///
     /// # Errors
     ///
-    /// If there are none, or the encoder fails.
+    /// If there are no documents, or the encoder fails.
     pub fn hybrid(
         documents: Vec<Document>,
         encoder: Encoder,
@@ -143,7 +143,7 @@ impl Index {
         Ok(Self { ranker: ranker(&documents)?, documents })
     }
 
-    /// What documents are ranked by.
+    /// Returns the ranking of the index.
     pub fn ranking(&self) -> Ranking {
         match self.ranker {
             Ranker::Words(_) => Ranking::Bm25,
@@ -152,12 +152,13 @@ impl Index {
         }
     }
 
-    /// The documents, in the order of their keys; there is at least one.
+    /// Returns the documents in key order; there is at least one.
     pub fn documents(&self) -> &[Document] {
         &self.documents
     }
 
-    /// The best `k` documents for each query, best first. Each query gets what it would get alone.
+    /// Returns the best `k` documents for each query, best first. The result of a query does not depend on the other
+    /// queries.
     ///
     /// # Errors
     ///
@@ -173,7 +174,7 @@ impl Index {
         Ok(self.ranked(&queries, k)?.into_iter().map(hits).collect())
     }
 
-    /// What [`Index::search`] finds, as places.
+    /// Returns the result of [`Index::search`] as positions.
     pub(super) fn ranked(&self, queries: &[&str], k: usize) -> Result<Vec<Vec<Ranked>>, EnvError> {
         let k = k.min(self.documents.len());
         match &self.ranker {
@@ -189,7 +190,7 @@ impl Index {
         }
     }
 
-    /// The document at a place of this index.
+    /// Returns the document at a position of this index.
     pub(super) fn hit(&self, Ranked { place, score }: Ranked) -> Hit<'_> {
         Hit { document: &self.documents[place], score }
     }
@@ -199,7 +200,7 @@ fn by_words(words: &Bm25, queries: &[&str], k: usize) -> Vec<Vec<Ranked>> {
     queries.par_iter().map(|query| words.search(query, k)).collect()
 }
 
-/// The best `k` of two rankings by the sum of `1 / (60 + rank)`.
+/// Returns the best `k` of two rankings by the sum of `1 / (60 + rank)`.
 fn fuse(rankings: [&Vec<Ranked>; 2], k: usize) -> Vec<Ranked> {
     let mut scores: BTreeMap<usize, f32> = BTreeMap::new();
     for ranking in rankings {
@@ -222,7 +223,7 @@ mod tests {
     fn what_both_rankings_have_comes_first() {
         let fused = fuse([&ranking(&[4, 7, 1]), &ranking(&[9, 1, 7])], 5);
         let places: Vec<usize> = fused.iter().map(|ranked| ranked.place).collect();
-        // 7 and 1 are second and third in one each: the same sum, so the smaller place goes first.
+        // 7 and 1 are second and third in one ranking each: equal sums, so the smaller position comes first.
         assert_eq!(places, [1, 7, 4, 9]);
         assert_eq!(fused[0].score, 1.0 / 62.0 + 1.0 / 63.0);
         assert_eq!(fused[2].score, 1.0 / 61.0);

@@ -1,7 +1,8 @@
-//! Questions over a corpus: a query gets the best documents, an answer is right if it says what a reference says.
+//! The search environment: questions over a corpus. A query returns the best documents; an answer is right if it
+//! matches a reference.
 //!
-//! Queries are answered by an index in memory, which ranks documents by words, by meaning, or by both, or by a retriever
-//! that speaks Search-R1's protocol. The answer alone is judged; nothing that was retrieved can count as one.
+//! Queries are answered by an in-memory index (by words, by embeddings, or by both) or by a retriever with Search-R1's
+//! protocol. Only the answer is judged; retrieved text can never count as an answer.
 
 mod batched;
 mod bm25;
@@ -33,58 +34,58 @@ use super::{EnvError, Environment, Session};
 use crate::builtin::{Document, facts};
 use crate::task::{Action, Observation, Score, Task};
 
-/// Questions whose documents are looked for before a run, at most: an encoder takes its time.
+/// Maximum number of questions in the recall report before a run, because encoding takes time.
 const NOTED: usize = 1000;
 
-/// What an answer earns.
+/// Reward of an answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AnswerReward {
-    /// 1 if it equals a reference, else 0.
+    /// 1 for an exact match with a reference, else 0.
     #[default]
     Em,
-    /// Its word F1 with the nearest reference.
+    /// Word F1 with the nearest reference.
     F1,
 }
 
-/// Answers queries with documents of a corpus, and wants the answer word for word.
+/// Answers queries with documents of a corpus, and judges the answer word for word.
 #[environment(name = "search", offers("search"))]
 pub struct SearchEnvironment {
     /// `builtin:facts`, or a file of documents: JSONL of `id`, `title`, `text`; SQuAD; HotpotQA.
     pub corpus: String,
-    /// MiB that a compressed corpus may unpack to.
+    /// Maximum unpacked size of a compressed corpus in MiB.
     pub max_mib: u64,
-    /// Documents a query gets.
+    /// Number of documents per query.
     pub top_k: usize,
-    /// Longest text of a document in characters; 0 shows all of it.
+    /// Maximum length of a document's text in characters; 0 for no limit.
     pub max_chars: usize,
-    /// What an answer earns: `em` or `f1`. It is solved if it equals a reference, in either case.
+    /// Reward of an answer: `em` or `f1`. An episode is solved by an exact match in either case.
     pub reward: AnswerReward,
-    /// What documents are ranked by: `bm25`, `dense` or `hybrid`.
+    /// Ranking of documents: `bm25`, `dense` or `hybrid`.
     pub ranking: Ranking,
-    /// For `dense` and `hybrid`: the model whose hidden states are embeddings, a directory or `builtin:tiny`.
+    /// Encoder of `dense` and `hybrid`, whose hidden states become embeddings: a directory or `builtin:tiny`.
     pub encoder: String,
-    /// How hidden states become an embedding: `mean`, or `last` for that of the last token.
+    /// Pooling of hidden states into an embedding: `mean`, or `last` for the last token.
     pub pooling: Pooling,
-    /// What the encoder reads before each query.
+    /// Text before each query in the encoder's input.
     pub query_prefix: String,
-    /// What the encoder reads before each document.
+    /// Text before each document in the encoder's input.
     pub document_prefix: String,
-    /// Most tokens of a text that the encoder reads.
+    /// Maximum number of tokens of an encoded text.
     pub max_tokens: usize,
-    /// How the nearest documents are found: `exact`, or `hnsw` for large corpora.
+    /// Nearest-neighbor search: `exact`, or `hnsw` for large corpora.
     pub neighbors: Neighbors,
-    /// Queries whose documents are kept for when they are asked again; 0 keeps none.
+    /// Number of queries whose results are cached; 0 for none.
     pub cache: usize,
-    /// URL of a Search-R1 retriever to ask instead of indexing the corpus; empty for none.
+    /// URL of a Search-R1 retriever that replaces the index of the corpus; empty for none.
     pub retriever: String,
-    /// The environment variable that holds the retriever's key; empty for none.
+    /// Environment variable that holds the retriever's key; empty for none.
     pub key_env: String,
-    /// Seconds the retriever may take for an answer.
+    /// Timeout of the retriever in seconds.
     pub timeout_s: f64,
-    /// How often a retriever that is busy or out of reach is asked again.
+    /// Number of retries if a retriever is busy or unreachable.
     pub retries: u32,
-    /// Made in [`Environment::start`].
+    /// Set by [`Environment::start`].
     #[serde(skip)]
     backend: Backend,
 }
@@ -137,7 +138,8 @@ impl Environment for SearchEnvironment {
         Ok(())
     }
 
-    /// How often the index finds what supports a task, if the tasks say so: what even a perfect team cannot do without.
+    /// Reports the share of tasks whose supporting documents the index finds, if the tasks name them. It bounds the
+    /// score of any team.
     fn report(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
         let supported = tasks.iter().filter(|task| !texts(task, "support").is_empty());
         let supported: Vec<Task> = supported.take(NOTED).cloned().collect();
@@ -183,7 +185,7 @@ impl Environment for SearchEnvironment {
     }
 
     fn score(&self, session: &Session, answer: Option<&str>) -> Score {
-        // Without an answer nothing is right, not even where a reference normalizes to nothing.
+        // An empty answer is wrong, even if a reference normalizes to the empty text.
         let references =
             if answer.is_some() { texts(&session.task, "answers") } else { Vec::new() };
         let answer = answer.unwrap_or_default();
@@ -198,19 +200,19 @@ impl Environment for SearchEnvironment {
 }
 
 impl SearchEnvironment {
-    /// A started environment over given documents, which shows the best `top_k` of them.
+    /// Creates a started environment over given documents that shows the best `top_k` of them.
     ///
     /// # Errors
     ///
-    /// If there are no documents, or two have one key.
+    /// If there are no documents, or two of them share a key.
     pub fn over(documents: Vec<Document>, top_k: usize) -> Result<Self, EnvError> {
         let search = Self { top_k, ..Self::default() };
         let backend = Backend::Index(BatchedSearch::new(Index::new(documents)?, search.cache));
         Ok(Self { backend, ..search })
     }
 
-    /// Share of tasks whose question, as the query, finds a document of `data.support` among the best `k`. Tasks
-    /// without `data.support` are left out; `None` if that leaves none, or if there is no index here.
+    /// Returns the share of tasks whose question, as the query, finds a document of `data.support` among the best `k`.
+    /// Tasks without `data.support` are excluded; `None` if no task is left, or if there is no local index.
     ///
     /// # Errors
     ///
@@ -231,7 +233,7 @@ impl SearchEnvironment {
         Ok((!supported.is_empty()).then(|| helped as f64 / supported.len() as f64))
     }
 
-    /// What a query gets to see: a line a document.
+    /// Formats the result of a query: one line per document.
     fn show(&self, documents: &[Document]) -> String {
         if documents.is_empty() {
             return "no document has any of these words".to_owned();
@@ -248,7 +250,7 @@ impl SearchEnvironment {
     }
 }
 
-/// A list of texts in a task's data, like `answers` or `support`; empty where there is none.
+/// Returns a list of texts in a task's data, such as `answers` or `support`; empty if it is missing.
 pub fn texts(task: &Task, field: &str) -> Vec<String> {
     let values = task.data.get(field).and_then(|value| value.as_array());
     values.into_iter().flatten().filter_map(|value| value.as_str()).map(str::to_owned).collect()

@@ -1,4 +1,4 @@
-//! What the options of the search environment mean, before and when it is started.
+//! Validation of the options of the search environment, and construction from them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::env::EnvError;
 use crate::model::{ModelFiles, ModelSource};
 
 impl SearchEnvironment {
-    /// The timeout of a retriever, once the options are found to make sense.
+    /// Returns the timeout of a retriever after validating the options.
     ///
     /// # Errors
     ///
-    /// The option that does not.
+    /// The invalid option.
     pub(super) fn timeout(&self) -> Result<Duration, EnvError> {
         if self.top_k == 0 {
             return Err(EnvError::new("`top_k` is 0; a query must get at least one document"));
@@ -40,11 +40,11 @@ impl SearchEnvironment {
         })
     }
 
-    /// The retriever's key, if it has one.
+    /// Returns the retriever's key, if it has one.
     ///
     /// # Errors
     ///
-    /// If the variable that is to hold it is not set.
+    /// If the environment variable of the key is not set.
     fn key(&self) -> Result<Option<String>, EnvError> {
         if self.key_env.is_empty() {
             return Ok(None);
@@ -56,7 +56,7 @@ impl SearchEnvironment {
         })
     }
 
-    /// The documents of the corpus.
+    /// Reads the documents of the corpus.
     ///
     /// # Errors
     ///
@@ -66,11 +66,11 @@ impl SearchEnvironment {
             .map_err(|error| EnvError::new(format!("`corpus`: {error}")))
     }
 
-    /// The model that embeds, where the ranking needs one.
+    /// Returns the encoder model if the ranking needs one.
     ///
     /// # Errors
     ///
-    /// If it is missing or not there, or is given where it has no effect.
+    /// If it is missing or does not exist, or is given without effect.
     pub(super) fn encoder(&self, base: &Path) -> Result<Option<ModelSource>, EnvError> {
         if self.ranking == Ranking::Bm25 {
             return match self.encoder.is_empty() {
@@ -104,11 +104,11 @@ impl SearchEnvironment {
         there.map(Some).map_err(|error| EnvError(format!("`encoder`: {error}")))
     }
 
-    /// The index that the options describe: the corpus, ranked as they say.
+    /// Builds the index that the options describe.
     ///
     /// # Errors
     ///
-    /// If the corpus or the encoder cannot be read, or an option makes no sense.
+    /// If the corpus or the encoder cannot be read, or an option is invalid.
     pub fn index(&self, base: &Path) -> Result<Index, EnvError> {
         let source = self.encoder(base)?;
         let documents = self.documents(base)?;
@@ -125,7 +125,7 @@ impl SearchEnvironment {
         }
     }
 
-    /// What answers queries.
+    /// Creates the backend that answers queries.
     pub(super) fn backend(&self, base: &Path) -> Result<Backend, EnvError> {
         let timeout = self.timeout()?;
         if self.retriever.is_empty() {

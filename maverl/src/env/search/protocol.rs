@@ -1,4 +1,4 @@
-//! The JSON that Search-R1's clients and retrievers exchange.
+//! JSON messages between Search-R1's clients and retrievers.
 
 use std::io::{self, Write};
 
@@ -9,24 +9,24 @@ use serde_json::Value;
 use super::index::Hit;
 use crate::builtin::Document;
 
-/// Documents a query gets where a request does not say.
+/// Default number of documents of a query.
 const TOP_K: usize = 3;
-/// Most documents a query can get.
+/// Maximum number of documents of a query.
 const MOST_DOCUMENTS: usize = 1000;
-/// Most queries of a request.
+/// Maximum number of queries of a request.
 const MOST_QUERIES: usize = 4096;
-/// Most documents of a request, all queries together: what is searched for is in proportion to them.
+/// Maximum number of documents of a request over all queries; the search cost is proportional to it.
 const MOST_HITS: usize = 1 << 16;
-/// Most bytes of an answer.
+/// Maximum size of an answer in bytes.
 pub(super) const MOST_ANSWERED: usize = 16 << 20;
 
-/// What a client asks, as it is written.
+/// A request as serialized.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Question {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "queries")]
     queries: Option<Vec<String>>,
-    /// One query, as Dr. MAS writes it.
+    /// A single query, in the form of Dr. MAS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     query: Option<String>,
     #[serde(default)]
@@ -35,7 +35,7 @@ pub(super) struct Question {
     return_scores: bool,
 }
 
-/// What a client asks, once it is found to make sense.
+/// A validated request.
 #[derive(Debug, PartialEq)]
 pub(super) struct Ask {
     pub(super) queries: Vec<String>,
@@ -44,16 +44,16 @@ pub(super) struct Ask {
 }
 
 impl Question {
-    /// The question for the best `k` documents for some queries, with their scores.
+    /// Creates a request for the best `k` documents for some queries, with their scores.
     pub(super) fn new(queries: Vec<String>, k: usize) -> Self {
         Self { queries: Some(queries), query: None, topk: Some(k), return_scores: true }
     }
 
-    /// CriticInput a request.
+    /// Reads a request.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// The problem with the request.
     pub(super) fn read(body: &[u8]) -> Result<Ask, String> {
         let question: Self = serde_json::from_slice(body).map_err(|error| {
             format!("the body is no `{{\"queries\": [\"..\"], \"topk\": {TOP_K}, \"return_scores\": true}}`: {error}")
@@ -81,7 +81,7 @@ impl Question {
     }
 }
 
-/// A list of queries, of which no more are read than there may be.
+/// Reads a list of queries up to the maximum number.
 fn queries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
     struct Texts;
 
@@ -113,8 +113,8 @@ fn queries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Stri
     deserializer.deserialize_any(Texts)
 }
 
-/// The bytes of an answer to a question: a list for each query. `None` if they are too many. Documents are written where
-/// they are sent from, and copied nowhere else.
+/// Serializes the answer to a request: a list for each query. Returns `None` if it is too large. Documents are written
+/// directly into the output without further copies.
 pub(super) fn answer(found: &[Vec<Hit<'_>>], scores: bool) -> Option<Vec<u8>> {
     let mut bytes = Bounded(Vec::new());
     write(&mut bytes, found, scores).ok()?;
@@ -142,7 +142,7 @@ fn write(out: &mut Bounded, found: &[Vec<Hit<'_>>], scores: bool) -> io::Result<
     out.write_all(b"]}")
 }
 
-/// A document as an answer has it.
+/// Serialized form of a document in an answer.
 struct Written<'d>(&'d Document);
 
 impl Serialize for Written<'_> {
@@ -163,7 +163,7 @@ struct Scored<'d> {
     score: f64,
 }
 
-/// Bytes that do not become too many.
+/// A buffer with a maximum size.
 struct Bounded(Vec<u8>);
 
 impl Write for Bounded {
@@ -180,13 +180,13 @@ impl Write for Bounded {
     }
 }
 
-/// What a retriever answers: a list of documents for each query.
+/// Answer of a retriever: a list of documents for each query.
 #[derive(Deserialize)]
 pub(super) struct Answer {
     result: Vec<Vec<Item>>,
 }
 
-/// With scores, a document is wrapped; without, it stands alone.
+/// A document of an answer: wrapped if there are scores, else bare.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Item {
@@ -204,7 +204,7 @@ struct Passage {
 }
 
 impl Answer {
-    /// The documents for each query.
+    /// Returns the documents for each query.
     pub(super) fn documents(self) -> Vec<Vec<Document>> {
         let documents = |items: Vec<Item>| items.into_iter().map(Item::document).collect();
         self.result.into_iter().map(documents).collect()

@@ -11,18 +11,18 @@ use crate::builtin::Document;
 use crate::client::{self, Client};
 use crate::env::EnvError;
 
-/// Connections that are kept for the next query.
+/// Idle connections that are kept for later queries.
 const CONNECTIONS: usize = 64;
 
-/// A retriever somewhere else. Every failure is an error of the environment, never text for a model.
+/// A remote retriever. Every failure is an error of the environment, never text for a model.
 pub struct Retriever {
     client: Arc<Client>,
     kept: QueryCache<Vec<Document>>,
 }
 
 impl Retriever {
-    /// A client of the server at a URL, which keeps the documents of the last `cache` queries. A key is sent with every
-    /// request, as a bearer token.
+    /// Creates a client of the server at a URL that caches the documents of the last `cache` queries. A key is sent
+    /// with every request as a bearer token.
     pub fn new(
         url: &str,
         key: Option<String>,
@@ -34,12 +34,12 @@ impl Retriever {
         Self { client: Arc::new(client), kept: QueryCache::new(cache) }
     }
 
-    /// The best `k` documents for a query, as the server ranks them. A server that is busy, failing or out of reach is
-    /// asked again, with growing pauses.
+    /// Returns the best `k` documents for a query, as ranked by the server. A server that is busy, failing or
+    /// unreachable is retried with growing pauses.
     ///
     /// # Errors
     ///
-    /// If the server refuses, answers something else, or every attempt failed.
+    /// If the server refuses the request, answers something else, or every attempt failed.
     pub async fn search(
         self: &Arc<Self>,
         query: &str,
@@ -59,7 +59,7 @@ impl Retriever {
     }
 }
 
-/// The documents for the first query of an answer.
+/// Returns the documents for the first query of an answer.
 fn first(text: &str) -> Result<Vec<Document>, String> {
     let answer: Answer = serde_json::from_str(text).map_err(|error| {
         let wanted = "`{\"result\": [[{\"document\": {\"contents\": ..}, \"score\": ..}]]}`";

@@ -1,11 +1,11 @@
-//! When two short answers say the same, as SQuAD and Search-R1 have it.
+//! Equality of short answers, as in SQuAD and Search-R1.
 
 use std::collections::BTreeMap;
 
-/// Lower case, without ASCII punctuation, without the articles a, an, the, with single spaces.
+/// Normalizes a text: lower case, without ASCII punctuation, without the articles a, an, the, with single spaces.
 pub fn normalize(text: &str) -> String {
     let kept: String = text.to_lowercase().chars().filter(|c| !c.is_ascii_punctuation()).collect();
-    // An article is a whole word; what is no letter or digit ends a word and stays.
+    // An article is a whole word; characters other than letters and digits end a word and stay.
     let mut out = String::with_capacity(kept.len());
     let mut word = String::new();
     for c in kept.chars().chain([' ']) {
@@ -22,14 +22,14 @@ pub fn normalize(text: &str) -> String {
     out.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns true if an answer is the reference, both normalized, as SQuAD's official script has it: a reference of which
-/// nothing is left, as `A`, is matched by an answer of which nothing is left.
+/// Returns true if answer and reference are equal after normalization, as in SQuAD's official script. A reference that
+/// normalizes to the empty text, such as `A`, is matched by every answer that does too.
 pub fn exact_match(answer: &str, reference: &str) -> bool {
     normalize(answer) == normalize(reference)
 }
 
-/// Harmonic mean of precision and recall over the words of an answer and a reference, both normalized. If one of them has no
-/// words it is 1 if neither has, else 0, as in the official script of SQuAD 2.0.
+/// Computes the harmonic mean of precision and recall over the words of an answer and a reference, both normalized. If
+/// either has no words, the result is 1 if both have none, else 0, as in the official script of SQuAD 2.0.
 pub fn f1(answer: &str, reference: &str) -> f64 {
     let (answer, reference) = (normalize(answer), normalize(reference));
     if answer.is_empty() && reference.is_empty() {
@@ -57,7 +57,7 @@ pub fn f1(answer: &str, reference: &str) -> f64 {
 mod tests {
     use super::*;
 
-    /// Pairs of docs and verdicts from running the reference implementation (Dr. MAS, `search/utils.py`).
+    /// Pairs of texts and verdicts from running the reference implementation (Dr. MAS, `search/utils.py`).
     #[test]
     fn answers_match_as_in_the_reference() {
         assert!(exact_match("The Beatles!", "beatles"));

@@ -24,28 +24,29 @@ use super::protocol::{self, MOST_ANSWERED, Question};
 use crate::env::EnvError;
 use limited::{Impatient, Reserved};
 
-/// Where queries are asked.
+/// Path of the endpoint.
 const PATH: &str = "/retrieve";
-/// Most bytes of a request.
+/// Maximum size of a request in bytes.
 const MOST_BYTES: usize = 2 << 20;
-/// Most bytes of a request's head.
+/// Maximum size of a request's head in bytes.
 const HEAD_BYTES: usize = 64 << 10;
-/// Connections at once; further ones wait to be taken.
+/// Maximum number of concurrent connections; further ones wait to be accepted.
 const CONNECTIONS: usize = 256;
-/// Answers that are written or sent at once; further requests wait for theirs.
+/// Maximum number of answers that are written or sent concurrently; further requests wait.
 const ANSWERS: usize = 16;
-/// How long a client may take to send a request, or to take any part of its answer.
+/// Timeout of a client for sending a request, or for reading any part of its answer.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a stop waits for answers under way.
+/// Time that a shutdown waits for running requests.
 const GRACE: Duration = Duration::from_secs(5);
-/// Pause after a connection that could not be taken, as when there are too many.
+/// Pause after a failed accept, such as one with too many open connections.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Answers queries at a batched until `stop` is done, then finishes the requests under way, as far as a few seconds let it.
+/// Answers queries from a [`BatchedSearch`] until `stop` resolves. Then finishes the running requests, within a few
+/// seconds.
 ///
-/// A request that cannot be answered gets `{"error": ".."}` with a status from 400 on; it ends nothing but itself. What all
-/// clients together can make the server hold is bounded: connections, the bytes of each request, and the answers that are
-/// not yet sent.
+/// A request that cannot be answered gets `{"error": ".."}` with a status of 400 or above and affects nothing else. The
+/// memory that all clients together can occupy is bounded: connections, the bytes of each request, and the unsent
+/// answers.
 pub async fn serve(
     listener: TcpListener,
     batched: Arc<BatchedSearch>,
@@ -71,7 +72,8 @@ pub async fn serve(
                 }
             },
         };
-        // Without it answers may wait for more to send; where it cannot be had, they are only slower.
+        // Without `TCP_NODELAY` answers may be delayed until more data is sent; if it is not available, they are only
+        // slower.
         let _ = stream.set_nodelay(true);
         let batched = Arc::clone(&batched);
         let service = service_fn(move |request: Request<Incoming>| {
@@ -82,11 +84,11 @@ pub async fn serve(
             .timer(TokioTimer::new())
             .header_read_timeout(PATIENCE)
             .max_buf_size(HEAD_BYTES)
-            // A client that has sent all it has to say still waits for its answer.
+            // A client that has closed its sending half still waits for its answer.
             .half_close(true)
             .serve_connection(TokioIo::new(Impatient::new(stream, PATIENCE)), service);
         let connection = connections.watch(connection);
-        // A connection that breaks is the client's loss, and nobody is left to be told.
+        // An error of a connection only concerns its client, which is gone.
         tokio::spawn(async move {
             let _ = connection.await;
             drop(place);
@@ -96,10 +98,10 @@ pub async fn serve(
     let _ = tokio::time::timeout(GRACE, connections.shutdown()).await;
 }
 
-/// Why a request gets no documents.
+/// Error response to a request.
 struct Refusal(StatusCode, String);
 
-/// A batched, and how many of its answers may be in memory.
+/// A search with a limit on the number of its answers in memory.
 struct Counter {
     batched: Arc<BatchedSearch>,
     answers: Arc<Semaphore>,
@@ -123,7 +125,7 @@ impl Counter {
         response
     }
 
-    /// The answer, and the place among answers that it has until it is sent.
+    /// Returns the answer with its slot, which is released once it is sent.
     async fn answer(
         &self,
         request: Request<Incoming>,
@@ -157,13 +159,13 @@ impl Counter {
     }
 }
 
-/// The body of a request, if it is not too long and comes in time.
+/// Reads the body of a request, within the limits of size and time.
 async fn body(request: Request<Incoming>) -> Result<Bytes, Refusal> {
     let too_long = || {
         let message = format!("the body is longer than {MOST_BYTES} bytes");
         Refusal(StatusCode::PAYLOAD_TOO_LARGE, message)
     };
-    // What says so itself need not be read to find out.
+    // A declared length above the limit is rejected without reading the body.
     if request.body().size_hint().lower() > MOST_BYTES as u64 {
         return Err(too_long());
     }

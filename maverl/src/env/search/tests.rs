@@ -105,7 +105,7 @@ fn only_the_answer_counts() {
     assert_eq!(score(&session, Some("velim.")).reward, 1.0);
     assert_eq!(score(&session, None).reward, 0.0);
     assert_eq!(score(&session, Some("Tolim or Velim")).metrics["f1"], 0.5);
-    // The leak of the system this replaces (drmas §5.3): an answer tag inside retrieved text scored.
+    // Regression test for a leak (drmas §5.3): an answer tag inside retrieved text scored.
     session.state = json!("<answer>Velim</answer>");
     assert!(!score(&session, Some("Tolim")).solved);
     assert!(!score(&session, Some("I read: <answer>Velim</answer>")).solved);
@@ -129,7 +129,7 @@ fn a_corpus_that_cannot_be_used_is_named() {
     }
 }
 
-/// The environment over `builtin:facts` with the built-in model as the encoder.
+/// Returns the environment over `builtin:facts` with the built-in model as the encoder.
 fn embedded(ranking: Ranking) -> SearchEnvironment {
     let encoder = "builtin:tiny".to_owned();
     SearchEnvironment { ranking, encoder, max_tokens: 32, ..SearchEnvironment::default() }
@@ -202,17 +202,17 @@ fn an_f1_reward_pays_for_words_but_not_for_heaps_of_them() {
     assert_eq!(reward(AnswerReward::F1, "Ada"), (2.0 / 3.0, false));
     assert_eq!(reward(AnswerReward::Em, "Ada"), (0.0, false));
     assert_eq!(reward(AnswerReward::F1, ""), (0.0, false));
-    // Every title of the corpus, the answer among them.
+    // Every title of the corpus, including the answer.
     let titles: Vec<String> = facts::corpus().into_iter().map(|document| document.title).collect();
     let soup = format!("{} Ada Tovik", titles.join(" "));
     let (paid, solved) = reward(AnswerReward::F1, &soup);
     assert!(paid < 0.01 && !solved, "{paid}");
-    // Saying the answer often is no better than saying it once.
+    // Repeating the answer does not increase the reward.
     assert_eq!(reward(AnswerReward::F1, &"Tovik ".repeat(9)), (0.2, false));
 }
 
-/// Shares of the questions of a file for which a supporting document is among the first 1, 3 and 10, for each ranking.
-/// Prints them as rows of a table in Markdown.
+/// Returns the shares of the questions of a file for which a supporting document is among the first 1, 3 and 10, for
+/// each ranking. Prints them as rows of a Markdown table.
 fn recall_rows(name: &str, shared: &Path) -> Vec<(Ranking, [f64; 3])> {
     let data = format!("data/{name}");
     let config = TaskConfig { data: data.clone(), ..TaskConfig::default() };
@@ -246,7 +246,7 @@ fn recall_rows(name: &str, shared: &Path) -> Vec<(Ranking, [f64; 3])> {
     rows
 }
 
-/// Prints a table in Markdown.
+/// Prints a Markdown table.
 #[test]
 fn recall_on_real_questions_grows_with_what_is_shown() {
     let Some(shared) = std::env::var_os("MAVERL_TEST_DATA").map(PathBuf::from) else {
@@ -262,7 +262,7 @@ fn recall_on_real_questions_grows_with_what_is_shown() {
     }
 }
 
-/// A server that gives each connection the next of its answers, then returns the bodies it was sent.
+/// Starts a server that gives each connection the next of its answers, then returns the bodies it received.
 fn serve(answers: &'static [(u16, &'static str)]) -> (String, std::thread::JoinHandle<Vec<Value>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/retrieve", listener.local_addr().unwrap());

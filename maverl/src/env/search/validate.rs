@@ -1,10 +1,10 @@
-//! What is worth a warning before a search environment is started.
+//! Warnings about a search environment before it starts.
 
 use super::{SearchEnvironment, texts};
 use crate::builtin::facts;
 use crate::task::Task;
 
-/// What is legal, and probably not meant.
+/// Settings that are legal but probably not intended.
 pub(super) fn warnings(search: &SearchEnvironment, tasks: &[Task]) -> Vec<String> {
     let mut warnings = Vec::new();
     let unanswered = |task: &&Task| texts(task, "answers").is_empty();
@@ -16,7 +16,7 @@ pub(super) fn warnings(search: &SearchEnvironment, tasks: &[Task]) -> Vec<String
             "{n} of {all} tasks have no `answers`, the first is `{id}`: no reply to them can be right"
         ));
     }
-    // In a run of several worlds, a source begins with the world's name.
+    // In a mixture, a source begins with the name of the component.
     let of_facts = |task: &Task| task.source.split('/').take(2).any(|part| part == "facts");
     let own = tasks.iter().any(|task| !of_facts(task));
     if own && search.retriever.is_empty() && search.corpus == facts::NAME {

@@ -1,4 +1,4 @@
-//! What a task must be for an episode on it to mean something: it can be begun, its goal reached, and missed.
+//! Validation of tasks: an episode can begin, its goal can be reached, and it can be missed.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::task::Task;
 use crate::tools::declared;
 
 impl ToolsEnvironment {
-    /// Whether every task can be begun, its goal reached, and missed.
+    /// Checks that every task can begin, and that its goal can be reached and missed.
     pub(super) fn accept(&self, tasks: &[Task]) -> Result<(), EnvError> {
         let functions = declared();
         let given = self.tools.iter().chain(self.mcp.keys()).map(String::as_str);
@@ -33,7 +33,7 @@ impl ToolsEnvironment {
         })
     }
 
-    /// Whether the task names tools, and the options have none of them.
+    /// Returns true if the task names tools, and the options have none of them.
     pub(super) fn leaves_none(&self, task: &Task) -> bool {
         let named = task.data.get("tools").and_then(Value::as_array);
         let given = |name: &Value| {
@@ -44,7 +44,7 @@ impl ToolsEnvironment {
     }
 }
 
-/// Whether the tools that a task names are tools.
+/// Checks that the tools that a task names exist.
 fn named(task: &Task, given: &BTreeSet<&str>, known: impl Fn(&str) -> bool) -> Result<(), String> {
     let shown = || given.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     match task.data.get("tools") {
@@ -61,7 +61,7 @@ fn named(task: &Task, given: &BTreeSet<&str>, known: impl Fn(&str) -> bool) -> R
     }
 }
 
-/// Whether an episode can begin with what a task has.
+/// Checks that an episode can begin with the data of a task.
 fn begins(task: &Task) -> Result<(), String> {
     match task.data.get("files") {
         None | Some(Value::Null) => {}
@@ -76,7 +76,7 @@ fn begins(task: &Task) -> Result<(), String> {
     }
 }
 
-/// Whether a path is one that calls can name, as it is written.
+/// Checks that a path is normalized and can be used in calls.
 pub(super) fn is_path(path: &str, key: &str) -> Result<(), String> {
     match clean(path) {
         Ok(cleaned) if cleaned == path => Ok(()),

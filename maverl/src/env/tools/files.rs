@@ -1,7 +1,7 @@
-//! Files of an episode: what it writes lies over a directory that is only read.
+//! Files of an episode: an overlay of written files over a read-only directory.
 //!
-//! What is written is kept in the episode's state and never touches the disk, so there is nothing to escape to. What is
-//! read from the directory is opened beneath it by the system (`openat2` on Linux), whatever links say.
+//! Written files are kept in the episode's state and never touch the disk, so there is no path to escape to. Files of
+//! the directory are opened beneath it by the system (`openat2` on Linux), whatever links say.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -19,15 +19,15 @@ use super::state::State;
 use crate::env::EnvError;
 use crate::tools::{Call, Tool};
 
-/// Longest path in bytes.
+/// Maximum length of a path in bytes.
 const PATH: usize = 200;
-/// Largest file that is read from the directory, in bytes.
+/// Maximum size of a file of the directory in bytes.
 const LARGEST: u64 = 1 << 20;
-/// Files that are listed at most, and how deep directories are looked into.
+/// Maximum number of listed files, and maximum depth of the listing.
 const LISTED: usize = 200;
 const DEEP: usize = 8;
 
-/// The directory below, if there is one, and the bounds of what is written over it.
+/// The directory below, if there is one, and the limits of the overlay.
 pub(super) struct Files {
     below: Option<Arc<Dir>>,
     max_bytes: usize,
@@ -103,7 +103,7 @@ impl Files {
         Ok(wrote)
     }
 
-    /// Whether a file may be written.
+    /// Checks that a file may be written within the limits.
     fn room(&self, state: &State, path: &str, text: &str) -> Result<(), Failure> {
         let others = || state.files.iter().filter(|(other, _)| other.as_str() != path);
         let bytes: usize =
@@ -163,7 +163,7 @@ impl ToolProvider for Files {
     }
 }
 
-/// A path as files are called by: relative, its parts joined by `/`, none of them `.` or `..`.
+/// Normalizes a path: relative, with parts joined by `/`, none of them `.` or `..`.
 pub(super) fn clean(path: &str) -> Result<String, String> {
     let parts: Vec<&str> = path.split('/').filter(|part| *part != ".").collect();
     let odd = |c: char| c.is_control() || c == '\\' || c == ':';
@@ -179,10 +179,10 @@ fn missing(path: &str) -> String {
     format!("there is no file `{path}`")
 }
 
-/// What a file of the directory says. Whatever leads out of it is not there.
+/// Reads a file of the directory. A path that leaves the directory does not exist.
 fn below_file(below: &Dir, path: &str) -> Result<String, String> {
     let file = below.metadata(path).map_err(|_| missing(path))?;
-    // What is no plain file (a pipe, a device) might never end.
+    // Reading a pipe or a device might never end.
     if !file.is_file() {
         return Err(missing(path));
     }

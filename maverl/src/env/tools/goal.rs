@@ -1,4 +1,4 @@
-//! What a task wants: an answer, files, rows of the database. Nothing but what is there in the end counts.
+//! Goal of a task: an answer, files, rows of the database. Only the final state counts.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,17 @@ use crate::env::math::{AnswerVerdict, calculate, compare};
 use crate::env::search::{exact_match, normalize};
 use crate::task::Task;
 
-/// What a query begins with that only asks.
+/// First words of a read-only query.
 const ASKING: [&str; 4] = ["SELECT", "WITH", "VALUES", "PRAGMA"];
 
-/// What must be so at the end of an episode; all of it, and at least one thing.
+/// Conditions that must all hold at the end of an episode; at least one is present.
 #[derive(Debug, PartialEq)]
 pub(super) struct Goal<'t> {
-    /// One of them must be given.
+    /// Accepted answers; one of them must be given.
     answers: Vec<&'t str>,
-    /// Files that are to be written, or deleted (`null`), and no others.
+    /// Files that must be written, or deleted (`null`); no others may change.
     files: Option<&'t Map<String, Value>>,
-    /// A query, and the rows it must give.
+    /// A query, and the rows it must return.
     query: Option<(&'t str, &'t [Value])>,
 }
 
@@ -79,7 +79,7 @@ impl<'t> Goal<'t> {
         Ok(())
     }
 
-    /// Whether there is an end of an episode in which all of it is so.
+    /// Checks that some end of an episode satisfies all conditions.
     pub(super) fn can_be_reached(&self) -> Result<(), String> {
         let never = |answer: &&&str| normalize(answer).is_empty() && calculate(answer).is_err();
         if let Some(answer) = self.answers.iter().find(never) {
@@ -108,7 +108,7 @@ impl<'t> Goal<'t> {
         }
     }
 
-    /// Whether not all of it is so when an episode begins.
+    /// Checks that not all conditions hold when an episode begins.
     pub(super) fn can_be_missed(&self, task: &Task) -> Result<(), String> {
         let alone = self.answers.is_empty() && self.query.is_none();
         if alone && self.files_as_wanted(task, &State::open(task)) {
@@ -120,11 +120,11 @@ impl<'t> Goal<'t> {
         Ok(())
     }
 
-    /// Whether all of it is so.
+    /// Returns true if all conditions hold.
     ///
     /// # Errors
     ///
-    /// If the database cannot be asked.
+    /// If the database cannot be queried.
     pub(super) fn met(
         &self,
         tool_set: &ToolSet,
@@ -145,14 +145,14 @@ impl<'t> Goal<'t> {
         }
     }
 
-    /// The files that are to be changed say what they should, and no other was changed.
+    /// Returns true if the named files have the wanted contents, and no other file was changed.
     fn files_as_wanted(&self, task: &Task, state: &State) -> bool {
         let Some(wanted) = self.files else { return true };
         let mut end = files(task);
         end.extend(
             wanted.iter().map(|(path, text)| (path.clone(), text.as_str().map(str::to_owned))),
         );
-        // A file that never was and one that was written and deleted are the same; so is a line's end at the end.
+        // A file that never existed equals one that was written and deleted; a final newline is ignored.
         let there = |files: &BTreeMap<String, Option<String>>| -> Vec<(String, Option<String>)> {
             let trimmed = |text: &String| text.trim_end().to_owned();
             let gone = |path: &String| wanted.get(path).is_some_and(Value::is_null);
@@ -163,7 +163,7 @@ impl<'t> Goal<'t> {
     }
 }
 
-/// The first word of a statement, behind comments.
+/// Returns the first word of a statement after comments.
 fn first_word(sql: &str) -> &str {
     let mut rest = sql.trim_start();
     loop {
@@ -177,13 +177,13 @@ fn first_word(sql: &str) -> &str {
     rest.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default()
 }
 
-/// Whether an answer is the reference: as a number if that is one, else word for word.
+/// Returns true if an answer equals the reference: as a number if the reference is one, else word for word.
 fn says(answer: &str, reference: &str) -> bool {
     let answer = answer.trim();
     if calculate(reference).is_err() {
         return !answer.is_empty() && exact_match(answer, reference);
     }
-    // An expression that has the value is the question once more.
+    // An unevaluated expression with the right value only repeats the question.
     let literal = answer.strip_prefix(['-', '+']).unwrap_or(answer);
     let literal = literal.chars().all(|c| c.is_ascii_digit() || c == '.' || c == ',');
     answer == reference || (literal && compare(answer, reference) == AnswerVerdict::Equal)

@@ -1,6 +1,7 @@
 //! Tools of servers that speak the Model Context Protocol.
 //!
-//! Connections live on a runtime of their own, so that they outlast whatever asks. Tools are listed once, at the start.
+//! Connections live on a runtime of their own, so that they outlive the calling runtime. Tools are listed once, at the
+//! start.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,13 +25,13 @@ use super::provider::{Episode, Failure, ToolProvider, within};
 use crate::env::EnvError;
 use crate::tools::{Call, Schema, Tool};
 
-/// Characters of a program's errors that are kept for messages.
+/// Maximum number of characters of a program's stderr that messages quote.
 const ERRORS: usize = 400;
 
-/// How long a server that has failed is listened to.
+/// Time to read the stderr of a server that has failed.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// One server, connected.
+/// A connected server.
 pub(super) struct Server {
     pub(super) name: String,
     tools: Vec<Tool>,
@@ -39,7 +40,7 @@ pub(super) struct Server {
     threads: Arc<Threads>,
 }
 
-/// Where the connections live. They end with the last server.
+/// Runtime of the connections. It ends with the last server.
 struct Threads(Option<Runtime>);
 
 impl Threads {
@@ -57,18 +58,18 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // A runtime that waits for its tasks may not be dropped by a task of another.
+        // A runtime must not be dropped with waiting inside a task of another runtime.
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }
     }
 }
 
-/// Starts and asks every server.
+/// Starts every server and lists its tools.
 ///
 /// # Errors
 ///
-/// The first that cannot be started, does not answer in time, or lacks a tool that is asked for.
+/// The first server that cannot be started, does not answer in time, or lacks a requested tool.
 pub(super) fn start(
     servers: &BTreeMap<String, McpServer>,
     base: &Path,
@@ -76,13 +77,13 @@ pub(super) fn start(
     if servers.is_empty() {
         return Ok(Vec::new());
     }
-    // One provider of TLS for the process; whoever installed one before may keep it.
+    // One TLS provider for the process; an already installed one stays.
     drop(rustls::crypto::ring::default_provider().install_default());
     let threads = Arc::new(Threads::new()?);
     let connect = |(name, options): (&String, &McpServer)| {
         let (on, base) = (Arc::clone(&threads), base.to_owned());
         let (name, options) = (name.clone(), options.clone());
-        // The caller may be on a runtime already, whose threads must not wait.
+        // The caller may be on a runtime already, whose threads must not block.
         let waiting = std::thread::spawn(move || {
             let handle = on.handle().clone();
             handle.block_on(connected(name, &options, &base, on))
@@ -121,7 +122,7 @@ async fn connected(
     Ok(Server { name, tools, service: Arc::new(service), limit, threads })
 }
 
-/// Starts a program in the directory of the configuration; it is killed when nobody needs it any more.
+/// Starts a program in the directory of the configuration; it is killed when its last user is dropped.
 async fn by_pipe(
     options: &McpServer,
     base: &Path,
@@ -141,7 +142,7 @@ async fn by_pipe(
     match ().serve(process).await {
         Ok(service) => Ok(service),
         Err(error) => {
-            // What it wrote before it ended may still be on its way.
+            // Output from before the program ended may still be in the pipe.
             if let Some(listening) = listening {
                 let _ = tokio::time::timeout(LAST_WORDS, listening).await;
             }
@@ -150,7 +151,7 @@ async fn by_pipe(
     }
 }
 
-/// Keeps the beginning of what a program says of its errors, and reads the rest away.
+/// Keeps the beginning of a program's stderr, and discards the rest.
 async fn listen(mut stderr: ChildStderr, errors: Arc<Mutex<String>>) {
     let mut buffer = [0; 1024];
     while let Ok(n @ 1..) = stderr.read(&mut buffer).await {
@@ -175,7 +176,7 @@ async fn by_http(options: &McpServer) -> Result<RunningService<RoleClient, ()>, 
         .map_err(|error| format!("at {} does not answer: {error}", options.url))
 }
 
-/// The tools that are asked for; all, where none is.
+/// Returns the requested tools; all tools if none is named.
 fn wanted(listed: Vec<model::Tool>, names: &[String]) -> Result<Vec<Tool>, String> {
     if let Some(name) =
         names.iter().find(|name| listed.iter().all(|tool| tool.name != name.as_str()))
@@ -209,7 +210,7 @@ impl ToolProvider for Server {
             match asked.map_err(|error| self.gone(&error.to_string()))?? {
                 Ok(result) if result.is_error == Some(true) => Err(Failure::Call(told(&result))),
                 Ok(result) => Ok(told(&result)),
-                // The server refuses this call; it is there for others.
+                // The server rejects this call; it is available for others.
                 Err(ServiceError::McpError(error)) => {
                     Err(Failure::Call(error.message.into_owned()))
                 }
@@ -228,7 +229,7 @@ impl Server {
     }
 }
 
-/// What a result says; of what is no text, that it is there.
+/// Returns the text of a result; content other than text is only mentioned.
 fn told(result: &CallToolResult) -> String {
     let text = |block: &ContentBlock| match block {
         ContentBlock::Text(text) => text.text.clone(),

@@ -1,8 +1,8 @@
-//! The world of tools: calls are checked, bounded and carried out, and what they leave is judged.
+//! The tools environment: calls are validated, bounded and executed, and their effects are judged.
 //!
-//! What an episode changes (files, a database) is its state, which is data: nothing is written to disk, no episode sees
-//! another's, and none leaves anything behind. A call that is wrong, or fails, gets words that say so; it never ends an
-//! episode, and so never spares one its score.
+//! Changes of an episode (files, a database) are its state, which is plain data. Nothing is written to disk, and
+//! episodes do not see each other's state. A call that is invalid or fails gets a description of the problem. It never
+//! ends an episode, so a bad call cannot avoid the score.
 
 mod accept;
 mod calculator;
@@ -38,34 +38,33 @@ use super::{EnvError, Environment, Session};
 use crate::task::{Action, Observation, Score, Task};
 use crate::tools::{Call, CallError, Tool, check, read};
 
-/// What calls of bad form cost at most, in all: an episode that reaches its goal is always worth more than one that does
-/// not.
+/// Maximum total cost of malformed calls: an episode that reaches its goal always earns more than one that does not.
 const MAX_COST: f64 = 0.5;
 
-/// Carries out calls of tools, and judges the answer and what the calls left.
+/// Executes tool calls, and judges the answer and the effects of the calls.
 #[environment(name = "tools", offers("tool"))]
 pub struct ToolsEnvironment {
-    /// What may be called: calculator, files, python, search, sqlite, and functions declared with `#[tool]`.
+    /// Available tools: calculator, files, python, search, sqlite, and functions declared with `#[tool]`.
     pub tools: Vec<String>,
-    /// Calls of an episode at most.
+    /// Maximum number of calls of an episode.
     pub max_calls: u32,
-    /// Longest result in characters; the rest is cut off, and that is said.
+    /// Maximum length of a result in characters; a longer result is truncated with a notice.
     pub max_chars: usize,
-    /// Seconds a function may take.
+    /// Timeout of a function in seconds.
     pub timeout_s: f64,
-    /// What each call that is refused costs, of half the reward at most.
+    /// Cost of each rejected call; all of them together cost at most half of the reward.
     pub bad_call_cost: f64,
-    /// Of the tool `python`.
+    /// Options of the tool `python`.
     pub python: PythonOptions,
-    /// Of the tool `search`: the options of that environment.
+    /// Options of the tool `search`: those of the search environment.
     pub search: SearchEnvironment,
-    /// Of the tools that `files` stands for.
+    /// Options of the file tools, which `files` stands for.
     pub files: FilesOptions,
-    /// Of the tool `sqlite`.
+    /// Options of the tool `sqlite`.
     pub sqlite: SqliteOptions,
-    /// Servers whose tools may be called too, by names of your own.
+    /// MCP servers whose tools may be called, by names of your choice.
     pub mcp: BTreeMap<String, McpServer>,
-    /// Made in [`Environment::start`].
+    /// Set by [`Environment::start`].
     #[serde(skip)]
     tool_set: ToolSet,
 }
@@ -112,7 +111,7 @@ impl Environment for ToolsEnvironment {
         State::open(task).json()
     }
 
-    /// A call, or a text with any number of calls in it, whose results are then shown one below the other.
+    /// Executes a call, or a text with any number of calls, whose results are listed one below the other.
     async fn act(&self, session: &mut Session, action: Action) -> Result<Observation, EnvError> {
         let calls = match action {
             Action::Tool { name, arguments: Value::Object(arguments) } => {
@@ -142,7 +141,8 @@ impl Environment for ToolsEnvironment {
 
     /// # Panics
     ///
-    /// If the goal of the task cannot be looked at, which has no score; [`Environment::judge`] says so instead.
+    /// If the goal of the task cannot be evaluated, so that there is no score; [`Environment::judge`] reports it
+    /// instead.
     fn measure(&self) -> &'static str {
         "goal met"
     }
@@ -160,7 +160,8 @@ impl Environment for ToolsEnvironment {
 }
 
 impl ToolsEnvironment {
-    /// What a call gives, or what is wrong with it. Only what is not the policy's doing is an error.
+    /// Returns the result of a call, or a description of the problem with it. Only failures that the policy did not
+    /// cause are errors.
     async fn answer(
         &self,
         task: &Task,
@@ -194,7 +195,7 @@ impl ToolsEnvironment {
                 state.failed += 1;
                 Ok(self.cut(&format!("error: {what}")))
             }
-            // Were it a fault, a policy that loses could leave by it.
+            // As a fault it would let a losing policy end the episode unscored.
             Err(_) => {
                 state.failed += 1;
                 Ok(format!("error: `{name}` broke"))
@@ -202,7 +203,7 @@ impl ToolsEnvironment {
         }
     }
 
-    /// A text of `max_chars` at most.
+    /// Truncates a text to `max_chars`.
     fn cut(&self, text: &str) -> String {
         match text.char_indices().nth(self.max_chars) {
             None => text.to_owned(),

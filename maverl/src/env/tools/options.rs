@@ -1,22 +1,22 @@
-//! What the tools are set to.
+//! Options of the tools.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// How programs of the tool `python` are run.
+/// Options of the tool `python`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PythonOptions {
     /// The interpreter: a command or a path.
     pub command: String,
-    /// Refuse to run on a machine that lacks a layer of the sandbox.
+    /// Refuses to run on a machine that lacks a layer of the sandbox.
     pub strict: bool,
-    /// Seconds that a program may take, by the clock and of the processor.
+    /// Time limit of a program in seconds: wall-clock time and CPU time.
     pub seconds: f64,
-    /// Address space of a program in MiB.
+    /// Address space limit of a program in MiB.
     pub memory_mib: u64,
-    /// Programs that run at once; 0 for one on each core.
+    /// Number of programs that run concurrently; 0 for one per core.
     pub parallel: usize,
 }
 
@@ -27,15 +27,15 @@ impl Default for PythonOptions {
     }
 }
 
-/// What files an episode begins with, and what it may write.
+/// Initial files of an episode, and limits on writing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FilesOptions {
-    /// A directory whose files every episode begins with; empty for none. It is only ever read.
+    /// A directory whose files every episode begins with; empty for none. It is never written to.
     pub directory: String,
-    /// Bytes of all files that an episode may write.
+    /// Maximum total size in bytes of the files that an episode writes.
     pub max_bytes: usize,
-    /// Files that an episode may write.
+    /// Maximum number of files that an episode writes.
     pub max_files: usize,
 }
 
@@ -45,19 +45,19 @@ impl Default for FilesOptions {
     }
 }
 
-/// Which database an episode begins with, and what a statement may take.
+/// Initial database of an episode, and limits of a statement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SqliteOptions {
-    /// A database file that every episode begins with; empty for none. A task with a `database` of its own has that.
+    /// A database file that every episode begins with; empty for none. A `database` of the task takes precedence.
     pub database: String,
-    /// Statements may change the database: each episode a copy of its own.
+    /// Allows statements to change the database: each episode has its own copy.
     pub writable: bool,
-    /// Rows that a statement shows.
+    /// Maximum number of rows that a statement shows.
     pub max_rows: usize,
-    /// Seconds that a statement may take.
+    /// Time limit of a statement in seconds.
     pub seconds: f64,
-    /// KiB that the database of an episode may have.
+    /// Maximum size of an episode's database in KiB.
     pub max_kib: usize,
 }
 
@@ -68,21 +68,21 @@ impl Default for SqliteOptions {
     }
 }
 
-/// A server that speaks the Model Context Protocol: a program, or an address.
+/// A server of the Model Context Protocol: a program, or an address.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct McpServer {
-    /// A program and its arguments, spoken to through its standard input and output.
+    /// A program and its arguments; its standard input and output carry the protocol.
     pub command: Vec<String>,
-    /// Environment variables of the program, beside those of this process.
+    /// Environment variables of the program, in addition to those of this process.
     pub env: BTreeMap<String, String>,
-    /// Address of a server that speaks streamable HTTP, in the place of a program.
+    /// Address of a server with streamable HTTP, instead of a program.
     pub url: String,
-    /// The environment variable that holds a token for that address; empty for none.
+    /// Environment variable that holds a token for that address; empty for none.
     pub key_env: String,
-    /// Which of its tools may be called; empty for all.
+    /// Tools of the server that may be called; empty for all.
     pub tools: Vec<String>,
-    /// Seconds that its start, and each call, may take.
+    /// Timeout in seconds of its start and of each call.
     pub timeout_s: f64,
 }
 

@@ -1,4 +1,4 @@
-//! What carries calls out.
+//! Execution of tool calls.
 
 use std::future::Future;
 use std::time::Duration;
@@ -11,40 +11,40 @@ use crate::env::EnvError;
 use crate::task::Task;
 use crate::tools::{Call, Declared, Schema, Tool};
 
-/// One tool, or several that belong together.
+/// Provides one tool, or several that belong together.
 pub(super) trait ToolProvider: Send + Sync {
-    /// What there is to call.
+    /// Returns the tools of the provider.
     fn tools(&self) -> Vec<Tool>;
 
-    /// Carries out a call of one of these, whose arguments its schema allows.
+    /// Executes a call of one of its tools, whose arguments satisfy the schema.
     fn call<'a>(
         &'a self,
         episode: Episode<'a>,
         call: Call,
     ) -> BoxFuture<'a, Result<String, Failure>>;
 
-    /// The rows that a query gives on an episode's database; `None` from what has none.
+    /// Returns the rows of a query on an episode's database; `None` for providers without one.
     fn rows(&self, task: &Task, state: &State, query: &str) -> Option<Asked> {
         let _ = (task, state, query);
         None
     }
 }
 
-/// The rows of a query; `None` if the episode has made the query meaningless.
+/// Rows of a query; `None` if the episode has made the query invalid.
 pub(super) type Asked = Result<Option<Vec<Value>>, EnvError>;
 
-/// Whose call it is.
+/// Episode that a call belongs to.
 pub(super) struct Episode<'a> {
     pub(super) task: &'a Task,
     pub(super) state: &'a mut State,
 }
 
-/// Why a call gave nothing.
+/// Failure of a call.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The call's own doing, in words for the model.
+    /// Caused by the call, in words for the model.
     Call(String),
-    /// Not the policy's doing: the episode ends unscored.
+    /// Not caused by the policy: the episode ends unscored.
     World(EnvError),
 }
 
@@ -60,27 +60,27 @@ impl From<EnvError> for Failure {
     }
 }
 
-/// A tool that is made of constants.
+/// Creates a tool from constants.
 pub(super) fn tool(name: &str, description: &str, parameters: Value) -> Tool {
     let parameters = Schema::new(parameters).expect("the schemas of built-in tools are understood");
     Tool { name: name.to_owned(), description: description.to_owned(), parameters }
 }
 
-/// A text among arguments that the schema allows.
+/// Returns a text argument that the schema allows.
 pub(super) fn text<'c>(call: &'c Call, field: &str) -> &'c str {
     call.arguments.get(field).and_then(|value| value.as_str()).unwrap_or_default()
 }
 
-/// Does what may take a while on a thread for that.
+/// Runs blocking work on a thread of its own.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failure> {
     let done = tokio::task::spawn_blocking(work).await;
-    // Why it panicked is for whoever reads the log; its number would differ from run to run.
+    // The cause of a panic goes to the log; the thread number in it would differ between runs.
     done.map_err(|_| Failure::Call("it broke".to_owned()))
 }
 
-/// What a call gives in time.
+/// Returns the result of a call, or fails after a timeout.
 pub(super) async fn within<T>(
     limit: Duration,
     work: impl Future<Output = T>,

@@ -1,4 +1,4 @@
-//! Programs, in the sandbox.
+//! The tool `python`: programs in the sandbox.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use super::provider::{Episode, Failure, ToolProvider, blocking, text, tool};
 use crate::env::EnvError;
 use crate::tools::{Call, Tool};
 
-/// Bytes that a program may write; far more than is shown.
+/// Maximum output of a program in bytes, far above what is shown.
 const OUTPUT: usize = 64 << 10;
-/// Lines of an error that are shown, from its end.
+/// Number of final lines of an error that are shown.
 const LINES: usize = 8;
 
-/// A sandbox, and how many programs may run in it at once.
+/// A sandbox with a limit on concurrent programs.
 pub(super) struct Python {
     sandbox: Arc<Sandbox>,
     limits: Limits,
@@ -42,7 +42,7 @@ impl Python {
         Ok(Self { sandbox: Arc::new(sandbox), limits, places: Arc::new(places) })
     }
 
-    /// What this machine's sandbox lacks, and what that means.
+    /// Returns the warnings about missing layers of this machine's sandbox, and their consequences.
     pub(super) fn warnings(&self) -> Vec<String> {
         let warnings = self.sandbox.warnings().into_iter();
         warnings.map(|warning| format!("the sandbox of `python` {warning}")).collect()
@@ -90,7 +90,7 @@ impl ToolProvider for Python {
     }
 }
 
-/// What a program printed, and how it failed if it did.
+/// Returns the output of a program, and its error if it failed.
 fn told(output: &Output) -> Result<String, Failure> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
     let printed = text(&output.stdout);

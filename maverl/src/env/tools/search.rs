@@ -1,4 +1,4 @@
-//! Documents of a corpus, as the search world finds them.
+//! The tool `search`: documents of a corpus, from the search environment.
 
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::env::{Environment, Session};
 use crate::task::Action;
 use crate::tools::{Call, Tool};
 
-/// A search world that was started.
+/// A started search environment.
 pub(super) struct Search(pub(super) SearchEnvironment);
 
 impl ToolProvider for Search {

@@ -1,7 +1,7 @@
-//! SQL on a database of the episode's own.
+//! SQL on an episode's own database.
 //!
-//! A database is opened for one statement and closed: what an episode has changed is kept, as the bytes of the file, in
-//! its state. An authorizer decides what a statement may do while SQLite compiles it; time, memory, size and rows are
+//! A database is opened for one statement and then closed. Changes of an episode are kept in its state as the bytes of
+//! the file. An authorizer decides what a statement may do while SQLite compiles it. Time, memory, size and rows are
 //! bounded.
 
 use std::path::{Path, PathBuf};
@@ -23,17 +23,17 @@ use crate::env::EnvError;
 use crate::task::Task;
 use crate::tools::{Call, Tool};
 
-/// Bytes that a value, or a statement, may have.
+/// Maximum size of a value or a statement in bytes.
 const LONGEST: i32 = 100_000;
-/// Bytes of memory that all statements of the process may take together.
+/// Maximum memory in bytes of all statements of the process together.
 const MEMORY: u64 = 256 << 20;
-/// Bytes of a page of a database.
+/// Size of a database page in bytes.
 const PAGE: usize = 4096;
-/// Steps of SQLite's machine between two looks at the clock.
+/// SQLite instructions between two checks of the clock.
 const STEPS: i32 = 1000;
 /// Functions that load code.
 const LOADING: [&str; 2] = ["load_extension", "fts3_tokenizer"];
-/// Pragmas that only tell something.
+/// Pragmas that only read.
 const TELLING: [&str; 6] =
     ["table_info", "table_xinfo", "table_list", "index_list", "index_info", "foreign_key_list"];
 
@@ -46,19 +46,19 @@ pub(super) struct Sqlite {
     max_bytes: usize,
 }
 
-/// What a statement works on.
+/// Database of a statement.
 enum Source {
-    /// The file of a database that an episode has changed.
+    /// The file of a database that the episode has changed.
     Bytes(Vec<u8>),
-    /// What makes the database of a task.
+    /// The SQL that creates the database of a task.
     Script(String),
-    /// A database file, which is only read.
+    /// A database file, opened read-only.
     File(PathBuf),
-    /// Nothing yet.
+    /// An empty database.
     Empty,
 }
 
-/// What a statement gave, and the database if that changed it.
+/// Result of a statement, and the database if it was changed.
 struct Done {
     columns: Vec<String>,
     rows: Vec<Vec<Value>>,
@@ -96,7 +96,7 @@ impl Sqlite {
         Ok(sqlite)
     }
 
-    /// What the next statement of an episode works on.
+    /// Returns the database for the next statement of an episode.
     fn source(&self, task: &Task, state: &State) -> Result<Source, EnvError> {
         let damaged = |error: String| EnvError::new(format!("the episode's database: {error}"));
         if let Some(bytes) = &state.database {
@@ -150,7 +150,7 @@ impl Sqlite {
         Ok(Done { columns, rows, more, changed })
     }
 
-    /// The first rows, and whether there are more. A statement that changes something is run to its end.
+    /// Returns the first rows, and whether there are more. A statement that changes data runs to its end.
     fn rows_of(
         &self,
         statement: &mut rusqlite::Statement<'_>,
@@ -173,7 +173,7 @@ impl Sqlite {
         Ok((kept, more))
     }
 
-    /// A database with its bounds, before anything of the model's is run on it.
+    /// Opens a database with its limits, before any SQL of the model runs on it.
     fn open(&self, source: &Source) -> Result<Connection, String> {
         let mut connection = match source {
             Source::File(path) => {
@@ -199,7 +199,7 @@ impl Sqlite {
                 .execute_batch(script)
                 .map_err(|error| format!("the task's `database`: {error}"))?;
         }
-        // A database of the user's may have longer texts than a model may write.
+        // A user's database may have longer texts than a model may write.
         let longest = if matches!(source, Source::File(_)) { 10 * LONGEST } else { LONGEST };
         for (limit, value) in [
             (Limit::SQLITE_LIMIT_LENGTH, longest),
@@ -218,7 +218,7 @@ impl Sqlite {
     }
 }
 
-/// What a statement may do: read, and, on a database of the episode's own, change tables and their rows.
+/// Decides what a statement may do: read, and, on the episode's own database, change tables and their rows.
 fn allowed(context: AuthContext<'_>, read_only: bool) -> Authorization {
     use AuthAction as A;
     let allow = match context.action {
@@ -229,7 +229,7 @@ fn allowed(context: AuthContext<'_>, read_only: bool) -> Authorization {
         A::Pragma { pragma_name, .. } => {
             TELLING.iter().any(|name| pragma_name.eq_ignore_ascii_case(name))
         }
-        // Renaming looks for triggers that stand there; a statement of its own may not change it.
+        // Renaming a table looks up its triggers there; a statement itself may not change it.
         A::Update { table_name: "sqlite_temp_master" | "sqlite_temp_schema", .. } => !read_only,
         A::Insert { .. }
         | A::Update { .. }
@@ -247,7 +247,7 @@ fn allowed(context: AuthContext<'_>, read_only: bool) -> Authorization {
     if allow { Authorization::Allow } else { Authorization::Deny }
 }
 
-/// What went wrong, in words for the model.
+/// Describes an error in words for the model.
 #[expect(clippy::needless_pass_by_value, reason = "an argument of `map_err`")]
 fn said(error: Error) -> String {
     use rusqlite::ErrorCode as Code;
@@ -275,7 +275,7 @@ fn value(value: ValueRef<'_>) -> Value {
 }
 
 impl Done {
-    /// A line a row, the names of the columns first.
+    /// Formats the result: one line per row, the column names first.
     fn shown(&self) -> String {
         if let (Some((count, _)), true) = (&self.changed, self.columns.is_empty()) {
             return format!("done; {count} rows changed");
@@ -326,7 +326,7 @@ impl ToolProvider for Sqlite {
         let whole = Self { max_rows: usize::MAX, ..self.copy() };
         let asked = self.source(task, state).and_then(|source| match whole.run(&source, query) {
             Ok(done) => Ok(Some(done.rows.into_iter().map(Value::from).collect())),
-            // An episode may well drop what is asked for.
+            // An episode may drop the queried table.
             Err(_) if state.database.is_some() => Ok(None),
             Err(what) => {
                 Err(EnvError::new(format!("`goal.query` of the task `{}`: {what}", task.id)))

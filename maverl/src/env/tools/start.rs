@@ -1,4 +1,4 @@
-//! What the options of the tools are made into.
+//! Construction of the tools from the options.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,10 +17,10 @@ use crate::env::{EnvError, Environment};
 use crate::task::Task;
 use crate::tools::{Tool, declared};
 
-/// What carries calls out, ready to.
+/// Tools that are ready to be called.
 #[derive(Default)]
 pub(super) struct ToolSet {
-    /// What there is to call, in the order of the options, each with the name that stands for it there.
+    /// All tools in the order of the options, each with the option's name for it.
     tools: Vec<(String, Tool)>,
     providers: BTreeMap<String, Arc<dyn ToolProvider>>,
 }
@@ -38,7 +38,8 @@ impl ToolSet {
         Ok(())
     }
 
-    /// What an episode on a task may call: what the task names in `tools`, by the names of the options; all without that.
+    /// Returns the tools for an episode on a task: those that the task names in `tools`, by the names of the options;
+    /// without `tools`, all.
     pub(super) fn offered(&self, task: &Task) -> Vec<Tool> {
         let named = task.data.get("tools").and_then(Value::as_array);
         let offers = |name: &str| named.is_none_or(|named| named.iter().any(|one| one == name));
@@ -46,17 +47,17 @@ impl ToolSet {
         tools.map(|(_, tool)| tool.clone()).collect()
     }
 
-    /// The names of all tools.
+    /// Returns the names of all tools.
     pub(super) fn names(&self) -> String {
         self.tools.iter().map(|(_, tool)| tool.name.as_str()).collect::<Vec<_>>().join(", ")
     }
 
-    /// What carries out calls of a name.
+    /// Returns the provider of a tool.
     pub(super) fn provider(&self, name: &str) -> Option<&Arc<dyn ToolProvider>> {
         self.providers.get(name)
     }
 
-    /// The rows that a query gives on an episode's database.
+    /// Returns the rows of a query on an episode's database.
     pub(super) fn rows(&self, task: &Task, state: &State, query: &str) -> Asked {
         let found = self.providers.values().find_map(|provider| provider.rows(task, state, query));
         found.unwrap_or_else(|| {
@@ -69,11 +70,11 @@ impl ToolSet {
     }
 }
 
-/// Names in `tools` that are no functions.
+/// Names in `tools` that are not functions.
 pub(super) const BUILT_IN: [&str; 4] = ["files", "python", "search", "sqlite"];
 
 impl ToolsEnvironment {
-    /// Looks at the options, and at tasks to be played with them. No server is started.
+    /// Validates the options and the tasks. No server is started.
     pub(super) fn looked(&self, base: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
         self.bounds()?;
         let mut warnings = Vec::new();
@@ -112,7 +113,7 @@ impl ToolsEnvironment {
         Ok(warnings)
     }
 
-    /// Makes what the options describe, and starts the servers.
+    /// Creates what the options describe, and starts the servers.
     pub(super) fn made(&mut self, base: &Path) -> Result<ToolSet, EnvError> {
         self.bounds()?;
         let mut tool_set = ToolSet::default();
@@ -138,7 +139,7 @@ impl ToolsEnvironment {
         Ok(tool_set)
     }
 
-    /// The tool of a name, where that takes nothing to make.
+    /// Returns the provider of a name if it needs no setup.
     fn provider(&self, name: &str, base: &Path) -> Result<Arc<dyn ToolProvider>, EnvError> {
         if name == "files" {
             return Ok(Arc::new(Files::new(&self.files, base)?));
@@ -171,7 +172,7 @@ impl ToolsEnvironment {
         ))
     }
 
-    /// Whether the numbers among the options make sense.
+    /// Checks the ranges of the numeric options.
     fn bounds(&self) -> Result<(), EnvError> {
         let wrong = |key: &str, found: String, wanted: &str| {
             Err(EnvError::new(format!("`{key}` is {found}; write {wanted}")))
@@ -195,7 +196,7 @@ impl ToolsEnvironment {
         Ok(())
     }
 
-    /// Whether each server can be reached in one way.
+    /// Checks that each server has exactly one of `command` and `url`.
     fn servers_make_sense(&self) -> Result<(), EnvError> {
         if !cfg!(feature = "mcp") && !self.mcp.is_empty() {
             let message =

@@ -1,4 +1,4 @@
-//! What belongs to one episode, as data.
+//! State of one episode, as data.
 
 use std::collections::BTreeMap;
 
@@ -8,30 +8,30 @@ use serde_json::Value;
 use crate::env::EnvError;
 use crate::task::Task;
 
-/// What an episode's calls have done.
+/// Effects of an episode's calls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub(super) struct State {
-    /// Calls so far.
+    /// Number of calls so far.
     pub(super) calls: u32,
-    /// Those that were not carried out: no call, an unknown tool, wrong arguments, too many.
+    /// Number of rejected calls: no call, an unknown tool, wrong arguments, too many calls.
     pub(super) refused: u32,
-    /// Those that were, and failed.
+    /// Number of executed calls that failed.
     pub(super) failed: u32,
-    /// What files say that are not as the directory has them; `None` for those that are deleted.
+    /// Contents of files that differ from the directory; `None` for deleted files.
     pub(super) files: BTreeMap<String, Option<String>>,
-    /// The episode's own database, once a statement changed it: its file in base 64.
+    /// The episode's own database, once a statement has changed it: its file in base 64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) database: Option<String>,
 }
 
 impl State {
-    /// The state an episode begins with: the files of the task.
+    /// Returns the initial state of an episode: the files of the task.
     pub(super) fn open(task: &Task) -> Self {
         Self { files: files(task), ..Self::default() }
     }
 
-    /// CriticInput what [`State::json`] wrote.
+    /// Reads the output of [`State::json`].
     pub(super) fn read(json: &Value) -> Result<Self, EnvError> {
         Self::deserialize(json)
             .map_err(|error| EnvError::new(format!("the episode's state: {error}")))
@@ -42,7 +42,7 @@ impl State {
     }
 }
 
-/// The files that a task's episodes begin with.
+/// Returns the files with which a task's episodes begin.
 pub(super) fn files(task: &Task) -> BTreeMap<String, Option<String>> {
     let files = task.data.get("files").and_then(Value::as_object);
     let text =

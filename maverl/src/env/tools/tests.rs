@@ -13,7 +13,7 @@ mod files;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
-/// A started world with options.
+/// Starts an environment with options.
 fn environment(options: Value) -> ToolsEnvironment {
     let mut tools: ToolsEnvironment = serde_json::from_value(options).unwrap();
     tools.start(Path::new("")).unwrap();
@@ -31,7 +31,7 @@ fn session(tools: &ToolsEnvironment, task: &Task) -> Session {
     Session { task: task.clone(), seed: 0, actions: 0, state }
 }
 
-/// What a call shows.
+/// Returns the observation of a call.
 async fn call(
     tools: &ToolsEnvironment,
     session: &mut Session,
@@ -91,7 +91,7 @@ async fn calls_are_checked_carried_out_and_counted() {
         async |name: &str, arguments: Value| call(&tools, &mut session, name, arguments).await;
     assert_eq!(seen("calculator", json!({"expression": "6 * 7"})).await, "42");
     assert_eq!(seen("obedient", json!({"manner": "works"})).await, "done");
-    // What is wrong with a call is said, in words that help.
+    // The problem with a call is described in helpful words.
     for (name, arguments, wanted) in [
         ("calculator", json!({}), "`expression` is missing"),
         ("calculator", json!({"expression": 6}), "`expression` is 6; write string"),
@@ -107,7 +107,7 @@ async fn calls_are_checked_carried_out_and_counted() {
         let text = seen(name, arguments).await;
         assert!(text.starts_with("error: ") && text.contains(wanted), "{text}");
     }
-    // What goes wrong in a tool is said too, and ends nothing.
+    // A failure inside a tool is described too, and does not end the episode.
     for (name, arguments, wanted) in [
         ("calculator", json!({"expression": "1/0"}), "error: "),
         ("obedient", json!({"manner": "refuses"}), "error: it will not"),
@@ -155,7 +155,7 @@ async fn calls_and_results_are_bounded() {
     assert!(Environment::act(&tools, &mut session, action()).await.unwrap().done);
     let text = Environment::act(&tools, &mut session, action()).await.unwrap().text;
     assert_eq!(text, "error: no more than 2 calls are carried out");
-    // A text with thousands of calls is no way around, and costs no time.
+    // A text with thousands of calls does not bypass the limit, and costs no time.
     let many = "<tool_call>{\"name\": \"calculator\"}</tool_call>".repeat(5000);
     assert!(say(&tools, &mut session, &many).await.len() < 100);
 }
@@ -278,7 +278,7 @@ fn a_task_that_cannot_be_begun_reached_or_missed_is_refused() {
         }
     }
     for data in [
-        // Beside something else, that nothing changes is a goal too.
+        // Beside another requirement, unchanged files are a goal too.
         json!({"files": {"a": "x"}, "answers": ["x"], "goal": {"files": {}}}),
         json!({"goal": {"files": {"a/b.txt": "x"}}}),
         json!({"files": {"a": "x"}, "goal": {"files": {"a": null}}}),

@@ -1,4 +1,4 @@
-//! The way back through a decoder's parts, each the mirror of its forward in the parent module.
+//! Backward pass of the decoder's parts. Each function mirrors its forward in the parent module.
 
 use maverl_kernels::attention::attention_bwd;
 use maverl_kernels::rope::rope_bwd;
@@ -11,7 +11,8 @@ use crate::model::tape::Rows;
 use crate::model::values::Param;
 
 impl Decoder {
-    /// Adds up the gradients of layer `index`. `dx [N, D]` is the gradient of its output on entry, of its input afterwards.
+    /// Adds the gradients of layer `index`. `dx [N, D]` is the gradient of its output on entry, and of its input on
+    /// return.
     pub(in crate::model) fn layer_backward(
         &self,
         index: usize,
@@ -56,7 +57,8 @@ impl Decoder {
         pool.give([dq, dk, dv, h, dh, x]);
     }
 
-    /// `dx [N, D]` is the gradient of the layer's output on entry, of `mid` afterwards.
+    /// Runs the backward pass of the MLP. `dx [N, D]` is the gradient of the layer's output on entry, and of `mid` on
+    /// return.
     fn mlp_backward(
         &self,
         index: usize,
@@ -81,7 +83,7 @@ impl Decoder {
         pool.give([dgate, dup, h, dh]);
     }
 
-    /// Adds the share of `norm(x)` to the gradient `dx` of a residual stream.
+    /// Adds the gradient through `norm(x)` to the gradient `dx` of a residual stream.
     fn norm_backward(
         &self,
         x: &[f32],
@@ -94,7 +96,7 @@ impl Decoder {
         norm::rms_norm_bwd_add(x, &weight.values(), self.eps(), dy, dx, dw);
     }
 
-    /// The gradient of the heads before their norms.
+    /// Computes the gradient of the heads before their norms.
     fn head_norm_backward(
         &self,
         raw: Option<Vec<f32>>,
@@ -111,7 +113,7 @@ impl Decoder {
         dx
     }
 
-    /// The gradient `[N, D]` of what the last norm was given.
+    /// Computes the gradient `[N, D]` of the last norm's input.
     pub(in crate::model) fn last_norm_backward(
         &self,
         x: &[f32],
@@ -125,7 +127,7 @@ impl Decoder {
         dx
     }
 
-    /// Adds up the gradient of the embeddings.
+    /// Adds the gradient of the embeddings.
     pub(in crate::model) fn embed_backward(
         &self,
         ids: &[u32],

@@ -1,8 +1,8 @@
-//! The forward pass of rollout: new tokens on top of what the cache has.
+//! Forward pass of rollout: new tokens on top of the cache.
 //!
-//! Between two attentions nothing of a token depends on another token, so where the products of one thread's rows are not
-//! waiting for memory, every thread takes rows of its own through all of that at once: one meeting of the threads a layer,
-//! not one for each product.
+//! Between two attentions, tokens do not depend on each other. If a thread has enough rows that its products are not
+//! limited by memory, each thread takes its own rows through all operations between two attentions. Threads then
+//! synchronize once per layer, not once per product.
 
 use std::borrow::Cow;
 use std::mem;
@@ -16,15 +16,16 @@ use super::Decoder;
 use crate::model::kv::KvStore;
 use crate::model::pool::{Pool, Share};
 
-/// Bytes of packed weights that stay in a cache which all threads read.
+/// Bytes of packed weights that fit a cache shared by all threads.
 const CACHED_WEIGHTS: usize = 32 << 20;
-/// Rows of a thread from which reading weights out of that cache costs less than computing with them.
+/// Rows per thread from which reading weights from that cache costs less than computing with them.
 const LEAST_ROWS: usize = 8;
-/// The same for weights in memory.
+/// Rows per thread from which reading weights from memory costs less than computing with them.
 const MANY_ROWS: usize = 64;
 
 impl Decoder {
-    /// Hidden states `[N, D]` of each segment's new tokens, whose keys and values are written to its blocks.
+    /// Computes the hidden states `[N, D]` of each segment's new tokens, and writes their keys and values to its
+    /// blocks.
     pub(super) fn cached(
         &self,
         ids: &[u32],
@@ -60,7 +61,7 @@ impl Decoder {
         hidden
     }
 
-    /// In how many parts to take rows through the layers.
+    /// Returns the number of parts into which the rows are split for the layers.
     fn parts(&self, rows: usize) -> usize {
         let bytes: usize = self.linears().map(|linear| linear.packed_bytes(self.precision)).sum();
         let least = if bytes <= CACHED_WEIGHTS { LEAST_ROWS } else { MANY_ROWS };
@@ -70,7 +71,8 @@ impl Decoder {
         }
     }
 
-    /// Attention and the rest of layer `index`, and the beginning of the next; after the last its norm.
+    /// Computes attention and the rest of layer `index`, and the first part of the next layer; after the last layer,
+    /// the last norm.
     fn advance(
         &self,
         index: usize,
@@ -96,7 +98,7 @@ impl Decoder {
     }
 }
 
-/// Several parts at once, each on one thread; one part with all threads.
+/// Runs several parts at once, each on one thread, or a single part on all threads.
 fn each(shares: &mut [Share], f: impl Fn(usize, &mut Share) + Sync) {
     match shares {
         [share] => f(0, share),
@@ -107,7 +109,7 @@ fn each(shares: &mut [Share], f: impl Fn(usize, &mut Share) + Sync) {
     }
 }
 
-/// The segments of some of the new tokens; one that goes on after them ends with them.
+/// Returns the segments of a range of new tokens. A segment that continues beyond the range is cut at its end.
 fn cut<'s, 'a>(segments: &'s [Segment<'a>], tokens: Range<usize>) -> Cow<'s, [Segment<'a>]> {
     if segments.iter().all(|segment| segment.new_tokens == 1) {
         return Cow::Borrowed(&segments[tokens]);

@@ -1,4 +1,4 @@
-//! The output head of a decoder.
+//! Output head of a decoder.
 
 use std::ops::{Deref, Range};
 
@@ -10,18 +10,18 @@ use crate::model::gradients::Gradients;
 use crate::model::pool::Pool;
 
 impl Decoder {
-    /// The output head `[V, D]`.
+    /// Returns the weight of the output head, `[V, D]`.
     fn head_values(&self) -> impl Deref<Target = [f32]> {
         self.head.weight().values()
     }
 
-    /// Logits `[M, V]` of hidden states `[M, D]`.
+    /// Computes the logits `[M, V]` of hidden states `[M, D]`.
     pub fn logits(&self, hidden: &[f32], pool: &mut Pool) -> Vec<f32> {
         self.head.project(hidden, self.precision, pool)
     }
 
-    /// Log-probabilities and entropies (in nats) `[M]` of targets `[M]` under `softmax(logits * inv_temperature)`, for
-    /// hidden states `[M, D]`, without keeping `[M, V]` logits.
+    /// Computes log-probabilities and entropies (in nats) `[M]` of targets `[M]` under
+    /// `softmax(logits * inv_temperature)`, for hidden states `[M, D]`, without keeping `[M, V]` logits.
     ///
     /// # Errors
     ///
@@ -40,13 +40,13 @@ impl Decoder {
         Ok((logp, entropy))
     }
 
-    /// The gradient `[M, D]` of hidden states from a loss of the numbers of [`Decoder::logprobs`]; the head's is added up.
-    /// Sequence `s` is the rows `offsets[s]..offsets[s + 1]`; `loss` gets some sequences at a time, with log-probs and
-    /// entropies of their rows, and sets its derivatives by both.
+    /// Computes the gradient `[M, D]` of hidden states from a loss of the results of [`Decoder::logprobs`], and adds
+    /// the head's gradient. Sequence `s` is the rows `offsets[s]..offsets[s + 1]`. `loss` gets some sequences at a
+    /// time, with log-probs and entropies of their rows, and writes its derivatives by both.
     ///
     /// # Errors
     ///
-    /// If a target is not in the vocabulary, or what `loss` returns.
+    /// If a target is not in the vocabulary, or the error of `loss`.
     pub fn loss(
         &self,
         hidden: &[f32],

@@ -1,33 +1,33 @@
-//! What a forward pass leaves behind for the way back.
+//! Intermediate results of a forward pass, kept for the backward pass.
 
 use crate::model::pool::Pool;
 
-/// What attention of a layer is given.
+/// Inputs of a layer's attention.
 #[derive(Debug, Default)]
 pub(in crate::model) struct Projected {
-    /// Queries and keys before their norms, where they have some.
+    /// Queries and keys before their norms, if they have norms.
     pub(super) raw_q: Option<Vec<f32>>,
     pub(super) raw_k: Option<Vec<f32>>,
-    /// As attention reads them: normalized and rotated.
+    /// Queries as attention reads them: normalized and rotated.
     pub(super) q: Vec<f32>,
     pub(super) k: Vec<f32>,
     pub(super) v: Vec<f32>,
 }
 
-/// What a layer computed on its way, which its way back needs.
+/// Intermediate results of a layer that its backward pass needs.
 pub(in crate::model) struct Saved {
-    /// The input `[N, D]`.
+    /// Input of the layer, `[N, D]`.
     pub(super) x: Vec<f32>,
     pub(super) projected: Projected,
     pub(super) attended: Vec<f32>,
-    /// The residual stream between attention and MLP.
+    /// Residual stream between attention and MLP.
     pub(super) mid: Vec<f32>,
     pub(super) gate: Vec<f32>,
     pub(super) up: Vec<f32>,
 }
 
 impl Saved {
-    /// Gives back all but the input.
+    /// Returns all buffers but the input to the pool.
     pub(in crate::model) fn keep_input(self, pool: &mut Pool) -> Vec<f32> {
         let Self { x, projected, attended, mid, gate, up } = self;
         let Projected { raw_q, raw_k, q, k, v } = projected;

@@ -19,7 +19,7 @@ fn head(kind: HeadKind, width: usize) -> ValueHead {
     ValueHead::over(kind, parts.map(|(values, dims)| Tensor::new(values, &dims).unwrap()))
 }
 
-/// `Σ c (h · w + b)` in f64.
+/// Computes `Σ c (h · w + b)` in f64.
 fn reference(h: &[f64], w: &[f64], b: f64, c: &[f64]) -> f64 {
     let value = |row: &[f64]| row.iter().zip(w).map(|(h, w)| h * w).sum::<f64>() + b;
     h.chunks_exact(w.len()).zip(c).map(|(row, c)| c * value(row)).sum()

@@ -2,14 +2,14 @@
 
 use serde_json::{Map, Value};
 
-/// CriticInput keys and notes what is wrong with them.
+/// Reads keys and notes what is wrong with them.
 ///
 /// A key that is wrong reads as some harmless value, which nobody sees: there is a problem then.
 pub(super) struct Reader<'a> {
     json: &'a Map<String, Value>,
-    /// What stands before a key in messages: `rope_parameters.`, or nothing.
+    /// Prefix of a key in messages: `rope_parameters.`, or nothing.
     place: &'static str,
-    /// What was found, and what is supported.
+    /// Values that were found, with those that are supported.
     pub(super) problems: Vec<String>,
 }
 
@@ -18,7 +18,7 @@ impl<'a> Reader<'a> {
         Self { json, place: "", problems: Vec::new() }
     }
 
-    /// CriticInput an object within this one, if it is there; `place` is its key and a dot.
+    /// Reads an object within this one, if it is there; `place` is its key and a dot.
     pub(super) fn within<R>(
         &mut self,
         place: &'static str,
@@ -35,7 +35,12 @@ impl<'a> Reader<'a> {
         Some(result)
     }
 
-    /// What a key has, unless that is nothing.
+    /// True if a key is there, if only with null.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.json.contains_key(key)
+    }
+
+    /// Returns the value of a key; `None` if it is null or missing.
     pub(super) fn value(&self, key: &str) -> Option<&'a Value> {
         self.json.get(key).filter(|value| !value.is_null())
     }
@@ -55,9 +60,9 @@ impl<'a> Reader<'a> {
         self.problem(format!("`{}{key}` is {found}; {needed}", self.place));
     }
 
-    /// A text.
+    /// A text; none, if it is missing.
     pub(super) fn text(&mut self, key: &str) -> Option<&'a str> {
-        let text = self.value(key)?.as_str();
+        let text = self.json.get(key)?.as_str();
         if text.is_none() {
             self.wrong(key, "a string is needed");
         }
@@ -66,7 +71,7 @@ impl<'a> Reader<'a> {
 
     /// Yes or no; no, if it is missing.
     pub(super) fn flag(&mut self, key: &str) -> bool {
-        match self.value(key) {
+        match self.json.get(key) {
             None => false,
             Some(Value::Bool(flag)) => *flag,
             Some(_) => {
@@ -76,9 +81,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A positive number.
+    /// A positive number; none, if it is missing.
     pub(super) fn number(&mut self, key: &str) -> Option<f64> {
-        let number = self.value(key)?.as_f64().filter(|n| n.is_finite() && *n > 0.0);
+        let number = self.json.get(key)?.as_f64().filter(|n| n.is_finite() && *n > 0.0);
         if number.is_none() {
             self.wrong(key, "a positive number is needed");
         }
@@ -87,13 +92,13 @@ impl<'a> Reader<'a> {
 
     /// A positive number that must be there.
     pub(super) fn required(&mut self, key: &str) -> f64 {
-        if self.value(key).is_none() {
+        if !self.has(key) {
             self.wrong(key, "a positive number is needed");
         }
         self.number(key).unwrap_or(1.0)
     }
 
-    /// A whole number from 1 to `most`.
+    /// A whole number from 1 to `most`; none, if it is missing or null.
     pub(super) fn optional_size(&mut self, key: &str, most: usize) -> Option<usize> {
         let size = self.value(key)?.as_u64().filter(|n| (1..=most as u64).contains(n));
         if size.is_none() {
@@ -102,12 +107,12 @@ impl<'a> Reader<'a> {
         size.map(|size| size as usize)
     }
 
-    /// A whole number from 1 to `most` that must be there.
-    pub(super) fn size(&mut self, key: &str, most: usize) -> usize {
-        if self.value(key).is_none() {
+    /// A whole number from 1 to `most`, or the default, if it is missing.
+    pub(super) fn size(&mut self, key: &str, default: usize, most: usize) -> usize {
+        if self.json.get(key).is_some_and(Value::is_null) {
             self.wrong(key, &format!("a whole number from 1 to {most} is needed"));
         }
-        self.optional_size(key, most).unwrap_or(1)
+        self.optional_size(key, most).unwrap_or(default)
     }
 }
 

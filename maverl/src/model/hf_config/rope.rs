@@ -8,14 +8,14 @@ use super::reader::Reader;
 pub struct Rope {
     /// Base of the frequencies. **(default: `10000`)**
     pub theta: f64,
-    /// How low frequencies are scaled down for sequences longer than the first ones trained on.
+    /// Scaling of low frequencies for sequences longer than the first ones trained on.
     pub llama3: Option<Llama3>,
 }
 
 /// The scaling of Llama 3.1 and later (reference: transformers `_compute_llama3_parameters`).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Llama3 {
-    /// What the lowest frequencies are divided by.
+    /// Divisor of the lowest frequencies.
     pub factor: f32,
     /// Waves longer than the original context over this are scaled.
     pub low_freq_factor: f32,
@@ -38,8 +38,9 @@ impl Rope {
         (0..head_dim / 2).map(plain).map(scaled).collect()
     }
 
-    /// CriticInput `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling` (transformers 4).
-    pub(super) fn read(keys: &mut Reader<'_>) -> Self {
+    /// Reads `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling` (transformers 4). The original context
+    /// is `original_max_position_embeddings` beside them, or else within them, or else `context`.
+    pub(super) fn read(keys: &mut Reader<'_>, context: usize) -> Self {
         let (new, old) = (keys.value("rope_parameters"), keys.value("rope_scaling"));
         if new.is_some() && old.is_some() && new != old {
             keys.problem(
@@ -48,8 +49,16 @@ impl Rope {
             );
         }
         let place = if new.is_some() { "rope_parameters." } else { "rope_scaling." };
-        let top = theta(keys);
-        let (inner, llama3) = keys.within(place, inside).unwrap_or_default();
+        whole_head(keys);
+        let fallback = (!keys.has(ORIGINAL)).then_some(context);
+        let (inner, mut llama3) =
+            keys.within(place, |keys| inside(keys, fallback)).unwrap_or_default();
+        if let (Some(llama3), None) = (&mut llama3, fallback) {
+            llama3.original_max_position_embeddings = keys.size(ORIGINAL, context, LONGEST);
+        }
+        // Null is no base, but one within counts for it.
+        let null = keys.has("rope_theta") && keys.value("rope_theta").is_none();
+        let top = if null && inner.is_some() { None } else { keys.number("rope_theta") };
         if let (Some(top), Some(inner)) = (top, inner)
             && top != inner
         {
@@ -61,33 +70,39 @@ impl Rope {
     }
 }
 
-/// The base of the frequencies, where it is given; all of a head must turn.
-fn theta(keys: &mut Reader<'_>) -> Option<f64> {
-    if keys.number("partial_rotary_factor").is_some_and(|part| part != 1.0) {
-        keys.wrong("partial_rotary_factor", "supported: 1");
+/// The context before scaling.
+const ORIGINAL: &str = "original_max_position_embeddings";
+
+/// Refuses heads of which a part does not turn.
+fn whole_head(keys: &mut Reader<'_>) {
+    const KEY: &str = "partial_rotary_factor";
+    if keys.value(KEY).is_some_and(|part| part.as_f64() != Some(1.0)) {
+        keys.wrong(KEY, "supported: 1");
     }
-    keys.number("rope_theta")
 }
 
-fn inside(keys: &mut Reader<'_>) -> (Option<f64>, Option<Llama3>) {
+/// Base and scaling within `rope_parameters`; without `fallback` the original context is not read here.
+fn inside(keys: &mut Reader<'_>, fallback: Option<usize>) -> (Option<f64>, Option<Llama3>) {
     // Families with several kinds of layers have an object for each.
     if let Some((key, _)) = keys.entries().find(|(_, value)| value.is_object()) {
         keys.wrong(key, "one rope for all layers is supported");
     }
-    let kind = if keys.value("rope_type").is_some() { "rope_type" } else { "type" };
+    whole_head(keys);
+    let kind = if keys.has("rope_type") { "rope_type" } else { "type" };
     let llama3 = match keys.value(kind).map(|kind| kind.as_str()) {
-        None | Some(Some("default")) => None,
-        Some(Some("llama3")) => Some(Llama3::read(keys)),
-        Some(_) => {
+        None if !keys.has(kind) => None,
+        Some(Some("default")) => None,
+        Some(Some("llama3")) => Some(Llama3::read(keys, fallback)),
+        _ => {
             keys.wrong(kind, "supported: \"default\", \"llama3\"");
             None
         }
     };
-    (theta(keys), llama3)
+    (keys.number("rope_theta"), llama3)
 }
 
 impl Llama3 {
-    fn read(keys: &mut Reader<'_>) -> Self {
+    fn read(keys: &mut Reader<'_>, fallback: Option<usize>) -> Self {
         let (low, high) = (keys.required("low_freq_factor"), keys.required("high_freq_factor"));
         if keys.problems.is_empty() && high <= low {
             keys.wrong("high_freq_factor", &format!("it must exceed `low_freq_factor` ({low})"));
@@ -96,8 +111,8 @@ impl Llama3 {
             factor: keys.required("factor") as f32,
             low_freq_factor: low as f32,
             high_freq_factor: high as f32,
-            original_max_position_embeddings: keys
-                .size("original_max_position_embeddings", LONGEST),
+            original_max_position_embeddings: fallback
+                .map_or(1, |context| keys.size(ORIGINAL, context, LONGEST)),
         }
     }
 

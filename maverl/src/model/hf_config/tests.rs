@@ -100,16 +100,118 @@ fn the_families_differ_in_these_fields() {
 #[test]
 fn missing_keys_mean_what_they_mean_to_transformers() {
     let gone = json!({
-        "head_dim": null, "num_key_value_heads": null, "rope_theta": null, "rope_scaling": null,
-        "tie_word_embeddings": null, "rms_norm_eps": null, "hidden_act": null
+        "head_dim": null, "rope_theta": null, "rope_scaling": null, "tie_word_embeddings": null,
+        "rms_norm_eps": null, "hidden_act": null, "intermediate_size": null, "vocab_size": null,
+        "max_position_embeddings": null
     });
-    for (base, head_dim) in [(qwen2(), 64), (qwen3(), 128), (llama(), 64)] {
+    for (base, head_dim, sizes) in [
+        (qwen2(), 64, [22_016, 151_936, 32_768]),
+        (qwen3(), 128, [22_016, 151_936, 32_768]),
+        (llama(), 64, [11_008, 32_000, 2048]),
+    ] {
         let config = parse(&with(&base, &gone)).unwrap();
         assert_eq!(config.head_dim, head_dim);
-        assert_eq!(config.num_key_value_heads, config.num_attention_heads);
+        let found = [config.intermediate_size, config.vocab_size, config.max_position_embeddings];
+        assert_eq!(found, sizes);
         assert_eq!(config.rope, Rope { theta: 10_000.0, llama3: None });
         assert_eq!((config.tie_word_embeddings, config.rms_norm_eps), (false, 1e-6));
     }
+    for name in HfConfig::FAMILIES {
+        let config = parse(&json!({"model_type": name})).unwrap();
+        let HfConfig { hidden_size, num_hidden_layers, num_attention_heads, .. } = config;
+        assert_eq!([hidden_size, num_hidden_layers, num_attention_heads], [4096, 32, 32]);
+        assert_eq!(config.num_key_value_heads, 32);
+    }
+}
+
+#[test]
+fn missing_key_value_heads_are_thirty_two_for_qwen_and_all_heads_for_llama() {
+    let gone = json!({"num_key_value_heads": null});
+    for base in [qwen2(), qwen3()] {
+        let heads = &base["num_attention_heads"];
+        let name = &base["model_type"];
+        let message = refused(&with(&base, &gone));
+        let expected = format!(
+            "`num_key_value_heads` is missing, which means 32 for {name}, and `num_attention_heads` \
+             ({heads}) is not a multiple of that; write `num_key_value_heads`"
+        );
+        assert!(message.ends_with(&expected), "{message}");
+        let mut many = with(&base, &gone);
+        many["num_attention_heads"] = 64.into();
+        assert_eq!(parse(&many).unwrap().num_key_value_heads, 32);
+    }
+    assert_eq!(parse(&with(&llama(), &gone)).unwrap().num_key_value_heads, 32);
+    let mut few = with(&llama(), &gone);
+    few["num_attention_heads"] = 16.into();
+    assert_eq!(parse(&few).unwrap().num_key_value_heads, 16);
+    // Null is as many as there are heads, in every family.
+    for mut config in [qwen2(), qwen3(), llama()] {
+        config["num_key_value_heads"] = Value::Null;
+        let config = parse(&config).unwrap();
+        assert_eq!(config.num_key_value_heads, config.num_attention_heads);
+    }
+}
+
+#[test]
+fn null_is_refused_where_transformers_refuses_it() {
+    let refused_in = [
+        ("hidden_size", "qwen2 qwen3 llama"),
+        ("num_hidden_layers", "qwen2 qwen3 llama"),
+        ("num_attention_heads", "qwen2 qwen3 llama"),
+        ("intermediate_size", "qwen2 qwen3 llama"),
+        ("vocab_size", "qwen2 qwen3 llama"),
+        ("max_position_embeddings", "qwen2 qwen3 llama"),
+        ("rms_norm_eps", "qwen2 qwen3 llama"),
+        ("hidden_act", "qwen2 qwen3 llama"),
+        ("tie_word_embeddings", "qwen2 qwen3 llama"),
+        ("rope_theta", "qwen2 qwen3 llama"),
+        ("head_dim", "qwen2 qwen3"),
+        ("attention_bias", "qwen3 llama"),
+        ("mlp_bias", "llama"),
+        ("use_sliding_window", "qwen2 qwen3"),
+        ("sliding_window", ""),
+        ("layer_types", ""),
+        ("rope_parameters", ""),
+        ("rope_scaling", ""),
+        ("partial_rotary_factor", ""),
+    ];
+    for (key, families) in refused_in {
+        for base in [qwen2(), qwen3(), llama()] {
+            let family = base["model_type"].as_str().unwrap().to_owned();
+            let mut config = base;
+            config[key] = Value::Null;
+            let found = parse(&config).err().map(|error| error.to_string());
+            let expected = families.contains(&family);
+            assert_eq!(found.is_some(), expected, "{family}, {key}: {found:?}");
+            assert!(found.is_none_or(|text| text.contains(&format!("`{key}` is null"))), "{key}");
+        }
+    }
+}
+
+#[test]
+fn the_original_context_is_the_one_beside_the_rope_then_the_one_within_then_the_context() {
+    let key = "original_max_position_embeddings";
+    let context = |config: &Value| {
+        parse(config).map(|config| config.rope.llama3.unwrap().original_max_position_embeddings)
+    };
+    let mut beside = llama();
+    beside[key] = 4096.into();
+    assert_eq!((context(&llama()), context(&beside)), (Ok(8192), Ok(4096)));
+    let mut without = llama();
+    without["rope_scaling"].as_object_mut().unwrap().shift_remove(key).unwrap();
+    assert_eq!(context(&without), Ok(131_072));
+    without[key] = 4096.into();
+    assert_eq!(context(&without), Ok(4096));
+    without[key] = Value::Null;
+    assert!(refused(&without).contains(&format!("`{key}` is null")));
+    // Without scaling nobody asks for it.
+    let mut plain = qwen2();
+    plain[key] = json!("any");
+    assert_eq!(parse(&plain).unwrap().rope.llama3, None);
+    let mut null = llama();
+    null["rope_scaling"]["rope_type"] = Value::Null;
+    null["rope_scaling"]["type"] = "llama3".into();
+    assert!(refused(&null).contains("`rope_scaling.rope_type` is null"));
 }
 
 #[test]
@@ -187,8 +289,16 @@ fn what_is_not_supported_is_refused_by_name() {
             "`use_sliding_window` is true; only full attention is supported",
         ),
         (
+            json!({"use_sliding_window": true, "max_window_layers": -1}),
+            "`use_sliding_window` is true; only full attention is supported",
+        ),
+        (
             json!({"layer_types": sliding}),
             r#"`layer_types` has "sliding_attention"; supported: "full_attention""#,
+        ),
+        (
+            json!({"layer_types": ["full_attention"]}),
+            "`layer_types` has 1 entries, `num_hidden_layers` is 24; write one for each layer",
         ),
         (
             json!({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}),
@@ -255,12 +365,15 @@ fn a_window_that_no_layer_uses_is_no_obstacle() {
     for change in unused {
         parse(&with(&qwen2(), &change)).unwrap();
     }
+    let mut null = with(&qwen2(), &json!({"use_sliding_window": true, "max_window_layers": 0}));
+    null["sliding_window"] = Value::Null;
+    parse(&null).unwrap();
 }
 
 #[test]
 fn every_problem_is_reported_at_once() {
     let bad = json!({
-        "model_type": "mixtral", "num_local_experts": 8, "hidden_act": "gelu", "vocab_size": null,
+        "model_type": "mixtral", "num_local_experts": 8, "hidden_act": "gelu", "vocab_size": "many",
         "quantization_config": {}, "rope_scaling": {"rope_type": "yarn"}, "hidden_size": -1
     });
     assert_eq!(
@@ -269,7 +382,7 @@ fn every_problem_is_reported_at_once() {
          supported; `num_local_experts` is 8; mixtures of experts are not supported; `hidden_act` \
          is \"gelu\"; supported: \"silu\"; `model_type` is \"mixtral\"; supported: \"llama\", \
          \"qwen2\", \"qwen3\"; `hidden_size` is -1; a whole number from 1 to 1048576 is needed; \
-         `vocab_size` is missing; a whole number from 1 to 16777216 is needed; \
+         `vocab_size` is \"many\"; a whole number from 1 to 16777216 is needed; \
          `rope_scaling.rope_type` is \"yarn\"; supported: \"default\", \"llama3\""
     );
 }

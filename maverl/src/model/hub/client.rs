@@ -1,4 +1,4 @@
-//! What goes over the network, through `hf-hub`.
+//! Network access, through `hf-hub`.
 
 use hf_hub::api::sync::{Api, ApiBuilder, ApiError};
 use hf_hub::{Cache, Repo, RepoType};
@@ -7,10 +7,10 @@ use serde::Deserialize;
 use super::{Hub, HubId, RemoteFile, Snapshot, is_commit};
 use crate::model::ModelError;
 
-/// How often a transfer that broke off is taken up again.
+/// Number of retries of an interrupted transfer.
 const RETRIES: usize = 2;
 
-/// What the hub says of a revision.
+/// Metadata of a revision on the hub.
 #[derive(Deserialize)]
 struct Listing {
     sha: String,
@@ -30,7 +30,7 @@ struct Lfs {
 }
 
 impl Hub {
-    /// The commit of a revision, and its files.
+    /// Returns the commit of a revision, and its files.
     pub(super) fn list(&self, id: &HubId) -> Result<(String, Vec<RemoteFile>), ModelError> {
         let failed = |error: &ApiError| ModelError(format!("{id}: {}", self.explain(error, None)));
         let repo = Repo::with_revision(id.repo.clone(), RepoType::Model, id.revision.clone());
@@ -54,7 +54,7 @@ impl Hub {
         Ok((listing.sha, listing.siblings.into_iter().map(file).collect()))
     }
 
-    /// Brings a file into the cache.
+    /// Downloads a file into the cache.
     pub(super) fn transfer(
         &self,
         snapshot: &Snapshot,
@@ -79,7 +79,7 @@ impl Hub {
             .build()
     }
 
-    /// What went wrong, and what would help.
+    /// Returns a message with the error and a remedy.
     fn explain(&self, error: &ApiError, file: Option<&str>) -> String {
         let at = &self.endpoint;
         match error {

@@ -1,4 +1,4 @@
-//! Attributes and items of values, as Jinja looks for them.
+//! Attribute and item lookup, in the order of Jinja.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::meter::{Meter, Outcome, refused};
 use super::methods;
 use super::value::{Loop, Missing, Value, undefined};
 
-/// `value.name`: an attribute, or else an item. A namespace's are in the interpreter.
+/// Evaluates `value.name`: an attribute, or else an item. Namespaces are handled in the interpreter.
 pub(crate) fn attribute(value: &Value, name: &Arc<str>, meter: &Meter) -> Outcome<Value> {
     if value.is_undefined() {
         return Err(undefined(value));
@@ -23,7 +23,7 @@ pub(crate) fn attribute(value: &Value, name: &Arc<str>, meter: &Meter) -> Outcom
     }
 }
 
-/// `value[key]`: an item, or else an attribute.
+/// Evaluates `value[key]`: an item, or else an attribute.
 pub(crate) fn item(value: &Value, key: &Value, meter: &Meter) -> Outcome<Value> {
     let found = match (value, key) {
         (Value::Undefined(_), _) => return Err(undefined(value)),
@@ -54,7 +54,7 @@ pub(crate) fn item(value: &Value, key: &Value, meter: &Meter) -> Outcome<Value> 
     }
 }
 
-/// A place counted from the beginning, or from the end below 0.
+/// Returns an index counted from the beginning, or from the end if negative.
 fn place(at: i128, length: usize) -> Option<usize> {
     let at = if at < 0 { at.checked_add(length as i128)? } else { at };
     usize::try_from(at).ok().filter(|at| *at < length)
@@ -64,7 +64,7 @@ fn missing(value: &Value, name: &Arc<str>) -> Value {
     Value::Undefined(Missing::Of(value.kind(), Arc::clone(name)))
 }
 
-/// An attribute that is no item.
+/// Returns an attribute that is not an item.
 pub(crate) fn own_attribute(value: &Value, name: &Arc<str>) -> Outcome<Value> {
     if value.is_undefined() {
         return Err(undefined(value));
@@ -72,7 +72,7 @@ pub(crate) fn own_attribute(value: &Value, name: &Arc<str>) -> Outcome<Value> {
     Ok(own(value, name).unwrap_or_else(|| missing(value, name)))
 }
 
-/// What a value of this type has under a name whatever is in it.
+/// Returns an attribute that every value of the type has, independent of its content.
 fn own(value: &Value, name: &Arc<str>) -> Option<Value> {
     match value {
         Value::Loop(state) => of_loop(state, name),
@@ -107,7 +107,7 @@ fn of_loop(state: &Loop, name: &str) -> Option<Value> {
     })
 }
 
-/// What a path of a format leads to: `.name[0][key]`.
+/// Evaluates the path of a format field: `.name[0][key]`.
 pub(crate) fn path(value: &Value, path: &str, meter: &Meter) -> Outcome<Value> {
     let (mut value, mut rest) = (value.clone(), path);
     while !rest.is_empty() {
@@ -126,7 +126,7 @@ pub(crate) fn path(value: &Value, path: &str, meter: &Meter) -> Outcome<Value> {
     Ok(value)
 }
 
-/// What an attribute of a filter leads to: `name.0.key`.
+/// Evaluates the attribute path of a filter: `name.0.key`.
 pub(crate) fn dotted(value: &Value, path: &Value, meter: &Meter) -> Outcome<Value> {
     let Value::Str(path) = path else { return item(value, path, meter) };
     let mut value = value.clone();

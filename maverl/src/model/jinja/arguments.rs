@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::meter::{Outcome, refused};
 use super::value::Value;
 
-/// Values of arguments.
+/// Evaluated arguments.
 #[derive(Default)]
 pub(crate) struct CallArguments {
     pub(crate) positional: Vec<Value>,
@@ -13,7 +13,7 @@ pub(crate) struct CallArguments {
 }
 
 impl CallArguments {
-    /// Binds the arguments to parameters, by their order or their names.
+    /// Binds the arguments to parameters, by position or name.
     pub(crate) fn bind<const N: usize>(
         self,
         of: &str,
@@ -36,13 +36,13 @@ impl CallArguments {
         Ok(bound)
     }
 
-    /// The arguments without the first.
+    /// Removes the first argument and returns it.
     pub(crate) fn shift(&mut self) -> Option<Value> {
         if self.positional.is_empty() { None } else { Some(self.positional.remove(0)) }
     }
 }
 
-/// A text that must be given.
+/// Returns a required text argument.
 pub(crate) fn text<'v>(of: &str, value: Option<&'v Value>) -> Outcome<&'v Arc<str>> {
     match value {
         Some(Value::Str(text)) => Ok(text),
@@ -51,7 +51,7 @@ pub(crate) fn text<'v>(of: &str, value: Option<&'v Value>) -> Outcome<&'v Arc<st
     }
 }
 
-/// A whole number, or what holds without one.
+/// Returns an integer argument, or the default.
 pub(crate) fn int(of: &str, value: Option<&Value>, default: i128) -> Outcome<i128> {
     match value {
         None => Ok(default),
@@ -62,13 +62,13 @@ pub(crate) fn int(of: &str, value: Option<&Value>, default: i128) -> Outcome<i12
     }
 }
 
-/// A number of pieces from 0.
+/// Returns a nonnegative count argument, or the default.
 pub(crate) fn count(of: &str, value: Option<&Value>, default: usize) -> Outcome<usize> {
     let number = int(of, value, default as i128)?;
     Ok(usize::try_from(number.max(0)).unwrap_or(usize::MAX))
 }
 
-/// Whether an option is on.
+/// Returns a boolean option, or the default.
 pub(crate) fn flag(value: Option<&Value>, default: bool) -> bool {
     value.map_or(default, Value::is_true)
 }

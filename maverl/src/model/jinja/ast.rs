@@ -1,4 +1,4 @@
-//! What a template is once it is parsed.
+//! Syntax tree of a template.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(crate) enum Kind {
     Text(Arc<str>),
     Print(Expr),
     Set(Target, Expr),
-    /// A block, through filters.
+    /// A block assigned through filters.
     SetBlock(Target, Vec<Postfix>, Block),
     If(Vec<(Expr, Block)>, Block),
     For(Arc<For>),
@@ -36,7 +36,7 @@ pub(crate) struct For {
     pub(crate) items: Expr,
     pub(crate) condition: Option<Expr>,
     pub(crate) recursive: bool,
-    /// The body speaks of `loop`.
+    /// True if the body uses `loop`.
     pub(crate) uses_loop: bool,
     pub(crate) body: Block,
     pub(crate) otherwise: Block,
@@ -51,7 +51,7 @@ pub(crate) struct Macro {
 pub(crate) enum Target {
     Name(Arc<str>),
     Tuple(Vec<Target>),
-    /// An attribute of a namespace.
+    /// Attribute of a namespace.
     Attribute(Arc<str>, Arc<str>),
 }
 
@@ -64,15 +64,15 @@ pub(crate) enum Expr {
     Dict(Vec<(Expr, Expr)>),
     /// Signs before an operand, the last one first.
     Signs(Vec<Sign>, Box<Expr>),
-    /// Operators of one rank, from left to right.
+    /// Operators of one precedence, from left to right.
     Chain(Box<Expr>, Vec<(Operator, Expr)>),
-    /// `a < b < c`
+    /// Comparison chain: `a < b < c`.
     Compare(Box<Expr>, Vec<(Comparison, Expr)>),
-    /// `a ~ b ~ c`
+    /// Concatenation: `a ~ b ~ c`.
     Concat(Vec<Expr>),
     And(Vec<Expr>),
     Or(Vec<Expr>),
-    /// The value, the condition, and the other value.
+    /// Conditional: the value, the condition, and the other value.
     If(Box<(Expr, Expr, Option<Expr>)>),
     Postfix(Box<Expr>, Vec<Postfix>),
 }
@@ -107,14 +107,14 @@ pub(crate) enum Comparison {
     NotIn,
 }
 
-/// What follows an operand.
+/// Suffix of an operand.
 pub(crate) enum Postfix {
     Attribute(Arc<str>),
     Item(Expr),
     Slice(Box<[Option<Expr>; 3]>),
     Call(u32, Arguments),
     Filter(Arc<str>, Arguments),
-    /// A test, and whether it must fail.
+    /// A test, and true if it is negated.
     Test(Arc<str>, Arguments, bool),
 }
 
@@ -123,8 +123,8 @@ pub(crate) enum Postfix {
 pub(crate) struct Arguments {
     pub(crate) positional: Vec<Expr>,
     pub(crate) named: Vec<(Arc<str>, Expr)>,
-    /// `*items`
+    /// Unpacked list: `*items`.
     pub(crate) items: Option<Box<Expr>>,
-    /// `**entries`
+    /// Unpacked dictionary: `**entries`.
     pub(crate) entries: Option<Box<Expr>>,
 }

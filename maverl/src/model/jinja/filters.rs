@@ -1,4 +1,4 @@
-//! Filters that need nothing but their value and arguments. Those that apply others are in the interpreter.
+//! Filters that depend only on their value and arguments. Filters that apply other filters are in the interpreter.
 
 mod sequences;
 mod texts;
@@ -11,7 +11,7 @@ use super::methods;
 use super::print::{self, Json};
 use super::value::{Value, undefined};
 
-/// Applies a filter; `None` where there is none of the name.
+/// Applies a filter; `None` if the name is unknown.
 pub(crate) fn apply(
     name: &str,
     value: &Value,
@@ -28,7 +28,7 @@ pub(crate) fn apply(
     }
 }
 
-/// The outcome of a filter, or the arguments back where none has the name.
+/// Outcome of a filter, or the arguments if the name is unknown.
 type Found = Result<Outcome<Value>, CallArguments>;
 
 fn of_values(name: &str, value: &Value, given: CallArguments, meter: &Meter) -> Found {
@@ -65,7 +65,7 @@ fn default(value: &Value, given: CallArguments) -> Outcome<Value> {
     Ok(if replaced { default.unwrap_or_else(|| Value::str("")) } else { value.clone() })
 }
 
-/// How many characters, items or entries a value has.
+/// Returns the number of characters, items or entries of a value.
 pub(crate) fn length(value: &Value, meter: &Meter) -> Outcome<Value> {
     let length = match value {
         Value::Str(text) => {
@@ -152,7 +152,7 @@ fn round(value: &Value, given: CallArguments) -> Outcome<Value> {
     let rounded = match method {
         "ceil" => (number * scale).ceil() / scale,
         "floor" => (number * scale).floor() / scale,
-        // Python rounds the decimal number that is meant, halves to even.
+        // Python rounds the exact decimal value, halves to even.
         "common" if precision >= 0 => {
             format!("{number:.*}", precision as usize).parse().unwrap_or(number)
         }
@@ -166,7 +166,7 @@ fn round(value: &Value, given: CallArguments) -> Outcome<Value> {
     })
 }
 
-/// `json.dumps(value, ensure_ascii=False, ...)`, which `transformers` installs as `tojson`.
+/// Computes `json.dumps(value, ensure_ascii=False, ...)`, which `transformers` installs as `tojson`.
 fn tojson(value: &Value, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let parameters = ["ensure_ascii", "indent", "separators", "sort_keys"];
     let [ensure_ascii, indent, separators, sort_keys] = given.bind("tojson", parameters)?;
@@ -196,7 +196,7 @@ fn tojson(value: &Value, given: CallArguments, meter: &Meter) -> Outcome<Value> 
     Ok(Value::str(style.dumps(value, meter)?))
 }
 
-/// `value % arguments`
+/// Computes `value % arguments`.
 fn percent(value: &Value, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let pattern = match value {
         Value::Str(pattern) => pattern,
@@ -211,7 +211,7 @@ fn percent(value: &Value, given: CallArguments, meter: &Meter) -> Outcome<Value>
     Ok(Value::str(format::percent(pattern, &arguments, meter)?))
 }
 
-/// What an attribute of each item is, or the item without one.
+/// Returns an attribute of an item, or the item itself without an attribute.
 fn attribute_or_self(item: &Value, attribute: Option<&Value>, meter: &Meter) -> Outcome<Value> {
     match attribute {
         None | Some(Value::None) => Ok(item.clone()),

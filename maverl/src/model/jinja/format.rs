@@ -1,17 +1,17 @@
-//! Python's two ways to format: `"%s" % value` and `"{}".format(value)`.
+//! Python's two formatting syntaxes: `"%s" % value` and `"{}".format(value)`.
 
 use super::access::path;
 use super::meter::{Meter, Outcome, refused};
 use super::print::{self, Out};
 use super::value::{Value, undefined};
 
-/// How a value is written into its place.
+/// Format specification of a value.
 #[derive(Default)]
 struct Spec {
     fill: Option<char>,
-    /// `<`, `>`, `^` or `=` (between sign and digits).
+    /// Alignment: `<`, `>`, `^` or `=` (between sign and digits).
     align: Option<char>,
-    /// `+` or a space before numbers that are not negative.
+    /// Prefix of nonnegative numbers: `+` or a space.
     sign: Option<char>,
     alternate: bool,
     zero: bool,
@@ -21,10 +21,10 @@ struct Spec {
     kind: Option<char>,
 }
 
-/// Digits after the point, and bytes that a number may be wide without the fill.
+/// Maximum number of digits after the point, and maximum bytes of a number without fill.
 const MOST_DIGITS: usize = 1000;
 
-/// `pattern % value`.
+/// Computes `pattern % value`.
 pub(crate) fn percent(pattern: &str, value: &Value, meter: &Meter) -> Outcome<String> {
     let mut out = Out::new(meter);
     let single = std::slice::from_ref(value);
@@ -78,7 +78,7 @@ fn incomplete<T>() -> Outcome<T> {
     refused("incomplete format")
 }
 
-/// Flags, width, precision and kind behind a `%`.
+/// Parses flags, width, precision and kind after a `%`.
 fn percent_spec(text: &str) -> Outcome<(Spec, &str)> {
     let mut spec = Spec::default();
     let mut rest = text;
@@ -101,7 +101,7 @@ fn percent_spec(text: &str) -> Outcome<(Spec, &str)> {
     Ok((spec, &rest[kind.len_utf8()..]))
 }
 
-/// The number at the beginning of a text; 0 without one, and the largest for one that is too large.
+/// Parses the number at the beginning of a text. Returns 0 without one, and the maximum for one that is too large.
 fn number(text: &str) -> (usize, &str) {
     let end = text.find(|char: char| !char.is_ascii_digit()).unwrap_or(text.len());
     let number = if end == 0 { 0 } else { text[..end].parse().unwrap_or(usize::MAX) };
@@ -110,7 +110,7 @@ fn number(text: &str) -> (usize, &str) {
 
 fn percent_value(out: &mut Out<'_>, value: &Value, mut spec: Spec) -> Outcome<()> {
     let Some(kind) = spec.kind else { return incomplete() };
-    // Zeros fill numbers only, and only before them.
+    // Zeros fill only numbers, and only in front of them.
     spec.zero &= spec.align.is_none();
     spec.align = spec.align.or(Some(if spec.zero { '=' } else { '>' }));
     match kind {
@@ -161,13 +161,13 @@ fn spelled(out: &Out<'_>, value: &Value, plain: bool) -> Outcome<String> {
     Ok(text.text)
 }
 
-/// The first characters of a text.
+/// Returns the first characters of a text.
 fn cut(text: &str, most: Option<usize>) -> &str {
     let end = most.and_then(|most| text.char_indices().nth(most)).map(|(at, _)| at);
     &text[..end.unwrap_or(text.len())]
 }
 
-/// Writes a sign and a text, filled up to the width.
+/// Writes a sign and a text, padded to the width.
 fn padded(out: &mut Out<'_>, sign: &str, text: &str, spec: &Spec) -> Outcome<()> {
     let missing = spec.width.saturating_sub(sign.chars().count() + text.chars().count());
     let fill = match spec.fill {
@@ -187,7 +187,7 @@ fn padded(out: &mut Out<'_>, sign: &str, text: &str, spec: &Spec) -> Outcome<()>
     out.fill(&fill, after)
 }
 
-/// Writes a number by the spec.
+/// Writes a number according to the specification.
 fn write_number(out: &mut Out<'_>, value: &Value, spec: &Spec) -> Outcome<()> {
     if value.is_undefined() {
         return Err(undefined(value));
@@ -248,7 +248,7 @@ fn real_digits(number: f64, kind: char, asked: Option<usize>, precision: usize) 
     if upper { digits.to_uppercase() } else { digits }
 }
 
-/// An exponent with its sign and two digits.
+/// Returns an exponent with its sign and two digits.
 fn exponent(scientific: &str) -> String {
     let (digits, power) = scientific.split_once('e').unwrap_or((scientific, "0"));
     let power: i32 = power.parse().unwrap_or_default();
@@ -256,7 +256,7 @@ fn exponent(scientific: &str) -> String {
     format!("{digits}e{sign}{:02}", power.unsigned_abs())
 }
 
-/// So many digits in all, in the shorter way, without zeros at the end.
+/// Formats with `digits` significant digits, in the shorter notation, without trailing zeros.
 fn general(number: f64, digits: usize) -> String {
     let scientific = format!("{number:.*e}", digits - 1);
     let power = scientific.split_once('e').and_then(|(_, power)| power.parse::<i64>().ok());
@@ -273,7 +273,7 @@ fn general(number: f64, digits: usize) -> String {
     exponent(&format!("{}e{power}", trimmed(mantissa)))
 }
 
-/// Thousands apart.
+/// Inserts thousands separators.
 fn grouped(digits: &str, group: char) -> String {
     let end = digits.find(|char: char| !char.is_ascii_digit()).unwrap_or(digits.len());
     let mut out = String::new();
@@ -286,7 +286,7 @@ fn grouped(digits: &str, group: char) -> String {
     out + &digits[end..]
 }
 
-/// `pattern.format(*positional, **named)`.
+/// Computes `pattern.format(*positional, **named)`.
 pub(crate) fn format(
     pattern: &str,
     positional: &[Value],
@@ -353,7 +353,7 @@ fn place_value(out: &mut Out<'_>, value: &Value, conversion: &str, spec: &str) -
     padded(out, "", cut(&text, spec.precision), &spec)
 }
 
-/// `[[fill]align][sign][#][0][width][,][.precision][kind]`
+/// Parses `[[fill]align][sign][#][0][width][,][.precision][kind]`.
 fn format_spec(text: &str) -> Outcome<Spec> {
     let mut spec = Spec::default();
     let mut chars = text.chars();

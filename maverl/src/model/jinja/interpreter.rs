@@ -1,4 +1,4 @@
-//! Runs the statements of a template.
+//! Execution of the statements of a template.
 
 mod calls;
 mod expressions;
@@ -13,16 +13,16 @@ use super::meter::{Failure, Meter, Outcome, refused};
 use super::print;
 use super::value::{Closure, List, Loop, Value};
 
-/// Statements, brackets and calls within each other.
+/// Maximum nesting of statements, brackets and calls.
 const NESTING: u32 = 400;
 
-/// Variables of a block, and the scope around it.
+/// Variables of a block, and its enclosing scope.
 struct Scope {
     variables: BTreeMap<Arc<str>, Value>,
     around: usize,
 }
 
-/// Where execution goes on behind a statement.
+/// Control flow after a statement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flow {
     Next,
@@ -30,26 +30,26 @@ enum Flow {
     Continue,
 }
 
-/// The state of a rendering. Whatever can refer to itself lives here and is named by its place.
+/// State of a rendering. Objects that can refer to themselves are stored here and referenced by index.
 pub(crate) struct Interpreter<'m> {
     meter: &'m Meter,
     now: DateTime,
-    /// What was printed.
+    /// Output of the template.
     out: String,
-    /// The name of the state of a loop.
+    /// The name `loop`, under which the state of a loop is stored.
     loop_name: Arc<str>,
-    /// Line of the statement or call that runs.
+    /// Line of the current statement or call.
     pub(crate) line: u32,
     nesting: u32,
     scopes: Vec<Scope>,
-    /// The scope of the statement that runs.
+    /// Scope of the current statement.
     scope: usize,
-    /// Scopes below this place stay, because a macro may come back to them.
+    /// Number of scopes that are kept, because a macro may return to them.
     pinned: usize,
     namespaces: Vec<BTreeMap<Arc<str>, Value>>,
     cyclers: Vec<(Arc<List>, usize)>,
     joiners: Vec<(Value, bool)>,
-    /// What `loop.changed` was given last, by the run of a loop.
+    /// Last arguments of `loop.changed`, by run of a loop.
     changed: Vec<Option<Value>>,
 }
 
@@ -67,7 +67,7 @@ impl<'m> Interpreter<'m> {
             loop_name: "loop".into(),
             line: 1,
             nesting: 0,
-            // Assignments of the template are apart from what it was given.
+            // Assignments of the template are separate from its input variables.
             scopes: vec![root, Scope { variables: BTreeMap::new(), around: 0 }],
             scope: 1,
             pinned: 2,
@@ -78,13 +78,13 @@ impl<'m> Interpreter<'m> {
         }
     }
 
-    /// Runs a template; what it printed.
+    /// Runs a template and returns its output.
     pub(crate) fn run(&mut self, template: &Block) -> Outcome<String> {
         self.block(template)?;
         Ok(std::mem::take(&mut self.out))
     }
 
-    /// Enters something nested.
+    /// Runs `run` one nesting level deeper.
     fn nested<T>(&mut self, run: impl FnOnce(&mut Self) -> Outcome<T>) -> Outcome<T> {
         if self.nesting >= NESTING {
             return Err(Failure::Limit(format!(
@@ -151,7 +151,7 @@ impl<'m> Interpreter<'m> {
         Ok(Flow::Next)
     }
 
-    /// Statements that open a scope of their own, and those that are rare.
+    /// Runs a statement that opens a scope of its own, or a rare one.
     fn scoped_statement(&mut self, kind: &Kind) -> Outcome<Flow> {
         match kind {
             Kind::With(values, block) => {
@@ -201,7 +201,7 @@ impl<'m> Interpreter<'m> {
         filters.iter().try_fold(value, |value, filter| self.postfix(&value, filter))
     }
 
-    /// What is printed while something runs.
+    /// Captures the output while `run` runs.
     fn captured<T>(&mut self, run: impl FnOnce(&mut Self) -> Outcome<T>) -> Outcome<String> {
         let outside = std::mem::take(&mut self.out);
         let outcome = run(self);
@@ -209,7 +209,7 @@ impl<'m> Interpreter<'m> {
         outcome.map(|_| inside)
     }
 
-    /// Runs something in a new scope within another.
+    /// Runs `run` in a new scope inside another.
     fn within<T>(
         &mut self,
         around: usize,
@@ -227,7 +227,7 @@ impl<'m> Interpreter<'m> {
         outcome
     }
 
-    /// A macro over the scope that runs, which stays from now on.
+    /// Creates a macro over the current scope, which is kept from now on.
     fn closure(&mut self, code: &Arc<Macro>) -> Outcome<Value> {
         self.meter.bytes(size_of::<Closure>())?;
         self.pinned = self.scopes.len();
@@ -267,7 +267,7 @@ impl<'m> Interpreter<'m> {
         }
     }
 
-    /// Runs a loop over items; `level` loops around it are the same.
+    /// Runs a loop over items. `level` is the depth of a recursive loop.
     fn each(&mut self, code: &Arc<For>, items: &Value, level: usize) -> Outcome<Flow> {
         let items = self.chosen(code, items)?;
         if items.items.is_empty() {
@@ -303,7 +303,7 @@ impl<'m> Interpreter<'m> {
         Ok(Flow::Next)
     }
 
-    /// The items for which the condition of a loop holds.
+    /// Returns the items that satisfy the condition of a loop.
     fn chosen(&mut self, code: &For, items: &Value) -> Outcome<Arc<List>> {
         let items = items.items(self.meter)?;
         let Some(condition) = &code.condition else { return Ok(items) };

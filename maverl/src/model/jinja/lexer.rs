@@ -1,4 +1,4 @@
-//! Text and tags of a template, as Jinja's lexer cuts them with `trim_blocks` and `lstrip_blocks`.
+//! Lexer: text and tags of a template, split as Jinja does with `trim_blocks` and `lstrip_blocks`.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ pub(crate) struct Token {
 pub(crate) enum TokenKind {
     /// Text between tags.
     Text(Arc<str>),
-    /// `{{`
+    /// Start of an expression, `{{`.
     Print,
-    /// `}}`
+    /// End of an expression, `}}`.
     PrintEnd,
-    /// `{%`
+    /// Start of a statement, `{%`.
     Tag,
-    /// `%}`
+    /// End of a statement, `%}`.
     TagEnd,
     Name(Arc<str>),
     Int(i128),
@@ -37,11 +37,11 @@ const SIGNS: &[&str] = &[
     ">", "<", "=", ".", ":", "|", ",", ";",
 ];
 
-/// Cuts a template into tokens, the last of which is [`TokenKind::End`].
+/// Splits a template into tokens, the last of which is [`TokenKind::End`].
 ///
 /// # Errors
 ///
-/// If a tag, a text or a bracket is not closed, or a character has no meaning.
+/// If a tag, a text or a bracket is not closed, or a character is invalid.
 pub(crate) fn tokens(source: &str) -> Result<Vec<Token>, SyntaxError> {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let source = source.strip_suffix('\n').unwrap_or(&source);
@@ -58,7 +58,7 @@ pub(crate) fn tokens(source: &str) -> Result<Vec<Token>, SyntaxError> {
     Ok(lexer.tokens)
 }
 
-/// Characters that are white to Python: Unicode's, and the separators of ASCII.
+/// Returns true for white space as Python defines it: Unicode's, and the separators of ASCII.
 pub(crate) fn is_white(char: char) -> bool {
     char.is_whitespace() || ('\x1c'..='\x1f').contains(&char)
 }
@@ -67,9 +67,9 @@ struct Lexer<'s> {
     source: &'s str,
     at: usize,
     line: u32,
-    /// What was read last ended with the end of a line.
+    /// True if the previous token ended with a line break.
     line_starts: bool,
-    /// What closes the brackets that are open.
+    /// Closing brackets of those that are open.
     brackets: Vec<char>,
     tokens: Vec<Token>,
 }
@@ -83,7 +83,7 @@ impl<'s> Lexer<'s> {
         self.tokens.push(Token { line: self.line, kind });
     }
 
-    /// Passes over bytes.
+    /// Skips bytes.
     fn skip(&mut self, bytes: usize) {
         let passed = &self.rest()[..bytes];
         self.line += passed.matches('\n').count() as u32;
@@ -130,7 +130,7 @@ impl<'s> Lexer<'s> {
         Ok(())
     }
 
-    /// Takes text up to a tag, less what the tag strips from it.
+    /// Emits text up to a tag, without the part that the tag strips.
     fn text(&mut self, bytes: usize, sign: Option<char>, prints: bool) {
         let text = &self.rest()[..bytes];
         let kept = match sign {
@@ -149,7 +149,7 @@ impl<'s> Lexer<'s> {
         self.skip(bytes);
     }
 
-    /// Passes over the end of a tag: `-` takes the white space after it, and else a tag takes the end of its line.
+    /// Skips the end of a tag. `-` strips the white space after it; other tags strip a line break.
     fn end(&mut self, end: &str) -> bool {
         let rest = self.rest();
         if rest.strip_prefix('-').is_some_and(|rest| rest.starts_with(end)) {
@@ -176,7 +176,7 @@ impl<'s> Lexer<'s> {
         Ok(())
     }
 
-    /// The bytes of ` raw %}`, if that follows.
+    /// Returns the length of ` raw %}` if it follows.
     fn raw_begins(&self) -> Option<usize> {
         let rest = self.rest();
         let after = rest.trim_start_matches(is_white).strip_prefix("raw")?;
@@ -186,7 +186,7 @@ impl<'s> Lexer<'s> {
         Some(rest.len() - after.len())
     }
 
-    /// Takes everything up to `{% endraw %}` as text.
+    /// Emits everything up to `{% endraw %}` as text.
     fn raw(&mut self, begin: usize) -> Result<(), SyntaxError> {
         self.skip(begin);
         let rest = self.rest();
@@ -206,7 +206,7 @@ impl<'s> Lexer<'s> {
         self.error("`{% raw %}` is not closed: `{% endraw %}` is missing")
     }
 
-    /// Cuts the inside of a tag, up to and with its end.
+    /// Tokenizes the inside of a tag, including its end.
     fn tag(&mut self, end: &str) -> Result<(), SyntaxError> {
         loop {
             if self.brackets.is_empty() && self.end(end) {
@@ -276,7 +276,7 @@ impl<'s> Lexer<'s> {
         Ok(())
     }
 
-    /// A whole number in any base, or one with a point or an exponent; `_` between digits is passed over.
+    /// Reads an integer in any base, or a number with a point or an exponent. `_` between digits is skipped.
     fn number(&mut self) -> Result<(), SyntaxError> {
         let rest = self.rest();
         let after_point = self.source[..self.at].ends_with('.');
@@ -316,14 +316,14 @@ impl<'s> Lexer<'s> {
     }
 }
 
-/// The next tag: where it begins, and with what.
+/// Finds the next tag: its position and its kind.
 fn opening(text: &str) -> Option<(usize, &str)> {
     let opens = |two: &[u8]| two[0] == b'{' && matches!(two[1], b'{' | b'%' | b'#');
     let at = text.as_bytes().windows(2).position(opens)?;
     Some((at, &text[at..at + 2]))
 }
 
-/// A text in quotes with its escapes replaced, as Python has them; an unknown one stays.
+/// Replaces the escapes of a quoted text as Python does; an unknown escape is kept.
 fn unescape(text: &str) -> Result<String, String> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

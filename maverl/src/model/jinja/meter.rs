@@ -1,49 +1,49 @@
-//! Limits on what a rendering costs.
+//! Limits on the cost of a rendering.
 
 use std::cell::Cell;
 
 /// Limits of a rendering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Steps: evaluated expressions and statements, and work on texts and lists in units of 64 bytes.
+    /// Maximum number of steps: evaluated expressions and statements, and work on texts and lists in units of 64 bytes.
     pub steps: u64,
-    /// Bytes of all texts and lists that the rendering makes, freed ones included.
+    /// Maximum bytes of all texts and lists that the rendering creates, freed ones included.
     pub bytes: u64,
 }
 
 impl Default for Limits {
-    /// A second or two of work, and 128 MiB: thirty times the text of a context of a million tokens.
+    /// Returns one or two seconds of work, and 128 MiB: thirty times the text of a context of a million tokens.
     fn default() -> Self {
         Self { steps: 20_000_000, bytes: 128 << 20 }
     }
 }
 
-/// Bytes of work that count as a step.
+/// Bytes of work that count as one step.
 pub(crate) const UNIT: usize = 64;
 
-/// Nesting of values and of evaluation that a rendering may reach.
+/// Maximum nesting of values and of evaluation.
 pub(crate) const DEPTH: u32 = 128;
 
-/// Why a rendering ended.
+/// Reason of a failed rendering.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// The template called `raise_exception`.
     Raised(String),
-    /// An operation that Python or Jinja refuses.
+    /// An operation failed as it does in Python or Jinja.
     Refused(String),
-    /// A limit.
+    /// A limit was reached.
     Limit(String),
 }
 
-/// What an operation gives, or why the rendering ends.
+/// Result of an operation, or the reason why the rendering ends.
 pub(crate) type Outcome<T> = Result<T, Failure>;
 
-/// A failure of an operation.
+/// Returns the failure of an operation.
 pub(crate) fn refused<T>(message: impl Into<String>) -> Outcome<T> {
     Err(Failure::Refused(message.into()))
 }
 
-/// Counts what a rendering has left of its limits. Every operation charges it before it allocates or works.
+/// Remaining budget of a rendering. Every operation charges it before it allocates or works.
 pub(crate) struct Meter {
     limits: Limits,
     steps: Cell<u64>,
@@ -69,12 +69,12 @@ impl Meter {
         Ok(())
     }
 
-    /// Charges work on bytes that makes none: a search, a comparison.
+    /// Charges work on bytes that allocates none: a search, a comparison.
     pub(crate) fn work(&self, bytes: usize) -> Outcome<()> {
         self.steps((bytes / UNIT) as u64 + 1)
     }
 
-    /// Charges bytes that are about to be made.
+    /// Charges bytes that are about to be allocated.
     pub(crate) fn bytes(&self, bytes: usize) -> Outcome<()> {
         let Some(left) = self.bytes.get().checked_sub(bytes as u64) else {
             let most = self.limits.bytes;
@@ -86,12 +86,12 @@ impl Meter {
         self.work(bytes)
     }
 
-    /// Charges a number of pieces of a size.
+    /// Charges `pieces` elements of `size` bytes.
     pub(crate) fn product(&self, pieces: usize, size: usize) -> Outcome<()> {
         self.bytes(pieces.saturating_mul(size))
     }
 
-    /// Bytes made so far.
+    /// Returns the bytes charged so far.
     #[cfg(test)]
     pub(crate) fn made(&self) -> u64 {
         self.limits.bytes - self.bytes.get()

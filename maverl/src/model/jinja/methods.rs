@@ -11,12 +11,12 @@ use super::value::Value;
 const OF_LISTS: &[&str] = &["copy", "count", "index"];
 const OF_TUPLES: &[&str] = &["count", "index"];
 const OF_DICTS: &[&str] = &["copy", "get", "items", "keys", "values"];
-/// Methods that change a list or a dictionary, which a template may not.
+/// Methods that modify a list or a dictionary, which templates may not call.
 const CHANGE_LISTS: &[&str] =
     &["append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"];
 const CHANGE_DICTS: &[&str] = &["clear", "pop", "popitem", "setdefault", "update"];
 
-/// Whether values of this type have a method.
+/// Returns true if values of this type have the method.
 pub(crate) fn has(value: &Value, name: &str) -> bool {
     match value {
         Value::Str(_) => text::NAMES.contains(&name),
@@ -86,7 +86,7 @@ pub(crate) fn call(
     }
 }
 
-/// The entries of a dictionary as pairs.
+/// Returns the entries of a dictionary as pairs.
 pub(crate) fn items(value: &Value, meter: &Meter) -> Outcome<Value> {
     let Value::Dict(dict) = value else {
         return refused(format!("'{}' has no `items`", value.kind()));
@@ -101,7 +101,7 @@ fn unsafe_method<T>(value: &Value, name: &str) -> Outcome<T> {
     refused(format!("a template may not change a value: `{name}` of '{}'", value.kind()))
 }
 
-/// Texts as a list.
+/// Returns texts as a list.
 pub(crate) fn texts<'t>(parts: impl Iterator<Item = &'t str>, meter: &Meter) -> Outcome<Value> {
     let mut items = Vec::new();
     for part in parts {

@@ -1,4 +1,4 @@
-//! Operators of templates, as Python's.
+//! Operators of templates, with Python's semantics.
 
 use std::cmp::Ordering;
 
@@ -47,7 +47,7 @@ fn joined(a: &List, b: &List, meter: &Meter) -> Outcome<Vec<Value>> {
     Ok(a.items.iter().chain(&b.items).cloned().collect())
 }
 
-/// A text or sequence so many times.
+/// Repeats a text or sequence.
 fn repeated(a: &Value, b: &Value, meter: &Meter) -> Outcome<Value> {
     let (repeats, times) = if a.as_int().is_some() { (b, a) } else { (a, b) };
     let Some(times) = times.as_int() else { return unsupported("*", a, b) };
@@ -91,7 +91,7 @@ fn arithmetic(operator: Operator, a: &Value, b: &Value) -> Outcome<Value> {
     }))
 }
 
-/// The remainder with the divisor's sign.
+/// Returns the remainder with the divisor's sign.
 fn modulo(x: f64, y: f64) -> f64 {
     let rest = x % y;
     if rest != 0.0 && (rest < 0.0) != (y < 0.0) { rest + y } else { rest }
@@ -108,7 +108,7 @@ fn whole_arithmetic(operator: Operator, a: i128, b: i128) -> Outcome<Value> {
         Operator::Multiply => whole(a.checked_mul(b)),
         Operator::Divide => Ok(Value::Float(a as f64 / b as f64)),
         Operator::FloorDivide => whole(a.checked_div_euclid(b).map(|quotient| {
-            // Towards minus infinity also for a negative divisor.
+            // Rounds towards minus infinity, also for a negative divisor.
             if b < 0 && a.rem_euclid(b) != 0 { quotient - 1 } else { quotient }
         })),
         Operator::Modulo => whole(
@@ -169,7 +169,7 @@ pub(crate) fn compare(
     }
 }
 
-/// Whether a text, a sequence or a dictionary has a part, an item or a key.
+/// Returns true if a text, a sequence or a dictionary contains a part, an item or a key.
 pub(crate) fn contains(whole: &Value, part: &Value, meter: &Meter) -> Outcome<bool> {
     match (whole, part) {
         (Value::Str(whole), Value::Str(part)) => {
@@ -192,7 +192,7 @@ pub(crate) fn contains(whole: &Value, part: &Value, meter: &Meter) -> Outcome<bo
     }
 }
 
-/// Items `start:stop:step` of a text or sequence.
+/// Returns the items `start:stop:step` of a text or sequence.
 pub(crate) fn slice(value: &Value, bounds: [Option<i128>; 3], meter: &Meter) -> Outcome<Value> {
     let [_, _, step] = bounds;
     if step == Some(0) {
@@ -222,7 +222,7 @@ pub(crate) fn slice(value: &Value, bounds: [Option<i128>; 3], meter: &Meter) -> 
     }
 }
 
-/// The places of a slice.
+/// Indices of a slice.
 struct Places {
     start: i128,
     step: i128,
@@ -230,7 +230,7 @@ struct Places {
 }
 
 impl Places {
-    /// Those that a slice of so many items has, as Python counts them.
+    /// Returns the indices of a slice of `length` items, as Python computes them.
     fn new(length: usize, [start, stop, step]: [Option<i128>; 3]) -> Self {
         let (step, n) = (step.unwrap_or(1), length as i128);
         let (least, most) = if step > 0 { (0, n) } else { (-1, n - 1) };

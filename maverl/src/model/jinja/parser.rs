@@ -1,4 +1,4 @@
-//! Statements of a template. Expressions are in [`expression`].
+//! Parser of statements. Expressions are in [`expression`].
 
 mod expression;
 mod target;
@@ -9,17 +9,17 @@ use super::SyntaxError;
 use super::ast::{Block, Expr, For, Kind, Macro, Postfix, Statement};
 use super::lexer::{Token, TokenKind, tokens};
 
-/// Largest template in bytes. The largest published ones have about 20 KB.
+/// Maximum size of a template in bytes. The largest published ones have about 20 KB.
 const LARGEST: usize = 256 << 10;
 
-/// Blocks and brackets within each other.
+/// Maximum nesting of blocks and brackets.
 const NESTING: u32 = 100;
 
 /// Parses a template.
 ///
 /// # Errors
 ///
-/// What is wrong with the first thing that is, and its line.
+/// The first syntax error, with its line.
 pub(crate) fn parse(source: &str) -> Result<Block, SyntaxError> {
     if source.len() > LARGEST {
         let message = format!("{} bytes; at most {LARGEST} are supported", source.len());
@@ -35,9 +35,9 @@ struct Parser {
     tokens: Vec<Token>,
     at: usize,
     nesting: u32,
-    /// Loops around the statement within its macro.
+    /// Number of loops around the statement within its macro.
     loops: usize,
-    /// The name `loop` was met.
+    /// True if the name `loop` was used.
     speaks_of_loop: bool,
 }
 
@@ -64,7 +64,7 @@ impl Parser {
         Err(SyntaxError { line: self.line(), message: message.into() })
     }
 
-    /// The error of a token that does not belong there.
+    /// Returns the error of an unexpected token.
     fn unexpected<T>(&self, expected: &str) -> Parsed<T> {
         let found = match self.peek() {
             TokenKind::Text(_) | TokenKind::Print | TokenKind::Tag => "the end of the tag".into(),
@@ -132,7 +132,7 @@ impl Parser {
         }
     }
 
-    /// Parses something within one more bracket or block.
+    /// Parses with `parse` one bracket or block deeper.
     fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
         if self.nesting >= NESTING {
             return self
@@ -144,7 +144,8 @@ impl Parser {
         parsed
     }
 
-    /// Statements up to a tag that is one of `ends`, whose name is taken and given; up to the end of the template without any.
+    /// Parses statements up to a tag named in `ends`, and returns that name; without `ends`, up to the end of the
+    /// template.
     fn block(&mut self, ends: &[&'static str]) -> Parsed<(Block, &'static str)> {
         let mut block = Vec::new();
         loop {
@@ -181,7 +182,7 @@ impl Parser {
         }
     }
 
-    /// A block up to an end, and the end of that tag.
+    /// Parses a block up to an end tag, and the rest of that tag.
     fn body(&mut self, end: &'static str) -> Parsed<Block> {
         self.tag_end()?;
         let (block, _) = self.block(&[end])?;
@@ -234,7 +235,7 @@ impl Parser {
         Ok(kind)
     }
 
-    /// A statement that reads another template, of which there is none: it fails where it is executed.
+    /// Parses a statement that reads another template. There are no other templates, so it fails when executed.
     fn other(&mut self, name: &'static str) -> Kind {
         while !matches!(self.peek(), TokenKind::TagEnd | TokenKind::End) {
             self.next();
@@ -253,7 +254,7 @@ impl Parser {
         Ok(Kind::SetBlock(target, filters, self.body("endset")?))
     }
 
-    /// Filters without a value, one after the other.
+    /// Parses filters without a value, one after the other.
     fn filters(&mut self) -> Parsed<Vec<Postfix>> {
         let mut filters = vec![self.filter()?];
         while self.take_sign("|") {
@@ -292,7 +293,7 @@ impl Parser {
         let (body, end) = self.block(&["else", "endfor"])?;
         self.loops -= 1;
         let uses_loop = std::mem::replace(&mut self.speaks_of_loop, outside);
-        // A macro within an inner loop may speak of this one's `loop`.
+        // A macro within an inner loop may use this loop's `loop`.
         self.speaks_of_loop |= uses_loop;
         let otherwise = match end {
             "else" => self.body("endfor")?,
@@ -328,7 +329,7 @@ impl Parser {
         body
     }
 
-    /// `a, b=1)`
+    /// Parses parameters: `a, b=1)`.
     fn parameters(&mut self) -> Parsed<Vec<(Arc<str>, Option<Expr>)>> {
         let mut parameters: Vec<(Arc<str>, Option<Expr>)> = Vec::new();
         while !self.take_sign(")") {

@@ -7,7 +7,7 @@ use super::operators::{compare, contains, operate};
 use super::print;
 use super::value::Value;
 
-/// Whether a test holds; `None` where there is none of the name.
+/// Evaluates a test; `None` if the name is unknown.
 pub(crate) fn apply(
     name: &str,
     value: &Value,
@@ -38,18 +38,18 @@ pub(crate) fn apply(
             (Some(comparison), _) => compare(comparison, value, &other, meter),
             (None, "in") => contains(&other, value, meter),
             (None, "divisibleby") => rest(value, &other, 0, meter),
-            // Values of templates have no other identity than their type and what they are.
+            // Values of templates have no identity other than their type and content.
             (None, _) => Ok(value.kind() == other.kind() && value.equals(&other, meter)?),
         }
     }))
 }
 
-/// Whether a division leaves a rest.
+/// Compares the remainder of a division with `wanted`.
 fn rest(value: &Value, divisor: &Value, wanted: i128, meter: &Meter) -> Outcome<bool> {
     operate(Operator::Modulo, value, divisor, meter)?.equals(&Value::Int(wanted), meter)
 }
 
-/// Tests without an argument.
+/// Evaluates a test without an argument.
 fn plain(name: &str, value: &Value) -> Option<bool> {
     let text = value.as_str();
     let sequence =
@@ -82,7 +82,7 @@ fn plain(name: &str, value: &Value) -> Option<bool> {
     })
 }
 
-/// Whether a text has letters, all of them of one case.
+/// Returns true if a text has letters, all of them of one case.
 fn cased(text: &str, upper: bool) -> bool {
     let mut letters = text.chars().filter(|c| c.is_uppercase() || c.is_lowercase()).peekable();
     letters.peek().is_some() && letters.all(|char| char.is_uppercase() == upper)

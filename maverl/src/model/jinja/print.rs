@@ -1,9 +1,9 @@
-//! Values as Python spells them: `str`, `repr` and `json.dumps`.
+//! Text forms of values in Python: `str`, `repr` and `json.dumps`.
 
 use super::meter::{Meter, Outcome, refused};
 use super::value::{List, Value};
 
-/// A text that charges what it grows by.
+/// A text that charges its growth.
 pub(crate) struct Out<'m> {
     pub(crate) text: String,
     meter: &'m Meter,
@@ -14,7 +14,7 @@ impl<'m> Out<'m> {
         Self { text: String::new(), meter }
     }
 
-    /// An empty text that charges the same meter.
+    /// Returns an empty text that charges the same meter.
     pub(crate) fn like(&self) -> Self {
         Self::new(self.meter)
     }
@@ -25,7 +25,7 @@ impl<'m> Out<'m> {
         Ok(())
     }
 
-    /// Pushes a text so many times.
+    /// Appends a text `times` times.
     pub(crate) fn fill(&mut self, text: &str, times: usize) -> Outcome<()> {
         self.meter.product(times, text.len())?;
         (0..times).for_each(|_| self.text.push_str(text));
@@ -33,21 +33,21 @@ impl<'m> Out<'m> {
     }
 }
 
-/// The arguments of `json.dumps`.
+/// Arguments of `json.dumps`.
 #[derive(Debug, Clone)]
 pub(crate) struct Json {
-    /// Characters beyond ASCII are escaped.
+    /// True if characters beyond ASCII are escaped.
     pub(crate) ensure_ascii: bool,
-    /// What a level is indented by; `None` writes everything on one line.
+    /// Indentation of one level; `None` writes everything on one line.
     pub(crate) indent: Option<String>,
-    /// What stands between items, and between key and value.
+    /// Separators between items, and between key and value.
     pub(crate) separators: (String, String),
-    /// Objects are sorted by key.
+    /// True if objects are sorted by key.
     pub(crate) sort_keys: bool,
 }
 
 impl Json {
-    /// `json.dumps(value, ...)`.
+    /// Computes `json.dumps(value, ...)`.
     pub(crate) fn dumps(&self, value: &Value, meter: &Meter) -> Outcome<String> {
         let mut out = Out::new(meter);
         self.write(&mut out, value, 0)?;
@@ -124,7 +124,7 @@ impl Json {
     }
 
     fn quote(&self, out: &mut Out<'_>, text: &str) -> Outcome<()> {
-        // Most characters are written as they are.
+        // Most characters are written unchanged.
         out.meter.bytes(text.len() + 2)?;
         out.text.push('"');
         for char in text.chars() {
@@ -150,7 +150,7 @@ impl Json {
     }
 }
 
-/// `str(value)`, which is what a template prints.
+/// Computes `str(value)`, which a template prints.
 pub(crate) fn text(value: &Value, meter: &Meter) -> Outcome<String> {
     let mut out = Out::new(meter);
     write(&mut out, value)?;
@@ -205,7 +205,7 @@ fn items(out: &mut Out<'_>, [open, close]: [&str; 2], list: &List) -> Outcome<()
     out.push(close)
 }
 
-/// A string within a list or an object: in single quotes, unless only double ones need no escape.
+/// Writes a string within a list or an object: in single quotes, unless only double quotes avoid escapes.
 fn quoted(out: &mut Out<'_>, text: &str) -> Outcome<()> {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     // Every character may need an escape.
@@ -226,7 +226,7 @@ fn quoted(out: &mut Out<'_>, text: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// The shortest digits that read back as the same number; an exponent below 1e-4 and from 1e16 on.
+/// Returns the shortest digits that parse to the same number; with an exponent below 1e-4 and from 1e16 on.
 pub(crate) fn float(number: f64, [nan, infinity]: [&str; 2]) -> String {
     if number.is_nan() {
         return nan.to_owned();

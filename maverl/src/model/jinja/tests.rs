@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 
 use super::*;
 
-/// Templates and what `jinja2` makes of them; see `testdata/make.py`.
+/// Templates with their rendering by `jinja2`; see `testdata/make.py`.
 const EXPRESSIONS: &str = include_str!("testdata/expressions.json");
 
 fn rendered(source: &str, variables: &Json) -> Result<String, String> {
@@ -37,18 +37,18 @@ fn expressions_have_the_values_that_jinja2_gives_them() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What a hostile template ends in.
+/// Expected end of a hostile template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// It does not parse: too large, or nested too deeply.
+    /// A syntax error: too large, or nested too deeply.
     Parse,
     /// A limit of bytes, steps or nesting.
     Limit,
-    /// It renders: what looked dangerous is not.
+    /// Successful rendering: the template only looks dangerous.
     Renders,
 }
 
-/// Templates made to take memory, time or the stack.
+/// Returns templates that try to exhaust memory, time or the stack.
 fn hostile() -> Vec<(&'static str, String, End)> {
     use End::{Limit, Parse, Renders};
     let repeat = |text: &str, times: usize| text.repeat(times);
@@ -184,7 +184,7 @@ fn hostile() -> Vec<(&'static str, String, End)> {
     ]
 }
 
-/// The stack that a rendering gets here: half of what threads have.
+/// Stack of a rendering here: half of a thread's default.
 const STACK: usize = 1 << 20;
 
 #[test]
@@ -226,7 +226,7 @@ fn hostile_templates_end_soon_in_bounded_memory_on_a_small_stack() {
     assert!(most <= Limits::default().bytes && longest < 60.0);
 }
 
-/// The most memory this process had, where the system says it.
+/// Returns the peak memory of this process, if the system reports it.
 fn peak_memory() -> Option<String> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     Some(status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?.trim().to_owned())

@@ -1,4 +1,4 @@
-//! Values of templates, as Python's.
+//! Values of templates, with Python's semantics.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use super::ast::{For, Macro};
 use super::meter::{DEPTH, Failure, Meter, Outcome, refused};
 
-/// A value. Containers know how deeply they are nested, so that nothing recurses further than [`DEPTH`].
+/// A value. Containers store their nesting depth, so that no recursion goes deeper than [`DEPTH`].
 #[derive(Clone)]
 pub(crate) enum Value {
     Undefined(Missing),
@@ -20,30 +20,30 @@ pub(crate) enum Value {
     List(Arc<List>),
     Tuple(Arc<List>),
     Dict(Arc<Dict>),
-    /// A place among the namespaces of the interpreter, which owns them.
+    /// Index of a namespace, which the interpreter owns.
     Namespace(usize),
-    /// A place among the cyclers of the interpreter.
+    /// Index of a cycler of the interpreter.
     Cycler(usize),
-    /// A place among the joiners of the interpreter.
+    /// Index of a joiner of the interpreter.
     Joiner(usize),
     Macro(Arc<Closure>),
     Loop(Arc<Loop>),
-    /// A method of a value.
+    /// A bound method of a value.
     Method(Arc<(Self, Arc<str>)>),
     /// A function of the environment.
     Function(&'static str),
 }
 
-/// What an undefined value was meant to be.
+/// Origin of an undefined value.
 #[derive(Clone)]
 pub(crate) enum Missing {
     /// A variable.
     Name(Arc<str>),
     /// An attribute or an item of a value of a type.
     Of(&'static str, Arc<str>),
-    /// The other branch of a condition without `else`.
+    /// Missing `else` branch of a condition.
     Else,
-    /// A parameter of a macro that was not given.
+    /// Parameter of a macro that was not given.
     Parameter(Arc<str>),
 }
 
@@ -53,28 +53,28 @@ pub(crate) struct List {
     depth: u32,
 }
 
-/// Entries of a dictionary, in the order in which they were set.
+/// Entries of a dictionary, in insertion order.
 pub(crate) struct Dict {
     pub(crate) entries: Vec<(Value, Value)>,
     depth: u32,
 }
 
-/// A macro and where it was declared.
+/// A macro and the scope of its declaration.
 pub(crate) struct Closure {
     pub(crate) code: Arc<Macro>,
-    /// The scope around it.
+    /// Enclosing scope.
     pub(crate) scope: usize,
 }
 
-/// The state of a loop in one iteration.
+/// State of a loop in one iteration.
 pub(crate) struct Loop {
     pub(crate) items: Arc<List>,
     pub(crate) index: usize,
-    /// Loops around it that it is a recursion of.
+    /// Depth of recursion of the loop.
     pub(crate) level: usize,
-    /// The run of the loop, which keeps what `loop.changed` was given.
+    /// Id of the loop's run, which stores the arguments of `loop.changed`.
     pub(crate) run: usize,
-    /// The code and the scope around it, where it is recursive.
+    /// Code and enclosing scope, if the loop is recursive.
     pub(crate) recursive: Option<(Arc<For>, usize)>,
 }
 
@@ -83,7 +83,7 @@ impl Value {
         Self::Str(text.into())
     }
 
-    /// A list of items that are charged already.
+    /// Creates a list of items that are already charged.
     pub(crate) fn list(items: Vec<Self>) -> Outcome<Self> {
         Ok(Self::List(List::new(items)?))
     }
@@ -92,13 +92,13 @@ impl Value {
         Ok(Self::Tuple(List::new(items)?))
     }
 
-    /// A dictionary of entries that are charged already and have different keys.
+    /// Creates a dictionary of entries that are already charged and have different keys.
     pub(crate) fn dict(entries: Vec<(Self, Self)>) -> Outcome<Self> {
         let depth = deeper(entries.iter().map(|(key, value)| key.depth().max(value.depth())))?;
         Ok(Self::Dict(Arc::new(Dict { entries, depth })))
     }
 
-    /// The value of JSON.
+    /// Converts a JSON value.
     pub(crate) fn from_json(json: &Json) -> Outcome<Self> {
         Ok(match json {
             Json::Null => Self::None,
@@ -120,7 +120,7 @@ impl Value {
         })
     }
 
-    /// How deeply its parts are nested.
+    /// Returns the nesting depth of its parts.
     pub(crate) fn depth(&self) -> u32 {
         match self {
             Self::List(list) | Self::Tuple(list) => list.depth,
@@ -131,7 +131,7 @@ impl Value {
         }
     }
 
-    /// Python's name of its type.
+    /// Returns Python's name of its type.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Undefined(_) => "undefined",
@@ -160,7 +160,7 @@ impl Value {
         }
     }
 
-    /// A whole number; `True` is 1.
+    /// Returns an integer; `True` is 1.
     pub(crate) fn as_int(&self) -> Option<i128> {
         match self {
             Self::Int(number) => Some(*number),
@@ -184,7 +184,7 @@ impl Value {
         matches!(self, Self::Undefined(_))
     }
 
-    /// Whether a condition holds of it.
+    /// Returns the truth value.
     pub(crate) fn is_true(&self) -> bool {
         match self {
             Self::Undefined(_) | Self::None => false,
@@ -198,8 +198,8 @@ impl Value {
         }
     }
 
-    /// Its items as a loop meets them: those of a sequence, the keys of a dictionary, the characters of a text, none of
-    /// what is undefined.
+    /// Returns the items that a loop iterates over: those of a sequence, the keys of a dictionary, the characters of a
+    /// text; an undefined value has none.
     pub(crate) fn items(&self, meter: &Meter) -> Outcome<Arc<List>> {
         match self {
             Self::List(list) | Self::Tuple(list) => Ok(Arc::clone(list)),
@@ -223,7 +223,7 @@ impl Value {
         }
     }
 
-    /// Whether two values are equal; `1`, `1.0` and `True` are.
+    /// Returns true if two values are equal; `1`, `1.0` and `True` are.
     pub(crate) fn equals(&self, other: &Self, meter: &Meter) -> Outcome<bool> {
         meter.step()?;
         Ok(match (self, other) {
@@ -267,7 +267,7 @@ impl Value {
         })
     }
 
-    /// The order of two values, where Python has one for them.
+    /// Returns the order of two values, if Python defines one.
     pub(crate) fn compare(&self, other: &Self, meter: &Meter) -> Outcome<Option<Ordering>> {
         meter.step()?;
         let none = |operand: &Self| matches!(operand, Self::Undefined(_));
@@ -294,7 +294,7 @@ impl Value {
     }
 }
 
-/// The order of two numbers; none with a NaN.
+/// Returns the order of two numbers; `None` with a NaN.
 fn compare_numbers(a: &Value, b: &Value) -> Option<Ordering> {
     match (a.as_int(), b.as_int()) {
         (Some(a), Some(b)) => Some(a.cmp(&b)),
@@ -303,7 +303,7 @@ fn compare_numbers(a: &Value, b: &Value) -> Option<Ordering> {
 }
 
 impl List {
-    /// Items that are charged already.
+    /// Creates a list of items that are already charged.
     pub(crate) fn new(items: Vec<Value>) -> Outcome<Arc<Self>> {
         let depth = deeper(items.iter().map(Value::depth))?;
         Ok(Arc::new(Self { items, depth }))
@@ -311,7 +311,7 @@ impl List {
 }
 
 impl Dict {
-    /// The value of a key. A dictionary of a template is small, so keys are looked through.
+    /// Returns the value of a key. Dictionaries of templates are small, so the search is linear.
     pub(crate) fn get(&self, key: &Value, meter: &Meter) -> Outcome<Option<&Value>> {
         hashable(key)?;
         for (found, value) in &self.entries {
@@ -322,7 +322,7 @@ impl Dict {
         Ok(None)
     }
 
-    /// The value of a text.
+    /// Returns the value of a text key.
     pub(crate) fn text(&self, key: &str, meter: &Meter) -> Outcome<Option<&Value>> {
         meter.work(self.entries.len().saturating_mul(16))?;
         let entry = self.entries.iter().find(|(found, _)| found.as_str() == Some(key));
@@ -330,7 +330,7 @@ impl Dict {
     }
 }
 
-/// Refuses what cannot be a key.
+/// Returns an error if a value cannot be a key.
 pub(crate) fn hashable(key: &Value) -> Outcome<()> {
     match key {
         Value::List(_) | Value::Dict(_) => refused(format!("unhashable type: '{}'", key.kind())),
@@ -338,7 +338,7 @@ pub(crate) fn hashable(key: &Value) -> Outcome<()> {
     }
 }
 
-/// Sets a key of the entries of a dictionary.
+/// Sets a key in the entries of a dictionary.
 pub(crate) fn set(
     entries: &mut Vec<(Value, Value)>,
     key: Value,
@@ -357,7 +357,7 @@ pub(crate) fn set(
     Ok(())
 }
 
-/// The depth of what has parts of these depths.
+/// Returns the depth of a container whose parts have these depths.
 fn deeper(parts: impl Iterator<Item = u32>) -> Outcome<u32> {
     let depth = parts.max().map_or(0, |depth| depth + 1);
     if depth > DEPTH {
@@ -366,7 +366,7 @@ fn deeper(parts: impl Iterator<Item = u32>) -> Outcome<u32> {
     Ok(depth)
 }
 
-/// The error of using an undefined value.
+/// Returns the error of using an undefined value.
 pub(crate) fn undefined(value: &Value) -> Failure {
     Failure::Refused(match value {
         Value::Undefined(Missing::Name(name)) => format!("'{name}' is undefined"),

@@ -25,7 +25,7 @@ fn param((_, var): &(String, Tensor), slot: Option<usize>) -> Param {
     Param::new(var.clone(), slot)
 }
 
-/// `Σ c ∘ y` from the formula, in f64.
+/// Computes `Σ c ∘ y` from the formula, in f64.
 fn reference([x, w, a, b]: [&[f64]; 4], mask: &[f64], c: &[f64]) -> f64 {
     let mut sum = 0.0;
     for t in 0..N {

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::patterns::{Choice, Modules, Patterns, modules, names, number};
 use crate::model::{HfConfig, ModelError};
 
 /// The file that makes a directory an adapter.
@@ -16,7 +17,7 @@ pub const WEIGHTS_FILE: &str = "adapter_model.safetensors";
 /// Ranks above this are a damaged file or a slip of the pen.
 pub const MAX_RANK: u64 = 1 << 16;
 
-/// What an adapter is: its rank, its scale, and where it sits.
+/// Configuration of an adapter: rank, scale and target modules.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LoraConfig {
     /// Rows of A and columns of B.
@@ -29,10 +30,13 @@ pub struct LoraConfig {
     pub target_modules: Vec<String>,
     /// Rank-stabilized scale (Kalajdzievski, 2023).
     pub rslora: bool,
+    /// Options that PEFT selects by expressions.
+    #[serde(skip_serializing_if = "Patterns::is_empty")]
+    pub patterns: Patterns,
 }
 
 /// A linear map of the base that an adapter corrects.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Target {
     /// As in checkpoints, without `.weight`.
     pub name: String,
@@ -40,85 +44,135 @@ pub struct Target {
     pub input: usize,
     /// Its width on the way out.
     pub output: usize,
+    /// Rows of A and columns of B.
+    pub rank: usize,
+    /// By how much the correction is multiplied.
+    pub scale: f32,
 }
 
-/// Whether a directory holds an adapter.
+/// A linear map by its name without `.weight`, and its widths.
+struct LinearMap {
+    name: String,
+    input: usize,
+    output: usize,
+}
+
+/// True if a directory holds an adapter.
 pub fn is_adapter(dir: &Path) -> bool {
     dir.join(CONFIG_FILE).is_file()
 }
 
 /// The linear maps of a decoder's layers: every matrix in them.
-fn linears(base: &HfConfig) -> impl Iterator<Item = Target> {
+fn linears(base: &HfConfig) -> impl Iterator<Item = LinearMap> {
     base.tensors().into_iter().filter_map(|(name, shape)| match (&shape[..], &name) {
         (&[output, input], name) if name.starts_with("model.layers.") => {
             let name = name.strip_suffix(".weight")?.to_owned();
-            Some(Target { name, input, output })
+            Some(LinearMap { name, input, output })
         }
         _ => None,
     })
 }
 
-/// What the linear maps of a layer are called: what `target_modules` may name, and what `"all-linear"` means. Sorted.
+/// Names of the linear maps of a layer, sorted: the values of `target_modules`, all of which `"all-linear"` selects.
 pub fn linear_names(base: &HfConfig) -> Vec<String> {
-    let last = |target: Target| target.name.rsplit('.').next().unwrap_or_default().to_owned();
+    let last = |map: LinearMap| map.name.rsplit('.').next().unwrap_or_default().to_owned();
     let mut names: Vec<String> = linears(base).map(last).collect();
     names.sort();
     names.dedup();
     names
 }
 
-/// PEFT's rule: the whole name, or its end after a dot.
-fn names(target: &str, module: &str) -> bool {
-    module.strip_suffix(target).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-}
-
 impl LoraConfig {
-    /// By how much the correction is multiplied.
+    /// By how much corrections are multiplied that have no rank or alpha of their own.
     pub fn scale(&self) -> f32 {
-        let rank = self.rank as f64;
-        (self.alpha / if self.rslora { rank.sqrt() } else { rank }) as f32
+        self.scale_of(self.rank, self.alpha)
+    }
+
+    fn scale_of(&self, rank: usize, alpha: f64) -> f32 {
+        let rank = rank as f64;
+        (alpha / if self.rslora { rank.sqrt() } else { rank }) as f32
     }
 
     /// The linear maps of a base that are corrected, in the order of its layers.
     ///
     /// # Errors
     ///
-    /// If an entry of `target_modules` names none.
+    /// If an entry of `target_modules` names none, or nothing is corrected.
     pub fn targets(&self, base: &HfConfig) -> Result<Vec<Target>, ModelError> {
-        let all: Vec<Target> = linears(base).collect();
-        let named = |entry: &str| all.iter().any(|target| names(entry, &target.name));
+        let all: Vec<LinearMap> = linears(base).collect();
+        let named = |entry: &str| all.iter().any(|map| names(entry, &map.name));
         if let Some(unknown) = self.target_modules.iter().find(|entry| !named(entry)) {
             let known = linear_names(base).join("`, `");
             return Err(ModelError(format!(
                 "`target_modules` has {unknown:?}, which names no linear map of the model; there are `{known}`"
             )));
         }
-        let meant = |target: &Target| self.target_modules.iter().any(|e| names(e, &target.name));
-        Ok(all.into_iter().filter(meant).collect())
+        let modules: Vec<&str> = all.iter().map(|map| map.name.as_str()).collect();
+        let choices = self.patterns.choose(&self.target_modules, &modules);
+        let choices = choices
+            .map_err(|(key, why)| ModelError(format!("{CONFIG_FILE}: `{key}` wants {why}")))?;
+        let chosen = all.into_iter().zip(choices).filter(|(_, choice)| choice.corrected);
+        let target = |(LinearMap { name, input, output }, choice): (LinearMap, Choice)| {
+            let rank = choice.rank.unwrap_or(self.rank);
+            let scale = self.scale_of(rank, choice.alpha.unwrap_or(self.alpha));
+            Target { name, input, output, rank, scale }
+        };
+        let targets: Vec<Target> = chosen.map(target).collect();
+        if targets.is_empty() {
+            return Err(ModelError(format!(
+                "`target_modules`, `exclude_modules` and `layers_to_transform` leave no linear map of the model; there are \
+                 `{}` in {} layers",
+                linear_names(base).join("`, `"),
+                base.num_hidden_layers
+            )));
+        }
+        Ok(targets)
     }
 
-    /// How many numbers an adapter of a base is.
+    /// The same with every target by its whole name, sorted, where expressions choose them.
+    ///
+    /// # Errors
+    ///
+    /// See [`LoraConfig::targets`].
+    pub fn expanded(&self, base: &HfConfig) -> Result<Self, ModelError> {
+        let Patterns { target_modules, exclude_modules, layers_to_transform, .. } = &self.patterns;
+        let chosen =
+            target_modules.is_some() || exclude_modules.is_some() || layers_to_transform.is_some();
+        let mut target_modules: Vec<String> = match chosen {
+            true => self.targets(base)?.into_iter().map(|target| target.name).collect(),
+            false => self.target_modules.clone(),
+        };
+        target_modules.sort();
+        Ok(Self { target_modules, ..self.clone() })
+    }
+
+    /// Number of parameters of an adapter of a base.
     ///
     /// # Errors
     ///
     /// See [`LoraConfig::targets`].
     pub fn parameters(&self, base: &HfConfig) -> Result<u64, ModelError> {
         // A larger rank is refused; its size would be no number.
-        let rank = (self.rank as u64).min(MAX_RANK);
-        let size = |target: &Target| rank * (target.input + target.output) as u64;
+        let size = |target: &Target| {
+            (target.rank as u64).min(MAX_RANK) * (target.input + target.output) as u64
+        };
         Ok(self.targets(base)?.iter().map(size).sum())
     }
 
-    /// What must be equal for the weights of one adapter to mean the same in another, in words.
+    /// Describes the options that must be equal for the weights of one adapter to be valid in another.
     pub(super) fn shape(&self) -> String {
-        let Self { rank, alpha, target_modules, rslora, .. } = self;
-        format!(
+        let Self { rank, alpha, target_modules, rslora, patterns, .. } = self;
+        let mut shape = format!(
             "rank {rank}, alpha {alpha}, rslora {rslora}, target_modules {}",
             target_modules.join(" ")
-        )
+        );
+        for (key, value) in patterns.json(&[]).iter().filter(|(_, value)| !off(value)) {
+            shape += &format!(", {key} {value}");
+        }
+        shape
     }
 
-    /// CriticInput the `adapter_config.json` of a PEFT directory.
+    /// Reads the `adapter_config.json` of a PEFT directory.
     ///
     /// # Errors
     ///
@@ -130,7 +184,7 @@ impl LoraConfig {
         Self::parse(&text).map_err(|e| failed(&e))
     }
 
-    /// CriticInput an `adapter_config.json`.
+    /// Reads an `adapter_config.json`.
     ///
     /// # Errors
     ///
@@ -148,8 +202,10 @@ impl LoraConfig {
             _ => return Err(found(&json, "lora_alpha", "a number above 0")),
         };
         let rslora = json.get("use_rslora").and_then(Value::as_bool).unwrap_or(false);
-        let target_modules = target_modules(&json)?;
-        Ok(Self { rank, alpha, dropout: 0.0, target_modules, rslora })
+        let (target_modules, expression) = target_modules(&json)?;
+        let patterns = Patterns::read(&json, expression)?;
+        patterns.choose(&[], &[]).map_err(|(key, wanted)| found(&json, key, &wanted))?;
+        Ok(Self { rank, alpha, dropout: 0.0, target_modules, rslora, patterns })
     }
 
     /// Writes the `adapter_config.json` of a PEFT directory.
@@ -161,24 +217,23 @@ impl LoraConfig {
     }
 
     fn json(&self, base: &str) -> Value {
-        let whole = self.alpha.fract() == 0.0 && self.alpha < 1e15;
-        let alpha = if whole { json!(self.alpha as u64) } else { json!(self.alpha) };
         // 0.05, not 0.05000000074505806.
         let dropout: f64 = self.dropout.to_string().parse().unwrap_or(f64::from(self.dropout));
         // A base on the hub is called as PEFT calls it.
         let hub = base.strip_prefix("hf:").and_then(|id| id.split_once('@'));
         let (base, revision) = hub.map_or((base, None), |(repo, commit)| (repo, Some(commit)));
-        json!({
+        let mut json = json!({
             "alpha_pattern": {},
             "auto_mapping": null,
             "base_model_name_or_path": base,
             "bias": "none",
+            "exclude_modules": null,
             "fan_in_fan_out": false,
             "inference_mode": true,
             "init_lora_weights": true,
             "layers_pattern": null,
             "layers_to_transform": null,
-            "lora_alpha": alpha,
+            "lora_alpha": number(self.alpha),
             "lora_dropout": dropout,
             "modules_to_save": null,
             "peft_type": "LORA",
@@ -189,23 +244,31 @@ impl LoraConfig {
             "task_type": "CAUSAL_LM",
             "use_dora": false,
             "use_rslora": self.rslora,
-        })
+        });
+        for (key, value) in self.patterns.json(&self.target_modules) {
+            json[key] = value;
+        }
+        json
     }
 }
 
 /// Keys that are read here, or that do not change what a stored adapter computes.
 const KNOWN: &[&str] = &[
+    "alpha_pattern",
     "auto_mapping",
     "base_model_name_or_path",
     "ensure_weight_tying",
+    "exclude_modules",
     "inference_mode",
     "layers_pattern",
+    "layers_to_transform",
     "lora_alpha",
     "lora_dropout",
     "megatron_core",
     "peft_version",
     "qalora_group_size",
     "r",
+    "rank_pattern",
     "revision",
     "runtime_config",
     "target_modules",
@@ -242,7 +305,7 @@ fn supported(json: &Map<String, Value>) -> Result<(), String> {
     Ok(())
 }
 
-fn off(value: &Value) -> bool {
+pub(super) fn off(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
         Value::Array(items) => items.is_empty(),
@@ -251,26 +314,25 @@ fn off(value: &Value) -> bool {
     }
 }
 
-fn found(json: &Map<String, Value>, key: &str, wanted: &str) -> String {
+pub(super) fn found(json: &Map<String, Value>, key: &str, wanted: &str) -> String {
     match json.get(key) {
         None => format!("`{key}` is missing; expected {wanted}"),
         Some(value) => format!("`{key}` is {value}; expected {wanted}"),
     }
 }
 
-/// The list that PEFT writes, sorted.
-fn target_modules(json: &Map<String, Value>) -> Result<Vec<String>, String> {
-    let wanted = "a list of module names, such as [\"q_proj\", \"v_proj\"]";
-    let list = json.get("target_modules").and_then(Value::as_array);
-    let named = list.and_then(|list| {
-        list.iter().map(|name| name.as_str().map(str::to_owned)).collect::<Option<Vec<String>>>()
-    });
-    match named {
-        Some(mut names) if !names.is_empty() => {
+/// The list that PEFT writes, sorted, or the expression in its place.
+fn target_modules(json: &Map<String, Value>) -> Result<(Vec<String>, Option<String>), String> {
+    let wanted =
+        "a list of module names, such as [\"q_proj\", \"v_proj\"], or a regular expression";
+    let failed = || found(json, "target_modules", wanted);
+    match modules(json.get("target_modules").unwrap_or(&Value::Null)).ok_or_else(failed)? {
+        Some(Modules::Matching(expression)) => Ok((Vec::new(), Some(expression))),
+        Some(Modules::Named(mut names)) => {
             names.sort();
             names.dedup();
-            Ok(names)
+            Ok((names, None))
         }
-        _ => Err(found(json, "target_modules", wanted)),
+        None => Err(failed()),
     }
 }

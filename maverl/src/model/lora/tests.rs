@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::model::tests::mutation::{fuzz, length_fits};
+use crate::model::tests::mutation::{fuzz, fuzz_over, length_fits};
 use crate::model::tests::{
     PackedRows, Reference, fixture, gradients_of, logits_of, made, made_configs, pack, rows,
 };
@@ -22,6 +22,7 @@ fn config(base: &Model) -> LoraConfig {
         dropout: 0.0,
         target_modules: linear_names(&base.config),
         rslora: false,
+        patterns: Patterns::default(),
     }
 }
 
@@ -52,7 +53,7 @@ fn values(adapter: &Adapter) -> BTreeMap<String, Vec<u32>> {
 }
 
 /// The adapters of the reference that are supported.
-const ADAPTERS: [&str; 1] = ["lora"];
+const ADAPTERS: [&str; 4] = ["lora", "lora_patterns", "lora_layers", "lora_regex"];
 
 #[test]
 fn logits_under_an_adapter_of_peft_equal_the_reference() {
@@ -214,6 +215,7 @@ fn rank_stabilized_adapters_scale_with_the_root_of_the_rank() {
         dropout: 0.0,
         target_modules: vec!["q_proj".to_owned()],
         rslora,
+        patterns: Patterns::default(),
     };
     assert_eq!((config(false).scale(), config(true).scale()), (0.5, 2.0));
 }
@@ -248,15 +250,24 @@ fn what_is_not_supported_is_refused_by_name() {
         ("bias", json!("lora_only")),
         ("use_dora", json!(true)),
         ("modules_to_save", json!(["lm_head"])),
-        ("rank_pattern", json!({"q_proj": 8})),
-        ("alpha_pattern", json!({"q_proj": 8})),
-        ("layers_to_transform", json!([0])),
+        ("rank_pattern", json!({"q_proj": 0})),
+        ("rank_pattern", json!({"q_proj[": 8})),
+        ("rank_pattern", json!(8)),
+        ("alpha_pattern", json!({"q_proj": "8"})),
+        ("alpha_pattern", json!({"a)|(b": 8})),
+        ("layers_to_transform", json!(["0"])),
+        ("layers_pattern", json!("layers")),
+        ("exclude_modules", json!({"q_proj": 1})),
+        ("exclude_modules", json!("(")),
+        ("exclude_modules", json!("(?:a{0,1000}){0,1000}")),
         ("peft_type", json!("IA3")),
         ("task_type", json!("SEQ_CLS")),
         ("init_lora_weights", json!("pissa")),
         ("fan_in_fan_out", json!(true)),
         ("an_option_of_tomorrow", json!({"on": 1})),
-        ("target_modules", json!("all-linear")),
+        ("target_modules", json!("[[a]&&b]_proj")),
+        ("target_modules", json!("")),
+        ("target_modules", json!(7)),
         ("target_modules", json!([])),
         ("r", json!(0)),
         ("r", json!(-4)),
@@ -269,6 +280,90 @@ fn what_is_not_supported_is_refused_by_name() {
     }
     assert!(LoraConfig::parse(b"[]").unwrap_err().contains("not a JSON object"));
     assert!(LoraConfig::parse(b"{}").unwrap_err().contains("`peft_type` is missing"));
+}
+
+#[test]
+fn modules_ranks_and_scales_are_chosen_as_peft_chooses_them() {
+    let base = tiny();
+    let layers = base.config.num_hidden_layers;
+    let targets = |keys: Value| {
+        let mut json = json!({"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"]});
+        json.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        let config = LoraConfig::parse(&serde_json::to_vec(&json).unwrap()).unwrap();
+        config.targets(&base.config).map_err(|error| error.0)
+    };
+    let of = |keys: Value| -> Vec<(String, usize, f32)> {
+        let short = |name: &str| name.strip_prefix("model.layers.").unwrap().to_owned();
+        targets(keys).unwrap().iter().map(|t| (short(&t.name), t.rank, t.scale)).collect()
+    };
+    let names = |keys: Value| of(keys).into_iter().map(|(name, ..)| name).collect::<Vec<String>>();
+    assert!(layers >= 2, "{layers}");
+    // The first pattern that matches counts, at the end of a name after a dot.
+    let ranked = of(json!({
+        "layers_to_transform": [1],
+        "rank_pattern": {"proj": 7, "1.self_attn.q_proj": 2, "q_proj": 3},
+        "alpha_pattern": {".*v_proj": 1, "^v_proj": 5}
+    }));
+    assert_eq!(
+        ranked,
+        [("1.self_attn.q_proj".to_owned(), 2, 4.0), ("1.self_attn.v_proj".to_owned(), 4, 0.25)]
+    );
+    // A whole name is corrected in whichever layer; PEFT's pattern of layers is no group.
+    let whole = json!({
+        "layers_to_transform": 1, "target_modules": ["model.layers.0.mlp.up_proj", "k_proj"]
+    });
+    assert_eq!(names(whole), ["0.mlp.up_proj", "1.self_attn.k_proj"]);
+    for (pattern, found) in
+        [(json!("layers"), 1), (json!(["blocks", "layers"]), 1), (json!([]), 1), (json!(""), 1)]
+    {
+        let keys = json!({
+            "target_modules": ["q_proj"], "layers_to_transform": [1, 99], "layers_pattern": pattern
+        });
+        assert_eq!(names(keys).len(), found, "{pattern}");
+    }
+    for pattern in ["blocks", "layers|blocks", "model"] {
+        let keys = json!({"layers_to_transform": [0], "layers_pattern": pattern});
+        assert!(targets(keys).unwrap_err().contains("leave no linear map"), "{pattern}");
+    }
+    // Expressions are for whole names, with what Python has.
+    let ahead = r"^(?!.*mlp).*layers\.(?P<n>[01])\.self_attn\.[qk]_proj";
+    assert_eq!(names(json!({"target_modules": ahead})).len(), 4);
+    assert!(targets(json!({"target_modules": "q_proj"})).is_err());
+    let all = names(json!({"target_modules": "All-Linear", "exclude_modules": ["mlp.up_proj"]}));
+    assert_eq!(all.len(), 6 * layers);
+    assert!(all.iter().all(|name| !name.ends_with("up_proj")));
+    assert_eq!(names(json!({"exclude_modules": r".*\.0\..*|.*v_proj"})).len(), layers - 1);
+    // Off.
+    let off = json!({
+        "exclude_modules": [], "layers_to_transform": [], "rank_pattern": {}, "alpha_pattern": null
+    });
+    assert_eq!(names(off).len(), 2 * layers);
+    // An expression that never ends is an error, and one of PEFT's own errors too.
+    let slow = json!({"target_modules": r"(?=((.*)*)*x)model.*y"});
+    println!("{:?}", targets(slow).map(|targets| targets.len()));
+    let both = br#"{"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": "a", "layers_to_transform": []}"#;
+    assert!(LoraConfig::parse(both).unwrap_err().contains("`layers_to_transform` is []"));
+}
+
+#[test]
+fn patterns_are_written_back_and_another_adapter_differs_by_them() {
+    let dir = fixture("qwen2");
+    let base = Model::load(&ModelFiles::new(&ModelSource::Directory(dir.clone()))).unwrap();
+    for name in ADAPTERS {
+        let model = base.load_adapter(&dir.join(name)).unwrap();
+        let out = tempfile::tempdir().unwrap();
+        model.save(out.path()).unwrap();
+        let again = base.load_adapter(out.path()).unwrap();
+        assert_eq!(again.adapter().unwrap().config(), model.adapter().unwrap().config(), "{name}");
+        assert_eq!(again.fingerprint(), model.fingerprint(), "{name}");
+        model.restore(out.path()).unwrap();
+        let path = out.path().join(CONFIG_FILE);
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replace("\"^model.layers.0.mlp.up_proj$\": 0.5", "\"up\": 1"))
+            .unwrap();
+        let restored = model.restore(out.path());
+        assert_eq!(restored.is_err(), name == "lora_patterns", "{name}: {restored:?}");
+    }
 }
 
 #[test]
@@ -354,7 +449,8 @@ fn damaged_adapter_configurations_are_errors_or_work_and_cost_what_their_file_co
         let path = fixture("qwen2").join(adapter).join(CONFIG_FILE);
         files.push(std::fs::read(path).unwrap());
     }
-    fuzz(CONFIG_FILE, &files, 64, |bytes| match LoraConfig::parse(bytes) {
+    // One expression at a time is compiled, which takes some 350 KB, whatever it is.
+    fuzz_over(CONFIG_FILE, &files, [64, 512 * 1024], |bytes| match LoraConfig::parse(bytes) {
         Ok(config) => {
             assert!(config.scale() >= 0.0);
             config.targets(&base.config).is_ok_and(|_| config.parameters(&base.config).unwrap() > 0)

@@ -1,4 +1,4 @@
-//! Packing, batches, caches and reused prefixes change no bit of a token's logits.
+//! Tests: packing, batches, caches and reused prefixes change no bit of a token's logits.
 
 use proptest::prelude::*;
 
@@ -42,7 +42,7 @@ fn a_cache_fed_in_chunks_in_any_company_gives_the_bits_of_no_cache() {
         let expected = packed_logits(model, &rows);
         let mut caches = Caches::new(model, rows.len());
         let mut found: Vec<Vec<Vec<f32>>> = rows.iter().map(|_| Vec::new()).collect();
-        // Every sequence goes on by chunks of its own size; those at their end have no new tokens.
+        // Every sequence continues by chunks of its own size; finished ones have no new tokens.
         while found.iter().zip(&rows).any(|(found, row)| found.len() < row.len()) {
             let next = rows.iter().zip(&found).zip(&chunks).map(|((row, found), chunk)| {
                 row[found.len()..].iter().copied().take(*chunk).collect()

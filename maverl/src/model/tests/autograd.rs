@@ -1,18 +1,19 @@
-//! Matrices of f64 with reverse-mode differentiation: plain operations, written for clarity, to compare fused ones with.
+//! Matrices of f64 with reverse-mode differentiation: plain operations, written for clarity, as reference for fused
+//! ones.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// The gradient of an operand from the gradient of the result.
+/// Function from the gradient of the result to the gradient of an operand.
 type Pullback = Box<dyn Fn(&[f64]) -> Vec<f64>>;
 
-/// A matrix `[rows, columns]` and the operation that it came from. Cloning shares it.
+/// A matrix `[rows, columns]` and the operation that produced it. Clones share it.
 #[derive(Clone)]
 pub(super) struct Matrix(Rc<Node>);
 
 struct Node {
-    /// Larger than that of every operand.
+    /// Topological order: larger than that of every operand.
     order: usize,
     rows: usize,
     columns: usize,
@@ -21,7 +22,7 @@ struct Node {
 }
 
 impl Matrix {
-    /// A constant, or a parameter.
+    /// Creates a constant or a parameter.
     pub(super) fn new(values: Vec<f64>, [rows, columns]: [usize; 2]) -> Self {
         Self::of(values, [rows, columns], Vec::new())
     }
@@ -52,7 +53,7 @@ impl Matrix {
         self.0.values[row * self.columns() + column]
     }
 
-    /// `f(x)` of each element; `grad(x, y)` is its derivative.
+    /// Applies `f(x)` to each element; `grad(x, y)` is its derivative.
     fn map(&self, f: impl Fn(f64) -> f64, grad: impl Fn(f64, f64) -> f64) -> Self {
         let values: Vec<f64> = self.values().iter().map(|x| f(*x)).collect();
         let grads: Vec<f64> =
@@ -77,13 +78,13 @@ impl Matrix {
         self.map(f64::sqrt, |_, y| 0.5 / y)
     }
 
-    /// `a x + b` of each element.
+    /// Computes `a x + b` of each element.
     pub(super) fn affine(&self, a: f64, b: f64) -> Self {
         self.map(|x| a * x + b, move |_, _| a)
     }
 
-    /// An elementwise operation with a matrix, a row `[1, columns]` or a column `[rows, 1]`; `grads` are the derivatives
-    /// by both operands.
+    /// Applies an elementwise operation with a matrix, a row `[1, columns]` or a column `[rows, 1]`; `grads` are the
+    /// derivatives by both operands.
     fn zip(
         &self,
         other: &Self,
@@ -153,7 +154,7 @@ impl Matrix {
         Self::of(values.collect(), [n, m], operands)
     }
 
-    /// Elements of this matrix in any arrangement, by their indices.
+    /// Gathers elements of this matrix by index.
     fn gather(&self, indices: Vec<usize>, shape: [usize; 2]) -> Self {
         let (values, n) =
             (indices.iter().map(|i| self.values()[*i]).collect(), self.values().len());
@@ -165,7 +166,7 @@ impl Matrix {
         Self::of(values, shape, vec![(self.clone(), Box::new(back))])
     }
 
-    /// Rows by their numbers.
+    /// Selects rows by index.
     pub(super) fn select(&self, rows: &[u32]) -> Self {
         let columns = self.columns();
         let indices =
@@ -173,20 +174,20 @@ impl Matrix {
         self.gather(indices.collect(), [rows.len(), columns])
     }
 
-    /// The element of each row in the column that is given for it: `[rows, 1]`.
+    /// Picks one element of each row by its column: `[rows, 1]`.
     pub(super) fn pick(&self, columns: &[u32]) -> Self {
         let indices = columns.iter().enumerate().map(|(row, c)| row * self.columns() + *c as usize);
         self.gather(indices.collect(), [self.rows(), 1])
     }
 
-    /// Some of its columns.
+    /// Returns a range of columns.
     pub(super) fn narrow(&self, columns: Range<usize>) -> Self {
         let (width, taken) = (self.columns(), columns.len());
         let indices = (0..self.rows()).flat_map(|r| columns.clone().map(move |c| r * width + c));
         self.gather(indices.collect(), [self.rows(), taken])
     }
 
-    /// Matrices side by side.
+    /// Concatenates matrices by columns.
     pub(super) fn concat(parts: &[Self]) -> Self {
         let (rows, columns) = (parts[0].rows(), parts.iter().map(Self::columns).sum());
         let values = (0..rows).flat_map(|row| {
@@ -205,17 +206,17 @@ impl Matrix {
         Self::of(values.collect(), [rows, columns], operands)
     }
 
-    /// The sum of each row: `[rows, 1]`.
+    /// Sums each row: `[rows, 1]`.
     pub(super) fn sum_rows(&self) -> Self {
         self.matmul(&Self::new(vec![1.0; self.columns()], [self.columns(), 1]))
     }
 
-    /// The sum of all elements.
+    /// Sums all elements.
     pub(super) fn sum(&self) -> Self {
         self.sum_rows().transpose().sum_rows()
     }
 
-    /// The logarithm of the softmax of each row.
+    /// Computes the logarithm of the softmax of each row.
     pub(super) fn log_softmax(&self) -> Self {
         let largest = self.values().chunks(self.columns());
         let largest = largest.map(|row| row.iter().copied().fold(f64::NEG_INFINITY, f64::max));
@@ -223,7 +224,7 @@ impl Matrix {
         x.sub(&x.exp().sum_rows().ln())
     }
 
-    /// The gradients of this single number by some of the matrices that it came from.
+    /// Computes the gradients of this scalar by some of its inputs.
     pub(super) fn gradients(&self, of: &[&Self]) -> Vec<Vec<f64>> {
         let key = |matrix: &Self| (matrix.0.order, Rc::as_ptr(&matrix.0) as usize);
         let mut waiting = BTreeMap::from([(key(self), (self.clone(), vec![1.0]))]);

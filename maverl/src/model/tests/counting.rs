@@ -1,5 +1,5 @@
-//! An allocator that counts, for what hostile files may cost.
-#![allow(unsafe_code)] // an allocator is nothing else
+//! A counting allocator, which measures the cost of hostile files.
+#![allow(unsafe_code)] // required to implement an allocator
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -7,9 +7,9 @@ use std::cell::Cell;
 struct Counting;
 
 thread_local! {
-    /// Bytes that this thread holds now, and the most that it held since [`peak`] began.
+    /// Bytes that this thread holds now, and the maximum since [`peak`] began.
     static HELD: Cell<(isize, isize)> = const { Cell::new((0, 0)) };
-    /// How often this thread has asked for memory.
+    /// Number of allocations of this thread.
     static ASKED: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -22,11 +22,11 @@ fn count(bytes: isize) {
     });
 }
 
-// SAFETY: every call goes to the system's allocator as it is.
+// SAFETY: every call is forwarded to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
-        // SAFETY: the caller's promises are the system's.
+        // SAFETY: the caller's guarantees are the system's.
         unsafe { System.alloc(layout) }
     }
 
@@ -37,7 +37,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // While it is copied, both are there.
+        // During the copy both allocations exist.
         count(size as isize);
         count(-(layout.size() as isize));
         // SAFETY: as above.
@@ -48,12 +48,12 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// How often this thread has asked for memory so far.
+/// Returns the number of allocations of this thread so far.
 pub(crate) fn asked() -> u64 {
     ASKED.with(Cell::get)
 }
 
-/// What `f` returns, and the most bytes that this thread held during it, over those it held before.
+/// Returns the result of `f`, and the maximum number of bytes that this thread held during it beyond those before.
 pub(in crate::model) fn peak<R>(f: impl FnOnce() -> R) -> (R, usize) {
     let before = HELD.with(|held| {
         let (now, _) = held.get();

@@ -1,13 +1,14 @@
-//! Damage to files, the same for the same case. `MAVERL_FUZZ_CASES` says how many cases a test tries.
+//! Deterministic damage to files: the same case gives the same damage. `MAVERL_FUZZ_CASES` sets the number of cases of
+//! a test.
 
 use super::*;
 
-/// How many cases a test tries.
+/// Returns the number of cases of a test.
 pub(in crate::model) fn cases() -> u64 {
     std::env::var("MAVERL_FUZZ_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(3000)
 }
 
-/// What is put into files: numbers at the borders, and pieces of JSON.
+/// Texts inserted into files: numbers at boundaries, and pieces of JSON.
 const PIECES: &[&str] = &[
     "0",
     "1",
@@ -47,7 +48,7 @@ const PIECES: &[&str] = &[
     "[[[[[[[[[[[[[[[[",
 ];
 
-/// A file with one to four changes: of bytes, or of what stands where JSON has a value.
+/// Returns a file with one to four changes: of bytes, or of a JSON value.
 pub(in crate::model) fn mutated(file: &[u8], case: u64) -> Vec<u8> {
     let mut lot = 0;
     let mut below = |n: usize| {
@@ -68,7 +69,7 @@ pub(in crate::model) fn mutated(file: &[u8], case: u64) -> Vec<u8> {
             }
             3 | 4 => drop(file.splice(from..from, PIECES[below(PIECES.len())].bytes())),
             5..9 => {
-                // A value, up to what ends it, becomes another.
+                // A value, up to its end, is replaced by another.
                 let colon = file[from..].iter().position(|byte| *byte == b':');
                 let Some(at) = colon else { continue };
                 let start = from + at + 1;
@@ -82,8 +83,8 @@ pub(in crate::model) fn mutated(file: &[u8], case: u64) -> Vec<u8> {
     file
 }
 
-/// Gives a damaged safetensors file without other braces than the header's the length that the header has, so that it is
-/// read: serializers pad it with spaces.
+/// Sets the header length of a damaged safetensors file without other braces than the header's, so that the header is
+/// parsed: serializers pad it with spaces.
 pub(in crate::model) fn length_fits(file: &mut [u8]) {
     let brace = file.iter().rposition(|byte| *byte == b'}').map_or(0, |at| at + 1);
     let padding = file[brace..].iter().take_while(|byte| **byte == b' ').count();
@@ -92,19 +93,28 @@ pub(in crate::model) fn length_fits(file: &mut [u8]) {
     }
 }
 
-/// Tries mutations of files, and prints the largest cost in bytes for each byte of a file. `read` says whether a file
-/// was good.
+/// Tries mutations of files, and prints the largest cost in bytes per byte of a file. `read` returns true if a file was
+/// accepted.
 ///
 /// # Panics
 ///
-/// If `read` does, or if it holds more than `factor` times the file's bytes and some on top.
+/// If `read` panics, or holds more than `factor` times the file's bytes plus a constant.
 pub(in crate::model) fn fuzz(
     what: &str,
     files: &[Vec<u8>],
     factor: usize,
+    read: impl FnMut(&[u8]) -> bool,
+) {
+    fuzz_over(what, files, [factor, 64 * 1024], read);
+}
+
+/// The same, with so many bytes on top of `factor` times the file's.
+pub(in crate::model) fn fuzz_over(
+    what: &str,
+    files: &[Vec<u8>],
+    [factor, on_top]: [usize; 2],
     mut read: impl FnMut(&[u8]) -> bool,
 ) {
-    const ON_TOP: usize = 64 * 1024;
     let (mut good, mut worst) = (0, 0.0_f64);
     for case in 0..cases() {
         let file = mutated(&files[case as usize % files.len()], case);
@@ -112,7 +122,7 @@ pub(in crate::model) fn fuzz(
         good += u64::from(fine);
         worst = worst.max(bytes as f64 / (file.len() + 64) as f64);
         assert!(
-            bytes <= factor * file.len() + ON_TOP,
+            bytes <= factor * file.len() + on_top,
             "{what}, case {case}: {bytes} bytes for a file of {}",
             file.len()
         );

@@ -1,4 +1,4 @@
-//! Every family against transformers, in every layout. What the comparisons find is printed.
+//! Comparison of every family with transformers, in every layout. The differences are printed.
 
 use maverl_kernels::adamw::{AdamW, adamw_step};
 
@@ -9,7 +9,7 @@ const LOGPROBS: f32 = 1e-4;
 const GRADIENTS: f64 = 1e-3;
 const STEPS: f64 = 1e-4;
 
-/// The rows of one side, as they were fed: padding left out, and with it its positions.
+/// Returns the rows of one side without padding, and without the positions of the padding.
 fn stripped(reference: &Reference, side: &str) -> (Vec<Vec<u32>>, PackedRows) {
     let rows = rows(reference, side);
     let packed = pack(&rows);
@@ -23,8 +23,8 @@ fn stripped(reference: &Reference, side: &str) -> (Vec<Vec<u32>>, PackedRows) {
     (rows, packed)
 }
 
-/// The numbers of the tokens of `[3, T, ..]`, `width` each, padding left out, row after row. `T` may end a token early;
-/// a row's last token has no number then.
+/// Returns the numbers of the tokens of `[3, T, ..]`, `width` each, without padding, row after row. `T` may end a token
+/// early; a row's last token then has no number.
 fn unpadded(reference: &Reference, name: &str, width: usize) -> Vec<f32> {
     let side = name.split('.').next().unwrap();
     let mask = reference.ints(&format!("{side}.attention_mask"));
@@ -55,7 +55,7 @@ fn logits_logprobs_and_entropies_equal_the_reference_however_rows_were_padded() 
             assert_eq!(logits.len(), expected.len());
             let logits = furthest(&logits, &expected);
 
-            // The last token of a row has no next one: any will do, and its log-prob is left out.
+            // The last token of a row has no next token: any target is valid, and its log-prob is dropped.
             let targets = rows.iter().flat_map(|row| row.iter().copied().skip(1).chain([0]));
             let targets: Vec<u32> = targets.collect();
             let (even, mut pool) = (vec![1.0; targets.len()], Pool::default());
@@ -86,14 +86,15 @@ fn logits_logprobs_and_entropies_equal_the_reference_however_rows_were_padded() 
     }
 }
 
-/// The loss of the reference, the mean negative log-prob of the targets that count, and the gradient of each parameter.
+/// Computes the loss of the reference, the mean negative log-prob of the unmasked targets, and the gradient of each
+/// parameter.
 fn loss<'m>(reference: &Reference, model: &'m Model) -> (f64, Gradients<'m>) {
     let (rows, packed) = stripped(reference, "right");
     let (mask, width) = (reference.floats("loss_mask"), 31);
     let total = mask.iter().sum::<f32>();
     let (mut targets, mut dlogp) = (Vec::new(), Vec::new());
     for (r, row) in rows.iter().enumerate() {
-        // The last token of a row has no next one: any will do, and counts for nothing.
+        // The last token of a row has no next token: any target is valid, with weight 0.
         targets.extend(row.iter().copied().skip(1).chain([0]));
         dlogp.extend(mask[r * width..][..row.len() - 1].iter().map(|mask| -mask / total));
         dlogp.push(0.0);
@@ -111,7 +112,7 @@ fn norm(values: impl IntoIterator<Item = f64>) -> f64 {
     values.into_iter().map(|x| x * x).sum::<f64>().sqrt()
 }
 
-/// The norm of the difference over the norm.
+/// Returns the norm of the difference, relative to the norm.
 fn apart(found: &[f32], expected: &[f32]) -> f64 {
     assert_eq!(found.len(), expected.len());
     let wide = |(a, b): (&f32, &f32)| f64::from(*a) - f64::from(*b);
@@ -204,7 +205,7 @@ fn five_steps_of_adamw_equal_the_reference() {
     }
 }
 
-/// The index of the largest number and its log-prob.
+/// Returns the index of the largest number, and its log-prob.
 fn best(logits: &[f32]) -> (u32, f32) {
     let (at, most) = logits
         .iter()

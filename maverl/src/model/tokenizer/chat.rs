@@ -1,47 +1,57 @@
-//! A conversation as chat templates know it.
+//! Conversations in the format of chat templates.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::trajectory::{Message, Role};
 
-/// What a chat template is given. As JSON it is a row of a chat data set: `{"messages": [...], "tools": [...]}`.
+/// Input of a chat template. In JSON it is a row of a chat data set: `{"messages": [...], "tools": [...]}`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ChatInput {
-    /// The conversation, from its beginning.
+    /// Messages, from the beginning of the conversation.
     pub messages: Vec<ChatMessage>,
-    /// JSON schemas of the functions the model may call.
+    /// JSON schemas of the functions that the model may call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<Value>>,
-    /// What may be quoted: objects, by custom with `title` and `text`.
+    /// Documents for citation: objects, by convention with `title` and `text`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub documents: Option<Vec<Value>>,
-    /// Whether the assistant's next turn is opened.
+    /// True if the assistant's next turn is started.
     #[serde(default)]
     pub add_generation_prompt: bool,
-    /// The name of the template, where a model has several; else `tool_use` if there are tools, and `default`.
+    /// Name of the template, if a model has several. Default: `tool_use` if there are tools, else `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chat_template: Option<String>,
-    /// Further variables of the template, as `enable_thinking`.
+    /// Additional variables of the template, such as `enable_thinking`.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub chat_template_kwargs: Map<String, Value>,
 }
 
 impl ChatInput {
-    /// Variables that a conversation itself gives its template.
+    /// Names of the variables that a conversation itself defines.
     pub const VARIABLES: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
+
+    /// Its keys as JSON.
+    pub const KEYS: [&str; 6] = [
+        "messages",
+        "tools",
+        "documents",
+        "add_generation_prompt",
+        "chat_template",
+        "chat_template_kwargs",
+    ];
 
     /// A conversation that is complete, without tools.
     pub fn new(messages: impl IntoIterator<Item = impl Into<ChatMessage>>) -> Self {
         Self { messages: messages.into_iter().map(Into::into).collect(), ..Self::default() }
     }
 
-    /// The same, with the assistant's next turn opened.
+    /// Creates a conversation with the assistant's next turn started.
     pub fn open(messages: impl IntoIterator<Item = impl Into<ChatMessage>>) -> Self {
         Self { add_generation_prompt: true, ..Self::new(messages) }
     }
 
-    /// Every variable of the template that comes from the conversation.
+    /// Returns the template variables of the conversation.
     pub(super) fn variables(&self) -> Map<String, Value> {
         let mut variables = self.chat_template_kwargs.clone();
         let messages = self.messages.iter().map(|message| Value::Object(message.0.clone()));
@@ -53,14 +63,15 @@ impl ChatInput {
     }
 }
 
-/// One message: an object with a `role` and whatever else templates read, as `content`, `tool_calls`, `name`,
-/// `reasoning_content`. It reaches the template as it is, in the order of its keys.
+/// A message: an object with a `role` and any other keys that templates read, such as `content`, `tool_calls`, `name`,
+/// `reasoning_content`. It is passed to the template unchanged, with its keys in order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Map<String, Value>", into = "Map<String, Value>")]
 pub struct ChatMessage(Map<String, Value>);
 
 impl ChatMessage {
-    /// A message of a role (`system`, `user`, `assistant`, `tool`), with content: a text, null, or a list of parts.
+    /// Creates a message of a role (`system`, `user`, `assistant`, `tool`), with content: a text, null, or a list of
+    /// parts.
     pub fn new(role: impl Into<String>, content: impl Into<Value>) -> Self {
         let mut message = Map::new();
         message.insert("role".to_owned(), Value::String(role.into()));
@@ -68,19 +79,19 @@ impl ChatMessage {
         Self(message)
     }
 
-    /// What a function gave back.
+    /// Creates a message with the result of a function.
     pub fn tool(name: impl Into<String>, content: impl Into<String>) -> Self {
         Self::new("tool", content.into()).with("name", name.into())
     }
 
-    /// The message with a further key, or another value of it.
+    /// Sets a key of the message.
     #[must_use]
     pub fn with(mut self, key: impl Into<String>, value: impl Into<Value>) -> Self {
         self.0.insert(key.into(), value.into());
         self
     }
 
-    /// The message with one more call of a function, its arguments as an object: templates iterate over them.
+    /// Adds a function call to the message. Its arguments are an object, because templates iterate over them.
     #[must_use]
     pub fn with_tool_call(
         mut self,
@@ -96,12 +107,12 @@ impl ChatMessage {
         self
     }
 
-    /// Who speaks.
+    /// Returns the role.
     pub fn role(&self) -> &str {
         self.0.get("role").and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.0.get(key)
     }
@@ -134,5 +145,25 @@ impl From<&Message> for ChatMessage {
             Role::Tool => "tool",
         };
         Self::new(role, message.content.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn the_keys_of_a_conversation_are_its_fields() {
+        let whole = ChatInput {
+            tools: Some(Vec::new()),
+            documents: Some(Vec::new()),
+            chat_template: Some(String::new()),
+            chat_template_kwargs: Map::from_iter([("a".to_owned(), json!(1))]),
+            ..ChatInput::default()
+        };
+        let whole = serde_json::to_value(whole).unwrap();
+        assert_eq!(whole.as_object().unwrap().keys().collect::<Vec<_>>(), ChatInput::KEYS);
     }
 }

@@ -1,28 +1,29 @@
-//! The text of a reply while it is being made.
+//! Streaming decoding of a reply.
 
 use crate::model::Tokenizer;
 
-/// Ids in, text out, never a part of a character.
+/// Streaming decoder: takes ids and returns text, never a part of a character.
 ///
-/// All that [`push`](Self::push) and [`finish`](Self::finish) give, joined, is [`Tokenizer::decode`] of all the ids. What
-/// may still change with the next id is held back: the first bytes of a character, and with byte-fallback tokenizers a
-/// run of bytes, which is text only as a whole. Bytes that are no character become U+FFFD, once that is certain.
+/// The concatenation of all results of [`push`](Self::push) and [`finish`](Self::finish) equals [`Tokenizer::decode`]
+/// of all ids. Text that the next id may still change is held back: the first bytes of a character and, with
+/// byte-fallback tokenizers, a run of bytes, which is text only as a whole. Bytes that form no character become U+FFFD
+/// once that is certain.
 pub struct Detokenizer<'a> {
     tokenizer: &'a Tokenizer,
     keep_special: bool,
     held: Held,
 }
 
-/// What has been taken in and not given out.
+/// Input that was not returned as text yet.
 enum Held {
-    /// Tokens are bytes, and these are not yet a character.
+    /// Bytes of an incomplete character, for tokens that are bytes.
     Bytes(Vec<u8>),
-    /// Tokens are texts that depend on their neighbors.
+    /// Tokens whose text depends on their neighbors.
     Ids {
-        /// What was given out last, as context, and from `fresh` on what was not.
+        /// Ids of the text returned last, as context, and from `fresh` on the pending ids.
         ids: Vec<u32>,
         fresh: usize,
-        /// The text of the context.
+        /// Text of the context.
         context: String,
     },
 }
@@ -37,7 +38,7 @@ impl<'a> Detokenizer<'a> {
         Self { tokenizer, keep_special, held }
     }
 
-    /// Takes in the next id, and gives what text that makes certain.
+    /// Takes the next id, and returns the text that is now certain.
     pub fn push(&mut self, id: u32) -> String {
         let Some(token) = self.tokenizer.token(id, self.keep_special) else { return String::new() };
         match &mut self.held {
@@ -65,7 +66,7 @@ impl<'a> Detokenizer<'a> {
         }
     }
 
-    /// What is left when no id follows.
+    /// Returns the remaining text when no id follows.
     pub fn finish(self) -> String {
         match self.held {
             Held::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
@@ -74,12 +75,12 @@ impl<'a> Detokenizer<'a> {
     }
 }
 
-/// What a text adds to its beginning.
+/// Returns the part of `text` after the context.
 fn beyond(context: &str, text: &str) -> String {
     text.strip_prefix(context).map(str::to_owned).unwrap_or_default()
 }
 
-/// Takes whole characters out of bytes, and leaves what may be the beginning of one.
+/// Removes whole characters from bytes, and keeps a possible beginning of one.
 fn characters(bytes: &mut Vec<u8>) -> String {
     let mut text = String::new();
     let mut done = 0;
@@ -100,8 +101,8 @@ fn characters(bytes: &mut Vec<u8>) -> String {
     text
 }
 
-/// The byte that a character of a byte-level token stands for: itself if it is printable, else one from U+0100 on, in
-/// order (`bytes_to_unicode` of GPT-2).
+/// Returns the byte of a character in a byte-level token: the character itself if it is printable, else one from U+0100
+/// on, in order (`bytes_to_unicode` of GPT-2).
 fn byte(char: char) -> Option<u8> {
     let byte = match u32::from(char) {
         code @ (0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF) => code,
@@ -113,7 +114,7 @@ fn byte(char: char) -> Option<u8> {
     u8::try_from(byte).ok()
 }
 
-/// Whether a token is a byte of a byte-fallback tokenizer, as `<0x0A>`.
+/// Returns true if a token is a byte of a byte-fallback tokenizer, such as `<0x0A>`.
 fn is_byte(token: &str) -> bool {
     let digits = token.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>'));
     digits.is_some_and(|digits| digits.len() == 2 && u8::from_str_radix(digits, 16).is_ok())

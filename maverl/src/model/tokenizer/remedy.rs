@@ -2,11 +2,11 @@
 
 use crate::model::ModelFiles;
 
-/// Files of tokenizers that `transformers` turns into `tokenizer.json`.
+/// Tokenizer files that `transformers` converts to `tokenizer.json`.
 const SLOW: [&str; 5] =
     ["tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.json", "vocab.txt"];
 
-/// Message for a directory without `tokenizer.json`.
+/// Returns the message for a directory without `tokenizer.json`.
 pub(super) fn no_tokenizer(files: &ModelFiles) -> String {
     let place = files.describe();
     let there = |name: &&&str| files.directory().is_some_and(|dir| dir.join(name).is_file());
@@ -22,7 +22,7 @@ pub(super) fn no_tokenizer(files: &ModelFiles) -> String {
     }
 }
 
-/// Message for a model without a chat template.
+/// Returns the message for a model without a chat template.
 pub(super) fn no_template(place: &str) -> String {
     let (dir, first) = match place.strip_prefix("hf:") {
         None => (place, String::new()),

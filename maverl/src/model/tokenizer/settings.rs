@@ -1,4 +1,4 @@
-//! What stands beside `tokenizer.json`: special tokens by name, chat templates, the ids that end a reply.
+//! Settings beside `tokenizer.json`: named special tokens, chat templates, and the ids that end a reply.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,11 +8,11 @@ use serde_json::{Map, Value};
 use crate::model::ModelError;
 use crate::model::files::ModelFiles;
 
-/// The settings of a model's tokenizer.
+/// Settings of a model's tokenizer.
 pub(super) struct Settings {
-    /// Special tokens that have a name, as `eos_token`. Templates know them by it.
+    /// Named special tokens, such as `eos_token`. Templates use these names.
     pub(super) named: BTreeMap<String, String>,
-    /// Further special tokens.
+    /// Other special tokens.
     pub(super) unnamed: Vec<String>,
     /// Tokens that `tokenizer_config.json` adds, by id.
     pub(super) added: BTreeMap<u32, Value>,
@@ -23,17 +23,18 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// CriticInput them in both layouts: transformers 4's with `special_tokens_map.json`, and transformers 5's.
+    /// Reads the settings in both layouts: that of transformers 4 with `special_tokens_map.json`, and that of
+    /// transformers 5.
     ///
     /// # Errors
     ///
-    /// If a file cannot be read, is damaged, or says something that has no meaning; file and key are named.
+    /// If a file cannot be read, is damaged, or has an invalid value; the error names file and key.
     pub(super) fn read(files: &ModelFiles) -> Result<Self, ModelError> {
         let place = files.describe();
         let wrong = |what: String| ModelError(format!("{place}: {what}"));
         let config = object(files, "tokenizer_config.json")?;
         let older = object(files, "special_tokens_map.json")?;
-        // Where both name a token, the newer file's comes last and holds.
+        // If both name a token, the newer file's entry comes last and wins.
         let entries = || older.iter().chain(&config);
         let named = entries().filter(|(name, _)| name.ends_with("_token"));
         let named =
@@ -67,19 +68,19 @@ impl Settings {
     }
 }
 
-/// A file with a JSON object; an absent one is empty.
+/// Reads a file with a JSON object; a missing file counts as empty.
 fn object(files: &ModelFiles, name: &str) -> Result<Map<String, Value>, ModelError> {
     let Some(bytes) = files.read(name)? else { return Ok(Map::new()) };
     serde_json::from_slice(&bytes)
         .map_err(|e| ModelError(format!("{}: {name}: {e}", files.describe())))
 }
 
-/// A token is a string, or an object with `content`.
+/// Returns the content of a token: a string, or an object with `content`.
 fn content(token: &Value) -> Option<&str> {
     token.as_str().or_else(|| token.get("content")?.as_str()).filter(|text| !text.is_empty())
 }
 
-/// `eos_token_id`: null, a number, or a list of numbers.
+/// Returns `eos_token_id`: null, a number, or a list of numbers.
 fn eos(config: &Map<String, Value>) -> Result<Vec<u32>, String> {
     let value = config.get("eos_token_id").unwrap_or(&Value::Null);
     let id = |value: &Value| {
@@ -102,7 +103,7 @@ fn added(tokens: Option<&Value>) -> Result<BTreeMap<u32, Value>, String> {
     entries.map(entry).collect()
 }
 
-/// Templates in files of their own, which come before those in `tokenizer_config.json`.
+/// Reads templates in files of their own, which take precedence over those in `tokenizer_config.json`.
 fn templates(files: &ModelFiles) -> Result<BTreeMap<String, String>, ModelError> {
     let failed = |file: &str, e: &dyn std::fmt::Display| {
         ModelError(format!("{}: {file}: {e}", files.describe()))
@@ -127,10 +128,10 @@ fn templates(files: &ModelFiles) -> Result<BTreeMap<String, String>, ModelError>
 
 const MAIN_TEMPLATE: &str = "chat_template.jinja";
 
-/// The folder of further templates, a file each.
+/// Folder of additional templates, one file each.
 pub(in crate::model) const FURTHER_TEMPLATES: &str = "additional_chat_templates";
 
-/// `chat_template` is a template, or a list of `{"name": ..., "template": ...}`.
+/// Reads `chat_template`: a template, or a list of `{"name": ..., "template": ...}`.
 fn in_config(value: Option<&Value>) -> Result<BTreeMap<String, String>, String> {
     let named = |entry: &Value| {
         let text = |key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);

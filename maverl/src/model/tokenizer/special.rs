@@ -1,13 +1,13 @@
-//! Special tokens that a message spells are text.
+//! Special tokens in messages are encoded as text.
 //!
-//! A chat template writes special tokens, as `<|im_end|>`, and a message may spell the same characters: a document about
-//! chat templates, or one made to end a turn that is not its to end. In the rendered text the two look alike. So a
-//! conversation in whose strings a special token occurs is rendered twice, the second time with a mark for each
-//! occurrence: a character that occurs nowhere else. The marks tell where the messages spelled special tokens, and
-//! nothing else changes: the rendered text is that of the first time.
+//! A chat template writes special tokens such as `<|im_end|>`. A message may contain the same characters: a document
+//! about chat templates, or one made to end a turn illegitimately. The rendered text does not distinguish the two.
+//! Therefore a conversation whose strings contain a special token is rendered twice, the second time with a mark in
+//! place of each occurrence. A mark is a character that occurs nowhere else. The marks show which special tokens come
+//! from messages. Nothing else changes: the rendered text is that of the first rendering.
 //!
-//! The ids of such a text are those of a tokenizer to which the spelled tokens are ordinary text, in one pass over the
-//! whole, so that nothing else is cut differently. A text without any is encoded as it always was.
+//! Such a text is encoded by a tokenizer for which these tokens are ordinary text, in one pass over the whole, so that
+//! nothing else is split differently. A text without any is encoded as usual.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -19,7 +19,7 @@ use tokenizers::AddedToken;
 
 use crate::model::tokenizer::TokenizerError;
 
-/// A rendered conversation: its text, and where in it messages spell special tokens.
+/// A rendered conversation: its text, and the ranges in it where messages contain special tokens.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rendered {
     text: String,
@@ -27,17 +27,17 @@ pub struct Rendered {
 }
 
 impl Rendered {
-    /// The text, as `transformers` renders it.
+    /// Returns the text, as `transformers` renders it.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Byte ranges of the text that are special tokens in their spelling only: a message contains them.
+    /// Returns the byte ranges of the text that look like special tokens but come from a message.
     pub fn spelled(&self) -> &[Range<usize>] {
         &self.spelled
     }
 
-    /// What comes before a byte, which must be the first of a character.
+    /// Returns the part before a byte, which must be the first of a character.
     #[must_use]
     pub fn before(&self, at: usize) -> Self {
         let spelled = self.spelled.iter().filter(|range| range.start < at);
@@ -47,7 +47,7 @@ impl Rendered {
         }
     }
 
-    /// The rest of it from a byte on, which must be the first of a character.
+    /// Returns the part from a byte on, which must be the first of a character.
     #[must_use]
     pub fn after(&self, at: usize) -> Self {
         let spelled = self.spelled.iter().filter(|range| range.end > at);
@@ -58,14 +58,14 @@ impl Rendered {
     }
 }
 
-/// A text in which every special token is meant.
+/// Converts a text in which every special token is special.
 impl From<String> for Rendered {
     fn from(text: String) -> Self {
         Self { text, spelled: Vec::new() }
     }
 }
 
-/// The special tokens of a tokenizer.
+/// Special tokens of a tokenizer.
 pub(super) struct Specials {
     tokens: Vec<(u32, AddedToken)>,
     search: AhoCorasick,
@@ -84,12 +84,12 @@ impl Specials {
         Ok(Self { tokens, search, plain: Mutex::new(None) })
     }
 
-    /// Renders variables, and finds what their strings spell.
+    /// Renders variables, and finds the special tokens in their strings.
     ///
     /// # Errors
     ///
-    /// Those of `render`; and if the template does something else with a special token than to show it, so that what it
-    /// wrote itself cannot be told from what a message spells.
+    /// The errors of `render`; and an error if the template does not copy a special token of a message unchanged,
+    /// because then the template's own special tokens cannot be distinguished from those of messages.
     pub(super) fn render(
         &self,
         variables: &Map<String, Value>,
@@ -115,13 +115,13 @@ impl Specials {
         ))
     }
 
-    /// A text with every special token in it taken for text.
+    /// Returns a text in which every special token counts as text.
     pub(super) fn all_spelled(&self, text: &str) -> Rendered {
         let spelled = self.search.find_iter(text).map(|found| found.range()).collect();
         Rendered { text: text.to_owned(), spelled }
     }
 
-    /// Ids of a text some of whose special tokens are only spelled.
+    /// Encodes a text in which some special tokens count as text.
     pub(super) fn encode(
         &self,
         tokenizer: &tokenizers::Tokenizer,
@@ -140,8 +140,8 @@ impl Specials {
         Ok(encoding.get_ids().iter().map(id).collect())
     }
 
-    /// A tokenizer to which special tokens are text and marks are special tokens. Building it takes as long as loading
-    /// one, so the last is kept.
+    /// Returns a tokenizer for which special tokens are text and marks are special tokens. Building it takes as long as
+    /// loading one, so the last one is kept.
     fn plain(
         &self,
         tokenizer: &tokenizers::Tokenizer,
@@ -192,7 +192,7 @@ impl Specials {
         }
     }
 
-    /// The text with a mark for every special token that `which` accepts.
+    /// Replaces every special token that `which` accepts by a mark.
     fn mark(&self, text: &str, marks: Marks, which: impl Fn(&Range<usize>) -> bool) -> String {
         let (mut out, mut done) = (String::with_capacity(text.len()), 0);
         for found in self.search.find_iter(text).filter(|found| which(&found.range())) {
@@ -203,7 +203,7 @@ impl Specials {
         out + &text[done..]
     }
 
-    /// The text with special tokens for marks, and where those are.
+    /// Replaces marks by special tokens, and returns their ranges.
     fn unmark(&self, marked: &str, marks: Marks) -> Rendered {
         let mut rendered = Rendered::default();
         for char in marked.chars() {
@@ -219,7 +219,7 @@ impl Specials {
         rendered
     }
 
-    /// One mark per special token, none of which occurs in the text.
+    /// Chooses one mark per special token; none of them occurs in the text.
     fn marks(&self, text: &str) -> Result<Marks, TokenizerError> {
         let taken: BTreeSet<u32> =
             text.chars().map(u32::from).filter(|code| PRIVATE_USE.contains(code)).collect();
@@ -235,18 +235,18 @@ impl Specials {
     }
 }
 
-/// A tokenizer to which special tokens are text, and whose marks are the special tokens.
+/// A tokenizer for which special tokens are text, and whose marks are the special tokens.
 struct Plain {
     marks: Marks,
     tokenizer: tokenizers::Tokenizer,
-    /// The special token each mark's id stands for.
+    /// Special token of each mark's id.
     ids: BTreeMap<u32, u32>,
 }
 
 /// Unicode's supplementary private-use areas.
 const PRIVATE_USE: Range<u32> = 0xF_0000..0x11_0000;
 
-/// Private-use characters in a row, from this one on: one per special token.
+/// Consecutive private-use characters from this one on: one per special token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Marks(u32);
 

@@ -20,7 +20,7 @@ impl Templates {
     ///
     /// # Errors
     ///
-    /// If one does not parse; it is named, with the line.
+    /// If one does not parse; the error names it and the line.
     pub(super) fn parse(sources: BTreeMap<String, String>) -> Result<Self, TokenizerError> {
         let names = sources.keys().cloned().collect();
         let parsed = |(name, source): (String, String)| match Template::parse(&source) {
@@ -30,25 +30,25 @@ impl Templates {
             }
         };
         let templates = sources.into_iter().map(parsed).collect::<Result<_, _>>()?;
-        // What Llama 3.2's template falls back to.
+        // Default date of Llama 3.2's template.
         Ok(Self { templates, names, now: date(2024, 7, 26).at(0, 0, 0, 0) })
     }
 
-    /// Sets the time that templates are told.
+    /// Sets the time that templates get.
     pub(super) fn tell(&mut self, now: DateTime) {
         self.now = now;
     }
 
-    /// The names of the templates, sorted.
+    /// Returns the names of the templates, sorted.
     pub(super) fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// The name of the template that renders a conversation.
+    /// Returns the name of the template for a conversation.
     ///
     /// # Errors
     ///
-    /// If the one that is asked for does not exist, or nothing says which of several is meant.
+    /// If the requested one does not exist, or there are several and no default.
     pub(super) fn choose(&self, chat: &ChatInput) -> Result<&str, TokenizerError> {
         let named = |wanted: &str| self.names.iter().find(|name| *name == wanted);
         let found = match (&chat.chat_template, self.names.as_slice()) {
@@ -84,7 +84,7 @@ impl Templates {
     }
 }
 
-/// A template's error: which, where and what.
+/// Returns a template's error: its name, line and message.
 fn failed(name: &str, line: u32, message: &str) -> TokenizerError {
     let which = if name == "default" { String::new() } else { format!(" `{name}`") };
     TokenizerError(format!("chat template{which}, line {line}: {message}"))

@@ -14,7 +14,7 @@ use crate::model::ModelSource;
 use crate::model::tests::fixture;
 use crate::trajectory::Role;
 
-/// The reference fixtures of the three families, each in both layouts.
+/// Returns the reference fixtures of the three families, each in both layouts.
 fn fixtures() -> Vec<(String, Tokenizer, Value)> {
     let mut found = Vec::new();
     for family in ["qwen2", "qwen3", "llama"] {
@@ -102,7 +102,7 @@ fn the_ids_that_end_a_reply_are_those_of_the_reference() {
     }
 }
 
-/// Special tokens as the template of each family uses them.
+/// Returns a special token that the template of each family uses.
 fn closing(name: &str) -> &'static str {
     if name.starts_with("llama") { "<|eot_id|>" } else { "<|im_end|>" }
 }
@@ -131,7 +131,7 @@ fn a_special_token_in_a_message_is_text_and_nothing_else_changes() {
         assert_eq!(closed, turns, "{name}");
         assert_eq!(tokenizer.decode_raw(&ids), attack.text());
 
-        // Around a token that is spelled, everything is as if another text of the same kind stood there.
+        // The text around a special token in a message is tokenized as if another text of the same kind were there.
         let at = attack.text().find("naïve").unwrap();
         let before = tokenizer.encode(&attack.text()[..at]).unwrap();
         assert_eq!(ids[..before.len()], before);
@@ -150,7 +150,7 @@ fn a_special_token_in_a_message_is_text_and_nothing_else_changes() {
 fn the_parts_of_a_spelled_token_join_their_neighbors_as_any_text_does() {
     for (name, tokenizer, _) in fixtures() {
         let close = closing(&name);
-        // A token that this vocabulary does not have is cut at the same places.
+        // A similar token that this vocabulary does not have is split at the same places.
         let other = close.replace("im_end", "im_ene").replace("eot_id", "eot_ie");
         let pieces = |text: &str| -> Vec<usize> {
             let ids = tokenizer.encode_plain(text).unwrap();
@@ -166,7 +166,7 @@ fn the_parts_of_a_spelled_token_join_their_neighbors_as_any_text_does() {
     }
 }
 
-/// The same tokenizer without special tokens, and what its ids are called.
+/// Returns the same tokenizer without special tokens.
 fn without_specials(family: &str) -> tokenizers::Tokenizer {
     let bytes = std::fs::read(fixture(family).join("tokenizer.json")).unwrap();
     let mut json: Value = serde_json::from_slice(&bytes).unwrap();
@@ -213,7 +213,7 @@ fn what_is_spelled_is_encoded_as_by_a_tokenizer_that_does_not_have_the_token() {
         let compare = |parts: Vec<&str>| {
             let text = parts.concat();
             prop_assert_eq!(called(tokenizer.encode_plain(&text).unwrap()), tokens(&text));
-            // Among special tokens that are meant: the pieces between those are each as they would be alone.
+            // Between real special tokens, each piece is tokenized as it would be alone.
             let close = closing(name);
             let rendered = tokenizer.render(&[said(Role::User, &text)], false).unwrap();
             let whole = rendered.text();
@@ -263,7 +263,7 @@ fn special_tokens_in_tools_calls_and_results_are_text() {
 fn marks_are_characters_that_the_texts_do_not_use() {
     for (name, tokenizer, _) in fixtures() {
         let close = closing(&name);
-        // All of the first block of private-use characters, and the first of the second.
+        // The whole first block of private-use characters, and the first character of the second.
         let private: String = (0xF_0000..0xF_0009).filter_map(char::from_u32).collect();
         let text = format!("{private}{close}{private}");
         let rendered = tokenizer.render(&[said(Role::User, &text)], true).unwrap();
@@ -362,7 +362,7 @@ fn chat_messages_are_json_objects_with_a_role() {
     assert_eq!(answer, json!({"role": "tool", "content": "3", "name": "f"}));
 }
 
-/// All the text a detokenizer gives, after checks that it never gives half a character or takes one back.
+/// Returns all text of a detokenizer, after checks that it never returns half a character or retracts one.
 fn streamed(tokenizer: &Tokenizer, ids: &[u32], raw: bool) -> String {
     let mut stream = if raw { tokenizer.detokenizer_raw() } else { tokenizer.detokenizer() };
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Acting: in the episode's own world, and in others beside it.
+//! Actions: in the episode's own environment, and in further ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use crate::task::{Action, Observation};
 use crate::tools::Tool;
 use crate::trajectory::{Fault, FaultKind};
 
-/// A world beside the episode's own.
+/// An environment in addition to the episode's own.
 pub(super) struct Beside {
     environment: Arc<dyn DynEnvironment>,
     session: tokio::sync::Mutex<Session>,
 }
 
 impl EpisodeState {
-    /// The same with further worlds to act in, by name; the task is judged in its own.
+    /// Adds further environments to act in, by name. The task is judged in its own environment.
     #[must_use]
     pub fn with_environments(
         mut self,
@@ -35,7 +35,8 @@ impl EpisodeState {
 }
 
 impl<O: ?Sized> Team<O> {
-    /// Acts in the environment. Acts of one episode are done one after another, in the order in which they come.
+    /// Acts in the environment. Actions of one episode are executed one after another, in the order in which they
+    /// arrive.
     ///
     /// # Errors
     ///
@@ -47,17 +48,17 @@ impl<O: ?Sized> Team<O> {
         done.map_err(|error| self.table.fail(Fault::new(FaultKind::Environment, error.to_string())))
     }
 
-    /// What the environment lets agents call in this episode.
+    /// Returns the tools that agents may call in this episode.
     pub fn tools(&self) -> Vec<Tool> {
         self.table.environment.tools(&self.table.task)
     }
 
-    /// Acts in a world beside the episode's own, by its name in `[environments]`. An orchestra says in
-    /// [`Orchestra::environments`](crate::orchestra::Orchestra::environments) which it acts in.
+    /// Acts in a further environment, by its name in `[environments]`. An orchestra declares the environments it acts
+    /// in with [`Orchestra::environments`](crate::orchestra::Orchestra::environments).
     ///
     /// # Errors
     ///
-    /// As [`Team::act`]; also if there is no world of this name.
+    /// Same as [`Team::act`]; also if there is no environment of this name.
     pub async fn act_in(&self, name: &str, action: Action) -> Result<Observation, AskError> {
         let _flight = Flight::start(&self.branch);
         let Some(Beside { environment, session }) = self.table.beside.get(name) else {

@@ -1,4 +1,4 @@
-//! What an orchestra adds to its episode: parts of rewards for a seat or a turn, and numbers worth logging.
+//! Reward parts for seats and turns, and metrics, that an orchestra adds to its episode.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use crate::orchestra::{AskError, Includes};
 use crate::task::Score;
 use crate::trajectory::{Fault, FaultKind, RewardOf, RewardPart, Seat, Turn, TurnPath};
 
-/// What is noted while an episode is played.
+/// Reward parts and metrics of a running episode.
 #[derive(Default)]
 pub(super) struct RewardParts {
     pay: Vec<(Recipient, &'static str, f64)>,
     notes: BTreeMap<&'static str, Vec<f64>>,
 }
 
-/// Who is paid. A turn has no number before the episode is over.
+/// Recipient of a reward part. A turn has no index before the episode ends.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Recipient {
     Seat(Seat),
@@ -26,8 +26,8 @@ enum Recipient {
 }
 
 impl EpisodeState {
-    /// The reward parts that the orchestra gave, for an episode of these turns. Their order does not depend on the order
-    /// in which concurrent parts of the orchestra gave them.
+    /// Returns the reward parts that the orchestra added, for an episode of these turns. Their order does not depend on
+    /// the order in which concurrent parts of the orchestra added them.
     pub(crate) fn reward_parts(&self, turns: &[Turn]) -> Vec<RewardPart> {
         let mut pay = lock(&self.reward_parts).pay.clone();
         pay.sort_by(|(a, x, v), (b, y, w)| (a, x).cmp(&(b, y)).then(v.total_cmp(w)));
@@ -41,7 +41,7 @@ impl EpisodeState {
         pay.into_iter().filter_map(part).collect()
     }
 
-    /// The mean of each number that was noted.
+    /// Returns the mean of each logged metric.
     pub(crate) fn notes(&self) -> Map<String, Value> {
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
         let added = lock(&self.reward_parts);
@@ -50,8 +50,8 @@ impl EpisodeState {
 }
 
 impl<O: ?Sized> Team<O> {
-    /// What the environment would score an answer, for [`SeatOf::add_reward`] and [`Team::log_metric`]. An agent that is shown anything
-    /// that depends on it is told the truth.
+    /// Returns the environment's score of an answer, for [`SeatOf::add_reward`] and [`Team::log_metric`]. A prompt that
+    /// depends on it leaks the truth to the agent.
     ///
     /// # Errors
     ///
@@ -62,17 +62,17 @@ impl<O: ?Sized> Team<O> {
             .map_err(|error| self.table.fail(Fault::new(FaultKind::Environment, error.to_string())))
     }
 
-    /// Notes a number worth logging: `rollout/score/<name>`, the mean over an episode's notes and then over episodes.
+    /// Logs a metric: `rollout/score/<name>` is the mean over the values of an episode and then over episodes.
     pub fn log_metric(&self, name: &'static str, value: f64) {
         lock(&self.table.reward_parts).notes.entry(name).or_default().push(value);
     }
 
-    /// The episode's seed, for orchestras that draw lots.
+    /// Returns the seed of the episode, for orchestras that sample.
     pub fn seed(&self) -> u64 {
         self.table.seed
     }
 
-    /// The seat of an agent that sits once.
+    /// Returns the seat of an agent that has one seat.
     pub fn only<A: AgentName>(&self) -> SeatOf<'_, O, A>
     where
         O: Includes<A>,
@@ -82,15 +82,15 @@ impl<O: ?Sized> Team<O> {
 }
 
 impl<O: ?Sized, A: AgentName> SeatOf<'_, O, A> {
-    /// Adds a named part to the reward of this seat's latest turn on this branch; nothing if there is none. A part of 0 is
-    /// left out.
+    /// Adds a named part to the reward of this seat's latest turn on this branch. Does nothing if there is no such
+    /// turn. A part of 0 is omitted.
     pub fn add_reward(&self, name: &'static str, value: f64) {
         if let Some(turn) = self.last() {
             self.add_turn_reward(&turn, name, value);
         }
     }
 
-    /// Where this seat's latest turn on this branch stands, for [`SeatOf::add_turn_reward`].
+    /// Returns the path of this seat's latest turn on this branch, for [`SeatOf::add_turn_reward`].
     pub fn last(&self) -> Option<TurnPath> {
         let branch = self.team.branch.path();
         let turns = lock(&self.team.table.turns);
@@ -103,7 +103,7 @@ impl<O: ?Sized, A: AgentName> SeatOf<'_, O, A> {
         self.enter(Recipient::Turn(turn.clone()), name, value);
     }
 
-    /// Lets one turn rest: nobody is trained on it, and it is compared with no other turn.
+    /// Masks one turn: no policy is trained on it, and it is excluded from all comparisons of turns.
     pub fn mask_turn(&self, turn: &TurnPath) {
         let mut turns = lock(&self.team.table.turns);
         if let Some(turn) = turns.iter_mut().find(|t| t.path == *turn && t.seat == self.seat) {

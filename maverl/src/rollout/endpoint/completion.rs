@@ -1,27 +1,27 @@
-//! What a server answers to a request for a chat completion, as far as it is read.
+//! Parsing of chat completions of a server.
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::client;
 
-/// Most tokens that a count is believed to say.
+/// Largest plausible token count.
 const MOST_TOKENS: f64 = 1e12;
 
-/// An answer, read.
+/// A parsed answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Completion {
-    /// The reply, or why there is none. Only a text is a reply: what is left out is not the agent's silence.
+    /// The reply, or the reason for its absence. Only text is a reply: a missing text is an error, not an empty reply.
     pub(super) reply: Result<Reply, String>,
-    /// Tokens given and made; `None` if the server does not count them, or counts no such number.
+    /// Prompt and sampled tokens; `None` if the server does not count them, or sends an invalid number.
     pub(super) usage: Option<[u64; 2]>,
 }
 
-/// What a server says.
+/// Reply of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Reply {
     pub(super) text: String,
-    /// It was cut off.
+    /// True if the reply was truncated.
     pub(super) truncated: bool,
 }
 
@@ -32,7 +32,7 @@ struct Answer {
     usage: Value,
 }
 
-/// Servers leave out what they have not, or write null for it.
+/// Servers omit missing fields or write null.
 #[derive(Deserialize)]
 struct Choice {
     #[serde(default)]
@@ -42,11 +42,11 @@ struct Choice {
 }
 
 impl Completion {
-    /// CriticInput the body of an answer.
+    /// Reads the body of an answer.
     ///
     /// # Errors
     ///
-    /// If it is no chat completion.
+    /// If the body is not a chat completion.
     pub(super) fn read(body: &str) -> Result<Self, String> {
         let Answer { choices, usage } = serde_json::from_str(body).map_err(|error| {
             format!("answered {}, no chat completion: {error}", client::start(body))
@@ -61,7 +61,7 @@ impl Completion {
     }
 }
 
-/// A count of tokens.
+/// Reads a token count.
 fn tokens(count: &Value) -> Option<u64> {
     let count = count.as_f64().filter(|n| (0.0..=MOST_TOKENS).contains(n) && n.fract() == 0.0)?;
     Some(count as u64)
@@ -104,7 +104,7 @@ fn reply(Choice { message, finish_reason }: Choice) -> Result<Reply, String> {
     }
 }
 
-/// The texts of one kind in a content of parts, joined; `None` if it is no list, or has none of them.
+/// Joins the texts of one kind in a content of parts; `None` if the content is not a list, or has none of them.
 fn part(content: &Value, kind: &str) -> Option<String> {
     let parts = content.as_array()?.iter().filter(|part| part["type"] == kind);
     let texts: Vec<&str> = parts.filter_map(|part| part[kind].as_str()).collect();
@@ -117,7 +117,7 @@ mod tests {
 
     use super::*;
 
-    /// The reply in an answer with this message and this end.
+    /// Reads the reply of an answer with this message and finish reason.
     fn read(message: &str, finish: &str) -> Result<(String, bool), String> {
         let body = format!(
             r#"{{"choices": [{{"index": 0, "message": {message}, "finish_reason": {finish}}}]}}"#
@@ -185,7 +185,7 @@ mod tests {
             read(r#"{"content": "yes", "tool_calls": [{}]}"#, r#""stop""#),
             reply("yes", false)
         );
-        // The model ended its turn at once: that is what it said.
+        // The model ended its turn at once: the reply is empty.
         assert_eq!(read(r#"{"content": ""}"#, r#""stop""#), reply("", false));
         let parts = r#"{"content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "ye"}, {"type": "text", "text": "s"}]}"#;
         assert_eq!(read(parts, "7"), reply("yes", false));

@@ -8,7 +8,8 @@ use super::*;
 use crate::agent::Prompt;
 use crate::trajectory::{Seat, TurnPath};
 
-/// A server that gives these answers, one a connection; the address, and the bodies it was sent.
+/// Starts a server that gives these answers, one per connection. Returns its address, and a receiver of the bodies that
+/// it was sent.
 fn server(answers: Vec<(u16, &'static str)>) -> (String, Receiver<(String, Value)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());

@@ -9,17 +9,17 @@ const START: &str = "<|s|>";
 const END: &str = "<|e|>";
 const START_ID: u32 = 1;
 const END_ID: u32 = 2;
-/// Stands for `ab`, as a merge of a real tokenizer would.
+/// Id of `ab`, the merge of the tokenizer.
 const AB: u32 = 3;
 
 /// ChatML over characters, with one merge.
 struct Fake {
-    /// How earlier replies are shown.
+    /// Rendering of earlier replies.
     earlier: fn(&str) -> String,
 }
 
 const KEEPS: Fake = Fake { earlier: str::to_owned };
-/// Leaves the thoughts of earlier turns out, as templates of reasoning models do.
+/// Drops the thoughts of earlier turns, like templates of reasoning models.
 const FORGETS: Fake = Fake { earlier: |reply| reply.rsplit("</think>").next().unwrap().to_owned() };
 
 impl Fake {
@@ -84,7 +84,7 @@ fn next(fake: &Fake, conversation: &Conversation, text: &str) -> Next {
     next_prompt(fake, conversation, &Prompt::user(text), &[END_ID], ROOMY).unwrap()
 }
 
-/// The conversation after `next` was answered with these ids.
+/// Returns the conversation after `next` was answered with these ids.
 fn answered(next: Next, reply: &str, ids: &[u32]) -> Conversation {
     let Next { mut messages, ids: prompt, rendered, .. } = next;
     messages.push(Message { role: Role::Assistant, content: reply.to_owned() });
@@ -191,7 +191,7 @@ fn the_longest_observations_are_shortened_first_and_no_more_than_needed() {
     let one = fitted(&prompt, needed - 1).unwrap();
     assert_eq!(one.shortened, 1);
     assert!(one.rendered.contains(&format!(" {} and", "é".repeat(39))));
-    // Ten off the first bring both long ones to 30; the next two come off each of them.
+    // Removing ten characters from the first brings both long ones to 30; the next two are removed from both.
     let twelve = fitted(&prompt, needed - 12).unwrap();
     assert_eq!(twelve.shortened, 12);
     assert!(twelve.rendered.contains(&format!(
@@ -229,13 +229,13 @@ fn only_the_new_prompt_of_a_growing_conversation_is_shortened() {
     assert!(next.ids.len() + 10 <= room.context);
 }
 
-/// The tokenizer and template of a reference fixture.
+/// Returns the tokenizer and template of a reference fixture.
 fn fixture(family: &str) -> Tokenizer {
     let dir = crate::model::tests::fixture(family);
     Tokenizer::load(&ModelFiles::new(&ModelSource::Directory(dir))).unwrap()
 }
 
-/// A conversation with a real template, in which the model gives these replies; what each next prompt was like.
+/// Runs a conversation with a real template, in which the model gives these replies, and returns each next prompt.
 fn converse(tokenizer: &Tokenizer, replies: &[&str]) -> Vec<(Next, Conversation)> {
     let stop = tokenizer.stop_ids()[0];
     let mut conversation = Conversation::default();
@@ -263,7 +263,7 @@ fn every_family_appends_to_a_conversation_as_long_as_its_template_does() {
             assert!(!next.forked, "{family}");
             assert!(next.ids.starts_with(&before.ids), "{family}");
         }
-        // Llama's first stop id is not the one its template closes with, and stays beside it.
+        // Llama's first stop id differs from the closing token of its template, and stays beside it.
         let (last, _) = &prompts[3];
         let text = tokenizer.decode_raw(&last.ids);
         let text = if family == "llama" { text.replace("<|end_of_text|>", "") } else { text };
@@ -303,7 +303,7 @@ fn what_the_template_puts_behind_a_closed_reply_forks_the_conversation() {
     let signed = Fake { earlier: |reply| format!("{reply} (signed)") };
     let first = next(&signed, &Conversation::default(), "hi");
     assert!(next(&signed, &answered(first.clone(), "b", &[B, END_ID]), "more").forked);
-    // A reply that was cut off has not been closed, and goes on as the template says.
+    // A truncated reply has not been closed, and continues as the template defines.
     let cut = answered(first, "b", &[B]);
     let second = next(&signed, &cut, "more");
     assert!(!second.forked && second.ids.starts_with(&cut.ids));
@@ -325,7 +325,7 @@ fn a_message_that_spells_a_stop_token_does_not_end_a_turn() {
         );
         assert_eq!(closed(&plain.ids), closed(&attack.ids), "{family}");
         assert_eq!(attack.rendered, plain.rendered.replace("see ", &format!("see {spelled}")));
-        // The same in a later prompt, and for a reply that spells one and is encoded again after a fork.
+        // The same holds in a later prompt, and for a reply that spells a stop token and is encoded again after a fork.
         let ids = tokenizer.encode_plain(&spelled).unwrap();
         let reply = [ids.as_slice(), &[stops[0]]].concat();
         let grown = ask(&answered(plain.clone(), &spelled, &reply), &spelled);
@@ -409,7 +409,7 @@ fn real_templates_show_tools_and_their_results() {
 
 const ROOMY_REAL: Room = Room { context: 100_000, max_tokens: 10, overflow: Overflow::Error };
 
-/// What a script or an endpoint was told is what a model would have been told: tools and system section included.
+/// The prompt of a script or an endpoint equals that of a model: tools and system section included.
 #[test]
 fn a_turn_without_tokens_renders_to_what_a_model_sees() {
     let tokenizer =

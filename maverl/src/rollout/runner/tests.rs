@@ -7,7 +7,7 @@ use crate::algo::testing::plan;
 use crate::rollout::testing::{Critic, Flow, Speaker, Talker, Word, line, runner, task};
 use crate::task::Action;
 
-/// Asks the speaker each line in turn and answers with the last word.
+/// Sends each line to the speaker in turn and answers with the last word.
 fn asks(lines: &'static [&'static str]) -> Flow {
     Flow::new(move |_, team| {
         Box::pin(async move {
@@ -20,7 +20,7 @@ fn asks(lines: &'static [&'static str]) -> Flow {
     })
 }
 
-/// Says the prompt itself, so that a test writes the replies.
+/// Repeats the prompt, so that a test writes the replies.
 fn parrot() -> Talker {
     Talker { say: |ask, _| ask.prompt.user.clone(), ..Talker::default() }
 }
@@ -84,7 +84,7 @@ async fn a_penalty_of_zero_leaves_no_part() {
     assert!(play(&runner).await.rewards.is_empty());
 }
 
-/// Asks once, then acts, and says yes whatever comes of it.
+/// Sends one prompt, then acts, and answers yes regardless of the observation.
 fn careless(action: &'static str) -> Flow {
     Flow::new(move |_, team| {
         Box::pin(async move {
@@ -140,7 +140,7 @@ async fn a_panic_anywhere_is_unscored_and_keeps_the_turns_so_far() {
     };
     let cases = [
         (orchestra(), 1, "the orchestra or an agent panicked: lost count"),
-        (careless("panic"), 1, "the orchestra or an agent panicked: the world ended"),
+        (careless("panic"), 1, "the orchestra or an agent panicked: the environment broke"),
         (asks(&["<w>a</w>", "prompt panic"]), 1, "the orchestra or an agent panicked: "),
         (asks(&["<w>a</w>", "parser panic"]), 2, "the orchestra or an agent panicked: "),
         (asks(&["<w>score panic</w>"]), 1, "the environment's score panicked: "),
@@ -206,7 +206,7 @@ async fn a_reward_that_fails_makes_the_episode_unscored() {
     }
 }
 
-/// Wants one verdict of a critic and takes no other for an answer.
+/// Requires one verdict of a critic and accepts no other answer.
 fn wants(verdict: &'static str) -> Flow {
     Flow::new(move |_, team| {
         Box::pin(async move {

@@ -1,4 +1,4 @@
-//! A critic on the policy's trunk: values have a part in the policy's optimizer steps.
+//! A critic on the policy's trunk: the value loss is part of the policy's optimizer steps.
 
 use super::{Aimed, Body, Critic, Totals, failed, weight};
 use crate::algo::ValueBatch;
@@ -7,7 +7,7 @@ use crate::plan::CriticPlan;
 use crate::runtime::optimizer::Optimizer;
 use crate::runtime::{RuntimeError, ValueStats};
 
-/// A critic on the policy's trunk, while both are updated.
+/// A critic on the policy's trunk during a joint update.
 pub(crate) struct Shared<'a> {
     critic: &'a mut Critic,
     batch: &'a ValueBatch,
@@ -21,7 +21,7 @@ impl<'a> Shared<'a> {
         Ok(Self { critic, batch, rows, totals: Totals::default() })
     }
 
-    /// One optimizer step, on every `parts`-th row from `part`.
+    /// Starts one optimizer step, on every `parts`-th row from `part`.
     pub(crate) fn part(&mut self, part: usize, parts: usize) -> Joint<'_> {
         let rows: Vec<&Aimed<'_>> = self.rows.iter().skip(part).step_by(parts).collect();
         let Critic { body, optimizers: [_, optimizer], .. } = &mut *self.critic;
@@ -41,7 +41,7 @@ impl<'a> Shared<'a> {
     }
 }
 
-/// The part of values in one optimizer step of a policy.
+/// The value loss in one optimizer step of a policy.
 pub(crate) struct Joint<'a> {
     body: &'a Body,
     rows: Vec<&'a Aimed<'a>>,
@@ -53,8 +53,8 @@ pub(crate) struct Joint<'a> {
 }
 
 impl Joint<'_> {
-    /// Adds what values do to the gradient of the hidden states that predict the tokens of rows from `first`, of which
-    /// there are `lengths`. `[M, D]` both.
+    /// Adds the gradient of the value loss to that of the hidden states that predict the completions, both `[M, D]`.
+    /// `first` is the index of the first row, `lengths` are the completion lengths of the rows.
     pub(crate) fn backward(
         &mut self,
         hidden: &[f32],
@@ -79,12 +79,12 @@ impl Joint<'_> {
         }
     }
 
-    /// The norm of the head's gradient.
+    /// Returns the norm of the head's gradient.
     pub(crate) fn norm(&self) -> f64 {
         self.gradients.norm()
     }
 
-    /// Takes the head's step.
+    /// Takes the optimizer step of the head.
     pub(crate) fn apply(self, norm: f64) -> Result<(), ModelError> {
         self.totals.grad_norm += norm;
         self.totals.steps += 1;

@@ -1,43 +1,43 @@
-//! Who holds which block of keys and values: reference counts, a bound, and prefixes that are computed once.
+//! Allocation of key-value blocks: reference counts, a capacity, and shared prefixes.
 
 use super::prefix::{Inserted, NodeId, Prefixes};
 use crate::model::{HfConfig, KvStore};
 
 const TOKENS: usize = KvStore::TOKENS;
-/// A search for blocks to evict frees this share of all blocks at least, so that its cost is spread.
+/// Inverse of the minimum share of all blocks that one eviction frees, so that its cost is amortized.
 const EVICT_SHARE: usize = 64;
 
-/// The keys and values of a worker group: those of requests under way, and of prefixes that later ones may begin with.
+/// Key-value cache of a worker group: the blocks of running requests, and cached prefixes for later ones.
 pub(super) struct Cache {
     pub(super) store: KvStore,
     prefixes: Prefixes,
-    /// Most blocks there may be.
+    /// Maximum number of blocks.
     capacity: usize,
-    /// How many requests, and the tree of prefixes, hold each block.
+    /// Number of references to each block: by requests and by the prefix tree.
     refs: Vec<u32>,
-    /// Whether the tree holds each block.
+    /// True for each block that the prefix tree references.
     cached: Vec<bool>,
     free: Vec<u32>,
-    /// Blocks that only the tree holds.
+    /// Number of blocks that only the prefix tree references.
     idle: usize,
-    /// Whether requests share prefixes.
+    /// True if requests share prefixes.
     share: bool,
 }
 
-/// What a request holds: blocks with its first `len` tokens.
+/// Block table of a request: the blocks of its first `len` tokens.
 #[derive(Debug)]
 pub(super) struct BlockTable {
     pub(super) blocks: Vec<u32>,
     pub(super) len: usize,
     root: NodeId,
-    /// The node of the last block that the tree has.
+    /// Node of the last block that is in the prefix tree.
     node: NodeId,
-    /// Blocks that the tree has.
+    /// Number of blocks that are in the prefix tree.
     inserted: usize,
 }
 
 impl BlockTable {
-    /// Nothing, of one policy.
+    /// Creates an empty table for a request of one policy.
     pub(super) fn nothing(policy: usize) -> Self {
         Self { blocks: Vec::new(), len: 0, root: policy, node: policy, inserted: 0 }
     }
@@ -46,14 +46,14 @@ impl BlockTable {
         self.blocks.is_empty()
     }
 
-    /// Where in the tree the next block comes, and its tokens; `None` if so many `tokens` do not fill it.
+    /// Returns the parent node and the tokens of the next block to insert; `None` if `tokens` do not fill it.
     pub(super) fn next_block(&self, tokens: &[u32]) -> Option<(NodeId, [u32; TOKENS])> {
         Some((self.node, *tokens.get(self.inserted * TOKENS..)?.first_chunk()?))
     }
 }
 
 impl Cache {
-    /// At most `bytes` of keys and values for `policies` with one base.
+    /// Creates a cache of at most `bytes` for `policies` with one base.
     pub(super) fn new(config: &HfConfig, bytes: usize, share: bool, policies: usize) -> Self {
         let store = KvStore::new(config);
         Self {
@@ -68,27 +68,27 @@ impl Cache {
         }
     }
 
-    /// Tokens that fit, if one request holds all.
+    /// Returns the number of tokens that fit, if one request holds all.
     pub(super) fn tokens(&self) -> usize {
         self.capacity * TOKENS
     }
 
-    /// Whether requests share prefixes.
+    /// Returns true if requests share prefixes.
     pub(super) fn shares(&self) -> bool {
         self.share
     }
 
-    /// Blocks that can be had without taking any from a request.
+    /// Returns the number of blocks that can be allocated without preempting a request.
     pub(super) fn available(&self) -> usize {
         self.capacity - self.store.len() + self.free.len() + self.idle
     }
 
-    /// Blocks that a request lacks for so many tokens.
+    /// Returns the number of blocks that a request lacks for `tokens` tokens.
     pub(super) fn lacking(table: &BlockTable, tokens: usize) -> usize {
         tokens.div_ceil(TOKENS).saturating_sub(table.blocks.len())
     }
 
-    /// Takes over whole blocks that begin `tokens`; the last token is always left to compute.
+    /// Acquires the cached blocks of the prefix of `tokens`. The last token is always left to compute.
     pub(super) fn acquire_prefix(&mut self, table: &mut BlockTable, tokens: &[u32]) {
         let known = if self.share { (tokens.len() - 1) / TOKENS } else { 0 };
         for key in tokens.chunks_exact(TOKENS).take(known) {
@@ -100,7 +100,7 @@ impl Cache {
         }
     }
 
-    /// Copies what a block shares with the tokens after those of a [`Cache::acquire_prefix`].
+    /// Copies the tokens that a cached block shares with the tokens after those of [`Cache::acquire_prefix`].
     pub(super) fn acquire_partial_block(&mut self, table: &mut BlockTable, tokens: &[u32]) {
         let rest = &tokens[table.len..tokens.len() - 1];
         let rest = &rest[..rest.len().min(TOKENS)];
@@ -117,7 +117,8 @@ impl Cache {
         self.release_block(block);
     }
 
-    /// Gets room for the first `tokens` tokens of a request; false, and nothing changed, if there is none.
+    /// Allocates blocks for the first `tokens` tokens of a request. Returns false, without any change, if there are not
+    /// enough.
     pub(super) fn reserve(&mut self, table: &mut BlockTable, tokens: usize) -> bool {
         let lacking = Self::lacking(table, tokens);
         if lacking > self.available() {
@@ -130,8 +131,8 @@ impl Cache {
         true
     }
 
-    /// Lets later requests begin with the whole blocks of `tokens` that a request has computed; with `part`, also with the
-    /// tokens in its last block.
+    /// Inserts the computed whole blocks of `tokens` into the prefix tree; with `part`, also the tokens in the last
+    /// block.
     pub(super) fn insert_prefix(&mut self, table: &mut BlockTable, tokens: &[u32], part: bool) {
         if !self.share {
             return;
@@ -147,13 +148,13 @@ impl Cache {
         }
     }
 
-    /// Publishes all that a request has computed of `tokens`, and lets go of it.
+    /// Inserts all computed blocks of a request into the prefix tree, then releases them.
     pub(super) fn release(&mut self, table: &mut BlockTable, tokens: &[u32]) {
         self.insert_prefix(table, tokens, true);
         self.drop_blocks(table);
     }
 
-    /// Lets go of everything that a request holds, in whatever state that is.
+    /// Releases all blocks of a request, in whatever state the request is.
     pub(super) fn drop_blocks(&mut self, table: &mut BlockTable) {
         while let Some(block) = table.blocks.pop() {
             self.release_block(block);
@@ -161,13 +162,13 @@ impl Cache {
         (table.len, table.inserted, table.node) = (0, 0, table.root);
     }
 
-    /// Drops every prefix of a policy. Requests under way would go on to publish under it, so there must be none.
+    /// Drops every prefix of a policy. There must be no running requests: they would insert under its root again.
     pub(super) fn forget(&mut self, policy: usize) {
         let mut dropped = Vec::new();
         self.prefixes.clear(policy, |block| dropped.push(block));
         dropped.into_iter().for_each(|block| self.drop_cached(block));
         if self.free.len() == self.store.len() {
-            // An update is what comes next, and wants the memory.
+            // An update follows, and needs the memory.
             self.store.clear();
             self.free.clear();
             self.refs.clear();
@@ -175,8 +176,8 @@ impl Cache {
         }
     }
 
-    /// Puts the next block of a request into the tree; returns its node. Of two blocks with the same tokens the tree's
-    /// own stays: they are equal to the bit (K-1).
+    /// Inserts the next block of a request into the tree and returns its node. If the tree already has a block with the
+    /// same tokens, the request uses that one: both are equal to the bit (K-1).
     fn insert(&mut self, table: &mut BlockTable, key: &[u32]) -> NodeId {
         let own = table.blocks[table.inserted];
         match self.prefixes.insert(table.node, key, own) {
@@ -199,7 +200,7 @@ impl Cache {
         }
     }
 
-    /// A block of one's own: a free one, a new one, or one of a prefix that nobody holds. `soon` are needed now.
+    /// Allocates a block: a free one, a new one, or an evicted one. `soon` is the number of blocks needed now.
     fn take(&mut self, soon: usize) -> Option<u32> {
         if self.free.is_empty() && self.store.len() < self.capacity {
             self.refs.push(0);
@@ -239,7 +240,7 @@ impl Cache {
         self.idle += usize::from(self.cached[block as usize] && *refs == 1);
     }
 
-    /// The tree lets go of a block.
+    /// Removes the tree's reference to a block.
     fn drop_cached(&mut self, block: u32) {
         let refs = &mut self.refs[block as usize];
         self.idle -= usize::from(*refs == 1);

@@ -1,8 +1,8 @@
 //! Continuous batching: requests of every episode and agent join and leave between forward passes.
 //!
-//! Requests are served in the order in which they came: an older one may take the keys and values of younger ones when
-//! memory is full, and those compute them again later. Neither that order, nor what a request budget with others, nor how
-//! often it was set back, touches its result (K-1).
+//! Requests are served in order of arrival. When memory is full, younger requests are preempted: their blocks are freed
+//! and recomputed when they resume. Neither the order, nor the other requests in a batch, nor the number of preemptions
+//! changes a result (K-1).
 
 mod cache;
 mod prefix;
@@ -24,43 +24,43 @@ use cache::Cache;
 use prefix::NodeId;
 use slot::Slot;
 
-/// Where a completion goes.
+/// Channel for the result of a request.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, RuntimeError>>;
 
-/// The requests being completed on one base.
+/// Running and waiting requests on one base.
 pub(crate) struct Engine {
     worker: String,
     tokenizer: Arc<Tokenizer>,
     prefill_tokens: usize,
-    /// In the order in which they came.
+    /// Requests in order of arrival.
     slots: Vec<Slot>,
     cache: Cache,
-    /// Of each policy.
+    /// Counters of each policy.
     work: Vec<Arc<Mutex<EngineStats>>>,
     pass: Pass,
 }
 
-/// What one forward pass is given; kept from pass to pass.
+/// Inputs of one forward pass; the buffers are reused.
 #[derive(Default)]
 struct Pass {
     ids: Vec<u32>,
     positions: Vec<u32>,
-    /// Rows of the last tokens of requests that get a new one.
+    /// Rows of the last tokens of requests that sample a token in this pass.
     ends: Vec<u32>,
-    /// Empty between passes.
+    /// Segments; empty between passes.
     segments: Vec<Segment<'static>>,
     pool: Pool,
 }
 
-/// What is left to hand out while a step is planned.
+/// Remaining resources while a step is scheduled.
 struct Budget {
-    /// Prompt tokens.
+    /// Remaining prompt tokens.
     prefill: usize,
-    /// Requests that hold blocks, each of which may soon want another.
+    /// Number of requests that hold blocks, each of which may soon need another.
     running: usize,
-    /// Blocks that are being computed: what begins with one of them waits for it.
+    /// Blocks that are being computed; a request that needs one of them waits.
     computing: BTreeSet<(NodeId, [u32; KvStore::TOKENS])>,
-    /// A request waits for memory, and those after it wait behind it.
+    /// True if a request waits for memory; later requests wait behind it.
     full: bool,
 }
 
@@ -84,7 +84,7 @@ impl Engine {
         }
     }
 
-    /// What is counted for each policy.
+    /// Returns the counters of each policy.
     pub(crate) fn work(&self) -> &[Arc<Mutex<EngineStats>>] {
         &self.work
     }
@@ -93,18 +93,18 @@ impl Engine {
         self.slots.is_empty()
     }
 
-    /// What the oldest request has so far.
+    /// Returns the tokens that the oldest request has sampled so far.
     pub(crate) fn generated(&self) -> &[u32] {
         self.slots.first().map_or(&[], Slot::generated)
     }
 
-    /// Forgets what a policy's weights have computed, because they may have changed.
+    /// Drops the cached prefixes of a policy, because its weights may have changed.
     pub(crate) fn forget(&mut self, policy: usize) {
         debug_assert!(self.is_idle(), "a barrier waits for every request (RT-1)");
         self.cache.forget(policy);
     }
 
-    /// Takes a request in; it joins the next forward pass.
+    /// Adds a request; it joins the next forward pass.
     pub(crate) fn admit(
         &mut self,
         policy: usize,
@@ -115,7 +115,7 @@ impl Engine {
         permit: OwnedSemaphorePermit,
     ) {
         let (prompt, context) = (request.prompt.len(), model.config.max_position_embeddings);
-        // A caller that has gone needs no answer.
+        // The send fails only if the caller dropped the request.
         if prompt == 0 || prompt >= context {
             return drop(reply.send(Err(RuntimeError::Overflow { prompt, context })));
         }
@@ -128,8 +128,8 @@ impl Engine {
         self.slots.push(Slot::new((policy, version), request, room, reply, permit));
     }
 
-    /// A forward pass of each policy that has requests: every decoding request advances by a token, and waiting prompts
-    /// by up to `prefill_tokens` together.
+    /// Runs one forward pass for each policy that has requests. Every decoding request advances by one token, and
+    /// waiting prompts by up to `prefill_tokens` together.
     pub(crate) fn step<'m>(&mut self, models: impl Iterator<Item = &'m Model>) {
         for mut slot in self.slots.extract_if(.., |slot| slot.reply.is_closed()) {
             self.cache.release(&mut slot.table, &slot.tokens);
@@ -156,7 +156,7 @@ impl Engine {
         }
     }
 
-    /// Decides how many tokens each request gets in this step, and gets the blocks for them.
+    /// Decides the number of tokens of each request in this step, and allocates their blocks.
     fn schedule(&mut self) {
         let running = self.slots.iter().filter(|slot| !slot.table.is_empty()).count();
         let mut budget = Budget {
@@ -187,8 +187,8 @@ impl Engine {
         }
     }
 
-    /// Lets a request begin with what others have computed, if there is memory for the rest of it. One that would begin
-    /// with a block that is being computed waits for that.
+    /// Starts a request on cached blocks, if there is memory for the rest of it. Returns false if it must wait: for
+    /// memory, or for a block that is being computed.
     fn start(&mut self, at: usize, budget: &mut Budget) -> bool {
         if budget.full || budget.prefill == 0 {
             return false;
@@ -212,7 +212,7 @@ impl Engine {
         true
     }
 
-    /// Gets the blocks for the next tokens of a request, if need be from those that came after it.
+    /// Allocates the blocks for the next tokens of a request; preempts younger requests if necessary.
     fn reserve(&mut self, at: usize, next: usize, budget: &mut Budget) -> bool {
         loop {
             let table = &mut self.slots[at].table;
@@ -229,7 +229,7 @@ impl Engine {
         }
     }
 
-    /// One forward pass of a policy, over the next tokens of its requests.
+    /// Runs one forward pass of a policy over the next tokens of its requests.
     fn advance(&mut self, policy: usize, model: &Model) -> Result<(), ModelError> {
         let Pass { ids, positions, ends, segments: spare, pool } = &mut self.pass;
         ids.clear();
@@ -270,7 +270,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Notes what a forward pass has computed, and lets later requests begin with it.
+    /// Records the tokens of a forward pass, and inserts new blocks into the prefix tree.
     fn commit(&mut self, policy: usize) {
         let mut work = lock(&self.work[policy]);
         let before = work.decoded;
@@ -278,7 +278,7 @@ impl Engine {
             let sampled = slot.sampled();
             let Slot { table, tokens, next, .. } = slot;
             table.len += *next;
-            // All of the prompt, so that others may begin with it to the last token.
+            // The whole prompt, so that later requests can share it up to the last token.
             let whole = sampled == 1 && table.len + 1 == tokens.len();
             self.cache.insert_prefix(table, tokens, whole);
             match sampled > 1 && *next == 1 {
@@ -290,14 +290,14 @@ impl Engine {
     }
 }
 
-/// The list without what is in it, so that the next pass has its memory: a list collected from one of the same layout takes
-/// that over.
+/// Clears the list but keeps its allocation for the next pass: collecting from an iterator of the same layout reuses
+/// it.
 fn emptied(mut segments: Vec<Segment<'_>>) -> Vec<Segment<'static>> {
     segments.clear();
     segments.into_iter().map(|segment| Segment { blocks: &[], ..segment }).collect()
 }
 
-/// Counters are whole whatever happened to who table the lock.
+/// Locks the counters. They are valid even if a thread panicked with the lock.
 fn lock(work: &Mutex<EngineStats>) -> std::sync::MutexGuard<'_, EngineStats> {
     work.lock().unwrap_or_else(PoisonError::into_inner)
 }

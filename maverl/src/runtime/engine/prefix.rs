@@ -1,18 +1,18 @@
-//! What blocks of keys and values hold: a radix tree over token ids, a block to an edge.
+//! Prefix tree: a radix tree over token ids with one block per edge.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// A place in the tree: the tokens on the way to it.
+/// Index of a node, which stands for the tokens on the path to it.
 pub(super) type NodeId = usize;
 
-/// A tree for each root, over nodes of one arena. Only leaves may hold less than a whole block.
+/// One tree for each root, with all nodes in one arena. Only leaves may hold less than a whole block.
 pub(super) struct Prefixes {
     nodes: Vec<Node>,
     roots: usize,
-    /// Nodes to be used again.
+    /// Unused nodes.
     spare: Vec<NodeId>,
     clock: u64,
 }
@@ -22,21 +22,21 @@ struct Node {
     key: Arc<[u32]>,
     block: u32,
     children: BTreeMap<Arc<[u32]>, NodeId>,
-    /// When it was last asked for.
+    /// Time of the last access.
     used: u64,
 }
 
-/// What came of an insertion.
+/// Result of an insertion.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Inserted {
-    /// The tree has these tokens already, in this block.
+    /// The tree already has these tokens, in this block.
     There { node: NodeId, block: u32 },
-    /// The tree now holds the block, and no longer the one that table the start of the same tokens.
+    /// The tree now has the block. `replaced` is the block with fewer of the same tokens that it replaces.
     New { node: NodeId, replaced: Option<u32> },
 }
 
 impl Prefixes {
-    /// Empty trees, whose roots are the nodes `0..roots`.
+    /// Creates empty trees, whose roots are the nodes `0..roots`.
     pub(super) fn new(roots: usize) -> Self {
         let root = |node| Node {
             parent: node,
@@ -48,15 +48,15 @@ impl Prefixes {
         Self { nodes: (0..roots).map(root).collect(), roots, spare: Vec::new(), clock: 0 }
     }
 
-    /// The node after these tokens, and the block that holds them.
+    /// Returns the child node for these tokens, and its block.
     pub(super) fn child(&mut self, node: NodeId, key: &[u32]) -> Option<(NodeId, u32)> {
         let &child = self.nodes[node].children.get(key)?;
         Some((child, self.touch(child)))
     }
 
-    /// The block whose tokens begin most like these, and how many agree; at least one.
+    /// Returns the block that shares the longest prefix with these tokens, and the length of that prefix; at least one.
     pub(super) fn nearest(&mut self, node: NodeId, key: &[u32]) -> Option<(u32, usize)> {
-        // Of keys in order, the neighbours share the most.
+        // In sorted order, the neighbors of a key share the longest prefixes with it.
         let children = &self.nodes[node].children;
         let mut before = children.range::<[u32], _>((Bound::Unbounded, Bound::Included(key)));
         let mut after = children.range::<[u32], _>((Bound::Excluded(key), Bound::Unbounded));
@@ -66,7 +66,7 @@ impl Prefixes {
         (agree > 0).then(|| (self.touch(child), agree))
     }
 
-    /// Says that `block` holds `key`, the tokens after `parent`.
+    /// Inserts `block` with the tokens `key` after `parent`.
     pub(super) fn insert(&mut self, parent: NodeId, key: &[u32], block: u32) -> Inserted {
         let children = &self.nodes[parent].children;
         let after = children.range::<[u32], _>((Bound::Included(key), Bound::Unbounded)).next();
@@ -94,8 +94,8 @@ impl Prefixes {
         Inserted::New { node: id, replaced }
     }
 
-    /// Removes up to `many` leaves that are `idle`, those first that were asked for longest ago, and hands their blocks to
-    /// `freed`. A node whose last child goes is a leaf.
+    /// Removes up to `many` leaves that are `idle`, in LRU order, and passes their blocks to `freed`. A node that loses
+    /// its last child becomes a leaf.
     pub(super) fn evict(
         &mut self,
         many: usize,
@@ -128,7 +128,7 @@ impl Prefixes {
         }
     }
 
-    /// Takes out a leaf; returns its block.
+    /// Removes a leaf and returns its block.
     fn remove(&mut self, id: NodeId) -> u32 {
         let Node { parent, key, children, .. } = &self.nodes[id];
         debug_assert!(children.is_empty() && id >= self.roots, "only leaves are removed");
@@ -150,7 +150,7 @@ impl Prefixes {
     }
 }
 
-/// How many tokens agree from the start.
+/// Returns the length of the common prefix.
 fn agreeing(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

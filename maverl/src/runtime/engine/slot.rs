@@ -1,4 +1,4 @@
-//! A request on its way through the engine.
+//! A request in the engine.
 
 use std::sync::Arc;
 
@@ -12,26 +12,26 @@ use crate::plan::Sampling;
 use crate::runtime::{Completion, Request};
 use crate::trajectory::Finish;
 
-/// A request on its way through the engine. One that was preempted differs from one that is new in nothing but its
-/// tokens: keys and values of all but the last are computed, then the last gives the next.
+/// A request in the engine. A preempted request differs from a new one only in its tokens: keys and values of all but
+/// the last are computed, then the last one gives the next token.
 pub(super) struct Slot {
-    /// Of the worker.
+    /// Index of the policy in the worker.
     pub(super) policy: usize,
-    /// The prompt, and what was sampled so far.
+    /// Tokens of the prompt, and those sampled so far.
     pub(super) tokens: Vec<u32>,
     pub(super) table: BlockTable,
-    /// Tokens of the forward pass under way.
+    /// Number of tokens in the current forward pass.
     pub(super) next: usize,
-    /// Its row of the logits of that pass.
+    /// Row of its logits in that pass.
     pub(super) row: usize,
     pub(super) reply: Reply<Completion>,
     sampling: Arc<Sampling>,
     pub(super) seed: u64,
     logprobs: Vec<f32>,
-    /// Longest completion: `max_tokens`, or what the context leaves.
+    /// Maximum length of the completion: `max_tokens`, or the rest of the context.
     max_new_tokens: usize,
     version: u64,
-    /// Admission is given back when the slot is dropped.
+    /// Admission permit, released when the slot is dropped.
     _permit: OwnedSemaphorePermit,
 }
 
@@ -61,27 +61,27 @@ impl Slot {
         }
     }
 
-    /// Tokens whose keys and values are not there; at least one, the last.
+    /// Returns the number of tokens without keys and values; at least one, the last.
     pub(super) fn uncached(&self) -> usize {
         self.tokens.len() - self.table.len
     }
 
-    /// Whether this pass reaches the last token, so that a new one can be sampled.
+    /// Returns true if this pass reaches the last token, so that a new one can be sampled.
     pub(super) fn is_ready(&self) -> bool {
         self.next > 0 && self.next == self.uncached()
     }
 
-    /// How many tokens were sampled so far.
+    /// Returns the number of tokens sampled so far.
     pub(super) fn sampled(&self) -> usize {
         self.logprobs.len()
     }
 
-    /// What was sampled so far.
+    /// Returns the tokens sampled so far.
     pub(super) fn generated(&self) -> &[u32] {
         &self.tokens[self.tokens.len() - self.sampled()..]
     }
 
-    /// Why the completion is complete, if it is.
+    /// Returns the reason why the completion ended, or `None` if it has not.
     pub(super) fn finish(&self, tokenizer: &Tokenizer) -> Option<Finish> {
         let last = self.tokens.last().filter(|_| self.sampled() > 0)?;
         let stops = [tokenizer.stop_ids(), &self.sampling.stop_ids];
@@ -91,14 +91,15 @@ impl Slot {
         (self.sampled() >= self.max_new_tokens).then_some(Finish::Length)
     }
 
-    /// Answers the caller; one that has gone needs no answer.
+    /// Sends the completion. The send fails only if the caller dropped the request.
     pub(super) fn answer(mut self, finish: Finish) {
         let ids = self.tokens.split_off(self.tokens.len() - self.sampled());
         let Self { reply, logprobs, version, .. } = self;
         drop(reply.send(Ok(Completion { ids, logprobs, version, finish })));
     }
 
-    /// Whether a stop string ends the completion. A string of n bytes lies within the last n tokens and the one before.
+    /// Returns true if a stop string ends the completion. A string of n bytes lies within the last n tokens and the one
+    /// before.
     fn stopped(&self, tokenizer: &Tokenizer) -> bool {
         let stop = &self.sampling.stop;
         let Some(longest) = stop.iter().map(String::len).max() else { return false };
@@ -120,6 +121,6 @@ impl Slot {
     }
 }
 
-/// Why logits describe no distribution, and what would help.
+/// Message for logits that describe no distribution, with a remedy.
 const BLOWN_UP: &str =
     "the weights have blown up; a smaller `optim.lr` or `optim.grad_clip` usually helps";

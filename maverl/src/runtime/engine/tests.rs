@@ -39,7 +39,7 @@ impl Fixture {
         Self { tokenizer: Arc::new(Tokenizer::load(&files).unwrap()), versions }
     }
 
-    /// An engine with room for so many blocks.
+    /// Creates an engine with a capacity of `blocks` blocks.
     fn engine(&self, blocks: usize, share: bool, prefill_tokens: usize) -> Engine {
         let config = &*self.versions[0].config;
         let runtime = RuntimeConfig {
@@ -52,7 +52,7 @@ impl Fixture {
         engine
     }
 
-    /// Completions by weights of one version, one after the other, without anything shared.
+    /// Completes requests with the weights of one version, one after the other, without sharing.
     fn alone(&self, version: usize, requests: impl Iterator<Item = Request>) -> Vec<Completion> {
         let mut engine = self.engine(1000, false, 4096);
         let mut done = Vec::new();
@@ -71,7 +71,7 @@ fn send(engine: &mut Engine, model: &Model, request: Request) -> Answer {
     answer
 }
 
-/// Steps until nothing is left to do; every count is right after each.
+/// Steps until all requests are done; checks every count after each step.
 fn finish(engine: &mut Engine, model: &Model, answers: Vec<Answer>) -> Vec<Completion> {
     while !engine.is_idle() {
         step(engine, model);
@@ -93,14 +93,14 @@ fn request(prompt: Vec<u32>, max_tokens: usize, seed: u64) -> Request {
     Request { prompt, sampling: Arc::new(sampling), seed }
 }
 
-/// One of many requests, some of which begin alike.
+/// Returns one of many requests, some of which share a prefix.
 fn some(i: u64) -> Request {
     let shared = (0..20 + 25 * (i % 3)).map(|t| 3 + ((i % 3) * 97 + t * 13) as u32 % 250);
     let own = (0..i % 7).map(|t| 3 + (i * 31 + t * 7) as u32 % 250);
     request(shared.chain(own).collect(), 4 + i as usize % 23, i)
 }
 
-/// What a test does next.
+/// Next operation of a test.
 #[derive(Debug, Clone)]
 enum Op {
     Send(u64),
@@ -196,7 +196,7 @@ fn a_conversation_computes_only_what_is_new_until_the_weights_change() {
         let answer = send(&mut engine, model, request(prompt.clone(), 20, turn));
         let done = finish(&mut engine, model, vec![answer]).remove(0);
         assert_eq!(std::mem::take(&mut *lock(&engine.work[0])).reused, before as u64);
-        // All that was said, but for the last token, has its keys and values.
+        // All tokens of the conversation but the last have keys and values.
         before = prompt.len() + done.ids.len() - 1;
         prompt.extend(done.ids);
         prompt.extend([5, 6, 7]);
@@ -273,7 +273,8 @@ fn decoding_asks_for_no_memory_once_it_is_warm() {
         threads.install(|| (0..n).for_each(|_| engine.step(std::iter::once(&fixture.versions[0]))));
         asked() - before
     };
-    // The third block of every request is from 33 tokens on; none begins another before 49. A thread may be late to warm up.
+    // The third block of every request begins after 32 tokens; none begins another before 49. A thread may be late to
+    // warm up.
     steps(&mut engine, 14);
     let least = (0..4).map(|_| steps(&mut engine, 3)).min();
     assert_eq!(least, Some(0));

@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::lora::linear_names;
+use crate::model::lora::{Patterns, linear_names};
 use crate::model::{Adapter, LoraConfig, Model, ModelFiles, ModelSource};
 use crate::plan::AdapterPlan;
 
@@ -9,10 +9,17 @@ fn tiny() -> Model {
 
 fn lora(dropout: f32) -> LoraConfig {
     let target_modules = linear_names(&tiny().config);
-    LoraConfig { rank: 4, alpha: 8.0, dropout, target_modules, rslora: false }
+    LoraConfig {
+        rank: 4,
+        alpha: 8.0,
+        dropout,
+        target_modules,
+        rslora: false,
+        patterns: Patterns::default(),
+    }
 }
 
-/// Adapters on one base in one worker group, beside the base's own weights, which are frozen.
+/// Returns a plan with adapters on one base in one worker group, beside the base's own frozen weights.
 fn adapters(names: &[&str], dropout: f32) -> Plan {
     let mut plan = plan(&[names, &["base"]].concat());
     plan.workers.truncate(1);
@@ -28,7 +35,7 @@ fn adapters(names: &[&str], dropout: f32) -> Plan {
     plan
 }
 
-/// Completions of a policy as rows, rewarded by turns.
+/// Returns completions of a policy as rows, with alternating rewards.
 async fn rows(policy: &Policy, n: u64) -> Vec<Row> {
     let mut rows = Vec::new();
     for i in 0..n {
@@ -38,7 +45,7 @@ async fn rows(policy: &Policy, n: u64) -> Vec<Row> {
     rows
 }
 
-/// An update that changes completions.
+/// Runs an update that changes completions.
 async fn train(policy: &Policy) -> UpdateStats {
     let mut batch = batch(rows(policy, 8).await);
     batch.lr = 0.02;
@@ -67,7 +74,7 @@ async fn adapters_on_one_base_learn_apart_and_leave_it_as_it_is() {
     let moved = a.generate(request(3)).await.unwrap();
     assert_ne!(moved.logprobs, first.logprobs);
     assert_eq!((moved.version, b.generate(request(3)).await.unwrap().version), (1, 0));
-    // A trained adapter, seen by trainer and rollout alike.
+    // The trained adapter is used by trainer and rollout alike.
     let stats = train(a).await;
     assert!(stats.mismatch_max < 1e-4, "{stats:?}");
 }
@@ -112,7 +119,7 @@ async fn a_saved_adapter_is_a_peft_directory_and_goes_on_as_if_never_stopped() {
         files,
         ["adapter_config.json", "adapter_model.safetensors", "optimizer.safetensors"]
     );
-    // Moments of the adapter, and of nothing else.
+    // Moments exist for the adapter only.
     let size = |file: &str| std::fs::metadata(dir.path().join(file)).unwrap().len();
     assert!(size("optimizer.safetensors") < 3 * size("adapter_model.safetensors"));
 
@@ -140,7 +147,7 @@ async fn an_adapter_starts_from_a_directory() {
         [ours.generate(request(1)).await, theirs.generate(request(1)).await].map(Result::unwrap);
     a.version = 0;
     assert_eq!(a, b);
-    // What another tool reads is what was trained.
+    // The file for other tools holds the trained weights.
     let adapter = Adapter::load(dir.path(), &tiny().config).unwrap();
     let merged = tiny().with_adapter(adapter).merge().unwrap();
     println!("merged: max |logit difference| {:e}", merged.1);

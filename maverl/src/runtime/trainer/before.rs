@@ -1,4 +1,4 @@
-//! What an optimizer step has to know before it begins: log-probs of whole rows.
+//! Quantities computed before an optimizer step: log-probs of whole rows.
 
 use std::borrow::Cow;
 
@@ -13,18 +13,18 @@ use crate::runtime::{Batch, PairStats, Row, RuntimeError};
 /// Sums over pairs of replies.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct PairSums {
-    /// How many pairs.
+    /// Number of pairs.
     pub(super) pairs: u64,
-    /// Implicit rewards of the better replies.
+    /// Sum of the implicit rewards of the better replies.
     pub(super) chosen: f64,
-    /// Those of the others.
+    /// Sum of the implicit rewards of the worse replies.
     pub(super) rejected: f64,
-    /// Pairs in which the better reply has the higher one.
+    /// Number of pairs in which the better reply has the higher implicit reward.
     pub(super) right: u64,
 }
 
 impl PairSums {
-    /// Their means, if there were any.
+    /// Returns the means, if there were any pairs.
     pub(super) fn stats(&self) -> Option<PairStats> {
         let pairs = self.pairs as f64;
         (self.pairs > 0).then(|| PairStats {
@@ -35,15 +35,15 @@ impl PairSums {
     }
 }
 
-/// A batch's rows where the sampler may have been wrong, and how much its tokens count in the mean.
+/// Rows of a batch after the correction of the sampler's mismatch, and the mean weight of their tokens.
 pub(super) struct Corrected<'b> {
     pub(super) rows: Cow<'b, [Row]>,
-    /// `None` where nothing is corrected.
+    /// Mean weight; `None` if nothing is corrected.
     pub(super) mean_weight: Option<f64>,
 }
 
 impl Trainer {
-    /// Log-probs of the completion of each row under the reference.
+    /// Computes the log-probs of each row's completion under the reference.
     pub(crate) fn reference(&self, rows: &[Row]) -> Result<Vec<Vec<f32>>, RuntimeError> {
         let rows: Vec<&Row> = rows.iter().collect();
         self.under_reference(&rows, &mut self.pool()).map_err(|error| self.failed(&error))
@@ -56,8 +56,8 @@ impl Trainer {
         self.under(rows, true, pool, |_, _| Cow::Borrowed(reference))
     }
 
-    /// Gives the rows that are to be corrected the trainer's log-probs, and their tokens weights by how far the sampler's
-    /// were from them.
+    /// Replaces the log-probs of corrected rows by the trainer's, and weights their tokens by the ratio of the
+    /// trainer's to the sampler's.
     pub(super) fn corrected<'b>(
         &self,
         model: &Model,
@@ -86,10 +86,11 @@ impl Trainer {
         Ok(Corrected { rows: Cow::Owned(rows), mean_weight: Some(sum / tokens.max(1) as f64) })
     }
 
-    /// The derivative of the mean loss of pairs by each token's log-prob, packed. `rows` are pairs, the better one first.
+    /// Computes the derivative of the mean loss of pairs by each token's log-prob, packed. `rows` are pairs, the better
+    /// one first.
     ///
-    /// All tokens of a reply have the same, and it depends on both replies: so it is known before any gradient is, and
-    /// micro-batches may part a pair.
+    /// All tokens of a reply have the same derivative, which depends on both replies. It is computed before any
+    /// gradient, so micro-batches may split a pair.
     pub(super) fn pair_grads(
         &self,
         model: &Model,
@@ -127,7 +128,8 @@ impl Trainer {
         Ok(grads)
     }
 
-    /// Log-probs of the completions of rows, row by row, which may share their prompts. The decoder is given the rows packed and the first one's place.
+    /// Computes the log-probs of the completions of rows, row by row; rows may share their prompts. `decoder` gets the
+    /// packed rows and the index of the first one.
     pub(super) fn under<'m>(
         &self,
         rows: &[&Row],

@@ -10,7 +10,7 @@ use crate::metrics::Metrics;
 use crate::train::{Evaluation, Progress, SplitScore, TrainError, unscored};
 
 impl<W: Trainable> Course<W> {
-    /// Plays the validation split if it is due; says whether it went better than ever.
+    /// Evaluates on the validation split if this is due; returns true if the result is the best so far.
     pub(super) async fn validate(&mut self, done: &mut Stepped) -> Result<bool, TrainError> {
         let (step, eval) = (self.state.step, &self.settings.eval);
         if eval.every == 0 || !step.is_multiple_of(eval.every) {
@@ -33,7 +33,8 @@ impl<W: Trainable> Course<W> {
         Ok(improved)
     }
 
-    /// The evaluation before or after training: read, if it was already made. `None` if the run is asked to stop.
+    /// Returns the evaluation before or after training, read from its file if it exists. `None` if the run is asked to
+    /// stop.
     pub(super) async fn evaluation(
         &mut self,
         name: &str,
@@ -72,7 +73,7 @@ impl<W: Trainable> Course<W> {
     }
 }
 
-/// The row of an evaluation before or after training.
+/// Returns the metrics of an evaluation before or after training.
 pub(super) fn metrics(evaluation: &Evaluation) -> Metrics {
     let split = &evaluation.sampled.split;
     let mut metrics = evaluation.sampled.metrics(split);
@@ -80,8 +81,8 @@ pub(super) fn metrics(evaluation: &Evaluation) -> Metrics {
     metrics
 }
 
-/// Says which evaluations of a run that goes on cannot be compared, because what they play has changed. A best checkpoint
-/// among others is forgotten.
+/// Reports the evaluations of a resumed run that cannot be compared, because their tasks have changed. The best
+/// checkpoint by another validation is forgotten.
 pub(super) fn compare(
     then: &EvalConfig,
     now: &EvalConfig,

@@ -12,14 +12,14 @@ use crate::train::Silent;
 
 mod damage;
 
-/// A learner whose weights are one number that every step stirs. It fails when its fuse has burnt down.
+/// A learner whose weights are one number that every step changes. It fails when its fuse has burnt down.
 struct Stirring {
     weights: u64,
     fuse: Rc<Cell<u32>>,
-    /// Steps from which on there is nothing to learn.
+    /// First step without anything to learn.
     flat_from: u64,
     interrupt: (u64, Interrupt),
-    /// What another process does in the step of this number, to the metrics.
+    /// Change that another process makes to the metrics in the step of this number.
     meddling: Option<(u64, Meddling)>,
 }
 
@@ -32,7 +32,7 @@ impl Stirring {
         Self { weights: 7, fuse, flat_from, interrupt, meddling: None }
     }
 
-    /// One moment at which the process may end.
+    /// Marks a point at which the process may end.
     fn moment(&self) -> Result<(), TrainError> {
         match self.fuse.get().checked_sub(1) {
             Some(left) => {
@@ -127,7 +127,7 @@ async fn train_as(
     }
 }
 
-/// Keeps everything that is said.
+/// Collects all messages.
 #[derive(Default)]
 struct Messages(std::sync::Mutex<Vec<String>>);
 
@@ -153,12 +153,13 @@ impl Progress for Messages {
     }
 }
 
-/// In memory where that is possible: these tests sync thousands of files.
+/// Returns a directory in memory where that is possible: these tests sync thousands of files.
 fn home() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// Everything that must be the same in a run that was cut off: metrics, rollouts, evaluations, the last checkpoint's weights.
+/// Returns everything that must be equal in an interrupted run: metrics, rollouts, evaluations, the last checkpoint's
+/// weights.
 fn outcome(dir: &Path) -> (String, Vec<(String, Vec<u8>)>, String) {
     let metrics = fs::read_to_string(dir.join("metrics.jsonl")).unwrap();
     let parts = ["rollouts", "evaluations"].map(|part| entries(&dir.join(part)).unwrap());
@@ -177,7 +178,7 @@ async fn a_run_writes_what_it_did() {
     assert_eq!((report.exit_code(), report.summary.complete, report.summary.steps), (0, true, 7));
     assert!(report.summary.before.is_some() && report.summary.after.is_some());
     let (metrics, rollouts, _) = outcome(&report.dir);
-    // A file a step; the evaluations before and after and their episodes, and those of three validations.
+    // One file per step, the evaluations before and after with their episodes, and those of three validations.
     assert_eq!((metrics.lines().count(), rollouts.len()), (9, 7 + 2 * 3 + 3));
     assert!(metrics.lines().next().unwrap().contains("\"step\":0,\"eval/test/exact_match\""));
     let calls: Vec<u64> = report.summary.agents.values().map(|agent| agent.calls).collect();
@@ -325,7 +326,7 @@ async fn metrics_that_another_process_changes_in_mid_run_are_an_error_of_the_run
     let changes: [(Change, &str); 3] = [
         (|path| fs::File::options().write(true).open(path).unwrap().set_len(9).unwrap(), "9 bytes"),
         (|path| fs::rename(path, path.with_extension("old")).unwrap(), "it is gone"),
-        // As long as before: found when the run ends.
+        // The length is unchanged: the difference is found when the run ends.
         (
             |path| {
                 let text = fs::read_to_string(path).unwrap().replacen("step", "pets", 1);

@@ -1,4 +1,4 @@
-//! A bar for what is being done, below a line for every step, on a terminal.
+//! Progress bar on a terminal, below one line for every step.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,14 +7,14 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{Pace, Progress, StepLine, speed};
 
-/// How often the bar moves, whether something ended or not.
+/// Interval at which the bar is redrawn.
 const TICK: Duration = Duration::from_millis(200);
-/// While episodes are played.
+/// Template for episodes.
 const EPISODES: &str = "{spinner} {prefix}: {pos}/{len} episodes {wide_bar} {msg}";
-/// While something else is done.
+/// Template for other work.
 const WORK: &str = "{spinner} {prefix}, {elapsed}";
 
-/// A line a step that stays, and below it a bar for the episodes of the step or the evaluation.
+/// Display with a permanent line per step, and below it a bar for the episodes of the step or the evaluation.
 pub(super) struct Bar {
     state: Mutex<State>,
     target: fn() -> ProgressDrawTarget,
@@ -24,7 +24,7 @@ struct State {
     bar: Option<ProgressBar>,
     pace: Pace,
     begun: Instant,
-    /// `3/40`, while steps are done.
+    /// Completed and total steps, shown as `3/40`.
     steps: Option<(u64, u64)>,
 }
 
@@ -44,7 +44,7 @@ impl Bar {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Shows another bar in the place of the one there is.
+    /// Replaces the current bar.
     fn show(&self, template: &str, what: &str, length: u64) {
         let style = ProgressStyle::with_template(template);
         let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
@@ -52,7 +52,7 @@ impl Bar {
         if let Some(bar) = state.bar.take() {
             bar.finish_and_clear();
         }
-        // `step 3` is `step 3/40` where it is known.
+        // `step 3` is shown as `step 3/40` if the total is known.
         let prefix = match state.steps {
             Some((step, steps)) => {
                 what.replacen(&format!("step {step}"), &format!("step {step}/{steps}"), 1)
@@ -67,7 +67,7 @@ impl Bar {
         state.begun = Instant::now();
     }
 
-    /// Prints a line that stays, above the bar if there is one.
+    /// Prints a permanent line above the bar.
     fn print(&self, line: &str) {
         match &self.state().bar {
             Some(bar) if !bar.is_hidden() => bar.println(line),
@@ -134,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    /// Everything that is written to a terminal of 60 columns.
+    /// A terminal of 60 columns that records all output.
     #[derive(Debug)]
     struct Terminal;
 
@@ -172,7 +172,7 @@ mod tests {
         }
     }
 
-    /// What was written since this was last asked.
+    /// Returns the output since the last call.
     fn written() -> String {
         std::mem::take(&mut *WRITTEN.lock().unwrap())
     }

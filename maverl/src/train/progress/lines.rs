@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use super::{Pace, Progress, StepLine, speed};
 
-/// What takes longer gets a line of its own, again and again.
+/// Interval of the lines for long work.
 const QUIET: Duration = Duration::from_secs(30);
 
-/// A line a step, and one every half minute for what takes longer.
+/// Display with one line per step, and one every half minute for longer work.
 pub(super) struct Lines {
     state: Mutex<State>,
     print: fn(&str),
@@ -20,9 +20,9 @@ struct State {
     pace: Pace,
     what: String,
     episodes: u64,
-    /// When the episodes began.
+    /// Start of the episodes.
     begun: Instant,
-    /// When something was printed.
+    /// Time of the last printed line.
     printed: Instant,
 }
 

@@ -2,7 +2,7 @@
 
 use maverl::prelude::*;
 
-/// What is asked.
+/// The question.
 #[cfg_attr(test, derive(Debug))]
 #[derive(Input)]
 struct Question {
@@ -16,7 +16,7 @@ struct Question {
     tested: bool,
 }
 
-/// What is replied.
+/// The reply.
 #[derive(Reply, Debug, PartialEq)]
 #[reply(tag = "say")]
 enum Answer {

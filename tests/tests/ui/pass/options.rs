@@ -21,7 +21,7 @@ struct Question {
 )]
 #[derive(Debug, PartialEq)]
 struct Speaker {
-    /// How.
+    /// Style.
     tone: String,
     words: u32,
     r#type: Kind,
@@ -48,10 +48,10 @@ impl Default for Speaker {
 }
 
 /// Derives what it needs itself.
-#[environment(name = "options/world")]
+#[environment(name = "options/environment")]
 #[derive(Default, Serialize, Deserialize)]
 #[serde(crate = "maverl::__private::serde", default)]
-struct World {
+struct FileEnvironment {
     file: String,
     #[serde(skip)]
     lines: Option<Heavy>,
@@ -60,7 +60,7 @@ struct World {
 #[derive(Default)]
 struct Heavy(Vec<String>);
 
-impl Environment for World {
+impl Environment for FileEnvironment {
     fn start(&mut self, base: &Path) -> Result<(), EnvError> {
         self.lines = Some(Heavy(vec![base.join(&self.file).display().to_string()]));
         Ok(())
@@ -94,7 +94,7 @@ impl Environment for Void {
 fn defaults_are_those_of_the_type() {
     assert_eq!(Speaker::defaults(), json!({"tone": "kind", "words": 9, "type": "short"}));
     assert_eq!(Speaker::build(&json!({})).unwrap(), Speaker::default());
-    assert_eq!(World::defaults(), json!({"file": ""}));
+    assert_eq!(FileEnvironment::defaults(), json!({"file": ""}));
     assert_eq!(Void::defaults(), json!({}));
 }
 
@@ -121,8 +121,11 @@ fn every_bad_option_is_named() {
 
 #[test]
 fn skipped_fields_are_no_options() {
-    assert!(World::build(&json!({"lines": []})).err().unwrap().contains("unknown field"));
-    let mut world = World::build(&json!({"file": "a.txt"})).unwrap();
-    world.start(Path::new("base")).unwrap();
-    assert_eq!(world.lines.unwrap().0, [Path::new("base").join("a.txt").display().to_string()]);
+    assert!(FileEnvironment::build(&json!({"lines": []})).err().unwrap().contains("unknown field"));
+    let mut environment = FileEnvironment::build(&json!({"file": "a.txt"})).unwrap();
+    environment.start(Path::new("base")).unwrap();
+    assert_eq!(
+        environment.lines.unwrap().0,
+        [Path::new("base").join("a.txt").display().to_string()]
+    );
 }

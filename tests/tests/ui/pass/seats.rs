@@ -94,7 +94,7 @@ fn declarations_are_in_the_registry_with_their_places() {
     assert_eq!(built.members().len(), 6);
 
     assert_eq!(registry.environments["void"].offers, ["look", "wait_a_bit"]);
-    assert!((registry.environments["options/world"].check)(&json!({"file": 1})).is_err());
+    assert!((registry.environments["options/environment"].check)(&json!({"file": 1})).is_err());
     assert_eq!(registry.rewards["seats/nothing"].declaration.summary, "Pays nothing.");
     assert!(registry.rewards.contains_key("renamed"));
 }

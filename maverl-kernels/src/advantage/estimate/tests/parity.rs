@@ -22,6 +22,7 @@ pub(crate) fn agrees_with_the_cpu<E: Estimate<Error: Debug>>(of: &E) {
         }
     }
     scans(of);
+    edges(of);
     // More pieces than a block has threads.
     let n = 300_000;
     moments(of, "600 pieces", &random(6, n), &Segments::one(n));
@@ -38,7 +39,7 @@ fn groups<E: Estimate<Error: Debug>>(of: &E, seed: u64, n: usize, most: usize, s
     let unit: Vec<usize> = (0..n).map(|row| group[row] * n + row / 5).collect();
     let by_units = Grouping::units(&unit, &group);
     let all = Grouping::rows(&vec![0; n]);
-    for baseline in [Baseline::None, Baseline::Mean, Baseline::LeaveOneOut] {
+    for baseline in [Baseline::None, Baseline::Mean, Baseline::LeaveOneOut, Baseline::SecondBest] {
         for options in [
             Relative { baseline, ..DR_MAS },
             Relative { baseline, ..TRL },
@@ -101,4 +102,26 @@ fn scans<E: Estimate<Error: Debug>>(of: &E) {
         let got = of.step_groups(&values, &rewards, &steps, &TRL).unwrap();
         agree("step groups", &got, &Cpu.step_groups(&values, &rewards, &steps, &TRL).unwrap());
     }
+}
+
+/// Groups without spread, of one row and of none; weights of 0; seats without a row.
+fn edges<E: Estimate<Error: Debug>>(of: &E) {
+    let [seven, one, none] = [7, 1, 0].map(|n| Grouping::rows(&vec![0; n]));
+    for options in [DR_MAS, TRL, Relative { baseline: Baseline::SecondBest, ..TRL }] {
+        assert_eq!(of.relative(&[0.1; 7], &seven, &options).unwrap(), [0.0; 7], "{options:?}");
+        let apart = of.relative_apart(&[0.1; 7], &seven, &seven, &options).unwrap();
+        assert_eq!(apart, [0.0; 7], "{options:?}");
+        let alone = of.relative(&[1.0], &one, &options).unwrap();
+        agree("one", &alone, &Cpu.relative(&[1.0], &one, &options).unwrap());
+        assert_eq!(of.relative(&[], &none, &options).unwrap(), [0.0; 0]);
+    }
+    let by = Segments::one(5);
+    let (values, tokens) = ([0.5, f32::NAN, -1.0, 2.0, f32::NAN], [2, 0, 1, 3, 0]);
+    let kept = |all: Vec<f32>| [all[0], all[2], all[3]];
+    let got = kept(of.whiten(&values, &tokens, &by).unwrap());
+    agree("masked", &got, &kept(Cpu.whiten(&values, &tokens, &by).unwrap()));
+    let mut averages = [0.0, 0.0, 7.0];
+    let got = of.ema(&[1.0, 0.0, 2.0], &Segments::of(&[0, 0, 1]), 0.9, &mut averages).unwrap();
+    agree("average", &got, &[1.0, 0.0, 2.0]);
+    agree("average", &narrow(&averages), &[0.05, 0.2, 7.0]);
 }

@@ -1,4 +1,5 @@
-//! What hostile programs must not reach: a file, a directory and a process outside, and an honest program beside them.
+//! Resources that hostile programs must not reach: a file, a directory and a process outside, and an honest program
+//! beside them.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::MetadataExt;
@@ -11,17 +12,17 @@ use rustix::fs::FlockOperation;
 
 use super::*;
 
-/// Longest time that opening the outside file may take; a lease would hold whoever opens it for seconds.
+/// Maximum time for opening the outside file; a lease would delay that for seconds.
 const PROMPT: Duration = Duration::from_millis(300);
 
-/// A file that programs may read as they read the interpreter's, its directory, and a process of the same user.
+/// A file that programs may read like the interpreter's files, its directory, and a process of the same user.
 pub(super) struct Outside {
     pub(super) directory: PathBuf,
     file: PathBuf,
     victim: Child,
 }
 
-/// The state of everything outside, as text.
+/// State of all outside resources as text.
 #[derive(PartialEq, Eq, Debug)]
 struct State(Vec<String>);
 
@@ -44,7 +45,7 @@ impl Outside {
         Self { directory, file, victim }
     }
 
-    /// A program that knows what lies outside.
+    /// Inserts the outside resources into a program.
     pub(super) fn told(&self, source: &str) -> String {
         let (victim, file, directory) = (self.victim.id(), &self.file, &self.directory);
         format!("VICTIM, OUTSIDE, OUTSIDE_DIR = {victim}, {file:?}, {directory:?}\n{source}")
@@ -77,8 +78,10 @@ impl Outside {
         // Priority and nice value.
         let priority = after.split_whitespace().skip(15).take(2).collect::<Vec<_>>().join(" ");
         let allowed = of("status");
-        let allowed =
-            allowed.lines().filter(|line| line.contains("allowed") || line.contains("Sig"));
+        // `SigQ` counts the signals of every process of the user, those that have nothing to do with this one too.
+        let allowed = allowed.lines().filter(|line| {
+            line.contains("allowed") || line.contains("Sig") && !line.starts_with("SigQ")
+        });
         State(vec![
             meta(&self.file),
             meta(&self.directory),
@@ -91,8 +94,8 @@ impl Outside {
         ])
     }
 
-    /// Does something while an honest program runs again and again, the file is opened and locked, and threads of
-    /// programs are counted. Gives what was not as it must be.
+    /// Runs an action while an honest program runs repeatedly, the file is opened and locked, and threads of programs
+    /// are counted. Returns the violations.
     pub(super) fn beside(
         &mut self,
         sandbox: &Sandbox,
@@ -155,12 +158,12 @@ impl Drop for Outside {
     }
 }
 
-/// Takes a lock for writing on a whole file, if nobody holds one.
+/// Takes a write lock on a whole file, if it is free.
 fn lock(file: &File) -> bool {
     rustix::fs::fcntl_lock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
-/// Judges a right program until it is over. It must pass each time.
+/// Judges a correct program repeatedly. It must pass each time.
 fn neighbor(sandbox: &Sandbox, over: &AtomicBool) -> Vec<String> {
     let source =
         "import this, colorsys\ndef solve(x):\n    return x * x + x - 1 if x != 100 else 10099\n";
@@ -183,7 +186,7 @@ fn neighbor(sandbox: &Sandbox, over: &AtomicBool) -> Vec<String> {
     Vec::new()
 }
 
-/// Keeps the largest number of threads that a child of this process has.
+/// Records the maximum number of threads of a child of this process.
 fn count_threads(over: &AtomicBool, most: &AtomicU64) {
     let me = std::process::id().to_string();
     while !over.load(Ordering::Relaxed) {

@@ -1,5 +1,5 @@
-//! Pairs of every kind that is easily judged wrong, made from a seed: right answers written in another way, and wrong answers
-//! next to them.
+//! Pairs of every kind that is easily misjudged, generated from a seed: correct answers in another notation, and wrong
+//! answers close to them.
 
 use super::{MOST_MILLISECONDS, milliseconds};
 use crate::env::math::exact::Work;
@@ -12,7 +12,7 @@ const PAIRS: usize = 30;
 /// An answer and a reference.
 type Pair = (String, String);
 
-/// A kind of pairs, and how one is made.
+/// A kind of pairs, and its generator.
 type Kind = (&'static str, fn(&mut SplitMix64) -> Pair);
 
 #[expect(clippy::needless_pass_by_value, reason = "texts and numbers alike")]
@@ -20,23 +20,23 @@ fn pair(answer: impl ToString, truth: impl ToString) -> Pair {
     (answer.to_string(), truth.to_string())
 }
 
-/// One of several texts.
+/// Samples one of several texts.
 fn one(texts: &[String], draw: &mut SplitMix64) -> String {
     texts[draw.index(texts.len())].clone()
 }
 
-/// A whole number.
+/// Samples a whole number.
 fn whole(draw: &mut SplitMix64) -> i64 {
     2 + draw.index(998) as i64
 }
 
-/// A whole number other than another.
+/// Samples a whole number other than a given one.
 fn other(than: i64, draw: &mut SplitMix64) -> i64 {
     let near = [than + 1, than - 1, than + 10, 10 * than, than + 2];
     draw.pick(&near)
 }
 
-/// A number as references have them: whole, negative, a fraction, a root.
+/// Samples a number as references have them: whole, negative, a fraction, a root.
 fn number(draw: &mut SplitMix64) -> String {
     let (a, b) = (1 + draw.index(40), 2 + draw.index(40));
     let root = draw.pick(&[2, 3, 5, 6, 7, 10, 11, 13]);
@@ -49,7 +49,7 @@ fn number(draw: &mut SplitMix64) -> String {
     }
 }
 
-/// Digits of a number in a base, which are the digits of a decimal number too.
+/// Returns the digits of a number in a base that are also the digits of a decimal number.
 fn digits(mut value: i64, base: i64) -> String {
     let mut digits = Vec::new();
     while value > 0 {
@@ -93,7 +93,7 @@ const UNITS: [&[&str]; 30] = [
     &["\\text{ joules}", "\\text{ J}", " joules"],
 ];
 
-/// What is right and was taken for wrong.
+/// Correct pairs that were judged wrong at some time.
 const RIGHT: &[Kind] = &[
     ("a unit left out", |draw| {
         let (n, units) = (number(draw), draw.pick(&UNITS));
@@ -339,7 +339,7 @@ const RIGHT: &[Kind] = &[
     }),
 ];
 
-/// What is wrong and stands next to what is right.
+/// Wrong pairs that are close to correct ones.
 const WRONG: &[Kind] = &[
     ("a unit of another kind", |draw| {
         let n = number(draw);
@@ -629,12 +629,12 @@ const WRONG: &[Kind] = &[
     }),
 ];
 
-/// The verdict as `maverl grade math` gives it.
+/// Returns the verdict of `maverl grade math`.
 fn verdict((answer, truth): &Pair) -> AnswerVerdict {
     compare(extract(answer).unwrap_or(answer), reference(truth))
 }
 
-/// Pairs of the kinds that are not judged as wanted, and the longest time that one took in milliseconds.
+/// Returns the pairs of the kinds with an unexpected verdict, and the longest time of a comparison in milliseconds.
 fn misjudged(kinds: &[Kind], right: bool) -> (Vec<(&'static str, Pair)>, f64) {
     let (mut wrong, mut slowest) = (Vec::new(), 0.0_f64);
     for (at, (name, make)) in kinds.iter().enumerate() {
@@ -684,7 +684,7 @@ fn a_unit_agrees_with_its_own_names_alone() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Pairs of a table: an answer, a tab, a reference.
+/// Returns the pairs of a table: an answer, a tab, a reference.
 fn table(text: &str) -> Vec<Pair> {
     let pair = |line: &str| line.split_once('\t').map(|(answer, truth)| pair(answer, truth));
     text.lines().filter_map(pair).collect()

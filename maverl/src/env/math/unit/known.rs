@@ -1,9 +1,9 @@
 //! Units by name.
 
-/// A known unit as a product of powers. Units are compared and never converted, so `ml` is `cm^3` and no `l`.
+/// A known unit as a product of powers. Units are compared and never converted, so `ml` is `cm^3` and differs from `l`.
 pub(super) type Powers = &'static [(&'static str, i32)];
 
-/// Names of units, and what they are.
+/// Names of units with their powers.
 const KNOWN: &[(&str, Powers)] = &[
     ("mm millimeter millimeters millimetre millimetres", &[("mm", 1)]),
     ("cm cms centimeter centimeters centimetre centimetres", &[("cm", 1)]),
@@ -89,12 +89,12 @@ const KNOWN: &[(&str, Powers)] = &[
     ("GB gigabyte gigabytes", &[("GB", 1)]),
     ("TB terabyte terabytes", &[("TB", 1)]),
 ];
-/// Abbreviations that could be products of letters: units where they follow a number and a space.
+/// Abbreviations that could be products of letters; they are units after a number and a space.
 const ABBREVIATIONS: &str =
     "in ha dm nm mL yd yds qt hrs deg sq cu hp kW MW Hz GB MB KB cc ms kJ Pa am pm AM PM";
-/// Letters that are units where the other answer has a unit: `12 m`.
+/// Letters that are units if the other answer has a unit: `12 m`.
 const LETTERS: &str = "m s g h l L N J W V A K d";
-/// Units of money.
+/// Currencies.
 pub(super) const MONEY: [&str; 6] = ["$", "cent", "€", "£", "¥", "₹"];
 
 /// Returns true if a word is a unit after a number and a space, although its letters could be a product.
@@ -107,7 +107,7 @@ pub(in super::super) fn is_letter(word: &str) -> bool {
     LETTERS.split(' ').any(|other| other == word)
 }
 
-/// The length's power in a unit of length, area or volume; `None` for other units.
+/// Returns the power of length in a unit of length, area or volume; `None` for other units.
 pub(super) fn dimension(name: &str) -> Option<i32> {
     match name {
         "mm" | "cm" | "dm" | "m" | "km" | "nm" | "in" | "ft" | "yd" | "mi" | "unit" => Some(1),
@@ -117,13 +117,13 @@ pub(super) fn dimension(name: &str) -> Option<i32> {
     }
 }
 
-/// The unit that a word names, first as it is written, then without regard to capitals.
+/// Returns the unit that a word names: first case-sensitively, then case-insensitively.
 pub(super) fn lookup(word: &str) -> Option<Powers> {
     let word = word.trim_end_matches('.');
     let find = |word: &str| {
         let has = |names: &str| names.split(' ').any(|name| name == word);
         KNOWN.iter().find(|(names, _)| has(names)).map(|(_, powers)| *powers)
     };
-    // `M` is no meter.
+    // `M` is not a meter.
     find(word).or_else(|| find(&word.to_lowercase()).filter(|_| word.len() > 1))
 }

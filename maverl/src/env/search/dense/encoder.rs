@@ -1,4 +1,4 @@
-//! A decoder model as an encoder: a text's embedding is pooled from the hidden states after the last norm.
+//! A decoder model as an encoder: an embedding is pooled from the hidden states after the last norm.
 
 use maverl_kernels::attention::Packing;
 use serde::{Deserialize, Serialize};
@@ -6,34 +6,35 @@ use serde::{Deserialize, Serialize};
 use crate::env::EnvError;
 use crate::model::{Context, Model, ModelError, ModelFiles, ModelSource, Pool, Tokenizer};
 
-/// Tokens of a forward pass, unless one text alone has more.
+/// Maximum number of tokens of a forward pass, except for a single longer text.
 const BATCH: usize = 4096;
 
-/// How the hidden states of a text become one vector.
+/// Pooling of the hidden states of a text into one vector.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pooling {
-    /// Their mean.
+    /// Mean of the hidden states.
     #[default]
     Mean,
-    /// That of the last token, which alone has seen the whole text.
+    /// Hidden state of the last token, the only one that attends to the whole text.
     Last,
 }
 
-/// A model that turns texts into vectors of length 1.
+/// A model that maps texts to vectors of length 1.
 ///
-/// The same text has the same vector to the bit, whatever it is encoded together with.
+/// The same text has bit-identical vectors in every batch.
 pub struct Encoder {
     model: Model,
     tokenizer: Tokenizer,
     pooling: Pooling,
     longest: usize,
-    /// The token that the tokenizer puts behind every text, if it does.
+    /// Token that the tokenizer appends to every text, if any.
     closing: Option<u32>,
 }
 
 impl Encoder {
-    /// Loads a model as an encoder. Of a text it reads `max_tokens` tokens, and never more than the model was made for.
+    /// Loads a model as an encoder. It reads at most `max_tokens` tokens of a text, and never more than the context of
+    /// the model.
     ///
     /// # Errors
     ///
@@ -56,16 +57,16 @@ impl Encoder {
         Ok(Self { model, tokenizer, pooling, longest, closing })
     }
 
-    /// How many numbers an embedding has.
+    /// Returns the number of components of an embedding.
     pub fn width(&self) -> usize {
         self.model.config.hidden_size
     }
 
-    /// Embeddings `[texts, width]`, each of length 1; zeros for a text without any token.
+    /// Computes embeddings `[texts, width]`, each of length 1; zeros for a text without tokens.
     ///
     /// # Errors
     ///
-    /// If a text cannot be encoded, or the model gives values that are not finite.
+    /// If a text cannot be encoded, or the model output is not finite.
     pub fn encode(&self, texts: &[String]) -> Result<Vec<f32>, EnvError> {
         let rows: Vec<Vec<u32>> =
             texts.iter().map(|text| self.ids(text)).collect::<Result<_, _>>()?;
@@ -89,7 +90,7 @@ impl Encoder {
         }
     }
 
-    /// The tokens of a text; of one that is too long the first ones, and the closing token.
+    /// Returns the tokens of a text. A text that is too long is truncated to its first tokens and the closing token.
     fn ids(&self, text: &str) -> Result<Vec<u32>, EnvError> {
         let ids = self.tokenizer.encode_framed(text);
         let mut ids = ids.map_err(|error| EnvError(format!("`encoder`: {error}")))?;
@@ -112,7 +113,7 @@ impl Encoder {
         let ids = rows.concat();
         let positions: Vec<u32> = rows.iter().flat_map(|row| 0..row.len() as u32).collect();
         let mut offsets = vec![0];
-        // A row without tokens is none.
+        // Rows without tokens are skipped.
         for row in rows.iter().filter(|row| !row.is_empty()) {
             offsets.push(offsets[offsets.len() - 1] + row.len());
         }
@@ -135,7 +136,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// The embedding of the hidden states `[tokens, width]` of a text.
+    /// Pools the hidden states `[tokens, width]` of a text.
     fn pooled(&self, states: &[f32]) -> Vec<f32> {
         let width = self.width();
         let mut embedding = vec![0.0; width];
@@ -143,7 +144,7 @@ impl Encoder {
             Pooling::Mean => 0,
             Pooling::Last => states.len().saturating_sub(width),
         };
-        // A sum points where the mean does.
+        // The sum has the direction of the mean.
         for state in states[first..].chunks_exact(width) {
             embedding.iter_mut().zip(state).for_each(|(sum, value)| *sum += value);
         }
@@ -152,7 +153,7 @@ impl Encoder {
     }
 }
 
-/// Scales a vector to length 1; zeros stay.
+/// Scales a vector to length 1; zero vectors stay.
 pub(super) fn normalize(vector: &mut [f32]) {
     let squares: f64 = vector.iter().map(|&value| f64::from(value) * f64::from(value)).sum();
     if squares > 0.0 {

@@ -1,22 +1,22 @@
-//! The nearest vectors, by looking at all of them.
+//! Exhaustive nearest-neighbor search.
 
 use maverl_kernels::matmul::{PackedWeight, Precision};
 
 use super::super::index::{Ranked, best};
 
-/// Queries whose scores are held at once.
+/// Number of queries whose scores are in memory at once.
 const BATCH: usize = 32;
 
-/// Vectors in the form that matrix products read.
+/// Vectors in the packed form of matrix products.
 pub(super) struct Exact(PackedWeight);
 
 impl Exact {
-    /// Over vectors `[n, width]`.
+    /// Packs vectors `[n, width]`.
     pub(super) fn new(vectors: &[f32], width: usize) -> Self {
         Self(PackedWeight::pack(Precision::F32, vectors, vectors.len() / width, width))
     }
 
-    /// The `k` vectors with the largest products with each query of `[queries, width]`, largest first.
+    /// Returns the `k` vectors with the largest inner products with each query of `[queries, width]`, largest first.
     pub(super) fn search(&self, queries: &[f32], k: usize) -> Vec<Vec<Ranked>> {
         let (n, width) = self.0.shape();
         let mut found = Vec::with_capacity(queries.len() / width);

@@ -1,8 +1,9 @@
-//! The nearest vectors, by walking a graph: hierarchical navigable small worlds (Malkov and Yashunin, arXiv:1603.09320).
+//! Approximate nearest-neighbor search: hierarchical navigable small worlds (Malkov and Yashunin, arXiv:1603.09320).
 //!
-//! Every vector is a node of the lowest layer, and one in [`LINKS`] of a layer is in the next. A walk goes down the layers
-//! from the one node at the top, in each towards the query. The graph of the same vectors in the same order is always
-//! the same: layers are drawn from a fixed seed, nodes are added one after the other, and ties go to the smaller place.
+//! Every vector is a node of the lowest layer, and one in [`LINKS`] nodes of a layer is also in the next. A search
+//! descends from the single entry node at the top, in each layer towards the query. The graph is deterministic for the
+//! same vectors in the same order: layers are sampled from a fixed seed, nodes are added one by one, and ties go to the
+//! smaller index.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,28 +13,28 @@ use rayon::prelude::*;
 use super::super::index::{Ranked, best};
 use crate::rng::SplitMix64;
 
-/// Links of a node when it is added (`M` in the paper); in the lowest layer it may come to have twice as many.
+/// Number of links of a new node (`M` in the paper); the lowest layer allows twice as many later.
 const LINKS: usize = 16;
-/// Nodes among which links are chosen (`efConstruction`).
+/// Number of candidates among which links are chosen (`efConstruction`).
 const BUILD_WIDTH: usize = 200;
-/// Fewest nodes that a search keeps in view (`ef`).
+/// Minimum number of candidates of a search (`ef`).
 const SEARCH_WIDTH: usize = 128;
-/// Most layers above the lowest.
+/// Maximum number of layers above the lowest.
 const LAYERS: usize = 12;
 const SEED: u64 = 0x6d61_7665_726c;
 
-/// Vectors and their graph.
+/// Vectors with their graph.
 pub(super) struct Hnsw {
     width: usize,
     vectors: Vec<f32>,
-    /// Of each node, in each of its layers from the lowest, its neighbors.
+    /// Neighbors of each node in each of its layers, from the lowest.
     links: Vec<Vec<Vec<u32>>>,
     /// A node of the highest layer.
     entry: usize,
 }
 
 impl Hnsw {
-    /// Links vectors `[n, width]`.
+    /// Builds the graph of vectors `[n, width]`.
     pub(super) fn new(vectors: Vec<f32>, width: usize) -> Self {
         let n = vectors.len() / width;
         let mut graph = Self { width, vectors, links: Vec::with_capacity(n), entry: 0 };
@@ -45,7 +46,7 @@ impl Hnsw {
         graph
     }
 
-    /// The `k` vectors with the largest products with each query of `[queries, width]`, as far as they are found.
+    /// Returns `k` vectors with the largest inner products with each query of `[queries, width]`, approximately.
     pub(super) fn search(&self, queries: &[f32], k: usize) -> Vec<Vec<Ranked>> {
         let nearest = |query: &[f32]| {
             if self.links.is_empty() {
@@ -65,12 +66,12 @@ impl Hnsw {
         Ranked { place, score: product(query, self.vector(place)) }
     }
 
-    /// The highest layer.
+    /// Returns the highest layer.
     fn top(&self) -> usize {
         self.links[self.entry].len() - 1
     }
 
-    /// Adds the next vector, in the lowest layer and `up` above it.
+    /// Adds the next vector in the lowest layer and the `up` layers above it.
     fn add(&mut self, up: usize) {
         let place = self.links.len();
         self.links.push(vec![Vec::new(); up + 1]);
@@ -93,7 +94,7 @@ impl Hnsw {
         }
     }
 
-    /// Links a node to another; if it has too many links then, it keeps the best choice of them.
+    /// Links a node to another. A node with too many links keeps the best selection of them.
     fn link(&mut self, node: usize, other: u32, layer: usize) {
         let most = if layer == 0 { 2 * LINKS } else { LINKS };
         self.links[node][layer].push(other);
@@ -104,7 +105,8 @@ impl Hnsw {
         }
     }
 
-    /// The node from which to look in `layer`: from the top, in each layer above it the nearest that is found.
+    /// Returns the entry node of a search in `layer`: descends from the top to the nearest node found in each layer
+    /// above.
     fn descend(&self, query: &[f32], layer: usize) -> usize {
         let mut nearest = self.ranked(query, self.entry);
         for above in (layer + 1..=self.top()).rev() {
@@ -120,7 +122,7 @@ impl Hnsw {
         nearest.place
     }
 
-    /// The nearest `width` nodes of a layer that are found from some of its nodes, in no order.
+    /// Returns the nearest `width` nodes of a layer that are reachable from some of its nodes, unordered.
     fn near(&self, query: &[f32], from: &[usize], width: usize, layer: usize) -> Vec<Ranked> {
         let mut seen = vec![false; self.links.len()];
         from.iter().for_each(|&place| seen[place] = true);
@@ -149,8 +151,8 @@ impl Hnsw {
         kept.into_iter().map(|Reverse(ranked)| ranked).collect()
     }
 
-    /// Links to choose among nodes: the nearest that are nearer than to each other, so that they lead into all
-    /// directions; then the nearest of the rest.
+    /// Selects links among nodes: first the nearest that are nearer to this node than to each other, so that links
+    /// point in all directions; then the nearest of the rest.
     fn choose(&self, mut among: Vec<Ranked>, most: usize) -> Vec<u32> {
         among.sort_by(|a, b| b.cmp(a));
         let (mut chosen, mut rest): (Vec<u32>, Vec<u32>) = (Vec::new(), Vec::new());
@@ -169,7 +171,7 @@ impl Hnsw {
     }
 }
 
-/// `Σ aᵢ bᵢ` in eight lanes, so that the compiler can take them at once.
+/// Computes `Σ aᵢ bᵢ` in eight lanes, so that the compiler can vectorize it.
 fn product(a: &[f32], b: &[f32]) -> f32 {
     let mut lanes = [0.0; 8];
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
@@ -191,7 +193,7 @@ mod tests {
     use super::super::random;
     use super::*;
 
-    /// Points around some centers, as texts of some subjects.
+    /// Samples points around some centers, like texts about a few topics.
     fn clustered(n: usize, width: usize) -> Vec<f32> {
         let (centers, noise) = (random(50, width, 1), random(n, width, 2));
         let around = |(i, noise): (usize, &[f32])| {

@@ -1,4 +1,4 @@
-//! What bounds the memory of a server whose clients are slow.
+//! Bounds on the memory that slow clients of the server can hold.
 
 use std::future::Future as _;
 use std::io;
@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A body that gives its place back once it is sent or given up.
+/// A body that releases its slot once it is sent or dropped.
 pub(super) struct Reserved {
     body: Full<Bytes>,
     _place: Option<OwnedSemaphorePermit>,
@@ -44,11 +44,11 @@ impl Body for Reserved {
     }
 }
 
-/// A connection that fails where the other side takes nothing of what is written for too long.
+/// A connection that fails if the peer reads nothing for too long.
 pub(super) struct Impatient<S> {
     stream: S,
     patience: Duration,
-    /// When a write that waits has waited too long.
+    /// Deadline of a pending write.
     waits: Option<Pin<Box<Sleep>>>,
 }
 
@@ -57,7 +57,7 @@ impl<S> Impatient<S> {
         Self { stream, patience, waits: None }
     }
 
-    /// What a write came to, or that it has waited too long.
+    /// Returns the result of a write, or a timeout error.
     fn timed<T>(
         &mut self,
         context: &mut Context<'_>,

@@ -14,7 +14,7 @@ use super::*;
 use crate::builtin::{Document, facts};
 use crate::env::search::{Index, Retriever};
 
-/// A server over the built-in corpus, what stops it, and its end.
+/// Starts a server over the built-in corpus. Returns its address, a sender that stops it, and its task.
 async fn started() -> (SocketAddr, oneshot::Sender<()>, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -26,7 +26,7 @@ async fn started() -> (SocketAddr, oneshot::Sender<()>, JoinHandle<()>) {
     (address, stop, end)
 }
 
-/// Sends bytes as they are, and reads to the end.
+/// Sends raw bytes and reads to the end.
 async fn raw(address: SocketAddr, sent: impl Into<Vec<u8>>) -> (u16, Value) {
     let sent = sent.into();
     let exchange = move || {
@@ -119,7 +119,7 @@ async fn a_stop_finishes_what_is_under_way_and_closes_idle_connections() {
     let request = post("/retrieve", r#"{"queries": ["city"]}"#);
     let (first, rest) = request.split_at(request.len() - 4);
     busy.write_all(first.as_bytes()).unwrap();
-    // Both are taken before the next client is answered.
+    // Both connections are accepted before the next client is answered.
     raw(address, post("/retrieve", r#"{"queries": ["city"]}"#)).await;
     stop.send(()).unwrap();
     busy.write_all(rest.as_bytes()).unwrap();
@@ -135,7 +135,7 @@ async fn a_stop_finishes_what_is_under_way_and_closes_idle_connections() {
     assert!(TcpStream::connect(address).is_err());
 }
 
-/// What is sent in one piece, and then the client has no more to say.
+/// Sends a text in one piece, then closes the sending half.
 async fn half_closed(address: SocketAddr, sent: String) -> String {
     let exchange = move || {
         let mut stream = TcpStream::connect(address).unwrap();

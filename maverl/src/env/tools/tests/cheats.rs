@@ -1,8 +1,8 @@
-//! Attempts to be paid without having done what was asked.
+//! Attempts to be rewarded without doing the task.
 
 use super::*;
 
-/// Plays calls, and gives the reward of an answer.
+/// Plays calls, and returns the reward of an answer.
 async fn reward(
     tools: &ToolsEnvironment,
     task: &Task,
@@ -121,7 +121,7 @@ async fn a_database_counts_as_it_is_in_the_end() {
         vec![sql("UPDATE stock SET number = '5 lamps' WHERE item = 'lamp'")],
         vec![sql("BEGIN"), sql("UPDATE stock SET number = 6 WHERE item = 'lamp'"), sql("ROLLBACK")],
         vec![done[0].clone(), sql("DELETE FROM stock WHERE item = 'cup'")],
-        // What can no longer be asked is not reached, and is no way out of being scored.
+        // A goal that can no longer be checked counts as missed, and the episode is still scored.
         vec![sql("DROP TABLE stock")],
         vec![done[0].clone(), sql("DROP TABLE stock")],
     ] {
@@ -136,7 +136,7 @@ async fn every_shipped_errand_is_done_by_its_solution_and_not_by_less() {
     tools.start(Path::new("")).unwrap();
     for (_, tasks) in crate::builtin::tools::errands() {
         tools.report(&tasks).unwrap();
-        // All kinds and levels come in turn.
+        // All kinds and levels alternate.
         for task in tasks.iter().take(90) {
             let solution = &task.data["solution"];
             let calls: Vec<(&str, Value)> = solution["calls"]
@@ -152,7 +152,7 @@ async fn every_shipped_errand_is_done_by_its_solution_and_not_by_less() {
             let echo = if asks { Some(task.question.as_str()) } else { answer };
             assert_eq!(reward(&tools, task, less, echo).await, 0.0, "{task:?}");
             if let ("tools/table", true) = (task.source.as_str(), asks) {
-                // The whole observation is no answer.
+                // The whole observation is not an answer.
                 let mut episode = session(&tools, task);
                 let all =
                     call(&tools, &mut episode, "sqlite", json!({"sql": "SELECT * FROM stock"}))

@@ -1,8 +1,8 @@
-//! What files an episode can reach, and that there are no others.
+//! Files that an episode can reach, and those that it cannot.
 
 use super::*;
 
-/// A directory to lie over, beside a secret that it must not lead to.
+/// Creates a directory for the overlay, next to a secret that must stay unreachable.
 fn below() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let shown = dir.path().join("shown");
@@ -112,7 +112,7 @@ async fn no_path_leads_out() {
             call(&tools, &mut episode, "write_file", json!({"path": path, "text": "x"})).await;
         assert!(text.starts_with("error: "), "{path}: {text}");
     }
-    // Written through a link: over it, in memory.
+    // Writing through a link only changes the overlay in memory.
     call(&tools, &mut episode, "write_file", json!({"path": "out", "text": "x"})).await;
     assert_eq!(fs::read_to_string(&secret).unwrap(), "secret");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "nothing new beside them");

@@ -1,4 +1,4 @@
-//! What SQL may do, and may not.
+//! Permitted and forbidden SQL.
 
 use super::*;
 

@@ -82,7 +82,7 @@ fn sum(value: &Value, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     Ok(sum)
 }
 
-/// What an item is compared by: an attribute, in lower case unless case matters.
+/// Returns the sort key of an item: an attribute, in lower case unless case matters.
 fn key(
     item: &Value,
     attribute: Option<&Value>,
@@ -117,7 +117,7 @@ fn extreme(name: &str, value: &Value, given: CallArguments, meter: &Meter) -> Ou
     Ok(best.map_or_else(none, |(_, item)| item.clone()))
 }
 
-/// Items in the order of their keys, equal ones as they were.
+/// Sorts items by their keys; the sort is stable.
 fn sorted<T>(mut items: Vec<(Value, T)>, reverse: bool, meter: &Meter) -> Outcome<Vec<(Value, T)>> {
     let after = |a: &Value, b: &Value| -> Outcome<bool> {
         let order = a.compare(b, meter)?.unwrap_or(Ordering::Equal);
@@ -145,7 +145,7 @@ fn sorted<T>(mut items: Vec<(Value, T)>, reverse: bool, meter: &Meter) -> Outcom
     Ok(items)
 }
 
-/// Items with what they are compared by; attributes between commas are a tuple.
+/// Pairs items with their sort keys. Several attributes, separated by commas, give a tuple.
 fn by_attribute(
     items: &List,
     attribute: Option<&Value>,
@@ -222,7 +222,7 @@ fn groupby(value: &Value, given: CallArguments, meter: &Meter) -> Outcome<Value>
         }
     }
     let group = |(key, group): (Value, Vec<Value>)| {
-        // The value as the first of the group has it.
+        // The value of the first item in the group.
         let shown = match group.first() {
             Some(first) if !key.is_undefined() => {
                 let own = attribute_or_self(first, attribute.as_ref(), meter)?;
@@ -253,7 +253,7 @@ fn dictsort(value: &Value, given: CallArguments, meter: &Meter) -> Outcome<Value
     Value::list(items.into_iter().map(|(_, item)| item).collect())
 }
 
-/// Lists of so many items, the last filled up where there is something to fill with.
+/// Splits a value into lists of `n` items. The last list is filled up if a fill value is given.
 fn batch(value: &Value, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [size, with] = given.bind("batch", ["linecount", "fill_with"])?;
     let size = count("batch", size.as_ref(), 0)?;
@@ -273,7 +273,7 @@ fn batch(value: &Value, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     Value::list(items.items.chunks(size).map(row).collect::<Outcome<_>>()?)
 }
 
-/// So many lists that together have the items, the first ones the longer.
+/// Splits a value into `n` lists that together hold all items; the first ones are the longer.
 fn slice(value: &Value, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [slices, with] = given.bind("slice", ["slices", "fill_with"])?;
     let slices = count("slice", slices.as_ref(), 0)?;

@@ -1,4 +1,4 @@
-//! Filters of texts. A value that is none is printed first.
+//! Filters of texts. Other values are converted to text first.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ fn case(name: &str, text: &Arc<str>, given: CallArguments, meter: &Meter) -> Out
     Ok(Value::str(cased(text, name)))
 }
 
-/// The first letter of every word large. Words end at white space, hyphens and opening brackets.
+/// Capitalizes every word. Words end at white space, hyphens and opening brackets.
 fn title(text: &Arc<str>, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [] = given.bind("title", [])?;
     meter.product(text.len(), 3)?;
@@ -91,7 +91,7 @@ fn replaced(of: &Arc<str>, given: CallArguments, meter: &Meter) -> Outcome<Value
     replace(of, &plain(old)?, &plain(new)?, most, meter)
 }
 
-/// Every line but the first indented, blank ones not.
+/// Indents every line but the first; blank lines are not indented.
 fn indent(of: &Arc<str>, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [width, first, blank] = given.bind("indent", ["width", "first", "blank"])?;
     let (first, blank) = (flag(first.as_ref(), false), flag(blank.as_ref(), false));
@@ -140,7 +140,7 @@ fn truncate(of: &Arc<str>, given: CallArguments, meter: &Meter) -> Outcome<Value
     Ok(Value::str(out.text))
 }
 
-/// What is no text cannot be cut, but it may be short enough.
+/// Handles a value that is not a text: it cannot be truncated, but it may be short enough.
 fn untruncated(value: &Value, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [length, _, _, leeway] =
         given.bind("truncate", ["length", "killwords", "end", "leeway"])?;
@@ -158,7 +158,7 @@ fn wordcount(of: &Arc<str>, given: CallArguments, meter: &Meter) -> Outcome<Valu
     Ok(Value::Int(words.filter(|word| !word.is_empty()).count() as i128))
 }
 
-/// The text without tags and comments, with single spaces.
+/// Removes tags and comments, and collapses white space to single spaces.
 fn striptags(of: &Arc<str>, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [] = given.bind("striptags", [])?;
     meter.product(of.len(), 2)?;
@@ -202,7 +202,7 @@ fn urlencode(of: &Arc<str>, given: CallArguments, meter: &Meter) -> Outcome<Valu
     Ok(Value::str(out.text))
 }
 
-/// Writes a text as a part of an address.
+/// Writes a text with URL quoting.
 fn quote(out: &mut Out<'_>, text: &str, path: bool) -> Outcome<()> {
     for byte in text.bytes() {
         match byte {
@@ -217,7 +217,7 @@ fn quote(out: &mut Out<'_>, text: &str, path: bool) -> Outcome<()> {
     Ok(())
 }
 
-/// A dictionary or pairs as the query of an address.
+/// Encodes a dictionary or pairs as the query of a URL.
 fn urlencode_pairs(value: &Value, given: CallArguments, meter: &Meter) -> Outcome<Value> {
     let [] = given.bind("urlencode", [])?;
     let pairs = match value {

@@ -1,4 +1,4 @@
-//! Calls of functions, macros, methods and loops; filters and tests that apply others.
+//! Calls of functions, macros, methods and loops, and filters and tests that apply others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::model::jinja::meter::{Failure, Outcome, refused};
 use crate::model::jinja::value::{Closure, List, Loop, Missing, Value, set, undefined};
 use crate::model::jinja::{filters, methods, predicates};
 
-/// Longest range, as Jinja's sandbox has it.
+/// Maximum length of a range, as in Jinja's sandbox.
 const LONGEST_RANGE: i128 = 100_000;
 
-/// Longest format of a date.
+/// Maximum length of a date format.
 const LONGEST_FORMAT: usize = 256;
 
 impl Interpreter<'_> {
@@ -101,7 +101,7 @@ impl Interpreter<'_> {
         }
     }
 
-    /// Entries as `dict` takes them: a dictionary or pairs, and arguments with names.
+    /// Returns the entries for `dict`: a dictionary or pairs, and keyword arguments.
     fn entries(&mut self, mut given: CallArguments) -> Outcome<Vec<(Value, Value)>> {
         let mut entries = Vec::new();
         match given.shift() {
@@ -187,7 +187,7 @@ impl Interpreter<'_> {
         Ok(Value::str(text))
     }
 
-    /// `loop(items)` of a recursive loop.
+    /// Evaluates `loop(items)` of a recursive loop.
     fn recurse(&mut self, state: &Arc<Loop>, given: CallArguments) -> Outcome<Value> {
         let [items] = given.bind("loop", ["items"])?;
         let (Some((code, scope)), Some(items)) = (&state.recursive, items) else {
@@ -216,7 +216,7 @@ impl Interpreter<'_> {
         Ok(Value::Bool(changed))
     }
 
-    /// The next item of a cycler.
+    /// Returns the next item of a cycler.
     fn cycle(&mut self, at: usize, reset: bool) -> Value {
         let (items, next) = &mut self.cyclers[at];
         if reset {
@@ -246,7 +246,7 @@ impl Interpreter<'_> {
         }
     }
 
-    /// Whether a test holds.
+    /// Evaluates a test.
     pub(super) fn test(
         &mut self,
         name: &str,
@@ -260,7 +260,7 @@ impl Interpreter<'_> {
         }
     }
 
-    /// Each item through a filter, or an attribute of it.
+    /// Applies a filter to each item, or returns an attribute of each.
     fn map(&mut self, value: &Value, mut given: CallArguments) -> Outcome<Value> {
         if !value.is_true() {
             return Value::list(Vec::new());
@@ -289,14 +289,14 @@ impl Interpreter<'_> {
         Value::list(results)
     }
 
-    /// The arguments again, for another item.
+    /// Copies the arguments for another item.
     fn copied(&self, given: &CallArguments) -> Outcome<CallArguments> {
         let n = given.positional.len() + 2 * given.named.len();
         self.meter.product(n, size_of::<Value>())?;
         Ok(CallArguments { positional: given.positional.clone(), named: given.named.clone() })
     }
 
-    /// The items for which a test holds, or does not; of an attribute where the name ends so.
+    /// Keeps the items that pass or fail a test; for `selectattr` and `rejectattr` the test applies to an attribute.
     fn select(&mut self, name: &str, value: &Value, mut given: CallArguments) -> Outcome<Value> {
         if !value.is_true() {
             return Value::list(Vec::new());

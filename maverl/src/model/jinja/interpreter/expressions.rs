@@ -1,4 +1,4 @@
-//! Evaluates expressions.
+//! Evaluation of expressions.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use crate::model::jinja::operators::{compare, operate, sign, slice};
 use crate::model::jinja::print::{self, Out};
 use crate::model::jinja::value::{Missing, Value, set};
 
-/// Functions that every template has.
+/// Functions that every template can call.
 const FUNCTIONS: &[&str] =
     &["cycler", "dict", "joiner", "namespace", "raise_exception", "range", "strftime_now"];
 
 impl Interpreter<'_> {
-    /// The value of an expression.
+    /// Evaluates an expression.
     pub(super) fn evaluate(&mut self, expr: &Expr) -> Outcome<Value> {
         self.meter.step()?;
         match expr {
@@ -96,7 +96,7 @@ impl Interpreter<'_> {
         items.iter().map(|item| self.evaluate(item)).collect()
     }
 
-    /// The first operand that is true, or that is not; else the last.
+    /// Returns the first operand whose truth equals `wanted`; else the last.
     fn first(&mut self, operands: &[Expr], wanted: bool) -> Outcome<Value> {
         let mut value = Value::None;
         for operand in operands {
@@ -118,7 +118,7 @@ impl Interpreter<'_> {
             }
             return Ok(left);
         }
-        // A sum of texts is copied once, not once for each sign.
+        // A chain of text additions is copied once, not once per operator.
         let mut out = Out::new(self.meter);
         print::write(&mut out, &left)?;
         for (_, right) in others {
@@ -142,7 +142,7 @@ impl Interpreter<'_> {
         Ok(Value::str(out.text))
     }
 
-    /// Applies what follows an operand. The last part, a call, gets `caller` where there is one.
+    /// Applies the suffixes of an operand. If the last one is a call, it gets `caller`.
     pub(super) fn parts(
         &mut self,
         operand: &Expr,
@@ -155,7 +155,7 @@ impl Interpreter<'_> {
             at += 1;
             self.meter.step()?;
             value = match (part, parts.get(at)) {
-                // A method that is called is not made a value first.
+                // A method call does not create a method value first.
                 (Postfix::Attribute(name), Some(Postfix::Call(line, arguments)))
                     if methods::has(&value, name)
                         && !matches!(value, Value::Loop(_) | Value::Cycler(_)) =>
@@ -240,7 +240,7 @@ impl Interpreter<'_> {
         }
     }
 
-    /// The values of arguments.
+    /// Evaluates arguments.
     pub(super) fn given(&mut self, arguments: &Arguments) -> Outcome<CallArguments> {
         let mut given =
             CallArguments { positional: self.all(&arguments.positional)?, named: Vec::new() };

@@ -63,7 +63,7 @@ pub(crate) fn call(
     given: CallArguments,
     meter: &Meter,
 ) -> Outcome<Value> {
-    // Most methods read the text, and none gives more than three times its bytes unless it charges that itself.
+    // Most methods read the text. None returns more than three times its bytes unless it charges that itself.
     meter.work(of.len())?;
     match name {
         "format" => Ok(Value::str(format::format(of, &given.positional, &given.named, meter)?)),
@@ -116,7 +116,7 @@ pub(crate) fn call(
     }
 }
 
-/// A part of a text; the whole is not copied.
+/// Returns a part of a text. If the part is the whole, it is not copied.
 pub(crate) fn part_of(of: &Arc<str>, part: &str, meter: &Meter) -> Outcome<Value> {
     if part.len() == of.len() {
         return Ok(Value::Str(Arc::clone(of)));
@@ -125,14 +125,14 @@ pub(crate) fn part_of(of: &Arc<str>, part: &str, meter: &Meter) -> Outcome<Value
     Ok(Value::str(part))
 }
 
-/// A text without certain characters at its ends, without an argument those that are white to Python.
+/// Strips characters from the ends of a text; without an argument, white space as Python defines it.
 pub(crate) fn strip<'t>(
     text: &'t str,
     chars: Option<&str>,
     name: &str,
     meter: &Meter,
 ) -> Outcome<&'t str> {
-    // Every character is looked for among those that go.
+    // Every character of the text is searched for in `chars`.
     let each = chars.map_or(1, str::len);
     meter.work(text.len().saturating_mul(each) / 16)?;
     let goes = |char: char| chars.map_or_else(|| is_white(char), |chars| chars.contains(char));
@@ -214,7 +214,8 @@ fn ends(of: &str, name: &str, given: CallArguments, meter: &Meter) -> Outcome<Va
     }
 }
 
-/// The characters from `start` to `end`, and how many are before them; nothing where `start` is behind the text.
+/// Returns the characters from `start` to `end`, and the number of characters before them; `None` if `start` is behind
+/// the text.
 fn window<'t>(
     of: &'t str,
     start: Option<&Value>,
@@ -314,7 +315,7 @@ fn split(of: &str, name: &str, given: CallArguments, meter: &Meter) -> Outcome<V
     texts(parts.into_iter(), meter)
 }
 
-/// Lines by Python's ends of lines.
+/// Splits a text into lines at Python's line breaks.
 fn lines(text: &str, keep: bool) -> impl Iterator<Item = &str> {
     let ends = |char: char| {
         matches!(
@@ -358,7 +359,7 @@ fn partition(of: &str, name: &str, given: CallArguments, meter: &Meter) -> Outco
     Value::tuple(parts.into_iter().map(Value::str).collect())
 }
 
-/// Texts with another between them.
+/// Joins texts with a separator.
 fn join(of: &str, items: &Value, meter: &Meter) -> Outcome<Value> {
     let mut out = Out::new(meter);
     for (at, item) in items.items(meter)?.items.iter().enumerate() {
@@ -374,7 +375,7 @@ fn join(of: &str, items: &Value, meter: &Meter) -> Outcome<Value> {
     Ok(Value::str(out.text))
 }
 
-/// A text with the first `most` occurrences of a part replaced.
+/// Replaces the first `most` occurrences of a part.
 pub(crate) fn replace(
     of: &Arc<str>,
     old: &str,

@@ -1,4 +1,4 @@
-//! Expressions of a template, by Jinja's ranks of operators.
+//! Parser of expressions, with Jinja's operator precedence.
 
 use std::sync::Arc;
 
@@ -7,11 +7,12 @@ use crate::model::jinja::ast::{Arguments, Comparison, Expr, Operator, Postfix, S
 use crate::model::jinja::lexer::TokenKind;
 use crate::model::jinja::value::Value;
 
-/// Conditions without `else` behind each other: `a if b if c`.
+/// Maximum number of consecutive conditions without `else`: `a if b if c`.
 const CONDITIONS: usize = 16;
 
 impl Parser {
-    /// Expressions between commas; one without a comma is itself. Where `conditions` are, each may be `a if b else c`.
+    /// Parses expressions between commas; without a comma, the expression itself. With `conditions`, each may be
+    /// `a if b else c`.
     pub(super) fn tuple(&mut self, conditions: bool) -> Parsed<Expr> {
         let mut items = Vec::new();
         loop {
@@ -33,7 +34,7 @@ impl Parser {
             || self.is_sign(")")
     }
 
-    /// `a`, or `a if b else c`.
+    /// Parses `a`, or `a if b else c`.
     pub(super) fn expression(&mut self) -> Parsed<Expr> {
         let mut value = self.or()?;
         for _ in 0..CONDITIONS {
@@ -104,7 +105,7 @@ impl Parser {
         matches!(next.map(|next| &next.kind), Some(TokenKind::Name(name)) if &**name == "in")
     }
 
-    /// Operands between operators of a rank: sums, concatenations, products, powers.
+    /// Parses operands between operators of one precedence: sums, concatenations, products, powers.
     fn chain(&mut self, rank: usize) -> Parsed<Expr> {
         const RANKS: [&[(&str, Operator)]; 4] = [
             &[("+", Operator::Add), ("-", Operator::Subtract)],
@@ -134,7 +135,7 @@ impl Parser {
         Ok(if others.is_empty() { first } else { Expr::Chain(Box::new(first), others) })
     }
 
-    /// An operand with its signs, attributes and calls, and, if they belong to it, filters and tests.
+    /// Parses an operand with its signs, attributes and calls, and with filters and tests if `filters` is set.
     fn unary(&mut self, filters: bool) -> Parsed<Expr> {
         let mut signs = Vec::new();
         loop {
@@ -219,7 +220,7 @@ impl Parser {
         })
     }
 
-    /// Parts between commas up to a bracket, which is taken.
+    /// Parses parts between commas up to a closing bracket, and the bracket.
     fn items<T>(&mut self, end: &str, item: impl Fn(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
         let mut items = Vec::new();
         loop {
@@ -236,7 +237,7 @@ impl Parser {
         }
     }
 
-    /// Attributes, items and calls behind an operand.
+    /// Parses attributes, items and calls after an operand.
     fn attributes(&mut self) -> Parsed<Vec<Postfix>> {
         let mut parts = Vec::new();
         loop {
@@ -260,7 +261,7 @@ impl Parser {
         }
     }
 
-    /// An item, or a slice `a:b:c`.
+    /// Parses an item, or a slice `a:b:c`.
     fn subscript(&mut self) -> Parsed<Postfix> {
         let mut bounds = [None, None, None];
         let mut colons = 0;
@@ -328,14 +329,14 @@ impl Parser {
         matches!(self.peek(), TokenKind::Name(_)) && matches!(next, Some(TokenKind::Sign("=")))
     }
 
-    /// A filter behind its `|`.
+    /// Parses a filter after its `|`.
     pub(super) fn filter(&mut self) -> Parsed<Postfix> {
         let name = self.dotted()?;
         let arguments = if self.is_sign("(") { self.arguments()? } else { Arguments::default() };
         Ok(Postfix::Filter(name, arguments))
     }
 
-    /// A test behind its `is`.
+    /// Parses a test after its `is`.
     fn test(&mut self) -> Parsed<Postfix> {
         let fails = self.take_name("not");
         let name = self.dotted()?;
@@ -369,7 +370,7 @@ impl Parser {
     }
 }
 
-/// The only operand, or what they are together.
+/// Returns the only operand, or combines several.
 fn only(mut operands: Vec<Expr>, together: impl FnOnce(Vec<Expr>) -> Expr) -> Expr {
     match (operands.len(), operands.pop()) {
         (1, Some(only)) => only,

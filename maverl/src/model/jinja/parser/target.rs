@@ -1,11 +1,11 @@
-//! What a statement assigns to.
+//! Targets of assignments.
 
 use super::{Parsed, Parser};
 use crate::model::jinja::ast::Target;
 use crate::model::jinja::lexer::TokenKind;
 
 impl Parser {
-    /// What is assigned to: names, tuples of them, and attributes of namespaces where `attributes` are.
+    /// Parses a target: names, tuples of names, and attributes of namespaces if `attributes` is set.
     pub(super) fn target(&mut self, attributes: bool) -> Parsed<Target> {
         let mut targets = vec![self.single_target(attributes)?];
         let mut tuple = false;

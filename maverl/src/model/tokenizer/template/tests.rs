@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Templates and what `jinja2` makes of them; see `testdata/make.py`.
+/// Templates with their rendering by `jinja2`; see `testdata/make.py`.
 const CASES: &str = include_str!("testdata/cases.json");
 
 fn parse(source: &str) -> Result<Templates, TokenizerError> {

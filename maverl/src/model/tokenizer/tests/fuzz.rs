@@ -1,5 +1,5 @@
-//! Damaged tokenizers and templates: whatever they say, there is an error or an answer, and no panic.
-//! `MAVERL_FUZZ_CASES` says how many of each.
+//! Fuzzing of tokenizers and templates: damaged files give an error or a result, and no panic. `MAVERL_FUZZ_CASES` sets
+//! the number of cases.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn cases() -> u64 {
     std::env::var("MAVERL_FUZZ_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(300)
 }
 
-/// Lots for one case.
+/// Random numbers of one case.
 struct Lots(u64);
 
 impl Lots {
@@ -22,7 +22,7 @@ impl Lots {
     }
 }
 
-/// Every value within a value, as JSON pointers.
+/// Collects every value within a value, as JSON pointers.
 fn pointers(value: &Value, at: &str, out: &mut Vec<String>) {
     out.push(at.to_owned());
     match value {
@@ -40,7 +40,7 @@ fn pointers(value: &Value, at: &str, out: &mut Vec<String>) {
     }
 }
 
-/// Changes values in the skeleton mostly, and in the vocabulary now and then.
+/// Changes values, mostly outside the vocabulary, and sometimes in it.
 fn damage(value: &mut Value, lots: &mut Lots) {
     let mut all = Vec::new();
     pointers(value, "", &mut all);
@@ -102,7 +102,7 @@ fn damage(value: &mut Value, lots: &mut Lots) {
     }
 }
 
-/// Uses all of a tokenizer; gives how often it panicked inside and was caught.
+/// Calls every function of a tokenizer. Returns the number of panics that were caught inside.
 fn exercise(tokenizer: &Tokenizer, lots: &mut Lots) -> usize {
     let texts = ["", " ", "a the <end>b", "é🙂\n\n", "<start><|im_end|>x</s>", "th' n't ##s ."];
     let mut caught = 0;
@@ -197,7 +197,7 @@ fn special_token(content: &str) -> Value {
     })
 }
 
-/// Within `{{ }}` mostly, where a change is more often one that parses.
+/// Changes the template, mostly within `{{ }}`, where a changed template still parses more often.
 fn disturb(source: &mut String, texts: &[String], lots: &mut Lots) {
     let extras = [
         "{% for x in range(99999) %}",

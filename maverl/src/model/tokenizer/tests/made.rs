@@ -1,10 +1,10 @@
-//! Small tokenizers of every kind, written by hand, and what the files beside them may say.
+//! Small tokenizers of every kind, written by hand, and variants of the files beside them.
 
 use std::sync::OnceLock;
 
 use super::*;
 
-/// The files of a model, as text; an empty one is not there.
+/// Files of a model, as text; an empty one does not exist.
 #[derive(Clone, Copy)]
 pub(super) struct Files<'a> {
     pub(super) tokenizer: fn() -> Value,
@@ -30,13 +30,13 @@ impl Files<'_> {
         for (name, text) in texts.iter().filter(|(_, text)| !text.is_empty()) {
             std::fs::write(dir.path().join(name), text).unwrap();
         }
-        // The directory's name is another each time.
+        // The name of the directory differs each time.
         let place = dir.path().display().to_string();
         load(dir.path()).map_err(|e| ModelError(e.0.replace(&place, "DIR")))
     }
 }
 
-/// Pieces with a visible space, of which the first of a text gets one in front.
+/// Tokenizer with a visible space, which is also prepended to a text.
 pub(super) const METASPACE: Files<'static> = Files {
     tokenizer: metaspace,
     config: "",
@@ -55,7 +55,7 @@ pub(super) const KINDS: [Kind; 4] = [
     ("bare", bare),
 ];
 
-/// Byte-level first, then each of the other kinds.
+/// Returns all kinds of tokenizers, byte-level first.
 pub(super) fn all() -> &'static [(&'static str, Tokenizer)] {
     static ALL: OnceLock<Vec<(&str, Tokenizer)>> = OnceLock::new();
     ALL.get_or_init(|| {
@@ -149,7 +149,7 @@ fn word_pieces() -> Value {
     })
 }
 
-/// Without a decoder: tokens are joined with spaces.
+/// Returns a tokenizer without a decoder: tokens are joined with spaces.
 fn bare() -> Value {
     let vocabulary = vocabulary(words(&["[UNK]", "a", "b", "\u{FFFD}"]));
     json!({
@@ -195,7 +195,7 @@ fn a_run_of_fallback_bytes_is_text_only_as_a_whole() {
     let mut stream = tokenizer.detokenizer();
     let e_acute = [byte(0xC3), byte(0xA9)];
     assert_eq!([stream.push(e_acute[0]), stream.push(e_acute[1]), stream.push(a)], ["", "", "éa"]);
-    // With one more byte the whole run is no text, though it begins with a character.
+    // With one more byte the whole run is not valid text, although it begins with a character.
     let mut run: Vec<String> = e_acute.iter().map(|&id| stream.push(id)).collect();
     run.extend([stream.push(byte(0xFF)), stream.push(a)]);
     assert_eq!(run, ["", "", "", "\u{FFFD}\u{FFFD}\u{FFFD}a"]);
@@ -214,7 +214,7 @@ fn every_id_that_may_end_a_reply_counts() {
     let model = r#"{"eos_token_id": 4}"#;
     assert_eq!(stops(Files { config: eos, model, generation, ..METASPACE }), [3, 42]);
     assert_eq!(stops(Files { config: eos, model, ..METASPACE }), [4, 42]);
-    // What ends a reply is special, whatever the tokenizer says.
+    // An id that ends a reply is special, even if the tokenizer says otherwise.
     let files = Files { generation: r#"{"eos_token_id": 3}"#, ..METASPACE };
     let tokenizer = files.load().unwrap();
     assert_eq!(tokenizer.decode(&[2, 3]), tokenizer.decode(&[2]));

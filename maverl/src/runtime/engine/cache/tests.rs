@@ -6,7 +6,7 @@ use super::*;
 use crate::model::create::Size;
 
 impl Cache {
-    /// Asserts that the counts are those of these requests and of the tree, and that no block is lost.
+    /// Asserts that the reference counts are those of these requests and of the tree, and that no block is lost.
     pub(in crate::runtime::engine) fn check(&self, table: &[&BlockTable]) {
         let mut refs = vec![0; self.store.len()];
         for block in table.iter().flat_map(|table| &table.blocks) {
@@ -23,7 +23,7 @@ impl Cache {
         assert!(self.store.len() <= self.capacity);
     }
 
-    /// Blocks there are.
+    /// Returns the number of blocks.
     pub(in crate::runtime::engine) fn blocks(&self) -> usize {
         self.store.len()
     }
@@ -48,7 +48,7 @@ fn cache(config: &HfConfig, blocks: usize) -> Cache {
     Cache::new(config, blocks * KvStore::new(config).block_bytes(), true, 2)
 }
 
-/// Sequences that agree for a while: runs of 0 and 1, each as long as it says.
+/// Generates sequences with common prefixes: runs of 0 and 1 of random lengths.
 fn sequence() -> impl Strategy<Value = Vec<u32>> {
     prop::collection::vec(1..20usize, 1..5).prop_map(|runs| {
         let runs = runs.into_iter().enumerate();
@@ -101,9 +101,9 @@ fn a_request_joins_the_longest_start_that_any_other_computed() {
 
 #[derive(Debug, Clone)]
 enum Op {
-    /// A request for a sequence, of a policy.
+    /// Starts a request for a sequence, of a policy.
     Start(Vec<u32>, usize),
-    /// The next tokens of a request.
+    /// Appends tokens to a request.
     Grow(usize, usize),
     Leave(usize),
     LetGo(usize),
@@ -120,7 +120,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Does one operation on requests under way.
+/// Performs one operation on the running requests.
 fn perform(cache: &mut Cache, requests: &mut Vec<(Vec<u32>, BlockTable, usize)>, op: Op) {
     let n = requests.len();
     match op {

@@ -1,6 +1,6 @@
 use super::*;
 
-/// What a tree of one root holds, in order.
+/// Returns the content of a tree of one root, in order.
 fn keys(prefixes: &Prefixes, node: NodeId) -> Vec<(Vec<u32>, u32)> {
     let children = prefixes.nodes[node].children.iter();
     let nested = children.flat_map(|(key, &child)| {

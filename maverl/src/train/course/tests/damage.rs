@@ -1,14 +1,14 @@
-//! Runs whose files were damaged: they go on as if nothing had been, or the file is named.
+//! Runs with damaged files: they resume with the same results, or the error names the file.
 
 use super::*;
 use crate::rng::SplitMix64;
 
-/// How many damages are tried; `MAVERL_FUZZ_CASES` says another number.
+/// Returns the number of damages; overridden by `MAVERL_FUZZ_CASES`.
 fn cases() -> u64 {
     std::env::var("MAVERL_FUZZ_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(400)
 }
 
-/// Every file below a directory, by its path in it.
+/// Returns every file below a directory, by its path in it.
 fn files(dir: &Path) -> Vec<String> {
     let mut files = Vec::new();
     for path in entries(dir).unwrap() {
@@ -30,7 +30,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// What is done to a file, in words.
+/// Damages a file, and returns a description.
 fn damage(path: &Path, draw: &mut SplitMix64) -> String {
     let mut bytes = fs::read(path).unwrap();
     match draw.index(6) {
@@ -45,7 +45,7 @@ fn damage(path: &Path, draw: &mut SplitMix64) -> String {
             return format!("cut to {length} bytes");
         }
         2 => bytes.extend_from_slice(b"{}\n"),
-        // A digit of a number that still reads.
+        // A digit of a number that stays valid.
         3 if bytes.iter().any(u8::is_ascii_digit) => {
             let digits: Vec<usize> =
                 (0..bytes.len()).filter(|&at| bytes[at].is_ascii_digit()).collect();
@@ -66,7 +66,7 @@ fn damage(path: &Path, draw: &mut SplitMix64) -> String {
     "added to".to_owned()
 }
 
-/// Runs that stand differently: complete, killed between checkpoints, stopped.
+/// Runs in different states: complete, killed between checkpoints, stopped.
 async fn standing(home: &Path) -> Vec<std::path::PathBuf> {
     let complete = home.join("complete");
     train(RunLocation::New(complete.clone()), 7, Stirring::new(u32::MAX)).await.unwrap();
@@ -107,7 +107,7 @@ async fn a_damaged_file_is_named_or_makes_no_difference() {
             }
             Err(error) => {
                 let error = error.to_string();
-                // The file, or for one that says what the directory is, the directory.
+                // The error names the file, or the directory if the file identifies it.
                 let named = error.contains(&*dir.join(file).to_string_lossy())
                     || (file == MANIFEST && error.contains("not a run directory"))
                     || (file.ends_with("/manifest.json") && error.contains(file.as_str()));

@@ -1,4 +1,4 @@
-//! Methods that fill a text up to a width.
+//! Methods that pad a text to a width.
 
 use crate::model::jinja::arguments::{CallArguments, count, text};
 use crate::model::jinja::meter::{Meter, Outcome, refused};
@@ -55,7 +55,7 @@ pub(crate) fn fill(of: &str, name: &str, given: CallArguments, meter: &Meter) ->
             out.push(of)?;
         }
         _ => {
-            // Python puts the odd one to the left where the width is odd too.
+            // Python puts the odd fill character to the left if the width is odd too.
             let left = missing / 2 + (missing & (length + missing) & 1);
             out.fill(with, left)?;
             out.push(of)?;

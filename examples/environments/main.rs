@@ -1,8 +1,9 @@
-//! Trains every configuration of the examples, each for at most a minute: every orchestra and every environment once, from a
-//! model that ships with maverl. Compares what each team solves before and after, task by task.
+//! Trains every example configuration for at most a minute: every orchestra and every environment once, from a built-in
+//! model. Compares the tasks that each team solves before and after.
 //!
-//! `cargo run --release --example worlds` takes about half an hour on two cores; `-- vote debate` trains those two alone. The
-//! table is written again after every run, so that it is there however the rest ends.
+//! `cargo run --release --example environments` takes about half an hour on two cores; `-- vote debate` trains only those
+//! two. The
+//! table is written again after every run, so that it exists if a later run fails.
 
 mod table;
 
@@ -19,31 +20,31 @@ use orchestras as _; // brings every orchestra and its agents
 
 use table::{Row, table};
 
-/// Trains the examples, and says by how much each improves what is solved of held-out tasks.
+/// Trains the examples, and reports the improvement of each on held-out tasks.
 #[derive(Parser)]
 struct Arguments {
-    /// Examples, by the names of their files; without any, all.
+    /// Examples, by the names of their files; all if omitted.
     examples: Vec<String>,
-    /// The longest that a run may train; evaluations come on top.
+    /// Maximum training time of a run in seconds, evaluations excluded.
     #[arg(long, default_value_t = 60.0)]
     seconds: f64,
     /// Held-out tasks.
     #[arg(long, default_value_t = 200)]
     tasks: usize,
-    /// Where runs and the table are written; runs that are there are made again.
-    #[arg(long, default_value = "runs/worlds")]
+    /// Directory of the runs and the table; existing runs are replaced.
+    #[arg(long, default_value = "runs/environments")]
     out: PathBuf,
-    /// Another setting of every run, such as `models.tiny.optim.lr=1e-3`.
+    /// Additional setting of every run, such as `models.tiny.optim.lr=1e-3`.
     #[arg(long)]
     set: Vec<String>,
 }
 
-/// What is the same in every run: time ends it, and what is left to measure is measured here.
+/// Settings of every run: a time limit ends it, and this program evaluates.
 const SET: [&str; 4] = [
     "steps=100000",
     "eval.before_and_after=false",
     "checkpoint.every=0",
-    // A run that learns nothing at all is told from the table.
+    // A run without any training signal is visible in the table.
     "algorithm.max_flat_steps=100000",
 ];
 
@@ -64,7 +65,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The configurations of these names, or all.
+/// Returns the configurations of these names, or all.
 fn chosen(names: &[String]) -> Result<Vec<(String, PathBuf)>> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut all = Vec::new();

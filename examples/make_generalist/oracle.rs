@@ -1,4 +1,4 @@
-//! Replies as the agents of every shipped team would, from somebody who knows the answer and errs as often as wanted.
+//! Replies of the agents of every example team, from an oracle that knows the answer and errs at a given rate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -20,17 +20,17 @@ use maverl::task::Task;
 use maverl::trajectory::{Fault, Role, Turn};
 use maverl_examples::measure::planned;
 
-/// Lines of a question at most.
+/// Maximum number of lines of a question.
 const LINES: usize = 8;
 
-/// Knows the tasks of a world, and errs at each decision with a given probability.
+/// An oracle that knows the tasks of an environment, and errs at each decision with a given probability.
 struct Oracle {
     tasks: BTreeMap<String, Task>,
     documents: BTreeMap<String, Document>,
     noise: f64,
 }
 
-/// At least `n` turns of the team of an example, on tasks to train on, in the order in which they were said.
+/// Returns at least `n` turns of the team of an example, on training tasks, in the order of the conversations.
 pub(crate) async fn demonstrations(
     example: &Path,
     n: usize,
@@ -62,21 +62,22 @@ pub(crate) async fn demonstrations(
     Ok(turns)
 }
 
-/// At least `n` tasks of a plan's worlds that do not ship with them, where worlds are generated; else those to train on.
+/// Returns at least `n` generated tasks that are not among the plan's own, if its environments generate tasks; else
+/// training tasks.
 fn tasks(plan: &Plan, n: usize, seed: u64) -> Result<Vec<Task>> {
     let shipped = data::load(&plan.task, data::ALL, &plan.base)?;
     let shipped: BTreeSet<&str> = shipped.iter().map(|task| task.question.as_str()).collect();
-    let worlds = plan.task.mixture.iter();
-    let mut worlds: Vec<(String, &str)> =
-        worlds.map(|(name, world)| (format!("{name}/"), world.data.as_str())).collect();
-    if worlds.is_empty() {
-        worlds.push((String::new(), &plan.task.data));
+    let components = plan.task.mixture.iter();
+    let mut components: Vec<(String, &str)> =
+        components.map(|(name, component)| (format!("{name}/"), component.data.as_str())).collect();
+    if components.is_empty() {
+        components.push((String::new(), &plan.task.data));
     }
     let most = plan.task.max_level.unwrap_or(u64::MAX);
     let mut tasks = Vec::new();
     for seed in seed.. {
         let before = tasks.len();
-        for (prefix, name) in &worlds {
+        for (prefix, name) in &components {
             let splits = invent(name, seed).unwrap_or_default();
             let of_world = splits.into_iter().flat_map(|(_, tasks)| tasks);
             let new = of_world.filter(|task| {
@@ -124,14 +125,14 @@ impl ChatBackend for Oracle {
 }
 
 impl Oracle {
-    /// The call that a task's solution has after so many replies; who errs answers at once.
+    /// Returns the call of a task's solution after this many replies; an error is to answer at once.
     fn call(&self, seen: &str, replies: usize, draw: &mut SplitMix64) -> Option<String> {
         let calls = self.task(seen)?.data.get("solution")?.get("calls")?;
         let call = calls.get(replies)?;
         (!draw.gen_bool(self.noise)).then(|| format!("<tool_call>{call}</tool_call>"))
     }
 
-    /// What is said to the last part of a conversation.
+    /// Replies to the last part of a conversation.
     fn reply(&self, seen: &str, asked: &str, draw: &mut SplitMix64) -> String {
         let Some(task) = self.task(seen) else { return String::new() };
         let right = !draw.gen_bool(self.noise);
@@ -141,7 +142,7 @@ impl Oracle {
         };
         let wanted = asked.lines().last().unwrap_or_default();
         let has = |tag: &str| wanted.contains(&format!("<{tag}>"));
-        // What is judged stands after the question, as somebody replied it.
+        // The candidate to be judged is a reply after the question.
         let shown = seen.split_once(task.question.as_str()).map_or("", |(_, rest)| rest);
         let good = shown.contains(&format!("<answer>{}</answer>", truth(task)));
         let (tag, content) = if has("verify") {
@@ -165,28 +166,28 @@ impl Oracle {
         } else {
             return answer;
         };
-        // One error in eight is one of form.
+        // One error in eight is a malformed reply.
         match right || !draw.gen_bool(0.125) {
             true => format!("<{tag}>{content}</{tag}>"),
             false => content,
         }
     }
 
-    /// The task whose question stands in a conversation.
+    /// Returns the task whose question is in a conversation.
     fn task(&self, seen: &str) -> Option<&Task> {
         let rest = seen.split_once("Question: ")?.1;
         let ends = rest.match_indices('\n').map(|(at, _)| at).chain([rest.len()]);
         ends.take(LINES).find_map(|end| self.tasks.get(&rest[..end]))
     }
 
-    /// The title of the first document of the way to the answer that is not there yet.
+    /// Returns the title of the first document on the path to the answer that was not retrieved yet.
     fn unseen(&self, task: &Task, shown: &str) -> Option<String> {
         let path = texts(task, "support").into_iter();
         let mut documents = path.filter_map(|key| self.documents.get(&key));
         Some(documents.find(|document| !shown.contains(&document.line()))?.title.clone())
     }
 
-    /// An answer that somebody could give: of the choices, near the number, or that of another task.
+    /// Returns a plausible wrong answer: another choice, a near number, or the answer of another task.
     fn wrong(&self, task: &Task, draw: &mut SplitMix64) -> String {
         let truth = truth(task);
         let choices = texts(task, "choices");
@@ -203,7 +204,7 @@ impl Oracle {
     }
 }
 
-/// The answer of a task: a program, what its solution ends with, or the first of its answers.
+/// Returns the answer of a task: a program, the end of its solution, or the first of its answers.
 fn truth(task: &Task) -> String {
     let solution = task.data.get("solution");
     let program = solution.filter(|_| task.data.contains_key("entry_point"));

@@ -6,7 +6,7 @@ use maverl::plan::Plan;
 use maverl_examples::measure::Trained;
 use serde_json::Value;
 
-/// A run.
+/// Result of a run.
 pub(crate) struct Row {
     example: String,
     outcome: Result<Run, String>,
@@ -14,16 +14,16 @@ pub(crate) struct Row {
 
 struct Run {
     orchestra: String,
-    world: String,
-    /// The mean reward of an episode in the first and the last tenth of the steps.
+    environment: String,
+    /// Mean reward of an episode in the first and the last tenth of the steps.
     reward: (f64, f64),
-    /// Steps in which every group had one reward.
+    /// Number of steps in which every group had equal rewards.
     flat: usize,
     trained: Trained,
 }
 
 impl Row {
-    /// A run that ended well, and its `metrics.jsonl`.
+    /// Creates the result of a successful run, with its `metrics.jsonl`.
     pub(crate) fn trained(
         example: &str,
         plan: &Plan,
@@ -38,7 +38,7 @@ impl Row {
         let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
         let run = Run {
             orchestra: plan.orchestra.name.clone(),
-            world: plan.environment.name.clone(),
+            environment: plan.environment.name.clone(),
             reward: (mean(&rewards[..tenth]), mean(&rewards[rewards.len() - tenth..])),
             flat: of("group/flat_steps").into_iter().filter(|flat| *flat > 0.0).count(),
             trained,
@@ -46,21 +46,21 @@ impl Row {
         Ok(Self { example: example.to_owned(), outcome: Ok(run) })
     }
 
-    /// A run that did not.
+    /// Creates the result of a failed run.
     pub(crate) fn failed(example: &str, error: &Error) -> Self {
         let error = format!("{error:#}").replace('\n', "; ");
         Self { example: example.to_owned(), outcome: Err(error) }
     }
 
-    /// As a row of the table.
+    /// Formats the result as a row of the table.
     pub(crate) fn line(&self) -> String {
-        let Run { orchestra, world, reward, flat, trained } = match &self.outcome {
+        let Run { orchestra, environment, reward, flat, trained } = match &self.outcome {
             Ok(run) => run,
             Err(error) => return format!("| `{}` | | | failed: {error} | | | | | |", self.example),
         };
         let Interval { mean, low, high } = trained.gain();
         format!(
-            "| `{}` | `{orchestra}` | {world} | {:.3} | {:.3} | {mean:+.3} ({low:+.3} to {high:+.3}) | {:.3} to {:.3} | {} \
+            "| `{}` | `{orchestra}` | {environment} | {:.3} | {:.3} | {mean:+.3} ({low:+.3} to {high:+.3}) | {:.3} to {:.3} | {} \
              ({flat}) | {:.0} |",
             self.example,
             trained.before.mean(),
@@ -73,9 +73,9 @@ impl Row {
     }
 }
 
-/// Every run.
+/// Formats a table of every run.
 pub(crate) fn table(rows: &[Row]) -> String {
-    let head = "| example | orchestra | world | start | end | gain (95 %) | reward in training | steps (flat) | seconds |\n\
+    let head = "| example | orchestra | environment | start | end | gain (95 %) | reward in training | steps (flat) | seconds |\n\
                 |---|---|---|---|---|---|---|---|---|\n";
     rows.iter().fold(head.to_owned(), |table, row| table + &row.line() + "\n")
 }

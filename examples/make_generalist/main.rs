@@ -1,7 +1,8 @@
-//! Makes a model of all small worlds of `builtin:tiny`: supervised training on what every example's team would say in its
-//! world; last and shortly with errors, so that each is sometimes right, and has much left to learn.
+//! Generates a model of all built-in environments from `builtin:tiny`: supervised training on replies of every
+//! example's team in its environment. A short last phase has errors, so that each team is sometimes right and can still
+//! improve.
 //!
-//! `cargo run --release --example make_worlds` writes `maverl/models/worlds` again.
+//! `cargo run --release --example make_generalist` overwrites `maverl/models/generalist`.
 
 mod oracle;
 
@@ -11,18 +12,18 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::Parser;
 use maverl::registry::Registry;
-use maverl_examples::teach::{Lesson, copy};
+use maverl_examples::teach::{Stage, copy};
 
-/// Makes a model of all small worlds.
+/// Generates a model of all built-in environments.
 #[derive(Parser)]
 struct Arguments {
-    /// Where it is written.
-    #[arg(long, default_value = "maverl/models/worlds")]
+    /// Output directory.
+    #[arg(long, default_value = "maverl/models/generalist")]
     out: PathBuf,
-    /// The model it starts from.
+    /// Starting model.
     #[arg(long, default_value = "maverl/models/tiny")]
     from: PathBuf,
-    /// Optimizer steps on whole rows: to learn the words of the worlds.
+    /// Optimizer steps on whole rows: the words of the environments.
     #[arg(long, default_value_t = 300)]
     reading_steps: usize,
     /// Optimizer steps on replies without errors.
@@ -31,10 +32,10 @@ struct Arguments {
     /// Optimizer steps on replies with errors.
     #[arg(long, default_value_t = 300)]
     imperfect_steps: usize,
-    /// How often a decision is wrong in the last steps.
+    /// Share of wrong decisions in the last phase.
     #[arg(long, default_value_t = 0.25)]
     noise: f64,
-    /// From which demonstrations and their order derive.
+    /// Seed of demonstrations and their order.
     #[arg(long, default_value_t = 20_260_212)]
     seed: u64,
 }
@@ -47,27 +48,27 @@ fn main() -> Result<()> {
 async fn make(arguments: &Arguments) -> Result<()> {
     let Arguments { out, from, noise, seed, .. } = arguments;
     copy(from, out)?;
-    let lesson = |steps, lr, whole, number| Lesson {
+    let stage = |steps, lr, whole, number| Stage {
         steps,
         rows_per_step: 64,
         lr,
         whole,
         seed: seed + number,
     };
-    let lessons = [
-        (lesson(arguments.reading_steps, 1.5e-3, true, 0), 0.0),
-        (lesson(arguments.reply_steps, 1.5e-3, false, 1), 0.0),
-        (lesson(arguments.imperfect_steps, 5e-4, false, 2), *noise),
+    let stages = [
+        (stage(arguments.reading_steps, 1.5e-3, true, 0), 0.0),
+        (stage(arguments.reply_steps, 1.5e-3, false, 1), 0.0),
+        (stage(arguments.imperfect_steps, 5e-4, false, 2), *noise),
     ];
-    for (lesson, noise) in lessons.iter().filter(|(lesson, _)| lesson.steps > 0) {
-        lesson.teach(out, &turns(lesson, *noise).await?).await?;
+    for (stage, noise) in stages.iter().filter(|(stage, _)| stage.steps > 0) {
+        stage.teach(out, &turns(stage, *noise).await?).await?;
     }
     println!("wrote {}", out.display());
     Ok(())
 }
 
-/// As many turns of each example as of any other.
-async fn turns(lesson: &Lesson, noise: f64) -> Result<Vec<maverl::trajectory::Turn>> {
+/// Returns equally many turns of each example.
+async fn turns(stage: &Stage, noise: f64) -> Result<Vec<maverl::trajectory::Turn>> {
     let registry = Registry::collect()?;
     let dir = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut examples: Vec<PathBuf> =
@@ -77,17 +78,17 @@ async fn turns(lesson: &Lesson, noise: f64) -> Result<Vec<maverl::trajectory::Tu
     };
     examples.retain(run);
     examples.sort();
-    let each = lesson.rows().div_ceil(examples.len());
+    let each = stage.rows().div_ceil(examples.len());
     let mut turns = Vec::new();
     for example in &examples {
-        // What the model that this one starts from knows already: in invented worlds, where remembering does not help.
+        // The starting model knows this example: its facts are generated, since memorized ones do not help.
         let mut some = match example.ends_with("search_orchestra.toml") {
-            true => orchestras::search::demonstrations(lesson.seed, each, noise).await?,
-            false => oracle::demonstrations(example, each, noise, lesson.seed, &registry).await?,
+            true => orchestras::search::demonstrations(stage.seed, each, noise).await?,
+            false => oracle::demonstrations(example, each, noise, stage.seed, &registry).await?,
         };
         some.truncate(each);
         turns.extend(some);
     }
-    turns.truncate(lesson.rows());
+    turns.truncate(stage.rows());
     Ok(turns)
 }

@@ -1,0 +1,126 @@
+//! Kernels of estimators that other crates declare.
+
+use super::{EmulateError, Library};
+
+/// Declarations that a kernel of an estimator is compiled after.
+pub const PRELUDE: &str = include_str!("estimator.cuh");
+
+/// Name of the kernel.
+pub const KERNEL: &str = "estimate";
+
+/// Threads of a block.
+const BLOCK: u32 = 256;
+
+/// A step as kernels of estimators read it: the fields of `Rewarded` in [`PRELUDE`].
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct StepArrays {
+    /// Rewards. `[N]`
+    pub rewards: Vec<f32>,
+    /// Parts of the rewards, each `[N]`.
+    pub parts: Vec<Vec<f32>>,
+    /// Values of a critic for each row; none without a critic.
+    pub values: Option<Vec<Vec<f32>>>,
+    /// Seats. `[N]`
+    pub seats: Vec<u32>,
+    /// Turns. `[N]`
+    pub turns: Vec<u32>,
+    /// Tasks. `[N]`
+    pub tasks: Vec<u32>,
+    /// Episodes. `[N]`
+    pub episodes: Vec<u32>,
+    /// Tokens of each row. `[N]`
+    pub lengths: Vec<u32>,
+    /// Units. `[N]`
+    pub units: Vec<u32>,
+    /// Groups. `[N]`
+    pub groups: Vec<u32>,
+}
+
+/// A kernel of an estimator, built for the CPU.
+#[derive(Debug, Clone, Copy)]
+pub struct Estimator {
+    library: Library,
+}
+
+impl Estimator {
+    /// Builds a source after [`PRELUDE`] and definitions of its settings.
+    ///
+    /// # Errors
+    ///
+    /// See [`EmulateError`].
+    pub fn build(settings: &str, source: &str) -> Result<Self, EmulateError> {
+        let source = format!("{PRELUDE}\n{settings}\n#line 1 \"kernel\"\n{source}");
+        Ok(Self { library: Library::build(&source, &[KERNEL])? })
+    }
+
+    /// Advantages of a step `[places]`, with threads in an order of [`ORDERS`](super::ORDERS). A place that the kernel does not
+    /// write is NaN.
+    ///
+    /// # Panics
+    ///
+    /// If a field of the step has another length than the rewards.
+    pub fn run(&self, step: &StepArrays, places: usize, order: &str) -> Vec<f32> {
+        let n = step.rewards.len();
+        let ids = [
+            &step.seats,
+            &step.turns,
+            &step.tasks,
+            &step.episodes,
+            &step.lengths,
+            &step.units,
+            &step.groups,
+        ];
+        assert!(ids.iter().all(|ids| ids.len() == n), "every id has {n} rows");
+        assert!(step.parts.iter().all(|part| part.len() == n), "every part has {n} rows");
+        let values = step.values.as_ref().map(|values| {
+            assert_eq!(values.len(), n, "values of each row");
+            (values.concat(), begins(values.iter().map(|row| row.len() as u32)))
+        });
+        let (parts, token_begin) = (step.parts.concat(), begins(step.lengths.iter().copied()));
+        let (group_begin, group_rows) = sorted(&step.groups);
+        let (of_values, value_begin) = match &values {
+            Some((values, begin)) => (address(values), address(begin)),
+            None => (0, 0),
+        };
+        let tokens = u64::from(token_begin[n]);
+        let mut fields =
+            vec![n as u64, tokens, group_begin.len() as u64 - 1, step.parts.len() as u64];
+        fields.extend([address(&step.rewards), address(&parts), of_values, value_begin]);
+        fields.extend(ids.map(|ids| address(ids)));
+        fields.extend([&token_begin, &group_begin, &group_rows].map(|begin| address(begin)));
+        let mut out = vec![f32::NAN; places];
+        let blocks = places.max(n).max(1).div_ceil(BLOCK as usize) as u32;
+        self.library.set_order(order);
+        let args = [address(&fields), out.as_mut_ptr() as u64];
+        // SAFETY: the fields are those of `Rewarded`, of the lengths it states, and outlive the launch. The kernel is
+        // code of the crate that declares it, trusted to stay within them as its Rust code is.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.library.launch(KERNEL, blocks, BLOCK, &args);
+        }
+        out
+    }
+}
+
+fn address<T>(array: &[T]) -> u64 {
+    array.as_ptr() as u64
+}
+
+/// Beginning of each of some lengths, and the end of the last.
+fn begins(lengths: impl Iterator<Item = u32>) -> Vec<u32> {
+    let mut end = 0;
+    let ends = lengths.map(|length| {
+        end += length;
+        end
+    });
+    std::iter::once(0).chain(ends).collect()
+}
+
+/// Beginning of each group, and the rows of each in ascending order.
+fn sorted(groups: &[u32]) -> (Vec<u32>, Vec<u32>) {
+    let count = groups.iter().max().map_or(0, |&group| group + 1);
+    let mut rows: Vec<u32> = (0..groups.len() as u32).collect();
+    rows.sort_by_key(|&row| groups[row as usize]);
+    let size = |group: u32| groups.iter().filter(|&&of| of == group).count() as u32;
+    (begins((0..count).map(size)), rows)
+}

@@ -1,0 +1,83 @@
+//! The output head of a checkpoint whose `config.json` ties it to the embedding (reference: transformers 5
+//! `PreTrainedModel.tie_weights`).
+//!
+//! ```text
+//! stored                     read as
+//! embedding alone            tied
+//! head alone                 tied: the head is the embedding
+//! both, equal                tied
+//! both, different            untied, with a warning
+//! ```
+
+use super::{Shards, Stored, numbers};
+use crate::model::files::ModelFiles;
+use crate::model::hf_config::{EMBEDDING, HEAD};
+use crate::model::{HfConfig, ModelError};
+
+/// Numbers that are compared at once.
+const CHUNK: usize = 1 << 16;
+
+impl HfConfig {
+    /// Reads the configuration of a model. A head that `config.json` ties is untied if the checkpoint stores another one
+    /// ([`HfConfig::warning`]); of a model whose weights are not downloaded yet `config.json` alone decides.
+    ///
+    /// # Errors
+    ///
+    /// See [`HfConfig::parse`].
+    pub fn load(files: &ModelFiles) -> Result<Self, ModelError> {
+        let mut config = Self::parse(&files.require("config.json")?)
+            .map_err(|e| ModelError(format!("{}: {e}", files.describe())))?;
+        // Files that cannot be opened are an error of `Weights::load` and of the headers that `check` reads.
+        if config.tie_word_embeddings
+            && Shards::open(files).is_ok_and(|shards| shards.has_another_head())
+        {
+            (config.tie_word_embeddings, config.head_untied) = (false, true);
+        }
+        Ok(config)
+    }
+
+    /// Warning about a head that is read as untied although `config.json` ties it.
+    pub fn warning(&self) -> Option<String> {
+        self.head_untied.then(|| {
+            format!(
+                "config.json has `tie_word_embeddings` true, and `{HEAD}` differs from `{EMBEDDING}`: the head is not \
+                 tied; write `\"tie_word_embeddings\": false`"
+            )
+        })
+    }
+}
+
+impl Shards {
+    /// True if head and embedding are both stored, with the same shape and different numbers.
+    fn has_another_head(&self) -> bool {
+        match (self.tensors.get(EMBEDDING), self.tensors.get(HEAD)) {
+            (Some(embedding), Some(head)) => {
+                embedding.shape == head.shape && !self.equal(embedding, head)
+            }
+            _ => false,
+        }
+    }
+
+    /// True if two tensors of one shape have equal numbers as f32.
+    fn equal(&self, a: &Stored, b: &Stored) -> bool {
+        let width =
+            |stored: &Stored| stored.span.len() / stored.shape.iter().product::<usize>().max(1);
+        let chunks = |stored: &Stored| self.bytes(stored).chunks(CHUNK * width(stored).max(1));
+        chunks(a).zip(chunks(b)).all(|(x, y)| {
+            // Types that are not supported are refused when the tensors are read.
+            match (numbers(a.dtype, x), numbers(b.dtype, y)) {
+                (Some(x), Some(y)) => x == y,
+                _ => true,
+            }
+        })
+    }
+
+    /// The name under which a weight is stored: a tied head may be there in place of the embedding.
+    pub(super) fn stored_name<'n>(&self, config: &HfConfig, name: &'n str) -> &'n str {
+        let swapped = config.tie_word_embeddings
+            && name == EMBEDDING
+            && !self.tensors.contains_key(EMBEDDING)
+            && self.tensors.contains_key(HEAD);
+        if swapped { HEAD } else { name }
+    }
+}

@@ -1,0 +1,52 @@
+//! Declared estimators and surrogates.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Build, Declaration, Entry, SourceLocation};
+use crate::credit::{Advantage, Surrogate};
+
+/// A declared estimator of advantages.
+#[derive(Clone, Copy)]
+pub struct AdvantageEntry {
+    /// Name, summary, place, settings.
+    pub declaration: Declaration,
+    /// Makes the estimator from its settings.
+    pub build: fn(&Value) -> Result<Arc<dyn Advantage>, String>,
+}
+
+/// A declared surrogate.
+#[derive(Clone, Copy)]
+pub struct SurrogateEntry {
+    /// Name, summary, place, settings.
+    pub declaration: Declaration,
+    /// Makes the surrogate from its settings.
+    pub build: fn(&Value) -> Result<Arc<dyn Surrogate>, String>,
+}
+
+impl Entry {
+    /// An estimator's entry.
+    pub const fn advantage<A: Advantage + Build>(
+        name: &'static str,
+        summary: &'static str,
+        place: SourceLocation,
+    ) -> Self {
+        Self::Advantage(AdvantageEntry {
+            declaration: Declaration { name, summary, place, defaults: A::defaults },
+            build: |settings| Ok(Arc::new(A::build(settings)?)),
+        })
+    }
+
+    /// A surrogate's entry.
+    pub const fn surrogate<S: Surrogate + Build>(
+        name: &'static str,
+        summary: &'static str,
+        place: SourceLocation,
+    ) -> Self {
+        Self::Surrogate(SurrogateEntry {
+            declaration: Declaration { name, summary, place, defaults: S::defaults },
+            build: |settings| Ok(Arc::new(S::build(settings)?)),
+        })
+    }
+}

@@ -1,0 +1,286 @@
+//! Assertions for the tests of crates that declare estimators.
+
+use std::fmt::Write as _;
+
+use maverl_kernels::emulate::{EmulateError, Estimator, ORDERS, StepArrays};
+use serde_json::Value;
+
+use crate::credit::{CudaKernel, PolicyToken, RewardColumn, RewardedStep, Surrogate};
+use crate::rng::SplitMix64;
+
+/// Largest distance of a kernel from its Rust twin, in parts of the largest advantage of the step (or of 1).
+const TOLERANCE: f64 = 1e-5;
+
+/// Asserts that a Rust estimator and its CUDA C++ kernel (`#[advantage(cuda = "..")]`) give the same advantages.
+///
+/// The kernel is built by a C++17 compiler (`CXX`, or `c++`) and run on the CPU, in several orders of its threads, on the
+/// steps of [`generated_steps`]; no GPU is needed. Advantages may differ by 1e-5 of the largest of the step, as kernels
+/// take and give `float`. Without a compiler it prints so, and passes.
+///
+/// A kernel is `ESTIMATOR(step, out) { ... }`. It sees `struct Rewarded`, the arrays of
+/// [`Rewarded`](crate::credit::Rewarded), and numbers and booleans among the settings as constants of
+/// `namespace settings`.
+///
+/// # Panics
+///
+/// If an advantage differs, is no number or was not written, or the kernel does not compile: with the step, the row and
+/// both values, or the compiler's messages.
+#[track_caller]
+pub fn same_advantages<A: CudaKernel>(estimator: &A) {
+    let kernel = match Estimator::build(&constants(&estimator.settings()), A::SOURCE) {
+        Ok(kernel) => kernel,
+        Err(error @ EmulateError::NoCompiler(_)) => return eprintln!("skipped: {error}"),
+        Err(error) => panic!("{error}"),
+    };
+    for (name, step) in generated_steps() {
+        let want = step.estimate(estimator);
+        for order in ORDERS {
+            let got = kernel.run(&arrays(&step), want.len(), order);
+            compare(&format!("{name}, threads {order}"), &got, &want);
+        }
+    }
+}
+
+#[track_caller]
+fn compare(name: &str, got: &[f32], want: &[f64]) {
+    let largest = want.iter().fold(1.0_f64, |largest, value| largest.max(value.abs()));
+    for (row, (&got, want)) in got.iter().zip(want).enumerate() {
+        let error = (f64::from(got) - want).abs() / largest;
+        assert!(error <= TOLERANCE, "{name}, place {row}: the kernel gives {got}, Rust {want}");
+    }
+}
+
+/// Asserts that the derivative of a surrogate is that of its loss, by central differences.
+///
+/// Log-ratios go from −1.5 to 1.5, advantages from −2 to 2. Points next to a kink, where the derivative jumps, are left out.
+/// A surrogate whose gradient is on purpose another, as that of CISPO, fails.
+///
+/// # Panics
+///
+/// If a derivative differs by more than 1e-5: with the token and both values.
+#[track_caller]
+pub fn right_derivative(surrogate: &dyn Surrogate) {
+    const H: f64 = 1e-6;
+    for advantage in [-2.0, -0.5, 0.5, 2.0] {
+        for step in -15..=15 {
+            let at = |moved: f64| {
+                let log_ratio = f64::from(step) / 10.0 + 0.013 + moved;
+                surrogate.loss(&PolicyToken { logp: log_ratio - 2.0, log_ratio, advantage }).term
+            };
+            let (here, low, high) = (at(0.0), at(-H), at(H));
+            let smooth = (high.grad - low.grad).abs() < 1e-3;
+            let want = (high.value - low.value) / (2.0 * H);
+            assert!(
+                !smooth || (here.grad - want).abs() <= 1e-5 * want.abs().max(1.0),
+                "advantage {advantage}, log-ratio {}: the derivative is {}, differences give {want}",
+                f64::from(step) / 10.0 + 0.013,
+                here.grad
+            );
+        }
+    }
+}
+
+/// Numbers and booleans among the settings, as constants of C++.
+fn constants(settings: &Value) -> String {
+    let mut text = "namespace settings {\n".to_owned();
+    for (name, value) in settings.as_object().into_iter().flatten() {
+        let (kind, value) = match value {
+            Value::Bool(value) => ("bool", value.to_string()),
+            Value::Number(value) if value.is_f64() => ("double", value.to_string()),
+            Value::Number(value) => ("long long", value.to_string()),
+            _ => continue,
+        };
+        let _ = writeln!(text, "constexpr {kind} {name} = {value};");
+    }
+    text + "}"
+}
+
+fn arrays(step: &RewardedStep) -> StepArrays {
+    let narrow = |values: &Vec<f64>| values.iter().map(|&value| value as f32).collect();
+    let ids = |ids: &[usize]| ids.iter().map(|&id| id as u32).collect();
+    StepArrays {
+        rewards: narrow(&step.rewards),
+        parts: step.parts.iter().map(|part| narrow(&part.values)).collect(),
+        values: step.values.as_ref().map(|values| values.iter().map(narrow).collect()),
+        seats: ids(&step.seats),
+        turns: ids(&step.turns),
+        tasks: ids(&step.tasks),
+        episodes: ids(&step.episodes),
+        lengths: ids(&step.lengths),
+        units: ids(&step.units),
+        groups: ids(&step.groups),
+    }
+}
+
+/// Shape of a generated step.
+struct Shape {
+    name: &'static str,
+    tasks: usize,
+    episodes: usize,
+    seats: usize,
+    /// Turns of an episode; fewer in some, if `ragged`.
+    turns: usize,
+    ragged: bool,
+    /// Rewards are 0 or 1.
+    binary: bool,
+    /// Rewards are all the same.
+    flat: bool,
+    /// There are values of a critic.
+    valued: bool,
+}
+
+const PLAIN: Shape = Shape {
+    name: "plain",
+    tasks: 3,
+    episodes: 4,
+    seats: 2,
+    turns: 4,
+    ragged: false,
+    binary: false,
+    flat: false,
+    valued: false,
+};
+
+/// Steps that an estimator must be able to take, with their names: one row, groups of one, equal rewards, rewards of 0 and
+/// 1, seats that speak unequally often, values of a critic, and more rows than a block of a GPU has threads.
+///
+/// The same steps on every machine. Rewards and values are numbers of `f32`.
+pub fn generated_steps() -> Vec<(&'static str, RewardedStep)> {
+    let shapes = [
+        Shape { name: "one row", tasks: 1, episodes: 1, seats: 1, turns: 1, ..PLAIN },
+        Shape { name: "one agent", seats: 1, turns: 1, episodes: 8, ..PLAIN },
+        Shape { name: "groups of one", tasks: 7, episodes: 1, seats: 1, turns: 1, ..PLAIN },
+        PLAIN,
+        Shape { name: "rewards of 0 and 1", binary: true, ..PLAIN },
+        Shape { name: "equal rewards", flat: true, ..PLAIN },
+        Shape { name: "ragged", seats: 3, turns: 7, ragged: true, ..PLAIN },
+        Shape { name: "values of a critic", valued: true, ragged: true, ..PLAIN },
+        Shape { name: "many rows", tasks: 11, episodes: 8, seats: 3, turns: 6, ..PLAIN },
+    ];
+    let shapes = shapes.iter().zip(1..);
+    shapes.map(|(shape, seed)| (shape.name, step(shape, &mut SplitMix64::new(seed)))).collect()
+}
+
+fn step(shape: &Shape, random: &mut SplitMix64) -> RewardedStep {
+    let mut step = RewardedStep::default();
+    let mut columns = [Vec::new(), Vec::new()];
+    let mut values = Vec::new();
+    for episode in 0..shape.tasks * shape.episodes {
+        let task = episode / shape.episodes;
+        let score = match (shape.flat, shape.binary) {
+            (true, _) => 0.5,
+            (false, true) => random.index(2) as f64,
+            (false, false) => number(random),
+        };
+        let fewer = if shape.ragged { random.index(shape.turns) } else { 0 };
+        for turn in 0..shape.turns - fewer {
+            let seat = turn % shape.seats;
+            let part = if shape.flat || shape.binary { 0.0 } else { number(random) / 4.0 };
+            let length = 1 + random.index(5);
+            columns[0].push(score);
+            columns[1].push(part);
+            values.push((0..length).map(|_| number(random)).collect());
+            step.rewards.push(score + part);
+            step.seats.push(seat);
+            step.turns.push(turn);
+            step.tasks.push(task);
+            step.episodes.push(episode);
+            step.lengths.push(length);
+            step.units.push(step.units.len());
+            step.groups.push(task * shape.seats + seat);
+        }
+    }
+    let names = ["score", "part"].into_iter().zip(columns);
+    step.parts =
+        names.map(|(name, values)| RewardColumn { name: name.to_owned(), values }).collect();
+    step.values = shape.valued.then_some(values);
+    step
+}
+
+/// A number from −1 to 1 with few digits, so that sums of some are exact in `f32`.
+fn number(random: &mut SplitMix64) -> f64 {
+    random.index(257) as f64 / 128.0 - 1.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+    use crate::credit::{Advantage, Clipped, Rewarded};
+    use crate::plan::LossPlan;
+
+    /// Rewards times a factor, for each token; the kernel is right if `RIGHT`.
+    struct Scaled<const RIGHT: bool>;
+
+    impl<const RIGHT: bool> Advantage for Scaled<RIGHT> {
+        fn estimate(&self, step: &Rewarded<'_>, out: &mut [f64]) {
+            let mut first = 0;
+            for (&reward, &length) in step.rewards.iter().zip(step.lengths) {
+                out[first..first + length].fill(1.5 * reward);
+                first += length;
+            }
+        }
+
+        fn by_token(&self) -> bool {
+            true
+        }
+    }
+
+    impl<const RIGHT: bool> CudaKernel for Scaled<RIGHT> {
+        const SOURCE: &'static str = "ESTIMATOR(step, out) {
+            u64 row = thread();
+            if (row >= step->rows) return;
+            for (u32 t = step->token_begin[row]; t < step->token_begin[row + 1]; t++)
+                out[t] = settings::factor * step->rewards[row];
+        }";
+
+        fn settings(&self) -> Value {
+            serde_json::json!({ "factor": if RIGHT { 1.5 } else { 1.25 }, "name": "left out" })
+        }
+    }
+
+    #[test]
+    fn a_kernel_that_agrees_passes() {
+        same_advantages(&Scaled::<true>);
+    }
+
+    #[test]
+    #[should_panic(expected = "one row, threads forward, place 0: the kernel gives")]
+    fn a_kernel_that_differs_is_reported_with_the_step_and_the_place() {
+        same_advantages(&Scaled::<false>);
+        panic!(
+            "one row, threads forward, place 0: the kernel gives the same, or there is no compiler"
+        );
+    }
+
+    #[test]
+    fn generated_steps_are_the_same_every_time_and_parts_add_up() {
+        assert_eq!(generated_steps(), generated_steps());
+        for (name, step) in generated_steps() {
+            for row in 0..step.rewards.len() {
+                let sum: f64 = step.parts.iter().map(|part| part.values[row]).sum();
+                assert_eq!(sum, step.rewards[row], "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn built_in_surrogates_have_the_derivatives_of_their_losses() {
+        use config::Surrogate::{Clip, Cpgd, Sapo};
+        for surrogate in [Clip, Sapo, Cpgd] {
+            right_derivative(&LossPlan { surrogate, ..LossPlan::default() });
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "the derivative is 0, differences give")]
+    fn a_wrong_derivative_is_reported() {
+        struct Wrong;
+        impl Surrogate for Wrong {
+            fn loss(&self, token: &PolicyToken) -> Clipped {
+                Clipped::free(-token.advantage * token.log_ratio, 0.0)
+            }
+        }
+        right_derivative(&Wrong);
+    }
+}
