@@ -121,8 +121,15 @@ pub(crate) fn build(item: &ItemStruct, krate: &Path) -> TokenStream {
         let defaults = quote!(#krate::__private::default_options::<Self>());
         (defaults, quote!(#krate::__private::from_options(options)))
     };
+    let documentation = item.fields.iter().filter_map(|field| {
+        let name = field.ident.as_ref()?.unraw().to_string();
+        let text = documentation(&field.attrs);
+        Some(quote!((#name, #text)))
+    });
     quote! {
         impl #krate::registry::Build for #ident {
+            const DOCUMENTATION: &'static [(&'static str, &'static str)] = &[#(#documentation),*];
+
             fn defaults() -> #krate::__private::serde_json::Value {
                 #defaults
             }

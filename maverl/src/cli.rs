@@ -31,7 +31,6 @@ mod number;
 mod paths;
 mod replay;
 mod runs;
-mod schema;
 mod score;
 mod seeds;
 mod serve;
@@ -76,8 +75,8 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Prints the JSON Schema of a configuration, with which editors complete and check keys.
     ///
-    /// It has every key with its type, default, range and description, and the options of the agents, orchestras and
-    /// environments that are linked. `#:schema ./maverl.schema.json` in the first line of a TOML file names it.
+    /// It has every key with its type, default, range and description, and the settings of the linked agents,
+    /// orchestras, environments, estimators and surrogates. `#:schema ./maverl.schema.json` in the first line of a TOML file names it.
     Schema,
     /// Says what a configuration means, or everything that is wrong with it.
     ///
@@ -268,7 +267,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::New { name, maverl } => new(&name, maverl.as_deref()),
         Command::List => print(&info::list(&Registry::collect()?).draw(terminal::width())),
         Command::Schema => {
-            print(&serde_json::to_string_pretty(&schema::schema(&Registry::collect()?))?)
+            print(&serde_json::to_string_pretty(&crate::check::schema(&Registry::collect()?))?)
         }
         Command::Check { config, json } => {
             check_config::command(&config.sources(None), &Registry::collect()?, json)

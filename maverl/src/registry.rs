@@ -40,6 +40,9 @@ impl fmt::Display for SourceLocation {
 
 /// Construction from options; implemented by the attributes. The options are the type's own fields.
 pub trait Build: Sized {
+    /// Documentation of the options, by name.
+    const DOCUMENTATION: &'static [(&'static str, &'static str)] = &[];
+
     /// Returns the options with their defaults, an object.
     fn defaults() -> Value;
 
@@ -82,6 +85,8 @@ pub struct Declaration {
     pub place: SourceLocation,
     /// Options with their defaults.
     pub defaults: fn() -> Value,
+    /// Documentation of options, by name.
+    pub documentation: &'static [(&'static str, &'static str)],
 }
 
 /// A declared agent.
@@ -173,6 +178,7 @@ impl Entry {
                 summary: A::SUMMARY,
                 place,
                 defaults: A::defaults,
+                documentation: A::DOCUMENTATION,
             },
             inputs: <A::Input as Input>::FIELDS,
             reply_format: <A::Output as Reply>::format,
@@ -188,6 +194,7 @@ impl Entry {
                 summary: O::SUMMARY,
                 place,
                 defaults: O::defaults,
+                documentation: O::DOCUMENTATION,
             },
             needs: O::NEEDS,
             build: |options| Ok(Arc::new(O::build(options)?)),
@@ -202,6 +209,7 @@ impl Entry {
                 summary: E::SUMMARY,
                 place,
                 defaults: E::defaults,
+                documentation: E::DOCUMENTATION,
             },
             offers: E::OFFERS,
             check: |options| E::build(options).map(drop),
@@ -223,7 +231,7 @@ impl Entry {
     ) -> Self {
         let defaults = || Value::Object(serde_json::Map::new());
         Self::Reward(RewardEntry {
-            declaration: Declaration { name, summary, place, defaults },
+            declaration: Declaration { name, summary, place, defaults, documentation: &[] },
             reward,
         })
     }
@@ -234,7 +242,7 @@ impl Entry {
         let summary = description.lines().next().unwrap_or_default();
         let place = SourceLocation { file, line, item };
         let defaults = || Value::Object(serde_json::Map::new());
-        Self::Tool(ToolEntry { declaration: Declaration { name, summary, place, defaults }, tool })
+        Self::Tool(ToolEntry { declaration: Declaration { name, summary, place, defaults, documentation: &[] }, tool })
     }
 
     fn declaration(&self) -> (&'static str, &Declaration) {
@@ -395,7 +403,7 @@ mod tests {
 
     fn declaration(name: &'static str, file: &'static str, line: u32) -> Declaration {
         let place = SourceLocation { file, line, item: "team::Item" };
-        Declaration { name, summary: "An item.", place, defaults: || Value::Null }
+        Declaration { name, summary: "An item.", place, defaults: || Value::Null, documentation: &[] }
     }
 
     fn agent(name: &'static str, file: &'static str, line: u32) -> Entry {

@@ -2,19 +2,24 @@
 
 use proc_macro2::TokenStream;
 use quote::quote;
-use syn::Type;
 use syn::ext::IdentExt;
+use syn::{Ident, Type};
 
 use super::parse::{Kind, Range, Setting, Settings};
 
 impl Settings<'_> {
     pub(crate) fn expand(&self) -> TokenStream {
+        let Some(partial) = &self.partial else {
+            let parts = [self.default(), self.plain_impl()];
+            return quote!(#(#parts)*);
+        };
         let parts = [
-            self.partial(),
+            self.partial(partial),
             self.default(),
-            self.partial_methods(),
-            self.conversions(),
-            self.trait_impl(),
+            self.partial_default(partial),
+            self.partial_methods(partial),
+            self.conversions(partial),
+            self.trait_impl(partial),
         ];
         quote!(#(#parts)*)
     }
@@ -31,8 +36,8 @@ impl Settings<'_> {
     }
 
     /// The struct in which every key is optional.
-    fn partial(&self) -> TokenStream {
-        let Self { krate, vis, docs, partial, ident, .. } = self;
+    fn partial(&self, partial: &Ident) -> TokenStream {
+        let Self { krate, vis, docs, ident, .. } = self;
         let path =
             |name: &str| quote!(#krate::__private).to_string().replace(' ', "") + "::" + name;
         let (serde, schemars) = (path("serde"), path("schemars"));
@@ -88,14 +93,26 @@ impl Settings<'_> {
         quote!(#(#docs)* #default #attribute pub #key: #ty)
     }
 
-    /// `Default` of both forms.
+    /// `Default` of the struct.
     fn default(&self) -> TokenStream {
-        let Self { ident, partial, .. } = self;
-        let resolved = self.fields.iter().map(|field| {
+        let ident = self.ident;
+        let values = self.fields.iter().map(|field| {
             let (name, value) = (field.ident, field.default());
             quote!(#name: #value)
         });
-        let written = self.keys().map(|field| {
+        quote! {
+            #[automatically_derived]
+            impl ::core::default::Default for #ident {
+                fn default() -> Self {
+                    Self { #(#values),* }
+                }
+            }
+        }
+    }
+
+    /// `Default` of the form in which every key is optional.
+    fn partial_default(&self, partial: &Ident) -> TokenStream {
+        let values = self.keys().map(|field| {
             let (key, value) = (&field.key, field.default());
             match field.kind {
                 Kind::Always => quote!(#key: #value),
@@ -104,23 +121,16 @@ impl Settings<'_> {
         });
         quote! {
             #[automatically_derived]
-            impl ::core::default::Default for #ident {
-                fn default() -> Self {
-                    Self { #(#resolved),* }
-                }
-            }
-
-            #[automatically_derived]
             impl ::core::default::Default for #partial {
                 fn default() -> Self {
-                    Self { #(#written),* }
+                    Self { #(#values),* }
                 }
             }
         }
     }
 
-    fn partial_methods(&self) -> TokenStream {
-        let (home, ident, partial) = (self.home(), self.ident, &self.partial);
+    fn partial_methods(&self, partial: &Ident) -> TokenStream {
+        let (home, ident) = (self.home(), self.ident);
         quote! {
             #[automatically_derived]
             impl #partial {
@@ -138,8 +148,8 @@ impl Settings<'_> {
         }
     }
 
-    fn conversions(&self) -> TokenStream {
-        let (home, ident, partial) = (self.home(), self.ident, &self.partial);
+    fn conversions(&self, partial: &Ident) -> TokenStream {
+        let (home, ident) = (self.home(), self.ident);
         let resolved = (!self.by_hand).then(|| {
             quote! {
                 #[automatically_derived]
@@ -163,8 +173,48 @@ impl Settings<'_> {
         }
     }
 
-    fn trait_impl(&self) -> TokenStream {
-        let (home, ident, partial) = (self.home(), self.ident, &self.partial);
+    /// The trait for a struct that users write as it is.
+    fn plain_impl(&self) -> TokenStream {
+        let (home, ident) = (self.home(), self.ident);
+        let keys = self.keys().map(|field| self.key(field));
+        let checks = self.keys().filter_map(|field| {
+            let (name, key) = (name(field), &field.key);
+            let range = self.range(field.range.as_ref()?);
+            Some(quote!(found.extend(#range.check(#name, &partial.#key));))
+        });
+        quote! {
+            #[automatically_derived]
+            impl #home::Settings for #ident {
+                type Partial = Self;
+
+                const PARTIAL: &'static str = ::core::stringify!(#ident);
+
+                const KEYS: &'static [#home::Key] = &[#(#keys),*];
+
+                fn over(ours: &Self, _: &Self) -> Self {
+                    ::core::clone::Clone::clone(ours)
+                }
+
+                fn resolve(partial: &Self, _: Self) -> Self {
+                    ::core::clone::Clone::clone(partial)
+                }
+
+                fn written(&self) -> Self {
+                    ::core::clone::Clone::clone(self)
+                }
+
+                fn out_of_range(partial: &Self) -> ::std::vec::Vec<#home::OutOfRange> {
+                    let mut found = ::std::vec::Vec::new();
+                    #(#checks)*
+                    let _ = (partial, &mut found);
+                    found
+                }
+            }
+        }
+    }
+
+    fn trait_impl(&self, partial: &Ident) -> TokenStream {
+        let (home, ident) = (self.home(), self.ident);
         let keys = self.keys().map(|field| self.key(field));
         let over = self.keys().map(|field| self.over(field));
         let resolve = self.fields.iter().map(|field| self.resolve(field));

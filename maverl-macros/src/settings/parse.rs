@@ -1,6 +1,6 @@
 //! Attributes of a struct of settings and of its fields.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Literal, Span, TokenStream};
 use quote::quote;
 use syn::ext::IdentExt;
 use syn::parse::ParseStream;
@@ -27,8 +27,8 @@ pub(crate) struct Settings<'i> {
     pub(crate) vis: &'i Visibility,
     /// Documentation of the struct, for its partial form.
     pub(crate) docs: Vec<&'i Attribute>,
-    /// Name of the form in which every key is optional.
-    pub(crate) partial: Ident,
+    /// Name of the form in which every key is optional; without one, users write the struct itself.
+    pub(crate) partial: Option<Ident>,
     /// The conversion from the partial form is written by hand.
     pub(crate) by_hand: bool,
     pub(crate) fields: Vec<Setting<'i>>,
@@ -92,14 +92,7 @@ impl<'i> Settings<'i> {
                 Ok(())
             });
         }
-        let partial = match partial.map(|name| name.parse::<Ident>()) {
-            Some(name) => errors.keep(name),
-            None => {
-                let message = "settings name their partial form: write `#[settings(partial = \"NameConfig\", level = \"row\")]`";
-                errors.at(&item.ident, message);
-                None
-            }
-        };
+        let partial = partial.and_then(|name| errors.keep(name.parse::<Ident>()));
         let level = level.unwrap_or_else(|| "run".to_owned());
         let mut fields = Vec::new();
         match &item.data {
@@ -113,16 +106,8 @@ impl<'i> Settings<'i> {
             ),
         }
         let (ident, vis, docs) = (&item.ident, &item.vis, docs(&item.attrs));
-        let settings = partial.map(|partial| Self {
-            krate: krate(path),
-            ident,
-            vis,
-            docs,
-            partial,
-            by_hand,
-            fields,
-        });
-        errors.finish(settings)
+        let settings = Self { krate: krate(path), ident, vis, docs, partial, by_hand, fields };
+        errors.finish(Some(settings))
     }
 }
 
@@ -180,6 +165,20 @@ impl<'i> Setting<'i> {
     /// The value without anything written.
     pub(crate) fn default(&self) -> TokenStream {
         match &self.default {
+            Some(Expr::Lit(ExprLit { lit: Lit::Str(text), .. })) => {
+                quote!(::std::string::String::from(#text))
+            }
+            Some(Expr::Lit(ExprLit { lit: Lit::Int(number), .. })) if is_nonzero(self.ty) => {
+                let ty = self.ty;
+                match number.base10_parse::<u64>().ok().and_then(|number| number.checked_sub(1)) {
+                    Some(above) => {
+                        let above = Literal::u64_unsuffixed(above);
+                        quote!(<#ty>::MIN.saturating_add(#above))
+                    }
+                    None => syn::Error::new(number.span(), "the type has no such number")
+                        .to_compile_error(),
+                }
+            }
             Some(value) => quote!(#value),
             None => quote!(::core::default::Default::default()),
         }
@@ -213,6 +212,12 @@ fn start_of(start: Expr) -> syn::Result<(Expr, bool)> {
 fn wrong_range(span: Span) -> syn::Error {
     let message = "a range is `0.0..=1.0`, `0.0..1.0`, `0.0..`, `above(0.0)..`, `above(0.0)..=1.0` or `1..=64`";
     syn::Error::new(span, message)
+}
+
+/// Returns true for `NonZeroUsize` and its kind.
+fn is_nonzero(ty: &Type) -> bool {
+    let Type::Path(path) = ty else { return false };
+    path.path.segments.last().is_some_and(|last| last.ident.to_string().starts_with("NonZero"))
 }
 
 fn is_whole(number: &Expr) -> bool {

@@ -30,6 +30,7 @@ mod models;
 mod policy;
 mod prompts;
 mod render;
+mod schema;
 mod secrets;
 mod sources;
 mod syntax;
@@ -42,17 +43,16 @@ mod wrong;
 
 pub use diagnostic::Diagnostic;
 pub(crate) use diagnostic::did_you_mean;
-#[cfg(test)]
-pub(crate) use load::tables;
 pub(crate) use load::type_of;
 pub use prompts::{Questions, Survey, survey};
 pub use render::{render, render_within};
+pub use schema::schema;
 pub use sources::{File, Sources};
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::config::{AlgorithmConfig, Config, Dtype, ModelConfig, OptimConfig, SamplingConfig};
+use crate::config::{AlgorithmConfig, Config, ModelConfig, OptimConfig, SamplingConfig};
 use crate::plan::{AlgorithmPlan, Chosen, OptimPlan, Plan, PolicyPlan, Sampling, SeatPlan};
 use crate::registry::Registry;
 
@@ -91,7 +91,7 @@ pub fn check(
     values::check(&config, &mut problems);
     counts::check(&config, &mut problems);
     if config.models.is_empty() {
-        config.models.insert("tiny".to_owned(), ModelConfig::tiny());
+        config.models.insert("tiny".to_owned(), ModelConfig::default());
     }
     algorithm::preset(&mut config);
     let base = sources.base(config.base.as_deref());
@@ -253,20 +253,4 @@ fn write_out(
     }
     team::write_out(config, seats);
     adapter::write_out(config);
-}
-
-impl ModelConfig {
-    /// Returns the built-in model.
-    fn tiny() -> Self {
-        Self {
-            path: "builtin:tiny".to_owned(),
-            optim: OptimConfig::default(),
-            frozen: false,
-            dtype: Dtype::F32,
-            gradient_checkpointing: false,
-            lora: None,
-            adapter: None,
-            chat_template_kwargs: serde_json::Map::new(),
-        }
-    }
 }

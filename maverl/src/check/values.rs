@@ -1,60 +1,52 @@
 //! Numbers that have the right type and cannot be meant.
 
 use super::diagnostic::{Problems, key, path, within};
-use crate::config::settings::{Bound, Numbers, OutOfRange, Range, Settings};
+use crate::config::settings::{OutOfRange, Settings};
 use crate::config::{
-    AgentConfig, AlgorithmPlan, Config, LoraConfig, LoraPlan, LossPlan, OptimPlan, Sampling,
-    SamplingConfig, TargetModules,
+    AgentConfig, AlgorithmPlan, ComponentConfig, Config, EndpointConfig, EvalConfig, LoraConfig,
+    LoraPlan, LossPlan, ModelConfig, OptimPlan, RewardConfig, RolloutConfig, RuntimeConfig,
+    Sampling, SamplingConfig, TargetModules, TaskConfig,
 };
 use crate::model::ChatInput;
 
-const FINITE: Range = Range { from: None, to: None, whole: false };
-const NOT_NEGATIVE: Range = Range { from: Some(Bound { value: 0.0, included: true }), ..FINITE };
-const POSITIVE: Range = Range { from: Some(Bound { value: 0.0, included: false }), ..FINITE };
-const SHARE: Range = Range { to: Some(Bound { value: 1.0, included: true }), ..NOT_NEGATIVE };
-
-/// Largest number of threads.
-const THREADS: usize = 1024;
-
 /// Reports every number out of its range.
 pub(super) fn check(config: &Config, problems: &mut Problems<'_>) {
+    ranges::<TaskConfig>(&config.task, &path(["task"]), problems);
+    for (name, component) in &config.task.mixture {
+        ranges::<ComponentConfig>(component, &path(["task", "mixture", name]), problems);
+    }
     sampling(&config.sampling, &path(["sampling"]), problems);
-    ranges::<AlgorithmPlan>(&config.algorithm, &path(["algorithm"]), problems);
-    let critic = &config.algorithm.critic;
-    lora(&critic.lora, &path(["algorithm", "critic", "lora"]), problems);
-    for (name, model) in &config.models {
-        label_name(name, &path(["models", name]), problems);
-        ranges::<OptimPlan>(&model.optim, &path(["models", name, "optim"]), problems);
-        if let Some(config) = &model.lora {
-            lora(config, &path(["models", name, "lora"]), problems);
-        }
-        let kwargs = model.chat_template_kwargs.keys();
-        for kwarg in kwargs.filter(|kwarg| ChatInput::VARIABLES.contains(&kwarg.as_str())) {
-            let path = path(["models", name, "chat_template_kwargs", kwarg]);
-            let message = format!("`{}` is what a conversation itself gives", key(&path));
-            problems.key(&path, message, "remove it".to_owned());
-        }
+    for (name, config) in &config.models {
+        model(name, config, problems);
+    }
+    for (name, config) in &config.endpoints {
+        ranges::<EndpointConfig>(config, &path(["endpoints", name]), problems);
     }
     for (name, config) in &config.agents {
         agent(config, &path(["agents", name]), problems);
     }
-    for (name, reward) in &config.rewards {
-        let table = path(["rewards", name]);
-        number(problems, &table, "weight", &reward.weight, FINITE);
+    ranges::<AlgorithmPlan>(&config.algorithm, &path(["algorithm"]), problems);
+    modules(&config.algorithm.critic.lora, &path(["algorithm", "critic", "lora"]), problems);
+    for (name, config) in &config.rewards {
+        ranges::<RewardConfig>(config, &path(["rewards", name]), problems);
     }
-    if config.runtime.threads > THREADS {
-        let (path, found) = (path(["runtime", "threads"]), config.runtime.threads);
-        let name = key(&path);
-        let message = format!(
-            "`{name}` is {found}; expected a whole number from 0 (one per core) to {THREADS}"
-        );
-        problems.value(&path, message, None);
+    ranges::<RolloutConfig>(&config.rollout, &path(["rollout"]), problems);
+    ranges::<EvalConfig>(&config.eval, &path(["eval"]), problems);
+    ranges::<RuntimeConfig>(&config.runtime, &path(["runtime"]), problems);
+}
+
+fn model(name: &str, model: &ModelConfig, problems: &mut Problems<'_>) {
+    let table = path(["models", name]);
+    label_name(name, &table, problems);
+    ranges::<OptimPlan>(&model.optim, &within(&table, "optim"), problems);
+    if let Some(config) = &model.lora {
+        lora(config, &within(&table, "lora"), problems);
     }
-    let rollout = path(["rollout"]);
-    number(problems, &rollout, "timeout_s", &config.rollout.timeout_s, POSITIVE);
-    number(problems, &rollout, "max_unscored", &config.rollout.max_unscored, SHARE);
-    if let Some(temperature) = &config.eval.temperature {
-        number(problems, &path(["eval"]), "temperature", temperature, NOT_NEGATIVE);
+    let kwargs = model.chat_template_kwargs.keys();
+    for kwarg in kwargs.filter(|kwarg| ChatInput::VARIABLES.contains(&kwarg.as_str())) {
+        let path = within(&within(&table, "chat_template_kwargs"), kwarg);
+        let message = format!("`{}` is what a conversation itself gives", key(&path));
+        problems.key(&path, message, "remove it".to_owned());
     }
 }
 
@@ -94,6 +86,10 @@ fn sampling(config: &SamplingConfig, table: &[String], problems: &mut Problems<'
 
 fn lora(config: &LoraConfig, table: &[String], problems: &mut Problems<'_>) {
     ranges::<LoraPlan>(config, table, problems);
+    modules(config, table, problems);
+}
+
+fn modules(config: &LoraConfig, table: &[String], problems: &mut Problems<'_>) {
     if config.target_modules == Some(TargetModules::Named(Vec::new())) {
         let path = within(table, "target_modules");
         let message = format!("`{}` names no module", key(&path));
@@ -104,19 +100,6 @@ fn lora(config: &LoraConfig, table: &[String], problems: &mut Problems<'_>) {
 /// Reports numbers of a table of settings that are out of the declared ranges.
 fn ranges<S: Settings>(written: &S::Partial, table: &[String], problems: &mut Problems<'_>) {
     for wrong in S::out_of_range(written) {
-        report(&wrong, table, problems);
-    }
-}
-
-/// Reports a number that is out of a range.
-fn number<N: Numbers>(
-    problems: &mut Problems<'_>,
-    table: &[String],
-    name: &'static str,
-    value: &N,
-    range: Range,
-) {
-    for wrong in range.check(name, value) {
         report(&wrong, table, problems);
     }
 }

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use super::loss::LossConfig;
 use super::settings::Settings;
+use super::tables::REPLY;
 
 /// Sampling of replies: `[sampling]` and `[agents.*.sampling]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Settings)]
@@ -33,7 +34,7 @@ pub struct Sampling {
     #[setting(default = 1.0, range = above(0.0)..)]
     pub repetition_penalty: f32,
     /// Longest reply in tokens.
-    #[setting(default = 256, written = NonZeroUsize)]
+    #[setting(default = 256, written = NonZeroUsize, range = 1..=REPLY)]
     pub max_tokens: usize,
     /// Texts that end a reply (kept in it), beside the model's own stop ids.
     pub stop: Vec<String>,
@@ -42,33 +43,40 @@ pub struct Sampling {
 }
 
 /// `[models.NAME]`: a base, and how the policy on it is updated.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(deny_unknown_fields)]
+#[settings(level = "policy")]
 pub struct ModelConfig {
-    /// `builtin:tiny`, a Hugging Face directory relative to the file that names it, or `hf:ORG/NAME@REVISION` on the hub.
+    /// `builtin:tiny` or `builtin:generalist`, a Hugging Face directory relative to the file that names it, or `hf:ORG/NAME@REVISION` on the hub.
+    #[setting(default = "builtin:tiny")]
     pub path: String,
     /// Optimizer.
     #[serde(default)]
+    #[setting(table)]
     pub optim: OptimConfig,
-    /// Never update it. **(default: `false`)**
+    /// Never update it.
     #[serde(default)]
     pub frozen: bool,
     /// Precision of matrix products: `f32`, or `bf16`, which is faster where the processor has it. Weights,
-    /// sums, gradients and moments are f32 in any case. **(default: `f32`)**
+    /// sums, gradients and moments are f32 in any case.
     #[serde(default)]
     pub dtype: Dtype,
     /// In an update, keep the inputs of its layers alone and compute the layers again for the gradient: less memory, about
-    /// a third more time, the same result. **(default: `false`)**
+    /// a third more time, the same result.
     #[serde(default)]
+    #[setting(level = "run")]
     pub gradient_checkpointing: bool,
-    /// Train an adapter on it; its own weights stay as they are. **(default: none)**
+    /// Train an adapter on it; its own weights stay as they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[setting(table)]
     pub lora: Option<LoraConfig>,
-    /// A PEFT directory that adapters on it start from, relative to the file that names it. **(default: none)**
+    /// PEFT directory that adapters on it start from, relative to the file that names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[setting(example = "\"adapters/search\"")]
     pub adapter: Option<String>,
-    /// Further variables of its chat template, as `enable_thinking` of Qwen3's. **(default: none)**
+    /// Further variables of its chat template, as `enable_thinking` of Qwen3's.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
+    #[setting(table)]
     pub chat_template_kwargs: Map<String, Value>,
 }
 
@@ -220,46 +228,59 @@ pub enum Schedule {
 }
 
 /// `[agents."team/role"]` and, on top of it, `[agents."team/role".seats.N]`.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
+#[settings(level = "policy")]
 pub struct AgentConfig {
-    /// A name of `[models]`. **(default: the only model)**
+    /// Name of `[models]`; may be left out where there is only one.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(example = "\"tiny\"")]
     pub model: Option<String>,
-    /// A name of `[endpoints]`, which speaks for it instead of a model. **(default: none)**
+    /// Name of `[endpoints]`, which answers instead of a model and is never trained.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(level = "row", example = "\"expert\"")]
     pub endpoint: Option<String>,
-    /// Agents with the same model and worker share weights; another name makes another copy. **(default: the model's name)**
+    /// Copy of the weights: agents with the same model and worker group share them; the model's name unless set.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(example = "\"tiny\"")]
     pub worker_group: Option<String>,
-    /// Agents with the same model, worker and adapter share it; another name makes another adapter on the same base.
-    /// **(default: the worker's name, where the model has `lora`)**
+    /// Adapter: agents with the same model, worker group and adapter share it; the worker group's name unless set, where the
+    /// model has `lora`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(example = "\"tiny\"")]
     pub adapter: Option<String>,
-    /// Per policy: allowed only where every agent of the policy agrees.
+    /// Keys of `lora`: allowed only where every agent of the policy agrees.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(table, example = "{ rank = 4 }")]
     pub lora: Option<LoraConfig>,
-    /// Never train on this agent's turns. **(default: `false`)**
+    /// Never train on this agent's turns.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(level = "row", example = "false")]
     pub frozen: Option<bool>,
-    /// Per policy: allowed only where every agent of the policy agrees.
+    /// Keys of `optim`: allowed only where every agent of the policy agrees.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(table, example = "{ lr = 1e-5 }")]
     pub optim: Option<OptimConfig>,
-    /// Policies whose critics have the same name share one. **(default: as `algorithm.critic.scope` says)**
+    /// Name of a critic: policies whose critics have the same name share one.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(example = "\"judge\"")]
     pub critic: Option<String>,
-    /// Per row.
+    /// Keys of `[sampling]`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(table, level = "row", example = "{ temperature = 0.8 }")]
     pub sampling: Option<SamplingConfig>,
-    /// Per row.
+    /// Keys of `[algorithm.loss]`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(table, level = "row", example = "{ kl_coef = 0.01 }")]
     pub loss: Option<LossConfig>,
-    /// The agent type's own fields.
+    /// Fields of the agent's Rust type.
     #[serde(skip_serializing_if = "Map::is_empty")]
+    #[setting(table, level = "row", example = "{ style = \"short\" }")]
     pub options: Map<String, Value>,
     /// Overrides for single seats, by number from 0.
     #[schemars(with = "BTreeMap<String, AgentConfig>")]
     #[serde(with = "seats", skip_serializing_if = "BTreeMap::is_empty")]
+    #[setting(table, level = "row")]
     pub seats: BTreeMap<u32, AgentConfig>,
 }
 

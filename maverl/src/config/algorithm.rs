@@ -11,6 +11,7 @@ use super::instance::DeclaredPlan;
 use super::loss::{Aggregation, LossPlan};
 use super::preset::Preset;
 use super::settings::Settings;
+use super::tables::MANY;
 
 /// Conversion of rewards to updates: a preset's name, and any part of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Settings)]
@@ -64,10 +65,10 @@ pub struct AlgorithmPlan {
     /// Aggregation of token losses.
     pub aggregation: Aggregation,
     /// Optimizer steps a batch is split into, per epoch.
-    #[setting(default = 1, written = NonZeroUsize)]
+    #[setting(default = 1, written = NonZeroUsize, range = 1..=MANY)]
     pub minibatches: usize,
     /// Passes over a batch.
-    #[setting(default = 1, written = NonZeroUsize)]
+    #[setting(default = 1, written = NonZeroUsize, range = 1..=MANY)]
     pub epochs: usize,
     /// Mean KL to the policy that sampled beyond which no further epoch begins; 0 is never.
     #[setting(default = 0.0, range = 0.0..)]
@@ -281,15 +282,11 @@ pub enum Singleton {
 }
 
 /// `[rewards.NAME]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
+#[settings(level = "step")]
 pub struct RewardConfig {
-    /// Multiplies what the function gives. **(default: `1.0`)**
+    /// Multiplies what the function gives.
+    #[setting(default = 1.0, range = ..)]
     pub weight: f64,
-}
-
-impl Default for RewardConfig {
-    fn default() -> Self {
-        Self { weight: 1.0 }
-    }
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::agent::{LoraPlan, OptimPlan};
 use super::settings::Settings;
+use super::tables::WIDTH;
 
 /// Source of values, and advantages from them: `[algorithm.critic]`, which `estimator = "critic"` reads.
 #[derive(Debug, Clone, PartialEq, Serialize, Settings)]
@@ -50,7 +51,7 @@ pub struct CriticPlan {
     /// Share of an agent in the advantage of the team, with a mixer.
     pub credit: Credit,
     /// Hidden units of a monotone mixer.
-    #[setting(default = 32, written = NonZeroUsize)]
+    #[setting(default = 32, written = NonZeroUsize, range = 1..=WIDTH)]
     pub mixer_width: usize,
     /// Optimizer of critics and mixer: any key of `optim`.
     #[setting(table, default = OptimPlan { lr: 1e-5, ..OptimPlan::default() }, example = "{ lr = 1e-5 }")]

@@ -4,55 +4,30 @@
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use super::settings::{Bound, Key, Range, Settings};
-use super::{
-    AdaptiveKlPlan, AlgorithmPlan, Config, CriticPlan, HappoPlan, InfluencePlan, LoraPlan,
-    LossPlan, OptimPlan, PreferencePlan, Sampling,
-};
-
-/// A table of declared settings.
-pub(crate) struct Declared {
-    /// Name of its definition in the schema.
-    pub(crate) name: &'static str,
-    /// Its keys.
-    pub(crate) keys: &'static [Key],
-    /// Its defaults, an object.
-    pub(crate) defaults: Value,
-}
-
-/// Every table of declared settings.
-pub(crate) fn declared() -> [Declared; 10] {
-    fn of<S: Settings>() -> Declared {
-        Declared { name: S::PARTIAL, keys: S::KEYS, defaults: S::defaults() }
-    }
-    [
-        of::<Sampling>(),
-        of::<OptimPlan>(),
-        of::<LoraPlan>(),
-        of::<AlgorithmPlan>(),
-        of::<LossPlan>(),
-        of::<AdaptiveKlPlan>(),
-        of::<HappoPlan>(),
-        of::<InfluencePlan>(),
-        of::<PreferencePlan>(),
-        of::<CriticPlan>(),
-    ]
-}
+use super::Config;
+use super::settings::{Bound, Key, Range};
+use super::tables::TABLES;
 
 /// The schema of a configuration, whatever is linked.
 pub(crate) fn schema() -> Value {
     let generator = SchemaSettings::draft2020_12().into_generator();
     let mut schema = generator.into_root_schema_for::<Config>().to_value();
     tidy(&mut schema);
-    for table in declared() {
+    for table in &TABLES {
+        let defaults = (table.defaults)();
         for key in table.keys {
-            let place = format!("/$defs/{}/properties/{}", table.name, key.name);
+            let place = format!("{}/properties/{}", definition(table.name), key.name);
             if let Some(Value::Object(property)) = schema.pointer_mut(&place) {
-                annotate(property, key, table.defaults.get(key.name));
+                annotate(property, key, defaults.get(key.name));
             }
         }
     }
     schema
+}
+
+/// Place of a table's definition in the schema.
+pub(crate) fn definition(name: &str) -> String {
+    if name == "Config" { String::new() } else { format!("/$defs/{name}") }
 }
 
 /// Adds what a key's declaration says beside its type.
@@ -62,7 +37,7 @@ fn annotate(property: &mut Map<String, Value>, key: &Key, default: Option<&Value
         property.remove("default");
         return;
     }
-    if let Some(default) = default {
+    if let Some(default) = default.filter(|default| !default.is_null()) {
         property.insert("default".to_owned(), default.clone());
     }
     let Some(range) = key.range else { return };
@@ -149,8 +124,9 @@ mod tests {
     #[test]
     fn every_declared_key_is_in_the_schema() {
         let schema = schema();
-        for table in declared() {
-            let properties = &schema["$defs"][table.name]["properties"];
+        for table in &TABLES {
+            let place = definition(table.name) + "/properties";
+            let properties = schema.pointer(&place).cloned().unwrap_or_default();
             for key in table.keys {
                 assert!(properties[key.name]["description"].is_string(), "{}", key.name);
             }

@@ -1,7 +1,7 @@
 //! Settings that are declared once, by `#[derive(Settings)]`: what is generated for them, and what it uses.
 
 use std::fmt::{Debug, Display};
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -10,7 +10,7 @@ pub use maverl_macros::Settings;
 
 /// Resolved settings; implemented by the derive.
 pub trait Settings: Default + Sized {
-    /// The form that users write: what is left out is inherited.
+    /// The form that users write: keys that are left out are inherited, or have their defaults.
     type Partial: Default + PartialEq + Serialize;
 
     /// Name of the type that users write.
@@ -69,27 +69,28 @@ pub struct Key {
     pub name: &'static str,
     /// Its documentation.
     pub doc: &'static str,
-    /// `row`, `policy`, `step` or `run`.
+    /// `row`, `policy`, `step`, or `run`, which may change when a run is resumed.
     pub level: &'static str,
     /// Numbers that are accepted, if not all of the type.
     pub range: Option<Range>,
     /// It is a table of settings.
     pub table: bool,
-    /// Value that the reference shows for a table.
+    /// Value that the reference shows for a key without a default, or for a table.
     pub example: Option<&'static str>,
 }
 
 impl Key {
-    /// The first line of its documentation, as the reference has it: without a capital and a full stop.
+    /// The first sentence of its documentation, as the reference has it: without a capital and a full stop.
     pub fn meaning(&self) -> String {
-        let line = self.doc.lines().next().unwrap_or_default().trim_end_matches('.');
-        let mut chars = line.chars();
+        let paragraph = self.doc.split("\n\n").next().unwrap_or_default().replace('\n', " ");
+        let sentence = paragraph.split(". ").next().unwrap_or_default().trim_end_matches('.');
+        let mut chars = sentence.chars();
         let (first, rest) = (chars.next(), chars.as_str());
-        // A name in capitals, as KL, stays.
-        let name = rest.starts_with(|c: char| c.is_uppercase());
-        match first.filter(|_| !name) {
+        // A name with further capitals, as KL and AdamW, stays.
+        let word = rest.split(' ').next().unwrap_or_default();
+        match first.filter(|_| !word.contains(char::is_uppercase)) {
             Some(first) => first.to_lowercase().collect::<String>() + rest,
-            None => line.to_owned(),
+            None => sentence.to_owned(),
         }
     }
 }
@@ -213,7 +214,31 @@ impl Numbers for (f64, f64) {
     }
 }
 
+impl<N: Numbers> Numbers for Option<N> {
+    fn numbers(&self) -> Vec<(f64, String)> {
+        self.as_ref().map(N::numbers).unwrap_or_default()
+    }
+}
+
+impl Numbers for usize {
+    fn numbers(&self) -> Vec<(f64, String)> {
+        vec![(*self as f64, self.to_string())]
+    }
+}
+
 impl Numbers for NonZeroUsize {
+    fn numbers(&self) -> Vec<(f64, String)> {
+        self.get().numbers()
+    }
+}
+
+impl Numbers for NonZeroU32 {
+    fn numbers(&self) -> Vec<(f64, String)> {
+        vec![(f64::from(self.get()), self.to_string())]
+    }
+}
+
+impl Numbers for NonZeroU64 {
     fn numbers(&self) -> Vec<(f64, String)> {
         vec![(self.get() as f64, self.to_string())]
     }

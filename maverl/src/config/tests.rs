@@ -1,7 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::check::tables;
 
 /// The reference, as readers see it.
 fn reference() -> String {
@@ -22,14 +21,8 @@ fn with_examples() -> String {
 fn defaults() -> Config {
     let algorithm = AlgorithmPlan::from(&AlgorithmConfig::default());
     let tiny = ModelConfig {
-        path: "builtin:tiny".to_owned(),
         optim: OptimConfig::from(&OptimPlan::default()),
-        frozen: false,
-        dtype: Dtype::F32,
-        gradient_checkpointing: false,
-        lora: None,
-        adapter: None,
-        chat_template_kwargs: serde_json::Map::new(),
+        ..ModelConfig::default()
     };
     Config {
         sampling: SamplingConfig::from(&Sampling::default()),
@@ -48,36 +41,15 @@ fn the_reference_is_exactly_the_defaults() {
 fn the_reference_with_its_examples_has_every_key_and_no_other() {
     toml::from_str::<Config>(&with_examples()).unwrap();
     let all: toml::Table = with_examples().parse().unwrap();
-    let paths: [&[&str]; 21] = [
-        &[],
-        &["task"],
-        &["task", "mixture", "quiz"],
-        &["sampling"],
-        &["models", "tiny"],
-        &["models", "tiny", "optim"],
-        &["models", "tiny", "lora"],
-        &["endpoints", "expert"],
-        &["agents", "search/verifier"],
-        &["algorithm"],
-        &["algorithm", "loss"],
-        &["algorithm", "adaptive_kl"],
-        &["algorithm", "happo"],
-        &["algorithm", "influence"],
-        &["algorithm", "preference"],
-        &["algorithm", "critic"],
-        &["rewards", "brevity"],
-        &["rollout"],
-        &["eval"],
-        &["checkpoint"],
-        &["runtime"],
-    ];
-    for ((name, keys), path) in tables().iter().zip(paths) {
-        let table = path.iter().fold(&all, |table, key| table[*key].as_table().unwrap());
+    for declared in &tables::TABLES {
+        let mut path = reference::parts(declared.header);
+        path.retain(|part| !part.is_empty());
+        let table = path.iter().fold(&all, |table, key| table[key].as_table().unwrap());
         let mut found: Vec<&str> = table.keys().map(String::as_str).collect();
-        let mut keys = keys.to_vec();
+        let mut keys: Vec<&str> = declared.keys.iter().map(|key| key.name).collect();
         found.sort_unstable();
         keys.sort_unstable();
-        assert_eq!(found, keys, "{name}");
+        assert_eq!(found, keys, "{}", declared.title);
     }
     for named in ["orchestra", "environment"] {
         assert!(all[named].as_table().unwrap().contains_key("name"));
@@ -127,29 +99,18 @@ fn what_is_left_out_is_inherited() {
     assert_eq!(over.over(&base), expected);
 }
 
-/// Headers of the tables of declared settings, as the reference has them.
-const HEADERS: [&str; 10] = [
-    "[sampling]",
-    "[models.tiny.optim]",
-    "#[models.tiny.lora]",
-    "[algorithm]",
-    "[algorithm.loss]",
-    "[algorithm.adaptive_kl]",
-    "[algorithm.happo]",
-    "[algorithm.influence]",
-    "[algorithm.preference]",
-    "#[algorithm.critic]",
-];
-
 /// Rows of a table of declared settings, each with a mark before it.
-fn rows(mark: &str, table: &schema::Declared, definitions: &serde_json::Value) -> String {
+fn rows(mark: &str, table: &tables::Declared, schema: &serde_json::Value) -> String {
     let mut text = String::new();
-    for key in table.keys.iter().filter(|key| !key.table || key.example.is_some()) {
-        let code = match key.example {
-            Some(example) => format!("#{} = {example}", key.name),
-            None => format!("{mark}{} = {}", key.name, value(&table.defaults[key.name])),
+    let defaults = (table.defaults)();
+    let properties = schema.pointer(&(schema::definition(table.name) + "/properties")).unwrap();
+    for key in table.keys {
+        let code = match (key.example, &defaults[key.name]) {
+            (Some(example), _) => format!("#{} = {example}", key.name),
+            (None, default) if key.table || default.is_null() => continue,
+            (None, default) => format!("{mark}{} = {}", key.name, value(default)),
         };
-        let names = names(definitions, &definitions[table.name]["properties"][key.name]);
+        let names = names(&schema["$defs"], &properties[key.name]);
         let names = match names.len() {
             1..=6 => format!(": {}", names.join(", ")),
             _ => String::new(),
@@ -184,19 +145,20 @@ fn names(definitions: &serde_json::Value, property: &serde_json::Value) -> Vec<S
 /// The reference with the rows of every table of declared settings made anew.
 fn declared_reference() -> String {
     let schema = schema::schema();
-    let declared = schema::declared();
     let mut text = String::new();
     for block in reference::TEXT.trim_end().split("\n\n") {
-        let (header, _) = block.split_once('\n').unwrap_or((block, ""));
-        let name = header.split_once(']').map(|(name, _)| format!("{name}]"));
-        let table = HEADERS.iter().position(|header| name.as_deref() == Some(*header));
-        match table.map(|i| &declared[i]) {
-            Some(table) => {
-                let mark = if header.starts_with('#') { "#" } else { "" };
-                text += &format!("{header}\n{}\n", rows(mark, table, &schema["$defs"]));
-            }
-            None => text += &format!("{block}\n\n"),
+        let (first, _) = block.split_once('\n').unwrap_or((block, ""));
+        let inside = first.trim_start_matches('#').strip_prefix('[');
+        let header = inside.map_or("", |inside| inside.split(']').next().unwrap_or_default());
+        let Some(table) = tables::TABLES.iter().find(|table| table.header == header) else {
+            text += &format!("{block}\n\n");
+            continue;
+        };
+        if inside.is_some() {
+            text += &format!("{first}\n");
         }
+        let mark = if first.starts_with("#[") { "#" } else { "" };
+        text += &format!("{}\n", rows(mark, table, &schema));
     }
     text.trim_end().to_owned() + "\n"
 }

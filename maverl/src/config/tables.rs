@@ -1,0 +1,157 @@
+//! Every table of declared settings: its place in a configuration, its keys, their levels.
+
+use serde_json::Value;
+
+use super::reference::{described, generic, parts};
+use super::settings::{Key, Settings};
+use super::{
+    AdaptiveKlPlan, AgentConfig, AlgorithmPlan, CheckpointConfig, ComponentConfig, Config,
+    CriticPlan, EndpointConfig, EvalConfig, HappoPlan, InfluencePlan, LoraPlan, LossPlan,
+    ModelConfig, OptimPlan, PreferencePlan, RewardConfig, RolloutConfig, RuntimeConfig, Sampling,
+    TaskConfig,
+};
+
+/// Largest number of requests, passes, minibatches, and tasks of a step.
+pub(crate) const MANY: u64 = 1 << 20;
+/// Largest size of a group.
+pub(crate) const GROUP: u64 = 1 << 16;
+/// Largest number of tokens of a reply.
+pub(crate) const REPLY: u64 = 1 << 24;
+/// Largest number of tokens of a batch, and of MiB.
+pub(crate) const LARGE: u64 = 1 << 30;
+/// Largest number of hidden units of a mixing network.
+pub(crate) const WIDTH: u64 = 1 << 12;
+
+/// A table of declared settings.
+#[derive(Clone, Copy)]
+pub(crate) struct Declared {
+    /// Its header in the reference, without brackets; empty for keys before any table.
+    pub(crate) header: &'static str,
+    /// Its name in messages.
+    pub(crate) title: &'static str,
+    /// Name of its definition in the schema.
+    pub(crate) name: &'static str,
+    /// Its keys.
+    pub(crate) keys: &'static [Key],
+    /// Its defaults, an object.
+    pub(crate) defaults: fn() -> Value,
+}
+
+impl Declared {
+    const fn of<S: Settings>(header: &'static str, title: &'static str) -> Self {
+        Self { header, title, name: S::PARTIAL, keys: S::KEYS, defaults: S::defaults }
+    }
+
+    /// Its place in a configuration, with `NAME` for names that a user chooses.
+    pub(crate) fn place(&self) -> Vec<String> {
+        if self.header.is_empty() { Vec::new() } else { generic(&parts(self.header)) }
+    }
+}
+
+/// Every table of declared settings.
+pub(crate) static TABLES: [Declared; 21] = [
+    Declared::of::<Config>("", "the file itself (before any table)"),
+    Declared::of::<TaskConfig>("task", "`[task]`"),
+    Declared::of::<ComponentConfig>("task.mixture.quiz", "`[task.mixture.NAME]`"),
+    Declared::of::<Sampling>("sampling", "`[sampling]` (or an agent's `sampling`)"),
+    Declared::of::<ModelConfig>("models.tiny", "`[models.NAME]`"),
+    Declared::of::<OptimPlan>("models.tiny.optim", "a model's (or agent's) `optim`"),
+    Declared::of::<LoraPlan>("models.tiny.lora", "a model's (or agent's) `lora`"),
+    Declared::of::<EndpointConfig>("endpoints.expert", "`[endpoints.NAME]`"),
+    Declared::of::<AgentConfig>("agents.\"search/verifier\"", "`[agents.\"team/role\"]`"),
+    Declared::of::<AlgorithmPlan>("algorithm", "`[algorithm]`"),
+    Declared::of::<LossPlan>("algorithm.loss", "`[algorithm.loss]` (or an agent's `loss`)"),
+    Declared::of::<AdaptiveKlPlan>("algorithm.adaptive_kl", "`[algorithm.adaptive_kl]`"),
+    Declared::of::<HappoPlan>("algorithm.happo", "`[algorithm.happo]`"),
+    Declared::of::<InfluencePlan>("algorithm.influence", "`[algorithm.influence]`"),
+    Declared::of::<PreferencePlan>("algorithm.preference", "`[algorithm.preference]`"),
+    Declared::of::<CriticPlan>("algorithm.critic", "`[algorithm.critic]`"),
+    Declared::of::<RewardConfig>("rewards.brevity", "`[rewards.NAME]`"),
+    Declared::of::<RolloutConfig>("rollout", "`[rollout]`"),
+    Declared::of::<EvalConfig>("eval", "`[eval]`"),
+    Declared::of::<CheckpointConfig>("checkpoint", "`[checkpoint]`"),
+    Declared::of::<RuntimeConfig>("runtime", "`[runtime]`"),
+];
+
+/// Returns true if a key may change when a run is resumed: its level is `run`.
+pub(crate) fn may_change(key: &[String]) -> bool {
+    let path = described(key);
+    let Some((name, table)) = path.split_last() else { return false };
+    let table = TABLES.iter().find(|declared| declared.place() == table);
+    let key = table.and_then(|table| table.keys.iter().find(|key| key.name == name));
+    key.is_some_and(|key| key.level == "run" && !key.table)
+}
+
+/// Names of the keys that may change when a run is resumed; of a table without others, the table's.
+pub(crate) fn changeable() -> Vec<String> {
+    let mut names = Vec::new();
+    for table in &TABLES {
+        let place = table.place();
+        let run: Vec<&Key> =
+            table.keys.iter().filter(|key| key.level == "run" && !key.table).collect();
+        let whole = run.len() == table.keys.len();
+        match whole {
+            true => names.push(name(&place)),
+            false => names.extend(
+                run.iter().map(|key| name(&[place.as_slice(), &[key.name.to_owned()]].concat())),
+            ),
+        }
+    }
+    names
+}
+
+/// A place as a key is written, with `*` for names that a user chooses.
+fn name(place: &[String]) -> String {
+    let parts = place.iter().map(|part| if part == "NAME" { "*" } else { part });
+    format!("`{}`", parts.collect::<Vec<_>>().join("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> Vec<String> {
+        parts(name)
+    }
+
+    #[test]
+    fn keys_of_level_run_may_change_and_no_others() {
+        for name in [
+            "steps",
+            "eval.temperature",
+            "checkpoint.every",
+            "rollout.max_unscored",
+            "algorithm.max_flat_steps",
+            "models.small.gradient_checkpointing",
+            "endpoints.expert.url",
+            "runtime.threads",
+        ] {
+            assert!(may_change(&key(name)), "{name}");
+        }
+        for name in [
+            "seed",
+            "task",
+            "task.data",
+            "rollout.timeout_s",
+            "runtime.micro_batch_tokens",
+            "runtime",
+            "endpoints.expert",
+            "endpoints.expert.model",
+            "models.small.optim.lr",
+            "agents.\"a/b\".sampling.temperature",
+            "agents.\"a/b\".options.threads",
+            "algorithm.loss.clip_low",
+            "algorithm.critic.optim.lr",
+            "nothing",
+        ] {
+            assert!(!may_change(&key(name)), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_page_about_resuming_names_every_key_that_may_change() {
+        let page = include_str!("../../../docs/src/resume.md").replace("\n  ", " ");
+        let list = changeable().join(", ");
+        assert!(page.contains(&list), "docs/src/resume.md has another list than: {list}");
+    }
+}
