@@ -242,7 +242,10 @@ impl Entry {
         let summary = description.lines().next().unwrap_or_default();
         let place = SourceLocation { file, line, item };
         let defaults = || Value::Object(serde_json::Map::new());
-        Self::Tool(ToolEntry { declaration: Declaration { name, summary, place, defaults, documentation: &[] }, tool })
+        Self::Tool(ToolEntry {
+            declaration: Declaration { name, summary, place, defaults, documentation: &[] },
+            tool,
+        })
     }
 
     fn declaration(&self) -> (&'static str, &Declaration) {
@@ -403,7 +406,13 @@ mod tests {
 
     fn declaration(name: &'static str, file: &'static str, line: u32) -> Declaration {
         let place = SourceLocation { file, line, item: "team::Item" };
-        Declaration { name, summary: "An item.", place, defaults: || Value::Null, documentation: &[] }
+        Declaration {
+            name,
+            summary: "An item.",
+            place,
+            defaults: || Value::Null,
+            documentation: &[],
+        }
     }
 
     fn agent(name: &'static str, file: &'static str, line: u32) -> Entry {

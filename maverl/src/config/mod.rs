@@ -244,23 +244,6 @@ pub struct RolloutConfig {
     pub max_unscored: f64,
 }
 
-/// Behavior when a prompt does not fit the context. **(default: `"error"`)**
-    pub overflow: Overflow,
-    /// Share of unscored episodes in a step above which the run stops. **(default: `0.5`)**
-    pub max_unscored: f64,
-}
-
-impl Default for RolloutConfig {
-    fn default() -> Self {
-        Self {
-            max_episodes: NonZeroUsize::MIN.saturating_add(511),
-            timeout_s: 600.0,
-            overflow: Overflow::Error,
-            max_unscored: 0.5,
-        }
-    }
-}
-
 /// Behavior when a prompt does not fit the model's context beside `max_tokens`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

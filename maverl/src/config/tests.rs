@@ -20,10 +20,8 @@ fn with_examples() -> String {
 
 fn defaults() -> Config {
     let algorithm = AlgorithmPlan::from(&AlgorithmConfig::default());
-    let tiny = ModelConfig {
-        optim: OptimConfig::from(&OptimPlan::default()),
-        ..ModelConfig::default()
-    };
+    let tiny =
+        ModelConfig { optim: OptimConfig::from(&OptimPlan::default()), ..ModelConfig::default() };
     Config {
         sampling: SamplingConfig::from(&Sampling::default()),
         models: BTreeMap::from([("tiny".to_owned(), tiny)]),

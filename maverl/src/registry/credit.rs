@@ -33,7 +33,13 @@ impl Entry {
         place: SourceLocation,
     ) -> Self {
         Self::Advantage(AdvantageEntry {
-            declaration: Declaration { name, summary, place, defaults: A::defaults, documentation: A::DOCUMENTATION },
+            declaration: Declaration {
+                name,
+                summary,
+                place,
+                defaults: A::defaults,
+                documentation: A::DOCUMENTATION,
+            },
             build: |settings| Ok(Arc::new(A::build(settings)?)),
         })
     }
@@ -45,7 +51,13 @@ impl Entry {
         place: SourceLocation,
     ) -> Self {
         Self::Surrogate(SurrogateEntry {
-            declaration: Declaration { name, summary, place, defaults: S::defaults, documentation: S::DOCUMENTATION },
+            declaration: Declaration {
+                name,
+                summary,
+                place,
+                defaults: S::defaults,
+                documentation: S::DOCUMENTATION,
+            },
             build: |settings| Ok(Arc::new(S::build(settings)?)),
         })
     }
