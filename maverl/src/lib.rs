@@ -110,7 +110,7 @@ mod macro_examples {
 }
 
 pub use maverl_macros::{
-    Input, Reply, advantage, agent, environment, orchestra, reward, surrogate, tool,
+    Input, Reply, Settings, advantage, agent, environment, orchestra, reward, surrogate, tool,
 };
 
 /// Imports of a team crate: `use maverl::prelude::*;`.

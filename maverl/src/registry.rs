@@ -14,6 +14,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use crate::agent::{AgentName, AskError, Input, Reply};
+use crate::config::settings::Key;
 use crate::env::{DynEnvironment, EnvError, EnvironmentName};
 use crate::orchestra::{EpisodeState, OrchestraName, Team};
 use crate::reward::Rewards;
@@ -40,8 +41,8 @@ impl fmt::Display for SourceLocation {
 
 /// Construction from options; implemented by the attributes. The options are the type's own fields.
 pub trait Build: Sized {
-    /// Documentation of the options, by name.
-    const DOCUMENTATION: &'static [(&'static str, &'static str)] = &[];
+    /// Documentation of the options, and their ranges where they have some.
+    const KEYS: &'static [Key] = &[];
 
     /// Returns the options with their defaults, an object.
     fn defaults() -> Value;
@@ -85,8 +86,8 @@ pub struct Declaration {
     pub place: SourceLocation,
     /// Options with their defaults.
     pub defaults: fn() -> Value,
-    /// Documentation of options, by name.
-    pub documentation: &'static [(&'static str, &'static str)],
+    /// Documentation and ranges of options.
+    pub keys: &'static [Key],
 }
 
 /// A declared agent.
@@ -178,7 +179,7 @@ impl Entry {
                 summary: A::SUMMARY,
                 place,
                 defaults: A::defaults,
-                documentation: A::DOCUMENTATION,
+                keys: A::KEYS,
             },
             inputs: <A::Input as Input>::FIELDS,
             reply_format: <A::Output as Reply>::format,
@@ -194,7 +195,7 @@ impl Entry {
                 summary: O::SUMMARY,
                 place,
                 defaults: O::defaults,
-                documentation: O::DOCUMENTATION,
+                keys: O::KEYS,
             },
             needs: O::NEEDS,
             build: |options| Ok(Arc::new(O::build(options)?)),
@@ -209,7 +210,7 @@ impl Entry {
                 summary: E::SUMMARY,
                 place,
                 defaults: E::defaults,
-                documentation: E::DOCUMENTATION,
+                keys: E::KEYS,
             },
             offers: E::OFFERS,
             check: |options| E::build(options).map(drop),
@@ -231,7 +232,7 @@ impl Entry {
     ) -> Self {
         let defaults = || Value::Object(serde_json::Map::new());
         Self::Reward(RewardEntry {
-            declaration: Declaration { name, summary, place, defaults, documentation: &[] },
+            declaration: Declaration { name, summary, place, defaults, keys: &[] },
             reward,
         })
     }
@@ -243,7 +244,7 @@ impl Entry {
         let place = SourceLocation { file, line, item };
         let defaults = || Value::Object(serde_json::Map::new());
         Self::Tool(ToolEntry {
-            declaration: Declaration { name, summary, place, defaults, documentation: &[] },
+            declaration: Declaration { name, summary, place, defaults, keys: &[] },
             tool,
         })
     }
@@ -406,13 +407,7 @@ mod tests {
 
     fn declaration(name: &'static str, file: &'static str, line: u32) -> Declaration {
         let place = SourceLocation { file, line, item: "team::Item" };
-        Declaration {
-            name,
-            summary: "An item.",
-            place,
-            defaults: || Value::Null,
-            documentation: &[],
-        }
+        Declaration { name, summary: "An item.", place, defaults: || Value::Null, keys: &[] }
     }
 
     fn agent(name: &'static str, file: &'static str, line: u32) -> Entry {

@@ -27,7 +27,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("env", &["client", "data", "rng", "model", "task", "tools", "builtin"]),
     ("ballot", &["rng", "env"]),
     ("orchestra", &["agent", "env", "task", "tools", "trajectory"]),
-    ("registry", &["agent", "credit", "env", "orchestra", "reward", "task", "tools", "trajectory"]),
+    (
+        "registry",
+        &["agent", "config", "credit", "env", "orchestra", "reward", "task", "tools", "trajectory"],
+    ),
     // Meaning of a configuration.
     ("model", &["trajectory"]),
     ("plan", &["config", "credit", "model", "table", "trajectory"]),

@@ -10,7 +10,7 @@ use super::parse::{Kind, Range, Setting, Settings};
 impl Settings<'_> {
     pub(crate) fn expand(&self) -> TokenStream {
         let Some(partial) = &self.partial else {
-            let parts = [self.default(), self.plain_impl()];
+            let parts = [self.default(), self.plain()];
             return quote!(#(#parts)*);
         };
         let parts = [
@@ -173,40 +173,33 @@ impl Settings<'_> {
         }
     }
 
-    /// The trait for a struct that users write as it is.
-    fn plain_impl(&self) -> TokenStream {
+    /// The table that a struct is which users write as it is.
+    fn plain(&self) -> TokenStream {
         let (home, ident) = (self.home(), self.ident);
+        let defaults = quote!(#home::json(&<Self as ::core::default::Default>::default()));
+        self.table(ident, &defaults)
+    }
+
+    /// The table that users write.
+    fn table(&self, written: &Ident, defaults: &TokenStream) -> TokenStream {
+        let home = self.home();
         let keys = self.keys().map(|field| self.key(field));
-        let checks = self.keys().filter_map(|field| {
-            let (name, key) = (name(field), &field.key);
-            let range = self.range(field.range.as_ref()?);
-            Some(quote!(found.extend(#range.check(#name, &partial.#key));))
-        });
+        let checks = self.keys().filter_map(|field| self.check(field));
         quote! {
             #[automatically_derived]
-            impl #home::Settings for #ident {
-                type Partial = Self;
-
-                const PARTIAL: &'static str = ::core::stringify!(#ident);
+            impl #home::Table for #written {
+                const NAME: &'static str = ::core::stringify!(#written);
 
                 const KEYS: &'static [#home::Key] = &[#(#keys),*];
 
-                fn over(ours: &Self, _: &Self) -> Self {
-                    ::core::clone::Clone::clone(ours)
+                fn defaults() -> #home::Json {
+                    #defaults
                 }
 
-                fn resolve(partial: &Self, _: Self) -> Self {
-                    ::core::clone::Clone::clone(partial)
-                }
-
-                fn written(&self) -> Self {
-                    ::core::clone::Clone::clone(self)
-                }
-
-                fn out_of_range(partial: &Self) -> ::std::vec::Vec<#home::OutOfRange> {
+                fn out_of_range(&self) -> ::std::vec::Vec<#home::OutOfRange> {
                     let mut found = ::std::vec::Vec::new();
                     #(#checks)*
-                    let _ = (partial, &mut found);
+                    let _ = &mut found;
                     found
                 }
             }
@@ -215,19 +208,18 @@ impl Settings<'_> {
 
     fn trait_impl(&self, partial: &Ident) -> TokenStream {
         let (home, ident) = (self.home(), self.ident);
-        let keys = self.keys().map(|field| self.key(field));
         let over = self.keys().map(|field| self.over(field));
         let resolve = self.fields.iter().map(|field| self.resolve(field));
         let written = self.keys().map(|field| self.written(field));
-        let checks = self.keys().filter_map(|field| self.check(field));
+        let default = quote!(<#ident as ::core::default::Default>::default());
+        let defaults = quote!(#home::json(&<#ident as #home::Settings>::written(&#default)));
+        let table = self.table(partial, &defaults);
         quote! {
+            #table
+
             #[automatically_derived]
             impl #home::Settings for #ident {
                 type Partial = #partial;
-
-                const PARTIAL: &'static str = ::core::stringify!(#partial);
-
-                const KEYS: &'static [#home::Key] = &[#(#keys),*];
 
                 fn over(ours: &#partial, base: &#partial) -> #partial {
                     #partial { #(#over),* }
@@ -239,13 +231,6 @@ impl Settings<'_> {
 
                 fn written(&self) -> #partial {
                     #partial { #(#written),* }
-                }
-
-                fn out_of_range(partial: &#partial) -> ::std::vec::Vec<#home::OutOfRange> {
-                    let mut found = ::std::vec::Vec::new();
-                    #(#checks)*
-                    let _ = (partial, &mut found);
-                    found
                 }
             }
         }
@@ -343,22 +328,17 @@ impl Settings<'_> {
 
     /// Adds what is out of its range to `found`.
     fn check(&self, field: &Setting<'_>) -> Option<TokenStream> {
-        let (home, name, key, ty) = (self.home(), name(field), &field.key, field.ty);
+        let (home, name, key) = (self.home(), name(field), &field.key);
         if field.kind == Kind::Table {
+            // Tables of a plain struct are checked by themselves: they may be maps of tables.
+            self.partial.as_ref()?;
             return Some(quote! {
-                found.extend(
-                    <#ty as #home::Settings>::out_of_range(&partial.#key)
-                        .into_iter()
-                        .map(|inner| inner.within(#name)),
-                );
+                let inner = #home::Table::out_of_range(&self.#key);
+                found.extend(inner.into_iter().map(|inner| inner.within(#name)));
             });
         }
         let range = self.range(field.range.as_ref()?);
-        Some(quote! {
-            if let ::core::option::Option::Some(value) = &partial.#key {
-                found.extend(#range.check(#name, value));
-            }
-        })
+        Some(quote!(found.extend(#range.check(#name, &self.#key));))
     }
 }
 

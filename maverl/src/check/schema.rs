@@ -109,22 +109,26 @@ fn tagged(kind: &str, tag: &str, declarations: &[&Declaration]) -> Value {
     json!({ "description": format!("A registered {kind}, and its settings."), "anyOf": tables })
 }
 
-/// Options of a declaration, with their documentation, types and defaults.
+/// Options of a declaration, with their documentation, types, defaults and ranges.
 fn options(kind: &str, declaration: &Declaration) -> Map<String, Value> {
     let Value::Object(defaults) = (declaration.defaults)() else { return Map::new() };
-    let documented: BTreeMap<&str, &str> = declaration.documentation.iter().copied().collect();
     let property = |(name, default): (String, Value)| {
-        let text = documented.get(name.as_str()).filter(|text| !text.is_empty());
-        let description = text.map_or_else(
-            || format!("Option of the {kind} `{}`.", declaration.name),
-            |text| (*text).to_owned(),
-        );
-        let mut property = json!({ "description": description });
+        let mut property = Map::new();
         if let Some(name) = type_of(&default) {
-            property["type"] = name.into();
-            property["default"] = default;
+            property.insert("type".to_owned(), name.into());
+            property.insert("default".to_owned(), default);
         }
-        (name, property)
+        let key = declaration.keys.iter().find(|key| key.name == name);
+        let text = key.map_or("", |key| key.doc);
+        let text = match text.is_empty() {
+            true => format!("Option of the {kind} `{}`.", declaration.name),
+            false => text.to_owned(),
+        };
+        property.insert("description".to_owned(), text.into());
+        if let Some(range) = key.and_then(|key| key.range) {
+            schema::limit(&mut property, range);
+        }
+        (name, property.into())
     };
     defaults.into_iter().map(property).collect()
 }

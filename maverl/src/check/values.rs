@@ -1,44 +1,40 @@
 //! Numbers that have the right type and cannot be meant.
 
 use super::diagnostic::{Problems, key, path, within};
-use crate::config::settings::{OutOfRange, Settings};
-use crate::config::{
-    AgentConfig, AlgorithmPlan, ComponentConfig, Config, EndpointConfig, EvalConfig, LoraConfig,
-    LoraPlan, LossPlan, ModelConfig, OptimPlan, RewardConfig, RolloutConfig, RuntimeConfig,
-    Sampling, SamplingConfig, TargetModules, TaskConfig,
-};
+use crate::config::settings::Table;
+use crate::config::{AgentConfig, Config, LoraConfig, ModelConfig, SamplingConfig, TargetModules};
 use crate::model::ChatInput;
 
 /// Reports every number out of its range.
 pub(super) fn check(config: &Config, problems: &mut Problems<'_>) {
-    ranges::<TaskConfig>(&config.task, &path(["task"]), problems);
+    ranges(&config.task, &path(["task"]), problems);
     for (name, component) in &config.task.mixture {
-        ranges::<ComponentConfig>(component, &path(["task", "mixture", name]), problems);
+        ranges(component, &path(["task", "mixture", name]), problems);
     }
     sampling(&config.sampling, &path(["sampling"]), problems);
     for (name, config) in &config.models {
         model(name, config, problems);
     }
     for (name, config) in &config.endpoints {
-        ranges::<EndpointConfig>(config, &path(["endpoints", name]), problems);
+        ranges(config, &path(["endpoints", name]), problems);
     }
     for (name, config) in &config.agents {
         agent(config, &path(["agents", name]), problems);
     }
-    ranges::<AlgorithmPlan>(&config.algorithm, &path(["algorithm"]), problems);
+    ranges(&config.algorithm, &path(["algorithm"]), problems);
     modules(&config.algorithm.critic.lora, &path(["algorithm", "critic", "lora"]), problems);
     for (name, config) in &config.rewards {
-        ranges::<RewardConfig>(config, &path(["rewards", name]), problems);
+        ranges(config, &path(["rewards", name]), problems);
     }
-    ranges::<RolloutConfig>(&config.rollout, &path(["rollout"]), problems);
-    ranges::<EvalConfig>(&config.eval, &path(["eval"]), problems);
-    ranges::<RuntimeConfig>(&config.runtime, &path(["runtime"]), problems);
+    ranges(&config.rollout, &path(["rollout"]), problems);
+    ranges(&config.eval, &path(["eval"]), problems);
+    ranges(&config.runtime, &path(["runtime"]), problems);
 }
 
 fn model(name: &str, model: &ModelConfig, problems: &mut Problems<'_>) {
     let table = path(["models", name]);
     label_name(name, &table, problems);
-    ranges::<OptimPlan>(&model.optim, &within(&table, "optim"), problems);
+    ranges(&model.optim, &within(&table, "optim"), problems);
     if let Some(config) = &model.lora {
         lora(config, &within(&table, "lora"), problems);
     }
@@ -64,10 +60,10 @@ fn agent(config: &AgentConfig, table: &[String], problems: &mut Problems<'_>) {
         sampling(config, &within(table, "sampling"), problems);
     }
     if let Some(config) = &config.loss {
-        ranges::<LossPlan>(config, &within(table, "loss"), problems);
+        ranges(config, &within(table, "loss"), problems);
     }
     if let Some(config) = &config.optim {
-        ranges::<OptimPlan>(config, &within(table, "optim"), problems);
+        ranges(config, &within(table, "optim"), problems);
     }
     for (number, config) in &config.seats {
         agent(config, &within(&within(table, "seats"), &number.to_string()), problems);
@@ -75,7 +71,7 @@ fn agent(config: &AgentConfig, table: &[String], problems: &mut Problems<'_>) {
 }
 
 fn sampling(config: &SamplingConfig, table: &[String], problems: &mut Problems<'_>) {
-    ranges::<Sampling>(config, table, problems);
+    ranges(config, table, problems);
     if config.stop.iter().flatten().any(String::is_empty) {
         let path = within(table, "stop");
         let message =
@@ -85,7 +81,7 @@ fn sampling(config: &SamplingConfig, table: &[String], problems: &mut Problems<'
 }
 
 fn lora(config: &LoraConfig, table: &[String], problems: &mut Problems<'_>) {
-    ranges::<LoraPlan>(config, table, problems);
+    ranges(config, table, problems);
     modules(config, table, problems);
 }
 
@@ -97,18 +93,12 @@ fn modules(config: &LoraConfig, table: &[String], problems: &mut Problems<'_>) {
     }
 }
 
-/// Reports numbers of a table of settings that are out of the declared ranges.
-fn ranges<S: Settings>(written: &S::Partial, table: &[String], problems: &mut Problems<'_>) {
-    for wrong in S::out_of_range(written) {
-        report(&wrong, table, problems);
+/// Reports numbers of a table that are out of their declared ranges.
+fn ranges<T: Table>(written: &T, table: &[String], problems: &mut Problems<'_>) {
+    for wrong in written.out_of_range() {
+        let path = wrong.key.iter().fold(table.to_vec(), |table, part| within(&table, part));
+        problems.value(&path, format!("`{}` {}", key(&path), wrong.message()), None);
     }
-}
-
-fn report(wrong: &OutOfRange, table: &[String], problems: &mut Problems<'_>) {
-    let path = wrong.key.iter().fold(table.to_vec(), |table, part| within(&table, part));
-    let OutOfRange { found, expected, several, .. } = wrong;
-    let verb = if *several { "holds" } else { "is" };
-    problems.value(&path, format!("`{}` {verb} {found}; expected {expected}", key(&path)), None);
 }
 
 /// Names of models, workers and adapters are names of metrics and directories too.

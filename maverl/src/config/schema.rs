@@ -50,7 +50,7 @@ fn annotate(property: &mut Map<String, Value>, key: &Key, default: Option<&Value
 }
 
 /// Adds the ends of a range.
-fn limit(number: &mut Map<String, Value>, range: Range) {
+pub(crate) fn limit(number: &mut Map<String, Value>, range: Range) {
     let value = |b: Bound| if range.whole { json!(b.value as u64) } else { json!(b.value) };
     if let Some(from) = range.from {
         let name = if from.included { "minimum" } else { "exclusiveMinimum" };

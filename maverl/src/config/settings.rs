@@ -8,16 +8,28 @@ use serde_json::Value;
 
 pub use maverl_macros::Settings;
 
-/// Resolved settings; implemented by the derive.
-pub trait Settings: Default + Sized {
-    /// The form that users write: keys that are left out are inherited, or have their defaults.
-    type Partial: Default + PartialEq + Serialize;
+#[doc(hidden)]
+pub use serde_json::Value as Json;
 
-    /// Name of the type that users write.
-    const PARTIAL: &'static str;
+/// A table as users write it; implemented by the derive.
+pub trait Table {
+    /// Name of the type.
+    const NAME: &'static str;
 
     /// Every key, in the order of declaration.
     const KEYS: &'static [Key];
+
+    /// Defaults by key, those of tables inside as objects.
+    fn defaults() -> Value;
+
+    /// Numbers out of their range, those of tables inside as well.
+    fn out_of_range(&self) -> Vec<OutOfRange>;
+}
+
+/// Resolved settings; implemented by the derive for a struct with a partial form.
+pub trait Settings: Default + Sized {
+    /// The form that users write: keys that are left out are inherited.
+    type Partial: Table + Default + PartialEq + Serialize;
 
     /// Values of `ours`, and where one is left out, that of `base`.
     fn over(ours: &Self::Partial, base: &Self::Partial) -> Self::Partial;
@@ -27,23 +39,11 @@ pub trait Settings: Default + Sized {
 
     /// The same as a user would write it.
     fn written(&self) -> Self::Partial;
-
-    /// Numbers out of their range, those of tables inside as well.
-    fn out_of_range(partial: &Self::Partial) -> Vec<OutOfRange>;
-
-    /// Defaults by key, those of tables inside as objects.
-    fn defaults() -> Value {
-        serde_json::to_value(Self::default().written()).unwrap_or_default()
-    }
 }
 
 /// A table that is there only under some condition: resolved, it is so if the default is.
 impl<S: Settings> Settings for Option<S> {
     type Partial = S::Partial;
-
-    const PARTIAL: &'static str = S::PARTIAL;
-
-    const KEYS: &'static [Key] = S::KEYS;
 
     fn over(ours: &S::Partial, base: &S::Partial) -> S::Partial {
         S::over(ours, base)
@@ -55,10 +55,6 @@ impl<S: Settings> Settings for Option<S> {
 
     fn written(&self) -> S::Partial {
         self.as_ref().map(S::written).unwrap_or_default()
-    }
-
-    fn out_of_range(partial: &S::Partial) -> Vec<OutOfRange> {
-        S::out_of_range(partial)
     }
 }
 
@@ -80,6 +76,11 @@ pub struct Key {
 }
 
 impl Key {
+    /// A key with its documentation alone.
+    pub const fn documented(name: &'static str, doc: &'static str) -> Self {
+        Self { name, doc, level: "step", range: None, table: false, example: None }
+    }
+
     /// The first sentence of its documentation, as the reference has it: without a capital and a full stop.
     pub fn meaning(&self) -> String {
         let paragraph = self.doc.split("\n\n").next().unwrap_or_default().replace('\n', " ");
@@ -182,6 +183,12 @@ pub struct OutOfRange {
 }
 
 impl OutOfRange {
+    /// The problem after the name of its key: "is 2; expected a number from 0 to 1".
+    pub fn message(&self) -> String {
+        let verb = if self.several { "holds" } else { "is" };
+        format!("{verb} {}; expected {}", self.found, self.expected)
+    }
+
     /// The same of a table in another one.
     #[must_use]
     pub fn within(mut self, table: &'static str) -> Self {
@@ -248,6 +255,11 @@ impl Numbers for NonZeroU64 {
 fn number<T: Debug + Display>(written: T, value: f64) -> String {
     let small = value != 0.0 && value.abs() < 1e-4;
     if small { format!("{written:?}") } else { written.to_string() }
+}
+
+/// A table as JSON.
+pub fn json<T: Serialize>(table: &T) -> Value {
+    serde_json::to_value(table).unwrap_or_default()
 }
 
 /// Returns true if nothing is written.
@@ -317,7 +329,8 @@ mod tests {
         let wrong: OuterConfig =
             toml::from_str("coef = 0.0\nrates = [0.5, 1.0]\nparts = 65\ninner.limit = 1e-6")
                 .unwrap();
-        let found: Vec<(String, String, String)> = Outer::out_of_range(&wrong)
+        let found: Vec<(String, String, String)> = wrong
+            .out_of_range()
             .into_iter()
             .map(|wrong| (wrong.key.join("."), wrong.found, wrong.expected))
             .collect();
@@ -337,13 +350,13 @@ mod tests {
         assert_eq!(toml::to_string(&written).unwrap(), "coef = 0.1\n");
         assert!(toml::from_str::<OuterConfig>("ceof = 0.1").is_err());
         let defaults = r#"{"coef":0.5,"rates":[0.9,0.999],"parts":8,"inner":{"limit":2.0}}"#;
-        assert_eq!(Outer::defaults().to_string(), defaults);
+        assert_eq!(OuterConfig::defaults().to_string(), defaults);
     }
 
     #[test]
     fn keys_have_their_level_and_their_meaning() {
         let keys: Vec<(&str, &str, String)> =
-            Outer::KEYS.iter().map(|key| (key.name, key.level, key.meaning())).collect();
+            OuterConfig::KEYS.iter().map(|key| (key.name, key.level, key.meaning())).collect();
         let expected = [
             ("coef", "step", "KL coefficient".to_owned()),
             ("rates", "policy", "both rates".to_owned()),

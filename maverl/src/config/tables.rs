@@ -3,12 +3,12 @@
 use serde_json::Value;
 
 use super::reference::{described, generic, parts};
-use super::settings::{Key, Settings};
+use super::settings::{Key, Table};
 use super::{
-    AdaptiveKlPlan, AgentConfig, AlgorithmPlan, CheckpointConfig, ComponentConfig, Config,
-    CriticPlan, EndpointConfig, EvalConfig, HappoPlan, InfluencePlan, LoraPlan, LossPlan,
-    ModelConfig, OptimPlan, PreferencePlan, RewardConfig, RolloutConfig, RuntimeConfig, Sampling,
-    TaskConfig,
+    AdaptiveKlConfig, AgentConfig, AlgorithmConfig, CheckpointConfig, ComponentConfig, Config,
+    CriticConfig, EndpointConfig, EvalConfig, HappoConfig, InfluenceConfig, LoraConfig, LossConfig,
+    ModelConfig, OptimConfig, PreferenceConfig, RewardConfig, RolloutConfig, RuntimeConfig,
+    SamplingConfig, TaskConfig,
 };
 
 /// Largest number of requests, passes, minibatches, and tasks of a step.
@@ -38,8 +38,8 @@ pub(crate) struct Declared {
 }
 
 impl Declared {
-    const fn of<S: Settings>(header: &'static str, title: &'static str) -> Self {
-        Self { header, title, name: S::PARTIAL, keys: S::KEYS, defaults: S::defaults }
+    const fn of<T: Table>(header: &'static str, title: &'static str) -> Self {
+        Self { header, title, name: T::NAME, keys: T::KEYS, defaults: T::defaults }
     }
 
     /// Its place in a configuration, with `NAME` for names that a user chooses.
@@ -53,19 +53,19 @@ pub(crate) static TABLES: [Declared; 21] = [
     Declared::of::<Config>("", "the file itself (before any table)"),
     Declared::of::<TaskConfig>("task", "`[task]`"),
     Declared::of::<ComponentConfig>("task.mixture.quiz", "`[task.mixture.NAME]`"),
-    Declared::of::<Sampling>("sampling", "`[sampling]` (or an agent's `sampling`)"),
+    Declared::of::<SamplingConfig>("sampling", "`[sampling]` (or an agent's `sampling`)"),
     Declared::of::<ModelConfig>("models.tiny", "`[models.NAME]`"),
-    Declared::of::<OptimPlan>("models.tiny.optim", "a model's (or agent's) `optim`"),
-    Declared::of::<LoraPlan>("models.tiny.lora", "a model's (or agent's) `lora`"),
+    Declared::of::<OptimConfig>("models.tiny.optim", "a model's (or agent's) `optim`"),
+    Declared::of::<LoraConfig>("models.tiny.lora", "a model's (or agent's) `lora`"),
     Declared::of::<EndpointConfig>("endpoints.expert", "`[endpoints.NAME]`"),
     Declared::of::<AgentConfig>("agents.\"search/verifier\"", "`[agents.\"team/role\"]`"),
-    Declared::of::<AlgorithmPlan>("algorithm", "`[algorithm]`"),
-    Declared::of::<LossPlan>("algorithm.loss", "`[algorithm.loss]` (or an agent's `loss`)"),
-    Declared::of::<AdaptiveKlPlan>("algorithm.adaptive_kl", "`[algorithm.adaptive_kl]`"),
-    Declared::of::<HappoPlan>("algorithm.happo", "`[algorithm.happo]`"),
-    Declared::of::<InfluencePlan>("algorithm.influence", "`[algorithm.influence]`"),
-    Declared::of::<PreferencePlan>("algorithm.preference", "`[algorithm.preference]`"),
-    Declared::of::<CriticPlan>("algorithm.critic", "`[algorithm.critic]`"),
+    Declared::of::<AlgorithmConfig>("algorithm", "`[algorithm]`"),
+    Declared::of::<LossConfig>("algorithm.loss", "`[algorithm.loss]` (or an agent's `loss`)"),
+    Declared::of::<AdaptiveKlConfig>("algorithm.adaptive_kl", "`[algorithm.adaptive_kl]`"),
+    Declared::of::<HappoConfig>("algorithm.happo", "`[algorithm.happo]`"),
+    Declared::of::<InfluenceConfig>("algorithm.influence", "`[algorithm.influence]`"),
+    Declared::of::<PreferenceConfig>("algorithm.preference", "`[algorithm.preference]`"),
+    Declared::of::<CriticConfig>("algorithm.critic", "`[algorithm.critic]`"),
     Declared::of::<RewardConfig>("rewards.brevity", "`[rewards.NAME]`"),
     Declared::of::<RolloutConfig>("rollout", "`[rollout]`"),
     Declared::of::<EvalConfig>("eval", "`[eval]`"),

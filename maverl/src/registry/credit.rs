@@ -33,13 +33,7 @@ impl Entry {
         place: SourceLocation,
     ) -> Self {
         Self::Advantage(AdvantageEntry {
-            declaration: Declaration {
-                name,
-                summary,
-                place,
-                defaults: A::defaults,
-                documentation: A::DOCUMENTATION,
-            },
+            declaration: Declaration { name, summary, place, defaults: A::defaults, keys: A::KEYS },
             build: |settings| Ok(Arc::new(A::build(settings)?)),
         })
     }
@@ -51,13 +45,7 @@ impl Entry {
         place: SourceLocation,
     ) -> Self {
         Self::Surrogate(SurrogateEntry {
-            declaration: Declaration {
-                name,
-                summary,
-                place,
-                defaults: S::defaults,
-                documentation: S::DOCUMENTATION,
-            },
+            declaration: Declaration { name, summary, place, defaults: S::defaults, keys: S::KEYS },
             build: |settings| Ok(Arc::new(S::build(settings)?)),
         })
     }

@@ -211,7 +211,7 @@ fn registry() -> Result<Registry, Failure> {
         summary: "Is measured.",
         place: SourceLocation { file: file!(), line: line!(), item: module_path!() },
         defaults: || json!({}),
-        documentation: &[],
+        keys: &[],
     };
     let agent = AgentEntry {
         declaration: declaration(Alone::AGENT),
