@@ -86,7 +86,7 @@ pub enum Ratio {
 }
 
 /// Aggregation of token losses to one number; every count is a true count of the whole batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Aggregation {
     /// Sum over tokens, over the number of tokens.
