@@ -126,7 +126,7 @@ pub(crate) fn build(item: &ItemStruct, krate: &Path) -> TokenStream {
     let keys = keys(item, krate);
     quote! {
         impl #krate::registry::Build for #ident {
-            const KEYS: &'static [#krate::config::settings::Key] = #keys;
+            const KEYS: &'static [#krate::settings::Key] = #keys;
 
             fn defaults() -> #krate::__private::serde_json::Value {
                 #defaults
@@ -149,12 +149,12 @@ fn is_declared(item: &ItemStruct) -> bool {
 /// Emits the options: those of `#[derive(Settings)]`, or each field with its documentation.
 fn keys(item: &ItemStruct, krate: &Path) -> TokenStream {
     if is_declared(item) {
-        return quote!(<Self as #krate::config::settings::Table>::KEYS);
+        return quote!(<Self as #krate::settings::Table>::KEYS);
     }
     let keys = item.fields.iter().filter_map(|field| {
         let name = field.ident.as_ref()?.unraw().to_string();
         let text = documentation(&field.attrs);
-        Some(quote!(#krate::config::settings::Key::documented(#name, #text)))
+        Some(quote!(#krate::settings::Key::documented(#name, #text)))
     });
     quote!(&[#(#keys),*])
 }

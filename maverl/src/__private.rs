@@ -11,8 +11,8 @@ use ::serde_json::{Map, Value};
 use futures::future::BoxFuture;
 
 use crate::agent::{Agent, AgentName, Input, Prompt, Reply, ReplyError, tag};
-use crate::config::settings::Table;
 use crate::orchestra::{MOST_SEATS, SeatCount};
+use crate::settings::Table;
 use crate::tools::{Arguments, ToolOutput};
 use crate::trajectory::Seat;
 
@@ -299,10 +299,10 @@ pub fn default_options<T: Serialize + DeserializeOwned>() -> Value {
     ::serde_json::to_value(value).expect("options are made of what JSON can say")
 }
 
-/// Returns the value, or the first number out of its declared range.
+/// Returns the value, or the first number out of its declared range, in serde's words.
 pub fn in_range<T: Table>(value: T) -> Result<T, String> {
     match value.out_of_range().first() {
-        Some(wrong) => Err(wrong.message()),
+        Some(wrong) => Err(format!("invalid value: {}, expected {}", wrong.found, wrong.expected)),
         None => Ok(value),
     }
 }

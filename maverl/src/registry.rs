@@ -14,10 +14,10 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use crate::agent::{AgentName, AskError, Input, Reply};
-use crate::config::settings::Key;
 use crate::env::{DynEnvironment, EnvError, EnvironmentName};
 use crate::orchestra::{EpisodeState, OrchestraName, Team};
 use crate::reward::Rewards;
+use crate::settings::Key;
 use crate::task::Task;
 use crate::tools::Declared;
 use crate::trajectory::{Episode, Seat};
@@ -88,6 +88,17 @@ pub struct Declaration {
     pub defaults: fn() -> Value,
     /// Documentation and ranges of options.
     pub keys: &'static [Key],
+}
+
+impl Declaration {
+    /// Declaration of a type with options.
+    const fn of<T: Build>(
+        name: &'static str,
+        summary: &'static str,
+        place: SourceLocation,
+    ) -> Self {
+        Self { name, summary, place, defaults: T::defaults, keys: T::KEYS }
+    }
 }
 
 /// A declared agent.
@@ -174,13 +185,7 @@ impl Entry {
     /// Creates an agent's entry.
     pub const fn agent<A: AgentName + Build>(place: SourceLocation) -> Self {
         Self::Agent(AgentEntry {
-            declaration: Declaration {
-                name: A::NAME,
-                summary: A::SUMMARY,
-                place,
-                defaults: A::defaults,
-                keys: A::KEYS,
-            },
+            declaration: Declaration::of::<A>(A::NAME, A::SUMMARY, place),
             inputs: <A::Input as Input>::FIELDS,
             reply_format: <A::Output as Reply>::format,
             build: |options| Ok(Arc::new(A::build(options)?)),
@@ -190,13 +195,7 @@ impl Entry {
     /// Creates an orchestra's entry.
     pub const fn orchestra<O: OrchestraName + Build>(place: SourceLocation) -> Self {
         Self::Orchestra(OrchestraEntry {
-            declaration: Declaration {
-                name: O::NAME,
-                summary: O::SUMMARY,
-                place,
-                defaults: O::defaults,
-                keys: O::KEYS,
-            },
+            declaration: Declaration::of::<O>(O::NAME, O::SUMMARY, place),
             needs: O::NEEDS,
             build: |options| Ok(Arc::new(O::build(options)?)),
         })
@@ -205,13 +204,7 @@ impl Entry {
     /// Creates an environment's entry.
     pub const fn environment<E: EnvironmentName + Build>(place: SourceLocation) -> Self {
         Self::Environment(EnvironmentEntry {
-            declaration: Declaration {
-                name: E::NAME,
-                summary: E::SUMMARY,
-                place,
-                defaults: E::defaults,
-                keys: E::KEYS,
-            },
+            declaration: Declaration::of::<E>(E::NAME, E::SUMMARY, place),
             offers: E::OFFERS,
             check: |options| E::build(options).map(drop),
             look: |options, base, tasks| E::build(options).map_err(EnvError)?.validate(base, tasks),

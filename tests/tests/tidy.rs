@@ -12,15 +12,17 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("trajectory", &["task"]),
     ("rng", &[]),
     ("table", &[]),
+    // Declared settings: keys, ranges, levels.
+    ("settings", &[]),
     // The resolved algorithm holds the declared estimator and surrogate.
-    ("config", &["credit"]),
+    ("config", &["credit", "settings"]),
     // Servers of others.
     ("client", &[]),
     // Declarations.
     ("agent", &["trajectory"]),
     ("reward", &["trajectory"]),
     // Estimators and surrogates: plain data and arithmetic, so that plans can hold them.
-    ("credit", &[]),
+    ("credit", &["settings"]),
     ("tools", &["agent", "task"]),
     ("builtin", &["rng", "task"]),
     ("data", &["config", "rng", "task", "trajectory", "builtin"]),
@@ -29,7 +31,17 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("orchestra", &["agent", "env", "task", "tools", "trajectory"]),
     (
         "registry",
-        &["agent", "config", "credit", "env", "orchestra", "reward", "task", "tools", "trajectory"],
+        &[
+            "agent",
+            "credit",
+            "env",
+            "orchestra",
+            "reward",
+            "settings",
+            "task",
+            "tools",
+            "trajectory",
+        ],
     ),
     // Meaning of a configuration.
     ("model", &["trajectory"]),
@@ -43,6 +55,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "orchestra",
             "plan",
             "registry",
+            "settings",
             "table",
             "task",
             "trajectory",

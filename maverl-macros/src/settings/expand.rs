@@ -27,7 +27,7 @@ impl Settings<'_> {
     /// Path of the items that generated code uses.
     fn home(&self) -> TokenStream {
         let krate = &self.krate;
-        quote!(#krate::config::settings)
+        quote!(#krate::settings)
     }
 
     /// Fields that are keys.

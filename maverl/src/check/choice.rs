@@ -395,8 +395,6 @@ fn wrong_type(key: &str, value: &Value, error: &str) -> String {
         Some((found, expected)) if found.starts_with("invalid ") => {
             format!("`{key}` is {value}; expected {}", plain(expected))
         }
-        // A number out of its range.
-        _ if error.starts_with("is ") || error.starts_with("holds ") => format!("`{key}` {error}"),
         _ => format!("`{key}`: {error}"),
     }
 }

@@ -103,20 +103,6 @@ pub fn check(
     problems.finish(plan)
 }
 
-/// Describes the range of a number; `None` if a key accepts every number of its type, or none.
-pub(crate) fn range_of(key: &str) -> Option<String> {
-    let (layers, _) = Layers::read(&Sources::default().with(format!("{key}=nan")));
-    let mut problems = Problems::new(&layers);
-    let config = load::config(&mut problems);
-    values::check(&config, &mut problems);
-    let found = problems.finish(Some(())).err()?;
-    let message = found.iter().find(|problem| problem.is_about(key))?.to_string();
-    message
-        .split_once("is NaN; expected ")
-        .or_else(|| message.split_once("holds NaN; expected "))
-        .map(|(_, range)| range.to_owned())
-}
-
 fn plan(
     mut config: Config,
     base: &Path,

@@ -294,23 +294,20 @@ fn toml_value(value: &toml_edit::Value) -> Value {
 pub(super) type Problem = (Option<Range<usize>>, String, Option<String>);
 
 fn read_file(file: &File) -> (Layer, Option<Problem>) {
+    let unread = |name, text: String, problem| {
+        (Layer { name, text: text.into(), content: Content::Nothing }, Some(problem))
+    };
     let (name, text) = match file::text(file) {
         Ok(read) => read,
-        Err((name, shown, problem)) => {
-            let layer = Layer { name, text: shown.into(), content: Content::Nothing };
-            return (layer, Some(problem));
-        }
+        Err((name, shown, problem)) => return unread(name, shown, problem),
     };
-    let read = if file::is_yaml(&name) {
-        yaml::parse(&name, &text).map(Content::Yaml)
-    } else {
-        file::parse(&name, &text).map(Content::File)
-    };
-    let (content, problem) = match read {
-        Ok(content) => (content, None),
-        Err(problem) => (Content::Nothing, Some(problem)),
-    };
-    (Layer { name, text: text.into(), content }, problem)
+    let yaml = || yaml::parse(&name, &text).map(Content::Yaml);
+    let toml = || file::parse(&name, &text).map(Content::File);
+    let read = if file::is_yaml(&name) { yaml() } else { toml() };
+    match read {
+        Ok(content) => (Layer { name, text: text.into(), content }, None),
+        Err(problem) => unread(name, text, problem),
+    }
 }
 
 fn is_key(name: &str) -> bool {

@@ -1,9 +1,9 @@
 //! Numbers that have the right type and cannot be meant.
 
 use super::diagnostic::{Problems, key, path, within};
-use crate::config::settings::Table;
 use crate::config::{AgentConfig, Config, LoraConfig, ModelConfig, SamplingConfig, TargetModules};
 use crate::model::ChatInput;
+use crate::settings::Table;
 
 /// Reports every number out of its range.
 pub(super) fn check(config: &Config, problems: &mut Problems<'_>) {

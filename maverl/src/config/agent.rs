@@ -11,8 +11,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::{Map, Value};
 
 use super::loss::LossConfig;
-use super::settings::Settings;
 use super::tables::REPLY;
+use crate::settings::Settings;
 
 /// Sampling of replies: `[sampling]` and `[agents.*.sampling]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Settings)]

@@ -10,8 +10,8 @@ use super::critic::{CriticPlan, Estimator, FutureRewards, HappoFactor, UpdateOrd
 use super::instance::DeclaredPlan;
 use super::loss::{Aggregation, LossPlan};
 use super::preset::Preset;
-use super::settings::Settings;
 use super::tables::MANY;
+use crate::settings::Settings;
 
 /// Conversion of rewards to updates: a preset's name, and any part of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Settings)]

@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::agent::{LoraPlan, OptimPlan};
-use super::settings::Settings;
 use super::tables::WIDTH;
+use crate::settings::Settings;
 
 /// Source of values, and advantages from them: `[algorithm.critic]`, which `estimator = "critic"` reads.
 #[derive(Debug, Clone, PartialEq, Serialize, Settings)]

@@ -5,8 +5,8 @@ use std::num::NonZeroUsize;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::settings::Settings;
 use super::tables::MANY;
+use crate::settings::Settings;
 
 /// `[endpoints.NAME]`: a server, or a script. Its agents are members like any other and never trained.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]

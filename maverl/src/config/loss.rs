@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::settings::Settings;
+use crate::settings::Settings;
 
 /// Coefficients of the loss of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]

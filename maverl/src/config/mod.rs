@@ -11,7 +11,6 @@ mod loss;
 mod preset;
 pub(crate) mod reference;
 pub(crate) mod schema;
-pub mod settings;
 pub(crate) mod tables;
 #[cfg(test)]
 mod tests;
@@ -41,7 +40,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use settings::Settings;
+use crate::settings::{self, Settings};
 use tables::{GROUP, LARGE, MANY};
 
 /// A run, as a user writes it.

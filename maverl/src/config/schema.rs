@@ -5,8 +5,8 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use super::Config;
-use super::settings::{Bound, Key, Range};
 use super::tables::TABLES;
+use crate::settings::{Bound, Key, Range};
 
 /// The schema of a configuration, whatever is linked.
 pub(crate) fn schema() -> Value {

@@ -3,13 +3,13 @@
 use serde_json::Value;
 
 use super::reference::{described, generic, parts};
-use super::settings::{Key, Table};
 use super::{
     AdaptiveKlConfig, AgentConfig, AlgorithmConfig, CheckpointConfig, ComponentConfig, Config,
     CriticConfig, EndpointConfig, EvalConfig, HappoConfig, InfluenceConfig, LoraConfig, LossConfig,
     ModelConfig, OptimConfig, PreferenceConfig, RewardConfig, RolloutConfig, RuntimeConfig,
     SamplingConfig, TaskConfig,
 };
+use crate::settings::{Key, Table};
 
 /// Largest number of requests, passes, minibatches, and tasks of a step.
 pub(crate) const MANY: u64 = 1 << 20;
@@ -73,13 +73,17 @@ pub(crate) static TABLES: [Declared; 21] = [
     Declared::of::<RuntimeConfig>("runtime", "`[runtime]`"),
 ];
 
+/// The declaration of a key, whatever its models, agents and so on are called.
+pub(crate) fn key(path: &[String]) -> Option<&'static Key> {
+    let path = described(path);
+    let (name, place) = path.split_last()?;
+    let table = TABLES.iter().find(|table| table.place() == place)?;
+    table.keys.iter().find(|key| key.name == name)
+}
+
 /// Returns true if a key may change when a run is resumed: its level is `run`.
-pub(crate) fn may_change(key: &[String]) -> bool {
-    let path = described(key);
-    let Some((name, table)) = path.split_last() else { return false };
-    let table = TABLES.iter().find(|declared| declared.place() == table);
-    let key = table.and_then(|table| table.keys.iter().find(|key| key.name == name));
-    key.is_some_and(|key| key.level == "run" && !key.table)
+pub(crate) fn may_change(path: &[String]) -> bool {
+    key(path).is_some_and(|key| key.level == "run" && !key.table)
 }
 
 /// Names of the keys that may change when a run is resumed; of a table without others, the table's.
@@ -110,10 +114,6 @@ fn name(place: &[String]) -> String {
 mod tests {
     use super::*;
 
-    fn key(name: &str) -> Vec<String> {
-        parts(name)
-    }
-
     #[test]
     fn keys_of_level_run_may_change_and_no_others() {
         for name in [
@@ -126,7 +126,7 @@ mod tests {
             "endpoints.expert.url",
             "runtime.threads",
         ] {
-            assert!(may_change(&key(name)), "{name}");
+            assert!(may_change(&parts(name)), "{name}");
         }
         for name in [
             "seed",
@@ -144,7 +144,7 @@ mod tests {
             "algorithm.critic.optim.lr",
             "nothing",
         ] {
-            assert!(!may_change(&key(name)), "{name}");
+            assert!(!may_change(&parts(name)), "{name}");
         }
     }
 

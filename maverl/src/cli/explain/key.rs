@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use super::super::{Failure, usage};
-use crate::check::{alias, range_of, type_of};
+use crate::check::{alias, type_of};
 use crate::config::Preset;
 use crate::config::reference::{self, Entry, Item};
-use crate::config::tables::TABLES;
+use crate::config::tables::{self, TABLES};
 use crate::registry::{Declaration, Registry};
 use crate::table::{Table, paragraphs};
 
@@ -169,10 +169,8 @@ fn kind(item: &Item) -> String {
     let free = path.iter().any(|part| part == "chat_template_kwargs");
     let kind = type_of(&path).filter(|_| !free);
     let kind = kind.unwrap_or_else(|| "any value of TOML".to_owned());
-    match range_of(&path.join(".")) {
-        Some(range) if kind.contains("number") => range,
-        _ => kind,
-    }
+    let range = tables::key(&item.path).and_then(|key| key.range).map(|range| range.words(false));
+    range.filter(|_| kind.contains("number") && !kind.contains("list")).unwrap_or(kind)
 }
 
 /// Lists the ways to set the key without a file.
