@@ -119,10 +119,15 @@ pub(crate) fn build(item: &ItemStruct, krate: &Path) -> TokenStream {
         (quote!(#krate::__private::no_options()), quote!(#refuse.map(|()| #value)))
     } else {
         let defaults = quote!(#krate::__private::default_options::<Self>());
-        (defaults, quote!(#krate::__private::from_options(options)))
+        let build = quote!(#krate::__private::from_options(options));
+        let checked = quote!(#build.and_then(#krate::__private::in_range));
+        (defaults, if is_declared(item) { checked } else { build })
     };
+    let keys = keys(item, krate);
     quote! {
         impl #krate::registry::Build for #ident {
+            const KEYS: &'static [#krate::settings::Key] = #keys;
+
             fn defaults() -> #krate::__private::serde_json::Value {
                 #defaults
             }
@@ -134,6 +139,24 @@ pub(crate) fn build(item: &ItemStruct, krate: &Path) -> TokenStream {
             }
         }
     }
+}
+
+/// Returns true if the options are declared with `#[derive(Settings)]`.
+fn is_declared(item: &ItemStruct) -> bool {
+    listed(&item.attrs, "derive").iter().any(|name| name == "Settings")
+}
+
+/// Emits the options: those of `#[derive(Settings)]`, or each field with its documentation.
+fn keys(item: &ItemStruct, krate: &Path) -> TokenStream {
+    if is_declared(item) {
+        return quote!(<Self as #krate::settings::Table>::KEYS);
+    }
+    let keys = item.fields.iter().filter_map(|field| {
+        let name = field.ident.as_ref()?.unraw().to_string();
+        let text = documentation(&field.attrs);
+        Some(quote!(#krate::settings::Key::documented(#name, #text)))
+    });
+    quote!(&[#(#keys),*])
 }
 
 /// Emits `inventory::submit!` of an entry.

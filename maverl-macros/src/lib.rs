@@ -15,6 +15,7 @@ mod name;
 mod orchestra;
 mod reply;
 mod reward;
+mod settings;
 mod tool;
 
 use proc_macro::TokenStream;
@@ -71,6 +72,12 @@ pub fn derive_input(item: TokenStream) -> TokenStream {
 #[proc_macro_derive(Reply, attributes(reply))]
 pub fn derive_reply(item: TokenStream) -> TokenStream {
     reply::reply(item.into()).into()
+}
+
+#[doc = include_str!("../docs/settings.md")]
+#[proc_macro_derive(Settings, attributes(settings, setting))]
+pub fn derive_settings(item: TokenStream) -> TokenStream {
+    settings::settings(item.into()).into()
 }
 
 #[cfg(test)]
@@ -130,6 +137,17 @@ mod tests {
                 struct R<T> {
                     a: T,
                     b: Option<T>,
+                }
+            )),
+            settings::settings(quote!(
+                #[settings(partial = "S", level = "row", crate = other)]
+                struct Settled {
+                    /// Words.
+                    #[setting(default = 0.5, range = above(0.0)..=1.0)]
+                    x: f64,
+                    /// Words.
+                    #[setting(table)]
+                    t: T,
                 }
             )),
         ];

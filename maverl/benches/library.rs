@@ -61,7 +61,8 @@ impl OrchestraName for Route {
 
 fn agent(name: &'static str) -> Entry {
     let defaults = || json!({});
-    let declaration = Declaration { name, summary: "Says something.", place: PLACE, defaults };
+    let declaration =
+        Declaration { name, summary: "Says something.", place: PLACE, defaults, keys: &[] };
     let build = |_: &Value| Ok(Arc::new(()) as _);
     Entry::Agent(AgentEntry { declaration, inputs: &[], reply_format: String::new, build })
 }

@@ -12,10 +12,12 @@ use futures::future::BoxFuture;
 
 use crate::agent::{Agent, AgentName, Input, Prompt, Reply, ReplyError, tag};
 use crate::orchestra::{MOST_SEATS, SeatCount};
+use crate::settings::Table;
 use crate::tools::{Arguments, ToolOutput};
 use crate::trajectory::Seat;
 
 pub use inventory;
+pub use schemars;
 pub use serde;
 pub use serde_json;
 
@@ -295,6 +297,14 @@ pub fn defaults<T: Defaults>() -> T {
 pub fn default_options<T: Serialize + DeserializeOwned>() -> Value {
     let value: T = from_options(&no_options()).expect("every option has a default");
     ::serde_json::to_value(value).expect("options are made of what JSON can say")
+}
+
+/// Returns the value, or the first number out of its declared range, in serde's words.
+pub fn in_range<T: Table>(value: T) -> Result<T, String> {
+    match value.out_of_range().first() {
+        Some(wrong) => Err(format!("invalid value: {}, expected {}", wrong.found, wrong.expected)),
+        None => Ok(value),
+    }
 }
 
 /// Creates the value, or lists the problem of each key.

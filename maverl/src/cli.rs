@@ -73,6 +73,11 @@ enum Command {
     List,
     /// Says what a name in a configuration stands for: a key, a table, the parts of an algorithm.
     Explain(explain::ExplainArgs),
+    /// Prints the JSON Schema of a configuration, with which editors complete and check keys.
+    ///
+    /// It has every key with its type, default, range and description, and the settings of the linked agents,
+    /// orchestras, environments, estimators and surrogates. `#:schema ./maverl.schema.json` in the first line of a TOML file names it.
+    Schema,
     /// Says what a configuration means, or everything that is wrong with it.
     ///
     /// Shows who speaks through which model, and how many episodes, rows and bytes a step is. What `train` would refuse at
@@ -261,6 +266,9 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::New { name, maverl } => new(&name, maverl.as_deref()),
         Command::List => print(&info::list(&Registry::collect()?).draw(terminal::width())),
+        Command::Schema => {
+            print(&serde_json::to_string_pretty(&crate::check::schema(&Registry::collect()?))?)
+        }
         Command::Check { config, json } => {
             check_config::command(&config.sources(None), &Registry::collect()?, json)
         }

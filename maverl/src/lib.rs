@@ -32,6 +32,7 @@
 //! | [`tools`] | calls in replies, their schemas, Rust functions as tools |
 //! | [`credit`] | estimators of advantages and surrogates that any crate can declare |
 //! | [`registry`] | everything that is declared in the linked crates |
+//! | [`settings`] | keys that are declared once: default, range, level |
 //! | [`config`], [`mod@check`], [`plan`] | what a user writes; the border where all of it is checked; what it means |
 //! | [`builtin`], [`data`] | built-in tasks and documents; files of tasks, documents and demonstrations |
 //! | [`model`], [`runtime`] | transformers; the threads that own them, generate and update |
@@ -68,6 +69,7 @@ pub mod reward;
 pub mod rng;
 pub mod rollout;
 pub mod run_dir;
+pub mod settings;
 pub(crate) mod table;
 pub mod task;
 pub mod testing;
@@ -105,10 +107,12 @@ mod macro_examples {
     struct Input;
     #[doc = include_str!("../../maverl-macros/docs/reply.md")]
     struct Reply;
+    #[doc = include_str!("../../maverl-macros/docs/settings.md")]
+    struct Settings;
 }
 
 pub use maverl_macros::{
-    Input, Reply, advantage, agent, environment, orchestra, reward, surrogate, tool,
+    Input, Reply, Settings, advantage, agent, environment, orchestra, reward, surrogate, tool,
 };
 
 /// Imports of a team crate: `use maverl::prelude::*;`.

@@ -17,6 +17,7 @@ use crate::agent::{AgentName, AskError, Input, Reply};
 use crate::env::{DynEnvironment, EnvError, EnvironmentName};
 use crate::orchestra::{EpisodeState, OrchestraName, Team};
 use crate::reward::Rewards;
+use crate::settings::Key;
 use crate::task::Task;
 use crate::tools::Declared;
 use crate::trajectory::{Episode, Seat};
@@ -40,6 +41,9 @@ impl fmt::Display for SourceLocation {
 
 /// Construction from options; implemented by the attributes. The options are the type's own fields.
 pub trait Build: Sized {
+    /// Documentation of the options, and their ranges where they have some.
+    const KEYS: &'static [Key] = &[];
+
     /// Returns the options with their defaults, an object.
     fn defaults() -> Value;
 
@@ -82,6 +86,19 @@ pub struct Declaration {
     pub place: SourceLocation,
     /// Options with their defaults.
     pub defaults: fn() -> Value,
+    /// Documentation and ranges of options.
+    pub keys: &'static [Key],
+}
+
+impl Declaration {
+    /// Declaration of a type with options.
+    const fn of<T: Build>(
+        name: &'static str,
+        summary: &'static str,
+        place: SourceLocation,
+    ) -> Self {
+        Self { name, summary, place, defaults: T::defaults, keys: T::KEYS }
+    }
 }
 
 /// A declared agent.
@@ -168,12 +185,7 @@ impl Entry {
     /// Creates an agent's entry.
     pub const fn agent<A: AgentName + Build>(place: SourceLocation) -> Self {
         Self::Agent(AgentEntry {
-            declaration: Declaration {
-                name: A::NAME,
-                summary: A::SUMMARY,
-                place,
-                defaults: A::defaults,
-            },
+            declaration: Declaration::of::<A>(A::NAME, A::SUMMARY, place),
             inputs: <A::Input as Input>::FIELDS,
             reply_format: <A::Output as Reply>::format,
             build: |options| Ok(Arc::new(A::build(options)?)),
@@ -183,12 +195,7 @@ impl Entry {
     /// Creates an orchestra's entry.
     pub const fn orchestra<O: OrchestraName + Build>(place: SourceLocation) -> Self {
         Self::Orchestra(OrchestraEntry {
-            declaration: Declaration {
-                name: O::NAME,
-                summary: O::SUMMARY,
-                place,
-                defaults: O::defaults,
-            },
+            declaration: Declaration::of::<O>(O::NAME, O::SUMMARY, place),
             needs: O::NEEDS,
             build: |options| Ok(Arc::new(O::build(options)?)),
         })
@@ -197,12 +204,7 @@ impl Entry {
     /// Creates an environment's entry.
     pub const fn environment<E: EnvironmentName + Build>(place: SourceLocation) -> Self {
         Self::Environment(EnvironmentEntry {
-            declaration: Declaration {
-                name: E::NAME,
-                summary: E::SUMMARY,
-                place,
-                defaults: E::defaults,
-            },
+            declaration: Declaration::of::<E>(E::NAME, E::SUMMARY, place),
             offers: E::OFFERS,
             check: |options| E::build(options).map(drop),
             look: |options, base, tasks| E::build(options).map_err(EnvError)?.validate(base, tasks),
@@ -223,7 +225,7 @@ impl Entry {
     ) -> Self {
         let defaults = || Value::Object(serde_json::Map::new());
         Self::Reward(RewardEntry {
-            declaration: Declaration { name, summary, place, defaults },
+            declaration: Declaration { name, summary, place, defaults, keys: &[] },
             reward,
         })
     }
@@ -234,7 +236,10 @@ impl Entry {
         let summary = description.lines().next().unwrap_or_default();
         let place = SourceLocation { file, line, item };
         let defaults = || Value::Object(serde_json::Map::new());
-        Self::Tool(ToolEntry { declaration: Declaration { name, summary, place, defaults }, tool })
+        Self::Tool(ToolEntry {
+            declaration: Declaration { name, summary, place, defaults, keys: &[] },
+            tool,
+        })
     }
 
     fn declaration(&self) -> (&'static str, &Declaration) {
@@ -395,7 +400,7 @@ mod tests {
 
     fn declaration(name: &'static str, file: &'static str, line: u32) -> Declaration {
         let place = SourceLocation { file, line, item: "team::Item" };
-        Declaration { name, summary: "An item.", place, defaults: || Value::Null }
+        Declaration { name, summary: "An item.", place, defaults: || Value::Null, keys: &[] }
     }
 
     fn agent(name: &'static str, file: &'static str, line: u32) -> Entry {

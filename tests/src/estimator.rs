@@ -4,15 +4,11 @@ use maverl::credit::{Advantage, Clipped, PolicyToken, Rewarded, Surrogate};
 
 /// The margin of a row over the best other seat of its task.
 #[maverl::advantage(name = "duo/margin", cuda = "margin.cu")]
+#[derive(maverl::Settings)]
 pub struct Margin {
     /// Factor of the margin.
+    #[setting(default = 1.0, range = above(0.0)..)]
     pub scale: f64,
-}
-
-impl Default for Margin {
-    fn default() -> Self {
-        Self { scale: 1.0 }
-    }
 }
 
 impl Advantage for Margin {
@@ -35,15 +31,11 @@ impl Advantage for Margin {
 
 /// The log-ratio, bounded softly: `L = −A · w · tanh(log ρ / w)`.
 #[maverl::surrogate(name = "duo/soft")]
+#[derive(maverl::Settings)]
 pub struct Soft {
     /// Log-ratio around which the gradient fades.
+    #[setting(default = 0.2, range = above(0.0)..)]
     pub width: f64,
-}
-
-impl Default for Soft {
-    fn default() -> Self {
-        Self { width: 0.2 }
-    }
 }
 
 impl Surrogate for Soft {

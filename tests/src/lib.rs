@@ -5,4 +5,5 @@ pub mod estimator;
 pub mod hub;
 pub mod lab;
 pub mod push;
+pub mod schema;
 pub mod team;

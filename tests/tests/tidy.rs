@@ -34,21 +34,37 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("trajectory", &["message", "task"]),
     ("rng", &[]),
     ("table", &[]),
-    ("config", &[]),
+    // Declared settings: keys, ranges, levels.
+    ("settings", &[]),
+    // The resolved algorithm holds the declared estimator and surrogate.
+    ("config", &["credit", "settings"]),
     // Servers of others.
     ("client", &["retry"]),
     // Declarations.
     ("agent", &["trajectory"]),
     ("reward", &["trajectory"]),
     // Estimators and surrogates: plain data and arithmetic, so that plans can hold them.
-    ("credit", &["loss"]),
+    ("credit", &["loss", "settings"]),
     ("tools", &["agent", "task"]),
     ("builtin", &["rng", "task"]),
     ("data", &["config", "rng", "task", "trajectory", "builtin"]),
     ("env", &["client", "data", "rng", "model", "task", "tools", "builtin"]),
     ("ballot", &["rng", "env"]),
     ("orchestra", &["agent", "env", "task", "tools", "trajectory"]),
-    ("registry", &["agent", "credit", "env", "orchestra", "reward", "task", "tools", "trajectory"]),
+    (
+        "registry",
+        &[
+            "agent",
+            "credit",
+            "env",
+            "orchestra",
+            "reward",
+            "settings",
+            "task",
+            "tools",
+            "trajectory",
+        ],
+    ),
     // Meaning of a configuration.
     ("plan", &["config", "credit", "loss", "model", "runtime", "table", "trajectory"]),
     (
@@ -60,6 +76,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "orchestra",
             "plan",
             "registry",
+            "settings",
             "table",
             "task",
             "trajectory",

@@ -143,6 +143,7 @@ fn a_new_team_lists_checks_trains_evaluates_and_replays() {
         assert!(list.contains(name), "{list}");
     }
     assert!(team.run(&["check", "run.toml"]).contains("my_team/writer"));
+    the_schema_knows_the_team(&team);
 
     let train = team.run(&["train", "run.toml", "--steps", "2", "--out", "runs/first"]);
     assert!(train.contains("my_team/critic"), "{train}");
@@ -162,6 +163,18 @@ fn a_new_team_lists_checks_trains_evaluates_and_replays() {
 
     replays(&team);
     names_are_checked(&team);
+}
+
+/// The first line of `run.toml` names the schema; with it, editors complete the keys of the team.
+fn the_schema_knows_the_team(team: &Team) {
+    let config = fs::read_to_string(team.dir.join("run.toml")).unwrap();
+    assert!(config.starts_with("#:schema ./maverl.schema.json\n"), "{config}");
+    let schema = serde_json::from_str(&team.run(&["schema"])).unwrap();
+    let validator = maverl_tests::schema::Validator::new(schema);
+    validator.accepts(&config);
+    validator.refuses(&config.replace("my_team/drafts", "my_team/draft"));
+    validator.refuses(&config.replace("max_tokens", "max_token"));
+    validator.refuses(&format!("{config}\n[agents.\"my_team/writer\".options]\nno_such = 1\n"));
 }
 
 fn replays(team: &Team) {

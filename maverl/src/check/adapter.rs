@@ -8,7 +8,7 @@ use super::missing::{self, Wanted};
 use super::models::Opened;
 use super::policy::{Group, agree, source, trained, values};
 use super::team::Member;
-use crate::config::{self, Config, ModelConfig};
+use crate::config::{self, Config, LoraPlan, ModelConfig};
 use crate::model::{LoraConfig, lora};
 use crate::plan::AdapterPlan;
 
@@ -78,7 +78,7 @@ pub(super) fn plan(
     };
     let from = start.as_ref().map(|(_, lora)| config::LoraConfig::from(lora)).unwrap_or_default();
     let full = |lora: &Option<config::LoraConfig>| {
-        lora.clone().unwrap_or_default().over(&from).over(&AdapterPlan::defaults())
+        lora.clone().unwrap_or_default().over(&from).over(&defaults())
     };
     let settled = full(&own);
     for (member, lora) in rest {
@@ -90,7 +90,7 @@ pub(super) fn plan(
         problems.value(&path(["models", &group.model, "adapter"]), error.0, None);
         return None;
     }
-    match AdapterPlan::new(&settled, dir, base) {
+    match AdapterPlan::new(&LoraPlan::from(&settled), dir, base) {
         Ok(plan) => {
             let Some((dir, lora)) = &start else { return Some(plan) };
             same_shape(group, first, &plan.lora, (dir, lora), problems);
@@ -103,6 +103,11 @@ pub(super) fn plan(
             None
         }
     }
+}
+
+/// Returns the keys of an adapter with their defaults.
+fn defaults() -> config::LoraConfig {
+    config::LoraConfig::from(&LoraPlan::default())
 }
 
 /// Returns the path of the key that sets a part of a member's adapter.
@@ -233,7 +238,7 @@ pub(super) fn apart(config: &Config, model: &str, member: &Member) -> String {
 
 /// Writes the settings of adapters out, without those that the starting directory determines.
 pub(super) fn write_out(config: &mut Config) {
-    let defaults = AdapterPlan::defaults();
+    let defaults = defaults();
     let dropout = config::LoraConfig { dropout: defaults.dropout, ..Default::default() };
     for model in config.models.values_mut() {
         let base = if model.adapter.is_some() { &dropout } else { &defaults };

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::diagnostic::{Problems, key, path, within};
 use super::models::Models;
 use crate::config::{
-    Baseline, Bootstrap, Config, CriticConfig, CriticInput, CriticScope, Granularity, Mixer,
-    Normalize, Trunk,
+    Baseline, Bootstrap, Config, CriticConfig, CriticInput, CriticScope, Granularity, LoraPlan,
+    Mixer, Normalize, Trunk,
 };
 use crate::plan::{AdapterPlan, AlgorithmPlan, CriticPlan, PolicyPlan, WorkerPlan, host};
 
@@ -60,7 +60,7 @@ pub(super) fn check(
     }
     if critic.trunk == Trunk::Lora {
         adapters(written, &trained, workers, models, problems);
-    } else if written.lora.is_some() {
+    } else if !written.lora.is_empty() {
         let message = "`algorithm.critic.lora` has no effect: the critic is no adapter";
         let help = "set `trunk = \"lora\"`, or remove it";
         problems.key(&critic_key("lora"), message.to_owned(), help.to_owned());
@@ -249,7 +249,7 @@ fn adapters(
             return;
         }
         let Some(opened) = models.get(model) else { continue };
-        let lora = written.lora.clone().unwrap_or_default();
+        let lora = LoraPlan::from(&written.lora);
         if let Err(error) = AdapterPlan::new(&lora, None, &opened.shape) {
             problems.value(&within(&critic_key("lora"), "target_modules"), error.0, None);
             return;

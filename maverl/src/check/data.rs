@@ -132,13 +132,6 @@ fn sources(config: &Config, base: &Path, problems: &mut Problems<'_>) -> bool {
             );
             problems.key(&table, message, None);
         }
-        if !(component.weight > 0.0 && component.weight.is_finite()) {
-            let message = format!(
-                "`task.mixture.{name}.weight` is {}; expected a number above 0",
-                component.weight
-            );
-            problems.value(&within(&table, "weight"), message, None);
-        }
         exists(&component.data, &within(&table, "data"), base, problems);
     }
     let data_of = |name: &String| path(["task", "mixture", name, "data"]);

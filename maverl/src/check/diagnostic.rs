@@ -22,13 +22,6 @@ pub struct Diagnostic {
     order: (usize, usize),
 }
 
-impl Diagnostic {
-    /// Returns true if the problem is about this key.
-    pub(super) fn is_about(&self, key: &str) -> bool {
-        self.key.as_deref() == Some(key)
-    }
-}
-
 /// JSON form: `message`, `help`, `key`, `source`, and `places` with `line`, `column`, `text` and `note`.
 impl Serialize for Diagnostic {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

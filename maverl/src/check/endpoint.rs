@@ -37,20 +37,6 @@ pub(super) fn check(config: &Config, base: &Path, problems: &mut Problems<'_>) {
             let message = format!("the environment variable `{variable}` is not set, or empty");
             problems.value(&within(&table, "key_env"), message, None);
         }
-        for (key, value) in [
-            ("timeout_s", endpoint.timeout_s),
-            ("prompt_price", endpoint.prompt_price),
-            ("completion_price", endpoint.completion_price),
-        ] {
-            let (low, expected) = match key {
-                "timeout_s" => (f64::MIN_POSITIVE, "a number above 0"),
-                _ => (0.0, "0 or more"),
-            };
-            if !(low..=1e9).contains(&value) {
-                let message = format!("`endpoints.{name}.{key}` is {value}; expected {expected}");
-                problems.value(&within(&table, key), message, None);
-            }
-        }
     }
 }
 

@@ -9,8 +9,8 @@ use super::missing::{self, Wanted};
 use super::sources::{File, Problem};
 use super::syntax;
 
-/// Returns name and text of a file, and its content or the problem with it.
-pub(super) fn read(file: &File) -> (String, String, Result<ImDocument<String>, Problem>) {
+/// Returns name and text of a file; or its name, the text to show, and the problem with it.
+pub(super) fn text(file: &File) -> Result<(String, String), (String, String, Problem)> {
     let (name, bytes) = match file {
         File::Text { name, text, .. } => (name.clone(), Ok(text.clone().into_bytes())),
         File::Path(path) => (path.display().to_string(), std::fs::read(path)),
@@ -18,23 +18,28 @@ pub(super) fn read(file: &File) -> (String, String, Result<ImDocument<String>, P
     let bytes = match (bytes, file) {
         (Ok(bytes), _) => bytes,
         (Err(error), File::Path(path)) => {
-            return (name, String::new(), Err(unreadable(path, &error)));
+            return Err((name, String::new(), unreadable(path, &error)));
         }
         (Err(error), File::Text { .. }) => {
-            return (name, String::new(), Err((None, error.to_string(), None)));
+            return Err((name, String::new(), (None, error.to_string(), None)));
         }
     };
-    match String::from_utf8(bytes) {
-        Ok(text) => {
-            let parsed = ImDocument::parse(text.clone());
-            let parsed = parsed.map_err(|error| syntax::explain(&name, &text, &error));
-            (name, text, parsed)
-        }
-        Err(error) => {
-            let problem = not_utf8(&name, error.as_bytes(), error.utf8_error().valid_up_to());
-            (name, String::from_utf8_lossy(error.as_bytes()).into_owned(), Err(problem))
-        }
-    }
+    String::from_utf8(bytes).map(|text| (name.clone(), text)).map_err(|error| {
+        let problem = not_utf8(&name, error.as_bytes(), error.utf8_error().valid_up_to());
+        (name, String::from_utf8_lossy(error.as_bytes()).into_owned(), problem)
+    })
+}
+
+/// Returns true for the name of a file in YAML.
+pub(super) fn is_yaml(name: &str) -> bool {
+    let extension = Path::new(name).extension();
+    extension.is_some_and(|extension| extension == "yaml" || extension == "yml")
+}
+
+/// The content of a file in TOML.
+pub(super) fn parse(name: &str, text: &str) -> Result<ImDocument<String>, Problem> {
+    let parsed = ImDocument::parse(text.to_owned());
+    parsed.map_err(|error| syntax::explain(name, text, &error))
 }
 
 /// Explains an unreadable path.

@@ -2,16 +2,10 @@
 
 use figment::error::Kind;
 use figment::value::{Dict, Value};
-use serde::Deserialize;
 
 use super::diagnostic::{Problems, key, within};
 use super::wrong;
-use crate::config::{
-    AdaptiveKlConfig, AgentConfig, AlgorithmConfig, CheckpointConfig, ComponentConfig, Config,
-    CriticConfig, EndpointConfig, EvalConfig, HappoConfig, InfluenceConfig, LoraConfig, LossConfig,
-    ModelConfig, OptimConfig, PreferenceConfig, RewardConfig, RolloutConfig, RuntimeConfig,
-    SamplingConfig, TaskConfig,
-};
+use crate::config::Config;
 
 /// The configuration of the merged layers. What is wrong is reported, taken out, and so has its default.
 pub(super) fn config(problems: &mut Problems<'_>) -> Config {
@@ -42,33 +36,6 @@ fn missing(problems: &mut Problems<'_>, table: &[String], field: &str) {
     problems.key(&within(table, field), message, help.to_owned());
 }
 
-/// Every table of a configuration with its keys, as serde knows them.
-pub(crate) fn tables() -> [(&'static str, &'static [&'static str]); 21] {
-    [
-        ("the file itself (before any table)", fields::<Config>()),
-        ("`[task]`", fields::<TaskConfig>()),
-        ("`[task.mixture.NAME]`", fields::<ComponentConfig>()),
-        ("`[sampling]` (or an agent's `sampling`)", fields::<SamplingConfig>()),
-        ("`[models.NAME]`", fields::<ModelConfig>()),
-        ("a model's (or agent's) `optim`", fields::<OptimConfig>()),
-        ("a model's (or agent's) `lora`", fields::<LoraConfig>()),
-        ("`[endpoints.NAME]`", fields::<EndpointConfig>()),
-        ("`[agents.\"team/role\"]`", fields::<AgentConfig>()),
-        ("`[algorithm]`", fields::<AlgorithmConfig>()),
-        ("`[algorithm.loss]` (or an agent's `loss`)", fields::<LossConfig>()),
-        ("`[algorithm.adaptive_kl]`", fields::<AdaptiveKlConfig>()),
-        ("`[algorithm.happo]`", fields::<HappoConfig>()),
-        ("`[algorithm.influence]`", fields::<InfluenceConfig>()),
-        ("`[algorithm.preference]`", fields::<PreferenceConfig>()),
-        ("`[algorithm.critic]`", fields::<CriticConfig>()),
-        ("`[rewards.NAME]`", fields::<RewardConfig>()),
-        ("`[rollout]`", fields::<RolloutConfig>()),
-        ("`[eval]`", fields::<EvalConfig>()),
-        ("`[checkpoint]`", fields::<CheckpointConfig>()),
-        ("`[runtime]`", fields::<RuntimeConfig>()),
-    ]
-}
-
 /// The type of a key in a user's terms; `None` if no configuration has the key.
 pub(crate) fn type_of(path: &[String]) -> Option<String> {
     // A text that is no value of any key but those that take every text.
@@ -89,15 +56,6 @@ pub(crate) fn type_of(path: &[String]) -> Option<String> {
         }
         // What is missing beside it is missing after it was read.
         _ => Some(wrong::plain("a string").to_owned()),
-    }
-}
-
-/// The keys of a table: what serde says it expected instead of a key that cannot be.
-fn fields<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
-    let impossible: Value = Dict::from([("\0".to_owned(), Value::from(0))]).into();
-    match impossible.deserialize::<T>().err().map(|error| error.kind) {
-        Some(Kind::UnknownField(_, fields)) => fields,
-        _ => &[],
     }
 }
 

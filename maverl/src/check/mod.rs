@@ -30,6 +30,7 @@ mod models;
 mod policy;
 mod prompts;
 mod render;
+mod schema;
 mod secrets;
 mod sources;
 mod syntax;
@@ -42,20 +43,17 @@ mod wrong;
 
 pub use diagnostic::Diagnostic;
 pub(crate) use diagnostic::did_you_mean;
-#[cfg(test)]
-pub(crate) use load::tables;
 pub(crate) use load::type_of;
 pub use prompts::{Questions, Survey, survey};
 pub use render::{render, render_within};
+pub use schema::schema;
 pub use sources::{File, Sources};
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::config::{Config, Dtype, LossConfig, ModelConfig, OptimConfig, SamplingConfig};
-use crate::plan::{
-    AlgorithmPlan, Chosen, LossPlan, OptimPlan, Plan, PolicyPlan, Sampling, SeatPlan,
-};
+use crate::config::{AlgorithmConfig, Config, ModelConfig, OptimConfig, SamplingConfig};
+use crate::plan::{AlgorithmPlan, Chosen, OptimPlan, Plan, PolicyPlan, Sampling, SeatPlan};
 use crate::registry::Registry;
 
 use diagnostic::{Problems, path, suggestion};
@@ -93,7 +91,7 @@ pub fn check(
     values::check(&config, &mut problems);
     counts::check(&config, &mut problems);
     if config.models.is_empty() {
-        config.models.insert("tiny".to_owned(), ModelConfig::tiny());
+        config.models.insert("tiny".to_owned(), ModelConfig::default());
     }
     algorithm::preset(&mut config);
     let base = sources.base(config.base.as_deref());
@@ -120,20 +118,6 @@ pub(crate) fn settings(sources: &Sources) -> Result<Config, Vec<Diagnostic>> {
     let config = load::config(&mut problems);
     values::check(&config, &mut problems);
     problems.finish(Some(config))
-}
-
-/// Describes the range of a number; `None` if a key accepts every number of its type, or none.
-pub(crate) fn range_of(key: &str) -> Option<String> {
-    let (layers, _) = Layers::read(&Sources::default().with(format!("{key}=nan")));
-    let mut problems = Problems::new(&layers);
-    let config = load::config(&mut problems);
-    values::check(&config, &mut problems);
-    let found = problems.finish(Some(())).err()?;
-    let message = found.iter().find(|problem| problem.is_about(key))?.to_string();
-    message
-        .split_once("is NaN; expected ")
-        .or_else(|| message.split_once("holds NaN; expected "))
-        .map(|(_, range)| range.to_owned())
 }
 
 fn plan(
@@ -264,9 +248,7 @@ fn write_out(
     let written = |(name, its): (&String, &Chosen)| (name.clone(), choice::written(its));
     config.environments = beside.iter().map(written).collect();
     config.sampling = SamplingConfig::from(&Sampling::from(&config.sampling));
-    config.algorithm.loss = LossConfig::from(&LossPlan::from(&config.algorithm.loss));
-    let loss = LossPlan::from(&config.algorithm.loss);
-    config.algorithm = algorithm.written(&loss);
+    config.algorithm = AlgorithmConfig::from(algorithm);
     config.algorithm.advantage = algorithm.declared.advantage.as_ref().map(credit::written);
     config.algorithm.surrogate = algorithm.declared.surrogate.as_ref().map(credit::written);
     for model in config.models.values_mut() {
@@ -274,20 +256,4 @@ fn write_out(
     }
     team::write_out(config, seats);
     adapter::write_out(config);
-}
-
-impl ModelConfig {
-    /// Returns the built-in model.
-    fn tiny() -> Self {
-        Self {
-            path: "builtin:tiny".to_owned(),
-            optim: OptimConfig::default(),
-            frozen: false,
-            dtype: Dtype::F32,
-            gradient_checkpointing: false,
-            lora: None,
-            adapter: None,
-            chat_template_kwargs: serde_json::Map::new(),
-        }
-    }
 }

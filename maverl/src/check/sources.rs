@@ -1,6 +1,7 @@
 //! Sources of a configuration: the layers, merged by figment, and the text of every key.
 
 mod written;
+mod yaml;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -102,6 +103,7 @@ pub(super) struct Layer {
 #[derive(Debug)]
 enum Content {
     File(ImDocument<String>),
+    Yaml(yaml::Node),
     Assignment {
         path: Vec<String>,
         key: Range<usize>,
@@ -191,6 +193,7 @@ impl Layers {
         let path = &path[..depth];
         let (key, value) = match &self.layers[layer].content {
             Content::File(document) => spans(document.as_table(), path)?,
+            Content::Yaml(node) => node.spans(path)?,
             Content::Assignment { path: assigned, key, value, .. } => {
                 if path.is_empty() || assigned.is_empty() {
                     return None;
@@ -245,6 +248,7 @@ impl Provider for Numbered<'_> {
     fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
         let dict = match &self.1.content {
             Content::File(document) => table_value(document.as_table()),
+            Content::Yaml(node) => node.dict(),
             Content::Assignment { path, parsed, .. } => nested(path, parsed.clone()),
             Content::Nothing => Dict::new(),
         };
@@ -290,12 +294,20 @@ fn toml_value(value: &toml_edit::Value) -> Value {
 pub(super) type Problem = (Option<Range<usize>>, String, Option<String>);
 
 fn read_file(file: &File) -> (Layer, Option<Problem>) {
-    let (name, text, read) = file::read(file);
-    let (content, problem) = match read {
-        Ok(document) => (Content::File(document), None),
-        Err(problem) => (Content::Nothing, Some(problem)),
+    let unread = |name, text: String, problem| {
+        (Layer { name, text: text.into(), content: Content::Nothing }, Some(problem))
     };
-    (Layer { name, text: text.into(), content }, problem)
+    let (name, text) = match file::text(file) {
+        Ok(read) => read,
+        Err((name, shown, problem)) => return unread(name, shown, problem),
+    };
+    let yaml = || yaml::parse(&name, &text).map(Content::Yaml);
+    let toml = || file::parse(&name, &text).map(Content::File);
+    let read = if file::is_yaml(&name) { yaml() } else { toml() };
+    match read {
+        Ok(content) => (Layer { name, text: text.into(), content }, None),
+        Err(problem) => unread(name, text, problem),
+    }
 }
 
 fn is_key(name: &str) -> bool {

@@ -5,7 +5,7 @@ use figment::value::{Dict, Value};
 
 use super::alias;
 use super::diagnostic::{Problems, did_you_mean, key, list};
-use super::load::tables;
+use crate::config::tables::{Declared, TABLES};
 
 /// Maximum number of keys of an unknown table that are translated.
 const TRANSLATED: usize = 8;
@@ -101,8 +101,7 @@ fn unknown(
 
 /// Returns help for a key of other tables.
 pub(super) fn home(field: &str) -> Option<String> {
-    let tables = tables();
-    let homes = tables.iter().filter(|(_, keys)| keys.contains(&field)).map(|(table, _)| *table);
+    let homes = TABLES.iter().filter(|table| has(table, field)).map(|table| table.title);
     let homes: Vec<&str> = homes.collect();
     (!homes.is_empty()).then(|| format!("`{field}` is a key of {}", homes.join(" and ")))
 }
@@ -139,10 +138,9 @@ fn every(known: &[&str]) -> String {
 
 /// Returns a key of another table that differs in one or two letters.
 fn elsewhere(field: &str) -> Option<String> {
-    let tables = tables();
-    let keys = tables.iter().flat_map(|(_, keys)| keys.iter().copied());
+    let keys = TABLES.iter().flat_map(|table| table.keys).map(|key| key.name);
     let close = did_you_mean(field, keys.filter(|key| key.len() > 3))?;
-    let homes = tables.iter().filter(|(_, keys)| keys.contains(&close)).map(|(table, _)| *table);
+    let homes = TABLES.iter().filter(|table| has(table, close)).map(|table| table.title);
     let homes: Vec<&str> = homes.collect();
     Some(format!("did you mean `{close}`, a key of {}?", homes.join(" and ")))
 }
@@ -155,10 +153,8 @@ fn translated(problems: &Problems<'_>, field: &str, table: &Dict) -> Option<Stri
         let there = format!("`{name}`");
         if let Some(key) = alias::key(name, model).map(|key| format!("{there} is `{key}`")) {
             found.push(key);
-        } else if let Some((home, _)) =
-            tables().iter().find(|(_, keys)| name != "name" && keys.contains(&name))
-        {
-            found.push(format!("{there} belongs to {home}"));
+        } else if let Some(home) = TABLES.iter().find(|table| name != "name" && has(table, name)) {
+            found.push(format!("{there} belongs to {}", home.title));
         }
     });
     let own = alias::help(field, model);
@@ -329,9 +325,13 @@ fn table(path: &[String], found: &Actual) -> Option<String> {
 
 /// Returns true for a key of the tables in `[models]`, `[agents]` and so on.
 fn is_key(table: &str, name: &str) -> bool {
-    let known = tables();
-    let inner = known.iter().find(|(called, _)| called.starts_with(&format!("`[{table}.")));
-    inner.is_some_and(|(_, keys)| keys.contains(&name))
+    let inner = TABLES.iter().find(|known| known.title.starts_with(&format!("`[{table}.")));
+    inner.is_some_and(|inner| has(inner, name))
+}
+
+/// Returns true if a table has a key.
+fn has(table: &Declared, name: &str) -> bool {
+    table.keys.iter().any(|key| key.name == name)
 }
 
 fn example(table: &str) -> &'static str {

@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Example calls by command; a test verifies that each is accepted.
-pub(super) const EXAMPLES: [(&str, &[&str]); 18] = [
+pub(super) const EXAMPLES: [(&str, &[&str]); 19] = [
     ("new", &["maverl new my_team", "maverl new my_team --maverl ~/src/maverl"]),
     ("list", &["maverl list"]),
     (
@@ -15,6 +15,7 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 18] = [
             "maverl explain sampling",
         ],
     ),
+    ("schema", &["maverl schema"]),
     ("check", &["maverl check run.toml", "maverl check run.toml --set task.group_size=4 --json"]),
     (
         "train",

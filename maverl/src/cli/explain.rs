@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{Failure, usage};
 use crate::config::{AlgorithmConfig, Preset};
-use crate::plan::{AlgorithmPlan, LossPlan};
+use crate::plan::AlgorithmPlan;
 use crate::registry::Registry;
 use crate::table::Table;
 
@@ -83,8 +83,7 @@ fn one(preset: Preset) -> Result<String, Failure> {
 /// Returns a preset with every default written out.
 fn whole(preset: Preset) -> AlgorithmConfig {
     let named = AlgorithmConfig { name: preset, ..AlgorithmConfig::default() };
-    let loss = LossPlan::from(&preset.parts().loss);
-    AlgorithmPlan::from(&named).written(&loss)
+    AlgorithmConfig::from(&AlgorithmPlan::from(&named))
 }
 
 fn table(parts: &AlgorithmConfig) -> Result<toml::Table, Failure> {
@@ -121,6 +120,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
+    use crate::plan::LossPlan;
 
     #[test]
     fn what_is_printed_means_the_same_as_the_name() {

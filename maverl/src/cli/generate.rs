@@ -11,8 +11,7 @@ use serde::Serialize;
 use super::models::ModelArgs;
 use super::{Failure, number, print};
 use crate::model::{ChatInput, ChatMessage, Tokenizer};
-use crate::plan::Sampling;
-use crate::runtime::{self, Completion, Request};
+use crate::runtime::{self, Completion, Request, Sampling};
 use crate::trajectory::Finish;
 
 #[derive(Args)]

@@ -1,79 +1,87 @@
 //! Models, the agents on them, and how both sample and learn.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroUsize;
 
 use maverl_kernels::matmul::Precision;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::{Map, Value};
 
-use crate::config::LossConfig;
+use super::loss::LossConfig;
+use super::tables::REPLY;
+use crate::settings::Settings;
 
-/// `[sampling]` and `[agents.*.sampling]`; what is left out is inherited.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct SamplingConfig {
-    /// Divides the logits; 0 is greedy. **(default: `1.0`)**
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "short")]
-    pub temperature: Option<f32>,
-    /// Keep the k likeliest tokens; 0 keeps all. **(default: `0`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub top_k: Option<u32>,
-    /// Keep the smallest set of likeliest tokens with this mass. **(default: `1.0`)**
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "short")]
-    pub top_p: Option<f32>,
-    /// Drop tokens less likely than this times the likeliest. **(default: `0.0`)**
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "short")]
-    pub min_p: Option<f32>,
-    /// Logits of tokens that are there already are divided by this where positive, multiplied where negative; 1 is off.
-    /// **(default: `1.0`)**
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "short")]
-    pub repetition_penalty: Option<f32>,
-    /// Longest reply in tokens. **(default: `256`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_tokens: Option<NonZeroUsize>,
-    /// Texts that end a reply (kept in it), beside the model's own stop ids. **(default: none)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stop: Option<Vec<String>>,
-    /// Token ids that end a reply, beside the model's own. **(default: none)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stop_ids: Option<Vec<u32>>,
+/// Sampling of replies: `[sampling]` and `[agents.*.sampling]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Settings)]
+#[settings(partial = "SamplingConfig", level = "row")]
+pub struct Sampling {
+    /// Divisor of the logits; 0 is greedy, for agents that are not trained.
+    #[setting(default = 1.0, range = 0.0..)]
+    pub temperature: f32,
+    /// Number of likeliest tokens that are kept; 0 keeps all. Trained agents: only with sft or dpo.
+    #[setting(default = 0)]
+    pub top_k: u32,
+    /// Mass of the likeliest tokens that are kept. Trained agents: only with sft or dpo.
+    #[setting(default = 1.0, range = above(0.0)..=1.0)]
+    pub top_p: f32,
+    /// Least probability of a token, of that of the likeliest. Trained agents: only with sft or dpo.
+    #[setting(default = 0.0, range = 0.0..=1.0)]
+    pub min_p: f32,
+    /// Divisor of positive logits of tokens already there, factor of negative ones. Trained agents: only with sft or dpo.
+    #[setting(default = 1.0, range = above(0.0)..)]
+    pub repetition_penalty: f32,
+    /// Longest reply in tokens.
+    #[setting(default = 256, written = NonZeroUsize, range = 1..=REPLY)]
+    pub max_tokens: usize,
+    /// Texts that end a reply (kept in it), beside the model's own stop ids.
+    pub stop: Vec<String>,
+    /// Token ids that end a reply, beside the model's own.
+    pub stop_ids: Vec<u32>,
 }
 
 /// `[models.NAME]`: a base, and how the policy on it is updated.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(deny_unknown_fields)]
+#[settings(level = "policy")]
 pub struct ModelConfig {
-    /// `builtin:tiny`, a Hugging Face directory relative to the file that names it, or `hf:ORG/NAME@REVISION` on the hub.
+    /// `builtin:tiny` or `builtin:generalist`, a Hugging Face directory relative to the file that names it, or `hf:ORG/NAME@REVISION` on the hub.
+    #[setting(default = "builtin:tiny")]
     pub path: String,
     /// Optimizer.
     #[serde(default)]
+    #[setting(table)]
     pub optim: OptimConfig,
-    /// Never update it. **(default: `false`)**
+    /// Never update it.
     #[serde(default)]
     pub frozen: bool,
     /// Precision of matrix products: `f32`, or `bf16`, which is faster where the processor has it. Weights,
-    /// sums, gradients and moments are f32 in any case. **(default: `f32`)**
+    /// sums, gradients and moments are f32 in any case.
     #[serde(default)]
     pub dtype: Dtype,
     /// In an update, keep the inputs of its layers alone and compute the layers again for the gradient: less memory, about
-    /// a third more time, the same result. **(default: `false`)**
+    /// a third more time, the same result.
     #[serde(default)]
+    #[setting(level = "run")]
     pub gradient_checkpointing: bool,
-    /// Train an adapter on it; its own weights stay as they are. **(default: none)**
+    /// Train an adapter on it; its own weights stay as they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[setting(table)]
     pub lora: Option<LoraConfig>,
-    /// A PEFT directory that adapters on it start from, relative to the file that names it. **(default: none)**
+    /// PEFT directory that adapters on it start from, relative to the file that names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[setting(example = "\"adapters/search\"")]
     pub adapter: Option<String>,
-    /// Further variables of its chat template, as `enable_thinking` of Qwen3's. **(default: none)**
+    /// Further variables of its chat template, as `enable_thinking` of Qwen3's.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
+    #[setting(table)]
     pub chat_template_kwargs: Map<String, Value>,
 }
 
 /// Precision of matrix products.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Dtype {
     /// Nothing: single precision.
@@ -92,25 +100,24 @@ impl From<Dtype> for Precision {
     }
 }
 
-/// `lora = { .. }` of a model, or of an agent with an adapter of its own; what is left out is inherited.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LoraConfig {
-    /// Rows of A and columns of B. **(default: `8`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rank: Option<NonZeroUsize>,
-    /// The scale is `alpha / rank`. **(default: `16`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub alpha: Option<f64>,
-    /// Share of the inputs of A that is dropped in training. **(default: `0.0`)**
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "short")]
-    pub dropout: Option<f32>,
-    /// Which linear maps it corrects. **(default: `"all-linear"`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub target_modules: Option<TargetModules>,
-    /// The scale is `alpha / sqrt(rank)`. **(default: `false`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rslora: Option<bool>,
+/// Shape of an adapter: `lora = { .. }` of a model, or of an agent with an adapter of its own.
+#[derive(Debug, Clone, PartialEq, Serialize, Settings)]
+#[settings(partial = "LoraConfig", level = "policy")]
+pub struct LoraPlan {
+    /// Rows of A and columns of B.
+    #[setting(default = 8, written = NonZeroUsize, range = 1..=65536)]
+    pub rank: usize,
+    /// Numerator of the scale `alpha / rank`.
+    #[setting(default = 16.0, range = above(0.0)..)]
+    pub alpha: f64,
+    /// Share of the inputs of A dropped in training; never in rollout.
+    #[setting(default = 0.0, range = 0.0..1.0)]
+    pub dropout: f32,
+    /// Linear maps that it corrects, or a list: ["q_proj", "v_proj"].
+    pub target_modules: TargetModules,
+    /// Scale of `alpha / sqrt(rank)` instead.
+    #[setting(default = false)]
+    pub rslora: bool,
 }
 
 /// Which linear maps an adapter corrects.
@@ -125,6 +132,21 @@ pub enum TargetModules {
 
 impl TargetModules {
     const ALL: &str = "all-linear";
+}
+
+impl JsonSchema for TargetModules {
+    fn schema_name() -> Cow<'static, str> {
+        "TargetModules".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "anyOf": [
+                { "const": Self::ALL, "description": "Every linear map of the decoder's layers." },
+                { "type": "array", "items": { "type": "string" }, "description": "Those whose names end so." },
+            ],
+        })
+    }
 }
 
 impl Serialize for TargetModules {
@@ -166,35 +188,34 @@ impl<'de> Deserialize<'de> for TargetModules {
     }
 }
 
-/// `optim = { .. }` of a model, or of an agent with a worker of its own; what is left out is inherited.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct OptimConfig {
-    /// AdamW step size. **(default: `1e-6`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lr: Option<f64>,
-    /// Decay rates of the moments. **(default: `[0.9, 0.999]`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub betas: Option<(f64, f64)>,
-    /// Added to the denominator. **(default: `1e-8`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub eps: Option<f64>,
-    /// Decoupled weight decay. **(default: `0.01`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub weight_decay: Option<f64>,
-    /// Global gradient norm is clipped to this. **(default: `1.0`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub grad_clip: Option<f64>,
-    /// Schedule of the step size over `steps`. **(default: `"constant"`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub schedule: Option<Schedule>,
-    /// Steps over which the step size rises from 0. **(default: `0`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub warmup_steps: Option<u64>,
+/// AdamW: `optim = { .. }` of a model, or of an agent with a worker of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
+#[settings(partial = "OptimConfig", level = "policy")]
+pub struct OptimPlan {
+    /// AdamW step size.
+    #[setting(default = 1e-6, range = above(0.0)..)]
+    pub lr: f64,
+    /// Decay rates of the moments.
+    #[setting(default = (0.9, 0.999), range = 0.0..1.0)]
+    pub betas: (f64, f64),
+    /// Added to the denominator.
+    #[setting(default = 1e-8, range = above(0.0)..)]
+    pub eps: f64,
+    /// Decoupled weight decay.
+    #[setting(default = 0.01, range = 0.0..)]
+    pub weight_decay: f64,
+    /// Global gradient norm is clipped to this.
+    #[setting(default = 1.0, range = above(0.0)..)]
+    pub grad_clip: f64,
+    /// Schedule of the step size over `steps`.
+    pub schedule: Schedule,
+    /// Steps over which the step size rises from 0.
+    #[setting(default = 0)]
+    pub warmup_steps: u64,
 }
 
 /// Schedule of the step size after warm-up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Schedule {
     /// It stays.
@@ -207,79 +228,60 @@ pub enum Schedule {
 }
 
 /// `[agents."team/role"]` and, on top of it, `[agents."team/role".seats.N]`.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
+#[settings(level = "policy")]
 pub struct AgentConfig {
-    /// A name of `[models]`. **(default: the only model)**
+    /// Name of `[models]`; may be left out where there is only one.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(example = "\"tiny\"")]
     pub model: Option<String>,
-    /// A name of `[endpoints]`, which speaks for it instead of a model. **(default: none)**
+    /// Name of `[endpoints]`, which answers instead of a model and is never trained.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(level = "row", example = "\"expert\"")]
     pub endpoint: Option<String>,
-    /// Agents with the same model and worker share weights; another name makes another copy. **(default: the model's name)**
+    /// Copy of the weights: agents with the same model and worker group share them; the model's name unless set.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(example = "\"tiny\"")]
     pub worker_group: Option<String>,
-    /// Agents with the same model, worker and adapter share it; another name makes another adapter on the same base.
-    /// **(default: the worker's name, where the model has `lora`)**
+    /// Adapter: agents with the same model, worker group and adapter share it; the worker group's name unless set, where the
+    /// model has `lora`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(example = "\"tiny\"")]
     pub adapter: Option<String>,
-    /// Per policy: allowed only where every agent of the policy agrees.
+    /// Keys of `lora`: allowed only where every agent of the policy agrees.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(table, example = "{ rank = 4 }")]
     pub lora: Option<LoraConfig>,
-    /// Never train on this agent's turns. **(default: `false`)**
+    /// Never train on this agent's turns.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(level = "row", example = "false")]
     pub frozen: Option<bool>,
-    /// Per policy: allowed only where every agent of the policy agrees.
+    /// Keys of `optim`: allowed only where every agent of the policy agrees.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(table, example = "{ lr = 1e-5 }")]
     pub optim: Option<OptimConfig>,
-    /// Policies whose critics have the same name share one. **(default: as `algorithm.critic.scope` says)**
+    /// Name of a critic: policies whose critics have the same name share one.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(example = "\"judge\"")]
     pub critic: Option<String>,
-    /// Per row.
+    /// Keys of `[sampling]`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(table, level = "row", example = "{ temperature = 0.8 }")]
     pub sampling: Option<SamplingConfig>,
-    /// Per row.
+    /// Keys of `[algorithm.loss]`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(table, level = "row", example = "{ kl_coef = 0.01 }")]
     pub loss: Option<LossConfig>,
-    /// The agent type's own fields.
+    /// Fields of the agent's Rust type.
     #[serde(skip_serializing_if = "Map::is_empty")]
+    #[setting(table, level = "row", example = "{ style = \"short\" }")]
     pub options: Map<String, Value>,
     /// Overrides for single seats, by number from 0.
+    #[schemars(with = "BTreeMap<String, AgentConfig>")]
     #[serde(with = "seats", skip_serializing_if = "BTreeMap::is_empty")]
+    #[setting(table, level = "row")]
     pub seats: BTreeMap<u32, AgentConfig>,
-}
-
-macro_rules! layered {
-    ($config:ty { $($field:ident),* $(,)? }) => {
-        impl $config {
-            /// These values, and where one is left out, that of `base`.
-            #[must_use]
-            pub fn over(&self, base: &Self) -> Self {
-                Self { $($field: self.$field.clone().or_else(|| base.$field.clone())),* }
-            }
-        }
-    };
-}
-pub(super) use layered;
-
-layered!(SamplingConfig {
-    temperature,
-    top_k,
-    top_p,
-    min_p,
-    repetition_penalty,
-    max_tokens,
-    stop,
-    stop_ids,
-});
-layered!(OptimConfig { lr, betas, eps, weight_decay, grad_clip, schedule, warmup_steps });
-layered!(LoraConfig { rank, alpha, dropout, target_modules, rslora });
-
-impl OptimConfig {
-    /// Nothing is written.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 impl AgentConfig {
@@ -364,11 +366,4 @@ mod seats {
         let seats = BTreeMap::<Number, AgentConfig>::deserialize(deserializer)?;
         Ok(seats.into_iter().map(|(number, seat)| (number.0, seat)).collect())
     }
-}
-
-/// Writes an `f32` as the shortest decimal that reads back as it: 0.8, not 0.800000011920929.
-pub(super) fn short<S: Serializer>(value: &Option<f32>, serializer: S) -> Result<S::Ok, S::Error> {
-    value
-        .map(|value| value.to_string().parse::<f64>().unwrap_or(f64::from(value)))
-        .serialize(serializer)
 }

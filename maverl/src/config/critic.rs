@@ -2,104 +2,64 @@
 
 use std::num::NonZeroUsize;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::agent::{LoraConfig, OptimConfig};
+use super::agent::{LoraPlan, OptimPlan};
+use super::tables::WIDTH;
+use crate::settings::Settings;
 
-/// `[algorithm.critic]`, which `estimator = "critic"` reads.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct CriticConfig {
-    /// Trunk under the value head. **(default: `"own"`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub trunk: Option<Trunk>,
-    /// With `trunk = "lora"`: the adapter. **(default: that of a model)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lora: Option<LoraConfig>,
-    /// Input before a reply. **(default: `"prompt"`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub input: Option<CriticInput>,
-    /// Who has one of its own. **(default: `"policy"`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub scope: Option<CriticScope>,
-    /// Granularity of values. **(default: `"token"`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub granularity: Option<Granularity>,
-    /// Where an advantage ends to count what comes after. **(default: `"turn"`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub bootstrap: Option<Bootstrap>,
-    /// Discount from one place to the next. **(default: `1.0`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub gamma: Option<f64>,
-    /// GAE lambda: 0 is one step, 1 is to the end. **(default: `0.95`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lambda: Option<f64>,
-    /// Clip of value updates; 0 is no clip. **(default: `0.2`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub clip: Option<f64>,
-    /// Errors of a value beyond this count linearly; 0 is never. **(default: `0`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub huber: Option<f64>,
-    /// With `trunk = "shared"`: what the value loss counts in the trunk; 0 keeps it out. **(default: `0.1`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub value_coef: Option<f64>,
-    /// Normalization of value targets: none, running statistics, or PopArt. **(default: `"none"`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub normalize: Option<Normalize>,
-    /// Steps in which critics learn, and policies not yet. **(default: `0`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub warmup_steps: Option<u64>,
-    /// Mixer of the agents' values into a value of the team. **(default: `"none"`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mixer: Option<Mixer>,
-    /// With a mixer: what an agent is told of the team's advantage. **(default: `"shared"`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub credit: Option<Credit>,
-    /// With `mixer = "monotone"`: hidden units. **(default: `32`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mixer_width: Option<NonZeroUsize>,
-    /// Optimizer. **(default: that of a model, with `lr = 1e-5`)**
-    #[serde(skip_serializing_if = "OptimConfig::is_empty")]
-    pub optim: OptimConfig,
-}
-
-impl CriticConfig {
-    /// Nothing is written.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// These values, and where one is left out, that of `base`.
-    #[must_use]
-    pub fn over(&self, base: &Self) -> Self {
-        let lora = match (&self.lora, &base.lora) {
-            (Some(ours), Some(base)) => Some(ours.over(base)),
-            (ours, base) => ours.clone().or_else(|| base.clone()),
-        };
-        Self {
-            trunk: self.trunk.or(base.trunk),
-            lora,
-            input: self.input.or(base.input),
-            scope: self.scope.or(base.scope),
-            granularity: self.granularity.or(base.granularity),
-            bootstrap: self.bootstrap.or(base.bootstrap),
-            gamma: self.gamma.or(base.gamma),
-            lambda: self.lambda.or(base.lambda),
-            clip: self.clip.or(base.clip),
-            huber: self.huber.or(base.huber),
-            value_coef: self.value_coef.or(base.value_coef),
-            normalize: self.normalize.or(base.normalize),
-            warmup_steps: self.warmup_steps.or(base.warmup_steps),
-            mixer: self.mixer.or(base.mixer),
-            credit: self.credit.or(base.credit),
-            mixer_width: self.mixer_width.or(base.mixer_width),
-            optim: self.optim.over(&base.optim),
-        }
-    }
+/// Source of values, and advantages from them: `[algorithm.critic]`, which `estimator = "critic"` reads.
+#[derive(Debug, Clone, PartialEq, Serialize, Settings)]
+#[settings(partial = "CriticConfig", level = "step")]
+pub struct CriticPlan {
+    /// Trunk under the value head.
+    pub trunk: Trunk,
+    /// Adapter with `trunk = "lora"`: any key of `lora`.
+    #[setting(table, when = self.trunk == Trunk::Lora, example = "{ rank = 8 }")]
+    pub lora: LoraPlan,
+    /// Input before a reply.
+    pub input: CriticInput,
+    /// Owner of a critic.
+    pub scope: CriticScope,
+    /// Granularity of values.
+    pub granularity: Granularity,
+    /// End of an advantage, which counts what comes before it.
+    pub bootstrap: Bootstrap,
+    /// Discount from one place to the next.
+    #[setting(default = 1.0, range = 0.0..=1.0)]
+    pub gamma: f64,
+    /// GAE lambda: 0 is one step, 1 is to the end.
+    #[setting(default = 0.95, range = 0.0..=1.0)]
+    pub lambda: f64,
+    /// Clip of value updates; 0 is no clip.
+    #[setting(default = 0.2, range = 0.0..)]
+    pub clip: f64,
+    /// Error of a value beyond which it counts linearly; 0 is never.
+    #[setting(default = 0.0, range = 0.0..)]
+    pub huber: f64,
+    /// Coefficient of the value loss in a shared trunk; 0 keeps it out.
+    #[setting(default = 0.1, range = 0.0..)]
+    pub value_coef: f64,
+    /// Normalization of value targets.
+    pub normalize: Normalize,
+    /// Steps in which critics learn, and policies not yet.
+    #[setting(default = 0)]
+    pub warmup_steps: u64,
+    /// Mixer of the agents' values into a value of the team.
+    pub mixer: Mixer,
+    /// Share of an agent in the advantage of the team, with a mixer.
+    pub credit: Credit,
+    /// Hidden units of a monotone mixer.
+    #[setting(default = 32, written = NonZeroUsize, range = 1..=WIDTH)]
+    pub mixer_width: usize,
+    /// Optimizer of critics and mixer: any key of `optim`.
+    #[setting(table, default = OptimPlan { lr: 1e-5, ..OptimPlan::default() }, example = "{ lr = 1e-5 }")]
+    pub optim: OptimPlan,
 }
 
 /// Source of advantages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Estimator {
     /// Other episodes.
@@ -110,7 +70,7 @@ pub enum Estimator {
 }
 
 /// Trunk under the head of a critic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Trunk {
     /// A copy of the model, every weight of it trained.
@@ -123,7 +83,7 @@ pub enum Trunk {
 }
 
 /// Input of a critic before a reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CriticInput {
     /// Prompt of the agent.
@@ -134,7 +94,7 @@ pub enum CriticInput {
 }
 
 /// Who has a critic of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CriticScope {
     /// Each trained policy.
@@ -145,7 +105,7 @@ pub enum CriticScope {
 }
 
 /// Granularity of values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Granularity {
     /// Each token of a reply.
@@ -156,7 +116,7 @@ pub enum Granularity {
 }
 
 /// Where an advantage ends to count what comes after.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Bootstrap {
     /// At the end of the turn, which earns its whole reward there.
@@ -169,7 +129,7 @@ pub enum Bootstrap {
 }
 
 /// Normalization of value targets: none, running statistics, or PopArt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Normalize {
     /// Reward.
@@ -182,7 +142,7 @@ pub enum Normalize {
 }
 
 /// Mixer of the agents' values into a value of the team.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Mixer {
     /// Not at all: each has its own return.
@@ -195,7 +155,7 @@ pub enum Mixer {
 }
 
 /// Credit of an agent from the team's advantage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Credit {
     /// All of it.
@@ -219,7 +179,7 @@ impl Credit {
 }
 
 /// Whose policy is updated when.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum UpdateOrder {
     /// All at once.
@@ -232,7 +192,7 @@ pub enum UpdateOrder {
 }
 
 /// Factor of an advantage from the policies that were updated before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HappoFactor {
     /// The ratio of the probabilities of what they said, after to before.
@@ -245,7 +205,7 @@ pub enum HappoFactor {
 }
 
 /// Whose later scores a turn is worth too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FutureRewards {
     /// Nobody's: a turn is worth its reward.

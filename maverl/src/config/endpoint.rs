@@ -2,49 +2,47 @@
 
 use std::num::NonZeroUsize;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// `[endpoints.NAME]`: a server, or a script. Its agents are members like any other and never trained.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct EndpointConfig {
-    /// Where an OpenAI-compatible server is, up to `/v1`. **(default: none)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub url: Option<String>,
-    /// Name of the model on the server. **(default: none)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub model: Option<String>,
-    /// The environment variable that holds the server's key, which is written nowhere. **(default: none)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub key_env: Option<String>,
-    /// A file of replies instead of a server: JSONL of `reply`, and which seat (`seat`) and prompt (`contains`) it is for; the
-    /// first line that fits is said. **(default: none)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub script: Option<String>,
-    /// Seconds after which an attempt has failed. **(default: `60`)**
-    pub timeout_s: f64,
-    /// Further attempts where a server is busy, failing or out of reach. **(default: `3`)**
-    pub retries: u32,
-    /// Requests at once. **(default: `16`)**
-    pub max_requests: NonZeroUsize,
-    /// Price of a million prompt tokens. **(default: `0.0`)**
-    pub prompt_price: f64,
-    /// Price of a million completion tokens. **(default: `0.0`)**
-    pub completion_price: f64,
-}
+use super::tables::MANY;
+use crate::settings::Settings;
 
-impl Default for EndpointConfig {
-    fn default() -> Self {
-        Self {
-            url: None,
-            model: None,
-            key_env: None,
-            script: None,
-            timeout_s: 60.0,
-            retries: 3,
-            max_requests: NonZeroUsize::MIN.saturating_add(15),
-            prompt_price: 0.0,
-            completion_price: 0.0,
-        }
-    }
+/// `[endpoints.NAME]`: a server, or a script. Its agents are members like any other and never trained.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "run")]
+pub struct EndpointConfig {
+    /// URL of an OpenAI-compatible server, up to `/v1`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(example = "\"http://127.0.0.1:8000/v1\"")]
+    pub url: Option<String>,
+    /// Name of the model on the server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(level = "step", example = "\"Qwen/Qwen2.5-7B-Instruct\"")]
+    pub model: Option<String>,
+    /// Environment variable that holds the server's key, which is written nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(example = "\"OPENAI_API_KEY\"")]
+    pub key_env: Option<String>,
+    /// File of replies instead of a server: JSONL of `reply`, and which seat (`seat`) and prompt (`contains`) it is for; the
+    /// first line that fits is used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(level = "step", example = "\"replies.jsonl\"")]
+    pub script: Option<String>,
+    /// Seconds after which an attempt has failed.
+    #[setting(default = 60.0, range = above(0.0)..=1e9)]
+    pub timeout_s: f64,
+    /// Further attempts where a server is busy, failing or out of reach.
+    #[setting(default = 3)]
+    pub retries: u32,
+    /// Requests at once.
+    #[setting(default = 16, range = 1..=MANY)]
+    pub max_requests: NonZeroUsize,
+    /// Price of a million prompt tokens.
+    #[setting(range = 0.0..=1e9)]
+    pub prompt_price: f64,
+    /// Price of a million completion tokens.
+    #[setting(range = 0.0..=1e9)]
+    pub completion_price: f64,
 }

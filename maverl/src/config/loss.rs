@@ -1,68 +1,64 @@
 //! Coefficients of the loss.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::agent::layered;
+use crate::settings::Settings;
 
-/// Per-row coefficients of the loss; what is left out is inherited.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LossConfig {
-    /// Surrogate loss of a token. **(default: `"clip"`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub surrogate: Option<Surrogate>,
-    /// Unit of the importance ratio. **(default: `"token"`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ratio: Option<Ratio>,
-    /// Steepness of SAPO's gate for positive and negative advantages. **(default: `[1.0, 1.05]`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub gate: Option<(f64, f64)>,
-    /// Lower clip of the ratio: 1 - this. **(default: `0.2`)**
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "super::agent::short")]
-    pub clip_low: Option<f32>,
-    /// Upper clip of the ratio: 1 + this. **(default: `0.2`)**
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "super::agent::short")]
-    pub clip_high: Option<f32>,
-    /// Bound of the surrogate for negative advantages (dual clip), above 1. **(default: `3.0`)**
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "super::agent::short")]
-    pub clip_dual: Option<f32>,
-    /// Coefficient of the KL to the reference (the starting weights). **(default: `0.0`)**
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "super::agent::short")]
-    pub kl_coef: Option<f32>,
-    /// Its estimator. **(default: `"k3"`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kl: Option<Kl>,
-    /// Weigh the KL of a token by its ratio. **(default: `false`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kl_corrected: Option<bool>,
-    /// Where the KL counts. **(default: `"loss"`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kl_in: Option<KlIn>,
-    /// Correction of differences between the log-probs of sampler and trainer. **(default: `"none"`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub correction: Option<Correction>,
-    /// Largest ratio of the trainer's to the sampler's probability, and one over the smallest. **(default: `2.0`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub correction_cap: Option<f64>,
-    /// Coefficient of the pull towards the policy that sampled. **(default: `0.0`)**
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "super::agent::short")]
-    pub drift_coef: Option<f32>,
-    /// Coefficient of the entropy bonus. **(default: `0.0`)**
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "super::agent::short")]
-    pub entropy_coef: Option<f32>,
-    /// Subtracted from the reward of a turn whose reply is malformed or truncated. **(default: `0.1`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub invalid_reply_penalty: Option<f64>,
-    /// Share of `max_tokens`, at the end, in which a reply loses reward with its length. **(default: `0.0`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub overlong_buffer: Option<f64>,
-    /// Penalty of a reply of `max_tokens`. **(default: `1.0`)**
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub overlong_penalty: Option<f64>,
+/// Coefficients of the loss of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
+#[settings(partial = "LossConfig", level = "row")]
+pub struct LossPlan {
+    /// Surrogate loss of a token.
+    pub surrogate: Surrogate,
+    /// Unit of the importance ratio.
+    pub ratio: Ratio,
+    /// Steepness of SAPO's gate for positive and negative advantages.
+    #[setting(default = (1.0, 1.05), range = above(0.0)..)]
+    pub gate: (f64, f64),
+    /// Lower clip of the ratio: 1 - this.
+    #[setting(default = 0.2, range = above(0.0)..=1.0)]
+    pub clip_low: f32,
+    /// Upper clip of the ratio: 1 + this.
+    #[setting(default = 0.2, range = above(0.0)..)]
+    pub clip_high: f32,
+    /// Bound of the surrogate for negative advantages (dual clip), above 1.
+    #[setting(default = 3.0, range = above(1.0)..)]
+    pub clip_dual: f32,
+    /// Coefficient of the KL to the reference (the starting weights).
+    #[setting(default = 0.0, range = 0.0..)]
+    pub kl_coef: f32,
+    /// Estimator of the KL.
+    pub kl: Kl,
+    /// Weigh the KL of a token by its ratio.
+    #[setting(default = false)]
+    pub kl_corrected: bool,
+    /// Place where the KL counts.
+    pub kl_in: KlIn,
+    /// Correction of differences between the log-probs of sampler and trainer.
+    pub correction: Correction,
+    /// Largest ratio of the trainer's to the sampler's probability, and one over the smallest.
+    #[setting(default = 2.0, range = above(1.0)..)]
+    pub correction_cap: f64,
+    /// Coefficient of the pull towards the policy that sampled.
+    #[setting(default = 0.0, range = 0.0..)]
+    pub drift_coef: f32,
+    /// Coefficient of the entropy bonus.
+    #[setting(default = 0.0, range = 0.0..)]
+    pub entropy_coef: f32,
+    /// Subtracted from the reward of a turn whose reply is malformed or truncated.
+    #[setting(default = 0.1, range = 0.0..)]
+    pub invalid_reply_penalty: f64,
+    /// Share of `max_tokens`, at the end, in which a reply loses reward with its length; 0 is none.
+    #[setting(default = 0.0, range = 0.0..=1.0)]
+    pub overlong_buffer: f64,
+    /// Penalty of a reply of `max_tokens`.
+    #[setting(default = 1.0, range = 0.0..)]
+    pub overlong_penalty: f64,
 }
 
 /// Surrogate loss of a token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Surrogate {
     /// The clipped ratio (PPO).
@@ -77,7 +73,7 @@ pub enum Surrogate {
 }
 
 /// Unit of the importance ratio.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Ratio {
     /// Each token.
@@ -90,7 +86,7 @@ pub enum Ratio {
 }
 
 /// Aggregation of token losses to one number; every count is a true count of the whole batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Aggregation {
     /// Sum over tokens, over the number of tokens.
@@ -105,7 +101,7 @@ pub enum Aggregation {
 }
 
 /// Estimators of the KL divergence to the reference (Schulman, "Approximating KL divergence").
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Kl {
     /// log p - log q
@@ -118,7 +114,7 @@ pub enum Kl {
 }
 
 /// Where the KL to the reference counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KlIn {
     /// In the loss, token by token.
@@ -129,7 +125,7 @@ pub enum KlIn {
 }
 
 /// Correction of tokens whose log-prob differs between sampler and trainer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Correction {
     /// Nothing: the ratio is to the sampler's.
@@ -142,23 +138,3 @@ pub enum Correction {
     /// A row whose mean ratio leaves `[1 / cap, cap]` does not count.
     MaskSequences,
 }
-
-layered!(LossConfig {
-    surrogate,
-    ratio,
-    gate,
-    clip_low,
-    clip_high,
-    clip_dual,
-    kl_coef,
-    kl,
-    kl_corrected,
-    kl_in,
-    correction,
-    correction_cap,
-    drift_coef,
-    entropy_coef,
-    invalid_reply_penalty,
-    overlong_buffer,
-    overlong_penalty,
-});

@@ -6,103 +6,105 @@ mod agent;
 mod algorithm;
 mod critic;
 mod endpoint;
+mod instance;
 mod loss;
 mod preset;
 pub(crate) mod reference;
+pub(crate) mod schema;
+pub(crate) mod tables;
 #[cfg(test)]
 mod tests;
 
 pub use agent::{
-    AgentConfig, Dtype, LoraConfig, ModelConfig, OptimConfig, SamplingConfig, Schedule,
-    TargetModules,
+    AgentConfig, Dtype, LoraConfig, LoraPlan, ModelConfig, OptimConfig, OptimPlan, Sampling,
+    SamplingConfig, Schedule, TargetModules,
 };
 pub use algorithm::{
-    AdaptiveKlConfig, AlgorithmConfig, Baseline, GroupBy, HappoConfig, InfluenceConfig, PairLoss,
-    PreferenceConfig, RewardConfig, Shaping, Singleton, TrainOn,
+    AdaptiveKlConfig, AdaptiveKlPlan, AlgorithmConfig, AlgorithmPlan, Baseline, GroupBy,
+    HappoConfig, HappoPlan, InfluenceConfig, InfluencePlan, PairLoss, PreferenceConfig,
+    PreferencePlan, RewardConfig, Shaping, Singleton, TrainOn,
 };
 pub use critic::{
-    Bootstrap, Credit, CriticConfig, CriticInput, CriticScope, Estimator, FutureRewards,
-    Granularity, HappoFactor, Mixer, Normalize, Trunk, UpdateOrder,
+    Bootstrap, Credit, CriticConfig, CriticInput, CriticPlan, CriticScope, Estimator,
+    FutureRewards, Granularity, HappoFactor, Mixer, Normalize, Trunk, UpdateOrder,
 };
 pub use endpoint::EndpointConfig;
-pub use loss::{Aggregation, Correction, Kl, KlIn, LossConfig, Ratio, Surrogate};
+pub use instance::{Chosen, DeclaredPlan, Instance};
+pub use loss::{Aggregation, Correction, Kl, KlIn, LossConfig, LossPlan, Ratio, Surrogate};
 pub use preset::Preset;
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::settings::{self, Settings};
+use tables::{GROUP, LARGE, MANY};
+
 /// A run, as a user writes it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
+#[settings(level = "step")]
 pub struct Config {
-    /// From which every other seed derives. **(default: `0`)**
+    /// Seed that every other seed derives from.
     pub seed: u64,
-    /// Training steps. **(default: `100`)**
+    /// Training steps.
+    #[setting(default = 100, level = "run")]
     pub steps: u64,
-    /// Directory that relative paths start from, itself relative to the file. **(default: the file's directory)**
+    /// Directory that relative paths start from, relative to the file; the file's own unless set.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(level = "run", example = "\"..\"")]
     pub base: Option<String>,
-    /// Where tasks come from.
+    /// Source of tasks.
+    #[setting(table)]
     pub task: TaskConfig,
     /// The component the team acts in, and its options.
+    #[setting(table)]
     pub environment: Named,
     /// Further components that the orchestra acts in, by the name it has for them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[setting(table)]
     pub environments: BTreeMap<String, Named>,
     /// The control flow, and its options.
+    #[setting(table)]
     pub orchestra: Named,
     /// Rollout settings.
+    #[setting(table)]
     pub rollout: RolloutConfig,
     /// Sampling of every agent without settings of its own.
+    #[setting(table)]
     pub sampling: SamplingConfig,
     /// Models by the name agents refer to them by.
+    #[setting(table)]
     pub models: BTreeMap<String, ModelConfig>,
-    /// Who speaks for agents without being a model, by the name agents refer to them by.
+    /// Endpoints, which answer for agents instead of a model of the run, by the name agents refer to them by.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[setting(table)]
     pub endpoints: BTreeMap<String, EndpointConfig>,
     /// Agents by their registered name; unlisted agents use the only model there is.
+    #[setting(table)]
     pub agents: BTreeMap<String, AgentConfig>,
     /// The algorithm: from rewards to updates.
+    #[setting(table)]
     pub algorithm: AlgorithmConfig,
     /// Reward functions to add, by registered name.
+    #[setting(table)]
     pub rewards: BTreeMap<String, RewardConfig>,
     /// Evaluation settings.
+    #[setting(table)]
     pub eval: EvalConfig,
     /// Checkpoint settings.
+    #[setting(table)]
     pub checkpoint: CheckpointConfig,
     /// The machine.
+    #[setting(table)]
     pub runtime: RuntimeConfig,
 }
 
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            seed: 0,
-            steps: 100,
-            base: None,
-            task: TaskConfig::default(),
-            environment: Named::default(),
-            environments: BTreeMap::new(),
-            orchestra: Named::default(),
-            rollout: RolloutConfig::default(),
-            sampling: SamplingConfig::default(),
-            models: BTreeMap::new(),
-            endpoints: BTreeMap::new(),
-            agents: BTreeMap::new(),
-            algorithm: AlgorithmConfig::default(),
-            rewards: BTreeMap::new(),
-            eval: EvalConfig::default(),
-            checkpoint: CheckpointConfig::default(),
-            runtime: RuntimeConfig::default(),
-        }
-    }
-}
-
 /// `[environment]` and `[orchestra]`: a registered name, and the options of what it names beside it.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Named {
     /// The registered name; may be left out where only one is linked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -113,7 +115,7 @@ pub struct Named {
 }
 
 /// `[algorithm.advantage]` and `[algorithm.surrogate]`: a registered name, and the settings of what it names beside it.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct DeclaredConfig {
     /// The registered name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -124,91 +126,79 @@ pub struct DeclaredConfig {
 }
 
 /// `[task]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
+#[settings(level = "step")]
 pub struct TaskConfig {
-    /// `builtin:facts`, `builtin:arithmetic`, `builtin:nli`, `builtin:code`, `builtin:tools`, or a file relative to the one that names it. **(default: `"builtin:facts"`)**
+    /// `builtin:facts`, `builtin:arithmetic`, `builtin:nli`, `builtin:code`, `builtin:tools`, or a file relative to the one that names it.
+    #[setting(default = "builtin:facts")]
     pub data: String,
-    /// Format of the file. **(default: `"auto"`, by its content)**
+    /// Format of the file, `auto` by its content.
     pub format: DataFormat,
-    /// Keys of rows: our name, and what the file calls it; a `.` leads into an object. **(default: none)**
+    /// Keys of rows: our name, and that of the file; a `.` leads into an object.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[setting(example = "{ question = \"query\" }")]
     pub keys: BTreeMap<String, String>,
-    /// Where the ids of tasks come from. **(default: `"file"`)**
+    /// Source of the ids of tasks.
     pub ids: Ids,
-    /// MiB that a compressed data file may unpack to. **(default: `1024`)**
+    /// MiB that a compressed data file may unpack to.
+    #[setting(default = 1024, range = 1..=LARGE, level = "run")]
     pub max_mib: NonZeroU64,
-    /// MiB of a row. **(default: `16`)**
+    /// MiB of a row.
+    #[setting(default = 16, range = 1..=LARGE, level = "run")]
     pub max_row_mib: NonZeroU64,
-    /// The split trained on, where the data has splits. **(default: `"train"`)**
+    /// Split trained on, where the data has splits.
+    #[setting(default = "train")]
     pub split: String,
-    /// Tasks a step. **(default: `16`)**
+    /// Tasks a step.
+    #[setting(default = 16, range = 1..=MANY)]
     pub tasks_per_step: NonZeroUsize,
-    /// Episodes a task, compared with each other. **(default: `8`)**
+    /// Episodes a task, compared with each other.
+    #[setting(default = 8, range = 1..=GROUP)]
     pub group_size: NonZeroU32,
-    /// Draw tasks in a new random order each epoch; else in file order. **(default: `true`)**
+    /// Draw tasks in a new random order each epoch; else in file order.
+    #[setting(default = true)]
     pub shuffle: bool,
-    /// Use only the first so many tasks. **(default: all)**
+    /// Use only the first so many tasks.
+    #[setting(example = "1000")]
     pub limit: Option<NonZeroUsize>,
-    /// Leave out tasks of a higher `level`, here and where held-out tasks are from the same data. **(default: none)**
+    /// Leave out tasks of a higher `level`, here and where held-out tasks are from the same data.
+    #[setting(example = "2")]
     pub max_level: Option<u64>,
     /// Steps after which tasks one `level` harder are drawn, too, beginning with the easiest; 0 draws all from the start.
-    /// **(default: `0`)**
     pub harder_every: u64,
     /// Several components at once, in the place of `data` and `[environment]`, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[setting(table)]
     pub mixture: BTreeMap<String, ComponentConfig>,
 }
 
 /// `[task.mixture.NAME]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
+#[settings(level = "step")]
 pub struct ComponentConfig {
-    /// As that of `[task]`. **(default: `"builtin:facts"`)**
+    /// As that of `[task]`.
+    #[setting(default = "builtin:facts")]
     pub data: String,
-    /// As that of `[task]`. **(default: `"auto"`)**
+    /// As that of `[task]`.
     pub format: DataFormat,
-    /// As those of `[task]`. **(default: none)**
+    /// As those of `[task]`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[setting(example = "{ question = \"query\" }")]
     pub keys: BTreeMap<String, String>,
-    /// As that of `[task]`. **(default: `"file"`)**
+    /// As that of `[task]`.
     pub ids: Ids,
-    /// Its tasks of a step, compared with those of other components. **(default: `1.0`)**
+    /// Its tasks of a step, compared with those of other components.
+    #[setting(default = 1.0, range = above(0.0)..)]
     pub weight: f64,
     /// As `[environment]`.
+    #[setting(table, example = "{ name = \"search\" }")]
     pub environment: Named,
 }
 
-impl Default for ComponentConfig {
-    fn default() -> Self {
-        let TaskConfig { data, format, keys, ids, .. } = TaskConfig::default();
-        Self { data, format, keys, ids, weight: 1.0, environment: Named::default() }
-    }
-}
-
-impl Default for TaskConfig {
-    fn default() -> Self {
-        Self {
-            data: "builtin:facts".to_owned(),
-            format: DataFormat::Auto,
-            keys: BTreeMap::new(),
-            ids: Ids::File,
-            max_mib: NonZeroU64::MIN.saturating_add(1023),
-            max_row_mib: NonZeroU64::MIN.saturating_add(15),
-            split: "train".to_owned(),
-            tasks_per_step: NonZeroUsize::MIN.saturating_add(15),
-            group_size: NonZeroU32::MIN.saturating_add(7),
-            shuffle: true,
-            limit: None,
-            max_level: None,
-            harder_every: 0,
-            mixture: BTreeMap::new(),
-        }
-    }
-}
-
 /// Where the ids of tasks come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Ids {
     /// The id of each row, or else its number.
@@ -219,7 +209,7 @@ pub enum Ids {
 }
 
 /// Format of a data file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DataFormat {
     /// By its content.
@@ -235,32 +225,26 @@ pub enum DataFormat {
 }
 
 /// `[rollout]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
+#[settings(level = "run")]
 pub struct RolloutConfig {
-    /// Episodes under way at once. **(default: `512`)**
+    /// Episodes under way at once.
+    #[setting(default = 512)]
     pub max_episodes: NonZeroUsize,
-    /// Seconds after which an episode ends unscored. **(default: `600`)**
+    /// Seconds after which an episode ends unscored.
+    #[setting(default = 600.0, range = above(0.0).., level = "step")]
     pub timeout_s: f64,
-    /// Behavior when a prompt does not fit the context. **(default: `"error"`)**
+    /// Behavior when a prompt does not fit the context.
+    #[setting(level = "step")]
     pub overflow: Overflow,
-    /// Share of unscored episodes in a step above which the run stops. **(default: `0.5`)**
+    /// Share of unscored episodes in a step above which the run stops.
+    #[setting(default = 0.5, range = 0.0..=1.0)]
     pub max_unscored: f64,
 }
 
-impl Default for RolloutConfig {
-    fn default() -> Self {
-        Self {
-            max_episodes: NonZeroUsize::MIN.saturating_add(511),
-            timeout_s: 600.0,
-            overflow: Overflow::Error,
-            max_unscored: 0.5,
-        }
-    }
-}
-
 /// Behavior when a prompt does not fit the model's context beside `max_tokens`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Overflow {
     /// The episode ends unscored, with kind `overflow`.
@@ -270,42 +254,36 @@ pub enum Overflow {
     /// each turn records how many characters were cut.
     TruncateObservation,
 }
-/// `[eval]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct EvalConfig {
-    /// Evaluate on the validation split every so many steps; 0 never. **(default: `0`)**
-    pub every: u64,
-    /// The split validated on during training, where the data has splits. **(default: `"validation"`)**
-    pub split: String,
-    /// The split of the evaluations before and after training and of `maverl eval`. **(default: `"test"`)**
-    pub test_split: String,
-    /// Another file to evaluate on. **(default: the training data's)**
-    pub data: Option<String>,
-    /// Play at most so many tasks. **(default: `512`)**
-    pub tasks: NonZeroUsize,
-    /// Episodes a task: k of avg@k and pass@k. **(default: `1`)**
-    pub samples: NonZeroU32,
-    /// Temperature of every agent instead of its own; 0 is greedy. **(default: each agent's own)**
-    #[serde(serialize_with = "agent::short")]
-    pub temperature: Option<f32>,
-    /// Evaluate before and after training. **(default: `true`)**
-    pub before_and_after: bool,
-}
 
-impl Default for EvalConfig {
-    fn default() -> Self {
-        Self {
-            every: 0,
-            split: "validation".to_owned(),
-            test_split: "test".to_owned(),
-            data: None,
-            tasks: NonZeroUsize::MIN.saturating_add(511),
-            samples: NonZeroU32::MIN,
-            temperature: None,
-            before_and_after: true,
-        }
-    }
+/// `[eval]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "run")]
+pub struct EvalConfig {
+    /// Evaluate on the validation split every so many steps; 0 never.
+    pub every: u64,
+    /// Split validated on during training, where the data has splits.
+    #[setting(default = "validation")]
+    pub split: String,
+    /// Split of the evaluations before and after training and of `maverl eval`.
+    #[setting(default = "test")]
+    pub test_split: String,
+    /// Another file to evaluate on than the training data.
+    #[setting(example = "\"questions.jsonl\"")]
+    pub data: Option<String>,
+    /// Play at most so many tasks.
+    #[setting(default = 512)]
+    pub tasks: NonZeroUsize,
+    /// Episodes a task: k of avg@k and pass@k.
+    #[setting(default = 1, range = 1..=GROUP)]
+    pub samples: NonZeroU32,
+    /// Temperature of every agent instead of its own; 0 is greedy.
+    #[serde(serialize_with = "settings::short")]
+    #[setting(range = 0.0.., example = "0.0")]
+    pub temperature: Option<f32>,
+    /// Evaluate before and after training.
+    #[setting(default = true)]
+    pub before_and_after: bool,
 }
 
 impl EvalConfig {
@@ -342,51 +320,43 @@ impl EvalConfig {
 }
 
 /// `[checkpoint]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
+#[settings(level = "run")]
 pub struct CheckpointConfig {
-    /// Write one every so many steps; 0 only at the end. **(default: `10`)**
+    /// Write one every so many steps; 0 only at the end.
+    #[setting(default = 10)]
     pub every: u64,
-    /// Keep so many of the newest. **(default: `2`)**
+    /// Keep so many of the newest.
+    #[setting(default = 2)]
     pub keep: NonZeroUsize,
-    /// Also keep the best by validation. **(default: `true`)**
+    /// Also keep the best by validation.
+    #[setting(default = true)]
     pub best: bool,
 }
 
-impl Default for CheckpointConfig {
-    fn default() -> Self {
-        Self { every: 10, keep: NonZeroUsize::MIN.saturating_add(1), best: true }
-    }
-}
-
 /// `[runtime]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
+#[settings(level = "run")]
 pub struct RuntimeConfig {
-    /// Threads of the numeric kernels; 0 is one per core. Results do not depend on it. **(default: `0`)**
+    /// Threads of the numeric kernels; 0 is one per core. Results do not depend on it.
+    #[setting(range = 0..=1024)]
     pub threads: usize,
-    /// Requests in a worker group at once. **(default: `512`)**
+    /// Requests in a worker group at once.
+    #[setting(default = 512, range = 1..=MANY)]
     pub max_requests: NonZeroUsize,
-    /// Prompt tokens computed between two decode steps. **(default: `4096`)**
+    /// Prompt tokens computed between two decode steps.
+    #[setting(default = 4096, range = 1..=LARGE)]
     pub prefill_tokens: NonZeroUsize,
     /// MiB of keys and values that a worker group may hold. Where they do not suffice, requests wait or are computed again
-    /// later; results do not depend on it. **(default: `4096`)**
+    /// later; results do not depend on it.
+    #[setting(default = 4096, range = 1..=LARGE)]
     pub kv_mib: NonZeroUsize,
-    /// Compute what prompts have in common once. Results do not depend on it. **(default: `true`)**
+    /// Compute what prompts have in common once. Results do not depend on it.
+    #[setting(default = true)]
     pub prefix_cache: bool,
-    /// Tokens of a training micro-batch. **(default: `4096`)**
+    /// Tokens of a training micro-batch.
+    #[setting(default = 4096, range = 1..=LARGE, level = "step")]
     pub micro_batch_tokens: NonZeroUsize,
-}
-
-impl Default for RuntimeConfig {
-    fn default() -> Self {
-        Self {
-            threads: 0,
-            max_requests: NonZeroUsize::MIN.saturating_add(511),
-            prefill_tokens: NonZeroUsize::MIN.saturating_add(4095),
-            kv_mib: NonZeroUsize::MIN.saturating_add(4095),
-            prefix_cache: true,
-            micro_batch_tokens: NonZeroUsize::MIN.saturating_add(4095),
-        }
-    }
 }

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::algorithm::{AlgorithmConfig, Baseline, GroupBy, InfluenceConfig};
@@ -12,7 +13,7 @@ use super::critic::{
 use super::loss::{Aggregation, Kl, LossConfig, Ratio, Surrogate};
 
 /// A choice of parts with a paper behind it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Preset {
     /// Group-relative per (task, seat), a turn at a time.

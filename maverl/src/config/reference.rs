@@ -94,7 +94,7 @@ pub(crate) fn parts(key: &str) -> Vec<String> {
 }
 
 /// A path in which names that a user chooses are replaced.
-fn generic(path: &[String]) -> Vec<String> {
+pub(crate) fn generic(path: &[String]) -> Vec<String> {
     let mut generic = path.to_vec();
     for i in 1..path.len() {
         if let Some((_, name)) = NAMED.iter().find(|(table, _)| *table == path[i - 1]) {
@@ -105,7 +105,7 @@ fn generic(path: &[String]) -> Vec<String> {
 }
 
 /// Path under which a key is described: those of agents, seats and critics are described with the run's and the model's.
-fn described(path: &[String]) -> Vec<String> {
+pub(crate) fn described(path: &[String]) -> Vec<String> {
     let mut path = generic(path);
     if path.len() > 4 && path[0] == "agents" && path[2] == "seats" {
         path.drain(2..4);

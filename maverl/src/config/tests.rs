@@ -1,8 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::check::tables;
-use crate::plan::{AlgorithmPlan, LossPlan, OptimPlan, Sampling};
 
 /// The reference, as readers see it.
 fn reference() -> String {
@@ -22,20 +20,12 @@ fn with_examples() -> String {
 
 fn defaults() -> Config {
     let algorithm = AlgorithmPlan::from(&AlgorithmConfig::default());
-    let tiny = ModelConfig {
-        path: "builtin:tiny".to_owned(),
-        optim: OptimConfig::from(&OptimPlan::default()),
-        frozen: false,
-        dtype: Dtype::F32,
-        gradient_checkpointing: false,
-        lora: None,
-        adapter: None,
-        chat_template_kwargs: serde_json::Map::new(),
-    };
+    let tiny =
+        ModelConfig { optim: OptimConfig::from(&OptimPlan::default()), ..ModelConfig::default() };
     Config {
         sampling: SamplingConfig::from(&Sampling::default()),
         models: BTreeMap::from([("tiny".to_owned(), tiny)]),
-        algorithm: algorithm.written(&LossPlan::default()),
+        algorithm: AlgorithmConfig::from(&algorithm),
         ..Config::default()
     }
 }
@@ -49,36 +39,15 @@ fn the_reference_is_exactly_the_defaults() {
 fn the_reference_with_its_examples_has_every_key_and_no_other() {
     toml::from_str::<Config>(&with_examples()).unwrap();
     let all: toml::Table = with_examples().parse().unwrap();
-    let paths: [&[&str]; 21] = [
-        &[],
-        &["task"],
-        &["task", "mixture", "quiz"],
-        &["sampling"],
-        &["models", "tiny"],
-        &["models", "tiny", "optim"],
-        &["models", "tiny", "lora"],
-        &["endpoints", "expert"],
-        &["agents", "search/verifier"],
-        &["algorithm"],
-        &["algorithm", "loss"],
-        &["algorithm", "adaptive_kl"],
-        &["algorithm", "happo"],
-        &["algorithm", "influence"],
-        &["algorithm", "preference"],
-        &["algorithm", "critic"],
-        &["rewards", "brevity"],
-        &["rollout"],
-        &["eval"],
-        &["checkpoint"],
-        &["runtime"],
-    ];
-    for ((name, keys), path) in tables().iter().zip(paths) {
-        let table = path.iter().fold(&all, |table, key| table[*key].as_table().unwrap());
+    for declared in &tables::TABLES {
+        let mut path = reference::parts(declared.header);
+        path.retain(|part| !part.is_empty());
+        let table = path.iter().fold(&all, |table, key| table[key].as_table().unwrap());
         let mut found: Vec<&str> = table.keys().map(String::as_str).collect();
-        let mut keys = keys.to_vec();
+        let mut keys: Vec<&str> = declared.keys.iter().map(|key| key.name).collect();
         found.sort_unstable();
         keys.sort_unstable();
-        assert_eq!(found, keys, "{name}");
+        assert_eq!(found, keys, "{}", declared.title);
     }
     for named in ["orchestra", "environment"] {
         assert!(all[named].as_table().unwrap().contains_key("name"));
@@ -126,4 +95,88 @@ fn what_is_left_out_is_inherited() {
     let over = SamplingConfig { top_k: Some(0), ..Default::default() };
     let expected = SamplingConfig { temperature: Some(0.5), top_k: Some(0), ..Default::default() };
     assert_eq!(over.over(&base), expected);
+}
+
+/// Rows of a table of declared settings, each with a mark before it.
+fn rows(mark: &str, table: &tables::Declared, schema: &serde_json::Value) -> String {
+    let mut text = String::new();
+    let defaults = (table.defaults)();
+    let properties = schema.pointer(&(schema::definition(table.name) + "/properties")).unwrap();
+    for key in table.keys {
+        let code = match (key.example, &defaults[key.name]) {
+            (Some(example), _) => format!("#{} = {example}", key.name),
+            (None, default) if key.table || default.is_null() => continue,
+            (None, default) => format!("{mark}{} = {}", key.name, value(default)),
+        };
+        let names = names(&schema["$defs"], &properties[key.name]);
+        let names = match names.len() {
+            1..=6 => format!(": {}", names.join(", ")),
+            _ => String::new(),
+        };
+        text += &format!("{code:<35} # {}: {}{names}\n", key.level, key.meaning());
+    }
+    text
+}
+
+/// A default as TOML.
+fn value(default: &serde_json::Value) -> String {
+    match default.as_array() {
+        Some(items) => format!("[{}]", items.iter().map(value).collect::<Vec<_>>().join(", ")),
+        None => default.to_string(),
+    }
+}
+
+/// Names that a key of a few names can have.
+fn names(definitions: &serde_json::Value, property: &serde_json::Value) -> Vec<String> {
+    let name = property["$ref"].as_str().and_then(|at| at.strip_prefix("#/$defs/"));
+    let Some(definition) = name.map(|name| &definitions[name]) else { return Vec::new() };
+    let one = definition["oneOf"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|one| one["const"].as_str().or_else(|| one["enum"][0].as_str()));
+    let several =
+        definition["enum"].as_array().into_iter().flatten().filter_map(|one| one.as_str());
+    one.chain(several).map(str::to_owned).collect()
+}
+
+/// The reference with the rows of every table of declared settings made anew.
+fn declared_reference() -> String {
+    let schema = schema::schema();
+    let mut text = String::new();
+    for block in reference::TEXT.trim_end().split("\n\n") {
+        let (first, _) = block.split_once('\n').unwrap_or((block, ""));
+        let inside = first.trim_start_matches('#').strip_prefix('[');
+        let header = inside.map_or("", |inside| inside.split(']').next().unwrap_or_default());
+        let Some(table) = tables::TABLES.iter().find(|table| table.header == header) else {
+            text += &format!("{block}\n\n");
+            continue;
+        };
+        if inside.is_some() {
+            text += &format!("{first}\n");
+        }
+        let mark = if first.starts_with("#[") { "#" } else { "" };
+        text += &format!("{}\n", rows(mark, table, &schema));
+    }
+    text.trim_end().to_owned() + "\n"
+}
+
+#[test]
+fn rows_of_declared_settings_are_what_their_declarations_say() {
+    let text = declared_reference();
+    if std::env::var_os("WRITE_BOOK").is_some() {
+        let home = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        std::fs::write(home.join("src/config/reference.toml"), &text).unwrap();
+        let page = home.join("../docs/src/config.md");
+        let old = std::fs::read_to_string(&page).unwrap();
+        let (before, rest) = old.split_once("```toml\n").unwrap();
+        let (_, after) = rest.split_once("```").unwrap();
+        std::fs::write(page, format!("{before}```toml\n{text}```{after}")).unwrap();
+        return;
+    }
+    let differs = reference::TEXT.lines().zip(text.lines()).find(|(ours, made)| ours != made);
+    assert!(
+        text == reference::TEXT,
+        "{differs:?}; `WRITE_BOOK=1 cargo test -p maverl --lib config::tests` writes the rows anew"
+    );
 }

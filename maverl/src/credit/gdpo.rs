@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::settings::Settings;
+
 use super::{Advantage, Baseline, Relative, Rewarded, Segments, Singleton, relative};
 
 /// GDPO: each reward is normalized within its group by itself, then their sum over the step.
@@ -17,18 +19,13 @@ use super::{Advantage, Baseline, Relative, Rewarded, Segments, Singleton, relati
 /// - Deviations have n − 1, as in TRL's `normalize_then_sum`; groups are those of `algorithm.group_by`.
 /// - A group of one unit has no advantage of any part.
 #[maverl::advantage(name = "gdpo")]
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Settings)]
 pub struct Gdpo {
     /// Weight of each part by its name, as in `[rewards]`; the environment's is `score`. A part that is not named has 1.
     pub weights: BTreeMap<String, f64>,
     /// Added to deviations.
+    #[setting(default = 1e-4, range = 0.0..)]
     pub eps: f64,
-}
-
-impl Default for Gdpo {
-    fn default() -> Self {
-        Self { weights: BTreeMap::new(), eps: 1e-4 }
-    }
 }
 
 impl Advantage for Gdpo {

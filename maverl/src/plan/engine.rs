@@ -9,10 +9,11 @@ use maverl_engine::runtime::{
 };
 
 use super::{
-    AdapterPlan, CriticPlan, DeclaredPlan, LossPlan, OptimPlan, Plan, PreferencePlan, WorkerPlan,
+    AdapterPlan, CriticPlan, DeclaredPlan, LoraConfig, LossPlan, OptimPlan, Plan, PreferencePlan,
+    Sampling, WorkerPlan,
 };
 use crate::config::{
-    Aggregation, Correction, Kl, KlIn, LoraConfig, Normalize, PairLoss, Ratio, RuntimeConfig,
+    Aggregation, Correction, Kl, KlIn, LoraPlan, Normalize, PairLoss, Ratio, RuntimeConfig,
     Surrogate, TargetModules, Trunk,
 };
 
@@ -83,25 +84,49 @@ impl From<&AdapterPlan> for AdapterSpec {
     fn from(plan: &AdapterPlan) -> Self {
         match &plan.start {
             Some(dir) => Self::Load { dir: dir.clone(), dropout: plan.lora.dropout },
-            None => Self::New(LoraSpec::from(&LoraConfig::from(&plan.lora))),
+            None => Self::New(shape_of(&plan.lora)),
         }
     }
 }
 
-impl From<&LoraConfig> for LoraSpec {
-    /// Keys that are left out have the defaults of an adapter.
-    fn from(config: &LoraConfig) -> Self {
-        let config = config.over(&AdapterPlan::defaults());
+/// Returns the shape of an adapter on a base.
+fn shape_of(lora: &LoraConfig) -> LoraSpec {
+    let mut spec = LoraSpec::default();
+    spec.rank = lora.rank;
+    spec.alpha = lora.alpha;
+    spec.dropout = lora.dropout;
+    spec.target_modules = Some(lora.target_modules.clone());
+    spec.rslora = lora.rslora;
+    spec
+}
+
+impl From<&LoraPlan> for LoraSpec {
+    fn from(plan: &LoraPlan) -> Self {
         let mut spec = Self::default();
-        spec.rank = config.rank.map_or(spec.rank, std::num::NonZeroUsize::get);
-        spec.alpha = config.alpha.unwrap_or(spec.alpha);
-        spec.dropout = config.dropout.unwrap_or(spec.dropout);
-        spec.rslora = config.rslora.unwrap_or(spec.rslora);
-        spec.target_modules = match config.target_modules {
-            Some(TargetModules::Named(names)) => Some(names),
-            Some(TargetModules::AllLinear) | None => None,
+        spec.rank = plan.rank;
+        spec.alpha = plan.alpha;
+        spec.dropout = plan.dropout;
+        spec.rslora = plan.rslora;
+        spec.target_modules = match &plan.target_modules {
+            TargetModules::Named(names) => Some(names.clone()),
+            TargetModules::AllLinear => None,
         };
         spec
+    }
+}
+
+impl From<&Sampling> for runtime::Sampling {
+    fn from(plan: &Sampling) -> Self {
+        Self {
+            temperature: plan.temperature,
+            top_k: plan.top_k,
+            top_p: plan.top_p,
+            min_p: plan.min_p,
+            repetition_penalty: plan.repetition_penalty,
+            max_tokens: plan.max_tokens,
+            stop: plan.stop.clone(),
+            stop_ids: plan.stop_ids.clone(),
+        }
     }
 }
 

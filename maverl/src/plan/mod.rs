@@ -1,20 +1,20 @@
 //! The plan: what a configuration means for the declared team. A pure value; nothing is loaded to make it.
 
 mod activations;
+mod adapter;
 mod critic;
 mod engine;
-mod instance;
 mod overlong;
-mod settled;
 mod summary;
 pub(crate) mod weights;
 
+pub use crate::config::{
+    AdaptiveKlPlan, AlgorithmPlan, Chosen, CriticPlan, DeclaredPlan, HappoPlan, InfluencePlan,
+    Instance, LossPlan, OptimPlan, PreferencePlan, Sampling,
+};
 pub use crate::model::{LoraConfig, ModelSource};
-pub use crate::runtime::Sampling;
 pub use activations::{activation_bytes, packed_bytes};
-pub use critic::CriticPlan;
 pub(crate) use critic::host;
-pub use instance::{Chosen, DeclaredPlan, Instance};
 pub use overlong::Overlong;
 pub use summary::{
     PlanSummary, PolicySummary, SeatSummary, StepSummary, WorkerSummary, json, table,
@@ -28,9 +28,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::config::{
-    Aggregation, Baseline, CheckpointConfig, Config, Correction, Dtype, EndpointConfig, EvalConfig,
-    FutureRewards, GroupBy, HappoFactor, Kl, KlIn, PairLoss, Preset, Ratio, RolloutConfig,
-    RuntimeConfig, Schedule, Shaping, Singleton, Surrogate, TaskConfig, TrainOn, UpdateOrder,
+    CheckpointConfig, Config, Dtype, EndpointConfig, EvalConfig, RolloutConfig, RuntimeConfig,
+    TaskConfig,
 };
 use crate::trajectory::Seat;
 
@@ -147,45 +146,6 @@ pub struct EndpointPlan {
     pub options: Value,
 }
 
-/// Per-row coefficients with every value settled.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct LossPlan {
-    /// Surrogate loss of a token.
-    pub surrogate: Surrogate,
-    /// Unit of the importance ratio.
-    pub ratio: Ratio,
-    /// Steepness of SAPO's gate for positive and negative advantages.
-    pub gate: (f64, f64),
-    /// Lower clip of the ratio: 1 - this.
-    pub clip_low: f32,
-    /// Upper clip of the ratio: 1 + this.
-    pub clip_high: f32,
-    /// Bound of the surrogate for negative advantages.
-    pub clip_dual: f32,
-    /// Coefficient of the KL to the reference.
-    pub kl_coef: f32,
-    /// Its estimator.
-    pub kl: Kl,
-    /// The KL of a token is weighted by its ratio.
-    pub kl_corrected: bool,
-    /// Where the KL counts.
-    pub kl_in: KlIn,
-    /// Correction of differences between the log-probs of sampler and trainer.
-    pub correction: Correction,
-    /// Largest ratio of the trainer's to the sampler's probability, and one over the smallest.
-    pub correction_cap: f64,
-    /// Coefficient of the pull towards the policy that sampled.
-    pub drift_coef: f32,
-    /// Coefficient of the entropy bonus.
-    pub entropy_coef: f32,
-    /// Subtracted from the reward of a turn whose reply is malformed or truncated.
-    pub invalid_reply_penalty: f64,
-    /// Share of `max_tokens`, at the end, in which a reply loses reward with its length.
-    pub overlong_buffer: f64,
-    /// Penalty of a reply of `max_tokens`.
-    pub overlong_penalty: f64,
-}
-
 /// Weights, a base's own or an adapter on it, and how they are updated.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PolicyPlan {
@@ -222,25 +182,6 @@ pub struct AdapterPlan {
     pub parameters: u64,
 }
 
-/// The optimizer with every value settled.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct OptimPlan {
-    /// AdamW step size.
-    pub lr: f64,
-    /// Decay rates of the moments.
-    pub betas: (f64, f64),
-    /// Added to the denominator.
-    pub eps: f64,
-    /// Decoupled weight decay.
-    pub weight_decay: f64,
-    /// Global gradient norm is clipped to this.
-    pub grad_clip: f64,
-    /// Schedule of the step size.
-    pub schedule: Schedule,
-    /// Steps over which it rises from 0.
-    pub warmup_steps: u64,
-}
-
 /// A worker group: one thread that owns one base model.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WorkerPlan {
@@ -258,119 +199,4 @@ pub struct WorkerPlan {
     pub packed_bytes: u64,
     /// Further variables of its chat template.
     pub chat_template_kwargs: Map<String, Value>,
-}
-
-/// The algorithm, with every part resolved.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct AlgorithmPlan {
-    /// The preset it started from.
-    pub preset: Preset,
-    /// Baseline of a reward.
-    pub baseline: Baseline,
-    /// Which rows are compared with each other.
-    pub group_by: GroupBy,
-    /// Which rows the deviation is taken over.
-    pub deviation_by: GroupBy,
-    /// Divide by the group's standard deviation.
-    pub normalize_std: bool,
-    /// Added to the standard deviation.
-    pub advantage_eps: f64,
-    /// The advantage of a group of one.
-    pub singleton: Singleton,
-    /// Momentum of the moving average.
-    pub baseline_momentum: f64,
-    /// Shaping of a turn's reward by the rewards of earlier rounds.
-    pub shaping: Shaping,
-    /// Weight of the shaping.
-    pub shaping_weight: f64,
-    /// The advantages of a step's tokens are given mean 0 and deviation 1.
-    pub whiten: bool,
-    /// Weight of advantages among turns that were given the same prompt.
-    pub anchor_weight: f64,
-    /// Similarity of prompts that are compared; 1 is equal.
-    pub anchor_similarity: f64,
-    /// Of later rewards, per turn, where turns with the same prompt are compared.
-    pub discount: f64,
-    /// Times that tasks whose episodes all earned the same are replaced by others.
-    pub resample: u32,
-    /// Aggregation of token losses.
-    pub aggregation: Aggregation,
-    /// Optimizer steps a batch is split into, per epoch.
-    pub minibatches: usize,
-    /// Passes over a batch.
-    pub epochs: usize,
-    /// Mean KL to the policy that sampled beyond which no further epoch begins; 0 is never.
-    pub early_stop_kl: f64,
-    /// Where values come from; without, advantages are among episodes.
-    pub critic: Option<CriticPlan>,
-    /// Whose policy is updated when.
-    pub update_order: UpdateOrder,
-    /// Weights of the advantages of policies that are updated one after the other.
-    pub happo: HappoPlan,
-    /// Whose later rewards a turn is worth too.
-    pub future_rewards: FutureRewards,
-    /// Of later rewards, per round.
-    pub future_discount: f64,
-    /// Rewards for the effect of agents on each other.
-    pub influence: InfluencePlan,
-    /// Controller of `kl_coef`.
-    pub adaptive_kl: AdaptiveKlPlan,
-    /// Steps after which two agents exchange their policies; 0 is never.
-    pub swap_every: u64,
-    /// Steps for which one policy learns alone before the next does; 0: all learn in each.
-    pub train_cycle: u64,
-    /// Tokens of a conversation that supervised training trains on.
-    pub train_on: TrainOn,
-    /// Weight of an observation beside a reply.
-    pub observation_weight: f64,
-    /// Loss of a pair of replies.
-    pub preference: PreferencePlan,
-    /// Estimator and surrogate that are declared with attributes.
-    pub declared: DeclaredPlan,
-    /// Flat steps in a row after which the run stops.
-    pub max_flat_steps: u64,
-}
-
-/// Weights of the advantages of policies that are updated one after the other, resolved.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct HappoPlan {
-    /// Factor of an advantage from the policies that were updated before.
-    pub factor: HappoFactor,
-    /// Largest distance of a clipped factor from 1.
-    pub clip: f64,
-}
-
-/// Rewards for the effect of agents on each other, resolved.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub struct InfluencePlan {
-    /// Reward for following the others.
-    pub follow: f64,
-    /// Reward for resisting the others.
-    pub resist: f64,
-    /// Reward for provoking the others.
-    pub provoke: f64,
-    /// Reward for persuading the others.
-    pub persuade: f64,
-}
-
-/// Controller of `kl_coef`, resolved.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct AdaptiveKlPlan {
-    /// KL to the reference policy that `kl_coef` is adapted to; 0 keeps `kl_coef` constant.
-    pub target: f64,
-    /// Rows over which `kl_coef` may change by 20 %.
-    pub horizon: f64,
-}
-
-/// Loss of a pair of replies, resolved.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct PreferencePlan {
-    /// The loss of a pair.
-    pub loss: PairLoss,
-    /// Strength of the KL constraint to the reference: less is weaker.
-    pub beta: f64,
-    /// Share of pairs taken to be the wrong way round.
-    pub label_smoothing: f64,
-    /// Compare with nothing instead of the starting weights.
-    pub reference_free: bool,
 }

@@ -33,7 +33,7 @@ impl Entry {
         place: SourceLocation,
     ) -> Self {
         Self::Advantage(AdvantageEntry {
-            declaration: Declaration { name, summary, place, defaults: A::defaults },
+            declaration: Declaration::of::<A>(name, summary, place),
             build: |settings| Ok(Arc::new(A::build(settings)?)),
         })
     }
@@ -45,7 +45,7 @@ impl Entry {
         place: SourceLocation,
     ) -> Self {
         Self::Surrogate(SurrogateEntry {
-            declaration: Declaration { name, summary, place, defaults: S::defaults },
+            declaration: Declaration::of::<S>(name, summary, place),
             build: |settings| Ok(Arc::new(S::build(settings)?)),
         })
     }

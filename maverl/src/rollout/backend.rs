@@ -7,9 +7,8 @@ use futures::future::BoxFuture;
 
 use crate::config::Overflow;
 use crate::orchestra::{Ask, ChatBackend, Conversation, Response};
-use crate::plan::Sampling;
 use crate::rollout::prompt::{Next, Room, next_prompt};
-use crate::runtime::{Completion, Policy, Request, RuntimeError};
+use crate::runtime::{Completion, Policy, Request, RuntimeError, Sampling};
 use crate::trajectory::{Fault, FaultKind, Finish, Tokens};
 
 /// A policy that generates the replies of a seat. Token in, token out: a conversation is only appended to, and sampled

@@ -297,7 +297,11 @@ fn model_voice(
 ) -> Arc<dyn ChatBackend> {
     let mut sampling = seat.sampling.clone();
     sampling.temperature = temperature;
-    Arc::new(ModelBackend::new(policies[seat.policy].clone(), sampling, plan.rollout.overflow))
+    Arc::new(ModelBackend::new(
+        policies[seat.policy].clone(),
+        (&sampling).into(),
+        plan.rollout.overflow,
+    ))
 }
 
 fn penalties(plan: &Plan) -> BTreeMap<Seat, f64> {

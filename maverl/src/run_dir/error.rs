@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::manifest::{Difference, FORMAT};
-use super::origin::MAY_CHANGE;
+use crate::config::tables::changeable;
 use crate::metrics::NotFinite;
 
 /// Error of writing, reading or verifying a run directory or a file in it. Every message names the file.
@@ -65,8 +65,8 @@ pub enum RunDirError {
     },
     /// `--resume` was given other settings than the run started with.
     #[error(
-        "`{}` was made with something else; a run that goes on may change {MAY_CHANGE}:\n  {}",
-        path.display(), differences.join("\n  ")
+        "`{}` was made with something else; a resumed run may change {}, and nothing else:\n  {}",
+        path.display(), changeable().join(", "), differences.join("\n  ")
     )]
     Changed {
         /// The run directory.

@@ -8,36 +8,8 @@ use toml_edit::DocumentMut;
 use super::disk::{name, parent};
 use super::{RESOLVED, RunDirError};
 use crate::config::Config;
+use crate::config::tables::may_change;
 use crate::run_dir::Provenance;
-
-/// Description for users of the settings that may change.
-pub(super) const MAY_CHANGE: &str = "`steps`, `base`, `eval`, `checkpoint`, `algorithm.max_flat_steps`, `rollout.max_episodes`, \
-     `rollout.max_unscored`, `models.*.gradient_checkpointing`, `runtime` but for its `micro_batch_tokens`, and how \
-     endpoints are reached";
-
-/// Keys that no trained weight depends on. A `*` matches any name.
-const FREE: [&str; 20] = [
-    "steps",
-    "base",
-    "eval",
-    "checkpoint",
-    "algorithm.max_flat_steps",
-    "rollout.max_episodes",
-    "rollout.max_unscored",
-    "models.*.gradient_checkpointing",
-    "runtime.threads",
-    "runtime.max_requests",
-    "runtime.prefill_tokens",
-    "runtime.kv_mib",
-    "runtime.prefix_cache",
-    "endpoints.*.url",
-    "endpoints.*.key_env",
-    "endpoints.*.timeout_s",
-    "endpoints.*.retries",
-    "endpoints.*.max_requests",
-    "endpoints.*.prompt_price",
-    "endpoints.*.completion_price",
-];
 
 /// Prefix of the names of held-out data in [`Provenance::data`].
 pub(crate) const HELD_OUT: &str = "held out ";
@@ -67,7 +39,7 @@ impl Origin {
         let (then, later) = (value(&self.config)?, value(&now.config)?);
         let mut differences = Vec::new();
         compare(&mut Vec::new(), Some(&then), Some(&later), &mut differences);
-        differences.retain(|(key, _)| !is_free(key));
+        differences.retain(|(key, _)| !may_change(key));
         let mut lines: Vec<String> = differences.into_iter().map(|(_, line)| line).collect();
         // Changed evaluations use other tasks. Unchanged evaluations must use the same tasks.
         let evaluates_otherwise = self.config.eval != now.config.eval;
@@ -94,15 +66,6 @@ impl Origin {
         let config = Config { base: Some(base.to_owned()), ..self.config.clone() };
         Ok(Self { given, config, ..self.clone() })
     }
-}
-
-/// Returns true if a key, or a table that contains it, is free.
-fn is_free(key: &[String]) -> bool {
-    FREE.iter().any(|free| {
-        let parts: Vec<&str> = free.split('.').collect();
-        let fits = |(part, found): (&&str, &String)| *part == "*" || part == found;
-        parts.len() <= key.len() && parts.iter().zip(key).all(fits)
-    })
 }
 
 /// Adds a line with the key for each leaf at which two configurations differ.

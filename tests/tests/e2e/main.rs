@@ -15,6 +15,7 @@ mod learners;
 mod models;
 mod numbers;
 mod resolved;
+mod schema;
 mod sharing;
 mod streaming;
 mod xquad;

@@ -10,6 +10,7 @@ use maverl::registry::Registry;
 use maverl::run_dir::{Origin, Provenance, RunDir};
 use maverl::{Purpose, Sources, check};
 use maverl_tests::lab::Lab;
+use maverl_tests::schema::Validator;
 use orchestras as _;
 
 use crate::lab;
@@ -127,7 +128,7 @@ const AGENT: &[(&str, &[&str])] = &[
 ];
 
 /// Returns the configurations of the examples.
-fn shipped() -> Vec<PathBuf> {
+pub(crate) fn shipped() -> Vec<PathBuf> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
     let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     let is_run = |path: &PathBuf| {
@@ -150,8 +151,12 @@ fn planned(sources: &Sources, registry: &Registry) -> Result<Plan, String> {
         .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
 }
 
-/// Panics unless both files of a run directory give the plan of the sources; returns false if the sources are rejected.
-fn means_the_same(sources: &Sources, registry: &Registry, dir: &Path) -> bool {
+/// Panics unless both files of a run directory are valid by the schema and give the plan of the sources; returns false if the sources are rejected.
+fn means_the_same(
+    sources: &Sources,
+    (registry, schema): (&Registry, &Validator),
+    dir: &Path,
+) -> bool {
     let Ok(plan) = planned(sources, registry) else { return false };
     let provenance = Provenance {
         version: "0".into(),
@@ -168,6 +173,7 @@ fn means_the_same(sources: &Sources, registry: &Registry, dir: &Path) -> bool {
         let text = fs::read_to_string(dir.join(file)).unwrap();
         let here =
             Sources { file: Some(maverl::check::File::Path(dir.join(file))), ..Default::default() };
+        schema.accepts(&text);
         let again = planned(&here, registry).unwrap_or_else(|problems| {
             panic!("{file} is refused: {problems}\n{text}\nof {:?}", sources.set)
         });
@@ -193,22 +199,25 @@ fn library() -> (Lab, PathBuf) {
 fn every_shipped_configuration_means_the_same_from_its_run_directory() {
     let (lab, base) = library();
     let registry = Registry::collect().unwrap();
+    let schema = Validator::new(maverl::check::schema(&registry));
+    let linked = (&registry, &schema);
     for path in shipped() {
         let text = fs::read_to_string(&path).unwrap();
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         let sources = Sources::default().text(format!("{name}.toml"), text, &base);
-        let accepted = means_the_same(&sources, &registry, &lab.path(&format!("runs/{name}")));
+        let accepted = means_the_same(&sources, linked, &lab.path(&format!("runs/{name}")));
         assert!(accepted || name == "code", "{name} is refused");
     }
     let own = fs::read_to_string(lab.path("run.toml")).unwrap();
     let sources = Sources::default().text("run.toml", own, &base);
-    assert!(means_the_same(&sources, &registry, &lab.path("deep/er/run")));
+    assert!(means_the_same(&sources, linked, &lab.path("deep/er/run")));
 }
 
 #[test]
 fn made_configurations_mean_the_same_from_their_run_directories() {
     let (lab, base) = library();
     let registry = Registry::collect().unwrap();
+    let schema = Validator::new(maverl::check::schema(&registry));
     let texts: Vec<String> = shipped()
         .iter()
         .filter(|path| !path.ends_with("code.toml"))
@@ -249,7 +258,7 @@ fn made_configurations_mean_the_same_from_their_run_directories() {
         }
         tried += 1;
         let dir = lab.path(&format!("runs/{tried}"));
-        if means_the_same(&sources, &registry, &dir) {
+        if means_the_same(&sources, (&registry, &schema), &dir) {
             accepted += 1;
             outside += usize::from(with_endpoint);
             fs::remove_dir_all(dir).unwrap();

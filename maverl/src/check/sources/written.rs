@@ -6,7 +6,7 @@ use super::{Content, Layers, Sources};
 
 impl Sources {
     /// Returns the file with the environment and `--set` merged into it, an equivalent configuration by itself.
-    /// Comments and order are kept, and the merged values are listed at the top. `None` if a source cannot be read,
+    /// Comments and order are kept (of a file in YAML, the order), and the merged values are listed at the top. `None` if a source cannot be read,
     /// which [`crate::check()`] reports.
     pub fn written(&self) -> Option<String> {
         let (Layers { layers, .. }, unreadable) = Layers::read(self);
@@ -18,6 +18,7 @@ impl Sources {
         for layer in &layers {
             match &layer.content {
                 Content::File(_) => document = layer.text.parse().ok()?,
+                Content::Yaml(node) => document = node.document(),
                 Content::Assignment { path, value, .. } => {
                     set(document.as_table_mut(), path, value_of(&layer.text[value.clone()]));
                     let text = layer.text.replace('\n', "\n#     ");

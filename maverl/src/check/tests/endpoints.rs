@@ -46,7 +46,10 @@ fn an_endpoint_that_cannot_speak_is_reported() {
     let nowhere = "url = \"http://a\"\nmodel = \"m\"\nkey_env = \"MAVERL_NO_SUCH_KEY\"";
     says(&who(nowhere), &["the environment variable `MAVERL_NO_SUCH_KEY` is not set, or empty"]);
     let price = "url = \"http://a\"\nmodel = \"m\"\nprompt_price = -1";
-    says(&who(price), &["`endpoints.expert.prompt_price` is -1; expected 0 or more"]);
+    says(
+        &who(price),
+        &["`endpoints.expert.prompt_price` is -1; expected a number from 0 to 1000000000"],
+    );
     says(
         &who("url = \"http://a\"\nmodel = \"m\"\ntimeout_s = 0"),
         &["`endpoints.expert.timeout_s` is 0; expected a number above 0"],

@@ -324,7 +324,7 @@ threads = 1025
  18 | temperature = -0.5
     :               ^^^^
     `----
-  x `runtime.threads` is 1025; expected a whole number from 0 (one per core) to 1024
+  x `runtime.threads` is 1025; expected a whole number from 0 to 1024
     ,-[run.toml:20:11]
  20 | threads = 1025
     :           ^^^^

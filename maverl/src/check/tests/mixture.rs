@@ -54,7 +54,7 @@ fn what_is_wrong_with_a_world_is_told_where_it_stands() {
     says(
         &TWO.replace("weight = 2", "weight = 0"),
         &all,
-        &["`task.mixture.quiz.weight` is 0; expected a number above 0"],
+        &["`task.mixture.quiz.weight` is 0; expected a finite number above 0"],
     );
     says(
         &TWO.replace("builtin:arithmetic", "nowhere.jsonl"),

@@ -1,12 +1,12 @@
 //! Explanations of keys and tables of a configuration, from the text of `docs/src/config.md`.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::super::{Failure, usage};
-use crate::check::{alias, range_of, type_of};
+use crate::check::{alias, type_of};
+use crate::config::Preset;
 use crate::config::reference::{self, Entry, Item};
-use crate::config::{ComponentConfig, CriticConfig, EndpointConfig, Preset, RewardConfig};
-use crate::plan::{AdapterPlan, CriticPlan};
+use crate::config::tables::{self, TABLES};
 use crate::registry::{Declaration, Registry};
 use crate::table::{Table, paragraphs};
 
@@ -42,7 +42,7 @@ const LEVELS: [(&str, &str); 4] = [
     ("row", "every agent and every seat may have its own"),
     ("policy", "one for all agents that share weights"),
     ("step", "one for the run, as a step is made of the episodes of all agents"),
-    ("run", "one for the run"),
+    ("run", "one for the run; no weight depends on it, and it may change when the run is resumed"),
 ];
 
 /// Lists every table with its purpose.
@@ -128,21 +128,11 @@ fn default(item: &Item, entry: &Entry) -> String {
     if item.path.first().is_some_and(|table| table == "agents") {
         return "as for the model or the run".to_owned();
     }
-    let tables = optional_tables();
-    let found = item.path.iter().try_fold(&tables, |table, key| table.get(key));
-    found.filter(|value| !value.is_null()).map_or_else(|| "none".to_owned(), Value::to_string)
-}
-
-/// Returns the defaults of optional tables.
-fn optional_tables() -> Value {
-    let critic = CriticPlan::from(&CriticConfig::default());
-    json!({
-        "task": { "mixture": { "NAME": ComponentConfig::default() } },
-        "models": { "NAME": { "lora": AdapterPlan::defaults() } },
-        "endpoints": { "NAME": EndpointConfig::default() },
-        "algorithm": { "critic": CriticConfig::from(&critic) },
-        "rewards": { "NAME": RewardConfig::default() },
-    })
+    let found = item.path.split_last().and_then(|(name, place)| {
+        let table = TABLES.iter().find(|table| table.place() == place)?;
+        (table.defaults)().get(name).filter(|value| !value.is_null()).map(Value::to_string)
+    });
+    found.unwrap_or_else(|| "none".to_owned())
 }
 
 /// Explains one key.
@@ -179,10 +169,8 @@ fn kind(item: &Item) -> String {
     let free = path.iter().any(|part| part == "chat_template_kwargs");
     let kind = type_of(&path).filter(|_| !free);
     let kind = kind.unwrap_or_else(|| "any value of TOML".to_owned());
-    match range_of(&path.join(".")) {
-        Some(range) if kind.contains("number") => range,
-        _ => kind,
-    }
+    let range = tables::key(&item.path).and_then(|key| key.range).map(|range| range.words(false));
+    range.filter(|_| kind.contains("number") && !kind.contains("list")).unwrap_or(kind)
 }
 
 /// Lists the ways to set the key without a file.

@@ -1,0 +1,60 @@
+//! `#[derive(Settings)]`.
+
+mod expand;
+mod parse;
+
+use proc_macro2::TokenStream;
+
+pub(crate) fn settings(item: TokenStream) -> TokenStream {
+    let expanded = syn::parse2(item)
+        .and_then(|item| parse::Settings::parse(&item).map(|settings| settings.expand()));
+    expanded.unwrap_or_else(|error| error.to_compile_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use quote::quote;
+
+    use super::settings;
+
+    #[test]
+    fn a_mistake_is_told_with_what_to_write_instead() {
+        let wrong = settings(quote!(
+            #[settings(level = "runs", partail = "C")]
+            struct Clip {
+                #[setting(default = 0.2, range = 5)]
+                low: f64,
+                /// Upper clip.
+                #[setting(rang = 0.0..)]
+                high: f64,
+            }
+        ))
+        .to_string();
+        for part in [
+            "there is no level `runs`; write \\\"row\\\", \\\"policy\\\", \\\"step\\\" or \\\"run\\\"",
+            "unknown argument `partail`",
+            "a range is `0.0..=1.0`",
+            "the key `low` has no documentation",
+            "unknown argument `rang`",
+        ] {
+            assert!(wrong.contains(part), "{part} is missing in {wrong}");
+        }
+        let tuple = settings(quote!(
+            struct Clip(f64);
+        ))
+        .to_string();
+        assert!(tuple.contains("write `struct Clip { key: f64 }`"), "{tuple}");
+    }
+
+    #[test]
+    fn a_default_of_zero_is_refused_where_the_type_has_no_zero() {
+        let zero = quote!(
+            struct Counts {
+                /// Requests at once.
+                #[setting(default = 0)]
+                requests: NonZeroUsize,
+            }
+        );
+        assert!(settings(zero).to_string().contains("the type has no such number"));
+    }
+}

@@ -1,0 +1,135 @@
+//! JSON Schema (draft 2020-12) of a configuration: types and descriptions from schemars, defaults, ranges and levels from
+//! declared settings.
+
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+
+use super::Config;
+use super::tables::TABLES;
+use crate::settings::{Bound, Key, Range};
+
+/// The schema of a configuration, whatever is linked.
+pub(crate) fn schema() -> Value {
+    let generator = SchemaSettings::draft2020_12().into_generator();
+    let mut schema = generator.into_root_schema_for::<Config>().to_value();
+    tidy(&mut schema);
+    for table in &TABLES {
+        let defaults = (table.defaults)();
+        for key in table.keys {
+            let place = format!("{}/properties/{}", definition(table.name), key.name);
+            if let Some(Value::Object(property)) = schema.pointer_mut(&place) {
+                annotate(property, key, defaults.get(key.name));
+            }
+        }
+    }
+    schema
+}
+
+/// Place of a table's definition in the schema.
+pub(crate) fn definition(name: &str) -> String {
+    if name == "Config" { String::new() } else { format!("/$defs/{name}") }
+}
+
+/// Adds what a key's declaration says beside its type.
+fn annotate(property: &mut Map<String, Value>, key: &Key, default: Option<&Value>) {
+    property.insert("description".to_owned(), format!("{} Level: {}.", key.doc, key.level).into());
+    if key.table {
+        property.remove("default");
+        return;
+    }
+    if let Some(default) = default.filter(|default| !default.is_null()) {
+        property.insert("default".to_owned(), default.clone());
+    }
+    let Some(range) = key.range else { return };
+    match property.get_mut("prefixItems").and_then(Value::as_array_mut) {
+        Some(items) => items.iter_mut().filter_map(Value::as_object_mut).for_each(|item| {
+            limit(item, range);
+        }),
+        None => limit(property, range),
+    }
+}
+
+/// Adds the ends of a range.
+pub(crate) fn limit(number: &mut Map<String, Value>, range: Range) {
+    let value = |b: Bound| if range.whole { json!(b.value as u64) } else { json!(b.value) };
+    if let Some(from) = range.from {
+        let name = if from.included { "minimum" } else { "exclusiveMinimum" };
+        number.insert(name.to_owned(), value(from));
+    }
+    if let Some(to) = range.to {
+        let name = if to.included { "maximum" } else { "exclusiveMaximum" };
+        number.insert(name.to_owned(), value(to));
+    }
+}
+
+/// Removes `null`, which TOML does not have, and the widths of Rust's numbers.
+fn tidy(schema: &mut Value) {
+    match schema {
+        Value::Object(object) => {
+            object.retain(|key, value| {
+                let width = key == "format" && value.is_string();
+                !(width || key == "default" && value.is_null())
+            });
+            if let Some(Value::Array(types)) = object.get("type").cloned() {
+                let mut types = types.into_iter().filter(|name| name != "null");
+                if let Some(only) = types.next() {
+                    object.insert("type".to_owned(), only);
+                }
+            }
+            if let Some(Value::Array(any)) = object.get("anyOf").cloned() {
+                let null = json!({ "type": "null" });
+                let others: Vec<Value> = any.into_iter().filter(|one| *one != null).collect();
+                match others.as_slice() {
+                    [Value::Object(only)] => {
+                        object.remove("anyOf");
+                        for (key, value) in only {
+                            object.entry(key).or_insert_with(|| value.clone());
+                        }
+                    }
+                    _ => drop(object.insert("anyOf".to_owned(), others.into())),
+                }
+            }
+            object.values_mut().for_each(tidy);
+        }
+        Value::Array(values) => values.iter_mut().for_each(tidy),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_has_its_type_default_range_and_description() {
+        let schema = schema();
+        let at = |place: &str| schema.pointer(place).cloned().unwrap_or_default();
+        let clip = at("/$defs/LossConfig/properties/clip_low");
+        let expected = json!({
+            "description": "Lower clip of the ratio: 1 - this. Level: row.",
+            "type": "number",
+            "default": 0.2,
+            "exclusiveMinimum": 0.0,
+            "maximum": 1.0,
+        });
+        assert_eq!(clip, expected);
+        assert_eq!(at("/$defs/AlgorithmConfig/properties/name/default"), "drmas");
+        assert_eq!(at("/$defs/LoraConfig/properties/rank/maximum"), 65536);
+        assert_eq!(at("/properties/steps/default"), 100);
+        assert_eq!(at("/$defs/LossConfig/additionalProperties"), false);
+        assert_eq!(at("/$schema"), "https://json-schema.org/draft/2020-12/schema");
+        assert!(!schema.to_string().contains("null"), "TOML has no null");
+    }
+
+    #[test]
+    fn every_declared_key_is_in_the_schema() {
+        let schema = schema();
+        for table in &TABLES {
+            let place = definition(table.name) + "/properties";
+            let properties = schema.pointer(&place).cloned().unwrap_or_default();
+            for key in table.keys {
+                assert!(properties[key.name]["description"].is_string(), "{}", key.name);
+            }
+        }
+    }
+}

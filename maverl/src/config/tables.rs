@@ -1,0 +1,157 @@
+//! Every table of declared settings: its place in a configuration, its keys, their levels.
+
+use serde_json::Value;
+
+use super::reference::{described, generic, parts};
+use super::{
+    AdaptiveKlConfig, AgentConfig, AlgorithmConfig, CheckpointConfig, ComponentConfig, Config,
+    CriticConfig, EndpointConfig, EvalConfig, HappoConfig, InfluenceConfig, LoraConfig, LossConfig,
+    ModelConfig, OptimConfig, PreferenceConfig, RewardConfig, RolloutConfig, RuntimeConfig,
+    SamplingConfig, TaskConfig,
+};
+use crate::settings::{Key, Table};
+
+/// Largest number of requests, passes, minibatches, and tasks of a step.
+pub(crate) const MANY: u64 = 1 << 20;
+/// Largest size of a group.
+pub(crate) const GROUP: u64 = 1 << 16;
+/// Largest number of tokens of a reply.
+pub(crate) const REPLY: u64 = 1 << 24;
+/// Largest number of tokens of a batch, and of MiB.
+pub(crate) const LARGE: u64 = 1 << 30;
+/// Largest number of hidden units of a mixing network.
+pub(crate) const WIDTH: u64 = 1 << 12;
+
+/// A table of declared settings.
+#[derive(Clone, Copy)]
+pub(crate) struct Declared {
+    /// Its header in the reference, without brackets; empty for keys before any table.
+    pub(crate) header: &'static str,
+    /// Its name in messages.
+    pub(crate) title: &'static str,
+    /// Name of its definition in the schema.
+    pub(crate) name: &'static str,
+    /// Its keys.
+    pub(crate) keys: &'static [Key],
+    /// Its defaults, an object.
+    pub(crate) defaults: fn() -> Value,
+}
+
+impl Declared {
+    const fn of<T: Table>(header: &'static str, title: &'static str) -> Self {
+        Self { header, title, name: T::NAME, keys: T::KEYS, defaults: T::defaults }
+    }
+
+    /// Its place in a configuration, with `NAME` for names that a user chooses.
+    pub(crate) fn place(&self) -> Vec<String> {
+        if self.header.is_empty() { Vec::new() } else { generic(&parts(self.header)) }
+    }
+}
+
+/// Every table of declared settings.
+pub(crate) static TABLES: [Declared; 21] = [
+    Declared::of::<Config>("", "the file itself (before any table)"),
+    Declared::of::<TaskConfig>("task", "`[task]`"),
+    Declared::of::<ComponentConfig>("task.mixture.quiz", "`[task.mixture.NAME]`"),
+    Declared::of::<SamplingConfig>("sampling", "`[sampling]` (or an agent's `sampling`)"),
+    Declared::of::<ModelConfig>("models.tiny", "`[models.NAME]`"),
+    Declared::of::<OptimConfig>("models.tiny.optim", "a model's (or agent's) `optim`"),
+    Declared::of::<LoraConfig>("models.tiny.lora", "a model's (or agent's) `lora`"),
+    Declared::of::<EndpointConfig>("endpoints.expert", "`[endpoints.NAME]`"),
+    Declared::of::<AgentConfig>("agents.\"search/verifier\"", "`[agents.\"team/role\"]`"),
+    Declared::of::<AlgorithmConfig>("algorithm", "`[algorithm]`"),
+    Declared::of::<LossConfig>("algorithm.loss", "`[algorithm.loss]` (or an agent's `loss`)"),
+    Declared::of::<AdaptiveKlConfig>("algorithm.adaptive_kl", "`[algorithm.adaptive_kl]`"),
+    Declared::of::<HappoConfig>("algorithm.happo", "`[algorithm.happo]`"),
+    Declared::of::<InfluenceConfig>("algorithm.influence", "`[algorithm.influence]`"),
+    Declared::of::<PreferenceConfig>("algorithm.preference", "`[algorithm.preference]`"),
+    Declared::of::<CriticConfig>("algorithm.critic", "`[algorithm.critic]`"),
+    Declared::of::<RewardConfig>("rewards.brevity", "`[rewards.NAME]`"),
+    Declared::of::<RolloutConfig>("rollout", "`[rollout]`"),
+    Declared::of::<EvalConfig>("eval", "`[eval]`"),
+    Declared::of::<CheckpointConfig>("checkpoint", "`[checkpoint]`"),
+    Declared::of::<RuntimeConfig>("runtime", "`[runtime]`"),
+];
+
+/// The declaration of a key, whatever its models, agents and so on are called.
+pub(crate) fn key(path: &[String]) -> Option<&'static Key> {
+    let path = described(path);
+    let (name, place) = path.split_last()?;
+    let table = TABLES.iter().find(|table| table.place() == place)?;
+    table.keys.iter().find(|key| key.name == name)
+}
+
+/// Returns true if a key may change when a run is resumed: its level is `run`.
+pub(crate) fn may_change(path: &[String]) -> bool {
+    key(path).is_some_and(|key| key.level == "run" && !key.table)
+}
+
+/// Names of the keys that may change when a run is resumed; of a table without others, the table's.
+pub(crate) fn changeable() -> Vec<String> {
+    let mut names = Vec::new();
+    for table in &TABLES {
+        let place = table.place();
+        let run: Vec<&Key> =
+            table.keys.iter().filter(|key| key.level == "run" && !key.table).collect();
+        let whole = run.len() == table.keys.len();
+        match whole {
+            true => names.push(name(&place)),
+            false => names.extend(
+                run.iter().map(|key| name(&[place.as_slice(), &[key.name.to_owned()]].concat())),
+            ),
+        }
+    }
+    names
+}
+
+/// A place as a key is written, with `*` for names that a user chooses.
+fn name(place: &[String]) -> String {
+    let parts = place.iter().map(|part| if part == "NAME" { "*" } else { part });
+    format!("`{}`", parts.collect::<Vec<_>>().join("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_level_run_may_change_and_no_others() {
+        for name in [
+            "steps",
+            "eval.temperature",
+            "checkpoint.every",
+            "rollout.max_unscored",
+            "algorithm.max_flat_steps",
+            "models.small.gradient_checkpointing",
+            "endpoints.expert.url",
+            "runtime.threads",
+        ] {
+            assert!(may_change(&parts(name)), "{name}");
+        }
+        for name in [
+            "seed",
+            "task",
+            "task.data",
+            "rollout.timeout_s",
+            "runtime.micro_batch_tokens",
+            "runtime",
+            "endpoints.expert",
+            "endpoints.expert.model",
+            "models.small.optim.lr",
+            "agents.\"a/b\".sampling.temperature",
+            "agents.\"a/b\".options.threads",
+            "algorithm.loss.clip_low",
+            "algorithm.critic.optim.lr",
+            "nothing",
+        ] {
+            assert!(!may_change(&parts(name)), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_page_about_resuming_names_every_key_that_may_change() {
+        let page = include_str!("../../../docs/src/resume.md").replace("\n  ", " ");
+        let list = changeable().join(", ");
+        assert!(page.contains(&list), "docs/src/resume.md has another list than: {list}");
+    }
+}
