@@ -9,6 +9,7 @@ use crate::check::{Diagnostic, Purpose, Sources, check, render_within, survey};
 use crate::plan::{self, Plan};
 use crate::registry::Registry;
 use crate::table::paragraphs;
+use crate::train::tell;
 
 /// `maverl check`: prints the plan with its warnings. With JSON, problems are printed too.
 pub(super) fn command(
@@ -50,7 +51,7 @@ pub(super) fn planned(
 ) -> Result<Plan, Failure> {
     let plan = checked(sources, registry, purpose)?;
     for warning in &plan.warnings {
-        eprintln!("warning: {warning}");
+        tell(format_args!("warning: {warning}"));
     }
     Ok(plan)
 }

@@ -25,6 +25,7 @@ mod unscored;
 
 pub use error::TrainError;
 pub use interrupt::Interrupt;
+pub(crate) use progress::tell;
 pub use progress::{Progress, Silent, StepLine, silent, stderr};
 pub use replay::{Recorded, replay};
 pub use summary::{Evaluation, Report, RunSummary, SplitScore};
