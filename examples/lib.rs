@@ -1,14 +1,12 @@
-//! Examples, each of one idea. A configuration runs with `maverl train examples/NAME.toml`, with `--quick` in seconds;
-//! a
-//! program with `cargo run --release --example NAME`.
+//! Examples, one idea each. `maverl train examples/NAME.toml` runs a configuration, with `--quick` in seconds;
+//! `cargo run --release --example NAME` runs a program.
 //!
-//! - `single`, `act`, `refine`, `vote`, `debate`, `chain`, `summary`, `mixture`, `manager`, `tree`, `self_play`,
-//!   `tools`,
-//!   `workflow`, `workflow_cycle`: each built-in orchestra, in a built-in environment.
-//! - `worlds.toml`: a mixture of two environments, easy tasks first.
+//! - `single`, `act`, `refine`, `vote`, `debate`, `chain`, `pair`, `summary`, `mixture`, `manager`, `tree`,
+//!   `self_play`, `tools`, `code`, `workflow`, `workflow_cycle`: the built-in orchestras, in built-in environments.
+//! - `two_environments`: a mixture of two environments, easy tasks first.
 //! - `search_orchestra`: three agents learn to search and answer, from the built-in model and questions.
 //! - `learners`: trains every preset for a minute, and reports the improvement of each.
-//! - `worlds`, the program: trains each of the configurations for a minute, and reports solved tasks before and after.
+//! - `environments`: trains each of the configurations for a minute, and reports solved tasks before and after.
 //! - `gradient_norms`: effect of unequal rewards on gradients with one baseline for all agents and with one for each.
 //! - `make_tiny`: generates `builtin:tiny`: tokenizer, random weights, supervised training on imperfect demonstrations.
 //! - `make_generalist`: generates `builtin:generalist`: `builtin:tiny` trained on replies of every example's team in its
@@ -46,9 +44,12 @@ mod book {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::collections::BTreeSet;
     use std::fs;
     use std::path::{Path, PathBuf};
 
+    use maverl::config::Preset;
+    use maverl::model::hf_config::HfConfig;
     use maverl::registry::Registry;
     use maverl::{Purpose, Sources, check};
     use orchestras as _; // brings `search/route` and its agents
@@ -73,6 +74,92 @@ mod tests {
         let script = fs::read_to_string(root.join("log_run.py")).unwrap();
         let page = fs::read_to_string(root.join("../docs/src/runs.md")).unwrap();
         assert!(page.contains(&format!("```python\n{script}```\n")));
+    }
+
+    /// Returns a page of the repository.
+    fn page(path: &str) -> String {
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)).unwrap()
+    }
+
+    /// Returns the row of the README's table with this title.
+    fn row(title: &str) -> String {
+        let readme = page("README.md");
+        let row = readme.lines().find(|line| line.starts_with(&format!("| **{title}** |")));
+        row.unwrap_or_else(|| panic!("the README has no row {title}")).to_owned()
+    }
+
+    /// Returns the code spans of the headings of a page.
+    fn headings(path: &str) -> BTreeSet<String> {
+        let text = page(path);
+        let headings = text.lines().filter(|line| line.starts_with("## "));
+        headings.flat_map(|line| line.split('`').skip(1).step_by(2)).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_readme_counts_and_names_presets() {
+        let row = row("Algorithms");
+        assert!(row.contains(&format!("| {} presets ", Preset::ALL.len())), "{row}");
+        let (_, named) = row.split_once("): ").unwrap();
+        let (named, _) = named.split_once(" and more").unwrap();
+        let presets = Preset::ALL.map(|preset| preset.name());
+        for name in named.split(", ") {
+            let name = name.to_lowercase().replace(". ", "");
+            assert!(presets.contains(&&*name), "{name} is no preset");
+        }
+    }
+
+    #[test]
+    fn the_readme_counts_orchestras_and_the_page_on_teams_has_each() {
+        let registry = Registry::collect().unwrap();
+        let (row, orchestras) = (row("Teams"), registry.orchestras.keys());
+        assert!(row.contains(&format!("| {} [orchestras]", orchestras.len())), "{row}");
+        let described: BTreeSet<String> =
+            headings("docs/src/teams.md").into_iter().filter(|name| name.contains('/')).collect();
+        assert_eq!(described, orchestras.map(ToString::to_string).collect());
+    }
+
+    #[test]
+    fn the_readme_names_every_environment() {
+        let registry = Registry::collect().unwrap();
+        let row = row("Environments");
+        let named: BTreeSet<&str> = row
+            .split("](docs/src/")
+            .filter_map(|part| part.rsplit_once('[').map(|(_, name)| name))
+            .filter(|name| *name != "your own")
+            .collect();
+        assert_eq!(named, registry.environments.keys().copied().collect());
+    }
+
+    #[test]
+    fn the_readme_and_the_introduction_name_every_family_of_models() {
+        let title = |family: &&str| match *family {
+            "llama" => "Llama 3".to_owned(),
+            family => format!("{}{}", family[..1].to_uppercase(), &family[1..]),
+        };
+        let families: BTreeSet<String> = HfConfig::FAMILIES.iter().map(title).collect();
+        for path in ["README.md", "docs/src/introduction.md"] {
+            let text = page(path);
+            let (_, rest) = text.split_once("of the families ").unwrap();
+            let list = rest.split([':', '.']).next().unwrap();
+            let list = list.split(", whole").next().unwrap().replace(" and ", ", ");
+            let named: BTreeSet<String> = list.split(", ").map(str::to_owned).collect();
+            assert_eq!(named, families, "{path}");
+        }
+    }
+
+    #[test]
+    fn every_example_is_in_the_list_of_examples() {
+        let text = page("examples/lib.rs");
+        let list: String = text.lines().filter(|line| line.starts_with("//!")).collect();
+        let files = fs::read_dir(env!("CARGO_MANIFEST_DIR")).unwrap();
+        for path in files.map(|file| file.unwrap().path()) {
+            let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+            let is_program = path.is_dir() && path.join("main.rs").exists();
+            let is_run = path.extension().is_some_and(|e| e == "toml") && name != "Cargo";
+            if is_program || is_run {
+                assert!(list.contains(&format!("`{name}`")), "{name} is missing");
+            }
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::check::Sources;
 use crate::registry::Registry;
 use crate::run_dir::{Missing, RunLocation};
-use crate::train::Options;
+use crate::train::{Options, tell};
 
 mod bench;
 mod blank;
@@ -47,9 +47,9 @@ use training::{carry_out, options};
 
 /// Trains teams of language-model agents with reinforcement learning.
 ///
-/// Begin with `maverl list`: it shows what is linked into this binary. A run is described by a TOML file, which `check`
-/// explains and `train` carries out; `eval`, `info` and `replay` look at the run directory it leaves. `inspect`,
-/// `generate`, `score` and `export` are for models by themselves.
+/// Begin with `maverl list`, which lists the declarations in this binary. A TOML file describes a run: `check` validates
+/// it, and `train` runs it. `eval`, `info` and `replay` read the run directory. `inspect`, `generate`, `score` and
+/// `export` work on single models.
 #[derive(Parser)]
 #[command(name = "maverl", version)]
 struct Cli {
@@ -59,112 +59,112 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Writes the crate of a new team, ready to run.
+    /// Create a crate for a new team, ready to run.
     New {
-        /// The directory and the crate to make, in snake_case; agents' names begin with it.
+        /// Name of the crate and its directory, in snake_case; agents' names begin with it.
         name: String,
-        /// A checkout of maverl for the new crate to depend on.
+        /// Checkout of maverl that the new crate depends on.
         ///
-        /// Without it, the checkout that this maverl was built from, or else the published version.
+        /// Default: the checkout that this binary was built from, or else the published version.
         #[arg(long, value_name = "DIR")]
         maverl: Option<PathBuf>,
     },
-    /// Lists what is linked in: agents, orchestras, environments and rewards, with their options.
+    /// List the linked agents, orchestras, environments and rewards, with their options.
     List,
-    /// Says what a name in a configuration stands for: a key, a table, the parts of an algorithm.
+    /// Explain a key or a table of the configuration, or a preset of `algorithm.name`.
     Explain(explain::ExplainArgs),
-    /// Prints the JSON Schema of a configuration, with which editors complete and check keys.
+    /// Print the JSON Schema of a configuration, with which editors complete and check keys.
     ///
     /// It has every key with its type, default, range and description, and the settings of the linked agents,
     /// orchestras, environments, estimators and surrogates. `#:schema ./maverl.schema.json` in the first line of a TOML file names it.
     Schema,
-    /// Says what a configuration means, or everything that is wrong with it.
+    /// Validate a configuration, and print its plan or all of its problems.
     ///
-    /// Shows who speaks through which model, and how many episodes, rows and bytes a step is. What `train` would refuse at
-    /// its start is reported at once, but for tensors of a model that do not fit its `config.json`. It reads the
-    /// configuration; of each model `config.json`, the tokenizer, the chat template and the headers of the weights (of one
-    /// on the hub only `config.json`, unless it is in the cache); of an adapter the configuration and the header; every task
-    /// of the splits that are used; and the corpus. It loads no weights, starts no environment and asks no retriever.
+    /// The plan has the model of each agent, and the episodes, rows and bytes of a step. Everything that `train` rejects
+    /// when it starts is reported, except tensors whose shapes differ from `config.json`. The command reads the
+    /// configuration; `config.json`, tokenizer, chat template and headers of the weights of each model (for models on the
+    /// hub that are not in the cache, only `config.json`); configuration and header of each adapter; all tasks of the
+    /// splits in use; and the corpus. It loads no weights, starts no environment and sends no request to a retriever.
     Check {
         #[command(flatten)]
         config: ConfigArgs,
-        /// Print the plan as JSON; of a configuration that is wrong, `{"problems": [..]}`.
+        /// Print the plan as JSON; for an invalid configuration, `{"problems": [..]}`.
         #[arg(long)]
         json: bool,
     },
-    /// Trains a team, and evaluates it before and after.
+    /// Train a team, and evaluate it before and after.
     ///
-    /// Ctrl-C stops after the step that is under way; `--resume` goes on with a run however it ended. With `--seeds` it trains
-    /// once with each seed, one after the other, and says what that came to.
+    /// Ctrl-C stops after the current step. `--resume` continues a run that was stopped or killed, or adds steps to a
+    /// complete one. `--seeds` trains once with each seed, one after the other, and prints a table of the results.
     Train(RunArgs),
-    /// Plays held-out tasks and says how many are solved: avg@k and pass@k, per data source.
+    /// Evaluate a team on held-out tasks: avg@k and pass@k, per data source.
     ///
-    /// With `--run` the weights are those of a checkpoint, with CONFIG (or without either) those training would start
-    /// from. How many tasks and episodes is `[eval]` in the configuration. With `--compare` the same questions are put to the
-    /// team before its training, to one agent with as many tokens, and to a vote of that agent.
+    /// With `--run`, the weights are those of a checkpoint; otherwise, those that training would start from. `[eval]` in
+    /// the configuration sets the number of tasks and of episodes. `--compare` evaluates the untrained team, a single
+    /// agent with as many tokens, and a vote of that agent on the same tasks.
     Eval(eval::EvalArgs),
-    /// Says what a run directory holds, what came of the run, and whether anything in it is not as the run left it.
+    /// Summarize a run directory, and verify that its files are unchanged.
     Info {
-        /// The run directory.
+        /// Run directory.
         #[arg(value_name = "RUN")]
         run: PathBuf,
-        /// Print it as JSON.
+        /// Print the summary as JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Lists the runs in a directory, a line each.
+    /// List the runs in a directory, one per line.
     Runs {
-        /// A directory of run directories.
+        /// Directory that contains run directories.
         #[arg(value_name = "DIR", default_value = "runs")]
         dir: PathBuf,
-        /// Print them as JSON.
+        /// Print the runs as JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Plays a training episode of a run again, and compares every turn to the bit.
+    /// Replay a training episode of a run, and compare every turn bit for bit.
     ///
-    /// The weights are those the episode was played with: a checkpoint's, and from there learned again from the stored
-    /// episodes of the steps between. Prints each turn; fails if any is not the same. Evaluations are stored, and not
-    /// replayed.
+    /// The episode runs with its original weights: those of the last checkpoint before it, updated with the stored
+    /// episodes of the steps in between. The command prints each turn, and fails if any differs. Episodes of evaluations
+    /// cannot be replayed.
     Replay {
-        /// The run directory.
+        /// Run directory.
         #[arg(value_name = "RUN")]
         run: PathBuf,
-        /// `STEP/TASK/INDEX`, for example `12/train-0001/3`. A step alone (`12`) lists its episodes.
+        /// `STEP/TASK/INDEX`, for example `12/train-0001/3`. A step (`12`) lists its episodes.
         #[arg(value_name = "EPISODE")]
         episode: String,
         /// Print the turns, or the list, as JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Completes a prompt, and prints the text as it is made.
+    /// Complete a prompt, and print the text as it is generated.
     ///
-    /// Uses the engine that plays episodes: the same weights, prompt ids, sampling and seed give the same completion.
+    /// The engine is that of rollout: the same weights, prompt ids, sampling and seed give the same completion.
     Generate(generate::GenerateArgs),
-    /// Writes the log-probs of given texts, conversations or token ids.
+    /// Write the log-probs of given texts, conversations or token ids.
     ///
-    /// A row of the output is the row of the input with `input_ids`, `logprobs` (of each next token, one less than
-    /// there are ids) and `entropy` (in nats, after each token).
+    /// Each row of the input is written with `input_ids`, `logprobs` (of each next token, one fewer than ids) and
+    /// `entropy` (in nats, after each token).
     Score(score::ScoreArgs),
-    /// Judges answers in a file by a rule of the environments, without a model.
+    /// Grade answers in a file by a rule of the environments.
     Grade(grade::GradeArgs),
-    /// Says what a model or an adapter is: shape, size, vocabulary, chat template, special tokens, files.
+    /// Describe a model or an adapter: shape, size, vocabulary, chat template, special tokens, files.
     Inspect(inspect::InspectArgs),
-    /// Writes a model, an adapter or a policy of a run as a directory that other programs load.
+    /// Write a model, an adapter or a policy of a run as a directory for other programs.
     Export(export::ExportArgs),
-    /// Writes a model of a known shape with random weights, for measurements.
+    /// Write a model of a known shape with random weights, for measurements.
     NewModel(blank::BlankArgs),
-    /// Serves a part of an environment to other programs.
+    /// Serve a part of an environment to other programs.
     #[command(subcommand)]
     Serve(serve::ServeCommand),
-    /// Measures this machine: rollout, training and their parts, on models with random weights.
+    /// Measure this machine: rollout, training and their parts, with random weights.
     ///
-    /// Every figure is a median over repeats, after one that is not counted. Each part runs in a process of its own, so that
-    /// its peak of memory is its own too.
+    /// Every figure is a median over repeats, after one repeat that is not counted. Each part runs in its own process, so
+    /// that peak memory is measured per part.
     Bench(bench::BenchArgs),
-    /// Writes the script that completes this command line in a shell.
+    /// Write a completion script for a shell.
     Completions {
-        /// The shell.
+        /// Shell.
         #[arg(value_name = "SHELL")]
         shell: clap_complete::Shell,
     },
@@ -173,20 +173,20 @@ enum Command {
 /// Sources of a configuration; later ones override earlier ones.
 #[derive(Args, Debug, Clone, Default)]
 pub struct ConfigArgs {
-    /// The configuration, a TOML file. Without one every key has its default; `environment.name` and `orchestra.name`, which
-    /// have none, are then to be `--set`.
+    /// Configuration, a TOML file. Without one, every key has its default; `environment.name` and `orchestra.name` have
+    /// none, and need `--set`.
     #[arg(value_name = "CONFIG")]
     file: Option<PathBuf>,
-    /// The same as CONFIG.
+    /// Same as CONFIG.
     #[arg(long = "config", value_name = "FILE", conflicts_with = "file")]
     named: Option<PathBuf>,
-    /// Sets a key over the file's, as `--set models.small.optim.lr=1e-5`; may be given several times.
+    /// Override a key of the file: `--set models.small.optim.lr=1e-5`; can be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// The same as `--set seed=N`.
+    /// Same as `--set seed=N`.
     #[arg(long, value_name = "N", value_parser = number::seed)]
     seed: Option<u64>,
-    /// A few steps of a few tasks, to see that a configuration runs.
+    /// Run two steps of a few tasks, to test a configuration.
     #[arg(long)]
     quick: bool,
 }
@@ -199,20 +199,20 @@ const QUICK: [&str; 4] = ["steps=2", "task.tasks_per_step=2", "task.group_size=4
 pub struct RunArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// The same as `--set steps=N`; it may change when a run is resumed.
+    /// Same as `--set steps=N`; may differ when a run is resumed.
     #[arg(long, value_name = "N", value_parser = number::seed)]
     steps: Option<u64>,
-    /// The run directory to write, which must be new or empty. [default: `runs/<name of CONFIG>-<n>`]
+    /// Run directory to write, new or empty. [default: `runs/<name of CONFIG>-<n>`]
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     out: Option<PathBuf>,
-    /// Goes on with the run in this directory, from its last checkpoint, with its configuration.
+    /// Resume the run in this directory from its last checkpoint, with its configuration.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "named"])]
     resume: Option<PathBuf>,
-    /// With `--resume`: goes on although files of episodes (rollouts, evaluations) were removed.
+    /// With `--resume`: continue although files of episodes (rollouts, evaluations) were removed.
     #[arg(long, requires = "resume")]
     allow_missing: bool,
-    /// Trains once with each of these seeds, as `0..5`, `0..=4` or `1,2,7`, into `DIR/seed-N`; runs that are there are gone on
-    /// with. [default of DIR: `runs/<name of CONFIG>-seeds-<n>`]
+    /// Train once with each of these seeds (`0..5`, `0..=4` or `1,2,7`), into `DIR/seed-N`; existing runs are resumed.
+    /// [default of DIR: `runs/<name of CONFIG>-seeds-<n>`]
     #[arg(long, value_name = "SEEDS", conflicts_with_all = ["resume", "seed"])]
     seeds: Option<seeds::Seeds>,
 }
@@ -237,7 +237,7 @@ pub fn main() -> ExitCode {
 ///
 /// Relative paths in the example's configuration are relative to its `base`.
 pub fn train_example(name: &str, config: &str, base: &Path) -> ExitCode {
-    /// Trains the team of this example. Takes what `maverl train` takes; CONFIG replaces the example's own.
+    /// Train the team of this example. Arguments are those of `maverl train`; CONFIG replaces the example's own.
     #[derive(Parser)]
     struct Example {
         #[command(flatten)]
@@ -257,7 +257,7 @@ fn select_simd() -> Result<(), Failure> {
 
 fn exit(result: Result<ExitCode, Failure>) -> ExitCode {
     result.unwrap_or_else(|Failure(message)| {
-        eprintln!("error: {}", message.trim_end());
+        tell(format_args!("error: {}", message.trim_end()));
         ExitCode::FAILURE
     })
 }

@@ -146,8 +146,10 @@ fn help(given: &str, source: &ModelSource) -> Option<String> {
 /// Returns the number of parameters of a model, its shape, and its tokenizer; or all problems of its files.
 fn read(source: &ModelSource) -> Result<(u64, HfConfig, Option<Tokenizer>), Vec<String>> {
     let mut wrong: Vec<String> = Vec::new();
+    // Of two messages about a file, the longer one has the remedy.
     let mut note = |what: String| {
-        if !wrong.contains(&what) {
+        wrong.retain(|other| !what.starts_with(other.as_str()));
+        if !wrong.iter().any(|other| other.starts_with(&what)) {
             wrong.push(what);
         }
     };

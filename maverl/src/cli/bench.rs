@@ -24,7 +24,7 @@ pub(super) struct BenchArgs {
     /// Parts to measure. [default: all]
     #[arg(value_name = "PART")]
     parts: Vec<Part>,
-    /// The shape of the model: S has 1.1 M parameters, M 26.8 M.
+    /// Shape of the model: S has 1.1 M parameters, M 26.8 M.
     #[arg(long, value_name = "SIZE", default_value = "S", ignore_case = true)]
     size: Size,
     /// Precision of matrix products.
@@ -36,17 +36,17 @@ pub(super) struct BenchArgs {
     /// Number of measurements of each figure.
     #[arg(long, value_name = "N", default_value = "5", value_parser = number::from_1)]
     repeats: NonZeroUsize,
-    /// Measure `rollout`, `train` and `sft` with N and N * N times the work too, to see how costs grow.
+    /// Measure `rollout`, `train` and `sft` also with N and N * N times the work, to show how costs grow.
     #[arg(long, value_name = "N", default_value = "1", value_parser = number::from_1)]
     times: NonZeroUsize,
-    /// Sets a key of `[runtime]`, as `--set runtime.micro_batch_tokens=2048`, or `gradient_checkpointing` of the model;
-    /// may be given several times.
+    /// Override a key of `[runtime]`, as `--set runtime.micro_batch_tokens=2048`, or `gradient_checkpointing` of the model;
+    /// can be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Corpus that `retriever` serves, with its questions: `builtin:facts`, or a SQuAD or HotpotQA file.
     #[arg(long, value_name = "FILE", default_value = "builtin:facts")]
     corpus: String,
-    /// Print a JSON object per part, a line each, with every single measurement.
+    /// Print one line of JSON per part, with every measurement.
     #[arg(long)]
     json: bool,
 }

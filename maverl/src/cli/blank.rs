@@ -12,16 +12,16 @@ use crate::model::blank::{SHAPES, blank_model};
 
 #[derive(Args)]
 pub(super) struct BlankArgs {
-    /// The shape.
+    /// Shape of the model.
     #[arg(long, value_name = "SHAPE", value_parser = PossibleValuesParser::new(SHAPES.iter().map(|(name, _)| *name)))]
     like: String,
-    /// The directory to write, which must be new or empty.
+    /// Directory to write, new or empty.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Type of the stored weights.
     #[arg(long, value_name = "TYPE", default_value = "bf16")]
     dtype: Dtype,
-    /// The same seed gives the same weights.
+    /// Seed of the weights.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::seed)]
     seed: u64,
 }

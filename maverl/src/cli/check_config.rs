@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::plan::{self, Plan};
 use crate::registry::Registry;
 use crate::table::paragraphs;
+use crate::train::tell;
 
 /// `maverl check`: prints the plan with its warnings. With JSON, problems are printed too.
 pub(super) fn command(
@@ -51,7 +52,7 @@ pub(super) fn planned(
 ) -> Result<Plan, Failure> {
     let plan = checked(sources, registry, purpose)?;
     for warning in &plan.warnings {
-        eprintln!("warning: {warning}");
+        tell(format_args!("warning: {warning}"));
     }
     Ok(plan)
 }

@@ -22,20 +22,21 @@ pub(super) struct EvalArgs {
     /// Evaluate a checkpoint of the run in this directory, with its configuration.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "named"])]
     run: Option<PathBuf>,
-    /// Which checkpoint: `last`, `best` (by validation, see `eval.every`), or the number of a step.
+    /// Checkpoint: `last`, `best` (by validation, see `eval.every`), or the number of a step.
     #[arg(long, value_name = "WHICH", default_value = "last", requires = "run", conflicts_with_all = ["file", "named"], value_parser = which)]
     checkpoint: Which,
-    /// The split of the data to play. [default: `eval.test_split`]
+    /// Split of the data. [default: `eval.test_split`]
     #[arg(long, value_name = "SPLIT")]
     split: Option<String>,
-    /// Compare the trained team with itself before training, with one agent that may say as much as the team in one reply,
-    /// and with a vote of as many replies of that agent as the team's tokens pay for; both begin where the team began.
+    /// Compare the trained team with the untrained team, with a single agent that may sample as many tokens as the team in
+    /// one reply, and with a majority vote of that agent at the team's number of tokens. Both start from the untrained
+    /// weights.
     #[arg(long, requires = "run", conflicts_with_all = ["file", "named"])]
     compare: bool,
-    /// The orchestra of the single agent in a comparison. [default: one with a single seat that fits the world]
+    /// Orchestra of the single agent in a comparison. [default: one with a single seat that fits the environment]
     #[arg(long, value_name = "ORCHESTRA", requires = "compare")]
     single: Option<String>,
-    /// The model of the single agent in a comparison, where the team has several.
+    /// Model of the single agent in a comparison, if the team has several.
     #[arg(long, value_name = "NAME", requires = "compare")]
     model: Option<String>,
     /// Write the episodes to this file, in the format of the rollouts of a run (`.jsonl.zst`).

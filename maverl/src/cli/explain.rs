@@ -13,14 +13,14 @@ use crate::table::Table;
 
 #[derive(Args)]
 pub(super) struct ExplainArgs {
-    /// `algorithm`, or a key or table: its whole name (`algorithm.loss.clip_low`) or the end of it (`clip_low`).
+    /// `algorithm`, or a key or table: its full name (`algorithm.loss.clip_low`) or the end of it (`clip_low`).
     ///
-    /// Without it, every table.
+    /// Default: all tables.
     #[arg(value_name = "KEY")]
     key: Option<String>,
-    /// After `algorithm`: the preset of `algorithm.name` whose parts are shown.
+    /// After `algorithm`: a preset of `algorithm.name`, whose keys are printed.
     ///
-    /// Keys that it leaves to the defaults follow as comments; each part can be set otherwise.
+    /// Keys that it leaves at their defaults follow as comments. Each key can be overridden.
     #[arg(value_name = "PRESET", requires = "key")]
     preset: Option<String>,
 }

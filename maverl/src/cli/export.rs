@@ -22,41 +22,41 @@ const TOLERANCE: f32 = 1e-4;
 #[derive(Args)]
 #[command(group = ArgGroup::new("source").required(true).multiple(true))]
 pub(super) struct ExportArgs {
-    /// The model: a Hugging Face directory, `hf:ORG/NAME` or `hf:ORG/NAME@REVISION` on the hub, or `builtin:tiny`.
+    /// Model: a Hugging Face directory, `hf:ORG/NAME` or `hf:ORG/NAME@REVISION` on the hub, or `builtin:tiny`.
     ///
-    /// With `--run` only for a policy that is an adapter, where its base is not found under the name it had.
+    /// With `--run`: the base of a policy that is an adapter, if the base has been moved since.
     #[arg(long, value_name = "MODEL", group = "source")]
     model: Option<String>,
-    /// An adapter on it, a PEFT directory.
+    /// Adapter on the model, a PEFT directory.
     #[arg(long, value_name = "DIR", conflicts_with = "run")]
     adapter: Option<PathBuf>,
     /// Export a policy of the run in this directory.
     #[arg(long, value_name = "RUN", group = "source")]
     run: Option<PathBuf>,
-    /// Which policy; may be left out where the run has only one.
+    /// Policy to export; needed if the run has several.
     #[arg(long, value_name = "NAME", requires = "run")]
     policy: Option<String>,
-    /// Which checkpoint: `last`, `best` (by validation), or the number of a step.
+    /// Checkpoint: `last`, `best` (by validation), or the number of a step.
     #[arg(long, value_name = "WHICH", default_value = "last", requires = "run", value_parser = super::eval::which)]
     checkpoint: Which,
-    /// Write one model that holds the adapter; without this an adapter is written as one.
+    /// Merge the adapter into its base, and write one model; without it, the adapter alone is written.
     #[arg(long)]
     merge: bool,
-    /// The directory to write, which must be new or empty.
+    /// Directory to write, new or empty.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Type of the stored weights. [default: as `config.json` says; an adapter always f32]
     #[arg(long, value_name = "TYPE")]
     dtype: Option<Dtype>,
-    /// Weights of more bytes become several files: a number, or one with KB, MB or GB.
+    /// Maximum size of a file of weights: a number of bytes, or one with KB, MB or GB.
     #[arg(long, value_name = "SIZE", default_value = "5GB", value_parser = size)]
     max_shard_size: u64,
-    /// Upload the directory to a repository of the hub, which is created if it is not there: `hf:ORG/NAME`.
+    /// Upload the directory to a repository on the hub, `hf:ORG/NAME`, which is created if necessary.
     ///
-    /// The token of `HF_TOKEN` must be allowed to write. An adapter needs a base that is on the hub, too.
+    /// The token in `HF_TOKEN` needs permission to write. The base of an adapter must be on the hub, too.
     #[arg(long, value_name = "REPO")]
     push_to: Option<String>,
-    /// Create the repository for its owner alone.
+    /// Create the repository as private.
     #[arg(long, requires = "push_to")]
     private: bool,
 }

@@ -21,38 +21,38 @@ pub(super) struct GenerateArgs {
     /// Prompt of the model.
     #[arg(long, value_name = "TEXT", required_unless_present = "prompt_ids")]
     prompt: Option<String>,
-    /// The same as token ids, such as the `prompt_ids` and `ids` of `--json`.
+    /// Prompt as token ids, such as the `prompt_ids` and `ids` of `--json`.
     #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', value_parser = number::small)]
     #[arg(conflicts_with_all = ["prompt", "chat", "system"])]
     prompt_ids: Vec<u32>,
-    /// Ask it as a user, in the model's chat template; without this the model continues the text.
+    /// Send the prompt as a user's message, in the model's chat template; without it, the model continues the text.
     #[arg(long)]
     chat: bool,
-    /// A system message before it.
+    /// System message before the prompt.
     #[arg(long, value_name = "TEXT", requires = "chat")]
     system: Option<String>,
-    /// Always take the likeliest token; the same as `--temperature 0`.
+    /// Take the most likely token; same as `--temperature 0`.
     #[arg(long, conflicts_with_all = ["temperature", "top_k", "top_p", "min_p"])]
     greedy: bool,
-    /// Divides the logits; 0 is greedy.
+    /// Temperature, which divides the logits; 0 is greedy.
     #[arg(long, value_name = "T", default_value_t = 1.0, value_parser = number::decimal)]
     temperature: f32,
-    /// Keep the k likeliest tokens; 0 keeps all.
+    /// Keep the k most likely tokens; 0 keeps all.
     #[arg(long, value_name = "K", default_value_t = 0, value_parser = number::small)]
     top_k: u32,
-    /// Keep the smallest set of likeliest tokens with this mass.
+    /// Keep the smallest set of most likely tokens with this probability.
     #[arg(long, value_name = "P", default_value_t = 1.0, value_parser = number::positive_share)]
     top_p: f32,
-    /// Drop tokens less likely than this times the likeliest.
+    /// Drop tokens less likely than this times the most likely one.
     #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = number::share)]
     min_p: f32,
-    /// Longest completion in tokens.
+    /// Maximum length of the completion in tokens.
     #[arg(long, value_name = "N", default_value = "256", value_parser = number::from_1)]
     max_tokens: NonZeroUsize,
-    /// The same seed gives the same completion.
+    /// Seed of the sampling.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::seed)]
     seed: u64,
-    /// Print ids, text and log-probs as JSON, at the end.
+    /// Print ids, text and log-probs as JSON when the completion ends.
     #[arg(long)]
     json: bool,
 }

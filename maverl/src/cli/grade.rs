@@ -20,26 +20,27 @@ const SHOWN: usize = 100;
 
 #[derive(Args)]
 pub(super) struct GradeArgs {
-    /// The rule to judge by.
+    /// Rule that grades.
     #[arg(value_enum)]
     rule: Rule,
-    /// Rows (packed where the name ends in `.gz`), a JSON object a line: `{"answer": "..", "truth": ".."}`; `truth` may be a list, of which one will do. For
-    /// `code`, `{"completion": "..", "task": {..}}`, where the task is a row as training reads it.
+    /// Rows to grade, one JSON object per line (compressed if the name ends in `.gz`): `{"answer": "..", "truth": ".."}`;
+    /// `truth` may be a list of alternatives. For `code`, `{"completion": "..", "task": {..}}`, where the task is a row of
+    /// training data.
     #[arg(long, value_name = "FILE.jsonl")]
     input: PathBuf,
-    /// The same rows with `verdict`, `extracted`, `reason` and `reward`.
+    /// Output: the same rows with `verdict`, `extracted`, `reason` and `reward`.
     #[arg(long, value_name = "FILE.jsonl")]
     output: PathBuf,
-    /// Judge the last number of an answer that marks none (`math` alone).
+    /// Grade the last number of an answer that marks none (only `math`).
     #[arg(long)]
     last_number: bool,
-    /// The interpreter of programs (`code` alone).
+    /// Interpreter of the programs (only `code`).
     #[arg(long, default_value = "python3")]
     python: String,
-    /// Refuse to run programs on a machine that lacks a layer of the sandbox (`code` alone).
+    /// Refuse to run programs if this machine lacks a layer of the sandbox (only `code`).
     #[arg(long)]
     strict: bool,
-    /// Seconds that a program may take (`code` alone).
+    /// Time limit of a program in seconds (only `code`).
     #[arg(long, value_name = "SECONDS", default_value_t = 3.0, value_parser = number::seconds)]
     seconds: f64,
 }

@@ -16,17 +16,18 @@ use crate::model::{
 };
 use crate::plan::{bytes, count, weights};
 use crate::table::Table;
+use crate::train::tell;
 
 /// Maximum number of characters shown of a template's first line.
 const LINE: usize = 80;
 
 #[derive(Args)]
 pub(super) struct InspectArgs {
-    /// The model or adapter: a directory, `hf:ORG/NAME` or `hf:ORG/NAME@REVISION` on the hub (which is downloaded), or
+    /// Model or adapter: a directory, `hf:ORG/NAME` or `hf:ORG/NAME@REVISION` on the hub (which is downloaded), or
     /// `builtin:tiny`.
     #[arg(value_name = "MODEL")]
     model: String,
-    /// Print it as JSON.
+    /// Print the description as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -122,7 +123,7 @@ impl ModelReport {
         let json = files.require("config.json")?;
         let config = HfConfig::load(&files)?;
         if let Some(warning) = config.warning() {
-            eprintln!("warning: {}: {warning}", files.describe());
+            tell(format_args!("warning: {}: {warning}", files.describe()));
         }
         let headers = weights::headers(source).map_err(Failure)?;
         let tokenizer = Tokenizer::load(&files)?;

@@ -9,17 +9,18 @@ use serde_json::{Map, Value};
 use super::{Failure, paths};
 use crate::model::lora::is_adapter;
 use crate::model::{ChatInput, Model, ModelFiles, ModelSource, Tokenizer};
+use crate::train::tell;
 
 /// Location of a model.
 #[derive(Args, Debug, Clone)]
 pub(super) struct ModelArgs {
-    /// The model: a Hugging Face directory, `hf:ORG/NAME` or `hf:ORG/NAME@REVISION` on the hub, or `builtin:tiny`.
+    /// Model: a Hugging Face directory, `hf:ORG/NAME` or `hf:ORG/NAME@REVISION` on the hub, or `builtin:tiny`.
     #[arg(long, value_name = "MODEL")]
     model: String,
-    /// An adapter on it, a PEFT directory.
+    /// Adapter on the model, a PEFT directory.
     #[arg(long, value_name = "DIR")]
     adapter: Option<PathBuf>,
-    /// Further variables of its chat template, a JSON object: `{"enable_thinking": false}`.
+    /// Additional variables of the chat template, a JSON object: `{"enable_thinking": false}`.
     #[arg(long, value_name = "JSON", value_parser = kwargs)]
     pub(super) chat_template_kwargs: Option<Map<String, Value>>,
 }
@@ -71,7 +72,7 @@ pub(super) fn files(path: &str) -> Result<ModelFiles, Failure> {
 pub(super) fn load(files: &ModelFiles, adapter: Option<&Path>) -> Result<Model, Failure> {
     let model = Model::load(files)?;
     if let Some(warning) = model.config.warning() {
-        eprintln!("warning: {}: {warning}", files.describe());
+        tell(format_args!("warning: {}: {warning}", files.describe()));
     }
     match adapter {
         None => Ok(model),

@@ -27,16 +27,16 @@ const SHOWN: usize = 100;
 pub(super) struct ScoreArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// Rows, a JSON object a line: `{"input_ids": [..]}`, `{"text": ".."}` or `{"messages": [..]}`.
+    /// Rows to score, one JSON object per line: `{"input_ids": [..]}`, `{"text": ".."}` or `{"messages": [..]}`.
     ///
-    /// Beside `messages` there may be `tools`, `documents`, `add_generation_prompt`, `chat_template` and
-    /// `chat_template_kwargs`; `id` and `meta` are kept as they are. Other keys are refused.
+    /// A row with `messages` may have `tools`, `documents`, `add_generation_prompt`, `chat_template` and
+    /// `chat_template_kwargs`. `id` and `meta` are copied. Other keys are rejected.
     #[arg(long, value_name = "FILE.jsonl")]
     input: PathBuf,
-    /// The same rows with `input_ids`, `logprobs` of each next token, and `entropy` after each token.
+    /// Output: the same rows with `input_ids`, `logprobs` and `entropy`.
     #[arg(long, value_name = "FILE.jsonl")]
     output: PathBuf,
-    /// Tokens that are scored at once; the results do not depend on it.
+    /// Tokens per batch; the results do not depend on it.
     #[arg(long, value_name = "N", default_value = "4096", value_parser = number::from_1)]
     batch_tokens: NonZeroUsize,
 }

@@ -11,7 +11,7 @@ use crate::eval::{Interval, over_runs};
 use crate::registry::Registry;
 use crate::run_dir::{MANIFEST, Missing, RunLocation, next};
 use crate::table::Table;
-use crate::train::{Options, Report, RunSummary};
+use crate::train::{Options, Report, RunSummary, tell};
 
 /// Upper bound of the number of runs.
 const MOST: usize = 10_000;
@@ -64,23 +64,23 @@ pub(super) fn train(
     };
     let mut outcomes: Vec<Outcome> = Vec::new();
     for (i, &seed) in seeds.iter().enumerate() {
-        eprintln!("seed {seed}, run {} of {}", i + 1, seeds.len());
+        tell(format_args!("seed {seed}, run {} of {}", i + 1, seeds.len()));
         let (sources, options) = run(args, given, &dir.join(format!("seed-{seed}")), seed)?;
         // The configuration is validated once, before the first seed.
         planned(&sources, registry, Purpose::Train)?;
         match carry_out(&sources, registry, options) {
             Ok(Report { interrupted: true, dir: run, .. }) => {
                 print(&table(&outcomes).draw(terminal::width()))?;
-                eprintln!(
+                tell(format_args!(
                     "stopped in `{}`; the same command with `--out {}` goes on",
                     run.display(),
                     dir.display()
-                );
+                ));
                 return Ok(ExitCode::from(130));
             }
             Ok(report) => outcomes.push((seed, Ok(report.summary))),
             Err(Failure(error)) => {
-                eprintln!("error: {error}");
+                tell(format_args!("error: {error}"));
                 outcomes.push((seed, Err(error)));
             }
         }

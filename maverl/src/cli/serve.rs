@@ -14,21 +14,21 @@ use crate::train::Interrupt;
 
 #[derive(Subcommand)]
 pub(super) enum ServeCommand {
-    /// Answers queries over a corpus in the protocol of Search-R1: `POST /retrieve`.
+    /// Answer queries over a corpus in the protocol of Search-R1: `POST /retrieve`.
     ///
-    /// Ctrl-C finishes the requests under way and ends it; a second one ends it at once.
+    /// Ctrl-C finishes the current requests and stops the server; a second one stops it at once.
     Retriever(RetrieverArgs),
 }
 
 #[derive(Args)]
 pub(super) struct RetrieverArgs {
-    /// `builtin:facts`, or a file of documents: JSONL of `id`, `title`, `text`; SQuAD; HotpotQA.
+    /// Corpus: `builtin:facts`, or a file of documents (JSONL of `id`, `title`, `text`; SQuAD; HotpotQA).
     #[arg(value_name = "CORPUS")]
     corpus: String,
-    /// MiB that a compressed corpus may unpack to.
+    /// Maximum size of a decompressed corpus in MiB.
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = number::seed)]
     max_mib: u64,
-    /// Where to listen; port 0 takes a free one.
+    /// Address to listen on; port 0 selects a free one.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8000")]
     address: String,
     /// Ranking of documents: `bm25`, `dense` or `hybrid`.
@@ -46,13 +46,13 @@ pub(super) struct RetrieverArgs {
     /// Text before each document that the encoder reads.
     #[arg(long, value_name = "TEXT", default_value = "")]
     document_prefix: String,
-    /// Most tokens of a text that the encoder reads.
+    /// Maximum number of tokens of a text that the encoder reads.
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = number::from_0)]
     max_tokens: usize,
     /// Search for the nearest documents: `exact` or `hnsw`.
     #[arg(long, value_name = "HOW", default_value = "exact", value_parser = named::<Neighbors>)]
     neighbors: Neighbors,
-    /// Queries whose documents are kept for when they are asked again; 0 keeps none.
+    /// Number of queries whose results are cached; 0 disables the cache.
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = number::from_0)]
     cache: usize,
 }

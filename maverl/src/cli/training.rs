@@ -4,7 +4,7 @@ use super::{BuiltinConfig, Failure, RunArgs, block_on, planned};
 use crate::check::{Purpose, Sources, survey};
 use crate::registry::Registry;
 use crate::run_dir::RunLocation;
-use crate::train::{self, Interrupt, Options, Report};
+use crate::train::{self, Interrupt, Options, Report, tell};
 
 impl RunArgs {
     /// Adds the command line's layer on top of other sources.
@@ -19,9 +19,7 @@ impl RunArgs {
             (Some(path), _) => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
             (None, Some(given)) => given.name.to_owned(),
             (None, None) => {
-                eprintln!(
-                    "no configuration given: every key that `--set` leaves out has its default"
-                );
+                tell("no configuration given: every key that `--set` leaves out has its default");
                 "run".to_owned()
             }
         }
@@ -40,7 +38,9 @@ pub(super) fn carry_out(
     options: Options,
 ) -> Result<Report, Failure> {
     let plan = planned(sources, registry, Purpose::Train)?;
-    survey(&plan)?.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
+    for warning in survey(&plan)?.warnings() {
+        tell(format_args!("warning: {warning}"));
+    }
     block_on(async {
         let options = Options { interrupt: Interrupt::on_signals()?, ..options };
         Ok::<_, Failure>(Box::pin(train::train(&plan, registry, options)).await?)

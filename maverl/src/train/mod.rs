@@ -39,6 +39,7 @@ mod unscored;
 pub use display::stderr;
 pub use error::{DemonstrationError, ErrorKind, TrainError};
 pub use interrupt::Interrupt;
+pub(crate) use progress::tell;
 pub use progress::{Progress, Silent, StepLine, silent};
 pub use replay::{Recorded, replay};
 pub use resume::resume_command;

@@ -1,5 +1,7 @@
 //! Receivers of the progress of a run.
 
+use std::fmt::Display;
+use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,6 +54,11 @@ pub trait Progress: Send + Sync {
     fn warn(&self, text: &str);
     /// Called at the end.
     fn end(&self);
+}
+
+/// Prints a line on standard error. A reader that has closed it (`2>&1 | head`) does not end the run.
+pub(crate) fn tell(line: impl Display) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// Returns a receiver that prints nothing.
@@ -107,18 +114,16 @@ impl Pace {
     }
 }
 
-/// Formats the speed and the remaining time at the current rate of episodes. The remaining time is omitted until one
-/// episode has ended.
-pub(super) fn speed(ended: u64, episodes: u64, tokens: u64, elapsed: Duration) -> String {
-    let speed = tokens as f64 / elapsed.as_secs_f64().max(1e-9);
+/// Formats the number of tokens per second.
+pub(super) fn speed(tokens: u64, elapsed: Duration) -> String {
+    format!("{:.0} tokens/s", tokens as f64 / elapsed.as_secs_f64().max(1e-9))
+}
+
+/// Computes the remaining time at the current rate of episodes; `None` before the first has ended and after the last.
+pub(super) fn left(ended: u64, episodes: u64, elapsed: Duration) -> Option<HumanDuration> {
     let share = episodes.saturating_sub(ended) as f64 / ended as f64;
-    let left = Duration::try_from_secs_f64(elapsed.as_secs_f64() * share);
-    match left {
-        Ok(left) if ended > 0 && ended < episodes => {
-            format!("{speed:.0} tokens/s, {} left", HumanDuration(left))
-        }
-        _ => format!("{speed:.0} tokens/s"),
-    }
+    let left = Duration::try_from_secs_f64(elapsed.as_secs_f64() * share).ok()?;
+    (ended > 0 && ended < episodes).then_some(HumanDuration(left))
 }
 
 #[cfg(test)]
@@ -149,8 +154,9 @@ mod tests {
     #[test]
     fn no_time_is_left_to_say_before_an_episode_has_ended() {
         let ten = Duration::from_secs(10);
-        assert_eq!(speed(0, 64, 500, ten), "50 tokens/s");
-        assert_eq!(speed(16, 64, 500, ten), "50 tokens/s, 30 seconds left");
-        assert_eq!(speed(64, 64, 500, ten), "50 tokens/s");
+        let left = |ended| left(ended, 64, ten).map(|left| left.to_string());
+        assert_eq!(speed(500, ten), "50 tokens/s");
+        assert_eq!((left(0), left(64)), (None, None));
+        assert_eq!(left(16).as_deref(), Some("30 seconds"));
     }
 }

@@ -1,9 +1,11 @@
 //! Output of the other commands.
 
+use std::process::Stdio;
+
 use maverl::eval::{Comparison, EvalReport};
 use serde_json::Value;
 
-use maverl_tests::lab::Ended;
+use maverl_tests::lab::{Ended, Run, train_args};
 
 use crate::lab;
 
@@ -299,4 +301,23 @@ fn bench_says_what_is_wrong_with_what_it_is_given() {
     let lab = lab();
     let stderr = lab.run(&["bench", "sft", "--set", "runtime.micro_batch_token=1"]).failed().stderr;
     assert!(stderr.contains("did you mean `micro_batch_tokens`?"), "{stderr}");
+}
+
+#[test]
+fn a_closed_reader_of_standard_error_does_not_end_a_run() {
+    let lab = lab();
+    let args = train_args("run", &["steps=2"]);
+    let mut child =
+        lab.command(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stderr.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(Run(lab.path("run")).json("summary.json")["complete"], true);
+    let mut child = lab
+        .command(&["check", "none.toml"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stderr.take());
+    assert_eq!(child.wait().unwrap().code(), Some(1));
 }

@@ -12,6 +12,7 @@ mod hub;
 mod interrupt;
 mod kill;
 mod learners;
+mod metrics;
 mod models;
 mod numbers;
 mod resolved;

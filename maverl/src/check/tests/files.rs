@@ -74,6 +74,9 @@ fn everything_that_is_wrong_with_a_models_files_is_told_at_once() {
     lab.write("model/tokenizer.json", "{");
     let found = lab.problems(&search(), MODEL).concat();
     assert!(found.contains("model: tokenizer.json: "), "{found}");
+    std::fs::remove_file(lab.path("model/tokenizer.json")).unwrap();
+    let found = lab.problems(&search(), MODEL).concat();
+    assert_eq!(found.matches("has no `tokenizer.json`").count(), 1, "{found}");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::cli::Failure;
 use crate::data;
 use crate::env::code::{Judge, Problem, SECONDS, program};
+use crate::train::tell;
 
 /// A row with its parsed task.
 pub(super) struct Row {
@@ -53,7 +54,7 @@ pub(super) fn graded(
     let judge = Judge::new(python, strict, limits, true)
         .map_err(|error: SandboxError| Failure(error.to_string()))?;
     for warning in judge.sandbox().warnings() {
-        eprintln!("the sandbox of programs {warning}");
+        tell(format_args!("the sandbox of programs {warning}"));
     }
     Ok(rows.into_par_iter().map(|row| grade(row, &judge)).collect())
 }

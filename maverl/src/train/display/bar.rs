@@ -4,13 +4,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use terminal_size::terminal_size_of;
 
-use crate::train::progress::{Pace, Progress, StepLine, speed};
+use crate::train::progress::{Pace, Progress, StepLine, left, speed, tell};
 
 /// Interval at which the bar is redrawn.
 const TICK: Duration = Duration::from_millis(200);
 /// Template for episodes.
 const EPISODES: &str = "{spinner} {prefix}: {pos}/{len} episodes {wide_bar} {msg}";
+/// Template for episodes on a terminal of fewer than [`WIDE`] columns: no bar, and a text that is cut at its end.
+const NARROW: &str = "{spinner} {prefix}: {pos}/{len} {wide_msg}";
+/// Number of columns from which there is room for a bar.
+const WIDE: u16 = 80;
 /// Template for other work.
 const WORK: &str = "{spinner} {prefix}, {elapsed}";
 
@@ -18,6 +23,7 @@ const WORK: &str = "{spinner} {prefix}, {elapsed}";
 pub(super) struct Bar {
     state: Mutex<State>,
     target: fn() -> ProgressDrawTarget,
+    columns: fn() -> u16,
 }
 
 struct State {
@@ -30,14 +36,15 @@ struct State {
 
 impl Default for Bar {
     fn default() -> Self {
-        Self::on(ProgressDrawTarget::stderr)
+        let columns = || terminal_size_of(std::io::stderr()).map_or(WIDE, |(width, _)| width.0);
+        Self::on(ProgressDrawTarget::stderr, columns)
     }
 }
 
 impl Bar {
-    fn on(target: fn() -> ProgressDrawTarget) -> Self {
+    fn on(target: fn() -> ProgressDrawTarget, columns: fn() -> u16) -> Self {
         let state = State { bar: None, pace: Pace::default(), begun: Instant::now(), steps: None };
-        Self { state: Mutex::new(state), target }
+        Self { state: Mutex::new(state), target, columns }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -71,7 +78,7 @@ impl Bar {
     fn print(&self, line: &str) {
         match &self.state().bar {
             Some(bar) if !bar.is_hidden() => bar.println(line),
-            _ => eprintln!("{line}"),
+            _ => tell(line),
         }
     }
 }
@@ -85,7 +92,8 @@ impl Progress for Bar {
     }
 
     fn play(&self, what: &str, episodes: u64) {
-        self.show(EPISODES, what, episodes);
+        let template = if (self.columns)() < WIDE { NARROW } else { EPISODES };
+        self.show(template, what, episodes);
     }
 
     fn played(&self, ended: u64, tokens: u64) {
@@ -93,7 +101,10 @@ impl Progress for Bar {
         if let Some(bar) = &state.bar {
             let episodes = bar.length().unwrap_or(ended);
             bar.set_position(ended);
-            bar.set_message(speed(ended, episodes, tokens, state.begun.elapsed()));
+            let elapsed = state.begun.elapsed();
+            let left = left(ended, episodes, elapsed);
+            let left = left.map_or_else(String::new, |left| format!("{left:#} left, "));
+            bar.set_message(format!("{left}{}", speed(tokens, elapsed)));
         }
     }
 
@@ -134,15 +145,15 @@ mod tests {
 
     use super::*;
 
-    /// A terminal of 60 columns that records all output.
+    /// A terminal of so many columns that records all output.
     #[derive(Debug)]
-    struct Terminal;
+    struct Terminal(u16);
 
     static WRITTEN: Mutex<String> = Mutex::new(String::new());
 
     impl TermLike for Terminal {
         fn width(&self) -> u16 {
-            60
+            self.0
         }
         fn move_cursor_up(&self, _: usize) -> io::Result<()> {
             Ok(())
@@ -165,6 +176,7 @@ mod tests {
             Ok(())
         }
         fn clear_line(&self) -> io::Result<()> {
+            WRITTEN.lock().unwrap().push('\n');
             Ok(())
         }
         fn flush(&self) -> io::Result<()> {
@@ -177,9 +189,33 @@ mod tests {
         std::mem::take(&mut *WRITTEN.lock().unwrap())
     }
 
+    fn on(columns: u16) -> Bar {
+        match columns {
+            60 => Bar::on(|| ProgressDrawTarget::term_like(Box::new(Terminal(60))), || 60),
+            _ => Bar::on(|| ProgressDrawTarget::term_like(Box::new(Terminal(80))), || 80),
+        }
+    }
+
+    /// Plays the longest texts at a width; no line may be wider.
+    fn fits(columns: u16) {
+        let bar = on(columns);
+        bar.begin(0, 4000);
+        bar.play("evaluating on `validation`", 4096);
+        std::thread::sleep(Duration::from_millis(30));
+        bar.played(1000, 40_000);
+        std::thread::sleep(2 * TICK);
+        bar.end();
+        let text = written();
+        assert!(text.contains(": 1000/4096 ") && text.contains(" left, "), "{text}");
+        let widest = text.lines().map(|line| line.trim_end().chars().count()).max();
+        assert!(widest <= Some(columns.into()), "{widest:?} columns at {columns}\n{text}");
+    }
+
     #[test]
     fn steps_leave_lines_and_a_bar_moves_within_them() {
-        let bar = Bar::on(|| ProgressDrawTarget::term_like(Box::new(Terminal)));
+        fits(60);
+        fits(80);
+        let bar = on(80);
         bar.begin(0, 40);
         bar.play("step 1", 8);
         std::thread::sleep(2 * TICK);

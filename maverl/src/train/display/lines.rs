@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::train::progress::{Pace, Progress, StepLine, speed};
+use crate::train::progress::{Pace, Progress, StepLine, left, speed, tell};
 
 /// Interval of the lines for long work.
 const QUIET: Duration = Duration::from_secs(30);
@@ -28,7 +28,7 @@ struct State {
 
 impl Default for Lines {
     fn default() -> Self {
-        Self::new(|line| eprintln!("{line}"), QUIET)
+        Self::new(|line| tell(line), QUIET)
     }
 }
 
@@ -70,8 +70,11 @@ impl Progress for Lines {
             if state.printed.elapsed() < self.quiet || ended == state.episodes {
                 return;
             }
-            let speed = speed(ended, state.episodes, tokens, state.begun.elapsed());
-            format!("{}: {ended} of {} episodes, {speed}", state.what, state.episodes)
+            let elapsed = state.begun.elapsed();
+            let speed = speed(tokens, elapsed);
+            let left = left(ended, state.episodes, elapsed);
+            let left = left.map_or_else(String::new, |left| format!(", {left} left"));
+            format!("{}: {ended} of {} episodes, {speed}{left}", state.what, state.episodes)
         };
         self.say(&line);
     }
