@@ -58,8 +58,8 @@ pub use kernels::Kernels;
 pub use machine::{BLOCK, Element, Launch, Machine, Module};
 pub use model::{
     AdapterTerms, AttentionLayout, BackwardLayout, BlockTables, Destination, Draw, EmbeddingLayout,
-    HeadNorm, KvShape, LinearOutput, MODEL, Master, Positions, RopeTables, SoftmaxRows,
-    SoftmaxStats, pieces,
+    HeadInput, HeadNorm, KvShape, LinearOutput, LogProbabilities, MODEL, Master, Positions,
+    RopeTables, SoftmaxRows, pieces,
 };
 pub use resident::{GroupingOn, PlacesOn, SegmentsOn};
 

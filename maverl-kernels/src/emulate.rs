@@ -1,8 +1,8 @@
 //! CUDA C++ kernels run on the CPU, for tests: every CUDA thread is a fiber, barriers and shuffles are rendezvous.
 //!
-//! A C++17 compiler (`CXX`, or `c++`) builds the source beside headers that give it what it uses of CUDA, products of
-//! tensor cores and asynchronous copies included. Blocks run one after the other. Not there: memory order between blocks
-//! that run at once, rounding inside tensor cores, bank conflicts, textures, inline PTX.
+//! A C++17 compiler (`CXX`, or `c++`) builds the source beside headers that give it what it uses of CUDA, including
+//! products of tensor cores and asynchronous copies. Blocks run one after the other. Not there: memory order between
+//! blocks that run at once, rounding inside tensor cores, bank conflicts, textures, inline PTX.
 #![allow(unsafe_code)] // a shared library that was just built is opened and called
 
 mod estimator;
@@ -41,13 +41,13 @@ type Launch = unsafe extern "C" fn(
 ) -> c_int;
 type Set = unsafe extern "C" fn(*const c_char, c_int, c_int);
 
-/// How the threads of launches run.
+/// Order of threads and time of copies of launches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// Order of threads, one of [`ORDERS`].
     pub order: &'static str,
-    /// Time of asynchronous copies: at once, or at the wait that covers them. A missing wait shows in one, a missing
-    /// barrier before a buffer is filled again in the other.
+    /// Time of asynchronous copies: at once, or at the wait that covers them. A missing wait shows in the second, a
+    /// missing barrier before a buffer is filled again in the first.
     pub copies_at_once: bool,
     /// Number of the change that a test has made to the source; 0 is none.
     pub mutant: u32,
@@ -135,8 +135,8 @@ impl Library {
         }
     }
 
-    /// Runs a kernel in blocks of `threads` threads with `shared` bytes of dynamic shared memory; an argument is the bits
-    /// of an address or a number.
+    /// Runs a kernel in blocks of `threads` threads with `shared` bytes of dynamic shared memory. An argument is the
+    /// bits of an address or a number.
     ///
     /// # Errors
     ///

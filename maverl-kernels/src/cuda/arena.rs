@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Bytes that spans begin at multiples of.
 const STEP: u64 = 512;
 
-/// Memory that spans are allocated from: the smallest free range that fits, the lowest of equal ones. Work on one stream
-/// may use a span as soon as another is freed, because launches run in order.
+/// Memory that spans are allocated from: the smallest free range that fits, the lowest of equal ones. Work on one
+/// stream may use a span as soon as another is freed, because launches run in order.
 #[derive(Debug)]
 pub struct Arena {
     start: u64,

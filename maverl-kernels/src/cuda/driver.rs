@@ -1,7 +1,7 @@
 //! The GPU through its driver, and the estimators on arrays in its memory.
 #![allow(unsafe_code)] // for launches through the driver
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ const SHARED: u32 = 48 << 10;
 #[derive(Debug, Clone)]
 pub struct Driver {
     stream: Arc<CudaStream>,
-    functions: Arc<HashMap<&'static str, CudaFunction>>,
+    functions: Arc<BTreeMap<&'static str, CudaFunction>>,
 }
 
 /// The estimators on a GPU.
@@ -79,7 +79,7 @@ impl Driver {
     pub fn with_modules(stream: Arc<CudaStream>, modules: &[Module]) -> Result<Self, CudaError> {
         let context = stream.context();
         let (major, minor) = context.compute_capability()?;
-        let mut functions = HashMap::new();
+        let mut functions = BTreeMap::new();
         for module in modules {
             let compiled = nvrtc::compile(module, &format!("sm_{major}{minor}"))?;
             let loaded = context.load_module(Ptx::from_binary(compiled.code))?;

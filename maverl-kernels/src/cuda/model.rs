@@ -1,12 +1,14 @@
 //! Operations of a model on a machine: arguments and grids of the kernels in [`MODEL`].
 //!
-//! Activations are the bits of bf16, the residual stream and gradients of weights f32. Results have the same bits in any
-//! batch, in the forward pass: the order of a sum depends on the shapes of a row and a weight alone.
+//! Activations are the bits of bf16, the residual stream and gradients of weights f32. Results have the same bits in
+//! any batch, in the forward pass: the order of a sum depends on the shapes of a row and a weight alone.
+#![expect(clippy::needless_pass_by_value, reason = "who passes a slice for writing gives it up")]
 
 mod attention;
 mod cached;
 mod elementwise;
 mod embedding;
+mod head;
 mod optimizer;
 mod products;
 mod softmax;
@@ -15,9 +17,10 @@ pub use attention::{AttentionLayout, BackwardLayout};
 pub use cached::{BlockTables, KvShape};
 pub use elementwise::{HeadNorm, Positions, RopeTables};
 pub use embedding::EmbeddingLayout;
+pub use head::HeadInput;
 pub use optimizer::Master;
 pub use products::{AdapterTerms, Destination, LinearOutput, pieces};
-pub use softmax::{Draw, SoftmaxRows, SoftmaxStats};
+pub use softmax::{Draw, LogProbabilities, SoftmaxRows};
 
 use super::{Kernels, Launch, Machine, Module};
 

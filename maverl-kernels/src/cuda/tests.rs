@@ -1,9 +1,10 @@
 //! The kernels run as plain C++ on the CPU, and on a GPU if there is one. NVRTC compiles them where it is installed.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use super::nvrtc::Compiled;
+use super::nvrtc::Resources;
 use super::*;
 use crate::advantage::estimate_tests::parity::agrees_with_the_cpu;
 use crate::advantage::{Baseline, Estimate, Grouping, Relative, Singleton};
@@ -61,27 +62,52 @@ fn a_group_has_the_same_bits_by_every_way_to_compute_it() {
     same_bits(&together, &alone);
 }
 
+/// Registers that a thread of each kernel may use, by name.
+fn budget() -> BTreeMap<&'static str, u32> {
+    let lines = include_str!("budget.toml").lines();
+    let kernels = lines.filter_map(|line| line.split_once(" = "));
+    kernels.map(|(kernel, registers)| (kernel, registers.parse().unwrap())).collect()
+}
+
 #[test]
-fn every_kernel_compiles_for_every_architecture() {
+fn every_kernel_has_a_budget_and_every_budget_a_kernel() {
+    let modules = [ADVANTAGES].into_iter().chain(MODEL);
+    let mut kernels: Vec<&str> = modules.flat_map(|module| module.kernels).copied().collect();
+    let mut named: Vec<&str> = budget().into_keys().collect();
+    kernels.sort_unstable();
+    named.sort_unstable();
+    assert_eq!(named, kernels);
+}
+
+#[test]
+fn every_kernel_compiles_for_every_architecture_within_its_budget_without_spills() {
     if let Err(missing) = nvrtc::load() {
         assert!(std::env::var_os("MAVERL_REQUIRE_NVRTC").is_none(), "{missing}");
         eprintln!("skipped: {missing}");
         return;
     }
+    let (budget, mut problems) = (budget(), Vec::new());
     for module in [ADVANTAGES].iter().chain(&MODEL) {
         for arch in ARCHITECTURES {
-            let Compiled { code, .. } =
-                nvrtc::compile(module, arch).unwrap_or_else(|error| panic!("{error}"));
-            assert_eq!(&code[..4], b"\x7fELF", "{arch}");
-            let has = |name: &&&str| {
-                let section = format!(".text.{name}\0");
-                code.windows(section.len()).any(|part| part == section.as_bytes())
-            };
-            let lacks: Vec<_> = module.kernels.iter().filter(|name| !has(name)).collect();
-            assert!(lacks.is_empty(), "{} for {arch} lacks {lacks:?}", module.name);
-            println!("{} for {arch}: {} bytes of machine code", module.name, code.len());
+            let compiled = nvrtc::compile(module, arch).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(&compiled.code[..4], b"\x7fELF", "{arch}");
+            let resources = compiled.resources();
+            for &name in module.kernels {
+                let place = format!("{name} for {arch}");
+                match resources.iter().find(|of| of.kernel == name) {
+                    None => problems.push(format!("{place} is not there")),
+                    Some(Resources { registers, spilled, .. }) => {
+                        println!("{place}: {registers} registers, {spilled} bytes spilled");
+                        if *spilled > 0 || *registers > budget[name] {
+                            problems
+                                .push(format!("{place}: {registers} registers, {spilled} spilled"));
+                        }
+                    }
+                }
+            }
         }
     }
+    assert!(problems.is_empty(), "over the budget: {problems:#?}");
 }
 
 #[test]

@@ -80,8 +80,8 @@ template <int N> void ldmatrix_transposed(unsigned (&r)[N][4], const unsigned (&
   coc::meet(~0u, coc::ldmatrix_all<N, true>);
 }
 
-// Copies wait for the cp_async_wait that covers them, or are made at once: a wait that is missing shows in one way, a
-// barrier that is missing before a buffer is filled again in the other.
+// Copies are made by the cp_async_wait that covers them, which shows a wait that is missing, or at once, which shows a
+// barrier that is missing before a buffer is filled again.
 static inline void cp_async16(unsigned to, const void* from, int bytes) {
   if (to & 15 || (bytes > 0 && (uintptr_t)from & 15)) coc::fail("cp.async: an address is not a multiple of 16");
   if (bytes < 0 || bytes > 16) coc::fail("cp.async: 0 to 16 bytes");

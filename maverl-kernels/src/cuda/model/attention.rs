@@ -158,8 +158,8 @@ pub(super) fn heaviest_first(tiles: &mut [[usize; TILE_WORDS]]) -> Vec<i32> {
     tiles.iter().flatten().map(|&word| word as i32).collect()
 }
 
-/// Lists tiles of 64 keys of one row, and the steps of 32 queries that see them: of the own row, ascending, then of each
-/// row that has it as prefix.
+/// Lists tiles of 64 keys of one row, and the steps of 32 queries that see them: of the own row, ascending, then of
+/// each row that has it as prefix.
 fn key_tiles(packing: Packing<'_>) -> (Vec<i32>, Vec<i32>) {
     let rows: Vec<_> = packing.rows().collect();
     let (mut tiles, mut steps) = (Vec::new(), Vec::<i32>::new());

@@ -131,9 +131,9 @@ impl<M: Machine> Kernels<M> {
         self.run("append_kv", Launch::threads(n * width / 8), args)
     }
 
-    /// Computes [`attention_cached`](crate::attention::attention_cached): `q`, `out` are `[new, heads.q * dim]`, packed in
-    /// the order of the segments. The bits equal those of [`Self::attend`] on the whole row, however it is split into
-    /// calls and wherever its blocks are.
+    /// Computes [`attention_cached`](crate::attention::attention_cached): `q`, `out` are `[new, heads.q * dim]`,
+    /// packed in the order of the segments. The bits equal those of [`Self::attend`] on the whole row, however it is
+    /// split into calls and wherever its blocks are.
     ///
     /// # Errors
     ///
@@ -143,6 +143,7 @@ impl<M: Machine> Kernels<M> {
     ///
     /// If the lengths differ from the shapes, a block does not exist, heads are not 32, 64 or 128 wide, or more than 16
     /// query heads share a key head.
+    #[expect(clippy::too_many_arguments, reason = "the shapes of the blocks and of the heads")]
     pub fn attend_cached(
         &self,
         q: Slice<'_, u16>,
@@ -151,7 +152,7 @@ impl<M: Machine> Kernels<M> {
         shape: KvShape,
         layer: usize,
         heads: Heads,
-        mut out: SliceMut<'_, u16>,
+        out: SliceMut<'_, u16>,
     ) -> Result<(), M::Error> {
         let Heads { q: q_heads, kv, dim } = heads;
         check_heads("attend_cached", heads);
@@ -184,7 +185,7 @@ impl<M: Machine> Kernels<M> {
         let args = [given, args![*single, q_heads, kv, scale2(dim), values, sums]].concat();
         let names = ["attend_one_32", "attend_one_64", "attend_one_128"];
         self.run(by_width(dim, names), launch, &args)?;
-        let args = args![values, sums, *single, rows, q_heads, kv, dim, spans, out.again()];
+        let args = args![values, sums, *single, rows, q_heads, kv, dim, spans, out];
         self.run("attend_merge", Launch::blocks((rows * q_heads).div_ceil(8)), args)
     }
 }

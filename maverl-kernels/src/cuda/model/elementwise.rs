@@ -201,8 +201,8 @@ impl<M: Machine> Kernels<M> {
         self.run("rope", Launch::blocks((n * heads).div_ceil(ROWS)), args)
     }
 
-    /// Computes the gradients of [`Self::rope`] in place; `norm` is the norm with what rope copied to `raw`. The gradient
-    /// of the norm's weight is added to `dw`.
+    /// Computes the gradients of [`Self::rope`] in place; `norm` is the norm with what rope copied to `raw`. The
+    /// gradient of the norm's weight is added to `dw`.
     ///
     /// # Errors
     ///

@@ -31,8 +31,8 @@ impl Master<'_> {
 }
 
 impl<M: Machine> Kernels<M> {
-    /// Computes [`adamw_step`](crate::adamw::adamw_step) on a master, and clears the gradients. The bits are those of the
-    /// CPU.
+    /// Computes [`adamw_step`](crate::adamw::adamw_step) on a master, and clears the gradients. The bits are those of
+    /// the CPU.
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl<M: Machine> Kernels<M> {
         let Rates { keep, beta2, gain1, gain2, correction, eps, rate, scale } =
             cfg.rates(step, grad_scale);
         let numbers = args![n, scale, keep, gain1, beta2, gain2, correction, eps, rate];
-        let args = [&args![high, low, grad, m, v][..], numbers].concat();
+        let args = [args![high, low, grad, m, v], numbers].concat();
         self.run("adamw", Launch::threads(n), &args)
     }
 

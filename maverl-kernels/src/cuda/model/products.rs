@@ -83,13 +83,8 @@ pub(super) struct Tile {
 pub(super) const NT_16: Tile =
     Tile { kernel: "product_nt_16", rows: 16, columns: 64, terms: 128, threads: 128, stages: 4 };
 pub(super) const NT_64: Tile = medium("product_nt_64");
-const NT_128: Tile = large("product_nt_128");
+pub(super) const NT_128: Tile = large("product_nt_128");
 const NT_128_PIECES: Tile = large("product_nt_128_pieces");
-
-impl Tile {
-    /// The tile of many rows, whichever way pieces are added.
-    pub(super) const LARGE: Self = NT_128;
-}
 
 const fn medium(kernel: &'static str) -> Tile {
     Tile { kernel, rows: 64, columns: 64, terms: 64, threads: 128, stages: 4 }
@@ -99,8 +94,8 @@ const fn large(kernel: &'static str) -> Tile {
     Tile { kernel, rows: 128, columns: 128, terms: 32, threads: 256, stages: 5 }
 }
 
-/// Returns the number of pieces that the sums of a product with `w [n, k]` are cut into. It depends on the weight alone,
-/// so that a row has the same bits in any batch.
+/// Returns the number of pieces that the sums of a product with `w [n, k]` are cut into. It depends on the weight
+/// alone, so that a row has the same bits in any batch.
 pub fn pieces(n: usize, k: usize) -> usize {
     if n >= WIDE {
         return 1;
@@ -225,7 +220,7 @@ impl<M: Machine> Kernels<M> {
         let (left, right) = (adapter.map(|terms| terms.left), adapter.map(|terms| terms.right));
         let rank = adapter.map_or(0, |terms| terms.rank);
         let terms = args![x, w, left, right, m, n, k, rank, pieces];
-        let args = [&terms[..], args![f32, half, onto, out.bias, out.scale]].concat();
+        let args = [terms, args![f32, half, onto, out.bias, out.scale]].concat();
         let tiles = m.div_ceil(tile.rows) * n.div_ceil(tile.columns);
         let shared = tile.stages * (tile.rows + tile.columns) * tile.terms * 2;
         let grid = [tiles as u32, 1, apart as u32];

@@ -17,9 +17,16 @@ pub struct SoftmaxRows<M: Machine> {
     most: u32,
 }
 
-/// Sums of rows that derivatives need: maximum, sum of exponentials, entropy.
+/// Log-probabilities of rows' targets, and entropies.
 #[derive(Debug)]
-pub struct SoftmaxStats<M: Machine>(DeviceArray<M, f64>);
+pub struct LogProbabilities<M: Machine> {
+    /// Log-probabilities `[n]`.
+    pub logp: Vec<f32>,
+    /// Entropies `[n]`, in nats.
+    pub entropy: Vec<f32>,
+    /// Maximum, sum of exponentials and entropy of each row, which derivatives need.
+    sums: DeviceArray<M, f64>,
+}
 
 /// Sampling of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -53,8 +60,7 @@ impl<M: Machine> Kernels<M> {
         Ok(SoftmaxRows { targets: self.array_of(targets)?, inverses, most })
     }
 
-    /// Returns the log-probabilities of targets and the entropies, `[n]` each, of `logits [n, V]`, with the sums that
-    /// [`Self::logit_gradients`] needs.
+    /// Computes the log-probabilities of targets and the entropies of `logits [n, V]`.
     ///
     /// # Errors
     ///
@@ -67,19 +73,20 @@ impl<M: Machine> Kernels<M> {
         &self,
         logits: Slice<'_, f32>,
         rows: &SoftmaxRows<M>,
-    ) -> Result<([Vec<f32>; 2], SoftmaxStats<M>), M::Error> {
+    ) -> Result<LogProbabilities<M>, M::Error> {
         let (n, vocab) = shape("log_probabilities", logits, rows);
         let (partials, tiles) = self.partials(logits, &rows.inverses, n, vocab)?;
         let (logp, entropy) = (self.array::<f32>(n)?, self.array::<f32>(n)?);
-        let stats = self.array::<f64>(3 * n)?;
+        let sums = self.array::<f64>(3 * n)?;
         let SoftmaxRows { targets, inverses, .. } = rows;
         let given = args![logits, *inverses, *targets, partials, n, vocab, tiles];
-        let args = [&given[..], args![logp, entropy, stats]].concat();
+        let args = [given, args![logp, entropy, sums]].concat();
         self.run("softmax_rows", Launch::blocks(n.div_ceil(ROWS)), &args)?;
-        Ok(([self.read(&logp)?, self.read(&entropy)?], SoftmaxStats(stats)))
+        Ok(LogProbabilities { logp: self.read(&logp)?, entropy: self.read(&entropy)?, sums })
     }
 
-    /// Computes the derivatives of a loss by the logits, in bf16, from its derivatives by log-probabilities and entropies.
+    /// Computes the derivatives of a loss by the logits, in bf16, from its derivatives by log-probabilities and
+    /// entropies.
     ///
     /// # Errors
     ///
@@ -92,23 +99,23 @@ impl<M: Machine> Kernels<M> {
         &self,
         logits: Slice<'_, f32>,
         rows: &SoftmaxRows<M>,
-        stats: &SoftmaxStats<M>,
+        of: &LogProbabilities<M>,
         [dlogp, dentropy]: [&[f32]; 2],
         dlogits: SliceMut<'_, u16>,
     ) -> Result<(), M::Error> {
         let (n, vocab) = shape("logit_gradients", logits, rows);
-        expect("logit_gradients", "stats", stats.0.len(), 3 * n);
+        expect("logit_gradients", "sums", of.sums.len(), 3 * n);
         expect("logit_gradients", "dlogp", dlogp.len(), n);
         expect("logit_gradients", "dentropy", dentropy.len(), n);
         expect("logit_gradients", "dlogits", dlogits.len(), n * vocab);
         let (dlogp, dentropy) = (self.array_of(dlogp)?, self.array_of(dentropy)?);
         let SoftmaxRows { targets, inverses, .. } = rows;
-        let args = args![logits, *inverses, *targets, stats.0, dlogp, dentropy, vocab, dlogits];
+        let args = args![logits, *inverses, *targets, of.sums, dlogp, dentropy, vocab, dlogits];
         self.run("softmax_back", Launch::blocks(n), args)
     }
 
-    /// Samples a token of each row of `logits [n, V]` like [`sample`](crate::sample::sample) without filters: by the same
-    /// random numbers, and the same order of ids.
+    /// Samples a token of each row of `logits [n, V]` like [`sample`](crate::sample::sample) without filters: by the
+    /// same random numbers, and the same order of ids.
     ///
     /// # Errors
     ///

@@ -3,6 +3,7 @@
 
 mod attention;
 mod elementwise;
+mod head;
 mod mutants;
 mod products;
 mod softmax;
@@ -14,21 +15,31 @@ use crate::cuda::{Emulated, Kernels, from_bf16, to_bf16};
 use crate::emulate::{EmulateError, Library, Settings};
 use crate::testing::random;
 
-/// A module's C++ build; made once, none without a C++ compiler.
+/// A module's C++ build; none without a C++ compiler.
 fn emulated(name: &str) -> Option<Kernels<Emulated>> {
+    emulated_all(&[name])
+}
+
+/// C++ builds of modules, each made once; none without a C++ compiler.
+fn emulated_all(names: &[&str]) -> Option<Kernels<Emulated>> {
     static LIBRARIES: [OnceLock<Option<Library>>; MODEL.len()] =
         [const { OnceLock::new() }; MODEL.len()];
-    let at = MODEL.iter().position(|module| module.name == name).unwrap();
-    let built =
-        LIBRARIES[at].get_or_init(|| match Library::build(&MODEL[at].text(), MODEL[at].kernels) {
-            Ok(library) => Some(library),
-            Err(error @ EmulateError::NoCompiler(_)) => {
-                eprintln!("skipped: {error}");
-                None
+    let build = |name: &&str| {
+        let at = MODEL.iter().position(|module| module.name == *name).unwrap();
+        let library = LIBRARIES[at].get_or_init(|| {
+            match Library::build(&MODEL[at].text(), MODEL[at].kernels) {
+                Ok(library) => Some(library),
+                Err(error @ EmulateError::NoCompiler(_)) => {
+                    eprintln!("skipped: {error}");
+                    None
+                }
+                Err(error) => panic!("{error}"),
             }
-            Err(error) => panic!("{error}"),
         });
-    built.map(|library| Kernels::new(Emulated::of(vec![(MODEL[at], library)])))
+        Some((MODEL[at], (*library)?))
+    };
+    let libraries = names.iter().map(build).collect::<Option<Vec<_>>>()?;
+    Some(Kernels::new(Emulated::of(libraries)))
 }
 
 /// Runs `f` in every order of threads, with both times of copies. All give the same bits.

@@ -209,6 +209,28 @@ fn a_token_has_the_same_bits_packed_behind_a_prefix_in_chunks_and_decoded() {
 }
 
 #[test]
+fn a_row_has_the_same_bits_alone_and_in_any_order_of_a_batch() {
+    let Some(kernels) = kernels() else { return };
+    let (of, lengths) = (heads(2, 2, 64), [70, 1, 130]);
+    let batch = Case::new(of, &lengths, &[None; 3]);
+    let (want, _) = batch.attend(&kernels);
+    let row = |x: &[u16], r: usize| -> Vec<u16> {
+        x[batch.offsets[r] * 128..batch.offsets[r + 1] * 128].to_vec()
+    };
+    for order in [vec![0], vec![1], vec![2], vec![2, 0, 1]] {
+        let lengths: Vec<usize> = order.iter().map(|&r| lengths[r]).collect();
+        let mut case = Case::new(of, &lengths, &vec![None; order.len()]);
+        for (to, from) in
+            [(&mut case.q, &batch.q), (&mut case.k, &batch.k), (&mut case.v, &batch.v)]
+        {
+            *to = order.iter().flat_map(|&r| row(from, r)).collect();
+        }
+        let rows: Vec<u16> = order.iter().flat_map(|&r| row(&want, r)).collect();
+        assert!(case.attend(&kernels).0 == rows, "rows {order:?}");
+    }
+}
+
+#[test]
 fn decoding_agrees_in_every_order() {
     let Some(kernels) = kernels() else { return };
     let case = Case::new(heads(4, 2, 64), &[70], &[None]);

@@ -1,12 +1,12 @@
 //! Seeded mistakes in the kernels, each of which some order of threads or time of copies must show.
 
-use super::super::products::{NT_16, NT_64, Tile};
+use super::super::products::{NT_16, NT_64, NT_128};
 use super::*;
 use crate::attention::{Heads, Packing, Segment};
 use crate::cuda::{Destination, Draw, KvShape, LinearOutput, Module};
 
-/// A mistake: a part of the source after a place that is there once, and what stands in its stead. A statement ends in a
-/// semicolon; anything else is an expression.
+/// A mistake: a part of the source after a place that is there once, and what stands in its stead. A statement ends
+/// in a semicolon; anything else is an expression.
 struct Mutant {
     after: &'static str,
     from: &'static str,
@@ -134,7 +134,7 @@ fn mistakes_in_products_are_caught() {
                 match form {
                     0 => kernels.linear_by(NT_16, x, w, shape, None, out)?,
                     1 => kernels.linear_by(NT_64, x, w, shape, None, out)?,
-                    2 => kernels.linear_by(Tile::LARGE, x, w, shape, None, out)?,
+                    2 => kernels.linear_by(NT_128, x, w, shape, None, out)?,
                     3 => kernels.linear_back(x, w, shape, None, out)?,
                     _ => kernels.linear_back_weight(x, w, shape, out)?,
                 }
@@ -147,7 +147,7 @@ fn mistakes_in_products_are_caught() {
 
 #[test]
 fn mistakes_in_attention_are_caught() {
-    const PACKED: &str = "for (int i = 0; i < count; i++) {\n    if (i + 1 < count) load(i + 1);\n    cp_async_commit();\n    cp_async_wait<1>();\n    __syncthreads();\n    u32 keys = base";
+    const PACKED: &str = "count = last / TILE + 1;";
     const ONE: &str = "for (int i = from; i < to; i++) {";
     const QUERIES: &str = "clear<D>(acc);\n  load(0);";
     const KEYS: &str = "if (count > 0) load(0);";

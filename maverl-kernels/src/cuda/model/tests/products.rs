@@ -1,4 +1,4 @@
-use super::super::products::{NT_16, NT_64, Tile};
+use super::super::products::{NT_16, NT_64, NT_128};
 use super::*;
 use crate::cuda::{AdapterTerms, Destination, LinearOutput, pieces};
 
@@ -43,7 +43,7 @@ fn every_form_of_a_product_agrees_with_f64() {
         let run = |kernels: &Kernels<Emulated>| {
             let [x, w, xt, wt] = [&x, &w, &xt, &wt].map(|x| kernels.array_of(x).unwrap());
             let mut results = Vec::new();
-            for tile in [NT_16, NT_64, Tile::LARGE] {
+            for tile in [NT_16, NT_64, NT_128] {
                 let mut y = kernels.array(m * n).unwrap();
                 let (x, w) = (x.slice(), w.slice());
                 kernels.linear_by(tile, x, w, shape, None, plain(y.slice_mut())).unwrap();
