@@ -52,17 +52,7 @@ pub fn adamw_step(
     for (name, len) in [("grad", grad.len()), ("m", m.len()), ("v", v.len())] {
         assert_eq!(len, n, "adamw_step: {name} has {len} elements, param has {n}");
     }
-    let t = step as f64;
-    let rates = Rates {
-        keep: (1.0 - cfg.lr * cfg.weight_decay) as f32,
-        beta2: cfg.beta2 as f32,
-        gain1: (1.0 - cfg.beta1) as f32,
-        gain2: (1.0 - cfg.beta2) as f32,
-        correction: (1.0 - cfg.beta2.powf(t)).sqrt() as f32,
-        eps: cfg.eps as f32,
-        rate: (cfg.lr / (1.0 - cfg.beta1.powf(t))) as f32,
-        scale: grad_scale,
-    };
+    let rates = cfg.rates(step, grad_scale);
     if !par::worth_it(n) {
         return lanes::run(Update { rates, param, grad, m, v });
     }
@@ -81,16 +71,34 @@ pub fn sum_of_squares(x: &[f32]) -> f64 {
     blocks.iter().sum()
 }
 
+/// Constants of one step.
 #[derive(Clone, Copy)]
-struct Rates {
-    keep: f32,
-    beta2: f32,
-    gain1: f32,
-    gain2: f32,
-    correction: f32,
-    eps: f32,
-    rate: f32,
-    scale: f32,
+pub(crate) struct Rates {
+    pub(crate) keep: f32,
+    pub(crate) beta2: f32,
+    pub(crate) gain1: f32,
+    pub(crate) gain2: f32,
+    pub(crate) correction: f32,
+    pub(crate) eps: f32,
+    pub(crate) rate: f32,
+    pub(crate) scale: f32,
+}
+
+impl AdamW {
+    /// Returns the constants of a step.
+    pub(crate) fn rates(&self, step: u64, grad_scale: f32) -> Rates {
+        let t = step as f64;
+        Rates {
+            keep: (1.0 - self.lr * self.weight_decay) as f32,
+            beta2: self.beta2 as f32,
+            gain1: (1.0 - self.beta1) as f32,
+            gain2: (1.0 - self.beta2) as f32,
+            correction: (1.0 - self.beta2.powf(t)).sqrt() as f32,
+            eps: self.eps as f32,
+            rate: (self.lr / (1.0 - self.beta1.powf(t))) as f32,
+            scale: grad_scale,
+        }
+    }
 }
 
 /// Elements of one thread in [`adamw_step`].

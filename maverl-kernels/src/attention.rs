@@ -104,14 +104,14 @@ impl<'a> Packing<'a> {
     }
 
     /// Iterates over the rows: the token range of the prefix (empty without one) and the row's own token range.
-    fn rows(self) -> impl Iterator<Item = [Range<usize>; 2]> + 'a {
+    pub(crate) fn rows(self) -> impl Iterator<Item = [Range<usize>; 2]> + 'a {
         let own = move |r: usize| self.offsets[r]..self.offsets[r + 1];
         (0..self.offsets.len() - 1).map(move |r| [self.prefix(r).map_or(0..0, own), own(r)])
     }
 
     /// Asserts that offsets rise from 0 and that prefixes are valid. Returns the number of tokens.
     #[track_caller]
-    fn check(self, name: &str) -> usize {
+    pub(crate) fn check(self, name: &str) -> usize {
         let Self { offsets, prefixes } = self;
         assert_eq!(offsets.first(), Some(&0), "{name}: offsets begin at 0");
         assert!(offsets.is_sorted(), "{name}: offsets rise");

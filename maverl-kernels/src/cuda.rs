@@ -1,4 +1,4 @@
-//! Advantages on a GPU: [`Gpu`] computes the same estimators as [`Cpu`](crate::advantage::Cpu), from host or device
+//! Kernels on a GPU: advantages, and the operations of a model. [`Gpu`] computes the same estimators as [`Cpu`](crate::advantage::Cpu), from host or device
 //! slices.
 //!
 //! ```no_run
@@ -12,7 +12,7 @@
 //! # Ok::<(), maverl_kernels::cuda::CudaError>(())
 //! ```
 //!
-//! Building needs no CUDA. Opening a device loads the driver and NVRTC and compiles [`SOURCE`] for the device;
+//! Building needs no CUDA. Opening a device loads the driver and NVRTC and compiles [`ADVANTAGES`] for the device;
 //! [`nvrtc`] lists the folders that are searched for NVRTC. A missing library is an error; the CPU computes the same
 //! without it.
 //!
@@ -33,84 +33,53 @@
 //! Each piece of a group (the whole group, or 512 rows of it) adds 24 bytes. Units of several rows add 12 a row and 72
 //! a unit, in `moments_f32`, `means` and `moments_f64`.
 //!
-//! The logic above the driver is generic over [`Machine`], so that tests run it, and the kernels, without a GPU.
+//! The kernels of a model are in [`MODEL`]: embedding, norms, rope, products, attention, softmax and sampling, AdamW, and
+//! their backward passes, in bf16 with sums in f32. [`Kernels`] launches them; no run does so yet.
+//!
+//! The logic above the driver is generic over [`Machine`], so that tests run it, and the kernels, without a GPU:
+//! [`Emulated`] is a machine of the CPU.
 
+mod arena;
+mod array;
 mod driver;
+mod emulated;
 mod estimate;
 mod kernels;
+mod machine;
+mod model;
 pub mod nvrtc;
 mod resident;
 
+pub use arena::{Arena, OutOfMemory, Span};
+pub use array::{DeviceArray, Slice, SliceMut, from_bf16, to_bf16};
 pub use driver::{CudaError, Driver, Gpu};
+pub use emulated::{Emulated, HostArray};
 pub use kernels::Kernels;
+pub use machine::{BLOCK, Element, Launch, Machine, Module};
+pub use model::{
+    AdapterTerms, AttentionLayout, BackwardLayout, BlockTables, Destination, Draw, EmbeddingLayout,
+    HeadInput, HeadNorm, KvShape, LinearOutput, LogProbabilities, MODEL, Master, Positions,
+    RopeTables, SoftmaxRows, pieces,
+};
 pub use resident::{GroupingOn, PlacesOn, SegmentsOn};
 
-use cudarc::driver::{DeviceRepr, ValidAsZeroBits};
-
-/// Source of the kernels. NVRTC compiles it; in tests a C++ compiler does.
-pub const SOURCE: &str = include_str!("cuda/advantage.cu");
-
-/// Names of the kernels in [`SOURCE`].
-pub const NAMES: [&str; 10] = [
-    "moments_f32",
-    "moments_f64",
-    "means",
-    "merge",
-    "relative_groups",
-    "relative_rows",
-    "whiten_rows",
-    "ema_rows",
-    "ema_move",
-    "gae",
-];
-
-/// Threads of a block, for every kernel.
-pub const BLOCK: u32 = 256;
-
-/// Element type of arrays on a machine.
-pub trait Element: Copy + Default + DeviceRepr + ValidAsZeroBits {}
-
-impl Element for f32 {}
-impl Element for f64 {}
-impl Element for u32 {}
-impl Element for u8 {}
-
-/// A device with its own memory that runs the kernels of [`SOURCE`] one after the other.
-pub trait Machine {
-    /// Error of the device.
-    type Error;
-    /// Array in the device's memory.
-    type Array<T: Element>;
-
-    /// Copies a host array to the device. An empty array may have any address.
-    fn upload<T: Element>(&self, host: &[T]) -> Result<Self::Array<T>, Self::Error>;
-
-    /// Allocates `n` elements of arbitrary content.
-    fn space<T: Element>(&self, n: usize) -> Result<Self::Array<T>, Self::Error>;
-
-    /// Copies the first `n` elements to the host, after everything launched before has finished.
-    fn download<T: Element>(&self, array: &Self::Array<T>, n: usize)
-    -> Result<Vec<T>, Self::Error>;
-
-    /// Returns the address of an array.
-    fn address<T: Element>(&self, array: &Self::Array<T>) -> u64;
-
-    /// Runs a kernel in `blocks` blocks of [`BLOCK`] threads. An argument is the bits of an address, an integer or an
-    /// `f64`.
-    ///
-    /// # Safety
-    ///
-    /// The arguments match the kernel's parameters in number and meaning. The memory at each address is as long as the
-    /// kernel reads and writes, and lives until the launch has run. Memory that the kernel writes is not read by others
-    /// meanwhile.
-    #[allow(unsafe_code)]
-    unsafe fn launch(
-        &self,
-        kernel: &'static str,
-        blocks: u32,
-        args: &[u64],
-    ) -> Result<(), Self::Error>;
-}
+/// The kernels of advantages.
+pub const ADVANTAGES: Module = Module {
+    name: "advantage.cu",
+    source: &[include_str!("cuda/advantage.cu")],
+    kernels: &[
+        "moments_f32",
+        "moments_f64",
+        "means",
+        "merge",
+        "relative_groups",
+        "relative_rows",
+        "whiten_rows",
+        "ema_rows",
+        "ema_move",
+        "gae",
+    ],
+};
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,8 @@
 //! CUDA C++ kernels run on the CPU, for tests: every CUDA thread is a fiber, barriers and shuffles are rendezvous.
 //!
-//! A C++17 compiler (`CXX`, or `c++`) builds the source beside a header that gives it what it uses of CUDA. Blocks run one
-//! after the other. Not there: memory order between blocks that run at once, textures, tensor cores, inline PTX.
+//! A C++17 compiler (`CXX`, or `c++`) builds the source beside headers that give it what it uses of CUDA, including
+//! products of tensor cores and asynchronous copies. Blocks run one after the other. Not there: memory order between
+//! blocks that run at once, rounding inside tensor cores, bank conflicts, textures, inline PTX.
 #![allow(unsafe_code)] // a shared library that was just built is opened and called
 
 mod estimator;
@@ -9,7 +10,7 @@ mod estimator;
 pub use estimator::{Estimator, KERNEL, PRELUDE, StepArrays};
 
 use std::env;
-use std::ffi::{CString, OsString, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, OsString, c_char, c_int, c_uint, c_void};
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
@@ -20,21 +21,62 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The part of CUDA that kernels find on the CPU.
 const HEADER: &str = include_str!("emulate/cuda_on_cpu.h");
+/// The operations of `device.cuh`: products, matrices from shared memory, asynchronous copies.
+const OPERATIONS: &str = include_str!("emulate/device_on_cpu.h");
+
+/// Bytes of a message of a launch.
+const MESSAGE: usize = 512;
 
 /// Orders in which the threads of a block can run. A kernel that lacks a barrier gives other results in some of them.
 pub const ORDERS: [&str; 4] = ["forward", "reverse", "lockstep", "shuffle:7"];
 
-type Launch = unsafe extern "C" fn(*const c_char, c_uint, c_uint, *mut *mut c_void) -> c_int;
-type SetOrder = unsafe extern "C" fn(*const c_char);
+type Launch = unsafe extern "C" fn(
+    *const c_char,
+    *const c_uint,
+    c_uint,
+    c_uint,
+    *mut *mut c_void,
+    *mut c_char,
+    c_uint,
+) -> c_int;
+type Set = unsafe extern "C" fn(*const c_char, c_int, c_int);
+
+/// Order of threads and time of copies of launches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Order of threads, one of [`ORDERS`].
+    pub order: &'static str,
+    /// Time of asynchronous copies: at once, or at the wait that covers them. A missing wait shows in the second, a
+    /// missing barrier before a buffer is filled again in the first.
+    pub copies_at_once: bool,
+    /// Number of the change that a test has made to the source; 0 is none.
+    pub mutant: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { order: ORDERS[0], copies_at_once: false, mutant: 0 }
+    }
+}
+
+impl Settings {
+    /// Iterates over every order of threads with both times of copies.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let copies = |order| {
+            [false, true].map(|copies_at_once| Self { order, copies_at_once, ..Self::default() })
+        };
+        ORDERS.into_iter().flat_map(copies)
+    }
+}
 
 /// Kernels built for the CPU.
 #[derive(Debug, Clone, Copy)]
 pub struct Library {
     launch: Launch,
-    order: SetOrder,
+    set: Set,
 }
 
-/// Cause of a failed build.
+/// Cause of a failed build or launch.
 #[derive(Debug)]
 pub enum EmulateError {
     /// There is no C++ compiler of this name.
@@ -43,6 +85,9 @@ pub enum EmulateError {
     Compile(String),
     /// The library could not be written or opened.
     Io(io::Error),
+    /// A kernel does not exist, or failed: threads that wait for each other forever, addresses that are not aligned or
+    /// lie outside the block's memory.
+    Launch(String),
 }
 
 impl std::fmt::Display for EmulateError {
@@ -51,6 +96,7 @@ impl std::fmt::Display for EmulateError {
             Self::NoCompiler(name) => write!(f, "no C++ compiler {name:?}; name one in `CXX`"),
             Self::Compile(log) => write!(f, "the kernel does not compile as C++17:\n{log}"),
             Self::Io(error) => write!(f, "cannot build the kernel: {error}"),
+            Self::Launch(what) => write!(f, "the kernel fails: {what}"),
         }
     }
 }
@@ -76,34 +122,58 @@ impl Library {
         built
     }
 
-    /// Sets the order of threads for launches of the calling thread: one of [`ORDERS`].
+    /// Sets how the threads of launches of the calling thread run.
     ///
     /// # Panics
     ///
     /// If the order contains a zero byte.
-    pub fn set_order(&self, order: &str) {
-        let order = CString::new(order).expect("an order is one of `ORDERS`");
-        // SAFETY: the function copies a string that ends in zero.
-        unsafe { (self.order)(order.as_ptr()) }
+    pub fn set(&self, settings: Settings) {
+        let order = CString::new(settings.order).expect("an order is one of `ORDERS`");
+        // SAFETY: the function reads a string that ends in zero.
+        unsafe {
+            (self.set)(order.as_ptr(), settings.copies_at_once.into(), settings.mutant as c_int);
+        }
     }
 
-    /// Runs a kernel in so many blocks of `threads` threads; an argument is the bits of an address or a number.
+    /// Runs a kernel in blocks of `threads` threads with `shared` bytes of dynamic shared memory. An argument is the
+    /// bits of an address or a number.
+    ///
+    /// # Errors
+    ///
+    /// If the source has no such kernel, or it fails.
     ///
     /// # Panics
     ///
-    /// If the source has no such kernel.
+    /// If the kernel's name contains a zero byte.
     ///
     /// # Safety
     ///
     /// There are as many arguments as the kernel has parameters, of their meaning, and what lies at the addresses is as
     /// long as the kernel reads and writes.
-    pub unsafe fn launch(&self, kernel: &str, blocks: u32, threads: u32, args: &[u64]) {
+    pub unsafe fn launch(
+        &self,
+        kernel: &str,
+        grid: [u32; 3],
+        threads: u32,
+        shared: u32,
+        args: &[u64],
+    ) -> Result<(), EmulateError> {
         let name = CString::new(kernel).expect("a kernel has a name of C");
         let mut args: Vec<*mut c_void> =
             args.iter().map(|arg| std::ptr::from_ref(arg).cast_mut().cast()).collect();
-        // SAFETY: the caller's promise.
-        let found = unsafe { (self.launch)(name.as_ptr(), blocks, threads, args.as_mut_ptr()) };
-        assert_eq!(found, 0, "no kernel {kernel}");
+        let mut message = [0; MESSAGE];
+        // SAFETY: the caller's promise; the message ends in zero within its length.
+        unsafe {
+            let (args, to) = (args.as_mut_ptr(), message.as_mut_ptr());
+            let length = MESSAGE as c_uint;
+            let failed =
+                (self.launch)(name.as_ptr(), grid.as_ptr(), threads, shared, args, to, length);
+            if failed == 0 {
+                return Ok(());
+            }
+            let what = CStr::from_ptr(message.as_ptr()).to_string_lossy();
+            Err(EmulateError::Launch(format!("{kernel}: {what}")))
+        }
     }
 }
 
@@ -118,6 +188,7 @@ fn scratch() -> io::Result<PathBuf> {
 
 fn compile(dir: &Path, source: &str, kernels: &[&str]) -> Result<PathBuf, EmulateError> {
     fs::write(dir.join("cuda_on_cpu.h"), HEADER)?;
+    fs::write(dir.join("device_on_cpu.h"), OPERATIONS)?;
     fs::write(dir.join("kernel.cu"), source)?;
     fs::write(dir.join("launch.cpp"), launcher(kernels))?;
     let library = dir.join("kernel.so");
@@ -151,14 +222,23 @@ fn launcher(kernels: &[&str]) -> String {
         r#"
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-EXPORT int coc_launch(const char* name, unsigned blocks, unsigned threads, void** args) {
+EXPORT int coc_launch(const char* name, const unsigned* grid, unsigned threads, unsigned shared, void** args,
+                      char* message, unsigned length) {
   auto it = coc::table().find(name);
-  if (it == coc::table().end()) return 1;
-  it->second(dim3(blocks), dim3(threads), 0, args);
-  return 0;
+  std::string failure = "there is no such kernel";
+  if (it != coc::table().end()) failure = it->second(dim3(grid[0], grid[1], grid[2]), dim3(threads), shared, args);
+  std::snprintf(message, length, "%s", failure.c_str());
+  return !failure.empty();
 }
 
-EXPORT void coc_order(const char* order) { coc::order() = order; }
+EXPORT void coc_set(const char* order, int copies_at_once, int mutant) {
+  std::string o = order;
+  bool shuffle = o.rfind("shuffle:", 0) == 0;
+  coc::self.order = o == "reverse" ? coc::REVERSE : o == "lockstep" ? coc::LOCKSTEP : shuffle ? coc::SHUFFLE : coc::FORWARD;
+  coc::self.seed = shuffle ? std::atoi(order + 8) : 1;
+  coc::self.copies_at_once = copies_at_once;
+  coc::self.mutant = mutant;
+}
 "#,
     );
     source
@@ -173,14 +253,14 @@ fn open(library: &Path) -> Result<Library, EmulateError> {
         if handle.is_null() {
             return Err(io::Error::other("the built library does not open").into());
         }
-        let [launch, order] =
-            [c"coc_launch", c"coc_order"].map(|name| libc::dlsym(handle, name.as_ptr()));
-        if launch.is_null() || order.is_null() {
+        let [launch, set] =
+            [c"coc_launch", c"coc_set"].map(|name| libc::dlsym(handle, name.as_ptr()));
+        if launch.is_null() || set.is_null() {
             return Err(io::Error::other("the built library lacks a function").into());
         }
         Ok(Library {
             launch: std::mem::transmute::<*mut c_void, Launch>(launch),
-            order: std::mem::transmute::<*mut c_void, SetOrder>(order),
+            set: std::mem::transmute::<*mut c_void, Set>(set),
         })
     }
 }

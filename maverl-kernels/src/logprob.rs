@@ -236,12 +236,12 @@ impl Outputs {
 }
 
 /// Splits a range into pieces of at most `size`.
-fn chunks(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
+pub(crate) fn chunks(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
     range.clone().step_by(size).map(move |start| start..range.end.min(start + size))
 }
 
 /// Groups consecutive whole sequences of together at most `most` rows; at least one sequence a group.
-fn whole(offsets: &[usize], most: usize) -> impl Iterator<Item = Range<usize>> {
+pub(crate) fn whole(offsets: &[usize], most: usize) -> impl Iterator<Item = Range<usize>> {
     let mut end = 0;
     std::iter::from_fn(move || {
         let start = end;

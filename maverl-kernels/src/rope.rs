@@ -42,6 +42,19 @@ impl RopeTable {
         self.max_positions
     }
 
+    /// Returns the cosines and sines of the first `positions`, each `[positions, head_dim / 2]`.
+    ///
+    /// # Panics
+    ///
+    /// If the table has fewer positions.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn first(&self, positions: usize) -> [Vec<f32>; 2] {
+        let have = self.max_positions;
+        assert!(positions <= have, "rope: {positions} positions of a table of {have}");
+        let (rows, len) = (self.rows(positions), positions * self.inv_freq.len());
+        [rows.cos[..len].to_vec(), rows.sin[..len].to_vec()]
+    }
+
     /// Returns the rows of at least the first `positions`, which must be in the table.
     fn rows(&self, positions: usize) -> Arc<Rows> {
         let needed = positions * self.inv_freq.len();

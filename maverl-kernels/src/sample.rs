@@ -55,7 +55,7 @@ impl Default for Filter {
 }
 
 /// Smallest temperature above zero. Smaller ones are raised to it, so that scaled logits stay finite.
-const COLDEST: f32 = 1e-6;
+pub(crate) const COLDEST: f32 = 1e-6;
 
 /// A sampled token.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -9,7 +9,7 @@ typedef unsigned long long u64;
 
 #define BLOCK 256
 #define ALL 0xffffffffu
-#define KERNEL extern "C" __global__ void __launch_bounds__(BLOCK)
+#define KERNEL extern "C" __global__ void __launch_bounds__(BLOCK, 1)
 
 // Lanes that share a piece of a group: eight floats are one memory sector.
 #define LANES 8u

@@ -6,13 +6,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cudarc::driver::{
-    CudaContext, CudaFunction, CudaSlice, CudaStream, DevicePtr, DevicePtrMut, DriverError,
-    LaunchConfig, PushKernelArg, sys,
+    CudaContext, CudaEvent, CudaFunction, CudaSlice, CudaStream, DevicePtr, DevicePtrMut,
+    DriverError, LaunchConfig, PushKernelArg, sys,
 };
 use cudarc::nvrtc::Ptx;
 
 use super::kernels::{Add, Scan};
-use super::{BLOCK, Element, GroupingOn, Kernels, Machine, NAMES, PlacesOn, SegmentsOn, nvrtc};
+use super::{
+    ADVANTAGES, Element, GroupingOn, Kernels, Launch, Machine, Module, PlacesOn, SegmentsOn, nvrtc,
+};
 use crate::advantage::{GaeSteps, Relative, same};
 
 /// Error of opening or using a GPU.
@@ -43,6 +45,9 @@ pub enum CudaError {
     Driver(#[from] DriverError),
 }
 
+/// Dynamic shared memory that a kernel has without asking for more.
+const SHARED: u32 = 48 << 10;
+
 /// One stream of a GPU, with the kernels compiled for it.
 #[derive(Debug, Clone)]
 pub struct Driver {
@@ -57,18 +62,31 @@ pub struct Driver {
 pub type Gpu = Kernels<Driver>;
 
 impl Driver {
-    /// Compiles the kernels for the device of a stream and runs them on that stream.
+    /// Compiles the kernels of advantages for the device of a stream and runs them on that stream.
     ///
     /// # Errors
     ///
     /// If NVRTC is missing or fails, or the driver does.
     pub fn on(stream: Arc<CudaStream>) -> Result<Self, CudaError> {
+        Self::with_modules(stream, &[ADVANTAGES])
+    }
+
+    /// Compiles modules for the device of a stream and runs their kernels on that stream.
+    ///
+    /// # Errors
+    ///
+    /// If NVRTC is missing or fails, or the driver does.
+    pub fn with_modules(stream: Arc<CudaStream>, modules: &[Module]) -> Result<Self, CudaError> {
         let context = stream.context();
         let (major, minor) = context.compute_capability()?;
-        let code = nvrtc::compile(&format!("sm_{major}{minor}"))?;
-        let module = context.load_module(Ptx::from_binary(code))?;
-        let load = |name| Ok((name, module.load_function(name)?));
-        let functions = NAMES.into_iter().map(load).collect::<Result<_, DriverError>>()?;
+        let mut functions = BTreeMap::new();
+        for module in modules {
+            let compiled = nvrtc::compile(module, &format!("sm_{major}{minor}"))?;
+            let loaded = context.load_module(Ptx::from_binary(compiled.code))?;
+            for name in module.kernels {
+                functions.insert(*name, loaded.load_function(name)?);
+            }
+        }
         Ok(Self { stream, functions: Arc::new(functions) })
     }
 }
@@ -76,6 +94,7 @@ impl Driver {
 impl Machine for Driver {
     type Error = CudaError;
     type Array<T: Element> = CudaSlice<T>;
+    type Event = CudaEvent;
 
     fn upload<T: Element>(&self, host: &[T]) -> Result<CudaSlice<T>, CudaError> {
         match host {
@@ -105,18 +124,38 @@ impl Machine for Driver {
     unsafe fn launch(
         &self,
         kernel: &'static str,
-        blocks: u32,
+        shape: Launch,
         args: &[u64],
     ) -> Result<(), CudaError> {
-        let mut launch = self.stream.launch_builder(&self.functions[kernel]);
+        if shape.is_empty() {
+            return Ok(());
+        }
+        let function = &self.functions[kernel];
+        if shape.shared > SHARED {
+            let attribute =
+                sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            function.set_attribute(attribute, shape.shared as i32)?;
+        }
+        let mut launch = self.stream.launch_builder(function);
         // The low bytes of an argument are the argument, on a little-endian host.
         for arg in args {
             launch.arg(arg);
         }
-        let (grid_dim, block_dim) = ((blocks, 1, 1), (BLOCK, 1, 1));
+        let [x, y, z] = shape.grid;
+        let (grid_dim, block_dim) = ((x, y, z), (shape.threads, 1, 1));
         // SAFETY: guaranteed by the caller.
-        unsafe { launch.launch(LaunchConfig { grid_dim, block_dim, shared_mem_bytes: 0 }) }?;
+        unsafe {
+            launch.launch(LaunchConfig { grid_dim, block_dim, shared_mem_bytes: shape.shared })
+        }?;
         Ok(())
+    }
+
+    fn record(&self) -> Result<CudaEvent, CudaError> {
+        Ok(self.stream.record_event(Some(sys::CUevent_flags::CU_EVENT_DEFAULT))?)
+    }
+
+    fn elapsed(&self, from: &CudaEvent, to: &CudaEvent) -> Result<f32, CudaError> {
+        Ok(from.elapsed_ms(to)?)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Kernels and arguments of each estimator.
 #![allow(unsafe_code)] // for launches; callers assert the lengths, as the comment at each call says
 
-use super::{BLOCK, Element, GroupingOn, Machine, PlacesOn, SegmentsOn};
+use super::{BLOCK, Element, GroupingOn, Launch, Machine, PlacesOn, SegmentsOn};
 use crate::advantage::{
     Baseline, GaeParams, GaeSteps, Grouping, RaggedRows, Relative, Segments, Singleton, WHITEN_EPS,
 };
@@ -13,7 +13,7 @@ const WARP: usize = 32;
 /// Null pointer: omits an argument.
 pub(super) const NONE: u64 = 0;
 
-/// The estimators of [`Estimate`](crate::advantage::Estimate) on a machine.
+/// The estimators of [`Estimate`](crate::advantage::Estimate), and the operations of a model, on a machine.
 #[derive(Debug, Clone)]
 pub struct Kernels<M> {
     pub(super) machine: M,
@@ -53,6 +53,11 @@ impl<M: Machine> Kernels<M> {
         Self { machine }
     }
 
+    /// Returns the machine.
+    pub const fn machine(&self) -> &M {
+        &self.machine
+    }
+
     /// Uploads segments.
     ///
     /// # Errors
@@ -90,13 +95,9 @@ impl<M: Machine> Kernels<M> {
 
     /// Runs a kernel with at least `threads` threads. Zero threads launch nothing.
     fn launch(&self, kernel: &'static str, threads: usize, args: &[u64]) -> Result<(), M::Error> {
-        if threads == 0 {
-            return Ok(());
-        }
-        let blocks = threads.div_ceil(BLOCK as usize) as u32;
         // SAFETY: all callers are in this module. They pass the arguments that the kernel of that name declares, with
         // counts of the groupings; public functions assert that slices have these lengths.
-        unsafe { self.machine.launch(kernel, blocks, args) }
+        unsafe { self.machine.launch(kernel, Launch::threads(threads), args) }
     }
 
     /// Computes the moments of each group, three numbers each.

@@ -1,4 +1,4 @@
-//! NVRTC: loading the library, and compiling [`SOURCE`] to machine code. Neither needs a GPU or a driver.
+//! NVRTC: loading the library, and compiling a [`Module`] to machine code. Neither needs a GPU or a driver.
 //!
 //! Searched in order: the paths of the dynamic loader (`LD_LIBRARY_PATH`); the folders `lib64` and `lib` of
 //! `CUDA_HOME`, `CUDA_PATH` and `/usr/local/cuda`; Python wheels in the folder `site-packages` that
@@ -14,10 +14,57 @@ use std::sync::Once;
 
 use cudarc::nvrtc::{result, sys};
 
-use super::{CudaError, SOURCE};
+use super::{CudaError, Module};
 
 /// Rounds multiplications and additions one by one, as on the CPU.
-const OPTIONS: [&str; 2] = ["--std=c++17", "--fmad=false"];
+///
+/// The last option prints the registers and spills of each kernel to the log.
+const OPTIONS: [&str; 3] = ["--std=c++17", "--fmad=false", "--ptxas-options=-v"];
+
+/// Machine code, and what the compiler printed.
+#[derive(Debug, Clone)]
+pub struct Compiled {
+    /// Machine code.
+    pub code: Vec<u8>,
+    /// Log of the compiler.
+    pub log: String,
+}
+
+/// Registers and spills of a kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resources {
+    /// Name of the kernel.
+    pub kernel: String,
+    /// Registers of a thread.
+    pub registers: u32,
+    /// Bytes of local memory that registers are stored to, or loaded from.
+    pub spilled: u32,
+}
+
+impl Compiled {
+    /// Reads the registers and spills of each kernel from the log.
+    pub fn resources(&self) -> Vec<Resources> {
+        let mut found: Vec<Resources> = Vec::new();
+        for line in self.log.lines() {
+            let before = |word: &str| {
+                let (numbers, _) = line.split_once(word)?;
+                numbers.split_whitespace().last()?.parse::<u32>().ok()
+            };
+            if let Some((_, name)) = line.split_once("Compiling entry function '") {
+                let kernel = name.split('\'').next().unwrap_or_default().to_owned();
+                found.push(Resources { kernel, registers: 0, spilled: 0 });
+            }
+            let Some(kernel) = found.last_mut() else { continue };
+            if let Some(bytes) = before(" bytes spill stores") {
+                kernel.spilled = bytes;
+            }
+            if let Some(registers) = before(" registers") {
+                kernel.registers = registers;
+            }
+        }
+        found
+    }
+}
 
 /// Loads NVRTC, once.
 ///
@@ -69,24 +116,27 @@ fn open(folder: &Path) {
     }
 }
 
-/// Returns the machine code of [`SOURCE`] for an architecture such as `sm_90`.
+/// Compiles a module for an architecture such as `sm_90`.
 ///
 /// # Errors
 ///
 /// [`CudaError::NoNvrtc`]; [`CudaError::Compile`] with the compiler's log.
-pub fn compile(arch: &str) -> Result<Vec<u8>, CudaError> {
+pub fn compile(module: &Module, arch: &str) -> Result<Compiled, CudaError> {
     load()?;
     let failed = |why: String| CudaError::Compile { arch: arch.to_owned(), why };
     let code = |error: result::NvrtcError| failed(format!("{:?}", error.0));
-    let source = CString::new(SOURCE).map_err(|error| failed(error.to_string()))?;
-    let program = result::create_program(&source, Some(c"advantage.cu")).map_err(code)?;
+    let source = CString::new(module.text()).map_err(|error| failed(error.to_string()))?;
+    let name = CString::new(module.name).map_err(|error| failed(error.to_string()))?;
+    let program = result::create_program(&source, Some(&name)).map_err(code)?;
     let options: Vec<String> = OPTIONS.map(str::to_owned).to_vec();
     let options = [options, vec![format!("--gpu-architecture={arch}")]].concat();
     // SAFETY: the program is destroyed once, after its last use, and `source` outlives it.
     unsafe {
         let compiled = result::compile_program(program, &options);
         let out = match compiled {
-            Ok(()) => cubin(program).map_err(code),
+            Ok(()) => {
+                (|| Ok(Compiled { code: cubin(program)?, log: log(program)? }))().map_err(code)
+            }
             Err(error) => Err(failed(log(program).unwrap_or_else(|_| format!("{:?}", error.0)))),
         };
         result::destroy_program(program).map_err(code)?;

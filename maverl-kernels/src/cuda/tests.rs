@@ -1,80 +1,39 @@
 //! The kernels run as plain C++ on the CPU, and on a GPU if there is one. NVRTC compiles them where it is installed.
-#![allow(clippy::unwrap_used, unsafe_code)]
+#![allow(clippy::unwrap_used)]
 
-use std::cell::UnsafeCell;
-use std::convert::Infallible;
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
+use super::nvrtc::Resources;
 use super::*;
 use crate::advantage::estimate_tests::parity::agrees_with_the_cpu;
 use crate::advantage::{Baseline, Estimate, Grouping, Relative, Singleton};
-use crate::emulate::{EmulateError, Library, ORDERS};
+use crate::emulate::{EmulateError, Library, ORDERS, Settings};
 use crate::testing::{random, same_bits};
 
-/// The kernels as plain C++.
-#[derive(Clone, Copy)]
-struct Emulated {
-    library: Library,
-}
-
-/// Memory that kernels write to.
-struct Memory<T>(Box<[UnsafeCell<T>]>);
-
-impl Machine for Emulated {
-    type Error = Infallible;
-    type Array<T: Element> = Memory<T>;
-
-    fn upload<T: Element>(&self, host: &[T]) -> Result<Memory<T>, Infallible> {
-        Ok(Memory(host.iter().map(|&x| UnsafeCell::new(x)).collect()))
-    }
-
-    fn space<T: Element>(&self, n: usize) -> Result<Memory<T>, Infallible> {
-        let memory: Memory<T> = Memory((0..n).map(|_| UnsafeCell::new(T::default())).collect());
-        // SAFETY: any bits are a valid element. These are NaN, so that a read before a write shows.
-        unsafe { std::ptr::write_bytes(memory.0.as_ptr().cast_mut().cast::<T>(), 0xff, n) };
-        Ok(memory)
-    }
-
-    fn download<T: Element>(&self, array: &Memory<T>, n: usize) -> Result<Vec<T>, Infallible> {
-        // SAFETY: launches have returned, so nothing writes to the array.
-        Ok(array.0[..n].iter().map(|x| unsafe { *x.get() }).collect())
-    }
-
-    fn address<T: Element>(&self, array: &Memory<T>) -> u64 {
-        array.0.as_ptr() as u64
-    }
-
-    unsafe fn launch(
-        &self,
-        kernel: &'static str,
-        blocks: u32,
-        args: &[u64],
-    ) -> Result<(), Infallible> {
-        // SAFETY: the caller's promise.
-        unsafe { self.library.launch(kernel, blocks, BLOCK, args) };
-        Ok(())
-    }
-}
+/// Architectures that every kernel compiles for.
+const ARCHITECTURES: [&str; 4] = ["sm_80", "sm_90", "sm_90a", "sm_100"];
 
 /// The kernels' C++ build; made once, none without a C++ compiler.
 fn emulated() -> Option<Kernels<Emulated>> {
     static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
-    let built = LIBRARY.get_or_init(|| match Library::build(SOURCE, &NAMES) {
-        Ok(library) => Some(library),
-        Err(error @ EmulateError::NoCompiler(_)) => {
-            eprintln!("skipped: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    });
-    built.map(|library| Kernels::new(Emulated { library }))
+    let built =
+        LIBRARY.get_or_init(|| match Library::build(&ADVANTAGES.text(), ADVANTAGES.kernels) {
+            Ok(library) => Some(library),
+            Err(error @ EmulateError::NoCompiler(_)) => {
+                eprintln!("skipped: {error}");
+                None
+            }
+            Err(error) => panic!("{error}"),
+        });
+    built.map(|library| Kernels::new(Emulated::of(vec![(ADVANTAGES, library)])))
 }
 
 #[test]
 fn the_kernels_agree_with_the_cpu_in_every_order_of_threads() {
     let Some(kernels) = emulated() else { return };
     for order in ORDERS {
-        kernels.machine.library.set_order(order);
+        kernels.machine().set(Settings { order, ..Settings::default() });
         agrees_with_the_cpu(&kernels);
     }
 }
@@ -103,23 +62,52 @@ fn a_group_has_the_same_bits_by_every_way_to_compute_it() {
     same_bits(&together, &alone);
 }
 
+/// Registers that a thread of each kernel may use, by name.
+fn budget() -> BTreeMap<&'static str, u32> {
+    let lines = include_str!("budget.toml").lines();
+    let kernels = lines.filter_map(|line| line.split_once(" = "));
+    kernels.map(|(kernel, registers)| (kernel, registers.parse().unwrap())).collect()
+}
+
 #[test]
-fn every_kernel_compiles_for_every_architecture() {
+fn every_kernel_has_a_budget_and_every_budget_a_kernel() {
+    let modules = [ADVANTAGES].into_iter().chain(MODEL);
+    let mut kernels: Vec<&str> = modules.flat_map(|module| module.kernels).copied().collect();
+    let mut named: Vec<&str> = budget().into_keys().collect();
+    kernels.sort_unstable();
+    named.sort_unstable();
+    assert_eq!(named, kernels);
+}
+
+#[test]
+fn every_kernel_compiles_for_every_architecture_within_its_budget_without_spills() {
     if let Err(missing) = nvrtc::load() {
         assert!(std::env::var_os("MAVERL_REQUIRE_NVRTC").is_none(), "{missing}");
         eprintln!("skipped: {missing}");
         return;
     }
-    for arch in ["sm_80", "sm_90", "sm_100"] {
-        let code = nvrtc::compile(arch).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(&code[..4], b"\x7fELF", "{arch}");
-        let has = |name: &str| {
-            let section = format!(".text.{name}\0");
-            code.windows(section.len()).any(|part| part == section.as_bytes())
-        };
-        assert!(NAMES.iter().all(|name| has(name)), "{arch} lacks one of {NAMES:?}");
-        println!("{arch}: {} bytes of machine code", code.len());
+    let (budget, mut problems) = (budget(), Vec::new());
+    for module in [ADVANTAGES].iter().chain(&MODEL) {
+        for arch in ARCHITECTURES {
+            let compiled = nvrtc::compile(module, arch).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(&compiled.code[..4], b"\x7fELF", "{arch}");
+            let resources = compiled.resources();
+            for &name in module.kernels {
+                let place = format!("{name} for {arch}");
+                match resources.iter().find(|of| of.kernel == name) {
+                    None => problems.push(format!("{place} is not there")),
+                    Some(Resources { registers, spilled, .. }) => {
+                        println!("{place}: {registers} registers, {spilled} bytes spilled");
+                        if *spilled > 0 || *registers > budget[name] {
+                            problems
+                                .push(format!("{place}: {registers} registers, {spilled} spilled"));
+                        }
+                    }
+                }
+            }
+        }
     }
+    assert!(problems.is_empty(), "over the budget: {problems:#?}");
 }
 
 #[test]
@@ -128,7 +116,7 @@ fn an_architecture_that_is_none_is_an_error_that_says_so() {
         eprintln!("skipped: no NVRTC");
         return;
     }
-    let error = nvrtc::compile("sm_1").unwrap_err().to_string();
+    let error = nvrtc::compile(&ADVANTAGES, "sm_1").unwrap_err().to_string();
     assert!(error.starts_with("the kernels do not compile for sm_1: "), "{error}");
 }
 

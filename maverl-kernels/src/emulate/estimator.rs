@@ -1,6 +1,6 @@
 //! Kernels of estimators that other crates declare.
 
-use super::{EmulateError, Library};
+use super::{EmulateError, Library, Settings};
 
 /// Declarations that a kernel of an estimator is compiled after.
 pub const PRELUDE: &str = include_str!("estimator.cuh");
@@ -58,8 +58,8 @@ impl Estimator {
     ///
     /// # Panics
     ///
-    /// If a field of the step has another length than the rewards.
-    pub fn run(&self, step: &StepArrays, places: usize, order: &str) -> Vec<f32> {
+    /// If a field of the step has another length than the rewards, or the threads of the kernel wait for each other forever.
+    pub fn run(&self, step: &StepArrays, places: usize, order: &'static str) -> Vec<f32> {
         let n = step.rewards.len();
         let ids = [
             &step.seats,
@@ -90,14 +90,13 @@ impl Estimator {
         fields.extend([&token_begin, &group_begin, &group_rows].map(|begin| address(begin)));
         let mut out = vec![f32::NAN; places];
         let blocks = places.max(n).max(1).div_ceil(BLOCK as usize) as u32;
-        self.library.set_order(order);
+        self.library.set(Settings { order, ..Settings::default() });
         let args = [address(&fields), out.as_mut_ptr() as u64];
         // SAFETY: the fields are those of `Rewarded`, of the lengths it states, and outlive the launch. The kernel is
         // code of the crate that declares it, trusted to stay within them as its Rust code is.
         #[allow(unsafe_code)]
-        unsafe {
-            self.library.launch(KERNEL, blocks, BLOCK, &args);
-        }
+        let run = unsafe { self.library.launch(KERNEL, [blocks, 1, 1], BLOCK, 0, &args) };
+        run.unwrap_or_else(|error| panic!("{error}"));
         out
     }
 }

@@ -1,0 +1,244 @@
+//! Arrays in a machine's memory, with their lengths, and arguments of kernels.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use super::{Element, Kernels, Machine};
+
+/// Array in a machine's memory.
+pub struct DeviceArray<M: Machine, T: Element> {
+    array: M::Array<T>,
+    at: u64,
+    len: usize,
+}
+
+/// Numbers in a machine's memory that a kernel reads.
+#[derive(Debug)]
+pub struct Slice<'a, T> {
+    at: u64,
+    len: usize,
+    of: PhantomData<&'a T>,
+}
+
+/// Numbers in a machine's memory that a kernel writes.
+#[derive(Debug)]
+pub struct SliceMut<'a, T> {
+    at: u64,
+    len: usize,
+    of: PhantomData<&'a mut T>,
+}
+
+impl<M: Machine> Kernels<M> {
+    /// Copies numbers to the machine.
+    ///
+    /// # Errors
+    ///
+    /// If the device's memory is full, or the device fails.
+    pub fn array_of<T: Element>(&self, host: &[T]) -> Result<DeviceArray<M, T>, M::Error> {
+        let array = self.machine.upload(host)?;
+        let at = self.machine.address(&array);
+        Ok(DeviceArray { array, at, len: host.len() })
+    }
+
+    /// Allocates an array of arbitrary content.
+    ///
+    /// # Errors
+    ///
+    /// If the device's memory is full, or the device fails.
+    pub fn array<T: Element>(&self, len: usize) -> Result<DeviceArray<M, T>, M::Error> {
+        let array = self.machine.space(len.max(1))?;
+        let at = self.machine.address(&array);
+        Ok(DeviceArray { array, at, len })
+    }
+
+    /// Copies an array to the host, after everything launched before has finished.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn read<T: Element>(&self, array: &DeviceArray<M, T>) -> Result<Vec<T>, M::Error> {
+        self.machine.download(&array.array, array.len)
+    }
+}
+
+impl<M: Machine, T: Element> DeviceArray<M, T> {
+    /// Returns the number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns true if there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns the whole array for reading.
+    pub fn slice(&self) -> Slice<'_, T> {
+        Slice { at: self.at, len: self.len, of: PhantomData }
+    }
+
+    /// Returns the whole array for writing.
+    pub fn slice_mut(&mut self) -> SliceMut<'_, T> {
+        SliceMut { at: self.at, len: self.len, of: PhantomData }
+    }
+}
+
+impl<M: Machine, T: Element> fmt::Debug for DeviceArray<M, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} elements at {:#x}", self.len, self.at)
+    }
+}
+
+impl<T> Clone for Slice<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Slice<'_, T> {}
+
+impl<T> Slice<'_, T> {
+    /// Returns the number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns true if there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns a part.
+    ///
+    /// # Panics
+    ///
+    /// If the range is not within the slice, or does not begin at a multiple of 16 bytes.
+    #[must_use]
+    pub fn part(self, range: Range<usize>) -> Self {
+        let (at, len) = part::<T>(self.at, self.len, range);
+        Self { at, len, ..self }
+    }
+}
+
+impl<T> SliceMut<'_, T> {
+    /// Returns the number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns true if there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns a part.
+    ///
+    /// # Panics
+    ///
+    /// If the range is not within the slice, or does not begin at a multiple of 16 bytes.
+    #[must_use]
+    pub fn part(self, range: Range<usize>) -> Self {
+        let (at, len) = part::<T>(self.at, self.len, range);
+        Self { at, len, ..self }
+    }
+
+    /// Borrows the slice again, for one more kernel.
+    pub fn again(&mut self) -> SliceMut<'_, T> {
+        SliceMut { at: self.at, len: self.len, of: PhantomData }
+    }
+
+    /// Borrows the slice for reading.
+    pub fn read(&self) -> Slice<'_, T> {
+        Slice { at: self.at, len: self.len, of: PhantomData }
+    }
+}
+
+fn part<T>(at: u64, len: usize, range: Range<usize>) -> (u64, usize) {
+    assert!(range.start <= range.end && range.end <= len, "{range:?} of {len} elements");
+    let begin = range.start * size_of::<T>();
+    assert!(begin.is_multiple_of(16), "kernels read 16 bytes: {range:?} does not begin at them");
+    (at + begin as u64, range.len())
+}
+
+/// An argument of a kernel: the bits of an address or a number.
+pub(super) trait Arg {
+    fn bits(&self) -> u64;
+}
+
+impl<T> Arg for Slice<'_, T> {
+    fn bits(&self) -> u64 {
+        self.at
+    }
+}
+
+impl<T> Arg for SliceMut<'_, T> {
+    fn bits(&self) -> u64 {
+        self.at
+    }
+}
+
+impl<A: Arg> Arg for Option<A> {
+    fn bits(&self) -> u64 {
+        self.as_ref().map_or(0, Arg::bits)
+    }
+}
+
+impl<M: Machine, T: Element> Arg for DeviceArray<M, T> {
+    fn bits(&self) -> u64 {
+        self.at
+    }
+}
+
+impl Arg for usize {
+    fn bits(&self) -> u64 {
+        *self as u64
+    }
+}
+
+impl Arg for u64 {
+    fn bits(&self) -> u64 {
+        *self
+    }
+}
+
+impl Arg for f32 {
+    fn bits(&self) -> u64 {
+        u64::from(self.to_bits())
+    }
+}
+
+impl Arg for bool {
+    fn bits(&self) -> u64 {
+        u64::from(*self)
+    }
+}
+
+/// Bits of the arguments of a kernel.
+macro_rules! args {
+    ($($arg:expr),* $(,)?) => { &[$($crate::cuda::array::Arg::bits(&$arg)),*] as &[u64] };
+}
+pub(super) use args;
+
+/// Rounds numbers to the bits of bf16, to nearest even.
+pub fn to_bf16(x: &[f32]) -> Vec<u16> {
+    let round = |x: &f32| {
+        let bits = x.to_bits();
+        if x.is_nan() {
+            return 0x7fff;
+        }
+        ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16
+    };
+    x.iter().map(round).collect()
+}
+
+/// Widens the bits of bf16.
+pub fn from_bf16(x: &[u16]) -> Vec<f32> {
+    x.iter().map(|&x| f32::from_bits(u32::from(x) << 16)).collect()
+}
+
+/// Asserts the length of an array of a kernel.
+#[track_caller]
+pub(super) fn expect(kernel: &str, name: &str, len: usize, want: usize) {
+    assert_eq!(len, want, "{kernel}: {name} has {len} elements, not {want}");
+}

@@ -1,0 +1,142 @@
+//! Kernels as plain C++ on the CPU, as a machine.
+#![allow(unsafe_code)] // memory that kernels write to through addresses
+
+use std::alloc::{self, Layout};
+use std::cell::Cell;
+use std::time::Instant;
+
+use super::machine::{Element, Launch, Machine, Module};
+use crate::emulate::{EmulateError, Library, Settings};
+
+/// Bytes before and after each array that no kernel may write.
+const GUARD: usize = 512;
+/// Byte of guards and of memory that was not written: NaN in each type of numbers.
+const POISON: u8 = 0xff;
+
+/// Kernels as C++ on the CPU. Arrays begin as NaN; a kernel that writes beside one is an error when it is read.
+#[derive(Debug)]
+pub struct Emulated {
+    libraries: Vec<(Module, Library)>,
+    settings: Cell<Settings>,
+}
+
+/// Memory of an [`Emulated`] machine.
+#[derive(Debug)]
+pub struct HostArray<T> {
+    at: *mut T,
+    len: usize,
+    layout: Layout,
+}
+
+impl Emulated {
+    /// Builds modules with the C++ compiler.
+    ///
+    /// # Errors
+    ///
+    /// If there is no compiler, or it fails.
+    pub fn build(modules: &[Module]) -> Result<Self, EmulateError> {
+        let built = modules
+            .iter()
+            .map(|module| Ok((*module, Library::build(&module.text(), module.kernels)?)));
+        let libraries = built.collect::<Result<_, EmulateError>>()?;
+        Ok(Self::of(libraries))
+    }
+
+    /// Creates a machine of libraries that are built.
+    pub fn of(libraries: Vec<(Module, Library)>) -> Self {
+        Self { libraries, settings: Cell::default() }
+    }
+
+    /// Sets the order of threads and the time of asynchronous copies.
+    pub fn set(&self, settings: Settings) {
+        self.settings.set(settings);
+    }
+}
+
+impl<T: Element> HostArray<T> {
+    fn new(len: usize) -> Self {
+        let bytes = (len * size_of::<T>()).next_multiple_of(16) + 2 * GUARD;
+        let layout = Layout::from_size_align(bytes, GUARD).expect("an array fits the memory");
+        // SAFETY: the layout is not empty, and the bytes are inside.
+        unsafe {
+            let start = alloc::alloc(layout);
+            assert!(!start.is_null(), "no memory for {bytes} bytes");
+            start.write_bytes(POISON, bytes);
+            Self { at: start.add(GUARD).cast(), len, layout }
+        }
+    }
+
+    /// Returns true if nothing was written beside the array.
+    fn guards_whole(&self) -> bool {
+        let start = self.at.cast::<u8>().wrapping_sub(GUARD);
+        let end = GUARD + self.len * size_of::<T>();
+        // SAFETY: the memory is as long as its layout, and was written when it was made.
+        let bytes = unsafe { std::slice::from_raw_parts(start, self.layout.size()) };
+        bytes[..GUARD].iter().chain(&bytes[end..]).all(|&byte| byte == POISON)
+    }
+}
+
+impl<T> Drop for HostArray<T> {
+    fn drop(&mut self) {
+        // SAFETY: the memory was allocated with this layout.
+        unsafe { alloc::dealloc(self.at.cast::<u8>().wrapping_sub(GUARD), self.layout) }
+    }
+}
+
+impl Machine for Emulated {
+    type Error = EmulateError;
+    type Array<T: Element> = HostArray<T>;
+    type Event = Instant;
+
+    fn upload<T: Element>(&self, host: &[T]) -> Result<HostArray<T>, EmulateError> {
+        let array = HostArray::new(host.len());
+        // SAFETY: the array is as long, and new.
+        unsafe { std::ptr::copy_nonoverlapping(host.as_ptr(), array.at, host.len()) };
+        Ok(array)
+    }
+
+    fn space<T: Element>(&self, n: usize) -> Result<HostArray<T>, EmulateError> {
+        Ok(HostArray::new(n))
+    }
+
+    fn download<T: Element>(&self, array: &HostArray<T>, n: usize) -> Result<Vec<T>, EmulateError> {
+        assert!(n <= array.len, "{n} elements of an array of {}", array.len);
+        if !array.guards_whole() {
+            let what = format!("a kernel writes beside an array of {} elements", array.len);
+            return Err(EmulateError::Launch(what));
+        }
+        // SAFETY: the array is as long, every bit pattern is an element, and launches have returned.
+        Ok(unsafe { std::slice::from_raw_parts(array.at, n) }.to_vec())
+    }
+
+    fn address<T: Element>(&self, array: &HostArray<T>) -> u64 {
+        array.at as u64
+    }
+
+    unsafe fn launch(
+        &self,
+        kernel: &'static str,
+        shape: Launch,
+        args: &[u64],
+    ) -> Result<(), EmulateError> {
+        if shape.is_empty() {
+            return Ok(());
+        }
+        let of = |(module, _): &&(Module, Library)| module.kernels.contains(&kernel);
+        let Some((_, library)) = self.libraries.iter().find(of) else {
+            return Err(EmulateError::Launch(format!("no module with the kernel {kernel}")));
+        };
+        library.set(self.settings.get());
+        let Launch { grid, threads, shared } = shape;
+        // SAFETY: the caller's promise.
+        unsafe { library.launch(kernel, grid, threads, shared, args) }
+    }
+
+    fn record(&self) -> Result<Instant, EmulateError> {
+        Ok(Instant::now())
+    }
+
+    fn elapsed(&self, from: &Instant, to: &Instant) -> Result<f32, EmulateError> {
+        Ok(to.duration_since(*from).as_secs_f32() * 1e3)
+    }
+}

@@ -1,0 +1,109 @@
+//! Devices that run kernels, and the modules of kernels they load.
+
+use cudarc::driver::{DeviceRepr, ValidAsZeroBits};
+
+/// Threads of a block of the kernels that do not say otherwise.
+pub const BLOCK: u32 = 256;
+
+/// Element type of arrays on a machine.
+pub trait Element: Copy + Default + DeviceRepr + ValidAsZeroBits {}
+
+impl Element for f32 {}
+impl Element for f64 {}
+impl Element for u8 {}
+/// The bits of bf16.
+impl Element for u16 {}
+impl Element for u32 {}
+impl Element for i32 {}
+impl Element for u64 {}
+
+/// Kernels that are compiled together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Module {
+    /// Name, as compilers print it.
+    pub name: &'static str,
+    /// Parts of the source, in order. NVRTC compiles them; for [`Emulated`](super::Emulated) a C++ compiler does.
+    pub source: &'static [&'static str],
+    /// Names of the kernels.
+    pub kernels: &'static [&'static str],
+}
+
+impl Module {
+    /// Returns the source.
+    pub fn text(&self) -> String {
+        self.source.concat()
+    }
+}
+
+/// Shape of a launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Launch {
+    /// Blocks along each axis.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub threads: u32,
+    /// Bytes of dynamic shared memory of a block.
+    pub shared: u32,
+}
+
+impl Launch {
+    /// Shape of at least `threads` threads, in blocks of [`BLOCK`] along one axis.
+    pub fn threads(threads: usize) -> Self {
+        Self::blocks(threads.div_ceil(BLOCK as usize))
+    }
+
+    /// Shape of so many blocks of [`BLOCK`] threads along one axis.
+    pub fn blocks(blocks: usize) -> Self {
+        Self { grid: [blocks as u32, 1, 1], threads: BLOCK, shared: 0 }
+    }
+
+    /// Returns true if there are no blocks, which no device accepts.
+    pub fn is_empty(&self) -> bool {
+        self.grid.contains(&0)
+    }
+}
+
+/// A device with its own memory that runs the kernels of its modules one after the other.
+pub trait Machine {
+    /// Error of the device.
+    type Error;
+    /// Array in the device's memory.
+    type Array<T: Element>;
+    /// Point in the device's work.
+    type Event;
+
+    /// Copies a host array to the device. An empty array may have any address.
+    fn upload<T: Element>(&self, host: &[T]) -> Result<Self::Array<T>, Self::Error>;
+
+    /// Allocates `n` elements of arbitrary content, at a multiple of 256 bytes.
+    fn space<T: Element>(&self, n: usize) -> Result<Self::Array<T>, Self::Error>;
+
+    /// Copies the first `n` elements to the host, after everything launched before has finished.
+    fn download<T: Element>(&self, array: &Self::Array<T>, n: usize)
+    -> Result<Vec<T>, Self::Error>;
+
+    /// Returns the address of an array.
+    fn address<T: Element>(&self, array: &Self::Array<T>) -> u64;
+
+    /// Runs a kernel. An argument is the bits of an address, an integer, an `f32` or an `f64`. A launch without blocks
+    /// does nothing.
+    ///
+    /// # Safety
+    ///
+    /// The arguments match the kernel's parameters in number and meaning. The memory at each address is as long as the
+    /// kernel reads and writes, and lives until the launch has run. Memory that the kernel writes is not read by others
+    /// meanwhile.
+    #[allow(unsafe_code)]
+    unsafe fn launch(
+        &self,
+        kernel: &'static str,
+        shape: Launch,
+        args: &[u64],
+    ) -> Result<(), Self::Error>;
+
+    /// Records the point after everything launched so far.
+    fn record(&self) -> Result<Self::Event, Self::Error>;
+
+    /// Returns the milliseconds between two points, after the second is reached.
+    fn elapsed(&self, from: &Self::Event, to: &Self::Event) -> Result<f32, Self::Error>;
+}

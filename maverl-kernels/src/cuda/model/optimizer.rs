@@ -1,0 +1,113 @@
+//! AdamW, sums of squares, and other operations on whole arrays.
+
+use crate::adamw::{AdamW, Rates};
+use crate::cuda::array::{args, expect};
+use crate::cuda::{Kernels, Launch, Machine, Slice, SliceMut};
+
+/// Numbers of one sum of squares.
+const SQUARES: usize = 4096;
+
+/// Weights in f32, in two halves.
+#[derive(Debug)]
+pub struct Master<'a> {
+    /// The weights in bf16, rounded half away from zero.
+    pub high: SliceMut<'a, u16>,
+    /// Differences of the bits, as `i16`.
+    pub low: SliceMut<'a, u16>,
+}
+
+impl Master<'_> {
+    /// Splits a weight into its halves.
+    pub fn split(x: f32) -> [u16; 2] {
+        let bits = x.to_bits();
+        let high = (bits.wrapping_add(0x8000) >> 16) as u16;
+        [high, bits.wrapping_sub(u32::from(high) << 16) as u16]
+    }
+
+    /// Joins the halves of a weight.
+    pub fn join([high, low]: [u16; 2]) -> f32 {
+        f32::from_bits((u32::from(high) << 16).wrapping_add_signed(i32::from(low as i16)))
+    }
+}
+
+impl<M: Machine> Kernels<M> {
+    /// Computes [`adamw_step`](crate::adamw::adamw_step) on a master, and clears the gradients. The bits are those of
+    /// the CPU.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ, or `step` is 0: the first step is 1.
+    pub fn adamw(
+        &self,
+        cfg: &AdamW,
+        step: u64,
+        grad_scale: f32,
+        master: Master<'_>,
+        grad: SliceMut<'_, f32>,
+        [m, v]: [SliceMut<'_, f32>; 2],
+    ) -> Result<(), M::Error> {
+        assert!(step > 0, "adamw: the first step is 1");
+        let (Master { high, low }, n) = (master, grad.len());
+        let lens = [high.len(), low.len(), m.len(), v.len()];
+        assert!(lens.iter().all(|&len| len == n), "adamw: {lens:?} elements, {n} gradients");
+        let Rates { keep, beta2, gain1, gain2, correction, eps, rate, scale } =
+            cfg.rates(step, grad_scale);
+        let numbers = args![n, scale, keep, gain1, beta2, gain2, correction, eps, rate];
+        let args = [args![high, low, grad, m, v], numbers].concat();
+        self.run("adamw", Launch::threads(n), &args)
+    }
+
+    /// Returns `Σ xᵢ²` in f64, in an order that the length alone decides.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn sum_of_squares(&self, x: Slice<'_, f32>) -> Result<f64, M::Error> {
+        if x.is_empty() {
+            return Ok(0.0);
+        }
+        let mut n = x.len().div_ceil(SQUARES);
+        let mut sums = self.array::<f64>(n)?;
+        self.run("squares", Launch::blocks(n), args![x, x.len(), sums])?;
+        while n > 1 {
+            let fewer = n.div_ceil(SQUARES);
+            let next = self.array::<f64>(fewer)?;
+            self.run("sum_f64", Launch::blocks(fewer), args![sums, n, next])?;
+            (sums, n) = (next, fewer);
+        }
+        Ok(self.read(&sums)?[0])
+    }
+
+    /// Adds `by` times `x` to `y`.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn axpy(&self, by: f32, x: Slice<'_, f32>, y: SliceMut<'_, f32>) -> Result<(), M::Error> {
+        expect("axpy", "y", y.len(), x.len());
+        self.run("axpy", Launch::threads(x.len()), args![x, x.len(), by, y])
+    }
+
+    /// Rounds `x` to bf16.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn round_to_bf16(&self, x: Slice<'_, f32>, y: SliceMut<'_, u16>) -> Result<(), M::Error> {
+        expect("round_to_bf16", "y", y.len(), x.len());
+        let shape = Launch::threads(x.len().div_ceil(8));
+        self.run("round_to_bf16", shape, args![x, x.len(), y])
+    }
+}

@@ -1,0 +1,259 @@
+//! Products with weights, and their gradients.
+
+use crate::cuda::array::{Arg, args, expect};
+use crate::cuda::{Kernels, Launch, Machine, Slice, SliceMut};
+
+/// Width of a weight from which on a sum is one piece.
+const WIDE: usize = 4096;
+/// Blocks that the pieces of a product of few rows should make.
+const BLOCKS: usize = 96;
+/// Terms of a piece, at least.
+const PIECE: usize = 512;
+/// Rows up to which every piece has blocks of its own.
+const FEW: usize = 256;
+
+/// Where a product goes: `scale · sum + bias`, with the sum in f32.
+#[derive(Debug)]
+pub struct LinearOutput<'a> {
+    /// Factor of the sum.
+    pub scale: f32,
+    /// Bias of each column.
+    pub bias: Option<Slice<'a, u16>>,
+    /// Result.
+    pub to: Destination<'a>,
+}
+
+/// Array that a product is written to.
+#[derive(Debug)]
+pub enum Destination<'a> {
+    /// Rounded to bf16.
+    Bf16(SliceMut<'a, u16>),
+    /// In f32.
+    F32(SliceMut<'a, f32>),
+    /// Added to what is there.
+    Add(SliceMut<'a, f32>),
+    /// Added to the first array, into the second.
+    Onto(Slice<'a, f32>, SliceMut<'a, f32>),
+}
+
+/// Further terms of a product: `left [m, rank]` times a right side of the same form as the product's own.
+#[derive(Debug, Clone, Copy)]
+pub struct AdapterTerms<'a> {
+    /// Left side.
+    pub left: Slice<'a, u16>,
+    /// Right side.
+    pub right: Slice<'a, u16>,
+    /// Number of terms.
+    pub rank: usize,
+}
+
+/// Form of a product, and its shapes.
+#[derive(Debug, Clone, Copy)]
+struct Product<'a> {
+    form: Form,
+    x: Slice<'a, u16>,
+    w: Slice<'a, u16>,
+    adapter: Option<AdapterTerms<'a>>,
+    m: usize,
+    n: usize,
+    k: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// `x [m, k] wᵀ`, with `w [n, k]`.
+    Nt,
+    /// `x [m, k] w`, with `w [k, n]`.
+    Nn,
+    /// `xᵀ w`, with `x [k, m]` and `w [k, n]`.
+    Tn,
+}
+
+/// A kernel of products: its name, rows and columns of a block, terms of a step, threads, steps under way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tile {
+    kernel: &'static str,
+    rows: usize,
+    columns: usize,
+    terms: usize,
+    threads: u32,
+    stages: usize,
+}
+
+pub(super) const NT_16: Tile =
+    Tile { kernel: "product_nt_16", rows: 16, columns: 64, terms: 128, threads: 128, stages: 4 };
+pub(super) const NT_64: Tile = medium("product_nt_64");
+pub(super) const NT_128: Tile = large("product_nt_128");
+const NT_128_PIECES: Tile = large("product_nt_128_pieces");
+
+const fn medium(kernel: &'static str) -> Tile {
+    Tile { kernel, rows: 64, columns: 64, terms: 64, threads: 128, stages: 4 }
+}
+
+const fn large(kernel: &'static str) -> Tile {
+    Tile { kernel, rows: 128, columns: 128, terms: 32, threads: 256, stages: 5 }
+}
+
+/// Returns the number of pieces that the sums of a product with `w [n, k]` are cut into. It depends on the weight
+/// alone, so that a row has the same bits in any batch.
+pub fn pieces(n: usize, k: usize) -> usize {
+    if n >= WIDE {
+        return 1;
+    }
+    BLOCKS.div_ceil(n.div_ceil(64)).min(k / PIECE).max(1)
+}
+
+impl<M: Machine> Kernels<M> {
+    /// Computes `x wᵀ`: `x [m, k]`, `w [n, k]`, result `[m, n]`. An adapter adds `left [m, rank] rightᵀ`, with
+    /// `right [n, rank]`, as one more piece of the sum. A row has the same bits in any batch.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ from the shapes.
+    pub fn linear(
+        &self,
+        x: Slice<'_, u16>,
+        w: Slice<'_, u16>,
+        [m, n, k]: [usize; 3],
+        adapter: Option<AdapterTerms<'_>>,
+        out: LinearOutput<'_>,
+    ) -> Result<(), M::Error> {
+        let tile = match m {
+            0..=16 => NT_16,
+            17..=FEW => NT_64,
+            _ => NT_128,
+        };
+        self.linear_by(tile, x, w, [m, n, k], adapter, out)
+    }
+
+    /// Computes [`Self::linear`] by a tile of one's own choice.
+    pub(super) fn linear_by(
+        &self,
+        tile: Tile,
+        x: Slice<'_, u16>,
+        w: Slice<'_, u16>,
+        [m, n, k]: [usize; 3],
+        adapter: Option<AdapterTerms<'_>>,
+        out: LinearOutput<'_>,
+    ) -> Result<(), M::Error> {
+        let product = Product { form: Form::Nt, x, w, adapter, m, n, k };
+        product.check("linear");
+        let own = pieces(n, k);
+        let all = own + usize::from(adapter.is_some());
+        if all == 1 {
+            return self.multiply(tile, &product, [1, 1], out);
+        }
+        if tile.rows == NT_128.rows {
+            return self.multiply(NT_128_PIECES, &product, [own, 1], out);
+        }
+        let mut parts = self.array::<f32>(all * m * n)?;
+        let to = Destination::F32(parts.slice_mut());
+        self.multiply(tile, &product, [own, all], LinearOutput { scale: 1.0, bias: None, to })?;
+        let [f32, half, onto] = out.to.check("linear", m * n);
+        let args = args![parts, all, m, n, f32, half, onto, out.bias, out.scale];
+        self.run("add_pieces", Launch::threads(m * n), args)
+    }
+
+    /// Computes the gradient of [`Self::linear`] by its input: `dy [m, k] w`, with `w [k, n]`. An adapter adds
+    /// `left [m, rank] right`, with `right [rank, n]`.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ from the shapes.
+    pub fn linear_back(
+        &self,
+        dy: Slice<'_, u16>,
+        w: Slice<'_, u16>,
+        [m, n, k]: [usize; 3],
+        adapter: Option<AdapterTerms<'_>>,
+        out: LinearOutput<'_>,
+    ) -> Result<(), M::Error> {
+        let product = Product { form: Form::Nn, x: dy, w, adapter, m, n, k };
+        product.check("linear_back");
+        let tile = if m <= FEW { medium("product_nn_64") } else { large("product_nn_128") };
+        self.multiply(tile, &product, [1, 1], out)
+    }
+
+    /// Computes the gradient of [`Self::linear`] by its weight: `dyᵀ x`, with `dy [k, m]` and `x [k, n]` of `k` tokens,
+    /// result `[m, n]`.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ from the shapes.
+    pub fn linear_back_weight(
+        &self,
+        dy: Slice<'_, u16>,
+        x: Slice<'_, u16>,
+        [m, n, k]: [usize; 3],
+        out: LinearOutput<'_>,
+    ) -> Result<(), M::Error> {
+        let product = Product { form: Form::Tn, x: dy, w: x, adapter: None, m, n, k };
+        product.check("linear_back_weight");
+        let small = m.min(n) <= 64;
+        let tile = if small { medium("product_tn_64") } else { large("product_tn_128") };
+        self.multiply(tile, &product, [1, 1], out)
+    }
+
+    /// Runs a kernel with sums of `pieces` pieces, in `apart` blocks for each tile.
+    fn multiply(
+        &self,
+        tile: Tile,
+        product: &Product<'_>,
+        [pieces, apart]: [usize; 2],
+        out: LinearOutput<'_>,
+    ) -> Result<(), M::Error> {
+        let &Product { x, w, adapter, m, n, k, .. } = product;
+        let [f32, half, onto] = out.to.check("product", apart * m * n);
+        expect("product", "bias", out.bias.map_or(n, |bias| bias.len()), n);
+        let (left, right) = (adapter.map(|terms| terms.left), adapter.map(|terms| terms.right));
+        let rank = adapter.map_or(0, |terms| terms.rank);
+        let terms = args![x, w, left, right, m, n, k, rank, pieces];
+        let args = [terms, args![f32, half, onto, out.bias, out.scale]].concat();
+        let tiles = m.div_ceil(tile.rows) * n.div_ceil(tile.columns);
+        let shared = tile.stages * (tile.rows + tile.columns) * tile.terms * 2;
+        let grid = [tiles as u32, 1, apart as u32];
+        let shape = Launch { grid, threads: tile.threads, shared: shared as u32 };
+        self.run(tile.kernel, shape, &args)
+    }
+}
+
+impl Product<'_> {
+    #[track_caller]
+    fn check(&self, name: &str) {
+        let &Self { form, x, w, adapter, m, n, k } = self;
+        assert!(k > 0 || m * n == 0, "{name}: no terms");
+        expect(name, "the left side", x.len(), m * k);
+        expect(name, "the right side", w.len(), n * k);
+        let Some(AdapterTerms { left, right, rank }) = adapter else { return };
+        assert!(rank > 0 && form != Form::Tn, "{name}: an adapter without terms");
+        expect(name, "the adapter's left side", left.len(), m * rank);
+        expect(name, "the adapter's right side", right.len(), n * rank);
+    }
+}
+
+impl Destination<'_> {
+    /// Returns the addresses of the result in f32, in bf16, and of what it is added to; 0 for those that are not there.
+    #[track_caller]
+    fn check(&self, name: &str, len: usize) -> [u64; 3] {
+        let (addresses, lens) = match self {
+            Self::Bf16(y) => ([0, y.bits(), 0], [y.len(), len]),
+            Self::F32(y) => ([y.bits(), 0, 0], [y.len(), len]),
+            Self::Add(y) => ([y.bits(), 0, y.bits()], [y.len(), len]),
+            Self::Onto(x, y) => ([y.bits(), 0, x.bits()], [y.len(), x.len()]),
+        };
+        lens.iter().for_each(|&found| expect(name, "the result", found, len));
+        addresses
+    }
+}

@@ -1,0 +1,192 @@
+//! Softmax over the vocabulary: log-probabilities, their derivatives, sampling.
+
+use crate::cuda::array::{args, expect};
+use crate::cuda::{DeviceArray, Kernels, Launch, Machine, Slice, SliceMut};
+use crate::sample::{BadLogits, COLDEST, Sampled};
+
+/// Logits of a tile.
+const TILE: usize = 64;
+/// Rows of a block: a warp each.
+const ROWS: usize = 8;
+
+/// Rows of logits with a target each.
+#[derive(Debug)]
+pub struct SoftmaxRows<M: Machine> {
+    targets: DeviceArray<M, u32>,
+    inverses: DeviceArray<M, f32>,
+    most: u32,
+}
+
+/// Log-probabilities of rows' targets, and entropies.
+#[derive(Debug)]
+pub struct LogProbabilities<M: Machine> {
+    /// Log-probabilities `[n]`.
+    pub logp: Vec<f32>,
+    /// Entropies `[n]`, in nats.
+    pub entropy: Vec<f32>,
+    /// Maximum, sum of exponentials and entropy of each row, which derivatives need.
+    sums: DeviceArray<M, f64>,
+}
+
+/// Sampling of a row.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Draw {
+    /// Temperature; 0 takes the largest logit.
+    pub temperature: f32,
+    /// Stream of random numbers.
+    pub seed: u64,
+    /// Number in the stream, as in [`uniform`](crate::sample::uniform).
+    pub counter: u64,
+}
+
+impl<M: Machine> Kernels<M> {
+    /// Copies targets and inverse temperatures of rows to the machine.
+    ///
+    /// # Errors
+    ///
+    /// If the device's memory is full, or the device fails.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn softmax_rows(
+        &self,
+        targets: &[u32],
+        inverse_temperatures: &[f32],
+    ) -> Result<SoftmaxRows<M>, M::Error> {
+        expect("softmax", "inverse temperatures", inverse_temperatures.len(), targets.len());
+        let most = targets.iter().copied().max().unwrap_or(0);
+        let inverses = self.array_of(inverse_temperatures)?;
+        Ok(SoftmaxRows { targets: self.array_of(targets)?, inverses, most })
+    }
+
+    /// Computes the log-probabilities of targets and the entropies of `logits [n, V]`.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    ///
+    /// # Panics
+    ///
+    /// If the logits are not so many rows, or a target is not below `V`.
+    pub fn log_probabilities(
+        &self,
+        logits: Slice<'_, f32>,
+        rows: &SoftmaxRows<M>,
+    ) -> Result<LogProbabilities<M>, M::Error> {
+        let (n, vocab) = shape("log_probabilities", logits, rows);
+        let (partials, tiles) = self.partials(logits, &rows.inverses, n, vocab)?;
+        let (logp, entropy) = (self.array::<f32>(n)?, self.array::<f32>(n)?);
+        let sums = self.array::<f64>(3 * n)?;
+        let SoftmaxRows { targets, inverses, .. } = rows;
+        let given = args![logits, *inverses, *targets, partials, n, vocab, tiles];
+        let args = [given, args![logp, entropy, sums]].concat();
+        self.run("softmax_rows", Launch::blocks(n.div_ceil(ROWS)), &args)?;
+        Ok(LogProbabilities { logp: self.read(&logp)?, entropy: self.read(&entropy)?, sums })
+    }
+
+    /// Computes the derivatives of a loss by the logits, in bf16, from its derivatives by log-probabilities and
+    /// entropies.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ from the shapes.
+    pub fn logit_gradients(
+        &self,
+        logits: Slice<'_, f32>,
+        rows: &SoftmaxRows<M>,
+        of: &LogProbabilities<M>,
+        [dlogp, dentropy]: [&[f32]; 2],
+        dlogits: SliceMut<'_, u16>,
+    ) -> Result<(), M::Error> {
+        let (n, vocab) = shape("logit_gradients", logits, rows);
+        expect("logit_gradients", "sums", of.sums.len(), 3 * n);
+        expect("logit_gradients", "dlogp", dlogp.len(), n);
+        expect("logit_gradients", "dentropy", dentropy.len(), n);
+        expect("logit_gradients", "dlogits", dlogits.len(), n * vocab);
+        let (dlogp, dentropy) = (self.array_of(dlogp)?, self.array_of(dentropy)?);
+        let SoftmaxRows { targets, inverses, .. } = rows;
+        let args = args![logits, *inverses, *targets, of.sums, dlogp, dentropy, vocab, dlogits];
+        self.run("softmax_back", Launch::blocks(n), args)
+    }
+
+    /// Samples a token of each row of `logits [n, V]` like [`sample`](crate::sample::sample) without filters: by the
+    /// same random numbers, and the same order of ids.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails. A row whose logits describe no distribution is an error of its own.
+    ///
+    /// # Panics
+    ///
+    /// If the logits are not as many rows as draws, or a temperature is negative or not finite.
+    pub fn choose(
+        &self,
+        logits: Slice<'_, f32>,
+        draws: &[Draw],
+    ) -> Result<Vec<Result<Sampled, BadLogits>>, M::Error> {
+        let n = draws.len();
+        if logits.is_empty() || n == 0 {
+            assert!(logits.is_empty(), "choose: {} logits, no rows", logits.len());
+            return Ok(vec![Err(BadLogits::Empty); n]);
+        }
+        let vocab = logits.len() / n;
+        expect("choose", "logits", logits.len(), n * vocab);
+        let inverse = |draw: &Draw| {
+            let t = draw.temperature;
+            assert!(t >= 0.0 && t.is_finite(), "choose: temperature {t}");
+            if t == 0.0 { 1.0 } else { 1.0 / t.max(COLDEST) }
+        };
+        let inverses = self.array_of(&draws.iter().map(inverse).collect::<Vec<f32>>())?;
+        let (partials, tiles) = self.partials(logits, &inverses, n, vocab)?;
+        let words = |draw: &Draw| [draw.seed, draw.counter, u64::from(draw.temperature == 0.0)];
+        let draws = self.array_of(&draws.iter().flat_map(words).collect::<Vec<u64>>())?;
+        let drawn = self.array::<u32>(4 * n)?;
+        let args = args![logits, inverses, partials, draws, n, vocab, tiles, drawn];
+        self.run("choose", Launch::blocks(n.div_ceil(ROWS)), args)?;
+        Ok(self.read(&drawn)?.chunks_exact(4).map(decode).collect())
+    }
+
+    /// Computes the sums of tiles of 64 logits. Returns them and the number of tiles of a row.
+    fn partials(
+        &self,
+        logits: Slice<'_, f32>,
+        inverses: &DeviceArray<M, f32>,
+        n: usize,
+        vocab: usize,
+    ) -> Result<(DeviceArray<M, f32>, usize), M::Error> {
+        let tiles = vocab.div_ceil(TILE);
+        let partials = self.array::<f32>(3 * n * tiles)?;
+        let args = args![logits, *inverses, n, vocab, tiles, partials];
+        self.run("softmax_partials", Launch::blocks((n * tiles).div_ceil(ROWS)), args)?;
+        Ok((partials, tiles))
+    }
+}
+
+/// Reads what the kernel says of a row.
+fn decode(words: &[u32]) -> Result<Sampled, BadLogits> {
+    let (id, [logprob, entropy]) = (words[0], [words[1], words[2]].map(f32::from_bits));
+    match words[3] {
+        1 => Err(BadLogits::Nan(id as usize)),
+        2 => Err(BadLogits::Infinite(id as usize)),
+        3 => Err(BadLogits::NoMass),
+        _ => Ok(Sampled { id, logprob, entropy }),
+    }
+}
+
+#[track_caller]
+fn shape<M: Machine>(
+    kernel: &str,
+    logits: Slice<'_, f32>,
+    rows: &SoftmaxRows<M>,
+) -> (usize, usize) {
+    let n = rows.targets.len();
+    let vocab = logits.len().checked_div(n).unwrap_or(0);
+    expect(kernel, "logits", logits.len(), n * vocab);
+    assert!(n == 0 || (rows.most as usize) < vocab, "{kernel}: target {} of {vocab}", rows.most);
+    (n, vocab)
+}

@@ -1,0 +1,286 @@
+use super::*;
+use crate::attention::{self as cpu, Heads, Packing, Segment};
+use crate::cuda::{KvShape, Slice};
+
+fn kernels() -> Option<Kernels<Emulated>> {
+    emulated("attention.cu")
+}
+
+/// Rows of tokens, with their prefixes.
+struct Case {
+    heads: Heads,
+    offsets: Vec<usize>,
+    prefixes: Vec<Option<usize>>,
+    q: Vec<u16>,
+    k: Vec<u16>,
+    v: Vec<u16>,
+}
+
+impl Case {
+    fn new(heads: Heads, lengths: &[usize], prefixes: &[Option<usize>]) -> Self {
+        let mut offsets = vec![0];
+        lengths.iter().for_each(|len| offsets.push(offsets[offsets.len() - 1] + len));
+        let n = offsets[offsets.len() - 1];
+        let q = random_bf16(1, n * heads.q * heads.dim);
+        let [k, v] = [2, 3].map(|seed| random_bf16(seed, n * heads.kv * heads.dim));
+        // Larger queries, so that weights differ.
+        let q = to_bf16(&from_bf16(&q).iter().map(|x| 6.0 * x).collect::<Vec<f32>>());
+        Self { heads, offsets, prefixes: prefixes.to_vec(), q, k, v }
+    }
+
+    fn packing(&self) -> Packing<'_> {
+        Packing { offsets: &self.offsets, prefixes: &self.prefixes }
+    }
+
+    fn tokens(&self) -> usize {
+        self.offsets[self.offsets.len() - 1]
+    }
+
+    /// The result, and logarithms of the sums.
+    fn attend(&self, kernels: &Kernels<Emulated>) -> (Vec<u16>, Vec<f32>) {
+        let layout = kernels.attention_layout(self.packing()).unwrap();
+        let qkv = [&self.q, &self.k, &self.v].map(|x| kernels.array_of(x).unwrap());
+        let mut out = kernels.array(self.q.len()).unwrap();
+        let mut lse = kernels.array(self.tokens() * self.heads.q).unwrap();
+        let given = [qkv[0].slice(), qkv[1].slice(), qkv[2].slice()];
+        kernels.attend(given, &layout, self.heads, out.slice_mut(), lse.slice_mut()).unwrap();
+        (kernels.read(&out).unwrap(), kernels.read(&lse).unwrap())
+    }
+
+    /// Gradients of `Σ dout out`.
+    fn attend_back(&self, kernels: &Kernels<Emulated>, dout: &[u16]) -> [Vec<u16>; 3] {
+        let (out, lse) = self.attend(kernels);
+        let layout = kernels.backward_layout(self.packing()).unwrap();
+        let [q, k, v, out, dout] =
+            [&self.q, &self.k, &self.v, &out, &dout.to_vec()].map(|x| kernels.array_of(x).unwrap());
+        let lse = kernels.array_of(&lse).unwrap();
+        let [mut dq, mut dk, mut dv] = [&q, &k, &v].map(|x| kernels.array(x.len()).unwrap());
+        let qkv: [Slice<'_, u16>; 3] = [q.slice(), k.slice(), v.slice()];
+        let d = [dq.slice_mut(), dk.slice_mut(), dv.slice_mut()];
+        let of = [out.slice(), dout.slice()];
+        kernels.attend_back(qkv, of, lse.slice(), &layout, self.heads, d).unwrap();
+        [dq, dk, dv].map(|x| kernels.read(&x).unwrap())
+    }
+
+    /// The keys that each token sees, in order.
+    fn seen(&self) -> Vec<Vec<usize>> {
+        let rows = self.packing().rows().flat_map(|[prefix, own]| {
+            own.clone().map(move |token| prefix.clone().chain(own.start..token + 1).collect())
+        });
+        rows.collect()
+    }
+
+    /// Result and gradients in f64.
+    fn in_f64(&self, dout: &[u16]) -> [Vec<f64>; 4] {
+        let Heads { q: hq, kv, dim } = self.heads;
+        let [q, k, v, dout] = [&self.q[..], &self.k, &self.v, dout].map(wide);
+        let [mut out, mut dq] = [0; 2].map(|_| vec![0.0; q.len()]);
+        let [mut dk, mut dv] = [0; 2].map(|_| vec![0.0; k.len()]);
+        let scale = 1.0 / (dim as f64).sqrt();
+        for (token, keys) in self.seen().into_iter().enumerate() {
+            for head in 0..hq {
+                let at = (token * hq + head) * dim;
+                let key = |j: usize| (keys[j] * kv + head / (hq / kv)) * dim;
+                let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+                let scores: Vec<f64> = (0..keys.len())
+                    .map(|j| scale * dot(&q[at..at + dim], &k[key(j)..key(j) + dim]))
+                    .collect();
+                let most = scores.iter().copied().fold(f64::MIN, f64::max);
+                let sum: f64 = scores.iter().map(|s| (s - most).exp()).sum();
+                let p: Vec<f64> = scores.iter().map(|s| (s - most).exp() / sum).collect();
+                for (j, p) in p.iter().enumerate() {
+                    (0..dim).for_each(|c| out[at + c] += p * v[key(j) + c]);
+                }
+                let delta = dot(&dout[at..at + dim], &out[at..at + dim]);
+                for (j, p) in p.iter().enumerate() {
+                    let of = key(j);
+                    let ds = p * (dot(&dout[at..at + dim], &v[of..of + dim]) - delta) * scale;
+                    for c in 0..dim {
+                        dq[at + c] += ds * k[of + c];
+                        dk[of + c] += ds * q[at + c];
+                        dv[of + c] += p * dout[at + c];
+                    }
+                }
+            }
+        }
+        [out, dq, dk, dv]
+    }
+}
+
+fn heads(q: usize, kv: usize, dim: usize) -> Heads {
+    Heads { q, kv, dim }
+}
+
+fn cases() -> Vec<Case> {
+    vec![
+        Case::new(heads(1, 1, 32), &[1, 7, 63], &[None; 3]),
+        Case::new(heads(2, 1, 64), &[17, 65, 0, 3], &[None, Some(0), None, Some(0)]),
+        Case::new(heads(4, 1, 128), &[40], &[None]),
+        Case::new(heads(7, 1, 32), &[130, 5], &[None; 2]),
+        Case::new(heads(8, 1, 32), &[70, 9, 66], &[None, Some(0), Some(0)]),
+    ]
+}
+
+#[test]
+fn attention_and_its_gradients_agree_with_f64_and_the_cpu() {
+    let Some(kernels) = kernels() else { return };
+    for case in cases() {
+        let dout = random_bf16(5, case.q.len());
+        let [want, dq, dk, dv] = case.in_f64(&dout);
+        let run = |kernels: &Kernels<Emulated>| {
+            let (out, lse) = case.attend(kernels);
+            (out, bits(&lse), case.attend_back(kernels, &dout))
+        };
+        let (out, _, back) = in_every_order(&kernels, run);
+        let name = format!("{:?}, {:?}", case.heads, case.offsets);
+        near(&name, &from_bf16(&out), &want, 3e-3);
+        // Weights and their derivatives are rounded to bf16 before they are multiplied.
+        for (part, got, want) in [("dq", &back[0], dq), ("dk", &back[1], dk), ("dv", &back[2], dv)]
+        {
+            near(&format!("{name}, {part}"), &from_bf16(got), &want, 6e-3);
+        }
+        let [q, k, v] = [&case.q, &case.k, &case.v].map(|x| from_bf16(x));
+        let mut by_cpu = vec![0.0; q.len()];
+        cpu::attention(&q, &k, &v, case.packing(), case.heads, &mut by_cpu);
+        let by_cpu: Vec<f64> = by_cpu.into_iter().map(f64::from).collect();
+        near(&name, &from_bf16(&out), &by_cpu, 3e-3);
+    }
+}
+
+/// Attention of one row in calls that end at the given tokens, from blocks in another order.
+fn by_calls(kernels: &Kernels<Emulated>, case: &Case, ends: &[usize]) -> Vec<u16> {
+    let Heads { q: hq, kv, dim } = case.heads;
+    let count = case.tokens().div_ceil(16);
+    let blocks: Vec<u32> = (0..count).map(|i| ((i * 7 + 3) % 211) as u32).collect();
+    let shape = KvShape { layers: 2, heads: kv, dim };
+    let most = blocks.iter().max().map_or(0, |&block| block as usize + 1);
+    let mut cache = kernels.array::<u16>(most * shape.block()).unwrap();
+    let mut all = Vec::new();
+    let mut start = 0;
+    for &end in ends {
+        let segment = Segment { new_tokens: end - start, len: end, blocks: &blocks };
+        let tables = kernels.block_tables(&[segment]).unwrap();
+        let part =
+            |x: &[u16], width: usize| kernels.array_of(&x[start * width..end * width]).unwrap();
+        let (q, k, v) = (part(&case.q, hq * dim), part(&case.k, kv * dim), part(&case.v, kv * dim));
+        let kv = [k.slice(), v.slice()];
+        kernels.append(kv, &tables, shape, 1, cache.slice_mut()).unwrap();
+        let mut out = kernels.array(q.len()).unwrap();
+        let to = out.slice_mut();
+        kernels.attend_cached(q.slice(), cache.slice(), &tables, shape, 1, case.heads, to).unwrap();
+        all.extend(kernels.read(&out).unwrap());
+        start = end;
+    }
+    all
+}
+
+#[test]
+fn a_token_has_the_same_bits_packed_behind_a_prefix_in_chunks_and_decoded() {
+    let Some(kernels) = kernels() else { return };
+    for (q, kv, dim) in [(2, 1, 32), (4, 2, 64), (3, 1, 128)] {
+        let len = 150;
+        let whole = Case::new(heads(q, kv, dim), &[len], &[None]);
+        let (want, _) = whole.attend(&kernels);
+        let width = q * dim;
+        // Behind a prefix, with another row between.
+        let cut = 37;
+        let mut split = Case::new(heads(q, kv, dim), &[cut, 20, len - cut], &[None, None, Some(0)]);
+        for (to, from, width) in [
+            (&mut split.q, &whole.q, width),
+            (&mut split.k, &whole.k, kv * dim),
+            (&mut split.v, &whole.v, kv * dim),
+        ] {
+            to[..cut * width].copy_from_slice(&from[..cut * width]);
+            to[(cut + 20) * width..].copy_from_slice(&from[cut * width..]);
+        }
+        let (got, _) = split.attend(&kernels);
+        assert!(got[..cut * width] == want[..cut * width], "the prefix, {q} {kv} {dim}");
+        assert!(got[(cut + 20) * width..] == want[cut * width..], "behind it, {q} {kv} {dim}");
+        // In one call, in chunks, token by token.
+        let single: Vec<usize> = (1..=len).collect();
+        for ends in [&[len][..], &[7, 70, 71, 72, 140, len], &single] {
+            kernels
+                .machine()
+                .set(Settings { copies_at_once: ends.len() > 6, ..Settings::default() });
+            assert!(by_calls(&kernels, &whole, ends) == want, "{} calls", ends.len());
+        }
+        kernels.machine().set(Settings::default());
+    }
+}
+
+#[test]
+fn a_row_has_the_same_bits_alone_and_in_any_order_of_a_batch() {
+    let Some(kernels) = kernels() else { return };
+    let (of, lengths) = (heads(2, 2, 64), [70, 1, 130]);
+    let batch = Case::new(of, &lengths, &[None; 3]);
+    let (want, _) = batch.attend(&kernels);
+    let row = |x: &[u16], r: usize| -> Vec<u16> {
+        x[batch.offsets[r] * 128..batch.offsets[r + 1] * 128].to_vec()
+    };
+    for order in [vec![0], vec![1], vec![2], vec![2, 0, 1]] {
+        let lengths: Vec<usize> = order.iter().map(|&r| lengths[r]).collect();
+        let mut case = Case::new(of, &lengths, &vec![None; order.len()]);
+        for (to, from) in
+            [(&mut case.q, &batch.q), (&mut case.k, &batch.k), (&mut case.v, &batch.v)]
+        {
+            *to = order.iter().flat_map(|&r| row(from, r)).collect();
+        }
+        let rows: Vec<u16> = order.iter().flat_map(|&r| row(&want, r)).collect();
+        assert!(case.attend(&kernels).0 == rows, "rows {order:?}");
+    }
+}
+
+#[test]
+fn decoding_agrees_in_every_order() {
+    let Some(kernels) = kernels() else { return };
+    let case = Case::new(heads(4, 2, 64), &[70], &[None]);
+    let (want, _) = case.attend(&kernels);
+    let got = in_every_order(&kernels, |kernels| by_calls(kernels, &case, &[63, 64, 65, 70]));
+    assert!(got == want);
+}
+
+#[test]
+fn a_long_row_has_the_same_bits_decoded_over_several_spans() {
+    let Some(kernels) = kernels() else { return };
+    let len = 2120;
+    let case = Case::new(heads(1, 1, 32), &[len], &[None]);
+    let (want, _) = case.attend(&kernels);
+    let got = by_calls(&kernels, &case, &[2040, 2047, 2048, 2049, 2050, 2118, 2119, len]);
+    assert!(got == want);
+    let [q, k, v] = [&case.q, &case.k, &case.v].map(|x| from_bf16(x));
+    let mut by_cpu = vec![0.0; q.len()];
+    cpu::attention(&q, &k, &v, case.packing(), case.heads, &mut by_cpu);
+    let by_cpu: Vec<f64> = by_cpu.into_iter().map(f64::from).collect();
+    near("a long row", &from_bf16(&want), &by_cpu, 3e-3);
+}
+
+#[test]
+fn sequences_with_one_and_several_new_tokens_share_a_call() {
+    let Some(kernels) = kernels() else { return };
+    let (of, shape) = (heads(2, 1, 32), KvShape { layers: 1, heads: 1, dim: 32 });
+    let case = Case::new(of, &[40, 21, 90], &[None; 3]);
+    let (want, _) = case.attend(&kernels);
+    let all: Vec<Vec<u32>> = vec![vec![4, 2, 0], vec![9, 1], vec![3, 5, 6, 7, 8, 10]];
+    let segments = |new: [usize; 3], len: [usize; 3]| -> Vec<Segment<'_>> {
+        (0..3).map(|i| Segment { new_tokens: new[i], len: len[i], blocks: &all[i] }).collect()
+    };
+    let mut cache = kernels.array::<u16>(11 * shape.block()).unwrap();
+    for (new, len) in [([39, 20, 60], [39, 20, 60]), ([1, 1, 30], [40, 21, 90])] {
+        let tables = kernels.block_tables(&segments(new, len)).unwrap();
+        let rows = |x: &[u16], width: usize| -> Vec<u16> {
+            let row = |i: usize| {
+                let end = case.offsets[i] + len[i];
+                x[(end - new[i]) * width..end * width].to_vec()
+            };
+            (0..3).flat_map(row).collect()
+        };
+        let [q, k, v] = [rows(&case.q, 64), rows(&case.k, 32), rows(&case.v, 32)]
+            .map(|x| kernels.array_of(&x).unwrap());
+        let kv = [k.slice(), v.slice()];
+        kernels.append(kv, &tables, shape, 0, cache.slice_mut()).unwrap();
+        let mut out = kernels.array(q.len()).unwrap();
+        let to = out.slice_mut();
+        kernels.attend_cached(q.slice(), cache.slice(), &tables, shape, 0, of, to).unwrap();
+        assert!(kernels.read(&out).unwrap() == rows(&want, 64));
+    }
+}

@@ -1,0 +1,278 @@
+//! Seeded mistakes in the kernels, each of which some order of threads or time of copies must show.
+
+use super::super::products::{NT_16, NT_64, NT_128};
+use super::*;
+use crate::attention::{Heads, Packing, Segment};
+use crate::cuda::{Destination, Draw, KvShape, LinearOutput, Module};
+
+/// A mistake: a part of the source after a place that is there once, and what stands in its stead. A statement ends
+/// in a semicolon; anything else is an expression.
+struct Mutant {
+    after: &'static str,
+    from: &'static str,
+    to: &'static str,
+}
+
+const fn mutant(after: &'static str, from: &'static str, to: &'static str) -> Mutant {
+    Mutant { after, from, to }
+}
+
+/// Builds a module with all mutants in it, of which one at a time is chosen when it runs.
+fn with_mutants(name: &str, mutants: &[Mutant]) -> Option<Kernels<Emulated>> {
+    let module: Module = *MODEL.iter().find(|module| module.name == name).unwrap();
+    let mut text = module.text();
+    for (i, Mutant { after, from, to }) in mutants.iter().enumerate() {
+        assert_eq!(text.matches(after).count(), 1, "{after:?} is not there once");
+        let start = text.find(after).unwrap();
+        let at = start + text[start..].find(from).unwrap_or_else(|| panic!("no {from:?}"));
+        let chosen = format!("coc::mutant() == {}", i + 1);
+        let both = match from.ends_with(';') {
+            true => format!("if ({chosen}) {{ {to} }} else {{ {from} }}"),
+            false => format!("({chosen} ? {to} : {from})"),
+        };
+        text.replace_range(at..at + from.len(), &both);
+    }
+    match Library::build(&text, module.kernels) {
+        Ok(library) => Some(Kernels::new(Emulated::of(vec![(module, library)]))),
+        Err(error @ EmulateError::NoCompiler(_)) => {
+            eprintln!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Asserts that results are the same in every setting without a mistake, and others, or an error, in some setting with
+/// each.
+#[track_caller]
+fn all_are_caught<R: PartialEq>(
+    name: &str,
+    mutants: &[Mutant],
+    results: impl Fn(&Kernels<Emulated>) -> Result<R, EmulateError>,
+) {
+    let Some(kernels) = with_mutants(name, mutants) else { return };
+    let run = |settings: Settings| {
+        kernels.machine().set(settings);
+        results(&kernels)
+    };
+    let want = run(Settings::default()).unwrap();
+    for settings in Settings::all() {
+        assert!(run(settings).unwrap() == want, "{name} without a mistake, {settings:?}");
+    }
+    let escapes = |number: usize| {
+        let mut all =
+            Settings::all().map(|settings| Settings { mutant: number as u32, ..settings });
+        all.all(|settings| run(settings).is_ok_and(|got| got == want))
+    };
+    let escaped: Vec<_> = (1..=mutants.len()).filter(|&number| escapes(number)).collect();
+    let names = escaped.iter().map(|&number| (mutants[number - 1].after, mutants[number - 1].to));
+    assert!(escaped.is_empty(), "{name}: not caught: {:#?}", names.collect::<Vec<_>>());
+}
+
+#[test]
+fn mistakes_in_products_are_caught() {
+    const LOOP: &str = "for (int step = begin; step < end; step++) {";
+    let mutants = [
+        mutant(LOOP, "cp_async_wait<STAGES - 2>();", "cp_async_wait<STAGES - 1>();"),
+        mutant(LOOP, "__syncthreads();", ""),
+        mutant(
+            LOOP,
+            "if (step + STAGES - 1 < end) load(step + STAGES - 1);",
+            "if (step + STAGES - 1 < end) load(step + STAGES);",
+        ),
+        mutant(
+            "INLINE void load_tile",
+            "copy8(to + swizzled<CHUNKS>(r, c), at, valid, aligned);",
+            "copy8(to + swizzled<CHUNKS>(r, c ^ 1), at, valid, aligned);",
+        ),
+        mutant("INLINE void load_tile", "cols - (col + c * 8)", "cols + 1 - (col + c * 8)"),
+        mutant(
+            "at_a[i] = left + swizzled<BK / 8>",
+            "kk * 2 + (lane >> 4)",
+            "kk * 2 + (lane >> 3 & 1)",
+        ),
+        mutant(
+            "at_b[j] = right + swizzled<BK / 8>",
+            "col + (lane >> 4) * 8",
+            "col + (lane >> 3 & 1) * 8",
+        ),
+        mutant(
+            "at_a[i] = left + swizzled<BM / 8>",
+            "row / 8 + (lane >> 3 & 1)",
+            "row / 8 + (lane >> 4)",
+        ),
+        mutant("at_b[j] = right + swizzled<BN / 8>", "col / 8 + (lane >> 4)", "col / 8"),
+        mutant(
+            "int next =",
+            "WALK ? first_step<BK>(t, 1) : 0",
+            "WALK ? first_step<BK>(t, 1) + 1 : 0",
+        ),
+        mutant("piece++;", "acc[i][j][e] = 0.0f", "acc[i][j][e]"),
+        mutant(
+            "quads[j / 2][j % 2 * 2],",
+            "quads[j / 2][j % 2 * 2 + 1]",
+            "quads[j / 2][j % 2 * 2]",
+        ),
+        mutant("if (row < t.m) write_pair", "row + 8 < t.m", "row + 7 < t.m"),
+        mutant(
+            "KERNEL(256) add_pieces",
+            "parts[piece * size + at]",
+            "parts[(pieces - 1 - piece) * size + at]",
+        ),
+        mutant("int height =", "min(8, tiles_m - band)", "8"),
+    ];
+    all_are_caught("products.cu", &mutants, |kernels| {
+        let mut results = Vec::new();
+        for shape @ [m, n, k] in [[25, 66, 265], [5, 72, 1600], [70, 65, 71]] {
+            let (x, w) = (random_bf16(1, m * k), random_bf16(2, n * k));
+            let (x, w) = (kernels.array_of(&x)?, kernels.array_of(&w)?);
+            let (x, w) = (x.slice(), w.slice());
+            for form in 0..5 {
+                let mut y = kernels.array(m * n)?;
+                let to = Destination::F32(y.slice_mut());
+                let out = LinearOutput { scale: 1.0, bias: None, to };
+                match form {
+                    0 => kernels.linear_by(NT_16, x, w, shape, None, out)?,
+                    1 => kernels.linear_by(NT_64, x, w, shape, None, out)?,
+                    2 => kernels.linear_by(NT_128, x, w, shape, None, out)?,
+                    3 => kernels.linear_back(x, w, shape, None, out)?,
+                    _ => kernels.linear_back_weight(x, w, shape, out)?,
+                }
+                results.push(bits(&kernels.read(&y)?));
+            }
+        }
+        Ok(results)
+    });
+}
+
+#[test]
+fn mistakes_in_attention_are_caught() {
+    const PACKED: &str = "count = last / TILE + 1;";
+    const ONE: &str = "for (int i = from; i < to; i++) {";
+    const QUERIES: &str = "clear<D>(acc);\n  load(0);";
+    const KEYS: &str = "if (count > 0) load(0);";
+    let mutants = [
+        mutant(PACKED, "cp_async_wait<1>();", "cp_async_wait<2>();"),
+        mutant(PACKED, "__syncthreads();", ""),
+        mutant("totals.absorb(span);\n    __syncthreads();", "__syncthreads();", ""),
+        mutant(ONE, "cp_async_wait<1>();", "cp_async_wait<2>();"),
+        mutant(ONE, "load(i + 1, (i + 1) & 1, false);", "load(i + 1, i & 1, false);"),
+        mutant(
+            "int key = first + j * 8",
+            "key <= (e < 2 ? limit0 : limit1)",
+            "key < (e < 2 ? limit0 : limit1)",
+        ),
+        mutant("limit1 =", "(lane >> 2) + 8", "(lane >> 2)"),
+        mutant("if (i * TILE <= position + 15", "i * TILE <= position + 15", "i * TILE < position"),
+        mutant(
+            "size_t row = at < t.prefix_len ? t.prefix + at : t.own + at - t.prefix_len;\n        key",
+            "at < t.prefix_len",
+            "at <= t.prefix_len",
+        ),
+        mutant("at[j] = keys + swizzled", "kk * 2 + (lane >> 3 & 1)", "kk * 2"),
+        mutant(
+            "top[h] = fmaxf(top[h], __shfl_xor_sync(ALL, top[h], 1));",
+            "__shfl_xor_sync(ALL, top[h], 2)",
+            "__shfl_xor_sync(ALL, top[h], 1)",
+        ),
+        mutant("Adds the sums of the four lanes", "__shfl_xor_sync(ALL, l[h], 2)", "0.0f"),
+        mutant("INLINE const bf16* cached", "position % 16", "position % 15"),
+        mutant(QUERIES, "cp_async_wait<1>();", "cp_async_wait<2>();"),
+        mutant(QUERIES, "__syncthreads();", ""),
+        mutant(KEYS, "cp_async_wait<1>();", "cp_async_wait<2>();"),
+        mutant(KEYS, "__syncthreads();", ""),
+        mutant("float p = key <= limit[h]", "key <= limit[h]", "key < limit[h]"),
+        mutant("bool seen =", "key <= step.first + query", "key < step.first + query"),
+    ];
+    all_are_caught("attention.cu", &mutants, attention_results);
+}
+
+/// Results of attention in all its forms.
+fn attention_results(kernels: &Kernels<Emulated>) -> Result<Vec<Vec<u16>>, EmulateError> {
+    let (heads, n, offsets) = (Heads { q: 2, kv: 1, dim: 32 }, 215, [0, 70, 75, 215]);
+    let packing = Packing { offsets: &offsets, prefixes: &[None, None, Some(0)] };
+    let q: Vec<f32> = random(1, n * 64).into_iter().map(|x| 6.0 * x).collect();
+    let (q, dout) = (kernels.array_of(&to_bf16(&q))?, kernels.array_of(&random_bf16(4, n * 64))?);
+    let [k, v] = [2, 3].map(|seed| kernels.array_of(&random_bf16(seed, n * 32)).unwrap());
+    let qkv = [q.slice(), k.slice(), v.slice()];
+    let (mut out, mut lse) = (kernels.array(n * 64)?, kernels.array(n * 2)?);
+    let layout = kernels.attention_layout(packing)?;
+    kernels.attend(qkv, &layout, heads, out.slice_mut(), lse.slice_mut())?;
+    let layout = kernels.backward_layout(packing)?;
+    let (mut dq, mut dk, mut dv) =
+        (kernels.array(n * 64)?, kernels.array(n * 32)?, kernels.array(n * 32)?);
+    let (of, into) =
+        ([out.slice(), dout.slice()], [dq.slice_mut(), dk.slice_mut(), dv.slice_mut()]);
+    kernels.attend_back(qkv, of, lse.slice(), &layout, heads, into)?;
+    let mut results = Vec::new();
+    for array in [&out, &dq, &dk, &dv] {
+        results.push(kernels.read(array)?);
+    }
+    let shape = KvShape { layers: 1, heads: 1, dim: 32 };
+    let blocks: Vec<u32> = (0..14).map(|i| (i * 5 + 2) % 14).collect();
+    let mut cache = kernels.array::<u16>(14 * shape.block())?;
+    for (start, end) in [(0, 199), (199, 200)] {
+        let segment = Segment { new_tokens: end - start, len: end, blocks: &blocks };
+        let tables = kernels.block_tables(&[segment])?;
+        let of_kv = start * 32..end * 32;
+        let kv = [k.slice().part(of_kv.clone()), v.slice().part(of_kv)];
+        kernels.append(kv, &tables, shape, 0, cache.slice_mut())?;
+        let q = q.slice().part(start * 64..end * 64);
+        let mut out = kernels.array(q.len())?;
+        let to = out.slice_mut();
+        kernels.attend_cached(q, cache.slice(), &tables, shape, 0, heads, to)?;
+        results.push(kernels.read(&out)?);
+    }
+    Ok(results)
+}
+
+#[test]
+fn mistakes_in_norms_are_caught() {
+    let mutants = [
+        mutant("__shared__ float sums[WARPS];", "__syncthreads();", ""),
+        mutant("if (!partials) return;\n  __syncthreads();\n  for (int c", "__syncthreads();", ""),
+        mutant("store8(y + c, v,", "min(d - c, 8)", "8"),
+        mutant(
+            "load8(float (&v)[8], const bf16* from",
+            "i < valid ? from_bf16(from[i]) : 0.0f",
+            "from_bf16(from[i])",
+        ),
+    ];
+    all_are_caught("elementwise.cu", &mutants, |kernels| {
+        let mut results = Vec::new();
+        for (n, d) in [(70, 65), (2, 2060)] {
+            let x = kernels.array_of(&random(1, n * d))?;
+            let (w, dy) =
+                (kernels.array_of(&random_bf16(2, d))?, kernels.array_of(&random_bf16(3, n * d))?);
+            let (mut y, mut dx) = (kernels.array(n * d)?, kernels.array(n * d)?);
+            let mut dw = kernels.array_of(&vec![0.0; d])?;
+            let (x, w, dy) = (x.slice(), w.slice(), dy.slice());
+            kernels.rms_norm(x, w, 1e-6, y.slice_mut())?;
+            let (to, sums) = (dx.slice_mut(), Some(dw.slice_mut()));
+            kernels.rms_norm_back(x, w, 1e-6, dy, false, to, None, sums)?;
+            let sums = bits(&kernels.read(&dw)?);
+            results.push((kernels.read(&y)?, bits(&kernels.read(&dx)?), sums));
+        }
+        Ok(results)
+    });
+}
+
+#[test]
+fn mistakes_in_sampling_are_caught() {
+    let mutants = [
+        mutant("int c = first + j * 32 + lane;", "c < vocab", "true"),
+        mutant("drawn.id = (u32)c, start", "start > aim", "start > 0.5 * aim"),
+        mutant("if (from == lane) r.before", "from == lane", "true"),
+        mutant("int owner =", "__ffs((int)passing) - 1", "31 - __clz((int)passing)"),
+        mutant("u64 z = finalize", "seed + golden", "seed"),
+    ];
+    all_are_caught("softmax.cu", &mutants, |kernels| {
+        let z: Vec<f32> = random(1, 20 * 5000).into_iter().map(|z| 3.0 * z).collect();
+        let draws: Vec<Draw> =
+            (0..20).map(|seed| Draw { temperature: 1.0, seed, counter: 3 }).collect();
+        let on = kernels.array_of(&z)?;
+        let wide = kernels.choose(on.slice(), &draws)?;
+        let narrow = kernels.choose(on.slice().part(0..20 * 70), &draws)?;
+        Ok(format!("{wide:?} {narrow:?}"))
+    });
+}

@@ -1,0 +1,160 @@
+use super::super::products::{NT_16, NT_64, NT_128};
+use super::*;
+use crate::cuda::{AdapterTerms, Destination, LinearOutput, pieces};
+
+fn kernels() -> Option<Kernels<Emulated>> {
+    emulated("products.cu")
+}
+
+fn plain(y: crate::cuda::SliceMut<'_, f32>) -> LinearOutput<'_> {
+    LinearOutput { scale: 1.0, bias: None, to: Destination::F32(y) }
+}
+
+/// `x [m, k] wᵀ` with `w [n, k]`, in f64.
+fn nt(x: &[u16], w: &[u16], [m, n, k]: [usize; 3]) -> Vec<f64> {
+    let (x, w) = (wide(x), wide(w));
+    let dot = |i: usize, j: usize| (0..k).map(|t| x[i * k + t] * w[j * k + t]).sum();
+    (0..m).flat_map(|i| (0..n).map(move |j| (i, j))).map(|(i, j)| dot(i, j)).collect()
+}
+
+fn transposed(x: &[u16], rows: usize, columns: usize) -> Vec<u16> {
+    (0..columns).flat_map(|c| (0..rows).map(move |r| x[r * columns + c])).collect()
+}
+
+const SHAPES: [[usize; 3]; 9] = [
+    [1, 1, 1],
+    [7, 17, 63],
+    [17, 65, 7],
+    [63, 7, 65],
+    [65, 63, 17],
+    [16, 64, 128],
+    [130, 130, 40],
+    [3, 72, 1100],
+    [70, 65, 136],
+];
+
+#[test]
+fn every_form_of_a_product_agrees_with_f64() {
+    let Some(kernels) = kernels() else { return };
+    for shape in SHAPES {
+        let [m, n, k] = shape;
+        let (x, w) = (random_bf16(1, m * k), random_bf16(2, n * k));
+        let (xt, wt) = (transposed(&x, m, k), transposed(&w, n, k));
+        let run = |kernels: &Kernels<Emulated>| {
+            let [x, w, xt, wt] = [&x, &w, &xt, &wt].map(|x| kernels.array_of(x).unwrap());
+            let mut results = Vec::new();
+            for tile in [NT_16, NT_64, NT_128] {
+                let mut y = kernels.array(m * n).unwrap();
+                let (x, w) = (x.slice(), w.slice());
+                kernels.linear_by(tile, x, w, shape, None, plain(y.slice_mut())).unwrap();
+                results.push(bits(&kernels.read(&y).unwrap()));
+            }
+            assert!(results.iter().all(|y| *y == results[0]), "{shape:?}: tiles differ");
+            let mut y = kernels.array(m * n).unwrap();
+            kernels.linear_back(x.slice(), wt.slice(), shape, None, plain(y.slice_mut())).unwrap();
+            results.push(bits(&kernels.read(&y).unwrap()));
+            let (xt, wt) = (xt.slice(), wt.slice());
+            kernels.linear_back_weight(xt, wt, shape, plain(y.slice_mut())).unwrap();
+            results.push(bits(&kernels.read(&y).unwrap()));
+            results
+        };
+        let want = nt(&x, &w, shape);
+        for y in in_every_order(&kernels, run) {
+            let y: Vec<f32> = y.into_iter().map(f32::from_bits).collect();
+            near(&format!("{shape:?}"), &y, &want, 1e-6);
+        }
+    }
+}
+
+#[test]
+fn large_tiles_of_the_backward_products_agree_with_f64() {
+    let Some(kernels) = kernels() else { return };
+    let shape @ [m, n, k] = [270, 130, 40];
+    let (x, w) = (random_bf16(1, m * k), random_bf16(2, n * k));
+    let (xt, wt) = (transposed(&x, m, k), transposed(&w, n, k));
+    let run = |kernels: &Kernels<Emulated>| {
+        let [x, xt, wt] = [&x, &xt, &wt].map(|x| kernels.array_of(x).unwrap());
+        let [mut y, mut z] = [0; 2].map(|_| kernels.array(m * n).unwrap());
+        kernels.linear_back(x.slice(), wt.slice(), shape, None, plain(y.slice_mut())).unwrap();
+        kernels.linear_back_weight(xt.slice(), wt.slice(), shape, plain(z.slice_mut())).unwrap();
+        [y, z].map(|y| bits(&kernels.read(&y).unwrap()))
+    };
+    for y in in_every_order(&kernels, run) {
+        let y: Vec<f32> = y.into_iter().map(f32::from_bits).collect();
+        near("a large tile", &y, &nt(&x, &w, shape), 1e-6);
+    }
+}
+
+#[test]
+fn a_row_has_the_same_bits_by_every_tile_with_pieces_apart_or_walked() {
+    let Some(kernels) = kernels() else { return };
+    let [m, n, k] = [300, 72, 2100];
+    assert_eq!(pieces(n, k), 4);
+    let (x, w) = (random_bf16(1, m * k), kernels.array_of(&random_bf16(2, n * k)).unwrap());
+    let (left, right) = (random_bf16(3, m * 8), kernels.array_of(&random_bf16(4, n * 8)).unwrap());
+    for adapter in [false, true] {
+        let of = |rows: std::ops::Range<usize>| {
+            let m = rows.len();
+            let x = kernels.array_of(&x[rows.start * k..rows.end * k]).unwrap();
+            let left = kernels.array_of(&left[rows.start * 8..rows.end * 8]).unwrap();
+            let terms = AdapterTerms { left: left.slice(), right: right.slice(), rank: 8 };
+            let terms = adapter.then_some(terms);
+            let mut y = kernels.array(m * n).unwrap();
+            let out = plain(y.slice_mut());
+            kernels.linear(x.slice(), w.slice(), [m, n, k], terms, out).unwrap();
+            bits(&kernels.read(&y).unwrap())
+        };
+        let all = of(0..m);
+        for rows in [0..1, 5..8, 100..117, 10..80] {
+            assert_eq!(of(rows.clone()), all[rows.start * n..rows.end * n], "{rows:?}");
+        }
+    }
+}
+
+#[test]
+fn pieces_follow_the_weight_alone() {
+    assert_eq!([pieces(896, 4864), pieces(4096, 4864), pieces(896, 896)], [7, 1, 1]);
+    assert_eq!([pieces(128, 896), pieces(1, 100_000), pieces(3584, 18944)], [1, 96, 2]);
+}
+
+#[test]
+fn outputs_have_their_scale_bias_adapter_rounding_and_sum() {
+    let Some(kernels) = kernels() else { return };
+    for shape in [[5, 17, 63], [70, 66, 1040], [270, 33, 40]] {
+        let [m, n, k] = shape;
+        let rank = 5;
+        let [x, w, left, right, bias] =
+            [m * k, n * k, m * rank, n * rank, n].map(|len| random_bf16(len as u64, len));
+        let base = random(9, m * n);
+        let run = |kernels: &Kernels<Emulated>| {
+            let [x, w, left, right, bias] =
+                [&x, &w, &left, &right, &bias].map(|x| kernels.array_of(x).unwrap());
+            let terms = AdapterTerms { left: left.slice(), right: right.slice(), rank };
+            let (mut half, mut sum) =
+                (kernels.array(m * n).unwrap(), kernels.array_of(&base).unwrap());
+            let (onto, mut apart) =
+                (kernels.array_of(&base).unwrap(), kernels.array(m * n).unwrap());
+            let out = |to| LinearOutput { scale: 0.5, bias: Some(bias.slice()), to };
+            for to in [
+                Destination::Bf16(half.slice_mut()),
+                Destination::Add(sum.slice_mut()),
+                Destination::Onto(onto.slice(), apart.slice_mut()),
+            ] {
+                kernels.linear(x.slice(), w.slice(), shape, Some(terms), out(to)).unwrap();
+            }
+            let [sum, apart] = [&sum, &apart].map(|y| bits(&kernels.read(y).unwrap()));
+            assert_eq!(sum, apart);
+            (kernels.read(&half).unwrap(), sum)
+        };
+        let (half, sum) = in_every_order(&kernels, run);
+        let mut want = nt(&x, &w, shape);
+        let (terms, bias) = (nt(&left, &right, [m, n, rank]), wide(&bias));
+        for (i, want) in want.iter_mut().enumerate() {
+            *want = (*want + terms[i]) * 0.5 + bias[i % n];
+        }
+        near_bf16(&format!("{shape:?}"), &half, &want);
+        let want: Vec<f64> = want.iter().zip(&base).map(|(y, &b)| y + f64::from(b)).collect();
+        let sum: Vec<f32> = sum.into_iter().map(f32::from_bits).collect();
+        near(&format!("{shape:?}"), &sum, &want, 1e-6);
+    }
+}

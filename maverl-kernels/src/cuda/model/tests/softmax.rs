@@ -1,0 +1,161 @@
+use super::*;
+use crate::cuda::Draw;
+use crate::logprob;
+use crate::sample::{BadLogits, Filter, derive_seed, sample, uniform};
+
+fn kernels() -> Option<Kernels<Emulated>> {
+    emulated("softmax.cu")
+}
+
+fn logits(seed: u64, n: usize) -> Vec<f32> {
+    random(seed, n).into_iter().map(|x| 8.0 * x).collect()
+}
+
+const SHAPES: [[usize; 2]; 6] = [[1, 1], [3, 7], [17, 63], [2, 65], [9, 300], [1, 5000]];
+
+#[test]
+fn log_probabilities_and_their_derivatives_agree_with_f64_and_the_cpu() {
+    let Some(kernels) = kernels() else { return };
+    for [n, vocab] in SHAPES {
+        let z = logits(1, n * vocab);
+        let targets: Vec<u32> = (0..n).map(|i| (i * 31 % vocab) as u32).collect();
+        let inverses: Vec<f32> = (0..n).map(|i| 1.0 / (0.5 + 0.25 * i as f32)).collect();
+        let d = [2, 3].map(|seed| random(seed, n));
+        let run = |kernels: &Kernels<Emulated>| {
+            let on = kernels.array_of(&z).unwrap();
+            let rows = kernels.softmax_rows(&targets, &inverses).unwrap();
+            let found = kernels.log_probabilities(on.slice(), &rows).unwrap();
+            let mut dlogits = kernels.array(n * vocab).unwrap();
+            let by = [&d[0][..], &d[1]];
+            kernels.logit_gradients(on.slice(), &rows, &found, by, dlogits.slice_mut()).unwrap();
+            ([bits(&found.logp), bits(&found.entropy)], kernels.read(&dlogits).unwrap())
+        };
+        let ([logp, entropy], dlogits) = in_every_order(&kernels, run);
+        let [logp, entropy] =
+            [logp, entropy].map(|x| x.into_iter().map(f32::from_bits).collect::<Vec<f32>>());
+        let [mut cpu_logp, mut cpu_entropy] = [0; 2].map(|_| vec![0.0; n]);
+        logprob::logprobs(&z, vocab, &targets, &inverses, &mut cpu_logp, &mut cpu_entropy);
+        let mut want = Vec::new();
+        for row in 0..n {
+            let inverse = f64::from(inverses[row]);
+            let z: Vec<f64> =
+                z[row * vocab..][..vocab].iter().map(|&z| f64::from(z) * inverse).collect();
+            let most = z.iter().copied().fold(f64::MIN, f64::max);
+            let sum: f64 = z.iter().map(|z| (z - most).exp()).sum();
+            let log_p: Vec<f64> = z.iter().map(|z| z - most - sum.ln()).collect();
+            let h: f64 = -log_p.iter().map(|l| l.exp() * l).sum::<f64>();
+            let target = targets[row] as usize;
+            let close = |x: f32, y: f64| (f64::from(x) - y).abs() < 2e-6 * y.abs().max(1.0);
+            assert!(close(logp[row], log_p[target]), "{} {}", logp[row], log_p[target]);
+            assert!(close(entropy[row], h), "{} {h}", entropy[row]);
+            assert!(close(logp[row], f64::from(cpu_logp[row])));
+            assert!(close(entropy[row], f64::from(cpu_entropy[row])));
+            let (by_logp, by_entropy) = (f64::from(d[0][row]), f64::from(d[1][row]));
+            want.extend(log_p.iter().enumerate().map(|(c, l)| {
+                let own = by_logp * f64::from(u8::from(c == target));
+                (own - by_logp * l.exp() - by_entropy * l.exp() * (l + h)) * inverse
+            }));
+        }
+        if vocab > 1 {
+            near_bf16(&format!("{n} rows of {vocab}"), &dlogits, &want);
+        }
+    }
+}
+
+#[test]
+fn a_row_has_the_same_bits_in_training_and_sampling_alone_and_in_a_batch() {
+    let Some(kernels) = kernels() else { return };
+    let [n, vocab] = [9, 300];
+    let z = logits(4, n * vocab);
+    let on = kernels.array_of(&z).unwrap();
+    let draws: Vec<Draw> =
+        (0..n as u64).map(|seed| Draw { temperature: 0.8, seed, counter: 5 }).collect();
+    let sampled = kernels.choose(on.slice(), &draws).unwrap();
+    for (row, sampled) in sampled.into_iter().enumerate() {
+        let sampled = sampled.unwrap();
+        let alone = kernels.array_of(&z[row * vocab..][..vocab]).unwrap();
+        let again = kernels.choose(alone.slice(), &draws[row..=row]).unwrap();
+        assert_eq!(again, [Ok(sampled)]);
+        let rows = kernels.softmax_rows(&[sampled.id], &[1.0 / 0.8]).unwrap();
+        let found = kernels.log_probabilities(alone.slice(), &rows).unwrap();
+        assert_eq!(bits(&found.logp), [sampled.logprob.to_bits()]);
+        assert_eq!(bits(&found.entropy), [sampled.entropy.to_bits()]);
+    }
+}
+
+#[test]
+fn draws_equal_those_of_the_cpu() {
+    let Some(kernels) = kernels() else { return };
+    for [n, vocab] in [[40, 1], [40, 7], [60, 65], [60, 300], [20, 5000]] {
+        let mut z = logits(7, n * vocab);
+        // A few impossible tokens.
+        for (i, z) in z.iter_mut().enumerate() {
+            if derive_seed(i as u64, 9).is_multiple_of(5) && !i.is_multiple_of(vocab) {
+                *z = f32::NEG_INFINITY;
+            }
+        }
+        let draws: Vec<Draw> = (0..n as u64)
+            .map(|i| Draw {
+                temperature: [0.0, 0.3, 1.0, 2.0][i as usize % 4],
+                seed: derive_seed(i, 1),
+                counter: i * i,
+            })
+            .collect();
+        let run = |kernels: &Kernels<Emulated>| {
+            let on = kernels.array_of(&z).unwrap();
+            kernels.choose(on.slice(), &draws).unwrap()
+        };
+        let drawn = in_every_order(&kernels, run);
+        for ((draw, drawn), z) in draws.iter().zip(drawn).zip(z.chunks(vocab)) {
+            let filter = Filter { temperature: draw.temperature, ..Filter::default() };
+            let want = sample(z, &filter, uniform(draw.seed, draw.counter)).unwrap();
+            let got = drawn.unwrap();
+            assert_eq!(got.id, want.id, "{draw:?} of {vocab}");
+            assert!((got.logprob - want.logprob).abs() < 2e-5, "{got:?}, not {want:?}");
+            assert!((got.entropy - want.entropy).abs() < 2e-5, "{got:?}, not {want:?}");
+        }
+    }
+}
+
+#[test]
+fn the_lowest_of_equal_logits_is_the_greedy_one() {
+    let Some(kernels) = kernels() else { return };
+    let mut z = logits(3, 400);
+    for at in [390, 70, 71, 130] {
+        z[at] = 9.0;
+    }
+    let on = kernels.array_of(&z).unwrap();
+    let draw = Draw { temperature: 0.0, seed: 1, counter: 1 };
+    assert_eq!(kernels.choose(on.slice(), &[draw]).unwrap()[0].unwrap().id, 70);
+}
+
+#[test]
+fn logits_that_describe_no_distribution_are_errors_of_their_row() {
+    let Some(kernels) = kernels() else { return };
+    let vocab = 130;
+    let mut rows: Vec<Vec<f32>> = (0..5).map(|seed| logits(seed, vocab)).collect();
+    rows[1][100] = f32::NAN;
+    rows[1][70] = f32::NAN;
+    rows[1][3] = f32::INFINITY;
+    rows[2][129] = f32::INFINITY;
+    rows[2][66] = f32::INFINITY;
+    rows[3].fill(f32::NEG_INFINITY);
+    let z = rows.concat();
+    let draws = [Draw { temperature: 1.0, seed: 2, counter: 0 }; 5];
+    let run = |kernels: &Kernels<Emulated>| {
+        let on = kernels.array_of(&z).unwrap();
+        kernels.choose(on.slice(), &draws).unwrap()
+    };
+    let drawn = in_every_order(&kernels, run);
+    assert!(drawn[0].is_ok() && drawn[4].is_ok(), "{drawn:?}");
+    let errors = [BadLogits::Nan(70), BadLogits::Infinite(66), BadLogits::NoMass].map(Err);
+    assert_eq!(drawn[1..4], errors);
+    for (z, drawn) in rows.iter().zip(&drawn[..]).skip(1).take(3) {
+        let filter = Filter::default();
+        assert_eq!(sample(z, &filter, 0.5).unwrap_err(), drawn.unwrap_err());
+    }
+    assert_eq!(
+        kernels.choose(kernels.array_of(&[]).unwrap().slice(), &draws[..1]).unwrap(),
+        [Err(BadLogits::Empty)]
+    );
+}
