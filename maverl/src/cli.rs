@@ -33,6 +33,7 @@ mod replay;
 mod runs;
 mod score;
 mod seeds;
+#[cfg(feature = "serve")]
 mod serve;
 mod terminal;
 #[cfg(test)]
@@ -154,9 +155,19 @@ enum Command {
     Export(export::ExportArgs),
     /// Write a model of a known shape with random weights, for measurements.
     NewModel(blank::BlankArgs),
-    /// Serve a part of an environment to other programs.
+    /// Serve a model, a team, or a part of an environment to other programs.
+    #[cfg(feature = "serve")]
     #[command(subcommand)]
     Serve(serve::ServeCommand),
+    /// Serve a model, a team, or a part of an environment to other programs. This binary was built without the feature
+    /// `serve`.
+    #[cfg(not(feature = "serve"))]
+    #[command(disable_help_flag = true)]
+    Serve {
+        /// Options of a server.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
+        options: Vec<String>,
+    },
     /// Measure this machine: rollout, training and their parts, with random weights.
     ///
     /// Every figure is a median over repeats, after one repeat that is not counted. Each part runs in its own process, so
@@ -286,7 +297,12 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Inspect(args) => inspect::inspect(&args),
         Command::Export(args) => export::export(&args),
         Command::NewModel(args) => blank::blank(&args),
+        #[cfg(feature = "serve")]
         Command::Serve(command) => serve::serve(&command),
+        #[cfg(not(feature = "serve"))]
+        Command::Serve { options: _ } => Err(Failure(
+            "this maverl was built without servers; build it with `--features full`".to_owned(),
+        )),
         Command::Bench(args) => bench::bench(&args),
         Command::Completions { shell } => complete::completions(shell),
     }

@@ -69,6 +69,8 @@ pub mod reward;
 pub mod rng;
 pub mod rollout;
 pub mod run_dir;
+#[cfg(feature = "serve")]
+pub mod serve;
 pub mod settings;
 pub(crate) mod table;
 pub mod task;
