@@ -9,8 +9,8 @@ use super::wrong;
 use crate::config::{
     AdaptiveKlConfig, AgentConfig, AlgorithmConfig, CheckpointConfig, ComponentConfig, Config,
     CriticConfig, EndpointConfig, EvalConfig, HappoConfig, InfluenceConfig, LoraConfig, LossConfig,
-    ModelConfig, OptimConfig, PreferenceConfig, RewardConfig, RolloutConfig, RuntimeConfig,
-    SamplingConfig, TaskConfig,
+    ModelConfig, OptimConfig, PreferenceConfig, ReferenceConfig, RewardConfig, RolloutConfig,
+    RuntimeConfig, SamplingConfig, TaskConfig,
 };
 
 /// The configuration of the merged layers. What is wrong is reported, taken out, and so has its default.
@@ -43,7 +43,7 @@ fn missing(problems: &mut Problems<'_>, table: &[String], field: &str) {
 }
 
 /// Every table of a configuration with its keys, as serde knows them.
-pub(crate) fn tables() -> [(&'static str, &'static [&'static str]); 21] {
+pub(crate) fn tables() -> [(&'static str, &'static [&'static str]); 22] {
     [
         ("the file itself (before any table)", fields::<Config>()),
         ("`[task]`", fields::<TaskConfig>()),
@@ -57,6 +57,7 @@ pub(crate) fn tables() -> [(&'static str, &'static [&'static str]); 21] {
         ("`[algorithm]`", fields::<AlgorithmConfig>()),
         ("`[algorithm.loss]` (or an agent's `loss`)", fields::<LossConfig>()),
         ("`[algorithm.adaptive_kl]`", fields::<AdaptiveKlConfig>()),
+        ("`[algorithm.reference]`", fields::<ReferenceConfig>()),
         ("`[algorithm.happo]`", fields::<HappoConfig>()),
         ("`[algorithm.influence]`", fields::<InfluenceConfig>()),
         ("`[algorithm.preference]`", fields::<PreferenceConfig>()),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::DeclaredConfig;
 use super::agent::layered;
 use super::critic::{CriticConfig, Estimator, FutureRewards, HappoFactor, UpdateOrder};
-use super::loss::{Aggregation, LossConfig};
+use super::loss::{Aggregation, LossConfig, ReferenceConfig};
 use super::preset::Preset;
 
 /// `[algorithm]`: a preset's name; any part it sets can be overridden.
@@ -96,6 +96,9 @@ pub struct AlgorithmConfig {
     /// Controller of `kl_coef`.
     #[serde(skip_serializing_if = "AdaptiveKlConfig::is_empty")]
     pub adaptive_kl: AdaptiveKlConfig,
+    /// Renewal of the reference policy.
+    #[serde(skip_serializing_if = "ReferenceConfig::is_empty")]
+    pub reference: ReferenceConfig,
     /// Steps after which two agents exchange their policies; 0 is never. **(default: `0`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub swap_every: Option<u64>,
@@ -153,6 +156,7 @@ impl Default for AlgorithmConfig {
             future_discount: None,
             influence: InfluenceConfig::default(),
             adaptive_kl: AdaptiveKlConfig::default(),
+            reference: ReferenceConfig::default(),
             swap_every: None,
             train_cycle: None,
             train_on: None,
@@ -198,6 +202,7 @@ impl AlgorithmConfig {
             future_discount: self.future_discount.or(base.future_discount),
             influence: self.influence.over(&base.influence),
             adaptive_kl: self.adaptive_kl.over(&base.adaptive_kl),
+            reference: self.reference.over(&base.reference),
             swap_every: self.swap_every.or(base.swap_every),
             train_cycle: self.train_cycle.or(base.train_cycle),
             train_on: self.train_on.or(base.train_on),
@@ -317,7 +322,7 @@ pub struct PreferenceConfig {
     /// Share of pairs taken to be the wrong way round, with `sigmoid` and `robust`. **(default: `0.0`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_smoothing: Option<f64>,
-    /// Compare with nothing instead of the starting weights. **(default: `false`)**
+    /// Compare with nothing instead of the reference. **(default: `false`)**
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reference_free: Option<bool>,
 }

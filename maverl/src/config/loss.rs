@@ -26,7 +26,7 @@ pub struct LossConfig {
     /// Bound of the surrogate for negative advantages (dual clip), above 1. **(default: `3.0`)**
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "super::agent::short")]
     pub clip_dual: Option<f32>,
-    /// Coefficient of the KL to the reference (the starting weights). **(default: `0.0`)**
+    /// Coefficient of the KL to the reference. **(default: `0.0`)**
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "super::agent::short")]
     pub kl_coef: Option<f32>,
     /// Its estimator. **(default: `"k3"`)**
@@ -162,3 +162,20 @@ layered!(LossConfig {
     overlong_buffer,
     overlong_penalty,
 });
+
+/// `[algorithm.reference]`: the policy that a KL and pairs of replies are compared with.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ReferenceConfig {
+    /// Steps after which the reference becomes the current policy; 0 keeps the starting weights. **(default: `0`)**
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub every: Option<u64>,
+}
+
+impl ReferenceConfig {
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+layered!(ReferenceConfig { every });

@@ -25,7 +25,7 @@ pub use critic::{
     Granularity, HappoFactor, Mixer, Normalize, Trunk, UpdateOrder,
 };
 pub use endpoint::EndpointConfig;
-pub use loss::{Aggregation, Correction, Kl, KlIn, LossConfig, Ratio, Surrogate};
+pub use loss::{Aggregation, Correction, Kl, KlIn, LossConfig, Ratio, ReferenceConfig, Surrogate};
 pub use preset::Preset;
 
 use std::collections::BTreeMap;

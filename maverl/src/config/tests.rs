@@ -49,7 +49,7 @@ fn the_reference_is_exactly_the_defaults() {
 fn the_reference_with_its_examples_has_every_key_and_no_other() {
     toml::from_str::<Config>(&with_examples()).unwrap();
     let all: toml::Table = with_examples().parse().unwrap();
-    let paths: [&[&str]; 21] = [
+    let paths: [&[&str]; 22] = [
         &[],
         &["task"],
         &["task", "mixture", "quiz"],
@@ -62,6 +62,7 @@ fn the_reference_with_its_examples_has_every_key_and_no_other() {
         &["algorithm"],
         &["algorithm", "loss"],
         &["algorithm", "adaptive_kl"],
+        &["algorithm", "reference"],
         &["algorithm", "happo"],
         &["algorithm", "influence"],
         &["algorithm", "preference"],

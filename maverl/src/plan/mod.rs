@@ -4,6 +4,7 @@ mod activations;
 mod critic;
 mod instance;
 mod overlong;
+mod reference;
 mod settled;
 mod summary;
 pub(crate) mod weights;
@@ -14,6 +15,7 @@ pub use critic::CriticPlan;
 pub(crate) use critic::host;
 pub use instance::{Chosen, DeclaredPlan, Instance};
 pub use overlong::Overlong;
+pub use reference::ReferencePlan;
 pub use summary::{
     PlanSummary, PolicySummary, SeatSummary, StepSummary, WorkerSummary, json, table,
 };
@@ -334,6 +336,8 @@ pub struct AlgorithmPlan {
     pub influence: InfluencePlan,
     /// Controller of `kl_coef`.
     pub adaptive_kl: AdaptiveKlPlan,
+    /// Renewal of the reference policy.
+    pub reference: ReferencePlan,
     /// Steps after which two agents exchange their policies; 0 is never.
     pub swap_every: u64,
     /// Steps for which one policy learns alone before the next does; 0: all learn in each.
@@ -390,6 +394,6 @@ pub struct PreferencePlan {
     pub beta: f64,
     /// Share of pairs taken to be the wrong way round.
     pub label_smoothing: f64,
-    /// Compare with nothing instead of the starting weights.
+    /// Compare with nothing instead of the reference.
     pub reference_free: bool,
 }

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 
 use super::{
     AdapterPlan, AdaptiveKlPlan, AlgorithmPlan, CriticPlan, DeclaredPlan, HappoPlan, InfluencePlan,
-    LoraConfig, LossPlan, OptimPlan, PreferencePlan, Sampling,
+    LoraConfig, LossPlan, OptimPlan, PreferencePlan, ReferencePlan, Sampling,
 };
 use crate::config::{
     self, AdaptiveKlConfig, AlgorithmConfig, Correction, CriticConfig, Estimator, GroupBy,
     HappoConfig, InfluenceConfig, Kl, KlIn, LossConfig, OptimConfig, PreferenceConfig, Ratio,
-    SamplingConfig, Schedule, Surrogate, TargetModules,
+    ReferenceConfig, SamplingConfig, Schedule, Surrogate, TargetModules,
 };
 use crate::model::{HfConfig, ModelError, lora};
 
@@ -283,6 +283,7 @@ impl From<&AlgorithmConfig> for AlgorithmPlan {
                 target: config.adaptive_kl.target.unwrap_or(0.0),
                 horizon: config.adaptive_kl.horizon.unwrap_or(10_000.0),
             },
+            reference: ReferencePlan { every: config.reference.every.unwrap_or(0) },
             swap_every: config.swap_every.unwrap_or(0),
             train_cycle: config.train_cycle.unwrap_or(0),
             train_on: config.train_on.unwrap_or_default(),
@@ -332,6 +333,7 @@ impl AlgorithmPlan {
                 target: Some(self.adaptive_kl.target),
                 horizon: Some(self.adaptive_kl.horizon),
             },
+            reference: ReferenceConfig { every: Some(self.reference.every) },
             swap_every: Some(self.swap_every),
             train_cycle: Some(self.train_cycle),
             train_on: Some(self.train_on),
