@@ -82,7 +82,7 @@ pub(crate) async fn plan(
         _ => set.extend(SEARCH.map(str::to_owned)),
     }
     match preset {
-        Preset::Sft | Preset::Dpo => {
+        Preset::Sft | Preset::Dpo | Preset::Spin => {
             let file = lessons(preset, seed, &arguments.out).await?;
             set.push(format!("task.data={:?}", std::path::absolute(file)?));
             set.push("task.tasks_per_step=64".to_owned());
@@ -98,7 +98,7 @@ pub(crate) async fn plan(
         _ => {}
     }
     match preset {
-        Preset::Dpo => set.push("models.tiny.optim.lr=1e-4".to_owned()),
+        Preset::Dpo | Preset::Spin => set.push("models.tiny.optim.lr=1e-4".to_owned()),
         // The two agents rarely find anything at first.
         Preset::Cory => set.push("models.tiny.optim.lr=2e-4".to_owned()),
         // Its four epochs, of three policies with a critic each, would leave too few steps in a minute.

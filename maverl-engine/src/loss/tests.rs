@@ -417,6 +417,25 @@ fn label_smoothing_mixes_a_pair_with_its_reverse() {
 }
 
 #[test]
+fn self_play_is_the_logistic_loss_of_its_paper() {
+    // 2401.01335 eq. 4.7 with ℓ(t) = log(1 + exp(−t)) and λ = 0.1: t = λ (log p/p_opponent of the given reply, minus that
+    // of the opponent's). By hand: ℓ(0) = ln 2, ℓ(0.08), ℓ(−0.5), and −λ / (1 + exp(t)).
+    let numbers = [
+        ((0.0, 0.0), 0.693_147_180_559_945_3, -0.05),
+        ((0.5, -0.3), 0.653_946_967_317_589_9, -0.048_001_065_984_441_83),
+        ((-4.0, 1.0), 0.974_076_984_180_106_7, -0.062_245_933_120_185_46),
+    ];
+    let spin = crate::config::Preset::Spin.parts();
+    let plan = crate::plan::PreferencePlan::from(&spin.preference);
+    for ((given, opponent), value, slope) in numbers {
+        let pair = Pair { chosen: (given, 3), rejected: (opponent, 2) };
+        let loss = preference(plan.kind(), plan.beta, &pair);
+        assert_close("value", &[loss.value], &[value], 1e-15);
+        assert_close("slopes", &[loss.chosen, loss.rejected], &[slope, -slope], 1e-15);
+    }
+}
+
+#[test]
 fn kl_estimators_agree_with_trl() {
     let case = rl_math("kl_estimators");
     let logp = numbers(&case["inputs"]["logps"]);

@@ -250,7 +250,18 @@ impl Policy {
         self.worker.at_barrier(self.slot, job).await
     }
 
-    /// Computes the log-probs of each row's completion under the reference, the frozen copy of the starting weights.
+    /// Makes the current weights the reference, if the plan keeps one for this policy. A barrier (RT-1).
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn renew_reference(&self) -> Result<(), RuntimeError> {
+        let job = |Owned { model, trainer, .. }: &mut Owned| trainer.renew_reference(model);
+        self.worker.at_barrier(self.slot, job).await
+    }
+
+    /// Computes the log-probs of each row's completion under the reference: the starting weights, or those of the last
+    /// [`Policy::renew_reference`].
     ///
     /// # Errors
     ///

@@ -323,10 +323,25 @@ async fn a_reference_scores_rows_as_the_policy_did_at_the_start() {
     let done = policy.generate(request(3)).await.unwrap();
     let rows = vec![row(&done, request(3).prompt, 1.0)];
     policy.update(batch(rows.clone())).await.unwrap();
-    assert_eq!(policy.reference(rows.clone()).await.unwrap(), [done.logprobs]);
+    assert_eq!(policy.reference(rows.clone()).await.unwrap(), [done.logprobs.clone()]);
+    // A renewed reference scores as the policy does now, and is part of what is saved.
+    policy.renew_reference().await.unwrap();
+    let now = policy.logprobs(rows.clone()).await.unwrap();
+    assert_ne!(now, [done.logprobs]);
+    policy.update(batch(rows.clone())).await.unwrap();
+    assert_eq!(policy.reference(rows.clone()).await.unwrap(), now);
+    let dir = tempfile::tempdir().unwrap();
+    policy.save(dir.path()).await.unwrap();
+    let other = setup.start().policies()[0].clone();
+    other.load(dir.path()).await.unwrap();
+    assert_eq!(other.reference(rows.clone()).await.unwrap(), now);
+    assert_eq!(
+        other.logprobs(rows.clone()).await.unwrap(),
+        policy.logprobs(rows.clone()).await.unwrap()
+    );
     let without = self::setup(&["p"]).start();
     let error = without.policies()[0].reference(rows).await.unwrap_err();
-    assert!(error.to_string().contains("no copy of the starting weights"), "{error}");
+    assert!(error.to_string().contains("no reference is kept"), "{error}");
 }
 
 #[tokio::test]

@@ -20,7 +20,10 @@ use crate::runtime::packed::{PackedRows, row_batches};
 use crate::runtime::{Batch, Objective, PolicySpec, Row, RuntimeError, UpdateStats};
 use before::{Corrected, PairSums};
 
-/// Moments and counters of one policy, and the frozen reference of its KL.
+/// Directory of a renewed reference in that of its policy.
+const REFERENCE: &str = "reference";
+
+/// Moments and counters of one policy, and its reference.
 pub(crate) struct Trainer {
     policy: String,
     /// Seed of the dropout masks.
@@ -30,7 +33,10 @@ pub(crate) struct Trainer {
     /// Buffers of activations. All trainers of a worker share them, one at a time.
     pool: Arc<Mutex<Pool>>,
     optimizer: Optimizer,
-    reference: Option<Decoder>,
+    /// Policy that a KL and pairs are compared with: the starting weights, or a copy of later ones.
+    reference: Option<Model>,
+    /// True if the reference is not the starting weights, so that checkpoints contain it.
+    renewed: bool,
     /// Number of updates applied, the version of RT-2.
     pub(crate) version: u64,
 }
@@ -46,7 +52,7 @@ impl Trainer {
         let vars = if spec.trained { model.trainable() } else { &[] };
         let optimizer = Optimizer::new(spec.optim, vars);
         let reference = match spec.reference {
-            true => Some(model.duplicate()?.decoder),
+            true => Some(model.duplicate()?),
             false => None,
         };
         Ok(Self {
@@ -57,6 +63,7 @@ impl Trainer {
             pool,
             optimizer,
             reference,
+            renewed: false,
             version: 0,
         })
     }
@@ -160,7 +167,7 @@ impl Trainer {
             (Some(reference), Objective::PolicyGradient)
                 if micro.rows.iter().any(|row| row.loss.kl_coef != 0.0) =>
             {
-                Some(packed.logprobs(reference, pool)?)
+                Some(packed.logprobs(&reference.decoder, pool)?)
             }
             _ => None,
         };
@@ -212,12 +219,35 @@ impl Trainer {
         let counters = halves(self.optimizer.step, self.version);
         let mut entries = vec![Entry::slice("counters", &[4], &counters)];
         entries.extend(self.optimizer.entries(model.trainable()));
-        save::one_file(&dir.join("optimizer.safetensors"), &entries)
+        save::one_file(&dir.join("optimizer.safetensors"), &entries)?;
+        let Some(reference) = self.reference.as_ref().filter(|_| self.renewed) else {
+            return Ok(());
+        };
+        let dir = dir.join(REFERENCE);
+        let made = std::fs::create_dir_all(&dir);
+        made.map_err(|error| ModelError(format!("cannot make {}: {error}", dir.display())))?;
+        reference.save(&dir)
     }
 
-    /// Restores weights, moments and counters from a directory that was saved.
+    /// Makes the current weights the reference, if the policy has one.
+    pub(crate) fn renew_reference(&mut self, model: &Model) -> Result<(), RuntimeError> {
+        if self.reference.is_some() {
+            // The old copy is dropped first, so that memory holds one.
+            self.reference = None;
+            let copy = model.duplicate().map_err(|error| self.failed(&error))?;
+            (self.reference, self.renewed) = (Some(copy), true);
+        }
+        Ok(())
+    }
+
+    /// Restores weights, reference, moments and counters from a directory that was saved.
     pub(crate) fn load(&mut self, model: &Model, dir: &Path) -> Result<(), ModelError> {
         model.restore(dir)?;
+        let saved = dir.join(REFERENCE);
+        if let Some(reference) = self.reference.as_ref().filter(|_| saved.is_dir()) {
+            reference.restore(&saved)?;
+            self.renewed = true;
+        }
         let saved = Shards::open_file(&dir.join("optimizer.safetensors"))?;
         let (step, version) = whole(&saved.values("counters")?);
         self.version = version;

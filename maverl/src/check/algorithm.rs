@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::diagnostic::{Problems, path};
-use crate::config::{Baseline, Config, PairLoss, Ratio, Surrogate, Trunk, UpdateOrder};
+use crate::config::{Baseline, Config, PairLoss, Preset, Ratio, Surrogate, Trunk, UpdateOrder};
 use crate::plan::{AlgorithmPlan, SeatPlan};
 
 /// Fills in the coefficients of the loss that the preset sets, so that agents inherit them.
@@ -155,6 +155,20 @@ fn policies(seats: &[SeatPlan]) -> usize {
 /// A pair says which reply is better: only two losses can doubt it.
 fn preference(algorithm: &AlgorithmPlan, problems: &mut Problems<'_>) {
     let pair = &algorithm.preference;
+    if algorithm.preset == Preset::Spin && algorithm.reference.every == 0 {
+        let message =
+            "`algorithm.reference.every` is 0, and `algorithm.name` is \"spin\"".to_owned();
+        let help = "an iteration of self-play has a number of steps, after which the policy is its own opponent again: \
+                    write 1 or more";
+        problems.conflict(&path(["algorithm", "reference", "every"]), message, help.to_owned());
+    }
+    if algorithm.preset == Preset::Spin && pair.reference_free {
+        let message =
+            "`algorithm.preference.reference_free` is true, and `algorithm.name` is \"spin\"";
+        let help = "self-play compares with the opponent, which is the reference: remove it";
+        let at = path(["algorithm", "preference", "reference_free"]);
+        problems.conflict(&at, message.to_owned(), help.to_owned());
+    }
     if pair.label_smoothing > 0.0 && !matches!(pair.loss, PairLoss::Sigmoid | PairLoss::Robust) {
         let message = format!(
             "`algorithm.preference.label_smoothing` is {}, which this loss does not have",

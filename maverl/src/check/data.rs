@@ -91,8 +91,10 @@ fn training_data(config: &Config, base: &Path, problems: &mut Problems<'_>) -> L
     let learn = config.algorithm.train_on.unwrap_or_default();
     let read = match config.algorithm.name {
         Preset::Dpo => data::preferences(&file, bounds).map(|rows| Loaded::rows(&rows)),
-        Preset::Sft => data::demonstrations(&file, bounds).map(|rows| {
-            if learn == TrainOn::Observations && !rows.iter().any(Demonstration::observes) {
+        preset @ (Preset::Sft | Preset::Spin) => data::demonstrations(&file, bounds).map(|rows| {
+            if preset == Preset::Sft
+                && learn == TrainOn::Observations
+                && !rows.iter().any(Demonstration::observes) {
                 let message = format!("`task.data` is {data:?}, in which no user answers a reply");
                 let help = "`train_on = \"observations\"` learns what follows a reply: conversations of several turns";
                 problems.value(&path(["algorithm", "train_on"]), message, help.to_owned());

@@ -41,10 +41,29 @@ pub(super) fn warnings(
         let given = LossPlan::from(&written.loss);
         keys.extend(losses(&given, &LossPlan::from(&written.name.parts().loss), seats));
     }
+    keys.push((
+        "reference.every",
+        algorithm.reference != unset.reference,
+        no_reference(algorithm, seats),
+    ));
     let idle = |(name, changed, why): Key| {
         why.filter(|_| changed).map(|why| format!("`algorithm.{name}` has no effect: {why}"))
     };
     keys.into_iter().filter_map(idle).collect()
+}
+
+/// Returns the reason why no policy has a reference, if none has.
+fn no_reference(given: &AlgorithmPlan, seats: &[SeatPlan]) -> Option<&'static str> {
+    match given.preset {
+        Preset::Sft => Some("`name = \"sft\"` has no reference"),
+        _ if given.preset.compares_pairs() => {
+            when(given.preference.reference_free, "`preference.reference_free` is true")
+        }
+        _ => {
+            let free = |seat: &SeatPlan| !seat.trained || seat.loss.kl_coef == 0.0;
+            when(seats.iter().all(free), "`loss.kl_coef` is 0")
+        }
+    }
 }
 
 /// Returns the reason if the condition holds.
@@ -89,7 +108,9 @@ fn estimates(given: &AlgorithmPlan, unset: &AlgorithmPlan) -> Vec<Key> {
         ));
         train_on: taught;
         observation_weight: taught.or(when(given.train_on != TrainOn::All, "`train_on` is not \"all\""));
-        preference: when(given.preset != Preset::Dpo, "it is a table of `name = \"dpo\"`");
+        preference: when(
+            !given.preset.compares_pairs(), "it is a table of `name = \"dpo\"` and `name = \"spin\"`"
+        );
     }
 }
 

@@ -46,7 +46,9 @@ pub(super) fn assign(
             .collect();
         let reference = |seat: &SeatPlan| match config.algorithm.name {
             Preset::Sft => false,
-            Preset::Dpo => seat.trained && config.algorithm.preference.reference_free != Some(true),
+            preset if preset.compares_pairs() => {
+                seat.trained && config.algorithm.preference.reference_free != Some(true)
+            }
             _ => seat.trained && seat.loss.kl_coef > 0.0,
         };
         let gradient_checkpointing = config.models[&group.model].gradient_checkpointing;
@@ -77,10 +79,10 @@ pub(super) fn assign(
     Some((seats, policies, workers))
 }
 
-/// Returns true if episodes are run: not in supervised training without evaluation.
+/// Returns true if replies are generated: not in supervised training without evaluation.
 pub(super) fn samples(config: &Config, purpose: Purpose) -> bool {
     let (preset, eval) = (config.algorithm.name, config.eval.used(config.algorithm.name));
-    purpose == Purpose::Eval || !preset.is_supervised() || eval.before_and_after || eval.every > 0
+    purpose == Purpose::Eval || preset.generates() || eval.before_and_after || eval.every > 0
 }
 
 fn seat(config: &Config, member: &Member, group: &Group<'_>, policy: usize) -> SeatPlan {
@@ -332,7 +334,7 @@ pub(super) fn trainable(config: &Config, seats: &[SeatPlan], problems: &mut Prob
         let message = "nothing is trained: every agent, or its model, is frozen".to_owned();
         problems.whole(message, "remove `frozen = true` from one of them".to_owned());
     }
-    if config.algorithm.name.is_supervised() {
+    if !config.algorithm.name.generates() {
         return;
     }
     for seat in seats.iter().filter(|seat| seat.trained) {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::DeclaredConfig;
 use super::critic::{CriticPlan, Estimator, FutureRewards, HappoFactor, UpdateOrder};
 use super::instance::DeclaredPlan;
-use super::loss::{Aggregation, LossPlan};
+use super::loss::{Aggregation, LossPlan, ReferencePlan};
 use super::preset::Preset;
 use super::tables::MANY;
 use crate::settings::Settings;
@@ -94,6 +94,9 @@ pub struct AlgorithmPlan {
     /// Controller of `kl_coef`.
     #[setting(table)]
     pub adaptive_kl: AdaptiveKlPlan,
+    /// Renewal of the reference policy.
+    #[setting(table)]
+    pub reference: ReferencePlan,
     /// Steps after which two agents exchange their policies; 0 is never.
     #[setting(default = 0)]
     pub swap_every: u64,
@@ -238,7 +241,7 @@ pub struct PreferencePlan {
     /// Share of pairs taken to be the wrong way round, with `sigmoid` and `robust`.
     #[setting(default = 0.0, range = 0.0..0.5)]
     pub label_smoothing: f64,
-    /// Compare with nothing instead of the starting weights.
+    /// Compare with nothing instead of the reference.
     #[setting(default = false)]
     pub reference_free: bool,
 }

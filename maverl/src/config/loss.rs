@@ -25,7 +25,7 @@ pub struct LossPlan {
     /// Bound of the surrogate for negative advantages (dual clip), above 1.
     #[setting(default = 3.0, range = above(1.0)..)]
     pub clip_dual: f32,
-    /// Coefficient of the KL to the reference (the starting weights).
+    /// Coefficient of the KL to the reference.
     #[setting(default = 0.0, range = 0.0..)]
     pub kl_coef: f32,
     /// Estimator of the KL.
@@ -137,4 +137,20 @@ pub enum Correction {
     MaskTokens,
     /// A row whose mean ratio leaves `[1 / cap, cap]` does not count.
     MaskSequences,
+}
+
+/// Policy that a KL and pairs of replies are compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Settings)]
+#[settings(partial = "ReferenceConfig", level = "step")]
+pub struct ReferencePlan {
+    /// Steps after which the reference becomes the current policy; 0 keeps the starting weights.
+    #[setting(default = 0)]
+    pub every: u64,
+}
+
+impl ReferencePlan {
+    /// Returns true if the reference is renewed before step `step`, counted from 0.
+    pub fn is_due(self, step: u64) -> bool {
+        step > 0 && self.every > 0 && step.is_multiple_of(self.every)
+    }
 }

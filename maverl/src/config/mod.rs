@@ -30,7 +30,10 @@ pub use critic::{
 };
 pub use endpoint::EndpointConfig;
 pub use instance::{Chosen, DeclaredPlan, Instance};
-pub use loss::{Aggregation, Correction, Kl, KlIn, LossConfig, LossPlan, Ratio, Surrogate};
+pub use loss::{
+    Aggregation, Correction, Kl, KlIn, LossConfig, LossPlan, Ratio, ReferenceConfig, ReferencePlan,
+    Surrogate,
+};
 pub use preset::Preset;
 
 use std::collections::BTreeMap;

@@ -10,7 +10,7 @@ use super::critic::{
     Bootstrap, Credit, CriticConfig, CriticInput, CriticScope, Estimator, FutureRewards,
     Granularity, Mixer, Normalize, UpdateOrder,
 };
-use super::loss::{Aggregation, Kl, LossConfig, Ratio, Surrogate};
+use super::loss::{Aggregation, Kl, LossConfig, Ratio, ReferenceConfig, Surrogate};
 
 /// A choice of parts with a paper behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -71,11 +71,13 @@ pub enum Preset {
     Sft,
     /// Supervised: raise the log-probability of the better of two given replies against the other's; no rollout.
     Dpo,
+    /// Self-play: given replies against those that the policy of an iteration before generates to the same prompts.
+    Spin,
 }
 
 impl Preset {
     /// Every preset, in the order of the documentation.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::Drmas,
         Self::Grpo,
         Self::Drgrpo,
@@ -102,11 +104,22 @@ impl Preset {
         Self::Maporl,
         Self::Sft,
         Self::Dpo,
+        Self::Spin,
     ];
 
     /// It learns from what is given, and plays no episode.
     pub const fn is_supervised(self) -> bool {
-        matches!(self, Self::Sft | Self::Dpo)
+        matches!(self, Self::Sft | Self::Dpo | Self::Spin)
+    }
+
+    /// It has a loss of pairs of replies.
+    pub const fn compares_pairs(self) -> bool {
+        matches!(self, Self::Dpo | Self::Spin)
+    }
+
+    /// It generates replies in training.
+    pub const fn generates(self) -> bool {
+        !matches!(self, Self::Sft | Self::Dpo)
     }
 
     /// The name in a configuration.
@@ -138,6 +151,7 @@ impl Preset {
             Self::Maporl => "maporl",
             Self::Sft => "sft",
             Self::Dpo => "dpo",
+            Self::Spin => "spin",
         }
     }
 
@@ -160,6 +174,7 @@ impl Preset {
             Self::Luspo => Some("2602.05261"),
             Self::Cory => Some("2410.06101"),
             Self::Dpo => Some("2305.18290"),
+            Self::Spin => Some("2401.01335"),
             Self::Ppo => Some("1707.06347"),
             Self::Ippo => Some("2011.09533"),
             Self::Mappo => Some("2103.01955"),
@@ -198,6 +213,9 @@ impl Preset {
             Self::Luspo => "GSPO where a reply counts with its length",
             Self::Cory => "a pioneer and an observer who sees its answer, and exchange of policies",
             Self::Dpo => "supervised: raises the better of two given replies against the other",
+            Self::Spin => {
+                "self-play: given replies against those of the policy of the iteration before"
+            }
             Self::Ppo => "advantages from one critic, which reads what each agent is given",
             Self::Ippo => "PPO, a critic for each policy",
             Self::Mappo => "PPO, one critic that reads everything that was said",
@@ -286,6 +304,9 @@ impl Preset {
         let by_task = AlgorithmConfig { group_by: Some(GroupBy::Task), ..none.clone() };
         match self {
             Self::Drmas | Self::Sft | Self::Dpo => none,
+            Self::Spin => {
+                AlgorithmConfig { reference: ReferenceConfig { every: Some(20) }, ..none }
+            }
             Self::Grpo | Self::Gspo | Self::Luspo | Self::Cispo | Self::Sapo | Self::Cpgd => {
                 by_task
             }

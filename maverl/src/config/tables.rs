@@ -6,7 +6,7 @@ use super::reference::{described, generic, parts};
 use super::{
     AdaptiveKlConfig, AgentConfig, AlgorithmConfig, CheckpointConfig, ComponentConfig, Config,
     CriticConfig, EndpointConfig, EvalConfig, HappoConfig, InfluenceConfig, LoraConfig, LossConfig,
-    ModelConfig, OptimConfig, PreferenceConfig, RewardConfig, RolloutConfig, RuntimeConfig,
+    ModelConfig, OptimConfig, PreferenceConfig, ReferenceConfig, RewardConfig, RolloutConfig, RuntimeConfig,
     SamplingConfig, TaskConfig,
 };
 use crate::settings::{Key, Table};
@@ -49,7 +49,7 @@ impl Declared {
 }
 
 /// Every table of declared settings.
-pub(crate) static TABLES: [Declared; 21] = [
+pub(crate) static TABLES: [Declared; 22] = [
     Declared::of::<Config>("", "the file itself (before any table)"),
     Declared::of::<TaskConfig>("task", "`[task]`"),
     Declared::of::<ComponentConfig>("task.mixture.quiz", "`[task.mixture.NAME]`"),
@@ -62,6 +62,7 @@ pub(crate) static TABLES: [Declared; 21] = [
     Declared::of::<AlgorithmConfig>("algorithm", "`[algorithm]`"),
     Declared::of::<LossConfig>("algorithm.loss", "`[algorithm.loss]` (or an agent's `loss`)"),
     Declared::of::<AdaptiveKlConfig>("algorithm.adaptive_kl", "`[algorithm.adaptive_kl]`"),
+    Declared::of::<ReferenceConfig>("algorithm.reference", "`[algorithm.reference]`"),
     Declared::of::<HappoConfig>("algorithm.happo", "`[algorithm.happo]`"),
     Declared::of::<InfluenceConfig>("algorithm.influence", "`[algorithm.influence]`"),
     Declared::of::<PreferenceConfig>("algorithm.preference", "`[algorithm.preference]`"),

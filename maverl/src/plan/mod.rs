@@ -10,7 +10,7 @@ pub(crate) mod weights;
 
 pub use crate::config::{
     AdaptiveKlPlan, AlgorithmPlan, Chosen, CriticPlan, DeclaredPlan, HappoPlan, InfluencePlan,
-    Instance, LossPlan, OptimPlan, PreferencePlan, Sampling,
+    Instance, LossPlan, OptimPlan, PreferencePlan, ReferencePlan, Sampling,
 };
 pub use crate::model::{LoraConfig, ModelSource};
 pub use activations::{activation_bytes, packed_bytes};

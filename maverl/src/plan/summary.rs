@@ -232,6 +232,9 @@ pub fn table(plan: &Plan, width: usize) -> String {
     text += "\n\n";
     let step = &summary.step;
     let step = match plan.algorithm.preset.is_supervised() {
+        true if plan.algorithm.preset.generates() => {
+            "a step plays no episode: given replies are compared with generated ones\n".to_owned()
+        }
         true => "a step plays no episode: replies are given\n".to_owned(),
         false => format!(
             "a step: {} tasks x {} episodes = {} episodes; each time every seat speaks once, {} samples and at most {} \

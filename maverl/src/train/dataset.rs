@@ -38,7 +38,9 @@ impl Dataset {
         }
         let (file, bounds) = (plan.base.join(&plan.task.data), Bounds::from(&plan.task));
         Ok(match plan.algorithm.preset {
-            Preset::Sft => Self::Demonstrations(data::demonstrations(&file, bounds)?),
+            Preset::Sft | Preset::Spin => {
+                Self::Demonstrations(data::demonstrations(&file, bounds)?)
+            }
             Preset::Dpo => Self::Preferences(data::preferences(&file, bounds)?),
             _ => Self::Tasks(data::load(&plan.task, &plan.task.split, &plan.base)?),
         })

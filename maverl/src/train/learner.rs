@@ -1,6 +1,7 @@
 //! The learner: policies with their critics and mixer, and the state of the algorithm. It knows no rollout.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use futures::future::try_join_all;
 use maverl_kernels::sample::derive_seed;
@@ -10,9 +11,9 @@ use crate::algo::advantage::Compound;
 use crate::checkpoint::{Checkpoint, Draft};
 use crate::config::UpdateOrder;
 use crate::metrics::Metrics;
-use crate::plan::Plan;
+use crate::plan::{Plan, Sampling};
 use crate::rng::SplitMix64;
-use crate::runtime::{Batch, Policy, RuntimeError, ValueBatch};
+use crate::runtime::{Batch, Policy, Request, RuntimeError, ValueBatch};
 use crate::train::batches::{self, Advantages, Batches, Samples, StepPlan};
 use crate::train::critic::{self, ValuePredictions};
 use crate::train::error::TrainError;
@@ -23,6 +24,8 @@ use crate::trajectory::Episode;
 
 /// Salt of the seed of update orders.
 const ORDER: u64 = 0x6f72_6465_7200;
+/// Salt of the seeds of opponents' replies.
+const OPPONENT: u64 = 0x6f70_706f_6e65_6e74;
 /// File of the mixer in a checkpoint.
 const MIXER: &str = "mixer.safetensors";
 /// File of the algorithm's state in a checkpoint.
@@ -46,6 +49,16 @@ impl Learner {
     /// Returns the policies in the plan's order.
     pub(super) fn policies(&self) -> &[Policy] {
         &self.policies
+    }
+
+    /// Prepares for a step: renews the reference of each policy if this is due.
+    pub(super) async fn begin(&self, at: &StepPlan<'_>) -> Result<(), TrainError> {
+        if at.plan.algorithm.reference.is_due(at.step) {
+            let policies = self.policies.iter().zip(&at.plan.policies);
+            let renewed = policies.filter(|(_, plan)| plan.reference);
+            try_join_all(renewed.map(|(policy, _)| policy.renew_reference())).await?;
+        }
+        Ok(())
     }
 
     /// Adds the KL penalty to the rewards of turns. Returns true if any policy has it in its reward.
@@ -118,6 +131,36 @@ impl Learner {
         };
         metrics.extend(self.state.seek(at.plan, &metrics));
         Ok(metrics)
+    }
+
+    /// Returns the replies of a policy's opponent to the prompts of a step. At the start of an iteration, when the policy
+    /// is its own opponent, those of all steps of the iteration are generated. `prompts` returns the prompts of a step.
+    ///
+    /// Replies are state of the algorithm: an iteration that is resumed has the same opponent.
+    pub(super) async fn opponent(
+        &mut self,
+        at: &StepPlan<'_>,
+        policy: usize,
+        sampling: &Arc<Sampling>,
+        prompts: impl Fn(u64) -> Result<Vec<Vec<u32>>, TrainError>,
+    ) -> Result<Vec<Vec<u32>>, TrainError> {
+        let every = at.plan.algorithm.reference.every.max(1);
+        let opponent = self.policies[policy].clone();
+        let stored = self.state.opponents.entry(opponent.name().to_owned()).or_default();
+        if at.step.is_multiple_of(every) {
+            stored.clear();
+            for step in at.step..at.step.saturating_add(every) {
+                let seed = derive_seed(derive_seed(at.plan.seed, OPPONENT), step);
+                let request = |(i, prompt): (usize, Vec<u32>)| {
+                    let (sampling, seed) = (Arc::clone(sampling), derive_seed(seed, i as u64));
+                    opponent.generate(Request { prompt, sampling, seed })
+                };
+                let requests = prompts(step)?.into_iter().enumerate().map(request);
+                let replies = try_join_all(requests).await?;
+                stored.insert(step, replies.into_iter().map(|reply| reply.ids).collect());
+            }
+        }
+        Ok(stored.remove(&at.step).unwrap_or_default())
     }
 
     /// Updates each policy and each critic with its batch and returns the metrics. Policies on different workers are

@@ -7,7 +7,6 @@ use std::pin::pin;
 use std::time::Duration;
 
 use crate::data::Sampler;
-use crate::env::EnvError;
 use crate::eval::EvalSpec;
 use crate::plan::Plan;
 use crate::registry::Registry;
@@ -95,9 +94,15 @@ impl Players {
         &*self.observers.progress
     }
 
-    /// Returns the environment's message about tasks.
-    pub(super) fn report(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
-        self.rollout.runner().environment.report(tasks)
+    /// Returns the message of a plan's environment about tasks.
+    pub(super) fn report(
+        &self,
+        plan: &Plan,
+        tasks: &[Task],
+    ) -> Result<Option<String>, RolloutError> {
+        let name = || plan.environment.name.clone();
+        let report = self.rollout.runner().environment.report(tasks);
+        report.map_err(|error| RolloutError::Environment { name: name(), error })
     }
 
     /// Returns the name that the environment gives to the share of solved episodes.

@@ -20,6 +20,9 @@ pub(super) struct AlgorithmState {
     pub(super) averages: EmaBaseline,
     /// Multiplier of each policy's `kl_coef`: `adaptive_kl`.
     kl_scale: BTreeMap<String, f64>,
+    /// Replies of each policy's opponent in the steps of the iteration that are left, as token ids: `spin`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) opponents: BTreeMap<String, BTreeMap<u64, Vec<Vec<u32>>>>,
 }
 
 impl AlgorithmState {

@@ -20,6 +20,7 @@ pub(super) async fn step(
     tasks: &[Task],
     rollouts: &mut RolloutWriter,
 ) -> Result<Stepped, TrainError> {
+    learner.begin(at).await?;
     let mut meter = Meter::start(players.policies(), players.usage());
     let mut episodes = collect(at, players, tasks, rollouts).await?;
     meter.collected();

@@ -1,14 +1,15 @@
 //! One step of supervised training: replies are given, and every trained policy is trained on them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::algo::loss::LossOptions;
 use crate::algo::lr;
 use crate::config::TrainOn;
 use crate::data::{Demonstration, PreferencePair};
 use crate::model::{Rendered, Tokenizer};
-use crate::plan::{AlgorithmPlan, Plan};
-use crate::runtime::{Batch, Objective, Row};
+use crate::plan::{AlgorithmPlan, Plan, SeatPlan};
+use crate::runtime::{Batch, Objective, Row, Sampling};
 use crate::train::batches::StepPlan;
 use crate::train::error::{DemonstrationError, TrainError};
 use crate::train::learner::Learner;
@@ -25,8 +26,8 @@ pub(super) async fn imitate(
     shown: &[Demonstration],
 ) -> Result<Stepped, TrainError> {
     let algorithm = &at.plan.algorithm;
-    let rows = |tokenizer: &Tokenizer, i: usize, loss| {
-        demonstration_rows(tokenizer, &shown[i], algorithm, loss)
+    let rows = |line: &Line<'_>| {
+        demonstration_rows(line.tokenizer, &shown[line.number], algorithm, line.loss)
     };
     learn(at, players, learner, Objective::Supervised, rows).await
 }
@@ -38,39 +39,93 @@ pub(super) async fn prefer(
     learner: &Learner,
     pairs: &[PreferencePair],
 ) -> Result<Stepped, TrainError> {
-    let rows = |tokenizer: &Tokenizer, i: usize, loss| {
-        let PreferencePair { prompt, chosen, rejected } = &pairs[i];
+    let rows = |&Line { tokenizer, number, loss, .. }: &Line<'_>| {
+        let PreferencePair { prompt, chosen, rejected } = &pairs[number];
         Ok(vec![row(tokenizer, prompt, chosen, loss)?, row(tokenizer, prompt, rejected, loss)?])
     };
     let objective = Objective::Preference((&at.plan.algorithm.preference).into());
     learn(at, players, learner, objective, rows).await
 }
 
+/// Runs a step of self-play on `task.tasks_per_step` demonstrations: each is the better reply of a pair, and the worse
+/// one is that of the opponent, the policy at the start of the iteration. SPIN,
+/// [2401.01335](https://arxiv.org/abs/2401.01335) algorithm 1.
+pub(super) async fn self_play(
+    at: &StepPlan<'_>,
+    players: &Players,
+    learner: &mut Learner,
+    shown: &[Demonstration],
+) -> Result<Stepped, TrainError> {
+    players.progress().work(&format!("step {}: the opponent's replies", at.step + 1));
+    let mut rejected: BTreeMap<usize, Vec<Vec<u32>>> = BTreeMap::new();
+    for (policy, seat) in trained(at.plan) {
+        let tokenizer = Arc::clone(learner.policies()[policy].tokenizer());
+        let prompt = |number: usize| {
+            let Demonstration { prompt, reply } = &shown[number];
+            let row = row(&tokenizer, prompt, reply, LossOptions::from(&seat.loss));
+            row.map(|row| row.prompt).map_err(|source| wrong(at.plan, number, source))
+        };
+        let prompts = |step| players.sampler.step(step).into_iter().map(prompt).collect();
+        let sampling = Arc::new(Sampling::from(&seat.sampling));
+        rejected.insert(policy, learner.opponent(at, policy, &sampling, prompts).await?);
+    }
+    let rows = |line: &Line<'_>| {
+        let Demonstration { prompt, reply } = &shown[line.number];
+        let chosen = row(line.tokenizer, prompt, reply, line.loss)?;
+        let completion = rejected[&line.policy][line.place].clone();
+        Ok(vec![chosen.clone(), Row { completion, ..chosen }])
+    };
+    let objective = Objective::Preference((&at.plan.algorithm.preference).into());
+    learn(at, players, learner, objective, rows).await
+}
+
+/// A line of the step's data that a policy is trained on.
+struct Line<'t> {
+    policy: usize,
+    tokenizer: &'t Tokenizer,
+    /// Position in the step.
+    place: usize,
+    /// Position in the file.
+    number: usize,
+    loss: LossOptions,
+}
+
+/// Returns the trained policies, each with its first seat.
+fn trained(plan: &Plan) -> impl Iterator<Item = (usize, &SeatPlan)> {
+    let policies = plan.policies.iter().enumerate().filter(|(_, policy)| policy.trained);
+    let seat = |policy| plan.seats.iter().find(|seat| seat.policy == policy);
+    policies.filter_map(move |(policy, _)| Some((policy, seat(policy)?)))
+}
+
+fn wrong(plan: &Plan, number: usize, source: DemonstrationError) -> TrainError {
+    TrainError::Demonstration { number: number + 1, data: plan.task.data.clone(), source }
+}
+
 /// Updates every trained policy with the rows of the step's lines of the file.
 async fn learn(
-    StepPlan { plan, step, .. }: &StepPlan<'_>,
+    at: &StepPlan<'_>,
     players: &Players,
     learner: &Learner,
     objective: Objective,
-    rows: impl Fn(&Tokenizer, usize, LossOptions) -> Result<Vec<Row>, DemonstrationError>,
+    rows: impl Fn(&Line<'_>) -> Result<Vec<Row>, DemonstrationError>,
 ) -> Result<Stepped, TrainError> {
+    let StepPlan { plan, step, .. } = *at;
     let meter = Meter::start(&[], BTreeMap::new());
     players.progress().work(&format!("step {}: learning", step + 1));
-    let chosen = players.sampler.step(*step);
+    learner.begin(at).await?;
+    let chosen = players.sampler.step(step);
     let mut batches = Vec::new();
-    for (policy, planned) in plan.policies.iter().enumerate().filter(|(_, policy)| policy.trained) {
-        let Some(seat) = plan.seats.iter().find(|seat| seat.policy == policy) else { continue };
-        let tokenizer = learner.policies()[policy].tokenizer();
+    for (policy, seat) in trained(plan) {
+        let (tokenizer, loss) =
+            (&**learner.policies()[policy].tokenizer(), LossOptions::from(&seat.loss));
         let mut all = Vec::new();
-        for &i in &chosen {
-            let data = plan.task.data.clone();
-            let found = rows(tokenizer, i, LossOptions::from(&seat.loss))
-                .map_err(|source| TrainError::Demonstration { number: i + 1, data, source })?;
-            all.extend(found);
+        for (place, &number) in chosen.iter().enumerate() {
+            let line = Line { policy, tokenizer, place, number, loss };
+            all.extend(rows(&line).map_err(|source| wrong(plan, number, source))?);
         }
         // Conversations without replies give a world model no rows.
         if !all.is_empty() {
-            let lr = lr(*step, plan.steps, &planned.optim);
+            let lr = lr(step, plan.steps, &plan.policies[policy].optim);
             batches.push((policy, batch(plan, policy, objective, all, lr)));
         }
     }

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use crate::algo::is_greedy;
 use crate::checkpoint::{Checkpoint, Draft};
-use crate::config::TaskConfig;
+use crate::config::{Preset, TaskConfig};
 use crate::data;
 use crate::eval::EvalSpec;
 use crate::metrics::Metrics;
 use crate::plan::Plan;
 use crate::registry::Registry;
-use crate::rollout::{Rollout, RolloutError};
+use crate::rollout::Rollout;
 use crate::run_dir::{HELD_OUT, Origin, Provenance, RolloutWriter, RunDirError};
 use crate::runtime::Runtime;
 use crate::train::batches::StepPlan;
@@ -96,9 +96,7 @@ impl<'p> Training<'p> {
         }
         let config = TaskConfig { limit: NonZeroUsize::new(REPORTED), ..self.plan.task.clone() };
         let tasks = data::load(&config, data::ALL, &self.plan.base)?;
-        let name = || self.plan.environment.name.clone();
-        let report = self.players.report(&tasks);
-        Ok(report.map_err(|error| RolloutError::Environment { name: name(), error })?)
+        Ok(self.players.report(self.plan, &tasks)?)
     }
 
     /// Returns the name that the environment gives to the share of solved episodes.
@@ -131,7 +129,9 @@ impl<'p> Training<'p> {
         rates: Option<&Metrics>,
     ) -> Result<(), TrainError> {
         let plan = plan_of(self.plan, self.swapped.as_ref(), step);
-        learn(&StepPlan { plan, step, rates }, &mut self.learner, episodes).await.map(drop)
+        let at = StepPlan { plan, step, rates };
+        self.learner.begin(&at).await?;
+        learn(&at, &mut self.learner, episodes).await.map(drop)
     }
 }
 
@@ -146,6 +146,9 @@ impl Trainable for Training<'_> {
         let at = StepPlan { plan, step, rates: None };
         let mut stepped = match &self.dataset {
             Dataset::Tasks(tasks) => self::step(&at, players, learner, tasks, rollouts).await?,
+            Dataset::Demonstrations(shown) if plan.algorithm.preset == Preset::Spin => {
+                supervised::self_play(&at, players, learner, shown).await?
+            }
             Dataset::Demonstrations(shown) => {
                 supervised::imitate(&at, players, learner, shown).await?
             }

@@ -154,6 +154,82 @@ fn pairs_and_conversations_are_learned_from_files() {
     }
 }
 
+/// The loss of a pair that nothing tells apart: ln 2.
+const LN_2: f64 = std::f64::consts::LN_2;
+
+/// Writes demonstrations for self-play.
+fn demonstrations(lab: &Lab) {
+    let line = |i: usize| serde_json::json!({ "prompt": format!("question {i}?"), "completion": "open evenly" });
+    lab.write("shown.jsonl", &(0..8).map(|i| format!("{}\n", line(i))).collect::<String>());
+}
+
+#[test]
+fn self_play_begins_every_iteration_against_itself_and_resumes_to_the_bit() {
+    let lab = lab();
+    demonstrations(&lab);
+    let set = [
+        "algorithm.name=\"spin\"",
+        "algorithm.reference.every=3",
+        "task.data=\"shown.jsonl\"",
+        "checkpoint.every=1",
+        "steps=8",
+    ];
+    let whole = lab.train("whole", &set);
+    let loss = |row: &Value| row["policy/tiny/loss"].as_f64().unwrap();
+    let losses: Vec<f64> = whole.rows().iter().map(loss).collect();
+    for (step, loss) in losses.iter().enumerate() {
+        // The policy and its opponent have the same bits.
+        assert_eq!((loss - LN_2).abs() < 1e-9, step % 3 == 0, "step {}: {losses:?}", step + 1);
+    }
+    assert!(losses[2] < LN_2 && losses[5] < LN_2, "{losses:?}");
+    // Interrupted within an iteration: the opponent's replies and weights are those of the checkpoint.
+    let mut halves = set;
+    halves[4] = "steps=5";
+    let run = lab.train("halves", &halves);
+    assert!(run.0.join("checkpoints/step-000005/policies/tiny/reference").is_dir());
+    assert!(run.json("checkpoints/step-000005/algorithm.json")["opponents"].is_object());
+    lab.run(&["train", "--resume", "halves", "--steps", "8"]).succeeded();
+    assert_eq!(run.bytes("metrics.jsonl"), whole.bytes("metrics.jsonl"));
+    let weights = "checkpoints/step-000008/policies/tiny/model.safetensors";
+    assert_eq!(run.bytes(weights), whole.bytes(weights));
+}
+
+#[test]
+fn a_renewed_reference_starts_the_kl_and_the_pairs_again_and_is_in_checkpoints_and_replays() {
+    let lab = lab();
+    let set = [
+        "eval.before_and_after=false",
+        "algorithm.loss.kl_coef=0.1",
+        "algorithm.reference.every=2",
+        "checkpoint.every=5",
+        "checkpoint.keep=2",
+        "steps=5",
+    ];
+    let whole = lab.train("whole", &set);
+    let kl = |row: &Value| row["policy/tiny/kl"].as_f64().unwrap();
+    let found: Vec<f64> = whole.steps().iter().map(kl).collect();
+    let zero: Vec<bool> = found.iter().map(|kl| *kl == 0.0).collect();
+    assert_eq!(zero, [true, false, true, false, true], "{found:?}");
+    let mut halves = set;
+    halves[5] = "steps=3";
+    let run = lab.train("halves", &halves);
+    lab.run(&["train", "--resume", "halves", "--steps", "5"]).succeeded();
+    assert_eq!(run.bytes("metrics.jsonl"), whole.bytes("metrics.jsonl"));
+    replays(&lab, "whole", 4);
+    let pair = serde_json::json!({ "prompt": "question?", "chosen": "open", "rejected": "close" });
+    lab.write("pairs.jsonl", &format!("{pair}\n").repeat(4));
+    let set = [
+        "algorithm.name=\"dpo\"",
+        "task.data=\"pairs.jsonl\"",
+        "algorithm.reference.every=2",
+        "steps=4",
+    ];
+    let run = lab.train("pairs", &set);
+    let start = |row: &Value| (row["policy/tiny/loss"].as_f64().unwrap() - LN_2).abs() < 1e-9;
+    let starts: Vec<bool> = run.rows().iter().map(start).collect();
+    assert_eq!(starts, [true, false, true, false]);
+}
+
 /// Panics unless an episode of the step is replayed to the bit.
 fn replays(lab: &Lab, run: &str, step: u64) {
     let names = lab.run(&["replay", run, &step.to_string()]).succeeded().stdout;

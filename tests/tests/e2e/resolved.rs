@@ -82,6 +82,7 @@ const KEYS: &[(&str, &[&str])] = &[
     ("algorithm.future_rewards", &["team", "own"]),
     ("algorithm.influence", &["{ follow = 0.1, provoke = 0.3 }"]),
     ("algorithm.adaptive_kl", &["{ target = 0.1, horizon = 100.0 }"]),
+    ("algorithm.reference", &["{ every = 3 }"]),
     ("algorithm.max_flat_steps", &["0", "99"]),
     ("algorithm.loss.kl_coef", &["0.01", "1e-4"]),
     ("algorithm.loss.clip_high", &["0.28"]),

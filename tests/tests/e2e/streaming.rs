@@ -34,7 +34,7 @@ fn rollouts_are_complete_on_disk_while_the_update_of_their_step_runs() {
     assert!(run.steps().is_empty(), "the step has no row: it was being learned");
     let episodes = run.episodes(1);
     assert_eq!(episodes.len(), 8);
-    assert!(episodes.iter().all(|episode| episode.turns.len() == 2));
+    assert!(episodes.iter().all(|episode| !episode.turns.is_empty()));
 }
 
 #[test]

@@ -48,10 +48,11 @@ impl Trainer {
     }
 
     fn under_reference(&self, rows: &[&Row], pool: &mut Pool) -> Result<Vec<Vec<f32>>, ModelError> {
-        let reference = self.reference.as_ref().ok_or_else(|| {
-            ModelError("no copy of the starting weights is kept to compare with".to_owned())
-        })?;
-        self.under(rows, true, pool, |_, _| Cow::Borrowed(reference))
+        let reference = self
+            .reference
+            .as_ref()
+            .ok_or_else(|| ModelError("no reference is kept to compare with".to_owned()))?;
+        self.under(rows, true, pool, |_, _| Cow::Borrowed(&reference.decoder))
     }
 
     /// Replaces the log-probs of corrected rows by the trainer's, and weights their tokens by the ratio of the

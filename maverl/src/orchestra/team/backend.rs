@@ -1,0 +1,56 @@
+//! Backends: models, scripts and servers that generate the replies of a seat.
+
+use futures::future::BoxFuture;
+
+use crate::agent::Prompt;
+use crate::orchestra::Conversation;
+use crate::trajectory::{Fault, Seat, Tokens, TurnPath};
+
+/// Generates the replies of a seat: a model in a worker group, a script, or a server.
+pub trait ChatBackend: Send + Sync {
+    /// Returns the name of the policy or endpoint, as recorded in each turn.
+    fn name(&self) -> &str;
+
+    /// Generates the next reply of a conversation. Appends the prompt's messages and the reply to it.
+    fn respond<'a>(
+        &'a self,
+        conversation: &'a mut Conversation,
+        ask: Ask,
+    ) -> BoxFuture<'a, Result<Response, Fault>>;
+}
+
+/// One request to a [`ChatBackend`].
+#[derive(Debug, Clone)]
+pub struct Ask {
+    /// Seat that is asked.
+    pub seat: Seat,
+    /// Path of the turn in the episode.
+    pub path: TurnPath,
+    /// Seed of the request, derived from the episode's seed and the path.
+    pub seed: u64,
+    /// Prompt. Its system section is used only if the conversation is empty.
+    pub prompt: Prompt,
+}
+
+/// Response of a [`ChatBackend`].
+#[derive(Debug, Clone)]
+pub struct Response {
+    /// Text of the reply, without special tokens.
+    pub reply: String,
+    /// Token ids and log-probs, if the backend has them.
+    pub tokens: Option<Tokens>,
+    /// True if the reply was truncated.
+    pub truncated: bool,
+    /// Number of characters cut from observations to fit the context.
+    pub shortened: usize,
+    /// True if the conversation had to be rendered again (see [`Turn::forked`]).
+    pub forked: bool,
+}
+
+impl Response {
+    /// Returns a complete reply without tokens.
+    pub fn text(reply: impl Into<String>) -> Self {
+        let reply = reply.into();
+        Self { reply, tokens: None, truncated: false, shortened: 0, forked: false }
+    }
+}
