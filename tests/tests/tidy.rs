@@ -14,7 +14,7 @@ const CRATE_MAY_USE: &[(&str, &[&str])] = &[
     ("maverl", &["maverl-engine", "maverl-kernels", "maverl-macros", "maverl-sandbox"]),
     ("agents", &["maverl"]),
     ("orchestras", &["maverl", "agents"]),
-    ("examples", &["maverl", "agents", "orchestras"]),
+    ("examples", &["maverl", "maverl-engine", "agents", "orchestras"]),
     ("tests", &["maverl", "orchestras"]),
 ];
 
@@ -582,6 +582,68 @@ fn nothing_is_left_to_be_done() {
         }
     }
     none(&problems);
+}
+
+/// Public items of `maverl-engine`, by the file that exports them. What is not here is no API: it is hidden from the
+/// documentation, and may change.
+const ENGINE_API: &[(&str, &str)] = &[
+    ("lib.rs", "loss message model runtime"),
+    ("message.rs", "Finish Message Role"),
+    (
+        "loss.rs",
+        "AdaptiveKl Aggregation BuiltinSurrogate Clip Clipped Correction Kl LossOptions Pair PolicyLoss PolicyToken \
+         Preference PreferenceLoss PreferenceOptions Ratio RowTokens Surrogate Term ValueLimits ValueLoss cispo \
+         clipped_surrogate clipped_value correction_weights cpgd huber importance_corrected kl kl_reward linear \
+         log_likelihood policy_drift policy_gradient preference sapo token_weights value_loss",
+    ),
+    (
+        "model/mod.rs",
+        "Adapter ChatInput ChatMessage Context Decoder Detokenizer Gradients HeadKind HfConfig Hub HubId KvStore \
+         LoraConfig Model ModelError ModelErrorKind ModelFiles ModelSource Param Pool Rendered Rows SaveOptions Shards \
+         Snapshot StoredDtype Tape Tensor Tokenizer TokenizerError ValueHead ValueModel Weights blank builtin create \
+         decoder lora save",
+    ),
+    (
+        "runtime/mod.rs",
+        "AdapterSpec Batch Completion CriticSpec CustomSurrogate EngineStats Finish LoraSpec Normalize Objective \
+         OptimOptions PairStats Policy PolicySpec Request Row Runtime RuntimeError RuntimeOptions Sampling Scale Scores \
+         Trunk UpdateStats ValueBatch ValueRow ValueStats ValueTarget ValueText WorkerSpec complete score",
+    ),
+];
+
+/// Returns the names that a file exports, sorted, but for those that are hidden from the documentation.
+fn exported(path: &Path) -> BTreeSet<String> {
+    let text = code(path).join("\n");
+    let mut names = BTreeSet::new();
+    for (at, _) in text.match_indices("\npub ") {
+        let hidden = text[..at].ends_with("#[doc(hidden)]");
+        let item = text[at + "\npub ".len()..].split([';', '(', '\n']).next().unwrap_or_default();
+        let words: Vec<&str> = item.split([' ', '<']).collect();
+        match words[..] {
+            ["use", ..] => {
+                let whole = text[at..].split(';').next().unwrap_or_default();
+                let list = whole.split_once('{').map_or_else(
+                    || whole.rsplit("::").next().unwrap_or_default(),
+                    |(_, list)| list.trim_end_matches('}'),
+                );
+                names.extend(list.split(',').map(|name| name.trim().trim_end_matches('}').trim()));
+            }
+            ["mod" | "struct" | "enum" | "fn" | "trait", name, ..] if !hidden => {
+                names.insert(name);
+            }
+            _ => {}
+        }
+    }
+    names.into_iter().filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_engine_exports_what_its_list_names() {
+    for (file, names) in ENGINE_API {
+        let listed: BTreeSet<String> = names.split_whitespace().map(str::to_owned).collect();
+        let found = exported(&root().join("maverl-engine/src").join(file));
+        assert_eq!(found, listed, "{file}");
+    }
 }
 
 /// Returns the first line of each doc comment of a file, with its place.

@@ -302,7 +302,9 @@ mod tests {
         let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap();
         assert!(manifest.contains("maverl = { path = \"../maverl/maverl\" }"), "{manifest}");
         assert!(
-            manifest.contains("#orchestras = { path = \"../maverl/orchestras\" }"),
+            manifest.contains(
+                "#orchestras = { package = \"maverl-orchestras\", path = \"../maverl/orchestras\" }"
+            ),
             "{manifest}"
         );
         assert!(dir.join(LOCK).is_file());
