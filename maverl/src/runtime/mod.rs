@@ -9,17 +9,22 @@
 mod critic;
 mod direct;
 mod engine;
+mod host;
 mod memory;
 mod optimizer;
 mod packed;
+mod queue;
 mod stats;
 mod trainer;
+mod watch;
 mod work;
 mod worker;
 
 pub use crate::algo::{Batch, Objective, Row, ValueBatch, ValueRow, ValueTarget, ValueText};
 pub use direct::{Scores, complete, score};
+pub use host::{Host, KvBlocks};
 pub use stats::{PairStats, UpdateStats, ValueStats};
+pub use watch::{Step, Watch};
 pub use work::EngineStats;
 
 use std::collections::BTreeMap;
@@ -42,6 +47,8 @@ pub struct Request {
     pub sampling: Arc<Sampling>,
     /// Seed of this request: the same prompt, sampling, weights and seed give the same completion.
     pub seed: u64,
+    /// Receiver of its steps while it runs. The completion is the same with and without.
+    pub watch: Option<Watch>,
 }
 
 /// Completion of a request.
