@@ -51,3 +51,9 @@ tiny:
 # Makes the model that knows every built-in environment (about half an hour on two cores).
 make-generalist *ARGS:
     cargo run --release --features full --example make_generalist -- {{ARGS}}
+
+# Makes an environment with the clients of the servers, and drives the servers with them.
+clients:
+    python3 -m venv tests/python/.venv
+    tests/python/.venv/bin/pip install -r tests/python/requirements-openai.txt
+    cargo test --workspace --test serve -- --nocapture clients

@@ -15,7 +15,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let sampling = Arc::new(Sampling { max_tokens: 16, ..Sampling::default() });
     let mut rows = Vec::new();
     for seed in 0..8 {
-        let request = Request { prompt: prompt.clone(), sampling: Arc::clone(&sampling), seed };
+        let request = Request::new(prompt.clone(), Arc::clone(&sampling), seed);
         let done = policy.generate(request).await?;
         let advantages = vec![if done.ids.len() < 16 { 1.0 } else { -1.0 }; done.ids.len()];
         let (completion, logprobs) = (done.ids, done.logprobs);

@@ -13,7 +13,7 @@
 //! let (model, tokenizer) = (Model::load(&files)?, Arc::new(Tokenizer::load(&files)?));
 //! let prompt = tokenizer.encode_plain("who wrote")?;
 //! let sampling = Arc::new(Sampling { max_tokens: 8, ..Sampling::default() });
-//! let request = Request { prompt: prompt.clone(), sampling, seed: 7 };
+//! let request = Request::new(prompt.clone(), sampling, 7);
 //! let done = complete(&model, &tokenizer, request, |_| ())?;
 //! // Log-probs of the whole row agree with those at sampling to the bit.
 //! let row = [prompt.clone(), done.ids].concat();

@@ -158,6 +158,47 @@ pub fn sample_fresh(
     Ok(Sampled { id, logprob, entropy: row.entropy() as f32 })
 }
 
+/// Log-probability of a token, and the most probable tokens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Likelihood {
+    /// Log-probability of the token.
+    pub logprob: f32,
+    /// Ids and log-probabilities of the most probable tokens, descending; of equal ones the lower id comes first.
+    pub top: Vec<(u32, f32)>,
+}
+
+/// Computes the log-probability of token `id` and the `n` most probable tokens under the softmax of `logits [V]` at a
+/// temperature, as [`sample`] does: at 0 they are those at temperature 1. The bits are those of [`sample`].
+///
+/// # Errors
+///
+/// If the logits describe no distribution.
+///
+/// # Panics
+///
+/// If `id` is not below `V`.
+pub fn likelihood(
+    logits: &[f32],
+    temperature: f32,
+    id: u32,
+    n: usize,
+) -> Result<Likelihood, BadLogits> {
+    check(logits)?;
+    let inverse = if temperature == 0.0 { 1.0 } else { 1.0 / temperature.max(COLDEST) };
+    let row = lanes::run(RowOf { logits, inverse });
+    let of = |id: u32| row.logp(logits[id as usize]);
+    let mut top: Vec<u32> = Vec::with_capacity(n + 1);
+    for (id, &logit) in (0u32..).zip(logits) {
+        let last = top.last().filter(|_| top.len() == n).map(|&last| logits[last as usize]);
+        if n > 0 && last.is_none_or(|last| logit > last) {
+            let at = top.partition_point(|&other| logits[other as usize] >= logit);
+            top.insert(at, id);
+            top.truncate(n);
+        }
+    }
+    Ok(Likelihood { logprob: of(id), top: top.into_iter().map(|id| (id, of(id))).collect() })
+}
+
 /// Applies the penalty to the logits of the tokens `seen`, each once.
 fn penalize(logits: &mut [f32], seen: &[u32], penalty: f32) {
     assert!(penalty > 0.0 && penalty.is_finite(), "sample: a repetition penalty of {penalty}");

@@ -425,11 +425,10 @@ fn self_play_is_the_logistic_loss_of_its_paper() {
         ((0.5, -0.3), 0.653_946_967_317_589_9, -0.048_001_065_984_441_83),
         ((-4.0, 1.0), 0.974_076_984_180_106_7, -0.062_245_933_120_185_46),
     ];
-    let spin = crate::config::Preset::Spin.parts();
-    let plan = crate::plan::PreferencePlan::from(&spin.preference);
+    let options = PreferenceOptions::default();
     for ((given, opponent), value, slope) in numbers {
         let pair = Pair { chosen: (given, 3), rejected: (opponent, 2) };
-        let loss = preference(plan.kind(), plan.beta, &pair);
+        let loss = preference(options.loss, options.beta, &pair);
         assert_close("value", &[loss.value], &[value], 1e-15);
         assert_close("slopes", &[loss.chosen, loss.rejected], &[slope, -slope], 1e-15);
     }

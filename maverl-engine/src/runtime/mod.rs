@@ -10,13 +10,16 @@ mod batch;
 mod critic;
 mod direct;
 mod engine;
+mod host;
 mod memory;
 mod optimizer;
 mod packed;
+mod queue;
 mod request;
 mod spec;
 mod stats;
 mod trainer;
+mod watch;
 mod work;
 mod worker;
 
@@ -26,12 +29,14 @@ pub use batch::{
 };
 pub use critic::Scale;
 pub use direct::{Scores, complete, score};
+pub use host::{Host, KvBlocks};
 pub use request::{Completion, Request, Sampling};
 pub use spec::{
     AdapterSpec, CriticSpec, LoraSpec, Normalize, OptimOptions, PolicySpec, RuntimeOptions, Trunk,
     WorkerSpec,
 };
 pub use stats::{PairStats, UpdateStats, ValueStats};
+pub use watch::{Step, Watch};
 pub use work::EngineStats;
 
 use std::collections::BTreeSet;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::message::Finish;
+use crate::runtime::Watch;
 
 /// A request for a completion.
 #[derive(Debug, Clone)]
@@ -15,6 +16,15 @@ pub struct Request {
     pub sampling: Arc<Sampling>,
     /// Seed of this request: the same prompt, sampling, weights and seed give the same completion.
     pub seed: u64,
+    /// Receiver of its steps while it runs. The completion is the same with and without.
+    pub watch: Option<Watch>,
+}
+
+impl Request {
+    /// Creates a request that nobody watches.
+    pub fn new(prompt: Vec<u32>, sampling: Arc<Sampling>, seed: u64) -> Self {
+        Self { prompt, sampling, seed, watch: None }
+    }
 }
 
 /// Sampling parameters.

@@ -1,15 +1,15 @@
-//! A worker group: one thread that owns one base model and the policies on it, and serves a queue.
+//! A worker group: one thread that owns one base model and the policies on it.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use maverl_kernels::sample::derive_seed;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::model::{Adapter, Model, ModelError, ModelFiles, Pool, Tokenizer};
 use crate::runtime::critic::{Critic, Shared};
-use crate::runtime::engine::{Engine, Reply};
+use crate::runtime::engine::Engine;
+use crate::runtime::queue::{Hosted, Queue};
 use crate::runtime::trainer::Trainer;
 use crate::runtime::{
     AdapterSpec, Batch, Completion, EngineStats, PolicySpec, Request, RuntimeError, RuntimeOptions,
@@ -92,13 +92,14 @@ impl Owned {
     }
 }
 
-type Barrier = Box<dyn FnOnce(&mut [Owned]) + Send>;
+impl Hosted for Owned {
+    fn model(&self) -> &Model {
+        &self.model
+    }
 
-enum Job {
-    /// Generation by a policy of this worker.
-    Generate(usize, Request, Reply<Completion>, OwnedSemaphorePermit),
-    /// Job that runs after everything sent before it and before anything sent after (RT-1); it may change this policy.
-    Barrier(usize, Barrier),
+    fn version(&self) -> u64 {
+        self.trainer.version
+    }
 }
 
 /// A handle to a worker group. Cheap to clone.
@@ -109,8 +110,7 @@ pub(crate) struct Worker {
     pub(crate) context: usize,
     /// Counters of each policy.
     pub(crate) work: Arc<[Arc<Mutex<EngineStats>>]>,
-    jobs: mpsc::Sender<Job>,
-    admission: Arc<Semaphore>,
+    queue: Queue<Owned>,
 }
 
 impl Worker {
@@ -146,14 +146,8 @@ impl Worker {
         let engine = Engine::new(&worker.name, spoken, &base.config, options, owned.len());
         let work = engine.work().into();
         let requests = options.max_requests.get();
-        // Admission bounds the generations; barriers come from one trainer, a few at a time.
-        let (jobs, queue) = mpsc::channel(requests + 8);
-        let thread = std::thread::Builder::new()
-            .name(format!("worker {name}"))
-            .spawn(move || serve(owned, engine, queue))
-            .map_err(|e| failed(format!("no thread: {e}")))?;
-        let admission = Arc::new(Semaphore::new(requests));
-        Ok((Self { name, tokenizer, context, work, jobs, admission }, thread))
+        let (queue, thread) = Queue::start(&name, owned, engine, requests)?;
+        Ok((Self { name, tokenizer, context, work, queue }, thread))
     }
 
     /// Completes a prompt with one of the worker's policies.
@@ -162,11 +156,7 @@ impl Worker {
         policy: usize,
         request: Request,
     ) -> Result<Completion, RuntimeError> {
-        let permit = Arc::clone(&self.admission).acquire_owned().await.map_err(|_| self.gone())?;
-        let (reply, answer) = oneshot::channel();
-        let job = Job::Generate(policy, request, reply, permit);
-        self.jobs.send(job).await.map_err(|_| self.gone())?;
-        answer.await.map_err(|_| self.gone())?
+        self.queue.generate(policy, request).await
     }
 
     /// Runs `job` on one of the worker's policies, at a barrier for all of them (RT-1).
@@ -175,48 +165,6 @@ impl Worker {
         policy: usize,
         job: impl FnOnce(&mut Owned) -> Result<T, RuntimeError> + Send + 'static,
     ) -> Result<T, RuntimeError> {
-        let (reply, answer) = oneshot::channel();
-        // The send fails only if the caller dropped the request.
-        let job: Barrier = Box::new(move |owned| drop(reply.send(job(&mut owned[policy]))));
-        self.jobs.send(Job::Barrier(policy, job)).await.map_err(|_| self.gone())?;
-        answer.await.map_err(|_| self.gone())?
-    }
-
-    fn gone(&self) -> RuntimeError {
-        let reason = "its thread ended; what it printed above says why".to_owned();
-        RuntimeError::Gone { worker: self.name.to_string(), reason }
-    }
-}
-
-/// Runs the loop of the thread: requests join between forward passes. A barrier waits until none is running, and holds
-/// back later jobs. The loop ends when every handle is dropped.
-fn serve(mut owned: Vec<Owned>, mut engine: Engine, mut queue: mpsc::Receiver<Job>) {
-    let mut barrier: Option<(usize, Barrier)> = None;
-    loop {
-        while barrier.is_none() {
-            let job = match queue.try_recv() {
-                Ok(job) => job,
-                Err(_) if !engine.is_idle() => break,
-                Err(_) => match queue.blocking_recv() {
-                    Some(job) => job,
-                    None => return,
-                },
-            };
-            match job {
-                Job::Generate(policy, request, reply, permit) => {
-                    let Owned { model, trainer, .. } = &owned[policy];
-                    engine.admit(policy, model, trainer.version, request, reply, permit);
-                }
-                Job::Barrier(policy, job) => barrier = Some((policy, job)),
-            }
-        }
-        if !engine.is_idle() {
-            // Runs on a thread of the pool, which then need not be woken for each kernel.
-            rayon::scope(|_| engine.step(owned.iter().map(|owned| &owned.model)));
-        } else if let Some((policy, job)) = barrier.take() {
-            engine.forget(policy);
-            owned.iter().for_each(|owned| owned.model.decoder.unpack());
-            rayon::scope(|_| job(&mut owned));
-        }
+        self.queue.at_barrier(policy, job).await
     }
 }

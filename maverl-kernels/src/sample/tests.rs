@@ -199,3 +199,28 @@ fn a_penalty_changes_what_is_chosen_and_not_its_log_probability() {
     let off = sample_fresh(&logits, &[1], 1.0, &greedy, 0.5).expect("good logits");
     assert_eq!(off, sample(&logits, &greedy, 0.5).expect("good logits"));
 }
+
+#[test]
+fn the_likeliest_tokens_are_those_of_a_sorted_list_with_the_bits_of_sampling() {
+    for (seed, n, temperature) in
+        [(1, 0, 1.0), (2, 1, 0.0), (3, 5, 0.7), (4, 20, 1.3), (5, 400, 1.0)]
+    {
+        let logits: Vec<f32> =
+            (0..300).map(|i| ((uniform(seed, i) * 40.0).round() * 0.25 - 5.0) as f32).collect();
+        let filter = Filter { temperature, ..Filter::default() };
+        let sampled = sample(&logits, &filter, uniform(seed, 1000)).expect("good logits");
+        let found = likelihood(&logits, temperature, sampled.id, n).expect("good logits");
+        assert_eq!(found.logprob, sampled.logprob);
+        let mut ids: Vec<u32> = (0..300).collect();
+        ids.sort_by(|a, b| logits[*b as usize].total_cmp(&logits[*a as usize]));
+        ids.truncate(n);
+        assert_eq!(found.top.iter().map(|(id, _)| *id).collect::<Vec<_>>(), ids);
+        for (id, logprob) in found.top {
+            assert_eq!(
+                Some(logprob),
+                likelihood(&logits, temperature, id, 0).map(|found| found.logprob).ok()
+            );
+        }
+    }
+    assert_eq!(likelihood(&[f32::NAN], 1.0, 0, 1), Err(BadLogits::Nan(0)));
+}

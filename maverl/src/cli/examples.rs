@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Example calls by command; a test verifies that each is accepted.
-pub(super) const EXAMPLES: [(&str, &[&str]); 19] = [
+pub(super) const EXAMPLES: [(&str, &[&str]); 20] = [
     ("new", &["maverl new my_team", "maverl new my_team --maverl ~/src/maverl"]),
     ("list", &["maverl list"]),
     (
@@ -63,6 +63,21 @@ pub(super) const EXAMPLES: [(&str, &[&str]); 19] = [
         ],
     ),
     ("new-model", &["maverl new-model --like bench-s --out models/blank --seed 1"]),
+    (
+        "serve model",
+        &[
+            "maverl serve model --run runs/first --checkpoint best",
+            "maverl serve model --model models/qwen --adapter judge=adapters/judge --address 127.0.0.1:8000",
+            "maverl serve model --model models/qwen --address 0.0.0.0:8000 --key-env MAVERL_KEY",
+        ],
+    ),
+    (
+        "serve team",
+        &[
+            "maverl serve team --run runs/first --checkpoint best --show-turns",
+            "maverl serve team run.toml --set rollout.timeout_s=60",
+        ],
+    ),
     (
         "serve retriever",
         &["maverl serve retriever documents.jsonl --address 127.0.0.1:8000 --ranking bm25"],

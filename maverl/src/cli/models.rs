@@ -44,7 +44,7 @@ impl ModelArgs {
 }
 
 /// Parses variables of a chat template, except those that a conversation sets.
-fn kwargs(text: &str) -> Result<Map<String, Value>, String> {
+pub(super) fn kwargs(text: &str) -> Result<Map<String, Value>, String> {
     let kwargs: Map<String, Value> =
         serde_json::from_str(text).map_err(|error| format!("no JSON object: {error}"))?;
     match kwargs.keys().find(|name| ChatInput::VARIABLES.contains(&name.as_str())) {

@@ -1,7 +1,10 @@
 //! `maverl serve`: models, teams and parts of environments for other programs.
 
 mod listen;
+mod model;
+mod policies;
 mod retriever;
+mod team;
 
 use std::process::ExitCode;
 
@@ -11,6 +14,16 @@ use super::Failure;
 
 #[derive(Subcommand)]
 pub(super) enum ServeCommand {
+    /// Serve models, adapters, or the policies of a run in OpenAI's protocol: chat and text completions.
+    ///
+    /// The first line of standard output is `{"listening": "http://HOST:PORT"}`; `/health` answers 200 once everything is
+    /// loaded. Ctrl-C finishes the current requests and stops the server; a second one stops it at once.
+    Model(Box<model::ModelArgs>),
+    /// Serve a team as a model in OpenAI's protocol: a request is one episode, without a judge.
+    ///
+    /// The question is the message of the user, or the transcript of a longer conversation. `maverl.turns` in a request lists
+    /// the replies of the team in the answer.
+    Team(Box<team::TeamArgs>),
     /// Answer queries over a corpus in the protocol of Search-R1: `POST /retrieve`.
     ///
     /// Ctrl-C finishes the current requests and stops the server; a second one stops it at once.
@@ -20,6 +33,8 @@ pub(super) enum ServeCommand {
 /// Serves until a signal.
 pub(super) fn serve(command: &ServeCommand) -> Result<ExitCode, Failure> {
     match command {
+        ServeCommand::Model(args) => model::serve(args),
+        ServeCommand::Team(args) => team::serve(args),
         ServeCommand::Retriever(args) => retriever::serve(args),
     }
 }

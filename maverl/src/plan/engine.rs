@@ -245,3 +245,18 @@ impl From<Correction> for loss::Correction {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Preset;
+    use crate::plan::AlgorithmPlan;
+
+    #[test]
+    fn pairs_of_dpo_and_spin_have_the_defaults_of_the_engine() {
+        for preset in [Preset::Dpo, Preset::Spin] {
+            let plan = AlgorithmPlan::from(&preset.parts());
+            assert_eq!(PreferenceOptions::from(&plan.preference), PreferenceOptions::default());
+        }
+    }
+}

@@ -37,7 +37,7 @@ impl ModelBackend {
         let next = next_prompt(tokenizer, conversation, &ask.prompt, &self.stop_ids, room)?;
         let sampling = Arc::clone(&self.sampling);
         conversation.tools = conversation.tools_with(&ask.prompt).to_vec();
-        let request = Request { prompt: next.ids.clone(), sampling, seed: ask.seed };
+        let request = Request { prompt: next.ids.clone(), sampling, seed: ask.seed, watch: None };
         let completion = self.policy.generate(request).await.map_err(fault)?;
         let reply = tokenizer.decode(spoken(&completion.ids, &self.stop_ids));
         Ok(self.said(conversation, next, completion, reply, ask.seed))

@@ -15,17 +15,23 @@ mod replay;
 mod runner;
 mod script;
 mod seed;
+#[cfg(feature = "serve")]
+mod unjudged;
 
 #[cfg(test)]
 pub(crate) mod testing;
 
 pub use backend::ModelBackend;
 pub use endpoint::{Endpoint, EndpointVoice, Usage};
+#[cfg(feature = "serve")]
+pub(crate) use plain::plain;
 pub use prompt::render_turn;
 pub use replay::{Difference, Replayed, replay};
 pub use runner::{EpisodeRequest, EpisodeRunner, INVALID_REPLY, WeightedReward};
 pub use script::{Script, Scripted};
 pub use seed::episode_seed;
+#[cfg(feature = "serve")]
+pub(crate) use unjudged::Heard;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;

@@ -11,8 +11,11 @@ mod guard;
 mod key;
 mod listener;
 mod metrics;
+pub mod model;
+mod openai;
 mod refusal;
 mod retriever;
+pub mod team;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(feature = "tls")]

@@ -51,3 +51,6 @@ impl Tls {
         self.0.accept(stream).await
     }
 }
+
+#[cfg(test)]
+mod tests;

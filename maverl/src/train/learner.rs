@@ -153,7 +153,7 @@ impl Learner {
                 let seed = derive_seed(derive_seed(at.plan.seed, OPPONENT), step);
                 let request = |(i, prompt): (usize, Vec<u32>)| {
                     let (sampling, seed) = (Arc::clone(sampling), derive_seed(seed, i as u64));
-                    opponent.generate(Request { prompt, sampling, seed })
+                    opponent.generate(Request { prompt, sampling, seed, watch: None })
                 };
                 let requests = prompts(step)?.into_iter().enumerate().map(request);
                 let replies = try_join_all(requests).await?;

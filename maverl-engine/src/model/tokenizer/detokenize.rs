@@ -75,6 +75,22 @@ impl<'a> Detokenizer<'a> {
     }
 }
 
+impl Tokenizer {
+    /// Returns the bytes of a token, special tokens included; none for an id that is no token.
+    pub fn token_bytes(&self, id: u32) -> Vec<u8> {
+        let Some(token) = self.token(id, true) else { return Vec::new() };
+        if self.byte_level {
+            let bytes = token.chars().map(byte).collect::<Option<Vec<u8>>>();
+            return bytes.unwrap_or_else(|| token.into_bytes());
+        }
+        match token.strip_prefix("<0x").filter(|_| is_byte(&token)) {
+            Some(digits) => u8::from_str_radix(&digits[..2], 16).into_iter().collect(),
+            // The mark of a space in SentencePiece.
+            None => token.replace('\u{2581}', " ").into_bytes(),
+        }
+    }
+}
+
 /// Returns the part of `text` after the context.
 fn beyond(context: &str, text: &str) -> String {
     text.strip_prefix(context).map(str::to_owned).unwrap_or_default()

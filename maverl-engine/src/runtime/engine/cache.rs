@@ -1,7 +1,10 @@
 //! Allocation of key-value blocks: reference counts, a capacity, and shared prefixes.
 
+use std::sync::atomic::Ordering;
+
 use super::prefix::{Inserted, NodeId, Prefixes};
 use crate::model::{HfConfig, KvStore};
+use crate::runtime::KvBlocks;
 
 const TOKENS: usize = KvStore::TOKENS;
 /// Inverse of the minimum share of all blocks that one eviction frees, so that its cost is amortized.
@@ -81,6 +84,14 @@ impl Cache {
     /// Returns the number of blocks that can be allocated without preempting a request.
     pub(super) fn available(&self) -> usize {
         self.capacity - self.store.len() + self.free.len() + self.idle
+    }
+
+    /// Publishes the number of blocks in use, of cached prefixes alone, and free.
+    pub(super) fn count(&self, blocks: &KvBlocks) {
+        let (idle, available) = (self.idle, self.available());
+        blocks.used.store(self.capacity - available, Ordering::Relaxed);
+        blocks.cached.store(idle, Ordering::Relaxed);
+        blocks.free.store(available - idle, Ordering::Relaxed);
     }
 
     /// Returns the number of blocks that a request lacks for `tokens` tokens.

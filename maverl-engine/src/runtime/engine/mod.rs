@@ -5,6 +5,7 @@
 //! changes a result (K-1).
 
 mod cache;
+mod echo;
 mod prefix;
 mod slot;
 
@@ -18,7 +19,9 @@ use rayon::prelude::*;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::model::{Context, HfConfig, KvStore, Model, ModelError, Pool, Tokenizer};
-use crate::runtime::{Completion, EngineStats, Request, RuntimeError, RuntimeOptions};
+use crate::runtime::{
+    Completion, EngineStats, KvBlocks, Request, RuntimeError, RuntimeOptions,
+};
 use cache::Cache;
 use prefix::NodeId;
 use slot::Slot;
@@ -36,6 +39,7 @@ pub(crate) struct Engine {
     cache: Cache,
     /// Counters of each policy.
     work: Vec<Arc<Mutex<EngineStats>>>,
+    blocks: Arc<KvBlocks>,
     pass: Pass,
 }
 
@@ -79,6 +83,7 @@ impl Engine {
             slots: Vec::new(),
             cache: Cache::new(config, bytes, options.prefix_cache, policies),
             work: (0..policies).map(|_| Arc::default()).collect(),
+            blocks: Arc::default(),
             pass: Pass::default(),
         }
     }
@@ -86,6 +91,16 @@ impl Engine {
     /// Returns the counters of each policy.
     pub(crate) fn work(&self) -> &[Arc<Mutex<EngineStats>>] {
         &self.work
+    }
+
+    /// Returns the number of tokens that the cache holds for one request.
+    pub(crate) fn capacity(&self) -> usize {
+        self.cache.tokens()
+    }
+
+    /// Returns the counts of blocks, which every step updates.
+    pub(crate) fn blocks(&self) -> Arc<KvBlocks> {
+        Arc::clone(&self.blocks)
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -153,6 +168,7 @@ impl Engine {
                 }
             }
         }
+        self.cache.count(&self.blocks);
     }
 
     /// Decides the number of tokens of each request in this step, and allocates their blocks.
@@ -192,9 +208,13 @@ impl Engine {
         if budget.full || budget.prefill == 0 {
             return false;
         }
+        // The hidden states of cached tokens are gone, so a request for the log-probs of its prompt computes all of it.
+        let whole = self.slots[at].reads_prompt();
         let Slot { table, tokens, policy, .. } = &mut self.slots[at];
-        self.cache.acquire_prefix(table, tokens);
-        let block = table.next_block(tokens);
+        if !whole {
+            self.cache.acquire_prefix(table, tokens);
+        }
+        let block = table.next_block(tokens).filter(|_| !whole);
         if block.is_some_and(|block| budget.computing.contains(&block)) {
             self.cache.drop_blocks(table);
             return false;
@@ -205,8 +225,12 @@ impl Engine {
             budget.full = true;
             return false;
         }
-        self.cache.acquire_partial_block(table, tokens);
+        if !whole {
+            self.cache.acquire_partial_block(table, tokens);
+        }
         lock(&self.work[*policy]).reused += table.len as u64;
+        let cached = table.len;
+        self.slots[at].begin(cached);
         budget.running += 1;
         true
     }
@@ -252,8 +276,14 @@ impl Engine {
         let context = Context::Cached(&mut self.cache.store, &segments);
         let hidden = model.decoder.forward(ids, positions, context, pool)?;
         *spare = emptied(segments);
+        let width = model.config.hidden_size;
+        let mut rows = hidden.as_slice();
+        for slot in self.slots.iter_mut().filter(|slot| mine(slot)) {
+            let (own, others) = rows.split_at(slot.next * width);
+            slot.echo(own, model, pool)?;
+            rows = others;
+        }
         if !ends.is_empty() {
-            let width = model.config.hidden_size;
             let mut last = pool.take(ends.len() * width);
             embedding::gather(&hidden, ends, width, &mut last);
             let logits = model.decoder.logits(&last, pool);

@@ -8,7 +8,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::Reply;
 use super::cache::BlockTable;
 use crate::model::{ModelError, Tokenizer};
-use crate::runtime::{Completion, Finish, Request, Sampling};
+use crate::runtime::{Completion, Finish, Request, Sampling, Watch};
 
 /// A request in the engine. A preempted request differs from a new one only in its tokens: keys and values of all but
 /// the last are computed, then the last one gives the next token.
@@ -23,9 +23,12 @@ pub(super) struct Slot {
     /// Row of its logits in that pass.
     pub(super) row: usize,
     pub(super) reply: Reply<Completion>,
-    sampling: Arc<Sampling>,
+    pub(super) sampling: Arc<Sampling>,
     pub(super) seed: u64,
-    logprobs: Vec<f32>,
+    pub(super) watch: Option<Watch>,
+    /// Position of the last token of the prompt whose log-prob was sent.
+    pub(super) echoed: usize,
+    pub(super) logprobs: Vec<f32>,
     /// Maximum length of the completion: `max_tokens`, or the rest of the context.
     max_new_tokens: usize,
     version: u64,
@@ -41,7 +44,7 @@ impl Slot {
         reply: Reply<Completion>,
         permit: OwnedSemaphorePermit,
     ) -> Self {
-        let Request { prompt: mut tokens, sampling, seed } = request;
+        let Request { prompt: mut tokens, sampling, seed, watch } = request;
         tokens.reserve_exact(max_new_tokens);
         Self {
             policy,
@@ -52,6 +55,8 @@ impl Slot {
             reply,
             sampling,
             seed,
+            watch,
+            echoed: 0,
             logprobs: Vec::with_capacity(max_new_tokens),
             max_new_tokens,
             version,
@@ -67,6 +72,13 @@ impl Slot {
     /// Returns true if this pass reaches the last token, so that a new one can be sampled.
     pub(super) fn is_ready(&self) -> bool {
         self.next > 0 && self.next == self.uncached()
+    }
+
+    /// Reports the number of cached tokens when the request begins; a preempted one began before.
+    pub(super) fn begin(&self, cached: usize) {
+        if let Some(watch) = self.watch.as_ref().filter(|_| self.logprobs.is_empty()) {
+            watch.began(cached);
+        }
     }
 
     /// Returns the number of tokens sampled so far.
@@ -113,6 +125,9 @@ impl Slot {
         let u = uniform(self.seed, self.sampled() as u64);
         let sampled = sample_fresh(logits, &self.tokens, repetition_penalty, &filter, u)
             .map_err(|e| ModelError(format!("{e}: {BLOWN_UP}")))?;
+        if let Some(watch) = &self.watch {
+            watch.sampled(sampled.id, sampled.logprob, logits, temperature);
+        }
         self.tokens.push(sampled.id);
         self.logprobs.push(sampled.logprob);
         Ok(())

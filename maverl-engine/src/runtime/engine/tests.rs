@@ -7,8 +7,9 @@ use super::*;
 use crate::model::create::{Size, byte_level_bpe, random_model};
 use crate::model::tests::counting;
 use crate::model::{ModelFiles, ModelSource};
-use crate::runtime::Sampling;
+use crate::runtime::{Sampling, Step, Watch};
 
+type Steps = tokio::sync::mpsc::UnboundedReceiver<Step>;
 type Answer = oneshot::Receiver<Result<Completion, RuntimeError>>;
 
 /// A small model with random weights, in two versions.
@@ -90,7 +91,7 @@ fn work(engine: &Engine) -> EngineStats {
 
 fn request(prompt: Vec<u32>, max_tokens: usize, seed: u64) -> Request {
     let sampling = Sampling { max_tokens, temperature: 1.5, ..Sampling::default() };
-    Request { prompt, sampling: Arc::new(sampling), seed }
+    Request { prompt, sampling: Arc::new(sampling), seed, watch: None }
 }
 
 /// Returns one of many requests, some of which share a prefix.
@@ -98,6 +99,17 @@ fn some(i: u64) -> Request {
     let shared = (0..20 + 25 * (i % 3)).map(|t| 3 + ((i % 3) * 97 + t * 13) as u32 % 250);
     let own = (0..i % 7).map(|t| 3 + (i * 31 + t * 7) as u32 % 250);
     request(shared.chain(own).collect(), 4 + i as usize % 23, i)
+}
+
+/// Returns the same request with a watch. Every second one watches its prompt too.
+fn watched(i: u64) -> (Request, Steps) {
+    let (watch, steps) = Watch::new(i as usize % 3, i.is_multiple_of(2));
+    (Request { watch: Some(watch), ..some(i) }, steps)
+}
+
+/// Returns all steps that were sent.
+fn received(mut steps: Steps) -> Vec<Step> {
+    std::iter::from_fn(|| steps.try_recv().ok()).collect()
 }
 
 /// Next operation of a test.
@@ -113,6 +125,11 @@ enum Op {
 fn whatever_is_shared_set_back_or_cancelled_every_completion_is_the_same_to_the_bit() {
     let fixture = Fixture::new();
     let expected = [0, 1].map(|version| fixture.alone(version, (0..24).map(some)));
+    let steps = [0, 1].map(|version| {
+        let (requests, steps): (Vec<Request>, Vec<Steps>) = (0..24).map(watched).unzip();
+        assert_eq!(fixture.alone(version, requests.into_iter()), expected[version]);
+        steps.into_iter().map(received).collect::<Vec<_>>()
+    });
     let op = prop_oneof![
         4 => (0..24u64).prop_map(Op::Send),
         8 => Just(Op::Step),
@@ -127,11 +144,18 @@ fn whatever_is_shared_set_back_or_cancelled_every_completion_is_the_same_to_the_
     });
     let result = runner.run(&cases, |(blocks, share, prefill, ops)| {
         let mut engine = fixture.engine(blocks, share, prefill);
-        let (mut version, mut waiting) = (0, Vec::<(u64, Answer)>::new());
+        let (mut version, mut waiting) = (0, Vec::<((u64, Option<Steps>), Answer)>::new());
         for op in ops.into_iter().chain([Op::Update]) {
             match op {
                 Op::Send(i) => {
-                    waiting.push((i, send(&mut engine, &fixture.versions[version], some(i))));
+                    // One is not watched, one is, and the watcher of one is gone.
+                    let (request, steps) = match (i % 3, watched(i)) {
+                        (0, _) => (some(i), None),
+                        (1, (request, steps)) => (request, Some(steps)),
+                        (_, (request, _)) => (request, None),
+                    };
+                    waiting
+                        .push(((i, steps), send(&mut engine, &fixture.versions[version], request)));
                 }
                 Op::Step => step(&mut engine, &fixture.versions[version]),
                 Op::Cancel(which) if !waiting.is_empty() => {
@@ -139,10 +163,14 @@ fn whatever_is_shared_set_back_or_cancelled_every_completion_is_the_same_to_the_
                 }
                 Op::Cancel(_) => {}
                 Op::Update => {
-                    let (which, answers): (Vec<u64>, Vec<Answer>) = waiting.drain(..).unzip();
+                    let (which, answers): (Vec<_>, Vec<Answer>) = waiting.drain(..).unzip();
                     let done = finish(&mut engine, &fixture.versions[version], answers);
-                    for (i, done) in which.into_iter().zip(done) {
+                    for ((i, watched), done) in which.into_iter().zip(done) {
                         prop_assert_eq!(&done, &expected[version][i as usize], "request {}", i);
+                        if let Some(watched) = watched {
+                            let found = received(watched);
+                            prop_assert_eq!(&found, &steps[version][i as usize], "steps of {}", i);
+                        }
                     }
                     engine.forget(0);
                     prop_assert_eq!(engine.cache.blocks(), 0);
@@ -279,4 +307,33 @@ fn decoding_asks_for_no_memory_once_it_is_warm() {
     let least = (0..4).map(|_| steps(&mut engine, 3)).min();
     assert_eq!(least, Some(0));
     drop(answers);
+}
+
+#[test]
+fn steps_are_the_completion_and_those_of_the_prompt_its_scores() {
+    let fixture = Fixture::new();
+    for i in 0..12 {
+        let (request, steps) = watched(i);
+        // Scores are those at temperature 1.
+        let sampling = Sampling { temperature: 1.0, ..(*request.sampling).clone() };
+        let request = Request { sampling: Arc::new(sampling), ..request };
+        let prompt = request.prompt.clone();
+        let done = fixture.alone(0, std::iter::once(request)).remove(0);
+        let steps = received(steps);
+        let echoed = if i.is_multiple_of(2) { prompt.len() - 1 } else { 0 };
+        let ids: Vec<u32> = steps.iter().map(|step| step.id).collect();
+        let logprobs: Vec<f32> = steps.iter().map(|step| step.logprob).collect();
+        assert_eq!(ids[echoed..], done.ids);
+        assert_eq!(logprobs[echoed..], done.logprobs);
+        let scores =
+            crate::runtime::score(&fixture.versions[0], std::slice::from_ref(&prompt)).unwrap();
+        assert_eq!(logprobs[..echoed], scores[0].logprobs[..echoed]);
+        assert_eq!(ids[..echoed], prompt[1..1 + echoed]);
+        for step in &steps {
+            assert_eq!(step.top.len(), i as usize % 3);
+            assert!(step.top.is_sorted_by(|a, b| a.1 >= b.1), "{step:?}");
+            let known = step.top.iter().find(|(id, _)| *id == step.id);
+            assert!(known.is_none_or(|(_, logprob)| *logprob == step.logprob), "{step:?}");
+        }
+    }
 }

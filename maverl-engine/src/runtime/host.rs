@@ -1,0 +1,167 @@
+//! Models that only generate: a base and adapters on it, without optimizers, critics or a plan.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::engine::Engine;
+use super::queue::{Hosted, Queue};
+use super::{Completion, EngineStats, Request, RuntimeError, RuntimeOptions, memory, pool};
+use crate::model::{Model, Tokenizer};
+
+/// A model with the number of its updates.
+struct Loaded {
+    model: Model,
+    version: u64,
+}
+
+impl Hosted for Loaded {
+    fn model(&self) -> &Model {
+        &self.model
+    }
+
+    fn version(&self) -> u64 {
+        self.version
+    }
+}
+
+/// Blocks of the key-value cache, as they were after the last forward pass.
+#[derive(Debug, Default)]
+pub struct KvBlocks {
+    pub(in crate::runtime) used: AtomicUsize,
+    pub(in crate::runtime) cached: AtomicUsize,
+    pub(in crate::runtime) free: AtomicUsize,
+}
+
+impl KvBlocks {
+    /// Returns the numbers of blocks of running requests, of blocks that only cache prefixes, and of free ones.
+    pub fn counts(&self) -> [usize; 3] {
+        [&self.used, &self.cached, &self.free].map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
+/// A thread that owns a base model, and generates with it and with adapters on it. Cheap to clone.
+///
+/// Completions equal, to the bit, those of a policy with the same weights (K-1). The thread ends after the last handle is
+/// dropped.
+#[derive(Clone)]
+pub struct Host {
+    queue: Queue<Loaded>,
+    base: Model,
+    tokenizer: Arc<Tokenizer>,
+    places: usize,
+    context: usize,
+    work: Arc<[Arc<Mutex<EngineStats>>]>,
+    blocks: Arc<KvBlocks>,
+}
+
+impl Host {
+    /// Starts a thread with `places` places for models. All hold the base itself at first.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub fn start(
+        name: &str,
+        base: &Model,
+        tokenizer: &Arc<Tokenizer>,
+        options: &RuntimeOptions,
+        places: usize,
+    ) -> Result<Self, RuntimeError> {
+        maverl_kernels::simd::select()?;
+        memory::keep_freed();
+        pool(options.threads)?;
+        let engine = Engine::new(name, Arc::clone(tokenizer), &base.config, options, places);
+        let (work, blocks) = (engine.work().into(), engine.blocks());
+        let context = base.config.max_position_embeddings.min(engine.capacity());
+        let owned = (0..places).map(|_| Loaded { model: base.clone(), version: 0 }).collect();
+        // The thread is not joined: it ends with the last handle.
+        let (queue, _) = Queue::start(&name.into(), owned, engine, options.max_requests.get())?;
+        let (base, tokenizer) = (base.clone(), Arc::clone(tokenizer));
+        Ok(Self { queue, base, tokenizer, places, context, work, blocks })
+    }
+
+    /// Returns the number of places.
+    pub fn places(&self) -> usize {
+        self.places
+    }
+
+    /// Returns the base.
+    pub fn base(&self) -> &Model {
+        &self.base
+    }
+
+    /// Returns the tokenizer and chat template.
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        &self.tokenizer
+    }
+
+    /// Returns the maximum sequence length, prompt and completion together: that of the model, or what
+    /// `runtime.kv_mib` has room for.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// Returns the cost of all completions so far.
+    pub fn work(&self) -> Vec<EngineStats> {
+        let lock =
+            |work: &Arc<Mutex<EngineStats>>| *work.lock().unwrap_or_else(PoisonError::into_inner);
+        self.work.iter().map(lock).collect()
+    }
+
+    /// Returns the blocks of the key-value cache.
+    pub fn blocks(&self) -> &Arc<KvBlocks> {
+        &self.blocks
+    }
+
+    /// Puts an adapter from a PEFT directory into a place; `version` is the number of its updates. Waits for the running
+    /// requests. Reading the file blocks the thread of the caller. Returns the SHA-256 of the weights.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`]; also if the directory has no adapter for the base.
+    pub async fn load_adapter(
+        &self,
+        place: usize,
+        dir: &Path,
+        version: u64,
+    ) -> Result<String, RuntimeError> {
+        let model = self.base.load_adapter(dir).map_err(|error| RuntimeError::Model {
+            worker: self.base.base_name().to_owned(),
+            message: error.0,
+        })?;
+        let fingerprint = model.fingerprint();
+        self.put(place, model, version).await?;
+        Ok(fingerprint)
+    }
+
+    /// Puts the base back into a place.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn unload(&self, place: usize, version: u64) -> Result<(), RuntimeError> {
+        self.put(place, self.base.clone(), version).await
+    }
+
+    async fn put(&self, place: usize, model: Model, version: u64) -> Result<(), RuntimeError> {
+        let job = move |loaded: &mut Loaded| {
+            *loaded = Loaded { model, version };
+            Ok(())
+        };
+        self.queue.at_barrier(place, job).await
+    }
+
+    /// Completes a prompt with the model of a place. Dropping the future cancels the request at the next forward pass.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn generate(
+        &self,
+        place: usize,
+        request: Request,
+    ) -> Result<Completion, RuntimeError> {
+        self.queue.generate(place, request).await
+    }
+}

@@ -1,0 +1,81 @@
+//! Steps of a request while it runs: its tokens as they are sampled, and the log-probs of its prompt.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use maverl_kernels::sample::likelihood;
+use tokio::sync::mpsc;
+
+use crate::model::ModelError;
+
+/// A token with its log-prob, under the temperature-scaled, unfiltered softmax.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// Id of the token.
+    pub id: u32,
+    /// Its log-prob.
+    pub logprob: f32,
+    /// Ids and log-probs of the most probable tokens at its place, descending.
+    pub top: Vec<(u32, f32)>,
+}
+
+/// A receiver of the steps of a request.
+///
+/// With `echo`, the steps of the prompt come first, from its second token on: the first has no log-prob. The sampled
+/// tokens follow, one a step.
+#[derive(Debug, Clone)]
+pub struct Watch {
+    /// Sender of steps. Its queue holds at most the prompt and the longest completion, so that a slow receiver never
+    /// stalls a batch; the receiver may be dropped.
+    steps: mpsc::UnboundedSender<Step>,
+    /// Number of the most probable tokens of a step.
+    top_logprobs: usize,
+    echo: bool,
+    cached: Arc<AtomicUsize>,
+}
+
+impl Watch {
+    /// Creates a watch with `top_logprobs` of the most probable tokens in each step, and its receiver.
+    pub fn new(top_logprobs: usize, echo: bool) -> (Self, mpsc::UnboundedReceiver<Step>) {
+        let (steps, received) = mpsc::unbounded_channel();
+        (Self { steps, top_logprobs, echo, cached: Arc::default() }, received)
+    }
+
+    /// Returns the number of prompt tokens that were in the cache when the request began.
+    pub fn cached(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.cached)
+    }
+
+    /// Records the number of prompt tokens that were in the cache.
+    pub(crate) fn began(&self, cached: usize) {
+        self.cached.store(cached, Ordering::Relaxed);
+    }
+
+    /// Returns true if the steps of the prompt are sent too.
+    pub(crate) fn echo(&self) -> bool {
+        self.echo
+    }
+
+    /// Sends the step of a sampled token.
+    pub(crate) fn sampled(&self, id: u32, logprob: f32, logits: &[f32], temperature: f32) {
+        let top = match self.top_logprobs {
+            0 => Vec::new(),
+            n => likelihood(logits, temperature, id, n).map(|found| found.top).unwrap_or_default(),
+        };
+        // The send fails only if nobody listens any more.
+        let _ = self.steps.send(Step { id, logprob, top });
+    }
+
+    /// Sends the step of a token of the prompt.
+    pub(crate) fn given(
+        &self,
+        id: u32,
+        logits: &[f32],
+        temperature: f32,
+    ) -> Result<(), ModelError> {
+        let found = likelihood(logits, temperature, id, self.top_logprobs)
+            .map_err(|error| ModelError(error.to_string()))?;
+        let _ = self.steps.send(Step { id, logprob: found.logprob, top: found.top });
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+//! Episodes without a judge: answers to questions that have no reference.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+
+use crate::env::{DynEnvironment, EnvError, Session};
+use crate::orchestra::{Ask, ChatBackend, Conversation, Response};
+use crate::plan::{Plan, Sampling};
+use crate::rollout::{EpisodeRunner, ModelBackend, Rollout};
+use crate::runtime::Policy;
+use crate::task::{Action, Observation, Score, Task};
+use crate::tools::Tool;
+use crate::trajectory::{Fault, Seat, TurnPath};
+
+/// Receiver of replies as they come, with the seat and the path of the turn.
+pub(crate) type Heard = Arc<dyn Fn(&Seat, &TurnPath, &str) + Send + Sync>;
+
+/// An environment that answers actions and judges nothing: every answer scores 0.
+struct Unjudged(Arc<dyn DynEnvironment>);
+
+impl DynEnvironment for Unjudged {
+    fn report(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
+        self.0.report(tasks)
+    }
+
+    fn measure(&self) -> &'static str {
+        self.0.measure()
+    }
+
+    fn tools(&self, task: &Task) -> Vec<Tool> {
+        self.0.tools(task)
+    }
+
+    fn open(&self, task: &Task, seed: u64) -> Session {
+        self.0.open(task, seed)
+    }
+
+    fn act<'a>(
+        &'a self,
+        session: &'a mut Session,
+        action: Action,
+    ) -> BoxFuture<'a, Result<Observation, EnvError>> {
+        self.0.act(session, action)
+    }
+
+    fn judge<'a>(
+        &'a self,
+        _: &'a Session,
+        _: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Score, EnvError>> {
+        Box::pin(async { Ok(Score::binary(false)) })
+    }
+}
+
+/// A backend whose replies are reported.
+struct Reported {
+    backend: Arc<dyn ChatBackend>,
+    heard: Heard,
+}
+
+impl ChatBackend for Reported {
+    fn name(&self) -> &str {
+        self.backend.name()
+    }
+
+    fn respond<'a>(
+        &'a self,
+        conversation: &'a mut Conversation,
+        ask: Ask,
+    ) -> BoxFuture<'a, Result<Response, Fault>> {
+        Box::pin(async move {
+            let (seat, path) = (ask.seat.clone(), ask.path.clone());
+            let response = self.backend.respond(conversation, ask).await?;
+            (self.heard)(&seat, &path, &response.reply);
+            Ok(response)
+        })
+    }
+}
+
+impl Rollout {
+    /// Returns the same team without judge, rewards and penalties. `adjust` changes the sampling of the seats that a policy
+    /// speaks for; endpoints keep theirs. Each reply is passed to `heard`.
+    pub(crate) fn unjudged(
+        &self,
+        plan: &Plan,
+        policies: &[Policy],
+        adjust: impl Fn(&mut Sampling),
+        heard: &Heard,
+    ) -> EpisodeRunner {
+        let runner = self.runner();
+        let mut members = (*runner.members).clone();
+        for seat in &plan.seats {
+            let mut sampling = seat.sampling.clone();
+            adjust(&mut sampling);
+            let policy = policies[seat.policy].clone();
+            if let Some(member) = members.get_mut(&seat.seat) {
+                member.backend =
+                    Arc::new(ModelBackend::new(policy, sampling, plan.rollout.overflow));
+            }
+        }
+        for member in members.values_mut() {
+            let (backend, heard) = (Arc::clone(&member.backend), Arc::clone(heard));
+            member.backend = Arc::new(Reported { backend, heard });
+        }
+        EpisodeRunner {
+            members: Arc::new(members),
+            orchestra: Arc::clone(&runner.orchestra),
+            environment: Arc::new(Unjudged(Arc::clone(&runner.environment))),
+            environments: Arc::clone(&runner.environments),
+            rewards: Vec::new(),
+            penalties: Default::default(),
+            overlong: Default::default(),
+            timeout: runner.timeout,
+        }
+    }
+}

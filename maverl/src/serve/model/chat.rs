@@ -1,0 +1,346 @@
+//! `POST /v1/chat/completions`.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
+
+use super::answer::{Header, Whole, finish_reason, ids, usage, whole};
+use super::choice::{Batch, Echo, Job, News};
+use super::queue::Admitted;
+use super::stream::{Attended, Events, events};
+use super::{Entry, ModelServer, Outcome};
+use crate::model::{ChatInput, ChatMessage, Rendered, TokenizerError};
+use crate::rollout::plain;
+use crate::runtime::Step;
+use crate::serve::Refusal;
+use crate::serve::openai::{
+    Choices, Common, Fields, MaxTokens, Part, Reported, Shape, Streaming, Tools, Wanted, call_id,
+    chat_logprobs, flat, messages, with_system,
+};
+use crate::serve::refusal::json_response;
+
+/// A request that was read.
+struct Chat {
+    batch: Batch,
+    choices: Choices,
+    streaming: Streaming,
+}
+
+pub(super) async fn route(State(server): State<Arc<ModelServer>>, request: Request) -> Response {
+    answer(&server, request).await.counted(&server, "chat")
+}
+
+async fn answer(server: &Arc<ModelServer>, request: Request) -> Outcome {
+    let (mut fields, client) = match server.fields(request).await {
+        Ok(read) => read,
+        Err(refusal) => return Outcome::refused(refusal),
+    };
+    let found = fields.text("model").and_then(|name| server.catalog()?.find(name.as_deref()));
+    let entry = match found {
+        Ok(entry) => entry,
+        Err(refusal) => return Outcome::refused(refusal),
+    };
+    let model = entry.name.clone();
+    let reader = Arc::clone(server);
+    // Templates and tokenizers compute; other requests go on in the meantime.
+    let read = tokio::task::spawn_blocking(move || Chat::read(&reader, entry, fields)).await;
+    let answer = async {
+        let chat = read.map_err(|error| Refusal::internal(error.to_string()))??;
+        let admitted = server.queue.admit(client, chat.batch.jobs.len()).await?;
+        if chat.streaming.stream {
+            return Ok(chat.stream(server, admitted));
+        }
+        let attended = Attended::new(&server.metrics);
+        let answer = chat.whole(server).await;
+        attended.end();
+        drop(admitted);
+        answer
+    };
+    Outcome { model, answer: answer.await }
+}
+
+impl Chat {
+    fn read(server: &ModelServer, entry: Arc<Entry>, mut fields: Fields) -> Result<Self, Refusal> {
+        let fields = &mut fields;
+        let messages = messages(fields)?;
+        let tools = Tools::read(fields)?;
+        let wanted = Wanted::read(fields, &tools.choice, server.structured())?;
+        let Common { sampling } = Common::read(fields, entry.vocabulary())?;
+        let limit = MaxTokens::read(fields, &["max_completion_tokens", "max_tokens"], 1)?;
+        let choices = Choices::read(fields)?;
+        let streaming = Streaming::read(fields)?;
+        let reported = Reported::of_chat(fields)?;
+        let variables = variables(fields)?;
+        only_text(fields)?;
+        fields.finish(server.settings.strict)?;
+        let rendered = render(&entry, with_system(messages, &wanted), &tools, variables)?;
+        let prompt = entry.tokenizer().encode_rendered(&rendered).map_err(|e| unrendered(&e))?;
+        let max_tokens = limit.within(prompt.len(), entry.context())?;
+        let sampling = Arc::new(crate::plan::Sampling { max_tokens, ..sampling });
+        let shape = Shape {
+            thinking: rendered.text().trim_end().ends_with("<think>"),
+            thoughts: true,
+            calls: if tools.declared.is_empty() { 0 } else { tools.most },
+        };
+        let prompt: Arc<[u32]> = prompt.into();
+        let job = |i| Job {
+            prompt: Arc::clone(&prompt),
+            sampling: Arc::clone(&sampling),
+            seed: choices.seed_of(i),
+            echo: Echo::No,
+        };
+        let jobs = (0..choices.n).map(job).collect();
+        let batch = Batch { entry, shape, reported, jobs, cached: 0.into() };
+        Ok(Self { batch, choices, streaming })
+    }
+
+    /// Answers at the end.
+    async fn whole(&self, server: &ModelServer) -> Result<Response, Refusal> {
+        let batch = &self.batch;
+        let choices = whole(server, batch).await?;
+        let header = Header::new("chatcmpl", "chat.completion", &batch.entry, self.choices.seed);
+        let tokens = choices.iter().filter_map(|choice| Some(choice.end.as_ref()?.tokens)).sum();
+        let listed = choices.iter().enumerate().map(|(i, choice)| self.choice(i, choice));
+        let mut answer = header.answer(listed.collect());
+        answer.insert("usage".to_owned(), usage(batch, tokens));
+        answer.insert("maverl".to_owned(), header.repeatable());
+        if batch.reported.ids {
+            answer.insert("prompt_token_ids".to_owned(), batch.jobs[0].prompt.to_vec().into());
+        }
+        Ok(json_response(StatusCode::OK, &answer.into()))
+    }
+
+    fn choice(&self, index: usize, choice: &Whole) -> Value {
+        let calls = choice.parts.iter().filter_map(|part| match part {
+            Part::Call(call) => Some(call),
+            _ => None,
+        });
+        let calls: Vec<Value> = calls
+            .enumerate()
+            .map(|(i, call)| self.call(index, i, &call.name, &call.arguments))
+            .collect();
+        let content = choice.content();
+        let content =
+            if content.is_empty() && !calls.is_empty() { Value::Null } else { content.into() };
+        let mut message = Map::new();
+        message.insert("role".to_owned(), "assistant".into());
+        message.insert("content".to_owned(), content);
+        message.insert("refusal".to_owned(), Value::Null);
+        if let Some(reasoning) = choice.reasoning() {
+            message.insert("reasoning_content".to_owned(), reasoning.into());
+        }
+        if !calls.is_empty() {
+            message.insert("tool_calls".to_owned(), calls.into());
+        }
+        let mut listed =
+            json!({"index": index, "message": message, "logprobs": self.logprobs(&choice.steps)});
+        if let Some(end) = &choice.end {
+            listed["finish_reason"] = finish_reason(end).into();
+            listed["stop_reason"] = end.stop.clone().unwrap_or_default();
+        }
+        if self.batch.reported.ids {
+            listed["token_ids"] = ids(&choice.steps);
+        }
+        listed
+    }
+
+    /// Returns a call; equal requests have equal ids.
+    fn call(
+        &self,
+        choice: usize,
+        index: usize,
+        name: &str,
+        arguments: &Map<String, Value>,
+    ) -> Value {
+        let arguments = Value::Object(arguments.clone()).to_string();
+        json!({
+            "id": call_id(self.batch.jobs[choice].seed, index),
+            "type": "function",
+            "function": {"name": name, "arguments": arguments},
+        })
+    }
+
+    fn logprobs(&self, steps: &[Step]) -> Value {
+        let reported = self.batch.reported;
+        if !reported.logprobs {
+            return Value::Null;
+        }
+        let content = chat_logprobs(self.batch.entry.tokenizer(), steps, reported.form);
+        json!({"content": content, "refusal": null})
+    }
+
+    /// Answers in chunks.
+    fn stream(self, server: &Arc<ModelServer>, admitted: Admitted) -> Response {
+        let of = Arc::clone(server);
+        events(&server.metrics, move |events| async move {
+            self.write(&of, &events).await;
+            drop(admitted);
+        })
+    }
+
+    async fn write(&self, server: &ModelServer, events: &Events) {
+        let (news, mut received) = mpsc::channel::<(usize, News)>(64);
+        let batch = &self.batch;
+        let header =
+            Header::new("chatcmpl", "chat.completion.chunk", &batch.entry, self.choices.seed);
+        let write = async {
+            let (mut tokens, mut calls) = (0, vec![0; batch.jobs.len()]);
+            if !self.begin(&header, events).await {
+                return None;
+            }
+            while let Some((index, news)) = events.next(&mut received).await {
+                let chunks = match news {
+                    News::More { parts, steps } => {
+                        self.deltas(index, &parts, &steps, &mut calls[index])
+                    }
+                    News::End(end) => {
+                        tokens += end.tokens;
+                        let reason = json!(finish_reason(&end));
+                        vec![json!({
+                            "index": index, "delta": {}, "logprobs": null, "finish_reason": reason,
+                            "stop_reason": end.stop,
+                        })]
+                    }
+                };
+                for chunk in chunks {
+                    if !events.send(&self.chunk(&header, vec![chunk])).await {
+                        return None;
+                    }
+                }
+            }
+            Some(tokens)
+        };
+        let (done, tokens) = tokio::join!(batch.run(server, news), write);
+        match (done, tokens) {
+            (Err(refusal), _) => events.fail(&refusal).await,
+            (Ok(()), None) => {}
+            (Ok(()), Some(tokens)) => {
+                if self.streaming.include_usage {
+                    let mut chunk = header.answer(Vec::new());
+                    chunk.insert("usage".to_owned(), usage(batch, tokens));
+                    events.send(&chunk.into()).await;
+                }
+                events.done().await;
+            }
+        }
+    }
+
+    /// Sends the first chunk of every choice.
+    async fn begin(&self, header: &Header, events: &Events) -> bool {
+        for index in 0..self.batch.jobs.len() {
+            let delta = json!({"role": "assistant", "content": ""});
+            let choice =
+                json!({"index": index, "delta": delta, "logprobs": null, "finish_reason": null});
+            let mut chunk = self.chunk(header, vec![choice]);
+            if index == 0 {
+                chunk["maverl"] = header.repeatable();
+                if self.batch.reported.ids {
+                    chunk["prompt_token_ids"] = self.batch.jobs[0].prompt.to_vec().into();
+                }
+            }
+            if !events.send(&chunk).await {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn chunk(&self, header: &Header, choices: Vec<Value>) -> Value {
+        let mut chunk = header.answer(choices);
+        if self.streaming.include_usage {
+            chunk.insert("usage".to_owned(), Value::Null);
+        }
+        chunk.into()
+    }
+
+    /// Returns the choices of chunks: one a part, the first of which has the tokens.
+    fn deltas(
+        &self,
+        index: usize,
+        parts: &[Part],
+        steps: &[Step],
+        calls: &mut usize,
+    ) -> Vec<Value> {
+        let mut deltas: Vec<Value> = parts
+            .iter()
+            .map(|part| match part {
+                Part::Content(text) => json!({"content": text}),
+                Part::Reasoning(text) => json!({"reasoning_content": text}),
+                Part::Call(call) => {
+                    let mut told = self.call(index, *calls, &call.name, &call.arguments);
+                    told["index"] = (*calls).into();
+                    *calls += 1;
+                    json!({"tool_calls": [told]})
+                }
+            })
+            .collect();
+        if deltas.is_empty() && !steps.is_empty() {
+            deltas.push(json!({"content": ""}));
+        }
+        let choice = |(i, delta): (usize, Value)| {
+            let steps = if i == 0 { steps } else { &[] };
+            let logprobs = if steps.is_empty() { Value::Null } else { self.logprobs(steps) };
+            let mut choice = json!({"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": null});
+            if self.batch.reported.ids {
+                choice["token_ids"] = ids(steps);
+            }
+            choice
+        };
+        deltas.into_iter().enumerate().map(choice).collect()
+    }
+}
+
+/// Reads `chat_template_kwargs` and `reasoning_effort`.
+fn variables(fields: &mut Fields) -> Result<Map<String, Value>, Refusal> {
+    let mut variables = Map::new();
+    if let Some(effort) = fields.text("reasoning_effort")? {
+        variables.insert("enable_thinking".to_owned(), (effort != "none").into());
+    }
+    match fields.take("chat_template_kwargs") {
+        None => {}
+        Some(Value::Object(given)) => {
+            if let Some(name) = ChatInput::VARIABLES.iter().find(|name| given.contains_key(**name))
+            {
+                let what = format!("has `{name}`, which the request itself gives");
+                return Err(fields.error("chat_template_kwargs", &what));
+            }
+            variables.extend(given);
+        }
+        Some(other) => return Err(fields.wrong("chat_template_kwargs", &other, "an object")),
+    }
+    Ok(variables)
+}
+
+/// Reads `modalities`, of which there is one.
+fn only_text(fields: &mut Fields) -> Result<(), Refusal> {
+    match fields.take("modalities") {
+        None => Ok(()),
+        Some(value) if value == json!(["text"]) => Ok(()),
+        Some(other) => Err(fields.wrong("modalities", &other, "[\"text\"]")),
+    }
+}
+
+/// Renders a conversation with the reply opened. A template without support for tools gets them as text.
+pub(super) fn render(
+    entry: &Entry,
+    messages: Vec<ChatMessage>,
+    tools: &Tools,
+    variables: Map<String, Value>,
+) -> Result<Rendered, Refusal> {
+    let tokenizer = entry.tokenizer();
+    let declared = Some(&tools.declared).filter(|tools| !tools.is_empty());
+    let input = match declared {
+        Some(tools) if !tokenizer.takes_tools() => ChatInput::open(&plain(&flat(&messages), tools)),
+        _ => ChatInput { tools: declared.cloned(), ..ChatInput::open(messages) },
+    };
+    let input = ChatInput { chat_template_kwargs: variables, ..input };
+    tokenizer.render_chat(&input).map_err(|error| unrendered(&error))
+}
+
+pub(super) fn unrendered(error: &TokenizerError) -> Refusal {
+    Refusal::invalid("messages", format!("the messages do not fit the chat template: {error}"))
+}

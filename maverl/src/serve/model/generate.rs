@@ -1,0 +1,119 @@
+//! `POST /inference/v1/generate`: token ids in, token ids out, as programs that train elsewhere ask for them.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde_json::{Value, json};
+
+use super::answer::{Header, finish_reason, ids, whole};
+use super::choice::{Batch, Echo, Job};
+use super::stream::Attended;
+use super::{Entry, ModelServer, Outcome};
+use crate::plan::Sampling;
+use crate::serve::Refusal;
+use crate::serve::openai::{
+    Choices, Common, Fields, MaxTokens, Reported, Shape, TokenForm, chat_logprobs, new_id,
+};
+use crate::serve::refusal::json_response;
+
+/// Longest completion of a request that does not say.
+const DEFAULT_TOKENS: usize = 16;
+
+pub(super) async fn route(State(server): State<Arc<ModelServer>>, request: Request) -> Response {
+    answer(&server, request).await.counted(&server, "generate")
+}
+
+async fn answer(server: &Arc<ModelServer>, request: Request) -> Outcome {
+    let (mut fields, client) = match server.fields(request).await {
+        Ok(read) => read,
+        Err(refusal) => return Outcome::refused(refusal),
+    };
+    let found = fields.text("model").and_then(|name| server.catalog()?.find(name.as_deref()));
+    let entry = match found {
+        Ok(entry) => entry,
+        Err(refusal) => return Outcome::refused(refusal),
+    };
+    let model = entry.name.clone();
+    let answer = async {
+        let id = fields.text("request_id")?.unwrap_or_else(|| new_id("generate"));
+        let (batch, choices) = read(server.settings.strict, entry, &mut fields)?;
+        let admitted = server.queue.admit(client, batch.jobs.len()).await?;
+        let attended = Attended::new(&server.metrics);
+        let answer = generated(server, &batch, choices, &id).await;
+        attended.end();
+        drop(admitted);
+        answer
+    };
+    Outcome { model, answer: answer.await }
+}
+
+fn read(strict: bool, entry: Arc<Entry>, fields: &mut Fields) -> Result<(Batch, Choices), Refusal> {
+    let prompt: Arc<[u32]> = match fields.ids("token_ids", entry.vocabulary())? {
+        Some(prompt) => prompt.into(),
+        None => return Err(fields.error("token_ids", "is missing; write a list of token ids")),
+    };
+    if fields.flag("stream")? {
+        return Err(fields.error("stream", "is true; this route answers at the end"));
+    }
+    let mut params = match fields.object("sampling_params")? {
+        Some(params) => params,
+        None => Fields::parse(b"{}")?,
+    };
+    let params = &mut params;
+    let Common { sampling } = Common::read(params, entry.vocabulary())?;
+    let limit = MaxTokens::read(params, &["max_tokens"], 1)?;
+    let choices = Choices::read(params)?;
+    let reported = Reported { ids: true, form: TokenForm::Id, ..Reported::of_text(params)? };
+    // Forms of the answer of other servers; ids are returned in any case.
+    for name in ["detokenize", "output_kind", "bad_words", "truncate_prompt_tokens"] {
+        params.take(name);
+    }
+    params.finish(strict)?;
+    fields.finish(strict)?;
+    let limit = limit.or(DEFAULT_TOKENS.min(entry.context().saturating_sub(prompt.len()).max(1)));
+    let max_tokens = limit.within(prompt.len(), entry.context())?;
+    let sampling = Arc::new(Sampling { max_tokens, ..sampling });
+    let job = |i| Job {
+        prompt: Arc::clone(&prompt),
+        sampling: Arc::clone(&sampling),
+        seed: choices.seed_of(i),
+        echo: Echo::No,
+    };
+    let jobs = (0..choices.n).map(job).collect();
+    Ok((Batch { entry, shape: Shape::default(), reported, jobs, cached: 0.into() }, choices))
+}
+
+async fn generated(
+    server: &ModelServer,
+    batch: &Batch,
+    choices: Choices,
+    id: &str,
+) -> Result<Response, Refusal> {
+    let all = whole(server, batch).await?;
+    let header = Header::new("generate", "generate", &batch.entry, choices.seed);
+    let listed = all.iter().enumerate().map(|(index, choice)| {
+        let tokenizer = batch.entry.tokenizer();
+        let logprobs = match batch.reported.logprobs {
+            true => {
+                json!({"content": chat_logprobs(tokenizer, &choice.steps, batch.reported.form)})
+            }
+            false => Value::Null,
+        };
+        json!({
+            "index": index,
+            "logprobs": logprobs,
+            "finish_reason": choice.end.as_ref().map(finish_reason),
+            "token_ids": ids(&choice.steps),
+        })
+    });
+    let answer = json!({
+        "request_id": id,
+        "choices": listed.collect::<Vec<_>>(),
+        "prompt_logprobs": null,
+        "kv_transfer_params": null,
+        "maverl": header.repeatable(),
+    });
+    Ok(json_response(StatusCode::OK, &answer))
+}

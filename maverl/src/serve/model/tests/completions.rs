@@ -1,0 +1,161 @@
+use super::*;
+use crate::runtime::score;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_is_continued_and_echoed() {
+    let served = Served::start(ModelSettings::default()).await;
+    let plain = served.complete(json!({"seed": 3, "max_tokens": 10})).await.json();
+    assert_eq!(
+        (&plain["object"], &plain["choices"][0]["logprobs"]),
+        (&json!("text_completion"), &Value::Null)
+    );
+    let text = plain["choices"][0]["text"].as_str().unwrap();
+    let echoed = served.complete(json!({"seed": 3, "max_tokens": 10, "echo": true})).await.json();
+    assert_eq!(echoed["choices"][0]["text"], format!("Question: Who wrote Magdor?{text}"));
+    let alone = served.complete(json!({"max_tokens": 0, "echo": true})).await.json();
+    assert_eq!(alone["choices"][0]["text"], "Question: Who wrote Magdor?");
+    assert_eq!(alone["usage"]["completion_tokens"], 0);
+    assert_eq!(served.complete(json!({"max_tokens": 0})).await.status, 400);
+    let default = served.complete(json!({"seed": 3, "temperature": 1.5})).await.json();
+    assert!(default["usage"]["completion_tokens"].as_u64().unwrap() <= 16);
+}
+
+/// The request of lm-evaluation-harness for the likelihood of a continuation, and its reading of the answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_echo_has_the_log_probs_of_maverl_score_to_the_bit() {
+    let served = Served::start(ModelSettings::default()).await;
+    let rows: Vec<Vec<u32>> =
+        [3_u32, 40, 150].map(|n| (0..n).map(|i| (i * i * 7 + 3 * n) % 500).collect()).into();
+    // The second request finds the first one's prompt in the cache, and computes it again.
+    for _ in 0..2 {
+        let fields = json!({
+            "prompt": rows, "temperature": 0, "max_tokens": 1, "logprobs": 1, "seed": 1234, "echo": true,
+        });
+        let answer = served.complete(fields).await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let json = answer.json();
+        let scores = score(served.host.base(), &rows).unwrap();
+        for (index, (row, scores)) in rows.iter().zip(&scores).enumerate() {
+            let logprobs = &json["choices"][index]["logprobs"];
+            let values = logprobs["token_logprobs"].as_array().unwrap();
+            assert_eq!(values.len(), row.len() + 1);
+            assert!(values[0].is_null());
+            let found: Vec<f32> =
+                values[1..row.len()].iter().map(|value| value.as_f64().unwrap() as f32).collect();
+            assert_eq!(found, scores.logprobs);
+            let tokens = logprobs["tokens"].as_array().unwrap();
+            let tops = logprobs["top_logprobs"].as_array().unwrap();
+            assert_eq!((tokens.len(), tops.len()), (row.len() + 1, row.len() + 1));
+            let offsets = logprobs["text_offset"].as_array().unwrap();
+            assert!(offsets.windows(2).all(|pair| pair[0].as_u64() <= pair[1].as_u64()));
+            for (value, top) in values[1..].iter().zip(&tops[1..]) {
+                let best = top.as_object().unwrap().values().next().unwrap().as_f64().unwrap();
+                assert!(value.as_f64().unwrap() <= best);
+            }
+            // The sampled token is greedy, so it is the most probable one.
+            let last = tops.last().unwrap().as_object().unwrap();
+            assert_eq!(last.values().next(), values.last());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prompts_are_texts_or_ids_alone_or_many() {
+    let served = Served::start(ModelSettings::default()).await;
+    let text = "Question: Who wrote Magdor?";
+    let ids = served.host.tokenizer().encode_framed(text).unwrap();
+    let of = async |prompt: Value| {
+        let answer =
+            served.complete(json!({"prompt": prompt, "seed": 5, "max_tokens": 6, "n": 2})).await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let choices = answer.json()["choices"].as_array().unwrap().clone();
+        choices.into_iter().map(|choice| choice["text"].clone()).collect::<Vec<_>>()
+    };
+    let one = of(json!(text)).await;
+    assert_eq!(one.len(), 2);
+    assert_eq!(of(json!(ids)).await, one);
+    assert_eq!(of(json!([text])).await, one);
+    assert_eq!(of(json!([ids, ids])).await, [one.clone(), one].concat());
+    for wrong in [
+        json!([]),
+        json!({}),
+        json!([[]]),
+        json!([1, -1]),
+        json!([1_000_000]),
+        json!([null]),
+        json!(""),
+    ] {
+        let answer = served.complete(json!({"prompt": wrong, "max_tokens": 1})).await;
+        assert_eq!(answer.status, 400, "{wrong}: {}", answer.body);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_streamed_text_joined_is_the_whole_one() {
+    let served = Served::start(ModelSettings::default()).await;
+    let whole = served.complete(json!({"seed": 6, "max_tokens": 20, "logprobs": 2})).await.json();
+    let fields = json!({
+        "seed": 6, "max_tokens": 20, "logprobs": 2, "stream": true, "stream_options": {"include_usage": true},
+    });
+    let events = served.complete(fields).await.events();
+    assert_eq!(events.last().unwrap(), "[DONE]");
+    let chunks: Vec<Value> =
+        events.iter().filter_map(|event| serde_json::from_str(event).ok()).collect();
+    let choices = || chunks.iter().filter_map(|chunk| chunk["choices"].get(0));
+    let text: String = choices().filter_map(|choice| choice["text"].as_str()).collect();
+    assert_eq!(whole["choices"][0]["text"], text);
+    let tokens = choices().filter_map(|choice| choice["logprobs"]["token_logprobs"].as_array());
+    let tokens: Vec<Value> = tokens.flatten().cloned().collect();
+    assert_eq!(whole["choices"][0]["logprobs"]["token_logprobs"], json!(tokens));
+    assert_eq!(chunks.last().unwrap()["usage"]["total_tokens"], whole["usage"]["total_tokens"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_of_a_text_and_the_text_of_tokens() {
+    let served = Served::start(ModelSettings::default()).await;
+    let address = served.address();
+    let body = json!({"model": "tiny", "prompt": "Who wrote é?", "return_token_strs": true});
+    let json = ask(address, "/tokenize", Some(&body)).await.json();
+    let expected = served.host.tokenizer().encode_framed("Who wrote é?").unwrap();
+    assert_eq!(json["tokens"], json!(expected));
+    assert_eq!(json["count"], expected.len());
+    assert_eq!(json["max_model_len"], served.host.context());
+    assert_eq!(json["token_strs"].as_array().unwrap().len(), expected.len());
+    let back = ask(address, "/detokenize", Some(&json!({"tokens": expected}))).await.json();
+    assert_eq!(back["prompt"], "Who wrote é?");
+    let messages = json!([{"role": "user", "content": "Who wrote Magdor?"}]);
+    let json = ask(address, "/tokenize", Some(&json!({"messages": messages}))).await.json();
+    let chat = served.chat(json!({"max_tokens": 1, "return_token_ids": true})).await.json();
+    assert_eq!(json["tokens"], chat["prompt_token_ids"]);
+    assert_eq!(ask(address, "/detokenize", Some(&json!({"tokens": [1 << 40]}))).await.status, 400);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn token_ids_in_give_token_ids_out() {
+    let served = Served::start(ModelSettings::default()).await;
+    let chat = served
+        .chat(json!({"seed": 8, "max_tokens": 12, "return_token_ids": true, "logprobs": true}))
+        .await
+        .json();
+    let body = json!({
+        "request_id": "r-1", "model": "tiny", "token_ids": chat["prompt_token_ids"],
+        "sampling_params": {"max_tokens": 12, "seed": 8, "temperature": 1.0, "logprobs": 1, "n": 2},
+    });
+    let answer = ask(served.address(), "/inference/v1/generate", Some(&body)).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let json = answer.json();
+    assert_eq!(
+        (&json["request_id"], json["choices"].as_array().unwrap().len()),
+        (&json!("r-1"), 2)
+    );
+    let choice = &json["choices"][0];
+    assert_eq!(choice["token_ids"], chat["choices"][0]["token_ids"]);
+    assert_eq!(choice["finish_reason"], chat["choices"][0]["finish_reason"]);
+    let first = |choice: &Value| choice["logprobs"]["content"][0]["logprob"].clone();
+    assert_eq!(first(choice), first(&chat["choices"][0]));
+    let id = choice["token_ids"][0].as_u64().unwrap();
+    assert_eq!(choice["logprobs"]["content"][0]["token"], format!("token_id:{id}"));
+    for wrong in [json!({}), json!({"token_ids": []}), json!({"token_ids": [1], "stream": true})] {
+        assert_eq!(ask(served.address(), "/inference/v1/generate", Some(&wrong)).await.status, 400);
+    }
+}

@@ -1,0 +1,89 @@
+//! `POST /tokenize` and `/detokenize`.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde_json::{Map, Value, json};
+
+use super::chat::{render, unrendered};
+use super::{Entry, ModelServer, Outcome};
+use crate::serve::Refusal;
+use crate::serve::openai::{Fields, TokenForm, Tools, messages, token_text};
+use crate::serve::refusal::json_response;
+
+pub(super) async fn tokenize(State(server): State<Arc<ModelServer>>, request: Request) -> Response {
+    answer(&server, request, ids).await.counted(&server, "tokenize")
+}
+
+pub(super) async fn detokenize(
+    State(server): State<Arc<ModelServer>>,
+    request: Request,
+) -> Response {
+    answer(&server, request, text).await.counted(&server, "detokenize")
+}
+
+async fn answer(
+    server: &Arc<ModelServer>,
+    request: Request,
+    work: fn(&Entry, &mut Fields) -> Result<Value, Refusal>,
+) -> Outcome {
+    let mut fields = match server.fields(request).await {
+        Ok((fields, _)) => fields,
+        Err(refusal) => return Outcome::refused(refusal),
+    };
+    let found = fields.text("model").and_then(|name| server.catalog()?.find(name.as_deref()));
+    let entry = match found {
+        Ok(entry) => entry,
+        Err(refusal) => return Outcome::refused(refusal),
+    };
+    let (model, strict) = (entry.name.clone(), server.settings.strict);
+    let done = tokio::task::spawn_blocking(move || {
+        let answer = work(&entry, &mut fields)?;
+        fields.finish(strict)?;
+        Ok(json_response(StatusCode::OK, &answer))
+    });
+    let answer = done.await.unwrap_or_else(|error| Err(Refusal::internal(error.to_string())));
+    Outcome { model, answer }
+}
+
+/// Returns the ids of a text or a conversation.
+fn ids(entry: &Entry, fields: &mut Fields) -> Result<Value, Refusal> {
+    let tokenizer = entry.tokenizer();
+    let strings = fields.flag("return_token_strs")?;
+    let framed = fields.take("add_special_tokens") != Some(Value::Bool(false));
+    let ids = match fields.text("prompt")? {
+        Some(text) if framed => tokenizer.encode_framed(&text),
+        Some(text) => tokenizer.encode(&text),
+        None => {
+            let messages = messages(fields)?;
+            let tools = Tools::read(fields)?;
+            let variables = match fields.take("chat_template_kwargs") {
+                Some(Value::Object(variables)) => variables,
+                None => Map::new(),
+                Some(other) => {
+                    return Err(fields.wrong("chat_template_kwargs", &other, "an object"));
+                }
+            };
+            tokenizer.encode_rendered(&render(entry, messages, &tools, variables)?)
+        }
+    };
+    let ids = ids.map_err(|error| unrendered(&error))?;
+    let texts: Option<Vec<String>> =
+        strings.then(|| ids.iter().map(|&id| token_text(tokenizer, id, TokenForm::Text)).collect());
+    Ok(json!({
+        "count": ids.len(),
+        "max_model_len": entry.context(),
+        "tokens": ids,
+        "token_strs": texts,
+    }))
+}
+
+/// Returns the text of ids, special tokens included.
+fn text(entry: &Entry, fields: &mut Fields) -> Result<Value, Refusal> {
+    let Some(ids) = fields.ids("tokens", entry.vocabulary())? else {
+        return Err(fields.error("tokens", "is missing; write a list of token ids"));
+    };
+    Ok(json!({"prompt": entry.tokenizer().decode_raw(&ids)}))
+}
