@@ -219,7 +219,8 @@ fn clone(steps: &mut Steps<'_>) -> io::Result<(Pid, OwnedFd)> {
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
         (pid, error)
     };
-    let Some(pid) = Pid::from_raw(pid).filter(|_| pid > 0) else { return Err(error) };
+    // `from_raw` asserts that its argument is not negative.
+    let Some(pid) = (pid > 0).then_some(pid).and_then(Pid::from_raw) else { return Err(error) };
     // SAFETY: the kernel has just created this descriptor for us.
     Ok((pid, unsafe { OwnedFd::from_raw_fd(handle) }))
 }

@@ -4,14 +4,14 @@
 //! know are omitted by its version (`landlock_create_ruleset(NULL, 0, VERSION)`).
 #![allow(unsafe_code)] // system calls without a safe wrapper
 
-use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
+use super::python::Python;
 use super::root::{DEVICES, is_device};
 
 const VERSION: u32 = 1;
@@ -51,14 +51,14 @@ pub(super) struct Landlock {
     size: usize,
     /// Landlock version.
     abi: u32,
-    /// Readable and executable paths: directories, and single files.
+    /// Paths with the rights on them: directories, and single files.
     paths: Vec<(CString, u64)>,
 }
 
 impl Landlock {
-    /// Creates rules under which these files are readable, `/tmp` of a private root is writable, and nothing else is
-    /// accessible.
-    pub(super) fn new(paths: &BTreeSet<PathBuf>) -> io::Result<Self> {
+    /// Creates rules under which an interpreter's files are readable, its programs executable, `/tmp` of a private root
+    /// is writable, and nothing else is accessible.
+    pub(super) fn new(python: &Python) -> io::Result<Self> {
         let nothing = std::ptr::null::<Handled>();
         // SAFETY: with this flag the call takes no structure; it returns a version.
         let version =
@@ -66,11 +66,11 @@ impl Landlock {
         if version <= 0 {
             return Err(io::Error::last_os_error());
         }
-        Self::of_abi(paths, version as u32)
+        Self::of_abi(python, version as u32)
     }
 
     /// Creates the rules for a kernel with this Landlock version.
-    pub(super) fn of_abi(paths: &BTreeSet<PathBuf>, abi: u32) -> io::Result<Self> {
+    pub(super) fn of_abi(python: &Python, abi: u32) -> io::Result<Self> {
         let files = match abi {
             ..=1 => (1 << 13) - 1,
             2 => (1 << 14) - 1,
@@ -82,8 +82,9 @@ impl Landlock {
             4 | 5 => 16,
             _ => 24,
         };
-        let paths = paths.iter().map(|path| Ok((c_path(path)?, rights(path))));
-        let mut paths: Vec<(CString, u64)> = paths.collect::<io::Result<_>>()?;
+        let read = python.paths.iter().map(|path| Ok((c_path(path)?, rights(path))));
+        let run = python.programs.iter().map(|path| Ok((c_path(path)?, EXECUTE | READ_FILE)));
+        let mut paths: Vec<(CString, u64)> = read.chain(run).collect::<io::Result<_>>()?;
         let device = |device: &CStr| (device.to_owned(), READ_FILE | WRITE_FILE);
         paths.extend(DEVICES.into_iter().filter(|path| is_device(path)).map(device));
         let handled = Handled { files, ports: TCP, scopes: SCOPES };
@@ -140,8 +141,7 @@ fn allow(ruleset: &OwnedFd, path: &CStr, allowed: u64) -> io::Result<()> {
 
 /// Returns the rights on a path of the interpreter.
 fn rights(path: &Path) -> u64 {
-    let file = EXECUTE | READ_FILE;
-    if path.is_dir() { file | READ_DIR } else { file }
+    if path.is_dir() { READ_FILE | READ_DIR } else { READ_FILE }
 }
 
 /// Converts a path to a C string.

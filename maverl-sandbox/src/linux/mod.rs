@@ -67,7 +67,7 @@ impl Sandbox {
     /// layer and `strict` is set.
     pub fn new(python: &str, strict: bool) -> Result<Self, SandboxError> {
         let python = Python::find(python)?;
-        let (filter, landlock) = (Filter::new(), Landlock::new(&python.paths));
+        let (filter, landlock) = (Filter::new(), Landlock::new(&python));
         let root = Root::new(&python.paths);
         let mut sandbox = Self {
             python,

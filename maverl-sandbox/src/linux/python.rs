@@ -22,12 +22,19 @@ print(json.dumps({
     'mapped': [line.split(None, 5)[5] for line in maps if '/' in line],
 }))";
 
-/// Locations of system libraries and of the loader's configuration.
-const SYSTEM: [&str; 6] =
-    ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache"];
+/// Locations of system libraries, of the loader's configuration, and of time zones.
+const SYSTEM: [&str; 7] = [
+    "/lib",
+    "/lib64",
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/local/lib",
+    "/etc/ld.so.cache",
+    "/usr/share/zoneinfo",
+];
 
 /// An interpreter.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Python {
     /// Name as given by the user.
     pub(super) name: String,
@@ -35,6 +42,8 @@ pub(super) struct Python {
     pub(super) executable: CString,
     /// Files and directories that it reads, none inside another; links among them are preserved.
     pub(super) paths: BTreeSet<PathBuf>,
+    /// Files that may be executed: the executable and its loader.
+    pub(super) programs: BTreeSet<PathBuf>,
 }
 
 #[derive(Deserialize)]
@@ -61,11 +70,20 @@ impl Python {
         let executable =
             super::landlock::c_path(&who.executable).map_err(|error| failed(error.to_string()))?;
         let mut paths: BTreeSet<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
-        // Libraries may be anywhere.
-        paths.extend(who.mapped.iter().filter_map(|file| file.parent()).map(Path::to_owned));
-        paths.extend([who.executable, who.prefix]);
-        Ok(Self { name: name.to_owned(), executable, paths: outermost(&paths) })
+        // Libraries may be anywhere. The prefix itself may be `/usr`, with every program of the machine.
+        let directories = who.mapped.iter().filter(|file| **file != who.executable);
+        paths.extend(directories.filter_map(|file| file.parent()).map(Path::to_owned));
+        paths.extend([who.executable.clone(), who.prefix.join("lib"), who.prefix.join("lib64")]);
+        let mut programs: BTreeSet<PathBuf> =
+            who.mapped.into_iter().filter(|file| is_loader(file)).collect();
+        programs.insert(who.executable);
+        Ok(Self { name: name.to_owned(), executable, paths: outermost(&paths), programs })
     }
+}
+
+/// Returns true for the file that loads executables: `ld-linux-x86-64.so.2`, `ld-2.31.so`, `ld-musl-x86_64.so.1`.
+fn is_loader(file: &Path) -> bool {
+    file.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("ld-"))
 }
 
 /// Returns the existing paths that are inside no other listed path.

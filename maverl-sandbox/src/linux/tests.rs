@@ -92,7 +92,12 @@ threads = [threading.Thread(target=total.append, args=(i,)) for i in range(4)]
 with tempfile.TemporaryDirectory() as d:
     open(d + '/a', 'w').write('x')
     print(open(d + '/a').read(), sorted(total))";
-    let Some(output) = run(source, "") else { return };
+    let Some(sandbox) = sandbox() else { return };
+    if sandbox.root.is_none() {
+        eprintln!("skipped: without namespaces there is no /tmp");
+        return;
+    }
+    let output = sandbox.run(source, b"", &Limits::default()).unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "x [0, 1, 2, 3]\n", "{output:?}");
 }
 

@@ -90,7 +90,7 @@ print([os.path.exists('/dev/' + name) for name in ('null', 'zero', 'mem', 'tty',
     if full.root.is_some() {
         assert!(said.ends_with("[True, True, False, False, False]\n"), "{said}");
     }
-    let landlock = Landlock::new(&full.python.paths).ok();
+    let landlock = Landlock::new(&full.python).ok();
     if full.landlock.is_some() {
         let alone = hostile::with(full, None, landlock);
         assert!(printed(&alone, source).starts_with(lines));

@@ -169,9 +169,8 @@ fn held(
 
 /// Creates a variant of a sandbox with these layers in addition to seccomp and the thread count.
 pub(super) fn with(like: &Sandbox, root: Option<Root>, landlock: Option<Landlock>) -> Sandbox {
-    let Python { name, executable, paths } = &like.python;
     Sandbox {
-        python: Python { name: name.clone(), executable: executable.clone(), paths: paths.clone() },
+        python: like.python.clone(),
         filter: Filter::new().ok(),
         landlock,
         bounded: like.bounded && root.is_some(),
@@ -185,9 +184,9 @@ pub(super) fn with(like: &Sandbox, root: Option<Root>, landlock: Option<Landlock
 fn sandboxes(full: &Sandbox, outside: &Outside) -> Vec<(String, Sandbox)> {
     let mut like = with(full, None, None);
     like.python.paths.insert(outside.directory.clone());
-    let paths = &like.python.paths;
-    let root = || full.root.as_ref().and_then(|_| Root::new(paths).ok());
-    let landlock = || full.landlock.as_ref().and_then(|_| Landlock::new(paths).ok());
+    let python = &like.python;
+    let root = || full.root.as_ref().and_then(|_| Root::new(&python.paths).ok());
+    let landlock = || full.landlock.as_ref().and_then(|_| Landlock::new(python).ok());
     let named = |name: &str, root, landlock| (name.to_owned(), with(&like, root, landlock));
     let mut sandboxes = vec![named("all layers", root(), landlock())];
     if root().is_some() && landlock().is_some() {
@@ -197,7 +196,7 @@ fn sandboxes(full: &Sandbox, outside: &Outside) -> Vec<(String, Sandbox)> {
     if landlock().is_some() {
         // The versions of kernels 6.10, 6.2, 5.19 and 5.13.
         for abi in [5, 3, 2, 1] {
-            let landlock = Landlock::of_abi(paths, abi).ok();
+            let landlock = Landlock::of_abi(python, abi).ok();
             sandboxes.push(named(&format!("no namespaces, Landlock ABI {abi}"), None, landlock));
         }
     }
