@@ -234,7 +234,9 @@ EXPORT int coc_launch(const char* name, const unsigned* grid, unsigned threads, 
 EXPORT void coc_set(const char* order, int copies_at_once, int mutant) {
   std::string o = order;
   bool shuffle = o.rfind("shuffle:", 0) == 0;
-  coc::self.order = o == "reverse" ? coc::REVERSE : o == "lockstep" ? coc::LOCKSTEP : shuffle ? coc::SHUFFLE : coc::FORWARD;
+  coc::self.order = shuffle ? coc::SHUFFLE : coc::FORWARD;
+  if (o == "reverse") coc::self.order = coc::REVERSE;
+  if (o == "lockstep") coc::self.order = coc::LOCKSTEP;
   coc::self.seed = shuffle ? std::atoi(order + 8) : 1;
   coc::self.copies_at_once = copies_at_once;
   coc::self.mutant = mutant;
@@ -264,3 +266,6 @@ fn open(library: &Path) -> Result<Library, EmulateError> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

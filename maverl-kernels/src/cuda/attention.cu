@@ -5,8 +5,8 @@
 //
 // A warp holds 16 queries of a head, or the query heads of one key head, and walks tiles of 64 keys by their absolute
 // position in the row. After each 2048 keys (m, l, o) are merged into the row's totals and begin anew, in the order in
-// which decoding merges the spans that its blocks compute apart. Widths and owners of columns are constants. So a query's
-// bits depend on its row alone, wherever the row is cut and wherever its keys lie.
+// which decoding merges the spans that its blocks compute apart. Widths and owners of columns are constants. So a
+// query's bits depend on its row alone, wherever the row is cut and wherever its keys lie.
 
 #define TILE 64
 #define SPAN 2048
@@ -33,7 +33,8 @@ template <int D> struct Running {
   }
 
   // Absorbs a tile of 64 keys from `first` on, which a row sees up to its limit. `query` gives the fragments of q.
-  template <class Query> INLINE_MEMBER void tile(u32 keys, u32 values, Query query, float scale, int limit0, int limit1, int first) {
+  template <class Query>
+  INLINE_MEMBER void tile(u32 keys, u32 values, Query query, float scale, int limit0, int limit1, int first) {
     const int lane = threadIdx.x & 31;
     float s[1][8][4];
 #pragma unroll
@@ -44,7 +45,8 @@ template <int D> struct Running {
     for (int kk = 0; kk < D / 16; kk++) {
       u32 at[4], quads[4][4], b[8][2], a[1][4];
 #pragma unroll
-      for (int j = 0; j < 4; j++) at[j] = keys + swizzled<D / 8>(j * 16 + (lane >> 4) * 8 + (lane & 7), kk * 2 + (lane >> 3 & 1));
+      for (int j = 0; j < 4; j++)
+        at[j] = keys + swizzled<D / 8>(j * 16 + (lane >> 4) * 8 + (lane & 7), kk * 2 + (lane >> 3 & 1));
       ldmatrix(quads, at);
 #pragma unroll
       for (int j = 0; j < 8; j++) b[j][0] = quads[j / 2][j % 2 * 2], b[j][1] = quads[j / 2][j % 2 * 2 + 1];
@@ -86,7 +88,8 @@ template <int D> struct Running {
       for (int g = 0; g < GROUPS; g++) {
         u32 at[COLS / 2], quads[COLS / 2][4], b[COLS][2];
 #pragma unroll
-        for (int j = 0; j < COLS / 2; j++) at[j] = values + swizzled<D / 8>(kk * 16 + (lane & 15), g * COLS + j * 2 + (lane >> 4));
+        for (int j = 0; j < COLS / 2; j++)
+          at[j] = values + swizzled<D / 8>(kk * 16 + (lane & 15), g * COLS + j * 2 + (lane >> 4));
         ldmatrix_transposed(quads, at);
 #pragma unroll
         for (int j = 0; j < COLS; j++) b[j][0] = quads[j / 2][j % 2 * 2], b[j][1] = quads[j / 2][j % 2 * 2 + 1];
@@ -172,7 +175,10 @@ INLINE void attend(const bf16* q, const bf16* k, const bf16* v, const Cache& cac
   } else {
     const bf16* rows[2];
 #pragma unroll
-    for (int h = 0; h < 2; h++) rows[h] = q + (t.query + min(warp * 16 + (lane >> 2) + 8 * h, t.count - 1)) * width + head * D + (lane & 3) * 2;
+    for (int h = 0; h < 2; h++) {
+      int row = t.query + min(warp * 16 + (lane >> 2) + 8 * h, t.count - 1);
+      rows[h] = q + row * width + head * D + (lane & 3) * 2;
+    }
 #pragma unroll
     for (int kk = 0; kk < D / 16; kk++)
 #pragma unroll
@@ -194,7 +200,8 @@ INLINE void attend(const bf16* q, const bf16* k, const bf16* v, const Cache& cac
       int c = j * 256 + threadIdx.x, r = c / (D / 8), x = c % (D / 8), at = min(i * TILE + r, last);
       const bf16 *key, *value;
       if (CACHED) {
-        key = cached(cache, t.sequence, at, kv_heads, kv, D, false), value = cached(cache, t.sequence, at, kv_heads, kv, D, true);
+        key = cached(cache, t.sequence, at, kv_heads, kv, D, false);
+        value = cached(cache, t.sequence, at, kv_heads, kv, D, true);
       } else {
         size_t row = at < t.prefix_len ? t.prefix + at : t.own + at - t.prefix_len;
         key = k + row * kv_width + kv * D, value = v + row * kv_width + kv * D;
@@ -207,7 +214,8 @@ INLINE void attend(const bf16* q, const bf16* k, const bf16* v, const Cache& cac
   Running<D> span;
   Totals<D> totals;
   span.clear(), totals.clear();
-  const int limit0 = min(position + (lane >> 2), last), limit1 = min(position + (lane >> 2) + 8, last), count = last / TILE + 1;
+  const int limit0 = min(position + (lane >> 2), last), limit1 = min(position + (lane >> 2) + 8, last);
+  const int count = last / TILE + 1;
   load(0);
   cp_async_commit();
   for (int i = 0; i < count; i++) {
@@ -252,12 +260,16 @@ INLINE void attend_one(const bf16* q, const Cache& cache, const DecodeRow* list,
   const DecodeRow of = list[blockIdx.x];
   const int lane = threadIdx.x, kv = blockIdx.y, group = heads / kv_heads, length = of.length;
   if ((int)blockIdx.z * SPAN >= length) return;
-  const int end = min(length, ((int)blockIdx.z + 1) * SPAN), from = blockIdx.z * (SPAN / TILE), to = (end + TILE - 1) / TILE;
+  const int end = min(length, ((int)blockIdx.z + 1) * SPAN);
+  const int from = blockIdx.z * (SPAN / TILE), to = (end + TILE - 1) / TILE;
 
   u32 held[D / 16][4];
   const bf16* rows[2];
 #pragma unroll
-  for (int h = 0; h < 2; h++) rows[h] = q + ((size_t)of.query * heads + kv * group + min((lane >> 2) + 8 * h, group - 1)) * D + (lane & 3) * 2;
+  for (int h = 0; h < 2; h++) {
+    int head = kv * group + min((lane >> 2) + 8 * h, group - 1);
+    rows[h] = q + ((size_t)of.query * heads + head) * D + (lane & 3) * 2;
+  }
 #pragma unroll
   for (int kk = 0; kk < D / 16; kk++)
 #pragma unroll
@@ -309,8 +321,8 @@ INLINE void attend_one(const bf16* q, const Cache& cache, const DecodeRow* list,
 }
 
 // Merges the spans of decoding, ascending. A warp a query head.
-KERNEL(256) attend_merge(const float* values, const float* sums, const DecodeRow* list, int rows, int heads, int kv_heads,
-                         int d, int spans, bf16* out) {
+KERNEL(256) attend_merge(const float* values, const float* sums, const DecodeRow* list, int rows, int heads,
+                         int kv_heads, int d, int spans, bf16* out) {
   int i = blockIdx.x * 8 + (threadIdx.x >> 5), lane = threadIdx.x & 31, group = heads / kv_heads;
   if (i >= rows * heads) return;
   DecodeRow of = list[i / heads];
@@ -333,7 +345,8 @@ KERNEL(256) attend_merge(const float* values, const float* sums, const DecodeRow
 
 // Copies keys and values of new tokens to their places in blocks: `slots` are 16 times the block plus the place in it.
 // Eight numbers a thread. Memory: 8 bytes an element of a token's keys.
-KERNEL(256) append_kv(const bf16* k, const bf16* v, const u32* slots, int n, int kv_heads, int d, u64 stride, bf16* blocks) {
+KERNEL(256) append_kv(const bf16* k, const bf16* v, const u32* slots, int n, int kv_heads, int d, u64 stride,
+                      bf16* blocks) {
   int chunks = kv_heads * d / 8;
   u64 i = (u64)blockIdx.x * 256 + threadIdx.x;
   if (i >= (u64)n * chunks) return;

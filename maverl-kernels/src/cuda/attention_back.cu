@@ -2,8 +2,8 @@
 //
 //   p = 2^(s - lse),  ds = p (dout v - delta),  delta = dout out,  dq = ds k / sqrt(d),  dk = ds q / sqrt(d),  dv = p dout
 //
-// One kernel has keys and adds over the queries that see them, one has queries and adds over keys: no atomics, and an order
-// that the packing alone decides.
+// One kernel has keys and adds over the queries that see them, one has queries and adds over keys: no atomics, and an
+// order that the packing alone decides.
 
 #define BACK_TILE 64  // keys, or queries, of a block: 16 a warp
 #define BACK_STEP 32  // queries, or keys, of a step
@@ -33,7 +33,8 @@ template <int D> INLINE void right(u32 (&b)[4][2], u32 tile, int kk) {
   const int lane = threadIdx.x & 31;
   u32 at[2], quads[2][4];
 #pragma unroll
-  for (int j = 0; j < 2; j++) at[j] = tile + swizzled<D / 8>(j * 16 + (lane >> 4) * 8 + (lane & 7), kk * 2 + (lane >> 3 & 1));
+  for (int j = 0; j < 2; j++)
+    at[j] = tile + swizzled<D / 8>(j * 16 + (lane >> 4) * 8 + (lane & 7), kk * 2 + (lane >> 3 & 1));
   ldmatrix(quads, at);
 #pragma unroll
   for (int j = 0; j < 4; j++) b[j][0] = quads[j / 2][j % 2 * 2], b[j][1] = quads[j / 2][j % 2 * 2 + 1];
@@ -48,14 +49,16 @@ template <int D> INLINE void right(u32 (&b)[2][2], u32 tile, int row, int kk) {
 }
 // acc += weights[16, 16] tile[16, D], with the weights as fragments of the left side.
 template <int D>
-INLINE void add_weighted(float (&acc)[Widths<D>::GROUPS][1][Widths<D>::COLS][4], const u32 (&weights)[1][4], u32 tile, int row) {
+INLINE void add_weighted(float (&acc)[Widths<D>::GROUPS][1][Widths<D>::COLS][4], const u32 (&weights)[1][4], u32 tile,
+                         int row) {
   constexpr int COLS = Widths<D>::COLS, GROUPS = Widths<D>::GROUPS;
   const int lane = threadIdx.x & 31;
 #pragma unroll
   for (int g = 0; g < GROUPS; g++) {
     u32 at[COLS / 2], quads[COLS / 2][4], b[COLS][2];
 #pragma unroll
-    for (int j = 0; j < COLS / 2; j++) at[j] = tile + swizzled<D / 8>(row + (lane & 15), g * COLS + j * 2 + (lane >> 4));
+    for (int j = 0; j < COLS / 2; j++)
+      at[j] = tile + swizzled<D / 8>(row + (lane & 15), g * COLS + j * 2 + (lane >> 4));
     ldmatrix_transposed(quads, at);
 #pragma unroll
     for (int j = 0; j < COLS; j++) b[j][0] = quads[j / 2][j % 2 * 2], b[j][1] = quads[j / 2][j % 2 * 2 + 1];
@@ -85,7 +88,8 @@ template <int D> INLINE void clear(float (&acc)[Widths<D>::GROUPS][1][Widths<D>:
 }
 // Writes the rows that a lane has of a block's 64, `count` of which exist.
 template <int D>
-INLINE void write_rows(bf16* to, size_t width, int count, const float (&acc)[Widths<D>::GROUPS][1][Widths<D>::COLS][4], float scale) {
+INLINE void write_rows(bf16* to, size_t width, int count,
+                       const float (&acc)[Widths<D>::GROUPS][1][Widths<D>::COLS][4], float scale) {
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
 #pragma unroll
   for (int h = 0; h < 2; h++) {
@@ -96,7 +100,8 @@ INLINE void write_rows(bf16* to, size_t width, int count, const float (&acc)[Wid
 #pragma unroll
       for (int j = 0; j < Widths<D>::COLS; j++) {
         const float* v = acc[g][0][j] + 2 * h;
-        *(u32*)(to + row * width + (g * Widths<D>::COLS + j) * 8 + (lane & 3) * 2) = pack_bf16(v[0] * scale, v[1] * scale);
+        bf16* at = to + row * width + (g * Widths<D>::COLS + j) * 8 + (lane & 3) * 2;
+        *(u32*)at = pack_bf16(v[0] * scale, v[1] * scale);
       }
   }
 }
@@ -180,8 +185,8 @@ struct KeyTile { int token, first, count, begin, end, unused[3]; };
 // Up to 32 queries of one row: the first token, its position, their number.
 struct QueryStep { int token, first, count, unused; };
 
-// A block has 64 keys of a key head, and walks the steps of queries that see them: of each, the heads that share the key
-// head, ascending.
+// A block has 64 keys of a key head, and walks the steps of queries that see them: of each, the heads that share the
+// key head, ascending.
 template <int D>
 INLINE void attend_dkv(const bf16* q, const bf16* k, const bf16* v, const bf16* dout, const float* lse, const float* delta,
                        const KeyTile* tiles, const QueryStep* list, int heads, int kv_heads, float scale2, float scale,

@@ -47,7 +47,8 @@ template <int N> INLINE void ldmatrix_transposed(u32 (&r)[N][4], const u32 (&at)
 }
 // Copies `bytes` of 16 bytes to shared memory, and zeros for the rest, while the thread goes on.
 INLINE void cp_async16(u32 to, const void* from, int bytes) {
-  asm volatile("cp.async.cg.shared.global [%0],[%1],16,%2;" ::"r"(to), "l"(__cvta_generic_to_global(from)), "r"(bytes) : "memory");
+  asm volatile("cp.async.cg.shared.global [%0],[%1],16,%2;"
+               ::"r"(to), "l"(__cvta_generic_to_global(from)), "r"(bytes) : "memory");
 }
 INLINE void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most `PENDING` groups of this thread's copies are under way.

@@ -160,18 +160,27 @@ impl Machine for Driver {
 }
 
 impl Gpu {
-    /// Opens the device of this number.
+    /// Opens the device of this number, for advantages.
     ///
     /// # Errors
     ///
     /// If the device or NVRTC is missing, or one of them fails.
     pub fn open(device: usize) -> Result<Self, CudaError> {
+        Self::with_modules(device, &[ADVANTAGES])
+    }
+
+    /// Opens the device of this number, and compiles modules for it.
+    ///
+    /// # Errors
+    ///
+    /// If the device or NVRTC is missing, or one of them fails.
+    pub fn with_modules(device: usize, modules: &[Module]) -> Result<Self, CudaError> {
         // SAFETY: opening a library runs its initializers; those of the driver touch no memory of this program.
         if !unsafe { sys::is_culib_present() } {
             return Err(CudaError::NoDriver);
         }
         let context = CudaContext::new(device)?;
-        Ok(Self::new(Driver::on(context.default_stream())?))
+        Ok(Self::new(Driver::with_modules(context.default_stream(), modules)?))
     }
 
     /// Returns the stream that all work is queued on.

@@ -42,7 +42,8 @@ INLINE void store8(float* to, const float (&v)[8], int valid, bool aligned) {
 }
 INLINE void store8(bf16* to, const float (&v)[8], int valid, bool aligned) {
   if (aligned && valid == 8) {
-    *(uint4*)to = make_uint4(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]), pack_bf16(v[4], v[5]), pack_bf16(v[6], v[7]));
+    u32 a = pack_bf16(v[0], v[1]), b = pack_bf16(v[2], v[3]), c = pack_bf16(v[4], v[5]), d = pack_bf16(v[6], v[7]);
+    *(uint4*)to = make_uint4(a, b, c, d);
     return;
   }
 #pragma unroll
@@ -86,8 +87,8 @@ KERNEL(256) scatter_merge(const float* partials, const u32* starts, const u32* i
   table[(size_t)ids[i] * d + c] += sum;
 }
 
-// Root-mean-square norm: y = bf16(w x / sqrt(mean(x²) + eps)). THREADS of them share a row. Memory: 6 d bytes a row, and
-// the row again from the cache.
+// Root-mean-square norm: y = bf16(w x / sqrt(mean(x²) + eps)). THREADS of them share a row. Memory: 6 d bytes a row,
+// and the row again from the cache.
 template <int THREADS> INLINE void norm_row(const float* x, const bf16* w, int d, float eps, bf16* y) {
   int t = threadIdx.x % THREADS;
   bool aligned = d % 8 == 0;
@@ -229,8 +230,9 @@ INLINE float dot(const Head& x, const Head& y) {
   return warp_sum(sum);
 }
 
-// Rope of each head of each token in place, by tables [positions, half]; first the norm of the head, if it has a weight,
-// and a copy of what was there to `raw`, if that is not null. A warp a head. Memory: 4 d bytes a head, 2 d with `raw`.
+// Rope of each head of each token in place, by tables [positions, half]; first the norm of the head, if it has a
+// weight, and a copy of what was there to `raw`, if that is not null. A warp a head. Memory: 4 d bytes a head, 2 d with
+// `raw`.
 KERNEL(256) rope(bf16* x, const u32* positions, int n, int heads, int d, const float* cos, const float* sin,
                  const bf16* w, float eps, bf16* raw) {
   int i = blockIdx.x * WARPS + warp_id(), half = d / 2;
@@ -242,7 +244,10 @@ KERNEL(256) rope(bf16* x, const u32* positions, int n, int heads, int d, const f
     float inverse = 1.0f / sqrtf(dot(h, h) / (float)d + eps);
     Head weight = load_head(w, half);
 #pragma unroll
-    for (int j = 0; j < PAIRS; j++) h.a[j] = weight.a[j] * (h.a[j] * inverse), h.b[j] = weight.b[j] * (h.b[j] * inverse);
+    for (int j = 0; j < PAIRS; j++) {
+      h.a[j] = weight.a[j] * (h.a[j] * inverse);
+      h.b[j] = weight.b[j] * (h.b[j] * inverse);
+    }
   }
   store_head(x + at, rotate(h, cos + of, sin + of, 1.0f, half), half);
 }
@@ -318,8 +323,8 @@ KERNEL(256) swiglu_back(const bf16* gate, const bf16* up, const bf16* dact, u64 
   if (act) store8(act + i, out, valid, true);
 }
 
-// AdamW on a master in two halves: `high` is the weight in bf16, rounded half away from zero, `low` the difference of the
-// bits. The gradient is cleared. Memory: 32 bytes a parameter.
+// AdamW on a master in two halves: `high` is the weight in bf16, rounded half away from zero, `low` the difference of
+// the bits. The gradient is cleared. Memory: 32 bytes a parameter.
 KERNEL(256) adamw(bf16* high, bf16* low, float* grad, float* m, float* v, u64 n, float scale, float keep, float gain1,
                   float beta2, float gain2, float correction, float eps, float rate) {
   u64 i = (u64)blockIdx.x * 256 + threadIdx.x;

@@ -1,10 +1,11 @@
-// Products of bf16 matrices with sums in f32: nt `x wT`, nn `dy w`, tn `dyT x`. A second pair of terms, an adapter's, may
-// follow the first.
+// Products of bf16 matrices with sums in f32: nt `x wT`, nn `dy w`, tn `dyT x`. A second pair of terms, an adapter's,
+// may follow the first.
 //
-// The order of a sum in nt depends on (N, K) alone. K is cut into pieces at multiples of 128 terms; a piece is one chain
-// of steps of 16 terms from zero; pieces are added in f32, ascending, to zero. With few rows every piece has blocks of its
-// own, and `add_pieces` adds them; with many a block walks all pieces and keeps the total in registers. So a row has the
-// same bits alone and in any batch. The backward products are one chain: they give the same bits for the same batch.
+// The order of a sum in nt depends on (N, K) alone. K is cut into pieces at multiples of 128 terms; a piece is one
+// chain of steps of 16 terms from zero; pieces are added in f32, ascending, to zero. With few rows every piece has
+// blocks of its own, and `add_pieces` adds them; with many a block walks all pieces and keeps the total in registers.
+// So a row has the same bits alone and in any batch. The backward products are one chain: they give the same bits for
+// the same batch.
 
 // Where a product goes: `bias + scale * sum`, added to `onto`, as f32 or bf16. A null pointer omits a term.
 struct Output {

@@ -1,15 +1,16 @@
 // Softmax over the vocabulary: log-probabilities and entropies of targets, derivatives of the logits, sampling.
 //
-// Logits are f32, unscaled; z are the logits times the inverse temperature of their row. A row is summed in f32 over tiles
-// of 64 logits, in a tree, and over tiles in f64, in an order that the size of the vocabulary alone decides. Training and
-// sampling use the same sums.
+// Logits are f32, unscaled; z are the logits times the inverse temperature of their row. A row is summed in f32 over
+// tiles of 64 logits, in a tree, and over tiles in f64, in an order that the size of the vocabulary alone decides.
+// Training and sampling use the same sums.
 
 #define LOGITS 64
 #define FAR (-100.0f)  // distance from the maximum below which an exponential is zero
 #define HAS_NAN (-1.0f)
 #define HAS_INFINITE (-2.0f)
 
-// Largest z of a tile, the sum of exp(z - max), and of (z - max) exp(z - max). A sum below zero says that z is not finite.
+// Largest z of a tile, the sum of exp(z - max), and of (z - max) exp(z - max). A sum below zero says that z is not
+// finite.
 struct Partial { float max, sum, moment; };
 
 INLINE float distance(float z, float top) { return fmaxf(z - top, FAR); }
@@ -50,7 +51,9 @@ KERNEL(256) softmax_partials(const float* logits, const float* inverses, int row
 struct RowSums { float max; double sum, moment, mass, before; float bad; int begin, end; };
 
 // Mass of a tile, relative to the row's maximum.
-INLINE double tile_mass(const Partial& p, float top) { return p.sum > 0.0f ? exp((double)(p.max - top)) * (double)p.sum : 0.0; }
+INLINE double tile_mass(const Partial& p, float top) {
+  return p.sum > 0.0f ? exp((double)(p.max - top)) * (double)p.sum : 0.0;
+}
 
 // A warp adds the tiles of a row: each lane a range of them, ascending, then the lanes, ascending.
 INLINE RowSums row_sums(const Partial* tiles, int count) {
@@ -82,8 +85,8 @@ INLINE RowSums row_sums(const Partial* tiles, int count) {
 INLINE float log_probability(float z, const RowSums& r) { return (float)((double)(z - r.max) - log(r.sum)); }
 INLINE double entropy_of(const RowSums& r) { return fmax(log(r.sum) - r.moment / r.sum, 0.0); }
 
-// Log-probability of each row's target and entropy, with what derivatives need: [rows, 3] of maximum, sum and entropy. A
-// warp a row. Memory: 12 bytes a tile.
+// Log-probability of each row's target and entropy, with what derivatives need: [rows, 3] of maximum, sum and entropy.
+// A warp a row. Memory: 12 bytes a tile.
 KERNEL(256) softmax_rows(const float* logits, const float* inverses, const u32* targets, const Partial* partials, int rows,
                          int vocab, int tiles, float* logp, float* entropy, double* stats) {
   int row = blockIdx.x * 8 + (threadIdx.x >> 5);
@@ -154,8 +157,8 @@ template <class Is> INLINE u32 first_logit(const float* logits, float inverse, i
 
 // Samples a token of each row by its random number: the first at which the mass, added in ascending order, passes the
 // number times the whole. A warp a row.
-KERNEL(256) choose(const float* logits, const float* inverses, const Partial* partials, const Draw* draws, int rows, int vocab,
-                   int tiles, Drawn* out) {
+KERNEL(256) choose(const float* logits, const float* inverses, const Partial* partials, const Draw* draws, int rows,
+                   int vocab, int tiles, Drawn* out) {
   int row = blockIdx.x * 8 + (threadIdx.x >> 5), lane = threadIdx.x & 31;
   if (row >= rows) return;
   const Partial* of = partials + (size_t)row * tiles;
@@ -177,7 +180,8 @@ KERNEL(256) choose(const float* logits, const float* inverses, const Partial* pa
   } else {
     double aim = uniform(draws[row].seed, draws[row].counter) * r.sum;
     // The lane in whose tiles the mass passes the aim; by rounding none may, then the last that has mass.
-    u32 passing = __ballot_sync(ALL, r.mass > 0.0 && r.before + r.mass > aim), any = __ballot_sync(ALL, r.mass > 0.0);
+    u32 passing = __ballot_sync(ALL, r.mass > 0.0 && r.before + r.mass > aim);
+    u32 any = __ballot_sync(ALL, r.mass > 0.0);
     int owner = passing ? __ffs((int)passing) - 1 : 31 - __clz((int)any);
     if (lane == owner) {
       double before = r.before, start = before;

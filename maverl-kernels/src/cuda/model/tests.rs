@@ -1,4 +1,5 @@
-//! The kernels of a model run as C++ on the CPU, in every order of threads and with both times of copies.
+//! The kernels of a model run as C++ on the CPU, in every order of threads and with both times of copies, and on a GPU if
+//! there is one.
 #![allow(clippy::unwrap_used)]
 
 mod attention;
@@ -10,18 +11,99 @@ mod softmax;
 
 use std::sync::OnceLock;
 
-use super::MODEL;
-use crate::cuda::{Emulated, Kernels, from_bf16, to_bf16};
+use super::{Launch, MODEL};
+use crate::cuda::array::Arg;
+use crate::cuda::{Driver, Emulated, Gpu, Kernels, Machine, from_bf16, to_bf16};
 use crate::emulate::{EmulateError, Library, Settings};
 use crate::testing::random;
 
-/// A module's C++ build; none without a C++ compiler.
-fn emulated(name: &str) -> Option<Kernels<Emulated>> {
-    emulated_all(&[name])
+/// A machine that the tests run on.
+trait Tested: Machine<Error: std::fmt::Debug> {
+    /// Sets the order of threads and the time of copies, where a machine has a choice.
+    fn settings(&self, settings: Settings);
+}
+
+impl Tested for Emulated {
+    fn settings(&self, settings: Settings) {
+        self.set(settings);
+    }
+}
+
+impl Tested for Driver {
+    fn settings(&self, _: Settings) {}
+}
+
+/// Declares tests of modules: one each on the emulated machine, and one of all on a GPU.
+macro_rules! tests {
+    ($($family:ident of $modules:expr => $names:tt;)*) => {
+        mod emulated {
+            $(mod $family { tests!(emulated $family $modules => $names); })*
+        }
+
+        #[test]
+        fn the_gpu_passes_the_tests_of_the_emulated_machine() {
+            match Gpu::with_modules(0, &MODEL) {
+                Ok(gpu) => { $(tests!(on gpu $family => $names);)* }
+                Err(error) => eprintln!("skipped: {error}"),
+            }
+        }
+    };
+    (emulated $family:ident $modules:expr => [$($name:ident,)*]) => {
+        $(
+            #[test]
+            fn $name() {
+                if let Some(kernels) = super::super::emulated($modules) {
+                    super::super::$family::$name(&kernels);
+                }
+            }
+        )*
+    };
+    (on $gpu:ident $family:ident => [$($name:ident,)*]) => {
+        $(
+            println!("{}", stringify!($name));
+            $family::$name(&$gpu);
+        )*
+    };
+}
+
+tests! {
+    elementwise of &["elementwise.cu"] => [
+        the_norm_and_its_gradients_agree_with_f64_and_the_cpu,
+        a_row_has_the_same_norm_alone_and_in_a_batch,
+        rope_and_its_gradients_agree_with_f64_and_the_cpu,
+        swiglu_and_its_gradients_agree_with_the_cpu,
+        rows_of_a_table_are_copied_and_their_gradients_added_in_the_order_of_tokens,
+        adamw_on_a_master_in_two_halves_has_the_bits_of_the_cpu,
+        sums_over_arrays_agree_with_the_cpu,
+    ];
+    products of &["products.cu"] => [
+        every_form_of_a_product_agrees_with_f64,
+        large_tiles_of_the_backward_products_agree_with_f64,
+        a_row_has_the_same_bits_by_every_tile_with_pieces_apart_or_walked,
+        outputs_have_their_scale_bias_adapter_rounding_and_sum,
+    ];
+    attention of &["attention.cu"] => [
+        attention_and_its_gradients_agree_with_f64_and_the_cpu,
+        a_token_has_the_same_bits_packed_behind_a_prefix_in_chunks_and_decoded,
+        a_row_has_the_same_bits_alone_and_in_any_order_of_a_batch,
+        decoding_agrees_in_every_order,
+        a_long_row_has_the_same_bits_decoded_over_several_spans,
+        sequences_with_one_and_several_new_tokens_share_a_call,
+    ];
+    softmax of &["softmax.cu"] => [
+        log_probabilities_and_their_derivatives_agree_with_f64_and_the_cpu,
+        a_row_has_the_same_bits_in_training_and_sampling_alone_and_in_a_batch,
+        draws_equal_those_of_the_cpu,
+        the_lowest_of_equal_logits_is_the_greedy_one,
+        logits_that_describe_no_distribution_are_errors_of_their_row,
+    ];
+    head of &["products.cu", "softmax.cu"] => [
+        a_loss_of_the_head_agrees_with_the_cpu_and_does_not_depend_on_chunks,
+    ];
 }
 
 /// C++ builds of modules, each made once; none without a C++ compiler.
-fn emulated_all(names: &[&str]) -> Option<Kernels<Emulated>> {
+fn emulated(names: &[&str]) -> Option<Kernels<Emulated>> {
     static LIBRARIES: [OnceLock<Option<Library>>; MODEL.len()] =
         [const { OnceLock::new() }; MODEL.len()];
     let build = |name: &&str| {
@@ -44,18 +126,18 @@ fn emulated_all(names: &[&str]) -> Option<Kernels<Emulated>> {
 
 /// Runs `f` in every order of threads, with both times of copies. All give the same bits.
 #[track_caller]
-fn in_every_order<R: PartialEq + std::fmt::Debug>(
-    kernels: &Kernels<Emulated>,
-    mut f: impl FnMut(&Kernels<Emulated>) -> R,
+fn in_every_order<M: Tested, R: PartialEq>(
+    kernels: &Kernels<M>,
+    mut f: impl FnMut(&Kernels<M>) -> R,
 ) -> R {
     let mut first = None;
     for settings in Settings::all() {
-        kernels.machine().set(settings);
+        kernels.machine().settings(settings);
         let result = f(kernels);
         let first = first.get_or_insert_with(|| f(kernels));
         assert!(*first == result, "other bits by {settings:?}");
     }
-    kernels.machine().set(Settings::default());
+    kernels.machine().settings(Settings::default());
     first.unwrap()
 }
 
@@ -97,4 +179,15 @@ fn near_bf16(name: &str, got: &[u16], want: &[f64]) {
 
 fn bits(x: &[f32]) -> Vec<u32> {
     x.iter().map(|x| x.to_bits()).collect()
+}
+
+#[test]
+fn a_kernel_that_writes_beside_an_array_is_an_error() {
+    let Some(kernels) = emulated(&["elementwise.cu"]) else { return };
+    let x = kernels.array_of(&random(1, 16)).unwrap();
+    let y = kernels.array::<u16>(8).unwrap();
+    let args = [x.slice().bits(), 9, y.slice().bits()];
+    kernels.run("round_to_bf16", Launch::threads(2), &args).unwrap();
+    let error = kernels.read(&y).unwrap_err().to_string();
+    assert!(error.contains("a kernel writes beside an array of 8 elements"), "{error}");
 }

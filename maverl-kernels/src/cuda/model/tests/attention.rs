@@ -2,10 +2,6 @@ use super::*;
 use crate::attention::{self as cpu, Heads, Packing, Segment};
 use crate::cuda::{KvShape, Slice};
 
-fn kernels() -> Option<Kernels<Emulated>> {
-    emulated("attention.cu")
-}
-
 /// Rows of tokens, with their prefixes.
 struct Case {
     heads: Heads,
@@ -37,7 +33,7 @@ impl Case {
     }
 
     /// The result, and logarithms of the sums.
-    fn attend(&self, kernels: &Kernels<Emulated>) -> (Vec<u16>, Vec<f32>) {
+    fn attend<M: Tested>(&self, kernels: &Kernels<M>) -> (Vec<u16>, Vec<f32>) {
         let layout = kernels.attention_layout(self.packing()).unwrap();
         let qkv = [&self.q, &self.k, &self.v].map(|x| kernels.array_of(x).unwrap());
         let mut out = kernels.array(self.q.len()).unwrap();
@@ -48,7 +44,7 @@ impl Case {
     }
 
     /// Gradients of `Σ dout out`.
-    fn attend_back(&self, kernels: &Kernels<Emulated>, dout: &[u16]) -> [Vec<u16>; 3] {
+    fn attend_back<M: Tested>(&self, kernels: &Kernels<M>, dout: &[u16]) -> [Vec<u16>; 3] {
         let (out, lse) = self.attend(kernels);
         let layout = kernels.backward_layout(self.packing()).unwrap();
         let [q, k, v, out, dout] =
@@ -121,17 +117,17 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-#[test]
-fn attention_and_its_gradients_agree_with_f64_and_the_cpu() {
-    let Some(kernels) = kernels() else { return };
+pub(super) fn attention_and_its_gradients_agree_with_f64_and_the_cpu<M: Tested>(
+    kernels: &Kernels<M>,
+) {
     for case in cases() {
         let dout = random_bf16(5, case.q.len());
         let [want, dq, dk, dv] = case.in_f64(&dout);
-        let run = |kernels: &Kernels<Emulated>| {
+        let run = |kernels: &Kernels<M>| {
             let (out, lse) = case.attend(kernels);
             (out, bits(&lse), case.attend_back(kernels, &dout))
         };
-        let (out, _, back) = in_every_order(&kernels, run);
+        let (out, _, back) = in_every_order(kernels, run);
         let name = format!("{:?}, {:?}", case.heads, case.offsets);
         near(&name, &from_bf16(&out), &want, 3e-3);
         // Weights and their derivatives are rounded to bf16 before they are multiplied.
@@ -148,7 +144,7 @@ fn attention_and_its_gradients_agree_with_f64_and_the_cpu() {
 }
 
 /// Attention of one row in calls that end at the given tokens, from blocks in another order.
-fn by_calls(kernels: &Kernels<Emulated>, case: &Case, ends: &[usize]) -> Vec<u16> {
+fn by_calls<M: Tested>(kernels: &Kernels<M>, case: &Case, ends: &[usize]) -> Vec<u16> {
     let Heads { q: hq, kv, dim } = case.heads;
     let count = case.tokens().div_ceil(16);
     let blocks: Vec<u32> = (0..count).map(|i| ((i * 7 + 3) % 211) as u32).collect();
@@ -174,13 +170,13 @@ fn by_calls(kernels: &Kernels<Emulated>, case: &Case, ends: &[usize]) -> Vec<u16
     all
 }
 
-#[test]
-fn a_token_has_the_same_bits_packed_behind_a_prefix_in_chunks_and_decoded() {
-    let Some(kernels) = kernels() else { return };
+pub(super) fn a_token_has_the_same_bits_packed_behind_a_prefix_in_chunks_and_decoded<M: Tested>(
+    kernels: &Kernels<M>,
+) {
     for (q, kv, dim) in [(2, 1, 32), (4, 2, 64), (3, 1, 128)] {
         let len = 150;
         let whole = Case::new(heads(q, kv, dim), &[len], &[None]);
-        let (want, _) = whole.attend(&kernels);
+        let (want, _) = whole.attend(kernels);
         let width = q * dim;
         // Behind a prefix, with another row between.
         let cut = 37;
@@ -193,7 +189,7 @@ fn a_token_has_the_same_bits_packed_behind_a_prefix_in_chunks_and_decoded() {
             to[..cut * width].copy_from_slice(&from[..cut * width]);
             to[(cut + 20) * width..].copy_from_slice(&from[cut * width..]);
         }
-        let (got, _) = split.attend(&kernels);
+        let (got, _) = split.attend(kernels);
         assert!(got[..cut * width] == want[..cut * width], "the prefix, {q} {kv} {dim}");
         assert!(got[(cut + 20) * width..] == want[cut * width..], "behind it, {q} {kv} {dim}");
         // In one call, in chunks, token by token.
@@ -201,19 +197,19 @@ fn a_token_has_the_same_bits_packed_behind_a_prefix_in_chunks_and_decoded() {
         for ends in [&[len][..], &[7, 70, 71, 72, 140, len], &single] {
             kernels
                 .machine()
-                .set(Settings { copies_at_once: ends.len() > 6, ..Settings::default() });
-            assert!(by_calls(&kernels, &whole, ends) == want, "{} calls", ends.len());
+                .settings(Settings { copies_at_once: ends.len() > 6, ..Settings::default() });
+            assert!(by_calls(kernels, &whole, ends) == want, "{} calls", ends.len());
         }
-        kernels.machine().set(Settings::default());
+        kernels.machine().settings(Settings::default());
     }
 }
 
-#[test]
-fn a_row_has_the_same_bits_alone_and_in_any_order_of_a_batch() {
-    let Some(kernels) = kernels() else { return };
+pub(super) fn a_row_has_the_same_bits_alone_and_in_any_order_of_a_batch<M: Tested>(
+    kernels: &Kernels<M>,
+) {
     let (of, lengths) = (heads(2, 2, 64), [70, 1, 130]);
     let batch = Case::new(of, &lengths, &[None; 3]);
-    let (want, _) = batch.attend(&kernels);
+    let (want, _) = batch.attend(kernels);
     let row = |x: &[u16], r: usize| -> Vec<u16> {
         x[batch.offsets[r] * 128..batch.offsets[r + 1] * 128].to_vec()
     };
@@ -226,26 +222,24 @@ fn a_row_has_the_same_bits_alone_and_in_any_order_of_a_batch() {
             *to = order.iter().flat_map(|&r| row(from, r)).collect();
         }
         let rows: Vec<u16> = order.iter().flat_map(|&r| row(&want, r)).collect();
-        assert!(case.attend(&kernels).0 == rows, "rows {order:?}");
+        assert!(case.attend(kernels).0 == rows, "rows {order:?}");
     }
 }
 
-#[test]
-fn decoding_agrees_in_every_order() {
-    let Some(kernels) = kernels() else { return };
+pub(super) fn decoding_agrees_in_every_order<M: Tested>(kernels: &Kernels<M>) {
     let case = Case::new(heads(4, 2, 64), &[70], &[None]);
-    let (want, _) = case.attend(&kernels);
-    let got = in_every_order(&kernels, |kernels| by_calls(kernels, &case, &[63, 64, 65, 70]));
+    let (want, _) = case.attend(kernels);
+    let got = in_every_order(kernels, |kernels| by_calls(kernels, &case, &[63, 64, 65, 70]));
     assert!(got == want);
 }
 
-#[test]
-fn a_long_row_has_the_same_bits_decoded_over_several_spans() {
-    let Some(kernels) = kernels() else { return };
+pub(super) fn a_long_row_has_the_same_bits_decoded_over_several_spans<M: Tested>(
+    kernels: &Kernels<M>,
+) {
     let len = 2120;
     let case = Case::new(heads(1, 1, 32), &[len], &[None]);
-    let (want, _) = case.attend(&kernels);
-    let got = by_calls(&kernels, &case, &[2040, 2047, 2048, 2049, 2050, 2118, 2119, len]);
+    let (want, _) = case.attend(kernels);
+    let got = by_calls(kernels, &case, &[2040, 2047, 2048, 2049, 2050, 2118, 2119, len]);
     assert!(got == want);
     let [q, k, v] = [&case.q, &case.k, &case.v].map(|x| from_bf16(x));
     let mut by_cpu = vec![0.0; q.len()];
@@ -254,12 +248,12 @@ fn a_long_row_has_the_same_bits_decoded_over_several_spans() {
     near("a long row", &from_bf16(&want), &by_cpu, 3e-3);
 }
 
-#[test]
-fn sequences_with_one_and_several_new_tokens_share_a_call() {
-    let Some(kernels) = kernels() else { return };
+pub(super) fn sequences_with_one_and_several_new_tokens_share_a_call<M: Tested>(
+    kernels: &Kernels<M>,
+) {
     let (of, shape) = (heads(2, 1, 32), KvShape { layers: 1, heads: 1, dim: 32 });
     let case = Case::new(of, &[40, 21, 90], &[None; 3]);
-    let (want, _) = case.attend(&kernels);
+    let (want, _) = case.attend(kernels);
     let all: Vec<Vec<u32>> = vec![vec![4, 2, 0], vec![9, 1], vec![3, 5, 6, 7, 8, 10]];
     let segments = |new: [usize; 3], len: [usize; 3]| -> Vec<Segment<'_>> {
         (0..3).map(|i| Segment { new_tokens: new[i], len: len[i], blocks: &all[i] }).collect()

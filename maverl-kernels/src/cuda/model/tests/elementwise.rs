@@ -6,10 +6,6 @@ use crate::{embedding, mlp, norm, rope};
 
 const WIDTHS: [usize; 7] = [1, 7, 17, 63, 65, 128, 2056];
 
-fn kernels() -> Option<Kernels<Emulated>> {
-    emulated("elementwise.cu")
-}
-
 /// Forward pass, and gradients of `Σ dy y`, of the norm in f64.
 fn norm_in_f64(x: &[f64], w: &[f64], eps: f64, dy: &[f64]) -> [Vec<f64>; 3] {
     let d = w.len();
@@ -28,15 +24,15 @@ fn to_f64(x: &[f32]) -> Vec<f64> {
     x.iter().map(|&x| f64::from(x)).collect()
 }
 
-#[test]
-fn the_norm_and_its_gradients_agree_with_f64_and_the_cpu() {
-    let Some(kernels) = kernels() else { return };
+pub(super) fn the_norm_and_its_gradients_agree_with_f64_and_the_cpu<M: Tested>(
+    kernels: &Kernels<M>,
+) {
     let eps = 1e-6;
     for d in WIDTHS {
         for n in if d > 1000 { vec![2] } else { vec![1, 3, 70] } {
             let (x, w, dy) = (random(1, n * d), random_bf16(2, d), random_bf16(3, n * d));
             let before = random(4, n * d);
-            let run = |kernels: &Kernels<Emulated>| {
+            let run = |kernels: &Kernels<M>| {
                 let (x, w, dy) = (
                     kernels.array_of(&x).unwrap(),
                     kernels.array_of(&w).unwrap(),
@@ -58,7 +54,7 @@ fn the_norm_and_its_gradients_agree_with_f64_and_the_cpu() {
                 let halves = [&y, &again].map(|array| kernels.read(array).unwrap());
                 (f32s, halves)
             };
-            let ([dx, added, dw], [y, again]) = in_every_order(&kernels, run);
+            let ([dx, added, dw], [y, again]) = in_every_order(kernels, run);
             let [dx, added, dw] =
                 [dx, added, dw].map(|x| x.into_iter().map(f32::from_bits).collect::<Vec<f32>>());
             let [want_y, want_dx, want_dw] =
@@ -84,9 +80,7 @@ fn the_norm_and_its_gradients_agree_with_f64_and_the_cpu() {
     }
 }
 
-#[test]
-fn a_row_has_the_same_norm_alone_and_in_a_batch() {
-    let Some(kernels) = kernels() else { return };
+pub(super) fn a_row_has_the_same_norm_alone_and_in_a_batch<M: Tested>(kernels: &Kernels<M>) {
     for d in [64, 65, 2056] {
         let (x, w) = (random(1, 9 * d), kernels.array_of(&random_bf16(2, d)).unwrap());
         let of = |x: &[f32]| {
@@ -101,9 +95,7 @@ fn a_row_has_the_same_norm_alone_and_in_a_batch() {
     }
 }
 
-#[test]
-fn rope_and_its_gradients_agree_with_f64_and_the_cpu() {
-    let Some(kernels) = kernels() else { return };
+pub(super) fn rope_and_its_gradients_agree_with_f64_and_the_cpu<M: Tested>(kernels: &Kernels<M>) {
     for (heads, d, n) in [(1, 32, 1), (2, 64, 17), (3, 128, 63), (7, 32, 65)] {
         let frequencies: Vec<f32> =
             (0..d / 2).map(|i| 1e4_f32.powf(-2.0 * i as f32 / d as f32)).collect();
@@ -112,7 +104,7 @@ fn rope_and_its_gradients_agree_with_f64_and_the_cpu() {
         let (x, w, dx) =
             (random_bf16(1, n * heads * d), random_bf16(2, d), random_bf16(3, n * heads * d));
         for with_norm in [false, true] {
-            let run = |kernels: &Kernels<Emulated>| {
+            let run = |kernels: &Kernels<M>| {
                 let tables = kernels.rope_tables(&table, 300).unwrap();
                 let at = kernels.positions(&positions).unwrap();
                 let mut y = kernels.array_of(&x).unwrap();
@@ -128,7 +120,7 @@ fn rope_and_its_gradients_agree_with_f64_and_the_cpu() {
                 let halves = [&y, &raw, &g].map(|array| kernels.read(array).unwrap());
                 (halves, bits(&kernels.read(&dw).unwrap()))
             };
-            let ([y, raw, g], dw) = in_every_order(&kernels, run);
+            let ([y, raw, g], dw) = in_every_order(kernels, run);
             assert_eq!(raw, x);
             let mut cpu = from_bf16(&x);
             let (mut back, weights) = (from_bf16(&dx), from_bf16(&w));
@@ -150,12 +142,10 @@ fn rope_and_its_gradients_agree_with_f64_and_the_cpu() {
     }
 }
 
-#[test]
-fn swiglu_and_its_gradients_agree_with_the_cpu() {
-    let Some(kernels) = kernels() else { return };
+pub(super) fn swiglu_and_its_gradients_agree_with_the_cpu<M: Tested>(kernels: &Kernels<M>) {
     for n in [1, 7, 17, 63, 65, 2100] {
         let [g, u, dact] = [1, 2, 3].map(|seed| random_bf16(seed, n));
-        let run = |kernels: &Kernels<Emulated>| {
+        let run = |kernels: &Kernels<M>| {
             let [g, u, dact] = [&g, &u, &dact].map(|x| kernels.array_of(x).unwrap());
             let [mut act, mut again, mut dg, mut du] =
                 [0; 4].map(|_| kernels.array::<u16>(n).unwrap());
@@ -165,7 +155,7 @@ fn swiglu_and_its_gradients_agree_with_the_cpu() {
             kernels.swiglu_back(given, d, Some(again.slice_mut())).unwrap();
             [&act, &again, &dg, &du].map(|array| kernels.read(array).unwrap())
         };
-        let [act, again, dg, du] = in_every_order(&kernels, run);
+        let [act, again, dg, du] = in_every_order(kernels, run);
         let [g, u, dact] = [&g, &u, &dact].map(|x| from_bf16(x));
         let [mut want, mut want_dg, mut want_du] = [0; 3].map(|_| vec![0.0; n]);
         mlp::swiglu(&g, &u, &mut want);
@@ -177,9 +167,11 @@ fn swiglu_and_its_gradients_agree_with_the_cpu() {
     }
 }
 
-#[test]
-fn rows_of_a_table_are_copied_and_their_gradients_added_in_the_order_of_tokens() {
-    let Some(kernels) = kernels() else { return };
+pub(super) fn rows_of_a_table_are_copied_and_their_gradients_added_in_the_order_of_tokens<
+    M: Tested,
+>(
+    kernels: &Kernels<M>,
+) {
     // The last has an id of two pieces and one of three.
     for (n, vocab, d) in [(1, 1, 1), (7, 3, 17), (65, 9, 63), (63, 50, 128), (2400, 3, 8)] {
         let ids: Vec<u32> = (0..n)
@@ -187,7 +179,7 @@ fn rows_of_a_table_are_copied_and_their_gradients_added_in_the_order_of_tokens()
             .collect();
         let (table, dx, before) =
             (random_bf16(1, vocab * d), random(2, n * d), random(3, vocab * d));
-        let run = |kernels: &Kernels<Emulated>| {
+        let run = |kernels: &Kernels<M>| {
             let layout = kernels.embedding_layout(&ids).unwrap();
             let (table, dx) = (kernels.array_of(&table).unwrap(), kernels.array_of(&dx).unwrap());
             let mut x = kernels.array(n * d).unwrap();
@@ -196,7 +188,7 @@ fn rows_of_a_table_are_copied_and_their_gradients_added_in_the_order_of_tokens()
             kernels.scatter_add(dx.slice(), &layout, d, dtable.slice_mut()).unwrap();
             [&x, &dtable].map(|array| bits(&kernels.read(array).unwrap()))
         };
-        let [x, dtable] = in_every_order(&kernels, run);
+        let [x, dtable] = in_every_order(kernels, run);
         let (table, mut want) = (from_bf16(&table), vec![0.0; n * d]);
         embedding::gather(&table, &ids, d, &mut want);
         assert_eq!(x, bits(&want));
@@ -212,12 +204,12 @@ fn rows_of_a_table_are_copied_and_their_gradients_added_in_the_order_of_tokens()
     }
 }
 
-#[test]
-fn adamw_on_a_master_in_two_halves_has_the_bits_of_the_cpu() {
-    let Some(kernels) = kernels() else { return };
+pub(super) fn adamw_on_a_master_in_two_halves_has_the_bits_of_the_cpu<M: Tested>(
+    kernels: &Kernels<M>,
+) {
     let cfg = AdamW { lr: 3e-3, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1 };
     for n in [1, 7, 300] {
-        let run = |kernels: &Kernels<Emulated>| {
+        let run = |kernels: &Kernels<M>| {
             let (mut p, mut m, mut v) = (random(1, n), vec![0.0; n], vec![0.0; n]);
             let halves = |p: &[f32], half: usize| -> Vec<u16> {
                 p.iter().map(|&p| Master::split(p)[half]).collect()
@@ -243,7 +235,7 @@ fn adamw_on_a_master_in_two_halves_has_the_bits_of_the_cpu() {
                 assert_eq!(bits(&kernels.read(on).unwrap()), bits(want));
             }
         };
-        in_every_order(&kernels, run);
+        in_every_order(kernels, run);
     }
 }
 
@@ -262,12 +254,10 @@ fn a_split_weight_joins_to_the_same_bits_and_its_high_half_is_the_nearest() {
     }
 }
 
-#[test]
-fn sums_over_arrays_agree_with_the_cpu() {
-    let Some(kernels) = kernels() else { return };
+pub(super) fn sums_over_arrays_agree_with_the_cpu<M: Tested>(kernels: &Kernels<M>) {
     for n in [1, 63, 4097, 70_000] {
         let (x, y) = (random(1, n), random(2, n));
-        let run = |kernels: &Kernels<Emulated>| {
+        let run = |kernels: &Kernels<M>| {
             let (x, mut y) = (kernels.array_of(&x).unwrap(), kernels.array_of(&y).unwrap());
             let sum = kernels.sum_of_squares(x.slice()).unwrap();
             kernels.axpy(0.3, x.slice(), y.slice_mut()).unwrap();
@@ -276,8 +266,8 @@ fn sums_over_arrays_agree_with_the_cpu() {
             (sum.to_bits(), bits(&kernels.read(&y).unwrap()), kernels.read(&rounded).unwrap())
         };
         let (sum, axpy, rounded) = match n {
-            70_000 => run(&kernels),
-            _ => in_every_order(&kernels, run),
+            70_000 => run(kernels),
+            _ => in_every_order(kernels, run),
         };
         let want = sum_of_squares(&x);
         assert!((f64::from_bits(sum) - want).abs() <= 1e-12 * want);
@@ -287,13 +277,13 @@ fn sums_over_arrays_agree_with_the_cpu() {
     }
     for (n, d) in [(1, 7), (65, 17), (5000, 3)] {
         let x = random_bf16(3, n * d);
-        let run = |kernels: &Kernels<Emulated>| {
+        let run = |kernels: &Kernels<M>| {
             let (on, mut sums) =
                 (kernels.array_of(&x).unwrap(), kernels.array_of(&vec![1.0; d]).unwrap());
             kernels.sum_rows(on.slice(), sums.slice_mut()).unwrap();
             bits(&kernels.read(&sums).unwrap())
         };
-        let sums = if n > 1000 { run(&kernels) } else { in_every_order(&kernels, run) };
+        let sums = if n > 1000 { run(kernels) } else { in_every_order(kernels, run) };
         let x = wide(&x);
         let want: Vec<f64> =
             (0..d).map(|c| 1.0 + (0..n).map(|r| x[r * d + c]).sum::<f64>()).collect();

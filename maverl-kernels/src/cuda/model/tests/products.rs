@@ -2,10 +2,6 @@ use super::super::products::{NT_16, NT_64, NT_128};
 use super::*;
 use crate::cuda::{AdapterTerms, Destination, LinearOutput, pieces};
 
-fn kernels() -> Option<Kernels<Emulated>> {
-    emulated("products.cu")
-}
-
 fn plain(y: crate::cuda::SliceMut<'_, f32>) -> LinearOutput<'_> {
     LinearOutput { scale: 1.0, bias: None, to: Destination::F32(y) }
 }
@@ -33,14 +29,12 @@ const SHAPES: [[usize; 3]; 9] = [
     [70, 65, 136],
 ];
 
-#[test]
-fn every_form_of_a_product_agrees_with_f64() {
-    let Some(kernels) = kernels() else { return };
+pub(super) fn every_form_of_a_product_agrees_with_f64<M: Tested>(kernels: &Kernels<M>) {
     for shape in SHAPES {
         let [m, n, k] = shape;
         let (x, w) = (random_bf16(1, m * k), random_bf16(2, n * k));
         let (xt, wt) = (transposed(&x, m, k), transposed(&w, n, k));
-        let run = |kernels: &Kernels<Emulated>| {
+        let run = |kernels: &Kernels<M>| {
             let [x, w, xt, wt] = [&x, &w, &xt, &wt].map(|x| kernels.array_of(x).unwrap());
             let mut results = Vec::new();
             for tile in [NT_16, NT_64, NT_128] {
@@ -59,35 +53,33 @@ fn every_form_of_a_product_agrees_with_f64() {
             results
         };
         let want = nt(&x, &w, shape);
-        for y in in_every_order(&kernels, run) {
+        for y in in_every_order(kernels, run) {
             let y: Vec<f32> = y.into_iter().map(f32::from_bits).collect();
             near(&format!("{shape:?}"), &y, &want, 1e-6);
         }
     }
 }
 
-#[test]
-fn large_tiles_of_the_backward_products_agree_with_f64() {
-    let Some(kernels) = kernels() else { return };
+pub(super) fn large_tiles_of_the_backward_products_agree_with_f64<M: Tested>(kernels: &Kernels<M>) {
     let shape @ [m, n, k] = [270, 130, 40];
     let (x, w) = (random_bf16(1, m * k), random_bf16(2, n * k));
     let (xt, wt) = (transposed(&x, m, k), transposed(&w, n, k));
-    let run = |kernels: &Kernels<Emulated>| {
+    let run = |kernels: &Kernels<M>| {
         let [x, xt, wt] = [&x, &xt, &wt].map(|x| kernels.array_of(x).unwrap());
         let [mut y, mut z] = [0; 2].map(|_| kernels.array(m * n).unwrap());
         kernels.linear_back(x.slice(), wt.slice(), shape, None, plain(y.slice_mut())).unwrap();
         kernels.linear_back_weight(xt.slice(), wt.slice(), shape, plain(z.slice_mut())).unwrap();
         [y, z].map(|y| bits(&kernels.read(&y).unwrap()))
     };
-    for y in in_every_order(&kernels, run) {
+    for y in in_every_order(kernels, run) {
         let y: Vec<f32> = y.into_iter().map(f32::from_bits).collect();
         near("a large tile", &y, &nt(&x, &w, shape), 1e-6);
     }
 }
 
-#[test]
-fn a_row_has_the_same_bits_by_every_tile_with_pieces_apart_or_walked() {
-    let Some(kernels) = kernels() else { return };
+pub(super) fn a_row_has_the_same_bits_by_every_tile_with_pieces_apart_or_walked<M: Tested>(
+    kernels: &Kernels<M>,
+) {
     let [m, n, k] = [300, 72, 2100];
     assert_eq!(pieces(n, k), 4);
     let (x, w) = (random_bf16(1, m * k), kernels.array_of(&random_bf16(2, n * k)).unwrap());
@@ -117,16 +109,16 @@ fn pieces_follow_the_weight_alone() {
     assert_eq!([pieces(128, 896), pieces(1, 100_000), pieces(3584, 18944)], [1, 96, 2]);
 }
 
-#[test]
-fn outputs_have_their_scale_bias_adapter_rounding_and_sum() {
-    let Some(kernels) = kernels() else { return };
+pub(super) fn outputs_have_their_scale_bias_adapter_rounding_and_sum<M: Tested>(
+    kernels: &Kernels<M>,
+) {
     for shape in [[5, 17, 63], [70, 66, 1040], [270, 33, 40]] {
         let [m, n, k] = shape;
         let rank = 5;
         let [x, w, left, right, bias] =
             [m * k, n * k, m * rank, n * rank, n].map(|len| random_bf16(len as u64, len));
         let base = random(9, m * n);
-        let run = |kernels: &Kernels<Emulated>| {
+        let run = |kernels: &Kernels<M>| {
             let [x, w, left, right, bias] =
                 [&x, &w, &left, &right, &bias].map(|x| kernels.array_of(x).unwrap());
             let terms = AdapterTerms { left: left.slice(), right: right.slice(), rank };
@@ -146,7 +138,7 @@ fn outputs_have_their_scale_bias_adapter_rounding_and_sum() {
             assert_eq!(sum, apart);
             (kernels.read(&half).unwrap(), sum)
         };
-        let (half, sum) = in_every_order(&kernels, run);
+        let (half, sum) = in_every_order(kernels, run);
         let mut want = nt(&x, &w, shape);
         let (terms, bias) = (nt(&left, &right, [m, n, rank]), wide(&bias));
         for (i, want) in want.iter_mut().enumerate() {

@@ -3,25 +3,21 @@ use crate::cuda::Draw;
 use crate::logprob;
 use crate::sample::{BadLogits, Filter, derive_seed, sample, uniform};
 
-fn kernels() -> Option<Kernels<Emulated>> {
-    emulated("softmax.cu")
-}
-
 fn logits(seed: u64, n: usize) -> Vec<f32> {
     random(seed, n).into_iter().map(|x| 8.0 * x).collect()
 }
 
 const SHAPES: [[usize; 2]; 6] = [[1, 1], [3, 7], [17, 63], [2, 65], [9, 300], [1, 5000]];
 
-#[test]
-fn log_probabilities_and_their_derivatives_agree_with_f64_and_the_cpu() {
-    let Some(kernels) = kernels() else { return };
+pub(super) fn log_probabilities_and_their_derivatives_agree_with_f64_and_the_cpu<M: Tested>(
+    kernels: &Kernels<M>,
+) {
     for [n, vocab] in SHAPES {
         let z = logits(1, n * vocab);
         let targets: Vec<u32> = (0..n).map(|i| (i * 31 % vocab) as u32).collect();
         let inverses: Vec<f32> = (0..n).map(|i| 1.0 / (0.5 + 0.25 * i as f32)).collect();
         let d = [2, 3].map(|seed| random(seed, n));
-        let run = |kernels: &Kernels<Emulated>| {
+        let run = |kernels: &Kernels<M>| {
             let on = kernels.array_of(&z).unwrap();
             let rows = kernels.softmax_rows(&targets, &inverses).unwrap();
             let found = kernels.log_probabilities(on.slice(), &rows).unwrap();
@@ -30,7 +26,7 @@ fn log_probabilities_and_their_derivatives_agree_with_f64_and_the_cpu() {
             kernels.logit_gradients(on.slice(), &rows, &found, by, dlogits.slice_mut()).unwrap();
             ([bits(&found.logp), bits(&found.entropy)], kernels.read(&dlogits).unwrap())
         };
-        let ([logp, entropy], dlogits) = in_every_order(&kernels, run);
+        let ([logp, entropy], dlogits) = in_every_order(kernels, run);
         let [logp, entropy] =
             [logp, entropy].map(|x| x.into_iter().map(f32::from_bits).collect::<Vec<f32>>());
         let [mut cpu_logp, mut cpu_entropy] = [0; 2].map(|_| vec![0.0; n]);
@@ -62,9 +58,9 @@ fn log_probabilities_and_their_derivatives_agree_with_f64_and_the_cpu() {
     }
 }
 
-#[test]
-fn a_row_has_the_same_bits_in_training_and_sampling_alone_and_in_a_batch() {
-    let Some(kernels) = kernels() else { return };
+pub(super) fn a_row_has_the_same_bits_in_training_and_sampling_alone_and_in_a_batch<M: Tested>(
+    kernels: &Kernels<M>,
+) {
     let [n, vocab] = [9, 300];
     let z = logits(4, n * vocab);
     let on = kernels.array_of(&z).unwrap();
@@ -83,9 +79,7 @@ fn a_row_has_the_same_bits_in_training_and_sampling_alone_and_in_a_batch() {
     }
 }
 
-#[test]
-fn draws_equal_those_of_the_cpu() {
-    let Some(kernels) = kernels() else { return };
+pub(super) fn draws_equal_those_of_the_cpu<M: Tested>(kernels: &Kernels<M>) {
     for [n, vocab] in [[40, 1], [40, 7], [60, 65], [60, 300], [20, 5000]] {
         let mut z = logits(7, n * vocab);
         // A few impossible tokens.
@@ -101,11 +95,11 @@ fn draws_equal_those_of_the_cpu() {
                 counter: i * i,
             })
             .collect();
-        let run = |kernels: &Kernels<Emulated>| {
+        let run = |kernels: &Kernels<M>| {
             let on = kernels.array_of(&z).unwrap();
             kernels.choose(on.slice(), &draws).unwrap()
         };
-        let drawn = in_every_order(&kernels, run);
+        let drawn = in_every_order(kernels, run);
         for ((draw, drawn), z) in draws.iter().zip(drawn).zip(z.chunks(vocab)) {
             let filter = Filter { temperature: draw.temperature, ..Filter::default() };
             let want = sample(z, &filter, uniform(draw.seed, draw.counter)).unwrap();
@@ -117,9 +111,7 @@ fn draws_equal_those_of_the_cpu() {
     }
 }
 
-#[test]
-fn the_lowest_of_equal_logits_is_the_greedy_one() {
-    let Some(kernels) = kernels() else { return };
+pub(super) fn the_lowest_of_equal_logits_is_the_greedy_one<M: Tested>(kernels: &Kernels<M>) {
     let mut z = logits(3, 400);
     for at in [390, 70, 71, 130] {
         z[at] = 9.0;
@@ -129,9 +121,9 @@ fn the_lowest_of_equal_logits_is_the_greedy_one() {
     assert_eq!(kernels.choose(on.slice(), &[draw]).unwrap()[0].unwrap().id, 70);
 }
 
-#[test]
-fn logits_that_describe_no_distribution_are_errors_of_their_row() {
-    let Some(kernels) = kernels() else { return };
+pub(super) fn logits_that_describe_no_distribution_are_errors_of_their_row<M: Tested>(
+    kernels: &Kernels<M>,
+) {
     let vocab = 130;
     let mut rows: Vec<Vec<f32>> = (0..5).map(|seed| logits(seed, vocab)).collect();
     rows[1][100] = f32::NAN;
@@ -142,11 +134,11 @@ fn logits_that_describe_no_distribution_are_errors_of_their_row() {
     rows[3].fill(f32::NEG_INFINITY);
     let z = rows.concat();
     let draws = [Draw { temperature: 1.0, seed: 2, counter: 0 }; 5];
-    let run = |kernels: &Kernels<Emulated>| {
+    let run = |kernels: &Kernels<M>| {
         let on = kernels.array_of(&z).unwrap();
         kernels.choose(on.slice(), &draws).unwrap()
     };
-    let drawn = in_every_order(&kernels, run);
+    let drawn = in_every_order(kernels, run);
     assert!(drawn[0].is_ok() && drawn[4].is_ok(), "{drawn:?}");
     let errors = [BadLogits::Nan(70), BadLogits::Infinite(66), BadLogits::NoMass].map(Err);
     assert_eq!(drawn[1..4], errors);
