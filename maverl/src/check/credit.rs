@@ -25,6 +25,8 @@ pub(super) fn settle(
     let surrogates = entries(&registry.surrogates, |entry| (&entry.declaration, entry.build));
     algorithm.declared.surrogate =
         instance("surrogate", given.surrogate.as_ref(), &surrogates, problems);
+    algorithm.advantage = algorithm.declared.advantage.as_ref().map(written);
+    algorithm.surrogate = algorithm.declared.surrogate.as_ref().map(written);
 }
 
 /// Reports tables that cannot have an effect. Gives warnings of keys that have none beside them.
@@ -154,8 +156,8 @@ fn instance<T: ?Sized>(
     Some(Instance { chosen: Chosen { name: name.clone(), options }, value })
 }
 
-/// As a user would write it.
-pub(super) fn written<T: ?Sized>(instance: &Instance<T>) -> DeclaredConfig {
+/// Returns the table as a user would write it, every setting with its value.
+fn written<T: ?Sized>(instance: &Instance<T>) -> DeclaredConfig {
     let settings = instance.chosen.options.as_object().cloned().unwrap_or_default();
     let settings = choice::without_nulls(settings);
     DeclaredConfig { kind: Some(instance.chosen.name.clone()), settings }

@@ -249,8 +249,6 @@ fn write_out(
     config.environments = beside.iter().map(written).collect();
     config.sampling = SamplingConfig::from(&Sampling::from(&config.sampling));
     config.algorithm = AlgorithmConfig::from(algorithm);
-    config.algorithm.advantage = algorithm.declared.advantage.as_ref().map(credit::written);
-    config.algorithm.surrogate = algorithm.declared.surrogate.as_ref().map(credit::written);
     for model in config.models.values_mut() {
         model.optim = OptimConfig::from(&OptimPlan::from(&model.optim));
     }

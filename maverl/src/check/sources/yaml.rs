@@ -317,7 +317,7 @@ mod tests {
         for (text, place, part) in [
             ("steps: 3\nsteps: 4\n", "steps", "`steps` is set twice, first in line 1"),
             ("a: &x 1\nb: *x\n", "*x", "`b` is an alias"),
-            ("a: !!str 1\n", "1", "`a` has a tag"),
+            ("a: !!str 1\n", "!!str 1", "`a` has a tag"),
             ("a:\nb: 1\n", "a", "`a` has no value"),
             ("a: null\n", "null", "`a` has no value"),
             ("- 1\n- 2\n", "", "no table of keys"),
