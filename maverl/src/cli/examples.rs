@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Example calls by command; a test verifies that each is accepted.
-pub(super) const EXAMPLES: [(&str, &[&str]); 20] = [
+pub(super) const EXAMPLES: [(&str, &[&str]); 21] = [
     ("new", &["maverl new my_team", "maverl new my_team --maverl ~/src/maverl"]),
     ("list", &["maverl list"]),
     (

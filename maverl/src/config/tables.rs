@@ -6,8 +6,8 @@ use super::reference::{described, generic, parts};
 use super::{
     AdaptiveKlConfig, AgentConfig, AlgorithmConfig, CheckpointConfig, ComponentConfig, Config,
     CriticConfig, EndpointConfig, EvalConfig, HappoConfig, InfluenceConfig, LoraConfig, LossConfig,
-    ModelConfig, OptimConfig, PreferenceConfig, ReferenceConfig, RewardConfig, RolloutConfig, RuntimeConfig,
-    SamplingConfig, TaskConfig,
+    ModelConfig, OptimConfig, PreferenceConfig, ReferenceConfig, RewardConfig, RolloutConfig,
+    RuntimeConfig, SamplingConfig, TaskConfig,
 };
 use crate::settings::{Key, Table};
 

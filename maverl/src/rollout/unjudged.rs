@@ -6,9 +6,9 @@ use futures::future::BoxFuture;
 
 use crate::env::{DynEnvironment, EnvError, Session};
 use crate::orchestra::{Ask, ChatBackend, Conversation, Response};
-use crate::plan::{Plan, Sampling};
+use crate::plan::Plan;
 use crate::rollout::{EpisodeRunner, ModelBackend, Rollout};
-use crate::runtime::Policy;
+use crate::runtime::{Policy, Sampling};
 use crate::task::{Action, Observation, Score, Task};
 use crate::tools::Tool;
 use crate::trajectory::{Fault, Seat, TurnPath};
@@ -32,7 +32,7 @@ impl DynEnvironment for Unjudged {
         self.0.tools(task)
     }
 
-    fn open(&self, task: &Task, seed: u64) -> Session {
+    fn open<'a>(&'a self, task: &'a Task, seed: u64) -> BoxFuture<'a, Result<Session, EnvError>> {
         self.0.open(task, seed)
     }
 
@@ -44,12 +44,16 @@ impl DynEnvironment for Unjudged {
         self.0.act(session, action)
     }
 
-    fn judge<'a>(
+    fn score<'a>(
         &'a self,
         _: &'a Session,
         _: Option<&'a str>,
     ) -> BoxFuture<'a, Result<Score, EnvError>> {
         Box::pin(async { Ok(Score::binary(false)) })
+    }
+
+    fn close(&self, session: Session) -> BoxFuture<'_, Result<(), EnvError>> {
+        self.0.close(session)
     }
 }
 
@@ -91,7 +95,7 @@ impl Rollout {
         let runner = self.runner();
         let mut members = (*runner.members).clone();
         for seat in &plan.seats {
-            let mut sampling = seat.sampling.clone();
+            let mut sampling = Sampling::from(&seat.sampling);
             adjust(&mut sampling);
             let policy = policies[seat.policy].clone();
             if let Some(member) = members.get_mut(&seat.seat) {

@@ -13,7 +13,7 @@ use crate::config::UpdateOrder;
 use crate::metrics::Metrics;
 use crate::plan::Plan;
 use crate::rng::SplitMix64;
-use crate::runtime::{Batch, Policy, Request, Sampling, RuntimeError, ValueBatch};
+use crate::runtime::{Batch, Policy, Request, RuntimeError, Sampling, ValueBatch};
 use crate::train::batches::{self, Advantages, Batches, Samples, StepPlan};
 use crate::train::critic::{self, ValuePredictions};
 use crate::train::error::TrainError;

@@ -19,9 +19,7 @@ use rayon::prelude::*;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::model::{Context, HfConfig, KvStore, Model, ModelError, Pool, Tokenizer};
-use crate::runtime::{
-    Completion, EngineStats, KvBlocks, Request, RuntimeError, RuntimeOptions,
-};
+use crate::runtime::{Completion, EngineStats, KvBlocks, Request, RuntimeError, RuntimeOptions};
 use cache::Cache;
 use prefix::NodeId;
 use slot::Slot;

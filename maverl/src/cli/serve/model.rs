@@ -242,7 +242,7 @@ pub(super) fn start(
         return Err(Failure(format!("{place}: {problem}")));
     }
     let fingerprint = base.fingerprint();
-    Ok((Host::start(&place, &base, &tokenizer, runtime, places)?, fingerprint))
+    Ok((Host::start(&place, &base, &tokenizer, &runtime.into(), places)?, fingerprint))
 }
 
 /// Returns the last part of a model's location.

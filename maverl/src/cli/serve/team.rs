@@ -100,8 +100,8 @@ impl TeamArgs {
         // No policy is trained, so no critic is needed.
         plan.algorithm.critic = None;
         let runtime = {
-            let plan = plan.clone();
-            tokio::task::spawn_blocking(move || Runtime::start(&plan)).await??
+            let (workers, options) = (plan.worker_specs(), plan.runtime_options());
+            tokio::task::spawn_blocking(move || Runtime::start(&workers, &options)).await??
         };
         let policies = runtime.policies().to_vec();
         let mut version = 0;

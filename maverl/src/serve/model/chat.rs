@@ -80,7 +80,7 @@ impl Chat {
         let rendered = render(&entry, with_system(messages, &wanted), &tools, variables)?;
         let prompt = entry.tokenizer().encode_rendered(&rendered).map_err(|e| unrendered(&e))?;
         let max_tokens = limit.within(prompt.len(), entry.context())?;
-        let sampling = Arc::new(crate::plan::Sampling { max_tokens, ..sampling });
+        let sampling = Arc::new(crate::runtime::Sampling { max_tokens, ..sampling });
         let shape = Shape {
             thinking: rendered.text().trim_end().ends_with("<think>"),
             thoughts: true,

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::{Entry, ModelServer};
-use crate::plan::Sampling;
+use crate::runtime::Sampling;
 use crate::runtime::{Request, RuntimeError, Step, Watch};
 use crate::serve::Refusal;
 use crate::serve::openai::{Part, ReplyText, Reported, Shape};

@@ -13,7 +13,7 @@ use super::choice::{Batch, Echo, End, Job, News};
 use super::queue::Admitted;
 use super::stream::{Attended, Events, events};
 use super::{Entry, ModelServer, Outcome};
-use crate::plan::Sampling;
+use crate::runtime::Sampling;
 use crate::runtime::Step;
 use crate::serve::Refusal;
 use crate::serve::openai::{

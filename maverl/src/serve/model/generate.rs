@@ -11,7 +11,7 @@ use super::answer::{Header, finish_reason, ids, whole};
 use super::choice::{Batch, Echo, Job};
 use super::stream::Attended;
 use super::{Entry, ModelServer, Outcome};
-use crate::plan::Sampling;
+use crate::runtime::Sampling;
 use crate::serve::Refusal;
 use crate::serve::openai::{
     Choices, Common, Fields, MaxTokens, Reported, Shape, TokenForm, chat_logprobs, new_id,

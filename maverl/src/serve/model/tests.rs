@@ -35,7 +35,7 @@ impl Served {
             kv_mib: 64.try_into().unwrap(),
             ..RuntimeConfig::default()
         };
-        let host = Host::start("tiny", &model, &tokenizer, &runtime, 2).unwrap();
+        let host = Host::start("tiny", &model, &tokenizer, &(&runtime).into(), 2).unwrap();
         let fingerprint = model.fingerprint();
         let entry = Entry { fingerprint, ..Entry::new("tiny", &host, 0, "builtin:tiny") };
         let health = Health::default();

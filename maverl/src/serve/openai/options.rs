@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::fields::shown;
 use super::{Fields, MOST_CHOICES, MOST_STOPS, MOST_TOP, TokenForm, draw_seed};
-use crate::plan::Sampling;
+use crate::runtime::Sampling;
 use crate::serve::Refusal;
 
 /// Sampling and stop conditions of a request.

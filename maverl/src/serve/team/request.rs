@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::{History, ServedTeam, TeamSettings};
 use crate::model::ChatMessage;
-use crate::plan::Sampling;
+use crate::runtime::Sampling;
 use crate::serve::Refusal;
 use crate::serve::openai::{Choices, Fields, MaxTokens, Streaming, messages};
 use crate::task::Task;

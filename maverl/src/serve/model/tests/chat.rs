@@ -1,7 +1,7 @@
 use super::*;
 use crate::model::ChatInput;
 use crate::model::ChatMessage;
-use crate::plan::Sampling;
+use crate::runtime::Sampling;
 use crate::runtime::{Request, complete};
 
 #[tokio::test(flavor = "multi_thread")]

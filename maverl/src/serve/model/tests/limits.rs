@@ -177,7 +177,7 @@ async fn sixty_four_clients_get_what_the_engine_computes() {
     let tokenizer = served.host.tokenizer();
     let prompt = tokenizer.encode_framed("Question: Who wrote Magdor?").unwrap();
     let sampling =
-        crate::plan::Sampling { temperature: 1.5, max_tokens: 128, ..Default::default() };
+        crate::runtime::Sampling { temperature: 1.5, max_tokens: 128, ..Default::default() };
     let sampling = Arc::new(sampling);
     let request = |seed| crate::runtime::Request {
         prompt: prompt.clone(),
