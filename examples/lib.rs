@@ -36,6 +36,8 @@ mod book {
     mod corpora {}
     #[doc = include_str!("../docs/src/testing.md")]
     mod testing {}
+    #[doc = include_str!("../docs/src/runs.md")]
+    mod runs {}
     #[doc = include_str!("../docs/src/tools.md")]
     mod tools {}
 }

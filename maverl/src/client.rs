@@ -108,12 +108,12 @@ impl Client {
         if let Some(key) = &self.key {
             request = request.header("Authorization", format!("Bearer {key}"));
         }
-        let mut response = request.send_json(body).map_err(|error| self.failure(error))?;
+        let mut response = request.send_json(body).map_err(|error| self.failure(&error))?;
         let status = response.status().as_u16();
         let target = response.headers().get("location").map(|to| start(&lossy(to.as_bytes())));
         let mut bytes = Vec::new();
         let mut reader = response.body_mut().as_reader().take(MOST_BYTES + 1);
-        reader.read_to_end(&mut bytes).map_err(|error| self.failure(error.into()))?;
+        reader.read_to_end(&mut bytes).map_err(|error| self.failure(&error.into()))?;
         if bytes.len() as u64 > MOST_BYTES {
             let most = MOST_BYTES >> 20;
             return Err(Failure::Final(format!("the answer is longer than {most} MiB")));
@@ -134,19 +134,15 @@ impl Client {
         }
     }
 
-    fn failure(&self, error: ureq::Error) -> Failure {
-        let reason = match &error {
+    fn failure(&self, error: &ureq::Error) -> Failure {
+        let reason = match error {
             ureq::Error::Io(error) => error.to_string(),
             ureq::Error::Timeout(_) => {
                 format!("no answer within {} s", self.timeout.as_secs_f64())
             }
             error => error.to_string(),
         };
-        if retry::is_transient(&error) {
-            Failure::Transient(reason)
-        } else {
-            Failure::Final(reason)
-        }
+        if retry::is_transient(error) { Failure::Transient(reason) } else { Failure::Final(reason) }
     }
 }
 

@@ -323,11 +323,12 @@ async fn a_reference_scores_rows_as_the_policy_did_at_the_start() {
     let done = policy.generate(request(3)).await.unwrap();
     let rows = vec![row(&done, request(3).prompt, 1.0)];
     policy.update(batch(rows.clone())).await.unwrap();
-    assert_eq!(policy.reference(rows.clone()).await.unwrap(), [done.logprobs.clone()]);
+    let start = vec![done.logprobs];
+    assert_eq!(policy.reference(rows.clone()).await.unwrap(), start);
     // A renewed reference scores as the policy does now, and is part of what is saved.
     policy.renew_reference().await.unwrap();
     let now = policy.logprobs(rows.clone()).await.unwrap();
-    assert_ne!(now, [done.logprobs]);
+    assert_ne!(now, start);
     policy.update(batch(rows.clone())).await.unwrap();
     assert_eq!(policy.reference(rows.clone()).await.unwrap(), now);
     let dir = tempfile::tempdir().unwrap();

@@ -35,10 +35,10 @@ impl<'p> Meter<'p> {
     }
 
     /// Ends the step, and returns its times and speeds.
-    pub(super) fn stop(self, episodes: &[Episode], usage: BTreeMap<String, Usage>) -> Metrics {
+    pub(super) fn stop(self, episodes: &[Episode], usage: &BTreeMap<String, Usage>) -> Metrics {
         let mut timing = timing(episodes, self.rollout, self.start.elapsed());
         timing.extend(engines(self.policies, &self.engines));
-        timing.extend(endpoints(&usage, &self.endpoints));
+        timing.extend(endpoints(usage, &self.endpoints));
         timing
     }
 }

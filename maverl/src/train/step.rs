@@ -30,7 +30,7 @@ pub(super) async fn step(
     }
     rollouts.finish()?;
     let mut stepped = learn(at, learner, &episodes).await?;
-    stepped.timing = meter.stop(&episodes, players.usage());
+    stepped.timing = meter.stop(&episodes, &players.usage());
     stepped.warnings.extend(left_out(at.step, &episodes));
     Ok(Stepped { episodes, ..stepped })
 }

@@ -130,7 +130,7 @@ async fn learn(
         }
     }
     let metrics = learner.update_together(plan, batches, Vec::new()).await?;
-    let timing = meter.stop(&[], BTreeMap::new());
+    let timing = meter.stop(&[], &BTreeMap::new());
     Ok(Stepped { metrics, timing, ..Stepped::default() })
 }
 
