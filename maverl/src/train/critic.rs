@@ -4,6 +4,7 @@ use futures::future::try_join_all;
 
 use crate::algo::{Sample, ValueTarget, ValueText};
 use crate::config::{CriticInput, Granularity, Mixer};
+use crate::model::{ModelError, ModelErrorKind};
 use crate::plan::{CriticPlan, Plan};
 use crate::runtime::{Policy, RuntimeError};
 use crate::train::TrainError;
@@ -115,7 +116,8 @@ fn transcript(policy: &Policy, episode: &Episode, turn: usize) -> Result<Vec<u32
         .collect();
     let ids = policy.tokenizer().encode_plain(&said);
     ids.map_err(|error| {
-        let (worker, message) = (policy.name().to_owned(), format!("a transcript: {error}"));
-        TrainError::Runtime(RuntimeError::Model { worker, message })
+        let source = ModelError::new(ModelErrorKind::Argument, format!("a transcript: {error}"));
+        let (worker, source) = (policy.name().to_owned(), source.with_source(error));
+        TrainError::Runtime(RuntimeError::Model { worker, source })
     })
 }

@@ -360,8 +360,8 @@ async fn with_ticks<T>(future: impl Future<Output = T>, tick: impl Fn()) -> T {
     }
 }
 
-fn mixer_failed(error: ModelError) -> RuntimeError {
-    RuntimeError::Model { worker: "mixer".to_owned(), message: error.0 }
+fn mixer_failed(source: ModelError) -> RuntimeError {
+    RuntimeError::Model { worker: "mixer".to_owned(), source }
 }
 
 /// Returns the tasks of a held-out split: the first `eval.tasks` of the evaluation's data, or of the training data's.
